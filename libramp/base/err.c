@@ -1,0 +1,54 @@
+#include "err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int ramp_err_set(struct ramp_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (err) {
+		err->code = code;
+		va_start(ap, fmt);
+		vsnprintf(err->text, sizeof(err->text), fmt, ap);
+		va_end(ap);
+	}
+	return -code;
+}
+
+int ramp_err_sys(struct ramp_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+	size_t len;
+	char reason[64];
+
+	if (err) {
+		err->code = code;
+		va_start(ap, fmt);
+		vsnprintf(err->text, sizeof(err->text), fmt, ap);
+		va_end(ap);
+		len = strlen(err->text);
+		snprintf(err->text + len, sizeof(err->text) - len, ": %s",
+			 strerror_r(code, reason, sizeof(reason)));
+	}
+	return -code;
+}
+
+int ramp_err_wrap(struct ramp_err *err, const char *fmt, ...)
+{
+	char old[RAMP_ERR_TEXT_BYTES];
+	va_list ap;
+	size_t len;
+
+	if (!err)
+		return -EIO;
+	memcpy(old, err->text, sizeof(old));
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	len = strlen(err->text);
+	snprintf(err->text + len, sizeof(err->text) - len, ": %s", old);
+	return -err->code;
+}

@@ -1,0 +1,57 @@
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+static const char *log_ident = "rampfs";
+static int log_syslog, log_journal;
+static enum log_level log_most = LOG_LEVEL_INFO;
+
+static const struct {
+	int priority;
+	const char *name;
+} levels[] = {
+	[LOG_LEVEL_ERROR] = {LOG_ERR, "error"},
+	[LOG_LEVEL_WARN] = {LOG_WARNING, "warning"},
+	[LOG_LEVEL_INFO] = {LOG_INFO, "info"},
+	[LOG_LEVEL_DEBUG] = {LOG_DEBUG, "debug"},
+};
+
+void log_open(const char *ident, int to_syslog, enum log_level most)
+{
+	log_ident = ident;
+	log_syslog = to_syslog;
+	log_most = most;
+	log_journal = getenv("JOURNAL_STREAM") != NULL;
+	if (to_syslog)
+		openlog(ident, LOG_PID, LOG_DAEMON);
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	char text[1024], line[1200];
+	va_list ap;
+	int len;
+
+	if (level > log_most)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (log_syslog) {
+		syslog(levels[level].priority, "%s", text);
+		return;
+	}
+	if (log_journal)
+		len = snprintf(line, sizeof(line), "<%d>%s\n", levels[level].priority, text);
+	else
+		len = snprintf(line, sizeof(line), "%s: %s: %s\n", log_ident, levels[level].name,
+			       text);
+	/* Nothing can be done, and nobody told, where the log itself cannot be written. */
+	if (write(STDERR_FILENO, line, (size_t)len) < 0)
+		return;
+}

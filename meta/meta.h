@@ -1,0 +1,259 @@
+/*
+ * The cluster's metadata: what the nodes have agreed on. All that rampfs sees of meta/.
+ *
+ * One thread (the meta thread, inside) runs Raft and is the only writer of the node's SQLite file
+ * (STATE_DIR/journal.db); a turn takes all that is queued, steps, and makes one transaction.
+ * Reads go to the node's own tables through read-only connections and never wait for the writer:
+ * they may be behind. What rules R7 and R8 of the design name is read after meta_sync.
+ *
+ * Errors: every result is 0 or a negative errno. -EROFS: there was no leader for 5 s, nothing was
+ * proposed. -ETIMEDOUT: proposed and unanswered for 5 s; it may still happen. Anything else was
+ * decided by the state machine and is the same on every node.
+ *
+ * Thread-safety: all functions may be called from any thread, unless they say otherwise.
+ * Callbacks run on the meta thread; they must not block and must not call meta_close.
+ *
+ * Source: Ongaro, "Consensus: Bridging Theory and Practice"; rampfs DESIGN, "Metadata" and "Who
+ * may serve a segment" (R1 to R13).
+ */
+#ifndef RAMP_META_H
+#define RAMP_META_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ids.h"
+
+struct meta;
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+enum segment_phase {
+	SEGMENT_STABLE,	 /* node owns it */
+	SEGMENT_MOVING,	 /* from node to dst by attempt k: in doubt while either is silent */
+	SEGMENT_PULLING, /* node owns it, pages may still be at src */
+	SEGMENT_ORPHAN,	 /* unlinked; the extent is not free yet */
+};
+
+struct meta_time {
+	int64_t sec;
+	uint32_t nsec;
+};
+
+struct segment_row {
+	ramp_segment_t id;
+	uint64_t epoch; /* +1 at every step of this row: prepare, taken, settled, abort, ... */
+	enum segment_phase phase;
+	bool unlinked;		     /* R9: in PULLING the mark stands beside the phase */
+	ramp_node_t node;	     /* owner (MOVING: still the source) */
+	ramp_incarnation_t node_inc; /* the incarnation under which node holds the bytes; another
+					one of that node has lost them */
+	ramp_node_t dst;	     /* MOVING */
+	ramp_incarnation_t dst_inc;  /* MOVING */
+	ramp_node_t src;	     /* PULLING */
+	ramp_incarnation_t src_inc;  /* PULLING */
+	struct ramp_attempt k;	     /* MOVING, PULLING */
+	uint64_t k_epoch;	     /* the prepare's epoch, carried by every message of k */
+	char name[RAMP_NAME_MAX + 1];
+	char dst_name[RAMP_NAME_MAX + 1]; /* MOVING: reserved in dst's directory */
+	uint64_t size;			  /* a hint, written lazily; the owner knows (R13) */
+	uint32_t mode, uid, gid;	  /* mode: permission bits */
+	struct meta_time atime, mtime, ctime;
+	uint64_t extent_addr, extent_len; /* 0, 0: never mapped */
+	uint64_t extent_asked;		  /* user.ramp.extent; 0: by rule */
+	uint8_t pages;			  /* user.ramp.pages: enum segment_pages */
+	uint8_t mmap;			  /* user.ramp.mmap: enum segment_mmap */
+};
+enum segment_pages { SEGMENT_PAGES_AUTO, SEGMENT_PAGES_SMALL, SEGMENT_PAGES_HUGE };
+enum segment_mmap { SEGMENT_MMAP_NONE, SEGMENT_MMAP_PASSTHROUGH };
+
+enum node_role { NODE_VOTER, NODE_STANDBY, NODE_REMOVED };
+
+struct node_row {
+	ramp_node_t node;
+	char name[RAMP_NODE_NAME_MAX + 1];
+	char address[RAMP_ADDRESS_MAX + 1];
+	ramp_incarnation_t incarnation; /* committed by NODE_UP (R1); 0: never up */
+	ramp_incarnation_t fenced;	/* this incarnation is over by a fence; 0: none */
+	uint64_t instance;		/* made by mkfs, bound at the first start */
+	uint64_t capacity;		/* bytes */
+	enum node_role role;
+};
+
+/* ---- commands ---------------------------------------------------------------------------- */
+
+/*
+ * Every command carries {client, unique}: a retry with the same pair gets the first result (the
+ * last 256 of each client are kept). A FUSE request uses its connection's random id and its own
+ * `unique`; what the daemon proposes by itself uses a random id of the daemon's life and a counter
+ * (meta_own_command gives one).
+ */
+struct meta_command_id {
+	uint64_t client, unique;
+};
+
+enum meta_command_type {
+	META_CREATE = 1, /* node, name, mode, uid, gid, time -> id. EEXIST, ENOENT node */
+	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
+			    MOVING; a row with an extent stays as ORPHAN until FREED, one
+			    without goes; PULLING: marked (R9) */
+	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
+			    (as if unlinked; its id in reply.other) unless flags has
+			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
+	META_SETATTR,	 /* id, mask of META_SET_*, and those fields of `attr`. ENOENT */
+	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
+			    a segment that has one answers with it. ENOSPC: arena is full */
+	META_PREPARE,	 /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
+			    STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
+			    EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
+			    current (R1); EBUSY: MOVING by another */
+	META_TAKEN,	 /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
+	META_SETTLED,	 /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
+	META_ABORT,	 /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
+			    PROOF_OVER(dst) also PULLING -> STABLE(source). ESTALE, EPERM proof */
+	META_FREED,	 /* id: ORPHAN row goes and its extent is free. ESTALE */
+	META_NODE_UP,	 /* node, node_inc, instance, address, capacity. EPERM: another instance
+			    is bound, or that incarnation is fenced */
+	META_NODE_FENCE, /* node, node_inc: that incarnation is over. ESTALE: it is not current */
+	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST */
+	META_MEMBER_PROMOTE, /* node: standby -> voter. One change at a time: EBUSY */
+	META_MEMBER_REMOVE,  /* node. EBUSY while it owns segments */
+};
+
+enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
+
+#define META_SET_MODE	(1u << 0)
+#define META_SET_UID	(1u << 1)
+#define META_SET_GID	(1u << 2)
+#define META_SET_SIZE	(1u << 3)
+#define META_SET_ATIME	(1u << 4)
+#define META_SET_MTIME	(1u << 5)
+#define META_SET_CTIME	(1u << 6)
+#define META_SET_EXTENT (1u << 7) /* extent_asked; EBUSY once there is an extent */
+#define META_SET_PAGES	(1u << 8)
+#define META_SET_MMAP	(1u << 9)
+
+struct meta_command {
+	struct meta_command_id cid;
+	enum meta_command_type type;
+	ramp_segment_t id;
+	uint64_t epoch;
+	struct ramp_attempt k;
+	ramp_node_t node, src;
+	ramp_incarnation_t node_inc, src_inc;
+	enum meta_proof proof;
+	ramp_node_t proof_node;	      /* PROOF_OVER: whose incarnation ... */
+	ramp_incarnation_t proof_inc; /* ... is over, checked against the node's row */
+	uint32_t flags;		      /* RENAME_NOREPLACE; META_SET_* mask */
+	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
+	char address[RAMP_ADDRESS_MAX + 1];
+	struct segment_row attr; /* CREATE: mode uid gid atime; SETATTR: by mask */
+	uint64_t length, map_len, instance, capacity;
+	struct meta_time now; /* the proposer's clock; the state machine has none */
+};
+
+struct meta_reply {
+	int result; /* 0 or a negative errno */
+	ramp_segment_t id;
+	ramp_segment_t other; /* RENAME: the segment that was replaced; 0: none */
+	ramp_node_t node;     /* MEMBER_ADD */
+	uint64_t epoch;	      /* of the row after the command */
+	uint64_t extent_addr, extent_len;
+};
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+struct meta_config {
+	const char *journal_path;
+	uint32_t heartbeat_ms; /* 0: 100 */
+	uint32_t election_ms;  /* 0: 500; the time-out is random in [this, 2 * this) */
+
+	/* Sends one Raft or forwarding message to a node. Meta thread; must copy and must not
+	   block; may drop it. */
+	void (*send)(void *arg, ramp_node_t to, const void *bytes, size_t len);
+	/* After the transaction that changed them: a segment's row (id), or a node's or the
+	   membership (id == 0). Meta thread. */
+	void (*changed)(void *arg, ramp_segment_t id);
+	void *arg;
+};
+
+/*
+ * mkfs: makes the journal at `path` (which must not exist) with the founding members. `nodes` are
+ * numbered 1.. in this order; `self` is the one that it is made for. cluster_id and instance as in
+ * the design ("Cluster and members"). With n_nodes == 0 the journal is a joiner's: empty.
+ */
+struct meta_founding {
+	uint8_t cluster_id[32];
+	uint64_t instance;
+	ramp_node_t self;
+	uint64_t arena_addr, arena_len;
+	const struct node_row *nodes; /* node, name, address, capacity, role */
+	size_t n_nodes;
+};
+int meta_format(const char *path, const struct meta_founding *founding, struct ramp_err *err);
+
+/* Opens the journal and starts the meta thread. On failure nothing is left behind. */
+int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
+/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN. */
+void meta_close(struct meta *meta);
+
+/* What stands in the journal itself. */
+void meta_cluster_id(struct meta *meta, uint8_t id[32]);
+ramp_node_t meta_self(struct meta *meta);
+uint64_t meta_instance(struct meta *meta);
+void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len);
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+/* A message of another node's `send` came. Copies. */
+void meta_receive(struct meta *meta, ramp_node_t from, const void *bytes, size_t len);
+/* A peer's control connection came up or went down (a hint for flow control and forwarding). */
+void meta_peer(struct meta *meta, ramp_node_t node, bool up);
+
+typedef void meta_done(void *arg, const struct meta_reply *reply);
+
+/* Proposes; done runs exactly once, when this node's own tables hold the result or it failed. */
+void meta_propose(struct meta *meta, const struct meta_command *command, meta_done *done,
+		  void *arg);
+/* The same and waits. Never from the control, fuse, pager or meta thread. */
+int meta_propose_wait(struct meta *meta, const struct meta_command *command,
+		      struct meta_reply *reply);
+/* done runs when this node's tables hold all that was committed anywhere when this was called
+   (ReadIndex): the linearizable read of R7 and R8. */
+void meta_sync(struct meta *meta, meta_done *done, void *arg);
+struct meta_command_id meta_own_command(struct meta *meta);
+
+/* True while a leader is known and a quorum answers (within 5 s). */
+bool meta_has_quorum(struct meta *meta);
+ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
+
+/* Hands leadership to another voter, if this node leads (before a clean shutdown). */
+void meta_transfer_leadership(struct meta *meta);
+
+struct meta_status {
+	uint64_t term, commit, applied, log_entries, snapshots_sent, snapshots_taken;
+	uint64_t journal_bytes, commits;
+	ramp_node_t leader, self;
+	bool quorum;
+};
+void meta_get_status(struct meta *meta, struct meta_status *status);
+
+/* ---- reading this node's tables ------------------------------------------------------------ */
+
+int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row); /* -ENOENT */
+/*
+ * By name as the namespace shows it: a segment stands in `node`'s directory from its creation
+ * until a taken puts it into dst's; names that a prepare reserves are not found.
+ */
+int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row);
+/* Calls fn for each segment listed under `node` (0: all, ORPHANs too) with id > after, in the
+   order of ids, until fn returns nonzero; returns that or 0. */
+int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
+		      int (*fn)(void *arg, const struct segment_row *row), void *arg);
+int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row); /* -ENOENT */
+int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row);
+int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg);
+
+#endif
