@@ -1,0 +1,42 @@
+/*
+ * Room for what is coming: a promise given in ACCEPT is kept.
+ *
+ * room_reserve takes with fallocate what the source has populated and a slack, before ACCEPT; the
+ * pages are not cleared yet. room_clear_ahead does that in the background, ahead of the pull.
+ */
+#ifndef RAMP_ROOM_H
+#define RAMP_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+
+struct seg;
+
+struct room_range {
+	uint64_t offset, len; /* bytes, page-aligned */
+};
+
+/*
+ * What is populated: SEEK_DATA/SEEK_HOLE over the file, ranges in order, at most `max`; where
+ * there are more, neighbours are joined over the smallest gaps that come (a joined hole travels as
+ * a hole when it is pulled). *populated_bytes: of st_blocks. Blocks: a worker's call.
+ */
+int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+		   uint64_t *populated_bytes, struct ramp_err *err);
+/* Sets the file's size and takes the ranges and `slack_bytes` of the store's free space (-ENOSPC:
+   nothing is kept). 2 MiB ranges that are mostly populated are made huge, others small. Blocks. */
+int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
+		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+/* The slack is taken apart from any file; gives it back (TRANSFER came, or the attempt ended). */
+void room_release_slack(struct seg *seg);
+/* Clears reserved pages of [offset, offset + len) (MADV_POPULATE_WRITE). Blocks. */
+void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len);
+/* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks. */
+void room_collapse(struct seg *seg);
+/* The next byte >= offset that is data in the source's sense, as lseek(SEEK_DATA); -ENXIO. */
+int64_t room_seek_data(struct seg *seg, uint64_t offset);
+int64_t room_seek_hole(struct seg *seg, uint64_t offset);
+
+#endif

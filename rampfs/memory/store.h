@@ -1,0 +1,116 @@
+/*
+ * The store: one tmpfs of this node's own, and the segments that lie in it.
+ *
+ * STATE_DIR/store is mounted huge=within_size,noswap,size=CAPACITY, root-only, in the host's mount
+ * namespace, and outlives the daemon: after kill -9 the next daemon finds every segment again. A
+ * segment is a file named by its id in decimal; beside it stands ID.state with the record
+ * (record.h) and the page-state map (pages.h), in the same tmpfs, mapped shared. The file
+ * `incarnation` is written when the tmpfs is made: a reboot is another incarnation, a daemon's
+ * restart is not.
+ *
+ * A `struct seg` stands for one segment in this store (owned, given, taken, or reserved for an
+ * attempt). It is counted: seg_get/store_find take a reference, seg_put gives it back.
+ *
+ * The gate: whoever reads or writes a segment's bytes in the daemon stands between seg_enter and
+ * seg_leave. A freeze closes the gate and waits until everybody is out; what comes then is told
+ * -EAGAIN and parks (mount/park.c) until store_ops.changed says that it is open or gone.
+ *
+ * Thread-safety: all functions from any thread unless said otherwise.
+ */
+#ifndef RAMP_STORE_H
+#define RAMP_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "err.h"
+#include "ids.h"
+#include "record.h"
+
+struct store;
+struct seg;
+
+/* Called when something that parked requests wait for may have changed: the gate opened or closed
+   for good, a record changed, pages arrived or were lost. Any thread; must not block. One
+   listener: mount/park.c. */
+typedef void store_changed(void *arg, ramp_segment_t id);
+
+/*
+ * Opens (mounts and formats, where it is not mounted yet) STATE_DIR/store and finds every segment
+ * in it. A state file that is torn or of an unknown version makes that one segment "damaged":
+ * it is reported in the log and by seg_damaged, never served. IN_FLIGHT pages become REMOTE.
+ */
+int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **out,
+	       struct ramp_err *err);
+/* Frees the tables; the tmpfs stays mounted with all that is in it. */
+void store_close(struct store *store);
+/* `rampfs --destroy`: unmounts; -EBUSY while it holds segments, unless force. */
+int store_destroy(const char *state_dir, bool force, struct ramp_err *err);
+void store_on_change(struct store *store, store_changed *fn, void *arg);
+
+ramp_incarnation_t store_incarnation(struct store *store);
+/* A file of the daemon's own in the store (saved INIT, backing ids): lives as the store does. */
+int store_open_private(struct store *store, const char *name, int flags, mode_t mode);
+struct store_space {
+	uint64_t capacity_bytes, used_bytes, free_bytes;
+};
+void store_space(struct store *store, struct store_space *space);
+
+struct seg *store_find(struct store *store, ramp_segment_t id); /* NULL: not here */
+struct seg *seg_get(struct seg *seg);
+void seg_put(struct seg *seg);
+/* Calls fn for each segment, in no order, with a reference held during the call. */
+void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), void *arg);
+
+/*
+ * Makes the empty files of a segment. RECORD_OWNED: create(2) on this node, at `epoch`.
+ * RECORD_NONE: reserved for an attempt (room.h fills it; in memory only: a restart drops it).
+ * -EEXIST where it is here already; -ENOSPC.
+ */
+int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, uint64_t epoch,
+		 struct seg **out, struct ramp_err *err);
+/*
+ * Unlinks both files, once nobody can need them (R7, or an orphan). Access through the gate is
+ * -ENOENT from now on; the struct goes with its last reference.
+ * With `prove`: closes our own descriptors and mapping first, opens anew and takes a lease
+ * (F_SETLEASE F_WRLCK); -EBUSY where somebody else still has the file open or mapped, and then
+ * everything is as before.
+ */
+int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
+
+ramp_segment_t seg_id(const struct seg *seg);
+/* The segment's file, open O_RDWR for as long as the reference; never hand it to another process
+   (each attachment has a description of its own: seg_open). */
+int seg_fd(struct seg *seg);
+/* A new description of the file, O_RDWR or O_RDONLY, O_CLOEXEC; the caller closes it. */
+int seg_open(struct seg *seg, int access_mode);
+uint64_t seg_size(struct seg *seg); /* the file's st_size */
+bool seg_damaged(struct seg *seg);
+
+/* ---- the gate ------------------------------------------------------------------------------ */
+
+/* 0: go on, and seg_leave after. -EAGAIN: frozen, park. -EREMOTE: not ours (any more).
+   -ENOENT: removed. -EIO: damaged. Never blocks. */
+int seg_enter(struct seg *seg);
+void seg_leave(struct seg *seg);
+/* Closes the gate (-EBUSY: it is closed) and waits until everybody is out, at most timeout_ms
+   (-ETIMEDOUT: opened again). Blocks: never on the control loop. */
+int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err);
+/* Opens it again, after an abort. After a record GIVEN the gate says -EREMOTE by itself. */
+void seg_thaw(struct seg *seg);
+/* True from a truncate or punched hole since seg_note_layout, or when st_blocks is another; sets
+ *grown to how many bytes st_blocks has grown since (0: none). */
+void seg_note_layout(struct seg *seg);
+bool seg_layout_changed(struct seg *seg, uint64_t *grown);
+/* Whoever truncates or punches through the daemon says so (between enter and leave). */
+void seg_layout_cut(struct seg *seg);
+
+/* The daemon's own mapping of [0, size rounded up to pages), made when first asked for and grown
+   as the file grows; never registered with userfaultfd. Touch only pages that are LOCAL and
+   populated (a load from a hole allocates a page; beyond the end: SIGBUS). Counted: seg_unmap
+   once per seg_map. */
+int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err);
+void seg_unmap(struct seg *seg);
+
+#endif
