@@ -1,0 +1,145 @@
+/*
+ * Local programs: who has which segment mapped, how access is taken away and given back.
+ *
+ * An unmodified program maps a segment through the shim (libramp/preload.c), whose agent thread
+ * keeps a session here. What is mapped is what /proc says (mappers.c), not what a table remembers.
+ * A fully local segment is not registered with userfaultfd at all; from a revoke on, and while
+ * pages are still remote, every attachment's range is registered MISSING|MINOR|WP together.
+ *
+ * Thread-safety: stated with each function. "Blocks": for workers (loop_work), never on the control
+ * loop, a fuse thread or the pager.
+ */
+#ifndef RAMP_PROGRAMS_H
+#define RAMP_PROGRAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "err.h"
+#include "ids.h"
+#include "loop.h"
+#include "meta.h"
+#include "store.h"
+
+struct programs;
+struct space; /* one process's userfaultfd */
+
+struct programs_config {
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	int listen_fd; /* the session socket, listening (the keeper holds it too) */
+	const char *session_path;
+	const char *mountpoint; /* for messages */
+	gid_t uffd_group;	/* (gid_t)-1: everybody may have a userfaultfd */
+	uint32_t connect_ms;	/* an agent that does not answer for this long: EBUSY; 0: 5000 */
+};
+
+int programs_open(const struct programs_config *config, struct programs **out,
+		  struct ramp_err *err);
+/* Ends sessions' service (programs keep their mappings and come back to the next daemon). */
+void programs_close(struct programs *programs);
+
+/*
+ * A one-time token for one open of a segment (the FUSE ioctl's answer): good for one ATTACH of
+ * that access mode (O_RDONLY, O_RDWR) by that process, for 30 s. Any thread.
+ */
+int programs_token(struct programs *programs, ramp_segment_t id, int access_mode, pid_t pid,
+		   uint64_t token[2], struct ramp_err *err);
+
+/* ---- page faults (pull/pager.c) ------------------------------------------------------------- */
+
+/* One page fault, already turned into a page of a segment. */
+struct space_fault {
+	struct seg *seg; /* a reference for the caller; NULL: not in any attachment (woken) */
+	uint64_t page;
+	uint64_t addr;
+	bool write;
+};
+
+struct programs_pager {
+	/* A space has come or gone. The pager adds `uffd` to its epoll set, or forgets it and
+	   answers by space_put. Control loop or worker. */
+	void (*space_added)(void *arg, struct space *space, int uffd);
+	void (*space_gone)(void *arg, struct space *space);
+	void *arg;
+};
+void programs_set_pager(struct programs *programs, const struct programs_pager *pager);
+/* Reads what is ready on the userfaultfd, without blocking; remap events are handled inside.
+   Returns how many faults; -EAGAIN none; -ESRCH the process is gone. Pager thread. */
+int space_read(struct space *space, struct space_fault *faults, int max);
+void space_put(struct space *space);
+/* Lets one blocked access try again. Pager thread. */
+void space_wake(struct space *space, uint64_t addr);
+
+/*
+ * Pages [first, first + count) are LOCAL and present in the file: maps them (CONTINUE) in every
+ * registered attachment and wakes who waits. Any thread; takes the attachments' lock for reading.
+ */
+void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count);
+/* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
+void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, const char *why);
+/* Pages are remote from now on (a target's TAKEN): registers every attachment of the segment.
+   Blocks shortly. New attachments register themselves while pages_missing() is not 0. */
+int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
+/* All pages are LOCAL: unregisters, wakes. Blocks shortly. */
+void programs_pulled(struct programs *programs, struct seg *seg);
+
+/* ---- revoke (transfer/source.c) -------------------------------------------------------------- */
+
+/*
+ * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
+ * answers to no session, is stopped, has private copies, or holds it by passthrough. Asks all
+ * processes. Blocks.
+ */
+int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
+/*
+ * Takes access away from every attachment: registers, lets the agents drop the entries, checks
+ * with PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When
+ * it returns 0 no thread of any program can load or store until programs_restore or programs_gone;
+ * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most.
+ */
+int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
+		    struct ramp_err *err);
+/* The abort: access is back as it was. Blocks shortly. */
+void programs_restore(struct programs *programs, struct seg *seg);
+/* The segment is on another node now: agents map an empty file over it, say so, and everybody who
+   waits gets SIGBUS. Blocks shortly. */
+void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node);
+/* It is here again (TAKEN): agents that had it put it back in place at the old address. */
+void programs_back(struct programs *programs, struct seg *seg);
+
+/* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
+bool programs_mapped(struct programs *programs, struct seg *seg);
+
+/* ---- tools over the session (tools/migrate.c) ------------------------------------------------ */
+
+struct tool_request; /* one request of a tool, alive until tool_answer */
+struct tool_migrate {
+	ramp_segment_t id;
+	char dst_node[RAMP_NODE_NAME_MAX + 1];
+	char dst_name[RAMP_NAME_MAX + 1]; /* empty: keep its name */
+	uint8_t mode;			  /* enum transfer_mode */
+	bool wait;			  /* until STABLE */
+	bool progress;
+	uid_t uid;
+};
+struct programs_tools {
+	/* Control loop. Answered exactly once by tool_answer, progress before by tool_progress. */
+	void (*migrate)(void *arg, struct tool_request *request, const struct tool_migrate *what);
+	void (*cancel)(void *arg, struct tool_request *request); /* Ctrl-C, or the tool is gone */
+	void *arg;
+};
+void programs_set_tools(struct programs *programs, const struct programs_tools *tools);
+void tool_answer(struct tool_request *request, int result, const char *text); /* control loop */
+void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
+		   const char *state); /* control loop */
+
+struct programs_status {
+	uint32_t sessions, attachments;
+	uint64_t revokes, revoke_last_us, revoke_max_us;
+};
+void programs_status(struct programs *programs, struct programs_status *status);
+
+#endif

@@ -1,0 +1,96 @@
+/*
+ * Pulling pages, and serving them.
+ *
+ * At a target: the pager thread turns page faults and parked requests into demand reads, the
+ * prefetch thread pulls the rest in the background, yielding to demand. At a source: what a GIVEN
+ * record lets others read is exported under the attempt's key (serve.c).
+ *
+ * How it fails: a lost connection gives the pages in flight back to REMOTE and connects again
+ * (50 ms to 2 s), for as long as the source is silent; a page fault waits that long. Only a source
+ * proved gone (another incarnation in its hello, or pull_source_over) makes pages LOST.
+ *
+ * Thread-safety: any thread, except where stated.
+ */
+#ifndef RAMP_PULL_H
+#define RAMP_PULL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ids.h"
+#include "programs.h"
+#include "store.h"
+#include "transport.h"
+
+struct pull;
+
+struct pull_config {
+	struct store *store;
+	struct programs *programs;
+	struct tp *tp;
+	/* The last page of a segment became LOCAL (or LOST: `lost` > 0). Any thread; once per
+	   pull_begin; must not block. */
+	void (*finished)(void *arg, ramp_segment_t id, uint64_t lost);
+	void *arg;
+};
+
+int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err);
+/* Stops both threads; pages in flight are REMOTE again; programs wait for the next daemon. */
+void pull_close(struct pull *pull);
+
+struct pull_source {
+	ramp_node_t node;
+	ramp_incarnation_t incarnation;
+	struct tp_key key;
+	bool prefetch; /* false: mode `demand` */
+};
+
+/* Begins (TAKEN, or found TAKEN at a start): registers attachments, then serves their faults.
+   Calls finished at once where nothing is missing. Blocks shortly. */
+int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
+	       struct ramp_err *err);
+/* Ends it before its time (reverted by proof, unlinked): nothing is pulled any more. */
+void pull_end(struct pull *pull, ramp_segment_t id);
+/* From `demand` to full speed (a segment that is asked to move on, --wait). */
+void pull_hurry(struct pull *pull, ramp_segment_t id);
+/* That incarnation of that node is over, by a committed fact: what it had is LOST. */
+void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);
+
+/*
+ * For parked requests: all of [first, first + count) LOCAL: 0. Else asks for what is missing on
+ * demand: -EAGAIN, and store_on_change tells when to look again. -EIO: some are LOST.
+ * -EHOSTDOWN: the source has been silent for 5 s. Never blocks.
+ */
+int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count);
+/*
+ * Before a truncate, a punched hole or a whole-page overwrite of bytes [offset, offset + len):
+ * makes the whole pages inside LOCAL without pulling them, and the partial ones at the edges LOCAL
+ * by pulling. 0: go on now, within the same seg_enter; -EAGAIN: some are in flight, look again. The
+ * caller then makes the bytes right before it leaves the gate.
+ */
+int pull_cut(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len);
+
+struct pull_progress {
+	uint64_t pages_all, pages_missing, pages_lost;
+	uint64_t demand_pages, prefetch_pages, hole_pages;
+	ramp_node_t source;
+	bool source_silent;
+};
+/* -ENOENT: not being pulled. */
+int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress);
+
+#define PULL_HISTOGRAM 24 /* bucket i: less than 2^i microseconds */
+struct pull_status {
+	uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
+	uint64_t served_bytes, served_reads;
+	uint64_t fault_us[PULL_HISTOGRAM]; /* from message to CONTINUE */
+};
+void pull_status(struct pull *pull, struct pull_status *status);
+
+/* At the source: grants `key` for a frozen or GIVEN segment; what is asked is answered from the
+   file. serve_revoke returns when nothing more is sent. Both block shortly. */
+int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err);
+void serve_revoke(struct pull *pull, const struct tp_key *key);
+
+#endif

@@ -1,0 +1,96 @@
+/*
+ * Migrations: the moment when ownership passes, and all that can go wrong around it.
+ *
+ * transfer.c draws and guards the states, source.c and target.c are the two ends, one handler a
+ * message (transport/proto.h). All state machines run on the control loop; what blocks is done by
+ * workers. The rules are R1 to R13 of the design, named beside the code that obeys them.
+ *
+ * Thread-safety: any thread, except where stated.
+ */
+#ifndef RAMP_TRANSFER_H
+#define RAMP_TRANSFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ids.h"
+#include "loop.h"
+#include "meta.h"
+#include "peer.h"
+#include "programs.h"
+#include "pull.h"
+#include "store.h"
+#include "transport.h"
+
+struct transfers;
+
+enum transfer_mode { TRANSFER_LAZY, TRANSFER_DEMAND };
+
+struct transfers_config {
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	struct peers *peers;
+	struct tp *tp;
+	struct programs *programs;
+	bool rollback_auto; /* mount option rollback=auto */
+};
+
+/*
+ * In two steps, since pull needs a callback of ours and we need it: transfers_open, pull_open with
+ * transfers_pull_finished, then transfers_start, which goes through every record in the store and
+ * takes up what a former daemon left (R4 to R8), and sends NODE_UP (R1).
+ */
+int transfers_open(const struct transfers_config *config, struct transfers **out,
+		   struct ramp_err *err);
+void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
+int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
+/* Gives up what may be given up (R4), leaves the rest to the next daemon. */
+void transfers_close(struct transfers *transfers);
+
+/* Wiring, called by main's callbacks: a row changed (meta), a peer came or went. */
+void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
+void transfers_peer_changed(struct transfers *transfers, ramp_node_t node,
+			    ramp_incarnation_t incarnation, bool up);
+
+struct migrate_request {
+	ramp_segment_t id;
+	ramp_node_t dst;
+	char dst_name[RAMP_NAME_MAX + 1];
+	enum transfer_mode mode;
+	bool wait_stable;    /* answer when it is STABLE, else when this node's tables show it */
+	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
+	/* NULL, or: some progress, on the control loop */
+	void (*progress)(void *arg, uint64_t pages_done, uint64_t pages_all, const char *state);
+};
+/* Control loop; exactly once. `text` says why it failed ("" on success). */
+typedef void migrate_done(void *arg, int result, const char *text);
+
+/*
+ * Moves a segment to another node's directory; any node may ask (a node that is not the source
+ * sends MIGRATE and hands back the answer). Returns a handle for transfers_cancel.
+ * Results: 0, EEXIST, EHOSTUNREACH, ENOSPC, EBUSY, EROFS, EINPROGRESS, EINTR (cancelled), ENOENT.
+ */
+uint64_t transfers_migrate(struct transfers *transfers, const struct migrate_request *request,
+			   migrate_done *done, void *arg);
+/* Before GIVEN it ends with EINTR; after, with what happens (done is called in both cases). */
+void transfers_cancel(struct transfers *transfers, uint64_t handle);
+
+struct transfer_row {
+	ramp_segment_t id;
+	char name[RAMP_NAME_MAX + 1];
+	ramp_node_t from, to;
+	const char *state; /* of the drawing in transfer.c */
+	bool source;	   /* this node is the source */
+	uint64_t age_ms;
+};
+struct transfers_status {
+	uint64_t started, done, failed, window_last_us, window_max_us;
+};
+void transfers_status(struct transfers *transfers, struct transfers_status *status);
+/* Control loop only: calls fn for each migration under way on this node. */
+void transfers_each(struct transfers *transfers,
+		    void (*fn)(void *arg, const struct transfer_row *row), void *arg);
+
+#endif
