@@ -1,0 +1,272 @@
+#include "kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "ids.h"
+
+/* ---- userfaultfd ------------------------------------------------------------------------ */
+
+int kernel_uffd_api(int uffd, uint64_t features)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = features};
+
+	return ioctl(uffd, UFFDIO_API, &api) ? -errno : 0;
+}
+
+int kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
+{
+	struct uffdio_register reg = {.range = {start, len}, .mode = modes};
+
+	return ioctl(uffd, UFFDIO_REGISTER, &reg) ? -errno : 0;
+}
+
+int kernel_uffd_unregister(int uffd, uint64_t start, uint64_t len)
+{
+	struct uffdio_range range = {start, len};
+
+	return ioctl(uffd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
+}
+
+int kernel_uffd_wake(int uffd, uint64_t start, uint64_t len)
+{
+	struct uffdio_range range = {start, len};
+
+	return ioctl(uffd, UFFDIO_WAKE, &range) ? -errno : 0;
+}
+
+/*
+ * The kernel stops at the first page that it can't do and says how far it came: errno EAGAIN with
+ * the count, or that page's own errno where it was the first. So a call after a partial one gets
+ * the reason.
+ */
+int64_t kernel_uffd_continue(int uffd, uint64_t start, uint64_t len, bool wake)
+{
+	uint64_t done = 0;
+	bool skipped = false;
+	int why = 0;
+
+	while (done < len) {
+		struct uffdio_continue arg = {.range = {start + done, len - done},
+					      .mode = wake ? 0 : UFFDIO_CONTINUE_MODE_DONTWAKE};
+
+		if (!ioctl(uffd, UFFDIO_CONTINUE, &arg)) {
+			done = len;
+		} else if (arg.mapped > 0) {
+			done += (uint64_t)arg.mapped;
+		} else if (errno == EEXIST) {
+			done += RAMP_PAGE_BYTES;
+			skipped = true;
+		} else {
+			why = -errno;
+			break;
+		}
+	}
+	/* CONTINUE wakes only what it mapped itself. */
+	if (skipped && wake)
+		kernel_uffd_wake(uffd, start, done);
+	return done ? (int64_t)done : why;
+}
+
+int64_t kernel_uffd_poison(int uffd, uint64_t start, uint64_t len)
+{
+	uint64_t done = 0;
+
+	while (done < len) {
+		struct kernel_uffdio_poison arg = {.range = {start + done, len - done}};
+
+		if (!ioctl(uffd, KERNEL_UFFDIO_POISON, &arg))
+			return (int64_t)len;
+		if (arg.updated <= 0)
+			return done ? (int64_t)done : -errno;
+		done += (uint64_t)arg.updated;
+	}
+	return (int64_t)done;
+}
+
+int kernel_uffd_protect(int uffd, uint64_t start, uint64_t len, bool on)
+{
+	struct uffdio_writeprotect arg = {.range = {start, len},
+					  .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+
+	return ioctl(uffd, UFFDIO_WRITEPROTECT, &arg) ? -errno : 0;
+}
+
+/* ---- /proc/PID/pagemap -------------------------------------------------------------------- */
+
+int kernel_pagemap_any(int pagemap_fd, uint64_t start, uint64_t end, uint64_t categories,
+		       uint64_t *at)
+{
+	struct kernel_page_region first;
+	struct kernel_pm_scan scan = {
+		.size = sizeof(scan),
+		.start = start,
+		.end = end,
+		.vec = (uint64_t)(uintptr_t)&first,
+		.vec_len = 1,
+		.max_pages = 1,
+		.category_anyof_mask = categories,
+		.return_mask = categories,
+	};
+	int n = ioctl(pagemap_fd, KERNEL_PAGEMAP_SCAN, &scan);
+
+	if (n < 0)
+		return -errno;
+	if (n > 0 && at)
+		*at = first.start;
+	return n > 0;
+}
+
+/* ---- /proc/PID/maps ------------------------------------------------------------------------ */
+
+static int open_proc_maps(pid_t pid)
+{
+	char path[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int query(int fd, uint64_t from, struct kernel_vma *vma)
+{
+	struct kernel_procmap_query q = {
+		.size = sizeof(q),
+		.query_flags = KERNEL_PROCMAP_NEXT | KERNEL_PROCMAP_FILE,
+		.query_addr = from,
+	};
+
+	if (ioctl(fd, KERNEL_PROCMAP_QUERY, &q))
+		return errno == ENOENT ? 0 : -errno;
+	*vma = (struct kernel_vma){
+		.start = q.vma_start,
+		.end = q.vma_end,
+		.offset = q.vma_offset,
+		.inode = q.inode,
+		.dev_major = q.dev_major,
+		.dev_minor = q.dev_minor,
+		.flags = (uint32_t)q.vma_flags,
+	};
+	return 1;
+}
+
+int kernel_maps_open_text(struct kernel_maps *maps, pid_t pid)
+{
+	int fd = open_proc_maps(pid);
+	int saved;
+
+	if (fd < 0)
+		return fd;
+	*maps = (struct kernel_maps){.fd = -1, .text = fdopen(fd, "re"), .text_at = UINT64_MAX};
+	if (!maps->text) {
+		saved = errno;
+		close(fd);
+		return -saved;
+	}
+	return 0;
+}
+
+int kernel_maps_open(struct kernel_maps *maps, pid_t pid)
+{
+	struct kernel_vma vma;
+	int fd = open_proc_maps(pid);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = query(fd, 0, &vma);
+	if (rc == -ENOTTY) {
+		close(fd);
+		return kernel_maps_open_text(maps, pid);
+	}
+	if (rc < 0 && rc != -ESRCH) {
+		close(fd);
+		return rc;
+	}
+	*maps = (struct kernel_maps){.fd = fd};
+	return 0;
+}
+
+/* "start-end rwxs offset major:minor inode path". False: not a line of maps. */
+static bool parse_line(const char *line, struct kernel_vma *vma)
+{
+	char prot[5];
+
+	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &vma->start,
+		   &vma->end, prot, &vma->offset, &vma->dev_major, &vma->dev_minor,
+		   &vma->inode) != 7)
+		return false;
+	vma->flags =
+		(prot[0] == 'r' ? KERNEL_VMA_READ : 0) | (prot[1] == 'w' ? KERNEL_VMA_WRITE : 0) |
+		(prot[2] == 'x' ? KERNEL_VMA_EXEC : 0) | (prot[3] == 's' ? KERNEL_VMA_SHARED : 0);
+	return true;
+}
+
+/* A line's path may be as long as it likes: what does not fit is read on and thrown away. */
+static bool read_line(FILE *text, char *line, int cap)
+{
+	int c;
+
+	if (!fgets(line, cap, text))
+		return false;
+	if (!strchr(line, '\n'))
+		while ((c = fgetc(text)) != EOF && c != '\n')
+			;
+	return true;
+}
+
+static int next_in_text(struct kernel_maps *maps, uint64_t from, struct kernel_vma *vma)
+{
+	char line[256];
+
+	if (from < maps->text_at) {
+		fflush(maps->text); /* what is buffered is old */
+		rewind(maps->text);
+	}
+	while (read_line(maps->text, line, sizeof(line))) {
+		if (!parse_line(line, vma))
+			return -EIO;
+		maps->text_at = vma->end;
+		if (vma->inode != 0 && vma->end > from)
+			return 1;
+	}
+	maps->text_at = UINT64_MAX;
+	return ferror(maps->text) ? -EIO : 0;
+}
+
+int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma)
+{
+	int rc = maps->text ? next_in_text(maps, from, vma) : query(maps->fd, from, vma);
+
+	if (rc <= 0)
+		return rc;
+	if (vma->start >= to) {
+		/* It was read too early: the next call may ask for it. */
+		maps->text_at = UINT64_MAX;
+		return 0;
+	}
+	return 1;
+}
+
+void kernel_maps_close(struct kernel_maps *maps)
+{
+	if (maps->text)
+		fclose(maps->text);
+	else
+		close(maps->fd);
+}
+
+int kernel_version(void)
+{
+	struct utsname name;
+	int major, minor;
+
+	if (uname(&name) || sscanf(name.release, "%d.%d", &major, &minor) != 2)
+		return 0;
+	return major * 100 + minor;
+}

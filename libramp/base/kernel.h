@@ -1,0 +1,169 @@
+/*
+ * What Debian 12's headers (Linux 6.1) lack of the kernel's API, and thin helpers around it.
+ *
+ * Constants and structs carry names of our own (KERNEL_, kernel_), so that they stand beside newer
+ * headers too, and beside <sys/mount.h>, which does not suffer <linux/fs.h>. Layouts and numbers
+ * are those of include/uapi/linux of Linux 6.18.
+ *
+ * The helpers keep no state, allocate nothing unless said, and do not log. All return 0, a count or
+ * a negative errno; addresses and lengths are bytes and page-aligned. Any thread.
+ */
+#ifndef RAMP_KERNEL_H
+#define RAMP_KERNEL_H
+
+#include <linux/userfaultfd.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/types.h>
+
+/* ---- userfaultfd ------------------------------------------------------------------------ */
+
+#define KERNEL_UFFD_WP_UNPOPULATED (UINT64_C(1) << 13) /* Linux 6.4 */
+#define KERNEL_UFFD_POISON	   (UINT64_C(1) << 14) /* 6.6 */
+#define KERNEL_UFFD_WP_ASYNC	   (UINT64_C(1) << 15) /* 6.7 */
+#define KERNEL_UFFD_MOVE	   (UINT64_C(1) << 16) /* 6.8; not for shmem */
+
+struct kernel_uffdio_poison {
+	struct uffdio_range range;
+	uint64_t mode; /* 1: do not wake */
+	int64_t updated;
+};
+#define KERNEL_UFFDIO_POISON _IOWR(UFFDIO, 0x08, struct kernel_uffdio_poison)
+
+/* MISSING, MINOR and WP together, always: MINOR alone lets the program's own MADV_COLLAPSE map
+   pages that are not filled yet. */
+#define KERNEL_UFFD_MODES                                                                          \
+	(UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP)
+
+/* The handshake, once in a userfaultfd's life. -EINVAL: the kernel lacks one of `features`. */
+int kernel_uffd_api(int uffd, uint64_t features);
+int kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
+int kernel_uffd_unregister(int uffd, uint64_t start, uint64_t len);
+/* Those blocked in the range try again (and raise their page fault again, where it is still one).
+ */
+int kernel_uffd_wake(int uffd, uint64_t start, uint64_t len);
+
+/*
+ * Maps what stands in the file's pages, and wakes (unless !wake). A page that is mapped already
+ * counts as done. Returns how many bytes from `start` on are mapped now, or a negative errno where
+ * the first page is not: -EAGAIN an event is unread (read it, try again), -EFAULT past the end of
+ * the file or a hole, -ENOENT not registered, -ESRCH the process is gone.
+ */
+int64_t kernel_uffd_continue(int uffd, uint64_t start, uint64_t len, bool wake);
+/* A touch of the page is SIGBUS from now on. As above; -EEXIST on a mapped page. */
+int64_t kernel_uffd_poison(int uffd, uint64_t start, uint64_t len);
+/* Sets or lifts write protection; lifting wakes. */
+int kernel_uffd_protect(int uffd, uint64_t start, uint64_t len, bool on);
+
+/* ---- /proc/PID/pagemap -------------------------------------------------------------------- */
+
+struct kernel_page_region {
+	uint64_t start, end, categories;
+};
+struct kernel_pm_scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define KERNEL_PAGEMAP_SCAN _IOWR('f', 16, struct kernel_pm_scan) /* Linux 6.7 */
+#define KERNEL_PM_WP	    (UINT64_C(1) << 0)			  /* PM_SCAN_WP_MATCHING */
+#define KERNEL_PM_CHECK_WP  (UINT64_C(1) << 1)			  /* PM_SCAN_CHECK_WPASYNC */
+#define KERNEL_PAGE_WRITTEN (UINT64_C(1) << 1)			  /* not write-protected */
+#define KERNEL_PAGE_FILE    (UINT64_C(1) << 2)
+#define KERNEL_PAGE_PRESENT (UINT64_C(1) << 3)
+#define KERNEL_PAGE_SWAPPED (UINT64_C(1) << 4)
+#define KERNEL_PAGE_PFNZERO (UINT64_C(1) << 5)
+#define KERNEL_PAGE_HUGE    (UINT64_C(1) << 6)
+
+/*
+ * 1 when a page in [start, end) has any of the categories, 0 when none has; *at (may be NULL) is
+ * the first one's address. PRESENT: a load would go through. PRESENT|WRITTEN: something is there
+ * or is not write-protected. `pagemap_fd` is an open /proc/PID/pagemap. -ENOTTY before 6.7.
+ */
+int kernel_pagemap_any(int pagemap_fd, uint64_t start, uint64_t end, uint64_t categories,
+		       uint64_t *at);
+
+/* ---- /proc/PID/maps ------------------------------------------------------------------------ */
+
+#define KERNEL_VMA_READ	  0x01u
+#define KERNEL_VMA_WRITE  0x02u
+#define KERNEL_VMA_EXEC	  0x04u
+#define KERNEL_VMA_SHARED 0x08u
+
+struct kernel_vma {
+	uint64_t start, end, offset, inode; /* offset into the file; inode 0: no file */
+	uint32_t dev_major, dev_minor, flags;
+};
+
+struct kernel_procmap_query {
+	uint64_t size, query_flags, query_addr;
+	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+	uint64_t vma_name_addr, build_id_addr;
+};
+#define KERNEL_PROCMAP_QUERY _IOWR('f', 17, struct kernel_procmap_query) /* Linux 6.11 */
+#define KERNEL_PROCMAP_NEXT  0x10u /* the VMA that covers query_addr, or the next */
+#define KERNEL_PROCMAP_FILE  0x20u /* only file-backed ones */
+
+/* A process's mappings, by PROCMAP_QUERY, or where the kernel has none by reading the text. Of one
+   thread. */
+struct kernel_maps {
+	int fd;		  /* for queries; -1 when `text` is used */
+	FILE *text;	  /* NULL when `fd` is used */
+	uint64_t text_at; /* where the last line read ended; UINT64_MAX: nothing read yet */
+};
+
+/* -ENOENT or -ESRCH: no such process; -EACCES. kernel_maps_close after success. */
+int kernel_maps_open(struct kernel_maps *maps, pid_t pid);
+/* The same without PROCMAP_QUERY (older kernels). */
+int kernel_maps_open_text(struct kernel_maps *maps, pid_t pid);
+/* The first file-backed mapping of which something lies in [from, to): 1, 0 none, -errno (-ESRCH
+   when the process ended). Go on from vma->end. */
+int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma);
+void kernel_maps_close(struct kernel_maps *maps);
+
+/* ---- madvise(2), mount, files --------------------------------------------------------------- */
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE  103
+#endif
+
+/* "6.18" as 618 (major * 100 + minor); 0 where uname(2) makes no sense. */
+int kernel_version(void);
+
+/* ---- FUSE ------------------------------------------------------------------------------------ */
+
+/* Of fuse_init_in/out.flags2, that is bits 32.. of the whole. */
+#define KERNEL_FUSE2_DIRECT_IO_ALLOW_MMAP (UINT32_C(1) << 4) /* Linux 6.6 */
+#define KERNEL_FUSE2_PASSTHROUGH	  (UINT32_C(1) << 5) /* 6.9; needs max_stack_depth 1 */
+#define KERNEL_FUSE2_NO_EXPORT_SUPPORT	  (UINT32_C(1) << 6)
+#define KERNEL_FUSE2_HAS_RESEND		  (UINT32_C(1) << 7) /* 6.9 */
+/* fuse_init_out.unused[0] of the old header. */
+#define KERNEL_FUSE_INIT_OUT_STACK_DEPTH_OFFSET 36u
+#define KERNEL_FUSE_INIT_OUT_FLAGS2_OFFSET	32u
+
+#define KERNEL_FOPEN_NOFLUSH		    (1u << 5)
+#define KERNEL_FOPEN_PARALLEL_DIRECT_WRITES (1u << 6)
+#define KERNEL_FOPEN_PASSTHROUGH	    (1u << 7)
+
+#define KERNEL_FUSE_NOTIFY_RESEND 7u		      /* fuse_out_header.error; unique 0 */
+#define KERNEL_FUSE_UNIQUE_RESEND (UINT64_C(1) << 63) /* marks a resent request's unique */
+
+struct kernel_fuse_backing_map {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+/* Returns the backing id (> 0), which goes into fuse_open_out.padding. */
+#define KERNEL_FUSE_BACKING_OPEN  _IOW(229, 1, struct kernel_fuse_backing_map)
+#define KERNEL_FUSE_BACKING_CLOSE _IOW(229, 2, uint32_t)
+
+#endif
