@@ -1,0 +1,386 @@
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_MAX_BYTES	   256 /* more than inih takes */
+#define USER_ADDRESS_END   UINT64_C(0x7ff000000000)
+#define USER_ADDRESS_BEGIN UINT64_C(0x10000)
+
+struct parser {
+	FILE *file;
+	const char *path;
+	struct config_cluster *config;
+	struct ramp_err *err;
+	struct ramp_err own; /* where the caller gave none */
+	int line;	     /* of what the handler sees */
+	bool failed, have_cluster, have_arena;
+	char section[RAMP_NODE_NAME_MAX + 16]; /* the last one seen */
+	unsigned seen;			       /* keys of this section, by bit */
+	bool voter_given[CONFIG_NODES_MAX];
+};
+
+static int refuse(struct parser *p, int line, const char *reason, const char *what)
+{
+	if (!p->failed)
+		ramp_err_set(p->err, EINVAL, "%s:%d: %s%s%s%s", p->path, line, reason,
+			     what ? " \"" : "", what ? what : "", what ? "\"" : "");
+	p->failed = true;
+	return 0;
+}
+
+int config_size(const char *text, uint64_t *bytes)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	uint64_t v = 0;
+	unsigned shift = 0;
+
+	if (!isdigit((unsigned char)*text))
+		return -EINVAL;
+	for (; isdigit((unsigned char)*text); text++) {
+		if (v > (UINT64_MAX - 9) / 10)
+			return -ERANGE;
+		v = v * 10 + (uint64_t)(*text - '0');
+	}
+	if (*text) {
+		unit = strchr(units, *text);
+		if (!unit || text[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(unit - units + 1);
+	}
+	if (v > UINT64_MAX >> shift)
+		return -ERANGE;
+	*bytes = v << shift;
+	return 0;
+}
+
+bool config_name_ok(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > RAMP_NODE_NAME_MAX || name[0] == '.')
+		return false;
+	for (; *name; name++)
+		if (!isalnum((unsigned char)*name) && !strchr("._-", *name))
+			return false;
+	return true;
+}
+
+bool config_address_ok(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+	char *end;
+	unsigned long port;
+
+	if (!colon || colon == address || strlen(address) > RAMP_ADDRESS_MAX)
+		return false;
+	if (address[0] == '[' ? colon[-1] != ']' || colon - address < 4
+			      : memchr(address, ':', (size_t)(colon - address)) != NULL)
+		return false;
+	for (const char *c = address; *c; c++)
+		if (isspace((unsigned char)*c) || *c == '/')
+			return false;
+	if (!isdigit((unsigned char)colon[1]))
+		return false;
+	port = strtoul(colon + 1, &end, 10);
+	return *end == 0 && port >= 1 && port <= 65535;
+}
+
+/* Marks key number `bit` of the section as seen; false where it stands there twice. */
+static bool first_time(struct parser *p, unsigned bit, const char *key)
+{
+	if (p->seen & (1u << bit)) {
+		refuse(p, p->line, "given twice in this section:", key);
+		return false;
+	}
+	p->seen |= 1u << bit;
+	return true;
+}
+
+static int parse_arena(struct parser *p, const char *value)
+{
+	char *colon;
+	uint64_t addr, len;
+
+	errno = 0;
+	addr = strtoull(value, &colon, 0);
+	if (errno || colon == value || *colon != ':' || config_size(colon + 1, &len))
+		return refuse(p, p->line, "arena is ADDRESS:SIZE, not", value);
+	if (addr % RAMP_EXTENT_MIN || len % RAMP_EXTENT_MIN)
+		return refuse(p, p->line,
+			      "arena's address and size must be multiples of 64M:", value);
+	if (len == 0)
+		return refuse(p, p->line, "arena is empty:", value);
+	if (addr < USER_ADDRESS_BEGIN || addr >= USER_ADDRESS_END || len > USER_ADDRESS_END - addr)
+		return refuse(p, p->line, "arena is outside of what a program can map:", value);
+	p->config->arena_addr = addr;
+	p->config->arena_len = len;
+	return 1;
+}
+
+static int parse_cluster(struct parser *p, const char *key, const char *value)
+{
+	if (strcmp(key, "name") == 0) {
+		if (!first_time(p, 0, key))
+			return 0;
+		if (!config_name_ok(value))
+			return refuse(p, p->line, "not a cluster's name:", value);
+		snprintf(p->config->name, sizeof(p->config->name), "%s", value);
+		return 1;
+	}
+	if (strcmp(key, "arena") == 0)
+		return first_time(p, 1, key) && parse_arena(p, value);
+	return refuse(p, p->line, "unknown key in [cluster]:", key);
+}
+
+static int parse_address(struct parser *p, struct config_node *node, const char *value)
+{
+	if (!config_address_ok(value))
+		return refuse(p, p->line, "address is HOST:PORT, not", value);
+	for (size_t i = 0; i + 1 < p->config->n_nodes; i++)
+		if (strcmp(p->config->nodes[i].address, value) == 0)
+			return refuse(p, p->line, "another node has this address:", value);
+	snprintf(node->address, sizeof(node->address), "%s", value);
+	return 1;
+}
+
+static int parse_node(struct parser *p, const char *key, const char *value)
+{
+	struct config_node *node = &p->config->nodes[p->config->n_nodes - 1];
+
+	if (strcmp(key, "address") == 0)
+		return first_time(p, 0, key) && parse_address(p, node, value);
+	if (strcmp(key, "capacity") == 0) {
+		if (!first_time(p, 1, key))
+			return 0;
+		if (config_size(value, &node->capacity_bytes))
+			return refuse(p, p->line, "not a size like 512M or 8G:", value);
+		if (node->capacity_bytes < CONFIG_CAPACITY_MIN)
+			return refuse(p, p->line, "capacity is less than 16M:", value);
+		return 1;
+	}
+	if (strcmp(key, "transport") == 0) {
+		static const char *const names[] = {"auto", "verbs", "tcp"};
+
+		if (!first_time(p, 2, key))
+			return 0;
+		for (unsigned i = 0; i < 3; i++)
+			if (strcmp(value, names[i]) == 0) {
+				node->transport = (enum config_transport)i;
+				return 1;
+			}
+		return refuse(p, p->line, "transport is auto, verbs or tcp, not", value);
+	}
+	if (strcmp(key, "voter") == 0) {
+		if (!first_time(p, 3, key))
+			return 0;
+		if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+			return refuse(p, p->line, "voter is yes or no, not", value);
+		node->voter = value[0] == 'y';
+		p->voter_given[p->config->n_nodes - 1] = true;
+		return 1;
+	}
+	return refuse(p, p->line, "unknown key in a [node] section:", key);
+}
+
+/* What a node's section must have, asked when the next one begins or the file ends. */
+static int end_section(struct parser *p)
+{
+	const struct config_node *node;
+
+	if (strncmp(p->section, "node ", 5) != 0)
+		return 1;
+	node = &p->config->nodes[p->config->n_nodes - 1];
+	if (!node->address[0])
+		return refuse(p, node->line, "this node has no address:", node->name);
+	if (!node->capacity_bytes)
+		return refuse(p, node->line, "this node has no capacity:", node->name);
+	return 1;
+}
+
+static int begin_node(struct parser *p, const char *name)
+{
+	struct config_cluster *c = p->config;
+
+	while (*name == ' ' || *name == '\t')
+		name++;
+	if (!config_name_ok(name))
+		return refuse(p, p->line, "not a node's name:", name);
+	if (config_find(c, name))
+		return refuse(p, p->line, "two sections of one node:", name);
+	if (c->n_nodes == CONFIG_NODES_MAX)
+		return refuse(p, p->line, "more than 256 nodes", NULL);
+	c->nodes[c->n_nodes] = (struct config_node){.line = p->line};
+	snprintf(c->nodes[c->n_nodes].name, sizeof(c->nodes[0].name), "%s", name);
+	c->n_nodes++;
+	return 1;
+}
+
+static int begin_section(struct parser *p, const char *section)
+{
+	if (!end_section(p))
+		return 0;
+	if (strlen(section) >= sizeof(p->section))
+		return refuse(p, p->line, "this section's name is too long:", section);
+	snprintf(p->section, sizeof(p->section), "%s", section);
+	p->seen = 0;
+	if (strncmp(section, "node ", 5) == 0)
+		return begin_node(p, section + 5);
+	if (strcmp(section, "cluster") != 0)
+		return refuse(p, p->line, "unknown section:", section);
+	if (p->have_cluster)
+		return refuse(p, p->line, "a second [cluster] section", NULL);
+	p->have_cluster = true;
+	return 1;
+}
+
+static int on_key(void *arg, const char *section, const char *key, const char *value)
+{
+	struct parser *p = arg;
+
+	if (p->failed)
+		return 0;
+	if (!section[0])
+		return refuse(p, p->line, "a key before the first section:", key);
+	if (strcmp(section, "cluster") == 0)
+		return parse_cluster(p, key, value);
+	return parse_node(p, key, value);
+}
+
+/* A section begins where its line is read: inih itself says nothing of one that has no keys. */
+static int see_section(struct parser *p, const char *line)
+{
+	char name[LINE_MAX_BYTES];
+	const char *end;
+
+	while (isspace((unsigned char)*line))
+		line++;
+	end = *line == '[' ? strchr(line, ']') : NULL;
+	if (!end)
+		return 1;
+	snprintf(name, sizeof(name), "%.*s", (int)(end - line - 1), line + 1);
+	return begin_section(p, name);
+}
+
+/* inih's reader: counts lines, and refuses what inih would cut or a text file does not hold. */
+static char *read_line(char *line, int size, void *arg)
+{
+	struct parser *p = arg;
+	char *got = fgets(line, size, p->file);
+
+	if (!got)
+		return NULL;
+	p->line++;
+	if (!strchr(line, '\n') && !feof(p->file)) {
+		refuse(p, p->line, "this line is too long", NULL);
+		return NULL;
+	}
+	for (const char *c = line; *c; c++)
+		if (iscntrl((unsigned char)*c) && !isspace((unsigned char)*c)) {
+			refuse(p, p->line, "this is not text", NULL);
+			return NULL;
+		}
+	return see_section(p, line) ? got : NULL;
+}
+
+static int finish(struct parser *p)
+{
+	struct config_cluster *c = p->config;
+	size_t voters = 0;
+	int last = p->line > 0 ? p->line : 1;
+
+	if (!end_section(p))
+		return 0;
+	if (!p->have_cluster)
+		return refuse(p, last, "there is no [cluster] section", NULL);
+	if (!c->name[0])
+		return refuse(p, last, "the cluster has no name", NULL);
+	if (c->n_nodes == 0)
+		return refuse(p, last, "there is no [node] section", NULL);
+	for (size_t i = 0; i < c->n_nodes; i++) {
+		if (!p->voter_given[i])
+			c->nodes[i].voter = i < CONFIG_VOTERS_DEFAULT;
+		voters += c->nodes[i].voter;
+	}
+	if (voters == 0)
+		return refuse(p, last, "no node is a voter", NULL);
+	return 1;
+}
+
+int config_read(const char *path, struct config_cluster *config, struct ramp_err *err)
+{
+	struct parser p = {.path = path, .config = config};
+	int rc;
+
+	p.err = err ? err : &p.own;
+	*config = (struct config_cluster){.arena_addr = CONFIG_ARENA_ADDR,
+					  .arena_len = CONFIG_ARENA_LEN};
+	config->nodes = calloc(CONFIG_NODES_MAX, sizeof(*config->nodes));
+	if (!config->nodes)
+		return ramp_err_sys(err, ENOMEM, "%s", path);
+	p.file = fopen(path, "re");
+	if (!p.file) {
+		rc = ramp_err_sys(err, errno, "%s", path);
+		config_free(config);
+		return rc;
+	}
+	rc = ini_parse_stream(read_line, &p, on_key, &p);
+	if (ferror(p.file) && !p.failed)
+		refuse(&p, p.line + 1, "cannot be read", NULL);
+	else if (rc > 0 && !p.failed)
+		refuse(&p, rc, "neither a [section] nor KEY=VALUE", NULL);
+	else if (rc < 0 && !p.failed)
+		refuse(&p, p.line, "no memory", NULL);
+	if (!p.failed)
+		finish(&p);
+	fclose(p.file);
+	if (!p.failed)
+		return 0;
+	config_free(config);
+	return -EINVAL;
+}
+
+void config_free(struct config_cluster *config)
+{
+	free(config->nodes);
+	config->nodes = NULL;
+	config->n_nodes = 0;
+}
+
+const struct config_node *config_find(const struct config_cluster *config, const char *name)
+{
+	for (size_t i = 0; i < config->n_nodes; i++)
+		if (strcmp(config->nodes[i].name, name) == 0)
+			return &config->nodes[i];
+	return NULL;
+}
+
+char *config_canonical(const struct config_cluster *config)
+{
+	static const char *const transports[] = {"auto", "verbs", "tcp"};
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, "[cluster]\nname=%s\narena=0x%llx:%llu\n", config->name,
+		(unsigned long long)config->arena_addr, (unsigned long long)config->arena_len);
+	for (size_t i = 0; i < config->n_nodes; i++) {
+		const struct config_node *n = &config->nodes[i];
+
+		fprintf(f, "[node %s]\naddress=%s\ncapacity=%llu\ntransport=%s\nvoter=%s\n",
+			n->name, n->address, (unsigned long long)n->capacity_bytes,
+			transports[n->transport], n->voter ? "yes" : "no");
+	}
+	if (fclose(f)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

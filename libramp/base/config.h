@@ -1,0 +1,69 @@
+/*
+ * cluster.conf: what a cluster is founded with.
+ *
+ *	[cluster]
+ *	name=NAME
+ *	arena=0x200000000000:32T	optional
+ *	[node NAME]			one section per node, in the order of their numbers
+ *	address=HOST:PORT
+ *	capacity=8G			of the node's store
+ *	transport=auto|verbs|tcp	optional: auto
+ *	voter=yes|no			optional: yes for the first five
+ *
+ * Every mistake is refused with `FILE:LINE: reason`; nothing is guessed and no key is ignored.
+ */
+#ifndef RAMP_CONFIG_H
+#define RAMP_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ids.h"
+
+#define CONFIG_NODES_MAX      256
+#define CONFIG_VOTERS_DEFAULT 5
+#define CONFIG_ARENA_ADDR     UINT64_C(0x200000000000)
+#define CONFIG_ARENA_LEN      (UINT64_C(32) << 40)
+#define CONFIG_CAPACITY_MIN   (UINT64_C(16) << 20)
+
+enum config_transport { CONFIG_TRANSPORT_AUTO, CONFIG_TRANSPORT_VERBS, CONFIG_TRANSPORT_TCP };
+
+struct config_node {
+	char name[RAMP_NODE_NAME_MAX + 1];
+	char address[RAMP_ADDRESS_MAX + 1];
+	uint64_t capacity_bytes;
+	enum config_transport transport;
+	bool voter;
+	int line; /* of its section's first key */
+};
+
+struct config_cluster {
+	char name[RAMP_NODE_NAME_MAX + 1];
+	uint64_t arena_addr, arena_len;
+	struct config_node *nodes; /* n_nodes of them; number = index + 1 */
+	size_t n_nodes;
+};
+
+/* Reads and checks `path`. On success the caller frees with config_free. */
+int config_read(const char *path, struct config_cluster *config, struct ramp_err *err);
+void config_free(struct config_cluster *config);
+/* The node of that name, or NULL. */
+const struct config_node *config_find(const struct config_cluster *config, const char *name);
+
+/*
+ * The canonical text: the same for two files that mean the same. It is a cluster.conf itself; the
+ * cluster's id is an HMAC of it under the key. Returns malloc'ed text, NULL without memory.
+ */
+char *config_canonical(const struct config_cluster *config);
+
+/* "8G", "4096", "1.5T" is not one: digits and one of K M G T (powers of 1024), nothing else.
+   -EINVAL, -ERANGE. */
+int config_size(const char *text, uint64_t *bytes);
+/* Letters, digits, '.', '_', '-'; not "." or ".."; does not begin with '.'. */
+bool config_name_ok(const char *name);
+/* HOST:PORT, [V6]:PORT; a port of 1..65535. */
+bool config_address_ok(const char *address);
+
+#endif
