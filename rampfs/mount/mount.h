@@ -127,12 +127,9 @@ void mount_row_changed(struct mount *mount, ramp_segment_t id);
 /*
  * Stops reading requests, and ends the threads. Requests that are parked stay unanswered: the next
  * daemon on this connection has them sent again; where the mount is gone nobody waits for them.
- * After the loop has stopped, before the floors below are closed. Frees the mount.
+ * After the loop has stopped, before the floors below are closed. Frees the mount. The keeper knows
+ * by then whether another daemon is wanted: exit(0).
  */
 void mount_stop(struct mount *mount);
-
-/* Tells the keeper not to start another daemon; main calls it last before exit(0) in
-   MOUNT_UNMOUNTED and MOUNT_TERMINATE (the keeper knows about the first by itself). */
-void mount_farewell(struct mount *mount);
 
 #endif
