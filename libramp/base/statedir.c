@@ -1,0 +1,211 @@
+#include "statedir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hmac.h"
+
+int statedir_file(const char *path, const char *name, char *out, struct ramp_err *err)
+{
+	int len = snprintf(out, PATH_MAX, "%s/%s", path, name);
+
+	if (len < 0 || len >= PATH_MAX)
+		return ramp_err_sys(err, ENAMETOOLONG, "%s/%s", path, name);
+	return 0;
+}
+
+/* Reads all of a small file; returns its length, -E2BIG where it is longer than cap. */
+static ssize_t read_all(int fd, uint8_t *bytes, size_t cap)
+{
+	size_t len = 0;
+
+	for (;;) {
+		uint8_t one;
+		ssize_t n = len < cap ? read(fd, bytes + len, cap - len) : read(fd, &one, 1);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			return (ssize_t)len;
+		if (len == cap)
+			return -E2BIG;
+		len += (size_t)n;
+	}
+}
+
+int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES],
+			   struct ramp_err *err)
+{
+	struct stat st;
+	ssize_t len;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "key file %s", path);
+	if (fstat(fd, &st) < 0)
+		len = ramp_err_sys(err, errno, "key file %s", path);
+	else if (!S_ISREG(st.st_mode))
+		len = ramp_err_set(err, EINVAL, "key file %s: not a regular file", path);
+	else if (st.st_mode & 077)
+		len = ramp_err_set(err, EPERM,
+				   "key file %s: others may read it (mode %04o; chmod 600 it)",
+				   path, st.st_mode & 07777);
+	else {
+		len = read_all(fd, bytes, STATEDIR_KEY_FILE_BYTES);
+		if (len < 0 && len != -E2BIG)
+			ramp_err_sys(err, (int)-len, "key file %s", path);
+		else if (len < STATEDIR_KEY_FILE_MIN)
+			len = ramp_err_set(err, EINVAL, "key file %s: a key has %d to %d bytes",
+					   path, STATEDIR_KEY_FILE_MIN, STATEDIR_KEY_FILE_BYTES);
+	}
+	close(fd);
+	return (int)len;
+}
+
+int statedir_make_key_file(const char *path, struct ramp_err *err)
+{
+	uint8_t random[32];
+	char text[2 * sizeof(random) + 2];
+	int fd, rc = 0;
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return ramp_err_sys(err, errno, "random bytes for a key");
+	for (size_t i = 0; i < sizeof(random); i++)
+		snprintf(text + 2 * i, 3, "%02x", random[i]);
+	text[2 * sizeof(random)] = '\n';
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "key file %s", path);
+	if (write(fd, text, sizeof(text) - 1) != (ssize_t)sizeof(text) - 1 || fsync(fd) < 0)
+		rc = ramp_err_sys(err, errno, "key file %s", path);
+	close(fd);
+	if (rc)
+		unlink(path);
+	hmac_wipe(random, sizeof(random));
+	hmac_wipe(text, sizeof(text));
+	return rc;
+}
+
+int statedir_cluster_id(const struct config_cluster *config, const uint8_t key[STATEDIR_KEY_BYTES],
+			uint8_t id[32], struct ramp_err *err)
+{
+	char *text = config_canonical(config);
+	int rc;
+
+	if (!text)
+		return ramp_err_sys(err, ENOMEM, "the cluster's id");
+	rc = hmac_derive(key, "rampfs cluster id", text, strlen(text), id);
+	free(text);
+	return rc ? ramp_err_sys(err, -rc, "the cluster's id") : 0;
+}
+
+int statedir_lock(const char *path, struct ramp_err *err)
+{
+	char file[PATH_MAX], text[32] = "";
+	int fd, rc;
+
+	rc = statedir_file(path, "lock", file, err);
+	if (rc)
+		return rc;
+	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "%s", file);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		rc = errno;
+		if (rc == EWOULDBLOCK) {
+			if (pread(fd, text, sizeof(text) - 1, 0) < 0)
+				text[0] = 0;
+			text[strcspn(text, "\n")] = 0;
+			ramp_err_set(err, EBUSY, "%s: a rampfs runs on it already (pid %s)", path,
+				     text[0] ? text : "unknown");
+			rc = EBUSY;
+		} else {
+			ramp_err_sys(err, rc, "%s", file);
+		}
+		close(fd);
+		return -rc;
+	}
+	snprintf(text, sizeof(text), "%d\n", getpid());
+	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, strlen(text), 0) < 0) {
+		rc = ramp_err_sys(err, errno, "%s", file);
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+static int read_key(struct statedir *dir, struct ramp_err *err)
+{
+	uint8_t bytes[STATEDIR_KEY_FILE_BYTES];
+	char file[PATH_MAX];
+	int rc = statedir_file(dir->path, "key", file, err);
+
+	if (rc)
+		return rc;
+	rc = statedir_read_key_file(file, bytes, err);
+	if (rc < 0)
+		return rc;
+	rc = hmac_cluster_key(bytes, (size_t)rc, dir->key);
+	hmac_wipe(bytes, sizeof(bytes));
+	return rc ? ramp_err_sys(err, -rc, "%s", file) : 0;
+}
+
+static int read_node(struct statedir *dir, struct ramp_err *err)
+{
+	char file[PATH_MAX];
+	ssize_t len;
+	int fd, rc = statedir_file(dir->path, "node", file, err);
+
+	if (rc)
+		return rc;
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "%s", file);
+	len = read_all(fd, (uint8_t *)dir->node, sizeof(dir->node) - 1);
+	close(fd);
+	if (len < 0)
+		return ramp_err_sys(err, (int)-len, "%s", file);
+	dir->node[len] = 0;
+	dir->node[strcspn(dir->node, "\n")] = 0;
+	if (!config_name_ok(dir->node))
+		return ramp_err_set(err, EINVAL, "%s: not a node's name", file);
+	return 0;
+}
+
+int statedir_read(const char *path, struct statedir *dir, struct ramp_err *err)
+{
+	char file[PATH_MAX];
+	int rc;
+
+	memset(dir, 0, sizeof(*dir));
+	if (!realpath(path, dir->path))
+		return ramp_err_sys(err, errno, "state directory %s", path);
+	rc = statedir_file(dir->path, "journal.db", file, err);
+	if (!rc && access(file, F_OK) < 0)
+		rc = ramp_err_set(err, errno, "%s: not a state directory (mkfs.rampfs makes one)",
+				  dir->path);
+	if (!rc)
+		rc = read_node(dir, err);
+	if (!rc)
+		rc = read_key(dir, err);
+	if (!rc)
+		rc = statedir_file(dir->path, "cluster.conf", file, err);
+	if (!rc)
+		rc = config_read(file, &dir->config, err);
+	return rc;
+}
+
+void statedir_free(struct statedir *dir)
+{
+	config_free(&dir->config);
+	hmac_wipe(dir->key, sizeof(dir->key));
+}
