@@ -1,0 +1,197 @@
+/*
+ * The protocol between the daemon and what runs on its machine: the shim's agents, the shim's
+ * calling threads, and the tools.
+ *
+ * All connections go to one SOCK_SEQPACKET Unix socket (its path: RAMP_IOC_ATTACH, RAMP_IOC_INFO).
+ * One packet is one message: u16 version, u16 type, then the fields that the table below names, in
+ * the order of struct session_msg, little-endian, by wire.h. The first message says what a
+ * connection is:
+ *
+ *   HELLO                                an agent's session, for the life of its process
+ *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
+ *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
+ *
+ * File descriptors travel only from the daemon to the agent, beside WELCOME, MAP, GONE and BACK.
+ * The daemon receives without a control buffer: what is sent to it is dropped by the kernel. The
+ * one that must cross, the userfaultfd, goes over a socket pair of its own to the doorman, a child
+ * process that looks at what it is.
+ *
+ * The session, from the agent's side ("->" agent to daemon):
+ *
+ *   -> HELLO{serial, flags, tid}          tid: gettid() of the agent, as the agent sees it;
+ *                                         flags: SESSION_RECONNECT where it has a userfaultfd
+ *   <- WELCOME{serial, result, text}      fds: [0] the doorman's socket; [1] /dev/userfaultfd,
+ *                                         without RECONNECT only. result EPERM (uffd_group),
+ *                                         EUSERS (too many), EPROTO: text says why, no fds,
+ *                                         the connection is closed
+ *      the agent makes its userfaultfd: ioctl(fd, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK),
+ *      session_send_uffd() on the doorman's socket, closes that socket and /dev/userfaultfd, keeps
+ *      its userfaultfd for as long as it lives (never UFFDIO_API: that is the daemon's)
+ *   <- READY{serial, result, text}        from now on attaches of this process succeed. result: why
+ *                                         the userfaultfd was no good; the connection is closed
+ *   <- commands, each answered -> DONE{serial, result, addr}, in the order in which they come:
+ *
+ *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
+ *      mmap(addr, len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, offset) (MAP_PRIVATE with
+ *      SESSION_PRIVATE), MADV_DONTFORK, with SESSION_NOHUGE also MADV_NOHUGEPAGE; close(fd). `prot`
+ *      is what PROTECT will set (the kernel refuses more than the fd allows). On failure nothing
+ *      is mapped.
+ *   PROTECT{serial, addr, len, prot}      mprotect(): the program may touch it from now on
+ *   UNMAP{serial, addr, len}              munmap(): an attach failed after MAP
+ *   DROP{serial, segment, ranges}         urgent: madvise(MADV_DONTNEED_LOCKED) of each range
+ *                                         (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
+ *                                         (part of it is not mapped any more) counts as success.
+ *   GONE{serial, segment, addr, len, text} + fd (an empty file, O_RDONLY)
+ *      z = mmap(NULL, len, the range's present protection, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+ *      MADV_DONTFORK; mremap(z, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr); close(fd). Then
+ *      DONE, then `text`, where it is not empty, as a line to the user. PRIVATE: a store to it must
+ *      be SIGBUS, as a load is, which takes PROT_WRITE on a file that is open for reading.
+ *      Where nothing is mapped at addr (a fork's child) it is done all the same.
+ *   BACK{serial, segment, addr, len, offset, prot, flags} + fd
+ *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, NOHUGE as for MAP;
+ *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
+ *   SWAP{serial, addr, len, scratch}
+ *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr). It waits in the kernel until
+ *      the daemon has read the remap event; that is as it should be.
+ *   SAY{serial, text}                     a line to the user (LOST pages); DONE when it is written
+ *                                         or can't be
+ *
+ * `text` comes without a newline and with its "rampfs: " in front in GONE and SAY; without in
+ * RESULT, READY, WELCOME and ANSWER, where the reader puts its own words in front.
+ *
+ * A session that hangs up: the daemon has died or is being upgraded. The agent connects again, in a
+ * loop with a pause of 1 ms growing to 100 ms, for ever (while the listening socket's keeper lives,
+ * connect(2) just waits), and says HELLO with RECONNECT. Its mappings are found in /proc; it need
+ * not, and can't, tell them. The session also ends when the process execs or exits.
+ *
+ * Throw-away requests. The process is the one that connected (SO_PEERCRED). Answer: RESULT{result,
+ * segment, addr, len, token, text}; a field that a request does not define is 0.
+ *
+ *   ATTACH{token, offset, len, prot, flags}   token of RAMP_IOC_ATTACH; prot: PROT_*; flags:
+ *      SESSION_PRIVATE, SESSION_NOHUGE. offset and len are page-aligned by the caller. The agent
+ *      has carried out MAP and PROTECT when the RESULT comes: addr is the mapping's address, always
+ *      extent + offset, len as asked. The process must have a session, or get one within 5 s.
+ *      The shim counts repeated mappings of the same range by itself and asks once.
+ *      EACCES prot is more than the open allows; EPERM the token is used, old, of another process
+ *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
+ *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
+ *      ETIMEDOUT it was frozen or the agent silent for too long, EINVAL, ENOENT, EIO.
+ *   FORK{}      before fork(2), by the parent: RESULT with a token, good for one ADOPT within 30 s.
+ *               It stands for all that is attached now; segment: how many ranges that are (0: none,
+ *               no ADOPT is needed).
+ *   ADOPT{token}  in the child, after its own agent is READY: all those ranges are mapped by
+ *               MAP/PROTECT (or GONE) when RESULT comes; segment: how many. EPERM; EIO: some could
+ *               not be mapped, and text names the first.
+ *   DETACH{segment, addr, len}   after a munmap or an mremap in place: the daemon looks into /proc
+ *               again. Nothing breaks where it never comes.
+ *   PUNCH{segment, offset, len}   madvise(MADV_REMOVE): punches the hole in the segment. EACCES:
+ *               no writable attachment covers it. EREMOTE, EOPNOTSUPP, EIO, ETIMEDOUT.
+ *
+ * Tools:
+ *
+ *   -> MIGRATE{segment, flags, mode, node, name}   segment: nodeid of RAMP_IOC_INFO; mode: 0 lazy,
+ *               1 demand; name empty: keeps it; flags: SESSION_WAIT, SESSION_WATCH
+ *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
+ *   <- ANSWER{result, text}        then the daemon closes
+ *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
+ *
+ * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
+ * too short, of another version or out of order ends the connection without an answer (a wrong
+ * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). Who does not read what is
+ * sent to it is hung up on.
+ *
+ * The functions here allocate nothing, take no locks, and may be called between fork and exec.
+ */
+#ifndef RAMP_SESSION_H
+#define RAMP_SESSION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ids.h"
+
+#define SESSION_VERSION	   1
+#define SESSION_PACKET_MAX 2048 /* bytes of the longest message */
+#define SESSION_RANGES_MAX 64	/* of one DROP */
+#define SESSION_FDS_MAX	   2
+#define SESSION_TEXT_MAX   400 /* bytes, with the NUL */
+
+enum session_type {
+	SESSION_HELLO = 1,
+	SESSION_WELCOME,
+	SESSION_READY,
+	SESSION_MAP,
+	SESSION_PROTECT,
+	SESSION_UNMAP,
+	SESSION_DROP,
+	SESSION_GONE,
+	SESSION_BACK,
+	SESSION_SWAP,
+	SESSION_SAY,
+	SESSION_DONE,
+	SESSION_ATTACH,
+	SESSION_FORK,
+	SESSION_ADOPT,
+	SESSION_DETACH,
+	SESSION_PUNCH,
+	SESSION_RESULT,
+	SESSION_MIGRATE,
+	SESSION_CANCEL,
+	SESSION_PROGRESS,
+	SESSION_ANSWER,
+	SESSION_TYPES
+};
+
+#define SESSION_RECONNECT (1u << 0) /* HELLO */
+#define SESSION_PRIVATE	  (1u << 1) /* ATTACH, MAP */
+#define SESSION_NOHUGE	  (1u << 2) /* ATTACH, MAP, BACK */
+#define SESSION_WAIT	  (1u << 3) /* MIGRATE: until STABLE */
+#define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
+
+struct session_range {
+	uint64_t addr, len;
+};
+
+/* Any message. Only the fields of its type are sent; decoding leaves the others 0. */
+struct session_msg {
+	uint16_t type;	 /* enum session_type */
+	uint32_t serial; /* the daemon's number of a command, repeated in DONE; HELLO: any */
+	uint32_t result; /* errno, 0: success */
+	uint32_t flags;	 /* SESSION_* */
+	uint32_t tid;
+	uint64_t segment, addr, len, offset, scratch;
+	uint32_t prot; /* PROT_READ, PROT_WRITE, PROT_EXEC */
+	uint64_t token[2];
+	uint64_t done, all; /* pages */
+	uint8_t mode;
+	char node[RAMP_NODE_NAME_MAX + 1];
+	char name[RAMP_NAME_MAX + 1];
+	char text[SESSION_TEXT_MAX];
+	uint32_t count;
+	struct session_range ranges[SESSION_RANGES_MAX];
+};
+
+/* Bytes written into buf (SESSION_PACKET_MAX is always enough); -EMSGSIZE, -EINVAL no such type. */
+int session_encode(const struct session_msg *msg, void *buf, size_t cap);
+/* 0; -EPROTO: another version (type is set where it is known); -EBADMSG: anything else. */
+int session_decode(const void *buf, size_t len, struct session_msg *msg);
+
+/* A connected socket (close-on-exec, blocking), or a negative errno: -ENOENT, -ECONNREFUSED,
+   -EACCES. Waits while the backlog is full. */
+int session_connect(const char *path);
+
+/* Sends one message, with `nfds` descriptors (which stay the caller's). Flags of sendmsg(2);
+   MSG_NOSIGNAL is added. 0; -EAGAIN, -EPIPE, -ECONNRESET and so on. */
+int session_send(int sock, const struct session_msg *msg, const int *fds, int nfds, int flags);
+/*
+ * Receives one message and at most SESSION_FDS_MAX descriptors (close-on-exec, the caller's from
+ * here on; *nfds says how many). 0; -EPIPE: hung up; -EAGAIN; -EBADMSG, -EPROTO as above (then all
+ * descriptors have been closed). With fds == NULL there is no control buffer, and descriptors that
+ * were sent are dropped by the kernel. Flags of recvmsg(2).
+ */
+int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int flags);
+
+/* The agent's one message to the doorman. */
+int session_send_uffd(int door, int uffd);
+
+#endif
