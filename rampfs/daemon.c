@@ -1,0 +1,355 @@
+/*
+ * The daemon: opens every floor from the bottom up, wires what calls up, runs the control loop, and
+ * closes everything in the opposite order.
+ *
+ * What calls up is wired in two steps: callbacks of meta and peers may come as soon as those are
+ * open, so they look at `running`, which is set when all floors stand; whoever starts after that
+ * (transfers_start, mount_start) reads the tables anew and so misses nothing.
+ *
+ * How it ends: umount takes the names away, not the memory, so the daemon first finishes what is
+ * being pulled in both directions (at most LINGER_MAX_MS; the records let the next start go on),
+ * hands over leadership, and exits. An upgrade exits at once: the next daemon takes all up.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "loop.h"
+#include "meta.h"
+#include "mount.h"
+#include "peer.h"
+#include "programs.h"
+#include "proto.h"
+#include "pull.h"
+#include "statedir.h"
+#include "store.h"
+#include "transfer.h"
+#include "transport.h"
+
+#define LINGER_LOOK_MS 20
+#define LINGER_MAX_MS  60000
+#define HANDOVER_MS    200 /* for TimeoutNow to reach the next leader */
+
+struct daemon {
+	const struct daemon_config *config;
+	struct statedir dir;
+	uint64_t connection;
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	struct peers *peers;
+	struct tp *tp;
+	struct programs *programs;
+	struct transfers *transfers;
+	struct pull *pull;
+	struct mount *mount;
+	atomic_bool running;	 /* all floors stand */
+	atomic_bool nodes_asked; /* refresh_nodes is posted */
+	uv_timer_t linger;	 /* control loop */
+	uint64_t linger_since_ms;
+};
+
+/* ---- what calls up ----------------------------------------------------------------------------
+ */
+
+static int refresh_node(void *arg, const struct node_row *row)
+{
+	struct daemon *d = arg;
+
+	if (row->node == meta_self(d->meta))
+		return 0;
+	if (row->role == NODE_REMOVED)
+		peers_remove(d->peers, row->node);
+	else
+		peers_set(d->peers, row->node, row->name, row->address);
+	if (row->fenced)
+		pull_source_over(d->pull, row->node, row->fenced);
+	return 0;
+}
+
+/* The membership has changed: control loop. */
+static void refresh_nodes(void *arg)
+{
+	struct daemon *d = arg;
+
+	atomic_store(&d->nodes_asked, false);
+	meta_each_node(d->meta, refresh_node, d);
+	transfers_row_changed(d->transfers, 0);
+	mount_row_changed(d->mount, 0);
+}
+
+static void on_meta_changed(void *arg, ramp_segment_t id)
+{
+	struct daemon *d = arg;
+
+	if (!atomic_load(&d->running))
+		return;
+	if (id) {
+		transfers_row_changed(d->transfers, id);
+		mount_row_changed(d->mount, id);
+	} else if (!atomic_exchange(&d->nodes_asked, true)) {
+		loop_post(d->loop, refresh_nodes, d);
+	}
+}
+
+static void on_meta_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
+{
+	struct daemon *d = arg;
+
+	if (atomic_load(&d->running))
+		peer_send(d->peers, to, PROTO_RAFT, bytes, len);
+}
+
+static void on_raft(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		    struct wire_r *body)
+{
+	struct daemon *d = arg;
+
+	(void)incarnation;
+	meta_receive(d->meta, from, body->buf + body->pos, body->len - body->pos);
+}
+
+static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up)
+{
+	struct daemon *d = arg;
+
+	log_info("node %u is %s", node, up ? "up" : "down");
+	meta_peer(d->meta, node, up);
+	if (atomic_load(&d->running))
+		transfers_peer_changed(d->transfers, node, incarnation, up);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------
+ */
+
+static void count_under_way(void *arg, struct seg *seg)
+{
+	unsigned *n = arg;
+	struct record record;
+
+	record_get(seg, &record);
+	*n += record.kind == RECORD_GIVEN || record.kind == RECORD_TAKEN;
+}
+
+static void on_handed_over(uv_timer_t *timer)
+{
+	loop_stop(((struct daemon *)timer->data)->loop);
+}
+
+static void on_linger(uv_timer_t *timer)
+{
+	struct daemon *d = timer->data;
+	uint64_t waited = uv_now(loop_uv(d->loop)) - d->linger_since_ms;
+	unsigned left = 0;
+
+	store_each(d->store, count_under_way, &left);
+	if (left && waited < LINGER_MAX_MS)
+		return;
+	if (left)
+		log_warn("%u segments are still on their way after %d s; the next start goes on "
+			 "with them",
+			 left, LINGER_MAX_MS / 1000);
+	uv_timer_stop(timer);
+	if (meta_leader(d->meta) == meta_self(d->meta)) {
+		meta_transfer_leadership(d->meta);
+		uv_timer_start(timer, on_handed_over, HANDOVER_MS, 0);
+	} else {
+		loop_stop(d->loop);
+	}
+}
+
+static void on_ended(void *arg, enum mount_end why)
+{
+	struct daemon *d = arg;
+
+	if (why == MOUNT_UPGRADE) {
+		log_info("handing over to a new daemon");
+		loop_stop(d->loop);
+		return;
+	}
+	log_info("unmounted; finishing what is on its way");
+	d->linger_since_ms = uv_now(loop_uv(d->loop));
+	if (why == MOUNT_TERMINATE)
+		d->linger_since_ms -= LINGER_MAX_MS;
+	uv_timer_start(&d->linger, on_linger, 0, LINGER_LOOK_MS);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------
+ */
+
+static int open_meta(struct daemon *d, struct ramp_err *err)
+{
+	char journal[PATH_MAX];
+	struct meta_config config = {.journal_path = journal,
+				     .send = on_meta_send,
+				     .changed = on_meta_changed,
+				     .arg = d};
+	int rc = statedir_file(d->dir.path, "journal.db", journal, err);
+
+	return rc ? rc : meta_open(&config, &d->meta, err);
+}
+
+static int open_peers(struct daemon *d, struct ramp_err *err)
+{
+	struct peers_config config = {.loop = d->loop,
+				      .self = meta_self(d->meta),
+				      .incarnation = store_incarnation(d->store),
+				      .instance = meta_instance(d->meta),
+				      .up = on_peer,
+				      .arg = d};
+	struct node_row self;
+	int rc = meta_node(d->meta, config.self, &self);
+
+	if (rc)
+		return ramp_err_sys(err, -rc, "the journal has no row of this node");
+	meta_cluster_id(d->meta, config.cluster_id);
+	memcpy(config.key, d->dir.key, sizeof(config.key));
+	config.listen_address = self.address;
+	rc = peers_open(&config, &d->peers, err);
+	if (!rc)
+		peers_on(d->peers, PROTO_RAFT, on_raft, d);
+	return rc ? rc : tcp_open(d->peers, &d->tp, err);
+}
+
+static int open_programs(struct daemon *d, struct ramp_err *err)
+{
+	struct programs_config config = {.loop = d->loop,
+					 .store = d->store,
+					 .meta = d->meta,
+					 .listen_fd = KEEPER_FD_SESSIONS,
+					 .session_path = d->config->session_path,
+					 .mountpoint = d->config->mountpoint,
+					 .uffd_group = d->config->options->uffd_group};
+
+	return programs_open(&config, &d->programs, err);
+}
+
+static int open_transfers(struct daemon *d, struct ramp_err *err)
+{
+	struct transfers_config config = {.loop = d->loop,
+					  .store = d->store,
+					  .meta = d->meta,
+					  .peers = d->peers,
+					  .tp = d->tp,
+					  .programs = d->programs,
+					  .rollback_auto = d->config->options->rollback_auto};
+	struct pull_config pull = {.store = d->store,
+				   .programs = d->programs,
+				   .tp = d->tp,
+				   .finished = transfers_pull_finished};
+	int rc = transfers_open(&config, &d->transfers, err);
+
+	pull.arg = d->transfers;
+	return rc ? rc : pull_open(&pull, &d->pull, err);
+}
+
+static int open_mount(struct daemon *d, struct ramp_err *err)
+{
+	struct mount_config config = {.loop = d->loop,
+				      .store = d->store,
+				      .meta = d->meta,
+				      .peers = d->peers,
+				      .programs = d->programs,
+				      .pull = d->pull,
+				      .transfers = d->transfers,
+				      .connection = d->connection,
+				      .session_path = d->config->session_path,
+				      .adopt_argv = d->config->adopt_argv,
+				      .threads = d->config->options->threads,
+				      .debug = d->config->options->debug,
+				      .ended = on_ended,
+				      .arg = d};
+
+	return mount_open(&config, &d->mount, err);
+}
+
+static int open_all(struct daemon *d, struct ramp_err *err)
+{
+	const struct config_node *self;
+	int rc = keeper_inherited(&d->connection, err);
+
+	if (!rc)
+		rc = statedir_read(d->config->state_dir, &d->dir, err);
+	if (rc)
+		return rc;
+	self = config_find(&d->dir.config, d->dir.node);
+	if (!self)
+		return ramp_err_set(err, EINVAL, "%s/cluster.conf: has no [node %s]", d->dir.path,
+				    d->dir.node);
+	if (self->transport == CONFIG_TRANSPORT_VERBS)
+		return ramp_err_set(err, ENOTSUP,
+				    "node %s asks for transport=verbs, which this version does not "
+				    "have (transport=auto or tcp)",
+				    d->dir.node);
+	rc = loop_open(&d->loop, err);
+	if (!rc)
+		rc = store_open(d->dir.path, self->capacity_bytes, &d->store, err);
+	if (!rc)
+		rc = open_meta(d, err);
+	if (!rc)
+		rc = open_peers(d, err);
+	if (!rc)
+		rc = open_programs(d, err);
+	if (!rc)
+		rc = open_transfers(d, err);
+	return rc ? rc : open_mount(d, err);
+}
+
+static void close_all(struct daemon *d)
+{
+	atomic_store(&d->running, false);
+	if (d->mount)
+		mount_stop(d->mount);
+	if (d->transfers)
+		transfers_close(d->transfers);
+	if (d->pull)
+		pull_close(d->pull);
+	if (d->programs)
+		programs_close(d->programs);
+	if (d->tp)
+		d->tp->ops->stop(d->tp);
+	if (d->meta)
+		meta_close(d->meta);
+	if (d->peers)
+		peers_close(d->peers);
+	if (d->store)
+		store_close(d->store);
+	if (d->loop)
+		loop_close(d->loop);
+	statedir_free(&d->dir);
+}
+
+int daemon_run(const struct daemon_config *config, struct ramp_err *err)
+{
+	struct daemon d = {.config = config};
+	int rc;
+
+	/* The keeper says when to end (mount_config.ended); a broken pipe is an errno to us. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	rc = open_all(&d, err);
+	if (!rc) {
+		uv_timer_init(loop_uv(d.loop), &d.linger);
+		d.linger.data = &d;
+		atomic_store(&d.running, true);
+		refresh_nodes(&d);
+		rc = transfers_start(d.transfers, d.pull, err);
+	}
+	if (!rc)
+		rc = mount_start(d.mount, err);
+	if (!rc) {
+		log_info("node %s of cluster %s serves %s", d.dir.node, d.dir.config.name,
+			 config->mountpoint);
+		loop_run(d.loop);
+	}
+	close_all(&d);
+	return rc;
+}

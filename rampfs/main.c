@@ -1,0 +1,301 @@
+/*
+ * rampfs: options, and which of its processes this is.
+ *
+ * What the user starts becomes the keeper (in the background unless -f): it locks the state
+ * directory, mounts, and executes this program again as the daemon (--daemon) for as long as the
+ * mount stands. A daemon whose keeper has died executes it as --adopt.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon.h"
+#include "log.h"
+#include "mount.h"
+#include "options.h"
+#include "statedir.h"
+#include "store.h"
+#include "wire.h"
+
+#define SESSION_DIR "/run/rampfs"
+
+struct place {
+	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];
+};
+
+static int fail(const struct ramp_err *err)
+{
+	fprintf(stderr, "rampfs: %s\n", err->text);
+	return 1;
+}
+
+/* The absolute path of a mountpoint. A mount that is dead answers ENOTCONN for its own path, but
+   not for its parent's. */
+static int find_mountpoint(const char *given, char out[PATH_MAX], struct ramp_err *err)
+{
+	char parent[PATH_MAX], last[PATH_MAX];
+	size_t len;
+
+	if (realpath(given, out))
+		return 0;
+	if (errno != ENOTCONN)
+		return ramp_err_sys(err, errno, "mountpoint %s", given);
+	snprintf(parent, sizeof(parent), "%s", given);
+	snprintf(last, sizeof(last), "%s", given);
+	if (!realpath(dirname(parent), out))
+		return ramp_err_sys(err, errno, "mountpoint %s", given);
+	len = strlen(out);
+	snprintf(out + len, PATH_MAX - len, "%s%s", len > 1 ? "/" : "", basename(last));
+	return 0;
+}
+
+static int find_place(const struct options *o, const struct statedir *dir, struct place *p,
+		      struct ramp_err *err)
+{
+	ssize_t len = readlink("/proc/self/exe", p->exe, sizeof(p->exe) - 1);
+
+	if (len < 0)
+		return ramp_err_sys(err, errno, "/proc/self/exe");
+	p->exe[len] = 0;
+	memcpy(p->state_dir, dir->path, sizeof(p->state_dir));
+	len = find_mountpoint(o->mountpoint, p->mountpoint, err);
+	if (len)
+		return (int)len;
+	if (mkdir(SESSION_DIR, 0755) < 0 && errno != EEXIST)
+		return ramp_err_sys(err, errno, "%s", SESSION_DIR);
+	snprintf(p->session, sizeof(p->session), SESSION_DIR "/%.40s.%.16s.%08x", dir->config.name,
+		 dir->node, wire_crc32c(dir->path, strlen(dir->path)));
+	return 0;
+}
+
+/* The log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
+static int open_log(const struct options *o, struct ramp_err *err)
+{
+	const char *log = o->log ? o->log : o->foreground ? "stderr" : "syslog";
+	int fd;
+
+	if (strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0) {
+		fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+		if (fd < 0)
+			return ramp_err_sys(err, errno, "log file %s", log);
+		if (dup2(fd, STDERR_FILENO) < 0)
+			return ramp_err_sys(err, errno, "log file %s", log);
+		close(fd);
+	}
+	log_open("rampfs", strcmp(log, "syslog") == 0, o->log_level);
+	return 0;
+}
+
+/*
+ * The arguments that this program executes itself with: role, the options as they were given, and
+ * absolute paths (getopt_long has put them last).
+ */
+static char **own_argv(const struct place *p, char *role, int argc, char **argv)
+{
+	char **own = calloc((size_t)argc + 4, sizeof(*own));
+	int n = 0;
+
+	if (!own)
+		return NULL;
+	own[n++] = (char *)p->exe;
+	own[n++] = role;
+	for (int i = 1; i < argc; i++)
+		own[n++] = argv[i];
+	own[n - 2] = (char *)p->state_dir;
+	own[n - 1] = (char *)p->mountpoint;
+	return own;
+}
+
+/* Leaves the terminal: the first process waits on the pipe until the mount answers. */
+static int go_background(int *ready_fd, struct ramp_err *err)
+{
+	char text[RAMP_ERR_TEXT_BYTES + 2] = "";
+	int pipefd[2], null;
+	ssize_t len;
+	pid_t pid;
+
+	if (pipe2(pipefd, O_CLOEXEC) < 0)
+		return ramp_err_sys(err, errno, "pipe");
+	pid = fork();
+	if (pid < 0)
+		return ramp_err_sys(err, errno, "fork");
+	if (pid > 0) {
+		close(pipefd[1]);
+		len = read(pipefd[0], text, sizeof(text) - 1);
+		text[len > 0 ? len : 0] = 0;
+		text[strcspn(text, "\n")] = 0;
+		if (len > 0 && !text[0])
+			_exit(0);
+		fprintf(stderr, "rampfs: %s\n",
+			text[0] ? text : "ended before the mount answered (see its log)");
+		_exit(1);
+	}
+	close(pipefd[0]);
+	setsid();
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
+	    dup2(null, STDERR_FILENO) < 0)
+		return ramp_err_sys(err, errno, "/dev/null");
+	close(null);
+	*ready_fd = pipefd[1];
+	return 0;
+}
+
+static void tell_parent(int ready_fd, const struct ramp_err *err)
+{
+	char line[RAMP_ERR_TEXT_BYTES + 2];
+	int len = snprintf(line, sizeof(line), "%s\n", err->text);
+
+	if (ready_fd >= 0 && write(ready_fd, line, (size_t)len) < 0)
+		log_error("%s", err->text);
+}
+
+static int run_keeper(const struct options *o, int argc, char **argv, bool adopt)
+{
+	struct ramp_err err = {0};
+	struct keeper_config config = {.session_type = SOCK_SEQPACKET, .ready_fd = -1};
+	struct statedir dir;
+	struct place place;
+	int rc;
+
+	config.lock_fd = adopt ? KEEPER_FD_LOCK : -1;
+	rc = statedir_read(o->state_dir, &dir, &err);
+	if (!rc)
+		rc = find_place(o, &dir, &place, &err);
+	statedir_free(&dir);
+	if (rc)
+		return fail(&err);
+	if (!adopt && !o->foreground && go_background(&config.ready_fd, &err))
+		return fail(&err);
+	if (!adopt) {
+		/* The child's pid stands in the lock, so it is taken after the fork. */
+		config.lock_fd = statedir_lock(place.state_dir, &err);
+		rc = config.lock_fd < 0 ? config.lock_fd : 0;
+	}
+	if (!rc)
+		rc = open_log(o, &err);
+	if (!rc && !o->foreground && chdir("/") < 0)
+		rc = ramp_err_sys(&err, errno, "/");
+	if (rc) {
+		tell_parent(config.ready_fd, &err);
+		return config.ready_fd < 0 ? fail(&err) : 1;
+	}
+	config.source = place.state_dir;
+	config.mountpoint = place.mountpoint;
+	config.mount_flags = o->mount_flags;
+	config.session_path = place.session;
+	config.daemon_argv = own_argv(&place, "--daemon", argc, argv);
+	if (!config.daemon_argv)
+		return 1;
+	rc = adopt ? keeper_adopt(&config, &err) : keeper_run(&config, &err);
+	free((void *)config.daemon_argv);
+	if (rc && o->foreground)
+		return fail(&err);
+	if (rc)
+		log_error("%s", err.text);
+	return rc ? 1 : 0;
+}
+
+static int run_daemon(const struct options *o, int argc, char **argv)
+{
+	struct ramp_err err = {0};
+	struct daemon_config config = {.options = o};
+	struct statedir dir;
+	struct place place;
+	int rc;
+
+	log_open("rampfs", o->log ? strcmp(o->log, "syslog") == 0 : !o->foreground, o->log_level);
+	rc = statedir_read(o->state_dir, &dir, &err);
+	if (!rc)
+		rc = find_place(o, &dir, &place, &err);
+	statedir_free(&dir);
+	if (!rc) {
+		config.state_dir = place.state_dir;
+		config.mountpoint = place.mountpoint;
+		config.session_path = place.session;
+		config.adopt_argv = own_argv(&place, "--adopt", argc, argv);
+		rc = config.adopt_argv ? daemon_run(&config, &err)
+				       : ramp_err_sys(&err, ENOMEM, "the daemon");
+		free((void *)config.adopt_argv);
+	}
+	if (rc) {
+		log_error("%s", err.text);
+		return KEEPER_EXIT_FATAL;
+	}
+	return 0;
+}
+
+static int run_destroy(const struct options *o)
+{
+	struct ramp_err err = {0};
+	struct statedir dir;
+	int lock, rc;
+
+	rc = statedir_read(o->state_dir, &dir, &err);
+	if (rc) {
+		statedir_free(&dir);
+		return fail(&err);
+	}
+	lock = statedir_lock(dir.path, &err);
+	rc = lock < 0 ? lock : store_destroy(dir.path, o->force, &err);
+	if (lock >= 0)
+		close(lock);
+	statedir_free(&dir);
+	return rc ? fail(&err) : 0;
+}
+
+/* Takes the role out of argv, where this program has executed itself. */
+static const char *take_role(int *argc, char **argv)
+{
+	static const char *const roles[] = {"--daemon", "--adopt"};
+
+	for (size_t i = 0; *argc > 1 && i < 2; i++)
+		if (strcmp(argv[1], roles[i]) == 0) {
+			memmove(argv + 1, argv + 2, (size_t)(*argc - 1) * sizeof(*argv));
+			--*argc;
+			return roles[i];
+		}
+	return "";
+}
+
+int main(int argc, char **argv)
+{
+	struct options o;
+	struct ramp_err err = {0};
+	const char *role = take_role(&argc, argv);
+
+	if (options_parse(argc, argv, &o, &err)) {
+		fprintf(stderr, "rampfs: %s\nTry 'rampfs --help'.\n", err.text);
+		return 2;
+	}
+	switch (o.mode) {
+	case MODE_HELP:
+		fputs(options_usage, stdout);
+		return 0;
+	case MODE_OPTIONS_HELP:
+		fputs(options_mount_usage, stdout);
+		return 0;
+	case MODE_VERSION:
+		puts("rampfs " RAMPFS_VERSION);
+		return 0;
+	case MODE_DESTROY:
+		return run_destroy(&o);
+	case MODE_MOUNT:
+		break;
+	}
+	if (geteuid() != 0) {
+		fputs("rampfs: mounting needs root\n", stderr);
+		return 1;
+	}
+	if (strcmp(role, "--daemon") == 0)
+		return run_daemon(&o, argc, argv);
+	if (o.fake)
+		return 0;
+	return run_keeper(&o, argc, argv, strcmp(role, "--adopt") == 0);
+}

@@ -1,0 +1,243 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <grp.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+
+const char options_usage[] =
+	"Usage: rampfs [-f] [-d] [-o OPTION[,OPTION]...] STATE_DIR MOUNTPOINT\n"
+	"       rampfs --destroy [--force] STATE_DIR\n"
+	"Mounts a node of a rampfs cluster: a filesystem of memory that moves between machines.\n"
+	"STATE_DIR is made by mkfs.rampfs; umount(8) or fusermount3 -u ends it.\n"
+	"\n"
+	"  -f, --foreground  stay in the foreground, log to stderr\n"
+	"  -d, --debug       -f, with every request and a log of everything\n"
+	"  -o OPTIONS        mount options; -o help lists them\n"
+	"      --destroy     give the node's memory back: every segment that it holds is lost.\n"
+	"                    Refused while it holds any, without --force\n"
+	"  -h, --help        this text\n"
+	"  -V, --version     the version\n";
+
+const char options_mount_usage[] =
+	"Mount options of rampfs:\n"
+	"  log=syslog|stderr|FILE  where its log goes (default: syslog; with -f: stderr)\n"
+	"  loglevel=error|warning|info|debug  (default: info)\n"
+	"  uffd_group=GROUP        only members of GROUP may map segments: who maps one gets a\n"
+	"                          userfaultfd, which sees faults in system calls too\n"
+	"  rollback=ask|auto       a segment whose owner died right after it had come there goes\n"
+	"                          back to where it was: opening it is an error until somebody "
+	"has\n"
+	"                          accepted that (ask, the default), or works at once (auto)\n"
+	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
+	"and of mount(8): ro, rw, exec, noexec, nosuid, nodev, defaults, auto, noauto, nofail,\n"
+	"_netdev, x-*. allow_other and default_permissions are always on.\n";
+
+static int parse_number(const char *value, uint32_t min, uint32_t max, uint32_t *out)
+{
+	char *end;
+	unsigned long v;
+
+	errno = 0;
+	v = strtoul(value, &end, 10);
+	if (errno || end == value || *end || v < min || v > max)
+		return -EINVAL;
+	*out = (uint32_t)v;
+	return 0;
+}
+
+static int parse_group(const char *value, gid_t *gid)
+{
+	struct group *g = getgrnam(value);
+	uint32_t number;
+
+	if (g) {
+		*gid = g->gr_gid;
+		return 0;
+	}
+	if (parse_number(value, 0, UINT32_MAX - 1, &number))
+		return -EINVAL;
+	*gid = number;
+	return 0;
+}
+
+static int parse_level(const char *value, enum log_level *level)
+{
+	static const char *const names[] = {"error", "warning", "info", "debug"};
+
+	for (unsigned i = 0; i < 4; i++)
+		if (strcmp(value, names[i]) == 0) {
+			*level = (enum log_level)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+/* Options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
+static bool parse_generic(struct options *o, const char *word)
+{
+	static const struct {
+		const char *word;
+		unsigned long set, clear;
+	} known[] = {
+		{"defaults", 0, 0},
+		{"rw", 0, MS_RDONLY},
+		{"ro", MS_RDONLY, 0},
+		{"exec", 0, MS_NOEXEC},
+		{"noexec", MS_NOEXEC, 0},
+		{"nosuid", 0, 0},
+		{"nodev", 0, 0},
+		{"auto", 0, 0},
+		{"noauto", 0, 0},
+		{"nofail", 0, 0},
+		{"_netdev", 0, 0},
+		{"async", 0, 0},
+		{"sync", MS_SYNCHRONOUS, 0},
+		{"noatime", MS_NOATIME, 0},
+		{"relatime", MS_RELATIME, 0},
+		{"nouser", 0, 0},
+		{"allow_other", 0, 0},
+		{"default_permissions", 0, 0},
+	};
+
+	if (strncmp(word, "x-", 2) == 0 || strncmp(word, "comment=", 8) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(word, known[i].word) == 0) {
+			o->mount_flags = (o->mount_flags | known[i].set) & ~known[i].clear;
+			return true;
+		}
+	return false;
+}
+
+static int parse_word(struct options *o, char *word, struct ramp_err *err)
+{
+	char *value = strchr(word, '=');
+	int rc = 0;
+
+	if (strcmp(word, "help") == 0) {
+		o->mode = MODE_OPTIONS_HELP;
+		return 0;
+	}
+	if (parse_generic(o, word))
+		return 0;
+	if (!value)
+		return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)",
+				    word);
+	*value++ = 0;
+	if (strcmp(word, "log") == 0) {
+		o->log = strdup(value);
+		rc = o->log && *value ? 0 : -EINVAL;
+	} else if (strcmp(word, "loglevel") == 0)
+		rc = parse_level(value, &o->log_level);
+	else if (strcmp(word, "uffd_group") == 0)
+		rc = parse_group(value, &o->uffd_group);
+	else if (strcmp(word, "threads") == 0)
+		rc = parse_number(value, 1, 64, &o->threads);
+	else if (strcmp(word, "rollback") == 0 && strcmp(value, "auto") == 0)
+		o->rollback_auto = true;
+	else if (strcmp(word, "rollback") == 0)
+		rc = strcmp(value, "ask") == 0 ? 0 : -EINVAL;
+	else
+		return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)",
+				    word);
+	if (rc)
+		return ramp_err_set(err, EINVAL, "mount option %s does not take \"%s\"", word,
+				    value);
+	return 0;
+}
+
+static int parse_list(struct options *o, const char *list, struct ramp_err *err)
+{
+	while (*list) {
+		size_t len = strcspn(list, ",");
+		char *word = strndup(list, len);
+		int rc;
+
+		if (!word)
+			return ramp_err_sys(err, ENOMEM, "mount options");
+		rc = *word ? parse_word(o, word, err) : 0;
+		free(word);
+		if (rc)
+			return rc;
+		list += len + (list[len] == ',');
+	}
+	return 0;
+}
+
+enum { OPT_DESTROY = 256, OPT_FORCE };
+
+static int parse_flags(int argc, char **argv, bool helper, struct options *o, struct ramp_err *err)
+{
+	static const struct option longs[] = {{"foreground", no_argument, NULL, 'f'},
+					      {"debug", no_argument, NULL, 'd'},
+					      {"destroy", no_argument, NULL, OPT_DESTROY},
+					      {"force", no_argument, NULL, OPT_FORCE},
+					      {"help", no_argument, NULL, 'h'},
+					      {"version", no_argument, NULL, 'V'},
+					      {NULL, 0, NULL, 0}};
+	int c, rc = 0;
+
+	opterr = 0;
+	while (!rc &&
+	       (c = getopt_long(argc, argv, helper ? "fnsvrwt:o:hV" : "fdo:hV", longs, NULL)) != -1)
+		switch (c) {
+		case 'f':
+			*(helper ? &o->fake : &o->foreground) = true;
+			break;
+		case 'd':
+			o->debug = o->foreground = true;
+			o->log_level = LOG_LEVEL_DEBUG;
+			break;
+		case 'o':
+			rc = parse_list(o, optarg, err);
+			break;
+		case 'r':
+			o->mount_flags |= MS_RDONLY;
+			break;
+		case OPT_DESTROY:
+			o->mode = MODE_DESTROY;
+			break;
+		case OPT_FORCE:
+			o->force = true;
+			break;
+		case 'h':
+			o->mode = MODE_HELP;
+			break;
+		case 'V':
+			o->mode = MODE_VERSION;
+			break;
+		case '?':
+			rc = ramp_err_set(err, EINVAL, "unknown option %s", argv[optind - 1]);
+			break;
+		default: /* -n -s -v -w -t of mount(8): nothing to do */
+			break;
+		}
+	return rc;
+}
+
+int options_parse(int argc, char **argv, struct options *o, struct ramp_err *err)
+{
+	const char *name = argc > 0 ? basename(argv[0]) : "rampfs";
+	int rc, left;
+
+	*o = (struct options){.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO};
+	rc = parse_flags(argc, argv, strcmp(name, "mount.rampfs") == 0, o, err);
+	if (rc)
+		return rc;
+	if (o->mode == MODE_HELP || o->mode == MODE_VERSION || o->mode == MODE_OPTIONS_HELP)
+		return 0;
+	left = argc - optind;
+	if (left != (o->mode == MODE_DESTROY ? 1 : 2))
+		return ramp_err_set(err, EINVAL,
+				    o->mode == MODE_DESTROY
+					    ? "--destroy takes one STATE_DIR"
+					    : "STATE_DIR and MOUNTPOINT are needed");
+	o->state_dir = argv[optind];
+	o->mountpoint = left == 2 ? argv[optind + 1] : NULL;
+	return 0;
+}

@@ -1,0 +1,35 @@
+/*
+ * The command line of rampfs and of mount.rampfs.
+ */
+#ifndef RAMP_OPTIONS_H
+#define RAMP_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "err.h"
+#include "log.h"
+
+enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE_VERSION };
+
+struct options {
+	enum options_mode mode;
+	bool foreground, debug, force, fake;
+	bool rollback_auto;
+	gid_t uffd_group; /* (gid_t)-1: everybody */
+	uint32_t threads; /* 0: default */
+	unsigned long mount_flags;
+	enum log_level log_level;
+	char *log; /* NULL: syslog (stderr with -f); "syslog", "stderr", else a file's path;
+		      malloc'ed, for the life of the process */
+	const char *state_dir, *mountpoint; /* point into argv */
+};
+
+/* 0, or -EINVAL with one sentence. Puts the options in front of the other arguments, as
+   getopt_long(3) does, and leaves the strings as they are. */
+int options_parse(int argc, char **argv, struct options *options, struct ramp_err *err);
+
+extern const char options_usage[], options_mount_usage[];
+
+#endif
