@@ -32,10 +32,10 @@
  *   <- commands, each answered -> DONE{serial, result, addr}, in the order in which they come:
  *
  *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
- *      mmap(addr, len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, offset) (MAP_PRIVATE with
- *      SESSION_PRIVATE), MADV_DONTFORK, with SESSION_NOHUGE also MADV_NOHUGEPAGE; close(fd). `prot`
- *      is what PROTECT will set (the kernel refuses more than the fd allows). On failure nothing
- *      is mapped.
+ *      mmap(addr, len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, offset), MADV_DONTFORK,
+ *      with SESSION_NOHUGE also MADV_NOHUGEPAGE; close(fd). `prot` is what PROTECT will set (the
+ *      kernel refuses more than the fd allows). Parts of the range that map this segment already
+ *      may be left as they are. On failure nothing new is mapped.
  *   PROTECT{serial, addr, len, prot}      mprotect(): the program may touch it from now on
  *   UNMAP{serial, addr, len}              munmap(): an attach failed after MAP
  *   DROP{serial, segment, ranges}         urgent: madvise(MADV_DONTNEED_LOCKED) of each range
@@ -52,7 +52,8 @@
  *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
  *   SWAP{serial, addr, len, scratch}
  *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr). It waits in the kernel until
- *      the daemon has read the remap event; that is as it should be.
+ *      the daemon has read the remap event: so it is done beside the agent, which must be able to
+ *      connect again meanwhile. A daemon takes remap events that it did not ask for.
  *   SAY{serial, text}                     a line to the user (LOST pages); DONE when it is written
  *                                         or can't be
  *
@@ -65,13 +66,15 @@
  * not, and can't, tell them. The session also ends when the process execs or exits.
  *
  * Throw-away requests. The process is the one that connected (SO_PEERCRED). Answer: RESULT{result,
- * segment, addr, len, token, text}; a field that a request does not define is 0.
+ * segment, addr, len, token, all, text}; a field that a request does not define is 0.
  *
  *   ATTACH{token, offset, len, prot, flags}   token of RAMP_IOC_ATTACH; prot: PROT_*; flags:
- *      SESSION_PRIVATE, SESSION_NOHUGE. offset and len are page-aligned by the caller. The agent
+ *      SESSION_NOHUGE, SESSION_REPLACE. offset and len are page-aligned by the caller. The agent
  *      has carried out MAP and PROTECT when the RESULT comes: addr is the mapping's address, always
- *      extent + offset, len as asked. The process must have a session, or get one within 5 s.
- *      The shim counts repeated mappings of the same range by itself and asks once.
+ *      extent + offset, len as asked, all the extent's length. The process must have a session, or
+ *      get one within 5 s. The shim counts repeated mappings of the same range by itself and asks
+ *      once; SESSION_REPLACE: the range is mapped by an open with less access, and BACK and SWAP
+ *      put the new mapping in its place. MAP_PRIVATE is not attached: FUSE serves it.
  *      EACCES prot is more than the open allows; EPERM the token is used, old, of another process
  *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
  *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
@@ -143,7 +146,7 @@ enum session_type {
 };
 
 #define SESSION_RECONNECT (1u << 0) /* HELLO */
-#define SESSION_PRIVATE	  (1u << 1) /* ATTACH, MAP */
+#define SESSION_REPLACE	  (1u << 1) /* ATTACH */
 #define SESSION_NOHUGE	  (1u << 2) /* ATTACH, MAP, BACK */
 #define SESSION_WAIT	  (1u << 3) /* MIGRATE: until STABLE */
 #define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
@@ -162,7 +165,7 @@ struct session_msg {
 	uint64_t segment, addr, len, offset, scratch;
 	uint32_t prot; /* PROT_READ, PROT_WRITE, PROT_EXEC */
 	uint64_t token[2];
-	uint64_t done, all; /* pages */
+	uint64_t done, all; /* pages; RESULT: all is the extent's bytes */
 	uint8_t mode;
 	char node[RAMP_NODE_NAME_MAX + 1];
 	char name[RAMP_NAME_MAX + 1];
