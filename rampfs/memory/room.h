@@ -26,12 +26,15 @@ struct room_range {
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err);
 /* Sets the file's size and takes the ranges and `slack_bytes` of the store's free space (-ENOSPC:
-   nothing is kept). 2 MiB ranges that are mostly populated are made huge, others small. Blocks. */
+   nothing is kept; the file is empty then). 2 MiB ranges of which `ranges` cover three quarters
+   are made huge, and what they lack is REMOTE nowhere, so it stays zeros; others small. Blocks. */
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
-/* The slack is taken apart from any file; gives it back (TRANSFER came, or the attempt ended). */
+/* The slack lies in a placeholder (a file ID.slack in the store, so that the kernel keeps the
+   promise); gives it back (TRANSFER came, or the attempt ended). */
 void room_release_slack(struct seg *seg);
-/* Clears reserved pages of [offset, offset + len) (MADV_POPULATE_WRITE). Blocks. */
+/* Clears reserved pages of [offset, offset + len) that are not LOCAL yet (MADV_POPULATE_WRITE).
+   Does nothing where REMOTE pages may be holes (pages_unlisted): it would fill them. Blocks. */
 void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len);
 /* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks. */
 void room_collapse(struct seg *seg);

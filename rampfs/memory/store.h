@@ -38,12 +38,15 @@ typedef void store_changed(void *arg, ramp_segment_t id);
 
 /*
  * Opens (mounts and formats, where it is not mounted yet) STATE_DIR/store and finds every segment
- * in it. A state file that is torn or of an unknown version makes that one segment "damaged":
- * it is reported in the log and by seg_damaged, never served. IN_FLIGHT pages become REMOTE.
+ * in it. -EBUSY: another process has it open. A capacity that has changed is set, where it holds
+ * what is used. A state file that is torn or of an unknown version makes that one segment
+ * "damaged": it is reported in the log and by seg_damaged, never served. IN_FLIGHT pages become
+ * REMOTE.
  */
 int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **out,
 	       struct ramp_err *err);
-/* Frees the tables; the tmpfs stays mounted with all that is in it. */
+/* Frees the tables; the tmpfs stays mounted with all that is in it. Every reference to a segment
+   must have been given back. */
 void store_close(struct store *store);
 /* `rampfs --destroy`: unmounts; -EBUSY while it holds segments, unless force. */
 int store_destroy(const char *state_dir, bool force, struct ramp_err *err);
@@ -51,6 +54,7 @@ void store_on_change(struct store *store, store_changed *fn, void *arg);
 
 ramp_incarnation_t store_incarnation(struct store *store);
 /* A file of the daemon's own in the store (saved INIT, backing ids): lives as the store does. */
+/* `name` begins with a letter. Returns a descriptor (O_CLOEXEC) or -errno. */
 int store_open_private(struct store *store, const char *name, int flags, mode_t mode);
 struct store_space {
 	uint64_t capacity_bytes, used_bytes, free_bytes;
@@ -106,10 +110,21 @@ bool seg_layout_changed(struct seg *seg, uint64_t *grown);
 /* Whoever truncates or punches through the daemon says so (between enter and leave). */
 void seg_layout_cut(struct seg *seg);
 
+/*
+ * An append leaves {connection, unique, offset} in ID.state before its bytes, so that a request
+ * that a killed daemon had begun lands where it did when the kernel sends it again. Between
+ * seg_enter and seg_leave: begin says where the `len` bytes go (the same place for a pair that was
+ * begun before) and keeps other appends out; end, on the same thread, lets them in. `unique`
+ * without the kernel's resend mark; not 0. -EAGAIN: more than 64 of that connection are open.
+ */
+int seg_append_begin(struct seg *seg, uint64_t connection, uint64_t unique, uint64_t len,
+		     uint64_t *offset);
+void seg_append_end(struct seg *seg);
+
 /* The daemon's own mapping of [0, size rounded up to pages), made when first asked for and grown
    as the file grows; never registered with userfaultfd. Touch only pages that are LOCAL and
    populated (a load from a hole allocates a page; beyond the end: SIGBUS). Counted: seg_unmap
-   once per seg_map. */
+   once per seg_map; a base stays good until the last user has gone. */
 int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err);
 void seg_unmap(struct seg *seg);
 

@@ -1,0 +1,106 @@
+/*
+ * The gate: one word, the number of those inside and the reasons why nobody may enter.
+ *
+ * Happy path: seg_enter adds one and finds no reason; seg_leave takes it off again: two atomic
+ * operations, no lock. A freeze sets FROZEN, waits until the number is 0, and from then on nobody
+ * is inside.
+ *
+ * How it fails: one who enters and finds a reason takes his one off again, as if he left. Whoever
+ * takes off the last one under FROZEN wakes the freezer, under the lock, so that it is not missed.
+ * The freezer gives up after its time-out and opens the gate again.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "seg.h"
+
+void gate_set(struct seg *seg, uint64_t flag)
+{
+	atomic_fetch_or(&seg->gate, flag);
+}
+
+void gate_clear(struct seg *seg, uint64_t flag)
+{
+	atomic_fetch_and(&seg->gate, ~flag);
+}
+
+bool gate_empty(struct seg *seg)
+{
+	return (atomic_load(&seg->gate) & ~GATE_FLAGS) == 0;
+}
+
+/* What will not change outranks what may: a segment that was given is remote, not frozen. */
+static int why_closed(uint64_t gate)
+{
+	if (gate & GATE_GONE)
+		return -ENOENT;
+	if (gate & GATE_DAMAGED)
+		return -EIO;
+	if (gate & GATE_REMOTE)
+		return -EREMOTE;
+	return gate & GATE_FROZEN ? -EAGAIN : 0;
+}
+
+int seg_enter(struct seg *seg)
+{
+	int rc = why_closed(atomic_load(&seg->gate));
+
+	if (rc)
+		return rc;
+	rc = why_closed(atomic_fetch_add(&seg->gate, 1));
+	if (rc)
+		seg_leave(seg);
+	return rc;
+}
+
+void seg_leave(struct seg *seg)
+{
+	uint64_t before = atomic_fetch_sub(&seg->gate, 1);
+
+	if ((before & GATE_FROZEN) && (before & ~GATE_FLAGS) == 1) {
+		pthread_mutex_lock(&seg->lock);
+		pthread_cond_broadcast(&seg->out);
+		pthread_mutex_unlock(&seg->lock);
+	}
+}
+
+static struct timespec deadline_after(uint32_t ms)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	at.tv_sec += ms / 1000;
+	at.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (at.tv_nsec >= 1000000000) {
+		at.tv_sec++;
+		at.tv_nsec -= 1000000000;
+	}
+	return at;
+}
+
+int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
+{
+	struct timespec deadline = deadline_after(timeout_ms);
+	int rc = 0;
+
+	if (atomic_fetch_or(&seg->gate, GATE_FROZEN) & GATE_FROZEN)
+		return ramp_err_set(err, EBUSY, "the segment is frozen already");
+	pthread_mutex_lock(&seg->lock);
+	while (!gate_empty(seg) && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&seg->out, &seg->lock, &deadline);
+	rc = gate_empty(seg) ? 0 : ETIMEDOUT;
+	pthread_mutex_unlock(&seg->lock);
+	if (rc) {
+		seg_thaw(seg);
+		return ramp_err_set(err, ETIMEDOUT,
+				    "reads and writes under way did not end within %u ms",
+				    timeout_ms);
+	}
+	return 0;
+}
+
+void seg_thaw(struct seg *seg)
+{
+	gate_clear(seg, GATE_FROZEN);
+	seg_tell(seg);
+}

@@ -1,0 +1,367 @@
+/*
+ * Room: what is populated here, and taking as much elsewhere before it comes.
+ *
+ * Happy path: the source lists its data ranges; the target takes the same ranges with fallocate(2),
+ * small pages first while the file is still empty (within_size gives huge pages only inside the
+ * file), then sets the size, then the ranges that are to be huge; and a placeholder file holds the
+ * slack. Cleared later, in the background; collapsed when all is there.
+ *
+ * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
+ * reservation without a record and a placeholder, which store_open removes.
+ */
+#include "room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "pages.h"
+#include "seg.h"
+
+#define HUGE_PAGES	 (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+#define HUGE_WORTH	 (RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
+#define COLLAPSE_PAGES	 (HUGE_PAGES / 8 * 7)
+#define CLEAR_STEP_BYTES (8u << 20)
+
+static uint64_t round_up(uint64_t v, uint64_t unit)
+{
+	return (v + unit - 1) / unit * unit;
+}
+
+/* ---- what is populated -------------------------------------------------------------------------
+ */
+
+/* Joins neighbours over gaps of up to `gap`; returns how many ranges are left. */
+static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 1; i < count; i++) {
+		uint64_t end = ranges[kept].offset + ranges[kept].len;
+
+		if (ranges[i].offset - end <= gap)
+			ranges[kept].len = ranges[i].offset + ranges[i].len - ranges[kept].offset;
+		else
+			ranges[++kept] = ranges[i];
+	}
+	return kept + 1;
+}
+
+/* Adds one range; where the array is full, gaps are given up, the smallest first. */
+static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
+		uint64_t from, uint64_t to)
+{
+	for (; *count == max && max > 1; *gap *= 2)
+		*count = join(ranges, *count, *gap);
+	if (*count == max)
+		ranges[0].len = to - ranges[0].offset;
+	else
+		ranges[(*count)++] = (struct room_range){from, to - from};
+}
+
+int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+		   uint64_t *populated_bytes, struct ramp_err *err)
+{
+	uint64_t gap = RAMP_PAGE_BYTES;
+	struct stat st;
+	int64_t data, hole = 0;
+
+	*count = 0;
+	if (max == 0)
+		return ramp_err_set(err, EINVAL, "room for no range at all");
+	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
+		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
+		if (hole < 0)
+			break;
+		add(ranges, max, count, &gap, (uint64_t)data,
+		    round_up((uint64_t)hole, RAMP_PAGE_BYTES));
+	}
+	/* ENXIO: behind the last data. */
+	if (errno != ENXIO || fstat(seg_fd(seg), &st))
+		return ramp_err_sys(err, errno, "looking for the data of segment %llu",
+				    (unsigned long long)seg->id);
+	*populated_bytes = (uint64_t)st.st_blocks * 512;
+	return 0;
+}
+
+/* ---- taking room
+ * ----------------------------------------------------------------------------------- */
+
+void room_slack_name(ramp_segment_t id, char name[32])
+{
+	snprintf(name, 32, "%llu.slack", (unsigned long long)id);
+}
+
+static int take(int fd, uint64_t from, uint64_t to)
+{
+	while (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int take_slack(struct seg *seg, uint64_t bytes)
+{
+	char name[32];
+	int fd, rc;
+
+	if (bytes == 0)
+		return 0;
+	room_slack_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	rc = take(fd, 0, bytes);
+	if (rc) {
+		close(fd);
+		unlinkat(seg->store->dir_fd, name, 0);
+		return rc;
+	}
+	pthread_mutex_lock(&seg->lock);
+	seg->slack_fd = fd;
+	pthread_mutex_unlock(&seg->lock);
+	return 0;
+}
+
+void room_release_slack(struct seg *seg)
+{
+	char name[32];
+	int fd;
+
+	pthread_mutex_lock(&seg->lock);
+	fd = seg->slack_fd;
+	seg->slack_fd = -1;
+	pthread_mutex_unlock(&seg->lock);
+	if (fd < 0)
+		return;
+	room_slack_name(seg->id, name);
+	unlinkat(seg->store->dir_fd, name, 0);
+	close(fd);
+}
+
+/* What the ranges cover of each 2 MiB of the file decides whether it is to be huge: a walk over
+   ranges and blocks side by side. */
+struct block_walk {
+	const struct room_range *ranges;
+	uint32_t count, at;
+	uint64_t block_start; /* bytes */
+};
+
+/* The next 2 MiB block of which a range covers something; *covered: how much. False: no more. */
+static bool next_block(struct block_walk *walk, uint64_t *covered)
+{
+	uint64_t start, end;
+
+	while (walk->at < walk->count &&
+	       walk->ranges[walk->at].offset + walk->ranges[walk->at].len <= walk->block_start)
+		walk->at++;
+	if (walk->at == walk->count)
+		return false;
+	start = walk->ranges[walk->at].offset / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
+	if (start > walk->block_start)
+		walk->block_start = start;
+	end = walk->block_start + RAMP_HUGE_BYTES;
+	*covered = 0;
+	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end; i++) {
+		uint64_t from = walk->ranges[i].offset;
+		uint64_t to = from + walk->ranges[i].len;
+
+		if (from < walk->block_start)
+			from = walk->block_start;
+		if (to > end)
+			to = end;
+		*covered += to > from ? to - from : 0;
+	}
+	return true;
+}
+
+/* The parts of the ranges within one block. */
+static int take_small(int fd, const struct block_walk *walk, uint64_t size)
+{
+	uint64_t end = walk->block_start + RAMP_HUGE_BYTES;
+	int rc = 0;
+
+	if (end > size)
+		end = round_up(size, RAMP_PAGE_BYTES);
+	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end && !rc; i++) {
+		uint64_t from = walk->ranges[i].offset;
+		uint64_t to = from + walk->ranges[i].len;
+
+		if (from < walk->block_start)
+			from = walk->block_start;
+		if (to > end)
+			to = end;
+		if (to > from)
+			rc = take(fd, from, to);
+	}
+	return rc;
+}
+
+/* One of two passes: the small blocks, or the huge ones. */
+static int take_ranges(int fd, const struct room_range *ranges, uint32_t count, uint64_t size,
+		       bool huge)
+{
+	struct block_walk walk = {.ranges = ranges, .count = count};
+	uint64_t covered, end;
+	bool worth;
+	int rc = 0;
+
+	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
+		end = walk.block_start + RAMP_HUGE_BYTES;
+		worth = covered >= HUGE_WORTH && end <= size;
+		if (worth && huge)
+			rc = take(fd, walk.block_start, end);
+		else if (!worth && !huge)
+			rc = take_small(fd, &walk, size);
+	}
+	return rc;
+}
+
+int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
+		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
+{
+	int fd = seg_fd(seg), rc;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (ranges[i].offset % RAMP_PAGE_BYTES || ranges[i].len == 0 ||
+		    ranges[i].len > INT64_MAX || ranges[i].offset > INT64_MAX - ranges[i].len ||
+		    (i && ranges[i].offset < ranges[i - 1].offset + ranges[i - 1].len))
+			return ramp_err_set(err, EINVAL, "the list of ranges is not in order");
+	if (size_bytes > INT64_MAX)
+		return ramp_err_set(err, EFBIG, "a file can't be that large");
+	room_release_slack(seg);
+	rc = ftruncate(fd, 0) ? -errno : take_ranges(fd, ranges, count, size_bytes, false);
+	if (!rc && ftruncate(fd, (off_t)size_bytes))
+		rc = -errno;
+	if (!rc)
+		rc = take_ranges(fd, ranges, count, size_bytes, true);
+	if (!rc)
+		rc = take_slack(seg, slack_bytes);
+	if (!rc)
+		return 0;
+	if (ftruncate(fd, 0))
+		return ramp_err_sys(err, errno, "segment %llu", (unsigned long long)seg->id);
+	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
+}
+
+/* ---- clearing and collapsing
+ * ------------------------------------------------------------------------ */
+
+void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len)
+{
+	uint64_t end = offset + len, mapped;
+	uint8_t *base;
+
+	if (pages_unlisted(seg) || seg_map(seg, &base, &mapped, NULL))
+		return;
+	if (end > mapped)
+		end = mapped;
+	for (uint64_t at = offset; at < end;) {
+		uint64_t page = pages_next_missing(seg, at / RAMP_PAGE_BYTES), run;
+		enum page_state state;
+
+		if (page >= end / RAMP_PAGE_BYTES)
+			break;
+		run = pages_run(seg, page, CLEAR_STEP_BYTES / RAMP_PAGE_BYTES, &state);
+		at = page * RAMP_PAGE_BYTES;
+		run *= RAMP_PAGE_BYTES;
+		if (run > end - at)
+			run = end - at;
+		/* Only a favour: who pulls the page finds out whether there is room. */
+		madvise(base + at, run, MADV_POPULATE_WRITE);
+		at += run;
+	}
+	seg_unmap(seg);
+}
+
+/* Nearly full: what it lacks costs less than what a huge page saves. */
+static bool nearly_full(uint8_t *at)
+{
+	uint8_t resident[HUGE_PAGES];
+	uint32_t pages = 0;
+
+	if (mincore(at, RAMP_HUGE_BYTES, resident))
+		return false;
+	for (uint32_t i = 0; i < HUGE_PAGES; i++)
+		pages += resident[i] & 1;
+	return pages >= COLLAPSE_PAGES;
+}
+
+void room_collapse(struct seg *seg)
+{
+	uint64_t mapped, size = seg_size(seg);
+	int64_t data, hole = 0;
+	uint64_t block = 0;
+	uint8_t *base;
+
+	if (seg_map(seg, &base, &mapped, NULL))
+		return;
+	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
+		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
+		if (hole <= data)
+			break;
+		data = data / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
+		if ((uint64_t)data > block)
+			block = (uint64_t)data;
+		for (; block < (uint64_t)hole && block + RAMP_HUGE_BYTES <= size;
+		     block += RAMP_HUGE_BYTES)
+			if (nearly_full(base + block))
+				madvise(base + block, RAMP_HUGE_BYTES, MADV_COLLAPSE);
+	}
+	seg_unmap(seg);
+}
+
+/* ---- data and holes as the source has them
+ * ------------------------------------------------------------- */
+
+int64_t room_seek_data(struct seg *seg, uint64_t offset)
+{
+	uint64_t size = seg_size(seg), page, start;
+	int64_t data;
+
+	if (offset >= size)
+		return -ENXIO;
+	data = lseek(seg_fd(seg), (off_t)offset, SEEK_DATA);
+	if (data < 0 && errno != ENXIO)
+		return -errno;
+	page = pages_next_missing(seg, offset / RAMP_PAGE_BYTES);
+	if (page < round_up(size, RAMP_PAGE_BYTES) / RAMP_PAGE_BYTES) {
+		start = page * RAMP_PAGE_BYTES;
+		if (start < offset)
+			start = offset;
+		if (data < 0 || start < (uint64_t)data)
+			data = (int64_t)start;
+	}
+	return data < 0 ? -ENXIO : data;
+}
+
+int64_t room_seek_hole(struct seg *seg, uint64_t offset)
+{
+	uint64_t size = seg_size(seg), at = offset, run, missing;
+	enum page_state state;
+	int64_t hole;
+
+	if (offset >= size)
+		return -ENXIO;
+	while (at < size) {
+		run = pages_run(seg, at / RAMP_PAGE_BYTES, size / RAMP_PAGE_BYTES + 1, &state);
+		if (state != PAGE_LOCAL) {
+			at = (at / RAMP_PAGE_BYTES + run) * RAMP_PAGE_BYTES;
+			continue;
+		}
+		hole = lseek(seg_fd(seg), (off_t)at, SEEK_HOLE);
+		if (hole < 0)
+			return errno == ENXIO ? (int64_t)size : -errno;
+		missing = pages_next_missing(seg, at / RAMP_PAGE_BYTES);
+		if (missing == UINT64_MAX || (uint64_t)hole < missing * RAMP_PAGE_BYTES)
+			return hole;
+		at = missing * RAMP_PAGE_BYTES;
+	}
+	return (int64_t)size;
+}

@@ -1,0 +1,514 @@
+/*
+ * One segment in the store: its two files, the daemon's mapping of it, its layout, its appends.
+ *
+ * Happy path: seg_make writes the data file, then ID.state under another name, and renames it: from
+ * then on the segment is there. seg_load finds it again.
+ *
+ * How it fails: a kill before the rename leaves a data file alone, as one in the middle of
+ * seg_unlink does: seg_load removes it. A state file that makes no sense marks the segment damaged.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "room.h"
+#include "seg.h"
+#include "wire.h"
+
+void seg_state_name(ramp_segment_t id, char name[32])
+{
+	snprintf(name, 32, "%llu.state", (unsigned long long)id);
+}
+
+static void data_name(ramp_segment_t id, char name[32])
+{
+	snprintf(name, 32, "%llu", (unsigned long long)id);
+}
+
+void seg_unlink(struct store *store, ramp_segment_t id)
+{
+	char name[32];
+
+	seg_state_name(id, name);
+	unlinkat(store->dir_fd, name, 0);
+	data_name(id, name);
+	unlinkat(store->dir_fd, name, 0);
+}
+
+void seg_tell(struct seg *seg)
+{
+	if (seg->store->changed)
+		seg->store->changed(seg->store->changed_arg, seg->id);
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
+{
+	struct seg *seg = calloc(1, sizeof(*seg));
+	pthread_condattr_t attr;
+
+	if (!seg)
+		return NULL;
+	seg->store = store;
+	seg->id = id;
+	seg->slack_fd = -1;
+	atomic_init(&seg->refs, 1);
+	atomic_init(&seg->gate, GATE_REMOTE);
+	atomic_init(&seg->fd, -1);
+	pthread_mutex_init(&seg->lock, NULL);
+	pthread_mutex_init(&seg->append_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&seg->out, &attr);
+	pthread_condattr_destroy(&attr);
+	return seg;
+}
+
+struct seg *seg_get(struct seg *seg)
+{
+	atomic_fetch_add(&seg->refs, 1);
+	return seg;
+}
+
+static void drop_mappings(struct seg *seg)
+{
+	struct seg_mapping *mapping;
+
+	while ((mapping = seg->mappings)) {
+		seg->mappings = mapping->next;
+		munmap(mapping->base, mapping->len);
+		free(mapping);
+	}
+}
+
+void seg_put(struct seg *seg)
+{
+	if (atomic_fetch_sub(&seg->refs, 1) != 1)
+		return;
+	drop_mappings(seg);
+	pages_free(seg);
+	if (seg->state)
+		munmap(seg->state, STATE_HEADER_BYTES);
+	if (seg->slack_fd >= 0)
+		close(seg->slack_fd);
+	if (atomic_load(&seg->fd) >= 0)
+		close(atomic_load(&seg->fd));
+	pthread_cond_destroy(&seg->out);
+	pthread_mutex_destroy(&seg->append_lock);
+	pthread_mutex_destroy(&seg->lock);
+	free(seg);
+}
+
+static uint32_t header_crc(const struct state_header *header)
+{
+	uint8_t bytes[28];
+	struct wire_w w;
+
+	wire_w_init(&w, bytes, sizeof(bytes));
+	wire_put_u64(&w, header->magic);
+	wire_put_u32(&w, header->version);
+	wire_put_u64(&w, header->incarnation);
+	wire_put_u64(&w, header->id);
+	return wire_crc32c(bytes, w.len);
+}
+
+static int map_header(struct seg *seg, int state_fd)
+{
+	void *at = mmap(NULL, STATE_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	seg->state = at;
+	return 0;
+}
+
+/* ---- making one ---------------------------------------------------------------------------------
+ */
+
+static int write_state(struct seg *seg, const struct record *record, struct ramp_err *err)
+{
+	char made[40], name[32];
+	int fd, rc;
+
+	seg_state_name(seg->id, name);
+	snprintf(made, sizeof(made), "%s.new", name);
+	fd = openat(seg->store->dir_fd, made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "%s", made);
+	/* With its page, or a store through the mapping might find no room. */
+	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : map_header(seg, fd);
+	close(fd);
+	if (rc) {
+		unlinkat(seg->store->dir_fd, made, 0);
+		return ramp_err_sys(err, -rc, "%s", made);
+	}
+	seg->state->magic = STATE_MAGIC;
+	seg->state->version = STATE_VERSION;
+	seg->state->incarnation = seg->store->incarnation;
+	seg->state->id = seg->id;
+	seg->state->crc = header_crc(seg->state);
+	record_write_first(seg, record);
+	if (renameat(seg->store->dir_fd, made, seg->store->dir_fd, name)) {
+		rc = ramp_err_sys(err, errno, "%s", name);
+		unlinkat(seg->store->dir_fd, made, 0);
+	}
+	return rc;
+}
+
+int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,
+	     struct ramp_err *err)
+{
+	struct seg *seg = seg_alloc(store, id);
+	char name[32];
+	int fd, rc;
+
+	if (!seg)
+		return ramp_err_set(err, ENOMEM, "no memory for a segment");
+	data_name(id, name);
+	fd = openat(store->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		rc = ramp_err_sys(err, errno, "segment %s", name);
+		goto err_after_alloc;
+	}
+	atomic_store(&seg->fd, fd);
+	rc = write_state(seg, record, err);
+	if (rc)
+		goto err_after_data;
+	*out = seg;
+	return 0;
+
+err_after_data:
+	unlinkat(store->dir_fd, name, 0);
+err_after_alloc:
+	seg_put(seg);
+	return rc;
+}
+
+/* ---- finding one --------------------------------------------------------------------------------
+ */
+
+static bool header_sound(const struct seg *seg)
+{
+	const struct state_header *h = seg->state;
+
+	return h->magic == STATE_MAGIC && h->version == STATE_VERSION && h->id == seg->id &&
+	       h->incarnation == seg->store->incarnation && h->crc == header_crc(h);
+}
+
+/* 0, or why the segment is damaged. */
+static const char *load_state(struct seg *seg, int state_fd)
+{
+	struct ramp_err err;
+	struct stat st;
+
+	if (fstat(state_fd, &st) || st.st_size < STATE_HEADER_BYTES || map_header(seg, state_fd))
+		return "its state file has no header";
+	if (!header_sound(seg))
+		return "its state file's header is not of this store, or of an unknown version";
+	if (record_load(seg))
+		return "neither of its records is whole";
+	if (pages_load(seg, state_fd, &err))
+		return "its page-state map is torn";
+	return NULL;
+}
+
+int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err)
+{
+	struct seg *seg = NULL;
+	const char *damage;
+	char name[32];
+	int state_fd;
+
+	seg_state_name(id, name);
+	state_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (state_fd < 0 && errno == ENOENT) {
+		log_info("segment %llu: removing what a creation or removal left half done",
+			 (unsigned long long)id);
+		seg_unlink(store, id);
+		return 0;
+	}
+	if (state_fd < 0)
+		return ramp_err_sys(err, errno, "%s", name);
+	seg = seg_alloc(store, id);
+	if (!seg) {
+		close(state_fd);
+		return ramp_err_set(err, ENOMEM, "no memory for a segment");
+	}
+	data_name(id, name);
+	atomic_store(&seg->fd, openat(store->dir_fd, name, O_RDWR | O_CLOEXEC));
+	damage = load_state(seg, state_fd);
+	close(state_fd);
+	if (!damage && seg->record.kind == RECORD_NONE) {
+		log_info("segment %llu: dropping the reservation of a former daemon",
+			 (unsigned long long)id);
+		seg_unlink(store, id);
+		seg_put(seg);
+		return 0;
+	}
+	if (!damage && atomic_load(&seg->fd) < 0)
+		damage = "its data file is not there";
+	if (damage) {
+		log_error("segment %llu is damaged and not served: %s", (unsigned long long)id,
+			  damage);
+		gate_set(seg, GATE_DAMAGED);
+	}
+	*out = seg;
+	return 1;
+}
+
+/* ---- small things -------------------------------------------------------------------------------
+ */
+
+ramp_segment_t seg_id(const struct seg *seg)
+{
+	return seg->id;
+}
+
+int seg_fd(struct seg *seg)
+{
+	return atomic_load(&seg->fd);
+}
+
+bool seg_damaged(struct seg *seg)
+{
+	return atomic_load(&seg->gate) & GATE_DAMAGED;
+}
+
+uint64_t seg_size(struct seg *seg)
+{
+	struct stat st;
+
+	return fstat(seg_fd(seg), &st) ? 0 : (uint64_t)st.st_size;
+}
+
+/* Under the lock, so that none is opened between the proof that nobody has it and the unlink. */
+int seg_open(struct seg *seg, int access_mode)
+{
+	char name[32];
+	int fd = -ENOENT;
+
+	data_name(seg->id, name);
+	pthread_mutex_lock(&seg->lock);
+	if (!(atomic_load(&seg->gate) & GATE_GONE)) {
+		fd = openat(seg->store->dir_fd, name, (access_mode & O_ACCMODE) | O_CLOEXEC);
+		if (fd < 0)
+			fd = -errno;
+	}
+	pthread_mutex_unlock(&seg->lock);
+	return fd;
+}
+
+/* seg->lock is held and GONE is set. A description that is mapped counts for the kernel like one
+   that is open, so ours goes first; the new one stays as ours where the proof fails. */
+static int take_lease(struct seg *seg, struct ramp_err *err)
+{
+	char name[32];
+	int fd, old;
+
+	data_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "segment %s", name);
+	old = atomic_exchange(&seg->fd, fd);
+	if (old >= 0)
+		close(old);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
+		if (errno == EAGAIN)
+			return ramp_err_set(err, EBUSY,
+					    "segment %s is still open or mapped by a process",
+					    name);
+		return ramp_err_sys(err, errno, "lease on segment %s", name);
+	}
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	return 0;
+}
+
+int seg_prove_alone(struct seg *seg, struct ramp_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&seg->lock);
+	if (!gate_empty(seg) || seg->map_users)
+		rc = ramp_err_set(err, EBUSY, "segment %llu is still in use here",
+				  (unsigned long long)seg->id);
+	else
+		rc = take_lease(seg, err);
+	pthread_mutex_unlock(&seg->lock);
+	return rc;
+}
+
+/* ---- the daemon's mapping
+ * ------------------------------------------------------------------------ */
+
+/* Twice the size, so that a file that grows slowly does not make a mapping each time: what lies
+   beyond its end costs addresses only. seg->lock is held. */
+static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
+{
+	struct seg_mapping *mapping = malloc(sizeof(*mapping));
+	uint64_t len = need < RAMP_HUGE_BYTES ? 2 * RAMP_HUGE_BYTES : 2 * need;
+	void *base;
+
+	if (!mapping)
+		return ramp_err_set(err, ENOMEM, "no memory for a mapping");
+	base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), 0);
+	if (base == MAP_FAILED) {
+		free(mapping);
+		return ramp_err_sys(err, errno, "mapping segment %llu",
+				    (unsigned long long)seg->id);
+	}
+	*mapping = (struct seg_mapping){.next = seg->mappings, .base = base, .len = len};
+	seg->mappings = mapping;
+	return 0;
+}
+
+int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
+{
+	uint64_t need = (seg_size(seg) + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	int rc = 0;
+
+	pthread_mutex_lock(&seg->lock);
+	if (atomic_load(&seg->gate) & GATE_GONE)
+		rc = ramp_err_set(err, ENOENT, "segment %llu is removed",
+				  (unsigned long long)seg->id);
+	else if (!seg->mappings || seg->mappings->len < need)
+		rc = grow_mapping(seg, need, err);
+	if (!rc) {
+		seg->map_users++;
+		*base = seg->mappings->base;
+		*len = need;
+	}
+	pthread_mutex_unlock(&seg->lock);
+	return rc;
+}
+
+void seg_unmap(struct seg *seg)
+{
+	pthread_mutex_lock(&seg->lock);
+	if (--seg->map_users == 0)
+		drop_mappings(seg);
+	pthread_mutex_unlock(&seg->lock);
+}
+
+/* ---- layout
+ * --------------------------------------------------------------------------------------- */
+
+static uint64_t blocks_now(struct seg *seg)
+{
+	struct stat st;
+
+	return fstat(seg_fd(seg), &st) ? 0 : (uint64_t)st.st_blocks;
+}
+
+void seg_note_layout(struct seg *seg)
+{
+	pthread_mutex_lock(&seg->lock);
+	seg->noted_cuts = atomic_load(&seg->cuts);
+	seg->noted_blocks = blocks_now(seg);
+	pthread_mutex_unlock(&seg->lock);
+}
+
+bool seg_layout_changed(struct seg *seg, uint64_t *grown)
+{
+	uint64_t blocks = blocks_now(seg);
+	bool changed;
+
+	pthread_mutex_lock(&seg->lock);
+	changed = atomic_load(&seg->cuts) != seg->noted_cuts || blocks != seg->noted_blocks;
+	*grown = blocks > seg->noted_blocks ? (blocks - seg->noted_blocks) * 512 : 0;
+	pthread_mutex_unlock(&seg->lock);
+	return changed;
+}
+
+void seg_layout_cut(struct seg *seg)
+{
+	atomic_fetch_add(&seg->cuts, 1);
+}
+
+/* ---- appends
+ * ---------------------------------------------------------------------------------------- */
+
+static bool append_pending(const struct state_append *note, uint64_t connection)
+{
+	return note->connection == connection && note->unique && !note->done;
+}
+
+/* The note to write over: the oldest that nobody can come back for. */
+static struct state_append *append_slot(struct state_header *state, uint64_t connection)
+{
+	struct state_append *oldest = NULL;
+
+	for (unsigned i = 0; i < STATE_APPENDS; i++) {
+		struct state_append *note = &state->appends[i];
+
+		if (!append_pending(note, connection) && (!oldest || note->order < oldest->order))
+			oldest = note;
+	}
+	return oldest;
+}
+
+/*
+ * A new append goes behind the end of the file and behind every append of the same connection that
+ * a former daemon began and did not end: the kernel sends those again, to where they were.
+ */
+static uint64_t append_place(struct seg *seg, uint64_t connection, uint64_t *order)
+{
+	uint64_t place = seg_size(seg);
+
+	*order = 0;
+	for (unsigned i = 0; i < STATE_APPENDS; i++) {
+		struct state_append *note = &seg->state->appends[i];
+
+		if (append_pending(note, connection) && note->offset + note->len > place)
+			place = note->offset + note->len;
+		if (note->order > *order)
+			*order = note->order;
+	}
+	return place;
+}
+
+int seg_append_begin(struct seg *seg, uint64_t connection, uint64_t unique, uint64_t len,
+		     uint64_t *offset)
+{
+	struct state_append *note;
+	uint64_t order;
+
+	pthread_mutex_lock(&seg->append_lock);
+	for (unsigned i = 0; i < STATE_APPENDS; i++) {
+		note = &seg->state->appends[i];
+		if (note->connection == connection && note->unique == unique) {
+			seg->append = note;
+			*offset = note->offset;
+			return 0;
+		}
+	}
+	note = append_slot(seg->state, connection);
+	if (!note) {
+		pthread_mutex_unlock(&seg->append_lock);
+		return -EAGAIN;
+	}
+	*offset = append_place(seg, connection, &order);
+	note->unique = 0;
+	note->done = 0;
+	note->connection = connection;
+	note->offset = *offset;
+	note->len = len;
+	note->order = order + 1;
+	note->unique = unique;
+	seg->append = note;
+	return 0;
+}
+
+void seg_append_end(struct seg *seg)
+{
+	seg->append->done = 1;
+	pthread_mutex_unlock(&seg->append_lock);
+}

@@ -1,0 +1,143 @@
+/*
+ * What a store and a segment are made of: for the files of this folder alone. Others use store.h,
+ * record.h, pages.h and room.h.
+ *
+ * ID.state as it lies in the store:
+ *
+ *   0     4096             4096 + map
+ *   | header | page-state map, two bits a page, sparse where LOCAL |
+ *
+ * The header is written once, but for the two record slots and the notes of appends. The map is
+ * there only while something may be missing (map_pages > 0).
+ */
+#ifndef RAMP_SEG_H
+#define RAMP_SEG_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "ids.h"
+#include "record.h"
+#include "store.h"
+
+#define STATE_MAGIC	   UINT64_C(0x0065746174736d72) /* "rmstate" */
+#define STATE_VERSION	   1u
+#define STATE_HEADER_BYTES 4096u
+#define STATE_SLOT_BYTES   128u
+#define STATE_APPENDS	   64u
+
+/* One append that was begun; `unique` is stored last, `done` when its bytes stand. */
+struct state_append {
+	uint64_t connection, offset, len;
+	uint64_t order;		 /* counts up: the smallest is the oldest */
+	_Atomic uint64_t unique; /* 0: an empty note */
+	_Atomic uint64_t done;
+};
+
+/* Lives in the store, on this machine only, so it is as the compiler lays it out. */
+struct state_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t crc; /* of what follows up to map_pages, and of magic and version */
+	ramp_incarnation_t incarnation;
+	ramp_segment_t id;
+	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
+	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
+	uint8_t slots[2][STATE_SLOT_BYTES];
+	struct state_append appends[STATE_APPENDS];
+};
+_Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
+
+struct store {
+	char *path; /* STATE_DIR/store */
+	int dir_fd, lock_fd;
+	uint64_t capacity_bytes;
+	ramp_incarnation_t incarnation;
+	store_changed *changed; /* set before threads start */
+	void *changed_arg;
+	pthread_mutex_t lock; /* protects table */
+	void *table;	      /* of tsearch(3), by id; each entry holds a reference */
+};
+
+struct seg_mapping {
+	struct seg_mapping *next; /* older and smaller */
+	uint8_t *base;
+	uint64_t len;
+};
+
+struct seg {
+	struct store *store; /* must outlive it */
+	ramp_segment_t id;
+	atomic_uint refs;
+	_Atomic uint64_t gate; /* gate.c */
+	atomic_int fd;	       /* -1: damaged and without a file */
+	struct state_header *state;
+
+	pthread_mutex_t lock; /* protects the fields down to `unmapped` */
+	pthread_cond_t out;   /* the last one has left the gate, or the gate is closed no more */
+	struct record record;
+	uint64_t sequence;	      /* of the record's slot */
+	struct seg_mapping *mappings; /* newest first */
+	uint32_t map_users;
+	uint64_t noted_blocks, noted_cuts;
+
+	_Atomic uint64_t cuts;	     /* truncates and punched holes so far */
+	pthread_mutex_t append_lock; /* held from seg_append_begin to seg_append_end */
+	struct state_append *append; /* the one under way; protected by append_lock */
+
+	/* pages.c. The array is replaced only while the record is NONE; a settle puts zeros in its
+	   place, under the same address. */
+	_Atomic uint64_t *map;	  /* words of 32 pages; NULL: no map */
+	size_t map_bytes;	  /* of the mapping */
+	_Atomic uint64_t *chunks; /* a bit for each page of the map that is populated */
+	_Atomic uint64_t map_pages, missing, lost;
+
+	int slack_fd; /* room.c: a placeholder's; -1: none. Protected by lock */
+};
+
+/* tmpfs.c: the mount, the lock against a second daemon, the incarnation. */
+bool tmpfs_mounted(const char *path);
+int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err);
+int tmpfs_unmount(const char *path, bool force, struct ramp_err *err);
+int tmpfs_lock(int dir_fd, int *lock_fd, struct ramp_err *err);
+int tmpfs_incarnation(int dir_fd, ramp_incarnation_t *incarnation, struct ramp_err *err);
+
+/* seg.c */
+int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,
+	     struct ramp_err *err);
+/* Finds one at store_open. 1: there, 0: was a leftover and is gone now, or -errno. */
+int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);
+void seg_state_name(ramp_segment_t id, char name[32]);
+void seg_tell(struct seg *seg); /* calls store_ops.changed */
+
+/* Unlinks both files, ID.state first: a data file alone is what a kill left. */
+void seg_unlink(struct store *store, ramp_segment_t id);
+/* The proof of store_remove: nobody else has the file open or mapped, else -EBUSY. */
+int seg_prove_alone(struct seg *seg, struct ramp_err *err);
+
+/* gate.c */
+#define GATE_FROZEN  (UINT64_C(1) << 63)
+#define GATE_REMOTE  (UINT64_C(1) << 62) /* the record does not serve */
+#define GATE_GONE    (UINT64_C(1) << 61) /* removed */
+#define GATE_DAMAGED (UINT64_C(1) << 60)
+#define GATE_FLAGS   (GATE_FROZEN | GATE_REMOTE | GATE_GONE | GATE_DAMAGED)
+void gate_set(struct seg *seg, uint64_t flag);
+void gate_clear(struct seg *seg, uint64_t flag);
+bool gate_empty(struct seg *seg);
+
+/* record.c */
+void record_write_first(struct seg *seg, const struct record *record);
+/* Reads the newer whole slot into seg->record; -EIO: there is none. */
+int record_load(struct seg *seg);
+
+/* pages.c */
+int pages_load(struct seg *seg, int state_fd, struct ramp_err *err);
+void pages_free(struct seg *seg);
+
+/* room.c: the placeholder's name of a segment. */
+void room_slack_name(ramp_segment_t id, char name[32]);
+
+#endif

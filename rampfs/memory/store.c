@@ -1,0 +1,391 @@
+/*
+ * The store: its table of segments, found at the start and kept by create and remove.
+ *
+ * Happy path: store_open adopts or makes the tmpfs, goes through its directory once, and has a
+ * struct seg for every segment. Creation and removal hold the table's lock from the first file to
+ * the table's entry, so that directory and table say the same.
+ *
+ * How it fails: what a killed daemon left half made (a data file without its ID.state, a *.new, a
+ * placeholder of room, a reservation) is removed at the next store_open; what is damaged stays in
+ * the table, answers -EIO and is never served.
+ */
+#include "store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <search.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "room.h"
+#include "seg.h"
+
+/* ---- the table: its keys are the ids inside the segments ------------------------------------ */
+
+static int by_id(const void *a, const void *b)
+{
+	ramp_segment_t x = *(const ramp_segment_t *)a, y = *(const ramp_segment_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct seg *seg_of_key(void *key)
+{
+	return (struct seg *)(void *)((char *)key - offsetof(struct seg, id));
+}
+
+/* A node of tsearch(3) begins with the pointer to its key. */
+static struct seg *seg_of(const void *node)
+{
+	return seg_of_key(*(void *const *)node);
+}
+
+/* store->lock is held. */
+static struct seg *table_find(struct store *store, ramp_segment_t id)
+{
+	void *node = tfind(&id, &store->table, by_id);
+
+	return node ? seg_of(node) : NULL;
+}
+
+struct seg *store_find(struct store *store, ramp_segment_t id)
+{
+	struct seg *seg;
+
+	pthread_mutex_lock(&store->lock);
+	seg = table_find(store, id);
+	if (seg)
+		seg_get(seg);
+	pthread_mutex_unlock(&store->lock);
+	return seg;
+}
+
+struct seg_list {
+	struct seg **at;
+	size_t count, cap;
+	bool failed;
+};
+
+static void collect(const void *node, VISIT visit, void *arg)
+{
+	struct seg_list *list = arg;
+	struct seg **more;
+
+	if (list->failed || (visit != postorder && visit != leaf))
+		return;
+	if (list->count == list->cap) {
+		more = reallocarray(list->at, list->cap + 64, 2 * sizeof(*more));
+		list->failed = !more;
+		if (!more)
+			return;
+		list->at = more;
+		list->cap = 2 * (list->cap + 64);
+	}
+	list->at[list->count++] = seg_get(seg_of(node));
+}
+
+void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), void *arg)
+{
+	struct seg_list list = {0};
+
+	pthread_mutex_lock(&store->lock);
+	twalk_r(store->table, collect, &list);
+	pthread_mutex_unlock(&store->lock);
+	if (list.failed)
+		log_error("out of memory: not every segment was looked at");
+	for (size_t i = 0; i < list.count; i++) {
+		fn(arg, list.at[i]);
+		seg_put(list.at[i]);
+	}
+	free(list.at);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* "4711", "4711.state" and so on: the id, and what stands behind it; 0: a file of another kind. */
+static ramp_segment_t id_of(const char *name, const char **suffix)
+{
+	char *end;
+	unsigned long long id;
+
+	*suffix = name;
+	if (name[0] < '1' || name[0] > '9')
+		return 0;
+	errno = 0;
+	id = strtoull(name, &end, 10);
+	*suffix = end;
+	return errno ? 0 : id;
+}
+
+static int load_one(struct store *store, ramp_segment_t id, struct ramp_err *err)
+{
+	struct seg *seg;
+	int rc;
+
+	if (table_find(store, id))
+		return 0;
+	rc = seg_load(store, id, &seg, err);
+	if (rc <= 0)
+		return rc;
+	if (!tsearch(&seg->id, &store->table, by_id)) {
+		seg_put(seg);
+		return ramp_err_set(err, ENOMEM, "no memory for the table of segments");
+	}
+	return 0;
+}
+
+/* Every name with an id is asked about, since either file may be there without the other. */
+static int find_segments(struct store *store, DIR *dir, struct ramp_err *err)
+{
+	struct dirent *entry;
+	ramp_segment_t id;
+	const char *suffix;
+	int rc;
+
+	while ((entry = readdir(dir))) {
+		id = id_of(entry->d_name, &suffix);
+		if (id == 0)
+			continue;
+		if (!strcmp(suffix, "") || !strcmp(suffix, ".state"))
+			rc = load_one(store, id, err);
+		else
+			rc = unlinkat(store->dir_fd, entry->d_name, 0) && errno != ENOENT
+				     ? ramp_err_sys(err, errno, "unlink %s", entry->d_name)
+				     : 0;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int open_dir(struct store *store, struct ramp_err *err)
+{
+	int rc, fd;
+	DIR *dir;
+
+	store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (store->dir_fd < 0)
+		return ramp_err_sys(err, errno, "%s", store->path);
+	rc = tmpfs_lock(store->dir_fd, &store->lock_fd, err);
+	if (rc)
+		return ramp_err_wrap(err, "%s", store->path);
+	rc = tmpfs_incarnation(store->dir_fd, &store->incarnation, err);
+	if (rc)
+		return rc;
+	fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		rc = ramp_err_sys(err, errno, "%s", store->path);
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = find_segments(store, dir, err);
+	closedir(dir);
+	return rc;
+}
+
+static int store_path(const char *state_dir, char **path, struct ramp_err *err)
+{
+	if (asprintf(path, "%s/store", state_dir) < 0) {
+		*path = NULL;
+		return ramp_err_set(err, ENOMEM, "no memory");
+	}
+	return 0;
+}
+
+int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **out,
+	       struct ramp_err *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+	int rc;
+
+	if (!store)
+		return ramp_err_set(err, ENOMEM, "no memory for a store");
+	store->dir_fd = store->lock_fd = -1;
+	pthread_mutex_init(&store->lock, NULL);
+	rc = store_path(state_dir, &store->path, err);
+	if (!rc)
+		rc = tmpfs_mount(store->path, capacity_bytes, err);
+	if (!rc)
+		rc = open_dir(store, err);
+	if (rc) {
+		store_close(store);
+		return rc;
+	}
+	*out = store;
+	return 0;
+}
+
+static void put_node(void *key)
+{
+	seg_put(seg_of_key(key));
+}
+
+void store_close(struct store *store)
+{
+	tdestroy(store->table, put_node);
+	if (store->lock_fd >= 0)
+		close(store->lock_fd);
+	if (store->dir_fd >= 0)
+		close(store->dir_fd);
+	pthread_mutex_destroy(&store->lock);
+	free(store->path);
+	free(store);
+}
+
+/* ---- destroying ----------------------------------------------------------------------------- */
+
+static int count_segments(int dir_fd, uint64_t *count, struct ramp_err *err)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	const char *suffix;
+
+	if (!dir) {
+		int saved = errno;
+
+		if (fd >= 0)
+			close(fd);
+		return ramp_err_sys(err, saved, "the store");
+	}
+	*count = 0;
+	while ((entry = readdir(dir)))
+		*count += id_of(entry->d_name, &suffix) && !strcmp(suffix, ".state");
+	closedir(dir);
+	return 0;
+}
+
+static int may_destroy(const char *path, bool force, struct ramp_err *err)
+{
+	int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int lock_fd, rc;
+	uint64_t count = 0;
+
+	if (dir_fd < 0)
+		return ramp_err_sys(err, errno, "%s", path);
+	rc = tmpfs_lock(dir_fd, &lock_fd, err);
+	if (!rc) {
+		rc = count_segments(dir_fd, &count, err);
+		close(lock_fd);
+	}
+	close(dir_fd);
+	if (!rc && count && !force)
+		return ramp_err_set(err, EBUSY, "%s holds %llu segment%s (--force destroys them)",
+				    path, (unsigned long long)count, count == 1 ? "" : "s");
+	return rc;
+}
+
+int store_destroy(const char *state_dir, bool force, struct ramp_err *err)
+{
+	char *path;
+	int rc = store_path(state_dir, &path, err);
+
+	if (rc)
+		return rc;
+	if (tmpfs_mounted(path)) {
+		rc = may_destroy(path, force, err);
+		if (!rc)
+			rc = tmpfs_unmount(path, force, err);
+	}
+	free(path);
+	return rc;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+void store_on_change(struct store *store, store_changed *fn, void *arg)
+{
+	store->changed_arg = arg;
+	store->changed = fn;
+}
+
+ramp_incarnation_t store_incarnation(struct store *store)
+{
+	return store->incarnation;
+}
+
+int store_open_private(struct store *store, const char *name, int flags, mode_t mode)
+{
+	int fd;
+
+	/* What begins with a digit is a segment's. */
+	if (strchr(name, '/') || name[0] == '.' || (name[0] >= '0' && name[0] <= '9'))
+		return -EINVAL;
+	fd = openat(store->dir_fd, name, flags | O_CLOEXEC, mode);
+	return fd < 0 ? -errno : fd;
+}
+
+void store_space(struct store *store, struct store_space *space)
+{
+	struct statfs fs;
+
+	*space = (struct store_space){0};
+	if (fstatfs(store->dir_fd, &fs))
+		return;
+	space->capacity_bytes = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+	space->free_bytes = (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
+	space->used_bytes = space->capacity_bytes - space->free_bytes;
+}
+
+int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, uint64_t epoch,
+		 struct seg **out, struct ramp_err *err)
+{
+	struct record record = {.kind = kind, .epoch = epoch};
+	struct seg *seg;
+	int rc;
+
+	if (kind != RECORD_OWNED && kind != RECORD_NONE)
+		return ramp_err_set(err, EINVAL, "a segment is not made %s",
+				    record_kind_name(kind));
+	if (id < RAMP_SEGMENT_ID_MIN)
+		return ramp_err_set(err, EINVAL, "%llu is no segment's id", (unsigned long long)id);
+	pthread_mutex_lock(&store->lock);
+	if (table_find(store, id))
+		rc = ramp_err_set(err, EEXIST, "segment %llu is here already",
+				  (unsigned long long)id);
+	else
+		rc = seg_make(store, id, &record, &seg, err);
+	if (!rc && !tsearch(&seg->id, &store->table, by_id)) {
+		seg_unlink(store, id);
+		seg_put(seg);
+		rc = ramp_err_set(err, ENOMEM, "no memory for the table of segments");
+	}
+	if (!rc)
+		*out = seg_get(seg);
+	pthread_mutex_unlock(&store->lock);
+	return rc;
+}
+
+int store_remove(struct seg *seg, bool prove, struct ramp_err *err)
+{
+	struct store *store = seg->store;
+	int rc;
+
+	if (atomic_fetch_or(&seg->gate, GATE_GONE) & GATE_GONE)
+		return ramp_err_set(err, ENOENT, "segment %llu is removed already",
+				    (unsigned long long)seg->id);
+	if (prove) {
+		rc = seg_prove_alone(seg, err);
+		if (rc) {
+			gate_clear(seg, GATE_GONE);
+			seg_tell(seg);
+			return rc;
+		}
+	}
+	room_release_slack(seg);
+	pthread_mutex_lock(&store->lock);
+	seg_unlink(store, seg->id);
+	tdelete(&seg->id, &store->table, by_id);
+	pthread_mutex_unlock(&store->lock);
+	seg_tell(seg);
+	seg_put(seg); /* the table's */
+	return 0;
+}

@@ -1,0 +1,103 @@
+#include "memory_fixture.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char base[256];
+static char dir[300];
+
+int memory_namespace(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (geteuid() != 0) {
+		fprintf(stderr, "skipped: a store is a mount, which takes root\n");
+		return 77;
+	}
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) {
+		perror("a mount namespace of our own");
+		return 1;
+	}
+	snprintf(base, sizeof(base), "%s/rampfs-memory-XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(base)) {
+		perror(base);
+		return 1;
+	}
+	return 0;
+}
+
+void memory_fresh(uint64_t capacity)
+{
+	struct ramp_err err = {0};
+	struct store *store;
+	int rc;
+
+	snprintf(dir, sizeof(dir), "%s/state", base);
+	rc = store_destroy(dir, true, &err);
+	ck_assert_msg(rc == 0, "%s", err.text);
+	ck_assert(!mkdir(dir, 0700) || access(dir, F_OK) == 0);
+	rc = store_open(dir, capacity, &store, &err);
+	ck_assert_msg(rc == 0, "%s", err.text);
+	store_close(store);
+}
+
+const char *memory_dir(void)
+{
+	return dir;
+}
+
+struct store *memory_open(void)
+{
+	struct ramp_err err = {0};
+	struct store *store;
+	int rc = store_open(dir, MEMORY_CAPACITY, &store, &err);
+
+	ck_assert_msg(rc == 0, "%s", err.text);
+	return store;
+}
+
+void memory_fill(struct seg *seg, uint8_t byte, uint64_t offset, uint64_t len)
+{
+	uint8_t piece[65536];
+
+	memset(piece, byte, sizeof(piece));
+	while (len) {
+		size_t now = len < sizeof(piece) ? len : sizeof(piece);
+
+		ck_assert_int_eq(pwrite(seg_fd(seg), piece, now, (off_t)offset), (ssize_t)now);
+		offset += now;
+		len -= now;
+	}
+}
+
+uint64_t memory_blocks_bytes(struct seg *seg)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(seg_fd(seg), &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+int memory_run(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	char state[300], store[310];
+	int failed;
+
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	snprintf(state, sizeof(state), "%s/state", base);
+	snprintf(store, sizeof(store), "%s/state/store", base);
+	umount2(store, MNT_DETACH);
+	rmdir(store);
+	rmdir(state);
+	rmdir(base);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

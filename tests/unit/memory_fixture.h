@@ -1,0 +1,33 @@
+/*
+ * A store of its own for each test: a private mount namespace, so that no mount outlives the
+ * program however it ends, and a state directory in it.
+ */
+#ifndef RAMP_MEMORY_FIXTURE_H
+#define RAMP_MEMORY_FIXTURE_H
+
+#include <check.h>
+#include <stdint.h>
+
+#include "pages.h"
+#include "record.h"
+#include "room.h"
+#include "store.h"
+
+#define MEMORY_CAPACITY (UINT64_C(64) << 20)
+#define MEMORY_ID	UINT64_C(4711)
+
+/* First thing in main: the namespace. Returns 0, or 77 (skipped) where this is not root. */
+int memory_namespace(void);
+/* A fresh state directory with an empty store of `capacity` bytes; ends the test where it fails. */
+void memory_fresh(uint64_t capacity);
+/* The state directory of memory_fresh. */
+const char *memory_dir(void);
+/* Opens that store (again). */
+struct store *memory_open(void);
+/* Writes `byte` over [offset, offset + len) of a segment. */
+void memory_fill(struct seg *seg, uint8_t byte, uint64_t offset, uint64_t len);
+uint64_t memory_blocks_bytes(struct seg *seg);
+/* Of a suite: runs it, and takes the state directories away. */
+int memory_run(Suite *suite);
+
+#endif

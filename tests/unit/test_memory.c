@@ -1,0 +1,699 @@
+/*
+ * The store and its segments: found again, never half there, closed and opened by their gate.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "memory_fixture.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct store *store;
+static struct ramp_err err;
+
+static void open_fresh(void)
+{
+	memory_fresh(MEMORY_CAPACITY);
+	store = memory_open();
+}
+
+static struct seg *create(ramp_segment_t id, enum record_kind kind)
+{
+	struct seg *seg;
+	int rc = store_create(store, id, kind, 1, &seg, &err);
+
+	ck_assert_msg(rc == 0, "%s", err.text);
+	return seg;
+}
+
+static void reopen(void)
+{
+	store_close(store);
+	store = memory_open();
+}
+
+static struct record given(void)
+{
+	return (struct record){
+		.kind = RECORD_GIVEN,
+		.epoch = 7,
+		.k = {11, 12},
+		.peer = 3,
+		.peer_inc = 99,
+		.unchanged = true,
+		.size = 8192,
+	};
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+START_TEST(a_store_that_is_opened_again_has_its_incarnation_and_segments)
+{
+	ramp_incarnation_t incarnation;
+	struct record record;
+	struct seg *seg;
+	uint8_t byte = 0;
+
+	open_fresh();
+	incarnation = store_incarnation(store);
+	ck_assert_uint_ne(incarnation, 0);
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	memory_fill(seg, 0x5a, 0, 10000);
+	seg_put(seg);
+
+	reopen();
+
+	ck_assert_uint_eq(store_incarnation(store), incarnation);
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_ptr_nonnull(seg);
+	record_get(seg, &record);
+	ck_assert_int_eq(record.kind, RECORD_OWNED);
+	ck_assert_uint_eq(record.epoch, 1);
+	ck_assert_uint_eq(seg_size(seg), 10000);
+	ck_assert_int_eq(pread(seg_fd(seg), &byte, 1, 9999), 1);
+	ck_assert_uint_eq(byte, 0x5a);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	seg_leave(seg);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_store_that_is_made_anew_is_another_incarnation)
+{
+	ramp_incarnation_t first;
+
+	open_fresh();
+	first = store_incarnation(store);
+	store_close(store);
+	open_fresh();
+	ck_assert_uint_ne(store_incarnation(store), first);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_second_daemon_is_refused)
+{
+	struct store *second;
+	pid_t child;
+	int status;
+
+	open_fresh();
+	child = fork();
+	if (child == 0) {
+		int rc = store_open(memory_dir(), MEMORY_CAPACITY, &second, &err);
+
+		_exit(rc == -EBUSY ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(destroy_refuses_while_there_are_segments)
+{
+	struct seg *seg;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	seg_put(seg);
+	store_close(store);
+
+	ck_assert_int_eq(store_destroy(memory_dir(), false, &err), -EBUSY);
+	ck_assert_int_eq(store_destroy(memory_dir(), true, &err), 0);
+	ck_assert_int_eq(store_destroy(memory_dir(), false, &err), 0);
+}
+END_TEST
+
+static void count_segment(void *arg, struct seg *seg)
+{
+	uint64_t *sum = arg;
+
+	*sum += seg_id(seg);
+}
+
+START_TEST(the_table_holds_what_was_created_and_not_removed)
+{
+	uint64_t sum = 0, want = 0;
+	struct seg *seg;
+
+	open_fresh();
+	for (ramp_segment_t id = 5000; id < 5300; id++) {
+		seg = create(id, RECORD_OWNED);
+		if (id % 3 == 0)
+			ck_assert_int_eq(store_remove(seg, false, &err), 0);
+		else
+			want += id;
+		seg_put(seg);
+	}
+	ck_assert_int_eq(store_create(store, 5000, RECORD_OWNED, 1, &seg, &err), -EEXIST);
+	ck_assert_int_eq(store_create(store, 17, RECORD_OWNED, 1, &seg, &err), -EINVAL);
+	store_each(store, count_segment, &sum);
+	ck_assert_uint_eq(sum, want);
+	reopen();
+	sum = 0;
+	store_each(store, count_segment, &sum);
+	ck_assert_uint_eq(sum, want);
+	ck_assert_ptr_null(store_find(store, 5001));
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_full_store_says_so_at_the_call)
+{
+	struct store_space space;
+	struct seg *seg, *second;
+	uint8_t page[4096] = {1};
+	uint64_t at = 0;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	store_space(store, &space);
+	ck_assert_uint_eq(space.capacity_bytes, MEMORY_CAPACITY);
+	while (pwrite(seg_fd(seg), page, sizeof(page), (off_t)at) == sizeof(page))
+		at += sizeof(page);
+	ck_assert_int_eq(errno, ENOSPC);
+	store_space(store, &space);
+	ck_assert_uint_lt(space.free_bytes, 4096);
+	ck_assert_int_eq(store_create(store, MEMORY_ID + 1, RECORD_OWNED, 1, &second, &err),
+			 -ENOSPC);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 0), 0);
+	second = create(MEMORY_ID + 1, RECORD_OWNED);
+	seg_put(second);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(private_files_live_with_the_store)
+{
+	char text[6] = "";
+	int fd;
+
+	open_fresh();
+	fd = store_open_private(store, "init", O_RDWR | O_CREAT, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, "saved", 5), 5);
+	close(fd);
+	ck_assert_int_eq(store_open_private(store, "../init", O_RDONLY, 0), -EINVAL);
+	ck_assert_int_eq(store_open_private(store, "123", O_RDWR | O_CREAT, 0600), -EINVAL);
+	reopen();
+	fd = store_open_private(store, "init", O_RDONLY, 0);
+	ck_assert_int_eq(read(fd, text, 5), 5);
+	ck_assert_str_eq(text, "saved");
+	close(fd);
+	store_close(store);
+}
+END_TEST
+
+/* ---- what is found at a start ------------------------------------------------------------------
+ */
+
+static void damage(const char *suffix, off_t offset, const void *bytes, size_t len)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/store/%llu%s", memory_dir(), (unsigned long long)MEMORY_ID,
+		 suffix);
+	fd = open(path, O_RDWR);
+	ck_assert_int_ge(fd, 0);
+	if (bytes)
+		ck_assert_int_eq(pwrite(fd, bytes, len, offset), (ssize_t)len);
+	else
+		ck_assert_int_eq(ftruncate(fd, offset), 0);
+	close(fd);
+}
+
+static void expect_damaged(void)
+{
+	struct record record = given();
+	struct seg *seg;
+
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_ptr_nonnull(seg);
+	ck_assert(seg_damaged(seg));
+	ck_assert_int_eq(seg_enter(seg), -EIO);
+	ck_assert_int_eq(record_change(seg, &record, &err), -EINVAL);
+	ck_assert_int_eq(store_remove(seg, true, &err), 0);
+	seg_put(seg);
+	ck_assert_ptr_null(store_find(store, MEMORY_ID));
+	reopen();
+	ck_assert_ptr_null(store_find(store, MEMORY_ID));
+	store_close(store);
+}
+
+START_TEST(a_state_file_that_makes_no_sense_is_one_damaged_segment)
+{
+	static const struct {
+		off_t offset;
+		const void *bytes;
+		size_t len;
+	} how[] = {
+		{0, "not a state file", 16},	 /* magic */
+		{8, "\x02\x00\x00\x00", 4},	 /* version */
+		{16, "\x01\x02\x03\x04", 4},	 /* incarnation */
+		{24, "\x01", 1},		 /* id */
+		{32, "\xff\xff\xff\xff\xff", 5}, /* a map longer than the file */
+		{100, NULL, 0},			 /* cut off */
+		{0, NULL, 0},			 /* empty */
+	};
+	struct seg *seg;
+
+	for (size_t i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+		open_fresh();
+		seg = create(MEMORY_ID, RECORD_OWNED);
+		seg_put(seg);
+		seg = create(MEMORY_ID + 1, RECORD_OWNED);
+		seg_put(seg);
+		store_close(store);
+		damage(".state", how[i].offset, how[i].bytes, how[i].len);
+		expect_damaged();
+		store = memory_open();
+		seg = store_find(store, MEMORY_ID + 1);
+		ck_assert_int_eq(seg_enter(seg), 0);
+		seg_leave(seg);
+		seg_put(seg);
+		store_close(store);
+	}
+}
+END_TEST
+
+START_TEST(a_torn_record_leaves_the_one_before)
+{
+	struct record record = given(), got;
+	struct seg *seg;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED); /* slot 1 */
+	ck_assert_int_eq(record_change(seg, &record, &err), 0);
+	seg_put(seg);
+	store_close(store);
+
+	damage(".state", 48 + 20, "torn", 4); /* slot 0: GIVEN */
+
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	record_get(seg, &got);
+	ck_assert_int_eq(got.kind, RECORD_OWNED);
+	seg_put(seg);
+	store_close(store);
+
+	damage(".state", 48 + 128 + 20, "torn", 4); /* slot 1 as well */
+	expect_damaged();
+}
+END_TEST
+
+START_TEST(leftovers_are_removed)
+{
+	static const char *const names[] = {"9000", "9001.state.new", "9002.slack", NULL};
+	char path[400];
+	struct seg *seg;
+	int fd;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_NONE);
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE);
+	seg_put(seg);
+	for (int i = 0; names[i]; i++) {
+		snprintf(path, sizeof(path), "%s/store/%s", memory_dir(), names[i]);
+		fd = open(path, O_RDWR | O_CREAT, 0600);
+		ck_assert_int_ge(fd, 0);
+		close(fd);
+	}
+	reopen();
+	ck_assert_ptr_null(store_find(store, MEMORY_ID));
+	ck_assert_ptr_null(store_find(store, 9000));
+	for (int i = 0; names[i]; i++) {
+		snprintf(path, sizeof(path), "%s/store/%s", memory_dir(), names[i]);
+		ck_assert_int_eq(access(path, F_OK), -1);
+	}
+	store_close(store);
+}
+END_TEST
+
+/* ---- records
+ * ------------------------------------------------------------------------------------- */
+
+START_TEST(records_take_only_the_steps_of_the_drawing)
+{
+	static const bool allowed[4][4] = {
+		[RECORD_NONE] = {[RECORD_TAKEN] = true},
+		[RECORD_OWNED] = {[RECORD_GIVEN] = true},
+		[RECORD_GIVEN] = {[RECORD_OWNED] = true},
+		[RECORD_TAKEN] = {[RECORD_OWNED] = true},
+	};
+	struct record record, before, after;
+	struct seg *seg;
+	int rc;
+
+	open_fresh();
+	for (int from = 0; from < 4; from++)
+		for (int to = 0; to < 4; to++) {
+			seg = create(MEMORY_ID, from == RECORD_OWNED || from == RECORD_GIVEN
+							? RECORD_OWNED
+							: RECORD_NONE);
+			record = given();
+			record.kind = (enum record_kind)from;
+			if (from == RECORD_GIVEN || from == RECORD_TAKEN)
+				ck_assert_int_eq(record_change(seg, &record, &err), 0);
+			record_get(seg, &before);
+			record.kind = (enum record_kind)to;
+			record.epoch = 8;
+			rc = record_change(seg, &record, &err);
+			record_get(seg, &after);
+			if (allowed[from][to]) {
+				ck_assert_int_eq(rc, 0);
+				ck_assert_int_eq(after.kind, to);
+				ck_assert_uint_eq(after.epoch, 8);
+			} else {
+				ck_assert_int_eq(rc, -EINVAL);
+				ck_assert_int_eq(after.kind, before.kind);
+				ck_assert_uint_eq(after.epoch, before.epoch);
+			}
+			ck_assert_int_eq(store_remove(seg, false, &err), 0);
+			seg_put(seg);
+		}
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_record_is_read_back_field_by_field)
+{
+	struct record record = given(), got;
+	struct seg *seg;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	ck_assert_int_eq(record_change(seg, &record, &err), 0);
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE);
+	seg_put(seg);
+	reopen();
+	seg = store_find(store, MEMORY_ID);
+	record_get(seg, &got);
+	ck_assert_int_eq(got.kind, RECORD_GIVEN);
+	ck_assert_uint_eq(got.epoch, 7);
+	ck_assert(ramp_attempt_equal(got.k, record.k));
+	ck_assert_uint_eq(got.peer, 3);
+	ck_assert_uint_eq(got.peer_inc, 99);
+	ck_assert_uint_eq(got.size, 8192);
+	ck_assert(got.unchanged);
+	ck_assert(!got.demand_only);
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE);
+	record.kind = RECORD_OWNED;
+	ck_assert_int_eq(record_change(seg, &record, &err), 0);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	seg_leave(seg);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+/* ---- the gate
+ * --------------------------------------------------------------------------------------- */
+
+static atomic_int told;
+
+static void on_change(void *arg, ramp_segment_t id)
+{
+	ck_assert_ptr_eq(arg, store);
+	ck_assert_uint_eq(id, MEMORY_ID);
+	atomic_fetch_add(&told, 1);
+}
+
+START_TEST(a_freeze_waits_for_those_inside_and_gives_up)
+{
+	struct seg *seg;
+
+	open_fresh();
+	store_on_change(store, on_change, store);
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	ck_assert_int_eq(seg_freeze(seg, 20, &err), -ETIMEDOUT);
+	ck_assert_int_eq(atomic_load(&told), 1);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	seg_leave(seg);
+	seg_leave(seg);
+	ck_assert_int_eq(seg_freeze(seg, 1000, &err), 0);
+	ck_assert_int_eq(seg_freeze(seg, 1000, &err), -EBUSY);
+	ck_assert_int_eq(seg_enter(seg), -EAGAIN);
+	seg_thaw(seg);
+	ck_assert_int_eq(atomic_load(&told), 2);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	seg_leave(seg);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+struct gate_race {
+	struct seg *seg;
+	atomic_int inside, frozen, stop;
+	atomic_ullong entered, refused;
+};
+
+static void *enter_and_leave(void *arg)
+{
+	struct gate_race *race = arg;
+
+	while (!atomic_load(&race->stop)) {
+		if (seg_enter(race->seg)) {
+			atomic_fetch_add(&race->refused, 1);
+			continue;
+		}
+		atomic_fetch_add(&race->inside, 1);
+		/* Nobody may be inside while the freezer believes that it is alone. */
+		ck_assert(!atomic_load(&race->frozen));
+		atomic_fetch_add(&race->entered, 1);
+		atomic_fetch_sub(&race->inside, 1);
+		seg_leave(race->seg);
+	}
+	return NULL;
+}
+
+START_TEST(nobody_is_inside_while_it_is_frozen)
+{
+	struct gate_race race = {0};
+	pthread_t threads[3];
+
+	open_fresh();
+	race.seg = create(MEMORY_ID, RECORD_OWNED);
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, enter_and_leave, &race);
+	for (int i = 0; i < 2000; i++) {
+		ck_assert_int_eq(seg_freeze(race.seg, 10000, &err), 0);
+		atomic_store(&race.frozen, 1);
+		ck_assert_int_eq(atomic_load(&race.inside), 0);
+		atomic_store(&race.frozen, 0);
+		seg_thaw(race.seg);
+		if (i % 16 == 0)
+			while (atomic_load(&race.entered) < (unsigned long long)i)
+				sched_yield();
+	}
+	atomic_store(&race.stop, 1);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_gt(atomic_load(&race.entered), 0);
+	seg_put(race.seg);
+	store_close(store);
+}
+END_TEST
+
+/* ---- removal
+ * ------------------------------------------------------------------------------------------ */
+
+static int remove_proved(struct seg *seg)
+{
+	return store_remove(seg, true, &err);
+}
+
+START_TEST(removal_with_proof_refuses_while_anybody_has_it)
+{
+	struct record record = given();
+	uint8_t *base, *theirs;
+	struct seg *seg;
+	uint64_t len;
+	int fd;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	memory_fill(seg, 1, 0, 8192);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* our own mapping */
+	seg_unmap(seg);
+	ck_assert_int_eq(seg_enter(seg), 0);
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* somebody inside */
+	seg_leave(seg);
+	fd = seg_open(seg, O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* open */
+	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* mapped */
+
+	/* and everything is as before */
+	ck_assert_int_eq(seg_enter(seg), 0);
+	ck_assert_int_eq(pwrite(seg_fd(seg), "x", 1, 0), 1);
+	ck_assert_int_eq(theirs[0], 'x');
+	seg_leave(seg);
+	ck_assert_int_eq(record_change(seg, &record, &err), 0);
+
+	munmap(theirs, 8192);
+	ck_assert_int_eq(remove_proved(seg), 0);
+	ck_assert_int_eq(remove_proved(seg), -ENOENT);
+	ck_assert_int_eq(seg_enter(seg), -ENOENT);
+	ck_assert_int_eq(seg_open(seg, O_RDWR), -ENOENT);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), -ENOENT);
+	ck_assert_ptr_null(store_find(store, MEMORY_ID));
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+/* ---- mapping, layout, appends
+ * --------------------------------------------------------------------------- */
+
+START_TEST(the_mapping_grows_with_the_file_and_old_bases_stay)
+{
+	uint8_t *first, *second;
+	struct seg *seg;
+	uint64_t len;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	memory_fill(seg, 7, 0, 5000);
+	ck_assert_int_eq(seg_map(seg, &first, &len, &err), 0);
+	ck_assert_uint_eq(len, 8192);
+	memory_fill(seg, 8, 0, 20 * MIB);
+	ck_assert_int_eq(seg_map(seg, &second, &len, &err), 0);
+	ck_assert_uint_eq(len, 20 * MIB);
+	ck_assert_uint_eq(second[20 * MIB - 1], 8);
+	ck_assert_uint_eq(first[4999], 8);
+	seg_unmap(seg);
+	ck_assert_uint_eq(first[4999], 8);
+	seg_unmap(seg);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_changed_layout_is_seen)
+{
+	struct seg *seg;
+	uint64_t grown;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 8 * MIB), 0);
+	memory_fill(seg, 1, 0, 4096);
+	seg_note_layout(seg);
+	ck_assert(!seg_layout_changed(seg, &grown));
+	memory_fill(seg, 2, 0, 4096);
+	ck_assert(!seg_layout_changed(seg, &grown));
+	memory_fill(seg, 2, 4 * MIB, 4096);
+	ck_assert(seg_layout_changed(seg, &grown));
+	ck_assert_uint_ge(grown, 4096);
+	seg_note_layout(seg);
+	/* One page goes, another comes: st_blocks is the same. */
+	seg_layout_cut(seg);
+	ck_assert(seg_layout_changed(seg, &grown));
+	ck_assert_uint_eq(grown, 0);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+START_TEST(an_append_that_comes_again_lands_where_it_did)
+{
+	struct seg *seg;
+	uint64_t offset;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	ck_assert_int_eq(seg_append_begin(seg, 1, 10, 100, &offset), 0);
+	ck_assert_uint_eq(offset, 0);
+	memory_fill(seg, 1, offset, 100);
+	seg_append_end(seg);
+	ck_assert_int_eq(seg_append_begin(seg, 1, 12, 50, &offset), 0);
+	ck_assert_uint_eq(offset, 100);
+	/* Killed before a byte of it is written. */
+	seg_put(seg);
+	store_close(store);
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+
+	/* A later one of the same connection does not take its place ... */
+	ck_assert_int_eq(seg_append_begin(seg, 1, 14, 8, &offset), 0);
+	ck_assert_uint_eq(offset, 150);
+	memory_fill(seg, 3, offset, 8);
+	seg_append_end(seg);
+	/* ... when it comes again. */
+	ck_assert_int_eq(seg_append_begin(seg, 1, 12, 50, &offset), 0);
+	ck_assert_uint_eq(offset, 100);
+	memory_fill(seg, 2, offset, 50);
+	seg_append_end(seg);
+	/* One that was carried out comes again as well. */
+	ck_assert_int_eq(seg_append_begin(seg, 1, 10, 100, &offset), 0);
+	ck_assert_uint_eq(offset, 0);
+	seg_append_end(seg);
+	for (uint64_t unique = 100; unique < 300; unique++) {
+		ck_assert_int_eq(seg_append_begin(seg, 1, unique, 1, &offset), 0);
+		ck_assert_uint_eq(offset, 158 + unique - 100);
+		memory_fill(seg, 4, offset, 1);
+		seg_append_end(seg);
+	}
+	/* Another connection's unfinished business is nobody's. */
+	ck_assert_int_eq(seg_append_begin(seg, 1, 1000, 4096, &offset), 0);
+	seg_append_end(seg);
+	ck_assert_int_eq(seg_append_begin(seg, 2, 10, 1, &offset), 0);
+	ck_assert_uint_eq(offset, 358);
+	seg_append_end(seg);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("memory");
+	TCase *c = tcase_create("store");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, a_store_that_is_opened_again_has_its_incarnation_and_segments);
+	tcase_add_test(c, a_store_that_is_made_anew_is_another_incarnation);
+	tcase_add_test(c, a_second_daemon_is_refused);
+	tcase_add_test(c, destroy_refuses_while_there_are_segments);
+	tcase_add_test(c, the_table_holds_what_was_created_and_not_removed);
+	tcase_add_test(c, a_full_store_says_so_at_the_call);
+	tcase_add_test(c, private_files_live_with_the_store);
+	tcase_add_test(c, a_state_file_that_makes_no_sense_is_one_damaged_segment);
+	tcase_add_test(c, a_torn_record_leaves_the_one_before);
+	tcase_add_test(c, leftovers_are_removed);
+	tcase_add_test(c, records_take_only_the_steps_of_the_drawing);
+	tcase_add_test(c, a_record_is_read_back_field_by_field);
+	tcase_add_test(c, a_freeze_waits_for_those_inside_and_gives_up);
+	tcase_add_test(c, nobody_is_inside_while_it_is_frozen);
+	tcase_add_test(c, removal_with_proof_refuses_while_anybody_has_it);
+	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
+	tcase_add_test(c, a_changed_layout_is_seen);
+	tcase_add_test(c, an_append_that_comes_again_lands_where_it_did);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}
