@@ -1,0 +1,206 @@
+/* The base floor: errors, wire encoding, sizes and names of cluster.conf. */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "err.h"
+#include "wire.h"
+
+START_TEST(errors_are_wrapped_in_front)
+{
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(ramp_err_sys(&err, ENOSPC, "file %d", 7), -ENOSPC);
+	ck_assert_str_eq(err.text, "file 7: No space left on device");
+	ck_assert_int_eq(ramp_err_wrap(&err, "node %s", "a"), -ENOSPC);
+	ck_assert_str_eq(err.text, "node a: file 7: No space left on device");
+	ck_assert_int_eq(ramp_err_set(NULL, EIO, "nobody listens"), -EIO);
+}
+END_TEST
+
+START_TEST(errors_that_are_too_long_are_cut)
+{
+	struct ramp_err err = {0};
+	char long_text[2 * RAMP_ERR_TEXT_BYTES];
+
+	memset(long_text, 'x', sizeof(long_text) - 1);
+	long_text[sizeof(long_text) - 1] = 0;
+	ramp_err_sys(&err, EIO, "%s", long_text);
+	ck_assert_uint_eq(strlen(err.text), RAMP_ERR_TEXT_BYTES - 1);
+	ramp_err_wrap(&err, "%s", long_text);
+	ck_assert_uint_eq(strlen(err.text), RAMP_ERR_TEXT_BYTES - 1);
+}
+END_TEST
+
+START_TEST(wire_gives_back_what_was_put)
+{
+	uint8_t buf[128];
+	struct wire_w w;
+	struct wire_r r;
+	size_t len;
+	char name[8];
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, 0xab);
+	wire_put_u16(&w, 0x1234);
+	wire_put_u32(&w, 0xdeadbeef);
+	wire_put_u64(&w, UINT64_C(0x0123456789abcdef));
+	wire_put_str(&w, "name");
+	wire_put_blob(&w, "\0\1", 2);
+	ck_assert(!w.bad);
+	ck_assert_uint_eq(buf[1], 0x34); /* little-endian */
+	wire_r_init(&r, buf, w.len);
+	ck_assert_uint_eq(wire_get_u8(&r), 0xab);
+	ck_assert_uint_eq(wire_get_u16(&r), 0x1234);
+	ck_assert_uint_eq(wire_get_u32(&r), 0xdeadbeef);
+	ck_assert_uint_eq(wire_get_u64(&r), UINT64_C(0x0123456789abcdef));
+	wire_get_str(&r, name, sizeof(name));
+	ck_assert_str_eq(name, "name");
+	ck_assert_mem_eq(wire_get_view(&r, &len), "\0\1", 2);
+	ck_assert_uint_eq(len, 2);
+	ck_assert(wire_r_done(&r));
+}
+END_TEST
+
+START_TEST(wire_never_reads_or_writes_past_the_end)
+{
+	uint8_t buf[16] = {0};
+	struct wire_w w;
+	struct wire_r r;
+
+	for (size_t cap = 0; cap < 12; cap++) {
+		wire_w_init(&w, buf, cap);
+		wire_put_u32(&w, 1);
+		wire_put_u64(&w, 2);
+		ck_assert(w.bad && w.len <= cap);
+		wire_r_init(&r, buf, cap);
+		wire_get_u32(&r);
+		wire_get_u64(&r);
+		ck_assert(r.bad && !wire_r_done(&r));
+	}
+}
+END_TEST
+
+START_TEST(wire_refuses_strings_that_are_none)
+{
+	uint8_t buf[32];
+	struct wire_w w;
+	struct wire_r r;
+	char s[4];
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_blob(&w, "a\0b", 3);
+	wire_r_init(&r, buf, w.len);
+	wire_get_str(&r, s, sizeof(s));
+	ck_assert(r.bad && s[0] == 0);
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_str(&w, "long");
+	wire_r_init(&r, buf, w.len);
+	wire_get_str(&r, s, sizeof(s));
+	ck_assert(r.bad && s[0] == 0);
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u32(&w, UINT32_MAX); /* a blob that says it is 4 GiB */
+	wire_r_init(&r, buf, w.len);
+	wire_get_str(&r, s, sizeof(s));
+	ck_assert(r.bad);
+}
+END_TEST
+
+START_TEST(crc32c_is_castagnolis)
+{
+	ck_assert_uint_eq(wire_crc32c("123456789", 9), 0xe3069283);
+	ck_assert_uint_eq(wire_crc32c("", 0), 0);
+}
+END_TEST
+
+START_TEST(sizes)
+{
+	uint64_t v;
+
+	ck_assert(config_size("0", &v) == 0 && v == 0);
+	ck_assert(config_size("4096", &v) == 0 && v == 4096);
+	ck_assert(config_size("8G", &v) == 0 && v == UINT64_C(8) << 30);
+	ck_assert(config_size("32T", &v) == 0 && v == UINT64_C(32) << 40);
+	ck_assert_int_eq(config_size("18446744073709551615", &v), -ERANGE);
+	ck_assert_int_eq(config_size("16777216T", &v), -ERANGE);
+	ck_assert_int_eq(config_size("", &v), -EINVAL);
+	ck_assert_int_eq(config_size("-1", &v), -EINVAL);
+	ck_assert_int_eq(config_size("1.5G", &v), -EINVAL);
+	ck_assert_int_eq(config_size("1GB", &v), -EINVAL);
+	ck_assert_int_eq(config_size("0x10", &v), -EINVAL);
+}
+END_TEST
+
+START_TEST(names_and_addresses)
+{
+	ck_assert(config_name_ok("node-1.lab_2"));
+	ck_assert(!config_name_ok("") && !config_name_ok(".") && !config_name_ok("..") &&
+		  !config_name_ok(".ramp") && !config_name_ok("a/b") && !config_name_ok("a b"));
+	ck_assert(config_address_ok("host:1") && config_address_ok("[::1]:65535") &&
+		  config_address_ok("10.0.0.1:7000"));
+	ck_assert(!config_address_ok("host") && !config_address_ok(":1") &&
+		  !config_address_ok("host:") && !config_address_ok("host:0") &&
+		  !config_address_ok("host:65536") && !config_address_ok("::1:1") &&
+		  !config_address_ok("host:1x") && !config_address_ok("[]:1"));
+}
+END_TEST
+
+START_TEST(canonical_text_is_a_config_that_means_the_same)
+{
+	char first[] = "/tmp/rampfs-conf.XXXXXX", second[] = "/tmp/rampfs-conf.XXXXXX";
+	static const char text[] = "# comment\n[cluster]\nname = lab\n\n[node a]\n"
+				   "capacity=1G\naddress=h:1\n[node b]\nvoter=no\n"
+				   "address=h:2\ncapacity=1048576K\ntransport=tcp\n";
+	struct config_cluster one, two;
+	struct ramp_err err = {0};
+	char *a, *b;
+	int fd = mkstemp(first);
+
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+	close(fd);
+	ck_assert_msg(config_read(first, &one, &err) == 0, "%s", err.text);
+	ck_assert_uint_eq(one.n_nodes, 2);
+	ck_assert(one.nodes[0].voter && !one.nodes[1].voter);
+	ck_assert_uint_eq(one.nodes[0].capacity_bytes, one.nodes[1].capacity_bytes);
+	a = config_canonical(&one);
+	fd = mkstemp(second);
+	ck_assert_int_eq(write(fd, a, strlen(a)), (ssize_t)strlen(a));
+	close(fd);
+	ck_assert_msg(config_read(second, &two, &err) == 0, "%s", err.text);
+	b = config_canonical(&two);
+	ck_assert_str_eq(a, b);
+	free(a);
+	free(b);
+	config_free(&one);
+	config_free(&two);
+	unlink(first);
+	unlink(second);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("base");
+	TCase *tc = tcase_create("base");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(tc, errors_are_wrapped_in_front);
+	tcase_add_test(tc, errors_that_are_too_long_are_cut);
+	tcase_add_test(tc, wire_gives_back_what_was_put);
+	tcase_add_test(tc, wire_never_reads_or_writes_past_the_end);
+	tcase_add_test(tc, wire_refuses_strings_that_are_none);
+	tcase_add_test(tc, crc32c_is_castagnolis);
+	tcase_add_test(tc, sizes);
+	tcase_add_test(tc, names_and_addresses);
+	tcase_add_test(tc, canonical_text_is_a_config_that_means_the_same);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
