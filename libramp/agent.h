@@ -1,0 +1,51 @@
+/*
+ * The agent: the shim's thread in a program, one for each daemon whose segments it maps, and the
+ * mapping table that agents and the program's threads share.
+ *
+ * An agent carries out what its daemon commands over the session (base/session.h): map, protect,
+ * drop, gone, back, swap. Program threads ask the daemon, never the agent (attach.h).
+ */
+#ifndef RAMP_AGENT_H
+#define RAMP_AGENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ranges.h"
+#include "session.h"
+#include "shim.h"
+
+#define AGENTS_MAX 8 /* daemons of which one process may map segments */
+
+/*
+ * What is mapped. The lock is held for bounded work only: changes of the table and the system calls
+ * that go with them (munmap, mprotect, mremap), never while memory of a segment is touched, a
+ * message is awaited or another lock is taken. `low` and `high` bound everything that was ever in
+ * it, and are read without the lock.
+ */
+struct table {
+	struct shim_lock lock;
+	_Atomic uint64_t low, high; /* low 0: nothing yet */
+	struct ranges ranges;	    /* protected by lock */
+};
+extern struct table table;
+
+/* ranges_add, and the bounds. Under table.lock. */
+int table_add(const struct range *range);
+
+struct agent_error {
+	int code; /* a positive errno */
+	char text[SESSION_TEXT_MAX];
+};
+
+/* The agent of the daemon that listens there: its index, or -EUSERS (too many daemons). The
+   thread is not started by this. Under the attach lock (attach.c), like all below. */
+int agent_of(const char *socket_path);
+const char *agent_socket(int index);
+/* Returns when the agent is ready, at once where it is already; waits at most some 10 s. A negative
+   errno and the reason where it can't be had; the next call tries again. */
+int agent_start(int index, struct agent_error *err);
+/* In a fork's child, which has none of its parent's threads. */
+void agents_reset(void);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * What a fork does to a process that has segments mapped.
+ *
+ * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, nor the agents. Before
+ * the fork the parent asks each daemon for a token that stands for what it has mapped. Both locks
+ * are held over the fork, so the child's copy of the table is whole. The child starts agents of its
+ * own and each daemon, given its token, has them map everything again.
+ *
+ * How it fails: no token, or no answer in the child within 5 s: the child goes on without these
+ * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
+ * a segment does nothing here. vfork, posix_spawn and system(3) never come here.
+ */
+#include "fork.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "agent.h"
+#include "attach.h"
+#include "shim.h"
+
+#define FORK_PATIENCE_MS 5000
+
+/* One daemon's answer to FORK. */
+struct ticket {
+	uint64_t token[2];
+	uint64_t ranges; /* that the token stands for */
+	bool needed;	 /* we have ranges there */
+	int error;	 /* positive errno: no token */
+};
+
+/* Between prepare and the end of the fork; under the attach lock. */
+static struct ticket tickets[AGENTS_MAX];
+
+/* Of the forking thread: other threads may fork at the same time, before the first attach. */
+static __thread struct {
+	struct shim_guard guard;
+	bool locked; /* prepare took both locks */
+} own __attribute__((tls_model("initial-exec")));
+
+static bool has_ranges(int session)
+{
+	for (uint32_t i = 0; i < table.ranges.n; i++)
+		if (table.ranges.at[i].session == session)
+			return true;
+	return false;
+}
+
+static void ask_ticket(int session)
+{
+	struct session_msg msg = {.type = SESSION_FORK};
+	struct ticket *ticket = &tickets[session];
+	int rc;
+
+	rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
+	/* A daemon on its way back: its keeper holds the socket, so the second one is waited for.
+	 */
+	if (rc == -EPIPE) {
+		msg = (struct session_msg){.type = SESSION_FORK};
+		rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
+	}
+	ticket->error = rc ? -rc : (int)msg.result;
+	ticket->token[0] = msg.token[0];
+	ticket->token[1] = msg.token[1];
+	ticket->ranges = msg.segment;
+}
+
+void fork_prepare(void)
+{
+	own.locked = attach_used;
+	if (!own.locked)
+		return;
+	shim_enter(&own.guard);
+	shim_lock(&attach_lock);
+	for (int i = 0; i < AGENTS_MAX; i++) {
+		shim_lock(&table.lock);
+		tickets[i] = (struct ticket){.needed = has_ranges(i)};
+		shim_unlock(&table.lock);
+		if (tickets[i].needed)
+			ask_ticket(i);
+	}
+	shim_lock(&table.lock);
+}
+
+void fork_in_parent(void)
+{
+	if (!own.locked)
+		return;
+	shim_unlock(&table.lock);
+	shim_unlock(&attach_lock);
+	shim_leave(&own.guard);
+}
+
+/* Ranges that are not mapped after all are none of ours. */
+static void forget_missing(int session)
+{
+	for (uint32_t i = 0; i < table.ranges.n;) {
+		const struct range *r = &table.ranges.at[i];
+
+		if (r->session == session && shim_madvise(r->addr, r->len, MADV_DONTFORK))
+			ranges_remove(&table.ranges, i);
+		else
+			i++;
+	}
+}
+
+/* 0, or a positive errno and why. */
+static int adopt(int session, struct agent_error *err)
+{
+	struct session_msg msg = {.type = SESSION_ADOPT};
+	const struct ticket *ticket = &tickets[session];
+	int rc;
+
+	if (ticket->error)
+		return ticket->error;
+	if (ticket->ranges == 0)
+		return 0;
+	rc = agent_start(session, err);
+	if (rc)
+		return -rc;
+	msg.token[0] = ticket->token[0];
+	msg.token[1] = ticket->token[1];
+	rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
+	if (rc)
+		return -rc;
+	memcpy(err->text, msg.text, sizeof(err->text));
+	return (int)msg.result;
+}
+
+void fork_in_child(void)
+{
+	struct agent_error err = {0};
+	int code;
+
+	/* The only thread: nobody holds these but the thread that forked, that is us. */
+	table.lock.word = 0;
+	attach_lock.word = 0;
+	agents_reset();
+	if (!own.locked) {
+		/* Another thread may have been in its first attach. */
+		table.ranges.n = 0;
+		return;
+	}
+	for (int i = 0; i < AGENTS_MAX; i++) {
+		if (!tickets[i].needed)
+			continue;
+		err.text[0] = '\0';
+		code = adopt(i, &err);
+		if (code)
+			shim_say("rampfs: fork: the child lacks mappings: ",
+				 err.text[0] ? err.text : strerrordesc_np(code), NULL);
+		forget_missing(i);
+	}
+	shim_leave(&own.guard);
+}

@@ -1,0 +1,136 @@
+/*
+ * librampfs-preload.so: mmap and its kin for programs that know nothing of rampfs.
+ *
+ * Happy path: a call that is none of ours goes on to the next library (or the kernel, before our
+ * constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one fstat(2)
+ * more. Only where the file is on a rampfs mount, or the range was mapped through us, attach.c has
+ * it. Private mappings of rampfs files are the kernel's: fork must keep their copies.
+ *
+ * How it fails: what can't be done gets an errno and one line on stderr. errno is untouched on
+ * success. A wrapper must not assume anything: it may be called by the dynamic loader, by another
+ * library's constructor, in a signal handler, in vfork's child.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include "attach.h"
+#include "fork.h"
+#include "mounts.h"
+#include "shim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static bool shared_file(int flags, int fd)
+{
+	int type = flags & MAP_TYPE;
+
+	return fd >= 0 && !(flags & MAP_ANONYMOUS) &&
+	       (type == MAP_SHARED || type == MAP_SHARED_VALIDATE);
+}
+
+/* True: it is done, with *out and errno as the caller shall see them. */
+static bool map_segment(const struct attach_call *call, void **out)
+{
+	int saved = errno;
+	uint64_t at;
+	int rc = attach_mmap(call, &at);
+
+	errno = rc ? -rc : saved;
+	if (rc == -ENOTTY)
+		return false;
+	*out = rc ? MAP_FAILED : (void *)(uintptr_t)at;
+	return true;
+}
+
+EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	struct attach_call call = {.addr = (uint64_t)(uintptr_t)addr,
+				   .len = length,
+				   .prot = prot,
+				   .flags = flags,
+				   .fd = fd,
+				   .offset = (uint64_t)offset};
+	bool shared = shared_file(flags, fd);
+	int saved = errno;
+	void *out;
+
+	if (shared && mounts_has(fd) && map_segment(&call, &out))
+		return out;
+	errno = saved;
+	if ((flags & MAP_FIXED) && attach_near(addr, length))
+		attach_forget(addr, length);
+	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
+	/* As FUSE answers for a rampfs mount: its device's number may have been another's before.
+	 */
+	if (out == MAP_FAILED && errno == ENODEV && shared && mounts_look_again(fd) &&
+	    !map_segment(&call, &out))
+		errno = ENODEV;
+	return out;
+}
+
+EXPORT void *mmap64(void *addr, size_t length, int prot, int flags, int fd, off64_t offset)
+	__attribute__((alias("mmap")));
+
+static int answer(int rc)
+{
+	if (rc == 0)
+		return 0;
+	errno = -rc;
+	return -1;
+}
+
+EXPORT int munmap(void *addr, size_t length)
+{
+	return attach_near(addr, length) ? answer(attach_munmap(addr, length))
+					 : shim_next.munmap(addr, length);
+}
+
+EXPORT int mprotect(void *addr, size_t length, int prot)
+{
+	return attach_near(addr, length) ? answer(attach_mprotect(addr, length, prot))
+					 : shim_next.mprotect(addr, length, prot);
+}
+
+EXPORT int madvise(void *addr, size_t length, int advice)
+{
+	int rc = attach_near(addr, length) ? attach_madvise(addr, length, advice) : -ENOTTY;
+
+	return rc == -ENOTTY ? shim_next.madvise(addr, length, advice) : answer(rc);
+}
+
+EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
+{
+	void *to = NULL;
+	va_list ap;
+	int rc;
+
+	if (flags & MREMAP_FIXED) {
+		va_start(ap, flags);
+		to = va_arg(ap, void *);
+		va_end(ap);
+	}
+	rc = attach_near(old, old_size ? old_size : 1)
+		     ? attach_mremap(old, old_size, new_size, flags)
+		     : -ENOTTY;
+	if (rc == 0)
+		return old;
+	if (rc != -ENOTTY) {
+		errno = -rc;
+		return MAP_FAILED;
+	}
+	if ((flags & MREMAP_FIXED) && attach_near(to, new_size))
+		attach_forget(to, new_size);
+	return shim_next.mremap(old, old_size, new_size, flags, to);
+}
+
+static __attribute__((constructor)) void preload_init(void)
+{
+	shim_resolve();
+	pthread_atfork(fork_prepare, fork_in_parent, fork_in_child);
+}

@@ -1,0 +1,284 @@
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_BYTES 512
+
+/* ---- the kernel's calls ------------------------------------------------------------------------
+ */
+
+static void *kernel_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): syscall(2) gives addresses as numbers */
+	return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
+}
+
+static int kernel_munmap(void *addr, size_t length)
+{
+	return (int)syscall(SYS_munmap, addr, length);
+}
+
+static void *kernel_mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
+{
+	va_list ap;
+	void *to = NULL;
+
+	if (flags & MREMAP_FIXED) {
+		va_start(ap, flags);
+		to = va_arg(ap, void *);
+		va_end(ap);
+	}
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+	return (void *)syscall(SYS_mremap, old, old_size, new_size, flags, to);
+}
+
+static int kernel_mprotect(void *addr, size_t length, int prot)
+{
+	return (int)syscall(SYS_mprotect, addr, length, prot);
+}
+
+static int kernel_madvise(void *addr, size_t length, int advice)
+{
+	return (int)syscall(SYS_madvise, addr, length, advice);
+}
+
+struct shim_next shim_next = {
+	.mmap = kernel_mmap,
+	.munmap = kernel_munmap,
+	.mremap = kernel_mremap,
+	.mprotect = kernel_mprotect,
+	.madvise = kernel_madvise,
+};
+
+static bool quiet;
+
+/* ISO C knows no cast from an object's pointer to a function's; POSIX promises that it works. */
+static void resolve(void *slot, const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+
+	if (found)
+		memcpy(slot, &found, sizeof(found));
+}
+
+void shim_resolve(void)
+{
+	const char *value = getenv("RAMPFS_QUIET");
+
+	quiet = value && strcmp(value, "1") == 0;
+	resolve(&shim_next.mmap, "mmap");
+	resolve(&shim_next.munmap, "munmap");
+	resolve(&shim_next.mremap, "mremap");
+	resolve(&shim_next.mprotect, "mprotect");
+	resolve(&shim_next.madvise, "madvise");
+}
+
+static long result(long rc)
+{
+	return rc == -1 ? -errno : rc;
+}
+
+long shim_mmap(uint64_t addr, uint64_t len, int prot, int flags, int fd, uint64_t offset)
+{
+	return result(syscall(SYS_mmap, addr, len, prot, flags, fd, offset));
+}
+
+int shim_munmap(uint64_t addr, uint64_t len)
+{
+	return (int)result(syscall(SYS_munmap, addr, len));
+}
+
+long shim_mremap(uint64_t old, uint64_t old_len, uint64_t new_len, int flags, uint64_t to)
+{
+	return result(syscall(SYS_mremap, old, old_len, new_len, flags, to));
+}
+
+int shim_mprotect(uint64_t addr, uint64_t len, int prot)
+{
+	return (int)result(syscall(SYS_mprotect, addr, len, prot));
+}
+
+int shim_madvise(uint64_t addr, uint64_t len, int advice)
+{
+	return (int)result(syscall(SYS_madvise, addr, len, advice));
+}
+
+int shim_ioctl(int fd, unsigned long request, void *arg)
+{
+	return (int)result(syscall(SYS_ioctl, fd, request, arg));
+}
+
+int shim_open(const char *path, int flags)
+{
+	return (int)result(syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0));
+}
+
+void shim_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint32_t timeout_ms)
+{
+	struct timespec time = {.tv_sec = timeout_ms / 1000,
+				.tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &time, NULL, 0);
+}
+
+void shim_futex_wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+uint64_t shim_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void shim_copy(char *to, size_t cap, const char *from)
+{
+	size_t len = strnlen(from, cap - 1);
+
+	memcpy(to, from, len);
+	to[len] = '\0';
+}
+
+/* ---- entering and leaving ---------------------------------------------------------------------
+ */
+
+void shim_enter(struct shim_guard *guard)
+{
+	sigset_t all;
+
+	guard->saved_errno = errno;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &guard->mask);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &guard->cancel);
+}
+
+void shim_leave(const struct shim_guard *guard)
+{
+	int ignored;
+
+	pthread_setcancelstate(guard->cancel, &ignored);
+	pthread_sigmask(SIG_SETMASK, &guard->mask, NULL);
+	errno = guard->saved_errno;
+}
+
+/* ---- a lock -----------------------------------------------------------------------------------
+ */
+
+bool shim_lock_for(struct shim_lock *lock, uint32_t timeout_ms)
+{
+	uint64_t end_ms = 0;
+	uint32_t word = 0;
+
+	if (atomic_compare_exchange_strong(&lock->word, &word, 1))
+		return true;
+	if (timeout_ms != UINT32_MAX)
+		end_ms = shim_now_ms() + timeout_ms;
+	while (atomic_exchange(&lock->word, 2) != 0) {
+		if (end_ms && shim_now_ms() >= end_ms)
+			return false;
+		shim_futex_wait(&lock->word, 2, end_ms ? timeout_ms : 1000);
+	}
+	return true;
+}
+
+void shim_lock(struct shim_lock *lock)
+{
+	shim_lock_for(lock, UINT32_MAX);
+}
+
+void shim_unlock(struct shim_lock *lock)
+{
+	if (atomic_exchange(&lock->word, 0) == 2)
+		syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* ---- one line to the user ---------------------------------------------------------------------
+ */
+
+/* The line's bytes, with its newline; what does not fit is cut. */
+static size_t join(char *line, const char *part, va_list ap)
+{
+	size_t len = 0;
+
+	for (; part; part = va_arg(ap, const char *)) {
+		size_t more = strlen(part);
+
+		if (more > LINE_BYTES - 1 - len)
+			more = LINE_BYTES - 1 - len;
+		memcpy(line + len, part, more);
+		len += more;
+	}
+	line[len++] = '\n';
+	return len;
+}
+
+/* A pipe that has no reader raises SIGPIPE in the thread that writes: that one is taken back. */
+static void write_stderr(const char *line, size_t len)
+{
+	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+	struct timespec now = {0};
+	sigset_t pending, pipe;
+
+	if (poll(&ready, 1, 0) != 1 || (ready.revents & (POLLERR | POLLHUP | POLLNVAL)))
+		return;
+	sigemptyset(&pending);
+	sigpending(&pending);
+	if (write(STDERR_FILENO, line, len) < 0 && errno == EPIPE &&
+	    !sigismember(&pending, SIGPIPE)) {
+		sigemptyset(&pipe);
+		sigaddset(&pipe, SIGPIPE);
+		sigtimedwait(&pipe, NULL, &now);
+	}
+}
+
+void shim_say(const char *first, ...)
+{
+	char line[LINE_BYTES];
+	va_list ap;
+	size_t len;
+
+	if (quiet)
+		return;
+	va_start(ap, first);
+	len = join(line, first, ap);
+	va_end(ap);
+	write_stderr(line, len);
+}
+
+/* Opened anew, so that nothing of the program's is held; SIGPIPE stays blocked and pending. */
+void shim_say_agent(const char *first, ...)
+{
+	char line[LINE_BYTES];
+	va_list ap;
+	size_t len;
+	int fd;
+
+	if (quiet)
+		return;
+	va_start(ap, first);
+	len = join(line, first, ap);
+	va_end(ap);
+	fd = shim_open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_APPEND | O_NOCTTY);
+	if (fd < 0)
+		return;
+	if (write(fd, line, len) < 0) {
+		/* Nobody reads it: the line is lost, the program goes on. */
+	}
+	close(fd);
+}
