@@ -25,7 +25,11 @@
 
 struct transfers;
 
-enum transfer_mode { TRANSFER_LAZY, TRANSFER_DEMAND };
+enum transfer_mode {
+	TRANSFER_LAZY,
+	TRANSFER_DEMAND,
+	TRANSFER_RECLAIM = 16, /* no move: rampfs-migrate --reclaim, on the owner */
+};
 
 struct transfers_config {
 	struct loop *loop;
@@ -46,8 +50,12 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 		   struct ramp_err *err);
 void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
-/* Gives up what may be given up (R4), leaves the rest to the next daemon. */
+/* Gives up what may be given up (R4), leaves the rest to the next daemon. On the control thread
+   after loop_run has returned, while meta, peers, pull and programs still stand. What others call
+   after it does nothing. */
 void transfers_close(struct transfers *transfers);
+/* After pull_close and meta_close: nobody calls in any more. Before loop_close. */
+void transfers_free(struct transfers *transfers);
 
 /* Wiring, called by main's callbacks: a row changed (meta), a peer came or went. */
 void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
@@ -76,6 +84,10 @@ uint64_t transfers_migrate(struct transfers *transfers, const struct migrate_req
 			   migrate_done *done, void *arg);
 /* Before GIVEN it ends with EINTR; after, with what happens (done is called in both cases). */
 void transfers_cancel(struct transfers *transfers, uint64_t handle);
+
+/* The segment is ours again, by proof that a target is over which may have served it: its bytes are
+   those of the freeze, and opening it is EIO until it is reclaimed. Any thread. */
+bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id);
 
 struct transfer_row {
 	ramp_segment_t id;

@@ -1,0 +1,769 @@
+/*
+ * Who asks for a migration: rename(2) here, a tool over its session, another node.
+ *
+ * Happy path: the owner starts a move (source.c) and answers when its own tables show the new
+ * owner; any other node sends MIGRATE to the owner, gets one ANSWER, and hands it on when its own
+ * tables have come as far as the answerer's.
+ *
+ *   NEW -> MOVING [source_start] -> (answered)        this node owns it
+ *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
+ *                                                     under way
+ *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
+ *   NEW, REMOTE -> AGAIN -> NEW                       tables were behind: in a moment
+ *
+ * How it fails: every wait has the asker's bound. Before GIVEN that is a failure and the move is
+ * cancelled, after it EINPROGRESS: it goes on by itself. An owner that goes down and comes back is
+ * asked again; what it has done meanwhile shows in the tables.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "move.h"
+
+#define AGAIN_MS	100u
+#define GRACE_MS	500u /* for a worker or a commit to come back after a cancel */
+#define REMOTE_SHORT_MS 300u /* the owner gives up earlier than who asked it */
+
+enum ask_state { ASK_NEW, ASK_MOVING, ASK_WAITING, ASK_REMOTE, ASK_SEEING, ASK_AGAIN };
+
+struct ask {
+	LIST_ENTRY(ask) link; /* of transfers.asks */
+	struct transfers *t;
+	uint64_t handle;
+	enum ask_state state;
+	struct migrate_request request;
+	migrate_done *done;
+	void *arg;
+	uv_timer_t timer;
+	uint64_t deadline_ms; /* 0: none */
+	bool cancelled, gave_up;
+	ramp_node_t owner; /* REMOTE, SEEING */
+	uint64_t epoch;	   /* SEEING: what our tables must show */
+};
+
+static void ask_begin(struct ask *a);
+static void ask_tick(uv_timer_t *timer);
+
+const struct migrate_request *ask_request(const struct ask *a)
+{
+	return &a->request;
+}
+
+static void ask_free(uv_handle_t *timer)
+{
+	free(timer->data);
+}
+
+void ask_done(struct ask *a, int result, const char *text)
+{
+	struct move *m = move_find(a->t, a->request.id);
+
+	if (m && m->ask == a)
+		m->ask = NULL;
+	LIST_REMOVE(a, link);
+	a->done(a->arg, result, result ? text : "");
+	uv_close((uv_handle_t *)&a->timer, ask_free);
+}
+
+__attribute__((format(printf, 3, 4))) static void ask_fail(struct ask *a, int code, const char *fmt,
+							   ...)
+{
+	char text[RAMP_ERR_TEXT_BYTES];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	ask_done(a, -code, text);
+}
+
+void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state)
+{
+	if (a->request.progress)
+		a->request.progress(a->arg, done_pages, all_pages, state);
+}
+
+/* The next look: at the bound, or earlier. */
+static void ask_arm(struct ask *a, uint32_t soon_ms)
+{
+	uint64_t now = now_ms(), ms = soon_ms;
+
+	if (a->deadline_ms) {
+		uint64_t left = a->deadline_ms > now ? a->deadline_ms - now : 0;
+
+		if (!soon_ms || left < ms)
+			ms = left;
+	} else if (!soon_ms) {
+		uv_timer_stop(&a->timer);
+		return;
+	}
+	uv_timer_start(&a->timer, ask_tick, ms, 0);
+}
+
+static void ask_again(struct ask *a)
+{
+	a->state = ASK_AGAIN;
+	ask_arm(a, AGAIN_MS);
+}
+
+/* ---- this node owns it
+ * --------------------------------------------------------------------------- */
+
+static bool another_waits(struct ask *a)
+{
+	struct ask *other;
+
+	LIST_FOREACH (other, &a->t->asks, link)
+		if (other != a && other->request.id == a->request.id && other->state == ASK_WAITING)
+			return true;
+	return false;
+}
+
+static void wait_here(struct ask *a, bool pulling)
+{
+	if (another_waits(a)) {
+		ask_fail(a, EBUSY, "it is on the move already");
+		return;
+	}
+	a->state = ASK_WAITING;
+	if (pulling)
+		pull_hurry(a->t->pull, a->request.id);
+	ask_arm(a, 0);
+}
+
+static void ask_local(struct ask *a, const struct segment_row *row)
+{
+	struct transfers *t = a->t;
+	struct move *m = move_find(t, a->request.id);
+	struct record record;
+	struct seg *seg;
+
+	if (m && (m->state == T_TAKEN || m->state == T_SETTLING)) {
+		wait_here(a, m->state == T_TAKEN);
+		return;
+	}
+	if (m && m->state == ABORTING && !m->ask) {
+		wait_here(a, false);
+		return;
+	}
+	if (m && m->state == S_ROLLED_BACK) {
+		ask_fail(a, EIO, "it is rolled back: rampfs-migrate --reclaim accepts that");
+		return;
+	}
+	if (m) {
+		ask_fail(a, EBUSY, "it is on the move already");
+		return;
+	}
+	if (row->phase != SEGMENT_STABLE || !t->registered) {
+		ask_again(a); /* the scan has not come to it yet */
+		return;
+	}
+	seg = store_find(t->store, a->request.id);
+	if (seg)
+		record_get(seg, &record);
+	if (!seg || seg_damaged(seg) || record.kind != RECORD_OWNED) {
+		if (seg)
+			seg_put(seg);
+		ask_fail(a, EIO, "its bytes are not here");
+		return;
+	}
+	if (!peer_up(t->peers, a->request.dst)) {
+		seg_put(seg);
+		ask_fail(a, EHOSTUNREACH, "the target is down");
+		return;
+	}
+	a->state = ASK_MOVING;
+	ask_arm(a, 0);
+	source_start(t, a, row, seg);
+}
+
+/* ---- another node owns it
+ * ------------------------------------------------------------------------ */
+
+static void migrate_send(struct ask *a)
+{
+	uint64_t now = now_ms(), left = 0;
+	struct msg_migrate mm = {
+		.request = a->handle,
+		.id = a->request.id,
+		.dst = a->request.dst,
+		.mode = (uint8_t)a->request.mode,
+		.wait_stable = a->request.wait_stable,
+		.progress = a->request.progress != NULL,
+	};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	if (a->deadline_ms) {
+		left = a->deadline_ms > now ? a->deadline_ms - now : 1;
+		mm.timeout_ms =
+			(uint32_t)(left > 2 * REMOTE_SHORT_MS ? left - REMOTE_SHORT_MS : left);
+	}
+	memcpy(mm.name, a->request.dst_name, sizeof(mm.name));
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_migrate(&w, &mm);
+	peer_send(a->t->peers, a->owner, PROTO_MIGRATE, buf, w.len);
+}
+
+static void cancel_send(struct ask *a)
+{
+	struct msg_cancel c = {.request = a->handle};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_cancel(&w, &c);
+	peer_send(a->t->peers, a->owner, PROTO_CANCEL, buf, w.len);
+}
+
+static void ask_remote(struct ask *a, const struct segment_row *row)
+{
+	if (row->phase == SEGMENT_MOVING) {
+		ask_fail(a, EBUSY, "it is on the move already");
+		return;
+	}
+	if (!peer_up(a->t->peers, row->node)) {
+		ask_fail(a, EHOSTUNREACH, "its owner is down");
+		return;
+	}
+	a->owner = row->node;
+	a->state = ASK_REMOTE;
+	ask_arm(a, 0);
+	migrate_send(a);
+}
+
+static struct ask *ask_find(struct transfers *t, uint64_t handle)
+{
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link)
+		if (a->handle == handle)
+			return a;
+	return NULL;
+}
+
+static void seeing_look(struct ask *a)
+{
+	struct segment_row row;
+	int rc = meta_segment(a->t->meta, a->request.id, &row);
+
+	if (rc == -ENOENT || (rc == 0 && row.epoch >= a->epoch))
+		ask_done(a, 0, "");
+}
+
+static void asks_on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			   struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_answer answer;
+	struct ask *a;
+
+	(void)incarnation;
+	if (proto_get_answer(body, &answer)) {
+		body->bad = true;
+		return;
+	}
+	a = ask_find(t, answer.request);
+	if (!a || a->state != ASK_REMOTE || a->owner != from)
+		return;
+	if (answer.code == ESTALE && !a->cancelled) {
+		ask_again(a); /* it is not the owner: our tables were behind, or its are */
+	} else if (answer.code) {
+		ask_done(a, -(int)answer.code, answer.text);
+	} else {
+		a->state = ASK_SEEING;
+		a->epoch = answer.epoch;
+		ask_arm(a, AGAIN_MS);
+		seeing_look(a);
+	}
+}
+
+static void asks_on_progress(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_progress p;
+	struct ask *a;
+
+	(void)incarnation;
+	if (proto_get_progress(body, &p)) {
+		body->bad = true;
+		return;
+	}
+	a = ask_find(t, p.request);
+	if (a && a->owner == from)
+		ask_progress(a, p.done_pages, p.all_pages, p.state);
+}
+
+/* ---- asked by another node
+ * ------------------------------------------------------------------------ */
+
+struct remote_asker {
+	struct transfers *t;
+	ramp_node_t node;
+	uint64_t request;
+	ramp_segment_t id;
+};
+
+static void remote_answer(struct transfers *t, ramp_node_t node, uint64_t request,
+			  ramp_segment_t id, int result, const char *text)
+{
+	struct msg_answer answer = {.request = request, .code = (uint32_t)-result};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct segment_row row;
+	struct wire_w w;
+
+	if (meta_segment(t->meta, id, &row) == 0)
+		answer.epoch = row.epoch;
+	snprintf(answer.text, sizeof(answer.text), "%s", text);
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_answer(&w, &answer);
+	peer_send(t->peers, node, PROTO_ANSWER, buf, w.len);
+}
+
+static void remote_done(void *arg, int result, const char *text)
+{
+	struct remote_asker *r = arg;
+
+	remote_answer(r->t, r->node, r->request, r->id, result, text);
+	free(r);
+}
+
+static void remote_progress(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
+{
+	struct remote_asker *r = arg;
+	struct msg_progress p = {
+		.request = r->request,
+		.done_pages = done_pages,
+		.all_pages = all_pages,
+	};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	snprintf(p.state, sizeof(p.state), "%s", state);
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_progress(&w, &p);
+	peer_send(r->t->peers, r->node, PROTO_PROGRESS, buf, w.len);
+}
+
+static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t request)
+{
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link) {
+		struct remote_asker *r = a->arg;
+
+		if (a->done == remote_done && r->node == from && r->request == request)
+			return a;
+	}
+	return NULL;
+}
+
+static struct ask *ask_new(struct transfers *t, const struct migrate_request *request,
+			   migrate_done *done, void *arg, uint64_t handle)
+{
+	struct ask *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		abort(); /* somebody waits for an answer that would never come */
+	a->t = t;
+	a->handle = handle;
+	a->request = *request;
+	a->done = done;
+	a->arg = arg;
+	return a;
+}
+
+static void ask_enter(struct ask *a)
+{
+	struct transfers *t = a->t;
+
+	uv_timer_init(loop_uv(t->loop), &a->timer);
+	a->timer.data = a;
+	if (a->request.timeout_ms)
+		a->deadline_ms = now_ms() + a->request.timeout_ms;
+	LIST_INSERT_HEAD(&t->asks, a, link);
+	ask_begin(a);
+}
+
+static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			    struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct migrate_request request = {0};
+	struct segment_row row;
+	struct remote_asker *r;
+	struct msg_migrate mm;
+
+	(void)incarnation;
+	if (proto_get_migrate(body, &mm)) {
+		body->bad = true;
+		return;
+	}
+	if (!t->started || remote_find(t, from, mm.request))
+		return; /* the second: asked again after a lost connection */
+	if (mm.mode > TRANSFER_DEMAND) {
+		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
+		return;
+	}
+	if (meta_segment(t->meta, mm.id, &row) || row.node != t->self) {
+		remote_answer(t, from, mm.request, mm.id, -ESTALE, "this node is not the owner");
+		return;
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return;
+	*r = (struct remote_asker){.t = t, .node = from, .request = mm.request, .id = mm.id};
+	request.id = mm.id;
+	request.dst = mm.dst;
+	memcpy(request.dst_name, mm.name, sizeof(request.dst_name));
+	request.mode = mm.mode;
+	request.wait_stable = mm.wait_stable;
+	request.timeout_ms = mm.timeout_ms;
+	request.progress = mm.progress ? remote_progress : NULL;
+	ask_enter(ask_new(t, &request, remote_done, r, atomic_fetch_add(&t->asked, 1) + 1));
+}
+
+static void ask_cancel(struct ask *a);
+
+static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			   struct wire_r *body)
+{
+	struct msg_cancel c;
+	struct ask *a;
+
+	(void)incarnation;
+	if (proto_get_cancel(body, &c)) {
+		body->bad = true;
+		return;
+	}
+	a = remote_find(arg, from, c.request);
+	if (a)
+		ask_cancel(a);
+}
+
+/* ---- beginning, waiting, ending
+ * ------------------------------------------------------------------- */
+
+static void ask_begin(struct ask *a)
+{
+	struct transfers *t = a->t;
+	struct segment_row row;
+	struct node_row node;
+	int rc;
+
+	a->state = ASK_NEW;
+	rc = meta_segment(t->meta, a->request.id, &row);
+	if (rc == 0 && (row.unlinked || row.phase == SEGMENT_ORPHAN))
+		rc = -ENOENT;
+	if (rc) {
+		ask_fail(a, -rc, "%s", rc == -ENOENT ? "no such segment" : strerror(-rc));
+		return;
+	}
+	if (meta_node(t->meta, a->request.dst, &node) || node.role == NODE_REMOVED) {
+		ask_fail(a, ENOENT, "no such node");
+		return;
+	}
+	if (row.node == a->request.dst) {
+		bool wait = a->request.wait_stable && row.phase != SEGMENT_STABLE;
+
+		if (strcmp(row.name, a->request.dst_name) != 0)
+			ask_fail(a, EEXIST, "it is on node %s already, as %s", node.name, row.name);
+		else if (wait)
+			ask_again(a);
+		else
+			ask_done(a, 0, "");
+		return;
+	}
+	if (!meta_has_quorum(t->meta)) {
+		ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+		return;
+	}
+	if (row.node == t->self)
+		ask_local(a, &row);
+	else
+		ask_remote(a, &row);
+}
+
+/* The bound has come while a move is under way here. */
+static void moving_timeout(struct ask *a)
+{
+	struct move *m = move_find(a->t, a->request.id);
+	enum move_state state = m ? m->state : MOVE_END;
+
+	if (!m || m->ask != a || source_past_return(m)) {
+		ask_fail(a, EINPROGRESS, "it goes on by itself");
+		return;
+	}
+	if (a->gave_up) {
+		ask_fail(a, EBUSY, "it could not be moved in time (%s)", move_state_name(state));
+		return;
+	}
+	a->gave_up = true;
+	a->deadline_ms = now_ms() + GRACE_MS;
+	ask_arm(a, 0);
+	/* This may answer at once, and then there is no `a` any more. */
+	if (state == S_CONNECTING)
+		source_cancel(m, EHOSTUNREACH, "the target does not answer");
+	else if (state == S_PREPARING)
+		source_cancel(m, EROFS, "no quorum: the cluster did not agree in time");
+	else if (!source_cancel(m, EBUSY, "programs could not be stopped in time"))
+		ask_fail(a, EINPROGRESS, "it goes on by itself");
+}
+
+static void ask_timeout(struct ask *a)
+{
+	struct pull_progress p;
+
+	switch (a->state) {
+	case ASK_MOVING:
+		moving_timeout(a);
+		return;
+	case ASK_WAITING:
+		if (pull_progress(a->t->pull, a->request.id, &p) == 0 && p.pages_all)
+			ask_fail(a, EBUSY, "still being pulled, %" PRIu64 " %%",
+				 (p.pages_all - p.pages_missing) * 100 / p.pages_all);
+		else
+			ask_fail(a, EBUSY, "still being pulled");
+		return;
+	case ASK_REMOTE:
+		cancel_send(a);
+		ask_fail(a, EINPROGRESS, "its owner has not answered; it may go on by itself");
+		return;
+	case ASK_SEEING:
+		ask_fail(a, EINPROGRESS, "it is moved, but this node's tables are behind");
+		return;
+	case ASK_NEW:
+	case ASK_AGAIN:
+		ask_fail(a, EBUSY, "it is on the move already");
+	}
+}
+
+static void ask_tick(uv_timer_t *timer)
+{
+	struct ask *a = timer->data;
+
+	if (a->deadline_ms && now_ms() >= a->deadline_ms) {
+		ask_timeout(a);
+	} else if (a->state == ASK_AGAIN) {
+		ask_begin(a);
+	} else if (a->state == ASK_SEEING) {
+		ask_arm(a, AGAIN_MS);
+		seeing_look(a);
+	} else {
+		ask_arm(a, 0);
+	}
+}
+
+static void ask_cancel(struct ask *a)
+{
+	struct move *m = move_find(a->t, a->request.id);
+
+	a->cancelled = true;
+	switch (a->state) {
+	case ASK_MOVING:
+		if (m && m->ask == a)
+			source_cancel(m, EINTR, "cancelled");
+		return;
+	case ASK_REMOTE:
+		cancel_send(a);
+		if (!peer_up(a->t->peers, a->owner))
+			ask_fail(a, EINTR,
+				 "cancelled, but its owner is down: rampfs-status shows what "
+				 "becomes of it");
+		return;
+	case ASK_SEEING:
+		return;
+	default:
+		ask_fail(a, EINTR, "cancelled");
+	}
+}
+
+void asks_look(struct transfers *t, ramp_segment_t id)
+{
+	struct ask *a, *next;
+
+	if (t->closing)
+		return;
+	for (a = LIST_FIRST(&t->asks); a; a = next) {
+		next = LIST_NEXT(a, link);
+		if (a->request.id != id)
+			continue;
+		if (a->state == ASK_SEEING)
+			seeing_look(a);
+		else if (a->state == ASK_WAITING && !move_find(t, id))
+			ask_begin(a);
+	}
+}
+
+void asks_peer_up(struct transfers *t, ramp_node_t node)
+{
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link)
+		if (a->state == ASK_REMOTE && a->owner == node)
+			migrate_send(a); /* it knows it, or it was lost */
+}
+
+void asks_close(struct transfers *t)
+{
+	struct ask *a;
+
+	while ((a = LIST_FIRST(&t->asks)))
+		ask_done(a, -ESHUTDOWN, "the daemon ends");
+}
+
+void asks_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_MIGRATE, asks_on_migrate, t);
+	peers_on(t->peers, PROTO_ANSWER, asks_on_answer, t);
+	peers_on(t->peers, PROTO_PROGRESS, asks_on_progress, t);
+	peers_on(t->peers, PROTO_CANCEL, asks_on_cancel, t);
+}
+
+/* ---- any thread
+ * ----------------------------------------------------------------------------------- */
+
+static void migrate_posted(void *arg)
+{
+	struct ask *a = arg;
+	struct transfers *t = a->t;
+
+	if (t->closing || !t->started) {
+		a->done(a->arg, -ESHUTDOWN, "the daemon ends");
+		free(a);
+	} else {
+		ask_enter(a);
+	}
+	transfers_put(t);
+}
+
+uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *request,
+			   migrate_done *done, void *arg)
+{
+	uint64_t handle = atomic_fetch_add(&t->asked, 1) + 1;
+
+	transfers_get(t);
+	loop_post(t->loop, migrate_posted, ask_new(t, request, done, arg, handle));
+	return handle;
+}
+
+struct cancel {
+	struct transfers *t;
+	uint64_t handle;
+};
+
+static void cancel_posted(void *arg)
+{
+	struct cancel *c = arg;
+	struct transfers *t = c->t;
+	struct ask *a = t->closing ? NULL : ask_find(t, c->handle);
+
+	if (a)
+		ask_cancel(a);
+	free(c);
+	transfers_put(t);
+}
+
+void transfers_cancel(struct transfers *t, uint64_t handle)
+{
+	struct cancel *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return; /* a cancel that is lost is one that came too late */
+	c->t = t;
+	c->handle = handle;
+	transfers_get(t);
+	loop_post(t->loop, cancel_posted, c);
+}
+
+/* ---- tools
+ * ---------------------------------------------------------------------------------------- */
+
+static void tool_done(void *arg, int result, const char *text)
+{
+	tool_answer(arg, result, text);
+}
+
+static void tool_watch(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
+{
+	tool_progress(arg, done_pages, all_pages, state);
+}
+
+static void tool_reclaim(struct transfers *t, struct tool_request *request,
+			 const struct segment_row *row)
+{
+	struct move *m = move_find(t, row->id);
+	struct ramp_err err = {0};
+	int rc;
+
+	if (row->node != t->self)
+		rc = ramp_err_set(&err, EREMOTE, "it is not this node's; ask its owner");
+	else if (!m)
+		rc = ramp_err_set(&err, EINVAL, "it is not rolled back");
+	else
+		rc = source_reclaim(m, &err);
+	tool_answer(request, rc, err.text);
+}
+
+/* uid 0 or the segment's owner may move it. */
+static void tool_migrate_asked(void *arg, struct tool_request *request,
+			       const struct tool_migrate *what)
+{
+	struct transfers *t = arg;
+	struct migrate_request mr = {.id = what->id, .mode = what->mode};
+	struct segment_row row;
+	struct node_row node;
+
+	if (t->closing || !t->started) {
+		tool_answer(request, -ESHUTDOWN, "the daemon ends, or has not begun");
+	} else if (meta_segment(t->meta, what->id, &row)) {
+		tool_answer(request, -ENOENT, "no such segment");
+	} else if (what->uid != 0 && what->uid != row.uid) {
+		tool_answer(request, -EPERM, "only its owner and root may move it");
+	} else if (what->mode == TRANSFER_RECLAIM) {
+		tool_reclaim(t, request, &row);
+	} else if (what->mode > TRANSFER_DEMAND) {
+		tool_answer(request, -EINVAL, "unknown mode");
+	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
+		tool_answer(request, -ENOENT, "no such node");
+	} else if (what->dst_name[0] && !proto_name_ok(what->dst_name)) {
+		tool_answer(request, -EINVAL, "not a segment's name");
+	} else {
+		mr.dst = node.node;
+		memcpy(mr.dst_name, what->dst_name[0] ? what->dst_name : row.name,
+		       sizeof(mr.dst_name));
+		mr.wait_stable = what->wait;
+		mr.progress = what->progress ? tool_watch : NULL;
+		ask_enter(ask_new(t, &mr, tool_done, request, atomic_fetch_add(&t->asked, 1) + 1));
+	}
+}
+
+static void tool_cancelled(void *arg, struct tool_request *request)
+{
+	struct transfers *t = arg;
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link) {
+		if (a->done == tool_done && a->arg == request) {
+			ask_cancel(a);
+			return;
+		}
+	}
+}
+
+void asks_tools(struct transfers *t)
+{
+	struct programs_tools tools = {
+		.migrate = tool_migrate_asked,
+		.cancel = tool_cancelled,
+		.arg = t,
+	};
+
+	programs_set_tools(t->programs, &tools);
+}

@@ -1,0 +1,320 @@
+/*
+ * The source's end after GIVEN: the segment has left, or will never know until the tables say so.
+ *
+ * Happy path: TRANSFER is repeated until T says TAKEN or the tables show T; programs are told; the
+ * asker is answered when the tables show T as the owner; when they show that T has settled, the
+ * keys and the bytes go (R7).
+ *
+ * How it fails: abort(k) is proposed with T's REFUSED(k), or with proof that its incarnation is
+ * over; when the tables show the row ours again, keys are destroyed and access is given back (R5).
+ * A file that is still mapped can't be freed: again, with a growing pause.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "move.h"
+
+struct tp_key source_key(const struct move *m)
+{
+	return (struct tp_key){.segment = m->id, .k_epoch = m->epoch, .k = m->k};
+}
+
+void source_count(struct transfers *t, uint64_t *counter)
+{
+	pthread_mutex_lock(&t->lock);
+	(*counter)++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+void given_send(struct move *m)
+{
+	struct msg_transfer tr = {
+		.id = m->id,
+		.k = m->k,
+		.epoch = m->epoch,
+		.size = m->size,
+		.src_inc = m->t->incarnation,
+		.dst_inc = m->peer_inc,
+		.unchanged = m->unchanged,
+	};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_transfer(&w, &tr);
+	peer_send(m->t->peers, m->peer, PROTO_TRANSFER, buf, w.len);
+}
+
+static void leave_work(struct move *m)
+{
+	programs_gone(m->t->programs, m->seg, m->peer_name);
+}
+
+static void left(struct move *m)
+{
+	move_go(m, S_LEAVING, S_LEFT);
+	move_look(m->t, m->id);
+}
+
+void given_leave(struct move *m)
+{
+	move_go(m, S_GIVEN, S_LEAVING);
+	m->gone = true;
+	move_work(m, leave_work, left);
+}
+
+void given_window(struct move *m)
+{
+	struct transfers *t = m->t;
+	uint64_t us;
+
+	if (!m->window_from_us || m->taken)
+		return;
+	us = now_us() - m->window_from_us;
+	pthread_mutex_lock(&t->lock);
+	t->status.done++;
+	t->status.window_last_us = us;
+	if (us > t->status.window_max_us)
+		t->status.window_max_us = us;
+	pthread_mutex_unlock(&t->lock);
+	log_info("segment %" PRIu64 " '%s' is on node %s: window %" PRIu64 " us, list %s", m->id,
+		 m->name, m->peer_name, us, m->unchanged ? "unchanged" : "changed");
+}
+
+/* ---- GIVEN: what the tables say
+ * ------------------------------------------------------------------- */
+
+static void revert_work(struct move *m)
+{
+	struct transfers *t = m->t;
+	struct tp_key key = source_key(m);
+	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch};
+
+	serve_revoke(t->pull, &key); /* before access is given back */
+	m->work_rc = record_change(m->seg, &owned, &m->work_err);
+	if (m->work_rc)
+		return;
+	programs_restore(t->programs, m->seg);
+	if (m->gone || !m->transferred) /* perhaps in a former life */
+		programs_back(t->programs, m->seg);
+	seg_thaw(m->seg);
+}
+
+static void reverted(struct move *m)
+{
+	if (m->work_rc) {
+		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
+		abort(); /* the next daemon takes it up from its record */
+	}
+	rolled_back_set(m->t, m->id, false);
+	if (m->ask)
+		ask_done(m->ask, -EHOSTUNREACH, "the target gave up: the segment stays");
+	move_end(m);
+}
+
+/* R5: ours again, at an epoch above e. Where T may have served before it was over, the bytes are
+   those of the freeze, and somebody has to accept that. */
+static void revert(struct move *m, const struct segment_row *row)
+{
+	bool may_have_served = !m->refused && node_over(m->t, m->peer, m->peer_inc);
+
+	if (m->state == S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN)
+		return;
+	m->row_epoch = row->epoch;
+	if (may_have_served && m->state != S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN &&
+	    !m->t->config.rollback_auto) {
+		log_error("segment %" PRIu64 " '%s' is rolled back to what it was when it left for "
+			  "node %s, which is over; rampfs-migrate --reclaim accepts that",
+			  m->id, row->name, m->peer_name);
+		move_go(m, m->state, S_ROLLED_BACK);
+		rolled_back_set(m->t, m->id, true);
+		if (m->ask)
+			ask_done(m->ask, -EHOSTUNREACH,
+				 "the target is over: the segment is rolled back");
+		if (!m->gone)
+			move_work(m, leave_work, given_look);
+		m->gone = true;
+		return;
+	}
+	log_info("segment %" PRIu64 " is ours again at epoch %" PRIu64, m->id, row->epoch);
+	source_count(m->t, &m->t->status.failed);
+	move_go(m, m->state, S_REVERTING);
+	move_work(m, revert_work, reverted);
+}
+
+static void free_work(struct move *m)
+{
+	struct tp_key key = source_key(m);
+
+	if (m->attempts) /* somebody maps it still: agents that came late */
+		programs_gone(m->t->programs, m->seg, m->peer_name);
+	serve_revoke(m->t->pull, &key);
+	m->work_rc = store_remove(m->seg, true, &m->work_err);
+}
+
+static void freed(struct move *m)
+{
+	if (m->work_rc == 0) {
+		rolled_back_set(m->t, m->id, false);
+		move_end(m);
+		return;
+	}
+	if (m->attempts++ == 4)
+		log_warn("segment %" PRIu64 " has left but can't be freed yet: %s", m->id,
+			 m->work_err.text);
+	move_go(m, S_FREEING, S_LEFT);
+	m->backoff_ms = m->attempts > 5 ? BACKOFF_MAX_MS : BACKOFF_MIN_MS << m->attempts;
+	m->free_wait = true;
+	move_retry(m);
+}
+
+/* R7: the tables show an epoch above e in which we are neither owner nor source. */
+static void free_it(struct move *m)
+{
+	if (m->state == S_GIVEN) {
+		given_leave(m);
+		return;
+	}
+	if (m->free_wait)
+		return;
+	if (!m->freeing)
+		m->attempts = 0;
+	m->freeing = true;
+	move_go(m, m->state, S_FREEING);
+	move_work(m, free_work, freed);
+}
+
+/* The row is T's, or has gone on from there. */
+static void owned_there(struct move *m, const struct segment_row *row)
+{
+	bool pulling = row_in_attempt(row, m->k);
+
+	if (m->state == S_GIVEN) {
+		given_window(m);
+		m->taken = true;
+		given_leave(m);
+		return;
+	}
+	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable))
+		ask_done(m->ask, 0, "");
+	if (!pulling)
+		free_it(m);
+	else if (node_over(m->t, m->peer, m->peer_inc))
+		move_propose_abort(m, PROOF_OVER); /* R5, from PULLING too */
+}
+
+/* The row is MOVING(k), or the tables are behind: TRANSFER is repeated until they show more. */
+static void undecided(struct move *m, const struct segment_row *row)
+{
+	if (m->refused)
+		move_propose_abort(m, PROOF_REFUSED);
+	else if (row_in_attempt(row, m->k) && node_over(m->t, m->peer, m->peer_inc))
+		move_propose_abort(m, PROOF_OVER);
+	if (!uv_is_active((uv_handle_t *)&m->timer))
+		move_retry(m);
+}
+
+void given_look(struct move *m)
+{
+	struct segment_row row;
+	int rc = meta_segment(m->t->meta, m->id, &row);
+
+	if (m->working || m->syncing)
+		return;
+	if (rc == -ENOENT && !m->synced) {
+		move_sync(m); /* R7: absent proves nothing by itself */
+	} else if (rc == -ENOENT) {
+		if (m->ask)
+			ask_done(m->ask, -ENOENT, "the segment was unlinked");
+		free_it(m);
+	} else if (rc) {
+		move_retry(m);
+	} else if (row.epoch <= m->epoch ||
+		   (row.phase == SEGMENT_MOVING && ramp_attempt_equal(row.k, m->k))) {
+		undecided(m, &row);
+	} else if (row.node == m->t->self) {
+		revert(m, &row);
+	} else {
+		owned_there(m, &row);
+	}
+}
+
+/* R5: repeats TRANSFER until the tables show a newer epoch. */
+void given_resend(struct move *m)
+{
+	struct segment_row row;
+	int rc = meta_segment(m->t->meta, m->id, &row);
+
+	if (m->state == S_GIVEN && !m->refused &&
+	    (rc || row.epoch <= m->epoch || row_in_attempt(&row, m->k)))
+		given_send(m);
+}
+
+void source_look(struct move *m)
+{
+	if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
+		given_look(m);
+}
+
+void given_tick(struct move *m)
+{
+	m->free_wait = false;
+	given_resend(m);
+	given_look(m);
+}
+
+int source_reclaim(struct move *m, struct ramp_err *err)
+{
+	if (m->state != S_ROLLED_BACK)
+		return ramp_err_set(err, EINVAL, "it is not rolled back");
+	if (m->working)
+		return ramp_err_set(err, EBUSY, "programs are being told; again in a moment");
+	move_go(m, S_ROLLED_BACK, S_REVERTING);
+	move_work(m, revert_work, reverted);
+	return 0;
+}
+
+/* ---- after a restart
+ * ------------------------------------------------------------------------------ */
+
+static void grant_work(struct move *m)
+{
+	struct tp_key key = source_key(m);
+
+	m->work_rc = serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+}
+
+static void granted(struct move *m)
+{
+	if (m->work_rc)
+		log_error("segment %" PRIu64 ": its pages can't be served: %s", m->id,
+			  m->work_err.text);
+	given_resend(m);
+	given_look(m);
+}
+
+/* R8: GIVEN serves pulls at once; R5: and asks on. */
+void source_take_up(struct transfers *t, struct seg *seg, const struct record *record)
+{
+	struct move *m = move_new(t, seg_id(seg), seg);
+	struct segment_row row;
+
+	if (!m) {
+		seg_put(seg);
+		return;
+	}
+	m->peer = record->peer;
+	m->peer_inc = record->peer_inc;
+	m->k = record->k;
+	m->epoch = record->epoch;
+	m->size = record->size;
+	m->unchanged = record->unchanged;
+	node_name(t, m->peer, m->peer_name);
+	if (meta_segment(t->meta, m->id, &row) == 0)
+		memcpy(m->name, row.name, sizeof(m->name));
+	move_go(m, MOVE_NEW, S_GIVEN);
+	move_work(m, grant_work, granted);
+}

@@ -1,0 +1,230 @@
+/*
+ * What transfer.c, source.c, target.c and asks.c share. Everything here belongs to the control
+ * loop, except where a field says otherwise.
+ */
+#ifndef RAMP_MOVE_H
+#define RAMP_MOVE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "proto.h"
+#include "room.h"
+#include "transfer.h"
+
+#define CONNECT_MS	 5000u	/* a target that does not answer: EHOSTUNREACH */
+#define CONNECT_AGAIN_MS 100u	/* CONNECT is repeated, first after this */
+#define RESERVED_MS	 30000u /* a reservation that nobody comes for */
+#define FREEZE_MS	 1000u	/* daemon's reads and writes under way */
+#define REVOKE_MS	 2000u	/* programs */
+#define BACKOFF_MIN_MS	 50u
+#define BACKOFF_MAX_MS	 2000u
+#define ATTEMPTS_MAX	 5u
+#define MOVE_BUCKETS	 256u
+
+/* The drawing is in transfer.c. */
+enum move_state {
+	MOVE_NEW,
+	S_CHECKING,
+	S_CONNECTING,
+	S_PREPARING,
+	S_FREEZING,
+	S_GIVEN,
+	S_LEAVING,
+	S_LEFT,
+	S_FREEING,
+	S_REVERTING,
+	S_ROLLED_BACK,
+	ABORTING,
+	T_RESERVING,
+	T_RESERVED,
+	T_TAKING,
+	T_TAKEN,
+	T_SETTLING,
+	T_DROPPING,
+	MOVE_END,
+	MOVE_STATES
+};
+
+struct ask;
+struct move;
+typedef void move_fn(struct move *m);
+
+/* One end of one migration at this node; there is at most one a segment. */
+struct move {
+	LIST_ENTRY(move) link; /* of transfers.moves */
+	struct transfers *t;
+	ramp_segment_t id;
+	uint64_t serial; /* tells it from another move of the same segment */
+	enum move_state state;
+	uint64_t since_ms; /* in this state */
+	struct seg *seg;   /* a reference, or NULL */
+	uv_timer_t timer;
+	uint32_t backoff_ms;
+	struct ask *ask; /* who waits for it; NULL: nobody */
+
+	/* The attempt. */
+	ramp_node_t peer; /* the other end */
+	char peer_name[RAMP_NODE_NAME_MAX + 1];
+	ramp_incarnation_t peer_inc;
+	struct ramp_attempt k;
+	uint64_t row_epoch;	      /* the row's when the attempt began */
+	uint64_t epoch;		      /* the prepare's */
+	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
+	uint64_t size, slack_bytes;
+	bool demand_only, progress, unchanged;
+	struct room_range *ranges; /* owned */
+	uint32_t n_ranges;
+	unsigned attempts;
+
+	/* Aborting. */
+	enum meta_proof proof;
+	bool again;   /* after the abort: another attempt */
+	bool refused; /* T has said REFUSED(k), in this life */
+	int fail_code;
+	char fail_text[RAMP_ERR_TEXT_BYTES];
+
+	bool proposing;		 /* a proposal is on its way */
+	bool working;		 /* a worker has it: the fields below are the worker's */
+	bool look_again;	 /* something changed while a worker had it */
+	bool syncing, synced;	 /* the linearizable read that an absent row needs */
+	bool taken;		 /* S: TAKEN came, or the tables show T */
+	bool transferred;	 /* S: TRANSFER went out in this life */
+	bool gone;		 /* S: programs_gone was called, in this life */
+	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
+	bool free_wait;		 /* S: not before the timer */
+	bool pulling, pulled;	 /* T: pull_begin done; nothing is REMOTE any more */
+	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
+	uint64_t lost_pages;
+	uint64_t window_from_us; /* 0: the freeze was in another life */
+
+	atomic_bool cancelled; /* read by the freeze's worker */
+	move_fn *work, *work_done;
+	int work_rc;
+	struct ramp_err work_err;
+};
+
+struct transfers {
+	struct transfers_config config;
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	struct peers *peers;
+	struct programs *programs;
+	struct pull *pull;
+	ramp_node_t self;
+	ramp_incarnation_t incarnation;
+
+	bool registered; /* R1: our incarnation is committed and not fenced */
+	bool up_proposing, scanning, scan_again, closing, started;
+	uint64_t serials;
+	uint32_t jobs; /* workers that have something of ours */
+	uv_timer_t *up_timer;
+	LIST_HEAD(, move) moves[MOVE_BUCKETS];
+	LIST_HEAD(, ask) asks;
+
+	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
+	atomic_uint_fast64_t asked; /* the last handle */
+
+	pthread_mutex_t lock; /* protects what follows */
+	ramp_segment_t *changed;
+	size_t n_changed, cap_changed;
+	bool changed_posted;
+	ramp_segment_t *rolled_back;
+	size_t n_rolled_back;
+	struct transfers_status status;
+};
+
+/* ---- transfer.c ------------------------------------------------------------------------------ */
+
+struct move *move_find(struct transfers *t, ramp_segment_t id);
+/* A new one in MOVE_NEW; takes the reference `seg` (may be NULL). NULL: no memory. */
+struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg);
+/* The door. */
+void move_go(struct move *m, enum move_state from, enum move_state to);
+void move_tick(struct move *m); /* as the timer does */
+/* Frees it, whatever its state: the daemon ends. */
+void move_drop(struct move *m);
+/* From any state that may end; frees it. */
+void move_end(struct move *m);
+const char *move_state_name(enum move_state state);
+
+/* Looks at record and row, and does what they call for. Calls nothing twice that is under way. */
+void move_look(struct transfers *t, ramp_segment_t id);
+void move_retry(struct move *m);		/* looks again after a growing pause */
+void move_tick_in(struct move *m, uint32_t ms); /* the one timer */
+void move_work(struct move *m, move_fn *work, move_fn *done);
+
+/* `done` runs on the loop if the move still stands. */
+typedef void move_proposed(struct move *m, const struct meta_reply *reply);
+void move_propose(struct move *m, struct meta_command *command, move_proposed *done);
+void move_propose_abort(struct move *m, enum meta_proof proof);
+/* Reads linearizably, once, then looks again with m->synced set. */
+void move_sync(struct move *m);
+
+bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k);
+/* That incarnation is over, by a committed fact. Read the row first: the tables must be at least
+   as new as the prepare that named the incarnation (R1). */
+bool node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation);
+void node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1]);
+uint64_t now_ms(void);
+uint64_t now_us(void);
+uint32_t backoff_next(uint32_t *backoff_ms);
+void transfers_get(struct transfers *t);
+void transfers_put(struct transfers *t);
+void rolled_back_set(struct transfers *t, ramp_segment_t id, bool on);
+
+/* ---- source.c -------------------------------------------------------------------------------- */
+
+/* Begins; the ask is answered whatever happens. */
+void source_start(struct transfers *t, struct ask *a, const struct segment_row *row,
+		  struct seg *seg);
+void source_take_up(struct transfers *t, struct seg *seg, const struct record *record);
+void source_look(struct move *m);
+void source_tick(struct move *m);
+/* Gives up before GIVEN; false: it is too late. */
+bool source_cancel(struct move *m, int code, const char *text);
+/* True once the record is GIVEN (or may be: the worker is at it). */
+bool source_past_return(const struct move *m);
+/* Another attempt at the same request, from `from`. */
+void source_again(struct move *m, enum move_state from);
+int source_reclaim(struct move *m, struct ramp_err *err);
+void source_listen(struct transfers *t);
+
+/* ---- given.c --------------------------------------------------------------------------------- */
+
+struct tp_key source_key(const struct move *m);
+void source_count(struct transfers *t, uint64_t *counter); /* one more, of transfers.status */
+/* S_GIVEN, S_LEFT, S_ROLLED_BACK: does what the row calls for. */
+void given_look(struct move *m);
+void given_tick(struct move *m);
+void given_send(struct move *m);   /* TRANSFER; any thread that has the move */
+void given_resend(struct move *m); /* ... unless the tables show more already */
+void given_window(struct move *m); /* T has it: how long could nobody touch it? */
+void given_leave(struct move *m);  /* S_GIVEN: tells the programs */
+
+/* ---- target.c -------------------------------------------------------------------------------- */
+
+void target_take_up(struct transfers *t, struct seg *seg, const struct record *record);
+void target_look(struct move *m);
+void target_tick(struct move *m);
+void target_propose_taken(struct move *m);
+void target_pulled(struct move *m, uint64_t lost);
+void target_listen(struct transfers *t);
+
+/* ---- asks.c ---------------------------------------------------------------------------------- */
+
+void ask_done(struct ask *a, int result, const char *text);
+void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state);
+const struct migrate_request *ask_request(const struct ask *a);
+void asks_look(struct transfers *t, ramp_segment_t id);
+void asks_peer_up(struct transfers *t, ramp_node_t node);
+void asks_close(struct transfers *t);
+void asks_tools(struct transfers *t); /* requests that come over a session */
+void asks_listen(struct transfers *t);
+
+#endif

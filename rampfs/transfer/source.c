@@ -1,0 +1,547 @@
+/*
+ * The source's end.
+ *
+ * Happy path: a worker asks whether the segment may move and what of it is populated; CONNECT is
+ * repeated until T says ACCEPT; prepare is committed and seen; one worker call freezes, revokes,
+ * records GIVEN and sends TRANSFER, with no hop between; TAKEN comes, programs are told, the
+ * asker is answered when the tables show T as the owner; when they show that T has settled, the
+ * bytes go.
+ *
+ * How it fails: before GIVEN by giving up: what was frozen thaws within the same worker call, and
+ * a prepare that was committed is aborted (R4). From GIVEN on by T's REFUSED(k), or by proof that
+ * T's incarnation is over: abort(k) is proposed, and the segment is served again when the tables
+ * show it ours (R5). Nothing else, and no time, takes it back.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "move.h"
+
+#define SLACK_MIN_BYTES (UINT64_C(2) << 20)
+#define SLACK_MAX_BYTES (UINT64_C(256) << 20)
+
+__attribute__((format(printf, 3, 4))) static void fail_set(struct move *m, int code,
+							   const char *fmt, ...)
+{
+	va_list ap;
+
+	m->fail_code = code;
+	va_start(ap, fmt);
+	vsnprintf(m->fail_text, sizeof(m->fail_text), fmt, ap);
+	va_end(ap);
+}
+
+/* Answers with what fail_set said and ends; `m` is in a state that has no row. */
+static void fail_now(struct move *m)
+{
+	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
+	source_count(m->t, &m->t->status.failed);
+	if (m->ask)
+		ask_done(m->ask, -m->fail_code, m->fail_text);
+	move_end(m);
+}
+
+static void say_close(struct move *m)
+{
+	struct msg_verdict close_k = {.id = m->id, .k = m->k, .epoch = m->epoch};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_verdict(&w, &close_k);
+	peer_send(m->t->peers, m->peer, PROTO_CLOSE, buf, w.len);
+}
+
+/* R4: a prepare was, or may have been, committed: nothing is served differently, but the row must
+   move before anybody may try again. */
+static void give_up(struct move *m)
+{
+	if (!m->again)
+		source_count(m->t, &m->t->status.failed);
+	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
+	say_close(m);
+	m->proof = PROOF_NONE;
+	move_go(m, m->state, ABORTING);
+	move_look(m->t, m->id);
+}
+
+/* ---- S_CHECKING ---------------------------------------------------------------------------------
+ */
+
+static uint64_t slack_for(uint64_t populated)
+{
+	uint64_t slack = populated / 16;
+
+	if (slack < SLACK_MIN_BYTES)
+		return SLACK_MIN_BYTES;
+	return slack > SLACK_MAX_BYTES ? SLACK_MAX_BYTES : slack;
+}
+
+static void check_work(struct move *m)
+{
+	uint64_t populated = 0;
+
+	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
+	if (m->work_rc)
+		return;
+	free(m->ranges);
+	m->n_ranges = 0;
+	m->ranges = calloc(PROTO_RANGES_MAX, sizeof(*m->ranges));
+	if (!m->ranges) {
+		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
+		return;
+	}
+	/* Noted before the scan: what changes meanwhile counts as a change. */
+	seg_note_layout(m->seg);
+	m->size = seg_size(m->seg);
+	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
+				    &m->work_err);
+	m->slack_bytes = slack_for(populated);
+}
+
+static void connect_send(struct move *m)
+{
+	struct msg_connect c = {
+		.id = m->id,
+		.source_id = m->k.source_id,
+		.epoch = m->row_epoch,
+		.size = m->size,
+		.slack_bytes = m->slack_bytes,
+		.src_inc = m->t->incarnation,
+		.demand_only = m->demand_only,
+		.progress = m->progress,
+		.n_ranges = m->n_ranges,
+	};
+	struct wire_w w;
+	void *buf;
+
+	memcpy(c.name, m->name, sizeof(c.name));
+	c.ranges = calloc(m->n_ranges + 1, sizeof(*c.ranges));
+	buf = malloc(proto_connect_bytes(&c));
+	if (c.ranges && buf) {
+		for (uint32_t i = 0; i < m->n_ranges; i++)
+			c.ranges[i] = (struct msg_range){m->ranges[i].offset, m->ranges[i].len};
+		wire_w_init(&w, buf, proto_connect_bytes(&c));
+		proto_put_connect(&w, &c);
+		peer_send(m->t->peers, m->peer, PROTO_CONNECT, buf, w.len);
+	}
+	free(c.ranges);
+	free(buf);
+	move_retry(m);
+}
+
+static void checked(struct move *m)
+{
+	if (m->work_rc)
+		fail_set(m, -m->work_rc, "%s", m->work_err.text);
+	else if (atomic_load(&m->cancelled) && !m->fail_code)
+		fail_set(m, EINTR, "cancelled");
+	if (m->fail_code) {
+		fail_now(m);
+		return;
+	}
+	move_go(m, S_CHECKING, S_CONNECTING);
+	m->backoff_ms = CONNECT_AGAIN_MS;
+	connect_send(m);
+}
+
+/* A new attempt: R2's random id, and the row's epoch that prepare will compare. */
+static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
+{
+	m->k = (struct ramp_attempt){.source_id = ramp_random64()};
+	m->epoch = 0;
+	m->row_epoch = row_epoch;
+	m->fail_code = 0;
+	m->fail_text[0] = 0;
+	m->again = m->taken = m->refused = m->transferred = false;
+	m->attempts++;
+	move_go(m, from, S_CHECKING);
+	if (m->ask)
+		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	move_work(m, check_work, checked);
+}
+
+void source_start(struct transfers *t, struct ask *a, const struct segment_row *row,
+		  struct seg *seg)
+{
+	const struct migrate_request *request = ask_request(a);
+	struct move *m = move_new(t, row->id, seg);
+
+	if (!m) {
+		seg_put(seg);
+		ask_done(a, -ENOMEM, "out of memory");
+		return;
+	}
+	m->ask = a;
+	m->peer = request->dst;
+	node_name(t, m->peer, m->peer_name);
+	memcpy(m->name, request->dst_name, sizeof(m->name));
+	m->demand_only = request->mode == TRANSFER_DEMAND && !request->wait_stable;
+	m->progress = request->progress != NULL;
+	source_count(t, &t->status.started);
+	begin(m, MOVE_NEW, row->epoch);
+}
+
+void source_again(struct move *m, enum move_state from)
+{
+	struct segment_row row;
+
+	if (atomic_load(&m->cancelled) || m->attempts >= ATTEMPTS_MAX ||
+	    meta_segment(m->t->meta, m->id, &row) || row.phase != SEGMENT_STABLE ||
+	    row.node != m->t->self || row.unlinked) {
+		if (!m->fail_code)
+			fail_set(m, atomic_load(&m->cancelled) ? EINTR : EBUSY,
+				 "it changes too fast to be moved");
+		fail_now(m);
+		return;
+	}
+	if (!m->seg)
+		m->seg = store_find(m->t->store, m->id);
+	begin(m, from, row.epoch);
+}
+
+/* ---- S_CONNECTING -------------------------------------------------------------------------------
+ */
+
+static void connecting_tick(struct move *m)
+{
+	if (now_ms() - m->since_ms < CONNECT_MS) {
+		connect_send(m);
+		return;
+	}
+	if (!m->fail_code)
+		fail_set(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
+	say_close(m);
+	fail_now(m);
+}
+
+/* R3: prepare carries (epoch, k) and both incarnations (R1). */
+static void prepared(struct move *m, const struct meta_reply *reply);
+
+static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct meta_command command = {.type = META_PREPARE};
+	struct msg_accept a;
+	struct move *m;
+
+	if (proto_get_accept(body, &a)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, a.id);
+	if (!m || m->state != S_CONNECTING || m->peer != from || m->k.source_id != a.source_id ||
+	    a.dst_inc != incarnation)
+		return;
+	m->k.ticket = a.ticket;
+	m->peer_inc = a.dst_inc;
+	command.epoch = m->row_epoch;
+	command.node = m->peer;
+	command.node_inc = m->peer_inc;
+	command.src = t->self;
+	command.src_inc = t->incarnation;
+	memcpy(command.new_name, m->name, sizeof(command.new_name));
+	m->fail_code = 0;
+	move_go(m, S_CONNECTING, S_PREPARING);
+	if (m->ask)
+		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	move_propose(m, &command, prepared);
+}
+
+static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_refuse r;
+	struct move *m;
+
+	(void)incarnation;
+	if (proto_get_refuse(body, &r)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, r.id);
+	if (!m || m->state != S_CONNECTING || m->peer != from || m->k.source_id != r.source_id)
+		return;
+	/* Not yet, says T: CONNECT is repeated anyway, and this is the reason if it stays so. */
+	fail_set(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
+	if (r.code != EAGAIN)
+		fail_now(m);
+}
+
+/* ---- S_PREPARING --------------------------------------------------------------------------------
+ */
+
+static void freeze_work(struct move *m);
+static void frozen(struct move *m);
+
+static void prepare_failed(struct move *m, int result)
+{
+	switch (result) {
+	case -ESTALE: /* a step of the row came between */
+		say_close(m);
+		source_again(m, S_PREPARING);
+		return;
+	case -EEXIST:
+		fail_set(m, EEXIST, "node %s has something of that name", m->peer_name);
+		break;
+	case -EHOSTDOWN:
+		fail_set(m, EHOSTUNREACH, "node %s does not take part", m->peer_name);
+		break;
+	case -EROFS:
+	case -ETIMEDOUT: /* if it happens yet, the sweep aborts it (R4) */
+		fail_set(m, EROFS, "no quorum: the cluster can't agree on the move now");
+		break;
+	default:
+		fail_set(m, -result, "the cluster refused the move: %s", strerror(-result));
+	}
+	say_close(m);
+	fail_now(m);
+}
+
+/* R3: S goes on only if the committed prepare is its own attempt's, in the daemon life that
+   proposed it. */
+static void prepared(struct move *m, const struct meta_reply *reply)
+{
+	struct segment_row row;
+	int rc = reply->result;
+
+	if (m->state != S_PREPARING)
+		return;
+	if (rc == 0)
+		rc = meta_segment(m->t->meta, m->id, &row);
+	if (rc == 0 && !(row.phase == SEGMENT_MOVING && ramp_attempt_equal(row.k, m->k)))
+		rc = -ESTALE;
+	if (rc) {
+		prepare_failed(m, rc);
+		return;
+	}
+	m->epoch = row.k_epoch;
+	if (atomic_load(&m->cancelled)) {
+		if (!m->fail_code)
+			fail_set(m, EINTR, "cancelled");
+		give_up(m);
+		return;
+	}
+	move_go(m, S_PREPARING, S_FREEZING);
+	move_work(m, freeze_work, frozen);
+}
+
+/* ---- S_FREEZING ---------------------------------------------------------------------------------
+ */
+
+/* Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
+   past the slack that T took. */
+static int compare_layout(struct move *m)
+{
+	uint64_t size = seg_size(m->seg), grown = 0;
+
+	m->unchanged = !seg_layout_changed(m->seg, &grown) && size == m->size;
+	m->size = size;
+	if (grown > m->slack_bytes)
+		return ramp_err_set(&m->work_err, ENOSPC,
+				    "it grew by %" PRIu64 " bytes while it was being moved", grown);
+	return 0;
+}
+
+static int record_given(struct move *m)
+{
+	struct record given = {
+		.kind = RECORD_GIVEN,
+		.epoch = m->epoch,
+		.k = m->k,
+		.peer = m->peer,
+		.peer_inc = m->peer_inc,
+		.unchanged = m->unchanged,
+		.size = m->size,
+	};
+
+	if (atomic_load(&m->cancelled))
+		return ramp_err_set(&m->work_err, EINTR, "cancelled");
+	return record_change(m->seg, &given, &m->work_err);
+}
+
+/*
+ * The window, in one call: gate, revoke, compare, record, message. The grant comes before it: T
+ * asks for nothing before it has TRANSFER. On failure everything is undone in reverse, the keys
+ * first.
+ */
+static void freeze_work(struct move *m)
+{
+	struct transfers *t = m->t;
+	struct tp_key key = source_key(m);
+
+	m->work_rc = serve_grant(t->pull, m->seg, &key, &m->work_err);
+	if (m->work_rc)
+		return;
+	m->window_from_us = now_us();
+	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
+	if (m->work_rc)
+		goto err_after_grant;
+	m->work_rc = programs_revoke(t->programs, m->seg, REVOKE_MS, &m->work_err);
+	if (m->work_rc)
+		goto err_after_freeze;
+	m->work_rc = compare_layout(m);
+	if (!m->work_rc)
+		m->work_rc = record_given(m);
+	if (m->work_rc)
+		goto err_after_revoke;
+	given_send(m);
+	return;
+
+err_after_revoke:
+	serve_revoke(t->pull, &key);
+	programs_restore(t->programs, m->seg);
+	seg_thaw(m->seg);
+	return;
+err_after_freeze:
+	seg_thaw(m->seg);
+err_after_grant:
+	serve_revoke(t->pull, &key);
+}
+
+static void frozen(struct move *m)
+{
+	if (m->work_rc) {
+		/* Another attempt lists what it has grown to. */
+		m->again = m->work_rc == -ENOSPC;
+		if (!m->fail_code)
+			fail_set(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
+				 m->work_err.text);
+		give_up(m);
+		return;
+	}
+	m->transferred = true;
+	m->fail_code = 0;
+	move_go(m, S_FREEZING, S_GIVEN);
+	if (m->ask)
+		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	if (m->taken) { /* T was faster than our own loop */
+		given_leave(m);
+		return;
+	}
+	move_retry(m);
+	given_look(m);
+}
+
+/* ---- S_GIVEN, S_LEFT: T's verdicts
+ * --------------------------------------------------------------- */
+
+static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			    struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_verdict v;
+	struct move *m;
+
+	(void)incarnation;
+	if (proto_get_verdict(body, &v)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, v.id);
+	if (!m || m->peer != from || !ramp_attempt_equal(m->k, v.k) ||
+	    (m->state != S_FREEZING && m->state != S_GIVEN))
+		return;
+	given_window(m);
+	m->taken = true;
+	if (m->state == S_GIVEN && !m->working)
+		given_leave(m);
+}
+
+/* R5: T's own word that it never took k and never will. Of the incarnation that was asked: a later
+   one knows nothing about what that one did, and proof that it is over decides. */
+static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			      struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_verdict v;
+	struct move *m;
+
+	if (proto_get_verdict(body, &v)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, v.id);
+	if (!m || m->peer != from || !ramp_attempt_equal(m->k, v.k) || incarnation != m->peer_inc ||
+	    m->taken || (m->state != S_FREEZING && m->state != S_GIVEN))
+		return;
+	m->refused = true;
+	if (m->state == S_GIVEN)
+		move_look(t, m->id);
+}
+
+static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_pulled p;
+	struct move *m;
+
+	(void)incarnation;
+	if (proto_get_pulled(body, &p)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, p.id);
+	if (m && m->peer == from && ramp_attempt_equal(m->k, p.k) && m->ask)
+		ask_progress(m->ask, p.done_pages, p.all_pages, "pulling");
+}
+
+void source_tick(struct move *m)
+{
+	if (m->working)
+		return;
+	if (m->state == S_CONNECTING)
+		connecting_tick(m);
+	else
+		given_tick(m);
+}
+
+/* ---- asked from above
+ * ------------------------------------------------------------------------------ */
+
+bool source_past_return(const struct move *m)
+{
+	return m->state >= S_GIVEN && m->state <= S_REVERTING;
+}
+
+bool source_cancel(struct move *m, int code, const char *text)
+{
+	switch (m->state) {
+	case S_CONNECTING:
+		/* A refusal that was only "not yet" says more than a time-out does. */
+		if (code == EINTR || !m->fail_code)
+			fail_set(m, code, "%s", text);
+		say_close(m);
+		fail_now(m);
+		return true;
+	case S_CHECKING:
+	case S_PREPARING:
+	case S_FREEZING:
+		/* The worker or the proposal comes back, and then it ends. */
+		fail_set(m, code, "%s", text);
+		atomic_store(&m->cancelled, true);
+		return true;
+	case ABORTING:
+		m->again = false;
+		return true;
+	default:
+		return false;
+	}
+}
+
+void source_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_ACCEPT, source_on_accept, t);
+	peers_on(t->peers, PROTO_REFUSE, source_on_refuse, t);
+	peers_on(t->peers, PROTO_TAKEN, source_on_taken, t);
+	peers_on(t->peers, PROTO_REFUSED, source_on_refused, t);
+	peers_on(t->peers, PROTO_PULLED, source_on_pulled, t);
+}

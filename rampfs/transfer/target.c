@@ -1,0 +1,679 @@
+/*
+ * The target's end.
+ *
+ * Happy path: CONNECT makes a worker take room; the reservation is in memory and gets a random
+ * ticket, ACCEPT. TRANSFER(k) of that ticket: record TAKEN, answered at once, served at once,
+ * whether or not Raft is there (R11); taken is proposed; pages are pulled; when all are here
+ * settled is proposed, and when the tables show the row STABLE the record becomes OWNED.
+ *
+ * How it fails: a reservation may be dropped at any time (R2: a time-out, CLOSE, a restart), and
+ * then k is never taken: TRANSFER(k) is answered REFUSED for ever. What is TAKEN stays, through
+ * restarts, until the tables show it settled, or reverted by proof that this incarnation is over.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "move.h"
+#include "pages.h"
+
+#define PULLED_EVERY_MS 200u
+
+static void drop(struct move *m);
+
+static void verdict_send(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
+			 struct ramp_attempt k, uint64_t epoch)
+{
+	struct msg_verdict v = {.id = id, .k = k, .epoch = epoch};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_verdict(&w, &v);
+	peer_send(t->peers, to, type, buf, w.len);
+}
+
+__attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
+							      const struct msg_connect *c, int code,
+							      const char *fmt, ...)
+{
+	struct msg_refuse r = {.id = c->id, .source_id = c->source_id, .code = (uint32_t)code};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.text, sizeof(r.text), fmt, ap);
+	va_end(ap);
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_refuse(&w, &r);
+	peer_send(t->peers, to, PROTO_REFUSE, buf, w.len);
+}
+
+static void accept_send(struct move *m)
+{
+	struct msg_accept a = {
+		.id = m->id,
+		.source_id = m->k.source_id,
+		.ticket = m->k.ticket,
+		.dst_inc = m->t->incarnation,
+	};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_accept(&w, &a);
+	peer_send(m->t->peers, m->peer, PROTO_ACCEPT, buf, w.len);
+	move_tick_in(m, RESERVED_MS);
+}
+
+/* ---- CONNECT
+ * ------------------------------------------------------------------------------------- */
+
+/* Room for what is populated and a slack; the page states of what will be pulled. */
+static void reserve_work(struct move *m)
+{
+	struct ramp_err *err = &m->work_err;
+	int rc = store_create(m->t->store, m->id, RECORD_NONE, 0, &m->seg, err);
+
+	if (rc) {
+		m->seg = NULL;
+		m->work_rc = rc;
+		return;
+	}
+	rc = room_reserve(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
+	if (!rc)
+		rc = pages_prepare(m->seg, m->size, err);
+	for (uint32_t i = 0; i < m->n_ranges && !rc; i++)
+		rc = pages_mark_remote(m->seg, m->ranges[i].offset / RAMP_PAGE_BYTES,
+				       m->ranges[i].len / RAMP_PAGE_BYTES, err);
+	m->work_rc = rc;
+}
+
+/* R2: a new random ticket for each attempt. */
+static void reserved(struct move *m)
+{
+	struct msg_connect c = {.id = m->id, .source_id = m->k.source_id};
+
+	if (m->work_rc) {
+		refuse_send(m->t, m->peer, &c, -m->work_rc, "%s", m->work_err.text);
+		if (m->seg)
+			drop(m);
+		else
+			move_end(m);
+		return;
+	}
+	if (atomic_load(&m->cancelled)) {
+		drop(m);
+		return;
+	}
+	m->k.ticket = ramp_random64();
+	move_go(m, T_RESERVING, T_RESERVED);
+	accept_send(m);
+}
+
+/* CONNECT for a segment that something is under way for here. */
+static void connect_again(struct move *m, ramp_node_t from, const struct msg_connect *c)
+{
+	bool same = m->peer == from && m->k.source_id == c->source_id;
+
+	switch (m->state) {
+	case T_RESERVED:
+		if (same)
+			accept_send(m);
+		else if (c->epoch >= m->row_epoch) /* a newer attempt; CONNECT is repeated */
+			drop(m);
+		break;
+	case T_RESERVING:
+		if (!same && c->epoch >= m->row_epoch)
+			atomic_store(&m->cancelled, true);
+		break;
+	case T_DROPPING:
+	case T_SETTLING:
+		break; /* gone soon, and CONNECT is repeated */
+	default:
+		refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
+			    move_state_name(m->state));
+	}
+}
+
+static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connect *c)
+{
+	struct move *m = move_new(t, c->id, NULL);
+
+	if (!m)
+		return;
+	m->peer = from;
+	m->peer_inc = c->src_inc;
+	node_name(t, from, m->peer_name);
+	m->k.source_id = c->source_id;
+	m->row_epoch = c->epoch;
+	m->size = c->size;
+	m->slack_bytes = c->slack_bytes;
+	m->demand_only = c->demand_only;
+	m->progress = c->progress;
+	memcpy(m->name, c->name, sizeof(m->name));
+	m->ranges = calloc(c->n_ranges + 1, sizeof(*m->ranges));
+	if (!m->ranges) {
+		move_go(m, MOVE_NEW, T_RESERVING);
+		move_end(m);
+		return;
+	}
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		m->ranges[i] = (struct room_range){c->ranges[i].offset, c->ranges[i].len};
+	m->n_ranges = c->n_ranges;
+	move_go(m, MOVE_NEW, T_RESERVING);
+	move_work(m, reserve_work, reserved);
+}
+
+/* R1: we take part, and S is who it says. R2: not while there is any record of the segment. */
+static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect *c)
+{
+	struct move *m = move_find(t, c->id);
+	struct segment_row row;
+	struct seg *seg;
+
+	if (m) {
+		connect_again(m, from, c);
+		return;
+	}
+	seg = store_find(t->store, c->id);
+	if (seg) {
+		seg_put(seg);
+		refuse_send(t, from, c, EAGAIN, "a copy of it is here already");
+		return;
+	}
+	if (meta_lookup(t->meta, t->self, c->name, &row) == 0 && row.id != c->id) {
+		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
+		return;
+	}
+	connect_new(t, from, c);
+}
+
+static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			      struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_connect c;
+
+	if (proto_get_connect(body, &c)) {
+		body->bad = true;
+		return;
+	}
+	if (t->registered && t->started && c.src_inc == incarnation)
+		do_connect(t, from, &c);
+	free(c.ranges);
+}
+
+/* ---- giving up a reservation
+ * ---------------------------------------------------------------------- */
+
+static void drop_work(struct move *m)
+{
+	struct record record;
+	bool took;
+
+	record_get(m->seg, &record);
+	took = record.kind != RECORD_NONE;
+	if (took) { /* reverted by proof: nobody may go on with it here */
+		pull_end(m->t->pull, m->id);
+		programs_gone(m->t->programs, m->seg, m->peer_name);
+	} else {
+		room_release_slack(m->seg);
+	}
+	m->work_rc = store_remove(m->seg, took, &m->work_err);
+}
+
+static void dropped(struct move *m)
+{
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+
+	if (m->work_rc) {
+		move_retry(m);
+		return;
+	}
+	move_end(m);
+	move_look(t, id); /* R6 may want an abort now */
+}
+
+/* From here on k is never taken (R2). */
+static void drop(struct move *m)
+{
+	move_go(m, m->state, T_DROPPING);
+	move_work(m, drop_work, dropped);
+}
+
+/* CLOSE: a source that has given up, or a target that has settled. A hint, in both cases. */
+static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_verdict v;
+	struct move *m;
+
+	(void)incarnation;
+	if (proto_get_verdict(body, &v)) {
+		body->bad = true;
+		return;
+	}
+	m = move_find(t, v.id);
+	if (!m || m->peer != from || m->k.source_id != v.k.source_id)
+		return;
+	if (m->state == T_RESERVED)
+		drop(m);
+	else if (m->state == T_RESERVING)
+		atomic_store(&m->cancelled, true);
+	else
+		move_look(t, v.id);
+}
+
+/* ---- TRANSFER
+ * ------------------------------------------------------------------------------------- */
+
+static int record_taken(struct move *m)
+{
+	struct record taken = {
+		.kind = RECORD_TAKEN,
+		.epoch = m->epoch,
+		.k = m->k,
+		.peer = m->peer,
+		.peer_inc = m->peer_inc,
+		.unchanged = m->unchanged,
+		.demand_only = m->demand_only,
+		.size = m->size,
+	};
+
+	return record_change(m->seg, &taken, &m->work_err);
+}
+
+/* Pages beyond the end have no source any more: they are whole as they are. */
+static void forget_tail(struct seg *seg, uint64_t pages)
+{
+	uint64_t page = pages;
+
+	while ((page = pages_next_remote(seg, page)) != UINT64_MAX) {
+		uint64_t won = pages_claim(seg, page, UINT64_MAX - page);
+
+		pages_arrive(seg, page, won);
+		page += won;
+	}
+}
+
+/* The list in CONNECT is true no more: pages that it did not name are REMOTE too. */
+static void widen_work(struct move *m)
+{
+	struct ramp_err *err = &m->work_err;
+	int rc = 0;
+
+	room_release_slack(m->seg);
+	if (seg_size(m->seg) != m->size && ftruncate(seg_fd(m->seg), (off_t)m->size))
+		rc = ramp_err_sys(err, errno, "size of the segment");
+	if (!rc)
+		rc = pages_prepare(m->seg, m->size, err);
+	if (!rc)
+		rc = pages_mark_all_remote(m->seg, err);
+	if (!rc) {
+		forget_tail(m->seg, (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES);
+		rc = record_taken(m);
+	}
+	m->work_rc = rc;
+}
+
+static void target_begun(struct move *m);
+static void begin_work(struct move *m);
+
+/* R11: TAKEN is recorded; it is served from here on, whatever Raft does. */
+static void taken(struct move *m, enum move_state from)
+{
+	move_go(m, from, T_TAKEN);
+	verdict_send(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
+	move_work(m, begin_work, target_begun);
+	m->look_again = true;
+	target_propose_taken(m);
+}
+
+static void widened(struct move *m)
+{
+	struct transfers *t = m->t;
+
+	if (m->work_rc == 0) {
+		taken(m, T_TAKING);
+		return;
+	}
+	log_warn("segment %" PRIu64 " can't be taken: %s", m->id, m->work_err.text);
+	verdict_send(t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+	drop(m);
+}
+
+/* R2: RESERVED(k) -> record TAKEN, then serve. */
+static void take(struct move *m, const struct msg_transfer *tr)
+{
+	bool as_listed = tr->unchanged && tr->size == m->size;
+
+	m->epoch = tr->epoch;
+	m->size = tr->size;
+	m->unchanged = tr->unchanged;
+	if (!as_listed) {
+		move_go(m, T_RESERVED, T_TAKING);
+		move_work(m, widen_work, widened);
+	} else if (record_taken(m)) {
+		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
+		verdict_send(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+		drop(m);
+	} else {
+		taken(m, T_RESERVED);
+	}
+}
+
+/* R2: k is TAKEN or OWNED already -> TAKEN; else -> REFUSED(k), for ever. */
+static void answer_transfer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr)
+{
+	struct seg *seg = store_find(t->store, tr->id);
+	struct record record = {.kind = RECORD_NONE};
+	bool have;
+
+	if (seg) {
+		record_get(seg, &record);
+		seg_put(seg);
+	}
+	have = record_serves(&record) && ramp_attempt_equal(record.k, tr->k);
+	verdict_send(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
+}
+
+static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			       struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_transfer tr;
+	struct move *m;
+
+	(void)incarnation;
+	if (proto_get_transfer(body, &tr)) {
+		body->bad = true;
+		return;
+	}
+	if (!t->registered || !t->started) /* R1: not even a refusal */
+		return;
+	m = move_find(t, tr.id);
+	if (m && m->peer == from && ramp_attempt_equal(m->k, tr.k)) {
+		if (m->state == T_TAKING)
+			return; /* the answer comes when its worker is back */
+		if (m->state == T_RESERVED) {
+			take(m, &tr);
+			return;
+		}
+	}
+	answer_transfer(t, from, &tr);
+}
+
+/* ---- T_TAKEN
+ * ------------------------------------------------------------------------------------- */
+
+/* Page faults are answered first; then those who had it mapped before get it back in place. */
+static void begin_work(struct move *m)
+{
+	struct pull_source source = {
+		.node = m->peer,
+		.incarnation = m->peer_inc,
+		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
+		.prefetch = !m->demand_only,
+	};
+
+	room_release_slack(m->seg);
+	m->work_rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+	if (!m->work_rc)
+		programs_back(m->t->programs, m->seg);
+}
+
+static void target_begun(struct move *m)
+{
+	if (m->work_rc) {
+		log_error("segment %" PRIu64 ": pulling can't begin: %s", m->id, m->work_err.text);
+		move_retry(m);
+		return;
+	}
+	m->pulling = true;
+	if (m->progress)
+		move_tick_in(m, PULLED_EVERY_MS);
+	target_look(m);
+}
+
+static void row_proposed(struct move *m, const struct meta_reply *reply)
+{
+	/* Anything but a success or ESTALE was decided by nobody: again, for as long as it takes.
+	   Both of those are in our own tables now. */
+	if (reply->result && reply->result != -ESTALE)
+		move_retry(m);
+	else
+		move_look(m->t, m->id);
+}
+
+static void propose_step(struct move *m, enum meta_command_type type)
+{
+	struct meta_command command = {.type = type, .epoch = m->epoch};
+
+	if (!m->proposing)
+		move_propose(m, &command, row_proposed);
+}
+
+void target_propose_taken(struct move *m)
+{
+	propose_step(m, META_TAKEN);
+}
+
+static void settle_work(struct move *m)
+{
+	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch, .k = m->k};
+
+	m->work_rc = record_change(m->seg, &owned, &m->work_err);
+	if (!m->work_rc && pages_missing(m->seg) == 0)
+		pages_settle(m->seg);
+}
+
+struct collapse {
+	struct transfers *t;
+	struct seg *seg;
+};
+
+static void collapse_work(void *arg)
+{
+	struct collapse *c = arg;
+
+	room_collapse(c->seg);
+}
+
+static void collapse_done(void *arg)
+{
+	struct collapse *c = arg;
+
+	c->t->jobs--;
+	seg_put(c->seg);
+	free(c);
+}
+
+/* In the background, apart from the move: the segment may go on at once. */
+static void collapse_begin(struct transfers *t, struct seg *seg)
+{
+	struct collapse *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return; /* huge pages are a wish */
+	c->t = t;
+	c->seg = seg_get(seg);
+	t->jobs++;
+	loop_work(t->loop, collapse_work, collapse_done, c);
+}
+
+static void settled(struct move *m)
+{
+	struct transfers *t = m->t;
+
+	if (m->work_rc) {
+		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
+		abort(); /* the next daemon takes it up from its record */
+	}
+	log_info("segment %" PRIu64 " is settled here%s", m->id,
+		 m->lost_pages ? "; pages of it are lost" : "");
+	verdict_send(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
+	collapse_begin(t, m->seg);
+	move_end(m);
+}
+
+static void settle(struct move *m, uint64_t row_epoch)
+{
+	m->row_epoch = row_epoch;
+	move_go(m, T_TAKEN, T_SETTLING);
+	move_work(m, settle_work, settled);
+}
+
+static void over_work(struct move *m)
+{
+	pull_source_over(m->t->pull, m->peer, m->peer_inc);
+}
+
+/* The row is in k: MOVING until taken is committed, then PULLING until settled is. */
+static void in_attempt(struct move *m, const struct segment_row *row)
+{
+	if (row->phase == SEGMENT_MOVING)
+		target_propose_taken(m);
+	else if (m->pulled)
+		propose_step(m, META_SETTLED);
+	/* R9: only whole it can be let go of; then hurry. */
+	if (row->unlinked && !m->hurried) {
+		m->hurried = true;
+		pull_hurry(m->t->pull, m->id);
+	}
+	if (!m->pulled && !m->over_told && node_over(m->t, m->peer, m->peer_inc)) {
+		m->over_told = true;
+		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
+			 m->peer_name);
+		move_work(m, over_work, target_look);
+	}
+}
+
+static void taken_look(struct move *m)
+{
+	struct segment_row row;
+	int rc = meta_segment(m->t->meta, m->id, &row);
+
+	if (m->working || m->syncing)
+		return;
+	if (!m->pulling) {
+		move_work(m, begin_work, target_begun);
+	} else if (rc == -ENOENT && !m->synced) {
+		move_sync(m); /* absent proves nothing by itself */
+	} else if (rc == -ENOENT) {
+		settle(m, m->epoch + 1); /* unlinked, settled and gone: ours to drop */
+	} else if (rc) {
+		move_retry(m);
+	} else if (row_in_attempt(&row, m->k)) {
+		in_attempt(m, &row);
+	} else if (row.epoch <= m->epoch) {
+		target_propose_taken(m); /* our tables are behind: the leader knows */
+	} else if (row.node == m->t->self) {
+		settle(m, row.epoch);
+	} else {
+		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
+			  m->id);
+		node_name(m->t, row.node, m->peer_name);
+		drop(m);
+	}
+}
+
+/* R6: the source is over, the row MOVING(k), and we have not taken k. */
+static void reserved_look(struct move *m)
+{
+	struct segment_row row;
+
+	if (meta_segment(m->t->meta, m->id, &row) == 0 && row.phase == SEGMENT_MOVING &&
+	    ramp_attempt_equal(row.k, m->k) && node_over(m->t, m->peer, m->peer_inc))
+		drop(m);
+}
+
+void target_look(struct move *m)
+{
+	if (m->state == T_TAKEN)
+		taken_look(m);
+	else if (m->state == T_RESERVED)
+		reserved_look(m);
+}
+
+static void pulled_send(struct move *m)
+{
+	struct pull_progress progress;
+	struct msg_pulled p = {.id = m->id, .k = m->k};
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	if (pull_progress(m->t->pull, m->id, &progress))
+		return;
+	p.all_pages = progress.pages_all;
+	p.done_pages =
+		progress.pages_missing > p.all_pages ? 0 : p.all_pages - progress.pages_missing;
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_pulled(&w, &p);
+	peer_send(m->t->peers, m->peer, PROTO_PULLED, buf, w.len);
+}
+
+void target_tick(struct move *m)
+{
+	if (m->working)
+		return;
+	if (m->state == T_RESERVED) {
+		drop(m); /* R2: time-out */
+	} else if (m->state == T_DROPPING) {
+		move_work(m, drop_work, dropped);
+	} else if (m->state == T_TAKEN) {
+		if (m->progress && !m->pulled) {
+			pulled_send(m);
+			move_tick_in(m, PULLED_EVERY_MS);
+		}
+		taken_look(m);
+	}
+}
+
+void target_pulled(struct move *m, uint64_t lost)
+{
+	if (m->state != T_TAKEN)
+		return;
+	m->pulled = true;
+	m->lost_pages = lost;
+	move_look(m->t, m->id);
+}
+
+/* R8: TAKEN serves at once after a restart, and goes on pulling. */
+void target_take_up(struct transfers *t, struct seg *seg, const struct record *record)
+{
+	struct move *m = move_new(t, seg_id(seg), seg);
+	struct segment_row row;
+
+	if (!m) {
+		seg_put(seg);
+		return;
+	}
+	m->peer = record->peer;
+	m->peer_inc = record->peer_inc;
+	m->k = record->k;
+	m->epoch = record->epoch;
+	m->size = record->size;
+	m->unchanged = record->unchanged;
+	m->demand_only = record->demand_only;
+	node_name(t, m->peer, m->peer_name);
+	if (meta_segment(t->meta, m->id, &row) == 0)
+		memcpy(m->name, row.name, sizeof(m->name));
+	move_go(m, MOVE_NEW, T_TAKEN);
+	taken_look(m);
+}
+
+void target_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_CONNECT, target_on_connect, t);
+	peers_on(t->peers, PROTO_TRANSFER, target_on_transfer, t);
+	peers_on(t->peers, PROTO_CLOSE, on_close, t);
+}

@@ -1,0 +1,371 @@
+/*
+ * Peers' messages: encoding, decoding, bounds.
+ *
+ * Happy path: a get function takes the fields in order and asks once, at the end, whether every
+ * byte was there and none was left. It fails with -EBADMSG and then owns nothing: CONNECT's
+ * ranges, the one thing that is allocated, are freed first.
+ */
+#include "proto.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool proto_name_ok(const char *name)
+{
+	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static void put_version(struct wire_w *w)
+{
+	wire_put_u8(w, PROTO_VERSION);
+}
+
+static void get_version(struct wire_r *r)
+{
+	if (wire_get_u8(r) != PROTO_VERSION)
+		r->bad = true;
+}
+
+static void put_bool(struct wire_w *w, bool v)
+{
+	wire_put_u8(w, v ? 1 : 0);
+}
+
+static bool get_bool(struct wire_r *r)
+{
+	uint8_t v = wire_get_u8(r);
+
+	if (v > 1)
+		r->bad = true;
+	return v == 1;
+}
+
+static void put_k(struct wire_w *w, struct ramp_attempt k)
+{
+	wire_put_u64(w, k.source_id);
+	wire_put_u64(w, k.ticket);
+}
+
+static struct ramp_attempt get_k(struct wire_r *r)
+{
+	struct ramp_attempt k;
+
+	k.source_id = wire_get_u64(r);
+	k.ticket = wire_get_u64(r);
+	if (k.source_id == 0)
+		r->bad = true;
+	return k;
+}
+
+static ramp_segment_t get_id(struct wire_r *r)
+{
+	ramp_segment_t id = wire_get_u64(r);
+
+	if (id < RAMP_SEGMENT_ID_MIN)
+		r->bad = true;
+	return id;
+}
+
+/* A number that no valid message leaves at 0. */
+static uint64_t get_set(struct wire_r *r)
+{
+	uint64_t v = wire_get_u64(r);
+
+	if (v == 0)
+		r->bad = true;
+	return v;
+}
+
+static uint64_t get_size(struct wire_r *r)
+{
+	uint64_t v = wire_get_u64(r);
+
+	if (v > PROTO_SIZE_MAX)
+		r->bad = true;
+	return v;
+}
+
+static void get_name(struct wire_r *r, char name[RAMP_NAME_MAX + 1])
+{
+	wire_get_str(r, name, RAMP_NAME_MAX + 1);
+	if (r->bad || !proto_name_ok(name))
+		r->bad = true;
+}
+
+static uint32_t get_errno(struct wire_r *r)
+{
+	uint32_t code = wire_get_u32(r);
+
+	if (code > 4095) /* MAX_ERRNO of the kernel */
+		r->bad = true;
+	return code;
+}
+
+static int done(const struct wire_r *r)
+{
+	return wire_r_done(r) ? 0 : -EBADMSG;
+}
+
+size_t proto_connect_bytes(const struct msg_connect *m)
+{
+	return PROTO_SMALL_BYTES + (size_t)m->n_ranges * 16;
+}
+
+void proto_put_connect(struct wire_w *w, const struct msg_connect *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->source_id);
+	wire_put_u64(w, m->epoch);
+	wire_put_u64(w, m->size);
+	wire_put_u64(w, m->slack_bytes);
+	wire_put_u64(w, m->src_inc);
+	put_bool(w, m->demand_only);
+	put_bool(w, m->progress);
+	wire_put_str(w, m->name);
+	wire_put_u32(w, m->n_ranges);
+	for (uint32_t i = 0; i < m->n_ranges; i++) {
+		wire_put_u64(w, m->ranges[i].offset);
+		wire_put_u64(w, m->ranges[i].len);
+	}
+}
+
+/* In order, apart, whole pages, none beyond the page in which the file ends. */
+static int get_ranges(struct wire_r *r, struct msg_connect *m)
+{
+	uint64_t end = (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	uint64_t at = 0;
+
+	m->n_ranges = wire_get_u32(r);
+	if (r->bad || m->n_ranges > PROTO_RANGES_MAX || (r->len - r->pos) / 16 < m->n_ranges)
+		return -EBADMSG;
+	if (m->n_ranges == 0)
+		return done(r);
+	m->ranges = calloc(m->n_ranges, sizeof(*m->ranges));
+	if (!m->ranges)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < m->n_ranges; i++) {
+		struct msg_range *range = &m->ranges[i];
+
+		range->offset = wire_get_u64(r);
+		range->len = wire_get_u64(r);
+		if (range->offset % RAMP_PAGE_BYTES || range->len % RAMP_PAGE_BYTES ||
+		    range->len == 0 || range->offset < at || range->offset > end ||
+		    range->len > end - range->offset)
+			return -EBADMSG;
+		at = range->offset + range->len;
+	}
+	return done(r);
+}
+
+int proto_get_connect(struct wire_r *r, struct msg_connect *m)
+{
+	int rc;
+
+	memset(m, 0, sizeof(*m));
+	get_version(r);
+	m->id = get_id(r);
+	m->source_id = get_set(r);
+	m->epoch = wire_get_u64(r);
+	m->size = get_size(r);
+	m->slack_bytes = get_size(r);
+	m->src_inc = get_set(r);
+	m->demand_only = get_bool(r);
+	m->progress = get_bool(r);
+	get_name(r, m->name);
+	if (r->bad)
+		return -EBADMSG;
+	rc = get_ranges(r, m);
+	if (rc) {
+		free(m->ranges);
+		m->ranges = NULL;
+		m->n_ranges = 0;
+	}
+	return rc;
+}
+
+void proto_put_accept(struct wire_w *w, const struct msg_accept *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->source_id);
+	wire_put_u64(w, m->ticket);
+	wire_put_u64(w, m->dst_inc);
+}
+
+int proto_get_accept(struct wire_r *r, struct msg_accept *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->source_id = get_set(r);
+	m->ticket = get_set(r);
+	m->dst_inc = get_set(r);
+	return done(r);
+}
+
+void proto_put_refuse(struct wire_w *w, const struct msg_refuse *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->source_id);
+	wire_put_u32(w, m->code);
+	wire_put_str(w, m->text);
+}
+
+int proto_get_refuse(struct wire_r *r, struct msg_refuse *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->source_id = get_set(r);
+	m->code = get_errno(r);
+	if (m->code == 0)
+		r->bad = true;
+	wire_get_str(r, m->text, sizeof(m->text));
+	return done(r);
+}
+
+void proto_put_transfer(struct wire_w *w, const struct msg_transfer *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	wire_put_u64(w, m->epoch);
+	wire_put_u64(w, m->size);
+	wire_put_u64(w, m->src_inc);
+	wire_put_u64(w, m->dst_inc);
+	put_bool(w, m->unchanged);
+}
+
+int proto_get_transfer(struct wire_r *r, struct msg_transfer *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->epoch = wire_get_u64(r);
+	m->size = get_size(r);
+	m->src_inc = get_set(r);
+	m->dst_inc = get_set(r);
+	m->unchanged = get_bool(r);
+	return done(r);
+}
+
+void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	wire_put_u64(w, m->epoch);
+}
+
+int proto_get_verdict(struct wire_r *r, struct msg_verdict *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->epoch = wire_get_u64(r);
+	return done(r);
+}
+
+void proto_put_pulled(struct wire_w *w, const struct msg_pulled *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	wire_put_u64(w, m->done_pages);
+	wire_put_u64(w, m->all_pages);
+}
+
+int proto_get_pulled(struct wire_r *r, struct msg_pulled *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->done_pages = wire_get_u64(r);
+	m->all_pages = wire_get_u64(r);
+	if (m->done_pages > m->all_pages)
+		r->bad = true;
+	return done(r);
+}
+
+void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+	wire_put_u64(w, m->id);
+	wire_put_u32(w, m->dst);
+	wire_put_str(w, m->name);
+	wire_put_u8(w, m->mode);
+	put_bool(w, m->wait_stable);
+	put_bool(w, m->progress);
+	wire_put_u32(w, m->timeout_ms);
+}
+
+int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	m->id = get_id(r);
+	m->dst = wire_get_u32(r);
+	if (m->dst == 0)
+		r->bad = true;
+	get_name(r, m->name);
+	m->mode = wire_get_u8(r);
+	m->wait_stable = get_bool(r);
+	m->progress = get_bool(r);
+	m->timeout_ms = wire_get_u32(r);
+	return done(r);
+}
+
+void proto_put_answer(struct wire_w *w, const struct msg_answer *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+	wire_put_u32(w, m->code);
+	wire_put_u64(w, m->epoch);
+	wire_put_str(w, m->text);
+}
+
+int proto_get_answer(struct wire_r *r, struct msg_answer *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	m->code = get_errno(r);
+	m->epoch = wire_get_u64(r);
+	wire_get_str(r, m->text, sizeof(m->text));
+	return done(r);
+}
+
+void proto_put_progress(struct wire_w *w, const struct msg_progress *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+	wire_put_u64(w, m->done_pages);
+	wire_put_u64(w, m->all_pages);
+	wire_put_str(w, m->state);
+}
+
+int proto_get_progress(struct wire_r *r, struct msg_progress *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	m->done_pages = wire_get_u64(r);
+	m->all_pages = wire_get_u64(r);
+	if (m->done_pages > m->all_pages)
+		r->bad = true;
+	wire_get_str(r, m->state, sizeof(m->state));
+	return done(r);
+}
+
+void proto_put_cancel(struct wire_w *w, const struct msg_cancel *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+}
+
+int proto_get_cancel(struct wire_r *r, struct msg_cancel *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	return done(r);
+}

@@ -1,0 +1,150 @@
+/*
+ * What daemons say to each other over a control connection, message by message.
+ *
+ * A body is a version byte and the fields in the order of the struct, little-endian. proto_put_x
+ * encodes (the writer is bad where it does not fit); proto_get_x decodes a whole body and checks
+ * every bound that can be checked without knowing anything else: 0, or -EBADMSG (too short, too
+ * long, another version, a number out of its range), or -ENOMEM.
+ *
+ * `k` and `epoch` are the attempt and the prepare's epoch, in every message from TRANSFER on.
+ * `source_id` is the source's half of k, which is all that exists before ACCEPT (R2).
+ */
+#ifndef RAMP_PROTO_H
+#define RAMP_PROTO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ids.h"
+#include "wire.h"
+
+#define PROTO_VERSION	 1
+#define PROTO_RANGES_MAX 65536u
+#define PROTO_TEXT_BYTES 256
+#define PROTO_SIZE_MAX	 (UINT64_C(1) << 62)
+
+enum proto_type {
+	PROTO_RAFT = 1, /* an opaque blob for meta_receive */
+
+	PROTO_CONNECT = 0x10,  /* S -> T: will you take it? Repeated until answered */
+	PROTO_ACCEPT = 0x11,   /* T -> S: RESERVED */
+	PROTO_REFUSE = 0x12,   /* T -> S: no room, name taken, ... */
+	PROTO_TRANSFER = 0x13, /* S -> T: it is yours. Repeated until the tables show it (R5) */
+	PROTO_TAKEN = 0x14,    /* T -> S: TAKEN is recorded */
+	PROTO_REFUSED = 0x15,  /* T -> S: never taken, and never will be (R2) */
+	PROTO_CLOSE = 0x16,    /* both ways, a hint: settled, look at your tables; or given up */
+	PROTO_PULLED = 0x17,   /* T -> S: how far the pull is, for whoever asked */
+
+	PROTO_MIGRATE = 0x20,  /* anybody -> S: move it */
+	PROTO_ANSWER = 0x21,   /* S -> who asked, once */
+	PROTO_PROGRESS = 0x22, /* S -> who asked */
+	PROTO_CANCEL = 0x23,   /* who asked -> S */
+};
+
+struct msg_range {
+	uint64_t offset, len; /* bytes, page-aligned, len > 0 */
+};
+
+struct msg_connect {
+	ramp_segment_t id;
+	uint64_t source_id; /* not 0 */
+	uint64_t epoch;	    /* of the row that the source saw, STABLE */
+	uint64_t size, slack_bytes;
+	ramp_incarnation_t src_inc;
+	bool demand_only, progress;
+	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
+	uint32_t n_ranges;	      /* populated, in order, apart, none beyond size's page */
+	struct msg_range *ranges;     /* decoded: the caller frees */
+};
+
+struct msg_accept {
+	ramp_segment_t id;
+	uint64_t source_id, ticket;
+	ramp_incarnation_t dst_inc;
+};
+
+struct msg_refuse {
+	ramp_segment_t id;
+	uint64_t source_id;
+	uint32_t code; /* an errno; EAGAIN: not yet, ask again */
+	char text[PROTO_TEXT_BYTES];
+};
+
+struct msg_transfer {
+	ramp_segment_t id;
+	struct ramp_attempt k;
+	uint64_t epoch;
+	uint64_t size; /* at the freeze */
+	ramp_incarnation_t src_inc, dst_inc;
+	bool unchanged; /* false: pages that CONNECT did not list are REMOTE too */
+};
+
+/* TAKEN, REFUSED, CLOSE. */
+struct msg_verdict {
+	ramp_segment_t id;
+	struct ramp_attempt k; /* CLOSE of an attempt that was not accepted: ticket 0 */
+	uint64_t epoch;
+};
+
+struct msg_pulled {
+	ramp_segment_t id;
+	struct ramp_attempt k;
+	uint64_t done_pages, all_pages;
+};
+
+struct msg_migrate {
+	uint64_t request; /* the asker's number, random in each of its lives */
+	ramp_segment_t id;
+	ramp_node_t dst;
+	char name[RAMP_NAME_MAX + 1];
+	uint8_t mode; /* enum transfer_mode */
+	bool wait_stable, progress;
+	uint32_t timeout_ms;
+};
+
+struct msg_answer {
+	uint64_t request;
+	uint32_t code;	/* an errno; 0: done */
+	uint64_t epoch; /* of the row in the answerer's tables */
+	char text[PROTO_TEXT_BYTES];
+};
+
+struct msg_progress {
+	uint64_t request;
+	uint64_t done_pages, all_pages;
+	char state[32];
+};
+
+struct msg_cancel {
+	uint64_t request;
+};
+
+/* A segment's name in a directory: not empty, not "." or "..", without a slash. */
+bool proto_name_ok(const char *name);
+
+void proto_put_connect(struct wire_w *w, const struct msg_connect *m);
+int proto_get_connect(struct wire_r *r, struct msg_connect *m);
+void proto_put_accept(struct wire_w *w, const struct msg_accept *m);
+int proto_get_accept(struct wire_r *r, struct msg_accept *m);
+void proto_put_refuse(struct wire_w *w, const struct msg_refuse *m);
+int proto_get_refuse(struct wire_r *r, struct msg_refuse *m);
+void proto_put_transfer(struct wire_w *w, const struct msg_transfer *m);
+int proto_get_transfer(struct wire_r *r, struct msg_transfer *m);
+void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m);
+int proto_get_verdict(struct wire_r *r, struct msg_verdict *m);
+void proto_put_pulled(struct wire_w *w, const struct msg_pulled *m);
+int proto_get_pulled(struct wire_r *r, struct msg_pulled *m);
+void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m);
+int proto_get_migrate(struct wire_r *r, struct msg_migrate *m);
+void proto_put_answer(struct wire_w *w, const struct msg_answer *m);
+int proto_get_answer(struct wire_r *r, struct msg_answer *m);
+void proto_put_progress(struct wire_w *w, const struct msg_progress *m);
+int proto_get_progress(struct wire_r *r, struct msg_progress *m);
+void proto_put_cancel(struct wire_w *w, const struct msg_cancel *m);
+int proto_get_cancel(struct wire_r *r, struct msg_cancel *m);
+
+/* How many bytes an encoded CONNECT takes; every other message fits in PROTO_SMALL_BYTES. */
+#define PROTO_SMALL_BYTES 640
+size_t proto_connect_bytes(const struct msg_connect *m);
+
+#endif
