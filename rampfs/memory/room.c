@@ -1,10 +1,10 @@
 /*
  * Room: what is populated here, and taking as much elsewhere before it comes.
  *
- * Happy path: the source lists its data ranges; the target takes the same ranges with fallocate(2),
- * small pages first while the file is still empty (within_size gives huge pages only inside the
- * file), then sets the size, then the ranges that are to be huge; and a placeholder file holds the
- * slack. Cleared later, in the background; collapsed when all is there.
+ * Happy path: the source lists its data ranges; the target sets the size and takes the same ranges,
+ * mostly populated blocks of 2 MiB with fallocate(2), which makes them huge, others page by page;
+ * and a placeholder file holds the slack. The huge ones are cleared later, in the background, and
+ * what arrived in small pages is collapsed when all is there.
  *
  * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
  * reservation without a record and a placeholder, which store_open removes.
@@ -57,8 +57,11 @@ static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
 static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
 		uint64_t from, uint64_t to)
 {
-	for (; *count == max && max > 1; *gap *= 2)
+	while (*count == max && max > 1) {
 		*count = join(ranges, *count, *gap);
+		if (*count == max)
+			*gap *= 2;
+	}
 	if (*count == max)
 		ranges[0].len = to - ranges[0].offset;
 	else
@@ -181,15 +184,18 @@ static bool next_block(struct block_walk *walk, uint64_t *covered)
 	return true;
 }
 
-/* The parts of the ranges within one block. */
-static int take_small(int fd, const struct block_walk *walk, uint64_t size)
+/*
+ * The parts of the ranges within one block, page by page: fallocate(2) would take aligned folios
+ * around them, up to 2 MiB for one page, and so would a write(2). A mapping with MADV_NOHUGEPAGE
+ * does not; its pages are cleared at once.
+ */
+static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t size)
 {
 	uint64_t end = walk->block_start + RAMP_HUGE_BYTES;
-	int rc = 0;
 
-	if (end > size)
+	if (end > round_up(size, RAMP_PAGE_BYTES))
 		end = round_up(size, RAMP_PAGE_BYTES);
-	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end && !rc; i++) {
+	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end; i++) {
 		uint64_t from = walk->ranges[i].offset;
 		uint64_t to = from + walk->ranges[i].len;
 
@@ -197,36 +203,53 @@ static int take_small(int fd, const struct block_walk *walk, uint64_t size)
 			from = walk->block_start;
 		if (to > end)
 			to = end;
-		if (to > from)
-			rc = take(fd, from, to);
+		if (to > from && madvise(base + from, to - from, MADV_POPULATE_WRITE))
+			return errno == EFAULT ? -ENOSPC : -errno;
 	}
-	return rc;
+	return 0;
 }
 
-/* One of two passes: the small blocks, or the huge ones. */
-static int take_ranges(int fd, const struct room_range *ranges, uint32_t count, uint64_t size,
-		       bool huge)
+/* `base`: the file, mapped for small pages. */
+static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *ranges,
+		       uint32_t count, uint64_t size)
 {
 	struct block_walk walk = {.ranges = ranges, .count = count};
 	uint64_t covered, end;
-	bool worth;
 	int rc = 0;
 
 	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
 		end = walk.block_start + RAMP_HUGE_BYTES;
-		worth = covered >= HUGE_WORTH && end <= size;
-		if (worth && huge)
-			rc = take(fd, walk.block_start, end);
-		else if (!worth && !huge)
-			rc = take_small(fd, &walk, size);
+		if (covered >= HUGE_WORTH && end <= size)
+			rc = take(seg_fd(seg), walk.block_start, end);
+		else
+			rc = take_small(base, &walk, size);
 	}
+	return rc;
+}
+
+static int take_file(struct seg *seg, const struct room_range *ranges, uint32_t count,
+		     uint64_t size)
+{
+	void *base;
+	int rc;
+
+	if (ftruncate(seg_fd(seg), 0) || ftruncate(seg_fd(seg), (off_t)size))
+		return -errno;
+	if (size == 0 || count == 0)
+		return 0;
+	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), 0);
+	if (base == MAP_FAILED)
+		return -errno;
+	rc = madvise(base, size, MADV_NOHUGEPAGE) ? -errno
+						  : take_ranges(seg, base, ranges, count, size);
+	munmap(base, size);
 	return rc;
 }
 
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
 {
-	int fd = seg_fd(seg), rc;
+	int rc;
 
 	for (uint32_t i = 0; i < count; i++)
 		if (ranges[i].offset % RAMP_PAGE_BYTES || ranges[i].len == 0 ||
@@ -236,16 +259,12 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 	if (size_bytes > INT64_MAX)
 		return ramp_err_set(err, EFBIG, "a file can't be that large");
 	room_release_slack(seg);
-	rc = ftruncate(fd, 0) ? -errno : take_ranges(fd, ranges, count, size_bytes, false);
-	if (!rc && ftruncate(fd, (off_t)size_bytes))
-		rc = -errno;
-	if (!rc)
-		rc = take_ranges(fd, ranges, count, size_bytes, true);
+	rc = take_file(seg, ranges, count, size_bytes);
 	if (!rc)
 		rc = take_slack(seg, slack_bytes);
 	if (!rc)
 		return 0;
-	if (ftruncate(fd, 0))
+	if (ftruncate(seg_fd(seg), 0))
 		return ramp_err_sys(err, errno, "segment %llu", (unsigned long long)seg->id);
 	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
 }

@@ -1,8 +1,8 @@
 /*
  * Room for what is coming: a promise given in ACCEPT is kept.
  *
- * room_reserve takes with fallocate what the source has populated and a slack, before ACCEPT; the
- * pages are not cleared yet. room_clear_ahead does that in the background, ahead of the pull.
+ * room_reserve takes what the source has populated and a slack, before ACCEPT; huge pages are not
+ * cleared yet. room_clear_ahead does that in the background, ahead of the pull.
  */
 #ifndef RAMP_ROOM_H
 #define RAMP_ROOM_H

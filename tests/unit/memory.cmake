@@ -1,1 +1,3 @@
-rampfs_test(NAME memory SOURCES unit/test_memory.c unit/memory_fixture.c NEEDS memory LABELS quick)
+foreach(part memory memory_pages memory_room memory_kill)
+  rampfs_test(NAME ${part} SOURCES unit/test_${part}.c unit/memory_fixture.c NEEDS memory LABELS quick)
+endforeach()

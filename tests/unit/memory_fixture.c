@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,6 +75,21 @@ void memory_fill(struct seg *seg, uint8_t byte, uint64_t offset, uint64_t len)
 		offset += now;
 		len -= now;
 	}
+}
+
+void memory_small_page(struct seg *seg, uint8_t byte, uint64_t page)
+{
+	uint64_t end = (page + 1) * RAMP_PAGE_BYTES;
+	uint8_t *at;
+
+	if (seg_size(seg) < end)
+		ck_assert_int_eq(ftruncate(seg_fd(seg), (off_t)end), 0);
+	at = mmap(NULL, RAMP_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg),
+		  (off_t)(end - RAMP_PAGE_BYTES));
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	ck_assert_int_eq(madvise(at, RAMP_PAGE_BYTES, MADV_NOHUGEPAGE), 0);
+	memset(at, byte, RAMP_PAGE_BYTES);
+	munmap(at, RAMP_PAGE_BYTES);
 }
 
 uint64_t memory_blocks_bytes(struct seg *seg)

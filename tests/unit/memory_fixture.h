@@ -26,6 +26,8 @@ const char *memory_dir(void);
 struct store *memory_open(void);
 /* Writes `byte` over [offset, offset + len) of a segment. */
 void memory_fill(struct seg *seg, uint8_t byte, uint64_t offset, uint64_t len);
+/* Stores into one page of it, which is a small page then (write(2) may take more around it). */
+void memory_small_page(struct seg *seg, uint8_t byte, uint64_t page);
 uint64_t memory_blocks_bytes(struct seg *seg);
 /* Of a suite: runs it, and takes the state directories away. */
 int memory_run(Suite *suite);

@@ -1,0 +1,312 @@
+/*
+ * Room: a promise that is kept, holes that stay holes, huge pages where they are worth it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory_fixture.h"
+
+#define PAGE UINT64_C(4096)
+#define MIB  (UINT64_C(1) << 20)
+
+static struct store *store;
+static struct ramp_err err;
+
+static struct seg *fresh(enum record_kind kind)
+{
+	struct seg *seg;
+
+	memory_fresh(MEMORY_CAPACITY);
+	store = memory_open();
+	ck_assert_int_eq(store_create(store, MEMORY_ID, kind, 1, &seg, &err), 0);
+	return seg;
+}
+
+static void done(struct seg *seg)
+{
+	seg_put(seg);
+	store_close(store);
+}
+
+static void write_small(struct seg *seg, uint64_t page)
+{
+	memory_small_page(seg, (uint8_t)(page + 1), page);
+}
+
+START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
+{
+	struct room_range ranges[16];
+	uint64_t bytes;
+	uint32_t count;
+	struct seg *seg = fresh(RECORD_OWNED);
+
+	ck_assert_int_eq(room_populated(seg, ranges, 16, &count, &bytes, &err), 0);
+	ck_assert_uint_eq(count, 0);
+	ck_assert_uint_eq(bytes, 0);
+	/* gaps of 1, 9, 2 and 99 pages */
+	write_small(seg, 0);
+	write_small(seg, 2);
+	write_small(seg, 12);
+	write_small(seg, 15);
+	write_small(seg, 115);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 115 * PAGE + 100), 0);
+	ck_assert_int_eq(room_populated(seg, ranges, 16, &count, &bytes, &err), 0);
+	ck_assert_uint_eq(count, 5);
+	ck_assert_uint_eq(ranges[1].offset, 2 * PAGE);
+	ck_assert_uint_eq(ranges[4].offset, 115 * PAGE);
+	ck_assert_uint_eq(ranges[4].len, PAGE);
+	ck_assert_uint_eq(bytes, 5 * PAGE);
+
+	ck_assert_int_eq(room_populated(seg, ranges, 3, &count, &bytes, &err), 0);
+	ck_assert_uint_eq(count, 3);
+	ck_assert_uint_eq(ranges[0].offset, 0);
+	ck_assert_uint_eq(ranges[0].len, 3 * PAGE);
+	ck_assert_uint_eq(ranges[1].offset, 12 * PAGE);
+	ck_assert_uint_eq(ranges[1].len, 4 * PAGE);
+	ck_assert_uint_eq(ranges[2].offset, 115 * PAGE);
+
+	ck_assert_int_eq(room_populated(seg, ranges, 1, &count, &bytes, &err), 0);
+	ck_assert_uint_eq(count, 1);
+	ck_assert_uint_eq(ranges[0].offset, 0);
+	ck_assert_uint_eq(ranges[0].len, 116 * PAGE);
+	done(seg);
+}
+END_TEST
+
+START_TEST(many_scattered_pages_fit_a_short_list)
+{
+	struct room_range ranges[8];
+	uint64_t bytes;
+	uint32_t count;
+	struct seg *seg = fresh(RECORD_OWNED);
+
+	for (uint64_t page = 0; page < 3000; page += 3)
+		write_small(seg, page);
+	ck_assert_int_eq(room_populated(seg, ranges, 8, &count, &bytes, &err), 0);
+	ck_assert_uint_ge(count, 1);
+	ck_assert_uint_le(count, 8);
+	/* nothing populated is outside */
+	for (uint64_t page = 0; page < 3000; page += 3) {
+		bool inside = false;
+
+		for (uint32_t i = 0; i < count; i++)
+			inside |= ranges[i].offset <= page * PAGE &&
+				  page * PAGE < ranges[i].offset + ranges[i].len;
+		ck_assert(inside);
+	}
+	done(seg);
+}
+END_TEST
+
+START_TEST(reserved_room_is_taken_and_holes_stay_holes)
+{
+	const struct room_range ranges[] = {
+		{0, 4 * MIB},		     /* two huge pages */
+		{6 * MIB + 5 * PAGE, PAGE},  /* a small one */
+		{8 * MIB, MIB},		     /* half of a block: small */
+		{40 * MIB - PAGE, 2 * PAGE}, /* the file ends in the second */
+	};
+	struct seg *seg = fresh(RECORD_NONE);
+	uint64_t size = 40 * MIB + 100;
+
+	ck_assert_int_eq(room_reserve(seg, size, ranges, 4, 3 * MIB, &err), 0);
+	ck_assert_uint_eq(seg_size(seg), size);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), 4 * MIB + PAGE + MIB + 2 * PAGE);
+	done(seg);
+}
+END_TEST
+
+static uint64_t free_bytes(void)
+{
+	struct store_space space;
+
+	store_space(store, &space);
+	return space.free_bytes;
+}
+
+START_TEST(slack_is_held_until_it_is_released)
+{
+	const struct room_range range = {0, MIB};
+	struct seg *seg = fresh(RECORD_NONE);
+	uint64_t before = free_bytes();
+
+	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 8 * MIB, &err), 0);
+	ck_assert_uint_eq(before - free_bytes(), 9 * MIB);
+	/* again, with another list: nothing is left of the first */
+	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 4 * MIB, &err), 0);
+	ck_assert_uint_eq(before - free_bytes(), 5 * MIB);
+	room_release_slack(seg);
+	room_release_slack(seg);
+	ck_assert_uint_eq(before - free_bytes(), MIB);
+	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 4 * MIB, &err), 0);
+	ck_assert_int_eq(store_remove(seg, false, &err), 0);
+	done(seg);
+	store = memory_open();
+	ck_assert_uint_eq(free_bytes(), before + PAGE); /* its ID.state went, too */
+	store_close(store);
+}
+END_TEST
+
+START_TEST(a_promise_that_cannot_be_kept_is_not_made)
+{
+	const struct room_range large = {0, 80 * MIB}, fits = {0, 40 * MIB};
+	const struct room_range crossed[] = {{MIB, MIB}, {0, MIB}};
+	struct seg *seg = fresh(RECORD_NONE);
+	uint64_t before = free_bytes();
+
+	ck_assert_int_eq(room_reserve(seg, 80 * MIB, &large, 1, 0, &err), -ENOSPC);
+	ck_assert_uint_eq(free_bytes(), before);
+	ck_assert_int_eq(room_reserve(seg, 40 * MIB, &fits, 1, 30 * MIB, &err), -ENOSPC);
+	ck_assert_uint_eq(free_bytes(), before);
+	ck_assert_uint_eq(seg_size(seg), 0);
+	ck_assert_int_eq(room_reserve(seg, MIB, crossed, 2, 0, &err), -EINVAL);
+	ck_assert_int_eq(room_reserve(seg, 40 * MIB, &fits, 1, 0, &err), 0);
+	done(seg);
+}
+END_TEST
+
+START_TEST(clearing_ahead_fills_no_hole)
+{
+	const struct room_range ranges[] = {{0, 4 * MIB}, {8 * MIB, 3 * PAGE}};
+	uint64_t taken;
+	struct seg *seg = fresh(RECORD_NONE);
+	uint8_t *base;
+	uint64_t len;
+
+	ck_assert_int_eq(room_reserve(seg, 16 * MIB, ranges, 2, 0, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, 16 * MIB, &err), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(
+			pages_mark_remote(seg, ranges[i].offset / PAGE, ranges[i].len / PAGE, &err),
+			0);
+	taken = memory_blocks_bytes(seg);
+	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_DATA), 8 * MIB); /* taken and not touched */
+
+	room_clear_ahead(seg, 0, 2 * MIB);
+	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_DATA), 0);
+	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_HOLE), 2 * MIB);
+	room_clear_ahead(seg, 0, 1000 * MIB);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
+	ck_assert_int_eq(lseek(seg_fd(seg), 2 * MIB, SEEK_HOLE), 4 * MIB);
+	ck_assert_int_eq(lseek(seg_fd(seg), 4 * MIB, SEEK_DATA), 8 * MIB);
+	ck_assert_int_eq(lseek(seg_fd(seg), 8 * MIB, SEEK_HOLE), 8 * MIB + 3 * PAGE);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	ck_assert_uint_eq(base[MIB], 0);
+	seg_unmap(seg);
+
+	/* where it is not known which pages are holes, it keeps its hands off */
+	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
+	room_clear_ahead(seg, 0, 16 * MIB);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
+	done(seg);
+}
+END_TEST
+
+/* How much of the file this process sees mapped by huge pages. */
+static uint64_t huge_bytes(struct seg *seg)
+{
+	uint64_t len, found = 0, kib;
+	char line[256];
+	uint8_t *base;
+	FILE *smaps;
+
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	madvise(base, len, MADV_DONTNEED);
+	for (uint64_t at = 0; at < len; at += 2 * MIB)
+		(void)*(volatile uint8_t *)(base + at);
+	smaps = fopen("/proc/self/smaps", "re");
+	ck_assert_ptr_nonnull(smaps);
+	while (fgets(line, sizeof(line), smaps))
+		if (sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
+			found += kib * 1024;
+	fclose(smaps);
+	seg_unmap(seg);
+	return found;
+}
+
+START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
+{
+	struct seg *seg = fresh(RECORD_OWNED);
+	uint64_t taken;
+
+	/* small pages throughout: the file grows page by page */
+	for (uint64_t page = 0; page < 512; page++)
+		write_small(seg, page);
+	for (uint64_t page = 512; page < 1024; page += 2)
+		write_small(seg, page);
+	write_small(seg, 1024);
+	ck_assert_uint_eq(huge_bytes(seg), 0);
+	taken = memory_blocks_bytes(seg);
+
+	room_collapse(seg);
+
+	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
+	ck_assert_uint_ge(huge_bytes(seg), 2 * MIB);
+	done(seg);
+}
+END_TEST
+
+START_TEST(data_and_holes_are_the_sources)
+{
+	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
+	const struct room_range range = {10 * PAGE, 20 * PAGE};
+	struct seg *seg = fresh(RECORD_NONE);
+
+	ck_assert_int_eq(room_reserve(seg, 100 * PAGE - 5, &range, 1, 0, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, 100 * PAGE - 5, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(seg, 10, 20, &err), 0);
+	ck_assert_int_eq(record_change(seg, &taken, &err), 0);
+
+	ck_assert_int_eq(room_seek_data(seg, 0), 10 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_data(seg, 12 * PAGE + 7), 12 * (int64_t)PAGE + 7);
+	ck_assert_int_eq(room_seek_data(seg, 30 * PAGE), -ENXIO);
+	ck_assert_int_eq(room_seek_hole(seg, 0), 0);
+	ck_assert_int_eq(room_seek_hole(seg, 10 * PAGE), 30 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_hole(seg, 40 * PAGE + 3), 40 * (int64_t)PAGE + 3);
+	ck_assert_int_eq(room_seek_hole(seg, 100 * PAGE), -ENXIO);
+
+	/* half of it arrives, data is written behind it, and before it a page stays */
+	ck_assert_uint_eq(pages_claim(seg, 10, 10), 10);
+	memory_fill(seg, 1, 10 * PAGE, 10 * PAGE);
+	pages_arrive(seg, 10, 10);
+	memory_small_page(seg, 1, 30);
+	memory_small_page(seg, 1, 99);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 100 * PAGE - 5), 0);
+	ck_assert_int_eq(room_seek_data(seg, 0), 10 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_hole(seg, 10 * PAGE), 31 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_hole(seg, 25 * PAGE), 31 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_data(seg, 31 * PAGE), 99 * (int64_t)PAGE);
+	ck_assert_int_eq(room_seek_hole(seg, 99 * PAGE), 100 * (int64_t)PAGE - 5);
+	done(seg);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("memory_room");
+	TCase *c = tcase_create("room");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
+	tcase_add_test(c, many_scattered_pages_fit_a_short_list);
+	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
+	tcase_add_test(c, slack_is_held_until_it_is_released);
+	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
+	tcase_add_test(c, clearing_ahead_fills_no_hole);
+	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
+	tcase_add_test(c, data_and_holes_are_the_sources);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}
