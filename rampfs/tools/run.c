@@ -1,0 +1,108 @@
+/*
+ * rampfs-run PROGRAM [ARG...]: runs a program with the shim, so that its mmaps of files on a rampfs
+ * mount are segments.
+ *
+ * It finds the shim beside itself (../lib, as built) or where it was installed, puts it in front of
+ * LD_PRELOAD and becomes the program. Exit status as env(1): 125 where it failed itself, 126 where
+ * the program was found and can't be run, 127 where it was not found; else the program's.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHIM "librampfs-preload.so"
+
+enum { EXIT_OWN = 125, EXIT_CANNOT = 126, EXIT_NOT_FOUND = 127 };
+
+static const char usage[] =
+	"usage: rampfs-run PROGRAM [ARG...]\n"
+	"Run PROGRAM so that it can mmap files on a rampfs mount (MAP_SHARED) as local memory.\n"
+	"\n"
+	"  --help     this text\n"
+	"  --version  the version\n"
+	"\n"
+	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static and setuid\n"
+	"programs do not load it: for these, read(2) and write(2) work, mmap does not.\n";
+
+static int fail(const char *what, int code)
+{
+	fprintf(stderr, "rampfs-run: %s: %s\n", what, strerror(code));
+	return EXIT_OWN;
+}
+
+/* ../lib of the directory in which this program lies. 0, or -errno. */
+static int path_beside_us(char path[PATH_MAX])
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	if (n < 0)
+		return -errno;
+	self[n] = '\0';
+	for (int up = 0; up < 2; up++) {
+		slash = strrchr(self, '/');
+		if (!slash)
+			return -ENOENT;
+		*slash = '\0';
+	}
+	n = snprintf(path, PATH_MAX, "%s/lib/%s", self, SHIM);
+	return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static int find_shim(char path[PATH_MAX])
+{
+	if (path_beside_us(path) == 0 && access(path, R_OK) == 0)
+		return 0;
+	snprintf(path, PATH_MAX, "%s/%s", RAMPFS_LIBDIR, SHIM);
+	return access(path, R_OK) ? -errno : 0;
+}
+
+/* The loader splits LD_PRELOAD at spaces and colons, and knows no way to quote them. */
+static int preload(const char *shim)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char *value = NULL;
+	int rc;
+
+	if (strpbrk(shim, " :")) {
+		fprintf(stderr, "rampfs-run: %s: LD_PRELOAD takes no path with a space or colon\n",
+			shim);
+		return -EINVAL;
+	}
+	if (asprintf(&value, "%s%s%s", shim, others && *others ? ":" : "", others ? others : "") <
+	    0)
+		return -ENOMEM;
+	rc = setenv("LD_PRELOAD", value, 1) ? -errno : 0;
+	free(value);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	char shim[PATH_MAX];
+	int rc, first = 1;
+
+	if (argc > 1 && strcmp(argv[1], "--help") == 0)
+		return fputs(usage, stdout) < 0 || fflush(stdout) ? EXIT_OWN : 0;
+	if (argc > 1 && strcmp(argv[1], "--version") == 0)
+		return puts("rampfs-run " RAMPFS_VERSION) < 0 || fflush(stdout) ? EXIT_OWN : 0;
+	if (argc > 1 && strcmp(argv[1], "--") == 0)
+		first = 2;
+	if (argc <= first || (first == 1 && argv[1][0] == '-')) {
+		fputs(usage, stderr);
+		return EXIT_OWN;
+	}
+	rc = find_shim(shim);
+	if (rc)
+		return fail(shim, -rc);
+	if (preload(shim))
+		return EXIT_OWN;
+	execvp(argv[first], argv + first);
+	rc = errno;
+	fail(argv[first], rc);
+	return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT;
+}
