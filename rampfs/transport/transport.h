@@ -10,8 +10,8 @@
  * (tp_unexport) before access at the source is given back; after tp_unexport returns no byte of
  * that attempt leaves this node.
  *
- * Thread-safety: a tp_conn belongs to the one thread that opened it. tp_export/tp_unexport from
- * any thread.
+ * Thread-safety: a tp_conn belongs to the one thread that opened it. tp_export, tp_unexport and
+ * tp_get_stats from any thread, but not from within a struct tp_export_ops.
  */
 #ifndef RAMP_TRANSPORT_H
 #define RAMP_TRANSPORT_H
@@ -23,8 +23,7 @@
 #include "err.h"
 #include "ids.h"
 
-struct tp;	/* one transport of one daemon */
-struct tp_conn; /* one data connection to one peer */
+struct tp; /* one transport of one daemon */
 struct peers;
 
 enum tp_class { TP_DEMAND = 1, TP_PREFETCH = 2 };
@@ -45,7 +44,9 @@ struct tp_export_ops {
 	 * memory that stays valid until `done`, or NULL where the source has a hole there, and
 	 * *out_len to how far that one answer reaches (a multiple of the page size, > 0; for a
 	 * hole it may reach beyond len, to the next data or the end of the file). Returns 0 or a
-	 * negative errno, which the reader gets. Serve thread; must not block for long.
+	 * negative errno, which the reader gets. Serve thread; must not block for long. Each *data
+	 * is followed by one `done` with the same pointer, when it was sent or its connection
+	 * ended; at most one a connection is out at a time. `len` there is what was used of it.
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
 	void (*done)(void *arg, const void *data, size_t len);
@@ -73,7 +74,20 @@ struct tp_done {
 	uint64_t len; /* of the data or hole that begins at offset; may be less than asked (then a
 			 further completion of the same cookie follows, `more` is set) or, for a
 			 hole, more */
-	bool more;
+	bool more;    /* and its offset is where this one ends */
+};
+
+/* One data connection to one peer. */
+struct tp_conn {
+	struct tp *tp;
+};
+
+struct tp_stats {
+	uint64_t served_bytes, served_reads, served_holes; /* as a source */
+	uint64_t read_bytes, reads;			   /* as a target */
+	uint64_t connections;				   /* taken from peers, now */
+	uint64_t cut;	   /* connections cut by an unexport: their reader was too slow */
+	uint64_t rejected; /* connections ended since the peer sent what it must not */
 };
 
 enum tp_state { TP_CONNECTING, TP_READY, TP_FAILED };
@@ -83,6 +97,8 @@ struct tp_ops {
 	const char *name; /* "tcp", "verbs" */
 	int (*export)(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
 		      void *arg, struct ramp_err *err);
+	/* Waits until what was sent of it has arrived, at most 250 ms: a connection that has not
+	   taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
 	/* Begins to connect; -EHOSTUNREACH where the peer's address is not known. The peer must
 	   prove `incarnation` (0: any). */
@@ -90,18 +106,25 @@ struct tp_ops {
 		       enum tp_class class, struct tp_conn **out, struct ramp_err *err);
 	/* For poll(2)/epoll; *events: what to wait for now (EPOLLIN, EPOLLOUT). */
 	int (*fd)(struct tp_conn *conn, uint32_t *events);
+	/* Goes on with connecting and the hello, without blocking: call it when fd() says so, and
+	   at least every second, since it is what ends a hello that takes more than 5 s. `err` is
+	   filled where it is TP_FAILED. */
 	enum tp_state (*state)(struct tp_conn *conn, struct ramp_err *err);
 	/* The incarnation that the peer proved; 0 before TP_READY (also set on a TP_FAILED whose
 	   reason was another incarnation: that is the proof that the old one is over). */
 	ramp_incarnation_t (*incarnation)(struct tp_conn *conn);
-	/* Posts a read; -EAGAIN: TP_QUEUE_MAX are in flight; -ENOTCONN. */
+	/* Posts a read; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
+	   says; -ENOTCONN: not TP_READY. */
 	int (*read)(struct tp_conn *conn, const struct tp_read *read);
 	/* Moves bytes without blocking and gives up to `max` completions; *max_bytes bounds what
 	   it takes before it returns (0: no bound). Returns how many, or -ENOTCONN once failed:
 	   reads in flight are then lost and the caller gives their pages back. */
 	int (*reap)(struct tp_conn *conn, struct tp_done *done, int max, size_t max_bytes);
 	void (*close)(struct tp_conn *conn); /* reads in flight are lost */
-	void (*stop)(struct tp *tp);	     /* closes all, ends its threads, frees */
+	/* Ends its threads and what peers have connected, frees; before peers_close. No other call
+	   may be under way, and connections of one's own are closed. */
+	void (*stop)(struct tp *tp);
+	void (*stats)(struct tp *tp, struct tp_stats *stats);
 };
 
 struct tp {
@@ -117,6 +140,11 @@ static inline int tp_export(struct tp *tp, const struct tp_key *key,
 static inline void tp_unexport(struct tp *tp, const struct tp_key *key)
 {
 	tp->ops->unexport(tp, key);
+}
+
+static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
+{
+	tp->ops->stats(tp, stats);
 }
 
 /* Starts TCP with its serve thread; takes data connections from `peers`, which outlives it. */

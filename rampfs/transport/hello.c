@@ -1,0 +1,479 @@
+/*
+ * The hello of a new connection; hello.h has the drawing.
+ *
+ * Happy path: each step is one frame {magic, version, step, length, payload}; hello_run flushes
+ * what is to be sent, reads exactly one frame, checks it, and makes the next.
+ *
+ * How it fails: hello_fail tells the other end why with a REJECT, as far as the socket takes it at
+ * once, and words the reason for our own log. Nothing is retried here.
+ */
+#include "hello.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "peer.h"
+#include "wire.h"
+
+#define HELLO_MAGIC	   UINT32_C(0x504d4152) /* "RAMP" */
+#define HELLO_HEADER_BYTES 8
+
+enum frame { FRAME_OPEN = 1, FRAME_OFFER, FRAME_PROVE, FRAME_WELCOME, FRAME_REJECT };
+
+#define OPEN_BYTES    HELLO_NONCE_BYTES
+#define OFFER_BYTES   (HELLO_NONCE_BYTES + HMAC_BYTES)
+#define PROVE_BYTES   (HELLO_CLUSTER_BYTES + 4 + 4 + 8 + 8 + 1 + HMAC_BYTES)
+#define WELCOME_BYTES (HELLO_CLUSTER_BYTES + 4 + 8 + 8 + HMAC_BYTES)
+#define REJECT_BYTES  1
+
+enum reject {
+	REJECT_MALFORMED = 1,
+	REJECT_VERSION,
+	REJECT_KEY,
+	REJECT_CLUSTER,
+	REJECT_NODE,
+	REJECT_ADMIT,
+	REJECT_INCARNATION,
+};
+
+static const char *const reject_texts[] = {
+	[REJECT_MALFORMED] = "our hello is malformed",
+	[REJECT_VERSION] = "our protocol version is another",
+	[REJECT_KEY] = "our cluster key is another",
+	[REJECT_CLUSTER] = "we are of another cluster",
+	[REJECT_NODE] = "it is not the node that we dialed",
+	[REJECT_ADMIT] = "we are no member that may connect there",
+	[REJECT_INCARNATION] = "its incarnation is not the one it wanted",
+};
+
+static const char label_offer[] = "acceptor's offer";
+static const char label_prove[] = "dialer's proof";
+static const char label_welcome[] = "acceptor's welcome";
+
+int hello_self_init(struct hello_self *self, const uint8_t cluster_key[HMAC_BYTES],
+		    struct ramp_err *err)
+{
+	int rc = hmac_derive(cluster_key, "rampfs hello", NULL, 0, self->key);
+
+	return rc ? ramp_err_sys(err, -rc, "cluster key") : 0;
+}
+
+static void put_header(struct wire_w *w, enum frame type, size_t len)
+{
+	wire_put_u32(w, HELLO_MAGIC);
+	wire_put_u16(w, PEER_VERSION);
+	wire_put_u8(w, (uint8_t)type);
+	wire_put_u8(w, (uint8_t)len);
+}
+
+static void remember(struct hello *hello, const uint8_t *bytes, size_t len)
+{
+	/* The four frames together are shorter than the transcript. */
+	memcpy(hello->transcript + hello->transcript_len, bytes, len);
+	hello->transcript_len += len;
+}
+
+/* The proof of one step: over its label and everything that went before. */
+static int proof(const struct hello *hello, const char *label, uint8_t mac[HMAC_BYTES])
+{
+	return hmac_derive(hello->self->key, label, hello->transcript, hello->transcript_len, mac);
+}
+
+static int hello_fail(struct hello *hello, int fd, enum reject why, struct ramp_err *err)
+{
+	uint8_t frame[HELLO_HEADER_BYTES + REJECT_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, frame, sizeof(frame));
+	put_header(&w, FRAME_REJECT, REJECT_BYTES);
+	wire_put_u8(&w, (uint8_t)why);
+	/* A courtesy: where it does not arrive, the end of the connection says enough. */
+	(void)!send(fd, frame, w.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	hello->step = HELLO_OVER;
+	hello->failed = true;
+	return -err->code;
+}
+
+/* Ends the frame that is being built: with its proof where `label` is given. */
+static int finish_frame(struct hello *hello, struct wire_w *w, const char *label)
+{
+	uint8_t mac[HMAC_BYTES];
+	int rc;
+
+	remember(hello, w->buf, w->len);
+	if (label) {
+		rc = proof(hello, label, mac);
+		if (rc)
+			return rc;
+		wire_put_bytes(w, mac, sizeof(mac));
+		remember(hello, mac, sizeof(mac));
+	}
+	hello->out_len = w->len;
+	hello->out_pos = 0;
+	return 0;
+}
+
+static int send_nonce(struct hello *hello, enum frame type, const char *label)
+{
+	uint8_t nonce[HELLO_NONCE_BYTES];
+	struct wire_w w;
+
+	if (getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
+		return -EIO;
+	wire_w_init(&w, hello->out, sizeof(hello->out));
+	put_header(&w, type, label ? OFFER_BYTES : OPEN_BYTES);
+	wire_put_bytes(&w, nonce, sizeof(nonce));
+	return finish_frame(hello, &w, label);
+}
+
+static int send_prove(struct hello *hello)
+{
+	const struct hello_self *self = hello->self;
+	struct wire_w w;
+
+	wire_w_init(&w, hello->out, sizeof(hello->out));
+	put_header(&w, FRAME_PROVE, PROVE_BYTES);
+	wire_put_bytes(&w, self->cluster_id, HELLO_CLUSTER_BYTES);
+	wire_put_u32(&w, self->node);
+	wire_put_u32(&w, hello->want_node);
+	wire_put_u64(&w, self->incarnation);
+	wire_put_u64(&w, self->instance);
+	wire_put_u8(&w, (uint8_t)hello->want_class);
+	return finish_frame(hello, &w, label_prove);
+}
+
+static int send_welcome(struct hello *hello)
+{
+	const struct hello_self *self = hello->self;
+	struct wire_w w;
+
+	wire_w_init(&w, hello->out, sizeof(hello->out));
+	put_header(&w, FRAME_WELCOME, WELCOME_BYTES);
+	wire_put_bytes(&w, self->cluster_id, HELLO_CLUSTER_BYTES);
+	wire_put_u32(&w, self->node);
+	wire_put_u64(&w, self->incarnation);
+	wire_put_u64(&w, self->instance);
+	return finish_frame(hello, &w, label_welcome);
+}
+
+/* Takes the frame in `in` into the transcript and checks the proof at its end. */
+static int check_proof(struct hello *hello, int fd, const char *label, struct ramp_err *err)
+{
+	const uint8_t *sent = hello->in + hello->in_len - HMAC_BYTES;
+	uint8_t mac[HMAC_BYTES];
+	int rc;
+
+	remember(hello, hello->in, hello->in_len - HMAC_BYTES);
+	rc = proof(hello, label, mac);
+	if (rc) {
+		hello->failed = true;
+		return ramp_err_sys(err, -rc, "HMAC of the hello");
+	}
+	if (!hmac_equal(mac, sent)) {
+		ramp_err_set(err, EKEYREJECTED, "it does not prove our cluster key");
+		return hello_fail(hello, fd, REJECT_KEY, err);
+	}
+	remember(hello, sent, HMAC_BYTES);
+	return 0;
+}
+
+static int check_cluster(struct hello *hello, int fd, struct wire_r *r, struct ramp_err *err)
+{
+	uint8_t cluster[HELLO_CLUSTER_BYTES];
+
+	wire_get_bytes(r, cluster, sizeof(cluster));
+	if (memcmp(cluster, hello->self->cluster_id, sizeof(cluster)) == 0)
+		return 0;
+	ramp_err_set(err, EPERM, "it is of another cluster");
+	return hello_fail(hello, fd, REJECT_CLUSTER, err);
+}
+
+static int take_open(struct hello *hello, struct ramp_err *err)
+{
+	int rc;
+
+	remember(hello, hello->in, hello->in_len);
+	rc = send_nonce(hello, FRAME_OFFER, label_offer);
+	if (rc)
+		return ramp_err_sys(err, -rc, "making an offer");
+	hello->step = HELLO_WAIT_PROVE;
+	return 0;
+}
+
+static int take_offer(struct hello *hello, int fd, struct ramp_err *err)
+{
+	int rc = check_proof(hello, fd, label_offer, err);
+
+	if (rc)
+		return rc;
+	rc = send_prove(hello);
+	if (rc)
+		return ramp_err_sys(err, -rc, "making a proof");
+	hello->step = HELLO_WAIT_WELCOME;
+	return 0;
+}
+
+static int take_prove(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct hello_peer peer;
+	ramp_node_t want;
+	struct wire_r r;
+	uint8_t class;
+	int rc = check_proof(hello, fd, label_prove, err);
+
+	if (rc)
+		return rc;
+	wire_r_init(&r, hello->in + HELLO_HEADER_BYTES, PROVE_BYTES - HMAC_BYTES);
+	rc = check_cluster(hello, fd, &r, err);
+	if (rc)
+		return rc;
+	peer.node = wire_get_u32(&r);
+	want = wire_get_u32(&r);
+	peer.incarnation = wire_get_u64(&r);
+	peer.instance = wire_get_u64(&r);
+	class = wire_get_u8(&r);
+	if (!wire_r_done(&r) || class > HELLO_PREFETCH || peer.incarnation == 0) {
+		ramp_err_set(err, EPROTO, "its proof is malformed");
+		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+	}
+	peer.class = (enum hello_class) class;
+	/* Also what keeps a node from being talked into talking with itself. */
+	if (want != hello->self->node || peer.node == hello->self->node) {
+		ramp_err_set(err, ENODEV, "node %u wants node %u here, this is node %u", peer.node,
+			     want, hello->self->node);
+		return hello_fail(hello, fd, REJECT_NODE, err);
+	}
+	hello->peer = peer;
+	if (hello->admit && hello->admit(hello->arg, &peer, err))
+		return hello_fail(hello, fd, REJECT_ADMIT, err);
+	rc = send_welcome(hello);
+	if (rc)
+		return ramp_err_sys(err, -rc, "making a welcome");
+	hello->step = HELLO_OVER;
+	return 0;
+}
+
+static int take_welcome(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct hello_peer peer = {.class = hello->want_class};
+	struct wire_r r;
+	int rc = check_proof(hello, fd, label_welcome, err);
+
+	if (rc)
+		return rc;
+	wire_r_init(&r, hello->in + HELLO_HEADER_BYTES, WELCOME_BYTES - HMAC_BYTES);
+	rc = check_cluster(hello, fd, &r, err);
+	if (rc)
+		return rc;
+	peer.node = wire_get_u32(&r);
+	peer.incarnation = wire_get_u64(&r);
+	peer.instance = wire_get_u64(&r);
+	if (!wire_r_done(&r) || peer.node != hello->want_node || peer.incarnation == 0) {
+		ramp_err_set(err, ENODEV, "node %u answers where node %u is wanted", peer.node,
+			     hello->want_node);
+		return hello_fail(hello, fd, REJECT_NODE, err);
+	}
+	hello->peer = peer;
+	if (hello->want_incarnation && peer.incarnation != hello->want_incarnation) {
+		ramp_err_set(err, ESTALE, "node %u has another incarnation than the wanted one",
+			     peer.node);
+		return hello_fail(hello, fd, REJECT_INCARNATION, err);
+	}
+	hello->step = HELLO_OVER;
+	return 0;
+}
+
+static int take_reject(struct hello *hello, unsigned int version, struct ramp_err *err)
+{
+	uint8_t why = hello->in[HELLO_HEADER_BYTES];
+
+	hello->step = HELLO_OVER;
+	hello->failed = true;
+	if (version != PEER_VERSION)
+		return ramp_err_set(err, EPROTONOSUPPORT,
+				    "it speaks protocol version %u, this node %u", version,
+				    PEER_VERSION);
+	if (why >= sizeof(reject_texts) / sizeof(reject_texts[0]) || !reject_texts[why])
+		why = REJECT_MALFORMED;
+	return ramp_err_set(err, EACCES, "it rejects us: %s", reject_texts[why]);
+}
+
+struct frame_rule {
+	enum frame type;
+	size_t len;
+};
+
+/* The one frame that each step takes, beside REJECT. */
+static const struct frame_rule rules[] = {
+	[HELLO_WAIT_OPEN] = {FRAME_OPEN, OPEN_BYTES},
+	[HELLO_WAIT_OFFER] = {FRAME_OFFER, OFFER_BYTES},
+	[HELLO_WAIT_PROVE] = {FRAME_PROVE, PROVE_BYTES},
+	[HELLO_WAIT_WELCOME] = {FRAME_WELCOME, WELCOME_BYTES},
+};
+
+/* Checks the header in `in`; 0 and *need: the bytes of the whole frame. */
+static int check_header(struct hello *hello, int fd, size_t *need, struct ramp_err *err)
+{
+	const struct frame_rule *rule = &rules[hello->step];
+	unsigned int version, type, len;
+	struct wire_r r;
+
+	wire_r_init(&r, hello->in, HELLO_HEADER_BYTES);
+	if (wire_get_u32(&r) != HELLO_MAGIC) {
+		ramp_err_set(err, EPROTO, "it does not speak rampfs's protocol");
+		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+	}
+	version = wire_get_u16(&r);
+	type = wire_get_u8(&r);
+	len = wire_get_u8(&r);
+	*need = HELLO_HEADER_BYTES + len;
+	if (type == FRAME_REJECT && len == REJECT_BYTES)
+		return 0;
+	if (version != PEER_VERSION) {
+		ramp_err_set(err, EPROTONOSUPPORT, "it speaks protocol version %u, this node %u",
+			     version, PEER_VERSION);
+		return hello_fail(hello, fd, REJECT_VERSION, err);
+	}
+	if (type != rule->type || len != rule->len) {
+		ramp_err_set(err, EPROTO, "a hello frame of type %u and %u bytes is out of turn",
+			     type, len);
+		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+	}
+	return 0;
+}
+
+static int flush(struct hello *hello, int fd, struct ramp_err *err)
+{
+	while (hello->out_pos < hello->out_len) {
+		ssize_t n = send(fd, hello->out + hello->out_pos, hello->out_len - hello->out_pos,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return -EAGAIN;
+		if (n < 0)
+			return ramp_err_sys(err, errno, "sending the hello");
+		hello->out_pos += (size_t)n;
+	}
+	return 0;
+}
+
+/* Reads until `in` holds `need` bytes. */
+static int fill(struct hello *hello, int fd, size_t need, struct ramp_err *err)
+{
+	while (hello->in_len < need) {
+		ssize_t n = recv(fd, hello->in + hello->in_len, need - hello->in_len, MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return -EAGAIN;
+		if (n < 0)
+			return ramp_err_sys(err, errno, "reading the hello");
+		if (n == 0)
+			return ramp_err_set(err, ECONNRESET,
+					    "it closed in the middle of the hello");
+		hello->in_len += (size_t)n;
+	}
+	return 0;
+}
+
+static int take_frame(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct wire_r r;
+	int rc;
+
+	if (hello->in[6] == FRAME_REJECT) {
+		wire_r_init(&r, hello->in + 4, 2);
+		return take_reject(hello, wire_get_u16(&r), err);
+	}
+	switch (hello->step) {
+	case HELLO_WAIT_OPEN:
+		rc = take_open(hello, err);
+		break;
+	case HELLO_WAIT_OFFER:
+		rc = take_offer(hello, fd, err);
+		break;
+	case HELLO_WAIT_PROVE:
+		rc = take_prove(hello, fd, err);
+		break;
+	default:
+		rc = take_welcome(hello, fd, err);
+		break;
+	}
+	hello->in_len = 0;
+	return rc;
+}
+
+int hello_run(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct ramp_err own;
+	size_t need = HELLO_HEADER_BYTES;
+	int rc;
+
+	if (!err)
+		err = &own;
+	if (hello->step == HELLO_SEND) {
+		rc = send_nonce(hello, FRAME_OPEN, NULL);
+		if (rc)
+			return ramp_err_sys(err, -rc, "making an opening");
+		hello->step = HELLO_WAIT_OFFER;
+	}
+	for (;;) {
+		rc = flush(hello, fd, err);
+		if (rc)
+			return rc;
+		if (hello->step == HELLO_OVER)
+			return hello->failed ? ramp_err_set(err, EPROTO, "the hello has failed")
+					     : 0;
+		rc = fill(hello, fd, HELLO_HEADER_BYTES, err);
+		if (!rc)
+			rc = check_header(hello, fd, &need, err);
+		if (!rc)
+			rc = fill(hello, fd, need, err);
+		if (!rc)
+			rc = take_frame(hello, fd, err);
+		if (rc)
+			return rc;
+	}
+}
+
+bool hello_wants_write(const struct hello *hello)
+{
+	return hello->out_pos < hello->out_len;
+}
+
+void hello_dial(struct hello *hello, const struct hello_self *self, ramp_node_t want_node,
+		ramp_incarnation_t want_incarnation, enum hello_class class)
+{
+	*hello = (struct hello){
+		.self = self,
+		.step = HELLO_SEND,
+		.want_node = want_node,
+		.want_incarnation = want_incarnation,
+		.want_class = class,
+	};
+}
+
+void hello_accept(struct hello *hello, const struct hello_self *self,
+		  int (*admit)(void *arg, const struct hello_peer *peer, struct ramp_err *err),
+		  void *arg)
+{
+	*hello = (struct hello){
+		.self = self,
+		.step = HELLO_WAIT_OPEN,
+		.admit = admit,
+		.arg = arg,
+	};
+}
+
+int hello_session_key(const struct hello *hello, bool from_dialer, uint8_t key[HMAC_BYTES])
+{
+	return proof(hello,
+		     from_dialer ? "session, dialer to acceptor" : "session, acceptor to dialer",
+		     key);
+}

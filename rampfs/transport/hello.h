@@ -1,0 +1,113 @@
+/*
+ * The hello: how the two ends of a new connection prove the cluster key to each other.
+ *
+ *   dialer                                                     acceptor
+ *   OPEN {version, nonce}                              ----->
+ *                  <-----  OFFER {version, nonce, proof that it knows the key}
+ *   PROVE {cluster, node, wanted node, incarnation,
+ *          instance, class, proof}                     ----->
+ *                  <-----  WELCOME {cluster, node, incarnation, instance, proof}
+ *   either, at any time: REJECT {reason}, and the end
+ *
+ * Nobody names itself to who has not proved the key: the acceptor's first proof covers nothing but
+ * the nonces, and each later proof covers every byte that went before in both directions. The
+ * label in each proof's MAC is that of one step, so a proof that is sent back, or to another
+ * place, proves nothing; both nonces are fresh, so one that was recorded proves nothing.
+ *
+ * How it fails: a wrong proof, another version or cluster, a node that is not the one that was
+ * dialed, a frame that is not exactly as long as its step's, end of file. A REJECT's reason is not
+ * covered by a proof: it is good for the log, and for nothing else.
+ *
+ * The struct does its own reads and writes on a non-blocking socket, and never reads a byte beyond
+ * the hello. Thread-safety: the caller's.
+ */
+#ifndef RAMP_HELLO_H
+#define RAMP_HELLO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "hmac.h"
+#include "ids.h"
+
+#define HELLO_CLUSTER_BYTES    32
+#define HELLO_NONCE_BYTES      32
+#define HELLO_TIMEOUT_MS       5000
+#define HELLO_FRAME_MAX_BYTES  128
+#define HELLO_TRANSCRIPT_BYTES 512
+
+enum hello_class { HELLO_CONTROL = 0, HELLO_DEMAND = 1, HELLO_PREFETCH = 2 };
+
+/* Who this node is. Filled once by hello_self_init; read from any thread. */
+struct hello_self {
+	uint8_t cluster_id[HELLO_CLUSTER_BYTES];
+	uint8_t key[HMAC_BYTES]; /* derived from the cluster key, for hellos only */
+	ramp_node_t node;
+	ramp_incarnation_t incarnation;
+	uint64_t instance;
+};
+
+int hello_self_init(struct hello_self *self, const uint8_t cluster_key[HMAC_BYTES],
+		    struct ramp_err *err);
+
+/* What the other end has proved; zeros before. */
+struct hello_peer {
+	ramp_node_t node;
+	ramp_incarnation_t incarnation;
+	uint64_t instance;
+	enum hello_class class;
+};
+
+enum hello_step {
+	HELLO_SEND,	    /* dialer: OPEN goes out */
+	HELLO_WAIT_OPEN,    /* acceptor */
+	HELLO_WAIT_OFFER,   /* dialer */
+	HELLO_WAIT_PROVE,   /* acceptor */
+	HELLO_WAIT_WELCOME, /* dialer */
+	HELLO_OVER,	    /* proved both ways (when `out` is flushed), or failed */
+};
+
+struct hello {
+	const struct hello_self *self;
+	enum hello_step step;
+	bool failed;
+	/* Dialer: whom it wants. */
+	ramp_node_t want_node;
+	ramp_incarnation_t want_incarnation; /* 0: any */
+	enum hello_class want_class;
+	/* Acceptor: whether a node that has proved itself may come in; 0 or negative errno. */
+	int (*admit)(void *arg, const struct hello_peer *peer, struct ramp_err *err);
+	void *arg;
+
+	struct hello_peer peer;
+	uint8_t in[HELLO_FRAME_MAX_BYTES], out[HELLO_FRAME_MAX_BYTES];
+	size_t in_len, out_len, out_pos;
+	uint8_t transcript[HELLO_TRANSCRIPT_BYTES]; /* every frame so far */
+	size_t transcript_len;
+};
+
+void hello_dial(struct hello *hello, const struct hello_self *self, ramp_node_t want_node,
+		ramp_incarnation_t want_incarnation, enum hello_class class);
+void hello_accept(struct hello *hello, const struct hello_self *self,
+		  int (*admit)(void *arg, const struct hello_peer *peer, struct ramp_err *err),
+		  void *arg);
+
+/*
+ * Goes as far as the socket lets it. 0: both ends have proved themselves; -EAGAIN: call again when
+ * the socket is readable, or writable where hello_wants_write; else it is over:
+ * -EKEYREJECTED wrong key, -EPROTONOSUPPORT version, -EPROTO malformed, -EPERM another cluster,
+ * -ENODEV another node, -ESTALE another incarnation than the wanted one (peer.incarnation is
+ * proved), -EACCES the other end rejects us, what `admit` said, or the socket's errno.
+ */
+int hello_run(struct hello *hello, int fd, struct ramp_err *err);
+bool hello_wants_write(const struct hello *hello);
+
+/*
+ * After 0: a key for one direction of this one connection. `from_dialer`: of the bytes that the
+ * dialer sends.
+ */
+int hello_session_key(const struct hello *hello, bool from_dialer, uint8_t key[HMAC_BYTES]);
+
+#endif

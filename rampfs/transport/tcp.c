@@ -1,0 +1,72 @@
+/*
+ * The TCP transport: transport.h's operations over tcp_serve.c and tcp_read.c.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tcp_impl.h"
+
+static int tcp_export(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
+		      void *arg, struct ramp_err *err)
+{
+	return tcp_serve_export(((struct tcp *)tp)->serve, key, ops, arg, err);
+}
+
+static void tcp_unexport(struct tp *tp, const struct tp_key *key)
+{
+	tcp_serve_unexport(((struct tcp *)tp)->serve, key);
+}
+
+static void tcp_stop(struct tp *tp)
+{
+	struct tcp *tcp = (struct tcp *)tp;
+
+	peers_door(tcp->peers, NULL, NULL);
+	tcp_serve_stop(tcp->serve);
+	free(tcp);
+}
+
+static void tcp_stats(struct tp *tp, struct tp_stats *stats)
+{
+	struct tcp *tcp = (struct tcp *)tp;
+
+	*stats = (struct tp_stats){
+		.read_bytes = atomic_load(&tcp->read_bytes),
+		.reads = atomic_load(&tcp->reads),
+	};
+	tcp_serve_stats(tcp->serve, stats);
+}
+
+static const struct tp_ops tcp_ops = {
+	.name = "tcp",
+	.export = tcp_export,
+	.unexport = tcp_unexport,
+	.connect = tcp_connect,
+	.fd = tcp_fd,
+	.state = tcp_state,
+	.incarnation = tcp_incarnation,
+	.read = tcp_read,
+	.reap = tcp_reap,
+	.close = tcp_close,
+	.stop = tcp_stop,
+	.stats = tcp_stats,
+};
+
+int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err)
+{
+	struct tcp *tcp = calloc(1, sizeof(*tcp));
+	int rc;
+
+	if (!tcp)
+		return ramp_err_sys(err, ENOMEM, "TCP transport");
+	tcp->tp.ops = &tcp_ops;
+	tcp->peers = peers;
+	rc = tcp_serve_start(&tcp->serve, err);
+	if (rc) {
+		free(tcp);
+		return rc;
+	}
+	peers_door(peers, tcp_serve_take, tcp->serve);
+	*out = &tcp->tp;
+	return 0;
+}
