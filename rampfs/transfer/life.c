@@ -20,8 +20,7 @@ struct up {
 	struct meta_reply reply;
 };
 
-/* ---- taking part (R1) --------------------------------------------------------------------------
- */
+/* ---- taking part (R1) ------------------------------------------------------------------------ */
 
 static void register_look(struct transfers *t);
 
@@ -101,8 +100,7 @@ static void register_look(struct transfers *t)
 		propose_up(t, &row);
 }
 
-/* ---- going through all rows -------------------------------------------------------------------
- */
+/* ---- going through all rows ------------------------------------------------------------------ */
 
 struct scan {
 	struct transfers *t;
@@ -178,8 +176,7 @@ static void scan(struct transfers *t)
 	loop_work(t->loop, scan_work, scan_done, s);
 }
 
-/* ---- wiring -----------------------------------------------------------------------------------
- */
+/* ---- wiring ---------------------------------------------------------------------------------- */
 
 static void rows_changed(void *arg)
 {
@@ -383,8 +380,7 @@ void transfers_free(struct transfers *t)
 	transfers_put(t);
 }
 
-/* ---- what others may see -----------------------------------------------------------------------
- */
+/* ---- what others may see --------------------------------------------------------------------- */
 
 void rolled_back_set(struct transfers *t, ramp_segment_t id, bool on)
 {

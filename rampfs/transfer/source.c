@@ -70,8 +70,7 @@ static void give_up(struct move *m)
 	move_look(m->t, m->id);
 }
 
-/* ---- S_CHECKING ---------------------------------------------------------------------------------
- */
+/* ---- S_CHECKING ------------------------------------------------------------------------------ */
 
 static uint64_t slack_for(uint64_t populated)
 {
@@ -205,8 +204,7 @@ void source_again(struct move *m, enum move_state from)
 	begin(m, from, row.epoch);
 }
 
-/* ---- S_CONNECTING -------------------------------------------------------------------------------
- */
+/* ---- S_CONNECTING ---------------------------------------------------------------------------- */
 
 static void connecting_tick(struct move *m)
 {
@@ -275,8 +273,7 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		fail_now(m);
 }
 
-/* ---- S_PREPARING --------------------------------------------------------------------------------
- */
+/* ---- S_PREPARING ----------------------------------------------------------------------------- */
 
 static void freeze_work(struct move *m);
 static void frozen(struct move *m);
@@ -333,8 +330,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 	move_work(m, freeze_work, frozen);
 }
 
-/* ---- S_FREEZING ---------------------------------------------------------------------------------
- */
+/* ---- S_FREEZING ------------------------------------------------------------------------------ */
 
 /* Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
    past the slack that T took. */

@@ -394,8 +394,7 @@ void move_propose_abort(struct move *m, enum meta_proof proof)
 	move_propose(m, &command, abort_proposed);
 }
 
-/* ---- what the tables say ----------------------------------------------------------------------
- */
+/* ---- what the tables say --------------------------------------------------------------------- */
 
 bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)
 {
