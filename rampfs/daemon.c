@@ -316,6 +316,8 @@ static void close_all(struct daemon *d)
 		d->tp->ops->stop(d->tp);
 	if (d->meta)
 		meta_close(d->meta);
+	if (d->transfers)
+		transfers_free(d->transfers);
 	if (d->peers)
 		peers_close(d->peers);
 	if (d->store)

@@ -3,7 +3,9 @@
  *
  * What the user starts becomes the keeper (in the background unless -f): it locks the state
  * directory, mounts, and executes this program again as the daemon (--daemon) for as long as the
- * mount stands. A daemon whose keeper has died executes it as --adopt.
+ * mount stands. A daemon whose keeper has died executes it as --adopt, and every daemon has a
+ * doorman
+ * (--doorman, programs/doorman.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +21,7 @@
 #include "log.h"
 #include "mount.h"
 #include "options.h"
+#include "programs.h"
 #include "statedir.h"
 #include "store.h"
 #include "wire.h"
@@ -268,8 +271,10 @@ int main(int argc, char **argv)
 {
 	struct options o;
 	struct ramp_err err = {0};
-	const char *role = take_role(&argc, argv);
+	const char *role;
 
+	programs_doorman(argc, argv);
+	role = take_role(&argc, argv);
 	if (options_parse(argc, argv, &o, &err)) {
 		fprintf(stderr, "rampfs: %s\nTry 'rampfs --help'.\n", err.text);
 		return 2;
