@@ -81,16 +81,17 @@ static struct timespec deadline_after(uint32_t ms)
 int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 {
 	struct timespec deadline = deadline_after(timeout_ms);
+	bool empty;
 	int rc = 0;
 
 	if (atomic_fetch_or(&seg->gate, GATE_FROZEN) & GATE_FROZEN)
 		return ramp_err_set(err, EBUSY, "the segment is frozen already");
 	pthread_mutex_lock(&seg->lock);
-	while (!gate_empty(seg) && rc != ETIMEDOUT)
+	/* Empty once is enough: from then on there are only those who come, find FROZEN and go. */
+	while (!(empty = gate_empty(seg)) && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&seg->out, &seg->lock, &deadline);
-	rc = gate_empty(seg) ? 0 : ETIMEDOUT;
 	pthread_mutex_unlock(&seg->lock);
-	if (rc) {
+	if (!empty) {
 		seg_thaw(seg);
 		return ramp_err_set(err, ETIMEDOUT,
 				    "reads and writes under way did not end within %u ms",
