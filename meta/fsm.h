@@ -1,0 +1,61 @@
+/*
+ * The state machine: one committed entry after the other changes the tables.
+ *
+ * Deterministic: the result depends on the tables and the entry alone. No clock (times come with
+ * the command), no randomness, no I/O but the tables. So equal logs make equal tables on every
+ * node (journal_tables_sum).
+ *
+ *	              PREPARE                TAKEN                  SETTLED
+ *	STABLE(S) ----------> MOVING(S, T) ---------> PULLING(T, S) ---------> STABLE(T)
+ *	    ^ |                    |                       |   | SETTLED, marked unlinked
+ *	    | | UNLINK             | ABORT                 |   v
+ *	    | +------> ORPHAN <----|-- ABORT, marked ------+  ORPHAN or gone
+ *	    |          | FREED     |                       |
+ *	    |          v           |     ABORT, T over     |
+ *	    |        (gone)        v                       v
+ *	    +---------------------------------------------+
+ *
+ * It fails only as a command's result (a negative errno, the same on every node), or when the
+ * journal is dead (-EIO, which is nobody's result).
+ */
+#ifndef RAMP_META_FSM_H
+#define RAMP_META_FSM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "command.h"
+#include "journal.h"
+#include "meta.h"
+#include "raft.h"
+
+/* What an applied entry did. */
+struct fsm_result {
+	bool command; /* false: no command: noop, configuration, or a stale copy */
+	bool first;   /* false: a retry, answered from the table of results */
+	struct meta_origin origin;
+	struct meta_command_id cid;
+	enum meta_command_type type;
+	ramp_node_t subject; /* MEMBER_*: the node that is added, promoted, removed */
+	struct meta_reply reply;
+	ramp_segment_t changed[2]; /* segments whose row changed; 0: none */
+	bool members;		   /* a node's row or the configuration changed */
+};
+
+/*
+ * Applies one entry within the journal's turn (the caller puts the applied index). An entry that
+ * can't be decoded changes nothing, on any node. 0, or -EIO: the journal is dead.
+ */
+int fsm_apply(struct journal *j, const struct raft_entry *entry, struct fsm_result *result);
+
+/*
+ * The members as the node table wants them, against the configuration in force: the one change
+ * that comes next (the lowest node whose role differs). The leader proposes it (replica.c).
+ * Returns 1 and fills *next, 0 where nothing differs, or -EIO.
+ */
+int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct raft_conf *next,
+		  ramp_node_t *subject);
+/* 1: the node's role in its row is the configuration's, as applied; 0: not yet; -EIO. */
+int fsm_member_settled(struct journal *j, ramp_node_t node);
+
+#endif

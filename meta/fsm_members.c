@@ -1,0 +1,215 @@
+/*
+ * The state machine's rules about nodes: incarnations and fences (R1), and who is a member.
+ *
+ * A node's row says the role that it is to have; the configuration of Raft follows, one change at
+ * a time, by entries that the leader proposes (fsm_next_conf). Until it has, every change of
+ * another node is -EBUSY; the same node's may be taken back.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fsm_rules.h"
+
+/* R1: an incarnation takes part once it is committed, and none comes back. */
+int fsm_node_up(struct apply *a)
+{
+	const struct meta_command *c = a->c;
+	struct node_row row;
+	int rc = journal_get_node(a->j, c->node, &row);
+
+	if (rc < 0)
+		return rc;
+	a->res->reply.node = c->node;
+	if (row.role == NODE_REMOVED || c->node_inc == 0 || c->node_inc == row.fenced ||
+	    (row.instance != 0 && row.instance != c->instance))
+		return -EPERM;
+	rc = journal_is_past(a->j, c->node, c->node_inc);
+	if (rc != 0)
+		return rc < 0 ? rc : -EPERM;
+	if (row.incarnation != 0 && row.incarnation != c->node_inc) {
+		rc = journal_put_past(a->j, c->node, row.incarnation);
+		if (rc < 0)
+			return rc;
+	}
+	row.incarnation = c->node_inc;
+	row.instance = c->instance;
+	row.capacity = c->capacity;
+	if (c->address[0])
+		memcpy(row.address, c->address, sizeof(row.address));
+	a->res->members = true;
+	return journal_put_node(a->j, &row);
+}
+
+int fsm_node_fence(struct apply *a)
+{
+	struct node_row row;
+	int rc = journal_get_node(a->j, a->c->node, &row);
+
+	if (rc < 0)
+		return rc;
+	a->res->reply.node = row.node;
+	if (a->c->node_inc == 0 || row.incarnation != a->c->node_inc)
+		return -ESTALE;
+	row.fenced = row.incarnation;
+	a->res->members = true;
+	return journal_put_node(a->j, &row);
+}
+
+static enum raft_role wanted_role(const struct node_row *row)
+{
+	return row->role == NODE_VOTER ? RAFT_VOTER : RAFT_LEARNER;
+}
+
+/* 1: the configuration as applied gives the node the role of its row. */
+static int settled(struct journal *j, const struct node_row *row)
+{
+	enum raft_role role;
+	int rc = journal_get_member(j, row->node, &role);
+
+	if (rc == -ENOENT)
+		return row->role == NODE_REMOVED;
+	if (rc < 0)
+		return rc;
+	return row->role != NODE_REMOVED && role == wanted_role(row);
+}
+
+int fsm_member_settled(struct journal *j, ramp_node_t node)
+{
+	struct node_row row;
+	int rc = journal_get_node(j, node, &row);
+
+	return rc < 0 ? rc : settled(j, &row);
+}
+
+struct member_scan {
+	struct journal *j;
+	ramp_node_t but; /* this one may be on its way */
+	uint32_t members, voters;
+};
+
+static int scan_member(void *arg, const struct node_row *row)
+{
+	struct member_scan *s = arg;
+	int rc = row->node == s->but ? 1 : settled(s->j, row);
+
+	if (rc != 1)
+		return rc < 0 ? rc : -EBUSY;
+	s->members += row->role != NODE_REMOVED;
+	s->voters += row->role == NODE_VOTER;
+	return 0;
+}
+
+int fsm_member_add(struct apply *a)
+{
+	const struct meta_command *c = a->c;
+	struct member_scan scan = {.j = a->j};
+	struct node_row row = {.role = NODE_STANDBY, .capacity = c->capacity};
+	int rc = strlen(c->new_name) > RAMP_NODE_NAME_MAX
+			 ? -ENAMETOOLONG
+			 : journal_find_node(a->j, c->new_name, &row);
+
+	if (rc != -ENOENT)
+		return rc ? rc : -EEXIST;
+	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	if (rc < 0)
+		return rc;
+	if (scan.members >= RAFT_NODES_MAX)
+		return -ENOSPC;
+	rc = journal_next_node(a->j, &row.node);
+	if (rc < 0)
+		return rc;
+	memcpy(row.name, c->new_name, sizeof(row.name) - 1);
+	memcpy(row.address, c->address, sizeof(row.address));
+	a->res->reply.node = a->res->subject = row.node;
+	a->res->members = true;
+	return journal_put_node(a->j, &row);
+}
+
+int fsm_member_promote(struct apply *a)
+{
+	struct member_scan scan = {.j = a->j, .but = a->c->node};
+	struct node_row row;
+	int rc = journal_get_node(a->j, a->c->node, &row);
+
+	if (rc < 0)
+		return rc;
+	if (row.role == NODE_REMOVED)
+		return -ENOENT;
+	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	if (rc < 0)
+		return rc;
+	a->res->reply.node = a->res->subject = row.node;
+	row.role = NODE_VOTER;
+	a->res->members = true;
+	return journal_put_node(a->j, &row);
+}
+
+/* A node that owns or holds bytes of a segment stays; and somebody must be left to vote. */
+int fsm_member_remove(struct apply *a)
+{
+	struct member_scan scan = {.j = a->j, .but = a->c->node};
+	struct node_row row;
+	int rc = journal_get_node(a->j, a->c->node, &row);
+
+	if (rc < 0)
+		return rc;
+	a->res->reply.node = a->res->subject = row.node;
+	if (row.role == NODE_REMOVED)
+		return 0;
+	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	rc = rc ? rc : journal_node_used(a->j, row.node);
+	if (rc != 0)
+		return rc < 0 ? rc : -EBUSY;
+	if (row.role == NODE_VOTER && scan.voters == 1)
+		return -EBUSY;
+	row.role = NODE_REMOVED;
+	a->res->members = true;
+	return journal_put_node(a->j, &row);
+}
+
+struct conf_scan {
+	const struct raft_conf *conf;
+	struct node_row differs; /* the first node whose role differs; node 0: none */
+};
+
+static int scan_conf(void *arg, const struct node_row *row)
+{
+	struct conf_scan *s = arg;
+	const struct raft_member *m = raft_conf_find(s->conf, row->node);
+	bool same = m ? row->role != NODE_REMOVED && m->role == wanted_role(row)
+		      : row->role == NODE_REMOVED;
+
+	if (same)
+		return 0;
+	s->differs = *row;
+	return 1;
+}
+
+int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct raft_conf *next,
+		  ramp_node_t *subject)
+{
+	struct conf_scan s = {.conf = in_force};
+	struct raft_member want;
+	uint32_t i, n = 0;
+	int rc = journal_walk_nodes(j, scan_conf, &s);
+
+	if (rc != 1)
+		return rc;
+	/* A new voter is a learner first, so that it can catch up (4.2.1). */
+	want.node = s.differs.node;
+	want.role = raft_conf_find(in_force, want.node) ? wanted_role(&s.differs) : RAFT_LEARNER;
+	memset(next, 0, sizeof(*next));
+	for (i = 0; i < in_force->n && in_force->member[i].node < want.node; i++)
+		next->member[n++] = in_force->member[i];
+	if (s.differs.role != NODE_REMOVED) {
+		if (n == RAFT_NODES_MAX)
+			return 0;
+		next->member[n++] = want;
+	}
+	for (; i < in_force->n && n < RAFT_NODES_MAX; i++)
+		if (in_force->member[i].node != want.node)
+			next->member[n++] = in_force->member[i];
+	next->n = n;
+	*subject = want.node;
+	return 1;
+}

@@ -1,0 +1,24 @@
+/*
+ * Between the files of the state machine: fsm.c (segments) and fsm_members.c. Nobody else
+ * includes it.
+ */
+#ifndef RAMP_META_FSM_RULES_H
+#define RAMP_META_FSM_RULES_H
+
+#include "fsm.h"
+
+/* One command on its way through the rules. */
+struct apply {
+	struct journal *j;
+	const struct meta_command *c;
+	struct fsm_result *res;
+};
+
+/* Each returns the command's result; -EIO only where the journal is dead. */
+int fsm_node_up(struct apply *a);
+int fsm_node_fence(struct apply *a);
+int fsm_member_add(struct apply *a);
+int fsm_member_promote(struct apply *a);
+int fsm_member_remove(struct apply *a);
+
+#endif

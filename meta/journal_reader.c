@@ -1,0 +1,169 @@
+/*
+ * The journal's readers: one connection each, which sees what was committed when a call begins.
+ *
+ * It fails where SQLite does (-EIO, with nothing half-read), and with -ENOENT where there is no
+ * row.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "journal_sql.h"
+
+enum read_statement {
+	R_SEGMENT,
+	R_NAME,
+	R_SEGMENTS,
+	R_ALL_SEGMENTS,
+	R_NODE,
+	R_NODE_BY_NAME,
+	R_NODES,
+	N_READS
+};
+
+static const char *const read_text[N_READS] = {
+	[R_SEGMENT] = "SELECT " SEGMENT_COLUMNS " FROM segment WHERE id = ?",
+	[R_NAME] = "SELECT " SEGMENT_COLUMNS " FROM segment WHERE id = (SELECT segment FROM name "
+		   "WHERE node = ? AND name = ? AND reserved = 0)",
+	[R_SEGMENTS] = "SELECT " SEGMENT_COLUMNS " FROM segment WHERE node = ? AND id > ? "
+		       "AND phase <> 3 AND unlinked = 0 ORDER BY id LIMIT ?",
+	[R_ALL_SEGMENTS] =
+		"SELECT " SEGMENT_COLUMNS " FROM segment WHERE id > ? ORDER BY id LIMIT ?",
+	[R_NODE] = "SELECT " NODE_COLUMNS " FROM node WHERE node = ?",
+	[R_NODE_BY_NAME] = "SELECT " NODE_COLUMNS " FROM node WHERE name = ? AND role <> 2",
+	[R_NODES] = "SELECT " NODE_COLUMNS " FROM node WHERE node > ? ORDER BY node LIMIT ?",
+};
+_Static_assert(SEGMENT_ORPHAN == 3 && NODE_REMOVED == 2, "the numbers in the statements");
+
+struct journal_reader {
+	sqlite3 *db;
+	sqlite3_stmt *stmt[N_READS];
+};
+
+int journal_reader_open(const char *path, const char *vfs, struct journal_reader **out,
+			struct ramp_err *err)
+{
+	struct journal_reader *r = calloc(1, sizeof(*r));
+	size_t i;
+	int rc;
+
+	if (!r)
+		return ramp_err_set(err, ENOMEM, "journal: out of memory");
+	rc = journal_connect(path, vfs, false, &r->db, err);
+	for (i = 0; rc == 0 && i < N_READS; i++)
+		if (sqlite3_prepare_v3(r->db, read_text[i], -1, SQLITE_PREPARE_PERSISTENT,
+				       &r->stmt[i], NULL) != SQLITE_OK)
+			rc = ramp_err_set(err, EIO, "journal %s: %s", path, sqlite3_errmsg(r->db));
+	if (rc < 0) {
+		journal_reader_close(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+void journal_reader_close(struct journal_reader *r)
+{
+	size_t i;
+
+	if (!r)
+		return;
+	for (i = 0; i < N_READS; i++)
+		sqlite3_finalize(r->stmt[i]);
+	sqlite3_close(r->db);
+	free(r);
+}
+
+/* Steps; 1: a row, 0: none, -EIO. The statement is reset where there is no row. */
+static int step_row(sqlite3_stmt *st)
+{
+	int rc = sqlite3_step(st);
+
+	if (rc == SQLITE_ROW)
+		return 1;
+	sqlite3_reset(st);
+	return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+static int one_segment(sqlite3_stmt *st, struct segment_row *row)
+{
+	int rc = step_row(st);
+
+	if (rc <= 0)
+		return rc < 0 ? rc : -ENOENT;
+	sql_get_segment(st, row);
+	sqlite3_reset(st);
+	return 0;
+}
+
+static int one_node(sqlite3_stmt *st, struct node_row *row)
+{
+	int rc = step_row(st);
+
+	if (rc <= 0)
+		return rc < 0 ? rc : -ENOENT;
+	sql_get_node(st, row);
+	sqlite3_reset(st);
+	return 0;
+}
+
+int journal_read_segment(struct journal_reader *r, ramp_segment_t id, struct segment_row *row)
+{
+	int at = 1;
+
+	sql_put_u64(r->stmt[R_SEGMENT], &at, id);
+	return one_segment(r->stmt[R_SEGMENT], row);
+}
+
+int journal_read_name(struct journal_reader *r, ramp_node_t node, const char *name,
+		      struct segment_row *row)
+{
+	int at = 1;
+
+	sql_put_u64(r->stmt[R_NAME], &at, node);
+	sql_put_text(r->stmt[R_NAME], &at, name);
+	return one_segment(r->stmt[R_NAME], row);
+}
+
+int journal_read_segments(struct journal_reader *r, ramp_node_t node, ramp_segment_t after,
+			  struct segment_row *rows, size_t max)
+{
+	sqlite3_stmt *st = r->stmt[node ? R_SEGMENTS : R_ALL_SEGMENTS];
+	int at = 1, n = 0, rc;
+
+	if (node)
+		sql_put_u64(st, &at, node);
+	sql_put_u64(st, &at, after);
+	sql_put_u64(st, &at, max);
+	while ((rc = step_row(st)) == 1)
+		sql_get_segment(st, &rows[n++]);
+	return rc < 0 ? rc : n;
+}
+
+int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_row *row)
+{
+	int at = 1;
+
+	sql_put_u64(r->stmt[R_NODE], &at, node);
+	return one_node(r->stmt[R_NODE], row);
+}
+
+int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row)
+{
+	int at = 1;
+
+	sql_put_text(r->stmt[R_NODE_BY_NAME], &at, name);
+	return one_node(r->stmt[R_NODE_BY_NAME], row);
+}
+
+int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_row *rows,
+		       size_t max)
+{
+	sqlite3_stmt *st = r->stmt[R_NODES];
+	int at = 1, n = 0, rc;
+
+	sql_put_u64(st, &at, after);
+	sql_put_u64(st, &at, max);
+	while ((rc = step_row(st)) == 1)
+		sql_get_node(st, &rows[n++]);
+	return rc < 0 ? rc : n;
+}
