@@ -216,7 +216,8 @@ static int begin_node(struct parser *p, const char *name)
 	if (c->n_nodes == CONFIG_NODES_MAX)
 		return refuse(p, p->line, "more than 256 nodes", NULL);
 	c->nodes[c->n_nodes] = (struct config_node){.line = p->line};
-	snprintf(c->nodes[c->n_nodes].name, sizeof(c->nodes[0].name), "%s", name);
+	snprintf(c->nodes[c->n_nodes].name, sizeof(c->nodes[0].name), "%.*s", RAMP_NODE_NAME_MAX,
+		 name);
 	c->n_nodes++;
 	return 1;
 }

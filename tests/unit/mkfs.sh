@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# mkfs.rampfs: what it refuses, with which words, and that it leaves nothing behind then.
+set -eu
+build=${RAMPFS_BUILD:?}
+mkfs=$build/bin/mkfs.rampfs
+d=$(mktemp -d /tmp/rampfs-mkfs.XXXXXX)
+trap 'rm -rf "$d"' EXIT
+fail() {
+	echo "FAILED: $*" >&2
+	exit 1
+}
+refused() { # expected words, arguments
+	local words=$1 out status=0
+	shift
+	out=$("$mkfs" "$@" 2>&1) || status=$?
+	[ $status = 1 ] || fail "exit status $status, not 1: mkfs.rampfs $*: $out"
+	case $out in *"$words"*) ;; *) fail "should have said \"$words\": $out" ;; esac
+}
+n=0
+for conf in tests/conf-bad/*.conf; do
+	refused "$conf:$(cat "${conf%.conf}.reason")" --config "$conf" --node a --key "$d/key" "$d/state"
+	[ -z "$(ls -A "$d")" ] || fail "$conf left something behind: $(ls -A "$d")"
+	n=$((n + 1))
+done
+[ $n -ge 35 ] || fail "only $n bad configurations"
+
+cat >"$d/good.conf" <<'C'
+[cluster]
+name=lab
+[node a]
+address=127.0.0.1:7001
+capacity=1G
+[node b]
+address=127.0.0.1:7002
+capacity=512M
+voter=no
+C
+good=(--config "$d/good.conf")
+refused "no [node c]" "${good[@]}" --node c "$d/state"
+[ ! -e "$d/good.conf.key" ] || fail "a refused mkfs made a key"
+"$mkfs" "${good[@]}" --node a "$d/state" | grep -q 'made the cluster key' || fail "no word of the key"
+[ "$(stat -c %a "$d/good.conf.key")" = 600 ] || fail "the key's mode"
+[ "$(stat -c %a "$d/state/key")" = 600 ] || fail "the mode of the key's copy"
+[ "$(stat -c %a "$d/state")" = 700 ] || fail "the state directory's mode"
+for f in journal.db key cluster.conf node store; do [ -e "$d/state/$f" ] || fail "no $f"; done
+refused "holds a node already" "${good[@]}" --node a "$d/state"
+before=$(md5sum <"$d/state/journal.db")
+refused "holds a node already" "${good[@]}" --node b "$d/state"
+[ "$before" = "$(md5sum <"$d/state/journal.db")" ] || fail "a refused mkfs changed the journal"
+"$mkfs" --force "${good[@]}" --node b "$d/state"
+[ "$(cat "$d/state/node")" = b ] || fail "--force did not replace the node"
+[ "$(find "$d" -maxdepth 1 | wc -l)" = 4 ] || fail "--force left something behind: $(ls -A "$d")"
+# somebody runs on it
+(
+	exec 9>>"$d/state/lock"
+	flock 9
+	refused "a rampfs runs on it already" --force "${good[@]}" --node a "$d/state"
+)
+mkdir "$d/other" && touch "$d/other/file"
+refused "not empty, and not a state directory" "${good[@]}" --node a "$d/other"
+refused "not empty, and not a state directory" --force "${good[@]}" --node a "$d/other"
+mkdir "$d/empty" && "$mkfs" "${good[@]}" --node a "$d/empty"
+# keys
+chmod 644 "$d/good.conf.key"
+refused "others may read it" "${good[@]}" --node a "$d/new"
+chmod 600 "$d/good.conf.key"
+printf short >"$d/short.key" && chmod 600 "$d/short.key"
+refused "a key has 16 to 4096 bytes" "${good[@]}" --node a --key "$d/short.key" "$d/new"
+refused "not a regular file" "${good[@]}" --node a --key /dev/null "$d/new"
+refused "No such file" --config "$d/none.conf" --node a "$d/new"
+[ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
+status=0
+"$mkfs" --node a "$d/new" 2>/dev/null || status=$?
+[ $status = 2 ] || fail "usage: exit status $status, not 2"
+"$mkfs" --help | grep -q 'Usage: mkfs.rampfs' || fail "--help"
+"$mkfs" --version | grep -q '^mkfs.rampfs [0-9]' || fail "--version"
