@@ -1,0 +1,400 @@
+/*
+ * The transfer of one segment, as rampfs/transfer does it, for spin.
+ *
+ * Names are the code's: move states (move.h), records (record.h), phases and commands (meta.h),
+ * messages (proto.h), functions in brackets where a step is taken.
+ *
+ * What is left out, and how:
+ *   messages    a set: each may come late, again and again, or never (what is not taken out of the
+ *               set at all is only late, which for safety is the same)
+ *   proposals   the same, and their answers are not seen: only the tables are
+ *   tables      row_phase[0..E] is the history of the row; a node decides by any one entry of it,
+ *               so its tables may be behind, or an old copy (R8); apply_* alone sees entry E
+ *   daemon      killed at any time: what is in memory (move, conn, try) is forgotten. Being slow
+ *               or down is taking no step
+ *   machine     a reboot: record, bytes and programs are gone, the incarnation is another (inc);
+ *               up_inc is the one that is committed, by NODE_UP or by a fence
+ *   programs    access[n]: they may load and store; they outlive the daemon
+ *   bytes       whole[n]: no page is REMOTE; newest[n]: nobody else has stored since. lost: the
+ *               newest went down with its machine
+ *   attempt     k stands for (source_id, ticket): a new number for each reservation. Its first
+ *               half, source_id, is c: a new number for each CONNECT
+ *
+ * M_x=1 seeds a mistake; transfer.sh runs the rules as they are, which must pass, and each
+ * mistake, which must be caught.
+ */
+#ifndef REBOOTS
+#define REBOOTS 1
+#endif
+#ifndef CONNECTS
+#define CONNECTS 2
+#endif
+#ifndef TICKETS
+#define TICKETS 2
+#endif
+#ifndef EPOCHS
+#define EPOCHS 7
+#endif
+#ifndef M_GIVEN_TIMES_OUT
+#define M_GIVEN_TIMES_OUT 0 /* S proposes abort(k) because T is silent */
+#endif
+#ifndef M_TRANSFER_FIRST
+#define M_TRANSFER_FIRST 0 /* TRANSFER leaves before the record is GIVEN */
+#endif
+#ifndef M_NO_TICKET
+#define M_NO_TICKET 0 /* T takes any TRANSFER while it has some reservation */
+#endif
+#ifndef M_OLD_ROW
+#define M_OLD_ROW 0 /* S serves again by a row that is not newer than e */
+#endif
+#ifndef M_FREE_AT_TAKEN
+#define M_FREE_AT_TAKEN 0 /* S frees at PULLING */
+#endif
+#ifndef M_NO_REVOKE
+#define M_NO_REVOKE 0 /* programs keep their mapping through the freeze */
+#endif
+#ifndef M_LOST_BY_SILENCE
+#define M_LOST_BY_SILENCE 0 /* T calls pages LOST without proof */
+#endif
+#ifndef M_NO_SWEEP
+#define M_NO_SWEEP 0 /* R4's abort of an attempt that is not under way is left out */
+#endif
+#ifndef M_NO_SOURCE_OVER
+#define M_NO_SOURCE_OVER 0 /* R6's is left out */
+#endif
+#ifndef M_ANY_PREPARE
+#define M_ANY_PREPARE 0 /* S freezes by any attempt's prepare */
+#endif
+#ifndef M_NO_REGISTRATION
+#define M_NO_REGISTRATION 0 /* R1 is left out: anybody takes part, prepare compares nothing */
+#endif
+#ifndef M_NO_PROOF_IN_PULLING
+#define M_NO_PROOF_IN_PULLING 0 /* proof of T's end reverts from MOVING alone */
+#endif
+
+#define SEGMENT_STABLE	0
+#define SEGMENT_MOVING	1
+#define SEGMENT_PULLING 2
+
+#define RECORD_NONE  0
+#define RECORD_OWNED 1
+#define RECORD_GIVEN 2
+#define RECORD_TAKEN 3
+
+#define MOVE_NEW     0 /* nothing in memory; what the record says is taken up again */
+#define S_CONNECTING 1
+#define S_PREPARING  2
+#define S_FREEZING   3
+#define T_RESERVED   4
+
+#define BIT(i)	  (1 << (i))
+#define IN(set, i) (((set) >> (i)) & 1)
+#define OTHER(n)  (1 - (n))
+
+/* The row's history: entry e is the row at epoch e. */
+byte E, row_phase[EPOCHS], row_node[EPOCHS], row_k[EPOCHS];
+
+/* CONNECT c, and attempt k of it. */
+byte n_conn, conn_src[CONNECTS], conn_epoch[CONNECTS], conn_inc[CONNECTS];
+byte n_try, try_conn[TICKETS], try_inc[TICKETS];
+#define SRC(k)	  conn_src[try_conn[k]]
+#define DST(k)	  OTHER(SRC(k))
+#define SRC_INC(k) conn_inc[try_conn[k]]
+#define DST_INC(k) try_inc[k]
+#define PREPARED(k) (conn_epoch[try_conn[k]] + 1) /* the prepare's epoch */
+
+/* A node: what is beside the bytes, what is in memory, what its programs may do. */
+byte record[2], record_k[2], move[2], move_c[2], move_k[2];
+bool access[2], whole[2], newest[2];
+byte inc[2], up_inc[2];
+
+/* Messages and proposals that were ever sent. */
+byte msg_connect, msg_accept, msg_transfer, msg_refused;
+byte cmd_prepare, cmd_taken, cmd_settled, cmd_abort_none, cmd_abort_refused, cmd_abort_over;
+
+byte reboots;
+bool quiet, lost, died;
+
+#define SERVES(n)   (record[n] == RECORD_OWNED || record[n] == RECORD_TAKEN)
+#define REGISTERED(n) (M_NO_REGISTRATION || up_inc[n] == inc[n])
+#define SRC_OVER(k) (up_inc[SRC(k)] != SRC_INC(k))
+#define DST_OVER(k) (up_inc[DST(k)] != DST_INC(k))
+/* Some tables show k in this phase; once all is quiet, tables are no more behind. */
+#define SHOWS_MOVING(k)                                                        \
+	(E >= PREPARED(k) && row_phase[PREPARED(k)] == SEGMENT_MOVING &&       \
+	 row_k[PREPARED(k)] == (k) && (!quiet || E == PREPARED(k)))
+#define SHOWS_PULLING(k)                                                       \
+	(E > PREPARED(k) && row_phase[PREPARED(k) + 1] == SEGMENT_PULLING &&   \
+	 row_k[PREPARED(k) + 1] == (k) && (!quiet || E == PREPARED(k) + 1))
+#define OWNER_HERE(n, e) (row_phase[e] == SEGMENT_STABLE && row_node[e] == (n))
+
+inline invariant()
+{
+	assert(!(access[0] && access[1]));
+	assert(!(SERVES(0) && SERVES(1)));
+	assert(M_NO_REVOKE || ((!access[0] || SERVES(0)) && (!access[1] || SERVES(1))));
+	/* Who can store at once stores into the newest version. */
+	assert(!(access[0] && whole[0]) || newest[0]);
+	assert(!(access[1] && whole[1]) || newest[1]);
+	assert(newest[0] || newest[1] || lost);
+	/* R11: what is committed as T's is T's, as long as that incarnation lives. */
+	assert(row_phase[E] != SEGMENT_PULLING || record[row_node[E]] == RECORD_TAKEN ||
+	       inc[row_node[E]] != DST_INC(row_k[E]));
+}
+
+inline row_push(phase, node, k)
+{
+	E++;
+	row_phase[E] = phase;
+	row_node[E] = node;
+	row_k[E] = k
+}
+
+inline forget(n)
+{
+	move[n] = MOVE_NEW;
+	move_c[n] = 0;
+	move_k[n] = 0
+}
+
+inline drop_record(n)
+{
+	record[n] = RECORD_NONE;
+	record_k[n] = 0;
+	whole[n] = false;
+	newest[n] = false
+}
+
+/* One of these for each attempt: what its messages and proposals do when they come. */
+proctype attempt(byte k)
+{
+end:	do
+	/* ---- meta: META_PREPARE compares epoch, phase and both incarnations (R1, R3) */
+	:: atomic { k < n_try && IN(cmd_prepare, k) && E + 3 < EPOCHS &&
+		    OWNER_HERE(SRC(k), E) && E + 1 == PREPARED(k) &&
+		    (M_NO_REGISTRATION || (!SRC_OVER(k) && !DST_OVER(k))) ->
+		row_push(SEGMENT_MOVING, SRC(k), k); invariant() }
+	:: atomic { k < n_try && IN(cmd_taken, k) && row_phase[E] == SEGMENT_MOVING &&
+		    row_k[E] == k ->
+		row_push(SEGMENT_PULLING, DST(k), k); invariant() }
+	:: atomic { k < n_try && IN(cmd_settled, k) && row_phase[E] == SEGMENT_PULLING &&
+		    row_k[E] == k ->
+		row_push(SEGMENT_STABLE, DST(k), k); invariant() }
+	:: atomic { k < n_try && (IN(cmd_abort_none, k) || IN(cmd_abort_refused, k)) &&
+		    row_phase[E] == SEGMENT_MOVING && row_k[E] == k ->
+		row_push(SEGMENT_STABLE, SRC(k), k); invariant() }
+	/* PROOF_OVER of the target, from PULLING too (R5); checked against the node's row */
+	:: atomic { k < n_try && IN(cmd_abort_over, k) && DST_OVER(k) &&
+		    (row_phase[E] == SEGMENT_MOVING ||
+		     (row_phase[E] == SEGMENT_PULLING && !M_NO_PROOF_IN_PULLING)) &&
+		    row_k[E] == k ->
+		row_push(SEGMENT_STABLE, SRC(k), k); invariant() }
+	/* ---- what never arrives; while things still happen, for its sender says it again */
+	:: atomic { k < n_try && !quiet && IN(cmd_prepare, k) ->
+		cmd_prepare = cmd_prepare & ~BIT(k) }
+	:: atomic { k < n_try && !quiet && IN(cmd_abort_none, k) ->
+		cmd_abort_none = cmd_abort_none & ~BIT(k) }
+	:: atomic { k < n_try && !quiet && IN(cmd_abort_refused, k) ->
+		cmd_abort_refused = cmd_abort_refused & ~BIT(k) }
+	:: atomic { k < n_try && !quiet && IN(msg_refused, k) ->
+		msg_refused = msg_refused & ~BIT(k) }
+
+	/* ---- source: ACCEPT [source_on_accept] */
+	:: atomic { k < n_try && IN(msg_accept, k) && move[SRC(k)] == S_CONNECTING &&
+		    move_c[SRC(k)] == try_conn[k] && inc[SRC(k)] == SRC_INC(k) ->
+		move[SRC(k)] = S_PREPARING; move_k[SRC(k)] = k;
+		cmd_prepare = cmd_prepare | BIT(k) }
+	/* REFUSED of the incarnation that was asked [source_on_refused] */
+	:: atomic { k < n_try && IN(msg_refused, k) && record[SRC(k)] == RECORD_GIVEN &&
+		    record_k[SRC(k)] == k && !IN(cmd_abort_refused, k) ->
+		cmd_abort_refused = cmd_abort_refused | BIT(k) }
+	/* R4: OWNED, the row MOVING(k), k not under way [sweep] */
+	:: atomic { !M_NO_SWEEP && k < n_try && record[SRC(k)] == RECORD_OWNED &&
+		    inc[SRC(k)] == SRC_INC(k) && REGISTERED(SRC(k)) && SHOWS_MOVING(k) &&
+		    !((move[SRC(k)] == S_PREPARING || move[SRC(k)] == S_FREEZING) &&
+		      move_k[SRC(k)] == k) && !IN(cmd_abort_none, k) ->
+		cmd_abort_none = cmd_abort_none | BIT(k) }
+
+	/* ---- target: TRANSFER, reserved under this ticket [take] */
+	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
+		    move[DST(k)] == T_RESERVED && (M_NO_TICKET || move_k[DST(k)] == k) ->
+		forget(DST(k)); record[DST(k)] = RECORD_TAKEN; record_k[DST(k)] = k; invariant() }
+	/* ... and not: never, from here on [answer_transfer] */
+	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
+		    inc[DST(k)] == DST_INC(k) &&
+		    !(move[DST(k)] == T_RESERVED && (M_NO_TICKET || move_k[DST(k)] == k)) &&
+		    !(SERVES(DST(k)) && record_k[DST(k)] == k) && !IN(msg_refused, k) ->
+		msg_refused = msg_refused | BIT(k) }
+	/* R6: the source is over and k is not taken: dropped, aborted [reserved_look, sweep] */
+	:: atomic { !M_NO_SOURCE_OVER && k < n_try && SHOWS_MOVING(k) && SRC_OVER(k) &&
+		    inc[DST(k)] == DST_INC(k) && REGISTERED(DST(k)) &&
+		    !(record[DST(k)] == RECORD_TAKEN && record_k[DST(k)] == k) &&
+		    !IN(cmd_abort_refused, k) ->
+		if
+		:: move[DST(k)] == T_RESERVED && move_k[DST(k)] == k -> forget(DST(k))
+		:: else
+		fi;
+		cmd_abort_refused = cmd_abort_refused | BIT(k) }
+	/* R5, R6: T is over; S in GIVEN says so, or anybody where S is over too */
+	:: atomic { k < n_try && (SHOWS_MOVING(k) || SHOWS_PULLING(k)) && DST_OVER(k) &&
+		    ((record[SRC(k)] == RECORD_GIVEN && record_k[SRC(k)] == k) || SRC_OVER(k)) &&
+		    !IN(cmd_abort_over, k) ->
+		cmd_abort_over = cmd_abort_over | BIT(k) }
+	od
+}
+
+#define K record_k[n]
+
+proctype node(byte n)
+{
+	byte v, i;
+
+end:	do
+	/* ---- programs */
+	:: atomic { access[n] && whole[n] && newest[OTHER(n)] ->
+		assert(newest[n]); newest[OTHER(n)] = false; invariant() }
+	:: atomic { SERVES(n) && !access[n] && move[n] != S_FREEZING ->
+		access[n] = true; invariant() }
+
+	/* ---- source */
+	/* [source_start] with a row that may be old */
+	:: atomic { !quiet && record[n] == RECORD_OWNED && move[n] == MOVE_NEW &&
+		    REGISTERED(n) && n_conn < CONNECTS && n_try < TICKETS && E + 3 < EPOCHS ->
+		select (v : 0 .. E);
+		if
+		:: OWNER_HERE(n, v) ->
+			conn_src[n_conn] = n; conn_epoch[n_conn] = v; conn_inc[n_conn] = inc[n];
+			move[n] = S_CONNECTING; move_c[n] = n_conn;
+			msg_connect = msg_connect | BIT(n_conn); n_conn++
+		:: else
+		fi;
+		v = 0 }
+	/* R3: k itself is seen committed, by the life that proposed it [prepared] */
+	:: atomic { move[n] == S_PREPARING && record[n] == RECORD_OWNED &&
+		    E >= PREPARED(move_k[n]) &&
+		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
+		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
+		move[n] = S_FREEZING }
+	/* [freeze_work]: the revoke, then the record */
+	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE -> access[n] = false }
+	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
+		    (!access[n] || M_NO_REVOKE) &&
+		    (!M_TRANSFER_FIRST || IN(msg_transfer, move_k[n])) ->
+		record[n] = RECORD_GIVEN; record_k[n] = move_k[n]; forget(n); invariant() }
+	:: atomic { M_TRANSFER_FIRST && move[n] == S_FREEZING && !access[n] &&
+		    !IN(msg_transfer, move_k[n]) -> msg_transfer = msg_transfer | BIT(move_k[n]) }
+	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */
+	:: atomic { record[n] == RECORD_GIVEN && !IN(msg_transfer, K) && !IN(msg_refused, K) ->
+		msg_transfer = msg_transfer | BIT(K) }
+	/* R4: a time-out, a refusal, Ctrl-C, no quorum [fail_now, give_up] */
+	:: atomic { move[n] >= S_CONNECTING && move[n] <= S_FREEZING -> forget(n) }
+	:: atomic { M_GIVEN_TIMES_OUT && record[n] == RECORD_GIVEN && !IN(cmd_abort_none, K) ->
+		cmd_abort_none = cmd_abort_none | BIT(K) }
+	/* R5: the tables show it ours, above e [revert_work] */
+	:: atomic { record[n] == RECORD_GIVEN &&
+		    ((E > PREPARED(K) && OWNER_HERE(n, PREPARED(K) + 1)) ||
+		     (E > PREPARED(K) + 1 && OWNER_HERE(n, PREPARED(K) + 2)) ||
+		     (M_OLD_ROW && OWNER_HERE(n, PREPARED(K) - 1))) ->
+		if
+		:: lost -> newest[n] = true; lost = false /* rolled back */
+		:: else
+		fi;
+		assert(newest[n]);
+		record[n] = RECORD_OWNED; record_k[n] = 0; whole[n] = true; forget(n);
+		invariant() }
+	/* R7: newer, and neither owner nor source [free_work] */
+	:: atomic { record[n] == RECORD_GIVEN && E > PREPARED(K) &&
+		    row_phase[PREPARED(K) + 1] == SEGMENT_PULLING &&
+		    (M_FREE_AT_TAKEN || (E > PREPARED(K) + 1 &&
+		     OWNER_HERE(OTHER(n), PREPARED(K) + 2))) ->
+		/* Never the only copy, while the owner's machine lives. */
+		assert(newest[OTHER(n)] || lost || died);
+		if
+		:: !newest[OTHER(n)] -> lost = true
+		:: else
+		fi;
+		drop_record(n); invariant() }
+
+	/* ---- target */
+	/* R2: no record; a new ticket for each; a newer attempt takes the older one's place
+	   [target_on_connect, reserved] */
+	:: atomic { !quiet && n_try < TICKETS && REGISTERED(n) && record[n] == RECORD_NONE ->
+		select (i : 0 .. CONNECTS - 1);
+		if
+		:: i < n_conn && IN(msg_connect, i) && conn_src[i] == OTHER(n) &&
+		   (move[n] == MOVE_NEW ||
+		    (move[n] == T_RESERVED && try_conn[move_k[n]] != i &&
+		     conn_epoch[try_conn[move_k[n]]] <= conn_epoch[i])) ->
+			try_conn[n_try] = i; try_inc[n_try] = inc[n];
+			move[n] = T_RESERVED; move_k[n] = n_try;
+			msg_accept = msg_accept | BIT(n_try); n_try++
+		:: else
+		fi;
+		i = 0; invariant() }
+	/* R2: at any time [drop] */
+	:: atomic { move[n] == T_RESERVED -> forget(n) }
+	/* [pull_begin]: S serves what it has GIVEN, under k's key, in k's incarnation */
+	:: atomic { record[n] == RECORD_TAKEN && !whole[n] &&
+		    record[SRC(K)] == RECORD_GIVEN && record_k[SRC(K)] == K &&
+		    inc[SRC(K)] == SRC_INC(K) ->
+		newest[n] = newest[OTHER(n)]; whole[n] = true; invariant() }
+	/* R12: LOST only from another incarnation or a fence [pull_source_over] */
+	:: atomic { record[n] == RECORD_TAKEN && !whole[n] &&
+		    (SRC_OVER(K) || M_LOST_BY_SILENCE) ->
+		assert(inc[SRC(K)] != SRC_INC(K));
+		lost = false; newest[OTHER(n)] = false; newest[n] = true; whole[n] = true;
+		invariant() }
+	:: atomic { record[n] == RECORD_TAKEN && !IN(cmd_taken, K) ->
+		cmd_taken = cmd_taken | BIT(K) }
+	:: atomic { record[n] == RECORD_TAKEN && whole[n] && SHOWS_PULLING(K) &&
+		    !IN(cmd_settled, K) -> cmd_settled = cmd_settled | BIT(K) }
+	/* [settle_work] */
+	:: atomic { record[n] == RECORD_TAKEN && E > PREPARED(K) + 1 &&
+		    OWNER_HERE(n, PREPARED(K) + 2) -> record[n] = RECORD_OWNED; invariant() }
+
+	/* ---- what befalls it */
+	:: atomic { !quiet && move[n] != MOVE_NEW -> forget(n) } /* daemon killed */
+	:: atomic { !quiet && reboots < REBOOTS ->
+		reboots++;
+		if
+		:: newest[n] && !newest[OTHER(n)] -> lost = true
+		:: else
+		fi;
+		if
+		:: newest[n] -> died = true
+		:: else
+		fi;
+		drop_record(n); access[n] = false; forget(n); inc[n]++; invariant() }
+	:: atomic { up_inc[n] < inc[n] -> up_inc[n]++ } /* NODE_UP, or the operator's fence */
+	od
+}
+
+/* When nothing happens any more to machines and daemons, and nobody asks: everything is decided. */
+#define DECIDED                                                                \
+	(row_phase[E] == SEGMENT_STABLE && record[OTHER(row_node[E])] == RECORD_NONE && \
+	 (record[row_node[E]] == RECORD_OWNED ||                               \
+	  (record[row_node[E]] == RECORD_NONE && lost)))
+
+active proctype rest()
+{
+	quiet = true;
+end:	do
+	:: timeout -> assert(DECIDED); break
+	od
+}
+
+init
+{
+	byte k;
+
+	atomic {
+		record[0] = RECORD_OWNED; access[0] = true; whole[0] = true; newest[0] = true;
+		run node(0); run node(1);
+		k = 0;
+		do
+		:: k < TICKETS -> run attempt(k); k++
+		:: else -> break
+		od;
+		k = 0
+	}
+}

@@ -1,0 +1,46 @@
+#!/bin/bash
+# transfer.sh: the transfer's model in spin. The rules as they are must hold; each seeded mistake
+# must be caught. Exit status 0 when all do as they must.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+
+command -v spin >/dev/null || { echo "transfer.sh: spin is not installed"; exit 1; }
+
+# run NAME [-D...]: prints "holds", "violated", or "incomplete"
+run() {
+	local name=$1
+	shift
+	mkdir "$dir/$name" && cd "$dir/$name" || exit 1
+	spin "$@" -a "$here/transfer.pml" >spin.log 2>&1 || { cat spin.log >&2; echo broken; return; }
+	gcc -O2 -w -DSAFETY -DNOREDUCE -DCOLLAPSE -DMEMLIM=8000 $SEARCH -o pan pan.c || { echo broken; return; }
+	timeout 240 ./pan -m300000 >pan.log 2>&1
+	if grep -q 'pan:.*\(violated\|invalid\)' pan.log; then echo violated
+	elif grep -q 'errors: 0' pan.log && ! grep -q 'not completed\|max search depth' pan.log; then echo holds
+	else echo incomplete; tail -5 pan.log >&2; fi
+}
+
+# expect WANT NAME [-D...]
+expect() {
+	local want=$1 name=$2 got start=$SECONDS
+	shift 2
+	got=$(run "$name" "$@")
+	printf '%-4s %-24s %s, %d s, %s states\n' "$([ "$got" = "$want" ] && echo ok || echo NOT)" "$name" \
+		"$got" $((SECONDS - start)) "$(sed -n 's/ *\([0-9]*\) states, stored.*/\1/p' "$dir/$name/pan.log")"
+	[ "$got" = "$want" ] || failed=1
+}
+
+SEARCH=""
+expect holds rules
+[ "${1:-}" = --full ] && expect holds rules_larger -DTICKETS=3 -DCONNECTS=3 -DEPOCHS=10
+SEARCH=-DBFS
+for mistake in GIVEN_TIMES_OUT TRANSFER_FIRST OLD_ROW FREE_AT_TAKEN NO_REVOKE LOST_BY_SILENCE NO_SWEEP \
+	NO_SOURCE_OVER NO_PROOF_IN_PULLING NO_REGISTRATION; do
+	expect violated "$mistake" "-DM_$mistake=1"
+done
+for mistake in NO_TICKET ANY_PREPARE; do
+	expect violated "$mistake" "-DM_$mistake=1" -DTICKETS=3 -DCONNECTS=3
+done
+exit $failed
