@@ -38,7 +38,7 @@
 #include "store.h"
 #include "transfer.h"
 
-/* ---- keeper ---------------------------------------------------------------------------------- */
+/* ---- keeper --------------------------------------------------------------------------------- */
 
 #define KEEPER_FD_FUSE	   3
 #define KEEPER_FD_CONTROL  4
@@ -64,7 +64,7 @@ struct keeper_config {
  * caller holds the lock, so nobody serves it); -EBUSY where something that lives is mounted at the
  * mountpoint. A daemon that ends with exit status KEEPER_EXIT_FATAL before it ever said that it
  * serves is not started again: keeper_run unmounts and returns -EIO.
- * Blocks SIGCHLD, SIGTERM, SIGINT and SIGHUP of the process; call it from its only thread.
+ * Blocks SIGTERM, SIGINT and SIGHUP of the process; call it from its only thread.
  */
 #define KEEPER_EXIT_FATAL 3
 int keeper_run(const struct keeper_config *config, struct ramp_err *err);
@@ -77,7 +77,7 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err);
    descriptors; -EINVAL where RAMPFS_CONNECTION is missing. */
 int keeper_inherited(uint64_t *connection, struct ramp_err *err);
 
-/* ---- daemon ---------------------------------------------------------------------------------- */
+/* ---- daemon --------------------------------------------------------------------------------- */
 
 struct mount;
 

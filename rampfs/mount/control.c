@@ -1,0 +1,182 @@
+/*
+ * The daemon's end of the socket to the keeper.
+ *
+ * The keeper says when to end or to make room for another daemon, we say that we serve, or that the
+ * mount is gone. When the keeper dies the socket hangs up: we execute a new one, which adopts us
+ * and finds the same descriptors as a daemon does.
+ *
+ * How it fails: a keeper that can't be executed leaves the mount working, but nobody would start us
+ * again; it is tried again every second, and said once.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "keeper.h"
+#include "log.h"
+#include "mnt.h"
+
+#define RETRY_MS 1000
+
+/* The handles live until libuv has closed them, which may be after the mount is freed. */
+struct control {
+	uv_poll_t poll;
+	uv_timer_t retry;
+	struct mount *mount;
+	int handles; /* still open */
+	bool said;   /* that no keeper can be executed */
+};
+
+extern char **environ;
+
+void control_say(struct mount *m, char what)
+{
+	(void)m;
+	if (send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) != 1)
+		log_debug("the keeper is not told '%c': %s", what, strerror(errno));
+}
+
+static void watch(struct control *c);
+
+static int adopt_env(char **env, char *pid_text)
+{
+	size_t n = 0;
+
+	for (char **e = environ; *e && n < 254; e++)
+		if (strncmp(*e, KEEPER_ENV_ADOPT "=", sizeof(KEEPER_ENV_ADOPT)))
+			env[n++] = *e;
+	env[n++] = pid_text;
+	env[n] = NULL;
+	return 0;
+}
+
+static int spawn_keeper(struct mount *m, int socket)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], *env[256];
+	sigset_t none, all;
+	pid_t pid;
+	int rc;
+
+	snprintf(pid_text, sizeof(pid_text), KEEPER_ENV_ADOPT "=%d", (int)getpid());
+	adopt_env(env, pid_text);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_FUSE, KEEPER_FD_FUSE);
+	posix_spawn_file_actions_adddup2(&actions, socket, KEEPER_FD_CONTROL);
+	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS);
+	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_LOCK, KEEPER_FD_LOCK);
+	posix_spawn_file_actions_addclosefrom_np(&actions, KEEPER_FD_LOCK + 1);
+	posix_spawnattr_init(&attr);
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						POSIX_SPAWN_SETSID);
+	rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr, m->config.adopt_argv, env);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	return -rc;
+}
+
+static void on_retry(uv_timer_t *timer);
+
+/* The keeper is gone: its successor gets the other end of a new socket. */
+static void replace_keeper(struct control *c)
+{
+	struct mount *m = c->mount;
+	int pair[2], rc = 0;
+
+	uv_poll_stop(&c->poll);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		rc = -errno;
+	if (!rc) {
+		rc = spawn_keeper(m, pair[1]);
+		close(pair[1]);
+		if (!rc && dup3(pair[0], KEEPER_FD_CONTROL, O_CLOEXEC) < 0)
+			rc = -errno;
+		close(pair[0]);
+	}
+	if (!rc) {
+		log_warn("the keeper has died: a new one has been started");
+		watch(c);
+		return;
+	}
+	if (!c->said)
+		log_error("the keeper has died, and no new one can be started: %s", strerror(-rc));
+	c->said = true;
+	uv_timer_start(&c->retry, on_retry, RETRY_MS, 0);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+	replace_keeper(timer->data);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct control *c = poll->data;
+	char what = 0;
+	ssize_t n;
+
+	(void)status;
+	(void)events;
+	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0)
+		replace_keeper(c);
+	else if (what == KEEPER_SAY_END)
+		mount_end(c->mount, MOUNT_TERMINATE);
+	else if (what == KEEPER_SAY_UPGRADE)
+		mount_end(c->mount, MOUNT_UPGRADE);
+}
+
+static void watch(struct control *c)
+{
+	uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+}
+
+int control_open(struct mount *m, struct ramp_err *err)
+{
+	struct control *c = calloc(1, sizeof(*c));
+	int rc;
+
+	if (!c)
+		return ramp_err_sys(err, ENOMEM, "keeper's socket");
+	rc = uv_poll_init(loop_uv(m->config.loop), &c->poll, KEEPER_FD_CONTROL);
+	if (rc) {
+		free(c);
+		return ramp_err_set(err, -rc, "keeper's socket: %s", uv_strerror(rc));
+	}
+	uv_timer_init(loop_uv(m->config.loop), &c->retry);
+	c->poll.data = c->retry.data = c;
+	c->mount = m;
+	c->handles = 2;
+	m->control = c;
+	watch(c);
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct control *c = handle->data;
+
+	if (--c->handles == 0)
+		free(c);
+}
+
+void control_close(struct mount *m)
+{
+	if (!m->control)
+		return;
+	uv_close((uv_handle_t *)&m->control->poll, on_closed);
+	uv_close((uv_handle_t *)&m->control->retry, on_closed);
+	m->control = NULL;
+}

@@ -1,0 +1,208 @@
+/*
+ * The file that outlives a daemon.
+ *
+ * It is read by the same program on the same machine while the machine is up, so it is a struct
+ * mapped as it lies. Every entry becomes valid by one store (connection, reply_len, unique), made
+ * after all else of it.
+ */
+#include "handover.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define HANDOVER_MAGIC	 UINT64_C(0x3130726576646e68)
+#define HANDOVER_VERSION 1
+
+struct handover_append {
+	uint64_t unique; /* atomic; 0: free */
+	uint64_t id, offset, len;
+};
+
+struct handover_file {
+	uint64_t magic, version, connection;
+	uint64_t init_len, reply_len; /* atomic; 0: not yet */
+	uint8_t init[HANDOVER_INIT_BYTES];
+	uint8_t reply[HANDOVER_INIT_BYTES];
+	struct handover_append appends[HANDOVER_APPENDS];
+};
+
+struct handover {
+	struct handover_file *file;
+	pthread_mutex_t lock; /* of the search for a free slot */
+};
+
+static void set(uint64_t *at, uint64_t value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+static uint64_t get(const uint64_t *at)
+{
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static void begin_connection(struct handover_file *file, uint64_t connection)
+{
+	set(&file->connection, 0);
+	memset(file, 0, sizeof(*file));
+	file->magic = HANDOVER_MAGIC;
+	file->version = HANDOVER_VERSION;
+	set(&file->connection, connection);
+}
+
+int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err)
+{
+	struct handover *h = calloc(1, sizeof(*h));
+	int rc;
+
+	if (!h) {
+		rc = ramp_err_sys(err, ENOMEM, "handover");
+		goto out_fd;
+	}
+	if (ftruncate(fd, sizeof(*h->file))) {
+		rc = ramp_err_sys(err, errno, "handover file");
+		goto err_alloc;
+	}
+	h->file = mmap(NULL, sizeof(*h->file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+		       fd, 0);
+	if (h->file == MAP_FAILED) {
+		rc = ramp_err_sys(err, errno, "mapping the handover file");
+		goto err_alloc;
+	}
+	if (h->file->magic != HANDOVER_MAGIC || h->file->version != HANDOVER_VERSION ||
+	    get(&h->file->connection) != connection)
+		begin_connection(h->file, connection);
+	pthread_mutex_init(&h->lock, NULL);
+	*out = h;
+	rc = 0;
+	goto out_fd;
+
+err_alloc:
+	free(h);
+out_fd:
+	close(fd);
+	return rc;
+}
+
+void handover_close(struct handover *h)
+{
+	munmap(h->file, sizeof(*h->file));
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+int handover_save_init(struct handover *h, const void *in, size_t len)
+{
+	if (len > HANDOVER_INIT_BYTES)
+		return -EMSGSIZE;
+	memcpy(h->file->init, in, len);
+	set(&h->file->init_len, len);
+	return 0;
+}
+
+void handover_save_reply(struct handover *h, const void *out, size_t len)
+{
+	if (len > HANDOVER_INIT_BYTES)
+		len = HANDOVER_INIT_BYTES;
+	memcpy(h->file->reply, out, len);
+	set(&h->file->reply_len, len);
+}
+
+const void *handover_init(struct handover *h, size_t *len)
+{
+	*len = get(&h->file->reply_len) ? get(&h->file->init_len) : 0;
+	return *len ? h->file->init : NULL;
+}
+
+const void *handover_reply(struct handover *h, size_t *len)
+{
+	*len = get(&h->file->reply_len);
+	return *len ? h->file->reply : NULL;
+}
+
+void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_len)
+{
+	const struct fuse_in_header *header = in;
+	struct fuse_init_in offered = {0};
+	struct fuse_init_out reply = {0};
+
+	if (in_len <= sizeof(*header) || out_len > sizeof(reply) ||
+	    out_len < offsetof(struct fuse_init_out, flags2) + sizeof(reply.flags2))
+		return;
+	in_len -= sizeof(*header);
+	memcpy(&offered, header + 1, in_len < sizeof(offered) ? in_len : sizeof(offered));
+	if (!(offered.flags & FUSE_INIT_EXT))
+		return;
+	memcpy(&reply, out, out_len);
+	reply.flags |= FUSE_INIT_EXT;
+	reply.flags2 |= offered.flags2 & KERNEL_FUSE2_HAS_RESEND;
+	memcpy(out, &reply, out_len);
+}
+
+int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,
+			  uint64_t len, struct handover_append **slot, uint64_t *offset)
+{
+	struct handover_append *appends = h->file->appends, *free_slot = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&h->lock);
+	for (int i = 0; i < HANDOVER_APPENDS; i++) {
+		uint64_t u = get(&appends[i].unique);
+
+		if (u == unique) {
+			*slot = &appends[i];
+			*offset = appends[i].offset;
+			rc = 1;
+			goto unlock;
+		}
+		if (!u && !free_slot)
+			free_slot = &appends[i];
+		if (u && appends[i].id == id && appends[i].offset + appends[i].len > size)
+			size = appends[i].offset + appends[i].len;
+	}
+	if (!free_slot) {
+		rc = -EBUSY;
+		goto unlock;
+	}
+	free_slot->id = id;
+	free_slot->offset = size;
+	free_slot->len = len;
+	set(&free_slot->unique, unique);
+	*slot = free_slot;
+	*offset = size;
+unlock:
+	pthread_mutex_unlock(&h->lock);
+	return rc;
+}
+
+void handover_append_end(struct handover_append *slot)
+{
+	set(&slot->unique, 0);
+}
+
+void handover_append_drop(struct handover *h, uint64_t unique)
+{
+	for (int i = 0; i < HANDOVER_APPENDS; i++)
+		if (get(&h->file->appends[i].unique) == unique)
+			set(&h->file->appends[i].unique, 0);
+}
+
+void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t n)
+{
+	for (int i = 0; i < HANDOVER_APPENDS; i++) {
+		uint64_t u = get(&h->file->appends[i].unique);
+		bool wanted = false;
+
+		for (size_t j = 0; j < n && !wanted; j++)
+			wanted = uniques[j] == u;
+		if (!wanted)
+			set(&h->file->appends[i].unique, 0);
+	}
+}

@@ -1,0 +1,315 @@
+/*
+ * What stat(2) shows: the row of the metadata, and at the owner the file's own size and times.
+ */
+#include "inode.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "wire.h"
+
+#define OWNER_XATTR "trusted.ramp.owner"
+#define OWNER_BYTES 12
+
+static const struct {
+	fuse_ino_t ino;
+	const char *name;
+} views[] = {
+	{INODE_STATUS, "status"},
+	{INODE_NODES, "nodes"},
+	{INODE_METRICS, "metrics"},
+};
+#define N_VIEWS (sizeof(views) / sizeof(views[0]))
+
+enum inode_kind inode_kind(fuse_ino_t ino)
+{
+	if (ino >= RAMP_SEGMENT_ID_MIN)
+		return INODE_IS_SEGMENT;
+	if (ino > INODE_NODE)
+		return INODE_IS_NODE;
+	if (ino == INODE_ROOT)
+		return INODE_IS_ROOT;
+	if (ino == INODE_RAMP)
+		return INODE_IS_RAMP;
+	return inode_view_name(ino) ? INODE_IS_VIEW : INODE_IS_NONE;
+}
+
+const char *inode_view_name(fuse_ino_t ino)
+{
+	for (size_t i = 0; i < N_VIEWS; i++)
+		if (views[i].ino == ino)
+			return views[i].name;
+	return NULL;
+}
+
+/* ---- owner's attributes beside the bytes ---------------------------------------------------- */
+
+void inode_note_owner(struct seg *seg, const struct segment_row *row)
+{
+	uint8_t buf[OWNER_BYTES], old[OWNER_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u32(&w, row->mode);
+	wire_put_u32(&w, row->uid);
+	wire_put_u32(&w, row->gid);
+	if (fgetxattr(seg_fd(seg), OWNER_XATTR, old, sizeof(old)) == OWNER_BYTES &&
+	    memcmp(old, buf, OWNER_BYTES) == 0)
+		return;
+	if (fsetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf), 0))
+		log_debug("segment %llu: owner is not noted: %s", (unsigned long long)row->id,
+			  strerror(errno));
+}
+
+void inode_read_owner(struct seg *seg, struct segment_row *row)
+{
+	uint8_t buf[OWNER_BYTES];
+	struct wire_r r;
+	ssize_t n = fgetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf));
+
+	wire_r_init(&r, buf, n > 0 ? (size_t)n : 0);
+	row->mode = wire_get_u32(&r);
+	row->uid = wire_get_u32(&r);
+	row->gid = wire_get_u32(&r);
+}
+
+/* ---- attributes ----------------------------------------------------------------------------- */
+
+bool inode_is_local(struct seg *seg)
+{
+	struct record record;
+
+	if (seg_damaged(seg))
+		return false;
+	record_get(seg, &record);
+	return record_serves(&record);
+}
+
+static struct timespec to_timespec(struct meta_time t)
+{
+	return (struct timespec){.tv_sec = t.sec, .tv_nsec = t.nsec};
+}
+
+static bool later(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
+static void attr_of_row(const struct segment_row *row, bool unlinked, struct stat *st)
+{
+	st->st_mode = S_IFREG | (row->mode & 07777);
+	st->st_uid = row->uid;
+	st->st_gid = row->gid;
+	st->st_nlink = unlinked ? 0 : 1;
+	st->st_size = (off_t)row->size;
+	st->st_blocks = (blkcnt_t)((row->size + 511) / 512);
+	st->st_atim = to_timespec(row->atime);
+	st->st_mtim = to_timespec(row->mtime);
+	st->st_ctim = to_timespec(row->ctime);
+}
+
+/* Size and times are the owner's; the row has what chmod and chown did to ctime. */
+static void attr_of_file(struct seg *seg, struct stat *st)
+{
+	struct stat file;
+
+	if (fstat(seg_fd(seg), &file))
+		return;
+	st->st_size = file.st_size;
+	st->st_blocks = file.st_blocks;
+	st->st_atim = file.st_atim;
+	st->st_mtim = file.st_mtim;
+	if (later(file.st_ctim, st->st_ctim))
+		st->st_ctim = file.st_ctim;
+}
+
+static int segment_attr(struct mount *m, ramp_segment_t id, struct stat *st)
+{
+	struct segment_row row;
+	struct seg *seg = store_find(m->config.store, id);
+	bool local = seg && inode_is_local(seg);
+	int rc = meta_segment(m->config.meta, id, &row);
+
+	if (rc == -ENOENT && local) {
+		memset(&row, 0, sizeof(row));
+		inode_read_owner(seg, &row);
+		attr_of_row(&row, true, st);
+		rc = 0;
+	} else if (rc == 0) {
+		attr_of_row(&row, row.unlinked || row.phase == SEGMENT_ORPHAN, st);
+	}
+	if (rc == 0 && local)
+		attr_of_file(seg, st);
+	if (seg)
+		seg_put(seg);
+	return rc;
+}
+
+static void directory_attr(struct mount *m, mode_t mode, struct stat *st)
+{
+	st->st_mode = S_IFDIR | mode;
+	st->st_nlink = 2;
+	st->st_atim = st->st_mtim = st->st_ctim = m->born;
+}
+
+static int node_attr(struct mount *m, ramp_node_t node, struct stat *st)
+{
+	struct node_row row;
+	int rc = meta_node(m->config.meta, node, &row);
+
+	if (rc)
+		return rc;
+	if (row.role == NODE_REMOVED)
+		return -ENOENT;
+	directory_attr(m, 01777, st);
+	return 0;
+}
+
+int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st)
+{
+	memset(st, 0, sizeof(*st));
+	st->st_ino = ino;
+	st->st_blksize = RAMP_PAGE_BYTES;
+	switch (inode_kind(ino)) {
+	case INODE_IS_ROOT:
+	case INODE_IS_RAMP:
+		directory_attr(m, 0755, st);
+		return 0;
+	case INODE_IS_VIEW:
+		st->st_mode = S_IFREG | 0444;
+		st->st_nlink = 1;
+		clock_gettime(CLOCK_REALTIME, &st->st_mtim);
+		st->st_atim = st->st_ctim = st->st_mtim;
+		return 0;
+	case INODE_IS_NODE:
+		return node_attr(m, inode_node(ino), st);
+	case INODE_IS_SEGMENT:
+		return segment_attr(m, ino, st);
+	case INODE_IS_NONE:
+		break;
+	}
+	return -ENOENT;
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static int lookup_in_root(struct mount *m, const char *name, fuse_ino_t *ino)
+{
+	struct node_row row;
+	int rc;
+
+	if (strcmp(name, ".ramp") == 0) {
+		*ino = INODE_RAMP;
+		return 0;
+	}
+	rc = meta_node_by_name(m->config.meta, name, &row);
+	if (rc || row.role == NODE_REMOVED)
+		return rc ? rc : -ENOENT;
+	*ino = inode_of_node(row.node);
+	return 0;
+}
+
+int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_t *ino)
+{
+	struct segment_row row;
+	int rc;
+
+	if (strlen(name) > RAMP_NAME_MAX)
+		return -ENAMETOOLONG;
+	switch (inode_kind(parent)) {
+	case INODE_IS_ROOT:
+		return lookup_in_root(m, name, ino);
+	case INODE_IS_RAMP:
+		for (size_t i = 0; i < N_VIEWS; i++)
+			if (strcmp(views[i].name, name) == 0) {
+				*ino = views[i].ino;
+				return 0;
+			}
+		return -ENOENT;
+	case INODE_IS_NODE:
+		rc = meta_lookup(m->config.meta, inode_node(parent), name, &row);
+		*ino = row.id;
+		return rc;
+	default:
+		return -ENOTDIR;
+	}
+}
+
+/* ---- from number to bytes ------------------------------------------------------------------- */
+
+/* A new file has its row's owner and times, so that no hint needs to say that they differ. */
+static void begin_file(struct seg *seg, const struct segment_row *row)
+{
+	struct timespec times[2] = {to_timespec(row->atime), to_timespec(row->mtime)};
+
+	inode_note_owner(seg, row);
+	futimens(seg_fd(seg), times);
+}
+
+/* A row of ours without a file. Looking for the file before the row is read: a file that was there
+   and went has left a newer row. */
+static int make_missing(struct mount *m, ramp_segment_t id, struct seg **seg)
+{
+	struct segment_row row;
+	struct ramp_err err = {0};
+	int rc;
+
+	pthread_mutex_lock(&m->make_lock);
+	*seg = store_find(m->config.store, id);
+	rc = *seg ? 0 : meta_segment(m->config.meta, id, &row);
+	if (*seg || rc)
+		goto unlock;
+	if (row.node != m->self) {
+		rc = -EREMOTE;
+	} else if (row.node_inc != m->incarnation || row.phase != SEGMENT_STABLE ||
+		   row.k.source_id || row.size) {
+		rc = -EIO;
+	} else {
+		rc = store_create(m->config.store, id, RECORD_OWNED, row.epoch, seg, &err);
+		if (rc)
+			log_warn("segment %llu (%s): %s", (unsigned long long)id, row.name,
+				 err.text);
+		else
+			begin_file(*seg, &row);
+	}
+unlock:
+	pthread_mutex_unlock(&m->make_lock);
+	return rc;
+}
+
+int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg)
+{
+	struct record record;
+	struct segment_row row;
+
+	*seg = store_find(m->config.store, id);
+	if (!*seg)
+		return make_missing(m, id, seg);
+	record_get(*seg, &record);
+	if (record.kind != RECORD_NONE || seg_damaged(*seg))
+		return 0;
+	/* Reserved for an attempt: until it is taken it is the source's. */
+	seg_put(*seg);
+	*seg = NULL;
+	return meta_segment(m->config.meta, id, &row) ? -ENOENT : -EREMOTE;
+}
+
+int inode_openable(struct mount *m, ramp_segment_t id)
+{
+	struct seg *seg;
+	int rc = inode_segment(m, id, &seg);
+
+	if (rc == -EREMOTE)
+		return 0; /* it may come here while it is open */
+	if (rc)
+		return rc;
+	if (seg_damaged(seg) || transfers_rolled_back(m->config.transfers, id))
+		rc = -EIO;
+	seg_put(seg);
+	return rc;
+}

@@ -1,0 +1,67 @@
+/*
+ * Numbers, names and attributes.
+ *
+ *   1 the root    2 .ramp    3.. its files    16 + n the directory of node n    4096.. segments
+ *
+ * A number says by itself what it is, so that a daemon which starts on a living connection needs no
+ * table. Functions read the node's own tables and fstat(2) files of the store; they do not wait.
+ */
+#ifndef RAMP_INODE_H
+#define RAMP_INODE_H
+
+#include <sys/stat.h>
+
+#include "mnt.h"
+
+#define INODE_ROOT    1
+#define INODE_RAMP    2
+#define INODE_STATUS  3
+#define INODE_NODES   4
+#define INODE_METRICS 5
+#define INODE_NODE    16 /* + the node's number */
+
+enum inode_kind {
+	INODE_IS_NONE,
+	INODE_IS_ROOT,
+	INODE_IS_RAMP,
+	INODE_IS_VIEW,
+	INODE_IS_NODE,
+	INODE_IS_SEGMENT
+};
+
+enum inode_kind inode_kind(fuse_ino_t ino);
+static inline ramp_node_t inode_node(fuse_ino_t ino)
+{
+	return (ramp_node_t)(ino - INODE_NODE);
+}
+static inline fuse_ino_t inode_of_node(ramp_node_t node)
+{
+	return INODE_NODE + node;
+}
+/* The name of one of .ramp's files; NULL. */
+const char *inode_view_name(fuse_ino_t ino);
+
+/* -ENOENT: nothing has that number (any more). */
+int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st);
+/* -ENOENT; -ENAMETOOLONG. */
+int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_t *ino);
+
+/*
+ * The segment's struct where this node serves it, with a reference: it may still say EREMOTE or
+ * EAGAIN at its gate. A row of ours that has no file yet (the daemon was killed between the commit
+ * and the file) gets one. -EREMOTE: another node's; -EIO: its bytes are lost or damaged; -ENOENT.
+ */
+int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg);
+/* The same where the caller has no use for the struct: may it be opened? */
+int inode_openable(struct mount *m, ramp_segment_t id);
+/* True when this node has the segment's bytes and may serve them. */
+bool inode_is_local(struct seg *seg);
+
+/*
+ * Mode, uid and gid stand beside the bytes as well (an extended attribute that only root sees): an
+ * unlinked file that is still open has no row, and fstat(2) must go on telling them.
+ */
+void inode_note_owner(struct seg *seg, const struct segment_row *row);
+void inode_read_owner(struct seg *seg, struct segment_row *row); /* zeros where there is none */
+
+#endif

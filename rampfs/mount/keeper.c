@@ -1,0 +1,553 @@
+/*
+ * The keeper: holds /dev/fuse and the listening session socket, and keeps a daemon running.
+ *
+ * It mounts, executes the daemon, and executes it again when it dies: at once, or after a pause
+ * that grows while daemons die as soon as they start. It ends when the mount is gone and the daemon
+ * has exited. All that it waits for is one poll(2); it allocates nothing after its start.
+ *
+ * How it fails: a daemon that gives up before any has ever served ends the keeper with an error. A
+ * daemon that does not end when told to is killed after END_MS. Before Linux 6.9 requests that a
+ * dead daemon had read can't be had again: the connection is dropped and the mount made anew.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <mntent.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "keeper.h"
+#include "kernel.h"
+#include "log.h"
+#include "mount.h"
+
+#define FSTYPE		"fuse.rampfs"
+#define HIGH_FD		16    /* our descriptors stand above those that a daemon is given */
+#define END_MS		10000 /* to end when told to */
+#define QUICK_MS	100   /* a daemon that served for less has died at once */
+#define QUICK_FREE	5     /* so many quick deaths cost no pause */
+#define PAUSE_FIRST_MS	10
+#define PAUSE_MAX_MS	5000
+#define STARTS_UNSERVED 5   /* killed so often before the first ever served: give up */
+#define RESEND_SINCE	609 /* Linux 6.9 */
+
+struct keeper {
+	const struct keeper_config *config;
+	int fuse, sessions, lock, control, signals;
+	pid_t pid;
+	int pidfd;   /* -1: no daemon runs */
+	bool child;  /* not adopted: has an exit status */
+	bool served; /* this daemon or a former one */
+	bool ending; /* SIGTERM */
+	bool gone;   /* the daemon said that the mount is gone */
+	unsigned quick, starts;
+	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
+	uint64_t start_at_ms, kill_at_ms; /* 0: not */
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- mounts --------------------------------------------------------------------------------- */
+
+/* True where `dir` is mounted and is ours by type and source; *other: something else is there. */
+static bool our_mount(const char *source, const char *dir, bool *other)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	struct mntent *e;
+	bool ours = false;
+
+	*other = false;
+	while (mounts && (e = getmntent(mounts))) {
+		if (strcmp(e->mnt_dir, dir) != 0)
+			continue;
+		/* The last one that is listed covers the others. */
+		ours = strcmp(e->mnt_type, FSTYPE) == 0 && strcmp(e->mnt_fsname, source) == 0;
+		*other = !ours && strcmp(e->mnt_type, FSTYPE) == 0;
+	}
+	if (mounts)
+		endmntent(mounts);
+	return ours;
+}
+
+/* A mount of our source anywhere: its mountpoint in `dir`. */
+static bool find_ours(const char *source, char *dir, size_t cap)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	struct mntent *e;
+	bool found = false;
+
+	while (mounts && (e = getmntent(mounts))) {
+		if (strcmp(e->mnt_type, FSTYPE) != 0 || strcmp(e->mnt_fsname, source) != 0 ||
+		    strlen(e->mnt_dir) >= cap)
+			continue;
+		strcpy(dir, e->mnt_dir);
+		found = true;
+	}
+	if (mounts)
+		endmntent(mounts);
+	return found;
+}
+
+static int detach(const char *dir, struct ramp_err *err)
+{
+	log_warn("detaching the dead mount %s", dir);
+	if (umount2(dir, MNT_DETACH))
+		return ramp_err_sys(err, errno, "detaching the dead mount %s", dir);
+	return 0;
+}
+
+/* Whoever locked the state directory knows that nobody serves a mount of it. */
+static int detach_dead(const struct keeper_config *config, struct ramp_err *err)
+{
+	char dir[4096];
+	struct statfs fs;
+	bool other;
+	int rc;
+
+	while (find_ours(config->source, dir, sizeof(dir))) {
+		rc = detach(dir, err);
+		if (rc)
+			return rc;
+	}
+	while (our_mount(config->source, config->mountpoint, &other) || other) {
+		if (statfs(config->mountpoint, &fs) == 0 || errno != ENOTCONN)
+			return ramp_err_set(err, EBUSY, "another rampfs is mounted at %s",
+					    config->mountpoint);
+		rc = detach(config->mountpoint, err);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int make_mount(struct keeper *k, struct ramp_err *err)
+{
+	char options[128], connection[32];
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "/dev/fuse");
+	snprintf(options, sizeof(options),
+		 "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd);
+	if (mount(k->config->source, k->config->mountpoint, FSTYPE,
+		  MS_NOSUID | MS_NODEV | k->config->mount_flags, options)) {
+		int code = errno;
+
+		close(fd);
+		return ramp_err_sys(err, code, "mounting %s", k->config->mountpoint);
+	}
+	k->fuse = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	close(fd);
+	snprintf(connection, sizeof(connection), "%016llx", (unsigned long long)ramp_random64());
+	setenv(KEEPER_ENV_CONNECTION, connection, 1);
+	return 0;
+}
+
+static void drop_mount(struct keeper *k)
+{
+	bool other;
+
+	if (our_mount(k->config->source, k->config->mountpoint, &other) &&
+	    umount2(k->config->mountpoint, 0) && errno == EBUSY)
+		umount2(k->config->mountpoint, MNT_DETACH);
+}
+
+/* ---- what is held --------------------------------------------------------------------------- */
+
+static void set_oom(pid_t pid, const char *score)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, score, strlen(score)) < 0)
+		log_debug("%s: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+static int listen_sessions(struct keeper *k, struct ramp_err *err)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (strlen(k->config->session_path) >= sizeof(addr.sun_path))
+		return ramp_err_set(err, ENAMETOOLONG, "session socket %s: more than %zu bytes",
+				    k->config->session_path, sizeof(addr.sun_path) - 1);
+	strcpy(addr.sun_path, k->config->session_path);
+	fd = socket(AF_UNIX, k->config->session_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "session socket");
+	unlink(addr.sun_path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || chmod(addr.sun_path, 0666) ||
+	    listen(fd, 128)) {
+		int code = errno;
+
+		close(fd);
+		return ramp_err_sys(err, code, "session socket %s", addr.sun_path);
+	}
+	k->sessions = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	close(fd);
+	return 0;
+}
+
+static int hold(struct keeper *k, struct ramp_err *err)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return ramp_err_sys(err, errno, "signalfd");
+	k->signals = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	close(fd);
+	set_oom(getpid(), KEEPER_OOM_KEEPER);
+	if (mlockall(MCL_CURRENT | MCL_FUTURE))
+		log_debug("the keeper's memory is not locked: %s", strerror(errno));
+	return 0;
+}
+
+/* ---- the daemon ----------------------------------------------------------------------------- */
+
+extern char **environ;
+
+static int spawn_daemon(struct keeper *k, int control)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	int rc;
+
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, k->fuse, KEEPER_FD_FUSE);
+	posix_spawn_file_actions_adddup2(&actions, control, KEEPER_FD_CONTROL);
+	posix_spawn_file_actions_adddup2(&actions, k->sessions, KEEPER_FD_SESSIONS);
+	posix_spawn_file_actions_adddup2(&actions, k->lock, KEEPER_FD_LOCK);
+	posix_spawn_file_actions_addclosefrom_np(&actions, KEEPER_FD_LOCK + 1);
+	posix_spawnattr_init(&attr);
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	rc = posix_spawn(&k->pid, k->config->daemon_argv[0], &actions, &attr,
+			 k->config->daemon_argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	return -rc;
+}
+
+static int watch_daemon(struct keeper *k, bool child)
+{
+	k->pidfd = (int)syscall(SYS_pidfd_open, k->pid, 0);
+	k->child = child;
+	k->serving_since_ms = 0;
+	k->kill_at_ms = 0;
+	return k->pidfd < 0 ? -errno : 0;
+}
+
+static void start_daemon(struct keeper *k)
+{
+	int pair[2], high, rc;
+
+	k->start_at_ms = 0;
+	k->starts++;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+		rc = -errno;
+		goto failed;
+	}
+	high = fcntl(pair[1], F_DUPFD_CLOEXEC, HIGH_FD);
+	close(pair[1]);
+	if (k->control >= 0)
+		close(k->control);
+	k->control = fcntl(pair[0], F_DUPFD_CLOEXEC, HIGH_FD);
+	close(pair[0]);
+	rc = spawn_daemon(k, high);
+	close(high);
+	if (!rc)
+		rc = watch_daemon(k, true);
+	if (!rc) {
+		set_oom(k->pid, KEEPER_OOM_DAEMON);
+		return;
+	}
+failed:
+	log_error("the daemon %s can't be started: %s", k->config->daemon_argv[0], strerror(-rc));
+	k->start_at_ms = now_ms() + PAUSE_MAX_MS;
+}
+
+/* The pause before the next start. */
+static uint64_t pause_ms(struct keeper *k)
+{
+	uint64_t pause = PAUSE_FIRST_MS;
+
+	if (k->serving_since_ms && now_ms() - k->serving_since_ms >= QUICK_MS) {
+		k->quick = 0;
+		return 0;
+	}
+	if (++k->quick <= QUICK_FREE)
+		return 0;
+	for (unsigned i = QUICK_FREE + 1; i < k->quick && pause < PAUSE_MAX_MS; i++)
+		pause *= 2;
+	return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
+}
+
+/* No RESEND in this kernel: what the dead daemon had read would hang for ever. */
+static int mount_anew(struct keeper *k, struct ramp_err *err)
+{
+	log_warn("Linux before 6.9 can't send requests again: mounting anew");
+	umount2(k->config->mountpoint, MNT_DETACH);
+	close(k->fuse);
+	return make_mount(k, err);
+}
+
+/* 0: go on; else the keeper ends with that. */
+static int daemon_died(struct keeper *k, struct ramp_err *err)
+{
+	int status = 0;
+	uint64_t pause;
+
+	if (k->child)
+		waitpid(k->pid, &status, 0);
+	close(k->pidfd);
+	k->pidfd = -1;
+	if (k->ending || k->gone)
+		return 0;
+	if (!k->served &&
+	    ((WIFEXITED(status) && WEXITSTATUS(status) != 0) || k->starts >= STARTS_UNSERVED))
+		return ramp_err_set(err, EIO, "the daemon does not start (see its log)");
+	if (k->child && WIFSIGNALED(status))
+		log_warn("the daemon was killed by signal %d; starting it again", WTERMSIG(status));
+	else
+		log_info("the daemon has ended; starting it again");
+	if (kernel_version() < RESEND_SINCE) {
+		int rc = mount_anew(k, err);
+
+		if (rc)
+			return rc;
+	}
+	pause = pause_ms(k);
+	if (pause)
+		log_warn("%u daemons have died at once: the next in %llu ms", k->quick,
+			 (unsigned long long)pause);
+	k->start_at_ms = now_ms() + pause;
+	return 0;
+}
+
+static void say(struct keeper *k, char what)
+{
+	if (k->control >= 0 && send(k->control, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+		log_debug("the daemon is not told '%c': %s", what, strerror(errno));
+}
+
+static void tell_ready(const struct keeper_config *config, const char *text)
+{
+	if (config->ready_fd < 0)
+		return;
+	if (dprintf(config->ready_fd, "%s\n", text) < 0)
+		log_debug("nobody waits for the mount");
+	close(config->ready_fd);
+}
+
+static void on_control(struct keeper *k)
+{
+	char what;
+	ssize_t n = recv(k->control, &what, 1, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		close(k->control);
+		k->control = -1;
+	} else if (what == KEEPER_SAY_SERVING) {
+		k->serving_since_ms = now_ms();
+		if (!k->served && k->child)
+			tell_ready(k->config, "");
+		k->served = true;
+	} else if (what == KEEPER_SAY_GONE) {
+		k->gone = true;
+	}
+}
+
+static void on_signal(struct keeper *k)
+{
+	struct signalfd_siginfo si;
+
+	if (read(k->signals, &si, sizeof(si)) != (ssize_t)sizeof(si))
+		return;
+	if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT) {
+		k->ending = true;
+		say(k, KEEPER_SAY_END);
+		drop_mount(k);
+		k->kill_at_ms = now_ms() + END_MS;
+	} else if (si.ssi_signo == SIGHUP && !k->ending && !k->gone) {
+		say(k, KEEPER_SAY_UPGRADE);
+		k->kill_at_ms = now_ms() + END_MS;
+	}
+}
+
+static int next_timeout(const struct keeper *k)
+{
+	uint64_t at = k->pidfd < 0 ? k->start_at_ms : k->kill_at_ms, now = now_ms();
+
+	if (!at)
+		return -1;
+	return at <= now ? 0 : (int)(at - now);
+}
+
+/* Ends when the mount is gone, or with an error before it ever served. */
+static int keep(struct keeper *k, struct ramp_err *err)
+{
+	while (k->pidfd >= 0 || !(k->ending || k->gone)) {
+		struct pollfd p[3] = {{.fd = k->pidfd, .events = POLLIN},
+				      {.fd = k->control, .events = POLLIN},
+				      {.fd = k->signals, .events = POLLIN}};
+		int rc;
+
+		if (poll(p, 3, next_timeout(k)) < 0)
+			continue;
+		if (p[2].revents)
+			on_signal(k);
+		if (p[1].revents)
+			on_control(k);
+		if (p[0].revents) {
+			rc = daemon_died(k, err);
+			if (rc)
+				return rc;
+		}
+		if (k->pidfd >= 0 && k->kill_at_ms && now_ms() >= k->kill_at_ms) {
+			log_warn("the daemon does not end: killing it");
+			syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
+			k->kill_at_ms = 0;
+		}
+		if (k->pidfd < 0 && k->start_at_ms && now_ms() >= k->start_at_ms && !k->ending &&
+		    !k->gone)
+			start_daemon(k);
+	}
+	return 0;
+}
+
+static void let_go(struct keeper *k)
+{
+	drop_mount(k);
+	if (k->sessions >= 0)
+		unlink(k->config->session_path);
+	if (k->control >= 0)
+		close(k->control);
+	if (k->sessions >= 0)
+		close(k->sessions);
+	if (k->fuse >= 0)
+		close(k->fuse);
+	if (k->signals >= 0)
+		close(k->signals);
+}
+
+int keeper_run(const struct keeper_config *config, struct ramp_err *err)
+{
+	struct keeper k = {.config = config,
+			   .fuse = -1,
+			   .sessions = -1,
+			   .control = -1,
+			   .signals = -1,
+			   .pidfd = -1};
+	int rc;
+
+	unsetenv(KEEPER_ENV_ADOPT);
+	k.lock = fcntl(config->lock_fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	rc = k.lock < 0 ? ramp_err_sys(err, errno, "the lock's descriptor") : hold(&k, err);
+	if (!rc)
+		rc = detach_dead(config, err);
+	if (!rc)
+		rc = listen_sessions(&k, err);
+	if (!rc)
+		rc = make_mount(&k, err);
+	if (!rc) {
+		start_daemon(&k);
+		rc = keep(&k, err);
+	}
+	let_go(&k);
+	if (k.lock >= 0)
+		close(k.lock);
+	if (rc)
+		tell_ready(config, err ? err->text : "");
+	return rc;
+}
+
+/* Descriptors 3 to 6 move up, so that the next daemon's find their places free. */
+static int take(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+	if (high >= 0)
+		close(fd);
+	return high;
+}
+
+int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
+{
+	const char *pid = getenv(KEEPER_ENV_ADOPT);
+	struct keeper k = {.config = config, .signals = -1, .pidfd = -1, .served = true};
+	int rc;
+
+	if (!pid || !getenv(KEEPER_ENV_CONNECTION))
+		return ramp_err_set(err, EINVAL, "nobody asks to be adopted");
+	k.pid = (pid_t)atol(pid);
+	unsetenv(KEEPER_ENV_ADOPT);
+	k.fuse = take(KEEPER_FD_FUSE);
+	k.control = take(KEEPER_FD_CONTROL);
+	k.sessions = take(KEEPER_FD_SESSIONS);
+	k.lock = take(KEEPER_FD_LOCK);
+	if (k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
+		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
+	rc = hold(&k, err);
+	if (!rc && watch_daemon(&k, false)) /* it has died meanwhile: start another */
+		k.start_at_ms = now_ms();
+	if (!rc)
+		log_info("adopted the daemon, process %d", (int)k.pid);
+	if (!rc)
+		rc = keep(&k, err);
+	let_go(&k);
+	close(k.lock);
+	return rc;
+}
+
+int keeper_inherited(uint64_t *connection, struct ramp_err *err)
+{
+	const char *text = getenv(KEEPER_ENV_CONNECTION);
+	char *end = NULL;
+
+	if (text)
+		*connection = strtoull(text, &end, 16);
+	if (!text || !*text || *end || !*connection)
+		return ramp_err_set(err, EINVAL,
+				    "the daemon is started by rampfs itself, not by hand");
+	for (int fd = KEEPER_FD_FUSE; fd <= KEEPER_FD_LOCK; fd++)
+		if (fcntl(fd, F_SETFD, FD_CLOEXEC))
+			return ramp_err_sys(err, errno, "descriptor %d from the keeper", fd);
+	return 0;
+}

@@ -1,0 +1,89 @@
+/*
+ * The mount from inside: what its files share.
+ */
+#ifndef RAMP_MNT_H
+#define RAMP_MNT_H
+
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "handover.h"
+#include "mount.h"
+#include "park.h"
+
+struct sweep;
+struct view;
+struct server;
+struct control;
+
+struct mount {
+	struct mount_config config;
+	ramp_node_t self;
+	ramp_incarnation_t incarnation;
+	struct timespec born; /* of the store: the times of directories */
+
+	struct handover *handover;
+	struct park *park;
+	struct sweep *sweep;
+	struct view *view;
+	struct fuse_session *session;
+	struct server *servers; /* the fuse pool */
+	uint32_t n_servers;
+	struct control *control;
+
+	pthread_mutex_t make_lock; /* a row's file is made by one thread */
+	pthread_mutex_t
+		append_lock[64]; /* by segment id: an append's size holds until it is written */
+
+	uint32_t refs;	  /* atomic */
+	bool ended;	  /* atomic: config.ended has been called */
+	bool stopped;	  /* protected by work_lock */
+	uint32_t working; /* protected by work_lock: workers inside */
+	pthread_mutex_t work_lock;
+	pthread_cond_t work_done;
+
+	uint64_t requests, resent; /* atomic */
+};
+
+struct mount *mount_get(struct mount *m);
+void mount_put(struct mount *m);
+/* A worker is about to use the floors below: false after mount_stop. mount_work_leave after. */
+bool mount_work_enter(struct mount *m);
+void mount_work_leave(struct mount *m);
+/* Serving has ended, or should: config.ended, once, on the control loop. Any thread. */
+void mount_end(struct mount *m, enum mount_end why);
+
+/* ---- fuse_loop.c ---------------------------------------------------------------------------- */
+
+/* Of the request that this thread is serving. */
+uint64_t fuse_loop_unique(void); /* without the mark of a resend */
+bool fuse_loop_resent(void);
+
+#define REPLY_BYTES (1u << 20)
+/* This thread's reply buffer of REPLY_BYTES: present and locked, since a kill in the middle of the
+   kernel's copy from a missing page would make the request EIO. NULL: no memory. */
+uint8_t *reply_buffer(void);
+/* As reply_buffer, of any length: for receiving. */
+void *locked_buffer(size_t len);
+
+int fuse_loop_open(struct mount *m, struct ramp_err *err);
+int fuse_loop_start(struct mount *m, struct ramp_err *err);
+void fuse_loop_stop(struct mount *m);
+
+/* ---- control.c: the keeper's socket --------------------------------------------------------- */
+
+/* Control thread. */
+int control_open(struct mount *m, struct ramp_err *err);
+void control_close(struct mount *m);
+/* Tells the keeper. Any thread. */
+void control_say(struct mount *m, char what);
+
+/* ---- ops.c ---------------------------------------------------------------------------------- */
+
+extern const struct fuse_lowlevel_ops mount_ops;
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * Opening, starting and ending the daemon's side of the mount.
+ *
+ * The mount is counted: whatever is under way (requests on the heap, proposals, posted calls) holds
+ * a reference, so that an answer that comes after mount_stop finds something to be dropped into.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "inode.h"
+#include "keeper.h"
+#include "log.h"
+#include "ops.h"
+#include "sweep.h"
+#include "view.h"
+
+struct mount *mount_get(struct mount *m)
+{
+	__atomic_fetch_add(&m->refs, 1, __ATOMIC_RELAXED);
+	return m;
+}
+
+void mount_put(struct mount *m)
+{
+	if (__atomic_sub_fetch(&m->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	sweep_free(m);
+	view_close(m);
+	if (m->session)
+		fuse_session_destroy(m->session);
+	if (m->park)
+		park_free(m->park);
+	if (m->handover)
+		handover_close(m->handover);
+	for (size_t i = 0; i < 64; i++)
+		pthread_mutex_destroy(&m->append_lock[i]);
+	pthread_mutex_destroy(&m->make_lock);
+	pthread_mutex_destroy(&m->work_lock);
+	pthread_cond_destroy(&m->work_done);
+	free(m);
+}
+
+bool mount_work_enter(struct mount *m)
+{
+	bool ok;
+
+	pthread_mutex_lock(&m->work_lock);
+	ok = !m->stopped;
+	if (ok)
+		m->working++;
+	pthread_mutex_unlock(&m->work_lock);
+	return ok;
+}
+
+void mount_work_leave(struct mount *m)
+{
+	pthread_mutex_lock(&m->work_lock);
+	if (--m->working == 0)
+		pthread_cond_broadcast(&m->work_done);
+	pthread_mutex_unlock(&m->work_lock);
+}
+
+struct ending {
+	struct mount *mount;
+	enum mount_end why;
+};
+
+static void on_end(void *arg)
+{
+	struct ending *e = arg;
+	struct mount *m = e->mount;
+
+	if (mount_work_enter(m)) {
+		m->config.ended(m->config.arg, e->why);
+		mount_work_leave(m);
+	}
+	free(e);
+	mount_put(m);
+}
+
+void mount_end(struct mount *m, enum mount_end why)
+{
+	struct ending *e;
+
+	if (__atomic_exchange_n(&m->ended, true, __ATOMIC_ACQ_REL))
+		return;
+	if (why == MOUNT_UNMOUNTED)
+		control_say(m, KEEPER_SAY_GONE);
+	e = malloc(sizeof(*e));
+	if (!e)
+		abort();
+	*e = (struct ending){.mount = mount_get(m), .why = why};
+	loop_post(m->config.loop, on_end, e);
+}
+
+/* ---- what the floors below tell ------------------------------------------------------------- */
+
+static void store_changed_here(void *arg, ramp_segment_t id)
+{
+	struct mount *m = arg;
+
+	park_changed(m->park, id);
+}
+
+struct row_change {
+	struct mount *mount;
+	ramp_segment_t id;
+};
+
+static void on_row(void *arg)
+{
+	struct row_change *c = arg;
+
+	sweep_row(c->mount, c->id);
+	mount_put(c->mount);
+	free(c);
+}
+
+void mount_row_changed(struct mount *m, ramp_segment_t id)
+{
+	struct row_change *c;
+	struct seg *seg;
+
+	if (!id)
+		return; /* nodes are looked up when they are asked for */
+	park_changed(m->park, id);
+	seg = store_find(m->config.store, id);
+	if (!seg)
+		return;
+	seg_put(seg);
+	c = malloc(sizeof(*c));
+	if (!c)
+		abort();
+	*c = (struct row_change){.mount = mount_get(m), .id = id};
+	loop_post(m->config.loop, on_row, c);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* The directories' times: those of the store, so that they do not change with daemons. */
+static int open_handover(struct mount *m, struct ramp_err *err)
+{
+	struct stat st;
+	int fd = store_open_private(m->config.store, "mount", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return ramp_err_sys(err, -fd, "the mount's file in the store");
+	clock_gettime(CLOCK_REALTIME, &m->born);
+	if (fstat(fd, &st) == 0 && st.st_size == 0) {
+		struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+
+		futimens(fd, times);
+	} else {
+		m->born = st.st_atim;
+	}
+	return handover_open(fd, m->config.connection, &m->handover, err);
+}
+
+static struct mount *make(const struct mount_config *config)
+{
+	struct mount *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->config = *config;
+	m->refs = 1;
+	m->self = meta_self(config->meta);
+	m->incarnation = store_incarnation(config->store);
+	for (size_t i = 0; i < 64; i++)
+		pthread_mutex_init(&m->append_lock[i], NULL);
+	pthread_mutex_init(&m->make_lock, NULL);
+	pthread_mutex_init(&m->work_lock, NULL);
+	pthread_cond_init(&m->work_done, NULL);
+	return m;
+}
+
+int mount_open(const struct mount_config *config, struct mount **out, struct ramp_err *err)
+{
+	struct mount *m = make(config);
+	int rc;
+
+	if (!m)
+		return ramp_err_sys(err, ENOMEM, "mount");
+	rc = open_handover(m, err);
+	if (!rc)
+		rc = park_open(&m->park, err);
+	if (!rc)
+		rc = view_open(m, err);
+	if (!rc)
+		rc = fuse_loop_open(m, err);
+	if (rc) {
+		mount_stop(m);
+		return rc;
+	}
+	store_on_change(config->store, store_changed_here, m);
+	*out = m;
+	return 0;
+}
+
+int mount_start(struct mount *m, struct ramp_err *err)
+{
+	int rc = control_open(m, err);
+
+	if (!rc)
+		rc = sweep_open(m, err);
+	if (rc)
+		return rc;
+	programs_set_punch(m->config.programs, ops_punch, m);
+	rc = fuse_loop_start(m, err);
+	if (!rc)
+		control_say(m, KEEPER_SAY_SERVING);
+	return rc;
+}
+
+void mount_stop(struct mount *m)
+{
+	fuse_loop_stop(m);
+	pthread_mutex_lock(&m->work_lock);
+	m->stopped = true;
+	while (m->working)
+		pthread_cond_wait(&m->work_done, &m->work_lock);
+	pthread_mutex_unlock(&m->work_lock);
+	store_on_change(m->config.store, NULL, NULL);
+	if (m->park)
+		park_close(m->park);
+	sweep_close(m);
+	control_close(m);
+	mount_put(m);
+}

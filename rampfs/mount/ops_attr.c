@@ -1,0 +1,315 @@
+/*
+ * Attributes, statfs and the ioctls.
+ *
+ * setattr in the order in which it may have to wait: the size at the owner (parks while the gate is
+ * closed or pages are in flight), the times at the owner's own file, without a quorum; then what
+ * the metadata decides (mode, uid, gid, and times from other nodes) in one proposal; then the
+ * answer. Each step is idempotent, so a request that is sent again goes through all of them again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "inode.h"
+#include "ioc.h"
+#include "ops.h"
+
+/* ---- getattr, setattr
+ * ----------------------------------------------------------------------------- */
+
+static void reply_attr(fuse_req_t req, fuse_ino_t ino)
+{
+	struct stat st;
+	int rc = inode_attr(mount_of(req), ino, &st);
+
+	if (rc)
+		fuse_reply_err(req, -rc);
+	else
+		fuse_reply_attr(req, &st, 0);
+}
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)fi;
+	reply_attr(req, ino);
+}
+
+struct setattr {
+	struct change c; /* first */
+	ramp_segment_t id;
+	int to_set; /* FUSE_SET_ATTR_*: what is not done yet */
+	struct stat attr;
+	bool gate;
+};
+
+#define TIME_BITS                                                                                  \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |                     \
+	 FUSE_SET_ATTR_MTIME_NOW)
+
+static void finish_setattr(struct setattr *sa, int rc)
+{
+	struct request *r = &sa->c.r;
+
+	request_finish(r);
+	if (rc)
+		fuse_reply_err(r->fuse, -rc);
+	else
+		reply_attr(r->fuse, sa->id);
+	request_free(r);
+}
+
+/* An open file without a row: its mode and owner stand beside its bytes alone. */
+static int set_unlinked(struct setattr *sa)
+{
+	const struct segment_row *want = &sa->c.command.attr;
+	struct segment_row row = {.id = sa->id};
+	struct seg *seg;
+	int rc = inode_segment(sa->c.r.mount, sa->id, &seg);
+
+	if (rc)
+		return rc;
+	inode_read_owner(seg, &row);
+	if (sa->c.command.flags & META_SET_MODE)
+		row.mode = want->mode;
+	if (sa->c.command.flags & META_SET_UID)
+		row.uid = want->uid;
+	if (sa->c.command.flags & META_SET_GID)
+		row.gid = want->gid;
+	inode_note_owner(seg, &row);
+	seg_put(seg);
+	return 0;
+}
+
+static void row_set(struct change *c)
+{
+	struct setattr *sa = (struct setattr *)c;
+	int rc = c->reply.result;
+
+	finish_setattr(sa, rc == -ENOENT ? set_unlinked(sa) : rc);
+}
+
+static struct timespec one_time(int to_set, int bit, int now_bit, struct timespec given)
+{
+	if (to_set & now_bit)
+		return (struct timespec){.tv_nsec = UTIME_NOW};
+	if (to_set & bit)
+		return given;
+	return (struct timespec){.tv_nsec = UTIME_OMIT};
+}
+
+/* True where this node has the file, and has set its times. */
+static bool set_times_here(struct setattr *sa)
+{
+	struct timespec times[2];
+	struct seg *seg;
+	bool done = false;
+
+	if (inode_segment(sa->c.r.mount, sa->id, &seg))
+		return false;
+	times[0] = one_time(sa->to_set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW,
+			    sa->attr.st_atim);
+	times[1] = one_time(sa->to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW,
+			    sa->attr.st_mtim);
+	if (inode_is_local(seg))
+		done = futimens(seg_fd(seg), times) == 0;
+	seg_put(seg);
+	return done;
+}
+
+static struct meta_time time_of(struct timespec t, bool now, struct meta_time clock)
+{
+	return now ? clock : (struct meta_time){.sec = t.tv_sec, .nsec = (uint32_t)t.tv_nsec};
+}
+
+static void fill_command(struct setattr *sa)
+{
+	struct meta_command *c = &sa->c.command;
+	int to_set = sa->to_set;
+
+	c->id = sa->id;
+	c->attr.mode = sa->attr.st_mode & 07777;
+	c->attr.uid = sa->attr.st_uid;
+	c->attr.gid = sa->attr.st_gid;
+	c->attr.ctime = c->now;
+	c->attr.atime = time_of(sa->attr.st_atim, to_set & FUSE_SET_ATTR_ATIME_NOW, c->now);
+	c->attr.mtime = time_of(sa->attr.st_mtim, to_set & FUSE_SET_ATTR_MTIME_NOW, c->now);
+	if (to_set & FUSE_SET_ATTR_MODE)
+		c->flags |= META_SET_MODE;
+	if (to_set & FUSE_SET_ATTR_UID)
+		c->flags |= META_SET_UID;
+	if (to_set & FUSE_SET_ATTR_GID)
+		c->flags |= META_SET_GID;
+	if (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW))
+		c->flags |= META_SET_ATIME;
+	if (to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW))
+		c->flags |= META_SET_MTIME;
+	if (c->flags)
+		c->flags |= META_SET_CTIME;
+}
+
+/* -EAGAIN: wait. Else it has been answered, or the metadata will. */
+static int do_setattr(struct setattr *sa)
+{
+	int rc;
+
+	if (sa->to_set & FUSE_SET_ATTR_SIZE) {
+		rc = ops_truncate(sa->c.r.mount, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
+		if (rc)
+			return rc;
+		sa->to_set &= ~FUSE_SET_ATTR_SIZE;
+	}
+	if ((sa->to_set & TIME_BITS) && set_times_here(sa))
+		sa->to_set &= ~TIME_BITS;
+	fill_command(sa);
+	return 0;
+}
+
+static void go_on(struct setattr *sa, int rc)
+{
+	if (!rc && sa->c.command.flags)
+		change_propose(&sa->c);
+	else
+		finish_setattr(sa, rc);
+}
+
+static enum park_verdict setattr_step(struct parked *parked)
+{
+	struct setattr *sa = (struct setattr *)parked;
+	int rc = do_setattr(sa);
+
+	if (request_judge(&sa->c.r, &rc, sa->gate) == PARK_WAIT)
+		return PARK_WAIT;
+	go_on(sa, rc);
+	return PARK_DONE;
+}
+
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		struct fuse_file_info *fi)
+{
+	struct setattr *sa;
+	int rc;
+
+	(void)fi;
+	if (inode_kind(ino) != INODE_IS_SEGMENT) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	sa = change_new(req, sizeof(*sa), META_SETATTR, row_set);
+	if (!sa)
+		return;
+	sa->id = ino;
+	sa->attr = *attr;
+	sa->to_set = to_set;
+	rc = do_setattr(sa);
+	if (rc != -EAGAIN) {
+		go_on(sa, rc);
+		return;
+	}
+	sa->c.r.parked.step = setattr_step;
+	request_interruptible(&sa->c.r);
+	park_wait(sa->c.r.mount->park, &sa->c.r.parked, ino);
+}
+
+/* ---- statfs
+ * --------------------------------------------------------------------------------------- */
+
+void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct store_space space;
+	struct statvfs st = {.f_bsize = RAMP_PAGE_BYTES,
+			     .f_frsize = RAMP_PAGE_BYTES,
+			     .f_namemax = RAMP_NAME_MAX};
+
+	(void)ino;
+	store_space(mount_of(req)->config.store, &space);
+	st.f_blocks = space.capacity_bytes / RAMP_PAGE_BYTES;
+	st.f_bfree = st.f_bavail = space.free_bytes / RAMP_PAGE_BYTES;
+	fuse_reply_statfs(req, &st);
+}
+
+/* ---- ioctls
+ * --------------------------------------------------------------------------------------- */
+
+/* FUSE tells the calling thread; tokens are good for its process. 0: there is no telling. */
+static pid_t process_of(pid_t thread)
+{
+	char path[64], line[128];
+	FILE *f;
+	int pid = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (!pid && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Tgid: %d", &pid) == 1)
+			break;
+	fclose(f);
+	return pid;
+}
+
+static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t fh,
+		     struct ramp_ioc_attach *out)
+{
+	int mode = (int)(fh & O_ACCMODE);
+	pid_t pid = process_of(fuse_req_ctx(req)->pid);
+	struct seg *seg;
+	bool local;
+	int rc;
+
+	if (inode_kind(ino) != INODE_IS_SEGMENT)
+		return -ENOTTY;
+	if (mode == O_WRONLY)
+		return -EACCES;
+	if (!pid)
+		return -ESRCH;
+	rc = inode_segment(m, ino, &seg);
+	if (rc)
+		return rc;
+	local = inode_is_local(seg);
+	rc = seg_damaged(seg) ? -EIO : local ? 0 : -EREMOTE;
+	seg_put(seg);
+	if (rc)
+		return rc;
+	memset(out, 0, sizeof(*out));
+	out->segment = ino;
+	snprintf(out->socket, sizeof(out->socket), "%s", m->config.session_path);
+	return programs_token(m->config.programs, ino, mode, pid, out->token, NULL);
+}
+
+static void do_info(struct mount *m, fuse_ino_t ino, struct ramp_ioc_info *out)
+{
+	memset(out, 0, sizeof(*out));
+	meta_arena(m->config.meta, &out->arena_addr, &out->arena_len);
+	out->nodeid = ino;
+	snprintf(out->socket, sizeof(out->socket), "%s", m->config.session_path);
+}
+
+void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
+	      struct fuse_file_info *fi, unsigned int flags, const void *in_buf, size_t in_bufsz,
+	      size_t out_bufsz)
+{
+	struct mount *m = mount_of(req);
+	struct ramp_ioc_attach attach;
+	struct ramp_ioc_info info;
+	int rc;
+
+	(void)arg;
+	(void)flags;
+	(void)in_buf;
+	(void)in_bufsz;
+	if (cmd == (unsigned int)RAMP_IOC_ATTACH && out_bufsz >= sizeof(attach)) {
+		rc = do_attach(m, req, ino, fi ? fi->fh : O_RDONLY, &attach);
+		if (rc)
+			fuse_reply_err(req, -rc);
+		else
+			fuse_reply_ioctl(req, 0, &attach, sizeof(attach));
+	} else if (cmd == (unsigned int)RAMP_IOC_INFO && out_bufsz >= sizeof(info)) {
+		do_info(m, ino, &info);
+		fuse_reply_ioctl(req, 0, &info, sizeof(info));
+	} else {
+		fuse_reply_err(req, ENOTTY);
+	}
+}

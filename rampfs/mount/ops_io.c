@@ -1,0 +1,467 @@
+/*
+ * Reads, writes and what changes a file's size or holes.
+ *
+ * The happy path: into the segment's gate, ask the page states, do it to the store's file, out of
+ * the gate, reply; all on the fuse thread. A closed gate, and pages that are still at the source,
+ * park the request; it is tried again on the park thread when the segment changed.
+ *
+ * How it fails: EREMOTE where the segment is another node's, EIO where bytes are lost, EHOSTDOWN
+ * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "inode.h"
+#include "ops.h"
+#include "pages.h"
+#include "room.h"
+#include "view.h"
+
+enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK };
+
+struct io {
+	struct request r; /* first */
+	enum io_kind kind;
+	ramp_segment_t id;
+	uint64_t offset, len;
+	int mode;			/* fallocate's, or lseek's whence */
+	const uint8_t *data;		/* IO_WRITE, IO_APPEND: libfuse's, or `copy` */
+	uint8_t *copy;			/* ours, once parked */
+	struct handover_append *append; /* its slot; given back with the reply */
+	int64_t result;			/* IO_READ: bytes in reply_buffer(); IO_WRITE; IO_SEEK */
+	bool gate;
+	struct punch_request *punch; /* instead of a FUSE request */
+};
+
+/* ---- inside the gate ------------------------------------------------------------------------ */
+
+static uint64_t first_page(uint64_t offset)
+{
+	return offset / RAMP_PAGE_BYTES;
+}
+
+static uint64_t count_pages(uint64_t offset, uint64_t len)
+{
+	return len ? first_page(offset + len - 1) - first_page(offset) + 1 : 0;
+}
+
+static int want_pages(struct io *io, struct seg *seg, uint64_t len)
+{
+	uint64_t first = first_page(io->offset), count = count_pages(io->offset, len);
+
+	if (!count || pages_local(seg, first, count))
+		return 0;
+	return pull_want(io->r.mount->config.pull, seg, first, count);
+}
+
+static int cut_pages(struct mount *m, struct seg *seg, uint64_t offset, uint64_t len)
+{
+	if (!len || pages_local(seg, first_page(offset), count_pages(offset, len)))
+		return 0;
+	return pull_cut(m->config.pull, seg, offset, len);
+}
+
+static int do_read(struct io *io, struct seg *seg)
+{
+	uint8_t *buf = reply_buffer();
+	uint64_t size = seg_size(seg), len = io->len < REPLY_BYTES ? io->len : REPLY_BYTES;
+	ssize_t n;
+	int rc;
+
+	if (!buf)
+		return -ENOMEM;
+	if (io->offset >= size) {
+		io->result = 0;
+		return 0;
+	}
+	if (len > size - io->offset)
+		len = size - io->offset;
+	rc = want_pages(io, seg, len);
+	if (rc)
+		return rc;
+	n = pread(seg_fd(seg), buf, len, (off_t)io->offset);
+	if (n < 0)
+		return -errno;
+	io->result = n;
+	return 0;
+}
+
+static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
+{
+	ssize_t n;
+	int rc = cut_pages(io->r.mount, seg, offset, io->len);
+
+	if (rc)
+		return rc;
+	n = pwrite(seg_fd(seg), io->data, io->len, (off_t)offset);
+	if (n < 0)
+		return -errno;
+	io->result = n;
+	return 0;
+}
+
+/* Where the owner's file ends, which the kernel may not know; and where a former daemon put it. */
+static int do_append(struct io *io, struct seg *seg)
+{
+	struct mount *m = io->r.mount;
+	pthread_mutex_t *lock = &m->append_lock[io->id % 64];
+	uint64_t offset;
+	bool again;
+	int rc;
+
+	pthread_mutex_lock(lock);
+	rc = handover_append_begin(m->handover, io->r.unique, io->id, seg_size(seg), io->len,
+				   &io->append, &offset);
+	again = rc > 0;
+	if (rc >= 0)
+		rc = put_bytes(io, seg, offset);
+	if (rc == -EAGAIN && !again) { /* a new one has no promised place while it waits */
+		handover_append_end(io->append);
+		io->append = NULL;
+	}
+	pthread_mutex_unlock(lock);
+	return rc;
+}
+
+static int do_punch(struct io *io, struct seg *seg)
+{
+	int rc = cut_pages(io->r.mount, seg, io->offset, io->len);
+
+	if (rc)
+		return rc;
+	seg_layout_cut(seg);
+	if (fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)io->offset,
+		      (off_t)io->len))
+		return -errno;
+	return 0;
+}
+
+static int do_seek(struct io *io, struct seg *seg)
+{
+	int64_t at = io->mode == SEEK_DATA ? room_seek_data(seg, io->offset)
+					   : room_seek_hole(seg, io->offset);
+
+	if (at < 0)
+		return (int)at;
+	io->result = at;
+	return 0;
+}
+
+static int do_inside(struct io *io, struct seg *seg)
+{
+	switch (io->kind) {
+	case IO_READ:
+		return do_read(io, seg);
+	case IO_WRITE:
+		return put_bytes(io, seg, io->offset);
+	case IO_APPEND:
+		return do_append(io, seg);
+	case IO_ALLOCATE:
+		return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno
+											   : 0;
+	case IO_PUNCH:
+		return do_punch(io, seg);
+	case IO_SEEK:
+		return do_seek(io, seg);
+	}
+	return -EINVAL;
+}
+
+/* -EAGAIN: park. */
+static int do_io(struct io *io)
+{
+	struct seg *seg;
+	int rc = inode_segment(io->r.mount, io->id, &seg);
+
+	io->gate = false;
+	if (rc)
+		return rc;
+	rc = seg_enter(seg);
+	if (rc) {
+		io->gate = rc == -EAGAIN;
+	} else {
+		rc = do_inside(io, seg);
+		seg_leave(seg);
+	}
+	seg_put(seg);
+	return rc;
+}
+
+/* ---- replies -------------------------------------------------------------------------------- */
+
+static void reply_io(struct io *io, int rc)
+{
+	fuse_req_t req = io->r.fuse;
+
+	if (io->punch)
+		punch_answer(io->punch, rc);
+	else if (rc)
+		fuse_reply_err(req, -rc);
+	else if (io->kind == IO_READ)
+		fuse_reply_buf(req, (const char *)reply_buffer(), (size_t)io->result);
+	else if (io->kind == IO_WRITE || io->kind == IO_APPEND)
+		fuse_reply_write(req, (size_t)io->result);
+	else if (io->kind == IO_SEEK)
+		fuse_reply_lseek(req, io->result);
+	else
+		fuse_reply_err(req, 0);
+	if (io->append)
+		handover_append_end(io->append);
+	else if (io->kind == IO_APPEND && io->r.resent)
+		handover_append_drop(io->r.mount->handover, io->r.unique);
+	io->append = NULL;
+	io->punch = NULL;
+}
+
+static void release_io(struct request *r)
+{
+	struct io *io = (struct io *)r;
+
+	if (io->punch)
+		punch_answer(io->punch, -ESHUTDOWN); /* dropped: the program tries again */
+	free(io->copy);
+}
+
+static enum park_verdict io_step(struct parked *parked)
+{
+	struct io *io = (struct io *)parked;
+	int rc = do_io(io);
+
+	if (request_judge(&io->r, &rc, io->gate) == PARK_WAIT)
+		return PARK_WAIT;
+	request_finish(&io->r);
+	reply_io(io, rc);
+	request_free(&io->r);
+	return PARK_DONE;
+}
+
+static void park_io(struct io *io)
+{
+	io->r.parked.step = io_step;
+	io->r.release = release_io;
+	if (!io->punch)
+		request_interruptible(&io->r);
+	park_wait(io->r.mount->park, &io->r.parked, io->id);
+}
+
+/* The stack's request moves to the heap, with its data. */
+static void keep_io(const struct io *on_stack)
+{
+	struct io *io = request_keep(&on_stack->r, sizeof(*io));
+
+	if (!io)
+		return;
+	if (io->data) {
+		io->copy = malloc(io->len ? io->len : 1);
+		if (!io->copy) {
+			request_reply_err(&io->r, -ENOMEM);
+			return;
+		}
+		memcpy(io->copy, io->data, io->len);
+		io->data = io->copy;
+	}
+	park_io(io);
+}
+
+static void try_io(struct io *io)
+{
+	int rc = do_io(io);
+
+	if (rc == -EAGAIN)
+		keep_io(io);
+	else
+		reply_io(io, rc);
+}
+
+static void init_io(struct io *io, fuse_req_t req, enum io_kind kind, fuse_ino_t ino)
+{
+	memset(io, 0, sizeof(*io));
+	request_init(&io->r, req);
+	io->kind = kind;
+	io->id = ino;
+}
+
+/* ---- handlers ------------------------------------------------------------------------------- */
+
+void ops_open_flags(struct fuse_file_info *fi)
+{
+	fi->fh = (uint64_t)(unsigned int)(fi->flags & (O_ACCMODE | O_APPEND));
+	fi->direct_io = 1;
+	fi->noflush = 1;
+	fi->keep_cache = 0;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct mount *m = mount_of(req);
+	int rc = 0;
+
+	switch (inode_kind(ino)) {
+	case INODE_IS_SEGMENT:
+		rc = inode_openable(m, ino);
+		break;
+	case INODE_IS_VIEW:
+		rc = (fi->flags & O_ACCMODE) == O_RDONLY ? 0 : -EACCES;
+		break;
+	default:
+		rc = -ENOENT;
+	}
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	ops_open_flags(fi);
+	fuse_reply_open(req, fi);
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct io io;
+
+	(void)fi;
+	if (inode_kind(ino) == INODE_IS_VIEW) {
+		view_read(req, ino, size, (uint64_t)off);
+		return;
+	}
+	init_io(&io, req, IO_READ, ino);
+	io.offset = (uint64_t)off;
+	io.len = size;
+	try_io(&io);
+}
+
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+	      struct fuse_file_info *fi)
+{
+	struct io io;
+
+	init_io(&io, req, fi->flags & O_APPEND ? IO_APPEND : IO_WRITE, ino);
+	io.data = (const uint8_t *)buf;
+	io.offset = (uint64_t)off;
+	io.len = size;
+	try_io(&io);
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct io io;
+
+	(void)fi;
+	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	init_io(&io, req, IO_SEEK, ino);
+	io.offset = (uint64_t)off;
+	io.mode = whence;
+	try_io(&io);
+}
+
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)datasync;
+	(void)fi;
+	fuse_reply_err(req, 0); /* memory is all there is */
+}
+
+/* ---- fallocate: the kernel may take its time, so a worker does it --------------------------- */
+
+static void allocate_work(void *arg)
+{
+	struct io *io = arg;
+	struct mount *m = io->r.mount;
+	int rc;
+
+	if (!mount_work_enter(m)) {
+		io->r.parked.drop(&io->r.parked);
+		return;
+	}
+	rc = do_io(io);
+	if (rc == -EAGAIN) {
+		park_io(io);
+	} else {
+		reply_io(io, rc);
+		request_free(&io->r);
+	}
+	mount_work_leave(m);
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+		  struct fuse_file_info *fi)
+{
+	struct io *io;
+
+	(void)fi;
+	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE)) {
+		fuse_reply_err(req, EOPNOTSUPP);
+		return;
+	}
+	io = request_new(req, sizeof(*io));
+	if (!io)
+		return;
+	io->kind = mode & FALLOC_FL_PUNCH_HOLE ? IO_PUNCH : IO_ALLOCATE;
+	io->id = ino;
+	io->mode = mode;
+	io->offset = (uint64_t)offset;
+	io->len = (uint64_t)length;
+	loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+}
+
+void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint64_t offset,
+	       uint64_t len)
+{
+	struct io *io = calloc(1, sizeof(*io));
+
+	if (!io) {
+		punch_answer(punch, -ENOMEM);
+		return;
+	}
+	request_init_own(&io->r, mount);
+	io->r.release = release_io;
+	io->punch = punch;
+	io->kind = IO_PUNCH;
+	io->id = id;
+	io->offset = offset;
+	io->len = len;
+	loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+}
+
+/* ---- truncate ------------------------------------------------------------------------------- */
+
+static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
+{
+	uint64_t old = seg_size(seg), end;
+	int rc = 0;
+
+	if (size < old) {
+		end = (old + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+		rc = cut_pages(m, seg, size, end - size);
+		if (rc)
+			return rc;
+		seg_layout_cut(seg);
+	}
+	return ftruncate(seg_fd(seg), (off_t)size) ? -errno : 0;
+}
+
+int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate)
+{
+	struct seg *seg;
+	int rc = inode_segment(m, id, &seg);
+
+	*gate = false;
+	if (rc)
+		return rc;
+	rc = seg_enter(seg);
+	if (rc) {
+		*gate = rc == -EAGAIN;
+	} else {
+		rc = cut_to(m, seg, size);
+		seg_leave(seg);
+	}
+	seg_put(seg);
+	return rc;
+}

@@ -1,0 +1,274 @@
+/*
+ * The park thread.
+ *
+ * What waits stands in a bucket by its segment's id; a change moves the segment's requests, in the
+ * order in which they came, to the list of what is ready, and signals the eventfd. The thread takes
+ * from there, runs the step, and puts back what must go on waiting. A change that happens while a
+ * step runs is not lost: the bucket counts changes, and a request that comes back to a bucket whose
+ * count has moved is ready again at once.
+ *
+ * How it fails: it does not; memory is the callers', and a lost signal costs PARK_TICK_MS.
+ */
+#include "park.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BUCKETS 256
+
+TAILQ_HEAD(parked_list, parked);
+
+struct bucket {
+	struct parked_list list;
+	uint64_t changes;
+};
+
+struct park {
+	pthread_t thread;
+	int event;
+	uint32_t waiting; /* in buckets; atomic, so that park_changed is cheap when it is 0 */
+	pthread_mutex_t lock;
+	struct bucket buckets[BUCKETS]; /* protected by lock */
+	struct parked_list ready;	/* protected by lock */
+	struct parked *running;		/* protected by lock: whose step runs now */
+	bool closed;			/* protected by lock */
+};
+
+uint64_t park_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static struct bucket *bucket_of(struct park *park, ramp_segment_t id)
+{
+	return &park->buckets[id % BUCKETS];
+}
+
+static void wake(struct park *park)
+{
+	uint64_t one = 1;
+
+	/* EAGAIN: the counter is full, so the thread is awake anyway. */
+	while (write(park->event, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+static void make_ready(struct park *park, struct parked *parked)
+{
+	TAILQ_REMOVE(&bucket_of(park, parked->id)->list, parked, link);
+	__atomic_fetch_sub(&park->waiting, 1, __ATOMIC_RELAXED);
+	TAILQ_INSERT_TAIL(&park->ready, parked, link);
+}
+
+/* Every request gets its turn: deadlines are the steps' own business. Lock held. */
+static void tick(struct park *park)
+{
+	for (int i = 0; i < BUCKETS; i++) {
+		struct bucket *b = &park->buckets[i];
+
+		while (!TAILQ_EMPTY(&b->list))
+			make_ready(park, TAILQ_FIRST(&b->list));
+	}
+}
+
+/* Lock held; gives it up while the step runs. */
+static void run_one(struct park *park, struct parked *parked)
+{
+	struct bucket *b = bucket_of(park, parked->id);
+	uint64_t changes = b->changes;
+	enum park_verdict verdict;
+
+	park->running = parked;
+	pthread_mutex_unlock(&park->lock);
+	verdict = parked->step(parked);
+	pthread_mutex_lock(&park->lock);
+	park->running = NULL;
+	if (verdict == PARK_DONE)
+		return;
+	if (bucket_of(park, parked->id)->changes != changes ||
+	    __atomic_load_n(&parked->interrupted, __ATOMIC_RELAXED)) {
+		TAILQ_INSERT_TAIL(&park->ready, parked, link);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&b->list, parked, link);
+	__atomic_fetch_add(&park->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+static void wait_for_work(struct park *park, uint64_t next_tick)
+{
+	struct pollfd p = {.fd = park->event, .events = POLLIN};
+	uint64_t now = park_now_ms(), count;
+	int timeout = -1;
+
+	if (__atomic_load_n(&park->waiting, __ATOMIC_SEQ_CST))
+		timeout = next_tick > now ? (int)(next_tick - now) : 0;
+	if (poll(&p, 1, timeout) > 0)
+		while (read(park->event, &count, sizeof(count)) < 0 && errno == EINTR)
+			;
+}
+
+static void *park_thread(void *arg)
+{
+	struct park *park = arg;
+	uint64_t next_tick = park_now_ms() + PARK_TICK_MS;
+
+	pthread_mutex_lock(&park->lock);
+	while (!park->closed) {
+		struct parked *parked = TAILQ_FIRST(&park->ready);
+
+		if (parked) {
+			TAILQ_REMOVE(&park->ready, parked, link);
+			run_one(park, parked);
+			continue;
+		}
+		pthread_mutex_unlock(&park->lock);
+		wait_for_work(park, next_tick);
+		pthread_mutex_lock(&park->lock);
+		if (park_now_ms() >= next_tick) {
+			tick(park);
+			next_tick = park_now_ms() + PARK_TICK_MS;
+		}
+	}
+	pthread_mutex_unlock(&park->lock);
+	return NULL;
+}
+
+int park_open(struct park **out, struct ramp_err *err)
+{
+	struct park *park = calloc(1, sizeof(*park));
+	int rc;
+
+	if (!park)
+		return ramp_err_sys(err, ENOMEM, "park");
+	park->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (park->event < 0) {
+		rc = ramp_err_sys(err, errno, "park's eventfd");
+		goto err_alloc;
+	}
+	pthread_mutex_init(&park->lock, NULL);
+	TAILQ_INIT(&park->ready);
+	for (int i = 0; i < BUCKETS; i++)
+		TAILQ_INIT(&park->buckets[i].list);
+	rc = pthread_create(&park->thread, NULL, park_thread, park);
+	if (rc) {
+		rc = ramp_err_sys(err, rc, "park thread");
+		goto err_event;
+	}
+	pthread_setname_np(park->thread, "park");
+	*out = park;
+	return 0;
+
+err_event:
+	pthread_mutex_destroy(&park->lock);
+	close(park->event);
+err_alloc:
+	free(park);
+	return rc;
+}
+
+void park_close(struct park *park)
+{
+	struct parked *parked;
+
+	pthread_mutex_lock(&park->lock);
+	park->closed = true;
+	pthread_mutex_unlock(&park->lock);
+	wake(park);
+	pthread_join(park->thread, NULL);
+
+	pthread_mutex_lock(&park->lock);
+	tick(park);
+	while ((parked = TAILQ_FIRST(&park->ready))) {
+		TAILQ_REMOVE(&park->ready, parked, link);
+		pthread_mutex_unlock(&park->lock);
+		parked->drop(parked);
+		pthread_mutex_lock(&park->lock);
+	}
+	pthread_mutex_unlock(&park->lock);
+}
+
+void park_free(struct park *park)
+{
+	pthread_mutex_destroy(&park->lock);
+	close(park->event);
+	free(park);
+}
+
+void park_run(struct park *park, struct parked *parked)
+{
+	bool closed;
+
+	pthread_mutex_lock(&park->lock);
+	closed = park->closed;
+	if (!closed)
+		TAILQ_INSERT_TAIL(&park->ready, parked, link);
+	pthread_mutex_unlock(&park->lock);
+	if (closed)
+		parked->drop(parked);
+	else
+		wake(park);
+}
+
+void park_wait(struct park *park, struct parked *parked, ramp_segment_t id)
+{
+	parked->id = id;
+	parked->since_ms = park_now_ms();
+	park_run(park, parked);
+}
+
+void park_changed(struct park *park, ramp_segment_t id)
+{
+	struct bucket *b = bucket_of(park, id);
+	struct parked *parked, *next;
+	bool any = false;
+
+	pthread_mutex_lock(&park->lock);
+	b->changes++;
+	for (parked = TAILQ_FIRST(&b->list); parked; parked = next) {
+		next = TAILQ_NEXT(parked, link);
+		if (parked->id != id)
+			continue;
+		make_ready(park, parked);
+		any = true;
+	}
+	pthread_mutex_unlock(&park->lock);
+	if (any)
+		wake(park);
+}
+
+void park_interrupt(struct park *park, struct parked *parked)
+{
+	struct parked *p;
+
+	__atomic_store_n(&parked->interrupted, true, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&park->lock);
+	TAILQ_FOREACH (p, &bucket_of(park, parked->id)->list, link) {
+		if (p != parked)
+			continue;
+		make_ready(park, parked);
+		break;
+	}
+	pthread_mutex_unlock(&park->lock);
+	wake(park);
+}
+
+uint32_t park_count(struct park *park)
+{
+	uint32_t n = 0;
+	struct parked *parked;
+
+	pthread_mutex_lock(&park->lock);
+	n = __atomic_load_n(&park->waiting, __ATOMIC_RELAXED) + (park->running ? 1 : 0);
+	TAILQ_FOREACH (parked, &park->ready, link)
+		n++;
+	pthread_mutex_unlock(&park->lock);
+	return n;
+}

@@ -1,0 +1,59 @@
+/*
+ * Requests that wait, and the one thread that finishes them.
+ *
+ * A fuse thread never waits: a request that finds its segment's gate closed, a page remote or a
+ * proposal on its way is parked here, and its step runs again on the park thread when something
+ * about the segment changed (park_changed), when a result came (park_run), when it was
+ * interrupted, and every PARK_TICK_MS in any case, since a silent source changes nothing.
+ *
+ * Who owns what: a parked thing is its caller's until park_wait or park_run, then the park's, until
+ * its step returns PARK_DONE (the step has freed it) or park_close drops it.
+ * Thread-safety: everything from any thread. Nothing here blocks but park_close.
+ */
+#ifndef RAMP_PARK_H
+#define RAMP_PARK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "err.h"
+#include "ids.h"
+
+#define PARK_TICK_MS 100
+
+struct park;
+struct parked;
+
+enum park_verdict { PARK_DONE, PARK_WAIT };
+
+struct parked {
+	TAILQ_ENTRY(parked) link;
+	ramp_segment_t id; /* park_changed of this one wakes it */
+	uint64_t since_ms; /* CLOCK_MONOTONIC, of the first park_wait */
+	bool interrupted;  /* atomic */
+	/* Tries (again). PARK_DONE: replied and freed, not touched any more. Park thread. */
+	enum park_verdict (*step)(struct parked *parked);
+	/* The park has closed: frees it without a reply. */
+	void (*drop)(struct parked *parked);
+};
+
+int park_open(struct park **out, struct ramp_err *err);
+/* Ends the thread; what is parked is dropped, and what comes later is dropped at once. */
+void park_close(struct park *park);
+void park_free(struct park *park); /* after park_close, when nobody can come any more */
+
+/* Parks; the step runs soon, once, in case the change has happened already. */
+void park_wait(struct park *park, struct parked *parked, ramp_segment_t id);
+/* Runs the step on the park thread as soon as it can. */
+void park_run(struct park *park, struct parked *parked);
+/* Something that requests on this segment wait for may have changed. */
+void park_changed(struct park *park, ramp_segment_t id);
+/* `parked` may be parked or not; the caller keeps it from being freed during the call. */
+void park_interrupt(struct park *park, struct parked *parked);
+/* How many wait now. */
+uint32_t park_count(struct park *park);
+
+uint64_t park_now_ms(void);
+
+#endif

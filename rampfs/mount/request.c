@@ -1,0 +1,127 @@
+/*
+ * Requests on the heap.
+ */
+#include "request.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void drop(struct parked *parked)
+{
+	struct request *r = (struct request *)parked;
+
+	request_finish(r);
+	if (r->fuse)
+		fuse_reply_none(r->fuse); /* the next daemon has it sent again */
+	request_free(r);
+}
+
+void request_init_own(struct request *r, struct mount *m)
+{
+	memset(r, 0, sizeof(*r));
+	r->mount = mount_get(m);
+	r->parked.drop = drop;
+}
+
+void request_init(struct request *r, fuse_req_t fuse)
+{
+	memset(r, 0, sizeof(*r));
+	r->mount = mount_of(fuse);
+	r->fuse = fuse;
+	r->unique = fuse_loop_unique();
+	r->resent = fuse_loop_resent();
+	r->parked.drop = drop;
+}
+
+void *request_new(fuse_req_t fuse, size_t size)
+{
+	struct request *r = calloc(1, size);
+
+	if (!r) {
+		fuse_reply_err(fuse, ENOMEM);
+		return NULL;
+	}
+	request_init(r, fuse);
+	mount_get(r->mount);
+	return r;
+}
+
+void *request_keep(const struct request *r, size_t size)
+{
+	struct request *copy = malloc(size);
+
+	if (!copy) {
+		fuse_reply_err(r->fuse, ENOMEM);
+		return NULL;
+	}
+	memcpy(copy, r, size);
+	mount_get(copy->mount);
+	return copy;
+}
+
+static void on_interrupt(fuse_req_t fuse, void *data)
+{
+	struct request *r = data;
+
+	(void)fuse;
+	park_interrupt(r->mount->park, &r->parked);
+}
+
+void request_interruptible(struct request *r)
+{
+	r->interruptible = true;
+	fuse_req_interrupt_func(r->fuse, on_interrupt, r);
+}
+
+bool request_interrupted(const struct request *r)
+{
+	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED);
+}
+
+enum park_verdict request_judge(struct request *r, int *rc, bool gate)
+{
+	uint64_t now;
+
+	if (*rc != -EAGAIN)
+		return PARK_DONE;
+	if (request_interrupted(r)) {
+		*rc = -EINTR;
+		return PARK_DONE;
+	}
+	now = park_now_ms();
+	if (!gate)
+		r->gate_since_ms = 0;
+	else if (!r->gate_since_ms)
+		r->gate_since_ms = now;
+	else if (now - r->gate_since_ms > REQUEST_GATE_MS) {
+		*rc = -EBUSY;
+		return PARK_DONE;
+	}
+	return PARK_WAIT;
+}
+
+void request_finish(struct request *r)
+{
+	/* Waits for an interrupt that is just being told, so that none touches a freed request. */
+	if (r->interruptible)
+		fuse_req_interrupt_func(r->fuse, NULL, NULL);
+	r->interruptible = false;
+}
+
+void request_free(struct request *r)
+{
+	struct mount *m = r->mount;
+
+	if (r->release)
+		r->release(r);
+	free(r);
+	mount_put(m);
+}
+
+void request_reply_err(struct request *r, int rc)
+{
+	request_finish(r);
+	fuse_reply_err(r->fuse, -rc);
+	request_free(r);
+}

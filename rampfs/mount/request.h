@@ -1,0 +1,58 @@
+/*
+ * One FUSE request that may have to wait.
+ *
+ * An op decodes its request into a struct that begins with a struct request and tries it at once on
+ * the fuse thread; where that says -EAGAIN, a copy on the heap is parked. What goes through Raft is
+ * on the heap from the start. Whoever gets the final result replies, exactly once, and frees.
+ */
+#ifndef RAMP_REQUEST_H
+#define RAMP_REQUEST_H
+
+#include "mnt.h"
+
+/* A gate that stays closed for longer than a revoke may take (2 x 5 s) is somebody's mistake: no
+   caller waits for it unkillably. */
+#define REQUEST_GATE_MS 10000
+
+struct request {
+	struct parked parked; /* first: the park knows nothing else */
+	struct mount *mount;  /* a reference, where the request is on the heap */
+	fuse_req_t fuse;
+	uint64_t unique; /* without the mark of a resend */
+	bool resent;
+	bool interruptible;
+	uint64_t gate_since_ms; /* 0: the gate was open at the last look */
+	/* Frees what the struct around it owns (not the struct); may be NULL. */
+	void (*release)(struct request *r);
+};
+
+static inline struct mount *mount_of(fuse_req_t fuse)
+{
+	return fuse_req_userdata(fuse);
+}
+
+/* Fuse thread, in the op. */
+void request_init(struct request *r, fuse_req_t fuse);
+/* One that no FUSE request stands behind, on the heap: the caller's own answer, in `release`. */
+void request_init_own(struct request *r, struct mount *m);
+/* A zeroed struct of `size` bytes that begins with a request; NULL after it has replied ENOMEM. */
+void *request_new(fuse_req_t fuse, size_t size);
+/* From the stack to the heap; the same on failure. */
+void *request_keep(const struct request *r, size_t size);
+
+/* FUSE INTERRUPT wakes it from now on. */
+void request_interruptible(struct request *r);
+bool request_interrupted(const struct request *r);
+
+/* The result decides: -EAGAIN waits (returns PARK_WAIT), unless it was interrupted or the gate has
+   been closed for too long, which turn *rc into another errno (returns PARK_DONE). `gate`: it was
+   the gate that said -EAGAIN. */
+enum park_verdict request_judge(struct request *r, int *rc, bool gate);
+
+/* Before any reply to a request on the heap: no interrupt comes from here on. */
+void request_finish(struct request *r);
+void request_free(struct request *r);
+/* request_finish, fuse_reply_err, request_free. `rc`: 0 or a negative errno. */
+void request_reply_err(struct request *r, int rc);
+
+#endif

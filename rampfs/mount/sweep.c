@@ -1,0 +1,577 @@
+/*
+ * Hints, adopted attributes, and unlinked segments. All of it runs on the control loop, every
+ * SWEEP_MS and when a row changes; what blocks is done by a worker.
+ *
+ * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
+ * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
+ * nodes' utimens comes the other way: the row's times are new, and go to the file. A segment that
+ * has just come takes the row's times once.
+ *
+ * Unlinked: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
+ * before a linearizable read, R8), the kernel does not know the inode any more, nobody has it open
+ * or mapped, and a lease proves it. Then the row is told (FREED). Until then it is looked at again,
+ * when the kernel forgets the inode, or later and later up to RETRY_MAX_MS.
+ */
+#include "sweep.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+
+#include "inode.h"
+#include "log.h"
+
+#define SWEEP_MS	400
+#define HINTS_IN_FLIGHT 128 /* of the node's 256 proposals */
+#define RETRY_FIRST_MS	50
+#define RETRY_MAX_MS	5000
+#define HINT_BUCKETS	1024
+
+struct hint {
+	LIST_ENTRY(hint) link;
+	ramp_segment_t id;
+	bool ours;		       /* the row says that this node owns it */
+	bool adopted;		       /* came by a migration, and has taken the row's times */
+	bool in_flight;		       /* a proposal is on its way, with `asked` */
+	uint64_t round;		       /* of the last sweep that saw the segment here */
+	uint64_t size, asked_size;     /* as the row has it; as proposed */
+	struct meta_time atime, mtime; /* as the row has them */
+	struct meta_time asked_atime, asked_mtime;
+};
+LIST_HEAD(hints, hint);
+
+struct orphan {
+	TAILQ_ENTRY(orphan) link;
+	struct sweep *sweep;
+	ramp_segment_t id;
+	uint64_t due_ms, retry_ms;
+	bool busy;   /* a sync or a worker has it */
+	bool synced; /* this node's tables hold all that was committed when it became one */
+	int result;  /* of the sync or the worker */
+};
+TAILQ_HEAD(orphans, orphan);
+
+/* Lives as long as the mount, of which the timer and all that is in flight hold a reference. */
+struct sweep {
+	uv_timer_t timer;
+	struct mount *mount;
+	struct hints hints[HINT_BUCKETS]; /* by id */
+	struct orphans orphans;
+	uint32_t n_orphans; /* atomic: forgets are cheap while there is none */
+	uint32_t in_flight;
+	uint64_t round;
+	bool closed;
+};
+
+/* ---- hints ---------------------------------------------------------------------------------- */
+
+static bool same_time(struct meta_time a, struct meta_time b)
+{
+	return a.sec == b.sec && a.nsec == b.nsec;
+}
+
+static struct meta_time meta_time_of(struct timespec t)
+{
+	return (struct meta_time){.sec = t.tv_sec, .nsec = (uint32_t)t.tv_nsec};
+}
+
+static struct hint *find_hint(struct sweep *s, ramp_segment_t id)
+{
+	struct hint *h;
+
+	LIST_FOREACH (h, &s->hints[id % HINT_BUCKETS], link)
+		if (h->id == id)
+			return h;
+	return NULL;
+}
+
+static void note_row(struct sweep *s, struct hint *h, const struct segment_row *row)
+{
+	h->ours = row->node == s->mount->self && row->phase != SEGMENT_MOVING;
+	h->size = row->size;
+	h->atime = row->atime;
+	h->mtime = row->mtime;
+}
+
+static struct hint *make_hint(struct sweep *s, ramp_segment_t id, const struct segment_row *row)
+{
+	struct hint *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->id = id;
+	h->round = s->round;
+	note_row(s, h, row);
+	LIST_INSERT_HEAD(&s->hints[id % HINT_BUCKETS], h, link);
+	return h;
+}
+
+struct hint_answer {
+	struct sweep *sweep;
+	ramp_segment_t id;
+	int result;
+};
+
+static void on_hint_answer(void *arg)
+{
+	struct hint_answer *a = arg;
+	struct mount *m = a->sweep->mount;
+	struct hint *h = find_hint(a->sweep, a->id);
+
+	a->sweep->in_flight--;
+	if (h) {
+		h->in_flight = false;
+		if (!a->result) {
+			h->size = h->asked_size;
+			h->atime = h->asked_atime;
+			h->mtime = h->asked_mtime;
+		}
+	}
+	free(a);
+	mount_put(m);
+}
+
+static void hint_proposed(void *arg, const struct meta_reply *reply)
+{
+	struct hint_answer *a = arg;
+
+	a->result = reply->result;
+	loop_post(a->sweep->mount->config.loop, on_hint_answer, a);
+}
+
+static void propose_hint(struct sweep *s, struct hint *h, const struct stat *st)
+{
+	struct mount *m = s->mount;
+	struct hint_answer *a = calloc(1, sizeof(*a));
+	struct meta_command c = {.type = META_SETATTR, .id = h->id};
+	struct timespec now;
+
+	if (!a)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	c.cid = meta_own_command(m->config.meta);
+	c.now = meta_time_of(now);
+	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME;
+	c.attr.size = h->asked_size = (uint64_t)st->st_size;
+	c.attr.atime = h->asked_atime = meta_time_of(st->st_atim);
+	c.attr.mtime = h->asked_mtime = meta_time_of(st->st_mtim);
+	a->sweep = s;
+	a->id = h->id;
+	h->in_flight = true;
+	s->in_flight++;
+	mount_get(m);
+	meta_propose(m->config.meta, &c, hint_proposed, a);
+}
+
+static void look_at_file(void *arg, struct seg *seg)
+{
+	struct sweep *s = arg;
+	struct hint *h = find_hint(s, seg_id(seg));
+	struct segment_row row;
+	struct stat st;
+
+	if (!inode_is_local(seg))
+		return;
+	if (!h) {
+		if (meta_segment(s->mount->config.meta, seg_id(seg), &row))
+			return;
+		h = make_hint(s, seg_id(seg), &row);
+		if (!h)
+			return;
+	}
+	h->round = s->round;
+	if (!h->ours || h->in_flight || s->in_flight >= HINTS_IN_FLIGHT || fstat(seg_fd(seg), &st))
+		return;
+	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
+	    same_time(meta_time_of(st.st_atim), h->atime))
+		return;
+	propose_hint(s, h, &st);
+}
+
+static void forget_hints(struct sweep *s)
+{
+	struct hint *h, *next;
+
+	for (size_t i = 0; i < HINT_BUCKETS; i++)
+		for (h = LIST_FIRST(&s->hints[i]); h; h = next) {
+			next = LIST_NEXT(h, link);
+			if (h->round == s->round || h->in_flight)
+				continue;
+			LIST_REMOVE(h, link);
+			free(h);
+		}
+}
+
+/* ---- a row changed
+ * ------------------------------------------------------------------------------- */
+
+static void take_times(struct seg *seg, const struct segment_row *row)
+{
+	struct timespec times[2] = {
+		{.tv_sec = row->atime.sec, .tv_nsec = row->atime.nsec},
+		{.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec},
+	};
+
+	if (futimens(seg_fd(seg), times))
+		log_debug("segment %llu: times: %s", (unsigned long long)row->id, strerror(errno));
+}
+
+/* The row of a segment that is here and has a row. */
+static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row *row)
+{
+	struct hint *h = find_hint(s, row->id);
+	struct record record;
+	bool come, changed;
+
+	if (row->node != s->mount->self) {
+		if (h)
+			h->ours = false;
+		return;
+	}
+	inode_note_owner(seg, row);
+	if (!h) {
+		h = make_hint(s, row->id, row);
+		if (!h)
+			return;
+	}
+	record_get(seg, &record);
+	come = record.kind == RECORD_TAKEN && row->phase == SEGMENT_PULLING && !h->adopted;
+	changed = !(same_time(row->mtime, h->mtime) && same_time(row->atime, h->atime)) &&
+		  !(h->in_flight && same_time(row->mtime, h->asked_mtime) &&
+		    same_time(row->atime, h->asked_atime));
+	if (come || (changed && h->ours))
+		take_times(seg, row);
+	h->adopted = h->adopted || come;
+	note_row(s, h, row);
+}
+
+static void add_orphan(struct sweep *s, ramp_segment_t id);
+
+void sweep_row(struct mount *m, ramp_segment_t id)
+{
+	struct sweep *s = m->sweep;
+	struct segment_row row;
+	struct seg *seg;
+	int rc;
+
+	if (!s || s->closed)
+		return;
+	seg = store_find(m->config.store, id);
+	if (!seg)
+		return;
+	rc = meta_segment(m->config.meta, id, &row);
+	if (inode_is_local(seg)) {
+		if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
+			add_orphan(s, id);
+		else if (rc == 0)
+			adopt_row(s, seg, &row);
+	}
+	seg_put(seg);
+}
+
+/* ---- unlinked segments ---------------------------------------------------------------------- */
+
+static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
+{
+	struct orphan *o;
+
+	TAILQ_FOREACH (o, &s->orphans, link)
+		if (o->id == id)
+			return o;
+	return NULL;
+}
+
+static void drop_orphan(struct orphan *o)
+{
+	struct sweep *s = o->sweep;
+
+	TAILQ_REMOVE(&s->orphans, o, link);
+	__atomic_fetch_sub(&s->n_orphans, 1, __ATOMIC_RELAXED);
+	free(o);
+}
+
+static void try_orphan(struct orphan *o);
+
+static void try_later(struct orphan *o)
+{
+	o->retry_ms = o->retry_ms ? o->retry_ms * 2 : RETRY_FIRST_MS;
+	if (o->retry_ms > RETRY_MAX_MS)
+		o->retry_ms = RETRY_MAX_MS;
+	o->due_ms = park_now_ms() + o->retry_ms;
+}
+
+static void free_proposed(void *arg, const struct meta_reply *reply)
+{
+	(void)arg;
+	if (reply->result && reply->result != -ESTALE)
+		log_debug("an unlinked segment's row stays: %s", strerror(-reply->result));
+}
+
+static void on_removed(void *arg)
+{
+	struct orphan *o = arg;
+	struct sweep *s = o->sweep;
+	struct mount *m = s->mount;
+	struct segment_row row;
+	struct meta_command c = {.type = META_FREED, .id = o->id};
+
+	o->busy = false;
+	if (s->closed) {
+		drop_orphan(o);
+	} else if (o->result) {
+		try_later(o);
+	} else {
+		if (meta_segment(m->config.meta, o->id, &row) == 0) {
+			c.cid = meta_own_command(m->config.meta);
+			meta_propose(m->config.meta, &c, free_proposed, NULL);
+			o->retry_ms = RETRY_MAX_MS / 2; /* until the row is gone */
+			try_later(o);
+		} else {
+			drop_orphan(o);
+		}
+	}
+	mount_put(m);
+}
+
+/* Worker. */
+static int remove_unused(struct mount *m, ramp_segment_t id)
+{
+	struct seg *seg = store_find(m->config.store, id);
+	struct ramp_err err = {0};
+	struct record record;
+	int rc = -EBUSY;
+
+	if (!seg)
+		return 0;
+	record_get(seg, &record);
+	if (record.kind == RECORD_OWNED &&
+	    fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT &&
+	    !programs_mapped(m->config.programs, seg))
+		rc = store_remove(seg, true, &err);
+	seg_put(seg);
+	return rc;
+}
+
+static void remove_work(void *arg)
+{
+	struct orphan *o = arg;
+	struct mount *m = o->sweep->mount;
+
+	o->result = -ESHUTDOWN;
+	if (!mount_work_enter(m))
+		return;
+	o->result = remove_unused(m, o->id);
+	mount_work_leave(m);
+}
+
+static void on_synced(void *arg)
+{
+	struct orphan *o = arg;
+	struct mount *m = o->sweep->mount;
+
+	o->busy = false;
+	if (o->sweep->closed) {
+		drop_orphan(o);
+	} else if (o->result) {
+		try_later(o);
+	} else {
+		o->synced = true;
+		try_orphan(o);
+	}
+	mount_put(m);
+}
+
+static void sync_done(void *arg, const struct meta_reply *reply)
+{
+	struct orphan *o = arg;
+
+	o->result = reply->result;
+	loop_post(o->sweep->mount->config.loop, on_synced, o);
+}
+
+static void try_orphan(struct orphan *o)
+{
+	struct mount *m = o->sweep->mount;
+	struct segment_row row;
+	int rc = meta_segment(m->config.meta, o->id, &row);
+
+	if (rc == 0 && row.phase != SEGMENT_ORPHAN) {
+		drop_orphan(
+			o); /* it has a name, or a migration to end first: its row will change */
+		return;
+	}
+	if (rc && rc != -ENOENT) {
+		try_later(o);
+		return;
+	}
+	o->busy = true;
+	mount_get(m);
+	if (rc == -ENOENT && !o->synced)
+		meta_sync(m->config.meta, sync_done, o);
+	else
+		loop_work(m->config.loop, remove_work, on_removed, o);
+}
+
+static void add_orphan(struct sweep *s, ramp_segment_t id)
+{
+	struct orphan *o = find_orphan(s, id);
+
+	if (!o) {
+		o = calloc(1, sizeof(*o));
+		if (!o)
+			return; /* the next start finds it */
+		o->sweep = s;
+		o->id = id;
+		TAILQ_INSERT_TAIL(&s->orphans, o, link);
+		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
+	}
+	if (!o->busy)
+		try_orphan(o);
+}
+
+struct forgotten {
+	struct mount *mount;
+	ramp_segment_t id;
+};
+
+static void on_forgotten(void *arg)
+{
+	struct forgotten *f = arg;
+	struct mount *m = f->mount;
+	struct orphan *o = m->sweep->closed ? NULL : find_orphan(m->sweep, f->id);
+
+	if (o) {
+		o->retry_ms = 0;
+		if (!o->busy)
+			try_orphan(o);
+	} else {
+		sweep_row(m, f->id);
+	}
+	free(f);
+	mount_put(m);
+}
+
+void sweep_forgotten(struct mount *m, ramp_segment_t id)
+{
+	struct forgotten *f;
+
+	if (id < RAMP_SEGMENT_ID_MIN || !m->sweep ||
+	    !__atomic_load_n(&m->sweep->n_orphans, __ATOMIC_RELAXED))
+		return;
+	f = malloc(sizeof(*f));
+	if (!f)
+		return; /* it is tried again later anyway */
+	f->mount = mount_get(m);
+	f->id = id;
+	loop_post(m->config.loop, on_forgotten, f);
+}
+
+/* ---- the timer
+ * ----------------------------------------------------------------------------------- */
+
+static void retry_orphans(struct sweep *s)
+{
+	uint64_t now = park_now_ms();
+	struct orphan *o, *next;
+
+	for (o = TAILQ_FIRST(&s->orphans); o; o = next) {
+		next = TAILQ_NEXT(o, link);
+		if (!o->busy && o->due_ms <= now)
+			try_orphan(o);
+	}
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct sweep *s = timer->data;
+
+	s->round++;
+	if (meta_has_quorum(s->mount->config.meta)) {
+		store_each(s->mount->config.store, look_at_file, s);
+		forget_hints(s);
+	}
+	retry_orphans(s);
+}
+
+static void find_unlinked(void *arg, struct seg *seg)
+{
+	struct sweep *s = arg;
+
+	sweep_row(s->mount, seg_id(seg));
+}
+
+/* One id at a time: the tables are not read from inside a reading. */
+static int find_row(void *arg, const struct segment_row *row)
+{
+	struct segment_row *found = arg;
+
+	if (row->phase != SEGMENT_ORPHAN || row->node != found->node)
+		return 0;
+	*found = *row;
+	return 1;
+}
+
+/* Rows that a dead daemon did not tell that their bytes are gone. */
+static void find_orphan_rows(struct sweep *s)
+{
+	struct segment_row found = {.node = s->mount->self};
+	struct meta *meta = s->mount->config.meta;
+
+	while (meta_each_segment(meta, 0, found.id, find_row, &found) == 1)
+		add_orphan(s, found.id);
+}
+
+int sweep_open(struct mount *m, struct ramp_err *err)
+{
+	struct sweep *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return ramp_err_sys(err, ENOMEM, "sweep");
+	s->mount = m;
+	TAILQ_INIT(&s->orphans);
+	uv_timer_init(loop_uv(m->config.loop), &s->timer);
+	s->timer.data = s;
+	m->sweep = s;
+	store_each(m->config.store, find_unlinked, s);
+	find_orphan_rows(s);
+	uv_timer_start(&s->timer, on_timer, SWEEP_MS, SWEEP_MS);
+	return 0;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	struct sweep *s = handle->data;
+
+	mount_put(s->mount);
+}
+
+void sweep_close(struct mount *m)
+{
+	struct sweep *s = m->sweep;
+
+	if (!s)
+		return;
+	s->closed = true;
+	mount_get(m);
+	uv_close((uv_handle_t *)&s->timer, on_timer_closed);
+}
+
+void sweep_free(struct mount *m)
+{
+	struct sweep *s = m->sweep;
+	struct hint *h;
+	struct orphan *o;
+
+	if (!s)
+		return;
+	for (size_t i = 0; i < HINT_BUCKETS; i++)
+		while ((h = LIST_FIRST(&s->hints[i]))) {
+			LIST_REMOVE(h, link);
+			free(h);
+		}
+	while ((o = TAILQ_FIRST(&s->orphans)))
+		drop_orphan(o);
+	free(s);
+}

@@ -1,0 +1,19 @@
+/*
+ * What happens behind the requests' back: hints of size and times for the metadata, attributes that
+ * other nodes changed, and unlinked segments that nobody uses any more.
+ */
+#ifndef RAMP_SWEEP_H
+#define RAMP_SWEEP_H
+
+#include "mnt.h"
+
+/* Control thread. */
+int sweep_open(struct mount *m, struct ramp_err *err);
+void sweep_close(struct mount *m);
+void sweep_free(struct mount *m); /* with the mount's last reference */
+/* A row changed. Control loop. */
+void sweep_row(struct mount *m, ramp_segment_t id);
+/* The kernel has forgotten an inode; a segment was unlinked. Any thread. */
+void sweep_forgotten(struct mount *m, ramp_segment_t id);
+
+#endif

@@ -1,0 +1,480 @@
+/*
+ * Text for people (status), for scripts (nodes) and for Prometheus (metrics).
+ *
+ * A read from the beginning goes once around the control loop, which alone knows the migrations
+ * under way, and is rendered and answered on the park thread. Reads further on are answered from
+ * the text that the last such read made, so that a file that is read in pieces fits together.
+ */
+#include "view.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inode.h"
+#include "request.h"
+
+#define VIEWS	     3
+#define MAX_MOVES    256
+#define MAX_SEGMENTS 2000 /* lines of status; metrics count them all */
+#define MAX_NODES    64
+
+struct view {
+	pthread_mutex_t lock;
+	char *text[VIEWS]; /* protected by lock */
+	size_t len[VIEWS]; /* protected by lock */
+};
+
+struct view_request {
+	struct request r; /* first */
+	fuse_ino_t ino;
+	size_t size;
+	uint64_t offset;
+	struct transfer_row *moves;
+	size_t n_moves;
+};
+
+/* ---- what is shown -------------------------------------------------------------------------- */
+
+struct node_list {
+	struct node_row row[MAX_NODES];
+	size_t n;
+};
+
+static int add_node(void *arg, const struct node_row *row)
+{
+	struct node_list *list = arg;
+
+	if (row->role != NODE_REMOVED)
+		list->row[list->n++] = *row;
+	return list->n == MAX_NODES;
+}
+
+static const struct node_row *find_node(const struct node_list *list, ramp_node_t node)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->row[i].node == node)
+			return &list->row[i];
+	return NULL;
+}
+
+static const char *node_name(const struct node_list *list, ramp_node_t node)
+{
+	const struct node_row *row = find_node(list, node);
+
+	return row ? row->name : "?";
+}
+
+static bool node_up(struct mount *m, const struct node_row *row)
+{
+	if (!row->incarnation || row->fenced == row->incarnation)
+		return false;
+	if (row->node == m->self)
+		return row->incarnation == m->incarnation;
+	return peer_up(m->config.peers, row->node);
+}
+
+static const char *node_state(struct mount *m, const struct node_row *row)
+{
+	if (node_up(m, row))
+		return "up";
+	return row->fenced && row->fenced == row->incarnation ? "fenced" : "down";
+}
+
+static bool silent(struct mount *m, ramp_node_t node)
+{
+	return node != m->self && !peer_up(m->config.peers, node);
+}
+
+/* The state of a STABLE row: its bytes may be gone with an incarnation. */
+static const char *stable_state(struct mount *m, const struct segment_row *row)
+{
+	struct node_row node;
+	struct seg *seg;
+	const char *state = "stable";
+
+	if (meta_node(m->config.meta, row->node, &node) == 0 && node.incarnation &&
+	    (node.incarnation != row->node_inc || node.fenced == row->node_inc))
+		return "lost";
+	seg = store_find(m->config.store, row->id);
+	if (seg) {
+		if (seg_damaged(seg))
+			state = "damaged";
+		seg_put(seg);
+	}
+	if (transfers_rolled_back(m->config.transfers, row->id))
+		state = "rolled back";
+	return state;
+}
+
+const char *view_state(struct mount *m, const struct segment_row *row)
+{
+	switch (row->phase) {
+	case SEGMENT_STABLE:
+		return stable_state(m, row);
+	case SEGMENT_MOVING:
+		return silent(m, row->node) || silent(m, row->dst) ? "in doubt" : "moving";
+	case SEGMENT_PULLING:
+		return "pulling";
+	case SEGMENT_ORPHAN:
+		return "orphan";
+	}
+	return "?";
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+static void put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
+{
+	ramp_node_t leader = meta_leader(m->config.meta);
+
+	for (size_t i = 0; i < nodes->n; i++) {
+		const struct node_row *row = &nodes->row[i];
+
+		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s\n",
+			row->name, node_state(m, row),
+			row->role == NODE_VOTER ? "voter" : "standby", row->address, row->capacity,
+			row->incarnation, row->node == leader ? " leader" : "",
+			row->node == m->self ? " here" : "");
+	}
+}
+
+/* ---- status
+ * -------------------------------------------------------------------------------------- */
+
+static void put_bytes(FILE *out, uint64_t bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double v = (double)bytes;
+	int unit = 0;
+
+	while (v >= 1024 && unit < 4) {
+		v /= 1024;
+		unit++;
+	}
+	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
+}
+
+struct segment_list {
+	struct segment_row *row;
+	size_t n;
+};
+
+static int add_segment(void *arg, const struct segment_row *row)
+{
+	struct segment_list *list = arg;
+
+	list->row[list->n++] = *row;
+	return list->n == MAX_SEGMENTS;
+}
+
+static void put_segment(struct mount *m, const struct node_list *nodes,
+			const struct segment_row *row, FILE *out)
+{
+	struct pull_progress progress;
+	struct stat st;
+
+	fprintf(out, "  %s/%s  ", node_name(nodes, row->node), row->name);
+	put_bytes(out, inode_attr(m, row->id, &st) ? row->size : (uint64_t)st.st_size);
+	fprintf(out, "  %s", view_state(m, row));
+	if (row->phase == SEGMENT_MOVING)
+		fprintf(out, " to %s", node_name(nodes, row->dst));
+	if (row->phase == SEGMENT_PULLING)
+		fprintf(out, " from %s", node_name(nodes, row->src));
+	if (pull_progress(m->config.pull, row->id, &progress) == 0 && progress.pages_all) {
+		fprintf(out, ", %" PRIu64 " %% here",
+			100 - progress.pages_missing * 100 / progress.pages_all);
+		if (progress.source_silent)
+			fputs(", source is silent", out);
+		if (progress.pages_lost)
+			fprintf(out, ", %" PRIu64 " pages lost", progress.pages_lost);
+	}
+	if (row->extent_len)
+		fprintf(out, "  at 0x%" PRIx64, row->extent_addr);
+	fputc('\n', out);
+}
+
+static void put_segments(struct mount *m, const struct node_list *nodes, FILE *out)
+{
+	struct segment_list list = {.row = calloc(MAX_SEGMENTS, sizeof(*list.row))};
+
+	if (!list.row)
+		return;
+	meta_each_segment(m->config.meta, 0, 0, add_segment, &list);
+	fprintf(out, "\nsegments: %zu%s\n", list.n, list.n == MAX_SEGMENTS ? " or more" : "");
+	for (size_t i = 0; i < list.n; i++)
+		put_segment(m, nodes, &list.row[i], out);
+	free(list.row);
+}
+
+static void put_moves(const struct view_request *v, const struct node_list *nodes, FILE *out)
+{
+	fprintf(out, "\nmigrations: %zu\n", v->n_moves);
+	for (size_t i = 0; i < v->n_moves; i++) {
+		const struct transfer_row *t = &v->moves[i];
+
+		fprintf(out, "  %s  %s -> %s  %s  %" PRIu64 " ms  (%s)\n", t->name,
+			node_name(nodes, t->from), node_name(nodes, t->to), t->state, t->age_ms,
+			t->source ? "source" : "target");
+	}
+}
+
+static void put_status(const struct view_request *v, const struct node_list *nodes, FILE *out)
+{
+	struct mount *m = v->r.mount;
+	ramp_node_t leader = meta_leader(m->config.meta);
+	struct programs_status programs;
+	struct store_space space;
+
+	programs_status(m->config.programs, &programs);
+	store_space(m->config.store, &space);
+	fprintf(out, "rampfs %s, node %s\n", RAMPFS_VERSION, node_name(nodes, m->self));
+	fprintf(out, "quorum: %s\n", meta_has_quorum(m->config.meta) ? "yes" : "no");
+	fprintf(out, "leader: %s\n", leader ? node_name(nodes, leader) : "none");
+	fputs("store: ", out);
+	put_bytes(out, space.used_bytes);
+	fputs(" used of ", out);
+	put_bytes(out, space.capacity_bytes);
+	fprintf(out, "\nprograms: %u, with %u mappings\n", programs.sessions, programs.attachments);
+	fprintf(out, "requests waiting: %u\n", park_count(m->park));
+	fprintf(out, "\nnodes: %zu\n", nodes->n);
+	for (size_t i = 0; i < nodes->n; i++)
+		fprintf(out, "  %s  %s  %s\n", nodes->row[i].name, node_state(m, &nodes->row[i]),
+			nodes->row[i].address);
+	put_segments(m, nodes, out);
+	put_moves(v, nodes, out);
+}
+
+/* ---- metrics
+ * --------------------------------------------------------------------------------------- */
+
+static void metric(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
+{
+	fprintf(out, "# HELP rampfs_%s %s\n# TYPE rampfs_%s %s\nrampfs_%s %" PRIu64 "\n", name,
+		help, name, type, name, value);
+}
+
+static int count_segment(void *arg, const struct segment_row *row)
+{
+	uint64_t *counts = arg;
+
+	counts[row->phase <= SEGMENT_ORPHAN ? row->phase : SEGMENT_ORPHAN]++;
+	return 0;
+}
+
+static void put_segment_metrics(struct mount *m, FILE *out)
+{
+	static const char *const names[] = {"stable", "moving", "pulling", "orphan"};
+	uint64_t counts[SEGMENT_ORPHAN + 1] = {0};
+
+	meta_each_segment(m->config.meta, 0, 0, count_segment, counts);
+	fputs("# HELP rampfs_segments segments of the cluster by phase\n"
+	      "# TYPE rampfs_segments gauge\n",
+	      out);
+	for (int i = 0; i <= SEGMENT_ORPHAN; i++)
+		fprintf(out, "rampfs_segments{phase=\"%s\"} %" PRIu64 "\n", names[i], counts[i]);
+}
+
+static void put_pull_metrics(struct mount *m, FILE *out)
+{
+	struct pull_status p;
+	uint64_t below = 0;
+
+	pull_status(m->config.pull, &p);
+	metric(out, "page_faults_total", "counter", "page faults on remote pages", p.faults);
+	metric(out, "demand_pages_total", "counter", "pages pulled on demand", p.demand_pages);
+	metric(out, "prefetch_pages_total", "counter", "pages pulled ahead", p.prefetch_pages);
+	metric(out, "hole_pages_total", "counter", "pages that were holes", p.hole_pages);
+	metric(out, "pulled_bytes_total", "counter", "bytes pulled", p.bytes);
+	metric(out, "served_bytes_total", "counter", "bytes served to others", p.served_bytes);
+	metric(out, "pull_reconnects_total", "counter", "data connections made again",
+	       p.reconnects);
+	fputs("# HELP rampfs_fault_seconds from the page fault's message to its end\n"
+	      "# TYPE rampfs_fault_seconds histogram\n",
+	      out);
+	for (int i = 0; i < PULL_HISTOGRAM; i++) {
+		below += p.fault_us[i];
+		fprintf(out, "rampfs_fault_seconds_bucket{le=\"%g\"} %" PRIu64 "\n",
+			(double)(UINT64_C(1) << i) / 1e6, below);
+	}
+	fprintf(out, "rampfs_fault_seconds_bucket{le=\"+Inf\"} %" PRIu64 "\n", below);
+	fprintf(out, "rampfs_fault_seconds_count %" PRIu64 "\n", below);
+}
+
+static void put_metrics(const struct view_request *v, const struct node_list *nodes, FILE *out)
+{
+	struct mount *m = v->r.mount;
+	struct programs_status programs;
+	struct transfers_status moves;
+	struct store_space space;
+	struct meta_status meta;
+	uint64_t up = 0;
+
+	programs_status(m->config.programs, &programs);
+	transfers_status(m->config.transfers, &moves);
+	store_space(m->config.store, &space);
+	meta_get_status(m->config.meta, &meta);
+	for (size_t i = 0; i < nodes->n; i++)
+		up += node_up(m, &nodes->row[i]);
+	metric(out, "nodes", "gauge", "members of the cluster", nodes->n);
+	metric(out, "nodes_up", "gauge", "members that this node sees", up);
+	metric(out, "quorum", "gauge", "1 while a leader and a quorum answer", meta.quorum);
+	metric(out, "raft_term", "gauge", "the metadata's term", meta.term);
+	metric(out, "raft_applied", "gauge", "log entries applied", meta.applied);
+	metric(out, "store_capacity_bytes", "gauge", "the store's capacity", space.capacity_bytes);
+	metric(out, "store_used_bytes", "gauge", "bytes in the store", space.used_bytes);
+	metric(out, "sessions", "gauge", "programs with a session", programs.sessions);
+	metric(out, "attachments", "gauge", "mappings of segments", programs.attachments);
+	metric(out, "revokes_total", "counter", "revokes", programs.revokes);
+	metric(out, "revoke_last_microseconds", "gauge", "the last revoke",
+	       programs.revoke_last_us);
+	metric(out, "revoke_max_microseconds", "gauge", "the longest revoke",
+	       programs.revoke_max_us);
+	metric(out, "migrations_started_total", "counter", "migrations begun", moves.started);
+	metric(out, "migrations_done_total", "counter", "migrations that went through", moves.done);
+	metric(out, "migrations_failed_total", "counter", "migrations given up", moves.failed);
+	metric(out, "migrations", "gauge", "migrations under way here", v->n_moves);
+	metric(out, "window_last_microseconds", "gauge", "the last transfer's window",
+	       moves.window_last_us);
+	metric(out, "window_max_microseconds", "gauge", "the longest window", moves.window_max_us);
+	put_segment_metrics(m, out);
+	put_pull_metrics(m, out);
+	metric(out, "fuse_requests_total", "counter", "requests of this daemon's life",
+	       __atomic_load_n(&m->requests, __ATOMIC_RELAXED));
+	metric(out, "fuse_resent_total", "counter", "requests that a former daemon left",
+	       __atomic_load_n(&m->resent, __ATOMIC_RELAXED));
+	metric(out, "fuse_waiting", "gauge", "requests that wait", park_count(m->park));
+}
+
+/* ---- reading
+ * ----------------------------------------------------------------------------------------- */
+
+static int render(const struct view_request *v, char **text, size_t *len)
+{
+	struct node_list *nodes = calloc(1, sizeof(*nodes));
+	FILE *out = nodes ? open_memstream(text, len) : NULL;
+
+	if (!out) {
+		free(nodes);
+		return -ENOMEM;
+	}
+	meta_each_node(v->r.mount->config.meta, add_node, nodes);
+	if (v->ino == INODE_NODES)
+		put_nodes(v->r.mount, nodes, out);
+	else if (v->ino == INODE_METRICS)
+		put_metrics(v, nodes, out);
+	else
+		put_status(v, nodes, out);
+	free(nodes);
+	return fclose(out) ? -ENOMEM : 0;
+}
+
+static void reply_part(struct view *view, fuse_req_t req, fuse_ino_t ino, size_t size,
+		       uint64_t offset)
+{
+	size_t i = ino - INODE_STATUS;
+
+	pthread_mutex_lock(&view->lock);
+	if (offset >= view->len[i])
+		fuse_reply_buf(req, NULL, 0);
+	else
+		fuse_reply_buf(req, view->text[i] + offset,
+			       size < view->len[i] - offset ? size : view->len[i] - offset);
+	pthread_mutex_unlock(&view->lock);
+}
+
+static enum park_verdict render_step(struct parked *parked)
+{
+	struct view_request *v = (struct view_request *)parked;
+	struct view *view = v->r.mount->view;
+	size_t i = v->ino - INODE_STATUS, len;
+	char *text = NULL;
+	int rc = render(v, &text, &len);
+
+	if (rc) {
+		request_reply_err(&v->r, rc);
+		return PARK_DONE;
+	}
+	pthread_mutex_lock(&view->lock);
+	free(view->text[i]);
+	view->text[i] = text;
+	view->len[i] = len;
+	pthread_mutex_unlock(&view->lock);
+	reply_part(view, v->r.fuse, v->ino, v->size, v->offset);
+	request_free(&v->r);
+	return PARK_DONE;
+}
+
+static void add_move(void *arg, const struct transfer_row *row)
+{
+	struct view_request *v = arg;
+
+	if (v->n_moves < MAX_MOVES)
+		v->moves[v->n_moves++] = *row;
+}
+
+static void collect(void *arg)
+{
+	struct view_request *v = arg;
+	struct mount *m = v->r.mount;
+
+	if (!mount_work_enter(m)) {
+		v->r.parked.drop(&v->r.parked);
+		return;
+	}
+	v->moves = calloc(MAX_MOVES, sizeof(*v->moves));
+	if (v->moves)
+		transfers_each(m->config.transfers, add_move, v);
+	v->r.parked.step = render_step;
+	park_run(m->park, &v->r.parked);
+	mount_work_leave(m);
+}
+
+static void release(struct request *r)
+{
+	free(((struct view_request *)r)->moves);
+}
+
+void view_read(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset)
+{
+	struct mount *m = mount_of(req);
+	struct view_request *v;
+	bool cached;
+
+	pthread_mutex_lock(&m->view->lock);
+	cached = m->view->text[ino - INODE_STATUS] != NULL;
+	pthread_mutex_unlock(&m->view->lock);
+	if (offset && cached) {
+		reply_part(m->view, req, ino, size, offset);
+		return;
+	}
+	v = request_new(req, sizeof(*v));
+	if (!v)
+		return;
+	v->ino = ino;
+	v->size = size;
+	v->offset = offset;
+	v->r.release = release;
+	loop_post(m->config.loop, collect, v);
+}
+
+int view_open(struct mount *m, struct ramp_err *err)
+{
+	m->view = calloc(1, sizeof(*m->view));
+	if (!m->view)
+		return ramp_err_sys(err, ENOMEM, "view");
+	pthread_mutex_init(&m->view->lock, NULL);
+	return 0;
+}
+
+void view_close(struct mount *m)
+{
+	if (!m->view)
+		return;
+	for (int i = 0; i < VIEWS; i++)
+		free(m->view->text[i]);
+	pthread_mutex_destroy(&m->view->lock);
+	free(m->view);
+}
