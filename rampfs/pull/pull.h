@@ -5,6 +5,10 @@
  * prefetch thread pulls the rest in the background, yielding to demand. At a source: what a GIVEN
  * record lets others read is exported under the attempt's key (serve.c).
  *
+ * While pages are missing every attachment is registered. When the last one is LOCAL, they are
+ * unregistered and `finished` is called. Where some are LOST, `finished` is called, too, and the
+ * rest goes on: who touches one of those gets SIGBUS, until all have been written over.
+ *
  * How it fails: a lost connection gives the pages in flight back to REMOTE and connects again
  * (50 ms to 2 s), for as long as the source is silent; a page fault waits that long. Only a source
  * proved gone (another incarnation in its hello, or pull_source_over) makes pages LOST.
@@ -50,11 +54,12 @@ struct pull_source {
    Calls finished at once where nothing is missing. Blocks shortly. */
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err);
-/* Ends it before its time (reverted by proof, unlinked): nothing is pulled any more. */
+/* Ends it before its time (reverted by proof, unlinked): when it returns nothing is pulled any
+   more, and the segment is not in use here. Blocks shortly; not from `finished`. */
 void pull_end(struct pull *pull, ramp_segment_t id);
 /* From `demand` to full speed (a segment that is asked to move on, --wait). */
 void pull_hurry(struct pull *pull, ramp_segment_t id);
-/* That incarnation of that node is over, by a committed fact: what it had is LOST. */
+/* That incarnation of that node is over, by a committed fact: what it had is LOST. Never blocks. */
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);
 
 /*
@@ -64,12 +69,16 @@ void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t in
  */
 int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count);
 /*
- * Before a truncate, a punched hole or a whole-page overwrite of bytes [offset, offset + len):
- * makes the whole pages inside LOCAL without pulling them, and the partial ones at the edges LOCAL
- * by pulling. 0: go on now, within the same seg_enter; -EAGAIN: some are in flight, look again. The
- * caller then makes the bytes right before it leaves the gate.
+ * Around a truncate, a punched hole or a write of bytes [offset, offset + len), within one
+ * seg_enter. begin: the partial pages at the edges become LOCAL by pulling, the whole ones inside
+ * the caller's (IN_FLIGHT: nobody pulls or maps them). 0: go on now; -EAGAIN: some are on their
+ * way, look again as after pull_want; -EIO, -EHOSTDOWN: of an edge, as pull_want. Never blocks.
+ * end, always after a begin that was 0: the bytes [offset, offset + done) are right now: whole
+ * pages of them are LOCAL, and who waits for them goes on; the others are REMOTE again. So nobody
+ * sees a page between its claim and its bytes, and a kill in between loses nothing.
  */
-int pull_cut(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len);
+int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len);
+void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done);
 
 struct pull_progress {
 	uint64_t pages_all, pages_missing, pages_lost;
