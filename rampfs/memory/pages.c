@@ -104,8 +104,7 @@ static int populate(struct seg *seg, uint64_t first, uint64_t count, struct ramp
 	return 0;
 }
 
-/* ---- the map's life
- * ------------------------------------------------------------------------------- */
+/* ---- the map's life ---- */
 
 static uint64_t map_bytes_for(uint64_t pages)
 {
@@ -259,8 +258,7 @@ void pages_settle(struct seg *seg)
 		close(fd);
 }
 
-/* ---- changes
- * --------------------------------------------------------------------------------------- */
+/* ---- changes ---- */
 
 /*
  * The door of every change but a claim: pages of [first, first + count) that are in one of
@@ -389,18 +387,22 @@ void pages_give_back(struct seg *seg, uint64_t first, uint64_t count)
 	change(seg, first, count, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 }
 
-uint64_t pages_lose_all(struct seg *seg)
+uint64_t pages_lose(struct seg *seg, uint64_t first, uint64_t count)
 {
 	uint64_t lost =
-		change(seg, 0, UINT64_MAX, 1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT, PAGE_LOST);
+		change(seg, first, count, 1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT, PAGE_LOST);
 
 	atomic_fetch_add(&seg->lost, lost);
 	seg_tell(seg);
 	return lost;
 }
 
-/* ---- questions
- * --------------------------------------------------------------------------------------- */
+uint64_t pages_lose_all(struct seg *seg)
+{
+	return pages_lose(seg, 0, UINT64_MAX);
+}
+
+/* ---- questions ---- */
 
 uint64_t pages_missing(struct seg *seg)
 {

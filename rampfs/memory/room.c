@@ -34,8 +34,7 @@ static uint64_t round_up(uint64_t v, uint64_t unit)
 	return (v + unit - 1) / unit * unit;
 }
 
-/* ---- what is populated -------------------------------------------------------------------------
- */
+/* ---- what is populated ---- */
 
 /* Joins neighbours over gaps of up to `gap`; returns how many ranges are left. */
 static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
@@ -93,8 +92,7 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	return 0;
 }
 
-/* ---- taking room
- * ----------------------------------------------------------------------------------- */
+/* ---- taking room ---- */
 
 void room_slack_name(ramp_segment_t id, char name[32])
 {
@@ -269,8 +267,7 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
 }
 
-/* ---- clearing and collapsing
- * ------------------------------------------------------------------------ */
+/* ---- clearing and collapsing ---- */
 
 void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len)
 {
@@ -336,8 +333,7 @@ void room_collapse(struct seg *seg)
 	seg_unmap(seg);
 }
 
-/* ---- data and holes as the source has them
- * ------------------------------------------------------------- */
+/* ---- data and holes as the source has them ---- */
 
 int64_t room_seek_data(struct seg *seg, uint64_t offset)
 {

@@ -1,5 +1,5 @@
 /*
- * One segment in the store: its two files, the daemon's mapping of it, its layout, its appends.
+ * One segment in the store: its two files, the daemon's mapping of it, its layout.
  *
  * Happy path: seg_make writes the data file, then ID.state under another name, and renames it: from
  * then on the segment is there. seg_load finds it again.
@@ -65,7 +65,6 @@ static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
 	atomic_init(&seg->gate, GATE_REMOTE);
 	atomic_init(&seg->fd, -1);
 	pthread_mutex_init(&seg->lock, NULL);
-	pthread_mutex_init(&seg->append_lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&seg->out, &attr);
@@ -103,7 +102,6 @@ void seg_put(struct seg *seg)
 	if (atomic_load(&seg->fd) >= 0)
 		close(atomic_load(&seg->fd));
 	pthread_cond_destroy(&seg->out);
-	pthread_mutex_destroy(&seg->append_lock);
 	pthread_mutex_destroy(&seg->lock);
 	free(seg);
 }
@@ -346,8 +344,7 @@ int seg_prove_alone(struct seg *seg, struct ramp_err *err)
 	return rc;
 }
 
-/* ---- the daemon's mapping
- * ------------------------------------------------------------------------ */
+/* ---- the daemon's mapping ---- */
 
 /* Twice the size, so that a file that grows slowly does not make a mapping each time: what lies
    beyond its end costs addresses only. seg->lock is held. */
@@ -398,8 +395,7 @@ void seg_unmap(struct seg *seg)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-/* ---- layout
- * --------------------------------------------------------------------------------------- */
+/* ---- layout ---- */
 
 static uint64_t blocks_now(struct seg *seg)
 {
@@ -431,84 +427,4 @@ bool seg_layout_changed(struct seg *seg, uint64_t *grown)
 void seg_layout_cut(struct seg *seg)
 {
 	atomic_fetch_add(&seg->cuts, 1);
-}
-
-/* ---- appends
- * ---------------------------------------------------------------------------------------- */
-
-static bool append_pending(const struct state_append *note, uint64_t connection)
-{
-	return note->connection == connection && note->unique && !note->done;
-}
-
-/* The note to write over: the oldest that nobody can come back for. */
-static struct state_append *append_slot(struct state_header *state, uint64_t connection)
-{
-	struct state_append *oldest = NULL;
-
-	for (unsigned i = 0; i < STATE_APPENDS; i++) {
-		struct state_append *note = &state->appends[i];
-
-		if (!append_pending(note, connection) && (!oldest || note->order < oldest->order))
-			oldest = note;
-	}
-	return oldest;
-}
-
-/*
- * A new append goes behind the end of the file and behind every append of the same connection that
- * a former daemon began and did not end: the kernel sends those again, to where they were.
- */
-static uint64_t append_place(struct seg *seg, uint64_t connection, uint64_t *order)
-{
-	uint64_t place = seg_size(seg);
-
-	*order = 0;
-	for (unsigned i = 0; i < STATE_APPENDS; i++) {
-		struct state_append *note = &seg->state->appends[i];
-
-		if (append_pending(note, connection) && note->offset + note->len > place)
-			place = note->offset + note->len;
-		if (note->order > *order)
-			*order = note->order;
-	}
-	return place;
-}
-
-int seg_append_begin(struct seg *seg, uint64_t connection, uint64_t unique, uint64_t len,
-		     uint64_t *offset)
-{
-	struct state_append *note;
-	uint64_t order;
-
-	pthread_mutex_lock(&seg->append_lock);
-	for (unsigned i = 0; i < STATE_APPENDS; i++) {
-		note = &seg->state->appends[i];
-		if (note->connection == connection && note->unique == unique) {
-			seg->append = note;
-			*offset = note->offset;
-			return 0;
-		}
-	}
-	note = append_slot(seg->state, connection);
-	if (!note) {
-		pthread_mutex_unlock(&seg->append_lock);
-		return -EAGAIN;
-	}
-	*offset = append_place(seg, connection, &order);
-	note->unique = 0;
-	note->done = 0;
-	note->connection = connection;
-	note->offset = *offset;
-	note->len = len;
-	note->order = order + 1;
-	note->unique = unique;
-	seg->append = note;
-	return 0;
-}
-
-void seg_append_end(struct seg *seg)
-{
-	seg->append->done = 1;
-	pthread_mutex_unlock(&seg->append_lock);
 }

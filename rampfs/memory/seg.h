@@ -7,7 +7,7 @@
  *   0     4096             4096 + map
  *   | header | page-state map, two bits a page, sparse where LOCAL |
  *
- * The header is written once, but for the two record slots and the notes of appends. The map is
+ * The header is written once, but for the two record slots. The map is
  * there only while something may be missing (map_pages > 0).
  */
 #ifndef RAMP_SEG_H
@@ -27,15 +27,6 @@
 #define STATE_VERSION	   1u
 #define STATE_HEADER_BYTES 4096u
 #define STATE_SLOT_BYTES   128u
-#define STATE_APPENDS	   64u
-
-/* One append that was begun; `unique` is stored last, `done` when its bytes stand. */
-struct state_append {
-	uint64_t connection, offset, len;
-	uint64_t order;		 /* counts up: the smallest is the oldest */
-	_Atomic uint64_t unique; /* 0: an empty note */
-	_Atomic uint64_t done;
-};
 
 /* Lives in the store, on this machine only, so it is as the compiler lays it out. */
 struct state_header {
@@ -47,7 +38,6 @@ struct state_header {
 	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
 	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
 	uint8_t slots[2][STATE_SLOT_BYTES];
-	struct state_append appends[STATE_APPENDS];
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -84,9 +74,7 @@ struct seg {
 	uint32_t map_users;
 	uint64_t noted_blocks, noted_cuts;
 
-	_Atomic uint64_t cuts;	     /* truncates and punched holes so far */
-	pthread_mutex_t append_lock; /* held from seg_append_begin to seg_append_end */
-	struct state_append *append; /* the one under way; protected by append_lock */
+	_Atomic uint64_t cuts; /* truncates and punched holes so far */
 
 	/* pages.c. The array is replaced only while the record is NONE; a settle puts zeros in its
 	   place, under the same address. */

@@ -106,7 +106,7 @@ void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), voi
 	free(list.at);
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 /* "4711", "4711.state" and so on: the id, and what stands behind it; 0: a file of another kind. */
 static ramp_segment_t id_of(const char *name, const char **suffix)
@@ -240,7 +240,7 @@ void store_close(struct store *store)
 	free(store);
 }
 
-/* ---- destroying ----------------------------------------------------------------------------- */
+/* ---- destroying ---- */
 
 static int count_segments(int dir_fd, uint64_t *count, struct ramp_err *err)
 {
@@ -299,7 +299,7 @@ int store_destroy(const char *state_dir, bool force, struct ramp_err *err)
 	return rc;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- the rest ---- */
 
 void store_on_change(struct store *store, store_changed *fn, void *arg)
 {

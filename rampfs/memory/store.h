@@ -110,17 +110,6 @@ bool seg_layout_changed(struct seg *seg, uint64_t *grown);
 /* Whoever truncates or punches through the daemon says so (between enter and leave). */
 void seg_layout_cut(struct seg *seg);
 
-/*
- * An append leaves {connection, unique, offset} in ID.state before its bytes, so that a request
- * that a killed daemon had begun lands where it did when the kernel sends it again. Between
- * seg_enter and seg_leave: begin says where the `len` bytes go (the same place for a pair that was
- * begun before) and keeps other appends out; end, on the same thread, lets them in. `unique`
- * without the kernel's resend mark; not 0. -EAGAIN: more than 64 of that connection are open.
- */
-int seg_append_begin(struct seg *seg, uint64_t connection, uint64_t unique, uint64_t len,
-		     uint64_t *offset);
-void seg_append_end(struct seg *seg);
-
 /* The daemon's own mapping of [0, size rounded up to pages), made when first asked for and grown
    as the file grows; never registered with userfaultfd. Touch only pages that are LOCAL and
    populated (a load from a hole allocates a page; beyond the end: SIGBUS). Counted: seg_unmap

@@ -53,7 +53,7 @@ static struct record given(void)
 	};
 }
 
-/* ---- the store ------------------------------------------------------------------------------ */
+/* ---- the store ---- */
 
 START_TEST(a_store_that_is_opened_again_has_its_incarnation_and_segments)
 {
@@ -215,8 +215,7 @@ START_TEST(private_files_live_with_the_store)
 }
 END_TEST
 
-/* ---- what is found at a start ------------------------------------------------------------------
- */
+/* ---- what is found at a start ---- */
 
 static void damage(const char *suffix, off_t offset, const void *bytes, size_t len)
 {
@@ -342,8 +341,7 @@ START_TEST(leftovers_are_removed)
 }
 END_TEST
 
-/* ---- records
- * ------------------------------------------------------------------------------------- */
+/* ---- records ---- */
 
 START_TEST(records_take_only_the_steps_of_the_drawing)
 {
@@ -419,8 +417,7 @@ START_TEST(a_record_is_read_back_field_by_field)
 }
 END_TEST
 
-/* ---- the gate
- * --------------------------------------------------------------------------------------- */
+/* ---- the gate ---- */
 
 static atomic_int told;
 
@@ -509,8 +506,7 @@ START_TEST(nobody_is_inside_while_it_is_frozen)
 }
 END_TEST
 
-/* ---- removal
- * ------------------------------------------------------------------------------------------ */
+/* ---- removal ---- */
 
 static int remove_proved(struct seg *seg)
 {
@@ -560,8 +556,7 @@ START_TEST(removal_with_proof_refuses_while_anybody_has_it)
 }
 END_TEST
 
-/* ---- mapping, layout, appends
- * --------------------------------------------------------------------------- */
+/* ---- mapping, layout ---- */
 
 START_TEST(the_mapping_grows_with_the_file_and_old_bases_stay)
 {
@@ -613,61 +608,6 @@ START_TEST(a_changed_layout_is_seen)
 }
 END_TEST
 
-START_TEST(an_append_that_comes_again_lands_where_it_did)
-{
-	struct seg *seg;
-	uint64_t offset;
-	pid_t child;
-	int status;
-
-	open_fresh();
-	seg = create(MEMORY_ID, RECORD_OWNED);
-	ck_assert_int_eq(seg_append_begin(seg, 1, 10, 100, &offset), 0);
-	ck_assert_uint_eq(offset, 0);
-	memory_fill(seg, 1, offset, 100);
-	seg_append_end(seg);
-	/* A daemon that is killed before a byte of it is written. */
-	child = fork();
-	if (child == 0)
-		_exit(seg_append_begin(seg, 1, 12, 50, &offset) || offset != 100);
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	seg_put(seg);
-	store_close(store);
-	store = memory_open();
-	seg = store_find(store, MEMORY_ID);
-
-	/* A later one of the same connection does not take its place ... */
-	ck_assert_int_eq(seg_append_begin(seg, 1, 14, 8, &offset), 0);
-	ck_assert_uint_eq(offset, 150);
-	memory_fill(seg, 3, offset, 8);
-	seg_append_end(seg);
-	/* ... when it comes again. */
-	ck_assert_int_eq(seg_append_begin(seg, 1, 12, 50, &offset), 0);
-	ck_assert_uint_eq(offset, 100);
-	memory_fill(seg, 2, offset, 50);
-	seg_append_end(seg);
-	/* One that was carried out comes again as well. */
-	ck_assert_int_eq(seg_append_begin(seg, 1, 10, 100, &offset), 0);
-	ck_assert_uint_eq(offset, 0);
-	seg_append_end(seg);
-	for (uint64_t unique = 100; unique < 300; unique++) {
-		ck_assert_int_eq(seg_append_begin(seg, 1, unique, 1, &offset), 0);
-		ck_assert_uint_eq(offset, 158 + unique - 100);
-		memory_fill(seg, 4, offset, 1);
-		seg_append_end(seg);
-	}
-	/* Another connection's unfinished business is nobody's. */
-	ck_assert_int_eq(seg_append_begin(seg, 1, 1000, 4096, &offset), 0);
-	seg_append_end(seg);
-	ck_assert_int_eq(seg_append_begin(seg, 2, 10, 1, &offset), 0);
-	ck_assert_uint_eq(offset, 358);
-	seg_append_end(seg);
-	seg_put(seg);
-	store_close(store);
-}
-END_TEST
-
 static Suite *suite(void)
 {
 	Suite *s = suite_create("memory");
@@ -691,7 +631,6 @@ static Suite *suite(void)
 	tcase_add_test(c, removal_with_proof_refuses_while_anybody_has_it);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, a_changed_layout_is_seen);
-	tcase_add_test(c, an_append_that_comes_again_lands_where_it_did);
 	suite_add_tcase(s, c);
 	return s;
 }

@@ -291,8 +291,7 @@ START_TEST(all_remote_and_settled)
 }
 END_TEST
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads ---- */
 
 struct race {
 	struct seg *seg;
