@@ -596,7 +596,9 @@ static void *agent_main(void *arg)
 	struct agent *agent = arg;
 
 	prctl(PR_SET_NAME, "rampfs-agent", 0, 0, 0);
+	shim_count_thread_out();
 	if (leave_file_table(agent) || connect_session(agent, false)) {
+		shim_count_thread_in();
 		set_state(agent, FAILED);
 		return NULL;
 	}

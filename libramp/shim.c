@@ -64,6 +64,8 @@ struct shim_next shim_next = {
 };
 
 static bool quiet;
+/* The C library's count of threads: the last one to end calls exit(3). NULL where it has none. */
+static _Atomic unsigned int *thread_count;
 
 /* ISO C knows no cast from an object's pointer to a function's; POSIX promises that it works. */
 static void resolve(void *slot, const char *name)
@@ -79,11 +81,24 @@ void shim_resolve(void)
 	const char *value = getenv("RAMPFS_QUIET");
 
 	quiet = value && strcmp(value, "1") == 0;
+	resolve(&thread_count, "__nptl_nthreads");
 	resolve(&shim_next.mmap, "mmap");
 	resolve(&shim_next.munmap, "munmap");
 	resolve(&shim_next.mremap, "mremap");
 	resolve(&shim_next.mprotect, "mprotect");
 	resolve(&shim_next.madvise, "madvise");
+}
+
+void shim_count_thread_out(void)
+{
+	if (thread_count)
+		atomic_fetch_sub(thread_count, 1);
+}
+
+void shim_count_thread_in(void)
+{
+	if (thread_count)
+		atomic_fetch_add(thread_count, 1);
 }
 
 static long result(long rc)

@@ -29,6 +29,13 @@ extern struct shim_next shim_next;
 /* In the constructor: looks up what comes after us, and reads RAMPFS_QUIET. */
 void shim_resolve(void);
 
+/*
+ * By a thread of ours, when it begins: the C library ends a process with its last thread
+ * (pthread_exit(3)), and ours is none that a program should wait for. Taken back before it ends.
+ */
+void shim_count_thread_out(void);
+void shim_count_thread_in(void);
+
 /* ---- system calls: 0, a value or a negative errno ---------------------------------------------
  */
 

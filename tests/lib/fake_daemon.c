@@ -1,0 +1,754 @@
+#define FUSE_USE_VERSION 35
+#include "fake_daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ioc.h"
+#include "kernel.h"
+#include "session.h"
+
+#define SEGMENT_ID 5000
+#define PROCESSES  64
+#define TOKENS	   256
+#define PIECES	   64
+#define UFFD_WANTED                                                                                \
+	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM |                        \
+	 KERNEL_UFFD_WP_UNPOPULATED | UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM |      \
+	 KERNEL_UFFD_POISON | KERNEL_UFFD_WP_ASYNC | UFFD_FEATURE_EVENT_REMAP)
+
+#define MUST(cond)                                                                                 \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: fake daemon: not true: %s (errno %d, %s)\n",       \
+				__FILE__, __LINE__, #cond, errno, strerror(errno));                \
+			abort();                                                                   \
+		}                                                                                  \
+	} while (0)
+
+struct piece {
+	uint64_t addr, len;
+	uint32_t prot;
+	bool gone;
+};
+
+struct process {
+	pid_t pid; /* 0: the slot is free */
+	int sock;  /* its session; -1: hung up */
+	int uffd;  /* -1 */
+	int reconnects;
+	pthread_mutex_t commands;    /* one at a time */
+	struct piece pieces[PIECES]; /* what /proc told last, for GONE and BACK */
+	int n;
+};
+
+struct token {
+	uint64_t value; /* 0: used */
+	pid_t parent;	/* of FORK; 0: an open's */
+	bool writable;
+};
+
+struct fake {
+	char dir[256], socket[108], backing[64];
+	struct fuse *fuse;
+	pthread_t fuse_thread, listener, pager;
+	int listen_fd;
+	_Atomic bool stopping;
+	_Atomic bool deaf; /* events stay unread */
+	_Atomic int hang_up;
+	int refuse;
+	char refuse_text[SESSION_TEXT_MAX];
+	pthread_mutex_t lock; /* processes, tokens */
+	struct process processes[PROCESSES];
+	struct token tokens[TOKENS];
+	uint64_t last_token;
+	struct piece forked[PIECES]; /* of the last FORK */
+	int forked_n;
+};
+
+static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
+
+/* ---- the mount ---------------------------------------------------------------------------------
+ */
+
+static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
+{
+	(void)fi;
+	if (strcmp(path, "/") == 0) {
+		memset(st, 0, sizeof(*st));
+		st->st_mode = S_IFDIR | 0755;
+		return 0;
+	}
+	if (strcmp(path, "/seg"))
+		return -ENOENT;
+	MUST(stat(the_fake->backing, st) == 0);
+	st->st_mode = S_IFREG | 0666;
+	return 0;
+}
+
+static int fs_open(const char *path, struct fuse_file_info *fi)
+{
+	if (strcmp(path, "/seg"))
+		return -ENOENT;
+	fi->direct_io = 1;
+	fi->fh = (fi->flags & O_ACCMODE) == O_RDWR;
+	return 0;
+}
+
+static int fs_read(const char *path, char *buf, size_t size, off_t offset,
+		   struct fuse_file_info *fi)
+{
+	int fd = open(the_fake->backing, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	(void)path;
+	(void)fi;
+	MUST(fd >= 0);
+	n = pread(fd, buf, size, offset);
+	close(fd);
+	return n < 0 ? -errno : (int)n;
+}
+
+static int fs_write(const char *path, const char *buf, size_t size, off_t offset,
+		    struct fuse_file_info *fi)
+{
+	int fd = open(the_fake->backing, O_WRONLY | O_CLOEXEC);
+	ssize_t n;
+
+	(void)path;
+	(void)fi;
+	MUST(fd >= 0);
+	n = pwrite(fd, buf, size, offset);
+	close(fd);
+	return n < 0 ? -errno : (int)n;
+}
+
+static int fs_truncate(const char *path, off_t size, struct fuse_file_info *fi)
+{
+	(void)path;
+	(void)fi;
+	return truncate(the_fake->backing, size) ? -errno : 0;
+}
+
+static uint64_t new_token(struct fake *fake, pid_t parent, bool writable)
+{
+	struct token *token;
+
+	pthread_mutex_lock(&fake->lock);
+	token = &fake->tokens[++fake->last_token % TOKENS];
+	*token = (struct token){fake->last_token, parent, writable};
+	pthread_mutex_unlock(&fake->lock);
+	return token->value;
+}
+
+static bool take_token(struct fake *fake, uint64_t value, struct token *taken)
+{
+	struct token *token = &fake->tokens[value % TOKENS];
+	bool good;
+
+	pthread_mutex_lock(&fake->lock);
+	good = value != 0 && token->value == value;
+	*taken = *token;
+	if (good)
+		token->value = 0;
+	pthread_mutex_unlock(&fake->lock);
+	return good;
+}
+
+static int fs_ioctl(const char *path, unsigned int cmd, void *arg, struct fuse_file_info *fi,
+		    unsigned int flags, void *data)
+{
+	struct ramp_ioc_attach *attach = data;
+
+	(void)arg;
+	(void)flags;
+	if (strcmp(path, "/seg") || cmd != (unsigned int)RAMP_IOC_ATTACH)
+		return -ENOTTY;
+	memset(attach, 0, sizeof(*attach));
+	attach->token[0] = new_token(the_fake, 0, fi->fh == 1);
+	attach->segment = SEGMENT_ID;
+	strcpy(attach->socket, the_fake->socket);
+	return 0;
+}
+
+static const struct fuse_operations fs_ops = {
+	.getattr = fs_getattr,
+	.open = fs_open,
+	.read = fs_read,
+	.write = fs_write,
+	.truncate = fs_truncate,
+	.ioctl = fs_ioctl,
+};
+
+static void *fuse_main_thread(void *arg)
+{
+	fuse_loop_mt(((struct fake *)arg)->fuse, &(struct fuse_loop_config){.max_idle_threads = 4});
+	return NULL;
+}
+
+/* ---- commands ----------------------------------------------------------------------------------
+ */
+
+static struct process *process_of(struct fake *fake, pid_t pid, bool make)
+{
+	struct process *found = NULL;
+
+	pthread_mutex_lock(&fake->lock);
+	for (int i = 0; i < PROCESSES && !found; i++)
+		if (fake->processes[i].pid == pid)
+			found = &fake->processes[i];
+	for (int i = 0; i < PROCESSES && !found && make; i++) {
+		struct process *p = &fake->processes[i];
+
+		if (p->pid != 0 && (kill(p->pid, 0) == 0 || errno == EPERM))
+			continue;
+		if (p->pid) {
+			close(p->sock);
+			close(p->uffd);
+		}
+		p->pid = pid;
+		p->sock = p->uffd = -1;
+		p->n = p->reconnects = 0;
+		found = p;
+	}
+	pthread_mutex_unlock(&fake->lock);
+	return found;
+}
+
+/* One command and its DONE: its result, or -EPIPE when the session hung up. */
+static int command(struct process *p, struct session_msg *msg, int fd, uint64_t *addr)
+{
+	static _Atomic uint32_t serial;
+	struct session_msg done;
+	int rc;
+
+	pthread_mutex_lock(&p->commands);
+	msg->serial = ++serial;
+	rc = session_send(p->sock, msg, &fd, fd >= 0 ? 1 : 0, 0);
+	if (rc == 0)
+		rc = session_recv(p->sock, &done, NULL, NULL, 0);
+	pthread_mutex_unlock(&p->commands);
+	if (rc)
+		return -EPIPE;
+	MUST(done.type == SESSION_DONE && done.serial == msg->serial);
+	if (addr)
+		*addr = done.addr;
+	return (int)done.result;
+}
+
+static int open_backing(struct fake *fake, bool writable)
+{
+	int fd = open(fake->backing, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+
+	MUST(fd >= 0);
+	return fd;
+}
+
+static int do_map(struct fake *fake, struct process *p, const struct piece *piece, bool writable)
+{
+	struct session_msg map = {.type = SESSION_MAP,
+				  .segment = SEGMENT_ID,
+				  .addr = piece->addr,
+				  .len = piece->len,
+				  .offset = piece->addr - EXTENT_ADDR,
+				  .prot = piece->prot};
+	struct session_msg protect = {.type = SESSION_PROTECT,
+				      .addr = piece->addr,
+				      .len = piece->len,
+				      .prot = piece->prot};
+	int fd = open_backing(fake, writable), rc;
+
+	rc = command(p, &map, fd, NULL);
+	close(fd);
+	return rc ? rc : command(p, &protect, -1, NULL);
+}
+
+static void look_into_proc(struct fake *fake, struct process *p)
+{
+	struct kernel_maps maps;
+	struct kernel_vma vma;
+	struct stat st;
+	uint64_t at = EXTENT_ADDR;
+
+	MUST(stat(fake->backing, &st) == 0);
+	MUST(kernel_maps_open(&maps, p->pid) == 0);
+	p->n = 0;
+	while (kernel_maps_next(&maps, at, EXTENT_ADDR + EXTENT_BYTES, &vma) == 1) {
+		MUST(p->n < PIECES);
+		p->pieces[p->n++] = (struct piece){.addr = vma.start,
+						   .len = vma.end - vma.start,
+						   .prot = vma.flags & 7,
+						   .gone = vma.inode != st.st_ino};
+		at = vma.end;
+	}
+	kernel_maps_close(&maps);
+}
+
+/* ---- BACK and SWAP ------------------------------------------------------------------------------
+ */
+
+static int swap_in(struct fake *fake, struct process *p, const struct piece *piece)
+{
+	struct session_msg back = {.type = SESSION_BACK,
+				   .segment = SEGMENT_ID,
+				   .addr = piece->addr,
+				   .len = piece->len,
+				   .offset = piece->addr - EXTENT_ADDR,
+				   .prot = piece->prot};
+	struct session_msg swap = {.type = SESSION_SWAP, .addr = piece->addr, .len = piece->len};
+	int fd = open_backing(fake, true);
+
+	MUST(command(p, &back, fd, &swap.scratch) == 0);
+	close(fd);
+	MUST(kernel_uffd_register(p->uffd, swap.scratch, piece->len, KERNEL_UFFD_MODES) == 0);
+	return command(p, &swap, -1, NULL);
+}
+
+static void unregister(struct process *p, const struct piece *piece)
+{
+	MUST(kernel_uffd_unregister(p->uffd, piece->addr, piece->len) == 0);
+	MUST(kernel_uffd_wake(p->uffd, piece->addr, piece->len) == 0);
+}
+
+/* ---- requests -----------------------------------------------------------------------------------
+ */
+
+static uint32_t map_new(struct fake *fake, struct process *p, const struct session_msg *msg,
+			const struct token *token)
+{
+	struct piece piece = {EXTENT_ADDR + msg->offset, msg->len, msg->prot, false};
+	int rc;
+
+	if (!(msg->flags & SESSION_REPLACE))
+		return (uint32_t)do_map(fake, p, &piece, token->writable);
+	rc = swap_in(fake, p, &piece);
+	if (rc == 0)
+		unregister(p, &piece);
+	return (uint32_t)rc;
+}
+
+/* False: hang up without an answer. */
+static bool answer_attach(struct fake *fake, pid_t pid, const struct session_msg *msg,
+			  struct session_msg *result)
+{
+	struct process *p = process_of(fake, pid, false);
+	struct token token;
+
+	if (!take_token(fake, msg->token[0], &token) || token.parent) {
+		result->result = EPERM;
+		strcpy(result->text, "this token is none of mine");
+	} else if (!p || p->sock < 0) {
+		result->result = ESRCH;
+	} else if (msg->offset + msg->len > EXTENT_BYTES) {
+		result->result = ENOMEM;
+		strcpy(result->text, "longer than the extent of seg");
+	} else {
+		result->result = map_new(fake, p, msg, &token);
+		if (fake->hang_up > 0 && fake->hang_up-- > 0)
+			return false;
+	}
+	result->segment = SEGMENT_ID;
+	result->addr = EXTENT_ADDR + msg->offset;
+	result->len = msg->len;
+	result->all = EXTENT_BYTES;
+	return true;
+}
+
+static void answer_fork(struct fake *fake, pid_t pid, struct session_msg *result)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	if (!p) {
+		result->result = ESRCH;
+		return;
+	}
+	look_into_proc(fake, p);
+	result->token[0] = new_token(fake, pid, true);
+	result->segment = (uint64_t)p->n;
+}
+
+static void answer_adopt(struct fake *fake, pid_t pid, const struct session_msg *msg,
+			 struct session_msg *result)
+{
+	struct process *child = process_of(fake, pid, false), *parent;
+	struct token token;
+
+	if (!take_token(fake, msg->token[0], &token) || !token.parent || !child) {
+		result->result = EPERM;
+		return;
+	}
+	parent = process_of(fake, token.parent, false);
+	MUST(parent);
+	for (int i = 0; i < parent->n && result->result == 0; i++)
+		result->result = (uint32_t)do_map(fake, child, &parent->pieces[i],
+						  (parent->pieces[i].prot & PROT_WRITE) != 0);
+	result->segment = (uint64_t)parent->n;
+}
+
+static void answer_punch(struct fake *fake, const struct session_msg *msg,
+			 struct session_msg *result)
+{
+	int fd = open_backing(fake, true);
+
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)msg->offset,
+		      (off_t)msg->len))
+		result->result = (uint32_t)errno;
+	close(fd);
+}
+
+static int receive_uffd(int door)
+{
+	char byte;
+	struct iovec io = {&byte, 1};
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct msghdr m = {.msg_iov = &io,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control)};
+	int fd;
+
+	if (recvmsg(door, &m, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&m))
+		return -1;
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
+	return fd;
+}
+
+static void greet(struct fake *fake, int sock, pid_t pid, const struct session_msg *hello)
+{
+	struct session_msg welcome = {.type = SESSION_WELCOME, .result = (uint32_t)fake->refuse};
+	struct session_msg ready = {.type = SESSION_READY};
+	bool again = (hello->flags & SESSION_RECONNECT) != 0;
+	struct process *p;
+	int door[2], fds[2], uffd;
+
+	strcpy(welcome.text, fake->refuse_text);
+	if (fake->refuse) {
+		session_send(sock, &welcome, NULL, 0, 0);
+		close(sock);
+		return;
+	}
+	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) == 0);
+	fds[0] = door[1];
+	fds[1] = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	MUST(fds[1] >= 0);
+	if (session_send(sock, &welcome, fds, again ? 1 : 2, 0) == 0) {
+		close(door[1]);
+		uffd = receive_uffd(door[0]);
+		MUST(uffd >= 0 && (again || kernel_uffd_api(uffd, UFFD_WANTED) == 0));
+		p = process_of(fake, pid, true);
+		MUST(p);
+		p->uffd = uffd;
+		p->sock = sock;
+		p->reconnects += again ? 1 : 0;
+		MUST(session_send(sock, &ready, NULL, 0, 0) == 0);
+	}
+	close(door[0]);
+	close(fds[1]);
+}
+
+struct visitor {
+	struct fake *fake;
+	int sock;
+};
+
+static void *answer_one(void *arg)
+{
+	struct visitor visitor = *(struct visitor *)arg;
+	struct session_msg msg, result = {.type = SESSION_RESULT};
+	struct ucred who;
+	socklen_t len = sizeof(who);
+	bool answer = true;
+
+	free(arg);
+	MUST(getsockopt(visitor.sock, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0);
+	if (session_recv(visitor.sock, &msg, NULL, NULL, 0)) {
+		close(visitor.sock);
+		return NULL;
+	}
+	if (msg.type == SESSION_HELLO) {
+		greet(visitor.fake, visitor.sock, who.pid, &msg);
+		return NULL;
+	}
+	if (msg.type == SESSION_ATTACH)
+		answer = answer_attach(visitor.fake, who.pid, &msg, &result);
+	else if (msg.type == SESSION_FORK)
+		answer_fork(visitor.fake, who.pid, &result);
+	else if (msg.type == SESSION_ADOPT)
+		answer_adopt(visitor.fake, who.pid, &msg, &result);
+	else if (msg.type == SESSION_PUNCH)
+		answer_punch(visitor.fake, &msg, &result);
+	else
+		result.result = EOPNOTSUPP;
+	if (answer)
+		session_send(visitor.sock, &result, NULL, 0, 0);
+	close(visitor.sock);
+	return NULL;
+}
+
+static void *listen_thread(void *arg)
+{
+	struct fake *fake = arg;
+
+	while (!fake->stopping) {
+		struct visitor *visitor;
+		pthread_t thread;
+		int sock = accept4(fake->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (sock < 0)
+			break;
+		visitor = malloc(sizeof(*visitor));
+		MUST(visitor);
+		*visitor = (struct visitor){fake, sock};
+		MUST(pthread_create(&thread, NULL, answer_one, visitor) == 0);
+		pthread_detach(thread);
+	}
+	return NULL;
+}
+
+/* Reads remap events; page faults wait for whoever resolves the range. */
+static void *pager_thread(void *arg)
+{
+	struct fake *fake = arg;
+	char msg[4096];
+
+	while (!fake->stopping) {
+		usleep(1000);
+		for (int i = 0; i < PROCESSES && !fake->deaf; i++)
+			if (fake->processes[i].pid && fake->processes[i].uffd >= 0)
+				while (read(fake->processes[i].uffd, msg, sizeof(msg)) > 0)
+					;
+	}
+	return NULL;
+}
+
+/* ---- for the test -------------------------------------------------------------------------------
+ */
+
+static void mount_fuse(struct fake *fake)
+{
+	static char name[] = "fake", option[] = "-osubtype=rampfs,fsname=fake,allow_other";
+	char *argv[] = {name, option, NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
+	char where[300];
+
+	snprintf(where, sizeof(where), "%s/mnt", fake->dir);
+	MUST(mkdir(where, 0755) == 0);
+	fake->fuse = fuse_new(&args, &fs_ops, sizeof(fs_ops), NULL);
+	MUST(fake->fuse);
+	MUST(fuse_mount(fake->fuse, where) == 0);
+	fuse_opt_free_args(&args);
+	MUST(pthread_create(&fake->fuse_thread, NULL, fuse_main_thread, fake) == 0);
+}
+
+static void listen_at(struct fake *fake)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	strcpy(at.sun_path, fake->socket);
+	fake->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	MUST(fake->listen_fd >= 0);
+	MUST(bind(fake->listen_fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	MUST(chmod(fake->socket, 0666) == 0);
+	MUST(listen(fake->listen_fd, 64) == 0);
+	MUST(pthread_create(&fake->listener, NULL, listen_thread, fake) == 0);
+	MUST(pthread_create(&fake->pager, NULL, pager_thread, fake) == 0);
+}
+
+struct fake *fake_start(const char *dir)
+{
+	struct fake *fake = calloc(1, sizeof(*fake));
+	int fd;
+
+	MUST(fake);
+	the_fake = fake;
+	snprintf(fake->dir, sizeof(fake->dir), "%s", dir);
+	snprintf(fake->socket, sizeof(fake->socket), "%s/socket", dir);
+	snprintf(fake->backing, sizeof(fake->backing), "/dev/shm/%s", strrchr(dir, '/') + 1);
+	fd = open(fake->backing, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	MUST(fd >= 0 && ftruncate(fd, (off_t)SEGMENT_BYTES) == 0);
+	close(fd);
+	pthread_mutex_init(&fake->lock, NULL);
+	for (int i = 0; i < PROCESSES; i++)
+		pthread_mutex_init(&fake->processes[i].commands, NULL);
+	mount_fuse(fake);
+	listen_at(fake);
+	return fake;
+}
+
+void fake_stop(struct fake *fake)
+{
+	char where[300];
+
+	fake->stopping = true;
+	shutdown(fake->listen_fd, SHUT_RDWR);
+	pthread_join(fake->listener, NULL);
+	pthread_join(fake->pager, NULL);
+	close(fake->listen_fd);
+	fuse_unmount(fake->fuse);
+	pthread_join(fake->fuse_thread, NULL);
+	fuse_destroy(fake->fuse);
+	unlink(fake->backing);
+	unlink(fake->socket);
+	snprintf(where, sizeof(where), "%s/mnt", fake->dir);
+	rmdir(where);
+	free(fake);
+}
+
+void fake_wait_session(struct fake *fake, pid_t pid)
+{
+	for (int i = 0; i < 5000; i++) {
+		struct process *p = process_of(fake, pid, false);
+
+		if (p && p->sock >= 0)
+			return;
+		usleep(1000);
+	}
+	MUST(!"no session within 5 s");
+}
+
+void fake_revoke(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+	struct session_msg drop = {.type = SESSION_DROP, .segment = SEGMENT_ID};
+
+	MUST(p);
+	look_into_proc(fake, p);
+	for (int i = 0; i < p->n; i++) {
+		MUST(kernel_uffd_register(p->uffd, p->pieces[i].addr, p->pieces[i].len,
+					  KERNEL_UFFD_MODES) == 0);
+		drop.ranges[drop.count++] =
+			(struct session_range){p->pieces[i].addr, p->pieces[i].len};
+	}
+	MUST(command(p, &drop, -1, NULL) == 0);
+}
+
+void fake_restore(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	MUST(p);
+	for (int i = 0; i < p->n; i++)
+		unregister(p, &p->pieces[i]);
+}
+
+void fake_gone(struct fake *fake, pid_t pid, const char *line)
+{
+	struct process *p = process_of(fake, pid, false);
+	char path[] = "/dev/shm/rampfs-empty.XXXXXX";
+	int fd = mkstemp(path), empty;
+
+	MUST(p && fd >= 0);
+	empty = open(path, O_RDONLY | O_CLOEXEC);
+	MUST(empty >= 0 && unlink(path) == 0);
+	close(fd);
+	for (int i = 0; i < p->n; i++) {
+		struct session_msg msg = {.type = SESSION_GONE,
+					  .segment = SEGMENT_ID,
+					  .addr = p->pieces[i].addr,
+					  .len = p->pieces[i].len};
+
+		if (i == 0)
+			strcpy(msg.text, line);
+		MUST(command(p, &msg, empty, NULL) == 0);
+		MUST(kernel_uffd_wake(p->uffd, msg.addr, msg.len) == 0);
+	}
+	close(empty);
+}
+
+void fake_back(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	MUST(p);
+	for (int i = 0; i < p->n; i++)
+		MUST(swap_in(fake, p, &p->pieces[i]) == 0);
+	look_into_proc(fake, p);
+	for (int i = 0; i < p->n; i++)
+		if (!p->pieces[i].gone)
+			unregister(p, &p->pieces[i]);
+}
+
+static void *swap_thread(void *arg)
+{
+	struct process *p = arg;
+
+	MUST(swap_in(the_fake, p, &p->pieces[0]) == -EPIPE);
+	return NULL;
+}
+
+void fake_back_and_die(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+	int before = p->reconnects;
+	pthread_t thread;
+
+	MUST(p->n == 1);
+	fake->deaf = true;
+	MUST(pthread_create(&thread, NULL, swap_thread, p) == 0);
+	usleep(100000); /* it can't be seen from outside when a mremap has begun to wait */
+	shutdown(p->sock, SHUT_RDWR);
+	MUST(pthread_join(thread, NULL) == 0);
+	for (int i = 0; i < 5000 && p->reconnects == before; i++)
+		usleep(1000);
+	MUST(p->reconnects == before + 1);
+	fake->deaf = false;
+	for (int i = 0; i < 5000; i++) {
+		look_into_proc(fake, p);
+		if (!p->pieces[0].gone)
+			break;
+		usleep(1000);
+	}
+	for (int i = 0; i < p->n; i++)
+		unregister(p, &p->pieces[i]);
+}
+
+void fake_die(struct fake *fake)
+{
+	pthread_mutex_lock(&fake->lock);
+	memset(fake->tokens, 0, sizeof(fake->tokens));
+	for (int i = 0; i < PROCESSES; i++) {
+		struct process *p = &fake->processes[i];
+
+		if (p->pid == 0 || p->sock < 0)
+			continue;
+		close(p->sock);
+		close(p->uffd);
+		p->sock = p->uffd = -1;
+	}
+	pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_hang_up_attaches(struct fake *fake, int n)
+{
+	fake->hang_up = n;
+}
+
+void fake_refuse(struct fake *fake, int code, const char *text)
+{
+	fake->refuse = code;
+	strcpy(fake->refuse_text, text);
+}
+
+int fake_reconnects(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	return p ? p->reconnects : 0;
+}

@@ -1,0 +1,47 @@
+/*
+ * A daemon for tests of the shim: one FUSE mount with one segment, and the session's protocol
+ * (base/session.h) as the test plays it, with its own mistakes and deaths. It keeps no promise but
+ * the protocol's: no cluster, no page states, no permissions.
+ *
+ * One segment, SEGMENT_BYTES long at EXTENT_ADDR, in a file of /dev/shm. Attaches, forks and holes
+ * are answered by threads of its own; the test calls the rest. All fake_ functions end the test
+ * where something is not as it must be.
+ */
+#ifndef FAKE_DAEMON_H
+#define FAKE_DAEMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SEGMENT_BYTES (UINT64_C(4) << 20)
+#define EXTENT_ADDR   UINT64_C(0x200040000000)
+#define EXTENT_BYTES  (UINT64_C(64) << 20)
+
+struct fake;
+
+/* Mounts at DIR/mnt (the segment is DIR/mnt/seg) and listens at DIR/socket. */
+struct fake *fake_start(const char *dir);
+void fake_stop(struct fake *fake);
+
+/* The process's agent is known: its session, or none after 5 s (the test fails). */
+void fake_wait_session(struct fake *fake, pid_t pid);
+/* Registers what the process has mapped of the segment, and has the agent drop it. */
+void fake_revoke(struct fake *fake, pid_t pid);
+/* Unregisters, wakes. */
+void fake_restore(struct fake *fake, pid_t pid);
+void fake_gone(struct fake *fake, pid_t pid, const char *line);
+/* BACK and SWAP of all that was GONE. */
+void fake_back(struct fake *fake, pid_t pid);
+/* The same, but dies and starts again while the SWAP waits for its remap event to be read. */
+void fake_back_and_die(struct fake *fake, pid_t pid);
+/* Hangs up on everybody and forgets every token and session, then takes them again. */
+void fake_die(struct fake *fake);
+/* The next `n` ATTACH requests are hung up on without an answer, after MAP. */
+void fake_hang_up_attaches(struct fake *fake, int n);
+/* From now on HELLO is answered with this errno (0: as usual). */
+void fake_refuse(struct fake *fake, int code, const char *text);
+/* How often this process's agent has said HELLO with RECONNECT. */
+int fake_reconnects(struct fake *fake, pid_t pid);
+
+#endif

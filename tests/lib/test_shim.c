@@ -1,0 +1,292 @@
+/*
+ * The shim against a daemon of the test's own: programs that map a segment every way mmap(2) knows,
+ * a segment that freezes, goes and comes back, and a daemon that dies at bad moments.
+ *
+ * Needs root and /dev/fuse.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_daemon.h"
+
+static pid_t runner_pid;
+static char dir[64], file[96], errors[96];
+static struct fake *fake;
+
+struct program {
+	pid_t pid;
+	int to, from; /* its stdin and stdout */
+};
+
+static void prepare(void)
+{
+	snprintf(dir, sizeof(dir), "/tmp/rampfs-shim.%d.XXXXXX", runner_pid);
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	chmod(dir, 0755);
+	snprintf(file, sizeof(file), "%s/mnt/seg", dir);
+	snprintf(errors, sizeof(errors), "%s/stderr", dir);
+	fake = fake_start(dir);
+}
+
+static void clean_up(void)
+{
+	fake_stop(fake);
+	unlink(errors);
+	rmdir(dir);
+}
+
+static struct program start(const char *scenario)
+{
+	struct program p;
+	int in[2], out[2], err;
+
+	ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+	p.pid = fork();
+	if (p.pid == 0) {
+		err = open(errors, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		dup2(err, 2);
+		alarm(60);
+		execl(RAMPFS_RUN, "rampfs-run", SHIM_PROG, file, scenario, (char *)NULL);
+		_exit(126);
+	}
+	close(in[0]);
+	close(out[1]);
+	p.to = in[1];
+	p.from = out[0];
+	return p;
+}
+
+/* What the program and the shim wrote to stderr. */
+static const char *said(void)
+{
+	static char text[4096];
+	int fd = open(errors, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	return text;
+}
+
+static int count_said(const char *what)
+{
+	int n = 0;
+
+	for (const char *at = said(); (at = strstr(at, what)) != NULL; at++)
+		n++;
+	return n;
+}
+
+static void await(struct program *p, const char *where)
+{
+	char line[64];
+	ssize_t n = read(p->from, line, sizeof(line) - 1);
+
+	line[n > 0 ? n - 1 : 0] = '\0';
+	if (n <= 0)
+		ck_abort_msg("ended before \"%s\": %s", where, said());
+	ck_assert_str_eq(line, where);
+}
+
+static void go_on(struct program *p)
+{
+	ck_assert_int_eq(write(p->to, "\n", 1), 1);
+}
+
+static void finish(struct program *p)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(p->pid, &status, 0), p->pid);
+	if (status)
+		ck_abort_msg("status %d: %s", status, said());
+	close(p->to);
+	close(p->from);
+}
+
+/* The scenarios that need nobody, and how many lines of refusal each gets. */
+static const struct quiet {
+	const char *scenario;
+	int lines;
+} alone[] = {
+	{"basic", 0},	{"partial", 0}, {"large", 2},	   {"arguments", 1}, {"readonly", 0},
+	{"protect", 1}, {"remap", 2},	{"private", 0},	   {"forks", 0},     {"execs", 0},
+	{"threads", 0}, {"signals", 0}, {"daemonlike", 0}, {"leaver", 0},
+};
+
+START_TEST(a_program_maps_as_mmap_promises)
+{
+	struct program p = start(alone[_i].scenario);
+
+	finish(&p);
+	ck_assert_msg(count_said("\n") == alone[_i].lines, "%s said: %s", alone[_i].scenario,
+		      said());
+	ck_assert_int_eq(count_said("rampfs: "), alone[_i].lines);
+}
+END_TEST
+
+START_TEST(quiet_silences_the_refusals)
+{
+	struct program p;
+
+	setenv("RAMPFS_QUIET", "1", 1);
+	p = start("large");
+	finish(&p);
+	unsetenv("RAMPFS_QUIET");
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+START_TEST(a_freeze_stops_every_store_and_a_thaw_lets_them_go_on)
+{
+	struct program p = start("frozen");
+
+	await(&p, "writing");
+	fake_revoke(fake, p.pid);
+	go_on(&p);
+	await(&p, "frozen");
+	fake_restore(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+START_TEST(what_is_gone_is_sigbus_and_back_it_is_as_it_was)
+{
+	struct program p = start("gone");
+
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "rampfs: a/seg is now on node b; touching it here is SIGBUS");
+	go_on(&p);
+	await(&p, "gone");
+	fake_back(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "rampfs: a/seg is now on node b; touching it here is SIGBUS\n");
+}
+END_TEST
+
+START_TEST(a_daemon_that_comes_back_finds_its_agents)
+{
+	struct program p = start("restart");
+
+	await(&p, "mapped");
+	fake_die(fake);
+	fake_wait_session(fake, p.pid);
+	ck_assert_int_eq(fake_reconnects(fake, p.pid), 1);
+	go_on(&p);
+	await(&p, "forked");
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+START_TEST(an_attach_whose_daemon_dies_is_asked_again)
+{
+	struct program p;
+
+	fake_hang_up_attaches(fake, 3);
+	p = start("basic");
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+START_TEST(a_swap_whose_daemon_dies_ends_with_the_next)
+{
+	struct program p = start("restart");
+
+	await(&p, "mapped");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "");
+	fake_back_and_die(fake, p.pid);
+	go_on(&p);
+	await(&p, "forked");
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
+START_TEST(a_daemon_that_refuses_is_quoted)
+{
+	struct program p;
+	int status;
+
+	fake_refuse(fake, EPERM, "group ramp only (uffd_group)");
+	p = start("basic");
+	ck_assert_int_eq(waitpid(p.pid, &status, 0), p.pid);
+	ck_assert_int_eq(WEXITSTATUS(status), 1);
+	ck_assert_int_eq(count_said("rampfs: mmap: group ramp only (uffd_group)\n"), 1);
+	close(p.to);
+	close(p.from);
+}
+END_TEST
+
+/* A test that failed has not cleaned up. */
+static void sweep(void)
+{
+	char pattern[64], path[128];
+	glob_t found;
+
+	snprintf(pattern, sizeof(pattern), "/tmp/rampfs-shim.%d.*", runner_pid);
+	if (glob(pattern, 0, NULL, &found))
+		return;
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		snprintf(path, sizeof(path), "%s/mnt", found.gl_pathv[i]);
+		umount2(path, MNT_DETACH);
+		rmdir(path);
+		snprintf(path, sizeof(path), "%s/socket", found.gl_pathv[i]);
+		unlink(path);
+		snprintf(path, sizeof(path), "%s/stderr", found.gl_pathv[i]);
+		unlink(path);
+		rmdir(found.gl_pathv[i]);
+		snprintf(path, sizeof(path), "/dev/shm/%s", strrchr(found.gl_pathv[i], '/') + 1);
+		unlink(path);
+	}
+	globfree(&found);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("shim");
+	TCase *tc = tcase_create("fake daemon");
+	SRunner *runner;
+	int failed;
+
+	runner_pid = getpid();
+	signal(SIGPIPE, SIG_IGN);
+	tcase_add_checked_fixture(tc, prepare, clean_up);
+	tcase_set_timeout(tc, 90);
+	tcase_add_loop_test(tc, a_program_maps_as_mmap_promises, 0,
+			    (int)(sizeof(alone) / sizeof(alone[0])));
+	tcase_add_test(tc, quiet_silences_the_refusals);
+	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
+	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
+	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
+	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
+	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);
+	tcase_add_test(tc, a_daemon_that_refuses_is_quoted);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	sweep();
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
