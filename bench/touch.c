@@ -104,21 +104,22 @@ static int fault(const char *path, size_t count)
 	return 0;
 }
 
+static void write_for_ever(uint64_t random, volatile uint64_t *last)
+{
+	for (unsigned i = 1;; i++) {
+		*(volatile uint64_t *)(memory + next_random(&random) % (bytes / 8) * 8) = i;
+		if (i % 64 == 0)
+			*last = now_ns();
+	}
+}
+
 static void *write_at_random(void *arg)
 {
-	uint64_t random = 88172645463325252u + (uint64_t)(uintptr_t)arg * 7919;
-	volatile uint64_t last = 0;
-	uint64_t *result = malloc(sizeof(*result));
+	uint64_t *last = calloc(1, sizeof(*last));
 
-	if (!sigsetjmp(gone, 1))
-		for (unsigned i = 1;; i++) {
-			*(volatile uint64_t *)(memory + next_random(&random) % (bytes / 8) * 8) = i;
-			if (i % 64 == 0)
-				last = now_ns();
-		}
-	if (result)
-		*result = last;
-	return result;
+	if (last && !sigsetjmp(gone, 1))
+		write_for_ever(88172645463325252u + (uint64_t)(uintptr_t)arg * 7919, last);
+	return last;
 }
 
 static int write_until_gone(const char *path, unsigned threads)
