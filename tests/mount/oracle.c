@@ -1,0 +1,298 @@
+/*
+ * The oracle: live writers on two nodes, a segment that is moved to and fro under their hands, and
+ * an account of every store.
+ *
+ *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS
+ *
+ * One process on each node keeps the segment mapped for the whole run. In each round the threads of
+ * one side bump counters in random pages, each store followed by one to a private mirror, with no
+ * synchronisation at all, until the segment goes away under them (SIGBUS). The other side then,
+ * before its first store, compares every byte: a counter is its mirror or its mirror plus one (the
+ * store was made, the mirror's was not), everything else in the page is as it was made.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE	    4096u
+#define THREADS_MAX 16u
+
+struct shared {
+	atomic_int round;   /* whose turn it is: side = round % 2; -1: quit */
+	atomic_int checked; /* the round whose check has passed */
+	atomic_int stopped; /* writers of this round that got SIGBUS */
+	atomic_int failed;
+	atomic_ullong stores, late; /* late: counters that were their mirror plus one */
+	uint64_t mirror[];	    /* [page][thread] */
+};
+
+static struct shared *shared;
+static unsigned threads, rounds;
+static uint64_t pages;
+static uint8_t *segment;
+static __thread sigjmp_buf on_gone;
+static __thread volatile sig_atomic_t armed;
+
+static void bus(int number)
+{
+	static const char text[] = "oracle: SIGBUS where nothing was stored\n";
+
+	(void)number;
+	if (armed)
+		siglongjmp(on_gone, 1);
+	if (write(2, text, sizeof(text) - 1) < 0)
+		_exit(4);
+	_exit(3);
+}
+
+static uint64_t filler(uint64_t page, unsigned word)
+{
+	uint64_t x = page * 512 + word + 1;
+
+	x ^= x >> 33;
+	x *= UINT64_C(0xff51afd7ed558ccd);
+	x ^= x >> 33;
+	return x;
+}
+
+/* Counter of thread t: the first word of the page's t-th 64 bytes. */
+static volatile uint64_t *counter(uint64_t page, unsigned t)
+{
+	return (volatile uint64_t *)(segment + page * PAGE + 64 * (uint64_t)t);
+}
+
+static void fill(void)
+{
+	for (uint64_t page = 0; page < pages; page++)
+		for (unsigned w = 0; w < PAGE / 8; w++) {
+			uint64_t v = w % 8 == 0 && w / 8 < threads ? 0 : filler(page, w);
+
+			((volatile uint64_t *)(segment + page * PAGE))[w] = v;
+		}
+}
+
+static void check(int round)
+{
+	for (uint64_t page = 0; page < pages; page++)
+		for (unsigned w = 0; w < PAGE / 8; w++) {
+			uint64_t got = ((volatile uint64_t *)(segment + page * PAGE))[w];
+			uint64_t *mirror = &shared->mirror[page * threads + w / 8];
+
+			if (w % 8 || w / 8 >= threads) {
+				if (got == filler(page, w))
+					continue;
+				printf("round %d: page %llu word %u is %llx, was made as %llx\n",
+				       round, (unsigned long long)page, w, (unsigned long long)got,
+				       (unsigned long long)filler(page, w));
+				shared->failed = 1;
+				return;
+			}
+			if (got == *mirror + 1) {
+				*mirror = got;
+				shared->late++;
+			} else if (got != *mirror) {
+				printf("round %d: page %llu thread %u: counter %llu, mirror %llu\n",
+				       round, (unsigned long long)page, w / 8,
+				       (unsigned long long)got, (unsigned long long)*mirror);
+				shared->failed = 1;
+				return;
+			}
+		}
+}
+
+static void nap(long us)
+{
+	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+struct writer {
+	unsigned thread, side;
+};
+
+static void write_until_gone(unsigned t, uint64_t *random)
+{
+	for (;;) {
+		uint64_t x = *random, page;
+
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		*random = x;
+		page = x % pages;
+		armed = 1;
+		(*counter(page, t))++;
+		atomic_signal_fence(memory_order_seq_cst);
+		armed = 0;
+		shared->mirror[page * threads + t]++;
+		shared->stores++;
+	}
+}
+
+static void *writer(void *arg)
+{
+	struct writer *w = arg;
+	uint64_t random = 88172645463325252u + w->thread * 7919 + w->side;
+	volatile int done = -1;
+
+	while (shared->round >= 0) {
+		int round = shared->checked;
+
+		if (round < 0 || round == done || round % 2 != (int)w->side) {
+			nap(100);
+			continue;
+		}
+		if (!sigsetjmp(on_gone, 1))
+			write_until_gone(w->thread, &random);
+		armed = 0;
+		done = round;
+		shared->stopped++;
+	}
+	return NULL;
+}
+
+static int side_main(unsigned side, const char *path)
+{
+	pthread_t ids[THREADS_MAX];
+	struct writer writers[THREADS_MAX];
+	int fd, last = -1;
+
+	signal(SIGBUS, bus);
+	for (;;) {
+		int round = shared->round;
+
+		if (round < 0)
+			break;
+		if (round == last || round % 2 != (int)side) {
+			nap(100);
+			continue;
+		}
+		last = round;
+		if (!segment) {
+			fd = open(path, O_RDWR);
+			segment =
+				mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			if (fd < 0 || segment == MAP_FAILED) {
+				printf("side %u: %s: %s\n", side, path, strerror(errno));
+				shared->failed = 1;
+				return 1;
+			}
+			close(fd);
+			if (round == 0)
+				fill();
+			for (unsigned t = 0; t < threads; t++) {
+				writers[t] = (struct writer){.thread = t, .side = side};
+				pthread_create(&ids[t], NULL, writer, &writers[t]);
+			}
+		}
+		check(round);
+		shared->checked = round;
+	}
+	for (unsigned t = 0; segment && t < threads; t++)
+		pthread_join(ids[t], NULL);
+	return 0;
+}
+
+/* True while nothing has failed; waits for `what` to become `value`. */
+static int await(atomic_int *what, int value)
+{
+	for (int i = 0; i < 600000; i++) {
+		if (shared->failed)
+			return 0;
+		if (*what == value)
+			return 1;
+		nap(100);
+	}
+	printf("waited 60 s in vain\n");
+	return 0;
+}
+
+static int move_to_and_fro(char paths[2][600])
+{
+	uint64_t random = 1;
+
+	for (unsigned r = 0; r < rounds; r++) {
+		unsigned side = r % 2;
+
+		shared->stopped = 0;
+		shared->round = (int)r;
+		if (!await(&shared->checked, (int)r))
+			return 1;
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		nap((long)(random >> 40) % 20000);
+		if (rename(paths[side], paths[1 - side]) < 0) {
+			printf("round %u: rename %s %s: %s\n", r, paths[side], paths[1 - side],
+			       strerror(errno));
+			return 1;
+		}
+		if (!await(&shared->stopped, (int)threads)) {
+			printf("round %u: %d of %u writers stopped after the move\n", r,
+			       (int)shared->stopped, threads);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	/* Each end has its own mount; renames go through the first. own: through the owner's. */
+	char paths[2][600], own[2][600];
+	pid_t children[2];
+	int fd, status, rc;
+
+	setlinebuf(stdout);
+	if (argc != 8) {
+		fprintf(stderr, "Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS\n");
+		return 2;
+	}
+	for (int s = 0; s < 2; s++) {
+		snprintf(paths[s], sizeof(paths[s]), "%s/%s/oracle", argv[1], argv[2 + 2 * s]);
+		snprintf(own[s], sizeof(own[s]), "%s/%s/oracle", argv[1 + 2 * s], argv[2 + 2 * s]);
+	}
+	pages = strtoull(argv[5], NULL, 10) * 256;
+	threads = (unsigned)atoi(argv[6]);
+	rounds = (unsigned)atoi(argv[7]);
+	if (threads < 1 || threads > THREADS_MAX || pages == 0)
+		return 2;
+	shared = mmap(NULL, sizeof(*shared) + pages * threads * 8, PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared->checked = -1; /* round 0 begins at once */
+	fd = open(own[0], O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0) {
+		perror(own[0]);
+		return 1;
+	}
+	close(fd);
+	for (unsigned s = 0; s < 2; s++) {
+		children[s] = fork();
+		if (children[s] == 0)
+			_exit(side_main(s, own[s]));
+	}
+	rc = move_to_and_fro(paths);
+	shared->round = -1;
+	for (int s = 0; s < 2; s++) {
+		for (int i = 0; rc && i < 50 && waitpid(children[s], &status, WNOHANG) == 0; i++)
+			nap(100000);
+		if (rc)
+			kill(children[s], SIGKILL);
+		if (waitpid(children[s], &status, 0) > 0 && status) {
+			printf("side %d ended with status %x\n", s, (unsigned)status);
+			rc = 1;
+		}
+	}
+	printf("%u moves, %llu stores, %llu caught between a store and its mirror\n", rounds,
+	       (unsigned long long)shared->stores, (unsigned long long)shared->late);
+	unlink(paths[rounds % 2]);
+	return rc || shared->failed;
+}

@@ -1,0 +1,15 @@
+# Real programs on real mounts.
+find_library(LMDB_LIBRARY lmdb REQUIRED)
+foreach(program oracle lmdb_user)
+  add_executable(${program} mount/${program}.c)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # Strangers' programs: they are not sanitized, the shim is loaded into them.
+  target_link_libraries(${program} PRIVATE rampfs_flags Threads::Threads)
+endforeach()
+target_link_libraries(lmdb_user PRIVATE ${LMDB_LIBRARY})
+foreach(part lmdb sqlite python plain)
+  rampfs_script_test(NAME programs_${part} COMMAND tests/mount/programs.sh ${part} TIMEOUT 300)
+endforeach()
+rampfs_script_test(NAME memcached COMMAND tests/mount/memcached.sh TIMEOUT 300)
+rampfs_script_test(NAME oracle_small COMMAND tests/mount/oracle.sh 1 4 200 TIMEOUT 600)
+rampfs_script_test(NAME oracle_large COMMAND tests/mount/oracle.sh 64 3 40 TIMEOUT 600)
