@@ -425,12 +425,12 @@ static bool take_messages(struct channel *channel)
 	return true;
 }
 
-static void end_of_file(struct channel *channel)
+static void ended(struct channel *channel, const char *reason)
 {
 	if (channel->in_len)
-		reject(channel, "it closed in the middle of a message (truncated)");
+		reject(channel, "it ended in the middle of a message (truncated)");
 	else
-		peer_disconnected(channel->peer, "it closed the connection");
+		peer_disconnected(channel->peer, reason);
 }
 
 static void read_more(struct channel *channel)
@@ -445,12 +445,8 @@ static void read_more(struct channel *channel)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
-		if (n < 0) {
-			peer_disconnected(channel->peer, strerror(errno));
-			return;
-		}
-		if (n == 0) {
-			end_of_file(channel);
+		if (n <= 0) {
+			ended(channel, n ? strerror(errno) : "it closed the connection");
 			return;
 		}
 		channel->heard = true;

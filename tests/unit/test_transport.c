@@ -635,7 +635,7 @@ END_TEST
 struct plan {
 	enum way way;
 	uint64_t at; /* the byte of the stream where it happens */
-	enum { PASS, FLIP, DROP, CUT, REPEAT, GARBAGE, STALL } what;
+	_Atomic enum { PASS, FLIP, DROP, CUT, REPEAT, GARBAGE, STALL } what;
 	_Atomic unsigned int happened;
 	_Atomic bool once;
 	uint8_t last[64];

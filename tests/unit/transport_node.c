@@ -129,8 +129,12 @@ void node_forget(struct node *node, ramp_node_t other)
 
 void nodes_join(struct node *a, struct node *b)
 {
+	/* The one that is dialed first, so that it finds a member. */
+	if (a->id < b->id)
+		node_know(b, a->id, a->port);
 	node_know(a, b->id, b->port);
-	node_know(b, a->id, a->port);
+	if (a->id > b->id)
+		node_know(b, a->id, a->port);
 	wait_until(peer_up(a->peers, b->id) && peer_up(b->peers, a->id));
 }
 
