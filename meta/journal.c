@@ -381,7 +381,10 @@ static int take_lock(struct journal *j, struct ramp_err *err)
 {
 	char name[4096];
 
-	/* SQLite's own locks are shared by the process's connections; this one is for processes. */
+	/* SQLite's own locks are for connections; this one is for processes. The files of another
+	   VFS are its own business. */
+	if (j->vfs)
+		return 0;
 	if (snprintf(name, sizeof(name), "%s.lock", j->path) >= (int)sizeof(name))
 		return ramp_err_set(err, ENAMETOOLONG, "journal %s: the path is too long", j->path);
 	j->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -95,31 +95,43 @@ struct meta_command_id {
 };
 
 enum meta_command_type {
-	META_CREATE = 1, /* node, name, mode, uid, gid, time -> id. EEXIST, ENOENT node */
+	META_CREATE = 1, /* node, node_inc (0: the current one), name, attr: mode uid gid -> id. The
+			    times are `now`. EEXIST, ENOENT node, EHOSTDOWN: the node was never up,
+			    is fenced, or another incarnation */
 	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
 			    MOVING; a row with an extent stays as ORPHAN until FREED, one
 			    without goes; PULLING: marked (R9) */
 	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
-	META_SETATTR,	 /* id, mask of META_SET_*, and those fields of `attr`. ENOENT */
-	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
-			    a segment that has one answers with it. ENOSPC: arena is full */
-	META_PREPARE,	 /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
-			    STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
-			    EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
-			    current (R1); EBUSY: MOVING by another */
-	META_TAKEN,	 /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
-	META_SETTLED,	 /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
-	META_ABORT,	 /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
-			    PROOF_OVER(dst) also PULLING -> STABLE(source). ESTALE, EPERM proof */
-	META_FREED,	 /* id: ORPHAN row goes and its extent is free. ESTALE */
-	META_NODE_UP,	 /* node, node_inc, instance, address, capacity. EPERM: another instance
-			    is bound, or that incarnation is fenced */
+	META_SETATTR, /* id, mask of META_SET_* in flags, and those fields of `attr`; ORPHANs too.
+			 The epoch stays. ENOENT, EBUSY in MOVING */
+	META_EXTENT,  /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
+			 a segment that has one answers with it. ENOSPC: arena is full; ENOENT;
+			 EBUSY in MOVING where it has none */
+	META_PREPARE, /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
+			 STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
+			 EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
+			 current (R1); EBUSY: MOVING by another */
+	META_TAKEN,   /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
+	META_SETTLED, /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
+	META_ABORT,   /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
+			 PROOF_OVER(dst) also PULLING -> STABLE(source), as NAME~ID where its
+			 name is taken there by now. PROOF_OVER may name the source in MOVING
+			 (R6). ESTALE, EPERM: no such proof */
+	META_FREED,   /* id: ORPHAN row goes and its extent is free. ESTALE */
+	META_NODE_UP, /* node, node_inc, instance, address ("": as it is), capacity. EPERM: another
+			 instance is bound, that incarnation is fenced or was followed by a newer
+			 one, or the node is removed. ENOENT */
 	META_NODE_FENCE, /* node, node_inc: that incarnation is over. ESTALE: it is not current */
-	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST */
-	META_MEMBER_PROMOTE, /* node: standby -> voter. One change at a time: EBUSY */
-	META_MEMBER_REMOVE,  /* node. EBUSY while it owns segments */
+	/* Done when Raft's configuration is the new one, here; -ETIMEDOUT says that it still
+	   may become so (a standby that has to catch up first). EBUSY: another node's change is
+	   under way. */
+	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST, ENOSPC
+			  */
+	META_MEMBER_PROMOTE, /* node: standby -> voter. ENOENT */
+	META_MEMBER_REMOVE,  /* node. EBUSY also: it owns, gives or gets a segment, or is the last
+				voter. A leader hands over first */
 };
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
@@ -149,7 +161,7 @@ struct meta_command {
 	uint32_t flags;		      /* RENAME_NOREPLACE; META_SET_* mask */
 	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
-	struct segment_row attr; /* CREATE: mode uid gid atime; SETATTR: by mask */
+	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */
 	uint64_t length, map_len, instance, capacity;
 	struct meta_time now; /* the proposer's clock; the state machine has none */
 };
@@ -163,6 +175,8 @@ struct meta_reply {
 	uint64_t extent_addr, extent_len;
 };
 
+/* -EINVAL also means: a name is empty, "." or "..", too long, or has a slash. */
+
 /* ---- opening ------------------------------------------------------------------------------ */
 
 struct meta_config {
@@ -174,8 +188,12 @@ struct meta_config {
 	   block; may drop it. */
 	void (*send)(void *arg, ramp_node_t to, const void *bytes, size_t len);
 	/* After the transaction that changed them: a segment's row (id), or a node's or the
-	   membership (id == 0). Meta thread. */
+	   membership (id == 0; after a snapshot was taken: anything). Meta thread. */
 	void (*changed)(void *arg, ramp_segment_t id);
+	/* The journal can't be written, or contradicts the cluster's: the process must end. NULL:
+	   logs the text and ends it (exit status 1). Where it returns, this node does nothing more
+	   and answers -EIO. Meta thread. */
+	void (*fatal)(void *arg, const char *text);
 	void *arg;
 };
 
@@ -196,7 +214,7 @@ int meta_format(const char *path, const struct meta_founding *founding, struct r
 
 /* Opens the journal and starts the meta thread. On failure nothing is left behind. */
 int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
-/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN. */
+/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN (it may still happen). */
 void meta_close(struct meta *meta);
 
 /* What stands in the journal itself. */
@@ -225,8 +243,14 @@ int meta_propose_wait(struct meta *meta, const struct meta_command *command,
 void meta_sync(struct meta *meta, meta_done *done, void *arg);
 struct meta_command_id meta_own_command(struct meta *meta);
 
-/* True while a leader is known and a quorum answers (within 5 s). */
+/* True while a leader is known and a quorum answers, and for 5 s after that. */
 bool meta_has_quorum(struct meta *meta);
+/*
+ * True while this node may neither vote nor campaign, being formatted and not known yet to be the
+ * first of its number: until every quorum's worth of the other founders say that they are new too,
+ * or one of them has this instance bound to it (NODE_UP). meta asks them by itself.
+ */
+bool meta_waits_for_voice(struct meta *meta);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
 /* Hands leadership to another voter, if this node leads (before a clean shutdown). */

@@ -34,7 +34,8 @@ static struct raft_message *answer_append(struct step *s, const struct raft_mess
 	if (!answer)
 		return NULL;
 	answer->index = index;
-	answer->seq = m->seq;
+	/* Rounds are counted anew by each leader: one of an old term proves nothing in this one. */
+	answer->seq = m->term == s->r->term ? m->seq : 0;
 	answer->silent = !s->r->confirmed;
 	return answer;
 }

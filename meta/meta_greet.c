@@ -1,0 +1,112 @@
+/*
+ * May this node vote? A founder whose state directory was made anew under its old number has lost
+ * its log and its votes, and must not pretend to have them; the first time it can't know by itself
+ * whether it is such a one. So a freshly formatted founder asks the others:
+ *
+ *	fresh	"my log is as mkfs made it": nobody has ever been elected with that node's help.
+ *		When a quorum's worth of the *others* is fresh, no quorum has ever decided anything,
+ *		and there is nothing to have lost.
+ *	instance "the tables have that instance bound to you" (NODE_UP). If it is ours, we are who
+ *		we were, or have been taken in anew by a quorum that didn't count us.
+ *
+ * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
+ * acknowledgements don't count. A node of which another instance is bound never gets its voice
+ * back: it says so, and needs --rejoin under a new number. Joiners have new numbers and need none
+ * of this.
+ */
+#include "log.h"
+#include "meta_inner.h"
+
+#define GREET_AGAIN_MS 200
+
+enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2 };
+
+static bool is_fresh(const struct raft *r)
+{
+	/* Votes and entries of elections have terms above the founders'. */
+	return r->term == 1 && r->last_index == 1;
+}
+
+static void confirm(struct meta *meta)
+{
+	struct raft_event ev = {.type = RAFT_EV_CONFIRM};
+
+	meta_step(meta, &ev);
+	log_info("meta: node %u takes part in votes", meta->opened.self);
+}
+
+static void greet(struct meta *meta, ramp_node_t to, bool answer_me)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	struct node_row row;
+	uint64_t instance = 0;
+
+	if (journal_get_node(replica_journal(meta->replica), to, &row) == 0)
+		instance = row.instance;
+	meta_send_small(meta, to, WIRE_GREET,
+			(is_fresh(r) ? GREET_FRESH : 0u) | (answer_me ? GREET_ANSWER_ME : 0u),
+			instance);
+}
+
+/* Voters other than this one that must be fresh: as many as any quorum has besides it, and so
+   more than could be fresh if one had ever stood. */
+static uint32_t fresh_needed(const struct raft *r)
+{
+	uint32_t voters = raft_conf_voters(&r->conf);
+	uint32_t quorum = voters / 2 + 1;
+
+	return quorum < voters ? quorum : voters - 1;
+}
+
+static void count_fresh(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, n = 0;
+
+	if (!is_fresh(r) || !raft_conf_find(&r->conf, meta->opened.self))
+		return;
+	for (i = 0; i < r->conf.n; i++) {
+		ramp_node_t node = r->conf.member[i].node;
+
+		n += r->conf.member[i].role == RAFT_VOTER && node != meta->opened.self &&
+		     node <= RAFT_NODES_MAX && meta->greetings.fresh[node];
+	}
+	if (n >= fresh_needed(r))
+		confirm(meta);
+}
+
+void greet_tend(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i;
+
+	if (r->confirmed || meta->now_ms < meta->greetings.again_ms)
+		return;
+	meta->greetings.again_ms = meta->now_ms + GREET_AGAIN_MS;
+	count_fresh(meta);
+	for (i = 0; !r->confirmed && i < r->conf.n; i++)
+		if (r->conf.member[i].node != meta->opened.self)
+			greet(meta, r->conf.member[i].node, true);
+}
+
+void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance)
+{
+	const struct raft *r = replica_raft(meta->replica);
+
+	if (flags & GREET_ANSWER_ME)
+		greet(meta, from, false);
+	if (r->confirmed)
+		return;
+	if (from <= RAFT_NODES_MAX)
+		meta->greetings.fresh[from] = (flags & GREET_FRESH) != 0;
+	if (instance == meta->opened.instance && instance != 0) {
+		confirm(meta);
+	} else if (instance != 0) {
+		if (!meta->greetings.told)
+			log_error("meta: node %u was formatted again: needs --rejoin",
+				  meta->opened.self);
+		meta->greetings.told = true;
+	} else {
+		count_fresh(meta);
+	}
+}
