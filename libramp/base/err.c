@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef ramp_err_set
+#undef ramp_err_sys
+#undef ramp_err_wrap
+
 int ramp_err_set(struct ramp_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;

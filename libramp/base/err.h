@@ -28,4 +28,11 @@ int ramp_err_sys(struct ramp_err *err, int code, const char *fmt, ...)
 /* Puts the message and ": " in front of what `err` says; returns -err->code (-EIO for NULL). */
 int ramp_err_wrap(struct ramp_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The static analyzer cannot see that these never return 0, and errno as a code would hide it. */
+#ifdef __clang_analyzer__
+#define ramp_err_set(...)  (ramp_err_set(__VA_ARGS__), -1)
+#define ramp_err_sys(...)  (ramp_err_sys(__VA_ARGS__), -1)
+#define ramp_err_wrap(...) (ramp_err_wrap(__VA_ARGS__), -1)
+#endif
+
 #endif
