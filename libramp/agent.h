@@ -1,6 +1,5 @@
 /*
- * The agent: the shim's thread in a program, one for each daemon whose segments it maps, and the
- * mapping table that agents and the program's threads share.
+ * The agent: the shim's thread in a program, one for each daemon whose segments it maps.
  *
  * An agent carries out what its daemon commands over the session (base/session.h): map, protect,
  * drop, gone, back, swap. Program threads ask the daemon, never the agent (attach.h).
@@ -11,27 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ranges.h"
 #include "session.h"
 #include "shim.h"
 
 #define AGENTS_MAX 8 /* daemons of which one process may map segments */
-
-/*
- * What is mapped. The lock is held for bounded work only: changes of the table and the system calls
- * that go with them (munmap, mprotect, mremap), never while memory of a segment is touched, a
- * message is awaited or another lock is taken. `low` and `high` bound everything that was ever in
- * it, and are read without the lock.
- */
-struct table {
-	struct shim_lock lock;
-	_Atomic uint64_t low, high; /* low 0: nothing yet */
-	struct ranges ranges;	    /* protected by lock */
-};
-extern struct table table;
-
-/* ranges_add, and the bounds. Under table.lock. */
-int table_add(const struct range *range);
 
 struct agent_error {
 	int code; /* a positive errno */

@@ -2,9 +2,11 @@
  * What a fork does to a process that has segments mapped.
  *
  * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, nor the agents. Before
- * the fork the parent asks each daemon for a token that stands for what it has mapped. Both locks
- * are held over the fork, so the child's copy of the table is whole. The child starts agents of its
- * own and each daemon, given its token, has them map everything again.
+ * the fork the parent asks each daemon for a token that stands for what it has mapped, and takes a
+ * copy of the table, since the table itself may be in the middle of a change when the child is
+ * made. The child starts agents of its own and each daemon, given its token, has them map
+ * everything again. Only the attach lock is held over the fork: no agent waits for it, and other
+ * libraries' handlers may run into our wrappers meanwhile.
  *
  * How it fails: no token, or no answer in the child within 5 s: the child goes on without these
  * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
@@ -19,6 +21,7 @@
 #include "agent.h"
 #include "attach.h"
 #include "shim.h"
+#include "table.h"
 
 #define FORK_PATIENCE_MS 5000
 
@@ -32,11 +35,12 @@ struct ticket {
 
 /* Between prepare and the end of the fork; under the attach lock. */
 static struct ticket tickets[AGENTS_MAX];
+static struct ranges copy;
 
 /* Of the forking thread: other threads may fork at the same time, before the first attach. */
 static __thread struct {
 	struct shim_guard guard;
-	bool locked; /* prepare took both locks */
+	bool locked; /* prepare took the attach lock */
 } own __attribute__((tls_model("initial-exec")));
 
 static bool has_ranges(int session)
@@ -81,13 +85,15 @@ void fork_prepare(void)
 			ask_ticket(i);
 	}
 	shim_lock(&table.lock);
+	copy.n = table.ranges.n;
+	memcpy(copy.at, table.ranges.at, copy.n * sizeof(copy.at[0]));
+	shim_unlock(&table.lock);
 }
 
 void fork_in_parent(void)
 {
 	if (!own.locked)
 		return;
-	shim_unlock(&table.lock);
 	shim_unlock(&attach_lock);
 	shim_leave(&own.guard);
 }
@@ -133,7 +139,7 @@ void fork_in_child(void)
 	struct agent_error err = {0};
 	int code;
 
-	/* The only thread: nobody holds these but the thread that forked, that is us. */
+	/* The only thread: whoever else held these is not here. */
 	table.lock.word = 0;
 	attach_lock.word = 0;
 	agents_reset();
@@ -142,6 +148,8 @@ void fork_in_child(void)
 		table.ranges.n = 0;
 		return;
 	}
+	table.ranges.n = copy.n;
+	memcpy(table.ranges.at, copy.at, copy.n * sizeof(copy.at[0]));
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		if (!tickets[i].needed)
 			continue;

@@ -3,8 +3,8 @@
  *
  * Happy path: a call that is none of ours goes on to the next library (or the kernel, before our
  * constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one fstat(2)
- * more. Only where the file is on a rampfs mount, or the range was mapped through us, attach.c has
- * it. Private mappings of rampfs files are the kernel's: fork must keep their copies.
+ * more. Only where the file is on a rampfs mount, or the range was mapped through us, attach.c and
+ * change.c have it. Private mappings of rampfs files are the kernel's: fork must keep their copies.
  *
  * How it fails: what can't be done gets an errno and one line on stderr. errno is untouched on
  * success. A wrapper must not assume anything: it may be called by the dynamic loader, by another
@@ -20,9 +20,11 @@
 #include <sys/types.h>
 
 #include "attach.h"
+#include "change.h"
 #include "fork.h"
 #include "mounts.h"
 #include "shim.h"
+#include "table.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -63,8 +65,8 @@ EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t 
 	if (shared && mounts_has(fd) && map_segment(&call, &out))
 		return out;
 	errno = saved;
-	if ((flags & MAP_FIXED) && attach_near(addr, length))
-		attach_forget(addr, length);
+	if ((flags & MAP_FIXED) && table_near(addr, length))
+		change_forget(addr, length);
 	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
 	/* As FUSE answers for a rampfs mount: its device's number may have been another's before.
 	 */
@@ -87,19 +89,19 @@ static int answer(int rc)
 
 EXPORT int munmap(void *addr, size_t length)
 {
-	return attach_near(addr, length) ? answer(attach_munmap(addr, length))
-					 : shim_next.munmap(addr, length);
+	return table_near(addr, length) ? answer(change_munmap(addr, length))
+					: shim_next.munmap(addr, length);
 }
 
 EXPORT int mprotect(void *addr, size_t length, int prot)
 {
-	return attach_near(addr, length) ? answer(attach_mprotect(addr, length, prot))
-					 : shim_next.mprotect(addr, length, prot);
+	return table_near(addr, length) ? answer(change_mprotect(addr, length, prot))
+					: shim_next.mprotect(addr, length, prot);
 }
 
 EXPORT int madvise(void *addr, size_t length, int advice)
 {
-	int rc = attach_near(addr, length) ? attach_madvise(addr, length, advice) : -ENOTTY;
+	int rc = table_near(addr, length) ? change_madvise(addr, length, advice) : -ENOTTY;
 
 	return rc == -ENOTTY ? shim_next.madvise(addr, length, advice) : answer(rc);
 }
@@ -115,8 +117,8 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		to = va_arg(ap, void *);
 		va_end(ap);
 	}
-	rc = attach_near(old, old_size ? old_size : 1)
-		     ? attach_mremap(old, old_size, new_size, flags)
+	rc = table_near(old, old_size ? old_size : 1)
+		     ? change_mremap(old, old_size, new_size, flags)
 		     : -ENOTTY;
 	if (rc == 0)
 		return old;
@@ -124,8 +126,8 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		errno = -rc;
 		return MAP_FAILED;
 	}
-	if ((flags & MREMAP_FIXED) && attach_near(to, new_size))
-		attach_forget(to, new_size);
+	if ((flags & MREMAP_FIXED) && table_near(to, new_size))
+		change_forget(to, new_size);
 	return shim_next.mremap(old, old_size, new_size, flags, to);
 }
 

@@ -4,7 +4,7 @@
  * It says what the program asked for (address, protection, how often), which neither the daemon
  * nor /proc can know: a mapping that is gone keeps its entry, so that it can be put back in place.
  * The table is a plain array in static memory: nothing here allocates, sleeps or makes a system
- * call. Thread-safety: the caller's lock (attach.h).
+ * call. Thread-safety: the caller's lock (table.h).
  */
 #ifndef RAMP_RANGES_H
 #define RAMP_RANGES_H

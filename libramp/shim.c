@@ -276,6 +276,12 @@ void shim_say(const char *first, ...)
 	write_stderr(line, len);
 }
 
+int shim_refuse(const char *what, int code, const char *reason)
+{
+	shim_say("rampfs: ", what, ": ", reason[0] ? reason : strerrordesc_np(code), NULL);
+	return -code;
+}
+
 /* Opened anew, so that nothing of the program's is held; SIGPIPE stays blocked and pending. */
 void shim_say_agent(const char *first, ...)
 {

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "ids.h"
+
 /* ---- the next library's functions, or the kernel's before shim_resolve() ----------------------
  */
 
@@ -53,6 +55,16 @@ uint64_t shim_now_ms(void);
 /* A string, cut where it is too long. */
 void shim_copy(char *to, size_t cap, const char *from);
 
+static inline uint64_t shim_page_up(uint64_t bytes)
+{
+	return (bytes + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+}
+
+static inline bool shim_page_aligned(uint64_t bytes)
+{
+	return bytes % RAMP_PAGE_BYTES == 0;
+}
+
 /* ---- entering and leaving ---------------------------------------------------------------------
  */
 
@@ -90,7 +102,9 @@ void shim_unlock(struct shim_lock *lock);
  * program, between shim_enter and shim_leave.
  */
 void shim_say(const char *first, ...) __attribute__((sentinel));
-/* The same for the agent, which has a file table of its own. */
+/* "rampfs: WHAT: REASON", or the errno's text where the reason is empty. Returns -code. */
+int shim_refuse(const char *what, int code, const char *reason);
+/* shim_say for the agent, which has a file table of its own. */
 void shim_say_agent(const char *first, ...) __attribute__((sentinel));
 
 #endif

@@ -620,7 +620,7 @@ void fake_wait_session(struct fake *fake, pid_t pid)
 			return;
 		usleep(1000);
 	}
-	MUST(!"no session within 5 s");
+	MUST(false);
 }
 
 void fake_revoke(struct fake *fake, pid_t pid)

@@ -1,0 +1,379 @@
+/*
+ * Carrying out the daemon's commands in this process: system calls on its mappings, and the table
+ * that goes with them.
+ *
+ * Happy path: MAP and PROTECT attach a range; DROP takes it away for a while; GONE puts an empty
+ * file in its place, BACK maps the segment somewhere else, and SWAP puts that in place.
+ *
+ * How it fails: a command's errno goes to the daemon, and nothing is half done. What the program
+ * did meanwhile, it knows better: GONE and SWAP leave out what it has unmapped, and set the
+ * protection that it has set. For the lock see agent.c: it is waited for a second at most.
+ */
+#include "commands.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "shim.h"
+#include "table.h"
+
+#define LOCK_PATIENCE_MS 1000
+
+/* Whether the lock could be had in time. Without it, the table is only read: a thread that holds it
+   for so long is blocked on its own stack in a segment, or stopped by a debugger. */
+static bool lock_table(void)
+{
+	return shim_lock_for(&table.lock, LOCK_PATIENCE_MS);
+}
+
+static void unlock_table(bool locked)
+{
+	if (locked)
+		shim_unlock(&table.lock);
+}
+
+/* The table's pieces inside [addr, addr + len); nothing where the table is full. */
+static void pieces_of(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last)
+{
+	if (ranges_isolate(&table.ranges, addr, addr + len, first, last))
+		*first = *last = 0;
+}
+
+/* ---- the commands: a positive errno, or 0 -----------------------------------------------------
+ */
+
+/* What stands in the way and is nobody's any more: an attach that its daemon did not live to
+   finish, or what is left of a segment that has gone and is now mapped through another node. */
+static void clear_leftovers(const struct hands *hands, uint64_t addr, uint64_t len)
+{
+	uint32_t i, last;
+
+	pieces_of(addr, len, &i, &last);
+	for (uint32_t left = last - i; left; left--) {
+		const struct range *r = &table.ranges.at[i];
+
+		if ((r->flags & RANGE_PENDING) ||
+		    ((r->flags & RANGE_GONE) && r->session != hands->session)) {
+			shim_munmap(r->addr, r->len);
+			ranges_remove(&table.ranges, i);
+		} else {
+			i++;
+		}
+	}
+}
+
+static int map_file(const struct session_msg *msg, int fd)
+{
+	long at = shim_mmap(msg->addr, msg->len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd,
+			    msg->offset);
+	int rc;
+
+	if (at < 0)
+		return (int)at;
+	rc = shim_madvise(msg->addr, msg->len, MADV_DONTFORK);
+	if (rc == 0 && (msg->flags & SESSION_NOHUGE))
+		shim_madvise(msg->addr, msg->len, MADV_NOHUGEPAGE);
+	if (rc)
+		shim_munmap(msg->addr, msg->len);
+	return rc;
+}
+
+/* In a fork's child the table has the range already, as it was in the parent. */
+static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
+{
+	struct range range = {
+		.addr = msg->addr,
+		.len = msg->len,
+		.segment = msg->segment,
+		.extent = msg->addr - msg->offset,
+		.count = 1,
+		.prot = (uint8_t)msg->prot,
+		.session = hands->session,
+		.flags = RANGE_PENDING,
+	};
+	uint64_t ignored;
+	bool locked;
+	int rc;
+
+	if (fd < 0)
+		return EINVAL;
+	locked = lock_table();
+	if (!locked)
+		return EDEADLK;
+	clear_leftovers(hands, msg->addr, msg->len);
+	rc = map_file(msg, fd);
+	if (rc == 0 &&
+	    ranges_gap(&table.ranges, msg->addr, msg->addr + msg->len, &ignored, &ignored)) {
+		rc = table_add(&range);
+		if (rc)
+			shim_munmap(msg->addr, msg->len);
+	}
+	unlock_table(locked);
+	return -rc;
+}
+
+static int do_unmap(const struct session_msg *msg)
+{
+	bool locked = lock_table();
+	uint32_t first, last;
+	int rc;
+
+	if (locked) {
+		pieces_of(msg->addr, msg->len, &first, &last);
+		for (; first < last; last--)
+			ranges_remove(&table.ranges, first);
+	}
+	rc = shim_munmap(msg->addr, msg->len);
+	unlock_table(locked);
+	return -rc;
+}
+
+/* In the window: no lock, nothing but the call. */
+static int do_drop(const struct session_msg *msg)
+{
+	for (uint32_t i = 0; i < msg->count; i++) {
+		uint64_t addr = msg->ranges[i].addr, len = msg->ranges[i].len;
+		int rc = shim_madvise(addr, len, MADV_DONTNEED_LOCKED);
+
+		if (rc == -EINVAL)
+			rc = shim_madvise(addr, len, MADV_DONTNEED);
+		if (rc && rc != -ENOMEM)
+			return -rc;
+	}
+	return 0;
+}
+
+static int put_empty(struct range *r, int empty_fd)
+{
+	long z, at;
+
+	z = shim_mmap(0, r->len, r->prot, MAP_PRIVATE | MAP_NORESERVE, empty_fd, 0);
+	if (z < 0)
+		return (int)z;
+	shim_madvise((uint64_t)z, r->len, MADV_DONTFORK);
+	at = shim_mremap((uint64_t)z, r->len, r->len, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
+	if (at < 0) {
+		shim_munmap((uint64_t)z, r->len);
+		return (int)at;
+	}
+	r->flags |= RANGE_GONE;
+	return 0;
+}
+
+/* What the program has unmapped meanwhile stays unmapped. */
+static int put_empty_pieces(const struct session_msg *msg, int fd)
+{
+	uint32_t first, last;
+	int rc = 0;
+
+	pieces_of(msg->addr, msg->len, &first, &last);
+	for (; first < last && rc == 0; first++)
+		if (table.ranges.at[first].segment == msg->segment)
+			rc = put_empty(&table.ranges.at[first], fd);
+	ranges_join(&table.ranges);
+	return rc;
+}
+
+static int do_gone(const struct session_msg *msg, int fd)
+{
+	struct range whole = {.addr = msg->addr, .len = msg->len, .prot = PROT_READ | PROT_WRITE};
+	bool locked;
+	int rc;
+
+	if (fd < 0)
+		return EINVAL;
+	locked = lock_table();
+	rc = locked ? put_empty_pieces(msg, fd) : put_empty(&whole, fd);
+	unlock_table(locked);
+	return -rc;
+}
+
+static struct scratch *find_scratch(struct hands *hands, uint64_t at)
+{
+	for (int i = 0; i < SCRATCH_MAX; i++)
+		if (hands->scratch[i].at == at)
+			return &hands->scratch[i];
+	return NULL;
+}
+
+static int do_back(struct hands *hands, const struct session_msg *msg, int fd, uint64_t *at)
+{
+	struct scratch *scratch = find_scratch(hands, 0);
+	long z;
+
+	if (fd < 0)
+		return EINVAL;
+	if (!scratch)
+		return ENOMEM;
+	z = shim_mmap(0, msg->len, (int)msg->prot, MAP_SHARED, fd, msg->offset);
+	if (z < 0)
+		return (int)-z;
+	shim_madvise((uint64_t)z, msg->len, MADV_DONTFORK);
+	if (msg->flags & SESSION_NOHUGE)
+		shim_madvise((uint64_t)z, msg->len, MADV_NOHUGEPAGE);
+	*scratch = (struct scratch){.at = (uint64_t)z, .len = msg->len, .prot = msg->prot};
+	*at = (uint64_t)z;
+	return 0;
+}
+
+/* ---- SWAP ---------------------------------------------------------------------------------------
+ */
+
+/*
+ * mremap of a registered range waits in the kernel until the daemon has read the event. A daemon
+ * that dies first would leave this thread there for ever, and with it the one who could send the
+ * userfaultfd to the next daemon. So a bare thread does it, which lives for that one call: it is
+ * not the C library's, runs on the agent's thread pointer and touches nothing of it.
+ */
+static int swap_thread(void *arg)
+{
+	struct hands *hands = arg;
+	uint64_t one = 1;
+
+	hands->swap_result = shim_mremap(hands->swap_from, hands->swap_len, hands->swap_len,
+					 MREMAP_MAYMOVE | MREMAP_FIXED, hands->swap_to);
+	syscall(SYS_write, hands->swap_event, &one, sizeof(one));
+	syscall(SYS_exit, 0);
+	return 0;
+}
+
+static int swap_begin(struct hands *hands, const struct session_msg *msg)
+{
+	hands->swap_from = msg->scratch;
+	hands->swap_to = msg->addr;
+	hands->swap_len = msg->len;
+	hands->swap_event = eventfd(0, EFD_CLOEXEC);
+	if (hands->swap_event < 0)
+		return errno;
+	hands->swap_alive = 1;
+	if (clone(swap_thread, hands->swap_stack + SWAP_STACK_BYTES,
+		  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+			  CLONE_CHILD_CLEARTID,
+		  hands, NULL, NULL, &hands->swap_alive) < 0) {
+		int code = errno;
+
+		close(hands->swap_event);
+		return code;
+	}
+	hands->swapping = true;
+	return 0;
+}
+
+/* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
+static void settle_range(uint64_t addr, uint64_t len, uint32_t prot)
+{
+	bool locked = lock_table();
+	uint64_t end = addr + len, gap_end, at = addr;
+	uint32_t first, last;
+
+	if (!locked)
+		return;
+	while (ranges_gap(&table.ranges, at, end, &at, &gap_end)) {
+		shim_munmap(at, gap_end - at);
+		at = gap_end;
+	}
+	pieces_of(addr, len, &first, &last);
+	for (; first < last; first++) {
+		struct range *r = &table.ranges.at[first];
+
+		r->flags &= (uint8_t)~RANGE_GONE;
+		if (r->prot != prot)
+			shim_mprotect(r->addr, r->len, r->prot);
+		if (r->flags & RANGE_NOHUGE)
+			shim_madvise(r->addr, r->len, MADV_NOHUGEPAGE);
+	}
+	ranges_join(&table.ranges);
+	unlock_table(locked);
+}
+
+bool hands_finish_swap(struct hands *hands)
+{
+	struct pollfd wait[2] = {{.fd = hands->swap_event, .events = POLLIN},
+				 {.fd = hands->sock, .events = POLLRDHUP}};
+	struct scratch *scratch = find_scratch(hands, hands->swap_from);
+
+	while (poll(wait, 2, -1) < 0 || !(wait[0].revents & POLLIN))
+		if (wait[1].revents)
+			return false;
+	while (hands->swap_alive)
+		syscall(SYS_futex, &hands->swap_alive, FUTEX_WAIT, 1, NULL, NULL, 0);
+	hands->swapping = false;
+	close(hands->swap_event);
+	if (hands->swap_result >= 0 && scratch) {
+		settle_range(hands->swap_to, hands->swap_len, scratch->prot);
+		*scratch = (struct scratch){0};
+	}
+	return true;
+}
+
+static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hung_up)
+{
+	struct scratch *scratch = find_scratch(hands, msg->scratch);
+	uint64_t start, end;
+	bool locked, wanted;
+	int rc;
+
+	if (!scratch || msg->scratch == 0 || scratch->len != msg->len)
+		return EINVAL;
+	locked = lock_table();
+	wanted = !ranges_gap(&table.ranges, msg->addr, msg->addr + msg->len, &start, &end) ||
+		 start != msg->addr || end != msg->addr + msg->len;
+	unlock_table(locked);
+	if (!wanted) {
+		shim_munmap(scratch->at, scratch->len);
+		*scratch = (struct scratch){0};
+		return 0;
+	}
+	rc = swap_begin(hands, msg);
+	if (rc)
+		return rc;
+	if (!hands_finish_swap(hands)) {
+		*hung_up = true;
+		return 0;
+	}
+	return hands->swap_result < 0 ? (int)-hands->swap_result : 0;
+}
+
+void hands_drop_scratch(struct hands *hands)
+{
+	for (int i = 0; i < SCRATCH_MAX; i++) {
+		if (hands->scratch[i].at == 0)
+			continue;
+		shim_munmap(hands->scratch[i].at, hands->scratch[i].len);
+		hands->scratch[i] = (struct scratch){0};
+	}
+}
+
+int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,
+		    struct session_msg *done, bool *hung_up)
+{
+	switch (msg->type) {
+	case SESSION_MAP:
+		return do_map(hands, msg, fd);
+	case SESSION_PROTECT:
+		return -shim_mprotect(msg->addr, msg->len, (int)msg->prot);
+	case SESSION_UNMAP:
+		return do_unmap(msg);
+	case SESSION_DROP:
+		return do_drop(msg);
+	case SESSION_GONE:
+		return do_gone(msg, fd);
+	case SESSION_BACK:
+		return do_back(hands, msg, fd, &done->addr);
+	case SESSION_SWAP:
+		return do_swap(hands, msg, hung_up);
+	case SESSION_SAY:
+		shim_say_agent(msg->text, NULL);
+		return 0;
+	default:
+		return EPROTO;
+	}
+}

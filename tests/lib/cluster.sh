@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# For scripts of tests: a cluster of their own that goes away with them.
+#   . tests/lib/cluster.sh; cluster_start [-n NODES] [-c CAPACITY]; $mnt/a ...; cluster_stop
+set -eu
+build=${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}
+export PATH=$build/bin:$PATH
+scratch=$(mktemp -d /tmp/rampfs-test.XXXXXX)
+export mnt=$scratch/cluster/mnt state=$scratch/cluster/state
+cluster_up=""
+fail() {
+	echo "FAILED: $*" >&2
+	exit 1
+}
+# Says what is wrong unless two values are equal.
+same() { [ "$1" = "$2" ] || fail "$3: expected \"$1\", got \"$2\""; }
+# Runs a command that must fail with this errno's text.
+refused() {
+	local text=$1 out
+	shift
+	if out=$(LC_ALL=C "$@" 2>&1); then fail "should have failed with \"$text\": $*"; fi
+	case $out in *"$text"*) ;; *) fail "should have said \"$text\": $* said: $out" ;; esac
+}
+# Waits at most $1 seconds for a command to succeed.
+within() {
+	local deadline=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $deadline ] || fail "did not come true in time: $*"
+		sleep 0.02
+	done
+}
+xattr() { python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "user.ramp." + sys.argv[2]).decode())' "$1" "$2"; }
+cluster_start() {
+	contrib/local-cluster start "$@" "$scratch/cluster"
+	cluster_up=yes
+}
+cluster_stop() {
+	contrib/local-cluster stop "$scratch/cluster" && cluster_up=""
+}
+# No program of a test outlives it, nor a mount, nor a sanitizer's report.
+cluster_cleanup() {
+	local status=$? log
+	trap - EXIT
+	# shellcheck disable=SC2046
+	kill $(jobs -p) 2>/dev/null || true
+	for log in "$scratch"/cluster/?.log; do
+		[ -e "$log" ] || continue
+		if grep -qE 'Sanitizer|runtime error:' "$log"; then
+			echo "--- a sanitizer's report in $log" && grep -E -A40 'Sanitizer|runtime error:' "$log" | head -n 60
+			status=1
+		elif [ $status != 0 ]; then
+			echo "--- the end of $log" && tail -n 30 "$log"
+		fi
+	done >&2
+	[ -z "$cluster_up" ] || contrib/local-cluster stop "$scratch/cluster" || status=1
+	[ -z "${KEEP-}" ] && rm -rf "$scratch"
+	exit $status
+}
+trap cluster_cleanup EXIT
+trap 'exit 130' INT TERM
