@@ -58,11 +58,32 @@ static int want_pages(struct io *io, struct seg *seg, uint64_t len)
 	return pull_want(io->r.mount->config.pull, seg, first, count);
 }
 
-static int cut_pages(struct mount *m, struct seg *seg, uint64_t offset, uint64_t len)
+/* What a write, a truncate or a punched hole replaces needs no pulling, but for its edges. */
+struct cut {
+	struct pull *pull; /* NULL: everything is LOCAL anyway */
+	struct seg *seg;
+	uint64_t offset, len;
+};
+
+static int cut_begin(struct cut *cut, struct mount *m, struct seg *seg, uint64_t offset,
+		     uint64_t len)
 {
+	int rc;
+
+	*cut = (struct cut){.seg = seg, .offset = offset, .len = len};
 	if (!len || pages_local(seg, first_page(offset), count_pages(offset, len)))
 		return 0;
-	return pull_cut(m->config.pull, seg, offset, len);
+	rc = pull_cut_begin(m->config.pull, seg, offset, len);
+	if (!rc)
+		cut->pull = m->config.pull;
+	return rc;
+}
+
+/* Bytes [offset, offset + done) are as they should be. */
+static void cut_end(struct cut *cut, uint64_t done)
+{
+	if (cut->pull)
+		pull_cut_end(cut->pull, cut->seg, cut->offset, cut->len, done);
 }
 
 static int do_read(struct io *io, struct seg *seg)
@@ -92,16 +113,18 @@ static int do_read(struct io *io, struct seg *seg)
 
 static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 {
+	struct cut cut;
 	ssize_t n;
-	int rc = cut_pages(io->r.mount, seg, offset, io->len);
+	int rc = cut_begin(&cut, io->r.mount, seg, offset, io->len);
 
 	if (rc)
 		return rc;
 	n = pwrite(seg_fd(seg), io->data, io->len, (off_t)offset);
 	if (n < 0)
-		return -errno;
+		rc = -errno;
+	cut_end(&cut, n > 0 ? (uint64_t)n : 0);
 	io->result = n;
-	return 0;
+	return rc;
 }
 
 /* Where the owner's file ends, which the kernel may not know; and where a former daemon put it. */
@@ -129,15 +152,22 @@ static int do_append(struct io *io, struct seg *seg)
 
 static int do_punch(struct io *io, struct seg *seg)
 {
-	int rc = cut_pages(io->r.mount, seg, io->offset, io->len);
+	struct cut cut;
+	uint64_t size = seg_size(seg), end = io->offset + io->len;
+	int rc = 0;
 
+	/* Pages end with the file's last one. */
+	if (end > size)
+		end = size;
+	rc = cut_begin(&cut, io->r.mount, seg, io->offset, end > io->offset ? end - io->offset : 0);
 	if (rc)
 		return rc;
 	seg_layout_cut(seg);
 	if (fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)io->offset,
 		      (off_t)io->len))
-		return -errno;
-	return 0;
+		rc = -errno;
+	cut_end(&cut, rc ? 0 : cut.len);
+	return rc;
 }
 
 static int do_seek(struct io *io, struct seg *seg)
@@ -435,16 +465,20 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 {
 	uint64_t old = seg_size(seg), end;
+	struct cut cut = {0};
 	int rc = 0;
 
 	if (size < old) {
 		end = (old + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
-		rc = cut_pages(m, seg, size, end - size);
+		rc = cut_begin(&cut, m, seg, size, end - size);
 		if (rc)
 			return rc;
 		seg_layout_cut(seg);
 	}
-	return ftruncate(seg_fd(seg), (off_t)size) ? -errno : 0;
+	if (ftruncate(seg_fd(seg), (off_t)size))
+		rc = -errno;
+	cut_end(&cut, rc ? 0 : cut.len);
+	return rc;
 }
 
 int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate)

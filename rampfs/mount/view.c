@@ -134,10 +134,9 @@ static void put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 		const struct node_row *row = &nodes->row[i];
 
 		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s\n",
-			row->name, node_state(m, row),
-			row->role == NODE_VOTER ? "voter" : "standby", row->address, row->capacity,
-			row->incarnation, row->node == leader ? " leader" : "",
-			row->node == m->self ? " here" : "");
+			row->name, row->role == NODE_VOTER ? "voter" : "standby",
+			node_state(m, row), row->address, row->capacity, row->incarnation,
+			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "");
 	}
 }
 

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Every operation on a real mount, on tmpfs beside it, and as another node sees it.
+. tests/lib/cluster.sh
+cluster_start -n 2 -c 512M
+RAMPFS_A=$mnt/a RAMPFS_B=$mnt/b "$build/tests/test_ops"
+cluster_stop
