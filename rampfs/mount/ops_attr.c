@@ -57,7 +57,7 @@ static void finish_setattr(struct setattr *sa, int rc)
 		fuse_reply_err(r->fuse, -rc);
 	else
 		reply_attr(r->fuse, sa->id);
-	request_free(r);
+	request_end(r);
 }
 
 /* An open file without a row: its mode and owner stand beside its bytes alone. */

@@ -265,7 +265,7 @@ static enum park_verdict io_step(struct parked *parked)
 		return PARK_WAIT;
 	request_finish(&io->r);
 	reply_io(io, rc);
-	request_free(&io->r);
+	request_end(&io->r);
 	return PARK_DONE;
 }
 
@@ -415,7 +415,7 @@ static void allocate_work(void *arg)
 		park_io(io);
 	} else {
 		reply_io(io, rc);
-		request_free(&io->r);
+		request_end(&io->r);
 	}
 	mount_work_leave(m);
 }

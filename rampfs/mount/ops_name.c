@@ -64,7 +64,7 @@ static void reply_create(struct create *cr, fuse_ino_t ino)
 	ops_open_flags(&cr->fi);
 	request_finish(r);
 	fuse_reply_create(r->fuse, &e, &cr->fi);
-	request_free(r);
+	request_end(r);
 }
 
 static void ignore_reply(void *arg, const struct meta_reply *reply)
@@ -230,7 +230,7 @@ struct move {
 static void put_move(struct move *mv)
 {
 	if (__atomic_sub_fetch(&mv->refs, 1, __ATOMIC_ACQ_REL) == 0)
-		request_free(&mv->r);
+		request_end(&mv->r);
 }
 
 static void on_move_interrupt(fuse_req_t fuse, void *data)
@@ -303,7 +303,7 @@ static enum park_verdict move_step(struct parked *parked)
 	}
 	request_finish(&mv->r);
 	fuse_reply_err(mv->r.fuse, rc == -EAGAIN ? EINPROGRESS : rc < 0 ? -rc : 0);
-	request_free(&mv->r);
+	request_end(&mv->r);
 	return PARK_DONE;
 }
 
@@ -328,7 +328,7 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 		park_wait(mv->r.mount->park, &mv->r.parked, mv->what.id);
 	} else if (rc) {
 		fuse_reply_err(req, rc < 0 ? -rc : 0);
-		request_free(&mv->r);
+		request_end(&mv->r);
 	} else {
 		begin_move(mv);
 	}

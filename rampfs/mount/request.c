@@ -14,7 +14,7 @@ static void drop(struct parked *parked)
 	request_finish(r);
 	if (r->fuse)
 		fuse_reply_none(r->fuse); /* the next daemon has it sent again */
-	request_free(r);
+	request_end(r);
 }
 
 void request_init_own(struct request *r, struct mount *m)
@@ -109,7 +109,7 @@ void request_finish(struct request *r)
 	r->interruptible = false;
 }
 
-void request_free(struct request *r)
+void request_end(struct request *r)
 {
 	struct mount *m = r->mount;
 
@@ -123,5 +123,5 @@ void request_reply_err(struct request *r, int rc)
 {
 	request_finish(r);
 	fuse_reply_err(r->fuse, -rc);
-	request_free(r);
+	request_end(r);
 }

@@ -51,8 +51,8 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate);
 
 /* Before any reply to a request on the heap: no interrupt comes from here on. */
 void request_finish(struct request *r);
-void request_free(struct request *r);
-/* request_finish, fuse_reply_err, request_free. `rc`: 0 or a negative errno. */
+void request_end(struct request *r);
+/* request_finish, fuse_reply_err, request_end. `rc`: 0 or a negative errno. */
 void request_reply_err(struct request *r, int rc);
 
 #endif

@@ -402,7 +402,7 @@ static enum park_verdict render_step(struct parked *parked)
 	view->len[i] = len;
 	pthread_mutex_unlock(&view->lock);
 	reply_part(view, v->r.fuse, v->ino, v->size, v->offset);
-	request_free(&v->r);
+	request_end(&v->r);
 	return PARK_DONE;
 }
 
