@@ -264,7 +264,7 @@ static bool host_bytes(const struct sockaddr_storage *sa, uint8_t host[16])
 void dial_prefer(struct peer *peer, int fd)
 {
 	uint8_t connected[16], candidate[16];
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = {0};
 	socklen_t len = sizeof(sa);
 
 	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !host_bytes(&sa, connected))

@@ -55,7 +55,7 @@ void address_text(const struct sockaddr *sa, socklen_t len, char text[PEER_ENDPO
 
 void endpoint_text(int fd, char text[PEER_ENDPOINT_TEXT_BYTES])
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = {0};
 	socklen_t len = sizeof(sa);
 
 	if (getpeername(fd, (struct sockaddr *)&sa, &len))
@@ -396,14 +396,16 @@ static void on_listener(uv_poll_t *poll, int status, int events)
 
 static uint16_t bound_port(int fd)
 {
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof(sa);
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} at = {0};
+	socklen_t len = sizeof(at);
 
-	if (getsockname(fd, (struct sockaddr *)&sa, &len))
+	if (getsockname(fd, &at.any, &len))
 		return 0;
-	if (sa.ss_family == AF_INET6)
-		return ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
-	return ntohs(((struct sockaddr_in *)&sa)->sin_port);
+	return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
 }
 
 static int listen_one(struct peers *peers, const struct addrinfo *at)

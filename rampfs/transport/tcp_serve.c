@@ -495,8 +495,9 @@ static void took(struct tcp_serve *serve, struct conn *conn, size_t n)
 		finish_data(conn);
 }
 
-/* Sends at most *budget bytes of the reply under way. False: nothing more can be sent now. */
-static bool send_reply(struct tcp_serve *serve, struct conn *conn, size_t *budget)
+/* Sends at most *budget bytes of the reply under way. 0; -EAGAIN: the socket is full; -ENOTCONN:
+   the connection is dropped, and its memory gone. */
+static int send_reply(struct tcp_serve *serve, struct conn *conn, size_t *budget)
 {
 	struct iovec iov[2] = {
 		{conn->header + TCP_REPLY_BYTES - conn->header_left, conn->header_left},
@@ -515,36 +516,35 @@ static bool send_reply(struct tcp_serve *serve, struct conn *conn, size_t *budge
 	if (n >= 0) {
 		*budget -= (size_t)n < *budget ? (size_t)n : *budget;
 		took(serve, conn, (size_t)n);
-		return true;
+		return 0;
 	}
 	if (errno == EINTR)
-		return true;
+		return 0;
 	if (errno == EAGAIN || errno == EWOULDBLOCK) {
 		conn->blocked = true;
-		return false;
+		return -EAGAIN;
 	}
 	if (errno == EFAULT)
 		log_error("segment %llu: exported memory cannot be read",
 			  (unsigned long long)conn->export->key.segment);
 	drop_conn(serve, conn);
-	return false;
+	return -ENOTCONN;
 }
 
 /* One turn of a connection at the head of its line. */
 static void take_turn(struct tcp_serve *serve, struct conn *conn)
 {
-	unsigned int slot = conn->slot;
 	size_t budget = TCP_PIECE_BYTES;
+	int rc = 0;
 
 	leave_line(serve, conn);
-	while (budget > 0 && has_work(conn)) {
+	while (!rc && budget > 0 && has_work(conn)) {
 		if (!conn->header_left && !conn->export)
 			next_reply(serve, conn);
-		if (!send_reply(serve, conn, &budget))
-			break;
+		rc = send_reply(serve, conn, &budget);
 	}
-	if (serve->conns[slot] != conn)
-		return; /* dropped */
+	if (rc == -ENOTCONN)
+		return;
 	/* Requests that the queue had no room for. */
 	if (!take_requests(serve, conn))
 		return;

@@ -632,10 +632,12 @@ END_TEST
 
 /* ---- the man in the middle ---------------------------------------------------------------- */
 
+enum deed { PASS, FLIP, DROP, CUT, REPEAT, GARBAGE, STALL };
+
 struct plan {
 	enum way way;
-	uint64_t at; /* the byte of the stream where it happens */
-	_Atomic enum { PASS, FLIP, DROP, CUT, REPEAT, GARBAGE, STALL } what;
+	uint64_t at;	  /* the byte of the stream where it happens */
+	_Atomic int what; /* enum deed */
 	_Atomic unsigned int happened;
 	_Atomic bool once;
 	uint8_t last[64];
@@ -645,10 +647,11 @@ static bool follow_plan(void *arg, unsigned int connection, enum way way, uint64
 			uint8_t *bytes, size_t *len, size_t cap)
 {
 	struct plan *plan = arg;
+	int what = plan->what;
 	size_t at;
 
 	(void)connection;
-	if (plan->what == STALL && plan->once) {
+	if (what == STALL && plan->once) {
 		*len = 0; /* swallows everything, and keeps the connection */
 		return true;
 	}
@@ -657,7 +660,7 @@ static bool follow_plan(void *arg, unsigned int connection, enum way way, uint64
 	at = (size_t)(plan->at - offset);
 	plan->once = true;
 	plan->happened++;
-	switch (plan->what) {
+	switch (what) {
 	case FLIP:
 		bytes[at] ^= 0x40;
 		break;
