@@ -25,6 +25,12 @@
 struct programs;
 struct space; /* one process's userfaultfd */
 
+/*
+ * The first statement of main(): where this program was executed as `--doorman` (by programs_open),
+ * serves as that and never returns; else returns at once.
+ */
+void programs_doorman(int argc, char **argv);
+
 struct programs_config {
 	struct loop *loop;
 	struct store *store;
@@ -36,9 +42,12 @@ struct programs_config {
 	uint32_t connect_ms;	/* an agent that does not answer for this long: EBUSY; 0: 5000 */
 };
 
+/* Starts the doorman, and listens. Control thread, as programs_close and the programs_set_*
+   functions, which come before the loop runs. */
 int programs_open(const struct programs_config *config, struct programs **out,
 		  struct ramp_err *err);
-/* Ends sessions' service (programs keep their mappings and come back to the next daemon). */
+/* Ends sessions' service (programs keep their mappings and come back to the next daemon). After
+   the pager has given back every space, and the loop has stopped. */
 void programs_close(struct programs *programs);
 
 /*
@@ -59,15 +68,17 @@ struct space_fault {
 };
 
 struct programs_pager {
-	/* A space has come or gone. The pager adds `uffd` to its epoll set, or forgets it and
-	   answers by space_put. Control loop or worker. */
+	/* A space has come (with a reference for the pager), or gone: the pager adds `uffd` to its
+	   epoll set, or forgets it and gives the reference back by space_put. Any thread but the
+	   pager's; once each. `uffd` stays open until the last reference goes. */
 	void (*space_added)(void *arg, struct space *space, int uffd);
 	void (*space_gone)(void *arg, struct space *space);
 	void *arg;
 };
 void programs_set_pager(struct programs *programs, const struct programs_pager *pager);
-/* Reads what is ready on the userfaultfd, without blocking; remap events are handled inside.
-   Returns how many faults; -EAGAIN none; -ESRCH the process is gone. Pager thread. */
+/* Reads what is ready on the userfaultfd, without blocking; remap events are handled inside, and
+   page faults of a segment that is frozen or gone are left waiting. Returns how many faults, which
+   may be 0; -EAGAIN none; -ESRCH the process is gone. At most 32 a call. Pager thread. */
 int space_read(struct space *space, struct space_fault *faults, int max);
 void space_put(struct space *space);
 /* Lets one blocked access try again. Pager thread. */
@@ -75,7 +86,8 @@ void space_wake(struct space *space, uint64_t addr);
 
 /*
  * Pages [first, first + count) are LOCAL and present in the file: maps them (CONTINUE) in every
- * registered attachment and wakes who waits. Any thread; takes the attachments' lock for reading.
+ * registered attachment and wakes who waits. Does nothing while the segment is frozen. Any thread;
+ * takes the attachments' lock for reading, allocates nothing.
  */
 void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
@@ -102,16 +114,30 @@ int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_er
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err);
-/* The abort: access is back as it was. Blocks shortly. */
+/* The abort: access is back as it was. Blocks shortly. May come in a daemon's life that never
+   revoked, and twice; programs_gone too. */
 void programs_restore(struct programs *programs, struct seg *seg);
 /* The segment is on another node now: agents map an empty file over it, say so, and everybody who
    waits gets SIGBUS. Blocks shortly. */
 void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node);
-/* It is here again (TAKEN): agents that had it put it back in place at the old address. */
+/* It is here again (TAKEN; programs_pulling, by pull_begin, comes first): agents that had it put it
+   back in place at the old address. Blocks; the pager must be running. */
 void programs_back(struct programs *programs, struct seg *seg);
 
 /* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
 bool programs_mapped(struct programs *programs, struct seg *seg);
+
+/* ---- madvise(MADV_REMOVE) of a program ---------------------------------------------------------
+ */
+
+struct punch_request; /* alive until punch_answer */
+/* A program punches a hole in a segment that it has mapped writable; the handler goes through the
+   page states as fallocate(2) does and answers by punch_answer, once, from any thread. Control
+   loop. Without a handler: EOPNOTSUPP. */
+typedef void programs_punch(void *arg, struct punch_request *request, ramp_segment_t id,
+			    uint64_t offset, uint64_t len);
+void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
+void punch_answer(struct punch_request *request, int result);
 
 /* ---- tools over the session (tools/migrate.c) ------------------------------------------------ */
 
@@ -120,7 +146,7 @@ struct tool_migrate {
 	ramp_segment_t id;
 	char dst_node[RAMP_NODE_NAME_MAX + 1];
 	char dst_name[RAMP_NAME_MAX + 1]; /* empty: keep its name */
-	uint8_t mode;			  /* enum transfer_mode */
+	uint8_t mode;			  /* enum transfer_mode, unchecked */
 	bool wait;			  /* until STABLE */
 	bool progress;
 	uid_t uid;

@@ -1,0 +1,532 @@
+/*
+ * ATTACH, FORK, ADOPT, DETACH: how a mapping comes into a process, and into the child of a fork.
+ *
+ * Happy path of an ATTACH: the token says which segment and with which access; the segment gets its
+ * extent, if it has none; a freeze is waited out; the agent maps the file without access (MAP); the
+ * table learns it and registers it where pages are missing; the agent gives the access (PROTECT).
+ * The order matters: nothing touches the range before it is registered.
+ *
+ * How it fails: before MAP nothing has happened. After, UNMAP takes it back, also where the thread
+ * that asked has given up. Everything runs on the pool and may wait: for a session, for a freeze,
+ * for Raft, for the agent, each with a bound.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+#include "pages.h"
+#include "record.h"
+
+#define NAME_BYTES (RAMP_NODE_NAME_MAX + RAMP_NAME_MAX + 2)
+
+/* What is to be mapped where. */
+struct wish {
+	ramp_segment_t id;
+	uint64_t addr, len, offset;
+	uint32_t prot, flags;
+	bool writable;
+};
+
+/* ---- the extent ----------------------------------------------------------------------------- */
+
+static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
+			  struct segment_row *row, struct ramp_err *err)
+{
+	struct meta_command command = {.cid = meta_own_command(p->meta),
+				       .type = META_EXTENT,
+				       .id = row->id,
+				       .length = row->extent_asked};
+	struct meta_reply reply;
+	uint64_t size = seg_size(seg);
+	struct timespec now;
+	int rc;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
+	command.map_len = end > size ? end : size;
+	rc = meta_propose_wait(p->meta, &command, &reply);
+	if (rc == -EROFS)
+		return ramp_err_set(err, EROFS,
+				    "its first mapping needs an extent, and there is no quorum");
+	if (rc)
+		return ramp_err_sys(err, -rc, "its extent");
+	row->extent_addr = reply.extent_addr;
+	row->extent_len = reply.extent_len;
+	return 0;
+}
+
+/* The segment's extent, given now where it has none, and whether it holds the mapping. */
+static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, struct wish *wish,
+		       struct segment_row *row, struct ramp_err *err)
+{
+	uint64_t end = wish->offset + wish->len;
+	int rc = meta_segment(p->meta, wish->id, row);
+
+	if (rc)
+		return ramp_err_sys(err, -rc, "the segment's row");
+	if (!row->extent_len) {
+		rc = propose_extent(p, seg, end, row, err);
+		if (rc)
+			return rc;
+	}
+	if (end > row->extent_len)
+		return ramp_err_set(
+			err, ENOMEM,
+			"the mapping ends at %llu MiB, its extent at %llu MiB for life; copy it to "
+			"a "
+			"new segment and set user.ramp.extent there before it is mapped",
+			(unsigned long long)((end + (1 << 20) - 1) >> 20),
+			(unsigned long long)(row->extent_len >> 20));
+	wish->addr = row->extent_addr + wish->offset;
+	if (row->pages == SEGMENT_PAGES_SMALL)
+		wish->flags |= SESSION_NOHUGE;
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->lo = row->extent_addr;
+	pseg->hi = row->extent_addr + row->extent_len;
+	pthread_rwlock_unlock(&pseg->lock);
+	return 0;
+}
+
+/* ---- the freeze ----------------------------------------------------------------------------- */
+
+/*
+ * A segment that has come back, or was looked at while it was only reserved: where no attachment of
+ * the past waits to be put back, it is open. True: look again.
+ */
+static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
+{
+	struct record record;
+	bool opened = false;
+
+	record_get(seg, &record);
+	if (!record_serves(&record))
+		return false;
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state == PSEG_GONE && TAILQ_EMPTY(&pseg->attachments)) {
+		pseg_set_seg(pseg, seg);
+		pthread_rwlock_wrlock(&pseg->lock);
+		pseg->pulling = pages_missing(seg) > 0;
+		pthread_rwlock_unlock(&pseg->lock);
+		pseg_set_state(p, pseg, PSEG_OPEN);
+		opened = true;
+	}
+	pthread_mutex_unlock(&pseg->change);
+	return opened;
+}
+
+/* 0: go on, and end_attach after. */
+static int begin_attach(struct programs *p, struct pseg *pseg, struct ramp_err *err)
+{
+	uint64_t until = now_ms() + FREEZE_WAIT_MS;
+	int state;
+
+	pthread_mutex_lock(&p->lock);
+	do {
+		state = pseg->state;
+		if (state == PSEG_OPEN)
+			pseg->attaching++;
+	} while (state == PSEG_FROZEN && programs_wait(p, until));
+	pthread_mutex_unlock(&p->lock);
+	if (state == PSEG_FROZEN)
+		return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
+	if (state == PSEG_GONE)
+		return ramp_err_set(err, EREMOTE, "it is on another node");
+	return 0;
+}
+
+static void end_attach(struct programs *p, struct pseg *pseg)
+{
+	pthread_mutex_lock(&p->lock);
+	pseg->attaching--;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- mapping -------------------------------------------------------------------------------- */
+
+static int look(struct programs *p, struct pseg *pseg, struct space *space)
+{
+	int rc;
+
+	pthread_mutex_lock(&pseg->change);
+	rc = pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	return rc;
+}
+
+static void unmap(struct programs *p, struct pseg *pseg, struct space *space, uint64_t addr,
+		  uint64_t len)
+{
+	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
+
+	agent_call(space, &msg, -1, now_ms() + p->connect_ms, NULL);
+	look(p, pseg, space);
+}
+
+static int agent_failed(int rc, const struct wish *wish, struct ramp_err *err)
+{
+	unsigned long long addr = wish->addr;
+
+	if (rc == -ETIMEDOUT)
+		return ramp_err_set(err, ETIMEDOUT, "the process's agent does not answer");
+	if (rc == -ESRCH || rc == -EPROTO)
+		return ramp_err_set(err, ESRCH, "the process's session has ended");
+	if (rc == -EEXIST)
+		return ramp_err_set(err, EEXIST, "something else is mapped at its address 0x%llx",
+				    addr);
+	return ramp_err_sys(err, -rc, "mapping it at 0x%llx", addr);
+}
+
+/* The range is mapped with less access: the new one takes its place. */
+static int replace_range(struct programs *p, struct pseg *pseg, struct space *space,
+			 const struct wish *wish, uint64_t until)
+{
+	struct piece piece = {
+		.space = space,
+		.start = wish->addr,
+		.end = wish->addr + wish->len,
+		.offset = wish->offset,
+		.prot = wish->prot,
+		.writable = wish->writable,
+	};
+	int rc;
+
+	pthread_mutex_lock(&pseg->change);
+	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, until);
+	if (!rc)
+		rc = pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	return rc;
+}
+
+static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
+		     const struct wish *wish)
+{
+	uint64_t until = now_ms() + p->connect_ms;
+	struct session_msg map = {
+		.type = SESSION_MAP,
+		.segment = wish->id,
+		.addr = wish->addr,
+		.len = wish->len,
+		.offset = wish->offset,
+		.prot = wish->prot,
+		.flags = wish->flags & SESSION_NOHUGE,
+	};
+	struct session_msg protect = {
+		.type = SESSION_PROTECT, .addr = wish->addr, .len = wish->len, .prot = wish->prot};
+	int fd, rc;
+
+	if (wish->flags & SESSION_REPLACE)
+		return replace_range(p, pseg, space, wish, until);
+	fd = seg_open(seg, wish->writable ? O_RDWR : O_RDONLY);
+	if (fd < 0)
+		return fd;
+	rc = agent_call(space, &map, fd, until, NULL);
+	close(fd);
+	if (rc)
+		return rc;
+	rc = look(p, pseg, space);
+	if (!rc)
+		rc = agent_call(space, &protect, -1, until, NULL);
+	if (rc)
+		unmap(p, pseg, space, wish->addr, wish->len);
+	return rc;
+}
+
+/* ---- ATTACH --------------------------------------------------------------------------------- */
+
+static int check(const struct session_msg *msg, const struct token *token, pid_t pid,
+		 struct ramp_err *err)
+{
+	uint64_t mask = RAMP_PAGE_BYTES - 1;
+
+	if (!token || !token->id || token->pid != pid)
+		return ramp_err_set(err, EPERM,
+				    "the token is used, old, of another process or made up");
+	if (!msg->len || msg->len & mask || msg->offset & mask ||
+	    msg->offset + msg->len < msg->offset || msg->prot & ~7u)
+		return ramp_err_set(err, EINVAL, "offset, length or protection make no sense");
+	if (token->access_mode == O_WRONLY ||
+	    (msg->prot & PROT_WRITE && token->access_mode != O_RDWR))
+		return ramp_err_set(err, EACCES, "the file is not open for that access");
+	return 0;
+}
+
+static int not_here(struct programs *p, ramp_segment_t id, struct ramp_err *err)
+{
+	struct segment_row row;
+	struct node_row node;
+
+	if (meta_segment(p->meta, id, &row))
+		return ramp_err_set(err, ENOENT, "there is no such segment any more");
+	if (row.node == meta_self(p->meta))
+		return ramp_err_set(err, EIO, "its bytes are lost");
+	if (meta_node(p->meta, row.node, &node))
+		return ramp_err_set(err, EREMOTE, "it is on another node");
+	return ramp_err_set(err, EREMOTE, "it is on node %s", node.name);
+}
+
+/* With a reference to the segment. *space: a reference, on success. */
+static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, struct space **space,
+		      struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct pseg *pseg = pseg_get(p, wish->id);
+	struct segment_row row;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	rc = find_extent(p, pseg, seg, wish, &row, err);
+	if (!rc)
+		rc = begin_attach(p, pseg, err);
+	if (rc == -EREMOTE && open_again(p, pseg, seg))
+		rc = begin_attach(p, pseg, err);
+	if (rc)
+		goto out_put;
+	*space = space_find(p, r->pid, now_ms() + p->connect_ms);
+	if (!*space) {
+		rc = ramp_err_set(err, ESRCH, "the process has no session");
+		goto out_end;
+	}
+	rc = map_range(p, pseg, *space, seg, wish);
+	if (rc) {
+		rc = agent_failed(rc, wish, err);
+		space_put(*space);
+		*space = NULL;
+		goto out_end;
+	}
+	result->segment = wish->id;
+	result->addr = wish->addr;
+	result->len = wish->len;
+	result->all = row.extent_len;
+out_end:
+	end_attach(p, pseg);
+out_put:
+	pseg_put(p, pseg);
+	return rc;
+}
+
+static int attach(struct request *r, struct token *token, struct space **space,
+		  struct session_msg *result, struct ramp_err *err)
+{
+	struct wish wish = {.len = r->msg.len,
+			    .offset = r->msg.offset,
+			    .prot = r->msg.prot,
+			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE)};
+	struct seg *seg;
+	int rc = check(&r->msg, token, r->pid, err);
+
+	if (rc)
+		return rc;
+	wish.id = token->id;
+	wish.writable = token->access_mode == O_RDWR;
+	seg = store_find(r->programs->store, wish.id);
+	if (!seg)
+		return not_here(r->programs, wish.id, err);
+	if (seg_damaged(seg))
+		rc = ramp_err_set(err, EIO, "its state file is damaged");
+	else
+		rc = attach_seg(r, seg, &wish, space, result, err);
+	seg_put(seg);
+	return rc;
+}
+
+void attach_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct token *token = token_take(r->programs, r->msg.token);
+	struct space *space = NULL;
+	struct ramp_err err = {0};
+	int rc = attach(r, token, &space, &result, &err);
+
+	result.result = (uint32_t)-rc;
+	memcpy(result.text, err.text, sizeof(err.text));
+	if (request_answer(r, &result) && !rc) {
+		struct pseg *pseg = pseg_find(r->programs, result.segment);
+
+		/* Nobody waits any more: nobody would ever unmap it. */
+		if (pseg) {
+			unmap(r->programs, pseg, space, result.addr, result.len);
+			pseg_put(r->programs, pseg);
+		}
+	}
+	if (space)
+		space_put(space);
+	token_free(token);
+	request_free(r);
+}
+
+/* ---- FORK and ADOPT ------------------------------------------------------------------------- */
+
+static int collect(void *arg, const struct mapping *m)
+{
+	struct token *token = arg;
+	struct adopt_range *more;
+
+	if (!m->gone && !m->shared)
+		return 0;
+	if (token->count >= RANGES_MAX)
+		return -E2BIG;
+	if ((token->count & (token->count - 1)) == 0) {
+		more = reallocarray(token->ranges, token->count ? 2 * token->count : 1,
+				    sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		token->ranges = more;
+	}
+	token->ranges[token->count++] = (struct adopt_range){
+		.id = m->id,
+		.start = m->start,
+		.end = m->end,
+		.offset = m->offset,
+		.prot = m->prot,
+		.writable = m->writable,
+		.gone = m->gone,
+	};
+	return 0;
+}
+
+static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct space *space = space_find(p, r->pid, now_ms() + p->connect_ms);
+	struct token *token;
+	int rc;
+
+	if (!space)
+		return ramp_err_set(err, ESRCH, "the process has no session");
+	token = calloc(1, sizeof(*token));
+	if (!token) {
+		space_put(space);
+		return ramp_err_sys(err, ENOMEM, "a token");
+	}
+	rc = mappers_each(space, p->arena_lo, p->arena_hi, collect, token);
+	space_put(space);
+	if (rc) {
+		token_free(token);
+		return ramp_err_sys(err, -rc, "looking what process %d maps", (int)r->pid);
+	}
+	result->segment = token->count;
+	if (!token->count) {
+		token_free(token);
+		return 0;
+	}
+	token->pid = r->pid;
+	return token_add(p, token, result->token, err);
+}
+
+void fork_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct ramp_err err = {0};
+	int rc = make_fork_token(r, &result, &err);
+
+	result.result = (uint32_t)-rc;
+	memcpy(result.text, err.text, sizeof(err.text));
+	request_answer(r, &result);
+	request_free(r);
+}
+
+/* A range of a segment that is on another node: the child gets the empty file, too. */
+static int adopt_gone(struct programs *p, struct pseg *pseg, struct space *space,
+		      const struct adopt_range *range)
+{
+	struct piece piece = {.space = space,
+			      .start = range->start,
+			      .end = range->end,
+			      .prot = range->prot,
+			      .writable = range->writable};
+	int rc;
+
+	pthread_mutex_lock(&pseg->change);
+	rc = gone_range(p, pseg, &piece, false, now_ms() + p->connect_ms);
+	if (!rc)
+		rc = pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	return rc;
+}
+
+static int adopt_one(struct programs *p, struct space *space, const struct adopt_range *range,
+		     struct ramp_err *err)
+{
+	struct wish wish = {.id = range->id,
+			    .addr = range->start,
+			    .len = range->end - range->start,
+			    .offset = range->offset,
+			    .prot = range->prot,
+			    .writable = range->writable};
+	struct pseg *pseg = pseg_get(p, range->id);
+	struct seg *seg;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (range->gone)
+		wish.offset = range->start - pseg->lo;
+	rc = begin_attach(p, pseg, err);
+	if (rc == -EREMOTE) {
+		rc = adopt_gone(p, pseg, space, range);
+	} else if (!rc) {
+		seg = store_find(p->store, range->id);
+		rc = seg ? map_range(p, pseg, space, seg, &wish) : -ENOENT;
+		if (seg)
+			seg_put(seg);
+		end_attach(p, pseg);
+	}
+	pseg_put(p, pseg);
+	return rc ? agent_failed(rc, &wish, err) : 0;
+}
+
+void adopt_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct programs *p = r->programs;
+	struct token *token = token_take(p, r->msg.token);
+	struct space *space = NULL;
+	struct ramp_err err = {0}, first = {0};
+
+	if (!token || token->id)
+		ramp_err_set(&first, EPERM, "the token is used, old or made up");
+	else
+		space = space_find(p, r->pid, now_ms() + p->connect_ms);
+	if (!space && !first.code)
+		ramp_err_set(&first, ESRCH, "the process has no session");
+	for (uint32_t i = 0; space && i < token->count; i++)
+		if (!adopt_one(p, space, &token->ranges[i], &err))
+			result.segment++;
+		else if (!first.code)
+			ramp_err_set(&first, EIO, "%s", err.text);
+	result.result = (uint32_t)first.code;
+	memcpy(result.text, first.text, sizeof(first.text));
+	request_answer(r, &result);
+	if (space)
+		space_put(space);
+	token_free(token);
+	request_free(r);
+}
+
+/* ---- DETACH --------------------------------------------------------------------------------- */
+
+void detach_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct programs *p = r->programs;
+	struct space *space = space_find(p, r->pid, 0);
+	struct pseg *pseg = space ? pseg_find(p, r->msg.segment) : NULL;
+
+	if (pseg) {
+		look(p, pseg, space);
+		pseg_put(p, pseg);
+	}
+	if (space)
+		space_put(space);
+	request_answer(r, &result);
+	request_free(r);
+}

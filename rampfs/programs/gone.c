@@ -1,0 +1,257 @@
+/*
+ * A segment that has left, and one that has come back.
+ *
+ * GONE: the agent puts an empty file over the range, and who waits there is woken to find SIGBUS.
+ * The empty file lies in the store, without a name but `gone.ID.w` or `.r`, which /proc shows: so a
+ * later daemon knows what belongs there, and with which access (mappers.c). BACK: the agent maps
+ * the segment beside it, we register that where pages are missing, and SWAP moves it into place
+ * with its registration, so that there is no moment in which a page could be read before it has
+ * come.
+ *
+ * How it fails: an agent that does not answer (its process is stopped) has the message in its
+ * socket; who waits in the range waits on until it has carried it out (agent_expect). A session
+ * that is not there is told when it comes (gone_catch_up). A BACK that fails leaves SIGBUS in
+ * place.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+#include "pages.h"
+
+#define GONE_MS 1000u
+#define BACK_MS 5000u
+
+void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
+{
+	struct segment_row row;
+	struct node_row self;
+
+	if (meta_segment(p->meta, id, &row) || meta_node(p->meta, meta_self(p->meta), &self))
+		snprintf(name, cap, "segment %llu", (unsigned long long)id);
+	else
+		snprintf(name, cap, "%s/%s", self.name, row.name);
+}
+
+static void owner_name(struct programs *p, struct pseg *pseg, char owner[RAMP_NODE_NAME_MAX + 1])
+{
+	struct segment_row row;
+	struct node_row node;
+
+	memcpy(owner, pseg->owner, RAMP_NODE_NAME_MAX + 1);
+	if (owner[0] || meta_segment(p->meta, pseg->id, &row))
+		return;
+	if (!meta_node(p->meta, row.phase == SEGMENT_MOVING ? row.dst : row.node, &node))
+		memcpy(owner, node.name, sizeof(node.name));
+}
+
+int gone_open(struct programs *p, ramp_segment_t id, bool writable)
+{
+	char name[64], link[32], path[4096];
+	ssize_t n;
+	int fd;
+
+	snprintf(name, sizeof(name), "gone.%llu.%c", (unsigned long long)id, writable ? 'w' : 'r');
+	fd = store_open_private(p->store, name, O_RDONLY | O_CREAT, 0400);
+	if (fd < 0)
+		return fd;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n > 0) {
+		path[n] = 0;
+		unlink(path); /* where that fails, the next one of that name does it */
+	}
+	return fd;
+}
+
+int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece, bool say,
+	       uint64_t until_ms)
+{
+	struct session_msg msg = {.type = SESSION_GONE,
+				  .segment = pseg->id,
+				  .addr = piece->start,
+				  .len = piece->end - piece->start};
+	char name[SESSION_TEXT_MAX - 160], owner[RAMP_NODE_NAME_MAX + 1];
+	int fd, rc;
+
+	if (say) {
+		segment_name(p, pseg->id, name, sizeof(name));
+		owner_name(p, pseg, owner);
+		snprintf(msg.text, sizeof(msg.text),
+			 "rampfs: %s is now on %s%s; touching it here is SIGBUS", name,
+			 owner[0] ? "node " : "another node", owner);
+	}
+	fd = gone_open(p, pseg->id, piece->writable);
+	if (fd < 0)
+		return fd;
+	pthread_mutex_lock(&piece->space->io);
+	rc = agent_send(piece->space, &msg, fd);
+	if (!rc)
+		rc = agent_wait(piece->space, msg.serial, until_ms, NULL);
+	if (rc == -ETIMEDOUT)
+		agent_expect(piece->space, msg.serial, pseg, msg.addr, msg.len);
+	pthread_mutex_unlock(&piece->space->io);
+	close(fd);
+	if (!rc)
+		kernel_uffd_wake(piece->space->uffd, msg.addr, msg.len);
+	return rc;
+}
+
+/* Every live piece (of one space, or of all: NULL); change is held. One line a process. */
+static void gone_all(struct programs *p, struct pseg *pseg, struct space *only)
+{
+	uint64_t until = now_ms() + GONE_MS;
+	struct piece *pieces = NULL;
+	struct space *told = NULL;
+	size_t count = 0;
+
+	if (pseg_pieces(pseg, &pieces, &count))
+		log_error("out of memory: programs are not told that segment %llu has gone",
+			  (unsigned long long)pseg->id);
+	for (size_t i = 0; i < count; i++) {
+		struct space *space = pieces[i].space;
+		int rc;
+
+		if (pieces[i].gone || (only && space != only))
+			continue;
+		rc = gone_range(p, pseg, &pieces[i], space != told, until);
+		if (rc && rc != -ESRCH)
+			log_warn("process %d still waits for segment %llu, which has gone: %s",
+				 (int)space->pid, (unsigned long long)pseg->id, strerror(-rc));
+		told = space;
+		if (i + 1 == count || pieces[i + 1].space != space)
+			pseg_look(p, pseg, space);
+	}
+	pieces_free(pieces, count);
+}
+
+void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+
+	if (!pseg)
+		return;
+	pthread_mutex_lock(&pseg->change);
+	snprintf(pseg->owner, sizeof(pseg->owner), "%s", owner_node ? owner_node : "");
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->pulling = false;
+	pthread_rwlock_unlock(&pseg->lock);
+	if (pseg->state != PSEG_GONE)
+		pseg_set_state(p, pseg, PSEG_GONE);
+	gone_all(p, pseg, NULL);
+	pseg_set_seg(pseg, NULL);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}
+
+void gone_catch_up(struct programs *p, struct space *space)
+{
+	struct pseg *list[256];
+	struct attachment *a;
+	size_t n = 0;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (n < 256 && !a->gone && a->pseg->state == PSEG_GONE &&
+		    (n == 0 || list[n - 1] != a->pseg))
+			list[n++] = pseg_hold(p, a->pseg);
+	pthread_mutex_unlock(&space->list);
+	for (size_t i = 0; i < n; i++) {
+		pthread_mutex_lock(&list[i]->change);
+		if (list[i]->state == PSEG_GONE)
+			gone_all(p, list[i], space);
+		pthread_mutex_unlock(&list[i]->change);
+		pseg_put(p, list[i]);
+	}
+}
+
+/* ---- back ----------------------------------------------------------------------------------- */
+
+static void unmap_scratch(struct space *space, uint64_t addr, uint64_t len, uint64_t until_ms)
+{
+	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
+
+	agent_call(space, &msg, -1, until_ms, NULL);
+}
+
+int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
+	       uint64_t until_ms)
+{
+	struct space *space = piece->space;
+	uint64_t len = piece->end - piece->start, scratch = 0;
+	struct session_msg back = {
+		.type = SESSION_BACK,
+		.flags = flags,
+		.segment = pseg->id,
+		.addr = piece->start,
+		.len = len,
+		.offset = piece->offset,
+		.prot = piece->prot,
+	};
+	struct session_msg swap = {.type = SESSION_SWAP, .addr = piece->start, .len = len};
+	int fd = seg_open(pseg->seg, piece->writable ? O_RDWR : O_RDONLY), rc;
+
+	(void)p;
+	if (fd < 0)
+		return fd;
+	rc = agent_call(space, &back, fd, until_ms, &scratch);
+	close(fd);
+	if (rc)
+		return rc;
+	if (!scratch || scratch & (RAMP_PAGE_BYTES - 1) || scratch + len < scratch)
+		return -EPROTO;
+	if (pseg_armed(pseg))
+		rc = uffd_arm(space, scratch, scratch + len);
+	if (rc) {
+		unmap_scratch(space, scratch, len, until_ms);
+		return rc;
+	}
+	/* From the swap on page faults arrive, and must be known. */
+	pseg_mark_live(pseg, piece);
+	swap.scratch = scratch;
+	return agent_call(space, &swap, -1, until_ms, NULL);
+}
+
+void programs_back(struct programs *p, struct seg *seg)
+{
+	uint64_t until = now_ms() + BACK_MS;
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct piece *pieces = NULL;
+	struct segment_row row;
+	uint32_t flags = 0;
+	size_t count = 0;
+
+	if (!pseg)
+		return;
+	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
+		flags = SESSION_NOHUGE;
+	pthread_mutex_lock(&pseg->change);
+	pseg_set_seg(pseg, seg);
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->pulling = pages_missing(seg) > 0;
+	pseg->owner[0] = 0;
+	pthread_rwlock_unlock(&pseg->lock);
+	if (pseg->state == PSEG_GONE)
+		pseg_set_state(p, pseg, PSEG_OPEN);
+	if (pseg_pieces(pseg, &pieces, &count))
+		log_error("out of memory: programs stay without segment %llu",
+			  (unsigned long long)pseg->id);
+	for (size_t i = 0; i < count; i++) {
+		int rc = pieces[i].gone ? back_range(p, pseg, &pieces[i], flags, until) : 0;
+
+		if (rc && rc != -ESRCH)
+			log_warn("process %d does not get segment %llu back: %s",
+				 (int)pieces[i].space->pid, (unsigned long long)pseg->id,
+				 strerror(-rc));
+		if (i + 1 == count || pieces[i + 1].space != pieces[i].space)
+			pseg_look(p, pseg, pieces[i].space);
+	}
+	pieces_free(pieces, count);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}

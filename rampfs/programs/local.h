@@ -1,0 +1,363 @@
+/*
+ * What the files of this folder share. Others use programs.h.
+ *
+ *   struct space       one process: its agent's session and its userfaultfd. Counted.
+ *   struct pseg        one segment, as local programs have it: state and attachments. Counted.
+ *   struct attachment  one mapping (a VMA) of a pseg in a space; found in /proc, never guessed.
+ *
+ * Locks, in the order in which they are taken:
+ *   pseg->change   who registers, unregisters, revokes or looks anew; held over agents' answers
+ *   space->life    becoming ready and being buried
+ *   space->io      one conversation with an agent at a time
+ *   space->proc    the open files of /proc
+ *   pseg->lock     the list of attachments; page faults are resolved under it, for reading
+ *   space->list    the same attachments, by space
+ *   programs->lock everything else
+ * The control thread takes only the last two and, if free, io. The pager takes pseg->lock for
+ * reading, space->list and programs->lock.
+ */
+#ifndef RAMP_PROGRAMS_LOCAL_H
+#define RAMP_PROGRAMS_LOCAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+#include "kernel.h"
+#include "programs.h"
+#include "session.h"
+
+#define FREEZE_WAIT_MS	 10000u /* how long an attach waits for a freeze to end */
+#define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */
+#define TOKEN_MS	 30000u
+#define LATE_MAX	 1024u /* GONEs that an agent has not answered yet */
+#define RANGES_MAX	 4096u /* mappings of one segment in one process */
+
+struct attachment {
+	TAILQ_ENTRY(attachment) in_pseg;  /* protected by pseg->lock */
+	TAILQ_ENTRY(attachment) in_space; /* protected by space->list */
+	struct pseg *pseg;		  /* lives longer: a pseg with attachments is not freed */
+	struct space *space;		  /* a reference */
+	uint64_t start, end, offset;
+	uint32_t prot;
+	bool writable; /* of the file description, not of prot */
+	bool gone;     /* maps the empty file */
+};
+TAILQ_HEAD(attachment_list, attachment);
+
+/*
+ *   OPEN --programs_revoke--> FROZEN --programs_gone--> GONE --programs_back--> OPEN
+ *                             FROZEN --programs_restore--> OPEN
+ *
+ * OPEN: not registered, or `pulling`: every attachment is registered and the pager serves it.
+ * FROZEN: every attachment is registered, what touches it waits, nothing resolves it.
+ * GONE: attachments map the empty file, or wait until their agents do it.
+ * A daemon that starts finds FROZEN by a record GIVEN, GONE by none.
+ */
+enum pseg_state { PSEG_OPEN, PSEG_FROZEN, PSEG_GONE };
+
+struct pseg {
+	LIST_ENTRY(pseg) link;	  /* programs->psegs; protected by programs->lock */
+	uint32_t refs, attaching; /* protected by programs->lock */
+	ramp_segment_t id;
+	pthread_mutex_t change;
+	pthread_rwlock_t lock; /* protects what follows */
+	_Atomic int state;     /* enum pseg_state; written under lock and change */
+	bool pulling;
+	struct seg *seg; /* a reference, or NULL: not in this store */
+	uint64_t lo, hi; /* its extent, or the arena where it is not known */
+	struct attachment_list attachments;
+	char owner[RAMP_NODE_NAME_MAX + 1]; /* GONE: where it is now, "": not known */
+	bool poison_said;
+};
+
+struct late {
+	STAILQ_ENTRY(late) link;
+	uint32_t serial;
+	struct pseg *pseg; /* a reference */
+	uint64_t addr, len;
+};
+
+enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
+
+struct space {
+	struct programs *programs;
+	atomic_uint refs;
+	TAILQ_ENTRY(space) link; /* programs->spaces, or orphans; protected by programs->lock */
+	uint64_t id;
+	pid_t pid;
+	uid_t uid;
+	uint32_t agent_tid;	/* as the agent sees it */
+	enum space_state state; /* protected by programs->lock */
+	uint64_t since_ms;
+	struct conn *conn; /* control thread; NULL once it has hung up */
+	int sock, uffd, pidfd;
+	atomic_bool orphan;
+	atomic_bool stale; /* a remap event came: look into /proc */
+
+	pthread_mutex_t life;
+	bool told; /* the pager has it; protected by life */
+
+	pthread_mutex_t io; /* protects what follows */
+	uint32_t serial;
+	atomic_uint n_late;	  /* written under io */
+	STAILQ_HEAD(, late) late; /* GONEs without an answer yet */
+
+	pthread_mutex_t proc; /* protects what follows */
+	int pagemap;
+	struct kernel_maps maps;
+	bool maps_open;
+
+	pthread_mutex_t list;
+	struct attachment_list attachments; /* protected by list */
+};
+
+struct adopt_range {
+	ramp_segment_t id;
+	uint64_t start, end, offset;
+	uint32_t prot;
+	bool writable, gone;
+};
+
+struct token {
+	LIST_ENTRY(token) link;
+	uint64_t secret[2], until_ms;
+	ramp_segment_t id; /* of an open; 0: a fork's */
+	int access_mode;
+	pid_t pid;
+	uint32_t count;
+	struct adopt_range *ranges; /* a fork's */
+};
+
+#define PSEG_BUCKETS 1024u
+
+struct programs {
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	char *mountpoint;
+	gid_t uffd_group;
+	uint32_t connect_ms;
+	uint64_t arena_lo, arena_hi;
+	dev_t store_dev;
+	int uffd_dev;		     /* /dev/userfaultfd; -1: this kernel has none */
+	pthread_rwlock_t pager_lock; /* held for reading around the pager's callbacks */
+	struct programs_pager pager; /* protected by pager_lock */
+	struct programs_tools tools;
+	programs_punch *punch;
+	void *punch_arg;
+	struct listener *listener; /* session.c; control thread */
+	struct doorman *doorman;   /* doorman.c; control thread */
+	struct pool *pool;
+	atomic_bool closing;
+	uv_async_t *look; /* a space is stale, or has late answers */
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t
+		changed; /* a space is ready, a pseg is not frozen any more or not attaching */
+	TAILQ_HEAD(space_list, space) spaces, orphans;
+	LIST_HEAD(, pseg) psegs[PSEG_BUCKETS];
+	LIST_HEAD(, token) tokens;
+	uint32_t n_tokens;
+	uint64_t next_space;
+	struct programs_status status;
+};
+
+uint64_t now_ms(void);
+uint64_t now_us(void);
+/* Waits on p->changed (p->lock held) until then; false: the time is over, or programs_close. */
+bool programs_wait(struct programs *p, uint64_t until_ms);
+
+/* ---- pool.c: threads that may wait for an agent --------------------------------------------- */
+
+typedef void pool_fn(void *arg);
+int pool_open(struct pool **out, struct ramp_err *err);
+void pool_close(struct pool *pool); /* ends when all that was queued has run */
+/* Runs fn(arg) on a thread of the pool. `uid`: at most half of the threads run for one of them;
+   POOL_SELF: the daemon's own, goes first. Any thread. */
+#define POOL_SELF ((uid_t)-1)
+void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
+
+/* ---- doorman.c ------------------------------------------------------------------------------ */
+
+int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err);
+void doorman_close(struct doorman *doorman);
+/* The userfaultfd of `space` will come over `door` (stays the caller's); session_uffd gets it. */
+int doorman_ask(struct doorman *doorman, uint64_t space, int door);
+
+/* ---- session.c: connections ----------------------------------------------------------------- */
+
+int listener_open(struct programs *p, int listen_fd, struct ramp_err *err);
+/* Hangs up everybody; then, when the pool has ended, the rest. */
+void listener_stop(struct programs *p);
+void listener_close(struct programs *p);
+/* From the doorman; control thread. fd is ours; -1: `why` (an errno) it was no good. */
+void session_uffd(struct programs *p, uint64_t space, int fd, int why);
+/* The doorman has died: sessions that wait for it are hung up, and come again. */
+void session_doors_lost(struct programs *p);
+
+/* ---- space.c -------------------------------------------------------------------------------- */
+
+/* Jobs of the pool. ready and look: take a reference with them; bury: the list's. sweep: of the
+   programs, drops the orphans that need not be kept any more. */
+pool_fn space_ready, space_look, space_bury, space_sweep;
+/* READY; a result other than 0 ends the session. */
+void space_say_ready(struct space *space, int result, const char *text);
+/* Whether the process maps anything of the store. */
+bool space_maps(struct space *space);
+/* Whether its process has a ready session by now. */
+bool space_replaced(struct space *space);
+struct space *space_get(struct space *space);
+/* A reference to the ready space of that process, waiting for one at most until then; NULL. */
+struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms);
+bool space_dead(struct space *space);
+/* "4711 (memcached)", for messages. */
+void process_name(pid_t pid, char name[64]);
+
+/* A throw-away request (ATTACH, FORK, ADOPT, DETACH, PUNCH): on the pool, then closed. */
+struct request {
+	struct programs *programs;
+	int sock;
+	pid_t pid;
+	uid_t uid;
+	struct session_msg msg;
+};
+/* Sends RESULT: 0, or -errno where nobody takes it. */
+int request_answer(struct request *request, const struct session_msg *result);
+void request_free(struct request *request);
+
+/* ---- tools.c -------------------------------------------------------------------------------- */
+
+struct tool_request *tool_begin(struct programs *p, struct conn *conn,
+				const struct session_msg *msg, uid_t uid);
+void tool_gone(struct tool_request *tool); /* hung up: cancels, never sends any more */
+void tool_cancel(struct tool_request *tool);
+void punch_begin(struct request *request);
+/* session.c: sends to a tool; closes after an ANSWER. */
+void conn_send(struct conn *conn, const struct session_msg *msg);
+void conn_close(struct conn *conn);
+
+/* ---- call.c: conversations with an agent ---------------------------------------------------- */
+
+/* Locks io, sends, waits for DONE. 0, the agent's -errno (with `at`: DONE's addr), -ETIMEDOUT,
+   -ESRCH (the session is over), -EPROTO (then it has been hung up). */
+int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
+	       uint64_t *at);
+/* In two steps, with io held by the caller. */
+int agent_send(struct space *space, struct session_msg *msg, int fd);
+int agent_wait(struct space *space, uint32_t serial, uint64_t until_ms, uint64_t *at);
+/* The same without waiting: -EAGAIN when the DONE has not come. */
+int agent_look(struct space *space, uint32_t serial, uint64_t *at);
+/* A GONE that was sent and not answered: the range is woken when it is. io is held. */
+void agent_expect(struct space *space, uint32_t serial, struct pseg *pseg, uint64_t addr,
+		  uint64_t len);
+/* Control thread: takes late answers, if nobody else is in a conversation. */
+void agent_take_late(struct space *space);
+bool agent_has_late(struct space *space);
+void agent_forget_late(struct space *space);
+
+/* ---- mappers.c: what /proc says ------------------------------------------------------------- */
+
+struct mapping {
+	ramp_segment_t id;
+	uint64_t start, end, offset;
+	uint32_t prot;
+	bool writable, gone, shared;
+};
+typedef int mapping_fn(void *arg, const struct mapping *mapping);
+/* Opens the space's files of /proc; -ESRCH. */
+int mappers_open(struct space *space);
+void mappers_close(struct space *space);
+/* fn for each mapping of a file of the store in [lo, hi), until it returns nonzero. 0, that, or
+   -errno. */
+int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg);
+/* In the window: 0 when no page of the file `ino` is present in [lo, hi), and every mapping of it
+   lies in `covered` (sorted, n). -EBUSY. */
+struct cover {
+	uint64_t start, end;
+};
+int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
+		  const struct cover *covered, size_t n);
+/* fn(arg, pid, private, start) for each process that maps the file, the daemon not. */
+typedef int mapper_fn(void *arg, pid_t pid, bool is_private, uint64_t start);
+int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
+bool mappers_same_mm(pid_t a, pid_t b);
+/* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
+char mappers_state(pid_t pid);
+/* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
+pid_t mappers_tid(pid_t pid, uint32_t tid);
+
+/* ---- table.c: psegs and attachments --------------------------------------------------------- */
+
+/* Finds or makes; NULL: no memory. */
+struct pseg *pseg_get(struct programs *p, ramp_segment_t id);
+struct pseg *pseg_hold(struct programs *p, struct pseg *pseg);
+struct pseg *pseg_find(struct programs *p, ramp_segment_t id); /* NULL: none */
+void pseg_put(struct programs *p, struct pseg *pseg);
+void pseg_free_all(struct programs *p); /* at the end */
+/* Makes pseg->seg this one (takes a reference of its own), or NULL. */
+void pseg_set_seg(struct pseg *pseg, struct seg *seg);
+void pseg_set_state(struct programs *p, struct pseg *pseg, enum pseg_state state);
+bool pseg_armed(struct pseg *pseg); /* attachments must be registered; change is held */
+/* Looks what `space` maps of pseg and makes the table say so; registers what is new where it must
+   be. change is held. -E2BIG: more than RANGES_MAX mappings. */
+int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
+/* All that the space maps, for a session that has come. */
+int space_learn(struct programs *p, struct space *space);
+/* Takes its attachments out of the table. */
+void space_forget(struct programs *p, struct space *space);
+/* Wakes all that waits in the space's attachments. */
+void space_wake_all(struct space *space);
+
+struct piece;
+/* The attachments in that range map the segment from now on: BACK is about to swap it in. */
+void pseg_mark_live(struct pseg *pseg, const struct piece *piece);
+
+/* A copy of the attachments, with references to their spaces. */
+struct piece {
+	struct space *space;
+	uint64_t start, end, offset;
+	uint32_t prot;
+	bool writable, gone;
+};
+/* -ENOMEM. Sorted by space, then start. */
+int pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
+void pieces_free(struct piece *pieces, size_t count);
+
+/* ---- uffd.c --------------------------------------------------------------------------------- */
+
+/* 0; -EINVAL and the like: no good, `why` says it. */
+int uffd_handshake(int uffd, struct ramp_err *err);
+/* Registers / unregisters; a range or a process that is not there any more is success. */
+int uffd_arm(struct space *space, uint64_t start, uint64_t end);
+void uffd_disarm(struct space *space, uint64_t start, uint64_t end);
+
+/* ---- attach.c, gone.c ----------------------------------------------------------------------- */
+
+void attach_begin(struct request *request);
+void adopt_begin(struct request *request);
+void fork_begin(struct request *request);
+void detach_begin(struct request *request);
+/* A name for messages: "a/cache". */
+void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap);
+/* Sends GONE for one range; change is held. until_ms 0: does not wait. */
+int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece, bool say,
+	       uint64_t until_ms);
+/* An empty file of that segment, O_RDONLY, without a name any more. */
+int gone_open(struct programs *p, ramp_segment_t id, bool writable);
+/* Ranges of GONE segments that the space still maps, when its session has come. */
+void gone_catch_up(struct programs *p, struct space *space);
+/* BACK and SWAP; change is held. */
+int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
+	       uint64_t until_ms);
+
+/* programs.c */
+struct token *token_take(struct programs *p, const uint64_t secret[2]);
+/* The token is the table's, or freed. */
+int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err);
+void token_free(struct token *token);
+
+#endif

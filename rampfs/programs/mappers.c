@@ -1,0 +1,268 @@
+/*
+ * What /proc says: who maps a file of the store, where, and with which access.
+ *
+ * A mapping is known by the device and name of its file: only this daemon makes files in the store.
+ * `4711` is a segment; `gone.4711.w (deleted)` the empty file that an agent has put in a segment's
+ * place, of an attachment that could write (`.r`: that could not). The name and the access of the
+ * file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY (kernel.h).
+ *
+ * How it fails: a process that ends in the middle maps nothing (-ESRCH); one that may not be looked
+ * at is an error that names it.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "local.h"
+
+#define PROC_PATH 64
+
+int mappers_open(struct space *space)
+{
+	char path[PROC_PATH];
+	int rc;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)space->pid);
+	pthread_mutex_lock(&space->proc);
+	space->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+	rc = space->pagemap < 0 ? -errno : kernel_maps_open(&space->maps, space->pid);
+	space->maps_open = !rc;
+	pthread_mutex_unlock(&space->proc);
+	return rc == -ENOENT ? -ESRCH : rc;
+}
+
+void mappers_close(struct space *space)
+{
+	if (space->pagemap >= 0)
+		close(space->pagemap);
+	if (space->maps_open)
+		kernel_maps_close(&space->maps);
+}
+
+static uint32_t prot_of(uint32_t flags)
+{
+	return (flags & KERNEL_VMA_READ ? 1u : 0) | (flags & KERNEL_VMA_WRITE ? 2u : 0) |
+	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
+}
+
+/* False: not a segment's, or gone between the query and here. */
+static bool know_file(pid_t pid, const struct kernel_vma *vma, struct mapping *m)
+{
+	char path[PROC_PATH], target[4096];
+	const char *name;
+	char *end;
+	struct stat st;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)pid,
+		 (unsigned long long)vma->start, (unsigned long long)vma->end);
+	n = readlink(path, target, sizeof(target) - 1);
+	if (n <= 0 || lstat(path, &st))
+		return false;
+	target[n] = 0;
+	name = strrchr(target, '/');
+	name = name ? name + 1 : target;
+	m->writable = st.st_mode & S_IWUSR;
+	m->gone = strncmp(name, "gone.", 5) == 0;
+	if (m->gone)
+		name += 5;
+	if (!isdigit((unsigned char)*name))
+		return false;
+	m->id = strtoull(name, &end, 10);
+	if (m->gone) {
+		m->writable = end[0] == '.' && end[1] == 'w';
+		return end[0] == '.';
+	}
+	return *end == 0 || *end == ' ';
+}
+
+int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg)
+{
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	int rc = 0;
+
+	pthread_mutex_lock(&space->proc);
+	while (!rc && lo < hi) {
+		struct mapping m = {0};
+
+		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		if (rc <= 0)
+			break;
+		rc = 0;
+		lo = vma.end;
+		if (makedev(vma.dev_major, vma.dev_minor) != dev ||
+		    !know_file(space->pid, &vma, &m))
+			continue;
+		m.start = vma.start;
+		m.end = vma.end;
+		m.offset = vma.offset;
+		m.prot = prot_of(vma.flags);
+		m.shared = vma.flags & KERNEL_VMA_SHARED;
+		rc = fn(arg, &m);
+	}
+	pthread_mutex_unlock(&space->proc);
+	return rc;
+}
+
+static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
+{
+	uint64_t at = vma->start;
+
+	for (size_t i = 0; i < n && at < vma->end; i++)
+		if (covered[i].start <= at && covered[i].end > at)
+			at = covered[i].end;
+	return at >= vma->end;
+}
+
+int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
+		  const struct cover *covered, size_t n)
+{
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	int rc;
+
+	pthread_mutex_lock(&space->proc);
+	for (;;) {
+		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		if (rc <= 0)
+			break;
+		lo = vma.end;
+		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
+			continue;
+		rc = is_covered(&vma, covered, n)
+			     ? kernel_pagemap_any(space->pagemap, vma.start, vma.end,
+						  KERNEL_PAGE_PRESENT, NULL)
+			     : 1;
+		if (rc)
+			break;
+	}
+	pthread_mutex_unlock(&space->proc);
+	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
+}
+
+/* One process: calls fn at its first mapping of the file, or first private one. */
+static int look_at(pid_t pid, dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
+{
+	struct kernel_maps maps;
+	struct kernel_vma vma;
+	uint64_t at = 0, start = 0;
+	bool any = false, is_private = false;
+	int rc = kernel_maps_open(&maps, pid);
+
+	if (rc)
+		return rc == -ENOENT || rc == -ESRCH ? 0 : rc;
+	while (!is_private) {
+		rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma);
+		if (rc <= 0)
+			break;
+		at = vma.end;
+		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
+			continue;
+		if (!any)
+			start = vma.start;
+		any = true;
+		is_private = !(vma.flags & KERNEL_VMA_SHARED);
+	}
+	kernel_maps_close(&maps);
+	if (any)
+		return fn(arg, pid, is_private, start);
+	return rc == -ESRCH || rc > 0 ? 0 : rc;
+}
+
+int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	int rc = 0;
+
+	if (!dir)
+		return -errno;
+	while (!rc && (entry = readdir(dir))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid > 0 && pid != getpid())
+			rc = look_at(pid, dev, ino, fn, arg);
+	}
+	closedir(dir);
+	return rc;
+}
+
+bool mappers_same_mm(pid_t a, pid_t b)
+{
+	return a == b || syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
+}
+
+char mappers_state(pid_t pid)
+{
+	char path[PROC_PATH], line[512];
+	const char *at;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, line, sizeof(line) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	line[n] = 0;
+	at = strrchr(line, ')');
+	return at && at[1] == ' ' ? at[2] : 0;
+}
+
+/* What a thread calls itself: the last number of its NSpid line. */
+static uint32_t own_tid(pid_t pid, pid_t tid)
+{
+	char path[PROC_PATH], line[256];
+	uint32_t own = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	while (fgets(line, sizeof(line), file))
+		if (strncmp(line, "NSpid:", 6) == 0) {
+			const char *last = strrchr(line, '\t');
+
+			own = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
+			break;
+		}
+	fclose(file);
+	return own;
+}
+
+pid_t mappers_tid(pid_t pid, uint32_t tid)
+{
+	char path[PROC_PATH];
+	struct dirent *entry;
+	pid_t found = 0;
+	DIR *dir;
+
+	if (own_tid(pid, (pid_t)tid) == tid)
+		return (pid_t)tid; /* the daemon's own namespace, nearly always */
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return 0;
+	while (!found && (entry = readdir(dir))) {
+		pid_t one = atoi(entry->d_name);
+
+		if (one > 0 && own_tid(pid, one) == tid)
+			found = one;
+	}
+	closedir(dir);
+	return found;
+}

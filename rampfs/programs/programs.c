@@ -1,0 +1,259 @@
+/*
+ * Opening and closing, and tokens.
+ *
+ * A token is 128 random bits that this daemon remembers for 30 s, for one use: of one open by one
+ * process (the FUSE ioctl), or of all that a process has attached (before a fork).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+
+#define CONNECT_MS     5000u
+#define TOKENS_MAX     65536u
+#define TOKENS_PER_PID 256u
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t now_ms(void)
+{
+	return now_ns() / 1000000;
+}
+
+uint64_t now_us(void)
+{
+	return now_ns() / 1000;
+}
+
+bool programs_wait(struct programs *p, uint64_t until_ms)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+
+	if (now_ms() >= until_ms || atomic_load(&p->closing))
+		return false;
+	return pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 &&
+	       !atomic_load(&p->closing);
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+void token_free(struct token *token)
+{
+	if (token)
+		free(token->ranges);
+	free(token);
+}
+
+static void drop_token(struct programs *p, struct token *token)
+{
+	LIST_REMOVE(token, link);
+	p->n_tokens--;
+	token_free(token);
+}
+
+/* p->lock is held. Newest stand first, so the last of a process is its oldest. */
+static void drop_old(struct programs *p, pid_t pid)
+{
+	struct token *token, *next, *oldest = NULL;
+	uint64_t now = now_ms();
+	uint32_t of_pid = 0;
+
+	for (token = LIST_FIRST(&p->tokens); token; token = next) {
+		next = LIST_NEXT(token, link);
+		if (token->until_ms < now) {
+			drop_token(p, token);
+		} else if (token->pid == pid) {
+			oldest = token;
+			of_pid++;
+		}
+	}
+	if (oldest && of_pid >= TOKENS_PER_PID)
+		drop_token(p, oldest);
+}
+
+int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err)
+{
+	int rc = 0;
+
+	secret[0] = token->secret[0] = ramp_random64();
+	secret[1] = token->secret[1] = ramp_random64();
+	token->until_ms = now_ms() + TOKEN_MS;
+	pthread_mutex_lock(&p->lock);
+	drop_old(p, token->pid);
+	if (p->n_tokens >= TOKENS_MAX) {
+		rc = ramp_err_set(err, EAGAIN, "too many tokens are out");
+	} else {
+		LIST_INSERT_HEAD(&p->tokens, token, link);
+		p->n_tokens++;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (rc)
+		token_free(token);
+	return rc;
+}
+
+struct token *token_take(struct programs *p, const uint64_t secret[2])
+{
+	struct token *token;
+
+	pthread_mutex_lock(&p->lock);
+	LIST_FOREACH (token, &p->tokens, link)
+		if (!((token->secret[0] ^ secret[0]) | (token->secret[1] ^ secret[1])))
+			break;
+	if (token) {
+		LIST_REMOVE(token, link);
+		p->n_tokens--;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (token && token->until_ms < now_ms()) {
+		token_free(token);
+		token = NULL;
+	}
+	return token;
+}
+
+int programs_token(struct programs *p, ramp_segment_t id, int access_mode, pid_t pid,
+		   uint64_t secret[2], struct ramp_err *err)
+{
+	struct token *token = calloc(1, sizeof(*token));
+
+	if (!token)
+		return ramp_err_sys(err, ENOMEM, "a token");
+	token->id = id;
+	token->access_mode = access_mode & O_ACCMODE;
+	token->pid = pid;
+	return token_add(p, token, secret, err);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static int find_store(struct programs *p, struct ramp_err *err)
+{
+	struct stat st;
+	int fd = gone_open(p, 0, false), rc;
+
+	if (fd < 0)
+		return ramp_err_sys(err, -fd, "the store");
+	rc = fstat(fd, &st) ? -errno : 0;
+	close(fd);
+	if (rc)
+		return ramp_err_sys(err, -rc, "the store");
+	p->store_dev = st.st_dev;
+	return 0;
+}
+
+static struct programs *make(const struct programs_config *config)
+{
+	struct programs *p = calloc(1, sizeof(*p));
+	pthread_condattr_t clock;
+	uint64_t len;
+
+	if (!p)
+		return NULL;
+	p->loop = config->loop;
+	p->store = config->store;
+	p->meta = config->meta;
+	p->uffd_group = config->uffd_group;
+	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;
+	meta_arena(p->meta, &p->arena_lo, &len);
+	p->arena_hi = p->arena_lo + len;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->changed, &clock);
+	pthread_condattr_destroy(&clock);
+	pthread_rwlock_init(&p->pager_lock, NULL);
+	TAILQ_INIT(&p->spaces);
+	TAILQ_INIT(&p->orphans);
+	p->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (p->uffd_dev < 0)
+		log_warn("no program can attach: /dev/userfaultfd: %s", strerror(errno));
+	return p;
+}
+
+static void free_programs(struct programs *p)
+{
+	struct token *token;
+
+	while ((token = LIST_FIRST(&p->tokens)))
+		drop_token(p, token);
+	pseg_free_all(p);
+	if (p->uffd_dev >= 0)
+		close(p->uffd_dev);
+	pthread_rwlock_destroy(&p->pager_lock);
+	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+int programs_open(const struct programs_config *config, struct programs **out, struct ramp_err *err)
+{
+	struct programs *p = make(config);
+	int rc;
+
+	if (!p)
+		return ramp_err_sys(err, ENOMEM, "programs");
+	rc = find_store(p, err);
+	if (rc)
+		goto err_free;
+	rc = pool_open(&p->pool, err);
+	if (rc)
+		goto err_free;
+	rc = doorman_open(p, &p->doorman, err);
+	if (rc)
+		goto err_pool;
+	rc = listener_open(p, config->listen_fd, err);
+	if (rc)
+		goto err_doorman;
+	*out = p;
+	return 0;
+
+err_doorman:
+	doorman_close(p->doorman);
+err_pool:
+	pool_close(p->pool);
+err_free:
+	free_programs(p);
+	return rc;
+}
+
+void programs_close(struct programs *p)
+{
+	atomic_store(&p->closing, true);
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	listener_stop(p);
+	pool_close(p->pool);
+	space_sweep(p);
+	doorman_close(p->doorman);
+	listener_close(p);
+	free_programs(p);
+}
+
+void programs_set_pager(struct programs *p, const struct programs_pager *pager)
+{
+	pthread_rwlock_wrlock(&p->pager_lock);
+	p->pager = pager ? *pager : (struct programs_pager){0};
+	pthread_rwlock_unlock(&p->pager_lock);
+}
+
+void programs_status(struct programs *p, struct programs_status *status)
+{
+	pthread_mutex_lock(&p->lock);
+	*status = p->status;
+	pthread_mutex_unlock(&p->lock);
+}

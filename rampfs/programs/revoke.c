@@ -1,0 +1,484 @@
+/*
+ * Revoke: taking access away from every program, and giving it back.
+ *
+ * Happy path (programs_revoke): the pseg is FROZEN, so that nothing is resolved and nothing
+ * attaches any more; every attachment is registered; all agents get their DROP at once; when the
+ * last DONE is there, /proc is asked whether a page is present or a mapping is not registered. From
+ * there on every load and store waits in a page fault that the pager leaves alone.
+ *
+ * How it fails: an agent that does not answer until the deadline, or whose process is stopped; a
+ * mapping that is not covered. Then everything is as before (thaw): unregistered, woken. Nobody has
+ * noticed more than a pause.
+ *
+ * No control loop, no allocation behind an agent's back, and no other lock than those of the
+ * sessions stands in the window; the caller's thread talks to the agents itself.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "local.h"
+#include "log.h"
+#include "pages.h"
+
+#define ASK_MS	     1000u
+#define PATIENCE_MS  20 /* before we look whether a silent process is stopped */
+#define REVOKE_TRIES 2
+
+/* ---- may it move? --------------------------------------------------------------------------- */
+
+struct asking {
+	struct programs *programs;
+	struct pseg *pseg;
+	struct ramp_err *err;
+};
+
+static bool is_stopped(pid_t pid)
+{
+	char state = mappers_state(pid);
+
+	return state == 'T' || state == 't';
+}
+
+/* The space that answers for that process: its own, or that of a parent whose memory it shares
+   (vfork). */
+static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
+{
+	struct space *space = space_find(p, pid, 0);
+	struct attachment *a;
+
+	if (space)
+		return space;
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (mappers_same_mm(a->space->pid, pid)) {
+			space = space_get(a->space);
+			break;
+		}
+	pthread_rwlock_unlock(&pseg->lock);
+	return space;
+}
+
+static int ask_agent(struct asking *asking, struct space *space, const char *name)
+{
+	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->pseg->id};
+	struct programs *p = asking->programs;
+	int rc;
+
+	if (is_stopped(space->pid))
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it and is stopped", name);
+	rc = agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
+	if (rc)
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and its agent does not answer", name);
+	rc = pseg_look(p, asking->pseg, space);
+	return rc ? ramp_err_sys(asking->err, EBUSY, "process %s maps it in too many pieces", name)
+		  : 0;
+}
+
+static int on_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
+{
+	struct asking *asking = arg;
+	struct space *space;
+	char name[64];
+	int rc;
+
+	process_name(pid, name);
+	if (is_private)
+		return ramp_err_set(asking->err, EBUSY, "process %s has a private mapping of it",
+				    name);
+	if (start < asking->pseg->lo || start >= asking->pseg->hi)
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
+				    name);
+	space = space_for(asking->programs, asking->pseg, pid);
+	if (!space)
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and answers to no session", name);
+	rc = ask_agent(asking, space, name);
+	space_put(space);
+	return rc;
+}
+
+int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct asking asking = {.programs = p, .pseg = pseg, .err = err};
+	struct ramp_err own = {0};
+	struct stat st;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (!err)
+		asking.err = &own;
+	pthread_mutex_lock(&pseg->change);
+	if (fstat(seg_fd(seg), &st))
+		rc = ramp_err_sys(asking.err, errno, "the segment's file");
+	else
+		rc = mappers_all(st.st_dev, st.st_ino, on_mapper, &asking);
+	if (rc && !asking.err->code)
+		ramp_err_sys(asking.err, -rc, "asking /proc who maps it");
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+	return rc;
+}
+
+static int any_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
+{
+	(void)arg;
+	(void)pid;
+	(void)is_private;
+	(void)start;
+	return 1;
+}
+
+bool programs_mapped(struct programs *p, struct seg *seg)
+{
+	struct stat st;
+
+	(void)p;
+	/* Where /proc does not answer, somebody may. */
+	return !fstat(seg_fd(seg), &st) && mappers_all(st.st_dev, st.st_ino, any_mapper, NULL);
+}
+
+/* ---- the window ----------------------------------------------------------------------------- */
+
+struct drop {
+	struct space *space; /* of the pieces */
+	size_t first, count; /* its pieces */
+	uint32_t serial;     /* of the last DROP */
+	bool locked, done;
+};
+
+struct revoke {
+	struct programs *programs;
+	struct pseg *pseg;
+	uint64_t until_ms, ino;
+	struct piece *pieces;
+	size_t n_pieces;
+	struct drop *drops;
+	struct pollfd *polls;
+	size_t n_drops;
+	struct ramp_err *err;
+};
+
+static void revoke_free(struct revoke *r)
+{
+	pieces_free(r->pieces, r->n_pieces);
+	free(r->drops);
+	free(r->polls);
+	r->pieces = NULL;
+	r->drops = NULL;
+	r->polls = NULL;
+	r->n_pieces = r->n_drops = 0;
+}
+
+/* A session that has ended: its process has a new one, or maps nothing any more. */
+static bool is_settled(struct space *space)
+{
+	return space_dead(space) && (space_replaced(space) || !space_maps(space));
+}
+
+/* Live pieces, and which belong to whom. */
+static int take_stock(struct revoke *r)
+{
+	size_t kept = 0;
+
+	revoke_free(r);
+	if (pseg_pieces(r->pseg, &r->pieces, &r->n_pieces))
+		return -ENOMEM;
+	r->drops = calloc(r->n_pieces + 1, sizeof(*r->drops));
+	r->polls = calloc(r->n_pieces + 1, sizeof(*r->polls));
+	if (!r->drops || !r->polls)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->n_pieces; i++) {
+		if (r->pieces[i].gone || is_settled(r->pieces[i].space)) {
+			space_put(r->pieces[i].space);
+			continue;
+		}
+		r->pieces[kept] = r->pieces[i];
+		if (!kept || r->pieces[kept].space != r->pieces[kept - 1].space)
+			r->drops[r->n_drops++] =
+				(struct drop){.space = r->pieces[kept].space, .first = kept};
+		r->drops[r->n_drops - 1].count++;
+		kept++;
+	}
+	r->n_pieces = kept;
+	return 0;
+}
+
+static int busy(struct revoke *r, struct space *space, const char *what)
+{
+	char name[64];
+
+	process_name(space->pid, name);
+	return ramp_err_set(r->err, EBUSY, "process %s %s", name, what);
+}
+
+/* Registers everything. 1: the table was old, take stock again. */
+static int arm(struct revoke *r)
+{
+	int again = 0;
+
+	for (size_t i = 0; i < r->n_pieces; i++) {
+		struct space *space = r->pieces[i].space;
+
+		if (space_dead(space) && !is_settled(space))
+			return busy(r, space, "maps it and its session has ended");
+		if (!uffd_arm(space, r->pieces[i].start, r->pieces[i].end))
+			continue;
+		pseg_look(r->programs, r->pseg, space); /* an munmap, as a rule */
+		again = 1;
+	}
+	return again;
+}
+
+static int arm_all(struct revoke *r)
+{
+	int rc;
+
+	for (int i = 0; i < REVOKE_TRIES; i++) {
+		if (take_stock(r))
+			return ramp_err_sys(r->err, ENOMEM, "a revoke");
+		rc = arm(r);
+		if (rc <= 0)
+			return rc;
+	}
+	return busy(r, r->pieces[0].space, "changes its mappings all the time");
+}
+
+static int lock_session(struct revoke *r, struct drop *d)
+{
+	struct timespec until;
+	uint64_t now = now_ms(), left = r->until_ms > now ? r->until_ms - now : 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(left / 1000);
+	until.tv_nsec += (long)(left % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	if (pthread_mutex_clocklock(&d->space->io, CLOCK_MONOTONIC, &until))
+		return busy(r, d->space, "maps it and its agent does not answer");
+	d->locked = true;
+	return 0;
+}
+
+static int send_drop(struct revoke *r, struct drop *d)
+{
+	for (size_t i = 0; i < d->count;) {
+		struct session_msg msg = {.type = SESSION_DROP, .segment = r->pseg->id};
+
+		for (; i < d->count && msg.count < SESSION_RANGES_MAX; i++) {
+			const struct piece *piece = &r->pieces[d->first + i];
+
+			msg.ranges[msg.count++] =
+				(struct session_range){piece->start, piece->end - piece->start};
+		}
+		if (agent_send(d->space, &msg, -1))
+			return busy(r, d->space, "maps it and its session has just ended");
+		d->serial = msg.serial;
+	}
+	return 0;
+}
+
+/* One round of looking at those who have something to say; *left: who has not answered. */
+static int take_answers(struct revoke *r, size_t *left)
+{
+	for (size_t i = 0; i < r->n_drops; i++) {
+		struct drop *d = &r->drops[i];
+		int rc;
+
+		if (d->done || !r->polls[i].revents)
+			continue;
+		rc = agent_look(d->space, d->serial, NULL);
+		if (rc == -EAGAIN && !(r->polls[i].revents & POLLHUP))
+			continue;
+		if (rc)
+			return busy(r, d->space, "maps it and its agent could not drop it");
+		d->done = true;
+		r->polls[i].fd = -1;
+		--*left;
+	}
+	return 0;
+}
+
+static int find_stopped(struct revoke *r, bool late)
+{
+	for (size_t i = 0; i < r->n_drops; i++) {
+		if (r->drops[i].done)
+			continue;
+		if (is_stopped(r->drops[i].space->pid))
+			return busy(r, r->drops[i].space, "maps it and is stopped");
+		if (late)
+			return busy(r, r->drops[i].space, "maps it and its agent does not answer");
+	}
+	return 0;
+}
+
+static int collect(struct revoke *r)
+{
+	size_t left = r->n_drops;
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_drops; i++)
+		r->polls[i] = (struct pollfd){.fd = r->drops[i].space->sock, .events = POLLIN};
+	while (!rc && left) {
+		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
+
+		if (n > 0)
+			rc = take_answers(r, &left);
+		else
+			rc = find_stopped(r, now_ms() >= r->until_ms);
+	}
+	return rc;
+}
+
+/* Sends all, then waits for all. Sessions are locked in the order of the pieces, by address. */
+static int drop_all(struct revoke *r)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		rc = lock_session(r, &r->drops[i]);
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		rc = send_drop(r, &r->drops[i]);
+	if (!rc)
+		rc = collect(r);
+	for (size_t i = 0; i < r->n_drops; i++)
+		if (r->drops[i].locked)
+			pthread_mutex_unlock(&r->drops[i].space->io);
+	return rc;
+}
+
+static int verify(struct revoke *r)
+{
+	struct cover *cover = calloc(r->n_pieces + 1, sizeof(*cover));
+	int rc = 0;
+
+	if (!cover)
+		return ramp_err_sys(r->err, ENOMEM, "a revoke");
+	for (size_t i = 0; i < r->n_pieces; i++)
+		cover[i] = (struct cover){r->pieces[i].start, r->pieces[i].end};
+	for (size_t i = 0; !rc && i < r->n_drops; i++) {
+		struct drop *d = &r->drops[i];
+
+		rc = mappers_clear(d->space, r->programs->arena_lo, r->programs->arena_hi, r->ino,
+				   cover + d->first, d->count);
+		if (rc)
+			rc = busy(r, d->space, "maps it and has changed that during the revoke");
+	}
+	free(cover);
+	return rc;
+}
+
+/* ---- freezing and thawing ------------------------------------------------------------------- */
+
+/* change is held. */
+static void thaw(struct programs *p, struct pseg *pseg)
+{
+	struct piece *pieces;
+	size_t count;
+
+	pseg_set_state(p, pseg, PSEG_OPEN);
+	if (pseg_pieces(pseg, &pieces, &count))
+		abort(); /* programs would wait for ever; the next daemon unregisters them */
+	for (size_t i = 0; i < count; i++)
+		if (pieces[i].gone)
+			continue;
+		else if (pseg->pulling)
+			kernel_uffd_wake(pieces[i].space->uffd, pieces[i].start,
+					 pieces[i].end - pieces[i].start);
+		else
+			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
+	pieces_free(pieces, count);
+}
+
+/* Nothing attaches and nothing is resolved from here on. Returns with change held, on success. */
+static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, struct ramp_err *err)
+{
+	bool idle = true;
+
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state != PSEG_OPEN) {
+		pthread_mutex_unlock(&pseg->change);
+		return ramp_err_set(err, EBUSY, "it is being moved already");
+	}
+	pseg_set_state(p, pseg, PSEG_FROZEN);
+	pthread_mutex_unlock(&pseg->change);
+	/* Those that have begun to attach need `change` to end. */
+	pthread_mutex_lock(&p->lock);
+	while (pseg->attaching && idle)
+		idle = programs_wait(p, until_ms);
+	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&pseg->change);
+	if (idle)
+		return 0;
+	thaw(p, pseg);
+	pthread_mutex_unlock(&pseg->change);
+	return ramp_err_set(err, ETIMEDOUT, "a program is just attaching it, and does not answer");
+}
+
+static void note(struct programs *p, uint64_t us)
+{
+	pthread_mutex_lock(&p->lock);
+	p->status.revokes++;
+	p->status.revoke_last_us = us;
+	if (us > p->status.revoke_max_us)
+		p->status.revoke_max_us = us;
+	pthread_mutex_unlock(&p->lock);
+}
+
+int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
+{
+	uint64_t began_us = now_us();
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct revoke r = {
+		.programs = p, .pseg = pseg, .until_ms = now_ms() + timeout_ms, .err = err};
+	struct stat st;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (fstat(seg_fd(seg), &st)) {
+		rc = ramp_err_sys(err, errno, "the segment's file");
+		goto out_put;
+	}
+	r.ino = st.st_ino;
+	rc = freeze(p, pseg, r.until_ms, err);
+	if (rc)
+		goto out_put;
+	rc = arm_all(&r);
+	if (!rc)
+		rc = drop_all(&r);
+	if (!rc)
+		rc = verify(&r);
+	if (rc)
+		thaw(p, pseg);
+	pthread_mutex_unlock(&pseg->change);
+	if (!rc)
+		note(p, now_us() - began_us);
+	revoke_free(&r);
+out_put:
+	pseg_put(p, pseg);
+	return rc;
+}
+
+void programs_restore(struct programs *p, struct seg *seg)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+
+	if (!pseg)
+		return;
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state == PSEG_FROZEN) {
+		pseg_set_seg(pseg, seg);
+		thaw(p, pseg);
+	}
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}

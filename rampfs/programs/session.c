@@ -1,0 +1,567 @@
+/*
+ * Connections to the session socket, and the lives of sessions.
+ *
+ *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
+ *                  FIRST --ATTACH and so on--> (a request on the pool, which answers and closes)
+ *                  FIRST --MIGRATE--> TOOL           until its ANSWER is sent, or it hangs up
+ *
+ * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
+ * goes to the doorman; the userfaultfd comes back from there (session_uffd), and the rest happens
+ * in space.c.
+ *
+ * How it fails: what a client does wrong closes its connection; a first message that does not come,
+ * a userfaultfd that does not, a wrong one: the same. Too many connections of one user: the newest
+ * is closed. No descriptor is ever received here.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+#define ACCEPT_MAX	32    /* a turn */
+#define CONNECTIONS_MAX 16384 /* sessions and others, of all users */
+#define PER_USER_MAX	4096
+#define TICK_MS		1000u
+#define ACCEPT_PAUSE_MS 100u
+
+enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
+
+struct conn {
+	TAILQ_ENTRY(conn) link;
+	struct programs *programs;
+	enum conn_kind kind;
+	int fd; /* a SESSION's belongs to its space; -1: a request has it */
+	uv_poll_t poll;
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	uint64_t since_ms;
+	struct space *space;	   /* SESSION: a reference */
+	struct tool_request *tool; /* TOOL, until it hangs up */
+};
+
+struct listener {
+	struct programs *programs;
+	int fd;
+	uv_poll_t poll;
+	uv_timer_t tick, pause;
+	uv_async_t look;
+	int handles; /* uv handles that are not closed yet, of conns too */
+	TAILQ_HEAD(, conn) conns;
+	uint32_t n_conns;
+};
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+static void on_conn_closed(uv_handle_t *handle)
+{
+	struct conn *conn = handle->data;
+
+	conn->programs->listener->handles--;
+	free(conn);
+}
+
+/* The session has hung up: its space goes, as soon as nobody needs it. */
+static void end_space(struct conn *conn)
+{
+	struct programs *p = conn->programs;
+	struct space *space = conn->space;
+
+	pthread_mutex_lock(&p->lock);
+	if (space->state == SPACE_READY)
+		p->status.sessions--;
+	space->state = SPACE_DEAD;
+	TAILQ_REMOVE(&p->spaces, space, link);
+	pthread_mutex_unlock(&p->lock);
+	space->conn = NULL;
+	shutdown(space->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
+	pool_run(p->pool, POOL_SELF, space_bury, space);
+}
+
+void conn_close(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+
+	if (uv_is_closing((uv_handle_t *)&conn->poll))
+		return;
+	TAILQ_REMOVE(&l->conns, conn, link);
+	l->n_conns--;
+	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
+	if (conn->tool)
+		tool_gone(conn->tool);
+	if (conn->space)
+		end_space(conn);
+	else if (conn->fd >= 0)
+		close(conn->fd);
+}
+
+void conn_send(struct conn *conn, const struct session_msg *msg)
+{
+	if (session_send(conn->fd, msg, NULL, 0, MSG_DONTWAIT) || msg->type == SESSION_ANSWER) {
+		if (msg->type == SESSION_ANSWER)
+			conn->tool = NULL;
+		conn_close(conn);
+	}
+}
+
+static void on_conn(uv_poll_t *poll, int status, int events);
+
+/* Watches for the hang-up, and for late answers where there may be some. */
+static void watch(struct conn *conn)
+{
+	int events = UV_DISCONNECT;
+
+	if (conn->kind != CONN_SESSION || agent_has_late(conn->space))
+		events |= UV_READABLE;
+	uv_poll_start(&conn->poll, events, on_conn);
+}
+
+/* ---- HELLO ---------------------------------------------------------------------------------- */
+
+static bool in_group(struct conn *conn, gid_t group)
+{
+	gid_t groups[256];
+	socklen_t len = sizeof(groups);
+
+	if (group == (gid_t)-1 || conn->uid == 0 || conn->gid == group)
+		return true;
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len))
+		return false;
+	for (size_t i = 0; i < len / sizeof(gid_t); i++)
+		if (groups[i] == group)
+			return true;
+	return false;
+}
+
+static struct space *make_space(struct conn *conn, const struct session_msg *hello)
+{
+	struct space *space = calloc(1, sizeof(*space));
+	socklen_t len = sizeof(space->pidfd);
+
+	if (!space)
+		return NULL;
+	space->programs = conn->programs;
+	space->refs = 1;
+	space->pid = conn->pid;
+	space->uid = conn->uid;
+	space->agent_tid = hello->tid;
+	space->since_ms = now_ms();
+	space->conn = conn;
+	space->sock = conn->fd;
+	space->uffd = space->pagemap = -1;
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &space->pidfd, &len))
+		space->pidfd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
+	pthread_mutex_init(&space->life, NULL);
+	pthread_mutex_init(&space->io, NULL);
+	pthread_mutex_init(&space->proc, NULL);
+	pthread_mutex_init(&space->list, NULL);
+	STAILQ_INIT(&space->late);
+	TAILQ_INIT(&space->attachments);
+	return space;
+}
+
+/* Sends WELCOME with the doorman's socket, and gives the doorman the other end. */
+static int welcome(struct conn *conn, struct space *space, const struct session_msg *hello)
+{
+	struct programs *p = conn->programs;
+	struct session_msg msg = {.type = SESSION_WELCOME, .serial = hello->serial};
+	bool again = hello->flags & SESSION_RECONNECT;
+	int pair[2], fds[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	fds[0] = pair[0];
+	fds[1] = p->uffd_dev;
+	rc = doorman_ask(p->doorman, space->id, pair[1]);
+	if (!rc)
+		rc = session_send(conn->fd, &msg, fds, again ? 1 : 2, MSG_DONTWAIT);
+	close(pair[0]);
+	close(pair[1]);
+	return rc;
+}
+
+static void refuse(struct conn *conn, uint16_t type, int result, const char *text)
+{
+	struct session_msg msg = {.type = type, .result = (uint32_t)result};
+
+	snprintf(msg.text, sizeof(msg.text), "%s", text);
+	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
+	conn_close(conn);
+}
+
+static void hello(struct conn *conn, const struct session_msg *msg)
+{
+	struct programs *p = conn->programs;
+	struct space *space;
+
+	if (!in_group(conn, p->uffd_group)) {
+		refuse(conn, SESSION_WELCOME, EPERM,
+		       "mapping is for members of the group that uffd_group= names");
+		return;
+	}
+	if (p->uffd_dev < 0) {
+		refuse(conn, SESSION_WELCOME, EOPNOTSUPP, "this kernel has no /dev/userfaultfd");
+		return;
+	}
+	space = make_space(conn, msg);
+	if (!space) {
+		refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
+		return;
+	}
+	conn->kind = CONN_SESSION;
+	conn->space = space; /* the list's reference goes with it; it closes the socket */
+	pthread_mutex_lock(&p->lock);
+	space->id = ++p->next_space;
+	TAILQ_INSERT_TAIL(&p->spaces, space, link);
+	pthread_mutex_unlock(&p->lock);
+	if (welcome(conn, space, msg))
+		conn_close(conn);
+	else
+		watch(conn);
+}
+
+void session_uffd(struct programs *p, uint64_t id, int fd, int why)
+{
+	struct space *space;
+	struct ramp_err err;
+
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (space, &p->spaces, link)
+		if (space->id == id && space->state == SPACE_DOOR)
+			break;
+	if (space && fd >= 0)
+		space->state = SPACE_READYING;
+	pthread_mutex_unlock(&p->lock);
+	if (!space) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	if (fd < 0) {
+		ramp_err_sys(&err, why, "the userfaultfd");
+		space_say_ready(space, why, err.text);
+		return;
+	}
+	space->uffd = fd;
+	pool_run(p->pool, POOL_SELF, space_ready, space_get(space));
+}
+
+void session_doors_lost(struct programs *p)
+{
+	struct conn *conn, *next;
+
+	for (conn = TAILQ_FIRST(&p->listener->conns); conn; conn = next) {
+		next = TAILQ_NEXT(conn, link);
+		if (conn->kind == CONN_SESSION && conn->space->uffd < 0)
+			conn_close(conn);
+	}
+}
+
+/* ---- first messages ------------------------------------------------------------------------- */
+
+int request_answer(struct request *request, const struct session_msg *result)
+{
+	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
+}
+
+void request_free(struct request *request)
+{
+	close(request->sock);
+	free(request);
+}
+
+static void run_request(void *arg)
+{
+	struct request *r = arg;
+
+	switch (r->msg.type) {
+	case SESSION_ATTACH:
+		attach_begin(r);
+		break;
+	case SESSION_FORK:
+		fork_begin(r);
+		break;
+	case SESSION_ADOPT:
+		adopt_begin(r);
+		break;
+	case SESSION_DETACH:
+		detach_begin(r);
+		break;
+	default:
+		punch_begin(r);
+		break;
+	}
+}
+
+/* The socket and all that is known of its other end go to the pool. */
+static void request(struct conn *conn, const struct session_msg *msg)
+{
+	struct request *r = malloc(sizeof(*r));
+
+	if (!r) {
+		refuse(conn, SESSION_RESULT, ENOMEM, "the daemon is out of memory");
+		return;
+	}
+	*r = (struct request){.programs = conn->programs,
+			      .sock = conn->fd,
+			      .pid = conn->pid,
+			      .uid = conn->uid,
+			      .msg = *msg};
+	conn->fd = -1;
+	conn_close(conn);
+	pool_run(r->programs->pool, r->uid, run_request, r);
+}
+
+static void migrate(struct conn *conn, const struct session_msg *msg)
+{
+	conn->kind = CONN_TOOL;
+	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
+	if (!conn->tool)
+		refuse(conn, SESSION_ANSWER, ENOMEM, "the daemon is out of memory");
+}
+
+static void first_message(struct conn *conn, const struct session_msg *msg)
+{
+	switch (msg->type) {
+	case SESSION_HELLO:
+		hello(conn, msg);
+		break;
+	case SESSION_ATTACH:
+	case SESSION_FORK:
+	case SESSION_ADOPT:
+	case SESSION_DETACH:
+	case SESSION_PUNCH:
+		request(conn, msg);
+		break;
+	case SESSION_MIGRATE:
+		migrate(conn, msg);
+		break;
+	default:
+		conn_close(conn);
+		break;
+	}
+}
+
+static void wrong_version(struct conn *conn, const struct session_msg *msg)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "the daemon speaks version %d of the protocol",
+		 SESSION_VERSION);
+	refuse(conn,
+	       msg->type == SESSION_HELLO     ? SESSION_WELCOME
+	       : msg->type == SESSION_MIGRATE ? SESSION_ANSWER
+					      : SESSION_RESULT,
+	       EPROTO, text);
+}
+
+static void receive(struct conn *conn)
+{
+	struct session_msg msg;
+	int rc = session_recv(conn->fd, &msg, NULL, NULL, MSG_DONTWAIT);
+
+	if (rc == -EAGAIN)
+		return;
+	if (rc == -EPROTO && conn->kind == CONN_FIRST)
+		wrong_version(conn, &msg);
+	else if (rc)
+		conn_close(conn);
+	else if (conn->kind == CONN_FIRST)
+		first_message(conn, &msg);
+	else if (conn->tool && msg.type == SESSION_CANCEL)
+		tool_cancel(conn->tool);
+	else
+		conn_close(conn);
+}
+
+static void on_conn(uv_poll_t *poll, int status, int events)
+{
+	struct conn *conn = poll->data;
+
+	if (status < 0) {
+		conn_close(conn);
+	} else if (conn->kind != CONN_SESSION) {
+		receive(conn); /* a hang-up is read as one */
+	} else if (events & UV_DISCONNECT) {
+		conn_close(conn);
+	} else {
+		agent_take_late(conn->space);
+		watch(conn);
+	}
+}
+
+/* ---- listening ------------------------------------------------------------------------------ */
+
+static bool too_many(struct listener *l, uid_t uid)
+{
+	struct conn *conn;
+	uint32_t n = 0;
+
+	if (l->n_conns >= CONNECTIONS_MAX)
+		return true;
+	TAILQ_FOREACH (conn, &l->conns, link)
+		n += conn->uid == uid;
+	return n >= PER_USER_MAX;
+}
+
+static void add_conn(struct listener *l, int fd)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0 ||
+	    too_many(l, peer.uid)) {
+		free(conn);
+		close(fd);
+		return;
+	}
+	conn->programs = l->programs;
+	conn->fd = fd;
+	conn->pid = peer.pid;
+	conn->uid = peer.uid;
+	conn->gid = peer.gid;
+	conn->since_ms = now_ms();
+	if (uv_poll_init(loop_uv(l->programs->loop), &conn->poll, fd)) {
+		free(conn);
+		close(fd);
+		return;
+	}
+	conn->poll.data = conn;
+	l->handles++;
+	TAILQ_INSERT_TAIL(&l->conns, conn, link);
+	l->n_conns++;
+	watch(conn);
+}
+
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	struct listener *l = poll->data;
+
+	(void)status;
+	(void)events;
+	for (int i = 0; i < ACCEPT_MAX; i++) {
+		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd >= 0) {
+			add_conn(l, fd);
+		} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+			/* It stays ready: without a pause the loop would spin. */
+			log_warn("connections wait: %s", strerror(errno));
+			uv_poll_stop(&l->poll);
+			uv_timer_again(&l->pause);
+			return;
+		} else if (errno != ECONNABORTED && errno != EINTR) {
+			return;
+		}
+	}
+}
+
+static void on_pause(uv_timer_t *timer)
+{
+	struct listener *l = timer->data;
+
+	uv_timer_stop(timer);
+	uv_poll_start(&l->poll, UV_READABLE, on_listen);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct listener *l = timer->data;
+	uint64_t now = now_ms();
+	struct conn *conn, *next;
+
+	pool_run(l->programs->pool, POOL_SELF, space_sweep, l->programs);
+	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
+		bool waits = conn->kind == CONN_FIRST ||
+			     (conn->kind == CONN_SESSION && conn->space->uffd < 0);
+
+		next = TAILQ_NEXT(conn, link);
+		if (waits && now - conn->since_ms > FIRST_MESSAGE_MS)
+			conn_close(conn);
+	}
+}
+
+static void on_look(uv_async_t *async)
+{
+	struct listener *l = async->data;
+	struct conn *conn;
+
+	TAILQ_FOREACH (conn, &l->conns, link) {
+		if (conn->kind != CONN_SESSION)
+			continue;
+		if (atomic_exchange(&conn->space->stale, false))
+			pool_run(l->programs->pool, POOL_SELF, space_look, space_get(conn->space));
+		watch(conn);
+	}
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct listener *l = handle->data;
+
+	l->handles--;
+}
+
+int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+	uv_loop_t *uv = loop_uv(p->loop);
+	int rc;
+
+	if (!l)
+		return ramp_err_sys(err, ENOMEM, "the session socket");
+	l->programs = p;
+	l->fd = listen_fd;
+	TAILQ_INIT(&l->conns);
+	rc = uv_poll_init(uv, &l->poll, listen_fd);
+	if (rc) {
+		free(l);
+		return ramp_err_set(err, -rc, "the session socket: %s", uv_strerror(rc));
+	}
+	uv_timer_init(uv, &l->tick);
+	uv_timer_init(uv, &l->pause);
+	uv_async_init(uv, &l->look, on_look);
+	l->poll.data = l->tick.data = l->pause.data = l->look.data = l;
+	l->handles = 4;
+	uv_poll_start(&l->poll, UV_READABLE, on_listen);
+	uv_timer_start(&l->tick, on_tick, TICK_MS, TICK_MS);
+	uv_timer_start(&l->pause, on_pause, ACCEPT_PAUSE_MS, ACCEPT_PAUSE_MS);
+	uv_timer_stop(&l->pause);
+	p->listener = l;
+	p->look = &l->look;
+	return 0;
+}
+
+void listener_stop(struct programs *p)
+{
+	struct listener *l = p->listener;
+	struct conn *conn;
+
+	while ((conn = TAILQ_FIRST(&l->conns)))
+		conn_close(conn);
+	uv_close((uv_handle_t *)&l->poll, on_closed);
+	uv_close((uv_handle_t *)&l->tick, on_closed);
+	uv_close((uv_handle_t *)&l->pause, on_closed);
+}
+
+void listener_close(struct programs *p)
+{
+	struct listener *l = p->listener;
+
+	uv_close((uv_handle_t *)&l->look, on_closed);
+	while (l->handles > 0)
+		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
+	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
+	free(l);
+	p->listener = NULL;
+}

@@ -1,0 +1,324 @@
+/*
+ * A space: one process's session, from its userfaultfd to its end.
+ *
+ *   DOOR --userfaultfd--> READYING --learned--> READY
+ *   DOOR | READYING | READY --hang-up--> DEAD (--> orphan, while the process still maps something)
+ *
+ * Happy path: a thread of the pool makes the handshake, learns from /proc what the process maps
+ * (a former daemon's agents map a lot already), tells the pager, wakes what a former daemon has
+ * left waiting, and says READY.
+ *
+ * How it fails: a userfaultfd that is no good: READY says why, and the session is hung up. A
+ * session that hangs up (exec, exit, a broken agent) is buried: its attachments leave the table,
+ * once the process maps nothing any more or has a new session. Until then it is an orphan, and a
+ * revoke that finds one says EBUSY.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+
+#define AGENT_PRIORITY 50 /* of SCHED_RR: above the program's threads */
+#define AGENT_NICE     (-20)
+#define LOOK_MAX       64 /* psegs that one look goes through */
+
+/* ---- references ----------------------------------------------------------------------------- */
+
+struct space *space_get(struct space *space)
+{
+	atomic_fetch_add(&space->refs, 1);
+	return space;
+}
+
+void space_put(struct space *space)
+{
+	if (atomic_fetch_sub(&space->refs, 1) != 1)
+		return;
+	agent_forget_late(space);
+	mappers_close(space);
+	if (space->uffd >= 0)
+		close(space->uffd);
+	if (space->pidfd >= 0)
+		close(space->pidfd);
+	close(space->sock);
+	pthread_mutex_destroy(&space->life);
+	pthread_mutex_destroy(&space->io);
+	pthread_mutex_destroy(&space->proc);
+	pthread_mutex_destroy(&space->list);
+	free(space);
+}
+
+bool space_dead(struct space *space)
+{
+	bool dead;
+
+	pthread_mutex_lock(&space->programs->lock);
+	dead = space->state == SPACE_DEAD;
+	pthread_mutex_unlock(&space->programs->lock);
+	return dead;
+}
+
+/* p->lock is held. */
+static struct space *find_ready(struct programs *p, pid_t pid)
+{
+	struct space *space;
+
+	TAILQ_FOREACH (space, &p->spaces, link)
+		if (space->pid == pid && space->state == SPACE_READY)
+			return space_get(space);
+	return NULL;
+}
+
+struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms)
+{
+	struct space *space;
+
+	pthread_mutex_lock(&p->lock);
+	do
+		space = find_ready(p, pid);
+	while (!space && programs_wait(p, until_ms));
+	pthread_mutex_unlock(&p->lock);
+	return space;
+}
+
+void process_name(pid_t pid, char name[64])
+{
+	char path[64], comm[32] = "?";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	file = fopen(path, "re");
+	if (file) {
+		if (fgets(comm, sizeof(comm), file))
+			comm[strcspn(comm, "\n")] = 0;
+		fclose(file);
+	}
+	snprintf(name, 64, "%d (%s)", (int)pid, comm);
+}
+
+/* ---- becoming ready: on the pool ------------------------------------------------------------ */
+
+/* The agent must get a processor at once, when a revoke asks it. */
+static void lift_agent(struct space *space)
+{
+	struct sched_param rr = {.sched_priority = AGENT_PRIORITY};
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+	static atomic_bool said;
+
+	if (!tid || !sched_setscheduler(tid, SCHED_RR | SCHED_RESET_ON_FORK, &rr))
+		return;
+	if (errno != ESRCH && !atomic_exchange(&said, true))
+		log_warn("agents run at nice %d, not at real-time priority (%s): a busy program "
+			 "delays its revoke by milliseconds",
+			 AGENT_NICE, strerror(errno));
+	setpriority(PRIO_PROCESS, (id_t)tid, AGENT_NICE);
+}
+
+static int learn(struct space *space, struct ramp_err *err)
+{
+	int rc = uffd_handshake(space->uffd, err);
+
+	if (rc)
+		return rc;
+	rc = mappers_open(space);
+	/* It was this process and no later one of that number when /proc was opened. */
+	if (!rc && space->pidfd >= 0 && syscall(SYS_pidfd_send_signal, space->pidfd, 0, NULL, 0))
+		rc = -ESRCH;
+	if (!rc)
+		rc = space_learn(space->programs, space);
+	return rc ? ramp_err_sys(err, -rc, "looking into process %d", (int)space->pid) : 0;
+}
+
+/* False: it has hung up meanwhile. */
+static bool set_ready(struct space *space)
+{
+	struct programs *p = space->programs;
+	bool alive;
+
+	pthread_mutex_lock(&p->lock);
+	alive = space->state == SPACE_READYING;
+	if (alive) {
+		space->state = SPACE_READY;
+		p->status.sessions++;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return alive;
+}
+
+void space_say_ready(struct space *space, int result, const char *text)
+{
+	struct session_msg msg = {.type = SESSION_READY, .result = (uint32_t)result};
+
+	snprintf(msg.text, sizeof(msg.text), "%s", text);
+	if (session_send(space->sock, &msg, NULL, 0, MSG_DONTWAIT) || result)
+		shutdown(space->sock, SHUT_RDWR);
+}
+
+/* programs_set_pager waits for those who are in here. */
+static void tell_pager(struct space *space, bool added)
+{
+	struct programs *p = space->programs;
+
+	pthread_rwlock_rdlock(&p->pager_lock);
+	if (p->pager.space_added && added) {
+		space->told = true;
+		p->pager.space_added(p->pager.arg, space_get(space), space->uffd);
+	} else if (p->pager.space_gone && !added && space->told) {
+		p->pager.space_gone(p->pager.arg, space);
+	}
+	pthread_rwlock_unlock(&p->pager_lock);
+}
+
+void space_ready(void *arg)
+{
+	struct space *space = arg;
+	struct programs *p = space->programs;
+	struct ramp_err err = {0};
+	bool alive = false;
+
+	pthread_mutex_lock(&space->life);
+	if (learn(space, &err)) {
+		space_say_ready(space, err.code, err.text);
+	} else {
+		lift_agent(space);
+		alive = set_ready(space);
+	}
+	if (alive) {
+		tell_pager(space, true);
+		/* What the dead daemon had read is raised again, and found by the table now. */
+		space_wake_all(space);
+	}
+	pthread_mutex_unlock(&space->life);
+	if (alive) {
+		space_sweep(p); /* its own former session may be among the orphans */
+		space_say_ready(space, 0, "");
+		pthread_mutex_lock(&p->lock);
+		pthread_cond_broadcast(&p->changed);
+		pthread_mutex_unlock(&p->lock);
+		gone_catch_up(p, space);
+	}
+	space_put(space);
+}
+
+/* ---- looking anew --------------------------------------------------------------------------- */
+
+static void look_at_pseg(struct programs *p, struct space *space, struct pseg *pseg)
+{
+	pthread_mutex_lock(&pseg->change);
+	pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}
+
+/* What it had, and what it has. */
+void space_look(void *arg)
+{
+	struct space *space = arg;
+	struct programs *p = space->programs;
+	struct pseg *had[LOOK_MAX];
+	struct attachment *a;
+	size_t n = 0;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (n < LOOK_MAX && (n == 0 || had[n - 1] != a->pseg))
+			had[n++] = pseg_hold(p, a->pseg);
+	pthread_mutex_unlock(&space->list);
+	for (size_t i = 0; i < n; i++)
+		look_at_pseg(p, space, had[i]);
+	space_learn(p, space);
+	space_put(space);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static int any_mapping(void *arg, const struct mapping *m)
+{
+	(void)arg;
+	(void)m;
+	return 1;
+}
+
+bool space_maps(struct space *space)
+{
+	struct programs *p = space->programs;
+
+	return space->maps_open &&
+	       mappers_each(space, p->arena_lo, p->arena_hi, any_mapping, NULL) > 0;
+}
+
+/* p->lock is held. */
+static bool has_new_session(struct programs *p, struct space *orphan)
+{
+	struct space *space;
+
+	TAILQ_FOREACH (space, &p->spaces, link)
+		if (space->pid == orphan->pid && space->state == SPACE_READY)
+			return true;
+	return false;
+}
+
+bool space_replaced(struct space *space)
+{
+	struct programs *p = space->programs;
+	bool replaced;
+
+	pthread_mutex_lock(&p->lock);
+	replaced = has_new_session(p, space);
+	pthread_mutex_unlock(&p->lock);
+	return replaced;
+}
+
+/* True: it is still wanted. */
+static bool keep_orphan(struct programs *p, struct space *orphan)
+{
+	return !space_replaced(orphan) && !atomic_load(&p->closing) && space_maps(orphan);
+}
+
+void space_sweep(void *arg)
+{
+	struct space_list keep = TAILQ_HEAD_INITIALIZER(keep), all = keep;
+	struct programs *p = arg;
+	struct space *orphan;
+
+	TAILQ_INIT(&all);
+	pthread_mutex_lock(&p->lock);
+	TAILQ_CONCAT(&all, &p->orphans, link);
+	pthread_mutex_unlock(&p->lock);
+	while ((orphan = TAILQ_FIRST(&all))) {
+		TAILQ_REMOVE(&all, orphan, link);
+		if (keep_orphan(p, orphan)) {
+			TAILQ_INSERT_TAIL(&keep, orphan, link);
+			continue;
+		}
+		atomic_store(&orphan->orphan, false);
+		space_forget(p, orphan);
+		space_put(orphan);
+	}
+	pthread_mutex_lock(&p->lock);
+	TAILQ_CONCAT(&p->orphans, &keep, link);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void space_bury(void *arg)
+{
+	struct space *space = arg;
+	struct programs *p = space->programs;
+
+	pthread_mutex_lock(&space->life); /* it may be becoming ready */
+	pthread_mutex_unlock(&space->life);
+	tell_pager(space, false);
+	atomic_store(&space->orphan, true);
+	pthread_mutex_lock(&p->lock);
+	TAILQ_INSERT_TAIL(&p->orphans, space, link);
+	pthread_mutex_unlock(&p->lock);
+	space_sweep(p);
+}

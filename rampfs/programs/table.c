@@ -1,0 +1,456 @@
+/*
+ * What is attached: psegs by id, and the attachments that /proc showed.
+ *
+ * The table is a copy of what /proc says, for the pager's sake; whoever has a reason to think that
+ * it has changed (an attach, a fork, a notice, a remap event, a new session, a revoke that fails)
+ * calls pseg_look, which replaces a space's attachments of one segment by what is there now.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local.h"
+#include "log.h"
+#include "pages.h"
+#include "record.h"
+
+/* ---- psegs ---------------------------------------------------------------------------------- */
+
+/* p->lock is held. */
+static struct pseg *find_locked(struct programs *p, ramp_segment_t id)
+{
+	struct pseg *pseg;
+
+	LIST_FOREACH (pseg, &p->psegs[id % PSEG_BUCKETS], link)
+		if (pseg->id == id) {
+			pseg->refs++;
+			return pseg;
+		}
+	return NULL;
+}
+
+struct pseg *pseg_find(struct programs *p, ramp_segment_t id)
+{
+	struct pseg *pseg;
+
+	pthread_mutex_lock(&p->lock);
+	pseg = find_locked(p, id);
+	pthread_mutex_unlock(&p->lock);
+	return pseg;
+}
+
+struct pseg *pseg_hold(struct programs *p, struct pseg *pseg)
+{
+	pthread_mutex_lock(&p->lock);
+	pseg->refs++;
+	pthread_mutex_unlock(&p->lock);
+	return pseg;
+}
+
+static void free_pseg(struct pseg *pseg)
+{
+	if (pseg->seg)
+		seg_put(pseg->seg);
+	pthread_rwlock_destroy(&pseg->lock);
+	pthread_mutex_destroy(&pseg->change);
+	free(pseg);
+}
+
+void pseg_put(struct programs *p, struct pseg *pseg)
+{
+	bool last;
+
+	pthread_mutex_lock(&p->lock);
+	/* A freeze is remembered until it ends, whoever else forgets it. */
+	last = --pseg->refs == 0 && pseg->state != PSEG_FROZEN;
+	if (last)
+		LIST_REMOVE(pseg, link);
+	pthread_mutex_unlock(&p->lock);
+	if (last)
+		free_pseg(pseg);
+}
+
+/* The state that the record means, for a segment that nobody has asked about in this life. */
+static void first_state(struct programs *p, struct pseg *pseg)
+{
+	struct segment_row row;
+	struct record record;
+
+	pseg->lo = p->arena_lo;
+	pseg->hi = p->arena_hi;
+	if (!meta_segment(p->meta, pseg->id, &row) && row.extent_len) {
+		pseg->lo = row.extent_addr;
+		pseg->hi = row.extent_addr + row.extent_len;
+	}
+	pseg->state = PSEG_GONE;
+	pseg->seg = store_find(p->store, pseg->id);
+	if (!pseg->seg)
+		return;
+	record_get(pseg->seg, &record);
+	if (record_serves(&record)) {
+		pseg->state = PSEG_OPEN;
+		pseg->pulling = pages_missing(pseg->seg) > 0;
+	} else if (record.kind == RECORD_GIVEN) {
+		pseg->state = PSEG_FROZEN;
+	}
+}
+
+static struct pseg *make(struct programs *p, ramp_segment_t id)
+{
+	struct pseg *pseg = calloc(1, sizeof(*pseg));
+	pthread_rwlockattr_t attr;
+
+	if (!pseg)
+		return NULL;
+	pseg->id = id;
+	pseg->refs = 1;
+	TAILQ_INIT(&pseg->attachments);
+	pthread_mutex_init(&pseg->change, NULL);
+	/* The pager reads all the time: without this nobody would ever write. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&pseg->lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	first_state(p, pseg);
+	return pseg;
+}
+
+struct pseg *pseg_get(struct programs *p, ramp_segment_t id)
+{
+	struct pseg *pseg = pseg_find(p, id), *made;
+
+	if (pseg)
+		return pseg;
+	made = make(p, id);
+	if (!made)
+		return NULL;
+	pthread_mutex_lock(&p->lock);
+	pseg = find_locked(p, id);
+	if (!pseg) {
+		LIST_INSERT_HEAD(&p->psegs[id % PSEG_BUCKETS], made, link);
+		pseg = made;
+		made = NULL;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (made)
+		free_pseg(made);
+	return pseg;
+}
+
+void pseg_free_all(struct programs *p)
+{
+	struct pseg *pseg;
+
+	/* What is frozen stays so for the next daemon, which finds it by its record. */
+	for (size_t i = 0; i < PSEG_BUCKETS; i++)
+		while ((pseg = LIST_FIRST(&p->psegs[i]))) {
+			LIST_REMOVE(pseg, link);
+			free_pseg(pseg);
+		}
+}
+
+void pseg_set_seg(struct pseg *pseg, struct seg *seg)
+{
+	struct seg *old;
+
+	pthread_rwlock_wrlock(&pseg->lock);
+	old = pseg->seg;
+	pseg->seg = seg ? seg_get(seg) : NULL;
+	pthread_rwlock_unlock(&pseg->lock);
+	if (old)
+		seg_put(old);
+}
+
+void pseg_set_state(struct programs *p, struct pseg *pseg, enum pseg_state state)
+{
+	static const char *const names[] = {"OPEN", "FROZEN", "GONE"};
+
+	log_debug("segment %llu: %s -> %s", (unsigned long long)pseg->id, names[pseg->state],
+		  names[state]);
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->state = state;
+	pthread_rwlock_unlock(&pseg->lock);
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+bool pseg_armed(struct pseg *pseg)
+{
+	return pseg->pulling || pseg->state == PSEG_FROZEN;
+}
+
+/* ---- attachments ---------------------------------------------------------------------------- */
+
+static void count_attachments(struct programs *p, int by)
+{
+	pthread_mutex_lock(&p->lock);
+	p->status.attachments += (uint32_t)by;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void free_attachments(struct programs *p, struct attachment_list *list)
+{
+	struct attachment *a;
+
+	while ((a = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, a, in_pseg);
+		pseg_put(p, a->pseg);
+		space_put(a->space);
+		free(a);
+	}
+}
+
+/* Takes the space's attachments of pseg out, and puts `fresh` in their place. */
+static void replace(struct programs *p, struct pseg *pseg, struct space *space,
+		    struct attachment_list *fresh)
+{
+	struct attachment_list old = TAILQ_HEAD_INITIALIZER(old);
+	struct attachment *a, *next;
+	int by = 0;
+
+	pthread_rwlock_wrlock(&pseg->lock);
+	pthread_mutex_lock(&space->list);
+	for (a = TAILQ_FIRST(&pseg->attachments); a; a = next) {
+		next = TAILQ_NEXT(a, in_pseg);
+		if (a->space != space)
+			continue;
+		TAILQ_REMOVE(&pseg->attachments, a, in_pseg);
+		TAILQ_REMOVE(&space->attachments, a, in_space);
+		TAILQ_INSERT_TAIL(&old, a, in_pseg);
+		by--;
+	}
+	while ((a = TAILQ_FIRST(fresh))) {
+		TAILQ_REMOVE(fresh, a, in_pseg);
+		TAILQ_INSERT_TAIL(&pseg->attachments, a, in_pseg);
+		TAILQ_INSERT_TAIL(&space->attachments, a, in_space);
+		by++;
+	}
+	pthread_mutex_unlock(&space->list);
+	pthread_rwlock_unlock(&pseg->lock);
+	free_attachments(p, &old);
+	count_attachments(p, by);
+}
+
+struct looking {
+	struct programs *programs;
+	struct pseg *pseg;
+	struct space *space;
+	struct attachment_list found;
+	size_t count;
+};
+
+static int on_mapping(void *arg, const struct mapping *m)
+{
+	struct looking *l = arg;
+	struct attachment *a;
+
+	if (m->id != l->pseg->id || (!m->gone && !m->shared))
+		return 0;
+	if (l->count++ >= RANGES_MAX)
+		return -E2BIG;
+	a = malloc(sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	*a = (struct attachment){
+		.pseg = pseg_hold(l->programs, l->pseg),
+		.space = space_get(l->space),
+		.start = m->start,
+		.end = m->end,
+		.offset = m->gone ? m->start - l->pseg->lo : m->offset,
+		.prot = m->prot,
+		.writable = m->writable,
+		.gone = m->gone,
+	};
+	TAILQ_INSERT_TAIL(&l->found, a, in_pseg);
+	return 0;
+}
+
+static int arm_all(struct pseg *pseg, struct space *space)
+{
+	struct attachment *a;
+	int rc = 0;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == space && !a->gone && !rc)
+			rc = uffd_arm(space, a->start, a->end);
+	pthread_rwlock_unlock(&pseg->lock);
+	return rc == -ESRCH ? 0 : rc;
+}
+
+int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
+{
+	struct looking l = {.programs = p, .pseg = pseg, .space = space};
+	int rc;
+
+	TAILQ_INIT(&l.found);
+	rc = mappers_each(space, pseg->lo, pseg->hi, on_mapping, &l);
+	if (rc == -ESRCH)
+		rc = 0; /* it has ended: nothing is mapped */
+	if (rc) {
+		free_attachments(p, &l.found);
+		return rc;
+	}
+	if (space_dead(space) && !atomic_load(&space->orphan))
+		free_attachments(p, &l.found); /* it is buried, or will be */
+	replace(p, pseg, space, &l.found);
+	return pseg_armed(pseg) ? arm_all(pseg, space) : 0;
+}
+
+/* ---- a whole space -------------------------------------------------------------------------- */
+
+struct ids {
+	ramp_segment_t *at;
+	size_t count, cap;
+};
+
+static int collect_id(void *arg, const struct mapping *m)
+{
+	struct ids *ids = arg;
+	ramp_segment_t *more;
+
+	for (size_t i = ids->count; i > 0 && i + 8 > ids->count; i--)
+		if (ids->at[i - 1] == m->id)
+			return 0;
+	if (ids->count == ids->cap) {
+		more = reallocarray(ids->at, ids->cap + 16, 2 * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		ids->at = more;
+		ids->cap = 2 * (ids->cap + 16);
+	}
+	ids->at[ids->count++] = m->id;
+	return 0;
+}
+
+static void disarm_all(struct pseg *pseg, struct space *space)
+{
+	struct attachment *a;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == space && !a->gone)
+			uffd_disarm(space, a->start, a->end);
+	pthread_rwlock_unlock(&pseg->lock);
+}
+
+static int learn_one(struct programs *p, struct space *space, ramp_segment_t id)
+{
+	struct pseg *pseg = pseg_get(p, id);
+	int rc;
+
+	if (!pseg)
+		return -ENOMEM;
+	pthread_mutex_lock(&pseg->change);
+	rc = pseg_look(p, pseg, space);
+	/* What a former daemon registered for a freeze that its death has ended. */
+	if (!rc && pseg->state == PSEG_OPEN && !pseg->pulling)
+		disarm_all(pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+	return rc;
+}
+
+int space_learn(struct programs *p, struct space *space)
+{
+	struct ids ids = {0};
+	int rc = mappers_each(space, p->arena_lo, p->arena_hi, collect_id, &ids);
+
+	for (size_t i = 0; !rc && i < ids.count; i++)
+		rc = learn_one(p, space, ids.at[i]);
+	free(ids.at);
+	return rc == -ESRCH ? 0 : rc;
+}
+
+void space_forget(struct programs *p, struct space *space)
+{
+	struct attachment_list none = TAILQ_HEAD_INITIALIZER(none);
+	struct attachment *a;
+	struct pseg *pseg;
+
+	for (;;) {
+		pthread_mutex_lock(&space->list);
+		a = TAILQ_FIRST(&space->attachments);
+		pseg = a ? pseg_hold(p, a->pseg) : NULL;
+		pthread_mutex_unlock(&space->list);
+		if (!pseg)
+			return;
+		pthread_mutex_lock(&pseg->change);
+		replace(p, pseg, space, &none);
+		pthread_mutex_unlock(&pseg->change);
+		pseg_put(p, pseg);
+	}
+}
+
+void space_wake_all(struct space *space)
+{
+	struct attachment *a;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		kernel_uffd_wake(space->uffd, a->start, a->end - a->start);
+	pthread_mutex_unlock(&space->list);
+}
+
+void pseg_mark_live(struct pseg *pseg, const struct piece *piece)
+{
+	struct attachment *a;
+
+	pthread_rwlock_wrlock(&pseg->lock);
+	pthread_mutex_lock(&piece->space->list);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == piece->space && a->start >= piece->start && a->end <= piece->end) {
+			a->gone = false;
+			a->offset = piece->offset + (a->start - piece->start);
+		}
+	pthread_mutex_unlock(&piece->space->list);
+	pthread_rwlock_unlock(&pseg->lock);
+}
+
+/* ---- copies for those who do not want to hold the lock -------------------------------------- */
+
+static int by_space(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+
+	if (x->space != y->space)
+		return (x->space > y->space) - (x->space < y->space);
+	return (x->start > y->start) - (x->start < y->start);
+}
+
+int pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count)
+{
+	struct attachment *a;
+	size_t n = 0;
+
+	*count = 0;
+	*pieces = NULL;
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		n++;
+	*pieces = calloc(n + 1, sizeof(**pieces));
+	if (*pieces)
+		TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+			(*pieces)[(*count)++] = (struct piece){
+				.space = space_get(a->space),
+				.start = a->start,
+				.end = a->end,
+				.offset = a->offset,
+				.prot = a->prot,
+				.writable = a->writable,
+				.gone = a->gone,
+			};
+	pthread_rwlock_unlock(&pseg->lock);
+	if (!*pieces)
+		return -ENOMEM;
+	qsort(*pieces, *count, sizeof(**pieces), by_space);
+	return 0;
+}
+
+void pieces_free(struct piece *pieces, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		space_put(pieces[i].space);
+	free(pieces);
+}

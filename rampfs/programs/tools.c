@@ -1,0 +1,218 @@
+/*
+ * Requests that go up: a tool's MIGRATE, and a program's PUNCH.
+ *
+ * A tool_request is counted: its connection has it until that hangs up, who carries it out until
+ * tool_answer, and a message on its way between the two. A tool that hangs up, or says CANCEL, asks
+ * once to cancel; the answer still comes, and goes nowhere where nobody listens any more.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local.h"
+
+struct tool_request {
+	struct programs *programs;
+	struct conn *conn; /* NULL: it has hung up */
+	struct tool_migrate what;
+	unsigned int refs;
+	bool begun, cancelled, answered;
+};
+
+static void put(struct tool_request *tool)
+{
+	if (--tool->refs == 0)
+		free(tool);
+}
+
+static void answer(struct tool_request *tool, int result, const char *text)
+{
+	struct session_msg msg = {.type = SESSION_ANSWER,
+				  .result = (uint32_t)(result < 0 ? -result : result)};
+
+	tool->answered = true;
+	snprintf(msg.text, sizeof(msg.text), "%s", text ? text : "");
+	if (tool->conn)
+		conn_send(tool->conn, &msg);
+	tool->conn = NULL;
+}
+
+/* The connection's pointer to the tool went with conn_send's ANSWER, or with tool_gone. */
+static void run_migrate(void *arg)
+{
+	struct tool_request *tool = arg;
+	struct programs *p = tool->programs;
+
+	if (!tool->conn || atomic_load(&p->closing)) {
+		put(tool);
+	} else if (!p->tools.migrate) {
+		answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
+		put(tool);
+		put(tool);
+	} else {
+		tool->begun = true; /* and the reference is the handler's */
+		p->tools.migrate(p->tools.arg, tool, &tool->what);
+	}
+}
+
+struct tool_request *tool_begin(struct programs *p, struct conn *conn,
+				const struct session_msg *msg, uid_t uid)
+{
+	struct tool_request *tool = calloc(1, sizeof(*tool));
+
+	if (!tool)
+		return NULL;
+	tool->programs = p;
+	tool->conn = conn;
+	tool->refs = 2; /* the connection's, and the handler's */
+	tool->what.id = msg->segment;
+	memcpy(tool->what.dst_node, msg->node, sizeof(tool->what.dst_node));
+	memcpy(tool->what.dst_name, msg->name, sizeof(tool->what.dst_name));
+	tool->what.mode = msg->mode;
+	tool->what.wait = msg->flags & SESSION_WAIT;
+	tool->what.progress = msg->flags & SESSION_WATCH;
+	tool->what.uid = uid;
+	loop_post(p->loop, run_migrate, tool);
+	return tool;
+}
+
+static void run_cancel(void *arg)
+{
+	struct tool_request *tool = arg;
+	struct programs *p = tool->programs;
+
+	if (tool->begun && !tool->answered && p->tools.cancel && !atomic_load(&p->closing))
+		p->tools.cancel(p->tools.arg, tool);
+	put(tool);
+}
+
+void tool_cancel(struct tool_request *tool)
+{
+	if (tool->cancelled || tool->answered)
+		return;
+	tool->cancelled = true;
+	tool->refs++;
+	/* Not at once: the handler may be the one who has just sent something. */
+	loop_post(tool->programs->loop, run_cancel, tool);
+}
+
+void tool_gone(struct tool_request *tool)
+{
+	tool_cancel(tool);
+	tool->conn = NULL;
+	put(tool);
+}
+
+void tool_answer(struct tool_request *tool, int result, const char *text)
+{
+	bool connected = tool->conn;
+
+	answer(tool, result, text);
+	if (connected)
+		put(tool);
+	put(tool);
+}
+
+void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_pages,
+		   const char *state)
+{
+	struct session_msg msg = {.type = SESSION_PROGRESS, .done = done_pages, .all = all_pages};
+
+	if (!tool->conn || !tool->what.progress)
+		return;
+	snprintf(msg.text, sizeof(msg.text), "%s", state);
+	conn_send(tool->conn, &msg);
+}
+
+void programs_set_tools(struct programs *p, const struct programs_tools *tools)
+{
+	p->tools = *tools;
+}
+
+/* ---- holes ---------------------------------------------------------------------------------- */
+
+struct punch_request {
+	struct request *request;
+};
+
+/* Whether the process may write to all of [from, to) of the file. */
+static bool may_punch(struct programs *p, struct request *r)
+{
+	uint64_t from = r->msg.offset, to = from + r->msg.len;
+	struct pseg *pseg = pseg_find(p, r->msg.segment);
+	struct piece *pieces = NULL;
+	size_t count = 0;
+	bool more = true;
+
+	if (!pseg)
+		return false;
+	if (pseg_pieces(pseg, &pieces, &count))
+		count = 0;
+	/* Pieces of one process are in the order of their addresses, but not of their offsets. */
+	while (from < to && more) {
+		more = false;
+		for (size_t i = 0; i < count; i++) {
+			uint64_t end = pieces[i].offset + (pieces[i].end - pieces[i].start);
+
+			if (pieces[i].space->pid == r->pid && pieces[i].writable &&
+			    !pieces[i].gone && pieces[i].offset <= from && end > from) {
+				from = end;
+				more = true;
+			}
+		}
+	}
+	pieces_free(pieces, count);
+	pseg_put(p, pseg);
+	return from >= to;
+}
+
+static void run_punch(void *arg)
+{
+	struct punch_request *punch = arg;
+	struct programs *p = punch->request->programs;
+	const struct session_msg *msg = &punch->request->msg;
+
+	if (p->punch && !atomic_load(&p->closing))
+		p->punch(p->punch_arg, punch, msg->segment, msg->offset, msg->len);
+	else
+		punch_answer(punch, -EOPNOTSUPP);
+}
+
+void punch_begin(struct request *r)
+{
+	uint64_t mask = RAMP_PAGE_BYTES - 1;
+	struct punch_request *punch = malloc(sizeof(*punch));
+	int rc = 0;
+
+	if (!punch) {
+		request_free(r);
+		return;
+	}
+	punch->request = r;
+	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
+	    r->msg.offset + r->msg.len < r->msg.offset)
+		rc = -EINVAL;
+	else if (!may_punch(r->programs, r))
+		rc = -EACCES;
+	if (rc)
+		punch_answer(punch, rc);
+	else
+		loop_post(r->programs->loop, run_punch, punch);
+}
+
+void punch_answer(struct punch_request *punch, int result)
+{
+	struct session_msg msg = {.type = SESSION_RESULT,
+				  .result = (uint32_t)(result < 0 ? -result : result)};
+
+	request_answer(punch->request, &msg);
+	request_free(punch->request);
+	free(punch);
+}
+
+void programs_set_punch(struct programs *p, programs_punch *fn, void *arg)
+{
+	p->punch = fn;
+	p->punch_arg = arg;
+}

@@ -1,0 +1,360 @@
+/*
+ * Userfaultfds: the handshake, what arrives on them, and how waiting accesses go on.
+ *
+ * A page fault arrives at the pager (space_read), which fills the page in the file and calls
+ * programs_resolve: CONTINUE maps it wherever the segment is attached and wakes who waits. While a
+ * segment is FROZEN, faults are read and left: whoever ends the freeze wakes the whole range, and
+ * what is still a fault then is raised again. That holds for every case here: where it is not clear
+ * what to do with a fault, wake it.
+ *
+ * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
+ * remap event is unread the kernel says -EAGAIN: drain() reads it, whichever thread it is on, and
+ * wakes the faults that it reads on the way, so that the pager gets them.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "local.h"
+#include "log.h"
+#include "pages.h"
+
+#define READ_MAX     32
+#define EAGAIN_TRIES 2000
+#define SAY_MS	     300u
+#define UFFD_FEATURES                                                                              \
+	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
+	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EVENT_REMAP | KERNEL_UFFD_WP_UNPOPULATED | \
+	 KERNEL_UFFD_WP_ASYNC | KERNEL_UFFD_POISON)
+
+int uffd_handshake(int uffd, struct ramp_err *err)
+{
+	struct pollfd at = {.fd = uffd, .events = POLLIN};
+	int rc = kernel_uffd_api(uffd, UFFD_FEATURES);
+
+	/* A daemon before this one has done it: then other ioctls work already. */
+	if (rc == -EINVAL)
+		rc = kernel_uffd_wake(uffd, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES);
+	if (rc)
+		return ramp_err_sys(err, -rc, "userfaultfd of Linux 6.7 or later");
+	if (poll(&at, 1, 0) < 0 || at.revents & POLLERR)
+		return ramp_err_set(err, EINVAL, "the userfaultfd is not O_NONBLOCK");
+	return 0;
+}
+
+int uffd_arm(struct space *space, uint64_t start, uint64_t end)
+{
+	return kernel_uffd_register(space->uffd, start, end - start, KERNEL_UFFD_MODES);
+}
+
+void uffd_disarm(struct space *space, uint64_t start, uint64_t end)
+{
+	kernel_uffd_unregister(space->uffd, start, end - start);
+	kernel_uffd_wake(space->uffd, start, end - start);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/*
+ * Bytes, or -errno. RWF_NOWAIT and not read(2): the file's O_NONBLOCK is shared with the program,
+ * which may take it away. Kernels before 6.10 know no such read, and there we trust it.
+ */
+static ssize_t read_messages(int uffd, struct uffd_msg *msgs, size_t count)
+{
+	struct iovec io = {msgs, count * sizeof(*msgs)};
+	ssize_t n = preadv2(uffd, &io, 1, -1, RWF_NOWAIT);
+
+	if (n < 0 && errno == EOPNOTSUPP)
+		n = read(uffd, io.iov_base, io.iov_len);
+	return n < 0 ? -errno : n;
+}
+
+static void look_later(struct space *space)
+{
+	atomic_store(&space->stale, true);
+	uv_async_send(space->programs->look);
+}
+
+/* What is not a page fault. */
+static void take_event(struct space *space, const struct uffd_msg *msg)
+{
+	if (msg->event == UFFD_EVENT_REMAP)
+		look_later(space);
+	else if (msg->event == UFFD_EVENT_FORK)
+		close((int)msg->arg.fork.ufd); /* we never asked for those; the program did */
+}
+
+void space_wake(struct space *space, uint64_t addr)
+{
+	kernel_uffd_wake(space->uffd, addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1), RAMP_PAGE_BYTES);
+}
+
+static void drain(struct space *space)
+{
+	struct uffd_msg msgs[READ_MAX];
+	ssize_t n = read_messages(space->uffd, msgs, READ_MAX);
+
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
+		if (msgs[i].event == UFFD_EVENT_PAGEFAULT)
+			space_wake(space, msgs[i].arg.pagefault.address);
+		else
+			take_event(space, &msgs[i]);
+}
+
+/* The attachment's pseg with a reference, and the page; NULL: none. */
+static struct pseg *find_page(struct space *space, uint64_t addr, uint64_t *page)
+{
+	struct attachment *a;
+	struct pseg *pseg = NULL;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (addr >= a->start && addr < a->end) {
+			*page = (a->offset + addr - a->start) / RAMP_PAGE_BYTES;
+			pseg = pseg_hold(space->programs, a->pseg);
+			break;
+		}
+	pthread_mutex_unlock(&space->list);
+	return pseg;
+}
+
+/* True where the pager shall have it. */
+static bool take_fault(struct space *space, const struct uffd_msg *msg, struct space_fault *fault)
+{
+	struct programs *p = space->programs;
+	bool wait, serve;
+	struct pseg *pseg;
+
+	*fault = (struct space_fault){
+		.addr = msg->arg.pagefault.address,
+		.write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
+	};
+	pseg = find_page(space, fault->addr, &fault->page);
+	if (!pseg) {
+		/* A mapping that the program has moved or grown by itself. */
+		look_later(space);
+		space_wake(space, fault->addr);
+		return false;
+	}
+	pthread_rwlock_rdlock(&pseg->lock);
+	wait = pseg->state != PSEG_OPEN;
+	serve = !wait && pseg->pulling && pseg->seg;
+	if (serve)
+		fault->seg = seg_get(pseg->seg);
+	pthread_rwlock_unlock(&pseg->lock);
+	pseg_put(p, pseg);
+	if (!serve && !wait)
+		space_wake(space, fault->addr);
+	return serve;
+}
+
+int space_read(struct space *space, struct space_fault *faults, int max)
+{
+	struct uffd_msg msgs[READ_MAX];
+	ssize_t n = read_messages(space->uffd, msgs, max < READ_MAX ? (size_t)max : READ_MAX);
+	int count = 0;
+
+	if (n < 0)
+		return n == -EAGAIN || n == -EINTR ? -EAGAIN : -ESRCH;
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
+		if (msgs[i].event != UFFD_EVENT_PAGEFAULT)
+			take_event(space, &msgs[i]);
+		else if (take_fault(space, &msgs[i], &faults[count]))
+			count++;
+	return count;
+}
+
+/* ---- resolving ------------------------------------------------------------------------------ */
+
+static void resolve_range(struct space *space, uint64_t addr, uint64_t len)
+{
+	uint64_t done = 0;
+	int tries = 0;
+
+	while (done < len) {
+		int64_t n = kernel_uffd_continue(space->uffd, addr + done, len - done, true);
+
+		if (n > 0) {
+			done += (uint64_t)n;
+		} else if (n == -EAGAIN && tries++ < EAGAIN_TRIES) {
+			drain(space);
+			sched_yield();
+		} else if (n == -EFAULT) {
+			/* Past the end of the file: the access finds that out by itself. */
+			space_wake(space, addr + done);
+			done += RAMP_PAGE_BYTES;
+		} else {
+			kernel_uffd_wake(space->uffd, addr + done, len - done);
+			return;
+		}
+	}
+}
+
+/* The part of an attachment that maps bytes [from, to) of the file: its address, and length. */
+static uint64_t overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr)
+{
+	uint64_t a_to = a->offset + (a->end - a->start);
+	uint64_t lo = from > a->offset ? from : a->offset;
+	uint64_t hi = to < a_to ? to : a_to;
+
+	if (lo >= hi)
+		return 0;
+	*addr = a->start + (lo - a->offset);
+	return hi - lo;
+}
+
+void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct attachment *a;
+	uint64_t addr, len;
+
+	if (!pseg)
+		return;
+	pthread_rwlock_rdlock(&pseg->lock);
+	if (pseg->state == PSEG_OPEN && pseg->pulling)
+		TAILQ_FOREACH (a, &pseg->attachments, in_pseg) {
+			len = overlap(a, first * RAMP_PAGE_BYTES, (first + count) * RAMP_PAGE_BYTES,
+				      &addr);
+			if (len && !a->gone)
+				resolve_range(a->space, addr, len);
+		}
+	pthread_rwlock_unlock(&pseg->lock);
+	pseg_put(p, pseg);
+}
+
+/* ---- a page that is lost -------------------------------------------------------------------- */
+
+struct poison {
+	struct programs *programs;
+	struct pseg *pseg;
+	uint64_t page;
+	char why[SESSION_TEXT_MAX];
+};
+
+static void poison_range(struct space *space, uint64_t addr)
+{
+	int64_t n;
+
+	for (int tries = 0; tries < EAGAIN_TRIES; tries++) {
+		kernel_uffd_protect(space->uffd, addr, RAMP_PAGE_BYTES, false);
+		n = kernel_uffd_poison(space->uffd, addr, RAMP_PAGE_BYTES);
+		if (n != -EAGAIN)
+			break;
+		drain(space);
+		sched_yield();
+	}
+	space_wake(space, addr);
+}
+
+static void run_poison(void *arg)
+{
+	struct poison *job = arg;
+	struct programs *p = job->programs;
+	uint64_t from = job->page * RAMP_PAGE_BYTES;
+	struct piece *pieces = NULL;
+	struct space *told = NULL;
+	size_t count = 0;
+	bool say;
+
+	pthread_mutex_lock(&job->pseg->change);
+	say = !job->pseg->poison_said;
+	job->pseg->poison_said = true;
+	if (pseg_pieces(job->pseg, &pieces, &count))
+		log_error("out of memory: a lost page is not reported to the programs");
+	for (size_t i = 0; i < count; i++) {
+		struct piece *piece = &pieces[i];
+		struct session_msg msg = {.type = SESSION_SAY};
+
+		if (piece->gone || from < piece->offset ||
+		    from - piece->offset >= piece->end - piece->start)
+			continue;
+		if (say && piece->space != told) {
+			told = piece->space;
+			memcpy(msg.text, job->why, sizeof(msg.text));
+			agent_call(piece->space, &msg, -1, now_ms() + SAY_MS, NULL);
+		}
+		poison_range(piece->space, piece->start + (from - piece->offset));
+	}
+	pieces_free(pieces, count);
+	pthread_mutex_unlock(&job->pseg->change);
+	pseg_put(p, job->pseg);
+	free(job);
+}
+
+void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const char *why)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct poison *job;
+
+	if (!pseg)
+		return;
+	job = malloc(sizeof(*job));
+	if (!job) {
+		pseg_put(p, pseg);
+		return;
+	}
+	*job = (struct poison){.programs = p, .pseg = pseg, .page = page};
+	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
+	pool_run(p->pool, POOL_SELF, run_poison, job);
+}
+
+/* ---- being pulled --------------------------------------------------------------------------- */
+
+int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct piece *pieces = NULL;
+	size_t count = 0;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments of segment %llu",
+				    (unsigned long long)seg_id(seg));
+	pthread_mutex_lock(&pseg->change);
+	pseg_set_seg(pseg, seg);
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->pulling = true;
+	pthread_rwlock_unlock(&pseg->lock);
+	rc = pseg_pieces(pseg, &pieces, &count);
+	for (size_t i = 0; i < count; i++) {
+		if (pieces[i].gone)
+			continue;
+		/* What fails is not mapped any more, or the look after the next event finds it. */
+		if (uffd_arm(pieces[i].space, pieces[i].start, pieces[i].end))
+			rc = pseg_look(p, pseg, pieces[i].space);
+	}
+	pieces_free(pieces, count);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+	return rc ? ramp_err_sys(err, -rc, "attachments of segment %llu",
+				 (unsigned long long)seg_id(seg))
+		  : 0;
+}
+
+void programs_pulled(struct programs *p, struct seg *seg)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct piece *pieces = NULL;
+	size_t count = 0;
+
+	if (!pseg)
+		return;
+	pthread_mutex_lock(&pseg->change);
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->pulling = false;
+	pseg->poison_said = false;
+	pthread_rwlock_unlock(&pseg->lock);
+	if (pseg_pieces(pseg, &pieces, &count))
+		log_error("out of memory: attachments stay registered");
+	if (!pseg_armed(pseg))
+		for (size_t i = 0; i < count; i++)
+			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
+	pieces_free(pieces, count);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}
