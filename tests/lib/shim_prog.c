@@ -513,6 +513,8 @@ static void frozen(void)
 	unsigned long before;
 
 	CHECK(pthread_create(&writer, NULL, store_on, (void *)p) == 0);
+	while (stores < 10000) /* every page is mapped */
+		usleep(100);
 	meet("writing");
 	before = stores;
 	usleep(20000);
