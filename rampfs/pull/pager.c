@@ -1,0 +1,450 @@
+/*
+ * The pager: page faults and wanted pages become demand reads, and what has come is mapped.
+ *
+ * Happy path: a page fault's message is read; its page is REMOTE, so it is claimed, with a few
+ * behind it where faults are sequential, and a read is posted; the reply lands in the page itself,
+ * which is LOCAL then, is mapped by CONTINUE wherever the segment is attached, and whoever waits
+ * goes on. What can't be asked for now (no connection, too many reads, another read brings it) is
+ * remembered in the entry's wants and looked at again when something has changed.
+ *
+ * How it fails: puller.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS.
+ * A process that ends is taken out when programs says so.
+ *
+ * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
+ * held for long. It polls for SPIN_US after something has happened, as long as that pays: waking a
+ * sleeping thread costs more than a page.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pull_impl.h"
+
+#define SPIN_US	    50
+#define SPIN_MISSES 8  /* in a row: polling does not pay ... */
+#define SPIN_REST   64 /* ... for so many rounds */
+#define FAULTS_MAX  32
+
+struct spin {
+	uint64_t until_us;
+	int misses, rest;
+};
+
+/* ---- a place for a page ---- */
+
+/* Where a page of the file is mapped here; NULL: behind its end. */
+static uint8_t *place(struct pulled *pulled, uint64_t page)
+{
+	uint64_t end = (page + 1) * RAMP_PAGE_BYTES;
+	uint8_t *base;
+
+	if (end <= pulled->mapped)
+		return pulled->base + page * RAMP_PAGE_BYTES;
+	if (end > pulled->far_mapped) {
+		if (seg_size(pulled->seg) <= page * RAMP_PAGE_BYTES ||
+		    seg_map(pulled->seg, &base, &pulled->far_mapped, NULL))
+			return NULL;
+		pulled->far_base = base;
+		pulled->far_maps++;
+	}
+	return end <= pulled->far_mapped ? pulled->far_base + page * RAMP_PAGE_BYTES : NULL;
+}
+
+/* -ENOSPC: the store has none; -ENXIO: behind the end of the file. */
+static int make_room(struct pulled *pulled, uint64_t first, uint64_t count)
+{
+	uint8_t *at = place(pulled, first);
+
+	if (!at)
+		return -ENXIO;
+	if (!madvise(at, count * RAMP_PAGE_BYTES, MADV_POPULATE_WRITE) || errno != EFAULT)
+		return 0;
+	if (seg_size(pulled->seg) <= (first + count - 1) * RAMP_PAGE_BYTES)
+		return -ENXIO;
+	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
+	return -ENOSPC;
+}
+
+/* ---- page faults ---- */
+
+static void count_fault(struct pull *pull, uint64_t since_us)
+{
+	uint64_t us = pull_now_us() - since_us;
+	unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
+
+	atomic_fetch_add(&pull->fault_us[bucket < PULL_HISTOGRAM ? bucket : PULL_HISTOGRAM - 1], 1);
+}
+
+/* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
+static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
+{
+	struct pull *pull = pulled->pull;
+
+	if (make_room(pulled, page, 1) == -ENOSPC) {
+		programs_poison(pull->config.programs, pulled->seg, page,
+				"the store is full: no room for a page that was touched");
+		return;
+	}
+	programs_resolve(pull->config.programs, pulled->seg, page, 1);
+	count_fault(pull, since_us);
+}
+
+/* How many pages a fault at `page` shall get: doubled where the last one of a stream ended here. */
+static uint32_t around(struct pulled *pulled, uint64_t page, struct stream **stream)
+{
+	for (unsigned i = 0; i < STREAMS; i++) {
+		struct stream *s = &pulled->streams[i];
+
+		if (s->pages && page >= s->next && page < s->next + AROUND_PAGES) {
+			s->pages = s->pages * 2 < AROUND_PAGES ? s->pages * 2 : AROUND_PAGES;
+			*stream = s;
+			return s->pages;
+		}
+	}
+	*stream = &pulled->streams[pulled->next_stream++ % STREAMS];
+	(*stream)->pages = 1;
+	return 1;
+}
+
+/* Room where a read is to land: for all of the pages, or for the first; returns for how many. */
+static uint64_t room_for(struct pulled *pulled, uint64_t first, uint64_t count)
+{
+	if (make_room(pulled, first, count) != -ENOSPC)
+		return count;
+	return count > 1 && make_room(pulled, first, 1) != -ENOSPC;
+}
+
+/*
+ * Claims and asks for up to `count` pages from a REMOTE one on. How many that settles; 0: not now.
+ * Room is taken before they come, or recv(2) would find none. But where REMOTE pages may be holes,
+ * what nobody touches gets no room: a read(2) of a sparse file would fill it.
+ */
+static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+		       uint64_t since_us)
+{
+	uint64_t most = TP_READ_MAX_BYTES / RAMP_PAGE_BYTES, won, fit;
+
+	if (link->n_flights == TP_QUEUE_MAX)
+		return 0;
+	won = pages_claim(pulled->seg, first, count < most ? count : most);
+	if (won == 0)
+		return 0;
+	fit = since_us || !pages_unlisted(pulled->seg) ? room_for(pulled, first, won) : won;
+	pages_give_back(pulled->seg, first + fit, won - fit);
+	if (fit == 0) {
+		if (since_us)
+			programs_poison(pulled->pull->config.programs, pulled->seg, first,
+					"the store is full: no room for a page that was touched");
+		return 1;
+	}
+	if (link_post(link, pulled, first, fit, since_us)) {
+		pages_give_back(pulled->seg, first, fit);
+		return 0;
+	}
+	return fit;
+}
+
+static void lost(struct pulled *pulled, uint64_t page)
+{
+	programs_poison(pulled->pull->config.programs, pulled->seg, page,
+			"a page was lost with the node that had it");
+}
+
+static void remember(struct pulled *pulled, uint64_t page, uint64_t since_us, struct space *space,
+		     uint64_t addr)
+{
+	const struct want want = {.first = page, .count = 1, .since_us = since_us};
+
+	/* More threads than we can remember: this one tries again, which costs it time only. */
+	if (!pulled_want(pulled, &want))
+		space_wake(space, addr);
+}
+
+static void on_fault(struct pull *pull, struct space *space, const struct space_fault *fault)
+{
+	struct pulled *pulled = pulled_find(pull, seg_id(fault->seg));
+	uint64_t now = pull_now_us(), won = 0, count;
+	struct stream *stream;
+	struct link *link;
+
+	atomic_fetch_add(&pull->faults, 1);
+	if (!pulled)
+		return; /* its pull was ended: whoever did that wakes it */
+	switch (pages_get(pulled->seg, fault->page)) {
+	case PAGE_LOCAL:
+		resolve_one(pulled, fault->page, now);
+		break;
+	case PAGE_LOST:
+		lost(pulled, fault->page);
+		break;
+	case PAGE_REMOTE:
+		link = puller_link(&pull->pager, pulled);
+		if (link) {
+			count = around(pulled, fault->page, &stream);
+			won = demand(link, pulled, fault->page, count, now);
+			stream->next = fault->page + won;
+		}
+		if (won == 0)
+			remember(pulled, fault->page, now, space, fault->addr);
+		break;
+	case PAGE_IN_FLIGHT:
+		remember(pulled, fault->page, now, space, fault->addr);
+		break;
+	}
+	pulled_put(pulled);
+}
+
+static bool read_space(struct pull *pull, struct watch *watch)
+{
+	struct space_fault faults[FAULTS_MAX];
+	int n = space_read(watch->space, faults, FAULTS_MAX);
+
+	for (int i = 0; i < n; i++) {
+		if (faults[i].seg) {
+			on_fault(pull, watch->space, &faults[i]);
+			seg_put(faults[i].seg);
+		}
+	}
+	/* Its process has ended; the watch goes when programs says so. */
+	if (n == -ESRCH)
+		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
+	return n > 0;
+}
+
+/* ---- wanted pages ---- */
+
+/* True: nothing more is to be done for it. */
+static bool serve_want(struct pulled *pulled, struct link *link, struct want *want)
+{
+	enum page_state state;
+	uint64_t run, won;
+
+	while (want->count) {
+		run = pages_run(pulled->seg, want->first, want->count, &state);
+		if (state == PAGE_IN_FLIGHT)
+			return false;
+		if (state == PAGE_REMOTE) {
+			won = link ? demand(link, pulled, want->first, run, want->since_us) : 0;
+			if (won == 0)
+				return false;
+			run = won;
+		} else if (want->since_us) {
+			/* Of a page fault: it waits for each of the pages of its read at most. */
+			for (uint64_t i = 0; i < run; i++)
+				if (state == PAGE_LOST)
+					lost(pulled, want->first + i);
+				else
+					resolve_one(pulled, want->first + i, want->since_us);
+		}
+		want->first += run;
+		want->count -= run;
+	}
+	return true;
+}
+
+/* Takes the wants out, one after the other, and puts back what has to wait. */
+static void serve_wants(struct pull *pull, struct pulled *pulled)
+{
+	struct link *link = puller_link(&pull->pager, pulled);
+	struct want want;
+	uint32_t n, kept = 0;
+	bool done;
+
+	pthread_mutex_lock(&pulled->lock);
+	n = pulled->n_wants;
+	for (uint32_t i = 0; i < n; i++) {
+		want = pulled->wants[i];
+		pthread_mutex_unlock(&pulled->lock);
+		done = serve_want(pulled, link, &want);
+		pthread_mutex_lock(&pulled->lock);
+		if (!done)
+			pulled->wants[kept++] = want;
+	}
+	/* Others only add behind what was there. */
+	for (uint32_t i = n; i < pulled->n_wants; i++)
+		pulled->wants[kept++] = pulled->wants[i];
+	pulled->n_wants = kept;
+	pthread_mutex_unlock(&pulled->lock);
+}
+
+static void serve_all_wants(struct pull *pull)
+{
+	struct pulled *pulled = NULL;
+
+	while ((pulled = pulled_next(pull, pulled)))
+		serve_wants(pull, pulled);
+}
+
+/* A demand read has brought pages. A hole that a page fault asked for has its pages (room_for);
+   another one has none to map, and who waits for it is among the wants. */
+static void arrived(struct puller *puller, struct flight *flight, uint64_t first, uint64_t count,
+		    bool hole)
+{
+	struct pulled *pulled = flight->pulled;
+
+	atomic_fetch_add(&pulled->demand_pages, count);
+	atomic_fetch_add(&puller->pull->demand_pages, count);
+	if (hole && !flight->since_us)
+		return;
+	programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
+	if (flight->since_us && first == flight->first)
+		count_fault(puller->pull, flight->since_us);
+}
+
+/* ---- spaces ---- */
+
+static void on_space_added(void *arg, struct space *space, int uffd)
+{
+	struct pull *pull = arg;
+	struct watch *watch = calloc(1, sizeof(*watch));
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+
+	if (!watch) {
+		log_error("out of memory: a program's page faults are not served");
+		space_put(space);
+		return;
+	}
+	watch->kind = WATCH_SPACE;
+	watch->space = space;
+	watch->uffd = uffd;
+	pthread_mutex_lock(&pull->lock);
+	TAILQ_INSERT_TAIL(&pull->watches, watch, link);
+	pthread_mutex_unlock(&pull->lock);
+	epoll_ctl(pull->pager.epoll, EPOLL_CTL_ADD, uffd, &event);
+}
+
+/* The pager may be about to look at it: it lets it go itself. */
+static void on_space_gone(void *arg, struct space *space)
+{
+	struct pull *pull = arg;
+	struct watch *watch;
+
+	pthread_mutex_lock(&pull->lock);
+	TAILQ_FOREACH (watch, &pull->watches, link)
+		if (watch->space == space)
+			watch->gone = true;
+	pthread_mutex_unlock(&pull->lock);
+	puller_wake(&pull->pager);
+}
+
+/* all: of a pager that has ended. */
+static void forget_spaces(struct pull *pull, bool all)
+{
+	struct watch *watch, *next;
+	struct watch_list gone = TAILQ_HEAD_INITIALIZER(gone);
+
+	pthread_mutex_lock(&pull->lock);
+	for (watch = TAILQ_FIRST(&pull->watches); watch; watch = next) {
+		next = TAILQ_NEXT(watch, link);
+		if (watch->gone || all) {
+			TAILQ_REMOVE(&pull->watches, watch, link);
+			TAILQ_INSERT_TAIL(&gone, watch, link);
+		}
+	}
+	pthread_mutex_unlock(&pull->lock);
+	while ((watch = TAILQ_FIRST(&gone))) {
+		TAILQ_REMOVE(&gone, watch, link);
+		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
+		space_put(watch->space);
+		free(watch);
+	}
+}
+
+/* ---- the thread ---- */
+
+static bool needs_link(struct pulled *pulled)
+{
+	return pages_missing(pulled->seg) != pages_lost(pulled->seg);
+}
+
+/* How long epoll may sleep: not at all while polling pays. */
+static int sleep_ms(struct spin *spin, int wait_ms)
+{
+	if (spin->rest == 0 && pull_now_us() < spin->until_us)
+		return 0;
+	if (spin->until_us && spin->rest == 0 && ++spin->misses == SPIN_MISSES) {
+		spin->misses = 0;
+		spin->rest = SPIN_REST;
+	}
+	spin->until_us = 0;
+	return wait_ms;
+}
+
+static void happened(struct spin *spin)
+{
+	bool polled = spin->until_us != 0;
+
+	if (spin->rest > 0)
+		spin->rest--;
+	if (polled)
+		spin->misses = 0;
+	spin->until_us = pull_now_us() + SPIN_US;
+}
+
+/* One event; true: it was of use. */
+static bool on_event(struct pull *pull, void *what)
+{
+	uint64_t count;
+
+	switch (*(int *)what) {
+	case WATCH_WAKE:
+		(void)!read(pull->pager.wake, &count, sizeof(count));
+		return true;
+	case WATCH_SPACE:
+		return read_space(pull, what);
+	default:
+		link_reap(what, 0);
+		return true;
+	}
+}
+
+static void *run(void *arg)
+{
+	struct pull *pull = arg;
+	struct puller *pager = &pull->pager;
+	struct epoll_event events[EACH_EVENTS];
+	struct spin spin = {0};
+	int wait_ms = 0, n;
+
+	while (!atomic_load(&pull->stop)) {
+		n = epoll_wait(pager->epoll, events, EACH_EVENTS, sleep_ms(&spin, wait_ms));
+		if (n == 0 && spin.until_us)
+			continue;
+		for (int i = 0; i < n; i++)
+			if (on_event(pull, events[i].data.ptr))
+				happened(&spin);
+		wait_ms = puller_step(pager, needs_link);
+		serve_all_wants(pull);
+		forget_spaces(pull, false);
+	}
+	return NULL;
+}
+
+int pager_open(struct pull *pull, struct ramp_err *err)
+{
+	const struct programs_pager pager = {
+		.space_added = on_space_added,
+		.space_gone = on_space_gone,
+		.arg = pull,
+	};
+	int rc;
+
+	pull->pager.arrived = arrived;
+	rc = puller_open(&pull->pager, pull, PULLER_PAGER, run, err);
+	if (!rc)
+		programs_set_pager(pull->config.programs, &pager);
+	return rc;
+}
+
+void pager_close(struct pull *pull)
+{
+	static const struct programs_pager nobody;
+
+	if (pull->pager.started)
+		programs_set_pager(pull->config.programs, &nobody);
+	puller_close(&pull->pager);
+	forget_spaces(pull, true);
+}

@@ -1,0 +1,212 @@
+/*
+ * The prefetch thread: what nobody asks for, in the background; and the end of every pull.
+ *
+ * Happy path: it keeps a few large reads under way for each segment, front to back, on connections
+ * of its own; while demand reads are under way its own are smaller and fewer, and it lets a moment
+ * pass between the pieces that it takes from the socket. While nothing comes it clears reserved
+ * pages ahead. When every page of a segment is decided it unregisters the attachments and calls
+ * `finished`.
+ *
+ * How it fails: puller.c. Where the store is full it rests; page faults and reads say so.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "pull_impl.h"
+#include "room.h"
+
+#define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
+#define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
+#define CHUNKS		  3u /* under way for one segment */
+#define SMALL_CHUNKS	  2u
+#define YIELD_US	  200 /* how long a piece waits for demand at most */
+#define CLEAR_PAGES	  ((4u << 20) / RAMP_PAGE_BYTES) /* at once */
+#define CLEAR_AHEAD	  ((64u << 20) / RAMP_PAGE_BYTES)
+
+static bool demand_waits(struct pull *pull)
+{
+	return atomic_load(&pull->demand_waiting) > 0;
+}
+
+static void let_demand_pass(struct pull *pull)
+{
+	uint64_t until = pull_now_us() + YIELD_US;
+
+	while (demand_waits(pull) && pull_now_us() < until)
+		sched_yield();
+}
+
+static bool needs_link(struct pulled *pulled)
+{
+	return (pulled->source.prefetch || atomic_load(&pulled->hurry)) &&
+	       pages_missing(pulled->seg) != pages_lost(pulled->seg);
+}
+
+/* ---- asking ---- */
+
+static uint32_t under_way(const struct link *link, const struct pulled *pulled)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < TP_QUEUE_MAX && link->n_flights; i++)
+		n += link->flights[i].pulled == pulled;
+	return n;
+}
+
+/* False: there is nothing to ask for, or not now. */
+static bool ask_one(struct link *link, struct pulled *pulled)
+{
+	bool waits = demand_waits(pulled->pull);
+	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
+
+	if (under_way(link, pulled) >= (waits ? SMALL_CHUNKS : CHUNKS))
+		return false;
+	if (page == UINT64_MAX) {
+		if (pulled->cursor == 0)
+			return false;
+		pulled->cursor = 0; /* what was given back, or skipped */
+		return true;
+	}
+	won = pages_claim(pulled->seg, page, waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES);
+	if (won && link_post(link, pulled, page, won, 0)) {
+		pages_give_back(pulled->seg, page, won);
+		return false;
+	}
+	pulled->cursor = page + won;
+	return true;
+}
+
+static void ask_for_more(struct pull *pull)
+{
+	struct pulled *pulled = NULL;
+	struct link *link;
+
+	while ((pulled = pulled_next(pull, pulled))) {
+		if (!needs_link(pulled) || atomic_load(&pulled->no_room_ms) > pull_now_ms())
+			continue;
+		link = puller_link(&pull->prefetch, pulled);
+		while (link && ask_one(link, pulled))
+			;
+	}
+}
+
+/* ---- while nothing comes ---- */
+
+/* True: there was something to clear. */
+static bool clear_ahead(struct pull *pull)
+{
+	struct pulled *pulled = NULL;
+	bool cleared = false;
+
+	while (!cleared && (pulled = pulled_next(pull, pulled))) {
+		if (!needs_link(pulled) || !pulled_alive(pulled))
+			continue;
+		if (pulled->cleared < pulled->cursor)
+			pulled->cleared = pulled->cursor;
+		if (pulled->cleared >= pulled->pages_all ||
+		    pulled->cleared >= pulled->cursor + CLEAR_AHEAD)
+			continue;
+		room_clear_ahead(pulled->seg, pulled->cleared * RAMP_PAGE_BYTES,
+				 (uint64_t)CLEAR_PAGES * RAMP_PAGE_BYTES);
+		pulled->cleared += CLEAR_PAGES;
+		cleared = true;
+	}
+	pulled_put(pulled);
+	return cleared;
+}
+
+/* ---- the end ---- */
+
+static void finish(struct pulled *pulled)
+{
+	struct pull *pull = pulled->pull;
+	uint64_t n_lost = pages_lost(pulled->seg);
+	ramp_segment_t id = seg_id(pulled->seg);
+	bool whole = pages_missing(pulled->seg) == 0;
+
+	if (whole) {
+		programs_pulled(pull->config.programs, pulled->seg);
+		pulled_take_out(pulled);
+	}
+	if (!atomic_exchange(&pulled->told, true))
+		pull->config.finished(pull->config.arg, id, n_lost);
+}
+
+static void look_for_ends(struct pull *pull)
+{
+	struct pulled *pulled = NULL;
+	uint64_t missing;
+
+	while ((pulled = pulled_next(pull, pulled))) {
+		missing = pages_missing(pulled->seg);
+		/* An entry with lost pages stays until they have been written over. */
+		if (!atomic_load(&pulled->ended) && missing == pages_lost(pulled->seg) &&
+		    (missing == 0 || !atomic_load(&pulled->told)))
+			finish(pulled);
+	}
+}
+
+/* ---- the thread ---- */
+
+/* Of a hole nothing is mapped; a page fault that waits for it is among the pager's wants. */
+static void arrived(struct puller *puller, struct flight *flight, uint64_t first, uint64_t count,
+		    bool hole)
+{
+	struct pulled *pulled = flight->pulled;
+	bool wanted;
+
+	atomic_fetch_add(&pulled->prefetch_pages, count);
+	atomic_fetch_add(&puller->pull->prefetch_pages, count);
+	if (!hole)
+		programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
+	pthread_mutex_lock(&pulled->lock);
+	wanted = pulled->n_wants > 0;
+	pthread_mutex_unlock(&pulled->lock);
+	if (wanted)
+		puller_wake(&puller->pull->pager);
+}
+
+static void on_event(struct pull *pull, void *what)
+{
+	uint64_t count;
+
+	if (*(int *)what == WATCH_WAKE) {
+		(void)!read(pull->prefetch.wake, &count, sizeof(count));
+		return;
+	}
+	let_demand_pass(pull);
+	link_reap(what, demand_waits(pull) ? PIECE_BYTES : REAP_BYTES);
+}
+
+static void *run(void *arg)
+{
+	struct pull *pull = arg;
+	struct puller *prefetch = &pull->prefetch;
+	struct epoll_event events[EACH_EVENTS];
+	bool clearing = false;
+	int wait_ms = 0, n;
+
+	while (!atomic_load(&pull->stop)) {
+		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, clearing ? 0 : wait_ms);
+		for (int i = 0; i < n; i++)
+			on_event(pull, events[i].data.ptr);
+		look_for_ends(pull);
+		wait_ms = puller_step(prefetch, needs_link);
+		ask_for_more(pull);
+		clearing = n <= 0 && !demand_waits(pull) && clear_ahead(pull);
+	}
+	return NULL;
+}
+
+int prefetch_open(struct pull *pull, struct ramp_err *err)
+{
+	pull->prefetch.arrived = arrived;
+	return puller_open(&pull->prefetch, pull, PULLER_PREFETCH, run, err);
+}
+
+void prefetch_close(struct pull *pull)
+{
+	puller_close(&pull->prefetch);
+}

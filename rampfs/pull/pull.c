@@ -1,0 +1,467 @@
+/*
+ * Segments that are being pulled.
+ *
+ * Happy path: pull_begin makes an entry and registers the segment's attachments; the pager and the
+ * prefetch thread find it in the list and bring its pages; the last one makes pulled_look wake the
+ * prefetch thread, which unregisters the attachments, takes the entry out and calls `finished`.
+ *
+ * How it fails: an entry that is ended, or whose source is over, is released by both threads, each
+ * when it has no read of it any more. Only then pull_end returns, and only then what is missing
+ * becomes LOST: a read that lands late must not write over what somebody wrote into a lost page.
+ */
+#include "pull.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "log.h"
+#include "pull_impl.h"
+
+/* ---- entries ---- */
+
+struct pulled *pulled_get(struct pulled *pulled)
+{
+	atomic_fetch_add(&pulled->refs, 1);
+	return pulled;
+}
+
+void pulled_put(struct pulled *pulled)
+{
+	if (!pulled || atomic_fetch_sub(&pulled->refs, 1) != 1)
+		return;
+	seg_unmap(pulled->seg);
+	while (pulled->far_maps--)
+		seg_unmap(pulled->seg);
+	seg_put(pulled->seg);
+	pthread_mutex_destroy(&pulled->lock);
+	free(pulled);
+}
+
+/* pull->lock is held. */
+static struct pulled *find(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled;
+
+	TAILQ_FOREACH (pulled, &pull->entries, link)
+		if (seg_id(pulled->seg) == id)
+			return pulled;
+	return NULL;
+}
+
+struct pulled *pulled_find(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled;
+
+	pthread_mutex_lock(&pull->lock);
+	pulled = find(pull, id);
+	if (pulled)
+		pulled_get(pulled);
+	pthread_mutex_unlock(&pull->lock);
+	return pulled;
+}
+
+/* An entry that has been taken out points to nowhere: the walk ends early, and since both threads
+   are woken then, the next one follows. */
+struct pulled *pulled_next(struct pull *pull, struct pulled *last)
+{
+	struct pulled *pulled;
+
+	pthread_mutex_lock(&pull->lock);
+	pulled = last ? TAILQ_NEXT(last, link) : TAILQ_FIRST(&pull->entries);
+	if (pulled)
+		pulled_get(pulled);
+	pthread_mutex_unlock(&pull->lock);
+	pulled_put(last);
+	return pulled;
+}
+
+bool pulled_alive(struct pulled *pulled)
+{
+	return !atomic_load(&pulled->ended) && !atomic_load(&pulled->over);
+}
+
+static bool wanted_already(const struct pulled *pulled, const struct want *want)
+{
+	for (uint32_t i = 0; i < pulled->n_wants; i++)
+		if (pulled->wants[i].first == want->first &&
+		    pulled->wants[i].count >= want->count &&
+		    (pulled->wants[i].since_us || !want->since_us))
+			return true;
+	return false;
+}
+
+bool pulled_want(struct pulled *pulled, const struct want *want)
+{
+	bool room = true;
+
+	pthread_mutex_lock(&pulled->lock);
+	if (!wanted_already(pulled, want)) {
+		room = pulled->n_wants < WANTS_MAX;
+		if (room)
+			pulled->wants[pulled->n_wants++] = *want;
+	}
+	pthread_mutex_unlock(&pulled->lock);
+	return room;
+}
+
+static bool all_decided(struct pulled *pulled)
+{
+	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
+}
+
+void pulled_look(struct pulled *pulled)
+{
+	if (all_decided(pulled))
+		puller_wake(&pulled->pull->prefetch);
+}
+
+void pulled_release(struct pulled *pulled, int which)
+{
+	struct pull *pull = pulled->pull;
+	unsigned before = atomic_fetch_or(&pulled->released, (unsigned)which);
+
+	if ((before | (unsigned)which) != PULLER_BOTH || before == PULLER_BOTH)
+		return;
+	if (atomic_load(&pulled->over) && !atomic_load(&pulled->ended)) {
+		pages_lose_all(pulled->seg);
+		pulled_look(pulled);
+		puller_wake(&pull->pager); /* page faults that wait are of lost pages now */
+	}
+	pthread_mutex_lock(&pull->lock);
+	pthread_cond_broadcast(&pull->released);
+	pthread_mutex_unlock(&pull->lock);
+}
+
+static void wake_both(struct pull *pull)
+{
+	puller_wake(&pull->pager);
+	puller_wake(&pull->prefetch);
+}
+
+/* ---- beginning and ending ---- */
+
+static struct pulled *pulled_new(struct pull *pull, struct seg *seg,
+				 const struct pull_source *source, struct ramp_err *err)
+{
+	struct pulled *pulled = calloc(1, sizeof(*pulled));
+
+	if (!pulled) {
+		ramp_err_set(err, ENOMEM, "no memory to pull a segment");
+		return NULL;
+	}
+	if (seg_map(seg, &pulled->base, &pulled->mapped, err)) {
+		free(pulled);
+		return NULL;
+	}
+	pulled->pull = pull;
+	pulled->seg = seg_get(seg);
+	pulled->source = *source;
+	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
+	atomic_init(&pulled->refs, 1);
+	atomic_init(&pulled->silent_since_ms, pull_now_ms());
+	pthread_mutex_init(&pulled->lock, NULL);
+	return pulled;
+}
+
+/* pull->lock is held. */
+static int insert(struct pull *pull, struct pulled *pulled, struct ramp_err *err)
+{
+	struct pulled *there = find(pull, seg_id(pulled->seg));
+
+	if (there && tp_key_equal(&there->source.key, &pulled->source.key))
+		return -EALREADY;
+	if (there)
+		return ramp_err_set(err, EBUSY, "segment %llu is being pulled in another attempt",
+				    (unsigned long long)seg_id(pulled->seg));
+	TAILQ_INSERT_TAIL(&pull->entries, pulled, link);
+	return 0;
+}
+
+void pulled_take_out(struct pulled *pulled)
+{
+	struct pull *pull = pulled->pull;
+	bool there;
+
+	pthread_mutex_lock(&pull->lock);
+	there = find(pull, seg_id(pulled->seg)) == pulled;
+	if (there) {
+		TAILQ_REMOVE(&pull->entries, pulled, link);
+		pulled->link.tqe_next = NULL;
+	}
+	pthread_mutex_unlock(&pull->lock);
+	if (there)
+		pulled_put(pulled);
+	wake_both(pull);
+}
+
+int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
+	       struct ramp_err *err)
+{
+	struct pulled *pulled = pulled_new(pull, seg, source, err);
+	int rc;
+
+	if (!pulled)
+		return err ? -err->code : -ENOMEM;
+	pthread_mutex_lock(&pull->lock);
+	rc = insert(pull, pulled, err);
+	pthread_mutex_unlock(&pull->lock);
+	if (rc) {
+		pulled_put(pulled);
+		return rc == -EALREADY ? 0 : rc;
+	}
+	/* Page faults find the entry from the first one on. */
+	rc = pages_missing(seg) ? programs_pulling(pull->config.programs, seg, err) : 0;
+	if (rc) {
+		pull_end(pull, seg_id(seg));
+		return rc;
+	}
+	wake_both(pull);
+	return 0;
+}
+
+void pull_end(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled = pulled_find(pull, id);
+
+	if (!pulled)
+		return;
+	atomic_store(&pulled->ended, true);
+	wake_both(pull);
+	pthread_mutex_lock(&pull->lock);
+	while (atomic_load(&pulled->released) != PULLER_BOTH && !atomic_load(&pull->stop))
+		pthread_cond_wait(&pull->released, &pull->lock);
+	pthread_mutex_unlock(&pull->lock);
+	pulled_take_out(pulled);
+	pulled_put(pulled);
+}
+
+void pull_hurry(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled = pulled_find(pull, id);
+
+	if (!pulled)
+		return;
+	atomic_store(&pulled->hurry, true);
+	puller_wake(&pull->prefetch);
+	pulled_put(pulled);
+}
+
+void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
+{
+	struct pulled *pulled;
+	bool any = false;
+
+	pthread_mutex_lock(&pull->lock);
+	TAILQ_FOREACH (pulled, &pull->entries, link)
+		if (pulled->source.node == node && pulled->source.incarnation == incarnation &&
+		    !atomic_exchange(&pulled->over, true))
+			any = true;
+	pthread_mutex_unlock(&pull->lock);
+	if (any) {
+		log_warn("pulling from node %u: that incarnation of it is over", node);
+		wake_both(pull);
+	}
+}
+
+/* ---- for parked requests ---- */
+
+/* What stands in the way of a silent source's pages. */
+static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+{
+	const struct want want = {.first = first, .count = count};
+	struct pulled *pulled = pulled_find(pull, seg_id(seg));
+	uint64_t now = pull_now_ms(), since;
+	int rc = -EAGAIN;
+
+	if (!pulled)
+		return -EAGAIN; /* it is about to begin */
+	pulled_want(pulled, &want);
+	puller_wake(&pull->pager);
+	since = atomic_load(&pulled->silent_since_ms);
+	if (atomic_load(&pulled->no_room_ms) > now)
+		rc = -ENOSPC;
+	else if (since && now - since >= SILENT_MS && pulled_alive(pulled))
+		rc = -EHOSTDOWN;
+	pulled_put(pulled);
+	return rc;
+}
+
+int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+{
+	uint64_t end = count > UINT64_MAX - first ? UINT64_MAX : first + count;
+	uint64_t page = pages_next_missing(seg, first), from = page;
+	enum page_state state;
+
+	if (page >= end)
+		return 0;
+	while (page < end) {
+		uint64_t run = pages_run(seg, page, end - page, &state);
+
+		if (state == PAGE_LOST)
+			return -EIO;
+		page = pages_next_missing(seg, page + run);
+	}
+	return ask(pull, seg, from, end - from);
+}
+
+/* Claims all that is not LOCAL; where a page is another's, everything goes back. */
+static int claim_all(struct seg *seg, uint64_t first, uint64_t end)
+{
+	uint64_t page = first, won;
+
+	while ((page = pages_next_missing(seg, page)) < end) {
+		won = pages_claim_cut(seg, page, end - page);
+		if (won == 0 && pages_get(seg, page) != PAGE_LOCAL) {
+			/* Up to here every page that is IN_FLIGHT was claimed by us. */
+			pages_give_back(seg, first, page - first);
+			return -EAGAIN;
+		}
+		page += won;
+	}
+	return 0;
+}
+
+static uint64_t page_up(uint64_t offset)
+{
+	return offset / RAMP_PAGE_BYTES + (offset % RAMP_PAGE_BYTES != 0);
+}
+
+static uint64_t end_of(uint64_t offset, uint64_t len)
+{
+	return len > UINT64_MAX - offset ? UINT64_MAX : offset + len;
+}
+
+int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len)
+{
+	uint64_t end = end_of(offset, len), first = page_up(offset), last = end / RAMP_PAGE_BYTES;
+	int rc = 0;
+
+	if (len == 0 || pages_missing(seg) == 0)
+		return 0;
+	if (offset % RAMP_PAGE_BYTES)
+		rc = pull_want(pull, seg, offset / RAMP_PAGE_BYTES, 1);
+	/* Nothing lies behind the end of the file: a last page that is cut up to there is whole. */
+	if (end % RAMP_PAGE_BYTES && end >= seg_size(seg))
+		last++;
+	else if (!rc && end % RAMP_PAGE_BYTES)
+		rc = pull_want(pull, seg, last, 1);
+	if (rc || last <= first)
+		return rc;
+	return claim_all(seg, first, last);
+}
+
+/*
+ * The file's size may be another than at the beginning. So the last page is always seen as a whole
+ * one: where it was not, it is LOCAL, and stays that.
+ */
+void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done)
+{
+	uint64_t first = page_up(offset), last = page_up(end_of(offset, len)), right;
+	struct pulled *pulled;
+
+	if (len == 0 || pages_missing(seg) == 0 || last <= first)
+		return;
+	right = done >= len ? last : end_of(offset, done) / RAMP_PAGE_BYTES;
+	if (right < first)
+		right = first;
+	pages_arrive(seg, first, right - first);
+	pages_give_back(seg, right, last - right);
+	pulled = pulled_find(pull, seg_id(seg));
+	if (!pulled)
+		return;
+	/* A page of a source that is over has no other way to go. */
+	if (right < last && atomic_load(&pulled->over) &&
+	    atomic_load(&pulled->released) == PULLER_BOTH)
+		pages_lose_all(seg);
+	pulled_look(pulled);
+	puller_wake(&pull->pager); /* page faults that waited for these are among its wants */
+	pulled_put(pulled);
+}
+
+/* ---- what is going on ---- */
+
+int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress)
+{
+	struct pulled *pulled = pulled_find(pull, id);
+
+	if (!pulled)
+		return -ENOENT;
+	*progress = (struct pull_progress){
+		.pages_all = pulled->pages_all,
+		.pages_missing = pages_missing(pulled->seg),
+		.pages_lost = pages_lost(pulled->seg),
+		.demand_pages = atomic_load(&pulled->demand_pages),
+		.prefetch_pages = atomic_load(&pulled->prefetch_pages),
+		.hole_pages = atomic_load(&pulled->hole_pages),
+		.source = pulled->source.node,
+		.source_silent = atomic_load(&pulled->silent_since_ms) != 0,
+	};
+	pulled_put(pulled);
+	return 0;
+}
+
+void pull_status(struct pull *pull, struct pull_status *status)
+{
+	struct tp_stats served;
+
+	tp_get_stats(pull->config.tp, &served);
+	*status = (struct pull_status){
+		.faults = atomic_load(&pull->faults),
+		.demand_pages = atomic_load(&pull->demand_pages),
+		.prefetch_pages = atomic_load(&pull->prefetch_pages),
+		.hole_pages = atomic_load(&pull->hole_pages),
+		.bytes = atomic_load(&pull->bytes),
+		.reconnects = atomic_load(&pull->reconnects),
+		.served_bytes = served.served_bytes,
+		.served_reads = served.served_reads,
+	};
+	for (unsigned i = 0; i < PULL_HISTOGRAM; i++)
+		status->fault_us[i] = atomic_load(&pull->fault_us[i]);
+}
+
+/* ---- opening and closing ---- */
+
+int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err)
+{
+	struct pull *pull = calloc(1, sizeof(*pull));
+	int rc;
+
+	if (!pull)
+		return ramp_err_set(err, ENOMEM, "no memory for pulling");
+	pull->config = *config;
+	pull->pager.epoll = pull->pager.wake = -1;
+	pull->prefetch.epoll = pull->prefetch.wake = -1;
+	pthread_mutex_init(&pull->lock, NULL);
+	pthread_cond_init(&pull->released, NULL);
+	TAILQ_INIT(&pull->entries);
+	TAILQ_INIT(&pull->watches);
+	rc = pager_open(pull, err);
+	if (!rc)
+		rc = prefetch_open(pull, err);
+	if (rc) {
+		pull_close(pull);
+		return rc;
+	}
+	*out = pull;
+	return 0;
+}
+
+void pull_close(struct pull *pull)
+{
+	struct pulled *pulled;
+
+	atomic_store(&pull->stop, true);
+	pthread_mutex_lock(&pull->lock);
+	pthread_cond_broadcast(&pull->released);
+	pthread_mutex_unlock(&pull->lock);
+	pager_close(pull);
+	prefetch_close(pull);
+	serve_close(pull);
+	while ((pulled = TAILQ_FIRST(&pull->entries))) {
+		TAILQ_REMOVE(&pull->entries, pulled, link);
+		pulled_put(pulled);
+	}
+	pthread_cond_destroy(&pull->released);
+	pthread_mutex_destroy(&pull->lock);
+	free(pull);
+}

@@ -1,0 +1,238 @@
+/*
+ * What the files of this folder share. Others use pull.h.
+ *
+ *   pull.c      segments being pulled: begin, end, want, cut
+ *   puller.c    what the pager and the prefetch thread have in common: links to sources
+ *   pager.c     page faults and wanted pages -> demand reads
+ *   prefetch.c  the rest in the background; the end of a pull
+ *   serve.c     the source's side
+ *
+ * Locks, in the order in which they are taken: pull->lock (the lists), pulled->lock (its wants).
+ * Both are held for a few stores or a short walk. Everything else belongs to one thread, or is
+ * atomic.
+ */
+#ifndef RAMP_PULL_IMPL_H
+#define RAMP_PULL_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "pages.h"
+#include "pull.h"
+#include "store.h"
+#include "transport.h"
+
+#define WANTS_MAX    1024u
+#define STREAMS	     4u
+#define AROUND_PAGES 16u /* fault-around grows up to 64 KiB */
+#define RETRY_MIN_MS 50u
+#define RETRY_MAX_MS 2000u
+#define SILENT_MS    5000u	 /* a read(2) of a silent source's page is EHOSTDOWN then */
+#define NO_ROOM_MS   1000u	 /* how long a store that was full is believed to be full */
+#define PIECE_BYTES  (64u << 10) /* received at once while demand waits */
+#define REAP_BYTES   (1u << 20)
+#define EACH_EVENTS  32
+
+/* Pages that somebody waits for and that no read was posted for yet, or that another read brings.
+ */
+struct want {
+	uint64_t first, count;
+	uint64_t since_us; /* a page fault: when it came; 0: parked requests */
+};
+
+/* Sequential faults: where the next one is expected, and how much it gets. */
+struct stream {
+	uint64_t next;
+	uint32_t pages;
+};
+
+enum { PULLER_PAGER = 1, PULLER_PREFETCH = 2, PULLER_BOTH = 3 };
+
+/* One segment that is being pulled. Counted: pull->entries has a reference, and each read. */
+struct pulled {
+	TAILQ_ENTRY(pulled) link; /* protected by pull->lock */
+	struct pull *pull;
+	atomic_uint refs;
+	struct seg *seg;
+	struct pull_source source;
+	uint8_t *base; /* seg_map: where reads land */
+	uint64_t mapped;
+	uint64_t pages_all;
+
+	atomic_bool hurry;
+	atomic_bool ended;    /* pull_end */
+	atomic_bool over;     /* the source is proved gone */
+	atomic_uint released; /* PULLER_*: that one has no read of it any more, and posts none */
+	atomic_bool told;     /* `finished` was called */
+	_Atomic uint64_t silent_since_ms; /* 0: its source answers */
+	_Atomic uint64_t no_room_ms;	  /* until then the store is full */
+	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
+
+	pthread_mutex_t lock; /* protects what follows */
+	struct want wants[WANTS_MAX];
+	uint32_t n_wants;
+
+	/* The pager's. */
+	struct stream streams[STREAMS];
+	uint32_t next_stream;
+	uint64_t far_mapped; /* of a mapping of the file as it has grown since; 0: none */
+	uint8_t *far_base;
+	uint32_t far_maps;
+
+	/* The prefetch thread's. */
+	uint64_t cursor, cleared; /* pages */
+
+	/* By PULLER_* - 1: a source that does not know the key (yet) is asked again later. */
+	uint64_t retry_ms[2], retry_after_ms[2];
+};
+TAILQ_HEAD(pulled_list, pulled);
+
+/* A read under way: pages [first, first + count) of it were claimed for it. */
+struct flight {
+	struct pulled *pulled; /* a reference; NULL: free */
+	uint64_t first, count;
+	uint64_t next;	   /* pages before it have arrived */
+	uint64_t since_us; /* a page fault's; 0: none */
+};
+
+/*
+ * A connection to one incarnation of one node, of one of the two threads.
+ *
+ *   DOWN --time to try--> CONNECTING --proved--> READY --any failure, or no answer for 5 s--> DOWN
+ *                              +------------------failure------------------------------------>
+ *
+ * DOWN has no connection and no flights.
+ */
+enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
+
+struct link {
+	int kind; /* WATCH_LINK: first, for epoll's data.ptr */
+	LIST_ENTRY(link) entry;
+	struct puller *puller;
+	ramp_node_t node;
+	ramp_incarnation_t incarnation;
+	enum link_state state;
+	struct tp_conn *conn;
+	int fd; /* in epoll; -1: not */
+	uint32_t events;
+	uint64_t try_ms, after_ms, progress_ms, down_ms;
+	uint32_t n_flights;
+	bool used;
+	struct flight flights[TP_QUEUE_MAX];
+};
+
+enum { WATCH_WAKE, WATCH_SPACE, WATCH_LINK };
+
+struct puller {
+	struct pull *pull;
+	int which; /* PULLER_PAGER or PULLER_PREFETCH */
+	enum tp_class class;
+	pthread_t thread;
+	bool started;
+	int epoll, wake;
+	int wake_kind; /* WATCH_WAKE */
+	LIST_HEAD(, link) links;
+	void (*arrived)(struct puller *puller, struct flight *flight, uint64_t first,
+			uint64_t count, bool hole);
+};
+
+/* A userfaultfd that the pager watches. */
+struct watch {
+	int kind;		 /* WATCH_SPACE */
+	TAILQ_ENTRY(watch) link; /* protected by pull->lock */
+	struct space *space;
+	int uffd;
+	bool gone; /* protected by pull->lock */
+};
+TAILQ_HEAD(watch_list, watch);
+
+struct grant {
+	LIST_ENTRY(grant) link;
+	struct tp_key key;
+	struct seg *seg;
+	/* The serve thread's from here on. */
+	uint8_t *base;
+	uint64_t mapped;
+	uint32_t maps;
+	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
+};
+
+struct pull {
+	struct pull_config config;
+	atomic_bool stop;
+	struct puller pager, prefetch;
+	atomic_int demand_waiting; /* demand reads in flight: prefetch lets them pass */
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t released;
+	struct pulled_list entries;
+	struct watch_list watches;
+	LIST_HEAD(, grant) grants;
+
+	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
+	_Atomic uint64_t fault_us[PULL_HISTOGRAM];
+};
+
+static inline bool tp_key_equal(const struct tp_key *a, const struct tp_key *b)
+{
+	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
+	       ramp_attempt_equal(a->k, b->k);
+}
+
+uint64_t pull_now_ms(void);
+uint64_t pull_now_us(void);
+
+/* ---- pull.c ---- */
+
+/* With a reference, or NULL. */
+struct pulled *pulled_find(struct pull *pull, ramp_segment_t id);
+struct pulled *pulled_get(struct pulled *pulled);
+void pulled_put(struct pulled *pulled);
+/* The entry after `last` (NULL: the first) with a reference; puts `last`. */
+struct pulled *pulled_next(struct pull *pull, struct pulled *last);
+/* False: its pages come from nowhere any more. */
+bool pulled_alive(struct pulled *pulled);
+/* Remembers pages for the pager; false: there is no room for more. */
+bool pulled_want(struct pulled *pulled, const struct want *want);
+/* Pages have arrived or been lost: perhaps that was the last one. */
+void pulled_look(struct pulled *pulled);
+/* Takes it out of the list, with the list's reference. */
+void pulled_take_out(struct pulled *pulled);
+/* For ended and over entries: this thread has no read of it any more. */
+void pulled_release(struct pulled *pulled, int which);
+
+/* ---- puller.c ---- */
+
+int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run)(void *),
+		struct ramp_err *err);
+/* After its thread has ended. */
+void puller_close(struct puller *puller);
+void puller_wake(struct puller *puller);
+/* Connects, times out, closes what nobody needs; returns when to come again (ms from now), or -1.
+ */
+int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled));
+/* The link to its source if it is READY and its entry may ask now; NULL: not yet. */
+struct link *puller_link(struct puller *puller, struct pulled *pulled);
+/* Pages that are claimed: asks for them. -EAGAIN: too many are under way. */
+int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+	      uint64_t since_us);
+/* Takes what has come, at most max_bytes. */
+void link_reap(struct link *link, size_t max_bytes);
+/* Gives up every read of the entry. */
+void puller_drop(struct puller *puller, struct pulled *pulled);
+
+/* ---- pager.c, prefetch.c ---- */
+
+int pager_open(struct pull *pull, struct ramp_err *err);
+void pager_close(struct pull *pull);
+int prefetch_open(struct pull *pull, struct ramp_err *err);
+void prefetch_close(struct pull *pull);
+
+/* ---- serve.c ---- */
+
+void serve_close(struct pull *pull); /* revokes what is left */
+
+#endif

@@ -1,0 +1,484 @@
+/*
+ * Links to sources: what the pager and the prefetch thread do alike.
+ *
+ * Happy path: puller_step connects to every source that an entry needs; link_post asks for pages
+ * that were claimed; link_reap takes what has come: data stands in the file's pages already, so
+ * they are LOCAL, and `arrived` does the rest. A hole that reaches beyond what was asked for makes
+ * the REMOTE pages there LOCAL as well.
+ *
+ * How it fails: a link that breaks, or is silent for SILENT_MS while reads are under way, gives
+ * their pages back to REMOTE and connects again after 50 ms, then twice as long, up to 2 s; what
+ * somebody waits for is remembered as wanted. A source that does not know the key is asked again
+ * in the same rhythm. A hello that proves another incarnation of the node means that the source is
+ * over. A page that the source itself has lost is lost here, too.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pull_impl.h"
+
+#define CONNECTING_MS	100  /* a hello's time-out is looked at so often */
+#define SLOW_MS		1000 /* without an answer: silent, as a read(2) sees it */
+#define DONE_MAX	16
+#define HOLE_MORE_PAGES (UINT64_C(1) << 20) /* 4 GiB beyond what was asked, at once */
+
+uint64_t pull_now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+uint64_t pull_now_ms(void)
+{
+	return pull_now_us() / 1000;
+}
+
+void puller_wake(struct puller *puller)
+{
+	/* Can only fail when the counter is full: it is awake then. */
+	(void)!write(puller->wake, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static const struct tp_ops *ops(const struct puller *puller)
+{
+	return puller->pull->config.tp->ops;
+}
+
+/* ---- flights ---- */
+
+static void flight_end(struct link *link, struct flight *flight)
+{
+	struct pulled *pulled = flight->pulled;
+
+	flight->pulled = NULL;
+	link->n_flights--;
+	if (link->puller->class == TP_DEMAND)
+		atomic_fetch_sub(&pulled->pull->demand_waiting, 1);
+	pulled_put(pulled);
+}
+
+/* What has not arrived is REMOTE again; a demand is remembered. */
+static void flight_back(struct link *link, struct flight *flight)
+{
+	struct pulled *pulled = flight->pulled;
+	const struct want want = {
+		.first = flight->next,
+		.count = flight->first + flight->count - flight->next,
+		.since_us = flight->since_us,
+	};
+
+	pages_give_back(pulled->seg, want.first, want.count);
+	if (want.count && link->puller->class == TP_DEMAND)
+		pulled_want(pulled, &want);
+	flight_end(link, flight);
+}
+
+int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+	      uint64_t since_us)
+{
+	struct tp_read read = {
+		.key = pulled->source.key,
+		.offset = first * RAMP_PAGE_BYTES,
+		.len = (uint32_t)(count * RAMP_PAGE_BYTES),
+		.dst = pulled->base + first * RAMP_PAGE_BYTES,
+	};
+	struct flight *flight = link->flights;
+	int rc;
+
+	if (link->n_flights == TP_QUEUE_MAX)
+		return -EAGAIN;
+	while (flight->pulled)
+		flight++;
+	read.cookie = (uint64_t)(flight - link->flights);
+	rc = ops(link->puller)->read(link->conn, &read);
+	if (rc)
+		return rc;
+	if (link->n_flights++ == 0)
+		link->progress_ms = pull_now_ms();
+	*flight = (struct flight){
+		.pulled = pulled_get(pulled),
+		.first = first,
+		.count = count,
+		.next = first,
+		.since_us = since_us,
+	};
+	if (link->puller->class == TP_DEMAND)
+		atomic_fetch_add(&pulled->pull->demand_waiting, 1);
+	return 0;
+}
+
+/* ---- a link's life ---- */
+
+static void watch_fd(struct link *link)
+{
+	uint32_t events = 0;
+	int fd = link->conn ? ops(link->puller)->fd(link->conn, &events) : -1;
+	struct epoll_event event = {.events = events, .data.ptr = link};
+
+	if (fd == link->fd && (fd < 0 || events == link->events))
+		return;
+	if (fd == link->fd)
+		epoll_ctl(link->puller->epoll, EPOLL_CTL_MOD, fd, &event);
+	else if (fd >= 0)
+		epoll_ctl(link->puller->epoll, EPOLL_CTL_ADD, fd, &event);
+	link->fd = fd;
+	link->events = events;
+}
+
+/* The one door to DOWN. The connection goes first: nothing lands any more when pages go back. */
+static void link_down(struct link *link, uint64_t after_ms)
+{
+	if (link->state == LINK_READY)
+		link->down_ms = pull_now_ms();
+	link->state = LINK_DOWN;
+	link->try_ms = pull_now_ms() + after_ms;
+	if (link->conn)
+		ops(link->puller)->close(link->conn); /* and out of epoll */
+	link->conn = NULL;
+	link->fd = -1;
+	for (unsigned i = 0; i < TP_QUEUE_MAX; i++)
+		if (link->flights[i].pulled)
+			flight_back(link, &link->flights[i]);
+}
+
+static void link_failed(struct link *link)
+{
+	struct ramp_err err = {.text = "it has not answered for 5 s"};
+	ramp_incarnation_t proved = 0;
+
+	if (link->conn && ops(link->puller)->state(link->conn, &err) == TP_FAILED)
+		proved = ops(link->puller)->incarnation(link->conn);
+	if (link->state == LINK_READY)
+		log_info("pulling from node %u: %s", link->node, err.text);
+	/* The landing place found no room: the source is not to blame. */
+	if (err.code == EFAULT)
+		for (unsigned i = 0; i < TP_QUEUE_MAX; i++)
+			if (link->flights[i].pulled)
+				atomic_store(&link->flights[i].pulled->no_room_ms,
+					     pull_now_ms() + NO_ROOM_MS);
+	link_down(link, link->after_ms);
+	link->after_ms = link->after_ms * 2 < RETRY_MAX_MS ? link->after_ms * 2 : RETRY_MAX_MS;
+	if (proved && proved != link->incarnation)
+		pull_source_over(link->puller->pull, link->node, link->incarnation);
+}
+
+static void link_connect(struct link *link)
+{
+	struct puller *puller = link->puller;
+	struct ramp_err err;
+
+	if (ops(puller)->connect(puller->pull->config.tp, link->node, link->incarnation,
+				 puller->class, &link->conn, &err)) {
+		link->conn = NULL;
+		link_failed(link);
+		return;
+	}
+	link->state = LINK_CONNECTING;
+	watch_fd(link);
+}
+
+static void link_connecting(struct link *link)
+{
+	struct puller *puller = link->puller;
+
+	switch (ops(puller)->state(link->conn, NULL)) {
+	case TP_CONNECTING:
+		break;
+	case TP_READY:
+		link->state = LINK_READY;
+		link->progress_ms = pull_now_ms();
+		if (link->down_ms)
+			atomic_fetch_add(&puller->pull->reconnects, 1);
+		break;
+	case TP_FAILED:
+		link_failed(link);
+		return;
+	}
+	watch_fd(link);
+}
+
+static void link_step(struct link *link, uint64_t now)
+{
+	if (link->state == LINK_DOWN && now >= link->try_ms)
+		link_connect(link);
+	if (link->state == LINK_CONNECTING)
+		link_connecting(link);
+	if (link->state == LINK_READY && link->n_flights && now > link->progress_ms + SILENT_MS)
+		link_failed(link);
+}
+
+/* ---- what comes ---- */
+
+/* Its key is not granted (yet), or the source could not read a page. */
+static void flight_refused(struct link *link, struct flight *flight, int result)
+{
+	struct pulled *pulled = flight->pulled;
+	int who = link->puller->which - 1;
+
+	if (result == -EIO) {
+		pages_lose(pulled->seg, flight->next, 1);
+		pulled_look(pulled);
+	} else {
+		pulled->retry_after_ms[who] = pulled->retry_after_ms[who] * 2;
+		if (pulled->retry_after_ms[who] < RETRY_MIN_MS)
+			pulled->retry_after_ms[who] = RETRY_MIN_MS;
+		if (pulled->retry_after_ms[who] > RETRY_MAX_MS)
+			pulled->retry_after_ms[who] = RETRY_MAX_MS;
+		pulled->retry_ms[who] = pull_now_ms() + pulled->retry_after_ms[who];
+	}
+	flight_back(link, flight);
+}
+
+/* Beyond what was asked the source has nothing either: the REMOTE pages there are LOCAL zeros. */
+static uint64_t take_hole(struct pulled *pulled, uint64_t from, uint64_t count)
+{
+	uint64_t to, page = from, won, taken = 0;
+
+	to = count > HOLE_MORE_PAGES ? from + HOLE_MORE_PAGES : from + count;
+	while ((page = pages_next_remote(pulled->seg, page)) < to) {
+		won = pages_claim(pulled->seg, page, to - page);
+		if (won)
+			pages_arrive(pulled->seg, page, won);
+		taken += won;
+		page += won ? won : 1;
+	}
+	return taken;
+}
+
+static void flight_came(struct link *link, const struct tp_done *done)
+{
+	struct flight *flight = &link->flights[done->cookie];
+	struct pulled *pulled = flight->pulled;
+	uint64_t first = done->offset / RAMP_PAGE_BYTES, count = done->len / RAMP_PAGE_BYTES;
+	uint64_t end = flight->first + flight->count, beyond = 0;
+	bool hole = done->kind == TP_HOLE;
+
+	if (done->result) {
+		flight_refused(link, flight, done->result);
+		return;
+	}
+	if (count > end - first) {
+		beyond = count - (end - first);
+		count = end - first;
+	}
+	flight->next = first + count;
+	link->after_ms = RETRY_MIN_MS;
+	pulled->retry_after_ms[link->puller->which - 1] = 0;
+	/* Data stands in place: LOCAL, then CONTINUE. */
+	pages_arrive(pulled->seg, first, count);
+	link->puller->arrived(link->puller, flight, first, count, hole);
+	if (beyond)
+		beyond = take_hole(pulled, end, beyond);
+	if (hole) {
+		atomic_fetch_add(&pulled->hole_pages, count + beyond);
+		atomic_fetch_add(&pulled->pull->hole_pages, count + beyond);
+	} else {
+		atomic_fetch_add(&pulled->pull->bytes, done->len);
+	}
+	pulled_look(pulled);
+	if (!done->more)
+		flight_end(link, flight);
+}
+
+void link_reap(struct link *link, size_t max_bytes)
+{
+	struct tp_done done[DONE_MAX];
+	int n;
+
+	if (link->state != LINK_READY)
+		return;
+	n = ops(link->puller)->reap(link->conn, done, DONE_MAX, max_bytes);
+	if (n > 0)
+		link->progress_ms = pull_now_ms();
+	for (int i = 0; i < n; i++)
+		flight_came(link, &done[i]);
+	if (n < 0)
+		link_failed(link);
+	else
+		watch_fd(link);
+}
+
+/* ---- all links of a thread ---- */
+
+static struct link *find(struct puller *puller, const struct pull_source *source)
+{
+	struct link *link;
+
+	LIST_FOREACH (link, &puller->links, entry)
+		if (link->node == source->node && link->incarnation == source->incarnation)
+			return link;
+	return NULL;
+}
+
+static struct link *need(struct puller *puller, const struct pull_source *source)
+{
+	struct link *link = find(puller, source);
+
+	if (link)
+		return link;
+	link = calloc(1, sizeof(*link));
+	if (!link)
+		return NULL; /* the next step tries again */
+	link->kind = WATCH_LINK;
+	link->puller = puller;
+	link->node = source->node;
+	link->incarnation = source->incarnation;
+	link->after_ms = RETRY_MIN_MS;
+	link->fd = -1;
+	LIST_INSERT_HEAD(&puller->links, link, entry);
+	return link;
+}
+
+/* A read(2) gives up on a source that has been silent for long; the pager's links tell. */
+static void tell_silence(struct pulled *pulled, const struct link *link, uint64_t now)
+{
+	bool slow = link && link->n_flights && now > link->progress_ms + SLOW_MS;
+
+	if (link && link->state == LINK_READY && !slow && pulled->retry_ms[0] <= now)
+		atomic_store(&pulled->silent_since_ms, 0);
+	else if (atomic_load(&pulled->silent_since_ms) == 0)
+		atomic_store(&pulled->silent_since_ms, slow ? link->progress_ms : now);
+}
+
+static void sooner(int *wait_ms, uint64_t at, uint64_t now)
+{
+	int in = at > now ? (int)(at - now) : 0;
+
+	if (*wait_ms < 0 || in < *wait_ms)
+		*wait_ms = in;
+}
+
+static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulled), uint64_t now,
+		       int *wait_ms)
+{
+	struct pulled *pulled = NULL;
+	struct link *link;
+
+	while ((pulled = pulled_next(puller->pull, pulled))) {
+		if (!pulled_alive(pulled)) {
+			puller_drop(puller, pulled);
+			pulled_release(pulled, puller->which);
+			continue;
+		}
+		if (!needs(pulled))
+			continue;
+		link = need(puller, &pulled->source);
+		if (link)
+			link->used = true;
+		if (puller->class == TP_DEMAND)
+			tell_silence(pulled, link, now);
+		if (pulled->retry_ms[puller->which - 1] > now)
+			sooner(wait_ms, pulled->retry_ms[puller->which - 1], now);
+	}
+}
+
+int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled))
+{
+	uint64_t now = pull_now_ms();
+	struct link *link, *next;
+	int wait_ms = -1;
+
+	LIST_FOREACH (link, &puller->links, entry)
+		link->used = false;
+	need_links(puller, needs, now, &wait_ms);
+	for (link = LIST_FIRST(&puller->links); link; link = next) {
+		next = LIST_NEXT(link, entry);
+		if (!link->used && link->n_flights == 0) {
+			link_down(link, 0);
+			LIST_REMOVE(link, entry);
+			free(link);
+			continue;
+		}
+		link_step(link, now);
+		if (link->state == LINK_DOWN)
+			sooner(&wait_ms, link->try_ms, now);
+		else if (link->state == LINK_CONNECTING)
+			sooner(&wait_ms, now + CONNECTING_MS, now);
+		else if (link->n_flights)
+			sooner(&wait_ms, now + SLOW_MS + 1, now);
+	}
+	return wait_ms;
+}
+
+struct link *puller_link(struct puller *puller, struct pulled *pulled)
+{
+	struct link *link;
+
+	if (!pulled_alive(pulled))
+		return NULL;
+	link = find(puller, &pulled->source);
+	if (!link || link->state != LINK_READY)
+		return NULL;
+	if (pulled->retry_ms[puller->which - 1] &&
+	    pulled->retry_ms[puller->which - 1] > pull_now_ms())
+		return NULL;
+	return link;
+}
+
+void puller_drop(struct puller *puller, struct pulled *pulled)
+{
+	struct link *link = find(puller, &pulled->source);
+
+	for (unsigned i = 0; link && i < TP_QUEUE_MAX; i++)
+		if (link->flights[i].pulled == pulled) {
+			/* The only way to be sure that no byte of it lands any more. */
+			link_down(link, 0);
+			return;
+		}
+}
+
+int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run)(void *),
+		struct ramp_err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &puller->wake_kind};
+	sigset_t all, old;
+	int rc;
+
+	puller->pull = pull;
+	puller->which = which;
+	puller->class = which == PULLER_PAGER ? TP_DEMAND : TP_PREFETCH;
+	puller->wake_kind = WATCH_WAKE;
+	puller->wake = -1;
+	puller->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (puller->epoll >= 0)
+		puller->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (puller->wake < 0 || epoll_ctl(puller->epoll, EPOLL_CTL_ADD, puller->wake, &event))
+		return ramp_err_sys(err, errno, "a thread that pulls");
+	/* Signals are the main thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&puller->thread, NULL, run, pull);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return ramp_err_sys(err, rc, "a thread that pulls");
+	puller->started = true;
+	return 0;
+}
+
+void puller_close(struct puller *puller)
+{
+	struct link *link;
+
+	if (puller->started) {
+		puller_wake(puller);
+		pthread_join(puller->thread, NULL);
+	}
+	while ((link = LIST_FIRST(&puller->links))) {
+		link_down(link, 0);
+		LIST_REMOVE(link, entry);
+		free(link);
+	}
+	if (puller->wake >= 0)
+		close(puller->wake);
+	if (puller->epoll >= 0)
+		close(puller->epoll);
+}

@@ -1,0 +1,200 @@
+/*
+ * The source's side: what a GIVEN segment reads as under its attempt's key.
+ *
+ * Happy path: serve_grant maps the segment and exports it; the transport's serve thread asks for
+ * pieces: data where the file has some that is not all zero, else a hole as far as it reaches. The
+ * segment is frozen or GIVEN when anybody can ask, so nothing of it changes.
+ *
+ * How it fails: a page that is LOST here is -EIO to who asks. serve_revoke returns when no byte of
+ * it leaves this node any more.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pull_impl.h"
+
+#define DATA_PAGES	((64u << 10) / RAMP_PAGE_BYTES) /* of one piece: what the wire takes at once */
+#define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
+#define WORTH_A_HOLE	4u		    /* so many zero pages interrupt data */
+#define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool all_zero(const uint8_t *page)
+{
+	return page[0] == 0 && memcmp(page, page + 1, RAMP_PAGE_BYTES - 1) == 0;
+}
+
+/* A segment that has grown between its grant and its freeze. */
+static int map_again(struct grant *grant, uint64_t size)
+{
+	if (size <= grant->mapped)
+		return 0;
+	grant->maps++;
+	return seg_map(grant->seg, &grant->base, &grant->mapped, NULL);
+}
+
+/* The range of data around or behind `offset`; data_from == data_to: none any more. */
+static void find_data(struct grant *grant, uint64_t offset, uint64_t size)
+{
+	off_t from, to;
+
+	if (offset >= grant->data_from && offset < grant->data_to)
+		return;
+	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
+	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
+	if (to < 0) {
+		grant->data_from = grant->data_to = size;
+		return;
+	}
+	grant->data_from = (uint64_t)from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	grant->data_to = ((uint64_t)to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+}
+
+static uint64_t zero_pages(const uint8_t *at, uint64_t max)
+{
+	uint64_t n = 0;
+
+	while (n < max && all_zero(at + n * RAMP_PAGE_BYTES))
+		n++;
+	return n;
+}
+
+/* Data goes on until a few zero pages come. */
+static uint64_t data_pages(const uint8_t *at, uint64_t max)
+{
+	uint64_t n = 1, zeros = 0;
+
+	for (; n < max && zeros < WORTH_A_HOLE; n++)
+		zeros = all_zero(at + n * RAMP_PAGE_BYTES) ? zeros + 1 : 0;
+	return n - zeros;
+}
+
+/* Bytes of hole from `offset` on; 0: there is data. */
+static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t size)
+{
+	find_data(grant, offset, size);
+	if (offset >= size || grant->data_from >= size)
+		return HOLE_TO_THE_END;
+	return grant->data_from > offset ? grant->data_from - offset : 0;
+}
+
+/* Where the file has data: how many pages are zero, else how many are not (then *data). */
+static uint64_t data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data)
+{
+	const uint8_t *at = grant->base + offset;
+	uint64_t zeros;
+
+	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
+	zeros = zero_pages(at, min(max, ZERO_PAGES));
+	if (zeros)
+		return zeros;
+	*data = at;
+	return data_pages(at, min(max, DATA_PAGES));
+}
+
+static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
+{
+	struct grant *grant = arg;
+	uint64_t size = seg_size(grant->seg), page = offset / RAMP_PAGE_BYTES, whole, pages;
+	int rc;
+
+	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	rc = map_again(grant, size);
+	if (rc)
+		return rc;
+	/* How many pages from here on are not lost. */
+	whole = pages_next_missing(grant->seg, page) - page;
+	if (whole == 0)
+		return -EIO;
+	*data = NULL;
+	pages = hole_bytes(grant, offset, size) / RAMP_PAGE_BYTES;
+	if (pages == 0)
+		pages = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data);
+	*out_len = min(pages, whole) * RAMP_PAGE_BYTES;
+	return 0;
+}
+
+/* The mapping stays for as long as the grant. */
+static void done(void *arg, const void *data, size_t len)
+{
+	(void)arg;
+	(void)data;
+	(void)len;
+}
+
+static const struct tp_export_ops export_ops = {.piece = piece, .done = done};
+
+/* pull->lock is held. */
+static struct grant *find(struct pull *pull, const struct tp_key *key)
+{
+	struct grant *grant;
+
+	LIST_FOREACH (grant, &pull->grants, link)
+		if (tp_key_equal(&grant->key, key))
+			return grant;
+	return NULL;
+}
+
+static void grant_free(struct grant *grant)
+{
+	while (grant->maps--)
+		seg_unmap(grant->seg);
+	seg_put(grant->seg);
+	free(grant);
+}
+
+int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
+{
+	struct grant *grant = calloc(1, sizeof(*grant));
+	int rc;
+
+	if (!grant)
+		return ramp_err_set(err, ENOMEM, "no memory to serve a segment");
+	grant->key = *key;
+	grant->seg = seg_get(seg);
+	rc = seg_map(seg, &grant->base, &grant->mapped, err);
+	if (!rc) {
+		grant->maps = 1;
+		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
+	}
+	if (rc) {
+		grant_free(grant);
+		return rc == -EEXIST ? 0 : rc;
+	}
+	pthread_mutex_lock(&pull->lock);
+	LIST_INSERT_HEAD(&pull->grants, grant, link);
+	pthread_mutex_unlock(&pull->lock);
+	return 0;
+}
+
+void serve_revoke(struct pull *pull, const struct tp_key *key)
+{
+	struct grant *grant;
+
+	pthread_mutex_lock(&pull->lock);
+	grant = find(pull, key);
+	if (grant)
+		LIST_REMOVE(grant, link);
+	pthread_mutex_unlock(&pull->lock);
+	if (!grant)
+		return;
+	tp_unexport(pull->config.tp, key);
+	grant_free(grant);
+}
+
+void serve_close(struct pull *pull)
+{
+	struct grant *grant;
+
+	while ((grant = LIST_FIRST(&pull->grants))) {
+		LIST_REMOVE(grant, link);
+		tp_unexport(pull->config.tp, &grant->key);
+		grant_free(grant);
+	}
+}
