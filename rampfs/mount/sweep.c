@@ -8,9 +8,9 @@
  * has just come takes the row's times once.
  *
  * Unlinked: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
- * before a linearizable read, R8), the kernel does not know the inode any more, nobody has it open
- * or mapped, and a lease proves it. Then the row is told (FREED). Until then it is looked at again,
- * when the kernel forgets the inode, or later and later up to RETRY_MAX_MS.
+ * before a linearizable read, R8), the kernel does not know the inode any more, and a lease proves
+ * that nobody has it open or mapped. Then the row is told (FREED). Until then it is looked at
+ * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS.
  */
 #include "sweep.h"
 
@@ -341,15 +341,20 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 	struct seg *seg = store_find(m->config.store, id);
 	struct ramp_err err = {0};
 	struct record record;
-	int rc = -EBUSY;
+	int rc;
 
 	if (!seg)
 		return 0;
 	record_get(seg, &record);
-	if (record.kind == RECORD_OWNED &&
-	    fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT &&
-	    !programs_mapped(m->config.programs, seg))
-		rc = store_remove(seg, true, &err);
+	if (record.kind != RECORD_OWNED)
+		rc = ramp_err_set(&err, EBUSY, "its record is %s", record_kind_name(record.kind));
+	else if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT)
+		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
+	else
+		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
+	if (rc)
+		log_debug("segment %llu is unlinked and stays: %s", (unsigned long long)id,
+			  err.text);
 	seg_put(seg);
 	return rc;
 }

@@ -597,9 +597,11 @@ END_TEST
 
 START_TEST(what_it_has_not)
 {
-	const char *f = path(here, "f");
-	int fd = make(f);
+	char f[PATH_MAX];
+	int fd;
 
+	snprintf(f, sizeof(f), "%s", path(here, "f"));
+	fd = make(f);
 	put(fd, "x", 1, 0);
 	close(make(path(here, "g")));
 	fails(renameat2(AT_FDCWD, f, AT_FDCWD, path(here, "g"), RENAME_EXCHANGE), EINVAL,
