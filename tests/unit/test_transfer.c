@@ -1,0 +1,793 @@
+/*
+ * Segments that move between three daemons, and everything that may go wrong on the way. After
+ * each story: one owner, its record OWNED, every byte right, nothing left on the others.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto.h"
+#include "transfer_world.h"
+
+enum { A = 1, B = 2, C = 3 };
+
+static double seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---- it moves ------------------------------------------------------------------------------- */
+
+START_TEST(to_and_fro)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+
+	for (int i = 0; i < 10; i++) {
+		ramp_node_t from = world_owner(id), to = from == A ? B : A;
+
+		ck_assert_int_eq(world_move(from, id, to), 0);
+		ck_assert_uint_eq(world_owner(id), to);
+		world_rest(id);
+	}
+}
+END_TEST
+
+/* Before the pull is done it is asked to move on: that waits, and goes. */
+START_TEST(on_to_a_third_at_once)
+{
+	ramp_segment_t id = world_segment(A, "x", 4000, 0);
+
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_int_eq(world_move(B, id, C), 0);
+	ck_assert_int_eq(world_move(C, id, A), 0);
+	ck_assert_uint_eq(world_owner(id), A);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(asked_from_any_node)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	ck_assert_int_eq(world_move(C, id, B), 0); /* neither has it nor gets it */
+	ck_assert_uint_eq(world_owner(id), B);
+	ck_assert_int_eq(world_move(A, id, A), 0); /* who gets it */
+	ck_assert_uint_eq(world_owner(id), A);
+	ck_assert_int_eq(world_move(B, id, A), 0); /* it is there already */
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(of_any_shape)
+{
+	static const struct {
+		uint64_t pages, every;
+	} shapes[] = {
+		{0, 0},						  /* empty */
+		{1, 0},						  /* a page */
+		{UINT64_C(1) << 28, (UINT64_C(1) << 28) / 3 + 1}, /* 1 TiB, three pages */
+		{16384, 0},					  /* 64 MiB */
+		{5000, 7},					  /* holes everywhere */
+		{4000, 4000},					  /* a page, then nothing */
+	};
+	ramp_segment_t id = world_segment(A, "x", shapes[_i].pages, shapes[_i].every);
+	uint64_t blocks = world_blocks(A, id);
+
+	ck_assert_int_eq(world_answer(world_ask(A, id, B, 15000, true)), 0);
+	world_rest(id);
+	ck_assert_uint_le(world_blocks(B, id), blocks + (UINT64_C(2) << 20));
+	ck_assert_int_eq(world_answer(world_ask(A, id, A, 15000, true)), 0);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(many_at_once_both_ways)
+{
+	ramp_segment_t ids[20];
+	int asks[20];
+	char name[8];
+
+	for (int i = 0; i < 20; i++) {
+		name[0] = (char)('a' + i);
+		name[1] = 0;
+		ids[i] = world_segment(i % 2 ? A : B, name, 200, 0);
+	}
+	for (int i = 0; i < 20; i++)
+		asks[i] = world_ask(C, ids[i], i % 2 ? B : A, 15000, false);
+	for (int i = 0; i < 20; i++)
+		ck_assert_int_eq(world_answer(asks[i]), 0);
+	for (int i = 0; i < 20; i++) {
+		ck_assert_uint_eq(world_owner(ids[i]), i % 2 ? B : A);
+		world_rest(ids[i]);
+	}
+}
+END_TEST
+
+/* A program at A maps it, one at B waits for it: only the owner's ever has access. */
+START_TEST(access_goes_with_it)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	world_hold(A, id);
+	world_hold(B, id);
+	ck_assert(world_program(A, id).access && !world_program(B, id).access);
+	for (int i = 0; i < 6; i++) {
+		ck_assert_int_eq(world_move(A, id, i % 2 ? A : B), 0);
+		world_rest(id);
+	}
+}
+END_TEST
+
+START_TEST(wait_is_until_stable)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(C, id, B, 0, true);
+	while (world_row(id).phase != SEGMENT_PULLING)
+		usleep(1000);
+	usleep(300000);
+	ck_assert(!atomic_load(&world->answers[ask].done));
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
+	world_rest(id);
+}
+END_TEST
+
+/* ---- what changes between CONNECT and the freeze ----------------------------------------------
+ */
+
+/* T takes a second to make room; meanwhile programs at S store into holes. */
+START_TEST(holes_are_filled_meanwhile)
+{
+	ramp_segment_t id = world_segment(A, "x", 64, 2);
+	int ask;
+
+	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	usleep(500000);
+	world_fill_holes(id);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_uint_eq(world->fault[B].hits, 1);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(it_grows_or_shrinks_meanwhile)
+{
+	static const uint64_t sizes[] = {100, 10, 65, 0};
+	ramp_segment_t id = world_segment(A, "x", 64, 0);
+	int ask;
+
+	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	usleep(500000);
+	world_resize(id, sizes[_i]);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* More than the slack that T took: thawed, and connected again. */
+START_TEST(it_grows_past_the_slack)
+{
+	ramp_segment_t id = world_segment(A, "x", 16384, 1024);
+	int ask;
+
+	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	usleep(500000);
+	world_fill_holes(id);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_uint_eq(world->fault[B].hits, 2);
+	ck_assert_uint_eq(world_owner(id), B);
+	world_rest(id);
+}
+END_TEST
+
+/* ---- it stays ------------------------------------------------------------------------------- */
+
+static void stays(ramp_segment_t id, ramp_node_t owner)
+{
+	ck_assert_uint_eq(world_owner(id), owner);
+	world_rest(id);
+}
+
+START_TEST(the_name_is_taken)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	ramp_segment_t other = world_segment(B, "x", 10, 0);
+
+	ck_assert_int_eq(world_move(A, id, B), -EEXIST);
+	stays(id, A);
+	stays(other, B);
+}
+END_TEST
+
+/* Both are on the way to C under one name: one wins, by the cluster's agreement. */
+START_TEST(one_name_two_sources)
+{
+	ramp_segment_t one = world_segment(A, "x", 500, 0), two = world_segment(B, "x", 500, 0);
+	int ask_one = world_ask(A, one, C, 10000, false);
+	int ask_two = world_ask(B, two, C, 10000, false);
+	int rc_one = world_answer(ask_one), rc_two = world_answer(ask_two);
+
+	ck_assert_msg((rc_one == 0 && rc_two == -EEXIST) || (rc_one == -EEXIST && rc_two == 0),
+		      "%d and %d", rc_one, rc_two);
+	stays(one, rc_one ? A : C);
+	stays(two, rc_two ? B : C);
+}
+END_TEST
+
+START_TEST(no_room_there)
+{
+	ramp_segment_t id = world_segment(A, "x", 40000, 0);
+	ramp_segment_t other = world_segment(B, "y", 40000, 0);
+
+	ck_assert_int_eq(world_move(A, id, B), -ENOSPC);
+	stays(id, A);
+	stays(other, B);
+	ck_assert_int_eq(world_move(A, id, C), 0);
+	stays(id, C);
+}
+END_TEST
+
+START_TEST(the_target_is_down)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	world_hold(A, id);
+	world_kill(B);
+	usleep(300000);
+	ck_assert_int_eq(world_move(A, id, B), -EHOSTUNREACH);
+	ck_assert(world_program(A, id).access);
+	ck_assert_int_eq(world_move(C, id, B), -EHOSTUNREACH);
+	world_start(B);
+	stays(id, A);
+}
+END_TEST
+
+START_TEST(the_target_hangs)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	double from = seconds();
+
+	world_hold(A, id);
+	world_arm(B, POINT(AT_SEND, PROTO_ACCEPT), DO_DROP, 0, 10000);
+	ck_assert_int_eq(world_answer(world_ask(A, id, B, 0, false)), -EHOSTUNREACH);
+	ck_assert(seconds() - from < 6);
+	world_arm(B, 0, 0, 0, 0);
+	stays(id, A);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(no_quorum)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	world_hold(A, id);
+	atomic_store(&world->quorum, false);
+	ck_assert_int_eq(world_move(A, id, B), -EROFS);
+	ck_assert_int_eq(world_move(C, id, B), -EROFS);
+	ck_assert(world_program(A, id).access);
+	atomic_store(&world->quorum, true);
+	stays(id, A);
+}
+END_TEST
+
+/* The agreement is gone just when prepare is proposed, or after it: nothing was frozen for long. */
+START_TEST(no_quorum_in_the_middle)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	world_hold(A, id);
+	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 5000, false);
+	usleep(500000);
+	atomic_store(&world->quorum, false);
+	ck_assert_int_eq(world_answer(ask), -EROFS);
+	ck_assert(world_program(A, id).access);
+	atomic_store(&world->quorum, true);
+	stays(id, A);
+}
+END_TEST
+
+START_TEST(two_movers)
+{
+	ramp_segment_t id = world_segment(A, "x", 1000, 0);
+	int one = world_ask(A, id, B, 10000, false), two = world_ask(C, id, C, 10000, false);
+	int rc_one = world_answer(one), rc_two = world_answer(two);
+
+	ck_assert_msg((rc_one == 0 && rc_two == -EBUSY) || (rc_one == -EBUSY && rc_two == 0),
+		      "%d and %d", rc_one, rc_two);
+	stays(id, rc_one ? C : B);
+}
+END_TEST
+
+START_TEST(still_being_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask, patient;
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ask = world_ask(B, id, C, 800, false);
+	ck_assert_int_eq(world_answer(ask), -EBUSY);
+	ck_assert_str_eq(world_text(ask), "still being pulled, 0 %");
+	patient = world_ask(A, id, C, 0, false);
+	usleep(100000);
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(patient), 0);
+	stays(id, C);
+}
+END_TEST
+
+START_TEST(a_program_that_cannot_be_asked)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	world_hold(A, id);
+	world_unmovable(A, id);
+	ask = world_ask(C, id, B, 5000, false);
+	ck_assert_int_eq(world_answer(ask), -EBUSY);
+	ck_assert_str_eq(world_text(ask), "process 42 maps it");
+	stays(id, A);
+}
+END_TEST
+
+START_TEST(a_program_that_does_not_let_go)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	world_hold(A, id);
+	world_arm(A, POINT(AT_REVOKE, 0), DO_DROP, 0, 1);
+	ck_assert_int_eq(world_move(A, id, B), -EBUSY);
+	ck_assert(world_program(A, id).access);
+	stays(id, A);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(cancelled_in_time)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	ramp_node_t asker = _i ? C : A;
+	int ask;
+
+	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(asker, id, B, 0, false);
+	usleep(300000);
+	world_cancel(asker, ask);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	stays(id, A);
+}
+END_TEST
+
+START_TEST(cancelled_too_late)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	world_arm(B, POINT(AT_SEND, PROTO_TAKEN), DO_DROP, 0, 3);
+	world_arm(A, POINT(AT_RECORD, RECORD_GIVEN), DO_DELAY, 0, 1);
+	atomic_store(&world->behind_ms[A], 400);
+	ask = world_ask(A, id, B, 0, false);
+	while (!world->fault[A].hits)
+		usleep(500);
+	world_cancel(A, ask);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+}
+END_TEST
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+START_TEST(a_message_is_lost_doubled_or_late)
+{
+	static const struct {
+		ramp_node_t from;
+		uint8_t type;
+	} messages[] = {
+		{A, PROTO_CONNECT}, {B, PROTO_ACCEPT}, {A, PROTO_TRANSFER},
+		{B, PROTO_TAKEN},   {B, PROTO_CLOSE},
+	};
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	enum what what = DO_DROP + (enum what)(_i % 3);
+
+	world_hold(A, id);
+	world_hold(B, id);
+	world_arm(messages[_i / 3].from, POINT(AT_SEND, messages[_i / 3].type), what, 0, 2);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_rest(id);
+	ck_assert_uint_ge(world->fault[messages[_i / 3].from].hits, 1);
+	world_arm(messages[_i / 3].from, 0, 0, 0, 0);
+	ck_assert_int_eq(world_move(B, id, A), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* It happened, but the proposer is told that nobody knows. */
+START_TEST(answers_of_proposals_are_lost)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int rc;
+
+	world_hold(A, id);
+	world_hold(B, id);
+	atomic_store(&world->lose_answers, (unsigned)_i + 1);
+	rc = world_move(A, id, B);
+	ck_assert_msg(rc == -EROFS, "%d", rc); /* prepare is the first of them */
+	stays(id, A);
+	atomic_store(&world->lose_answers, 0);
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	atomic_store(&world->lose_answers, (unsigned)_i + 1); /* settled, and again */
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(tables_are_behind)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+
+	atomic_store(&world->behind_ms[_i + 1], 250);
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(
+			world_answer(world_ask(_i % 2 ? C : A, id, i % 2 ? A : B, 15000, true)), 0);
+		world_rest(id);
+	}
+}
+END_TEST
+
+START_TEST(unlinked_while_it_is_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	while (world_row(id).phase != SEGMENT_PULLING)
+		usleep(1000);
+	world_unlink(id);
+	usleep(100000);
+	ck_assert(world_has_file(A, id)); /* R9: the source stays until T has every page */
+	atomic_store(&world->pull_stopped, false);
+	world_rest_lost(id);
+	for (int ms = 0; ms < 3000 && world_has_file(A, id); ms++)
+		usleep(1000);
+	ck_assert(!world_has_file(A, id));
+}
+END_TEST
+
+/* ---- kill -9 at every step (R4, R5, R8) -------------------------------------------------------
+ */
+
+static const struct step {
+	const char *name;
+	ramp_node_t node;
+	uint32_t point;
+	int owner; /* who has it in the end; 0: either */
+} steps[] = {
+	{"S connects", A, POINT(AT_SEND, PROTO_CONNECT), A},
+	{"S proposes prepare", A, POINT(AT_PROPOSE, META_PREPARE), A},
+	{"S has prepare committed", A, POINT(AFTER_PROPOSE, META_PREPARE), A},
+	{"S revokes", A, POINT(AT_REVOKE, 0), A},
+	{"S records GIVEN", A, POINT(AT_RECORD, RECORD_GIVEN), A},
+	{"S has recorded GIVEN", A, POINT(AFTER_RECORD, RECORD_GIVEN), B},
+	{"S sends TRANSFER", A, POINT(AT_SEND, PROTO_TRANSFER), B},
+	{"S removes the file", A, POINT(AT_REMOVE, 0), B},
+	{"S has removed the file", A, POINT(AFTER_REMOVE, 0), B},
+	{"T makes room", B, POINT(AT_RESERVE, 0), A},
+	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), A},
+	{"T records TAKEN", B, POINT(AT_RECORD, RECORD_TAKEN), A},
+	{"T has recorded TAKEN", B, POINT(AFTER_RECORD, RECORD_TAKEN), B},
+	{"T answers TAKEN", B, POINT(AT_SEND, PROTO_TAKEN), B},
+	{"T proposes taken", B, POINT(AT_PROPOSE, META_TAKEN), B},
+	{"T has taken committed", B, POINT(AFTER_PROPOSE, META_TAKEN), B},
+	{"T has half of the pages", B, POINT(AT_PULL, 0), B},
+	{"T proposes settled", B, POINT(AT_PROPOSE, META_SETTLED), B},
+	{"T has settled committed", B, POINT(AFTER_PROPOSE, META_SETTLED), B},
+	{"T records OWNED", B, POINT(AT_RECORD, RECORD_OWNED), B},
+	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B},
+	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B},
+};
+#define N_STEPS ((int)(sizeof(steps) / sizeof(steps[0])))
+
+START_TEST(killed_and_started_again)
+{
+	const struct step *step = &steps[_i];
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+
+	world_hold(A, id);
+	world_hold(B, id);
+	world_arm(step->node, step->point, DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	world_wait_dead(step->node);
+	world_start(step->node);
+	world_rest(id);
+	ck_assert_msg(world_owner(id) == (ramp_node_t)step->owner, "%s: it is at %u", step->name,
+		      world_owner(id));
+	/* And it moves as ever. */
+	ck_assert_int_eq(world_move(C, id, C), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* Whoever is killed, and the other one right after it. */
+START_TEST(both_are_killed)
+{
+	const struct step *step = &steps[_i];
+	ramp_node_t other = step->node == A ? B : A;
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+
+	world_hold(A, id);
+	world_hold(B, id);
+	world_arm(step->node, step->point, DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	world_wait_dead(step->node);
+	world_kill(other);
+	world_start(step->node);
+	world_start(other);
+	world_rest(id);
+	ck_assert_int_eq(world_move(C, id, C), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* The machine, not the daemon: record and bytes are gone with it. */
+START_TEST(the_other_end_reboots)
+{
+	const struct step *step = &steps[_i];
+	ramp_node_t other = step->node == A ? B : A;
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+	struct segment_row row;
+
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	world_arm(step->node, step->point, DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	for (int ms = 0; ms < 2000 && world_alive(step->node); ms++)
+		usleep(1000);
+	if (world_alive(step->node)) /* it is a point that needs pages */
+		atomic_store(&world->pull_stopped, false);
+	world_wait_dead(step->node);
+	world_reboot(other);
+	world_start(step->node);
+	atomic_store(&world->pull_stopped, false);
+	for (int ms = 0; ms < REST_MS; ms++) {
+		row = world_row(id);
+		if (row.phase == SEGMENT_STABLE)
+			break;
+		usleep(1000);
+	}
+	ck_assert_int_eq(row.phase, SEGMENT_STABLE); /* decided, whoever has what of it */
+	if (world_rolled_back(A, id))
+		ck_assert_int_eq(world_reclaim(A, id), 0);
+	usleep(50000);
+	ck_assert_uint_eq(world->double_access, 0);
+	/* Where the newest bytes were on the machine that lives, they are there. */
+	if (row.node == A && other == B)
+		world_rest(id);
+}
+END_TEST
+
+/* ---- proofs -----------------------------------------------------------------------------------
+ */
+
+/* T may have served, then its machine died: S has it as it was, and somebody must accept that. */
+START_TEST(rolled_back_until_reclaimed)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_reboot(B);
+	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
+		usleep(1000);
+	ck_assert(world_rolled_back(A, id));
+	ck_assert(!world_program(A, id).access);
+	ck_assert_int_eq(world_move(A, id, C), -EIO);
+	/* A restart forgets nothing of it. */
+	world_kill(A);
+	world_start(A);
+	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
+		usleep(1000);
+	ck_assert_int_eq(world_reclaim(C, id), -EREMOTE);
+	usleep(50000);
+	ck_assert_int_eq(world_reclaim(A, id), -ENOSYS); /* under way */
+	atomic_store(&world->pull_stopped, false);
+	stays(id, A);
+	ck_assert(!world_rolled_back(A, id));
+}
+END_TEST
+
+/* S's machine dies while T has half: what was not pulled is lost, and said to be. */
+START_TEST(the_source_reboots_while_it_is_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_reboot(A);
+	world_rest_lost(id);
+	ck_assert_uint_eq(world_owner(id), B);
+}
+END_TEST
+
+/* A silent target proves nothing; the operator's word does. */
+START_TEST(fenced)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	world_hold(A, id);
+	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	world_wait_dead(B);
+	usleep(1500000);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
+	ck_assert(!world_program(A, id).access);
+	world_fence(B);
+	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
+		usleep(1000);
+	ck_assert(world_rolled_back(A, id));
+	ck_assert_uint_eq(world_owner(id), A);
+	/* The fenced one comes back: it takes no part, and drops what it took. */
+	world_start(B);
+	for (int ms = 0; ms < REST_MS && world_has_file(B, id); ms++)
+		usleep(1000);
+	ck_assert(!world_has_file(B, id));
+	ck_assert_int_eq(world_move(A, id, B), -EIO);
+}
+END_TEST
+
+/* ---- an orderly end -----------------------------------------------------------------------------
+ */
+
+START_TEST(ended_in_the_middle)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_close_nodes();
+	world_start(A);
+	world_start(B);
+	world_start(C);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
+/* ---- everything at once -------------------------------------------------------------------------
+ */
+
+/* Messages are lost, doubled and late, daemons are killed, segments are moved about. */
+START_TEST(chaos)
+{
+	ramp_segment_t ids[8];
+	int asks[8];
+	char name[8] = "a";
+	double until = seconds() + 12;
+	unsigned rng = (unsigned)_i + 1, moves = 0, moved = 0;
+
+	for (int i = 0; i < 8; i++) {
+		name[0] = (char)('a' + i);
+		ids[i] = world_segment(1 + (ramp_node_t)i % NODES, name, 100 + 100 * (uint64_t)i,
+				       i % 3 ? 0 : 5);
+		for (ramp_node_t n = 1; n <= NODES; n++)
+			world_hold(n, ids[i]);
+		asks[i] = -1;
+	}
+	atomic_store(&world->chaos_per_mille, 150);
+	while (seconds() < until) {
+		int i = rand_r(&rng) % 8;
+
+		if (asks[i] < 0 || atomic_load(&world->answers[asks[i]].done)) {
+			moved += asks[i] >= 0 && world->answers[asks[i]].result == 0;
+			asks[i] = world_ask(1 + (ramp_node_t)rand_r(&rng) % NODES, ids[i],
+					    1 + (ramp_node_t)rand_r(&rng) % NODES, 2000, false);
+			moves++;
+		}
+		if (rand_r(&rng) % 100 == 0) {
+			ramp_node_t n = 1 + (ramp_node_t)rand_r(&rng) % NODES;
+
+			world_kill(n);
+			for (int k = 0; k < 8; k++)
+				asks[k] = -1;
+			world_start(n);
+		}
+		usleep(10000);
+	}
+	atomic_store(&world->chaos_per_mille, 0);
+	for (int i = 0; i < 8; i++)
+		world_rest(ids[i]);
+	ck_assert_msg(moved > 20, "only %u of %u moves went through", moved, moves);
+}
+END_TEST
+
+static TCase *story(Suite *suite, const char *name)
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_add_checked_fixture(tc, world_open, world_close);
+	tcase_set_timeout(tc, 60);
+	suite_add_tcase(suite, tc);
+	return tc;
+}
+
+static Suite *stories(void)
+{
+	Suite *suite = suite_create("transfer");
+	TCase *tc = story(suite, "moves");
+
+	tcase_add_test(tc, to_and_fro);
+	tcase_add_test(tc, on_to_a_third_at_once);
+	tcase_add_test(tc, asked_from_any_node);
+	tcase_add_loop_test(tc, of_any_shape, 0, 6);
+	tcase_add_test(tc, many_at_once_both_ways);
+	tcase_add_test(tc, access_goes_with_it);
+	tcase_add_test(tc, wait_is_until_stable);
+	tcase_add_test(tc, holes_are_filled_meanwhile);
+	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
+	tcase_add_test(tc, it_grows_past_the_slack);
+	tc = story(suite, "stays");
+	tcase_add_test(tc, the_name_is_taken);
+	tcase_add_test(tc, one_name_two_sources);
+	tcase_add_test(tc, no_room_there);
+	tcase_add_test(tc, the_target_is_down);
+	tcase_add_test(tc, the_target_hangs);
+	tcase_add_test(tc, no_quorum);
+	tcase_add_test(tc, no_quorum_in_the_middle);
+	tcase_add_test(tc, two_movers);
+	tcase_add_test(tc, still_being_pulled);
+	tcase_add_test(tc, a_program_that_cannot_be_asked);
+	tcase_add_test(tc, a_program_that_does_not_let_go);
+	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
+	tcase_add_test(tc, cancelled_too_late);
+	tc = story(suite, "messages");
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 15);
+	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
+	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
+	tcase_add_test(tc, unlinked_while_it_is_pulled);
+	tc = story(suite, "kills");
+	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
+	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
+	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
+	tc = story(suite, "proofs");
+	tcase_add_test(tc, rolled_back_until_reclaimed);
+	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);
+	tcase_add_test(tc, fenced);
+	tcase_add_test(tc, ended_in_the_middle);
+	tc = story(suite, "chaos");
+	tcase_add_loop_test(tc, chaos, 0, 2);
+	return suite;
+}
+
+int main(void)
+{
+	SRunner *runner;
+	int failed = world_namespace();
+
+	if (failed)
+		return failed;
+	runner = srunner_create(stories());
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	rmdir(world->base);
+	return failed ? 1 : 0;
+}

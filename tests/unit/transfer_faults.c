@@ -1,0 +1,136 @@
+/*
+ * Faults at the boundaries, caught at link time: what the code under test calls as peer_send is
+ * __wrap_peer_send here, and so on.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "peer.h"
+#include "record.h"
+#include "room.h"
+#include "transfer_world.h"
+
+#define LATE_US 150000
+
+int __real_peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body,
+		     size_t len);
+int __wrap_peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body,
+		     size_t len);
+int __real_record_change(struct seg *seg, const struct record *record, struct ramp_err *err);
+int __wrap_record_change(struct seg *seg, const struct record *record, struct ramp_err *err);
+int __real_store_remove(struct seg *seg, bool prove, struct ramp_err *err);
+int __wrap_store_remove(struct seg *seg, bool prove, struct ramp_err *err);
+int __real_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
+			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
+			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+
+enum what fault_hit(uint32_t point)
+{
+	struct fault *fault = &world->fault[world_self()];
+	unsigned hit;
+
+	if (atomic_load(&fault->point) != point)
+		return 0;
+	hit = atomic_fetch_add(&fault->hits, 1);
+	if (hit < fault->skip || hit >= fault->skip + fault->times)
+		return 0;
+	if (fault->what == DO_KILL) {
+		kill(getpid(), SIGKILL);
+		for (;;)
+			pause();
+	}
+	return fault->what;
+}
+
+struct late {
+	struct peers *peers;
+	ramp_node_t node;
+	uint8_t type;
+	size_t len;
+	uint8_t body[];
+};
+
+static void *send_late(void *arg)
+{
+	struct late *late = arg;
+
+	usleep(LATE_US);
+	/* Before its peers are closed the node waits for as long as this takes. */
+	if (atomic_load(&world->running[world_self()]))
+		__real_peer_send(late->peers, late->node, late->type, late->body, late->len);
+	free(late);
+	return NULL;
+}
+
+static void delay(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len)
+{
+	struct late *late = malloc(sizeof(*late) + len);
+	pthread_t thread;
+
+	late->peers = peers;
+	late->node = node;
+	late->type = type;
+	late->len = len;
+	memcpy(late->body, body, len);
+	pthread_create(&thread, NULL, send_late, late);
+	pthread_detach(thread);
+}
+
+static enum what chaos(void)
+{
+	unsigned per_mille = atomic_load(&world->chaos_per_mille);
+
+	if (per_mille == 0 || ramp_random64() % 1000 >= per_mille)
+		return 0;
+	return DO_DROP + (enum what)(ramp_random64() % 3);
+}
+
+int __wrap_peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body,
+		     size_t len)
+{
+	enum what what = fault_hit(POINT(AT_SEND, type));
+
+	if (!what)
+		what = chaos();
+	if (what == DO_DROP)
+		return 0;
+	if (what == DO_DELAY) {
+		delay(peers, node, type, body, len);
+		return 0;
+	}
+	if (what == DO_DOUBLE)
+		__real_peer_send(peers, node, type, body, len);
+	return __real_peer_send(peers, node, type, body, len);
+}
+
+int __wrap_record_change(struct seg *seg, const struct record *record, struct ramp_err *err)
+{
+	int rc;
+
+	fault_hit(POINT(AT_RECORD, record->kind));
+	rc = __real_record_change(seg, record, err);
+	fault_hit(POINT(AFTER_RECORD, record->kind));
+	return rc;
+}
+
+int __wrap_store_remove(struct seg *seg, bool prove, struct ramp_err *err)
+{
+	int rc;
+
+	fault_hit(POINT(AT_REMOVE, 0));
+	rc = __real_store_remove(seg, prove, err);
+	fault_hit(POINT(AFTER_REMOVE, 0));
+	return rc;
+}
+
+int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
+			uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
+{
+	if (fault_hit(POINT(AT_RESERVE, 0)) == DO_DELAY)
+		sleep(1);
+	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
+}

@@ -1,0 +1,351 @@
+/*
+ * The doubles of programs.h and pull.h. A program is a flag: it has access or not. A pull copies
+ * out of the source's file, where the world says that the source exports that key.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pages.h"
+#include "transfer_world.h"
+
+/* ---- programs
+ * -------------------------------------------------------------------------------------- */
+
+struct programs {
+	struct programs_tools tools;
+};
+
+struct programs *double_programs_open(void)
+{
+	return calloc(1, sizeof(struct programs));
+}
+
+const struct programs_tools *double_programs_tools(struct programs *programs)
+{
+	return &programs->tools;
+}
+
+static struct local_program *program(struct seg *seg)
+{
+	for (int i = 0; i < ROWS; i++)
+		if (world->rows[i].id == seg_id(seg))
+			return &world->programs[world_self()][i];
+	abort();
+}
+
+/* world->lock is held. */
+static void grant(struct seg *seg)
+{
+	struct local_program *p = program(seg);
+	long i = p - world->programs[world_self()];
+
+	p->access = p->mapped;
+	p->frozen = false;
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		if (n != world_self() && p->access && world->programs[n][i].access)
+			world->double_access++;
+}
+
+int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err)
+{
+	bool unmovable;
+
+	(void)programs;
+	world_lock();
+	unmovable = program(seg)->unmovable;
+	world_unlock();
+	return unmovable ? ramp_err_set(err, EBUSY, "process 42 maps it") : 0;
+}
+
+int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
+		    struct ramp_err *err)
+{
+	(void)programs;
+	(void)timeout_ms;
+	if (fault_hit(POINT(AT_REVOKE, 0)) == DO_DROP)
+		return ramp_err_set(err, EBUSY, "process 42 is stopped");
+	world_lock();
+	program(seg)->access = false;
+	program(seg)->frozen = true;
+	world_unlock();
+	return 0;
+}
+
+void programs_restore(struct programs *programs, struct seg *seg)
+{
+	(void)programs;
+	world_lock();
+	grant(seg);
+	world_unlock();
+}
+
+void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node)
+{
+	(void)programs;
+	(void)owner_node;
+	world_lock();
+	program(seg)->access = false;
+	program(seg)->frozen = false;
+	world_unlock();
+}
+
+void programs_back(struct programs *programs, struct seg *seg)
+{
+	(void)programs;
+	world_lock();
+	grant(seg);
+	world_unlock();
+}
+
+void programs_set_tools(struct programs *programs, const struct programs_tools *tools)
+{
+	programs->tools = *tools;
+}
+
+void tool_answer(struct tool_request *request, int result, const char *text)
+{
+	(void)text;
+	*(int *)(void *)request = result;
+}
+
+void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
+		   const char *state)
+{
+	(void)request;
+	(void)done_pages;
+	(void)all_pages;
+	(void)state;
+}
+
+/* ---- serving
+ * ---------------------------------------------------------------------------------------- */
+
+static bool key_equal(const struct tp_key *a, const struct tp_key *b)
+{
+	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
+	       ramp_attempt_equal(a->k, b->k);
+}
+
+int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
+{
+	(void)pull;
+	(void)seg;
+	(void)err;
+	world_lock();
+	for (int i = 0; i < EXPORTS; i++) {
+		if (world->exports[i].used && !(key_equal(&world->exports[i].key, key) &&
+						world->exports[i].node == world_self()))
+			continue;
+		world->exports[i].used = true;
+		world->exports[i].node = world_self();
+		world->exports[i].incarnation = world->nodes[world_self()].incarnation;
+		world->exports[i].key = *key;
+		break;
+	}
+	world_unlock();
+	return 0;
+}
+
+void serve_revoke(struct pull *pull, const struct tp_key *key)
+{
+	(void)pull;
+	world_lock();
+	for (int i = 0; i < EXPORTS; i++)
+		if (world->exports[i].used && world->exports[i].node == world_self() &&
+		    key_equal(&world->exports[i].key, key))
+			world->exports[i].used = false;
+	world_unlock();
+}
+
+/* ---- pulling
+ * ---------------------------------------------------------------------------------------- */
+
+struct job {
+	struct job *next;
+	struct pull *pull;
+	struct seg *seg;
+	struct pull_source source;
+	uint64_t all;
+	pthread_t thread;
+	atomic_bool stop, over, done;
+};
+
+struct pull {
+	struct pull_config config;
+	pthread_mutex_t lock; /* protects jobs */
+	struct job *jobs;
+};
+
+int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err)
+{
+	struct pull *pull = calloc(1, sizeof(*pull));
+
+	(void)err;
+	pull->config = *config;
+	pthread_mutex_init(&pull->lock, NULL);
+	*out = pull;
+	return 0;
+}
+
+static bool exported(const struct pull_source *s)
+{
+	bool found = false;
+
+	if (!atomic_load(&world->running[s->node]))
+		return false;
+	world_lock();
+	for (int i = 0; i < EXPORTS && !found; i++)
+		found = world->exports[i].used && world->exports[i].node == s->node &&
+			world->exports[i].incarnation == s->incarnation &&
+			key_equal(&world->exports[i].key, &s->key);
+	world_unlock();
+	return found;
+}
+
+/* One page, if the source may be read and the page is there. */
+static bool pull_page(struct job *job, uint64_t page)
+{
+	char path[PATH_LEN], bytes[RAMP_PAGE_BYTES] = {0};
+	ssize_t n = -1;
+	int fd;
+
+	if (atomic_load(&world->pull_stopped) || !exported(&job->source))
+		return false;
+	world_path(job->source.node, seg_id(job->seg), path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+		n = pread(fd, bytes, sizeof(bytes), (off_t)(page * RAMP_PAGE_BYTES));
+	/* A hole stays one. */
+	if (n >= 0 &&
+	    lseek(fd, (off_t)(page * RAMP_PAGE_BYTES), SEEK_DATA) <
+		    (off_t)((page + 1) * RAMP_PAGE_BYTES) &&
+	    lseek(fd, (off_t)(page * RAMP_PAGE_BYTES), SEEK_DATA) >= 0)
+		n = pwrite(seg_fd(job->seg), bytes, (size_t)n, (off_t)(page * RAMP_PAGE_BYTES));
+	if (fd >= 0)
+		close(fd);
+	return n >= 0;
+}
+
+static void *pull_all(void *arg)
+{
+	struct job *job = arg;
+	uint64_t page, count = 0, lost = 0;
+
+	while (!atomic_load(&job->stop) && pages_missing(job->seg) > pages_lost(job->seg)) {
+		if (atomic_load(&job->over))
+			pages_lose_all(job->seg);
+		page = pages_next_remote(job->seg, 0);
+		if (page == UINT64_MAX || !pages_claim(job->seg, page, 1))
+			continue;
+		if (pull_page(job, page)) {
+			pages_arrive(job->seg, page, 1);
+			if (++count == job->all / 2)
+				fault_hit(POINT(AT_PULL, 0));
+		} else {
+			pages_give_back(job->seg, page, 1);
+			usleep(1000);
+		}
+	}
+	lost = pages_lost(job->seg);
+	if (!atomic_load(&job->stop))
+		job->pull->config.finished(job->pull->config.arg, seg_id(job->seg), lost);
+	atomic_store(&job->done, true);
+	return NULL;
+}
+
+static struct job *job_find(struct pull *pull, ramp_segment_t id)
+{
+	struct job *job = pull->jobs;
+
+	while (job && seg_id(job->seg) != id)
+		job = job->next;
+	return job;
+}
+
+static void job_end(struct pull *pull, struct job *job)
+{
+	struct job **at = &pull->jobs;
+
+	while (*at != job)
+		at = &(*at)->next;
+	*at = job->next;
+	atomic_store(&job->stop, true);
+	pthread_join(job->thread, NULL);
+	seg_put(job->seg);
+	free(job);
+}
+
+int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
+	       struct ramp_err *err)
+{
+	struct job *job = calloc(1, sizeof(*job)), *old;
+
+	(void)err;
+	job->pull = pull;
+	job->seg = seg_get(seg);
+	job->source = *source;
+	job->all = pages_missing(seg);
+	pthread_mutex_lock(&pull->lock);
+	old = job_find(pull, seg_id(seg));
+	if (old)
+		job_end(pull, old);
+	job->next = pull->jobs;
+	pull->jobs = job;
+	pthread_create(&job->thread, NULL, pull_all, job);
+	pthread_mutex_unlock(&pull->lock);
+	return 0;
+}
+
+void pull_end(struct pull *pull, ramp_segment_t id)
+{
+	struct job *job;
+
+	pthread_mutex_lock(&pull->lock);
+	job = job_find(pull, id);
+	if (job)
+		job_end(pull, job);
+	pthread_mutex_unlock(&pull->lock);
+}
+
+void pull_hurry(struct pull *pull, ramp_segment_t id)
+{
+	(void)pull;
+	(void)id;
+}
+
+void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
+{
+	pthread_mutex_lock(&pull->lock);
+	for (struct job *job = pull->jobs; job; job = job->next)
+		if (job->source.node == node && job->source.incarnation == incarnation)
+			atomic_store(&job->over, true);
+	pthread_mutex_unlock(&pull->lock);
+}
+
+int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress)
+{
+	struct job *job;
+	int rc = -ENOENT;
+
+	pthread_mutex_lock(&pull->lock);
+	job = job_find(pull, id);
+	if (job) {
+		memset(progress, 0, sizeof(*progress));
+		progress->pages_all = job->all;
+		progress->pages_missing = pages_missing(job->seg);
+		progress->source = job->source.node;
+		rc = 0;
+	}
+	pthread_mutex_unlock(&pull->lock);
+	return rc;
+}
+
+void pull_close(struct pull *pull)
+{
+	while (pull->jobs)
+		job_end(pull, pull->jobs);
+	free(pull);
+}

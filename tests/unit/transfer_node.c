@@ -1,0 +1,282 @@
+/*
+ * One node of the tests' cluster: a daemon with the real store, peers and transfer floor, and the
+ * doubles around it; it does what the story orders over a socket.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "transfer_world.h"
+
+static struct daemon {
+	ramp_node_t self;
+	int sock;
+	struct loop *loop;
+	struct store *store;
+	struct meta *meta;
+	struct peers *peers;
+	struct programs *programs;
+	struct pull *pull;
+	struct transfers *transfers;
+	uint64_t handles[ASKS];
+	pthread_t orders;
+} d;
+
+ramp_node_t world_self(void)
+{
+	return d.self;
+}
+
+static void die(const char *what, const struct ramp_err *err)
+{
+	fprintf(stderr, "node %u: %s: %s\n", d.self, what, err->text);
+	_exit(3);
+}
+
+/* ---- orders
+ * -------------------------------------------------------------------------------------- */
+
+struct posted_order {
+	struct command command;
+};
+
+static void answered(void *arg, int result, const char *text)
+{
+	struct answer *answer = arg;
+
+	answer->result = result;
+	snprintf(answer->text, sizeof(answer->text), "%s", text);
+	atomic_store(&answer->done, true);
+}
+
+static void migrate(const struct command *c)
+{
+	struct migrate_request request = {
+		.id = c->id,
+		.dst = c->dst,
+		.timeout_ms = c->timeout_ms,
+		.wait_stable = c->wait,
+	};
+
+	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);
+	d.handles[c->ask] =
+		transfers_migrate(d.transfers, &request, answered, &world->answers[c->ask]);
+}
+
+static void create(const struct command *c, struct command_reply *reply)
+{
+	struct ramp_err err = {0};
+	struct seg *seg;
+
+	reply->result = store_create(d.store, c->id, RECORD_OWNED, 1, &seg, &err);
+	if (!reply->result)
+		seg_put(seg);
+}
+
+static void count_move(void *arg, const struct transfer_row *row)
+{
+	(void)row;
+	++*(uint32_t *)arg;
+}
+
+static void look(const struct command *c, struct command_reply *reply)
+{
+	struct seg *seg = store_find(d.store, c->id);
+	struct transfers_status status;
+
+	if (seg) {
+		record_get(seg, &reply->record);
+		seg_put(seg);
+	}
+	transfers_each(d.transfers, count_move, &reply->moves);
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		reply->peers_up += peer_up(d.peers, n);
+	reply->rolled_back = transfers_rolled_back(d.transfers, c->id);
+	transfers_status(d.transfers, &status);
+	atomic_store(&world->window_us[d.self], status.window_last_us);
+}
+
+/* As rampfs-migrate --reclaim asks, through the tools' door. */
+static void reclaim(const struct command *c, struct command_reply *reply)
+{
+	struct tool_migrate what = {.id = c->id, .mode = TRANSFER_RECLAIM};
+
+	reply->result = -ENOSYS; /* until it is answered, which is at once */
+	double_programs_tools(d.programs)
+		->migrate(d.transfers, (struct tool_request *)(void *)&reply->result, &what);
+}
+
+static void carry_out(void *arg)
+{
+	struct posted_order *order = arg;
+	struct command_reply reply = {0};
+
+	switch (order->command.order) {
+	case ORDER_MIGRATE:
+		migrate(&order->command);
+		break;
+	case ORDER_CANCEL:
+		transfers_cancel(d.transfers, d.handles[order->command.ask]);
+		break;
+	case ORDER_CREATE:
+		create(&order->command, &reply);
+		break;
+	case ORDER_RECLAIM:
+		reclaim(&order->command, &reply);
+		break;
+	case ORDER_QUIT:
+		loop_stop(d.loop);
+		break;
+	default:
+		look(&order->command, &reply);
+	}
+	send(d.sock, &reply, sizeof(reply), MSG_NOSIGNAL);
+	free(order);
+}
+
+static void *take_orders(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		struct posted_order *order = calloc(1, sizeof(*order));
+		bool quit;
+
+		if (recv(d.sock, &order->command, sizeof(order->command), 0) <= 0) {
+			free(order);
+			return NULL;
+		}
+		quit = order->command.order == ORDER_QUIT;
+		loop_post(d.loop, carry_out, order);
+		if (quit)
+			return NULL;
+	}
+}
+
+/* ---- wiring, as rampfs/main does it
+ * -------------------------------------------------------------- */
+
+static void on_changed(void *arg, ramp_segment_t id)
+{
+	(void)arg;
+	if (atomic_load(&world->running[d.self]))
+		transfers_row_changed(d.transfers, id);
+}
+
+static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up)
+{
+	(void)arg;
+	if (d.transfers)
+		transfers_peer_changed(d.transfers, node, incarnation, up);
+}
+
+static void address_of(ramp_node_t node, char address[64])
+{
+	snprintf(address, 64, "127.0.0.1:%u", world->port[node]);
+}
+
+static void open_peers(struct ramp_err *err)
+{
+	char address[64];
+	struct peers_config config = {
+		.loop = d.loop,
+		.self = d.self,
+		.incarnation = store_incarnation(d.store),
+		.instance = 1000 + d.self,
+		.listen_address = address,
+		.up = on_peer,
+	};
+
+	address_of(d.self, address);
+	if (peers_open(&config, &d.peers, err))
+		die("peers", err);
+}
+
+static void open_transfers(struct ramp_err *err)
+{
+	struct transfers_config config = {
+		.loop = d.loop,
+		.store = d.store,
+		.meta = d.meta,
+		.peers = d.peers,
+		.programs = d.programs,
+	};
+	struct pull_config pull = {.store = d.store, .finished = transfers_pull_finished};
+
+	if (transfers_open(&config, &d.transfers, err))
+		die("transfers", err);
+	pull.arg = d.transfers;
+	pull_open(&pull, &d.pull, err);
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		char address[64];
+
+		address_of(n, address);
+		if (n != d.self)
+			peers_set(d.peers, n, "?", address);
+	}
+}
+
+/* What the programs floor finds at its start: who maps what may be served has access again. */
+static void known_again(void *arg, struct seg *seg)
+{
+	struct record record;
+
+	(void)arg;
+	record_get(seg, &record);
+	if (record_serves(&record))
+		programs_restore(d.programs, seg);
+}
+
+static void end(void)
+{
+	atomic_store(&world->running[d.self], false);
+	usleep(200000); /* for messages that are late */
+	transfers_close(d.transfers);
+	pull_close(d.pull);
+	meta_close(d.meta);
+	peers_close(d.peers);
+	transfers_free(d.transfers);
+	loop_close(d.loop);
+	store_close(d.store);
+	free(d.programs);
+	pthread_join(d.orders, NULL);
+}
+
+int world_node_main(ramp_node_t node, int sock)
+{
+	struct meta_config meta = {.changed = on_changed};
+	struct ramp_err err = {0};
+	char dir[PATH_LEN];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGPIPE, SIG_IGN);
+	d.self = node;
+	d.sock = sock;
+	log_open(node == 1   ? "a"
+		 : node == 2 ? "b"
+			     : "c",
+		 0, getenv("TRANSFER_LOG") ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
+	snprintf(dir, sizeof(dir), "%s/%u", world->base, node);
+	if (loop_open(&d.loop, &err))
+		die("loop", &err);
+	if (store_open(dir, CAPACITY, &d.store, &err))
+		die("store", &err);
+	d.programs = double_programs_open();
+	d.meta = double_meta_open(&meta);
+	open_peers(&err);
+	open_transfers(&err);
+	store_each(d.store, known_again, NULL);
+	atomic_store(&world->running[d.self], true);
+	if (transfers_start(d.transfers, d.pull, &err))
+		die("start", &err);
+	pthread_create(&d.orders, NULL, take_orders, NULL);
+	loop_run(d.loop);
+	end();
+	return 0;
+}

@@ -1,0 +1,584 @@
+/*
+ * The cluster as a story sees it: processes that are started, killed and asked.
+ */
+#include "transfer_world.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct world *world;
+
+static struct {
+	pid_t pid;
+	int sock;
+} nodes[NODES + 1];
+
+static struct {
+	uint64_t pages, every;
+	uint8_t seed;
+} made[ROWS];
+static int n_made, n_asks;
+
+int world_namespace(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (geteuid() != 0) {
+		fprintf(stderr, "skipped: a store is a mount, which takes root\n");
+		return 77;
+	}
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) {
+		perror("a mount namespace of our own");
+		return 1;
+	}
+	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	if (world == MAP_FAILED) {
+		perror("memory that all share");
+		return 1;
+	}
+	snprintf(world->base, sizeof(world->base), "%s/rampfs-transfer-XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(world->base)) {
+		perror(world->base);
+		return 1;
+	}
+	return 0;
+}
+
+void world_lock(void)
+{
+	if (pthread_mutex_lock(&world->lock) == EOWNERDEAD)
+		pthread_mutex_consistent(&world->lock);
+}
+
+void world_unlock(void)
+{
+	pthread_mutex_unlock(&world->lock);
+}
+
+static uint16_t free_port(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int sock = socket(AF_INET, SOCK_STREAM, 0);
+
+	ck_assert_int_eq(bind(sock, (struct sockaddr *)&at, sizeof(at)), 0);
+	ck_assert_int_eq(getsockname(sock, (struct sockaddr *)&at, &len), 0);
+	close(sock);
+	return ntohs(at.sin_port);
+}
+
+static void node_dir(ramp_node_t node, char path[PATH_LEN])
+{
+	snprintf(path, PATH_LEN, "%s/%u", world->base, node);
+}
+
+void world_path(ramp_node_t node, ramp_segment_t id, char path[PATH_LEN])
+{
+	snprintf(path, PATH_LEN, "%s/%u/store/%llu", world->base, node, (unsigned long long)id);
+}
+
+static void wipe(ramp_node_t node)
+{
+	struct ramp_err err = {0};
+	char dir[PATH_LEN];
+	int rc;
+
+	node_dir(node, dir);
+	/* What a failed story left dies with it, but not in the same moment. */
+	for (int ms = 0; (rc = store_destroy(dir, true, &err)) == -EBUSY && ms < 5000; ms++)
+		usleep(1000);
+	ck_assert_msg(rc == 0, "%s", err.text);
+	ck_assert(!mkdir(dir, 0700) || errno == EEXIST);
+}
+
+/* ---- processes
+ * ------------------------------------------------------------------------------------ */
+
+static struct command_reply order(ramp_node_t node, struct command command)
+{
+	struct command_reply reply = {.result = -EPIPE};
+
+	if (nodes[node].pid && send(nodes[node].sock, &command, sizeof(command), MSG_NOSIGNAL) > 0)
+		if (recv(nodes[node].sock, &reply, sizeof(reply), 0) != sizeof(reply))
+			reply.result = -EPIPE;
+	return reply;
+}
+
+static bool node_is_up(ramp_node_t node)
+{
+	bool up;
+
+	world_lock();
+	up = atomic_load(&world->running[node]) && world->nodes[node].incarnation;
+	world_unlock();
+	return up;
+}
+
+/* Every node that runs sees every other one that does. */
+static bool together(void)
+{
+	uint32_t up = 0;
+
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		up += nodes[n].pid != 0;
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		if (nodes[n].pid &&
+		    order(n, (struct command){.order = ORDER_STATUS}).peers_up != up - 1)
+			return false;
+	return true;
+}
+
+static void wait_together(void)
+{
+	for (int ms = 0; ms < REST_MS; ms++) {
+		if (together())
+			return;
+		usleep(1000);
+	}
+	ck_abort_msg("the nodes do not find each other");
+}
+
+void world_start(ramp_node_t node)
+{
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	nodes[node].pid = fork();
+	ck_assert_int_ge(nodes[node].pid, 0);
+	if (nodes[node].pid == 0) {
+		for (ramp_node_t n = 1; n <= NODES; n++)
+			if (n != node && nodes[n].sock > 0)
+				close(nodes[n].sock);
+		close(pair[0]);
+		_exit(world_node_main(node, pair[1]));
+	}
+	close(pair[1]);
+	nodes[node].sock = pair[0];
+	for (int ms = 0; ms < REST_MS && !node_is_up(node); ms++)
+		usleep(1000);
+	ck_assert_msg(node_is_up(node), "node %u did not start", node);
+	wait_together();
+}
+
+static void reap(ramp_node_t node, int want_signal)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(nodes[node].pid, &status, 0), nodes[node].pid);
+	if (want_signal)
+		ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == want_signal,
+			      "node %u ended by itself (status %x)", node, (unsigned)status);
+	else
+		ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+			      "node %u ended badly (status %x)", node, (unsigned)status);
+	close(nodes[node].sock);
+	nodes[node].pid = 0;
+	nodes[node].sock = -1;
+	atomic_store(&world->running[node], false);
+	atomic_store(&world->fault[node].point, 0);
+}
+
+void world_kill(ramp_node_t node)
+{
+	kill(nodes[node].pid, SIGKILL);
+	reap(node, SIGKILL);
+}
+
+void world_wait_dead(ramp_node_t node)
+{
+	siginfo_t info = {0};
+
+	for (int ms = 0; ms < REST_MS && !info.si_pid; ms++) {
+		ck_assert_int_eq(
+			waitid(P_PID, (id_t)nodes[node].pid, &info, WEXITED | WNOHANG | WNOWAIT),
+			0);
+		usleep(1000);
+	}
+	ck_assert_msg(info.si_pid, "node %u never came to its point", node);
+	reap(node, SIGKILL);
+}
+
+bool world_alive(ramp_node_t node)
+{
+	siginfo_t info = {0};
+
+	return nodes[node].pid &&
+	       waitid(P_PID, (id_t)nodes[node].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+	       info.si_pid == 0;
+}
+
+void world_reboot(ramp_node_t node)
+{
+	if (nodes[node].pid)
+		world_kill(node);
+	world_lock();
+	memset(world->programs[node], 0, sizeof(world->programs[node]));
+	world_unlock();
+	wipe(node);
+	world_start(node);
+	/* It is up when its new incarnation is committed. */
+	for (int ms = 0; ms < 500; ms++)
+		usleep(1000);
+}
+
+void world_fence(ramp_node_t node)
+{
+	world_lock();
+	world->nodes[node].fenced = world->nodes[node].incarnation;
+	world->nodes_version = ++world->version;
+	world_unlock();
+}
+
+void world_arm(ramp_node_t node, uint32_t point, enum what what, uint32_t skip, uint32_t times)
+{
+	struct fault *fault = &world->fault[node];
+
+	fault->what = what;
+	fault->skip = skip;
+	fault->times = times;
+	atomic_store(&fault->hits, 0);
+	atomic_store(&fault->point, point);
+}
+
+void world_open(void)
+{
+	pthread_mutexattr_t attr;
+	char base[sizeof(world->base)];
+
+	memcpy(base, world->base, sizeof(base));
+	memset(world, 0, sizeof(*world));
+	memcpy(world->base, base, sizeof(base));
+	n_made = n_asks = 0;
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&world->lock, &attr);
+	atomic_store(&world->quorum, true);
+	world->nodes_version = world->version = 1;
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		world->port[n] = free_port();
+		world->nodes[n].node = n;
+		snprintf(world->nodes[n].name, sizeof(world->nodes[n].name), "%c",
+			 'a' + (int)n - 1);
+		wipe(n);
+	}
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		world_start(n);
+}
+
+void world_close_nodes(void)
+{
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		if (!nodes[n].pid)
+			continue;
+		order(n, (struct command){.order = ORDER_QUIT});
+		reap(n, 0);
+	}
+}
+
+void world_close(void)
+{
+	world_close_nodes();
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		char dir[PATH_LEN];
+
+		wipe(n);
+		node_dir(n, dir);
+		rmdir(dir);
+	}
+}
+
+/* ---- segments
+ * ------------------------------------------------------------------------------------- */
+
+static int row_of(ramp_segment_t id)
+{
+	return (int)(id - RAMP_SEGMENT_ID_MIN);
+}
+
+static bool populated(int i, uint64_t page)
+{
+	return made[i].every == 0 || page % made[i].every == 0;
+}
+
+static void fill(int i, uint64_t page, uint8_t bytes[RAMP_PAGE_BYTES])
+{
+	for (size_t b = 0; b < RAMP_PAGE_BYTES; b++)
+		bytes[b] = populated(i, page) ? (uint8_t)(made[i].seed + page * 7 + b) : 0;
+}
+
+static void write_pattern(ramp_node_t node, ramp_segment_t id)
+{
+	int i = row_of(id);
+	uint8_t bytes[RAMP_PAGE_BYTES];
+	char path[PATH_LEN];
+	int fd;
+
+	world_path(node, id, path);
+	fd = open(path, O_RDWR);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)(made[i].pages * RAMP_PAGE_BYTES)), 0);
+	for (uint64_t p = 0; p < made[i].pages; p += made[i].every ? made[i].every : 1) {
+		fill(i, p, bytes);
+		ck_assert_int_eq(pwrite(fd, bytes, sizeof(bytes), (off_t)(p * RAMP_PAGE_BYTES)),
+				 (ssize_t)sizeof(bytes));
+	}
+	close(fd);
+}
+
+ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages, uint64_t every)
+{
+	int i = n_made++;
+	ramp_segment_t id = RAMP_SEGMENT_ID_MIN + (ramp_segment_t)i;
+	struct segment_row row = {.id = id, .epoch = 1, .node = node};
+
+	ck_assert_int_lt(i, ROWS);
+	made[i].pages = pages;
+	made[i].every = every;
+	made[i].seed = (uint8_t)(17 * i + 3);
+	ck_assert_int_eq(order(node, (struct command){.order = ORDER_CREATE, .id = id}).result, 0);
+	write_pattern(node, id);
+	world_lock();
+	row.node_inc = world->nodes[node].incarnation;
+	snprintf(row.name, sizeof(row.name), "%s", name);
+	world->rows[i] = row;
+	world->row_used[i] = true;
+	world->row_version[i] = ++world->version;
+	world_unlock();
+	usleep(5000); /* no node need know it yet, but most stories begin when they do */
+	return id;
+}
+
+void world_fill_holes(ramp_segment_t id)
+{
+	made[row_of(id)].every = 0;
+	write_pattern(world_owner(id), id);
+}
+
+void world_resize(ramp_segment_t id, uint64_t pages)
+{
+	made[row_of(id)].pages = pages;
+	write_pattern(world_owner(id), id);
+}
+
+void world_unmovable(ramp_node_t node, ramp_segment_t id)
+{
+	world_lock();
+	world->programs[node][row_of(id)].unmovable = true;
+	world_unlock();
+}
+
+struct segment_row world_row(ramp_segment_t id)
+{
+	struct segment_row row;
+
+	world_lock();
+	row = world->rows[row_of(id)];
+	world_unlock();
+	return row;
+}
+
+ramp_node_t world_owner(ramp_segment_t id)
+{
+	return world_row(id).node;
+}
+
+void world_unlink(ramp_segment_t id)
+{
+	world_lock();
+	world->rows[row_of(id)].unlinked = true;
+	if (world->rows[row_of(id)].phase == SEGMENT_STABLE)
+		world->row_used[row_of(id)] = false;
+	world->row_version[row_of(id)] = ++world->version;
+	world_unlock();
+}
+
+void world_hold(ramp_node_t node, ramp_segment_t id)
+{
+	world_lock();
+	world->programs[node][row_of(id)].mapped = true;
+	world->programs[node][row_of(id)].access = world->rows[row_of(id)].node == node;
+	world_unlock();
+}
+
+struct local_program world_program(ramp_node_t node, ramp_segment_t id)
+{
+	struct local_program program;
+
+	world_lock();
+	program = world->programs[node][row_of(id)];
+	world_unlock();
+	return program;
+}
+
+bool world_has_file(ramp_node_t node, ramp_segment_t id)
+{
+	char path[PATH_LEN];
+
+	world_path(node, id, path);
+	return access(path, F_OK) == 0;
+}
+
+uint64_t world_blocks(ramp_node_t node, ramp_segment_t id)
+{
+	char path[PATH_LEN];
+	struct stat st;
+
+	world_path(node, id, path);
+	ck_assert_int_eq(stat(path, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+/* ---- asking
+ * --------------------------------------------------------------------------------------- */
+
+int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t timeout_ms, bool wait)
+{
+	struct command command = {
+		.order = ORDER_MIGRATE,
+		.ask = n_asks++ % ASKS,
+		.id = id,
+		.dst = dst,
+		.timeout_ms = timeout_ms,
+		.wait = wait,
+	};
+
+	memset(&world->answers[command.ask], 0, sizeof(world->answers[0]));
+	snprintf(command.name, sizeof(command.name), "%s", world_row(id).name);
+	order(node, command);
+	return command.ask;
+}
+
+int world_answer(int ask)
+{
+	for (int ms = 0; ms < REST_MS; ms++) {
+		if (atomic_load(&world->answers[ask].done))
+			return world->answers[ask].result;
+		usleep(1000);
+	}
+	ck_abort_msg("no answer");
+	return -1;
+}
+
+const char *world_text(int ask)
+{
+	return world->answers[ask].text;
+}
+
+void world_cancel(ramp_node_t node, int ask)
+{
+	order(node, (struct command){.order = ORDER_CANCEL, .ask = ask});
+}
+
+int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst)
+{
+	return world_answer(world_ask(node, id, dst, 10000, false));
+}
+
+int world_reclaim(ramp_node_t node, ramp_segment_t id)
+{
+	return order(node, (struct command){.order = ORDER_RECLAIM, .id = id}).result;
+}
+
+bool world_rolled_back(ramp_node_t node, ramp_segment_t id)
+{
+	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).rolled_back;
+}
+
+/* ---- at rest
+ * -------------------------------------------------------------------------------------- */
+
+/* Writes why it is not at rest to `why`; false where it is. */
+static bool restless(ramp_segment_t id, char why[200])
+{
+	struct segment_row row = world_row(id);
+	bool gone = !world->row_used[row_of(id)];
+
+	if (!gone && row.phase != SEGMENT_STABLE) {
+		snprintf(why, 200, "row in phase %d at node %u", row.phase, row.node);
+		return true;
+	}
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		struct command_reply r;
+		enum record_kind want = n == row.node && !gone ? RECORD_OWNED : RECORD_NONE;
+
+		if (!nodes[n].pid)
+			continue;
+		r = order(n, (struct command){.order = ORDER_STATUS, .id = id});
+		if (r.result || r.moves || (r.record.kind != want && !gone)) {
+			snprintf(why, 200, "node %u: %d, %u moves, record %s, row of node %u", n,
+				 r.result, r.moves, record_kind_name(r.record.kind), row.node);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void wait_rest(ramp_segment_t id)
+{
+	char why[200];
+	struct timespec from, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	while (restless(id, why)) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		ck_assert_msg(now.tv_sec - from.tv_sec < REST_MS / 1000, "never at rest: %s", why);
+		usleep(2000);
+	}
+	ck_assert_uint_eq(world->double_access, 0);
+}
+
+void world_rest_lost(ramp_segment_t id)
+{
+	wait_rest(id);
+}
+
+void world_rest(ramp_segment_t id)
+{
+	int i = row_of(id);
+	uint8_t want[RAMP_PAGE_BYTES], have[RAMP_PAGE_BYTES];
+	ramp_node_t owner;
+	char path[PATH_LEN];
+	struct stat st;
+	int fd;
+
+	wait_rest(id);
+	owner = world_owner(id);
+	world_path(owner, id, path);
+	fd = open(path, O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_int_eq(st.st_size, (off_t)(made[i].pages * RAMP_PAGE_BYTES));
+	for (uint64_t p = 0; p<made[i].pages; p += made[i].every> 1000 ? made[i].every : 1) {
+		fill(i, p, want);
+		ck_assert_int_eq(pread(fd, have, sizeof(have), (off_t)(p * RAMP_PAGE_BYTES)),
+				 (ssize_t)sizeof(have));
+		ck_assert_msg(memcmp(want, have, sizeof(have)) == 0,
+			      "page %llu of segment %llu at node %u is wrong",
+			      (unsigned long long)p, (unsigned long long)id, owner);
+	}
+	close(fd);
+	for (ramp_node_t n = 1; n <= NODES; n++) {
+		if (n != owner) {
+			ck_assert_msg(!world_has_file(n, id), "node %u still has the file", n);
+			ck_assert(!world_program(n, id).access);
+		}
+		if (world_program(n, id).mapped && n == owner)
+			ck_assert(world_program(n, id).access);
+	}
+}

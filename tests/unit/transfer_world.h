@@ -1,0 +1,186 @@
+/*
+ * A small cluster for the tests of rampfs/transfer: each node is a process with a real store, real
+ * peers over loopback and the real transfer floor; metadata, programs and pulls are doubles with
+ * the contracts of meta.h, programs.h and pull.h, whose truth lies in memory that all share.
+ *
+ * Faults come in at the boundaries: a message is dropped, doubled or late (peer_send), a process
+ * is killed before or after a record, a proposal or a message, the agreement is gone, tables are
+ * behind. transfer_faults.c catches the calls at link time (--wrap), so that production code knows
+ * nothing of it.
+ */
+#ifndef TRANSFER_WORLD_H
+#define TRANSFER_WORLD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "meta.h"
+#include "programs.h"
+#include "pull.h"
+#include "transfer.h"
+
+#define NODES	 3 /* numbered 1.. */
+#define ROWS	 64
+#define EXPORTS	 64
+#define ASKS	 64
+#define PATH_LEN 320
+#define REST_MS	 20000
+#define CAPACITY (UINT64_C(256) << 20)
+
+/* Where something may go wrong. */
+enum where {
+	AT_SEND = 1,   /* + enum proto_type */
+	AT_RECORD,     /* + enum record_kind: before it is written */
+	AFTER_RECORD,  /* + enum record_kind */
+	AT_PROPOSE,    /* + enum meta_command_type: before it is proposed */
+	AFTER_PROPOSE, /* applied, not yet answered */
+	AT_REVOKE,
+	AT_REMOVE, /* store_remove */
+	AFTER_REMOVE,
+	AT_RESERVE, /* room_reserve */
+	AT_PULL,    /* after half of the pages */
+};
+enum what { DO_KILL = 1, DO_DROP, DO_DOUBLE, DO_DELAY };
+#define POINT(where, kind) ((uint32_t)(where) << 16 | (uint32_t)(kind))
+
+struct fault {
+	_Atomic uint32_t point; /* 0: none armed */
+	uint32_t what, times, skip;
+	atomic_uint hits;
+};
+
+struct answer {
+	atomic_bool done;
+	int result;
+	char text[RAMP_ERR_TEXT_BYTES];
+};
+
+/* What the programs of a node may do with a segment, as the double of programs.h keeps it. */
+struct local_program {
+	bool mapped;	/* some program has it mapped; goes on over a daemon's death */
+	bool access;	/* ... and may touch it now */
+	bool frozen;	/* programs_revoke was the last */
+	bool unmovable; /* programs_may_move says EBUSY */
+};
+
+struct world {
+	pthread_mutex_t lock; /* robust; protects what follows down to `fault` */
+	uint64_t version;     /* of rows and nodes */
+	struct segment_row rows[ROWS];
+	bool row_used[ROWS];
+	uint64_t row_version[ROWS];
+	struct node_row nodes[NODES + 1];
+	uint64_t nodes_version;
+	struct {
+		bool used;
+		ramp_node_t node;
+		ramp_incarnation_t incarnation;
+		struct tp_key key;
+	} exports[EXPORTS];
+	struct local_program programs[NODES + 1][ROWS];
+	uint64_t double_access; /* how often two nodes' programs had access at once */
+
+	struct fault fault[NODES + 1];
+	atomic_bool quorum;
+	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
+	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
+	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
+	atomic_bool pull_stopped;	  /* nothing is pulled */
+	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
+	_Atomic uint64_t window_us[NODES + 1];
+	struct answer answers[ASKS];
+	char base[256];
+	uint16_t port[NODES + 1];
+};
+extern struct world *world;
+
+/* ---- for the stories ------------------------------------------------------------------------- */
+
+/* First thing in main. 0, or an exit status. */
+int world_namespace(void);
+/* Fresh stores, a fresh world, all three nodes up. */
+void world_open(void);
+void world_close_nodes(void); /* in order */
+/* The same, and nothing is left. */
+void world_close(void);
+void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
+void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
+void world_start(ramp_node_t node);	/* the daemon starts (again) */
+void world_reboot(ramp_node_t node);	/* kill -9, and the store is gone: another incarnation */
+bool world_alive(ramp_node_t node);
+void world_fence(ramp_node_t node); /* its committed incarnation is over, says the operator */
+void world_arm(ramp_node_t node, uint32_t point, enum what what, uint32_t skip, uint32_t times);
+
+/* A STABLE segment at `node` with `pages` pages of a pattern of its own; every `every`th page only
+   (0: none), so that the rest are holes. Returns its id. */
+ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages, uint64_t every);
+/* Its owner fills the holes too, as a program would. */
+void world_fill_holes(ramp_segment_t id);
+/* ... or makes it another size. */
+void world_resize(ramp_segment_t id, uint64_t pages);
+void world_unmovable(ramp_node_t node, ramp_segment_t id);
+/* Asks `node` to move; world_answer waits for it. */
+int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t timeout_ms, bool wait);
+int world_answer(int ask);
+const char *world_text(int ask);
+void world_cancel(ramp_node_t node, int ask);
+int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two, waiting, 10 s */
+int world_reclaim(ramp_node_t node, ramp_segment_t id);
+struct segment_row world_row(ramp_segment_t id);
+ramp_node_t world_owner(ramp_segment_t id); /* as the row says */
+void world_unlink(ramp_segment_t id);
+void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
+struct local_program world_program(ramp_node_t node, ramp_segment_t id);
+bool world_rolled_back(ramp_node_t node, ramp_segment_t id);
+
+/* Waits until nothing is under way, and checks: the row STABLE, its owner's record OWNED and its
+   bytes right, no record anywhere else, never two with access. */
+void world_rest(ramp_segment_t id);
+/* The same without the bytes (some are lost, or there is nothing left). */
+void world_rest_lost(ramp_segment_t id);
+/* True where a file of the segment is in the node's store. */
+bool world_has_file(ramp_node_t node, ramp_segment_t id);
+uint64_t world_blocks(ramp_node_t node, ramp_segment_t id);
+void world_path(ramp_node_t node, ramp_segment_t id, char path[PATH_LEN]);
+
+/* ---- for the doubles ------------------------------------------------------------------------- */
+
+void world_lock(void);
+void world_unlock(void);
+ramp_node_t world_self(void); /* in a node's process */
+/* True where the armed fault is this one (and it is counted); kills by itself. */
+enum what fault_hit(uint32_t point);
+struct meta *double_meta_open(const struct meta_config *config);
+struct programs *double_programs_open(void);
+const struct programs_tools *double_programs_tools(struct programs *programs);
+int world_node_main(ramp_node_t node, int sock); /* transfer_node.c: a daemon */
+
+/* Commands to a node's process. */
+enum order {
+	ORDER_MIGRATE = 1,
+	ORDER_CANCEL,
+	ORDER_CREATE,
+	ORDER_RECORD,
+	ORDER_RECLAIM,
+	ORDER_STATUS,
+	ORDER_QUIT
+};
+struct command {
+	uint32_t order;
+	int ask;
+	ramp_segment_t id;
+	ramp_node_t dst;
+	uint32_t timeout_ms;
+	bool wait;
+	char name[RAMP_NAME_MAX + 1];
+};
+struct command_reply {
+	int result;
+	struct record record;
+	uint32_t moves, peers_up;
+	bool rolled_back;
+};
+
+#endif
