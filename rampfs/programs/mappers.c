@@ -6,14 +6,17 @@
  * place, of an attachment that could write (`.r`: that could not). The name and the access of the
  * file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY (kernel.h).
  *
- * How it fails: a process that ends in the middle maps nothing (-ESRCH); one that may not be looked
- * at is an error that names it.
+ * How it fails: a process that ends in the middle maps nothing (-ESRCH). One that even root may not
+ * look at (it has more capabilities than this daemon, as a container's init may have) is passed
+ * over, with one line in the log: the store's files are root's alone and an agent's process can be
+ * looked at, or it would have no session; the lease before a segment is freed covers what is left.
  */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 #include <unistd.h>
 
 #include "local.h"
+#include "log.h"
 
 #define PROC_PATH 64
 
@@ -150,6 +154,15 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
+static void pass_over(pid_t pid)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		log_warn("process %d may not be looked at; taking it not to map any segment",
+			 (int)pid);
+}
+
 /* One process: calls fn at its first mapping of the file, or first private one. */
 static int look_at(pid_t pid, dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 {
@@ -159,8 +172,10 @@ static int look_at(pid_t pid, dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 	bool any = false, is_private = false;
 	int rc = kernel_maps_open(&maps, pid);
 
+	if (rc == -EACCES || rc == -EPERM)
+		pass_over(pid);
 	if (rc)
-		return rc == -ENOENT || rc == -ESRCH ? 0 : rc;
+		return rc == -ENOENT || rc == -ESRCH || rc == -EACCES || rc == -EPERM ? 0 : rc;
 	while (!is_private) {
 		rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma);
 		if (rc <= 0)
