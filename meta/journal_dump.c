@@ -312,7 +312,7 @@ int journal_restore(struct journal *j, const void *bytes, size_t len, uint64_t i
 	for (i = 0; insert && i < journal_n_tables; i++)
 		sqlite3_finalize(insert[i]);
 	free(insert);
-	rc = rc ? rc : journal_truncate(j, 0);
+	rc = rc ? rc : journal_truncate(j, 1);
 	rc = rc ? rc : journal_put_applied(j, index, term);
 	return rc ? rc : journal_compact(j, index, term, conf, conf_index);
 }

@@ -1,1 +1,3 @@
-rampfs_test(NAME meta SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_meta.c NEEDS meta LABELS quick TIMEOUT 300)
+foreach(part meta meta_fsm meta_journal)
+  rampfs_test(NAME ${part} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_${part}.c NEEDS meta LABELS quick TIMEOUT 300)
+endforeach()
