@@ -463,11 +463,20 @@ static struct item *new_item(enum item_type type, size_t extra)
 
 static void enqueue(struct meta *meta, struct item *item)
 {
+	bool late;
+
 	pthread_mutex_lock(&meta->lock);
-	*meta->queue_end = item;
-	meta->queue_end = &item->next;
-	pthread_cond_signal(&meta->wake);
+	late = meta->stop;
+	if (!late) {
+		*meta->queue_end = item;
+		meta->queue_end = &item->next;
+		pthread_cond_signal(&meta->wake);
+	}
 	pthread_mutex_unlock(&meta->lock);
+	if (!late)
+		return;
+	refuse(item, -ESHUTDOWN); /* by a callback of what meta_close ends */
+	free(item);
 }
 
 void meta_receive(struct meta *meta, ramp_node_t from, const void *bytes, size_t len)

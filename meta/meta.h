@@ -214,7 +214,8 @@ int meta_format(const char *path, const struct meta_founding *founding, struct r
 
 /* Opens the journal and starts the meta thread. On failure nothing is left behind. */
 int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
-/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN (it may still happen). */
+/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN (it may still happen), and so
+   does at once what the callbacks of these propose. */
 void meta_close(struct meta *meta);
 
 /* What stands in the journal itself. */

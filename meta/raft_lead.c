@@ -386,13 +386,17 @@ int step_propose(struct step *s, const struct raft_entry *entry)
 int step_read(struct step *s, uint64_t ctx)
 {
 	struct raft *r = s->r;
+	uint32_t i;
 
 	/* Until an entry of its own term is committed, a leader doesn't know what is (6.4). */
 	if (r->state != RAFT_LEADER || r->n_reads == RAFT_READS_MAX || r->commit < r->term_start)
 		return -EAGAIN;
-	r->reads[r->n_reads++] =
-		(struct raft_read){.ctx = ctx, .index = r->commit, .seq = r->seq + 1};
-	step_heartbeat(s);
+	r->seq++;
+	r->reads[r->n_reads++] = (struct raft_read){.ctx = ctx, .index = r->commit, .seq = r->seq};
+	/* Who is taking a snapshot answers the round with its next piece. */
+	for (i = 0; i < r->n_peers; i++)
+		if (r->peers[i].flow != RAFT_SENDING && r->peers[i].next > r->snap_index)
+			send_append(s, &r->peers[i], true);
 	answer_reads(s);
 	return 0;
 }
