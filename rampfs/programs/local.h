@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "kernel.h"
 #include "programs.h"
@@ -166,8 +167,19 @@ struct programs {
 	struct programs_status status;
 };
 
-uint64_t now_ms(void);
-uint64_t now_us(void);
+static inline uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000;
+}
+
+static inline uint64_t now_ms(void)
+{
+	return now_us() / 1000;
+}
+
 /* Waits on p->changed (p->lock held) until then; false: the time is over, or programs_close. */
 bool programs_wait(struct programs *p, uint64_t until_ms);
 

@@ -19,24 +19,6 @@
 #define TOKENS_MAX     65536u
 #define TOKENS_PER_PID 256u
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t now_ms(void)
-{
-	return now_ns() / 1000000;
-}
-
-uint64_t now_us(void)
-{
-	return now_ns() / 1000;
-}
-
 bool programs_wait(struct programs *p, uint64_t until_ms)
 {
 	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),

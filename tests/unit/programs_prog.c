@@ -1,0 +1,476 @@
+#include "programs_prog.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define PAGE	    4096u
+#define WRITERS_MAX 8
+
+extern char **environ;
+
+static char path[108];
+static int uffd = -1;
+static uint64_t agent_kind;
+static _Atomic int ready; /* 1, or -errno */
+static _Atomic uint64_t sessions, lines;
+static char line[SESSION_TEXT_MAX];
+
+/* ---- the agent ------------------------------------------------------------------------------ */
+
+static int at_fixed(const struct session_msg *m, int fd)
+{
+	void *at = mmap((void *)m->addr, m->len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd,
+			(off_t)m->offset);
+
+	if (at == MAP_FAILED)
+		return errno;
+	return madvise(at, m->len, MADV_DONTFORK) ? errno : 0;
+}
+
+static int anywhere(const struct session_msg *m, int prot, int flags, int fd, uint64_t *scratch)
+{
+	void *at = mmap(NULL, m->len, prot, flags, fd, (off_t)m->offset);
+
+	if (at == MAP_FAILED)
+		return errno;
+	*scratch = (uint64_t)at;
+	return madvise(at, m->len, MADV_DONTFORK) ? errno : 0;
+}
+
+static int swap(uint64_t from, uint64_t to, uint64_t len)
+{
+	void *at = mremap((void *)from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)to);
+
+	return at == MAP_FAILED ? errno : 0;
+}
+
+static int drop(const struct session_msg *m)
+{
+	for (uint32_t i = 0; i < m->count; i++)
+		if (madvise((void *)m->ranges[i].addr, m->ranges[i].len, MADV_DONTNEED_LOCKED) &&
+		    errno != ENOMEM)
+			return errno;
+	return 0;
+}
+
+static void say(const char *text)
+{
+	if (text[0]) {
+		snprintf(line, sizeof(line), "%s", text);
+		lines++;
+	}
+}
+
+static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
+{
+	int rc;
+
+	switch (m->type) {
+	case SESSION_MAP:
+		return at_fixed(m, fd);
+	case SESSION_PROTECT:
+		return mprotect((void *)m->addr, m->len, (int)m->prot) ? errno : 0;
+	case SESSION_UNMAP:
+		return munmap((void *)m->addr, m->len) ? errno : 0;
+	case SESSION_DROP:
+		return drop(m);
+	case SESSION_GONE:
+		rc = anywhere(m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, addr);
+		say(m->text);
+		return rc ? rc : swap(*addr, m->addr, m->len);
+	case SESSION_BACK:
+		return anywhere(m, (int)m->prot, MAP_SHARED, fd, addr);
+	case SESSION_SWAP:
+		return swap(m->scratch, m->addr, m->len);
+	case SESSION_SAY:
+		say(m->text);
+		return 0;
+	default:
+		return EPROTO;
+	}
+}
+
+static int greet(int sock)
+{
+	struct session_msg m = {.type = SESSION_HELLO, .flags = uffd < 0 ? 0 : SESSION_RECONNECT};
+	int fds[SESSION_FDS_MAX], nfds, rc;
+
+	m.tid = (uint32_t)syscall(SYS_gettid);
+	rc = session_send(sock, &m, NULL, 0, 0);
+	if (!rc)
+		rc = session_recv(sock, &m, fds, &nfds, 0);
+	if (rc || m.type != SESSION_WELCOME || m.result)
+		return rc ? rc : -(int)m.result;
+	if (uffd < 0)
+		uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	if (agent_kind != 3)
+		session_send_uffd(fds[0], agent_kind == 2 ? fds[0] : uffd);
+	for (int i = 0; i < nfds; i++)
+		close(fds[i]);
+	rc = session_recv(sock, &m, NULL, NULL, 0);
+	return rc ? rc : -(int)m.result;
+}
+
+static void serve(int sock)
+{
+	struct session_msg m, done;
+	int fds[SESSION_FDS_MAX], nfds;
+
+	while (!session_recv(sock, &m, fds, &nfds, 0)) {
+		if (agent_kind == 1)
+			continue;
+		done = (struct session_msg){.type = SESSION_DONE, .serial = m.serial};
+		done.result = (uint32_t)carry_out(&m, nfds ? fds[0] : -1, &done.addr);
+		for (int i = 0; i < nfds; i++)
+			close(fds[i]);
+		if (session_send(sock, &done, NULL, 0, 0))
+			return;
+	}
+}
+
+static void *agent(void *arg)
+{
+	int sock, rc;
+
+	(void)arg;
+	for (;;) {
+		sock = session_connect(path);
+		rc = sock < 0 ? sock : greet(sock);
+		if (!rc) {
+			sessions++;
+			ready = 1;
+			serve(sock);
+		} else if (!ready) {
+			ready = rc;
+			return NULL;
+		}
+		if (sock >= 0)
+			close(sock);
+		usleep(2000);
+	}
+}
+
+static int start_session(uint64_t kind)
+{
+	pthread_t thread;
+
+	agent_kind = kind;
+	ready = 0;
+	uffd = -1;
+	pthread_create(&thread, NULL, agent, NULL);
+	pthread_detach(thread);
+	while (!ready)
+		usleep(200);
+	return ready == 1 ? 0 : ready;
+}
+
+/* ---- what the program does ----------------------------------------------------------------------
+ */
+
+static __thread sigjmp_buf landing;
+static __thread volatile sig_atomic_t flying;
+
+static void on_bus(int sig)
+{
+	if (!flying)
+		_exit(99);
+	siglongjmp(landing, sig);
+}
+
+static int load(uint64_t addr, uint64_t *value)
+{
+	int sig = sigsetjmp(landing, 1);
+
+	flying = 1;
+	if (!sig)
+		*value = *(volatile uint64_t *)addr;
+	flying = 0;
+	return -sig;
+}
+
+static int store(uint64_t addr, uint64_t value)
+{
+	int sig = sigsetjmp(landing, 1);
+
+	flying = 1;
+	if (!sig)
+		*(volatile uint64_t *)addr = value;
+	flying = 0;
+	return -sig;
+}
+
+static struct {
+	pthread_t thread[WRITERS_MAX];
+	uint64_t n, addr, pages;
+	_Atomic int stop;
+	_Atomic uint64_t bad, stores;
+} writers;
+
+/* Each has a word of its own in every page, and knows what it stored there. */
+static void *write_on(void *arg)
+{
+	uint64_t me = (uint64_t)arg, *last = calloc(writers.pages, sizeof(*last));
+	uint64_t random = 88172645463325252u + me * 7919, n = 0, seen;
+
+	while (!writers.stop) {
+		uint64_t page, at;
+
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		page = random % writers.pages;
+		at = writers.addr + page * PAGE + 64 * (me + 1);
+		if (load(at, &seen))
+			break;
+		if (seen != last[page])
+			writers.bad++;
+		if (store(at, n + 1))
+			break;
+		last[page] = ++n;
+		writers.stores++;
+	}
+	free(last);
+	return NULL;
+}
+
+static void start_writers(const struct prog_order *o)
+{
+	writers.n = o->value;
+	writers.addr = o->addr;
+	writers.pages = o->len / PAGE;
+	writers.stop = 0;
+	for (uint64_t i = 0; i < writers.n; i++)
+		pthread_create(&writers.thread[i], NULL, write_on, (void *)i);
+}
+
+static void stop_writers(struct prog_report *r)
+{
+	writers.stop = 1;
+	for (uint64_t i = 0; i < writers.n; i++)
+		pthread_join(writers.thread[i], NULL);
+	writers.n = 0;
+	r->value = writers.bad;
+	r->all = writers.stores;
+}
+
+static int ask(struct session_msg *m)
+{
+	int sock = session_connect(path), rc;
+
+	if (sock < 0)
+		return sock;
+	rc = session_send(sock, m, NULL, 0, 0);
+	if (!rc)
+		rc = session_recv(sock, m, NULL, NULL, 0);
+	close(sock);
+	return rc ? rc : -(int)m->result;
+}
+
+static int do_attach(const struct prog_order *o, struct prog_report *r)
+{
+	struct session_msg m = {.type = SESSION_ATTACH,
+				.token = {o->token[0], o->token[1]},
+				.offset = o->offset,
+				.len = o->len,
+				.prot = o->prot,
+				.flags = o->flags};
+	int rc = ask(&m);
+
+	r->addr = m.addr;
+	r->all = m.all;
+	memcpy(r->text, m.text, sizeof(r->text));
+	return rc;
+}
+
+static int do_fork(const struct prog_order *o, struct prog_report *r)
+{
+	struct session_msg m = {.type = SESSION_FORK};
+	int pipefd[2], status, rc = ask(&m);
+	pid_t child;
+
+	if (rc || pipe(pipefd))
+		return rc ? rc : -errno;
+	r->all = m.segment;
+	child = fork();
+	if (!child) {
+		uint64_t value = 0;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		m.type = SESSION_ADOPT;
+		rc = start_session(0);
+		if (!rc)
+			rc = ask(&m);
+		if (!rc)
+			rc = load(o->addr, &value);
+		if (write(pipefd[1], &value, sizeof(value)) != sizeof(value))
+			_exit(1);
+		_exit(rc ? 1 : 0);
+	}
+	close(pipefd[1]);
+	if (read(pipefd[0], &r->value, sizeof(r->value)) != sizeof(r->value))
+		rc = -EPIPE;
+	close(pipefd[0]);
+	waitpid(child, &status, 0);
+	return rc ? rc : status;
+}
+
+static int do_syscall(const struct prog_order *o)
+{
+	int pipefd[2], rc;
+
+	if (pipe(pipefd))
+		return -errno;
+	rc = write(pipefd[1], (const void *)o->addr, 64) < 0 ? -errno : 0;
+	close(pipefd[0]);
+	close(pipefd[1]);
+	return rc;
+}
+
+static int map_raw(const struct prog_order *o)
+{
+	int fd = open(o->path, O_RDWR | O_CLOEXEC);
+	void *at;
+
+	if (fd < 0)
+		return -errno;
+	at = mmap((void *)o->addr, o->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+		  fd, 0);
+	close(fd);
+	return at == MAP_FAILED ? -errno : 0;
+}
+
+static int do_punch(const struct prog_order *o)
+{
+	struct session_msg m = {
+		.type = SESSION_PUNCH, .segment = o->value, .offset = o->offset, .len = o->len};
+
+	return ask(&m);
+}
+
+static int obey(const struct prog_order *o, struct prog_report *r)
+{
+	switch (o->op) {
+	case PROG_SESSION:
+		return start_session(o->value);
+	case PROG_ATTACH:
+		return do_attach(o, r);
+	case PROG_LOAD:
+		return load(o->addr, &r->value);
+	case PROG_STORE:
+		return store(o->addr, o->value);
+	case PROG_SYSCALL:
+		return do_syscall(o);
+	case PROG_WRITERS:
+		start_writers(o);
+		return 0;
+	case PROG_STOP_WRITERS:
+		stop_writers(r);
+		return 0;
+	case PROG_FORK:
+		return do_fork(o, r);
+	case PROG_MUNMAP:
+		return munmap((void *)o->addr, o->len) ? -errno : 0;
+	case PROG_PUNCH:
+		return do_punch(o);
+	case PROG_MAP_RAW:
+		return map_raw(o);
+	case PROG_TEXT:
+		memcpy(r->text, line, sizeof(line));
+		r->value = lines;
+		return 0;
+	case PROG_SESSIONS:
+		r->value = sessions;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+void prog_main(int argc, char **argv)
+{
+	struct sigaction bus = {.sa_handler = on_bus, .sa_flags = SA_NODEFER};
+	struct prog_order o;
+	struct prog_report r;
+
+	if (argc < 3 || strcmp(argv[1], "--program") != 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(path, sizeof(path), "%s", argv[2]);
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &bus, NULL);
+	while (recv(3, &o, sizeof(o), 0) == sizeof(o)) {
+		memset(&r, 0, sizeof(r));
+		r.result = obey(&o, &r);
+		if (send(3, &r, sizeof(r), 0) != sizeof(r))
+			break;
+	}
+	_exit(0);
+}
+
+/* ---- the test's side
+ * ------------------------------------------------------------------------------ */
+
+void prog_start(struct prog *prog, const char *session_path)
+{
+	char *argv[] = {"program", "--program", (char *)session_path, NULL};
+	posix_spawn_file_actions_t files;
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_adddup2(&files, pair[1], 3);
+	ck_assert_int_eq(posix_spawn(&prog->pid, "/proc/self/exe", &files, NULL, argv, environ), 0);
+	posix_spawn_file_actions_destroy(&files);
+	close(pair[1]);
+	prog->sock = pair[0];
+}
+
+void prog_end(struct prog *prog)
+{
+	kill(prog->pid, SIGKILL);
+	waitpid(prog->pid, NULL, 0);
+	close(prog->sock);
+}
+
+void prog_send(struct prog *prog, const struct prog_order *order)
+{
+	ck_assert_int_eq(send(prog->sock, order, sizeof(*order), 0), (ssize_t)sizeof(*order));
+}
+
+bool prog_wait(struct prog *prog, struct prog_report *report, int ms)
+{
+	struct pollfd at = {.fd = prog->sock, .events = POLLIN};
+
+	if (poll(&at, 1, ms) <= 0)
+		return false;
+	ck_assert_int_eq(recv(prog->sock, report, sizeof(*report), 0), (ssize_t)sizeof(*report));
+	return true;
+}
+
+struct prog_report prog_do(struct prog *prog, const struct prog_order *order)
+{
+	struct prog_report report = {0};
+
+	prog_send(prog, order);
+	ck_assert_msg(prog_wait(prog, &report, 20000), "order %d was not carried out", order->op);
+	return report;
+}

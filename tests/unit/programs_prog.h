@@ -1,0 +1,62 @@
+/*
+ * A program for the tests of rampfs/programs: a process of its own with a little agent written
+ * against session.h, that does what the test orders it over a socket.
+ *
+ * The test's program calls prog_main first in main(): it is executed anew as `--program`.
+ */
+#ifndef RAMP_PROGRAMS_PROG_H
+#define RAMP_PROGRAMS_PROG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "session.h"
+
+enum prog_op {
+	PROG_SESSION,	   /* starts the agent; value: 1: an agent that never answers a command,
+			      2: sends a file that is no userfaultfd, 3: sends nothing to the doorman */
+	PROG_ATTACH,	   /* token, offset, len, prot, flags */
+	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
+	PROG_STORE,	   /* value at addr */
+	PROG_SYSCALL,	   /* write(2) of 64 bytes at addr into a pipe; -errno */
+	PROG_WRITERS,	   /* value threads that store all over [addr, addr + len) */
+	PROG_STOP_WRITERS, /* value: wrong values they saw; all: how many stores */
+	PROG_FORK,    /* a child with a session of its own adopts everything, loads a u64 at addr */
+	PROG_MUNMAP,  /* addr, len */
+	PROG_PUNCH,   /* segment (addr), offset, len */
+	PROG_MAP_RAW, /* maps the file at `path` at addr, without a session */
+	PROG_TEXT,    /* the last line that the agent had to say; value: how many */
+	PROG_SESSIONS, /* value: how often it had a session */
+};
+
+struct prog_order {
+	enum prog_op op;
+	uint64_t token[2], addr, offset, len, value;
+	uint32_t prot, flags;
+	char path[256];
+};
+
+struct prog_report {
+	int32_t result;
+	uint64_t value, addr, all;
+	char text[SESSION_TEXT_MAX];
+};
+
+struct prog {
+	pid_t pid;
+	int sock;
+};
+
+/* Never returns in a program. */
+void prog_main(int argc, char **argv);
+void prog_start(struct prog *prog, const char *session_path);
+/* Kills it and waits for it. */
+void prog_end(struct prog *prog);
+void prog_send(struct prog *prog, const struct prog_order *order);
+/* True when the report came within `ms`. */
+bool prog_wait(struct prog *prog, struct prog_report *report, int ms);
+/* Both; ends the test when nothing comes within 20 s. */
+struct prog_report prog_do(struct prog *prog, const struct prog_order *order);
+
+#endif

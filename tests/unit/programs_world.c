@@ -1,0 +1,336 @@
+#include "programs_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define GONE_MAX 64
+
+struct world world;
+
+static struct {
+	pthread_t loop_thread, thread;
+	int epoll, wake;
+	atomic_bool stop;
+	_Atomic uint64_t faults;
+	pthread_mutex_t lock;
+	struct space *gone[GONE_MAX];
+	int n_gone;
+} pager = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- the pager ------------------------------------------------------------------------------ */
+
+static void space_added(void *arg, struct space *space, int uffd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = space};
+
+	(void)arg;
+	ck_assert_int_eq(epoll_ctl(pager.epoll, EPOLL_CTL_ADD, uffd, &event), 0);
+}
+
+static void space_gone(void *arg, struct space *space)
+{
+	uint64_t one = 1;
+
+	(void)arg;
+	pthread_mutex_lock(&pager.lock);
+	ck_assert_int_lt(pager.n_gone, GONE_MAX);
+	pager.gone[pager.n_gone++] = space;
+	pthread_mutex_unlock(&pager.lock);
+	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
+}
+
+static void fill(struct seg *seg, uint64_t page)
+{
+	uint64_t words[RAMP_PAGE_BYTES / 8];
+
+	if (pages_claim(seg, page, 1) != 1)
+		return;
+	for (size_t i = 0; i < RAMP_PAGE_BYTES / 8; i++)
+		words[i] = FILLED;
+	ck_assert_int_eq(pwrite(seg_fd(seg), words, sizeof(words), (off_t)(page * RAMP_PAGE_BYTES)),
+			 (ssize_t)sizeof(words));
+	pages_arrive(seg, page, 1);
+}
+
+static void serve(struct space *space)
+{
+	struct space_fault faults[16];
+	int n = space_read(space, faults, 16);
+
+	for (int i = 0; i < n; i++) {
+		pager.faults++;
+		fill(faults[i].seg, faults[i].page);
+		programs_resolve(world.programs, faults[i].seg, faults[i].page, 1);
+		seg_put(faults[i].seg);
+	}
+}
+
+static void forget_gone(void)
+{
+	uint64_t count;
+
+	if (read(pager.wake, &count, sizeof(count)) < 0)
+		return;
+	pthread_mutex_lock(&pager.lock);
+	while (pager.n_gone > 0)
+		space_put(pager.gone[--pager.n_gone]); /* closing the fd takes it out of epoll */
+	pthread_mutex_unlock(&pager.lock);
+}
+
+static void *run_pager(void *arg)
+{
+	struct epoll_event events[16];
+
+	while (!pager.stop) {
+		int n = epoll_wait(pager.epoll, events, 16, -1);
+
+		for (int i = 0; i < n; i++)
+			if (events[i].data.ptr)
+				serve(events[i].data.ptr);
+		forget_gone();
+	}
+	return arg;
+}
+
+uint64_t world_faults(void)
+{
+	return pager.faults;
+}
+
+/* ---- the daemon -------------------------------------------------------------------------------
+ */
+
+static void *run_loop(void *arg)
+{
+	loop_run(world.loop);
+	return arg;
+}
+
+void world_programs_start(void)
+{
+	struct programs_config config = {.listen_fd = world.listen_fd,
+					 .session_path = world.socket,
+					 .mountpoint = "/nowhere",
+					 .uffd_group = (gid_t)-1,
+					 .connect_ms = 1000};
+	struct programs_pager callbacks = {space_added, space_gone, NULL};
+	struct epoll_event event = {.events = EPOLLIN};
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(loop_open(&world.loop, &err), 0);
+	config.loop = world.loop;
+	config.store = world.store;
+	config.meta = world.meta;
+	ck_assert_msg(programs_open(&config, &world.programs, &err) == 0, "%s", err.text);
+	pager.epoll = epoll_create1(EPOLL_CLOEXEC);
+	pager.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	epoll_ctl(pager.epoll, EPOLL_CTL_ADD, pager.wake, &event);
+	pager.stop = false;
+	programs_set_pager(world.programs, &callbacks);
+	ck_assert_int_eq(pthread_create(&pager.thread, NULL, run_pager, NULL), 0);
+	ck_assert_int_eq(pthread_create(&pager.loop_thread, NULL, run_loop, NULL), 0);
+}
+
+void world_programs_stop(void)
+{
+	uint64_t one = 1;
+
+	loop_stop(world.loop);
+	pthread_join(pager.loop_thread, NULL);
+	programs_close(world.programs);
+	loop_close(world.loop);
+	pager.stop = true;
+	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
+	pthread_join(pager.thread, NULL);
+	close(pager.epoll);
+	close(pager.wake);
+}
+
+static void listen_somewhere(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	snprintf(world.socket, sizeof(world.socket), "%s/sock", memory_dir());
+	snprintf(at.sun_path, sizeof(at.sun_path), "%.107s", world.socket);
+	unlink(world.socket);
+	world.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(world.listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	ck_assert_int_eq(listen(world.listen_fd, 128), 0);
+}
+
+static void drop_message(void *arg, ramp_node_t to, const void *bytes, size_t len)
+{
+	(void)arg;
+	(void)to;
+	(void)bytes;
+	(void)len;
+}
+
+static void ignore_change(void *arg, ramp_segment_t id)
+{
+	(void)arg;
+	(void)id;
+}
+
+static void propose(struct meta_command *command, struct meta_reply *reply)
+{
+	command->cid = meta_own_command(world.meta);
+	ck_assert_int_eq(meta_propose_wait(world.meta, command, reply), 0);
+}
+
+static void open_meta(void)
+{
+	struct node_row node = {.node = 1, .name = "a", .address = "localhost:1", .capacity = MIB};
+	struct meta_founding founding = {.instance = 7,
+					 .self = 1,
+					 .arena_addr = UINT64_C(0x200000000000),
+					 .arena_len = UINT64_C(1) << 45,
+					 .nodes = &node,
+					 .n_nodes = 1};
+	struct meta_config config = {.journal_path = world.journal,
+				     .heartbeat_ms = 20,
+				     .election_ms = 50,
+				     .send = drop_message,
+				     .changed = ignore_change};
+	struct meta_command up = {.type = META_NODE_UP, .node = 1, .instance = 7, .capacity = MIB};
+	struct meta_reply reply;
+	struct ramp_err err = {0};
+	char other[320];
+
+	for (int i = 0; i < 3; i++) {
+		static const char *const suffix[] = {"", "-wal", "-shm"};
+
+		snprintf(other, sizeof(other), "%s%s", world.journal, suffix[i]);
+		unlink(other);
+	}
+	ck_assert_msg(meta_format(world.journal, &founding, &err) == 0, "%s", err.text);
+	ck_assert_msg(meta_open(&config, &world.meta, &err) == 0, "%s", err.text);
+	while (!meta_has_quorum(world.meta))
+		usleep(1000);
+	up.node_inc = store_incarnation(world.store);
+	propose(&up, &reply);
+}
+
+void world_setup(void)
+{
+	memory_fresh(MEMORY_CAPACITY);
+	world.store = memory_open();
+	snprintf(world.journal, sizeof(world.journal), "%s/journal.db", memory_dir());
+	open_meta();
+	listen_somewhere();
+	world_programs_start();
+}
+
+void world_teardown(void)
+{
+	world_programs_stop();
+	meta_close(world.meta);
+	store_close(world.store);
+	close(world.listen_fd);
+}
+
+/* ---- segments
+ * ------------------------------------------------------------------------------------ */
+
+struct seg *world_segment(const char *name, uint8_t byte)
+{
+	struct meta_command create = {.type = META_CREATE, .node = 1, .attr.mode = 0600};
+	struct meta_reply reply = {0};
+	struct ramp_err err = {0};
+	struct seg *seg;
+
+	snprintf(create.name, sizeof(create.name), "%s", name);
+	propose(&create, &reply);
+	ck_assert_msg(store_create(world.store, reply.id, RECORD_OWNED, reply.epoch, &seg, &err) ==
+			      0,
+		      "%s", err.text);
+	memory_fill(seg, byte, 0, SEG_BYTES);
+	return seg;
+}
+
+static void change(struct seg *seg, enum record_kind kind)
+{
+	struct record record = {.kind = kind,
+				.epoch = 10,
+				.k = {1, 2},
+				.peer = 2,
+				.peer_inc = 3,
+				.size = SEG_BYTES};
+	struct ramp_err err = {0};
+
+	ck_assert_msg(record_change(seg, &record, &err) == 0, "%s", err.text);
+}
+
+void world_give(struct seg *seg)
+{
+	change(seg, RECORD_GIVEN);
+}
+
+void world_revert(struct seg *seg)
+{
+	change(seg, RECORD_OWNED);
+}
+
+struct seg *world_take(struct seg *seg, uint64_t first, uint64_t count)
+{
+	ramp_segment_t id = seg_id(seg);
+	struct ramp_err err = {0};
+
+	ck_assert_msg(store_remove(seg, false, &err) == 0, "%s", err.text);
+	seg_put(seg);
+	ck_assert_msg(store_create(world.store, id, RECORD_NONE, 0, &seg, &err) == 0, "%s",
+		      err.text);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), SEG_BYTES), 0);
+	memory_fill(seg, 0x11, 0, SEG_BYTES);
+	ck_assert_msg(pages_prepare(seg, SEG_BYTES, &err) == 0, "%s", err.text);
+	ck_assert_msg(pages_mark_remote(seg, first, count, &err) == 0, "%s", err.text);
+	change(seg, RECORD_TAKEN);
+	return seg;
+}
+
+void world_path(struct seg *seg, char path[256])
+{
+	snprintf(path, 256, "%s/store/%llu", memory_dir(), (unsigned long long)seg_id(seg));
+}
+
+/* ---- programs
+ * --------------------------------------------------------------------------------------- */
+
+void world_prog(struct prog *prog)
+{
+	prog_start(prog, world.socket);
+	ck_assert_int_eq(prog_do(prog, &(struct prog_order){.op = PROG_SESSION}).result, 0);
+}
+
+struct prog_report world_try_attach(struct prog *prog, struct seg *seg, int access_mode,
+				    uint32_t prot, uint64_t offset, uint64_t len)
+{
+	struct prog_order order = {.op = PROG_ATTACH, .offset = offset, .len = len, .prot = prot};
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(programs_token(world.programs, seg_id(seg), access_mode, prog->pid,
+					order.token, &err),
+			 0);
+	return prog_do(prog, &order);
+}
+
+uint64_t world_attach(struct prog *prog, struct seg *seg, int access_mode)
+{
+	uint32_t prot = access_mode == O_RDWR ? PROT_READ | PROT_WRITE : PROT_READ;
+	struct prog_report r = world_try_attach(prog, seg, access_mode, prot, 0, SEG_BYTES);
+
+	ck_assert_msg(r.result == 0, "attach: %d %s", r.result, r.text);
+	return r.addr;
+}

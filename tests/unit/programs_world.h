@@ -1,0 +1,54 @@
+/*
+ * A node as far as rampfs/programs sees it: a store, one voter's metadata, a control loop on a
+ * thread, and a pager that fills REMOTE pages with a pattern.
+ */
+#ifndef RAMP_PROGRAMS_WORLD_H
+#define RAMP_PROGRAMS_WORLD_H
+
+#include "memory_fixture.h"
+#include "programs.h"
+#include "programs_prog.h"
+
+#define MIB	  (UINT64_C(1) << 20)
+#define SEG_BYTES (4 * MIB)
+#define FILLED	  UINT64_C(0xfeedfacecafef00d) /* of a page that the pager has pulled */
+
+struct world {
+	struct store *store;
+	struct meta *meta;
+	struct loop *loop;
+	struct programs *programs;
+	char socket[300], journal[300];
+	int listen_fd;
+};
+extern struct world world;
+
+/* Checked fixtures. */
+void world_setup(void);
+void world_teardown(void);
+/* The daemon ends and another starts on the same listening socket. */
+void world_programs_stop(void);
+void world_programs_start(void);
+
+/* A segment of SEG_BYTES, filled with `byte`, with a reference for the caller. */
+struct seg *world_segment(const char *name, uint8_t byte);
+/* The record: GIVEN, and OWNED again. */
+void world_give(struct seg *seg);
+void world_revert(struct seg *seg);
+/* The record is TAKEN and [first, first + count) REMOTE, as after a move from elsewhere: makes it
+   anew in the store under the same id. The old reference is given back. */
+struct seg *world_take(struct seg *seg, uint64_t first, uint64_t count);
+/* Its file in the store. */
+void world_path(struct seg *seg, char path[256]);
+
+/* Starts a program with a session. */
+void world_prog(struct prog *prog);
+/* ATTACH with a good token for the whole segment; the address. */
+uint64_t world_attach(struct prog *prog, struct seg *seg, int access_mode);
+struct prog_report world_try_attach(struct prog *prog, struct seg *seg, int access_mode,
+				    uint32_t prot, uint64_t offset, uint64_t len);
+
+/* How many page faults the pager has got. */
+uint64_t world_faults(void);
+
+#endif

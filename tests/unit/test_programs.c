@@ -1,0 +1,805 @@
+/*
+ * Local programs against the daemon's side: real processes with an agent, the store's tmpfs, one
+ * voter's metadata, a pager that fills pages with a pattern.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "programs_world.h"
+
+#define BLOCKED_MS 100 /* an access that has not gone on by then is taken for blocked */
+
+static struct prog_report op(struct prog *prog, enum prog_op what, uint64_t addr)
+{
+	return prog_do(prog, &(struct prog_order){.op = what, .addr = addr});
+}
+
+static uint64_t load(struct prog *prog, uint64_t addr)
+{
+	struct prog_report r = op(prog, PROG_LOAD, addr);
+
+	ck_assert_int_eq(r.result, 0);
+	return r.value;
+}
+
+/* The bytes of the whole file. */
+static uint8_t *contents(struct seg *seg)
+{
+	uint8_t *bytes = malloc(SEG_BYTES);
+
+	ck_assert_int_eq(pread(seg_fd(seg), bytes, SEG_BYTES, 0), (ssize_t)SEG_BYTES);
+	return bytes;
+}
+
+static void freeze(struct seg *seg)
+{
+	struct ramp_err err = {0};
+
+	ck_assert_msg(programs_may_move(world.programs, seg, &err) == 0, "%s", err.text);
+	ck_assert_msg(programs_revoke(world.programs, seg, 2000, &err) == 0, "%s", err.text);
+}
+
+static void wait_for_attachments(uint32_t n)
+{
+	struct programs_status status;
+
+	for (int i = 0; i < 5000; i++) {
+		programs_status(world.programs, &status);
+		if (status.attachments == n)
+			return;
+		usleep(1000);
+	}
+	ck_abort_msg("%u attachments, not %u", status.attachments, n);
+}
+
+/* ---- attach --------------------------------------------------------------------------------- */
+
+START_TEST(a_whole_segment_is_mapped_at_its_extent_and_not_registered)
+{
+	struct seg *seg = world_segment("x", 0x5a);
+	struct segment_row row;
+	struct prog prog;
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	ck_assert_int_eq(meta_segment(world.meta, seg_id(seg), &row), 0);
+	ck_assert_uint_eq(addr, row.extent_addr);
+	ck_assert_uint_eq(row.extent_len, 64 * MIB);
+	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x5a5a5a5a5a5a5a5a));
+	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 8).result, 0);
+	ck_assert_uint_eq(world_faults(), 0);
+	ck_assert(programs_mapped(world.programs, seg));
+	prog_end(&prog);
+	wait_for_attachments(0);
+	ck_assert(!programs_mapped(world.programs, seg));
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(what_the_open_or_the_extent_does_not_allow_is_refused)
+{
+	struct seg *seg = world_segment("x", 1);
+	struct prog prog;
+	struct prog_report r;
+
+	world_prog(&prog);
+	ck_assert_int_eq(
+		world_try_attach(&prog, seg, O_RDONLY, PROT_READ | PROT_WRITE, 0, SEG_BYTES).result,
+		-EACCES);
+	ck_assert_int_eq(world_try_attach(&prog, seg, O_RDWR, PROT_READ, 1, SEG_BYTES).result,
+			 -EINVAL);
+	ck_assert_int_eq(world_try_attach(&prog, seg, O_RDWR, PROT_READ, 0, 0).result, -EINVAL);
+	ck_assert_int_eq(
+		world_try_attach(&prog, seg, O_RDWR, PROT_READ, -(uint64_t)4096, 8192).result,
+		-EINVAL);
+	r = world_try_attach(&prog, seg, O_RDONLY, PROT_READ, 4096, SEG_BYTES - 4096);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.all, 64 * MIB);
+	ck_assert_int_eq(op(&prog, PROG_STORE, r.addr).result, -SIGSEGV);
+	/* The same place again: the program's shim would have counted. */
+	ck_assert_int_eq(world_try_attach(&prog, seg, O_RDONLY, PROT_READ, 0, SEG_BYTES).result,
+			 -EEXIST);
+	r = world_try_attach(&prog, seg, O_RDWR, PROT_READ, 0, 65 * MIB);
+	ck_assert_int_eq(r.result, -ENOMEM);
+	ck_assert_msg(strstr(r.text, "user.ramp.extent") != NULL, "%s", r.text);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_token_is_good_for_one_attach_by_one_process)
+{
+	struct seg *seg = world_segment("x", 1);
+	struct prog one, other;
+	struct prog_order order = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
+
+	world_prog(&one);
+	world_prog(&other);
+	order.token[0] = order.token[1] = 42;
+	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM);
+	programs_token(world.programs, seg_id(seg), O_RDWR, one.pid, order.token, NULL);
+	ck_assert_int_eq(prog_do(&other, &order).result, -EPERM);
+	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM); /* it was used up by that */
+	programs_token(world.programs, seg_id(seg), O_RDWR, one.pid, order.token, NULL);
+	ck_assert_int_eq(prog_do(&one, &order).result, 0);
+	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM);
+	programs_token(world.programs, 999999, O_RDWR, one.pid, order.token, NULL);
+	ck_assert_int_eq(prog_do(&one, &order).result, -ENOENT);
+	prog_end(&one);
+	prog_end(&other);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_process_without_a_session_waits_and_is_refused)
+{
+	struct seg *seg = world_segment("x", 1);
+	struct prog prog;
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(world_try_attach(&prog, seg, O_RDWR, PROT_READ, 0, SEG_BYTES).result,
+			 -ESRCH);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_fork_child_adopts_what_its_parent_has)
+{
+	struct seg *x = world_segment("x", 0x21), *y = world_segment("y", 0x22);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, x, O_RDWR);
+	world_attach(&prog, y, O_RDONLY);
+	r = op(&prog, PROG_FORK, addr);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.all, 2);
+	ck_assert_uint_eq(r.value, UINT64_C(0x2121212121212121));
+	prog_end(&prog);
+	seg_put(x);
+	seg_put(y);
+}
+END_TEST
+
+/* ---- being pulled ---------------------------------------------------------------------------- */
+
+START_TEST(remote_pages_wait_for_the_pager)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct prog prog;
+	struct ramp_err err = {0};
+	uint64_t addr;
+
+	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	ck_assert_uint_eq(load(&prog, addr + 10 * 4096), FILLED);
+	ck_assert_uint_eq(load(&prog, addr + 29 * 4096), FILLED);
+	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x1111111111111111));
+	ck_assert_uint_ge(world_faults(), 3);
+	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 11 * 4096).result, 0);
+	ck_assert_uint_eq(load(&prog, addr + 11 * 4096 + 8), FILLED);
+	programs_pulled(world.programs, seg);
+	ck_assert_uint_eq(load(&prog, addr + 100 * 4096), UINT64_C(0x1111111111111111));
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_lost_page_is_sigbus_after_a_line)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+
+	programs_pulling(world.programs, seg, NULL);
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	programs_poison(world.programs, seg, 15, "a/x: page 15 is lost");
+	do
+		r = op(&prog, PROG_TEXT, 0);
+	while (!r.value);
+	ck_assert_str_eq(r.text, "rampfs: a/x: page 15 is lost");
+	/* The line comes first; then the page. */
+	for (int i = 0; i < 1000 && r.result != -SIGBUS; i++)
+		r = op(&prog, PROG_LOAD, addr + 15 * 4096);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* ---- revoke -------------------------------------------------------------------------------------
+ */
+
+START_TEST(nothing_changes_after_a_revoke_and_everything_goes_on_after_restore)
+{
+	struct seg *seg = world_segment("x", 0);
+	struct prog prog[2];
+	struct prog_order writers = {.op = PROG_WRITERS, .len = SEG_BYTES, .value = 3};
+	struct programs_status status;
+
+	world_prog(&prog[0]);
+	world_prog(&prog[1]);
+	writers.addr = world_attach(&prog[0], seg, O_RDWR);
+	world_attach(&prog[1], seg, O_RDONLY);
+	prog_do(&prog[0], &writers);
+	for (int i = 0; i < 20; i++) {
+		uint8_t *before, *after;
+
+		usleep(5000);
+		freeze(seg);
+		before = contents(seg);
+		usleep(2000);
+		after = contents(seg);
+		ck_assert_int_eq(memcmp(before, after, SEG_BYTES), 0);
+		free(before);
+		free(after);
+		programs_restore(world.programs, seg);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct prog_report r = op(&prog[i], PROG_STOP_WRITERS, 0);
+
+		ck_assert_uint_eq(r.value, 0);
+		ck_assert(i == 1 || r.all > 1000);
+	}
+	programs_status(world.programs, &status);
+	ck_assert_uint_eq(status.revokes, 20);
+	ck_assert_uint_gt(status.revoke_max_us, 0);
+	prog_end(&prog[0]);
+	prog_end(&prog[1]);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_stopped_process_makes_a_move_busy_and_loses_nothing)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct prog prog;
+	struct ramp_err err = {0};
+	char pid[16];
+	uint64_t addr;
+	int status;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	snprintf(pid, sizeof(pid), "%d", (int)prog.pid);
+	kill(prog.pid, SIGSTOP);
+	ck_assert_int_eq(waitpid(prog.pid, &status, WUNTRACED), prog.pid);
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, pid) && strstr(err.text, "stopped"), "%s", err.text);
+	ck_assert_int_eq(programs_revoke(world.programs, seg, 500, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, pid) && strstr(err.text, "stopped"), "%s", err.text);
+	kill(prog.pid, SIGCONT);
+	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0303030303030303));
+	freeze(seg);
+	programs_restore(world.programs, seg);
+	ck_assert_uint_eq(load(&prog, addr + 4096), UINT64_C(0x0303030303030303));
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_silent_agent_makes_a_move_busy)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct prog prog;
+	struct ramp_err err = {0};
+	char path[256];
+	struct prog_order raw = {.op = PROG_MAP_RAW, .len = SEG_BYTES};
+	struct segment_row row;
+	struct prog other;
+
+	world_prog(&other);
+	world_attach(&other, seg, O_RDWR); /* so that there is an extent */
+	meta_segment(world.meta, seg_id(seg), &row);
+	prog_start(&prog, world.socket);
+	world_path(seg, path);
+	memcpy(raw.path, path, sizeof(path));
+	raw.addr = row.extent_addr;
+	ck_assert_int_eq(prog_do(&prog, &raw).result, 0);
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "no session"), "%s", err.text);
+	/* An agent that never answers. */
+	prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 1});
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
+	ck_assert_int_eq(programs_revoke(world.programs, seg, 200, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
+	ck_assert_uint_eq(load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
+	prog_end(&prog);
+	prog_end(&other);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(an_attach_waits_while_the_segment_is_frozen)
+{
+	struct seg *seg = world_segment("x", 7);
+	struct prog prog;
+	struct prog_report r;
+	struct prog_order order = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
+
+	world_prog(&prog);
+	freeze(seg);
+	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
+	prog_send(&prog, &order);
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	programs_restore(world.programs, seg);
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, 0);
+	/* And is refused when it has gone. */
+	freeze(seg);
+	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
+	prog_send(&prog, &order);
+	world_give(seg);
+	programs_gone(world.programs, seg, "b");
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, -EREMOTE);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* ---- gone and back
+ * -------------------------------------------------------------------------------- */
+
+START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
+{
+	struct seg *seg = world_segment("cache", 9);
+	struct prog prog;
+	struct prog_report r;
+	struct ramp_err err = {0};
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0909090909090909));
+	freeze(seg);
+	/* Blocked in a page fault when it goes. */
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_give(seg);
+	programs_gone(world.programs, seg, "b");
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, -SIGBUS);
+	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 4096).result, -SIGBUS);
+	ck_assert_int_eq(op(&prog, PROG_SYSCALL, addr + 8192).result, -EFAULT);
+	r = op(&prog, PROG_TEXT, 0);
+	ck_assert_uint_eq(r.value, 1);
+	ck_assert_str_eq(r.text, "rampfs: a/cache is now on node b; touching it here is SIGBUS");
+	ck_assert(!programs_mapped(world.programs, seg));
+
+	/* A child of a fork finds the same. */
+	r = op(&prog, PROG_FORK, addr);
+	ck_assert_int_ne(r.result, 0);
+
+	seg = world_take(seg, 0, SEG_BYTES / 4096);
+	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
+	programs_back(world.programs, seg);
+	ck_assert_uint_eq(load(&prog, addr), FILLED);
+	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 4096).result, 0);
+	ck_assert_uint_eq(load(&prog, addr + 4096 + 8), FILLED);
+	prog_end(&prog);
+	wait_for_attachments(0);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_process_that_was_stopped_learns_later_that_it_has_gone)
+{
+	struct seg *seg = world_segment("x", 9);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+	int status;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	freeze(seg);
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	kill(prog.pid, SIGSTOP);
+	ck_assert_int_eq(waitpid(prog.pid, &status, WUNTRACED), prog.pid);
+	world_give(seg);
+	programs_gone(world.programs, seg, "b");
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	kill(prog.pid, SIGCONT);
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, -SIGBUS);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* ---- another daemon
+ * -------------------------------------------------------------------------------- */
+
+static void wait_for_session(struct prog *prog, uint64_t n)
+{
+	while (op(prog, PROG_SESSIONS, 0).value < n)
+		usleep(1000);
+}
+
+START_TEST(the_next_daemon_learns_what_is_mapped)
+{
+	struct seg *seg = world_segment("x", 0);
+	struct prog prog;
+	struct prog_order writers = {.op = PROG_WRITERS, .len = SEG_BYTES, .value = 3};
+	struct prog_report r;
+
+	world_prog(&prog);
+	writers.addr = world_attach(&prog, seg, O_RDWR);
+	prog_do(&prog, &writers);
+	for (uint64_t i = 2; i < 6; i++) {
+		world_programs_stop();
+		usleep(2000);
+		world_programs_start();
+		wait_for_session(&prog, i);
+		freeze(seg);
+		programs_restore(world.programs, seg);
+	}
+	r = op(&prog, PROG_STOP_WRITERS, 0);
+	ck_assert_uint_eq(r.value, 0);
+	ck_assert_uint_gt(r.all, 1000);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_freeze_ends_with_its_daemon)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	freeze(seg);
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_programs_stop();
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_programs_start();
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.value, UINT64_C(0x0505050505050505));
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	freeze(seg);
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_give(seg);
+	world_programs_stop();
+	world_programs_start();
+	wait_for_attachments(1);
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	programs_gone(world.programs, seg, "b");
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_int_eq(r.result, -SIGBUS);
+
+	/* The next one knows what belongs there, from /proc. */
+	world_programs_stop();
+	seg = world_take(seg, 0, 4);
+	world_programs_start();
+	wait_for_attachments(1);
+	programs_pulling(world.programs, seg, NULL);
+	programs_back(world.programs, seg);
+	ck_assert_uint_eq(load(&prog, addr), FILLED);
+	ck_assert_int_eq(op(&prog, PROG_STORE, addr).result, 0);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(page_faults_that_a_dead_daemon_had_read_are_raised_again)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 0, 100);
+	struct prog prog;
+	struct prog_report r;
+	uint64_t addr;
+
+	programs_pulling(world.programs, seg, NULL);
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	freeze(seg); /* the pager reads what comes now, and leaves it */
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr + 8192});
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_programs_stop();
+	world_programs_start();
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_uint_eq(r.value, FILLED);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* ---- holes
+ * --------------------------------------------------------------------------------------- */
+
+static uint64_t punched_offset;
+
+static void on_punch(void *arg, struct punch_request *request, ramp_segment_t id, uint64_t offset,
+		     uint64_t len)
+{
+	(void)arg;
+	(void)id;
+	(void)len;
+	punched_offset = offset;
+	punch_answer(request, 0);
+}
+
+START_TEST(only_who_may_write_punches_holes)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog writer, reader;
+	struct prog_order punch = {
+		.op = PROG_PUNCH, .value = seg_id(seg), .offset = 8192, .len = 4096};
+
+	world_prog(&writer);
+	world_prog(&reader);
+	world_attach(&writer, seg, O_RDWR);
+	world_attach(&reader, seg, O_RDONLY);
+	ck_assert_int_eq(prog_do(&writer, &punch).result, -EOPNOTSUPP);
+	programs_set_punch(world.programs, on_punch, NULL);
+	ck_assert_int_eq(prog_do(&writer, &punch).result, 0);
+	ck_assert_uint_eq(punched_offset, 8192);
+	ck_assert_int_eq(prog_do(&reader, &punch).result, -EACCES);
+	punch.offset = SEG_BYTES;
+	ck_assert_int_eq(prog_do(&writer, &punch).result, -EACCES);
+	punch.offset = 1;
+	ck_assert_int_eq(prog_do(&writer, &punch).result, -EINVAL);
+	prog_end(&writer);
+	prog_end(&reader);
+	seg_put(seg);
+}
+END_TEST
+
+/* ---- hostile input
+ * ---------------------------------------------------------------------------------- */
+
+static int connect_raw(void)
+{
+	int sock = session_connect(world.socket);
+
+	ck_assert_int_ge(sock, 0);
+	return sock;
+}
+
+/* True when the daemon has hung up, within 8 s. */
+static bool hung_up(int sock)
+{
+	struct pollfd at = {.fd = sock, .events = POLLIN};
+	char buf[4096];
+	ssize_t n;
+
+	do {
+		if (poll(&at, 1, 8000) <= 0)
+			return false;
+		n = recv(sock, buf, sizeof(buf), 0);
+	} while (n > 0);
+	return true;
+}
+
+START_TEST(garbage_ends_the_connection_and_nothing_else)
+{
+	struct seg *seg = world_segment("x", 5);
+	static const uint8_t texts[][8] = {{0}, {1}, {1, 0, 1}, {1, 0, 255, 255}, {1, 0, 13, 0, 9}};
+	uint8_t big[SESSION_PACKET_MAX + 100] = {1, 0, 1, 0};
+	struct session_msg msg;
+	struct prog prog;
+	int sock;
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		sock = connect_raw();
+		ck_assert_int_gt(send(sock, texts[i], i + 1, 0), 0);
+		ck_assert(hung_up(sock));
+		close(sock);
+	}
+	sock = connect_raw();
+	ck_assert_int_gt(send(sock, big, sizeof(big), 0), 0);
+	ck_assert(hung_up(sock));
+	close(sock);
+
+	/* Another version is told so. */
+	sock = connect_raw();
+	ck_assert_int_gt(send(sock, (uint8_t[]){9, 0, SESSION_HELLO, 0, 7}, 5, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_WELCOME);
+	ck_assert_uint_eq(msg.result, EPROTO);
+	close(sock);
+
+	world_prog(&prog);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
+{
+	struct session_msg msg = {.type = SESSION_FORK};
+	int sock = connect_raw(), pipefd[2];
+	char byte;
+
+	ck_assert_int_eq(pipe(pipefd), 0);
+	ck_assert_int_eq(session_send(sock, &msg, &pipefd[1], 1, 0), 0);
+	close(pipefd[1]);
+	/* The kernel has dropped it, while the connection is still there. */
+	ck_assert_int_eq(read(pipefd[0], &byte, 1), 0);
+	close(sock);
+	close(pipefd[0]);
+}
+END_TEST
+
+START_TEST(what_is_no_userfaultfd_is_refused_by_the_doorman)
+{
+	struct prog prog;
+	struct seg *seg = world_segment("x", 5);
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 2}).result,
+		-EBADF);
+	/* Nothing at all: hung up, at once when the socket is closed. */
+	ck_assert_int_ne(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 3}).result, 0);
+	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_first_message_that_does_not_come_ends_the_connection)
+{
+	int sock = connect_raw();
+
+	ck_assert(hung_up(sock));
+	close(sock);
+}
+END_TEST
+
+/* ---- tools
+ * ---------------------------------------------------------------------------------------- */
+
+static struct tool_request *asked;
+static struct tool_migrate what_asked;
+static volatile int cancels;
+
+static void on_migrate(void *arg, struct tool_request *request, const struct tool_migrate *what)
+{
+	(void)arg;
+	what_asked = *what;
+	asked = request;
+	if (what->progress)
+		tool_progress(request, 1, 2, "PULLING");
+	if (!what->wait)
+		tool_answer(request, -EBUSY, "on the move");
+}
+
+static void on_cancel(void *arg, struct tool_request *request)
+{
+	(void)arg;
+	cancels++;
+	tool_answer(request, -EINTR, "cancelled");
+}
+
+START_TEST(a_tool_is_answered_and_may_cancel)
+{
+	struct programs_tools tools = {on_migrate, on_cancel, NULL};
+	struct session_msg msg = {.type = SESSION_MIGRATE,
+				  .segment = 5000,
+				  .mode = 16,
+				  .flags = SESSION_WATCH,
+				  .node = "b"};
+	int sock = connect_raw();
+
+	programs_set_tools(world.programs, &tools);
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_PROGRESS);
+	ck_assert_uint_eq(msg.all, 2);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert_uint_eq(msg.result, EBUSY);
+	ck_assert_str_eq(msg.text, "on the move");
+	ck_assert_uint_eq(what_asked.mode, 16);
+	ck_assert_str_eq(what_asked.dst_node, "b");
+	ck_assert(hung_up(sock));
+	close(sock);
+
+	sock = connect_raw();
+	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	msg.type = SESSION_CANCEL;
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_uint_eq(msg.result, EINTR);
+	close(sock);
+	ck_assert_int_eq(cancels, 1);
+
+	sock = connect_raw();
+	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	while (!asked)
+		usleep(1000);
+	close(sock);
+	for (int i = 0; i < 5000 && cancels < 2; i++)
+		usleep(1000);
+	ck_assert_int_eq(cancels, 2);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------
+ */
+
+static Suite *make_suite(void)
+{
+	Suite *suite = suite_create("programs");
+	TCase *tc = tcase_create("programs");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, world_setup, world_teardown);
+	tcase_add_test(tc, a_whole_segment_is_mapped_at_its_extent_and_not_registered);
+	tcase_add_test(tc, what_the_open_or_the_extent_does_not_allow_is_refused);
+	tcase_add_test(tc, a_token_is_good_for_one_attach_by_one_process);
+	tcase_add_test(tc, a_process_without_a_session_waits_and_is_refused);
+	tcase_add_test(tc, a_fork_child_adopts_what_its_parent_has);
+	tcase_add_test(tc, remote_pages_wait_for_the_pager);
+	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
+	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
+	tcase_add_test(tc, a_stopped_process_makes_a_move_busy_and_loses_nothing);
+	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);
+	tcase_add_test(tc, an_attach_waits_while_the_segment_is_frozen);
+	tcase_add_test(tc, what_has_gone_is_sigbus_and_one_line_and_comes_back);
+	tcase_add_test(tc, a_process_that_was_stopped_learns_later_that_it_has_gone);
+	tcase_add_test(tc, the_next_daemon_learns_what_is_mapped);
+	tcase_add_test(tc, a_freeze_ends_with_its_daemon);
+	tcase_add_test(tc, what_was_given_stays_frozen_for_the_next_daemon);
+	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
+	tcase_add_test(tc, only_who_may_write_punches_holes);
+	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
+	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
+	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
+	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
+	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
+
+int main(int argc, char **argv)
+{
+	int rc;
+
+	programs_doorman(argc, argv);
+	prog_main(argc, argv);
+	rc = memory_namespace();
+	return rc ? rc : memory_run(make_suite());
+}
