@@ -291,27 +291,6 @@ static int flush_queue(struct channel *channel)
 	return 0;
 }
 
-static void write_more(struct channel *channel)
-{
-	struct peer *peer = channel->peer;
-	bool empty;
-	int rc;
-
-	pthread_mutex_lock(&peer->lock);
-	rc = channel->broken ? -EPIPE : flush_queue(channel);
-	empty = STAILQ_EMPTY(&channel->queue);
-	pthread_mutex_unlock(&peer->lock);
-	if (rc)
-		peer_disconnected(peer, strerror(-rc));
-	else if (empty == channel->waits_writable)
-		wait_for(channel, !empty);
-}
-
-void channel_attend(struct channel *channel)
-{
-	write_more(channel);
-}
-
 /* In. */
 
 static void reject(struct channel *channel, const char *reason)
@@ -438,8 +417,8 @@ static void read_more(struct channel *channel)
 	size_t turn = 0;
 
 	while (turn < READ_TURN_BYTES) {
-		ssize_t n = recv(channel->fd, channel->in + channel->in_len,
-				 channel->in_cap - channel->in_len, MSG_DONTWAIT);
+		size_t room = channel->in_cap - channel->in_len;
+		ssize_t n = recv(channel->fd, channel->in + channel->in_len, room, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -452,9 +431,34 @@ static void read_more(struct channel *channel)
 		channel->heard = true;
 		channel->in_len += (size_t)n;
 		turn += (size_t)n;
-		if (!take_messages(channel))
-			return;
+		if (!take_messages(channel) || (size_t)n < room)
+			return; /* ended, or empty: the loop says when there is more */
 	}
+}
+
+static void write_more(struct channel *channel)
+{
+	struct peer *peer = channel->peer;
+	bool empty;
+	int rc;
+
+	pthread_mutex_lock(&peer->lock);
+	rc = channel->broken ? -EPIPE : flush_queue(channel);
+	empty = STAILQ_EMPTY(&channel->queue);
+	pthread_mutex_unlock(&peer->lock);
+	if (rc) { /* what has come before the end still counts */
+		read_more(channel);
+		if (!channel->closing)
+			ended(channel, strerror(-rc));
+		return;
+	}
+	if (empty == channel->waits_writable)
+		wait_for(channel, !empty);
+}
+
+void channel_attend(struct channel *channel)
+{
+	write_more(channel);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
