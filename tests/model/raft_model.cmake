@@ -1,0 +1,32 @@
+# Consensus: the simulator and the explorer on the real core, and the mistakes that they must catch.
+set(model ${CMAKE_CURRENT_SOURCE_DIR}/model)
+
+# raft_model(NAME SOURCES ... NEEDS ...): a program of this folder.
+function(raft_model name)
+  cmake_parse_arguments(M "" "" "SOURCES;NEEDS" ${ARGN})
+  list(TRANSFORM M_SOURCES PREPEND ${model}/)
+  add_executable(${name} ${M_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${model})
+  target_compile_options(${name} PRIVATE -O2)
+  target_link_libraries(${name} PRIVATE ${M_NEEDS} rampfs_flags rampfs_sanitize)
+endfunction()
+
+raft_model(raft_sim
+  SOURCES sim_main.c sim_world.c sim_node.c sim_faults.c sim_client.c sim_check.c sim_vfs.c
+  NEEDS meta)
+add_test(NAME raft_sim_quick COMMAND raft_sim --seeds 1-40)
+set_tests_properties(raft_sim_quick PROPERTIES LABELS quick TIMEOUT 300)
+add_test(NAME raft_sim COMMAND raft_sim --seeds 1-1000)
+set_tests_properties(raft_sim PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)
+
+# The explorer has the core compiled in, with messages of at most two entries.
+raft_model(raft_explore SOURCES explore.c explore_node.c puppet.c NEEDS base)
+file(GLOB core CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/meta/raft*.c)
+target_sources(raft_explore PRIVATE ${core})
+target_include_directories(raft_explore PRIVATE ${CMAKE_SOURCE_DIR}/meta)
+target_compile_definitions(raft_explore PRIVATE RAFT_APPEND_MAX=2)
+add_test(NAME raft_explore_quick COMMAND raft_explore --quick)
+set_tests_properties(raft_explore_quick PROPERTIES LABELS quick TIMEOUT 600)
+add_test(NAME raft_explore COMMAND raft_explore)
+set_tests_properties(raft_explore PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)
