@@ -586,13 +586,16 @@ static void taken_look(struct move *m)
 	}
 }
 
-/* R6: the source is over, the row MOVING(k), and we have not taken k. */
+/* R6: the source is over, the row MOVING(k), and we have not taken k. And where the row has gone on
+   without k, nobody will come for it. */
 static void reserved_look(struct move *m)
 {
 	struct segment_row row;
 
-	if (meta_segment(m->t->meta, m->id, &row) == 0 && row.phase == SEGMENT_MOVING &&
-	    ramp_attempt_equal(row.k, m->k) && node_over(m->t, m->peer, m->peer_inc))
+	if (meta_segment(m->t->meta, m->id, &row))
+		return;
+	if (row_in_attempt(&row, m->k) ? node_over(m->t, m->peer, m->peer_inc)
+				       : row.epoch > m->row_epoch)
 		drop(m);
 }
 

@@ -490,8 +490,8 @@ static const struct step {
 	{"S sends TRANSFER", A, POINT(AT_SEND, PROTO_TRANSFER), B},
 	{"S removes the file", A, POINT(AT_REMOVE, 0), B},
 	{"S has removed the file", A, POINT(AFTER_REMOVE, 0), B},
-	{"T makes room", B, POINT(AT_RESERVE, 0), A},
-	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), A},
+	{"T makes room", B, POINT(AT_RESERVE, 0), 0}, /* CONNECT is repeated */
+	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), 0},
 	{"T records TAKEN", B, POINT(AT_RECORD, RECORD_TAKEN), A},
 	{"T has recorded TAKEN", B, POINT(AFTER_RECORD, RECORD_TAKEN), B},
 	{"T answers TAKEN", B, POINT(AT_SEND, PROTO_TAKEN), B},
@@ -518,8 +518,8 @@ START_TEST(killed_and_started_again)
 	world_wait_dead(step->node);
 	world_start(step->node);
 	world_rest(id);
-	ck_assert_msg(world_owner(id) == (ramp_node_t)step->owner, "%s: it is at %u", step->name,
-		      world_owner(id));
+	ck_assert_msg(!step->owner || world_owner(id) == (ramp_node_t)step->owner,
+		      "%s: it is at %u", step->name, world_owner(id));
 	/* And it moves as ever. */
 	ck_assert_int_eq(world_move(C, id, C), 0);
 	world_rest(id);
@@ -608,7 +608,7 @@ START_TEST(rolled_back_until_reclaimed)
 		usleep(1000);
 	ck_assert_int_eq(world_reclaim(C, id), -EREMOTE);
 	usleep(50000);
-	ck_assert_int_eq(world_reclaim(A, id), -ENOSYS); /* under way */
+	ck_assert_int_eq(world_reclaim(A, id), 0);
 	atomic_store(&world->pull_stopped, false);
 	stays(id, A);
 	ck_assert(!world_rolled_back(A, id));

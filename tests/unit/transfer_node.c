@@ -82,8 +82,12 @@ static void create(const struct command *c, struct command_reply *reply)
 
 static void count_move(void *arg, const struct transfer_row *row)
 {
-	(void)row;
-	++*(uint32_t *)arg;
+	struct command_reply *reply = arg;
+
+	if (strcmp(row->state, "reserved") == 0)
+		reply->reserved = true;
+	else
+		reply->moves++;
 }
 
 static void look(const struct command *c, struct command_reply *reply)
@@ -95,7 +99,7 @@ static void look(const struct command *c, struct command_reply *reply)
 		record_get(seg, &reply->record);
 		seg_put(seg);
 	}
-	transfers_each(d.transfers, count_move, &reply->moves);
+	transfers_each(d.transfers, count_move, reply);
 	for (ramp_node_t n = 1; n <= NODES; n++)
 		reply->peers_up += peer_up(d.peers, n);
 	reply->rolled_back = transfers_rolled_back(d.transfers, c->id);

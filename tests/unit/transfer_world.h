@@ -179,8 +179,8 @@ struct command {
 struct command_reply {
 	int result;
 	struct record record;
-	uint32_t moves, peers_up;
-	bool rolled_back;
+	uint32_t moves, peers_up; /* moves: but reservations, which may be dropped at any time */
+	bool rolled_back, reserved;
 };
 
 #endif
