@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
+#include <time.h>
 #include <unistd.h>
 
+#define STAMP_BYTES 40
+
 static const char *log_ident = "rampfs";
-static int log_syslog, log_journal;
+static int log_syslog, log_journal, log_terminal;
 static enum log_level log_most = LOG_LEVEL_INFO;
 
 static const struct {
@@ -27,13 +30,29 @@ void log_open(const char *ident, int to_syslog, enum log_level most)
 	log_syslog = to_syslog;
 	log_most = most;
 	log_journal = getenv("JOURNAL_STREAM") != NULL;
+	log_terminal = isatty(STDERR_FILENO);
 	if (to_syslog)
 		openlog(ident, LOG_PID, LOG_DAEMON);
 }
 
+/* "2026-11-21 08:45:01.123 " in front of a line that goes to a file; a terminal needs none. */
+static const char *time_of_day(char stamp[STAMP_BYTES])
+{
+	struct timespec now;
+	struct tm tm;
+	size_t len;
+
+	stamp[0] = 0;
+	if (log_terminal || clock_gettime(CLOCK_REALTIME, &now) || !localtime_r(&now.tv_sec, &tm))
+		return stamp;
+	len = strftime(stamp, STAMP_BYTES, "%F %T", &tm);
+	snprintf(stamp + len, STAMP_BYTES - len, ".%03ld ", now.tv_nsec / 1000000);
+	return stamp;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	char text[1024], line[1200];
+	char text[1024], line[1200], stamp[STAMP_BYTES];
 	va_list ap;
 	int len;
 
@@ -49,8 +68,8 @@ void log_line(enum log_level level, const char *fmt, ...)
 	if (log_journal)
 		len = snprintf(line, sizeof(line), "<%d>%s\n", levels[level].priority, text);
 	else
-		len = snprintf(line, sizeof(line), "%s: %s: %s\n", log_ident, levels[level].name,
-			       text);
+		len = snprintf(line, sizeof(line), "%s%s: %s: %s\n", time_of_day(stamp), log_ident,
+			       levels[level].name, text);
 	/* Nothing can be done, and nobody told, where the log itself cannot be written. */
 	if (write(STDERR_FILENO, line, (size_t)len) < 0)
 		return;

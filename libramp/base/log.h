@@ -1,8 +1,9 @@
 /*
  * The log: one line per event that a person needs, none per page.
  *
- * Lines go to stderr (`rampfs: LEVEL: text`, with syslog's <N> prefix under systemd) or to
- * syslog(3). Any thread may log; a line is written by one write(2). The pager never logs.
+ * Lines go to stderr (`rampfs: LEVEL: text`, with the time in front where it is no terminal, with
+ * syslog's <N> prefix under systemd) or to syslog(3). Any thread may log; a line is written by one
+ * write(2). The pager never logs.
  */
 #ifndef RAMP_LOG_H
 #define RAMP_LOG_H
