@@ -38,7 +38,7 @@
 #define FSTYPE		"fuse.rampfs"
 #define HIGH_FD		16    /* our descriptors stand above those that a daemon is given */
 #define END_MS		10000 /* to end when told to */
-#define QUICK_MS	100   /* a daemon that served for less has died at once */
+#define QUICK_MS	20    /* a daemon that served for less has died at once */
 #define QUICK_FREE	5     /* so many quick deaths cost no pause */
 #define PAUSE_FIRST_MS	10
 #define PAUSE_MAX_MS	5000

@@ -413,19 +413,22 @@ static void kill_now(pid_t pid)
 		perror("kill");
 }
 
-/* Killed at moments that have nothing to do with what it is doing, old and young. */
-static void kill_daemons(int kills)
+/* Killed at moments that have nothing to do with what it is doing: hardly started, young, old.
+   Returns the last one that was killed. */
+static pid_t kill_daemons(int kills)
 {
+	static const unsigned age_us[] = {5000, 60000, 300000, 300000};
 	unsigned seed = 4711;
 	pid_t last = 0;
 
 	for (int i = 0; i < kills; i++) {
 		pid_t pid = wait_for("daemon", find_daemon, last);
 
-		usleep((useconds_t)(rand_r(&seed) % (i % 4 ? 60000 : 5000)));
+		usleep((unsigned)rand_r(&seed) % age_us[i % 4]);
 		kill_now(pid);
 		last = pid;
 	}
+	return last;
 }
 
 /* The daemon sees its keeper die and executes another, which then does its work. */
@@ -509,8 +512,7 @@ int main(int argc, char **argv)
 		workers[i].seed = (unsigned)i * 7919 + 1;
 		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 	}
-	kill_daemons(atoi(argv[3]));
-	kill_keeper_then_daemon();
+	kill_keeper_then_daemon(kill_daemons(atoi(argv[3])));
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	for (int i = 0; i < THREADS; i++) {
 		pthread_join(workers[i].thread, NULL);

@@ -38,7 +38,7 @@ struct shared {
 };
 
 static struct shared *shared;
-static unsigned threads, rounds;
+static unsigned threads, rounds, moved;
 static uint64_t pages;
 static uint8_t *segment;
 static __thread sigjmp_buf on_gone;
@@ -235,6 +235,7 @@ static int move_to_and_fro(char paths[2][600])
 			       strerror(errno));
 			return 1;
 		}
+		moved++;
 		if (!await(&shared->stopped, (int)threads)) {
 			printf("round %u: %d of %u writers stopped after the move\n", r,
 			       (int)shared->stopped, threads);
@@ -291,7 +292,7 @@ int main(int argc, char **argv)
 			rc = 1;
 		}
 	}
-	printf("%u moves, %llu stores, %llu caught between a store and its mirror\n", rounds,
+	printf("%u moves, %llu stores, %llu caught between a store and its mirror\n", moved,
 	       (unsigned long long)shared->stores, (unsigned long long)shared->late);
 	unlink(paths[rounds % 2]);
 	return rc || shared->failed;
