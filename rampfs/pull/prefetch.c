@@ -78,18 +78,27 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	return true;
 }
 
-static void ask_for_more(struct pull *pull)
+/* Returns when to come again because of a store that is full, or wait_ms where that is sooner. */
+static int ask_for_more(struct pull *pull, int wait_ms)
 {
+	uint64_t now = pull_now_ms(), full;
 	struct pulled *pulled = NULL;
 	struct link *link;
 
 	while ((pulled = pulled_next(pull, pulled))) {
-		if (!needs_link(pulled) || atomic_load(&pulled->no_room_ms) > pull_now_ms())
+		if (!needs_link(pulled))
 			continue;
+		full = atomic_load(&pulled->no_room_ms);
+		if (full > now) {
+			if (wait_ms < 0 || (uint64_t)wait_ms > full - now)
+				wait_ms = (int)(full - now);
+			continue;
+		}
 		link = puller_link(&pull->prefetch, pulled);
 		while (link && ask_one(link, pulled))
 			;
 	}
+	return wait_ms;
 }
 
 /* ---- while nothing comes ---- */
@@ -193,8 +202,7 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
 		look_for_ends(pull);
-		wait_ms = puller_step(prefetch, needs_link);
-		ask_for_more(pull);
+		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
 		clearing = n <= 0 && !demand_waits(pull) && clear_ahead(pull);
 	}
 	return NULL;

@@ -12,6 +12,7 @@
 #include "pull.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "log.h"
@@ -27,7 +28,16 @@ struct pulled *pulled_get(struct pulled *pulled)
 
 void pulled_put(struct pulled *pulled)
 {
-	if (!pulled || atomic_fetch_sub(&pulled->refs, 1) != 1)
+	struct pull *pull = pulled ? pulled->pull : NULL;
+	unsigned left = pulled ? atomic_fetch_sub(&pulled->refs, 1) - 1 : UINT_MAX;
+
+	if (left == 1) {
+		/* pull_end may wait for that; the entry may be gone already. */
+		pthread_mutex_lock(&pull->lock);
+		pthread_cond_broadcast(&pull->released);
+		pthread_mutex_unlock(&pull->lock);
+	}
+	if (left)
 		return;
 	seg_unmap(pulled->seg);
 	while (pulled->far_maps--)
@@ -225,13 +235,21 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 
 	if (!pulled)
 		return;
-	atomic_store(&pulled->ended, true);
+	if (atomic_exchange(&pulled->ended, true)) { /* somebody else's call waits for it */
+		pulled_put(pulled);
+		return;
+	}
 	wake_both(pull);
 	pthread_mutex_lock(&pull->lock);
 	while (atomic_load(&pulled->released) != PULLER_BOTH && !atomic_load(&pull->stop))
 		pthread_cond_wait(&pull->released, &pull->lock);
 	pthread_mutex_unlock(&pull->lock);
 	pulled_take_out(pulled);
+	/* Either thread may be in the middle of a walk over the entries. */
+	pthread_mutex_lock(&pull->lock);
+	while (atomic_load(&pulled->refs) > 1 && !atomic_load(&pull->stop))
+		pthread_cond_wait(&pull->released, &pull->lock);
+	pthread_mutex_unlock(&pull->lock);
 	pulled_put(pulled);
 }
 

@@ -55,6 +55,26 @@ static const struct tp_ops *ops(const struct puller *puller)
 
 /* ---- flights ---- */
 
+/* Waits for what the connection waits for now: after every call that moved bytes. One that has
+   failed waits for nothing, so the next step is to find it. */
+static void watch_fd(struct link *link)
+{
+	uint32_t events = 0;
+	int fd = link->conn ? ops(link->puller)->fd(link->conn, &events) : -1;
+	struct epoll_event event = {.events = events, .data.ptr = link};
+
+	if (link->conn && ops(link->puller)->state(link->conn, NULL) == TP_FAILED)
+		puller_wake(link->puller);
+	if (fd == link->fd && (fd < 0 || events == link->events))
+		return;
+	if (fd == link->fd)
+		epoll_ctl(link->puller->epoll, EPOLL_CTL_MOD, fd, &event);
+	else if (fd >= 0)
+		epoll_ctl(link->puller->epoll, EPOLL_CTL_ADD, fd, &event);
+	link->fd = fd;
+	link->events = events;
+}
+
 static void flight_end(struct link *link, struct flight *flight)
 {
 	struct pulled *pulled = flight->pulled;
@@ -113,26 +133,11 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 	};
 	if (link->puller->class == TP_DEMAND)
 		atomic_fetch_add(&pulled->pull->demand_waiting, 1);
+	watch_fd(link);
 	return 0;
 }
 
 /* ---- a link's life ---- */
-
-static void watch_fd(struct link *link)
-{
-	uint32_t events = 0;
-	int fd = link->conn ? ops(link->puller)->fd(link->conn, &events) : -1;
-	struct epoll_event event = {.events = events, .data.ptr = link};
-
-	if (fd == link->fd && (fd < 0 || events == link->events))
-		return;
-	if (fd == link->fd)
-		epoll_ctl(link->puller->epoll, EPOLL_CTL_MOD, fd, &event);
-	else if (fd >= 0)
-		epoll_ctl(link->puller->epoll, EPOLL_CTL_ADD, fd, &event);
-	link->fd = fd;
-	link->events = events;
-}
 
 /* The one door to DOWN. The connection goes first: nothing lands any more when pages go back. */
 static void link_down(struct link *link, uint64_t after_ms)
@@ -212,7 +217,8 @@ static void link_step(struct link *link, uint64_t now)
 		link_connect(link);
 	if (link->state == LINK_CONNECTING)
 		link_connecting(link);
-	if (link->state == LINK_READY && link->n_flights && now > link->progress_ms + SILENT_MS)
+	if (link->state == LINK_READY && (ops(link->puller)->state(link->conn, NULL) == TP_FAILED ||
+					  (link->n_flights && now > link->progress_ms + SILENT_MS)))
 		link_failed(link);
 }
 

@@ -1,6 +1,8 @@
 #include "memory_fixture.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +48,28 @@ void memory_fresh(uint64_t capacity)
 	rc = store_open(dir, capacity, &store, &err);
 	ck_assert_msg(rc == 0, "%s", err.text);
 	store_close(store);
+}
+
+struct store *memory_again(const char *name, uint64_t capacity)
+{
+	struct ramp_err err = {0};
+	struct store *store;
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", base, name);
+	ck_assert_msg(store_open(path, capacity, &store, &err) == 0, "%s", err.text);
+	return store;
+}
+
+struct store *memory_beside(const char *name, uint64_t capacity)
+{
+	struct ramp_err err = {0};
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", base, name);
+	ck_assert_int_eq(store_destroy(path, true, &err), 0);
+	ck_assert(!mkdir(path, 0700) || access(path, F_OK) == 0);
+	return memory_again(name, capacity);
 }
 
 const char *memory_dir(void)
@@ -100,20 +124,26 @@ uint64_t memory_blocks_bytes(struct seg *seg)
 	return (uint64_t)st.st_blocks * 512;
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	if (umount2(path, MNT_DETACH) && errno != EINVAL)
+		perror(path);
+	if (remove(path))
+		perror(path);
+	return 0;
+}
+
 int memory_run(Suite *suite)
 {
 	SRunner *runner = srunner_create(suite);
-	char state[300], store[310];
 	int failed;
 
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
-	snprintf(state, sizeof(state), "%s/state", base);
-	snprintf(store, sizeof(store), "%s/state/store", base);
-	umount2(store, MNT_DETACH);
-	rmdir(store);
-	rmdir(state);
-	rmdir(base);
+	nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -20,6 +20,10 @@
 int memory_namespace(void);
 /* A fresh state directory with an empty store of `capacity` bytes; ends the test where it fails. */
 void memory_fresh(uint64_t capacity);
+/* Another store beside it, in a state directory of that name; opened. */
+struct store *memory_beside(const char *name, uint64_t capacity);
+/* The same, as it was left. */
+struct store *memory_again(const char *name, uint64_t capacity);
 /* The state directory of memory_fresh. */
 const char *memory_dir(void);
 /* Opens that store (again). */

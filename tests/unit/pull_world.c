@@ -1,0 +1,373 @@
+#include "pull_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+/* ---- programs.h, as far as pull needs it ---- */
+
+static pthread_rwlock_t pager_lock = PTHREAD_RWLOCK_INITIALIZER;
+
+void programs_set_pager(struct programs *p, const struct programs_pager *pager)
+{
+	pthread_rwlock_wrlock(&pager_lock);
+	p->pager = *pager;
+	pthread_rwlock_unlock(&pager_lock);
+}
+
+int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	(void)seg;
+	if (!p->map || atomic_load(&p->registered))
+		return 0;
+	if (kernel_uffd_register(p->uffd, (uintptr_t)p->map, p->len, KERNEL_UFFD_MODES))
+		return ramp_err_sys(err, errno, "register");
+	atomic_store(&p->registered, true);
+	return 0;
+}
+
+void programs_pulled(struct programs *p, struct seg *seg)
+{
+	(void)seg;
+	atomic_fetch_add(&p->pulled, 1);
+	if (!atomic_exchange(&p->registered, false))
+		return;
+	kernel_uffd_unregister(p->uffd, (uintptr_t)p->map, p->len);
+	kernel_uffd_wake(p->uffd, (uintptr_t)p->map, p->len);
+}
+
+void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count)
+{
+	uint64_t at = first * PAGE, end = (first + count) * PAGE;
+	int64_t n;
+
+	ck_assert_ptr_eq(seg, p->seg);
+	if (!atomic_load(&p->registered))
+		return;
+	if (end > p->len)
+		end = p->len;
+	while (at < end) {
+		n = kernel_uffd_continue(p->uffd, (uintptr_t)p->map + at, end - at, true);
+		if (n == -ENOENT)
+			return; /* unregistered meanwhile */
+		if (n == -EFAULT) {
+			kernel_uffd_wake(p->uffd, (uintptr_t)p->map + at, PAGE);
+			n = PAGE;
+		}
+		ck_assert_int_gt(n, 0);
+		at += (uint64_t)n;
+	}
+}
+
+void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const char *why)
+{
+	uint64_t at = (uintptr_t)p->map + page * PAGE;
+
+	(void)seg;
+	ck_assert_ptr_nonnull(why);
+	atomic_fetch_add(&p->poisoned, 1);
+	kernel_uffd_protect(p->uffd, at, PAGE, false);
+	kernel_uffd_poison(p->uffd, at, PAGE);
+	kernel_uffd_wake(p->uffd, at, PAGE);
+}
+
+int space_read(struct space *space, struct space_fault *faults, int max)
+{
+	struct programs *p = (struct programs *)(void *)space;
+	struct uffd_msg msg;
+	int n = 0;
+
+	while (n < max && read(p->uffd, &msg, sizeof(msg)) == sizeof(msg)) {
+		ck_assert_int_eq(msg.event, UFFD_EVENT_PAGEFAULT);
+		faults[n++] = (struct space_fault){
+			.seg = seg_get(p->seg),
+			.page = (msg.arg.pagefault.address - (uintptr_t)p->map) / PAGE,
+			.addr = msg.arg.pagefault.address,
+			.write = msg.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
+		};
+	}
+	return n ? n : -EAGAIN;
+}
+
+void space_put(struct space *space)
+{
+	(void)space;
+}
+
+void space_wake(struct space *space, uint64_t addr)
+{
+	kernel_uffd_wake(((struct programs *)(void *)space)->uffd, addr & ~(PAGE - 1), PAGE);
+}
+
+/* ---- the world ---- */
+
+uint8_t world_byte(uint64_t page, uint64_t at)
+{
+	return (uint8_t)((page * 31 + at * 7) % 251 + 1);
+}
+
+bool world_page_is(const uint8_t *at, uint64_t page)
+{
+	for (uint64_t i = 0; i < PAGE; i++)
+		if (at[i] != world_byte(page, i))
+			return false;
+	return true;
+}
+
+static void finished(void *arg, ramp_segment_t id, uint64_t lost)
+{
+	struct world *w = arg;
+
+	ck_assert_uint_eq(id, MEMORY_ID);
+	atomic_store(&w->lost, lost);
+	atomic_fetch_add(&w->finished, 1);
+}
+
+static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t offset,
+			  uint8_t *bytes, size_t *len, size_t cap)
+{
+	struct world *w = arg;
+	uint64_t after = atomic_load(&w->cut_after);
+
+	(void)connection;
+	(void)bytes;
+	(void)cap;
+	if (way != TO_CLIENT || after == 0 || offset + *len < after)
+		return true;
+	*len = after > offset ? after - offset : 0;
+	atomic_fetch_add(&w->cuts, 1);
+	return false;
+}
+
+static struct pull *open_pull(struct world *w, struct node *node, struct store *store,
+			      struct programs *programs)
+{
+	struct pull_config config = {
+		.store = store,
+		.programs = programs,
+		.tp = node->tp,
+		.finished = finished,
+		.arg = w,
+	};
+	struct ramp_err err = {0};
+	struct pull *pull;
+
+	ck_assert_msg(pull_open(&config, &pull, &err) == 0, "%s", err.text);
+	return pull;
+}
+
+static void start_node(struct node *node, ramp_node_t id, ramp_incarnation_t incarnation,
+		       uint16_t port)
+{
+	const struct node_identity who = {
+		.key = 'k', .cluster = 'c', .incarnation = incarnation, .port = port};
+	struct ramp_err err;
+
+	*node = (struct node){0};
+	node_start(node, id, who);
+	ck_assert_int_eq(tcp_open(node->peers, &node->tp, &err), 0);
+}
+
+/* The target reaches the source through the middle; the source, which has the smaller number,
+   dials the target's control connection by itself. */
+static void join(struct world *w)
+{
+	node_know(&w->t, w->s.id, middle_port(w->middle));
+	node_know(&w->s, w->t.id, w->t.port);
+}
+
+void world_open(struct world *w, uint64_t size)
+{
+	struct ramp_err err = {0};
+
+	memset(w, 0, sizeof(*w));
+	w->size = size;
+	w->key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 3, .k = {5, 7}};
+	w->s_store = memory_beside("s", 256 * MIB);
+	w->t_store = memory_beside("t", 256 * MIB);
+	start_node(&w->s, 1, WORLD_INCARNATION, 0);
+	start_node(&w->t, 2, 0x71, 0);
+	w->middle = middle_start(w->s.port, in_the_middle, w);
+	join(w);
+	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
+	w->t_programs.uffd = -1;
+	w->t_pull = open_pull(w, &w->t, w->t_store, &w->t_programs);
+	ck_assert_int_eq(store_create(w->s_store, MEMORY_ID, RECORD_OWNED, 1, &w->s_seg, &err), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(w->s_seg), (off_t)size), 0);
+	w->s_programs.seg = w->s_seg;
+}
+
+static void detach(struct world *w)
+{
+	struct programs *p = &w->t_programs;
+
+	if (p->map)
+		munmap(p->map, p->len);
+	if (p->uffd >= 0)
+		close(p->uffd);
+}
+
+void world_close(struct world *w)
+{
+	pull_close(w->t_pull);
+	if (w->s_pull)
+		pull_close(w->s_pull);
+	detach(w);
+	node_stop(&w->t);
+	if (w->s.tp)
+		node_stop(&w->s);
+	middle_stop(w->middle);
+	seg_put(w->t_seg);
+	seg_put(w->s_seg);
+	store_close(w->t_store);
+	store_close(w->s_store);
+}
+
+void world_write(struct world *w, uint64_t page)
+{
+	uint8_t bytes[PAGE];
+	uint64_t len = w->size - page * PAGE < PAGE ? w->size - page * PAGE : PAGE;
+
+	for (uint64_t i = 0; i < PAGE; i++)
+		bytes[i] = world_byte(page, i);
+	ck_assert_int_eq(pwrite(seg_fd(w->s_seg), bytes, len, (off_t)(page * PAGE)), (ssize_t)len);
+}
+
+void world_write_all(struct world *w)
+{
+	for (uint64_t page = 0; page * PAGE < w->size; page++)
+		world_write(w, page);
+}
+
+void world_take(struct world *w, bool listed)
+{
+	struct record taken = {.kind = RECORD_TAKEN,
+			       .epoch = 3,
+			       .k = w->key.k,
+			       .peer = 1,
+			       .peer_inc = WORLD_INCARNATION,
+			       .size = w->size};
+	struct room_range ranges[4096];
+	struct ramp_err err = {0};
+	uint64_t bytes;
+	uint32_t n = 0;
+
+	ck_assert_int_eq(serve_grant(w->s_pull, w->s_seg, &w->key, &err), 0);
+	if (listed)
+		ck_assert_int_eq(room_populated(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
+	ck_assert_int_eq(store_create(w->t_store, MEMORY_ID, RECORD_NONE, 0, &w->t_seg, &err), 0);
+	ck_assert_msg(room_reserve(w->t_seg, w->size, ranges, n, 0, &err) == 0, "%s", err.text);
+	ck_assert_int_eq(pages_prepare(w->t_seg, w->size, &err), 0);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_int_eq(pages_mark_remote(w->t_seg, ranges[i].offset / PAGE,
+						   ranges[i].len / PAGE, &err),
+				 0);
+	if (!listed)
+		ck_assert_int_eq(pages_mark_all_remote(w->t_seg, &err), 0);
+	ck_assert_int_eq(record_change(w->t_seg, &taken, &err), 0);
+	w->t_programs.seg = w->t_seg;
+}
+
+static void begin_as(struct world *w, bool prefetch)
+{
+	const struct pull_source source = {
+		.node = 1,
+		.incarnation = WORLD_INCARNATION,
+		.key = w->key,
+		.prefetch = prefetch,
+	};
+	struct ramp_err err = {0};
+
+	ck_assert_msg(pull_begin(w->t_pull, w->t_seg, &source, &err) == 0, "%s", err.text);
+}
+
+void world_begin(struct world *w, bool prefetch)
+{
+	begin_as(w, prefetch);
+}
+
+static void tell_pager(struct programs *p)
+{
+	pthread_rwlock_rdlock(&pager_lock);
+	p->pager.space_added(p->pager.arg, (struct space *)(void *)p, p->uffd);
+	pthread_rwlock_unlock(&pager_lock);
+}
+
+void world_attach(struct world *w)
+{
+	struct programs *p = &w->t_programs;
+	uint64_t features = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
+			    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | KERNEL_UFFD_WP_UNPOPULATED |
+			    KERNEL_UFFD_POISON;
+	int fd = seg_open(w->t_seg, O_RDWR);
+
+	ck_assert_int_ge(fd, 0);
+	p->len = (w->size + PAGE - 1) / PAGE * PAGE;
+	p->map = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(p->map, MAP_FAILED);
+	close(fd);
+	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	ck_assert_int_ge(p->uffd, 0);
+	ck_assert_int_eq(kernel_uffd_api(p->uffd, features), 0);
+	tell_pager(p);
+}
+
+void world_source_stop(struct world *w)
+{
+	pull_close(w->s_pull);
+	w->s_pull = NULL;
+	node_stop(&w->s);
+}
+
+void world_source_start(struct world *w, ramp_incarnation_t incarnation)
+{
+	struct ramp_err err = {0};
+
+	start_node(&w->s, 1, incarnation, w->s.port);
+	node_know(&w->s, w->t.id, w->t.port);
+	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
+	ck_assert_int_eq(serve_grant(w->s_pull, w->s_seg, &w->key, &err), 0);
+}
+
+void world_target_restart(struct world *w)
+{
+	pull_close(w->t_pull);
+	seg_put(w->t_seg);
+	store_close(w->t_store);
+	w->t_store = memory_again("t", 256 * MIB);
+	w->t_seg = store_find(w->t_store, MEMORY_ID);
+	ck_assert_ptr_nonnull(w->t_seg);
+	w->t_programs.seg = w->t_seg;
+	w->t_pull = open_pull(w, &w->t, w->t_store, &w->t_programs);
+	if (w->t_programs.map) {
+		kernel_uffd_wake(w->t_programs.uffd, (uintptr_t)w->t_programs.map,
+				 w->t_programs.len);
+		tell_pager(&w->t_programs);
+	}
+}
+
+void world_wait_finished(struct world *w)
+{
+	wait_until(atomic_load(&w->finished));
+	ck_assert_uint_eq(atomic_load(&w->finished), 1);
+}
+
+void world_check(struct world *w)
+{
+	uint8_t want[PAGE], got[PAGE];
+
+	ck_assert_uint_eq(seg_size(w->t_seg), w->size);
+	for (uint64_t at = 0; at < w->size; at += PAGE) {
+		ssize_t n = pread(seg_fd(w->s_seg), want, PAGE, (off_t)at);
+
+		ck_assert_int_eq(pread(seg_fd(w->t_seg), got, PAGE, (off_t)at), n);
+		ck_assert_msg(!memcmp(want, got, (size_t)n), "page %lu differs", at / PAGE);
+	}
+}

@@ -1,0 +1,73 @@
+/*
+ * A source and a target in one process: two stores, two nodes on loopback with a man in the middle
+ * of their data connections, and programs_* played by a userfaultfd of this process's own, whose
+ * mapping of the target's file is touched by the test's threads.
+ */
+#ifndef PULL_WORLD_H
+#define PULL_WORLD_H
+
+#include <stdatomic.h>
+
+#include "memory_fixture.h"
+#include "programs.h"
+#include "pull.h"
+#include "transport_node.h"
+
+#define PAGE	     UINT64_C(4096)
+#define MIB	     (UINT64_C(1) << 20)
+#define POISONED_MAX 64
+
+/* The one space and the one attachment. */
+struct programs {
+	struct programs_pager pager;
+	struct seg *seg;
+	int uffd;
+	uint8_t *map;
+	uint64_t len;
+	_Atomic bool registered;
+	_Atomic unsigned pulled, poisoned;
+};
+
+struct world {
+	struct node s, t;
+	struct middle *middle;
+	/* Cuts a data connection after so many bytes to the target, each anew; 0: never. */
+	_Atomic uint64_t cut_after;
+	_Atomic unsigned cuts;
+	struct store *s_store, *t_store;
+	struct pull *s_pull, *t_pull;
+	struct seg *s_seg, *t_seg;
+	struct programs s_programs, t_programs;
+	struct tp_key key;
+	uint64_t size;
+	_Atomic unsigned finished;
+	_Atomic uint64_t lost;
+};
+
+/* Both ends, with a segment of `size` bytes at the source, all holes. */
+void world_open(struct world *w, uint64_t size);
+void world_close(struct world *w);
+/* Page `page` at the source gets its bytes. */
+void world_write(struct world *w, uint64_t page);
+void world_write_all(struct world *w);
+/* What a page holds; never zeros. */
+uint8_t world_byte(uint64_t page, uint64_t at);
+/* The target has reserved and TAKEN it, with the list of what is populated, or with all REMOTE. */
+void world_take(struct world *w, bool listed);
+void world_begin(struct world *w, bool prefetch);
+/* Maps the target's file here, as a program would. Before world_begin. */
+void world_attach(struct world *w);
+/* Ends the source's daemon; begins it again, as that incarnation, and grants. */
+void world_source_stop(struct world *w);
+void world_source_start(struct world *w, ramp_incarnation_t incarnation);
+/* The same for the target: everything above its store. */
+void world_target_restart(struct world *w);
+void world_wait_finished(struct world *w);
+/* Every page of the target's file is as the source's. */
+void world_check(struct world *w);
+/* One page of a mapping or buffer is as written. */
+bool world_page_is(const uint8_t *at, uint64_t page);
+
+#define WORLD_INCARNATION UINT64_C(0x51)
+
+#endif

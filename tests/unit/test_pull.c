@@ -1,0 +1,380 @@
+/*
+ * Pulling, as it should go: prefetch, page faults, holes, parked requests, cuts.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pull_world.h"
+
+static struct world w;
+
+/* Until it is 0 or an error that is not -EAGAIN, as a parked request does. */
+static int want_wait(uint64_t first, uint64_t count)
+{
+	int rc, waited_ms = 0;
+
+	while ((rc = pull_want(w.t_pull, w.t_seg, first, count)) == -EAGAIN &&
+	       waited_ms++ < WAIT_MS)
+		usleep(1000);
+	return rc;
+}
+
+START_TEST(prefetch_brings_everything)
+{
+	struct pull_progress progress;
+	struct pull_status status;
+
+	world_open(&w, 40 * MIB + 1000);
+	world_write_all(&w);
+	world_take(&w, true);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), -ENOENT);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 0);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 0);
+	ck_assert_uint_eq(atomic_load(&w.t_programs.pulled), 1);
+	world_check(&w);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_eq(status.prefetch_pages, 40 * MIB / PAGE + 1);
+	ck_assert_uint_eq(status.faults, 0);
+	pull_status(w.s_pull, &status);
+	ck_assert_uint_ge(status.served_bytes, 40 * MIB);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(nothing_missing_finishes_at_once)
+{
+	world_open(&w, MIB);
+	world_take(&w, true);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_page_fault_brings_its_page_and_no_other)
+{
+	struct pull_progress progress;
+
+	world_open(&w, 4 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, false);
+	for (uint64_t i = 0; i < 40; i++) {
+		uint64_t page = i * 389 % 1024; /* never near one of the last four */
+
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	}
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	ck_assert_uint_eq(progress.demand_pages, 40);
+	ck_assert_uint_eq(progress.pages_missing, 1024 - 40);
+	ck_assert_uint_eq(progress.pages_all, 1024);
+	ck_assert(!progress.source_silent);
+	ck_assert_uint_eq(atomic_load(&w.finished), 0);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(sequential_faults_grow_and_end_the_pull)
+{
+	struct pull_status status;
+	uint64_t counted = 0;
+
+	world_open(&w, 4 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, false);
+	for (uint64_t page = 0; page < 1024; page++)
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	world_wait_finished(&w);
+	pull_status(w.t_pull, &status);
+	/* 1, 2, 4, 8, then 16 pages a fault */
+	ck_assert_uint_le(status.faults, 1024 / 16 + 8);
+	ck_assert_uint_eq(status.demand_pages, 1024);
+	for (int i = 0; i < PULL_HISTOGRAM; i++)
+		counted += status.fault_us[i];
+	ck_assert_uint_eq(counted, status.faults);
+	ck_assert(!atomic_load(&w.t_programs.registered));
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_sparse_tebibyte_costs_what_it_holds)
+{
+	const uint64_t tib = UINT64_C(1) << 40, pages[3] = {0, tib / PAGE / 2 + 77, tib / PAGE - 1};
+	struct store_space before, after;
+
+	world_open(&w, tib);
+	for (int i = 0; i < 3; i++)
+		world_write(&w, pages[i]);
+	store_space(w.t_store, &before);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	for (int i = 0; i < 3; i++)
+		ck_assert(world_page_is(w.t_programs.map + pages[i] * PAGE, pages[i]));
+	store_space(w.t_store, &after);
+	/* and its state file */
+	ck_assert_uint_le(before.free_bytes - after.free_bytes, 3 * 2 * MIB + 8 * PAGE);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(holes_that_nobody_listed_are_found)
+{
+	struct pull_progress progress;
+
+	world_open(&w, 64 * MIB);
+	for (uint64_t page = 5000; page < 5010; page++)
+		world_write(&w, page);
+	world_take(&w, false);
+	world_attach(&w);
+	world_begin(&w, false);
+	/* a hole that is touched reads as zeros, and tells of all of it */
+	ck_assert_uint_eq(w.t_programs.map[100 * PAGE], 0);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == 0 &&
+		   progress.hole_pages > 4000);
+	ck_assert_uint_eq(w.t_programs.map[200 * PAGE], 0);
+	ck_assert(world_page_is(w.t_programs.map + 5003 * PAGE, 5003));
+	ck_assert_uint_le(memory_blocks_bytes(w.t_seg), 16 * MIB);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(pages_of_zeros_travel_as_holes)
+{
+	struct pull_status status;
+	uint8_t zeros[PAGE] = {0};
+
+	world_open(&w, 8 * MIB);
+	for (uint64_t page = 0; page < 2048; page++)
+		if (page % 64 < 8)
+			world_write(&w, page);
+		else
+			ck_assert_int_eq(pwrite(seg_fd(w.s_seg), zeros, PAGE, (off_t)(page * PAGE)),
+					 PAGE);
+	world_take(&w, true);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	world_check(&w);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_le(status.bytes, 2048 / 8 * PAGE);
+	ck_assert_uint_ge(status.hole_pages, 2048 / 8 * 7);
+	world_close(&w);
+}
+END_TEST
+
+/* ---- parked requests ---- */
+
+START_TEST(a_parked_read_gets_its_pages)
+{
+	struct pull_progress progress;
+	uint8_t got[PAGE];
+
+	world_open(&w, 16 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 0, 1), -EAGAIN); /* not begun yet */
+	world_begin(&w, false);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 700, 900), -EAGAIN);
+	ck_assert_int_eq(want_wait(700, 900), 0);
+	ck_assert(pages_local(w.t_seg, 700, 900));
+	for (uint64_t page = 700; page < 1600; page++) {
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		ck_assert(world_page_is(got, page));
+	}
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	ck_assert_uint_eq(progress.pages_missing, 4096 - 900);
+	world_close(&w);
+}
+END_TEST
+
+/* ---- cuts ---- */
+
+static int cut_wait(uint64_t offset, uint64_t len)
+{
+	int rc, waited_ms = 0;
+
+	while ((rc = pull_cut_begin(w.t_pull, w.t_seg, offset, len)) == -EAGAIN &&
+	       waited_ms++ < WAIT_MS)
+		usleep(1000);
+	return rc;
+}
+
+static void *touch(void *arg)
+{
+	uint8_t *at = arg;
+
+	return (void *)(uintptr_t) * (volatile uint8_t *)at;
+}
+
+START_TEST(a_write_over_remote_pages_pulls_its_edges_only)
+{
+	uint64_t offset = 10 * PAGE + 100, len = 20 * PAGE;
+	uint8_t *bytes = malloc(len), got[PAGE];
+	struct pull_progress progress;
+
+	world_open(&w, 4 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_begin(&w, false);
+	memset(bytes, 0xee, len);
+	ck_assert_int_eq(cut_wait(offset, len), 0);
+	ck_assert_int_eq(pages_get(w.t_seg, 15), PAGE_IN_FLIGHT);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, len, (off_t)offset), (ssize_t)len);
+	pull_cut_end(w.t_pull, w.t_seg, offset, len, len);
+	ck_assert(pages_local(w.t_seg, 10, 21));
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	ck_assert_uint_eq(progress.demand_pages, 2);
+	ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, 10 * PAGE), PAGE);
+	ck_assert_uint_eq(got[99], world_byte(10, 99));
+	ck_assert_uint_eq(got[100], 0xee);
+	ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, 30 * PAGE), PAGE);
+	ck_assert_uint_eq(got[99], 0xee);
+	ck_assert_uint_eq(got[100], world_byte(30, 100));
+
+	/* a write that fell short: what it did not reach is remote again */
+	ck_assert_int_eq(cut_wait(100 * PAGE, 10 * PAGE), 0);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, 3 * PAGE, 100 * PAGE), 3 * PAGE);
+	pull_cut_end(w.t_pull, w.t_seg, 100 * PAGE, 10 * PAGE, 3 * PAGE);
+	ck_assert(pages_local(w.t_seg, 100, 3));
+	ck_assert_int_eq(pages_get(w.t_seg, 103), PAGE_REMOTE);
+	ck_assert_int_eq(want_wait(103, 7), 0);
+	ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, 103 * PAGE), PAGE);
+	ck_assert(world_page_is(got, 103));
+	free(bytes);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_page_fault_waits_for_the_bytes_of_a_cut)
+{
+	uint8_t bytes[PAGE];
+	pthread_t thread;
+	struct pull_status status;
+	void *seen;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, false);
+	ck_assert_int_eq(cut_wait(50 * PAGE, PAGE), 0);
+	pthread_create(&thread, NULL, touch, w.t_programs.map + 50 * PAGE);
+	do
+		pull_status(w.t_pull, &status);
+	while (status.faults == 0);
+	memset(bytes, 0xdd, PAGE);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, PAGE, 50 * PAGE), PAGE);
+	pull_cut_end(w.t_pull, w.t_seg, 50 * PAGE, PAGE, PAGE);
+	pthread_join(thread, &seen);
+	ck_assert_uint_eq((uintptr_t)seen, 0xdd);
+
+	/* and the hole of a truncate is zeros, to the end of the file */
+	ck_assert_int_eq(cut_wait(100 * PAGE + 5, MIB - 100 * PAGE - 5), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(w.t_seg), 100 * PAGE + 5), 0);
+	pull_cut_end(w.t_pull, w.t_seg, 100 * PAGE + 5, MIB - 100 * PAGE - 5, MIB - 100 * PAGE - 5);
+	ck_assert_int_eq(ftruncate(seg_fd(w.t_seg), MIB), 0);
+	ck_assert_uint_eq(w.t_programs.map[200 * PAGE], 0);
+	ck_assert_uint_eq(w.t_programs.map[100 * PAGE + 4], world_byte(100, 4));
+	ck_assert_uint_eq(w.t_programs.map[100 * PAGE + 5], 0);
+	world_close(&w);
+}
+END_TEST
+
+/* ---- everything at once ---- */
+
+#define BUSY_PAGES 8192u /* 32 MiB */
+#define TOUCHERS   3
+
+static void *touch_all(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+
+	for (int i = 0; i < 6000; i++) {
+		uint64_t page = (uint64_t)rand_r(&seed) % BUSY_PAGES;
+		const uint8_t *at = w.t_programs.map + page * PAGE;
+
+		for (uint64_t k = (uint64_t)rand_r(&seed) % 64; k < PAGE; k += 64)
+			ck_assert_uint_eq(at[k], world_byte(page, k));
+	}
+	return NULL;
+}
+
+static void *want_all(void *arg)
+{
+	unsigned seed = 99;
+	uint8_t got[PAGE];
+
+	(void)arg;
+	for (int i = 0; i < 500; i++) {
+		uint64_t page = (uint64_t)rand_r(&seed) % (BUSY_PAGES - 64);
+
+		ck_assert_int_eq(want_wait(page, 1 + (uint64_t)rand_r(&seed) % 63), 0);
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		ck_assert(world_page_is(got, page));
+	}
+	return NULL;
+}
+
+START_TEST(faults_reads_and_prefetch_together)
+{
+	pthread_t threads[TOUCHERS + 1];
+	struct pull_status status;
+
+	world_open(&w, BUSY_PAGES * PAGE);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, true);
+	for (uintptr_t i = 0; i < TOUCHERS; i++)
+		pthread_create(&threads[i], NULL, touch_all, (void *)(i + 1));
+	pthread_create(&threads[TOUCHERS], NULL, want_all, NULL);
+	for (int i = 0; i <= TOUCHERS; i++)
+		pthread_join(threads[i], NULL);
+	world_wait_finished(&w);
+	world_check(&w);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_eq(status.demand_pages + status.prefetch_pages, BUSY_PAGES);
+	world_close(&w);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("pull");
+	TCase *c = tcase_create("pull");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, prefetch_brings_everything);
+	tcase_add_test(c, nothing_missing_finishes_at_once);
+	tcase_add_test(c, a_page_fault_brings_its_page_and_no_other);
+	tcase_add_test(c, sequential_faults_grow_and_end_the_pull);
+	tcase_add_test(c, a_sparse_tebibyte_costs_what_it_holds);
+	tcase_add_test(c, holes_that_nobody_listed_are_found);
+	tcase_add_test(c, pages_of_zeros_travel_as_holes);
+	tcase_add_test(c, a_parked_read_gets_its_pages);
+	tcase_add_test(c, a_write_over_remote_pages_pulls_its_edges_only);
+	tcase_add_test(c, a_page_fault_waits_for_the_bytes_of_a_cut);
+	tcase_add_test(c, faults_reads_and_prefetch_together);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}

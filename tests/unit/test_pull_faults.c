@@ -1,0 +1,325 @@
+/*
+ * Pulling when things go wrong: connections cut, sources that are silent, restart, are replaced or
+ * do not know the key, a target that restarts, a store without room.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pull_world.h"
+
+static struct world w;
+
+static void *touch(void *arg)
+{
+	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
+}
+
+static pthread_t touch_in_thread(uint64_t page)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w.t_programs.map + page * PAGE), 0);
+	return thread;
+}
+
+static uint8_t touched(pthread_t thread)
+{
+	void *seen;
+
+	pthread_join(thread, &seen);
+	return (uint8_t)(uintptr_t)seen;
+}
+
+static void wait_for_fault(uint64_t count)
+{
+	struct pull_status status;
+
+	do
+		pull_status(w.t_pull, &status);
+	while (status.faults < count);
+}
+
+/* A load in this thread: -1 is SIGBUS. */
+static sigjmp_buf out_of_bus;
+
+static void on_bus(int sig)
+{
+	(void)sig;
+	siglongjmp(out_of_bus, 1);
+}
+
+static int load(const uint8_t *at)
+{
+	const struct sigaction act = {.sa_handler = on_bus};
+
+	sigaction(SIGBUS, &act, NULL);
+	return sigsetjmp(out_of_bus, 1) ? -1 : *(const volatile uint8_t *)at;
+}
+
+static void open_with(uint64_t size, bool attach, bool prefetch)
+{
+	world_open(&w, size);
+	world_write_all(&w);
+	world_take(&w, true);
+	if (attach)
+		world_attach(&w);
+	world_begin(&w, prefetch);
+}
+
+START_TEST(connections_that_are_cut_again_and_again)
+{
+	struct pull_status status;
+
+	world_open(&w, 24 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	/* in the middle of a page, of a header, behind a whole one */
+	atomic_store(&w.cut_after, (uint64_t)_i);
+	world_begin(&w, true);
+	for (uint64_t page = 0; page < 6144; page += 97)
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	wait_until(atomic_load(&w.cuts) >= 2 || atomic_load(&w.finished));
+	atomic_store(&w.cut_after, 0);
+	world_wait_finished(&w);
+	world_check(&w);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_ge(atomic_load(&w.cuts), 2);
+	ck_assert_uint_ge(status.reconnects, 1);
+	ck_assert_uint_eq(atomic_load(&w.lost), 0);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_page_fault_waits_for_a_source_that_is_down)
+{
+	struct pull_progress progress;
+	pthread_t thread;
+
+	open_with(8 * MIB, true, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	world_source_stop(&w);
+	thread = touch_in_thread(1000);
+	wait_for_fault(2);
+	do
+		ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	while (!progress.source_silent);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 500, 1), -EAGAIN);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+
+	world_source_start(&w, WORLD_INCARNATION);
+	ck_assert_uint_eq(touched(thread), world_byte(1000, 0));
+	ck_assert(world_page_is(w.t_programs.map + 1000 * PAGE, 1000));
+	wait_until(pull_want(w.t_pull, w.t_seg, 500, 1) == 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_read_gives_up_on_a_silent_source)
+{
+	int rc, looks = 0;
+
+	open_with(MIB, false, false);
+	world_source_stop(&w);
+	while ((rc = pull_want(w.t_pull, w.t_seg, 5, 1)) == -EAGAIN && looks++ < WAIT_MS)
+		usleep(1000);
+	ck_assert_int_eq(rc, -EHOSTDOWN);
+	ck_assert_int_ge(looks, 3000);
+	ck_assert_int_eq(pages_get(w.t_seg, 5), PAGE_REMOTE);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(another_incarnation_of_the_source_proves_the_loss)
+{
+	uint8_t bytes[PAGE];
+	pthread_t thread;
+
+	open_with(MIB, true, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	world_source_stop(&w);
+	world_source_start(&w, WORLD_INCARNATION + 1);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 255);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 5, 1), -EIO);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 0, 1), 0);
+	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
+	ck_assert_int_eq(load(w.t_programs.map + 5 * PAGE), -1);
+	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
+
+	/* what is written over is there again */
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
+	thread = touch_in_thread(7);
+	wait_for_fault(3);
+	memset(bytes, 0xcc, PAGE);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, PAGE, 7 * PAGE), PAGE);
+	pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, PAGE);
+	ck_assert_uint_eq(touched(thread), 0xcc);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 254);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 0, MIB), 0);
+	pull_cut_end(w.t_pull, w.t_seg, 0, MIB, MIB);
+	wait_until(atomic_load(&w.t_programs.pulled));
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
+{
+	open_with(MIB, true, false);
+	world_source_stop(&w);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EAGAIN);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION + 5); /* not that one */
+	pull_source_over(w.t_pull, 2, WORLD_INCARNATION);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 256);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_key_that_is_not_granted_is_asked_for_again)
+{
+	struct ramp_err err = {0};
+	pthread_t thread;
+
+	open_with(MIB, true, true);
+	world_wait_finished(&w);
+	world_close(&w);
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	serve_revoke(w.s_pull, &w.key);
+	world_begin(&w, true);
+	thread = touch_in_thread(30);
+	wait_for_fault(1);
+	wait_until(pull_want(w.t_pull, w.t_seg, 3, 1) == -EAGAIN);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 256);
+	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
+	ck_assert_uint_eq(touched(thread), world_byte(30, 0));
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(an_ended_pull_lets_go_of_the_segment)
+{
+	struct ramp_err err = {0};
+
+	open_with(200 * MIB, false, true);
+	wait_until(pages_missing(w.t_seg) < 200 * MIB / PAGE);
+	pull_end(w.t_pull, MEMORY_ID);
+	pull_end(w.t_pull, MEMORY_ID);
+	ck_assert_int_eq(store_remove(w.t_seg, true, &err), 0);
+	ck_assert_uint_eq(atomic_load(&w.finished), 0);
+	serve_revoke(w.s_pull, &w.key);
+	ck_assert_int_eq(store_remove(w.s_seg, true, &err), 0);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_target_that_restarts_goes_on_where_it_was)
+{
+	pthread_t thread;
+	uint64_t missing;
+
+	open_with(100 * MIB, true, true);
+	wait_until(pages_missing(w.t_seg) < 20000);
+	world_source_stop(&w);
+	missing = pages_missing(w.t_seg);
+	if (missing == 0) { /* it was faster than we */
+		world_close(&w);
+		return;
+	}
+	thread = touch_in_thread(pages_next_missing(w.t_seg, 0));
+	world_target_restart(&w);
+	ck_assert_uint_le(pages_missing(w.t_seg), missing);
+	atomic_store(&w.finished, 0);
+	world_source_start(&w, WORLD_INCARNATION);
+	world_begin(&w, true);
+	touched(thread);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_full_store_is_said_and_gets_over_it)
+{
+	struct ramp_err err = {0};
+	struct seg *filler;
+	uint8_t page[PAGE] = {1};
+	uint64_t at = 0;
+	int rc, looks = 0;
+
+	/* nothing reserved: all REMOTE, holes not known */
+	world_open(&w, 4 * MIB);
+	world_write_all(&w);
+	world_take(&w, false);
+	world_attach(&w);
+	ck_assert_int_eq(store_create(w.t_store, 9999, RECORD_OWNED, 1, &filler, &err), 0);
+	while (pwrite(seg_fd(filler), page, PAGE, (off_t)at) == PAGE)
+		at += PAGE;
+	world_begin(&w, false);
+	ck_assert_int_eq(load(w.t_programs.map + 20 * PAGE), -1);
+	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
+	while ((rc = pull_want(w.t_pull, w.t_seg, 40, 1)) == -EAGAIN && looks++ < WAIT_MS)
+		usleep(1000);
+	ck_assert_int_eq(rc, -ENOSPC);
+	ck_assert_int_eq(pages_get(w.t_seg, 20), PAGE_REMOTE);
+
+	ck_assert_int_eq(ftruncate(seg_fd(filler), 0), 0);
+	wait_until(pull_want(w.t_pull, w.t_seg, 40, 1) == 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	seg_put(filler);
+	world_close(&w);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	/* bytes to the target before the cut: a hello and a page or two at least */
+	static const int cuts[] = {9000, 70001, 300333, 1000000};
+	Suite *s = suite_create("pull_faults");
+	TCase *c = tcase_create("faults");
+
+	tcase_set_timeout(c, 60);
+	for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++)
+		tcase_add_loop_test(c, connections_that_are_cut_again_and_again, cuts[i],
+				    cuts[i] + 1);
+	tcase_add_test(c, a_page_fault_waits_for_a_source_that_is_down);
+	tcase_add_test(c, a_read_gives_up_on_a_silent_source);
+	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
+	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
+	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
+	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
+	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
+	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}
