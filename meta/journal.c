@@ -290,7 +290,7 @@ static int found(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : meta_put_u64(j, "life", 0);
 	rc = rc ? rc : meta_put_u64(j, "arena_addr", f->arena_addr);
 	rc = rc ? rc : meta_put_u64(j, "arena_len", f->arena_len);
-	rc = rc ? rc : journal_put_hard_state(j, founder, 0, !founder);
+	rc = rc ? rc : journal_put_hard_state(j, founder, 0, false);
 	rc = rc ? rc : journal_put_applied(j, founder, founder);
 	rc = rc ? rc : meta_put_u64(j, "snap_index", founder);
 	rc = rc ? rc : meta_put_u64(j, "snap_term", founder);

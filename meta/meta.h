@@ -249,7 +249,8 @@ bool meta_has_quorum(struct meta *meta);
 /*
  * True while this node may neither vote nor campaign, being formatted and not known yet to be the
  * first of its number: until every quorum's worth of the other founders say that they are new too,
- * or one of them has this instance bound to it (NODE_UP). meta asks them by itself.
+ * or one of them has this instance bound to it (its first NODE_UP; a joiner's only way). meta asks
+ * them by itself.
  */
 bool meta_waits_for_voice(struct meta *meta);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */

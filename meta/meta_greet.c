@@ -11,8 +11,8 @@
  *
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
  * acknowledgements don't count. A node of which another instance is bound never gets its voice
- * back: it says so, and needs --rejoin under a new number. Joiners have new numbers and need none
- * of this.
+ * back: it says so, and needs --rejoin under a new number. A joiner's log is never fresh: it gets
+ *its voice by name, with its first NODE_UP, and no standby is promoted before.
  */
 #include "log.h"
 #include "meta_inner.h"

@@ -366,7 +366,7 @@ START_TEST(a_joiner_begins_with_nothing)
 	journal_state(j, &s);
 	ck_assert_uint_eq(s.self, 2);
 	ck_assert_uint_eq(s.snap_index, 0);
-	ck_assert(s.confirmed);
+	ck_assert(!s.confirmed);
 	ck_assert_ptr_null(journal_snap_conf(j));
 	journal_close(j);
 }
