@@ -432,9 +432,9 @@ static pid_t kill_daemons(int kills)
 }
 
 /* The daemon sees its keeper die and executes another, which then does its work. */
-static void kill_keeper_then_daemon(void)
+static void kill_keeper_then_daemon(pid_t dead)
 {
-	pid_t daemon = wait_for("daemon", find_daemon, 0),
+	pid_t daemon = wait_for("daemon", find_daemon, dead),
 	      keeper = wait_for("keeper", find_keeper, 0);
 	pid_t successor;
 
