@@ -34,12 +34,14 @@
  *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
  *      mmap(addr, len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, offset), MADV_DONTFORK,
  *      with SESSION_NOHUGE also MADV_NOHUGEPAGE; close(fd). `prot` is what PROTECT will set (the
- *      kernel refuses more than the fd allows). Parts of the range that map this segment already
- *      may be left as they are. On failure nothing new is mapped.
- *   PROTECT{serial, addr, len, prot}      mprotect(): the program may touch it from now on
- *   UNMAP{serial, addr, len}              munmap(): an attach failed after MAP
- *   DROP{serial, segment, ranges}         urgent: madvise(MADV_DONTNEED_LOCKED) of each range
- *                                         (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
+ *      kernel refuses more than the fd allows). With SESSION_PRIVATE: MAP_PRIVATE instead of
+ *      MAP_SHARED. So are the mappings of read-only opens, since the kernel takes no userfaultfd on
+ *      a shared one that could never be written; they show the same pages, and the shim refuses
+ *      them PROT_WRITE (EACCES) as the kernel would. Parts of the range that map this segment
+ * already may be left as they are. On failure nothing new is mapped. PROTECT{serial, addr, len,
+ * prot}      mprotect(): the program may touch it from now on UNMAP{serial, addr, len} munmap(): an
+ * attach failed after MAP DROP{serial, segment, ranges}         urgent:
+ * madvise(MADV_DONTNEED_LOCKED) of each range (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
  *                                         (part of it is not mapped any more) counts as success.
  *   GONE{serial, segment, addr, len, text} + fd (an empty file, O_RDONLY)
  *      z = mmap(NULL, len, the range's present protection, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
@@ -48,7 +50,7 @@
  *      be SIGBUS, as a load is, which takes PROT_WRITE on a file that is open for reading.
  *      Where nothing is mapped at addr (a fork's child) it is done all the same.
  *   BACK{serial, segment, addr, len, offset, prot, flags} + fd
- *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, NOHUGE as for MAP;
+ *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, flags as for MAP;
  *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
  *   SWAP{serial, addr, len, scratch}
  *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr). It waits in the kernel until
@@ -150,6 +152,7 @@ enum session_type {
 #define SESSION_NOHUGE	  (1u << 2) /* ATTACH, MAP, BACK */
 #define SESSION_WAIT	  (1u << 3) /* MIGRATE: until STABLE */
 #define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
+#define SESSION_PRIVATE	  (1u << 5) /* MAP, BACK: MAP_PRIVATE */
 
 struct session_range {
 	uint64_t addr, len;

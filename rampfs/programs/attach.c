@@ -216,7 +216,7 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 		.len = wish->len,
 		.offset = wish->offset,
 		.prot = wish->prot,
-		.flags = wish->flags & SESSION_NOHUGE,
+		.flags = (wish->flags & SESSION_NOHUGE) | (wish->writable ? 0 : SESSION_PRIVATE),
 	};
 	struct session_msg protect = {
 		.type = SESSION_PROTECT, .addr = wish->addr, .len = wish->len, .prot = wish->prot};
@@ -370,8 +370,6 @@ static int collect(void *arg, const struct mapping *m)
 	struct token *token = arg;
 	struct adopt_range *more;
 
-	if (!m->gone && !m->shared)
-		return 0;
 	if (token->count >= RANGES_MAX)
 		return -E2BIG;
 	if ((token->count & (token->count - 1)) == 0) {

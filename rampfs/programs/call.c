@@ -27,7 +27,7 @@ int agent_send(struct space *space, struct session_msg *msg, int fd)
 {
 	int rc;
 
-	if (space_dead(space))
+	if (!space_is(space, SPACE_READY))
 		return -ESRCH;
 	msg->serial = ++space->serial;
 	rc = session_send(space->sock, msg, &fd, fd >= 0, MSG_DONTWAIT);

@@ -24,8 +24,9 @@
 #include "log.h"
 #include "pages.h"
 
-#define GONE_MS 1000u
-#define BACK_MS 5000u
+#define GONE_MS	     1000u
+#define BACK_MS	     5000u
+#define CATCH_UP_MAX 256 /* segments; what is beyond waits for the next session */
 
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 {
@@ -149,27 +150,6 @@ void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 	pseg_put(p, pseg);
 }
 
-void gone_catch_up(struct programs *p, struct space *space)
-{
-	struct pseg *list[256];
-	struct attachment *a;
-	size_t n = 0;
-
-	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (n < 256 && !a->gone && a->pseg->state == PSEG_GONE &&
-		    (n == 0 || list[n - 1] != a->pseg))
-			list[n++] = pseg_hold(p, a->pseg);
-	pthread_mutex_unlock(&space->list);
-	for (size_t i = 0; i < n; i++) {
-		pthread_mutex_lock(&list[i]->change);
-		if (list[i]->state == PSEG_GONE)
-			gone_all(p, list[i], space);
-		pthread_mutex_unlock(&list[i]->change);
-		pseg_put(p, list[i]);
-	}
-}
-
 /* ---- back ----------------------------------------------------------------------------------- */
 
 static void unmap_scratch(struct space *space, uint64_t addr, uint64_t len, uint64_t until_ms)
@@ -186,7 +166,7 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	uint64_t len = piece->end - piece->start, scratch = 0;
 	struct session_msg back = {
 		.type = SESSION_BACK,
-		.flags = flags,
+		.flags = flags | (piece->writable ? 0 : SESSION_PRIVATE),
 		.segment = pseg->id,
 		.addr = piece->start,
 		.len = len,
@@ -217,19 +197,42 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	return agent_call(space, &swap, -1, until_ms, NULL);
 }
 
-void programs_back(struct programs *p, struct seg *seg)
+/* Every gone piece (of one space, or of all: NULL); change is held. */
+static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
 {
 	uint64_t until = now_ms() + BACK_MS;
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
 	struct piece *pieces = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
 	size_t count = 0;
 
-	if (!pseg)
-		return;
 	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
+	if (pseg_pieces(pseg, &pieces, &count))
+		log_error("out of memory: programs stay without segment %llu",
+			  (unsigned long long)pseg->id);
+	for (size_t i = 0; i < count; i++) {
+		struct space *space = pieces[i].space;
+		int rc;
+
+		if (only && space != only)
+			continue;
+		rc = pieces[i].gone ? back_range(p, pseg, &pieces[i], flags, until) : 0;
+		if (rc && rc != -ESRCH)
+			log_warn("process %d does not get segment %llu back: %s", (int)space->pid,
+				 (unsigned long long)pseg->id, strerror(-rc));
+		if (i + 1 == count || pieces[i + 1].space != space)
+			pseg_look(p, pseg, space);
+	}
+	pieces_free(pieces, count);
+}
+
+void programs_back(struct programs *p, struct seg *seg)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+
+	if (!pseg)
+		return;
 	pthread_mutex_lock(&pseg->change);
 	pseg_set_seg(pseg, seg);
 	pthread_rwlock_wrlock(&pseg->lock);
@@ -238,20 +241,36 @@ void programs_back(struct programs *p, struct seg *seg)
 	pthread_rwlock_unlock(&pseg->lock);
 	if (pseg->state == PSEG_GONE)
 		pseg_set_state(p, pseg, PSEG_OPEN);
-	if (pseg_pieces(pseg, &pieces, &count))
-		log_error("out of memory: programs stay without segment %llu",
-			  (unsigned long long)pseg->id);
-	for (size_t i = 0; i < count; i++) {
-		int rc = pieces[i].gone ? back_range(p, pseg, &pieces[i], flags, until) : 0;
-
-		if (rc && rc != -ESRCH)
-			log_warn("process %d does not get segment %llu back: %s",
-				 (int)pieces[i].space->pid, (unsigned long long)pseg->id,
-				 strerror(-rc));
-		if (i + 1 == count || pieces[i + 1].space != pieces[i].space)
-			pseg_look(p, pseg, pieces[i].space);
-	}
-	pieces_free(pieces, count);
+	back_all(p, pseg, NULL);
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
+}
+
+/* ---- a session that has come ---------------------------------------------------------------- */
+
+static bool is_behind(const struct attachment *a)
+{
+	return a->gone ? a->pseg->state == PSEG_OPEN : a->pseg->state == PSEG_GONE;
+}
+
+void space_catch_up(struct programs *p, struct space *space)
+{
+	struct pseg *list[CATCH_UP_MAX];
+	struct attachment *a;
+	size_t n = 0;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (n < CATCH_UP_MAX && is_behind(a) && (n == 0 || list[n - 1] != a->pseg))
+			list[n++] = pseg_hold(p, a->pseg);
+	pthread_mutex_unlock(&space->list);
+	for (size_t i = 0; i < n; i++) {
+		pthread_mutex_lock(&list[i]->change);
+		if (list[i]->state == PSEG_GONE)
+			gone_all(p, list[i], space);
+		else if (list[i]->state == PSEG_OPEN && list[i]->seg)
+			back_all(p, list[i], space);
+		pthread_mutex_unlock(&list[i]->change);
+		pseg_put(p, list[i]);
+	}
 }

@@ -225,6 +225,7 @@ bool space_replaced(struct space *space);
 struct space *space_get(struct space *space);
 /* A reference to the ready space of that process, waiting for one at most until then; NULL. */
 struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms);
+bool space_is(struct space *space, enum space_state state);
 bool space_dead(struct space *space);
 /* "4711 (memcached)", for messages. */
 void process_name(pid_t pid, char name[64]);
@@ -277,7 +278,7 @@ struct mapping {
 	ramp_segment_t id;
 	uint64_t start, end, offset;
 	uint32_t prot;
-	bool writable, gone, shared;
+	bool writable, gone;
 };
 typedef int mapping_fn(void *arg, const struct mapping *mapping);
 /* Opens the space's files of /proc; -ESRCH. */
@@ -293,9 +294,12 @@ struct cover {
 };
 int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		  const struct cover *covered, size_t n);
-/* fn(arg, pid, private, start) for each process that maps the file, the daemon not. */
-typedef int mapper_fn(void *arg, pid_t pid, bool is_private, uint64_t start);
+/* fn(arg, pid, start) for each process that maps the file, the daemon not. */
+typedef int mapper_fn(void *arg, pid_t pid, uint64_t start);
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
+/* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
+   `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
+int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);
 bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
 char mappers_state(pid_t pid);
@@ -360,8 +364,8 @@ int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	       uint64_t until_ms);
 /* An empty file of that segment, O_RDONLY, without a name any more. */
 int gone_open(struct programs *p, ramp_segment_t id, bool writable);
-/* Ranges of GONE segments that the space still maps, when its session has come. */
-void gone_catch_up(struct programs *p, struct space *space);
+/* When its session has come: segments that have gone or come back while there was none. */
+void space_catch_up(struct programs *p, struct space *space);
 /* BACK and SWAP; change is held. */
 int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
 	       uint64_t until_ms);

@@ -111,11 +111,33 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		m.end = vma.end;
 		m.offset = vma.offset;
 		m.prot = prot_of(vma.flags);
-		m.shared = vma.flags & KERNEL_VMA_SHARED;
 		rc = fn(arg, &m);
 	}
 	pthread_mutex_unlock(&space->proc);
 	return rc;
+}
+
+int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped)
+{
+	struct kernel_page_region first;
+	struct kernel_pm_scan scan = {
+		.size = sizeof(scan),
+		.start = start,
+		.end = end,
+		.vec = (uint64_t)(uintptr_t)&first,
+		.vec_len = 1,
+		.max_pages = 1,
+		.category_inverted = KERNEL_PAGE_FILE,
+		.category_mask = KERNEL_PAGE_FILE,
+		.category_anyof_mask = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
+		.return_mask = KERNEL_PAGE_PRESENT,
+	};
+	int n;
+
+	pthread_mutex_lock(&space->proc);
+	n = ioctl(space->pagemap, KERNEL_PAGEMAP_SCAN, &scan);
+	pthread_mutex_unlock(&space->proc);
+	return n < 0 ? -errno : n > 0;
 }
 
 static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
@@ -163,35 +185,26 @@ static void pass_over(pid_t pid)
 			 (int)pid);
 }
 
-/* One process: calls fn at its first mapping of the file, or first private one. */
+/* One process: calls fn at its first mapping of the file. */
 static int look_at(pid_t pid, dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 {
 	struct kernel_maps maps;
 	struct kernel_vma vma;
-	uint64_t at = 0, start = 0;
-	bool any = false, is_private = false;
+	uint64_t at = 0;
 	int rc = kernel_maps_open(&maps, pid);
 
 	if (rc == -EACCES || rc == -EPERM)
 		pass_over(pid);
 	if (rc)
 		return rc == -ENOENT || rc == -ESRCH || rc == -EACCES || rc == -EPERM ? 0 : rc;
-	while (!is_private) {
+	do {
 		rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma);
-		if (rc <= 0)
-			break;
 		at = vma.end;
-		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
-			continue;
-		if (!any)
-			start = vma.start;
-		any = true;
-		is_private = !(vma.flags & KERNEL_VMA_SHARED);
-	}
+	} while (rc > 0 && (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev));
 	kernel_maps_close(&maps);
-	if (any)
-		return fn(arg, pid, is_private, start);
-	return rc == -ESRCH || rc > 0 ? 0 : rc;
+	if (rc > 0)
+		return fn(arg, pid, vma.start);
+	return rc == -ESRCH ? 0 : rc;
 }
 
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)

@@ -79,7 +79,23 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 		  : 0;
 }
 
-static int on_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
+/* A private mapping that was written to: DROP would throw the program's own pages away. */
+static bool has_copies(struct pseg *pseg, struct space *space)
+{
+	struct attachment *a;
+	bool copies = false;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == space && !a->gone &&
+		    mappers_copied(space, a->start, a->end, !pseg->seg || !pages_lost(pseg->seg)) >
+			    0)
+			copies = true;
+	pthread_rwlock_unlock(&pseg->lock);
+	return copies;
+}
+
+static int on_mapper(void *arg, pid_t pid, uint64_t start)
 {
 	struct asking *asking = arg;
 	struct space *space;
@@ -87,9 +103,6 @@ static int on_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
 	int rc;
 
 	process_name(pid, name);
-	if (is_private)
-		return ramp_err_set(asking->err, EBUSY, "process %s has a private mapping of it",
-				    name);
 	if (start < asking->pseg->lo || start >= asking->pseg->hi)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
@@ -98,6 +111,9 @@ static int on_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and answers to no session", name);
 	rc = ask_agent(asking, space, name);
+	if (!rc && has_copies(asking->pseg, space))
+		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
+				  name);
 	space_put(space);
 	return rc;
 }
@@ -126,11 +142,10 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	return rc;
 }
 
-static int any_mapper(void *arg, pid_t pid, bool is_private, uint64_t start)
+static int any_mapper(void *arg, pid_t pid, uint64_t start)
 {
 	(void)arg;
 	(void)pid;
-	(void)is_private;
 	(void)start;
 	return 1;
 }

@@ -56,14 +56,19 @@ void space_put(struct space *space)
 	free(space);
 }
 
-bool space_dead(struct space *space)
+bool space_is(struct space *space, enum space_state state)
 {
-	bool dead;
+	bool is;
 
 	pthread_mutex_lock(&space->programs->lock);
-	dead = space->state == SPACE_DEAD;
+	is = space->state == state;
 	pthread_mutex_unlock(&space->programs->lock);
-	return dead;
+	return is;
+}
+
+bool space_dead(struct space *space)
+{
+	return space_is(space, SPACE_DEAD);
 }
 
 /* p->lock is held. */
@@ -137,20 +142,17 @@ static int learn(struct space *space, struct ramp_err *err)
 	return rc ? ramp_err_sys(err, -rc, "looking into process %d", (int)space->pid) : 0;
 }
 
-/* False: it has hung up meanwhile. */
-static bool set_ready(struct space *space)
+static void set_ready(struct space *space)
 {
 	struct programs *p = space->programs;
-	bool alive;
 
 	pthread_mutex_lock(&p->lock);
-	alive = space->state == SPACE_READYING;
-	if (alive) {
+	if (space->state == SPACE_READYING) {
 		space->state = SPACE_READY;
 		p->status.sessions++;
 	}
+	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
-	return alive;
 }
 
 void space_say_ready(struct space *space, int result, const char *text)
@@ -177,34 +179,29 @@ static void tell_pager(struct space *space, bool added)
 	pthread_rwlock_unlock(&p->pager_lock);
 }
 
+/* READY is said before anybody else, who needs io, says anything to the agent. */
 void space_ready(void *arg)
 {
 	struct space *space = arg;
 	struct programs *p = space->programs;
 	struct ramp_err err = {0};
-	bool alive = false;
 
 	pthread_mutex_lock(&space->life);
 	if (learn(space, &err)) {
 		space_say_ready(space, err.code, err.text);
-	} else {
+	} else if (!space_dead(space)) {
 		lift_agent(space);
-		alive = set_ready(space);
-	}
-	if (alive) {
 		tell_pager(space, true);
 		/* What the dead daemon had read is raised again, and found by the table now. */
 		space_wake_all(space);
+		pthread_mutex_lock(&space->io);
+		set_ready(space);
+		space_say_ready(space, 0, "");
+		pthread_mutex_unlock(&space->io);
 	}
 	pthread_mutex_unlock(&space->life);
-	if (alive) {
-		space_sweep(p); /* its own former session may be among the orphans */
-		space_say_ready(space, 0, "");
-		pthread_mutex_lock(&p->lock);
-		pthread_cond_broadcast(&p->changed);
-		pthread_mutex_unlock(&p->lock);
-		gone_catch_up(p, space);
-	}
+	space_sweep(p); /* its own former session may be among the orphans */
+	space_catch_up(p, space);
 	space_put(space);
 }
 

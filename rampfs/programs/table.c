@@ -245,7 +245,7 @@ static int on_mapping(void *arg, const struct mapping *m)
 	struct looking *l = arg;
 	struct attachment *a;
 
-	if (m->id != l->pseg->id || (!m->gone && !m->shared))
+	if (m->id != l->pseg->id)
 		return 0;
 	if (l->count++ >= RANGES_MAX)
 		return -E2BIG;

@@ -39,7 +39,8 @@ static char line[SESSION_TEXT_MAX];
 
 static int at_fixed(const struct session_msg *m, int fd)
 {
-	void *at = mmap((void *)m->addr, m->len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd,
+	int type = m->flags & SESSION_PRIVATE ? MAP_PRIVATE : MAP_SHARED;
+	void *at = mmap((void *)m->addr, m->len, PROT_NONE, type | MAP_FIXED_NOREPLACE, fd,
 			(off_t)m->offset);
 
 	if (at == MAP_FAILED)
@@ -99,7 +100,8 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 		say(m->text);
 		return rc ? rc : swap(*addr, m->addr, m->len);
 	case SESSION_BACK:
-		return anywhere(m, (int)m->prot, MAP_SHARED, fd, addr);
+		return anywhere(m, (int)m->prot,
+				m->flags & SESSION_PRIVATE ? MAP_PRIVATE : MAP_SHARED, fd, addr);
 	case SESSION_SWAP:
 		return swap(m->scratch, m->addr, m->len);
 	case SESSION_SAY:
@@ -388,6 +390,8 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 		return 0;
 	case PROG_FORK:
 		return do_fork(o, r);
+	case PROG_MPROTECT:
+		return mprotect((void *)o->addr, o->len, (int)o->prot) ? -errno : 0;
 	case PROG_MUNMAP:
 		return munmap((void *)o->addr, o->len) ? -errno : 0;
 	case PROG_PUNCH:

@@ -293,6 +293,60 @@ START_TEST(a_stopped_process_makes_a_move_busy_and_loses_nothing)
 }
 END_TEST
 
+START_TEST(private_copies_make_a_move_busy_and_are_kept)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct prog_order writable = {
+		.op = PROG_MPROTECT, .len = SEG_BYTES, .prot = PROT_READ | PROT_WRITE};
+	struct prog prog;
+	struct ramp_err err = {0};
+	uint64_t addr;
+	uint8_t *bytes;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDONLY);
+	load(&prog, addr);
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), 0);
+	/* Past the shim, which refuses it. */
+	writable.addr = addr;
+	ck_assert_int_eq(prog_do(&prog, &writable).result, 0);
+	prog_do(&prog, &(struct prog_order){.op = PROG_STORE, .addr = addr, .value = 8});
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "private copies"), "%s", err.text);
+	ck_assert_uint_eq(load(&prog, addr), 8);
+	bytes = contents(seg);
+	ck_assert_uint_eq(bytes[0], 3);
+	free(bytes);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(what_a_program_unmaps_is_forgotten_by_the_next_revoke)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct prog_order hole = {.op = PROG_MUNMAP, .len = MIB};
+	struct prog prog;
+	uint64_t addr;
+
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	hole.addr = addr + MIB;
+	ck_assert_int_eq(prog_do(&prog, &hole).result, 0);
+	freeze(seg);
+	programs_restore(world.programs, seg);
+	hole.addr = addr;
+	hole.len = SEG_BYTES;
+	ck_assert_int_eq(programs_may_move(world.programs, seg, NULL), 0);
+	ck_assert_int_eq(prog_do(&prog, &hole).result, 0);
+	/* Nothing is left, and the table does not know it yet. */
+	ck_assert_int_eq(programs_revoke(world.programs, seg, 1000, NULL), 0);
+	programs_restore(world.programs, seg);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 START_TEST(a_silent_agent_makes_a_move_busy)
 {
 	struct seg *seg = world_segment("x", 3);
@@ -508,7 +562,7 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 	world_programs_stop();
 	seg = world_take(seg, 0, 4);
 	world_programs_start();
-	wait_for_attachments(1);
+	wait_for_session(&prog, 3);
 	programs_pulling(world.programs, seg, NULL);
 	programs_back(world.programs, seg);
 	ck_assert_uint_eq(load(&prog, addr), FILLED);
@@ -689,7 +743,7 @@ END_TEST
 /* ---- tools
  * ---------------------------------------------------------------------------------------- */
 
-static struct tool_request *asked;
+static struct tool_request *volatile asked;
 static struct tool_migrate what_asked;
 static volatile int cancels;
 
@@ -746,6 +800,7 @@ START_TEST(a_tool_is_answered_and_may_cancel)
 	ck_assert_int_eq(cancels, 1);
 
 	sock = connect_raw();
+	asked = NULL;
 	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
 	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
 	while (!asked)
@@ -776,6 +831,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
 	tcase_add_test(tc, a_stopped_process_makes_a_move_busy_and_loses_nothing);
+	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
+	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
 	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);
 	tcase_add_test(tc, an_attach_waits_while_the_segment_is_frozen);
 	tcase_add_test(tc, what_has_gone_is_sigbus_and_one_line_and_comes_back);
