@@ -883,6 +883,16 @@ START_TEST(a_truncated_message)
 }
 END_TEST
 
+/* Nothing but the length of the first message altered, to more than there may be. */
+START_TEST(an_oversized_length)
+{
+	struct plan plan = {.way = (enum way)(_i % 2), .what = FLIP};
+
+	plan.at = (plan.way == TO_SERVER ? HELLO_TO_SERVER : HELLO_TO_CLIENT) + 3;
+	meddle(&plan);
+}
+END_TEST
+
 /* What a said to b is sent back to a. */
 struct mirror {
 	uint8_t bytes[4096];
@@ -983,6 +993,7 @@ static TCase *in_the_middle(void)
 	tcase_add_loop_test(tc, a_missing_byte, 0, 6);
 	tcase_add_loop_test(tc, a_replayed_message, 0, 4);
 	tcase_add_loop_test(tc, an_oversized_message, 0, 4);
+	tcase_add_loop_test(tc, an_oversized_length, 0, 2);
 	tcase_add_loop_test(tc, a_truncated_message, 0, 2);
 	tcase_add_loop_test(tc, a_line_that_falls_silent, 0, 2);
 	tcase_add_test(tc, a_message_sent_back);
