@@ -30,3 +30,9 @@ add_test(NAME raft_explore_quick COMMAND raft_explore --quick)
 set_tests_properties(raft_explore_quick PROPERTIES LABELS quick TIMEOUT 600)
 add_test(NAME raft_explore COMMAND raft_explore)
 set_tests_properties(raft_explore PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)
+
+# Scripted cases: what random schedules seldom meet.
+rampfs_test(NAME raft_scripted
+  SOURCES ${model}/scripted.c ${model}/scripted_log.c ${model}/scripted_votes.c ${model}/scripted_leader.c
+          ${model}/stage.c ${model}/puppet.c
+  NEEDS meta LABELS quick TIMEOUT 120)

@@ -155,8 +155,10 @@ static void fault_wipe(struct sim_world *w, ramp_node_t id)
 {
 	struct sim_node *n = &w->nodes[id];
 
-	/* One at most, so that the others are still a quorum; never where segments are made. */
-	if (!w->params.wipe || w->counts.wipes || id <= w->params.spread)
+	/* One at most, so that the others are still a quorum; never where segments are made; a
+	   founder, since whoever joins again gets a new number. */
+	if (!w->params.wipe || w->counts.wipes || id <= w->params.spread ||
+	    id > w->params.voters + w->params.learners)
 		return;
 	n->down_for_us = sim_between(&w->rng, 5 * SIM_MS, SIM_S);
 	sim_node_wipe(w, id);

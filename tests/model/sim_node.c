@@ -383,7 +383,7 @@ void sim_node_wipe(struct sim_world *w, ramp_node_t id)
 	sim_node_crash(w, id, true);
 	sim_trace(w, "node %u: is formatted again", id);
 	sim_vfs_wipe(id);
-	node_format(w, id, id <= w->params.voters + w->params.learners);
+	node_format(w, id, true);
 	n->fresh = true;
 	n->seen_term_led = 0;
 	w->counts.wipes++;
