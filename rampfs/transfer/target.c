@@ -328,14 +328,16 @@ static void widen_work(struct move *m)
 static void target_begun(struct move *m);
 static void begin_work(struct move *m);
 
-/* R11: TAKEN is recorded; it is served from here on, whatever Raft does. */
+/*
+ * R11: TAKEN is recorded; it is served from here on, whatever Raft does. taken is proposed when the
+ * programs that had the segment mapped have it back (taken_look): who sees it listed here, because
+ * mv has returned, may touch it through an old mapping.
+ */
 static void taken(struct move *m, enum move_state from)
 {
 	move_go(m, from, T_TAKEN);
 	verdict_send(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
 	move_work(m, begin_work, target_begun);
-	m->look_again = true;
-	target_propose_taken(m);
 }
 
 static void widened(struct move *m)
