@@ -20,9 +20,10 @@ struct tool_request {
 	bool begun, cancelled, answered;
 };
 
-static void put(struct tool_request *tool)
+static void put(struct tool_request *tool, unsigned int refs)
 {
-	if (--tool->refs == 0)
+	tool->refs -= refs;
+	if (tool->refs == 0)
 		free(tool);
 }
 
@@ -45,11 +46,10 @@ static void run_migrate(void *arg)
 	struct programs *p = tool->programs;
 
 	if (!tool->conn || atomic_load(&p->closing)) {
-		put(tool);
+		put(tool, 1);
 	} else if (!p->tools.migrate) {
 		answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
-		put(tool);
-		put(tool);
+		put(tool, 2);
 	} else {
 		tool->begun = true; /* and the reference is the handler's */
 		p->tools.migrate(p->tools.arg, tool, &tool->what);
@@ -84,7 +84,7 @@ static void run_cancel(void *arg)
 
 	if (tool->begun && !tool->answered && p->tools.cancel && !atomic_load(&p->closing))
 		p->tools.cancel(p->tools.arg, tool);
-	put(tool);
+	put(tool, 1);
 }
 
 void tool_cancel(struct tool_request *tool)
@@ -101,7 +101,7 @@ void tool_gone(struct tool_request *tool)
 {
 	tool_cancel(tool);
 	tool->conn = NULL;
-	put(tool);
+	put(tool, 1);
 }
 
 void tool_answer(struct tool_request *tool, int result, const char *text)
@@ -109,9 +109,7 @@ void tool_answer(struct tool_request *tool, int result, const char *text)
 	bool connected = tool->conn;
 
 	answer(tool, result, text);
-	if (connected)
-		put(tool);
-	put(tool);
+	put(tool, connected ? 2 : 1);
 }
 
 void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_pages,
