@@ -35,7 +35,6 @@ struct park {
 	pthread_mutex_t lock;
 	struct bucket buckets[BUCKETS]; /* protected by lock */
 	struct parked_list ready;	/* protected by lock */
-	struct parked *running;		/* protected by lock: whose step runs now */
 	bool closed;			/* protected by lock */
 };
 
@@ -86,11 +85,9 @@ static void run_one(struct park *park, struct parked *parked)
 	uint64_t changes = b->changes;
 	enum park_verdict verdict;
 
-	park->running = parked;
 	pthread_mutex_unlock(&park->lock);
 	verdict = parked->step(parked);
 	pthread_mutex_lock(&park->lock);
-	park->running = NULL;
 	if (verdict == PARK_DONE)
 		return;
 	if (bucket_of(park, parked->id)->changes != changes ||
@@ -262,11 +259,11 @@ void park_interrupt(struct park *park, struct parked *parked)
 
 uint32_t park_count(struct park *park)
 {
-	uint32_t n = 0;
+	uint32_t n;
 	struct parked *parked;
 
 	pthread_mutex_lock(&park->lock);
-	n = __atomic_load_n(&park->waiting, __ATOMIC_RELAXED) + (park->running ? 1 : 0);
+	n = __atomic_load_n(&park->waiting, __ATOMIC_RELAXED);
 	TAILQ_FOREACH (parked, &park->ready, link)
 		n++;
 	pthread_mutex_unlock(&park->lock);

@@ -51,7 +51,7 @@ void park_run(struct park *park, struct parked *parked);
 void park_changed(struct park *park, ramp_segment_t id);
 /* `parked` may be parked or not; the caller keeps it from being freed during the call. */
 void park_interrupt(struct park *park, struct parked *parked);
-/* How many wait now. */
+/* How many wait now (not the one whose step is running). */
 uint32_t park_count(struct park *park);
 
 uint64_t park_now_ms(void);

@@ -218,18 +218,48 @@ static void take_times(struct seg *seg, const struct segment_row *row)
 		log_debug("segment %llu: times: %s", (unsigned long long)row->id, strerror(errno));
 }
 
-/* The row of a segment that is here and has a row. */
+/* It is another node's now. What unshimmed MAP_PRIVATE mappings and exec left of it in the page
+   cache goes; a worker, since the kernel may wait for a page that is being read. */
+struct left {
+	struct mount *mount;
+	ramp_segment_t id;
+};
+
+static void drop_cache(void *arg)
+{
+	struct left *left = arg;
+
+	if (!mount_work_enter(left->mount))
+		return;
+	fuse_lowlevel_notify_inval_inode(left->mount->session, left->id, 0, 0);
+	mount_work_leave(left->mount);
+}
+
+static void cache_dropped(void *arg)
+{
+	struct left *left = arg;
+
+	mount_put(left->mount);
+	free(left);
+}
+
+static void has_left(struct mount *m, ramp_segment_t id)
+{
+	struct left *left = malloc(sizeof(*left));
+
+	if (!left)
+		return; /* stale as MAP_PRIVATE allows */
+	*left = (struct left){.mount = mount_get(m), .id = id};
+	loop_work(m->config.loop, drop_cache, cache_dropped, left);
+}
+
+/* The row of a segment that is here and ours. */
 static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = find_hint(s, row->id);
 	struct record record;
 	bool come, changed;
 
-	if (row->node != s->mount->self) {
-		if (h)
-			h->ours = false;
-		return;
-	}
 	inode_note_owner(seg, row);
 	if (!h) {
 		h = make_hint(s, row->id, row);
@@ -262,7 +292,14 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	if (!seg)
 		return;
 	rc = meta_segment(m->config.meta, id, &row);
-	if (inode_is_local(seg)) {
+	if (rc == 0 && row.node != m->self) {
+		struct hint *h = find_hint(s, id);
+
+		if (!h || h->ours)
+			has_left(m, id);
+		if (h)
+			h->ours = false;
+	} else if (inode_is_local(seg)) {
 		if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
 			add_orphan(s, id);
 		else if (rc == 0)

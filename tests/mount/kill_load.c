@@ -413,17 +413,29 @@ static void kill_now(pid_t pid)
 		perror("kill");
 }
 
-/* Killed at moments that have nothing to do with what it is doing: hardly started, young, old.
-   Returns the last one that was killed. */
+/* Until the load has got something done since `ops`. A sanitizer's daemon takes its time. */
+static void wait_for_progress(unsigned long ops)
+{
+	for (int i = 0; i < 10000 && !__atomic_load_n(&errors, __ATOMIC_RELAXED) &&
+			__atomic_load_n(&all_ops, __ATOMIC_RELAXED) < ops + THREADS;
+	     i++)
+		usleep(1000);
+}
+
+/* Killed at moments that have nothing to do with what it is doing: every fourth hardly started,
+   the others young or old. Returns the last one that was killed. */
 static pid_t kill_daemons(int kills)
 {
-	static const unsigned age_us[] = {5000, 60000, 300000, 300000};
+	static const unsigned age_us[] = {5000, 20000, 60000, 200000};
 	unsigned seed = 4711;
 	pid_t last = 0;
 
 	for (int i = 0; i < kills; i++) {
+		unsigned long ops = __atomic_load_n(&all_ops, __ATOMIC_RELAXED);
 		pid_t pid = wait_for("daemon", find_daemon, last);
 
+		if (i % 4)
+			wait_for_progress(ops);
 		usleep((unsigned)rand_r(&seed) % age_us[i % 4]);
 		kill_now(pid);
 		last = pid;
