@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -32,6 +33,7 @@
 #include "transfer.h"
 #include "transport.h"
 
+#define DAEMON_NICE    (-10)
 #define LINGER_LOOK_MS 20
 #define LINGER_MAX_MS  60000
 #define HANDOVER_MS    200 /* for TimeoutNow to reach the next leader */
@@ -337,6 +339,10 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	/* Every program here may be waiting for us in a page fault, and heartbeats must not wait
+	   for programs that compute: a busy machine would lose its leader. */
+	if (setpriority(PRIO_PROCESS, 0, DAEMON_NICE))
+		log_warn("nice %d is not allowed; a busy machine will be slow", DAEMON_NICE);
 	rc = open_all(&d, err);
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);
