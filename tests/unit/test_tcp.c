@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,7 +28,8 @@ static const struct node_identity ID_T = {.key = 'k', .cluster = 'c', .incarnati
 struct image {
 	uint8_t *mem;
 	size_t pages, hole_every;
-	int error; /* negative: what piece says */
+	int error;			    /* negative: what piece says */
+	void (*asked)(struct image *image); /* NULL, or called by piece first */
 	_Atomic bool over;
 	_Atomic unsigned int pieces, held, late; /* late: asked for after it was over */
 };
@@ -50,6 +52,8 @@ static int image_piece(void *arg, uint64_t offset, size_t len, const void **data
 
 	(void)len;
 	image->pieces++;
+	if (image->asked)
+		image->asked(image);
 	if (image->over)
 		image->late++;
 	if (image->error)
@@ -662,6 +666,74 @@ START_TEST(demand_while_prefetch_is_saturated)
 }
 END_TEST
 
+static sem_t in_piece, go_on;
+static _Atomic unsigned int between, demands;
+
+static void stop_once(struct image *image)
+{
+	if (image->pieces == 1) {
+		sem_post(&in_piece);
+		sem_wait(&go_on);
+	} else if (!demands) {
+		between++;
+	}
+}
+
+static void count_demand(struct image *image)
+{
+	(void)image;
+	demands++;
+}
+
+/* The serve thread stands in a piece of prefetch, with a hundred more to come, when a demand
+   arrives: it is the next, or the one after. */
+START_TEST(a_demand_waits_for_one_piece)
+{
+	struct image far, near;
+	struct both both;
+	struct tp_conn *prefetch, *demand;
+	uint8_t *dst = malloc(TP_READ_MAX_BYTES), page[PAGE];
+	struct tp_key second = KEY;
+	struct tp_done done;
+
+	sem_init(&in_piece, 0, 0);
+	sem_init(&go_on, 0, 0);
+	both_start(&both);
+	image_make(&far, 512, 0);
+	far.asked = stop_once;
+	image_make(&near, 16, 0);
+	near.asked = count_demand;
+	export_image(&both, &KEY, &far);
+	second.segment++;
+	export_image(&both, &second, &near);
+	prefetch = open_to(&both.t, 1, TP_PREFETCH);
+	demand = open_to(&both.t, 1, TP_DEMAND);
+	ck_assert_int_eq(post(demand, &second, 0, 1, page, 1), 0);
+	ck_assert_int_eq(next_done(demand, &done), 0); /* the connection is in place */
+	demands = 0;
+
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(post(prefetch, &KEY, 0, 512, dst, 1), 0);
+	sem_wait(&in_piece);
+	ck_assert_int_eq(post(demand, &second, 0, 1, page, 1), 0);
+	sem_post(&go_on);
+	ck_assert_int_eq(next_done(demand, &done), 0);
+
+	ck_assert_uint_eq(demands, 1);
+	ck_assert_uint_le(between, 1);
+	for (int ended = 0; ended < 4; ended += !done.more)
+		ck_assert_int_eq(next_done(prefetch, &done), 0);
+	prefetch->tp->ops->close(prefetch);
+	demand->tp->ops->close(demand);
+	tp_unexport(both.s.tp, &KEY);
+	tp_unexport(both.s.tp, &second);
+	both_stop(&both);
+	image_free(&far);
+	image_free(&near);
+	free(dst);
+}
+END_TEST
+
 /* ---- memory that cannot be touched ---------------------------------------------------------- */
 
 START_TEST(a_dst_that_cannot_be_written)
@@ -723,10 +795,12 @@ END_TEST
 
 #define HELLO_TO_CLIENT 164
 #define REPLY_BYTES	40
+#define REPLY_MORE_AT	17
 
 struct meddler {
 	uint64_t at; /* in what goes to the client */
 	enum { CUT, ALTER } what;
+	uint8_t mask; /* of the bits altered */
 	_Atomic bool done;
 };
 
@@ -741,7 +815,7 @@ static bool meddle(void *arg, unsigned int connection, enum way way, uint64_t of
 		return true;
 	m->done = true;
 	if (m->what == ALTER) {
-		bytes[m->at - offset] ^= 0x55;
+		bytes[m->at - offset] ^= m->mask;
 		return true;
 	}
 	*len = (size_t)(m->at - offset);
@@ -803,8 +877,13 @@ START_TEST(replies_that_lie)
 	both_start(&both);
 	image_make(&image, 16, 0);
 	export_image(&both, &KEY, &image);
-	for (uint64_t at = 0; at < REPLY_BYTES; at++) {
-		struct meddler meddler = {.at = HELLO_TO_CLIENT + at, .what = ALTER};
+	for (uint64_t at = 0; at <= REPLY_BYTES; at++) {
+		/* The last time only the word on whether more follows. */
+		struct meddler meddler = {
+			.at = HELLO_TO_CLIENT + (at < REPLY_BYTES ? at : REPLY_MORE_AT),
+			.what = ALTER,
+			.mask = at < REPLY_BYTES ? 0x55 : 1,
+		};
 		struct middle *middle = in_between(&both, &meddler);
 		struct tp_conn *conn = open_to(&both.t, 1, TP_DEMAND);
 		struct ramp_err err = {0};
@@ -983,6 +1062,7 @@ int main(void)
 	tcase_add_test(tc, unexport_under_load);
 	tcase_add_test(tc, unexport_cuts_a_reader_that_stands_still);
 	tcase_add_test(tc, demand_while_prefetch_is_saturated);
+	tcase_add_test(tc, a_demand_waits_for_one_piece);
 	tcase_add_test(tc, a_dst_that_cannot_be_written);
 	tcase_add_test(tc, exported_memory_that_cannot_be_read);
 	tcase_add_test(tc, cut_in_the_middle_of_a_payload);
