@@ -121,7 +121,7 @@ static void revert(struct move *m, const struct segment_row *row)
 {
 	bool may_have_served = !m->refused && node_over(m->t, m->peer, m->peer_inc);
 
-	if (m->state == S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN)
+	if (m->state == S_ROLLED_BACK && !m->reclaimed && row->phase != SEGMENT_ORPHAN)
 		return;
 	m->row_epoch = row->epoch;
 	if (may_have_served && m->state != S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN &&
@@ -270,10 +270,8 @@ int source_reclaim(struct move *m, struct ramp_err *err)
 {
 	if (m->state != S_ROLLED_BACK)
 		return ramp_err_set(err, EINVAL, "it is not rolled back");
-	if (m->working)
-		return ramp_err_set(err, EBUSY, "programs are being told; again in a moment");
-	move_go(m, S_ROLLED_BACK, S_REVERTING);
-	move_work(m, revert_work, reverted);
+	m->reclaimed = true;
+	move_look(m->t, m->id);
 	return 0;
 }
 

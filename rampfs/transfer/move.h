@@ -95,6 +95,7 @@ struct move {
 	bool taken;		 /* S: TAKEN came, or the tables show T */
 	bool transferred;	 /* S: TRANSFER went out in this life */
 	bool gone;		 /* S: programs_gone was called, in this life */
+	bool reclaimed;		 /* S: somebody accepts that it is rolled back */
 	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
 	bool free_wait;		 /* S: not before the timer */
 	bool pulling, pulled;	 /* T: pull_begin done; nothing is REMOTE any more */

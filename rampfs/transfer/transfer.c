@@ -11,35 +11,43 @@
  * decides, and time proves nothing: TRANSFER, taken, settled and abort are repeated with a growing
  * pause until the tables show a newer row.
  *
- *   source                                         what holds in the state
- *   NEW -> S_CHECKING        [source_start]        record OWNED, programs run
- *   S_CHECKING -> S_CONNECTING   [checked]         the same; what is populated is known
+ *   source                                             what holds in the state
+ *   NEW -> S_CHECKING            [source_start]        record OWNED, programs run
+ *   S_CHECKING -> S_CONNECTING   [checked]             the same; what is populated is known
  *   S_CONNECTING -> S_PREPARING  [source_on_accept]    the same; T has room for k
- *   S_PREPARING -> S_FREEZING    [prepared]        the row is MOVING(k), of this life (R3)
- *   S_FREEZING -> S_GIVEN        [frozen]          record GIVEN, nobody has access here
- *   S_GIVEN -> S_LEAVING -> S_LEFT   [leave]       T has it for certain; programs are told
- *   S_LEFT -> S_FREEING -> END   [free_it]         the row is newer, S neither owner nor source
- * (R7) S_FREEING -> S_LEFT          [freed]           somebody maps it still: again later S_GIVEN,
- * S_LEFT -> S_REVERTING -> END  [revert]    row STABLE(S), newer than e (R5) S_GIVEN, S_LEFT ->
- * S_ROLLED_BACK [revert]      the same, and T may have served: kept GIVEN S_ROLLED_BACK ->
- * S_REVERTING [source_reclaim]  ... until it is accepted S_ROLLED_BACK -> S_FREEING   [free_it] ...
- * or unlinked NEW, S_PREPARING, S_FREEZING -> ABORTING       record OWNED, nothing frozen, row in k
- * (R4) ABORTING -> END, S_CHECKING  [aborting_look]   the row has moved; perhaps another attempt
- *   S_CHECKING, S_CONNECTING, S_PREPARING -> END   gave up, and no row says otherwise
- *   S_PREPARING -> S_CHECKING    [prepared]        the row was changed by something else: again
- *   NEW -> S_GIVEN               [source_take_up]  found GIVEN
+ *   S_PREPARING -> S_FREEZING    [prepared]            the row is MOVING(k), of this life (R3)
+ *   S_FREEZING -> S_GIVEN        [frozen]              record GIVEN, nobody has access here
+ *   S_GIVEN -> S_LEAVING         [given_leave]         T has it for certain; programs are told
+ *   S_LEAVING -> S_LEFT          [left]                they have been
+ *   S_LEFT -> S_FREEING          [free_it]             row newer, S neither owner nor source (R7)
+ *   S_FREEING -> END, S_LEFT     [freed]               gone; or mapped still: again later
+ *   S_GIVEN, S_LEFT -> S_REVERTING      [revert]       row STABLE(S), newer than e (R5)
+ *   S_GIVEN, S_LEFT -> S_ROLLED_BACK    [revert]       the same, but T may have served: kept GIVEN
+ *   S_ROLLED_BACK -> S_REVERTING        [revert]       it is accepted
+ *   S_ROLLED_BACK -> S_FREEING   [free_it]             it is unlinked
+ *   S_REVERTING -> END           [reverted]            record OWNED
+ *   S_PREPARING, S_FREEZING -> ABORTING [give_up]      record OWNED, nothing frozen, row in k (R4)
+ *   NEW -> ABORTING              [sweep]               the same, left by a former life
+ *   ABORTING -> END, S_CHECKING  [aborting_look]       the row has moved; perhaps once more
+ *   S_CHECKING, S_CONNECTING, S_PREPARING -> END [fail_now]    given up, and no row says otherwise
+ *   S_PREPARING -> S_CHECKING    [prepare_failed]      the row was changed by something else
+ *   NEW -> S_GIVEN               [source_take_up]      found GIVEN
  *
  *   target
- *   NEW -> T_RESERVING       [target_on_connect]   record NONE, a worker takes room
- *   T_RESERVING -> T_RESERVED    [reserved]        ticket given, memory only (R2)
- *   T_RESERVED -> T_TAKEN        [take]            record TAKEN, serving, pulls (R11)
- *   T_RESERVED -> T_TAKING -> T_TAKEN  [take]      the list in CONNECT had to be widened first
- *   T_TAKEN -> T_SETTLING -> END [settle]          row newer, ours: record OWNED
- *   T_RESERVING, T_RESERVED, T_TAKING -> T_DROPPING -> END   k is never taken from here on (R2)
- *   T_TAKEN -> T_DROPPING        [target_look]     reverted by proof that we are over
- *   NEW -> T_TAKEN               [target_take_up]  found TAKEN
+ *   NEW -> T_RESERVING           [connect_new]         record NONE, a worker takes room
+ *   T_RESERVING -> T_RESERVED    [reserved]            ticket given, memory only (R2)
+ *   T_RESERVED -> T_TAKEN        [take]                record TAKEN: serving, pulling (R11)
+ *   T_RESERVED -> T_TAKING       [take]                CONNECT's list must be widened first
+ *   T_TAKING -> T_TAKEN          [widened]
+ *   T_TAKEN -> T_SETTLING        [settle]              row newer, and ours
+ *   T_SETTLING -> END            [settled]             record OWNED
+ *   T_RESERVING, T_RESERVED, T_TAKING -> T_DROPPING [drop]     k is never taken any more (R2)
+ *   T_TAKEN -> T_DROPPING        [taken_look]          reverted by proof that we are over
+ *   T_DROPPING -> END            [dropped]             record NONE, no file
+ *   NEW -> T_TAKEN               [target_take_up]      found TAKEN
  *
- *   neither: NEW -> ABORTING     [sweep]           both ends are over (R6)
+ *   neither
+ *   NEW -> ABORTING              [sweep]               one end is over, or both (R6)
  */
 #include "transfer.h"
 

@@ -70,16 +70,24 @@ void world_unlock(void)
 	pthread_mutex_unlock(&world->lock);
 }
 
+/* Below the ports that outgoing connections take: a killed node's must still be free when it comes
+   back, and nobody may find himself there. */
 static uint16_t free_port(void)
 {
+	static uint16_t last;
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(at);
-	int sock = socket(AF_INET, SOCK_STREAM, 0);
+	int sock, rc;
 
-	ck_assert_int_eq(bind(sock, (struct sockaddr *)&at, sizeof(at)), 0);
-	ck_assert_int_eq(getsockname(sock, (struct sockaddr *)&at, &len), 0);
-	close(sock);
-	return ntohs(at.sin_port);
+	if (!last)
+		last = (uint16_t)(12000 + getpid() % 15000);
+	do {
+		last = last < 32000 ? (uint16_t)(last + 1) : 12000;
+		at.sin_port = htons(last);
+		sock = socket(AF_INET, SOCK_STREAM, 0);
+		rc = bind(sock, (struct sockaddr *)&at, sizeof(at));
+		close(sock);
+	} while (rc);
+	return last;
 }
 
 static void node_dir(ramp_node_t node, char path[PATH_LEN])
@@ -209,7 +217,11 @@ void world_wait_dead(ramp_node_t node)
 			0);
 		usleep(1000);
 	}
-	ck_assert_msg(info.si_pid, "node %u never came to its point", node);
+	ck_assert_msg(info.si_pid, "node %u never came to its point; last answer: %s %d %s", node,
+		      n_asks && atomic_load(&world->answers[(n_asks - 1) % ASKS].done) ? "done"
+										       : "none",
+		      n_asks ? world->answers[(n_asks - 1) % ASKS].result : 0,
+		      n_asks ? world->answers[(n_asks - 1) % ASKS].text : "");
 	reap(node, SIGKILL);
 }
 
