@@ -145,16 +145,17 @@ END_TEST
 /* ---- what changes between CONNECT and the freeze ----------------------------------------------
  */
 
-/* T takes a second to make room; meanwhile programs at S store into holes. */
+/* While T makes room programs at S store into holes. */
 START_TEST(holes_are_filled_meanwhile)
 {
 	ramp_segment_t id = world_segment(A, "x", 64, 2);
 	int ask;
 
-	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	world_hold_reservation(B);
 	ask = world_ask(A, id, B, 10000, false);
-	usleep(500000);
+	world_wait_reservation(B);
 	world_fill_holes(id);
+	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), 0);
 	ck_assert_uint_eq(world->fault[B].hits, 1);
 	world_rest(id);
@@ -167,10 +168,11 @@ START_TEST(it_grows_or_shrinks_meanwhile)
 	ramp_segment_t id = world_segment(A, "x", 64, 0);
 	int ask;
 
-	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	world_hold_reservation(B);
 	ask = world_ask(A, id, B, 10000, false);
-	usleep(500000);
+	world_wait_reservation(B);
 	world_resize(id, sizes[_i]);
+	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), 0);
 	world_rest(id);
 }
@@ -182,10 +184,11 @@ START_TEST(it_grows_past_the_slack)
 	ramp_segment_t id = world_segment(A, "x", 16384, 1024);
 	int ask;
 
-	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	world_hold_reservation(B);
 	ask = world_ask(A, id, B, 10000, false);
-	usleep(500000);
+	world_wait_reservation(B);
 	world_fill_holes(id);
+	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), 0);
 	ck_assert_uint_eq(world->fault[B].hits, 2);
 	ck_assert_uint_eq(world_owner(id), B);
@@ -292,10 +295,11 @@ START_TEST(no_quorum_in_the_middle)
 	int ask;
 
 	world_hold(A, id);
-	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	world_hold_reservation(B);
 	ask = world_ask(A, id, B, 5000, false);
-	usleep(500000);
+	world_wait_reservation(B);
 	atomic_store(&world->quorum, false);
+	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), -EROFS);
 	ck_assert(world_program(A, id).access);
 	atomic_store(&world->quorum, true);
@@ -367,11 +371,12 @@ START_TEST(cancelled_in_time)
 	ramp_node_t asker = _i ? C : A;
 	int ask;
 
-	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+	world_hold_reservation(B);
 	ask = world_ask(asker, id, B, 0, false);
-	usleep(300000);
+	world_wait_reservation(B);
 	world_cancel(asker, ask);
 	ck_assert_int_eq(world_answer(ask), -EINTR);
+	atomic_store(&world->hold, false);
 	stays(id, A);
 }
 END_TEST

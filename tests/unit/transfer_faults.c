@@ -131,6 +131,7 @@ int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
 {
 	if (fault_hit(POINT(AT_RESERVE, 0)) == DO_DELAY)
-		sleep(1);
+		while (atomic_load(&world->hold))
+			usleep(1000);
 	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
 }

@@ -267,6 +267,19 @@ void world_arm(ramp_node_t node, uint32_t point, enum what what, uint32_t skip, 
 	atomic_store(&fault->point, point);
 }
 
+void world_hold_reservation(ramp_node_t node)
+{
+	atomic_store(&world->hold, true);
+	world_arm(node, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
+}
+
+void world_wait_reservation(ramp_node_t node)
+{
+	for (int ms = 0; ms < REST_MS && atomic_load(&world->fault[node].hits) == 0; ms++)
+		usleep(1000);
+	ck_assert_uint_ge(atomic_load(&world->fault[node].hits), 1);
+}
+
 void world_open(void)
 {
 	pthread_mutexattr_t attr;

@@ -87,6 +87,7 @@ struct world {
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
+	atomic_bool hold; /* AT_RESERVE with DO_DELAY waits while it is set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
@@ -121,6 +122,9 @@ void world_fill_holes(ramp_segment_t id);
 /* ... or makes it another size. */
 void world_resize(ramp_segment_t id, uint64_t pages);
 void world_unmovable(ramp_node_t node, ramp_segment_t id);
+/* The next reservation at `node` waits until world->hold is false; returns when it is made. */
+void world_hold_reservation(ramp_node_t node);
+void world_wait_reservation(ramp_node_t node);
 /* Asks `node` to move; world_answer waits for it. */
 int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t timeout_ms, bool wait);
 int world_answer(int ask);
