@@ -99,6 +99,8 @@ static void flight_back(struct link *link, struct flight *flight)
 	pages_give_back(pulled->seg, want.first, want.count);
 	if (want.count && link->puller->class == TP_DEMAND)
 		pulled_want(pulled, &want);
+	else if (want.count) /* page faults may have waited for it */
+		puller_wake(&pulled->pull->pager);
 	flight_end(link, flight);
 }
 
