@@ -302,32 +302,39 @@ static bool take_work(struct meta *meta, struct item **work)
 	return !stop;
 }
 
+static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
+{
+	struct item *item;
+
+	while ((item = work)) {
+		work = item->next;
+		if (!go_on || meta->dead)
+			refuse(item, go_on ? -EIO : -ESHUTDOWN);
+		else
+			carry_out(meta, item);
+		free(item);
+	}
+}
+
 static void *run(void *arg)
 {
 	struct meta *meta = arg;
 	struct raft_event tick = {.type = RAFT_EV_TICK};
-	struct item *work, *item;
+	struct item *work = NULL;
 	bool go_on = true;
 
 	pthread_setname_np(pthread_self(), "meta");
 	while (go_on) {
-		go_on = take_work(meta, &work);
-		while ((item = work)) {
-			work = item->next;
-			if (!go_on || meta->dead)
-				refuse(item, go_on ? -EIO : -ESHUTDOWN);
-			else
-				carry_out(meta, item);
-			free(item);
-		}
-		if (go_on && !meta->dead) {
-			meta_step(meta, &tick);
+		if (!meta->dead) {
 			greet_tend(meta);
+			meta_step(meta, &tick);
 			make_turns(meta);
 		}
 		if (meta->dead)
 			asks_fail_all(meta, -EIO);
 		publish(meta);
+		go_on = take_work(meta, &work);
+		carry_out_all(meta, work, go_on);
 	}
 	asks_fail_all(meta, -ESHUTDOWN);
 	return NULL;

@@ -470,6 +470,13 @@ static int on_message(struct step *s, const struct raft_message *m)
 	return 0;
 }
 
+/* Nobody else can win, and nobody else can be disturbed: there is nothing to wait for. */
+static void hurry_if_alone(struct step *s)
+{
+	if (raft_is_voter(s->r, s->r->opt.self) && raft_conf_voters(&s->r->conf) == 1)
+		s->r->election_due = s->now_ms;
+}
+
 static int on_confirm(struct step *s)
 {
 	struct raft *r = s->r;
@@ -481,6 +488,7 @@ static int on_confirm(struct step *s)
 	if (r->vote == 0)
 		r->vote = r->opt.self;
 	s->a->hard_state = true;
+	hurry_if_alone(s);
 	return 0;
 }
 
@@ -510,6 +518,7 @@ int raft_start(struct raft *r, uint64_t applied, uint64_t now_ms)
 	r->state = RAFT_FOLLOWER;
 	raft_refresh_conf(r);
 	step_election_clock(&s);
+	hurry_if_alone(&s);
 	return 0;
 }
 

@@ -57,7 +57,7 @@ void net_start(ramp_node_t id)
 	struct net_node *n = &net.node[id];
 	struct meta_config config = {.journal_path = n->path,
 				     .heartbeat_ms = 20,
-				     .election_ms = 150,
+				     .election_ms = net.election_ms,
 				     .send = net_send,
 				     .changed = net_changed,
 				     .fatal = net_fatal,
@@ -147,6 +147,7 @@ void net_setup(void)
 	snprintf(net.dir, sizeof(net.dir), "%s/test_meta.XXXXXX",
 		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(net.dir));
+	net.election_ms = 150;
 	for (id = 1; id <= NODES_MAX; id++) {
 		net.node[id].id = id;
 		net.node[id].cut = false;

@@ -28,6 +28,7 @@ extern struct meta_net {
 	pthread_rwlock_t lock;
 	struct net_node node[NODES_MAX + 1];
 	char dir[160];
+	uint32_t election_ms; /* of nodes that start from now on */
 } net;
 
 #define WAIT_FOR(condition)                                                                        \

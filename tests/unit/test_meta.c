@@ -88,6 +88,17 @@ START_TEST(everything_is_there_after_a_restart)
 }
 END_TEST
 
+START_TEST(a_single_voter_waits_for_nobody)
+{
+	net_found(1);
+	all_up(1);
+	net_stop(1);
+	net.election_ms = 60000; /* a time-out would be EROFS */
+	net_start(1);
+	ck_assert_int_eq(create(1, 1, "x", NULL), 0);
+}
+END_TEST
+
 static int count_segment(void *arg, const struct segment_row *row)
 {
 	uint64_t *last = arg;
@@ -393,6 +404,7 @@ static Suite *suite(void)
 	tcase_add_test(one_voter, a_retry_gets_the_first_result);
 	tcase_add_test(one_voter, a_bad_name_is_refused_at_once);
 	tcase_add_test(one_voter, everything_is_there_after_a_restart);
+	tcase_add_test(one_voter, a_single_voter_waits_for_nobody);
 	tcase_add_test(one_voter, listing_goes_in_the_order_of_ids);
 	tcase_add_test(one_voter, opened_twice_is_refused);
 	tcase_add_test(one_voter, what_is_no_journal_is_refused);
