@@ -91,7 +91,7 @@ void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const 
 /* The next look: at the bound, or earlier. */
 static void ask_arm(struct ask *a, uint32_t soon_ms)
 {
-	uint64_t now = now_ms(), ms = soon_ms;
+	uint64_t now = move_now_ms(), ms = soon_ms;
 
 	if (a->deadline_ms) {
 		uint64_t left = a->deadline_ms > now ? a->deadline_ms - now : 0;
@@ -187,7 +187,7 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 
 static void migrate_send(struct ask *a)
 {
-	uint64_t now = now_ms(), left = 0;
+	uint64_t now = move_now_ms(), left = 0;
 	struct msg_migrate mm = {
 		.request = a->handle,
 		.id = a->request.id,
@@ -386,7 +386,7 @@ static void ask_enter(struct ask *a)
 	uv_timer_init(loop_uv(t->loop), &a->timer);
 	a->timer.data = a;
 	if (a->request.timeout_ms)
-		a->deadline_ms = now_ms() + a->request.timeout_ms;
+		a->deadline_ms = move_now_ms() + a->request.timeout_ms;
 	LIST_INSERT_HEAD(&t->asks, a, link);
 	ask_begin(a);
 }
@@ -505,7 +505,7 @@ static void moving_timeout(struct ask *a)
 		return;
 	}
 	a->gave_up = true;
-	a->deadline_ms = now_ms() + GRACE_MS;
+	a->deadline_ms = move_now_ms() + GRACE_MS;
 	ask_arm(a, 0);
 	/* This may answer at once, and then there is no `a` any more. */
 	if (state == S_CONNECTING)
@@ -548,7 +548,7 @@ static void ask_tick(uv_timer_t *timer)
 {
 	struct ask *a = timer->data;
 
-	if (a->deadline_ms && now_ms() >= a->deadline_ms) {
+	if (a->deadline_ms && move_now_ms() >= a->deadline_ms) {
 		ask_timeout(a);
 	} else if (a->state == ASK_AGAIN) {
 		ask_begin(a);

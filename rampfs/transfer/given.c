@@ -73,7 +73,7 @@ void given_window(struct move *m)
 
 	if (!m->window_from_us || m->taken)
 		return;
-	us = now_us() - m->window_from_us;
+	us = move_now_us() - m->window_from_us;
 	pthread_mutex_lock(&t->lock);
 	t->status.done++;
 	t->status.window_last_us = us;
@@ -119,7 +119,7 @@ static void reverted(struct move *m)
    those of the freeze, and somebody has to accept that. */
 static void revert(struct move *m, const struct segment_row *row)
 {
-	bool may_have_served = !m->refused && node_over(m->t, m->peer, m->peer_inc);
+	bool may_have_served = !m->refused && move_node_over(m->t, m->peer, m->peer_inc);
 
 	if (m->state == S_ROLLED_BACK && !m->reclaimed && row->phase != SEGMENT_ORPHAN)
 		return;
@@ -202,7 +202,7 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		ask_done(m->ask, 0, "");
 	if (!pulling)
 		free_it(m);
-	else if (node_over(m->t, m->peer, m->peer_inc))
+	else if (move_node_over(m->t, m->peer, m->peer_inc))
 		move_propose_abort(m, PROOF_OVER); /* R5, from PULLING too */
 }
 
@@ -211,7 +211,7 @@ static void undecided(struct move *m, const struct segment_row *row)
 {
 	if (m->refused)
 		move_propose_abort(m, PROOF_REFUSED);
-	else if (row_in_attempt(row, m->k) && node_over(m->t, m->peer, m->peer_inc))
+	else if (row_in_attempt(row, m->k) && move_node_over(m->t, m->peer, m->peer_inc))
 		move_propose_abort(m, PROOF_OVER);
 	if (!uv_is_active((uv_handle_t *)&m->timer))
 		move_retry(m);
@@ -310,7 +310,7 @@ void source_take_up(struct transfers *t, struct seg *seg, const struct record *r
 	m->epoch = record->epoch;
 	m->size = record->size;
 	m->unchanged = record->unchanged;
-	node_name(t, m->peer, m->peer_name);
+	move_node_name(t, m->peer, m->peer_name);
 	if (meta_segment(t->meta, m->id, &row) == 0)
 		memcpy(m->name, row.name, sizeof(m->name));
 	move_go(m, MOVE_NEW, S_GIVEN);

@@ -434,7 +434,7 @@ void transfers_each(struct transfers *t, void (*fn)(void *arg, const struct tran
 				.to = target ? t->self : m->peer,
 				.state = move_state_name(m->state),
 				.source = !target,
-				.age_ms = now_ms() - m->since_ms,
+				.age_ms = move_now_ms() - m->since_ms,
 			};
 
 			memcpy(row.name, m->name, sizeof(row.name));

@@ -170,11 +170,11 @@ void move_sync(struct move *m);
 bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k);
 /* That incarnation is over, by a committed fact. Read the row first: the tables must be at least
    as new as the prepare that named the incarnation (R1). */
-bool node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation);
-void node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1]);
-uint64_t now_ms(void);
-uint64_t now_us(void);
-uint32_t backoff_next(uint32_t *backoff_ms);
+bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation);
+void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1]);
+uint64_t move_now_ms(void);
+uint64_t move_now_us(void);
+uint32_t move_backoff(uint32_t *backoff_ms);
 void transfers_get(struct transfers *t);
 void transfers_put(struct transfers *t);
 void rolled_back_set(struct transfers *t, ramp_segment_t id, bool on);

@@ -178,7 +178,7 @@ void source_start(struct transfers *t, struct ask *a, const struct segment_row *
 	}
 	m->ask = a;
 	m->peer = request->dst;
-	node_name(t, m->peer, m->peer_name);
+	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, request->dst_name, sizeof(m->name));
 	m->demand_only = request->mode == TRANSFER_DEMAND && !request->wait_stable;
 	m->progress = request->progress != NULL;
@@ -208,7 +208,7 @@ void source_again(struct move *m, enum move_state from)
 
 static void connecting_tick(struct move *m)
 {
-	if (now_ms() - m->since_ms < CONNECT_MS) {
+	if (move_now_ms() - m->since_ms < CONNECT_MS) {
 		connect_send(m);
 		return;
 	}
@@ -376,7 +376,7 @@ static void freeze_work(struct move *m)
 	m->work_rc = serve_grant(t->pull, m->seg, &key, &m->work_err);
 	if (m->work_rc)
 		return;
-	m->window_from_us = now_us();
+	m->window_from_us = move_now_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_grant;

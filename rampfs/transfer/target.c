@@ -150,7 +150,7 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 		return;
 	m->peer = from;
 	m->peer_inc = c->src_inc;
-	node_name(t, from, m->peer_name);
+	move_node_name(t, from, m->peer_name);
 	m->k.source_id = c->source_id;
 	m->row_epoch = c->epoch;
 	m->size = c->size;
@@ -551,7 +551,7 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 		m->hurried = true;
 		pull_hurry(m->t->pull, m->id);
 	}
-	if (!m->pulled && !m->over_told && node_over(m->t, m->peer, m->peer_inc)) {
+	if (!m->pulled && !m->over_told && move_node_over(m->t, m->peer, m->peer_inc)) {
 		m->over_told = true;
 		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
 			 m->peer_name);
@@ -583,7 +583,7 @@ static void taken_look(struct move *m)
 	} else {
 		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
 			  m->id);
-		node_name(m->t, row.node, m->peer_name);
+		move_node_name(m->t, row.node, m->peer_name);
 		drop(m);
 	}
 }
@@ -596,7 +596,7 @@ static void reserved_look(struct move *m)
 
 	if (meta_segment(m->t->meta, m->id, &row))
 		return;
-	if (row_in_attempt(&row, m->k) ? node_over(m->t, m->peer, m->peer_inc)
+	if (row_in_attempt(&row, m->k) ? move_node_over(m->t, m->peer, m->peer_inc)
 				       : row.epoch > m->row_epoch)
 		drop(m);
 }
@@ -669,7 +669,7 @@ void target_take_up(struct transfers *t, struct seg *seg, const struct record *r
 	m->size = record->size;
 	m->unchanged = record->unchanged;
 	m->demand_only = record->demand_only;
-	node_name(t, m->peer, m->peer_name);
+	move_node_name(t, m->peer, m->peer_name);
 	if (meta_segment(t->meta, m->id, &row) == 0)
 		memcpy(m->name, row.name, sizeof(m->name));
 	move_go(m, MOVE_NEW, T_TAKEN);

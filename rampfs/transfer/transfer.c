@@ -93,7 +93,7 @@ const char *move_state_name(enum move_state state)
 	return states[state].name;
 }
 
-uint64_t now_us(void)
+uint64_t move_now_us(void)
 {
 	struct timespec ts;
 
@@ -101,12 +101,12 @@ uint64_t now_us(void)
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-uint64_t now_ms(void)
+uint64_t move_now_ms(void)
 {
-	return now_us() / 1000;
+	return move_now_us() / 1000;
 }
 
-uint32_t backoff_next(uint32_t *backoff_ms)
+uint32_t move_backoff(uint32_t *backoff_ms)
 {
 	uint32_t ms = *backoff_ms ? *backoff_ms : BACKOFF_MIN_MS;
 
@@ -151,7 +151,7 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 	m->id = id;
 	m->serial = ++t->serials;
 	m->seg = seg;
-	m->since_ms = now_ms();
+	m->since_ms = move_now_ms();
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_init(loop_uv(t->loop), &m->timer);
 	m->timer.data = m;
@@ -199,7 +199,7 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 		abort();
 	}
 	m->state = to;
-	m->since_ms = now_ms();
+	m->since_ms = move_now_ms();
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_stop(&m->timer);
 	if (!holds(m)) {
@@ -244,7 +244,7 @@ void move_tick_in(struct move *m, uint32_t ms)
 
 void move_retry(struct move *m)
 {
-	move_tick_in(m, backoff_next(&m->backoff_ms));
+	move_tick_in(m, move_backoff(&m->backoff_ms));
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -410,7 +410,7 @@ bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)
 	       ramp_attempt_equal(row->k, k);
 }
 
-bool node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation)
+bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation)
 {
 	struct node_row row;
 
@@ -419,7 +419,7 @@ bool node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarna
 	return row.incarnation != incarnation || row.fenced == incarnation;
 }
 
-void node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1])
+void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1])
 {
 	struct node_row row;
 
@@ -486,10 +486,10 @@ static void sweep(struct transfers *t, const struct segment_row *row, const stru
 	/* R6: the source is over, and we have not taken k. */
 	else if (moving && dst == t->self && dst_inc == t->incarnation &&
 		 !(record->kind == RECORD_TAKEN && ramp_attempt_equal(record->k, row->k)) &&
-		 node_over(t, src, src_inc))
+		 move_node_over(t, src, src_inc))
 		begin_abort(t, row, PROOF_REFUSED);
 	/* R6: both are over. */
-	else if (node_over(t, src, src_inc) && node_over(t, dst, dst_inc))
+	else if (move_node_over(t, src, src_inc) && move_node_over(t, dst, dst_inc))
 		begin_abort(t, row, PROOF_OVER);
 }
 
