@@ -168,10 +168,12 @@ static struct programs *make(const struct programs_config *config)
 
 static void free_programs(struct programs *p)
 {
-	struct token *token;
+	struct token *token, *next;
 
-	while ((token = LIST_FIRST(&p->tokens)))
-		drop_token(p, token);
+	for (token = LIST_FIRST(&p->tokens); token; token = next) {
+		next = LIST_NEXT(token, link);
+		token_free(token);
+	}
 	pseg_free_all(p);
 	if (p->uffd_dev >= 0)
 		close(p->uffd_dev);

@@ -18,15 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "local.h"
 #include "log.h"
 #include "pages.h"
 
-#define ASK_MS	     1000u
-#define PATIENCE_MS  20 /* before we look whether a silent process is stopped */
-#define REVOKE_TRIES 2
+#define ASK_MS	      1000u
+#define PATIENCE_MS   20 /* before we look whether a silent process is stopped */
+#define REVOKE_TRIES  2
+#define LOCK_PAUSE_US 20
 
 /* ---- may it move? --------------------------------------------------------------------------- */
 
@@ -188,7 +189,7 @@ static void revoke_free(struct revoke *r)
 	r->pieces = NULL;
 	r->drops = NULL;
 	r->polls = NULL;
-	r->n_pieces = r->n_drops = 0;
+	r->n_pieces = 0;
 }
 
 /* A session that has ended: its process has a new one, or maps nothing any more. */
@@ -205,6 +206,7 @@ static int take_stock(struct revoke *r)
 	revoke_free(r);
 	if (pseg_pieces(r->pseg, &r->pieces, &r->n_pieces))
 		return -ENOMEM;
+	r->n_drops = 0;
 	r->drops = calloc(r->n_pieces + 1, sizeof(*r->drops));
 	r->polls = calloc(r->n_pieces + 1, sizeof(*r->polls));
 	if (!r->drops || !r->polls)
@@ -265,20 +267,14 @@ static int arm_all(struct revoke *r)
 	return busy(r, r->pieces[0].space, "changes its mappings all the time");
 }
 
+/* Nearly always at once: somebody who is in a conversation has it for microseconds. */
 static int lock_session(struct revoke *r, struct drop *d)
 {
-	struct timespec until;
-	uint64_t now = now_ms(), left = r->until_ms > now ? r->until_ms - now : 0;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)(left / 1000);
-	until.tv_nsec += (long)(left % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
+	while (pthread_mutex_trylock(&d->space->io)) {
+		if (now_ms() >= r->until_ms)
+			return busy(r, d->space, "maps it and its agent does not answer");
+		usleep(LOCK_PAUSE_US);
 	}
-	if (pthread_mutex_clocklock(&d->space->io, CLOCK_MONOTONIC, &until))
-		return busy(r, d->space, "maps it and its agent does not answer");
 	d->locked = true;
 	return 0;
 }

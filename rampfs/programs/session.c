@@ -28,6 +28,7 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 #define ACCEPT_MAX	32    /* a turn */
+#define NEWCOMERS_MAX	128   /* of one user, that have said nothing yet */
 #define CONNECTIONS_MAX 16384 /* sessions and others, of all users */
 #define PER_USER_MAX	4096
 #define TICK_MS		1000u
@@ -404,13 +405,15 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 static bool too_many(struct listener *l, uid_t uid)
 {
 	struct conn *conn;
-	uint32_t n = 0;
+	uint32_t n = 0, silent = 0;
 
 	if (l->n_conns >= CONNECTIONS_MAX)
 		return true;
-	TAILQ_FOREACH (conn, &l->conns, link)
+	TAILQ_FOREACH (conn, &l->conns, link) {
 		n += conn->uid == uid;
-	return n >= PER_USER_MAX;
+		silent += conn->uid == uid && conn->kind == CONN_FIRST;
+	}
+	return n >= PER_USER_MAX || silent >= NEWCOMERS_MAX;
 }
 
 static void add_conn(struct listener *l, int fd)

@@ -33,7 +33,8 @@ static int uffd = -1;
 static uint64_t agent_kind;
 static _Atomic int ready; /* 1, or -errno */
 static _Atomic uint64_t sessions, lines;
-static char line[SESSION_TEXT_MAX];
+static char line[SESSION_TEXT_MAX]; /* protected by line_lock */
+static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the agent ------------------------------------------------------------------------------ */
 
@@ -76,10 +77,12 @@ static int drop(const struct session_msg *m)
 
 static void say(const char *text)
 {
+	pthread_mutex_lock(&line_lock);
 	if (text[0]) {
 		snprintf(line, sizeof(line), "%s", text);
 		lines++;
 	}
+	pthread_mutex_unlock(&line_lock);
 }
 
 static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
@@ -232,7 +235,7 @@ static struct {
 static void *write_on(void *arg)
 {
 	uint64_t me = (uint64_t)arg, *last = calloc(writers.pages, sizeof(*last));
-	uint64_t random = 88172645463325252u + me * 7919, n = 0, seen;
+	uint64_t random = 88172645463325252u + me * 7919, n = 0, seen = 0;
 
 	while (!writers.stop) {
 		uint64_t page, at;
@@ -399,8 +402,10 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 	case PROG_MAP_RAW:
 		return map_raw(o);
 	case PROG_TEXT:
+		pthread_mutex_lock(&line_lock);
 		memcpy(r->text, line, sizeof(line));
 		r->value = lines;
+		pthread_mutex_unlock(&line_lock);
 		return 0;
 	case PROG_SESSIONS:
 		r->value = sessions;

@@ -17,6 +17,14 @@
 
 #define GONE_MAX 64
 
+#ifdef __SANITIZE_THREAD__ /* its shadow lies where the default arena is */
+#define ARENA_ADDR UINT64_C(0x1000000000)
+#define ARENA_LEN  (UINT64_C(64) << 30)
+#else
+#define ARENA_ADDR UINT64_C(0x200000000000)
+#define ARENA_LEN  (UINT64_C(1) << 45)
+#endif
+
 struct world world;
 
 static struct {
@@ -139,6 +147,8 @@ void world_programs_start(void)
 	epoll_ctl(pager.epoll, EPOLL_CTL_ADD, pager.wake, &event);
 	pager.stop = false;
 	programs_set_pager(world.programs, &callbacks);
+	programs_set_punch(world.programs, world.punch, NULL);
+	programs_set_tools(world.programs, &world.tools);
 	ck_assert_int_eq(pthread_create(&pager.thread, NULL, run_pager, NULL), 0);
 	ck_assert_int_eq(pthread_create(&pager.loop_thread, NULL, run_loop, NULL), 0);
 }
@@ -195,8 +205,8 @@ static void open_meta(void)
 	struct node_row node = {.node = 1, .name = "a", .address = "localhost:1", .capacity = MIB};
 	struct meta_founding founding = {.instance = 7,
 					 .self = 1,
-					 .arena_addr = UINT64_C(0x200000000000),
-					 .arena_len = UINT64_C(1) << 45,
+					 .arena_addr = ARENA_ADDR,
+					 .arena_len = ARENA_LEN,
 					 .nodes = &node,
 					 .n_nodes = 1};
 	struct meta_config config = {.journal_path = world.journal,

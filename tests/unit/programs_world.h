@@ -20,6 +20,8 @@ struct world {
 	struct programs *programs;
 	char socket[300], journal[300];
 	int listen_fd;
+	programs_punch *punch; /* for the next world_programs_start */
+	struct programs_tools tools;
 };
 extern struct world world;
 

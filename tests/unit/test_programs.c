@@ -597,7 +597,7 @@ END_TEST
 /* ---- holes
  * --------------------------------------------------------------------------------------- */
 
-static uint64_t punched_offset;
+static _Atomic uint64_t punched_offset;
 
 static void on_punch(void *arg, struct punch_request *request, ramp_segment_t id, uint64_t offset,
 		     uint64_t len)
@@ -621,7 +621,11 @@ START_TEST(only_who_may_write_punches_holes)
 	world_attach(&writer, seg, O_RDWR);
 	world_attach(&reader, seg, O_RDONLY);
 	ck_assert_int_eq(prog_do(&writer, &punch).result, -EOPNOTSUPP);
-	programs_set_punch(world.programs, on_punch, NULL);
+	world_programs_stop();
+	world.punch = on_punch;
+	world_programs_start();
+	wait_for_session(&writer, 2);
+	wait_for_session(&reader, 2);
 	ck_assert_int_eq(prog_do(&writer, &punch).result, 0);
 	ck_assert_uint_eq(punched_offset, 8192);
 	ck_assert_int_eq(prog_do(&reader, &punch).result, -EACCES);
@@ -743,9 +747,9 @@ END_TEST
 /* ---- tools
  * ---------------------------------------------------------------------------------------- */
 
-static struct tool_request *volatile asked;
+static struct tool_request *_Atomic asked;
 static struct tool_migrate what_asked;
-static volatile int cancels;
+static _Atomic int cancels;
 
 static void on_migrate(void *arg, struct tool_request *request, const struct tool_migrate *what)
 {
@@ -767,15 +771,17 @@ static void on_cancel(void *arg, struct tool_request *request)
 
 START_TEST(a_tool_is_answered_and_may_cancel)
 {
-	struct programs_tools tools = {on_migrate, on_cancel, NULL};
 	struct session_msg msg = {.type = SESSION_MIGRATE,
 				  .segment = 5000,
 				  .mode = 16,
 				  .flags = SESSION_WATCH,
 				  .node = "b"};
-	int sock = connect_raw();
+	int sock;
 
-	programs_set_tools(world.programs, &tools);
+	world_programs_stop();
+	world.tools = (struct programs_tools){on_migrate, on_cancel, NULL};
+	world_programs_start();
+	sock = connect_raw();
 	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
 	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
 	ck_assert_int_eq(msg.type, SESSION_PROGRESS);
