@@ -114,10 +114,10 @@ static int show_text(const char *mount)
 
 /* ---- json ----------------------------------------------------------------------------------- */
 
-/* "NAME up voter HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
 static void add_node(cJSON *nodes, char *line)
 {
-	static const char *const fields[] = {"name", "state", "role", "address"};
+	static const char *const fields[] = {"name", "role", "state", "address"};
 	cJSON *node = cJSON_CreateObject();
 	char *save, *word = strtok_r(line, " ", &save);
 
@@ -247,6 +247,8 @@ static void add_status(cJSON *root, char *status)
 			section = OTHER;
 		} else if (section == HEAD && value) {
 			*value = 0;
+			for (char *at = line; (at = strchr(at, ' '));)
+				*at = '_';
 			if (strcmp(line, "quorum") == 0)
 				cJSON_AddBoolToObject(root, line, strcmp(value + 2, "yes") == 0);
 			else
