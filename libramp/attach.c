@@ -233,9 +233,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 		if (prot == r->prot)
 			continue;
 		*piece = *r;
-		rc = shim_mprotect(r->addr, r->len, prot);
-		if (rc == 0)
-			r->prot = prot;
+		rc = table_protect(r, prot);
 	}
 	ranges_join(&table.ranges);
 	shim_unlock(&table.lock);

@@ -63,6 +63,9 @@ static int protect(uint64_t start, uint64_t len, int prot)
 	rc = ranges_isolate(&table.ranges, start, start + len, &first, &last);
 	if (rc)
 		return rc;
+	for (uint32_t i = first; i < last; i++)
+		if ((prot & PROT_WRITE) && (table.ranges.at[i].flags & RANGE_READONLY))
+			return -EACCES;
 	rc = shim_mprotect(start, len, prot);
 	for (; rc == 0 && first < last; first++)
 		table.ranges.at[first].prot = (uint8_t)(prot & PROT_ALL);

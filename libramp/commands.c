@@ -70,9 +70,14 @@ static void clear_leftovers(const struct hands *hands, uint64_t addr, uint64_t l
 	}
 }
 
+static int map_type(const struct session_msg *msg)
+{
+	return msg->flags & SESSION_PRIVATE ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+}
+
 static int map_file(const struct session_msg *msg, int fd)
 {
-	long at = shim_mmap(msg->addr, msg->len, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd,
+	long at = shim_mmap(msg->addr, msg->len, PROT_NONE, map_type(msg) | MAP_FIXED_NOREPLACE, fd,
 			    msg->offset);
 	int rc;
 
@@ -97,7 +102,7 @@ static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 		.count = 1,
 		.prot = (uint8_t)msg->prot,
 		.session = hands->session,
-		.flags = RANGE_PENDING,
+		.flags = RANGE_PENDING | (msg->flags & SESSION_PRIVATE ? RANGE_READONLY : 0),
 	};
 	uint64_t ignored;
 	bool locked;
@@ -213,13 +218,16 @@ static int do_back(struct hands *hands, const struct session_msg *msg, int fd, u
 		return EINVAL;
 	if (!scratch)
 		return ENOMEM;
-	z = shim_mmap(0, msg->len, (int)msg->prot, MAP_SHARED, fd, msg->offset);
+	z = shim_mmap(0, msg->len, (int)msg->prot, map_type(msg), fd, msg->offset);
 	if (z < 0)
 		return (int)-z;
 	shim_madvise((uint64_t)z, msg->len, MADV_DONTFORK);
 	if (msg->flags & SESSION_NOHUGE)
 		shim_madvise((uint64_t)z, msg->len, MADV_NOHUGEPAGE);
-	*scratch = (struct scratch){.at = (uint64_t)z, .len = msg->len, .prot = msg->prot};
+	*scratch = (struct scratch){.at = (uint64_t)z,
+				    .len = msg->len,
+				    .prot = msg->prot,
+				    .readonly = (msg->flags & SESSION_PRIVATE) != 0};
 	*at = (uint64_t)z;
 	return 0;
 }
@@ -268,10 +276,10 @@ static int swap_begin(struct hands *hands, const struct session_msg *msg)
 }
 
 /* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
-static void settle_range(uint64_t addr, uint64_t len, uint32_t prot)
+static void settle_range(uint64_t addr, const struct scratch *scratch)
 {
 	bool locked = lock_table();
-	uint64_t end = addr + len, gap_end, at = addr;
+	uint64_t end = addr + scratch->len, gap_end, at = addr;
 	uint32_t first, last;
 
 	if (!locked)
@@ -280,12 +288,14 @@ static void settle_range(uint64_t addr, uint64_t len, uint32_t prot)
 		shim_munmap(at, gap_end - at);
 		at = gap_end;
 	}
-	pieces_of(addr, len, &first, &last);
+	pieces_of(addr, scratch->len, &first, &last);
 	for (; first < last; first++) {
 		struct range *r = &table.ranges.at[first];
 
-		r->flags &= (uint8_t)~RANGE_GONE;
-		if (r->prot != prot)
+		r->flags &= (uint8_t) ~(RANGE_GONE | RANGE_READONLY);
+		if (scratch->readonly)
+			r->flags |= RANGE_READONLY;
+		if (r->prot != scratch->prot)
 			shim_mprotect(r->addr, r->len, r->prot);
 		if (r->flags & RANGE_NOHUGE)
 			shim_madvise(r->addr, r->len, MADV_NOHUGEPAGE);
@@ -308,7 +318,7 @@ bool hands_finish_swap(struct hands *hands)
 	hands->swapping = false;
 	close(hands->swap_event);
 	if (hands->swap_result >= 0 && scratch) {
-		settle_range(hands->swap_to, hands->swap_len, scratch->prot);
+		settle_range(hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
 	}
 	return true;

@@ -18,6 +18,7 @@
 struct scratch {
 	uint64_t at, len;
 	uint32_t prot;
+	bool readonly;
 };
 
 /* What one session's commands leave behind for the next. All zero, but for session and sock, when

@@ -17,6 +17,9 @@
 #define RANGE_PENDING (1u << 0) /* the agent has mapped it, its attach is not finished yet */
 #define RANGE_GONE    (1u << 1) /* an empty file stands in its place: a touch is SIGBUS */
 #define RANGE_NOHUGE  (1u << 2) /* the program asked for MADV_NOHUGEPAGE */
+/* Through a read-only open: mapped MAP_PRIVATE, since userfaultfd takes no shared mapping that can
+   never be written. It must stay unwritable, or private copies would appear. */
+#define RANGE_READONLY (1u << 3)
 
 struct range {
 	uint64_t addr, len; /* bytes, page-aligned, len > 0 */

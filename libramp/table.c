@@ -1,6 +1,7 @@
 #include "table.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 struct table table;
 
@@ -22,6 +23,18 @@ bool table_near(const void *addr, uint64_t len)
 	uint64_t start = (uint64_t)(uintptr_t)addr, low = table.low;
 
 	return low && start < table.high && len > 0 && start + len > low;
+}
+
+int table_protect(struct range *range, uint8_t prot)
+{
+	int rc;
+
+	if ((prot & PROT_WRITE) && (range->flags & RANGE_READONLY))
+		return -EACCES;
+	rc = shim_mprotect(range->addr, range->len, prot);
+	if (rc == 0)
+		range->prot = prot;
+	return rc;
 }
 
 int table_release(uint64_t start, uint64_t end, bool gaps_too)

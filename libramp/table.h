@@ -27,6 +27,8 @@ int table_add(const struct range *range);
 /* False: nothing in [addr, addr + len) was ever mapped through the shim. No lock, no system call.
  */
 bool table_near(const void *addr, uint64_t len);
+/* mprotect of one range. -EACCES: its open does not allow that. Under table.lock. */
+int table_protect(struct range *range, uint8_t prot);
 /* Everything in [start, end) once less; what was mapped once only is unmapped, and with `gaps_too`
    also what is not ours. 0, or the last negative errno. Under table.lock. */
 int table_release(uint64_t start, uint64_t end, bool gaps_too);

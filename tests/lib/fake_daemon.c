@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -70,6 +71,7 @@ struct fake {
 	_Atomic bool stopping;
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up;
+	_Atomic bool silent;
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
 	pthread_mutex_t lock; /* processes, tokens */
@@ -262,6 +264,7 @@ static int do_map(struct fake *fake, struct process *p, const struct piece *piec
 {
 	struct session_msg map = {.type = SESSION_MAP,
 				  .segment = SEGMENT_ID,
+				  .flags = writable ? 0 : SESSION_PRIVATE,
 				  .addr = piece->addr,
 				  .len = piece->len,
 				  .offset = piece->addr - EXTENT_ADDR,
@@ -482,6 +485,8 @@ static void *answer_one(void *arg)
 		close(visitor.sock);
 		return NULL;
 	}
+	if (visitor.fake->silent)
+		return NULL; /* and keeps the connection open */
 	if (msg.type == SESSION_HELLO) {
 		greet(visitor.fake, visitor.sock, who.pid, &msg);
 		return NULL;
@@ -601,14 +606,13 @@ void fake_stop(struct fake *fake)
 	pthread_join(fake->listener, NULL);
 	pthread_join(fake->pager, NULL);
 	close(fake->listen_fd);
-	fuse_unmount(fake->fuse);
-	pthread_join(fake->fuse_thread, NULL);
-	fuse_destroy(fake->fuse);
+	snprintf(where, sizeof(where), "%s/mnt", fake->dir);
+	/* The mount's threads are left to the end of the process: it closes /dev/fuse, and that
+	   ends the connection even where another mount namespace has a copy of the mount. */
+	MUST(umount2(where, MNT_DETACH) == 0);
 	unlink(fake->backing);
 	unlink(fake->socket);
-	snprintf(where, sizeof(where), "%s/mnt", fake->dir);
 	rmdir(where);
-	free(fake);
 }
 
 void fake_wait_session(struct fake *fake, pid_t pid)
@@ -744,6 +748,11 @@ void fake_refuse(struct fake *fake, int code, const char *text)
 {
 	fake->refuse = code;
 	strcpy(fake->refuse_text, text);
+}
+
+void fake_fall_silent(struct fake *fake)
+{
+	fake->silent = true;
 }
 
 int fake_reconnects(struct fake *fake, pid_t pid)

@@ -22,6 +22,7 @@ struct fake;
 
 /* Mounts at DIR/mnt (the segment is DIR/mnt/seg) and listens at DIR/socket. */
 struct fake *fake_start(const char *dir);
+/* Takes the mount and the files away; some threads live until the process ends. */
 void fake_stop(struct fake *fake);
 
 /* The process's agent is known: its session, or none after 5 s (the test fails). */
@@ -41,6 +42,8 @@ void fake_die(struct fake *fake);
 void fake_hang_up_attaches(struct fake *fake, int n);
 /* From now on HELLO is answered with this errno (0: as usual). */
 void fake_refuse(struct fake *fake, int code, const char *text);
+/* From now on nothing is answered. */
+void fake_fall_silent(struct fake *fake);
 /* How often this process's agent has said HELLO with RECONNECT. */
 int fake_reconnects(struct fake *fake, pid_t pid);
 

@@ -578,6 +578,23 @@ static void restart(void)
 	meet("forked");
 }
 
+/* Its child gets no answer from the daemon. */
+static void orphan(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);
+	pid_t pid;
+
+	meet("mapped");
+	p[0] = 1;
+	pid = fork();
+	if (pid == 0) {
+		CHECK(touch((unsigned char *)p, false) == SIGSEGV);
+		_exit(0);
+	}
+	wait_for(pid);
+	CHECK(p[0] == 1);
+}
+
 static const struct scenario {
 	const char *name;
 	void (*run)(void);
@@ -590,7 +607,7 @@ static const struct scenario {
 	{"threads", threads},	    {"signals", signals},
 	{"daemonlike", daemonlike}, {"leaver", leaver},
 	{"frozen", frozen},	    {"gone", gone},
-	{"restart", restart},
+	{"restart", restart},	    {"orphan", orphan},
 };
 
 int main(int argc, char **argv)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ static void clean_up(void)
 	rmdir(dir);
 }
 
-static struct program start(const char *scenario)
+static struct program start_as(const char *scenario, uid_t uid)
 {
 	struct program p;
 	int in[2], out[2], err;
@@ -59,6 +60,8 @@ static struct program start(const char *scenario)
 		dup2(out[1], 1);
 		dup2(err, 2);
 		alarm(60);
+		if (uid && (setgroups(0, NULL) || setgid(uid) || setuid(uid)))
+			_exit(125);
 		execl(RAMPFS_RUN, "rampfs-run", SHIM_PROG, file, scenario, (char *)NULL);
 		_exit(126);
 	}
@@ -67,6 +70,11 @@ static struct program start(const char *scenario)
 	p.to = in[1];
 	p.from = out[0];
 	return p;
+}
+
+static struct program start(const char *scenario)
+{
+	return start_as(scenario, 0);
 }
 
 /* What the program and the shim wrote to stderr. */
@@ -135,6 +143,15 @@ START_TEST(a_program_maps_as_mmap_promises)
 	ck_assert_msg(count_said("\n") == alone[_i].lines, "%s said: %s", alone[_i].scenario,
 		      said());
 	ck_assert_int_eq(count_said("rampfs: "), alone[_i].lines);
+}
+END_TEST
+
+START_TEST(a_program_needs_no_privilege)
+{
+	struct program p = start_as("forks", 65534);
+
+	finish(&p);
+	ck_assert_str_eq(said(), "");
 }
 END_TEST
 
@@ -262,6 +279,36 @@ static void sweep(void)
 	globfree(&found);
 }
 
+/* mmap gives up after the handshake's 5 s; the program goes on. */
+START_TEST(a_daemon_that_is_silent_is_not_waited_for)
+{
+	struct program p;
+	int status;
+
+	fake_fall_silent(fake);
+	p = start("basic");
+	ck_assert_int_eq(waitpid(p.pid, &status, 0), p.pid);
+	ck_assert_int_eq(WEXITSTATUS(status), 1);
+	ck_assert_int_eq(count_said("rampfs: mmap: the daemon does not answer\n"), 1);
+	close(p.to);
+	close(p.from);
+}
+END_TEST
+
+/* The child has nothing mapped, and says so; the parent goes on with what it has. */
+START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
+{
+	struct program p = start("orphan");
+
+	await(&p, "mapped");
+	fake_fall_silent(fake);
+	go_on(&p);
+	finish(&p);
+	ck_assert_int_eq(count_said("rampfs: fork: the child lacks mappings: "), 1);
+	ck_assert_int_eq(count_said("\n"), 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shim");
@@ -275,6 +322,9 @@ int main(void)
 	tcase_set_timeout(tc, 90);
 	tcase_add_loop_test(tc, a_program_maps_as_mmap_promises, 0,
 			    (int)(sizeof(alone) / sizeof(alone[0])));
+	tcase_add_test(tc, a_program_needs_no_privilege);
+	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
+	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
