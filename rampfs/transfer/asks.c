@@ -567,8 +567,10 @@ static void ask_cancel(struct ask *a)
 	a->cancelled = true;
 	switch (a->state) {
 	case ASK_MOVING:
-		if (m && m->ask == a)
-			source_cancel(m, EINTR, "cancelled");
+		if (m && m->ask == a && !source_cancel(m, EINTR, "cancelled")) {
+			a->request.wait_stable = false; /* it is done; nobody waits for pages */
+			move_look(a->t, a->request.id);
+		}
 		return;
 	case ASK_REMOTE:
 		cancel_send(a);

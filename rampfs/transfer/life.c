@@ -329,6 +329,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	atomic_init(&t->refs, 1);
 	atomic_init(&t->asked, ramp_random64() >> 1);
 	pthread_mutex_init(&t->lock, NULL);
+	STAILQ_INIT(&t->collapses);
 	uv_timer_init(loop_uv(t->loop), t->up_timer);
 	t->up_timer->data = t;
 	source_listen(t);
@@ -370,6 +371,7 @@ void transfers_close(struct transfers *t)
 			atomic_store(&m->cancelled, true); /* R4: a freeze gives back */
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
+	target_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i])))
 			move_drop(m);

@@ -51,6 +51,7 @@ enum move_state {
 };
 
 struct ask;
+struct collapse;
 struct move;
 typedef void move_fn(struct move *m);
 
@@ -127,6 +128,7 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, ask) asks;
+	STAILQ_HEAD(, collapse) collapses; /* settled segments; the first is under way */
 
 	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
 	atomic_uint_fast64_t asked; /* the last handle */
@@ -215,6 +217,7 @@ void target_look(struct move *m);
 void target_tick(struct move *m);
 void target_propose_taken(struct move *m);
 void target_pulled(struct move *m, uint64_t lost);
+void target_close(struct transfers *t);
 void target_listen(struct transfers *t);
 
 /* ---- asks.c ---------------------------------------------------------------------------------- */

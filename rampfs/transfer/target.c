@@ -479,9 +479,12 @@ static void settle_work(struct move *m)
 }
 
 struct collapse {
+	STAILQ_ENTRY(collapse) link; /* of transfers.collapses */
 	struct transfers *t;
 	struct seg *seg;
 };
+
+static void collapse_next(struct transfers *t);
 
 static void collapse_work(void *arg)
 {
@@ -490,26 +493,52 @@ static void collapse_work(void *arg)
 	room_collapse(c->seg);
 }
 
-static void collapse_done(void *arg)
+static void collapse_free(struct collapse *c)
 {
-	struct collapse *c = arg;
-
-	c->t->jobs--;
+	STAILQ_REMOVE_HEAD(&c->t->collapses, link);
 	seg_put(c->seg);
 	free(c);
 }
 
-/* In the background, apart from the move: the segment may go on at once. */
+static void collapse_done(void *arg)
+{
+	struct collapse *c = arg;
+	struct transfers *t = c->t;
+
+	t->jobs--;
+	collapse_free(c);
+	collapse_next(t);
+}
+
+static void collapse_next(struct transfers *t)
+{
+	if (STAILQ_EMPTY(&t->collapses) || t->closing)
+		return;
+	t->jobs++;
+	loop_work(t->loop, collapse_work, collapse_done, STAILQ_FIRST(&t->collapses));
+}
+
+/* In the background, apart from the move: the segment may go on at once. One at a time, since they
+   take a worker for long. */
 static void collapse_begin(struct transfers *t, struct seg *seg)
 {
 	struct collapse *c = calloc(1, sizeof(*c));
+	bool first = STAILQ_EMPTY(&t->collapses);
 
 	if (!c)
 		return; /* huge pages are a wish */
 	c->t = t;
 	c->seg = seg_get(seg);
-	t->jobs++;
-	loop_work(t->loop, collapse_work, collapse_done, c);
+	STAILQ_INSERT_TAIL(&t->collapses, c, link);
+	if (first)
+		collapse_next(t);
+}
+
+/* After the last worker is back. */
+void target_close(struct transfers *t)
+{
+	while (!STAILQ_EMPTY(&t->collapses))
+		collapse_free(STAILQ_FIRST(&t->collapses));
 }
 
 static void settled(struct move *m)

@@ -381,6 +381,25 @@ START_TEST(cancelled_in_time)
 }
 END_TEST
 
+/* It is done; whoever waited for every page need not any more. */
+START_TEST(cancelled_while_it_is_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	ramp_node_t asker = _i ? C : A;
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(asker, id, B, 0, true);
+	while (world_row(id).phase != SEGMENT_PULLING)
+		usleep(1000);
+	world_cancel(asker, ask);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
 START_TEST(cancelled_too_late)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -762,6 +781,7 @@ static Suite *stories(void)
 	tcase_add_test(tc, a_program_that_cannot_be_asked);
 	tcase_add_test(tc, a_program_that_does_not_let_go);
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
+	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tc = story(suite, "messages");
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 15);
