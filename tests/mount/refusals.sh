@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# What mv, the daemon and its sockets refuse, on a real cluster: with which error, how soon, and that
+# everything is as it was afterwards.
+. tests/lib/cluster.sh
+cluster_start -n 3 -c 256M
+a=$mnt/a b=$mnt/b c=$mnt/c
+
+# The daemon of a node: its pid.
+daemon() { pgrep -f "rampfs --daemon .*/cluster/state/$1 $scratch/cluster/mnt/$1\$" || pgrep -f "/rampfs --daemon .*$scratch/cluster/state/$1 "; }
+keeper() { cat "$state/$1/lock"; }
+# Runs a command that must fail with the text within so many seconds.
+refused_within() {
+	local most=$1 begin=$SECONDS
+	shift
+	refused "$@"
+	[ $((SECONDS - begin)) -le "$most" ] || fail "took $((SECONDS - begin)) s: $*"
+}
+head -c 20000000 /dev/urandom >"$scratch/data"
+intact() { cmp "$scratch/data" "$a/a/f" || fail "the segment is not what it was: $1"; }
+
+cp "$scratch/data" "$a/a/f"
+echo other >"$b/b/f"
+refused "File exists" python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$a/a/f" "$a/b/f"
+same other "$(cat "$b/b/f")" "the file that had the name"
+intact "name taken"
+rm "$b/b/f"
+
+refused "No such file" mv "$a/a/none" "$a/b/"
+refused "Operation not permitted" mkdir "$a/a/dir"
+refused "Object is remote" dd if=/dev/zero of="$b/a/f" bs=1 count=1 conv=notrunc status=none
+refused "Object is remote" truncate -s 0 "$b/a/f"
+refused "Object is remote" cat "$c/a/f"
+
+# no room there: b's store is nearly full
+fallocate -l 245M "$b/b/filler"
+refused_within 6 "No space left" mv "$a/a/f" "$a/b/"
+intact "no room"
+# a store that is full says so at the call, and goes on
+refused "No space left" dd if=/dev/zero of="$b/b/more" bs=1M count=64 status=none
+rm -f "$b/b/filler" "$b/b/more"
+echo fine >"$b/b/again"
+same fine "$(cat "$b/b/again")" "a store that was full"
+
+# two at once: one wins, the other is told so (or finds it gone)
+for i in 1 2 3 4 5; do
+	cp "$scratch/data" "$a/a/race"
+	won=0
+	python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$a/a/race" "$a/b/race" 2>"$scratch/e1" & one=$!
+	python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$c/a/race" "$c/c/race" 2>"$scratch/e2" & two=$!
+	wait $one && won=$((won + 1))
+	wait $two && won=$((won + 1))
+	same 1 $won "winners of round $i ($(tail -n1 "$scratch/e1") | $(tail -n1 "$scratch/e2"))"
+	! cat "$scratch/e1" "$scratch/e2" | grep -qE 'Errno' || cat "$scratch/e1" "$scratch/e2" | grep -qE 'Errno (16|2)\]' ||
+		fail "the loser was told $(cat "$scratch/e1" "$scratch/e2")"
+	if [ -e "$b/b/race" ]; then at=$b/b/race; else at=$c/c/race; fi
+	cmp "$scratch/data" "$at"
+	rm "$at"
+done
+
+# the target hangs: access is back at the source, nothing is lost
+kill -STOP "$(daemon b)"
+refused_within 6 "No route to host" mv "$a/a/f" "$a/b/"
+intact "target hanging"
+echo x >>"$a/a/f" && truncate -s 20000000 "$a/a/f"
+kill -CONT "$(daemon b)"
+intact "target hung"
+# the target is down (the keeper first, or it would start the daemon again)
+umount "$b"
+within 10 flock -n "$state/b/lock" true
+within 10 sh -c "! grep -q '^b .* up' '$a/.ramp/nodes'"
+refused_within 6 "No route to host" mv "$a/a/f" "$a/b/"
+intact "target down"
+
+# no quorum: what changes metadata is refused, everything owned goes on
+umount "$c"
+within 10 flock -n "$state/c/lock" true
+within 10 grep -q '^quorum: *no' "$a/.ramp/status"
+refused_within 12 "Read-only file system" touch "$a/a/new"
+refused_within 12 "Read-only file system" mv "$a/a/f" "$a/b/"
+intact "no quorum"
+dd if="$scratch/data" of="$a/a/f" bs=1M conv=notrunc status=none
+intact "written without a quorum"
+contrib/local-cluster start "$scratch/cluster"
+within 10 mv "$a/a/f" "$a/b/"
+cmp "$scratch/data" "$b/b/f"
+
+# started twice on one state directory
+refused "a rampfs runs on it already" rampfs "$state/a" "$scratch/cluster/mnt/c"
+refused "a rampfs runs on it already" rampfs --destroy --force "$state/a"
+
+# a node with another key, and one of another cluster, are let in by nobody
+mkdir "$scratch/other" "$scratch/m"
+mkfs.rampfs --config "$scratch/cluster/cluster.conf" --key "$scratch/other/key" --node c "$scratch/other/c"
+umount "$c"
+within 10 flock -n "$state/c/lock" true
+rampfs -o "log=$scratch/other/log" "$scratch/other/c" "$scratch/m"
+within 10 grep -qiE 'key|proof|proves' "$scratch/other/log"
+refused_within 12 "Read-only file system" touch "$scratch/m/c/x"
+umount "$scratch/m"
+within 10 flock -n "$scratch/other/c/lock" true
+rampfs --destroy --force "$scratch/other/c"
+sed -i 's/^name=.*/name=another/' "$scratch/cluster/cluster.conf"
+mkfs.rampfs --force --config "$scratch/cluster/cluster.conf" --key "$scratch/cluster/cluster.key" --node c "$scratch/other/c"
+: >"$scratch/other/log"
+rampfs -o "log=$scratch/other/log" "$scratch/other/c" "$scratch/m"
+within 10 grep -qi 'cluster' "$scratch/other/log"
+refused_within 12 "Read-only file system" touch "$scratch/m/c/x"
+umount "$scratch/m"
+within 10 flock -n "$scratch/other/c/lock" true
+rampfs --destroy --force "$scratch/other/c"
+sed -i 's/^name=.*/name=local/' "$scratch/cluster/cluster.conf"
+contrib/local-cluster start "$scratch/cluster"
+
+# garbage on the port and on the session socket: the same daemon goes on
+port=$(sed -n '/node a/,/address/s/address=127.0.0.1://p' "$scratch/cluster/cluster.conf")
+before=$(daemon a)
+python3 - "$port" /run/rampfs <<'P'
+import glob, os, random, socket, sys
+r = random.Random(1)
+for i in range(60):
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    s.settimeout(0.05)
+    try:
+        for _ in range(r.randrange(4)):
+            s.sendall(r.randbytes(r.choice([1, 7, 64, 300, 5000])))
+        s.recv(100)
+    except OSError:
+        pass
+    s.close()
+for path in glob.glob(sys.argv[2] + "/local.*"):
+    for i in range(60):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.settimeout(0.05)
+        try:
+            s.connect(path)
+            for _ in range(r.randrange(1, 4)):
+                s.send(r.choice([b"", b"\x01", b"\x01\x00" + bytes([r.randrange(25)]) + b"\x00"]) + r.randbytes(r.choice([0, 1, 8, 40, 300, 2000, 4000])))
+            s.recv(100)
+        except OSError:
+            pass
+        s.close()
+P
+same "$before" "$(daemon a)" "the daemon's pid after garbage"
+echo alive >"$a/a/alive"
+same alive "$(cat "$a/a/alive")" "the mount after garbage"
+cluster_stop
