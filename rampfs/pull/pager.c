@@ -274,8 +274,11 @@ static void serve_all_wants(struct pull *pull)
 {
 	struct pulled *pulled = NULL;
 
-	while ((pulled = pulled_next(pull, pulled)))
+	while ((pulled = pulled_next(pull, pulled))) {
 		serve_wants(pull, pulled);
+		if (atomic_load(&pulled->told))
+			pulled_unmap(pulled);
+	}
 }
 
 /* A demand read has brought pages. A hole that a page fault asked for has its pages (room_for);

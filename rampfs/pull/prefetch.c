@@ -22,6 +22,7 @@
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
 #define YIELD_US	  200 /* how long a piece waits for demand at most */
+#define LOST_LOOK_MS	  1000
 #define CLEAR_PAGES	  ((4u << 20) / RAMP_PAGE_BYTES) /* at once */
 #define CLEAR_AHEAD	  ((64u << 20) / RAMP_PAGE_BYTES)
 
@@ -141,20 +142,37 @@ static void finish(struct pulled *pulled)
 	}
 	if (!atomic_exchange(&pulled->told, true))
 		pull->config.finished(pull->config.arg, id, n_lost);
+	puller_wake(&pull->pager); /* it unmaps */
 }
 
-static void look_for_ends(struct pull *pull)
+static bool removed(struct pulled *pulled)
+{
+	int rc = seg_enter(pulled->seg);
+
+	if (!rc)
+		seg_leave(pulled->seg);
+	return rc == -ENOENT;
+}
+
+/* An entry with lost pages stays until they have been written over, or the segment is removed:
+   which nobody tells. Returns when to look again, or wait_ms where that is sooner. */
+static int look_for_ends(struct pull *pull, int wait_ms)
 {
 	struct pulled *pulled = NULL;
 	uint64_t missing;
 
 	while ((pulled = pulled_next(pull, pulled))) {
 		missing = pages_missing(pulled->seg);
-		/* An entry with lost pages stays until they have been written over. */
-		if (!atomic_load(&pulled->ended) && missing == pages_lost(pulled->seg) &&
-		    (missing == 0 || !atomic_load(&pulled->told)))
+		if (atomic_load(&pulled->ended) || missing != pages_lost(pulled->seg))
+			continue;
+		if (missing == 0 || !atomic_load(&pulled->told))
 			finish(pulled);
+		else if (removed(pulled))
+			pulled_take_out(pulled);
+		else if (wait_ms < 0 || wait_ms > LOST_LOOK_MS)
+			wait_ms = LOST_LOOK_MS;
 	}
+	return wait_ms;
 }
 
 /* ---- the thread ---- */
@@ -201,8 +219,8 @@ static void *run(void *arg)
 		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, clearing ? 0 : wait_ms);
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
-		look_for_ends(pull);
 		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
+		wait_ms = look_for_ends(pull, wait_ms);
 		clearing = n <= 0 && !demand_waits(pull) && clear_ahead(pull);
 	}
 	return NULL;

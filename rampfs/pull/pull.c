@@ -17,6 +17,7 @@
 
 #include "log.h"
 #include "pull_impl.h"
+#include "record.h"
 
 /* ---- entries ---- */
 
@@ -24,6 +25,17 @@ struct pulled *pulled_get(struct pulled *pulled)
 {
 	atomic_fetch_add(&pulled->refs, 1);
 	return pulled;
+}
+
+void pulled_unmap(struct pulled *pulled)
+{
+	if (pulled->base)
+		seg_unmap(pulled->seg);
+	pulled->base = NULL;
+	pulled->mapped = 0;
+	for (; pulled->far_maps; pulled->far_maps--)
+		seg_unmap(pulled->seg);
+	pulled->far_mapped = 0;
 }
 
 void pulled_put(struct pulled *pulled)
@@ -39,9 +51,7 @@ void pulled_put(struct pulled *pulled)
 	}
 	if (left)
 		return;
-	seg_unmap(pulled->seg);
-	while (pulled->far_maps--)
-		seg_unmap(pulled->seg);
+	pulled_unmap(pulled);
 	seg_put(pulled->seg);
 	pthread_mutex_destroy(&pulled->lock);
 	free(pulled);
@@ -387,9 +397,10 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	pulled = pulled_find(pull, seg_id(seg));
 	if (!pulled)
 		return;
-	/* A page of a source that is over has no other way to go. */
-	if (right < last && atomic_load(&pulled->over) &&
-	    atomic_load(&pulled->released) == PULLER_BOTH)
+	/* Nobody pulls these any more: what was lost is lost again. */
+	if (right < last &&
+	    (atomic_load(&pulled->told) ||
+	     (atomic_load(&pulled->over) && atomic_load(&pulled->released) == PULLER_BOTH)))
 		pages_lose_all(seg);
 	pulled_look(pulled);
 	puller_wake(&pull->pager); /* page faults that waited for these are among its wants */
@@ -439,6 +450,39 @@ void pull_status(struct pull *pull, struct pull_status *status)
 
 /* ---- opening and closing ---- */
 
+/*
+ * Lost pages of a settled segment, found at a start: nobody begins a pull for it any more, and who
+ * touches them is to get SIGBUS.
+ */
+static void adopt_lost(void *arg, struct seg *seg)
+{
+	struct pull *pull = arg;
+	const struct pull_source nobody = {.key = {.segment = seg_id(seg)}};
+	struct ramp_err err = {0};
+	struct record record;
+	struct pulled *pulled;
+	int rc;
+
+	record_get(seg, &record);
+	if (record.kind != RECORD_OWNED || pages_missing(seg) == 0)
+		return;
+	pages_lose_all(seg); /* a write that a kill cut short */
+	pulled = pulled_new(pull, seg, &nobody, &err);
+	rc = pulled ? 0 : -err.code;
+	if (!rc) {
+		atomic_store(&pulled->over, true);
+		atomic_store(&pulled->told, true);
+		atomic_store(&pulled->released, PULLER_BOTH);
+		pthread_mutex_lock(&pull->lock);
+		TAILQ_INSERT_TAIL(&pull->entries, pulled, link);
+		pthread_mutex_unlock(&pull->lock);
+		rc = programs_pulling(pull->config.programs, seg, &err);
+	}
+	if (rc)
+		log_error("segment %llu: its lost pages are not watched: %s",
+			  (unsigned long long)seg_id(seg), err.text);
+}
+
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err)
 {
 	struct pull *pull = calloc(1, sizeof(*pull));
@@ -460,6 +504,8 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 		pull_close(pull);
 		return rc;
 	}
+	store_each(config->store, adopt_lost, pull);
+	wake_both(pull);
 	*out = pull;
 	return 0;
 }

@@ -191,6 +191,9 @@ uint64_t pull_now_us(void);
 struct pulled *pulled_find(struct pull *pull, ramp_segment_t id);
 struct pulled *pulled_get(struct pulled *pulled);
 void pulled_put(struct pulled *pulled);
+/* The pager's, once nothing is pulled any more (told), and of the last reference: an entry that
+   only waits for its lost pages to be written over keeps no mapping. */
+void pulled_unmap(struct pulled *pulled);
 /* The entry after `last` (NULL: the first) with a reference; puts `last`. */
 struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 /* False: its pages come from nowhere any more. */

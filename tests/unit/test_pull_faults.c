@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "pull_world.h"
@@ -190,6 +191,33 @@ START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
 }
 END_TEST
 
+START_TEST(lost_pages_are_lost_after_a_restart_too)
+{
+	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
+	struct ramp_err err = {0};
+
+	open_with(MIB, true, false);
+	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &owned, &err), 0);
+	world_target_restart(&w);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
+	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+
+	/* and it can be removed: nothing of ours holds it */
+	pull_close(w.s_pull);
+	w.s_pull = NULL;
+	munmap(w.t_programs.map, w.t_programs.len);
+	w.t_programs.map = NULL;
+	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_key_that_is_not_granted_is_asked_for_again)
 {
 	struct ramp_err err = {0};
@@ -309,6 +337,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_read_gives_up_on_a_silent_source);
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
+	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
