@@ -35,8 +35,7 @@ static int put(struct apply *a, const struct segment_row *row)
 	return changed(a, row->id, journal_put_segment(a->j, row));
 }
 
-/* ---- nodes: who is current (R1) ---------------------------------------------------------------
- */
+/* ---- nodes: who is current (R1) ------------------------------------------------------------ */
 
 /* 1: this incarnation is the node's, and not over. 0: not, or no such node. */
 static int is_current(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
@@ -62,8 +61,7 @@ static int is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 	return journal_is_past(j, node, inc);
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names --------------------------------------------------------------------------------- */
 
 /* 0: free. -EEXIST: a segment has it, or a prepare reserved it. */
 static int name_free(struct journal *j, ramp_node_t node, const char *name)
@@ -99,8 +97,7 @@ static int name_again(struct journal *j, ramp_node_t node, struct segment_row *r
 	return rc;
 }
 
-/* ---- segments ---------------------------------------------------------------------------------
- */
+/* ---- segments ------------------------------------------------------------------------------ */
 
 static int do_create(struct apply *a)
 {
@@ -322,8 +319,7 @@ static int do_freed(struct apply *a)
 	return changed(a, row.id, journal_delete_segment(a->j, row.id));
 }
 
-/* ---- migration (R3: epoch and k are compared, each step raises the epoch) ----------------------
- */
+/* ---- migration (R3: epoch and k are compared, each step raises the epoch) ------------------ */
 
 /* 0: the prepare may be. Both ends must be current (R1), the row as the source knows it (R3). */
 static int check_prepare(struct apply *a, const struct segment_row *row, const char *name)
@@ -514,8 +510,7 @@ static int do_abort(struct apply *a)
 	return rc ? rc : abort_pulling(a, &row);
 }
 
-/* ---- apply ------------------------------------------------------------------------------------
- */
+/* ---- apply --------------------------------------------------------------------------------- */
 
 static int (*const commands[])(struct apply *a) = {
 	[META_CREATE] = do_create,

@@ -80,7 +80,7 @@ static const char *const private_tables =
 	"data BLOB);"
 	"CREATE INDEX log_conf ON log (idx) WHERE type = 3;"; /* RAFT_CONF */
 
-/* ---- SQLite with less ceremony --------------------------------------------------------------- */
+/* ---- SQLite with less ceremony ------------------------------------------------------------- */
 
 void sql_put_u64(sqlite3_stmt *st, int *at, uint64_t v)
 {
@@ -194,8 +194,7 @@ int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 	return rc == SQLITE_BUSY ? -EBUSY : -EIO;
 }
 
-/* ---- the table meta ---------------------------------------------------------------------------
- */
+/* ---- the table meta ------------------------------------------------------------------------ */
 
 static int meta_put_u64(struct journal *j, const char *key, uint64_t v)
 {
@@ -244,8 +243,7 @@ static bool meta_get_u64(struct journal *j, const char *key, uint64_t *v)
 	return true;
 }
 
-/* ---- making -----------------------------------------------------------------------------------
- */
+/* ---- making -------------------------------------------------------------------------------- */
 
 static int put_conf(struct journal *j, const struct raft_data *conf, uint64_t conf_index)
 {
@@ -374,8 +372,7 @@ out_close:
 	return rc;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 static int take_lock(struct journal *j, struct ramp_err *err)
 {
@@ -535,8 +532,7 @@ int journal_each_entry(struct journal *j,
 	return more < 0 ? more : rc;
 }
 
-/* ---- a turn -----------------------------------------------------------------------------------
- */
+/* ---- a turn -------------------------------------------------------------------------------- */
 
 int journal_begin(struct journal *j, bool durable)
 {

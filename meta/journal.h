@@ -47,7 +47,7 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 void journal_close(struct journal *j);
 bool journal_dead(const struct journal *j);
 
-/* ---- what stands in it ---------------------------------------------------------------------- */
+/* ---- what stands in it --------------------------------------------------------------------- */
 
 struct journal_state {
 	uint8_t cluster_id[32];
@@ -84,7 +84,7 @@ int journal_commit(struct journal *j);
 /* Where the process can't go on anyway (a test that drops a node before its commit). */
 void journal_rollback(struct journal *j);
 
-/* ---- snapshots ------------------------------------------------------------------------------ */
+/* ---- snapshots ----------------------------------------------------------------------------- */
 
 /*
  * A dump reads the tables as of the last commit, through a connection of its own, piece by piece,
@@ -109,7 +109,7 @@ int journal_restore(struct journal *j, const void *bytes, size_t len, uint64_t i
 /* A checksum over all tables in order: equal tables, equal sums. */
 int journal_tables_sum(struct journal *j, uint64_t *sum);
 
-/* ---- the state machine's tables (writer; within a turn; the writer sees its own rows) ------- */
+/* ---- the state machine's tables (writer; within a turn; the writer sees its own rows) ------ */
 
 int journal_get_segment(struct journal *j, ramp_segment_t id,
 			struct segment_row *row);			   /* -ENOENT */

@@ -36,8 +36,7 @@ struct journal_dump {
 	uint8_t buf[FRAME_HEAD + FRAME_BYTES + ROW_BYTES];
 };
 
-/* ---- out --------------------------------------------------------------------------------------
- */
+/* ---- out ----------------------------------------------------------------------------------- */
 
 static void put_row(struct wire_w *w, sqlite3_stmt *st, size_t table)
 {
@@ -206,8 +205,7 @@ int journal_tables_sum(struct journal *j, uint64_t *sum)
 	return rc;
 }
 
-/* ---- in ---------------------------------------------------------------------------------------
- */
+/* ---- in ------------------------------------------------------------------------------------ */
 
 /* Reads one value; binds it where st is not NULL. */
 static bool take_value(struct wire_r *r, sqlite3_stmt *st, int *at)

@@ -106,7 +106,7 @@ static int write_row(struct journal *j, enum statement s, uint64_t a, uint64_t b
 
 	if (!st)
 		return -EIO;
-	for (i = 0; i < sqlite3_bind_parameter_count(st); i++)
+	for (i = 0; i < 3 && i < sqlite3_bind_parameter_count(st); i++)
 		sql_put_u64(st, &at, v[i]);
 	return journal_run(j, st, "write a row");
 }
@@ -132,8 +132,7 @@ static int count_on(struct journal *j, const char *key, uint64_t first, uint64_t
 	return journal_run(j, st, key);
 }
 
-/* ---- segments ---------------------------------------------------------------------------------
- */
+/* ---- segments ------------------------------------------------------------------------------ */
 
 void sql_get_segment(sqlite3_stmt *st, struct segment_row *row)
 {
@@ -254,8 +253,7 @@ int journal_node_used(struct journal *j, ramp_node_t node)
 	return used;
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names --------------------------------------------------------------------------------- */
 
 int journal_get_name(struct journal *j, ramp_node_t node, const char *name, ramp_segment_t *id,
 		     bool *reserved)
@@ -303,8 +301,7 @@ int journal_delete_name(struct journal *j, ramp_node_t node, const char *name)
 	return journal_run(j, st, "delete a name");
 }
 
-/* ---- extents ----------------------------------------------------------------------------------
- */
+/* ---- extents ------------------------------------------------------------------------------- */
 
 static uint64_t align_up(uint64_t v, uint64_t len)
 {
@@ -363,8 +360,7 @@ int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint
 	return rc ? rc : write_row(j, S_HINT_PUT, len, *addr + len, 0);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------------------------- */
 
 void sql_get_node(sqlite3_stmt *st, struct node_row *row)
 {
@@ -497,8 +493,7 @@ int journal_put_members(struct journal *j, const struct raft_conf *conf)
 	return rc;
 }
 
-/* ---- results ----------------------------------------------------------------------------------
- */
+/* ---- results ------------------------------------------------------------------------------- */
 
 int journal_get_result(struct journal *j, struct meta_command_id cid, struct meta_reply *reply)
 {

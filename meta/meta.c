@@ -46,8 +46,7 @@ uint64_t meta_clock_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* ---- the core's outside -----------------------------------------------------------------------
- */
+/* ---- the core's outside -------------------------------------------------------------------- */
 
 int meta_step(struct meta *meta, struct raft_event *event)
 {
@@ -139,8 +138,7 @@ static void on_fatal(void *arg, const char *text)
 	_exit(1);
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread ---------------------------------------------------------------------------- */
 
 static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, size_t len)
 {
@@ -340,8 +338,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* ---- opening, closing -------------------------------------------------------------------------
- */
+/* ---- opening, closing ---------------------------------------------------------------------- */
 
 int meta_format(const char *path, const struct meta_founding *founding, struct ramp_err *err)
 {
@@ -452,8 +449,7 @@ void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len)
 	*len = meta->opened.arena_len;
 }
 
-/* ---- the queue --------------------------------------------------------------------------------
- */
+/* ---- the queue ----------------------------------------------------------------------------- */
 
 /* Never fails where it matters: without memory for an item the process can't go on. */
 static struct item *new_item(enum item_type type, size_t extra)
@@ -558,7 +554,7 @@ static void wake_waiter(void *arg, const struct meta_reply *reply)
 int meta_propose_wait(struct meta *meta, const struct meta_command *command,
 		      struct meta_reply *reply)
 {
-	struct meta_reply own;
+	struct meta_reply own = {0};
 	struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER,
 			   .cond = PTHREAD_COND_INITIALIZER,
 			   .reply = reply ? reply : &own};
@@ -584,8 +580,7 @@ void meta_transfer_leadership(struct meta *meta)
 	enqueue(meta, new_item(ITEM_TRANSFER, 0));
 }
 
-/* ---- what is known ----------------------------------------------------------------------------
- */
+/* ---- what is known ------------------------------------------------------------------------- */
 
 bool meta_has_quorum(struct meta *meta)
 {

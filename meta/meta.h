@@ -28,7 +28,7 @@
 
 struct meta;
 
-/* ---- rows ------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------- */
 
 enum segment_phase {
 	SEGMENT_STABLE,	 /* node owns it */
@@ -82,7 +82,7 @@ struct node_row {
 	enum node_role role;
 };
 
-/* ---- commands ---------------------------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 /*
  * Every command carries {client, unique}: a retry with the same pair gets the first result (the
@@ -177,7 +177,7 @@ struct meta_reply {
 
 /* -EINVAL also means: a name is empty, "." or "..", too long, or has a slash. */
 
-/* ---- opening ------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 struct meta_config {
 	const char *journal_path;
@@ -224,7 +224,7 @@ ramp_node_t meta_self(struct meta *meta);
 uint64_t meta_instance(struct meta *meta);
 void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len);
 
-/* ---- running ------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------------------------- */
 
 /* A message of another node's `send` came. Copies. */
 void meta_receive(struct meta *meta, ramp_node_t from, const void *bytes, size_t len);

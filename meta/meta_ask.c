@@ -62,15 +62,17 @@ static void append(struct ask ***end, struct ask *ask)
 	*end = &ask->next;
 }
 
-/* ---- proposals: out ---------------------------------------------------------------------------
- */
+/* ---- proposals: out ------------------------------------------------------------------------ */
 
 static size_t encode(struct meta *meta, const struct ask *ask, uint8_t *buf, size_t cap)
 {
 	struct meta_origin origin = {.node = meta->opened.self,
 				     .life = meta->opened.life,
 				     .number = ask->number,
-				     .lowest = meta->asks.open->number};
+				     .lowest = ask->number};
+
+	if (meta->asks.open && meta->asks.open->number < ask->number)
+		origin.lowest = meta->asks.open->number;
 
 	return command_encode(&origin, &ask->command, buf, cap);
 }
@@ -181,8 +183,7 @@ static void open_window(struct meta *meta)
 	}
 }
 
-/* ---- proposals: back --------------------------------------------------------------------------
- */
+/* ---- proposals: back ----------------------------------------------------------------------- */
 
 /* Ends what is complete, or late. */
 static void end_asks(struct meta *meta, struct ask **list, struct ask ***end)
@@ -235,8 +236,7 @@ void asks_restored(struct meta *meta)
 			ask->applied = held_already(meta, ask, &ask->reply);
 }
 
-/* ---- linearizable reads -----------------------------------------------------------------------
- */
+/* ---- linearizable reads -------------------------------------------------------------------- */
 
 static void end_syncs(struct sync *list, int result)
 {
@@ -367,8 +367,7 @@ void asks_read_wanted(struct meta *meta, ramp_node_t from, uint64_t ctx)
 		a->served[i].ctx = 0;
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ---------------------------------------------------------------------------------- */
 
 void asks_tend(struct meta *meta, bool leader_changed)
 {

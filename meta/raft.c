@@ -180,7 +180,7 @@ void raft_refresh_conf(struct raft *r)
 		sync_peers(r);
 }
 
-/* ---- the doors of the states ---------------------------------------------------------------- */
+/* ---- the doors of the states --------------------------------------------------------------- */
 
 void step_follow(struct step *s, uint64_t term, ramp_node_t leader)
 {
@@ -340,7 +340,7 @@ static int on_tick(struct step *s)
 	return 0;
 }
 
-/* ---- elections ------------------------------------------------------------------------------ */
+/* ---- elections ----------------------------------------------------------------------------- */
 
 /* Section 3.6.1: the candidate's log must hold all that this node's holds. */
 static bool up_to_date(const struct raft *r, const struct raft_message *m)
@@ -421,7 +421,7 @@ static void on_timeout_now(struct step *s, const struct raft_message *m)
 		become_candidate(s, true);
 }
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------ */
 
 static int on_message(struct step *s, const struct raft_message *m)
 {

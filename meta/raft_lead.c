@@ -21,7 +21,7 @@
 #define APPEND_BYTES_MAX (256u << 10) /* in one message */
 #define CATCH_UP_ENTRIES 64	      /* a learner that lags more is not made a voter (4.2.1) */
 
-/* ---- sending entries ------------------------------------------------------------------------ */
+/* ---- sending entries ----------------------------------------------------------------------- */
 
 static void ask_for_dump(struct step *s, struct raft_peer *p)
 {
@@ -175,7 +175,7 @@ void step_check_quorum(struct step *s)
 		step_follow(s, r->term, 0);
 }
 
-/* ---- the leader's view ---------------------------------------------------------------------- */
+/* ---- the leader's view --------------------------------------------------------------------- */
 
 static int compare_u64(const void *a, const void *b)
 {
@@ -333,7 +333,7 @@ void step_snapshot_answer(struct step *s, const struct raft_message *m)
 	p->paused = false;
 }
 
-/* ---- what the driver asks -------------------------------------------------------------------- */
+/* ---- what the driver asks ------------------------------------------------------------------ */
 
 /* Single-server changes (4.1) with the correction of 2015: none before an entry of the leader's
    own term is committed, none while another is not. */

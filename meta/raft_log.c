@@ -410,7 +410,7 @@ bool raft_actions_write(const struct raft_actions *a, bool *durable)
 	return *durable || a->apply_to != 0 || a->compact_to != 0;
 }
 
-/* ---- what always holds ---------------------------------------------------------------------- */
+/* ---- what always holds --------------------------------------------------------------------- */
 
 static const char *check_peers(const struct raft *r)
 {

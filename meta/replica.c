@@ -47,8 +47,7 @@ struct replica {
 	enum raft_state was;
 };
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 static int restore_entry(void *arg, uint64_t index, const struct raft_entry *e)
 {
@@ -151,8 +150,7 @@ static int fail(struct replica *p, const char *text)
 	return -EIO;
 }
 
-/* ---- a snapshot coming in ---------------------------------------------------------------------
- */
+/* ---- a snapshot coming in ------------------------------------------------------------------ */
 
 /* Puts a piece at its place; the bytes behind it are not there any more. */
 static bool stage_piece(struct stage *s, uint64_t offset, const uint8_t *bytes, size_t len)
@@ -212,8 +210,7 @@ static int step_snapshot_piece(struct replica *p, const struct raft_event *event
 	return rc;
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------------------------- */
 
 int replica_step(struct replica *p, const struct raft_event *event)
 {
@@ -259,8 +256,7 @@ static void follow_tables(struct replica *p)
 	raft_data_unref(ev.entry.data);
 }
 
-/* ---- snapshots going out ----------------------------------------------------------------------
- */
+/* ---- snapshots going out ------------------------------------------------------------------- */
 
 static struct outgoing *find_outgoing(struct replica *p, ramp_node_t node)
 {
@@ -366,8 +362,7 @@ void replica_send_early(struct replica *p)
 	send_messages(p, true);
 }
 
-/* ---- the transaction --------------------------------------------------------------------------
- */
+/* ---- the transaction ----------------------------------------------------------------------- */
 
 static int write_log(struct replica *p)
 {
@@ -448,8 +443,7 @@ int replica_commit(struct replica *p)
 	return 0;
 }
 
-/* ---- after it ---------------------------------------------------------------------------------
- */
+/* ---- after it ------------------------------------------------------------------------------ */
 
 static void tell(struct replica *p)
 {

@@ -8,8 +8,7 @@
 
 struct meta_net net = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
-/* ---- the network ------------------------------------------------------------------------------
- */
+/* ---- the network --------------------------------------------------------------------------- */
 
 void net_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 {
@@ -82,8 +81,7 @@ struct meta *meta_of(ramp_node_t id)
 	return net.node[id].meta;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 double seconds(void)
 {
@@ -114,8 +112,7 @@ ramp_node_t another(ramp_node_t than)
 	return than == 1 ? 2 : 1;
 }
 
-/* ---- a cluster --------------------------------------------------------------------------------
- */
+/* ---- a cluster ----------------------------------------------------------------------------- */
 
 void net_format(ramp_node_t id, size_t n_nodes, ramp_node_t voters, uint64_t instance)
 {
@@ -178,8 +175,7 @@ void net_found(size_t nodes)
 	wait_leader(1, (ramp_node_t)nodes);
 }
 
-/* ---- commands ---------------------------------------------------------------------------------
- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 struct meta_command command(ramp_node_t at, enum meta_command_type type)
 {

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- a journal with three nodes that are up: 1, 2 and 3 with incarnations 11, 12, 13 -----------
- */
+/* ---- a journal with three nodes that are up: 1, 2 and 3 with incarnations 11, 12, 13 ------- */
 
 struct rules t;
 
@@ -130,8 +129,7 @@ void rules_teardown(void)
 	ck_assert_int_eq(system(command), 0);
 }
 
-/* ---- the commands in short ---------------------------------------------------------------------
- */
+/* ---- the commands in short ----------------------------------------------------------------- */
 
 struct meta_reply create(ramp_node_t node, const char *name)
 {

@@ -9,8 +9,7 @@
 #include "log.h"
 #include "meta_net.h"
 
-/* ---- one voter --------------------------------------------------------------------------------
- */
+/* ---- one voter ----------------------------------------------------------------------------- */
 
 START_TEST(one_voter_creates_and_finds)
 {
@@ -163,8 +162,7 @@ START_TEST(format_refuses_a_file_that_is_there)
 }
 END_TEST
 
-/* ---- three voters -----------------------------------------------------------------------------
- */
+/* ---- three voters -------------------------------------------------------------------------- */
 
 START_TEST(every_node_may_propose_and_sees_its_own)
 {

@@ -9,8 +9,7 @@
 
 #include "meta_rules.h"
 
-/* ---- create, unlink, rename, setattr -----------------------------------------------------------
- */
+/* ---- create, unlink, rename, setattr ------------------------------------------------------- */
 
 START_TEST(create_gives_a_row_and_a_name)
 {
@@ -143,8 +142,7 @@ START_TEST(setattr_sets_what_its_mask_says)
 }
 END_TEST
 
-/* ---- extents -----------------------------------------------------------------------------------
- */
+/* ---- extents ------------------------------------------------------------------------------- */
 
 START_TEST(extents_are_powers_of_two_and_never_overlap)
 {
@@ -211,8 +209,7 @@ START_TEST(a_full_arena_is_enospc_until_something_is_freed)
 }
 END_TEST
 
-/* ---- nodes and members --------------------------------------------------------------------------
- */
+/* ---- nodes and members --------------------------------------------------------------------- */
 
 START_TEST(no_incarnation_comes_back)
 {
@@ -306,8 +303,7 @@ START_TEST(who_holds_segments_or_is_the_last_voter_stays)
 }
 END_TEST
 
-/* ---- retries -----------------------------------------------------------------------------------
- */
+/* ---- retries ------------------------------------------------------------------------------- */
 
 START_TEST(a_retry_is_answered_with_the_first_result)
 {

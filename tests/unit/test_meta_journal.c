@@ -13,8 +13,7 @@
 #include "raft.h"
 #include "wire.h"
 
-/* ---- commands ----------------------------------------------------------------------------------
- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 static struct meta_command full_command(enum meta_command_type type)
 {
@@ -184,8 +183,7 @@ START_TEST(replies_come_back_as_they_went)
 }
 END_TEST
 
-/* ---- Raft's messages ---------------------------------------------------------------------------
- */
+/* ---- Raft's messages ----------------------------------------------------------------------- */
 
 START_TEST(messages_come_back_as_they_went)
 {
@@ -247,8 +245,7 @@ START_TEST(bad_configurations_are_refused)
 }
 END_TEST
 
-/* ---- the journal -------------------------------------------------------------------------------
- */
+/* ---- the journal --------------------------------------------------------------------------- */
 
 static struct {
 	char dir[160];
@@ -462,8 +459,7 @@ START_TEST(writing_outside_of_a_turn_or_with_a_gap_is_fatal)
 }
 END_TEST
 
-/* ---- snapshots ---------------------------------------------------------------------------------
- */
+/* ---- snapshots ----------------------------------------------------------------------------- */
 
 static void put_segments(struct journal *j, int n)
 {

@@ -9,8 +9,7 @@
 #include "log.h"
 #include "meta_net.h"
 
-/* ---- members ----------------------------------------------------------------------------------
- */
+/* ---- members ------------------------------------------------------------------------------- */
 
 static int member(ramp_node_t at, enum meta_command_type type, ramp_node_t node, const char *name,
 		  ramp_node_t *added)
@@ -104,8 +103,7 @@ START_TEST(a_standby_proposes_and_reads_but_is_no_quorum)
 }
 END_TEST
 
-/* ---- formatted again --------------------------------------------------------------------------
- */
+/* ---- formatted again ----------------------------------------------------------------------- */
 
 START_TEST(a_founder_alone_waits_for_the_others)
 {
