@@ -7,8 +7,8 @@
  * (transfers_start, mount_start) reads the tables anew and so misses nothing.
  *
  * How it ends: umount takes the names away, not the memory, so the daemon first finishes what is
- * being pulled in both directions (at most LINGER_MAX_MS; the records let the next start go on),
- * hands over leadership, and exits. An upgrade exits at once: the next daemon takes all up.
+ * being pulled in both directions (for as long as it gets on; the records let the next start go
+ * on), hands over leadership, and exits. An upgrade exits at once: the next daemon takes all up.
  */
 #include "daemon.h"
 
@@ -35,7 +35,7 @@
 
 #define DAEMON_NICE    (-10)
 #define LINGER_LOOK_MS 20
-#define LINGER_MAX_MS  60000
+#define LINGER_IDLE_MS 5000
 #define HANDOVER_MS    200 /* for TimeoutNow to reach the next leader */
 
 struct daemon {
@@ -53,8 +53,8 @@ struct daemon {
 	struct mount *mount;
 	atomic_bool running;	 /* all floors stand */
 	atomic_bool nodes_asked; /* refresh_nodes is posted */
-	uv_timer_t linger;	 /* control loop */
-	uint64_t linger_since_ms;
+	uv_timer_t linger;	 /* control loop; and what it saw last, and when that changed */
+	uint64_t linger_seen, linger_since_ms;
 };
 
 /* ---- what calls up ----------------------------------------------------------------------------
@@ -147,16 +147,22 @@ static void on_handed_over(uv_timer_t *timer)
 static void on_linger(uv_timer_t *timer)
 {
 	struct daemon *d = timer->data;
-	uint64_t waited = uv_now(loop_uv(d->loop)) - d->linger_since_ms;
+	uint64_t now = uv_now(loop_uv(d->loop));
+	struct pull_status pull;
 	unsigned left = 0;
 
 	store_each(d->store, count_under_way, &left);
-	if (left && waited < LINGER_MAX_MS)
+	pull_status(d->pull, &pull);
+	if (pull.bytes + pull.served_bytes != d->linger_seen) {
+		d->linger_seen = pull.bytes + pull.served_bytes;
+		d->linger_since_ms = now;
+	}
+	if (left && now - d->linger_since_ms < LINGER_IDLE_MS)
 		return;
 	if (left)
-		log_warn("%u segments are still on their way after %d s; the next start goes on "
-			 "with them",
-			 left, LINGER_MAX_MS / 1000);
+		log_warn("%u segments are still on their way and do not get on; the next start "
+			 "goes on with them",
+			 left);
 	uv_timer_stop(timer);
 	if (meta_leader(d->meta) == meta_self(d->meta)) {
 		meta_transfer_leadership(d->meta);
@@ -177,8 +183,10 @@ static void on_ended(void *arg, enum mount_end why)
 	}
 	log_info("unmounted; finishing what is on its way");
 	d->linger_since_ms = uv_now(loop_uv(d->loop));
-	if (why == MOUNT_TERMINATE)
-		d->linger_since_ms -= LINGER_MAX_MS;
+	if (why == MOUNT_TERMINATE) {
+		loop_stop(d->loop);
+		return;
+	}
 	uv_timer_start(&d->linger, on_linger, 0, LINGER_LOOK_MS);
 }
 
