@@ -81,6 +81,7 @@ struct move {
 	struct room_range *ranges; /* owned */
 	uint32_t n_ranges;
 	unsigned attempts;
+	uint32_t not_yet_ms; /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
 
 	/* Aborting. */
 	enum meta_proof proof;

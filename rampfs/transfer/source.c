@@ -22,6 +22,8 @@
 #include "log.h"
 #include "move.h"
 
+#define NOT_YET_MIN_MS	4u
+#define NOT_YET_MAX_MS	200u
 #define SLACK_MIN_BYTES (UINT64_C(2) << 20)
 #define SLACK_MAX_BYTES (UINT64_C(256) << 20)
 
@@ -157,6 +159,7 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->row_epoch = row_epoch;
 	m->fail_code = 0;
 	m->fail_text[0] = 0;
+	m->not_yet_ms = 0;
 	m->again = m->taken = m->refused = m->transferred = false;
 	m->attempts++;
 	move_go(m, from, S_CHECKING);
@@ -267,10 +270,17 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m = move_find(t, r.id);
 	if (!m || m->state != S_CONNECTING || m->peer != from || m->k.source_id != r.source_id)
 		return;
-	/* Not yet, says T: CONNECT is repeated anyway, and this is the reason if it stays so. */
 	fail_set(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
-	if (r.code != EAGAIN)
+	if (r.code != EAGAIN) {
 		fail_now(m);
+		return;
+	}
+	/* Not yet, says T, because of what is over in a moment; and this is the reason if it is
+	   not. */
+	m->not_yet_ms = m->not_yet_ms ? m->not_yet_ms * 2 : NOT_YET_MIN_MS;
+	if (m->not_yet_ms > NOT_YET_MAX_MS)
+		m->not_yet_ms = NOT_YET_MAX_MS;
+	move_tick_in(m, m->not_yet_ms);
 }
 
 /* ---- S_PREPARING ----------------------------------------------------------------------------- */

@@ -94,7 +94,9 @@ static void look(const struct command *c, struct command_reply *reply)
 {
 	struct seg *seg = store_find(d.store, c->id);
 	struct transfers_status status;
+	struct segment_row row;
 
+	reply->known = meta_segment(d.meta, c->id, &row) == 0;
 	if (seg) {
 		record_get(seg, &reply->record);
 		seg_put(seg);

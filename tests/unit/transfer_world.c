@@ -385,7 +385,10 @@ ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages,
 	world->row_used[i] = true;
 	world->row_version[i] = ++world->version;
 	world_unlock();
-	usleep(5000); /* no node need know it yet, but most stories begin when they do */
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		while (nodes[n].pid &&
+		       !order(n, (struct command){.order = ORDER_STATUS, .id = id}).known)
+			usleep(500);
 	return id;
 }
 

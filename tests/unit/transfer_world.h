@@ -87,7 +87,7 @@ struct world {
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
-	atomic_bool hold; /* AT_RESERVE with DO_DELAY waits while it is set */
+	atomic_bool hold;		  /* AT_RESERVE with DO_DELAY waits while it is set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
@@ -184,7 +184,7 @@ struct command_reply {
 	int result;
 	struct record record;
 	uint32_t moves, peers_up; /* moves: but reservations, which may be dropped at any time */
-	bool rolled_back, reserved;
+	bool rolled_back, reserved, known; /* known: the node's tables have the row */
 };
 
 #endif
