@@ -15,6 +15,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,10 +25,11 @@
 #include "log.h"
 #include "pages.h"
 
-#define ASK_MS	      1000u
-#define PATIENCE_MS   20 /* before we look whether a silent process is stopped */
-#define REVOKE_TRIES  2
-#define LOCK_PAUSE_US 20
+#define ASK_MS		1000u
+#define PATIENCE_MS	20 /* before we look whether a silent process is stopped */
+#define REVOKE_TRIES	2
+#define WINDOW_PRIORITY 50 /* of SCHED_RR, as the agents' */
+#define LOCK_PAUSE_US	20
 
 /* ---- may it move? --------------------------------------------------------------------------- */
 
@@ -444,6 +446,36 @@ static void note(struct programs *p, uint64_t us)
 	pthread_mutex_unlock(&p->lock);
 }
 
+static int freeze_and_drop(struct revoke *r)
+{
+	struct programs *p = r->programs;
+	int rc = freeze(p, r->pseg, r->until_ms, r->err);
+
+	if (rc)
+		return rc;
+	rc = arm_all(r);
+	if (!rc)
+		rc = drop_all(r);
+	if (!rc)
+		rc = verify(r);
+	if (rc)
+		thaw(p, r->pseg);
+	pthread_mutex_unlock(&r->pseg->change);
+	return rc;
+}
+
+/* Busy programs must not keep us off the processor while they are kept from their memory. */
+static int in_a_hurry(struct revoke *r)
+{
+	struct sched_param rr = {.sched_priority = WINDOW_PRIORITY}, normal = {0};
+	bool lifted = !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &rr);
+	int rc = freeze_and_drop(r);
+
+	if (lifted)
+		sched_setscheduler(0, SCHED_OTHER, &normal);
+	return rc;
+}
+
 int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 {
 	uint64_t began_us = now_us();
@@ -457,24 +489,13 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (fstat(seg_fd(seg), &st)) {
 		rc = ramp_err_sys(err, errno, "the segment's file");
-		goto out_put;
+	} else {
+		r.ino = st.st_ino;
+		rc = in_a_hurry(&r);
 	}
-	r.ino = st.st_ino;
-	rc = freeze(p, pseg, r.until_ms, err);
-	if (rc)
-		goto out_put;
-	rc = arm_all(&r);
-	if (!rc)
-		rc = drop_all(&r);
-	if (!rc)
-		rc = verify(&r);
-	if (rc)
-		thaw(p, pseg);
-	pthread_mutex_unlock(&pseg->change);
 	if (!rc)
 		note(p, now_us() - began_us);
 	revoke_free(&r);
-out_put:
 	pseg_put(p, pseg);
 	return rc;
 }
