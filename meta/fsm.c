@@ -48,19 +48,6 @@ static int is_current(struct journal *j, ramp_node_t node, ramp_incarnation_t in
 	return inc != 0 && row.role != NODE_REMOVED && row.incarnation == inc && row.fenced != inc;
 }
 
-/* 1: a newer incarnation of the node came, or a fence names this one. */
-static int is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
-{
-	struct node_row row;
-	int rc = journal_get_node(j, node, &row);
-
-	if (rc < 0)
-		return rc == -ENOENT ? 0 : rc;
-	if (row.fenced == inc)
-		return 1;
-	return journal_is_past(j, node, inc);
-}
-
 /* ---- names --------------------------------------------------------------------------------- */
 
 /* 0: free. -EEXIST: a segment has it, or a prepare reserved it. */
@@ -128,10 +115,10 @@ static int do_create(struct apply *a)
 }
 
 /* Nobody knows the segment by name any more. Its addresses stay its own until its owner says that
-   nothing maps them (FREED, R12); in PULLING it goes on being pulled until then (R9). */
+   nothing maps them (FREED), or is over (R12); in PULLING it goes on being pulled (R9). */
 static int drop(struct apply *a, struct segment_row *row)
 {
-	int rc = row->unlinked ? 0 : journal_delete_name(a->j, row->node, row->name);
+	int over, rc = row->unlinked ? 0 : journal_delete_name(a->j, row->node, row->name);
 
 	if (rc < 0)
 		return rc;
@@ -139,7 +126,10 @@ static int drop(struct apply *a, struct segment_row *row)
 	row->unlinked = true;
 	if (row->phase == SEGMENT_PULLING)
 		return changed(a, row->id, journal_put_segment(a->j, row));
-	if (row->extent_len == 0)
+	over = fsm_is_over(a->j, row->node, row->node_inc);
+	if (over < 0)
+		return over;
+	if (row->extent_len == 0 || over)
 		return changed(a, row->id, journal_delete_segment(a->j, row->id));
 	row->phase = SEGMENT_ORPHAN;
 	row->src = 0;
@@ -482,7 +472,7 @@ static int check_proof(struct apply *a, ramp_node_t node, ramp_incarnation_t inc
 		return 0;
 	if (a->c->proof_node != node || a->c->proof_inc != inc)
 		return -EPERM;
-	rc = is_over(a->j, node, inc);
+	rc = fsm_is_over(a->j, node, inc);
 	return rc < 0 ? rc : rc == 1 ? 0 : -EPERM;
 }
 

@@ -10,6 +10,32 @@
 
 #include "fsm_rules.h"
 
+int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
+{
+	struct node_row row;
+	int rc = journal_get_node(j, node, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	if (inc != 0 && row.fenced == inc)
+		return 1;
+	return journal_is_past(j, node, inc);
+}
+
+/* An incarnation is over: nothing of it maps an extent any more, so its orphans go (R12). */
+static int end_incarnation(struct apply *a, ramp_node_t node, ramp_incarnation_t inc)
+{
+	ramp_segment_t id;
+	int rc;
+
+	while ((rc = journal_find_orphan(a->j, node, inc, &id)) == 0) {
+		rc = journal_delete_segment(a->j, id);
+		if (rc < 0)
+			return rc;
+	}
+	return rc == -ENOENT ? 0 : rc;
+}
+
 /* R1: an incarnation takes part once it is committed, and none comes back. */
 int fsm_node_up(struct apply *a)
 {
@@ -28,6 +54,7 @@ int fsm_node_up(struct apply *a)
 		return rc < 0 ? rc : -EPERM;
 	if (row.incarnation != 0 && row.incarnation != c->node_inc) {
 		rc = journal_put_past(a->j, c->node, row.incarnation);
+		rc = rc ? rc : end_incarnation(a, c->node, row.incarnation);
 		if (rc < 0)
 			return rc;
 	}
@@ -52,7 +79,8 @@ int fsm_node_fence(struct apply *a)
 		return -ESTALE;
 	row.fenced = row.incarnation;
 	a->res->members = true;
-	return journal_put_node(a->j, &row);
+	rc = end_incarnation(a, row.node, row.incarnation);
+	return rc ? rc : journal_put_node(a->j, &row);
 }
 
 static enum raft_role wanted_role(const struct node_row *row)

@@ -14,6 +14,9 @@ struct apply {
 	struct fsm_result *res;
 };
 
+/* 1: a newer incarnation of the node came, or a fence names this one (R1). 0: not; -EIO. */
+int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc);
+
 /* Each returns the command's result; -EIO only where the journal is dead. */
 int fsm_node_up(struct apply *a);
 int fsm_node_fence(struct apply *a);

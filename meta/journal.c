@@ -39,6 +39,8 @@ static const char *const statement_text[N_STATEMENTS] = {
 		"SELECT EXISTS (SELECT 1 FROM segment WHERE node = ?1) OR EXISTS (SELECT "
 		"1 FROM segment WHERE dst = ?1 AND dst <> 0) OR EXISTS (SELECT 1 FROM "
 		"segment WHERE src = ?1 AND src <> 0)",
+	[S_SEGMENT_ORPHAN] = "SELECT id FROM segment WHERE node = ? AND node_inc = ? AND phase = 3 "
+			     "ORDER BY id LIMIT 1",
 	[S_NAME_GET] = "SELECT segment, reserved FROM name WHERE node = ? AND name = ?",
 	[S_NAME_PUT] =
 		"INSERT OR REPLACE INTO name (node, name, segment, reserved) VALUES (?,?,?,?)",

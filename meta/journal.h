@@ -116,6 +116,9 @@ int journal_get_segment(struct journal *j, ramp_segment_t id,
 int journal_put_segment(struct journal *j, const struct segment_row *row); /* new or changed */
 int journal_delete_segment(struct journal *j, ramp_segment_t id);	   /* with its extent */
 int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* and counts on */
+/* The first ORPHAN of that incarnation of a node. -ENOENT */
+int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
+			ramp_segment_t *id);
 /* 0: `node` appears in no segment's row (as owner, target or source); 1: it does. */
 int journal_node_used(struct journal *j, ramp_node_t node);
 

@@ -241,6 +241,18 @@ int journal_next_segment_id(struct journal *j, ramp_segment_t *id)
 	return count_on(j, "segment", RAMP_SEGMENT_ID_MIN, id);
 }
 
+int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
+			ramp_segment_t *id)
+{
+	sqlite3_stmt *st = find_row(j, S_SEGMENT_ORPHAN, node, inc);
+
+	if (!st)
+		return missing(j);
+	*id = (ramp_segment_t)sqlite3_column_int64(st, 0);
+	sqlite3_reset(st);
+	return 0;
+}
+
 int journal_node_used(struct journal *j, ramp_node_t node)
 {
 	sqlite3_stmt *st = find_row(j, S_SEGMENT_USES, node, 0);

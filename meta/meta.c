@@ -192,8 +192,10 @@ static void carry_out(struct meta *meta, struct item *item)
 		break;
 	case ITEM_PEER:
 		ev.type = RAFT_EV_PEER;
-		if (item->up)
-			meta_step(meta, &ev);
+		if (!item->up)
+			break;
+		meta->greetings.again_ms = 0; /* it may know who we are */
+		meta_step(meta, &ev);
 		break;
 	case ITEM_TRANSFER:
 		ev.type = RAFT_EV_TRANSFER;

@@ -82,6 +82,29 @@ START_TEST(unlink_with_an_extent_leaves_an_orphan_until_freed)
 }
 END_TEST
 
+START_TEST(orphans_go_with_their_incarnation)
+{
+	ramp_segment_t early = created(2, "x"), fenced = created(3, "y"), late = created(2, "z");
+	uint64_t addr = extent(early, 1).extent_addr;
+
+	extent(fenced, 1);
+	extent(late, 1);
+	ck_assert_int_eq(do_unlink(early, "x"), 0);
+	ck_assert_int_eq(do_unlink(fenced, "y"), 0);
+	ck_assert_int_eq(node_up(2, 12, 102), 0); /* the same one: a daemon's restart */
+	ck_assert(!is_gone(early));
+	ck_assert_int_eq(node_up(2, 22, 102), 0); /* the machine's */
+	ck_assert(is_gone(early));
+	ck_assert(!is_gone(fenced));
+	ck_assert_int_eq(fence(3, 13), 0);
+	ck_assert(is_gone(fenced));
+	/* One that was lost with it and is unlinked only now. */
+	ck_assert_int_eq(do_unlink(late, "z"), 0);
+	ck_assert(is_gone(late));
+	ck_assert_uint_eq(extent(created(1, "w"), 1).extent_addr, addr);
+}
+END_TEST
+
 START_TEST(rename_replaces_or_refuses)
 {
 	ramp_segment_t x = created(1, "x"), y = created(1, "y");
@@ -399,6 +422,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, create_refuses);
 	tcase_add_test(rules, unlink_without_an_extent_is_at_once);
 	tcase_add_test(rules, unlink_with_an_extent_leaves_an_orphan_until_freed);
+	tcase_add_test(rules, orphans_go_with_their_incarnation);
 	tcase_add_test(rules, rename_replaces_or_refuses);
 	tcase_add_test(rules, rename_over_a_mapped_segment_leaves_an_orphan);
 	tcase_add_test(rules, setattr_sets_what_its_mask_says);
