@@ -79,6 +79,16 @@ bool request_interrupted(const struct request *r)
 	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED);
 }
 
+/* It waits for pages. The pull knows longer silences of one connection; a source that takes
+   connections and never answers is as silent. */
+static bool source_is_silent(const struct request *r)
+{
+	struct pull_progress progress;
+
+	return pull_progress(r->mount->config.pull, r->parked.id, &progress) == 0 &&
+	       progress.source_silent;
+}
+
 enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 {
 	uint64_t now;
@@ -90,9 +100,14 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 		return PARK_DONE;
 	}
 	now = park_now_ms();
-	if (!gate)
+	if (!gate) {
 		r->gate_since_ms = 0;
-	else if (!r->gate_since_ms)
+		if (now - r->parked.since_ms <= REQUEST_SILENT_MS || !source_is_silent(r))
+			return PARK_WAIT;
+		*rc = -EHOSTDOWN;
+		return PARK_DONE;
+	}
+	if (!r->gate_since_ms)
 		r->gate_since_ms = now;
 	else if (now - r->gate_since_ms > REQUEST_GATE_MS) {
 		*rc = -EBUSY;

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# What a mount says when others are silent, and how it ends, is handed over and comes back.
+. tests/lib/cluster.sh
+export LC_ALL=C
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
+another_daemon() { local now && now=$(daemon "$1") && [ "$now" != "$2" ]; }
+has_sum() { [ "$(sha256sum <"$1")" = "$2" ]; }
+is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
+reads() { [ "$(cat "$1")" = "$2" ]; }
+quietly() { "$@" 2>/dev/null; }
+ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
+# Seconds that a command takes, which must fail with this text.
+refused_in() {
+	local from=$1 to=$2 since=$EPOCHREALTIME took
+	shift 2
+	refused "$@"
+	took=$(echo "$EPOCHREALTIME - $since" | bc)
+	[ "$(echo "$took >= $from && $took <= $to" | bc)" = 1 ] || fail "took $took s, not $from to $to: $*"
+}
+# Whatever fails, nobody stays stopped.
+wake_up() {
+	local status=$?
+	set +e
+	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
+	(exit $status)
+	cluster_cleanup
+}
+trap wake_up EXIT
+cluster_start -n 3 -c 512M
+
+echo "a source that is silent: a read of its pages is EHOSTDOWN after 5 s, and works when it is back"
+head -c 300M /dev/urandom >"$mnt/a/a/pulled"
+sum=$(sha256sum <"$mnt/a/a/pulled")
+source=$(daemon a)
+mv "$mnt/b/a/pulled" "$mnt/b/b/pulled" && kill -STOP "$source"
+if [ "$(xattr "$mnt/b/b/pulled" resident_bytes)" = 314572800 ]; then
+	echo "(it was pulled before the source could be stopped)"
+else
+	refused_in 4 9 "Host is down" sha256sum "$mnt/b/b/pulled"
+	ls "$mnt/b/b" >/dev/null # the mount goes on
+fi
+kill -CONT "$(daemon a)"
+within 10 quietly has_sum "$mnt/b/b/pulled" "$sum"
+within 10 is "$mnt/b/b/pulled" state stable
+
+echo "no quorum: what changes metadata is EROFS after 5 s, bytes go on at full speed"
+echo before >"$mnt/a/a/own"
+kill -STOP "$(daemon b)" "$(daemon c)"
+sleep 1.5 # the leader hears no quorum for an election time-out
+refused_in 0 9 "" touch "$mnt/a/a/new"
+refused_in 0 9 "Read-only file system" touch "$mnt/a/a/new2"
+echo after >"$mnt/a/a/own"
+same after "$(cat "$mnt/a/a/own")" "a file of its own"
+grep -q '^quorum: no' "$mnt/a/.ramp/status" || fail "status shows a quorum"
+kill -CONT "$(daemon b)" "$(daemon c)"
+within 10 quietly touch "$mnt/a/a/new3"
+within 10 test -e "$mnt/b/a/new3"
+
+echo "a full store: ENOSPC at the write, and room again after an unlink"
+refused "No space left" dd if=/dev/zero of="$mnt/c/c/big" bs=1M count=600
+[ "$(stat -c %s "$mnt/c/c/big")" -gt $((400 << 20)) ] || fail "it was full too early"
+echo x >"$mnt/a/a/small"
+rm "$mnt/c/c/big"
+within 5 quietly dd if=/dev/zero of="$mnt/c/c/again" bs=1M count=300 status=none
+
+echo "an interrupted mv to a silent node gives the segment back"
+kill -STOP "$(daemon c)"
+timeout -s INT 1 mv "$mnt/a/a/own" "$mnt/a/c/own" && fail "moved to a stopped node"
+same after "$(cat "$mnt/a/a/own")" "after the interrupt"
+refused_in 0 7 "No route to host" mv "$mnt/a/a/own" "$mnt/a/c/own"
+same after "$(cat "$mnt/a/a/own")" "after EHOSTUNREACH"
+kill -CONT "$(daemon c)"
+within 10 quietly mv "$mnt/a/a/own" "$mnt/a/c/own"
+within 5 quietly reads "$mnt/c/c/own" after
+
+echo "an upgrade: SIGHUP to the keeper, another daemon, open files go on"
+exec 7<>"$mnt/a/a/open"
+echo one >&7
+was=$(daemon a)
+kill -HUP "$(keeper a)"
+within 10 another_daemon a "$was"
+echo two >&7
+exec 7>&-
+same "one two" "$(tr '\n' ' ' <"$mnt/a/a/open" | sed 's/ $//')" "a file open across an upgrade"
+
+echo "twice on one state directory is refused; the first goes on"
+refused "" rampfs "$state/a" "$mnt/a"
+same one "$(head -n 1 "$mnt/a/a/open")" "after the second start"
+
+echo "SIGTERM to the keeper ends both and unmounts; what is in the store stays"
+kill -TERM "$(keeper a)"
+within 20 ended a
+mountpoint -q "$mnt/a" && fail "still mounted"
+rampfs "$state/a" "$mnt/a"
+within 10 grep -q '^quorum: yes' "$mnt/a/.ramp/status"
+same one "$(head -n 1 "$mnt/a/a/open")" "after a new start"
+
+echo "umount ends it too"
+umount "$mnt/a"
+within 20 ended a
+cluster_stop
