@@ -87,6 +87,8 @@
  *   ADOPT{token}  in the child, after its own agent is READY: all those ranges are mapped by
  *               MAP/PROTECT (or GONE) when RESULT comes; segment: how many. EPERM; EIO: some could
  *               not be mapped, and text names the first.
+ *               The token {0, 0}, where a daemon has died between FORK and ADOPT and with it the
+ *               token: what the parent process has attached now, if it is of the same user.
  *   DETACH{segment, addr, len}   after a munmap or an mremap in place: the daemon looks into /proc
  *               again. Nothing breaks where it never comes.
  *   PUNCH{segment, offset, len}   madvise(MADV_REMOVE): punches the hole in the segment. EACCES:

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,14 +125,17 @@ static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
 static int begin_attach(struct programs *p, struct pseg *pseg, struct ramp_err *err)
 {
 	uint64_t until = now_ms() + FREEZE_WAIT_MS;
+	bool passes;
 	int state;
 
 	pthread_mutex_lock(&p->lock);
 	do {
+		passes = atomic_load(&pseg->coming); /* before the state: it is set after */
 		state = pseg->state;
 		if (state == PSEG_OPEN)
 			pseg->attaching++;
-	} while (state == PSEG_FROZEN && programs_wait(p, until));
+		passes = state == PSEG_FROZEN || (state == PSEG_GONE && passes);
+	} while (passes && programs_wait(p, until));
 	pthread_mutex_unlock(&p->lock);
 	if (state == PSEG_FROZEN)
 		return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
@@ -391,26 +395,35 @@ static int collect(void *arg, const struct mapping *m)
 	return 0;
 }
 
-static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
+/* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
+ */
+static struct token *take_stock(struct programs *p, pid_t pid, struct ramp_err *err)
 {
-	struct programs *p = r->programs;
-	struct space *space = space_find(p, r->pid, now_ms() + p->connect_ms);
+	struct space *space = space_find(p, pid, now_ms() + p->connect_ms);
 	struct token *token;
 	int rc;
 
-	if (!space)
-		return ramp_err_set(err, ESRCH, "the process has no session");
+	if (!space) {
+		ramp_err_set(err, ESRCH, "process %d has no session", (int)pid);
+		return NULL;
+	}
 	token = calloc(1, sizeof(*token));
-	if (!token) {
-		space_put(space);
-		return ramp_err_sys(err, ENOMEM, "a token");
-	}
-	rc = mappers_each(space, p->arena_lo, p->arena_hi, collect, token);
+	rc = token ? mappers_each(space, p->arena_lo, p->arena_hi, collect, token) : -ENOMEM;
 	space_put(space);
-	if (rc) {
-		token_free(token);
-		return ramp_err_sys(err, -rc, "looking what process %d maps", (int)r->pid);
-	}
+	if (!rc)
+		return token;
+	token_free(token);
+	ramp_err_sys(err, -rc, "looking what process %d maps", (int)pid);
+	return NULL;
+}
+
+static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct token *token = take_stock(p, r->pid, err);
+
+	if (!token)
+		return -err->code;
 	result->segment = token->count;
 	if (!token->count) {
 		token_free(token);
@@ -482,17 +495,47 @@ static int adopt_one(struct programs *p, struct space *space, const struct adopt
 	return rc ? agent_failed(rc, &wish, err) : 0;
 }
 
+/*
+ * A fork whose token a former daemon has forgotten: what the parent has now. The parent must be one
+ * that this user may look into anyway, which the owner of its directory in /proc says.
+ */
+static struct token *parents_stock(struct request *r, struct ramp_err *err)
+{
+	pid_t parent = mappers_parent(r->pid);
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)parent);
+	if (parent <= 0 || stat(path, &st) || st.st_uid != r->uid) {
+		ramp_err_set(err, EPERM, "its parent is gone, or somebody else's");
+		return NULL;
+	}
+	return take_stock(r->programs, parent, err);
+}
+
+static struct token *adopt_token(struct request *r, struct ramp_err *err)
+{
+	struct token *token;
+
+	if (!r->msg.token[0] && !r->msg.token[1])
+		return parents_stock(r, err);
+	token = token_take(r->programs, r->msg.token);
+	if (token && !token->id)
+		return token;
+	token_free(token);
+	ramp_err_set(err, EPERM, "the token is used, old or made up");
+	return NULL;
+}
+
 void adopt_begin(struct request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
-	struct token *token = token_take(p, r->msg.token);
-	struct space *space = NULL;
 	struct ramp_err err = {0}, first = {0};
+	struct token *token = adopt_token(r, &first);
+	struct space *space = NULL;
 
-	if (!token || token->id)
-		ramp_err_set(&first, EPERM, "the token is used, old or made up");
-	else
+	if (token)
 		space = space_find(p, r->pid, now_ms() + p->connect_ms);
 	if (!space && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");

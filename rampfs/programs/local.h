@@ -67,6 +67,7 @@ struct pseg {
 	pthread_mutex_t change;
 	pthread_rwlock_t lock; /* protects what follows */
 	_Atomic int state;     /* enum pseg_state; written under lock and change */
+	atomic_bool coming;    /* GONE, but programs_back is about to come */
 	bool pulling;
 	struct seg *seg; /* a reference, or NULL: not in this store */
 	uint64_t lo, hi; /* its extent, or the arena where it is not known */
@@ -97,6 +98,7 @@ struct space {
 	struct conn *conn; /* control thread; NULL once it has hung up */
 	int sock, uffd, pidfd;
 	atomic_bool orphan;
+	_Atomic uint64_t looked_ms;
 	atomic_bool stale; /* a remap event came: look into /proc */
 
 	pthread_mutex_t life;
@@ -303,6 +305,7 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
 char mappers_state(pid_t pid);
+pid_t mappers_parent(pid_t pid); /* 0: none, or no such process */
 /* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
 pid_t mappers_tid(pid_t pid, uint32_t tid);
 

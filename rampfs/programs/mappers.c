@@ -250,26 +250,41 @@ char mappers_state(pid_t pid)
 	return at && at[1] == ' ' ? at[2] : 0;
 }
 
-/* What a thread calls itself: the last number of its NSpid line. */
-static uint32_t own_tid(pid_t pid, pid_t tid)
+/* The last number of a line of a status file; 0: none. */
+static uint32_t status_number(const char *path, const char *name)
 {
-	char path[PROC_PATH], line[256];
-	uint32_t own = 0;
-	FILE *file;
+	char line[256];
+	uint32_t number = 0;
+	FILE *file = fopen(path, "re");
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
-	file = fopen(path, "re");
 	if (!file)
 		return 0;
 	while (fgets(line, sizeof(line), file))
-		if (strncmp(line, "NSpid:", 6) == 0) {
+		if (strncmp(line, name, strlen(name)) == 0) {
 			const char *last = strrchr(line, '\t');
 
-			own = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
+			number = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
 			break;
 		}
 	fclose(file);
-	return own;
+	return number;
+}
+
+pid_t mappers_parent(pid_t pid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	return (pid_t)status_number(path, "PPid:");
+}
+
+/* What a thread calls itself. */
+static uint32_t own_tid(pid_t pid, pid_t tid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
+	return status_number(path, "NSpid:");
 }
 
 pid_t mappers_tid(pid_t pid, uint32_t tid)

@@ -31,6 +31,7 @@
 #define NEWCOMERS_MAX	128   /* of one user, that have said nothing yet */
 #define CONNECTIONS_MAX 16384 /* sessions and others, of all users */
 #define PER_USER_MAX	4096
+#define LOOK_MS		30000u
 #define TICK_MS		1000u
 #define ACCEPT_PAUSE_MS 100u
 
@@ -156,6 +157,7 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	space->uid = conn->uid;
 	space->agent_tid = hello->tid;
 	space->since_ms = now_ms();
+	space->looked_ms = now_ms();
 	space->conn = conn;
 	space->sock = conn->fd;
 	space->uffd = space->pagemap = -1;
@@ -477,6 +479,16 @@ static void on_pause(uv_timer_t *timer)
 	uv_poll_start(&l->poll, UV_READABLE, on_listen);
 }
 
+/* No program says what it unmaps. */
+static void look_now_and_then(struct programs *p, struct space *space, uint64_t now)
+{
+	if (now - atomic_load(&space->looked_ms) < LOOK_MS)
+		return;
+	atomic_store(&space->looked_ms, now);
+	if (space_is(space, SPACE_READY))
+		pool_run(p->pool, POOL_SELF, space_look, space_get(space));
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	struct listener *l = timer->data;
@@ -491,6 +503,8 @@ static void on_tick(uv_timer_t *timer)
 		next = TAILQ_NEXT(conn, link);
 		if (waits && now - conn->since_ms > FIRST_MESSAGE_MS)
 			conn_close(conn);
+		else if (!waits && conn->kind == CONN_SESSION)
+			look_now_and_then(l->programs, conn->space, now);
 	}
 }
 

@@ -224,6 +224,7 @@ void space_look(void *arg)
 	struct attachment *a;
 	size_t n = 0;
 
+	atomic_store(&space->looked_ms, now_ms());
 	pthread_mutex_lock(&space->list);
 	TAILQ_FOREACH (a, &space->attachments, in_space)
 		if (n < LOOK_MAX && (n == 0 || had[n - 1] != a->pseg))

@@ -170,6 +170,7 @@ void pseg_set_state(struct programs *p, struct pseg *pseg, enum pseg_state state
 	pthread_rwlock_wrlock(&pseg->lock);
 	pseg->state = state;
 	pthread_rwlock_unlock(&pseg->lock);
+	atomic_store(&pseg->coming, false);
 	pthread_mutex_lock(&p->lock);
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);

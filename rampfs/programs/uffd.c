@@ -118,6 +118,11 @@ static struct pseg *find_page(struct space *space, uint64_t addr, uint64_t *page
 			pseg = pseg_hold(space->programs, a->pseg);
 			break;
 		}
+	if (a && a != TAILQ_FIRST(&space->attachments)) {
+		/* The next fault is likely to be near. */
+		TAILQ_REMOVE(&space->attachments, a, in_space);
+		TAILQ_INSERT_HEAD(&space->attachments, a, in_space);
+	}
 	pthread_mutex_unlock(&space->list);
 	return pseg;
 }
@@ -317,6 +322,8 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 				    (unsigned long long)seg_id(seg));
 	pthread_mutex_lock(&pseg->change);
 	pseg_set_seg(pseg, seg);
+	if (pseg->state == PSEG_GONE)
+		atomic_store(&pseg->coming, true);
 	pthread_rwlock_wrlock(&pseg->lock);
 	pseg->pulling = true;
 	pthread_rwlock_unlock(&pseg->lock);

@@ -322,6 +322,8 @@ static int do_fork(const struct prog_order *o, struct prog_report *r)
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		m.type = SESSION_ADOPT;
+		if (o->value)
+			m.token[0] = m.token[1] = 0;
 		rc = start_session(0);
 		if (!rc)
 			rc = ask(&m);

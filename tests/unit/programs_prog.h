@@ -22,7 +22,8 @@ enum prog_op {
 	PROG_SYSCALL,	   /* write(2) of 64 bytes at addr into a pipe; -errno */
 	PROG_WRITERS,	   /* value threads that store all over [addr, addr + len) */
 	PROG_STOP_WRITERS, /* value: wrong values they saw; all: how many stores */
-	PROG_FORK, /* a child with a session of its own adopts everything, loads a u64 at addr */
+	PROG_FORK,     /* a child with a session of its own adopts everything, loads a u64 at addr;
+			  value 1:     without the token, as after a daemon's death */
 	PROG_MPROTECT, /* addr, len, prot */
 	PROG_MUNMAP,   /* addr, len */
 	PROG_PUNCH,    /* segment (addr), offset, len */

@@ -1,0 +1,279 @@
+/*
+ * The session socket against those who speak badly, and against tools.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "programs_world.h"
+
+/* ---- hostile input
+ * ---------------------------------------------------------------------------------- */
+
+static int connect_raw(void)
+{
+	int sock = session_connect(world.socket);
+
+	ck_assert_int_ge(sock, 0);
+	return sock;
+}
+
+/* True when the daemon has hung up, within 8 s. */
+static bool hung_up(int sock)
+{
+	struct pollfd at = {.fd = sock, .events = POLLIN};
+	char buf[4096];
+	ssize_t n;
+
+	do {
+		if (poll(&at, 1, 8000) <= 0)
+			return false;
+		n = recv(sock, buf, sizeof(buf), 0);
+	} while (n > 0);
+	return true;
+}
+
+START_TEST(garbage_ends_the_connection_and_nothing_else)
+{
+	struct seg *seg = world_segment("x", 5);
+	static const uint8_t texts[][8] = {{0}, {1}, {1, 0, 1}, {1, 0, 255, 255}, {1, 0, 13, 0, 9}};
+	uint8_t big[SESSION_PACKET_MAX + 100] = {1, 0, 1, 0};
+	struct session_msg msg;
+	struct prog prog;
+	int sock;
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		sock = connect_raw();
+		ck_assert_int_gt(send(sock, texts[i], i + 1, 0), 0);
+		ck_assert(hung_up(sock));
+		close(sock);
+	}
+	sock = connect_raw();
+	ck_assert_int_gt(send(sock, big, sizeof(big), 0), 0);
+	ck_assert(hung_up(sock));
+	close(sock);
+
+	/* Another version is told so. */
+	sock = connect_raw();
+	ck_assert_int_gt(send(sock, (uint8_t[]){9, 0, SESSION_HELLO, 0, 7}, 5, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_WELCOME);
+	ck_assert_uint_eq(msg.result, EPROTO);
+	close(sock);
+
+	world_prog(&prog);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* Whatever bytes: decoding takes them or leaves them, and what it takes it gives back the same. */
+START_TEST(decoding_survives_any_bytes)
+{
+	uint64_t random = 88172645463325252u;
+	uint8_t in[SESSION_PACKET_MAX], out[SESSION_PACKET_MAX];
+	struct session_msg msg;
+	int taken = 0;
+
+	for (int i = 0; i < 300000; i++) {
+		size_t len;
+		int n;
+
+		for (size_t j = 0; j < 64; j++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			in[j] = random % 3 ? 0 : (uint8_t)(random >> 8);
+		}
+		len = random % 64;
+		in[0] = SESSION_VERSION;
+		in[1] = 0;
+		in[2] = (uint8_t)(i % (SESSION_TYPES + 2));
+		in[3] = 0;
+		if (session_decode(in, len, &msg))
+			continue;
+		n = session_encode(&msg, out, sizeof(out));
+		ck_assert_int_eq(n, (int)len);
+		ck_assert_int_eq(memcmp(in, out, len), 0);
+		taken++;
+	}
+	ck_assert_int_gt(taken, 100);
+}
+END_TEST
+
+START_TEST(a_flood_of_connections_shuts_nobody_out_for_long)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+	int socks[400];
+
+	for (int i = 0; i < 400; i++)
+		socks[i] = connect_raw();
+	/* The silent ones are hung up on, or time out; then there is room. */
+	prog_start(&prog, world.socket);
+	for (int i = 0; i < 100; i++) {
+		if (!prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result)
+			break;
+		usleep(100000);
+	}
+	world_attach(&prog, seg, O_RDWR);
+	for (int i = 0; i < 400; i++)
+		close(socks[i]);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
+{
+	struct session_msg msg = {.type = SESSION_FORK};
+	int sock = connect_raw(), pipefd[2];
+	char byte;
+
+	ck_assert_int_eq(pipe(pipefd), 0);
+	ck_assert_int_eq(session_send(sock, &msg, &pipefd[1], 1, 0), 0);
+	close(pipefd[1]);
+	/* The kernel has dropped it, while the connection is still there. */
+	ck_assert_int_eq(read(pipefd[0], &byte, 1), 0);
+	close(sock);
+	close(pipefd[0]);
+}
+END_TEST
+
+START_TEST(what_is_no_userfaultfd_is_refused_by_the_doorman)
+{
+	struct prog prog;
+	struct seg *seg = world_segment("x", 5);
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 2}).result,
+		-EBADF);
+	/* Nothing at all: hung up, at once when the socket is closed. */
+	ck_assert_int_ne(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 3}).result, 0);
+	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(a_first_message_that_does_not_come_ends_the_connection)
+{
+	int sock = connect_raw();
+
+	ck_assert(hung_up(sock));
+	close(sock);
+}
+END_TEST
+
+/* ---- tools
+ * ---------------------------------------------------------------------------------------- */
+
+static struct tool_request *_Atomic asked;
+static struct tool_migrate what_asked;
+static _Atomic int cancels;
+
+static void on_migrate(void *arg, struct tool_request *request, const struct tool_migrate *what)
+{
+	(void)arg;
+	what_asked = *what;
+	asked = request;
+	if (what->progress)
+		tool_progress(request, 1, 2, "PULLING");
+	if (!what->wait)
+		tool_answer(request, -EBUSY, "on the move");
+}
+
+static void on_cancel(void *arg, struct tool_request *request)
+{
+	(void)arg;
+	cancels++;
+	tool_answer(request, -EINTR, "cancelled");
+}
+
+START_TEST(a_tool_is_answered_and_may_cancel)
+{
+	struct session_msg msg = {.type = SESSION_MIGRATE,
+				  .segment = 5000,
+				  .mode = 16,
+				  .flags = SESSION_WATCH,
+				  .node = "b"};
+	int sock;
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){on_migrate, on_cancel, NULL};
+	world_programs_start();
+	sock = connect_raw();
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_PROGRESS);
+	ck_assert_uint_eq(msg.all, 2);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert_uint_eq(msg.result, EBUSY);
+	ck_assert_str_eq(msg.text, "on the move");
+	ck_assert_uint_eq(what_asked.mode, 16);
+	ck_assert_str_eq(what_asked.dst_node, "b");
+	ck_assert(hung_up(sock));
+	close(sock);
+
+	sock = connect_raw();
+	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	msg.type = SESSION_CANCEL;
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_uint_eq(msg.result, EINTR);
+	close(sock);
+	ck_assert_int_eq(cancels, 1);
+
+	sock = connect_raw();
+	asked = NULL;
+	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	while (!asked)
+		usleep(1000);
+	close(sock);
+	for (int i = 0; i < 5000 && cancels < 2; i++)
+		usleep(1000);
+	ck_assert_int_eq(cancels, 2);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------
+ */
+
+static Suite *make_suite(void)
+{
+	Suite *suite = suite_create("sessions");
+	TCase *tc = tcase_create("sessions");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, world_setup, world_teardown);
+	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
+	tcase_add_test(tc, decoding_survives_any_bytes);
+	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
+	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
+	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
+	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
+	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
+
+int main(int argc, char **argv)
+{
+	int rc;
+
+	programs_doorman(argc, argv);
+	prog_main(argc, argv);
+	rc = memory_namespace();
+	return rc ? rc : memory_run(make_suite());
+}
