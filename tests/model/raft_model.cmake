@@ -36,3 +36,9 @@ rampfs_test(NAME raft_scripted
   SOURCES ${model}/scripted.c ${model}/scripted_log.c ${model}/scripted_votes.c ${model}/scripted_leader.c
           ${model}/stage.c ${model}/puppet.c
   NEEDS meta LABELS quick TIMEOUT 120)
+
+# Each mistake of the notes, made in a copy of meta/, must be caught.
+set(few old-term-committed-by-counting unchecked-suffix-acknowledged old-vote-in-a-new-term
+  late-snapshot-installed vote-sent-before-durable term-before-the-first-entry-lost)
+rampfs_script_test(NAME raft_mutants_quick COMMAND ${model}/mutants.sh --quick ${few} LABELS quick TIMEOUT 600)
+rampfs_script_test(NAME raft_mutants COMMAND ${model}/mutants.sh TIMEOUT 3600)

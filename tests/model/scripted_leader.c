@@ -252,6 +252,34 @@ START_TEST(a_snapshot_brings_its_configuration)
 }
 END_TEST
 
+/* ... and not one that is only in the log's end: it may never be committed. */
+START_TEST(a_snapshot_does_not_bring_a_later_configuration)
+{
+	struct raft_event lost = {.type = RAFT_EV_SNAPSHOT_LOST, .node = 4};
+	struct raft_message *m;
+	struct raft_conf conf;
+
+	stage_open(3, 1, 3);
+	stage_lead(1, BIT(2) | BIT(3));
+	for (uint32_t i = 0; i < 3; i++) {
+		stage_propose(1, i);
+		stage_settle(BIT(1) | BIT(2) | BIT(3));
+	}
+	ck_assert_uint_gt(stage_raft(1)->snap_index, 1);
+	conf = conf_without(stage_raft(1), 3);
+	ck_assert_int_eq(stage_propose_conf(1, &conf), 0);
+	stage_drop(ANY, ANY, 0); /* it reaches nobody */
+	ck_assert_uint_gt(stage_raft(1)->conf_index, stage_commit_of(1));
+	puppet_step(stage_node(1), &lost); /* a dump is made now */
+	stage_turns(1);
+	m = stage_take(1, 4, RAFT_SNAPSHOT);
+	ck_assert_int_eq(raft_conf_decode(m->conf->bytes, m->conf->len, &conf), 0);
+	ck_assert_uint_eq(conf.n, 4);
+	ck_assert_uint_eq(m->conf_index, 1);
+	stage_free(m);
+}
+END_TEST
+
 /* A learner becomes a voter when it has caught up, not before. */
 START_TEST(a_learner_that_lags_is_not_promoted)
 {
@@ -311,6 +339,7 @@ TCase *scripted_leader(void)
 	tcase_add_test(tc, a_new_leader_changes_members_after_its_first_commit);
 	tcase_add_test(tc, a_truncated_configuration_gives_way_to_the_compacted_one);
 	tcase_add_test(tc, a_snapshot_brings_its_configuration);
+	tcase_add_test(tc, a_snapshot_does_not_bring_a_later_configuration);
 	tcase_add_test(tc, a_learner_that_lags_is_not_promoted);
 	tcase_add_test(tc, a_leader_hands_over);
 	return tc;

@@ -44,6 +44,18 @@ START_TEST(one_vote_a_term)
 }
 END_TEST
 
+/* The term was known before, so that the vote alone is new on the disk. */
+START_TEST(a_vote_in_a_known_term_is_kept)
+{
+	stage_open(3, 0, 0);
+	ck_assert(!asked(1, 3, 2, 0, 0)); /* its log lacks the founders' entry */
+	ck_assert_uint_eq(stage_node(3)->disk.term, 2);
+	ck_assert(asked(2, 3, 2, 1, 1));
+	stage_crash(3);
+	ck_assert(!asked(1, 3, 2, 1, 1));
+}
+END_TEST
+
 START_TEST(a_vote_is_of_its_term)
 {
 	stage_open(3, 0, 0);
@@ -102,6 +114,29 @@ START_TEST(a_candidate_counts_its_own_vote_when_durable)
 	ck_assert_int_eq(stage_raft(1)->state, RAFT_LEADER);
 	stage_turns(1);
 	ck_assert_uint_eq(stage_node(1)->disk.vote, 1);
+}
+END_TEST
+
+/* A campaign asks for votes when its term and its own vote are durable. */
+START_TEST(a_campaign_is_durable_before_it_is_sent)
+{
+	struct raft_message *m;
+
+	stage_open(3, 0, 0);
+	stage_event(1, RAFT_EV_ELECTION);
+	stage_deliver(1, 2, RAFT_PREVOTE);
+	m = stage_take(2, 1, RAFT_PREVOTE_ANSWER);
+	stage_drop(ANY, ANY, 0);
+	stage_step_message(1, m);
+	stage_free(m);
+	ck_assert_int_eq(stage_raft(1)->state, RAFT_CANDIDATE);
+	stage_early(1);
+	ck_assert_uint_eq(stage_count(1, ANY, 0), 0);
+	stage_commit(1);
+	ck_assert_uint_eq(stage_node(1)->disk.term, 2);
+	ck_assert_uint_eq(stage_node(1)->disk.vote, 1);
+	stage_finish(1);
+	ck_assert_uint_eq(stage_count(1, ANY, RAFT_VOTE), 2);
 }
 END_TEST
 
@@ -263,10 +298,12 @@ TCase *scripted_votes(void)
 
 	tcase_add_checked_fixture(tc, NULL, stage_close);
 	tcase_add_test(tc, one_vote_a_term);
+	tcase_add_test(tc, a_vote_in_a_known_term_is_kept);
 	tcase_add_test(tc, a_vote_is_of_its_term);
 	tcase_add_test(tc, an_old_vote_does_not_stand_in_a_new_term);
 	tcase_add_test(tc, a_vote_is_durable_before_it_is_sent);
 	tcase_add_test(tc, a_candidate_counts_its_own_vote_when_durable);
+	tcase_add_test(tc, a_campaign_is_durable_before_it_is_sent);
 	tcase_add_test(tc, no_vote_for_a_shorter_or_older_log);
 	tcase_add_test(tc, an_old_answer_does_not_count);
 	tcase_add_test(tc, a_node_formatted_again_has_no_voice);

@@ -3,6 +3,7 @@
  *
  *	raft_sim [--seeds FROM-TO] [--jobs N]	a range; exit status 1 when one failed. N is the
  *						number of processors unless said
+ *	raft_sim --seeds FROM-TO --stop		no further than the first that fails; no trace
  *	raft_sim --seed N [--trace]		one; with --trace every event on stderr
  *
  * A worker takes every N-th seed. One that fails ends its process; the parent notes the seed,
@@ -126,7 +127,7 @@ static void show_trace(uint64_t seed)
 	fclose(trace);
 }
 
-static uint64_t run_range(const char *self, uint64_t from, uint64_t to, uint64_t n_jobs)
+static uint64_t run_range(const char *self, uint64_t from, uint64_t to, uint64_t n_jobs, bool stop)
 {
 	uint64_t failed[FAILED_MAX], n_failed = 0, running = 0;
 
@@ -152,12 +153,12 @@ static uint64_t run_range(const char *self, uint64_t from, uint64_t to, uint64_t
 			failed[n_failed] = job->seed;
 		n_failed++;
 		job->seeds++;
-		if (job->seed + n_jobs <= to && n_failed < FAILED_MAX) {
+		if (job->seed + n_jobs <= to && n_failed < FAILED_MAX && !stop) {
 			job_start(job, job->seed + n_jobs, to, n_jobs);
 			running++;
 		}
 	}
-	for (uint64_t i = 0; i < n_failed && i < TRACED_MAX; i++)
+	for (uint64_t i = 0; i < n_failed && i < TRACED_MAX && !stop; i++)
 		show_trace(failed[i]);
 	return n_failed;
 }
@@ -190,11 +191,13 @@ int main(int argc, char **argv)
 {
 	unsigned long long from = 1, to = 100,
 			   n_jobs = (unsigned long long)sysconf(_SC_NPROCESSORS_ONLN);
-	bool trace = false;
+	bool trace = false, stop = false;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--trace"))
 			trace = true;
+		else if (!strcmp(argv[i], "--stop"))
+			stop = true;
 		else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
 			from = to = strtoull(argv[++i], NULL, 10);
 		else if (!strcmp(argv[i], "--seeds") && i + 1 < argc &&
@@ -206,7 +209,8 @@ int main(int argc, char **argv)
 			to = 0;
 	}
 	if (to < from || n_jobs < 1 || n_jobs > JOBS_MAX) {
-		fprintf(stderr, "usage: %s [--seeds FROM-TO] [--jobs N] | --seed N [--trace]\n",
+		fprintf(stderr,
+			"usage: %s [--seeds FROM-TO] [--jobs N] [--stop] | --seed N [--trace]\n",
 			argv[0]);
 		return 2;
 	}
@@ -224,5 +228,5 @@ int main(int argc, char **argv)
 		sim_templates_free();
 		return report(1, 0);
 	}
-	return report(n_jobs, run_range(argv[0], from, to, n_jobs));
+	return report(n_jobs, run_range(argv[0], from, to, n_jobs, stop));
 }
