@@ -289,13 +289,19 @@ static void *serve(void *arg)
 	struct server *server = arg;
 	struct mount *m = server->mount;
 	struct fuse_buf buf = {.mem = server->receive};
+	struct timespec pause = {.tv_nsec = 10000000};
 
 	while (!fuse_session_exited(m->session)) {
 		int n = fuse_session_receive_buf(m->session, &buf);
 
 		if (n == -EINTR || n == -EAGAIN || n == -ENOENT)
 			continue;
-		if (n <= 0) {
+		if (n < 0) {
+			log_error("reading /dev/fuse: %s", strerror(-n));
+			nanosleep(&pause, NULL);
+			continue;
+		}
+		if (n == 0) { /* ENODEV, to libfuse */
 			mount_end(m, MOUNT_UNMOUNTED);
 			break;
 		}

@@ -16,8 +16,7 @@
 #include "ioc.h"
 #include "ops.h"
 
-/* ---- getattr, setattr
- * ----------------------------------------------------------------------------- */
+/* ---- getattr, setattr ----------------------------------------------------------------------- */
 
 static void reply_attr(fuse_req_t req, fuse_ino_t ino)
 {
@@ -212,8 +211,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	park_wait(sa->c.r.mount->park, &sa->c.r.parked, ino);
 }
 
-/* ---- statfs
- * --------------------------------------------------------------------------------------- */
+/* ---- statfs --------------------------------------------------------------------------------- */
 
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
@@ -229,8 +227,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_statfs(req, &st);
 }
 
-/* ---- ioctls
- * --------------------------------------------------------------------------------------- */
+/* ---- ioctls --------------------------------------------------------------------------------- */
 
 /* FUSE tells the calling thread; tokens are good for its process. 0: there is no telling. */
 static pid_t process_of(pid_t thread)

@@ -147,8 +147,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	change_propose(&cr->c);
 }
 
-/* ---- unlink, rename in a directory
- * ---------------------------------------------------------------- */
+/* ---- unlink, rename in a directory ---------------------------------------------------------- */
 
 static void name_changed(struct change *c)
 {
@@ -213,8 +212,7 @@ static void rename_here(fuse_req_t req, fuse_ino_t parent, const char *name, con
 	change_propose(c);
 }
 
-/* ---- rename to another node: the migration
- * -------------------------------------------------------- */
+/* ---- rename to another node: the migration -------------------------------------------------- */
 
 #define MOVE_MS 5000 /* mv holds the kernel's rename lock of the whole mount */
 
@@ -350,8 +348,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	}
 }
 
-/* ---- readdir
- * -------------------------------------------------------------------------------------- */
+/* ---- readdir -------------------------------------------------------------------------------- */
 
 /* A cookie is the id of the entry that it stands behind: it means the same to every daemon. "." and
    ".." are 1 and 2, .ramp is 3 in the root, whatever its inode is. */
@@ -440,8 +437,7 @@ void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		fuse_reply_buf(req, l.buf, l.used);
 }
 
-/* ---- what a flat directory of segments has not
- * ----------------------------------------------------- */
+/* ---- what a flat directory of segments has not ---------------------------------------------- */
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
@@ -483,8 +479,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	fuse_reply_err(req, EPERM);
 }
 
-/* ---- forget: there are no counts, but an unlinked segment may go now
- * ------------------------------- */
+/* ---- forget: there are no counts, but an unlinked segment may go now ------------------------ */
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {

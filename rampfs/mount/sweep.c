@@ -204,8 +204,7 @@ static void forget_hints(struct sweep *s)
 		}
 }
 
-/* ---- a row changed
- * ------------------------------------------------------------------------------- */
+/* ---- a row changed -------------------------------------------------------------------------- */
 
 static void take_times(struct seg *seg, const struct segment_row *row)
 {
@@ -510,8 +509,7 @@ void sweep_forgotten(struct mount *m, ramp_segment_t id)
 	loop_post(m->config.loop, on_forgotten, f);
 }
 
-/* ---- the timer
- * ----------------------------------------------------------------------------------- */
+/* ---- the timer ------------------------------------------------------------------------------ */
 
 static void retry_orphans(struct sweep *s)
 {
@@ -525,23 +523,26 @@ static void retry_orphans(struct sweep *s)
 	}
 }
 
-static void on_timer(uv_timer_t *timer)
-{
-	struct sweep *s = timer->data;
-
-	s->round++;
-	if (meta_has_quorum(s->mount->config.meta)) {
-		store_each(s->mount->config.store, look_at_file, s);
-		forget_hints(s);
-	}
-	retry_orphans(s);
-}
-
+/* What a former daemon left: the first sweep of this one. */
 static void find_unlinked(void *arg, struct seg *seg)
 {
 	struct sweep *s = arg;
+	ramp_segment_t id = seg_id(seg);
+	struct segment_row row;
+	struct hint *h;
+	int rc;
 
-	sweep_row(s->mount, seg_id(seg));
+	if (!inode_is_local(seg) || find_hint(s, id))
+		return;
+	rc = meta_segment(s->mount->config.meta, id, &row);
+	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)) {
+		add_orphan(s, id);
+	} else if (rc == 0) {
+		inode_note_owner(seg, &row);
+		h = make_hint(s, id, &row);
+		if (h)
+			h->adopted = true; /* whatever has come, came before */
+	}
 }
 
 /* One id at a time: the tables are not read from inside a reading. */
@@ -565,6 +566,21 @@ static void find_orphan_rows(struct sweep *s)
 		add_orphan(s, found.id);
 }
 
+static void on_timer(uv_timer_t *timer)
+{
+	struct sweep *s = timer->data;
+
+	if (s->round++ == 0) {
+		store_each(s->mount->config.store, find_unlinked, s);
+		find_orphan_rows(s);
+	}
+	if (meta_has_quorum(s->mount->config.meta)) {
+		store_each(s->mount->config.store, look_at_file, s);
+		forget_hints(s);
+	}
+	retry_orphans(s);
+}
+
 int sweep_open(struct mount *m, struct ramp_err *err)
 {
 	struct sweep *s = calloc(1, sizeof(*s));
@@ -576,9 +592,7 @@ int sweep_open(struct mount *m, struct ramp_err *err)
 	uv_timer_init(loop_uv(m->config.loop), &s->timer);
 	s->timer.data = s;
 	m->sweep = s;
-	store_each(m->config.store, find_unlinked, s);
-	find_orphan_rows(s);
-	uv_timer_start(&s->timer, on_timer, SWEEP_MS, SWEEP_MS);
+	uv_timer_start(&s->timer, on_timer, 0, SWEEP_MS);
 	return 0;
 }
 

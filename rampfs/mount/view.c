@@ -140,8 +140,7 @@ static void put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 	}
 }
 
-/* ---- status
- * -------------------------------------------------------------------------------------- */
+/* ---- status --------------------------------------------------------------------------------- */
 
 static void put_bytes(FILE *out, uint64_t bytes)
 {
@@ -246,8 +245,7 @@ static void put_status(const struct view_request *v, const struct node_list *nod
 	put_moves(v, nodes, out);
 }
 
-/* ---- metrics
- * --------------------------------------------------------------------------------------- */
+/* ---- metrics -------------------------------------------------------------------------------- */
 
 static void metric(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
 {
@@ -347,8 +345,7 @@ static void put_metrics(const struct view_request *v, const struct node_list *no
 	metric(out, "fuse_waiting", "gauge", "requests that wait", park_count(m->park));
 }
 
-/* ---- reading
- * ----------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int render(const struct view_request *v, char **text, size_t *len)
 {
