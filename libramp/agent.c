@@ -34,7 +34,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -164,13 +163,6 @@ static int connect_session(struct agent *agent, bool again)
 	return 0;
 }
 
-static void pause_ms(uint32_t ms)
-{
-	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	nanosleep(&time, NULL);
-}
-
 /* Until a daemon is there again; says once why it would not have us. */
 static void reconnect(struct agent *agent)
 {
@@ -187,7 +179,7 @@ static void reconnect(struct agent *agent)
 			said = true;
 			pause = PAUSE_REFUSED_MS;
 		}
-		pause_ms(pause);
+		shim_pause_ms(pause);
 		if (pause < PAUSE_LAST_MS)
 			pause *= 2;
 	}
@@ -289,6 +281,11 @@ static int spawn(struct agent *agent)
 	return rc;
 }
 
+bool agent_daemon_away(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
+}
+
 int agent_start(int index, struct agent_error *err)
 {
 	struct agent *agent = &agents[index];
@@ -310,7 +307,7 @@ int agent_start(int index, struct agent_error *err)
 	if (agent->state == RUNNING)
 		return 0;
 	*err = agent->error;
-	return -err->code;
+	return agent_daemon_away(-err->code) ? -EPIPE : -err->code;
 }
 
 void agents_reset(void)

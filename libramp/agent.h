@@ -24,8 +24,11 @@ struct agent_error {
    thread is not started by this. Under the attach lock (attach.c), like all below. */
 int agent_of(const char *socket_path);
 const char *agent_socket(int index);
+/* A negative errno of a connection: no daemon, or one that hung up. The next one may be asked. */
+bool agent_daemon_away(int rc);
 /* Returns when the agent is ready, at once where it is already; waits at most some 10 s. A negative
-   errno and the reason where it can't be had; the next call tries again. */
+   errno and the reason where it can't be had (-EPIPE: the daemon is away); the next call tries
+   again. */
 int agent_start(int index, struct agent_error *err);
 /* In a fork's child, which has none of its parent's threads. */
 void agents_reset(void);

@@ -21,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -59,21 +58,8 @@ static int refuse(struct attach *a, int code, const char *reason)
 	return -code;
 }
 
-static void pause_ms(uint32_t ms)
-{
-	struct timespec time = {.tv_nsec = (long)ms * 1000000};
-
-	nanosleep(&time, NULL);
-}
-
 /* ---- requests to the daemon --------------------------------------------------------------------
  */
-
-/* No daemon, or one that died under the request: the next one is asked. */
-static bool away(int rc)
-{
-	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
-}
 
 int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
 {
@@ -85,7 +71,7 @@ int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
 
 	sock = session_connect(path);
 	if (sock < 0)
-		return away(sock) ? -EPIPE : sock;
+		return agent_daemon_away(sock) ? -EPIPE : sock;
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
 	rc = session_send(sock, msg, NULL, 0, 0);
 	if (rc == 0)
@@ -93,7 +79,7 @@ int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
 	close(sock);
 	if (rc == -EAGAIN)
 		return -ETIMEDOUT;
-	if (away(rc))
+	if (agent_daemon_away(rc))
 		return -EPIPE;
 	if (rc == 0 && msg->type != SESSION_RESULT)
 		return -EPROTO;
@@ -124,7 +110,7 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	}
 	a->has_token = false;
 	rc = agent_start(a->session, &err);
-	a->again = away(rc);
+	a->again = rc == -EPIPE;
 	if (rc)
 		return refuse(a, -rc, err.text);
 	*answer = *request;
@@ -190,7 +176,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 			return rc;
 		if (shim_now_ms() >= a->deadline_ms)
 			return -ETIMEDOUT;
-		pause_ms(RETRY_PAUSE_MS);
+		shim_pause_ms(RETRY_PAUSE_MS);
 	}
 	a->reason[0] = '\0';
 	a->end_max = answer.addr - offset + answer.all;

@@ -173,21 +173,25 @@ static int put_empty(struct range *r, int empty_fd)
 	return 0;
 }
 
-/* What the program has unmapped meanwhile stays unmapped. */
-static int put_empty_pieces(const struct session_msg *msg, int fd)
+/* What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
+   since, which has the segment now, is that one's. */
+static int put_empty_pieces(const struct hands *hands, const struct session_msg *msg, int fd)
 {
 	uint32_t first, last;
 	int rc = 0;
 
 	pieces_of(msg->addr, msg->len, &first, &last);
-	for (; first < last && rc == 0; first++)
-		if (table.ranges.at[first].segment == msg->segment)
-			rc = put_empty(&table.ranges.at[first], fd);
+	for (; first < last && rc == 0; first++) {
+		struct range *r = &table.ranges.at[first];
+
+		if (r->segment == msg->segment && r->session == hands->session)
+			rc = put_empty(r, fd);
+	}
 	ranges_join(&table.ranges);
 	return rc;
 }
 
-static int do_gone(const struct session_msg *msg, int fd)
+static int do_gone(const struct hands *hands, const struct session_msg *msg, int fd)
 {
 	struct range whole = {.addr = msg->addr, .len = msg->len, .prot = PROT_READ | PROT_WRITE};
 	bool locked;
@@ -196,7 +200,7 @@ static int do_gone(const struct session_msg *msg, int fd)
 	if (fd < 0)
 		return EINVAL;
 	locked = lock_table();
-	rc = locked ? put_empty_pieces(msg, fd) : put_empty(&whole, fd);
+	rc = locked ? put_empty_pieces(hands, msg, fd) : put_empty(&whole, fd);
 	unlock_table(locked);
 	return -rc;
 }
@@ -276,7 +280,7 @@ static int swap_begin(struct hands *hands, const struct session_msg *msg)
 }
 
 /* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
-static void settle_range(uint64_t addr, const struct scratch *scratch)
+static void settle_range(const struct hands *hands, uint64_t addr, const struct scratch *scratch)
 {
 	bool locked = lock_table();
 	uint64_t end = addr + scratch->len, gap_end, at = addr;
@@ -292,6 +296,7 @@ static void settle_range(uint64_t addr, const struct scratch *scratch)
 	for (; first < last; first++) {
 		struct range *r = &table.ranges.at[first];
 
+		r->session = hands->session;
 		r->flags &= (uint8_t) ~(RANGE_GONE | RANGE_READONLY);
 		if (scratch->readonly)
 			r->flags |= RANGE_READONLY;
@@ -318,7 +323,7 @@ bool hands_finish_swap(struct hands *hands)
 	hands->swapping = false;
 	close(hands->swap_event);
 	if (hands->swap_result >= 0 && scratch) {
-		settle_range(hands->swap_to, scratch);
+		settle_range(hands, hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
 	}
 	return true;
@@ -375,7 +380,7 @@ int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,
 	case SESSION_DROP:
 		return do_drop(msg);
 	case SESSION_GONE:
-		return do_gone(msg, fd);
+		return do_gone(hands, msg, fd);
 	case SESSION_BACK:
 		return do_back(hands, msg, fd, &done->addr);
 	case SESSION_SWAP:

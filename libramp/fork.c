@@ -24,6 +24,7 @@
 #include "table.h"
 
 #define FORK_PATIENCE_MS 5000
+#define RETRY_PAUSE_MS	 5
 
 /* One daemon's answer to FORK. */
 struct ticket {
@@ -55,14 +56,14 @@ static void ask_ticket(int session)
 {
 	struct session_msg msg = {.type = SESSION_FORK};
 	struct ticket *ticket = &tickets[session];
+	uint64_t deadline_ms = shim_now_ms() + FORK_PATIENCE_MS;
 	int rc;
 
-	rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
-	/* A daemon on its way back: its keeper holds the socket, so the second one is waited for.
-	 */
-	if (rc == -EPIPE) {
+	/* A daemon on its way back: its keeper holds the socket, so the next one is waited for. */
+	while ((rc = attach_ask(agent_socket(session), &msg, deadline_ms)) == -EPIPE &&
+	       shim_now_ms() < deadline_ms) {
 		msg = (struct session_msg){.type = SESSION_FORK};
-		rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
+		shim_pause_ms(RETRY_PAUSE_MS);
 	}
 	ticket->error = rc ? -rc : (int)msg.result;
 	ticket->token[0] = msg.token[0];
@@ -111,27 +112,54 @@ static void forget_missing(int session)
 	}
 }
 
-/* 0, or a positive errno and why. */
+/* What a daemon that died had us map already. */
+static void unmap_all(int session)
+{
+	for (uint32_t i = 0; i < table.ranges.n; i++)
+		if (table.ranges.at[i].session == session)
+			shim_munmap(table.ranges.at[i].addr, table.ranges.at[i].len);
+}
+
+/* One ADOPT: 0, or a positive errno and why. */
+static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
+		     struct agent_error *err)
+{
+	struct session_msg msg = {.type = SESSION_ADOPT, .token = {token[0], token[1]}};
+	int rc = agent_start(session, err);
+
+	if (rc)
+		return -rc;
+	rc = attach_ask(agent_socket(session), &msg, deadline_ms);
+	if (rc)
+		return -rc;
+	memcpy(err->text, msg.text, sizeof(err->text));
+	return (int)msg.result;
+}
+
+/*
+ * A daemon that has died since it gave the token has forgotten it: the next one is asked without,
+ * for what our parent has mapped.
+ */
 static int adopt(int session, struct agent_error *err)
 {
-	struct session_msg msg = {.type = SESSION_ADOPT};
+	static const uint64_t parents[2] = {0, 0};
 	const struct ticket *ticket = &tickets[session];
-	int rc;
+	uint64_t deadline_ms = shim_now_ms() + FORK_PATIENCE_MS;
+	int code;
 
 	if (ticket->error)
 		return ticket->error;
 	if (ticket->ranges == 0)
 		return 0;
-	rc = agent_start(session, err);
-	if (rc)
-		return -rc;
-	msg.token[0] = ticket->token[0];
-	msg.token[1] = ticket->token[1];
-	rc = attach_ask(agent_socket(session), &msg, shim_now_ms() + FORK_PATIENCE_MS);
-	if (rc)
-		return -rc;
-	memcpy(err->text, msg.text, sizeof(err->text));
-	return (int)msg.result;
+	code = ask_adopt(session, ticket->token, deadline_ms, err);
+	if (code == EPERM)
+		code = ask_adopt(session, parents, deadline_ms, err);
+	while (code == EPIPE && shim_now_ms() < deadline_ms) {
+		shim_pause_ms(RETRY_PAUSE_MS);
+		unmap_all(session);
+		code = ask_adopt(session, parents, deadline_ms, err);
+	}
+	return code;
 }
 
 void fork_in_child(void)

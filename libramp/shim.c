@@ -162,6 +162,13 @@ uint64_t shim_now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+void shim_pause_ms(uint32_t ms)
+{
+	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	nanosleep(&time, NULL);
+}
+
 void shim_copy(char *to, size_t cap, const char *from)
 {
 	size_t len = strnlen(from, cap - 1);

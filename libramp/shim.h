@@ -52,6 +52,7 @@ int shim_open(const char *path, int flags);
 void shim_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint32_t timeout_ms);
 void shim_futex_wake(_Atomic uint32_t *word);
 uint64_t shim_now_ms(void);
+void shim_pause_ms(uint32_t ms);
 /* A string, cut where it is too long. */
 void shim_copy(char *to, size_t cap, const char *from);
 

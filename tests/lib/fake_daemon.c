@@ -71,7 +71,7 @@ struct fake {
 	_Atomic bool stopping;
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up;
-	_Atomic bool silent;
+	_Atomic bool silent, forgetful;
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
 	pthread_mutex_t lock; /* processes, tokens */
@@ -384,13 +384,32 @@ static void answer_fork(struct fake *fake, pid_t pid, struct session_msg *result
 	result->segment = (uint64_t)p->n;
 }
 
+static pid_t parent_of(pid_t pid)
+{
+	char path[64], text[512], *at;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	MUST(fd >= 0);
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	MUST(n > 0);
+	text[n] = '\0';
+	at = strrchr(text, ')');
+	MUST(at);
+	return (pid_t)strtol(at + 4, NULL, 10);
+}
+
 static void answer_adopt(struct fake *fake, pid_t pid, const struct session_msg *msg,
 			 struct session_msg *result)
 {
 	struct process *child = process_of(fake, pid, false), *parent;
-	struct token token;
+	struct token token = {.parent = parent_of(pid)};
 
-	if (!take_token(fake, msg->token[0], &token) || !token.parent || !child) {
+	if (!child || (msg->token[0] && (!take_token(fake, msg->token[0], &token) ||
+					 !token.parent || fake->forgetful))) {
 		result->result = EPERM;
 		return;
 	}
@@ -748,6 +767,11 @@ void fake_refuse(struct fake *fake, int code, const char *text)
 {
 	fake->refuse = code;
 	strcpy(fake->refuse_text, text);
+}
+
+void fake_forget_forks(struct fake *fake)
+{
+	fake->forgetful = true;
 }
 
 void fake_fall_silent(struct fake *fake)

@@ -42,6 +42,8 @@ void fake_die(struct fake *fake);
 void fake_hang_up_attaches(struct fake *fake, int n);
 /* From now on HELLO is answered with this errno (0: as usual). */
 void fake_refuse(struct fake *fake, int code, const char *text);
+/* From now on FORK's tokens are forgotten before they are used, as by a daemon that died. */
+void fake_forget_forks(struct fake *fake);
 /* From now on nothing is answered. */
 void fake_fall_silent(struct fake *fake);
 /* How often this process's agent has said HELLO with RECONNECT. */

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PAGE	      4096ul
@@ -172,10 +173,10 @@ static void partial(void)
 static void large(void)
 {
 	int fd = open_file(O_RDWR);
-	volatile unsigned char *p = mmap(NULL, EXTENT_BYTES, RW, MAP_SHARED, fd, 0);
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0); /* the extent is given now */
 	unsigned char *q;
 
-	CHECK(p != MAP_FAILED);
+	CHECK(mmap(NULL, EXTENT_BYTES, RW, MAP_SHARED, fd, 0) == p);
 	p[SEGMENT_BYTES - 1] = 1;
 	CHECK(touch(p + SEGMENT_BYTES, false) == SIGBUS); /* past the file's end */
 	CHECK(ftruncate(fd, SEGMENT_BYTES + PAGE) == 0);
@@ -418,6 +419,17 @@ static void threads(void)
 	CHECK(byte_of_file(SEGMENT_BYTES - PAGE) == 5);
 }
 
+/* The same for some seconds, while somebody kills the daemon. */
+static void endure(void)
+{
+	time_t end = time(NULL) + 6;
+
+	while (time(NULL) < end) {
+		stop = false;
+		threads();
+	}
+}
+
 /* Handlers that map and unmap, in the middle of mapping and unmapping. */
 static _Atomic int alarms;
 static void on_alarm(int sig)
@@ -556,6 +568,30 @@ static void gone(void)
 	CHECK(munmap(q, SEGMENT_BYTES) == 0 && !is_mapped(q));
 }
 
+/* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
+static void follow(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0), *q;
+	const char *first = file;
+
+	p[0] = 1;
+	meet("first");
+	CHECK(touch((unsigned char *)p, false) == SIGBUS);
+	file = getenv("SHIM_OTHER");
+	q = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	CHECK(q == p && q[0] == 1);
+	q[1] = 2;
+	meet("other");
+	/* Back, without a new mmap. */
+	file = first;
+	CHECK(p[0] == 1 && p[1] == 2);
+	p[2] = 3;
+	CHECK(byte_of_file(2) == 3);
+	meet("back");
+	CHECK(touch((unsigned char *)p, false) == SIGBUS || p[2] == 3);
+	CHECK(munmap((void *)p, SEGMENT_BYTES) == 0 && !is_mapped(p));
+}
+
 /* Waits while the daemon goes and comes, and maps and forks afterwards. */
 static void restart(void)
 {
@@ -599,15 +635,16 @@ static const struct scenario {
 	const char *name;
 	void (*run)(void);
 } scenarios[] = {
-	{"basic", basic},	    {"partial", partial},
-	{"large", large},	    {"arguments", arguments},
-	{"readonly", readonly},	    {"protect", protect},
-	{"remap", remap},	    {"private", private},
-	{"forks", forks},	    {"execs", execs},
-	{"threads", threads},	    {"signals", signals},
-	{"daemonlike", daemonlike}, {"leaver", leaver},
-	{"frozen", frozen},	    {"gone", gone},
-	{"restart", restart},	    {"orphan", orphan},
+	{"basic", basic},	{"partial", partial},
+	{"large", large},	{"arguments", arguments},
+	{"readonly", readonly}, {"protect", protect},
+	{"remap", remap},	{"private", private},
+	{"forks", forks},	{"execs", execs},
+	{"threads", threads},	{"endure", endure},
+	{"signals", signals},	{"daemonlike", daemonlike},
+	{"leaver", leaver},	{"frozen", frozen},
+	{"gone", gone},		{"restart", restart},
+	{"orphan", orphan},	{"follow", follow},
 };
 
 int main(int argc, char **argv)

@@ -309,6 +309,17 @@ START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 }
 END_TEST
 
+START_TEST(a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings)
+{
+	struct program p;
+
+	fake_forget_forks(fake);
+	p = start("forks");
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shim");
@@ -325,6 +336,7 @@ int main(void)
 	tcase_add_test(tc, a_program_needs_no_privilege);
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
+	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);

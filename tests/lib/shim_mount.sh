@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# The shim on real mounts: every way to map, as root and as nobody; segments that go and come back;
+# daemons that are killed under programs that map, unmap, fork and wait.
+. tests/lib/cluster.sh
+export LC_ALL=C
+prog=$build/tests/shim_prog
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
+# run LINES SCENARIO [PREFIX...]: it succeeds, and says so many lines
+run() {
+	local lines=$1 scenario=$2 file=$mnt/a/a/$2
+	shift 2
+	fresh "$file"
+	timeout -k 1 60 "$@" rampfs-run "$prog" "$file" "$scenario" 2>"$scratch/said" ||
+		fail "$scenario: status $?: $(cat "$scratch/said")"
+	same "$lines" "$(wc -l <"$scratch/said")" "lines said by $scenario: $(cat "$scratch/said")"
+}
+# An interactive scenario: begin SCENARIO FILE; reach WHERE; go; finish STATUS
+begin() {
+	rm -f "$scratch/in" "$scratch/out" && mkfifo "$scratch/in" "$scratch/out"
+	timeout -k 1 60 rampfs-run "$prog" "$2" "$1" <"$scratch/in" >"$scratch/out" 2>"$scratch/said" &
+	program=$!
+	exec 8>"$scratch/in" 9<"$scratch/out"
+}
+reach() {
+	local where=""
+	read -r -t 60 where <&9 || true
+	[ "$where" = "$1" ] || fail "not \"$1\" but \"$where\": $(cat "$scratch/said")"
+}
+go() { echo >&8; }
+finish() {
+	wait "$program" || fail "status $?: $(cat "$scratch/said")"
+	exec 8>&- 9<&-
+}
+chmod 755 "$scratch" # for nobody
+cluster_start -n 2 -c 512M
+
+echo "every way to map"
+for scenario in basic partial readonly private forks execs threads signals daemonlike leaver; do
+	run 0 $scenario
+done
+run 1 arguments
+run 1 protect
+run 2 large
+run 2 remap
+
+echo "without any privilege"
+for scenario in basic readonly forks threads; do
+	run 0 $scenario setpriv --reuid=65534 --regid=65534 --clear-groups
+done
+
+echo "gone with mv, back with mv: pointers work again, what was unmapped and protected stays so"
+fresh "$mnt/a/a/gone"
+begin gone "$mnt/a/a/gone"
+reach here
+mv "$mnt/a/a/gone" "$mnt/a/b/gone"
+go
+reach gone
+mv "$mnt/b/b/gone" "$mnt/b/a/gone" && within 5 test -e "$mnt/a/a/gone"
+go
+finish
+same 1 "$(wc -l <"$scratch/said")" "lines said"
+grep -q '^rampfs: a/gone is now on node b; touching it here is SIGBUS$' "$scratch/said" ||
+	fail "said: $(cat "$scratch/said")"
+
+echo "a program that follows its segment through both mounts"
+fresh "$mnt/a/a/follow"
+export SHIM_OTHER=$mnt/b/b/follow
+begin follow "$mnt/a/a/follow"
+reach first
+mv "$mnt/a/a/follow" "$mnt/a/b/follow" && within 5 test -e "$mnt/b/b/follow"
+go
+reach other
+mv "$mnt/b/b/follow" "$mnt/b/a/follow" && within 5 test -e "$mnt/a/a/follow"
+go
+reach back
+mv "$mnt/a/a/follow" "$mnt/a/b/follow"
+go
+finish
+
+echo "a daemon killed under a program that has mapped, forks and maps"
+fresh "$mnt/a/a/restart"
+begin restart "$mnt/a/a/restart"
+reach mapped
+kill -9 "$(daemon a)"
+go
+reach forked
+kill -9 "$(daemon a)"
+go
+finish
+same "" "$(cat "$scratch/said")" "lines said"
+
+echo "a daemon killed again and again under threads that map, unmap and fork"
+fresh "$mnt/a/a/killed"
+timeout -k 1 100 rampfs-run "$prog" "$mnt/a/a/killed" endure 2>"$scratch/said" &
+program=$!
+for _ in $(seq 15); do
+	sleep 0.3
+	kill -0 $program 2>/dev/null || break
+	kill -9 "$(daemon a)" || true
+done
+wait $program || fail "status $?: $(cat "$scratch/said")"
+same "" "$(cat "$scratch/said")" "lines said"
+echo "shim on real mounts: all as it should be"
