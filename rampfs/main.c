@@ -80,7 +80,7 @@ static int find_place(const struct options *o, const struct statedir *dir, struc
 /* The log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
 static int open_log(const struct options *o, struct ramp_err *err)
 {
-	const char *log = o->log ? o->log : o->foreground ? "stderr" : "syslog";
+	const char *log = o->log[0] ? o->log : o->foreground ? "stderr" : "syslog";
 	int fd;
 
 	if (strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0) {
@@ -213,7 +213,8 @@ static int run_daemon(const struct options *o, int argc, char **argv)
 	struct place place;
 	int rc;
 
-	log_open("rampfs", o->log ? strcmp(o->log, "syslog") == 0 : !o->foreground, o->log_level);
+	log_open("rampfs", o->log[0] ? strcmp(o->log, "syslog") == 0 : !o->foreground,
+		 o->log_level);
 	rc = statedir_read(o->state_dir, &dir, &err);
 	if (!rc)
 		rc = find_place(o, &dir, &place, &err);

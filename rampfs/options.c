@@ -130,8 +130,8 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 				    word);
 	*value++ = 0;
 	if (strcmp(word, "log") == 0) {
-		o->log = strdup(value);
-		rc = o->log && *value ? 0 : -EINVAL;
+		rc = *value && strlen(value) < sizeof(o->log) ? 0 : -EINVAL;
+		snprintf(o->log, sizeof(o->log), "%s", value);
 	} else if (strcmp(word, "loglevel") == 0)
 		rc = parse_level(value, &o->log_level);
 	else if (strcmp(word, "uffd_group") == 0)

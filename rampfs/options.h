@@ -4,6 +4,7 @@
 #ifndef RAMP_OPTIONS_H
 #define RAMP_OPTIONS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,8 +22,8 @@ struct options {
 	uint32_t threads; /* 0: default */
 	unsigned long mount_flags;
 	enum log_level log_level;
-	char *log; /* NULL: syslog (stderr with -f); "syslog", "stderr", else a file's path;
-		      malloc'ed, for the life of the process */
+	char log[PATH_MAX]; /* "": syslog (stderr with -f); "syslog", "stderr", else a file's path
+			     */
 	const char *state_dir, *mountpoint; /* point into argv */
 };
 
