@@ -1,0 +1,416 @@
+"""What the tests of this folder share: a cluster under load, and what must be true of it.
+
+Load: unmapped segments with bytes of which a model is kept (one thread each reads, compares and
+overwrites), one segment mapped by live programs on every node (the program `live`), and one mover
+for each, which sends it from node to node with rename(2) and rampfs-migrate. A test injects its
+faults meanwhile and then calls settle(): the movers rest, and within a bounded time every segment
+must be stable at one node, the same on all nodes, with the model's bytes, in that node's store alone.
+
+Wrong at any time: a read that shows other bytes than the model's, an error that the specification
+does not name, SIGBUS of lost pages.
+"""
+import collections
+import errno
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+PAGE = 4096
+SETTLE_S = 60
+# rename(2) and rampfs-migrate: what DESIGN.md names. ENOENT: it went by itself after EINPROGRESS.
+MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
+               errno.ENOENT, errno.EINTR}
+# read(2) and write(2): it is elsewhere, or its source is silent.
+IO_ERRORS = {errno.ENOENT, errno.EREMOTE, errno.EHOSTDOWN}
+started = time.monotonic()
+
+
+class Wrong(Exception):
+    """What the specification forbids."""
+
+
+def say(text):
+    print(f"{time.monotonic() - started:7.2f} {text}", flush=True)
+
+
+def processes(words):
+    """The processes whose command line ends with these words (and maybe begins with others)."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                line = f.read().decode(errors="replace").split("\0")[:-1]
+        except OSError:
+            continue
+        if line[-len(words):] == words and os.path.basename(line[0]) == "rampfs":
+            found.append((int(pid), "--daemon" in line))
+    return found
+
+
+def is_quorum(text):
+    return "quorum: yes" in text
+
+
+class Cluster:
+    """A cluster made by contrib/local-cluster, or laid out as it does."""
+
+    def __init__(self, top):
+        self.top = top
+        self.nodes = sorted(os.listdir(f"{top}/state"))
+
+    def mnt(self, node):
+        return f"{self.top}/mnt/{node}"
+
+    def text(self, node, name="status"):
+        with open(f"{self.mnt(node)}/.ramp/{name}") as f:
+            return f.read()
+
+    def pids(self, node, daemon=True, keeper=False):
+        words = [f"{self.top}/state/{node}", self.mnt(node)]
+        return [pid for pid, is_daemon in processes(words) if (daemon if is_daemon else keeper)]
+
+    def kill(self, node, **which):
+        n = 0
+        for pid in self.pids(node, **which):
+            try:
+                os.kill(pid, 9)
+                n += 1
+            except ProcessLookupError:
+                pass
+        return n
+
+    def leader(self, default):
+        """As the raft of a node that answers at once has it; a fault may hit any."""
+        for node in self.nodes:
+            for line in self.text(node).splitlines():
+                if line.startswith("leader: ") and line[8:] in self.nodes:
+                    return line[8:]
+        return default
+
+    def xattr(self, seen_by, node, name, key):
+        return os.getxattr(f"{self.mnt(seen_by)}/{node}/{name}", "user.ramp." + key).decode()
+
+    def place(self, name, seen_by):
+        for node in self.nodes:
+            if os.path.lexists(f"{self.mnt(seen_by)}/{node}/{name}"):
+                return node
+        return None
+
+
+class Load:
+    def __init__(self, cluster, seed, files=5, live_mib=8):
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.counts = collections.Counter()
+        self.failures = []
+        self.ending = threading.Event()
+        self.rest = threading.Event()
+        self.moving = {}
+        self.files = [File(self, f"s{i}", 1 + i * 4 * 256, seed + i) for i in range(files)]
+        self.names = [f.name for f in self.files]
+        self.live = Live(self, live_mib) if live_mib else None
+        if self.live:
+            self.names.append(self.live.name)
+        self.threads = [threading.Thread(target=self.guard, args=(f.work,)) for f in self.files]
+        for i, name in enumerate(self.names):
+            self.threads.append(threading.Thread(target=self.guard, args=(self.mover, name, seed + 100 + i)))
+        for t in self.threads:
+            t.daemon = True
+            t.start()
+
+    def guard(self, work, *args):
+        try:
+            work(*args)
+        except Exception as e:  # whatever it is, the test must say it and fail
+            self.failures.append(f"{type(e).__name__}: {e}")
+            say(f"WRONG {self.failures[-1]}")
+
+    def check(self):
+        if self.live and self.live.process.poll() is not None:
+            self.failures.append(f"live ended: {self.live.said()}")
+        if self.failures:
+            raise Wrong("; ".join(self.failures))
+
+    def mover(self, name, seed):
+        rand = random.Random(seed)
+        nodes = self.cluster.nodes
+        while not self.ending.is_set():
+            if self.rest.is_set():
+                self.moving.pop(name, None)
+                time.sleep(0.02)
+                continue
+            via, to = rand.choice(nodes), rand.choice(nodes)
+            at = self.cluster.place(name, via)
+            if at is None or at == to:
+                continue
+            self.moving[name] = (at, to)
+            before = time.monotonic()
+            if rand.random() < 0.75:
+                self.move_by_rename(name, via, at, to)
+            else:
+                self.move_by_tool(name, via, at, to, rand.choice([[], ["--wait"], ["--mode", "demand"]]))
+            took = time.monotonic() - before
+            self.counts["longest move, s"] = max(self.counts["longest move, s"], round(took, 1))
+            time.sleep(rand.random() * 0.05)
+        self.moving.pop(name, None)
+
+    def move_by_rename(self, name, via, at, to):
+        root = self.cluster.mnt(via)
+        try:
+            os.rename(f"{root}/{at}/{name}", f"{root}/{to}/{name}")
+            self.counts["moved by rename"] += 1
+        except OSError as e:
+            self.counts[f"rename {errno.errorcode[e.errno]}"] += 1
+            if e.errno not in MOVE_ERRORS:
+                raise Wrong(f"rename of {name} from {at} to {to} through {via}: {e}") from e
+
+    def move_by_tool(self, name, via, at, to, options):
+        done = subprocess.run(["rampfs-migrate", *options, f"{self.cluster.mnt(via)}/{at}/{name}", to],
+                              capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            self.counts["moved by rampfs-migrate"] += 1
+            return
+        text = done.stderr.strip()
+        self.counts["rampfs-migrate: " + text.split(": ", 2)[-1]] += 1
+        if done.returncode != 1 or not text:
+            raise Wrong(f"rampfs-migrate of {name} from {at} to {to}: status {done.returncode}, {text}")
+
+    # ---- at rest ----
+
+    def settle(self, title, full=True):
+        """Movers rest; everything must become right within SETTLE_S."""
+        self.rest.set()
+        deadline = time.monotonic() + SETTLE_S
+        since = time.monotonic()
+        why = "the movers have not come back"
+        while True:
+            self.check()
+            if not self.moving:
+                try:
+                    why = self.unsettled()
+                except OSError as e:
+                    why = str(e)
+                if not why:
+                    break
+            if time.monotonic() > deadline:
+                raise Wrong(f"not settled {SETTLE_S} s after the last fault: {why} {self.moving or ''}")
+            time.sleep(0.05)
+        took = time.monotonic() - since
+        for f in self.files:
+            f.compare_all()
+        if self.live and full:
+            self.live.compare_all()
+        self.check()
+        say(f"{title}: settled after {took:.1f} s; "
+            + " ".join(f"{n}@{self.cluster.place(n, self.cluster.nodes[0])}" for n in self.names))
+        self.rest.clear()
+
+    def unsettled(self):
+        """What is not as it must be at rest, or None."""
+        c = self.cluster
+        for node in c.nodes:
+            text = c.text(node)
+            if not is_quorum(text):
+                return f"{node} has no quorum"
+            if "\nmigrations: 0\n" not in text + "\n":
+                return f"{node} shows migrations: {text[text.index('migrations:'):]!r}"
+        for name in self.names:
+            places = {n: [d for d in c.nodes if os.path.lexists(f"{c.mnt(n)}/{d}/{name}")] for n in c.nodes}
+            at = places[c.nodes[0]]
+            if len(at) != 1 or any(p != at for p in places.values()):
+                return f"{name} is seen at {places}"
+            at = at[0]
+            for n in c.nodes:
+                state, owner = c.xattr(n, at, name, "state"), c.xattr(n, at, name, "owner")
+                if (state, owner) != ("stable", at):
+                    return f"{n} says of {name}: {state}, owner {owner}"
+            if c.xattr(at, at, name, "lost") != "none":
+                raise Wrong(f"{name} lost pages: {c.xattr(at, at, name, 'lost')}")
+            number = c.xattr(at, at, name, "id")
+            held = [n for n in c.nodes if os.path.exists(f"{c.top}/state/{n}/store/{number}")]
+            if held != [at]:
+                return f"{name} ({number}) is {at}'s, and lies in the stores of {held}"
+        return None
+
+    def end(self):
+        self.ending.set()
+        for t in self.threads:
+            t.join(30)
+        if self.live:
+            self.live.end()
+            self.live = None
+        self.check()
+        for key, n in sorted(self.counts.items()):
+            say(f"  {n:8} {key}")
+
+
+    def drop(self):
+        """After a failure: nothing that would keep the mounts busy stays."""
+        self.ending.set()
+        if self.live:
+            self.live.process.kill()
+        for t in self.threads:
+            t.join(2)
+
+
+class File:
+    """A segment that nobody maps, and the bytes that it must have."""
+
+    def __init__(self, load, name, pages, seed):
+        self.load, self.name, self.pages = load, name, pages
+        self.random = random.Random(seed)
+        self.model = [self.random.randbytes(PAGE) for _ in range(pages)]
+        self.maybe = {}  # page: what a write that was not confirmed may have left
+        self.whole = threading.Event()  # set once all was compared since it was cleared
+        self.whole.set()
+        node = self.load.cluster.nodes[seed % len(self.load.cluster.nodes)]
+        with open(f"{load.cluster.mnt(node)}/{node}/{name}", "xb", buffering=0) as f:
+            data = b"".join(self.model)
+            while data:
+                data = data[f.write(data):]
+
+    def compare(self, first, data, where):
+        n = len(data) // PAGE
+        data = data[:n * PAGE]
+        if data == b"".join(self.model[first:first + n]):
+            for page in range(first, first + n):
+                self.maybe.pop(page, None)
+            return
+        for page in range(first, first + n):
+            got = data[(page - first) * PAGE:(page - first + 1) * PAGE]
+            other = self.maybe.pop(page, None)
+            if got == self.model[page]:
+                continue
+            if other != got:
+                what = "zeros" if not any(got) else "other bytes"
+                raise Wrong(f"{self.name} page {page} read on {where}: {what}")
+            self.model[page] = got
+
+    def step(self, node):
+        count = self.load.counts
+        fd = -1
+        try:
+            fd = os.open(f"{self.load.cluster.mnt(node)}/{node}/{self.name}", os.O_RDWR)
+            if self.load.rest.is_set() or not self.whole.is_set():  # demand pulls what is missing
+                self.compare_whole(fd, node)
+            for _ in range(8):
+                n = min(self.pages, self.random.choice([1, 1, 16, 256]))
+                first = self.random.randrange(self.pages - n + 1)
+                data = os.pread(fd, n * PAGE, first * PAGE)
+                if len(data) < n * PAGE:  # it left between the requests of one read
+                    if not data:
+                        raise Wrong(f"{self.name}: nothing to read at page {first} on {node}")
+                    count["reads cut short"] += 1
+                self.compare(first, data, node)
+                count["pages read"] += len(data) // PAGE
+                self.write(fd, self.random.randrange(self.pages), node)
+        except OSError as e:
+            count[f"read, write, open {errno.errorcode[e.errno]}"] += 1
+            if e.errno not in IO_ERRORS:
+                raise Wrong(f"{self.name} on {node}: {e}") from e
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def compare_whole(self, fd, node):
+        for first in range(0, self.pages, 256):
+            n = min(256, self.pages - first)
+            data = os.pread(fd, n * PAGE, first * PAGE)
+            self.compare(first, data, node)
+            if len(data) != n * PAGE:
+                return
+        self.whole.set()
+
+    def write(self, fd, page, node):
+        if page in self.maybe:
+            self.compare(page, os.pread(fd, PAGE, page * PAGE), node)
+        new = self.random.randbytes(PAGE)
+        self.maybe[page] = new
+        if os.pwrite(fd, new, page * PAGE) != PAGE:
+            raise Wrong(f"{self.name}: a short write on {node}")
+        self.model[page] = new
+        del self.maybe[page]
+        self.load.counts["pages written"] += 1
+
+    def work(self):
+        while not self.load.ending.is_set():
+            for node in self.load.cluster.nodes:
+                self.step(node)
+            time.sleep(0.02)
+
+    def compare_all(self):
+        """The worker, which alone knows the model, is asked to compare."""
+        sizes = {os.stat(f"{self.load.cluster.mnt(n)}/{self.load.cluster.place(self.name, n)}/{self.name}").st_size
+                 for n in self.load.cluster.nodes}
+        if sizes != {self.pages * PAGE}:
+            raise Wrong(f"{self.name}: sizes {sizes}")
+        self.whole.clear()
+        if not self.whole.wait(SETTLE_S):
+            raise Wrong(f"{self.name} could not be read as a whole within {SETTLE_S} s")
+
+
+class Live:
+    """The segment that programs on all nodes have mapped."""
+
+    name = "live"
+
+    def __init__(self, load, mib):
+        c = load.cluster
+        first = c.nodes[0]
+        with open(f"{c.mnt(first)}/{first}/{self.name}", "xb") as f:
+            f.truncate(mib << 20)
+        build = os.environ["RAMPFS_BUILD"]
+        self.stderr = open(f"{os.path.dirname(c.top)}/live.err", "w+")
+        self.process = subprocess.Popen(
+            ["rampfs-run", f"{build}/tests/chaos_live", self.name, *[f"{c.mnt(n)}/{n}" for n in c.nodes]],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True)
+        self.lines = []
+        threading.Thread(target=self.listen, daemon=True).start()
+        self.asked = 0
+        while "filled" not in self.lines and self.process.poll() is None:
+            time.sleep(0.01)
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+
+    def said(self):
+        self.stderr.seek(0)
+        return " | ".join(self.lines[-5:]) + " | " + self.stderr.read()[-500:]
+
+    def compare_all(self):
+        self.asked += 1
+        self.process.stdin.write("check\n")
+        self.process.stdin.flush()
+        deadline = time.monotonic() + SETTLE_S
+        while sum(line.startswith("checked") for line in self.lines) < self.asked:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Wrong(f"live: no whole check within {SETTLE_S} s: {self.said()}")
+            time.sleep(0.02)
+        say("live " + self.lines[-1])
+
+    def end(self):
+        self.process.stdin.close()
+        if self.process.wait(60) != 0:
+            raise Wrong(f"live ended with status {self.process.returncode}: {self.said()}")
+
+
+def run(test):
+    """The main of a test, which is given a function that makes its load: 0, or 1 after a word."""
+    load = []
+
+    def make(*args, **options):
+        load.append(Load(*args, **options))
+        return load[0]
+
+    try:
+        test(make)
+    except Wrong as e:
+        say(f"FAILED: {e}")
+        for made in load:
+            made.drop()
+        os._exit(1)
+    sys.exit(0)
