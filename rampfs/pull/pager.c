@@ -421,6 +421,7 @@ static void *run(void *arg)
 				happened(&spin);
 		wait_ms = puller_step(pager, needs_link);
 		serve_all_wants(pull);
+		wait_ms = puller_wait(pager, wait_ms);
 		forget_spaces(pull, false);
 	}
 	return NULL;

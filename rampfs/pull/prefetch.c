@@ -220,7 +220,7 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
 		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
-		wait_ms = look_for_ends(pull, wait_ms);
+		wait_ms = puller_wait(prefetch, look_for_ends(pull, wait_ms));
 		clearing = n <= 0 && !demand_waits(pull) && clear_ahead(pull);
 	}
 	return NULL;

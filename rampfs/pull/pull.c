@@ -178,7 +178,6 @@ static struct pulled *pulled_new(struct pull *pull, struct seg *seg,
 	pulled->source = *source;
 	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
 	atomic_init(&pulled->refs, 1);
-	atomic_init(&pulled->silent_since_ms, pull_now_ms());
 	pthread_mutex_init(&pulled->lock, NULL);
 	return pulled;
 }
@@ -293,7 +292,17 @@ void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t in
 
 /* ---- for parked requests ---- */
 
-/* What stands in the way of a silent source's pages. */
+/* Since when the source has been silent; 0: it answers. */
+static uint64_t silent_since(struct pulled *pulled)
+{
+	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER - 1]);
+	uint64_t prefetch = atomic_load(&pulled->silent_since_ms[PULLER_PREFETCH - 1]);
+
+	if (demand && prefetch)
+		return demand < prefetch ? demand : prefetch;
+	return demand ? demand : prefetch;
+}
+
 static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	const struct want want = {.first = first, .count = count};
@@ -305,7 +314,7 @@ static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t coun
 		return -EAGAIN; /* it is about to begin */
 	pulled_want(pulled, &want);
 	puller_wake(&pull->pager);
-	since = atomic_load(&pulled->silent_since_ms);
+	since = silent_since(pulled);
 	if (atomic_load(&pulled->no_room_ms) > now)
 		rc = -ENOSPC;
 	else if (since && now - since >= SILENT_MS && pulled_alive(pulled))
@@ -423,7 +432,7 @@ int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *pr
 		.prefetch_pages = atomic_load(&pulled->prefetch_pages),
 		.hole_pages = atomic_load(&pulled->hole_pages),
 		.source = pulled->source.node,
-		.source_silent = atomic_load(&pulled->silent_since_ms) != 0,
+		.source_silent = silent_since(pulled) != 0,
 	};
 	pulled_put(pulled);
 	return 0;

@@ -67,8 +67,8 @@ struct pulled {
 	atomic_bool over;     /* the source is proved gone */
 	atomic_uint released; /* PULLER_*: that one has no read of it any more, and posts none */
 	atomic_bool told;     /* `finished` was called */
-	_Atomic uint64_t silent_since_ms; /* 0: its source answers */
-	_Atomic uint64_t no_room_ms;	  /* until then the store is full */
+	_Atomic uint64_t silent_since_ms[2]; /* by PULLER_* - 1; 0: its source answers */
+	_Atomic uint64_t no_room_ms;	     /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 
 	pthread_mutex_t lock; /* protects what follows */
@@ -87,6 +87,7 @@ struct pulled {
 
 	/* By PULLER_* - 1: a source that does not know the key (yet) is asked again later. */
 	uint64_t retry_ms[2], retry_after_ms[2];
+	bool hung[2];
 };
 TAILQ_HEAD(pulled_list, pulled);
 
@@ -118,7 +119,7 @@ struct link {
 	struct tp_conn *conn;
 	int fd; /* in epoll; -1: not */
 	uint32_t events;
-	uint64_t try_ms, after_ms, progress_ms, down_ms;
+	uint64_t try_ms, after_ms, ready_ms, progress_ms, down_ms;
 	uint32_t n_flights;
 	bool used;
 	struct flight flights[TP_QUEUE_MAX];
@@ -217,6 +218,8 @@ void puller_wake(struct puller *puller);
 /* Connects, times out, closes what nobody needs; returns when to come again (ms from now), or -1.
  */
 int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled));
+/* The same time, or sooner where an answer is awaited: for a thread that has posted since. */
+int puller_wait(const struct puller *puller, int wait_ms);
 /* The link to its source if it is READY and its entry may ask now; NULL: not yet. */
 struct link *puller_link(struct puller *puller, struct pulled *pulled);
 /* Pages that are claimed: asks for them. -EAGAIN: too many are under way. */

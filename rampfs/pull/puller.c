@@ -202,7 +202,7 @@ static void link_connecting(struct link *link)
 		break;
 	case TP_READY:
 		link->state = LINK_READY;
-		link->progress_ms = pull_now_ms();
+		link->progress_ms = link->ready_ms = pull_now_ms();
 		if (link->down_ms)
 			atomic_fetch_add(&puller->pull->reconnects, 1);
 		break;
@@ -281,6 +281,7 @@ static void flight_came(struct link *link, const struct tp_done *done)
 	flight->next = first + count;
 	link->after_ms = RETRY_MIN_MS;
 	pulled->retry_after_ms[link->puller->which - 1] = 0;
+	pulled->hung[link->puller->which - 1] = false;
 	/* Data stands in place: LOCAL, then CONTINUE. */
 	pages_arrive(pulled->seg, first, count);
 	link->puller->arrived(link->puller, flight, first, count, hole);
@@ -346,15 +347,31 @@ static struct link *need(struct puller *puller, const struct pull_source *source
 	return link;
 }
 
-/* A read(2) gives up on a source that has been silent for long; the pager's links tell. */
-static void tell_silence(struct pulled *pulled, const struct link *link, uint64_t now)
+/*
+ * A read(2) gives up on a source that has been silent for long. The demand link tells, and a
+ * prefetch that hangs, since it has claimed pages that somebody may wait for. One that hung stays
+ * silent until it has proved itself anew, or a page comes (flight_came): its kernel may still take
+ * connections.
+ */
+static void tell_silence(struct puller *puller, struct pulled *pulled, const struct link *link,
+			 uint64_t now)
 {
-	bool slow = link && link->n_flights && now > link->progress_ms + SLOW_MS;
+	int who = puller->which - 1;
+	uint64_t since = atomic_load(&pulled->silent_since_ms[who]);
+	bool slow = link->n_flights && now > link->progress_ms + SLOW_MS;
+	bool down = puller->class == TP_DEMAND &&
+		    (link->state != LINK_READY || pulled->retry_ms[who] > now);
 
-	if (link && link->state == LINK_READY && !slow && pulled->retry_ms[0] <= now)
-		atomic_store(&pulled->silent_since_ms, 0);
-	else if (atomic_load(&pulled->silent_since_ms) == 0)
-		atomic_store(&pulled->silent_since_ms, slow ? link->progress_ms : now);
+	if (slow)
+		pulled->hung[who] = true;
+	if (slow || down) {
+		if (!since)
+			since = slow ? link->progress_ms : now;
+	} else if (!pulled->hung[who] || (link->state == LINK_READY && link->ready_ms > since)) {
+		pulled->hung[who] = false;
+		since = 0;
+	}
+	atomic_store(&pulled->silent_since_ms[who], since);
 }
 
 static void sooner(int *wait_ms, uint64_t at, uint64_t now)
@@ -377,13 +394,11 @@ static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulle
 			pulled_release(pulled, puller->which);
 			continue;
 		}
-		if (!needs(pulled))
+		link = needs(pulled) ? need(puller, &pulled->source) : NULL;
+		if (!link)
 			continue;
-		link = need(puller, &pulled->source);
-		if (link)
-			link->used = true;
-		if (puller->class == TP_DEMAND)
-			tell_silence(pulled, link, now);
+		link->used = true;
+		tell_silence(puller, pulled, link, now);
 		if (pulled->retry_ms[puller->which - 1] > now)
 			sooner(wait_ms, pulled->retry_ms[puller->which - 1], now);
 	}
@@ -411,9 +426,17 @@ int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled))
 			sooner(&wait_ms, link->try_ms, now);
 		else if (link->state == LINK_CONNECTING)
 			sooner(&wait_ms, now + CONNECTING_MS, now);
-		else if (link->n_flights)
-			sooner(&wait_ms, now + SLOW_MS + 1, now);
 	}
+	return wait_ms;
+}
+
+int puller_wait(const struct puller *puller, int wait_ms)
+{
+	const struct link *link;
+
+	LIST_FOREACH (link, &puller->links, entry)
+		if (link->n_flights && (wait_ms < 0 || wait_ms > SLOW_MS))
+			wait_ms = SLOW_MS;
 	return wait_ms;
 }
 

@@ -139,6 +139,8 @@ static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t
 	(void)connection;
 	(void)bytes;
 	(void)cap;
+	while (atomic_load(&w->held))
+		usleep(1000);
 	if (way != TO_CLIENT || after == 0 || offset + *len < after)
 		return true;
 	*len = after > offset ? after - offset : 0;

@@ -34,6 +34,7 @@ struct world {
 	/* Cuts a data connection after so many bytes to the target, each anew; 0: never. */
 	_Atomic uint64_t cut_after;
 	_Atomic unsigned cuts;
+	_Atomic bool held; /* nothing passes the middle, and nothing is refused */
 	struct store *s_store, *t_store;
 	struct pull *s_pull, *t_pull;
 	struct seg *s_seg, *t_seg;
