@@ -26,8 +26,10 @@
 #include "move.h"
 
 #define AGAIN_MS	100u
-#define GRACE_MS	500u /* for a worker or a commit to come back after a cancel */
-#define REMOTE_SHORT_MS 300u /* the owner gives up earlier than who asked it */
+#define QUORUM_MS	5000u /* without a leader, until EROFS */
+#define GRACE_MS	500u  /* for a worker or a commit to come back after a cancel */
+#define REMOTE_AGAIN_MS 1000u /* MIGRATE and CANCEL are repeated */
+#define REMOTE_SHORT_MS 300u  /* the owner gives up earlier than who asked it */
 
 enum ask_state { ASK_NEW, ASK_MOVING, ASK_WAITING, ASK_REMOTE, ASK_SEEING, ASK_AGAIN };
 
@@ -40,7 +42,8 @@ struct ask {
 	migrate_done *done;
 	void *arg;
 	uv_timer_t timer;
-	uint64_t deadline_ms; /* 0: none */
+	uint64_t deadline_ms;	     /* 0: none */
+	uint64_t no_quorum_since_ms; /* 0: a quorum answered at the last look */
 	bool cancelled, gave_up;
 	ramp_node_t owner; /* REMOTE, SEEING */
 	uint64_t epoch;	   /* SEEING: what our tables must show */
@@ -233,7 +236,7 @@ static void ask_remote(struct ask *a, const struct segment_row *row)
 	}
 	a->owner = row->node;
 	a->state = ASK_REMOTE;
-	ask_arm(a, 0);
+	ask_arm(a, REMOTE_AGAIN_MS);
 	migrate_send(a);
 }
 
@@ -310,20 +313,42 @@ struct remote_asker {
 	ramp_segment_t id;
 };
 
+static void answer_send(struct transfers *t, const struct answered *answered)
+{
+	uint8_t buf[PROTO_SMALL_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	proto_put_answer(&w, &answered->answer);
+	peer_send(t->peers, answered->node, PROTO_ANSWER, buf, w.len);
+}
+
 static void remote_answer(struct transfers *t, ramp_node_t node, uint64_t request,
 			  ramp_segment_t id, int result, const char *text)
 {
-	struct msg_answer answer = {.request = request, .code = (uint32_t)-result};
-	uint8_t buf[PROTO_SMALL_BYTES];
+	struct answered *answered = &t->answered[t->n_answered++ % ANSWERED];
 	struct segment_row row;
-	struct wire_w w;
 
+	memset(answered, 0, sizeof(*answered));
+	answered->node = node;
+	answered->answer.request = request;
+	answered->answer.code = (uint32_t)-result;
 	if (meta_segment(t->meta, id, &row) == 0)
-		answer.epoch = row.epoch;
-	snprintf(answer.text, sizeof(answer.text), "%s", text);
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_answer(&w, &answer);
-	peer_send(t->peers, node, PROTO_ANSWER, buf, w.len);
+		answered->answer.epoch = row.epoch;
+	snprintf(answered->answer.text, sizeof(answered->answer.text), "%s", text);
+	answer_send(t, answered);
+}
+
+/* True where it was answered already; it is answered again. */
+static bool answer_again(struct transfers *t, ramp_node_t node, uint64_t request)
+{
+	for (size_t i = 0; i < ANSWERED; i++) {
+		if (t->answered[i].node != node || t->answered[i].answer.request != request)
+			continue;
+		answer_send(t, &t->answered[i]);
+		return true;
+	}
+	return false;
 }
 
 static void remote_done(void *arg, int result, const char *text)
@@ -391,6 +416,17 @@ static void ask_enter(struct ask *a)
 	ask_begin(a);
 }
 
+/* Not remembered: the asker looks at its tables and asks again under the same number. */
+static void not_the_owner(struct transfers *t, ramp_node_t node, uint64_t request)
+{
+	struct answered stale = {
+		.node = node,
+		.answer = {.request = request, .code = ESTALE},
+	};
+
+	answer_send(t, &stale);
+}
+
 static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			    struct wire_r *body)
 {
@@ -405,14 +441,14 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 		body->bad = true;
 		return;
 	}
-	if (!t->started || remote_find(t, from, mm.request))
-		return; /* the second: asked again after a lost connection */
+	if (!t->started || remote_find(t, from, mm.request) || answer_again(t, from, mm.request))
+		return; /* the latter: asked again, for a message may be lost */
 	if (mm.mode > TRANSFER_DEMAND) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
 		return;
 	}
 	if (meta_segment(t->meta, mm.id, &row) || row.node != t->self) {
-		remote_answer(t, from, mm.request, mm.id, -ESTALE, "this node is not the owner");
+		not_the_owner(t, from, mm.request);
 		return;
 	}
 	r = calloc(1, sizeof(*r));
@@ -426,10 +462,8 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	request.wait_stable = mm.wait_stable;
 	request.timeout_ms = mm.timeout_ms;
 	request.progress = mm.progress ? remote_progress : NULL;
-	ask_enter(ask_new(t, &request, remote_done, r, atomic_fetch_add(&t->asked, 1) + 1));
+	ask_start(t, &request, remote_done, r);
 }
-
-static void ask_cancel(struct ask *a);
 
 static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			   struct wire_r *body)
@@ -445,10 +479,26 @@ static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incar
 	a = remote_find(arg, from, c.request);
 	if (a)
 		ask_cancel(a);
+	else if (!answer_again(arg, from, c.request)) /* its MIGRATE comes later, or never */
+		remote_answer(arg, from, c.request, 0, -EINTR, "cancelled");
 }
 
 /* ---- beginning, waiting, ending
  * ------------------------------------------------------------------- */
+
+/* A node that has just started knows no leader yet, although there is one or will be in a moment.
+ */
+static void ask_without_quorum(struct ask *a)
+{
+	uint64_t now = move_now_ms();
+
+	if (!a->no_quorum_since_ms)
+		a->no_quorum_since_ms = now;
+	if (now - a->no_quorum_since_ms >= QUORUM_MS)
+		ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+	else
+		ask_again(a);
+}
 
 static void ask_begin(struct ask *a)
 {
@@ -481,9 +531,10 @@ static void ask_begin(struct ask *a)
 		return;
 	}
 	if (!meta_has_quorum(t->meta)) {
-		ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+		ask_without_quorum(a);
 		return;
 	}
+	a->no_quorum_since_ms = 0;
 	if (row.node == t->self)
 		ask_local(a, &row);
 	else
@@ -540,7 +591,10 @@ static void ask_timeout(struct ask *a)
 		return;
 	case ASK_NEW:
 	case ASK_AGAIN:
-		ask_fail(a, EBUSY, "it is on the move already");
+		if (a->no_quorum_since_ms)
+			ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+		else
+			ask_fail(a, EBUSY, "it is on the move already");
 	}
 }
 
@@ -555,12 +609,18 @@ static void ask_tick(uv_timer_t *timer)
 	} else if (a->state == ASK_SEEING) {
 		ask_arm(a, AGAIN_MS);
 		seeing_look(a);
+	} else if (a->state == ASK_REMOTE) {
+		ask_arm(a, REMOTE_AGAIN_MS);
+		if (a->cancelled)
+			cancel_send(a);
+		else
+			migrate_send(a); /* it knows it, or has answered, or it was lost */
 	} else {
 		ask_arm(a, 0);
 	}
 }
 
-static void ask_cancel(struct ask *a)
+void ask_cancel(struct ask *a)
 {
 	struct move *m = move_find(a->t, a->request.id);
 
@@ -609,7 +669,7 @@ void asks_peer_up(struct transfers *t, ramp_node_t node)
 
 	LIST_FOREACH (a, &t->asks, link)
 		if (a->state == ASK_REMOTE && a->owner == node)
-			migrate_send(a); /* it knows it, or it was lost */
+			ask_arm(a, 1); /* the tick asks again */
 }
 
 void asks_close(struct transfers *t)
@@ -626,6 +686,22 @@ void asks_listen(struct transfers *t)
 	peers_on(t->peers, PROTO_ANSWER, asks_on_answer, t);
 	peers_on(t->peers, PROTO_PROGRESS, asks_on_progress, t);
 	peers_on(t->peers, PROTO_CANCEL, asks_on_cancel, t);
+}
+
+void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
+	       void *arg)
+{
+	ask_enter(ask_new(t, request, done, arg, atomic_fetch_add(&t->asked, 1) + 1));
+}
+
+struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg)
+{
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link)
+		if (a->done == done && a->arg == arg)
+			return a;
+	return NULL;
 }
 
 /* ---- any thread
@@ -682,90 +758,4 @@ void transfers_cancel(struct transfers *t, uint64_t handle)
 	c->handle = handle;
 	transfers_get(t);
 	loop_post(t->loop, cancel_posted, c);
-}
-
-/* ---- tools
- * ---------------------------------------------------------------------------------------- */
-
-static void tool_done(void *arg, int result, const char *text)
-{
-	tool_answer(arg, result, text);
-}
-
-static void tool_watch(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
-{
-	tool_progress(arg, done_pages, all_pages, state);
-}
-
-static void tool_reclaim(struct transfers *t, struct tool_request *request,
-			 const struct segment_row *row)
-{
-	struct move *m = move_find(t, row->id);
-	struct ramp_err err = {0};
-	int rc;
-
-	if (row->node != t->self)
-		rc = ramp_err_set(&err, EREMOTE, "it is not this node's; ask its owner");
-	else if (!m)
-		rc = ramp_err_set(&err, EINVAL, "it is not rolled back");
-	else
-		rc = source_reclaim(m, &err);
-	tool_answer(request, rc, err.text);
-}
-
-/* uid 0 or the segment's owner may move it. */
-static void tool_migrate_asked(void *arg, struct tool_request *request,
-			       const struct tool_migrate *what)
-{
-	struct transfers *t = arg;
-	struct migrate_request mr = {.id = what->id, .mode = what->mode};
-	struct segment_row row;
-	struct node_row node;
-
-	if (t->closing || !t->started) {
-		tool_answer(request, -ESHUTDOWN, "the daemon ends, or has not begun");
-	} else if (meta_segment(t->meta, what->id, &row)) {
-		tool_answer(request, -ENOENT, "no such segment");
-	} else if (what->uid != 0 && what->uid != row.uid) {
-		tool_answer(request, -EPERM, "only its owner and root may move it");
-	} else if (what->mode == TRANSFER_RECLAIM) {
-		tool_reclaim(t, request, &row);
-	} else if (what->mode > TRANSFER_DEMAND) {
-		tool_answer(request, -EINVAL, "unknown mode");
-	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
-		tool_answer(request, -ENOENT, "no such node");
-	} else if (what->dst_name[0] && !proto_name_ok(what->dst_name)) {
-		tool_answer(request, -EINVAL, "not a segment's name");
-	} else {
-		mr.dst = node.node;
-		memcpy(mr.dst_name, what->dst_name[0] ? what->dst_name : row.name,
-		       sizeof(mr.dst_name));
-		mr.wait_stable = what->wait;
-		mr.progress = what->progress ? tool_watch : NULL;
-		ask_enter(ask_new(t, &mr, tool_done, request, atomic_fetch_add(&t->asked, 1) + 1));
-	}
-}
-
-static void tool_cancelled(void *arg, struct tool_request *request)
-{
-	struct transfers *t = arg;
-	struct ask *a;
-
-	LIST_FOREACH (a, &t->asks, link) {
-		if (a->done == tool_done && a->arg == request) {
-			ask_cancel(a);
-			return;
-		}
-	}
-}
-
-void asks_tools(struct transfers *t)
-{
-	struct programs_tools tools = {
-		.migrate = tool_migrate_asked,
-		.cancel = tool_cancelled,
-		.arg = t,
-	};
-
-	programs_set_tools(t->programs, &tools);
 }

@@ -17,6 +17,8 @@
 #include "log.h"
 #include "move.h"
 
+#define FREE_AGAIN_MS 4u
+
 struct tp_key source_key(const struct move *m)
 {
 	return (struct tp_key){.segment = m->id, .k_epoch = m->epoch, .k = m->k};
@@ -153,6 +155,8 @@ static void free_work(struct move *m)
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	serve_revoke(m->t->pull, &key);
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
+	if (m->work_rc == -ENOENT)
+		m->work_rc = 0;
 }
 
 static void freed(struct move *m)
@@ -162,13 +166,12 @@ static void freed(struct move *m)
 		move_end(m);
 		return;
 	}
-	if (m->attempts++ == 4)
+	if (m->attempts++ == 9)
 		log_warn("segment %" PRIu64 " has left but can't be freed yet: %s", m->id,
 			 m->work_err.text);
 	move_go(m, S_FREEING, S_LEFT);
-	m->backoff_ms = m->attempts > 5 ? BACKOFF_MAX_MS : BACKOFF_MIN_MS << m->attempts;
 	m->free_wait = true;
-	move_retry(m);
+	move_tick_in(m, m->attempts > 8 ? BACKOFF_MAX_MS : FREE_AGAIN_MS << m->attempts);
 }
 
 /* R7: the tables show an epoch above e in which we are neither owner nor source. */

@@ -353,7 +353,7 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 {
 	(void)err;
 	t->pull = pull;
-	asks_tools(t);
+	tools_listen(t);
 	transfers_get(t);
 	loop_post(t->loop, start, t);
 	return 0;

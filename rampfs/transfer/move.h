@@ -111,6 +111,14 @@ struct move {
 	struct ramp_err work_err;
 };
 
+#define ANSWERED 64
+
+/* The last answers to other nodes, for whoever asks again because it did not get one. */
+struct answered {
+	ramp_node_t node;
+	struct msg_answer answer;
+};
+
 struct transfers {
 	struct transfers_config config;
 	struct loop *loop;
@@ -129,6 +137,8 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, ask) asks;
+	struct answered answered[ANSWERED]; /* by asks.c */
+	size_t n_answered;
 	STAILQ_HEAD(, collapse) collapses; /* settled segments; the first is under way */
 
 	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
@@ -224,12 +234,20 @@ void target_listen(struct transfers *t);
 /* ---- asks.c ---------------------------------------------------------------------------------- */
 
 void ask_done(struct ask *a, int result, const char *text);
+/* Asks; `done` is answered once. */
+void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
+	       void *arg);
+struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg);
+void ask_cancel(struct ask *a);
 void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state);
 const struct migrate_request *ask_request(const struct ask *a);
 void asks_look(struct transfers *t, ramp_segment_t id);
 void asks_peer_up(struct transfers *t, ramp_node_t node);
 void asks_close(struct transfers *t);
-void asks_tools(struct transfers *t); /* requests that come over a session */
 void asks_listen(struct transfers *t);
+
+/* ---- tools.c -------------------------------------------------------------------------------- */
+
+void tools_listen(struct transfers *t);
 
 #endif

@@ -536,6 +536,8 @@ bool source_cancel(struct move *m, int code, const char *text)
 		atomic_store(&m->cancelled, true);
 		return true;
 	case ABORTING:
+		if (m->again)
+			fail_set(m, code, "%s", text);
 		m->again = false;
 		return true;
 	default:

@@ -122,24 +122,19 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 {
 	bool same = m->peer == from && m->k.source_id == c->source_id;
 
-	switch (m->state) {
-	case T_RESERVED:
-		if (same)
-			accept_send(m);
-		else if (c->epoch >= m->row_epoch) /* a newer attempt; CONNECT is repeated */
-			drop(m);
-		break;
-	case T_RESERVING:
-		if (!same && c->epoch >= m->row_epoch)
-			atomic_store(&m->cancelled, true);
-		break;
-	case T_DROPPING:
-	case T_SETTLING:
-		break; /* gone soon, and CONNECT is repeated */
-	default:
-		refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
-			    move_state_name(m->state));
+	if (m->state == T_RESERVED && same) {
+		accept_send(m);
+		return;
 	}
+	if (m->state == T_RESERVING && same)
+		return; /* the answer comes when its worker is back */
+	/* A newer attempt takes the place of an older one. */
+	if (m->state == T_RESERVED && c->epoch >= m->row_epoch)
+		drop(m);
+	else if (m->state == T_RESERVING && c->epoch >= m->row_epoch)
+		atomic_store(&m->cancelled, true);
+	refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
+		    move_state_name(m->state));
 }
 
 static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connect *c)
@@ -227,6 +222,8 @@ static void drop_work(struct move *m)
 		room_release_slack(m->seg);
 	}
 	m->work_rc = store_remove(m->seg, took, &m->work_err);
+	if (m->work_rc == -ENOENT)
+		m->work_rc = 0;
 }
 
 static void dropped(struct move *m)

@@ -425,8 +425,8 @@ START_TEST(a_message_is_lost_doubled_or_late)
 		ramp_node_t from;
 		uint8_t type;
 	} messages[] = {
-		{A, PROTO_CONNECT}, {B, PROTO_ACCEPT}, {A, PROTO_TRANSFER},
-		{B, PROTO_TAKEN},   {B, PROTO_CLOSE},
+		{A, PROTO_CONNECT}, {B, PROTO_ACCEPT},	{A, PROTO_TRANSFER}, {B, PROTO_TAKEN},
+		{B, PROTO_CLOSE},   {C, PROTO_MIGRATE}, {A, PROTO_ANSWER},
 	};
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
 	enum what what = DO_DROP + (enum what)(_i % 3);
@@ -434,7 +434,7 @@ START_TEST(a_message_is_lost_doubled_or_late)
 	world_hold(A, id);
 	world_hold(B, id);
 	world_arm(messages[_i / 3].from, POINT(AT_SEND, messages[_i / 3].type), what, 0, 2);
-	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_int_eq(world_move(C, id, B), 0);
 	world_rest(id);
 	ck_assert_uint_ge(world->fault[messages[_i / 3].from].hits, 1);
 	world_arm(messages[_i / 3].from, 0, 0, 0, 0);
@@ -784,7 +784,7 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tc = story(suite, "messages");
-	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 15);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 21);
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);

@@ -41,7 +41,7 @@ int world_namespace(void)
 		fprintf(stderr, "skipped: a store is a mount, which takes root\n");
 		return 77;
 	}
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) {
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL)) {
 		perror("a mount namespace of our own");
 		return 1;
 	}

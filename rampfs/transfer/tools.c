@@ -1,0 +1,88 @@
+/*
+ * Requests of tools (rampfs-migrate), which come over the session socket.
+ *
+ * Happy path: who may, asks as anybody else does (asks.c), and is told how far it is. It fails by
+ * one answer with the reason; Ctrl-C, or a tool that is gone, is a cancel.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "move.h"
+
+static void tool_done(void *arg, int result, const char *text)
+{
+	tool_answer(arg, result, text);
+}
+
+static void tool_watch(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
+{
+	tool_progress(arg, done_pages, all_pages, state);
+}
+
+static void tool_reclaim(struct transfers *t, struct tool_request *request,
+			 const struct segment_row *row)
+{
+	struct move *m = move_find(t, row->id);
+	struct ramp_err err = {0};
+	int rc;
+
+	if (row->node != t->self)
+		rc = ramp_err_set(&err, EREMOTE, "it is not this node's; ask its owner");
+	else if (!m)
+		rc = ramp_err_set(&err, EINVAL, "it is not rolled back");
+	else
+		rc = source_reclaim(m, &err);
+	tool_answer(request, rc, err.text);
+}
+
+/* uid 0 or the segment's owner may move it. */
+static void tool_migrate_asked(void *arg, struct tool_request *request,
+			       const struct tool_migrate *what)
+{
+	struct transfers *t = arg;
+	struct migrate_request mr = {.id = what->id, .mode = what->mode};
+	struct segment_row row;
+	struct node_row node;
+
+	if (t->closing || !t->started) {
+		tool_answer(request, -ESHUTDOWN, "the daemon ends, or has not begun");
+	} else if (meta_segment(t->meta, what->id, &row)) {
+		tool_answer(request, -ENOENT, "no such segment");
+	} else if (what->uid != 0 && what->uid != row.uid) {
+		tool_answer(request, -EPERM, "only its owner and root may move it");
+	} else if (what->mode == TRANSFER_RECLAIM) {
+		tool_reclaim(t, request, &row);
+	} else if (what->mode > TRANSFER_DEMAND) {
+		tool_answer(request, -EINVAL, "unknown mode");
+	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
+		tool_answer(request, -ENOENT, "no such node");
+	} else if (what->dst_name[0] && !proto_name_ok(what->dst_name)) {
+		tool_answer(request, -EINVAL, "not a segment's name");
+	} else {
+		mr.dst = node.node;
+		memcpy(mr.dst_name, what->dst_name[0] ? what->dst_name : row.name,
+		       sizeof(mr.dst_name));
+		mr.wait_stable = what->wait;
+		mr.progress = what->progress ? tool_watch : NULL;
+		ask_start(t, &mr, tool_done, request);
+	}
+}
+
+static void tool_cancelled(void *arg, struct tool_request *request)
+{
+	struct ask *a = ask_of(arg, tool_done, request);
+
+	if (a)
+		ask_cancel(a);
+}
+
+void tools_listen(struct transfers *t)
+{
+	struct programs_tools tools = {
+		.migrate = tool_migrate_asked,
+		.cancel = tool_cancelled,
+		.arg = t,
+	};
+
+	programs_set_tools(t->programs, &tools);
+}
