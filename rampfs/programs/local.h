@@ -87,9 +87,9 @@ enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
 
 struct space {
 	struct programs *programs;
-	atomic_uint refs;
 	TAILQ_ENTRY(space) link; /* programs->spaces, or orphans; protected by programs->lock */
 	uint64_t id;
+	atomic_uint refs;
 	pid_t pid;
 	uid_t uid;
 	uint32_t agent_tid;	/* as the agent sees it */
@@ -97,12 +97,12 @@ struct space {
 	uint64_t since_ms;
 	struct conn *conn; /* control thread; NULL once it has hung up */
 	int sock, uffd, pidfd;
+	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
-	_Atomic uint64_t looked_ms;
 	atomic_bool stale; /* a remap event came: look into /proc */
+	_Atomic uint64_t looked_ms;
 
 	pthread_mutex_t life;
-	bool told; /* the pager has it; protected by life */
 
 	pthread_mutex_t io; /* protects what follows */
 	uint32_t serial;
@@ -111,8 +111,8 @@ struct space {
 
 	pthread_mutex_t proc; /* protects what follows */
 	int pagemap;
-	struct kernel_maps maps;
 	bool maps_open;
+	struct kernel_maps maps;
 
 	pthread_mutex_t list;
 	struct attachment_list attachments; /* protected by list */
