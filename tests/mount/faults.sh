@@ -37,8 +37,8 @@ mv "$mnt/b/a/pulled" "$mnt/b/b/pulled" && kill -STOP "$source"
 if [ "$(xattr "$mnt/b/b/pulled" resident_bytes)" = 314572800 ]; then
 	echo "(it was pulled before the source could be stopped)"
 else
-	refused_in 0 3 "" timeout -s INT 1 sha256sum "$mnt/b/b/pulled" # a read that waits hears signals
-	refused_in 4 9 "Host is down" sha256sum "$mnt/b/b/pulled"
+	refused_in 0 3 "" timeout -s INT 1 sha256sum "$mnt/b/b/pulled" # it hears signals
+	refused_in 2 9 "Host is down" sha256sum "$mnt/b/b/pulled"
 	ls "$mnt/b/b" >/dev/null # the mount goes on
 fi
 kill -CONT "$(daemon a)"
