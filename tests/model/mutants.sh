@@ -17,7 +17,7 @@ core="raft raft_follow raft_lead raft_log raft_wire"
 rest="command fsm fsm_members journal journal_tables journal_dump journal_reader replica"
 stage="scripted scripted_log scripted_votes scripted_leader stage puppet"
 search="explore explore_node puppet"
-world="sim_main sim_world sim_node sim_faults sim_client sim_check sim_vfs"
+world="sim_main sim_world sim_node sim_faults sim_client sim_wild sim_check sim_vfs"
 base="err ids log wire"
 
 # compile META SOURCE OBJECT [FLAG...]

@@ -13,7 +13,7 @@ function(raft_model name)
 endfunction()
 
 raft_model(raft_sim
-  SOURCES sim_main.c sim_world.c sim_node.c sim_faults.c sim_client.c sim_check.c sim_vfs.c
+  SOURCES sim_main.c sim_world.c sim_node.c sim_faults.c sim_client.c sim_wild.c sim_check.c sim_vfs.c
   NEEDS meta)
 add_test(NAME raft_sim_quick COMMAND raft_sim --seeds 1-40)
 set_tests_properties(raft_sim_quick PROPERTIES LABELS quick TIMEOUT 300)

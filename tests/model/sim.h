@@ -6,6 +6,7 @@
  *	sim_node.c	a node's life: start, turns, crash; what the replica calls
  *	sim_faults.c	what goes wrong, for 20 simulated seconds; then healing
  *	sim_client.c	clients that create, rename, unlink and read; the one who changes members
+ *	sim_wild.c	the one that migrates its segments at random
  *	sim_check.c	what must hold, always and at the end
  *	sim_main.c	seeds, processes, reports
  *
@@ -23,18 +24,21 @@
 #include "sim_rng.h"
 #include "sim_vfs.h"
 
-#define SIM_NODES     12 /* ids 1 .. SIM_NODES - 1 */
-#define SIM_CLIENTS   5
-#define SIM_ROWS      2048 /* segments that one client makes at most */
-#define SIM_INDEXES   16384
-#define SIM_TERMS     4096
-#define SIM_MS	      UINT64_C(1000)
-#define SIM_S	      UINT64_C(1000000)
-#define SIM_FAULTS    (20 * SIM_S) /* faults end here ... */
-#define SIM_QUIET     (22 * SIM_S) /* ... nobody begins anything new here ... */
-#define SIM_DEADLINE  (45 * SIM_S) /* ... and by now all must be settled */
-#define SIM_FAIL_EXIT 3
-#define SIM_INSTANCE  1000 /* + id: the instance of a node's journal */
+#define SIM_NODES	12 /* ids 1 .. SIM_NODES - 1 */
+#define SIM_CLIENTS	5
+#define SIM_ROWS	2048 /* segments that one client makes at most */
+#define SIM_INDEXES	16384
+#define SIM_TERMS	4096
+#define SIM_MS		UINT64_C(1000)
+#define SIM_S		UINT64_C(1000000)
+#define SIM_FAULTS	(20 * SIM_S) /* faults end here ... */
+#define SIM_QUIET	(22 * SIM_S) /* ... nobody begins anything new here ... */
+#define SIM_DEADLINE	(45 * SIM_S) /* ... and by now all must be settled */
+#define SIM_FAIL_EXIT	3
+#define SIM_INSTANCE	1000 /* + id: the instance of a node's journal */
+#define SIM_INCARNATION 7000 /* + id: what a node is announced with */
+#define SIM_WILD	4 /* the client that migrates its segments at random, where there is one */
+#define SIM_NO_ROW	UINT32_MAX
 
 /* ---- what travels and what happens ----------------------------------------------------------- */
 
@@ -120,6 +124,9 @@ struct sim_row {
 	ramp_node_t node;
 	uint32_t name;	/* names are CLIENT-NAME */
 	uint64_t index; /* of the entry that made it so, at the earliest */
+	/* The wild client's: its last migration. */
+	uint64_t epoch, k_epoch;
+	struct ramp_attempt k;
 };
 
 enum sim_doing { SIM_RESTING, SIM_WRITING, SIM_READING };
@@ -147,7 +154,7 @@ struct sim_params {
 	uint64_t inflight_bytes;
 	uint32_t think_ms; /* of clients */
 	uint32_t fault_gap_ms;
-	bool skew, members, wipe, origins;
+	bool skew, members, wipe, origins, wild;
 	uint32_t spread; /* directories that segments are made in: nodes 1 .. spread */
 };
 
@@ -234,6 +241,15 @@ void sim_client_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 void sim_client_read(struct sim_world *w, struct sim_node *n, const struct sim_parcel *p);
 void sim_client_name(uint32_t client, uint32_t name, char *out, size_t cap);
 bool sim_clients_resting(const struct sim_world *w);
+/* Makes the next command of this client (for a row, or NULL); then gives it to some node. */
+void sim_client_command(struct sim_world *w, struct sim_client *c, enum meta_command_type type,
+			const struct sim_row *row);
+void sim_client_ask(struct sim_world *w, struct sim_client *c);
+uint32_t sim_some_row(struct sim_world *w, const struct sim_client *c); /* or SIM_NO_ROW */
+
+/* sim_wild.c */
+void sim_wild_begin(struct sim_world *w, struct sim_client *c);
+void sim_wild_answer(struct sim_client *c, const struct meta_reply *reply);
 
 /* sim_check.c */
 void sim_check_step(struct sim_world *w, struct sim_node *n);

@@ -232,6 +232,8 @@ static void check_rows(struct sim_world *w, struct sim_node *n)
 	for (uint32_t i = 0; i < SIM_CLIENTS; i++) {
 		const struct sim_client *c = &w->clients[i];
 
+		if (w->params.wild && i == SIM_WILD)
+			continue;
 		for (uint32_t k = 0; k < c->n_rows; k++) {
 			const struct sim_row *row = &c->rows[k];
 			char name[RAMP_NAME_MAX + 1];

@@ -17,7 +17,7 @@
 #define CLIENT_ID  UINT64_C(100)
 #define ADMIN_ID   UINT64_C(500)
 #define RETRY_US   (900 * SIM_MS)
-#define NO_ROW	   UINT32_MAX
+#define SIM_NO_ROW UINT32_MAX
 #define WINDOW_MAX (META_WINDOW / 2)
 
 void sim_client_name(uint32_t client, uint32_t name, char *out, size_t cap)
@@ -99,7 +99,7 @@ static void client_rest(struct sim_world *w, struct sim_client *c, uint64_t us)
 }
 
 /* Gives the command to a node; at most one of its numbers is open for it. */
-static void client_ask(struct sim_world *w, struct sim_client *c)
+void sim_client_ask(struct sim_world *w, struct sim_client *c)
 {
 	uint8_t bytes[META_COMMAND_BYTES];
 	struct meta_origin origin;
@@ -137,8 +137,8 @@ static void client_ask(struct sim_world *w, struct sim_client *c)
 		sim_send(w, p);
 }
 
-static void client_command(struct sim_world *w, struct sim_client *c, enum meta_command_type type,
-			   const struct sim_row *row)
+void sim_client_command(struct sim_world *w, struct sim_client *c, enum meta_command_type type,
+			const struct sim_row *row)
 {
 	struct meta_command *m = &c->command;
 	uint64_t unique = m->cid.unique;
@@ -159,7 +159,7 @@ static void client_command(struct sim_world *w, struct sim_client *c, enum meta_
 
 /* ---- what a client does ---------------------------------------------------------------------- */
 
-static uint32_t some_row(struct sim_world *w, const struct sim_client *c)
+uint32_t sim_some_row(struct sim_world *w, const struct sim_client *c)
 {
 	for (int tries = 0; c->n_rows && tries < 4; tries++) {
 		uint32_t i = (uint32_t)sim_between(&w->rng, 0, c->n_rows - 1);
@@ -167,7 +167,7 @@ static uint32_t some_row(struct sim_world *w, const struct sim_client *c)
 		if (c->rows[i].id)
 			return i;
 	}
-	return NO_ROW;
+	return SIM_NO_ROW;
 }
 
 static void client_create(struct sim_world *w, struct sim_client *c)
@@ -179,9 +179,9 @@ static void client_create(struct sim_world *w, struct sim_client *c)
 		sim_fail(w, "client %u made too many segments", c->index);
 	c->row = c->n_rows;
 	c->rows[c->n_rows++] = row;
-	client_command(w, c, META_CREATE, &row);
+	sim_client_command(w, c, META_CREATE, &row);
 	c->command.attr.mode = 0644;
-	client_ask(w, c);
+	sim_client_ask(w, c);
 }
 
 static void client_read(struct sim_world *w, struct sim_client *c)
@@ -204,7 +204,7 @@ static void client_read(struct sim_world *w, struct sim_client *c)
 	c->doing = SIM_READING;
 	c->at = at;
 	c->at_life = w->nodes[at].life;
-	c->row = some_row(w, c);
+	c->row = w->params.wild && c->index == SIM_WILD ? SIM_NO_ROW : sim_some_row(w, c);
 	c->read_floor = w->applied;
 	c->read_ctx = ((uint64_t)at << 48) | ((uint64_t)c->index << 40) | (c->done & 0xffffffff);
 	c->retry_at = w->now + RETRY_US;
@@ -220,29 +220,33 @@ static void client_read(struct sim_world *w, struct sim_client *c)
 static void client_begin(struct sim_world *w, struct sim_client *c)
 {
 	uint64_t what = sim_between(&w->rng, 0, 99);
-	uint32_t row = some_row(w, c);
+	uint32_t row = sim_some_row(w, c);
 
 	if (what >= 75) {
 		client_read(w, c);
 		return;
 	}
 	c->row = row;
-	if (row == NO_ROW || what < 45) {
+	if (w->params.wild && c->index == SIM_WILD) {
+		sim_wild_begin(w, c);
+		return;
+	}
+	if (row == SIM_NO_ROW || what < 45) {
 		client_create(w, c);
 		return;
 	}
 	if (what < 57) {
-		client_command(w, c, META_UNLINK, &c->rows[row]);
+		sim_client_command(w, c, META_UNLINK, &c->rows[row]);
 	} else if (what < 68) {
-		client_command(w, c, META_RENAME, &c->rows[row]);
+		sim_client_command(w, c, META_RENAME, &c->rows[row]);
 		sim_client_name(c->index, c->next_name++, c->command.new_name,
 				sizeof(c->command.new_name));
 	} else {
-		client_command(w, c, META_SETATTR, &c->rows[row]);
+		sim_client_command(w, c, META_SETATTR, &c->rows[row]);
 		c->command.flags = META_SET_SIZE;
 		c->command.attr.size = sim_random(&w->rng) % 1000000;
 	}
-	client_ask(w, c);
+	sim_client_ask(w, c);
 }
 
 static uint64_t client_think(struct sim_world *w)
@@ -266,7 +270,7 @@ void sim_client_wake(struct sim_world *w, uint32_t index)
 		return;
 	}
 	w->counts.retries++;
-	client_ask(w, c);
+	sim_client_ask(w, c);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -289,11 +293,13 @@ static void answer_create(struct sim_world *w, struct sim_client *c, const struc
 static void client_answer(struct sim_world *w, struct sim_client *c, const struct meta_reply *reply,
 			  uint64_t index)
 {
-	struct sim_row *row = c->row == NO_ROW ? NULL : &c->rows[c->row];
+	struct sim_row *row = c->row == SIM_NO_ROW ? NULL : &c->rows[c->row];
 
 	sim_trace(w, "client %u: answer %d to %llu at index %llu", c->index, reply->result,
 		  (unsigned long long)c->command.cid.unique, (unsigned long long)index);
-	if (c->command.type == META_CREATE) {
+	if (w->params.wild && c->index == SIM_WILD) {
+		sim_wild_answer(c, reply);
+	} else if (c->command.type == META_CREATE) {
 		answer_create(w, c, reply, index);
 	} else if (reply->result) {
 		sim_fail(w, "client %u: %s of its own segment %llu gave %d", c->index,
@@ -333,7 +339,7 @@ void sim_client_read(struct sim_world *w, struct sim_node *n, const struct sim_p
 		sim_schedule(w, SIM_MS, SIM_DELIVER, p->to, again);
 		return;
 	}
-	if (c->row != NO_ROW) {
+	if (c->row != SIM_NO_ROW) {
 		row = &c->rows[c->row];
 		sim_client_name(c->index, row->name, name, sizeof(name));
 		rc = journal_get_name(j, row->node, name, &id, &reserved);
@@ -385,7 +391,7 @@ static bool admin_begin(struct sim_world *w, const struct raft *r)
 	ramp_node_t target;
 
 	if (what < 35 && r->conf.n < 7 && w->admin_names < 4) {
-		client_command(w, c, META_MEMBER_ADD, NULL);
+		sim_client_command(w, c, META_MEMBER_ADD, NULL);
 		snprintf(c->command.new_name, sizeof(c->command.new_name), "new%u",
 			 w->admin_names++);
 		snprintf(c->command.address, sizeof(c->command.address), "10.0.1.%u:7000",
@@ -396,7 +402,7 @@ static bool admin_begin(struct sim_world *w, const struct raft *r)
 	target = member_to(w, r, what >= 70);
 	if (!target)
 		return false;
-	client_command(w, c, what >= 70 ? META_MEMBER_REMOVE : META_MEMBER_PROMOTE, NULL);
+	sim_client_command(w, c, what >= 70 ? META_MEMBER_REMOVE : META_MEMBER_PROMOTE, NULL);
 	c->command.node = target;
 	return true;
 }
@@ -412,9 +418,9 @@ static bool admin_announce(struct sim_world *w)
 		if (!n->exists || n->announced || n->fresh)
 			continue;
 		n->announced = true;
-		client_command(w, c, META_NODE_UP, NULL);
+		sim_client_command(w, c, META_NODE_UP, NULL);
 		c->command.node = id;
-		c->command.node_inc = 7000 + id;
+		c->command.node_inc = SIM_INCARNATION + id;
 		c->command.instance = SIM_INSTANCE + id;
 		c->command.capacity = 1 << 30;
 		snprintf(c->command.address, sizeof(c->command.address), "10.0.0.%u:7000", id);
@@ -432,19 +438,19 @@ void sim_admin_wake(struct sim_world *w)
 		return; /* a timer of something that is done */
 	if (c->doing == SIM_WRITING) {
 		w->counts.retries++;
-		client_ask(w, c);
+		sim_client_ask(w, c);
 		return;
 	}
 	if (w->now >= SIM_FAULTS)
 		return;
 	if (admin_announce(w)) {
-		client_ask(w, c);
+		sim_client_ask(w, c);
 		return;
 	}
 	if (!w->params.members && !w->params.wipe)
 		return;
 	if (r && admin_begin(w, r))
-		client_ask(w, c);
+		sim_client_ask(w, c);
 	else
 		client_rest(w, c, sim_between(&w->rng, 100 * SIM_MS, SIM_S));
 }

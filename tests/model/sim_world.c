@@ -181,6 +181,7 @@ static void params_choose(struct sim_world *w)
 	p->members = sim_chance(r, 500);
 	p->wipe = sim_chance(r, 200);
 	p->origins = sim_chance(r, 700);
+	p->wild = sim_chance(r, 500);
 	p->spread = sim_chance(r, 500) ? 1 : p->voters;
 }
 
