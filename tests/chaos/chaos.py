@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 
 PAGE = 4096
 SETTLE_S = 60
@@ -26,6 +27,7 @@ MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, 
 # read(2) and write(2): it is elsewhere, or its source is silent.
 IO_ERRORS = {errno.ENOENT, errno.EREMOTE, errno.EHOSTDOWN}
 started = time.monotonic()
+children = []  # programs that must not stay when a test fails
 
 
 class Wrong(Exception):
@@ -250,8 +252,6 @@ class Load:
     def drop(self):
         """After a failure: nothing that would keep the mounts busy stays."""
         self.ending.set()
-        if self.live:
-            self.live.process.kill()
         for t in self.threads:
             t.join(2)
 
@@ -367,6 +367,7 @@ class Live:
         self.process = subprocess.Popen(
             ["rampfs-run", f"{build}/tests/chaos_live", self.name, *[f"{c.mnt(n)}/{n}" for n in c.nodes]],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr, text=True)
+        children.append(self.process)
         self.lines = []
         threading.Thread(target=self.listen, daemon=True).start()
         self.asked = 0
@@ -408,8 +409,12 @@ def run(test):
 
     try:
         test(make)
-    except Wrong as e:
+    except Exception as e:  # whatever it is, nothing stays
         say(f"FAILED: {e}")
+        if not isinstance(e, Wrong):
+            traceback.print_exc()
+        for child in children:
+            child.kill()
         for made in load:
             made.drop()
         os._exit(1)
