@@ -69,7 +69,7 @@ struct ending {
 	enum mount_end why;
 };
 
-static void on_end(void *arg)
+static void tell_end(void *arg)
 {
 	struct ending *e = arg;
 	struct mount *m = e->mount;
@@ -80,6 +80,17 @@ static void on_end(void *arg)
 	}
 	free(e);
 	mount_put(m);
+}
+
+/* An upgrade's next daemon goes on by itself; others are told the last sizes and times now. */
+static void on_end(void *arg)
+{
+	struct ending *e = arg;
+
+	if (e->why == MOUNT_UPGRADE || !e->mount->sweep)
+		tell_end(e);
+	else
+		sweep_finish(e->mount, tell_end, e);
 }
 
 void mount_end(struct mount *m, enum mount_end why)

@@ -24,6 +24,7 @@
 #include "log.h"
 
 #define SWEEP_MS	400
+#define FINISH_LOOK_MS	5
 #define HINTS_IN_FLIGHT 128 /* of the node's 256 proposals */
 #define RETRY_FIRST_MS	50
 #define RETRY_MAX_MS	5000
@@ -63,6 +64,9 @@ struct sweep {
 	uint32_t in_flight;
 	uint64_t round;
 	bool closed;
+	loop_fn *finish; /* called when nothing is in flight, or at finish_ms */
+	void *finish_arg;
+	uint64_t finish_ms;
 };
 
 /* ---- hints ---------------------------------------------------------------------------------- */
@@ -566,6 +570,16 @@ static void find_orphan_rows(struct sweep *s)
 		add_orphan(s, found.id);
 }
 
+static void finish_if_due(struct sweep *s)
+{
+	loop_fn *finish = s->finish;
+
+	if (!finish || (s->in_flight && park_now_ms() < s->finish_ms))
+		return;
+	s->finish = NULL;
+	finish(s->finish_arg);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct sweep *s = timer->data;
@@ -579,6 +593,17 @@ static void on_timer(uv_timer_t *timer)
 		forget_hints(s);
 	}
 	retry_orphans(s);
+	finish_if_due(s);
+}
+
+void sweep_finish(struct mount *m, loop_fn *fn, void *arg)
+{
+	struct sweep *s = m->sweep;
+
+	s->finish = fn;
+	s->finish_arg = arg;
+	s->finish_ms = park_now_ms() + SWEEP_FINISH_MS;
+	uv_timer_start(&s->timer, on_timer, 0, FINISH_LOOK_MS);
 }
 
 int sweep_open(struct mount *m, struct ramp_err *err)

@@ -11,6 +11,10 @@
 int sweep_open(struct mount *m, struct ramp_err *err);
 void sweep_close(struct mount *m);
 void sweep_free(struct mount *m); /* with the mount's last reference */
+/* The mount is about to end: proposes what is left to say, and calls fn(arg) when it has been
+   answered, or after SWEEP_FINISH_MS. Control loop. */
+#define SWEEP_FINISH_MS 500
+void sweep_finish(struct mount *m, loop_fn *fn, void *arg);
 /* A row changed. Control loop. */
 void sweep_row(struct mount *m, ramp_segment_t id);
 /* The kernel has forgotten an inode; a segment was unlinked. Any thread. */

@@ -98,6 +98,8 @@ within 10 grep -q '^quorum: yes' "$mnt/a/.ramp/status"
 same one "$(head -n 1 "$mnt/a/a/open")" "after a new start"
 
 echo "umount ends it too"
+printf 'three\n' >>"$mnt/a/a/open" # and its last sizes are known
 umount "$mnt/a"
 within 20 ended a
+[ "$(stat -c %s "$mnt/b/a/open")" = 14 ] || fail "another node shows $(stat -c %s "$mnt/b/a/open") bytes"
 cluster_stop
