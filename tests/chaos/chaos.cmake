@@ -4,3 +4,4 @@ set_target_properties(chaos_live PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BIN
 target_link_libraries(chaos_live PRIVATE Threads::Threads rampfs_flags)
 rampfs_script_test(NAME chaos_kills COMMAND tests/chaos/kills.sh TIMEOUT 600)
 rampfs_script_test(NAME chaos_partition COMMAND tests/chaos/partition.sh TIMEOUT 600)
+rampfs_script_test(NAME chaos_restarts COMMAND tests/chaos/restarts.sh TIMEOUT 600)

@@ -13,6 +13,7 @@ import collections
 import errno
 import os
 import random
+import select
 import subprocess
 import sys
 import threading
@@ -102,9 +103,91 @@ class Cluster:
         return None
 
 
+TOUCH = """
+import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+print("mapped", flush=True)
+for line in sys.stdin:
+    page = int(line)
+    print(page, m[page * 4096:page * 4096 + 16].hex(), flush=True)
+"""
+
+
+class Toucher:
+    """A segment of random bytes that has gone to another node in demand mode, and a program there
+    that has mapped it: which loads when told to."""
+
+    def __init__(self, cluster, source, target, mib=64):
+        self.name = f"touched{time.monotonic_ns()}"
+        self.data = random.Random(mib).randbytes(mib << 20)
+        with open(f"{cluster.mnt(source)}/{source}/{self.name}", "xb") as f:
+            f.write(self.data)
+        subprocess.run(["rampfs-migrate", "--mode", "demand",
+                        f"{cluster.mnt(source)}/{source}/{self.name}", target], check=True)
+        self.path = f"{cluster.mnt(target)}/{target}/{self.name}"
+        self.program = subprocess.Popen(["rampfs-run", sys.executable, "-c", TOUCH, self.path],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        children.append(self.program)
+        if self.program.stdout.readline() != "mapped\n":
+            raise Wrong(f"{self.name} was not mapped")
+
+    def begin(self, page):
+        self.program.stdin.write(f"{page}\n")
+        self.program.stdin.flush()
+
+    def expect(self, page, when):
+        if not select.select([self.program.stdout], [], [], SETTLE_S)[0]:
+            raise Wrong(f"a page fault on page {page} {when} does not end")
+        got = self.program.stdout.readline()
+        if got != f"{page} {self.right(page).hex()}\n":
+            raise Wrong(f"page {page} {when}: {got!r}, exit status {self.program.poll()}")
+
+    def touch(self, page, when):
+        self.begin(page)
+        self.expect(page, when)
+
+    def waits(self):
+        """True while what was begun has not ended, nor the program."""
+        return not select.select([self.program.stdout], [], [], 0)[0] and self.program.poll() is None
+
+    def right(self, page):
+        return self.data[page * PAGE:page * PAGE + 16]
+
+    def read(self, page):
+        """16 bytes of a page by read(2), or the name of the errno."""
+        fd = -1
+        try:
+            fd = os.open(self.path, os.O_RDONLY)
+            return os.pread(fd, 16, page * PAGE)
+        except OSError as e:
+            return errno.errorcode[e.errno]
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def end(self, when):
+        """All bytes by read(2), within the time to settle; then it goes."""
+        deadline = time.monotonic() + SETTLE_S
+        for page in range(0, len(self.data) // PAGE, 512):
+            while self.read(page) != self.right(page):
+                if time.monotonic() > deadline:
+                    raise Wrong(f"a read of page {page} {when}: {self.read(page)!r}")
+                time.sleep(0.02)
+        self.program.stdin.close()
+        if self.program.wait():
+            raise Wrong(f"the program {when} ended with {self.program.returncode}")
+        with open(self.path, "rb") as f:
+            if f.read() != self.data:
+                raise Wrong(f"the bytes {when}")
+        os.unlink(self.path)
+
+
 class Load:
-    def __init__(self, cluster, seed, files=5, live_mib=8):
+    def __init__(self, cluster, seed, files=5, live_mib=8, also=()):
+        """also: errors that these faults bring besides, for whatever is asked of a mount."""
         self.cluster = cluster
+        self.move_errors = MOVE_ERRORS | set(also)
+        self.io_errors = IO_ERRORS | set(also)
         self.random = random.Random(seed)
         self.counts = collections.Counter()
         self.failures = []
@@ -147,6 +230,7 @@ class Load:
             via, to = rand.choice(nodes), rand.choice(nodes)
             at = self.cluster.place(name, via)
             if at is None or at == to:
+                time.sleep(0.002)
                 continue
             self.moving[name] = (at, to)
             before = time.monotonic()
@@ -166,7 +250,7 @@ class Load:
             self.counts["moved by rename"] += 1
         except OSError as e:
             self.counts[f"rename {errno.errorcode[e.errno]}"] += 1
-            if e.errno not in MOVE_ERRORS:
+            if e.errno not in self.move_errors:
                 raise Wrong(f"rename of {name} from {at} to {to} through {via}: {e}") from e
 
     def move_by_tool(self, name, via, at, to, options):
@@ -309,7 +393,7 @@ class File:
                 self.write(fd, self.random.randrange(self.pages), node)
         except OSError as e:
             count[f"read, write, open {errno.errorcode[e.errno]}"] += 1
-            if e.errno not in IO_ERRORS:
+            if e.errno not in self.load.io_errors:
                 raise Wrong(f"{self.name} on {node}: {e}") from e
         finally:
             if fd >= 0:

@@ -2,10 +2,7 @@
 
 NET: the prefix of the namespaces that net.sh has made.
 """
-import errno
-import os
 import random
-import select
 import subprocess
 import sys
 import time
@@ -57,79 +54,22 @@ class Lost:
         return f"what {self.node} sends to {self.to} is lost"
 
 
-PULLED_MIB = 64
-TOUCH = """
-import mmap, os, sys
-m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
-print("mapped", flush=True)
-for line in sys.stdin:
-    page = int(line)
-    print(page, m[page * 4096:page * 4096 + 16].hex(), flush=True)
-"""
-
-
-def read_page(path, page):
-    """The bytes of a page by read(2), or the name of the errno."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.pread(fd, 16, page * chaos.PAGE)
-    except OSError as e:
-        return errno.errorcode[e.errno]
-    finally:
-        os.close(fd)
-
-
 def silent_source(fault):
     """A page fault waits as long as its source is silent, a read(2) says EHOSTDOWN."""
-    name = f"pulled{time.monotonic_ns()}"
-    data = random.Random(seed).randbytes(PULLED_MIB << 20)
-    with open(f"{cluster.mnt('a')}/a/{name}", "wb") as f:
-        f.write(data)
-    right = lambda page: data[page * chaos.PAGE:page * chaos.PAGE + 16]  # noqa: E731
-    subprocess.run(["rampfs-migrate", "--mode", "demand", f"{cluster.mnt('a')}/a/{name}", "b"], check=True)
-    path = f"{cluster.mnt('b')}/b/{name}"
-    program = subprocess.Popen(["rampfs-run", sys.executable, "-c", TOUCH, path],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    chaos.children.append(program)
-    answers = []
-
-    def touch(page):
-        program.stdin.write(f"{page}\n")
-        program.stdin.flush()
-
-    def answer():
-        answers.append(program.stdout.readline().split())
-        return answers[-1]
-
-    answer()
-    touch(5)
-    if answer() != ["5", right(5).hex()]:
-        raise chaos.Wrong(f"page 5 before {fault}: {answers}")
+    t = chaos.Toucher(cluster, "a", "b")
+    t.touch(5, f"before {fault}")
     fault.begin()
-    touch(9000)
-    got = read_page(path, 12000)
+    t.begin(9000)
+    got = t.read(12000)
     if got != "EHOSTDOWN":
         raise chaos.Wrong(f"a read of a remote page while {fault}: {got!r}")
-    if read_page(path, 5) != right(5):
-        raise chaos.Wrong(f"a page that is here, while {fault}")
-    with open(f"/proc/{program.pid}/stat") as f:
-        if f.read().split()[2] in "ZX":
-            raise chaos.Wrong(f"the program that touches a remote page ended while {fault}")
-    if select.select([program.stdout], [], [], 0)[0]:
-        raise chaos.Wrong(f"a remote page was had while {fault}: {answer()}")
+    if t.read(5) != t.right(5):
+        raise chaos.Wrong(f"a read of a page that is here, while {fault}: {t.read(5)!r}")
+    if not t.waits():
+        raise chaos.Wrong(f"a load from a remote page did not wait while {fault}")
     fault.heal()
-    if answer() != ["9000", right(9000).hex()]:
-        raise chaos.Wrong(f"page 9000 after {fault}: {answers[-1]}")
-    deadline = time.monotonic() + chaos.SETTLE_S
-    while read_page(path, 12000) != right(12000):
-        if time.monotonic() > deadline:
-            raise chaos.Wrong(f"page 12000 after {fault}: {read_page(path, 12000)}")
-    program.stdin.close()
-    program.wait()
-    with open(path, "rb") as f:
-        if f.read() != data:
-            raise chaos.Wrong(f"the bytes after {fault}")
-    os.unlink(path)
+    t.expect(9000, f"after {fault}")
+    t.end(f"after {fault}")
     chaos.say(f"{fault}: the page fault waited, the read was EHOSTDOWN, all came after healing")
 
 

@@ -2,7 +2,9 @@
 # Cables are pulled, and packets lost one way, at random moments of moves and pulls: no two owners,
 # all bytes right after healing; what waits for a silent source goes on when it speaks again.
 #   partition.sh [SEED [ROUNDS]]
+# shellcheck source=tests/lib/cluster.sh
 . tests/lib/cluster.sh
+# shellcheck source=tests/chaos/net.sh
 . tests/chaos/net.sh
 net_cluster_start 512M
 python3 tests/chaos/partition.py "$scratch/cluster" "$net" "${1-1}" "${2-6}"
