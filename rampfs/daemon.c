@@ -34,6 +34,7 @@
 #include "transport.h"
 
 #define DAEMON_NICE    (-10)
+#define DESCRIPTORS    1048576
 #define LINGER_LOOK_MS 20
 #define LINGER_IDLE_MS 5000
 #define HANDOVER_MS    200 /* for TimeoutNow to reach the next leader */
@@ -337,6 +338,17 @@ static void close_all(struct daemon *d)
 	statedir_free(&d->dir);
 }
 
+/* Five descriptors a program, two a segment: as many as the kernel lets a process have. */
+static void raise_descriptors(void)
+{
+	struct rlimit limit = {.rlim_cur = DESCRIPTORS, .rlim_max = DESCRIPTORS};
+
+	if (setrlimit(RLIMIT_NOFILE, &limit) == 0 || getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 {
 	struct daemon d = {.config = config};
@@ -351,6 +363,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	   for programs that compute: a busy machine would lose its leader. */
 	if (setpriority(PRIO_PROCESS, 0, DAEMON_NICE))
 		log_warn("nice %d is not allowed; a busy machine will be slow", DAEMON_NICE);
+	raise_descriptors();
 	rc = open_all(&d, err);
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);
