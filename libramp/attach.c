@@ -167,7 +167,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 				      .offset = offset,
 				      .len = len,
 				      .prot = (uint32_t)a->call->prot & PROT_ALL};
-	struct session_msg answer;
+	struct session_msg answer = {0};
 	int rc;
 
 	while ((rc = attach_once(a, &request, &answer)) != 0) {

@@ -238,14 +238,9 @@ static size_t join(char *line, const char *part, va_list ap)
 {
 	size_t len = 0;
 
-	for (; part; part = va_arg(ap, const char *)) {
-		size_t more = strlen(part);
-
-		if (more > LINE_BYTES - 1 - len)
-			more = LINE_BYTES - 1 - len;
-		memcpy(line + len, part, more);
-		len += more;
-	}
+	for (; part; part = va_arg(ap, const char *))
+		while (*part && len < LINE_BYTES - 1)
+			line[len++] = *part++;
 	line[len++] = '\n';
 	return len;
 }
