@@ -82,6 +82,11 @@ static bool serve_one(struct agent *agent)
 	return true;
 }
 
+bool agent_daemon_away(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
+}
+
 static int refuse(struct agent *agent, int code, const char *text)
 {
 	agent->error.code = code;
@@ -104,7 +109,9 @@ static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, i
 	if (rc == -EAGAIN)
 		return refuse(agent, ETIMEDOUT, "the daemon does not answer");
 	if (rc)
-		return refuse(agent, -rc, "the daemon hung up");
+		return refuse(agent, -rc,
+			      agent_daemon_away(rc) ? "the daemon hung up"
+						    : "the daemon speaks another language");
 	if (msg->result)
 		return refuse(agent, (int)msg->result, msg->text);
 	if (msg->type != type)
@@ -279,11 +286,6 @@ static int spawn(struct agent *agent)
 	rc = pthread_create(&thread, &attr, agent_main, agent);
 	pthread_attr_destroy(&attr);
 	return rc;
-}
-
-bool agent_daemon_away(int rc)
-{
-	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
 }
 
 int agent_start(int index, struct agent_error *err)

@@ -280,7 +280,7 @@ static int swap_begin(struct hands *hands, const struct session_msg *msg)
 }
 
 /* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
-static void settle_range(const struct hands *hands, uint64_t addr, const struct scratch *scratch)
+static void settle_range(uint64_t addr, const struct scratch *scratch)
 {
 	bool locked = lock_table();
 	uint64_t end = addr + scratch->len, gap_end, at = addr;
@@ -296,7 +296,6 @@ static void settle_range(const struct hands *hands, uint64_t addr, const struct 
 	for (; first < last; first++) {
 		struct range *r = &table.ranges.at[first];
 
-		r->session = hands->session;
 		r->flags &= (uint8_t) ~(RANGE_GONE | RANGE_READONLY);
 		if (scratch->readonly)
 			r->flags |= RANGE_READONLY;
@@ -323,26 +322,38 @@ bool hands_finish_swap(struct hands *hands)
 	hands->swapping = false;
 	close(hands->swap_event);
 	if (hands->swap_result >= 0 && scratch) {
-		settle_range(hands, hands->swap_to, scratch);
+		settle_range(hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
 	}
 	return true;
 }
 
+/* Whether the program still has anything of it mapped. If so the range is this session's from now
+   on: a GONE of the node that had it between comes too late. */
+static bool claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
+{
+	bool locked = lock_table();
+	uint32_t first, last;
+	bool any = true;
+
+	if (locked) {
+		pieces_of(addr, len, &first, &last);
+		any = first < last;
+		for (; first < last; first++)
+			table.ranges.at[first].session = hands->session;
+	}
+	unlock_table(locked);
+	return any;
+}
+
 static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hung_up)
 {
 	struct scratch *scratch = find_scratch(hands, msg->scratch);
-	uint64_t start, end;
-	bool locked, wanted;
 	int rc;
 
 	if (!scratch || msg->scratch == 0 || scratch->len != msg->len)
 		return EINVAL;
-	locked = lock_table();
-	wanted = !ranges_gap(&table.ranges, msg->addr, msg->addr + msg->len, &start, &end) ||
-		 start != msg->addr || end != msg->addr + msg->len;
-	unlock_table(locked);
-	if (!wanted) {
+	if (!claim_range(hands, msg->addr, msg->len)) {
 		shim_munmap(scratch->at, scratch->len);
 		*scratch = (struct scratch){0};
 		return 0;

@@ -94,8 +94,8 @@ echo "a daemon killed again and again under threads that map, unmap and fork"
 fresh "$mnt/a/a/killed"
 timeout -k 1 100 rampfs-run "$prog" "$mnt/a/a/killed" endure 2>"$scratch/said" &
 program=$!
-for _ in $(seq 15); do
-	sleep 0.3
+for _ in $(seq 6); do
+	sleep 0.8
 	kill -0 $program 2>/dev/null || break
 	kill -9 "$(daemon a)" || true
 done
