@@ -114,8 +114,7 @@ static void ask_again(struct ask *a)
 	ask_arm(a, AGAIN_MS);
 }
 
-/* ---- this node owns it
- * --------------------------------------------------------------------------- */
+/* ---- this node owns it ----------------------------------------------------------------------- */
 
 static bool another_waits(struct ask *a)
 {
@@ -185,8 +184,7 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 	source_start(t, a, row, seg);
 }
 
-/* ---- another node owns it
- * ------------------------------------------------------------------------ */
+/* ---- another node owns it -------------------------------------------------------------------- */
 
 static void migrate_send(struct ask *a)
 {
@@ -303,8 +301,7 @@ static void asks_on_progress(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		ask_progress(a, p.done_pages, p.all_pages, p.state);
 }
 
-/* ---- asked by another node
- * ------------------------------------------------------------------------ */
+/* ---- asked by another node ------------------------------------------------------------------- */
 
 struct remote_asker {
 	struct transfers *t;
@@ -483,8 +480,7 @@ static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incar
 		remote_answer(arg, from, c.request, 0, -EINTR, "cancelled");
 }
 
-/* ---- beginning, waiting, ending
- * ------------------------------------------------------------------- */
+/* ---- beginning, waiting, ending -------------------------------------------------------------- */
 
 /* A node that has just started knows no leader yet, although there is one or will be in a moment.
  */
@@ -704,8 +700,7 @@ struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg)
 	return NULL;
 }
 
-/* ---- any thread
- * ----------------------------------------------------------------------------------- */
+/* ---- any thread ------------------------------------------------------------------------------ */
 
 static void migrate_posted(void *arg)
 {

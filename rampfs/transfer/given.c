@@ -86,8 +86,7 @@ void given_window(struct move *m)
 		 m->name, m->peer_name, us, m->unchanged ? "unchanged" : "changed");
 }
 
-/* ---- GIVEN: what the tables say
- * ------------------------------------------------------------------- */
+/* ---- GIVEN: what the tables say -------------------------------------------------------------- */
 
 static void revert_work(struct move *m)
 {
@@ -157,6 +156,9 @@ static void free_work(struct move *m)
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
 	if (m->work_rc == -ENOENT)
 		m->work_rc = 0;
+	/* A session that came after given_leave has found GIVEN, and keeps the freeze till now. */
+	if (m->work_rc == 0)
+		programs_gone(m->t->programs, m->seg, m->peer_name);
 }
 
 static void freed(struct move *m)
@@ -278,8 +280,7 @@ int source_reclaim(struct move *m, struct ramp_err *err)
 	return 0;
 }
 
-/* ---- after a restart
- * ------------------------------------------------------------------------------ */
+/* ---- after a restart ------------------------------------------------------------------------- */
 
 static void grant_work(struct move *m)
 {

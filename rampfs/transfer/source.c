@@ -436,8 +436,7 @@ static void frozen(struct move *m)
 	given_look(m);
 }
 
-/* ---- S_GIVEN, S_LEFT: T's verdicts
- * --------------------------------------------------------------- */
+/* ---- S_GIVEN, S_LEFT: T's verdicts ----------------------------------------------------------- */
 
 static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			    struct wire_r *body)
@@ -510,8 +509,7 @@ void source_tick(struct move *m)
 		given_tick(m);
 }
 
-/* ---- asked from above
- * ------------------------------------------------------------------------------ */
+/* ---- asked from above ------------------------------------------------------------------------ */
 
 bool source_past_return(const struct move *m)
 {

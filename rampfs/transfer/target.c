@@ -72,8 +72,7 @@ static void accept_send(struct move *m)
 	move_tick_in(m, RESERVED_MS);
 }
 
-/* ---- CONNECT
- * ------------------------------------------------------------------------------------- */
+/* ---- CONNECT --------------------------------------------------------------------------------- */
 
 /* Room for what is populated and a slack; the page states of what will be pulled. */
 static void reserve_work(struct move *m)
@@ -205,8 +204,7 @@ static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t in
 	free(c.ranges);
 }
 
-/* ---- giving up a reservation
- * ---------------------------------------------------------------------- */
+/* ---- giving up a reservation ----------------------------------------------------------------- */
 
 static void drop_work(struct move *m)
 {
@@ -270,8 +268,7 @@ static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 		move_look(t, v.id);
 }
 
-/* ---- TRANSFER
- * ------------------------------------------------------------------------------------- */
+/* ---- TRANSFER -------------------------------------------------------------------------------- */
 
 static int record_taken(struct move *m)
 {
@@ -411,8 +408,7 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 	answer_transfer(t, from, &tr);
 }
 
-/* ---- T_TAKEN
- * ------------------------------------------------------------------------------------- */
+/* ---- T_TAKEN --------------------------------------------------------------------------------- */
 
 /* Page faults are answered first; then those who had it mapped before get it back in place. */
 static void begin_work(struct move *m)

@@ -277,14 +277,21 @@ END_TEST
 START_TEST(no_quorum)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int here, there;
 
 	world_hold(A, id);
 	atomic_store(&world->quorum, false);
-	ck_assert_int_eq(world_move(A, id, B), -EROFS);
-	ck_assert_int_eq(world_move(C, id, B), -EROFS);
+	here = world_ask(A, id, B, 0, false);
+	there = world_ask(C, id, B, 5000, false);
+	ck_assert_int_eq(world_answer(here), -EROFS);
+	ck_assert_int_eq(world_answer(there), -EROFS);
 	ck_assert(world_program(A, id).access);
+	/* An election is waited for. */
+	here = world_ask(A, id, B, 5000, false);
+	usleep(300000);
 	atomic_store(&world->quorum, true);
-	stays(id, A);
+	ck_assert_int_eq(world_answer(here), 0);
+	stays(id, B);
 }
 END_TEST
 
