@@ -320,10 +320,12 @@ void world_close(void)
 {
 	world_close_nodes();
 	for (ramp_node_t n = 1; n <= NODES; n++) {
-		char dir[PATH_LEN];
+		char dir[PATH_LEN], store[PATH_LEN + 8];
 
 		wipe(n);
 		node_dir(n, dir);
+		snprintf(store, sizeof(store), "%s/store", dir);
+		rmdir(store);
 		rmdir(dir);
 	}
 }
