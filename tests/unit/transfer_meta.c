@@ -33,8 +33,7 @@ struct meta {
 	uint64_t unique;
 };
 
-/* ---- the state machine: world->lock is held ----------------------------------------------------
- */
+/* ---- the state machine: world->lock is held ------------------------------------------------ */
 
 static int find(ramp_segment_t id)
 {
@@ -184,8 +183,7 @@ static void apply(const struct meta_command *c, struct meta_reply *reply)
 	reply->epoch = i < 0 ? 0 : world->rows[i].epoch;
 }
 
-/* ---- a node's copy ------------------------------------------------------------------------------
- */
+/* ---- a node's copy ------------------------------------------------------------------------- */
 
 /* Copies what is newer; the ids that changed go to `ids`, 0 for nodes. meta->lock is not held. */
 static int copy_tables(struct meta *meta, ramp_segment_t ids[ROWS + 1])
