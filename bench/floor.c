@@ -9,7 +9,8 @@
  *outside, the agent's MADV_DONTNEED; one a line floor roundtrip COUNT		us per message round
  *trip over TCP on loopback, one a line
  *
- * Each makes a tmpfs of its own in a mount namespace of its own, so nothing is left behind.
+ * Each makes a tmpfs of its own in a mount namespace of its own, so nothing is left behind (a slave
+ *of the caller's: a private one would keep other people's mounts alive).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,7 @@ static int tmpfs_file(const char *huge, size_t bytes)
 	char dir[] = "/tmp/rampfs-floor.XXXXXX", path[64], options[64];
 	int fd;
 
-	must(unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0,
+	must(unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0,
 	     "mount namespace");
 	must(mkdtemp(dir) != NULL, dir);
 	snprintf(options, sizeof(options), "huge=%s,noswap", huge);
