@@ -31,8 +31,8 @@ within() {
 }
 xattr() { python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "user.ramp." + sys.argv[2]).decode())' "$1" "$2"; }
 cluster_start() {
+	cluster_up=yes # also where it comes up in part
 	contrib/local-cluster start "$@" "$scratch/cluster"
-	cluster_up=yes
 }
 cluster_stop() {
 	contrib/local-cluster stop "$scratch/cluster" && cluster_up=""
