@@ -518,7 +518,8 @@ static const struct suite {
 	const char *words;
 } suite[] = {
 	{true, "elections=2 heartbeats=1 proposals=1"},
-	{true, "elections=2 proposals=1 crashes=1"},
+	{true, "elections=1 heartbeats=1 proposals=1 crashes=1"},
+	{false, "elections=2 proposals=1 crashes=1"},
 	{true, "elections=2 proposals=1 confs=1 conf=8"},	   /* node 3 goes */
 	{true, "elections=2 proposals=1 confs=1 voters=2 conf=6"}, /* node 3 becomes a voter */
 	{true, "elections=1 proposals=1 transfers=1"},

@@ -168,6 +168,8 @@ static void params_choose(struct sim_world *w)
 	struct sim_rng *r = &w->rng;
 
 	p->voters = sim_chance(r, 650) ? 3 : 5;
+	if (sim_chance(r, 80))
+		p->voters = (uint32_t)sim_between(r, 1, 2);
 	p->learners = sim_chance(r, 400) ? (uint32_t)sim_between(r, 1, 2) : 0;
 	p->heartbeat_ms = 100;
 	p->election_ms = 500;
@@ -179,7 +181,7 @@ static void params_choose(struct sim_world *w)
 	p->fault_gap_ms = sim_chance(r, 300) ? 150 : 700;
 	p->skew = sim_chance(r, 400);
 	p->members = sim_chance(r, 500);
-	p->wipe = sim_chance(r, 200);
+	p->wipe = p->voters >= 3 && sim_chance(r, 200); /* the others must be a quorum */
 	p->origins = sim_chance(r, 700);
 	p->wild = sim_chance(r, 500);
 	p->spread = sim_chance(r, 500) ? 1 : p->voters;
