@@ -70,11 +70,9 @@ void pseg_put(struct programs *p, struct pseg *pseg)
 		free_pseg(pseg);
 }
 
-/* The state that the record means, for a segment that nobody has asked about in this life. */
-static void first_state(struct programs *p, struct pseg *pseg)
+static void first_range(struct programs *p, struct pseg *pseg)
 {
 	struct segment_row row;
-	struct record record;
 
 	pseg->lo = p->arena_lo;
 	pseg->hi = p->arena_hi;
@@ -82,17 +80,29 @@ static void first_state(struct programs *p, struct pseg *pseg)
 		pseg->lo = row.extent_addr;
 		pseg->hi = row.extent_addr + row.extent_len;
 	}
-	pseg->state = PSEG_GONE;
-	pseg->seg = store_find(p->store, pseg->id);
-	if (!pseg->seg)
-		return;
-	record_get(pseg->seg, &record);
-	if (record_serves(&record)) {
-		pseg->state = PSEG_OPEN;
-		pseg->pulling = pages_missing(pseg->seg) > 0;
-	} else if (record.kind == RECORD_GIVEN) {
-		pseg->state = PSEG_FROZEN;
+}
+
+/* The state that the record means, for a segment that nobody has asked about in this life. */
+static void first_state(struct programs *p, struct pseg *pseg)
+{
+	struct seg *seg = store_find(p->store, pseg->id);
+	enum pseg_state state = PSEG_GONE;
+	struct record record;
+
+	if (seg) {
+		record_get(seg, &record);
+		if (record_serves(&record))
+			state = PSEG_OPEN;
+		else if (record.kind == RECORD_GIVEN)
+			state = PSEG_FROZEN;
 	}
+	pseg_set_seg(pseg, seg);
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->state = state;
+	pseg->pulling = state == PSEG_OPEN && pages_missing(seg) > 0;
+	pthread_rwlock_unlock(&pseg->lock);
+	if (seg)
+		seg_put(seg);
 }
 
 static struct pseg *make(struct programs *p, ramp_segment_t id)
@@ -111,6 +121,7 @@ static struct pseg *make(struct programs *p, ramp_segment_t id)
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&pseg->lock, &attr);
 	pthread_rwlockattr_destroy(&attr);
+	first_range(p, pseg);
 	first_state(p, pseg);
 	return pseg;
 }
@@ -124,16 +135,19 @@ struct pseg *pseg_get(struct programs *p, ramp_segment_t id)
 	made = make(p, id);
 	if (!made)
 		return NULL;
+	pthread_mutex_lock(&made->change);
 	pthread_mutex_lock(&p->lock);
 	pseg = find_locked(p, id);
-	if (!pseg) {
+	if (!pseg)
 		LIST_INSERT_HEAD(&p->psegs[id % PSEG_BUCKETS], made, link);
-		pseg = made;
-		made = NULL;
-	}
 	pthread_mutex_unlock(&p->lock);
-	if (made)
-		free_pseg(made);
+	/* Who changed the record before this one could be found has not told it. */
+	if (!pseg)
+		first_state(p, made);
+	pthread_mutex_unlock(&made->change);
+	if (!pseg)
+		return made;
+	free_pseg(made);
 	return pseg;
 }
 

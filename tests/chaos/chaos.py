@@ -53,6 +53,14 @@ def processes(words):
     return found
 
 
+def read_file(path):
+    try:
+        with open(path) as f:
+            return f.read()
+    except OSError as e:
+        return str(e)
+
+
 def is_quorum(text):
     return "quorum: yes" in text
 
@@ -466,6 +474,15 @@ class Live:
         self.stderr.seek(0)
         return " | ".join(self.lines[-5:]) + " | " + self.stderr.read()[-500:]
 
+    def waiting(self):
+        """Where the threads of the processes wait, which map the segment of the first, second ... node."""
+        text = ""
+        for n, pid in enumerate(filter(None, read_file(f"/proc/{self.process.pid}/task/{self.process.pid}/children").split(" "))):
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                where = read_file(f"/proc/{pid}/task/{tid}/wchan")
+                text += f"\n  process {n} ({pid}) thread {tid}: {where}"
+        return text
+
     def compare_all(self):
         self.asked += 1
         self.process.stdin.write("check\n")
@@ -473,7 +490,7 @@ class Live:
         deadline = time.monotonic() + SETTLE_S
         while sum(line.startswith("checked") for line in self.lines) < self.asked:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Wrong(f"live: no whole check within {SETTLE_S} s: {self.said()}")
+                raise Wrong(f"live: no whole check within {SETTLE_S} s: {self.said()}{self.waiting()}")
             time.sleep(0.02)
         say("live " + self.lines[-1])
 
@@ -497,6 +514,8 @@ def run(test):
         say(f"FAILED: {e}")
         if not isinstance(e, Wrong):
             traceback.print_exc()
+        if os.environ.get("HOLD"):
+            input("Everything stays as it is until a line comes: ")
         for child in children:
             child.kill()
         for made in load:
