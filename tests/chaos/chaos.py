@@ -274,29 +274,36 @@ class Load:
 
     # ---- at rest ----
 
-    def settle(self, title, full=True):
-        """Movers rest; everything must become right within SETTLE_S."""
-        self.rest.set()
-        deadline = time.monotonic() + SETTLE_S
-        since = time.monotonic()
-        why = "the movers have not come back"
+    def await_true(self, what, deadline):
+        """what() says what is not right yet, or None."""
         while True:
             self.check()
-            if not self.moving:
-                try:
-                    why = self.unsettled()
-                except OSError as e:
-                    why = str(e)
-                if not why:
-                    break
+            try:
+                why = what()
+            except OSError as e:
+                why = str(e)
+            if not why:
+                return
             if time.monotonic() > deadline:
-                raise Wrong(f"not settled {SETTLE_S} s after the last fault: {why} {self.moving or ''}")
+                raise Wrong(f"not settled {SETTLE_S} s after the last fault: {why}"
+                            + (self.live.waiting() if self.live else ""))
             time.sleep(0.05)
+
+    def settle(self, title):
+        """Movers rest; everything must become right within SETTLE_S."""
+        self.rest.set()
+        since = time.monotonic()
+        deadline = since + SETTLE_S
+        self.await_true(lambda: f"the movers have not come back: {self.moving}" if self.moving else None, deadline)
+        if self.live:
+            self.live.compare_all(deadline)  # touches every page, which a demand pull waits for
+        self.await_true(self.unsettled, deadline)
         took = time.monotonic() - since
         for f in self.files:
             f.compare_all()
-        if self.live and full:
-            self.live.compare_all()
+        if self.live:
+            self.live.compare_all(time.monotonic() + SETTLE_S)
+            say("live " + self.live.lines[-1])
         self.check()
         say(f"{title}: settled after {took:.1f} s; "
             + " ".join(f"{n}@{self.cluster.place(n, self.cluster.nodes[0])}" for n in self.names))
@@ -483,16 +490,14 @@ class Live:
                 text += f"\n  process {n} ({pid}) thread {tid}: {where}"
         return text
 
-    def compare_all(self):
+    def compare_all(self, deadline):
         self.asked += 1
         self.process.stdin.write("check\n")
         self.process.stdin.flush()
-        deadline = time.monotonic() + SETTLE_S
         while sum(line.startswith("checked") for line in self.lines) < self.asked:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Wrong(f"live: no whole check within {SETTLE_S} s: {self.said()}{self.waiting()}")
+                raise Wrong(f"live: no whole check {SETTLE_S} s after the last fault: {self.said()}{self.waiting()}")
             time.sleep(0.02)
-        say("live " + self.lines[-1])
 
     def end(self):
         self.process.stdin.close()
