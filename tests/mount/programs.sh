@@ -5,6 +5,12 @@
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 1G
 a=$mnt/a b=$mnt/b c=$mnt/c
+# When mv returns, its own node shows the new place; others do when they have heard of the commit.
+mv() {
+	local n
+	command mv "$@"
+	for n in a b c; do within 20 test -e "$mnt/$n/$(basename "$2")/$(basename "$1")"; done
+}
 
 lmdb() {
 	local user=$build/tests/lmdb_user at
