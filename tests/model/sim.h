@@ -27,6 +27,7 @@
 #define SIM_NODES	12 /* ids 1 .. SIM_NODES - 1 */
 #define SIM_CLIENTS	5
 #define SIM_ROWS	2048 /* segments that one client makes at most */
+#define SIM_LOG		512  /* entries that a log holds at most */
 #define SIM_INDEXES	16384
 #define SIM_TERMS	4096
 #define SIM_MS		UINT64_C(1000)
@@ -114,7 +115,13 @@ struct sim_node {
 	uint64_t open[META_WINDOW];
 	uint32_t n_open;
 
-	uint64_t seen_commit, seen_term_led;
+	uint64_t seen_commit, seen_term_led, seen_snap;
+
+	/* What it held when it died between two turns: it must come back with that. */
+	bool in_turn, left;
+	uint64_t left_term, left_snap, left_last;
+	ramp_node_t left_vote;
+	uint64_t left_log[SIM_LOG]; /* entries left_snap + 1 .. left_last, hashed */
 };
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -170,6 +177,11 @@ struct sim_entry_record { /* of an index; 0: not known yet */
 	uint64_t committed_in; /* the term in which that was known first */
 };
 
+struct sim_conf_record { /* a committed configuration */
+	uint64_t index, data;
+};
+#define SIM_CONFS 256
+
 struct sim_counts {
 	uint64_t events, messages, lost, turns, crashes, power, elections, commands, reads, retries;
 	uint64_t snapshots, disk_faults, transfers, members, wipes;
@@ -191,10 +203,12 @@ struct sim_world {
 	uint64_t fault_count;
 
 	/* What the checks know. */
-	struct sim_entry_record *records; /* SIM_INDEXES */
-	ramp_node_t *leaders;		  /* of each term; SIM_TERMS */
-	uint64_t committed;		  /* highest index known to be committed */
-	uint64_t applied;		  /* highest index that any node told a client of */
+	struct sim_entry_record *records;	 /* SIM_INDEXES */
+	struct sim_conf_record confs[SIM_CONFS]; /* in the order of their indexes */
+	uint32_t n_confs;
+	ramp_node_t *leaders; /* of each term; SIM_TERMS */
+	uint64_t committed;   /* highest index known to be committed */
+	uint64_t applied;     /* highest index that any node told a client of */
 
 	uint64_t digest; /* of all that happened: equal for equal seeds */
 	struct sim_counts counts;
@@ -255,6 +269,9 @@ void sim_wild_answer(struct sim_client *c, const struct meta_reply *reply);
 void sim_check_step(struct sim_world *w, struct sim_node *n);
 void sim_check_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 		      const struct fsm_result *r);
+/* At a death between two turns, and at the next start: nothing durable may have changed. */
+void sim_check_leave(struct sim_node *n);
+void sim_check_return(struct sim_world *w, struct sim_node *n);
 void sim_check_sum(struct sim_world *w, struct sim_node *n);
 bool sim_check_settled(struct sim_world *w);
 void sim_check_end(struct sim_world *w);

@@ -66,6 +66,34 @@ static void check_leader(struct sim_world *w, struct sim_node *n, const struct r
 	}
 }
 
+static void conf_note(struct sim_world *w, uint64_t index, const struct raft_entry *e)
+{
+	if (e->type != RAFT_CONF)
+		return;
+	if (w->n_confs == SIM_CONFS || (w->n_confs && w->confs[w->n_confs - 1].index >= index))
+		sim_fail(w, "configuration %" PRIu64 " is out of order", index);
+	w->confs[w->n_confs++] = (struct sim_conf_record){
+		.index = index, .data = hash_bytes(1, e->data->bytes, e->data->len)};
+}
+
+/* What the log was compacted to stands there with the last configuration before it. */
+static void check_snap_conf(struct sim_world *w, struct sim_node *n, const struct raft *r)
+{
+	uint32_t i = w->n_confs;
+
+	if (n->seen_snap == r->snap_index || !r->snap_index)
+		return;
+	n->seen_snap = r->snap_index;
+	while (i && w->confs[i - 1].index > r->snap_index)
+		i--;
+	if (r->snap_conf_index != (i ? w->confs[i - 1].index : 1))
+		sim_fail(w, "node %u: compacted to %" PRIu64 " with the configuration of %" PRIu64,
+			 n->id, r->snap_index, r->snap_conf_index);
+	if (i && hash_bytes(1, r->snap_conf->bytes, r->snap_conf->len) != w->confs[i - 1].data)
+		sim_fail(w, "node %u: compacted to %" PRIu64 " with another configuration", n->id,
+			 r->snap_index);
+}
+
 static void check_commit(struct sim_world *w, struct sim_node *n, const struct raft *r)
 {
 	uint64_t i = n->seen_commit;
@@ -85,6 +113,7 @@ static void check_commit(struct sim_world *w, struct sim_node *n, const struct r
 			rec->entry = hash_entry(e);
 			rec->term = e->term;
 			rec->committed_in = r->term;
+			conf_note(w, i, e);
 		} else if (rec->entry != hash_entry(e)) {
 			sim_fail(w,
 				 "node %u commits another entry %" PRIu64 " (term %" PRIu64
@@ -117,6 +146,46 @@ void sim_check_step(struct sim_world *w, struct sim_node *n)
 	if (r->state == RAFT_LEADER)
 		check_leader(w, n, r);
 	check_commit(w, n, r);
+	check_snap_conf(w, n, r);
+}
+
+/* ---- deaths ---------------------------------------------------------------------------------- */
+
+void sim_check_leave(struct sim_node *n)
+{
+	const struct raft *r = replica_raft(n->replica);
+
+	n->left = !n->in_turn && !n->fatal;
+	if (!n->left)
+		return;
+	n->left_term = r->term;
+	n->left_vote = r->vote;
+	n->left_snap = r->snap_index;
+	n->left_last = r->last_index;
+	for (uint64_t i = r->snap_index + 1; i <= r->last_index; i++)
+		n->left_log[i - r->snap_index - 1] = hash_entry(raft_entry_at(r, i));
+}
+
+/* A compaction may be undone (it isn't synced); everything else must be as it was. */
+void sim_check_return(struct sim_world *w, struct sim_node *n)
+{
+	const struct raft *r = replica_raft(n->replica);
+
+	if (!n->left)
+		return;
+	n->left = false;
+	if (r->term != n->left_term || r->vote != n->left_vote)
+		sim_fail(w,
+			 "node %u: died in term %" PRIu64 " with vote %u, came back in %" PRIu64
+			 " with %u",
+			 n->id, n->left_term, n->left_vote, r->term, r->vote);
+	if (r->last_index != n->left_last || r->snap_index > n->left_snap)
+		sim_fail(w,
+			 "node %u: died with a log to %" PRIu64 ", came back with one to %" PRIu64,
+			 n->id, n->left_last, r->last_index);
+	for (uint64_t i = n->left_snap + 1; i <= n->left_last; i++)
+		if (hash_entry(raft_entry_at(r, i)) != n->left_log[i - n->left_snap - 1])
+			sim_fail(w, "node %u: came back with another entry %" PRIu64, n->id, i);
 }
 
 /* ---- results and tables ---------------------------------------------------------------------- */

@@ -338,8 +338,9 @@ void sim_node_start(struct sim_world *w, ramp_node_t id)
 	n->origin_life = state.life;
 	n->origin_number = 0;
 	n->n_open = 0;
-	n->seen_commit = 0;
-	n->tick_due = n->turn_due = false;
+	n->seen_commit = n->seen_snap = 0;
+	n->tick_due = n->turn_due = n->in_turn = false;
+	sim_check_return(w, n);
 	sim_trace(w, "node %u: up, term %llu vote %u snap %llu/%llu applied %llu last %llu", id,
 		  (unsigned long long)state.term, state.vote, (unsigned long long)state.snap_index,
 		  (unsigned long long)state.snap_term, (unsigned long long)state.applied,
@@ -367,6 +368,7 @@ void sim_node_crash(struct sim_world *w, ramp_node_t id, bool power)
 		w->counts.crashes++;
 		w->counts.power += power;
 		n->phase = SIM_DOWN;
+		sim_check_leave(n);
 		sim_vfs_freeze(id);
 		replica_close(n->replica);
 		n->replica = NULL;
@@ -385,6 +387,7 @@ void sim_node_wipe(struct sim_world *w, ramp_node_t id)
 	sim_vfs_wipe(id);
 	node_format(w, id, true);
 	n->fresh = true;
+	n->left = false;
 	n->seen_term_led = 0;
 	w->counts.wipes++;
 }
@@ -506,6 +509,7 @@ static void turn_begin(struct sim_world *w, struct sim_node *n)
 		sim_chance(&w->rng, 700) ? n->inbox_n : (uint32_t)sim_between(&w->rng, 0, 2);
 
 	w->counts.turns++;
+	n->in_turn = true;
 	if (n->tick_due)
 		replica_step(n->replica, &tick);
 	n->tick_due = false;
@@ -545,6 +549,7 @@ static void turn_end(struct sim_world *w, struct sim_node *n)
 		sim_node_crash(w, n->id, sim_chance(&w->rng, 500));
 		return;
 	}
+	n->in_turn = false;
 	if (crash_here(w, n, SIM_AFTER_COMMIT))
 		return;
 	n->phase = SIM_IDLE;

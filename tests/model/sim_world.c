@@ -173,7 +173,7 @@ static void params_choose(struct sim_world *w)
 	p->learners = sim_chance(r, 400) ? (uint32_t)sim_between(r, 1, 2) : 0;
 	p->heartbeat_ms = 100;
 	p->election_ms = 500;
-	p->log_capacity = sim_chance(r, 300) ? 48 : 512;
+	p->log_capacity = sim_chance(r, 300) ? 48 : SIM_LOG;
 	p->compact_entries = (uint32_t)sim_between(r, 4, sim_chance(r, 500) ? 12 : 30);
 	p->compact_keep = (uint32_t)sim_between(r, 1, p->compact_entries / 2); /* 0: default */
 	p->inflight_bytes = sim_chance(r, 300) ? 600 : 64 << 10;
