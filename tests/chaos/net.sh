@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034 # variables of cluster.sh
 # A cluster of nodes a, b, c whose networks are apart: each in a network namespace of its own, joined
 # by a bridge in another. Needs tests/lib/cluster.sh.
 #   net_cluster_start CAPACITY
