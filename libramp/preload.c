@@ -50,6 +50,16 @@ static bool map_segment(const struct attach_call *call, void **out)
 	return true;
 }
 
+/* Something else stands there now. Not before it does: a call that fails leaves what was there. */
+static void replaced(const void *at, size_t length)
+{
+	int saved = errno;
+
+	if (table_near(at, length))
+		change_forget(at, length);
+	errno = saved;
+}
+
 EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
 	struct attach_call call = {.addr = (uint64_t)(uintptr_t)addr,
@@ -65,9 +75,9 @@ EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t 
 	if (shared && mounts_has(fd) && map_segment(&call, &out))
 		return out;
 	errno = saved;
-	if ((flags & MAP_FIXED) && table_near(addr, length))
-		change_forget(addr, length);
 	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
+	if (out != MAP_FAILED && (flags & MAP_FIXED))
+		replaced(addr, length);
 	/* As FUSE answers for a rampfs mount: its device's number may have been another's before.
 	 */
 	if (out == MAP_FAILED && errno == ENODEV && shared && mounts_look_again(fd) &&
@@ -108,7 +118,7 @@ EXPORT int madvise(void *addr, size_t length, int advice)
 
 EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 {
-	void *to = NULL;
+	void *to = NULL, *out;
 	va_list ap;
 	int rc;
 
@@ -126,9 +136,10 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		errno = -rc;
 		return MAP_FAILED;
 	}
-	if ((flags & MREMAP_FIXED) && table_near(to, new_size))
-		change_forget(to, new_size);
-	return shim_next.mremap(old, old_size, new_size, flags, to);
+	out = shim_next.mremap(old, old_size, new_size, flags, to);
+	if (out != MAP_FAILED && (flags & MREMAP_FIXED))
+		replaced(to, new_size);
+	return out;
 }
 
 static __attribute__((constructor)) void preload_init(void)
