@@ -6,7 +6,9 @@
  * segment is frozen or GIVEN when anybody can ask, so nothing of it changes.
  *
  * How it fails: a page that is LOST here is -EIO to who asks. serve_revoke returns when no byte of
- * it leaves this node any more.
+ * it leaves this node any more. A program that holds the file itself may cut it at any moment, and
+ * a load from the mapping would be SIGBUS then: so this thread reads by pread, and only the kernel
+ * touches the mapping, to send from it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +17,8 @@
 
 #include "pull_impl.h"
 
-#define DATA_PAGES	((64u << 10) / RAMP_PAGE_BYTES) /* of one piece: what the wire takes at once */
+#define DATA_BYTES	(64u << 10) /* of one piece: what the wire takes at once */
+#define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
 #define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
 #define WORTH_A_HOLE	4u		    /* so many zero pages interrupt data */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
@@ -84,18 +87,51 @@ static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t size)
 	return grant->data_from > offset ? grant->data_from - offset : 0;
 }
 
-/* Where the file has data: how many pages are zero, else how many are not (then *data). */
-static uint64_t data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data)
+/* Whole pages into buf, the last one filled up with zeros. -EIO: the file ends before them. */
+static int read_pages(struct grant *grant, uint64_t offset, uint64_t pages, uint8_t *buf)
 {
-	const uint8_t *at = grant->base + offset;
-	uint64_t zeros;
+	size_t want = pages * RAMP_PAGE_BYTES, got = 0;
+
+	while (got < want) {
+		ssize_t n = pread(seg_fd(grant->seg), buf + got, want - got, (off_t)(offset + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	if (want - got >= RAMP_PAGE_BYTES)
+		return -EIO;
+	memset(buf + got, 0, want - got);
+	return 0;
+}
+
+/* Where the file has data: how many pages are zero, else how many are not (then *data). */
+static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data,
+			 uint64_t *pages)
+{
+	uint8_t buf[DATA_BYTES];
+	uint64_t zeros = 0, some, more;
+	int rc;
 
 	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
-	zeros = zero_pages(at, min(max, ZERO_PAGES));
-	if (zeros)
-		return zeros;
-	*data = at;
-	return data_pages(at, min(max, DATA_PAGES));
+	do {
+		some = min(max - zeros, DATA_PAGES);
+		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, some, buf);
+		if (rc)
+			return rc;
+		more = zero_pages(buf, some);
+		zeros += more;
+	} while (more == some && zeros < min(max, ZERO_PAGES));
+	*pages = zeros;
+	if (zeros == 0) {
+		*data = grant->base + offset;
+		*pages = data_pages(buf, some);
+	}
+	return 0;
 }
 
 static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
@@ -115,9 +151,9 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	*data = NULL;
 	pages = hole_bytes(grant, offset, size) / RAMP_PAGE_BYTES;
 	if (pages == 0)
-		pages = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data);
+		rc = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data, &pages);
 	*out_len = min(pages, whole) * RAMP_PAGE_BYTES;
-	return 0;
+	return rc;
 }
 
 /* The mapping stays for as long as the grant. */
