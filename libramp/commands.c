@@ -7,7 +7,8 @@
  *
  * How it fails: a command's errno goes to the daemon, and nothing is half done. What the program
  * did meanwhile, it knows better: GONE and SWAP leave out what it has unmapped, and set the
- * protection that it has set. For the lock see agent.c: it is waited for a second at most.
+ * protection that it has set; SWAP is EAGAIN where it has put something of its own in between. For
+ * the lock see agent.c: it is waited for a second at most.
  */
 #include "commands.h"
 
@@ -279,19 +280,57 @@ static int swap_begin(struct hands *hands, const struct session_msg *msg)
 	return 0;
 }
 
+/* Where the program has nothing of ours mapped. Under table.lock. */
+static void unmap_gaps(uint64_t at, uint64_t end)
+{
+	uint64_t gap_start, gap_end;
+
+	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		shim_munmap(gap_start, gap_end - gap_start);
+		at = gap_end;
+	}
+}
+
+/*
+ * What the program has unmapped is taken until the swap is over, so that the swap destroys nothing
+ * that the program maps there. -EAGAIN: it has done so already. Reads the table only.
+ */
+static int take_gaps(uint64_t start, uint64_t end)
+{
+	uint64_t at = start, gap_start, gap_end;
+
+	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		long z = shim_mmap(
+			gap_start, gap_end - gap_start, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+		if (z < 0) {
+			unmap_gaps(start, gap_start);
+			return -EAGAIN;
+		}
+		at = gap_end;
+	}
+	return 0;
+}
+
+/* Nothing was swapped. */
+static void give_gaps_back(uint64_t start, uint64_t end)
+{
+	bool locked = lock_table();
+
+	if (locked)
+		unmap_gaps(start, end);
+	unlock_table(locked);
+}
+
 /* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
 static void settle_range(uint64_t addr, const struct scratch *scratch)
 {
 	bool locked = lock_table();
-	uint64_t end = addr + scratch->len, gap_end, at = addr;
 	uint32_t first, last;
 
 	if (!locked)
 		return;
-	while (ranges_gap(&table.ranges, at, end, &at, &gap_end)) {
-		shim_munmap(at, gap_end - at);
-		at = gap_end;
-	}
+	unmap_gaps(addr, addr + scratch->len);
 	pieces_of(addr, scratch->len, &first, &last);
 	for (; first < last; first++) {
 		struct range *r = &table.ranges.at[first];
@@ -321,6 +360,8 @@ bool hands_finish_swap(struct hands *hands)
 		syscall(SYS_futex, &hands->swap_alive, FUTEX_WAIT, 1, NULL, NULL, 0);
 	hands->swapping = false;
 	close(hands->swap_event);
+	if (hands->swap_result < 0)
+		give_gaps_back(hands->swap_to, hands->swap_to + hands->swap_len);
 	if (hands->swap_result >= 0 && scratch) {
 		settle_range(hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
@@ -328,22 +369,24 @@ bool hands_finish_swap(struct hands *hands)
 	return true;
 }
 
-/* Whether the program still has anything of it mapped. If so the range is this session's from now
-   on: a GONE of the node that had it between comes too late. */
-static bool claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
+/* 1: the program still has something of it mapped, which is this session's from now on: a GONE of
+   the node that had it between comes too late. 0: nothing. -EAGAIN: it has something else there. */
+static int claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
 {
 	bool locked = lock_table();
 	uint32_t first, last;
-	bool any = true;
+	int rc = 1;
 
 	if (locked) {
 		pieces_of(addr, len, &first, &last);
-		any = first < last;
-		for (; first < last; first++)
-			table.ranges.at[first].session = hands->session;
+		rc = first < last;
 	}
+	if (rc && take_gaps(addr, addr + len))
+		rc = -EAGAIN;
+	for (; locked && rc > 0 && first < last; first++)
+		table.ranges.at[first].session = hands->session;
 	unlock_table(locked);
-	return any;
+	return rc;
 }
 
 static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hung_up)
@@ -353,14 +396,17 @@ static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hun
 
 	if (!scratch || msg->scratch == 0 || scratch->len != msg->len)
 		return EINVAL;
-	if (!claim_range(hands, msg->addr, msg->len)) {
+	rc = claim_range(hands, msg->addr, msg->len);
+	if (rc <= 0) {
 		shim_munmap(scratch->at, scratch->len);
 		*scratch = (struct scratch){0};
-		return 0;
+		return -rc;
 	}
 	rc = swap_begin(hands, msg);
-	if (rc)
+	if (rc) {
+		give_gaps_back(msg->addr, msg->addr + msg->len);
 		return rc;
+	}
 	if (!hands_finish_swap(hands)) {
 		*hung_up = true;
 		return 0;
