@@ -209,6 +209,21 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 	return rc;
 }
 
+/* Whether the last look has found all of the wish: what it has not found is not registered, and no
+   revoke would stop it. */
+static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
+{
+	uint64_t at = wish->addr, end = wish->addr + wish->len;
+	struct attachment *a;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == space && !a->gone && a->start <= at && a->end > at)
+			at = a->end;
+	pthread_rwlock_unlock(&pseg->lock);
+	return at >= end;
+}
+
 static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
 		     const struct wish *wish)
 {
@@ -236,6 +251,8 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 	if (rc)
 		return rc;
 	rc = look(p, pseg, space);
+	if (!rc && !is_found(pseg, space, wish))
+		rc = -EBUSY;
 	if (!rc)
 		rc = agent_call(space, &protect, -1, until, NULL);
 	if (rc)

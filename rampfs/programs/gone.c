@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "local.h"
@@ -181,6 +182,10 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 		return fd;
 	rc = agent_call(space, &back, fd, until_ms, &scratch);
 	close(fd);
+	/* Nobody would take its late scratch mapping. The agent drops it when it comes again, and
+	   the new session catches up. */
+	if (rc == -ETIMEDOUT)
+		shutdown(space->sock, SHUT_RDWR);
 	if (rc)
 		return rc;
 	if (!scratch || scratch & (RAMP_PAGE_BYTES - 1) || scratch + len < scratch)
@@ -197,6 +202,21 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	return agent_call(space, &swap, -1, until_ms, NULL);
 }
 
+/* The table may be as old as the last look: a program says nothing when it unmaps or splits. */
+static void look_anew(struct programs *p, struct pseg *pseg, struct space *only)
+{
+	struct piece *pieces = NULL;
+	size_t count = 0;
+
+	if (pseg_pieces(pseg, &pieces, &count))
+		return; /* back_all says so */
+	for (size_t i = 0; i < count; i++)
+		if ((!only || pieces[i].space == only) &&
+		    (i == 0 || pieces[i - 1].space != pieces[i].space))
+			pseg_look(p, pseg, pieces[i].space);
+	pieces_free(pieces, count);
+}
+
 /* Every gone piece (of one space, or of all: NULL); change is held. */
 static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
 {
@@ -208,6 +228,7 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
 
 	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
+	look_anew(p, pseg, only);
 	if (pseg_pieces(pseg, &pieces, &count))
 		log_error("out of memory: programs stay without segment %llu",
 			  (unsigned long long)pseg->id);

@@ -110,7 +110,7 @@ struct space {
 	STAILQ_HEAD(, late) late; /* GONEs without an answer yet */
 
 	pthread_mutex_t proc; /* protects what follows */
-	int pagemap;
+	int pagemap, map_files;
 	bool maps_open;
 	struct kernel_maps maps;
 
@@ -287,7 +287,7 @@ typedef int mapping_fn(void *arg, const struct mapping *mapping);
 int mappers_open(struct space *space);
 void mappers_close(struct space *space);
 /* fn for each mapping of a file of the store in [lo, hi), until it returns nonzero. 0, that, or
-   -errno. */
+   -errno (-EBUSY: one of them changes all the time). */
 int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg);
 /* In the window: 0 when no page of the file `ino` is present in [lo, hi), and every mapping of it
    lies in `covered` (sorted, n). -EBUSY. */
@@ -296,8 +296,9 @@ struct cover {
 };
 int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		  const struct cover *covered, size_t n);
-/* fn(arg, pid, start) for each process that maps the file, the daemon not. */
-typedef int mapper_fn(void *arg, pid_t pid, uint64_t start);
+/* fn for each mapping of the file in any process but the daemon, until it returns nonzero. Those of
+   one process come one after the other. */
+typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */

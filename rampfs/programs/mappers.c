@@ -6,7 +6,12 @@
  * place, of an attachment that could write (`.r`: that could not). The name and the access of the
  * file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY (kernel.h).
  *
- * How it fails: a process that ends in the middle maps nothing (-ESRCH). One that even root may not
+ * A process is looked at through a thread that lives: one whose main thread has ended is a zombie
+ * there, with no memory, while the others go on writing.
+ *
+ * How it fails: a process that ends in the middle maps nothing (-ESRCH). A mapping that changes
+ * between the query and the look at its name is asked for again, and -EBUSY when it never stands
+ * still: it must not be taken for none. A process that even root may not
  * look at (it has more capabilities than this daemon, as a container's init may have) is passed
  * over, with one line in the log: the store's files are root's alone and an agent's process can be
  * looked at, or it would have no session; the lease before a segment is freed covers what is left.
@@ -28,19 +33,46 @@
 #include "local.h"
 #include "log.h"
 
-#define PROC_PATH 64
+#define PROC_PATH  64
+#define KNOW_TRIES 100 /* for a mapping that changes all the time */
+
+static int open_in(pid_t tid, const char *name, int flags)
+{
+	char path[PROC_PATH];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)tid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+	return fd < 0 ? -errno : fd;
+}
+
+/* space->proc is held. */
+static int open_files(struct space *space, pid_t tid)
+{
+	int rc;
+
+	space->pagemap = open_in(tid, "pagemap", 0);
+	if (space->pagemap < 0)
+		return space->pagemap;
+	space->map_files = open_in(tid, "map_files", O_DIRECTORY);
+	if (space->map_files < 0)
+		return space->map_files;
+	rc = kernel_maps_open(&space->maps, tid);
+	space->maps_open = !rc;
+	return rc;
+}
 
 int mappers_open(struct space *space)
 {
-	char path[PROC_PATH];
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
 	int rc;
 
-	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)space->pid);
 	pthread_mutex_lock(&space->proc);
-	space->pagemap = open(path, O_RDONLY | O_CLOEXEC);
-	rc = space->pagemap < 0 ? -errno : kernel_maps_open(&space->maps, space->pid);
-	space->maps_open = !rc;
+	rc = open_files(space, tid ? tid : space->pid);
 	pthread_mutex_unlock(&space->proc);
+	/* Still a thread of that process: no later one of another, with the same number. */
+	if (!rc && tid && mappers_tid(space->pid, space->agent_tid) != tid)
+		rc = -ESRCH;
 	return rc == -ENOENT ? -ESRCH : rc;
 }
 
@@ -48,6 +80,8 @@ void mappers_close(struct space *space)
 {
 	if (space->pagemap >= 0)
 		close(space->pagemap);
+	if (space->map_files >= 0)
+		close(space->map_files);
 	if (space->maps_open)
 		kernel_maps_close(&space->maps);
 }
@@ -58,21 +92,31 @@ static uint32_t prot_of(uint32_t flags)
 	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
 }
 
-/* False: not a segment's, or gone between the query and here. */
-static bool know_file(pid_t pid, const struct kernel_vma *vma, struct mapping *m)
+static int read_name(int dir, const char *path, char target[4096], struct stat *st)
+{
+	ssize_t n = readlinkat(dir, path, target, 4095);
+
+	if (n <= 0 || fstatat(dir, path, st, AT_SYMLINK_NOFOLLOW))
+		return -ENOENT;
+	target[n] = 0;
+	return 0;
+}
+
+/* 1; 0: not a segment's; -errno: it has changed between the query and here. */
+static int know_file(struct space *space, const struct kernel_vma *vma, struct mapping *m)
 {
 	char path[PROC_PATH], target[4096];
-	const char *name;
+	const char *name, *range;
 	char *end;
 	struct stat st;
-	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)pid,
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)space->pid,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
-	n = readlink(path, target, sizeof(target) - 1);
-	if (n <= 0 || lstat(path, &st))
-		return false;
-	target[n] = 0;
+	range = strrchr(path, '/') + 1;
+	/* The agent's thread may have ended, and the main thread not. */
+	if (read_name(space->map_files, range, target, &st) &&
+	    read_name(AT_FDCWD, path, target, &st))
+		return -ENOENT;
 	name = strrchr(target, '/');
 	name = name ? name + 1 : target;
 	m->writable = st.st_mode & S_IWUSR;
@@ -80,7 +124,7 @@ static bool know_file(pid_t pid, const struct kernel_vma *vma, struct mapping *m
 	if (m->gone)
 		name += 5;
 	if (!isdigit((unsigned char)*name))
-		return false;
+		return 0;
 	m->id = strtoull(name, &end, 10);
 	if (m->gone) {
 		m->writable = end[0] == '.' && end[1] == 'w';
@@ -93,7 +137,7 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 {
 	dev_t dev = space->programs->store_dev;
 	struct kernel_vma vma;
-	int rc = 0;
+	int rc = 0, tries = 0, known;
 
 	pthread_mutex_lock(&space->proc);
 	while (!rc && lo < hi) {
@@ -102,10 +146,14 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
-		rc = 0;
+		known = makedev(vma.dev_major, vma.dev_minor) == dev ? know_file(space, &vma, &m)
+								     : 0;
+		rc = known < 0 && ++tries == KNOW_TRIES ? -EBUSY : 0;
+		if (known < 0)
+			continue;
+		tries = 0;
 		lo = vma.end;
-		if (makedev(vma.dev_major, vma.dev_minor) != dev ||
-		    !know_file(space->pid, &vma, &m))
+		if (!known)
 			continue;
 		m.start = vma.start;
 		m.end = vma.end;
@@ -185,30 +233,70 @@ static void pass_over(pid_t pid)
 			 (int)pid);
 }
 
-/* One process: calls fn at its first mapping of the file. */
-static int look_at(pid_t pid, dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
+struct search {
+	dev_t dev;
+	uint64_t ino;
+	mapper_fn *fn;
+	void *arg;
+};
+
+/* One process, by one of its threads: calls fn at every mapping of the file. -ESRCH: that thread
+   has no memory. */
+static int look_at_thread(const struct search *s, pid_t pid, pid_t tid)
 {
 	struct kernel_maps maps;
 	struct kernel_vma vma;
+	bool any = false;
 	uint64_t at = 0;
-	int rc = kernel_maps_open(&maps, pid);
+	int rc = kernel_maps_open(&maps, tid);
 
-	if (rc == -EACCES || rc == -EPERM)
+	if (rc == -EACCES || rc == -EPERM) {
 		pass_over(pid);
+		return 0;
+	}
 	if (rc)
-		return rc == -ENOENT || rc == -ESRCH || rc == -EACCES || rc == -EPERM ? 0 : rc;
-	do {
-		rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma);
+		return rc == -ENOENT ? -ESRCH : rc;
+	while ((rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma)) > 0) {
+		any = true;
 		at = vma.end;
-	} while (rc > 0 && (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev));
+		if (vma.inode != s->ino || makedev(vma.dev_major, vma.dev_minor) != s->dev)
+			continue;
+		rc = s->fn(s->arg, pid, vma.start, vma.end);
+		if (rc)
+			break;
+	}
 	kernel_maps_close(&maps);
-	if (rc > 0)
-		return fn(arg, pid, vma.start);
+	/* A text that is empty is how older kernels say it. */
+	return rc || any ? rc : -ESRCH;
+}
+
+/* The main thread may have ended, and others live. */
+static int look_at(const struct search *s, pid_t pid)
+{
+	int rc = look_at_thread(s, pid, pid);
+	char path[PROC_PATH];
+	struct dirent *entry;
+	DIR *dir;
+
+	if (rc != -ESRCH)
+		return rc;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return errno == ENOENT || errno == ESRCH ? 0 : -errno;
+	while (rc == -ESRCH && (entry = readdir(dir))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0 && tid != pid)
+			rc = look_at_thread(s, pid, tid);
+	}
+	closedir(dir);
 	return rc == -ESRCH ? 0 : rc;
 }
 
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 {
+	struct search search = {.dev = dev, .ino = ino, .fn = fn, .arg = arg};
 	DIR *dir = opendir("/proc");
 	struct dirent *entry;
 	int rc = 0;
@@ -219,7 +307,7 @@ int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 		pid_t pid = atoi(entry->d_name);
 
 		if (pid > 0 && pid != getpid())
-			rc = look_at(pid, dev, ino, fn, arg);
+			rc = look_at(&search, pid);
 	}
 	closedir(dir);
 	return rc;

@@ -36,6 +36,7 @@
 struct asking {
 	struct programs *programs;
 	struct pseg *pseg;
+	pid_t asked; /* the last one that may */
 	struct ramp_err *err;
 };
 
@@ -98,7 +99,7 @@ static bool has_copies(struct pseg *pseg, struct space *space)
 	return copies;
 }
 
-static int on_mapper(void *arg, pid_t pid, uint64_t start)
+static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
 	struct asking *asking = arg;
 	struct space *space;
@@ -106,9 +107,11 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start)
 	int rc;
 
 	process_name(pid, name);
-	if (start < asking->pseg->lo || start >= asking->pseg->hi)
+	if (start < asking->pseg->lo || end > asking->pseg->hi)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
+	if (pid == asking->asked)
+		return 0; /* another mapping of it */
 	space = space_for(asking->programs, asking->pseg, pid);
 	if (!space)
 		return ramp_err_set(asking->err, EBUSY,
@@ -118,6 +121,8 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start)
 		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
 				  name);
 	space_put(space);
+	if (!rc)
+		asking->asked = pid;
 	return rc;
 }
 
@@ -145,11 +150,12 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	return rc;
 }
 
-static int any_mapper(void *arg, pid_t pid, uint64_t start)
+static int any_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
 	(void)arg;
 	(void)pid;
 	(void)start;
+	(void)end;
 	return 1;
 }
 
@@ -343,10 +349,13 @@ static int collect(struct revoke *r)
 	while (!rc && left) {
 		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
 
+		bool late = now_ms() >= r->until_ms;
+
 		if (n > 0)
 			rc = take_answers(r, &left);
-		else
-			rc = find_stopped(r, now_ms() >= r->until_ms);
+		/* Also where somebody has always something to say, but never the answer. */
+		if (!rc && left && (n <= 0 || late))
+			rc = find_stopped(r, late);
 	}
 	return rc;
 }
@@ -368,6 +377,39 @@ static int drop_all(struct revoke *r)
 	return rc;
 }
 
+/* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
+static int verify_others(struct revoke *r)
+{
+	struct programs *p = r->programs;
+	struct space **others, *space;
+	size_t n = 0, cap = 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (space, &p->spaces, link)
+		cap++;
+	others = calloc(cap + 1, sizeof(struct space *));
+	if (others)
+		TAILQ_FOREACH (space, &p->spaces, link)
+			if (space->state == SPACE_READY)
+				others[n++] = space_get(space);
+	pthread_mutex_unlock(&p->lock);
+	if (!others)
+		return ramp_err_sys(r->err, ENOMEM, "a revoke");
+	for (size_t i = 0; i < n; i++) {
+		bool asked = false;
+
+		for (size_t j = 0; j < r->n_drops; j++)
+			asked |= r->drops[j].space == others[i];
+		if (!rc && !asked &&
+		    mappers_clear(others[i], p->arena_lo, p->arena_hi, r->ino, NULL, 0))
+			rc = busy(r, others[i], "has mapped it during the revoke");
+		space_put(others[i]);
+	}
+	free(others);
+	return rc;
+}
+
 static int verify(struct revoke *r)
 {
 	struct cover *cover = calloc(r->n_pieces + 1, sizeof(*cover));
@@ -386,7 +428,7 @@ static int verify(struct revoke *r)
 			rc = busy(r, d->space, "maps it and has changed that during the revoke");
 	}
 	free(cover);
-	return rc;
+	return rc ? rc : verify_others(r);
 }
 
 /* ---- freezing and thawing ------------------------------------------------------------------- */

@@ -160,7 +160,7 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	space->looked_ms = now_ms();
 	space->conn = conn;
 	space->sock = conn->fd;
-	space->uffd = space->pagemap = -1;
+	space->uffd = space->pagemap = space->map_files = -1;
 	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &space->pidfd, &len))
 		space->pidfd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
 	pthread_mutex_init(&space->life, NULL);

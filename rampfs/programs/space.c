@@ -233,6 +233,10 @@ void space_look(void *arg)
 	for (size_t i = 0; i < n; i++)
 		look_at_pseg(p, space, had[i]);
 	space_learn(p, space);
+	/* A mapping that was found too late to be told has come to light; not one whose agent has
+	   the GONE already and is silent. */
+	if (!agent_has_late(space))
+		space_catch_up(p, space);
 	space_put(space);
 }
 
@@ -249,8 +253,11 @@ bool space_maps(struct space *space)
 {
 	struct programs *p = space->programs;
 
-	return space->maps_open &&
-	       mappers_each(space, p->arena_lo, p->arena_hi, any_mapping, NULL) > 0;
+	int rc = space->maps_open ? mappers_each(space, p->arena_lo, p->arena_hi, any_mapping, NULL)
+				  : 0;
+
+	/* Where /proc does not say, it may. */
+	return rc && rc != -ESRCH;
 }
 
 /* p->lock is held. */

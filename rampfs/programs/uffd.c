@@ -225,7 +225,9 @@ void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint6
 		TAILQ_FOREACH (a, &pseg->attachments, in_pseg) {
 			len = overlap(a, first * RAMP_PAGE_BYTES, (first + count) * RAMP_PAGE_BYTES,
 				      &addr);
-			if (len && !a->gone)
+			if (len && a->gone) /* as the table has it; the access finds out */
+				kernel_uffd_wake(a->space->uffd, addr, len);
+			else if (len)
 				resolve_range(a->space, addr, len);
 		}
 	pthread_rwlock_unlock(&pseg->lock);

@@ -136,6 +136,15 @@ static int greet(int sock)
 	return rc ? rc : -(int)m.result;
 }
 
+/* Answers to a command that nobody has sent, until the other end has had enough. */
+static void babble(int sock)
+{
+	struct session_msg done = {.type = SESSION_DONE};
+
+	while (!session_send(sock, &done, NULL, 0, 0))
+		usleep(1000);
+}
+
 static void serve(int sock)
 {
 	struct session_msg m, done;
@@ -144,6 +153,10 @@ static void serve(int sock)
 	while (!session_recv(sock, &m, fds, &nfds, 0)) {
 		if (agent_kind == 1)
 			continue;
+		if (agent_kind == 4 && m.type == SESSION_DROP) {
+			babble(sock);
+			return;
+		}
 		done = (struct session_msg){.type = SESSION_DONE, .serial = m.serial};
 		done.result = (uint32_t)carry_out(&m, nfds ? fds[0] : -1, &done.addr);
 		for (int i = 0; i < nfds; i++)
@@ -374,6 +387,29 @@ static int do_punch(const struct prog_order *o)
 	return ask(&m);
 }
 
+static void obey_all(void);
+
+static void *obey_on(void *arg)
+{
+	struct prog_report r = {0};
+
+	pthread_join(*(pthread_t *)arg, NULL);
+	if (send(3, &r, sizeof(r), 0) == sizeof(r))
+		obey_all();
+	_exit(0);
+}
+
+static int main_ends(void)
+{
+	static pthread_t self;
+	pthread_t other;
+
+	self = pthread_self();
+	if (pthread_create(&other, NULL, obey_on, &self))
+		return -EAGAIN;
+	pthread_exit(NULL);
+}
+
 static int obey(const struct prog_order *o, struct prog_report *r)
 {
 	switch (o->op) {
@@ -412,15 +448,28 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 	case PROG_SESSIONS:
 		r->value = sessions;
 		return 0;
+	case PROG_MAIN_ENDS:
+		return main_ends();
 	}
 	return -EINVAL;
+}
+
+static void obey_all(void)
+{
+	struct prog_order o;
+	struct prog_report r;
+
+	while (recv(3, &o, sizeof(o), 0) == sizeof(o)) {
+		memset(&r, 0, sizeof(r));
+		r.result = obey(&o, &r);
+		if (send(3, &r, sizeof(r), 0) != sizeof(r))
+			break;
+	}
 }
 
 void prog_main(int argc, char **argv)
 {
 	struct sigaction bus = {.sa_handler = on_bus, .sa_flags = SA_NODEFER};
-	struct prog_order o;
-	struct prog_report r;
 
 	if (argc < 3 || strcmp(argv[1], "--program") != 0)
 		return;
@@ -428,12 +477,7 @@ void prog_main(int argc, char **argv)
 	snprintf(path, sizeof(path), "%s", argv[2]);
 	sigaction(SIGBUS, &bus, NULL);
 	sigaction(SIGSEGV, &bus, NULL);
-	while (recv(3, &o, sizeof(o), 0) == sizeof(o)) {
-		memset(&r, 0, sizeof(r));
-		r.result = obey(&o, &r);
-		if (send(3, &r, sizeof(r), 0) != sizeof(r))
-			break;
-	}
+	obey_all();
 	_exit(0);
 }
 

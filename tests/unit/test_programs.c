@@ -268,6 +268,70 @@ START_TEST(nothing_changes_after_a_revoke_and_everything_goes_on_after_restore)
 }
 END_TEST
 
+/* Its leader is a zombie without memory; the others go on writing. */
+START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
+{
+	struct seg *seg = world_segment("x", 0);
+	struct prog prog, raw;
+	struct prog_order writers = {.op = PROG_WRITERS, .len = SEG_BYTES, .value = 2};
+	struct prog_order map = {.op = PROG_MAP_RAW, .addr = 0x10000000, .len = SEG_BYTES};
+	struct ramp_err err = {0};
+
+	world_prog(&prog);
+	ck_assert_int_eq(op(&prog, PROG_MAIN_ENDS, 0).result, 0);
+	/* Its session begins anew, too. */
+	world_programs_stop();
+	world_programs_start();
+	writers.addr = world_attach(&prog, seg, O_RDWR);
+	prog_do(&prog, &writers);
+	for (int i = 0; i < 5; i++) {
+		uint8_t *before, *after;
+
+		usleep(5000);
+		freeze(seg);
+		before = contents(seg);
+		usleep(2000);
+		after = contents(seg);
+		ck_assert_int_eq(memcmp(before, after, SEG_BYTES), 0);
+		free(before);
+		free(after);
+		programs_restore(world.programs, seg);
+	}
+	ck_assert_uint_eq(op(&prog, PROG_STOP_WRITERS, 0).value, 0);
+	prog_end(&prog);
+	wait_for_attachments(0);
+
+	/* One that has no session is found, too. */
+	prog_start(&raw, world.socket);
+	world_path(seg, map.path);
+	ck_assert_int_eq(prog_do(&raw, &map).result, 0);
+	ck_assert_int_eq(op(&raw, PROG_MAIN_ENDS, 0).result, 0);
+	ck_assert(programs_mapped(world.programs, seg));
+	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	prog_end(&raw);
+	seg_put(seg);
+}
+END_TEST
+
+START_TEST(stale_answers_do_not_keep_a_segment_frozen)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct ramp_err err = {0};
+	struct prog prog;
+	uint64_t addr;
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 4}).result, 0);
+	addr = world_attach(&prog, seg, O_RDWR);
+	ck_assert_int_eq(programs_revoke(world.programs, seg, 200, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
+	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0303030303030303));
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 START_TEST(a_stopped_process_makes_a_move_busy_and_loses_nothing)
 {
 	struct seg *seg = world_segment("x", 3);
@@ -657,6 +721,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, remote_pages_wait_for_the_pager);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
+	tcase_add_test(tc, a_process_without_its_main_thread_is_stopped_like_any_other);
+	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
 	tcase_add_test(tc, a_stopped_process_makes_a_move_busy_and_loses_nothing);
 	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
 	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
