@@ -387,19 +387,23 @@ void pages_give_back(struct seg *seg, uint64_t first, uint64_t count)
 	change(seg, first, count, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 }
 
-uint64_t pages_lose(struct seg *seg, uint64_t first, uint64_t count)
+static uint64_t lose(struct seg *seg, uint64_t first, uint64_t count, unsigned from)
 {
-	uint64_t lost =
-		change(seg, first, count, 1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT, PAGE_LOST);
+	uint64_t lost = change(seg, first, count, from, PAGE_LOST);
 
 	atomic_fetch_add(&seg->lost, lost);
 	seg_tell(seg);
 	return lost;
 }
 
+uint64_t pages_lose(struct seg *seg, uint64_t first, uint64_t count)
+{
+	return lose(seg, first, count, 1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT);
+}
+
 uint64_t pages_lose_all(struct seg *seg)
 {
-	return pages_lose(seg, 0, UINT64_MAX);
+	return lose(seg, 0, UINT64_MAX, 1u << PAGE_REMOTE);
 }
 
 /* ---- questions ---- */

@@ -57,8 +57,11 @@ uint64_t pages_claim_cut(struct seg *seg, uint64_t first, uint64_t max);
 void pages_arrive(struct seg *seg, uint64_t first, uint64_t count);
 /* IN_FLIGHT -> REMOTE. */
 void pages_give_back(struct seg *seg, uint64_t first, uint64_t count);
-/* REMOTE and IN_FLIGHT -> LOST; everywhere. How many. Tells store_ops.changed. */
+/* REMOTE and IN_FLIGHT -> LOST, for who has those in flight himself; how many. Tells
+   store_ops.changed. */
 uint64_t pages_lose(struct seg *seg, uint64_t first, uint64_t count);
+/* REMOTE -> LOST, everywhere, when nobody pulls any more: what is IN_FLIGHT then is a writer's, and
+   becomes right. How many. Tells store_ops.changed. */
 uint64_t pages_lose_all(struct seg *seg);
 
 /* Pages that are not LOCAL; LOST ones. */

@@ -70,7 +70,7 @@ static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err)
 {
-	uint64_t gap = RAMP_PAGE_BYTES;
+	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0;
 	struct stat st;
 	int64_t data, hole = 0;
 
@@ -83,12 +83,17 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 			break;
 		add(ranges, max, count, &gap, (uint64_t)data,
 		    round_up((uint64_t)hole, RAMP_PAGE_BYTES));
+		seen_bytes += round_up((uint64_t)hole, RAMP_PAGE_BYTES) - (uint64_t)data;
 	}
 	/* ENXIO: behind the last data. */
 	if (errno != ENXIO || fstat(seg_fd(seg), &st))
 		return ramp_err_sys(err, errno, "looking for the data of segment %llu",
 				    (unsigned long long)seg->id);
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
+	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
+	   count: nobody would see that the list is not true any more. */
+	if (*populated_bytes > seen_bytes)
+		seg_layout_cut(seg);
 	return 0;
 }
 

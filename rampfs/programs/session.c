@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "local.h"
@@ -82,6 +81,8 @@ static void end_space(struct conn *conn)
 	if (space->state == SPACE_READY)
 		p->status.sessions--;
 	space->state = SPACE_DEAD;
+	/* At once: its mappings stand until /proc says that they don't. */
+	atomic_store(&space->orphan, true);
 	TAILQ_REMOVE(&p->spaces, space, link);
 	pthread_mutex_unlock(&p->lock);
 	space->conn = NULL;
@@ -144,10 +145,19 @@ static bool in_group(struct conn *conn, gid_t group)
 	return false;
 }
 
-static struct space *make_space(struct conn *conn, const struct session_msg *hello)
+/* Of the process that has connected, whatever its number stands for now; -1: it has ended. */
+static int peer_pidfd(int sock)
+{
+	socklen_t len = sizeof(int);
+	int pidfd;
+
+	return getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) ? -1 : pidfd;
+}
+
+/* The pidfd is the space's, on success. */
+static struct space *make_space(struct conn *conn, const struct session_msg *hello, int pidfd)
 {
 	struct space *space = calloc(1, sizeof(*space));
-	socklen_t len = sizeof(space->pidfd);
 
 	if (!space)
 		return NULL;
@@ -161,8 +171,7 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	space->conn = conn;
 	space->sock = conn->fd;
 	space->uffd = space->pagemap = space->map_files = -1;
-	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &space->pidfd, &len))
-		space->pidfd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
+	space->pidfd = pidfd;
 	pthread_mutex_init(&space->life, NULL);
 	pthread_mutex_init(&space->io, NULL);
 	pthread_mutex_init(&space->proc, NULL);
@@ -205,6 +214,7 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 {
 	struct programs *p = conn->programs;
 	struct space *space;
+	int pidfd;
 
 	if (!in_group(conn, p->uffd_group)) {
 		refuse(conn, SESSION_WELCOME, EPERM,
@@ -215,8 +225,15 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 		refuse(conn, SESSION_WELCOME, EOPNOTSUPP, "this kernel has no /dev/userfaultfd");
 		return;
 	}
-	space = make_space(conn, msg);
+	pidfd = peer_pidfd(conn->fd);
+	if (pidfd < 0) {
+		refuse(conn, SESSION_WELCOME, ESRCH,
+		       "the process that has connected cannot be told from others");
+		return;
+	}
+	space = make_space(conn, msg, pidfd);
 	if (!space) {
+		close(pidfd);
 		refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
 		return;
 	}
@@ -276,8 +293,21 @@ int request_answer(struct request *request, const struct session_msg *result)
 	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
 }
 
+struct space *request_space(struct request *request, uint64_t until_ms)
+{
+	struct space *space = space_find(request->programs, request->pid, until_ms);
+
+	/* Both were there at one time under one number: it is the same process. */
+	if (!space || process_lives(request->pidfd))
+		return space;
+	space_put(space);
+	return NULL;
+}
+
 void request_free(struct request *request)
 {
+	if (request->pidfd >= 0)
+		close(request->pidfd);
 	close(request->sock);
 	free(request);
 }
@@ -316,6 +346,7 @@ static void request(struct conn *conn, const struct session_msg *msg)
 	}
 	*r = (struct request){.programs = conn->programs,
 			      .sock = conn->fd,
+			      .pidfd = peer_pidfd(conn->fd),
 			      .pid = conn->pid,
 			      .uid = conn->uid,
 			      .msg = *msg};

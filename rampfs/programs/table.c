@@ -82,6 +82,15 @@ static void first_range(struct programs *p, struct pseg *pseg)
 	}
 }
 
+/* GIVEN, and the tables say that the target has it: an agent that comes back now must be told. */
+static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record *given)
+{
+	struct segment_row row;
+
+	return meta_segment(p->meta, id, &row) == 0 && row.epoch > given->epoch &&
+	       row.phase != SEGMENT_MOVING && row.node != meta_self(p->meta);
+}
+
 /* The state that the record means, for a segment that nobody has asked about in this life. */
 static void first_state(struct programs *p, struct pseg *pseg)
 {
@@ -93,7 +102,7 @@ static void first_state(struct programs *p, struct pseg *pseg)
 		record_get(seg, &record);
 		if (record_serves(&record))
 			state = PSEG_OPEN;
-		else if (record.kind == RECORD_GIVEN)
+		else if (record.kind == RECORD_GIVEN && !is_theirs(p, pseg->id, &record))
 			state = PSEG_FROZEN;
 	}
 	pseg_set_seg(pseg, seg);

@@ -336,6 +336,9 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		/* What fails is not mapped any more, or the look after the next event finds it. */
 		if (uffd_arm(pieces[i].space, pieces[i].start, pieces[i].end))
 			rc = pseg_look(p, pseg, pieces[i].space);
+		else /* a page fault that the pager saw before it knew the pull comes again */
+			kernel_uffd_wake(pieces[i].space->uffd, pieces[i].start,
+					 pieces[i].end - pieces[i].start);
 	}
 	pieces_free(pieces, count);
 	pthread_mutex_unlock(&pseg->change);

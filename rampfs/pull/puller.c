@@ -234,6 +234,7 @@ static void flight_refused(struct link *link, struct flight *flight, int result)
 
 	if (result == -EIO) {
 		pages_lose(pulled->seg, flight->next, 1);
+		flight->next++; /* no longer ours to give back: a writer may have claimed it */
 		pulled_look(pulled);
 	} else {
 		pulled->retry_after_ms[who] = pulled->retry_after_ms[who] * 2;

@@ -597,6 +597,7 @@ static void ask_timeout(struct ask *a)
 static void ask_tick(uv_timer_t *timer)
 {
 	struct ask *a = timer->data;
+	struct segment_row row;
 
 	if (a->deadline_ms && move_now_ms() >= a->deadline_ms) {
 		ask_timeout(a);
@@ -609,6 +610,8 @@ static void ask_tick(uv_timer_t *timer)
 		ask_arm(a, REMOTE_AGAIN_MS);
 		if (a->cancelled)
 			cancel_send(a);
+		else if (meta_segment(a->t->meta, a->request.id, &row) || row.node != a->owner)
+			ask_begin(a); /* moved or gone meanwhile, and who knew it may be down */
 		else
 			migrate_send(a); /* it knows it, or has answered, or it was lost */
 	} else {

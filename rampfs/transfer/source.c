@@ -21,6 +21,7 @@
 
 #include "log.h"
 #include "move.h"
+#include "pages.h"
 
 #define NOT_YET_MIN_MS	4u
 #define NOT_YET_MAX_MS	200u
@@ -41,11 +42,17 @@ __attribute__((format(printf, 3, 4))) static void fail_set(struct move *m, int c
 /* Answers with what fail_set said and ends; `m` is in a state that has no row. */
 static void fail_now(struct move *m)
 {
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+
 	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
 	source_count(m->t, &m->t->status.failed);
 	if (m->ask)
 		ask_done(m->ask, -m->fail_code, m->fail_text);
 	move_end(m);
+	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nobody else would
+	   look at that row again. */
+	move_look(t, id);
 }
 
 static void say_close(struct move *m)
@@ -102,6 +109,9 @@ static void check_work(struct move *m)
 	m->size = seg_size(m->seg);
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
+	/* A lost page is no data here: were it not listed, it would be zeros there. */
+	if (pages_lost(m->seg))
+		seg_layout_cut(m->seg);
 	m->slack_bytes = slack_for(populated);
 }
 

@@ -214,6 +214,8 @@ static void drop_work(struct move *m)
 	record_get(m->seg, &record);
 	took = record.kind != RECORD_NONE;
 	if (took) { /* reverted by proof: nobody may go on with it here */
+		seg_freeze(m->seg, FREEZE_MS,
+			   NULL); /* for good; -EBUSY: it is, since the last try */
 		pull_end(m->t->pull, m->id);
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	} else {
@@ -372,12 +374,15 @@ static void answer_transfer(struct transfers *t, ramp_node_t from, const struct 
 {
 	struct seg *seg = store_find(t->store, tr->id);
 	struct record record = {.kind = RECORD_NONE};
-	bool have;
+	bool have, damaged = false;
 
 	if (seg) {
 		record_get(seg, &record);
+		damaged = seg_damaged(seg);
 		seg_put(seg);
 	}
+	if (damaged)
+		return; /* it may say TAKEN: a refusal would make two owners */
 	have = record_serves(&record) && ramp_attempt_equal(record.k, tr->k);
 	verdict_send(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
 }
@@ -588,10 +593,18 @@ static void taken_look(struct move *m)
 
 	if (m->working || m->syncing)
 		return;
-	if (!m->pulling) {
+	if (rc == 0 && !row_in_attempt(&row, m->k) && row.epoch > m->epoch &&
+	    row.node != m->t->self) {
+		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
+			  m->id);
+		move_node_name(m->t, row.node, m->peer_name);
+		drop(m);
+	} else if (!m->pulling) {
 		move_work(m, begin_work, target_begun);
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
+	} else if (rc == -ENOENT && !m->pulled) {
+		drop(m); /* unlinked, and taken back from us: nobody can want the rest */
 	} else if (rc == -ENOENT) {
 		settle(m, m->epoch + 1); /* unlinked, settled and gone: ours to drop */
 	} else if (rc) {
@@ -600,13 +613,8 @@ static void taken_look(struct move *m)
 		in_attempt(m, &row);
 	} else if (row.epoch <= m->epoch) {
 		target_propose_taken(m); /* our tables are behind: the leader knows */
-	} else if (row.node == m->t->self) {
-		settle(m, row.epoch);
 	} else {
-		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
-			  m->id);
-		move_node_name(m->t, row.node, m->peer_name);
-		drop(m);
+		settle(m, row.epoch);
 	}
 }
 

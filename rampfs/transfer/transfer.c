@@ -499,6 +499,10 @@ static void look_without_move(struct transfers *t, ramp_segment_t id)
 	struct record record = {.kind = RECORD_NONE};
 	struct segment_row row;
 
+	if (seg && seg_damaged(seg)) { /* its record can't be read: no word about it is a proof */
+		seg_put(seg);
+		return;
+	}
 	if (seg)
 		record_get(seg, &record);
 	if (seg && record.kind == RECORD_GIVEN) {
