@@ -30,6 +30,7 @@ $mc fill "$p" "$items" $bytes
 addr=$(xattr "$a/a/cache" addr)
 stop
 mv "$a/a/cache" "$a/a/cache.meta" "$a/b/"
+within 10 test -e "$b/b/cache.meta"
 start "$b" b
 same "$items" "$($mc check "$p" "$items" $bytes)" "items that are right on b"
 same "$addr" "$(xattr "$b/b/cache" addr)" "the address on b"
@@ -37,6 +38,7 @@ same "$addr" "$(xattr "$b/b/cache" addr)" "the address on b"
 	[ "$(grep -c 'clean cache' "$scratch/memcached.err")" = 1 ] || fail "memcached started with a clean cache: $(cat "$scratch/memcached.err")"
 stop
 mv "$b/b/cache" "$b/b/cache.meta" "$b/c/"
+within 10 test -e "$mnt/c/c/cache.meta"
 start "$mnt/c" c
 same "$items" "$($mc check "$p" "$items" $bytes)" "items that are right on c"
 kill "$pid"

@@ -17,6 +17,7 @@ for round in 1 2 3; do
 		within 30 mv "$c/$from/s$i" "$c/$to/" & movers+=($!)
 	done
 	for m in "${movers[@]}"; do wait "$m" || fail "a move of round $round failed"; done
+	for i in $(seq 1 12); do within 10 sh -c "[ -e $a/a/s$i ] || [ -e $b/b/s$i ] || [ -e $c/c/s$i ]"; done
 	for i in $(seq 1 12); do
 		n=0
 		for d in a b c; do
@@ -32,8 +33,10 @@ begin=$(date +%s%N)
 mv "$a/a/large" "$a/b/"
 took=$((($(date +%s%N) - begin) / 1000000))
 echo "mv of 4 GiB: $took ms"
+within 10 test -e "$b/b/large"
 rampfs-run "$build/bench/bench-touch" sum "$b/b/large" >"$scratch/sum1"
 rampfs-migrate --wait "$b/b/large" a
+within 10 test -e "$a/a/large"
 rampfs-run "$build/bench/bench-touch" sum "$a/a/large" >"$scratch/sum2"
 same "$(cut -d' ' -f2 "$scratch/sum1")" "$(cut -d' ' -f2 "$scratch/sum2")" "the sums of 4 GiB"
 same none "$(xattr "$a/a/large" lost)" "lost pages"
@@ -62,5 +65,6 @@ wait $pid || status=$?
 same 135 $status "the exit status (128 + SIGBUS)"
 grep -q 'rampfs: a/g is now on node b; touching it here is SIGBUS' "$scratch/err" || fail "no line of it: $(cat "$scratch/err")"
 same 1 "$(grep -c 'rampfs:' "$scratch/err")" "lines on stderr"
+within 10 test -e "$b/b/g"
 same bytes "$(head -c 5 "$b/b/g")" "the bytes on b"
 cluster_stop

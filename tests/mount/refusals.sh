@@ -52,6 +52,7 @@ for i in 1 2 3 4 5; do
 	same 1 $won "winners of round $i ($(tail -n1 "$scratch/e1") | $(tail -n1 "$scratch/e2"))"
 	! cat "$scratch/e1" "$scratch/e2" | grep -qE 'Errno' || cat "$scratch/e1" "$scratch/e2" | grep -qE 'Errno (16|2)\]' ||
 		fail "the loser was told $(cat "$scratch/e1" "$scratch/e2")"
+	within 10 sh -c "[ -e $b/b/race ] || [ -e $c/c/race ]"
 	if [ -e "$b/b/race" ]; then at=$b/b/race; else at=$c/c/race; fi
 	cmp "$scratch/data" "$at"
 	rm "$at"
@@ -82,6 +83,7 @@ dd if="$scratch/data" of="$a/a/f" bs=1M conv=notrunc status=none
 intact "written without a quorum"
 contrib/local-cluster start "$scratch/cluster"
 within 10 mv "$a/a/f" "$a/b/"
+within 10 test -e "$b/b/f"
 cmp "$scratch/data" "$b/b/f"
 
 # started twice on one state directory
