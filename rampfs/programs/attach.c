@@ -311,7 +311,7 @@ static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, str
 		rc = begin_attach(p, pseg, err);
 	if (rc)
 		goto out_put;
-	*space = space_find(p, r->pid, now_ms() + p->connect_ms);
+	*space = request_space(r, now_ms() + p->connect_ms);
 	if (!*space) {
 		rc = ramp_err_set(err, ESRCH, "the process has no session");
 		goto out_end;
@@ -441,6 +441,10 @@ static int make_fork_token(struct request *r, struct session_msg *result, struct
 
 	if (!token)
 		return -err->code;
+	if (!process_lives(r->pidfd)) {
+		token_free(token);
+		return ramp_err_set(err, ESRCH, "the process has ended");
+	}
 	result->segment = token->count;
 	if (!token->count) {
 		token_free(token);
@@ -553,7 +557,7 @@ void adopt_begin(struct request *r)
 	struct space *space = NULL;
 
 	if (token)
-		space = space_find(p, r->pid, now_ms() + p->connect_ms);
+		space = request_space(r, now_ms() + p->connect_ms);
 	if (!space && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");
 	for (uint32_t i = 0; space && i < token->count; i++)
@@ -576,7 +580,7 @@ void detach_begin(struct request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
-	struct space *space = space_find(p, r->pid, 0);
+	struct space *space = request_space(r, 0);
 	struct pseg *pseg = space ? pseg_find(p, r->msg.segment) : NULL;
 
 	if (pseg) {

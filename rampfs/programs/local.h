@@ -96,7 +96,8 @@ struct space {
 	enum space_state state; /* protected by programs->lock */
 	uint64_t since_ms;
 	struct conn *conn; /* control thread; NULL once it has hung up */
-	int sock, uffd, pidfd;
+	int sock, uffd;
+	int pidfd; /* of who has connected: its pid alone may be somebody else's by now */
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
 	atomic_bool stale; /* a remap event came: look into /proc */
@@ -227,6 +228,9 @@ bool space_replaced(struct space *space);
 struct space *space_get(struct space *space);
 /* A reference to the ready space of that process, waiting for one at most until then; NULL. */
 struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms);
+/* Whether the process that this pidfd stands for is still there (a zombie is: its number is not
+   used anew). -1: no. */
+bool process_lives(int pidfd);
 bool space_is(struct space *space, enum space_state state);
 bool space_dead(struct space *space);
 /* "4711 (memcached)", for messages. */
@@ -235,11 +239,13 @@ void process_name(pid_t pid, char name[64]);
 /* A throw-away request (ATTACH, FORK, ADOPT, DETACH, PUNCH): on the pool, then closed. */
 struct request {
 	struct programs *programs;
-	int sock;
+	int sock, pidfd; /* pidfd -1: the process has ended */
 	pid_t pid;
 	uid_t uid;
 	struct session_msg msg;
 };
+/* The ready space of the very process that has connected, as space_find. */
+struct space *request_space(struct request *request, uint64_t until_ms);
 /* Sends RESULT: 0, or -errno where nobody takes it. */
 int request_answer(struct request *request, const struct session_msg *result);
 void request_free(struct request *request);

@@ -71,14 +71,26 @@ bool space_dead(struct space *space)
 	return space_is(space, SPACE_DEAD);
 }
 
-/* p->lock is held. */
+bool process_lives(int pidfd)
+{
+	return pidfd >= 0 && (!syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) || errno == EPERM);
+}
+
+/*
+ * p->lock is held. A session outlives its process where another holds the socket, and the number
+ * comes to a stranger: what is meant for him must not go there.
+ */
 static struct space *find_ready(struct programs *p, pid_t pid)
 {
 	struct space *space;
 
-	TAILQ_FOREACH (space, &p->spaces, link)
-		if (space->pid == pid && space->state == SPACE_READY)
+	TAILQ_FOREACH (space, &p->spaces, link) {
+		if (space->pid != pid || space->state != SPACE_READY)
+			continue;
+		if (process_lives(space->pidfd))
 			return space_get(space);
+		shutdown(space->sock, SHUT_RDWR);
+	}
 	return NULL;
 }
 
@@ -135,7 +147,7 @@ static int learn(struct space *space, struct ramp_err *err)
 		return rc;
 	rc = mappers_open(space);
 	/* It was this process and no later one of that number when /proc was opened. */
-	if (!rc && space->pidfd >= 0 && syscall(SYS_pidfd_send_signal, space->pidfd, 0, NULL, 0))
+	if (!rc && !process_lives(space->pidfd))
 		rc = -ESRCH;
 	if (!rc)
 		rc = space_learn(space->programs, space);
@@ -267,7 +279,7 @@ static bool has_new_session(struct programs *p, struct space *orphan)
 
 	TAILQ_FOREACH (space, &p->spaces, link)
 		if (space->pid == orphan->pid && space->state == SPACE_READY)
-			return true;
+			return process_lives(orphan->pidfd); /* else it is another process's */
 	return false;
 }
 

@@ -134,8 +134,8 @@ struct punch_request {
 	struct request *request;
 };
 
-/* Whether the process may write to all of [from, to) of the file. */
-static bool may_punch(struct programs *p, struct request *r)
+/* Whether the space's process may write to all of [from, to) of the file. */
+static bool may_punch(struct programs *p, struct request *r, struct space *space)
 {
 	uint64_t from = r->msg.offset, to = from + r->msg.len;
 	struct pseg *pseg = pseg_find(p, r->msg.segment);
@@ -153,8 +153,8 @@ static bool may_punch(struct programs *p, struct request *r)
 		for (size_t i = 0; i < count; i++) {
 			uint64_t end = pieces[i].offset + (pieces[i].end - pieces[i].start);
 
-			if (pieces[i].space->pid == r->pid && pieces[i].writable &&
-			    !pieces[i].gone && pieces[i].offset <= from && end > from) {
+			if (pieces[i].space == space && pieces[i].writable && !pieces[i].gone &&
+			    pieces[i].offset <= from && end > from) {
 				from = end;
 				more = true;
 			}
@@ -181,6 +181,7 @@ void punch_begin(struct request *r)
 {
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
 	struct punch_request *punch = malloc(sizeof(*punch));
+	struct space *space;
 	int rc = 0;
 
 	if (!punch) {
@@ -191,8 +192,11 @@ void punch_begin(struct request *r)
 	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
 	    r->msg.offset + r->msg.len < r->msg.offset)
 		rc = -EINVAL;
-	else if (!may_punch(r->programs, r))
+	space = rc ? NULL : request_space(r, 0);
+	if (!rc && (!space || !may_punch(r->programs, r, space)))
 		rc = -EACCES;
+	if (space)
+		space_put(space);
 	if (rc)
 		punch_answer(punch, rc);
 	else
