@@ -94,13 +94,15 @@ static void created(struct change *c)
 	fuse_ino_t ino;
 	int rc = c->reply.result;
 
-	if (rc == -EEXIST && !(cr->fi.flags & O_EXCL)) {
-		rc = inode_lookup(m, inode_of_node(c->command.node), c->command.name, &ino);
-		if (!rc) {
-			reply_create(cr, ino);
-			return;
-		}
-	}
+	/*
+	 * Another node has put a segment there since the kernel looked. The kernel checks no
+	 * permission of what a create answers with: ESTALE makes it look again, and check. A name
+	 * that is not to be seen yet is a move's.
+	 */
+	if (rc == -EEXIST && !(cr->fi.flags & O_EXCL))
+		rc = inode_lookup(m, inode_of_node(c->command.node), c->command.name, &ino)
+			     ? -EBUSY
+			     : -ESTALE;
 	if (!rc)
 		rc = inode_segment(m, c->reply.id, &seg);
 	if (seg)

@@ -302,8 +302,12 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 			has_left(m, id);
 		if (h)
 			h->ours = false;
+	} else if (rc == 0 && row.phase == SEGMENT_ORPHAN) {
+		/* The record may say GIVEN still, of a migration that came back: it is tried again
+		   until that has ended, since no change of the row would tell of it. */
+		add_orphan(s, id);
 	} else if (inode_is_local(seg)) {
-		if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
+		if (rc == -ENOENT)
 			add_orphan(s, id);
 		else if (rc == 0)
 			adopt_row(s, seg, &row);
