@@ -33,7 +33,6 @@
 #include "transfer.h"
 #include "transport.h"
 
-#define DAEMON_NICE    (-10)
 #define DESCRIPTORS    1048576
 #define LINGER_LOOK_MS 20
 #define LINGER_IDLE_MS 5000
@@ -359,10 +358,6 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
-	/* Every program here may be waiting for us in a page fault, and heartbeats must not wait
-	   for programs that compute: a busy machine would lose its leader. */
-	if (setpriority(PRIO_PROCESS, 0, DAEMON_NICE))
-		log_warn("nice %d is not allowed; a busy machine will be slow", DAEMON_NICE);
 	raise_descriptors();
 	rc = open_all(&d, err);
 	if (!rc) {
