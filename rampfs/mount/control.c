@@ -48,7 +48,7 @@ static int adopt_env(char **env, char *pid_text)
 	size_t n = 0;
 
 	for (char **e = environ; *e && n < 254; e++)
-		if (strncmp(*e, KEEPER_ENV_ADOPT "=", sizeof(KEEPER_ENV_ADOPT)))
+		if (strncmp(*e, KEEPER_ENV_ADOPT "=", sizeof(KEEPER_ENV_ADOPT)) != 0)
 			env[n++] = *e;
 	env[n++] = pid_text;
 	env[n] = NULL;

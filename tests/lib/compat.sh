@@ -65,7 +65,7 @@ check() { # check NEEDS COMMAND
 	cmp -s "$work/out.plain" "$work/out.shim" || what="$what output"
 	cmp -s "$work/err.plain" "$work/err.shim" || what="$what stderr"
 	# Some programs start a thread more or less from run to run, with or without us.
-	local try
+	local _
 	for _ in 1 2 3; do
 		cmp -s "$work/count.plain" "$work/count.shim" && break
 		count plain "$command"

@@ -6,6 +6,7 @@
 # A patch says by which suites it is caught, each of them: `scripted`, `explore ARGUMENTS`, `sim
 # FROM-TO`. The same suites must pass on the unchanged copy first. A patch that does not apply, a copy that does
 # not compile, and a mistake that nobody catches are failures. --quick: the scripted ones alone.
+# shellcheck disable=SC2046 # lists of words on purpose
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
