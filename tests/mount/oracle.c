@@ -12,6 +12,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,6 +119,31 @@ static void nap(long us)
 	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
 }
 
+/*
+ * Waiting is done on futexes, never by short naps: threads that wake every 100 us beside others
+ * that spin in one scheduling group (autogroup, or a cgroup) keep every other group of the machine,
+ * kernel threads too, off the processors for up to half a minute (Linux 6.18, two cores; without
+ * groups the longest delay is 10 ms). It needs no rampfs for that.
+ */
+static void wake(atomic_int *what)
+{
+	syscall(SYS_futex, what, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void set(atomic_int *what, int value)
+{
+	*what = value;
+	wake(what);
+}
+
+/* Waits until *what is no longer `value`; may return early. */
+static void while_it_is(atomic_int *what, int value)
+{
+	struct timespec longest = {.tv_sec = 1};
+
+	syscall(SYS_futex, what, FUTEX_WAIT, value, &longest, NULL, 0);
+}
+
 struct writer {
 	unsigned thread, side;
 };
@@ -149,7 +177,7 @@ static void *writer(void *arg)
 		int round = shared->checked;
 
 		if (round < 0 || round == done || round % 2 != (int)w->side) {
-			nap(100);
+			while_it_is(&shared->checked, round);
 			continue;
 		}
 		if (!sigsetjmp(on_gone, 1))
@@ -157,6 +185,7 @@ static void *writer(void *arg)
 		armed = 0;
 		done = round;
 		shared->stopped++;
+		wake(&shared->stopped);
 	}
 	return NULL;
 }
@@ -174,7 +203,7 @@ static int side_main(unsigned side, const char *path)
 		if (round < 0)
 			break;
 		if (round == last || round % 2 != (int)side) {
-			nap(100);
+			while_it_is(&shared->round, round);
 			continue;
 		}
 		last = round;
@@ -196,7 +225,7 @@ static int side_main(unsigned side, const char *path)
 			}
 		}
 		check(round);
-		shared->checked = round;
+		set(&shared->checked, round);
 	}
 	for (unsigned t = 0; segment && t < threads; t++)
 		pthread_join(ids[t], NULL);
@@ -206,12 +235,16 @@ static int side_main(unsigned side, const char *path)
 /* True while nothing has failed; waits for `what` to become `value`. */
 static int await(atomic_int *what, int value)
 {
-	for (int i = 0; i < 600000; i++) {
+	time_t until = time(NULL) + 60;
+
+	while (time(NULL) < until) {
+		int now = *what;
+
 		if (shared->failed)
 			return 0;
-		if (*what == value)
+		if (now == value)
 			return 1;
-		nap(100);
+		while_it_is(what, now);
 	}
 	printf("waited 60 s in vain\n");
 	return 0;
@@ -249,7 +282,7 @@ static int move_to_and_fro(char paths[2][600])
 		unsigned side = r % 2;
 
 		shared->stopped = 0;
-		shared->round = (int)r;
+		set(&shared->round, (int)r);
 		if (!await(&shared->checked, (int)r))
 			return 1;
 		random = random * 6364136223846793005u + 1442695040888963407u;
@@ -302,7 +335,8 @@ int main(int argc, char **argv)
 			_exit(side_main(s, own[s]));
 	}
 	rc = move_to_and_fro(paths);
-	shared->round = -1;
+	set(&shared->round, -1);
+	wake(&shared->checked); /* the writers sleep on it */
 	for (int s = 0; s < 2; s++) {
 		for (int i = 0; rc && i < 50 && waitpid(children[s], &status, WNOHANG) == 0; i++)
 			nap(100000);
