@@ -62,6 +62,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_CANCEL] = F_KNOWN,
 	[SESSION_PROGRESS] = F_KNOWN | F_PAGES | F_TEXT,
 	[SESSION_ANSWER] = F_KNOWN | F_RESULT | F_TEXT,
+	[SESSION_MEMBER] = F_KNOWN | F_FLAGS | F_ADDR | F_LEN | F_MODE | F_NODE,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

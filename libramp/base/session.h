@@ -10,6 +10,7 @@
  *   HELLO                                an agent's session, for the life of its process
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
+ *   MEMBER                               a tool: one ANSWER, closed
  *
  * File descriptors travel only from the daemon to the agent, beside WELCOME, MAP, GONE and BACK.
  * The daemon receives without a control buffer: what is sent to it is dropped by the kernel. The
@@ -102,6 +103,11 @@
  *   <- ANSWER{result, text}        then the daemon closes
  *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
  *
+ *   -> MEMBER{flags, addr, len, mode, node, name}   root only. mode: enum session_member; node:
+ * which; FENCE: addr: the incarnation that is to be over, 0: the present one; ADD: name: its
+ *               HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE
+ *   <- ANSWER{result, text}
+ *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
  * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). Who does not read what is
@@ -146,6 +152,7 @@ enum session_type {
 	SESSION_CANCEL,
 	SESSION_PROGRESS,
 	SESSION_ANSWER,
+	SESSION_MEMBER,
 	SESSION_TYPES
 };
 
@@ -155,6 +162,15 @@ enum session_type {
 #define SESSION_WAIT	  (1u << 3) /* MIGRATE: until STABLE */
 #define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
 #define SESSION_PRIVATE	  (1u << 5) /* MAP, BACK: MAP_PRIVATE */
+#define SESSION_FORCE	  (1u << 6) /* MEMBER: the operator knows better */
+
+/* What MEMBER asks for. */
+enum session_member {
+	SESSION_MEMBER_FENCE = 1,
+	SESSION_MEMBER_REMOVE,
+	SESSION_MEMBER_ADD,
+	SESSION_MEMBER_PROMOTE,
+};
 
 struct session_range {
 	uint64_t addr, len;

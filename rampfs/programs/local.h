@@ -60,11 +60,20 @@ TAILQ_HEAD(attachment_list, attachment);
  */
 enum pseg_state { PSEG_OPEN, PSEG_FROZEN, PSEG_GONE };
 
+/* What stood when a full look was made (watch.c). */
+struct watch {
+	bool on;
+	uint64_t attaches, remaps;
+	size_t live;
+};
+
 struct pseg {
 	LIST_ENTRY(pseg) link;	  /* programs->psegs; protected by programs->lock */
 	uint32_t refs, attaching; /* protected by programs->lock */
+	uint64_t attaches;	  /* how many began; protected by programs->lock */
 	ramp_segment_t id;
 	pthread_mutex_t change;
+	struct watch watch;    /* protected by change */
 	pthread_rwlock_t lock; /* protects what follows */
 	_Atomic int state;     /* enum pseg_state; written under lock and change */
 	atomic_bool coming;    /* GONE, but programs_back is about to come */
@@ -100,7 +109,10 @@ struct space {
 	int pidfd; /* of who has connected: its pid alone may be somebody else's by now */
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
-	atomic_bool stale; /* a remap event came: look into /proc */
+	atomic_bool stale;   /* a remap event came: look into /proc */
+	atomic_bool stopped; /* a hint: it was by SIGSTOP, when the window was about to come */
+	_Atomic uint64_t remaps; /* remap events that were read */
+	atomic_uint reading;	 /* threads between reading events and counting them */
 	_Atomic uint64_t looked_ms;
 
 	pthread_mutex_t life;
@@ -151,8 +163,12 @@ struct programs {
 	pthread_rwlock_t pager_lock; /* held for reading around the pager's callbacks */
 	struct programs_pager pager; /* protected by pager_lock */
 	struct programs_tools tools;
+	programs_member *member; /* set before the loop runs */
+	void *member_arg;
 	programs_punch *punch;
 	void *punch_arg;
+	programs_passthrough *passthrough;
+	void *passthrough_arg;
 	struct listener *listener; /* session.c; control thread */
 	struct doorman *doorman;   /* doorman.c; control thread */
 	struct pool *pool;
@@ -302,6 +318,9 @@ struct cover {
 };
 int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		  const struct cover *covered, size_t n);
+/* 1 when a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. All mappings are asked:
+   milliseconds where there are thousands. */
+int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino);
 /* fn for each mapping of the file in any process but the daemon, until it returns nonzero. Those of
    one process come one after the other. */
 typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
@@ -312,6 +331,8 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
 char mappers_state(pid_t pid);
+pid_t mappers_tracer(pid_t pid, pid_t tid); /* who traces that thread of it; 0: nobody */
+bool mappers_frozen(pid_t pid);		    /* by a cgroup */
 pid_t mappers_parent(pid_t pid); /* 0: none, or no such process */
 /* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
 pid_t mappers_tid(pid_t pid, uint32_t tid);
@@ -360,6 +381,34 @@ int uffd_handshake(int uffd, struct ramp_err *err);
 /* Registers / unregisters; a range or a process that is not there any more is success. */
 int uffd_arm(struct space *space, uint64_t start, uint64_t end);
 void uffd_disarm(struct space *space, uint64_t start, uint64_t end);
+
+/* How many remap events there were; false: one is under way. */
+bool uffd_remaps(struct space *space, uint64_t *count);
+
+/* ---- watch.c -------------------------------------------------------------------------------- */
+
+/* Whether nothing has come since programs_watch that could map it outside of the arena; change is
+   held, and the segment frozen. */
+bool watch_holds(struct programs *p, struct pseg *pseg, const struct piece *pieces, size_t count);
+/* The full look. -EBUSY with who. */
+int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err);
+/* No window comes: unregistered. change is held. */
+void watch_end(struct pseg *pseg);
+/* The ready sessions, with references. -ENOMEM, and spaces_free takes that, too. */
+int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
+void spaces_free(struct space **spaces, size_t count);
+
+/* ---- inject.c ------------------------------------------------------------------------------- */
+
+#define INJECT_WHY 96
+/* Whether it is stopped by a signal (SIGSTOP; not by a tracer). */
+bool inject_stopped(struct space *space);
+/* Whether inject_drop may be tried. -EBUSY: `why` goes on after "process 4711 (x) "; else empty. */
+int inject_ready(struct space *space, char why[INJECT_WHY]);
+/* Drops the entries of those ranges in a stopped process, which stays stopped. 0; -errno with
+   `why`. Blocks: a second at most. */
+int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
+		char why[INJECT_WHY]);
 
 /* ---- attach.c, gone.c ----------------------------------------------------------------------- */
 

@@ -127,6 +127,16 @@ void programs_back(struct programs *programs, struct seg *seg);
 /* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
 bool programs_mapped(struct programs *programs, struct seg *seg);
 
+/*
+ * Who holds a segment by FUSE passthrough is no session's, and can't be revoked: the mount knows of
+ * them. Asked by programs_may_move, and by programs_revoke when the gate is closed: 0, or -EBUSY
+ * with who it is. Set on the control thread before the loop runs.
+ */
+typedef int programs_passthrough(void *arg, struct seg *seg, struct ramp_err *err);
+void programs_set_passthrough(struct programs *programs, programs_passthrough *fn, void *arg);
+/* 1: a process maps that file, and *pid is one; 0; -errno. Blocks (asks /proc). */
+int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
+
 /* ---- madvise(MADV_REMOVE) of a program ---------------------------------------------------------
  */
 
@@ -139,7 +149,7 @@ typedef void programs_punch(void *arg, struct punch_request *request, ramp_segme
 void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
 void punch_answer(struct punch_request *request, int result);
 
-/* ---- tools over the session (tools/migrate.c) ------------------------------------------------ */
+/* ---- tools over the session (tools/migrate.c, tools/node.c) ---------------------------------- */
 
 struct tool_request; /* one request of a tool, alive until tool_answer */
 struct tool_migrate {
@@ -158,6 +168,20 @@ struct programs_tools {
 	void *arg;
 };
 void programs_set_tools(struct programs *programs, const struct programs_tools *tools);
+
+/* A change of the cluster's members that root asks for: enum session_member, as it came. */
+struct tool_member {
+	uint8_t verb;
+	char node[RAMP_NODE_NAME_MAX + 1];
+	char address[RAMP_ADDRESS_MAX + 1];
+	uint64_t capacity_bytes;
+	ramp_incarnation_t incarnation;
+	bool force;
+};
+/* Control loop. Answered exactly once by tool_answer. */
+typedef void programs_member(void *arg, struct tool_request *request,
+			     const struct tool_member *what);
+void programs_set_members(struct programs *programs, programs_member *fn, void *arg);
 void tool_answer(struct tool_request *request, int result, const char *text); /* control loop */
 void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
 		   const char *state); /* control loop */

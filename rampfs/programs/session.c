@@ -3,7 +3,7 @@
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on the pool, which answers and closes)
- *                  FIRST --MIGRATE--> TOOL           until its ANSWER is sent, or it hangs up
+ *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
  * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
  * goes to the doorman; the userfaultfd comes back from there (session_uffd), and the rest happens
@@ -355,7 +355,7 @@ static void request(struct conn *conn, const struct session_msg *msg)
 	pool_run(r->programs->pool, r->uid, run_request, r);
 }
 
-static void migrate(struct conn *conn, const struct session_msg *msg)
+static void tool(struct conn *conn, const struct session_msg *msg)
 {
 	conn->kind = CONN_TOOL;
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
@@ -377,7 +377,8 @@ static void first_message(struct conn *conn, const struct session_msg *msg)
 		request(conn, msg);
 		break;
 	case SESSION_MIGRATE:
-		migrate(conn, msg);
+	case SESSION_MEMBER:
+		tool(conn, msg);
 		break;
 	default:
 		conn_close(conn);
@@ -392,9 +393,9 @@ static void wrong_version(struct conn *conn, const struct session_msg *msg)
 	snprintf(text, sizeof(text), "the daemon speaks version %d of the protocol",
 		 SESSION_VERSION);
 	refuse(conn,
-	       msg->type == SESSION_HELLO     ? SESSION_WELCOME
-	       : msg->type == SESSION_MIGRATE ? SESSION_ANSWER
-					      : SESSION_RESULT,
+	       msg->type == SESSION_HELLO				     ? SESSION_WELCOME
+	       : msg->type == SESSION_MIGRATE || msg->type == SESSION_MEMBER ? SESSION_ANSWER
+									     : SESSION_RESULT,
 	       EPROTO, text);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Requests that go up: a tool's MIGRATE, and a program's PUNCH.
+ * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
  *
  * A tool_request is counted: its connection has it until that hangs up, who carries it out until
  * tool_answer, and a message on its way between the two. A tool that hangs up, or says CANCEL, asks
@@ -14,8 +14,9 @@
 
 struct tool_request {
 	struct programs *programs;
-	struct conn *conn; /* NULL: it has hung up */
-	struct tool_migrate what;
+	struct conn *conn;	    /* NULL: it has hung up */
+	struct tool_migrate what;   /* MIGRATE */
+	struct tool_member *member; /* MEMBER; NULL: it is a MIGRATE */
 	unsigned int refs;
 	bool begun, cancelled, answered;
 };
@@ -23,8 +24,10 @@ struct tool_request {
 static void put(struct tool_request *tool, unsigned int refs)
 {
 	tool->refs -= refs;
-	if (tool->refs == 0)
-		free(tool);
+	if (tool->refs)
+		return;
+	free(tool->member);
+	free(tool);
 }
 
 static void answer(struct tool_request *tool, int result, const char *text)
@@ -39,14 +42,30 @@ static void answer(struct tool_request *tool, int result, const char *text)
 	tool->conn = NULL;
 }
 
+static void run_member(struct tool_request *tool)
+{
+	struct programs *p = tool->programs;
+
+	if (tool->what.uid != 0)
+		answer(tool, -EPERM, "only root may change the cluster's members");
+	else if (!p->member)
+		answer(tool, -EOPNOTSUPP, "this daemon changes no members");
+	if (tool->answered)
+		put(tool, 2);
+	else
+		p->member(p->member_arg, tool, tool->member);
+}
+
 /* The connection's pointer to the tool went with conn_send's ANSWER, or with tool_gone. */
-static void run_migrate(void *arg)
+static void run_tool(void *arg)
 {
 	struct tool_request *tool = arg;
 	struct programs *p = tool->programs;
 
 	if (!tool->conn || atomic_load(&p->closing)) {
 		put(tool, 1);
+	} else if (tool->member) {
+		run_member(tool);
 	} else if (!p->tools.migrate) {
 		answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
 		put(tool, 2);
@@ -54,6 +73,21 @@ static void run_migrate(void *arg)
 		tool->begun = true; /* and the reference is the handler's */
 		p->tools.migrate(p->tools.arg, tool, &tool->what);
 	}
+}
+
+static struct tool_member *member_of(const struct session_msg *msg)
+{
+	struct tool_member *member = calloc(1, sizeof(*member));
+
+	if (!member)
+		return NULL;
+	member->verb = msg->mode;
+	memcpy(member->node, msg->node, sizeof(member->node));
+	memcpy(member->address, msg->name, sizeof(member->address));
+	member->capacity_bytes = msg->len;
+	member->incarnation = msg->addr;
+	member->force = msg->flags & SESSION_FORCE;
+	return member;
 }
 
 struct tool_request *tool_begin(struct programs *p, struct conn *conn,
@@ -73,7 +107,14 @@ struct tool_request *tool_begin(struct programs *p, struct conn *conn,
 	tool->what.wait = msg->flags & SESSION_WAIT;
 	tool->what.progress = msg->flags & SESSION_WATCH;
 	tool->what.uid = uid;
-	loop_post(p->loop, run_migrate, tool);
+	if (msg->type == SESSION_MEMBER) {
+		tool->member = member_of(msg);
+		if (!tool->member) {
+			free(tool);
+			return NULL;
+		}
+	}
+	loop_post(p->loop, run_tool, tool);
 	return tool;
 }
 
@@ -126,6 +167,12 @@ void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_
 void programs_set_tools(struct programs *p, const struct programs_tools *tools)
 {
 	p->tools = *tools;
+}
+
+void programs_set_members(struct programs *p, programs_member *fn, void *arg)
+{
+	p->member = fn;
+	p->member_arg = arg;
 }
 
 /* ---- holes ---------------------------------------------------------------------------------- */
