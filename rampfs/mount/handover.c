@@ -77,7 +77,9 @@ int handover_open(int fd, uint64_t connection, struct handover **out, struct ram
 		goto err_alloc;
 	}
 	if (h->file->magic != HANDOVER_MAGIC || h->file->version != HANDOVER_VERSION ||
-	    get(&h->file->connection) != connection)
+	    get(&h->file->connection) != connection ||
+	    get(&h->file->init_len) > HANDOVER_INIT_BYTES ||
+	    get(&h->file->reply_len) > HANDOVER_INIT_BYTES)
 		begin_connection(h->file, connection);
 	pthread_mutex_init(&h->lock, NULL);
 	*out = h;
