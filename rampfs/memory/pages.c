@@ -228,6 +228,10 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 			   (uint64_t)(end - at + CHUNK_BYTES - 1) / CHUNK_BYTES);
 		at = end;
 	}
+	/* Beyond the map every page is LOCAL, whatever its last word says. */
+	if (pages % WORD_PAGES && chunk_there(seg, pages - 1))
+		atomic_fetch_and(&seg->map[pages / WORD_PAGES],
+				 pairs_range(0, pages % WORD_PAGES) * 3);
 	change(seg, 0, pages, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 	count_again(seg);
 	return 0;
