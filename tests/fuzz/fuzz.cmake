@@ -1,0 +1,67 @@
+# Fuzzers: libFuzzer with ASan and UBSan, so with clang, whatever the rest is compiled with. Objects
+# are compiled once for all of them. tests/fuzz/run.sh NAME [SECONDS] runs one; ctest runs each for
+# 15 s, with what earlier runs of this build found as a corpus beside tests/fuzz/corpus/NAME.
+find_program(FUZZ_CLANG clang REQUIRED)
+set(fuzz_dir ${CMAKE_BINARY_DIR}/tests/fuzz)
+set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -D_GNU_SOURCE
+  -DRAMPFS_VERSION="${PROJECT_VERSION}" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+foreach(folder tests/fuzz libramp/base meta rampfs/memory rampfs/transport rampfs/mount rampfs/programs
+    rampfs/pull rampfs/transfer)
+  list(APPEND fuzz_flags -I${CMAKE_SOURCE_DIR}/${folder})
+endforeach()
+foreach(lib FUSE3 LIBUV SQLITE3 INIH LIBCRYPTO)
+  list(APPEND fuzz_flags ${${lib}_CFLAGS})
+  list(APPEND fuzz_libs ${${lib}_LDFLAGS})
+endforeach()
+
+# fuzz_object(out source): the object of one source, compiled once.
+function(fuzz_object out source)
+  string(REPLACE "/" "_" name ${source})
+  set(object ${fuzz_dir}/${name}.o)
+  set(${out} ${object} PARENT_SCOPE)
+  get_property(made GLOBAL PROPERTY fuzz_made)
+  if(object IN_LIST made)
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY fuzz_made ${object})
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${FUZZ_CLANG} ${fuzz_flags} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d VERBATIM)
+endfunction()
+
+# rampfs_fuzz(NAME source...): tests/fuzz/fuzz_NAME.c over those sources.
+function(rampfs_fuzz name)
+  foreach(source tests/fuzz/fuzz_${name}.c tests/fuzz/fuzz.c libramp/base/err.c libramp/base/wire.c
+      libramp/base/ids.c ${ARGN})
+    fuzz_object(object ${source})
+    list(APPEND objects ${object})
+  endforeach()
+  add_custom_command(OUTPUT ${fuzz_dir}/fuzz_${name}
+    COMMAND ${FUZZ_CLANG} -fsanitize=fuzzer,address,undefined ${objects} ${fuzz_libs} -pthread -o ${fuzz_dir}/fuzz_${name}
+    DEPENDS ${objects} VERBATIM)
+  set_property(GLOBAL APPEND PROPERTY fuzz_programs ${fuzz_dir}/fuzz_${name})
+  add_test(NAME fuzz_${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/fuzz/run.sh ${name} 15)
+  set_tests_properties(fuzz_${name} PROPERTIES LABELS fuzz TIMEOUT 120
+    ENVIRONMENT "RAMPFS_BUILD=${CMAKE_BINARY_DIR}")
+endfunction()
+
+file(MAKE_DIRECTORY ${fuzz_dir})
+set(t rampfs/transport)
+set(m rampfs/memory)
+rampfs_fuzz(proto ${t}/proto.c)
+rampfs_fuzz(session libramp/base/session.c)
+rampfs_fuzz(raft meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
+rampfs_fuzz(command meta/command.c)
+rampfs_fuzz(config libramp/base/config.c)
+set(memory ${m}/seg.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/room.c)
+rampfs_fuzz(state ${memory})
+rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/journal_reader.c
+  meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
+rampfs_fuzz(handover rampfs/mount/handover.c)
+rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
+rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
+rampfs_fuzz(serve ${t}/tcp_serve.c)
+rampfs_fuzz(replies ${t}/tcp_read.c)
+rampfs_fuzz(control ${t}/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/loop.c)
+get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)
+add_custom_target(fuzzers ALL DEPENDS ${fuzz_programs})

@@ -1,0 +1,103 @@
+/*
+ * Control messages between daemons (proto.c): the first byte is the type, the rest the body.
+ * What a decoder takes, its encoder gives back byte for byte, and nothing is kept of what it
+ * refuses.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "proto.h"
+
+static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
+
+#define EACH_SMALL(DO)                                                                             \
+	DO(PROTO_ACCEPT, accept)                                                                   \
+	DO(PROTO_REFUSE, refuse)                                                                   \
+	DO(PROTO_TRANSFER, transfer)                                                               \
+	DO(PROTO_TAKEN, verdict)                                                                   \
+	DO(PROTO_PULLED, pulled)                                                                   \
+	DO(PROTO_MIGRATE, migrate)                                                                 \
+	DO(PROTO_ANSWER, answer)                                                                   \
+	DO(PROTO_PROGRESS, progress)                                                               \
+	DO(PROTO_CANCEL, cancel)
+
+#define BACK(type, name)                                                                           \
+	case type: {                                                                               \
+		struct msg_##name m;                                                               \
+                                                                                                   \
+		if (!proto_get_##name(&r, &m))                                                     \
+			proto_put_##name(&w, &m);                                                  \
+		else                                                                               \
+			w.bad = true;                                                              \
+		break;                                                                             \
+	}
+
+static void back_connect(struct wire_r *r, struct wire_w *w)
+{
+	struct msg_connect m;
+
+	w->bad = proto_get_connect(r, &m) != 0;
+	fuzz_rule(!w->bad || !m.ranges);
+	if (w->bad)
+		return;
+	fuzz_rule(proto_name_ok(m.name) && proto_connect_bytes(&m) <= sizeof(again));
+	proto_put_connect(w, &m);
+	free(m.ranges);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct wire_r r;
+	struct wire_w w;
+
+	if (size < 1)
+		return 0;
+	wire_r_init(&r, data + 1, size - 1);
+	wire_w_init(&w, again, sizeof(again));
+	switch (data[0]) {
+	case PROTO_CONNECT:
+		back_connect(&r, &w);
+		break;
+		EACH_SMALL(BACK)
+	default:
+		return 0;
+	}
+	if (w.bad)
+		return 0;
+	fuzz_rule(w.len == size - 1 && memcmp(again, data + 1, w.len) == 0);
+	fuzz_rule(data[0] == PROTO_CONNECT || w.len <= PROTO_SMALL_BYTES);
+	return 0;
+}
+
+#define K                                                                                          \
+	{                                                                                          \
+		7, 8                                                                               \
+	}
+
+void fuzz_seeds(void)
+{
+	struct msg_range ranges[] = {{0, 4096}, {8192, 8192}};
+	struct msg_connect connect = {4097, 7, 3, 16384, 4096, 9, true, true, "cache", 2, ranges};
+	struct msg_accept accept = {4097, 7, 8, 10};
+	struct msg_refuse refuse = {4097, 7, 28, "no room"};
+	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true};
+	struct msg_verdict verdict = {4097, K, 4};
+	struct msg_pulled pulled = {4097, K, 1, 4};
+	struct msg_migrate migrate = {5, 4097, 2, "cache", 1, true, true, 5000};
+	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};
+	struct msg_progress progress = {5, 1, 4, "pulling"};
+	struct msg_cancel cancel = {5};
+	struct wire_w w;
+
+	wire_w_init(&w, again, sizeof(again));
+	wire_put_u8(&w, PROTO_CONNECT);
+	proto_put_connect(&w, &connect);
+	fuzz_seed("connect", again, w.len);
+#define SEED(type, name)                                                                           \
+	wire_w_init(&w, again, sizeof(again));                                                     \
+	wire_put_u8(&w, type);                                                                     \
+	proto_put_##name(&w, &name);                                                               \
+	fuzz_seed(#name, again, w.len);
+	EACH_SMALL(SEED)
+}

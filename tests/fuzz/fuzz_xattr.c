@@ -1,0 +1,193 @@
+/*
+ * Extended attributes as users give them (ops_xattr.c): names and values of setfattr, names of
+ * getfattr. The ops are called as libfuse calls them; what they ask of libfuse, meta and the store
+ * is answered here. Each request is answered exactly once, and what is proposed is in range.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "fuzz.h"
+#include "inode.h"
+#include "ops.h"
+#include "pages.h"
+#include "view.h"
+
+#define ARENA_LEN (UINT64_C(32) << 40)
+
+static struct mount mount;
+static unsigned int answers;
+static uint8_t row_kind;
+
+/* ---- libfuse -------------------------------------------------------------------------------- */
+
+void *fuse_req_userdata(fuse_req_t req)
+{
+	(void)req;
+	return &mount;
+}
+
+int fuse_reply_err(fuse_req_t req, int err)
+{
+	(void)req;
+	fuzz_rule(err >= 0 && err < 4096);
+	answers++;
+	return 0;
+}
+
+int fuse_reply_xattr(fuse_req_t req, size_t count)
+{
+	(void)req;
+	fuzz_rule(count <= XATTR_SIZE_MAX);
+	answers++;
+	return 0;
+}
+
+int fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
+{
+	(void)req;
+	fuzz_rule(!size || memchr(buf, 0, size) == NULL);
+	answers++;
+	return 0;
+}
+
+/* ---- the floors below ----------------------------------------------------------------------- */
+
+int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
+{
+	(void)meta;
+	*row = (struct segment_row){.id = id, .node = 1, .epoch = 3, .pages = row_kind};
+	if (row_kind & 1)
+		row->extent_addr = row->extent_len = UINT64_C(1) << 45;
+	return row_kind == 255 ? -ENOENT : 0;
+}
+
+int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
+{
+	(void)meta;
+	*row = (struct node_row){.node = node, .name = "a"};
+	return 0;
+}
+
+void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len)
+{
+	(void)meta;
+	*addr = UINT64_C(1) << 45;
+	*len = ARENA_LEN;
+}
+
+struct seg *store_find(struct store *store, ramp_segment_t id)
+{
+	(void)store;
+	(void)id;
+	return NULL;
+}
+
+const char *view_state(struct mount *m, const struct segment_row *row)
+{
+	(void)m;
+	(void)row;
+	return "stable";
+}
+
+/* pass.c: what the kernel can. */
+bool pass_able(struct mount *m);
+bool pass_able(struct mount *m)
+{
+	(void)m;
+	return row_kind & 2;
+}
+
+enum inode_kind inode_kind(fuse_ino_t ino)
+{
+	return ino < RAMP_SEGMENT_ID_MIN ? INODE_IS_NODE : INODE_IS_SEGMENT;
+}
+
+void request_reply_err(struct request *r, int rc)
+{
+	(void)r;
+	(void)rc;
+}
+
+void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
+		 void (*done)(struct change *c))
+{
+	struct change *c = calloc(1, size);
+
+	(void)fuse;
+	fuzz_rule(c && type == META_SETATTR && done);
+	return c;
+}
+
+void change_propose(struct change *c)
+{
+	uint64_t asked = c->command.attr.extent_asked;
+
+	switch (c->command.flags) {
+	case META_SET_EXTENT:
+		fuzz_rule(asked >= RAMP_EXTENT_MIN && asked <= ARENA_LEN && !(asked & (asked - 1)));
+		break;
+	case META_SET_PAGES:
+		fuzz_rule(c->command.attr.pages <= SEGMENT_PAGES_HUGE);
+		break;
+	default:
+		fuzz_rule(c->command.flags == META_SET_MMAP);
+	}
+	answers++;
+	free(c);
+}
+
+/* ---- */
+
+/* Nothing stands behind it: the ops only hand it on. */
+#define REQ ((fuse_req_t)(uintptr_t)&mount)
+
+/* The input: two bytes of choices, a name that ends in a zero, a value. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fuzz_in in = {data, size};
+	fuse_ino_t ino = fuzz_u8(&in) & 1 ? 16 : 4097;
+	char name[XATTR_NAME_MAX + 1] = "", *value;
+	size_t len = 0;
+
+	row_kind = fuzz_u8(&in);
+	while (in.left && len < XATTR_NAME_MAX && (name[len] = (char)fuzz_u8(&in)))
+		len++;
+	name[len] = 0;
+	value = malloc(in.left ? in.left
+			       : 1); /* of its own, so that what is read beyond it shows */
+	memcpy(value, in.left ? (const char *)in.at : "", in.left);
+	answers = 0;
+	op_setxattr(REQ, ino, name, value, in.left, 0);
+	fuzz_rule(answers == 1);
+	op_setxattr(REQ, ino, name, value, in.left, XATTR_CREATE);
+	fuzz_rule(answers == 2);
+	op_getxattr(REQ, ino, name, 0);
+	fuzz_rule(answers == 3);
+	op_getxattr(REQ, ino, name, row_kind);
+	fuzz_rule(answers == 4);
+	op_removexattr(REQ, ino, name);
+	fuzz_rule(answers == 5);
+	free(value);
+	return 0;
+}
+
+void fuzz_seeds(void)
+{
+	static const char extent[] = "\0\0user.ramp.extent\0"
+				     "256M";
+	static const char hex[] = "\0\1user.ramp.extent\0"
+				  "0x10000000";
+	static const char pages[] = "\0\1user.ramp.pages\0small";
+	static const char map[] = "\0\1user.ramp.mmap\0none";
+	static const char lost[] = "\0\40user.ramp.lost";
+	static const char addr[] = "\0\41user.ramp.addr";
+
+	fuzz_seed("extent", extent, sizeof(extent) - 1);
+	fuzz_seed("hex", hex, sizeof(hex) - 1);
+	fuzz_seed("pages", pages, sizeof(pages) - 1);
+	fuzz_seed("mmap", map, sizeof(map) - 1);
+	fuzz_seed("lost", lost, sizeof(lost) - 1);
+	fuzz_seed("addr", addr, sizeof(addr) - 1);
+}
