@@ -197,8 +197,6 @@ static void migrate_send(struct ask *a)
 		.wait_stable = a->request.wait_stable,
 		.progress = a->request.progress != NULL,
 	};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
 	if (a->deadline_ms) {
 		left = a->deadline_ms > now ? a->deadline_ms - now : 1;
@@ -206,20 +204,14 @@ static void migrate_send(struct ask *a)
 			(uint32_t)(left > 2 * REMOTE_SHORT_MS ? left - REMOTE_SHORT_MS : left);
 	}
 	memcpy(mm.name, a->request.dst_name, sizeof(mm.name));
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_migrate(&w, &mm);
-	peer_send(a->t->peers, a->owner, PROTO_MIGRATE, buf, w.len);
+	MOVE_SEND(a->t, a->owner, PROTO_MIGRATE, proto_put_migrate, &mm);
 }
 
 static void cancel_send(struct ask *a)
 {
 	struct msg_cancel c = {.request = a->handle};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_cancel(&w, &c);
-	peer_send(a->t->peers, a->owner, PROTO_CANCEL, buf, w.len);
+	MOVE_SEND(a->t, a->owner, PROTO_CANCEL, proto_put_cancel, &c);
 }
 
 static void ask_remote(struct ask *a, const struct segment_row *row)
@@ -265,10 +257,8 @@ static void asks_on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incar
 	struct ask *a;
 
 	(void)incarnation;
-	if (proto_get_answer(body, &answer)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_answer(body, &answer)))
 		return;
-	}
 	a = ask_find(t, answer.request);
 	if (!a || a->state != ASK_REMOTE || a->owner != from)
 		return;
@@ -292,10 +282,8 @@ static void asks_on_progress(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	struct ask *a;
 
 	(void)incarnation;
-	if (proto_get_progress(body, &p)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_progress(body, &p)))
 		return;
-	}
 	a = ask_find(t, p.request);
 	if (a && a->owner == from)
 		ask_progress(a, p.done_pages, p.all_pages, p.state);
@@ -312,12 +300,8 @@ struct remote_asker {
 
 static void answer_send(struct transfers *t, const struct answered *answered)
 {
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_answer(&w, &answered->answer);
-	peer_send(t->peers, answered->node, PROTO_ANSWER, buf, w.len);
+	MOVE_SEND(t, answered->node, PROTO_ANSWER, proto_put_answer, &answered->answer);
 }
 
 static void remote_answer(struct transfers *t, ramp_node_t node, uint64_t request,
@@ -364,13 +348,9 @@ static void remote_progress(void *arg, uint64_t done_pages, uint64_t all_pages, 
 		.done_pages = done_pages,
 		.all_pages = all_pages,
 	};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
 	snprintf(p.state, sizeof(p.state), "%s", state);
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_progress(&w, &p);
-	peer_send(r->t->peers, r->node, PROTO_PROGRESS, buf, w.len);
+	MOVE_SEND(r->t, r->node, PROTO_PROGRESS, proto_put_progress, &p);
 }
 
 static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t request)
@@ -434,10 +414,8 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	struct msg_migrate mm;
 
 	(void)incarnation;
-	if (proto_get_migrate(body, &mm)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_migrate(body, &mm)))
 		return;
-	}
 	if (!t->started || remote_find(t, from, mm.request) || answer_again(t, from, mm.request))
 		return; /* the latter: asked again, for a message may be lost */
 	if (mm.mode > TRANSFER_DEMAND) {
@@ -469,10 +447,8 @@ static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incar
 	struct ask *a;
 
 	(void)incarnation;
-	if (proto_get_cancel(body, &c)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_cancel(body, &c)))
 		return;
-	}
 	a = remote_find(arg, from, c.request);
 	if (a)
 		ask_cancel(a);

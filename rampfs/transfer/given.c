@@ -7,7 +7,8 @@
  *
  * How it fails: abort(k) is proposed with T's REFUSED(k), or with proof that its incarnation is
  * over; when the tables show the row ours again, keys are destroyed and access is given back (R5).
- * A file that is still mapped can't be freed: again, with a growing pause.
+ * A file that is still mapped can't be freed, and a grant may fail after a restart: again, with a
+ * growing pause.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,9 +20,23 @@
 
 #define FREE_AGAIN_MS 4u
 
-struct tp_key source_key(const struct move *m)
+static struct tp_key key_of(const struct move *m)
 {
 	return (struct tp_key){.segment = m->id, .k_epoch = m->epoch, .k = m->k};
+}
+
+int given_grant(struct move *m)
+{
+	struct tp_key key = key_of(m);
+
+	return serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+}
+
+void given_ungrant(struct move *m)
+{
+	struct tp_key key = key_of(m);
+
+	serve_revoke(m->t->pull, &key);
 }
 
 void source_count(struct transfers *t, uint64_t *counter)
@@ -42,12 +57,8 @@ void given_send(struct move *m)
 		.dst_inc = m->peer_inc,
 		.unchanged = m->unchanged,
 	};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_transfer(&w, &tr);
-	peer_send(m->t->peers, m->peer, PROTO_TRANSFER, buf, w.len);
+	MOVE_SEND(m->t, m->peer, PROTO_TRANSFER, proto_put_transfer, &tr);
 }
 
 static void leave_work(struct move *m)
@@ -91,10 +102,9 @@ void given_window(struct move *m)
 static void revert_work(struct move *m)
 {
 	struct transfers *t = m->t;
-	struct tp_key key = source_key(m);
 	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch};
 
-	serve_revoke(t->pull, &key); /* before access is given back */
+	given_ungrant(m); /* before access is given back */
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (m->work_rc)
 		return;
@@ -111,8 +121,7 @@ static void reverted(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	rolled_back_set(m->t, m->id, false);
-	if (m->ask)
-		ask_done(m->ask, -EHOSTUNREACH, "the target gave up: the segment stays");
+	move_answer(m, -EHOSTUNREACH, "the target gave up: the segment stays");
 	move_end(m);
 }
 
@@ -132,9 +141,7 @@ static void revert(struct move *m, const struct segment_row *row)
 			  m->id, row->name, m->peer_name);
 		move_go(m, m->state, S_ROLLED_BACK);
 		rolled_back_set(m->t, m->id, true);
-		if (m->ask)
-			ask_done(m->ask, -EHOSTUNREACH,
-				 "the target is over: the segment is rolled back");
+		move_answer(m, -EHOSTUNREACH, "the target is over: the segment is rolled back");
 		if (!m->gone)
 			move_work(m, leave_work, given_look);
 		m->gone = true;
@@ -148,11 +155,9 @@ static void revert(struct move *m, const struct segment_row *row)
 
 static void free_work(struct move *m)
 {
-	struct tp_key key = source_key(m);
-
 	if (m->attempts) /* somebody maps it still: agents that came late */
 		programs_gone(m->t->programs, m->seg, m->peer_name);
-	serve_revoke(m->t->pull, &key);
+	given_ungrant(m);
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
 	if (m->work_rc == -ENOENT)
 		m->work_rc = 0;
@@ -229,11 +234,12 @@ void given_look(struct move *m)
 
 	if (m->working || m->syncing)
 		return;
+	if (m->ungranted && !uv_is_active((uv_handle_t *)&m->timer))
+		move_retry(m); /* whatever the row calls for: T waits for pages */
 	if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* R7: absent proves nothing by itself */
 	} else if (rc == -ENOENT) {
-		if (m->ask)
-			ask_done(m->ask, -ENOENT, "the segment was unlinked");
+		move_answer(m, -ENOENT, "the segment was unlinked");
 		free_it(m);
 	} else if (rc) {
 		move_retry(m);
@@ -264,9 +270,16 @@ void source_look(struct move *m)
 		given_look(m);
 }
 
+static void grant_work(struct move *m);
+static void granted(struct move *m);
+
 void given_tick(struct move *m)
 {
 	m->free_wait = false;
+	if (m->ungranted && !m->freeing && (m->state == S_GIVEN || m->state == S_LEFT)) {
+		move_work(m, grant_work, granted);
+		return;
+	}
 	given_resend(m);
 	given_look(m);
 }
@@ -284,16 +297,20 @@ int source_reclaim(struct move *m, struct ramp_err *err)
 
 static void grant_work(struct move *m)
 {
-	struct tp_key key = source_key(m);
-
-	m->work_rc = serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+	m->work_rc = given_grant(m);
 }
 
 static void granted(struct move *m)
 {
-	if (m->work_rc)
-		log_error("segment %" PRIu64 ": its pages can't be served: %s", m->id,
-			  m->work_err.text);
+	bool was = m->ungranted;
+
+	m->ungranted = m->work_rc != 0;
+	if (m->ungranted && !was)
+		log_error("segment %" PRIu64
+			  ": its pages can't be served: %s; again, until they can",
+			  m->id, m->work_err.text);
+	else if (was && !m->ungranted)
+		log_info("segment %" PRIu64 ": its pages are served again", m->id);
 	given_resend(m);
 	given_look(m);
 }
@@ -301,22 +318,10 @@ static void granted(struct move *m)
 /* R8: GIVEN serves pulls at once; R5: and asks on. */
 void source_take_up(struct transfers *t, struct seg *seg, const struct record *record)
 {
-	struct move *m = move_new(t, seg_id(seg), seg);
-	struct segment_row row;
+	struct move *m = move_take_up(t, seg, record);
 
-	if (!m) {
-		seg_put(seg);
+	if (!m)
 		return;
-	}
-	m->peer = record->peer;
-	m->peer_inc = record->peer_inc;
-	m->k = record->k;
-	m->epoch = record->epoch;
-	m->size = record->size;
-	m->unchanged = record->unchanged;
-	move_node_name(t, m->peer, m->peer_name);
-	if (meta_segment(t->meta, m->id, &row) == 0)
-		memcpy(m->name, row.name, sizeof(m->name));
 	move_go(m, MOVE_NEW, S_GIVEN);
 	move_work(m, grant_work, granted);
 }

@@ -231,6 +231,8 @@ struct event {
 	ramp_segment_t id;
 	uint64_t lost;
 	ramp_node_t node;
+	ramp_incarnation_t incarnation;
+	bool up;
 };
 
 static struct event *event_new(struct transfers *t)
@@ -244,7 +246,22 @@ static struct event *event_new(struct transfers *t)
 	return e;
 }
 
-static void peer_came(void *arg)
+/* Who is up again is told at once what a timer would repeat. Who hung up, or is another now, does
+   not come for what he asked to be reserved. */
+static void move_peer_changed(struct move *m, const struct event *e)
+{
+	bool over = e->up && e->incarnation != m->peer_inc;
+
+	if (m->state == T_RESERVING || m->state == T_RESERVED) {
+		if (over || !e->up)
+			target_source_away(m, over);
+	} else if (e->up && uv_is_active((uv_handle_t *)&m->timer)) {
+		m->backoff_ms = BACKOFF_MIN_MS;
+		move_tick(m);
+	}
+}
+
+static void peer_changed(void *arg)
 {
 	struct event *e = arg;
 	struct transfers *t = e->t;
@@ -253,14 +270,11 @@ static void peer_came(void *arg)
 	for (size_t i = 0; i < MOVE_BUCKETS && t->started && !t->closing; i++) {
 		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
 			next = LIST_NEXT(m, link);
-			if (m->peer == e->node && m->state != T_RESERVED &&
-			    uv_is_active((uv_handle_t *)&m->timer)) {
-				m->backoff_ms = BACKOFF_MIN_MS;
-				move_tick(m);
-			}
+			if (m->peer == e->node)
+				move_peer_changed(m, e);
 		}
 	}
-	if (t->started && !t->closing)
+	if (e->up && t->started && !t->closing)
 		asks_peer_up(t, e->node);
 	free(e);
 	transfers_put(t);
@@ -269,14 +283,14 @@ static void peer_came(void *arg)
 void transfers_peer_changed(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation,
 			    bool up)
 {
-	struct event *e;
+	struct event *e = event_new(t);
 
-	(void)incarnation; /* a hello is no committed fact (R1) */
-	if (!up)
-		return; /* silence proves nothing (R5) */
-	e = event_new(t);
+	/* Silence proves nothing (R5), and a hello is no committed fact (R1): of these only what
+	   may happen at any time follows. */
 	e->node = node;
-	loop_post(t->loop, peer_came, e);
+	e->incarnation = incarnation;
+	e->up = up;
+	loop_post(t->loop, peer_changed, e);
 }
 
 static void pull_came(void *arg)

@@ -96,6 +96,7 @@ struct move {
 	bool syncing, synced;	 /* the linearizable read that an absent row needs */
 	bool taken;		 /* S: TAKEN came, or the tables show T */
 	bool transferred;	 /* S: TRANSFER went out in this life */
+	bool ungranted;		 /* S: found GIVEN, and its pages can't be read yet */
 	bool gone;		 /* S: programs_gone was called, in this life */
 	bool reclaimed;		 /* S: somebody accepts that it is rolled back */
 	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
@@ -167,6 +168,12 @@ void move_drop(struct move *m);
 void move_end(struct move *m);
 const char *move_state_name(enum move_state state);
 
+/* What a former daemon left beside its bytes: the attempt as `record` has it, in MOVE_NEW. Takes
+   the reference `seg` in any case. NULL: no memory. */
+struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record);
+/* Answers whoever waits for it, if anybody does. */
+void move_answer(struct move *m, int result, const char *text);
+
 /* Looks at record and row, and does what they call for. Calls nothing twice that is under way. */
 void move_look(struct transfers *t, ramp_segment_t id);
 void move_retry(struct move *m);		/* looks again after a growing pause */
@@ -185,6 +192,25 @@ bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k);
    as new as the prepare that named the incarnation (R1). */
 bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation);
 void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1]);
+
+/* One small message of proto.h by its encoder `put`. */
+#define MOVE_SEND(t, to, type, put, msg)                                                           \
+	do {                                                                                       \
+		uint8_t buf_[PROTO_SMALL_BYTES];                                                   \
+		struct wire_w w_;                                                                  \
+                                                                                                   \
+		wire_w_init(&w_, buf_, sizeof(buf_));                                              \
+		put(&w_, msg);                                                                     \
+		peer_send((t)->peers, to, type, buf_, w_.len);                                     \
+	} while (0)
+/* TAKEN, REFUSED, CLOSE: a word on the attempt k. */
+void move_say(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
+	      struct ramp_attempt k, uint64_t epoch);
+/* False, and the message counts as malformed, where its decoder says so by `rc`. */
+bool move_heard(struct wire_r *body, int rc);
+/* The move of that segment whose other end is `from`. */
+struct move *move_with(struct transfers *t, ramp_segment_t id, ramp_node_t from);
+
 uint64_t move_now_ms(void);
 uint64_t move_now_us(void);
 uint32_t move_backoff(uint32_t *backoff_ms);
@@ -211,7 +237,9 @@ void source_listen(struct transfers *t);
 
 /* ---- given.c --------------------------------------------------------------------------------- */
 
-struct tp_key source_key(const struct move *m);
+/* T may read the segment under the attempt's key; not any more. Workers' calls. */
+int given_grant(struct move *m);
+void given_ungrant(struct move *m);
 void source_count(struct transfers *t, uint64_t *counter); /* one more, of transfers.status */
 /* S_GIVEN, S_LEFT, S_ROLLED_BACK: does what the row calls for. */
 void given_look(struct move *m);
@@ -228,6 +256,8 @@ void target_look(struct move *m);
 void target_tick(struct move *m);
 void target_propose_taken(struct move *m);
 void target_pulled(struct move *m, uint64_t lost);
+/* The source hung up; `over`: it is here again as another incarnation. */
+void target_source_away(struct move *m, bool over);
 void target_close(struct transfers *t);
 void target_listen(struct transfers *t);
 

@@ -47,8 +47,7 @@ static void fail_now(struct move *m)
 
 	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
 	source_count(m->t, &m->t->status.failed);
-	if (m->ask)
-		ask_done(m->ask, -m->fail_code, m->fail_text);
+	move_answer(m, -m->fail_code, m->fail_text);
 	move_end(m);
 	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nobody else would
 	   look at that row again. */
@@ -57,13 +56,7 @@ static void fail_now(struct move *m)
 
 static void say_close(struct move *m)
 {
-	struct msg_verdict close_k = {.id = m->id, .k = m->k, .epoch = m->epoch};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
-
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_verdict(&w, &close_k);
-	peer_send(m->t->peers, m->peer, PROTO_CLOSE, buf, w.len);
+	move_say(m->t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 }
 
 /* R4: a prepare was, or may have been, committed: nothing is served differently, but the row must
@@ -242,12 +235,10 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	struct msg_accept a;
 	struct move *m;
 
-	if (proto_get_accept(body, &a)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_accept(body, &a)))
 		return;
-	}
-	m = move_find(t, a.id);
-	if (!m || m->state != S_CONNECTING || m->peer != from || m->k.source_id != a.source_id ||
+	m = move_with(t, a.id, from);
+	if (!m || m->state != S_CONNECTING || m->k.source_id != a.source_id ||
 	    a.dst_inc != incarnation)
 		return;
 	m->k.ticket = a.ticket;
@@ -268,17 +259,14 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
 {
-	struct transfers *t = arg;
 	struct msg_refuse r;
 	struct move *m;
 
 	(void)incarnation;
-	if (proto_get_refuse(body, &r)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_refuse(body, &r)))
 		return;
-	}
-	m = move_find(t, r.id);
-	if (!m || m->state != S_CONNECTING || m->peer != from || m->k.source_id != r.source_id)
+	m = move_with(arg, r.id, from);
+	if (!m || m->state != S_CONNECTING || m->k.source_id != r.source_id)
 		return;
 	fail_set(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
 	if (r.code != EAGAIN) {
@@ -391,9 +379,8 @@ static int record_given(struct move *m)
 static void freeze_work(struct move *m)
 {
 	struct transfers *t = m->t;
-	struct tp_key key = source_key(m);
 
-	m->work_rc = serve_grant(t->pull, m->seg, &key, &m->work_err);
+	m->work_rc = given_grant(m);
 	if (m->work_rc)
 		return;
 	m->window_from_us = move_now_us();
@@ -412,14 +399,14 @@ static void freeze_work(struct move *m)
 	return;
 
 err_after_revoke:
-	serve_revoke(t->pull, &key);
+	given_ungrant(m);
 	programs_restore(t->programs, m->seg);
 	seg_thaw(m->seg);
 	return;
 err_after_freeze:
 	seg_thaw(m->seg);
 err_after_grant:
-	serve_revoke(t->pull, &key);
+	given_ungrant(m);
 }
 
 static void frozen(struct move *m)
@@ -448,21 +435,27 @@ static void frozen(struct move *m)
 
 /* ---- S_GIVEN, S_LEFT: T's verdicts ----------------------------------------------------------- */
 
-static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-			    struct wire_r *body)
+/* The move that a verdict on its attempt is for, before anything else has decided it. */
+static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wire_r *body)
 {
-	struct transfers *t = arg;
 	struct msg_verdict v;
 	struct move *m;
 
+	if (!move_heard(body, proto_get_verdict(body, &v)))
+		return NULL;
+	m = move_with(t, v.id, from);
+	if (!m || !ramp_attempt_equal(m->k, v.k) || (m->state != S_FREEZING && m->state != S_GIVEN))
+		return NULL;
+	return m;
+}
+
+static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			    struct wire_r *body)
+{
+	struct move *m = verdict_on(arg, from, body);
+
 	(void)incarnation;
-	if (proto_get_verdict(body, &v)) {
-		body->bad = true;
-		return;
-	}
-	m = move_find(t, v.id);
-	if (!m || m->peer != from || !ramp_attempt_equal(m->k, v.k) ||
-	    (m->state != S_FREEZING && m->state != S_GIVEN))
+	if (!m)
 		return;
 	given_window(m);
 	m->taken = true;
@@ -475,37 +468,26 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			      struct wire_r *body)
 {
-	struct transfers *t = arg;
-	struct msg_verdict v;
-	struct move *m;
+	struct move *m = verdict_on(arg, from, body);
 
-	if (proto_get_verdict(body, &v)) {
-		body->bad = true;
-		return;
-	}
-	m = move_find(t, v.id);
-	if (!m || m->peer != from || !ramp_attempt_equal(m->k, v.k) || incarnation != m->peer_inc ||
-	    m->taken || (m->state != S_FREEZING && m->state != S_GIVEN))
+	if (!m || incarnation != m->peer_inc || m->taken)
 		return;
 	m->refused = true;
 	if (m->state == S_GIVEN)
-		move_look(t, m->id);
+		move_look(m->t, m->id);
 }
 
 static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
 {
-	struct transfers *t = arg;
 	struct msg_pulled p;
 	struct move *m;
 
 	(void)incarnation;
-	if (proto_get_pulled(body, &p)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_pulled(body, &p)))
 		return;
-	}
-	m = move_find(t, p.id);
-	if (m && m->peer == from && ramp_attempt_equal(m->k, p.k) && m->ask)
+	m = move_with(arg, p.id, from);
+	if (m && ramp_attempt_equal(m->k, p.k) && m->ask)
 		ask_progress(m->ask, p.done_pages, p.all_pages, "pulling");
 }
 

@@ -6,9 +6,10 @@
  * whether or not Raft is there (R11); taken is proposed; pages are pulled; when all are here
  * settled is proposed, and when the tables show the row STABLE the record becomes OWNED.
  *
- * How it fails: a reservation may be dropped at any time (R2: a time-out, CLOSE, a restart), and
- * then k is never taken: TRANSFER(k) is answered REFUSED for ever. What is TAKEN stays, through
- * restarts, until the tables show it settled, or reverted by proof that this incarnation is over.
+ * How it fails: a reservation may be dropped at any time (R2: its source hung up, CLOSE, a
+ * time-out, a restart), and then k is never taken: TRANSFER(k) is answered REFUSED for ever. What
+ * is TAKEN stays, through restarts, until the tables show it settled, or reverted by proof that
+ * this incarnation is over.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,33 +27,17 @@
 
 static void drop(struct move *m);
 
-static void verdict_send(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
-			 struct ramp_attempt k, uint64_t epoch)
-{
-	struct msg_verdict v = {.id = id, .k = k, .epoch = epoch};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
-
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_verdict(&w, &v);
-	peer_send(t->peers, to, type, buf, w.len);
-}
-
 __attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
 							      const struct msg_connect *c, int code,
 							      const char *fmt, ...)
 {
 	struct msg_refuse r = {.id = c->id, .source_id = c->source_id, .code = (uint32_t)code};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(r.text, sizeof(r.text), fmt, ap);
 	va_end(ap);
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_refuse(&w, &r);
-	peer_send(t->peers, to, PROTO_REFUSE, buf, w.len);
+	MOVE_SEND(t, to, PROTO_REFUSE, proto_put_refuse, &r);
 }
 
 static void accept_send(struct move *m)
@@ -63,12 +48,8 @@ static void accept_send(struct move *m)
 		.ticket = m->k.ticket,
 		.dst_inc = m->t->incarnation,
 	};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_accept(&w, &a);
-	peer_send(m->t->peers, m->peer, PROTO_ACCEPT, buf, w.len);
+	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
 	move_tick_in(m, RESERVED_MS);
 }
 
@@ -195,10 +176,8 @@ static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t in
 	struct transfers *t = arg;
 	struct msg_connect c;
 
-	if (proto_get_connect(body, &c)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_connect(body, &c)))
 		return;
-	}
 	if (t->registered && t->started && c.src_inc == incarnation)
 		do_connect(t, from, &c);
 	free(c.ranges);
@@ -246,6 +225,23 @@ static void drop(struct move *m)
 	move_work(m, drop_work, dropped);
 }
 
+/*
+ * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped at once,
+ * which R2 allows at any time. Only where the row is MOVING(k) and the incarnation may be the same
+ * the source may have recorded GIVEN, and repeats TRANSFER when its daemon is back (R5): that one
+ * is kept for it, until the timer.
+ */
+void target_source_away(struct move *m, bool over)
+{
+	struct segment_row row;
+
+	if (m->state == T_RESERVING)
+		atomic_store(&m->cancelled, true);
+	else if (m->state == T_RESERVED &&
+		 (over || meta_segment(m->t->meta, m->id, &row) || !row_in_attempt(&row, m->k)))
+		drop(m);
+}
+
 /* CLOSE: a source that has given up, or a target that has settled. A hint, in both cases. */
 static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		     struct wire_r *body)
@@ -255,12 +251,10 @@ static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	struct move *m;
 
 	(void)incarnation;
-	if (proto_get_verdict(body, &v)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_verdict(body, &v)))
 		return;
-	}
-	m = move_find(t, v.id);
-	if (!m || m->peer != from || m->k.source_id != v.k.source_id)
+	m = move_with(t, v.id, from);
+	if (!m || m->k.source_id != v.k.source_id)
 		return;
 	if (m->state == T_RESERVED)
 		drop(m);
@@ -332,7 +326,7 @@ static void begin_work(struct move *m);
 static void taken(struct move *m, enum move_state from)
 {
 	move_go(m, from, T_TAKEN);
-	verdict_send(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
+	move_say(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
 	move_work(m, begin_work, target_begun);
 }
 
@@ -345,7 +339,7 @@ static void widened(struct move *m)
 		return;
 	}
 	log_warn("segment %" PRIu64 " can't be taken: %s", m->id, m->work_err.text);
-	verdict_send(t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+	move_say(t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
 	drop(m);
 }
 
@@ -362,7 +356,7 @@ static void take(struct move *m, const struct msg_transfer *tr)
 		move_work(m, widen_work, widened);
 	} else if (record_taken(m)) {
 		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
-		verdict_send(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+		move_say(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
 		drop(m);
 	} else {
 		taken(m, T_RESERVED);
@@ -384,7 +378,7 @@ static void answer_transfer(struct transfers *t, ramp_node_t from, const struct 
 	if (damaged)
 		return; /* it may say TAKEN: a refusal would make two owners */
 	have = record_serves(&record) && ramp_attempt_equal(record.k, tr->k);
-	verdict_send(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
+	move_say(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
 }
 
 static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
@@ -395,14 +389,12 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 	struct move *m;
 
 	(void)incarnation;
-	if (proto_get_transfer(body, &tr)) {
-		body->bad = true;
+	if (!move_heard(body, proto_get_transfer(body, &tr)))
 		return;
-	}
 	if (!t->registered || !t->started) /* R1: not even a refusal */
 		return;
-	m = move_find(t, tr.id);
-	if (m && m->peer == from && ramp_attempt_equal(m->k, tr.k)) {
+	m = move_with(t, tr.id, from);
+	if (m && ramp_attempt_equal(m->k, tr.k)) {
 		if (m->state == T_TAKING)
 			return; /* the answer comes when its worker is back */
 		if (m->state == T_RESERVED) {
@@ -549,7 +541,7 @@ static void settled(struct move *m)
 	}
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
 		 m->lost_pages ? "; pages of it are lost" : "");
-	verdict_send(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
+	move_say(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 	collapse_begin(t, m->seg);
 	move_end(m);
 }
@@ -643,17 +635,13 @@ static void pulled_send(struct move *m)
 {
 	struct pull_progress progress;
 	struct msg_pulled p = {.id = m->id, .k = m->k};
-	uint8_t buf[PROTO_SMALL_BYTES];
-	struct wire_w w;
 
 	if (pull_progress(m->t->pull, m->id, &progress))
 		return;
 	p.all_pages = progress.pages_all;
 	p.done_pages =
 		progress.pages_missing > p.all_pages ? 0 : p.all_pages - progress.pages_missing;
-	wire_w_init(&w, buf, sizeof(buf));
-	proto_put_pulled(&w, &p);
-	peer_send(m->t->peers, m->peer, PROTO_PULLED, buf, w.len);
+	MOVE_SEND(m->t, m->peer, PROTO_PULLED, proto_put_pulled, &p);
 }
 
 void target_tick(struct move *m)
@@ -685,23 +673,10 @@ void target_pulled(struct move *m, uint64_t lost)
 /* R8: TAKEN serves at once after a restart, and goes on pulling. */
 void target_take_up(struct transfers *t, struct seg *seg, const struct record *record)
 {
-	struct move *m = move_new(t, seg_id(seg), seg);
-	struct segment_row row;
+	struct move *m = move_take_up(t, seg, record);
 
-	if (!m) {
-		seg_put(seg);
+	if (!m)
 		return;
-	}
-	m->peer = record->peer;
-	m->peer_inc = record->peer_inc;
-	m->k = record->k;
-	m->epoch = record->epoch;
-	m->size = record->size;
-	m->unchanged = record->unchanged;
-	m->demand_only = record->demand_only;
-	move_node_name(t, m->peer, m->peer_name);
-	if (meta_segment(t->meta, m->id, &row) == 0)
-		memcpy(m->name, row.name, sizeof(m->name));
 	move_go(m, MOVE_NEW, T_TAKEN);
 	taken_look(m);
 }

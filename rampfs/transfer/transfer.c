@@ -211,6 +211,34 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 		  states[to].name);
 }
 
+struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record)
+{
+	struct move *m = move_new(t, seg_id(seg), seg);
+	struct segment_row row;
+
+	if (!m) {
+		seg_put(seg);
+		return NULL;
+	}
+	m->peer = record->peer;
+	m->peer_inc = record->peer_inc;
+	m->k = record->k;
+	m->epoch = record->epoch;
+	m->size = record->size;
+	m->unchanged = record->unchanged;
+	m->demand_only = record->demand_only;
+	move_node_name(t, m->peer, m->peer_name);
+	if (meta_segment(t->meta, m->id, &row) == 0)
+		memcpy(m->name, row.name, sizeof(m->name));
+	return m;
+}
+
+void move_answer(struct move *m, int result, const char *text)
+{
+	if (m->ask)
+		ask_done(m->ask, result, text);
+}
+
 static void free_move(uv_handle_t *handle)
 {
 	free(handle->data);
@@ -283,6 +311,30 @@ void move_work(struct move *m, move_fn *work, move_fn *done)
 	m->work_err.text[0] = 0;
 	m->t->jobs++;
 	loop_work(m->t->loop, run_work, back_from_work, m);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+void move_say(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
+	      struct ramp_attempt k, uint64_t epoch)
+{
+	struct msg_verdict v = {.id = id, .k = k, .epoch = epoch};
+
+	MOVE_SEND(t, to, type, proto_put_verdict, &v);
+}
+
+bool move_heard(struct wire_r *body, int rc)
+{
+	if (rc)
+		body->bad = true;
+	return rc == 0;
+}
+
+struct move *move_with(struct transfers *t, ramp_segment_t id, ramp_node_t from)
+{
+	struct move *m = move_find(t, id);
+
+	return m && m->peer == from ? m : NULL;
 }
 
 /* ---- proposals ------------------------------------------------------------------------------- */
@@ -450,8 +502,7 @@ static void aborting_look(struct move *m)
 		source_again(m, ABORTING);
 		return;
 	}
-	if (m->ask)
-		ask_done(m->ask, -m->fail_code, m->fail_text);
+	move_answer(m, -m->fail_code, m->fail_text);
 	move_end(m);
 }
 

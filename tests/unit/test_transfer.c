@@ -615,6 +615,76 @@ START_TEST(the_other_end_reboots)
 }
 END_TEST
 
+/* ---- what a killed one leaves -----------------------------------------------------------------
+ */
+
+/* The source comes back, and can't let its pages be read at first (R8). */
+START_TEST(a_grant_fails_after_a_restart)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+
+	if (_i) { /* killed in GIVEN, before TRANSFER went out */
+		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
+		world_ask(A, id, B, 0, false);
+		world_wait_dead(A);
+	} else {
+		atomic_store(&world->pull_stopped, true);
+		ck_assert_int_eq(world_move(A, id, B), 0);
+		world_kill(A);
+	}
+	world_arm(A, POINT(AT_GRANT, 0), DO_DROP, 0, 3);
+	world_start(A);
+	atomic_store(&world->pull_stopped, false);
+	world_rest(id);
+	ck_assert_uint_eq(world_owner(id), B);
+	ck_assert_uint_ge(world->fault[A].hits, 4);
+}
+END_TEST
+
+/* Its source is killed before anything was agreed: nobody comes for the reservation, and what it
+   holds is free long before its time is over. */
+START_TEST(a_reservation_goes_with_its_source)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+
+	if (_i) /* while the target makes room */
+		world_hold_reservation(B);
+	else
+		world_arm(A, POINT(AT_PROPOSE, META_PREPARE), DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	if (_i) {
+		world_wait_reservation(B);
+		world_kill(A);
+		world_wait_peers(B, NODES - 2);
+		atomic_store(&world->hold, false);
+	} else {
+		world_wait_dead(A);
+	}
+	for (int ms = 0; ms < 10000 && (world_reserved(B) || world_has_file(B, id)); ms++)
+		usleep(1000);
+	ck_assert(!world_reserved(B) && !world_has_file(B, id));
+	world_start(A);
+	world_rest(id);
+	ck_assert_uint_eq(world_owner(id), A);
+}
+END_TEST
+
+/* It was agreed on, so the source may have recorded GIVEN: the reservation waits for its daemon. */
+START_TEST(a_prepared_reservation_waits_for_its_source)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+
+	world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
+	world_ask(A, id, B, 0, false);
+	world_wait_dead(A);
+	world_wait_peers(B, NODES - 2);
+	ck_assert(world_reserved(B));
+	world_start(A);
+	world_rest(id);
+	ck_assert_uint_eq(world_owner(id), B);
+}
+END_TEST
+
 /* ---- proofs -----------------------------------------------------------------------------------
  */
 
@@ -799,6 +869,10 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
 	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
+	tc = story(suite, "leftovers");
+	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
+	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
+	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);
 	tc = story(suite, "proofs");
 	tcase_add_test(tc, rolled_back_until_reclaimed);
 	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);

@@ -133,7 +133,8 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 {
 	(void)pull;
 	(void)seg;
-	(void)err;
+	if (fault_hit(POINT(AT_GRANT, 0)) == DO_DROP)
+		return ramp_err_set(err, ENOMEM, "no mapping left");
 	world_lock();
 	for (int i = 0; i < EXPORTS; i++) {
 		if (world->exports[i].used && !(key_equal(&world->exports[i].key, key) &&

@@ -199,6 +199,11 @@ static void reap(ramp_node_t node, int want_signal)
 	nodes[node].sock = -1;
 	atomic_store(&world->running[node], false);
 	atomic_store(&world->fault[node].point, 0);
+	world_lock();
+	for (int i = 0; i < EXPORTS; i++) /* what it granted is gone with the daemon */
+		if (world->exports[i].node == node)
+			world->exports[i].used = false;
+	world_unlock();
 }
 
 void world_kill(ramp_node_t node)
@@ -578,9 +583,19 @@ void world_rest_lost(ramp_segment_t id)
 	wait_rest(id);
 }
 
-static bool is_reserved(ramp_node_t node)
+bool world_reserved(ramp_node_t node)
 {
 	return order(node, (struct command){.order = ORDER_STATUS}).reserved;
+}
+
+void world_wait_peers(ramp_node_t node, uint32_t up)
+{
+	for (int ms = 0; ms < REST_MS; ms++) {
+		if (order(node, (struct command){.order = ORDER_STATUS}).peers_up == up)
+			return;
+		usleep(1000);
+	}
+	ck_abort_msg("node %u does not see %u others", node, up);
 }
 
 void world_rest(ramp_segment_t id)
@@ -610,7 +625,7 @@ void world_rest(ramp_segment_t id)
 	close(fd);
 	for (ramp_node_t n = 1; n <= NODES; n++) {
 		if (n != owner) {
-			ck_assert_msg(!world_has_file(n, id) || is_reserved(n),
+			ck_assert_msg(!world_has_file(n, id) || world_reserved(n),
 				      "node %u still has the file", n);
 			ck_assert(!world_program(n, id).access);
 		}

@@ -41,6 +41,7 @@ enum where {
 	AFTER_REMOVE,
 	AT_RESERVE, /* room_reserve */
 	AT_PULL,    /* after half of the pages */
+	AT_GRANT,   /* serve_grant */
 };
 enum what { DO_KILL = 1, DO_DROP, DO_DOUBLE, DO_DELAY };
 #define POINT(where, kind) ((uint32_t)(where) << 16 | (uint32_t)(kind))
@@ -146,6 +147,8 @@ void world_rest(ramp_segment_t id);
 void world_rest_lost(ramp_segment_t id);
 /* True where a file of the segment is in the node's store. */
 bool world_has_file(ramp_node_t node, ramp_segment_t id);
+bool world_reserved(ramp_node_t node);		      /* it has a reservation */
+void world_wait_peers(ramp_node_t node, uint32_t up); /* it sees so many others */
 uint64_t world_blocks(ramp_node_t node, ramp_segment_t id);
 void world_path(ramp_node_t node, ramp_segment_t id, char path[PATH_LEN]);
 
