@@ -241,6 +241,16 @@ static void forget_other_appends(struct mount *m, struct drained_list *list)
 	free(uniques);
 }
 
+static void drop_drained(struct drained_list *list)
+{
+	struct drained *d;
+
+	while ((d = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, link);
+		free(d);
+	}
+}
+
 static int set_nonblocking(bool on)
 {
 	int flags = fcntl(KEEPER_FD_FUSE, F_GETFL);
@@ -266,10 +276,12 @@ static int take_over(struct mount *m, struct ramp_err *err)
 		return ramp_err_sys(err, errno, "/dev/fuse");
 	rc = drain(m, &list);
 	set_nonblocking(false);
-	if (rc == -ENODEV)
-		mount_end(m, MOUNT_UNMOUNTED);
-	else if (rc)
+	if (rc && rc != -ENODEV) {
+		drop_drained(&list);
 		return ramp_err_sys(err, -rc, "reading what is sent again");
+	}
+	if (rc)
+		mount_end(m, MOUNT_UNMOUNTED);
 	forget_other_appends(m, &list);
 	while ((d = STAILQ_FIRST(&list))) {
 		struct fuse_buf buf = {.mem = d->bytes, .size = d->len};

@@ -151,8 +151,8 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,
 			  uint64_t len, struct handover_append **slot, uint64_t *offset)
 {
-	struct handover_append *appends = h->file->appends, *free_slot = NULL;
-	int rc = 0;
+	struct handover_append *appends = h->file->appends, *free_slot;
+	int rc = 0, free_at = -1;
 
 	pthread_mutex_lock(&h->lock);
 	for (int i = 0; i < HANDOVER_APPENDS; i++) {
@@ -164,15 +164,16 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 			rc = 1;
 			goto unlock;
 		}
-		if (!u && !free_slot)
-			free_slot = &appends[i];
+		if (!u && free_at < 0)
+			free_at = i;
 		if (u && appends[i].id == id && appends[i].offset + appends[i].len > size)
 			size = appends[i].offset + appends[i].len;
 	}
-	if (!free_slot) {
+	if (free_at < 0) {
 		rc = -EBUSY;
 		goto unlock;
 	}
+	free_slot = &appends[free_at];
 	free_slot->id = id;
 	free_slot->offset = size;
 	free_slot->len = len;

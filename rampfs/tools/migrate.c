@@ -237,7 +237,7 @@ static int migrate(const char *file, const struct options *o)
 	struct bar bar = {.file = file, .tty = isatty(STDERR_FILENO)};
 	struct ramp_ioc_info info = {0};
 	double began = now_s();
-	struct session_msg answer;
+	struct session_msg answer = {0};
 	struct stat st;
 	int sock, rc = ask_mount(file, &info, &st);
 
