@@ -278,10 +278,11 @@ static int found_members(struct journal *j, const struct meta_founding *f)
 }
 
 /* Founders begin as if a first entry of term 1 had made these tables, so that whoever joins later
-   with empty ones (index 0) is sent a snapshot. */
+   with none of the log (index 0) is sent a snapshot. */
 static int found(struct journal *j, const struct meta_founding *f)
 {
-	bool founder = f->n_nodes > 0;
+	size_t i;
+	bool founder = f->n_nodes > 0 && !f->joins;
 	int rc = meta_put_u64(j, "format", JOURNAL_FORMAT);
 
 	rc = rc ? rc : meta_put_blob(j, "cluster", f->cluster_id, sizeof(f->cluster_id));
@@ -297,6 +298,8 @@ static int found(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : meta_put_u64(j, "conf_index", 0);
 	if (rc == 0 && founder)
 		rc = found_members(j, f);
+	for (i = 0; rc == 0 && !founder && i < f->n_nodes; i++)
+		rc = journal_put_node(j, &f->nodes[i]);
 	return rc;
 }
 
@@ -332,7 +335,7 @@ static int check_founding(const struct meta_founding *f, struct ramp_err *err)
 
 	if (f->self == 0 || f->n_nodes > RAFT_NODES_MAX)
 		return ramp_err_set(err, EINVAL, "a cluster has 1 to %d nodes", RAFT_NODES_MAX);
-	for (i = 0; i < f->n_nodes; i++)
+	for (i = 0; i < f->n_nodes && !f->joins; i++)
 		if (f->nodes[i].node != i + 1)
 			return ramp_err_set(err, EINVAL, "founding nodes are numbered from 1");
 	return 0;

@@ -200,7 +200,11 @@ struct meta_config {
 /*
  * mkfs: makes the journal at `path` (which must not exist) with the founding members. `nodes` are
  * numbered 1.. in this order; `self` is the one that it is made for. cluster_id and instance as in
- * the design ("Cluster and members"). With n_nodes == 0 the journal is a joiner's: empty.
+ * the design ("Cluster and members").
+ *
+ * A joiner's journal (`joins`) holds no log: `nodes` are the members as it was told them, itself
+ * among them under the number that the cluster gave it, so that it can find them and be found; the
+ * snapshot that it is sent first replaces them.
  */
 struct meta_founding {
 	uint8_t cluster_id[32];
@@ -209,6 +213,7 @@ struct meta_founding {
 	uint64_t arena_addr, arena_len;
 	const struct node_row *nodes; /* node, name, address, capacity, role */
 	size_t n_nodes;
+	bool joins; /* so it is also with n_nodes == 0 */
 };
 int meta_format(const char *path, const struct meta_founding *founding, struct ramp_err *err);
 
