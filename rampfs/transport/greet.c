@@ -2,7 +2,8 @@
  * Connections whose two ends have not proved themselves yet, and the port that they come in at.
  *
  * Happy path: the port accepts, or greet_dial connects; hello.c runs over the socket; a control
- * connection becomes its peer's channel, a data connection goes through the door to tcp.c.
+ * connection becomes its peer's channel, a data connection goes through the door to tcp.c, that of
+ * one who wants to become a member to whoever opened the peers.
  *
  * How it fails: a hello that ends badly or is not over in HELLO_TIMEOUT_MS; the connection is
  * closed, and nothing but its hello was read or answered. Of accepted ones there are at most
@@ -188,6 +189,11 @@ static int admit(void *arg, const struct hello_peer *who, struct ramp_err *err)
 	struct greet *greet = arg;
 	struct peer *peer = peer_find(greet->peers, who->node);
 
+	if (who->class == HELLO_JOIN) {
+		if (!greet->peers->join)
+			return ramp_err_set(err, EACCES, "nobody joins here");
+		return 0;
+	}
 	if (!peer || peer->removed)
 		return ramp_err_set(err, EACCES, "node %u is no member here", who->node);
 	if (who->class == HELLO_CONTROL && who->node > greet->peers->self.node)
@@ -217,6 +223,8 @@ static void greet_proved(struct greet *greet)
 		peer = peer_find(peers, hello.peer.node);
 	if (hello.peer.class == HELLO_CONTROL)
 		peer_connected(peer, fd, &hello, dialed);
+	else if (hello.peer.class == HELLO_JOIN)
+		peers->join(peers->arg, fd, &hello);
 	else
 		give_to_door(peers, fd, &hello);
 }

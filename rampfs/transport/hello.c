@@ -180,12 +180,10 @@ static int check_proof(struct hello *hello, int fd, const char *label, struct ra
 	return 0;
 }
 
-static int check_cluster(struct hello *hello, int fd, struct wire_r *r, struct ramp_err *err)
+static int check_cluster(struct hello *hello, int fd, const uint8_t cluster[HELLO_CLUSTER_BYTES],
+			 struct ramp_err *err)
 {
-	uint8_t cluster[HELLO_CLUSTER_BYTES];
-
-	wire_get_bytes(r, cluster, sizeof(cluster));
-	if (memcmp(cluster, hello->self->cluster_id, sizeof(cluster)) == 0)
+	if (memcmp(cluster, hello->self->cluster_id, HELLO_CLUSTER_BYTES) == 0)
 		return 0;
 	ramp_err_set(err, EPERM, "it is of another cluster");
 	return hello_fail(hello, fd, REJECT_CLUSTER, err);
@@ -218,30 +216,34 @@ static int take_offer(struct hello *hello, int fd, struct ramp_err *err)
 
 static int take_prove(struct hello *hello, int fd, struct ramp_err *err)
 {
-	struct hello_peer peer;
+	struct hello_peer peer = {0};
+	uint8_t cluster[HELLO_CLUSTER_BYTES], class;
 	ramp_node_t want;
 	struct wire_r r;
-	uint8_t class;
 	int rc = check_proof(hello, fd, label_prove, err);
 
 	if (rc)
 		return rc;
 	wire_r_init(&r, hello->in + HELLO_HEADER_BYTES, PROVE_BYTES - HMAC_BYTES);
-	rc = check_cluster(hello, fd, &r, err);
-	if (rc)
-		return rc;
+	wire_get_bytes(&r, cluster, sizeof(cluster));
 	peer.node = wire_get_u32(&r);
 	want = wire_get_u32(&r);
 	peer.incarnation = wire_get_u64(&r);
 	peer.instance = wire_get_u64(&r);
 	class = wire_get_u8(&r);
-	if (!wire_r_done(&r) || class > HELLO_PREFETCH || peer.incarnation == 0) {
+	if (class != HELLO_JOIN) {
+		rc = check_cluster(hello, fd, cluster, err);
+		if (rc)
+			return rc;
+	}
+	if (!wire_r_done(&r) || class > HELLO_JOIN || peer.incarnation == 0 ||
+	    (class == HELLO_JOIN && (peer.node || want))) {
 		ramp_err_set(err, EPROTO, "its proof is malformed");
 		return hello_fail(hello, fd, REJECT_MALFORMED, err);
 	}
 	peer.class = (enum hello_class) class;
 	/* Also what keeps a node from being talked into talking with itself. */
-	if (want != hello->self->node || peer.node == hello->self->node) {
+	if (class != HELLO_JOIN && (want != hello->self->node || peer.node == hello->self->node)) {
 		ramp_err_set(err, ENODEV, "node %u wants node %u here, this is node %u", peer.node,
 			     want, hello->self->node);
 		return hello_fail(hello, fd, REJECT_NODE, err);
@@ -265,13 +267,17 @@ static int take_welcome(struct hello *hello, int fd, struct ramp_err *err)
 	if (rc)
 		return rc;
 	wire_r_init(&r, hello->in + HELLO_HEADER_BYTES, WELCOME_BYTES - HMAC_BYTES);
-	rc = check_cluster(hello, fd, &r, err);
-	if (rc)
-		return rc;
+	wire_get_bytes(&r, peer.cluster_id, sizeof(peer.cluster_id));
+	if (hello->want_class != HELLO_JOIN) {
+		rc = check_cluster(hello, fd, peer.cluster_id, err);
+		if (rc)
+			return rc;
+	}
 	peer.node = wire_get_u32(&r);
 	peer.incarnation = wire_get_u64(&r);
 	peer.instance = wire_get_u64(&r);
-	if (!wire_r_done(&r) || peer.node != hello->want_node || peer.incarnation == 0) {
+	if (!wire_r_done(&r) || peer.incarnation == 0 ||
+	    (hello->want_class != HELLO_JOIN && peer.node != hello->want_node)) {
 		ramp_err_set(err, ENODEV, "node %u answers where node %u is wanted", peer.node,
 			     hello->want_node);
 		return hello_fail(hello, fd, REJECT_NODE, err);

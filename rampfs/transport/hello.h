@@ -38,7 +38,9 @@
 #define HELLO_FRAME_MAX_BYTES  128
 #define HELLO_TRANSCRIPT_BYTES 512
 
-enum hello_class { HELLO_CONTROL = 0, HELLO_DEMAND = 1, HELLO_PREFETCH = 2 };
+/* JOIN: the dialer is no member yet. It proves the key, gives zeros where it has no cluster and no
+   number, and learns the cluster's id (join.h). */
+enum hello_class { HELLO_CONTROL = 0, HELLO_DEMAND = 1, HELLO_PREFETCH = 2, HELLO_JOIN = 3 };
 
 /* Who this node is. Filled once by hello_self_init; read from any thread. */
 struct hello_self {
@@ -58,6 +60,7 @@ struct hello_peer {
 	ramp_incarnation_t incarnation;
 	uint64_t instance;
 	enum hello_class class;
+	uint8_t cluster_id[HELLO_CLUSTER_BYTES]; /* JOIN's dialer: the acceptor's */
 };
 
 enum hello_step {

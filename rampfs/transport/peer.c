@@ -167,6 +167,7 @@ static struct peers *new_peers(const struct peers_config *config, struct ramp_er
 	peers->reconnect_min_ms = config->reconnect_min_ms ? config->reconnect_min_ms : 50;
 	peers->reconnect_max_ms = config->reconnect_max_ms ? config->reconnect_max_ms : 2000;
 	peers->up = config->up;
+	peers->join = config->join;
 	peers->arg = config->arg;
 	peers->handles = 1; /* the caller's, until peers_close */
 	return peers;

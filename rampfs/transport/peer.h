@@ -37,6 +37,7 @@
 #define PEER_VERSION	       1 /* of everything on this port: hello, messages, data */
 #define PEER_MESSAGE_MAX_BYTES (4u << 20)
 
+struct hello;
 struct peers;
 
 struct peers_config {
@@ -51,6 +52,9 @@ struct peers_config {
 	/* The control connection of `node` is up (both proofs done) or down; in turn for each
 	   node. Not called by peers_close. */
 	void (*up)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
+	/* Somebody who is no member has proved the key and wants to join (join.h): takes fd, and
+	   may copy `hello`, whose `self` lives as long as `peers`. NULL: nobody joins here. */
+	void (*join)(void *arg, int fd, const struct hello *hello);
 	void *arg;
 };
 

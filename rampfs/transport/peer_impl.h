@@ -88,6 +88,7 @@ struct peers {
 	struct hello_self self;
 	uint32_t reconnect_min_ms, reconnect_max_ms;
 	void (*up)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
+	void (*join)(void *arg, int fd, const struct hello *hello);
 	void *arg;
 	bool closing;
 	unsigned int handles; /* libuv's handles and requests that still point here */
