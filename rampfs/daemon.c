@@ -22,6 +22,7 @@
 
 #include "log.h"
 #include "loop.h"
+#include "members.h"
 #include "meta.h"
 #include "mount.h"
 #include "peer.h"
@@ -46,6 +47,7 @@ struct daemon {
 	struct store *store;
 	struct meta *meta;
 	struct peers *peers;
+	struct members *members;
 	struct tp *tp;
 	struct programs *programs;
 	struct transfers *transfers;
@@ -125,6 +127,17 @@ static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation,
 	meta_peer(d->meta, node, up);
 	if (atomic_load(&d->running))
 		transfers_peer_changed(d->transfers, node, incarnation, up);
+}
+
+/* Somebody wants to be a member: whoever comes before all floors stand comes again. */
+static void on_join(void *arg, int fd, const struct hello *hello)
+{
+	struct daemon *d = arg;
+
+	if (atomic_load(&d->running))
+		members_join(d->members, fd, hello);
+	else
+		close(fd);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------
@@ -212,6 +225,7 @@ static int open_peers(struct daemon *d, struct ramp_err *err)
 				      .incarnation = store_incarnation(d->store),
 				      .instance = meta_instance(d->meta),
 				      .up = on_peer,
+				      .join = on_join,
 				      .arg = d};
 	struct node_row self;
 	int rc = meta_node(d->meta, config.self, &self);
@@ -238,6 +252,19 @@ static int open_programs(struct daemon *d, struct ramp_err *err)
 					 .uffd_group = d->config->options->uffd_group};
 
 	return programs_open(&config, &d->programs, err);
+}
+
+static int open_members(struct daemon *d, struct ramp_err *err)
+{
+	struct members_config config = {.loop = d->loop,
+					.meta = d->meta,
+					.peers = d->peers,
+					.cluster = d->dir.config.name};
+	int rc = members_open(&config, &d->members, err);
+
+	if (!rc)
+		programs_set_members(d->programs, members_asked, d->members);
+	return rc;
 }
 
 static int open_transfers(struct daemon *d, struct ramp_err *err)
@@ -307,6 +334,8 @@ static int open_all(struct daemon *d, struct ramp_err *err)
 	if (!rc)
 		rc = open_programs(d, err);
 	if (!rc)
+		rc = open_members(d, err);
+	if (!rc)
 		rc = open_transfers(d, err);
 	return rc ? rc : open_mount(d, err);
 }
@@ -316,6 +345,8 @@ static void close_all(struct daemon *d)
 	atomic_store(&d->running, false);
 	if (d->mount)
 		mount_stop(d->mount);
+	if (d->members)
+		members_close(d->members);
 	if (d->transfers)
 		transfers_close(d->transfers);
 	if (d->pull)

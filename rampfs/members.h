@@ -1,0 +1,43 @@
+/*
+ * Changes of the cluster's members, asked by rampfs-node over the session, or by mkfs.rampfs --join
+ * over the peers' port. Each is refused without the proof that it needs:
+ *
+ *   fence    the operator's word, which names the incarnation; not while this node hears it
+ *   remove   nothing is at the node any more, and those who stay are a quorum
+ *   add      the name and the address are free
+ *   promote  the node is up, so that it can catch up and vote
+ *   join     the cluster key (the hello's); a name that is free, or was added and never up
+ *   rejoin   the key, and that the old one is silent: it is fenced, removed, and joins as another
+ *
+ * Requests wait for Raft, so they are carried out by one worker, one after the other.
+ */
+#ifndef RAMP_MEMBERS_H
+#define RAMP_MEMBERS_H
+
+#include "err.h"
+#include "hello.h"
+#include "loop.h"
+#include "meta.h"
+#include "peer.h"
+#include "programs.h"
+
+struct members;
+
+struct members_config {
+	struct loop *loop;
+	struct meta *meta;
+	struct peers *peers;
+	const char *cluster; /* its name; outlives the members */
+};
+
+int members_open(const struct members_config *config, struct members **out, struct ramp_err *err);
+/* Control loop, while meta and peers stand: nothing more is begun, what is under way is waited
+   for (5 s at most). */
+void members_close(struct members *members);
+
+/* programs_set_members's handler. */
+void members_asked(void *members, struct tool_request *request, const struct tool_member *what);
+/* peers_config's join: takes fd. */
+void members_join(struct members *members, int fd, const struct hello *hello);
+
+#endif
