@@ -16,83 +16,139 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config.h"
 #include "hmac.h"
-#include "meta.h"
-#include "statedir.h"
-
-struct options {
-	const char *config, *node, *key, *dir;
-	bool force;
-};
+#include "plan.h"
 
 static const char usage_text[] =
 	"Usage: mkfs.rampfs --config FILE --node NAME [--key FILE] [--force] STATE_DIR\n"
-	"Makes the state directory of one node of a rampfs cluster.\n"
+	"       mkfs.rampfs --join HOST:PORT --key FILE --node NAME [--config FILE]\n"
+	"                   [--address HOST:PORT] [--capacity SIZE] [--force] STATE_DIR\n"
+	"       mkfs.rampfs --rejoin HOST:PORT --key FILE --node NAME ... STATE_DIR\n"
+	"Makes the state directory of one node of a rampfs cluster: of a founder, or of one that "
+	"joins.\n"
 	"\n"
-	"  -c, --config FILE  the cluster's configuration, the same for every founding node\n"
-	"  -n, --node NAME    the node of that configuration that this machine is\n"
-	"  -k, --key FILE     the cluster key: read, or made where there is none (mode 0600);\n"
-	"                     default: FILE of --config with .key behind it.\n"
-	"                     Every node needs the same key: copy it there first\n"
-	"  -f, --force        replace a node that STATE_DIR holds already; its metadata is lost\n"
-	"  -h, --help         this text\n"
-	"  -V, --version      the version\n"
+	"  -c, --config FILE     the cluster's configuration, the same for every founding node; "
+	"where it\n"
+	"                        joins: its own [node NAME] section says address, capacity, "
+	"transport\n"
+	"  -n, --node NAME       the node that this machine is\n"
+	"  -k, --key FILE        the cluster key: read, or made by a founder where there is none "
+	"(mode\n"
+	"                        0600); default: FILE of --config with .key behind it.\n"
+	"                        Every node needs the same key: copy it there first\n"
+	"  -j, --join HOST:PORT  a member of the running cluster, which takes this node in as a "
+	"standby\n"
+	"                        (a name that nobody has, or that rampfs-node add gave).\n"
+	"                        The key is the proof, for both\n"
+	"  -r, --rejoin HOST:PORT  the same for a member whose state directory is lost or was "
+	"formatted\n"
+	"                        again: it comes back under a new number. It says that nothing of "
+	"the\n"
+	"                        old one runs any more, daemon or program: its incarnation is "
+	"fenced,\n"
+	"                        and what it owned is lost\n"
+	"  -a, --address HOST:PORT  where the joining node listens\n"
+	"  -s, --capacity SIZE   of the joining node's store, as 8G\n"
+	"  -f, --force           replace a node that STATE_DIR holds already; its metadata is "
+	"lost\n"
+	"  -h, --help            this text\n"
+	"  -V, --version         the version\n"
 	"\n"
-	"Then: rampfs STATE_DIR MOUNTPOINT\n";
+	"Then: rampfs STATE_DIR MOUNTPOINT; a node that joined votes after rampfs-node promote "
+	"NAME\n";
+
+static const struct option long_options[] = {{"config", required_argument, NULL, 'c'},
+					     {"node", required_argument, NULL, 'n'},
+					     {"key", required_argument, NULL, 'k'},
+					     {"join", required_argument, NULL, 'j'},
+					     {"rejoin", required_argument, NULL, 'r'},
+					     {"address", required_argument, NULL, 'a'},
+					     {"capacity", required_argument, NULL, 's'},
+					     {"force", no_argument, NULL, 'f'},
+					     {"help", no_argument, NULL, 'h'},
+					     {"version", no_argument, NULL, 'V'},
+					     {NULL, 0, NULL, 0}};
+
+static int take_option(int c, struct options *o)
+{
+	switch (c) {
+	case 'c':
+		o->config = optarg;
+		return 0;
+	case 'n':
+		o->node = optarg;
+		return 0;
+	case 'k':
+		o->key = optarg;
+		return 0;
+	case 'r':
+		o->again = true;
+		/* fallthrough */
+	case 'j':
+		if (o->join) {
+			fputs("mkfs.rampfs: one of --join and --rejoin, once\n", stderr);
+			return -EINVAL;
+		}
+		o->join = optarg;
+		return 0;
+	case 'a':
+		o->address = optarg;
+		return 0;
+	case 's':
+		o->capacity = optarg;
+		return 0;
+	case 'f':
+		o->force = true;
+		return 0;
+	case 'h':
+		fputs(usage_text, stdout);
+		exit(0);
+	case 'V':
+		puts("mkfs.rampfs " RAMPFS_VERSION);
+		exit(0);
+	default:
+		return -EINVAL;
+	}
+}
+
+static const char *what_is_wrong(const struct options *o, int rest)
+{
+	if (!o->config && !o->join)
+		return "--config is missing (or --join)";
+	if (!o->node)
+		return "--node is missing";
+	if (o->join && !o->key && !o->config)
+		return "--key is missing: it is what proves that this node may join";
+	if (!o->join && (o->address || o->capacity))
+		return "--address and --capacity are for --join; a founder's stand in --config";
+	return rest == 1 ? NULL : "one STATE_DIR is needed";
+}
 
 static int parse(int argc, char **argv, struct options *o)
 {
-	static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
-					      {"node", required_argument, NULL, 'n'},
-					      {"key", required_argument, NULL, 'k'},
-					      {"force", no_argument, NULL, 'f'},
-					      {"help", no_argument, NULL, 'h'},
-					      {"version", no_argument, NULL, 'V'},
-					      {NULL, 0, NULL, 0}};
+	const char *wrong;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "c:n:k:fhV", longs, NULL)) != -1)
-		switch (c) {
-		case 'c':
-			o->config = optarg;
-			break;
-		case 'n':
-			o->node = optarg;
-			break;
-		case 'k':
-			o->key = optarg;
-			break;
-		case 'f':
-			o->force = true;
-			break;
-		case 'h':
-			fputs(usage_text, stdout);
-			exit(0);
-		case 'V':
-			puts("mkfs.rampfs " RAMPFS_VERSION);
-			exit(0);
-		default:
+	while ((c = getopt_long(argc, argv, "c:n:k:j:r:a:s:fhV", long_options, NULL)) != -1)
+		if (take_option(c, o))
 			return -EINVAL;
-		}
-	if (!o->config || !o->node || optind + 1 != argc) {
-		fprintf(stderr, "mkfs.rampfs: %s\n",
-			!o->config ? "--config is missing"
-			: !o->node ? "--node is missing"
-				   : "one STATE_DIR is needed");
+	wrong = what_is_wrong(o, argc - optind);
+	if (wrong) {
+		fprintf(stderr, "mkfs.rampfs: %s\n", wrong);
 		return -EINVAL;
 	}
 	o->dir = argv[optind];
 	return 0;
 }
 
-/* Reads the key, or makes it; *made says which, so that a failure later takes it away again. */
-static int get_key(const char *path, uint8_t key[STATEDIR_KEY_BYTES], bool *made, uint8_t *bytes,
-		   size_t *len, struct ramp_err *err)
+/* Reads the key, or lets a founder make it; *made says which, so that a failure later takes it away
+   again. */
+static int get_key(const char *path, bool founder, uint8_t key[STATEDIR_KEY_BYTES], bool *made,
+		   uint8_t *bytes, size_t *len, struct ramp_err *err)
 {
 	int rc = 0;
 
-	if (access(path, F_OK) < 0 && errno == ENOENT) {
+	if (founder && access(path, F_OK) < 0 && errno == ENOENT) {
 		rc = statedir_make_key_file(path, err);
 		*made = rc == 0;
 	}
@@ -123,46 +179,11 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
 	return rc;
 }
 
-static int make_journal(const char *dir, const struct options *o,
-			const struct config_cluster *config, const uint8_t *key,
-			struct ramp_err *err)
+static int fill(const char *dir, const struct options *o, const struct plan *plan,
+		const uint8_t *key_bytes, size_t key_len, struct ramp_err *err)
 {
-	struct meta_founding founding = {.instance = ramp_random64(),
-					 .arena_addr = config->arena_addr,
-					 .arena_len = config->arena_len,
-					 .n_nodes = config->n_nodes};
-	struct node_row *nodes = calloc(config->n_nodes, sizeof(*nodes));
-	char file[PATH_MAX];
-	int rc;
-
-	if (!nodes)
-		return ramp_err_sys(err, ENOMEM, "the journal");
-	for (size_t i = 0; i < config->n_nodes; i++) {
-		const struct config_node *n = &config->nodes[i];
-
-		nodes[i] = (struct node_row){.node = (ramp_node_t)i + 1,
-					     .capacity = n->capacity_bytes,
-					     .role = n->voter ? NODE_VOTER : NODE_STANDBY};
-		memcpy(nodes[i].name, n->name, sizeof(nodes[i].name));
-		memcpy(nodes[i].address, n->address, sizeof(nodes[i].address));
-		if (strcmp(n->name, o->node) == 0)
-			founding.self = nodes[i].node;
-	}
-	founding.nodes = nodes;
-	rc = statedir_cluster_id(config, key, founding.cluster_id, err);
-	if (!rc)
-		rc = statedir_file(dir, "journal.db", file, err);
-	if (!rc)
-		rc = meta_format(file, &founding, err);
-	free(nodes);
-	return rc;
-}
-
-static int fill(const char *dir, const struct options *o, const struct config_cluster *config,
-		const uint8_t *key, const uint8_t *key_bytes, size_t key_len, struct ramp_err *err)
-{
-	char store[PATH_MAX], node[RAMP_NODE_NAME_MAX + 2];
-	char *text = config_canonical(config);
+	char file[PATH_MAX], node[RAMP_NODE_NAME_MAX + 2];
+	char *text = config_canonical(&plan->config);
 	int rc;
 
 	if (!text)
@@ -175,12 +196,12 @@ static int fill(const char *dir, const struct options *o, const struct config_cl
 	if (!rc)
 		rc = write_file(dir, "node", node, strlen(node), err);
 	if (!rc)
-		rc = statedir_file(dir, "store", store, err);
-	if (!rc && mkdir(store, 0700) < 0)
-		rc = ramp_err_sys(err, errno, "%s", store);
+		rc = statedir_file(dir, "store", file, err);
+	if (!rc && mkdir(file, 0700) < 0)
+		rc = ramp_err_sys(err, errno, "%s", file);
 	if (!rc)
-		rc = make_journal(dir, o, config, key, err);
-	return rc;
+		rc = statedir_file(dir, "journal.db", file, err);
+	return rc ? rc : meta_format(file, &plan->founding, err);
 }
 
 /* Removes a directory's files and its empty folders; -EBUSY where a store is mounted in it. */
@@ -276,53 +297,70 @@ static int put_in_place(const char *made, const struct options *o, struct ramp_e
 	return remove_dir(old, err);
 }
 
-static int make(const struct options *o, struct ramp_err *err)
+/* Makes the directory beside STATE_DIR and puts it there. */
+static int make_dir(const struct options *o, const struct plan *plan, const uint8_t *key_bytes,
+		    size_t key_len, struct ramp_err *err)
 {
-	uint8_t key[STATEDIR_KEY_BYTES], bytes[STATEDIR_KEY_FILE_BYTES];
-	char made[PATH_MAX], key_path[PATH_MAX], parent[PATH_MAX];
-	struct config_cluster config;
-	bool made_key = false;
-	size_t key_len = 0;
-	int lock = -1, rc;
+	char made[PATH_MAX], parent[PATH_MAX];
+	int rc;
 
-	rc = config_read(o->config, &config, err);
-	if (rc)
-		return rc;
-	if (!config_find(&config, o->node)) {
-		rc = ramp_err_set(err, EINVAL, "%s: has no [node %s]", o->config, o->node);
-		goto out_config;
-	}
-	rc = may_make(o, &lock, err);
-	if (rc)
-		goto out_lock;
-	snprintf(key_path, sizeof(key_path), "%s%s", o->key ? o->key : o->config,
-		 o->key ? "" : ".key");
-	rc = get_key(key_path, key, &made_key, bytes, &key_len, err);
-	if (rc)
-		goto out_key;
 	snprintf(parent, sizeof(parent), "%s", o->dir);
 	snprintf(made, sizeof(made), "%.*s/.mkfs.rampfs.XXXXXX", PATH_MAX - 32, dirname(parent));
-	if (!mkdtemp(made)) {
-		rc = ramp_err_sys(err, errno, "%s", made);
-		goto out_key;
-	}
-	rc = fill(made, o, &config, key, bytes, key_len, err);
+	if (!mkdtemp(made))
+		return ramp_err_sys(err, errno, "%s", made);
+	rc = fill(made, o, plan, key_bytes, key_len, err);
 	if (!rc)
 		rc = put_in_place(made, o, err);
 	if (rc)
 		remove_dir(made, NULL);
-	else if (made_key)
-		printf("mkfs.rampfs: made the cluster key %s; every node needs it\n", key_path);
-out_key:
+	return rc;
+}
+
+static int make_with_key(const struct options *o, struct plan *plan, struct ramp_err *err)
+{
+	uint8_t key[STATEDIR_KEY_BYTES], bytes[STATEDIR_KEY_FILE_BYTES];
+	char key_path[PATH_MAX];
+	bool made_key = false;
+	size_t key_len = 0;
+	int rc;
+
+	snprintf(key_path, sizeof(key_path), "%s%s", o->key ? o->key : o->config,
+		 o->key ? "" : ".key");
+	rc = get_key(key_path, !o->join, key, &made_key, bytes, &key_len, err);
+	if (!rc)
+		rc = o->join ? plan_join(o, key, plan, err) : plan_found(o, key, plan, err);
+	if (!rc)
+		rc = make_dir(o, plan, bytes, key_len, err);
 	if (rc && made_key)
 		unlink(key_path);
+	else if (made_key)
+		printf("mkfs.rampfs: made the cluster key %s; every node needs it\n", key_path);
 	hmac_wipe(key, sizeof(key));
 	hmac_wipe(bytes, sizeof(bytes));
-out_lock:
+	return rc;
+}
+
+static int make(const struct options *o, struct ramp_err *err)
+{
+	struct plan plan = {0};
+	int lock = -1, rc = 0;
+
+	if (o->config)
+		rc = config_read(o->config, &plan.config, err);
+	if (rc)
+		return rc;
+	if (o->config && !config_find(&plan.config, o->node))
+		rc = ramp_err_set(err, EINVAL, "%s: has no [node %s]", o->config, o->node);
+	if (!rc)
+		rc = may_make(o, &lock, err);
+	if (!rc)
+		rc = make_with_key(o, &plan, err);
+	if (!rc && o->join)
+		printf("mkfs.rampfs: node %s joins cluster %s as number %u\n", o->node,
+		       plan.config.name, plan.founding.self);
 	if (lock >= 0)
 		close(lock);
-out_config:
-	config_free(&config);
+	plan_free(&plan);
 	return rc;
 }
 

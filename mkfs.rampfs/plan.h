@@ -1,0 +1,38 @@
+/*
+ * What a node is made of, whether it founds its cluster or joins one.
+ */
+#ifndef RAMP_MKFS_PLAN_H
+#define RAMP_MKFS_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "err.h"
+#include "meta.h"
+#include "statedir.h"
+
+struct options {
+	const char *config, *node, *key, *dir;
+	const char *join;		/* HOST:PORT of a member; NULL: a founder */
+	const char *address, *capacity; /* a joiner's, where no configuration says it */
+	bool again;			/* --rejoin */
+	bool force;
+};
+
+struct plan {
+	struct config_cluster config; /* what cluster.conf will say */
+	struct node_row *nodes;
+	struct meta_founding founding; /* its nodes are these */
+};
+
+/* A founder: the configuration that it read. */
+int plan_found(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
+	       struct ramp_err *err);
+/* A joiner: asks the member, which takes it in. Its own section of --config, where that is given,
+   says its address, capacity and transport. */
+int plan_join(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
+	      struct ramp_err *err);
+void plan_free(struct plan *plan);
+
+#endif
