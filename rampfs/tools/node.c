@@ -1,0 +1,331 @@
+/*
+ * rampfs-node [-m MOUNTPOINT] list|fence|remove|add|promote ...: the members of the cluster.
+ *
+ * Happy path: the mount tells the session socket of this node's daemon; MEMBER goes out, one ANSWER
+ * comes back when the cluster has decided. list prints .ramp/nodes.
+ *
+ * How it fails: the daemon's answer is printed as it stands. A fence always names the incarnation
+ * that .ramp/nodes showed when it began, so that a node which has come back meanwhile is not meant;
+ * with --hook nothing is sent unless the hook's exit status is 0.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <mntent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ioc.h"
+#include "session.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static const char usage[] =
+	"usage: rampfs-node [-m MOUNTPOINT] list\n"
+	"       rampfs-node [-m MOUNTPOINT] add NAME HOST:PORT CAPACITY\n"
+	"       rampfs-node [-m MOUNTPOINT] promote NAME\n"
+	"       rampfs-node [-m MOUNTPOINT] fence [--hook COMMAND] [--force] NAME\n"
+	"       rampfs-node [-m MOUNTPOINT] remove NAME\n"
+	"Change the members of a rampfs cluster, through the daemon of one of them. Root only.\n"
+	"\n"
+	"  list     name, role, state, address, capacity and incarnation of each\n"
+	"  add      a new member, as a standby; on its machine mkfs.rampfs --join makes it\n"
+	"           (which adds it by itself where this was not done before)\n"
+	"  promote  a standby that is up becomes a voter\n"
+	"  fence    your word that a node is over and will not come back as it was: what it owned "
+	"is\n"
+	"           lost, what was moving to it goes back, what it gave is pulled no more.\n"
+	"           Refused while this node hears it\n"
+	"           --hook COMMAND  fence only if COMMAND succeeds (a power switch, say); it "
+	"finds\n"
+	"                           RAMPFS_NODE, RAMPFS_ADDRESS and RAMPFS_INCARNATION set\n"
+	"           --force         although it is heard: its programs go on with what nobody "
+	"owns\n"
+	"  remove   a node that has no segments leaves the cluster\n"
+	"\n"
+	"  -m MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
+	"  --help, --version\n"
+	"\n"
+	"Exit status: 0 done, 1 refused or failed, 2 usage.\n";
+
+struct options {
+	const char *mount, *hook;
+	bool force;
+};
+
+static int complain(const char *what, const char *why)
+{
+	fprintf(stderr, "rampfs-node: %s: %s\n", what, why);
+	return EXIT_FAILED;
+}
+
+/* ---- the mount ------------------------------------------------------------------------------ */
+
+/* The one rampfs mount. 0, or an exit status. */
+static int find_mount(char path[PATH_MAX])
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	struct mntent *entry;
+	int found = 0;
+
+	if (!mounts)
+		return complain("/proc/self/mounts", strerror(errno));
+	while ((entry = getmntent(mounts)))
+		if (strcmp(entry->mnt_type, "fuse.rampfs") == 0 && found++ == 0)
+			snprintf(path, PATH_MAX, "%s", entry->mnt_dir);
+	endmntent(mounts);
+	if (found == 1)
+		return 0;
+	fprintf(stderr, "rampfs-node: %s\n",
+		found ? "there are several rampfs mounts: say which with -m"
+		      : "no rampfs is mounted here");
+	return found ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/* What .ramp/nodes says of a node. */
+struct known {
+	char address[RAMP_ADDRESS_MAX + 1];
+	uint64_t incarnation;
+};
+
+static FILE *open_nodes(const char *mount)
+{
+	char path[PATH_MAX + 16];
+	FILE *nodes;
+
+	snprintf(path, sizeof(path), "%s/.ramp/nodes", mount);
+	nodes = fopen(path, "re");
+	if (!nodes)
+		complain(path, strerror(errno));
+	return nodes;
+}
+
+/* "NAME role state HOST:PORT capacity=N incarnation=HEX ..." */
+static int look_up(const char *mount, const char *name, struct known *known)
+{
+	FILE *nodes = open_nodes(mount);
+	char *line = NULL, seen[RAMP_NODE_NAME_MAX + 1];
+	size_t cap = 0;
+	bool found = false;
+
+	if (!nodes)
+		return EXIT_FAILED;
+	while (!found && getline(&line, &cap, nodes) > 0)
+		found = sscanf(line, "%63s %*s %*s %255s %*s incarnation=%" SCNx64, seen,
+			       known->address, &known->incarnation) == 3 &&
+			strcmp(seen, name) == 0;
+	free(line);
+	fclose(nodes);
+	return found ? 0 : complain(name, "no such node");
+}
+
+static int list(const char *mount)
+{
+	FILE *nodes = open_nodes(mount);
+	char *line = NULL;
+	size_t cap = 0;
+
+	if (!nodes)
+		return EXIT_FAILED;
+	while (getline(&line, &cap, nodes) > 0)
+		fputs(line, stdout);
+	free(line);
+	fclose(nodes);
+	return 0;
+}
+
+/* ---- asking the daemon ---------------------------------------------------------------------- */
+
+static int connect_daemon(const char *mount)
+{
+	struct ramp_ioc_info info = {0};
+	int sock, dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0 || ioctl(dir, RAMP_IOC_INFO, &info)) {
+		complain(mount, dir >= 0 && (errno == ENOTTY || errno == EOPNOTSUPP)
+					? "is not a rampfs mount"
+					: strerror(errno));
+		if (dir >= 0)
+			close(dir);
+		return -1;
+	}
+	close(dir);
+	info.socket[RAMP_SOCKET_PATH_MAX] = 0;
+	sock = session_connect(info.socket);
+	if (sock < 0)
+		complain(info.socket, strerror(-sock));
+	return sock;
+}
+
+static int ask(const char *mount, struct session_msg *msg)
+{
+	const char *name = msg->node;
+	struct session_msg answer;
+	int rc, sock = connect_daemon(mount);
+
+	if (sock < 0)
+		return EXIT_FAILED;
+	msg->type = SESSION_MEMBER;
+	rc = session_send(sock, msg, NULL, 0, 0);
+	if (!rc)
+		rc = session_recv(sock, &answer, NULL, NULL, 0);
+	close(sock);
+	if (rc || answer.type != SESSION_ANSWER)
+		return complain(name, "the daemon has gone; it may still happen (rampfs-node list "
+				      "shows it)");
+	if (answer.result)
+		return complain(name, answer.text[0] ? answer.text : strerror((int)answer.result));
+	return 0;
+}
+
+/* ---- the verbs ------------------------------------------------------------------------------ */
+
+static int run_hook(const char *hook, const char *name, const struct known *known)
+{
+	char incarnation[17];
+	int status;
+
+	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, known->incarnation);
+	if (setenv("RAMPFS_NODE", name, 1) || setenv("RAMPFS_ADDRESS", known->address, 1) ||
+	    setenv("RAMPFS_INCARNATION", incarnation, 1))
+		return complain(hook, strerror(errno));
+	status = system(hook);
+	if (status == -1)
+		return complain(hook, strerror(errno));
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	fprintf(stderr, "rampfs-node: %s: the hook failed (%s %d): it is not fenced\n", name,
+		WIFEXITED(status) ? "exit status" : "signal",
+		WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	return EXIT_FAILED;
+}
+
+static int fence(const struct options *o, struct session_msg *msg)
+{
+	struct known known;
+	int rc = look_up(o->mount, msg->node, &known);
+
+	if (!rc && o->hook)
+		rc = run_hook(o->hook, msg->node, &known);
+	if (rc)
+		return rc;
+	msg->mode = SESSION_MEMBER_FENCE;
+	msg->addr = known.incarnation;
+	msg->flags = o->force ? SESSION_FORCE : 0;
+	return ask(o->mount, msg);
+}
+
+/* Digits and one of K M G T. */
+static bool parse_size(const char *text, uint64_t *bytes)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	char *end;
+
+	errno = 0;
+	*bytes = strtoull(text, &end, 10);
+	if (errno || end == text || *text == '-' || *text == '+')
+		return false;
+	if (!*end)
+		return true;
+	unit = strchr(units, *end);
+	if (!unit || end[1] || *bytes > UINT64_MAX >> (10 * (unit - units + 1)))
+		return false;
+	*bytes <<= 10 * (unit - units + 1);
+	return true;
+}
+
+static int carry_out(const struct options *o, int argc, char **argv)
+{
+	struct session_msg msg = {0};
+	const char *verb = argv[0];
+	bool fences = strcmp(verb, "fence") == 0, adds = strcmp(verb, "add") == 0;
+
+	if ((o->hook || o->force) && !fences)
+		return EXIT_USAGE;
+	if (strcmp(verb, "list") == 0)
+		return argc == 1 ? list(o->mount) : EXIT_USAGE;
+	if (argc != (adds ? 4 : 2))
+		return EXIT_USAGE;
+	if (!argv[1][0] || strlen(argv[1]) > RAMP_NODE_NAME_MAX)
+		return complain(argv[1], "not a node's name");
+	snprintf(msg.node, sizeof(msg.node), "%s", argv[1]);
+	if (fences)
+		return fence(o, &msg);
+	if (adds) {
+		if (strlen(argv[2]) > RAMP_ADDRESS_MAX)
+			return complain(argv[2], "not HOST:PORT");
+		if (!parse_size(argv[3], &msg.len))
+			return complain(argv[3], "not a size like 512M or 8G");
+		snprintf(msg.name, sizeof(msg.name), "%s", argv[2]);
+		msg.mode = SESSION_MEMBER_ADD;
+	} else if (strcmp(verb, "remove") == 0) {
+		msg.mode = SESSION_MEMBER_REMOVE;
+	} else if (strcmp(verb, "promote") == 0) {
+		msg.mode = SESSION_MEMBER_PROMOTE;
+	} else {
+		return EXIT_USAGE;
+	}
+	return ask(o->mount, &msg);
+}
+
+/* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */
+static int parse_options(int argc, char **argv, struct options *o)
+{
+	static const struct option longs[] = {
+		{"mount", required_argument, NULL, 'm'}, {"hook", required_argument, NULL, 'k'},
+		{"force", no_argument, NULL, 'f'},	 {"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},	 {NULL, 0, NULL, 0},
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "m:fh", longs, NULL)) != -1) {
+		switch (c) {
+		case 'm':
+			o->mount = optarg;
+			break;
+		case 'k':
+			o->hook = optarg;
+			break;
+		case 'f':
+			o->force = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return 1;
+		case 'V':
+			printf("rampfs-node %s\n", RAMPFS_VERSION);
+			return 1;
+		default:
+			return EXIT_USAGE + 1;
+		}
+	}
+	return optind < argc ? 0 : EXIT_USAGE + 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {0};
+	char mount[PATH_MAX];
+	int status = parse_options(argc, argv, &o);
+
+	if (status) {
+		status--;
+	} else {
+		status = o.mount ? 0 : find_mount(mount);
+		if (status)
+			return status;
+		o.mount = o.mount ? o.mount : mount;
+		status = carry_out(&o, argc - optind, argv + optind);
+	}
+	if (status == EXIT_USAGE)
+		fputs(usage, stderr);
+	return status;
+}
