@@ -297,6 +297,7 @@ static int open_mount(struct daemon *d, struct ramp_err *err)
 				      .transfers = d->transfers,
 				      .connection = d->connection,
 				      .session_path = d->config->session_path,
+				      .mountpoint = d->config->mountpoint,
 				      .adopt_argv = d->config->adopt_argv,
 				      .threads = d->config->options->threads,
 				      .debug = d->config->options->debug,

@@ -281,6 +281,16 @@ bool seg_damaged(struct seg *seg)
 	return atomic_load(&seg->gate) & GATE_DAMAGED;
 }
 
+void seg_note_passed(struct seg *seg, bool passed)
+{
+	atomic_store(&seg->state->passed, passed);
+}
+
+bool seg_passed(struct seg *seg)
+{
+	return seg->state && atomic_load(&seg->state->passed);
+}
+
 uint64_t seg_size(struct seg *seg)
 {
 	struct stat st;

@@ -38,6 +38,7 @@ struct state_header {
 	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
 	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
 	uint8_t slots[2][STATE_SLOT_BYTES];
+	_Atomic uint64_t passed; /* 1: seg_note_passed */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 

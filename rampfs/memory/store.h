@@ -92,6 +92,11 @@ int seg_open(struct seg *seg, int access_mode);
 uint64_t seg_size(struct seg *seg); /* the file's st_size */
 bool seg_damaged(struct seg *seg);
 
+/* Beside the bytes: passthrough was granted (mount/pass.c), so mappings may stand that no session
+   answers for. */
+void seg_note_passed(struct seg *seg, bool passed);
+bool seg_passed(struct seg *seg);
+
 /* ---- the gate ------------------------------------------------------------------------------ */
 
 /* 0: go on, and seg_leave after. -EAGAIN: frozen, park. -EREMOTE: not ours (any more).

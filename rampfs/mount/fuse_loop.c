@@ -68,6 +68,19 @@ void *locked_buffer(size_t len)
 	return p;
 }
 
+int fuse_loop_reply(fuse_req_t req, const void *body, size_t len)
+{
+	struct fuse_out_header header = {.len = (uint32_t)(sizeof(header) + len),
+					 .unique = current.unique};
+	struct iovec iov[2] = {{&header, sizeof(header)}, {(void *)(uintptr_t)body, len}};
+	int rc = writev(KEEPER_FD_FUSE, iov, 2) < 0 ? -errno : 0;
+
+	if (rc && rc != -ENOENT)
+		log_warn("answering a request: %s", strerror(-rc));
+	fuse_reply_none(req);
+	return rc;
+}
+
 uint8_t *reply_buffer(void)
 {
 	if (!own_reply)

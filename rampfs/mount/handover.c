@@ -18,7 +18,7 @@
 #include "kernel.h"
 
 #define HANDOVER_MAGIC	 UINT64_C(0x3130726576646e68)
-#define HANDOVER_VERSION 1
+#define HANDOVER_VERSION 2
 
 struct handover_append {
 	uint64_t unique; /* atomic; 0: free */
@@ -31,6 +31,7 @@ struct handover_file {
 	uint8_t init[HANDOVER_INIT_BYTES];
 	uint8_t reply[HANDOVER_INIT_BYTES];
 	struct handover_append appends[HANDOVER_APPENDS];
+	struct handover_passes passes;
 };
 
 struct handover {
@@ -48,10 +49,30 @@ static uint64_t get(const uint64_t *at)
 	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 
+/* The mount of the former connection is remembered; of many, the oldest is forgotten. */
+static void keep_former(struct handover_file *file, uint64_t former[HANDOVER_FORMER])
+{
+	if (file->magic != HANDOVER_MAGIC || file->version != HANDOVER_VERSION)
+		return;
+	memcpy(former, file->passes.former, sizeof(file->passes.former));
+	if (!file->passes.dev)
+		return;
+	memmove(former + 1, former, (HANDOVER_FORMER - 1) * sizeof(*former));
+	former[0] = file->passes.dev;
+}
+
+/* Killed in the middle it is begun again, and at worst remembers a mount twice, or one that could
+   not be mapped from any more. */
 static void begin_connection(struct handover_file *file, uint64_t connection)
 {
+	uint64_t former[HANDOVER_FORMER] = {0};
+
+	keep_former(file, former);
 	set(&file->connection, 0);
-	memset(file, 0, sizeof(*file));
+	memcpy(file->passes.former, former, sizeof(former));
+	memset(&file->passes.opens, 0, sizeof(file->passes.opens));
+	file->passes.opening = file->passes.closing = file->passes.dev = 0;
+	memset(file, 0, offsetof(struct handover_file, passes));
 	file->magic = HANDOVER_MAGIC;
 	file->version = HANDOVER_VERSION;
 	set(&file->connection, connection);
@@ -134,6 +155,7 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 	const struct fuse_in_header *header = in;
 	struct fuse_init_in offered = {0};
 	struct fuse_init_out reply = {0};
+	const uint32_t depth = 1; /* ours above the store's tmpfs */
 
 	if (in_len <= sizeof(*header) || out_len > sizeof(reply) ||
 	    out_len < offsetof(struct fuse_init_out, flags2) + sizeof(reply.flags2))
@@ -145,7 +167,18 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 	memcpy(&reply, out, out_len);
 	reply.flags |= FUSE_INIT_EXT;
 	reply.flags2 |= offered.flags2 & KERNEL_FUSE2_HAS_RESEND;
+	if ((offered.flags2 & KERNEL_FUSE2_PASSTHROUGH) &&
+	    out_len >= KERNEL_FUSE_INIT_OUT_STACK_DEPTH_OFFSET + sizeof(depth)) {
+		reply.flags2 |= KERNEL_FUSE2_PASSTHROUGH;
+		memcpy((uint8_t *)&reply + KERNEL_FUSE_INIT_OUT_STACK_DEPTH_OFFSET, &depth,
+		       sizeof(depth));
+	}
 	memcpy(out, &reply, out_len);
+}
+
+struct handover_passes *handover_passes(struct handover *h)
+{
+	return &h->file->passes;
 }
 
 int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,

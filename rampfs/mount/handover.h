@@ -1,7 +1,7 @@
 /*
  * What one daemon leaves to the next on the same connection: the kernel's INIT and our answer to
- * it, and the appends that are under way. A small file in the store, mapped shared, so that kill -9
- * at any instruction leaves it readable.
+ * it, the appends that are under way, and passthrough opens. A small file in the store, mapped
+ * shared, so that kill -9 at any instruction leaves it readable.
  *
  * Thread-safety: handover_open, _save_* and _forget_others before the threads start; appends from
  * any thread.
@@ -19,8 +19,27 @@
 #define HANDOVER_INIT_BYTES 256
 #define HANDOVER_APPENDS    512 /* more than threads that can be in an append at once */
 
+#define HANDOVER_PASSES 4096
+#define HANDOVER_FORMER 16
+
 struct handover;
 struct handover_append;
+
+/* An open of a segment that was answered with a backing id (pass.c). */
+struct handover_pass {
+	uint64_t unique; /* atomic; of the OPEN; 0: free */
+	ramp_segment_t id;
+	uint32_t backing, pid;
+};
+
+struct handover_passes {
+	uint64_t opening; /* atomic; 1: a backing id is being made */
+	uint64_t closing; /* atomic; the backing id that is being closed; 0: none */
+	uint64_t dev;	  /* atomic; of the mount, once one was granted; 0: none was */
+	/* Of mounts that died before with mappings: outlives connections. 0: none. */
+	uint64_t former[HANDOVER_FORMER];
+	struct handover_pass opens[HANDOVER_PASSES];
+};
 
 /* `fd` of the private file (taken over in any case). Another connection's content is wiped. */
 int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err);
@@ -35,8 +54,9 @@ const void *handover_init(struct handover *h, size_t *len);
 const void *handover_reply(struct handover *h, size_t *len);
 
 /*
- * INIT's answer as libfuse 3.14 makes it lacks what the kernel needs for a resend: adds INIT_EXT
- * and HAS_RESEND where the kernel offered them (`in`: the whole request with its header).
+ * INIT's answer as libfuse 3.14 makes it lacks what the kernel needs for a resend and for
+ * passthrough: adds INIT_EXT, HAS_RESEND and PASSTHROUGH with its stack depth, where the kernel
+ * offered them (`in`: the whole request with its header).
  */
 void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_len);
 
@@ -52,6 +72,8 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 void handover_append_end(struct handover_append *slot);
 /* The same for a request that is answered without having been carried out (again). */
 void handover_append_drop(struct handover *h, uint64_t unique);
+/* The passthrough opens; pass.c alone changes them, under its lock. */
+struct handover_passes *handover_passes(struct handover *h);
 /* At a start: only these requests (sorted or not) can come again; frees the slots of others. */
 void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t n);
 

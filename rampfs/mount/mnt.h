@@ -36,6 +36,7 @@ struct mount {
 	struct control *control;
 
 	pthread_mutex_t make_lock; /* a row's file is made by one thread */
+	pthread_mutex_t pass_lock; /* pass.c: of the handover's table of passthrough opens */
 	pthread_mutex_t
 		append_lock[64]; /* by segment id: an append's size holds until it is written */
 
@@ -62,6 +63,10 @@ void mount_end(struct mount *m, enum mount_end why);
 /* Of the request that this thread is serving. */
 uint64_t fuse_loop_unique(void); /* without the mark of a resend */
 bool fuse_loop_resent(void);
+
+/* Answers the request that this thread is serving with a body that libfuse does not know, and frees
+   it. -ENOENT: nobody waits for it any more. */
+int fuse_loop_reply(fuse_req_t req, const void *body, size_t len);
 
 #define REPLY_BYTES (1u << 20)
 /* This thread's reply buffer of REPLY_BYTES: present and locked, since a kill in the middle of the

@@ -15,6 +15,7 @@
 #include "keeper.h"
 #include "log.h"
 #include "ops.h"
+#include "pass.h"
 #include "sweep.h"
 #include "view.h"
 
@@ -39,6 +40,7 @@ void mount_put(struct mount *m)
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_destroy(&m->append_lock[i]);
 	pthread_mutex_destroy(&m->make_lock);
+	pthread_mutex_destroy(&m->pass_lock);
 	pthread_mutex_destroy(&m->work_lock);
 	pthread_cond_destroy(&m->work_done);
 	free(m);
@@ -184,6 +186,7 @@ static struct mount *make(const struct mount_config *config)
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_init(&m->append_lock[i], NULL);
 	pthread_mutex_init(&m->make_lock, NULL);
+	pthread_mutex_init(&m->pass_lock, NULL);
 	pthread_mutex_init(&m->work_lock, NULL);
 	pthread_cond_init(&m->work_done, NULL);
 	return m;
@@ -197,6 +200,8 @@ int mount_open(const struct mount_config *config, struct mount **out, struct ram
 	if (!m)
 		return ramp_err_sys(err, ENOMEM, "mount");
 	rc = open_handover(m, err);
+	if (!rc)
+		rc = pass_open(m, err);
 	if (!rc)
 		rc = park_open(&m->park, err);
 	if (!rc)
@@ -221,6 +226,7 @@ int mount_start(struct mount *m, struct ramp_err *err)
 	if (rc)
 		return rc;
 	programs_set_punch(m->config.programs, ops_punch, m);
+	programs_set_passthrough(m->config.programs, pass_check, m);
 	rc = fuse_loop_start(m, err);
 	if (!rc)
 		control_say(m, KEEPER_SAY_SERVING);

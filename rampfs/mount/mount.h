@@ -98,6 +98,7 @@ struct mount_config {
 
 	uint64_t connection;	  /* of keeper_inherited */
 	const char *session_path; /* told to programs by the ioctls */
+	const char *mountpoint;	  /* absolute */
 	char *const *adopt_argv;  /* executed when the keeper dies; [0] absolute */
 	uint32_t threads;	  /* of the fuse pool; 0: 8 */
 	bool debug;		  /* libfuse's own trace on stderr */

@@ -29,6 +29,7 @@ const struct fuse_lowlevel_ops mount_ops = {
 	.rename = op_rename,
 	.link = op_link,
 	.open = op_open,
+	.release = op_release,
 	.read = op_read,
 	.write = op_write,
 	.fsync = op_fsync,

@@ -18,6 +18,7 @@
 #include "inode.h"
 #include "ops.h"
 #include "pages.h"
+#include "pass.h"
 #include "room.h"
 #include "view.h"
 
@@ -344,8 +345,17 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, -rc);
 		return;
 	}
+	if (inode_kind(ino) == INODE_IS_SEGMENT && pass_reply_open(req, ino, fi))
+		return;
 	ops_open_flags(fi);
 	fuse_reply_open(req, fi);
+}
+
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	pass_released(mount_of(req), fi->fh);
+	fuse_reply_err(req, 0);
 }
 
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

@@ -14,6 +14,7 @@
 #include "inode.h"
 #include "ops.h"
 #include "pages.h"
+#include "pass.h"
 #include "view.h"
 
 #define PREFIX	    "user.ramp."
@@ -259,10 +260,11 @@ static int parse_set(struct mount *m, const char *name, const char *text,
 	if (strcmp(name, "mmap") == 0) {
 		command->flags = META_SET_MMAP;
 		command->attr.mmap = SEGMENT_MMAP_NONE;
-		/* Passthrough mappings are not granted by this version. */
-		return strcmp(text, "none") == 0	  ? 0
-		       : strcmp(text, "passthrough") == 0 ? -EOPNOTSUPP
-							  : -EINVAL;
+		if (strcmp(text, "passthrough") == 0) {
+			command->attr.mmap = SEGMENT_MMAP_PASSTHROUGH;
+			return pass_able(m) ? 0 : -EOPNOTSUPP; /* Linux before 6.9 */
+		}
+		return strcmp(text, "none") == 0 ? 0 : -EINVAL;
 	}
 	return -EPERM;
 }

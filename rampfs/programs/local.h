@@ -169,6 +169,8 @@ struct programs {
 	void *punch_arg;
 	programs_passthrough *passthrough;
 	void *passthrough_arg;
+	programs_passthrough *passthrough;
+	void *passthrough_arg;
 	struct listener *listener; /* session.c; control thread */
 	struct doorman *doorman;   /* doorman.c; control thread */
 	struct pool *pool;

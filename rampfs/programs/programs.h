@@ -137,6 +137,16 @@ void programs_set_passthrough(struct programs *programs, programs_passthrough *f
 /* 1: a process maps that file, and *pid is one; 0; -errno. Blocks (asks /proc). */
 int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
 
+/*
+ * Who holds a segment by FUSE passthrough is no session's, and can't be revoked: the mount knows of
+ * them. Asked by programs_may_move, and by programs_revoke when the gate is closed: 0, or -EBUSY
+ * with who it is. Set on the control thread before the loop runs.
+ */
+typedef int programs_passthrough(void *arg, struct seg *seg, struct ramp_err *err);
+void programs_set_passthrough(struct programs *programs, programs_passthrough *fn, void *arg);
+/* 1: a process maps that file, and *pid is one; 0; -errno. Blocks (asks /proc). */
+int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
+
 /* ---- madvise(MADV_REMOVE) of a program ---------------------------------------------------------
  */
 

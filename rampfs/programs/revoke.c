@@ -126,6 +126,17 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 	return rc;
 }
 
+void programs_set_passthrough(struct programs *p, programs_passthrough *fn, void *arg)
+{
+	p->passthrough = fn;
+	p->passthrough_arg = arg;
+}
+
+static int ask_passthrough(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	return p->passthrough ? p->passthrough(p->passthrough_arg, seg, err) : 0;
+}
+
 int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct pseg *pseg = pseg_get(p, seg_id(seg));
@@ -147,16 +158,23 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 		ramp_err_sys(asking.err, -rc, "asking /proc who maps it");
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
-	return rc;
+	return rc ? rc : ask_passthrough(p, seg, err);
 }
 
 static int any_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
-	(void)arg;
-	(void)pid;
+	pid_t *found = arg;
+
 	(void)start;
 	(void)end;
+	if (found)
+		*found = pid;
 	return 1;
+}
+
+int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
+{
+	return mappers_all(dev, ino, any_mapper, pid);
 }
 
 bool programs_mapped(struct programs *p, struct seg *seg)
@@ -533,7 +551,9 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 		rc = ramp_err_sys(err, errno, "the segment's file");
 	} else {
 		r.ino = st.st_ino;
-		rc = in_a_hurry(&r);
+		rc = ask_passthrough(p, seg, err);
+		if (!rc)
+			rc = in_a_hurry(&r);
 	}
 	if (!rc)
 		note(p, now_us() - began_us);

@@ -64,6 +64,50 @@ START_TEST(init_answer_is_patched_for_resend)
 }
 END_TEST
 
+START_TEST(init_answer_is_patched_for_passthrough)
+{
+	struct init_request req =
+		request_of(FUSE_INIT_EXT, KERNEL_FUSE2_HAS_RESEND | KERNEL_FUSE2_PASSTHROUGH);
+	struct fuse_init_out out = {.major = 7, .minor = 38};
+	uint32_t depth;
+
+	handover_patch_reply(&req, sizeof(req), &out, sizeof(out));
+	ck_assert_uint_eq(out.flags2, KERNEL_FUSE2_HAS_RESEND | KERNEL_FUSE2_PASSTHROUGH);
+	memcpy(&depth, (char *)&out + KERNEL_FUSE_INIT_OUT_STACK_DEPTH_OFFSET, sizeof(depth));
+	ck_assert_uint_eq(depth, 1);
+}
+END_TEST
+
+START_TEST(passthrough_opens_outlive_a_daemon_and_the_mount_a_connection)
+{
+	struct handover *h = open_on(CONNECTION);
+	struct handover_passes *p = handover_passes(h);
+
+	/* One open, granted by a mount whose device is 44. */
+	p->dev = 44;
+	p->opens[7] = (struct handover_pass){.unique = 12, .id = SEG, .backing = 3};
+	handover_close(h);
+	/* The next daemon finds it. */
+	h = open_on(CONNECTION);
+	p = handover_passes(h);
+	ck_assert_uint_eq(p->opens[7].unique, 12);
+	ck_assert_uint_eq(p->opens[7].backing, 3);
+	handover_close(h);
+	/* On another connection it is dead; what was mapped by it shows under device 44. */
+	h = open_on(CONNECTION + 1);
+	p = handover_passes(h);
+	ck_assert_uint_eq(p->opens[7].unique, 0);
+	ck_assert_uint_eq(p->dev, 0);
+	ck_assert_uint_eq(p->former[0], 44);
+	/* A connection without any is not remembered; the older one stays. */
+	handover_close(h);
+	h = open_on(CONNECTION + 2);
+	ck_assert_uint_eq(handover_passes(h)->former[0], 44);
+	ck_assert_uint_eq(handover_passes(h)->former[1], 0);
+	handover_close(h);
+}
+END_TEST
+
 START_TEST(init_answer_is_left_alone_where_the_kernel_offers_nothing)
 {
 	struct init_request req = request_of(0, KERNEL_FUSE2_HAS_RESEND);
@@ -237,6 +281,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, init_answer_is_patched_for_resend);
+	tcase_add_test(tc, init_answer_is_patched_for_passthrough);
+	tcase_add_test(tc, passthrough_opens_outlive_a_daemon_and_the_mount_a_connection);
 	tcase_add_test(tc, init_answer_is_left_alone_where_the_kernel_offers_nothing);
 	tcase_add_test(tc, the_next_daemon_finds_init);
 	tcase_add_test(tc, an_init_that_is_too_long_is_refused);

@@ -732,7 +732,9 @@ START_TEST(extended_attributes)
 	set_fails(f, "user.ramp.extent", "1024T", EINVAL);
 	set_fails(f, "user.ramp.pages", "large", EINVAL);
 	set_fails(f, "user.ramp.mmap", "sometimes", EINVAL);
-	set_fails(f, "user.ramp.mmap", "passthrough", EOPNOTSUPP);
+	must(setxattr(f, "user.ramp.mmap", "passthrough", 11, 0), "mmap");
+	xattr_is(f, "user.ramp.mmap", "passthrough");
+	must(setxattr(f, "user.ramp.mmap", "none", 4, 0), "mmap");
 	set_fails(f, "user.ramp.owner", "b", EPERM);
 	set_fails(f, "user.other", "x", EOPNOTSUPP);
 	fails(getxattr(f, "user.other", text, sizeof(text)), ENODATA, "another name");
