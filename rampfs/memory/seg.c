@@ -295,7 +295,13 @@ uint64_t seg_size(struct seg *seg)
 {
 	struct stat st;
 
-	return fstat(seg_fd(seg), &st) ? 0 : (uint64_t)st.st_size;
+	if (!fstat(seg_fd(seg), &st))
+		return (uint64_t)st.st_size;
+	if (seg_fd(seg) < 0) /* damaged */
+		return 0;
+	/* A segment that is taken for empty would be moved as that. The next daemon asks again. */
+	log_error("segment %llu: its size: %s", (unsigned long long)seg->id, strerror(errno));
+	abort();
 }
 
 /* Under the lock, so that none is opened between the proof that nobody has it and the unlink. */

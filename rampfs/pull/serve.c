@@ -54,7 +54,9 @@ static void find_data(struct grant *grant, uint64_t offset, uint64_t size)
 	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
 	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
 	if (to < 0) {
-		grant->data_from = grant->data_to = size;
+		/* Where the kernel does not say, all may be data: the pages themselves show it. */
+		grant->data_from = errno == ENXIO ? size : offset;
+		grant->data_to = size;
 		return;
 	}
 	grant->data_from = (uint64_t)from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
