@@ -222,7 +222,7 @@ static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *
 
 	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
 		end = walk.block_start + RAMP_HUGE_BYTES;
-		if (covered >= HUGE_WORTH && end <= size)
+		if (covered >= HUGE_WORTH && end <= size && !seg_small(seg))
 			rc = take(seg_fd(seg), walk.block_start, end);
 		else
 			rc = take_small(base, &walk, size);
@@ -321,7 +321,7 @@ void room_collapse(struct seg *seg)
 	uint64_t block = 0;
 	uint8_t *base;
 
-	if (seg_map(seg, &base, &mapped, NULL))
+	if (seg_small(seg) || seg_map(seg, &base, &mapped, NULL))
 		return;
 	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);

@@ -362,6 +362,51 @@ int seg_prove_alone(struct seg *seg, struct ramp_err *err)
 
 /* ---- the daemon's mapping ---- */
 
+/* A kernel without huge pages refuses, and has none. */
+static void want_small(void *base, uint64_t len)
+{
+	if (madvise(base, len, MADV_NOHUGEPAGE))
+		log_debug("MADV_NOHUGEPAGE: %s", strerror(errno));
+}
+
+bool seg_small(struct seg *seg)
+{
+	return seg->state && atomic_load(&seg->state->small);
+}
+
+void seg_set_small(struct seg *seg, bool small)
+{
+	if (!seg->state || seg_small(seg) == small)
+		return;
+	pthread_mutex_lock(&seg->lock);
+	atomic_store(&seg->state->small, small);
+	for (struct seg_mapping *mapping = seg->mappings; small && mapping; mapping = mapping->next)
+		want_small(mapping->base, mapping->len);
+	pthread_mutex_unlock(&seg->lock);
+}
+
+/* Behind the file's end it takes no huge pages anyway (huge=within_size). */
+void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
+{
+	uint64_t size = seg_small(seg) ? seg_size(seg) : 0, from, to = offset + len;
+	void *base;
+
+	if (to > size)
+		to = size;
+	if (offset >= to)
+		return;
+	from = offset & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	to = (to + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
+	if (base == MAP_FAILED)
+		return;
+	want_small(base, to - from);
+	if (madvise(base, to - from, MADV_POPULATE_WRITE))
+		log_debug("segment %llu: small pages: %s", (unsigned long long)seg->id,
+			  strerror(errno));
+	munmap(base, to - from);
+}
+
 /* Twice the size, so that a file that grows slowly does not make a mapping each time: what lies
    beyond its end costs addresses only. seg->lock is held. */
 static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
@@ -378,6 +423,8 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 		return ramp_err_sys(err, errno, "mapping segment %llu",
 				    (unsigned long long)seg->id);
 	}
+	if (seg_small(seg))
+		want_small(base, len);
 	*mapping = (struct seg_mapping){.next = seg->mappings, .base = base, .len = len};
 	seg->mappings = mapping;
 	return 0;

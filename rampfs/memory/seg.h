@@ -39,6 +39,7 @@ struct state_header {
 	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
 	uint8_t slots[2][STATE_SLOT_BYTES];
 	_Atomic uint64_t passed; /* 1: seg_note_passed */
+	_Atomic uint64_t small;	 /* 1: seg_set_small */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 

@@ -97,6 +97,14 @@ bool seg_damaged(struct seg *seg);
 void seg_note_passed(struct seg *seg, bool passed);
 bool seg_passed(struct seg *seg);
 
+/* user.ramp.pages=small: no huge pages from the daemon's hand, where scattered stores would take
+   2 MiB each. Kept beside the bytes. Any thread; mappings that stand are changed, too. */
+void seg_set_small(struct seg *seg, bool small);
+bool seg_small(struct seg *seg);
+/* Before a write(2) or fallocate(2) there: takes the pages one by one where small ones are wished,
+   for the kernel would take 2 MiB around a hole. A favour: whoever writes finds out about room. */
+void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len);
+
 /* ---- the gate ------------------------------------------------------------------------------ */
 
 /* 0: go on, and seg_leave after. -EAGAIN: frozen, park. -EREMOTE: not ours (any more).

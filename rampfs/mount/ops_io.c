@@ -120,6 +120,7 @@ static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 
 	if (rc)
 		return rc;
+	seg_take_small(seg, offset, io->len);
 	n = pwrite(seg_fd(seg), io->data, io->len, (off_t)offset);
 	if (n < 0)
 		rc = -errno;
@@ -192,6 +193,7 @@ static int do_inside(struct io *io, struct seg *seg)
 	case IO_APPEND:
 		return do_append(io, seg);
 	case IO_ALLOCATE:
+		seg_take_small(seg, io->offset, io->len);
 		return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno
 											   : 0;
 	case IO_PUNCH:

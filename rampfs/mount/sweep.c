@@ -295,6 +295,8 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	if (!seg)
 		return;
 	rc = meta_segment(m->config.meta, id, &row);
+	if (rc == 0)
+		seg_set_small(seg, row.pages == SEGMENT_PAGES_SMALL);
 	if (rc == 0 && row.node != m->self) {
 		struct hint *h = find_hint(s, id);
 

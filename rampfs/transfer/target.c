@@ -59,6 +59,7 @@ static void accept_send(struct move *m)
 static void reserve_work(struct move *m)
 {
 	struct ramp_err *err = &m->work_err;
+	struct segment_row row;
 	int rc = store_create(m->t->store, m->id, RECORD_NONE, 0, &m->seg, err);
 
 	if (rc) {
@@ -66,6 +67,9 @@ static void reserve_work(struct move *m)
 		m->work_rc = rc;
 		return;
 	}
+	/* How its pages are wished goes with the segment; it decides what room it takes. */
+	if (!meta_segment(m->t->meta, m->id, &row))
+		seg_set_small(m->seg, row.pages == SEGMENT_PAGES_SMALL);
 	rc = room_reserve(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
 	if (!rc)
 		rc = pages_prepare(m->seg, m->size, err);

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# user.ramp.pages=small: scattered stores take their own pages, here and where the segment goes.
+. tests/lib/cluster.sh
+cluster_start -n 2 -c 300M # huge pages for all of it would not fit
+is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
+cat >"$scratch/scatter.py" <<'P'
+import mmap, os, random, sys
+how, seed, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+fd = os.open(path, os.O_RDWR)
+pages = random.Random(seed).sample(range((1 << 30) // 4096), 2621)
+m = None if how == "write" else mmap.mmap(fd, 1 << 30)
+for p in pages:
+    text = b"page %d" % p
+    if how == "write":
+        assert os.pwrite(fd, text, p * 4096) == len(text)
+    elif how == "store":
+        m[p * 4096:p * 4096 + len(text)] = text
+    else:
+        assert m[p * 4096:p * 4096 + len(text)] == text, p
+P
+# 1 % of 1 GiB is 10.2 MiB; a huge page for each store would be all of it.
+takes_little() {
+	local kib
+	kib=$(du -k "$1" | cut -f1)
+	[ "$kib" -ge 10000 ] && [ "$kib" -le "${3:-14336}" ] || fail "$2: $1 takes $kib KiB"
+}
+for how in store write; do
+	echo "1 % of a sparse GiB, by $how: its own pages, and the same on both ends of a move"
+	truncate -s 1G "$mnt/a/a/$how"
+	python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/$how"
+	rampfs-run python3 "$scratch/scatter.py" $how 1 "$mnt/a/a/$how"
+	takes_little "$mnt/a/a/$how" "after the stores"
+	rampfs-migrate --mode demand "$mnt/a/a/$how" b
+	within 10 test -e "$mnt/b/b/$how"
+	rampfs-run python3 "$scratch/scatter.py" check 1 "$mnt/b/b/$how"
+	takes_little "$mnt/b/b/$how" "pulled on demand"
+	rampfs-run python3 "$scratch/scatter.py" store 2 "$mnt/b/b/$how"
+	within 10 is "$mnt/b/b/$how" state stable
+	takes_little "$mnt/b/b/$how" "after more stores there" 28672
+	rampfs-migrate --wait "$mnt/b/b/$how" a
+	within 10 is "$mnt/a/a/$how" state stable
+	takes_little "$mnt/a/a/$how" "back again, by prefetch" 28672
+	rampfs-run python3 "$scratch/scatter.py" check 2 "$mnt/a/a/$how"
+	rm "$mnt/a/a/$how"
+done
+echo "a full segment of small pages is not made huge"
+truncate -s 64M "$mnt/a/a/full"
+python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/full"
+rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+for p in range(0, 64 << 20, 4096): m[p] = 1' "$mnt/a/a/full"
+rampfs-migrate --wait "$mnt/a/a/full" b
+within 10 test -e "$mnt/b/b/full"
+rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, prot=mmap.PROT_READ)
+for p in range(0, 64 << 20, 4096): assert m[p] == 1
+huge = [l for l in open("/proc/self/smaps") if l.startswith("ShmemPmdMapped")]
+assert all(l.split()[1] == "0" for l in huge), huge' "$mnt/b/b/full"
+cluster_stop
