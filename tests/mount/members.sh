@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Members that come and go on real daemons: one joins, votes, is emptied and removed; one dies and is
+# fenced; one is formatted again and comes back under a new number.
+. tests/lib/cluster.sh
+export LC_ALL=C
+cluster=$scratch/cluster
+at() { local n=$1 && shift && rampfs-node -m "$mnt/$n" "$@"; }
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+another_daemon() { local now && now=$(daemon "$1") && [ "$now" != "$2" ]; }
+is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
+says() { grep -qE "$2" "$1"; }
+gone() { ! [ -e "$1" ]; }
+shows() { at "$1" list | grep -q "^$2"; } # node, the beginning of a line
+shows_not() { ! shows "$@"; }
+sum() { sha256sum <"$1" | cut -d' ' -f1; }
+has_sum() { [ "$(sum "$1" 2>/dev/null)" = "$2" ]; }
+# Power fails at one node: keeper and daemon at once, and the mount and the memory with them.
+power_off() {
+	local pids
+	# The keeper starts the daemon again, and the daemon a keeper: neither may see the other die.
+	pids=$(pgrep -f -- "^[^ ]*rampfs (-o|--daemon|--adopt) .*$mnt/$1\$")
+	# shellcheck disable=SC2086 # pids are words
+	kill -STOP $pids && kill -KILL $pids
+	within 10 flock -n "$state/$1/lock" true
+	umount -l "$mnt/$1"
+	within 10 rampfs --destroy --force "$state/$1"
+}
+power_on() { rampfs -o "log=$cluster/$1.log" "$state/$1" "$mnt/$1"; }
+join() { contrib/local-cluster "$1" -c 256M "$2" "$cluster"; }
+
+chmod 711 "$scratch"
+cluster_start -n 3 -c 256M
+head -c 20M /dev/urandom >"$mnt/a/a/data"
+data=$(sum "$mnt/a/a/data")
+
+echo "who may not change members, and what is refused"
+refused "no such node" at a fence nobody
+refused "no such node" at a promote nobody
+refused "has the address" at a add d "$(at a list | awk '$1 == "b" { print $4 }')" 1G
+refused "HOST:PORT" at a add d nowhere 1G
+refused "less than 16M" at a add d 127.0.0.1:9 1M
+refused "a member already" at a add b 127.0.0.1:9 1G
+refused "is alive" at a fence b
+refused "this is a itself" at a remove a
+refused "segments are still at a (data)" at b remove a
+refused "the hook failed" at a fence --hook false b
+refused "only root" setpriv --reuid 65534 --clear-groups rampfs-node -m "$mnt/a" remove b
+head -c 32 /dev/urandom >"$scratch/other.key" && chmod 600 "$scratch/other.key"
+b_at=$(at a list | awk '$1 == "b" { print $4 }')
+newcomer=(--node d --address 127.0.0.1:9 --capacity 256M "$scratch/d")
+refused "does not prove our cluster key" mkfs.rampfs --join "$b_at" --key "$scratch/other.key" "${newcomer[@]}"
+refused "No such file" mkfs.rampfs --join "$b_at" --key "$scratch/none.key" "${newcomer[@]}"
+refused "is a member already" mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node c "$scratch/d"
+refused "address and capacity are needed" mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d"
+refused "is no member" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d"
+refused "is alive" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node c "$scratch/d"
+[ ! -e "$scratch/d" ] && [ ! -e "$scratch/none.key" ] || fail "a refused mkfs left something behind"
+same 3 "$(at a list | wc -l)" "members after what was refused"
+
+echo "a fourth node joins, sees the segments, takes one, votes, and survives kill -9"
+join join d
+shows a "d standby up" || fail "d is no standby"
+has_sum "$mnt/d/a/data" "$data" && fail "bytes of a segment that is elsewhere"
+same data "$(ls "$mnt/d/a")" "what d sees of a"
+mv "$mnt/d/a/data" "$mnt/d/d/data"
+has_sum "$mnt/d/d/data" "$data" || fail "bytes after the move to d"
+at c promote d
+within 5 shows a "d voter up"
+within 10 is "$mnt/d/d/data" state stable
+old=$(daemon d)
+kill -9 "$old"
+within 10 another_daemon d "$old"
+within 10 has_sum "$mnt/d/d/data" "$data"
+within 10 shows a "d voter up"
+# Three of four decide, d among them.
+kill -STOP "$(daemon b)"
+within 15 touch "$mnt/d/d/of-three" 2>/dev/null
+kill -CONT "$(daemon b)"
+within 10 shows a "b voter up"
+
+echo "it is emptied and removed"
+refused "segments are still at d" at a remove d
+rm "$mnt/d/d/of-three"
+mv "$mnt/a/d/data" "$mnt/a/a/data"
+within 10 is "$mnt/a/a/data" state stable
+within 10 at a remove d
+for n in a b c; do within 5 shows_not $n "d "; done
+[ ! -e "$mnt/a/d" ] || fail "d's directory is still there"
+has_sum "$mnt/a/a/data" "$data" || fail "bytes after d has gone"
+umount "$mnt/d"
+within 15 flock -n "$state/d/lock" true
+rampfs --destroy "$state/d"
+rm -r "$state/d" "$mnt/d"
+touch "$mnt/b/b/without-d" && rm "$mnt/b/b/without-d"
+
+echo "its name is free again: added by hand, joined under a new number, removed before it was up"
+at b add d 127.0.0.1:9 256M
+refused "was never up" at b promote d
+refused "was never up" at b fence d
+refused "was added with the address" mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" "${newcomer[@]/127.0.0.1:9/127.0.0.1:10}"
+mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d" | grep -q "as number 5" || fail "d's number"
+at b remove d
+
+echo "a node dies and is fenced: what it owned is lost, what it was giving is half there, what it was taking goes back"
+echo own >"$mnt/c/c/own"
+head -c 8M /dev/urandom >"$mnt/c/c/giving"
+head -c 8M /dev/urandom >"$mnt/b/b/taking"
+taking=$(sum "$mnt/b/b/taking")
+rampfs-migrate --mode demand "$mnt/c/c/giving" b
+rampfs-migrate --mode demand "$mnt/b/b/taking" c
+is "$mnt/b/b/giving" state pulling || fail "giving is not being pulled"
+power_off c
+within 10 shows a "c voter down"
+refused "Host is down" dd if="$mnt/b/b/giving" of=/dev/null bs=4096 count=1 # silence proves nothing
+is "$mnt/a/c/own" state lost && fail "lost by silence"
+at a fence --hook '[ "$RAMPFS_NODE" = c ] && [ -n "$RAMPFS_INCARNATION" ]' c
+shows a "c voter fenced" || fail "c is not shown as fenced"
+at b fence c # again: it is so already
+within 10 is "$mnt/a/c/own" state lost
+within 10 is "$mnt/b/b/giving" state stable
+refused "Input/output error" cat "$mnt/b/b/giving"
+[ -n "$(xattr "$mnt/b/b/giving" lost)" ] || fail "no word of the lost pages"
+within 10 is "$mnt/b/b/taking" state "rolled back"
+refused "Input/output error" cat "$mnt/b/b/taking"
+rampfs-migrate --reclaim "$mnt/b/b/taking"
+has_sum "$mnt/b/b/taking" "$taking" || fail "bytes of what was rolled back"
+refused "lost with it (own)" at a remove c
+
+echo "formatted again: its log and votes are lost, it takes part no more"
+mkfs.rampfs --force --config "$cluster/cluster.conf" --key "$cluster/cluster.key" --node c "$state/c"
+power_on c
+within 20 says "$cluster/c.log" "formatted again: needs --rejoin"
+refused "" touch "$mnt/a/c/new"
+refused "is alive" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node c "$scratch/c"
+power_off c
+within 10 shows a "c voter fenced"
+
+echo "--rejoin: a new number, when nothing is named as its own any more"
+refused "lost with it (own): unlink them first" join rejoin c
+rm "$mnt/a/c/own"
+join rejoin c
+shows a "c standby up" || fail "c is no standby after its return"
+at a promote c
+echo back >"$mnt/c/c/back"
+mv "$mnt/c/c/back" "$mnt/c/a/back"
+within 5 grep -q back "$mnt/a/a/back"
+old=$(daemon c)
+kill -9 "$old"
+within 10 another_daemon c "$old"
+within 10 shows a "c voter up"
+
+echo "no quorum: nothing is changed, and it is said"
+kill -STOP "$(daemon b)" "$(daemon c)"
+within 10 says "$mnt/a/.ramp/status" '^quorum: no'
+refused "no quorum" at a add e 127.0.0.1:9 1G
+kill -CONT "$(daemon b)" "$(daemon c)"
+within 10 says "$mnt/a/.ramp/status" '^quorum: *yes'
+shows_not a "e " || fail "e was added without a quorum"
+cluster_stop
+echo "members: all well"
