@@ -99,11 +99,6 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 
 /* ---- taking room ---- */
 
-void room_slack_name(ramp_segment_t id, char name[32])
-{
-	snprintf(name, 32, "%llu.slack", (unsigned long long)id);
-}
-
 static int take(int fd, uint64_t from, uint64_t to)
 {
 	while (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
@@ -112,21 +107,19 @@ static int take(int fd, uint64_t from, uint64_t to)
 	return 0;
 }
 
+/* In a file without a name: it goes with its descriptor, however the daemon ends. */
 static int take_slack(struct seg *seg, uint64_t bytes)
 {
-	char name[32];
 	int fd, rc;
 
 	if (bytes == 0)
 		return 0;
-	room_slack_name(seg->id, name);
-	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = openat(seg->store->dir_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	rc = take(fd, 0, bytes);
 	if (rc) {
 		close(fd);
-		unlinkat(seg->store->dir_fd, name, 0);
 		return rc;
 	}
 	pthread_mutex_lock(&seg->lock);
@@ -137,18 +130,14 @@ static int take_slack(struct seg *seg, uint64_t bytes)
 
 void room_release_slack(struct seg *seg)
 {
-	char name[32];
 	int fd;
 
 	pthread_mutex_lock(&seg->lock);
 	fd = seg->slack_fd;
 	seg->slack_fd = -1;
 	pthread_mutex_unlock(&seg->lock);
-	if (fd < 0)
-		return;
-	room_slack_name(seg->id, name);
-	unlinkat(seg->store->dir_fd, name, 0);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 }
 
 /* What the ranges cover of each 2 MiB of the file decides whether it is to be huge: a walk over

@@ -32,7 +32,7 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
    are made huge, and what they lack is REMOTE nowhere, so it stays zeros; others small. Blocks. */
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
-/* The slack lies in a placeholder (a file ID.slack in the store, so that the kernel keeps the
+/* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (TRANSFER came, or the attempt ended). */
 void room_release_slack(struct seg *seg);
 /* Clears reserved pages of [offset, offset + len) that are not LOCAL yet (MADV_POPULATE_WRITE).

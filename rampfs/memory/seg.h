@@ -127,7 +127,4 @@ int record_load(struct seg *seg);
 int pages_load(struct seg *seg, int state_fd, struct ramp_err *err);
 void pages_free(struct seg *seg);
 
-/* room.c: the placeholder's name of a segment. */
-void room_slack_name(ramp_segment_t id, char name[32]);
-
 #endif
