@@ -132,8 +132,10 @@ static int begin_attach(struct programs *p, struct pseg *pseg, struct ramp_err *
 	do {
 		passes = atomic_load(&pseg->coming); /* before the state: it is set after */
 		state = pseg->state;
-		if (state == PSEG_OPEN)
+		if (state == PSEG_OPEN) {
 			pseg->attaching++;
+			pseg->attaches++;
+		}
 		passes = state == PSEG_FROZEN || (state == PSEG_GONE && passes);
 	} while (passes && programs_wait(p, until));
 	pthread_mutex_unlock(&p->lock);
@@ -184,7 +186,27 @@ static int agent_failed(int rc, const struct wish *wish, struct ramp_err *err)
 	if (rc == -EEXIST)
 		return ramp_err_set(err, EEXIST, "something else is mapped at its address 0x%llx",
 				    addr);
+	if (rc == -EBUSY)
+		return ramp_err_set(err, EBUSY,
+				    "the program changes its mappings at 0x%llx while it is mapped",
+				    addr);
 	return ramp_err_sys(err, -rc, "mapping it at 0x%llx", addr);
+}
+
+/* Whether the last look has found all of the wish: what it has not found is not registered, and no
+   revoke would stop it. */
+static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
+{
+	uint64_t at = wish->addr, end = wish->addr + wish->len;
+	struct attachment *a;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (a->space == space && !a->gone && a->start <= at && a->end > at &&
+		    (a->writable || !wish->writable))
+			at = a->end;
+	pthread_rwlock_unlock(&pseg->lock);
+	return at >= end;
 }
 
 /* The range is mapped with less access: the new one takes its place. */
@@ -205,23 +227,10 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, until);
 	if (!rc)
 		rc = pseg_look(p, pseg, space);
+	if (!rc && !is_found(pseg, space, wish))
+		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
 	pthread_mutex_unlock(&pseg->change);
 	return rc;
-}
-
-/* Whether the last look has found all of the wish: what it has not found is not registered, and no
-   revoke would stop it. */
-static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
-{
-	uint64_t at = wish->addr, end = wish->addr + wish->len;
-	struct attachment *a;
-
-	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == space && !a->gone && a->start <= at && a->end > at)
-			at = a->end;
-	pthread_rwlock_unlock(&pseg->lock);
-	return at >= end;
 }
 
 static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,

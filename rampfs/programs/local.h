@@ -109,8 +109,8 @@ struct space {
 	int pidfd; /* of who has connected: its pid alone may be somebody else's by now */
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
-	atomic_bool stale;   /* a remap event came: look into /proc */
-	atomic_bool stopped; /* a hint: it was by SIGSTOP, when the window was about to come */
+	atomic_bool stale;	 /* a remap event came: look into /proc */
+	atomic_bool stopped;	 /* a hint: it was by SIGSTOP, when the window was about to come */
 	_Atomic uint64_t remaps; /* remap events that were read */
 	atomic_uint reading;	 /* threads between reading events and counting them */
 	_Atomic uint64_t looked_ms;
@@ -167,8 +167,6 @@ struct programs {
 	void *member_arg;
 	programs_punch *punch;
 	void *punch_arg;
-	programs_passthrough *passthrough;
-	void *passthrough_arg;
 	programs_passthrough *passthrough;
 	void *passthrough_arg;
 	struct listener *listener; /* session.c; control thread */
@@ -335,7 +333,7 @@ bool mappers_same_mm(pid_t a, pid_t b);
 char mappers_state(pid_t pid);
 pid_t mappers_tracer(pid_t pid, pid_t tid); /* who traces that thread of it; 0: nobody */
 bool mappers_frozen(pid_t pid);		    /* by a cgroup */
-pid_t mappers_parent(pid_t pid); /* 0: none, or no such process */
+pid_t mappers_parent(pid_t pid);	    /* 0: none, or no such process */
 /* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
 pid_t mappers_tid(pid_t pid, uint32_t tid);
 

@@ -224,6 +224,24 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
+int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
+{
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	uint64_t at = 0;
+	int rc;
+
+	pthread_mutex_lock(&space->proc);
+	while ((rc = kernel_maps_next(&space->maps, at, UINT64_MAX, &vma)) > 0) {
+		at = vma.end;
+		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
+		    (vma.start < lo || vma.end > hi))
+			break;
+	}
+	pthread_mutex_unlock(&space->proc);
+	return rc == -ESRCH ? 0 : rc;
+}
+
 static void pass_over(pid_t pid)
 {
 	static atomic_bool said;
@@ -364,6 +382,69 @@ pid_t mappers_parent(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	return (pid_t)status_number(path, "PPid:");
+}
+
+pid_t mappers_tracer(pid_t pid, pid_t tid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
+	return (pid_t)status_number(path, "TracerPid:");
+}
+
+static bool file_says(const char *path, const char *words)
+{
+	char line[64];
+	bool says = false;
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return false;
+	while (!says && fgets(line, sizeof(line), file))
+		says = strncmp(line, words, strlen(words)) == 0;
+	fclose(file);
+	return says;
+}
+
+/* One line of /proc/PID/cgroup, "HIERARCHY:CONTROLLERS:PATH". */
+static bool frozen_by(char *line)
+{
+	char *controllers = strchr(line, ':'), *path, file[4200];
+
+	path = controllers ? strchr(controllers + 1, ':') : NULL;
+	if (!path)
+		return false;
+	*path++ = 0;
+	path[strcspn(path, "\n")] = 0;
+	if (strcmp(line, "0:") == 0) {
+		snprintf(file, sizeof(file), "/sys/fs/cgroup%s/cgroup.events", path);
+		if (file_says(file, "frozen 1"))
+			return true;
+		snprintf(file, sizeof(file), "/sys/fs/cgroup/unified%s/cgroup.events", path);
+		return file_says(file, "frozen 1");
+	}
+	if (!strstr(controllers, "freezer"))
+		return false;
+	snprintf(file, sizeof(file), "/sys/fs/cgroup/freezer%s/freezer.state", path);
+	return file_says(file, "FROZEN") || file_says(file, "FREEZING");
+}
+
+bool mappers_frozen(pid_t pid)
+{
+	char path[PROC_PATH], *line = NULL;
+	bool frozen = false;
+	size_t cap = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	while (!frozen && getline(&line, &cap, file) > 0)
+		frozen = frozen_by(line);
+	free(line);
+	fclose(file);
+	return frozen;
 }
 
 /* What a thread calls itself. */

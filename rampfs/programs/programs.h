@@ -102,10 +102,16 @@ void programs_pulled(struct programs *programs, struct seg *seg);
 
 /*
  * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
- * answers to no session, is stopped, has private copies, or holds it by passthrough. Asks all
- * processes. Blocks.
+ * answers to no session, is stopped by a debugger or a frozen cgroup, has private copies, or holds
+ * it by passthrough. Asks all processes. Blocks.
  */
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
+/*
+ * Right before the freeze: a full look at who maps it, so that the revoke need not make it within
+ * the window (watch.c). -EBUSY as above. Where no revoke follows, programs_restore takes back what
+ * it has registered. Blocks; programs go on.
+ */
+int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Takes access away from every attachment: registers, lets the agents drop the entries, checks
  * with PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When
@@ -126,16 +132,6 @@ void programs_back(struct programs *programs, struct seg *seg);
 
 /* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
 bool programs_mapped(struct programs *programs, struct seg *seg);
-
-/*
- * Who holds a segment by FUSE passthrough is no session's, and can't be revoked: the mount knows of
- * them. Asked by programs_may_move, and by programs_revoke when the gate is closed: 0, or -EBUSY
- * with who it is. Set on the control thread before the loop runs.
- */
-typedef int programs_passthrough(void *arg, struct seg *seg, struct ramp_err *err);
-void programs_set_passthrough(struct programs *programs, programs_passthrough *fn, void *arg);
-/* 1: a process maps that file, and *pid is one; 0; -errno. Blocks (asks /proc). */
-int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
 
 /*
  * Who holds a segment by FUSE passthrough is no session's, and can't be revoked: the mount knows of

@@ -6,9 +6,11 @@
  * last DONE is there, /proc is asked whether a page is present or a mapping is not registered. From
  * there on every load and store waits in a page fault that the pager leaves alone.
  *
- * How it fails: an agent that does not answer until the deadline, or whose process is stopped; a
- * mapping that is not covered. Then everything is as before (thaw): unregistered, woken. Nobody has
- * noticed more than a pause.
+ * A process that is stopped has its entries dropped from outside (inject.c).
+ *
+ * How it fails: an agent that does not answer until the deadline, or whose process is stopped by a
+ * debugger or a frozen cgroup; a mapping that is not covered. Then everything is as before (thaw):
+ * unregistered, woken. Nobody has noticed more than a pause.
  *
  * No control loop, no allocation behind an agent's back, and no other lock than those of the
  * sessions stands in the window; the caller's thread talks to the agents itself.
@@ -16,6 +18,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,13 +43,6 @@ struct asking {
 	struct ramp_err *err;
 };
 
-static bool is_stopped(pid_t pid)
-{
-	char state = mappers_state(pid);
-
-	return state == 'T' || state == 't';
-}
-
 /* The space that answers for that process: its own, or that of a parent whose memory it shares
    (vfork). */
 static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
@@ -70,12 +66,14 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 {
 	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->pseg->id};
 	struct programs *p = asking->programs;
+	bool stopped = inject_stopped(space);
+	char why[INJECT_WHY];
 	int rc;
 
-	if (is_stopped(space->pid))
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it and is stopped", name);
-	rc = agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
-	if (rc)
+	rc = stopped ? -ETIMEDOUT : agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
+	if (rc && inject_ready(space, why))
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
+	if (rc && !stopped && !inject_stopped(space))
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and its agent does not answer", name);
 	rc = pseg_look(p, asking->pseg, space);
@@ -203,6 +201,7 @@ struct revoke {
 	size_t n_pieces;
 	struct drop *drops;
 	struct pollfd *polls;
+	struct cover *cover; /* the pieces' ranges */
 	size_t n_drops;
 	struct ramp_err *err;
 };
@@ -212,6 +211,8 @@ static void revoke_free(struct revoke *r)
 	pieces_free(r->pieces, r->n_pieces);
 	free(r->drops);
 	free(r->polls);
+	free(r->cover);
+	r->cover = NULL;
 	r->pieces = NULL;
 	r->drops = NULL;
 	r->polls = NULL;
@@ -235,7 +236,8 @@ static int take_stock(struct revoke *r)
 	r->n_drops = 0;
 	r->drops = calloc(r->n_pieces + 1, sizeof(*r->drops));
 	r->polls = calloc(r->n_pieces + 1, sizeof(*r->polls));
-	if (!r->drops || !r->polls)
+	r->cover = calloc(r->n_pieces + 1, sizeof(*r->cover));
+	if (!r->drops || !r->polls || !r->cover)
 		return -ENOMEM;
 	for (size_t i = 0; i < r->n_pieces; i++) {
 		if (r->pieces[i].gone || is_settled(r->pieces[i].space)) {
@@ -243,6 +245,7 @@ static int take_stock(struct revoke *r)
 			continue;
 		}
 		r->pieces[kept] = r->pieces[i];
+		r->cover[kept] = (struct cover){r->pieces[i].start, r->pieces[i].end};
 		if (!kept || r->pieces[kept].space != r->pieces[kept - 1].space)
 			r->drops[r->n_drops++] =
 				(struct drop){.space = r->pieces[kept].space, .first = kept};
@@ -344,26 +347,60 @@ static int take_answers(struct revoke *r, size_t *left)
 	return 0;
 }
 
-static int find_stopped(struct revoke *r, bool late)
+static int busy_why(struct revoke *r, struct space *space, const char *why)
 {
-	for (size_t i = 0; i < r->n_drops; i++) {
-		if (r->drops[i].done)
-			continue;
-		if (is_stopped(r->drops[i].space->pid))
-			return busy(r, r->drops[i].space, "maps it and is stopped");
-		if (late)
-			return busy(r, r->drops[i].space, "maps it and its agent does not answer");
-	}
+	char what[INJECT_WHY + 16];
+
+	snprintf(what, sizeof(what), "maps it and %s", why);
+	return busy(r, space, what);
+}
+
+static int drop_stopped(struct revoke *r, struct drop *d)
+{
+	char why[INJECT_WHY];
+
+	if (inject_drop(d->space, r->cover + d->first, d->count, r->until_ms, why))
+		return busy_why(r, d->space, why);
+	d->done = true;
 	return 0;
+}
+
+/* Of those who have not answered: a stopped one's entries are dropped from outside. */
+static int find_stopped(struct revoke *r, size_t *left, bool late)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_drops && !rc; i++) {
+		struct drop *d = &r->drops[i];
+		char why[INJECT_WHY];
+
+		if (d->done)
+			continue;
+		if (inject_stopped(d->space)) {
+			rc = drop_stopped(r, d);
+			r->polls[i].fd = -1;
+			--*left;
+		} else if (late) {
+			if (!inject_ready(d->space, why))
+				snprintf(why, sizeof(why), "its agent does not answer");
+			rc = busy_why(r, d->space, why);
+		}
+	}
+	return rc;
 }
 
 static int collect(struct revoke *r)
 {
-	size_t left = r->n_drops;
+	size_t left = 0;
 	int rc = 0;
 
-	for (size_t i = 0; i < r->n_drops; i++)
-		r->polls[i] = (struct pollfd){.fd = r->drops[i].space->sock, .events = POLLIN};
+	for (size_t i = 0; i < r->n_drops; i++) {
+		bool done = r->drops[i].done;
+
+		r->polls[i] = (struct pollfd){.fd = done ? -1 : r->drops[i].space->sock,
+					      .events = POLLIN};
+		left += !done;
+	}
 	while (!rc && left) {
 		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
 
@@ -373,7 +410,7 @@ static int collect(struct revoke *r)
 			rc = take_answers(r, &left);
 		/* Also where somebody has always something to say, but never the answer. */
 		if (!rc && left && (n <= 0 || late))
-			rc = find_stopped(r, late);
+			rc = find_stopped(r, &left, late);
 	}
 	return rc;
 }
@@ -386,7 +423,11 @@ static int drop_all(struct revoke *r)
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
 		rc = lock_session(r, &r->drops[i]);
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
-		rc = send_drop(r, &r->drops[i]);
+		if (!atomic_load(&r->drops[i].space->stopped))
+			rc = send_drop(r, &r->drops[i]);
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		if (atomic_load(&r->drops[i].space->stopped))
+			rc = drop_stopped(r, &r->drops[i]);
 	if (!rc)
 		rc = collect(r);
 	for (size_t i = 0; i < r->n_drops; i++)
@@ -398,55 +439,40 @@ static int drop_all(struct revoke *r)
 /* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
 static int verify_others(struct revoke *r)
 {
-	struct programs *p = r->programs;
-	struct space **others, *space;
-	size_t n = 0, cap = 0;
+	struct space **others;
+	size_t n;
 	int rc = 0;
 
-	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (space, &p->spaces, link)
-		cap++;
-	others = calloc(cap + 1, sizeof(struct space *));
-	if (others)
-		TAILQ_FOREACH (space, &p->spaces, link)
-			if (space->state == SPACE_READY)
-				others[n++] = space_get(space);
-	pthread_mutex_unlock(&p->lock);
-	if (!others)
-		return ramp_err_sys(r->err, ENOMEM, "a revoke");
-	for (size_t i = 0; i < n; i++) {
+	if (spaces_ready(r->programs, &others, &n))
+		rc = ramp_err_sys(r->err, ENOMEM, "a revoke");
+	for (size_t i = 0; i < n && !rc; i++) {
 		bool asked = false;
 
 		for (size_t j = 0; j < r->n_drops; j++)
 			asked |= r->drops[j].space == others[i];
-		if (!rc && !asked &&
-		    mappers_clear(others[i], p->arena_lo, p->arena_hi, r->ino, NULL, 0))
+		if (!asked && mappers_clear(others[i], 0, UINT64_MAX, r->ino, NULL, 0))
 			rc = busy(r, others[i], "has mapped it during the revoke");
-		space_put(others[i]);
 	}
-	free(others);
+	spaces_free(others, n);
 	return rc;
 }
 
+/* What was looked at right before is as it was, or everything is looked at now. */
 static int verify(struct revoke *r)
 {
-	struct cover *cover = calloc(r->n_pieces + 1, sizeof(*cover));
+	struct programs *p = r->programs;
+	bool same = watch_holds(p, r->pseg, r->pieces, r->n_pieces);
+	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX;
 	int rc = 0;
 
-	if (!cover)
-		return ramp_err_sys(r->err, ENOMEM, "a revoke");
-	for (size_t i = 0; i < r->n_pieces; i++)
-		cover[i] = (struct cover){r->pieces[i].start, r->pieces[i].end};
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
 		struct drop *d = &r->drops[i];
 
-		rc = mappers_clear(d->space, r->programs->arena_lo, r->programs->arena_hi, r->ino,
-				   cover + d->first, d->count);
+		rc = mappers_clear(d->space, lo, hi, r->ino, r->cover + d->first, d->count);
 		if (rc)
 			rc = busy(r, d->space, "maps it and has changed that during the revoke");
 	}
-	free(cover);
-	return rc ? rc : verify_others(r);
+	return rc || same ? rc : verify_others(r);
 }
 
 /* ---- freezing and thawing ------------------------------------------------------------------- */
@@ -491,6 +517,7 @@ static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, stru
 	pthread_mutex_lock(&pseg->change);
 	if (idle)
 		return 0;
+	pseg->watch.on = false;
 	thaw(p, pseg);
 	pthread_mutex_unlock(&pseg->change);
 	return ramp_err_set(err, ETIMEDOUT, "a program is just attaching it, and does not answer");
@@ -518,6 +545,7 @@ static int freeze_and_drop(struct revoke *r)
 		rc = drop_all(r);
 	if (!rc)
 		rc = verify(r);
+	r->pseg->watch.on = false;
 	if (rc)
 		thaw(p, r->pseg);
 	pthread_mutex_unlock(&r->pseg->change);
@@ -572,6 +600,8 @@ void programs_restore(struct programs *p, struct seg *seg)
 	if (pseg->state == PSEG_FROZEN) {
 		pseg_set_seg(pseg, seg);
 		thaw(p, pseg);
+	} else if (pseg->watch.on) {
+		watch_end(pseg);
 	}
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);

@@ -369,8 +369,10 @@ static int learn_one(struct programs *p, struct space *space, ramp_segment_t id)
 	pthread_mutex_lock(&pseg->change);
 	rc = pseg_look(p, pseg, space);
 	/* What a former daemon registered for a freeze that its death has ended. */
-	if (!rc && pseg->state == PSEG_OPEN && !pseg->pulling)
+	if (!rc && pseg->state == PSEG_OPEN && !pseg->pulling) {
+		pseg->watch.on = false;
 		disarm_all(pseg, space);
+	}
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
 	return rc;

@@ -23,9 +23,10 @@
 #include "log.h"
 #include "pages.h"
 
-#define READ_MAX     32
-#define EAGAIN_TRIES 2000
-#define SAY_MS	     300u
+#define READ_MAX      32
+#define EAGAIN_TRIES  2000
+#define READING_TRIES 50
+#define SAY_MS	      300u
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
 	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EVENT_REMAP | KERNEL_UFFD_WP_UNPOPULATED | \
@@ -63,7 +64,7 @@ void uffd_disarm(struct space *space, uint64_t start, uint64_t end)
  * Bytes, or -errno. RWF_NOWAIT and not read(2): the file's O_NONBLOCK is shared with the program,
  * which may take it away. Kernels before 6.10 know no such read, and there we trust it.
  */
-static ssize_t read_messages(int uffd, struct uffd_msg *msgs, size_t count)
+static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 {
 	struct iovec io = {msgs, count * sizeof(*msgs)};
 	ssize_t n = preadv2(uffd, &io, 1, -1, RWF_NOWAIT);
@@ -71,6 +72,36 @@ static ssize_t read_messages(int uffd, struct uffd_msg *msgs, size_t count)
 	if (n < 0 && errno == EOPNOTSUPP)
 		n = read(uffd, io.iov_base, io.iov_len);
 	return n < 0 ? -errno : n;
+}
+
+/* Who has read a remap event counts it before anybody may take it for none: see uffd_remaps. */
+static ssize_t read_messages(struct space *space, struct uffd_msg *msgs, size_t count)
+{
+	ssize_t n;
+
+	atomic_fetch_add(&space->reading, 1);
+	n = read_from(space->uffd, msgs, count);
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
+		if (msgs[i].event == UFFD_EVENT_REMAP)
+			atomic_fetch_add(&space->remaps, 1);
+	atomic_fetch_sub(&space->reading, 1);
+	return n;
+}
+
+/*
+ * An event that nobody has read yet makes every ioctl that fills pages say EAGAIN, before it looks
+ * at its argument; one that was read is counted, by a reader that may not have got there yet.
+ */
+bool uffd_remaps(struct space *space, uint64_t *count)
+{
+	struct uffdio_continue nothing = {0};
+
+	if (ioctl(space->uffd, UFFDIO_CONTINUE, &nothing) && errno == EAGAIN)
+		return false;
+	for (int i = 0; i < READING_TRIES && atomic_load(&space->reading); i++)
+		sched_yield();
+	*count = atomic_load(&space->remaps);
+	return !atomic_load(&space->reading);
 }
 
 static void look_later(struct space *space)
@@ -96,7 +127,7 @@ void space_wake(struct space *space, uint64_t addr)
 static void drain(struct space *space)
 {
 	struct uffd_msg msgs[READ_MAX];
-	ssize_t n = read_messages(space->uffd, msgs, READ_MAX);
+	ssize_t n = read_messages(space, msgs, READ_MAX);
 
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
 		if (msgs[i].event == UFFD_EVENT_PAGEFAULT)
@@ -160,7 +191,7 @@ static bool take_fault(struct space *space, const struct uffd_msg *msg, struct s
 int space_read(struct space *space, struct space_fault *faults, int max)
 {
 	struct uffd_msg msgs[READ_MAX];
-	ssize_t n = read_messages(space->uffd, msgs, max < READ_MAX ? (size_t)max : READ_MAX);
+	ssize_t n = read_messages(space, msgs, max < READ_MAX ? (size_t)max : READ_MAX);
 	int count = 0;
 
 	if (n < 0)
@@ -243,7 +274,7 @@ struct poison {
 	char why[SESSION_TEXT_MAX];
 };
 
-static void poison_range(struct space *space, uint64_t addr)
+static void poison_once(struct space *space, uint64_t addr)
 {
 	int64_t n;
 
@@ -255,7 +286,39 @@ static void poison_range(struct space *space, uint64_t addr)
 		drain(space);
 		sched_yield();
 	}
-	space_wake(space, addr);
+}
+
+/* LOCAL, and there: a hole that found no room is LOCAL as well. Maps it, which lifts a POISON. */
+static bool map_good(struct pseg *pseg, uint64_t page, struct space *space, uint64_t addr)
+{
+	int64_t n = -EAGAIN;
+
+	if (!pseg->seg || pages_get(pseg->seg, page) != PAGE_LOCAL)
+		return false;
+	for (int tries = 0; n == -EAGAIN && tries < EAGAIN_TRIES; tries++) {
+		n = kernel_uffd_continue(space->uffd, addr, RAMP_PAGE_BYTES, false);
+		if (n == -EAGAIN) {
+			drain(space);
+			sched_yield();
+		}
+	}
+	return n > 0;
+}
+
+/*
+ * change is held, and pseg->lock for reading. Since the page was touched a write may have made it
+ * good, and may do so while we are here. Who makes it LOCAL maps it afterwards, which lifts our
+ * POISON; who did both before ours is seen by the second look.
+ */
+static void poison_range(struct pseg *pseg, uint64_t page, struct space *space, uint64_t addr)
+{
+	if (pseg->state == PSEG_OPEN && !map_good(pseg, page, space, addr)) {
+		poison_once(space, addr);
+		map_good(pseg, page, space, addr);
+	}
+	/* Of a segment that is frozen or gone, whoever ends that wakes. */
+	if (pseg->state == PSEG_OPEN)
+		space_wake(space, addr);
 }
 
 static void run_poison(void *arg)
@@ -285,7 +348,10 @@ static void run_poison(void *arg)
 			memcpy(msg.text, job->why, sizeof(msg.text));
 			agent_call(piece->space, &msg, -1, now_ms() + SAY_MS, NULL);
 		}
-		poison_range(piece->space, piece->start + (from - piece->offset));
+		pthread_rwlock_rdlock(&job->pseg->lock);
+		poison_range(job->pseg, job->page, piece->space,
+			     piece->start + (from - piece->offset));
+		pthread_rwlock_unlock(&job->pseg->lock);
 	}
 	pieces_free(pieces, count);
 	pthread_mutex_unlock(&job->pseg->change);
@@ -359,6 +425,7 @@ void programs_pulled(struct programs *p, struct seg *seg)
 	pthread_mutex_lock(&pseg->change);
 	pthread_rwlock_wrlock(&pseg->lock);
 	pseg->pulling = false;
+	pseg->watch.on = false;
 	pseg->poison_said = false;
 	pthread_rwlock_unlock(&pseg->lock);
 	if (pseg_pieces(pseg, &pieces, &count))

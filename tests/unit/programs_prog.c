@@ -106,6 +106,8 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 		return anywhere(m, (int)m->prot,
 				m->flags & SESSION_PRIVATE ? MAP_PRIVATE : MAP_SHARED, fd, addr);
 	case SESSION_SWAP:
+		if (agent_kind == 5)
+			return 0;
 		return swap(m->scratch, m->addr, m->len);
 	case SESSION_SAY:
 		say(m->text);
@@ -387,6 +389,14 @@ static int do_punch(const struct prog_order *o)
 	return ask(&m);
 }
 
+static int do_remap(const struct prog_order *o)
+{
+	void *at = mremap((void *)o->addr, o->offset, o->len, MREMAP_MAYMOVE | MREMAP_FIXED,
+			  (void *)o->value);
+
+	return at == MAP_FAILED ? -errno : 0;
+}
+
 static void obey_all(void);
 
 static void *obey_on(void *arg)
@@ -448,6 +458,8 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 	case PROG_SESSIONS:
 		r->value = sessions;
 		return 0;
+	case PROG_REMAP:
+		return do_remap(o);
 	case PROG_MAIN_ENDS:
 		return main_ends();
 	}

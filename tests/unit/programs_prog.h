@@ -16,21 +16,23 @@
 enum prog_op {
 	PROG_SESSION,	   /* starts the agent; value: 1: an agent that never answers a command,
 			      2: sends a file that is no userfaultfd, 3: sends nothing to the doorman,
-			      4: answers every DROP with stale answers, for ever */
+			      4: answers every DROP with stale answers, for ever,
+			      5: says that it has carried out a SWAP, and has not */
 	PROG_ATTACH,	   /* token, offset, len, prot, flags */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
 	PROG_SYSCALL,	   /* write(2) of 64 bytes at addr into a pipe; -errno */
 	PROG_WRITERS,	   /* value threads that store all over [addr, addr + len) */
 	PROG_STOP_WRITERS, /* value: wrong values they saw; all: how many stores */
-	PROG_FORK,	/* a child with a session of its own adopts everything, loads a u64 at addr;
-			   value 1:     without the token, as after a daemon's death */
-	PROG_MPROTECT,	/* addr, len, prot */
-	PROG_MUNMAP,	/* addr, len */
-	PROG_PUNCH,	/* segment (addr), offset, len */
-	PROG_MAP_RAW,	/* maps the file at `path` at addr, without a session */
-	PROG_TEXT,	/* the last line that the agent had to say; value: how many */
-	PROG_SESSIONS,	/* value: how often it had a session */
+	PROG_FORK,     /* a child with a session of its own adopts everything, loads a u64 at addr;
+			  value 1:     without the token, as after a daemon's death */
+	PROG_MPROTECT, /* addr, len, prot */
+	PROG_MUNMAP,   /* addr, len */
+	PROG_PUNCH,    /* segment (addr), offset, len */
+	PROG_MAP_RAW,  /* maps the file at `path` at addr, without a session */
+	PROG_TEXT,     /* the last line that the agent had to say; value: how many */
+	PROG_SESSIONS, /* value: how often it had a session */
+	PROG_REMAP,    /* mremap(2) of offset bytes (0: a copy) at addr to value, len bytes there */
 	PROG_MAIN_ENDS, /* the main thread; another one carries out what comes after */
 };
 

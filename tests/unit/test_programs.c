@@ -332,34 +332,6 @@ START_TEST(stale_answers_do_not_keep_a_segment_frozen)
 }
 END_TEST
 
-START_TEST(a_stopped_process_makes_a_move_busy_and_loses_nothing)
-{
-	struct seg *seg = world_segment("x", 3);
-	struct prog prog;
-	struct ramp_err err = {0};
-	char pid[16];
-	uint64_t addr;
-	int status;
-
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	snprintf(pid, sizeof(pid), "%d", (int)prog.pid);
-	kill(prog.pid, SIGSTOP);
-	ck_assert_int_eq(waitpid(prog.pid, &status, WUNTRACED), prog.pid);
-	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
-	ck_assert_msg(strstr(err.text, pid) && strstr(err.text, "stopped"), "%s", err.text);
-	ck_assert_int_eq(programs_revoke(world.programs, seg, 500, &err), -EBUSY);
-	ck_assert_msg(strstr(err.text, pid) && strstr(err.text, "stopped"), "%s", err.text);
-	kill(prog.pid, SIGCONT);
-	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0303030303030303));
-	freeze(seg);
-	programs_restore(world.programs, seg);
-	ck_assert_uint_eq(load(&prog, addr + 4096), UINT64_C(0x0303030303030303));
-	prog_end(&prog);
-	seg_put(seg);
-}
-END_TEST
-
 START_TEST(private_copies_make_a_move_busy_and_are_kept)
 {
 	struct seg *seg = world_segment("x", 3);
@@ -723,7 +695,6 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
 	tcase_add_test(tc, a_process_without_its_main_thread_is_stopped_like_any_other);
 	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
-	tcase_add_test(tc, a_stopped_process_makes_a_move_busy_and_loses_nothing);
 	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
 	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
 	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);

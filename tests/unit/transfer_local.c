@@ -60,6 +60,14 @@ int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_er
 	return unmovable ? ramp_err_set(err, EBUSY, "process 42 maps it") : 0;
 }
 
+int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err)
+{
+	(void)programs;
+	(void)seg;
+	(void)err;
+	return 0;
+}
+
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err)
 {

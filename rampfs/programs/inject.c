@@ -1,0 +1,264 @@
+/*
+ * The system call that a stopped process cannot make: made in its agent's thread by ptrace(2).
+ *
+ *   SEIZE, INTERRUPT --trap--> (registers kept) --each range: madvise, entry and exit--> registers
+ *   put back --> DETACH: the process is as stopped as it was
+ *
+ * Happy path: the agent is parked in a system call, so the instruction before its program counter
+ * is `syscall`; it is executed again with the registers of an madvise(2). At the end the kept
+ * registers make it begin the interrupted call anew. All of it happens on a thread of its own,
+ * which lives for this: if the agent does not trap in time, the end of that thread is what lets go
+ * of it.
+ *
+ * How it fails: somebody else traces it, its cgroup is frozen, it was stopped outside of a system
+ * call, or this is no x86-64: -EBUSY, and `why` says which. Should the daemon die in the middle,
+ * the kernel lets go of the agent: it goes on, once its process does, as if its call had ended, and
+ * finds its session hung up, which it knows how to bear.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "local.h"
+
+#define TRAP_PAUSE_US 20
+#define ODD_STOPS     16 /* that we let pass while one call is made */
+#define OWN_MS	      1000u
+
+/* The agent's thread, or the main one. */
+static pid_t agent_thread(struct space *space)
+{
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+
+	return tid ? tid : space->pid;
+}
+
+bool inject_stopped(struct space *space)
+{
+	return mappers_state(agent_thread(space)) == 'T';
+}
+
+/* ---- what stands against it ----------------------------------------------------------------- */
+
+int inject_ready(struct space *space, char why[INJECT_WHY])
+{
+	pid_t tid = agent_thread(space), tracer = mappers_tracer(space->pid, tid);
+
+	why[0] = 0;
+	if (mappers_frozen(space->pid))
+		snprintf(why, INJECT_WHY, "is in a frozen cgroup");
+	else if (tracer)
+		snprintf(why, INJECT_WHY, "is stopped and traced by process %d", (int)tracer);
+#ifndef __x86_64__
+	else
+		snprintf(why, INJECT_WHY, "is stopped");
+#endif
+	return why[0] ? -EBUSY : 0;
+}
+
+#ifdef __x86_64__
+
+#define SYSCALL_INSTRUCTION 0x050f
+#define RESTART_BLOCK	    516 /* the kernel's ERESTART_RESTARTBLOCK */
+#define USER_CS		    0x33
+
+/* ---- one thread, traced --------------------------------------------------------------------- */
+
+struct injection {
+	pid_t tid;
+	const struct cover *ranges;
+	size_t count;
+	uint64_t until_ms;
+	int result;
+	char *why;
+};
+
+/* 0 when it has trapped, and how (of waitpid); -ETIMEDOUT; -ESRCH: it has ended. */
+static int wait_for_trap(struct injection *in, int *status)
+{
+	for (;;) {
+		pid_t pid = waitpid(in->tid, status, __WALL | WNOHANG);
+
+		if (pid == in->tid)
+			return WIFSTOPPED(*status) ? 0 : -ESRCH;
+		if (pid < 0 && errno != EINTR)
+			return -ESRCH;
+		if (now_ms() >= in->until_ms)
+			return -ETIMEDOUT;
+		usleep(TRAP_PAUSE_US);
+	}
+}
+
+static bool is_syscall_stop(int status)
+{
+	return WSTOPSIG(status) == (SIGTRAP | 0x80);
+}
+
+/* A signal that is about to be delivered goes on to its way; other stops have none. */
+static int signal_of(int status)
+{
+	return status >> 16 || is_syscall_stop(status) ? 0 : WSTOPSIG(status);
+}
+
+/* Runs to the next entry or exit of a system call. */
+static int run_to_syscall(struct injection *in)
+{
+	int status, sig = 0, rc;
+
+	for (int i = 0; i < ODD_STOPS; i++) {
+		if (ptrace(PTRACE_SYSCALL, in->tid, NULL, sig))
+			return -errno;
+		rc = wait_for_trap(in, &status);
+		if (rc || is_syscall_stop(status))
+			return rc;
+		sig = signal_of(status);
+	}
+	return -EBUSY;
+}
+
+/* Makes one madvise(2); what it says, or how we failed in *broken. */
+static long call_madvise(struct injection *in, const struct user_regs_struct *kept,
+			 const struct cover *range, int advice, int *broken)
+{
+	struct user_regs_struct regs = *kept;
+
+	regs.rip = kept->rip - 2;
+	regs.rax = SYS_madvise;
+	regs.orig_rax = (unsigned long long)-1; /* no call to be begun anew */
+	regs.rdi = range->start;
+	regs.rsi = range->end - range->start;
+	regs.rdx = (unsigned long long)advice;
+	*broken = ptrace(PTRACE_SETREGS, in->tid, NULL, &regs) ? -errno : 0;
+	if (!*broken)
+		*broken = run_to_syscall(in); /* in */
+	if (!*broken)
+		*broken = run_to_syscall(in); /* out */
+	if (!*broken && ptrace(PTRACE_GETREGS, in->tid, NULL, &regs))
+		*broken = -errno;
+	return *broken ? 0 : (long)regs.rax;
+}
+
+static int drop_ranges(struct injection *in, const struct user_regs_struct *kept)
+{
+	int broken = 0;
+
+	for (size_t i = 0; i < in->count; i++) {
+		long rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED_LOCKED, &broken);
+
+		if (!broken && rc == -EINVAL)
+			rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED, &broken);
+		if (broken || (rc && rc != -ENOMEM))
+			return broken ? broken : (int)rc;
+	}
+	return 0;
+}
+
+/* The registers with which the interrupted call begins anew, whether the process is still stopped
+   or not. */
+static void begin_anew(struct user_regs_struct *regs)
+{
+	long long rax = (long long)regs->rax;
+
+	regs->rip -= 2;
+	regs->rax = rax == -RESTART_BLOCK ? SYS_restart_syscall : regs->orig_rax;
+	regs->orig_rax = (unsigned long long)-1;
+}
+
+static bool was_interrupted(const struct user_regs_struct *regs)
+{
+	long long rax = (long long)regs->rax;
+
+	return (long long)regs->orig_rax >= 0 && rax <= -512 && rax >= -RESTART_BLOCK;
+}
+
+/* It is trapped. */
+static int drop_in(struct injection *in)
+{
+	struct user_regs_struct kept;
+	long word;
+	int rc;
+
+	if (ptrace(PTRACE_GETREGS, in->tid, NULL, &kept))
+		return -errno;
+	errno = 0;
+	word = ptrace(PTRACE_PEEKTEXT, in->tid, kept.rip - 2, NULL);
+	if (errno || kept.cs != USER_CS || (word & 0xffff) != SYSCALL_INSTRUCTION ||
+	    (long long)kept.orig_rax < 0) {
+		snprintf(in->why, INJECT_WHY, "is stopped where no system call can be made in it");
+		return -EBUSY;
+	}
+	rc = drop_ranges(in, &kept);
+	if (was_interrupted(&kept))
+		begin_anew(&kept);
+	ptrace(PTRACE_SETREGS, in->tid, NULL, &kept);
+	return rc;
+}
+
+static void *inject_thread(void *arg)
+{
+	struct injection *in = arg;
+	int status, rc;
+
+	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
+		in->result = -errno;
+		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s",
+			 strerror(errno));
+		return NULL;
+	}
+	ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
+	rc = wait_for_trap(in, &status);
+	if (!rc)
+		rc = drop_in(in);
+	/* Where it has not trapped, our end does that. */
+	ptrace(PTRACE_DETACH, in->tid, NULL, NULL);
+	in->result = rc;
+	return NULL;
+}
+
+int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
+		char why[INJECT_WHY])
+{
+	uint64_t own_ms = now_ms() + OWN_MS;
+	struct injection in = {
+		.tid = agent_thread(space),
+		.ranges = ranges,
+		.count = count,
+		.until_ms = until_ms < own_ms ? until_ms : own_ms,
+		.why = why,
+	};
+	pthread_t thread;
+
+	if (inject_ready(space, why))
+		return -EBUSY;
+	if (!process_lives(space->pidfd))
+		return -ESRCH;
+	if (pthread_create(&thread, NULL, inject_thread, &in))
+		return -ENOMEM;
+	pthread_join(thread, NULL);
+	if (in.result && !why[0])
+		snprintf(why, INJECT_WHY, "is stopped, and dropping it there failed: %s",
+			 strerror(-in.result));
+	return in.result;
+}
+
+#else
+
+int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
+		char why[INJECT_WHY])
+{
+	(void)ranges;
+	(void)count;
+	(void)until_ms;
+	return inject_ready(space, why);
+}
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * Whether a full look at who maps a segment still holds when the window comes.
+ *
+ * A look at all mappings of a process takes milliseconds where it has thousands, too long for the
+ * window. So it is made right before (programs_watch), and in the window only the arena is asked.
+ * What can appear between the two, outside of the arena, comes from a mapping that was there, by an
+ * mremap(2) of the program's own: the look comes after the attachments were registered, and what is
+ * made of a registered range is registered too and raises an event, which is counted (uffd.c). Or
+ * it comes with a new attach, which is counted as well. A fork's child has no session: the look of
+ * CONNECT and the lease before the bytes are freed are for those.
+ *
+ * Registered for write protection only: with WP_ASYNC no page fault comes to us for that, and the
+ * program goes on.
+ *
+ * How it fails: what does not hold any more, or was never watched, costs a full look within the
+ * window (watch_holds is false). A mapping out of place is -EBUSY, here or there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "local.h"
+
+/* The ready sessions, with references. -ENOMEM. */
+int spaces_ready(struct programs *p, struct space ***spaces, size_t *count)
+{
+	struct space *space;
+	size_t cap = 0;
+
+	*count = 0;
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (space, &p->spaces, link)
+		cap++;
+	*spaces = calloc(cap + 1, sizeof(struct space *));
+	if (*spaces)
+		TAILQ_FOREACH (space, &p->spaces, link)
+			if (space->state == SPACE_READY)
+				(*spaces)[(*count)++] = space_get(space);
+	pthread_mutex_unlock(&p->lock);
+	return *spaces ? 0 : -ENOMEM;
+}
+
+void spaces_free(struct space **spaces, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		space_put(spaces[i]);
+	free(spaces);
+}
+
+/* Live pieces, and the remap events of their spaces. False: an mremap is under way. */
+static bool count_all(const struct piece *pieces, size_t count, size_t *live, uint64_t *remaps)
+{
+	const struct space *last = NULL;
+	uint64_t one;
+
+	*live = *remaps = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (pieces[i].gone)
+			continue;
+		++*live;
+		if (pieces[i].space == last)
+			continue;
+		last = pieces[i].space;
+		if (!uffd_remaps(pieces[i].space, &one))
+			return false;
+		*remaps += one;
+	}
+	return true;
+}
+
+/* How many attaches there ever were. False: one is under way. */
+static bool count_attaches(struct programs *p, struct pseg *pseg, uint64_t *attaches)
+{
+	bool none;
+
+	pthread_mutex_lock(&p->lock);
+	*attaches = pseg->attaches;
+	none = pseg->attaching == 0;
+	pthread_mutex_unlock(&p->lock);
+	return none;
+}
+
+bool watch_holds(struct programs *p, struct pseg *pseg, const struct piece *pieces, size_t count)
+{
+	const struct watch *w = &pseg->watch;
+	uint64_t remaps, attaches;
+	size_t live;
+
+	return w->on && count_attaches(p, pseg, &attaches) && attaches == w->attaches &&
+	       count_all(pieces, count, &live, &remaps) && live == w->live && remaps == w->remaps;
+}
+
+/* False: one of them is not there any more. */
+static bool arm_early(struct pseg *pseg, const struct piece *pieces, size_t count)
+{
+	uint64_t modes = pseg->pulling ? KERNEL_UFFD_MODES : UFFDIO_REGISTER_MODE_WP;
+
+	for (size_t i = 0; i < count; i++)
+		if (!pieces[i].gone && kernel_uffd_register(pieces[i].space->uffd, pieces[i].start,
+							    pieces[i].end - pieces[i].start, modes))
+			return false;
+	return true;
+}
+
+int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err)
+{
+	struct space **spaces;
+	char name[64];
+	size_t n;
+	int rc = spaces_ready(p, &spaces, &n) ? ramp_err_sys(err, ENOMEM, "asking who maps it") : 0;
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		int out = mappers_outside(spaces[i], pseg->lo, pseg->hi, ino);
+
+		if (!out)
+			continue;
+		process_name(spaces[i]->pid, name);
+		rc = out > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent",
+					    name)
+			     : ramp_err_sys(err, EBUSY, "looking into process %s", name);
+	}
+	spaces_free(spaces, n);
+	return rc;
+}
+
+static void note_stopped(const struct piece *pieces, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (i == 0 || pieces[i].space != pieces[i - 1].space)
+			atomic_store(&pieces[i].space->stopped, inject_stopped(pieces[i].space));
+}
+
+/* change is held. */
+static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err)
+{
+	struct watch *w = &pseg->watch;
+	struct piece *pieces = NULL;
+	size_t count = 0;
+	int rc;
+
+	if (pseg_pieces(pseg, &pieces, &count))
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	w->on = count_attaches(p, pseg, &w->attaches) && arm_early(pseg, pieces, count) &&
+		count_all(pieces, count, &w->live, &w->remaps);
+	rc = watch_look(p, pseg, ino, err);
+	note_stopped(pieces, count);
+	pieces_free(pieces, count);
+	if (rc)
+		watch_end(pseg);
+	return rc;
+}
+
+void watch_end(struct pseg *pseg)
+{
+	struct attachment *a;
+
+	pseg->watch.on = false;
+	if (pseg_armed(pseg))
+		return;
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (!a->gone)
+			uffd_disarm(a->space, a->start, a->end);
+	pthread_rwlock_unlock(&pseg->lock);
+}
+
+int programs_watch(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct stat st;
+	int rc = 0;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	pthread_mutex_lock(&pseg->change);
+	if (fstat(seg_fd(seg), &st))
+		rc = ramp_err_sys(err, errno, "the segment's file");
+	else if (pseg->state == PSEG_OPEN)
+		rc = watch(p, pseg, st.st_ino, err);
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+	return rc;
+}
