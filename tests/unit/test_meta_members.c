@@ -152,6 +152,85 @@ START_TEST(a_node_formatted_again_has_no_voice)
 }
 END_TEST
 
+/* A joiner's journal, with the members as it was told them: one of them has moved since. */
+static void format_joiner(ramp_node_t id, uint64_t instance)
+{
+	struct node_row rows[3] = {{.node = 1, .name = "a", .address = "old:1"},
+				   {.node = 2, .name = "b", .address = "host2:1"},
+				   {.node = id, .name = "d", .address = "host:9"}};
+	struct meta_founding f = {.instance = instance,
+				  .self = id,
+				  .arena_addr = UINT64_C(0x200000000000),
+				  .arena_len = UINT64_C(1) << 40,
+				  .nodes = rows,
+				  .n_nodes = 3,
+				  .joins = true};
+	struct ramp_err err = {0};
+
+	memset(f.cluster_id, 7, sizeof(f.cluster_id));
+	rows[2].role = NODE_STANDBY;
+	unlink(net.node[id].path);
+	ck_assert_msg(meta_format(net.node[id].path, &f, &err) == 0, "%s", err.text);
+}
+
+START_TEST(a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables)
+{
+	struct node_row row;
+	ramp_node_t id;
+
+	net_found(3);
+	all_up(3);
+	ck_assert_int_eq(member(1, META_MEMBER_ADD, 0, "d", &id), 0);
+	format_joiner(id, 104);
+	net_cut(id, true);
+	net_start(id);
+	ck_assert_int_eq(meta_node(meta_of(id), 1, &row), 0);
+	ck_assert_str_eq(row.address, "old:1");
+	ck_assert_int_eq(meta_node(meta_of(id), 3, &row), -ENOENT);
+	ck_assert_int_eq(meta_node(meta_of(id), id, &row), 0);
+	ck_assert_str_eq(row.address, "host:9");
+	ck_assert(meta_waits_for_voice(meta_of(id)));
+
+	net_cut(id, false);
+	WAIT_FOR(meta_node(meta_of(id), 3, &row) == 0);
+	ck_assert_int_eq(meta_node(meta_of(id), 1, &row), 0);
+	ck_assert_str_eq(row.address, "host1:1");
+	ck_assert_int_eq(node_up(id, id, 14, 104), 0);
+	ck_assert_int_eq(member(id, META_MEMBER_PROMOTE, id, NULL, NULL), 0);
+}
+END_TEST
+
+START_TEST(a_voter_that_lost_its_state_comes_back_under_a_new_number)
+{
+	struct meta_command fence;
+	struct node_row row;
+	ramp_node_t old, a, id;
+
+	net_found(3);
+	all_up(3);
+	old = another(wait_leader(1, 3));
+	a = old == 1 ? 2 : 1;
+	net_stop(old);
+	ck_assert_int_eq(meta_node(meta_of(a), old, &row), 0);
+	fence = command(a, META_NODE_FENCE);
+	fence.node = old;
+	fence.node_inc = row.incarnation;
+	ck_assert_int_eq(meta_propose_wait(meta_of(a), &fence, NULL), 0);
+	ck_assert_int_eq(member(a, META_MEMBER_REMOVE, old, NULL, NULL), 0);
+	ck_assert_int_eq(member(a, META_MEMBER_ADD, 0, row.name, &id), 0);
+	ck_assert_uint_eq(id, 4);
+	format_joiner(id, 999);
+	net_start(id);
+	WAIT_FOR(meta_node(meta_of(id), a, &row) == 0 && row.incarnation != 0);
+	ck_assert_int_eq(node_up(id, id, 55, 999), 0);
+	WAIT_FOR(!meta_waits_for_voice(meta_of(id)));
+	ck_assert_int_eq(member(id, META_MEMBER_PROMOTE, id, NULL, NULL), 0);
+	/* Its vote counts: without one of the others it is a quorum's. */
+	net_stop(a);
+	ck_assert_int_eq(create(id, id, "x", NULL), 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_members");
@@ -165,6 +244,8 @@ static Suite *suite(void)
 	tcase_add_test(members, a_standby_proposes_and_reads_but_is_no_quorum);
 	tcase_add_test(members, a_founder_alone_waits_for_the_others);
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
+	tcase_add_test(members, a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables);
+	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
 	return s;
 }
 
