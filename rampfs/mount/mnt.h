@@ -48,6 +48,7 @@ struct mount {
 	pthread_cond_t work_done;
 
 	uint64_t requests, resent; /* atomic */
+	uint64_t since_ms;	   /* when it was opened, by park_now_ms */
 };
 
 struct mount *mount_get(struct mount *m);

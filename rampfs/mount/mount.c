@@ -181,6 +181,7 @@ static struct mount *make(const struct mount_config *config)
 		return NULL;
 	m->config = *config;
 	m->refs = 1;
+	m->since_ms = park_now_ms();
 	m->self = meta_self(config->meta);
 	m->incarnation = store_incarnation(config->store);
 	for (size_t i = 0; i < 64; i++)

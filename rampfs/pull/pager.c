@@ -75,6 +75,7 @@ static void count_fault(struct pull *pull, uint64_t since_us)
 	uint64_t us = pull_now_us() - since_us;
 	unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 
+	atomic_fetch_add(&pull->faults_us, us);
 	atomic_fetch_add(&pull->fault_us[bucket < PULL_HISTOGRAM ? bucket : PULL_HISTOGRAM - 1], 1);
 }
 

@@ -451,6 +451,7 @@ void pull_status(struct pull *pull, struct pull_status *status)
 		.prefetch_pages = atomic_load(&pull->prefetch_pages),
 		.hole_pages = atomic_load(&pull->hole_pages),
 		.bytes = atomic_load(&pull->bytes),
+		.faults_us = atomic_load(&pull->faults_us),
 		.reconnects = atomic_load(&pull->reconnects),
 		.served_bytes = served.served_bytes,
 		.served_reads = served.served_reads,

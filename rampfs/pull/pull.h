@@ -94,8 +94,18 @@ struct pull_status {
 	uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
 	uint64_t served_bytes, served_reads;
 	uint64_t fault_us[PULL_HISTOGRAM]; /* from message to CONTINUE */
+	uint64_t faults_us;		   /* of all of them */
 };
 void pull_status(struct pull *pull, struct pull_status *status);
+
+/* What has come from each node in this daemon's life. */
+#define PULL_PEERS 64
+struct pull_peer {
+	ramp_node_t node;
+	uint64_t demand_pages, prefetch_pages, bytes;
+};
+/* Fills at most `max`, returns how many there are. */
+size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max);
 
 /* At the source: grants `key` for a frozen or GIVEN segment; what is asked is answered from the
    file. serve_revoke returns when nothing more is sent. Both block shortly. */

@@ -161,6 +161,12 @@ struct grant {
 	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
 };
 
+/* What has come from one node. A place is taken by setting `node`, and never given back. */
+struct pull_tally {
+	_Atomic ramp_node_t node; /* 0: free */
+	_Atomic uint64_t demand_pages, prefetch_pages, bytes;
+};
+
 struct pull {
 	struct pull_config config;
 	atomic_bool stop;
@@ -174,6 +180,8 @@ struct pull {
 	LIST_HEAD(, grant) grants;
 
 	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
+	_Atomic uint64_t faults_us; /* all that fault_us counts, together */
+	struct pull_tally tallies[PULL_PEERS];
 	_Atomic uint64_t fault_us[PULL_HISTOGRAM];
 };
 

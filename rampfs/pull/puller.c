@@ -263,6 +263,43 @@ static uint64_t take_hole(struct pulled *pulled, uint64_t from, uint64_t count)
 	return taken;
 }
 
+/* Both threads take places; a node has one. More nodes than places: those are not told apart. */
+static struct pull_tally *tally_of(struct pull *pull, ramp_node_t node)
+{
+	for (size_t i = 0; i < PULL_PEERS; i++) {
+		ramp_node_t none = 0;
+
+		if (atomic_compare_exchange_strong(&pull->tallies[i].node, &none, node) ||
+		    none == node)
+			return &pull->tallies[i];
+	}
+	return &pull->tallies[PULL_PEERS - 1];
+}
+
+static void count_pages(struct link *link, uint64_t count, uint64_t bytes)
+{
+	struct pull_tally *tally = tally_of(link->puller->pull, link->node);
+
+	atomic_fetch_add(link->puller->which == PULLER_PAGER ? &tally->demand_pages
+							     : &tally->prefetch_pages,
+			 count);
+	atomic_fetch_add(&tally->bytes, bytes);
+}
+
+size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max)
+{
+	size_t n = 0;
+
+	for (; n < max && n < PULL_PEERS && atomic_load(&pull->tallies[n].node); n++)
+		out[n] = (struct pull_peer){
+			.node = atomic_load(&pull->tallies[n].node),
+			.demand_pages = atomic_load(&pull->tallies[n].demand_pages),
+			.prefetch_pages = atomic_load(&pull->tallies[n].prefetch_pages),
+			.bytes = atomic_load(&pull->tallies[n].bytes),
+		};
+	return n;
+}
+
 static void flight_came(struct link *link, const struct tp_done *done)
 {
 	struct flight *flight = &link->flights[done->cookie];
@@ -283,6 +320,7 @@ static void flight_came(struct link *link, const struct tp_done *done)
 	link->after_ms = RETRY_MIN_MS;
 	pulled->retry_after_ms[link->puller->which - 1] = 0;
 	pulled->hung[link->puller->which - 1] = false;
+	count_pages(link, count, hole ? 0 : done->len);
 	/* Data stands in place: LOCAL, then CONTINUE. */
 	pages_arrive(pulled->seg, first, count);
 	link->puller->arrived(link->puller, flight, first, count, hole);

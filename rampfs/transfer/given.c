@@ -82,14 +82,19 @@ void given_leave(struct move *m)
 void given_window(struct move *m)
 {
 	struct transfers *t = m->t;
+	unsigned bucket;
 	uint64_t us;
 
 	if (!m->window_from_us || m->taken)
 		return;
 	us = move_now_us() - m->window_from_us;
+	bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 	pthread_mutex_lock(&t->lock);
 	t->status.done++;
 	t->status.window_last_us = us;
+	t->status.windows++;
+	t->status.windows_us += us;
+	t->status.window_us[bucket < TRANSFER_HISTOGRAM ? bucket : TRANSFER_HISTOGRAM - 1]++;
 	if (us > t->status.window_max_us)
 		t->status.window_max_us = us;
 	pthread_mutex_unlock(&t->lock);

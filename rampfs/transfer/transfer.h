@@ -97,8 +97,11 @@ struct transfer_row {
 	bool source;	   /* this node is the source */
 	uint64_t age_ms;
 };
+#define TRANSFER_HISTOGRAM 24 /* bucket i: less than 2^i microseconds */
 struct transfers_status {
 	uint64_t started, done, failed, window_last_us, window_max_us;
+	uint64_t windows, windows_us; /* how many were measured here; of all of them */
+	uint64_t window_us[TRANSFER_HISTOGRAM];
 };
 void transfers_status(struct transfers *transfers, struct transfers_status *status);
 /* Control loop only: calls fn for each migration under way on this node. */
