@@ -372,9 +372,9 @@ static int record_given(struct move *m)
 }
 
 /*
- * The window, in one call: gate, revoke, compare, record, message. The grant comes before it: T
- * asks for nothing before it has TRANSFER. On failure everything is undone in reverse, the keys
- * first.
+ * The window, in one call: gate, revoke, compare, record, message. The grant comes before it (T
+ * asks for nothing before it has TRANSFER), and so does the look that spares the revoke one. On
+ * failure everything is undone in reverse, the keys first.
  */
 static void freeze_work(struct move *m)
 {
@@ -383,10 +383,13 @@ static void freeze_work(struct move *m)
 	m->work_rc = given_grant(m);
 	if (m->work_rc)
 		return;
+	m->work_rc = programs_watch(t->programs, m->seg, &m->work_err);
+	if (m->work_rc)
+		goto err_after_grant;
 	m->window_from_us = move_now_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
-		goto err_after_grant;
+		goto err_after_watch;
 	m->work_rc = programs_revoke(t->programs, m->seg, REVOKE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_freeze;
@@ -405,6 +408,8 @@ err_after_revoke:
 	return;
 err_after_freeze:
 	seg_thaw(m->seg);
+err_after_watch:
+	programs_restore(t->programs, m->seg);
 err_after_grant:
 	given_ungrant(m);
 }
