@@ -91,7 +91,8 @@ static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t size)
 	return grant->data_from > offset ? grant->data_from - offset : 0;
 }
 
-/* Whole pages into buf, the last one filled up with zeros. -EIO: the file ends before them. */
+/* Whole pages into buf, the last one filled up with zeros. -EIO: the file ends before them;
+   -EAGAIN: who asks asks again. */
 static int read_pages(struct grant *grant, uint64_t offset, uint64_t pages, uint8_t *buf)
 {
 	size_t want = pages * RAMP_PAGE_BYTES, got = 0;
@@ -102,7 +103,7 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t pages, uint
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return -errno;
+			return -EAGAIN; /* -EIO would say that they are lost */
 		if (n == 0)
 			break;
 		got += (size_t)n;
