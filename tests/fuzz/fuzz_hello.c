@@ -69,7 +69,7 @@ static bool carry(struct end *from, struct end *to, struct fuzz_in *in)
 			changed = true;
 		} else if (how == 3) {
 			memmove(bytes + at + 1, bytes + at, len++ - at);
-			bytes[at] = with;
+			bytes[at] ^= with | 1; /* or it might be one more of the same */
 			changed = true;
 		}
 	}

@@ -1,0 +1,7 @@
+# Failing calls, one by one. The suite takes a sample; tests/inject/inject.sh --all takes every one.
+add_library(inject MODULE ${CMAKE_CURRENT_LIST_DIR}/inject.c)
+set_target_properties(inject PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET hidden)
+target_compile_options(inject PRIVATE -Wall -Wextra -Werror -O2)
+target_compile_definitions(inject PRIVATE _GNU_SOURCE)
+target_link_libraries(inject PRIVATE ${CMAKE_DL_LIBS})
+rampfs_script_test(NAME inject COMMAND tests/inject/inject.sh TIMEOUT 300)
