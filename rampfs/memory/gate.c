@@ -29,15 +29,18 @@ bool gate_empty(struct seg *seg)
 	return (atomic_load(&seg->gate) & ~GATE_FLAGS) == 0;
 }
 
-/* What will not change outranks what may: a segment that was given is remote, not frozen. */
+/*
+ * What will not change outranks what may: a segment that was given is remote, not frozen, and so it
+ * is for who still holds it when its bytes are freed here.
+ */
 static int why_closed(uint64_t gate)
 {
-	if (gate & GATE_GONE)
-		return -ENOENT;
 	if (gate & GATE_DAMAGED)
 		return -EIO;
 	if (gate & GATE_REMOTE)
 		return -EREMOTE;
+	if (gate & GATE_GONE)
+		return -ENOENT;
 	return gate & GATE_FROZEN ? -EAGAIN : 0;
 }
 

@@ -547,7 +547,7 @@ START_TEST(removal_with_proof_refuses_while_anybody_has_it)
 	munmap(theirs, 8192);
 	ck_assert_int_eq(remove_proved(seg), 0);
 	ck_assert_int_eq(remove_proved(seg), -ENOENT);
-	ck_assert_int_eq(seg_enter(seg), -ENOENT);
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE); /* for who found it before */
 	ck_assert_int_eq(seg_open(seg, O_RDWR), -ENOENT);
 	ck_assert_int_eq(seg_map(seg, &base, &len, &err), -ENOENT);
 	ck_assert_ptr_null(store_find(store, MEMORY_ID));
