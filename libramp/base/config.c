@@ -214,7 +214,7 @@ static int begin_node(struct parser *p, const char *name)
 	if (config_find(c, name))
 		return refuse(p, p->line, "two sections of one node:", name);
 	if (c->n_nodes == CONFIG_NODES_MAX)
-		return refuse(p, p->line, "more than 256 nodes", NULL);
+		return refuse(p, p->line, "more than 64 nodes", NULL);
 	c->nodes[c->n_nodes] = (struct config_node){.line = p->line};
 	snprintf(c->nodes[c->n_nodes].name, sizeof(c->nodes[0].name), "%.*s", RAMP_NODE_NAME_MAX,
 		 name);

@@ -22,7 +22,7 @@
 #include "err.h"
 #include "ids.h"
 
-#define CONFIG_NODES_MAX      256
+#define CONFIG_NODES_MAX      64 /* as many as Raft's configuration has room for */
 #define CONFIG_VOTERS_DEFAULT 5
 #define CONFIG_ARENA_ADDR     UINT64_C(0x200000000000)
 #define CONFIG_ARENA_LEN      (UINT64_C(32) << 40)
