@@ -214,10 +214,12 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 static int run_hello(int fd, struct hello *hello, struct ramp_err *err)
 {
 	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
-	int rc;
+	int code = 0, rc = wait_for(fd, POLLOUT, deadline_ms);
+	socklen_t len = sizeof(code);
 
-	/* connect(2) is over when the socket can be written to; hello_run says how it ended. */
-	rc = wait_for(fd, POLLOUT, deadline_ms);
+	/* connect(2) is over when the socket can be written to. */
+	if (!rc && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &len))
+		rc = -code;
 	if (rc)
 		return ramp_err_sys(err, -rc, "connecting");
 	while ((rc = hello_run(hello, fd, err)) == -EAGAIN) {

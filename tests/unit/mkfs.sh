@@ -69,6 +69,28 @@ refused "a key has 16 to 4096 bytes" "${good[@]}" --node a --key "$d/short.key" 
 refused "not a regular file" "${good[@]}" --node a --key /dev/null "$d/new"
 refused "No such file" --config "$d/none.conf" --node a "$d/new"
 [ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
+# joining, as far as it needs no cluster (tests/mount/members.sh has one)
+join=(--join 127.0.0.1:1 --node c --key "$d/good.conf.key" --address 127.0.0.1:7003 --capacity 1G)
+refused "127.0.0.1:1: connecting" "${join[@]}" "$d/new"
+refused "holds a node already" "${join[@]}" "$d/state"
+refused "nowhere is not HOST:PORT" --join nowhere "${join[@]:2}" "$d/new"
+refused "No such file" "${join[@]}" --key "$d/none.key" "$d/new"
+refused "--address is HOST:PORT" "${join[@]}" --address 127.0.0.1 "$d/new"
+refused "not a size like 512M or 8G" "${join[@]}" --capacity much "$d/new"
+refused "less than 16M" "${join[@]}" --capacity 1M "$d/new"
+refused "not a node's name" "${join[@]}" --node ../c "$d/new"
+refused "no [node c]" --config "$d/good.conf" "${join[@]}" "$d/new"
+[ ! -e "$d/none.key" ] || fail "one who joins made a key"
+usage() { # arguments: exit status 2, nothing done
+	local status=0
+	"$mkfs" "$@" >/dev/null 2>&1 || status=$?
+	[ $status = 2 ] || fail "usage: exit status $status, not 2: $*"
+}
+usage --join 127.0.0.1:1 --node c "$d/new"
+usage --join 127.0.0.1:1 --rejoin 127.0.0.1:1 --node c --key "$d/good.conf.key" "$d/new"
+usage "${good[@]}" --node a --address 127.0.0.1:7003 "$d/new"
+usage "${good[@]}" --node a --capacity 1G "$d/new"
+[ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
 status=0
 "$mkfs" --node a "$d/new" 2>/dev/null || status=$?
 [ $status = 2 ] || fail "usage: exit status $status, not 2"
