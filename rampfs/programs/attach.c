@@ -55,6 +55,12 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
 				    "its first mapping needs an extent, and there is no quorum");
+	if (rc == -ENOSPC) /* of addresses, which mmap(2) calls so */
+		return ramp_err_set(err, ENOMEM,
+				    "the cluster's arena has no free range that is large enough "
+				    "for it (four times its size, at least 64 MiB); unlink "
+				    "segments that were mapped, or found a cluster with a larger "
+				    "arena");
 	if (rc)
 		return ramp_err_sys(err, -rc, "its extent");
 	row->extent_addr = reply.extent_addr;

@@ -1,1 +1,2 @@
 rampfs_script_test(NAME members COMMAND tests/mount/members.sh TIMEOUT 300)
+rampfs_script_test(NAME limits COMMAND tests/mount/limits.sh TIMEOUT 200)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# What a cluster has room for: 64 nodes, and an arena that is full.
+. tests/lib/cluster.sh
+export LC_ALL=C
+port=""
+pick() { # a free port; below the kernel's range for outgoing connections
+	while :; do
+		port=$((10000 + (RANDOM * 32768 + RANDOM) % 20000))
+		grep -qs ":$port\$" "$scratch/big.conf" && continue
+		(: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
+	done
+}
+run=(0 1 2 3 4 63) # those that are started
+sees() { [ "$(grep -c ' up ' "$scratch/m$1/.ramp/nodes" 2>/dev/null)" = ${#run[@]} ]; }
+down() {
+	local status=$? i
+	set +e
+	for i in "${run[@]}"; do umount "$scratch/m$i" 2>/dev/null; done
+	for i in "${run[@]}"; do
+		[ -d "$scratch/s$i" ] || continue
+		flock -w 20 "$scratch/s$i/lock" rampfs --destroy --force "$scratch/s$i" 2>/dev/null ||
+			rampfs --destroy --force "$scratch/s$i" || status=1
+	done
+	(exit $status)
+	cluster_cleanup
+}
+trap down EXIT
+
+echo "64 nodes: each can be made, some are started, one more is too many"
+{
+	printf '[cluster]\nname=big\n'
+	for i in {0..63}; do
+		pick
+		printf '[node n%d]\naddress=127.0.0.1:%d\ncapacity=64M\n' "$i" "$port"
+	done
+} >"$scratch/big.conf"
+for i in {0..63}; do
+	mkfs.rampfs --config "$scratch/big.conf" --node "n$i" "$scratch/s$i" >/dev/null
+done
+for i in "${run[@]}"; do
+	mkdir "$scratch/m$i"
+	rampfs -o "log=$scratch/n$i.log" "$scratch/s$i" "$scratch/m$i" &
+done
+for i in "${run[@]}"; do within 30 sees "$i"; done
+same 64 "$(find "$scratch/m63" -mindepth 1 -maxdepth 1 ! -name .ramp | wc -l)" "directories"
+same "5 59" "$(rampfs-node -m "$scratch/m3" list | awk '{ n[$2]++ } END { print n["voter"], n["standby"] }')" "voters and standbys"
+echo hello >"$scratch/m63/n63/f"
+mv "$scratch/m2/n63/f" "$scratch/m2/n1/f"
+within 5 grep -q hello "$scratch/m1/n1/f"
+refused "No route to host" mv "$scratch/m2/n1/f" "$scratch/m2/n40/f"
+same hello "$(cat "$scratch/m1/n1/f")" "after a move to a node that never was up"
+refused "as many nodes as it can (64)" rampfs-node -m "$scratch/m0" add n64 127.0.0.1:9 1G
+
+echo "an arena that is full: ENOMEM, the reason on stderr, and room again after an unlink"
+cluster_start -n 1 -c 256M -A 0x200000000000:128M
+map='import mmap, sys
+f = open(sys.argv[1], "r+b")
+mmap.mmap(f.fileno(), 0)[0] = 65'
+for i in 1 2 3; do head -c 100000 /dev/zero >"$mnt/a/a/f$i"; done
+rampfs-run python3 -c "$map" "$mnt/a/a/f1"
+rampfs-run python3 -c "$map" "$mnt/a/a/f2"
+refused "rampfs: mmap: the cluster's arena has no free range that is large enough" rampfs-run python3 -c "$map" "$mnt/a/a/f3"
+refused "[Errno 12]" rampfs-run python3 -c "$map" "$mnt/a/a/f3"
+rampfs-run python3 -c "$map" "$mnt/a/a/f2" # what has its own goes on
+echo B | dd of="$mnt/a/a/f3" conv=notrunc status=none && same B "$(head -c 1 "$mnt/a/a/f3")" "unmapped, it works"
+rm "$mnt/a/a/f1"
+mapped() { rampfs-run python3 -c "$map" "$mnt/a/a/f3" 2>/dev/null; }
+within 10 mapped
+same A "$(head -c 1 "$mnt/a/a/f3")" "what the mapping wrote"
+cluster_stop
+echo "limits: all well"
