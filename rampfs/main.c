@@ -77,13 +77,18 @@ static int find_place(const struct options *o, const struct statedir *dir, struc
 	return 0;
 }
 
+static bool log_is_file(const char *log)
+{
+	return strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0;
+}
+
 /* The log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
 static int open_log(const struct options *o, struct ramp_err *err)
 {
 	const char *log = o->log[0] ? o->log : o->foreground ? "stderr" : "syslog";
 	int fd;
 
-	if (strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0) {
+	if (log_is_file(log)) {
 		fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
 		if (fd < 0)
 			return ramp_err_sys(err, errno, "log file %s", log);
@@ -193,6 +198,8 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	config.mountpoint = place.mountpoint;
 	config.mount_flags = o->mount_flags;
 	config.session_path = place.session;
+	if (o->log[0] && log_is_file(o->log))
+		config.log_path = o->log;
 	config.daemon_argv = own_argv(&place, "--daemon", argc, argv);
 	if (!config.daemon_argv)
 		return 1;

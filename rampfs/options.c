@@ -15,6 +15,14 @@ const char options_usage[] =
 	"Mounts a node of a rampfs cluster: a filesystem of memory that moves between machines.\n"
 	"STATE_DIR is made by mkfs.rampfs; umount(8) or fusermount3 -u ends it.\n"
 	"\n"
+	"umount takes the names away, not the memory. Programs that have segments mapped go on\n"
+	"with them undisturbed; what is being pulled, in both directions, is finished, then the\n"
+	"node's processes end; the next start finds every segment. SIGTERM to rampfs does the "
+	"same\n"
+	"at once, also where files are open: what is half pulled goes on at the next start, and a\n"
+	"program that touches a page which is not here yet waits until then. SIGHUP opens the log\n"
+	"file anew and executes a new daemon: programs notice a pause of milliseconds.\n"
+	"\n"
 	"  -f, --foreground  stay in the foreground, log to stderr\n"
 	"  -d, --debug       -f, with every request and a log of everything\n"
 	"  -o OPTIONS        mount options; -o help lists them\n"
@@ -25,7 +33,8 @@ const char options_usage[] =
 
 const char options_mount_usage[] =
 	"Mount options of rampfs:\n"
-	"  log=syslog|stderr|FILE  where its log goes (default: syslog; with -f: stderr)\n"
+	"  log=syslog|stderr|FILE  where its log goes; FILE is an absolute path\n"
+	"                          (default: syslog; with -f: stderr)\n"
 	"  loglevel=error|warning|info|debug  (default: info)\n"
 	"  uffd_group=GROUP        only members of GROUP may map segments: who maps one gets a\n"
 	"                          userfaultfd, which sees faults in system calls too\n"
@@ -75,6 +84,17 @@ static int parse_level(const char *value, enum log_level *level)
 			return 0;
 		}
 	return -EINVAL;
+}
+
+/* A file's name must mean the same after chdir("/"), and at each SIGHUP. */
+static int parse_log(struct options *o, const char *value)
+{
+	if (value[0] != '/' && strcmp(value, "syslog") != 0 && strcmp(value, "stderr") != 0)
+		return -EINVAL;
+	if (strlen(value) >= sizeof(o->log))
+		return -EINVAL;
+	strcpy(o->log, value);
+	return 0;
 }
 
 /* Options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
@@ -129,10 +149,9 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 		return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)",
 				    word);
 	*value++ = 0;
-	if (strcmp(word, "log") == 0) {
-		rc = *value && strlen(value) < sizeof(o->log) ? 0 : -EINVAL;
-		snprintf(o->log, sizeof(o->log), "%s", value);
-	} else if (strcmp(word, "loglevel") == 0)
+	if (strcmp(word, "log") == 0)
+		rc = parse_log(o, value);
+	else if (strcmp(word, "loglevel") == 0)
 		rc = parse_level(value, &o->log_level);
 	else if (strcmp(word, "uffd_group") == 0)
 		rc = parse_group(value, &o->uffd_group);

@@ -34,6 +34,7 @@
 #include "kernel.h"
 #include "log.h"
 #include "mount.h"
+#include "notify.h"
 
 #define FSTYPE		"fuse.rampfs"
 #define HIGH_FD		16    /* our descriptors stand above those that a daemon is given */
@@ -388,10 +389,26 @@ static void on_control(struct keeper *k)
 		k->serving_since_ms = now_ms();
 		if (!k->served && k->child)
 			tell_ready(k->config, "");
+		notify_systemd("READY=1\nSTATUS=serving");
 		k->served = true;
 	} else if (what == KEEPER_SAY_GONE) {
 		k->gone = true;
+		notify_systemd("STOPPING=1\nSTATUS=unmounted; finishing what is on its way");
 	}
+}
+
+/* Where the log was moved away: what the next daemon inherits is the new file. */
+static void reopen_log(const struct keeper *k)
+{
+	int fd;
+
+	if (!k->config->log_path)
+		return;
+	fd = open(k->config->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+		log_error("log file %s: %s", k->config->log_path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
 }
 
 static void on_signal(struct keeper *k)
@@ -402,10 +419,13 @@ static void on_signal(struct keeper *k)
 		return;
 	if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT) {
 		k->ending = true;
+		notify_systemd("STOPPING=1");
 		say(k, KEEPER_SAY_END);
 		drop_mount(k);
 		k->kill_at_ms = now_ms() + END_MS;
 	} else if (si.ssi_signo == SIGHUP && !k->ending && !k->gone) {
+		notify_reloading();
+		reopen_log(k);
 		say(k, KEEPER_SAY_UPGRADE);
 		k->kill_at_ms = now_ms() + END_MS;
 	}
@@ -508,6 +528,15 @@ static int take(int fd)
 	return high;
 }
 
+/* systemd's main process was the dead keeper. */
+static void tell_main_pid(void)
+{
+	char state[64];
+
+	snprintf(state, sizeof(state), "MAINPID=%d\nREADY=1\nSTATUS=serving", (int)getpid());
+	notify_systemd(state);
+}
+
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 {
 	const char *pid = getenv(KEEPER_ENV_ADOPT);
@@ -527,8 +556,10 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	rc = hold(&k, err);
 	if (!rc && watch_daemon(&k, false)) /* it has died meanwhile: start another */
 		k.start_at_ms = now_ms();
-	if (!rc)
+	if (!rc) {
 		log_info("adopted the daemon, process %d", (int)k.pid);
+		tell_main_pid();
+	}
 	if (!rc)
 		rc = keep(&k, err);
 	let_go(&k);

@@ -18,9 +18,10 @@
  * login. Whoever forks without exec must close these four: a forgotten copy of /dev/fuse keeps a
  * dead connection alive.
  *
- * Signals of the keeper: SIGTERM, SIGINT: unmount and end; SIGHUP: upgrade (the daemon is asked to
- * end and executed anew). The daemon should ignore SIGINT, SIGTERM and SIGHUP: its keeper tells it
- * what to do through mount_config.ended.
+ * Signals of the keeper: SIGTERM, SIGINT: unmount and end; SIGHUP: open the log's file anew and
+ * upgrade (the daemon is asked to end and executed anew, reading its configuration). The daemon
+ * should ignore SIGINT, SIGTERM and SIGHUP: its keeper tells it what to do through
+ * mount_config.ended.
  */
 #ifndef RAMP_MOUNT_H
 #define RAMP_MOUNT_H
@@ -53,6 +54,7 @@ struct keeper_config {
 	int session_type;	   /* SOCK_STREAM or SOCK_SEQPACKET, as programs wants it */
 	char *const *daemon_argv;  /* [0]: the file to execute, absolute */
 	int lock_fd;		   /* locked by the caller (flock LOCK_EX|LOCK_NB) */
+	const char *log_path;	   /* a file to open anew at SIGHUP, absolute; NULL: none */
 	/* -1, or a pipe: one line when it is decided: "" once the mount answers, or why it failed;
 	   then closed. For the process that the user started, which waits for it. */
 	int ready_fd;

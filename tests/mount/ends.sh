@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# How a mount ends, in every state, and what programs notice; what SIGHUP and systemd see.
+. tests/lib/cluster.sh
+export LC_ALL=C
+keeper() { pgrep -f -- "^$build/bin/rampfs .*$mnt/$1\$|^rampfs -[of] .*$mnt/$1\$" | head -n 1; }
+ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
+quietly() { "$@" 2>/dev/null; }
+is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
+has_quorum() { grep -q '^quorum: yes' "$mnt/$1/.ramp/status"; }
+again() {
+	rampfs -o "log=$scratch/cluster/$1.log" "$state/$1" "$mnt/$1"
+	within 20 quietly has_quorum "$1"
+	within 10 test -d "$mnt/$1/$1"
+}
+moved_on() { [ "$(head -c 20 "$mnt/a/a/mapped")" != "$1" ]; }
+somewhere() { [ -e "$mnt/a/a/big" ] || [ -e "$mnt/b/b/big" ]; }
+ready_twice() { [ "$(grep -c ^READY=1 "$scratch/told")" = 2 ]; }
+says() { grep -q "$2" "$1"; }
+
+echo "the command line says what it is and what it takes"
+rampfs --version | grep -qx 'rampfs [0-9.]*' || fail "--version: $(rampfs --version)"
+rampfs -o help | grep -q 'uffd_group=GROUP' || fail "-o help"
+rampfs --help | grep -q 'takes the names away' || fail "--help does not say what umount does"
+refused 'does not take "x.log"' rampfs -o log=x.log "$scratch" "$scratch"
+cluster_start -n 2 -c 512M
+
+echo "umount while a program has a segment mapped: it goes on, and the next mount shows what it did"
+head -c 1M /dev/zero >"$mnt/a/a/mapped"
+cat >"$scratch/counter.py" <<'P'
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(fd, 0)
+os.close(fd)
+n = 0
+while not os.path.exists(sys.argv[2]):
+    n += 1
+    m[:20] = b"%020d" % n
+    m[len(m) - 1] = n & 1
+    if n == 1000:
+        open(sys.argv[2] + ".counts", "w").close()
+    time.sleep(0.0001)
+print(n)
+P
+# Python keeps a duplicate of the file, which the mount would be busy with.
+sed -i 's/^os.close(fd)$/&\nfor f in os.listdir("\/proc\/self\/fd"):\n    try:\n        if os.readlink("\/proc\/self\/fd\/" + f) == sys.argv[1]: os.close(int(f))\n    except OSError: pass/' "$scratch/counter.py"
+rampfs-run python3 "$scratch/counter.py" "$mnt/a/a/mapped" "$scratch/stop" >"$scratch/counted" &
+counter=$!
+within 20 test -e "$scratch/stop.counts"
+umount "$mnt/a"
+within 20 ended a
+kill -0 "$counter" || fail "the program died with the mount"
+again a
+first=$(head -c 20 "$mnt/a/a/mapped")
+within 10 moved_on "$first"
+touch "$scratch/stop"
+wait "$counter" || fail "the program failed"
+same "$(printf %020d "$(cat "$scratch/counted")")" "$(head -c 20 "$mnt/a/a/mapped")" "its last store"
+
+echo "umount of a target that is still pulling: it has all before it ends, the source is not needed"
+head -c 200M /dev/urandom >"$mnt/a/a/big"
+sum=$(sha256sum <"$mnt/a/a/big")
+within 5 test -e "$mnt/b/a/big"
+mv "$mnt/b/a/big" "$mnt/b/b/" && umount "$mnt/b"
+within 30 ended b
+again b
+within 20 is "$mnt/b/b/big" state stable
+same "$sum" "$(sha256sum <"$mnt/b/b/big")" "what was pulled while it ended"
+
+echo "umount of a source that is still serving: the target gets all"
+within 10 test -e "$mnt/a/b/big"
+mv "$mnt/a/b/big" "$mnt/a/a/" && umount "$mnt/b"
+within 20 is "$mnt/a/a/big" state stable
+same "$sum" "$(sha256sum <"$mnt/a/a/big")" "what was served while it ended"
+within 30 ended b
+again b
+
+echo "SIGTERM in the middle of migrations: nothing is lost, the next start goes on"
+mv "$mnt/a/a/big" "$mnt/a/b/" &
+mover=$!
+kill -TERM "$(keeper b)"
+within 30 ended b
+wait "$mover" || true # it may have been refused, or its mount gone
+again b
+within 20 somewhere
+at=$mnt/a/a/big
+[ -e "$at" ] || at=$mnt/b/b/big
+within 20 quietly is "$at" state stable
+same "$sum" "$(sha256sum <"$at")" "after SIGTERM"
+
+echo "SIGHUP: a log that was moved away is begun anew"
+mv "$scratch/cluster/a.log" "$scratch/cluster/old"
+kill -HUP "$(keeper a)"
+within 20 quietly says "$scratch/cluster/a.log" "node a of cluster local serves"
+within 10 quietly has_quorum a
+
+echo "systemd is told: ready, reloading, stopping"
+umount "$mnt/a"
+within 20 ended a
+cat >"$scratch/listen.py" <<'P'
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(4096).decode(), flush=True)
+P
+python3 "$scratch/listen.py" "$scratch/notify" >"$scratch/told" &
+listener=$!
+within 10 test -S "$scratch/notify"
+NOTIFY_SOCKET=$scratch/notify rampfs -f -o "log=$scratch/cluster/a.log," "$state/a" "$mnt/a" &
+within 20 says "$scratch/told" '^READY=1'
+kill -HUP "$(keeper a)"
+within 20 says "$scratch/told" '^MONOTONIC_USEC=[0-9]'
+within 20 ready_twice
+kill -9 "$(keeper a)"
+within 20 says "$scratch/told" '^MAINPID=[0-9]'
+umount "$mnt/a"
+within 20 ended a
+within 5 says "$scratch/told" '^STOPPING=1'
+kill "$listener"
+wait "$listener" || true
+again a
+cluster_stop
