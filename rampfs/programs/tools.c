@@ -181,7 +181,10 @@ struct punch_request {
 	struct request *request;
 };
 
-/* Whether the space's process may write to all of [from, to) of the file. */
+/*
+ * Whether the space's process may write to all of [from, to) of the file: as /proc says now, since
+ * an mremap that grew a mapping told nobody.
+ */
 static bool may_punch(struct programs *p, struct request *r, struct space *space)
 {
 	uint64_t from = r->msg.offset, to = from + r->msg.len;
@@ -192,8 +195,10 @@ static bool may_punch(struct programs *p, struct request *r, struct space *space
 
 	if (!pseg)
 		return false;
-	if (pseg_pieces(pseg, &pieces, &count))
+	pthread_mutex_lock(&pseg->change);
+	if (pseg_look(p, pseg, space) || pseg_pieces(pseg, &pieces, &count))
 		count = 0;
+	pthread_mutex_unlock(&pseg->change);
 	/* Pieces of one process are in the order of their addresses, but not of their offsets. */
 	while (from < to && more) {
 		more = false;
