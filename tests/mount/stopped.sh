@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Programs that can't carry out a revoke by themselves: stopped ones are revoked from outside and
+# stay stopped; traced and frozen ones make the move EBUSY by name.
+. tests/lib/cluster.sh
+cluster_start -n 2 -c 256M
+a=$mnt/a b=$mnt/b
+frozen=""
+thaw() { [ -z "$frozen" ] || { echo THAWED >"$frozen/freezer.state" && within 5 rmdir "$frozen" && frozen=""; }; }
+trap 'thaw || true; cluster_cleanup' EXIT
+
+cat >"$scratch/writer.py" <<'P'
+import mmap, os, sys, threading
+f = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(f, 0)
+def write(i):
+    n = 0
+    while True:
+        n += 1
+        m[i * 4096:i * 4096 + 8] = n.to_bytes(8, "little")
+threading.Thread(target=write, args=(1,), daemon=True).start()
+print("ready", flush=True)
+write(2)
+P
+# A writer of the file, with its pid in $pid, and its lines in $scratch/err.
+writer() {
+	head -c 8M /dev/zero >"$1"
+	: >"$scratch/out"
+	rampfs-run python3 "$scratch/writer.py" "$1" >"$scratch/out" 2>"$scratch/err" &
+	pid=$!
+	within 20 grep -q ready "$scratch/out"
+}
+state_of() { sed 's/.*) //' "/proc/$pid/stat" | cut -d' ' -f1; }
+is_state() { [ "$(state_of)" = "$1" ]; }
+counter() { dd if="$1" bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' '; }
+stop() { kill -STOP "$pid" && within 5 is_state T; }
+move() { python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$1" "$2"; }
+
+# away, while it is stopped; it learns when it goes on
+writer "$a/a/f"
+stop
+move "$a/a/f" "$a/b/f"
+same T "$(state_of)" "the writer's state after mv"
+at=$(counter "$b/b/f")
+kill -CONT "$pid"
+status=0
+wait "$pid" || status=$?
+same 135 "$status" "the writer's end (SIGBUS)"
+grep -q "a/f is now on node b; touching it here is SIGBUS" "$scratch/err" || fail "it was not told: $(cat "$scratch/err")"
+same "$at" "$(counter "$b/b/f")" "the counter, after the writer went on"
+rm "$b/b/f"
+
+# away and, once it went on and has the empty file, back: its pointers work again
+cat >"$scratch/patient.py" <<'P'
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(f, 0)
+print("ready", flush=True)
+for line in sys.stdin:
+    m[0:4] = b"next"
+    print(bytes(m[4096:4105]), flush=True)
+P
+head -c 8M /dev/zero >"$a/a/f"
+printf 'as it was' | dd of="$a/a/f" bs=4096 seek=1 conv=notrunc status=none
+mkfifo "$scratch/in"
+: >"$scratch/out"
+rampfs-run python3 "$scratch/patient.py" "$a/a/f" <"$scratch/in" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+exec 9>"$scratch/in"
+within 20 grep -q ready "$scratch/out"
+stop
+move "$a/a/f" "$a/b/f"
+kill -CONT "$pid"
+within 10 grep -q "is now on node b" "$scratch/err"
+# A source frees what is not mapped any more; until then the way back is "not yet".
+within 20 move "$a/b/f" "$a/a/f"
+echo >&9
+within 20 grep -q "as it was" "$scratch/out"
+# the same with the way back while it is still stopped: nothing old is ever seen
+stop
+move "$a/a/f" "$a/b/f"
+printf 'anew     ' | dd of="$b/b/f" bs=4096 seek=1 conv=notrunc status=none
+move "$b/b/f" "$b/a/f" 2>"$scratch/back" || grep -q "busy" "$scratch/back" || fail "$(cat "$scratch/back")"
+kill -CONT "$pid"
+[ -e "$a/a/f" ] || within 20 move "$a/b/f" "$a/a/f"
+within 5 test -e "$a/a/f"
+echo >&9
+within 20 grep -q "anew" "$scratch/out"
+same next "$(head -c 4 "$a/a/f")" "its store"
+exec 9>&-
+wait "$pid"
+rm "$a/a/f"
+
+# traced by another: EBUSY, and everything as before
+if command -v gdb >/dev/null || command -v strace >/dev/null; then
+	writer "$a/a/f"
+	if command -v gdb >/dev/null; then
+		gdb -q -p "$pid" -ex 'shell sleep 1000' >/dev/null 2>&1 &
+	else
+		stop
+		strace -f -p "$pid" -o /dev/null 2>/dev/null &
+	fi
+	tracer=$!
+	within 20 sh -c "grep -q '^TracerPid:.*[1-9]' /proc/$pid/status"
+	within 10 sh -c "! grep -l '^State:.[RS]' /proc/$pid/task/*/status | grep -q ."
+	refused "busy" move "$a/a/f" "$a/b/f"
+	grep -q "process $pid (python3) maps it and is stopped and traced by process" "$scratch/cluster/a.log" ||
+		fail "the log does not say who is traced"
+	kill -KILL "$tracer"
+	pkill -KILL -P "$tracer" || true
+	wait "$tracer" || true
+	kill -CONT "$pid"
+	at=$(counter "$a/a/f")
+	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
+	within 20 move "$a/a/f" "$a/b/f"
+	status=0
+	wait "$pid" || status=$?
+	same 135 "$status" "the end of the writer that was traced"
+	rm "$b/b/f"
+else
+	echo "no gdb and no strace here: tracing is not tested"
+fi
+
+# a frozen cgroup: the same
+if mkdir "/sys/fs/cgroup/freezer/rampfs-$$" 2>/dev/null; then
+	frozen=/sys/fs/cgroup/freezer/rampfs-$$
+	writer "$a/a/f"
+	echo "$pid" >"$frozen/cgroup.procs"
+	echo FROZEN >"$frozen/freezer.state"
+	within 10 grep -q FROZEN "$frozen/freezer.state"
+	refused "busy" move "$a/a/f" "$a/b/f"
+	grep -q "process $pid (python3) maps it and is in a frozen cgroup" "$scratch/cluster/a.log" ||
+		fail "the log does not say who is frozen"
+	echo THAWED >"$frozen/freezer.state"
+	at=$(counter "$a/a/f")
+	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
+	move "$a/a/f" "$a/b/f"
+	status=0
+	wait "$pid" || status=$?
+	same 135 "$status" "the end of the writer that was frozen"
+	thaw
+else
+	echo "no cgroup can be made here: freezing is not tested"
+fi
+cluster_stop
+echo "stopped: all as it should be"
