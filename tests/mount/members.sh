@@ -92,6 +92,12 @@ within 15 flock -n "$state/d/lock" true
 rampfs --destroy "$state/d"
 rm -r "$state/d" "$mnt/d"
 touch "$mnt/b/b/without-d" && rm "$mnt/b/b/without-d"
+# Nobody goes whose going leaves no quorum: that could never be undone.
+kill -STOP "$(daemon c)"
+within 10 shows a "c voter down"
+refused "no quorum" at a remove b
+kill -CONT "$(daemon c)"
+within 10 shows a "c voter up"
 
 echo "its name is free again: added by hand, joined under a new number, removed before it was up"
 at b add d 127.0.0.1:9 256M
@@ -148,6 +154,16 @@ old=$(daemon c)
 kill -9 "$old"
 within 10 another_daemon c "$old"
 within 10 shows a "c voter up"
+
+echo "one that lives is fenced by force: it takes part no more, until it comes with new memory"
+at a fence --force c
+within 5 shows b "c voter fenced"
+within 10 says "$cluster/c.log" "was fenced: it takes part no more"
+refused "" touch "$mnt/c/c/new"
+power_off c
+power_on c
+within 20 shows a "c voter up"
+within 10 touch "$mnt/c/c/new" 2>/dev/null
 
 echo "no quorum: nothing is changed, and it is said"
 kill -STOP "$(daemon b)" "$(daemon c)"
