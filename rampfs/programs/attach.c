@@ -24,7 +24,7 @@
 #include "pages.h"
 #include "record.h"
 
-#define NAME_BYTES (RAMP_NODE_NAME_MAX + RAMP_NAME_MAX + 2)
+#define REPLACE_MS 1000u
 
 /* What is to be mapped where. */
 struct wish {
@@ -35,6 +35,17 @@ struct wish {
 };
 
 /* ---- the extent ----------------------------------------------------------------------------- */
+
+/*
+ * An address is given in the segment's row, and the row of one that was never mapped goes with its
+ * name (one that has an extent stays as ORPHAN). As a filesystem that can't map this file says it.
+ */
+static int unlinked(struct ramp_err *err)
+{
+	return ramp_err_set(err, ENODEV,
+			    "it was unlinked before its first mapping, and so has no address: map "
+			    "it before it is unlinked");
+}
 
 static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 			  struct segment_row *row, struct ramp_err *err)
@@ -55,6 +66,8 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
 				    "its first mapping needs an extent, and there is no quorum");
+	if (rc == -ENOENT)
+		return unlinked(err);
 	if (rc == -ENOSPC) /* of addresses, which mmap(2) calls so */
 		return ramp_err_set(err, ENOMEM,
 				    "the cluster's arena has no free range that is large enough "
@@ -75,6 +88,8 @@ static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, s
 	uint64_t end = wish->offset + wish->len;
 	int rc = meta_segment(p->meta, wish->id, row);
 
+	if (rc == -ENOENT)
+		return unlinked(err);
 	if (rc)
 		return ramp_err_sys(err, -rc, "the segment's row");
 	if (!row->extent_len) {
@@ -217,7 +232,7 @@ static bool is_found(struct pseg *pseg, struct space *space, const struct wish *
 
 /* The range is mapped with less access: the new one takes its place. */
 static int replace_range(struct programs *p, struct pseg *pseg, struct space *space,
-			 const struct wish *wish, uint64_t until)
+			 const struct wish *wish)
 {
 	struct piece piece = {
 		.space = space,
@@ -227,16 +242,16 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 		.prot = wish->prot,
 		.writable = wish->writable,
 	};
-	int rc;
+	int rc, looked;
 
 	pthread_mutex_lock(&pseg->change);
-	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, until);
-	if (!rc)
-		rc = pseg_look(p, pseg, space);
-	if (!rc && !is_found(pseg, space, wish))
+	/* Others wait for the lock. An agent that is silent for longer is hung up on. */
+	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, now_ms() + REPLACE_MS);
+	looked = pseg_look(p, pseg, space); /* what is there, also where that has failed */
+	if (!rc && !looked && !is_found(pseg, space, wish))
 		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
 	pthread_mutex_unlock(&pseg->change);
-	return rc;
+	return rc ? rc : looked;
 }
 
 static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
@@ -257,7 +272,7 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 	int fd, rc;
 
 	if (wish->flags & SESSION_REPLACE)
-		return replace_range(p, pseg, space, wish, until);
+		return replace_range(p, pseg, space, wish);
 	fd = seg_open(seg, wish->writable ? O_RDWR : O_RDONLY);
 	if (fd < 0)
 		return fd;
@@ -277,12 +292,12 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 
 /* ---- ATTACH --------------------------------------------------------------------------------- */
 
-static int check(const struct session_msg *msg, const struct token *token, pid_t pid,
-		 struct ramp_err *err)
+static int check(struct request *r, const struct token *token, struct ramp_err *err)
 {
+	const struct session_msg *msg = &r->msg;
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
 
-	if (!token || !token->id || token->pid != pid)
+	if (!token || !token->id || !token_is_for(token, r))
 		return ramp_err_set(err, EPERM,
 				    "the token is used, old, of another process or made up");
 	if (!msg->len || msg->len & mask || msg->offset & mask ||
@@ -357,7 +372,7 @@ static int attach(struct request *r, struct token *token, struct space **space,
 			    .prot = r->msg.prot,
 			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE)};
 	struct seg *seg;
-	int rc = check(&r->msg, token, r->pid, err);
+	int rc = check(r, token, err);
 
 	if (rc)
 		return rc;
@@ -456,7 +471,7 @@ static int make_fork_token(struct request *r, struct session_msg *result, struct
 
 	if (!token)
 		return -err->code;
-	if (!process_lives(r->pidfd)) {
+	if (process_find(r->pid, &token->process) || !process_lives(r->pidfd)) {
 		token_free(token);
 		return ramp_err_set(err, ESRCH, "the process has ended");
 	}
@@ -465,7 +480,6 @@ static int make_fork_token(struct request *r, struct session_msg *result, struct
 		token_free(token);
 		return 0;
 	}
-	token->pid = r->pid;
 	return token_add(p, token, result->token, err);
 }
 
@@ -517,6 +531,11 @@ static int adopt_one(struct programs *p, struct space *space, const struct adopt
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (range->gone)
 		wish.offset = range->start - pseg->lo;
+	if (range->prot & PROT_WRITE && !range->writable) {
+		/* A private mapping would take the child's stores and show them to nobody. */
+		pseg_put(p, pseg);
+		return ramp_err_set(err, EACCES, "a range is writable that was opened read-only");
+	}
 	rc = begin_attach(p, pseg, err);
 	if (rc == -EREMOTE) {
 		rc = adopt_gone(p, pseg, space, range);
@@ -556,10 +575,10 @@ static struct token *adopt_token(struct request *r, struct ramp_err *err)
 	if (!r->msg.token[0] && !r->msg.token[1])
 		return parents_stock(r, err);
 	token = token_take(r->programs, r->msg.token);
-	if (token && !token->id)
+	if (token && !token->id && token_is_for(token, r))
 		return token;
 	token_free(token);
-	ramp_err_set(err, EPERM, "the token is used, old or made up");
+	ramp_err_set(err, EPERM, "the token is used, old, of another process or made up");
 	return NULL;
 }
 

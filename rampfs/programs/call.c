@@ -1,11 +1,12 @@
 /*
  * Conversations with an agent: one command, one DONE, one conversation at a time (space->io).
  *
- * How it fails: an agent that does not answer in time is left alone (it may be stopped) and answers
- * later; that DONE has an older serial and is skipped by the next conversation. A GONE is the one
- * command whose late answer matters: who waits in that range must be woken after it. Anything but a
- * DONE is a broken or hostile agent: hung up. An agent that does not read has a full socket: hung
- * up as well.
+ * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (it may be
+ * stopped) and answers later; that DONE has an older serial and is skipped by the next
+ * conversation. One that leaves a mapping half made (MAP, PROTECT, UNMAP, BACK, SWAP) is hung up
+ * on: it comes again, and /proc says what has become of it. A GONE's late answer matters in another
+ * way: who waits in that range must be woken after it. Anything but a DONE is a broken or hostile
+ * agent: hung up. An agent that does not read has a full socket: hung up as well.
  */
 #include <errno.h>
 #include <poll.h>
@@ -97,6 +98,11 @@ int agent_wait(struct space *space, uint32_t serial, uint64_t until_ms, uint64_t
 	}
 }
 
+static bool leaves_half_done(uint16_t type)
+{
+	return type != SESSION_DROP && type != SESSION_SAY;
+}
+
 int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
 	       uint64_t *at)
 {
@@ -106,6 +112,8 @@ int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t un
 	rc = agent_send(space, msg, fd);
 	if (!rc)
 		rc = agent_wait(space, msg->serial, until_ms, at);
+	if (rc == -ETIMEDOUT && leaves_half_done(msg->type))
+		hang_up(space, rc);
 	pthread_mutex_unlock(&space->io);
 	return rc;
 }

@@ -6,13 +6,16 @@
  * of a socket pair (WELCOME), the doorman the other. It forks a child for each, which waits for the
  * one message, looks what the descriptor is (readlink of its own /proc/self/fd), and passes on what
  * is a userfaultfd and nothing else; what it thinks of anything else it answers as an errno. A
- * child that hangs in close hangs alone.
+ * child that hangs in close hangs alone: it alone holds that end when it looks what has come, since
+ * the last one that closes it closes what was not received, too. When a child has ended, the daemon
+ * is told, which counts those that have not.
  *
  * The doorman is this program executed anew: a forked copy of the daemon would keep the store's
  * files mapped, and the proof that nobody maps a segment would never hold again.
  *
  * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
- * that were at the door; their agents come again. When the daemon dies, it sees that and ends.
+ * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
+ * doorman that can't fork ends, too: it must not close what it was given.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +37,9 @@
 #define DOOR_FD	      3
 #define DOOR_MS	      5000
 #define RESTART_MS    100u
-#define MESSAGE_BYTES 12u /* u64 the space's id, u32 errno */
+#define MESSAGE_BYTES 12u /* u64 the space's id, u32 errno or ENDED */
+#define ENDED	      UINT32_MAX
+#define CHILDREN_MAX  2048 /* more than the daemon has doors */
 
 extern char **environ;
 
@@ -143,27 +149,89 @@ static void serve_door(int daemon, uint64_t space, int door)
 	send_one(daemon, space, (uint32_t)why, why ? -1 : fd);
 }
 
+static struct {
+	pid_t pid;
+	uint64_t space;
+} children[CHILDREN_MAX];
+static size_t n_children;
+
+/* Tells the daemon who has ended. */
+static void reap(int daemon)
+{
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+		size_t i = 0;
+
+		while (i < n_children && children[i].pid != pid)
+			i++;
+		if (i == n_children)
+			continue;
+		send_one(daemon, children[i].space, ENDED, -1);
+		children[i] = children[--n_children];
+	}
+}
+
+/* The child goes on when nobody else holds its door any more: at the end of `gate`. */
+static void open_door(int daemon, uint64_t space, int door)
+{
+	int gate[2];
+	char none;
+	pid_t pid;
+
+	if (n_children == CHILDREN_MAX || pipe2(gate, O_CLOEXEC))
+		_exit(1);
+	pid = fork();
+	if (pid < 0)
+		_exit(1);
+	if (pid == 0) {
+		close(gate[1]);
+		if (read(gate[0], &none, 1) == 0)
+			serve_door(daemon, space, door);
+		_exit(0);
+	}
+	children[n_children].pid = pid;
+	children[n_children++].space = space;
+	close(door);
+	close(gate[1]);
+	close(gate[0]);
+}
+
+static void take_request(int daemon)
+{
+	uint64_t space;
+	uint32_t unused;
+	int door, rc = receive_one(daemon, &space, &unused, &door, MSG_DONTWAIT);
+
+	if (rc == -EAGAIN)
+		return;
+	if (rc == -EPIPE)
+		_exit(0);
+	if (rc || door < 0)
+		_exit(1);
+	open_door(daemon, space, door);
+}
+
 static void doorman_serve(int daemon)
 {
-	for (;;) {
-		uint64_t space;
-		uint32_t unused;
-		int door, rc;
-		pid_t pid;
+	struct pollfd wait[2] = {{.fd = daemon, .events = POLLIN}, {.events = POLLIN}};
+	struct signalfd_siginfo info;
+	sigset_t chld;
 
-		rc = receive_one(daemon, &space, &unused, &door, 0);
-		if (rc == -EPIPE)
-			_exit(0);
-		if (rc || door < 0)
-			_exit(1);
-		pid = fork();
-		if (pid == 0) {
-			serve_door(daemon, space, door);
-			_exit(0);
-		}
-		if (pid < 0)
-			send_one(daemon, space, (uint32_t)errno, -1);
-		close(door);
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	if (sigprocmask(SIG_BLOCK, &chld, NULL))
+		_exit(1);
+	wait[1].fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (wait[1].fd < 0)
+		_exit(1);
+	for (;;) {
+		if (poll(wait, 2, -1) < 0)
+			continue;
+		if (wait[1].revents && read(wait[1].fd, &info, sizeof(info)) > 0)
+			reap(daemon);
+		if (wait[0].revents)
+			take_request(daemon);
 	}
 }
 
@@ -172,7 +240,7 @@ void programs_doorman(int argc, char **argv)
 	if (argc < 2 || strcmp(argv[1], "--doorman") != 0)
 		return;
 	prctl(PR_SET_NAME, "rampfs-doorman");
-	signal(SIGCHLD, SIG_IGN); /* children are reaped by themselves */
+	signal(SIGCHLD, SIG_DFL); /* and not what the daemon was started with */
 	signal(SIGINT, SIG_IGN);  /* it ends with the daemon */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
@@ -297,7 +365,10 @@ static void on_door(uv_poll_t *poll, int status, int events)
 			lost(d);
 			return;
 		}
-		session_uffd(d->programs, space, fd, fd < 0 && !why ? EBADMSG : (int)why);
+		if (why == ENDED && fd < 0)
+			session_door_closed(d->programs, space);
+		else
+			session_uffd(d->programs, space, fd, fd < 0 && !why ? EBADMSG : (int)why);
 	}
 }
 

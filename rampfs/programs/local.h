@@ -12,9 +12,10 @@
  *   space->proc    the open files of /proc
  *   pseg->lock     the list of attachments; page faults are resolved under it, for reading
  *   space->list    the same attachments, by space
+ *   programs->lift which threads have priority
  *   programs->lock everything else
- * The control thread takes only the last two and, if free, io. The pager takes pseg->lock for
- * reading, space->list and programs->lock.
+ * The control thread takes only space->list and programs->lock and, if free, io. The pager takes
+ * pseg->lock for reading, space->list and programs->lock.
  */
 #ifndef RAMP_PROGRAMS_LOCAL_H
 #define RAMP_PROGRAMS_LOCAL_H
@@ -33,9 +34,8 @@
 
 #define FREEZE_WAIT_MS	 10000u /* how long an attach waits for a freeze to end */
 #define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */
-#define TOKEN_MS	 30000u
-#define LATE_MAX	 1024u /* GONEs that an agent has not answered yet */
-#define RANGES_MAX	 4096u /* mappings of one segment in one process */
+#define LATE_MAX	 1024u	/* GONEs that an agent has not answered yet */
+#define RANGES_MAX	 4096u	/* mappings of one segment in one process */
 
 struct attachment {
 	TAILQ_ENTRY(attachment) in_pseg;  /* protected by pseg->lock */
@@ -101,7 +101,8 @@ struct space {
 	atomic_uint refs;
 	pid_t pid;
 	uid_t uid;
-	uint32_t agent_tid;	/* as the agent sees it */
+	uint32_t agent_tid; /* as the agent sees it */
+	pid_t lifted;	    /* the agent's thread, where it has priority; 0: none. programs->lift */
 	enum space_state state; /* protected by programs->lock */
 	uint64_t since_ms;
 	struct conn *conn; /* control thread; NULL once it has hung up */
@@ -138,12 +139,21 @@ struct adopt_range {
 	bool writable, gone;
 };
 
+/* Which process, and no later one of its number. */
+struct process {
+	pid_t pid;
+	uid_t uid;
+	uint64_t start_ticks; /* since boot */
+};
+
 struct token {
 	LIST_ENTRY(token) link;
 	uint64_t secret[2], until_ms;
 	ramp_segment_t id; /* of an open; 0: a fork's */
 	int access_mode;
-	pid_t pid;
+	struct process process; /* that may use it; a fork's: whose child */
+	uint64_t made_ticks;	/* a fork's child is not older */
+	uint32_t share;		/* of its user's */
 	uint32_t count;
 	struct adopt_range *ranges; /* a fork's */
 };
@@ -156,7 +166,7 @@ struct programs {
 	struct meta *meta;
 	char *mountpoint;
 	gid_t uffd_group;
-	uint32_t connect_ms;
+	uint32_t connect_ms, user_sessions, token_ms;
 	uint64_t arena_lo, arena_hi;
 	dev_t store_dev;
 	int uffd_dev;		     /* /dev/userfaultfd; -1: this kernel has none */
@@ -172,6 +182,8 @@ struct programs {
 	struct listener *listener; /* session.c; control thread */
 	struct doorman *doorman;   /* doorman.c; control thread */
 	struct pool *pool;
+	struct users *users;  /* users.c */
+	pthread_mutex_t lift; /* before lock; lift.c */
 	atomic_bool closing;
 	uv_async_t *look; /* a space is stale, or has late answers */
 
@@ -212,11 +224,30 @@ void pool_close(struct pool *pool); /* ends when all that was queued has run */
 #define POOL_SELF ((uid_t)-1)
 void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
 
+/* ---- users.c: what one user may have at a time ---------------------------------------------- */
+
+enum user_count {
+	USER_NEWCOMERS,
+	USER_SESSIONS, /* orphans too */
+	USER_DOORS,    /* until the doorman's child has ended */
+	USER_REQUESTS,
+	USER_TOOLS,
+	USER_TOKENS,
+	USER_COUNTS
+};
+#define USER_SHARE 0u		/* max: the usual one, of that kind */
+struct users *users_open(void); /* NULL: no memory */
+void users_close(struct users *users);
+/* False, and a line in the log, where he would have more than `max`. Any thread. */
+bool user_take(struct programs *p, uid_t uid, enum user_count what, uint32_t by, uint32_t max);
+void user_give(struct programs *p, uid_t uid, enum user_count what, uint32_t by);
+
 /* ---- doorman.c ------------------------------------------------------------------------------ */
 
 int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err);
 void doorman_close(struct doorman *doorman);
-/* The userfaultfd of `space` will come over `door` (stays the caller's); session_uffd gets it. */
+/* The userfaultfd of `space` will come over `door` (stays the caller's); session_uffd gets it, and
+   session_door_closed comes when the child that waited there has ended. */
 int doorman_ask(struct doorman *doorman, uint64_t space, int door);
 
 /* ---- session.c: connections ----------------------------------------------------------------- */
@@ -227,8 +258,17 @@ void listener_stop(struct programs *p);
 void listener_close(struct programs *p);
 /* From the doorman; control thread. fd is ours; -1: `why` (an errno) it was no good. */
 void session_uffd(struct programs *p, uint64_t space, int fd, int why);
+/* Room for another one that waits. */
+void session_door_closed(struct programs *p, uint64_t space);
 /* The doorman has died: sessions that wait for it are hung up, and come again. */
 void session_doors_lost(struct programs *p);
+
+/* ---- lift.c: priority for agents ------------------------------------------------------------ */
+
+/* Gives the space's agent real-time priority, and takes it from any other of that memory. */
+void agent_lift(struct space *space);
+/* Its session is over. */
+void agent_lower(struct space *space);
 
 /* ---- space.c -------------------------------------------------------------------------------- */
 
@@ -356,6 +396,8 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
 int space_learn(struct programs *p, struct space *space);
 /* Takes its attachments out of the table. */
 void space_forget(struct programs *p, struct space *space);
+/* Whether the table has all of that range as one of a writable description. */
+bool space_wrote(struct space *space, uint64_t start, uint64_t end);
 /* Wakes all that waits in the space's attachments. */
 void space_wake_all(struct space *space);
 
@@ -429,10 +471,19 @@ void space_catch_up(struct programs *p, struct space *space);
 int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
 	       uint64_t until_ms);
 
-/* programs.c */
+/* tokens.c */
+/* 0; -ESRCH. */
+int process_find(pid_t pid, struct process *process);
+/* Whether that is still the process of its number. */
+bool process_is(const struct process *process);
+/* Whether the token was made for who asks: his own open, or a fork of his parent. */
+bool token_is_for(const struct token *token, struct request *request);
 struct token *token_take(struct programs *p, const uint64_t secret[2]);
-/* The token is the table's, or freed. */
+/* The token, whose process is set, is the table's, or freed. -EDQUOT. */
 int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err);
 void token_free(struct token *token);
+/* Those that are too old. */
+void tokens_expire(struct programs *p);
+void tokens_close(struct programs *p);
 
 #endif

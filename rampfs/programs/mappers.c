@@ -119,7 +119,10 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 		return -ENOENT;
 	name = strrchr(target, '/');
 	name = name ? name + 1 : target;
-	m->writable = st.st_mode & S_IWUSR;
+	/* The kernel keeps the mode of what was mapped in exactly that range before: a replacement
+	   of a read-only mapping (which is private) looks read-only for ever. */
+	m->writable = st.st_mode & S_IWUSR ||
+		      (vma->flags & KERNEL_VMA_SHARED && space_wrote(space, vma->start, vma->end));
 	m->gone = strncmp(name, "gone.", 5) == 0;
 	if (m->gone)
 		name += 5;

@@ -1,8 +1,5 @@
 /*
- * Opening and closing, and tokens.
- *
- * A token is 128 random bits that this daemon remembers for 30 s, for one use: of one open by one
- * process (the FUSE ioctl), or of all that a process has attached (before a fork).
+ * Opening and closing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +12,8 @@
 #include "local.h"
 #include "log.h"
 
-#define CONNECT_MS     5000u
-#define TOKENS_MAX     65536u
-#define TOKENS_PER_PID 256u
+#define CONNECT_MS 5000u
+#define TOKEN_MS   30000u
 
 bool programs_wait(struct programs *p, uint64_t until_ms)
 {
@@ -28,96 +24,6 @@ bool programs_wait(struct programs *p, uint64_t until_ms)
 		return false;
 	return pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 &&
 	       !atomic_load(&p->closing);
-}
-
-/* ---- tokens --------------------------------------------------------------------------------- */
-
-void token_free(struct token *token)
-{
-	if (token)
-		free(token->ranges);
-	free(token);
-}
-
-static void drop_token(struct programs *p, struct token *token)
-{
-	LIST_REMOVE(token, link);
-	p->n_tokens--;
-	token_free(token);
-}
-
-/* p->lock is held. Newest stand first, so the last of a process is its oldest. */
-static void drop_old(struct programs *p, pid_t pid)
-{
-	struct token *token, *next, *oldest = NULL;
-	uint64_t now = now_ms();
-	uint32_t of_pid = 0;
-
-	for (token = LIST_FIRST(&p->tokens); token; token = next) {
-		next = LIST_NEXT(token, link);
-		if (token->until_ms < now) {
-			drop_token(p, token);
-		} else if (token->pid == pid) {
-			oldest = token;
-			of_pid++;
-		}
-	}
-	if (oldest && of_pid >= TOKENS_PER_PID)
-		drop_token(p, oldest);
-}
-
-int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err)
-{
-	int rc = 0;
-
-	secret[0] = token->secret[0] = ramp_random64();
-	secret[1] = token->secret[1] = ramp_random64();
-	token->until_ms = now_ms() + TOKEN_MS;
-	pthread_mutex_lock(&p->lock);
-	drop_old(p, token->pid);
-	if (p->n_tokens >= TOKENS_MAX) {
-		rc = ramp_err_set(err, EAGAIN, "too many tokens are out");
-	} else {
-		LIST_INSERT_HEAD(&p->tokens, token, link);
-		p->n_tokens++;
-	}
-	pthread_mutex_unlock(&p->lock);
-	if (rc)
-		token_free(token);
-	return rc;
-}
-
-struct token *token_take(struct programs *p, const uint64_t secret[2])
-{
-	struct token *token;
-
-	pthread_mutex_lock(&p->lock);
-	LIST_FOREACH (token, &p->tokens, link)
-		if (!((token->secret[0] ^ secret[0]) | (token->secret[1] ^ secret[1])))
-			break;
-	if (token) {
-		LIST_REMOVE(token, link);
-		p->n_tokens--;
-	}
-	pthread_mutex_unlock(&p->lock);
-	if (token && token->until_ms < now_ms()) {
-		token_free(token);
-		token = NULL;
-	}
-	return token;
-}
-
-int programs_token(struct programs *p, ramp_segment_t id, int access_mode, pid_t pid,
-		   uint64_t secret[2], struct ramp_err *err)
-{
-	struct token *token = calloc(1, sizeof(*token));
-
-	if (!token)
-		return ramp_err_sys(err, ENOMEM, "a token");
-	token->id = id;
-	token->access_mode = access_mode & O_ACCMODE;
-	token->pid = pid;
-	return token_add(p, token, secret, err);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */
@@ -145,14 +51,22 @@ static struct programs *make(const struct programs_config *config)
 
 	if (!p)
 		return NULL;
+	p->users = users_open();
+	if (!p->users) {
+		free(p);
+		return NULL;
+	}
 	p->loop = config->loop;
 	p->store = config->store;
 	p->meta = config->meta;
 	p->uffd_group = config->uffd_group;
 	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;
+	p->token_ms = config->token_ms ? config->token_ms : TOKEN_MS;
+	p->user_sessions = config->user_sessions;
 	meta_arena(p->meta, &p->arena_lo, &len);
 	p->arena_hi = p->arena_lo + len;
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_mutex_init(&p->lift, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &clock);
@@ -168,18 +82,15 @@ static struct programs *make(const struct programs_config *config)
 
 static void free_programs(struct programs *p)
 {
-	struct token *token, *next;
-
-	for (token = LIST_FIRST(&p->tokens); token; token = next) {
-		next = LIST_NEXT(token, link);
-		token_free(token);
-	}
+	tokens_close(p);
 	pseg_free_all(p);
 	if (p->uffd_dev >= 0)
 		close(p->uffd_dev);
 	pthread_rwlock_destroy(&p->pager_lock);
 	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lift);
 	pthread_mutex_destroy(&p->lock);
+	users_close(p->users);
 	free(p);
 }
 

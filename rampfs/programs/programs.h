@@ -40,6 +40,8 @@ struct programs_config {
 	const char *mountpoint; /* for messages */
 	gid_t uffd_group;	/* (gid_t)-1: everybody may have a userfaultfd */
 	uint32_t connect_ms;	/* an agent that does not answer for this long: EBUSY; 0: 5000 */
+	uint32_t user_sessions; /* processes of one user, but root; 0: 4096 */
+	uint32_t token_ms;	/* how long a token is good; 0: 30000 */
 };
 
 /* Starts the doorman, and listens. Control thread, as programs_close and the programs_set_*
@@ -52,7 +54,8 @@ void programs_close(struct programs *programs);
 
 /*
  * A one-time token for one open of a segment (the FUSE ioctl's answer): good for one ATTACH of
- * that access mode (O_RDONLY, O_RDWR) by that process, for 30 s. Any thread.
+ * that access mode (O_RDONLY, O_RDWR) by that process, for 30 s. -ESRCH: there is no such process;
+ * -EDQUOT: its user has too many. Any thread.
  */
 int programs_token(struct programs *programs, ramp_segment_t id, int access_mode, pid_t pid,
 		   uint64_t token[2], struct ramp_err *err);

@@ -7,11 +7,14 @@
  *
  * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
  * goes to the doorman; the userfaultfd comes back from there (session_uffd), and the rest happens
- * in space.c.
+ * in space.c. Only so many of one user and of all are at the door at a time: a HELLO beyond that
+ * waits for its turn. A place at the door is free when the doorman's child has ended, not when it
+ * has answered, since what a stranger sent may hang it in close(2) for ever.
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
- * a userfaultfd that does not, a wrong one: the same. Too many connections of one user: the newest
- * is closed. No descriptor is ever received here.
+ * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many of one
+ * user (users.c): the newest is closed, and comes again where it is the shim's; too many sessions:
+ * EUSERS. No descriptor is ever received here.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,9 +30,8 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 #define ACCEPT_MAX	32    /* a turn */
-#define NEWCOMERS_MAX	128   /* of one user, that have said nothing yet */
-#define CONNECTIONS_MAX 16384 /* sessions and others, of all users */
-#define PER_USER_MAX	4096
+#define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
+#define DOORS_MAX	1024  /* of all users: children of the doorman */
 #define LOOK_MS		30000u
 #define TICK_MS		1000u
 #define ACCEPT_PAUSE_MS 100u
@@ -47,7 +49,17 @@ struct conn {
 	gid_t gid;
 	uint64_t since_ms;
 	struct space *space;	   /* SESSION: a reference */
+	TAILQ_ENTRY(conn) in_line; /* SESSION that waits for a door */
+	bool waits;
+	struct session_msg hello;  /* its */
 	struct tool_request *tool; /* TOOL, until it hangs up */
+};
+
+/* Where a userfaultfd is awaited: one child of the doorman. */
+struct door {
+	LIST_ENTRY(door) link;
+	uint64_t space;
+	uid_t uid;
 };
 
 struct listener {
@@ -59,6 +71,9 @@ struct listener {
 	int handles; /* uv handles that are not closed yet, of conns too */
 	TAILQ_HEAD(, conn) conns;
 	uint32_t n_conns;
+	LIST_HEAD(, door) doors;
+	uint32_t n_doors;
+	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -98,6 +113,12 @@ void conn_close(struct conn *conn)
 		return;
 	TAILQ_REMOVE(&l->conns, conn, link);
 	l->n_conns--;
+	if (conn->waits)
+		TAILQ_REMOVE(&l->line, conn, in_line);
+	if (conn->kind == CONN_FIRST)
+		user_give(conn->programs, conn->uid, USER_NEWCOMERS, 1);
+	else if (conn->kind == CONN_TOOL)
+		user_give(conn->programs, conn->uid, USER_TOOLS, 1);
 	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
 	if (conn->tool)
 		tool_gone(conn->tool);
@@ -114,6 +135,16 @@ void conn_send(struct conn *conn, const struct session_msg *msg)
 			conn->tool = NULL;
 		conn_close(conn);
 	}
+}
+
+/* It has said what it is; false: its user has too many such. */
+static bool become(struct conn *conn, enum conn_kind kind, enum user_count what, uint32_t max)
+{
+	if (!user_take(conn->programs, conn->uid, what, 1, max))
+		return false;
+	user_give(conn->programs, conn->uid, USER_NEWCOMERS, 1);
+	conn->kind = kind;
+	return true;
 }
 
 static void on_conn(uv_poll_t *poll, int status, int events);
@@ -181,24 +212,95 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	return space;
 }
 
-/* Sends WELCOME with the doorman's socket, and gives the doorman the other end. */
-static int welcome(struct conn *conn, struct space *space, const struct session_msg *hello)
+/*
+ * Sends WELCOME with the doorman's socket, and gives the doorman the other end, which is not ours
+ * any more when a stranger gets his: who closes it last closes what lies in it unread.
+ */
+static int welcome(struct conn *conn, bool *asked)
 {
 	struct programs *p = conn->programs;
-	struct session_msg msg = {.type = SESSION_WELCOME, .serial = hello->serial};
-	bool again = hello->flags & SESSION_RECONNECT;
+	struct session_msg msg = {.type = SESSION_WELCOME, .serial = conn->hello.serial};
+	bool again = conn->hello.flags & SESSION_RECONNECT;
 	int pair[2], fds[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	fds[0] = pair[0];
 	fds[1] = p->uffd_dev;
-	rc = doorman_ask(p->doorman, space->id, pair[1]);
+	rc = doorman_ask(p->doorman, conn->space->id, pair[1]);
+	close(pair[1]);
+	*asked = !rc;
 	if (!rc)
 		rc = session_send(conn->fd, &msg, fds, again ? 1 : 2, MSG_DONTWAIT);
 	close(pair[0]);
-	close(pair[1]);
 	return rc;
+}
+
+static void free_door(struct listener *l, struct door *door)
+{
+	user_give(l->programs, door->uid, USER_DOORS, 1);
+	LIST_REMOVE(door, link);
+	l->n_doors--;
+	free(door);
+}
+
+/* False: there is none now. */
+static bool take_door(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+	struct door *door;
+	bool asked = false;
+
+	if (l->n_doors >= DOORS_MAX)
+		return false;
+	door = malloc(sizeof(*door));
+	if (!door || !user_take(l->programs, conn->uid, USER_DOORS, 1, USER_SHARE)) {
+		free(door);
+		return false;
+	}
+	*door = (struct door){.space = conn->space->id, .uid = conn->uid};
+	LIST_INSERT_HEAD(&l->doors, door, link);
+	l->n_doors++;
+	conn->since_ms = now_ms();
+	if (welcome(conn, &asked))
+		conn_close(conn);
+	else
+		watch(conn);
+	if (!asked) /* else the doorman's child says when it has ended */
+		free_door(l, door);
+	return true;
+}
+
+/* The first in the line whose user may have another door, again and again. */
+static void serve_line(struct listener *l)
+{
+	struct conn *conn, *next;
+
+	for (conn = TAILQ_FIRST(&l->line); conn && l->n_doors < DOORS_MAX; conn = next) {
+		next = TAILQ_NEXT(conn, in_line);
+		TAILQ_REMOVE(&l->line, conn, in_line);
+		conn->waits = false;
+		if (take_door(conn))
+			continue;
+		conn->waits = true;
+		if (next)
+			TAILQ_INSERT_BEFORE(next, conn, in_line);
+		else
+			TAILQ_INSERT_TAIL(&l->line, conn, in_line);
+	}
+}
+
+void session_door_closed(struct programs *p, uint64_t space)
+{
+	struct listener *l = p->listener;
+	struct door *door;
+
+	LIST_FOREACH (door, &l->doors, link)
+		if (door->space == space)
+			break;
+	if (door)
+		free_door(l, door);
+	serve_line(l);
 }
 
 static void refuse(struct conn *conn, uint16_t type, int result, const char *text)
@@ -210,11 +312,33 @@ static void refuse(struct conn *conn, uint16_t type, int result, const char *tex
 	conn_close(conn);
 }
 
+/* False: refused. The share of its user is the space's; without one it is given back here. */
+static bool start_space(struct conn *conn)
+{
+	struct programs *p = conn->programs;
+	int pidfd = peer_pidfd(conn->fd);
+	struct space *space = pidfd < 0 ? NULL : make_space(conn, &conn->hello, pidfd);
+
+	if (!space) {
+		user_give(p, conn->uid, USER_SESSIONS, 1);
+		if (pidfd >= 0)
+			close(pidfd);
+		refuse(conn, SESSION_WELCOME, pidfd < 0 ? ESRCH : ENOMEM,
+		       pidfd < 0 ? "the process that has connected cannot be told from others"
+				 : "the daemon is out of memory");
+		return false;
+	}
+	conn->space = space; /* the list's reference goes with it; it closes the socket */
+	pthread_mutex_lock(&p->lock);
+	space->id = ++p->next_space;
+	TAILQ_INSERT_TAIL(&p->spaces, space, link);
+	pthread_mutex_unlock(&p->lock);
+	return true;
+}
+
 static void hello(struct conn *conn, const struct session_msg *msg)
 {
 	struct programs *p = conn->programs;
-	struct space *space;
-	int pidfd;
 
 	if (!in_group(conn, p->uffd_group)) {
 		refuse(conn, SESSION_WELCOME, EPERM,
@@ -225,28 +349,19 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 		refuse(conn, SESSION_WELCOME, EOPNOTSUPP, "this kernel has no /dev/userfaultfd");
 		return;
 	}
-	pidfd = peer_pidfd(conn->fd);
-	if (pidfd < 0) {
-		refuse(conn, SESSION_WELCOME, ESRCH,
-		       "the process that has connected cannot be told from others");
+	if (!become(conn, CONN_SESSION, USER_SESSIONS, p->user_sessions)) {
+		refuse(conn, SESSION_WELCOME, EUSERS,
+		       "too many programs of this user have segments mapped");
 		return;
 	}
-	space = make_space(conn, msg, pidfd);
-	if (!space) {
-		close(pidfd);
-		refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
+	conn->hello = *msg;
+	if (!start_space(conn))
 		return;
-	}
-	conn->kind = CONN_SESSION;
-	conn->space = space; /* the list's reference goes with it; it closes the socket */
-	pthread_mutex_lock(&p->lock);
-	space->id = ++p->next_space;
-	TAILQ_INSERT_TAIL(&p->spaces, space, link);
-	pthread_mutex_unlock(&p->lock);
-	if (welcome(conn, space, msg))
-		conn_close(conn);
-	else
+	if (!take_door(conn)) {
+		conn->waits = true;
+		TAILQ_INSERT_TAIL(&p->listener->line, conn, in_line);
 		watch(conn);
+	}
 }
 
 void session_uffd(struct programs *p, uint64_t id, int fd, int why)
@@ -277,9 +392,12 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 
 void session_doors_lost(struct programs *p)
 {
+	struct listener *l = p->listener;
 	struct conn *conn, *next;
 
-	for (conn = TAILQ_FIRST(&p->listener->conns); conn; conn = next) {
+	while (!LIST_EMPTY(&l->doors))
+		free_door(l, LIST_FIRST(&l->doors));
+	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
 		if (conn->kind == CONN_SESSION && conn->space->uffd < 0)
 			conn_close(conn);
@@ -309,6 +427,7 @@ void request_free(struct request *request)
 	if (request->pidfd >= 0)
 		close(request->pidfd);
 	close(request->sock);
+	user_give(request->programs, request->uid, USER_REQUESTS, 1);
 	free(request);
 }
 
@@ -344,6 +463,12 @@ static void request(struct conn *conn, const struct session_msg *msg)
 		refuse(conn, SESSION_RESULT, ENOMEM, "the daemon is out of memory");
 		return;
 	}
+	/* Who is hung up on comes again, as after a daemon's death. */
+	if (!user_take(conn->programs, conn->uid, USER_REQUESTS, 1, USER_SHARE)) {
+		free(r);
+		conn_close(conn);
+		return;
+	}
 	*r = (struct request){.programs = conn->programs,
 			      .sock = conn->fd,
 			      .pidfd = peer_pidfd(conn->fd),
@@ -357,7 +482,10 @@ static void request(struct conn *conn, const struct session_msg *msg)
 
 static void tool(struct conn *conn, const struct session_msg *msg)
 {
-	conn->kind = CONN_TOOL;
+	if (!become(conn, CONN_TOOL, USER_TOOLS, USER_SHARE)) {
+		refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
+		return;
+	}
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
 		refuse(conn, SESSION_ANSWER, ENOMEM, "the daemon is out of memory");
@@ -436,18 +564,11 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
-static bool too_many(struct listener *l, uid_t uid)
+/* The newcomer is counted, where this is true. */
+static bool may_come(struct listener *l, uid_t uid)
 {
-	struct conn *conn;
-	uint32_t n = 0, silent = 0;
-
-	if (l->n_conns >= CONNECTIONS_MAX)
-		return true;
-	TAILQ_FOREACH (conn, &l->conns, link) {
-		n += conn->uid == uid;
-		silent += conn->uid == uid && conn->kind == CONN_FIRST;
-	}
-	return n >= PER_USER_MAX || silent >= NEWCOMERS_MAX;
+	return (l->n_conns < CONNECTIONS_MAX || uid == 0) &&
+	       user_take(l->programs, uid, USER_NEWCOMERS, 1, USER_SHARE);
 }
 
 static void add_conn(struct listener *l, int fd)
@@ -457,7 +578,7 @@ static void add_conn(struct listener *l, int fd)
 	socklen_t len = sizeof(peer);
 
 	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0 ||
-	    too_many(l, peer.uid)) {
+	    !may_come(l, peer.uid)) {
 		free(conn);
 		close(fd);
 		return;
@@ -469,6 +590,7 @@ static void add_conn(struct listener *l, int fd)
 	conn->gid = peer.gid;
 	conn->since_ms = now_ms();
 	if (uv_poll_init(loop_uv(l->programs->loop), &conn->poll, fd)) {
+		user_give(l->programs, conn->uid, USER_NEWCOMERS, 1);
 		free(conn);
 		close(fd);
 		return;
@@ -528,6 +650,7 @@ static void on_tick(uv_timer_t *timer)
 	struct conn *conn, *next;
 
 	pool_run(l->programs->pool, POOL_SELF, space_sweep, l->programs);
+	tokens_expire(l->programs);
 	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
 		bool waits = conn->kind == CONN_FIRST ||
 			     (conn->kind == CONN_SESSION && conn->space->uffd < 0);
@@ -572,6 +695,7 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	l->programs = p;
 	l->fd = listen_fd;
 	TAILQ_INIT(&l->conns);
+	TAILQ_INIT(&l->line);
 	rc = uv_poll_init(uv, &l->poll, listen_fd);
 	if (rc) {
 		free(l);
@@ -608,6 +732,8 @@ void listener_close(struct programs *p)
 	struct listener *l = p->listener;
 
 	uv_close((uv_handle_t *)&l->look, on_closed);
+	while (!LIST_EMPTY(&l->doors))
+		free_door(l, LIST_FIRST(&l->doors));
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */

@@ -14,11 +14,9 @@
  * revoke that finds one says EBUSY.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,9 +24,7 @@
 #include "local.h"
 #include "log.h"
 
-#define AGENT_PRIORITY 50 /* of SCHED_RR: above the program's threads */
-#define AGENT_NICE     (-20)
-#define LOOK_MAX       64 /* psegs that one look goes through */
+#define LOOK_MAX 64 /* psegs that one look goes through */
 
 /* ---- references ----------------------------------------------------------------------------- */
 
@@ -123,22 +119,6 @@ void process_name(pid_t pid, char name[64])
 
 /* ---- becoming ready: on the pool ------------------------------------------------------------ */
 
-/* The agent must get a processor at once, when a revoke asks it. */
-static void lift_agent(struct space *space)
-{
-	struct sched_param rr = {.sched_priority = AGENT_PRIORITY};
-	pid_t tid = mappers_tid(space->pid, space->agent_tid);
-	static atomic_bool said;
-
-	if (!tid || !sched_setscheduler(tid, SCHED_RR | SCHED_RESET_ON_FORK, &rr))
-		return;
-	if (errno != ESRCH && !atomic_exchange(&said, true))
-		log_warn("agents run at nice %d, not at real-time priority (%s): a busy program "
-			 "delays its revoke by milliseconds",
-			 AGENT_NICE, strerror(errno));
-	setpriority(PRIO_PROCESS, (id_t)tid, AGENT_NICE);
-}
-
 static int learn(struct space *space, struct ramp_err *err)
 {
 	int rc = uffd_handshake(space->uffd, err);
@@ -202,7 +182,7 @@ void space_ready(void *arg)
 	if (learn(space, &err)) {
 		space_say_ready(space, err.code, err.text);
 	} else if (!space_dead(space)) {
-		lift_agent(space);
+		agent_lift(space);
 		tell_pager(space, true);
 		/* What the dead daemon had read is raised again, and found by the table now. */
 		space_wake_all(space);
@@ -318,6 +298,7 @@ void space_sweep(void *arg)
 		}
 		atomic_store(&orphan->orphan, false);
 		space_forget(p, orphan);
+		user_give(p, orphan->uid, USER_SESSIONS, 1);
 		space_put(orphan);
 	}
 	pthread_mutex_lock(&p->lock);
@@ -333,6 +314,8 @@ void space_bury(void *arg)
 	pthread_mutex_lock(&space->life); /* it may be becoming ready */
 	pthread_mutex_unlock(&space->life);
 	tell_pager(space, false);
+	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
+		agent_lower(space);
 	atomic_store(&space->orphan, true);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_INSERT_TAIL(&p->orphans, space, link);

@@ -409,6 +409,18 @@ void space_forget(struct programs *p, struct space *space)
 	}
 }
 
+bool space_wrote(struct space *space, uint64_t start, uint64_t end)
+{
+	struct attachment *a;
+	bool wrote = false;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		wrote |= a->writable && a->start <= start && a->end >= end;
+	pthread_mutex_unlock(&space->list);
+	return wrote;
+}
+
 void space_wake_all(struct space *space)
 {
 	struct attachment *a;
@@ -429,6 +441,7 @@ void pseg_mark_live(struct pseg *pseg, const struct piece *piece)
 		if (a->space == piece->space && a->start >= piece->start && a->end <= piece->end) {
 			a->gone = false;
 			a->offset = piece->offset + (a->start - piece->start);
+			a->writable = piece->writable;
 		}
 	pthread_mutex_unlock(&piece->space->list);
 	pthread_rwlock_unlock(&pseg->lock);

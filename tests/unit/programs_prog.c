@@ -6,6 +6,7 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -117,12 +118,12 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 	}
 }
 
-static int greet(int sock)
+static int greet(int sock, uint32_t tid)
 {
-	struct session_msg m = {.type = SESSION_HELLO, .flags = uffd < 0 ? 0 : SESSION_RECONNECT};
+	struct session_msg m = {
+		.type = SESSION_HELLO, .flags = uffd < 0 ? 0 : SESSION_RECONNECT, .tid = tid};
 	int fds[SESSION_FDS_MAX], nfds, rc;
 
-	m.tid = (uint32_t)syscall(SYS_gettid);
 	rc = session_send(sock, &m, NULL, 0, 0);
 	if (!rc)
 		rc = session_recv(sock, &m, fds, &nfds, 0);
@@ -155,6 +156,13 @@ static void serve(int sock)
 	while (!session_recv(sock, &m, fds, &nfds, 0)) {
 		if (agent_kind == 1)
 			continue;
+		if ((agent_kind == 7 && m.type == SESSION_BACK) ||
+		    (agent_kind == 8 && m.type == SESSION_SWAP)) {
+			agent_kind = 0;
+			for (int i = 0; i < nfds; i++)
+				close(fds[i]);
+			continue;
+		}
 		if (agent_kind == 4 && m.type == SESSION_DROP) {
 			babble(sock);
 			return;
@@ -175,7 +183,7 @@ static void *agent(void *arg)
 	(void)arg;
 	for (;;) {
 		sock = session_connect(path);
-		rc = sock < 0 ? sock : greet(sock);
+		rc = sock < 0 ? sock : greet(sock, (uint32_t)syscall(SYS_gettid));
 		if (!rc) {
 			sessions++;
 			ready = 1;
@@ -397,6 +405,80 @@ static int do_remap(const struct prog_order *o)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
+/* ---- sessions that name a thread --------------------------------------------------------------
+ */
+
+static _Atomic uint32_t named;
+static int named_sock = -1, named_result;
+
+static int open_named(uint32_t tid)
+{
+	named_sock = session_connect(path);
+	return named_sock < 0 ? named_sock : greet(named_sock, tid);
+}
+
+static void *wait_named(void *arg)
+{
+	named = (uint32_t)syscall(SYS_gettid);
+	for (;;)
+		pause();
+	return arg;
+}
+
+/* A process of its own with this memory: names itself. */
+static int share_memory(void *arg)
+{
+	uint32_t self = (uint32_t)syscall(SYS_gettid);
+
+	(void)arg;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	named_result = open_named(self);
+	named = self;
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int name_one(const struct prog_order *o, struct prog_report *r)
+{
+	static _Alignas(16) char stack[65536];
+	pthread_t thread;
+
+	named = 0;
+	if (o->value) {
+		r->value = o->value;
+		return open_named((uint32_t)o->value);
+	}
+	if (o->flags) {
+		if (clone(share_memory, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL) < 0)
+			return -errno;
+	} else {
+		pthread_create(&thread, NULL, wait_named, NULL);
+		pthread_detach(thread);
+	}
+	while (!named)
+		usleep(200);
+	r->value = named;
+	return o->flags ? named_result : open_named(named);
+}
+
+static int take_ticket(struct prog_report *r)
+{
+	struct session_msg m = {.type = SESSION_FORK};
+	int rc = ask(&m);
+
+	r->value = m.token[0];
+	r->addr = m.token[1];
+	return rc;
+}
+
+static int adopt(const struct prog_order *o)
+{
+	struct session_msg m = {.type = SESSION_ADOPT, .token = {o->token[0], o->token[1]}};
+
+	return ask(&m);
+}
+
 static void obey_all(void);
 
 static void *obey_on(void *arg)
@@ -462,6 +544,14 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 		return do_remap(o);
 	case PROG_MAIN_ENDS:
 		return main_ends();
+	case PROG_NAME:
+		return name_one(o, r);
+	case PROG_UNNAME:
+		return close(named_sock) ? -errno : 0;
+	case PROG_TICKET:
+		return take_ticket(r);
+	case PROG_ADOPT:
+		return adopt(o);
 	}
 	return -EINVAL;
 }

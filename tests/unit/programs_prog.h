@@ -17,7 +17,8 @@ enum prog_op {
 	PROG_SESSION,	   /* starts the agent; value: 1: an agent that never answers a command,
 			      2: sends a file that is no userfaultfd, 3: sends nothing to the doorman,
 			      4: answers every DROP with stale answers, for ever,
-			      5: says that it has carried out a SWAP, and has not */
+			      5: says that it has carried out a SWAP, and has not;
+			      7: leaves the first BACK unanswered, 8: the first SWAP */
 	PROG_ATTACH,	   /* token, offset, len, prot, flags */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
@@ -34,6 +35,12 @@ enum prog_op {
 	PROG_SESSIONS, /* value: how often it had a session */
 	PROG_REMAP,    /* mremap(2) of offset bytes (0: a copy) at addr to value, len bytes there */
 	PROG_MAIN_ENDS, /* the main thread; another one carries out what comes after */
+	PROG_NAME,   /* another session, which names a fresh thread as its agent: its id in value.
+			value: names that one, which is a stranger's; flags 1: a process that shares
+			the memory names itself */
+	PROG_UNNAME, /* the last of those sessions ends */
+	PROG_TICKET, /* FORK: the token in value and addr */
+	PROG_ADOPT,  /* token */
 };
 
 struct prog_order {

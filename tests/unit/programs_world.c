@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define GONE_MAX 64
+#define WATCHES_MAX 64
 
 #ifdef __SANITIZE_THREAD__ /* its shadow lies where the default arena is */
 #define ARENA_ADDR UINT64_C(0x1000000000)
@@ -33,8 +33,12 @@ static struct {
 	atomic_bool stop;
 	_Atomic uint64_t faults;
 	pthread_mutex_t lock;
-	struct space *gone[GONE_MAX];
-	int n_gone;
+	struct watch {
+		struct space *space;
+		int uffd;
+		bool gone;
+	} watches[WATCHES_MAX];
+	int n_watches;
 } pager = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the pager ------------------------------------------------------------------------------ */
@@ -44,6 +48,10 @@ static void space_added(void *arg, struct space *space, int uffd)
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = space};
 
 	(void)arg;
+	pthread_mutex_lock(&pager.lock);
+	ck_assert_int_lt(pager.n_watches, WATCHES_MAX);
+	pager.watches[pager.n_watches++] = (struct watch){.space = space, .uffd = uffd};
+	pthread_mutex_unlock(&pager.lock);
 	ck_assert_int_eq(epoll_ctl(pager.epoll, EPOLL_CTL_ADD, uffd, &event), 0);
 }
 
@@ -53,8 +61,8 @@ static void space_gone(void *arg, struct space *space)
 
 	(void)arg;
 	pthread_mutex_lock(&pager.lock);
-	ck_assert_int_lt(pager.n_gone, GONE_MAX);
-	pager.gone[pager.n_gone++] = space;
+	for (int i = 0; i < pager.n_watches; i++)
+		pager.watches[i].gone |= pager.watches[i].space == space;
 	pthread_mutex_unlock(&pager.lock);
 	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
 }
@@ -92,8 +100,18 @@ static void forget_gone(void)
 	if (read(pager.wake, &count, sizeof(count)) < 0)
 		return;
 	pthread_mutex_lock(&pager.lock);
-	while (pager.n_gone > 0)
-		space_put(pager.gone[--pager.n_gone]); /* closing the fd takes it out of epoll */
+	for (int i = 0; i < pager.n_watches;) {
+		struct watch *w = &pager.watches[i];
+
+		if (!w->gone) {
+			i++;
+			continue;
+		}
+		/* Its program has the file, too, so that closing does not take it out. */
+		epoll_ctl(pager.epoll, EPOLL_CTL_DEL, w->uffd, NULL);
+		space_put(w->space);
+		*w = pager.watches[--pager.n_watches];
+	}
 	pthread_mutex_unlock(&pager.lock);
 }
 
@@ -132,7 +150,9 @@ void world_programs_start(void)
 					 .session_path = world.socket,
 					 .mountpoint = "/nowhere",
 					 .uffd_group = (gid_t)-1,
-					 .connect_ms = 1000};
+					 .connect_ms = 1000,
+					 .user_sessions = world.user_sessions,
+					 .token_ms = world.token_ms};
 	struct programs_pager callbacks = {space_added, space_gone, NULL};
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ramp_err err = {0};
@@ -146,6 +166,7 @@ void world_programs_start(void)
 	pager.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	epoll_ctl(pager.epoll, EPOLL_CTL_ADD, pager.wake, &event);
 	pager.stop = false;
+	pager.n_watches = 0;
 	programs_set_pager(world.programs, &callbacks);
 	programs_set_punch(world.programs, world.punch, NULL);
 	programs_set_tools(world.programs, &world.tools);

@@ -22,6 +22,7 @@ struct world {
 	int listen_fd;
 	programs_punch *punch; /* for the next world_programs_start */
 	struct programs_tools tools;
+	uint32_t user_sessions, token_ms;
 };
 extern struct world world;
 
