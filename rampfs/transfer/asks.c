@@ -6,6 +6,7 @@
  * tables have come as far as the answerer's.
  *
  *   NEW -> MOVING [source_start] -> (answered)        this node owns it
+ *   NEW -> MOVING [join] -> (answered)                it is on its way there, and nobody listens
  *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
  *                                                     under way
  *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
@@ -13,7 +14,8 @@
  *
  * How it fails: every wait has the asker's bound. Before GIVEN that is a failure and the move is
  * cancelled, after it EINPROGRESS: it goes on by itself. An owner that goes down and comes back is
- * asked again; what it has done meanwhile shows in the tables.
+ * asked again; what it has done meanwhile shows in the tables. An asker whose daemon died asks its
+ * next one the same, and finds the move that it has begun.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,6 +31,7 @@
 #define QUORUM_MS	5000u /* without a leader, until EROFS */
 #define GRACE_MS	500u  /* for a worker or a commit to come back after a cancel */
 #define REMOTE_AGAIN_MS 1000u /* MIGRATE and CANCEL are repeated */
+#define GREET_MS	5000u /* a daemon that has just begun has yet to meet the others */
 #define REMOTE_SHORT_MS 300u  /* the owner gives up earlier than who asked it */
 
 enum ask_state { ASK_NEW, ASK_MOVING, ASK_WAITING, ASK_REMOTE, ASK_SEEING, ASK_AGAIN };
@@ -45,6 +48,7 @@ struct ask {
 	uint64_t deadline_ms;	     /* 0: none */
 	uint64_t no_quorum_since_ms; /* 0: a quorum answered at the last look */
 	bool cancelled, gave_up;
+	bool unheard;	   /* the node that asks has hung up */
 	ramp_node_t owner; /* REMOTE, SEEING */
 	uint64_t epoch;	   /* SEEING: what our tables must show */
 };
@@ -114,6 +118,17 @@ static void ask_again(struct ask *a)
 	ask_arm(a, AGAIN_MS);
 }
 
+/* Fails, or tries again where this daemon is so young that it may only have yet to meet it. */
+static void ask_unreachable(struct ask *a, ramp_node_t node, const char *text)
+{
+	struct transfers *t = a->t;
+
+	if (peer_incarnation(t->peers, node) == 0 && move_now_ms() - t->started_ms < GREET_MS)
+		ask_again(a);
+	else
+		ask_fail(a, EHOSTUNREACH, "%s", text);
+}
+
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
 static bool another_waits(struct ask *a)
@@ -121,7 +136,8 @@ static bool another_waits(struct ask *a)
 	struct ask *other;
 
 	LIST_FOREACH (other, &a->t->asks, link)
-		if (other != a && other->request.id == a->request.id && other->state == ASK_WAITING)
+		if (other != a && other->request.id == a->request.id &&
+		    other->state == ASK_WAITING && !other->unheard)
 			return true;
 	return false;
 }
@@ -136,6 +152,25 @@ static void wait_here(struct ask *a, bool pulling)
 	if (pulling)
 		pull_hurry(a->t->pull, a->request.id);
 	ask_arm(a, 0);
+}
+
+/* It is on its way to the same place, and who asked for it hears no answer any more: a daemon
+   before this one, or one of a node that hung up. */
+static bool join(struct ask *a, struct move *m, const struct segment_row *row)
+{
+	struct ask *old = m->ask;
+
+	if (m->state < S_CHECKING || m->state > S_LEFT || m->peer != a->request.dst ||
+	    atomic_load(&m->cancelled) || (old && !old->unheard) ||
+	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, a->request.dst_name))
+		return false;
+	m->ask = a;
+	a->state = ASK_MOVING;
+	if (old)
+		ask_done(old, -EBUSY, "it is on the move already");
+	ask_arm(a, 0);
+	move_look(a->t, m->id);
+	return true;
 }
 
 static void ask_local(struct ask *a, const struct segment_row *row)
@@ -158,7 +193,8 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 		return;
 	}
 	if (m) {
-		ask_fail(a, EBUSY, "it is on the move already");
+		if (!join(a, m, row))
+			ask_fail(a, EBUSY, "it is on the move already");
 		return;
 	}
 	if (row->phase != SEGMENT_STABLE || !t->registered) {
@@ -176,7 +212,7 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 	}
 	if (!peer_up(t->peers, a->request.dst)) {
 		seg_put(seg);
-		ask_fail(a, EHOSTUNREACH, "the target is down");
+		ask_unreachable(a, a->request.dst, "the target is down");
 		return;
 	}
 	a->state = ASK_MOVING;
@@ -216,12 +252,13 @@ static void cancel_send(struct ask *a)
 
 static void ask_remote(struct ask *a, const struct segment_row *row)
 {
-	if (row->phase == SEGMENT_MOVING) {
+	if (row->phase == SEGMENT_MOVING &&
+	    (row->dst != a->request.dst || strcmp(row->dst_name, a->request.dst_name) != 0)) {
 		ask_fail(a, EBUSY, "it is on the move already");
 		return;
 	}
 	if (!peer_up(a->t->peers, row->node)) {
-		ask_fail(a, EHOSTUNREACH, "its owner is down");
+		ask_unreachable(a, row->node, "its owner is down");
 		return;
 	}
 	a->owner = row->node;
@@ -412,11 +449,15 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	struct segment_row row;
 	struct remote_asker *r;
 	struct msg_migrate mm;
+	struct ask *known;
 
 	(void)incarnation;
 	if (!move_heard(body, proto_get_migrate(body, &mm)))
 		return;
-	if (!t->started || remote_find(t, from, mm.request) || answer_again(t, from, mm.request))
+	known = remote_find(t, from, mm.request);
+	if (known)
+		known->unheard = false;
+	if (!t->started || known || answer_again(t, from, mm.request))
 		return; /* the latter: asked again, for a message may be lost */
 	if (mm.mode > TRANSFER_DEMAND) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
@@ -645,6 +686,19 @@ void asks_peer_up(struct transfers *t, ramp_node_t node)
 	LIST_FOREACH (a, &t->asks, link)
 		if (a->state == ASK_REMOTE && a->owner == node)
 			ask_arm(a, 1); /* the tick asks again */
+}
+
+/* What it asked goes on; perhaps it asks again under the same number, perhaps its daemon died. */
+void asks_peer_down(struct transfers *t, ramp_node_t node)
+{
+	struct ask *a;
+
+	LIST_FOREACH (a, &t->asks, link) {
+		struct remote_asker *r = a->arg;
+
+		if (a->done == remote_done && r->node == node)
+			a->unheard = true;
+	}
 }
 
 void asks_close(struct transfers *t)

@@ -274,8 +274,10 @@ static void peer_changed(void *arg)
 				move_peer_changed(m, e);
 		}
 	}
-	if (e->up && t->started && !t->closing)
+	if (t->started && !t->closing && e->up)
 		asks_peer_up(t, e->node);
+	else if (t->started && !t->closing)
+		asks_peer_down(t, e->node);
 	free(e);
 	transfers_put(t);
 }
@@ -358,6 +360,7 @@ static void start(void *arg)
 	struct transfers *t = arg;
 
 	t->started = true;
+	t->started_ms = move_now_ms();
 	register_look(t);
 	scan(t);
 	transfers_put(t);

@@ -133,6 +133,7 @@ struct transfers {
 
 	bool registered; /* R1: our incarnation is committed and not fenced */
 	bool up_proposing, scanning, scan_again, closing, started;
+	uint64_t started_ms;
 	uint64_t serials;
 	uint32_t jobs; /* workers that have something of ours */
 	uv_timer_t *up_timer;
@@ -273,6 +274,7 @@ void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const 
 const struct migrate_request *ask_request(const struct ask *a);
 void asks_look(struct transfers *t, ramp_segment_t id);
 void asks_peer_up(struct transfers *t, ramp_node_t node);
+void asks_peer_down(struct transfers *t, ramp_node_t node);
 void asks_close(struct transfers *t);
 void asks_listen(struct transfers *t);
 

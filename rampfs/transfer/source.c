@@ -1,7 +1,7 @@
 /*
  * The source's end.
  *
- * Happy path: a worker asks whether the segment may move and what of it is populated; CONNECT is
+ * Happy path: a worker asks what of the segment is populated and whether it may move; CONNECT is
  * repeated until T says ACCEPT; prepare is committed and seen; one worker call freezes, revokes,
  * records GIVEN and sends TRANSFER, with no hop between; TAKEN comes, programs are told, the
  * asker is answered when the tables show T as the owner; when they show that T has settled, the
@@ -83,31 +83,7 @@ static uint64_t slack_for(uint64_t populated)
 	return slack > SLACK_MAX_BYTES ? SLACK_MAX_BYTES : slack;
 }
 
-static void check_work(struct move *m)
-{
-	uint64_t populated = 0;
-
-	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
-	if (m->work_rc)
-		return;
-	free(m->ranges);
-	m->n_ranges = 0;
-	m->ranges = calloc(PROTO_RANGES_MAX, sizeof(*m->ranges));
-	if (!m->ranges) {
-		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
-		return;
-	}
-	/* Noted before the scan: what changes meanwhile counts as a change. */
-	seg_note_layout(m->seg);
-	m->size = seg_size(m->seg);
-	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
-				    &m->work_err);
-	/* A lost page is no data here: were it not listed, it would be zeros there. */
-	if (pages_lost(m->seg))
-		seg_layout_cut(m->seg);
-	m->slack_bytes = slack_for(populated);
-}
-
+/* CONNECT, by whoever has the move. */
 static void connect_send(struct move *m)
 {
 	struct msg_connect c = {
@@ -136,7 +112,36 @@ static void connect_send(struct move *m)
 	}
 	free(c.ranges);
 	free(buf);
-	move_retry(m);
+}
+
+/*
+ * May it move, and what of it is populated? CONNECT goes out as soon as the latter is known, so
+ * that T takes room while /proc is read here; it is repeated when that has been found well.
+ */
+static void check_work(struct move *m)
+{
+	uint64_t populated = 0;
+
+	free(m->ranges);
+	m->n_ranges = 0;
+	m->ranges = calloc(PROTO_RANGES_MAX, sizeof(*m->ranges));
+	if (!m->ranges) {
+		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
+		return;
+	}
+	/* Noted before the scan: what changes meanwhile counts as a change. */
+	seg_note_layout(m->seg);
+	m->size = seg_size(m->seg);
+	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
+				    &m->work_err);
+	/* A lost page is no data here: were it not listed, it would be zeros there. */
+	if (pages_lost(m->seg))
+		seg_layout_cut(m->seg);
+	m->slack_bytes = slack_for(populated);
+	if (m->work_rc)
+		return;
+	connect_send(m);
+	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
 }
 
 static void checked(struct move *m)
@@ -146,12 +151,14 @@ static void checked(struct move *m)
 	else if (atomic_load(&m->cancelled) && !m->fail_code)
 		fail_set(m, EINTR, "cancelled");
 	if (m->fail_code) {
+		say_close(m);
 		fail_now(m);
 		return;
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
 	m->backoff_ms = CONNECT_AGAIN_MS;
 	connect_send(m);
+	move_retry(m);
 }
 
 /* A new attempt: R2's random id, and the row's epoch that prepare will compare. */
@@ -216,6 +223,7 @@ static void connecting_tick(struct move *m)
 {
 	if (move_now_ms() - m->since_ms < CONNECT_MS) {
 		connect_send(m);
+		move_retry(m);
 		return;
 	}
 	if (!m->fail_code)

@@ -23,7 +23,8 @@
 #include "move.h"
 #include "pages.h"
 
-#define PULLED_EVERY_MS 200u
+#define PULLED_EVERY_MS	  200u
+#define PREFETCH_AFTER_MS 10u /* at the latest, whether or not taken is committed */
 
 static void drop(struct move *m);
 
@@ -411,20 +412,30 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 
 /* ---- T_TAKEN --------------------------------------------------------------------------------- */
 
-/* Page faults are answered first; then those who had it mapped before get it back in place. */
+/*
+ * Page faults are answered first; then those who had it mapped before get it back in place. What
+ * nobody asks for waits until taken is committed, or for a moment: a pull at full speed takes the
+ * processors from the commit, and whoever called mv waits for that.
+ */
 static void begin_work(struct move *m)
 {
 	struct pull_source source = {
 		.node = m->peer,
 		.incarnation = m->peer_inc,
 		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
-		.prefetch = !m->demand_only,
 	};
 
 	room_release_slack(m->seg);
 	m->work_rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 	if (!m->work_rc)
 		programs_back(m->t->programs, m->seg);
+}
+
+static void prefetch(struct move *m)
+{
+	if (!m->hurried)
+		pull_hurry(m->t->pull, m->id);
+	m->hurried = true;
 }
 
 static void target_begun(struct move *m)
@@ -435,8 +446,8 @@ static void target_begun(struct move *m)
 		return;
 	}
 	m->pulling = true;
-	if (m->progress)
-		move_tick_in(m, PULLED_EVERY_MS);
+	if (!m->demand_only || m->progress)
+		move_tick_in(m, m->demand_only ? PULLED_EVERY_MS : PREFETCH_AFTER_MS);
 	target_look(m);
 }
 
@@ -572,10 +583,8 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 	else if (m->pulled)
 		propose_step(m, META_SETTLED);
 	/* R9: only whole it can be let go of; then hurry. */
-	if (row->unlinked && !m->hurried) {
-		m->hurried = true;
-		pull_hurry(m->t->pull, m->id);
-	}
+	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))
+		prefetch(m);
 	if (!m->pulled && !m->over_told && move_node_over(m->t, m->peer, m->peer_inc)) {
 		m->over_told = true;
 		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
@@ -659,6 +668,8 @@ void target_tick(struct move *m)
 	} else if (m->state == T_DROPPING) {
 		move_work(m, drop_work, dropped);
 	} else if (m->state == T_TAKEN) {
+		if (m->pulling && !m->demand_only)
+			prefetch(m);
 		if (m->progress && !m->pulled) {
 			pulled_send(m);
 			move_tick_in(m, PULLED_EVERY_MS);

@@ -10,11 +10,25 @@
 #include <unistd.h>
 
 #include "proto.h"
-#include "transfer_world.h"
+#include "transfer_stories.h"
 
-enum { A = 1, B = 2, C = 3 };
+TCase *story(Suite *suite, const char *name)
+{
+	TCase *tc = tcase_create(name);
 
-static double seconds(void)
+	tcase_add_checked_fixture(tc, world_open, world_close);
+	tcase_set_timeout(tc, 60);
+	suite_add_tcase(suite, tc);
+	return tc;
+}
+
+void stays(ramp_segment_t id, ramp_node_t owner)
+{
+	ck_assert_uint_eq(world_owner(id), owner);
+	world_rest(id);
+}
+
+double seconds(void)
 {
 	struct timespec ts;
 
@@ -198,12 +212,6 @@ END_TEST
 
 /* ---- it stays ------------------------------------------------------------------------------- */
 
-static void stays(ramp_segment_t id, ramp_node_t owner)
-{
-	ck_assert_uint_eq(world_owner(id), owner);
-	world_rest(id);
-}
-
 START_TEST(the_name_is_taken)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -354,6 +362,9 @@ START_TEST(a_program_that_cannot_be_asked)
 	ask = world_ask(C, id, B, 5000, false);
 	ck_assert_int_eq(world_answer(ask), -EBUSY);
 	ck_assert_str_eq(world_text(ask), "process 42 maps it");
+	for (int ms = 0; ms < 10000 && world_has_file(B, id); ms++)
+		usleep(1000);
+	ck_assert(!world_has_file(B, id)); /* what it had asked for meanwhile is given back */
 	stays(id, A);
 }
 END_TEST
@@ -503,333 +514,6 @@ START_TEST(unlinked_while_it_is_pulled)
 }
 END_TEST
 
-/* ---- kill -9 at every step (R4, R5, R8) -------------------------------------------------------
- */
-
-static const struct step {
-	const char *name;
-	ramp_node_t node;
-	uint32_t point;
-	int owner; /* who has it in the end; 0: either */
-} steps[] = {
-	{"S connects", A, POINT(AT_SEND, PROTO_CONNECT), A},
-	{"S proposes prepare", A, POINT(AT_PROPOSE, META_PREPARE), A},
-	{"S has prepare committed", A, POINT(AFTER_PROPOSE, META_PREPARE), A},
-	{"S revokes", A, POINT(AT_REVOKE, 0), A},
-	{"S records GIVEN", A, POINT(AT_RECORD, RECORD_GIVEN), A},
-	{"S has recorded GIVEN", A, POINT(AFTER_RECORD, RECORD_GIVEN), B},
-	{"S sends TRANSFER", A, POINT(AT_SEND, PROTO_TRANSFER), B},
-	{"S removes the file", A, POINT(AT_REMOVE, 0), B},
-	{"S has removed the file", A, POINT(AFTER_REMOVE, 0), B},
-	{"T makes room", B, POINT(AT_RESERVE, 0), 0}, /* CONNECT is repeated */
-	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), 0},
-	{"T records TAKEN", B, POINT(AT_RECORD, RECORD_TAKEN), A},
-	{"T has recorded TAKEN", B, POINT(AFTER_RECORD, RECORD_TAKEN), B},
-	{"T answers TAKEN", B, POINT(AT_SEND, PROTO_TAKEN), B},
-	{"T proposes taken", B, POINT(AT_PROPOSE, META_TAKEN), B},
-	{"T has taken committed", B, POINT(AFTER_PROPOSE, META_TAKEN), B},
-	{"T has half of the pages", B, POINT(AT_PULL, 0), B},
-	{"T proposes settled", B, POINT(AT_PROPOSE, META_SETTLED), B},
-	{"T has settled committed", B, POINT(AFTER_PROPOSE, META_SETTLED), B},
-	{"T records OWNED", B, POINT(AT_RECORD, RECORD_OWNED), B},
-	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B},
-	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B},
-};
-#define N_STEPS ((int)(sizeof(steps) / sizeof(steps[0])))
-
-START_TEST(killed_and_started_again)
-{
-	const struct step *step = &steps[_i];
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-
-	world_hold(A, id);
-	world_hold(B, id);
-	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(step->node);
-	world_start(step->node);
-	world_rest(id);
-	ck_assert_msg(!step->owner || world_owner(id) == (ramp_node_t)step->owner,
-		      "%s: it is at %u", step->name, world_owner(id));
-	/* And it moves as ever. */
-	ck_assert_int_eq(world_move(C, id, C), 0);
-	world_rest(id);
-}
-END_TEST
-
-/* Whoever is killed, and the other one right after it. */
-START_TEST(both_are_killed)
-{
-	const struct step *step = &steps[_i];
-	ramp_node_t other = step->node == A ? B : A;
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-
-	world_hold(A, id);
-	world_hold(B, id);
-	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(step->node);
-	world_kill(other);
-	world_start(step->node);
-	world_start(other);
-	world_rest(id);
-	ck_assert_int_eq(world_move(C, id, C), 0);
-	world_rest(id);
-}
-END_TEST
-
-/* The machine, not the daemon: record and bytes are gone with it. */
-START_TEST(the_other_end_reboots)
-{
-	const struct step *step = &steps[_i];
-	ramp_node_t other = step->node == A ? B : A;
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-	struct segment_row row;
-
-	world_hold(A, id);
-	atomic_store(&world->pull_stopped, true);
-	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	for (int ms = 0; ms < 2000 && world_alive(step->node); ms++)
-		usleep(1000);
-	if (world_alive(step->node)) /* it is a point that needs pages */
-		atomic_store(&world->pull_stopped, false);
-	world_wait_dead(step->node);
-	world_reboot(other);
-	world_start(step->node);
-	atomic_store(&world->pull_stopped, false);
-	for (int ms = 0; ms < REST_MS; ms++) {
-		row = world_row(id);
-		if (row.phase == SEGMENT_STABLE)
-			break;
-		usleep(1000);
-	}
-	ck_assert_int_eq(row.phase, SEGMENT_STABLE); /* decided, whoever has what of it */
-	if (world_rolled_back(A, id))
-		ck_assert_int_eq(world_reclaim(A, id), 0);
-	usleep(50000);
-	ck_assert_uint_eq(world->double_access, 0);
-	/* Where the newest bytes were on the machine that lives, they are there. */
-	if (row.node == A && other == B)
-		world_rest(id);
-}
-END_TEST
-
-/* ---- what a killed one leaves -----------------------------------------------------------------
- */
-
-/* The source comes back, and can't let its pages be read at first (R8). */
-START_TEST(a_grant_fails_after_a_restart)
-{
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-
-	if (_i) { /* killed in GIVEN, before TRANSFER went out */
-		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-		world_ask(A, id, B, 0, false);
-		world_wait_dead(A);
-	} else {
-		atomic_store(&world->pull_stopped, true);
-		ck_assert_int_eq(world_move(A, id, B), 0);
-		world_kill(A);
-	}
-	world_arm(A, POINT(AT_GRANT, 0), DO_DROP, 0, 3);
-	world_start(A);
-	atomic_store(&world->pull_stopped, false);
-	world_rest(id);
-	ck_assert_uint_eq(world_owner(id), B);
-	ck_assert_uint_ge(world->fault[A].hits, 4);
-}
-END_TEST
-
-/* Its source is killed before anything was agreed: nobody comes for the reservation, and what it
-   holds is free long before its time is over. */
-START_TEST(a_reservation_goes_with_its_source)
-{
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-
-	if (_i) /* while the target makes room */
-		world_hold_reservation(B);
-	else
-		world_arm(A, POINT(AT_PROPOSE, META_PREPARE), DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	if (_i) {
-		world_wait_reservation(B);
-		world_kill(A);
-		world_wait_peers(B, NODES - 2);
-		atomic_store(&world->hold, false);
-	} else {
-		world_wait_dead(A);
-	}
-	for (int ms = 0; ms < 10000 && (world_reserved(B) || world_has_file(B, id)); ms++)
-		usleep(1000);
-	ck_assert(!world_reserved(B) && !world_has_file(B, id));
-	world_start(A);
-	world_rest(id);
-	ck_assert_uint_eq(world_owner(id), A);
-}
-END_TEST
-
-/* It was agreed on, so the source may have recorded GIVEN: the reservation waits for its daemon. */
-START_TEST(a_prepared_reservation_waits_for_its_source)
-{
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-
-	world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(A);
-	world_wait_peers(B, NODES - 2);
-	ck_assert(world_reserved(B));
-	world_start(A);
-	world_rest(id);
-	ck_assert_uint_eq(world_owner(id), B);
-}
-END_TEST
-
-/* ---- proofs -----------------------------------------------------------------------------------
- */
-
-/* T may have served, then its machine died: S has it as it was, and somebody must accept that. */
-START_TEST(rolled_back_until_reclaimed)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-
-	world_hold(A, id);
-	atomic_store(&world->pull_stopped, true);
-	ck_assert_int_eq(world_move(A, id, B), 0);
-	world_reboot(B);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
-	ck_assert(world_rolled_back(A, id));
-	ck_assert(!world_program(A, id).access);
-	ck_assert_int_eq(world_move(A, id, C), -EIO);
-	/* A restart forgets nothing of it. */
-	world_kill(A);
-	world_start(A);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
-	ck_assert_int_eq(world_reclaim(C, id), -EREMOTE);
-	usleep(50000);
-	ck_assert_int_eq(world_reclaim(A, id), 0);
-	atomic_store(&world->pull_stopped, false);
-	stays(id, A);
-	ck_assert(!world_rolled_back(A, id));
-}
-END_TEST
-
-/* S's machine dies while T has half: what was not pulled is lost, and said to be. */
-START_TEST(the_source_reboots_while_it_is_pulled)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-
-	atomic_store(&world->pull_stopped, true);
-	ck_assert_int_eq(world_move(A, id, B), 0);
-	world_reboot(A);
-	world_rest_lost(id);
-	ck_assert_uint_eq(world_owner(id), B);
-}
-END_TEST
-
-/* A silent target proves nothing; the operator's word does. */
-START_TEST(fenced)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-
-	world_hold(A, id);
-	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(B);
-	usleep(1500000);
-	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
-	ck_assert(!world_program(A, id).access);
-	world_fence(B);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
-	ck_assert(world_rolled_back(A, id));
-	ck_assert_uint_eq(world_owner(id), A);
-	/* The fenced one comes back: it takes no part, and drops what it took. */
-	world_start(B);
-	for (int ms = 0; ms < REST_MS && world_has_file(B, id); ms++)
-		usleep(1000);
-	ck_assert(!world_has_file(B, id));
-	ck_assert_int_eq(world_move(A, id, B), -EIO);
-}
-END_TEST
-
-/* ---- an orderly end -----------------------------------------------------------------------------
- */
-
-START_TEST(ended_in_the_middle)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-
-	atomic_store(&world->pull_stopped, true);
-	ck_assert_int_eq(world_move(A, id, B), 0);
-	world_close_nodes();
-	world_start(A);
-	world_start(B);
-	world_start(C);
-	atomic_store(&world->pull_stopped, false);
-	stays(id, B);
-}
-END_TEST
-
-/* ---- everything at once -------------------------------------------------------------------------
- */
-
-/* Messages are lost, doubled and late, daemons are killed, segments are moved about. */
-START_TEST(chaos)
-{
-	ramp_segment_t ids[8];
-	int asks[8];
-	char name[8] = "a";
-	double until = seconds() + 12;
-	unsigned rng = (unsigned)_i + 1, moves = 0, moved = 0;
-
-	for (int i = 0; i < 8; i++) {
-		name[0] = (char)('a' + i);
-		ids[i] = world_segment(1 + (ramp_node_t)i % NODES, name, 100 + 100 * (uint64_t)i,
-				       i % 3 ? 0 : 5);
-		for (ramp_node_t n = 1; n <= NODES; n++)
-			world_hold(n, ids[i]);
-		asks[i] = -1;
-	}
-	atomic_store(&world->chaos_per_mille, 150);
-	while (seconds() < until) {
-		int i = rand_r(&rng) % 8;
-
-		if (asks[i] < 0 || atomic_load(&world->answers[asks[i]].done)) {
-			moved += asks[i] >= 0 && world->answers[asks[i]].result == 0;
-			asks[i] = world_ask(1 + (ramp_node_t)rand_r(&rng) % NODES, ids[i],
-					    1 + (ramp_node_t)rand_r(&rng) % NODES, 2000, false);
-			moves++;
-		}
-		if (rand_r(&rng) % 100 == 0) {
-			ramp_node_t n = 1 + (ramp_node_t)rand_r(&rng) % NODES;
-
-			world_kill(n);
-			for (int k = 0; k < 8; k++)
-				asks[k] = -1;
-			world_start(n);
-		}
-		usleep(10000);
-	}
-	atomic_store(&world->chaos_per_mille, 0);
-	for (int i = 0; i < 8; i++)
-		world_rest(ids[i]);
-	ck_assert_msg(moved > 20, "only %u of %u moves went through", moved, moves);
-}
-END_TEST
-
-static TCase *story(Suite *suite, const char *name)
-{
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, world_open, world_close);
-	tcase_set_timeout(tc, 60);
-	suite_add_tcase(suite, tc);
-	return tc;
-}
-
 static Suite *stories(void)
 {
 	Suite *suite = suite_create("transfer");
@@ -865,21 +549,7 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
-	tc = story(suite, "kills");
-	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
-	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
-	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
-	tc = story(suite, "leftovers");
-	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
-	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
-	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);
-	tc = story(suite, "proofs");
-	tcase_add_test(tc, rolled_back_until_reclaimed);
-	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);
-	tcase_add_test(tc, fenced);
-	tcase_add_test(tc, ended_in_the_middle);
-	tc = story(suite, "chaos");
-	tcase_add_loop_test(tc, chaos, 0, 2);
+	add_kill_stories(suite);
 	return suite;
 }
 

@@ -179,7 +179,7 @@ struct job {
 	struct pull_source source;
 	uint64_t all;
 	pthread_t thread;
-	atomic_bool stop, over, done;
+	atomic_bool stop, over, done, hurry;
 };
 
 struct pull {
@@ -246,6 +246,10 @@ static void *pull_all(void *arg)
 	while (!atomic_load(&job->stop) && pages_missing(job->seg) > pages_lost(job->seg)) {
 		if (atomic_load(&job->over))
 			pages_lose_all(job->seg);
+		if (!job->source.prefetch && !atomic_load(&job->hurry)) {
+			usleep(500); /* no program here touches a page */
+			continue;
+		}
 		page = pages_next_remote(job->seg, 0);
 		if (page == UINT64_MAX || !pages_claim(job->seg, page, 1))
 			continue;
@@ -321,8 +325,13 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 
 void pull_hurry(struct pull *pull, ramp_segment_t id)
 {
-	(void)pull;
-	(void)id;
+	struct job *job;
+
+	pthread_mutex_lock(&pull->lock);
+	job = job_find(pull, id);
+	if (job)
+		atomic_store(&job->hurry, true);
+	pthread_mutex_unlock(&pull->lock);
 }
 
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)

@@ -1,0 +1,21 @@
+/*
+ * What the files of stories about the transfer share.
+ */
+#ifndef TRANSFER_STORIES_H
+#define TRANSFER_STORIES_H
+
+#include <check.h>
+
+#include "transfer_world.h"
+
+enum { A = 1, B = 2, C = 3 };
+
+/* A case of stories, each in a world of its own. */
+TCase *story(Suite *suite, const char *name);
+/* At rest, with `owner` as it was. */
+void stays(ramp_segment_t id, ramp_node_t owner);
+double seconds(void);
+
+void add_kill_stories(Suite *suite); /* transfer_kills.c */
+
+#endif
