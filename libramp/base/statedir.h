@@ -4,6 +4,7 @@
  *	STATE_DIR/journal.db	the metadata (meta/)
  *	STATE_DIR/key		the cluster key, 0600
  *	STATE_DIR/cluster.conf	the founding configuration, canonical
+ *				(of one that joined: the members as they were then)
  *	STATE_DIR/node		this node's name
  *	STATE_DIR/lock		held (flock) by whoever runs on it
  *	STATE_DIR/store/	the store's mount point

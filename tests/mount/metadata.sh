@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# The metadata on real daemons: all are killed at once, one is far behind, one has no room on its disk.
+. tests/lib/cluster.sh
+export LC_ALL=C
+cluster=$scratch/cluster
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+says() { grep -qE "$2" "$1"; }
+listed() { [ "$(find "$mnt/$1/$2" -type f 2>/dev/null | wc -l)" = "$3" ]; }
+quorum() { says "$mnt/$1/.ramp/status" '^quorum: *yes'; }
+up() { grep -q "^$2 .* up" "$mnt/$1/.ramp/nodes" 2>/dev/null; }
+small_disk=""
+down() {
+	local status=$?
+	set +e
+	if [ -n "$small_disk" ]; then
+		umount "$mnt/c"
+		flock -w 20 "$state/c/lock" true
+		rampfs --destroy --force "$state/c"
+		umount "$state/c"
+	fi
+	(exit $status)
+	cluster_cleanup
+}
+trap down EXIT
+cluster_start -n 3 -c 64M
+
+echo "all daemons are killed at once: what was acknowledged is there"
+for i in {1..50}; do touch "$mnt/a/a/f$i"; done
+old=$(daemon a)
+# shellcheck disable=SC2046 # pids are words
+kill -9 $(daemon a) $(daemon b) $(daemon c)
+for n in a b c; do within 20 quorum $n; done
+[ "$(daemon a)" != "$old" ] || fail "a's daemon was not killed"
+for n in a b c; do within 10 listed $n a 50; done
+within 10 touch "$mnt/c/c/goes-on" 2>/dev/null
+
+echo "a node that is far behind takes a snapshot"
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+python3 - "$mnt/a/a" <<'P'
+import os, sys, threading
+def churn(i):
+    for n in range(1200): # more than the log keeps, all together
+        os.chmod(f"{sys.argv[1]}/f{i + 1}", 0o600 + n % 64)
+threads = [threading.Thread(target=churn, args=(i,)) for i in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+P
+touch "$mnt/a/a/f51"
+: >"$cluster/c.log"
+rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+within 20 listed c a 51
+says "$cluster/c.log" "took a snapshot of entry" || fail "no snapshot was taken"
+same "$(stat -c '%a %n' "$mnt/a/a/f1" | cut -d' ' -f1)" "$(stat -c %a "$mnt/c/a/f1")" "the mode that c shows"
+
+echo "a journal without room: its node stops with a clear line, the others go on, and it comes back"
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+within 10 rampfs --destroy --force "$state/c"
+cp -a "$state/c" "$scratch/c"
+mount -t tmpfs -o size=16M rampfs-test-small "$state/c"
+small_disk=yes
+cp -a "$scratch/c/." "$state/c/"
+: >"$cluster/c.log"
+rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+within 20 listed c a 51
+dd if=/dev/zero of="$state/c/filler" bs=64k status=none 2>/dev/null || true
+python3 - "$mnt/a/a" <<'P'
+import os, sys
+for n in range(1500): # a WAL takes some pages before it grows
+    os.chmod(f"{sys.argv[1]}/f1", 0o600 + n % 64)
+P
+within 20 says "$cluster/c.log" "journal.*(full|can't be written|disk I/O)"
+touch "$mnt/a/a/f52"
+within 5 listed b a 52
+rm "$state/c/filler"
+within 60 listed c a 52
+within 20 up a c
+within 10 rm "$mnt/c/a/f52" 2>/dev/null
+within 5 listed b a 51
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+rampfs --destroy --force "$state/c"
+umount "$state/c"
+small_disk=""
+cluster_stop
+echo "metadata: all well"
