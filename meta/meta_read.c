@@ -35,8 +35,14 @@ static struct idle_reader *get_reader(struct meta *meta)
 	return r;
 }
 
-static void put_reader(struct meta *meta, struct idle_reader *r)
+/* A reader that has failed is not used again: SQLite may keep what it failed at. */
+static void put_reader(struct meta *meta, struct idle_reader *r, int rc)
 {
+	if (rc == -EIO) {
+		journal_reader_close(r->reader);
+		free(r);
+		return;
+	}
 	pthread_mutex_lock(&meta->readers_lock);
 	r->next = meta->readers;
 	meta->readers = r;
@@ -62,7 +68,7 @@ int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 	if (!r)
 		return -EIO;
 	rc = journal_read_segment(r->reader, id, row);
-	put_reader(meta, r);
+	put_reader(meta, r, rc);
 	return rc;
 }
 
@@ -74,7 +80,7 @@ int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct se
 	if (!r)
 		return -EIO;
 	rc = journal_read_name(r->reader, node, name, row);
-	put_reader(meta, r);
+	put_reader(meta, r, rc);
 	return rc;
 }
 
@@ -87,7 +93,7 @@ static int read_segments(struct meta *meta, ramp_node_t node, ramp_segment_t aft
 	if (!r)
 		return -EIO;
 	n = journal_read_segments(r->reader, node, after, rows, ROWS_AT_ONCE);
-	put_reader(meta, r);
+	put_reader(meta, r, n);
 	return n;
 }
 
@@ -119,7 +125,7 @@ int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 	if (!r)
 		return -EIO;
 	rc = journal_read_node(r->reader, node, row);
-	put_reader(meta, r);
+	put_reader(meta, r, rc);
 	return rc;
 }
 
@@ -131,7 +137,7 @@ int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 	if (!r)
 		return -EIO;
 	rc = journal_read_node_by_name(r->reader, name, row);
-	put_reader(meta, r);
+	put_reader(meta, r, rc);
 	return rc;
 }
 
@@ -143,7 +149,7 @@ static int read_nodes(struct meta *meta, ramp_node_t after, struct node_row *row
 	if (!r)
 		return -EIO;
 	n = journal_read_nodes(r->reader, after, rows, ROWS_AT_ONCE);
-	put_reader(meta, r);
+	put_reader(meta, r, n);
 	return n;
 }
 

@@ -375,7 +375,7 @@ static struct link *need(struct puller *puller, const struct pull_source *source
 		return link;
 	link = calloc(1, sizeof(*link));
 	if (!link)
-		return NULL; /* the next step tries again */
+		return NULL; /* the next step tries again, soon */
 	link->kind = WATCH_LINK;
 	link->puller = puller;
 	link->node = source->node;
@@ -433,9 +433,13 @@ static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulle
 			pulled_release(pulled, puller->which);
 			continue;
 		}
-		link = needs(pulled) ? need(puller, &pulled->source) : NULL;
-		if (!link)
+		if (!needs(pulled))
 			continue;
+		link = need(puller, &pulled->source);
+		if (!link) {
+			sooner(wait_ms, now + RETRY_MIN_MS, now);
+			continue;
+		}
 		link->used = true;
 		tell_silence(puller, pulled, link, now);
 		if (pulled->retry_ms[puller->which - 1] > now)
