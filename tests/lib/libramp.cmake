@@ -7,7 +7,11 @@ rampfs_script_test(NAME shim_compat COMMAND ${shim_tests}/compat.sh LABELS quick
 
 add_executable(shim_prog ${shim_tests}/shim_prog.c)
 set_target_properties(shim_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(shim_prog PRIVATE rampfs_flags Threads::Threads)
+target_link_libraries(shim_prog PRIVATE rampfs_flags Threads::Threads ${CMAKE_DL_LIBS})
+add_library(shim_plugin MODULE ${shim_tests}/shim_plugin.c)
+set_target_properties(shim_plugin PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(shim_plugin PRIVATE rampfs_flags)
+add_dependencies(shim_prog shim_plugin)
 rampfs_test(NAME shim SOURCES ${shim_tests}/test_shim.c ${shim_tests}/fake_daemon.c NEEDS base PkgConfig::FUSE3)
 target_compile_definitions(test_shim PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>")
 add_dependencies(test_shim rampfs-run shim_prog)

@@ -36,16 +36,19 @@ chmod 755 "$scratch" # for nobody
 cluster_start -n 2 -c 512M
 
 echo "every way to map"
-for scenario in basic partial readonly private forks execs threads signals daemonlike leaver; do
+for scenario in basic partial readonly private forks execs threads signals daemonlike leaver \
+	tree crowd many loaded; do
 	run 0 $scenario
 done
 run 1 arguments
 run 1 protect
 run 2 large
 run 2 remap
+run 1 unlinked
+grep -q 'unlinked before its first mapping' "$scratch/said" || fail "said: $(cat "$scratch/said")"
 
 echo "without any privilege"
-for scenario in basic readonly forks threads; do
+for scenario in basic readonly forks threads tree many; do
 	run 0 $scenario setpriv --reuid=65534 --regid=65534 --clear-groups
 done
 
@@ -62,6 +65,19 @@ finish
 same 1 "$(wc -l <"$scratch/said")" "lines said"
 grep -q '^rampfs: a/gone is now on node b; touching it here is SIGBUS$' "$scratch/said" ||
 	fail "said: $(cat "$scratch/said")"
+
+echo "children that are forked while the segment goes and comes back"
+fresh "$mnt/a/a/beside"
+begin beside "$mnt/a/a/beside"
+reach forking
+for _ in $(seq 12); do
+	mv "$mnt/a/a/beside" "$mnt/a/b/beside"
+	within 10 test -e "$mnt/b/b/beside"
+	mv "$mnt/b/b/beside" "$mnt/b/a/beside"
+	within 10 test -e "$mnt/a/a/beside"
+done
+go
+finish
 
 echo "a program that follows its segment through both mounts"
 fresh "$mnt/a/a/follow"

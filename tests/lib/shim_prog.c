@@ -5,8 +5,11 @@
  * against what mmap(2) promises, and exits 0; at the first thing that is wrong it says what and
  * exits 1. The interactive ones say on stdout where they are and wait for a line on stdin.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -384,6 +387,174 @@ static void execs(void)
 	CHECK(p[0] == 1);
 }
 
+/* A tree of children, three of each, three deep; every process has a byte of its own. */
+static void grow_tree(volatile unsigned char *p, unsigned int node, int depth)
+{
+	pid_t pid[3];
+
+	p[node]++;
+	if (depth == 0)
+		return;
+	for (unsigned int i = 0; i < 3; i++) {
+		pid[i] = fork();
+		if (pid[i] == 0) {
+			grow_tree(p, 3 * node + i + 1, depth - 1);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		wait_for(pid[i]);
+}
+
+static void tree(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);
+
+	grow_tree(p, 0, 3);
+	for (int i = 0; i < 40; i++)
+		CHECK(p[i] == 1);
+	CHECK(p[40] == 0);
+}
+
+#define CROWD 1000
+
+static pthread_barrier_t all_there;
+
+/* Every thread has a byte of its own; each tenth maps and unmaps beside it. */
+static void *be_one_of_many(void *arg)
+{
+	volatile unsigned char *own = arg, *p;
+
+	pthread_barrier_wait(&all_there);
+	for (int i = 0; i < 100; i++)
+		own[0]++;
+	if ((uintptr_t)own % 10 == 0) {
+		p = map(2 * PAGE, RW, MAP_SHARED, 16 * PAGE);
+		p[0] = 1;
+		CHECK(munmap((void *)p, 2 * PAGE) == 0);
+	}
+	pthread_barrier_wait(&all_there);
+	return NULL;
+}
+
+static void crowd(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);
+	static pthread_t crew[CROWD];
+	pthread_attr_t attr;
+	pid_t pid;
+
+	CHECK(pthread_barrier_init(&all_there, NULL, CROWD + 1) == 0);
+	CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 65536) == 0);
+	for (int i = 0; i < CROWD; i++)
+		CHECK(pthread_create(&crew[i], &attr, be_one_of_many, (void *)(p + i)) == 0);
+	CHECK(count_entries("/proc/$PPID/task") == CROWD + 2);
+	pthread_barrier_wait(&all_there);
+	pid = fork();
+	if (pid == 0) {
+		p[CROWD] = 7;
+		_exit(0);
+	}
+	wait_for(pid);
+	pthread_barrier_wait(&all_there);
+	for (int i = 0; i < CROWD; i++) {
+		CHECK(pthread_join(crew[i], NULL) == 0);
+		CHECK(p[i] == 100);
+	}
+	CHECK(p[CROWD] == 7);
+}
+
+#define MANY 250
+
+/* So many segments, each closed when it is mapped; a child has them all, and they outlive their
+   names. */
+static void many(void)
+{
+	static volatile unsigned char *at[MANY];
+	char name[PATH_MAX];
+	pid_t pid;
+	int fd;
+
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "%s.%d", file, i);
+		fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		CHECK(fd >= 0 && ftruncate(fd, PAGE) == 0);
+		at[i] = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+		CHECK(at[i] != MAP_FAILED);
+		CHECK(close(fd) == 0);
+		at[i][0] = (unsigned char)i;
+	}
+	pid = fork();
+	if (pid == 0) {
+		for (int i = 0; i < MANY; i++) {
+			CHECK(at[i][0] == (unsigned char)i);
+			at[i][1] = (unsigned char)~i;
+		}
+		_exit(0);
+	}
+	wait_for(pid);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "%s.%d", file, i);
+		CHECK(unlink(name) == 0);
+	}
+	for (int i = 0; i < MANY; i++)
+		CHECK(at[i][0] == (unsigned char)i && at[i][1] == (unsigned char)~i);
+	for (int i = 0; i < MANY; i += 2)
+		CHECK(munmap((void *)at[i], PAGE) == 0 && !is_mapped(at[i]));
+	CHECK(at[1][0] == 1);
+}
+
+/* A name that goes before the first mapping takes the address with it; one that goes later does
+   not. */
+static void unlinked(void)
+{
+	int fd = open_file(O_RDWR), other;
+	volatile unsigned char *p, *q;
+	char name[PATH_MAX];
+
+	snprintf(name, sizeof(name), "%s.never", file);
+	other = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	CHECK(other >= 0 && ftruncate(other, PAGE) == 0 && unlink(name) == 0);
+	CHECK(pwrite(other, "x", 1, 0) == 1);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, other, 0) == MAP_FAILED && errno == ENODEV);
+	p = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED && unlink(file) == 0);
+	p[0] = 1;
+	q = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(q == p && q[0] == 1);
+	q[PAGE] = 2;
+	CHECK(munmap((void *)p, 2 * PAGE) == 0);
+	q = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(q == p && q[0] == 1 && q[PAGE] == 2);
+}
+
+/* A library that the program has loaded by itself maps; one in a namespace of its own has another C
+   library, past the shim: refused, as without it. */
+static void loaded(void)
+{
+	typedef void *map_file(const char *name, unsigned long len);
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+	volatile unsigned char *p;
+	map_file *fn;
+	void *lib;
+
+	CHECK(n > 0);
+	path[n] = 0;
+	memcpy(strrchr(path, '/'), "/shim_plugin.so", sizeof("/shim_plugin.so"));
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	CHECK(lib);
+	*(void **)&fn = dlsym(lib, "map_file");
+	p = fn(file, SEGMENT_BYTES);
+	CHECK(p && p == map(SEGMENT_BYTES, RW, MAP_SHARED, 0));
+	p[0] = 5;
+	CHECK(byte_of_file(0) == 5);
+	lib = dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
+	CHECK(lib);
+	*(void **)&fn = dlsym(lib, "map_file");
+	CHECK(!fn(file, SEGMENT_BYTES));
+}
+
 static _Atomic bool stop;
 
 static void *map_and_unmap(void *arg)
@@ -606,6 +777,41 @@ static void follow(void)
 	CHECK(touch((unsigned char *)p, false) == SIGBUS || p[2] == 3);
 }
 
+/* Forks while the segment goes and comes: a child has what its parent has, the segment's bytes or
+   SIGBUS, and never anything else. */
+static void beside(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+	unsigned int children = 0, there = 0;
+	pid_t pid;
+	int status, sig;
+
+	for (unsigned long at = 0; at < SEGMENT_BYTES; at += PAGE)
+		p[at] = (unsigned char)(1 + at / PAGE % 251);
+	printf("forking\n");
+	fflush(stdout);
+	while (poll(&in, 1, 0) == 0) {
+		unsigned long page = children * 7919ul % (SEGMENT_BYTES / PAGE);
+
+		pid = fork();
+		if (pid == 0) {
+			sig = touch((unsigned char *)p + page * PAGE, false);
+			if (sig == 0 && p[page * PAGE] != 1 + page % 251)
+				_exit(1);
+			_exit(sig);
+		}
+		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+		if (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != SIGBUS)
+			fprintf(stderr, "child %u: %d\n", children, WEXITSTATUS(status));
+		CHECK(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == SIGBUS);
+		there += WEXITSTATUS(status) == 0;
+		children++;
+	}
+	CHECK(children > 20 && there > 0);
+	CHECK(comes_back((unsigned char *)p));
+}
+
 /* Waits while the daemon goes and comes, and maps and forks afterwards. */
 static void restart(void)
 {
@@ -659,6 +865,9 @@ static const struct scenario {
 	{"leaver", leaver},	{"frozen", frozen},
 	{"gone", gone},		{"restart", restart},
 	{"orphan", orphan},	{"follow", follow},
+	{"tree", tree},		{"crowd", crowd},
+	{"many", many},		{"unlinked", unlinked},
+	{"loaded", loaded},	{"beside", beside},
 };
 
 int main(int argc, char **argv)
