@@ -9,13 +9,16 @@
  *
  * How it fails: the daemon's answer is printed as it stands. Ctrl-C sends CANCEL and waits for the
  * ANSWER all the same: before the point of no return the segment stays where it is, after it the
- * move is done, and either is said.
+ * move is done, and either is said. A daemon that dies or is upgraded meanwhile is connected to
+ * again and asked the same: it finds the move that it had begun, or begins it. After Ctrl-C it is
+ * not asked again, and where the segment is decides what is said.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -24,16 +27,20 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ioc.h"
 #include "session.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
 enum { MODE_LAZY, MODE_DEMAND, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
 
-#define BAR_CELLS 24
+#define BAR_CELLS    24
+#define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
+#define AWAY_S	     10 /* a daemon that is not back by then does not come back */
+#define AGAIN_MS     50
 
 static const char usage[] =
 	"usage: rampfs-migrate [--mode lazy|demand] [--wait] [--progress] FILE... NODE\n"
@@ -50,7 +57,17 @@ static const char usage[] =
 	"                 lost, as it was when it left; on the node that has it\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0 all moved, 1 some were not, 2 usage, 130 cancelled by Ctrl-C.\n";
+	"Ctrl-C before the transfer cancels: the segment stays where it is. After it the move is "
+	"done.\n"
+	"\n"
+	"Exit status:\n"
+	"  0    all were moved (also where Ctrl-C came too late)\n"
+	"  1    some stay where they are; the reason is on stderr\n"
+	"  2    usage: nothing was tried\n"
+	"  3    past the point of no return, or the daemon did not come back: none failed, but it "
+	"is\n"
+	"       not known yet that all were moved; rampfs-status shows what becomes of them\n"
+	"  130  cancelled by Ctrl-C: the one under way stays, later ones were not tried\n";
 
 struct options {
 	int mode;
@@ -88,6 +105,7 @@ struct bar {
 	char state[SESSION_TEXT_MAX];
 	double since;	/* when pages began to come */
 	uint64_t first; /* how many there were then */
+	uint64_t lined; /* percent that the last plain line told */
 };
 
 static void bar_clear(struct bar *bar)
@@ -114,7 +132,18 @@ static void bar_pages(struct bar *bar, uint64_t done, uint64_t all)
 	fflush(stderr);
 }
 
-/* A bar on a terminal; elsewhere one line for each state. */
+static void line_pages(struct bar *bar, uint64_t done, uint64_t all)
+{
+	uint64_t percent = done * 100 / all;
+
+	if (percent < bar->lined + LINE_PERCENT)
+		return;
+	bar->lined = percent / LINE_PERCENT * LINE_PERCENT;
+	fprintf(stderr, "%s: %" PRIu64 " %%, %" PRIu64 " of %" PRIu64 " pages\n", bar->file,
+		percent, done, all);
+}
+
+/* A bar on a terminal; elsewhere lines. */
 static void bar_show(struct bar *bar, const struct session_msg *msg)
 {
 	bool fresh = strcmp(bar->state, msg->text) != 0;
@@ -123,10 +152,13 @@ static void bar_show(struct bar *bar, const struct session_msg *msg)
 		snprintf(bar->state, sizeof(bar->state), "%s", msg->text);
 		bar->since = now_s();
 		bar->first = msg->done;
+		bar->lined = 0;
 	}
 	if (!bar->tty) {
 		if (fresh)
 			fprintf(stderr, "%s: %s\n", bar->file, bar->state);
+		if (msg->all && msg->done <= msg->all)
+			line_pages(bar, msg->done, msg->all);
 		return;
 	}
 	if (msg->all && msg->done <= msg->all && msg->done >= bar->first)
@@ -182,19 +214,19 @@ static int send_cancel(int sock)
 }
 
 /* Waits for the ANSWER; shows what comes before it. 0, or -errno where the daemon has gone. */
-static int wait_answer(int sock, struct bar *bar, const struct options *o, struct session_msg *msg)
+static int wait_answer(int sock, struct bar *bar, const struct options *o, bool *cancelled,
+		       struct session_msg *msg)
 {
 	struct pollfd pfd = {.fd = sock, .events = POLLIN};
-	bool cancelled = false;
 	sigset_t none;
 	int rc;
 
 	sigemptyset(&none);
 	for (;;) {
-		if (interrupted && !cancelled) {
+		if (interrupted && !*cancelled) {
 			bar_clear(bar);
 			fprintf(stderr, "rampfs-migrate: %s: cancelling\n", bar->file);
-			cancelled = true;
+			*cancelled = true;
 			send_cancel(sock);
 		}
 		/* The signal is blocked but here, so that it can't come between. */
@@ -206,8 +238,8 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, struc
 		rc = session_recv(sock, msg, NULL, NULL, 0);
 		if (rc)
 			return rc;
-		if (msg->type == SESSION_ANSWER)
-			return 0;
+		if (msg->type == SESSION_ANSWER) /* ESHUTDOWN: it ends, or has only begun */
+			return msg->result == ESHUTDOWN ? -ESHUTDOWN : 0;
 		if (msg->type == SESSION_PROGRESS && o->progress)
 			bar_show(bar, msg);
 	}
@@ -216,14 +248,23 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, struc
 static int report(const char *file, const struct options *o, const struct session_msg *answer,
 		  double took_s)
 {
-	if (answer->result) {
+	int code = (int)answer->result;
+
+	if (code == EINTR && strcmp(answer->text, "cancelled") == 0) {
+		fprintf(stderr, "rampfs-migrate: %s: cancelled: it stays where it is\n", file);
+		return EXIT_INTERRUPTED;
+	}
+	if (code) {
 		fprintf(stderr, "rampfs-migrate: %s: %s\n", file,
-			answer->text[0] ? answer->text : strerror((int)answer->result));
-		return answer->result == EINTR ? EXIT_INTERRUPTED : EXIT_FAILED;
+			answer->text[0] ? answer->text : strerror(code));
+		return code == EINTR	     ? EXIT_INTERRUPTED
+		       : code == EINPROGRESS ? EXIT_UNKNOWN
+					     : EXIT_FAILED;
 	}
 	if (interrupted)
-		fprintf(stderr, "rampfs-migrate: %s: past the point of no return: it is done\n",
-			file);
+		fprintf(stderr,
+			"rampfs-migrate: %s: past the point of no return: it is on node %s%s\n",
+			file, o->node, o->wait ? ", and its pages follow by themselves" : "");
 	else if (o->progress && o->reclaim)
 		fprintf(stderr, "%s: reclaimed\n", file);
 	else if (o->progress)
@@ -232,34 +273,129 @@ static int report(const char *file, const struct options *o, const struct sessio
 	return 0;
 }
 
-static int migrate(const char *file, const struct options *o)
+/* A signal ends the pause. */
+static void pause_ms(long ms)
+{
+	struct timespec pause = {.tv_nsec = ms * 1000000};
+	sigset_t none;
+
+	sigemptyset(&none);
+	ppoll(NULL, 0, &pause, &none);
+}
+
+static bool is_segment(const char *path, uint64_t segment)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && st.st_ino == segment;
+}
+
+/* Under this name it is listed and on no move: its state is known to whoever asks the mount. */
+static bool is_settled(const char *path)
+{
+	char state[64];
+	ssize_t n = getxattr(path, "user.ramp.state", state, sizeof(state) - 1);
+
+	if (n < 0)
+		return false;
+	state[n] = 0;
+	return strcmp(state, "moving") != 0 && strcmp(state, "in doubt") != 0;
+}
+
+/* Cancelled, and the daemon died before it answered: nothing is asked any more; which directory of
+   the mount has it says how it ended. Fills an answer as the daemon would have. */
+static int see_where(const char *file, const struct options *o, uint64_t segment,
+		     struct session_msg *answer)
+{
+	char there[PATH_MAX], *dir = strdup(file), *base = strdup(file);
+	double until = now_s() + AWAY_S;
+	int rc = -ENOMEM;
+
+	if (dir && base)
+		snprintf(there, sizeof(there), "%s/../%s/%s", dirname(dir), o->node,
+			 basename(base));
+	for (; dir && base && rc; pause_ms(AGAIN_MS)) {
+		memset(answer, 0, sizeof(*answer));
+		rc = 0;
+		if (is_segment(there, segment))
+			break;
+		if (is_segment(file, segment) && is_settled(file)) {
+			answer->result = EINTR;
+			snprintf(answer->text, sizeof(answer->text), "cancelled");
+			break;
+		}
+		rc = -ETIMEDOUT;
+		if (now_s() > until)
+			break;
+	}
+	free(dir);
+	free(base);
+	return rc;
+}
+
+/* One daemon's life: 0, or -errno where it has gone. */
+static int ask_once(const char *socket, const struct options *o, uint64_t segment, struct bar *bar,
+		    bool *cancelled, struct session_msg *answer)
+{
+	int rc, sock = session_connect(socket);
+
+	if (sock < 0)
+		return sock;
+	rc = send_migrate(sock, o, segment);
+	if (!rc)
+		rc = wait_answer(sock, bar, o, cancelled, answer);
+	bar_clear(bar);
+	close(sock);
+	return rc;
+}
+
+/* Asks until some daemon answers, while there is hope for one. */
+static int ask(const char *file, const char *socket, const struct options *o, uint64_t segment,
+	       struct session_msg *answer)
 {
 	struct bar bar = {.file = file, .tty = isatty(STDERR_FILENO)};
+	double asked, away_since = 0;
+	bool cancelled = false;
+	int rc;
+
+	for (;;) {
+		asked = now_s();
+		rc = ask_once(socket, o, segment, &bar, &cancelled, answer);
+		if (rc == 0 || rc == -EACCES || rc == -EPROTO || rc == -ENAMETOOLONG)
+			return rc;
+		if (interrupted)
+			return o->reclaim ? rc : see_where(file, o, segment, answer);
+		if (!away_since || now_s() - asked > 1) {
+			fprintf(stderr,
+				"rampfs-migrate: %s: the daemon has gone (%s); asking the next\n",
+				file, strerror(-rc));
+			away_since = now_s();
+		}
+		if (now_s() - away_since > AWAY_S)
+			return rc;
+		pause_ms(AGAIN_MS);
+	}
+}
+
+static int migrate(const char *file, const struct options *o)
+{
 	struct ramp_ioc_info info = {0};
 	double began = now_s();
-	struct session_msg answer = {0};
+	struct session_msg answer;
 	struct stat st;
-	int sock, rc = ask_mount(file, &info, &st);
+	int rc = ask_mount(file, &info, &st);
 
 	if (rc)
 		return rc;
 	info.socket[RAMP_SOCKET_PATH_MAX] = 0;
-	sock = session_connect(info.socket);
-	if (sock < 0) {
-		fprintf(stderr, "rampfs-migrate: %s: %s: %s\n", file, info.socket, strerror(-sock));
-		return EXIT_FAILED;
-	}
-	rc = send_migrate(sock, o, st.st_ino);
-	if (!rc)
-		rc = wait_answer(sock, &bar, o, &answer);
-	bar_clear(&bar);
-	close(sock);
+	rc = ask(file, info.socket, o, st.st_ino, &answer);
 	if (rc) {
 		fprintf(stderr,
-			"rampfs-migrate: %s: the daemon has gone (%s); it may go on by itself, "
-			"rampfs-status shows it\n",
+			"rampfs-migrate: %s: the daemon does not answer (%s); the move may go on "
+			"by "
+			"itself, rampfs-status shows it\n",
 			file, strerror(-rc));
-		return EXIT_FAILED;
+		return EXIT_UNKNOWN;
 	}
 	return report(file, o, &answer, now_s() - began);
 }
@@ -362,9 +498,16 @@ int main(int argc, char **argv)
 		return EXIT_FAILED;
 	}
 	catch_interrupt();
-	for (int i = optind; i < last && !interrupted; i++) {
+	for (int i = optind; i < last; i++) {
+		if (interrupted) {
+			fprintf(stderr, "rampfs-migrate: %s: not tried\n", argv[i]);
+			status = EXIT_INTERRUPTED;
+			continue;
+		}
 		rc = migrate(argv[i], &o);
-		if (rc)
+		if (rc && status != EXIT_FAILED) /* what failed outweighs what is not known */
+			status = rc;
+		else if (rc == EXIT_INTERRUPTED)
 			status = rc;
 	}
 	return status;

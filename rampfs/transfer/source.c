@@ -39,6 +39,12 @@ __attribute__((format(printf, 3, 4))) static void fail_set(struct move *m, int c
 	va_end(ap);
 }
 
+static void show_state(struct move *m)
+{
+	if (m->ask)
+		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+}
+
 /* Answers with what fail_set said and ends; `m` is in a state that has no row. */
 static void fail_now(struct move *m)
 {
@@ -156,6 +162,7 @@ static void checked(struct move *m)
 		return;
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
+	show_state(m);
 	m->backoff_ms = CONNECT_AGAIN_MS;
 	connect_send(m);
 	move_retry(m);
@@ -173,8 +180,7 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->again = m->taken = m->refused = m->transferred = false;
 	m->attempts++;
 	move_go(m, from, S_CHECKING);
-	if (m->ask)
-		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	show_state(m);
 	move_work(m, check_work, checked);
 }
 
@@ -259,8 +265,7 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	memcpy(command.new_name, m->name, sizeof(command.new_name));
 	m->fail_code = 0;
 	move_go(m, S_CONNECTING, S_PREPARING);
-	if (m->ask)
-		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	show_state(m);
 	move_propose(m, &command, prepared);
 }
 
@@ -436,8 +441,7 @@ static void frozen(struct move *m)
 	m->transferred = true;
 	m->fail_code = 0;
 	move_go(m, S_FREEZING, S_GIVEN);
-	if (m->ask)
-		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	show_state(m);
 	if (m->taken) { /* T was faster than our own loop */
 		given_leave(m);
 		return;

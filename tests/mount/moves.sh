@@ -4,6 +4,30 @@
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 6G
 a=$mnt/a b=$mnt/b c=$mnt/c
+daemon() { pgrep -f "rampfs --daemon .*$scratch/cluster/state/$1 "; }
+# rampfs-migrate in the background, told apart by what it says: its pid, its lines in $scratch/tool.
+tool() {
+	: >"$scratch/tool"
+	rampfs-migrate --progress "$@" 2>"$scratch/tool" &
+	tool=$!
+}
+# A daemon that hangs; whatever fails meanwhile, nobody waits for it at the end.
+hang() {
+	hung=$(daemon "$1")
+	kill -STOP "$hung"
+}
+fail() {
+	[ -z "${hung-}" ] || kill -CONT "$hung" || true
+	echo "FAILED: $*" >&2
+	exit 1
+}
+# It ends with this status, and has said so.
+tool_ends() {
+	local status=0
+	wait "$tool" || status=$?
+	same "$1" $status "the exit status of rampfs-migrate ($(cat "$scratch/tool"))"
+	grep -q "$2" "$scratch/tool" || fail "rampfs-migrate does not say \"$2\": $(cat "$scratch/tool")"
+}
 # Every byte of file N follows from N.
 make() { python3 -c 'import random, sys; sys.stdout.buffer.write(random.Random(int(sys.argv[1])).randbytes(int(sys.argv[2])))' "$1" "$2"; }
 for i in $(seq 1 12); do
@@ -40,7 +64,56 @@ within 10 test -e "$a/a/large"
 rampfs-run "$build/bench/bench-touch" sum "$a/a/large" >"$scratch/sum2"
 same "$(cut -d' ' -f2 "$scratch/sum1")" "$(cut -d' ' -f2 "$scratch/sum2")" "the sums of 4 GiB"
 same none "$(xattr "$a/a/large" lost)" "lost pages"
-rm "$a/a/large"
+
+# Ctrl-C too late: it is done, and its pages follow; what came before it is said as it is
+tool --wait "$a/a/large" b
+within 20 grep -q ': pulling' "$scratch/tool"
+kill -INT $tool
+tool_ends 0 'past the point of no return: it is on node b, and its pages follow by themselves'
+rampfs-migrate --wait "$a/b/large" b
+
+# the tool's daemon, which is the target, is killed while pages come, and then the one that owns it
+tool --wait "$a/b/large" a
+within 20 grep -q ': pulling' "$scratch/tool"
+kill -9 "$(daemon a)"
+tool_ends 0 'on node a with every page'
+tool --wait "$a/a/large" b
+within 20 grep -q ': pulling' "$scratch/tool"
+kill -9 "$(daemon a)"
+tool_ends 0 'on node b with every page'
+within 10 test -e "$b/b/large"
+rampfs-run "$build/bench/bench-touch" sum "$b/b/large" >"$scratch/sum2"
+same "$(cut -d' ' -f2 "$scratch/sum1")" "$(cut -d' ' -f2 "$scratch/sum2")" "the sums after daemons were killed"
+rm "$b/b/large"
+
+# before the transfer: the target hangs. Ctrl-C gives up; a daemon that dies asks again
+make 1 3000000 >"$scratch/early"
+cp "$scratch/early" "$a/a/early"
+hang b
+tool "$a/a/early" "$a/a/early" b
+within 10 grep -q ': connecting' "$scratch/tool"
+kill -INT $tool
+tool_ends 130 'cancelled: it stays where it is'
+grep -q 'early: not tried' "$scratch/tool" || fail "nothing of the other file: $(cat "$scratch/tool")"
+kill -CONT "$hung"
+cmp "$scratch/early" "$a/a/early"
+within 10 grep -q '^b .* up' "$a/.ramp/nodes"
+hang b
+tool "$a/a/early" b
+within 10 grep -q ': connecting' "$scratch/tool"
+kill -9 "$(daemon a)"
+kill -CONT "$hung"
+tool_ends 0 'on node b'
+within 10 test -e "$b/b/early"
+cmp "$scratch/early" "$b/b/early"
+# several at once, one of them nothing
+cp "$scratch/early" "$a/a/one"
+cp "$scratch/early" "$a/a/two"
+tool "$a/a/one" "$a/a/none" "$a/a/two" b
+tool_ends 1 'none: No such file'
+within 10 test -e "$b/b/one"
+within 10 test -e "$b/b/two"
+rm "$b/b/one" "$b/b/two" "$b/b/early"
 
 # gone: SIGBUS, one line, never zeros
 cat >"$scratch/gone.py" <<'P'
