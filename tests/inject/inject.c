@@ -31,9 +31,10 @@ enum kind {
 	KIND_MEMORY = 1, /* malloc and its like */
 	KIND_MAP,	 /* mmap, mremap, madvise */
 	KIND_OPEN,	 /* what makes a descriptor or a thread */
-	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, stat, unlink, rename */
+	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, stat, rename; not unlink: it takes
+			    nothing */
 	KIND_SEND,	 /* send, sendmsg, writev */
-	KIND_IOCTL,	 /* ioctl, fcntl, epoll_ctl */
+	KIND_IOCTL,	 /* ioctl, epoll_ctl, leases */
 };
 
 /* inject.py knows this layout. */
@@ -184,8 +185,6 @@ PASS(KIND_FILE, ENOSPC, FAIL, ssize_t, pwrite, (int fd, const void *buf, size_t 
 PASS(KIND_FILE, ENOSPC, FAIL, ssize_t, pwrite64, (int fd, const void *buf, size_t n, off64_t at),
      (fd, buf, n, at))
 PASS(KIND_FILE, EIO, FAIL, int, fstat, (int fd, struct stat *st), (fd, st))
-PASS(KIND_FILE, EIO, FAIL, int, unlinkat, (int dir, const char *name, int flags),
-     (dir, name, flags))
 PASS(KIND_FILE, ENOSPC, FAIL, int, renameat, (int from, const char *a, int to, const char *b),
      (from, a, to, b))
 PASS(KIND_FILE, EIO, FAIL, off_t, lseek, (int fd, off_t at, int whence), (fd, at, whence))
@@ -231,5 +230,25 @@ WITH_MODE(KIND_OPEN, EMFILE, openat64, (int dir, const char *path, int flags, ..
 	  (dir, path, flags, more), flags)
 WITH_MODE(KIND_IOCTL, ENOMEM, ioctl, (int fd, unsigned long request, ...), (fd, request, more),
 	  request)
-WITH_MODE(KIND_IOCTL, EAGAIN, fcntl, (int fd, int command, ...), (fd, command, more), command)
-WITH_MODE(KIND_IOCTL, EAGAIN, fcntl64, (int fd, int command, ...), (fd, command, more), command)
+
+/* Of fcntl(2) the lease alone: giving back a lock can't fail, and SQLite is not made for that. */
+#define WITH_LEASE(name)                                                                           \
+	static void *real_##name;                                                                  \
+	EXPORT int name(int fd, int command, ...)                                                  \
+	{                                                                                          \
+		va_list ap;                                                                        \
+		unsigned long more;                                                                \
+                                                                                                   \
+		va_start(ap, command);                                                             \
+		more = va_arg(ap, unsigned long);                                                  \
+		va_end(ap);                                                                        \
+		if (command == F_SETLEASE &&                                                       \
+		    hit(KIND_IOCTL, #name, __builtin_return_address(0))) {                         \
+			errno = ENOMEM;                                                            \
+			return FAIL;                                                               \
+		}                                                                                  \
+		return REAL(name)(fd, command, more);                                              \
+	}
+
+WITH_LEASE(fcntl)
+WITH_LEASE(fcntl64)
