@@ -18,6 +18,7 @@
 
 #define CONNECT_MS	 5000u	/* a target that does not answer: EHOSTUNREACH */
 #define CONNECT_AGAIN_MS 100u	/* CONNECT is repeated, first after this */
+#define AWAY_MS		 1000u	/* ... and whose source hung up: our tables may be behind */
 #define RESERVED_MS	 30000u /* a reservation that nobody comes for */
 #define FREEZE_MS	 1000u	/* daemon's reads and writes under way */
 #define REVOKE_MS	 2000u	/* programs */
@@ -102,6 +103,7 @@ struct move {
 	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
 	bool free_wait;		 /* S: not before the timer */
 	bool pulling, pulled;	 /* T: pull_begin done; nothing is REMOTE any more */
+	bool away;		 /* T: the source hung up on the reservation */
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
 	uint64_t lost_pages;
 	uint64_t window_from_us; /* 0: the freeze was in another life */

@@ -51,6 +51,7 @@ static void accept_send(struct move *m)
 	};
 
 	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
+	m->away = false;
 	move_tick_in(m, RESERVED_MS);
 }
 
@@ -231,20 +232,33 @@ static void drop(struct move *m)
 }
 
 /*
- * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped at once,
- * which R2 allows at any time. Only where the row is MOVING(k) and the incarnation may be the same
- * the source may have recorded GIVEN, and repeats TRANSFER when its daemon is back (R5): that one
- * is kept for it, until the timer.
+ * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped, which R2
+ * allows at any time; as soon as our tables have had time to show what was agreed. Only where the
+ * row is MOVING(k) the source may have recorded GIVEN, and repeats TRANSFER when its daemon is back
+ * (R5): that one is kept for it, until the timer.
  */
 void target_source_away(struct move *m, bool over)
 {
+	if (m->state == T_RESERVING) {
+		atomic_store(&m->cancelled, true);
+	} else if (m->state == T_RESERVED && over) {
+		drop(m);
+	} else if (m->state == T_RESERVED) {
+		m->away = true;
+		move_tick_in(m, AWAY_MS);
+	}
+}
+
+static void reserved_tick(struct move *m)
+{
 	struct segment_row row;
 
-	if (m->state == T_RESERVING)
-		atomic_store(&m->cancelled, true);
-	else if (m->state == T_RESERVED &&
-		 (over || meta_segment(m->t->meta, m->id, &row) || !row_in_attempt(&row, m->k)))
+	if (m->away && meta_segment(m->t->meta, m->id, &row) == 0 && row_in_attempt(&row, m->k)) {
+		m->away = false;
+		move_tick_in(m, RESERVED_MS);
+	} else {
 		drop(m);
+	}
 }
 
 /* CLOSE: a source that has given up, or a target that has settled. A hint, in both cases. */
@@ -664,7 +678,7 @@ void target_tick(struct move *m)
 	if (m->working)
 		return;
 	if (m->state == T_RESERVED) {
-		drop(m); /* R2: time-out */
+		reserved_tick(m);
 	} else if (m->state == T_DROPPING) {
 		move_work(m, drop_work, dropped);
 	} else if (m->state == T_TAKEN) {
