@@ -81,10 +81,12 @@
  *      EACCES prot is more than the open allows; EPERM the token is used, old, of another process
  *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
  *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
- *      ETIMEDOUT it was frozen or the agent silent for too long, EINVAL, ENOENT, EIO.
+ *      ETIMEDOUT it was frozen or the agent silent for too long (and is hung up on then), EBUSY
+ *      the program changes its mappings there, ENODEV it was unlinked before its first mapping,
+ *      EINVAL, ENOENT, EIO.
  *   FORK{}      before fork(2), by the parent: RESULT with a token, good for one ADOPT within 30 s.
  *               It stands for all that is attached now; segment: how many ranges that are (0: none,
- *               no ADOPT is needed).
+ *               no ADOPT is needed). EDQUOT: its user has too many tokens out.
  *   ADOPT{token}  in the child, after its own agent is READY: all those ranges are mapped by
  *               MAP/PROTECT (or GONE) when RESULT comes; segment: how many. EPERM; EIO: some could
  *               not be mapped, and text names the first.
@@ -111,7 +113,8 @@
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
  * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). Who does not read what is
- * sent to it is hung up on.
+ * sent to it is hung up on. So is the newest of a user who has too many connections or requests,
+ * which comes again as after a daemon's death.
  *
  * The functions here allocate nothing, take no locks, and may be called between fork and exec.
  */
