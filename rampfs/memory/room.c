@@ -24,10 +24,9 @@
 #include "pages.h"
 #include "seg.h"
 
-#define HUGE_PAGES	 (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
-#define HUGE_WORTH	 (RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
-#define COLLAPSE_PAGES	 (HUGE_PAGES / 8 * 7)
-#define CLEAR_STEP_BYTES (8u << 20)
+#define HUGE_PAGES     (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+#define HUGE_WORTH     (RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
+#define COLLAPSE_PAGES (HUGE_PAGES / 8 * 7)
 
 static uint64_t round_up(uint64_t v, uint64_t unit)
 {
@@ -261,34 +260,7 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
 }
 
-/* ---- clearing and collapsing ---- */
-
-void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len)
-{
-	uint64_t end = offset + len, mapped;
-	uint8_t *base;
-
-	if (pages_unlisted(seg) || seg_map(seg, &base, &mapped, NULL))
-		return;
-	if (end > mapped)
-		end = mapped;
-	for (uint64_t at = offset; at < end;) {
-		uint64_t page = pages_next_missing(seg, at / RAMP_PAGE_BYTES), run;
-		enum page_state state;
-
-		if (page >= end / RAMP_PAGE_BYTES)
-			break;
-		run = pages_run(seg, page, CLEAR_STEP_BYTES / RAMP_PAGE_BYTES, &state);
-		at = page * RAMP_PAGE_BYTES;
-		run *= RAMP_PAGE_BYTES;
-		if (run > end - at)
-			run = end - at;
-		/* Only a favour: who pulls the page finds out whether there is room. */
-		madvise(base + at, run, MADV_POPULATE_WRITE);
-		at += run;
-	}
-	seg_unmap(seg);
-}
+/* ---- collapsing ---- */
 
 /* Nearly full: what it lacks costs less than what a huge page saves. */
 static bool nearly_full(uint8_t *at)

@@ -2,7 +2,7 @@
  * Room for what is coming: a promise given in ACCEPT is kept.
  *
  * room_reserve takes what the source has populated and a slack, before ACCEPT; huge pages are not
- * cleared yet. room_clear_ahead does that in the background, ahead of the pull.
+ * cleared yet: who stores a whole one at once (pull/stage.c) need not.
  */
 #ifndef RAMP_ROOM_H
 #define RAMP_ROOM_H
@@ -35,9 +35,6 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (TRANSFER came, or the attempt ended). */
 void room_release_slack(struct seg *seg);
-/* Clears reserved pages of [offset, offset + len) that are not LOCAL yet (MADV_POPULATE_WRITE).
-   Does nothing where REMOTE pages may be holes (pages_unlisted): it would fill them. Blocks. */
-void room_clear_ahead(struct seg *seg, uint64_t offset, uint64_t len);
 /* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks. */
 void room_collapse(struct seg *seg);
 /* The next byte >= offset that is data in the source's sense, as lseek(SEEK_DATA); -ENXIO. */

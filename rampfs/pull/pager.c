@@ -141,7 +141,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 					"the store is full: no room for a page that was touched");
 		return 1;
 	}
-	if (link_post(link, pulled, first, fit, since_us)) {
+	if (link_post(link, pulled, first, fit, since_us, NULL)) {
 		pages_give_back(pulled->seg, first, fit);
 		return 0;
 	}

@@ -3,9 +3,8 @@
  *
  * Happy path: it keeps a few large reads under way for each segment, front to back, on connections
  * of its own; while demand reads are under way its own are smaller and fewer, and it lets a moment
- * pass between the pieces that it takes from the socket. While nothing comes it clears reserved
- * pages ahead. When every page of a segment is decided it unregisters the attachments and calls
- * `finished`.
+ * pass between the pieces that it takes from the socket. When every page of a segment is decided it
+ * unregisters the attachments and calls `finished`.
  *
  * How it fails: puller.c. Where the store is full it rests; page faults and reads say so.
  */
@@ -14,8 +13,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "pull_impl.h"
-#include "room.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
@@ -23,8 +22,6 @@
 #define SMALL_CHUNKS	  2u
 #define YIELD_US	  200 /* how long a piece waits for demand at most */
 #define LOST_LOOK_MS	  1000
-#define CLEAR_PAGES	  ((4u << 20) / RAMP_PAGE_BYTES) /* at once */
-#define CLEAR_AHEAD	  ((64u << 20) / RAMP_PAGE_BYTES)
 
 static bool demand_waits(struct pull *pull)
 {
@@ -41,8 +38,7 @@ static void let_demand_pass(struct pull *pull)
 
 static bool needs_link(struct pulled *pulled)
 {
-	return (pulled->source.prefetch || atomic_load(&pulled->hurry)) &&
-	       pages_missing(pulled->seg) != pages_lost(pulled->seg);
+	return pulled_prefetches(pulled) && pages_missing(pulled->seg) != pages_lost(pulled->seg);
 }
 
 /* ---- asking ---- */
@@ -61,6 +57,7 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 {
 	bool waits = demand_waits(pulled->pull);
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
+	uint8_t *stage;
 
 	if (under_way(link, pulled) >= (waits ? SMALL_CHUNKS : CHUNKS))
 		return false;
@@ -70,8 +67,11 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 		pulled->cursor = 0; /* what was given back, or skipped */
 		return true;
 	}
-	won = pages_claim(pulled->seg, page, waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES);
-	if (won && link_post(link, pulled, page, won, 0)) {
+	won = pages_claim(pulled->seg, page,
+			  waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES);
+	stage = waits ? NULL : stage_take(link->puller, pulled, page, won);
+	if (won && link_post(link, pulled, page, won, 0, stage)) {
+		stage_put(link->puller, stage);
 		pages_give_back(pulled->seg, page, won);
 		return false;
 	}
@@ -102,32 +102,22 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 	return wait_ms;
 }
 
-/* ---- while nothing comes ---- */
-
-/* True: there was something to clear. */
-static bool clear_ahead(struct pull *pull)
-{
-	struct pulled *pulled = NULL;
-	bool cleared = false;
-
-	while (!cleared && (pulled = pulled_next(pull, pulled))) {
-		if (!needs_link(pulled) || !pulled_alive(pulled))
-			continue;
-		if (pulled->cleared < pulled->cursor)
-			pulled->cleared = pulled->cursor;
-		if (pulled->cleared >= pulled->pages_all ||
-		    pulled->cleared >= pulled->cursor + CLEAR_AHEAD)
-			continue;
-		room_clear_ahead(pulled->seg, pulled->cleared * RAMP_PAGE_BYTES,
-				 (uint64_t)CLEAR_PAGES * RAMP_PAGE_BYTES);
-		pulled->cleared += CLEAR_PAGES;
-		cleared = true;
-	}
-	pulled_put(pulled);
-	return cleared;
-}
-
 /* ---- the end ---- */
+
+/* Of this daemon's life: a pull that an earlier one began is counted from where it was found. */
+static void tell_figures(struct pulled *pulled, uint64_t n_lost)
+{
+	uint64_t us = pull_now_us() - pulled->began_us;
+	uint64_t demand = atomic_load(&pulled->demand_pages);
+	uint64_t prefetch = atomic_load(&pulled->prefetch_pages);
+	double gb = (double)((demand + prefetch) * RAMP_PAGE_BYTES) / 1e9;
+
+	log_info("segment %llu: pulled %llu pages in %llu us (%.2f GB/s), %llu of them on demand, "
+		 "%llu lost",
+		 (unsigned long long)seg_id(pulled->seg), (unsigned long long)(demand + prefetch),
+		 (unsigned long long)us, us ? gb * 1e6 / (double)us : 0.0,
+		 (unsigned long long)demand, (unsigned long long)n_lost);
+}
 
 static void finish(struct pulled *pulled)
 {
@@ -140,8 +130,10 @@ static void finish(struct pulled *pulled)
 		programs_pulled(pull->config.programs, pulled->seg);
 		pulled_take_out(pulled);
 	}
-	if (!atomic_exchange(&pulled->told, true))
+	if (!atomic_exchange(&pulled->told, true)) {
+		tell_figures(pulled, n_lost);
 		pull->config.finished(pull->config.arg, id, n_lost);
+	}
 	puller_wake(&pull->pager); /* it unmaps */
 }
 
@@ -212,16 +204,16 @@ static void *run(void *arg)
 	struct pull *pull = arg;
 	struct puller *prefetch = &pull->prefetch;
 	struct epoll_event events[EACH_EVENTS];
-	bool clearing = false;
 	int wait_ms = 0, n;
 
 	while (!atomic_load(&pull->stop)) {
-		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, clearing ? 0 : wait_ms);
+		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, wait_ms);
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
 		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
 		wait_ms = puller_wait(prefetch, look_for_ends(pull, wait_ms));
-		clearing = n <= 0 && !demand_waits(pull) && clear_ahead(pull);
+		if (LIST_EMPTY(&prefetch->links))
+			stage_forget(prefetch);
 	}
 	return NULL;
 }

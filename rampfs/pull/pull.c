@@ -100,6 +100,11 @@ bool pulled_alive(struct pulled *pulled)
 	return !atomic_load(&pulled->ended) && !atomic_load(&pulled->over);
 }
 
+bool pulled_prefetches(struct pulled *pulled)
+{
+	return pulled->source.prefetch || atomic_load(&pulled->hurry);
+}
+
 static bool wanted_already(const struct pulled *pulled, const struct want *want)
 {
 	for (uint32_t i = 0; i < pulled->n_wants; i++)
@@ -177,6 +182,7 @@ static struct pulled *pulled_new(struct pull *pull, struct seg *seg,
 	pulled->seg = seg_get(seg);
 	pulled->source = *source;
 	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
+	pulled->began_us = pull_now_us();
 	atomic_init(&pulled->refs, 1);
 	pthread_mutex_init(&pulled->lock, NULL);
 	return pulled;

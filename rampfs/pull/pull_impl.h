@@ -5,6 +5,7 @@
  *   puller.c    what the pager and the prefetch thread have in common: links to sources
  *   pager.c     page faults and wanted pages -> demand reads
  *   prefetch.c  the rest in the background; the end of a pull
+ *   stage.c     whole huge pages on their way into the store
  *   serve.c     the source's side
  *
  * Locks, in the order in which they are taken: pull->lock (the lists), pulled->lock (its wants).
@@ -34,6 +35,7 @@
 #define NO_ROOM_MS   1000u	 /* how long a store that was full is believed to be full */
 #define PIECE_BYTES  (64u << 10) /* received at once while demand waits */
 #define REAP_BYTES   (1u << 20)
+#define STAGES	     4u
 #define EACH_EVENTS  32
 
 /* Pages that somebody waits for and that no read was posted for yet, or that another read brings.
@@ -61,6 +63,7 @@ struct pulled {
 	uint8_t *base; /* seg_map: where reads land */
 	uint64_t mapped;
 	uint64_t pages_all;
+	uint64_t began_us;
 
 	atomic_bool hurry;
 	atomic_bool ended;    /* pull_end */
@@ -83,7 +86,7 @@ struct pulled {
 	uint32_t far_maps;
 
 	/* The prefetch thread's. */
-	uint64_t cursor, cleared; /* pages */
+	uint64_t cursor; /* pages */
 
 	/* By PULLER_* - 1: a source that does not know the key (yet) is asked again later. */
 	uint64_t retry_ms[2], retry_after_ms[2];
@@ -95,7 +98,9 @@ TAILQ_HEAD(pulled_list, pulled);
 struct flight {
 	struct pulled *pulled; /* a reference; NULL: free */
 	uint64_t first, count;
-	uint64_t next;	   /* pages before it have arrived */
+	uint64_t next;	   /* pages before it have arrived, or stand in `stage` */
+	uint8_t *stage;	   /* where they land first; NULL: in place */
+	bool some;	   /* not all of those in `stage` were a hole */
 	uint64_t since_us; /* a page fault's; 0: none */
 };
 
@@ -136,6 +141,8 @@ struct puller {
 	int epoll, wake;
 	int wake_kind; /* WATCH_WAKE */
 	LIST_HEAD(, link) links;
+	uint8_t *stages; /* STAGES buffers; NULL: none yet */
+	uint32_t stages_used;
 	void (*arrived)(struct puller *puller, struct flight *flight, uint64_t first,
 			uint64_t count, bool hole);
 };
@@ -159,6 +166,7 @@ struct grant {
 	uint64_t mapped;
 	uint32_t maps;
 	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
+	uint32_t dense;		     /* pieces in a row without a zero page to skip */
 };
 
 /* What has come from one node. A place is taken by setting `node`, and never given back. */
@@ -207,6 +215,8 @@ void pulled_unmap(struct pulled *pulled);
 struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 /* False: its pages come from nowhere any more. */
 bool pulled_alive(struct pulled *pulled);
+/* Its pages are pulled without being asked for. */
+bool pulled_prefetches(struct pulled *pulled);
 /* Remembers pages for the pager; false: there is no room for more. */
 bool pulled_want(struct pulled *pulled, const struct want *want);
 /* Pages have arrived or been lost: perhaps that was the last one. */
@@ -230,13 +240,24 @@ int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled));
 int puller_wait(const struct puller *puller, int wait_ms);
 /* The link to its source if it is READY and its entry may ask now; NULL: not yet. */
 struct link *puller_link(struct puller *puller, struct pulled *pulled);
-/* Pages that are claimed: asks for them. -EAGAIN: too many are under way. */
+/* Pages that are claimed: asks for them. `stage`: of stage_take, the flight's from here on.
+   -EAGAIN: too many are under way. */
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-	      uint64_t since_us);
+	      uint64_t since_us, uint8_t *stage);
 /* Takes what has come, at most max_bytes. */
 void link_reap(struct link *link, size_t max_bytes);
 /* Gives up every read of the entry. */
 void puller_drop(struct puller *puller, struct pulled *pulled);
+
+/* ---- stage.c ---- */
+
+/* A buffer for these pages, which are claimed; NULL: they land in place. */
+uint8_t *stage_take(struct puller *puller, struct pulled *pulled, uint64_t first, uint64_t count);
+void stage_put(struct puller *puller, const uint8_t *stage); /* NULL: nothing */
+/* Gives the buffers' memory back where none is in use. */
+void stage_forget(struct puller *puller);
+/* Stores [first, next) of a flight. */
+int stage_store(const struct flight *flight);
 
 /* ---- pager.c, prefetch.c ---- */
 

@@ -79,7 +79,9 @@ static void flight_end(struct link *link, struct flight *flight)
 {
 	struct pulled *pulled = flight->pulled;
 
+	stage_put(link->puller, flight->stage);
 	flight->pulled = NULL;
+	flight->stage = NULL;
 	link->n_flights--;
 	if (link->puller->class == TP_DEMAND)
 		atomic_fetch_sub(&pulled->pull->demand_waiting, 1);
@@ -90,9 +92,10 @@ static void flight_end(struct link *link, struct flight *flight)
 static void flight_back(struct link *link, struct flight *flight)
 {
 	struct pulled *pulled = flight->pulled;
+	const uint64_t from = flight->stage ? flight->first : flight->next;
 	const struct want want = {
-		.first = flight->next,
-		.count = flight->first + flight->count - flight->next,
+		.first = from,
+		.count = flight->first + flight->count - from,
 		.since_us = flight->since_us,
 	};
 
@@ -105,13 +108,13 @@ static void flight_back(struct link *link, struct flight *flight)
 }
 
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-	      uint64_t since_us)
+	      uint64_t since_us, uint8_t *stage)
 {
 	struct tp_read read = {
 		.key = pulled->source.key,
 		.offset = first * RAMP_PAGE_BYTES,
 		.len = (uint32_t)(count * RAMP_PAGE_BYTES),
-		.dst = pulled->base + first * RAMP_PAGE_BYTES,
+		.dst = stage ? stage : pulled->base + first * RAMP_PAGE_BYTES,
 	};
 	struct flight *flight = link->flights;
 	int rc;
@@ -132,6 +135,7 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 		.count = count,
 		.next = first,
 		.since_us = since_us,
+		.stage = stage,
 	};
 	if (link->puller->class == TP_DEMAND)
 		atomic_fetch_add(&pulled->pull->demand_waiting, 1);
@@ -226,15 +230,59 @@ static void link_step(struct link *link, uint64_t now)
 
 /* ---- what comes ---- */
 
+/* Data stands in place: LOCAL, then CONTINUE. */
+static void arrive(struct link *link, struct flight *flight, uint64_t first, uint64_t count,
+		   bool hole)
+{
+	pages_arrive(flight->pulled->seg, first, count);
+	link->puller->arrived(link->puller, flight, first, count, hole);
+}
+
+/* What stands in its buffer goes into place. False: there was no room for it. */
+static bool unload(struct link *link, struct flight *flight)
+{
+	uint64_t first = flight->first, count = flight->next - first;
+
+	if (count == 0)
+		return true;
+	if (flight->some && stage_store(flight)) {
+		atomic_store(&flight->pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
+		return false;
+	}
+	flight->first += count;
+	flight->count -= count;
+	arrive(link, flight, first, count, !flight->some);
+	return true;
+}
+
+/* A reply to a read that has a buffer. False: no room for it, and the flight is over. */
+static bool load(struct link *link, struct flight *flight, const struct tp_done *done,
+		 uint64_t first, uint64_t count)
+{
+	if (done->kind == TP_HOLE)
+		memset(flight->stage + (first - flight->first) * RAMP_PAGE_BYTES, 0,
+		       count * RAMP_PAGE_BYTES);
+	else
+		flight->some = true;
+	if (done->more || unload(link, flight))
+		return true;
+	flight_back(link, flight);
+	return false;
+}
+
 /* Its key is not granted (yet), or the source could not read a page. */
 static void flight_refused(struct link *link, struct flight *flight, int result)
 {
 	struct pulled *pulled = flight->pulled;
 	int who = link->puller->which - 1;
 
-	if (result == -EIO) {
+	if (result == -EIO && (!flight->stage || unload(link, flight))) {
 		pages_lose(pulled->seg, flight->next, 1);
 		flight->next++; /* no longer ours to give back: a writer may have claimed it */
+		if (flight->stage) {
+			flight->first++;
+			flight->count--;
+		}
 		pulled_look(pulled);
 	} else {
 		pulled->retry_after_ms[who] = pulled->retry_after_ms[who] * 2;
@@ -321,9 +369,10 @@ static void flight_came(struct link *link, const struct tp_done *done)
 	pulled->retry_after_ms[link->puller->which - 1] = 0;
 	pulled->hung[link->puller->which - 1] = false;
 	count_pages(link, count, hole ? 0 : done->len);
-	/* Data stands in place: LOCAL, then CONTINUE. */
-	pages_arrive(pulled->seg, first, count);
-	link->puller->arrived(link->puller, flight, first, count, hole);
+	if (!flight->stage)
+		arrive(link, flight, first, count, hole);
+	else if (!load(link, flight, done, first, count))
+		return;
 	if (beyond)
 		beyond = take_hole(pulled, end, beyond);
 	if (hole) {

@@ -17,10 +17,12 @@
 
 #include "pull_impl.h"
 
-#define DATA_BYTES	(64u << 10) /* of one piece: what the wire takes at once */
-#define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
-#define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
-#define WORTH_A_HOLE	4u		    /* so many zero pages interrupt data */
+#define DATA_BYTES   (64u << 10) /* of one piece: what the wire takes at once */
+#define DATA_PAGES   (DATA_BYTES / RAMP_PAGE_BYTES)
+#define ZERO_PAGES   (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
+#define DENSE_PIECES 16u   /* so many without a zero page, and only the first of each is looked at \
+			    */
+#define WORTH_A_HOLE	4u /* so many zero pages interrupt data */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
 
 static uint64_t min(uint64_t a, uint64_t b)
@@ -123,6 +125,15 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 	int rc;
 
 	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
+	if (grant->dense >= DENSE_PIECES) {
+		rc = read_pages(grant, offset, 1, buf);
+		if (!rc && !all_zero(buf)) {
+			*data = grant->base + offset;
+			*pages = min(max, DATA_PAGES);
+		}
+		if (rc || *data)
+			return rc;
+	}
 	do {
 		some = min(max - zeros, DATA_PAGES);
 		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, some, buf);
@@ -136,6 +147,7 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 		*data = grant->base + offset;
 		*pages = data_pages(buf, some);
 	}
+	grant->dense = *pages == some && !zeros ? grant->dense + 1 : 0;
 	return 0;
 }
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,6 +53,7 @@ struct tcp_conn {
 
 	uint8_t header[TCP_REPLY_BYTES];
 	size_t header_len;
+	size_t ahead; /* so much of the next header came behind the reply under way */
 	/* The reply whose header is whole; into == NULL: none. */
 	struct flight *into;
 	struct tp_done done;
@@ -349,12 +351,21 @@ static int take_header(struct tcp_conn *conn)
 }
 
 /*
- * Receives up to `len` bytes to `at`. Returns how many, 0 where none are there now, or -ENOTCONN.
+ * Receives up to `len` bytes to `at`, and behind them up to `more` of the next header. Returns how
+ * many of `len`, 0 where none are there now, or -ENOTCONN.
  */
-static ssize_t receive(struct tcp_conn *conn, void *at, size_t len)
+static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, size_t more)
 {
+	struct iovec iov[2] = {{at, len}, {conn->header, more}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
+
 	for (;;) {
-		ssize_t n = recv(conn->fd, at, len, MSG_DONTWAIT);
+		ssize_t n = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
+
+		if (n > 0 && (size_t)n > len) {
+			conn->ahead = (size_t)n - len;
+			return (ssize_t)len;
+		}
 
 		if (n > 0)
 			return n;
@@ -384,32 +395,36 @@ static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
 		atomic_fetch_add_explicit(&conn->tcp->reads, 1, memory_order_relaxed);
 	}
 	conn->into = NULL;
-	conn->header_len = 0;
+	conn->header_len = conn->ahead;
+	conn->ahead = 0;
 }
 
 /*
  * Goes on with the reply under way. 1: `done` is filled; 0: no more bytes are there, or
- * *budget is used up; -ENOTCONN.
+ * *budget is used up; -ENOTCONN. `last`: nothing is taken of the reply behind it, since a whole one
+ * that waits in conn->header makes no descriptor readable.
  */
-static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget)
+static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget, bool last)
 {
 	ssize_t n;
 
-	while (!conn->into) {
+	while (!conn->into && conn->header_len < TCP_REPLY_BYTES) {
 		n = receive(conn, conn->header + conn->header_len,
-			    TCP_REPLY_BYTES - conn->header_len);
+			    TCP_REPLY_BYTES - conn->header_len, 0);
 		if (n <= 0)
 			return (int)n;
 		conn->header_len += (size_t)n;
-		if (conn->header_len == TCP_REPLY_BYTES && take_header(conn))
-			return -ENOTCONN;
 	}
+	if (!conn->into && take_header(conn))
+		return -ENOTCONN;
 	while (conn->left) {
+		bool ahead;
 		size_t len = conn->left < *budget ? (size_t)conn->left : *budget;
 
 		if (len == 0)
 			return 0;
-		n = receive(conn, conn->at, len);
+		ahead = !last && len < *budget && len == conn->left;
+		n = receive(conn, conn->at, len, ahead ? TCP_REPLY_BYTES : 0);
 		if (n <= 0)
 			return (int)n;
 		conn->at += n;
@@ -437,7 +452,7 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 	if (flush_requests(conn))
 		return -ENOTCONN;
 	while (n < max && budget > 0) {
-		int rc = reap_one(conn, &done[n], &budget);
+		int rc = reap_one(conn, &done[n], &budget, n + 1 == max);
 
 		if (rc < 0)
 			return n ? n : rc; /* what came before the failure counts */

@@ -503,6 +503,8 @@ static int send_reply(struct tcp_serve *serve, struct conn *conn, size_t *budget
 		{conn->header + TCP_REPLY_BYTES - conn->header_left, conn->header_left},
 	};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 1};
+	/* The next reply follows at once: no short packet for the end of this one. */
+	int more = conn->count > 0 ? MSG_MORE : 0;
 	ssize_t n;
 
 	if (conn->export) {
@@ -512,7 +514,7 @@ static int send_reply(struct tcp_serve *serve, struct conn *conn, size_t *budget
 		iov[1].iov_len = left < *budget ? left : *budget;
 		msg.msg_iovlen = 2;
 	}
-	n = sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 	if (n >= 0) {
 		*budget -= (size_t)n < *budget ? (size_t)n : *budget;
 		took(serve, conn, (size_t)n);

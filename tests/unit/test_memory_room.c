@@ -170,43 +170,6 @@ START_TEST(a_promise_that_cannot_be_kept_is_not_made)
 }
 END_TEST
 
-START_TEST(clearing_ahead_fills_no_hole)
-{
-	const struct room_range ranges[] = {{0, 4 * MIB}, {8 * MIB, 3 * PAGE}};
-	uint64_t taken;
-	struct seg *seg = fresh(RECORD_NONE);
-	uint8_t *base;
-	uint64_t len;
-
-	ck_assert_int_eq(room_reserve(seg, 16 * MIB, ranges, 2, 0, &err), 0);
-	ck_assert_int_eq(pages_prepare(seg, 16 * MIB, &err), 0);
-	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(
-			pages_mark_remote(seg, ranges[i].offset / PAGE, ranges[i].len / PAGE, &err),
-			0);
-	taken = memory_blocks_bytes(seg);
-	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_DATA), 8 * MIB); /* taken and not touched */
-
-	room_clear_ahead(seg, 0, 2 * MIB);
-	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_DATA), 0);
-	ck_assert_int_eq(lseek(seg_fd(seg), 0, SEEK_HOLE), 2 * MIB);
-	room_clear_ahead(seg, 0, 1000 * MIB);
-	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
-	ck_assert_int_eq(lseek(seg_fd(seg), 2 * MIB, SEEK_HOLE), 4 * MIB);
-	ck_assert_int_eq(lseek(seg_fd(seg), 4 * MIB, SEEK_DATA), 8 * MIB);
-	ck_assert_int_eq(lseek(seg_fd(seg), 8 * MIB, SEEK_HOLE), 8 * MIB + 3 * PAGE);
-	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
-	ck_assert_uint_eq(base[MIB], 0);
-	seg_unmap(seg);
-
-	/* where it is not known which pages are holes, it keeps its hands off */
-	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
-	room_clear_ahead(seg, 0, 16 * MIB);
-	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
-	done(seg);
-}
-END_TEST
-
 /* How much of the file this process sees mapped by huge pages. */
 static uint64_t huge_bytes(struct seg *seg)
 {
@@ -297,7 +260,6 @@ static Suite *suite(void)
 	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
 	tcase_add_test(c, slack_is_held_until_it_is_released);
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
-	tcase_add_test(c, clearing_ahead_fills_no_hole);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
 	tcase_add_test(c, data_and_holes_are_the_sources);
 	suite_add_tcase(s, c);
