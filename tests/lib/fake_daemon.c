@@ -708,6 +708,14 @@ void fake_back(struct fake *fake, pid_t pid)
 			unregister(p, &p->pieces[i]);
 }
 
+int fake_try_back(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	MUST(p && p->n == 1);
+	return swap_in(fake, p, &p->pieces[0]);
+}
+
 static void *swap_thread(void *arg)
 {
 	struct process *p = arg;

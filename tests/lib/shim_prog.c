@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -751,6 +752,27 @@ static void gone(void)
 	CHECK(munmap(q, SEGMENT_BYTES) == 0 && !is_mapped(q));
 }
 
+/* Puts something of its own, past the shim, where it has unmapped a page of what is gone. */
+static void squat(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0),
+		      *own = q + 4 * PAGE;
+
+	q[0] = 1;
+	meet("here");
+	CHECK(munmap(own, PAGE) == 0);
+	CHECK(syscall(SYS_mmap, own, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+		      -1, 0) == (long)own);
+	memset(own, 's', PAGE);
+	meet("squats");
+	CHECK(own[0] == 's' && own[PAGE - 1] == 's');
+	CHECK(touch(q, false) == SIGBUS);
+	CHECK(syscall(SYS_munmap, own, PAGE) == 0);
+	meet("left");
+	CHECK(comes_back(q) && q[0] == 1);
+	CHECK(!is_mapped(own));
+}
+
 /* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
 static void follow(void)
 {
@@ -868,6 +890,7 @@ static const struct scenario {
 	{"tree", tree},		{"crowd", crowd},
 	{"many", many},		{"unlinked", unlinked},
 	{"loaded", loaded},	{"beside", beside},
+	{"squat", squat},
 };
 
 int main(int argc, char **argv)

@@ -198,6 +198,24 @@ START_TEST(what_is_gone_is_sigbus_and_back_it_is_as_it_was)
 }
 END_TEST
 
+START_TEST(what_a_program_put_into_a_hole_stays_and_the_segment_waits)
+{
+	struct program p = start("squat");
+
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "");
+	go_on(&p);
+	await(&p, "squats");
+	ck_assert_int_eq(fake_try_back(fake, p.pid), EAGAIN);
+	go_on(&p);
+	await(&p, "left");
+	fake_back(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agents)
 {
 	struct program p = start("restart");
@@ -340,6 +358,7 @@ int main(void)
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
+	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
 	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);

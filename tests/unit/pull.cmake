@@ -4,3 +4,5 @@ foreach(part pull pull_faults)
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/transport_node.c
     NEEDS pull LABELS quick)
 endforeach()
+# A file of the source is cut between two steps of serve.c.
+target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size)

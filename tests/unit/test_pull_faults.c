@@ -1,6 +1,6 @@
 /*
  * Pulling when things go wrong: connections cut, sources that are silent, restart, are replaced or
- * do not know the key, a target that restarts, a store without room.
+ * do not know the key, a target that restarts, a store without room, a source's file that is cut.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -388,6 +388,120 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 }
 END_TEST
 
+/* ---- a source's file that somebody cuts ---- */
+
+/*
+ * Stands in for seg_size (pull.cmake: --wrap), to cut the source's file at the worst moment: right
+ * after serve.c has looked at its size.
+ */
+uint64_t __real_seg_size(struct seg *seg);
+uint64_t __wrap_seg_size(struct seg *seg);
+
+static _Atomic uint64_t cut_when_looked; /* bytes; 0: not */
+
+uint64_t __wrap_seg_size(struct seg *seg)
+{
+	uint64_t size = __real_seg_size(seg), cut;
+
+	if (seg == w.s_seg && (cut = atomic_exchange(&cut_when_looked, 0)))
+		ck_assert_int_eq(ftruncate(seg_fd(seg), (off_t)cut), 0);
+	return size;
+}
+
+START_TEST(a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page)
+{
+	double took;
+
+	open_with(8 * MIB, false, false);
+	ck_assert_int_eq(want_until(1024, &took), 0); /* the source knows all of it as data */
+	atomic_store(&cut_when_looked, 4 * MIB);
+	ck_assert_int_eq(want_until(1536, &took), -EIO);
+	ck_assert_int_eq(pages_get(w.t_seg, 1536), PAGE_LOST);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 1);
+
+	/* the same daemon serves what is still there, and zeros for the rest */
+	ck_assert_int_eq(want_until(1023, &took), 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 1);
+	for (uint64_t page = 0; page < 1024; page++) {
+		uint8_t got[PAGE];
+
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		ck_assert(world_page_is(got, page));
+	}
+	world_close(&w);
+}
+END_TEST
+
+static bool source_sends(void)
+{
+	struct pull_status before, after;
+
+	pull_status(w.s_pull, &before);
+	usleep(50000);
+	pull_status(w.s_pull, &after);
+	return after.served_bytes < MIB || after.served_bytes != before.served_bytes;
+}
+
+/* A connection of a target that asks for everything and takes nothing. */
+static struct tp_conn *ask_for_everything(const struct tp_ops *ops, uint8_t *dst)
+{
+	struct ramp_err err = {0};
+	struct tp_conn *conn;
+
+	ck_assert_int_eq(ops->connect(w.t.tp, w.s.id, WORLD_INCARNATION, TP_DEMAND, &conn, &err),
+			 0);
+	while (ops->state(conn, &err) == TP_CONNECTING)
+		usleep(1000);
+	for (uint64_t at = 0; at < w.size; at += TP_READ_MAX_BYTES) {
+		const struct tp_read read = {
+			.key = w.key, .offset = at, .len = TP_READ_MAX_BYTES, .dst = dst + at};
+
+		ck_assert_int_eq(ops->read(conn, &read), 0);
+	}
+	return conn;
+}
+
+START_TEST(a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only)
+{
+	const struct tp_ops *ops;
+	struct tp_done done[16];
+	struct tp_conn *conn;
+	uint8_t *dst;
+	int n;
+
+	world_open(&w, 64 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	ops = w.t.tp->ops;
+	dst = malloc(w.size);
+	ck_assert_ptr_nonnull(dst);
+	conn = ask_for_everything(ops, dst);
+	while (source_sends())
+		;
+	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), 16 * PAGE), 0);
+	while ((n = ops->reap(conn, done, 16, 0)) >= 0)
+		for (int i = 0; i < n; i++)
+			ck_assert_int_eq(done[i].result, 0);
+	ck_assert_int_eq(n, -ENOTCONN);
+	ops->close(conn);
+	free(dst);
+
+	/* the source serves the next one: what is there, and zeros behind it */
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 0);
+	for (uint64_t page = 0; page < 16; page++) {
+		uint8_t got[PAGE];
+
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		ck_assert(world_page_is(got, page));
+	}
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	/* bytes to the target before the cut: a hello and a page or two at least */
@@ -410,6 +524,8 @@ static Suite *suite(void)
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
+	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
+	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
 	suite_add_tcase(s, c);
 	return s;
 }
