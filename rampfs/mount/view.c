@@ -155,6 +155,13 @@ static void put_bytes(FILE *out, uint64_t bytes)
 	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
 }
 
+/* A name in a line: it may hold a newline, or what a terminal would obey. */
+static void put_name(FILE *out, const char *name)
+{
+	for (; *name; name++)
+		fprintf(out, (unsigned char)*name < ' ' || *name == 0x7f ? "\\x%02x" : "%c", *name);
+}
+
 struct segment_list {
 	struct segment_row *row;
 	size_t n;
@@ -174,7 +181,9 @@ static void put_segment(struct mount *m, const struct node_list *nodes,
 	struct pull_progress progress;
 	struct stat st;
 
-	fprintf(out, "  %s/%s  ", node_name(nodes, row->node), row->name);
+	fprintf(out, "  %s/", node_name(nodes, row->node));
+	put_name(out, row->name);
+	fputs("  ", out);
 	put_bytes(out, inode_attr(m, row->id, &st) ? row->size : (uint64_t)st.st_size);
 	fprintf(out, "  %s", view_state(m, row));
 	if (row->phase == SEGMENT_MOVING)
@@ -184,7 +193,8 @@ static void put_segment(struct mount *m, const struct node_list *nodes,
 	if (pull_progress(m->config.pull, row->id, &progress) == 0 && progress.pages_all) {
 		fprintf(out, ", %" PRIu64 " %% here",
 			100 - progress.pages_missing * 100 / progress.pages_all);
-		if (progress.source_silent)
+		/* A pull that nobody asks anything of has no connection to say so by. */
+		if (progress.source_silent && silent(m, progress.source))
 			fputs(", source is silent", out);
 		if (progress.pages_lost)
 			fprintf(out, ", %" PRIu64 " pages lost", progress.pages_lost);
@@ -213,8 +223,10 @@ static void put_moves(const struct view_request *v, const struct node_list *node
 	for (size_t i = 0; i < v->n_moves; i++) {
 		const struct transfer_row *t = &v->moves[i];
 
-		fprintf(out, "  %s  %s -> %s  %s  %" PRIu64 " ms  (%s)\n", t->name,
-			node_name(nodes, t->from), node_name(nodes, t->to), t->state, t->age_ms,
+		fputs("  ", out);
+		put_name(out, t->name);
+		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s)\n", node_name(nodes, t->from),
+			node_name(nodes, t->to), t->state, t->age_ms,
 			t->source ? "source" : "target");
 	}
 }

@@ -1,9 +1,9 @@
 /*
  * rampfs-status [--json] [MOUNTPOINT]: what the node of a mount knows of its cluster.
  *
- * Happy path: prints MOUNT/.ramp/status and nodes as they are; with --json the same facts as one
- * object: nodes from .ramp/nodes, segments from the directories and their attributes, migrations
- * from .ramp/status.
+ * Happy path: MOUNT/.ramp/status and nodes, which the daemon makes in one go, as tables: what needs
+ * somebody's attention comes first. With --json the facts as one object: nodes from .ramp/nodes,
+ * segments from the directories and their attributes, migrations from .ramp/status.
  *
  * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. A segment that goes away
  * or may not be read while it is looked at is left with the facts that could be had.
@@ -26,13 +26,14 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-static const char usage[] = "usage: rampfs-status [--json] [MOUNTPOINT]\n"
-			    "Show nodes, leader, segments, owners and migrations under way.\n"
-			    "\n"
-			    "  --json   as one JSON object\n"
-			    "  --help, --version\n"
-			    "\n"
-			    "Without MOUNTPOINT: the one rampfs mount of this machine.\n";
+static const char usage[] =
+	"usage: rampfs-status [--json] [MOUNTPOINT]\n"
+	"Show what is lost or in doubt, nodes, segments, owners and migrations under way.\n"
+	"\n"
+	"  --json   as one JSON object\n"
+	"  --help, --version\n"
+	"\n"
+	"Without MOUNTPOINT: the one rampfs mount of this machine.\n";
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
@@ -96,17 +97,200 @@ static char *read_text(const char *mount, const char *name)
 	return text;
 }
 
-/* ---- text ----------------------------------------------------------------------------------- */
+/* ---- tables --------------------------------------------------------------------------------- */
+
+#define COLUMNS 6
+
+struct table {
+	const char *heads[COLUMNS]; /* NULL: no more columns */
+	bool right[COLUMNS];
+	char *(*rows)[COLUMNS]; /* owned, as each cell */
+	size_t n;
+};
+
+static void add_row(struct table *t, const char *const cells[COLUMNS])
+{
+	void *grown = realloc(t->rows, (t->n + 1) * sizeof(*t->rows));
+
+	if (!grown)
+		return; /* a shorter table */
+	t->rows = grown;
+	for (int i = 0; i < COLUMNS; i++)
+		t->rows[t->n][i] = strdup(cells[i] ? cells[i] : "");
+	t->n++;
+}
+
+/* Of UTF-8: bytes that begin a character. */
+static int width_of(const char *text)
+{
+	int width = 0;
+
+	for (; text && *text; text++)
+		width += (*text & 0xc0) != 0x80;
+	return width;
+}
+
+static void put_cell(const char *text, int width, bool right, bool last)
+{
+	int pad = width - width_of(text);
+
+	printf("%*s%s%*s%s", right ? pad : 0, "", text ? text : "", right || last ? 0 : pad, "",
+	       last ? "\n" : "  ");
+}
+
+static void put_table(struct table *t)
+{
+	int width[COLUMNS] = {0}, n = 0;
+
+	for (; n < COLUMNS && t->heads[n]; n++) {
+		width[n] = width_of(t->heads[n]);
+		for (size_t row = 0; row < t->n; row++)
+			if (width_of(t->rows[row][n]) > width[n])
+				width[n] = width_of(t->rows[row][n]);
+	}
+	for (int i = 0; i < n; i++)
+		put_cell(t->heads[i], width[i], t->right[i], i == n - 1);
+	for (size_t row = 0; row < t->n; row++)
+		for (int i = 0; i < n; i++)
+			put_cell(t->rows[row][i], width[i], t->right[i], i == n - 1);
+}
+
+static void free_table(struct table *t)
+{
+	for (size_t row = 0; row < t->n; row++)
+		for (int i = 0; i < COLUMNS; i++)
+			free(t->rows[row][i]);
+	free(t->rows);
+}
+
+/* Cuts a line of .ramp/status behind its last two spaces: a name in front may hold some, too. */
+static char *cut_last(char *line)
+{
+	char *at = line + strlen(line);
+
+	while (at > line + 1 && !(at[-1] == ' ' && at[-2] == ' '))
+		at--;
+	if (at <= line + 1)
+		return NULL;
+	at[-2] = 0;
+	return at;
+}
+
+/* "A cache  1.0 GiB  pulling from a, 40 % here  at 0x2000..." */
+static void segment_row(struct table *t, struct table *troubles, char *line)
+{
+	static const char *const bad[] = {"lost", "in doubt", "rolled back", "damaged", "silent"};
+	char *addr = cut_last(line), *state = addr, *size;
+
+	if (addr && strncmp(addr, "at 0x", 5) == 0)
+		state = cut_last(line);
+	else
+		addr = NULL;
+	size = state ? cut_last(line) : NULL;
+	if (!size)
+		return;
+	add_row(t, (const char *[COLUMNS]){line, size, state, addr ? addr + 3 : "-"});
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (strstr(state, bad[i])) {
+			add_row(troubles, (const char *[COLUMNS]){line, state});
+			break;
+		}
+}
+
+/* "cache  a -> b  moving  12 ms  (source)" */
+static void migration_row(struct table *t, char *line)
+{
+	char *side = cut_last(line), *age = side ? cut_last(line) : NULL;
+	char *state = age ? cut_last(line) : NULL, *nodes = state ? cut_last(line) : NULL;
+
+	if (!nodes)
+		return;
+	side++;
+	side[strcspn(side, ")")] = 0;
+	add_row(t, (const char *[COLUMNS]){line, nodes, state, age, side});
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+static void node_row(struct table *t, char *line)
+{
+	char *word[8] = {NULL}, *save, notes[64] = "", capacity[32] = "";
+	int n = 0;
+
+	for (char *w = strtok_r(line, " ", &save); w && n < 8; w = strtok_r(NULL, " ", &save))
+		word[n++] = w;
+	if (n < 6)
+		return;
+	if (strncmp(word[4], "capacity=", 9) == 0)
+		snprintf(capacity, sizeof(capacity), "%.1f GiB",
+			 strtod(word[4] + 9, NULL) / (double)(1 << 30));
+	snprintf(notes, sizeof(notes), "%.20s%s%.20s", n > 6 ? word[6] : "", n > 7 ? ", " : "",
+		 n > 7 ? word[7] : "");
+	add_row(t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
+}
+
+struct tables {
+	struct table nodes, segments, migrations, troubles;
+};
+
+/* The head's lines are printed as they come; the rest fills the tables. */
+static void read_status(struct tables *t, char *status)
+{
+	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS } section = HEAD;
+	char *save;
+
+	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "segments:", 9) == 0)
+			section = SEGMENTS;
+		else if (strncmp(line, "migrations:", 11) == 0)
+			section = MIGRATIONS;
+		else if (strncmp(line, "nodes:", 6) == 0)
+			section = OTHER;
+		else if (section == HEAD)
+			puts(line);
+		else if (section == SEGMENTS)
+			segment_row(&t->segments, &t->troubles, line + strspn(line, " "));
+		else if (section == MIGRATIONS)
+			migration_row(&t->migrations, line + strspn(line, " "));
+	}
+}
+
+static void put_section(struct table *t, const char *none)
+{
+	putchar('\n');
+	if (t->n)
+		put_table(t);
+	else
+		puts(none);
+	free_table(t);
+}
 
 static int show_text(const char *mount)
 {
+	struct tables t = {
+		.nodes = {{"NODE", "ROLE", "STATE", "ADDRESS", "CAPACITY", ""},
+			  {[4] = true},
+			  NULL,
+			  0},
+		.segments = {{"SEGMENT", "SIZE", "STATE", "AT"}, {[1] = true}, NULL, 0},
+		.migrations = {{"MIGRATION", "FROM -> TO", "STATE", "SINCE", "THIS NODE IS"},
+			       {[3] = true},
+			       NULL,
+			       0},
+		.troubles = {{"LOST OR IN DOUBT", "WHY"}, {false}, NULL, 0},
+	};
 	char *status = read_text(mount, "status");
-	char *nodes = status ? read_text(mount, "nodes") : NULL;
+	char *nodes = status ? read_text(mount, "nodes") : NULL, *save;
 
-	if (nodes)
-		printf("%s\nmembers:\n", status);
-	for (char *line = nodes ? strtok(nodes, "\n") : NULL; line; line = strtok(NULL, "\n"))
-		printf("  %s\n", line);
+	if (nodes) {
+		read_status(&t, status);
+		for (char *line = strtok_r(nodes, "\n", &save); line;
+		     line = strtok_r(NULL, "\n", &save))
+			node_row(&t.nodes, line);
+		put_section(&t.troubles, "nothing is lost or in doubt");
+		put_section(&t.nodes, "no nodes");
+		put_section(&t.segments, "no segments");
+		put_section(&t.migrations, "no migrations under way on this node");
+	}
 	free(status);
 	free(nodes);
 	return nodes ? 0 : EXIT_FAILED;
@@ -149,7 +333,8 @@ static bool is_number(const char *s)
 static void add_xattrs(cJSON *segment, const char *path)
 {
 	static const char *const names[] = {"id",    "addr",	       "extent", "state", "epoch",
-					    "owner", "resident_bytes", "source", "lost",  "pages"};
+					    "owner", "resident_bytes", "source", "lost",  "pages",
+					    "mmap"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char name[64], value[4096];
@@ -257,6 +442,35 @@ static void add_status(cJSON *root, char *status)
 	}
 }
 
+/* Segments whose bytes are lost, in doubt or not served: {"segment", "why", "ranges"}. */
+static void add_attention(cJSON *root, const cJSON *segments)
+{
+	cJSON *attention = cJSON_AddArrayToObject(root, "attention"), *item;
+	const cJSON *segment;
+
+	cJSON_ArrayForEach(segment, segments)
+	{
+		const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(segment, "state"));
+		const char *lost = cJSON_GetStringValue(cJSON_GetObjectItem(segment, "lost"));
+		bool bad = state &&
+			   (strcmp(state, "lost") == 0 || strcmp(state, "in doubt") == 0 ||
+			    strcmp(state, "rolled back") == 0 || strcmp(state, "damaged") == 0);
+		bool ranges = lost && strcmp(lost, "none") != 0;
+
+		if (!bad && !ranges)
+			continue;
+		item = cJSON_CreateObject();
+		cJSON_AddItemToObject(item, "node",
+				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "node"), true));
+		cJSON_AddItemToObject(item, "name",
+				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "name"), true));
+		cJSON_AddStringToObject(item, "why", bad ? state : "pages lost");
+		if (ranges)
+			cJSON_AddStringToObject(item, "lost", lost);
+		cJSON_AddItemToArray(attention, item);
+	}
+}
+
 static int show_json(const char *mount)
 {
 	char *status = read_text(mount, "status");
@@ -282,6 +496,7 @@ static int show_json(const char *mount)
 		if (name)
 			add_segments(segments, mount, name);
 	}
+	add_attention(root, segments);
 	text = cJSON_Print(root);
 	if (text)
 		puts(text);

@@ -13,4 +13,5 @@ rampfs_script_test(NAME passthrough COMMAND tests/mount/passthrough.sh TIMEOUT 3
 rampfs_script_test(NAME small_pages COMMAND tests/mount/small_pages.sh TIMEOUT 300)
 rampfs_script_test(NAME metrics COMMAND tests/mount/metrics.sh TIMEOUT 200)
 rampfs_script_test(NAME ends COMMAND tests/mount/ends.sh TIMEOUT 300)
+rampfs_script_test(NAME status COMMAND tests/mount/status.sh TIMEOUT 200)
 rampfs_script_test(NAME faults COMMAND tests/mount/faults.sh TIMEOUT 300)
