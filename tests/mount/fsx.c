@@ -610,6 +610,8 @@ int main(int argc, char **argv)
 	}
 	for (int n = 0; n < NODES; n++)
 		mounts[n] = argv[optind + n];
+	/* We have the shim; rampfs-migrate needs none, and may be sanitized. */
+	unsetenv("LD_PRELOAD");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("fsx: seed %lu, %lu operations\n", seed, all_ops);
 	start();
