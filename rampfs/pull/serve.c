@@ -17,12 +17,11 @@
 
 #include "pull_impl.h"
 
-#define DATA_BYTES   (64u << 10) /* of one piece: what the wire takes at once */
-#define DATA_PAGES   (DATA_BYTES / RAMP_PAGE_BYTES)
-#define ZERO_PAGES   (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
-#define DENSE_PIECES 16u   /* so many without a zero page, and only the first of each is looked at \
-			    */
-#define WORTH_A_HOLE	4u /* so many zero pages interrupt data */
+#define DATA_BYTES	(64u << 10) /* of one piece: what the wire takes at once */
+#define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
+#define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
+#define DENSE_PIECES	16u /* without a zero page: only the first page of each is looked at then */
+#define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
 
 static uint64_t min(uint64_t a, uint64_t b)
