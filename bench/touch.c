@@ -6,21 +6,34 @@
  *line touch write FILE THREADS		stores at random until SIGBUS; says when the last store was
  *made (seconds of CLOCK_MONOTONIC)
  *	touch sum FILE				loads every page once; says how long it took (ms)
+ *	touch local FILE MIB small|huge		random and sequential loads and stores, in FILE
+ *						and in anonymous memory by turns: a line for each
+ *						(case, ns in FILE, ns in memory)
+ *	touch loop FILE SECONDS			loads, stores, reads and stats without end; says the
+ *						longest pause (ms) and how many calls failed
+ *	touch warm MIB				memory that was just in use is free
+ *	touch exec COUNT			ms from the exec of a minimal daemon to its first
+ *						answer, one a line
  */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define PAGE 4096u
+#define PAGE	     4096u
+#define RANDOM_LOADS 2000000u
+#define LOCAL_ROUNDS 5
 
 static uint8_t *memory;
 static size_t bytes;
@@ -155,6 +168,162 @@ static int sum(const char *path)
 	return 0;
 }
 
+/* ---- local ---- */
+
+/* Each address depends on the load before it, as in a list or a tree. */
+static uint64_t load_at_random(volatile uint64_t *at, size_t words)
+{
+	uint64_t random = 88172645463325252u;
+
+	for (unsigned i = 0; i < RANDOM_LOADS; i++)
+		random = random * UINT64_C(6364136223846793005) + 1442695040888963407u +
+			 (at[(random >> 20) % words] & 1);
+	return RANDOM_LOADS;
+}
+
+static uint64_t store_at_random(volatile uint64_t *at, size_t words)
+{
+	uint64_t random = 88172645463325252u;
+
+	for (unsigned i = 0; i < RANDOM_LOADS * 4; i++) {
+		random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		at[(random >> 20) % words] = i;
+	}
+	return RANDOM_LOADS * 4;
+}
+
+static uint64_t load_in_order(volatile uint64_t *at, size_t words)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < words; i++)
+		sum += at[i];
+	return words + (sum == 1);
+}
+
+static uint64_t store_in_order(volatile uint64_t *at, size_t words)
+{
+	for (size_t i = 0; i < words; i++)
+		at[i] = i;
+	return words;
+}
+
+static const struct way {
+	const char *name;
+	uint64_t (*run)(volatile uint64_t *at, size_t words);
+} ways[] = {
+	{"random loads", load_at_random},
+	{"random stores", store_at_random},
+	{"sequential loads", load_in_order},
+	{"sequential stores", store_in_order},
+};
+
+static double ns_each(const struct way *way, void *at)
+{
+	uint64_t since = now_ns(), count = way->run(at, bytes / 8);
+
+	return (double)(now_ns() - since) / (double)count;
+}
+
+static int local(const char *path, size_t mib, int small)
+{
+	uint8_t *other;
+
+	fill(path, mib, small);
+	other = mmap(NULL, bytes + (2u << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		     -1, 0);
+	if (other == MAP_FAILED)
+		return 1;
+	other += (2u << 20) - (uintptr_t)other % (2u << 20);
+	madvise(other, bytes, small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+	store_in_order((volatile uint64_t *)(void *)other, bytes / 8);
+	for (int round = 0; round < LOCAL_ROUNDS; round++)
+		for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+			/* who goes first gains or loses nothing by it */
+			double a = ns_each(&ways[i], round % 2 ? other : memory);
+			double b = ns_each(&ways[i], round % 2 ? memory : other);
+
+			printf("%s:%.4f:%.4f\n", ways[i].name, round % 2 ? b : a,
+			       round % 2 ? a : b);
+		}
+	return 0;
+}
+
+/* ---- loop ---- */
+
+static int loop(const char *path, double seconds)
+{
+	uint64_t random = 88172645463325252u, longest = 0, begin, last, now, bad = 0;
+	uint8_t page[PAGE];
+	struct stat st;
+	int fd;
+
+	map(path, O_RDWR, 0);
+	fd = open(path, O_RDWR);
+	begin = last = now_ns();
+	do {
+		volatile uint64_t *at =
+			(volatile uint64_t *)(void *)(memory +
+						      next_random(&random) % (bytes / 8) * 8);
+
+		*at = *at + 1;
+		bad += pread(fd, page, PAGE,
+			     (off_t)(next_random(&random) % (bytes / PAGE) * PAGE)) != PAGE;
+		bad += stat(path, &st) != 0;
+		now = now_ns();
+		if (now - last > longest)
+			longest = now - last;
+		last = now;
+	} while ((double)(now - begin) < seconds * 1e9);
+	printf("%.3f %llu\n", (double)longest / 1e6, (unsigned long long)bad);
+	return 0;
+}
+
+/* ---- what stands beside it ---- */
+
+/* The machine's host may have taken back what was free for long, and then the first touch pays. */
+static int warm(size_t mib)
+{
+	uint8_t *at =
+		mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED || madvise(at, mib << 20, MADV_HUGEPAGE))
+		return 1;
+	for (size_t i = 0; i < mib << 20; i += PAGE)
+		((volatile uint8_t *)at)[i] = 1;
+	return 0;
+}
+
+static int answer(int sock)
+{
+	char byte;
+
+	return read(sock, &byte, 1) != 1 || write(sock, &byte, 1) != 1;
+}
+
+static int exec_and_ask(char *self, int count)
+{
+	for (int i = 0; i < count; i++) {
+		char number[16], *argv[] = {self, "answer", number, NULL}, byte = 'a';
+		int ends[2], status;
+		uint64_t since;
+		pid_t pid;
+
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+			return 1;
+		snprintf(number, sizeof(number), "%d", ends[1]);
+		since = now_ns();
+		if (posix_spawn(&pid, self, NULL, NULL, argv, NULL) ||
+		    write(ends[0], &byte, 1) != 1 || read(ends[0], &byte, 1) != 1)
+			return 1;
+		printf("%.3f\n", (double)(now_ns() - since) / 1e6);
+		waitpid(pid, &status, 0);
+		close(ends[0]);
+		close(ends[1]);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 5 && strcmp(argv[1], "fill") == 0)
@@ -165,7 +334,18 @@ int main(int argc, char **argv)
 		return write_until_gone(argv[2], (unsigned)atoi(argv[3]));
 	if (argc == 3 && strcmp(argv[1], "sum") == 0)
 		return sum(argv[2]);
+	if (argc == 5 && strcmp(argv[1], "local") == 0)
+		return local(argv[2], strtoul(argv[3], NULL, 10), strcmp(argv[4], "small") == 0);
+	if (argc == 4 && strcmp(argv[1], "loop") == 0)
+		return loop(argv[2], strtod(argv[3], NULL));
+	if (argc == 3 && strcmp(argv[1], "warm") == 0)
+		return warm(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && strcmp(argv[1], "exec") == 0)
+		return exec_and_ask(argv[0], atoi(argv[2]));
+	if (argc == 3 && strcmp(argv[1], "answer") == 0)
+		return answer(atoi(argv[2]));
 	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
-			"THREADS | sum FILE\n");
+			"THREADS | sum FILE | local FILE MIB small|huge | loop FILE SECONDS | "
+			"warm MIB | exec COUNT\n");
 	return 2;
 }
