@@ -188,7 +188,7 @@ int journal_dump_read(struct journal_dump *d, uint64_t offset, const uint8_t **b
 int journal_tables_sum(struct journal *j, uint64_t *sum)
 {
 	struct journal_dump *d = calloc(1, sizeof(*d));
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = UINT64_C(0xcbf29ce484222325), word;
 	size_t i;
 	int rc = 0;
 
@@ -197,8 +197,13 @@ int journal_tables_sum(struct journal *j, uint64_t *sum)
 	d->db = j->db;
 	while (rc == 0 && !d->done) {
 		rc = next_frame(d);
-		for (i = 0; rc == 0 && i < d->len; i++)
-			h = (h ^ d->buf[i]) * UINT64_C(0x100000001b3);
+		for (i = 0; rc == 0 && i < d->len; i += sizeof(word)) {
+			word = 0;
+			memcpy(&word, d->buf + i,
+			       d->len - i < sizeof(word) ? d->len - i : sizeof(word));
+			h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+			h ^= h >> 32;
+		}
 	}
 	journal_dump_close(d);
 	*sum = h;

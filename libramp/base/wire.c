@@ -150,15 +150,42 @@ bool wire_r_done(const struct wire_r *r)
 	return !r->bad && r->pos == r->len;
 }
 
-uint32_t wire_crc32c(const void *bytes, size_t len)
+static uint32_t crc32c_bits(uint32_t crc, const uint8_t *at, size_t len)
 {
-	const uint8_t *at = bytes;
-	uint32_t crc = UINT32_MAX;
-
 	while (len--) {
 		crc ^= *at++;
 		for (int bit = 0; bit < 8; bit++)
 			crc = (crc >> 1) ^ (UINT32_C(0x82f63b78) & (0 - (crc & 1)));
 	}
-	return ~crc;
+	return crc;
+}
+
+#ifdef __x86_64__
+/* The processor's own instruction: 8 bytes in 3 cycles, where the loop above takes 150. */
+__attribute__((target("sse4.2"))) static uint32_t crc32c_words(uint32_t crc, const uint8_t *at,
+							       size_t words)
+{
+	uint64_t word, sum = crc;
+
+	for (; words--; at += sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		sum = __builtin_ia32_crc32di(sum, word);
+	}
+	return (uint32_t)sum;
+}
+#endif
+
+uint32_t wire_crc32c(const void *bytes, size_t len)
+{
+	const uint8_t *at = bytes;
+	uint32_t crc = UINT32_MAX;
+
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("sse4.2")) {
+		crc = crc32c_words(crc, at, len / 8);
+		at += len / 8 * 8;
+		len %= 8;
+	}
+#endif
+	return ~crc32c_bits(crc, at, len);
 }
