@@ -256,10 +256,8 @@ static int open_programs(struct daemon *d, struct ramp_err *err)
 
 static int open_members(struct daemon *d, struct ramp_err *err)
 {
-	struct members_config config = {.loop = d->loop,
-					.meta = d->meta,
-					.peers = d->peers,
-					.cluster = d->dir.config.name};
+	struct members_config config = {
+		.loop = d->loop, .meta = d->meta, .peers = d->peers, .cluster = d->dir.config.name};
 	int rc = members_open(&config, &d->members, err);
 
 	if (!rc)

@@ -244,6 +244,16 @@ static void free_door(struct listener *l, struct door *door)
 	free(door);
 }
 
+static void free_doors(struct listener *l)
+{
+	struct door *door, *next;
+
+	for (door = LIST_FIRST(&l->doors); door; door = next) {
+		next = LIST_NEXT(door, link);
+		free_door(l, door);
+	}
+}
+
 /* False: there is none now. */
 static bool take_door(struct conn *conn)
 {
@@ -395,8 +405,7 @@ void session_doors_lost(struct programs *p)
 	struct listener *l = p->listener;
 	struct conn *conn, *next;
 
-	while (!LIST_EMPTY(&l->doors))
-		free_door(l, LIST_FIRST(&l->doors));
+	free_doors(l);
 	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
 		if (conn->kind == CONN_SESSION && conn->space->uffd < 0)
@@ -732,8 +741,7 @@ void listener_close(struct programs *p)
 	struct listener *l = p->listener;
 
 	uv_close((uv_handle_t *)&l->look, on_closed);
-	while (!LIST_EMPTY(&l->doors))
-		free_door(l, LIST_FIRST(&l->doors));
+	free_doors(l);
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */

@@ -327,8 +327,8 @@ static void run_poison(void *arg)
 	struct programs *p = job->programs;
 	uint64_t from = job->page * RAMP_PAGE_BYTES;
 	struct piece *pieces = NULL;
-	struct space *told = NULL;
 	size_t count = 0;
+	uint64_t told = 0; /* the space with this id, none has 0 */
 	bool say;
 
 	pthread_mutex_lock(&job->pseg->change);
@@ -343,8 +343,8 @@ static void run_poison(void *arg)
 		if (piece->gone || from < piece->offset ||
 		    from - piece->offset >= piece->end - piece->start)
 			continue;
-		if (say && piece->space != told) {
-			told = piece->space;
+		if (say && piece->space->id != told) {
+			told = piece->space->id;
 			memcpy(msg.text, job->why, sizeof(msg.text));
 			agent_call(piece->space, &msg, -1, now_ms() + SAY_MS, NULL);
 		}

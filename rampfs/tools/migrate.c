@@ -365,7 +365,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 			return rc;
 		if (interrupted)
 			return o->reclaim ? rc : see_where(file, o, segment, answer);
-		if (!away_since || now_s() - asked > 1) {
+		if (away_since == 0 || now_s() - asked > 1) {
 			fprintf(stderr,
 				"rampfs-migrate: %s: the daemon has gone (%s); asking the next\n",
 				file, strerror(-rc));
@@ -381,7 +381,7 @@ static int migrate(const char *file, const struct options *o)
 {
 	struct ramp_ioc_info info = {0};
 	double began = now_s();
-	struct session_msg answer;
+	struct session_msg answer = {0};
 	struct stat st;
 	int rc = ask_mount(file, &info, &st);
 

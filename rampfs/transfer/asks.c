@@ -162,7 +162,8 @@ static bool join(struct ask *a, struct move *m, const struct segment_row *row)
 
 	if (m->state < S_CHECKING || m->state > S_LEFT || m->peer != a->request.dst ||
 	    atomic_load(&m->cancelled) || (old && !old->unheard) ||
-	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, a->request.dst_name))
+	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, a->request.dst_name) !=
+		    0)
 		return false;
 	m->ask = a;
 	a->state = ASK_MOVING;

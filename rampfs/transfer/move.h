@@ -78,7 +78,6 @@ struct move {
 	uint64_t epoch;		      /* the prepare's */
 	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
 	uint64_t size, slack_bytes;
-	bool demand_only, progress, unchanged;
 	struct room_range *ranges; /* owned */
 	uint32_t n_ranges;
 	unsigned attempts;
@@ -86,15 +85,16 @@ struct move {
 
 	/* Aborting. */
 	enum meta_proof proof;
-	bool again;   /* after the abort: another attempt */
-	bool refused; /* T has said REFUSED(k), in this life */
 	int fail_code;
 	char fail_text[RAMP_ERR_TEXT_BYTES];
 
+	bool demand_only, progress, unchanged;
 	bool proposing;		 /* a proposal is on its way */
 	bool working;		 /* a worker has it: the fields below are the worker's */
 	bool look_again;	 /* something changed while a worker had it */
 	bool syncing, synced;	 /* the linearizable read that an absent row needs */
+	bool again;		 /* aborting: then another attempt */
+	bool refused;		 /* T has said REFUSED(k), in this life */
 	bool taken;		 /* S: TAKEN came, or the tables show T */
 	bool transferred;	 /* S: TRANSFER went out in this life */
 	bool ungranted;		 /* S: found GIVEN, and its pages can't be read yet */
