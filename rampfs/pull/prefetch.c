@@ -43,15 +43,6 @@ static bool needs_link(struct pulled *pulled)
 
 /* ---- asking ---- */
 
-static uint32_t under_way(const struct link *link, const struct pulled *pulled)
-{
-	uint32_t n = 0;
-
-	for (unsigned i = 0; i < TP_QUEUE_MAX && link->n_flights; i++)
-		n += link->flights[i].pulled == pulled;
-	return n;
-}
-
 /* False: there is nothing to ask for, or not now. */
 static bool ask_one(struct link *link, struct pulled *pulled)
 {
@@ -59,7 +50,7 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
 	uint8_t *stage;
 
-	if (under_way(link, pulled) >= (waits ? SMALL_CHUNKS : CHUNKS))
+	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS))
 		return false;
 	if (page == UINT64_MAX) {
 		if (pulled->cursor == 0)
@@ -174,16 +165,12 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 		    bool hole)
 {
 	struct pulled *pulled = flight->pulled;
-	bool wanted;
 
 	atomic_fetch_add(&pulled->prefetch_pages, count);
 	atomic_fetch_add(&puller->pull->prefetch_pages, count);
 	if (!hole)
 		programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
-	pthread_mutex_lock(&pulled->lock);
-	wanted = pulled->n_wants > 0;
-	pthread_mutex_unlock(&pulled->lock);
-	if (wanted)
+	if (pulled_wanted(pulled))
 		puller_wake(&puller->pull->pager);
 }
 

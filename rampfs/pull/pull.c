@@ -129,6 +129,16 @@ bool pulled_want(struct pulled *pulled, const struct want *want)
 	return room;
 }
 
+bool pulled_wanted(struct pulled *pulled)
+{
+	bool wanted;
+
+	pthread_mutex_lock(&pulled->lock);
+	wanted = pulled->n_wants > 0;
+	pthread_mutex_unlock(&pulled->lock);
+	return wanted;
+}
+
 static bool all_decided(struct pulled *pulled)
 {
 	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
@@ -300,7 +310,7 @@ void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t in
 
 /* ---- for parked requests ---- */
 
-/* Since when the source has been silent; 0: it answers. */
+/* Since when the source has been silent; 0: it answers, or nobody asks it. */
 static uint64_t silent_since(struct pulled *pulled)
 {
 	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER - 1]);

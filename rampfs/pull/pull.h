@@ -65,7 +65,8 @@ void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t in
 /*
  * For parked requests: all of [first, first + count) LOCAL: 0. Else asks for what is missing on
  * demand: -EAGAIN, and store_on_change tells when to look again. -EIO: some are LOST.
- * -EHOSTDOWN: the source has been silent for 5 s. Never blocks.
+ * -EHOSTDOWN: the source has been silent for 5 s since somebody first asked it (the prefetch asks,
+ * too). Never blocks.
  */
 int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count);
 /*
@@ -84,7 +85,7 @@ struct pull_progress {
 	uint64_t pages_all, pages_missing, pages_lost;
 	uint64_t demand_pages, prefetch_pages, hole_pages;
 	ramp_node_t source;
-	bool source_silent;
+	bool source_silent; /* it is asked for something, and does not answer */
 };
 /* -ENOENT: not being pulled. */
 int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress);

@@ -70,8 +70,9 @@ struct pulled {
 	atomic_bool over;     /* the source is proved gone */
 	atomic_uint released; /* PULLER_*: that one has no read of it any more, and posts none */
 	atomic_bool told;     /* `finished` was called */
-	_Atomic uint64_t silent_since_ms[2]; /* by PULLER_* - 1; 0: its source answers */
-	_Atomic uint64_t no_room_ms;	     /* until then the store is full */
+	/* By PULLER_* - 1. 0: its source answers, or nobody asks it. */
+	_Atomic uint64_t silent_since_ms[2];
+	_Atomic uint64_t no_room_ms; /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 
 	pthread_mutex_t lock; /* protects what follows */
@@ -88,8 +89,10 @@ struct pulled {
 	/* The prefetch thread's. */
 	uint64_t cursor; /* pages */
 
-	/* By PULLER_* - 1: a source that does not know the key (yet) is asked again later. */
+	/* By PULLER_* - 1. A source that does not know the key (yet) is asked again later. */
 	uint64_t retry_ms[2], retry_after_ms[2];
+	uint32_t n_flights[2];
+	uint64_t asked_ms[2]; /* when the first of these was posted */
 	bool hung[2];
 };
 TAILQ_HEAD(pulled_list, pulled);
@@ -219,6 +222,8 @@ bool pulled_alive(struct pulled *pulled);
 bool pulled_prefetches(struct pulled *pulled);
 /* Remembers pages for the pager; false: there is no room for more. */
 bool pulled_want(struct pulled *pulled, const struct want *want);
+/* Some are remembered. */
+bool pulled_wanted(struct pulled *pulled);
 /* Pages have arrived or been lost: perhaps that was the last one. */
 void pulled_look(struct pulled *pulled);
 /* Takes it out of the list, with the list's reference. */

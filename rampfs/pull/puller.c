@@ -83,6 +83,7 @@ static void flight_end(struct link *link, struct flight *flight)
 	flight->pulled = NULL;
 	flight->stage = NULL;
 	link->n_flights--;
+	pulled->n_flights[link->puller->which - 1]--;
 	if (link->puller->class == TP_DEMAND)
 		atomic_fetch_sub(&pulled->pull->demand_waiting, 1);
 	pulled_put(pulled);
@@ -117,7 +118,7 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 		.dst = stage ? stage : pulled->base + first * RAMP_PAGE_BYTES,
 	};
 	struct flight *flight = link->flights;
-	int rc;
+	int who = link->puller->which - 1, rc;
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return -EAGAIN;
@@ -129,6 +130,8 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 		return rc;
 	if (link->n_flights++ == 0)
 		link->progress_ms = pull_now_ms();
+	if (pulled->n_flights[who]++ == 0)
+		pulled->asked_ms[who] = pull_now_ms();
 	*flight = (struct flight){
 		.pulled = pulled_get(pulled),
 		.first = first,
@@ -209,6 +212,7 @@ static void link_connecting(struct link *link)
 		link->progress_ms = link->ready_ms = pull_now_ms();
 		if (link->down_ms)
 			atomic_fetch_add(&puller->pull->reconnects, 1);
+		puller_wake(puller); /* the silence is over, which the next step tells */
 		break;
 	case TP_FAILED:
 		link_failed(link);
@@ -435,11 +439,28 @@ static struct link *need(struct puller *puller, const struct pull_source *source
 	return link;
 }
 
+/* Somebody waits for its pages, or the prefetch does. */
+static bool waited_for(struct pulled *pulled, int who)
+{
+	return pulled->n_flights[who] || pulled_prefetches(pulled) || pulled_wanted(pulled);
+}
+
+/* Of a link that is slow: from its last answer on, or from the entry's own question. */
+static uint64_t unanswered_since(const struct pulled *pulled, int who, const struct link *link,
+				 uint64_t now)
+{
+	if (pulled->n_flights[who] == 0)
+		return now;
+	return pulled->asked_ms[who] > link->progress_ms ? pulled->asked_ms[who]
+							 : link->progress_ms;
+}
+
 /*
  * A read(2) gives up on a source that has been silent for long. The demand link tells, and a
  * prefetch that hangs, since it has claimed pages that somebody may wait for. One that hung stays
  * silent until it has proved itself anew, or a page comes (flight_came): its kernel may still take
- * connections.
+ * connections. Whom nobody asks is not silent: the first read of a pull that was left alone finds
+ * a source that has come back, or waits for as long as any other.
  */
 static void tell_silence(struct puller *puller, struct pulled *pulled, const struct link *link,
 			 uint64_t now)
@@ -450,11 +471,13 @@ static void tell_silence(struct puller *puller, struct pulled *pulled, const str
 	bool down = puller->class == TP_DEMAND &&
 		    (link->state != LINK_READY || pulled->retry_ms[who] > now);
 
+	if ((slow || down || since) && !waited_for(pulled, who))
+		slow = down = pulled->hung[who] = false;
 	if (slow)
 		pulled->hung[who] = true;
 	if (slow || down) {
 		if (!since)
-			since = slow ? link->progress_ms : now;
+			since = slow ? unanswered_since(pulled, who, link, now) : now;
 	} else if (!pulled->hung[who] || (link->state == LINK_READY && link->ready_ms > since)) {
 		pulled->hung[who] = false;
 		since = 0;
@@ -482,8 +505,10 @@ static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulle
 			pulled_release(pulled, puller->which);
 			continue;
 		}
-		if (!needs(pulled))
+		if (!needs(pulled)) {
+			atomic_store(&pulled->silent_since_ms[puller->which - 1], 0);
 			continue;
+		}
 		link = need(puller, &pulled->source);
 		if (!link) {
 			sooner(wait_ms, now + RETRY_MIN_MS, now);

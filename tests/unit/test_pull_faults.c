@@ -145,16 +145,67 @@ static int want_until(uint64_t page, double *took)
 	return rc;
 }
 
+static bool source_is_silent(void)
+{
+	struct pull_progress progress;
+
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	return progress.source_silent;
+}
+
+/* Nobody asks the pull for anything meanwhile. */
+static void leave_alone(double for_s)
+{
+	double from = seconds();
+
+	while (seconds() - from < for_s) {
+		ck_assert(!source_is_silent());
+		usleep(1000);
+	}
+}
+
 START_TEST(a_read_gives_up_on_a_silent_source)
 {
 	double took;
 
 	open_with(MIB, false, false);
 	world_source_stop(&w);
+	leave_alone(1); /* which does not count */
 	ck_assert_int_eq(want_until(5, &took), -EHOSTDOWN);
 	ck_assert_double_ge(took, 4.5);
 	ck_assert_double_le(took, 8);
 	ck_assert_int_eq(pages_get(w.t_seg, 5), PAGE_REMOTE);
+
+	/* the next one is told at once, as long as it lasts */
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 6, 1), -EHOSTDOWN);
+	world_source_start(&w, WORLD_INCARNATION);
+	wait_until(pull_want(w.t_pull, w.t_seg, 6, 1) == 0);
+	wait_until(!source_is_silent());
+	ck_assert_int_eq(want_until(7, &took), 0);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_pull_that_nobody_asks_anything_of_is_not_silent)
+{
+	struct pull_status status;
+	double took;
+
+	/* while its first connection is made, and behind that */
+	open_with(MIB, false, false);
+	leave_alone(0.2);
+	ck_assert_int_eq(want_until(5, &took), 0);
+	wait_until(!source_is_silent());
+
+	/* the same for the next one */
+	world_source_stop(&w);
+	world_source_start(&w, WORLD_INCARNATION);
+	do {
+		leave_alone(0.01);
+		pull_status(w.t_pull, &status);
+	} while (status.reconnects == 0);
+	leave_alone(0.2);
+	ck_assert_int_eq(want_until(6, &took), 0);
 	world_close(&w);
 }
 END_TEST
@@ -515,6 +566,7 @@ static Suite *suite(void)
 				    cuts[i] + 1);
 	tcase_add_test(c, a_page_fault_waits_for_a_source_that_is_down);
 	tcase_add_test(c, a_read_gives_up_on_a_silent_source);
+	tcase_add_test(c, a_pull_that_nobody_asks_anything_of_is_not_silent);
 	tcase_add_test(c, a_source_that_hangs_is_silent_and_comes_back);
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
