@@ -3,14 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "own_mounts.h"
 
 static char base[256];
 static char dir[300];
@@ -23,7 +23,7 @@ int memory_namespace(void)
 		fprintf(stderr, "skipped: a store is a mount, which takes root\n");
 		return 77;
 	}
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) {
+	if (own_mounts()) {
 		perror("a mount namespace of our own");
 		return 1;
 	}

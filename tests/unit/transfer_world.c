@@ -7,18 +7,18 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "own_mounts.h"
 
 struct world *world;
 
@@ -41,7 +41,7 @@ int world_namespace(void)
 		fprintf(stderr, "skipped: a store is a mount, which takes root\n");
 		return 77;
 	}
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL)) {
+	if (own_mounts()) {
 		perror("a mount namespace of our own");
 		return 1;
 	}

@@ -1,0 +1,32 @@
+/*
+ * A mount namespace of the test's own, so that its mounts go with it whatever happens.
+ */
+#ifndef OWN_MOUNTS_H
+#define OWN_MOUNTS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+/*
+ * 0 or -1 with errno. In a chroot whose root is no mount of its own nothing can be said about the
+ * mount around it (EINVAL): the test's mounts are its own there, too, unless that one is shared;
+ * then they show outside until the test unmounts them.
+ */
+static inline int own_mounts(void)
+{
+	struct statx root;
+
+	if (unshare(CLONE_NEWNS))
+		return -1;
+	if (!mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return 0;
+	if (errno == EINVAL && !statx(AT_FDCWD, "/", 0, STATX_BASIC_STATS, &root) &&
+	    !(root.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+		return 0;
+	return -1;
+}
+
+#endif
