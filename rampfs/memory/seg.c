@@ -291,6 +291,83 @@ bool seg_passed(struct seg *seg)
 	return seg->state && atomic_load(&seg->state->passed);
 }
 
+static int64_t to_ns(struct timespec t)
+{
+	int64_t ns;
+
+	if (__builtin_mul_overflow((int64_t)t.tv_sec, INT64_C(1000000000), &ns) ||
+	    __builtin_add_overflow(ns, (int64_t)t.tv_nsec, &ns))
+		ns = t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+	return ns == HELD_NOT ? HELD_NOT + 1 : ns;
+}
+
+static struct timespec from_ns(int64_t ns)
+{
+	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+
+	if (t.tv_nsec < 0) {
+		t.tv_sec--;
+		t.tv_nsec += 1000000000;
+	}
+	return t;
+}
+
+void seg_hold_mtime(struct seg *seg, struct timespec mtime)
+{
+	if (seg->state)
+		atomic_store(&seg->state->mtime, to_ns(mtime));
+}
+
+/* A write that comes meanwhile has noted itself first, so it is seen or comes after futimens. */
+void seg_release_mtime(struct seg *seg)
+{
+	int64_t held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
+
+	while (held != HELD_NOT) {
+		times[1] = from_ns(held);
+		if (futimens(seg_fd(seg), times))
+			log_warn("segment %llu: its time of the last write: %s",
+				 (unsigned long long)seg->id, strerror(errno));
+		if (atomic_compare_exchange_strong(&seg->state->mtime, &held, HELD_NOT))
+			break;
+	}
+}
+
+int seg_stat(struct seg *seg, struct stat *st)
+{
+	int64_t held;
+
+	if (fstat(seg_fd(seg), st))
+		return -errno;
+	held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
+	if (held != HELD_NOT)
+		st->st_mtim = from_ns(held);
+	return 0;
+}
+
+int seg_set_times(struct seg *seg, const struct timespec times[2])
+{
+	struct stat st;
+
+	if (futimens(seg_fd(seg), times))
+		return -errno;
+	if (times[1].tv_nsec != UTIME_OMIT && seg->state &&
+	    atomic_load(&seg->state->mtime) != HELD_NOT && !fstat(seg_fd(seg), &st))
+		seg_hold_mtime(seg, st.st_mtim);
+	return 0;
+}
+
+void seg_note_write(struct seg *seg)
+{
+	struct timespec now;
+
+	if (!seg->state || atomic_load(&seg->state->mtime) == HELD_NOT)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	seg_hold_mtime(seg, now);
+}
+
 uint64_t seg_size(struct seg *seg)
 {
 	struct stat st;

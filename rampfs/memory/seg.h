@@ -29,6 +29,8 @@
 #define STATE_SLOT_BYTES   128u
 
 /* Lives in the store, on this machine only, so it is as the compiler lays it out. */
+#define HELD_NOT 0
+
 struct state_header {
 	uint64_t magic;
 	uint32_t version;
@@ -40,6 +42,7 @@ struct state_header {
 	uint8_t slots[2][STATE_SLOT_BYTES];
 	_Atomic uint64_t passed; /* 1: seg_note_passed */
 	_Atomic uint64_t small;	 /* 1: seg_set_small */
+	_Atomic int64_t mtime;	 /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's holds */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 

@@ -22,7 +22,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "err.h"
 #include "ids.h"
@@ -96,6 +98,20 @@ bool seg_damaged(struct seg *seg);
    answers for. */
 void seg_note_passed(struct seg *seg, bool passed);
 bool seg_passed(struct seg *seg);
+
+/*
+ * The time of the last write of a segment whose pages are still coming: what the daemon stores
+ * would change the file's own st_mtime. It is held beside the bytes from seg_hold_mtime (the
+ * source's) until seg_release_mtime gives it to the file, when nothing comes any more. Times that
+ * int64_t nanoseconds can't say are the nearest that it can. Any thread.
+ */
+void seg_hold_mtime(struct seg *seg, struct timespec mtime);
+void seg_release_mtime(struct seg *seg);
+int seg_stat(struct seg *seg, struct stat *st); /* fstat(2), with the time held */
+int seg_set_times(struct seg *seg,
+		  const struct timespec times[2]); /* futimens(2), also the one held */
+void seg_note_write(
+	struct seg *seg); /* before a user's write, truncate, fallocate or punched hole */
 
 /* user.ramp.pages=small: no huge pages from the daemon's hand, where scattered stores would take
    2 MiB each. Kept beside the bytes. Any thread; mappings that stand are changed, too. */

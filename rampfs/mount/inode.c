@@ -118,7 +118,7 @@ static void attr_of_file(struct seg *seg, struct stat *st)
 {
 	struct stat file;
 
-	if (fstat(seg_fd(seg), &file))
+	if (seg_stat(seg, &file))
 		return;
 	st->st_size = file.st_size;
 	st->st_blocks = file.st_blocks;
@@ -248,7 +248,7 @@ static void begin_file(struct seg *seg, const struct segment_row *row)
 	struct timespec times[2] = {to_timespec(row->atime), to_timespec(row->mtime)};
 
 	inode_note_owner(seg, row);
-	futimens(seg_fd(seg), times);
+	seg_set_times(seg, times);
 }
 
 /* A row of ours without a file. Looking for the file before the row is read: a file that was there

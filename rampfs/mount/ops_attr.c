@@ -112,7 +112,7 @@ static bool set_times_here(struct setattr *sa)
 	times[1] = one_time(sa->to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW,
 			    sa->attr.st_mtim);
 	if (inode_is_local(seg))
-		done = futimens(seg_fd(seg), times) == 0;
+		done = seg_set_times(seg, times) == 0;
 	seg_put(seg);
 	return done;
 }

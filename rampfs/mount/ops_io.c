@@ -121,6 +121,7 @@ static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 	if (rc)
 		return rc;
 	seg_take_small(seg, offset, io->len);
+	seg_note_write(seg);
 	n = pwrite(seg_fd(seg), io->data, io->len, (off_t)offset);
 	if (n < 0)
 		rc = -errno;
@@ -165,6 +166,7 @@ static int do_punch(struct io *io, struct seg *seg)
 	if (rc)
 		return rc;
 	seg_layout_cut(seg);
+	seg_note_write(seg);
 	if (fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)io->offset,
 		      (off_t)io->len))
 		rc = -errno;
@@ -194,6 +196,7 @@ static int do_inside(struct io *io, struct seg *seg)
 		return do_append(io, seg);
 	case IO_ALLOCATE:
 		seg_take_small(seg, io->offset, io->len);
+		seg_note_write(seg);
 		return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno
 											   : 0;
 	case IO_PUNCH:
@@ -487,6 +490,7 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 			return rc;
 		seg_layout_cut(seg);
 	}
+	seg_note_write(seg);
 	if (ftruncate(seg_fd(seg), (off_t)size))
 		rc = -errno;
 	cut_end(&cut, rc ? 0 : cut.len);

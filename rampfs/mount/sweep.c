@@ -5,7 +5,7 @@
  * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
  * nodes' utimens comes the other way: the row's times are new, and go to the file. A segment that
- * has just come takes the row's times once.
+ * has just come takes the row's atime once; its mtime came with it (seg_hold_mtime).
  *
  * Unlinked: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
  * before a linearizable read, R8), the kernel does not know the inode any more, and a lease proves
@@ -186,7 +186,7 @@ static void look_at_file(void *arg, struct seg *seg)
 			return;
 	}
 	h->round = s->round;
-	if (!h->ours || h->in_flight || s->in_flight >= HINTS_IN_FLIGHT || fstat(seg_fd(seg), &st))
+	if (!h->ours || h->in_flight || s->in_flight >= HINTS_IN_FLIGHT || seg_stat(seg, &st))
 		return;
 	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
 	    same_time(meta_time_of(st.st_atim), h->atime))
@@ -210,15 +210,21 @@ static void forget_hints(struct sweep *s)
 
 /* ---- a row changed -------------------------------------------------------------------------- */
 
-static void take_times(struct seg *seg, const struct segment_row *row)
+/* `come`: the time of the last write came with the segment, and is newer than the row's hint. */
+static void take_times(struct seg *seg, const struct segment_row *row, bool come)
 {
 	struct timespec times[2] = {
 		{.tv_sec = row->atime.sec, .tv_nsec = row->atime.nsec},
 		{.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec},
 	};
 
-	if (futimens(seg_fd(seg), times))
-		log_debug("segment %llu: times: %s", (unsigned long long)row->id, strerror(errno));
+	int rc;
+
+	if (come)
+		times[1].tv_nsec = UTIME_OMIT;
+	rc = seg_set_times(seg, times);
+	if (rc)
+		log_debug("segment %llu: times: %s", (unsigned long long)row->id, strerror(-rc));
 }
 
 /* It is another node's now. What unshimmed MAP_PRIVATE mappings and exec left of it in the page
@@ -275,7 +281,7 @@ static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row
 		  !(h->in_flight && same_time(row->mtime, h->asked_mtime) &&
 		    same_time(row->atime, h->asked_atime));
 	if (come || (changed && h->ours))
-		take_times(seg, row);
+		take_times(seg, row, come);
 	h->adopted = h->adopted || come;
 	note_row(s, h, row);
 }

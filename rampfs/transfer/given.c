@@ -57,7 +57,12 @@ void given_send(struct move *m)
 		.dst_inc = m->peer_inc,
 		.unchanged = m->unchanged,
 	};
+	struct stat st;
 
+	if (!seg_stat(m->seg, &st)) {
+		tr.mtime_s = st.st_mtim.tv_sec;
+		tr.mtime_ns = (uint32_t)st.st_mtim.tv_nsec;
+	}
 	MOVE_SEND(m->t, m->peer, PROTO_TRANSFER, proto_put_transfer, &tr);
 }
 

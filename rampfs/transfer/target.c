@@ -370,6 +370,7 @@ static void take(struct move *m, const struct msg_transfer *tr)
 	m->epoch = tr->epoch;
 	m->size = tr->size;
 	m->unchanged = tr->unchanged;
+	seg_hold_mtime(m->seg, (struct timespec){.tv_sec = tr->mtime_s, .tv_nsec = tr->mtime_ns});
 	if (!as_listed) {
 		move_go(m, T_RESERVED, T_TAKING);
 		move_work(m, widen_work, widened);
@@ -492,6 +493,7 @@ static void settle_work(struct move *m)
 {
 	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch, .k = m->k};
 
+	seg_release_mtime(m->seg);
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (!m->work_rc && pages_missing(m->seg) == 0)
 		pages_settle(m->seg);

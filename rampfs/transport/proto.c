@@ -235,6 +235,8 @@ void proto_put_transfer(struct wire_w *w, const struct msg_transfer *m)
 	wire_put_u64(w, m->src_inc);
 	wire_put_u64(w, m->dst_inc);
 	put_bool(w, m->unchanged);
+	wire_put_u64(w, (uint64_t)m->mtime_s);
+	wire_put_u32(w, m->mtime_ns);
 }
 
 int proto_get_transfer(struct wire_r *r, struct msg_transfer *m)
@@ -247,6 +249,10 @@ int proto_get_transfer(struct wire_r *r, struct msg_transfer *m)
 	m->src_inc = get_set(r);
 	m->dst_inc = get_set(r);
 	m->unchanged = get_bool(r);
+	m->mtime_s = (int64_t)wire_get_u64(r);
+	m->mtime_ns = wire_get_u32(r);
+	if (m->mtime_ns >= 1000000000)
+		r->bad = true;
 	return done(r);
 }
 

@@ -76,7 +76,9 @@ struct msg_transfer {
 	uint64_t epoch;
 	uint64_t size; /* at the freeze */
 	ramp_incarnation_t src_inc, dst_inc;
-	bool unchanged; /* false: pages that CONNECT did not list are REMOTE too */
+	bool unchanged;	 /* false: pages that CONNECT did not list are REMOTE too */
+	int64_t mtime_s; /* of the last write at the source */
+	uint32_t mtime_ns;
 };
 
 /* TAKEN, REFUSED, CLOSE. */

@@ -81,7 +81,7 @@ void fuzz_seeds(void)
 	struct msg_connect connect = {4097, 7, 3, 16384, 4096, 9, true, true, "cache", 2, ranges};
 	struct msg_accept accept = {4097, 7, 8, 10};
 	struct msg_refuse refuse = {4097, 7, 28, "no room"};
-	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true};
+	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
 	struct msg_migrate migrate = {5, 4097, 2, "cache", 1, true, true, 5000};

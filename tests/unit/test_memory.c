@@ -608,6 +608,56 @@ START_TEST(a_changed_layout_is_seen)
 }
 END_TEST
 
+static int64_t mtime_s(struct seg *seg)
+{
+	struct stat st;
+
+	ck_assert_int_eq(seg_stat(seg, &st), 0);
+	return st.st_mtim.tv_sec;
+}
+
+START_TEST(the_time_of_the_last_write_is_held_while_pages_come)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000}};
+	struct seg *seg;
+	struct stat st;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	seg_note_write(seg); /* nothing is held: the file says it */
+	seg_hold_mtime(seg, (struct timespec){.tv_sec = -1000, .tv_nsec = 5});
+	memory_fill(seg, 1, 0, 4096); /* as a page that arrives */
+	ck_assert_int_eq(mtime_s(seg), -1000);
+
+	/* It stands beside the bytes: another daemon finds it. */
+	seg_put(seg);
+	reopen();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_ptr_nonnull(seg);
+	ck_assert_int_eq(mtime_s(seg), -1000);
+
+	ck_assert_int_eq(seg_set_times(seg, times), 0);
+	memory_fill(seg, 1, 4096, 4096);
+	ck_assert_int_eq(mtime_s(seg), 2000);
+
+	/* When all is here, the file has it, and says it itself from now on. */
+	seg_release_mtime(seg);
+	ck_assert_int_eq(fstat(seg_fd(seg), &st), 0);
+	ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
+	memory_fill(seg, 1, 8192, 4096);
+	ck_assert_int_gt(mtime_s(seg), 2000);
+
+	/* A user's write meanwhile is a write. */
+	seg_hold_mtime(seg, (struct timespec){.tv_sec = 1});
+	seg_note_write(seg);
+	ck_assert_int_gt(mtime_s(seg), 2000);
+	seg_release_mtime(seg);
+	ck_assert_int_gt(mtime_s(seg), 2000);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("memory");
@@ -631,6 +681,7 @@ static Suite *suite(void)
 	tcase_add_test(c, removal_with_proof_refuses_while_anybody_has_it);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, a_changed_layout_is_seen);
+	tcase_add_test(c, the_time_of_the_last_write_is_held_while_pages_come);
 	suite_add_tcase(s, c);
 	return s;
 }
