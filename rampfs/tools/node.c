@@ -13,7 +13,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <mntent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "find_mount.h"
 #include "ioc.h"
 #include "session.h"
 
@@ -67,27 +67,6 @@ static int complain(const char *what, const char *why)
 }
 
 /* ---- the mount ------------------------------------------------------------------------------ */
-
-/* The one rampfs mount. 0, or an exit status. */
-static int find_mount(char path[PATH_MAX])
-{
-	FILE *mounts = setmntent("/proc/self/mounts", "r");
-	struct mntent *entry;
-	int found = 0;
-
-	if (!mounts)
-		return complain("/proc/self/mounts", strerror(errno));
-	while ((entry = getmntent(mounts)))
-		if (strcmp(entry->mnt_type, "fuse.rampfs") == 0 && found++ == 0)
-			snprintf(path, PATH_MAX, "%s", entry->mnt_dir);
-	endmntent(mounts);
-	if (found == 1)
-		return 0;
-	fprintf(stderr, "rampfs-node: %s\n",
-		found ? "there are several rampfs mounts: say which with -m"
-		      : "no rampfs is mounted here");
-	return found ? EXIT_USAGE : EXIT_FAILED;
-}
 
 /* What .ramp/nodes says of a node. */
 struct known {
@@ -319,7 +298,7 @@ int main(int argc, char **argv)
 	if (status) {
 		status--;
 	} else {
-		status = o.mount ? 0 : find_mount(mount);
+		status = o.mount ? 0 : find_mount("rampfs-node", mount);
 		if (status)
 			return status;
 		o.mount = o.mount ? o.mount : mount;

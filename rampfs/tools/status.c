@@ -15,7 +15,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <mntent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "find_mount.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -36,31 +37,6 @@ static const char usage[] =
 	"Without MOUNTPOINT: the one rampfs mount of this machine.\n";
 
 /* ---- where ---------------------------------------------------------------------------------- */
-
-/* The one rampfs mount. 0, or an exit status. */
-static int find_mount(char path[PATH_MAX])
-{
-	FILE *mounts = setmntent("/proc/self/mounts", "r");
-	struct mntent *entry;
-	int found = 0;
-
-	if (!mounts) {
-		fprintf(stderr, "rampfs-status: /proc/self/mounts: %s\n", strerror(errno));
-		return EXIT_FAILED;
-	}
-	while ((entry = getmntent(mounts))) {
-		if (strcmp(entry->mnt_type, "fuse.rampfs") != 0)
-			continue;
-		if (found++ == 0)
-			snprintf(path, PATH_MAX, "%s", entry->mnt_dir);
-	}
-	endmntent(mounts);
-	if (found == 1)
-		return 0;
-	fprintf(stderr, "rampfs-status: %s\n",
-		found ? "there are several rampfs mounts: say which" : "no rampfs is mounted here");
-	return found ? EXIT_USAGE : EXIT_FAILED;
-}
 
 /* A file of .ramp as a string, or NULL after a complaint. The caller frees. */
 static char *read_text(const char *mount, const char *name)
@@ -542,7 +518,7 @@ int main(int argc, char **argv)
 	if (optind < argc) {
 		snprintf(mount, sizeof(mount), "%s", argv[optind]);
 	} else {
-		rc = find_mount(mount);
+		rc = find_mount("rampfs-status", mount);
 		if (rc)
 			return rc;
 	}
