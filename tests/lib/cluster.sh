@@ -3,8 +3,11 @@
 #   . tests/lib/cluster.sh; cluster_start [-n NODES] [-c CAPACITY]; $mnt/a ...; cluster_stop
 set -eu
 build=${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}
-export PATH=$build/bin:$PATH
 scratch=$(mktemp -d /tmp/rampfs-test.XXXXXX)
+chmod 711 "$scratch"
+. tests/lib/public.sh
+public_build "$scratch/build"
+export PATH=$build/bin:$PATH
 export mnt=$scratch/cluster/mnt state=$scratch/cluster/state
 cluster_up=""
 fail() {

@@ -2,10 +2,13 @@
 # Programs that use no rampfs file: the same output, exit status and count of processes and threads
 # with the shim as without. One line a program; exit status 1 where any differs.
 set -u
-: "${RAMPFS_BUILD:?the build directory}"
-run=$RAMPFS_BUILD/bin/rampfs-run
+build=${RAMPFS_BUILD:?the build directory}
 work=$(mktemp -d "${TMPDIR:-/tmp}/rampfs-compat.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
+chmod 711 "$work"
+. "$(dirname "$0")/public.sh"
+public_build "$work/build"
+run=$build/bin/rampfs-run
 export LC_ALL=C HOME=$work GIT_CONFIG_NOSYSTEM=1
 fails=0 skipped=0 passed=0
 
