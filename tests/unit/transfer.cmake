@@ -12,3 +12,5 @@ target_include_directories(test_transfer PRIVATE
   ${CMAKE_SOURCE_DIR}/rampfs/pull ${CMAKE_SOURCE_DIR}/meta)
 target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=room_reserve)
+# The longest of those that run beside others: it begins first.
+set_tests_properties(transfer PROPERTIES COST 1000)
