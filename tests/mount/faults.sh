@@ -12,11 +12,11 @@ quietly() { "$@" 2>/dev/null; }
 ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
 # Seconds that a command takes, which must fail with this text.
 refused_in() {
-	local from=$1 to=$2 since=$EPOCHREALTIME took
+	local from=$1 to=$2 since=${EPOCHREALTIME/./} took_ms
 	shift 2
 	refused "$@"
-	took=$(echo "$EPOCHREALTIME - $since" | bc)
-	[ "$(echo "$took >= $from && $took <= $to" | bc)" = 1 ] || fail "took $took s, not $from to $to: $*"
+	took_ms=$(((${EPOCHREALTIME/./} - since) / 1000))
+	[ $took_ms -ge $((from * 1000)) ] && [ $took_ms -le $((to * 1000)) ] || fail "took $took_ms ms, not $from to $to s: $*"
 }
 # Whatever fails, nobody stays stopped.
 wake_up() {
