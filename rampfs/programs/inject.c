@@ -130,6 +130,7 @@ static long call_madvise(struct injection *in, const struct user_regs_struct *ke
 			 const struct cover *range, int advice, int *broken)
 {
 	struct user_regs_struct regs = *kept;
+	uint64_t until_ms = in->until_ms;
 
 	regs.rip = kept->rip - 2;
 	regs.rax = SYS_madvise;
@@ -140,8 +141,12 @@ static long call_madvise(struct injection *in, const struct user_regs_struct *ke
 	*broken = ptrace(PTRACE_SETREGS, in->tid, NULL, &regs) ? -errno : 0;
 	if (!*broken)
 		*broken = run_to_syscall(in); /* in */
+	/* Out, however long it takes: only who is out can be given its registers back, and a
+	   madvise ends by itself. */
+	in->until_ms = UINT64_MAX;
 	if (!*broken)
-		*broken = run_to_syscall(in); /* out */
+		*broken = run_to_syscall(in);
+	in->until_ms = until_ms;
 	if (!*broken && ptrace(PTRACE_GETREGS, in->tid, NULL, &regs))
 		*broken = -errno;
 	return *broken ? 0 : (long)regs.rax;
@@ -152,8 +157,11 @@ static int drop_ranges(struct injection *in, const struct user_regs_struct *kept
 	int broken = 0;
 
 	for (size_t i = 0; i < in->count; i++) {
-		long rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED_LOCKED, &broken);
+		long rc;
 
+		if (now_ms() >= in->until_ms)
+			return -ETIMEDOUT;
+		rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED_LOCKED, &broken);
 		if (!broken && rc == -EINVAL)
 			rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED, &broken);
 		if (broken || (rc && rc != -ENOMEM))
