@@ -1,8 +1,8 @@
 /*
  * The journal: the file, Raft's hard state and log, and turns. See journal.h.
  *
- * The happy path: journal_open takes the lock, opens the file, prepares every statement once and
- * counts this life; then turns: BEGIN, some prepared statements, COMMIT.
+ * The happy path: journal_open takes the lock, opens the file and counts this life; then turns:
+ * BEGIN, some statements, each prepared at its first use, COMMIT.
  *
  * How it fails: what is wrong when it is opened comes back as an error; once it is open any error
  * of the writer is final (journal_fail).
@@ -131,12 +131,27 @@ int journal_fail(struct journal *j, const char *what)
 	return -EIO;
 }
 
+static int prepare(struct journal *j, enum statement s)
+{
+	return sqlite3_prepare_v3(j->db, statement_text[s], -1, SQLITE_PREPARE_PERSISTENT,
+				  &j->stmt[s], NULL) == SQLITE_OK
+		       ? 0
+		       : -EPROTO;
+}
+
 sqlite3_stmt *journal_statement(struct journal *j, enum statement s)
 {
 	sqlite3_stmt *st = j->stmt[s];
 
 	if (j->dead)
 		return NULL;
+	if (!st) {
+		if (prepare(j, s) < 0) {
+			journal_fail(j, statement_text[s]);
+			return NULL;
+		}
+		st = j->stmt[s];
+	}
 	if (!j->in_turn && !sqlite3_stmt_readonly(st)) {
 		journal_fail(j, "written to outside of a turn");
 		return NULL;
@@ -303,15 +318,15 @@ static int found(struct journal *j, const struct meta_founding *f)
 	return rc;
 }
 
+/* For a journal being made: that every statement fits its tables is said here, not at first use. */
 static int prepare_all(struct journal *j)
 {
 	size_t i;
+	int rc = 0;
 
-	for (i = 0; i < N_STATEMENTS; i++)
-		if (sqlite3_prepare_v3(j->db, statement_text[i], -1, SQLITE_PREPARE_PERSISTENT,
-				       &j->stmt[i], NULL) != SQLITE_OK)
-			return -EPROTO;
-	return 0;
+	for (i = 0; rc == 0 && i < N_STATEMENTS; i++)
+		rc = prepare(j, (enum statement)i);
+	return rc;
 }
 
 static int make_tables(struct journal *j)
@@ -456,7 +471,7 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	rc = rc ? rc : journal_connect(j->path, j->vfs, true, &j->db, err);
 	if (rc < 0)
 		goto err_close;
-	if (prepare_all(j) < 0 || !load_state(j)) {
+	if (prepare(j, S_META_GET) < 0 || !load_state(j)) {
 		rc = j->dead ? -EIO
 			     : ramp_err_set(err, EPROTO, "journal %s: is no journal of rampfs %s",
 					    j->path, RAMPFS_VERSION);

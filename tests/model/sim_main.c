@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define JOBS_MAX    64
 #define FAILED_MAX  1000
-#define STUCK_S	    120 /* real seconds that one seed may take */
+#define STUCK_S	    120 /* seconds of processor time that one seed may take */
 #define TRACE_LINES 60
 #define TRACED_MAX  2
 #define TWICE_EVERY 50
@@ -36,6 +37,14 @@ struct job {
 
 static struct job *jobs; /* shared with the workers */
 static struct sim_world world;
+
+/* Not of real time: a machine may stand still, and a worker may be stopped. */
+static void end_if_stuck(void)
+{
+	const struct itimerval limit = {.it_value = {.tv_sec = STUCK_S}};
+
+	setitimer(ITIMER_PROF, &limit, NULL);
+}
 
 static void counts_add(struct sim_counts *sum, const struct sim_counts *c)
 {
@@ -68,7 +77,7 @@ static _Noreturn void worker(struct job *job, uint64_t first, uint64_t last, uin
 {
 	for (uint64_t seed = first; seed <= last; seed += step) {
 		job->seed = seed;
-		alarm(STUCK_S);
+		end_if_stuck();
 		if (seed % TWICE_EVERY == 0)
 			run_twice(seed, &job->counts);
 		else
@@ -109,7 +118,7 @@ static void show_trace(uint64_t seed)
 	if (pid == 0) {
 		struct sim_counts counts = {0};
 
-		alarm(STUCK_S);
+		end_if_stuck();
 		if (!freopen("/dev/null", "w", stdout))
 			_exit(2);
 		setvbuf(trace, NULL, _IOLBF, 0);
