@@ -5,7 +5,8 @@ rampfs_test(NAME ranges SOURCES ${shim_tests}/test_ranges.c ${CMAKE_SOURCE_DIR}/
 target_include_directories(test_ranges PRIVATE ${CMAKE_SOURCE_DIR}/libramp)
 rampfs_script_test(NAME shim_compat COMMAND ${shim_tests}/compat.sh LABELS quick)
 
-add_executable(shim_prog ${shim_tests}/shim_prog.c)
+add_executable(shim_prog ${shim_tests}/shim_prog.c ${shim_tests}/shim_prog_map.c ${shim_tests}/shim_prog_crew.c
+  ${shim_tests}/shim_prog_move.c)
 set_target_properties(shim_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(shim_prog PRIVATE rampfs_flags Threads::Threads ${CMAKE_DL_LIBS})
 add_library(shim_plugin MODULE ${shim_tests}/shim_plugin.c)

@@ -1,0 +1,79 @@
+/*
+ * What the scenarios of shim_prog share. The file is a segment of SEGMENT_BYTES bytes, all zero.
+ */
+#ifndef RAMP_SHIM_PROG_H
+#define RAMP_SHIM_PROG_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define PAGE	      4096ul
+#define SEGMENT_BYTES (4ul << 20)
+#define EXTENT_BYTES  (64ul << 20)
+#define RW	      (PROT_READ | PROT_WRITE)
+
+/* The segment; a scenario may go on with another. */
+extern const char *file;
+
+#define CHECK(cond)                                                                                \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: not true: %s (errno %d, %s)\n", __FILE__,          \
+				__LINE__, #cond, errno, strerror(errno));                          \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+int open_file(int flags);
+/* Opens the file as prot needs it, maps it, closes it. */
+volatile unsigned char *map(size_t len, int prot, int flags, off_t offset);
+unsigned char byte_of_file(off_t offset);
+bool is_mapped(const volatile void *at);
+int count_entries(const char *dir);
+/* A touch that may end in a signal: 0, or the signal. */
+int touch(volatile unsigned char *at, bool write);
+/* A mv that has come back may have returned before the mapping is in place again. */
+bool comes_back(volatile unsigned char *at);
+/* Says on stdout where we are and waits for a line on stdin. */
+void meet(const char *where);
+/* A child that must exit 0. */
+void wait_for(pid_t pid);
+
+/* shim_prog_map.c: what is mapped, and how */
+void scenario_basic(void);
+void scenario_partial(void);
+void scenario_large(void);
+void scenario_arguments(void);
+void scenario_readonly(void);
+void scenario_protect(void);
+void scenario_remap(void);
+void scenario_private(void);
+void scenario_many(void);
+void scenario_unlinked(void);
+void scenario_loaded(void);
+/* shim_prog_crew.c: threads, children, handlers */
+void scenario_forks(void);
+void scenario_execs(void);
+void scenario_threads(void);
+void scenario_endure(void);
+void scenario_signals(void);
+void scenario_daemonlike(void);
+void scenario_leaver(void);
+void scenario_tree(void);
+void scenario_crowd(void);
+/* shim_prog_move.c: somebody moves the segment, or kills the daemon */
+void scenario_frozen(void);
+void scenario_gone(void);
+void scenario_restart(void);
+void scenario_orphan(void);
+void scenario_follow(void);
+void scenario_beside(void);
+void scenario_squat(void);
+
+#endif

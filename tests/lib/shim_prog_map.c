@@ -1,0 +1,264 @@
+/* Every way to map a segment, and what mmap(2) and its like promise of each. */
+#include "shim_prog.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+void scenario_basic(void)
+{
+	int fd = open_file(O_RDWR);
+	volatile unsigned char *p = mmap(NULL, SEGMENT_BYTES, RW, MAP_SHARED, fd, 0);
+
+	CHECK(p != MAP_FAILED);
+	CHECK((uintptr_t)p >= 0x100000000000ul && (uintptr_t)p % EXTENT_BYTES == 0);
+	p[0] = 'a';
+	p[SEGMENT_BYTES - 1] = 'z';
+	CHECK(byte_of_file(0) == 'a' && byte_of_file(SEGMENT_BYTES - 1) == 'z');
+	CHECK(pwrite(fd, "b", 1, 5) == 1 && p[5] == 'b');
+	CHECK(msync((void *)p, SEGMENT_BYTES, MS_SYNC) == 0);
+	CHECK(munmap((void *)p, SEGMENT_BYTES) == 0);
+	CHECK(!is_mapped(p) && !is_mapped(p + SEGMENT_BYTES - 1));
+	/* Nothing but the agent, and nothing of it in our table. */
+	CHECK(count_entries("/proc/$PPID/task") == 2);
+	CHECK(close(fd) == 0);
+	CHECK(open("/dev/null", O_RDONLY) == fd);
+}
+
+void scenario_partial(void)
+{
+	volatile unsigned char *two = map(2 * PAGE, RW, MAP_SHARED, 3 * PAGE), *all, *more;
+
+	two[0] = 3;
+	CHECK(byte_of_file(3 * PAGE) == 3);
+	all = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	CHECK(all + 3 * PAGE == two && all[3 * PAGE] == 3);
+	CHECK(munmap((void *)two, 2 * PAGE) == 0);
+	CHECK(all[3 * PAGE] == 3); /* was mapped twice */
+	CHECK(munmap((void *)(all + PAGE), PAGE) == 0);
+	CHECK(!is_mapped(all + PAGE) && is_mapped(all) && is_mapped(all + 2 * PAGE));
+	all[0] = 1;
+	all[2 * PAGE] = 2;
+	more = map(4 * PAGE, RW, MAP_SHARED, 0);
+	CHECK(more == all && is_mapped(all + PAGE));
+	CHECK(munmap((void *)all, SEGMENT_BYTES) == 0);
+	CHECK(is_mapped(all) && !is_mapped(all + PAGE) && is_mapped(all + 2 * PAGE));
+	CHECK(!is_mapped(all + 4 * PAGE));
+	CHECK(munmap((void *)all, 4 * PAGE) == 0 && !is_mapped(all));
+}
+
+void scenario_large(void)
+{
+	int fd = open_file(O_RDWR);
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0); /* the extent is given now */
+	unsigned char *q;
+
+	CHECK(mmap(NULL, EXTENT_BYTES, RW, MAP_SHARED, fd, 0) == p);
+	p[SEGMENT_BYTES - 1] = 1;
+	CHECK(touch(p + SEGMENT_BYTES, false) == SIGBUS); /* past the file's end */
+	CHECK(ftruncate(fd, SEGMENT_BYTES + PAGE) == 0);
+	p[SEGMENT_BYTES] = 7;
+	CHECK(byte_of_file(SEGMENT_BYTES) == 7);
+	CHECK(ftruncate(fd, SEGMENT_BYTES) == 0);
+	errno = 0;
+	q = mmap(NULL, EXTENT_BYTES + PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(q == MAP_FAILED && errno == ENOMEM);
+	q = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, EXTENT_BYTES - PAGE);
+	CHECK(q == MAP_FAILED && errno == ENOMEM);
+	CHECK(is_mapped(p) && is_mapped(p + EXTENT_BYTES - PAGE));
+}
+
+void scenario_arguments(void)
+{
+	int fd = open_file(O_RDWR), ro = open_file(O_RDONLY), wo = open_file(O_WRONLY);
+	unsigned char *p, *q;
+
+	CHECK(mmap(NULL, 0, RW, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 1) == MAP_FAILED && errno == EINVAL);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, ro, 0) == MAP_FAILED && errno == EACCES);
+	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, wo, 0) == MAP_FAILED && errno == EACCES);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 999, 0) == MAP_FAILED && errno == EBADF);
+	p = mmap((void *)0x123456789000, PAGE, RW, MAP_SHARED, fd, 0); /* only a hint */
+	CHECK(p != MAP_FAILED && p != (void *)0x123456789000);
+	q = mmap((void *)0x123456789000, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0);
+	CHECK(q == MAP_FAILED && errno == EINVAL);
+	q = mmap(p, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0);
+	CHECK(q == p);
+	q = mmap(p, PAGE, RW, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+	CHECK(q == MAP_FAILED && errno == EEXIST);
+	q = mmap(p + PAGE, PAGE, RW, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, PAGE);
+	CHECK(q == p + PAGE);
+	errno = 77;
+	q = mmap(NULL, PAGE, RW, MAP_SHARED_VALIDATE | MAP_POPULATE, fd, 8 * PAGE);
+	CHECK(q == p + 8 * PAGE && errno == 77);
+}
+
+void scenario_readonly(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, PROT_READ, MAP_SHARED, 0), *q;
+
+	CHECK(p[17] == 0);
+	CHECK(touch((unsigned char *)p, true) == SIGSEGV);
+	CHECK(mprotect((void *)p, PAGE, RW) == -1 && errno == EACCES);
+	/* The same bytes through an open that may write: the same mapping, which may now. */
+	q = map(4 * PAGE, RW, MAP_SHARED, 0);
+	CHECK(q == p);
+	q[0] = 'w';
+	CHECK(p[0] == 'w' && byte_of_file(0) == 'w');
+	CHECK(touch((unsigned char *)p + 4 * PAGE, true) == SIGSEGV);
+}
+
+void scenario_protect(void)
+{
+	volatile unsigned char *p = map(4 * PAGE, RW, MAP_SHARED, 0);
+
+	p[0] = 1;
+	CHECK(mprotect((void *)p, PAGE, PROT_READ) == 0);
+	CHECK(touch((unsigned char *)p, true) == SIGSEGV && touch((unsigned char *)p, false) == 0);
+	CHECK(mprotect((void *)p, PAGE, PROT_NONE) == 0);
+	CHECK(touch((unsigned char *)p, false) == SIGSEGV);
+	CHECK(mprotect((void *)p, PAGE, RW) == 0);
+	p[0] = 2;
+	CHECK(madvise((void *)p, 4 * PAGE, MADV_DONTNEED) == 0 && p[0] == 2);
+	CHECK(madvise((void *)p, 4 * PAGE, MADV_RANDOM) == 0);
+	CHECK(madvise((void *)p, 4 * PAGE, MADV_DONTFORK) == 0);
+	CHECK(madvise((void *)p, 4 * PAGE, MADV_DOFORK) == -1 && errno == EINVAL);
+	p[2 * PAGE] = 9;
+	CHECK(madvise((void *)(p + 2 * PAGE), PAGE, MADV_REMOVE) == 0);
+	CHECK(p[2 * PAGE] == 0 && p[0] == 2 && byte_of_file(2 * PAGE) == 0);
+}
+
+void scenario_remap(void)
+{
+	unsigned char *p = (unsigned char *)map(4 * PAGE, RW, MAP_SHARED, 0);
+
+	p[0] = 1;
+	CHECK(mremap(p, 4 * PAGE, 8 * PAGE, 0) == p);
+	p[7 * PAGE] = 7;
+	CHECK(byte_of_file(7 * PAGE) == 7);
+	CHECK(mremap(p, 8 * PAGE, 2 * PAGE, MREMAP_MAYMOVE) == p);
+	CHECK(!is_mapped(p + 2 * PAGE) && is_mapped(p + PAGE));
+	CHECK(mremap(p, 2 * PAGE, SEGMENT_BYTES, MREMAP_MAYMOVE) == p && p[7 * PAGE] == 7);
+	CHECK(mremap(p, SEGMENT_BYTES, EXTENT_BYTES + PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(errno == ENOMEM);
+	CHECK(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x123456789000) ==
+	      MAP_FAILED);
+	CHECK(errno == EINVAL && p[0] == 1);
+	/* Over a part that is mapped by itself already. */
+	CHECK(munmap(p + PAGE, SEGMENT_BYTES - PAGE) == 0);
+	CHECK(map(PAGE, RW, MAP_SHARED, 2 * PAGE) == p + 2 * PAGE);
+	CHECK(mremap(p, PAGE, 4 * PAGE, 0) == p);
+	CHECK(munmap(p + 2 * PAGE, PAGE) == 0 && is_mapped(p + 2 * PAGE));
+	CHECK(munmap(p, 4 * PAGE) == 0 && !is_mapped(p + 2 * PAGE));
+}
+
+/* Private copies stay private, in the child too. */
+void scenario_private(void)
+{
+	volatile unsigned char *p = map(4 * PAGE, RW, MAP_PRIVATE, 0);
+	int status;
+	pid_t pid;
+
+	p[0] = 'p';
+	CHECK(byte_of_file(0) == 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(p[0] == 'p' ? 0 : 1);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(mremap((void *)p, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE) != MAP_FAILED);
+}
+
+#define MANY 250
+
+/* So many segments, each closed when it is mapped; a child has them all, and they outlive their
+   names. */
+void scenario_many(void)
+{
+	static volatile unsigned char *at[MANY];
+	char name[PATH_MAX];
+	pid_t pid;
+	int fd;
+
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "%s.%d", file, i);
+		fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		CHECK(fd >= 0 && ftruncate(fd, PAGE) == 0);
+		at[i] = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+		CHECK(at[i] != MAP_FAILED);
+		CHECK(close(fd) == 0);
+		at[i][0] = (unsigned char)i;
+	}
+	pid = fork();
+	if (pid == 0) {
+		for (int i = 0; i < MANY; i++) {
+			CHECK(at[i][0] == (unsigned char)i);
+			at[i][1] = (unsigned char)~i;
+		}
+		_exit(0);
+	}
+	wait_for(pid);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "%s.%d", file, i);
+		CHECK(unlink(name) == 0);
+	}
+	for (int i = 0; i < MANY; i++)
+		CHECK(at[i][0] == (unsigned char)i && at[i][1] == (unsigned char)~i);
+	for (int i = 0; i < MANY; i += 2)
+		CHECK(munmap((void *)at[i], PAGE) == 0 && !is_mapped(at[i]));
+	CHECK(at[1][0] == 1);
+}
+
+/* A name that goes before the first mapping takes the address with it; one that goes later does
+   not. */
+void scenario_unlinked(void)
+{
+	int fd = open_file(O_RDWR), other;
+	volatile unsigned char *p, *q;
+	char name[PATH_MAX];
+
+	snprintf(name, sizeof(name), "%s.never", file);
+	other = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	CHECK(other >= 0 && ftruncate(other, PAGE) == 0 && unlink(name) == 0);
+	CHECK(pwrite(other, "x", 1, 0) == 1);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, other, 0) == MAP_FAILED && errno == ENODEV);
+	p = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED && unlink(file) == 0);
+	p[0] = 1;
+	q = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(q == p && q[0] == 1);
+	q[PAGE] = 2;
+	CHECK(munmap((void *)p, 2 * PAGE) == 0);
+	q = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0);
+	CHECK(q == p && q[0] == 1 && q[PAGE] == 2);
+}
+
+/* A library that the program has loaded by itself maps; one in a namespace of its own has another C
+   library, past the shim: refused, as without it. */
+void scenario_loaded(void)
+{
+	typedef void *map_file(const char *name, unsigned long len);
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+	volatile unsigned char *p;
+	map_file *fn;
+	void *lib;
+
+	CHECK(n > 0);
+	path[n] = 0;
+	memcpy(strrchr(path, '/'), "/shim_plugin.so", sizeof("/shim_plugin.so"));
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	CHECK(lib);
+	*(void **)&fn = dlsym(lib, "map_file");
+	p = fn(file, SEGMENT_BYTES);
+	CHECK(p && p == map(SEGMENT_BYTES, RW, MAP_SHARED, 0));
+	p[0] = 5;
+	CHECK(byte_of_file(0) == 5);
+	lib = dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
+	CHECK(lib);
+	*(void **)&fn = dlsym(lib, "map_file");
+	CHECK(!fn(file, SEGMENT_BYTES));
+}

@@ -1,0 +1,196 @@
+/* Beside a program its segment goes and comes back, freezes and thaws; its daemon dies. */
+#include "shim_prog.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+static _Atomic bool stop;
+static _Atomic unsigned long stores;
+
+static void *store_on(void *arg)
+{
+	volatile unsigned char *p = arg;
+
+	while (!stop) {
+		p[(stores % 512) * PAGE]++;
+		stores++;
+	}
+	return NULL;
+}
+
+/* Freezes and thaws under a writer. */
+void scenario_frozen(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	pthread_t writer;
+	unsigned long before;
+
+	CHECK(pthread_create(&writer, NULL, store_on, (void *)p) == 0);
+	while (stores < 10000) /* every page is mapped */
+		usleep(100);
+	meet("writing");
+	before = stores;
+	usleep(20000);
+	CHECK(stores <= before + 1); /* revoked */
+	meet("frozen");
+	before = stores;
+	for (int i = 0; i < 1000 && stores == before; i++)
+		usleep(1000);
+	CHECK(stores > before);
+	stop = true;
+	CHECK(pthread_join(writer, NULL) == 0);
+}
+
+/* Goes and comes back. */
+void scenario_gone(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	unsigned char *q = (unsigned char *)p;
+	int pipes[2];
+
+	CHECK(pipe(pipes) == 0);
+	for (unsigned int i = 0; i < 8; i++)
+		p[i * PAGE] = (unsigned char)(i + 1);
+	CHECK(mprotect(q + 2 * PAGE, PAGE, PROT_READ) == 0);
+	meet("here");
+	CHECK(touch(q, false) == SIGBUS && touch(q, true) == SIGBUS);
+	CHECK(touch(q + SEGMENT_BYTES - 1, false) == SIGBUS);
+	CHECK(write(pipes[1], q + PAGE, 1) == -1 && errno == EFAULT);
+	/* What is done to it while it is away holds when it is back. */
+	CHECK(munmap(q + 4 * PAGE, PAGE) == 0);
+	CHECK(mprotect(q + 5 * PAGE, PAGE, PROT_READ) == 0);
+	meet("gone");
+	CHECK(comes_back(q) && comes_back(q + 2 * PAGE) && comes_back(q + SEGMENT_BYTES - 1));
+	CHECK(p[0] == 1 && p[PAGE] == 2 && p[3 * PAGE] == 4);
+	p[0] = 'x';
+	CHECK(byte_of_file(0) == 'x');
+	CHECK(touch(q + 2 * PAGE, true) == SIGSEGV && p[2 * PAGE] == 3);
+	CHECK(!is_mapped(q + 4 * PAGE));
+	CHECK(touch(q + 5 * PAGE, true) == SIGSEGV && p[5 * PAGE] == 6);
+	CHECK(munmap(q, SEGMENT_BYTES) == 0 && !is_mapped(q));
+}
+
+/* Puts something of its own, past the shim, where it has unmapped a page of what is gone. */
+void scenario_squat(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0),
+		      *own = q + 4 * PAGE;
+
+	q[0] = 1;
+	meet("here");
+	CHECK(munmap(own, PAGE) == 0);
+	CHECK(syscall(SYS_mmap, own, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+		      -1, 0) == (long)own);
+	memset(own, 's', PAGE);
+	meet("squats");
+	CHECK(own[0] == 's' && own[PAGE - 1] == 's');
+	CHECK(touch(q, false) == SIGBUS);
+	CHECK(syscall(SYS_munmap, own, PAGE) == 0);
+	meet("left");
+	CHECK(comes_back(q) && q[0] == 1);
+	CHECK(!is_mapped(own));
+}
+
+/* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
+void scenario_follow(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0), *q;
+	const char *first = file;
+
+	p[0] = 1;
+	meet("first");
+	CHECK(touch((unsigned char *)p, false) == SIGBUS);
+	file = getenv("SHIM_OTHER");
+	q = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	CHECK(q == p && q[0] == 1);
+	q[1] = 2;
+	meet("other");
+	/* Back again. The first node may have seen that we map it through the other, and have
+	   forgotten us: so it is mapped anew. */
+	file = first;
+	touch((unsigned char *)p, false);
+	CHECK(map(SEGMENT_BYTES, RW, MAP_SHARED, 0) == p);
+	CHECK(p[0] == 1 && p[1] == 2);
+	p[2] = 3;
+	CHECK(byte_of_file(2) == 3);
+	meet("back");
+	CHECK(touch((unsigned char *)p, false) == SIGBUS || p[2] == 3);
+}
+
+/* Forks while the segment goes and comes: a child has what its parent has, the segment's bytes or
+   SIGBUS, and never anything else. */
+void scenario_beside(void)
+{
+	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+	unsigned int children = 0, there = 0;
+	pid_t pid;
+	int status, sig;
+
+	for (unsigned long at = 0; at < SEGMENT_BYTES; at += PAGE)
+		p[at] = (unsigned char)(1 + at / PAGE % 251);
+	printf("forking\n");
+	fflush(stdout);
+	while (poll(&in, 1, 0) == 0) {
+		unsigned long page = children * 7919ul % (SEGMENT_BYTES / PAGE);
+
+		pid = fork();
+		if (pid == 0) {
+			sig = touch((unsigned char *)p + page * PAGE, false);
+			if (sig == 0 && p[page * PAGE] != 1 + page % 251)
+				_exit(1);
+			_exit(sig);
+		}
+		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+		if (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != SIGBUS)
+			fprintf(stderr, "child %u: %d\n", children, WEXITSTATUS(status));
+		CHECK(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == SIGBUS);
+		there += WEXITSTATUS(status) == 0;
+		children++;
+	}
+	CHECK(children > 20 && there > 0);
+	CHECK(comes_back((unsigned char *)p));
+}
+
+/* Waits while the daemon goes and comes, and maps and forks afterwards. */
+void scenario_restart(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0), *q;
+	pid_t pid;
+
+	p[0] = 1;
+	meet("mapped");
+	p[0] = 2;
+	q = map(PAGE, RW, MAP_SHARED, 8 * PAGE);
+	CHECK(q == p + 8 * PAGE);
+	pid = fork();
+	if (pid == 0) {
+		CHECK(p[0] == 2);
+		q[0] = 4;
+		_exit(0);
+	}
+	wait_for(pid);
+	CHECK(q[0] == 4);
+	meet("forked");
+}
+
+/* Its child gets no answer from the daemon. */
+void scenario_orphan(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);
+	pid_t pid;
+
+	meet("mapped");
+	p[0] = 1;
+	pid = fork();
+	if (pid == 0) {
+		CHECK(touch((unsigned char *)p, false) == SIGSEGV);
+		_exit(0);
+	}
+	wait_for(pid);
+	CHECK(p[0] == 1);
+}
