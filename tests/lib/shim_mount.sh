@@ -59,6 +59,7 @@ reach here
 mv "$mnt/a/a/gone" "$mnt/a/b/gone"
 go
 reach gone
+within 10 test -e "$mnt/b/b/gone" # mv promises that of its own node only
 mv "$mnt/b/b/gone" "$mnt/b/a/gone" && within 5 test -e "$mnt/a/a/gone"
 go
 finish

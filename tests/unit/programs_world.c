@@ -365,3 +365,85 @@ uint64_t world_attach(struct prog *prog, struct seg *seg, int access_mode)
 	ck_assert_msg(r.result == 0, "attach: %d %s", r.result, r.text);
 	return r.addr;
 }
+
+struct attached world_attached(struct seg *seg, int access_mode)
+{
+	struct attached x = {.seg = seg};
+
+	world_prog(&x.prog);
+	x.addr = world_attach(&x.prog, seg, access_mode);
+	return x;
+}
+
+void world_detached(struct attached *x)
+{
+	prog_end(&x->prog);
+	seg_put(x->seg);
+}
+
+struct prog_report prog_at(struct prog *prog, enum prog_op what, uint64_t addr)
+{
+	return prog_do(prog, &(struct prog_order){.op = what, .addr = addr});
+}
+
+uint64_t prog_load(struct prog *prog, uint64_t addr)
+{
+	struct prog_report r = prog_at(prog, PROG_LOAD, addr);
+
+	ck_assert_int_eq(r.result, 0);
+	return r.value;
+}
+
+void world_wait_session(struct prog *prog, uint64_t n)
+{
+	for (int i = 0; i < 20000 && prog_at(prog, PROG_SESSIONS, 0).value < n; i++)
+		usleep(1000);
+	ck_assert_uint_ge(prog_at(prog, PROG_SESSIONS, 0).value, n);
+}
+
+/* ---- a whole test -------------------------------------------------------------------------------
+ */
+
+void must(int rc, const struct ramp_err *err)
+{
+	ck_assert_msg(rc == 0, "%s", err->text);
+}
+
+void world_freeze(struct seg *seg)
+{
+	struct ramp_err err = {0};
+
+	must(programs_may_move(world.programs, seg, &err), &err);
+	must(programs_watch(world.programs, seg, &err), &err);
+	must(programs_revoke(world.programs, seg, 2000, &err), &err);
+}
+
+uint8_t *world_contents(struct seg *seg)
+{
+	uint8_t *bytes = malloc(SEG_BYTES);
+
+	ck_assert_int_eq(pread(seg_fd(seg), bytes, SEG_BYTES, 0), (ssize_t)SEG_BYTES);
+	return bytes;
+}
+
+static Suite *make_suite(const char *name, void (*add_tests)(TCase *tc))
+{
+	Suite *suite = suite_create(name);
+	TCase *tc = tcase_create(name);
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, world_setup, world_teardown);
+	add_tests(tc);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
+
+int world_main(int argc, char **argv, const char *name, void (*add_tests)(TCase *tc))
+{
+	int rc;
+
+	programs_doorman(argc, argv);
+	prog_main(argc, argv);
+	rc = memory_namespace();
+	return rc ? rc : memory_run(make_suite(name, add_tests));
+}

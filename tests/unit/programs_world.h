@@ -9,9 +9,10 @@
 #include "programs.h"
 #include "programs_prog.h"
 
-#define MIB	  (UINT64_C(1) << 20)
-#define SEG_BYTES (4 * MIB)
-#define FILLED	  UINT64_C(0xfeedfacecafef00d) /* of a page that the pager has pulled */
+#define MIB	   (UINT64_C(1) << 20)
+#define SEG_BYTES  (4 * MIB)
+#define FILLED	   UINT64_C(0xfeedfacecafef00d) /* of a page that the pager has pulled */
+#define BLOCKED_MS 100 /* an access that has not gone on by then is taken for blocked */
 
 struct world {
 	struct store *store;
@@ -51,7 +52,31 @@ uint64_t world_attach(struct prog *prog, struct seg *seg, int access_mode);
 struct prog_report world_try_attach(struct prog *prog, struct seg *seg, int access_mode,
 				    uint32_t prot, uint64_t offset, uint64_t len);
 
+/* A program with a session that has the whole segment mapped; it and the segment are given back
+   together. */
+struct attached {
+	struct seg *seg;
+	struct prog prog;
+	uint64_t addr;
+};
+struct attached world_attached(struct seg *seg, int access_mode);
+void world_detached(struct attached *x);
+/* Until it has had n sessions. */
+void world_wait_session(struct prog *prog, uint64_t n);
+/* An order that needs no more than an address. */
+struct prog_report prog_at(struct prog *prog, enum prog_op what, uint64_t addr);
+uint64_t prog_load(struct prog *prog, uint64_t addr);
+
+void must(int rc, const struct ramp_err *err);
+/* All that transfer does up to the window: afterwards nobody can touch it. */
+void world_freeze(struct seg *seg);
+/* The bytes of the whole file; the caller's to free. */
+uint8_t *world_contents(struct seg *seg);
+
 /* How many page faults the pager has got. */
 uint64_t world_faults(void);
+
+/* main() of a test program whose tests all begin with a world of their own. */
+int world_main(int argc, char **argv, const char *name, void (*add_tests)(TCase *tc));
 
 #endif

@@ -16,38 +16,6 @@
 
 #include "programs_world.h"
 
-#define BLOCKED_MS 100 /* an access that has not gone on by then is taken for blocked */
-
-static struct prog_report op(struct prog *prog, enum prog_op what, uint64_t addr)
-{
-	return prog_do(prog, &(struct prog_order){.op = what, .addr = addr});
-}
-
-static uint64_t load(struct prog *prog, uint64_t addr)
-{
-	struct prog_report r = op(prog, PROG_LOAD, addr);
-
-	ck_assert_int_eq(r.result, 0);
-	return r.value;
-}
-
-/* The bytes of the whole file. */
-static uint8_t *contents(struct seg *seg)
-{
-	uint8_t *bytes = malloc(SEG_BYTES);
-
-	ck_assert_int_eq(pread(seg_fd(seg), bytes, SEG_BYTES, 0), (ssize_t)SEG_BYTES);
-	return bytes;
-}
-
-static void freeze(struct seg *seg)
-{
-	struct ramp_err err = {0};
-
-	ck_assert_msg(programs_may_move(world.programs, seg, &err) == 0, "%s", err.text);
-	ck_assert_msg(programs_revoke(world.programs, seg, 2000, &err) == 0, "%s", err.text);
-}
-
 static void wait_for_attachments(uint32_t n)
 {
 	struct programs_status status;
@@ -75,8 +43,8 @@ START_TEST(a_whole_segment_is_mapped_at_its_extent_and_not_registered)
 	ck_assert_int_eq(meta_segment(world.meta, seg_id(seg), &row), 0);
 	ck_assert_uint_eq(addr, row.extent_addr);
 	ck_assert_uint_eq(row.extent_len, 64 * MIB);
-	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x5a5a5a5a5a5a5a5a));
-	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 8).result, 0);
+	ck_assert_uint_eq(prog_load(&prog, addr), UINT64_C(0x5a5a5a5a5a5a5a5a));
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 8).result, 0);
 	ck_assert_uint_eq(world_faults(), 0);
 	ck_assert(programs_mapped(world.programs, seg));
 	prog_end(&prog);
@@ -105,7 +73,7 @@ START_TEST(what_the_open_or_the_extent_does_not_allow_is_refused)
 	r = world_try_attach(&prog, seg, O_RDONLY, PROT_READ, 4096, SEG_BYTES - 4096);
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.all, 64 * MIB);
-	ck_assert_int_eq(op(&prog, PROG_STORE, r.addr).result, -SIGSEGV);
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, r.addr).result, -SIGSEGV);
 	/* The same place again: the program's shim would have counted. */
 	ck_assert_int_eq(world_try_attach(&prog, seg, O_RDONLY, PROT_READ, 0, SEG_BYTES).result,
 			 -EEXIST);
@@ -164,7 +132,7 @@ START_TEST(a_fork_child_adopts_what_its_parent_has)
 	world_prog(&prog);
 	addr = world_attach(&prog, x, O_RDWR);
 	world_attach(&prog, y, O_RDONLY);
-	r = op(&prog, PROG_FORK, addr);
+	r = prog_at(&prog, PROG_FORK, addr);
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.all, 2);
 	ck_assert_uint_eq(r.value, UINT64_C(0x2121212121212121));
@@ -182,46 +150,40 @@ END_TEST
 START_TEST(remote_pages_wait_for_the_pager)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
-	struct prog prog;
+	struct attached x;
 	struct ramp_err err = {0};
-	uint64_t addr;
 
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	ck_assert_uint_eq(load(&prog, addr + 10 * 4096), FILLED);
-	ck_assert_uint_eq(load(&prog, addr + 29 * 4096), FILLED);
-	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x1111111111111111));
+	x = world_attached(seg, O_RDWR);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 10 * 4096), FILLED);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 29 * 4096), FILLED);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), UINT64_C(0x1111111111111111));
 	ck_assert_uint_ge(world_faults(), 3);
-	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 11 * 4096).result, 0);
-	ck_assert_uint_eq(load(&prog, addr + 11 * 4096 + 8), FILLED);
-	programs_pulled(world.programs, seg);
-	ck_assert_uint_eq(load(&prog, addr + 100 * 4096), UINT64_C(0x1111111111111111));
-	prog_end(&prog);
-	seg_put(seg);
+	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr + 11 * 4096).result, 0);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 11 * 4096 + 8), FILLED);
+	programs_pulled(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 100 * 4096), UINT64_C(0x1111111111111111));
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(a_lost_page_is_sigbus_after_a_line)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
-	struct prog prog;
+	struct attached x;
 	struct prog_report r;
-	uint64_t addr;
 
 	programs_pulling(world.programs, seg, NULL);
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	programs_poison(world.programs, seg, 15, "a/x: page 15 is lost");
+	x = world_attached(seg, O_RDWR);
+	programs_poison(world.programs, x.seg, 15, "a/x: page 15 is lost");
 	do
-		r = op(&prog, PROG_TEXT, 0);
+		r = prog_at(&x.prog, PROG_TEXT, 0);
 	while (!r.value);
 	ck_assert_str_eq(r.text, "rampfs: a/x: page 15 is lost");
 	/* The line comes first; then the page. */
 	for (int i = 0; i < 1000 && r.result != -SIGBUS; i++)
-		r = op(&prog, PROG_LOAD, addr + 15 * 4096);
-	prog_end(&prog);
-	seg_put(seg);
+		r = prog_at(&x.prog, PROG_LOAD, x.addr + 15 * 4096);
+	world_detached(&x);
 }
 END_TEST
 
@@ -244,17 +206,17 @@ START_TEST(nothing_changes_after_a_revoke_and_everything_goes_on_after_restore)
 		uint8_t *before, *after;
 
 		usleep(5000);
-		freeze(seg);
-		before = contents(seg);
+		world_freeze(seg);
+		before = world_contents(seg);
 		usleep(2000);
-		after = contents(seg);
+		after = world_contents(seg);
 		ck_assert_int_eq(memcmp(before, after, SEG_BYTES), 0);
 		free(before);
 		free(after);
 		programs_restore(world.programs, seg);
 	}
 	for (int i = 0; i < 2; i++) {
-		struct prog_report r = op(&prog[i], PROG_STOP_WRITERS, 0);
+		struct prog_report r = prog_at(&prog[i], PROG_STOP_WRITERS, 0);
 
 		ck_assert_uint_eq(r.value, 0);
 		ck_assert(i == 1 || r.all > 1000);
@@ -278,7 +240,7 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 	struct ramp_err err = {0};
 
 	world_prog(&prog);
-	ck_assert_int_eq(op(&prog, PROG_MAIN_ENDS, 0).result, 0);
+	ck_assert_int_eq(prog_at(&prog, PROG_MAIN_ENDS, 0).result, 0);
 	/* Its session begins anew, too. */
 	world_programs_stop();
 	world_programs_start();
@@ -288,16 +250,16 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 		uint8_t *before, *after;
 
 		usleep(5000);
-		freeze(seg);
-		before = contents(seg);
+		world_freeze(seg);
+		before = world_contents(seg);
 		usleep(2000);
-		after = contents(seg);
+		after = world_contents(seg);
 		ck_assert_int_eq(memcmp(before, after, SEG_BYTES), 0);
 		free(before);
 		free(after);
 		programs_restore(world.programs, seg);
 	}
-	ck_assert_uint_eq(op(&prog, PROG_STOP_WRITERS, 0).value, 0);
+	ck_assert_uint_eq(prog_at(&prog, PROG_STOP_WRITERS, 0).value, 0);
 	prog_end(&prog);
 	wait_for_attachments(0);
 
@@ -305,7 +267,7 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 	prog_start(&raw, world.socket);
 	world_path(seg, map.path);
 	ck_assert_int_eq(prog_do(&raw, &map).result, 0);
-	ck_assert_int_eq(op(&raw, PROG_MAIN_ENDS, 0).result, 0);
+	ck_assert_int_eq(prog_at(&raw, PROG_MAIN_ENDS, 0).result, 0);
 	ck_assert(programs_mapped(world.programs, seg));
 	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
 	prog_end(&raw);
@@ -326,7 +288,7 @@ START_TEST(stale_answers_do_not_keep_a_segment_frozen)
 	addr = world_attach(&prog, seg, O_RDWR);
 	ck_assert_int_eq(programs_revoke(world.programs, seg, 200, &err), -EBUSY);
 	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
-	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0303030303030303));
+	ck_assert_uint_eq(prog_load(&prog, addr), UINT64_C(0x0303030303030303));
 	prog_end(&prog);
 	seg_put(seg);
 }
@@ -334,55 +296,45 @@ END_TEST
 
 START_TEST(private_copies_make_a_move_busy_and_are_kept)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDONLY);
 	struct prog_order writable = {
 		.op = PROG_MPROTECT, .len = SEG_BYTES, .prot = PROT_READ | PROT_WRITE};
-	struct prog prog;
 	struct ramp_err err = {0};
-	uint64_t addr;
 	uint8_t *bytes;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDONLY);
-	load(&prog, addr);
-	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), 0);
+	prog_load(&x.prog, x.addr);
+	ck_assert_int_eq(programs_may_move(world.programs, x.seg, &err), 0);
 	/* Past the shim, which refuses it. */
-	writable.addr = addr;
-	ck_assert_int_eq(prog_do(&prog, &writable).result, 0);
-	prog_do(&prog, &(struct prog_order){.op = PROG_STORE, .addr = addr, .value = 8});
-	ck_assert_int_eq(programs_may_move(world.programs, seg, &err), -EBUSY);
+	writable.addr = x.addr;
+	ck_assert_int_eq(prog_do(&x.prog, &writable).result, 0);
+	prog_do(&x.prog, &(struct prog_order){.op = PROG_STORE, .addr = x.addr, .value = 8});
+	ck_assert_int_eq(programs_may_move(world.programs, x.seg, &err), -EBUSY);
 	ck_assert_msg(strstr(err.text, "private copies"), "%s", err.text);
-	ck_assert_uint_eq(load(&prog, addr), 8);
-	bytes = contents(seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), 8);
+	bytes = world_contents(x.seg);
 	ck_assert_uint_eq(bytes[0], 3);
 	free(bytes);
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(what_a_program_unmaps_is_forgotten_by_the_next_revoke)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct prog_order hole = {.op = PROG_MUNMAP, .len = MIB};
-	struct prog prog;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	hole.addr = addr + MIB;
-	ck_assert_int_eq(prog_do(&prog, &hole).result, 0);
-	freeze(seg);
-	programs_restore(world.programs, seg);
-	hole.addr = addr;
+	hole.addr = x.addr + MIB;
+	ck_assert_int_eq(prog_do(&x.prog, &hole).result, 0);
+	world_freeze(x.seg);
+	programs_restore(world.programs, x.seg);
+	hole.addr = x.addr;
 	hole.len = SEG_BYTES;
-	ck_assert_int_eq(programs_may_move(world.programs, seg, NULL), 0);
-	ck_assert_int_eq(prog_do(&prog, &hole).result, 0);
+	ck_assert_int_eq(programs_may_move(world.programs, x.seg, NULL), 0);
+	ck_assert_int_eq(prog_do(&x.prog, &hole).result, 0);
 	/* Nothing is left, and the table does not know it yet. */
-	ck_assert_int_eq(programs_revoke(world.programs, seg, 1000, NULL), 0);
-	programs_restore(world.programs, seg);
-	prog_end(&prog);
-	seg_put(seg);
+	ck_assert_int_eq(programs_revoke(world.programs, x.seg, 1000, NULL), 0);
+	programs_restore(world.programs, x.seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -412,7 +364,7 @@ START_TEST(a_silent_agent_makes_a_move_busy)
 	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
 	ck_assert_int_eq(programs_revoke(world.programs, seg, 200, &err), -EBUSY);
 	ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
-	ck_assert_uint_eq(load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
+	ck_assert_uint_eq(prog_load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
 	prog_end(&prog);
 	prog_end(&other);
 	seg_put(seg);
@@ -427,7 +379,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 	struct prog_order order = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
 
 	world_prog(&prog);
-	freeze(seg);
+	world_freeze(seg);
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
 	prog_send(&prog, &order);
 	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
@@ -435,7 +387,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 	ck_assert(prog_wait(&prog, &r, 5000));
 	ck_assert_int_eq(r.result, 0);
 	/* And is refused when it has gone. */
-	freeze(seg);
+	world_freeze(seg);
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
 	prog_send(&prog, &order);
 	world_give(seg);
@@ -460,8 +412,8 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 
 	world_prog(&prog);
 	addr = world_attach(&prog, seg, O_RDWR);
-	ck_assert_uint_eq(load(&prog, addr), UINT64_C(0x0909090909090909));
-	freeze(seg);
+	ck_assert_uint_eq(prog_load(&prog, addr), UINT64_C(0x0909090909090909));
+	world_freeze(seg);
 	/* Blocked in a page fault when it goes. */
 	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
 	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
@@ -469,23 +421,23 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 	programs_gone(world.programs, seg, "b");
 	ck_assert(prog_wait(&prog, &r, 5000));
 	ck_assert_int_eq(r.result, -SIGBUS);
-	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 4096).result, -SIGBUS);
-	ck_assert_int_eq(op(&prog, PROG_SYSCALL, addr + 8192).result, -EFAULT);
-	r = op(&prog, PROG_TEXT, 0);
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 4096).result, -SIGBUS);
+	ck_assert_int_eq(prog_at(&prog, PROG_SYSCALL, addr + 8192).result, -EFAULT);
+	r = prog_at(&prog, PROG_TEXT, 0);
 	ck_assert_uint_eq(r.value, 1);
 	ck_assert_str_eq(r.text, "rampfs: a/cache is now on node b; touching it here is SIGBUS");
 	ck_assert(!programs_mapped(world.programs, seg));
 
 	/* A child of a fork finds the same. */
-	r = op(&prog, PROG_FORK, addr);
+	r = prog_at(&prog, PROG_FORK, addr);
 	ck_assert_int_ne(r.result, 0);
 
 	seg = world_take(seg, 0, SEG_BYTES / 4096);
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
 	programs_back(world.programs, seg);
-	ck_assert_uint_eq(load(&prog, addr), FILLED);
-	ck_assert_int_eq(op(&prog, PROG_STORE, addr + 4096).result, 0);
-	ck_assert_uint_eq(load(&prog, addr + 4096 + 8), FILLED);
+	ck_assert_uint_eq(prog_load(&prog, addr), FILLED);
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 4096).result, 0);
+	ck_assert_uint_eq(prog_load(&prog, addr + 4096 + 8), FILLED);
 	prog_end(&prog);
 	wait_for_attachments(0);
 	seg_put(seg);
@@ -494,142 +446,115 @@ END_TEST
 
 START_TEST(a_process_that_was_stopped_learns_later_that_it_has_gone)
 {
-	struct seg *seg = world_segment("x", 9);
-	struct prog prog;
+	struct attached x = world_attached(world_segment("x", 9), O_RDWR);
 	struct prog_report r;
-	uint64_t addr;
 	int status;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	freeze(seg);
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
-	kill(prog.pid, SIGSTOP);
-	ck_assert_int_eq(waitpid(prog.pid, &status, WUNTRACED), prog.pid);
-	world_give(seg);
-	programs_gone(world.programs, seg, "b");
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
-	kill(prog.pid, SIGCONT);
-	ck_assert(prog_wait(&prog, &r, 5000));
+	world_freeze(x.seg);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	kill(x.prog.pid, SIGSTOP);
+	ck_assert_int_eq(waitpid(x.prog.pid, &status, WUNTRACED), x.prog.pid);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	kill(x.prog.pid, SIGCONT);
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_int_eq(r.result, -SIGBUS);
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
 /* ---- another daemon
  * -------------------------------------------------------------------------------- */
 
-static void wait_for_session(struct prog *prog, uint64_t n)
-{
-	while (op(prog, PROG_SESSIONS, 0).value < n)
-		usleep(1000);
-}
-
 START_TEST(the_next_daemon_learns_what_is_mapped)
 {
-	struct seg *seg = world_segment("x", 0);
-	struct prog prog;
+	struct attached x = world_attached(world_segment("x", 0), O_RDWR);
 	struct prog_order writers = {.op = PROG_WRITERS, .len = SEG_BYTES, .value = 3};
 	struct prog_report r;
 
-	world_prog(&prog);
-	writers.addr = world_attach(&prog, seg, O_RDWR);
-	prog_do(&prog, &writers);
+	writers.addr = x.addr;
+	prog_do(&x.prog, &writers);
 	for (uint64_t i = 2; i < 6; i++) {
 		world_programs_stop();
 		usleep(2000);
 		world_programs_start();
-		wait_for_session(&prog, i);
-		freeze(seg);
-		programs_restore(world.programs, seg);
+		world_wait_session(&x.prog, i);
+		world_freeze(x.seg);
+		programs_restore(world.programs, x.seg);
 	}
-	r = op(&prog, PROG_STOP_WRITERS, 0);
+	r = prog_at(&x.prog, PROG_STOP_WRITERS, 0);
 	ck_assert_uint_eq(r.value, 0);
 	ck_assert_uint_gt(r.all, 1000);
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(a_freeze_ends_with_its_daemon)
 {
-	struct seg *seg = world_segment("x", 5);
-	struct prog prog;
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct prog_report r;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	freeze(seg);
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	world_freeze(x.seg);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_programs_stop();
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_programs_start();
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.value, UINT64_C(0x0505050505050505));
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 {
-	struct seg *seg = world_segment("x", 5);
-	struct prog prog;
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct prog_report r;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	freeze(seg);
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
-	world_give(seg);
+	world_freeze(x.seg);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	world_give(x.seg);
 	world_programs_stop();
 	world_programs_start();
 	wait_for_attachments(1);
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
-	programs_gone(world.programs, seg, "b");
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	programs_gone(world.programs, x.seg, "b");
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_int_eq(r.result, -SIGBUS);
 
 	/* The next one knows what belongs there, from /proc. */
 	world_programs_stop();
-	seg = world_take(seg, 0, 4);
+	x.seg = world_take(x.seg, 0, 4);
 	world_programs_start();
-	wait_for_session(&prog, 3);
-	programs_pulling(world.programs, seg, NULL);
-	programs_back(world.programs, seg);
-	ck_assert_uint_eq(load(&prog, addr), FILLED);
-	ck_assert_int_eq(op(&prog, PROG_STORE, addr).result, 0);
-	prog_end(&prog);
-	seg_put(seg);
+	world_wait_session(&x.prog, 3);
+	programs_pulling(world.programs, x.seg, NULL);
+	programs_back(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
+	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(page_faults_that_a_dead_daemon_had_read_are_raised_again)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 0, 100);
-	struct prog prog;
+	struct attached x;
 	struct prog_report r;
-	uint64_t addr;
 
 	programs_pulling(world.programs, seg, NULL);
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	freeze(seg); /* the pager reads what comes now, and leaves it */
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr + 8192});
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	x = world_attached(seg, O_RDWR);
+	world_freeze(x.seg); /* the pager reads what comes now, and leaves it */
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 8192});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_programs_stop();
 	world_programs_start();
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_uint_eq(r.value, FILLED);
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -663,8 +588,8 @@ START_TEST(only_who_may_write_punches_holes)
 	world_programs_stop();
 	world.punch = on_punch;
 	world_programs_start();
-	wait_for_session(&writer, 2);
-	wait_for_session(&reader, 2);
+	world_wait_session(&writer, 2);
+	world_wait_session(&reader, 2);
 	ck_assert_int_eq(prog_do(&writer, &punch).result, 0);
 	ck_assert_uint_eq(punched_offset, 8192);
 	ck_assert_int_eq(prog_do(&reader, &punch).result, -EACCES);
@@ -678,13 +603,8 @@ START_TEST(only_who_may_write_punches_holes)
 }
 END_TEST
 
-static Suite *make_suite(void)
+static void add_tests(TCase *tc)
 {
-	Suite *suite = suite_create("programs");
-	TCase *tc = tcase_create("programs");
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_checked_fixture(tc, world_setup, world_teardown);
 	tcase_add_test(tc, a_whole_segment_is_mapped_at_its_extent_and_not_registered);
 	tcase_add_test(tc, what_the_open_or_the_extent_does_not_allow_is_refused);
 	tcase_add_test(tc, a_token_is_good_for_one_attach_by_one_process);
@@ -706,16 +626,9 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, what_was_given_stays_frozen_for_the_next_daemon);
 	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
 	tcase_add_test(tc, only_who_may_write_punches_holes);
-	suite_add_tcase(suite, tc);
-	return suite;
 }
 
 int main(int argc, char **argv)
 {
-	int rc;
-
-	programs_doorman(argc, argv);
-	prog_main(argc, argv);
-	rc = memory_namespace();
-	return rc ? rc : memory_run(make_suite());
+	return world_main(argc, argv, "programs", add_tests);
 }

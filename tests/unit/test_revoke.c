@@ -18,44 +18,8 @@
 #include "pages.h"
 #include "programs_world.h"
 
-#define BLOCKED_MS 100 /* an access that has not gone on by then is taken for blocked */
-#define ELSEWHERE  UINT64_C(0x10000000)
-#define THREES	   UINT64_C(0x0303030303030303)
-
-static struct prog_report op(struct prog *prog, enum prog_op what, uint64_t addr)
-{
-	return prog_do(prog, &(struct prog_order){.op = what, .addr = addr});
-}
-
-static uint64_t load(struct prog *prog, uint64_t addr)
-{
-	struct prog_report r = op(prog, PROG_LOAD, addr);
-
-	ck_assert_int_eq(r.result, 0);
-	return r.value;
-}
-
-static uint8_t *contents(struct seg *seg)
-{
-	uint8_t *bytes = malloc(SEG_BYTES);
-
-	ck_assert_int_eq(pread(seg_fd(seg), bytes, SEG_BYTES, 0), (ssize_t)SEG_BYTES);
-	return bytes;
-}
-
-static void must(int rc, const struct ramp_err *err)
-{
-	ck_assert_msg(rc == 0, "%s", err->text);
-}
-
-static void freeze(struct seg *seg)
-{
-	struct ramp_err err = {0};
-
-	must(programs_may_move(world.programs, seg, &err), &err);
-	must(programs_watch(world.programs, seg, &err), &err);
-	must(programs_revoke(world.programs, seg, 2000, &err), &err);
-}
+#define ELSEWHERE UINT64_C(0x10000000)
+#define THREES	  UINT64_C(0x0303030303030303)
 
 static void is_busy(int rc, const struct ramp_err *err, const struct prog *prog, const char *words)
 {
@@ -91,47 +55,37 @@ static void unmap_elsewhere(struct prog *prog)
 
 START_TEST(a_mapping_made_elsewhere_after_connect_makes_it_busy)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
-	struct prog prog;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	must(programs_may_move(world.programs, seg, &err), &err);
-	map_elsewhere(&prog, addr);
-	is_busy(programs_revoke(world.programs, seg, 1000, &err), &err, &prog, "changed that");
-	is_busy(programs_watch(world.programs, seg, &err), &err, &prog, "outside");
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	map_elsewhere(&x.prog, x.addr);
+	is_busy(programs_revoke(world.programs, x.seg, 1000, &err), &err, &x.prog, "changed that");
+	is_busy(programs_watch(world.programs, x.seg, &err), &err, &x.prog, "outside");
 	/* Nothing is kept from either mapping. */
-	load(&prog, addr + MIB);
-	load(&prog, ELSEWHERE + 2 * MIB);
-	unmap_elsewhere(&prog);
-	freeze(seg);
-	programs_restore(world.programs, seg);
-	prog_end(&prog);
-	seg_put(seg);
+	prog_load(&x.prog, x.addr + MIB);
+	prog_load(&x.prog, ELSEWHERE + 2 * MIB);
+	unmap_elsewhere(&x.prog);
+	world_freeze(x.seg);
+	programs_restore(world.programs, x.seg);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(a_mapping_made_elsewhere_after_the_look_makes_it_busy)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
-	struct prog prog;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	must(programs_may_move(world.programs, seg, &err), &err);
-	must(programs_watch(world.programs, seg, &err), &err);
-	map_elsewhere(&prog, addr);
-	is_busy(programs_revoke(world.programs, seg, 1000, &err), &err, &prog, "changed that");
-	load(&prog, ELSEWHERE + 2 * MIB);
-	unmap_elsewhere(&prog);
-	freeze(seg);
-	programs_restore(world.programs, seg);
-	prog_end(&prog);
-	seg_put(seg);
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	map_elsewhere(&x.prog, x.addr);
+	is_busy(programs_revoke(world.programs, x.seg, 1000, &err), &err, &x.prog, "changed that");
+	prog_load(&x.prog, ELSEWHERE + 2 * MIB);
+	unmap_elsewhere(&x.prog);
+	world_freeze(x.seg);
+	programs_restore(world.programs, x.seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -152,7 +106,7 @@ START_TEST(a_program_that_attaches_after_the_look_is_revoked_too)
 	map_elsewhere(&other, addr);
 	is_busy(programs_revoke(world.programs, seg, 1000, &err), &err, &other, "changed that");
 	unmap_elsewhere(&other);
-	freeze(seg);
+	world_freeze(seg);
 	prog_send(&other, &(struct prog_order){.op = PROG_LOAD, .addr = addr + MIB});
 	ck_assert(!prog_wait(&other, &r, BLOCKED_MS));
 	programs_restore(world.programs, seg);
@@ -165,23 +119,20 @@ END_TEST
 
 START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
 	struct prog_order move = {
 		.op = PROG_REMAP, .offset = SEG_BYTES, .len = SEG_BYTES, .value = ELSEWHERE};
-	struct prog prog;
 
-	world_prog(&prog);
-	move.addr = world_attach(&prog, seg, O_RDWR);
-	must(programs_watch(world.programs, seg, &err), &err);
-	programs_restore(world.programs, seg);
+	move.addr = x.addr;
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	programs_restore(world.programs, x.seg);
 	/* An mremap of what is not registered tells nobody, and needs nobody. */
 	world_programs_stop();
-	ck_assert_int_eq(prog_do(&prog, &move).result, 0);
-	ck_assert_uint_eq(load(&prog, ELSEWHERE), THREES);
+	ck_assert_int_eq(prog_do(&x.prog, &move).result, 0);
+	ck_assert_uint_eq(prog_load(&x.prog, ELSEWHERE), THREES);
 	world_programs_start();
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -225,60 +176,52 @@ static bool is_stopped(const struct prog *prog)
 
 START_TEST(a_stopped_program_is_revoked_and_stays_stopped)
 {
-	struct seg *seg = world_segment("x", 0);
+	struct attached x = world_attached(world_segment("x", 0), O_RDWR);
 	struct prog_order writers = {.op = PROG_WRITERS, .len = SEG_BYTES, .value = 3};
-	struct prog prog;
 	uint8_t *before, *after;
 
-	world_prog(&prog);
-	writers.addr = world_attach(&prog, seg, O_RDWR);
-	prog_do(&prog, &writers);
+	writers.addr = x.addr;
+	prog_do(&x.prog, &writers);
 	for (int i = 0; i < 20; i++) {
 		usleep(3000);
-		stop(&prog);
-		freeze(seg);
-		ck_assert(is_stopped(&prog));
-		before = contents(seg);
-		kill(prog.pid, SIGCONT);
+		stop(&x.prog);
+		world_freeze(x.seg);
+		ck_assert(is_stopped(&x.prog));
+		before = world_contents(x.seg);
+		kill(x.prog.pid, SIGCONT);
 		usleep(3000);
-		after = contents(seg);
+		after = world_contents(x.seg);
 		ck_assert_int_eq(memcmp(before, after, SEG_BYTES), 0);
 		free(before);
 		free(after);
-		programs_restore(world.programs, seg);
+		programs_restore(world.programs, x.seg);
 	}
 	/* The agent was put back to where it was: it has had one session all the time. */
-	ck_assert_uint_eq(op(&prog, PROG_SESSIONS, 0).value, 1);
-	ck_assert_uint_eq(op(&prog, PROG_STOP_WRITERS, 0).value, 0);
-	prog_end(&prog);
-	seg_put(seg);
+	ck_assert_uint_eq(prog_at(&x.prog, PROG_SESSIONS, 0).value, 1);
+	ck_assert_uint_eq(prog_at(&x.prog, PROG_STOP_WRITERS, 0).value, 0);
+	world_detached(&x);
 }
 END_TEST
 
 START_TEST(a_program_that_stops_within_the_window_is_revoked)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
-	struct prog prog;
 	struct prog_report r;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	load(&prog, addr);
-	must(programs_may_move(world.programs, seg, &err), &err);
-	must(programs_watch(world.programs, seg, &err), &err);
-	stop(&prog);
-	must(programs_revoke(world.programs, seg, 2000, &err), &err);
-	ck_assert(is_stopped(&prog));
-	kill(prog.pid, SIGCONT);
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
-	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
-	programs_restore(world.programs, seg);
-	ck_assert(prog_wait(&prog, &r, 5000));
+	prog_load(&x.prog, x.addr);
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	stop(&x.prog);
+	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	ck_assert(is_stopped(&x.prog));
+	kill(x.prog.pid, SIGCONT);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	programs_restore(world.programs, x.seg);
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_uint_eq(r.value, THREES);
-	prog_end(&prog);
-	seg_put(seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -319,25 +262,21 @@ static pid_t trace(const struct prog *prog)
 
 START_TEST(a_traced_program_makes_it_busy_and_loses_nothing)
 {
-	struct seg *seg = world_segment("x", 3);
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
-	struct prog prog;
 	pid_t tracer;
-	uint64_t addr;
 
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
-	must(programs_may_move(world.programs, seg, &err), &err);
-	tracer = trace(&prog);
-	is_busy(programs_revoke(world.programs, seg, 300, &err), &err, &prog, "traced by process");
-	is_busy(programs_may_move(world.programs, seg, &err), &err, &prog, "traced by process");
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	tracer = trace(&x.prog);
+	is_busy(programs_revoke(world.programs, x.seg, 300, &err), &err, &x.prog,
+		"traced by process");
+	is_busy(programs_may_move(world.programs, x.seg, &err), &err, &x.prog, "traced by process");
 	kill(tracer, SIGKILL);
 	waitpid(tracer, NULL, 0);
-	ck_assert_uint_eq(load(&prog, addr), THREES);
-	freeze(seg);
-	programs_restore(world.programs, seg);
-	prog_end(&prog);
-	seg_put(seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
+	world_freeze(x.seg);
+	programs_restore(world.programs, x.seg);
+	world_detached(&x);
 }
 END_TEST
 
@@ -347,30 +286,27 @@ END_TEST
 START_TEST(a_page_that_a_write_has_made_good_is_not_poisoned)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct attached x;
 	struct prog_report r;
-	struct prog prog;
-	uint64_t addr;
 
 	programs_pulling(world.programs, seg, NULL);
 	ck_assert_uint_eq(pages_lose(seg, 15, 2), 2);
-	world_prog(&prog);
-	addr = world_attach(&prog, seg, O_RDWR);
+	x = world_attached(seg, O_RDWR);
 	/* Nothing of page 16 is there: who touches it waits for the poison. */
-	ck_assert_int_eq(fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+	ck_assert_int_eq(fallocate(seg_fd(x.seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				   16 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES),
 			 0);
 	/* The write came between the touch of the page and the work of the pool. */
-	ck_assert_uint_eq(pages_claim_cut(seg, 15, 1), 1);
-	memory_fill(seg, 7, 15 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES);
-	pages_arrive(seg, 15, 1);
-	programs_poison(world.programs, seg, 15, "a/x: page 15 is lost");
-	programs_poison(world.programs, seg, 16, "a/x: page 16 is lost");
-	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr + 16 * 4096});
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_uint_eq(pages_claim_cut(x.seg, 15, 1), 1);
+	memory_fill(x.seg, 7, 15 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES);
+	pages_arrive(x.seg, 15, 1);
+	programs_poison(world.programs, x.seg, 15, "a/x: page 15 is lost");
+	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 16 * 4096});
+	ck_assert(prog_wait(&x.prog, &r, 5000));
 	ck_assert_int_eq(r.result, -SIGBUS);
-	ck_assert_uint_eq(load(&prog, addr + 15 * 4096), UINT64_C(0x0707070707070707));
-	prog_end(&prog);
-	seg_put(seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 15 * 4096), UINT64_C(0x0707070707070707));
+	world_detached(&x);
 }
 END_TEST
 
@@ -400,13 +336,8 @@ START_TEST(a_mapping_that_was_not_replaced_is_refused)
 }
 END_TEST
 
-static Suite *make_suite(void)
+static void add_tests(TCase *tc)
 {
-	Suite *suite = suite_create("revoke");
-	TCase *tc = tcase_create("revoke");
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_checked_fixture(tc, world_setup, world_teardown);
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_connect_makes_it_busy);
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_the_look_makes_it_busy);
 	tcase_add_test(tc, a_program_that_attaches_after_the_look_is_revoked_too);
@@ -416,16 +347,9 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
 	tcase_add_test(tc, a_mapping_that_was_not_replaced_is_refused);
-	suite_add_tcase(suite, tc);
-	return suite;
 }
 
 int main(int argc, char **argv)
 {
-	int rc;
-
-	programs_doorman(argc, argv);
-	prog_main(argc, argv);
-	rc = memory_namespace();
-	return rc ? rc : memory_run(make_suite());
+	return world_main(argc, argv, "revoke", add_tests);
 }

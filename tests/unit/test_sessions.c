@@ -250,13 +250,8 @@ END_TEST
 /* ------------------------------------------------------------------------------------------------
  */
 
-static Suite *make_suite(void)
+static void add_tests(TCase *tc)
 {
-	Suite *suite = suite_create("sessions");
-	TCase *tc = tcase_create("sessions");
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_checked_fixture(tc, world_setup, world_teardown);
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
@@ -264,16 +259,9 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
-	suite_add_tcase(suite, tc);
-	return suite;
 }
 
 int main(int argc, char **argv)
 {
-	int rc;
-
-	programs_doorman(argc, argv);
-	prog_main(argc, argv);
-	rc = memory_namespace();
-	return rc ? rc : memory_run(make_suite());
+	return world_main(argc, argv, "sessions", add_tests);
 }

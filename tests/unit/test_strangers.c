@@ -631,13 +631,6 @@ END_TEST
 
 /* ---- agents that fall silent in the middle --------------------------------------------------- */
 
-static void wait_for_session(struct prog *prog, uint64_t n)
-{
-	for (int i = 0; i < PATIENCE && op(prog, PROG_SESSIONS, 0).value < n; i++)
-		usleep(1000);
-	ck_assert_uint_ge(op(prog, PROG_SESSIONS, 0).value, n);
-}
-
 static uint64_t load_when_back(struct prog *prog, uint64_t addr)
 {
 	struct prog_order order = {.op = PROG_LOAD, .addr = addr};
@@ -669,7 +662,7 @@ START_TEST(an_agent_that_leaves_a_replacement_half_done_is_hung_up_on)
 	addr = world_attach(&prog, seg, O_RDONLY);
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
 	ck_assert_int_eq(prog_do(&prog, &order).result, -ETIMEDOUT);
-	wait_for_session(&prog, 2);
+	world_wait_session(&prog, 2);
 	/* The segment is as free as before, and the old mapping stands. */
 	ck_assert_uint_eq(load_when_back(&prog, addr), UINT64_C(0x0505050505050505));
 	for (int i = 0; i < 100 && programs_revoke(world.programs, seg, 1000, &err); i++)
@@ -706,20 +699,15 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
 	programs_back(world.programs, seg);
 	/* Hung up on for the SWAP that it left, it comes again and gets the segment. */
-	wait_for_session(&prog, 2);
+	world_wait_session(&prog, 2);
 	ck_assert_uint_eq(load_when_back(&prog, addr), FILLED);
 	prog_end(&prog);
 	seg_put(seg);
 }
 END_TEST
 
-static Suite *make_suite(void)
+static void add_tests(TCase *tc)
 {
-	Suite *suite = suite_create("strangers");
-	TCase *tc = tcase_create("strangers");
-
-	tcase_set_timeout(tc, 60);
-	tcase_add_checked_fixture(tc, world_setup, world_teardown);
 	tcase_add_test(tc, one_thread_of_a_program_has_priority_and_none_that_is_not_its_own);
 	tcase_add_test(tc, idle_connections_of_one_user_keep_nobody_out);
 	tcase_add_test(tc, a_user_has_so_many_sessions_and_no_more);
@@ -732,16 +720,9 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tc, an_agent_that_leaves_a_replacement_half_done_is_hung_up_on, 7, 9);
 	tcase_add_test(tc,
 		       a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_again);
-	suite_add_tcase(suite, tc);
-	return suite;
 }
 
 int main(int argc, char **argv)
 {
-	int rc;
-
-	programs_doorman(argc, argv);
-	prog_main(argc, argv);
-	rc = memory_namespace();
-	return rc ? rc : memory_run(make_suite());
+	return world_main(argc, argv, "strangers", add_tests);
 }
