@@ -80,6 +80,14 @@ int fuse_loop_open(struct mount *m, struct ramp_err *err);
 int fuse_loop_start(struct mount *m, struct ramp_err *err);
 void fuse_loop_stop(struct mount *m);
 
+/* ---- kernel_side.c -------------------------------------------------------------------------- */
+
+/* The mount's own device, without asking ourselves; 0: not to be had. Any thread. */
+uint64_t mount_device(struct mount *m);
+/* Has the kernel let go of every name of this mount that is not in use: inodes that nobody has open
+   go with theirs, and FORGETs follow. Costs as much as names are cached. Blocks. */
+void mount_drop_names(struct mount *m);
+
 /* ---- control.c: the keeper's socket --------------------------------------------------------- */
 
 /* Control thread. */

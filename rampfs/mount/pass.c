@@ -70,17 +70,6 @@ static void backing_close(uint32_t id)
 		log_warn("passthrough: closing backing id %u: %s", id, strerror(errno));
 }
 
-/* The mount's own device, without asking ourselves. */
-static uint64_t mount_device(struct mount *m)
-{
-	struct statx stx;
-
-	if (statx(AT_FDCWD, m->config.mountpoint, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE,
-		  &stx))
-		return 0;
-	return makedev(stx.stx_dev_major, stx.stx_dev_minor);
-}
-
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static void set(uint64_t *at, uint64_t value)

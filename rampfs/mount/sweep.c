@@ -10,7 +10,9 @@
  * Unlinked: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
  * before a linearizable read, R8), the kernel does not know the inode any more, and a lease proves
  * that nobody has it open or mapped. Then the row is told (FREED). Until then it is looked at
- * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS.
+ * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS. A name that
+ * another node took away stays in the kernel's cache here, and its inode with it, until somebody
+ * looks it up: that would hold the memory for ever, so the cache is emptied first.
  */
 #include "sweep.h"
 
@@ -387,6 +389,15 @@ static void on_removed(void *arg)
 	mount_put(m);
 }
 
+/* Worker. Open, mapped or a working place: something more than a name that nobody looks up. */
+static bool kernel_knows(struct mount *m, ramp_segment_t id)
+{
+	if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT)
+		return false;
+	mount_drop_names(m);
+	return fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT;
+}
+
 /* Worker. */
 static int remove_unused(struct mount *m, ramp_segment_t id)
 {
@@ -400,7 +411,7 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 	record_get(seg, &record);
 	if (record.kind != RECORD_OWNED)
 		rc = ramp_err_set(&err, EBUSY, "its record is %s", record_kind_name(record.kind));
-	else if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT)
+	else if (kernel_knows(m, id))
 		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
 	else
 		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
