@@ -100,8 +100,11 @@
  * Tools:
  *
  *   -> MIGRATE{segment, flags, mode, node, name}   segment: nodeid of RAMP_IOC_INFO; mode: 0 lazy,
- *               1 demand; name empty: keeps it; flags: SESSION_WAIT, SESSION_WATCH
+ *               1 demand; name empty: keeps it; flags: SESSION_WAIT, SESSION_WATCH, SESSION_TRACE
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
+ *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
+ *               done on which node, done ns after the first step; all: 0, or the page whose fault
+ *               it belongs to + 1; node empty: a remark on the trace
  *   <- ANSWER{result, text}        then the daemon closes
  *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
  *
@@ -156,6 +159,7 @@ enum session_type {
 	SESSION_PROGRESS,
 	SESSION_ANSWER,
 	SESSION_MEMBER,
+	SESSION_STEP,
 	SESSION_TYPES
 };
 
@@ -166,6 +170,7 @@ enum session_type {
 #define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
 #define SESSION_PRIVATE	  (1u << 5) /* MAP, BACK: MAP_PRIVATE */
 #define SESSION_FORCE	  (1u << 6) /* MEMBER: the operator knows better */
+#define SESSION_TRACE	  (1u << 7) /* MIGRATE: send STEPs */
 
 /* What MEMBER asks for. */
 enum session_member {

@@ -167,7 +167,7 @@ struct tool_migrate {
 	char dst_name[RAMP_NAME_MAX + 1]; /* empty: keep its name */
 	uint8_t mode;			  /* enum transfer_mode, unchecked */
 	bool wait;			  /* until STABLE */
-	bool progress;
+	bool progress, trace;
 	uid_t uid;
 };
 struct programs_tools {
@@ -194,6 +194,9 @@ void programs_set_members(struct programs *programs, programs_member *fn, void *
 void tool_answer(struct tool_request *request, int result, const char *text); /* control loop */
 void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
 		   const char *state); /* control loop */
+/* One step of a trace; page: of a page fault, else UINT64_MAX; node "": a remark. Control loop. */
+void tool_step(struct tool_request *request, const char *node, uint64_t page, uint64_t at_ns,
+	       const char *name);
 
 struct programs_status {
 	uint32_t sessions, attachments;

@@ -106,6 +106,7 @@ struct tool_request *tool_begin(struct programs *p, struct conn *conn,
 	tool->what.mode = msg->mode;
 	tool->what.wait = msg->flags & SESSION_WAIT;
 	tool->what.progress = msg->flags & SESSION_WATCH;
+	tool->what.trace = msg->flags & SESSION_TRACE;
 	tool->what.uid = uid;
 	if (msg->type == SESSION_MEMBER) {
 		tool->member = member_of(msg);
@@ -161,6 +162,18 @@ void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_
 	if (!tool->conn || !tool->what.progress)
 		return;
 	snprintf(msg.text, sizeof(msg.text), "%s", state);
+	conn_send(tool->conn, &msg);
+}
+
+void tool_step(struct tool_request *tool, const char *node, uint64_t page, uint64_t at_ns,
+	       const char *name)
+{
+	struct session_msg msg = {.type = SESSION_STEP, .done = at_ns, .all = page + 1};
+
+	if (!tool->conn)
+		return;
+	snprintf(msg.node, sizeof(msg.node), "%s", node);
+	snprintf(msg.text, sizeof(msg.text), "%s", name);
 	conn_send(tool->conn, &msg);
 }
 

@@ -90,6 +90,7 @@ static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
 		return;
 	}
 	programs_resolve(pull->config.programs, pulled->seg, page, 1);
+	trace_page(pulled->source.trace, page, "CONTINUE is done");
 	count_fault(pull, since_us);
 }
 
@@ -141,6 +142,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 					"the store is full: no room for a page that was touched");
 		return 1;
 	}
+	trace_page(pulled->source.trace, first, "the request goes out");
 	if (link_post(link, pulled, first, fit, since_us, NULL)) {
 		pages_give_back(pulled->seg, first, fit);
 		return 0;
@@ -174,6 +176,7 @@ static void on_fault(struct pull *pull, struct space *space, const struct space_
 	atomic_fetch_add(&pull->faults, 1);
 	if (!pulled)
 		return; /* its pull was ended: whoever did that wakes it */
+	trace_fault(pulled->source.trace, fault->page, "the page fault is read");
 	switch (pages_get(pulled->seg, fault->page)) {
 	case PAGE_LOCAL:
 		resolve_one(pulled, fault->page, now);
@@ -293,7 +296,9 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 	atomic_fetch_add(&puller->pull->demand_pages, count);
 	if (hole && !flight->since_us)
 		return;
+	trace_page(pulled->source.trace, first, "the page is in its place");
 	programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
+	trace_page(pulled->source.trace, first, "CONTINUE is done");
 	if (flight->since_us && first == flight->first)
 		count_fault(puller->pull, flight->since_us);
 }

@@ -53,6 +53,7 @@ void pulled_put(struct pulled *pulled)
 		return;
 	pulled_unmap(pulled);
 	seg_put(pulled->seg);
+	trace_put(pulled->source.trace);
 	pthread_mutex_destroy(&pulled->lock);
 	free(pulled);
 }
@@ -191,6 +192,7 @@ static struct pulled *pulled_new(struct pull *pull, struct seg *seg,
 	pulled->pull = pull;
 	pulled->seg = seg_get(seg);
 	pulled->source = *source;
+	trace_get(source->trace);
 	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
 	pulled->began_us = pull_now_us();
 	atomic_init(&pulled->refs, 1);

@@ -25,6 +25,7 @@
 #include "ids.h"
 #include "programs.h"
 #include "store.h"
+#include "trace.h"
 #include "transport.h"
 
 struct pull;
@@ -47,7 +48,8 @@ struct pull_source {
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;
 	struct tp_key key;
-	bool prefetch; /* false: mode `demand` */
+	bool prefetch;	     /* false: mode `demand` */
+	struct trace *trace; /* of its first page faults; the entry takes a reference */
 };
 
 /* Begins (TAKEN, or found TAKEN at a start): registers attachments, then serves their faults.
@@ -112,5 +114,7 @@ size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max);
    file. serve_revoke returns when nothing more is sent. Both block shortly. */
 int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err);
 void serve_revoke(struct pull *pull, const struct tp_key *key);
+/* How the first single pages of a grant are served goes into `trace`, from before anybody asks. */
+void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace);
 
 #endif

@@ -164,6 +164,7 @@ struct grant {
 	LIST_ENTRY(grant) link;
 	struct tp_key key;
 	struct seg *seg;
+	struct trace *trace; /* a reference; NULL: nobody asked */
 	/* The serve thread's from here on. */
 	uint8_t *base;
 	uint64_t mapped;

@@ -156,6 +156,8 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	uint64_t size = seg_size(grant->seg), page = offset / RAMP_PAGE_BYTES, whole, pages;
 	int rc;
 
+	if (len == RAMP_PAGE_BYTES)
+		trace_served(grant->trace, page, "the page is asked for");
 	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 	rc = map_again(grant, size);
 	if (rc)
@@ -169,6 +171,8 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	if (pages == 0)
 		rc = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data, &pages);
 	*out_len = min(pages, whole) * RAMP_PAGE_BYTES;
+	if (len == RAMP_PAGE_BYTES)
+		trace_served(grant->trace, page, "the page goes out");
 	return rc;
 }
 
@@ -198,6 +202,7 @@ static void grant_free(struct grant *grant)
 	while (grant->maps--)
 		seg_unmap(grant->seg);
 	seg_put(grant->seg);
+	trace_put(grant->trace);
 	free(grant);
 }
 
@@ -238,6 +243,17 @@ void serve_revoke(struct pull *pull, const struct tp_key *key)
 		return;
 	tp_unexport(pull->config.tp, key);
 	grant_free(grant);
+}
+
+void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace)
+{
+	struct grant *grant;
+
+	pthread_mutex_lock(&pull->lock);
+	grant = find(pull, key);
+	if (grant && !grant->trace)
+		grant->trace = trace_get(trace);
+	pthread_mutex_unlock(&pull->lock);
 }
 
 void serve_close(struct pull *pull)

@@ -1,5 +1,5 @@
 /*
- * rampfs-migrate [--mode lazy|demand] [--wait] [--progress] FILE... NODE
+ * rampfs-migrate [--mode lazy|demand] [--wait] [--progress] [--trace] FILE... NODE
  *
  * Moves segments to another node's directory, one after the other, through the session socket of
  * this node's daemon, so that nobody's ls waits for it (mv holds the kernel's rename lock).
@@ -33,6 +33,7 @@
 
 #include "ioc.h"
 #include "session.h"
+#include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
 enum { MODE_LAZY, MODE_DEMAND, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
@@ -43,7 +44,7 @@ enum { MODE_LAZY, MODE_DEMAND, MODE_RECLAIM = 16 }; /* as MIGRATE carries them *
 #define AGAIN_MS     50
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand] [--wait] [--progress] FILE... NODE\n"
+	"usage: rampfs-migrate [--mode lazy|demand] [--wait] [--progress] [--trace] FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
@@ -53,6 +54,11 @@ static const char usage[] =
 	"  --mode demand  only as they are touched\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --progress     show how far it is\n"
+	"  --trace        print what was done when, at both nodes: the transfer, and the first "
+	"page\n"
+	"                 faults at the new owner (those of the first two seconds, or with --wait "
+	"of\n"
+	"                 the whole pull)\n"
 	"  --reclaim      accept a segment that was rolled back when the node it was moved to was\n"
 	"                 lost, as it was when it left; on the node that has it\n"
 	"  --help, --version\n"
@@ -71,7 +77,7 @@ static const char usage[] =
 
 struct options {
 	int mode;
-	bool wait, progress, reclaim;
+	bool wait, progress, trace, reclaim;
 	const char *node;
 };
 
@@ -200,7 +206,8 @@ static int send_migrate(int sock, const struct options *o, uint64_t segment)
 	struct session_msg msg = {.type = SESSION_MIGRATE, .segment = segment};
 
 	msg.mode = (uint8_t)o->mode;
-	msg.flags = (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0);
+	msg.flags = (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0) |
+		    (o->trace ? SESSION_TRACE : 0);
 	if (o->node)
 		snprintf(msg.node, sizeof(msg.node), "%s", o->node);
 	return session_send(sock, &msg, NULL, 0, 0);
@@ -215,7 +222,7 @@ static int send_cancel(int sock)
 
 /* Waits for the ANSWER; shows what comes before it. 0, or -errno where the daemon has gone. */
 static int wait_answer(int sock, struct bar *bar, const struct options *o, bool *cancelled,
-		       struct session_msg *msg)
+		       struct steps *steps, struct session_msg *msg)
 {
 	struct pollfd pfd = {.fd = sock, .events = POLLIN};
 	sigset_t none;
@@ -242,6 +249,8 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 			return msg->result == ESHUTDOWN ? -ESHUTDOWN : 0;
 		if (msg->type == SESSION_PROGRESS && o->progress)
 			bar_show(bar, msg);
+		if (msg->type == SESSION_STEP)
+			steps_add(steps, msg);
 	}
 }
 
@@ -337,14 +346,17 @@ static int see_where(const char *file, const struct options *o, uint64_t segment
 static int ask_once(const char *socket, const struct options *o, uint64_t segment, struct bar *bar,
 		    bool *cancelled, struct session_msg *answer)
 {
+	struct steps steps = {0};
 	int rc, sock = session_connect(socket);
 
 	if (sock < 0)
 		return sock;
 	rc = send_migrate(sock, o, segment);
 	if (!rc)
-		rc = wait_answer(sock, bar, o, cancelled, answer);
+		rc = wait_answer(sock, bar, o, cancelled, &steps, answer);
 	bar_clear(bar);
+	if (steps.n)
+		steps_print(&steps, bar->file);
 	close(sock);
 	return rc;
 }
@@ -425,13 +437,10 @@ static int parse_mode(const char *mode, struct options *o)
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {
-		{"mode", required_argument, NULL, 'm'},
-		{"wait", no_argument, NULL, 'w'},
-		{"progress", no_argument, NULL, 'p'},
-		{"reclaim", no_argument, NULL, 'r'},
-		{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},
-		{NULL, 0, NULL, 0},
+		{"mode", required_argument, NULL, 'm'}, {"wait", no_argument, NULL, 'w'},
+		{"progress", no_argument, NULL, 'p'},	{"reclaim", no_argument, NULL, 'r'},
+		{"trace", no_argument, NULL, 't'},	{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},	{NULL, 0, NULL, 0},
 	};
 	int c, rc;
 
@@ -447,6 +456,9 @@ static int parse_options(int argc, char **argv, struct options *o)
 			break;
 		case 'p':
 			o->progress = true;
+			break;
+		case 't':
+			o->trace = true;
 			break;
 		case 'r':
 			o->reclaim = true;

@@ -61,6 +61,11 @@ const struct migrate_request *ask_request(const struct ask *a)
 	return &a->request;
 }
 
+struct transfers *ask_transfers(const struct ask *a)
+{
+	return a->t;
+}
+
 static void ask_free(uv_handle_t *timer)
 {
 	free(timer->data);
@@ -70,8 +75,11 @@ void ask_done(struct ask *a, int result, const char *text)
 {
 	struct move *m = move_find(a->t, a->request.id);
 
-	if (m && m->ask == a)
+	if (m && m->ask == a) {
 		m->ask = NULL;
+		if (a->request.step && trace_collect(m, a->handle, result, text))
+			return;
+	}
 	LIST_REMOVE(a, link);
 	a->done(a->arg, result, result ? text : "");
 	uv_close((uv_handle_t *)&a->timer, ask_free);
@@ -93,6 +101,12 @@ void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const 
 {
 	if (a->request.progress)
 		a->request.progress(a->arg, done_pages, all_pages, state);
+}
+
+void ask_step(struct ask *a, const struct transfer_step *step)
+{
+	if (a->request.step)
+		a->request.step(a->arg, step);
 }
 
 /* The next look: at the bound, or earlier. */
@@ -233,6 +247,7 @@ static void migrate_send(struct ask *a)
 		.mode = (uint8_t)a->request.mode,
 		.wait_stable = a->request.wait_stable,
 		.progress = a->request.progress != NULL,
+		.trace = a->request.step != NULL,
 	};
 
 	if (a->deadline_ms) {
@@ -268,7 +283,7 @@ static void ask_remote(struct ask *a, const struct segment_row *row)
 	migrate_send(a);
 }
 
-static struct ask *ask_find(struct transfers *t, uint64_t handle)
+struct ask *ask_find(struct transfers *t, uint64_t handle)
 {
 	struct ask *a;
 
@@ -325,6 +340,20 @@ static void asks_on_progress(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	a = ask_find(t, p.request);
 	if (a && a->owner == from)
 		ask_progress(a, p.done_pages, p.all_pages, p.state);
+}
+
+/* A step of a trace that this node's tool asked for. */
+void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *s)
+{
+	struct ask *a = ask_find(t, s->about);
+	char name[RAMP_NODE_NAME_MAX + 1] = "";
+	struct transfer_step step = {s->node, name, s->page, s->at_ns, s->name};
+
+	if (!a || a->owner != from)
+		return;
+	if (s->node)
+		move_node_name(t, s->node, name);
+	ask_step(a, &step);
 }
 
 /* ---- asked by another node ------------------------------------------------------------------- */
@@ -391,6 +420,20 @@ static void remote_progress(void *arg, uint64_t done_pages, uint64_t all_pages, 
 	MOVE_SEND(r->t, r->node, PROTO_PROGRESS, proto_put_progress, &p);
 }
 
+static void remote_step(void *arg, const struct transfer_step *step)
+{
+	struct remote_asker *r = arg;
+	struct msg_step s = {
+		.about = r->request,
+		.node = step->node,
+		.page = step->page,
+		.at_ns = step->at_ns,
+	};
+
+	snprintf(s.name, sizeof(s.name), "%s", step->name);
+	MOVE_SEND(r->t, r->node, PROTO_STEP, proto_put_step, &s);
+}
+
 static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t request)
 {
 	struct ask *a;
@@ -404,8 +447,8 @@ static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t r
 	return NULL;
 }
 
-static struct ask *ask_new(struct transfers *t, const struct migrate_request *request,
-			   migrate_done *done, void *arg, uint64_t handle)
+struct ask *ask_new(struct transfers *t, const struct migrate_request *request, migrate_done *done,
+		    void *arg, uint64_t handle)
 {
 	struct ask *a = calloc(1, sizeof(*a));
 
@@ -419,10 +462,15 @@ static struct ask *ask_new(struct transfers *t, const struct migrate_request *re
 	return a;
 }
 
-static void ask_enter(struct ask *a)
+void ask_enter(struct ask *a)
 {
 	struct transfers *t = a->t;
 
+	if (t->closing || !t->started) {
+		a->done(a->arg, -ESHUTDOWN, "the daemon ends");
+		free(a);
+		return;
+	}
 	uv_timer_init(loop_uv(t->loop), &a->timer);
 	a->timer.data = a;
 	if (a->request.timeout_ms)
@@ -479,6 +527,7 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	request.wait_stable = mm.wait_stable;
 	request.timeout_ms = mm.timeout_ms;
 	request.progress = mm.progress ? remote_progress : NULL;
+	request.step = mm.trace ? remote_step : NULL;
 	ask_start(t, &request, remote_done, r);
 }
 
@@ -732,59 +781,4 @@ struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg)
 		if (a->done == done && a->arg == arg)
 			return a;
 	return NULL;
-}
-
-/* ---- any thread ------------------------------------------------------------------------------ */
-
-static void migrate_posted(void *arg)
-{
-	struct ask *a = arg;
-	struct transfers *t = a->t;
-
-	if (t->closing || !t->started) {
-		a->done(a->arg, -ESHUTDOWN, "the daemon ends");
-		free(a);
-	} else {
-		ask_enter(a);
-	}
-	transfers_put(t);
-}
-
-uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *request,
-			   migrate_done *done, void *arg)
-{
-	uint64_t handle = atomic_fetch_add(&t->asked, 1) + 1;
-
-	transfers_get(t);
-	loop_post(t->loop, migrate_posted, ask_new(t, request, done, arg, handle));
-	return handle;
-}
-
-struct cancel {
-	struct transfers *t;
-	uint64_t handle;
-};
-
-static void cancel_posted(void *arg)
-{
-	struct cancel *c = arg;
-	struct transfers *t = c->t;
-	struct ask *a = t->closing ? NULL : ask_find(t, c->handle);
-
-	if (a)
-		ask_cancel(a);
-	free(c);
-	transfers_put(t);
-}
-
-void transfers_cancel(struct transfers *t, uint64_t handle)
-{
-	struct cancel *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		return; /* a cancel that is lost is one that came too late */
-	c->t = t;
-	c->handle = handle;
-	transfers_get(t);
-	loop_post(t->loop, cancel_posted, c);
 }

@@ -29,7 +29,11 @@ int given_grant(struct move *m)
 {
 	struct tp_key key = key_of(m);
 
-	return serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+	int rc = serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+
+	if (!rc && m->trace)
+		serve_trace(m->t->pull, &key, m->trace);
+	return rc;
 }
 
 void given_ungrant(struct move *m)
@@ -73,6 +77,7 @@ static void leave_work(struct move *m)
 
 static void left(struct move *m)
 {
+	trace_step(m->trace, "programs are told");
 	move_go(m, S_LEAVING, S_LEFT);
 	move_look(m->t, m->id);
 }
@@ -218,6 +223,9 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		given_leave(m);
 		return;
 	}
+	if (!m->seen)
+		trace_step(m->trace, "the tables show the new owner");
+	m->seen = true;
 	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable))
 		ask_done(m->ask, 0, "");
 	if (!pulling)

@@ -351,6 +351,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	source_listen(t);
 	target_listen(t);
 	asks_listen(t);
+	traces_listen(t);
 	*out = t;
 	return 0;
 }
@@ -389,6 +390,7 @@ void transfers_close(struct transfers *t)
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
 	target_close(t);
+	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i])))
 			move_drop(m);
@@ -397,6 +399,56 @@ void transfers_close(struct transfers *t)
 void transfers_free(struct transfers *t)
 {
 	transfers_put(t);
+}
+
+/* ---- who asks ------------------------------------------------------------------------------- */
+
+static void migrate_posted(void *arg)
+{
+	struct ask *a = arg;
+	struct transfers *t = ask_transfers(a);
+
+	ask_enter(a);
+	transfers_put(t);
+}
+
+uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *request,
+			   migrate_done *done, void *arg)
+{
+	uint64_t handle = atomic_fetch_add(&t->asked, 1) + 1;
+
+	transfers_get(t);
+	loop_post(t->loop, migrate_posted, ask_new(t, request, done, arg, handle));
+	return handle;
+}
+
+struct cancel {
+	struct transfers *t;
+	uint64_t handle;
+};
+
+static void cancel_posted(void *arg)
+{
+	struct cancel *c = arg;
+	struct transfers *t = c->t;
+	struct ask *a = t->closing ? NULL : ask_find(t, c->handle);
+
+	if (a)
+		ask_cancel(a);
+	free(c);
+	transfers_put(t);
+}
+
+void transfers_cancel(struct transfers *t, uint64_t handle)
+{
+	struct cancel *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return; /* a cancel that is lost is one that came too late */
+	c->t = t;
+	c->handle = handle;
+	transfers_get(t);
+	loop_post(t->loop, cancel_posted, c);
 }
 
 /* ---- what others may see --------------------------------------------------------------------- */

@@ -99,6 +99,7 @@ struct move {
 	bool transferred;	 /* S: TRANSFER went out in this life */
 	bool ungranted;		 /* S: found GIVEN, and its pages can't be read yet */
 	bool gone;		 /* S: programs_gone was called, in this life */
+	bool seen;		 /* our tables show T as the owner; said in the trace */
 	bool reclaimed;		 /* S: somebody accepts that it is rolled back */
 	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
 	bool free_wait;		 /* S: not before the timer */
@@ -107,6 +108,7 @@ struct move {
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
 	uint64_t lost_pages;
 	uint64_t window_from_us; /* 0: the freeze was in another life */
+	struct trace *trace;	 /* a reference; NULL: nobody asked */
 
 	atomic_bool cancelled; /* read by the freeze's worker */
 	move_fn *work, *work_done;
@@ -114,13 +116,22 @@ struct move {
 	struct ramp_err work_err;
 };
 
-#define ANSWERED 64
+#define ANSWERED    64
+#define TRACES_KEPT 4
 
 /* The last answers to other nodes, for whoever asks again because it did not get one. */
 struct answered {
 	ramp_node_t node;
 	struct msg_answer answer;
 };
+
+/* A target's trace outlives its move: it is asked for when all is over. */
+struct kept_trace {
+	uint64_t source_id; /* 0: none */
+	struct trace *trace;
+};
+
+struct tracing;
 
 struct transfers {
 	struct transfers_config config;
@@ -143,6 +154,9 @@ struct transfers {
 	LIST_HEAD(, ask) asks;
 	struct answered answered[ANSWERED]; /* by asks.c */
 	size_t n_answered;
+	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
+	size_t n_traces;
+	LIST_HEAD(, tracing) tracings;
 	STAILQ_HEAD(, collapse) collapses; /* settled segments; the first is under way */
 
 	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
@@ -270,15 +284,33 @@ void ask_done(struct ask *a, int result, const char *text);
 /* Asks; `done` is answered once. */
 void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
 	       void *arg);
+/* The same in two steps; ask_new on any thread. */
+struct ask *ask_new(struct transfers *t, const struct migrate_request *request, migrate_done *done,
+		    void *arg, uint64_t handle);
+void ask_enter(struct ask *a);
 struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg);
 void ask_cancel(struct ask *a);
 void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state);
+void ask_step(struct ask *a, const struct transfer_step *step);
+struct ask *ask_find(struct transfers *t, uint64_t handle);
+void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *step);
+struct transfers *ask_transfers(const struct ask *a);
 const struct migrate_request *ask_request(const struct ask *a);
 void asks_look(struct transfers *t, ramp_segment_t id);
 void asks_peer_up(struct transfers *t, ramp_node_t node);
 void asks_peer_down(struct transfers *t, ramp_node_t node);
 void asks_close(struct transfers *t);
 void asks_listen(struct transfers *t);
+
+/* ---- traces.c -------------------------------------------------------------------------------- */
+
+/* A new attempt at this end is traced from now on. */
+void trace_source(struct move *m);
+void trace_target(struct move *m);
+/* The answer is known; true: the ask `handle` gets it when it has had the steps of both ends. */
+bool trace_collect(struct move *m, uint64_t handle, int result, const char *text);
+void traces_close(struct transfers *t);
+void traces_listen(struct transfers *t);
 
 /* ---- tools.c -------------------------------------------------------------------------------- */
 

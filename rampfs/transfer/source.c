@@ -101,6 +101,7 @@ static void connect_send(struct move *m)
 		.src_inc = m->t->incarnation,
 		.demand_only = m->demand_only,
 		.progress = m->progress,
+		.trace = m->trace != NULL,
 		.n_ranges = m->n_ranges,
 	};
 	struct wire_w w;
@@ -146,8 +147,11 @@ static void check_work(struct move *m)
 	m->slack_bytes = slack_for(populated);
 	if (m->work_rc)
 		return;
+	trace_step(m->trace, "what is populated is known");
+	trace_step(m->trace, "CONNECT goes out");
 	connect_send(m);
 	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
+	trace_step(m->trace, "no program is in the way");
 }
 
 static void checked(struct move *m)
@@ -179,6 +183,7 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->not_yet_ms = 0;
 	m->again = m->taken = m->refused = m->transferred = false;
 	m->attempts++;
+	trace_source(m);
 	move_go(m, from, S_CHECKING);
 	show_state(m);
 	move_work(m, check_work, checked);
@@ -255,6 +260,7 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!m || m->state != S_CONNECTING || m->k.source_id != a.source_id ||
 	    a.dst_inc != incarnation)
 		return;
+	trace_step(m->trace, "ACCEPT has come");
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
 	command.epoch = m->row_epoch;
@@ -341,6 +347,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 		return;
 	}
 	m->epoch = row.k_epoch;
+	trace_step(m->trace, "prepare is committed");
 	if (atomic_load(&m->cancelled)) {
 		if (!m->fail_code)
 			fail_set(m, EINTR, "cancelled");
@@ -396,21 +403,27 @@ static void freeze_work(struct move *m)
 	m->work_rc = given_grant(m);
 	if (m->work_rc)
 		return;
+	trace_step(m->trace, "pages may be read under the key");
 	m->work_rc = programs_watch(t->programs, m->seg, &m->work_err);
+	trace_step(m->trace, "mappings are watched, the window opens");
 	if (m->work_rc)
 		goto err_after_grant;
 	m->window_from_us = move_now_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_watch;
+	trace_step(m->trace, "reads and writes are held");
 	m->work_rc = programs_revoke(t->programs, m->seg, REVOKE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_freeze;
+	trace_step(m->trace, "access is revoked");
 	m->work_rc = compare_layout(m);
 	if (!m->work_rc)
 		m->work_rc = record_given(m);
 	if (m->work_rc)
 		goto err_after_revoke;
+	trace_step(m->trace, "GIVEN is recorded");
+	trace_step(m->trace, "TRANSFER goes out");
 	given_send(m);
 	return;
 
@@ -474,6 +487,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	(void)incarnation;
 	if (!m)
 		return;
+	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
 	m->taken = true;
 	if (m->state == S_GIVEN && !m->working)

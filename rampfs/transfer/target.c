@@ -78,6 +78,7 @@ static void reserve_work(struct move *m)
 	for (uint32_t i = 0; i < m->n_ranges && !rc; i++)
 		rc = pages_mark_remote(m->seg, m->ranges[i].offset / RAMP_PAGE_BYTES,
 				       m->ranges[i].len / RAMP_PAGE_BYTES, err);
+	trace_step(m->trace, "room is taken");
 	m->work_rc = rc;
 }
 
@@ -100,6 +101,7 @@ static void reserved(struct move *m)
 	}
 	m->k.ticket = ramp_random64();
 	move_go(m, T_RESERVING, T_RESERVED);
+	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
 }
 
@@ -138,6 +140,8 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 	m->slack_bytes = c->slack_bytes;
 	m->demand_only = c->demand_only;
 	m->progress = c->progress;
+	if (c->trace)
+		trace_target(m);
 	memcpy(m->name, c->name, sizeof(m->name));
 	m->ranges = calloc(c->n_ranges + 1, sizeof(*m->ranges));
 	if (!m->ranges) {
@@ -345,6 +349,7 @@ static void begin_work(struct move *m);
 static void taken(struct move *m, enum move_state from)
 {
 	move_go(m, from, T_TAKEN);
+	trace_step(m->trace, "TAKEN is recorded and goes out");
 	move_say(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
 	move_work(m, begin_work, target_begun);
 }
@@ -367,6 +372,7 @@ static void take(struct move *m, const struct msg_transfer *tr)
 {
 	bool as_listed = tr->unchanged && tr->size == m->size;
 
+	trace_step(m->trace, "TRANSFER has come");
 	m->epoch = tr->epoch;
 	m->size = tr->size;
 	m->unchanged = tr->unchanged;
@@ -438,19 +444,25 @@ static void begin_work(struct move *m)
 		.node = m->peer,
 		.incarnation = m->peer_inc,
 		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
+		.trace = m->trace,
 	};
 
 	room_release_slack(m->seg);
 	m->work_rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
-	if (!m->work_rc)
-		programs_back(m->t->programs, m->seg);
+	if (m->work_rc)
+		return;
+	trace_step(m->trace, "page faults are answered");
+	programs_back(m->t->programs, m->seg);
+	trace_step(m->trace, "programs have it back");
 }
 
 static void prefetch(struct move *m)
 {
-	if (!m->hurried)
-		pull_hurry(m->t->pull, m->id);
+	if (m->hurried)
+		return;
 	m->hurried = true;
+	pull_hurry(m->t->pull, m->id);
+	trace_step(m->trace, "the prefetch begins");
 }
 
 static void target_begun(struct move *m)
@@ -581,6 +593,7 @@ static void settled(struct move *m)
 
 static void settle(struct move *m, uint64_t row_epoch)
 {
+	trace_step(m->trace, "settled is committed");
 	m->row_epoch = row_epoch;
 	move_go(m, T_TAKEN, T_SETTLING);
 	move_work(m, settle_work, settled);
@@ -598,6 +611,10 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 		target_propose_taken(m);
 	else if (m->pulled)
 		propose_step(m, META_SETTLED);
+	if (row->phase == SEGMENT_PULLING && !m->seen) {
+		trace_step(m->trace, "taken is committed");
+		m->seen = true;
+	}
 	/* R9: only whole it can be let go of; then hurry. */
 	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))
 		prefetch(m);
@@ -699,6 +716,7 @@ void target_pulled(struct move *m, uint64_t lost)
 	if (m->state != T_TAKEN)
 		return;
 	m->pulled = true;
+	trace_step(m->trace, "every page is here");
 	m->lost_pages = lost;
 	move_look(m->t, m->id);
 }

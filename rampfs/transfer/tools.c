@@ -19,6 +19,11 @@ static void tool_watch(void *arg, uint64_t done_pages, uint64_t all_pages, const
 	tool_progress(arg, done_pages, all_pages, state);
 }
 
+static void tool_traced(void *arg, const struct transfer_step *step)
+{
+	tool_step(arg, step->node_name, step->page, step->at_ns, step->name);
+}
+
 static void tool_reclaim(struct transfers *t, struct tool_request *request,
 			 const struct segment_row *row)
 {
@@ -64,6 +69,7 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		       sizeof(mr.dst_name));
 		mr.wait_stable = what->wait;
 		mr.progress = what->progress ? tool_watch : NULL;
+		mr.step = what->trace ? tool_traced : NULL;
 		ask_start(t, &mr, tool_done, request);
 	}
 }

@@ -250,6 +250,7 @@ void move_drop(struct move *m)
 	if (m->seg)
 		seg_put(m->seg);
 	free(m->ranges);
+	trace_put(m->trace);
 	m->seg = NULL;
 	m->ranges = NULL;
 	uv_close((uv_handle_t *)&m->timer, free_move);

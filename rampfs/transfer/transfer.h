@@ -21,6 +21,7 @@
 #include "programs.h"
 #include "pull.h"
 #include "store.h"
+#include "trace.h"
 #include "transport.h"
 
 struct transfers;
@@ -62,6 +63,15 @@ void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
 void transfers_peer_changed(struct transfers *transfers, ramp_node_t node,
 			    ramp_incarnation_t incarnation, bool up);
 
+/* One step of a trace: what was done, where and when. */
+struct transfer_step {
+	ramp_node_t node; /* 0: a remark on the trace */
+	const char *node_name;
+	uint64_t page;	/* of a page fault; TRACE_NO_PAGE: of the transfer */
+	uint64_t at_ns; /* since the first step, by the source's clock */
+	const char *name;
+};
+
 struct migrate_request {
 	ramp_segment_t id;
 	ramp_node_t dst;
@@ -71,6 +81,8 @@ struct migrate_request {
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
 	/* NULL, or: some progress, on the control loop */
 	void (*progress)(void *arg, uint64_t pages_done, uint64_t pages_all, const char *state);
+	/* NULL, or: it is traced, and these are the steps, in order, before `done` */
+	void (*step)(void *arg, const struct transfer_step *step);
 };
 /* Control loop; exactly once. `text` says why it failed ("" on success). */
 typedef void migrate_done(void *arg, int result, const char *text);

@@ -123,6 +123,7 @@ void proto_put_connect(struct wire_w *w, const struct msg_connect *m)
 	wire_put_u64(w, m->src_inc);
 	put_bool(w, m->demand_only);
 	put_bool(w, m->progress);
+	put_bool(w, m->trace);
 	wire_put_str(w, m->name);
 	wire_put_u32(w, m->n_ranges);
 	for (uint32_t i = 0; i < m->n_ranges; i++) {
@@ -173,6 +174,7 @@ int proto_get_connect(struct wire_r *r, struct msg_connect *m)
 	m->src_inc = get_set(r);
 	m->demand_only = get_bool(r);
 	m->progress = get_bool(r);
+	m->trace = get_bool(r);
 	get_name(r, m->name);
 	if (r->bad)
 		return -EBADMSG;
@@ -304,6 +306,7 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 	wire_put_u8(w, m->mode);
 	put_bool(w, m->wait_stable);
 	put_bool(w, m->progress);
+	put_bool(w, m->trace);
 	wire_put_u32(w, m->timeout_ms);
 }
 
@@ -319,6 +322,7 @@ int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
 	m->mode = wire_get_u8(r);
 	m->wait_stable = get_bool(r);
 	m->progress = get_bool(r);
+	m->trace = get_bool(r);
 	m->timeout_ms = wire_get_u32(r);
 	return done(r);
 }
@@ -373,5 +377,70 @@ int proto_get_cancel(struct wire_r *r, struct msg_cancel *m)
 {
 	get_version(r);
 	m->request = get_set(r);
+	return done(r);
+}
+
+void proto_put_clock(struct wire_w *w, const struct msg_clock *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->source_id);
+	wire_put_u64(w, m->sent_ns);
+	put_bool(w, m->steps);
+}
+
+int proto_get_clock(struct wire_r *r, struct msg_clock *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->source_id = get_set(r);
+	m->sent_ns = wire_get_u64(r);
+	m->steps = get_bool(r);
+	return done(r);
+}
+
+void proto_put_clocked(struct wire_w *w, const struct msg_clocked *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->source_id);
+	wire_put_u64(w, m->sent_ns);
+	wire_put_u64(w, m->came_ns);
+	wire_put_u64(w, m->answered_ns);
+	wire_put_u32(w, m->faults);
+	put_bool(w, m->whole);
+}
+
+int proto_get_clocked(struct wire_r *r, struct msg_clocked *m)
+{
+	get_version(r);
+	m->source_id = get_set(r);
+	m->sent_ns = wire_get_u64(r);
+	m->came_ns = wire_get_u64(r);
+	m->answered_ns = wire_get_u64(r);
+	if (m->answered_ns < m->came_ns)
+		r->bad = true;
+	m->faults = wire_get_u32(r);
+	m->whole = get_bool(r);
+	return done(r);
+}
+
+void proto_put_step(struct wire_w *w, const struct msg_step *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->about);
+	wire_put_u32(w, m->node);
+	wire_put_u64(w, m->page);
+	wire_put_u64(w, m->at_ns);
+	wire_put_str(w, m->name);
+}
+
+int proto_get_step(struct wire_r *r, struct msg_step *m)
+{
+	get_version(r);
+	m->about = get_set(r);
+	m->node = wire_get_u32(r);
+	m->page = wire_get_u64(r);
+	m->at_ns = wire_get_u64(r);
+	wire_get_str(r, m->name, sizeof(m->name));
 	return done(r);
 }

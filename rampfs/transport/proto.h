@@ -18,7 +18,7 @@
 #include "ids.h"
 #include "wire.h"
 
-#define PROTO_VERSION	 1
+#define PROTO_VERSION	 2
 #define PROTO_RANGES_MAX 65536u
 #define PROTO_TEXT_BYTES 256
 #define PROTO_SIZE_MAX	 (UINT64_C(1) << 62)
@@ -39,6 +39,10 @@ enum proto_type {
 	PROTO_ANSWER = 0x21,   /* S -> who asked, once */
 	PROTO_PROGRESS = 0x22, /* S -> who asked */
 	PROTO_CANCEL = 0x23,   /* who asked -> S */
+
+	PROTO_CLOCK = 0x30,   /* S -> T: what time is it there? And, perhaps, what was done? */
+	PROTO_CLOCKED = 0x31, /* T -> S, after the steps that were asked for */
+	PROTO_STEP = 0x32, /* T -> S, and S -> who asked, before the ANSWER: one step of a trace */
 };
 
 struct msg_range {
@@ -51,7 +55,7 @@ struct msg_connect {
 	uint64_t epoch;	    /* of the row that the source saw, STABLE */
 	uint64_t size, slack_bytes;
 	ramp_incarnation_t src_inc;
-	bool demand_only, progress;
+	bool demand_only, progress, trace;
 	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
 	uint32_t n_ranges;	      /* populated, in order, apart, none beyond size's page */
 	struct msg_range *ranges;     /* decoded: the caller frees */
@@ -100,7 +104,7 @@ struct msg_migrate {
 	ramp_node_t dst;
 	char name[RAMP_NAME_MAX + 1];
 	uint8_t mode; /* enum transfer_mode */
-	bool wait_stable, progress;
+	bool wait_stable, progress, trace;
 	uint32_t timeout_ms;
 };
 
@@ -119,6 +123,31 @@ struct msg_progress {
 
 struct msg_cancel {
 	uint64_t request;
+};
+
+/* Of the clocks CLOCK_MONOTONIC of two machines, by the four times of a round trip (RFC 5905, 8).
+ */
+struct msg_clock {
+	ramp_segment_t id;
+	uint64_t source_id; /* of the attempt that is traced */
+	uint64_t sent_ns;   /* by the clock of who asks */
+	bool steps;
+};
+
+struct msg_clocked {
+	uint64_t source_id;
+	uint64_t sent_ns; /* as it came */
+	uint64_t came_ns, answered_ns;
+	uint32_t faults; /* page faults that the trace follows by now */
+	bool whole;	 /* no page is missing any more, or it is not known here */
+};
+
+struct msg_step {
+	uint64_t about;	  /* T -> S: source_id; S -> who asked: his request */
+	ramp_node_t node; /* where it was done; 0: a remark on the trace */
+	uint64_t page;	  /* of a page fault; UINT64_MAX: of the transfer */
+	uint64_t at_ns;	  /* T -> S: T's clock; S -> who asked: since the first step */
+	char name[PROTO_TEXT_BYTES];
 };
 
 /* A segment's name in a directory: not empty, not "." or "..", without a slash. */
@@ -144,6 +173,12 @@ void proto_put_progress(struct wire_w *w, const struct msg_progress *m);
 int proto_get_progress(struct wire_r *r, struct msg_progress *m);
 void proto_put_cancel(struct wire_w *w, const struct msg_cancel *m);
 int proto_get_cancel(struct wire_r *r, struct msg_cancel *m);
+void proto_put_clock(struct wire_w *w, const struct msg_clock *m);
+int proto_get_clock(struct wire_r *r, struct msg_clock *m);
+void proto_put_clocked(struct wire_w *w, const struct msg_clocked *m);
+int proto_get_clocked(struct wire_r *r, struct msg_clocked *m);
+void proto_put_step(struct wire_w *w, const struct msg_step *m);
+int proto_get_step(struct wire_r *r, struct msg_step *m);
 
 /* How many bytes an encoded CONNECT takes; every other message fits in PROTO_SMALL_BYTES. */
 #define PROTO_SMALL_BYTES 640

@@ -20,7 +20,10 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_MIGRATE, migrate)                                                                 \
 	DO(PROTO_ANSWER, answer)                                                                   \
 	DO(PROTO_PROGRESS, progress)                                                               \
-	DO(PROTO_CANCEL, cancel)
+	DO(PROTO_CANCEL, cancel)                                                                   \
+	DO(PROTO_CLOCK, clock)                                                                     \
+	DO(PROTO_CLOCKED, clocked)                                                                 \
+	DO(PROTO_STEP, step)
 
 #define BACK(type, name)                                                                           \
 	case type: {                                                                               \
@@ -78,16 +81,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void)
 {
 	struct msg_range ranges[] = {{0, 4096}, {8192, 8192}};
-	struct msg_connect connect = {4097, 7, 3, 16384, 4096, 9, true, true, "cache", 2, ranges};
+	struct msg_connect connect = {4097, 7,	  3,	16384,	 4096, 9,
+				      true, true, true, "cache", 2,    ranges};
 	struct msg_accept accept = {4097, 7, 8, 10};
 	struct msg_refuse refuse = {4097, 7, 28, "no room"};
 	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
-	struct msg_migrate migrate = {5, 4097, 2, "cache", 1, true, true, 5000};
+	struct msg_migrate migrate = {5, 4097, 2, "cache", 1, true, true, true, 5000};
 	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};
 	struct msg_progress progress = {5, 1, 4, "pulling"};
 	struct msg_cancel cancel = {5};
+	struct msg_clock clock = {4097, 7, 8, true};
+	struct msg_clocked clocked = {7, 8, 9, 10, 1, true};
+	struct msg_step step = {7, 2, UINT64_MAX, 9, "TAKEN is recorded and sent"};
 	struct wire_w w;
 
 	wire_w_init(&w, again, sizeof(again));

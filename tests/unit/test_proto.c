@@ -34,6 +34,7 @@ static struct msg_connect connect_sample(void)
 		.slack_bytes = 2 << 20,
 		.src_inc = 0x1122334455667788,
 		.demand_only = true,
+		.trace = true,
 		.n_ranges = 3,
 		.ranges = ranges,
 	};
@@ -82,7 +83,7 @@ static int parse_connect(const uint8_t *bytes, size_t len)
 	ck_assert_uint_eq(m.size, want.size);
 	ck_assert_uint_eq(m.slack_bytes, want.slack_bytes);
 	ck_assert_uint_eq(m.src_inc, want.src_inc);
-	ck_assert(m.demand_only && !m.progress);
+	ck_assert(m.demand_only && !m.progress && m.trace);
 	ck_assert_str_eq(m.name, want.name);
 	ck_assert_uint_eq(m.n_ranges, 3);
 	ck_assert_mem_eq(m.ranges, ranges, sizeof(ranges));
@@ -318,6 +319,77 @@ static int parse_cancel(const uint8_t *bytes, size_t len)
 	return rc;
 }
 
+static void build_clock(struct body *body)
+{
+	struct msg_clock m = {4711, 5, 6, true};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_clock(&w, &m);
+	end(&w, body);
+}
+
+static int parse_clock(const uint8_t *bytes, size_t len)
+{
+	struct msg_clock m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_clock(&r, &m);
+	if (!rc)
+		ck_assert(m.id == 4711 && m.source_id == 5 && m.sent_ns == 6 && m.steps);
+	return rc;
+}
+
+static void build_clocked(struct body *body)
+{
+	struct msg_clocked m = {5, 6, 7, 8, 9, true};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_clocked(&w, &m);
+	end(&w, body);
+}
+
+static int parse_clocked(const uint8_t *bytes, size_t len)
+{
+	struct msg_clocked m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_clocked(&r, &m);
+	if (!rc)
+		ck_assert(m.source_id == 5 && m.sent_ns == 6 && m.came_ns == 7 &&
+			  m.answered_ns == 8 && m.faults == 9 && m.whole);
+	return rc;
+}
+
+static void build_step(struct body *body)
+{
+	struct msg_step m = {5, 2, UINT64_MAX, 7, "TRANSFER is sent"};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_step(&w, &m);
+	end(&w, body);
+}
+
+static int parse_step(const uint8_t *bytes, size_t len)
+{
+	struct msg_step m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_step(&r, &m);
+	if (!rc)
+		ck_assert(m.about == 5 && m.node == 2 && m.page == UINT64_MAX && m.at_ns == 7 &&
+			  strcmp(m.name, "TRANSFER is sent") == 0);
+	return rc;
+}
+
 static const struct kind kinds[] = {
 	{"CONNECT", build_connect, parse_connect},
 	{"ACCEPT", build_accept, parse_accept},
@@ -329,6 +401,9 @@ static const struct kind kinds[] = {
 	{"ANSWER", build_answer, parse_answer},
 	{"PROGRESS", build_progress, parse_progress},
 	{"CANCEL", build_cancel, parse_cancel},
+	{"CLOCK", build_clock, parse_clock},
+	{"CLOCKED", build_clocked, parse_clocked},
+	{"STEP", build_step, parse_step},
 };
 #define N_KINDS ((int)(sizeof(kinds) / sizeof(kinds[0])))
 

@@ -119,6 +119,16 @@ void tool_answer(struct tool_request *request, int result, const char *text)
 	*(int *)(void *)request = result;
 }
 
+void tool_step(struct tool_request *request, const char *node, uint64_t page, uint64_t at_ns,
+	       const char *name)
+{
+	(void)request;
+	(void)node;
+	(void)page;
+	(void)at_ns;
+	(void)name;
+}
+
 void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
 		   const char *state)
 {
@@ -156,6 +166,13 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 	}
 	world_unlock();
 	return 0;
+}
+
+void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace)
+{
+	(void)pull;
+	(void)key;
+	(void)trace;
 }
 
 void serve_revoke(struct pull *pull, const struct tp_key *key)

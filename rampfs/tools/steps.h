@@ -1,0 +1,27 @@
+/* The table of rampfs-migrate --trace: steps as they come from the daemon, printed at the end. */
+#ifndef RAMP_STEPS_H
+#define RAMP_STEPS_H
+
+#include <stddef.h>
+
+#include "session.h"
+
+#define STEPS_MAX 512u
+
+struct step {
+	uint64_t at_ns, page; /* page: STEP's `all` */
+	char node[RAMP_NODE_NAME_MAX + 1];
+	char text[SESSION_TEXT_MAX];
+};
+
+struct steps {
+	struct step *all; /* owned; NULL: none */
+	size_t n;
+};
+
+/* A STEP; what finds no room or memory is not kept. */
+void steps_add(struct steps *steps, const struct session_msg *msg);
+/* To stdout: remarks, the transfer, each page fault. Frees them. */
+void steps_print(struct steps *steps, const char *file);
+
+#endif
