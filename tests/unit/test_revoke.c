@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pages.h"
@@ -225,6 +226,67 @@ START_TEST(a_program_that_stops_within_the_window_is_revoked)
 }
 END_TEST
 
+/* The kernel takes its time over a call that was put into a stopped process: the traps of one that
+   has entered it are held back for so long. */
+static struct {
+	_Atomic int hold_ms;
+	_Atomic bool entered;
+	struct timespec since;
+} slow_call;
+
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+	struct timespec now;
+	pid_t got;
+
+	if (!slow_call.hold_ms || !(options & WNOHANG))
+		return __real_waitpid(pid, status, options);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (slow_call.entered && (now.tv_sec - slow_call.since.tv_sec) * 1000 +
+						 (now.tv_nsec - slow_call.since.tv_nsec) / 1000000 <
+					 slow_call.hold_ms)
+		return 0;
+	got = __real_waitpid(pid, status, options);
+	if (got == pid && !slow_call.entered && WSTOPSIG(*status) == (SIGTRAP | 0x80)) {
+		slow_call.since = now;
+		slow_call.entered = true;
+	}
+	return got;
+}
+
+START_TEST(a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct ramp_err err = {0};
+	struct prog_report r;
+
+	prog_load(&x.prog, x.addr);
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	stop(&x.prog);
+	slow_call.hold_ms = 600;
+	must(programs_revoke(world.programs, x.seg, 200, &err), &err);
+	ck_assert(slow_call.entered);
+	slow_call.hold_ms = 0;
+	ck_assert(is_stopped(&x.prog));
+	kill(x.prog.pid, SIGCONT);
+	programs_restore(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
+	/* The agent has its registers back: what it was called away from went on, it had no other
+	   session, and it answers. */
+	world_freeze(x.seg);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	programs_restore(world.programs, x.seg);
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert_uint_eq(prog_at(&x.prog, PROG_SESSIONS, 0).value, 1);
+	world_detached(&x);
+}
+END_TEST
+
 /* A process that traces all threads of `prog`, and has stopped them. */
 static pid_t trace(const struct prog *prog)
 {
@@ -344,6 +406,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_look_without_a_revoke_leaves_nothing_behind);
 	tcase_add_test(tc, a_stopped_program_is_revoked_and_stays_stopped);
 	tcase_add_test(tc, a_program_that_stops_within_the_window_is_revoked);
+	tcase_add_test(tc, a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out);
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
 	tcase_add_test(tc, a_mapping_that_was_not_replaced_is_refused);
