@@ -281,6 +281,11 @@ static int put_in_place(const char *made, const struct options *o, struct ramp_e
 
 	if (rename(made, o->dir) == 0)
 		return 0;
+	if (errno == EBUSY)
+		return ramp_err_set(err, EBUSY,
+				    "%s: is a mount point, and can't be replaced: give a directory "
+				    "in it",
+				    o->dir);
 	if (errno != ENOTEMPTY && errno != EEXIST)
 		return ramp_err_sys(err, errno, "%s", o->dir);
 	snprintf(old, sizeof(old), "%s.old", made);

@@ -43,8 +43,8 @@ const char options_mount_usage[] =
 	"has\n"
 	"                          accepted that (ask, the default), or works at once (auto)\n"
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
-	"and of mount(8): ro, rw, exec, noexec, nosuid, nodev, defaults, auto, noauto, nofail,\n"
-	"_netdev, x-*. allow_other and default_permissions are always on.\n";
+	"and of mount(8): ro, rw, exec, noexec, nosuid, nodev, noatime, defaults, auto, noauto,\n"
+	"nofail, _netdev, x-*. allow_other and default_permissions are always on.\n";
 
 static int parse_number(const char *value, uint32_t min, uint32_t max, uint32_t *out)
 {

@@ -125,8 +125,11 @@ int statedir_lock(const char *path, struct ramp_err *err)
 			if (pread(fd, text, sizeof(text) - 1, 0) < 0)
 				text[0] = 0;
 			text[strcspn(text, "\n")] = 0;
-			ramp_err_set(err, EBUSY, "%s: a rampfs runs on it already (pid %s)", path,
-				     text[0] ? text : "unknown");
+			ramp_err_set(
+				err, EBUSY,
+				"%s: a rampfs runs on it already (pid %s; after umount until its "
+				"pulls are done)",
+				path, text[0] ? text : "unknown");
 			rc = EBUSY;
 		} else {
 			ramp_err_sys(err, rc, "%s", file);

@@ -48,6 +48,7 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 	struct migrate_request mr = {.id = what->id, .mode = what->mode};
 	struct segment_row row;
 	struct node_row node;
+	struct ramp_err err;
 
 	if (t->closing || !t->started) {
 		tool_answer(request, -ESHUTDOWN, "the daemon ends, or has not begun");
@@ -60,7 +61,8 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 	} else if (what->mode > TRANSFER_DEMAND) {
 		tool_answer(request, -EINVAL, "unknown mode");
 	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
-		tool_answer(request, -ENOENT, "no such node");
+		tool_answer(request, ramp_err_set(&err, ENOENT, "no such node: %s", what->dst_node),
+			    err.text);
 	} else if (what->dst_name[0] && !proto_name_ok(what->dst_name)) {
 		tool_answer(request, -EINVAL, "not a segment's name");
 	} else {

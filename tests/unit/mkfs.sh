@@ -60,6 +60,17 @@ mkdir "$d/other" && touch "$d/other/file"
 refused "not empty, and not a state directory" "${good[@]}" --node a "$d/other"
 refused "not empty, and not a state directory" --force "${good[@]}" --node a "$d/other"
 mkdir "$d/empty" && "$mkfs" "${good[@]}" --node a "$d/empty"
+if [ "$(id -u)" = 0 ]; then
+	mkdir "$d/disk"
+	unshare --mount --propagation private bash -c "mount -t tmpfs rampfs-test '$d/disk' && exec 2>&1 && ! '$mkfs' ${good[*]} --node a '$d/disk'" >"$d/said"
+	grep -q 'is a mount point' "$d/said" || fail "of a mount point it said: $(cat "$d/said")"
+	rm "$d/said"
+	[ -z "$(find "$d" -maxdepth 1 -name '.mkfs*')" ] || fail "a refused mkfs left its directory"
+fi
+# what README says is what it takes
+sed -n '/^   \[cluster\]/,/^   ```/p' README.md | sed '$d; s/^   //' >"$d/readme.conf"
+"$mkfs" --config "$d/readme.conf" --node a "$d/readme" >/dev/null
+"$mkfs" --config "$d/readme.conf" --node c "$d/readme-c"
 # keys
 chmod 644 "$d/good.conf.key"
 refused "others may read it" "${good[@]}" --node a "$d/new"
