@@ -274,6 +274,37 @@ static int show_text(const char *mount)
 
 /* ---- json ----------------------------------------------------------------------------------- */
 
+/* How many bytes the UTF-8 character at `s` takes; 0: there is none (RFC 3629). */
+static size_t utf8_length(const unsigned char *s)
+{
+	size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+
+	if (s[0] > 0xf4 || (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return len;
+}
+
+/* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH. */
+static void add_name(cJSON *object, const char *name)
+{
+	char text[4 * NAME_MAX + 1];
+	size_t used = 0, len;
+
+	for (; *name && used + 4 < sizeof(text); name += len ? len : 1) {
+		len = utf8_length((const unsigned char *)name);
+		memcpy(text + used, name, len);
+		used += len;
+		if (!len)
+			used += (size_t)snprintf(text + used, 5, "\\x%02x", (unsigned char)*name);
+	}
+	text[used] = 0;
+	cJSON_AddStringToObject(object, "name", text);
+}
+
 /* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
 static void add_node(cJSON *nodes, char *line)
 {
@@ -344,7 +375,7 @@ static void add_segments(cJSON *segments, const char *mount, const char *node)
 			continue;
 		segment = cJSON_CreateObject();
 		cJSON_AddStringToObject(segment, "node", node);
-		cJSON_AddStringToObject(segment, "name", entry->d_name);
+		add_name(segment, entry->d_name);
 		snprintf(path, sizeof(path), "%s/%s/%s", mount, node, entry->d_name);
 		if (lstat(path, &st) == 0) {
 			cJSON_AddNumberToObject(segment, "size", (double)st.st_size);
@@ -384,7 +415,7 @@ static void add_migration(cJSON *migrations, char *line)
 						at[2] == '(' ? at + 3 : at + 2);
 		}
 	}
-	cJSON_AddStringToObject(migration, "name", line + strspn(line, " "));
+	add_name(migration, line + strspn(line, " "));
 	cJSON_AddItemToArray(migrations, migration);
 }
 

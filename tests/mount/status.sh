@@ -15,7 +15,7 @@ soon() {
 	shows "$@"
 }
 json() { rampfs-status --json "$mnt/$1" | python3 -c 'import json, sys
-s = json.load(sys.stdin)
+s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 segment = {(x["node"], x["name"]): x for x in s["segments"]}
 node = {x["name"]: x for x in s["nodes"]}
 for check in sys.argv[1:]:
@@ -40,6 +40,9 @@ echo "a name cannot fake a line of the table"
 shows a '^nothing is lost or in doubt$'
 shows a '^a/x\\x0a  a\\x1b\[31mfake  1 B  lost  +0 B  stable  -$'
 rm "$mnt/a/a/"x*
+: >"$mnt/a/a/"$'\xffx\xc3\xa9\xe2\x82\xacy\xc3'
+json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size"] == 0'
+rm "$mnt/a/a/"*y*
 
 echo "half pulled, and then the source's memory is gone: what is lost stands first"
 rampfs-migrate --mode demand "$mnt/a/a/two  spaces" b
