@@ -247,7 +247,9 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 		return rc == -EALREADY ? 0 : rc;
 	}
 	/* Page faults find the entry from the first one on. */
-	rc = pages_missing(seg) ? programs_pulling(pull->config.programs, seg, err) : 0;
+	rc = pages_missing(seg) && !source->alone
+		     ? programs_pulling(pull->config.programs, seg, err)
+		     : 0;
 	if (rc) {
 		pull_end(pull, seg_id(seg));
 		return rc;

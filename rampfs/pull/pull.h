@@ -49,6 +49,7 @@ struct pull_source {
 	ramp_incarnation_t incarnation;
 	struct tp_key key;
 	bool prefetch;	     /* false: mode `demand` */
+	bool alone;	     /* a copy (RESERVED): no program here has it, none is registered */
 	struct trace *trace; /* of its first page faults; the entry takes a reference */
 };
 

@@ -1,5 +1,5 @@
 /*
- * rampfs-migrate [--mode lazy|demand] [--wait] [--progress] [--trace] FILE... NODE
+ * rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace] FILE... NODE
  *
  * Moves segments to another node's directory, one after the other, through the session socket of
  * this node's daemon, so that nobody's ls waits for it (mv holds the kernel's rename lock).
@@ -36,7 +36,7 @@
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
-enum { MODE_LAZY, MODE_DEMAND, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
+enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
 
 #define BAR_CELLS    24
 #define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
@@ -44,7 +44,8 @@ enum { MODE_LAZY, MODE_DEMAND, MODE_RECLAIM = 16 }; /* as MIGRATE carries them *
 #define AGAIN_MS     50
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand] [--wait] [--progress] [--trace] FILE... NODE\n"
+	"usage: rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace]\n"
+	"                      FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
@@ -52,6 +53,8 @@ static const char usage[] =
 	"\n"
 	"  --mode lazy    pages follow in the background and as they are touched (default)\n"
 	"  --mode demand  only as they are touched\n"
+	"  --mode copy    programs stand still until every page is there; nothing depends on the\n"
+	"                 old node afterwards\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --progress     show how far it is\n"
 	"  --trace        print what was done when, at both nodes: the transfer, and the first "
@@ -420,11 +423,13 @@ static int parse_mode(const char *mode, struct options *o)
 		o->mode = MODE_LAZY;
 	} else if (strcmp(mode, "demand") == 0) {
 		o->mode = MODE_DEMAND;
-	} else if (strcmp(mode, "copy") == 0 || strcmp(mode, "precopy") == 0) {
+	} else if (strcmp(mode, "copy") == 0) {
+		o->mode = MODE_COPY;
+	} else if (strcmp(mode, "precopy") == 0) {
 		fprintf(stderr,
-			"rampfs-migrate: mode %s is not there yet in version %s (lazy and demand "
-			"are)\n",
-			mode, RAMPFS_VERSION);
+			"rampfs-migrate: mode precopy is not there yet in version %s (lazy, demand "
+			"and copy are)\n",
+			RAMPFS_VERSION);
 		return EXIT_USAGE;
 	} else {
 		fprintf(stderr, "rampfs-migrate: no such mode: %s\n%s", mode, usage);

@@ -508,7 +508,7 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 		known->unheard = false;
 	if (!t->started || known || answer_again(t, from, mm.request))
 		return; /* the latter: asked again, for a message may be lost */
-	if (mm.mode > TRANSFER_DEMAND) {
+	if (mm.mode > TRANSFER_COPY) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
 		return;
 	}

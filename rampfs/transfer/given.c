@@ -50,7 +50,7 @@ void source_count(struct transfers *t, uint64_t *counter)
 	pthread_mutex_unlock(&t->lock);
 }
 
-void given_send(struct move *m)
+void given_send(struct move *m, uint8_t type)
 {
 	struct msg_transfer tr = {
 		.id = m->id,
@@ -67,7 +67,7 @@ void given_send(struct move *m)
 		tr.mtime_s = st.st_mtim.tv_sec;
 		tr.mtime_ns = (uint32_t)st.st_mtim.tv_nsec;
 	}
-	MOVE_SEND(m->t, m->peer, PROTO_TRANSFER, proto_put_transfer, &tr);
+	MOVE_SEND(m->t, m->peer, type, proto_put_transfer, &tr);
 }
 
 static void leave_work(struct move *m)
@@ -279,7 +279,7 @@ void given_resend(struct move *m)
 
 	if (m->state == S_GIVEN && !m->refused &&
 	    (rc || row.epoch <= m->epoch || row_in_attempt(&row, m->k)))
-		given_send(m);
+		given_send(m, PROTO_TRANSFER);
 }
 
 void source_look(struct move *m)

@@ -252,7 +252,7 @@ static void move_peer_changed(struct move *m, const struct event *e)
 {
 	bool over = e->up && e->incarnation != m->peer_inc;
 
-	if (m->state == T_RESERVING || m->state == T_RESERVED) {
+	if (m->state == T_RESERVING || m->state == T_RESERVED || m->state == T_COPYING) {
 		if (over || !e->up)
 			target_source_away(m, over);
 	} else if (e->up && uv_is_active((uv_handle_t *)&m->timer)) {
@@ -352,6 +352,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	target_listen(t);
 	asks_listen(t);
 	traces_listen(t);
+	copy_listen(t);
 	*out = t;
 	return 0;
 }
@@ -392,8 +393,11 @@ void transfers_close(struct transfers *t)
 	target_close(t);
 	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
-		while ((m = LIST_FIRST(&t->moves[i])))
+		while ((m = LIST_FIRST(&t->moves[i]))) {
+			if (m->state == S_COPYING)
+				copy_close(m);
 			move_drop(m);
+		}
 }
 
 void transfers_free(struct transfers *t)

@@ -34,6 +34,7 @@ enum move_state {
 	S_CONNECTING,
 	S_PREPARING,
 	S_FREEZING,
+	S_COPYING,
 	S_GIVEN,
 	S_LEAVING,
 	S_LEFT,
@@ -43,6 +44,7 @@ enum move_state {
 	ABORTING,
 	T_RESERVING,
 	T_RESERVED,
+	T_COPYING,
 	T_TAKING,
 	T_TAKEN,
 	T_SETTLING,
@@ -89,6 +91,8 @@ struct move {
 	char fail_text[RAMP_ERR_TEXT_BYTES];
 
 	bool demand_only, progress, unchanged;
+	bool copy;		 /* S: all pages go before it is given */
+	bool held;		 /* S_COPYING: frozen, and not given; a worker's */
 	bool proposing;		 /* a proposal is on its way */
 	bool working;		 /* a worker has it: the fields below are the worker's */
 	bool look_again;	 /* something changed while a worker had it */
@@ -107,8 +111,9 @@ struct move {
 	bool away;		 /* T: the source hung up on the reservation */
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
 	uint64_t lost_pages;
-	uint64_t window_from_us; /* 0: the freeze was in another life */
-	struct trace *trace;	 /* a reference; NULL: nobody asked */
+	uint64_t copied_pages, heard_ms; /* *_COPYING: how far; since when the other is silent */
+	uint64_t window_from_us;	 /* 0: the freeze was in another life */
+	struct trace *trace;		 /* a reference; NULL: nobody asked */
 
 	atomic_bool cancelled; /* read by the freeze's worker */
 	move_fn *work, *work_done;
@@ -247,6 +252,15 @@ void source_tick(struct move *m);
 bool source_cancel(struct move *m, int code, const char *text);
 /* True once the record is GIVEN (or may be: the worker is at it). */
 bool source_past_return(const struct move *m);
+/* Everybody is out: as it was, keys first. A worker's call. */
+void source_undo(struct move *m);
+/* GIVEN and TRANSFER, or all is undone (work_rc). A worker's call; then source_given. */
+void source_give(struct move *m);
+void source_given(struct move *m);
+__attribute__((format(printf, 3, 4))) void source_fail(struct move *m, int code, const char *fmt,
+						       ...);
+/* R4: fail_code and fail_text say why. */
+void source_give_up(struct move *m);
 /* Another attempt at the same request, from `from`. */
 void source_again(struct move *m, enum move_state from);
 int source_reclaim(struct move *m, struct ramp_err *err);
@@ -261,7 +275,8 @@ void source_count(struct transfers *t, uint64_t *counter); /* one more, of trans
 /* S_GIVEN, S_LEFT, S_ROLLED_BACK: does what the row calls for. */
 void given_look(struct move *m);
 void given_tick(struct move *m);
-void given_send(struct move *m);   /* TRANSFER; any thread that has the move */
+/* TRANSFER or KEYS; any thread that has the move. */
+void given_send(struct move *m, uint8_t type);
 void given_resend(struct move *m); /* ... unless the tables show more already */
 void given_window(struct move *m); /* T has it: how long could nobody touch it? */
 void given_leave(struct move *m);  /* S_GIVEN: tells the programs */
@@ -277,6 +292,27 @@ void target_pulled(struct move *m, uint64_t lost);
 void target_source_away(struct move *m, bool over);
 void target_close(struct transfers *t);
 void target_listen(struct transfers *t);
+
+/* R2: to TRANSFER(k), or KEYS(k), of what is not reserved. */
+void target_answer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr);
+void target_drop(struct move *m); /* R2: k is never taken from here on */
+void target_prefetch(struct move *m);
+void target_pulled_send(struct move *m);
+/* What KEYS or TRANSFER says of the size, where CONNECT's list is true no more. A worker's. */
+int target_widen(struct move *m);
+int target_begin_pull(struct move *m);
+
+/* ---- copy.c ---------------------------------------------------------------------------------- */
+
+void copy_begin(struct move *m); /* S_FREEZING, frozen: T may read */
+void copy_source_tick(struct move *m);
+void copy_heard(struct move *m, uint64_t done_pages);
+/* Gives access back; fail_code says why. */
+void copy_stop(struct move *m);
+void copy_target_tick(struct move *m);
+void copy_pulled(struct move *m, uint64_t lost);
+void copy_close(struct move *m); /* S: the daemon ends */
+void copy_listen(struct transfers *t);
 
 /* ---- asks.c ---------------------------------------------------------------------------------- */
 

@@ -28,8 +28,7 @@
 #define SLACK_MIN_BYTES (UINT64_C(2) << 20)
 #define SLACK_MAX_BYTES (UINT64_C(256) << 20)
 
-__attribute__((format(printf, 3, 4))) static void fail_set(struct move *m, int code,
-							   const char *fmt, ...)
+void source_fail(struct move *m, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -67,7 +66,7 @@ static void say_close(struct move *m)
 
 /* R4: a prepare was, or may have been, committed: nothing is served differently, but the row must
    move before anybody may try again. */
-static void give_up(struct move *m)
+void source_give_up(struct move *m)
 {
 	if (!m->again)
 		source_count(m->t, &m->t->status.failed);
@@ -157,9 +156,9 @@ static void check_work(struct move *m)
 static void checked(struct move *m)
 {
 	if (m->work_rc)
-		fail_set(m, -m->work_rc, "%s", m->work_err.text);
+		source_fail(m, -m->work_rc, "%s", m->work_err.text);
 	else if (atomic_load(&m->cancelled) && !m->fail_code)
-		fail_set(m, EINTR, "cancelled");
+		source_fail(m, EINTR, "cancelled");
 	if (m->fail_code) {
 		say_close(m);
 		fail_now(m);
@@ -205,6 +204,7 @@ void source_start(struct transfers *t, struct ask *a, const struct segment_row *
 	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, request->dst_name, sizeof(m->name));
 	m->demand_only = request->mode == TRANSFER_DEMAND && !request->wait_stable;
+	m->copy = request->mode == TRANSFER_COPY;
 	m->progress = request->progress != NULL;
 	source_count(t, &t->status.started);
 	begin(m, MOVE_NEW, row->epoch);
@@ -218,8 +218,8 @@ void source_again(struct move *m, enum move_state from)
 	    meta_segment(m->t->meta, m->id, &row) || row.phase != SEGMENT_STABLE ||
 	    row.node != m->t->self || row.unlinked) {
 		if (!m->fail_code)
-			fail_set(m, atomic_load(&m->cancelled) ? EINTR : EBUSY,
-				 "it changes too fast to be moved");
+			source_fail(m, atomic_load(&m->cancelled) ? EINTR : EBUSY,
+				    "it changes too fast to be moved");
 		fail_now(m);
 		return;
 	}
@@ -238,7 +238,7 @@ static void connecting_tick(struct move *m)
 		return;
 	}
 	if (!m->fail_code)
-		fail_set(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
+		source_fail(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
 	say_close(m);
 	fail_now(m);
 }
@@ -287,7 +287,7 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m = move_with(arg, r.id, from);
 	if (!m || m->state != S_CONNECTING || m->k.source_id != r.source_id)
 		return;
-	fail_set(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
+	source_fail(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
 	if (r.code != EAGAIN) {
 		fail_now(m);
 		return;
@@ -313,17 +313,17 @@ static void prepare_failed(struct move *m, int result)
 		source_again(m, S_PREPARING);
 		return;
 	case -EEXIST:
-		fail_set(m, EEXIST, "node %s has something of that name", m->peer_name);
+		source_fail(m, EEXIST, "node %s has something of that name", m->peer_name);
 		break;
 	case -EHOSTDOWN:
-		fail_set(m, EHOSTUNREACH, "node %s does not take part", m->peer_name);
+		source_fail(m, EHOSTUNREACH, "node %s does not take part", m->peer_name);
 		break;
 	case -EROFS:
 	case -ETIMEDOUT: /* if it happens yet, the sweep aborts it (R4) */
-		fail_set(m, EROFS, "no quorum: the cluster can't agree on the move now");
+		source_fail(m, EROFS, "no quorum: the cluster can't agree on the move now");
 		break;
 	default:
-		fail_set(m, -result, "the cluster refused the move: %s", strerror(-result));
+		source_fail(m, -result, "the cluster refused the move: %s", strerror(-result));
 	}
 	say_close(m);
 	fail_now(m);
@@ -350,8 +350,8 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 	trace_step(m->trace, "prepare is committed");
 	if (atomic_load(&m->cancelled)) {
 		if (!m->fail_code)
-			fail_set(m, EINTR, "cancelled");
-		give_up(m);
+			source_fail(m, EINTR, "cancelled");
+		source_give_up(m);
 		return;
 	}
 	move_go(m, S_PREPARING, S_FREEZING);
@@ -391,10 +391,31 @@ static int record_given(struct move *m)
 	return record_change(m->seg, &given, &m->work_err);
 }
 
+void source_undo(struct move *m)
+{
+	given_ungrant(m);
+	programs_restore(m->t->programs, m->seg);
+	seg_thaw(m->seg);
+	m->held = false;
+}
+
+void source_give(struct move *m)
+{
+	m->work_rc = record_given(m);
+	if (m->work_rc) {
+		source_undo(m);
+		return;
+	}
+	m->held = false;
+	trace_step(m->trace, "GIVEN is recorded");
+	trace_step(m->trace, "TRANSFER goes out");
+	given_send(m, PROTO_TRANSFER);
+}
+
 /*
  * The window, in one call: gate, revoke, compare, record, message. The grant comes before it (T
  * asks for nothing before it has TRANSFER), and so does the look that spares the revoke one. On
- * failure everything is undone in reverse, the keys first.
+ * failure everything is undone in reverse, the keys first. In mode copy T reads first (copy.c).
  */
 static void freeze_work(struct move *m)
 {
@@ -418,20 +439,12 @@ static void freeze_work(struct move *m)
 		goto err_after_freeze;
 	trace_step(m->trace, "access is revoked");
 	m->work_rc = compare_layout(m);
-	if (!m->work_rc)
-		m->work_rc = record_given(m);
 	if (m->work_rc)
-		goto err_after_revoke;
-	trace_step(m->trace, "GIVEN is recorded");
-	trace_step(m->trace, "TRANSFER goes out");
-	given_send(m);
+		source_undo(m);
+	else if (!m->copy)
+		source_give(m);
 	return;
 
-err_after_revoke:
-	given_ungrant(m);
-	programs_restore(t->programs, m->seg);
-	seg_thaw(m->seg);
-	return;
 err_after_freeze:
 	seg_thaw(m->seg);
 err_after_watch:
@@ -440,20 +453,20 @@ err_after_grant:
 	given_ungrant(m);
 }
 
-static void frozen(struct move *m)
+void source_given(struct move *m)
 {
 	if (m->work_rc) {
 		/* Another attempt lists what it has grown to. */
 		m->again = m->work_rc == -ENOSPC;
 		if (!m->fail_code)
-			fail_set(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
-				 m->work_err.text);
-		give_up(m);
+			source_fail(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
+				    m->work_err.text);
+		source_give_up(m);
 		return;
 	}
 	m->transferred = true;
 	m->fail_code = 0;
-	move_go(m, S_FREEZING, S_GIVEN);
+	move_go(m, m->state, S_GIVEN);
 	show_state(m);
 	if (m->taken) { /* T was faster than our own loop */
 		given_leave(m);
@@ -461,6 +474,14 @@ static void frozen(struct move *m)
 	}
 	move_retry(m);
 	given_look(m);
+}
+
+static void frozen(struct move *m)
+{
+	if (m->copy && !m->work_rc)
+		copy_begin(m);
+	else
+		source_given(m);
 }
 
 /* ---- S_GIVEN, S_LEFT: T's verdicts ----------------------------------------------------------- */
@@ -474,7 +495,8 @@ static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wir
 	if (!move_heard(body, proto_get_verdict(body, &v)))
 		return NULL;
 	m = move_with(t, v.id, from);
-	if (!m || !ramp_attempt_equal(m->k, v.k) || (m->state != S_FREEZING && m->state != S_GIVEN))
+	if (!m || !ramp_attempt_equal(m->k, v.k) ||
+	    (m->state != S_FREEZING && m->state != S_COPYING && m->state != S_GIVEN))
 		return NULL;
 	return m;
 }
@@ -504,6 +526,10 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 	if (!m || incarnation != m->peer_inc || m->taken)
 		return;
 	m->refused = true;
+	if (m->state == S_COPYING && !m->working) {
+		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
+		copy_stop(m);
+	}
 	if (m->state == S_GIVEN)
 		move_look(m->t, m->id);
 }
@@ -518,8 +544,12 @@ static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!move_heard(body, proto_get_pulled(body, &p)))
 		return;
 	m = move_with(arg, p.id, from);
-	if (m && ramp_attempt_equal(m->k, p.k) && m->ask)
-		ask_progress(m->ask, p.done_pages, p.all_pages, "pulling");
+	if (!m || !ramp_attempt_equal(m->k, p.k))
+		return;
+	copy_heard(m, p.done_pages);
+	if (m->ask)
+		ask_progress(m->ask, p.done_pages, p.all_pages,
+			     m->state == S_COPYING ? "copying" : "pulling");
 }
 
 void source_tick(struct move *m)
@@ -528,6 +558,8 @@ void source_tick(struct move *m)
 		return;
 	if (m->state == S_CONNECTING)
 		connecting_tick(m);
+	else if (m->state == S_COPYING)
+		copy_source_tick(m);
 	else
 		given_tick(m);
 }
@@ -545,7 +577,7 @@ bool source_cancel(struct move *m, int code, const char *text)
 	case S_CONNECTING:
 		/* A refusal that was only "not yet" says more than a time-out does. */
 		if (code == EINTR || !m->fail_code)
-			fail_set(m, code, "%s", text);
+			source_fail(m, code, "%s", text);
 		say_close(m);
 		fail_now(m);
 		return true;
@@ -553,12 +585,19 @@ bool source_cancel(struct move *m, int code, const char *text)
 	case S_PREPARING:
 	case S_FREEZING:
 		/* The worker or the proposal comes back, and then it ends. */
-		fail_set(m, code, "%s", text);
+		source_fail(m, code, "%s", text);
 		atomic_store(&m->cancelled, true);
+		return true;
+	case S_COPYING:
+		source_fail(m, code, "%s", text);
+		if (m->working) /* it comes back as from S_FREEZING */
+			atomic_store(&m->cancelled, true);
+		else
+			copy_stop(m);
 		return true;
 	case ABORTING:
 		if (m->again)
-			fail_set(m, code, "%s", text);
+			source_fail(m, code, "%s", text);
 		m->again = false;
 		return true;
 	default:

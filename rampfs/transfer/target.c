@@ -26,8 +26,6 @@
 #define PULLED_EVERY_MS	  200u
 #define PREFETCH_AFTER_MS 10u /* at the latest, whether or not taken is committed */
 
-static void drop(struct move *m);
-
 __attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
 							      const struct msg_connect *c, int code,
 							      const char *fmt, ...)
@@ -90,19 +88,34 @@ static void reserved(struct move *m)
 	if (m->work_rc) {
 		refuse_send(m->t, m->peer, &c, -m->work_rc, "%s", m->work_err.text);
 		if (m->seg)
-			drop(m);
+			target_drop(m);
 		else
 			move_end(m);
 		return;
 	}
 	if (atomic_load(&m->cancelled)) {
-		drop(m);
+		target_drop(m);
 		return;
 	}
 	m->k.ticket = ramp_random64();
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
+}
+
+/* Nothing of it is recorded: it may be dropped at any time (R2). */
+static bool is_reserved(const struct move *m)
+{
+	return m->state == T_RESERVED || m->state == T_COPYING;
+}
+
+/* Now, or when its worker is back. */
+static void reserved_drop(struct move *m)
+{
+	if (m->working)
+		atomic_store(&m->cancelled, true);
+	else
+		target_drop(m);
 }
 
 /* CONNECT for a segment that something is under way for here. */
@@ -114,13 +127,11 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 		accept_send(m);
 		return;
 	}
-	if (m->state == T_RESERVING && same)
-		return; /* the answer comes when its worker is back */
+	if ((m->state == T_RESERVING || m->state == T_COPYING) && same)
+		return; /* the answer comes when its worker is back; or is known */
 	/* A newer attempt takes the place of an older one. */
-	if (m->state == T_RESERVED && c->epoch >= m->row_epoch)
-		drop(m);
-	else if (m->state == T_RESERVING && c->epoch >= m->row_epoch)
-		atomic_store(&m->cancelled, true);
+	if ((is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
+		reserved_drop(m);
 	refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
 		    move_state_name(m->state));
 }
@@ -202,10 +213,11 @@ static void drop_work(struct move *m)
 
 	record_get(m->seg, &record);
 	took = record.kind != RECORD_NONE;
+	if (m->pulling)
+		pull_end(m->t->pull, m->id);
 	if (took) { /* reverted by proof: nobody may go on with it here */
 		seg_freeze(m->seg, FREEZE_MS,
 			   NULL); /* for good; -EBUSY: it is, since the last try */
-		pull_end(m->t->pull, m->id);
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	} else {
 		room_release_slack(m->seg);
@@ -229,7 +241,7 @@ static void dropped(struct move *m)
 }
 
 /* From here on k is never taken (R2). */
-static void drop(struct move *m)
+void target_drop(struct move *m)
 {
 	move_go(m, m->state, T_DROPPING);
 	move_work(m, drop_work, dropped);
@@ -243,10 +255,8 @@ static void drop(struct move *m)
  */
 void target_source_away(struct move *m, bool over)
 {
-	if (m->state == T_RESERVING) {
-		atomic_store(&m->cancelled, true);
-	} else if (m->state == T_RESERVED && over) {
-		drop(m);
+	if (m->state == T_RESERVING || over) {
+		reserved_drop(m);
 	} else if (m->state == T_RESERVED) {
 		m->away = true;
 		move_tick_in(m, AWAY_MS);
@@ -261,7 +271,7 @@ static void reserved_tick(struct move *m)
 		m->away = false;
 		move_tick_in(m, RESERVED_MS);
 	} else {
-		drop(m);
+		target_drop(m);
 	}
 }
 
@@ -279,10 +289,8 @@ static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	m = move_with(t, v.id, from);
 	if (!m || m->k.source_id != v.k.source_id)
 		return;
-	if (m->state == T_RESERVED)
-		drop(m);
-	else if (m->state == T_RESERVING)
-		atomic_store(&m->cancelled, true);
+	if (is_reserved(m) || m->state == T_RESERVING)
+		reserved_drop(m);
 	else
 		move_look(t, v.id);
 }
@@ -319,7 +327,7 @@ static void forget_tail(struct seg *seg, uint64_t pages)
 }
 
 /* The list in CONNECT is true no more: pages that it did not name are REMOTE too. */
-static void widen_work(struct move *m)
+int target_widen(struct move *m)
 {
 	struct ramp_err *err = &m->work_err;
 	int rc = 0;
@@ -331,11 +339,16 @@ static void widen_work(struct move *m)
 		rc = pages_prepare(m->seg, m->size, err);
 	if (!rc)
 		rc = pages_mark_all_remote(m->seg, err);
-	if (!rc) {
+	if (!rc)
 		forget_tail(m->seg, (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES);
-		rc = record_taken(m);
-	}
-	m->work_rc = rc;
+	return rc;
+}
+
+static void widen_work(struct move *m)
+{
+	m->work_rc = target_widen(m);
+	if (!m->work_rc)
+		m->work_rc = record_taken(m);
 }
 
 static void target_begun(struct move *m);
@@ -364,13 +377,13 @@ static void widened(struct move *m)
 	}
 	log_warn("segment %" PRIu64 " can't be taken: %s", m->id, m->work_err.text);
 	move_say(t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
-	drop(m);
+	target_drop(m);
 }
 
-/* R2: RESERVED(k) -> record TAKEN, then serve. */
+/* R2: RESERVED(k) -> record TAKEN, then serve. What was copied is of the size that KEYS named. */
 static void take(struct move *m, const struct msg_transfer *tr)
 {
-	bool as_listed = tr->unchanged && tr->size == m->size;
+	bool as_listed = m->state == T_COPYING || (tr->unchanged && tr->size == m->size);
 
 	trace_step(m->trace, "TRANSFER has come");
 	m->epoch = tr->epoch;
@@ -383,14 +396,14 @@ static void take(struct move *m, const struct msg_transfer *tr)
 	} else if (record_taken(m)) {
 		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
 		move_say(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
-		drop(m);
+		target_drop(m);
 	} else {
-		taken(m, T_RESERVED);
+		taken(m, m->state);
 	}
 }
 
 /* R2: k is TAKEN or OWNED already -> TAKEN; else -> REFUSED(k), for ever. */
-static void answer_transfer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr)
+void target_answer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr)
 {
 	struct seg *seg = store_find(t->store, tr->id);
 	struct record record = {.kind = RECORD_NONE};
@@ -421,14 +434,14 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 		return;
 	m = move_with(t, tr.id, from);
 	if (m && ramp_attempt_equal(m->k, tr.k)) {
-		if (m->state == T_TAKING)
-			return; /* the answer comes when its worker is back */
-		if (m->state == T_RESERVED) {
+		if (m->state == T_TAKING || (m->state == T_COPYING && (m->working || !m->pulled)))
+			return; /* the answer comes when its worker is back, or every page here */
+		if (m->state == T_RESERVED || m->state == T_COPYING) {
 			take(m, &tr);
 			return;
 		}
 	}
-	answer_transfer(t, from, &tr);
+	target_answer(t, from, &tr);
 }
 
 /* ---- T_TAKEN --------------------------------------------------------------------------------- */
@@ -438,17 +451,24 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
  * nobody asks for waits until taken is committed, or for a moment: a pull at full speed takes the
  * processors from the commit, and whoever called mv waits for that.
  */
-static void begin_work(struct move *m)
+int target_begin_pull(struct move *m)
 {
 	struct pull_source source = {
 		.node = m->peer,
 		.incarnation = m->peer_inc,
 		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
 		.trace = m->trace,
+		.alone = m->state == T_COPYING,
 	};
 
 	room_release_slack(m->seg);
-	m->work_rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+}
+
+/* Of a copy nothing is left to pull. */
+static void begin_work(struct move *m)
+{
+	m->work_rc = m->pulled ? 0 : target_begin_pull(m);
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "page faults are answered");
@@ -456,7 +476,7 @@ static void begin_work(struct move *m)
 	trace_step(m->trace, "programs have it back");
 }
 
-static void prefetch(struct move *m)
+void target_prefetch(struct move *m)
 {
 	if (m->hurried)
 		return;
@@ -617,7 +637,7 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 	}
 	/* R9: only whole it can be let go of; then hurry. */
 	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))
-		prefetch(m);
+		target_prefetch(m);
 	if (!m->pulled && !m->over_told && move_node_over(m->t, m->peer, m->peer_inc)) {
 		m->over_told = true;
 		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
@@ -638,13 +658,13 @@ static void taken_look(struct move *m)
 		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
 			  m->id);
 		move_node_name(m->t, row.node, m->peer_name);
-		drop(m);
+		target_drop(m);
 	} else if (!m->pulling) {
 		move_work(m, begin_work, target_begun);
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
 	} else if (rc == -ENOENT && !m->pulled) {
-		drop(m); /* unlinked, and taken back from us: nobody can want the rest */
+		target_drop(m); /* unlinked, and taken back from us: nobody can want the rest */
 	} else if (rc == -ENOENT) {
 		settle(m, m->epoch + 1); /* unlinked, settled and gone: ours to drop */
 	} else if (rc) {
@@ -668,18 +688,18 @@ static void reserved_look(struct move *m)
 		return;
 	if (row_in_attempt(&row, m->k) ? move_node_over(m->t, m->peer, m->peer_inc)
 				       : row.epoch > m->row_epoch)
-		drop(m);
+		target_drop(m);
 }
 
 void target_look(struct move *m)
 {
 	if (m->state == T_TAKEN)
 		taken_look(m);
-	else if (m->state == T_RESERVED)
+	else if (is_reserved(m))
 		reserved_look(m);
 }
 
-static void pulled_send(struct move *m)
+void target_pulled_send(struct move *m)
 {
 	struct pull_progress progress;
 	struct msg_pulled p = {.id = m->id, .k = m->k};
@@ -698,13 +718,15 @@ void target_tick(struct move *m)
 		return;
 	if (m->state == T_RESERVED) {
 		reserved_tick(m);
+	} else if (m->state == T_COPYING) {
+		copy_target_tick(m);
 	} else if (m->state == T_DROPPING) {
 		move_work(m, drop_work, dropped);
 	} else if (m->state == T_TAKEN) {
 		if (m->pulling && !m->demand_only)
-			prefetch(m);
+			target_prefetch(m);
 		if (m->progress && !m->pulled) {
-			pulled_send(m);
+			target_pulled_send(m);
 			move_tick_in(m, PULLED_EVERY_MS);
 		}
 		taken_look(m);
@@ -713,6 +735,8 @@ void target_tick(struct move *m)
 
 void target_pulled(struct move *m, uint64_t lost)
 {
+	if (m->state == T_COPYING)
+		copy_pulled(m, lost);
 	if (m->state != T_TAKEN)
 		return;
 	m->pulled = true;

@@ -58,7 +58,7 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		tool_answer(request, -EPERM, "only its owner and root may move it");
 	} else if (what->mode == TRANSFER_RECLAIM) {
 		tool_reclaim(t, request, &row);
-	} else if (what->mode > TRANSFER_DEMAND) {
+	} else if (what->mode > TRANSFER_COPY) {
 		tool_answer(request, -EINVAL, "unknown mode");
 	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
 		tool_answer(request, ramp_err_set(&err, ENOENT, "no such node: %s", what->dst_node),

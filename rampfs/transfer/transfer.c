@@ -16,18 +16,19 @@
  *   S_CHECKING -> S_CONNECTING   [checked]             the same; what is populated is known
  *   S_CONNECTING -> S_PREPARING  [source_on_accept]    the same; T has room for k
  *   S_PREPARING -> S_FREEZING    [prepared]            the row is MOVING(k), of this life (R3)
- *   S_FREEZING -> S_GIVEN        [frozen]              record GIVEN, nobody has access here
- *   S_GIVEN -> S_LEAVING         [given_leave]         T has it for certain; programs are told
- *   S_LEAVING -> S_LEFT          [left]                they have been
- *   S_LEFT -> S_FREEING          [free_it]             row newer, S neither owner nor source (R7)
- *   S_FREEING -> END, S_LEFT     [freed]               gone; or mapped still: again later
+ *   S_FREEZING -> S_GIVEN        [source_given]        record GIVEN, nobody has access here
+ *   S_FREEZING -> S_COPYING      [copy_begin]          mode copy: OWNED still, nobody has access, T
+ * reads S_COPYING -> S_GIVEN         [source_given]        T has every page S_GIVEN -> S_LEAVING
+ * [given_leave]         T has it for certain; programs are told S_LEAVING -> S_LEFT          [left]
+ * they have been S_LEFT -> S_FREEING          [free_it]             row newer, S neither owner nor
+ * source (R7) S_FREEING -> END, S_LEFT     [freed]               gone; or mapped still: again later
  *   S_GIVEN, S_LEFT -> S_REVERTING      [revert]       row STABLE(S), newer than e (R5)
  *   S_GIVEN, S_LEFT -> S_ROLLED_BACK    [revert]       the same, but T may have served: kept GIVEN
  *   S_ROLLED_BACK -> S_REVERTING        [revert]       it is accepted
  *   S_ROLLED_BACK -> S_FREEING   [free_it]             it is unlinked
  *   S_REVERTING -> END           [reverted]            record OWNED
- *   S_PREPARING, S_FREEZING -> ABORTING [give_up]      record OWNED, nothing frozen, row in k (R4)
- *   NEW -> ABORTING              [sweep]               the same, left by a former life
+ *   S_PREPARING, S_FREEZING, S_COPYING -> ABORTING [source_give_up]   record OWNED, nothing frozen,
+ * row in k (R4) NEW -> ABORTING              [sweep]               the same, left by a former life
  *   ABORTING -> END, S_CHECKING  [aborting_look]       the row has moved; perhaps once more
  *   S_CHECKING, S_CONNECTING, S_PREPARING -> END [fail_now]    given up, and no row says otherwise
  *   S_PREPARING -> S_CHECKING    [prepare_failed]      the row was changed by something else
@@ -39,12 +40,14 @@
  *   T_RESERVED -> T_TAKEN        [take]                record TAKEN: serving, pulling (R11)
  *   T_RESERVED -> T_TAKING       [take]                CONNECT's list must be widened first
  *   T_TAKING -> T_TAKEN          [widened]
+ *   T_RESERVED -> T_COPYING      [keys_come]           mode copy: record NONE, pulling
+ *   T_COPYING -> T_TAKEN         [take]                every page is here
  *   T_TAKEN -> T_SETTLING        [settle]              row newer, and ours
  *   T_SETTLING -> END            [settled]             record OWNED
- *   T_RESERVING, T_RESERVED, T_TAKING -> T_DROPPING [drop]     k is never taken any more (R2)
- *   T_TAKEN -> T_DROPPING        [taken_look]          reverted by proof that we are over
- *   T_DROPPING -> END            [dropped]             record NONE, no file
- *   NEW -> T_TAKEN               [target_take_up]      found TAKEN
+ *   T_RESERVING, T_RESERVED, T_COPYING, T_TAKING -> T_DROPPING [target_drop]     k is never taken
+ * any more (R2) T_TAKEN -> T_DROPPING        [taken_look]          reverted by proof that we are
+ * over T_DROPPING -> END            [dropped]             record NONE, no file NEW -> T_TAKEN
+ * [target_take_up]      found TAKEN
  *
  *   neither
  *   NEW -> ABORTING              [sweep]               one end is over, or both (R6)
@@ -71,7 +74,8 @@ static const struct {
 	[S_CONNECTING] = {"connecting", BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_PREPARING] = {"preparing",
 			 BIT(S_FREEZING) | BIT(ABORTING) | BIT(S_CHECKING) | BIT(MOVE_END)},
-	[S_FREEZING] = {"freezing", BIT(S_GIVEN) | BIT(ABORTING)},
+	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
+	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
 	[S_LEAVING] = {"leaving", BIT(S_LEFT)},
 	[S_LEFT] = {"left", BIT(S_FREEING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
@@ -80,7 +84,9 @@ static const struct {
 	[S_ROLLED_BACK] = {"rolled back", BIT(S_REVERTING) | BIT(S_FREEING)},
 	[ABORTING] = {"aborting", BIT(S_CHECKING) | BIT(MOVE_END)},
 	[T_RESERVING] = {"reserving", BIT(T_RESERVED) | BIT(T_DROPPING) | BIT(MOVE_END)},
-	[T_RESERVED] = {"reserved", BIT(T_TAKING) | BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_RESERVED] = {"reserved",
+			BIT(T_COPYING) | BIT(T_TAKING) | BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_COPYING] = {"copying here", BIT(T_TAKEN) | BIT(T_DROPPING)},
 	[T_TAKING] = {"taking", BIT(T_TAKEN) | BIT(T_DROPPING)},
 	[T_TAKEN] = {"taken", BIT(T_SETTLING) | BIT(T_DROPPING)},
 	[T_SETTLING] = {"settling", BIT(MOVE_END)},
@@ -171,6 +177,7 @@ static bool holds(struct move *m)
 	case S_CHECKING:
 	case S_CONNECTING:
 	case S_PREPARING:
+	case S_COPYING:
 		return record.kind == RECORD_OWNED;
 	case S_GIVEN:
 	case S_LEAVING:
@@ -178,6 +185,7 @@ static bool holds(struct move *m)
 	case S_ROLLED_BACK:
 		return record.kind == RECORD_GIVEN && ramp_attempt_equal(record.k, m->k);
 	case T_RESERVED:
+	case T_COPYING:
 		return record.kind == RECORD_NONE;
 	case T_TAKEN:
 		return record.kind == RECORD_TAKEN && ramp_attempt_equal(record.k, m->k);

@@ -29,6 +29,7 @@ struct transfers;
 enum transfer_mode {
 	TRANSFER_LAZY,
 	TRANSFER_DEMAND,
+	TRANSFER_COPY,	       /* every page is there before ownership passes; of tools only */
 	TRANSFER_RECLAIM = 16, /* no move: rampfs-migrate --reclaim, on the owner */
 };
 

@@ -34,6 +34,8 @@ enum proto_type {
 	PROTO_REFUSED = 0x15,  /* T -> S: never taken, and never will be (R2) */
 	PROTO_CLOSE = 0x16,    /* both ways, a hint: settled, look at your tables; or given up */
 	PROTO_PULLED = 0x17,   /* T -> S: how far the pull is, for whoever asked */
+	PROTO_KEYS = 0x18,     /* S -> T, mode copy: frozen, read it all. Repeated until GIVEN */
+	PROTO_COPIED = 0x19,   /* T -> S: every page is here */
 
 	PROTO_MIGRATE = 0x20,  /* anybody -> S: move it */
 	PROTO_ANSWER = 0x21,   /* S -> who asked, once */
@@ -74,6 +76,7 @@ struct msg_refuse {
 	char text[PROTO_TEXT_BYTES];
 };
 
+/* TRANSFER, KEYS. */
 struct msg_transfer {
 	ramp_segment_t id;
 	struct ramp_attempt k;
@@ -85,7 +88,7 @@ struct msg_transfer {
 	uint32_t mtime_ns;
 };
 
-/* TAKEN, REFUSED, CLOSE. */
+/* TAKEN, REFUSED, CLOSE, COPIED. */
 struct msg_verdict {
 	ramp_segment_t id;
 	struct ramp_attempt k; /* CLOSE of an attempt that was not accepted: ticket 0 */

@@ -12,14 +12,24 @@
 #include "proto.h"
 #include "transfer_stories.h"
 
-TCase *story(Suite *suite, const char *name)
+static TCase *story_in(Suite *suite, const char *name, SFun open)
 {
 	TCase *tc = tcase_create(name);
 
-	tcase_add_checked_fixture(tc, world_open, world_close);
+	tcase_add_checked_fixture(tc, open, world_close);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
 	return tc;
+}
+
+TCase *story(Suite *suite, const char *name)
+{
+	return story_in(suite, name, world_open);
+}
+
+TCase *copy_story(Suite *suite, const char *name)
+{
+	return story_in(suite, name, world_open_copy);
 }
 
 void stays(ramp_segment_t id, ramp_node_t owner)
@@ -443,8 +453,15 @@ START_TEST(a_message_is_lost_doubled_or_late)
 		ramp_node_t from;
 		uint8_t type;
 	} messages[] = {
-		{A, PROTO_CONNECT}, {B, PROTO_ACCEPT},	{A, PROTO_TRANSFER}, {B, PROTO_TAKEN},
-		{B, PROTO_CLOSE},   {C, PROTO_MIGRATE}, {A, PROTO_ANSWER},
+		{A, PROTO_CONNECT},
+		{B, PROTO_ACCEPT},
+		{A, PROTO_TRANSFER},
+		{B, PROTO_TAKEN},
+		{B, PROTO_CLOSE},
+		{C, PROTO_MIGRATE},
+		{A, PROTO_ANSWER},
+		/* of mode copy: */ {A, PROTO_KEYS},
+		{B, PROTO_COPIED},
 	};
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
 	enum what what = DO_DROP + (enum what)(_i % 3);
@@ -514,6 +531,59 @@ START_TEST(unlinked_while_it_is_pulled)
 }
 END_TEST
 
+/* ---- mode copy ------------------------------------------------------------------------------ */
+
+/* Its target reads nothing, or is gone, or the asker has had enough: programs go on as before. */
+START_TEST(a_copy_that_does_not_come_is_given_up)
+{
+	static const int results[] = {-EHOSTUNREACH, -EHOSTUNREACH, -EINTR};
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask;
+
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(C, id, B, 0, false);
+	while (world_program(A, id).access)
+		usleep(1000);
+	if (_i == 1)
+		world_kill(B);
+	if (_i == 2)
+		world_cancel(C, ask);
+	ck_assert_int_eq(world_answer(ask), results[_i]);
+	if (_i == 1)
+		world_start(B);
+	stays(id, A);
+	ck_assert(world_program(A, id).access);
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_move(C, id, B), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* At the moment in which T records TAKEN the row is still S's, and no page is missing. */
+START_TEST(nothing_is_given_before_all_is_copied)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask;
+
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(A, id, B, 0, false);
+	while (world_program(A, id).access)
+		usleep(1000);
+	usleep(300000);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
+	ck_assert(!atomic_load(&world->answers[ask].done));
+	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
+	atomic_store(&world->pull_stopped, false);
+	world_wait_dead(B);
+	atomic_store(&world->pull_stopped, true); /* what it has recorded must be whole */
+	world_start(B);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+}
+END_TEST
+
 static Suite *stories(void)
 {
 	Suite *suite = suite_create("transfer");
@@ -549,6 +619,17 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
+	tc = copy_story(suite, "copy");
+	tcase_add_test(tc, to_and_fro);
+	tcase_add_loop_test(tc, of_any_shape, 0, 6);
+	tcase_add_test(tc, many_at_once_both_ways);
+	tcase_add_test(tc, access_goes_with_it);
+	tcase_add_test(tc, holes_are_filled_meanwhile);
+	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
+	tcase_add_test(tc, it_grows_past_the_slack);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 27);
+	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
+	tcase_add_test(tc, nothing_is_given_before_all_is_copied);
 	add_kill_stories(suite);
 	return suite;
 }

@@ -63,6 +63,7 @@ static void migrate(const struct command *c)
 		.dst = c->dst,
 		.timeout_ms = c->timeout_ms,
 		.wait_stable = c->wait,
+		.mode = (enum transfer_mode)atomic_load(&world->mode),
 	};
 
 	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);

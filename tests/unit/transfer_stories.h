@@ -12,6 +12,7 @@ enum { A = 1, B = 2, C = 3 };
 
 /* A case of stories, each in a world of its own. */
 TCase *story(Suite *suite, const char *name);
+TCase *copy_story(Suite *suite, const char *name); /* of mode copy */
 /* At rest, with `owner` as it was. */
 void stays(ramp_segment_t id, ramp_node_t owner);
 double seconds(void);

@@ -285,6 +285,12 @@ void world_wait_reservation(ramp_node_t node)
 	ck_assert_uint_ge(atomic_load(&world->fault[node].hits), 1);
 }
 
+void world_open_copy(void)
+{
+	world_open();
+	atomic_store(&world->mode, TRANSFER_COPY);
+}
+
 void world_open(void)
 {
 	pthread_mutexattr_t attr;

@@ -90,6 +90,7 @@ struct world {
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* AT_RESERVE with DO_DELAY waits while it is set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
+	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
@@ -104,6 +105,7 @@ extern struct world *world;
 int world_namespace(void);
 /* Fresh stores, a fresh world, all three nodes up. */
 void world_open(void);
+void world_open_copy(void);   /* ... and all moves in mode copy */
 void world_close_nodes(void); /* in order */
 /* The same, and nothing is left. */
 void world_close(void);

@@ -1,0 +1,200 @@
+/*
+ * Mode copy: every page is at the target before ownership passes (stop-and-copy).
+ *
+ * Happy path: S is frozen, as for any transfer, and still OWNED; it sends KEYS(k), and T, still
+ * RESERVED, pulls everything under k. When nothing is missing T says COPIED; then S records GIVEN
+ * and sends TRANSFER, T records TAKEN, as ever: programs stand still for as long as the pages take,
+ * and nothing depends on the source afterwards. KEYS is repeated until GIVEN, since it or COPIED
+ * may be lost, and answered by how far the pull is.
+ *
+ * How it fails: before GIVEN by giving up (R4): T refuses, or no page comes for SILENT_MS, or it is
+ * cancelled; the keys go, access is given back, the prepare is aborted. T drops what it has copied
+ * as it drops a reservation (R2): its source is over, or hung up and the row went on, or silent. A
+ * copy that misses pages is refused: the source has them.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "log.h"
+#include "move.h"
+
+#define KEYS_MS	       200u /* KEYS is repeated; PULLED as well */
+#define SILENT_MS      5000u
+#define SOURCE_GONE_MS 30000u
+
+/* ---- S_COPYING ------------------------------------------------------------------------------- */
+
+void copy_begin(struct move *m)
+{
+	move_go(m, S_FREEZING, S_COPYING);
+	m->held = true;
+	m->copied_pages = 0;
+	m->heard_ms = move_now_ms();
+	if (m->ask)
+		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	copy_source_tick(m);
+}
+
+/* Pages come: T is not silent. That it answers alone would not do, as programs wait. */
+void copy_heard(struct move *m, uint64_t done_pages)
+{
+	if (m->state != S_COPYING || done_pages <= m->copied_pages)
+		return;
+	m->copied_pages = done_pages;
+	m->heard_ms = move_now_ms();
+}
+
+static void stopped(struct move *m)
+{
+	source_give_up(m);
+}
+
+void copy_stop(struct move *m)
+{
+	move_work(m, source_undo, stopped);
+}
+
+void copy_source_tick(struct move *m)
+{
+	if (m->t->closing)
+		return; /* copy_close */
+	if (atomic_load(&m->cancelled)) {
+		if (!m->fail_code)
+			source_fail(m, EINTR, "cancelled");
+		copy_stop(m);
+	} else if (move_now_ms() - m->heard_ms >= SILENT_MS) {
+		source_fail(m, EHOSTUNREACH, "node %s has read no page for %u s", m->peer_name,
+			    SILENT_MS / 1000);
+		copy_stop(m);
+	} else {
+		given_send(m, PROTO_KEYS);
+		move_tick_in(m, KEYS_MS);
+	}
+}
+
+static void on_copied(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		      struct wire_r *body)
+{
+	struct msg_verdict v;
+	struct move *m;
+
+	if (!move_heard(body, proto_get_verdict(body, &v)))
+		return;
+	m = move_with(arg, v.id, from);
+	if (!m || m->t->closing || m->state != S_COPYING || m->working ||
+	    !ramp_attempt_equal(m->k, v.k) || incarnation != m->peer_inc)
+		return;
+	trace_step(m->trace, "COPIED has come");
+	move_work(m, source_give, source_given);
+}
+
+/* The daemon ends, and nothing is given: as it was. */
+void copy_close(struct move *m)
+{
+	if (m->held)
+		source_undo(m);
+}
+
+/* ---- T_COPYING ------------------------------------------------------------------------------- */
+
+static void copied_say(struct move *m)
+{
+	move_say(m->t, m->peer, PROTO_COPIED, m->id, m->k, m->epoch);
+}
+
+static void refuse(struct move *m)
+{
+	move_say(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+	target_drop(m);
+}
+
+static void keys_work(struct move *m)
+{
+	m->work_rc = m->unchanged ? 0 : target_widen(m);
+	if (!m->work_rc)
+		m->work_rc = target_begin_pull(m);
+	m->pulling = !m->work_rc;
+}
+
+static void keys_done(struct move *m)
+{
+	if (m->work_rc) {
+		log_warn("segment %" PRIu64 " can't be copied: %s", m->id, m->work_err.text);
+		refuse(m);
+	} else if (atomic_load(&m->cancelled)) {
+		target_drop(m);
+	} else if (m->pulled) {
+		copied_say(m);
+		move_tick_in(m, KEYS_MS);
+	} else {
+		target_prefetch(m);
+		move_tick_in(m, KEYS_MS);
+	}
+}
+
+static void keys_come(struct move *m, const struct msg_transfer *tr)
+{
+	trace_step(m->trace, "KEYS have come");
+	m->epoch = tr->epoch;
+	m->unchanged = tr->unchanged && tr->size == m->size;
+	m->size = tr->size;
+	move_go(m, T_RESERVED, T_COPYING);
+	m->heard_ms = move_now_ms();
+	move_work(m, keys_work, keys_done);
+}
+
+static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		    struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_transfer tr;
+	struct move *m;
+
+	(void)incarnation;
+	if (!move_heard(body, proto_get_transfer(body, &tr)) || !t->registered || !t->started)
+		return;
+	m = move_with(t, tr.id, from);
+	if (!m || !ramp_attempt_equal(m->k, tr.k)) {
+		/* R2: no such ticket is out, and k is never taken; unless it was, and this is late.
+		 */
+		target_answer(t, from, &tr);
+	} else if (m->state == T_RESERVED) {
+		keys_come(m, &tr);
+	} else if (m->state == T_COPYING) {
+		m->heard_ms = move_now_ms();
+		if (m->pulled && !m->working)
+			copied_say(m);
+	}
+}
+
+void copy_target_tick(struct move *m)
+{
+	if (move_now_ms() - m->heard_ms >= SOURCE_GONE_MS) {
+		target_drop(m);
+		return;
+	}
+	if (!m->pulled)
+		target_pulled_send(m);
+	move_tick_in(m, KEYS_MS);
+}
+
+/* Some are lost where the source is over, or has lost them itself. */
+void copy_pulled(struct move *m, uint64_t lost)
+{
+	if (lost && m->working) {
+		atomic_store(&m->cancelled, true);
+	} else if (lost) {
+		refuse(m);
+	} else {
+		m->pulled = true;
+		trace_step(m->trace, "every page is here");
+		if (!m->working)
+			copied_say(m);
+	}
+}
+
+void copy_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_KEYS, on_keys, t);
+	peers_on(t->peers, PROTO_COPIED, on_copied, t);
+}

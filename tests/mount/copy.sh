@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# rampfs-migrate --mode copy on real mounts: programs stand still until every page is there, and then
+# nothing depends on the old node; what is given up half-way leaves everything as it was.
+. tests/lib/cluster.sh
+cluster_start -n 3 -c 512M
+settled() { [ "$(xattr "$1" state)" = stable ]; }
+
+echo "a program that stores until the last moment; every store of it is there"
+cat >"$scratch/count.py" <<'P'
+import mmap, os, sys
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+n = 0
+while True:  # SIGBUS ends it; what it has stored it says before, page after page
+    n += 1
+    for page in range(0, len(m), 4096):
+        m[page:page + 8] = n.to_bytes(8, "little")
+    os.pwrite(3, b"%20d" % n, 0)
+P
+head -c 64M /dev/urandom >"$mnt/a/a/f"
+: >"$scratch/said"
+rampfs-run /usr/bin/python3 "$scratch/count.py" "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
+counter=$!
+within 20 test -s "$scratch/said"
+rampfs-migrate --mode copy --trace "$mnt/c/a/f" b >"$scratch/trace"
+wait $counter && fail "the program at the old node went on"
+grep -q "b  *every page is here" "$scratch/trace" || fail "$(cat "$scratch/trace")"
+[ "$(grep -n "every page is here" "$scratch/trace" | cut -d: -f1)" -lt "$(grep -n "GIVEN is recorded" "$scratch/trace" | cut -d: -f1)" ] ||
+	fail "given before it was copied: $(cat "$scratch/trace")"
+/usr/bin/python3 - "$mnt/b/b/f" "$(cat "$scratch/said")" <<'P'
+import sys
+said, before = int(sys.argv[2]), None
+with open(sys.argv[1], "rb") as f:
+    while page := f.read(4096):
+        n = int.from_bytes(page[:8], "little")
+        assert n in (said, said + 1) and (before is None or n <= before), (n, said, before)
+        before = n
+P
+
+echo "cancelled in the middle: it stays, and the program goes on"
+dd if=/dev/urandom of="$mnt/a/a/g" bs=1M count=300 status=none
+sum=$(sha256sum <"$mnt/a/a/g")
+rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
+mover=$!
+within 20 grep -q copying "$scratch/err"
+kill -INT $mover
+if wait $mover; then
+	same "$sum" "$(sha256sum <"$mnt/b/b/g")" "the bytes, cancelled too late"
+	rampfs-migrate --wait "$mnt/b/b/g" a
+else
+	grep -q "cancelled: it stays where it is" "$scratch/err" || fail "$(cat "$scratch/err")"
+fi
+same "$sum" "$(sha256sum <"$mnt/a/a/g")" "the bytes after a cancel"
+echo x >>"$mnt/a/a/g"
+sum=$(sha256sum <"$mnt/a/a/g")
+
+echo "moved, and the old node is gone at once"
+rampfs-migrate --mode copy "$mnt/a/a/g" b
+a=$(pgrep -f "$state/a " | tr '\n' ' ')
+# shellcheck disable=SC2086
+kill -STOP $a
+same "$sum" "$(sha256sum <"$mnt/b/b/g")" "the bytes without the old node"
+# shellcheck disable=SC2086
+kill -CONT $a
+within 20 settled "$mnt/b/b/g"
+
+echo "what is refused"
+if rampfs-migrate --mode precopy "$mnt/b/b/g" a 2>"$scratch/err"; then fail "precopy was taken"; fi
+grep -q "mode precopy is not there yet" "$scratch/err" || fail "$(cat "$scratch/err")"
+: >"$mnt/c/c/g"
+refused "something is named g there" rampfs-migrate --mode copy "$mnt/b/b/g" c
+cluster_stop
