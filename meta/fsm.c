@@ -129,7 +129,7 @@ static int drop(struct apply *a, struct segment_row *row)
 	over = fsm_is_over(a->j, row->node, row->node_inc);
 	if (over < 0)
 		return over;
-	if (row->extent_len == 0 || over)
+	if ((row->extent_len == 0 && row->extent_asked == 0) || over)
 		return changed(a, row->id, journal_delete_segment(a->j, row->id));
 	row->phase = SEGMENT_ORPHAN;
 	row->src = 0;
@@ -267,16 +267,42 @@ static uint64_t extent_length(const struct meta_command *c, const struct segment
 	return len < need ? 0 : len;
 }
 
+/*
+ * A segment's row went with its name, and its owner has it open still: the row is there again, so
+ * that its addresses are its own until FREED, and go with that incarnation (R12). That the owner is
+ * one its record says (R8); the epoch is above that of any attempt by which the segment came to it
+ * (R7: a source of the past sees that it is none).
+ */
+static int orphan_again(struct apply *a, struct segment_row *row)
+{
+	const struct meta_command *c = a->c;
+	int rc = c->node == 0 ? 0 : journal_segment_was(a->j, c->id);
+
+	if (rc != 1)
+		return rc < 0 ? rc : -ENOENT;
+	rc = is_current(a->j, c->node, c->node_inc);
+	if (rc != 1)
+		return rc < 0 ? rc : -EHOSTDOWN;
+	*row = c->attr;
+	row->id = c->id;
+	row->epoch = c->epoch + 1;
+	row->phase = SEGMENT_ORPHAN;
+	row->unlinked = true;
+	row->node = c->node;
+	row->node_inc = c->node_inc;
+	return 0;
+}
+
 static int do_extent(struct apply *a)
 {
 	struct segment_row row;
 	uint64_t len;
 	int rc = journal_get_segment(a->j, a->c->id, &row);
 
+	if (rc == -ENOENT)
+		rc = orphan_again(a, &row);
 	if (rc < 0)
 		return rc;
-	if (row.phase == SEGMENT_ORPHAN)
-		return -ENOENT;
 	if (row.extent_len != 0) { /* for life, so that MOVING needn't say EBUSY */
 		a->res->reply.id = row.id;
 		a->res->reply.epoch = row.epoch;

@@ -10,8 +10,8 @@
  *	    ^ |                    |                       |   | SETTLED, marked unlinked
  *	    | | UNLINK             | ABORT                 |   v
  *	    | +------> ORPHAN <----|-- ABORT, marked ------+  ORPHAN or gone
- *	    |          | FREED     |                       |
- *	    |          v           |     ABORT, T over     |
+ *	    |     FREED | ^ EXTENT, still open             |
+ *	    |           v |        |     ABORT, T over     |
  *	    |        (gone)        v                       v
  *	    +---------------------------------------------+
  *

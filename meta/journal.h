@@ -116,6 +116,8 @@ int journal_get_segment(struct journal *j, ramp_segment_t id,
 int journal_put_segment(struct journal *j, const struct segment_row *row); /* new or changed */
 int journal_delete_segment(struct journal *j, ramp_segment_t id);	   /* with its extent */
 int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* and counts on */
+/* 1: that id was given once, whether its row is there or not; 0: it was not. */
+int journal_segment_was(struct journal *j, ramp_segment_t id);
 /* The first ORPHAN of that incarnation of a node. -ENOENT */
 int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
 			ramp_segment_t *id);

@@ -111,7 +111,7 @@ static int write_row(struct journal *j, enum statement s, uint64_t a, uint64_t b
 	return journal_run(j, st, "write a row");
 }
 
-static int count_on(struct journal *j, const char *key, uint64_t first, uint64_t *value)
+static int read_count(struct journal *j, const char *key, uint64_t first, uint64_t *value)
 {
 	sqlite3_stmt *st = journal_statement(j, S_COUNTER_GET);
 	int at = 1, rc;
@@ -123,10 +123,20 @@ static int count_on(struct journal *j, const char *key, uint64_t first, uint64_t
 	if (rc < 0)
 		return rc;
 	*value = rc ? (uint64_t)sqlite3_column_int64(st, 0) : first;
+	sqlite3_reset(st);
+	return 0;
+}
+
+static int count_on(struct journal *j, const char *key, uint64_t first, uint64_t *value)
+{
+	sqlite3_stmt *st;
+	int at = 1, rc = read_count(j, key, first, value);
+
+	if (rc < 0)
+		return rc;
 	st = journal_statement(j, S_COUNTER_PUT);
 	if (!st)
 		return -EIO;
-	at = 1;
 	sql_put_text(st, &at, key);
 	sql_put_u64(st, &at, *value + 1);
 	return journal_run(j, st, key);
@@ -239,6 +249,14 @@ int journal_delete_segment(struct journal *j, ramp_segment_t id)
 int journal_next_segment_id(struct journal *j, ramp_segment_t *id)
 {
 	return count_on(j, "segment", RAMP_SEGMENT_ID_MIN, id);
+}
+
+int journal_segment_was(struct journal *j, ramp_segment_t id)
+{
+	uint64_t next;
+	int rc = read_count(j, "segment", RAMP_SEGMENT_ID_MIN, &next);
+
+	return rc < 0 ? rc : id >= RAMP_SEGMENT_ID_MIN && id < next;
 }
 
 int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,

@@ -99,16 +99,21 @@ enum meta_command_type {
 			    times are `now`. EEXIST, ENOENT node, EHOSTDOWN: the node was never up,
 			    is fenced, or another incarnation */
 	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
-			    MOVING; a row with an extent stays as ORPHAN until FREED, one
-			    without goes; PULLING: marked (R9) */
+			    MOVING; a row with an extent, or that one was asked for
+			    (META_SET_EXTENT), stays as ORPHAN until FREED, another goes;
+			    PULLING: marked (R9) */
 	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
 	META_SETATTR, /* id, mask of META_SET_* in flags, and those fields of `attr`; ORPHANs too.
 			 The epoch stays. ENOENT, EBUSY in MOVING */
 	META_EXTENT,  /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
-			 a segment that has one answers with it. ENOSPC: arena is full; ENOENT;
-			 EBUSY in MOVING where it has none */
+			 a segment that has one answers with it. Of a segment whose row went with
+			 its name only the owner gets one, who has it open still: node and
+			 node_inc, epoch (its record's) and attr make the row again, as ORPHAN,
+			 which so must not be asked where the record says anything but OWNED.
+			 ENOSPC: arena is full; ENOENT; EBUSY in MOVING where it has none;
+			 EHOSTDOWN: that incarnation is not current */
 	META_PREPARE, /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
 			 STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
 			 EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not

@@ -82,7 +82,7 @@
  *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
  *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
  *      ETIMEDOUT it was frozen or the agent silent for too long (and is hung up on then), EBUSY
- *      the program changes its mappings there, ENODEV it was unlinked before its first mapping,
+ *      the program changes its mappings there, EAGAIN it was unlinked a moment ago while it came,
  *      EINVAL, ENOENT, EIO.
  *   FORK{}      before fork(2), by the parent: RESULT with a token, good for one ADOPT within 30 s.
  *               It stands for all that is attached now; segment: how many ranges that are (0: none,

@@ -94,6 +94,16 @@ int seg_open(struct seg *seg, int access_mode);
 uint64_t seg_size(struct seg *seg); /* the file's st_size */
 bool seg_damaged(struct seg *seg);
 
+/*
+ * Mode, uid and gid as the metadata had them last, beside the bytes: an unlinked file that is still
+ * open has no row, and fstat(2) must go on telling them. Zeros where they were never noted.
+ */
+struct seg_owner {
+	uint32_t mode, uid, gid; /* mode: permission bits */
+};
+void seg_note_owner(struct seg *seg, const struct seg_owner *owner);
+struct seg_owner seg_owner(struct seg *seg);
+
 /* Beside the bytes: passthrough was granted (mount/pass.c), so mappings may stand that no session
    answers for. */
 void seg_note_passed(struct seg *seg, bool passed);

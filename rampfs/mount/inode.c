@@ -3,18 +3,12 @@
  */
 #include "inode.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "log.h"
-#include "wire.h"
-
-#define OWNER_XATTR "trusted.ramp.owner"
-#define OWNER_BYTES 12
 
 static const struct {
 	fuse_ino_t ino;
@@ -51,31 +45,18 @@ const char *inode_view_name(fuse_ino_t ino)
 
 void inode_note_owner(struct seg *seg, const struct segment_row *row)
 {
-	uint8_t buf[OWNER_BYTES], old[OWNER_BYTES];
-	struct wire_w w;
+	struct seg_owner owner = {.mode = row->mode, .uid = row->uid, .gid = row->gid};
 
-	wire_w_init(&w, buf, sizeof(buf));
-	wire_put_u32(&w, row->mode);
-	wire_put_u32(&w, row->uid);
-	wire_put_u32(&w, row->gid);
-	if (fgetxattr(seg_fd(seg), OWNER_XATTR, old, sizeof(old)) == OWNER_BYTES &&
-	    memcmp(old, buf, OWNER_BYTES) == 0)
-		return;
-	if (fsetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf), 0))
-		log_debug("segment %llu: owner is not noted: %s", (unsigned long long)row->id,
-			  strerror(errno));
+	seg_note_owner(seg, &owner);
 }
 
 void inode_read_owner(struct seg *seg, struct segment_row *row)
 {
-	uint8_t buf[OWNER_BYTES];
-	struct wire_r r;
-	ssize_t n = fgetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf));
+	struct seg_owner owner = seg_owner(seg);
 
-	wire_r_init(&r, buf, n > 0 ? (size_t)n : 0);
-	row->mode = wire_get_u32(&r);
-	row->uid = wire_get_u32(&r);
-	row->gid = wire_get_u32(&r);
+	row->mode = owner.mode;
+	row->uid = owner.uid;
+	row->gid = owner.gid;
 }
 
 /* ---- attributes ----------------------------------------------------------------------------- */

@@ -57,11 +57,8 @@ int inode_openable(struct mount *m, ramp_segment_t id);
 /* True when this node has the segment's bytes and may serve them. */
 bool inode_is_local(struct seg *seg);
 
-/*
- * Mode, uid and gid stand beside the bytes as well (an extended attribute that only root sees): an
- * unlinked file that is still open has no row, and fstat(2) must go on telling them.
- */
+/* Between a row and what stands beside the bytes (seg_note_owner, seg_owner). */
 void inode_note_owner(struct seg *seg, const struct segment_row *row);
-void inode_read_owner(struct seg *seg, struct segment_row *row); /* zeros where there is none */
+void inode_read_owner(struct seg *seg, struct segment_row *row);
 
 #endif

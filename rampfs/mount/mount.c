@@ -142,9 +142,10 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 		return; /* nodes are looked up when they are asked for */
 	park_changed(m->park, id);
 	seg = store_find(m->config.store, id);
-	if (!seg)
+	if (seg)
+		seg_put(seg);
+	else if (!sweep_removed(m, id))
 		return;
-	seg_put(seg);
 	c = malloc(sizeof(*c));
 	if (!c)
 		abort();

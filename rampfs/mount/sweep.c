@@ -17,6 +17,7 @@
 #include "sweep.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -31,6 +32,7 @@
 #define RETRY_FIRST_MS	50
 #define RETRY_MAX_MS	5000
 #define HINT_BUCKETS	1024
+#define REMOVED_WORDS	1024
 
 struct hint {
 	LIST_ENTRY(hint) link;
@@ -62,7 +64,8 @@ struct sweep {
 	struct mount *mount;
 	struct hints hints[HINT_BUCKETS]; /* by id */
 	struct orphans orphans;
-	uint32_t n_orphans; /* atomic: forgets are cheap while there is none */
+	uint32_t n_orphans;			 /* atomic: forgets are cheap while there is none */
+	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
 	uint32_t in_flight;
 	uint64_t round;
 	bool closed;
@@ -300,9 +303,13 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	if (!s || s->closed)
 		return;
 	seg = store_find(m->config.store, id);
-	if (!seg)
-		return;
 	rc = meta_segment(m->config.meta, id, &row);
+	if (!seg) {
+		/* An extent that was asked for while the file was open, and came too late. */
+		if (rc == 0 && row.phase == SEGMENT_ORPHAN && row.node == m->self)
+			add_orphan(s, id);
+		return;
+	}
 	if (rc == 0)
 		seg_set_small(seg, row.pages == SEGMENT_PAGES_SMALL);
 	if (rc == 0 && row.node != m->self) {
@@ -389,6 +396,16 @@ static void on_removed(void *arg)
 	mount_put(m);
 }
 
+static uint64_t removed_bit(ramp_segment_t id)
+{
+	return UINT64_C(1) << id / REMOVED_WORDS % 64;
+}
+
+bool sweep_removed(struct mount *m, ramp_segment_t id)
+{
+	return m->sweep && m->sweep->removed[id % REMOVED_WORDS] & removed_bit(id);
+}
+
 /* Worker. Open, mapped or a working place: something more than a name that nobody looks up. */
 static bool kernel_knows(struct mount *m, ramp_segment_t id)
 {
@@ -409,12 +426,14 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 	if (!seg)
 		return 0;
 	record_get(seg, &record);
-	if (record.kind != RECORD_OWNED)
+	if (record.kind != RECORD_OWNED) {
 		rc = ramp_err_set(&err, EBUSY, "its record is %s", record_kind_name(record.kind));
-	else if (kernel_knows(m, id))
+	} else if (kernel_knows(m, id)) {
 		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
-	else
+	} else {
+		m->sweep->removed[id % REMOVED_WORDS] |= removed_bit(id);
 		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
+	}
 	if (rc)
 		log_debug("segment %llu is unlinked and stays: %s", (unsigned long long)id,
 			  err.text);

@@ -17,6 +17,9 @@ void sweep_free(struct mount *m); /* with the mount's last reference */
 void sweep_finish(struct mount *m, loop_fn *fn, void *arg);
 /* A row changed. Control loop. */
 void sweep_row(struct mount *m, ramp_segment_t id);
+/* Whether a change of a row of ours without bytes is worth a look: an unlinked segment of that
+   number has gone from here in this daemon's life, or one that shares its bit. Any thread. */
+bool sweep_removed(struct mount *m, ramp_segment_t id);
 /* The kernel has forgotten an inode; a segment was unlinked. Any thread. */
 void sweep_forgotten(struct mount *m, ramp_segment_t id);
 

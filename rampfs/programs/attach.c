@@ -37,14 +37,40 @@ struct wish {
 /* ---- the extent ----------------------------------------------------------------------------- */
 
 /*
- * An address is given in the segment's row, and the row of one that was never mapped goes with its
- * name (one that has an extent stays as ORPHAN). As a filesystem that can't map this file says it.
+ * An address is given in the segment's row. That of one which was never mapped has gone with its
+ * name; as long as it is open its owner gets one again, which goes when nothing has the file open
+ * or mapped any more (mount/sweep.c). What it is to say stands beside the bytes.
  */
-static int unlinked(struct ramp_err *err)
+static int row_of_unlinked(struct programs *p, struct seg *seg, struct segment_row *row,
+			   struct ramp_err *err)
 {
-	return ramp_err_set(err, ENODEV,
-			    "it was unlinked before its first mapping, and so has no address: map "
-			    "it before it is unlinked");
+	struct seg_owner owner = seg_owner(seg);
+	struct record record;
+	struct stat st;
+	int rc = seg_stat(seg, &st);
+
+	if (rc)
+		return ramp_err_sys(err, -rc, "its size and times");
+	record_get(seg, &record);
+	if (record.kind != RECORD_OWNED)
+		return ramp_err_set(err, EAGAIN, "it was unlinked, and its record is still %s",
+				    record_kind_name(record.kind));
+	*row = (struct segment_row){
+		.id = seg_id(seg),
+		.epoch = record.epoch,
+		.phase = SEGMENT_ORPHAN,
+		.node = meta_self(p->meta),
+		.node_inc = store_incarnation(p->store),
+		.size = (uint64_t)st.st_size,
+		.mode = owner.mode,
+		.uid = owner.uid,
+		.gid = owner.gid,
+		.atime = {.sec = st.st_atim.tv_sec, .nsec = (uint32_t)st.st_atim.tv_nsec},
+		.mtime = {.sec = st.st_mtim.tv_sec, .nsec = (uint32_t)st.st_mtim.tv_nsec},
+		.ctime = {.sec = st.st_ctim.tv_sec, .nsec = (uint32_t)st.st_ctim.tv_nsec},
+		.pages = seg_small(seg) ? SEGMENT_PAGES_SMALL : SEGMENT_PAGES_AUTO,
+	};
+	return 0;
 }
 
 static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
@@ -62,12 +88,17 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	clock_gettime(CLOCK_REALTIME, &now);
 	command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
 	command.map_len = end > size ? end : size;
+	/* Only where the row has gone: one that has a name may be another node's by the time. */
+	if (row->phase == SEGMENT_ORPHAN) {
+		command.epoch = row->epoch;
+		command.node = row->node;
+		command.node_inc = row->node_inc;
+		command.attr = *row;
+	}
 	rc = meta_propose_wait(p->meta, &command, &reply);
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
 				    "its first mapping needs an extent, and there is no quorum");
-	if (rc == -ENOENT)
-		return unlinked(err);
 	if (rc == -ENOSPC) /* of addresses, which mmap(2) calls so */
 		return ramp_err_set(err, ENOMEM,
 				    "the cluster's arena has no free range that is large enough "
@@ -81,22 +112,32 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	return 0;
 }
 
+static int read_row(struct programs *p, struct seg *seg, struct segment_row *row,
+		    struct ramp_err *err)
+{
+	int rc = meta_segment(p->meta, seg_id(seg), row);
+
+	if (rc == -ENOENT)
+		return row_of_unlinked(p, seg, row, err);
+	return rc ? ramp_err_sys(err, -rc, "the segment's row") : 0;
+}
+
 /* The segment's extent, given now where it has none, and whether it holds the mapping. */
 static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, struct wish *wish,
 		       struct segment_row *row, struct ramp_err *err)
 {
 	uint64_t end = wish->offset + wish->len;
-	int rc = meta_segment(p->meta, wish->id, row);
+	int rc = read_row(p, seg, row, err);
 
-	if (rc == -ENOENT)
-		return unlinked(err);
-	if (rc)
-		return ramp_err_sys(err, -rc, "the segment's row");
-	if (!row->extent_len) {
+	if (!rc && !row->extent_len)
 		rc = propose_extent(p, seg, end, row, err);
-		if (rc)
-			return rc;
+	if (rc == -ENOENT) { /* unlinked since its row was read */
+		rc = read_row(p, seg, row, err);
+		if (!rc && !row->extent_len)
+			rc = propose_extent(p, seg, end, row, err);
 	}
+	if (rc)
+		return rc;
 	if (end > row->extent_len)
 		return ramp_err_set(
 			err, ENOMEM,

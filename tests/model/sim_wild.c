@@ -69,8 +69,11 @@ void sim_wild_begin(struct sim_world *w, struct sim_client *c)
 	} else if (what < 77) {
 		wild_attempt(w, c, META_ABORT, row);
 	} else if (what < 87) {
+		/* Also of one that it has unlinked, whose row is there again then. */
 		sim_client_command(w, c, META_EXTENT, row);
 		c->command.map_len = sim_random(&w->rng) % (UINT64_C(1) << 32);
+		c->command.epoch = row->epoch;
+		c->command.node_inc = SIM_INCARNATION + row->node;
 	} else if (what < 94) {
 		sim_client_command(w, c, META_UNLINK, row);
 	} else {

@@ -232,6 +232,107 @@ START_TEST(a_full_arena_is_enospc_until_something_is_freed)
 }
 END_TEST
 
+/* As the owner asks that still has it open, by what stands beside its bytes. */
+static struct meta_reply extent_of_unlinked(ramp_segment_t id, ramp_node_t node,
+					    ramp_incarnation_t inc)
+{
+	struct meta_command c = {
+		.type = META_EXTENT, .id = id, .node = node, .node_inc = inc, .epoch = 1};
+
+	c.map_len = 1;
+	c.attr.mode = 0604;
+	c.attr.uid = 7;
+	c.attr.size = 99;
+	c.attr.pages = SEGMENT_PAGES_SMALL;
+	return apply(c);
+}
+
+START_TEST(one_that_is_open_gets_an_extent_after_its_name_has_gone)
+{
+	ramp_segment_t id = created(1, "x");
+	struct segment_row row;
+	struct meta_reply r;
+
+	ck_assert_int_eq(do_unlink(id, "x"), 0);
+	ck_assert_int_eq(extent(id, 1).result, -ENOENT); /* no owner says so */
+	ck_assert_int_eq(extent_of_unlinked(id, 1, 10).result, -EHOSTDOWN);
+	ck_assert_int_eq(extent_of_unlinked(id, 9, 19).result, -EHOSTDOWN);
+	ck_assert_int_eq(extent_of_unlinked(id + 1, 1, 11).result, -ENOENT); /* never was */
+	ck_assert_int_eq(extent_of_unlinked(RAMP_SEGMENT_ID_MIN - 1, 1, 11).result, -ENOENT);
+	ck_assert(is_gone(id));
+	r = extent_of_unlinked(id, 1, 11);
+	ck_assert_int_eq(r.result, 0);
+	row = row_of(id);
+	ck_assert_int_eq(row.phase, SEGMENT_ORPHAN);
+	ck_assert(row.unlinked);
+	ck_assert_uint_eq(row.node, 1);
+	ck_assert_uint_eq(row.node_inc, 11);
+	ck_assert_uint_gt(row.epoch, 1);
+	ck_assert_uint_eq(row.mode, 0604);
+	ck_assert_uint_eq(row.uid, 7);
+	ck_assert_uint_eq(row.size, 99);
+	ck_assert_int_eq(row.pages, SEGMENT_PAGES_SMALL);
+	ck_assert_uint_eq(row.extent_len, RAMP_EXTENT_MIN);
+	ck_assert_uint_eq(extent_of_unlinked(id, 1, 11).extent_addr, row.extent_addr);
+	/* Nobody finds it, nothing but its end can happen to it. */
+	ck_assert_uint_eq(named(1, ""), 0);
+	ck_assert_int_eq(rename_to(id, "x", "y", 0).result, -ENOENT);
+	ck_assert_int_eq(prepare(id, row.epoch, K, 1, 2, "x").result, -ESTALE);
+	ck_assert_uint_ne(created(1, "x"), id);
+}
+END_TEST
+
+START_TEST(what_was_asked_for_before_the_unlink_is_given_after_it)
+{
+	ramp_segment_t id = created(1, "x");
+	struct meta_command ask = {.type = META_SETATTR, .id = id, .flags = META_SET_EXTENT};
+
+	ask.attr.extent_asked = 128 * MIB;
+	ck_assert_int_eq(apply(ask).result, 0);
+	ck_assert_int_eq(do_unlink(id, "x"), 0);
+	ck_assert_int_eq(row_of(id).phase, SEGMENT_ORPHAN);
+	ck_assert_uint_eq(extent_of_unlinked(id, 1, 11).extent_len, 128 * MIB);
+	ck_assert_uint_eq(row_of(id).mode, 0640); /* the row's own */
+	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id}).result, 0);
+	ck_assert(is_gone(id));
+}
+END_TEST
+
+/* The arena holds four. */
+START_TEST(extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnations_end)
+{
+	ramp_segment_t id[4];
+	int i, round;
+
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < 4; i++) {
+			id[i] = created(2, "x");
+			ck_assert_int_eq(do_unlink(id[i], "x"), 0);
+			ck_assert_int_eq(extent_of_unlinked(id[i], 2, 12).result, 0);
+		}
+		ck_assert_int_eq(extent(created(1, "none"), 1).result, -ENOSPC);
+		ck_assert_int_eq(do_unlink(named(1, "none"), "none"), 0);
+		for (i = 0; i < 4; i++)
+			ck_assert_int_eq(
+				apply((struct meta_command){.type = META_FREED, .id = id[i]})
+					.result,
+				0);
+	}
+	/* A proposal that came late, when the bytes had gone: it can be freed as any other. */
+	ck_assert_int_eq(extent_of_unlinked(id[0], 2, 12).result, 0);
+	ck_assert_int_eq(extent_of_unlinked(id[1], 2, 12).result, 0);
+	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id[0]}).result, 0);
+	ck_assert_int_eq(node_up(2, 22, 102), 0);
+	ck_assert(is_gone(id[1]));
+	for (i = 0; i < 4; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "f%d", i);
+		ck_assert_int_eq(extent(created(1, name), 1).result, 0);
+	}
+}
+END_TEST
+
 /* ---- nodes and members --------------------------------------------------------------------- */
 
 START_TEST(no_incarnation_comes_back)
@@ -428,6 +529,8 @@ static Suite *suite(void)
 	tcase_add_test(rules, setattr_sets_what_its_mask_says);
 	tcase_add_test(rules, extents_are_powers_of_two_and_never_overlap);
 	tcase_add_test(rules, an_extent_is_four_times_size_or_mapping_and_for_life);
+	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);
+	tcase_add_test(rules, what_was_asked_for_before_the_unlink_is_given_after_it);
 	tcase_add_test(rules, no_incarnation_comes_back);
 	tcase_add_test(rules, members_change_one_at_a_time);
 	tcase_add_test(rules, who_holds_segments_or_is_the_last_voter_stays);
@@ -438,6 +541,8 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(small, rules_setup_small_arena, rules_teardown);
 	suite_add_tcase(s, small);
 	tcase_add_test(small, a_full_arena_is_enospc_until_something_is_freed);
+	tcase_add_test(small,
+		       extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnations_end);
 	return s;
 }
 
