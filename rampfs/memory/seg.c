@@ -291,6 +291,16 @@ bool seg_passed(struct seg *seg)
 	return seg->state && atomic_load(&seg->state->passed);
 }
 
+void seg_set_leaving(struct seg *seg, bool leaving)
+{
+	atomic_store(&seg->leaving, leaving);
+}
+
+bool seg_leaving(struct seg *seg)
+{
+	return atomic_load(&seg->leaving);
+}
+
 static int64_t to_ns(struct timespec t)
 {
 	int64_t ns;

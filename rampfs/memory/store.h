@@ -109,6 +109,11 @@ struct seg_owner seg_owner(struct seg *seg);
 void seg_note_passed(struct seg *seg, bool passed);
 bool seg_passed(struct seg *seg);
 
+/* This daemon is about to move it away, from CONNECT until that has ended; in memory only. No
+   passthrough is granted meanwhile, which would make the move fail. */
+void seg_set_leaving(struct seg *seg, bool leaving);
+bool seg_leaving(struct seg *seg);
+
 /*
  * The time of the last write of a segment whose pages are still coming: what the daemon stores
  * would change the file's own st_mtime. It is held beside the bytes from seg_hold_mtime (the

@@ -13,10 +13,12 @@
  * keeper and daemon both died, opens are dead with their connection, and mappings live on: they
  * show under the former mount's device, which is remembered.
  *
- * Against a move: an open is granted inside the segment's gate, and pass_check is asked in the
- * window once more, when the gate is closed. Where one open is a passthrough one the kernel takes
- * no other kind, so those that come during a freeze are granted too: the check has failed then, or
- * is about to.
+ * Against a move: pass_check is asked when it begins, and no open is granted from then on until it
+ * has ended: programs that come meanwhile get an open without a mapping, as of a segment that is
+ * elsewhere (the kernel allows such opens before passthrough ones, not beside them). It is asked
+ * once more in the window, when the gate is closed, for a former daemon may have granted some.
+ * Where one open is a passthrough one the kernel takes no other kind, so others are granted too:
+ * the check has failed then, or is about to.
  */
 #include "pass.h"
 
@@ -183,6 +185,11 @@ static bool may_grant(struct mount *m, struct seg *seg)
 		return false;
 	if (!pass_able(m) || !inode_is_local(seg))
 		return false;
+	if (seg_leaving(seg)) { /* pass_lock: pass_check comes after it, or has seen us */
+		log_info("segment %s is opened without passthrough: it is about to be moved",
+			 row.name);
+		return false;
+	}
 	if (pages_missing(seg) || pages_lost(seg)) {
 		log_info("segment %s is opened without passthrough: not all of its pages are here",
 			 row.name);
@@ -288,15 +295,13 @@ int pass_check(void *mount, struct seg *seg, struct ramp_err *err)
 	struct mount *m = mount;
 	struct handover_passes *p = handover_passes(m->handover);
 	struct handover_pass *open;
-	int rc;
+	int rc = 0;
 
-	if (!seg_passed(seg))
-		return 0;
 	pthread_mutex_lock(&m->pass_lock);
 	open = find_segment(p, seg_id(seg));
 	if (open) {
 		rc = busy(err, seg_id(seg), (pid_t)open->pid, "open for mapping");
-	} else {
+	} else if (seg_passed(seg)) {
 		rc = check_mappings(p, seg_id(seg), err);
 		if (!rc)
 			seg_note_passed(seg, false);

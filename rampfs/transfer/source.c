@@ -183,6 +183,7 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->again = m->taken = m->refused = m->transferred = false;
 	m->attempts++;
 	trace_source(m);
+	seg_set_leaving(m->seg, true); /* before it is asked who holds it by passthrough */
 	move_go(m, from, S_CHECKING);
 	show_state(m);
 	move_work(m, check_work, checked);

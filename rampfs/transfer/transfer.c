@@ -255,8 +255,10 @@ static void free_move(uv_handle_t *handle)
 void move_drop(struct move *m)
 {
 	LIST_REMOVE(m, link);
-	if (m->seg)
+	if (m->seg) {
+		seg_set_leaving(m->seg, false);
 		seg_put(m->seg);
+	}
 	free(m->ranges);
 	trace_put(m->trace);
 	m->seg = NULL;

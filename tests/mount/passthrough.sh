@@ -150,7 +150,35 @@ same lives "$(tail -c +201 "$mnt/a/a/seg" | head -c 5)" "a store through the for
 within 10 stays_because "mapped without the shim"
 ask plain unmap >/dev/null
 ask plain close >/dev/null
-within 20 quietly moves a b
+
+echo "an open between CONNECT and the prepare gets no mapping, and the move goes on"
+begun() { sed -n 's/^rampfs_migrations_started_total //p' "$mnt/a/.ramp/metrics"; }
+has_begun() { [ "$(begun)" -gt "$1" ]; }
+# The target is stopped, so that CONNECT has no answer; too long a stop, and the move gives up.
+opened_meanwhile() {
+	local was move done=0
+	was=$(begun)
+	kill -STOP "$(daemon b)"
+	rampfs-migrate "$mnt/a/a/seg" b 2>/dev/null &
+	move=$!
+	within 10 has_begun "$was"
+	same yes "$(ask plain open "$mnt/a/a/seg")" "an open meanwhile"
+	same "No such device" "$(ask plain map)" "its mapping"
+	kill -CONT "$(daemon b)"
+	wait "$move" || done=$?
+	ask plain close >/dev/null
+	return $done
+}
+within 20 opened_meanwhile
+within 10 test -e "$mnt/b/b/seg"
+same lives "$(tail -c +201 "$mnt/b/b/seg" | head -c 5)" "what was stored before the move"
+same yes "$(ask plain open "$mnt/b/b/seg")" "an open there"
+within 10 is "$mnt/b/b/seg" state stable
+ask plain close >/dev/null
+same yes "$(ask plain open "$mnt/b/b/seg")" "an open there, when it has settled"
+same yes "$(ask plain map)" "its mapping"
+ask plain unmap >/dev/null
+ask plain close >/dev/null
 
 echo "no more of it: as it was before"
 within 10 test -e "$mnt/b/b/seg"
