@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE (1u << 0) /* linux/fs.h */
@@ -227,6 +228,10 @@ static int do_setattr(struct apply *a)
 		return -EBUSY;
 	if (mask & META_SET_MODE)
 		row.mode = v->mode & 07777;
+	if (mask & META_CLEAR_SUID)
+		row.mode &= ~(uint32_t)S_ISUID;
+	if (mask & META_CLEAR_SGID)
+		row.mode &= ~(uint32_t)S_ISGID;
 	if (mask & META_SET_UID)
 		row.uid = v->uid;
 	if (mask & META_SET_GID)

@@ -105,26 +105,26 @@ enum meta_command_type {
 	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
-	META_SETATTR, /* id, mask of META_SET_* in flags, and those fields of `attr`; ORPHANs too.
-			 The epoch stays. ENOENT, EBUSY in MOVING */
-	META_EXTENT,  /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
-			 a segment that has one answers with it. Of a segment whose row went with
-			 its name only the owner gets one, who has it open still: node and
-			 node_inc, epoch (its record's) and attr make the row again, as ORPHAN,
-			 which so must not be asked where the record says anything but OWNED.
-			 ENOSPC: arena is full; ENOENT; EBUSY in MOVING where it has none;
-			 EHOSTDOWN: that incarnation is not current */
-	META_PREPARE, /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
-			 STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
-			 EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
-			 current (R1); EBUSY: MOVING by another */
-	META_TAKEN,   /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
-	META_SETTLED, /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
-	META_ABORT,   /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
-			 PROOF_OVER(dst) also PULLING -> STABLE(source), as NAME~ID where its
-			 name is taken there by now. PROOF_OVER may name the source in MOVING
-			 (R6). ESTALE, EPERM: no such proof */
-	META_FREED,   /* id: ORPHAN row goes and its extent is free. ESTALE */
+	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
+			    `attr`; ORPHANs too.    The epoch stays. ENOENT, EBUSY in MOVING */
+	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
+			    a segment that has one answers with it. Of a segment whose row went with
+			    its name only the owner gets one, who has it open still: node and
+			    node_inc, epoch (its record's) and attr make the row again, as ORPHAN,
+			    which so must not be asked where the record says anything but OWNED.
+			    ENOSPC: arena is full; ENOENT; EBUSY in MOVING where it has none;
+			    EHOSTDOWN: that incarnation is not current */
+	META_PREPARE,	 /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
+			    STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
+			    EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
+			    current (R1); EBUSY: MOVING by another */
+	META_TAKEN,	 /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
+	META_SETTLED,	 /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
+	META_ABORT,	 /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
+			    PROOF_OVER(dst) also PULLING -> STABLE(source), as NAME~ID where its
+			    name is taken there by now. PROOF_OVER may name the source in MOVING
+			    (R6). ESTALE, EPERM: no such proof */
+	META_FREED,	 /* id: ORPHAN row goes and its extent is free. ESTALE */
 	META_NODE_UP, /* node, node_inc, instance, address ("": as it is), capacity. EPERM: another
 			 instance is bound, that incarnation is fenced or was followed by a newer
 			 one, or the node is removed. ENOENT */
@@ -151,6 +151,9 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 #define META_SET_EXTENT (1u << 7) /* extent_asked; EBUSY once there is an extent */
 #define META_SET_PAGES	(1u << 8)
 #define META_SET_MMAP	(1u << 9)
+/* Bits of the mode that go, whatever the rest of it has become meanwhile. */
+#define META_CLEAR_SUID (1u << 10)
+#define META_CLEAR_SGID (1u << 11)
 
 struct meta_command {
 	struct meta_command_id cid;

@@ -42,6 +42,7 @@ struct drained {
 STAILQ_HEAD(drained_list, drained);
 
 static __thread struct fuse_in_header current;
+static __thread bool current_kills_setid;
 static __thread const struct fuse_buf *current_buf; /* while INIT is being processed */
 static __thread bool swallow;
 static __thread uint8_t *own_reply;
@@ -54,6 +55,11 @@ uint64_t fuse_loop_unique(void)
 bool fuse_loop_resent(void)
 {
 	return (current.unique & KERNEL_FUSE_UNIQUE_RESEND) != 0;
+}
+
+bool fuse_loop_kills_setid(void)
+{
+	return current_kills_setid;
 }
 
 void *locked_buffer(size_t len)
@@ -151,11 +157,23 @@ static void process_init(struct mount *m, const struct fuse_buf *buf)
 	current_buf = NULL;
 }
 
+/* What libfuse does not hand on: the kernel marks a direct write, and leaves the rest to us. */
+static bool kills_setid(const struct fuse_buf *buf)
+{
+	struct fuse_write_in in;
+
+	if (current.opcode != FUSE_WRITE || buf->size < sizeof(current) + sizeof(in))
+		return false;
+	memcpy(&in, (const uint8_t *)buf->mem + sizeof(current), sizeof(in));
+	return in.write_flags & FUSE_WRITE_KILL_SUIDGID;
+}
+
 static void process(struct mount *m, const struct fuse_buf *buf)
 {
 	if (buf->size < sizeof(current))
 		return;
 	memcpy(&current, buf->mem, sizeof(current));
+	current_kills_setid = kills_setid(buf);
 	__atomic_fetch_add(&m->requests, 1, __ATOMIC_RELAXED);
 	if (fuse_loop_resent())
 		__atomic_fetch_add(&m->resent, 1, __ATOMIC_RELAXED);

@@ -47,6 +47,7 @@ struct mount {
 	pthread_mutex_t work_lock;
 	pthread_cond_t work_done;
 
+	uint32_t rows_posted;	   /* atomic: changed rows that the sweep has not looked at yet */
 	uint64_t requests, resent; /* atomic */
 	uint64_t since_ms;	   /* when it was opened, by park_now_ms */
 };
@@ -64,6 +65,8 @@ void mount_end(struct mount *m, enum mount_end why);
 /* Of the request that this thread is serving. */
 uint64_t fuse_loop_unique(void); /* without the mark of a resend */
 bool fuse_loop_resent(void);
+/* A write by somebody who may not keep set-user-ID and set-group-ID. */
+bool fuse_loop_kills_setid(void);
 
 /* Answers the request that this thread is serving with a body that libfuse does not know, and frees
    it. -ENOENT: nobody waits for it any more. */

@@ -129,6 +129,7 @@ static void on_row(void *arg)
 	struct row_change *c = arg;
 
 	sweep_row(c->mount, c->id);
+	__atomic_fetch_sub(&c->mount->rows_posted, 1, __ATOMIC_RELEASE);
 	mount_put(c->mount);
 	free(c);
 }
@@ -150,6 +151,7 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 	if (!c)
 		abort();
 	*c = (struct row_change){.mount = mount_get(m), .id = id};
+	__atomic_fetch_add(&m->rows_posted, 1, __ATOMIC_RELAXED);
 	loop_post(m->config.loop, on_row, c);
 }
 

@@ -40,6 +40,20 @@ void ops_open_flags(struct fuse_file_info *fi);
 /* Sets the size, at the owner: 0, -EAGAIN (*gate: it was the gate), or what open would say. */
 int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate);
 
+/*
+ * ops_setid.c: set-user-ID and set-group-ID go before a write by somebody who may not keep them.
+ * Fuse thread, in a write: which go (META_CLEAR_*; 0: the write needs nothing), by what stands
+ * beside the bytes.
+ */
+uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino);
+/*
+ * Has the metadata clear them and then calls then(arg, 0) on the park thread, or with why not
+ * (-EROFS: no quorum). -ESHUTDOWN: the request is the next daemon's, and is not to be answered. It
+ * may come before this returns.
+ */
+void setid_clear(fuse_req_t req, fuse_ino_t ino, uint32_t which, void (*then)(void *arg, int rc),
+		 void *arg);
+
 /* ops_attr.c: attributes */
 void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,

@@ -59,8 +59,9 @@ static void finish_setattr(struct setattr *sa, int rc)
 	request_end(r);
 }
 
-/* An open file without a row: its mode and owner stand beside its bytes alone. */
-static int set_unlinked(struct setattr *sa)
+/* Beside the bytes, where the next write looks (setid_goes); the sweep would do it a moment later.
+   Of an open file without a row they stand there alone. */
+static int set_beside(struct setattr *sa)
 {
 	const struct segment_row *want = &sa->c.command.attr;
 	struct segment_row row = {.id = sa->id};
@@ -86,7 +87,9 @@ static void row_set(struct change *c)
 	struct setattr *sa = (struct setattr *)c;
 	int rc = c->reply.result;
 
-	finish_setattr(sa, rc == -ENOENT ? set_unlinked(sa) : rc);
+	if (rc == 0)
+		set_beside(sa);
+	finish_setattr(sa, rc == -ENOENT ? set_beside(sa) : rc);
 }
 
 static struct timespec one_time(int to_set, int bit, int now_bit, struct timespec given)

@@ -284,33 +284,65 @@ static void park_io(struct io *io)
 	park_wait(io->r.mount->park, &io->r.parked, io->id);
 }
 
-/* The stack's request moves to the heap, with its data. */
-static void keep_io(const struct io *on_stack)
+/* The stack's request moves to the heap, with its data. NULL after ENOMEM has been replied. */
+static struct io *keep_io(const struct io *on_stack)
 {
 	struct io *io = request_keep(&on_stack->r, sizeof(*io));
 
-	if (!io)
-		return;
-	if (io->data) {
-		io->copy = malloc(io->len ? io->len : 1);
-		if (!io->copy) {
-			request_reply_err(&io->r, -ENOMEM);
-			return;
-		}
-		memcpy(io->copy, io->data, io->len);
-		io->data = io->copy;
+	if (!io || !io->data)
+		return io;
+	io->copy = malloc(io->len ? io->len : 1);
+	if (!io->copy) {
+		request_reply_err(&io->r, -ENOMEM);
+		return NULL;
 	}
-	park_io(io);
+	memcpy(io->copy, io->data, io->len);
+	io->data = io->copy;
+	io->r.release = release_io;
+	return io;
 }
 
 static void try_io(struct io *io)
 {
 	int rc = do_io(io);
 
-	if (rc == -EAGAIN)
-		keep_io(io);
-	else
+	if (rc == -EAGAIN) {
+		io = keep_io(io);
+		if (io)
+			park_io(io);
+	} else {
 		reply_io(io, rc);
+	}
+}
+
+/* Set-user-ID and set-group-ID are gone, or can't go. */
+static void setid_gone(void *arg, int rc)
+{
+	struct io *io = arg;
+
+	if (!rc) {
+		park_io(io);
+		return;
+	}
+	if (rc != -ESHUTDOWN) {
+		request_finish(&io->r);
+		reply_io(io, rc);
+	}
+	request_end(&io->r);
+}
+
+static void try_write(struct io *io)
+{
+	uint32_t which = fuse_loop_kills_setid() ? setid_goes(io->r.fuse, io->id) : 0;
+	struct io *kept;
+
+	if (!which) {
+		try_io(io);
+		return;
+	}
+	kept = keep_io(io);
+	if (kept)
+		setid_clear(kept->r.fuse, kept->id, which, setid_gone, kept);
 }
 
 static void init_io(struct io *io, fuse_req_t req, enum io_kind kind, fuse_ino_t ino)
@@ -387,7 +419,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_
 	io.data = (const uint8_t *)buf;
 	io.offset = (uint64_t)off;
 	io.len = size;
-	try_io(&io);
+	try_write(&io);
 }
 
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)

@@ -155,6 +155,16 @@ START_TEST(setattr_sets_what_its_mask_says)
 	ck_assert_int_eq(after.pages, SEGMENT_PAGES_SMALL);
 	ck_assert_uint_eq(after.epoch, before.epoch);
 
+	c.flags = META_SET_MODE;
+	c.attr.mode = 06751;
+	ck_assert_int_eq(apply(c).result, 0);
+	c.flags = META_CLEAR_SGID;
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_uint_eq(row_of(id).mode, 04751);
+	c.flags = META_CLEAR_SUID;
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_uint_eq(row_of(id).mode, 0751);
+
 	c.flags = META_SET_EXTENT;
 	c.attr.extent_asked = 1024 * MIB;
 	ck_assert_int_eq(apply(c).result, 0);
