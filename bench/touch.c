@@ -3,8 +3,10 @@
  *
  *	touch fill FILE MIB small|huge		makes FILE and stores into every page
  *	touch fault FILE COUNT			loads from COUNT random pages; us per load, one a
- *line touch write FILE THREADS		stores at random until SIGBUS; says when the last store was
- *made (seconds of CLOCK_MONOTONIC)
+ *line
+ *	touch write FILE THREADS [MIB]		stores at random until SIGBUS, in all of it or, when
+ *each page has been touched once, in the first MIB; says when the last store was made (seconds of
+ *CLOCK_MONOTONIC)
  *	touch sum FILE				loads every page once; says how long it took (ms)
  *	touch local FILE MIB small|huge		random and sequential loads and stores, in FILE
  *						and in anonymous memory by turns: a line for each
@@ -36,7 +38,7 @@
 #define LOCAL_ROUNDS 5
 
 static uint8_t *memory;
-static size_t bytes;
+static size_t bytes, used_bytes; /* mapped; stored to in the end */
 static __thread sigjmp_buf gone;
 
 static uint64_t now_ns(void)
@@ -120,7 +122,7 @@ static int fault(const char *path, size_t count)
 static void write_for_ever(uint64_t random, volatile uint64_t *last)
 {
 	for (unsigned i = 1;; i++) {
-		*(volatile uint64_t *)(memory + next_random(&random) % (bytes / 8) * 8) = i;
+		*(volatile uint64_t *)(memory + next_random(&random) % (used_bytes / 8) * 8) = i;
 		if (i % 64 == 0)
 			*last = now_ns();
 	}
@@ -135,12 +137,15 @@ static void *write_at_random(void *arg)
 	return last;
 }
 
-static int write_until_gone(const char *path, unsigned threads)
+static int write_until_gone(const char *path, unsigned threads, size_t mib)
 {
 	pthread_t ids[16];
 	uint64_t last = 0;
 
 	map(path, O_RDWR, 0);
+	used_bytes = mib && mib << 20 < bytes ? mib << 20 : bytes;
+	for (size_t at = 0; used_bytes < bytes && at < bytes; at += PAGE)
+		*(volatile uint64_t *)(memory + at) = 1;
 	signal(SIGBUS, on_bus);
 	for (uintptr_t i = 0; i < threads && i < 16; i++)
 		pthread_create(&ids[i], NULL, write_at_random, (void *)i);
@@ -330,8 +335,9 @@ int main(int argc, char **argv)
 		return fill(argv[2], strtoul(argv[3], NULL, 10), strcmp(argv[4], "small") == 0);
 	if (argc == 4 && strcmp(argv[1], "fault") == 0)
 		return fault(argv[2], strtoul(argv[3], NULL, 10));
-	if (argc == 4 && strcmp(argv[1], "write") == 0)
-		return write_until_gone(argv[2], (unsigned)atoi(argv[3]));
+	if ((argc == 4 || argc == 5) && strcmp(argv[1], "write") == 0)
+		return write_until_gone(argv[2], (unsigned)atoi(argv[3]),
+					argc == 5 ? strtoul(argv[4], NULL, 10) : 0);
 	if (argc == 3 && strcmp(argv[1], "sum") == 0)
 		return sum(argv[2]);
 	if (argc == 5 && strcmp(argv[1], "local") == 0)
@@ -344,8 +350,9 @@ int main(int argc, char **argv)
 		return exec_and_ask(argv[0], atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "answer") == 0)
 		return answer(atoi(argv[2]));
-	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
-			"THREADS | sum FILE | local FILE MIB small|huge | loop FILE SECONDS | "
-			"warm MIB | exec COUNT\n");
+	fprintf(stderr,
+		"Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
+		"THREADS [MIB] | sum FILE | local FILE MIB small|huge | loop FILE SECONDS | "
+		"warm MIB | exec COUNT\n");
 	return 2;
 }

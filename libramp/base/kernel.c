@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -269,4 +270,13 @@ int kernel_version(void)
 	if (uname(&name) || sscanf(name.release, "%d.%d", &major, &minor) != 2)
 		return 0;
 	return major * 100 + minor;
+}
+
+int kernel_hurry(bool on)
+{
+	struct sched_param param = {.sched_priority = on ? KERNEL_HURRY_PRIORITY : 0};
+
+	return sched_setscheduler(0, on ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER, &param)
+		       ? -errno
+		       : 0;
 }

@@ -139,6 +139,13 @@ void kernel_maps_close(struct kernel_maps *maps);
 /* "6.18" as 618 (major * 100 + minor); 0 where uname(2) makes no sense. */
 int kernel_version(void);
 
+/* ---- scheduling ----------------------------------------------------------------------------- */
+
+#define KERNEL_HURRY_PRIORITY 50 /* of SCHED_RR */
+/* From now on the calling thread goes before all of normal priority, or like them again. What it
+   starts is normal. -EPERM: a cgroup denies it, and nothing has changed. */
+int kernel_hurry(bool on);
+
 /* ---- FUSE ------------------------------------------------------------------------------------ */
 
 /* Of fuse_init_in/out.flags2, that is bits 32.. of the whole. */

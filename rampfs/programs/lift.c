@@ -25,8 +25,7 @@
 #include "local.h"
 #include "log.h"
 
-#define AGENT_PRIORITY 50 /* of SCHED_RR: above the program's threads */
-#define AGENT_NICE     (-20)
+#define AGENT_NICE (-20)
 
 static bool is_agent(struct space *space, pid_t tid)
 {
@@ -44,7 +43,7 @@ static void set_normal(struct space *space, pid_t tid)
 
 static void set_high(pid_t tid)
 {
-	struct sched_param rr = {.sched_priority = AGENT_PRIORITY};
+	struct sched_param rr = {.sched_priority = KERNEL_HURRY_PRIORITY};
 	static atomic_bool said;
 
 	if (!sched_setscheduler(tid, SCHED_RR | SCHED_RESET_ON_FORK, &rr))

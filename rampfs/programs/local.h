@@ -368,6 +368,9 @@ int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
 int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);
+/* 1 when a page of a file is mapped there by an entry of its own, *at being the first; 0; -errno.
+ */
+int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
 char mappers_state(pid_t pid);
@@ -439,6 +442,14 @@ void watch_end(struct pseg *pseg);
 /* The ready sessions, with references. -ENOMEM, and spaces_free takes that, too. */
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);
+
+/* ---- ahead.c -------------------------------------------------------------------------------- */
+
+/* Drops what programs have mapped by small pages, a chunk at a time: what they use comes back. For
+   a second at most. */
+void ahead_cold(struct pseg *pseg);
+/* Drops everything, until little comes back meanwhile. change is held. */
+void ahead_last(struct pseg *pseg, const struct piece *pieces, size_t count);
 
 /* ---- inject.c ------------------------------------------------------------------------------- */
 

@@ -191,6 +191,30 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 	return n < 0 ? -errno : n > 0;
 }
 
+int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+{
+	struct kernel_page_region first;
+	struct kernel_pm_scan scan = {
+		.size = sizeof(scan),
+		.start = start,
+		.end = end,
+		.vec = (uint64_t)(uintptr_t)&first,
+		.vec_len = 1,
+		.max_pages = 1,
+		.category_inverted = KERNEL_PAGE_HUGE,
+		.category_mask = KERNEL_PAGE_HUGE | KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
+		.return_mask = KERNEL_PAGE_PRESENT,
+	};
+	int n;
+
+	pthread_mutex_lock(&space->proc);
+	n = ioctl(space->pagemap, KERNEL_PAGEMAP_SCAN, &scan);
+	pthread_mutex_unlock(&space->proc);
+	if (n > 0)
+		*at = first.start;
+	return n < 0 ? -errno : n > 0;
+}
+
 static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
 {
 	uint64_t at = vma->start;

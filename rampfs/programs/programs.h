@@ -106,12 +106,15 @@ void programs_pulled(struct programs *programs, struct seg *seg);
 /*
  * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
  * answers to no session, is stopped by a debugger or a frozen cgroup, has private copies, or holds
- * it by passthrough. Asks all processes. Blocks.
+ * it by passthrough. Asks all processes; where it may, drops what they have mapped by small pages,
+ * with pauses: they go on, and only what they use will be there when the revoke comes. Blocks, for
+ * a second more where there is much to drop.
  */
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Right before the freeze: a full look at who maps it, so that the revoke need not make it within
- * the window (watch.c). -EBUSY as above. Where no revoke follows, programs_restore takes back what
+ * the window (watch.c), nor find more mapped than programs touch within a moment (ahead.c). -EBUSY
+ * as above. Where no revoke follows, programs_restore takes back what
  * it has registered. Blocks; programs go on.
  */
 int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err);
@@ -120,6 +123,7 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * with PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When
  * it returns 0 no thread of any program can load or store until programs_restore or programs_gone;
  * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most.
+ * Who calls it from kernel_hurry(true) on is not kept waiting by busy programs.
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err);

@@ -17,7 +17,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +27,10 @@
 #include "log.h"
 #include "pages.h"
 
-#define ASK_MS		1000u
-#define PATIENCE_MS	20 /* before we look whether a silent process is stopped */
-#define REVOKE_TRIES	2
-#define WINDOW_PRIORITY 50 /* of SCHED_RR, as the agents' */
-#define LOCK_PAUSE_US	20
+#define ASK_MS	      1000u
+#define PATIENCE_MS   20 /* before we look whether a silent process is stopped */
+#define REVOKE_TRIES  2
+#define LOCK_PAUSE_US 20
 
 /* ---- may it move? --------------------------------------------------------------------------- */
 
@@ -155,8 +153,12 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	if (rc && !asking.err->code)
 		ramp_err_sys(asking.err, -rc, "asking /proc who maps it");
 	pthread_mutex_unlock(&pseg->change);
+	if (!rc)
+		rc = ask_passthrough(p, seg, err);
+	if (!rc)
+		ahead_cold(pseg);
 	pseg_put(p, pseg);
-	return rc ? rc : ask_passthrough(p, seg, err);
+	return rc;
 }
 
 static int any_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
@@ -552,18 +554,6 @@ static int freeze_and_drop(struct revoke *r)
 	return rc;
 }
 
-/* Busy programs must not keep us off the processor while they are kept from their memory. */
-static int in_a_hurry(struct revoke *r)
-{
-	struct sched_param rr = {.sched_priority = WINDOW_PRIORITY}, normal = {0};
-	bool lifted = !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &rr);
-	int rc = freeze_and_drop(r);
-
-	if (lifted)
-		sched_setscheduler(0, SCHED_OTHER, &normal);
-	return rc;
-}
-
 int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 {
 	uint64_t began_us = now_us();
@@ -581,7 +571,7 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 		r.ino = st.st_ino;
 		rc = ask_passthrough(p, seg, err);
 		if (!rc)
-			rc = in_a_hurry(&r);
+			rc = freeze_and_drop(&r);
 	}
 	if (!rc)
 		note(p, now_us() - began_us);

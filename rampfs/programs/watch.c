@@ -9,6 +9,8 @@
  * it comes with a new attach, which is counted as well. A fork's child has no session: the look of
  * CONNECT and the lease before the bytes are freed are for those.
  *
+ * The last thing that the look does is to drop what programs have mapped (ahead.c).
+ *
  * Registered for write protection only: with WP_ASYNC no page fault comes to us for that, and the
  * program goes on.
  *
@@ -144,6 +146,8 @@ static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ram
 		count_all(pieces, count, &w->live, &w->remaps);
 	rc = watch_look(p, pseg, ino, err);
 	note_stopped(pieces, count);
+	if (!rc)
+		ahead_last(pseg, pieces, count);
 	pieces_free(pieces, count);
 	if (rc)
 		watch_end(pseg);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel.h"
 #include "log.h"
 #include "move.h"
 #include "pages.h"
@@ -414,11 +415,12 @@ void source_give(struct move *m)
 }
 
 /*
- * The window, in one call: gate, revoke, compare, record, message. The grant comes before it (T
- * asks for nothing before it has TRANSFER), and so does the look that spares the revoke one. On
- * failure everything is undone in reverse, the keys first. In mode copy T reads first (copy.c).
+ * What leads to the window, and the window, in one call: gate, revoke, compare, record, message.
+ * The grant comes before it (T asks for nothing before it has TRANSFER), and so does the look that
+ * spares the revoke one. On failure everything is undone in reverse, the keys first. In mode copy T
+ * reads first (copy.c).
  */
-static void freeze_work(struct move *m)
+static void freeze_and_give(struct move *m)
 {
 	struct transfers *t = m->t;
 
@@ -452,6 +454,16 @@ err_after_watch:
 	programs_restore(t->programs, m->seg);
 err_after_grant:
 	given_ungrant(m);
+}
+
+/* Busy programs must not keep us off the processor while they are kept from their memory. */
+static void freeze_work(struct move *m)
+{
+	bool lifted = !kernel_hurry(true);
+
+	freeze_and_give(m);
+	if (lifted)
+		kernel_hurry(false);
 }
 
 void source_given(struct move *m)

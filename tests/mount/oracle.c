@@ -2,7 +2,7 @@
  * The oracle: live writers on two nodes, a segment that is moved to and fro under their hands, and
  * an account of every store.
  *
- *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS
+ *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small]
  *
  * One process on each node keeps the segment mapped for the whole run. In each round the threads of
  * one side bump counters in random pages, each store followed by one to a private mirror, with no
@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -307,8 +308,9 @@ int main(int argc, char **argv)
 	int fd, status, rc;
 
 	setlinebuf(stdout);
-	if (argc != 8) {
-		fprintf(stderr, "Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS\n");
+	if (argc != 8 && argc != 9) {
+		fprintf(stderr,
+			"Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS [small]\n");
 		return 2;
 	}
 	for (int s = 0; s < 2; s++) {
@@ -324,7 +326,8 @@ int main(int argc, char **argv)
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shared->checked = -1; /* round 0 begins at once */
 	fd = open(own[0], O_RDWR | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0) {
+	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0 ||
+	    (argc == 9 && fsetxattr(fd, "user.ramp.pages", argv[8], strlen(argv[8]), 0) < 0)) {
 		perror(own[0]);
 		return 1;
 	}

@@ -45,7 +45,7 @@ static int at_fixed(const struct session_msg *m, int fd)
 	void *at = mmap((void *)m->addr, m->len, PROT_NONE, type | MAP_FIXED_NOREPLACE, fd,
 			(off_t)m->offset);
 
-	if (at == MAP_FAILED)
+	if (at == MAP_FAILED || (m->flags & SESSION_NOHUGE && madvise(at, m->len, MADV_NOHUGEPAGE)))
 		return errno;
 	return madvise(at, m->len, MADV_DONTFORK) ? errno : 0;
 }

@@ -137,6 +137,97 @@ START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 }
 END_TEST
 
+/* ---- what is mapped ahead of the window -------------------------------------------------------
+ */
+
+/* How many pages of it the program has an entry for. */
+static uint64_t mapped_pages(struct attached *x)
+{
+	char path[64];
+	uint64_t pages = 0, entry;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)x->prog.pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	for (uint64_t at = x->addr; at < x->addr + SEG_BYTES; at += RAMP_PAGE_BYTES) {
+		ck_assert_int_eq(pread(fd, &entry, sizeof(entry),
+				       (off_t)(at / RAMP_PAGE_BYTES * sizeof(entry))),
+				 sizeof(entry));
+		pages += entry >> 63;
+	}
+	close(fd);
+	return pages;
+}
+
+/* A program that has touched every page of it, by entries of 4 KiB. */
+static struct attached touched(int access_mode)
+{
+	struct seg *seg = world_segment("x", 3);
+	struct attached x;
+
+	seg_set_small(seg, true);
+	x = world_attached(seg, access_mode);
+	for (uint64_t at = 0; at < SEG_BYTES; at += RAMP_PAGE_BYTES)
+		ck_assert_uint_eq(prog_load(&x.prog, x.addr + at), THREES);
+	ck_assert_uint_eq(mapped_pages(&x), SEG_BYTES / RAMP_PAGE_BYTES);
+	return x;
+}
+
+START_TEST(what_a_program_does_not_use_is_not_mapped_when_the_window_comes)
+{
+	struct attached x = touched(O_RDWR);
+	struct ramp_err err = {0};
+	struct prog_order store = {.op = PROG_STORE, .addr = x.addr + MIB, .value = 5};
+
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	ck_assert_uint_eq(mapped_pages(&x), 0);
+	/* It goes on with the same bytes, and no page fault reaches the daemon. */
+	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 2 * MIB), THREES);
+	ck_assert_uint_gt(mapped_pages(&x), 0);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	ck_assert_uint_eq(mapped_pages(&x), 0);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
+	ck_assert_uint_eq(world_faults(), 0);
+	world_freeze(x.seg);
+	programs_restore(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
+	world_detached(&x);
+}
+END_TEST
+
+/* A private mapping may get copies of its own at any time. */
+START_TEST(what_is_mapped_privately_stays_mapped_until_the_revoke)
+{
+	struct attached x = touched(O_RDONLY);
+	struct ramp_err err = {0};
+
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	ck_assert_uint_eq(mapped_pages(&x), SEG_BYTES / RAMP_PAGE_BYTES);
+	programs_restore(world.programs, x.seg);
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(a_stopped_program_is_not_waited_for_ahead)
+{
+	struct attached x = touched(O_RDWR);
+	struct ramp_err err = {0};
+
+	kill(x.prog.pid, SIGSTOP);
+	waitpid(x.prog.pid, NULL, WUNTRACED);
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	ck_assert_uint_eq(mapped_pages(&x), SEG_BYTES / RAMP_PAGE_BYTES);
+	kill(x.prog.pid, SIGCONT);
+	programs_restore(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), THREES);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- stopped programs -------------------------------------------------------------------------
  */
 
@@ -404,6 +495,9 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_the_look_makes_it_busy);
 	tcase_add_test(tc, a_program_that_attaches_after_the_look_is_revoked_too);
 	tcase_add_test(tc, a_look_without_a_revoke_leaves_nothing_behind);
+	tcase_add_test(tc, what_a_program_does_not_use_is_not_mapped_when_the_window_comes);
+	tcase_add_test(tc, what_is_mapped_privately_stays_mapped_until_the_revoke);
+	tcase_add_test(tc, a_stopped_program_is_not_waited_for_ahead);
 	tcase_add_test(tc, a_stopped_program_is_revoked_and_stays_stopped);
 	tcase_add_test(tc, a_program_that_stops_within_the_window_is_revoked);
 	tcase_add_test(tc, a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out);
