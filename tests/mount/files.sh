@@ -100,16 +100,18 @@ within 5 test -e "$b/empty"
 dd if="$b/whole" of="$scratch/part" bs=1M skip=20 count=5 status=none
 cmp -n $((5 * 1024 * 1024)) -i $((20 * 1024 * 1024)):0 "$beside/whole" "$scratch/part"
 same pulling "$(xattr "$b/whole" state)" "the state after a part was read"
+echo "-- written in the middle of a pull: that is when it was changed"
+touch "$scratch/before_write"
+sleep 0.05 # times are those of the kernel's last tick
+dd if="$beside/whole" of="$b/whole" bs=4096 count=1 conv=notrunc status=none
+[ "$b/whole" -nt "$scratch/before_write" ] || fail "a write while pages were coming left the time of change"
+touch -d '2001-02-03 04:05:06' "$b/whole"
+same pulling "$(xattr "$b/whole" state)" "the state after a part was written"
+echo "-- all of it, while it is pulled"
 seen "$b"
 out "$b"
 seen "$mnt/c/b"
 [ "$(blocks "$b/sparse")" -le $((10 * 1024 * 1024)) ] || fail "du: the move made the sparse file take $(blocks "$b/sparse")"
-
-echo "-- written in the middle of a pull: that is when it was changed"
-touch "$scratch/before_write"
-dd if="$beside/whole" of="$b/whole" bs=4096 count=1 conv=notrunc status=none
-[ "$b/whole" -nt "$scratch/before_write" ] || fail "a write while pages were coming left the time of change"
-touch -d '2001-02-03 04:05:06' "$b/whole"
 
 echo "-- back, and df as before"
 rampfs-migrate --wait "$b/sparse" "$b/whole" "$b/empty" a
