@@ -106,7 +106,7 @@ enum meta_command_type {
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
 	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
-			    `attr`; ORPHANs too.    The epoch stays. ENOENT, EBUSY in MOVING */
+			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING */
 	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
 			    a segment that has one answers with it. Of a segment whose row went with
 			    its name only the owner gets one, who has it open still: node and

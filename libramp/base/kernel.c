@@ -99,8 +99,8 @@ int kernel_uffd_protect(int uffd, uint64_t start, uint64_t len, bool on)
 
 /* ---- /proc/PID/pagemap -------------------------------------------------------------------- */
 
-int kernel_pagemap_any(int pagemap_fd, uint64_t start, uint64_t end, uint64_t categories,
-		       uint64_t *at)
+int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
+			uint64_t *at)
 {
 	struct kernel_page_region first;
 	struct kernel_pm_scan scan = {
@@ -110,8 +110,10 @@ int kernel_pagemap_any(int pagemap_fd, uint64_t start, uint64_t end, uint64_t ca
 		.vec = (uint64_t)(uintptr_t)&first,
 		.vec_len = 1,
 		.max_pages = 1,
-		.category_anyof_mask = categories,
-		.return_mask = categories,
+		.category_inverted = kind.none,
+		.category_mask = kind.all | kind.none,
+		.category_anyof_mask = kind.any,
+		.return_mask = KERNEL_PAGE_PRESENT,
 	};
 	int n = ioctl(pagemap_fd, KERNEL_PAGEMAP_SCAN, &scan);
 

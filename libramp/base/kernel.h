@@ -76,13 +76,19 @@ struct kernel_pm_scan {
 #define KERNEL_PAGE_PFNZERO (UINT64_C(1) << 5)
 #define KERNEL_PAGE_HUGE    (UINT64_C(1) << 6)
 
+/* Which pages: those with all of these categories, none of those, and one of these at least
+   (any; 0: no matter). */
+struct kernel_page_kind {
+	uint64_t all, none, any;
+};
+
 /*
- * 1 when a page in [start, end) has any of the categories, 0 when none has; *at (may be NULL) is
- * the first one's address. PRESENT: a load would go through. PRESENT|WRITTEN: something is there
- * or is not write-protected. `pagemap_fd` is an open /proc/PID/pagemap. -ENOTTY before 6.7.
+ * 1 when a page in [start, end) is of that kind, 0 when none is; *at (may be NULL) is the first
+ * one's address. all PRESENT: a load would go through. any PRESENT|WRITTEN: something is there or
+ * is not write-protected. `pagemap_fd` is an open /proc/PID/pagemap. -ENOTTY before 6.7.
  */
-int kernel_pagemap_any(int pagemap_fd, uint64_t start, uint64_t end, uint64_t categories,
-		       uint64_t *at);
+int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
+			uint64_t *at);
 
 /* ---- /proc/PID/maps ------------------------------------------------------------------------ */
 

@@ -100,8 +100,7 @@
  * Tools:
  *
  *   -> MIGRATE{segment, flags, mode, node, name}   segment: nodeid of RAMP_IOC_INFO; mode: 0 lazy,
- *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, SESSION_WATCH,
- * SESSION_TRACE
+ *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, _WATCH, _TRACE
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
  *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
  *               done on which node, done ns after the first step; all: 0, or the page whose fault

@@ -368,8 +368,7 @@ int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
 int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);
-/* 1 when a page of a file is mapped there by an entry of its own, *at being the first; 0; -errno.
- */
+/* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */

@@ -168,51 +168,35 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 	return rc;
 }
 
-int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped)
+static int find(struct space *space, uint64_t start, uint64_t end, struct kernel_page_kind kind,
+		uint64_t *at)
 {
-	struct kernel_page_region first;
-	struct kernel_pm_scan scan = {
-		.size = sizeof(scan),
-		.start = start,
-		.end = end,
-		.vec = (uint64_t)(uintptr_t)&first,
-		.vec_len = 1,
-		.max_pages = 1,
-		.category_inverted = KERNEL_PAGE_FILE,
-		.category_mask = KERNEL_PAGE_FILE,
-		.category_anyof_mask = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
-		.return_mask = KERNEL_PAGE_PRESENT,
-	};
-	int n;
+	int rc;
 
 	pthread_mutex_lock(&space->proc);
-	n = ioctl(space->pagemap, KERNEL_PAGEMAP_SCAN, &scan);
+	rc = kernel_pagemap_find(space->pagemap, start, end, kind, at);
 	pthread_mutex_unlock(&space->proc);
-	return n < 0 ? -errno : n > 0;
+	return rc;
+}
+
+int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped)
+{
+	struct kernel_page_kind own = {
+		.none = KERNEL_PAGE_FILE,
+		.any = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
+	};
+
+	return find(space, start, end, own, NULL);
 }
 
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
 {
-	struct kernel_page_region first;
-	struct kernel_pm_scan scan = {
-		.size = sizeof(scan),
-		.start = start,
-		.end = end,
-		.vec = (uint64_t)(uintptr_t)&first,
-		.vec_len = 1,
-		.max_pages = 1,
-		.category_inverted = KERNEL_PAGE_HUGE,
-		.category_mask = KERNEL_PAGE_HUGE | KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
-		.return_mask = KERNEL_PAGE_PRESENT,
+	struct kernel_page_kind small = {
+		.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
+		.none = KERNEL_PAGE_HUGE,
 	};
-	int n;
 
-	pthread_mutex_lock(&space->proc);
-	n = ioctl(space->pagemap, KERNEL_PAGEMAP_SCAN, &scan);
-	pthread_mutex_unlock(&space->proc);
-	if (n > 0)
-		*at = first.start;
-	return n < 0 ? -errno : n > 0;
+	return find(space, start, end, small, at);
 }
 
 static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
@@ -228,6 +212,7 @@ static bool is_covered(const struct kernel_vma *vma, const struct cover *covered
 int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		  const struct cover *covered, size_t n)
 {
+	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
 	dev_t dev = space->programs->store_dev;
 	struct kernel_vma vma;
 	int rc;
@@ -240,10 +225,9 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		lo = vma.end;
 		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
 			continue;
-		rc = is_covered(&vma, covered, n)
-			     ? kernel_pagemap_any(space->pagemap, vma.start, vma.end,
-						  KERNEL_PAGE_PRESENT, NULL)
-			     : 1;
+		rc = is_covered(&vma, covered, n) ? kernel_pagemap_find(space->pagemap, vma.start,
+									vma.end, present, NULL)
+						  : 1;
 		if (rc)
 			break;
 	}

@@ -11,46 +11,50 @@
  * decides, and time proves nothing: TRANSFER, taken, settled and abort are repeated with a growing
  * pause until the tables show a newer row.
  *
- *   source                                             what holds in the state
- *   NEW -> S_CHECKING            [source_start]        record OWNED, programs run
- *   S_CHECKING -> S_CONNECTING   [checked]             the same; what is populated is known
- *   S_CONNECTING -> S_PREPARING  [source_on_accept]    the same; T has room for k
- *   S_PREPARING -> S_FREEZING    [prepared]            the row is MOVING(k), of this life (R3)
- *   S_FREEZING -> S_GIVEN        [source_given]        record GIVEN, nobody has access here
- *   S_FREEZING -> S_COPYING      [copy_begin]          mode copy: OWNED still, nobody has access, T
- * reads S_COPYING -> S_GIVEN         [source_given]        T has every page S_GIVEN -> S_LEAVING
- * [given_leave]         T has it for certain; programs are told S_LEAVING -> S_LEFT          [left]
- * they have been S_LEFT -> S_FREEING          [free_it]             row newer, S neither owner nor
- * source (R7) S_FREEING -> END, S_LEFT     [freed]               gone; or mapped still: again later
- *   S_GIVEN, S_LEFT -> S_REVERTING      [revert]       row STABLE(S), newer than e (R5)
- *   S_GIVEN, S_LEFT -> S_ROLLED_BACK    [revert]       the same, but T may have served: kept GIVEN
- *   S_ROLLED_BACK -> S_REVERTING        [revert]       it is accepted
- *   S_ROLLED_BACK -> S_FREEING   [free_it]             it is unlinked
- *   S_REVERTING -> END           [reverted]            record OWNED
- *   S_PREPARING, S_FREEZING, S_COPYING -> ABORTING [source_give_up]   record OWNED, nothing frozen,
- * row in k (R4) NEW -> ABORTING              [sweep]               the same, left by a former life
- *   ABORTING -> END, S_CHECKING  [aborting_look]       the row has moved; perhaps once more
- *   S_CHECKING, S_CONNECTING, S_PREPARING -> END [fail_now]    given up, and no row says otherwise
- *   S_PREPARING -> S_CHECKING    [prepare_failed]      the row was changed by something else
- *   NEW -> S_GIVEN               [source_take_up]      found GIVEN
+ *   source                                                   what holds in the state
+ *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
+ *   S_CHECKING -> S_CONNECTING            [checked]          the same; what is populated is known
+ *   S_CONNECTING -> S_PREPARING           [source_on_accept] the same; T has room for k
+ *   S_PREPARING -> S_FREEZING             [prepared]         row MOVING(k), of this life (R3)
+ *   S_PREPARING -> S_CHECKING             [prepare_failed]   row changed by something else
+ *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, nobody has access here
+ *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen, T reads
+ *   S_COPYING -> S_GIVEN                  [source_given]     T has every page
+ *   S_GIVEN -> S_LEAVING                  [given_leave]      T has it for certain; programs told
+ *   S_LEAVING -> S_LEFT                   [left]             they have been
+ *   S_LEFT -> S_FREEING                   [free_it]          row newer, S in neither role (R7)
+ *   S_FREEING -> END, S_LEFT              [freed]            gone; or mapped still: again later
+ *   S_GIVEN, S_LEFT -> S_REVERTING        [revert]           row STABLE(S), newer than e (R5)
+ *   S_GIVEN, S_LEFT -> S_ROLLED_BACK      [revert]           the same, but T may have served
+ *   S_ROLLED_BACK -> S_REVERTING          [revert]           it is accepted
+ *   S_ROLLED_BACK -> S_FREEING            [free_it]          it is unlinked
+ *   S_REVERTING -> END                    [reverted]         record OWNED
+ *   S_CHECKING, S_CONNECTING -> END       [fail_now]         given up before there was a row
+ *   S_PREPARING -> END                    [fail_now]         given up, and no row says otherwise
+ *   S_PREPARING -> ABORTING               [source_give_up]   row in k, nothing frozen (R4)
+ *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
+ *   NEW -> ABORTING                       [sweep]            the same, left by a former life
+ *   NEW -> S_GIVEN                        [source_take_up]   found GIVEN
+ *   ABORTING -> END, S_CHECKING           [aborting_look]    the row has moved; perhaps again
  *
  *   target
- *   NEW -> T_RESERVING           [connect_new]         record NONE, a worker takes room
- *   T_RESERVING -> T_RESERVED    [reserved]            ticket given, memory only (R2)
- *   T_RESERVED -> T_TAKEN        [take]                record TAKEN: serving, pulling (R11)
- *   T_RESERVED -> T_TAKING       [take]                CONNECT's list must be widened first
- *   T_TAKING -> T_TAKEN          [widened]
- *   T_RESERVED -> T_COPYING      [keys_come]           mode copy: record NONE, pulling
- *   T_COPYING -> T_TAKEN         [take]                every page is here
- *   T_TAKEN -> T_SETTLING        [settle]              row newer, and ours
- *   T_SETTLING -> END            [settled]             record OWNED
- *   T_RESERVING, T_RESERVED, T_COPYING, T_TAKING -> T_DROPPING [target_drop]     k is never taken
- * any more (R2) T_TAKEN -> T_DROPPING        [taken_look]          reverted by proof that we are
- * over T_DROPPING -> END            [dropped]             record NONE, no file NEW -> T_TAKEN
- * [target_take_up]      found TAKEN
+ *   NEW -> T_RESERVING                    [connect_new]      record NONE, a worker takes room
+ *   T_RESERVING -> T_RESERVED             [reserved]         ticket given, memory only (R2)
+ *   T_RESERVED -> T_TAKEN                 [take]             record TAKEN: serving, pulling (R11)
+ *   T_RESERVED -> T_TAKING                [take]             CONNECT's list is to be widened
+ *   T_TAKING -> T_TAKEN                   [widened]          as above
+ *   T_RESERVED -> T_COPYING               [keys_come]        mode copy: record NONE, pulling
+ *   T_COPYING -> T_TAKEN                  [take]             every page is here
+ *   T_RESERVING, T_RESERVED -> T_DROPPING [target_drop]      k is never taken any more (R2)
+ *   T_COPYING, T_TAKING -> T_DROPPING     [target_drop]      the same
+ *   T_TAKEN -> T_DROPPING                 [taken_look]       reverted by proof that we are over
+ *   T_TAKEN -> T_SETTLING                 [settle]           row newer, and ours
+ *   T_SETTLING -> END                     [settled]          record OWNED
+ *   T_DROPPING -> END                     [dropped]          record NONE, no file
+ *   NEW -> T_TAKEN                        [target_take_up]   found TAKEN
  *
  *   neither
- *   NEW -> ABORTING              [sweep]               one end is over, or both (R6)
+ *   NEW -> ABORTING                       [sweep]            one end is over, or both (R6)
  */
 #include "transfer.h"
 

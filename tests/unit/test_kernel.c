@@ -117,17 +117,22 @@ END_TEST
 START_TEST(pagemap_says_what_is_present)
 {
 	int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
+	const struct kernel_page_kind of_a_file = {.any = KERNEL_PAGE_FILE | KERNEL_PAGE_HUGE};
+	const struct kernel_page_kind own = {.none = KERNEL_PAGE_FILE, .any = KERNEL_PAGE_PRESENT};
 	uint64_t where = 0, end;
 
 	registered();
 	end = at + PAGES * PAGE;
 	ck_assert_int_ge(pagemap, 0);
-	ck_assert_int_eq(kernel_pagemap_any(pagemap, at, end, KERNEL_PAGE_PRESENT, NULL), 0);
+	ck_assert_int_eq(kernel_pagemap_find(pagemap, at, end, present, NULL), 0);
 	kernel_uffd_continue(uffd, at + 5 * PAGE, PAGE, true);
-	ck_assert_int_eq(kernel_pagemap_any(pagemap, at, end, KERNEL_PAGE_PRESENT, &where), 1);
+	ck_assert_int_eq(kernel_pagemap_find(pagemap, at, end, present, &where), 1);
 	ck_assert_uint_eq(where, at + 5 * PAGE);
+	ck_assert_int_eq(kernel_pagemap_find(pagemap, at, end, of_a_file, NULL), 1);
+	ck_assert_int_eq(kernel_pagemap_find(pagemap, at, end, own, NULL), 0);
 	ck_assert_int_eq(madvise(map, PAGES * PAGE, MADV_DONTNEED), 0);
-	ck_assert_int_eq(kernel_pagemap_any(pagemap, at, end, KERNEL_PAGE_PRESENT, NULL), 0);
+	ck_assert_int_eq(kernel_pagemap_find(pagemap, at, end, present, NULL), 0);
 	close(pagemap);
 }
 END_TEST

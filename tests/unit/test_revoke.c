@@ -173,21 +173,34 @@ static struct attached touched(int access_mode)
 	return x;
 }
 
+/* Nothing is mapped any more; an agent that gets no processor in time is passed over. */
+static void dropped(struct attached *x,
+		    int (*ahead)(struct programs *, struct seg *, struct ramp_err *))
+{
+	struct ramp_err err = {0};
+
+	for (int tries = 20;; tries--) {
+		must(ahead(world.programs, x->seg, &err), &err);
+		if (mapped_pages(x) == 0)
+			return;
+		ck_assert_int_gt(tries, 0);
+		if (ahead == programs_watch)
+			programs_restore(world.programs, x->seg);
+	}
+}
+
 START_TEST(what_a_program_does_not_use_is_not_mapped_when_the_window_comes)
 {
 	struct attached x = touched(O_RDWR);
-	struct ramp_err err = {0};
 	struct prog_order store = {.op = PROG_STORE, .addr = x.addr + MIB, .value = 5};
 
-	must(programs_may_move(world.programs, x.seg, &err), &err);
-	ck_assert_uint_eq(mapped_pages(&x), 0);
+	dropped(&x, programs_may_move);
 	/* It goes on with the same bytes, and no page fault reaches the daemon. */
 	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 2 * MIB), THREES);
 	ck_assert_uint_gt(mapped_pages(&x), 0);
-	must(programs_watch(world.programs, x.seg, &err), &err);
-	ck_assert_uint_eq(mapped_pages(&x), 0);
+	dropped(&x, programs_watch);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
 	ck_assert_uint_eq(world_faults(), 0);
 	world_freeze(x.seg);
