@@ -1,6 +1,12 @@
 # Fuzzers: libFuzzer with ASan and UBSan, so with clang, whatever the rest is compiled with. Objects
 # are compiled once for all of them. tests/fuzz/run.sh NAME [SECONDS] runs one; ctest runs each for
 # 15 s, with what earlier runs of this build found as a corpus beside tests/fuzz/corpus/NAME.
+# They are the same in every build, so only one has them: the one with AddressSanitizer.
+string(COMPARE EQUAL "${RAMPFS_SANITIZE}" address fuzzed)
+option(RAMPFS_FUZZ "build the fuzzers" ${fuzzed})
+if(NOT RAMPFS_FUZZ)
+  return()
+endif()
 find_program(FUZZ_CLANG clang REQUIRED)
 set(fuzz_dir ${CMAKE_BINARY_DIR}/tests/fuzz)
 set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -D_GNU_SOURCE
@@ -25,7 +31,7 @@ function(fuzz_object out source)
   endif()
   set_property(GLOBAL APPEND PROPERTY fuzz_made ${object})
   add_custom_command(OUTPUT ${object}
-    COMMAND ${FUZZ_CLANG} ${fuzz_flags} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+    COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${FUZZ_CLANG} ${fuzz_flags} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${object}.d VERBATIM)
 endfunction()
 
@@ -40,9 +46,8 @@ function(rampfs_fuzz name)
     COMMAND ${FUZZ_CLANG} -fsanitize=fuzzer,address,undefined ${objects} ${fuzz_libs} -pthread -o ${fuzz_dir}/fuzz_${name}
     DEPENDS ${objects} VERBATIM)
   set_property(GLOBAL APPEND PROPERTY fuzz_programs ${fuzz_dir}/fuzz_${name})
-  add_test(NAME fuzz_${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/fuzz/run.sh ${name} 15)
-  set_tests_properties(fuzz_${name} PROPERTIES LABELS fuzz TIMEOUT 120
-    ENVIRONMENT "RAMPFS_BUILD=${CMAKE_BINARY_DIR}")
+  rampfs_computing_test(NAME fuzz_${name} CHAIN fuzz COMMAND ${CMAKE_SOURCE_DIR}/tests/fuzz/run.sh ${name} 15
+    LABELS fuzz TIMEOUT 120)
 endfunction()
 
 file(MAKE_DIRECTORY ${fuzz_dir})

@@ -6,9 +6,9 @@ does, and look: it succeeded, or failed with an error that says something; withi
 cluster is itself again (the daemon may have ended: its keeper starts it), every byte is there, no
 store holds anything that is nobody's, no descriptor is left open.
 
-    inject.py CLUSTER_DIR CONTROL_DIR [--all] [--seed S] [--seconds T] [--path P] [--kind K]
+    inject.py CLUSTER_DIR CONTROL_DIR [--all [--first N]] [--seed S] [--seconds T] [--path P] [--kind K]
 
-Without --all a sample: numbers drawn with the seed, until the time is up.
+--first goes on at that number. Without --all a sample: numbers drawn with the seed, until the time is up.
 """
 import argparse
 import collections
@@ -281,6 +281,7 @@ def main():
     parser.add_argument("top")
     parser.add_argument("control_dir")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--path", choices=PATHS)
@@ -298,7 +299,7 @@ def main():
     test.fds.clear()
     if o.all:
         for path, kind in cases:
-            n = 0
+            n = o.first
             while loop.once(path, kind, n):
                 n += 1
     else:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/inject/inject.sh [--all] [--seed S] [--seconds T] [--path P] [--kind K]: failing calls, one by
+# tests/inject/inject.sh [--all [--first N]] [--seed S] [--seconds T] [--path P] [--kind K]: failing calls, one by
 # one, in the daemons of a cluster of its own (inject.py says what must hold).
 . tests/lib/cluster.sh
 mkdir "$scratch/control"

@@ -18,7 +18,8 @@ endfunction()
 
 set(sim sim_main.c sim_world.c sim_node.c sim_faults.c sim_client.c sim_wild.c sim_check.c sim_vfs.c)
 raft_model(raft_sim_checked SOURCES ${sim} NEEDS meta)
-add_test(NAME raft_sim_quick COMMAND raft_sim_checked --seeds 1-40)
+rampfs_computing_test(NAME raft_sim_quick CHAIN model COMMAND $<TARGET_FILE:raft_sim_checked> --seeds 1-40
+  LABELS quick TIMEOUT 1200)
 raft_model(raft_sim PLAIN SOURCES ${sim} NEEDS PkgConfig::SQLITE3)
 foreach(source raft raft_follow raft_lead raft_log raft_wire command fsm fsm_members journal journal_tables
     journal_dump journal_reader replica)
@@ -28,9 +29,7 @@ foreach(source err ids log wire)
   target_sources(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base/${source}.c)
 endforeach()
 target_include_directories(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/meta ${CMAKE_SOURCE_DIR}/libramp/base)
-set_tests_properties(raft_sim_quick PROPERTIES LABELS quick TIMEOUT 300)
-add_test(NAME raft_sim COMMAND raft_sim --seeds 1-1000)
-set_tests_properties(raft_sim PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)
+rampfs_computing_test(NAME raft_sim CHAIN model COMMAND $<TARGET_FILE:raft_sim> --seeds 1-1000 TIMEOUT 3600)
 
 # The explorer has the core compiled in, with messages of at most two entries.
 file(GLOB core CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/meta/raft*.c)
@@ -42,10 +41,9 @@ foreach(name raft_explore_checked raft_explore)
   target_compile_definitions(${name} PRIVATE RAFT_APPEND_MAX=2)
 endforeach()
 target_sources(raft_explore PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base/wire.c)
-add_test(NAME raft_explore_quick COMMAND raft_explore_checked --quick)
-set_tests_properties(raft_explore_quick PROPERTIES LABELS quick TIMEOUT 600)
-add_test(NAME raft_explore COMMAND raft_explore)
-set_tests_properties(raft_explore PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)
+rampfs_computing_test(NAME raft_explore_quick CHAIN model COMMAND $<TARGET_FILE:raft_explore_checked> --quick
+  LABELS quick TIMEOUT 1200)
+rampfs_computing_test(NAME raft_explore CHAIN model COMMAND $<TARGET_FILE:raft_explore> TIMEOUT 3600)
 
 # Scripted cases: what random schedules seldom meet.
 rampfs_test(NAME raft_scripted
@@ -56,5 +54,6 @@ rampfs_test(NAME raft_scripted
 # Each mistake of the notes, made in a copy of meta/, must be caught.
 set(few old-term-committed-by-counting unchecked-suffix-acknowledged old-vote-in-a-new-term
   late-snapshot-installed vote-sent-before-durable term-before-the-first-entry-lost)
-rampfs_script_test(NAME raft_mutants_quick COMMAND ${model}/mutants.sh --quick ${few} LABELS quick TIMEOUT 600)
-rampfs_script_test(NAME raft_mutants COMMAND ${model}/mutants.sh TIMEOUT 3600)
+rampfs_computing_test(NAME raft_mutants_quick CHAIN model COMMAND ${model}/mutants.sh --quick ${few}
+  LABELS quick TIMEOUT 1200)
+rampfs_computing_test(NAME raft_mutants CHAIN model COMMAND ${model}/mutants.sh TIMEOUT 3600)

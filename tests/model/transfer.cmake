@@ -1,1 +1,2 @@
-rampfs_script_test(NAME model_transfer COMMAND ${CMAKE_SOURCE_DIR}/tests/model/transfer.sh TIMEOUT 600)
+rampfs_computing_test(NAME model_transfer CHAIN model COMMAND ${CMAKE_SOURCE_DIR}/tests/model/transfer.sh
+  TIMEOUT 3600)

@@ -1,5 +1,5 @@
-rampfs_test(NAME park SOURCES mount/test_park.c NEEDS mount LABELS quick TIMEOUT 120)
-rampfs_test(NAME handover SOURCES mount/test_handover.c NEEDS mount LABELS quick TIMEOUT 120)
+rampfs_test(NAME park SOURCES mount/test_park.c NEEDS mount LABELS quick threads TIMEOUT 120)
+rampfs_test(NAME handover SOURCES mount/test_handover.c NEEDS mount LABELS quick threads TIMEOUT 120)
 
 # Programs for real mounts, run by the scripts beside them.
 foreach(name test_ops kill_load)

@@ -1,6 +1,6 @@
 set(at ${CMAKE_CURRENT_LIST_DIR})
 foreach(part meta meta_members)
-  rampfs_test(NAME ${part} SOURCES ${at}/test_${part}.c ${at}/meta_net.c NEEDS meta LABELS quick TIMEOUT 300)
+  rampfs_test(NAME ${part} SOURCES ${at}/test_${part}.c ${at}/meta_net.c NEEDS meta LABELS quick threads TIMEOUT 300)
 endforeach()
 foreach(part meta_fsm meta_moves)
   rampfs_test(NAME ${part} SOURCES ${at}/test_${part}.c ${at}/meta_rules.c NEEDS meta LABELS quick)
