@@ -645,7 +645,7 @@ static void on_pause(uv_timer_t *timer)
 /* No program says what it unmaps. */
 static void look_now_and_then(struct programs *p, struct space *space, uint64_t now)
 {
-	if (now - atomic_load(&space->looked_ms) < LOOK_MS)
+	if (now < atomic_load(&space->looked_ms) + LOOK_MS) /* which may be after `now` */
 		return;
 	atomic_store(&space->looked_ms, now);
 	if (space_is(space, SPACE_READY))

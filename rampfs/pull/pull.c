@@ -336,10 +336,10 @@ static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t coun
 		return -EAGAIN; /* it is about to begin */
 	pulled_want(pulled, &want);
 	puller_wake(&pull->pager);
-	since = silent_since(pulled);
+	since = silent_since(pulled); /* by the puller's clock: it may be after `now` */
 	if (atomic_load(&pulled->no_room_ms) > now)
 		rc = -ENOSPC;
-	else if (since && now - since >= SILENT_MS && pulled_alive(pulled))
+	else if (since && now >= since + SILENT_MS && pulled_alive(pulled))
 		rc = -EHOSTDOWN;
 	pulled_put(pulled);
 	return rc;

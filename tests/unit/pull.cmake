@@ -5,5 +5,5 @@ foreach(part pull pull_faults)
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/transport_node.c
     NEEDS pull LABELS quick ${threads_${part}})
 endforeach()
-# A file of the source is cut between two steps of serve.c.
-target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size)
+# A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
+target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)

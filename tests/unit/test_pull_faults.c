@@ -186,6 +186,39 @@ START_TEST(a_read_gives_up_on_a_silent_source)
 }
 END_TEST
 
+/*
+ * Stands in for pull_now_ms (pull.cmake: --wrap): between a thread's look at the clock and what it
+ * does next, another one may have asked and the pager found out that nobody answers.
+ */
+uint64_t __real_pull_now_ms(void);
+uint64_t __wrap_pull_now_ms(void);
+
+static _Thread_local bool looked_long_ago;
+
+uint64_t __wrap_pull_now_ms(void)
+{
+	uint64_t now = __real_pull_now_ms();
+
+	if (looked_long_ago) {
+		looked_long_ago = false;
+		usleep(2000);
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 6, 1), -EAGAIN);
+		wait_until(source_is_silent());
+	}
+	return now;
+}
+
+START_TEST(a_source_that_is_silent_from_now_on_is_waited_for)
+{
+	open_with(MIB, false, false);
+	world_source_stop(&w);
+	looked_long_ago = true;
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 5, 1), -EAGAIN);
+	ck_assert(!looked_long_ago);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_pull_that_nobody_asks_anything_of_is_not_silent)
 {
 	struct pull_status status;
@@ -566,6 +599,7 @@ static Suite *suite(void)
 				    cuts[i] + 1);
 	tcase_add_test(c, a_page_fault_waits_for_a_source_that_is_down);
 	tcase_add_test(c, a_read_gives_up_on_a_silent_source);
+	tcase_add_test(c, a_source_that_is_silent_from_now_on_is_waited_for);
 	tcase_add_test(c, a_pull_that_nobody_asks_anything_of_is_not_silent);
 	tcase_add_test(c, a_source_that_hangs_is_silent_and_comes_back);
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
