@@ -237,11 +237,15 @@ static void put_status(const struct view_request *v, const struct node_list *nod
 	ramp_node_t leader = meta_leader(m->config.meta);
 	struct programs_status programs;
 	struct store_space space;
+	bool removed = nodes->n && !find_node(nodes, m->self);
 
 	programs_status(m->config.programs, &programs);
 	store_space(m->config.store, &space);
 	fprintf(out, "rampfs %s, node %s\n", RAMPFS_VERSION, node_name(nodes, m->self));
-	fprintf(out, "quorum: %s\n", meta_has_quorum(m->config.meta) ? "yes" : "no");
+	/* What the others decide does not reach it any more. */
+	if (removed)
+		fputs("member: no, this node was removed from the cluster\n", out);
+	fprintf(out, "quorum: %s\n", !removed && meta_has_quorum(m->config.meta) ? "yes" : "no");
 	fprintf(out, "leader: %s\n", leader ? node_name(nodes, leader) : "none");
 	fputs("store: ", out);
 	put_bytes(out, space.used_bytes);

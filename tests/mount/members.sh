@@ -86,6 +86,8 @@ within 10 is "$mnt/a/a/data" state stable
 within 10 at a remove d
 for n in a b c; do within 5 shows_not $n "d "; done
 [ ! -e "$mnt/a/d" ] || fail "d's directory is still there"
+knows_it_is_out() { rampfs-status "$mnt/d" | grep -q "member: no, .*removed" && rampfs-status "$mnt/d" | grep -q "quorum: no"; }
+within 10 knows_it_is_out
 has_sum "$mnt/a/a/data" "$data" || fail "bytes after d has gone"
 umount "$mnt/d"
 within 15 flock -n "$state/d/lock" true
