@@ -260,10 +260,23 @@ static bool middle_carry(struct middle *middle, unsigned int i, enum way way)
 	return write_all(middle->conns[i].fds[!way], bytes, len) && go;
 }
 
+/* An end, not a reset, which may overtake what was sent: so what still comes is read first, until
+   the other side ends, too. */
+static void end_orderly(int fd)
+{
+	struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+	uint8_t bytes[1 << 14];
+
+	shutdown(fd, SHUT_WR);
+	while (poll(&pollfd, 1, 2000) == 1 && recv(fd, bytes, sizeof(bytes), 0) > 0)
+		;
+	close(fd);
+}
+
 static void middle_end(struct middle *middle, unsigned int i)
 {
-	close(middle->conns[i].fds[0]);
-	close(middle->conns[i].fds[1]);
+	end_orderly(middle->conns[i].fds[0]);
+	end_orderly(middle->conns[i].fds[1]);
 	middle->conns[i] = middle->conns[--middle->n];
 }
 
