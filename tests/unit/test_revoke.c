@@ -308,24 +308,39 @@ START_TEST(a_stopped_program_is_revoked_and_stays_stopped)
 }
 END_TEST
 
-START_TEST(a_program_that_stops_within_the_window_is_revoked)
+/* Asked, found ready, and stopped before it is revoked. */
+static struct attached stopped_within_the_window(void)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
-	struct prog_report r;
 
 	prog_load(&x.prog, x.addr);
 	must(programs_may_move(world.programs, x.seg, &err), &err);
 	must(programs_watch(world.programs, x.seg, &err), &err);
 	stop(&x.prog);
+	return x;
+}
+
+static void waits_until_restored(struct attached *x)
+{
+	struct prog_report r;
+
+	prog_send(&x->prog, &(struct prog_order){.op = PROG_LOAD, .addr = x->addr});
+	ck_assert(!prog_wait(&x->prog, &r, BLOCKED_MS));
+	programs_restore(world.programs, x->seg);
+	ck_assert(prog_wait(&x->prog, &r, 5000));
+	ck_assert_uint_eq(r.value, THREES);
+}
+
+START_TEST(a_program_that_stops_within_the_window_is_revoked)
+{
+	struct attached x = stopped_within_the_window();
+	struct ramp_err err = {0};
+
 	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
 	ck_assert(is_stopped(&x.prog));
 	kill(x.prog.pid, SIGCONT);
-	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
-	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
-	programs_restore(world.programs, x.seg);
-	ck_assert(prog_wait(&x.prog, &r, 5000));
-	ck_assert_uint_eq(r.value, THREES);
+	waits_until_restored(&x);
 	world_detached(&x);
 }
 END_TEST
@@ -363,14 +378,9 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options)
 
 START_TEST(a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out)
 {
-	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct attached x = stopped_within_the_window();
 	struct ramp_err err = {0};
-	struct prog_report r;
 
-	prog_load(&x.prog, x.addr);
-	must(programs_may_move(world.programs, x.seg, &err), &err);
-	must(programs_watch(world.programs, x.seg, &err), &err);
-	stop(&x.prog);
 	slow_call.hold_ms = 600;
 	must(programs_revoke(world.programs, x.seg, 200, &err), &err);
 	ck_assert(slow_call.entered);
@@ -382,10 +392,7 @@ START_TEST(a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_o
 	/* The agent has its registers back: what it was called away from went on, it had no other
 	   session, and it answers. */
 	world_freeze(x.seg);
-	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
-	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
-	programs_restore(world.programs, x.seg);
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	waits_until_restored(&x);
 	ck_assert_uint_eq(prog_at(&x.prog, PROG_SESSIONS, 0).value, 1);
 	world_detached(&x);
 }

@@ -155,8 +155,7 @@ START_TEST(wait_is_until_stable)
 
 	atomic_store(&world->pull_stopped, true);
 	ask = world_ask(C, id, B, 0, true);
-	while (world_row(id).phase != SEGMENT_PULLING)
-		usleep(1000);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
 	usleep(300000);
 	ck_assert(!atomic_load(&world->answers[ask].done));
 	atomic_store(&world->pull_stopped, false);
@@ -372,9 +371,7 @@ START_TEST(a_program_that_cannot_be_asked)
 	ask = world_ask(C, id, B, 5000, false);
 	ck_assert_int_eq(world_answer(ask), -EBUSY);
 	ck_assert_str_eq(world_text(ask), "process 42 maps it");
-	for (int ms = 0; ms < 10000 && world_has_file(B, id); ms++)
-		usleep(1000);
-	ck_assert(!world_has_file(B, id)); /* what it had asked for meanwhile is given back */
+	eventually(!world_has_file(B, id)); /* what it had asked for meanwhile is given back */
 	stays(id, A);
 }
 END_TEST
@@ -418,8 +415,7 @@ START_TEST(cancelled_while_it_is_pulled)
 
 	atomic_store(&world->pull_stopped, true);
 	ask = world_ask(asker, id, B, 0, true);
-	while (world_row(id).phase != SEGMENT_PULLING)
-		usleep(1000);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
 	world_cancel(asker, ask);
 	ck_assert_int_eq(world_answer(ask), 0);
 	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
@@ -437,8 +433,7 @@ START_TEST(cancelled_too_late)
 	world_arm(A, POINT(AT_RECORD, RECORD_GIVEN), DO_DELAY, 0, 1);
 	atomic_store(&world->behind_ms[A], 400);
 	ask = world_ask(A, id, B, 0, false);
-	while (!world->fault[A].hits)
-		usleep(500);
+	eventually(world->fault[A].hits);
 	world_cancel(A, ask);
 	ck_assert_int_eq(world_answer(ask), 0);
 	stays(id, B);
@@ -518,16 +513,13 @@ START_TEST(unlinked_while_it_is_pulled)
 
 	atomic_store(&world->pull_stopped, true);
 	ck_assert_int_eq(world_move(A, id, B), 0);
-	while (world_row(id).phase != SEGMENT_PULLING)
-		usleep(1000);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
 	world_unlink(id);
 	usleep(100000);
 	ck_assert(world_has_file(A, id)); /* R9: the source stays until T has every page */
 	atomic_store(&world->pull_stopped, false);
 	world_rest_lost(id);
-	for (int ms = 0; ms < 3000 && world_has_file(A, id); ms++)
-		usleep(1000);
-	ck_assert(!world_has_file(A, id));
+	eventually(!world_has_file(A, id));
 }
 END_TEST
 
@@ -543,8 +535,7 @@ START_TEST(a_copy_that_does_not_come_is_given_up)
 	world_hold(A, id);
 	atomic_store(&world->pull_stopped, true);
 	ask = world_ask(C, id, B, 0, false);
-	while (world_program(A, id).access)
-		usleep(1000);
+	eventually(!world_program(A, id).access);
 	if (_i == 1)
 		world_kill(B);
 	if (_i == 2)
@@ -569,8 +560,7 @@ START_TEST(nothing_is_given_before_all_is_copied)
 	world_hold(A, id);
 	atomic_store(&world->pull_stopped, true);
 	ask = world_ask(A, id, B, 0, false);
-	while (world_program(A, id).access)
-		usleep(1000);
+	eventually(!world_program(A, id).access);
 	usleep(300000);
 	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
 	ck_assert(!atomic_load(&world->answers[ask].done));
@@ -584,7 +574,7 @@ START_TEST(nothing_is_given_before_all_is_copied)
 }
 END_TEST
 
-static Suite *stories(void)
+static Suite *move_stories(void)
 {
 	Suite *suite = suite_create("transfer");
 	TCase *tc = story(suite, "moves");
@@ -619,7 +609,14 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
-	tc = copy_story(suite, "copy");
+	add_kill_stories(suite);
+	return suite;
+}
+
+static Suite *copy_stories(void)
+{
+	Suite *suite = suite_create("transfer_copy");
+	TCase *tc = copy_story(suite, "copy");
 	tcase_add_test(tc, to_and_fro);
 	tcase_add_loop_test(tc, of_any_shape, 0, 6);
 	tcase_add_test(tc, many_at_once_both_ways);
@@ -630,18 +627,20 @@ static Suite *stories(void)
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 27);
 	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
 	tcase_add_test(tc, nothing_is_given_before_all_is_copied);
-	add_kill_stories(suite);
+	add_copy_kill_stories(suite);
 	return suite;
 }
 
-int main(void)
+/* test_transfer [copy]: of moves as they go by themselves, or in mode copy. */
+int main(int argc, char **argv)
 {
 	SRunner *runner;
 	int failed = world_namespace();
 
 	if (failed)
 		return failed;
-	runner = srunner_create(stories());
+	runner = srunner_create(argc > 1 && strcmp(argv[1], "copy") == 0 ? copy_stories()
+									 : move_stories());
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

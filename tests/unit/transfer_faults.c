@@ -54,16 +54,24 @@ struct late {
 	uint8_t body[];
 };
 
+static atomic_uint n_late;
+
 static void *send_late(void *arg)
 {
 	struct late *late = arg;
 
 	usleep(LATE_US);
-	/* Before its peers are closed the node waits for as long as this takes. */
 	if (atomic_load(&world->running[world_self()]))
 		__real_peer_send(late->peers, late->node, late->type, late->body, late->len);
 	free(late);
+	atomic_fetch_sub(&n_late, 1);
 	return NULL;
+}
+
+void fault_late_wait(void)
+{
+	while (atomic_load(&n_late))
+		usleep(1000);
 }
 
 static void delay(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len)
@@ -76,6 +84,7 @@ static void delay(struct peers *peers, ramp_node_t node, uint8_t type, const voi
 	late->type = type;
 	late->len = len;
 	memcpy(late->body, body, len);
+	atomic_fetch_add(&n_late, 1);
 	pthread_create(&thread, NULL, send_late, late);
 	pthread_detach(thread);
 }

@@ -13,40 +13,49 @@
 /* ---- kill -9 at every step (R4, R5, R8) -------------------------------------------------------
  */
 
+enum pulled { NONE, COPIES, ALL };
+
 static const struct step {
 	const char *name;
 	ramp_node_t node;
 	uint32_t point;
-	int owner; /* who has it in the end; 0: either */
+	int owner;	   /* who has it in the end; 0: either */
+	enum pulled after; /* which moves have pulled pages by then */
 } steps[] = {
-	{"S connects", A, POINT(AT_SEND, PROTO_CONNECT), A},
-	{"S proposes prepare", A, POINT(AT_PROPOSE, META_PREPARE), A},
-	{"S has prepare committed", A, POINT(AFTER_PROPOSE, META_PREPARE), A},
-	{"S revokes", A, POINT(AT_REVOKE, 0), A},
-	{"S records GIVEN", A, POINT(AT_RECORD, RECORD_GIVEN), A},
-	{"S has recorded GIVEN", A, POINT(AFTER_RECORD, RECORD_GIVEN), B},
-	{"S sends TRANSFER", A, POINT(AT_SEND, PROTO_TRANSFER), B},
-	{"S removes the file", A, POINT(AT_REMOVE, 0), B},
-	{"S has removed the file", A, POINT(AFTER_REMOVE, 0), B},
-	{"T makes room", B, POINT(AT_RESERVE, 0), 0}, /* CONNECT is repeated */
-	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), 0},
-	{"T records TAKEN", B, POINT(AT_RECORD, RECORD_TAKEN), A},
-	{"T has recorded TAKEN", B, POINT(AFTER_RECORD, RECORD_TAKEN), B},
-	{"T answers TAKEN", B, POINT(AT_SEND, PROTO_TAKEN), B},
-	{"T proposes taken", B, POINT(AT_PROPOSE, META_TAKEN), B},
-	{"T has taken committed", B, POINT(AFTER_PROPOSE, META_TAKEN), B},
-	{"T has half of the pages", B, POINT(AT_PULL, 0), B},
-	{"T proposes settled", B, POINT(AT_PROPOSE, META_SETTLED), B},
-	{"T has settled committed", B, POINT(AFTER_PROPOSE, META_SETTLED), B},
-	{"T records OWNED", B, POINT(AT_RECORD, RECORD_OWNED), B},
-	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B},
-	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B},
+	{"S connects", A, POINT(AT_SEND, PROTO_CONNECT), A, NONE},
+	{"S proposes prepare", A, POINT(AT_PROPOSE, META_PREPARE), A, NONE},
+	{"S has prepare committed", A, POINT(AFTER_PROPOSE, META_PREPARE), A, NONE},
+	{"S revokes", A, POINT(AT_REVOKE, 0), A, NONE},
+	{"S records GIVEN", A, POINT(AT_RECORD, RECORD_GIVEN), A, COPIES},
+	{"S has recorded GIVEN", A, POINT(AFTER_RECORD, RECORD_GIVEN), B, COPIES},
+	{"S sends TRANSFER", A, POINT(AT_SEND, PROTO_TRANSFER), B, COPIES},
+	{"S removes the file", A, POINT(AT_REMOVE, 0), B, ALL},
+	{"S has removed the file", A, POINT(AFTER_REMOVE, 0), B, ALL},
+	{"T makes room", B, POINT(AT_RESERVE, 0), 0, NONE}, /* CONNECT is repeated */
+	{"T accepts", B, POINT(AT_SEND, PROTO_ACCEPT), 0, NONE},
+	{"T records TAKEN", B, POINT(AT_RECORD, RECORD_TAKEN), A, COPIES},
+	{"T has recorded TAKEN", B, POINT(AFTER_RECORD, RECORD_TAKEN), B, COPIES},
+	{"T answers TAKEN", B, POINT(AT_SEND, PROTO_TAKEN), B, COPIES},
+	{"T proposes taken", B, POINT(AT_PROPOSE, META_TAKEN), B, COPIES},
+	{"T has taken committed", B, POINT(AFTER_PROPOSE, META_TAKEN), B, COPIES},
+	{"T has half of the pages", B, POINT(AT_PULL, 0), B, ALL},
+	{"T proposes settled", B, POINT(AT_PROPOSE, META_SETTLED), B, ALL},
+	{"T has settled committed", B, POINT(AFTER_PROPOSE, META_SETTLED), B, ALL},
+	{"T records OWNED", B, POINT(AT_RECORD, RECORD_OWNED), B, ALL},
+	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B, ALL},
+	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B, ALL},
 	/* Of mode copy, in which T has half of the pages before it has anything else. */
-	{"S sends KEYS", A, POINT(AT_SEND, PROTO_KEYS), A},
-	{"T says COPIED", B, POINT(AT_SEND, PROTO_COPIED), A},
+	{"S sends KEYS", A, POINT(AT_SEND, PROTO_KEYS), A, NONE},
+	{"T says COPIED", B, POINT(AT_SEND, PROTO_COPIED), A, COPIES},
 };
 #define N_COPY_STEPS 2
 #define N_STEPS	     ((int)(sizeof(steps) / sizeof(steps[0])) - N_COPY_STEPS)
+
+static bool has_pulled(const struct step *step)
+{
+	return step->after == ALL ||
+	       (step->after == COPIES && atomic_load(&world->mode) == TRANSFER_COPY);
+}
 
 /* Who has it in the end. */
 static bool ends_well(const struct step *step, ramp_segment_t id)
@@ -66,8 +75,7 @@ START_TEST(killed_and_started_again)
 	world_hold(A, id);
 	world_hold(B, id);
 	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(step->node);
+	world_ask_dead(A, id, B, step->node);
 	world_start(step->node);
 	world_rest(id);
 	ck_assert_msg(ends_well(step, id), "%s: it is at %u", step->name, world_owner(id));
@@ -87,8 +95,7 @@ START_TEST(both_are_killed)
 	world_hold(A, id);
 	world_hold(B, id);
 	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(step->node);
+	world_ask_dead(A, id, B, step->node);
 	world_kill(other);
 	world_start(step->node);
 	world_start(other);
@@ -107,24 +114,14 @@ START_TEST(the_other_end_reboots)
 	struct segment_row row;
 
 	world_hold(A, id);
-	atomic_store(&world->pull_stopped, true);
+	atomic_store(&world->pull_stopped, !has_pulled(step));
 	world_arm(step->node, step->point, DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	for (int ms = 0; ms < 2000 && world_alive(step->node); ms++)
-		usleep(1000);
-	if (world_alive(step->node)) /* it is a point that needs pages */
-		atomic_store(&world->pull_stopped, false);
-	world_wait_dead(step->node);
+	world_ask_dead(A, id, B, step->node);
 	world_reboot(other);
 	world_start(step->node);
 	atomic_store(&world->pull_stopped, false);
-	for (int ms = 0; ms < REST_MS; ms++) {
-		row = world_row(id);
-		if (row.phase == SEGMENT_STABLE)
-			break;
-		usleep(1000);
-	}
-	ck_assert_int_eq(row.phase, SEGMENT_STABLE); /* decided, whoever has what of it */
+	eventually((row = world_row(id)).phase ==
+		   SEGMENT_STABLE); /* decided, whoever has what of it */
 	if (world_rolled_back(A, id))
 		ck_assert_int_eq(world_reclaim(A, id), 0);
 	usleep(50000);
@@ -145,8 +142,7 @@ START_TEST(a_grant_fails_after_a_restart)
 
 	if (_i) { /* killed in GIVEN, before TRANSFER went out */
 		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-		world_ask(A, id, B, 0, false);
-		world_wait_dead(A);
+		world_ask_dead(A, id, B, A);
 	} else {
 		atomic_store(&world->pull_stopped, true);
 		ck_assert_int_eq(world_move(A, id, B), 0);
@@ -178,8 +174,7 @@ START_TEST(asked_again_after_a_restart)
 		world_start(C);
 	} else {
 		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-		world_ask(A, id, B, 0, false);
-		world_wait_dead(A);
+		world_ask_dead(A, id, B, A);
 		world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
 		world_start(A);
 	}
@@ -213,9 +208,7 @@ START_TEST(a_reservation_goes_with_its_source)
 	} else {
 		world_wait_dead(A);
 	}
-	for (int ms = 0; ms < 10000 && (world_reserved(B) || world_has_file(B, id)); ms++)
-		usleep(1000);
-	ck_assert(!world_reserved(B) && !world_has_file(B, id));
+	eventually(!world_reserved(B) && !world_has_file(B, id));
 	world_start(A);
 	world_rest(id);
 	ck_assert_uint_eq(world_owner(id), A);
@@ -228,8 +221,7 @@ START_TEST(a_prepared_reservation_waits_for_its_source)
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
 
 	world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(A);
+	world_ask_dead(A, id, B, A);
 	world_wait_peers(B, NODES - 2);
 	ck_assert(world_reserved(B));
 	world_start(A);
@@ -250,16 +242,13 @@ START_TEST(rolled_back_until_reclaimed)
 	atomic_store(&world->pull_stopped, true);
 	ck_assert_int_eq(world_move(A, id, B), 0);
 	world_reboot(B);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
-	ck_assert(world_rolled_back(A, id));
+	eventually(world_rolled_back(A, id));
 	ck_assert(!world_program(A, id).access);
 	ck_assert_int_eq(world_move(A, id, C), -EIO);
 	/* A restart forgets nothing of it. */
 	world_kill(A);
 	world_start(A);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
+	eventually(world_rolled_back(A, id));
 	ck_assert_int_eq(world_reclaim(C, id), -EREMOTE);
 	usleep(50000);
 	ck_assert_int_eq(world_reclaim(A, id), 0);
@@ -289,21 +278,16 @@ START_TEST(fenced)
 
 	world_hold(A, id);
 	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
-	world_ask(A, id, B, 0, false);
-	world_wait_dead(B);
+	world_ask_dead(A, id, B, B);
 	usleep(1500000);
 	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
 	ck_assert(!world_program(A, id).access);
 	world_fence(B);
-	for (int ms = 0; ms < REST_MS && !world_rolled_back(A, id); ms++)
-		usleep(1000);
-	ck_assert(world_rolled_back(A, id));
+	eventually(world_rolled_back(A, id));
 	ck_assert_uint_eq(world_owner(id), A);
 	/* The fenced one comes back: it takes no part, and drops what it took. */
 	world_start(B);
-	for (int ms = 0; ms < REST_MS && world_has_file(B, id); ms++)
-		usleep(1000);
-	ck_assert(!world_has_file(B, id));
+	eventually(!world_has_file(B, id));
 	ck_assert_int_eq(world_move(A, id, B), -EIO);
 }
 END_TEST
@@ -380,10 +364,6 @@ void add_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
 	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
-	tc = copy_story(suite, "copy.kills");
-	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS + N_COPY_STEPS);
-	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS + N_COPY_STEPS);
-	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS + N_COPY_STEPS);
 	tc = story(suite, "leftovers");
 	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
 	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
@@ -396,4 +376,12 @@ void add_kill_stories(Suite *suite)
 	tcase_add_test(tc, ended_in_the_middle);
 	tc = story(suite, "chaos");
 	tcase_add_loop_test(tc, chaos, 0, 2);
+}
+
+void add_copy_kill_stories(Suite *suite)
+{
+	TCase *tc = copy_story(suite, "copy.kills");
+	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS + N_COPY_STEPS);
+	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS + N_COPY_STEPS);
+	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS + N_COPY_STEPS);
 }

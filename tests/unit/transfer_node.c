@@ -183,11 +183,6 @@ static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation,
 		transfers_peer_changed(d.transfers, node, incarnation, up);
 }
 
-static void address_of(ramp_node_t node, char address[64])
-{
-	snprintf(address, 64, "127.0.0.1:%u", world->port[node]);
-}
-
 static void open_peers(struct ramp_err *err)
 {
 	char address[64];
@@ -200,7 +195,7 @@ static void open_peers(struct ramp_err *err)
 		.up = on_peer,
 	};
 
-	address_of(d.self, address);
+	world_address(d.self, address);
 	if (peers_open(&config, &d.peers, err))
 		die("peers", err);
 }
@@ -223,7 +218,7 @@ static void open_transfers(struct ramp_err *err)
 	for (ramp_node_t n = 1; n <= NODES; n++) {
 		char address[64];
 
-		address_of(n, address);
+		world_address(n, address);
 		if (n != d.self)
 			peers_set(d.peers, n, "?", address);
 	}
@@ -243,7 +238,7 @@ static void known_again(void *arg, struct seg *seg)
 static void end(void)
 {
 	atomic_store(&world->running[d.self], false);
-	usleep(200000); /* for messages that are late */
+	fault_late_wait();
 	transfers_close(d.transfers);
 	pull_close(d.pull);
 	meta_close(d.meta);

@@ -3,7 +3,6 @@
  */
 #include "transfer_world.h"
 
-#include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -70,24 +69,14 @@ void world_unlock(void)
 	pthread_mutex_unlock(&world->lock);
 }
 
-/* Below the ports that outgoing connections take: a killed node's must still be free when it comes
-   back, and nobody may find himself there. */
-static uint16_t free_port(void)
+/* Each story has an address of its own: a killed node's port must still be free when it comes back,
+   and other stories may run at the same time. */
+void world_address(ramp_node_t node, char address[64])
 {
-	static uint16_t last;
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int sock, rc;
+	unsigned pid = (unsigned)world->pid;
 
-	if (!last)
-		last = (uint16_t)(12000 + getpid() % 15000);
-	do {
-		last = last < 32000 ? (uint16_t)(last + 1) : 12000;
-		at.sin_port = htons(last);
-		sock = socket(AF_INET, SOCK_STREAM, 0);
-		rc = bind(sock, (struct sockaddr *)&at, sizeof(at));
-		close(sock);
-	} while (rc);
-	return last;
+	snprintf(address, 64, "127.%u.%u.%u:%u", 64 + (pid >> 16) % 64, pid >> 8 & 255, pid & 255,
+		 12000 + node);
 }
 
 static void node_dir(ramp_node_t node, char path[PATH_LEN])
@@ -151,16 +140,6 @@ static bool together(void)
 	return true;
 }
 
-static void wait_together(void)
-{
-	for (int ms = 0; ms < REST_MS; ms++) {
-		if (together())
-			return;
-		usleep(1000);
-	}
-	ck_abort_msg("the nodes do not find each other");
-}
-
 void world_start(ramp_node_t node)
 {
 	int pair[2];
@@ -177,10 +156,8 @@ void world_start(ramp_node_t node)
 	}
 	close(pair[1]);
 	nodes[node].sock = pair[0];
-	for (int ms = 0; ms < REST_MS && !node_is_up(node); ms++)
-		usleep(1000);
-	ck_assert_msg(node_is_up(node), "node %u did not start", node);
-	wait_together();
+	eventually(node_is_up(node));
+	eventually(together());
 }
 
 static void reap(ramp_node_t node, int want_signal)
@@ -212,35 +189,43 @@ void world_kill(ramp_node_t node)
 	reap(node, SIGKILL);
 }
 
-void world_wait_dead(ramp_node_t node)
+static bool dead(ramp_node_t node)
 {
 	siginfo_t info = {0};
 
-	for (int ms = 0; ms < REST_MS && !info.si_pid; ms++) {
-		ck_assert_int_eq(
-			waitid(P_PID, (id_t)nodes[node].pid, &info, WEXITED | WNOHANG | WNOWAIT),
-			0);
-		usleep(1000);
-	}
-	ck_assert_msg(info.si_pid, "node %u never came to its point; last answer: %s %d %s", node,
-		      n_asks && atomic_load(&world->answers[(n_asks - 1) % ASKS].done) ? "done"
-										       : "none",
-		      n_asks ? world->answers[(n_asks - 1) % ASKS].result : 0,
-		      n_asks ? world->answers[(n_asks - 1) % ASKS].text : "");
+	ck_assert_int_eq(waitid(P_PID, (id_t)nodes[node].pid, &info, WEXITED | WNOHANG | WNOWAIT),
+			 0);
+	return info.si_pid != 0;
+}
+
+void world_wait_dead(ramp_node_t node)
+{
+	eventually(dead(node));
 	reap(node, SIGKILL);
 }
 
-bool world_alive(ramp_node_t node)
+/* A machine that stands still for seconds looks like a silent target: the move is given up, and
+   asked for again. */
+void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim)
 {
-	siginfo_t info = {0};
+	int ask = world_ask(node, id, dst, 0, false);
+	struct answer *answer = &world->answers[ask];
 
-	return nodes[node].pid &&
-	       waitid(P_PID, (id_t)nodes[node].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-	       info.si_pid == 0;
+	for (int ms = 0; ms < REST_MS && !dead(victim); ms++) {
+		if (atomic_load(&answer->done) && answer->result == -EHOSTUNREACH)
+			answer = &world->answers[world_ask(node, id, dst, 0, false)];
+		usleep(1000);
+	}
+	ck_assert_msg(dead(victim), "node %u never came to its point; last answer: %s %d %s",
+		      victim, atomic_load(&answer->done) ? "done" : "none", answer->result,
+		      answer->text);
+	reap(victim, SIGKILL);
 }
 
 void world_reboot(ramp_node_t node)
 {
+	ramp_incarnation_t old = world->nodes[node].incarnation;
+
 	if (nodes[node].pid)
 		world_kill(node);
 	world_lock();
@@ -248,9 +233,7 @@ void world_reboot(ramp_node_t node)
 	world_unlock();
 	wipe(node);
 	world_start(node);
-	/* It is up when its new incarnation is committed. */
-	for (int ms = 0; ms < 500; ms++)
-		usleep(1000);
+	eventually(world->nodes[node].incarnation != old); /* committed */
 }
 
 void world_fence(ramp_node_t node)
@@ -280,9 +263,7 @@ void world_hold_reservation(ramp_node_t node)
 
 void world_wait_reservation(ramp_node_t node)
 {
-	for (int ms = 0; ms < REST_MS && atomic_load(&world->fault[node].hits) == 0; ms++)
-		usleep(1000);
-	ck_assert_uint_ge(atomic_load(&world->fault[node].hits), 1);
+	eventually(atomic_load(&world->fault[node].hits));
 }
 
 void world_open_copy(void)
@@ -299,6 +280,7 @@ void world_open(void)
 	memcpy(base, world->base, sizeof(base));
 	memset(world, 0, sizeof(*world));
 	memcpy(world->base, base, sizeof(base));
+	world->pid = getpid();
 	n_made = n_asks = 0;
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
@@ -307,7 +289,6 @@ void world_open(void)
 	atomic_store(&world->quorum, true);
 	world->nodes_version = world->version = 1;
 	for (ramp_node_t n = 1; n <= NODES; n++) {
-		world->port[n] = free_port();
 		world->nodes[n].node = n;
 		snprintf(world->nodes[n].name, sizeof(world->nodes[n].name), "%c",
 			 'a' + (int)n - 1);
@@ -319,12 +300,12 @@ void world_open(void)
 
 void world_close_nodes(void)
 {
-	for (ramp_node_t n = 1; n <= NODES; n++) {
-		if (!nodes[n].pid)
-			continue;
-		order(n, (struct command){.order = ORDER_QUIT});
-		reap(n, 0);
-	}
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		if (nodes[n].pid)
+			order(n, (struct command){.order = ORDER_QUIT});
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		if (nodes[n].pid)
+			reap(n, 0);
 }
 
 void world_close(void)
@@ -399,9 +380,8 @@ ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages,
 	world->row_version[i] = ++world->version;
 	world_unlock();
 	for (ramp_node_t n = 1; n <= NODES; n++)
-		while (nodes[n].pid &&
-		       !order(n, (struct command){.order = ORDER_STATUS, .id = id}).known)
-			usleep(500);
+		eventually(!nodes[n].pid ||
+			   order(n, (struct command){.order = ORDER_STATUS, .id = id}).known);
 	return id;
 }
 
@@ -507,13 +487,8 @@ int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t tim
 
 int world_answer(int ask)
 {
-	for (int ms = 0; ms < REST_MS; ms++) {
-		if (atomic_load(&world->answers[ask].done))
-			return world->answers[ask].result;
-		usleep(1000);
-	}
-	ck_abort_msg("no answer");
-	return -1;
+	eventually(atomic_load(&world->answers[ask].done));
+	return world->answers[ask].result;
 }
 
 const char *world_text(int ask)
@@ -596,12 +571,7 @@ bool world_reserved(ramp_node_t node)
 
 void world_wait_peers(ramp_node_t node, uint32_t up)
 {
-	for (int ms = 0; ms < REST_MS; ms++) {
-		if (order(node, (struct command){.order = ORDER_STATUS}).peers_up == up)
-			return;
-		usleep(1000);
-	}
-	ck_abort_msg("node %u does not see %u others", node, up);
+	eventually(order(node, (struct command){.order = ORDER_STATUS}).peers_up == up);
 }
 
 void world_rest(ramp_segment_t id)

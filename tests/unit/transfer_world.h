@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "meta.h"
 #include "programs.h"
@@ -95,11 +96,21 @@ struct world {
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
 	char base[256];
-	uint16_t port[NODES + 1];
+	pid_t pid; /* of the story */
 };
 extern struct world *world;
 
 /* ---- for the stories ------------------------------------------------------------------------- */
+
+/* Looks every millisecond until `what` holds; the story fails where it does not in REST_MS looks.
+ */
+#define eventually(what)                                                                           \
+	do {                                                                                       \
+		int looks = 0;                                                                     \
+		while (!(what) && looks++ < REST_MS)                                               \
+			usleep(1000);                                                              \
+		ck_assert_msg(looks <= REST_MS, "never: %s", #what);                               \
+	} while (0)
 
 /* First thing in main. 0, or an exit status. */
 int world_namespace(void);
@@ -111,10 +122,11 @@ void world_close_nodes(void); /* in order */
 void world_close(void);
 void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
-void world_start(ramp_node_t node);	/* the daemon starts (again) */
-void world_reboot(ramp_node_t node);	/* kill -9, and the store is gone: another incarnation */
-bool world_alive(ramp_node_t node);
-void world_fence(ramp_node_t node); /* its committed incarnation is over, says the operator */
+/* The same, by a move that `node` is asked for. */
+void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim);
+void world_start(ramp_node_t node);  /* the daemon starts (again) */
+void world_reboot(ramp_node_t node); /* kill -9, and the store is gone: another incarnation */
+void world_fence(ramp_node_t node);  /* its committed incarnation is over, says the operator */
 void world_arm(ramp_node_t node, uint32_t point, enum what what, uint32_t skip, uint32_t times);
 
 /* A STABLE segment at `node` with `pages` pages of a pattern of its own; every `every`th page only
@@ -161,6 +173,8 @@ void world_unlock(void);
 ramp_node_t world_self(void); /* in a node's process */
 /* True where the armed fault is this one (and it is counted); kills by itself. */
 enum what fault_hit(uint32_t point);
+void fault_late_wait(void); /* until no message is late any more */
+void world_address(ramp_node_t node, char address[64]);
 struct meta *double_meta_open(const struct meta_config *config);
 struct programs *double_programs_open(void);
 const struct programs_tools *double_programs_tools(struct programs *programs);
