@@ -79,14 +79,20 @@ bool request_interrupted(const struct request *r)
 	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED);
 }
 
-/* It waits for pages. The pull knows longer silences of one connection; a source that takes
-   connections and never answers is as silent. */
-static bool source_is_silent(const struct request *r)
+/* It has waited for pages all the time, and not one has come. The pull knows longer silences of one
+   connection; a source that takes connections and never answers is as silent. */
+static bool waits_in_vain(const struct request *r)
 {
 	struct pull_progress progress;
+	uint64_t since = r->pages_since_ms, now;
 
-	return pull_progress(r->mount->config.pull, r->parked.id, &progress) == 0 &&
-	       progress.source_silent;
+	if (pull_progress(r->mount->config.pull, r->parked.id, &progress) ||
+	    !progress.source_silent)
+		return false;
+	if (progress.heard_ms > since)
+		since = progress.heard_ms;
+	now = park_now_ms(); /* after the pull has looked at the clock */
+	return now - since > REQUEST_SILENT_MS;
 }
 
 enum park_verdict request_judge(struct request *r, int *rc, bool gate)
@@ -102,11 +108,14 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 	now = park_now_ms();
 	if (!gate) {
 		r->gate_since_ms = 0;
-		if (now - r->parked.since_ms <= REQUEST_SILENT_MS || !source_is_silent(r))
+		if (!r->pages_since_ms)
+			r->pages_since_ms = now;
+		if (!waits_in_vain(r))
 			return PARK_WAIT;
 		*rc = -EHOSTDOWN;
 		return PARK_DONE;
 	}
+	r->pages_since_ms = 0;
 	if (!r->gate_since_ms)
 		r->gate_since_ms = now;
 	else if (now - r->gate_since_ms > REQUEST_GATE_MS) {

@@ -23,7 +23,8 @@ struct request {
 	uint64_t unique; /* without the mark of a resend */
 	bool resent;
 	bool interruptible;
-	uint64_t gate_since_ms; /* 0: the gate was open at the last look */
+	uint64_t gate_since_ms;	 /* 0: the gate was open at the last look */
+	uint64_t pages_since_ms; /* 0: it did not wait for pages at the last look */
 	/* Frees what the struct around it owns (not the struct); may be NULL. */
 	void (*release)(struct request *r);
 };

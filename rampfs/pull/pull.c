@@ -455,6 +455,7 @@ int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *pr
 		.hole_pages = atomic_load(&pulled->hole_pages),
 		.source = pulled->source.node,
 		.source_silent = silent_since(pulled) != 0,
+		.heard_ms = atomic_load(&pulled->heard_ms),
 	};
 	pulled_put(pulled);
 	return 0;

@@ -89,6 +89,7 @@ struct pull_progress {
 	uint64_t demand_pages, prefetch_pages, hole_pages;
 	ramp_node_t source;
 	bool source_silent; /* it is asked for something, and does not answer */
+	uint64_t heard_ms;  /* CLOCK_MONOTONIC, of the last page that came; 0: none yet */
 };
 /* -ENOENT: not being pulled. */
 int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress);

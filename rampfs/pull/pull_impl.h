@@ -72,6 +72,7 @@ struct pulled {
 	atomic_bool told;     /* `finished` was called */
 	/* By PULLER_* - 1. 0: its source answers, or nobody asks it. */
 	_Atomic uint64_t silent_since_ms[2];
+	_Atomic uint64_t heard_ms;   /* when the last page came */
 	_Atomic uint64_t no_room_ms; /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 

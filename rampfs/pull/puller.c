@@ -372,6 +372,7 @@ static void flight_came(struct link *link, const struct tp_done *done)
 	link->after_ms = RETRY_MIN_MS;
 	pulled->retry_after_ms[link->puller->which - 1] = 0;
 	pulled->hung[link->puller->which - 1] = false;
+	atomic_store(&pulled->heard_ms, link->progress_ms);
 	count_pages(link, count, hole ? 0 : done->len);
 	if (!flight->stage)
 		arrive(link, flight, first, count, hole);

@@ -1,0 +1,125 @@
+/*
+ * How long a request waits: for a gate, for pages, and when a source counts as silent. The clock
+ * and the pull are this file's.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "request.h"
+
+#define SECOND UINT64_C(1000)
+
+static uint64_t now_ms;
+static bool pulling;
+static struct pull_progress progress;
+static struct mount mount_double;
+static struct request r;
+
+uint64_t __wrap_park_now_ms(void);
+uint64_t __wrap_park_now_ms(void)
+{
+	return now_ms;
+}
+
+int __wrap_pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *out);
+int __wrap_pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *out)
+{
+	(void)pull;
+	(void)id;
+	*out = progress;
+	return pulling ? 0 : -ENOENT;
+}
+
+static void setup(void)
+{
+	now_ms = 1000 * SECOND;
+	pulling = true;
+	progress = (struct pull_progress){0};
+	r = (struct request){.mount = &mount_double, .parked = {.since_ms = now_ms}};
+}
+
+/* What it gets at each look in the next `ms`: 0 where it waited all the time. */
+static int looks_for(uint64_t ms, bool gate)
+{
+	for (uint64_t end = now_ms + ms; now_ms < end; now_ms += PARK_TICK_MS) {
+		int rc = -EAGAIN;
+
+		if (request_judge(&r, &rc, gate) == PARK_DONE)
+			return rc;
+		ck_assert_int_eq(rc, -EAGAIN);
+	}
+	return 0;
+}
+
+START_TEST(a_source_that_is_silent_is_given_up_after_five_seconds)
+{
+	uint64_t from = now_ms;
+
+	progress.source_silent = true;
+	ck_assert_int_eq(looks_for(60 * SECOND, false), -EHOSTDOWN);
+	ck_assert_uint_ge(now_ms - from, REQUEST_SILENT_MS);
+	ck_assert_uint_le(now_ms - from, REQUEST_SILENT_MS + 2 * PARK_TICK_MS);
+}
+END_TEST
+
+START_TEST(a_source_that_answers_is_waited_for)
+{
+	ck_assert_int_eq(looks_for(60 * SECOND, false), 0);
+	pulling = false; /* it is about to begin */
+	ck_assert_int_eq(looks_for(60 * SECOND, false), 0);
+}
+END_TEST
+
+/* The pages of others came all the time, or its own: that the source says nothing at the moment is
+   no silence of five seconds. */
+START_TEST(silence_begins_with_the_last_page)
+{
+	uint64_t from;
+
+	for (int i = 0; i < 20; i++) {
+		progress.heard_ms = from = now_ms;
+		progress.source_silent = i % 2;
+		ck_assert_int_eq(looks_for(SECOND, false), 0);
+	}
+	progress.source_silent = true;
+	ck_assert_int_eq(looks_for(60 * SECOND, false), -EHOSTDOWN);
+	ck_assert_uint_ge(now_ms - from, REQUEST_SILENT_MS);
+}
+END_TEST
+
+START_TEST(a_closed_gate_is_no_silence)
+{
+	uint64_t from;
+
+	progress.source_silent = true;
+	ck_assert_int_eq(looks_for(4 * SECOND, false), 0);
+	ck_assert_int_eq(looks_for(8 * SECOND, true), 0);
+	from = now_ms;
+	ck_assert_int_eq(looks_for(60 * SECOND, false), -EHOSTDOWN);
+	ck_assert_uint_ge(now_ms - from, REQUEST_SILENT_MS);
+	setup();
+	from = now_ms;
+	ck_assert_int_eq(looks_for(60 * SECOND, true), -EBUSY);
+	ck_assert_uint_ge(now_ms - from, REQUEST_GATE_MS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("request");
+	TCase *tc = tcase_create("waiting");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_test(tc, a_source_that_is_silent_is_given_up_after_five_seconds);
+	tcase_add_test(tc, a_source_that_answers_is_waited_for);
+	tcase_add_test(tc, silence_begins_with_the_last_page);
+	tcase_add_test(tc, a_closed_gate_is_no_silence);
+	suite_add_tcase(suite, tc);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
