@@ -210,9 +210,10 @@ static int side_main(unsigned side, const char *path)
 		last = round;
 		if (!segment) {
 			fd = open(path, O_RDWR);
-			segment =
-				mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-			if (fd < 0 || segment == MAP_FAILED) {
+			segment = fd < 0 ? MAP_FAILED
+					 : mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE,
+						MAP_SHARED, fd, 0);
+			if (segment == MAP_FAILED) {
 				printf("side %u: %s: %s\n", side, path, strerror(errno));
 				shared->failed = 1;
 				return 1;
