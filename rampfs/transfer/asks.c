@@ -2,8 +2,8 @@
  * Who asks for a migration: rename(2) here, a tool over its session, another node.
  *
  * Happy path: the owner starts a move (source.c) and answers when its own tables show the new
- * owner; any other node sends MIGRATE to the owner, gets one ANSWER, and hands it on when its own
- * tables have come as far as the answerer's.
+ * owner, and that one's, too (given.c); any other node sends MIGRATE to the owner, gets one ANSWER,
+ * and hands it on when its own tables have come as far as the answerer's.
  *
  *   NEW -> MOVING [source_start] -> (answered)        this node owns it
  *   NEW -> MOVING [join] -> (answered)                it is on its way there, and nobody listens

@@ -2,8 +2,8 @@
  * The source's end after GIVEN: the segment has left, or will never know until the tables say so.
  *
  * Happy path: TRANSFER is repeated until T says TAKEN or the tables show T; programs are told; the
- * asker is answered when the tables show T as the owner; when they show that T has settled, the
- * keys and the bytes go (R7).
+ * asker is answered when the tables, ours and T's, show T as the owner; when they show that T has
+ * settled, the keys and the bytes go (R7).
  *
  * How it fails: abort(k) is proposed with T's REFUSED(k), or with proof that its incarnation is
  * over; when the tables show the row ours again, keys are destroyed and access is given back (R5).
@@ -19,6 +19,7 @@
 #include "move.h"
 
 #define FREE_AGAIN_MS 4u
+#define LISTED_MS     1000u
 
 static struct tp_key key_of(const struct move *m)
 {
@@ -212,6 +213,25 @@ static void free_it(struct move *m)
 	move_work(m, free_work, freed);
 }
 
+/*
+ * Who called mv goes to the target next, and finds it there: its tables may show it a moment later
+ * than ours. They do where the row has gone on, and a target that says nothing is not waited for
+ * for long. The timer looks again.
+ */
+static bool listed_there(struct move *m, bool pulling)
+{
+	uint64_t now = move_now_ms();
+
+	if (!m->seen_ms)
+		m->seen_ms = now;
+	if (!pulling || m->listed || now >= m->seen_ms + LISTED_MS ||
+	    !peer_up(m->t->peers, m->peer))
+		return true;
+	if (!uv_is_active((uv_handle_t *)&m->timer))
+		move_tick_in(m, LISTED_MS);
+	return false;
+}
+
 /* The row is T's, or has gone on from there. */
 static void owned_there(struct move *m, const struct segment_row *row)
 {
@@ -226,7 +246,8 @@ static void owned_there(struct move *m, const struct segment_row *row)
 	if (!m->seen)
 		trace_step(m->trace, "the tables show the new owner");
 	m->seen = true;
-	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable))
+	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable) &&
+	    listed_there(m, pulling))
 		ask_done(m->ask, 0, "");
 	if (!pulling)
 		free_it(m);

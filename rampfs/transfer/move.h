@@ -103,7 +103,8 @@ struct move {
 	bool transferred;	 /* S: TRANSFER went out in this life */
 	bool ungranted;		 /* S: found GIVEN, and its pages can't be read yet */
 	bool gone;		 /* S: programs_gone was called, in this life */
-	bool seen;		 /* our tables show T as the owner; said in the trace */
+	bool seen;		 /* our tables show T as the owner; T has said it, S traced it */
+	bool listed;		 /* S: T's tables show it, too */
 	bool reclaimed;		 /* S: somebody accepts that it is rolled back */
 	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
 	bool free_wait;		 /* S: not before the timer */
@@ -113,6 +114,7 @@ struct move {
 	uint64_t lost_pages;
 	uint64_t copied_pages, heard_ms; /* *_COPYING: how far; since when the other is silent */
 	uint64_t window_from_us;	 /* 0: the freeze was in another life */
+	uint64_t seen_ms;		 /* S: when; 0: not yet */
 	struct trace *trace;		 /* a reference; NULL: nobody asked */
 
 	atomic_bool cancelled; /* read by the freeze's worker */
@@ -225,7 +227,7 @@ void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_N
 		put(&w_, msg);                                                                     \
 		peer_send((t)->peers, to, type, buf_, w_.len);                                     \
 	} while (0)
-/* TAKEN, REFUSED, CLOSE: a word on the attempt k. */
+/* TAKEN, REFUSED, CLOSE, LISTED: a word on the attempt k. */
 void move_say(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
 	      struct ramp_attempt k, uint64_t epoch);
 /* False, and the message counts as malformed, where its decoder says so by `rc`. */

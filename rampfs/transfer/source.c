@@ -529,6 +529,24 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 		given_leave(m);
 }
 
+/* It may come before our own tables show it. */
+static void source_on_listed(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_verdict v;
+	struct move *m;
+
+	(void)incarnation;
+	if (!move_heard(body, proto_get_verdict(body, &v)))
+		return;
+	m = move_with(t, v.id, from);
+	if (!m || !ramp_attempt_equal(m->k, v.k))
+		return;
+	m->listed = true;
+	move_look(t, m->id);
+}
+
 /* R5: T's own word that it never took k and never will. Of the incarnation that was asked: a later
    one knows nothing about what that one did, and proof that it is over decides. */
 static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
@@ -625,4 +643,5 @@ void source_listen(struct transfers *t)
 	peers_on(t->peers, PROTO_TAKEN, source_on_taken, t);
 	peers_on(t->peers, PROTO_REFUSED, source_on_refused, t);
 	peers_on(t->peers, PROTO_PULLED, source_on_pulled, t);
+	peers_on(t->peers, PROTO_LISTED, source_on_listed, t);
 }

@@ -633,6 +633,7 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 		propose_step(m, META_SETTLED);
 	if (row->phase == SEGMENT_PULLING && !m->seen) {
 		trace_step(m->trace, "taken is committed");
+		move_say(m->t, m->peer, PROTO_LISTED, m->id, m->k, m->epoch);
 		m->seen = true;
 	}
 	/* R9: only whole it can be let go of; then hurry. */

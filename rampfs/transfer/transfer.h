@@ -78,7 +78,8 @@ struct migrate_request {
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;
-	bool wait_stable;    /* answer when it is STABLE, else when this node's tables show it */
+	bool wait_stable;    /* answer when it is STABLE, else when this node's tables show it, and
+				(within 1 s) the target's */
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
 	/* NULL, or: some progress, on the control loop */
 	void (*progress)(void *arg, uint64_t pages_done, uint64_t pages_all, const char *state);

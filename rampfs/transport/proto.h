@@ -36,6 +36,7 @@ enum proto_type {
 	PROTO_PULLED = 0x17,   /* T -> S: how far the pull is, for whoever asked */
 	PROTO_KEYS = 0x18,     /* S -> T, mode copy: frozen, read it all. Repeated until GIVEN */
 	PROTO_COPIED = 0x19,   /* T -> S: every page is here */
+	PROTO_LISTED = 0x1a,   /* T -> S, a hint: its own tables show it there */
 
 	PROTO_MIGRATE = 0x20,  /* anybody -> S: move it */
 	PROTO_ANSWER = 0x21,   /* S -> who asked, once */
@@ -88,7 +89,7 @@ struct msg_transfer {
 	uint32_t mtime_ns;
 };
 
-/* TAKEN, REFUSED, CLOSE, COPIED. */
+/* TAKEN, REFUSED, CLOSE, COPIED, LISTED. */
 struct msg_verdict {
 	ramp_segment_t id;
 	struct ramp_attempt k; /* CLOSE of an attempt that was not accepted: ticket 0 */

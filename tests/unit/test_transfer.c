@@ -453,6 +453,7 @@ START_TEST(a_message_is_lost_doubled_or_late)
 		{A, PROTO_TRANSFER},
 		{B, PROTO_TAKEN},
 		{B, PROTO_CLOSE},
+		{B, PROTO_LISTED},
 		{C, PROTO_MIGRATE},
 		{A, PROTO_ANSWER},
 		/* of mode copy: */ {A, PROTO_KEYS},
@@ -504,6 +505,21 @@ START_TEST(tables_are_behind)
 			world_answer(world_ask(_i % 2 ? C : A, id, i % 2 ? A : B, 15000, true)), 0);
 		world_rest(id);
 	}
+}
+END_TEST
+
+/* Who called mv looks for it at the target, whose tables are behind those of all others. */
+START_TEST(answered_when_the_target_shows_it)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	world_arm(B, POINT(AFTER_PROPOSE, META_TAKEN), DO_DELAY, 0, 1);
+	ck_assert_int_eq(world_move(_i ? C : A, id, B), 0);
+	ck_assert(world_shows(B, id));
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
 }
 END_TEST
 
@@ -605,9 +621,10 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tc = story(suite, "messages");
-	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 21);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
+	tcase_add_loop_test(tc, answered_when_the_target_shows_it, 0, 2);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
 	add_kill_stories(suite);
 	return suite;
@@ -624,7 +641,7 @@ static Suite *copy_stories(void)
 	tcase_add_test(tc, holes_are_filled_meanwhile);
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
-	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 27);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 30);
 	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
 	tcase_add_test(tc, nothing_is_given_before_all_is_copied);
 	add_copy_kill_stories(suite);

@@ -43,6 +43,7 @@ static const struct step {
 	{"T has settled committed", B, POINT(AFTER_PROPOSE, META_SETTLED), B, ALL},
 	{"T records OWNED", B, POINT(AT_RECORD, RECORD_OWNED), B, ALL},
 	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B, ALL},
+	{"T says LISTED", B, POINT(AT_SEND, PROTO_LISTED), B, COPIES},
 	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B, ALL},
 	/* Of mode copy, in which T has half of the pages before it has anything else. */
 	{"S sends KEYS", A, POINT(AT_SEND, PROTO_KEYS), A, NONE},

@@ -232,7 +232,8 @@ static void carry_out(struct meta *meta, struct proposal *p)
 		world_lock();
 		apply(&p->command, &reply);
 		world_unlock();
-		fault_hit(POINT(AFTER_PROPOSE, p->command.type));
+		if (fault_hit(POINT(AFTER_PROPOSE, p->command.type)) == DO_DELAY)
+			usleep(300000); /* the others know it before us */
 		if (lose && p->command.type != META_NODE_UP) {
 			atomic_store(&world->lose_answers, lose - 1);
 			reply.result = -ETIMEDOUT;

@@ -98,6 +98,7 @@ static void look(const struct command *c, struct command_reply *reply)
 	struct segment_row row;
 
 	reply->known = meta_segment(d.meta, c->id, &row) == 0;
+	reply->shown = reply->known && row.node == d.self;
 	if (seg) {
 		record_get(seg, &reply->record);
 		seg_put(seg);

@@ -511,6 +511,11 @@ int world_reclaim(ramp_node_t node, ramp_segment_t id)
 	return order(node, (struct command){.order = ORDER_RECLAIM, .id = id}).result;
 }
 
+bool world_shows(ramp_node_t node, ramp_segment_t id)
+{
+	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).shown;
+}
+
 bool world_rolled_back(ramp_node_t node, ramp_segment_t id)
 {
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).rolled_back;

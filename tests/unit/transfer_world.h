@@ -148,7 +148,8 @@ void world_cancel(ramp_node_t node, int ask);
 int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two, waiting, 10 s */
 int world_reclaim(ramp_node_t node, ramp_segment_t id);
 struct segment_row world_row(ramp_segment_t id);
-ramp_node_t world_owner(ramp_segment_t id); /* as the row says */
+bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as its own */
+ramp_node_t world_owner(ramp_segment_t id);	       /* as the row says */
 void world_unlink(ramp_segment_t id);
 void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
@@ -204,6 +205,7 @@ struct command_reply {
 	struct record record;
 	uint32_t moves, peers_up; /* moves: but reservations, which may be dropped at any time */
 	bool rolled_back, reserved, known; /* known: the node's tables have the row */
+	bool shown;			   /* ... and it is the node's */
 };
 
 #endif
