@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # user.ramp.mmap=passthrough: a program without the shim maps a segment's very pages, and holds it.
 . tests/lib/cluster.sh
+. tests/lib/holder.sh
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
@@ -39,27 +40,7 @@ for line in sys.stdin:
         out = e.strerror
     print(out, flush=True)
 P
-# holder NAME [COMMAND...]: starts one; ask NAME WORDS: its answer.
-holder() {
-	local name=$1
-	shift
-	mkfifo "$scratch/$name.in" "$scratch/$name.out"
-	"$@" python3 "$scratch/holder.py" <"$scratch/$name.in" >"$scratch/$name.out" &
-	eval "${name}_pid=$!"
-	eval "exec {${name}_in}>\"$scratch/$name.in\" {${name}_out}<\"$scratch/$name.out\""
-}
-ask() {
-	local name=$1 in=${1}_in out=${1}_out answer
-	shift
-	echo "$*" >&"${!in}"
-	read -r -t 20 answer <&"${!out}" || fail "$name does not answer: $*"
-	echo "$answer"
-}
-bye() {
-	local pid=${1}_pid
-	kill "${!pid}"
-	wait "${!pid}" || true
-}
+holder_program=(python3 "$scratch/holder.py")
 # A move is refused, and the log's last refusal says why. RELEASE comes a moment after close(2).
 stays_because() {
 	refused "Device or resource busy" mv "$mnt/a/a/seg" "$mnt/a/b/"

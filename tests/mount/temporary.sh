@@ -2,6 +2,7 @@
 # Temporary files: a program unlinks what it has open and maps it only then. Its addresses are its
 # own while anything has it open or mapped, through daemons that are killed, and are free after.
 . tests/lib/cluster.sh
+. tests/lib/holder.sh
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/a\$"; }
 another_daemon() { local now && now=$(daemon) && [ "$now" != "$1" ]; }
@@ -57,29 +58,7 @@ for line in sys.stdin:
         out = str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     print(out, flush=True)
 P
-# holder NAME [COMMAND...]: starts one; ask NAME WORDS: its answer; bye NAME [SIGNAL].
-holder() {
-	local name=$1
-	shift
-	rm -f "$scratch/$name.in" "$scratch/$name.out"
-	mkfifo "$scratch/$name.in" "$scratch/$name.out"
-	"$@" rampfs-run python3 "$scratch/holder.py" <"$scratch/$name.in" >"$scratch/$name.out" &
-	eval "${name}_pid=$!"
-	eval "exec {${name}_in}>\"$scratch/$name.in\" {${name}_out}<\"$scratch/$name.out\""
-}
-ask() {
-	local name=$1 in=${1}_in out=${1}_out answer
-	shift
-	echo "$*" >&"${!in}"
-	read -r -t 20 answer <&"${!out}" || fail "$name does not answer: $*"
-	echo "$answer"
-}
-bye() {
-	local pid=${1}_pid
-	kill "-${2:-TERM}" "${!pid}"
-	wait "${!pid}" || true
-	eval "exec {${1}_in}>&- {${1}_out}<&-"
-}
+holder_program=(rampfs-run python3 "$scratch/holder.py")
 map_all() { # as many extents as the arena has, each of another file; says their addresses
 	rampfs-run python3 - "$1" "$mnt/a/a/full" <<'P'
 import ctypes, os, sys
