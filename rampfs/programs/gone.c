@@ -19,15 +19,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "local.h"
 #include "log.h"
 #include "pages.h"
 
-#define GONE_MS	     1000u
-#define BACK_MS	     5000u
-#define CATCH_UP_MAX 256 /* segments; what is beyond waits for the next session */
+#define GONE_MS		1000u
+#define BACK_MS		5000u
+#define SESSION_LOOK_US 5000u
+#define CATCH_UP_MAX	256 /* segments; what is beyond waits for the next session */
 
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 {
@@ -251,12 +253,34 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
 	pieces_free(pieces, count);
 }
 
-void programs_back(struct programs *p, struct seg *seg)
+/*
+ * A daemon that has just begun has none of its programs' sessions. Each puts the segment back when
+ * it comes (space_catch_up); that it has done so shows in /proc.
+ */
+static void await_sessions(struct programs *p, struct seg *seg, uint64_t until_ms)
 {
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct segment_row row;
+	struct stat st;
+	char name[64];
+	pid_t pid = 0;
 
-	if (!pseg)
+	if (now_ms() >= until_ms || meta_segment(p->meta, seg_id(seg), &row) || !row.extent_len ||
+	    fstat(seg_fd(seg), &st))
 		return;
+	while (mappers_replaced(p->store_dev, st.st_ino, row.extent_addr,
+				row.extent_addr + row.extent_len, &pid) == 1) {
+		if (now_ms() >= until_ms || atomic_load(&p->closing)) {
+			process_name(pid, name);
+			log_warn("process %s had segment %llu mapped and has not come back for it",
+				 name, (unsigned long long)seg_id(seg));
+			return;
+		}
+		usleep(SESSION_LOOK_US);
+	}
+}
+
+static void back_now(struct programs *p, struct pseg *pseg, struct seg *seg)
+{
 	pthread_mutex_lock(&pseg->change);
 	pseg_set_seg(pseg, seg);
 	pthread_rwlock_wrlock(&pseg->lock);
@@ -267,7 +291,17 @@ void programs_back(struct programs *p, struct seg *seg)
 		pseg_set_state(p, pseg, PSEG_OPEN);
 	back_all(p, pseg, NULL);
 	pthread_mutex_unlock(&pseg->change);
-	pseg_put(p, pseg);
+}
+
+void programs_back(struct programs *p, struct seg *seg, uint64_t until_ms)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+
+	if (pseg) {
+		back_now(p, pseg, seg);
+		pseg_put(p, pseg);
+	}
+	await_sessions(p, seg, until_ms);
 }
 
 /* ---- a session that has come ---------------------------------------------------------------- */

@@ -365,6 +365,9 @@ int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
    one process come one after the other. */
 typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
+/* 1 when a process, *pid, has something of the store mapped in the extent [lo, hi) that is not the
+   segment's file `ino`: an empty file, in its place; 0; -errno. */
+int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
 int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);

@@ -265,6 +265,8 @@ static void pass_over(pid_t pid)
 struct search {
 	dev_t dev;
 	uint64_t ino;
+	bool others; /* what is looked for is not `ino`, but the other files of `dev` */
+	uint64_t lo, hi;
 	mapper_fn *fn;
 	void *arg;
 };
@@ -274,9 +276,8 @@ struct search {
 static int look_at_thread(const struct search *s, pid_t pid, pid_t tid)
 {
 	struct kernel_maps maps;
-	struct kernel_vma vma;
-	bool any = false;
-	uint64_t at = 0;
+	struct kernel_vma vma = {0};
+	uint64_t at = s->lo;
 	int rc = kernel_maps_open(&maps, tid);
 
 	if (rc == -EACCES || rc == -EPERM) {
@@ -285,18 +286,19 @@ static int look_at_thread(const struct search *s, pid_t pid, pid_t tid)
 	}
 	if (rc)
 		return rc == -ENOENT ? -ESRCH : rc;
-	while ((rc = kernel_maps_next(&maps, at, UINT64_MAX, &vma)) > 0) {
-		any = true;
+	while ((rc = kernel_maps_next(&maps, at, s->hi, &vma)) > 0) {
 		at = vma.end;
-		if (vma.inode != s->ino || makedev(vma.dev_major, vma.dev_minor) != s->dev)
+		if ((vma.inode == s->ino) == s->others ||
+		    makedev(vma.dev_major, vma.dev_minor) != s->dev)
 			continue;
 		rc = s->fn(s->arg, pid, vma.start, vma.end);
 		if (rc)
 			break;
 	}
 	kernel_maps_close(&maps);
-	/* A text that is empty is how older kernels say it. */
-	return rc || any ? rc : -ESRCH;
+	/* A text that is empty is how older kernels say it. The stack of one that has memory lies
+	   beyond every range that is looked at. */
+	return rc || vma.end ? rc : -ESRCH;
 }
 
 /* The main thread may have ended, and others live. */
@@ -323,9 +325,8 @@ static int look_at(const struct search *s, pid_t pid)
 	return rc == -ESRCH ? 0 : rc;
 }
 
-int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
+static int look_at_all(const struct search *search)
 {
-	struct search search = {.dev = dev, .ino = ino, .fn = fn, .arg = arg};
 	DIR *dir = opendir("/proc");
 	struct dirent *entry;
 	int rc = 0;
@@ -336,10 +337,38 @@ int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
 		pid_t pid = atoi(entry->d_name);
 
 		if (pid > 0 && pid != getpid())
-			rc = look_at(&search, pid);
+			rc = look_at(search, pid);
 	}
 	closedir(dir);
 	return rc;
+}
+
+int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
+{
+	struct search search = {.dev = dev, .ino = ino, .hi = UINT64_MAX, .fn = fn, .arg = arg};
+
+	return look_at_all(&search);
+}
+
+static int found_one(void *arg, pid_t pid, uint64_t start, uint64_t end)
+{
+	(void)start;
+	(void)end;
+	*(pid_t *)arg = pid;
+	return 1;
+}
+
+int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)
+{
+	struct search search = {.dev = dev,
+				.ino = ino,
+				.others = true,
+				.lo = lo,
+				.hi = hi,
+				.fn = found_one,
+				.arg = pid};
+
+	return look_at_all(&search);
 }
 
 bool mappers_same_mm(pid_t a, pid_t b)

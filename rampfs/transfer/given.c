@@ -126,7 +126,7 @@ static void revert_work(struct move *m)
 		return;
 	programs_restore(t->programs, m->seg);
 	if (m->gone || !m->transferred) /* perhaps in a former life */
-		programs_back(t->programs, m->seg);
+		programs_back(t->programs, m->seg, 0);
 	seg_thaw(m->seg);
 }
 

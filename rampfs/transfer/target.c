@@ -24,7 +24,8 @@
 #include "pages.h"
 
 #define PULLED_EVERY_MS	  200u
-#define PREFETCH_AFTER_MS 10u /* at the latest, whether or not taken is committed */
+#define PREFETCH_AFTER_MS 10u	/* at the latest, whether or not taken is committed */
+#define COME_BACK_MS	  1000u /* after a daemon's start: for programs' sessions */
 
 __attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
 							      const struct msg_connect *c, int code,
@@ -465,14 +466,18 @@ int target_begin_pull(struct move *m)
 	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
-/* Of a copy nothing is left to pull. */
+/*
+ * Of a copy nothing is left to pull. A daemon whose predecessor died between TAKEN and here begins
+ * without sessions: before it proposes taken they have a moment to come, since who sees mv return
+ * may touch the segment through an old mapping.
+ */
 static void begin_work(struct move *m)
 {
 	m->work_rc = m->pulled ? 0 : target_begin_pull(m);
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "page faults are answered");
-	programs_back(m->t->programs, m->seg);
+	programs_back(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
 	trace_step(m->trace, "programs have it back");
 }
 

@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "programs_world.h"
@@ -434,7 +437,7 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 
 	seg = world_take(seg, 0, SEG_BYTES / 4096);
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
-	programs_back(world.programs, seg);
+	programs_back(world.programs, seg, 0);
 	ck_assert_uint_eq(prog_load(&prog, addr), FILLED);
 	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 4096).result, 0);
 	ck_assert_uint_eq(prog_load(&prog, addr + 4096 + 8), FILLED);
@@ -532,9 +535,74 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 	world_programs_start();
 	world_wait_session(&x.prog, 3);
 	programs_pulling(world.programs, x.seg, NULL);
-	programs_back(world.programs, x.seg);
+	programs_back(world.programs, x.seg, 0);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
+	world_detached(&x);
+}
+END_TEST
+
+/* What the process maps, as /proc has it. */
+static bool maps_the_empty_file(pid_t pid)
+{
+	char path[64], line[512];
+	bool found = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	file = fopen(path, "re");
+	ck_assert_ptr_nonnull(file);
+	while (fgets(line, sizeof(line), file))
+		found |= strstr(line, "/gone.") != NULL;
+	fclose(file);
+	return found;
+}
+
+static uint64_t clock_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void *let_it_go_on(void *arg)
+{
+	usleep(BLOCKED_MS * 1000);
+	kill(*(pid_t *)arg, SIGCONT);
+	return NULL;
+}
+
+/* The daemon died after TAKEN: the next one waits for the sessions of who had it, and for no
+   longer than it may. */
+START_TEST(who_had_it_and_has_not_come_back_yet_is_waited_for)
+{
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	pthread_t thread;
+	int status;
+
+	world_freeze(x.seg);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	world_programs_stop();
+	kill(x.prog.pid, SIGSTOP);
+	ck_assert_int_eq(waitpid(x.prog.pid, &status, WUNTRACED), x.prog.pid);
+	x.seg = world_take(x.seg, 0, 4);
+	world_programs_start();
+	programs_pulling(world.programs, x.seg, NULL);
+
+	programs_back(world.programs, x.seg, 0);
+	programs_back(world.programs, x.seg, clock_ms() + BLOCKED_MS);
+	ck_assert(maps_the_empty_file(x.prog.pid));
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go_on, &x.prog.pid), 0);
+	programs_back(world.programs, x.seg, clock_ms() + 20000);
+	ck_assert(!maps_the_empty_file(x.prog.pid));
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
+	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
+	/* Nobody is waited for who is here. */
+	programs_back(world.programs, x.seg, UINT64_MAX);
 	world_detached(&x);
 }
 END_TEST
@@ -624,6 +692,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, the_next_daemon_learns_what_is_mapped);
 	tcase_add_test(tc, a_freeze_ends_with_its_daemon);
 	tcase_add_test(tc, what_was_given_stays_frozen_for_the_next_daemon);
+	tcase_add_test(tc, who_had_it_and_has_not_come_back_yet_is_waited_for);
 	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
 	tcase_add_test(tc, only_who_may_write_punches_holes);
 }

@@ -158,6 +158,25 @@ START_TEST(a_grant_fails_after_a_restart)
 }
 END_TEST
 
+/* T is killed when it has recorded TAKEN and its programs do not have the segment yet: they come to
+   the next daemon, and have it when mv returns. */
+START_TEST(programs_come_back_before_mv_returns)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+	int ask;
+
+	world_hold(B, id);
+	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
+	ask = world_ask(A, id, B, 0, false);
+	world_wait_dead(B);
+	atomic_store(&world->sessions_away, true);
+	world_start(B);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert(world_program(B, id).access);
+	world_rest(id);
+}
+END_TEST
+
 /* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
    ends. */
 START_TEST(asked_again_after_a_restart)
@@ -367,6 +386,7 @@ void add_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
 	tc = story(suite, "leftovers");
 	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
+	tcase_add_test(tc, programs_come_back_before_mv_returns);
 	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pages.h"
@@ -100,9 +101,18 @@ void programs_gone(struct programs *programs, struct seg *seg, const char *owner
 	world_unlock();
 }
 
-void programs_back(struct programs *programs, struct seg *seg)
+void programs_back(struct programs *programs, struct seg *seg, uint64_t until_ms)
 {
+	struct timespec now;
+
 	(void)programs;
+	if (atomic_load(&world->sessions_away)) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (until_ms <= (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000)
+			return;
+		usleep(20000); /* they have come */
+		atomic_store(&world->sessions_away, false);
+	}
 	world_lock();
 	grant(seg);
 	world_unlock();

@@ -98,8 +98,12 @@ static bool in_k(const struct segment_row *row, const struct meta_command *c)
 
 static int taken(struct segment_row *row, const struct meta_command *c)
 {
+	const struct local_program *program;
+
 	if (row->phase != SEGMENT_MOVING || !in_k(row, c))
 		return -ESTALE;
+	program = &world->programs[row->dst][row - world->rows];
+	world->taken_blind += program->mapped && !program->access;
 	row->phase = SEGMENT_PULLING;
 	row->epoch++;
 	row->src = row->node;

@@ -232,7 +232,7 @@ static void known_again(void *arg, struct seg *seg)
 
 	(void)arg;
 	record_get(seg, &record);
-	if (record_serves(&record))
+	if (record_serves(&record) && !atomic_load(&world->sessions_away))
 		programs_restore(d.programs, seg);
 }
 

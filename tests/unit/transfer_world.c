@@ -562,6 +562,7 @@ static void wait_rest(ramp_segment_t id)
 		usleep(2000);
 	}
 	ck_assert_uint_eq(world->double_access, 0);
+	ck_assert_uint_eq(world->taken_blind, 0);
 }
 
 void world_rest_lost(ramp_segment_t id)

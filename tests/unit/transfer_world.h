@@ -83,6 +83,7 @@ struct world {
 	} exports[EXPORTS];
 	struct local_program programs[NODES + 1][ROWS];
 	uint64_t double_access; /* how often two nodes' programs had access at once */
+	uint64_t taken_blind;	/* ... taken was committed, and a program there had no access */
 
 	struct fault fault[NODES + 1];
 	atomic_bool quorum;
@@ -91,6 +92,7 @@ struct world {
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* AT_RESERVE with DO_DELAY waits while it is set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
+	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
