@@ -1,6 +1,7 @@
 /*
  * Commands and replies as they stand in the log (command.c). The first byte says which. What is
- * taken comes back byte for byte, and every string in it ends.
+ * taken comes back byte for byte, and every string in it ends; but what an older build encoded
+ * comes back longer.
  */
 #include <string.h>
 
@@ -12,13 +13,15 @@ static void take_command(const uint8_t *data, size_t size)
 	uint8_t again[META_COMMAND_BYTES];
 	struct meta_origin origin;
 	struct meta_command c;
+	size_t len;
 
 	if (command_decode(data, size, &origin, &c))
 		return;
 	fuzz_rule(memchr(c.name, 0, sizeof(c.name)) && memchr(c.new_name, 0, sizeof(c.new_name)));
 	fuzz_rule(memchr(c.address, 0, sizeof(c.address)));
-	fuzz_rule(command_encode(&origin, &c, again, sizeof(again)) == size);
-	fuzz_rule(memcmp(again, data, size) == 0);
+	len = command_encode(&origin, &c, again, sizeof(again));
+	fuzz_rule(len == size || (c.type == META_EXTENT && len > size));
+	fuzz_rule(len != size || memcmp(again, data, size) == 0);
 }
 
 static void take_reply(const uint8_t *data, size_t size)

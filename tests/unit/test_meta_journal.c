@@ -91,6 +91,39 @@ START_TEST(prepare_carries_all_that_it_compares)
 }
 END_TEST
 
+/* As an EXTENT was encoded before it could be an orphan's: the journal of an older build. */
+START_TEST(an_old_extent_is_read)
+{
+	static const uint8_t old[] = {
+		1,    META_EXTENT,			/* version, type */
+		2,    0,	   0,	 0,		/* origin: node, life, number, lowest */
+		3,    0,	   0,	 0, 0, 0, 0, 0, /**/
+		9,    0,	   0,	 0, 0, 0, 0, 0, /**/
+		4,    0,	   0,	 0, 0, 0, 0, 0, /**/
+		1,    0,	   0,	 0, 0, 0, 0, 0, /* cid */
+		2,    0,	   0,	 0, 0, 0, 0, 0, /**/
+		7,    0,	   0,	 0, 0, 0, 0, 0, /* now */
+		8,    0,	   0,	 0,		/**/
+		0x88, 0x13,	   0,	 0, 0, 0, 0, 0, /* id */
+		0,    0,	   0,	 4, 0, 0, 0, 0, /* length */
+		0,    0,	   0x10, 0, 0, 0, 0, 0, /* map_len */
+	};
+	struct meta_origin o;
+	struct meta_command c;
+
+	ck_assert_int_eq(command_decode(old, sizeof(old), &o, &c), 0);
+	ck_assert_int_eq(c.type, META_EXTENT);
+	ck_assert_uint_eq(o.number, 9);
+	ck_assert_int_eq(c.now.sec, 7);
+	ck_assert_uint_eq(c.id, 5000);
+	ck_assert_uint_eq(c.length, UINT64_C(1) << 26);
+	ck_assert_uint_eq(c.map_len, UINT64_C(1) << 20);
+	/* Of nobody, who could make a row again. */
+	ck_assert_uint_eq(c.node, 0);
+	ck_assert_int_eq(command_decode(old, sizeof(old) - 1, &o, &c), -EPROTO);
+}
+END_TEST
+
 START_TEST(the_longest_command_fits)
 {
 	struct meta_origin o = {0};
@@ -616,6 +649,7 @@ static Suite *suite(void)
 	suite_add_tcase(s, file);
 	tcase_add_test(bytes, commands_come_back_as_they_went);
 	tcase_add_test(bytes, prepare_carries_all_that_it_compares);
+	tcase_add_test(bytes, an_old_extent_is_read);
 	tcase_add_test(bytes, the_longest_command_fits);
 	tcase_add_test(bytes, bad_commands_are_refused);
 	tcase_add_test(bytes, random_bytes_are_no_command);
