@@ -34,6 +34,8 @@ void mount_drop_names(struct mount *m)
 	/* Something else may be mounted there now: that loses cached names, too, and no more. */
 	if (fd < 0 || fsconfig(fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0))
 		log_debug("names stay in the kernel's cache: %s", strerror(errno));
+	else
+		log_debug("the kernel's cache of names is emptied");
 	if (fd >= 0)
 		close(fd);
 }

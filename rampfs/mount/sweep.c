@@ -12,7 +12,8 @@
  * that nobody has it open or mapped. Then the row is told (FREED). Until then it is looked at
  * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS. A name that
  * another node took away stays in the kernel's cache here, and its inode with it, until somebody
- * looks it up: that would hold the memory for ever, so the cache is emptied first.
+ * looks it up: that would hold the memory for ever, so the cache is emptied first, though not more
+ * than once in DROP_EVERY_MS, since all names of the mount go.
  */
 #include "sweep.h"
 
@@ -31,6 +32,7 @@
 #define HINTS_IN_FLIGHT 128 /* of the node's 256 proposals */
 #define RETRY_FIRST_MS	50
 #define RETRY_MAX_MS	5000
+#define DROP_EVERY_MS	1000
 #define HINT_BUCKETS	1024
 #define REMOVED_WORDS	1024
 
@@ -66,6 +68,7 @@ struct sweep {
 	struct orphans orphans;
 	uint32_t n_orphans;			 /* atomic: forgets are cheap while there is none */
 	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
+	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
 	uint32_t in_flight;
 	uint64_t round;
 	bool closed;
@@ -406,11 +409,22 @@ bool sweep_removed(struct mount *m, ramp_segment_t id)
 	return m->sweep && m->sweep->removed[id % REMOVED_WORDS] & removed_bit(id);
 }
 
+/* Of all orphans one, now and then: it drops the others' names as well, and everybody's. */
+static bool may_drop_names(struct sweep *s)
+{
+	uint64_t now = park_now_ms(), last = atomic_load(&s->dropped_ms);
+
+	return now >= last + DROP_EVERY_MS &&
+	       atomic_compare_exchange_strong(&s->dropped_ms, &last, now);
+}
+
 /* Worker. Open, mapped or a working place: something more than a name that nobody looks up. */
 static bool kernel_knows(struct mount *m, ramp_segment_t id)
 {
 	if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT)
 		return false;
+	if (!may_drop_names(m->sweep))
+		return true; /* it is tried again */
 	mount_drop_names(m);
 	return fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT;
 }

@@ -75,7 +75,7 @@ for i in range(int(sys.argv[1])):
 P
 }
 chmod 755 "$scratch" # for nobody
-cluster_start -n 2 -c 256M -A 0x1000000000:256M # four extents
+cluster_start -n 2 -c 256M -A 0x1000000000:256M -o loglevel=debug # four extents
 files=$(find "$state/a/store" -regex '.*/[0-9]+' | wc -l)
 
 echo "a standard library's temporary file, more often than the arena has places"
@@ -160,6 +160,19 @@ refused "file 2 has no address" map_all 3
 bye three
 within 20 no_orphans
 rm "$mnt"/a/a/full?
+
+echo "many that stay open: the kernel's other names are not dropped at every look at each"
+emptied() { grep -c 'cache of names is emptied' "$scratch/cluster/a.log"; }
+was=$(emptied) since=${EPOCHREALTIME/./}
+for i in 1 2 3 4 5 6 7 8; do
+	exec {open[i]}<>"$mnt/a/a/open$i"
+	rm "$mnt/a/a/open$i"
+done
+within 20 eval '[ "$(emptied)" -ge $((was + 2)) ]' # they are looked at
+now=$(emptied)
+[ $((now - was)) -le $(((${EPOCHREALTIME/./} - since) / 1000000 + 1)) ] || fail "names were dropped $((now - was)) times"
+for i in 1 2 3 4 5 6 7 8; do exec {open[i]}>&-; done
+within 20 no_orphans
 
 echo "the whole arena is there again, and no bytes are left"
 within 20 no_orphans
