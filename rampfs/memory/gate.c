@@ -2,8 +2,8 @@
  * The gate: one word, the number of those inside and the reasons why nobody may enter.
  *
  * Happy path: seg_enter adds one and finds no reason; seg_leave takes it off again: two atomic
- * operations, no lock. A freeze sets FROZEN, waits until the number is 0, and from then on nobody
- * is inside.
+ * operations, no lock (but for the first one in a while: rest.c). A freeze sets FROZEN, waits until
+ * the number is 0, and from then on nobody is inside.
  *
  * How it fails: one who enters and finds a reason takes his one off again, as if he left. Whoever
  * takes off the last one under FROZEN wakes the freezer, under the lock, so that it is not missed.
@@ -51,8 +51,12 @@ int seg_enter(struct seg *seg)
 	if (rc)
 		return rc;
 	rc = why_closed(atomic_fetch_add(&seg->gate, 1));
+	if (!rc)
+		rc = seg_wake_file(seg);
 	if (rc)
 		seg_leave(seg);
+	else
+		seg_touch(seg);
 	return rc;
 }
 

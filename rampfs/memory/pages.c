@@ -118,6 +118,7 @@ void pages_free(struct seg *seg)
 	free((void *)(uintptr_t)seg->chunks);
 	seg->map = NULL;
 	seg->chunks = NULL;
+	atomic_store(&seg->map_pages, 0);
 }
 
 /* Maps the words of `pages` pages in place of what is mapped; the chunks keep what they say. Only

@@ -147,7 +147,15 @@ int record_change(struct seg *seg, const struct record *record, struct ramp_err 
 {
 	enum record_kind from;
 	bool ok;
+	int rc = 0;
 
+	/* From OWNED it may rest. Both, since whoever serves what was given goes past the gate. */
+	if (!seg_damaged(seg))
+		rc = seg_wake_file(seg);
+	if (!rc && !seg_damaged(seg))
+		rc = seg_wake_header(seg);
+	if (rc)
+		return ramp_err_sys(err, -rc, "segment %llu", (unsigned long long)seg->id);
 	pthread_mutex_lock(&seg->lock);
 	from = seg->record.kind;
 	ok = allowed(from, record->kind) && !(atomic_load(&seg->gate) & (GATE_DAMAGED | GATE_GONE));

@@ -2,7 +2,7 @@
  * One segment in the store: its two files, the daemon's mapping of it, its layout.
  *
  * Happy path: seg_make writes the data file, then ID.state under another name, and renames it: from
- * then on the segment is there. seg_load finds it again.
+ * then on the segment is there. seg_load finds it again. What nobody uses rests (rest.c).
  *
  * How it fails: a kill before the rename leaves a data file alone, as one in the middle of
  * seg_unlink does: seg_load removes it. A state file that makes no sense marks the segment damaged.
@@ -27,7 +27,7 @@ void seg_state_name(ramp_segment_t id, char name[32])
 	snprintf(name, 32, "%llu.state", (unsigned long long)id);
 }
 
-static void data_name(ramp_segment_t id, char name[32])
+void seg_data_name(ramp_segment_t id, char name[32])
 {
 	snprintf(name, 32, "%llu", (unsigned long long)id);
 }
@@ -38,7 +38,7 @@ void seg_unlink(struct store *store, ramp_segment_t id)
 
 	seg_state_name(id, name);
 	unlinkat(store->dir_fd, name, 0);
-	data_name(id, name);
+	seg_data_name(id, name);
 	unlinkat(store->dir_fd, name, 0);
 }
 
@@ -74,8 +74,8 @@ static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
 
 struct seg *seg_get(struct seg *seg)
 {
-	atomic_fetch_add(&seg->refs, 1);
-	return seg;
+	seg_touch(seg);
+	return seg_hold(seg);
 }
 
 static void drop_mappings(struct seg *seg)
@@ -91,16 +91,13 @@ static void drop_mappings(struct seg *seg)
 
 void seg_put(struct seg *seg)
 {
+	seg_may_rest(seg);
 	if (atomic_fetch_sub(&seg->refs, 1) != 1)
 		return;
 	drop_mappings(seg);
-	pages_free(seg);
-	if (seg->state)
-		munmap(seg->state, STATE_HEADER_BYTES);
+	seg_close(seg);
 	if (seg->slack_fd >= 0)
 		close(seg->slack_fd);
-	if (atomic_load(&seg->fd) >= 0)
-		close(atomic_load(&seg->fd));
 	pthread_cond_destroy(&seg->out);
 	pthread_mutex_destroy(&seg->lock);
 	free(seg);
@@ -119,22 +116,13 @@ static uint32_t header_crc(const struct state_header *header)
 	return wire_crc32c(bytes, w.len);
 }
 
-static int map_header(struct seg *seg, int state_fd)
-{
-	void *at = mmap(NULL, STATE_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd, 0);
-
-	if (at == MAP_FAILED)
-		return -errno;
-	seg->state = at;
-	return 0;
-}
-
 /* ---- making one ---------------------------------------------------------------------------------
  */
 
 static int write_state(struct seg *seg, const struct record *record, struct ramp_err *err)
 {
 	char made[40], name[32];
+	struct state_header *state;
 	int fd, rc;
 
 	seg_state_name(seg->id, name);
@@ -143,17 +131,18 @@ static int write_state(struct seg *seg, const struct record *record, struct ramp
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "%s", made);
 	/* With its page, or a store through the mapping might find no room. */
-	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : map_header(seg, fd);
+	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : seg_take_header(seg, fd);
 	close(fd);
 	if (rc) {
 		unlinkat(seg->store->dir_fd, made, 0);
 		return ramp_err_sys(err, -rc, "%s", made);
 	}
-	seg->state->magic = STATE_MAGIC;
-	seg->state->version = STATE_VERSION;
-	seg->state->incarnation = seg->store->incarnation;
-	seg->state->id = seg->id;
-	seg->state->crc = header_crc(seg->state);
+	state = atomic_load(&seg->state);
+	state->magic = STATE_MAGIC;
+	state->version = STATE_VERSION;
+	state->incarnation = seg->store->incarnation;
+	state->id = seg->id;
+	state->crc = header_crc(state);
 	record_write_first(seg, record);
 	if (renameat(seg->store->dir_fd, made, seg->store->dir_fd, name)) {
 		rc = ramp_err_sys(err, errno, "%s", name);
@@ -171,13 +160,13 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 
 	if (!seg)
 		return ramp_err_set(err, ENOMEM, "no memory for a segment");
-	data_name(id, name);
+	seg_data_name(id, name);
 	fd = openat(store->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		rc = ramp_err_sys(err, errno, "segment %s", name);
 		goto err_after_alloc;
 	}
-	atomic_store(&seg->fd, fd);
+	seg_take_file(seg, fd);
 	rc = write_state(seg, record, err);
 	if (rc)
 		goto err_after_data;
@@ -208,7 +197,8 @@ static const char *load_state(struct seg *seg, int state_fd)
 	struct ramp_err err;
 	struct stat st;
 
-	if (fstat(state_fd, &st) || st.st_size < STATE_HEADER_BYTES || map_header(seg, state_fd))
+	if (fstat(state_fd, &st) || st.st_size < STATE_HEADER_BYTES ||
+	    seg_take_header(seg, state_fd))
 		return "its state file has no header";
 	if (!header_sound(seg))
 		return "its state file's header is not of this store, or of an unknown version";
@@ -216,6 +206,7 @@ static const char *load_state(struct seg *seg, int state_fd)
 		return "neither of its records is whole";
 	if (pages_load(seg, state_fd, &err))
 		return "its page-state map is torn";
+	atomic_store(&seg->small, atomic_load(&seg->state->small));
 	return NULL;
 }
 
@@ -224,7 +215,7 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	struct seg *seg = NULL;
 	const char *damage;
 	char name[32];
-	int state_fd;
+	int state_fd, data_fd;
 
 	seg_state_name(id, name);
 	state_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
@@ -241,8 +232,10 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 		close(state_fd);
 		return ramp_err_set(err, ENOMEM, "no memory for a segment");
 	}
-	data_name(id, name);
-	atomic_store(&seg->fd, openat(store->dir_fd, name, O_RDWR | O_CLOEXEC));
+	seg_data_name(id, name);
+	data_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (data_fd >= 0)
+		seg_take_file(seg, data_fd);
 	damage = load_state(seg, state_fd);
 	close(state_fd);
 	if (!damage && seg->record.kind == RECORD_NONE) {
@@ -273,6 +266,10 @@ ramp_segment_t seg_id(const struct seg *seg)
 
 int seg_fd(struct seg *seg)
 {
+	int rc = seg_wake_file(seg);
+
+	if (rc && rc != -EIO)
+		log_warn("segment %llu: its file: %s", (unsigned long long)seg->id, strerror(-rc));
 	return atomic_load(&seg->fd);
 }
 
@@ -281,14 +278,23 @@ bool seg_damaged(struct seg *seg)
 	return atomic_load(&seg->gate) & GATE_DAMAGED;
 }
 
-void seg_note_passed(struct seg *seg, bool passed)
+int seg_note_passed(struct seg *seg, bool passed)
 {
-	atomic_store(&seg->state->passed, passed);
+	int rc;
+
+	if (seg_passed(seg) == passed)
+		return 0;
+	rc = seg_wake_header(seg);
+	if (!rc)
+		atomic_store(&seg->state->passed, passed);
+	return rc;
 }
 
 bool seg_passed(struct seg *seg)
 {
-	return seg->state && atomic_load(&seg->state->passed);
+	struct state_header *state = atomic_load(&seg->state);
+
+	return state && atomic_load(&state->passed);
 }
 
 void seg_set_leaving(struct seg *seg, bool leaving)
@@ -344,12 +350,25 @@ void seg_release_mtime(struct seg *seg)
 	}
 }
 
+/* Without waking it. */
+static int stat_file(struct seg *seg, struct stat *st)
+{
+	int fd = atomic_load(&seg->fd);
+	char name[32];
+
+	if (fd >= 0)
+		return fstat(fd, st) ? -errno : 0;
+	seg_data_name(seg->id, name);
+	return fstatat(seg->store->dir_fd, name, st, 0) ? -errno : 0;
+}
+
 int seg_stat(struct seg *seg, struct stat *st)
 {
 	int64_t held;
+	int rc = stat_file(seg, st);
 
-	if (fstat(seg_fd(seg), st))
-		return -errno;
+	if (rc)
+		return rc;
 	held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
 	if (held != HELD_NOT)
 		st->st_mtim = from_ns(held);
@@ -360,6 +379,7 @@ int seg_set_times(struct seg *seg, const struct timespec times[2])
 {
 	struct stat st;
 
+	seg_touch(seg);
 	if (futimens(seg_fd(seg), times))
 		return -errno;
 	if (times[1].tv_nsec != UTIME_OMIT && seg->state &&
@@ -381,13 +401,14 @@ void seg_note_write(struct seg *seg)
 uint64_t seg_size(struct seg *seg)
 {
 	struct stat st;
+	int rc = stat_file(seg, &st);
 
-	if (!fstat(seg_fd(seg), &st))
+	if (!rc)
 		return (uint64_t)st.st_size;
-	if (seg_fd(seg) < 0) /* damaged */
+	if (rc == -ENOENT) /* damaged, or removed */
 		return 0;
 	/* A segment that is taken for empty would be moved as that. The next daemon asks again. */
-	log_error("segment %llu: its size: %s", (unsigned long long)seg->id, strerror(errno));
+	log_error("segment %llu: its size: %s", (unsigned long long)seg->id, strerror(-rc));
 	abort();
 }
 
@@ -397,7 +418,8 @@ int seg_open(struct seg *seg, int access_mode)
 	char name[32];
 	int fd = -ENOENT;
 
-	data_name(seg->id, name);
+	seg_touch(seg);
+	seg_data_name(seg->id, name);
 	pthread_mutex_lock(&seg->lock);
 	if (!(atomic_load(&seg->gate) & GATE_GONE)) {
 		fd = openat(seg->store->dir_fd, name, (access_mode & O_ACCMODE) | O_CLOEXEC);
@@ -413,15 +435,13 @@ int seg_open(struct seg *seg, int access_mode)
 static int take_lease(struct seg *seg, struct ramp_err *err)
 {
 	char name[32];
-	int fd, old;
+	int fd;
 
-	data_name(seg->id, name);
+	seg_data_name(seg->id, name);
 	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "segment %s", name);
-	old = atomic_exchange(&seg->fd, fd);
-	if (old >= 0)
-		close(old);
+	seg_replace_file(seg, fd);
 	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
 		if (errno == EAGAIN)
 			return ramp_err_set(err, EBUSY,
@@ -458,15 +478,21 @@ static void want_small(void *base, uint64_t len)
 
 bool seg_small(struct seg *seg)
 {
-	return seg->state && atomic_load(&seg->state->small);
+	return atomic_load(&seg->small);
 }
 
 void seg_set_small(struct seg *seg, bool small)
 {
-	if (!seg->state || seg_small(seg) == small)
+	if (seg_damaged(seg) || seg_small(seg) == small)
 		return;
+	if (seg_wake_header(seg)) {
+		log_warn("segment %llu: its kind of pages is not noted",
+			 (unsigned long long)seg->id);
+		return;
+	}
 	pthread_mutex_lock(&seg->lock);
 	atomic_store(&seg->state->small, small);
+	atomic_store(&seg->small, small);
 	for (struct seg_mapping *mapping = seg->mappings; small && mapping; mapping = mapping->next)
 		want_small(mapping->base, mapping->len);
 	pthread_mutex_unlock(&seg->lock);
@@ -551,7 +577,7 @@ static uint64_t blocks_now(struct seg *seg)
 {
 	struct stat st;
 
-	return fstat(seg_fd(seg), &st) ? 0 : (uint64_t)st.st_blocks;
+	return stat_file(seg, &st) ? 0 : (uint64_t)st.st_blocks;
 }
 
 void seg_note_layout(struct seg *seg)

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "err.h"
 #include "ids.h"
@@ -53,8 +54,13 @@ struct store {
 	ramp_incarnation_t incarnation;
 	store_changed *changed; /* set before threads start */
 	void *changed_arg;
-	pthread_mutex_t lock; /* protects table */
+	pthread_mutex_t lock; /* protects table and `listed` of its segments */
 	void *table;	      /* of tsearch(3), by id; each entry holds a reference */
+	atomic_uint awake;    /* segments with an open file or a mapped header */
+
+	pthread_mutex_t touched_lock; /* protects the lists, and `touched` and `link` of segments */
+	LIST_HEAD(, seg) touched;     /* each holds a reference */
+	LIST_HEAD(, seg) looked_at;   /* the same, while store_each_touched goes on */
 };
 
 struct seg_mapping {
@@ -68,8 +74,15 @@ struct seg {
 	ramp_segment_t id;
 	atomic_uint refs;
 	_Atomic uint64_t gate; /* gate.c */
-	atomic_int fd;	       /* -1: damaged and without a file */
-	struct state_header *state;
+	atomic_int fd;	       /* -1: not open: at rest, or damaged and without a file */
+	/* NULL: at rest, or damaged and without one. What it says of a segment at rest is what NULL
+	   means to every reader: no map, no time held, nothing passed; `small` stands below. */
+	struct state_header *_Atomic state;
+	atomic_bool awake;   /* counted in store->awake */
+	atomic_bool small;   /* as in the header */
+	bool listed;	     /* in the table; protected by store->lock */
+	atomic_bool touched; /* in one of store's lists */
+	LIST_ENTRY(seg) link;
 
 	pthread_mutex_t lock; /* protects the fields down to `unmapped` */
 	pthread_cond_t out;   /* the last one has left the gate, or the gate is closed no more */
@@ -105,12 +118,40 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 /* Finds one at store_open. 1: there, 0: was a leftover and is gone now, or -errno. */
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);
 void seg_state_name(ramp_segment_t id, char name[32]);
+void seg_data_name(ramp_segment_t id, char name[32]);
 void seg_tell(struct seg *seg); /* calls store_ops.changed */
 
 /* Unlinks both files, ID.state first: a data file alone is what a kill left. */
 void seg_unlink(struct store *store, ramp_segment_t id);
 /* The proof of store_remove: nobody else has the file open or mapped, else -EBUSY. */
 int seg_prove_alone(struct seg *seg, struct ramp_err *err);
+
+/*
+ * Rest: a node may hold more segments than a process may have open files or mappings
+ * (vm.max_map_count is 65,530). So beyond SEG_AWAKE_MAX of them, one that only the table refers to
+ * has neither. Whoever has a reference may wake it, from any thread, and it stays awake at least as
+ * long as the reference; only what is OWNED and whole rests, so that no step of a migration but the
+ * first can fail by waking.
+ */
+#define SEG_AWAKE_MAX 4096
+int seg_wake_file(struct seg *seg);   /* 0; -errno, -EIO where it is damaged */
+int seg_wake_header(struct seg *seg); /* the same */
+/* A reference that does not count as a touch. */
+static inline struct seg *seg_hold(struct seg *seg)
+{
+	atomic_fetch_add(&seg->refs, 1);
+	return seg;
+}
+/* Before the caller gives his reference back. */
+void seg_may_rest(struct seg *seg);
+/* The descriptor becomes the segment's, or is closed where it has one. */
+void seg_take_file(struct seg *seg, int fd);
+void seg_replace_file(struct seg *seg, int fd);	    /* closes the one it has */
+int seg_take_header(struct seg *seg, int state_fd); /* maps it; the descriptor stays the caller's */
+/* Gives up all that is open and mapped. Nobody else looks. */
+void seg_close(struct seg *seg);
+void seg_untouch(struct seg *seg);    /* after GATE_GONE */
+void rest_close(struct store *store); /* gives back the references of the touched */
 
 /* gate.c */
 #define GATE_FROZEN  (UINT64_C(1) << 63)

@@ -61,7 +61,7 @@ struct seg *store_find(struct store *store, ramp_segment_t id)
 	pthread_mutex_lock(&store->lock);
 	seg = table_find(store, id);
 	if (seg)
-		seg_get(seg);
+		seg_hold(seg);
 	pthread_mutex_unlock(&store->lock);
 	return seg;
 }
@@ -87,7 +87,7 @@ static void collect(const void *node, VISIT visit, void *arg)
 		list->at = more;
 		list->cap = 2 * (list->cap + 64);
 	}
-	list->at[list->count++] = seg_get(seg_of(node));
+	list->at[list->count++] = seg_hold(seg_of(node));
 }
 
 void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), void *arg)
@@ -137,6 +137,8 @@ static int load_one(struct store *store, ramp_segment_t id, struct ramp_err *err
 		seg_put(seg);
 		return ramp_err_set(err, ENOMEM, "no memory for the table of segments");
 	}
+	seg->listed = true;
+	seg_put(seg_hold(seg)); /* beyond SEG_AWAKE_MAX it rests */
 	return 0;
 }
 
@@ -210,6 +212,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 		return ramp_err_set(err, ENOMEM, "no memory for a store");
 	store->dir_fd = store->lock_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
+	pthread_mutex_init(&store->touched_lock, NULL);
 	rc = store_path(state_dir, &store->path, err);
 	if (!rc)
 		rc = tmpfs_mount(store->path, capacity_bytes, err);
@@ -230,11 +233,13 @@ static void put_node(void *key)
 
 void store_close(struct store *store)
 {
+	rest_close(store);
 	tdestroy(store->table, put_node);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd);
 	if (store->dir_fd >= 0)
 		close(store->dir_fd);
+	pthread_mutex_destroy(&store->touched_lock);
 	pthread_mutex_destroy(&store->lock);
 	free(store->path);
 	free(store);
@@ -358,8 +363,10 @@ int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, 
 		seg_put(seg);
 		rc = ramp_err_set(err, ENOMEM, "no memory for the table of segments");
 	}
-	if (!rc)
+	if (!rc) {
+		seg->listed = true;
 		*out = seg_get(seg);
+	}
 	pthread_mutex_unlock(&store->lock);
 	return rc;
 }
@@ -376,6 +383,7 @@ int store_remove(struct seg *seg, bool prove, struct ramp_err *err)
 		rc = seg_prove_alone(seg, err);
 		if (rc) {
 			gate_clear(seg, GATE_GONE);
+			seg_touch(seg); /* or its touches meanwhile were lost */
 			seg_tell(seg);
 			return rc;
 		}
@@ -384,7 +392,9 @@ int store_remove(struct seg *seg, bool prove, struct ramp_err *err)
 	pthread_mutex_lock(&store->lock);
 	seg_unlink(store, seg->id);
 	tdelete(&seg->id, &store->table, by_id);
+	seg->listed = false;
 	pthread_mutex_unlock(&store->lock);
+	seg_untouch(seg);
 	seg_tell(seg);
 	seg_put(seg); /* the table's */
 	return 0;

@@ -68,6 +68,14 @@ struct seg *seg_get(struct seg *seg);
 void seg_put(struct seg *seg);
 /* Calls fn for each segment, in no order, with a reference held during the call. */
 void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), void *arg);
+/*
+ * The same for those that were touched since the last call: taken (seg_get), entered, opened, or
+ * marked by seg_touch; and for those that somebody holds still, or that are passed through, whose
+ * files change without a word. fn says whether it wants to see the segment again the next time.
+ * One caller.
+ */
+void store_each_touched(struct store *store, bool (*fn)(void *arg, struct seg *seg), void *arg);
+void seg_touch(struct seg *seg);
 
 /*
  * Makes the empty files of a segment. RECORD_OWNED: create(2) on this node, at `epoch`.
@@ -87,7 +95,8 @@ int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
 
 ramp_segment_t seg_id(const struct seg *seg);
 /* The segment's file, open O_RDWR for as long as the reference; never hand it to another process
-   (each attachment has a description of its own: seg_open). */
+   (each attachment has a description of its own: seg_open). -1: it is damaged, or there is no
+   descriptor left, which those who stand behind the gate have been told there. */
 int seg_fd(struct seg *seg);
 /* A new description of the file, O_RDWR or O_RDONLY, O_CLOEXEC; the caller closes it. */
 int seg_open(struct seg *seg, int access_mode);
@@ -106,7 +115,7 @@ struct seg_owner seg_owner(struct seg *seg);
 
 /* Beside the bytes: passthrough was granted (mount/pass.c), so mappings may stand that no session
    answers for. */
-void seg_note_passed(struct seg *seg, bool passed);
+int seg_note_passed(struct seg *seg, bool passed); /* 0 or -errno: not noted */
 bool seg_passed(struct seg *seg);
 
 /* This daemon is about to move it away, from CONNECT until that has ended; in memory only. No
@@ -139,7 +148,7 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len);
 /* ---- the gate ------------------------------------------------------------------------------ */
 
 /* 0: go on, and seg_leave after. -EAGAIN: frozen, park. -EREMOTE: not ours (any more).
-   -ENOENT: removed. -EIO: damaged. Never blocks. */
+   -ENOENT: removed. -EIO: damaged. -EMFILE, -ENFILE: its file can't be opened. Never blocks. */
 int seg_enter(struct seg *seg);
 void seg_leave(struct seg *seg);
 /* Closes the gate (-EBUSY: it is closed) and waits until everybody is out, at most timeout_ms

@@ -158,9 +158,10 @@ static struct handover_pass *add(struct mount *m, fuse_req_t req, struct seg *se
 		backing = (int)other->backing;
 	} else {
 		/* Before the id: from here on somebody may map it. */
-		seg_note_passed(seg, true);
+		backing = seg_note_passed(seg, true);
 		set(&p->opening, 1);
-		backing = backing_open(seg_fd(seg));
+		if (!backing)
+			backing = backing_open(seg_fd(seg));
 	}
 	if (backing > 0) {
 		free_one->id = seg_id(seg);

@@ -1,6 +1,8 @@
 /*
  * Hints, adopted attributes, and unlinked segments. All of it runs on the control loop, every
- * SWEEP_MS and when a row changes; what blocks is done by a worker.
+ * SWEEP_MS and when a row changes; what blocks is done by a worker. A sweep looks at the segments
+ * that were touched, since a node may hold very many; only the first looks at each, a part at a
+ * time.
  *
  * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
@@ -33,8 +35,12 @@
 #define RETRY_FIRST_MS	50
 #define RETRY_MAX_MS	5000
 #define DROP_EVERY_MS	1000
-#define HINT_BUCKETS	1024
 #define REMOVED_WORDS	1024
+#define HINT_BUCKETS	65536 /* a page of them is taken with the first hint in it */
+#define LOOK_BUCKETS	1024  /* of them are gone through in each sweep */
+#define ORPHAN_BUCKETS	1024
+#define FIRST_AT_ONCE	500 /* segments of the first sweep, so that the loop goes on meanwhile */
+#define FIRST_MS	5
 
 struct hint {
 	LIST_ENTRY(hint) link;
@@ -42,7 +48,6 @@ struct hint {
 	bool ours;		       /* the row says that this node owns it */
 	bool adopted;		       /* came by a migration, and has taken the row's times */
 	bool in_flight;		       /* a proposal is on its way, with `asked` */
-	uint64_t round;		       /* of the last sweep that saw the segment here */
 	uint64_t size, asked_size;     /* as the row has it; as proposed */
 	struct meta_time atime, mtime; /* as the row has them */
 	struct meta_time asked_atime, asked_mtime;
@@ -51,6 +56,7 @@ LIST_HEAD(hints, hint);
 
 struct orphan {
 	TAILQ_ENTRY(orphan) link;
+	LIST_ENTRY(orphan) by_id;
 	struct sweep *sweep;
 	ramp_segment_t id;
 	uint64_t due_ms, retry_ms;
@@ -59,6 +65,7 @@ struct orphan {
 	int result;  /* of the sync or the worker */
 };
 TAILQ_HEAD(orphans, orphan);
+LIST_HEAD(orphans_by_id, orphan);
 
 /* Lives as long as the mount, of which the timer and all that is in flight hold a reference. */
 struct sweep {
@@ -66,11 +73,16 @@ struct sweep {
 	struct mount *mount;
 	struct hints hints[HINT_BUCKETS]; /* by id */
 	struct orphans orphans;
+	struct orphans_by_id orphans_by_id[ORPHAN_BUCKETS];
 	uint32_t n_orphans;			 /* atomic: forgets are cheap while there is none */
 	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
 	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
 	uint32_t in_flight;
-	uint64_t round;
+	uint32_t next_bucket;  /* to be looked through for hints of what is not here any more */
+	ramp_segment_t *first; /* what the store held at the start, until it has been looked at */
+	size_t n_first, at_first;
+	ramp_segment_t first_row;
+	bool begun, over_first; /* the first sweep */
 	bool closed;
 	loop_fn *finish; /* called when nothing is in flight, or at finish_ms */
 	void *finish_arg;
@@ -114,7 +126,6 @@ static struct hint *make_hint(struct sweep *s, ramp_segment_t id, const struct s
 	if (!h)
 		return NULL;
 	h->id = id;
-	h->round = s->round;
 	note_row(s, h, row);
 	LIST_INSERT_HEAD(&s->hints[id % HINT_BUCKETS], h, link);
 	return h;
@@ -177,7 +188,8 @@ static void propose_hint(struct sweep *s, struct hint *h, const struct stat *st)
 	meta_propose(m->config.meta, &c, hint_proposed, a);
 }
 
-static void look_at_file(void *arg, struct seg *seg)
+/* True: to be looked at again in the next sweep. */
+static bool look_at_file(void *arg, struct seg *seg)
 {
 	struct sweep *s = arg;
 	struct hint *h = find_hint(s, seg_id(seg));
@@ -185,35 +197,49 @@ static void look_at_file(void *arg, struct seg *seg)
 	struct stat st;
 
 	if (!inode_is_local(seg))
-		return;
+		return false; /* whoever makes it ours takes it */
 	if (!h) {
 		if (meta_segment(s->mount->config.meta, seg_id(seg), &row))
-			return;
+			return false;
 		h = make_hint(s, seg_id(seg), &row);
 		if (!h)
-			return;
+			return true;
 	}
-	h->round = s->round;
-	if (!h->ours || h->in_flight || s->in_flight >= HINTS_IN_FLIGHT || seg_stat(seg, &st))
-		return;
+	if (!h->ours || seg_stat(seg, &st))
+		return false;
 	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
 	    same_time(meta_time_of(st.st_atim), h->atime))
-		return;
-	propose_hint(s, h, &st);
+		return false;
+	if (!h->in_flight && s->in_flight < HINTS_IN_FLIGHT)
+		propose_hint(s, h, &st);
+	return true; /* until the row says it */
+}
+
+static bool is_here(struct sweep *s, ramp_segment_t id)
+{
+	struct seg *seg = store_find(s->mount->config.store, id);
+	bool here = seg && inode_is_local(seg);
+
+	if (seg)
+		seg_put(seg);
+	return here;
 }
 
 static void forget_hints(struct sweep *s)
 {
 	struct hint *h, *next;
 
-	for (size_t i = 0; i < HINT_BUCKETS; i++)
-		for (h = LIST_FIRST(&s->hints[i]); h; h = next) {
+	for (size_t i = 0; i < LOOK_BUCKETS; i++) {
+		struct hints *bucket = &s->hints[s->next_bucket++ % HINT_BUCKETS];
+
+		for (h = LIST_FIRST(bucket); h; h = next) {
 			next = LIST_NEXT(h, link);
-			if (h->round == s->round || h->in_flight)
+			if (h->in_flight || is_here(s, h->id))
 				continue;
 			LIST_REMOVE(h, link);
 			free(h);
 		}
+	}
 }
 
 /* ---- a row changed -------------------------------------------------------------------------- */
@@ -292,6 +318,7 @@ static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row
 		take_times(seg, row, come);
 	h->adopted = h->adopted || come;
 	note_row(s, h, row);
+	seg_touch(seg); /* what its file says may have waited for this row */
 }
 
 static void add_orphan(struct sweep *s, ramp_segment_t id);
@@ -341,7 +368,7 @@ static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
 {
 	struct orphan *o;
 
-	TAILQ_FOREACH (o, &s->orphans, link)
+	LIST_FOREACH (o, &s->orphans_by_id[id % ORPHAN_BUCKETS], by_id)
 		if (o->id == id)
 			return o;
 	return NULL;
@@ -352,6 +379,7 @@ static void drop_orphan(struct orphan *o)
 	struct sweep *s = o->sweep;
 
 	TAILQ_REMOVE(&s->orphans, o, link);
+	LIST_REMOVE(o, by_id);
 	__atomic_fetch_sub(&s->n_orphans, 1, __ATOMIC_RELAXED);
 	free(o);
 }
@@ -526,6 +554,7 @@ static void add_orphan(struct sweep *s, ramp_segment_t id)
 		o->sweep = s;
 		o->id = id;
 		TAILQ_INSERT_TAIL(&s->orphans, o, link);
+		LIST_INSERT_HEAD(&s->orphans_by_id[id % ORPHAN_BUCKETS], o, by_id);
 		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
 	}
 	if (!o->busy)
@@ -583,15 +612,50 @@ static void retry_orphans(struct sweep *s)
 	}
 }
 
-/* What a former daemon left: the first sweep of this one. */
-static void find_unlinked(void *arg, struct seg *seg)
+/* ---- the first sweep: what a former daemon left ---------------------------------------------- */
+
+struct first_list {
+	ramp_segment_t *ids;
+	size_t n, max;
+};
+
+static void count_first(void *arg, struct seg *seg)
 {
-	struct sweep *s = arg;
+	(void)seg;
+	((struct first_list *)arg)->max++;
+}
+
+/* What is made while these are counted is no former daemon's. */
+static void note_first(void *arg, struct seg *seg)
+{
+	struct first_list *list = arg;
+
+	if (list->n < list->max)
+		list->ids[list->n++] = seg_id(seg);
+}
+
+static void begin_first(struct sweep *s)
+{
+	struct first_list list = {0};
+
+	s->begun = true;
+	store_each(s->mount->config.store, count_first, &list);
+	list.ids = calloc(list.max, sizeof(*list.ids));
+	if (!list.ids)
+		return; /* there is none; or the next start finds what is unlinked */
+	store_each(s->mount->config.store, note_first, &list);
+	s->first = list.ids;
+	s->n_first = list.n;
+}
+
+static void find_unlinked(struct sweep *s, struct seg *seg)
+{
 	ramp_segment_t id = seg_id(seg);
 	struct segment_row row;
 	struct hint *h;
 	int rc;
 
+	seg_touch(seg);
 	if (!inode_is_local(seg) || find_hint(s, id))
 		return;
 	rc = meta_segment(s->mount->config.meta, id, &row);
@@ -605,25 +669,59 @@ static void find_unlinked(void *arg, struct seg *seg)
 	}
 }
 
+/* Some of the store's segments; false: there are none any more. */
+static bool look_at_first(struct sweep *s)
+{
+	struct seg *seg;
+
+	for (int i = 0; s->at_first < s->n_first && i < FIRST_AT_ONCE; i++) {
+		seg = store_find(s->mount->config.store, s->first[s->at_first++]);
+		if (!seg)
+			continue;
+		find_unlinked(s, seg);
+		seg_put(seg);
+	}
+	if (s->at_first < s->n_first)
+		return true;
+	free(s->first);
+	s->first = NULL;
+	s->n_first = s->at_first = 0;
+	return false;
+}
+
+struct row_search {
+	ramp_node_t node;
+	ramp_segment_t last;
+	unsigned seen;
+	bool found;
+};
+
 /* One id at a time: the tables are not read from inside a reading. */
 static int find_row(void *arg, const struct segment_row *row)
 {
-	struct segment_row *found = arg;
+	struct row_search *search = arg;
 
-	if (row->phase != SEGMENT_ORPHAN || row->node != found->node)
-		return 0;
-	*found = *row;
-	return 1;
+	search->last = row->id;
+	search->seen++;
+	search->found = row->phase == SEGMENT_ORPHAN && row->node == search->node;
+	return search->found || search->seen >= FIRST_AT_ONCE;
 }
 
-/* Rows that a dead daemon did not tell that their bytes are gone. */
-static void find_orphan_rows(struct sweep *s)
+/* Rows that a dead daemon did not tell that their bytes are gone. False: there are no more. */
+static bool look_at_rows(struct sweep *s)
 {
-	struct segment_row found = {.node = s->mount->self};
-	struct meta *meta = s->mount->config.meta;
+	struct row_search search = {.node = s->mount->self, .last = s->first_row};
+	bool more = true;
 
-	while (meta_each_segment(meta, 0, found.id, find_row, &found) == 1)
-		add_orphan(s, found.id);
+	while (more && search.seen < FIRST_AT_ONCE) {
+		search.found = false;
+		more = meta_each_segment(s->mount->config.meta, 0, search.last, find_row,
+					 &search) == 1;
+		if (search.found)
+			add_orphan(s, search.last);
+	}
+	s->first_row = search.last;
+	return more;
 }
 
 static void finish_if_due(struct sweep *s)
@@ -640,12 +738,16 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct sweep *s = timer->data;
 
-	if (s->round++ == 0) {
-		store_each(s->mount->config.store, find_unlinked, s);
-		find_orphan_rows(s);
+	if (!s->begun)
+		begin_first(s);
+	if (!s->over_first) {
+		s->over_first = !look_at_first(s) && !look_at_rows(s);
+		if (!s->finish)
+			uv_timer_start(timer, on_timer, s->over_first ? SWEEP_MS : FIRST_MS,
+				       SWEEP_MS);
 	}
 	if (meta_has_quorum(s->mount->config.meta)) {
-		store_each(s->mount->config.store, look_at_file, s);
+		store_each_touched(s->mount->config.store, look_at_file, s);
 		forget_hints(s);
 	}
 	retry_orphans(s);
@@ -710,5 +812,6 @@ void sweep_free(struct mount *m)
 		}
 	while ((o = TAILQ_FIRST(&s->orphans)))
 		drop_orphan(o);
+	free(s->first);
 	free(s);
 }

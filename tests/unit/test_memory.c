@@ -1,6 +1,7 @@
 /*
  * The store and its segments: found again, never half there, closed and opened by their gate.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -658,6 +659,172 @@ START_TEST(the_time_of_the_last_write_is_held_while_pages_come)
 }
 END_TEST
 
+#define MANY  5000
+#define AWAKE 4096 /* as many keep their file open and their header mapped */
+
+static unsigned open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static unsigned mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned n = 0;
+	int c;
+
+	ck_assert_ptr_nonnull(maps);
+	while ((c = fgetc(maps)) != EOF)
+		n += c == '\n';
+	fclose(maps);
+	return n;
+}
+
+static bool never(void *arg, struct seg *seg)
+{
+	(void)arg;
+	(void)seg;
+	return false;
+}
+
+START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
+{
+	unsigned files, maps;
+	struct record given = {.kind = RECORD_GIVEN, .epoch = 7};
+	struct seg *seg, *held;
+	char byte = 'r';
+
+	open_fresh();
+	files = open_files();
+	maps = mappings();
+	for (uint64_t i = 0; i < MANY; i++)
+		seg_put(create(MEMORY_ID + i, RECORD_OWNED));
+	store_each_touched(store, never, NULL); /* whoever touched them had references */
+	ck_assert_uint_le(open_files(), files + AWAKE);
+	ck_assert_uint_le(mappings(), maps + AWAKE + 200); /* the allocator has some, too */
+
+	for (int again = 0; again < 2; again++) {
+		held = store_find(store, MEMORY_ID + MANY - 1);
+		ck_assert_int_eq(seg_enter(held), 0);
+		ck_assert_int_eq(pwrite(seg_fd(held), &byte, 1, 4096 * again), 1);
+		seg_leave(held);
+		/* At rest it is asked without being woken. */
+		seg = store_find(store, MEMORY_ID + MANY - 2);
+		files = open_files();
+		ck_assert_uint_eq(seg_size(seg), 0);
+		ck_assert_uint_eq(open_files(), files);
+		seg_put(seg);
+		/* Whoever has a reference keeps his descriptor. */
+		store_each_touched(store, never, NULL);
+		ck_assert_int_eq(pwrite(seg_fd(held), &byte, 1, 4096 * again), 1);
+		seg_put(held);
+		store_each_touched(store, never, NULL);
+		held = store_find(store, MEMORY_ID + MANY - 1);
+		ck_assert_uint_eq(seg_size(held), 4096 * (unsigned)again + 1);
+		byte = 0;
+		ck_assert_int_eq(pread(seg_fd(held), &byte, 1, 4096 * again), 1);
+		ck_assert_int_eq(byte, 'r');
+		seg_set_small(held, true);
+		seg_put(held);
+		reopen();
+		ck_assert_uint_le(open_files(), files + AWAKE);
+	}
+
+	/* A migration's first step is taken from rest, and what it says stays. */
+	seg = store_find(store, MEMORY_ID + MANY - 3);
+	ck_assert_int_eq(record_change(seg, &given, &err), 0);
+	seg_put(seg);
+	reopen();
+	seg = store_find(store, MEMORY_ID + MANY - 3);
+	record_get(seg, &given);
+	ck_assert_int_eq(given.kind, RECORD_GIVEN);
+	ck_assert_uint_eq(given.epoch, 7);
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE);
+	seg_put(seg);
+	seg = store_find(store, MEMORY_ID + MANY - 1);
+	ck_assert(seg_small(seg));
+	seg_put(seg);
+	for (uint64_t i = 0; i < MANY; i++) {
+		seg = store_find(store, MEMORY_ID + i);
+		ck_assert_ptr_nonnull(seg);
+		ck_assert_int_eq(store_remove(seg, true, &err), 0);
+		seg_put(seg);
+	}
+	store_close(store);
+}
+END_TEST
+
+static bool note_id(void *arg, struct seg *seg)
+{
+	uint64_t *seen = arg;
+
+	*seen += seg_id(seg);
+	return false;
+}
+
+static uint64_t touched(void)
+{
+	uint64_t sum = 0;
+
+	store_each_touched(store, note_id, &sum);
+	return sum;
+}
+
+START_TEST(the_touched_are_those_whose_files_may_have_changed)
+{
+	struct seg *a, *b;
+	struct store_space full, space;
+	int fd;
+
+	open_fresh();
+	a = create(MEMORY_ID, RECORD_OWNED);
+	b = create(MEMORY_ID + 1, RECORD_OWNED);
+	seg_put(b);
+	ck_assert_uint_eq(touched(), 2 * MEMORY_ID + 1);
+	ck_assert_uint_eq(touched(), MEMORY_ID); /* in somebody's hands */
+	seg_put(a);
+	ck_assert_uint_eq(touched(), MEMORY_ID);
+	ck_assert_uint_eq(touched(), 0);
+
+	b = store_find(store, MEMORY_ID + 1);
+	ck_assert_int_eq(seg_enter(b), 0);
+	seg_leave(b);
+	seg_put(b);
+	ck_assert_uint_eq(touched(), MEMORY_ID + 1);
+	b = store_find(store, MEMORY_ID + 1);
+	fd = seg_open(b, O_RDONLY);
+	seg_put(b);
+	ck_assert_uint_eq(touched(), MEMORY_ID + 1);
+	close(fd);
+
+	/* One that is removed is no more looked at, and its memory waits for nobody's look. */
+	b = store_find(store, MEMORY_ID + 1);
+	memory_fill(b, 1, 0, 1 << 20);
+	seg_touch(b);
+	store_space(store, &full);
+	ck_assert_int_eq(store_remove(b, true, &err), 0);
+	seg_put(b);
+	store_space(store, &space);
+	ck_assert_uint_le(space.used_bytes + (1 << 20), full.used_bytes);
+	ck_assert_uint_eq(touched(), 0);
+	ck_assert_int_eq(seg_note_passed(store_find(store, MEMORY_ID), true), 0);
+	a = store_find(store, MEMORY_ID);
+	seg_touch(a);
+	seg_put(a);
+	seg_put(a);
+	ck_assert_uint_eq(touched(), MEMORY_ID);
+	ck_assert_uint_eq(touched(), MEMORY_ID); /* passed through: nobody says when */
+	store_close(store);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("memory");
@@ -669,6 +836,8 @@ static Suite *suite(void)
 	tcase_add_test(c, a_second_daemon_is_refused);
 	tcase_add_test(c, destroy_refuses_while_there_are_segments);
 	tcase_add_test(c, the_table_holds_what_was_created_and_not_removed);
+	tcase_add_test(c, what_nobody_uses_costs_no_descriptor_and_no_mapping);
+	tcase_add_test(c, the_touched_are_those_whose_files_may_have_changed);
 	tcase_add_test(c, a_full_store_says_so_at_the_call);
 	tcase_add_test(c, private_files_live_with_the_store);
 	tcase_add_test(c, a_state_file_that_makes_no_sense_is_one_damaged_segment);

@@ -1,0 +1,213 @@
+/*
+ * Segments at rest, and those that were touched.
+ *
+ * Happy path: as long as there are few, a segment keeps its file open and its header mapped. Beyond
+ * SEG_AWAKE_MAX the last user's seg_put closes both, and the next one's first use opens them again
+ * (a few microseconds). A segment that somebody takes, enters or opens is put in the list of the
+ * touched, so that whoever looks for changes need not look at all of them.
+ *
+ * How it fails: waking needs a descriptor and a mapping. Those who read and write hear of it at the
+ * gate, a migration at its first step; size and times are asked for by name and need neither.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "seg.h"
+
+static void note_awake(struct seg *seg)
+{
+	if (!atomic_exchange(&seg->awake, true))
+		atomic_fetch_add(&seg->store->awake, 1);
+}
+
+void seg_take_file(struct seg *seg, int fd)
+{
+	int none = -1;
+
+	note_awake(seg);
+	if (!atomic_compare_exchange_strong(&seg->fd, &none, fd))
+		close(fd); /* another thread was faster */
+}
+
+void seg_replace_file(struct seg *seg, int fd)
+{
+	int old = atomic_exchange(&seg->fd, fd);
+
+	note_awake(seg);
+	if (old >= 0)
+		close(old);
+}
+
+int seg_take_header(struct seg *seg, int state_fd)
+{
+	struct state_header *none = NULL;
+	void *at = mmap(NULL, STATE_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	note_awake(seg);
+	if (!atomic_compare_exchange_strong(&seg->state, &none, at))
+		munmap(at, STATE_HEADER_BYTES);
+	return 0;
+}
+
+int seg_wake_file(struct seg *seg)
+{
+	char name[32];
+	int fd;
+
+	if (atomic_load(&seg->fd) >= 0)
+		return 0;
+	if (seg_damaged(seg))
+		return -EIO;
+	seg_data_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	seg_take_file(seg, fd);
+	return 0;
+}
+
+int seg_wake_header(struct seg *seg)
+{
+	char name[32];
+	int fd, rc;
+
+	if (atomic_load(&seg->state))
+		return 0;
+	if (seg_damaged(seg))
+		return -EIO;
+	seg_state_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	rc = seg_take_header(seg, fd);
+	close(fd);
+	return rc;
+}
+
+void seg_close(struct seg *seg)
+{
+	struct state_header *state = atomic_exchange(&seg->state, NULL);
+	int fd = atomic_exchange(&seg->fd, -1);
+
+	pages_free(seg);
+	if (state)
+		munmap(state, STATE_HEADER_BYTES);
+	if (fd >= 0)
+		close(fd);
+	if (atomic_exchange(&seg->awake, false))
+		atomic_fetch_sub(&seg->store->awake, 1);
+}
+
+/* Nobody has a reference but the table and the caller, and store->lock is held. */
+static bool may_rest(struct seg *seg)
+{
+	struct state_header *state = atomic_load(&seg->state);
+
+	return seg->record.kind == RECORD_OWNED && atomic_load(&seg->gate) == 0 && !seg->mappings &&
+	       seg->slack_fd < 0 &&
+	       (!state || (!atomic_load(&state->map_pages) && !atomic_load(&state->passed) &&
+			   atomic_load(&state->mtime) == HELD_NOT));
+}
+
+void seg_may_rest(struct seg *seg)
+{
+	struct store *store = seg->store;
+
+	if (atomic_load(&seg->refs) != 2 || !atomic_load(&seg->awake) ||
+	    atomic_load(&store->awake) <= SEG_AWAKE_MAX)
+		return;
+	pthread_mutex_lock(&store->lock);
+	if (seg->listed && atomic_load(&seg->refs) == 2 && may_rest(seg))
+		seg_close(seg);
+	pthread_mutex_unlock(&store->lock);
+}
+
+/* ---- touched ------------------------------------------------------------------------------------
+ */
+
+/* What is removed is in no list: its last user's seg_put gives its memory back. */
+void seg_touch(struct seg *seg)
+{
+	struct store *store = seg->store;
+
+	if (atomic_load_explicit(&seg->touched, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&store->touched_lock);
+	if (!atomic_load(&seg->touched) && !(atomic_load(&seg->gate) & GATE_GONE)) {
+		atomic_store(&seg->touched, true);
+		seg_hold(seg);
+		LIST_INSERT_HEAD(&store->touched, seg, link);
+	}
+	pthread_mutex_unlock(&store->touched_lock);
+}
+
+/* touched_lock is held. The list's reference becomes the caller's. */
+static void take_off(struct seg *seg)
+{
+	LIST_REMOVE(seg, link);
+	atomic_store(&seg->touched, false);
+}
+
+void seg_untouch(struct seg *seg)
+{
+	struct store *store = seg->store;
+	bool was;
+
+	pthread_mutex_lock(&store->touched_lock);
+	was = atomic_load(&seg->touched);
+	if (was)
+		take_off(seg);
+	pthread_mutex_unlock(&store->touched_lock);
+	if (was)
+		seg_put(seg);
+}
+
+static struct seg *next_touched(struct store *store)
+{
+	struct seg *seg;
+
+	pthread_mutex_lock(&store->touched_lock);
+	seg = LIST_FIRST(&store->looked_at);
+	if (seg)
+		take_off(seg);
+	pthread_mutex_unlock(&store->touched_lock);
+	return seg;
+}
+
+/* What is touched from here on goes to the other list; this one was empty. */
+static void begin_look(struct store *store)
+{
+	struct seg *seg;
+
+	pthread_mutex_lock(&store->touched_lock);
+	while ((seg = LIST_FIRST(&store->touched))) {
+		LIST_REMOVE(seg, link);
+		LIST_INSERT_HEAD(&store->looked_at, seg, link);
+	}
+	pthread_mutex_unlock(&store->touched_lock);
+}
+
+void store_each_touched(struct store *store, bool (*fn)(void *arg, struct seg *seg), void *arg)
+{
+	struct seg *seg;
+
+	begin_look(store);
+	while ((seg = next_touched(store))) {
+		if (fn(arg, seg) || atomic_load(&seg->refs) > 2 || seg_passed(seg))
+			seg_touch(seg);
+		seg_put(seg);
+	}
+}
+
+void rest_close(struct store *store)
+{
+	struct seg *seg;
+
+	begin_look(store);
+	while ((seg = next_touched(store)))
+		seg_put(seg);
+}
