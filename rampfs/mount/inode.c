@@ -17,6 +17,7 @@ static const struct {
 	{INODE_STATUS, "status"},
 	{INODE_NODES, "nodes"},
 	{INODE_METRICS, "metrics"},
+	{INODE_SEGMENTS, "segments"},
 };
 #define N_VIEWS (sizeof(views) / sizeof(views[0]))
 

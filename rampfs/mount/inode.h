@@ -13,12 +13,13 @@
 
 #include "mnt.h"
 
-#define INODE_ROOT    1
-#define INODE_RAMP    2
-#define INODE_STATUS  3
-#define INODE_NODES   4
-#define INODE_METRICS 5
-#define INODE_NODE    16 /* + the node's number */
+#define INODE_ROOT     1
+#define INODE_RAMP     2
+#define INODE_STATUS   3
+#define INODE_NODES    4
+#define INODE_METRICS  5
+#define INODE_SEGMENTS 6
+#define INODE_NODE     16 /* + the node's number */
 
 enum inode_kind {
 	INODE_IS_NONE,

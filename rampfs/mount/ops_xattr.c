@@ -23,7 +23,8 @@
 struct facts {
 	struct mount *m;
 	struct segment_row row;
-	struct seg *seg; /* NULL: no bytes of it are on this node */
+	struct seg *seg;       /* NULL: no bytes of it are on this node */
+	struct node_row *node; /* the one that was asked for last */
 };
 
 typedef void fact_fn(const struct facts *f, FILE *out);
@@ -46,24 +47,29 @@ static void fact_extent(const struct facts *f, FILE *out)
 	fprintf(out, "%" PRIu64, f->row.extent_len ? f->row.extent_len : f->row.extent_asked);
 }
 
-static void put_node(struct mount *m, ramp_node_t node, FILE *out)
+/* NULL: there is no such node. */
+static const struct node_row *find_node(const struct facts *f, ramp_node_t node)
 {
-	struct node_row row;
+	if (!node || (f->node->node != node && meta_node(f->m->config.meta, node, f->node)))
+		return NULL;
+	return f->node;
+}
 
-	if (node && meta_node(m->config.meta, node, &row) == 0)
-		fputs(row.name, out);
-	else
-		fputs("none", out);
+static void put_node(const struct facts *f, ramp_node_t node, FILE *out)
+{
+	const struct node_row *row = find_node(f, node);
+
+	fputs(row ? row->name : "none", out);
 }
 
 static void fact_owner(const struct facts *f, FILE *out)
 {
-	put_node(f->m, f->row.node, out);
+	put_node(f, f->row.node, out);
 }
 
 static void fact_state(const struct facts *f, FILE *out)
 {
-	fputs(view_state(f->m, &f->row), out);
+	fputs(view_state(f->m, &f->row, find_node(f, f->row.node)), out);
 }
 
 static void fact_epoch(const struct facts *f, FILE *out)
@@ -76,7 +82,7 @@ static void fact_resident(const struct facts *f, FILE *out)
 	struct stat st;
 	uint64_t have = 0, missing;
 
-	if (f->seg && fstat(seg_fd(f->seg), &st) == 0) {
+	if (f->seg && seg_stat(f->seg, &st) == 0) {
 		have = (uint64_t)st.st_blocks * 512; /* at a target: reserved before it is pulled */
 		missing = pages_missing(f->seg) * RAMP_PAGE_BYTES;
 		have = have > missing ? have - missing : 0;
@@ -86,7 +92,7 @@ static void fact_resident(const struct facts *f, FILE *out)
 
 static void fact_source(const struct facts *f, FILE *out)
 {
-	put_node(f->m, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
+	put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
 }
 
 /* The byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too many. */
@@ -94,11 +100,13 @@ static void fact_lost(const struct facts *f, FILE *out)
 {
 	uint64_t page = 0, pages, n;
 	enum page_state state;
+	long begin;
 
 	if (!f->seg || !pages_lost(f->seg)) {
 		fputs("none", out);
 		return;
 	}
+	begin = ftell(out);
 	pages = (seg_size(f->seg) + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
 	for (bool first = true; page < pages; page += n) {
 		n = pages_run(f->seg, page, pages - page, &state);
@@ -106,7 +114,7 @@ static void fact_lost(const struct facts *f, FILE *out)
 			break;
 		if (state != PAGE_LOST)
 			continue;
-		if (ftell(out) > VALUE_BYTES - 64) {
+		if (ftell(out) - begin > VALUE_BYTES - 64) {
 			fputs(" ...", out);
 			break;
 		}
@@ -158,7 +166,8 @@ static fact_fn *find_fact(const char *name)
 static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char **value, size_t *len)
 {
 	fact_fn *get = find_fact(name);
-	struct facts f = {.m = m};
+	struct node_row node = {0};
+	struct facts f = {.m = m, .node = &node};
 	FILE *out;
 	int rc;
 
@@ -175,6 +184,23 @@ static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char *
 	if (f.seg)
 		seg_put(f.seg);
 	return fclose(out) ? -ENOMEM : 0;
+}
+
+void facts_put_names(FILE *out)
+{
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		fprintf(out, "\t%s", facts[i].name);
+}
+
+void facts_put(struct mount *m, const struct segment_row *row, struct seg *seg,
+	       struct node_row *node, FILE *out)
+{
+	struct facts f = {.m = m, .row = *row, .seg = seg, .node = node};
+
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+		fputc('\t', out);
+		facts[i].get(&f, out);
+	}
 }
 
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)

@@ -1,9 +1,13 @@
 /*
- * Text for people (status), for scripts (nodes) and for Prometheus (metrics).
+ * Text for people (status), for scripts (nodes, segments) and for Prometheus (metrics).
  *
  * A read from the beginning goes once around the control loop, which alone knows the migrations
- * under way, and is rendered and answered on the park thread. Reads further on are answered from
- * the text that the last such read made, so that a file that is read in pieces fits together.
+ * under way, and is rendered and answered by a worker, since many segments take a while. Reads
+ * further on are answered from the text that the last such read made, so that a file that is read
+ * in pieces fits together; the read that finds its end frees it.
+ *
+ * How it fails: with two readers at a time one may get the rest of the other's text. The first and
+ * the last line of `segments` bear the same number, by which a reader knows that it has one text.
  */
 #include "view.h"
 
@@ -14,17 +18,18 @@
 #include <string.h>
 
 #include "inode.h"
-#include "request.h"
+#include "ops.h"
 
-#define VIEWS	     3
+#define VIEWS	     4
 #define MAX_MOVES    256
-#define MAX_SEGMENTS 2000 /* lines of status; metrics count them all */
+#define MAX_SEGMENTS 2000 /* lines of status, and those that want attention */
 #define MAX_NODES    64
 
 struct view {
 	pthread_mutex_t lock;
 	char *text[VIEWS]; /* protected by lock */
 	size_t len[VIEWS]; /* protected by lock */
+	uint64_t made;	   /* protected by lock: texts so far */
 };
 
 struct view_request {
@@ -89,14 +94,14 @@ static bool silent(struct mount *m, ramp_node_t node)
 }
 
 /* The state of a STABLE row: its bytes may be gone with an incarnation. */
-static const char *stable_state(struct mount *m, const struct segment_row *row)
+static const char *stable_state(struct mount *m, const struct segment_row *row,
+				const struct node_row *owner)
 {
-	struct node_row node;
 	struct seg *seg;
 	const char *state = "stable";
 
-	if (meta_node(m->config.meta, row->node, &node) == 0 && node.incarnation &&
-	    (node.incarnation != row->node_inc || node.fenced == row->node_inc))
+	if (owner && owner->incarnation &&
+	    (owner->incarnation != row->node_inc || owner->fenced == row->node_inc))
 		return "lost";
 	seg = store_find(m->config.store, row->id);
 	if (seg) {
@@ -109,11 +114,11 @@ static const char *stable_state(struct mount *m, const struct segment_row *row)
 	return state;
 }
 
-const char *view_state(struct mount *m, const struct segment_row *row)
+const char *view_state(struct mount *m, const struct segment_row *row, const struct node_row *owner)
 {
 	switch (row->phase) {
 	case SEGMENT_STABLE:
-		return stable_state(m, row);
+		return stable_state(m, row, owner);
 	case SEGMENT_MOVING:
 		return silent(m, row->node) || silent(m, row->dst) ? "in doubt" : "moving";
 	case SEGMENT_PULLING:
@@ -155,66 +160,155 @@ static void put_bytes(FILE *out, uint64_t bytes)
 	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
 }
 
-/* A name in a line: it may hold a newline, or what a terminal would obey. */
-static void put_name(FILE *out, const char *name)
+/* A name in a line: it may hold a newline, or what a terminal would obey. With `whole` a backslash
+   is escaped, too, so that the bytes can be found again. */
+static void put_name(FILE *out, const char *name, bool whole)
 {
-	for (; *name; name++)
-		fprintf(out, (unsigned char)*name < ' ' || *name == 0x7f ? "\\x%02x" : "%c", *name);
+	for (const unsigned char *at = (const unsigned char *)name; *at; at++)
+		fprintf(out, *at < ' ' || *at == 0x7f || (whole && *at == '\\') ? "\\x%02x" : "%c",
+			*at);
 }
 
-struct segment_list {
-	struct segment_row *row;
-	size_t n;
-};
-
-static int add_segment(void *arg, const struct segment_row *row)
+/* `seg`: NULL where it is not here. */
+static uint64_t size_of(const struct segment_row *row, struct seg *seg)
 {
-	struct segment_list *list = arg;
-
-	list->row[list->n++] = *row;
-	return list->n == MAX_SEGMENTS;
-}
-
-static void put_segment(struct mount *m, const struct node_list *nodes,
-			const struct segment_row *row, FILE *out)
-{
-	struct pull_progress progress;
 	struct stat st;
 
+	return seg && inode_is_local(seg) && seg_stat(seg, &st) == 0 ? (uint64_t)st.st_size
+								     : row->size;
+}
+
+/* How far it has come. True: some of it is lost, or its source is silent. */
+static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
+{
+	struct pull_progress progress;
+	bool quiet;
+
+	if (pull_progress(m->config.pull, id, &progress) || !progress.pages_all)
+		return false;
+	fprintf(out, ", %" PRIu64 " %% here",
+		100 - progress.pages_missing * 100 / progress.pages_all);
+	/* A pull that nobody asks anything of has no connection to say so by. */
+	quiet = progress.source_silent && silent(m, progress.source);
+	if (quiet)
+		fputs(", source is silent", out);
+	if (progress.pages_lost)
+		fprintf(out, ", %" PRIu64 " pages lost", progress.pages_lost);
+	return quiet || progress.pages_lost;
+}
+
+/* True: somebody should look at it. */
+static bool put_segment(struct mount *m, const struct node_list *nodes,
+			const struct segment_row *row, struct seg *seg, FILE *out)
+{
+	const char *state = view_state(m, row, find_node(nodes, row->node));
+	bool bad;
+
 	fprintf(out, "  %s/", node_name(nodes, row->node));
-	put_name(out, row->name);
+	put_name(out, row->name, false);
 	fputs("  ", out);
-	put_bytes(out, inode_attr(m, row->id, &st) ? row->size : (uint64_t)st.st_size);
-	fprintf(out, "  %s", view_state(m, row));
+	put_bytes(out, size_of(row, seg));
+	fprintf(out, "  %s", state);
 	if (row->phase == SEGMENT_MOVING)
 		fprintf(out, " to %s", node_name(nodes, row->dst));
 	if (row->phase == SEGMENT_PULLING)
 		fprintf(out, " from %s", node_name(nodes, row->src));
-	if (pull_progress(m->config.pull, row->id, &progress) == 0 && progress.pages_all) {
-		fprintf(out, ", %" PRIu64 " %% here",
-			100 - progress.pages_missing * 100 / progress.pages_all);
-		/* A pull that nobody asks anything of has no connection to say so by. */
-		if (progress.source_silent && silent(m, progress.source))
-			fputs(", source is silent", out);
-		if (progress.pages_lost)
-			fprintf(out, ", %" PRIu64 " pages lost", progress.pages_lost);
-	}
+	bad = seg && put_progress(m, row->id, out);
 	if (row->extent_len)
 		fprintf(out, "  at 0x%" PRIx64, row->extent_addr);
 	fputc('\n', out);
+	return bad || !(strcmp(state, "stable") == 0 || strcmp(state, "moving") == 0 ||
+			strcmp(state, "pulling") == 0 || strcmp(state, "orphan") == 0);
+}
+
+struct segment_lines {
+	struct mount *m;
+	const struct node_list *nodes;
+	FILE *out;
+	size_t n, left_out;
+	char *line; /* of one that may be left out */
+	size_t line_len;
+	FILE *one;
+	struct node_row node; /* facts_put's */
+};
+
+/* Of very many, the first; and each that wants attention. */
+static int add_status_line(void *arg, const struct segment_row *row)
+{
+	struct segment_lines *l = arg;
+	struct seg *seg = store_find(l->m->config.store, row->id);
+
+	if (l->n++ < MAX_SEGMENTS) {
+		put_segment(l->m, l->nodes, row, seg, l->out);
+	} else {
+		rewind(l->one);
+		if (put_segment(l->m, l->nodes, row, seg, l->one) && !fflush(l->one))
+			fwrite(l->line, 1, l->line_len, l->out);
+		else
+			l->left_out++;
+	}
+	if (seg)
+		seg_put(seg);
+	return 0;
 }
 
 static void put_segments(struct mount *m, const struct node_list *nodes, FILE *out)
 {
-	struct segment_list list = {.row = calloc(MAX_SEGMENTS, sizeof(*list.row))};
+	struct segment_lines l = {.m = m, .nodes = nodes};
+	char *lines = NULL;
+	size_t len = 0;
 
-	if (!list.row)
-		return;
-	meta_each_segment(m->config.meta, 0, 0, add_segment, &list);
-	fprintf(out, "\nsegments: %zu%s\n", list.n, list.n == MAX_SEGMENTS ? " or more" : "");
-	for (size_t i = 0; i < list.n; i++)
-		put_segment(m, nodes, &list.row[i], out);
-	free(list.row);
+	l.out = open_memstream(&lines, &len);
+	l.one = l.out ? open_memstream(&l.line, &l.line_len) : NULL;
+	if (l.one) {
+		meta_each_segment(m->config.meta, 0, 0, add_status_line, &l);
+		fclose(l.one);
+	}
+	if (l.out && !fclose(l.out) && l.one) {
+		fprintf(out, "\nsegments: %zu\n", l.n);
+		fwrite(lines, 1, len, out);
+		if (l.left_out)
+			fprintf(out, "... and %zu more\n", l.left_out);
+	}
+	free(lines);
+	free(l.line);
+}
+
+/* ---- segments: all that is known of each, for programs ----------------------------------------
+ */
+
+static int add_facts(void *arg, const struct segment_row *row)
+{
+	struct segment_lines *l = arg;
+	struct seg *seg;
+
+	if (row->unlinked || row->phase == SEGMENT_ORPHAN)
+		return 0;
+	seg = store_find(l->m->config.store, row->id);
+	fputs(node_name(l->nodes, row->node), l->out);
+	fputc('\t', l->out);
+	put_name(l->out, row->name, true);
+	fprintf(l->out, "\t%" PRIu64, size_of(row, seg));
+	facts_put(l->m, row, seg, &l->node, l->out);
+	fputc('\n', l->out);
+	if (seg)
+		seg_put(seg);
+	return 0;
+}
+
+static void put_facts(struct mount *m, const struct node_list *nodes, FILE *out)
+{
+	struct segment_lines l = {.m = m, .nodes = nodes, .out = out};
+	uint64_t number;
+
+	pthread_mutex_lock(&m->view->lock);
+	number = ++m->view->made;
+	pthread_mutex_unlock(&m->view->lock);
+	fprintf(out, "%" PRIu64 "\nnode\tname\tsize", number);
+	facts_put_names(out);
+	fputc('\n', out);
+	meta_each_segment(m->config.meta, 0, 0, add_facts, &l);
+	fprintf(out, "%" PRIu64 "\n", number);
 }
 
 static void put_moves(const struct view_request *v, const struct node_list *nodes, FILE *out)
@@ -224,7 +318,7 @@ static void put_moves(const struct view_request *v, const struct node_list *node
 		const struct transfer_row *t = &v->moves[i];
 
 		fputs("  ", out);
-		put_name(out, t->name);
+		put_name(out, t->name, false);
 		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s)\n", node_name(nodes, t->from),
 			node_name(nodes, t->to), t->state, t->age_ms,
 			t->source ? "source" : "target");
@@ -567,6 +661,8 @@ static int render(const struct view_request *v, char **text, size_t *len)
 		put_nodes(v->r.mount, nodes, out);
 	else if (v->ino == INODE_METRICS)
 		put_metrics(v, nodes, out);
+	else if (v->ino == INODE_SEGMENTS)
+		put_facts(v->r.mount, nodes, out);
 	else
 		put_status(v, nodes, out);
 	free(nodes);
@@ -579,17 +675,20 @@ static void reply_part(struct view *view, fuse_req_t req, fuse_ino_t ino, size_t
 	size_t i = ino - INODE_STATUS;
 
 	pthread_mutex_lock(&view->lock);
-	if (offset >= view->len[i])
-		fuse_reply_buf(req, NULL, 0);
-	else
+	if (offset < view->len[i]) {
 		fuse_reply_buf(req, view->text[i] + offset,
 			       size < view->len[i] - offset ? size : view->len[i] - offset);
+	} else {
+		fuse_reply_buf(req, NULL, 0);
+		free(view->text[i]);
+		view->text[i] = NULL;
+		view->len[i] = 0;
+	}
 	pthread_mutex_unlock(&view->lock);
 }
 
-static enum park_verdict render_step(struct parked *parked)
+static void render_and_reply(struct view_request *v)
 {
-	struct view_request *v = (struct view_request *)parked;
 	struct view *view = v->r.mount->view;
 	size_t i = v->ino - INODE_STATUS, len;
 	char *text = NULL;
@@ -597,7 +696,7 @@ static enum park_verdict render_step(struct parked *parked)
 
 	if (rc) {
 		request_reply_err(&v->r, rc);
-		return PARK_DONE;
+		return;
 	}
 	pthread_mutex_lock(&view->lock);
 	free(view->text[i]);
@@ -606,7 +705,31 @@ static enum park_verdict render_step(struct parked *parked)
 	pthread_mutex_unlock(&view->lock);
 	reply_part(view, v->r.fuse, v->ino, v->size, v->offset);
 	request_end(&v->r);
-	return PARK_DONE;
+}
+
+struct rendering {
+	struct mount *mount;
+	struct view_request *v;
+};
+
+static void render_work(void *arg)
+{
+	struct rendering *job = arg;
+
+	if (mount_work_enter(job->mount)) {
+		render_and_reply(job->v);
+		mount_work_leave(job->mount);
+	} else {
+		job->v->r.parked.drop(&job->v->r.parked);
+	}
+}
+
+static void rendered(void *arg)
+{
+	struct rendering *job = arg;
+
+	mount_put(job->mount);
+	free(job);
 }
 
 static void add_move(void *arg, const struct transfer_row *row)
@@ -621,16 +744,22 @@ static void collect(void *arg)
 {
 	struct view_request *v = arg;
 	struct mount *m = v->r.mount;
+	struct rendering *job = malloc(sizeof(*job));
 
+	if (!job) {
+		request_reply_err(&v->r, -ENOMEM);
+		return;
+	}
 	if (!mount_work_enter(m)) {
 		v->r.parked.drop(&v->r.parked);
+		free(job);
 		return;
 	}
 	v->moves = calloc(MAX_MOVES, sizeof(*v->moves));
 	if (v->moves)
 		transfers_each(m->config.transfers, add_move, v);
-	v->r.parked.step = render_step;
-	park_run(m->park, &v->r.parked);
+	*job = (struct rendering){.mount = mount_get(m), .v = v};
+	loop_work(m->config.loop, render_work, rendered, job);
 	mount_work_leave(m);
 }
 

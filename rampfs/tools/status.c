@@ -3,24 +3,20 @@
  *
  * Happy path: MOUNT/.ramp/status and nodes, which the daemon makes in one go, as tables: what needs
  * somebody's attention comes first. With --json the facts as one object: nodes from .ramp/nodes,
- * segments from the directories and their attributes, migrations from .ramp/status.
+ * segments from .ramp/segments, migrations from .ramp/status.
  *
- * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. A segment that goes away
- * or may not be read while it is looked at is left with the facts that could be had.
+ * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two that read
+ * .ramp/segments at a time may get parts of two texts: that is seen by its numbers, and read again.
  */
 #include <cjson/cJSON.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "find_mount.h"
@@ -163,8 +159,11 @@ static void segment_row(struct table *t, struct table *troubles, char *line)
 	else
 		addr = NULL;
 	size = state ? cut_last(line) : NULL;
-	if (!size)
+	if (!size) {
+		if (strncmp(line, "... and ", 8) == 0)
+			add_row(t, (const char *[COLUMNS]){line});
 		return;
+	}
 	add_row(t, (const char *[COLUMNS]){line, size, state, addr ? addr + 3 : "-"});
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (strstr(state, bad[i])) {
@@ -337,54 +336,98 @@ static bool is_number(const char *s)
 	return *end == 0;
 }
 
-static void add_xattrs(cJSON *segment, const char *path)
+static void add_fact(cJSON *segment, const char *key, const char *value)
 {
-	static const char *const names[] = {"id",    "addr",	       "extent", "state", "epoch",
-					    "owner", "resident_bytes", "source", "lost",  "pages",
-					    "mmap"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		char name[64], value[4096];
-		ssize_t n;
-
-		snprintf(name, sizeof(name), "user.ramp.%s", names[i]);
-		n = lgetxattr(path, name, value, sizeof(value) - 1);
-		if (n < 0)
-			continue;
-		value[n] = 0;
-		if (is_number(value))
-			cJSON_AddNumberToObject(segment, names[i], strtod(value, NULL));
-		else
-			cJSON_AddStringToObject(segment, names[i], value);
-	}
+	if (is_number(value))
+		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
+	else
+		cJSON_AddStringToObject(segment, key, value);
 }
 
-static void add_segments(cJSON *segments, const char *mount, const char *node)
+/* \xNN becomes that byte, in place. */
+static void unescape(char *text)
 {
-	char path[PATH_MAX + 512];
-	struct dirent *entry;
-	struct stat st;
-	DIR *dir;
+	char *to = text, digits[3] = "";
 
-	snprintf(path, sizeof(path), "%s/%s", mount, node);
-	dir = opendir(path);
-	while (dir && (entry = readdir(dir))) {
-		cJSON *segment;
-
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		segment = cJSON_CreateObject();
-		cJSON_AddStringToObject(segment, "node", node);
-		add_name(segment, entry->d_name);
-		snprintf(path, sizeof(path), "%s/%s/%s", mount, node, entry->d_name);
-		if (lstat(path, &st) == 0) {
-			cJSON_AddNumberToObject(segment, "size", (double)st.st_size);
-			add_xattrs(segment, path);
+	for (char *from = text; *from; to++) {
+		if (from[0] == '\\' && from[1] == 'x' && from[2] && from[3]) {
+			memcpy(digits, from + 2, 2);
+			*to = (char)strtoul(digits, NULL, 16);
+			from += 4;
+		} else {
+			*to = *from++;
 		}
-		cJSON_AddItemToArray(segments, segment);
 	}
-	if (dir)
-		closedir(dir);
+	*to = 0;
+}
+
+#define MAX_KEYS 32
+
+/* Cuts a line at its tabs; how many pieces. */
+static int cut(char *line, char *pieces[MAX_KEYS])
+{
+	int n = 0;
+
+	for (char *at; n < MAX_KEYS && (at = strsep(&line, "\t"));)
+		pieces[n++] = at;
+	return n;
+}
+
+static cJSON *make_segment(char *const keys[], int n, char *line)
+{
+	cJSON *segment = cJSON_CreateObject();
+	char *values[MAX_KEYS];
+
+	if (cut(line, values) < n)
+		n = 0;
+	for (int i = 0; i < n; i++) {
+		if (strcmp(keys[i], "name") == 0) {
+			unescape(values[i]);
+			if (strlen(values[i]) <= NAME_MAX)
+				add_name(segment, values[i]);
+		} else if (strcmp(keys[i], "node") == 0) {
+			cJSON_AddStringToObject(segment, "node", values[i]);
+		} else {
+			add_fact(segment, keys[i], values[i]);
+		}
+	}
+	return segment;
+}
+
+/* .ramp/segments: a number, the columns' names, a line each, the number again. */
+static bool whole(const char *text)
+{
+	size_t digits = strspn(text, "0123456789"), len = strlen(text);
+
+	return digits && len > 2 * (digits + 1) && text[len - digits - 2] == '\n' &&
+	       memcmp(text, text + len - digits - 1, digits + 1) == 0;
+}
+
+static bool add_segments(cJSON *segments, const char *mount)
+{
+	char *text = NULL, *save, *line, *next, *keys[MAX_KEYS];
+	int n;
+
+	for (int tries = 0; tries < 10; tries++) {
+		free(text);
+		text = read_text(mount, "segments");
+		if (!text || whole(text))
+			break;
+	}
+	if (!text || !whole(text)) {
+		if (text)
+			fprintf(stderr, "rampfs-status: %s/.ramp/segments: changes all the time\n",
+				mount);
+		free(text);
+		return false;
+	}
+	strtok_r(text, "\n", &save);
+	n = cut(strtok_r(NULL, "\n", &save), keys);
+	line = strtok_r(NULL, "\n", &save);
+	for (; line && (next = strtok_r(NULL, "\n", &save)); line = next)
+		cJSON_AddItemToArray(segments, make_segment(keys, n, line));
+	free(text);
+	return true;
 }
 
 /* "  NAME  FROM -> TO  STATE  N ms  (source)", taken apart from its end: a name may hold anything.
@@ -482,8 +525,8 @@ static int show_json(const char *mount)
 {
 	char *status = read_text(mount, "status");
 	char *nodes = status ? read_text(mount, "nodes") : NULL;
-	cJSON *root = cJSON_CreateObject(), *list, *segments, *node;
-	char *save, *text;
+	cJSON *root = cJSON_CreateObject(), *list, *segments;
+	char *save, *text = NULL;
 
 	if (!nodes || !root) {
 		free(status);
@@ -496,15 +539,10 @@ static int show_json(const char *mount)
 	for (char *line = strtok_r(nodes, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		add_node(list, line);
 	segments = cJSON_AddArrayToObject(root, "segments");
-	cJSON_ArrayForEach(node, list)
-	{
-		const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(node, "name"));
-
-		if (name)
-			add_segments(segments, mount, name);
+	if (add_segments(segments, mount)) {
+		add_attention(root, segments);
+		text = cJSON_Print(root);
 	}
-	add_attention(root, segments);
-	text = cJSON_Print(root);
 	if (text)
 		puts(text);
 	free(text);

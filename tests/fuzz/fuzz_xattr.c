@@ -84,10 +84,11 @@ struct seg *store_find(struct store *store, ramp_segment_t id)
 	return NULL;
 }
 
-const char *view_state(struct mount *m, const struct segment_row *row)
+const char *view_state(struct mount *m, const struct segment_row *row, const struct node_row *owner)
 {
 	(void)m;
 	(void)row;
+	(void)owner;
 	return "stable";
 }
 

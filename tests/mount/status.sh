@@ -44,6 +44,18 @@ rm "$mnt/a/a/"x*
 json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size"] == 0'
 rm "$mnt/a/a/"*y*
 
+echo "names of 255 bytes, of any bytes: in the table, in JSON, moved"
+long=$(printf 'n%.0s' {1..251})$'\xff"\\\t'
+: >"$mnt/a/a/$long"
+shows a "^a/n{251}"$'\xff'
+json a 'segment["a", "n" * 251 + "\\xff\"\\\t"]["state"] == "stable"'
+within 5 test -e "$mnt/b/a/$long"
+rampfs-migrate "$mnt/b/a/$long" c
+mv "$mnt/b/c/$long" "$mnt/b/b/"
+[ -e "$mnt/c/b/$long" ] || within 5 test -e "$mnt/c/b/$long"
+same "$long" "$(ls "$mnt/c/b")" "ls"
+rm "$mnt/b/b/$long"
+
 echo "half pulled, and then the source's memory is gone: what is lost stands first"
 rampfs-migrate --mode demand "$mnt/a/a/two  spaces" b
 soon b '^b/two  spaces  1\.0 MiB  pulling from a, [0-9]+ % here  -$'
