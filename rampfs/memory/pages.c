@@ -209,11 +209,13 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 	off_t at = STATE_HEADER_BYTES, end;
 	int rc;
 
+	if (fstat(state_fd, &st))
+		return ramp_err_sys(err, errno, "page states");
 	if (pages == 0)
-		return ftruncate(state_fd, STATE_HEADER_BYTES)
+		return st.st_size > STATE_HEADER_BYTES && ftruncate(state_fd, STATE_HEADER_BYTES)
 			       ? ramp_err_sys(err, errno, "page states")
 			       : 0;
-	if (pages > UINT64_MAX / RAMP_PAGE_BYTES || fstat(state_fd, &st) ||
+	if (pages > UINT64_MAX / RAMP_PAGE_BYTES ||
 	    (uint64_t)st.st_size < STATE_HEADER_BYTES + map_bytes_for(pages))
 		return ramp_err_set(err, EIO, "the page-state map is shorter than it says");
 	rc = map_words(seg, state_fd, pages, err);

@@ -26,6 +26,7 @@
 #include "mnt.h"
 
 #define RECEIVE_BYTES ((1u << 20) + 65536)
+#define LOCKED_BYTES  (REQUEST_BYTES + 65536)
 #define STOP_SIGNAL   SIGUSR1
 
 struct server {
@@ -62,14 +63,16 @@ bool fuse_loop_kills_setid(void)
 	return current_kills_setid;
 }
 
+/* What lies behind the first LOCKED_BYTES is for a connection that an older daemon opened, with
+   larger requests: it is taken where it is used. */
 void *locked_buffer(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t locked = len < LOCKED_BYTES ? len : LOCKED_BYTES;
 
 	if (p == MAP_FAILED)
 		return NULL;
-	if (mlock(p, len))
+	if (madvise(p, locked, MADV_POPULATE_WRITE) || mlock(p, locked))
 		log_debug("a buffer is not locked: %s", strerror(errno));
 	return p;
 }

@@ -72,7 +72,9 @@ bool fuse_loop_kills_setid(void);
    it. -ENOENT: nobody waits for it any more. */
 int fuse_loop_reply(fuse_req_t req, const void *body, size_t len);
 
-#define REPLY_BYTES (1u << 20)
+/* The largest read or write that the kernel is told to send: each thread keeps that much memory. */
+#define REQUEST_BYTES (512u << 10)
+#define REPLY_BYTES   (1u << 20)
 /* This thread's reply buffer of REPLY_BYTES: present and locked, since a kill in the middle of the
    kernel's copy from a missing page would make the request EIO. NULL: no memory. */
 uint8_t *reply_buffer(void);

@@ -12,6 +12,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 				      FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 				      FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE);
 	conn->max_background = 64;
+	conn->max_write = REQUEST_BYTES;
 }
 
 const struct fuse_lowlevel_ops mount_ops = {
