@@ -7,7 +7,7 @@ count=${1:-6000}
 awake=4096 # rampfs/memory/seg.h: as many have a file open and a mapping in the daemon
 daemon() {
 	local p
-	for p in $(pgrep -f -- "^rampfs .*$mnt/a\$"); do
+	for p in $(pgrep -f -- "rampfs .*$mnt/a"); do
 		[ "$(find "/proc/$p/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -gt 8 ] && echo "$p"
 	done
 }
