@@ -1,21 +1,13 @@
 /*
- * Hints, adopted attributes, and unlinked segments. All of it runs on the control loop, every
- * SWEEP_MS and when a row changes; what blocks is done by a worker. A sweep looks at the segments
- * that were touched, since a node may hold very many; only the first looks at each, a part at a
- * time.
+ * Hints and adopted attributes; unlinked segments are orphans.c's. All of it runs on the control
+ * loop, every SWEEP_MS and when a row changes; what blocks is done by a worker. A sweep looks at
+ * the segments that were touched, since a node may hold very many; only the first looks at each, a
+ * part at a time.
  *
  * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
  * nodes' utimens comes the other way: the row's times are new, and go to the file. A segment that
  * has just come takes the row's atime once; its mtime came with it (seg_hold_mtime).
- *
- * Unlinked: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
- * before a linearizable read, R8), the kernel does not know the inode any more, and a lease proves
- * that nobody has it open or mapped. Then the row is told (FREED). Until then it is looked at
- * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS. A name that
- * another node took away stays in the kernel's cache here, and its inode with it, until somebody
- * looks it up: that would hold the memory for ever, so the cache is emptied first, though not more
- * than once in DROP_EVERY_MS, since all names of the mount go.
  */
 #include "sweep.h"
 
@@ -23,71 +15,18 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/stat.h>
 
 #include "inode.h"
 #include "log.h"
+#include "sweep_impl.h"
 
 #define SWEEP_MS	400
 #define FINISH_LOOK_MS	5
-#define HINTS_IN_FLIGHT 128 /* of the node's 256 proposals */
-#define RETRY_FIRST_MS	50
-#define RETRY_MAX_MS	5000
-#define DROP_EVERY_MS	1000
-#define REMOVED_WORDS	1024
-#define HINT_BUCKETS	65536 /* a page of them is taken with the first hint in it */
-#define LOOK_BUCKETS	1024  /* of them are gone through in each sweep */
-#define ORPHAN_BUCKETS	1024
-#define FIRST_AT_ONCE	500 /* segments of the first sweep, so that the loop goes on meanwhile */
+#define HINTS_IN_FLIGHT 128  /* of the node's 256 proposals */
+#define LOOK_BUCKETS	1024 /* of them are gone through in each sweep */
+#define FIRST_AT_ONCE	500  /* segments of the first sweep, so that the loop goes on meanwhile */
 #define FIRST_MS	5
-
-struct hint {
-	LIST_ENTRY(hint) link;
-	ramp_segment_t id;
-	bool ours;		       /* the row says that this node owns it */
-	bool adopted;		       /* came by a migration, and has taken the row's times */
-	bool in_flight;		       /* a proposal is on its way, with `asked` */
-	uint64_t size, asked_size;     /* as the row has it; as proposed */
-	struct meta_time atime, mtime; /* as the row has them */
-	struct meta_time asked_atime, asked_mtime;
-};
-LIST_HEAD(hints, hint);
-
-struct orphan {
-	TAILQ_ENTRY(orphan) link;
-	LIST_ENTRY(orphan) by_id;
-	struct sweep *sweep;
-	ramp_segment_t id;
-	uint64_t due_ms, retry_ms;
-	bool busy;   /* a sync or a worker has it */
-	bool synced; /* this node's tables hold all that was committed when it became one */
-	int result;  /* of the sync or the worker */
-};
-TAILQ_HEAD(orphans, orphan);
-LIST_HEAD(orphans_by_id, orphan);
-
-/* Lives as long as the mount, of which the timer and all that is in flight hold a reference. */
-struct sweep {
-	uv_timer_t timer;
-	struct mount *mount;
-	struct hints hints[HINT_BUCKETS]; /* by id */
-	struct orphans orphans;
-	struct orphans_by_id orphans_by_id[ORPHAN_BUCKETS];
-	uint32_t n_orphans;			 /* atomic: forgets are cheap while there is none */
-	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
-	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
-	uint32_t in_flight;
-	uint32_t next_bucket;  /* to be looked through for hints of what is not here any more */
-	ramp_segment_t *first; /* what the store held at the start, until it has been looked at */
-	size_t n_first, at_first;
-	ramp_segment_t first_row;
-	bool begun, over_first; /* the first sweep */
-	bool closed;
-	loop_fn *finish; /* called when nothing is in flight, or at finish_ms */
-	void *finish_arg;
-	uint64_t finish_ms;
-};
 
 /* ---- hints ---------------------------------------------------------------------------------- */
 
@@ -321,8 +260,6 @@ static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row
 	seg_touch(seg); /* what its file says may have waited for this row */
 }
 
-static void add_orphan(struct sweep *s, ramp_segment_t id);
-
 void sweep_row(struct mount *m, ramp_segment_t id)
 {
 	struct sweep *s = m->sweep;
@@ -337,7 +274,7 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	if (!seg) {
 		/* An extent that was asked for while the file was open, and came too late. */
 		if (rc == 0 && row.phase == SEGMENT_ORPHAN && row.node == m->self)
-			add_orphan(s, id);
+			orphan_add(s, id);
 		return;
 	}
 	if (rc == 0)
@@ -352,264 +289,14 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	} else if (rc == 0 && row.phase == SEGMENT_ORPHAN) {
 		/* The record may say GIVEN still, of a migration that came back: it is tried again
 		   until that has ended, since no change of the row would tell of it. */
-		add_orphan(s, id);
+		orphan_add(s, id);
 	} else if (inode_is_local(seg)) {
 		if (rc == -ENOENT)
-			add_orphan(s, id);
+			orphan_add(s, id);
 		else if (rc == 0)
 			adopt_row(s, seg, &row);
 	}
 	seg_put(seg);
-}
-
-/* ---- unlinked segments ---------------------------------------------------------------------- */
-
-static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
-{
-	struct orphan *o;
-
-	LIST_FOREACH (o, &s->orphans_by_id[id % ORPHAN_BUCKETS], by_id)
-		if (o->id == id)
-			return o;
-	return NULL;
-}
-
-static void drop_orphan(struct orphan *o)
-{
-	struct sweep *s = o->sweep;
-
-	TAILQ_REMOVE(&s->orphans, o, link);
-	LIST_REMOVE(o, by_id);
-	__atomic_fetch_sub(&s->n_orphans, 1, __ATOMIC_RELAXED);
-	free(o);
-}
-
-static void try_orphan(struct orphan *o);
-
-static void try_later(struct orphan *o)
-{
-	o->retry_ms = o->retry_ms ? o->retry_ms * 2 : RETRY_FIRST_MS;
-	if (o->retry_ms > RETRY_MAX_MS)
-		o->retry_ms = RETRY_MAX_MS;
-	o->due_ms = park_now_ms() + o->retry_ms;
-}
-
-static void free_proposed(void *arg, const struct meta_reply *reply)
-{
-	(void)arg;
-	if (reply->result && reply->result != -ESTALE)
-		log_debug("an unlinked segment's row stays: %s", strerror(-reply->result));
-}
-
-static void on_removed(void *arg)
-{
-	struct orphan *o = arg;
-	struct sweep *s = o->sweep;
-	struct mount *m = s->mount;
-	struct segment_row row;
-	struct meta_command c = {.type = META_FREED, .id = o->id};
-
-	o->busy = false;
-	if (s->closed) {
-		drop_orphan(o);
-	} else if (o->result) {
-		try_later(o);
-	} else {
-		if (meta_segment(m->config.meta, o->id, &row) == 0) {
-			c.cid = meta_own_command(m->config.meta);
-			meta_propose(m->config.meta, &c, free_proposed, NULL);
-			o->retry_ms = RETRY_MAX_MS / 2; /* until the row is gone */
-			try_later(o);
-		} else {
-			drop_orphan(o);
-		}
-	}
-	mount_put(m);
-}
-
-static uint64_t removed_bit(ramp_segment_t id)
-{
-	return UINT64_C(1) << id / REMOVED_WORDS % 64;
-}
-
-bool sweep_removed(struct mount *m, ramp_segment_t id)
-{
-	return m->sweep && m->sweep->removed[id % REMOVED_WORDS] & removed_bit(id);
-}
-
-/* Of all orphans one, now and then: it drops the others' names as well, and everybody's. */
-static bool may_drop_names(struct sweep *s)
-{
-	uint64_t now = park_now_ms(), last = atomic_load(&s->dropped_ms);
-
-	return now >= last + DROP_EVERY_MS &&
-	       atomic_compare_exchange_strong(&s->dropped_ms, &last, now);
-}
-
-/* Worker. Open, mapped or a working place: something more than a name that nobody looks up. */
-static bool kernel_knows(struct mount *m, ramp_segment_t id)
-{
-	if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT)
-		return false;
-	if (!may_drop_names(m->sweep))
-		return true; /* it is tried again */
-	mount_drop_names(m);
-	return fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT;
-}
-
-/* Worker. */
-static int remove_unused(struct mount *m, ramp_segment_t id)
-{
-	struct seg *seg = store_find(m->config.store, id);
-	struct ramp_err err = {0};
-	struct record record;
-	int rc;
-
-	if (!seg)
-		return 0;
-	record_get(seg, &record);
-	if (record.kind != RECORD_OWNED) {
-		rc = ramp_err_set(&err, EBUSY, "its record is %s", record_kind_name(record.kind));
-	} else if (kernel_knows(m, id)) {
-		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
-	} else {
-		m->sweep->removed[id % REMOVED_WORDS] |= removed_bit(id);
-		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
-	}
-	if (rc)
-		log_debug("segment %llu is unlinked and stays: %s", (unsigned long long)id,
-			  err.text);
-	seg_put(seg);
-	return rc;
-}
-
-static void remove_work(void *arg)
-{
-	struct orphan *o = arg;
-	struct mount *m = o->sweep->mount;
-
-	o->result = -ESHUTDOWN;
-	if (!mount_work_enter(m))
-		return;
-	o->result = remove_unused(m, o->id);
-	mount_work_leave(m);
-}
-
-static void on_synced(void *arg)
-{
-	struct orphan *o = arg;
-	struct mount *m = o->sweep->mount;
-
-	o->busy = false;
-	if (o->sweep->closed) {
-		drop_orphan(o);
-	} else if (o->result) {
-		try_later(o);
-	} else {
-		o->synced = true;
-		try_orphan(o);
-	}
-	mount_put(m);
-}
-
-static void sync_done(void *arg, const struct meta_reply *reply)
-{
-	struct orphan *o = arg;
-
-	o->result = reply->result;
-	loop_post(o->sweep->mount->config.loop, on_synced, o);
-}
-
-static void try_orphan(struct orphan *o)
-{
-	struct mount *m = o->sweep->mount;
-	struct segment_row row;
-	int rc = meta_segment(m->config.meta, o->id, &row);
-
-	if (rc == 0 && row.phase != SEGMENT_ORPHAN) {
-		drop_orphan(
-			o); /* it has a name, or a migration to end first: its row will change */
-		return;
-	}
-	if (rc && rc != -ENOENT) {
-		try_later(o);
-		return;
-	}
-	o->busy = true;
-	mount_get(m);
-	if (rc == -ENOENT && !o->synced)
-		meta_sync(m->config.meta, sync_done, o);
-	else
-		loop_work(m->config.loop, remove_work, on_removed, o);
-}
-
-static void add_orphan(struct sweep *s, ramp_segment_t id)
-{
-	struct orphan *o = find_orphan(s, id);
-
-	if (!o) {
-		o = calloc(1, sizeof(*o));
-		if (!o)
-			return; /* the next start finds it */
-		o->sweep = s;
-		o->id = id;
-		TAILQ_INSERT_TAIL(&s->orphans, o, link);
-		LIST_INSERT_HEAD(&s->orphans_by_id[id % ORPHAN_BUCKETS], o, by_id);
-		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
-	}
-	if (!o->busy)
-		try_orphan(o);
-}
-
-struct forgotten {
-	struct mount *mount;
-	ramp_segment_t id;
-};
-
-static void on_forgotten(void *arg)
-{
-	struct forgotten *f = arg;
-	struct mount *m = f->mount;
-	struct orphan *o = m->sweep->closed ? NULL : find_orphan(m->sweep, f->id);
-
-	if (o) {
-		o->retry_ms = 0;
-		if (!o->busy)
-			try_orphan(o);
-	} else {
-		sweep_row(m, f->id);
-	}
-	free(f);
-	mount_put(m);
-}
-
-void sweep_forgotten(struct mount *m, ramp_segment_t id)
-{
-	struct forgotten *f;
-
-	if (id < RAMP_SEGMENT_ID_MIN || !m->sweep ||
-	    !__atomic_load_n(&m->sweep->n_orphans, __ATOMIC_RELAXED))
-		return;
-	f = malloc(sizeof(*f));
-	if (!f)
-		return; /* it is tried again later anyway */
-	f->mount = mount_get(m);
-	f->id = id;
-	loop_post(m->config.loop, on_forgotten, f);
-}
-
-/* ---- the timer ------------------------------------------------------------------------------ */
-
-static void retry_orphans(struct sweep *s)
-{
-	uint64_t now = park_now_ms();
-	struct orphan *o, *next;
-
-	for (o = TAILQ_FIRST(&s->orphans); o; o = next) {
-		next = TAILQ_NEXT(o, link);
-		if (!o->busy && o->due_ms <= now)
-			try_orphan(o);
-	}
 }
 
 /* ---- the first sweep: what a former daemon left ---------------------------------------------- */
@@ -660,7 +347,7 @@ static void find_unlinked(struct sweep *s, struct seg *seg)
 		return;
 	rc = meta_segment(s->mount->config.meta, id, &row);
 	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)) {
-		add_orphan(s, id);
+		orphan_add(s, id);
 	} else if (rc == 0) {
 		inode_note_owner(seg, &row);
 		h = make_hint(s, id, &row);
@@ -718,7 +405,7 @@ static bool look_at_rows(struct sweep *s)
 		more = meta_each_segment(s->mount->config.meta, 0, search.last, find_row,
 					 &search) == 1;
 		if (search.found)
-			add_orphan(s, search.last);
+			orphan_add(s, search.last);
 	}
 	s->first_row = search.last;
 	return more;
@@ -750,7 +437,7 @@ static void on_timer(uv_timer_t *timer)
 		store_each_touched(s->mount->config.store, look_at_file, s);
 		forget_hints(s);
 	}
-	retry_orphans(s);
+	orphans_retry(s);
 	finish_if_due(s);
 }
 
@@ -801,7 +488,6 @@ void sweep_free(struct mount *m)
 {
 	struct sweep *s = m->sweep;
 	struct hint *h;
-	struct orphan *o;
 
 	if (!s)
 		return;
@@ -810,8 +496,7 @@ void sweep_free(struct mount *m)
 			LIST_REMOVE(h, link);
 			free(h);
 		}
-	while ((o = TAILQ_FIRST(&s->orphans)))
-		drop_orphan(o);
+	orphans_free(s);
 	free(s->first);
 	free(s);
 }
