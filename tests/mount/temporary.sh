@@ -164,14 +164,19 @@ rm "$mnt"/a/a/full?
 echo "many that stay open: the kernel's other names are not dropped at every look at each"
 emptied() { grep -c 'cache of names is emptied' "$scratch/cluster/a.log"; }
 was=$(emptied) since=${EPOCHREALTIME/./}
+openers=()
 for i in 1 2 3 4 5 6 7 8; do
-	exec {open[i]}<>"$mnt/a/a/open$i"
-	rm "$mnt/a/a/open$i"
+	: >"$mnt/a/a/open$i"
+	tail -f "$mnt/a/a/open$i" &
+	openers+=($!)
 done
+open_all() { [ "$(find /proc/[0-9]*/fd -lname "$mnt/a/a/open?" 2>/dev/null | wc -l)" = 8 ]; }
+within 10 open_all
+rm "$mnt"/a/a/open?
 within 20 eval '[ "$(emptied)" -ge $((was + 2)) ]' # they are looked at
 now=$(emptied)
 [ $((now - was)) -le $(((${EPOCHREALTIME/./} - since) / 1000000 + 1)) ] || fail "names were dropped $((now - was)) times"
-for i in 1 2 3 4 5 6 7 8; do exec {open[i]}>&-; done
+kill "${openers[@]}"
 within 20 no_orphans
 
 echo "the whole arena is there again, and no bytes are left"
