@@ -19,6 +19,7 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000
+#define RETRY_PAUSE_MS 20 /* between looks at all of them, which may be very many */
 #define DROP_EVERY_MS  1000
 
 static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
@@ -45,10 +46,16 @@ static void try_orphan(struct orphan *o);
 
 static void try_later(struct orphan *o)
 {
+	if (o->again) {
+		o->again = false;
+		try_orphan(o);
+		return;
+	}
 	o->retry_ms = o->retry_ms ? o->retry_ms * 2 : RETRY_FIRST_MS;
 	if (o->retry_ms > RETRY_MAX_MS)
 		o->retry_ms = RETRY_MAX_MS;
 	o->due_ms = park_now_ms() + o->retry_ms;
+	sweep_in(o->sweep, o->retry_ms);
 }
 
 static void free_proposed(void *arg, const struct meta_reply *reply)
@@ -231,6 +238,7 @@ static void on_forgotten(void *arg)
 
 	if (o) {
 		o->retry_ms = 0;
+		o->again = o->busy;
 		if (!o->busy)
 			try_orphan(o);
 	} else {
@@ -257,14 +265,19 @@ void sweep_forgotten(struct mount *m, ramp_segment_t id)
 
 void orphans_retry(struct sweep *s)
 {
-	uint64_t now = park_now_ms();
+	uint64_t now = park_now_ms(), wait_ms = RETRY_MAX_MS;
 	struct orphan *o, *next;
 
 	for (o = TAILQ_FIRST(&s->orphans); o; o = next) {
 		next = TAILQ_NEXT(o, link);
-		if (!o->busy && o->due_ms <= now)
+		if (o->busy)
+			continue;
+		if (o->due_ms <= now)
 			try_orphan(o);
+		else if (o->due_ms - now < wait_ms)
+			wait_ms = o->due_ms - now;
 	}
+	sweep_in(s, wait_ms > RETRY_PAUSE_MS ? wait_ms : RETRY_PAUSE_MS);
 }
 
 void orphans_free(struct sweep *s)

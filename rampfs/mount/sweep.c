@@ -441,6 +441,13 @@ static void on_timer(uv_timer_t *timer)
 	finish_if_due(s);
 }
 
+void sweep_in(struct sweep *s, uint64_t ms)
+{
+	uv_update_time(s->timer.loop);
+	if (!s->closed && !s->finish && uv_timer_get_due_in(&s->timer) > ms)
+		uv_timer_start(&s->timer, on_timer, ms, SWEEP_MS);
+}
+
 void sweep_finish(struct mount *m, loop_fn *fn, void *arg)
 {
 	struct sweep *s = m->sweep;

@@ -32,6 +32,7 @@ struct orphan {
 	ramp_segment_t id;
 	uint64_t due_ms, retry_ms;
 	bool busy;   /* a sync or a worker has it */
+	bool again;  /* meanwhile the kernel forgot it */
 	bool synced; /* this node's tables hold all that was committed when it became one */
 	int result;  /* of the sync or the worker */
 };
@@ -59,6 +60,9 @@ struct sweep {
 	void *finish_arg;
 	uint64_t finish_ms;
 };
+
+/* The next sweep is in `ms` at the latest. */
+void sweep_in(struct sweep *s, uint64_t ms);
 
 /* The segment's row is an orphan or gone: it is looked at until its memory is free. */
 void orphan_add(struct sweep *s, ramp_segment_t id);

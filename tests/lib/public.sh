@@ -3,9 +3,11 @@
 # itself, or where it lies under somebody's home (/root), a copy in DIR of what such programs need.
 public_build() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$build/bin/rampfs-run" && return
-	mkdir -p "$1/tests"
+	mkdir -p "$1/tests" "$1/bench"
 	cp -a "$build/bin" "$build/lib" "$1/"
-	find "$build/tests" -maxdepth 1 -type f -perm -u+x ! -name 'test_*' ! -name 'raft_*' -exec cp -a {} "$1/tests/" \;
+	find "$build/tests" -maxdepth 1 -type f -perm -u+x ! -name 'raft_*' \( ! -name 'test_*' -o -name test_ops \) \
+		-exec cp -a {} "$1/tests/" \;
+	find "$build/bench" -maxdepth 1 -type f -perm -u+x -exec cp -a {} "$1/bench/" \;
 	chmod -R a+rX "$1"
 	build=$1
 	export RAMPFS_BUILD=$1
