@@ -70,6 +70,7 @@
  *
  * Throw-away requests. The process is the one that connected (SO_PEERCRED). Answer: RESULT{result,
  * segment, addr, len, token, all, text}; a field that a request does not define is 0.
+ * Who hangs up before its turn has come: ATTACH, FORK and ADOPT are not done then.
  *
  *   ATTACH{token, offset, len, prot, flags}   token of RAMP_IOC_ATTACH; prot: PROT_*; flags:
  *      SESSION_NOHUGE, SESSION_REPLACE. offset and len are page-aligned by the caller. The agent

@@ -14,9 +14,12 @@
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
  * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many of one
  * user (users.c): the newest is closed, and comes again where it is the shim's; too many sessions:
- * EUSERS. No descriptor is ever received here.
+ * EUSERS. A request for an attachment that nobody waits for any more is dropped, not begun: it
+ * could hold a thread of its user's for as long as a session may take to come. No descriptor is
+ * ever received here.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,10 +443,22 @@ void request_free(struct request *request)
 	free(request);
 }
 
+/* Who asked for an attachment has ended, or has hung up. */
+static bool is_for_nobody(const struct request *r)
+{
+	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
+
+	return r->msg.type != SESSION_DETACH && r->msg.type != SESSION_PUNCH && poll(&at, 1, 0) > 0;
+}
+
 static void run_request(void *arg)
 {
 	struct request *r = arg;
 
+	if (is_for_nobody(r)) {
+		request_free(r);
+		return;
+	}
 	switch (r->msg.type) {
 	case SESSION_ATTACH:
 		attach_begin(r);

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Hostile neighbours, one attack after the other (attacker.py), on a node that pulls a segment and on the one that
+# it pulls from: none gets a byte, the daemons stay the same processes and give back what they took, pages
+# arrive as they were, and programs come and go meanwhile.
+. tests/lib/cluster.sh
+. tests/lib/holder.sh
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+# What a sanitized daemon has freed goes back, so that what it holds says something.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=4
+seconds=${1:-2} pages=2048
+cat >"$scratch/secret.py" <<'P'
+import mmap, os, struct, sys
+def page(number):
+    return b"".join(b"secret!!" + struct.pack("<Q", number * 256 + i) for i in range(256))
+if sys.argv[2] == "make":
+    with open(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
+        for number in range(int(sys.argv[3])):
+            f.write(page(number))
+else: # a program that has it mapped, and says whether a page is right
+    m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+    for line in sys.stdin:
+        at = int(line)
+        print("right" if m[at * 4096:at * 4096 + 4096] == page(at) else "WRONG", flush=True)
+P
+# One that comes while the node is attacked.
+cat >"$scratch/newcomer.py" <<'P'
+import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+m[0] = (m[0] + 1) % 256
+P
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+descriptors() { find "/proc/$(daemon "$1")/fd" -mindepth 1 2>/dev/null | wc -l; }
+own_kib() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$(daemon "$1")/status"; }
+gave_back() { [ "$(descriptors "$1")" -le $((${files[$1]} + 8)) ]; }
+declare -A was files kib
+cluster_start -n 2 -c 96M
+
+python3 "$scratch/secret.py" "$mnt/a/a/secret" make $pages
+sum=$(sha256sum <"$mnt/a/a/secret")
+rampfs-migrate --mode demand "$mnt/a/a/secret" b
+within 5 test -e "$mnt/b/b/secret"
+head -c 1M /dev/zero >"$mnt/b/b/own"
+holder_program=(rampfs-run python3 "$scratch/secret.py" "$mnt/b/b/secret" hold)
+holder victim
+page=0
+touch_pages() { # the next $1 of those that nobody has touched
+	local _
+	for _ in $(seq "$1"); do
+		same right "$(ask victim "$page")" "page $page"
+		page=$((page + 1))
+	done
+}
+touch_pages 8
+rampfs-run python3 "$scratch/newcomer.py" "$mnt/b/b/own"
+for node in a b; do
+	was[$node]=$(daemon $node) files[$node]=$(descriptors $node) kib[$node]=$(own_kib $node)
+done
+
+for attack in $(python3 tests/mount/attacker.py list); do
+	: >"$scratch/attack"
+	python3 tests/mount/attacker.py "$attack" "$seconds" "$mnt/b" "$scratch/cluster/cluster.key" >"$scratch/attack" 2>&1 &
+	attacker=$!
+	within 20 grep -q ready "$scratch/attack"
+	touch_pages 32
+	timeout 20 rampfs-run python3 "$scratch/newcomer.py" "$mnt/b/b/own" || fail "$attack: a program could not map its file"
+	touch_pages 32
+	wait "$attacker" || fail "$attack: status $?: $(cat "$scratch/attack")"
+	tail -n 1 "$scratch/attack"
+	for node in a b; do
+		same "${was[$node]}" "$(daemon $node)" "$attack: the daemon of node $node"
+		within 15 gave_back $node
+	done
+	touch_pages 8
+done
+for node in a b; do
+	echo "node $node: ${files[$node]} descriptors, ${kib[$node]} KiB before; $(descriptors $node), $(own_kib $node) after"
+	[ "$(own_kib $node)" -le $((${kib[$node]} + 48 * 1024)) ] || fail "node $node has taken memory and kept it"
+done
+[ "$(xattr "$mnt/b/b/secret" state)" = pulling ] || fail "it was not half pulled: $(xattr "$mnt/b/b/secret" state)"
+same "$sum" "$(sha256sum <"$mnt/b/b/secret")" "the segment, all of it"
+touch_pages 8
+bye victim
+cluster_stop
+echo "attack: none got a byte"

@@ -1,0 +1,607 @@
+#!/usr/bin/env python3
+"""A hostile neighbour of a rampfs node, for tests/mount/attack.sh and bench/run attack.
+
+Usage: attacker.py list | ATTACK SECONDS MOUNT KEY
+
+As root: it prepares what only root can (a hostile filesystem, a recorded hello, a token that is somebody else's) and
+goes on as nobody, without the key. Says "ready" when the attack is under way, goes on for SECONDS or until SIGTERM and
+says what it did. Exit status 3: it got something that is not its own; the lines before say what. What must not get out
+begins each of its 16 bytes with MARK.
+"""
+import ctypes
+import errno
+import fcntl
+import hashlib
+import hmac
+import mmap
+import os
+import random
+import resource
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+
+MARK = b"secret!!"
+NOBODY = 65534
+SECRET = "secret"
+HELLO, ATTACH, FORK, ADOPT, DETACH, PUNCH, RESULT = 1, 13, 14, 15, 16, 17, 18
+MIGRATE, CANCEL, ANSWER, MEMBER = 19, 20, 22, 23
+OPEN, PROVE, REJECT = 1, 3, 5
+JOIN, DEMAND = 3, 1
+IOC_ATTACH, IOC_INFO = (2 << 30 | 136 << 16 | ord("R") << 8 | number for number in (0x61, 0x62))
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent():
+    LIBC.prctl(1, signal.SIGKILL)
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value
+
+
+def message(kind, body=b""):
+    return struct.pack("<HH", 1, kind) + body
+
+
+def hello_message():
+    return message(HELLO, struct.pack("<III", 1, 0, os.getpid()))
+
+
+def attach_message(token, offset=0, length=4096, prot=mmap.PROT_READ):
+    return message(ATTACH, struct.pack("<IQQIQQ", 0, length, offset, prot, *token))
+
+
+def migrate_message(segment, node=b"a", flags=1 << 4):
+    return message(MIGRATE, struct.pack("<IQB", flags, segment, 0) + text(node) + text(b""))
+
+
+class Target:
+    """The node that is attacked, and what the attacker has got of it."""
+
+    def __init__(self, mount):
+        self.got, self.steps, self.mount = [], 0, mount
+        with open(os.path.join(mount, ".ramp/nodes"), encoding="ascii") as f:
+            rows = [line.split() for line in f]
+        self.node = next(row[0] for row in rows if row[-1] == "here")
+        self.ports = [(row[3].rsplit(":", 1)[0], int(row[3].rsplit(":", 1)[1])) for row in rows]
+        self.directory = os.path.join(mount, self.node)
+        self.secret = os.path.join(self.directory, SECRET)
+        at = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
+        self.socket = fcntl.ioctl(at, IOC_INFO, bytes(136))[24:].split(b"\0")[0]
+        os.close(at)
+        self.segment = int(os.getxattr(self.secret, "user.ramp.id"))
+
+    def take(self, what):
+        self.got.append(what)
+
+    def heard(self, data):
+        if MARK in data:
+            self.take("bytes of a segment: %r" % data[:64])
+
+    def dial(self):
+        """A connection to the session socket, or None where there is no room at this moment."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.settimeout(0.5)
+        try:
+            sock.connect(self.socket)
+        except (BlockingIOError, TimeoutError, ConnectionError):
+            sock.close()
+            return None
+        return sock
+
+    def call(self, port=None):
+        """The same to a node's port."""
+        sock = socket.socket()
+        # No port of this machine stays taken for a minute.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.settimeout(0.5)
+        try:
+            sock.connect(port or random.choice(self.ports))
+        except (BlockingIOError, TimeoutError, ConnectionError):
+            sock.close()
+            return None
+        sock.settimeout(5)
+        return sock
+
+    def hear(self, sock, wait):
+        """The next packet of a session, b"" for its end or none in time; its descriptors are looked at."""
+        sock.settimeout(wait)
+        try:
+            data, fds, _, _ = socket.recv_fds(sock, 4096, 8)
+        except (BlockingIOError, TimeoutError, ConnectionError):
+            return b"", []
+        self.heard(data)
+        for fd in fds:  # what HELLO gives to everybody, and nothing else
+            name = os.readlink("/proc/self/fd/%d" % fd)
+            if not name.startswith("socket:") and name != "/dev/userfaultfd":
+                self.take("a descriptor of " + name)
+        return data, fds
+
+    def ask(self, packet, fds=()):
+        """What a throw-away request is answered; a success is more than an attacker may have."""
+        sock = self.dial()
+        if not sock:
+            return
+        with sock:
+            try:
+                socket.send_fds(sock, [packet], fds)
+            except ConnectionError:
+                return
+            data, more = self.hear(sock, 10)
+        for fd in more:
+            os.close(fd)
+        if len(data) >= 8 and struct.unpack_from("<HHI", data)[1:] in ((RESULT, 0), (ANSWER, 0)):
+            self.take("success for %r" % packet)
+
+
+def send(sock, data):
+    """False: the other end does not want it."""
+    try:
+        sock.sendall(data)
+        return True
+    except (ConnectionError, TimeoutError, BlockingIOError):
+        return False
+
+
+def receive(sock, length):
+    """So many bytes, or fewer at the end or after the socket's time."""
+    data = b""
+    try:
+        while len(data) < length:
+            more = sock.recv(length - len(data))
+            if not more:
+                break
+            data += more
+    except (ConnectionError, TimeoutError):
+        pass
+    return data
+
+
+# ---- what only root, or who has the key, can prepare ----
+
+
+def frame(kind, payload, version=1, length=None):
+    return struct.pack("<4sHBB", b"RAMP", version, kind, len(payload) if length is None else length) + payload
+
+
+class Key:
+    def __init__(self, content):
+        cluster = hmac.digest(b"rampfs cluster key\0", content, hashlib.sha256)
+        self.key = hmac.digest(cluster, b"rampfs hello\0", hashlib.sha256)
+
+    def prove(self, sock, kind, node=0, want=0, cluster=bytes(32)):
+        """A whole hello, this end dialing: (what was sent, what WELCOME says)."""
+        opening = frame(OPEN, os.urandom(32))
+        send(sock, opening)
+        offer = receive(sock, 72)
+        body = cluster + struct.pack("<IIQQB", node, want, 7, 7, kind)
+        begun = frame(PROVE, body, length=len(body) + 32)
+        proof = hmac.digest(self.key, b"dialer's proof\0" + opening + offer + begun, hashlib.sha256)
+        send(sock, begun + proof)
+        return [opening, begun + proof], receive(sock, 8 + 32 + 4 + 8 + 8 + 32)
+
+    def data_connection(self, t, port):
+        """What a node would have for its pulls, with the frames that made it."""
+        with t.call(port) as sock:
+            welcome = self.prove(sock, JOIN)[1]
+        node, = struct.unpack_from("<I", welcome, 40)
+        sock = t.call(port)
+        frames, welcome = self.prove(sock, DEMAND, 2 if node == 1 else 1, node, welcome[8:40])
+        if len(welcome) < 92:
+            sys.exit("attacker: the right key is not welcome: %r" % welcome)
+        return sock, frames
+
+
+def request(t, length, offset=0, magic=b"RMRQ"):
+    """A read of the secret under an attempt that is guessed."""
+    numbers = [random.getrandbits(64) for _ in range(2)]
+    return struct.pack("<4sIQQQQQQ", magic, length, 1, t.segment, random.randrange(8), *numbers, offset)
+
+
+def somebodys_token(t):
+    """A right one, of a process that lives and may read the secret."""
+    ends = os.pipe()
+    if os.fork() == 0:
+        die_with_parent()
+        fd = os.open(t.secret, os.O_RDWR)
+        os.write(ends[1], fcntl.ioctl(fd, IOC_ATTACH, bytes(136))[:16])
+        signal.pause()
+    return struct.unpack("<QQ", os.read(ends[0], 16))
+
+
+def fuse_reply(dev, unique, body):
+    os.write(dev, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
+
+
+def serve_one_file(dev):
+    """A filesystem with one file that can be opened; nothing that comes after is ever answered."""
+    attr = struct.pack("<QQQQQQIIIIIIIIII", 2, 0, 0, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 0, 0)
+    root = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40777, 2, 0, 0, 0, 0, 0)
+    while True:
+        data = os.read(dev, 1 << 18)
+        _, opcode, unique, node = struct.unpack_from("<IIQQ", data)
+        if opcode == 26:  # INIT
+            fuse_reply(dev, unique, struct.pack("<IIIIHHI", 7, 31, 0, 0, 12, 9, 65536).ljust(64, b"\0"))
+        elif opcode == 1:  # LOOKUP
+            fuse_reply(dev, unique, struct.pack("<QQQQII", 2, 0, 1000, 1000, 0, 0) + attr)
+        elif opcode == 3 and node == 1:  # GETATTR
+            fuse_reply(dev, unique, struct.pack("<QII", 1000, 0, 0) + root)
+        elif opcode == 14:  # OPEN
+            fuse_reply(dev, unique, struct.pack("<QII", 1, 0, 0))
+
+
+def hanging_file():
+    """A descriptor whose close(2) never returns; its mount goes with this process, its server with its end."""
+    at, dev = tempfile.mkdtemp(prefix="rampfs-attack."), os.open("/dev/fuse", os.O_RDWR)
+    options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % dev
+    if LIBC.unshare(0x20000) or LIBC.mount(b"none", b"/", None, 0x44000, None) or LIBC.mount(
+            b"hostile", at.encode(), b"fuse.hostile", 6, options.encode()):
+        sys.exit("attacker: no hostile filesystem: " + os.strerror(ctypes.get_errno()))
+    server = os.fork()
+    if server == 0:
+        die_with_parent()
+        serve_one_file(dev)
+    os.close(dev)
+    fd = os.open(os.path.join(at, "file"), os.O_RDWR)
+    LIBC.umount2(at.encode(), 2)
+    os.rmdir(at)
+    return fd, server
+
+
+# ---- attacks: a step each time; the first ends when it is under way ----
+
+
+def attack_garbage(t, _):
+    """Packets of random bytes; right messages that are cut, lengthened, altered and in a wrong order."""
+    right = [hello_message(), attach_message((1, 2)), message(FORK), message(ADOPT, bytes(16)), message(CANCEL),
+             message(DETACH, struct.pack("<QQQ", t.segment, 0x200000000000, 4096)), migrate_message(t.segment),
+             message(MEMBER, struct.pack("<IQQB", 0, 0, 0, 1) + text(b"a") + text(b""))]
+    while True:
+        sock = t.dial()
+        for _ in range(random.randrange(1, 5) if sock else 0):
+            packet = bytearray(random.choice(right))
+            how = random.randrange(4)
+            if how == 0:
+                packet = os.urandom(random.randrange(1, 2048))
+            elif how == 1:
+                packet = packet[:random.randrange(len(packet))]
+            elif how == 2:
+                packet += os.urandom(random.randrange(1, 3000))
+            else:
+                packet[random.randrange(4)] ^= 1 << random.randrange(8)
+            if not send(sock, packet):
+                break
+        if sock:
+            for fd in t.hear(sock, 0)[1]:
+                os.close(fd)
+            sock.close()
+        yield
+
+
+def attack_crowd(t, _):
+    """Thousands of connections that are held: half of them silent, half that said HELLO and nothing more."""
+    crowd = []
+
+    def come(count):
+        for i in range(count):
+            sock = t.dial()
+            if sock:
+                if i % 2:
+                    send(sock, hello_message())
+                crowd.append(sock)
+
+    come(3000)
+    while True:
+        yield
+        come(50)
+        while len(crowd) > 3000:
+            crowd.pop(0).close()
+
+
+def attack_deaf(t, _):
+    """Processes that ask for much, are stopped and never read."""
+    stopped = []
+    while True:
+        while len(stopped) < 8:
+            pid = os.fork()
+            if pid == 0:
+                die_with_parent()
+                socks = [sock for sock in (t.dial() for _ in range(32)) if sock]
+                for i, sock in enumerate(socks):
+                    for packet in (hello_message(), message(FORK), migrate_message(t.segment))[i % 3:i % 3 + 1] * 64:
+                        if not send(sock, packet):
+                            break
+                os.kill(os.getpid(), signal.SIGSTOP)
+                os._exit(0)
+            stopped.append(pid)
+        time.sleep(0.1)
+        yield
+        pid = stopped.pop(0)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def come_to_the_door(t, wait):
+    """A session that may send its userfaultfd now, and where to; None: it stands in line."""
+    sock = t.dial()
+    if not sock or not send(sock, hello_message()):
+        return None
+    fds = t.hear(sock, wait)[1]
+    if not fds:
+        sock.close()
+        return None
+    for fd in fds[1:]:
+        os.close(fd)
+    return sock, socket.socket(fileno=fds[0])
+
+
+def attack_descriptors(t, _):
+    """Descriptors that are no userfaultfd, none and too many, at the door and at the session socket."""
+    pair = socket.socketpair()
+    wrong = [[os.open("/dev/null", os.O_RDWR)], list(os.pipe()), [pair[0].fileno()], [], [0, 1, 2] * 60,
+             [os.memfd_create("wrong")]]
+    while True:
+        at = come_to_the_door(t, 1)
+        if at:
+            with at[0], at[1]:
+                try:
+                    socket.send_fds(at[1], [b"\1"], random.choice(wrong))
+                except OSError:
+                    pass
+                ready = t.hear(at[0], 1)[0]
+            if ready and struct.unpack_from("<HHII", ready)[3] == 0:
+                t.take("a session with a wrong descriptor")
+        t.ask(attach_message((random.getrandbits(64), 1)), wrong[0])
+        yield
+
+
+def attack_hanging(t, prepared):
+    """A hostile filesystem's file, which hangs whoever closes it, in every place at the door that one user has."""
+    held = []
+    while True:
+        for _ in range(4):
+            at = come_to_the_door(t, 0.2)
+            if at:
+                socket.send_fds(at[1], [b"\1"], [prepared[0]])
+                t.hear(at[0], 1)
+                held.append(at)
+        yield
+
+
+def attack_tokens(t, prepared):
+    """Tokens made up, somebody else's, spent; what is out of range; what needs no token and is not the user's."""
+    own = os.path.join(t.directory, "own-%d" % os.getpid())
+    with open(own, "wb") as f:
+        f.write(bytes(4096))
+    try:
+        while True:
+            made_up = [random.getrandbits(64) for _ in range(2)]
+            fd = os.open(own, os.O_RDONLY)
+            token = struct.unpack_from("<QQ", fcntl.ioctl(fd, IOC_ATTACH, bytes(136)))
+            os.close(fd)
+            packets = [attach_message(taken, length=1 << 20, prot=3) for taken in (made_up, prepared, (0, 0))]
+            packets += [message(ADOPT, struct.pack("<QQ", *taken)) for taken in (made_up, prepared)]
+            packets += [migrate_message(t.segment), message(PUNCH, struct.pack("<QQQ", t.segment, 1 << 20, 0)),
+                        message(MEMBER, struct.pack("<IQQB", 0, 0, 0, 2) + text(b"a") + text(b"")),
+                        attach_message(token, 1 << 40, 1 << 62, 7), attach_message(token, 0, 1 << 20)]
+            for packet in packets:
+                t.ask(packet)
+                yield
+            try:
+                t.take("an open of the secret: %d" % os.open(t.secret, os.O_RDONLY))
+            except PermissionError:
+                pass
+    finally:
+        os.unlink(own)
+
+
+def attack_fill(t, _):
+    """Fills the store, looks what stands in the room that it was given, and begins again."""
+    path = os.path.join(t.directory, "filler-%d" % os.getpid())
+    data, size, full = b"filler.." * (1 << 17), 0, False
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while True:
+            try:
+                os.posix_fallocate(fd, size, 1 << 20)
+                t.heard(os.pread(fd, 1 << 20, size))
+                size += os.pwrite(fd, data, size)
+            except OSError as e:
+                if e.errno != errno.ENOSPC:
+                    raise
+                full = True
+                yield
+                os.ftruncate(fd, 0)
+                size = 0
+            if full:
+                yield
+    finally:
+        os.close(fd)
+        os.unlink(path)
+
+
+def attack_silent(t, _):
+    """Connections to the port that say nothing, or half a frame."""
+    crowd = []
+    half = frame(OPEN, os.urandom(32))[:20]
+    while True:
+        for i in range(256 if not crowd else 16):
+            sock = t.call()
+            if sock:
+                if i % 2:
+                    send(sock, half)
+                crowd.append(sock)
+        yield
+        while len(crowd) > 512:
+            crowd.pop(0).close()
+        time.sleep(0.01)
+
+
+def attack_noise(t, _):
+    """Hellos that are none: other protocols, versions, steps and lengths."""
+    noises = (
+        lambda: os.urandom(random.randrange(1, 4096)), lambda: b"GET / HTTP/1.0\r\n\r\n",
+        lambda: frame(OPEN, os.urandom(32), version=9), lambda: frame(OPEN, os.urandom(255)),
+        lambda: frame(OPEN, bytes(4096), length=255), lambda: frame(OPEN, b""), lambda: frame(REJECT, b"\1"),
+        lambda: frame(PROVE, os.urandom(89)), lambda: frame(OPEN, os.urandom(32)) + frame(PROVE, os.urandom(89)))
+    while True:
+        sock = t.call()
+        if sock:
+            with sock:
+                send(sock, random.choice(noises)())
+                sock.settimeout(0.05)
+                t.heard(receive(sock, 4096))
+        yield
+
+
+def attack_flood(t, _):
+    """Connections that are made and closed at once."""
+    while True:
+        for _ in range(64):
+            sock = t.call()
+            if sock:
+                sock.close()
+        yield
+
+
+def attack_wrong_key(t, _):
+    """A right hello under another key."""
+    key = Key(os.urandom(32))
+    while True:
+        sock = t.call()
+        if sock:
+            with sock:
+                answer = key.prove(sock, JOIN)[1]
+            if answer[6:7] not in (b"", bytes([REJECT])):
+                t.take("a welcome under a wrong key")
+            t.heard(answer)
+        yield
+
+
+def attack_replay(t, prepared):
+    """What a node once sent to make a data connection, sent again."""
+    while True:
+        for port, (_, frames) in zip(t.ports, prepared):
+            sock = t.call(port)
+            if not sock:
+                continue
+            with sock:
+                send(sock, frames[0])
+                receive(sock, 72)
+                send(sock, frames[1] + request(t, 1 << 16))
+                answer = receive(sock, 92)
+            if answer[6:7] not in (b"", bytes([REJECT])):
+                t.take("a welcome for a recorded hello")
+            t.heard(answer)
+        yield
+
+
+def attack_halfway(_, prepared):
+    """Peers that have proved themselves, and go silent in the middle of a request."""
+    for sock, _ in prepared:
+        send(sock, b"RMRQ\0\0\1")
+    while True:
+        yield
+        time.sleep(0.05)
+
+
+def attack_oversized(t, prepared):
+    """Peers that have proved themselves, and ask for what makes no sense, or under an attempt that they guess."""
+    for sock, _ in prepared[len(t.ports):]:
+        send(sock, request(t, 0xfffff000))
+        if receive(sock, 1):
+            t.take("an answer to 4 GiB at once")
+    while True:
+        for sock, _ in prepared[:len(t.ports)]:
+            send(sock, b"".join(request(t, 1 << 16, at << 16) for at in range(4)))
+            answer = receive(sock, 4 * 40)
+            t.heard(answer)
+            for at in range(0, len(answer) - 39, 40):
+                if struct.unpack_from("<4sI", answer, at)[1] == 0:
+                    t.take("an answer to a guessed attempt")
+        yield
+
+
+# On the machine, as a user; then at the port.
+ATTACKS = {
+    "garbage": attack_garbage, "crowd": attack_crowd, "deaf": attack_deaf, "descriptors": attack_descriptors,
+    "hanging": attack_hanging, "tokens": attack_tokens, "fill": attack_fill, "silent": attack_silent,
+    "noise": attack_noise, "flood": attack_flood, "wrong_key": attack_wrong_key, "replay": attack_replay,
+    "halfway": attack_halfway, "oversized": attack_oversized,
+}
+
+
+def prepare(name, t, key):
+    if name == "hanging":
+        return hanging_file()
+    if name == "tokens":
+        return somebodys_token(t)
+    if name in ("replay", "halfway", "oversized"):
+        return [key.data_connection(t, port) for port in t.ports * 2]
+    return None
+
+
+def attack(name, seconds, t, prepared):
+    """In a child that is nobody: until the time is over, or SIGTERM. What it got."""
+    files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 16384)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    die_with_parent()
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    steps = ATTACKS[name](t, prepared)
+    next(steps)
+    print("ready", flush=True)
+    end = time.monotonic() + seconds
+    while not stop and not t.got and time.monotonic() < end:
+        next(steps)
+        t.steps += 1
+    steps.close()
+    for line in t.got:
+        print("%s got %s" % (name, line))
+    print("%s: %d times" % (name, t.steps), flush=True)
+    return 3 if t.got else 0
+
+
+def main(args):
+    if args == ["list"]:
+        print("\n".join(ATTACKS))
+        return 0
+    if len(args) != 4 or args[0] not in ATTACKS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    name, seconds, mount, key = args
+    with open(key, "rb") as f:
+        key = Key(f.read())
+    t = Target(mount)
+    prepared = prepare(name, t, key)
+    del key
+    ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = attack(name, float(seconds), t, prepared)
+        except BaseException:  # pylint: disable=broad-except
+            sys.excepthook(*sys.exc_info())
+        os.write(ends[1], bytes([status]))
+        os._exit(status)
+    os.close(ends[1])
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    status = os.read(ends[0], 1)
+    if name == "hanging":
+        os.kill(prepared[1], signal.SIGKILL)  # or nobody who has its file could end
+    os.waitpid(child, 0)
+    return status[0] if status else 1
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)
