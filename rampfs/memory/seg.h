@@ -119,7 +119,6 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);
 void seg_state_name(ramp_segment_t id, char name[32]);
 void seg_data_name(ramp_segment_t id, char name[32]);
-void seg_tell(struct seg *seg); /* calls store_ops.changed */
 
 /* Unlinks both files, ID.state first: a data file alone is what a kill left. */
 void seg_unlink(struct store *store, ramp_segment_t id);

@@ -34,8 +34,8 @@ struct store;
 struct seg;
 
 /* Called when something that parked requests wait for may have changed: the gate opened or closed
-   for good, a record changed, pages arrived or were lost. Any thread; must not block. One
-   listener: mount/park.c. */
+   for good, a record changed, a pull began, pages arrived or were lost. Any thread; must not block.
+   One listener: mount/park.c. */
 typedef void store_changed(void *arg, ramp_segment_t id);
 
 /*
@@ -53,6 +53,8 @@ void store_close(struct store *store);
 /* `rampfs --destroy`: unmounts; -EBUSY while it holds segments, unless force. */
 int store_destroy(const char *state_dir, bool force, struct ramp_err *err);
 void store_on_change(struct store *store, store_changed *fn, void *arg);
+/* Calls it: of what only the caller knows, as that a pull has begun. */
+void seg_tell(struct seg *seg);
 
 ramp_incarnation_t store_incarnation(struct store *store);
 /* A file of the daemon's own in the store (saved INIT, backing ids): lives as the store does. */

@@ -255,6 +255,7 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 		return rc;
 	}
 	wake_both(pull);
+	seg_tell(seg); /* reads may have come before it, as after a restart */
 	return 0;
 }
 

@@ -184,6 +184,15 @@ END_TEST
 
 /* ---- parked requests ---- */
 
+static _Atomic unsigned changes;
+
+static void note_change(void *arg, ramp_segment_t id)
+{
+	(void)arg;
+	if (id == MEMORY_ID)
+		changes++;
+}
+
 START_TEST(a_parked_read_gets_its_pages)
 {
 	struct pull_progress progress;
@@ -193,7 +202,9 @@ START_TEST(a_parked_read_gets_its_pages)
 	world_write_all(&w);
 	world_take(&w, true);
 	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 0, 1), -EAGAIN); /* not begun yet */
+	store_on_change(w.t_store, note_change, NULL);
 	world_begin(&w, false);
+	ck_assert_uint_gt(changes, 0); /* it asks again now, and not at the park's next tick */
 	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 700, 900), -EAGAIN);
 	ck_assert_int_eq(want_wait(700, 900), 0);
 	ck_assert(pages_local(w.t_seg, 700, 900));
