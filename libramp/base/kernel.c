@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -122,6 +124,40 @@ int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct ker
 	if (n > 0 && at)
 		*at = first.start;
 	return n > 0;
+}
+
+/* ---- /proc/TID/status ----------------------------------------------------------------------- */
+
+#define SIGNAL(s) (UINT64_C(1) << ((s)-1))
+#define HARMLESS                                                                                   \
+	(SIGNAL(SIGCHLD) | SIGNAL(SIGCONT) | SIGNAL(SIGURG) | SIGNAL(SIGWINCH) | SIGNAL(SIGSTOP) | \
+	 SIGNAL(SIGTSTP) | SIGNAL(SIGTTIN) | SIGNAL(SIGTTOU))
+
+/* The kernel marks all threads of a process that is about to end by a pending SIGKILL, but for
+   signals that leave a core, and under a debugger. */
+bool kernel_ends(pid_t thread)
+{
+	enum { PENDING, SHARED, BLOCKED, IGNORED, CAUGHT, SETS };
+	static const char *const names[SETS] = {"SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"};
+	uint64_t sets[SETS] = {0}, waiting;
+	char path[64], line[128];
+	FILE *f;
+	int found = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
+	f = fopen(path, "re");
+	if (!f)
+		return true;
+	while (fgets(line, sizeof(line), f))
+		for (int i = 0; i < SETS; i++)
+			if (strncmp(line, names[i], 6) == 0 && line[6] == ':') {
+				sets[i] = strtoull(line + 7, NULL, 16);
+				found++;
+			}
+	fclose(f);
+	waiting = sets[PENDING] | sets[SHARED];
+	return found != SETS || waiting & SIGNAL(SIGKILL) ||
+	       waiting & ~(sets[BLOCKED] | sets[IGNORED] | sets[CAUGHT] | HARMLESS);
 }
 
 /* ---- /proc/PID/maps ------------------------------------------------------------------------ */

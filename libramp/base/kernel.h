@@ -90,6 +90,16 @@ struct kernel_page_kind {
 int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
 			uint64_t *at);
 
+/* ---- /proc/TID/status ----------------------------------------------------------------------- */
+
+/*
+ * Whether the thread, which sleeps in a system call, will never return to its program: a signal
+ * waits for it that ends its process, or it is gone. Not one that has a handler, that stops it, or
+ * that it ignores or blocks: those interrupt no read of a file (signal(7)). Where /proc says
+ * nothing, it is taken to end.
+ */
+bool kernel_ends(pid_t thread);
+
 /* ---- /proc/PID/maps ------------------------------------------------------------------------ */
 
 #define KERNEL_VMA_READ	  0x01u

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel.h"
+
 static void drop(struct parked *parked)
 {
 	struct request *r = (struct request *)parked;
@@ -31,6 +33,7 @@ void request_init(struct request *r, fuse_req_t fuse)
 	r->fuse = fuse;
 	r->unique = fuse_loop_unique();
 	r->resent = fuse_loop_resent();
+	r->caller = fuse_req_ctx(fuse)->pid;
 	r->parked.drop = drop;
 }
 
@@ -76,7 +79,8 @@ void request_interruptible(struct request *r)
 
 bool request_interrupted(const struct request *r)
 {
-	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED);
+	/* The kernel says it once: what comes later is found at the park's next tick. */
+	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED) && kernel_ends(r->caller);
 }
 
 /* It has waited for pages all the time, and not one has come. The pull knows longer silences of one

@@ -23,6 +23,7 @@ struct request {
 	uint64_t unique; /* without the mark of a resend */
 	bool resent;
 	bool interruptible;
+	pid_t caller;		 /* a thread, as FUSE says it; 0: none that this namespace knows */
 	uint64_t gate_since_ms;	 /* 0: the gate was open at the last look */
 	uint64_t pages_since_ms; /* 0: it did not wait for pages at the last look */
 	/* Frees what the struct around it owns (not the struct); may be NULL. */
@@ -45,6 +46,8 @@ void *request_keep(const struct request *r, size_t size);
 
 /* FUSE INTERRUPT wakes it from now on. */
 void request_interruptible(struct request *r);
+/* A signal came that ends the caller. Others interrupt no read of a file: programs do not expect
+   EINTR there, whatever SA_RESTART says. */
 bool request_interrupted(const struct request *r);
 
 /* The result decides: -EAGAIN waits (returns PARK_WAIT), unless it was interrupted (EINTR), the

@@ -45,6 +45,25 @@ kill -CONT "$(daemon a)"
 within 10 quietly has_sum "$mnt/b/b/pulled" "$sum"
 within 10 is "$mnt/b/b/pulled" state stable
 
+echo "signals while a read waits for its page: one with a handler does not interrupt it, one that ends the program does"
+head -c 8M "$mnt/b/b/pulled" >"$mnt/a/a/waited"
+rampfs-migrate --mode demand "$mnt/a/a/waited" b
+kill -STOP "$(daemon a)"
+perl -e '$SIG{ALRM} = sub { $rang++ }; open(F, "<", shift) or die "open: $!"; alarm 1;
+	defined(sysread(F, $got, 4096, 0)) or die "read: $!"; print length($got), " bytes, rang $rang";' \
+	"$mnt/b/b/waited" >"$scratch/rang" &
+reader=$!
+sleep 2
+kill -CONT "$(daemon a)"
+wait $reader || fail "the read was interrupted"
+same "4096 bytes, rang 1" "$(cat "$scratch/rang")" "what the reader said"
+kill -STOP "$(daemon a)"
+status=0
+timeout -s TERM 1 dd if="$mnt/b/b/waited" of=/dev/null bs=4096 skip=1500 count=1 status=none 2>"$scratch/said" || status=$?
+same "124, " "$status, $(cat "$scratch/said")" "a read that SIGTERM ends"
+kill -CONT "$(daemon a)"
+within 10 has_sum "$mnt/b/b/waited" "$(head -c 8M "$mnt/b/b/pulled" | sha256sum)"
+
 echo "no quorum: what changes metadata is EROFS after 5 s, bytes go on at full speed"
 echo before >"$mnt/a/a/own"
 kill -STOP "$(daemon b)" "$(daemon c)"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -137,6 +138,62 @@ START_TEST(pagemap_says_what_is_present)
 }
 END_TEST
 
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+/* A child that sleeps in a read, with SIGUSR1 handled, SIGTERM ignored and SIGUSR2 blocked. */
+static pid_t sleeper(int ends[2])
+{
+	sigset_t blocked;
+	pid_t child;
+	char byte;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	child = fork();
+	if (child == 0) {
+		signal(SIGUSR1, on_signal);
+		signal(SIGTERM, SIG_IGN);
+		signal(SIGINT, SIG_DFL); /* a shell may have had it ignored */
+		sigemptyset(&blocked);
+		sigaddset(&blocked, SIGUSR2);
+		sigaddset(&blocked, SIGQUIT);
+		sigprocmask(SIG_BLOCK, &blocked, NULL);
+		_exit(write(ends[1], "x", 1) != 1 || pause());
+	}
+	ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+	return child;
+}
+
+START_TEST(whether_a_signal_ends_a_thread)
+{
+	int ends[2], status;
+	pid_t child = sleeper(ends);
+
+	ck_assert(!kernel_ends(getpid()));
+	ck_assert(!kernel_ends(child));
+	/* It is held by ptrace, so that what is sent waits. */
+	ck_assert_int_eq(ptrace(PTRACE_SEIZE, child, NULL, NULL), 0);
+	ck_assert_int_eq(ptrace(PTRACE_INTERRUPT, child, NULL, NULL), 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	kill(child, SIGUSR1);
+	kill(child, SIGTERM);
+	kill(child, SIGUSR2);
+	kill(child, SIGQUIT);
+	kill(child, SIGCHLD);
+	kill(child, SIGTSTP);
+	ck_assert(!kernel_ends(child));
+	kill(child, SIGINT);
+	ck_assert(kernel_ends(child));
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(kernel_ends(child));
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
 /* How many mappings of `file` there are, by one way and by the other. */
 static int count_mappings(int (*open_maps)(struct kernel_maps *, pid_t), uint64_t from, uint64_t to,
 			  struct kernel_vma *last)
@@ -208,6 +265,7 @@ int main(void)
 	tcase_add_test(c, a_blocked_load_goes_on_by_continue_of_a_page_that_is_mapped_already);
 	tcase_add_test(c, poison_and_protection);
 	tcase_add_test(c, pagemap_says_what_is_present);
+	tcase_add_test(c, whether_a_signal_ends_a_thread);
 	tcase_add_test(c, mappings_are_found_by_query_and_by_text);
 	suite_add_tcase(s, c);
 	runner = srunner_create(s);
