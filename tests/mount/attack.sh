@@ -7,7 +7,9 @@
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 # What a sanitized daemon has freed goes back, so that what it holds says something.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=4
-seconds=${1:-2} pages=2048
+seconds=${1:-2} pages=2048 keeps_mib=16
+# Its allocator keeps what each thread has freed, and where each block was made: some 60 MiB after 300,000 steps.
+grep -q __asan_init "$build/bin/rampfs" && keeps_mib=160
 cat >"$scratch/secret.py" <<'P'
 import mmap, os, struct, sys
 def page(number):
@@ -74,7 +76,7 @@ for attack in $(python3 tests/mount/attacker.py list); do
 done
 for node in a b; do
 	echo "node $node: ${files[$node]} descriptors, ${kib[$node]} KiB before; $(descriptors $node), $(own_kib $node) after"
-	[ "$(own_kib $node)" -le $((${kib[$node]} + 48 * 1024)) ] || fail "node $node has taken memory and kept it"
+	[ "$(own_kib $node)" -le $((${kib[$node]} + keeps_mib * 1024)) ] || fail "node $node has taken memory and kept it"
 done
 [ "$(xattr "$mnt/b/b/secret" state)" = pulling ] || fail "it was not half pulled: $(xattr "$mnt/b/b/secret" state)"
 same "$sum" "$(sha256sum <"$mnt/b/b/secret")" "the segment, all of it"
