@@ -218,15 +218,23 @@ static int do_back(struct hands *hands, const struct session_msg *msg, int fd, u
 {
 	struct scratch *scratch = find_scratch(hands, 0);
 	long z;
+	int rc;
 
 	if (fd < 0)
 		return EINVAL;
 	if (!scratch)
 		return ENOMEM;
-	z = shim_mmap(0, msg->len, (int)msg->prot, map_type(msg), fd, msg->offset);
+	/* Without access at first: where the program has said mlockall(MCL_FUTURE), mmap(2) would
+	   fill it at once, before it is registered, and put zeros where pages are still missing. */
+	z = shim_mmap(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
 	if (z < 0)
 		return (int)-z;
 	shim_madvise((uint64_t)z, msg->len, MADV_DONTFORK);
+	rc = shim_mprotect((uint64_t)z, msg->len, (int)msg->prot);
+	if (rc) {
+		shim_munmap((uint64_t)z, msg->len);
+		return -rc;
+	}
 	if (msg->flags & SESSION_NOHUGE)
 		shim_madvise((uint64_t)z, msg->len, MADV_NOHUGEPAGE);
 	*scratch = (struct scratch){.at = (uint64_t)z,

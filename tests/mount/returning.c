@@ -3,7 +3,9 @@
  * shows what was stored, or is SIGBUS. A mapping put back a moment before its missing pages are
  * watched would show zeros, in a window that nobody meets who waits for mv to return.
  *
- *	rampfs-run returning FILE SECONDS
+ *	rampfs-run returning FILE SECONDS [locked]
+ *
+ * locked: after mlockall(2), so that the kernel fills what is mapped from now on by itself.
  *
  * It fills FILE, of 4 MiB, with words that follow from their places, says "filled", and loads words
  * drawn at random until the time is over. Then one line of figures; exit status 1 where a word was
@@ -73,8 +75,12 @@ int main(int argc, char **argv)
 	pthread_t threads[THREADS];
 	int fd;
 
-	if (argc != 3)
+	if (argc < 3 || argc > 4)
 		return 2;
+	if (argc == 4 && mlockall(MCL_CURRENT | MCL_FUTURE)) {
+		perror("mlockall");
+		return 1;
+	}
 	fd = open(argv[1], O_RDWR);
 	words = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd < 0 || words == MAP_FAILED || sigaction(SIGBUS, &on_bus, NULL)) {
