@@ -1,14 +1,18 @@
 #include "log.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
 #define STAMP_BYTES 40
+#define TEXT_BYTES  1024
+#define LINE_BYTES  2048
 
 static const char *log_ident = "rampfs";
 static int log_syslog, log_journal, log_terminal;
@@ -24,12 +28,24 @@ static const struct {
 	[LOG_LEVEL_DEBUG] = {LOG_DEBUG, "debug"},
 };
 
+/* Whether stderr is the journal's stream: systemd names its device and inode, and the variable
+   outlives a stderr that goes to a file (sd_journal_stream_fd(3), systemd.exec(5)). */
+static int stderr_is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+	struct stat st;
+
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
+	       fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
+
 void log_open(const char *ident, int to_syslog, enum log_level most)
 {
 	log_ident = ident;
 	log_syslog = to_syslog;
 	log_most = most;
-	log_journal = getenv("JOURNAL_STREAM") != NULL;
+	log_journal = stderr_is_journal();
 	log_terminal = isatty(STDERR_FILENO);
 	if (to_syslog)
 		openlog(ident, LOG_PID, LOG_DAEMON);
@@ -50,17 +66,36 @@ static const char *time_of_day(char stamp[STAMP_BYTES])
 	return stamp;
 }
 
+void log_visible(char *out, size_t cap, const char *text)
+{
+	size_t used = 0;
+
+	for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+		bool control = *at < ' ' || *at == 0x7f;
+
+		if (used + (control ? 4 : 1) >= cap)
+			break;
+		if (control)
+			used += (size_t)snprintf(out + used, cap - used, "\\x%02x", *at);
+		else
+			out[used++] = (char)*at;
+	}
+	out[used] = 0;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
-	char text[1024], line[1200], stamp[STAMP_BYTES];
+	char raw[TEXT_BYTES], text[TEXT_BYTES + TEXT_BYTES / 2], line[LINE_BYTES];
+	char stamp[STAMP_BYTES];
 	va_list ap;
 	int len;
 
 	if (level > log_most)
 		return;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	vsnprintf(raw, sizeof(raw), fmt, ap);
 	va_end(ap);
+	log_visible(text, sizeof(text), raw);
 	if (log_syslog) {
 		syslog(levels[level].priority, "%s", text);
 		return;

@@ -2,16 +2,22 @@
  * The log: one line per event that a person needs, none per page.
  *
  * Lines go to stderr (`rampfs: LEVEL: text`, with the time in front where it is no terminal, with
- * syslog's <N> prefix under systemd) or to syslog(3). Any thread may log; a line is written by one
- * write(2). The pager never logs.
+ * syslog's <N> prefix where it is systemd's journal) or to syslog(3). Any thread may log; a line is
+ * written by one write(2), and is one line whatever the names in it are. The pager never logs.
  */
 #ifndef RAMP_LOG_H
 #define RAMP_LOG_H
+
+#include <stddef.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* `ident` must outlive the process's logging. Call once, before threads start. */
 void log_open(const char *ident, int to_syslog, enum log_level most);
+
+/* `text` with its control bytes as \xHH: what somebody has named a segment or a program can't pass
+   for a line of ours, nor tell a terminal what to do. Cut where it does not fit. */
+void log_visible(char *out, size_t cap, const char *text);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -80,11 +80,12 @@ int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 				  .segment = pseg->id,
 				  .addr = piece->start,
 				  .len = piece->end - piece->start};
-	char name[SESSION_TEXT_MAX - 160], owner[RAMP_NODE_NAME_MAX + 1];
+	char name[SESSION_TEXT_MAX - 160], raw[sizeof(name)], owner[RAMP_NODE_NAME_MAX + 1];
 	int fd, rc;
 
 	if (say) {
-		segment_name(p, pseg->id, name, sizeof(name));
+		segment_name(p, pseg->id, raw, sizeof(raw));
+		log_visible(name, sizeof(name), raw);
 		owner_name(p, pseg, owner);
 		snprintf(msg.text, sizeof(msg.text),
 			 "rampfs: %s is now on %s%s; touching it here is SIGBUS", name,

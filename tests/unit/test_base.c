@@ -1,12 +1,16 @@
 /* The base floor: errors, wire encoding, sizes and names of cluster.conf. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "err.h"
+#include "log.h"
 #include "wire.h"
 
 START_TEST(errors_are_wrapped_in_front)
@@ -181,6 +185,69 @@ START_TEST(canonical_text_is_a_config_that_means_the_same)
 }
 END_TEST
 
+/* What log_line writes where stderr is a file; `stream`: JOURNAL_STREAM, empty: which names that
+   very file, NULL: which is not set. */
+static const char *logged(const char *stream, enum log_level level, const char *text)
+{
+	static char got[8192];
+	char path[] = "/tmp/rampfs-log.XXXXXX";
+	int fd = mkstemp(path), saved = dup(STDERR_FILENO);
+	char name[64];
+	struct stat st;
+	ssize_t n;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	snprintf(name, sizeof(name), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	if (stream)
+		setenv("JOURNAL_STREAM", *stream ? stream : name, 1);
+	dup2(fd, STDERR_FILENO);
+	log_open("rampfs", 0, LOG_LEVEL_INFO);
+	log_line(level, "%s", text);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	unsetenv("JOURNAL_STREAM");
+	n = pread(fd, got, sizeof(got) - 1, 0);
+	ck_assert_int_ge(n, 0);
+	got[n] = 0;
+	close(fd);
+	unlink(path);
+	return got;
+}
+
+START_TEST(a_log_line_is_one_line_whatever_is_in_it)
+{
+	char all[3000];
+	const char *line =
+		logged(NULL, LOG_LEVEL_WARN, "'a\nrampfs: error: b\x1b[31m\x7f' \xc3\xa4\xff");
+
+	ck_assert_ptr_nonnull(strstr(
+		line, " rampfs: warning: 'a\\x0arampfs: error: b\\x1b[31m\\x7f' \xc3\xa4\xff\n"));
+	ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+	memset(all, '\n', sizeof(all) - 1);
+	all[sizeof(all) - 1] = 0;
+	line = logged(NULL, LOG_LEVEL_ERROR, all);
+	ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+	ck_assert_str_eq(logged(NULL, LOG_LEVEL_DEBUG, "too much"), "");
+}
+END_TEST
+
+START_TEST(log_lines_have_levels_in_the_journal_and_the_time_in_a_file)
+{
+	int year, month, day;
+
+	ck_assert_str_eq(logged("", LOG_LEVEL_ERROR, "text"), "<3>text\n");
+	ck_assert_str_eq(logged("", LOG_LEVEL_WARN, "text"), "<4>text\n");
+	ck_assert_str_eq(logged("", LOG_LEVEL_INFO, "text"), "<6>text\n");
+	/* systemd's variable is inherited, and stderr is a file all the same. */
+	ck_assert_int_eq(
+		sscanf(logged("1:2", LOG_LEVEL_INFO, "text"), "%d-%d-%d", &year, &month, &day), 3);
+	ck_assert_ptr_nonnull(
+		strstr(logged("1:2", LOG_LEVEL_INFO, "text"), " rampfs: info: text\n"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("base");
@@ -197,6 +264,8 @@ int main(void)
 	tcase_add_test(tc, sizes);
 	tcase_add_test(tc, names_and_addresses);
 	tcase_add_test(tc, canonical_text_is_a_config_that_means_the_same);
+	tcase_add_test(tc, a_log_line_is_one_line_whatever_is_in_it);
+	tcase_add_test(tc, log_lines_have_levels_in_the_journal_and_the_time_in_a_file);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
