@@ -318,7 +318,7 @@ static void put_moves(const struct view_request *v, const struct node_list *node
 		const struct transfer_row *t = &v->moves[i];
 
 		fputs("  ", out);
-		put_name(out, t->name, false);
+		put_name(out, t->name, true);
 		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s)\n", node_name(nodes, t->from),
 			node_name(nodes, t->to), t->state, t->age_ms,
 			t->source ? "source" : "target");

@@ -185,6 +185,17 @@ static void migration_row(struct table *t, char *line)
 	add_row(t, (const char *[COLUMNS]){line, nodes, state, age, side});
 }
 
+/* As .ramp/status writes sizes. */
+static void put_size(char *out, size_t cap, double bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	int unit = 0;
+
+	for (; bytes >= 1024 && unit < 4; unit++)
+		bytes /= 1024;
+	snprintf(out, cap, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
 /* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
 static void node_row(struct table *t, char *line)
 {
@@ -196,8 +207,7 @@ static void node_row(struct table *t, char *line)
 	if (n < 6)
 		return;
 	if (strncmp(word[4], "capacity=", 9) == 0)
-		snprintf(capacity, sizeof(capacity), "%.1f GiB",
-			 strtod(word[4] + 9, NULL) / (double)(1 << 30));
+		put_size(capacity, sizeof(capacity), strtod(word[4] + 9, NULL));
 	snprintf(notes, sizeof(notes), "%.20s%s%.20s", n > 6 ? word[6] : "", n > 7 ? ", " : "",
 		 n > 7 ? word[7] : "");
 	add_row(t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
@@ -224,8 +234,8 @@ static void read_status(struct tables *t, char *status)
 			puts(line);
 		else if (section == SEGMENTS)
 			segment_row(&t->segments, &t->troubles, line + strspn(line, " "));
-		else if (section == MIGRATIONS)
-			migration_row(&t->migrations, line + strspn(line, " "));
+		else if (section == MIGRATIONS && strncmp(line, "  ", 2) == 0)
+			migration_row(&t->migrations, line + 2);
 	}
 }
 
@@ -336,9 +346,20 @@ static bool is_number(const char *s)
 	return *end == 0;
 }
 
+/* A node may be named 7, and is a string all the same. */
+static bool counts(const char *key)
+{
+	static const char *const keys[] = {"id", "size", "epoch", "extent", "resident_bytes"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
 static void add_fact(cJSON *segment, const char *key, const char *value)
 {
-	if (is_number(value))
+	if (counts(key) && is_number(value))
 		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
 	else
 		cJSON_AddStringToObject(segment, key, value);
@@ -458,7 +479,9 @@ static void add_migration(cJSON *migrations, char *line)
 						at[2] == '(' ? at + 3 : at + 2);
 		}
 	}
-	add_name(migration, line + strspn(line, " "));
+	line += 2; /* and no more: a name may begin with spaces */
+	unescape(line);
+	add_name(migration, line);
 	cJSON_AddItemToArray(migrations, migration);
 }
 
@@ -470,7 +493,7 @@ static void add_status(cJSON *root, char *status)
 	char *save, *value;
 
 	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		if (line[0] == ' ') {
+		if (strncmp(line, "  ", 2) == 0) {
 			if (section == MIGRATIONS)
 				add_migration(migrations, line);
 			continue;

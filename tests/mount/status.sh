@@ -20,6 +20,36 @@ segment = {(x["node"], x["name"]): x for x in s["segments"]}
 node = {x["name"]: x for x in s["nodes"]}
 for check in sys.argv[1:]:
     assert eval(check), "%s in %s" % (check, json.dumps(s, indent=1))' "${@:2}"; }
+# Every member of the JSON is documented, with its type, in the manual page; and none is missing.
+cat >"$scratch/schema.py" <<'P'
+import json, sys
+text, number, boolean = str, (int, float), bool
+schema = {
+    "mountpoint": text, "quorum": boolean, "leader": text, "store": text, "programs": text, "requests_waiting": text,
+    "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text},
+    "segments": {"node": text, "name": text, "size": number, "id": number, "epoch": number, "extent": number,
+                 "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "pages": text,
+                 "mmap": text, "lost": text},
+    "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
+    "attention": {"node": text, "name": text, "why": text},
+}
+sometimes = {"nodes": {"leader": boolean, "here": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}}
+s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+page = open("contrib/man/rampfs-status.1.scd").read()
+def check(where, got, want, more={}):
+    assert set(want) <= set(got) <= set(want) | set(more), (where, sorted(got), sorted(want))
+    for key, value in got.items():
+        kind = want[key] if key in want else more[key]
+        assert isinstance(value, list if isinstance(kind, dict) else kind), (where, key, value)
+        assert "*%s*" % key in page, "%s is not in the manual page" % key
+check("root", s, schema)
+for list_name, more in sometimes.items():
+    for x in s[list_name]:
+        check(list_name, x, schema[list_name], more)
+    if list_name in sys.argv[1:]:
+        assert s[list_name], list_name + " is empty"
+P
+as_documented() { rampfs-status --json "$mnt/$1" | python3 "$scratch/schema.py" "${@:2}" || fail "the JSON of $1 is not as documented"; }
 cluster_start -n 3 -c 256M
 head -c 1M /dev/urandom >"$mnt/a/a/two  spaces"
 within 5 test -e "$mnt/b/a/two  spaces"
@@ -27,13 +57,15 @@ within 5 test -e "$mnt/b/a/two  spaces"
 echo "a healthy cluster"
 shows b '^nothing is lost or in doubt$'
 shows b '^NODE  ROLE   STATE  ADDRESS +CAPACITY +$'
-shows b '^b     voter  up     127\.0\.0\.1:[0-9]+ +0\.2 GiB  .*here$'
+shows b '^b     voter  up     127\.0\.0\.1:[0-9]+ +256\.0 MiB  .*here$'
 shows b '^SEGMENT +SIZE  STATE   AT$'
 soon b '^a/two  spaces  1\.0 MiB  stable  -$'
 shows b '^no migrations under way on this node$'
 json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"}' \
 	'segment["a", "two  spaces"]["state"] == "stable"' \
 	'segment["a", "two  spaces"]["mmap"] == "none"' 'node["b"]["here"] is True' 's["migrations"] == []'
+
+as_documented b nodes segments
 
 echo "a name cannot fake a line of the table"
 : >"$mnt/a/a/"$'x\n  a\e[31mfake  1 B  lost'
@@ -56,6 +88,22 @@ mv "$mnt/b/c/$long" "$mnt/b/b/"
 same "$long" "$(ls "$mnt/c/b")" "ls"
 rm "$mnt/b/b/$long"
 
+echo "a migration under way, of a name that has everything"
+odd=$'  two\n\\x41 -> b  \xff'
+head -c 1M /dev/urandom >"$mnt/a/a/$odd"
+stopped=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
+trap 'kill -CONT $stopped; cluster_cleanup' EXIT
+kill -STOP "$stopped"
+rampfs-migrate "$mnt/a/a/$odd" c 2>/dev/null &
+mover=$!
+soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source$'
+as_documented a migrations
+json a 's["migrations"][0]["name"] == "  two\n\\x41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"'
+kill -CONT "$stopped"
+trap cluster_cleanup EXIT
+wait $mover || true
+rm "$mnt/a/a/$odd" 2>/dev/null || within 10 rm "$mnt/c/c/$odd" 2>/dev/null
+
 echo "half pulled, and then the source's memory is gone: what is lost stands first"
 rampfs-migrate --mode demand "$mnt/a/a/two  spaces" b
 soon b '^b/two  spaces  1\.0 MiB  pulling from a, [0-9]+ % here  -$'
@@ -66,4 +114,19 @@ rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
 soon b '^LOST OR IN DOUBT +WHY'
 shows b '^b/two  spaces .* pages lost'
 json b 's["attention"][0]["name"] == "two  spaces" and s["attention"][0]["lost"].startswith("0-")'
+as_documented b attention
 cluster_stop
+
+echo "a node whose name is a number: a string in JSON"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+printf '[cluster]\nname=seven\n[node 7]\naddress=127.0.0.1:%s\ncapacity=64M\n' "$port" >"$scratch/seven.conf"
+mkfs.rampfs --config "$scratch/seven.conf" --node 7 "$scratch/seven" >/dev/null
+mkdir -p "$mnt/7"
+rampfs -o "log=$scratch/seven.log" "$scratch/seven" "$mnt/7"
+quietly() { "$@" 2>/dev/null; }
+within 20 quietly touch "$mnt/7/7/5"
+json 7 'segment["7", "5"]["owner"] == "7"' 'node["7"]["here"] is True' 's["leader"] == "7"'
+as_documented 7 segments
+umount "$mnt/7"
+within 20 flock -n "$scratch/seven/lock" true
+rampfs --destroy --force "$scratch/seven"
