@@ -28,6 +28,7 @@
 #include <linux/close_range.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -192,11 +193,16 @@ static void reconnect(struct agent *agent)
 	}
 }
 
-/* A file table of its own, in which a stray write to stdout or stderr goes nowhere. */
+/* A file table of its own, in which a stray write to stdout or stderr goes nowhere; and a root and
+   a working directory of its own, so that it finds the next daemon also where the program goes into
+   a chroot. */
 static int leave_file_table(struct agent *agent)
 {
 	int fd;
 
+	/* A container's seccomp may forbid it. */
+	if (syscall(SYS_unshare, CLONE_FS) == 0 && chdir("/"))
+		return refuse(agent, errno, "no working directory of its own");
 	if (syscall(SYS_close_range, 0U, ~0U, CLOSE_RANGE_UNSHARE))
 		return refuse(agent, errno, "no file table of its own");
 	fd = shim_open("/dev/null", O_RDWR);

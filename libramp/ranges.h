@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RANGES_MAX 1024
+#define RANGES_MAX 8192
 
 #define RANGE_PENDING (1u << 0) /* the agent has mapped it, its attach is not finished yet */
 #define RANGE_GONE    (1u << 1) /* an empty file stands in its place: a touch is SIGBUS */

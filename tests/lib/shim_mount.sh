@@ -4,6 +4,7 @@
 . tests/lib/cluster.sh
 export LC_ALL=C
 prog=$build/tests/shim_prog
+quietly() { "$@" 2>/dev/null; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
 # run LINES SCENARIO [PREFIX...]: it succeeds, and says so many lines
@@ -50,20 +51,43 @@ for scenario in basic readonly forks threads tree many; do
 	run 0 $scenario setpriv --reuid=65534 --regid=65534 --clear-groups
 done
 
+away() { mv "$mnt/a/a/$1" "$mnt/a/b/$1" && within 10 test -e "$mnt/b/b/$1"; } # mv promises that of its own node only
+back() { mv "$mnt/b/b/$1" "$mnt/b/a/$1" && within 5 test -e "$mnt/a/a/$1"; }
+told_that_it_went() {
+	same 1 "$(wc -l <"$scratch/said")" "lines said: $(cat "$scratch/said")"
+	grep -q "^rampfs: a/$1 is now on node b; touching it here is SIGBUS\$" "$scratch/said" || fail "said: $(cat "$scratch/said")"
+}
 echo "gone with mv, back with mv: pointers work again, what was unmapped and protected stays so"
-fresh "$mnt/a/a/gone"
-begin gone "$mnt/a/a/gone"
-reach here
-mv "$mnt/a/a/gone" "$mnt/a/b/gone"
+for scenario in gone mosaic; do
+	fresh "$mnt/a/a/$scenario"
+	begin $scenario "$mnt/a/a/$scenario"
+	reach here
+	away $scenario
+	go
+	reach gone
+	back $scenario
+	go
+	finish
+	told_that_it_went $scenario
+done
+
+echo "a program that has left for a chroot: its agent finds the next daemon, and says what is to be said"
+fresh "$mnt/a/a/jailed"
+begin jailed "$mnt/a/a/jailed"
+reach jailed
+was=$(daemon a)
+kill -9 "$was"
+another_daemon() { local now && now=$(daemon a) && [ "$now" != "$was" ]; }
+within 10 another_daemon
+go
+reach "another daemon"
+within 10 quietly away jailed # as soon as b knows it again
 go
 reach gone
-within 10 test -e "$mnt/b/b/gone" # mv promises that of its own node only
-mv "$mnt/b/b/gone" "$mnt/b/a/gone" && within 5 test -e "$mnt/a/a/gone"
+back jailed
 go
 finish
-same 1 "$(wc -l <"$scratch/said")" "lines said"
-grep -q '^rampfs: a/gone is now on node b; touching it here is SIGBUS$' "$scratch/said" ||
-	fail "said: $(cat "$scratch/said")"
+told_that_it_went jailed
 
 echo "children that are forked while the segment goes and comes back"
 fresh "$mnt/a/a/beside"

@@ -50,17 +50,27 @@ bool is_mapped(const volatile void *at)
 	return mincore((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, &vec) == 0;
 }
 
-int count_entries(const char *dir)
+static int count(const char *how, const char *what)
 {
 	char command[128];
 	int n = -1;
 	FILE *p;
 
-	snprintf(command, sizeof(command), "ls %s | wc -l", dir);
+	snprintf(command, sizeof(command), how, what);
 	p = popen(command, "r");
 	CHECK(p && fscanf(p, "%d", &n) == 1);
 	pclose(p);
 	return n;
+}
+
+int count_entries(const char *dir)
+{
+	return count("ls %s | wc -l", dir);
+}
+
+int count_lines(const char *name)
+{
+	return count("wc -l <%s", name);
 }
 
 static sigjmp_buf jump;
@@ -132,7 +142,8 @@ static const struct scenario {
 	{"tree", scenario_tree},	 {"crowd", scenario_crowd},
 	{"many", scenario_many},	 {"unlinked", scenario_unlinked},
 	{"loaded", scenario_loaded},	 {"beside", scenario_beside},
-	{"squat", scenario_squat},
+	{"squat", scenario_squat},	 {"mosaic", scenario_mosaic},
+	{"jailed", scenario_jailed},
 };
 
 int main(int argc, char **argv)

@@ -36,6 +36,7 @@ volatile unsigned char *map(size_t len, int prot, int flags, off_t offset);
 unsigned char byte_of_file(off_t offset);
 bool is_mapped(const volatile void *at);
 int count_entries(const char *dir);
+int count_lines(const char *name);
 /* A touch that may end in a signal: 0, or the signal. */
 int touch(volatile unsigned char *at, bool write);
 /* A mv that has come back may have returned before the mapping is in place again. */
@@ -75,5 +76,7 @@ void scenario_orphan(void);
 void scenario_follow(void);
 void scenario_beside(void);
 void scenario_squat(void);
+void scenario_mosaic(void);
+void scenario_jailed(void);
 
 #endif

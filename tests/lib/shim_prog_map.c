@@ -172,7 +172,7 @@ void scenario_private(void)
 	CHECK(mremap((void *)p, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE) != MAP_FAILED);
 }
 
-#define MANY 250
+#define MANY 1000
 
 /* So many segments, each closed when it is mapped; a child has them all, and they outlive their
    names. */

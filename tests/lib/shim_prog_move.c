@@ -74,6 +74,36 @@ void scenario_gone(void)
 	CHECK(munmap(q, SEGMENT_BYTES) == 0 && !is_mapped(q));
 }
 
+#define MOSAIC 10000
+
+/* Goes and comes back beside as many mappings of the program's own as a large one has. */
+void scenario_mosaic(void)
+{
+	unsigned char *own = mmap(NULL, MOSAIC * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(own != MAP_FAILED);
+	for (unsigned long i = 0; i < MOSAIC; i += 2)
+		CHECK(mprotect(own + i * PAGE, PAGE, PROT_READ) == 0);
+	CHECK(count_lines("/proc/$PPID/maps") > MOSAIC);
+	scenario_gone();
+}
+
+/* Has left for a directory where there is neither /run nor /proc. */
+void scenario_jailed(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+
+	q[0] = 1;
+	q[SEGMENT_BYTES - 1] = 2;
+	CHECK(chroot("/usr/lib") == 0 && chdir("/") == 0);
+	meet("jailed");
+	q[PAGE] = 3;
+	meet("another daemon");
+	CHECK(touch(q, false) == SIGBUS);
+	meet("gone");
+	CHECK(comes_back(q) && q[0] == 1 && q[PAGE] == 3 && q[SEGMENT_BYTES - 1] == 2);
+}
+
 /* Puts something of its own, past the shim, where it has unmapped a page of what is gone. */
 void scenario_squat(void)
 {
