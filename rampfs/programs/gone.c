@@ -29,7 +29,6 @@
 #define GONE_MS		1000u
 #define BACK_MS		5000u
 #define SESSION_LOOK_US 5000u
-#define CATCH_UP_MAX	256 /* segments; what is beyond waits for the next session */
 
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 {
@@ -107,8 +106,14 @@ int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	return rc;
 }
 
-/* Every live piece (of one space, or of all: NULL); change is held. One line a process. */
-static void gone_all(struct programs *p, struct pseg *pseg, struct space *only)
+static const char *why_not(int rc)
+{
+	return rc == -ETIMEDOUT ? "its agent does not answer" : strerror(-rc);
+}
+
+/* Every live piece (of one space, or of all: NULL); change is held. One line a process. `again`:
+   who does not answer is known by now. */
+static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
 {
 	uint64_t until = now_ms() + GONE_MS;
 	struct piece *pieces = NULL;
@@ -128,9 +133,9 @@ static void gone_all(struct programs *p, struct pseg *pseg, struct space *only)
 		/* A stopped one does it when it goes on; what it touches before waits, as now. */
 		stopped = inject_stopped(space);
 		rc = gone_range(p, pseg, &pieces[i], space != told, stopped ? 0 : until);
-		if (rc && rc != -ESRCH && !stopped)
+		if (rc && rc != -ESRCH && !stopped && !again)
 			log_warn("process %d still waits for segment %llu, which has gone: %s",
-				 (int)space->pid, (unsigned long long)pseg->id, strerror(-rc));
+				 (int)space->pid, (unsigned long long)pseg->id, why_not(rc));
 		told = space;
 		if (i + 1 == count || pieces[i + 1].space != space)
 			pseg_look(p, pseg, space);
@@ -141,17 +146,19 @@ static void gone_all(struct programs *p, struct pseg *pseg, struct space *only)
 void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	bool again;
 
 	if (!pseg)
 		return;
 	pthread_mutex_lock(&pseg->change);
+	again = pseg->state == PSEG_GONE;
 	snprintf(pseg->owner, sizeof(pseg->owner), "%s", owner_node ? owner_node : "");
 	pthread_rwlock_wrlock(&pseg->lock);
 	pseg->pulling = false;
 	pthread_rwlock_unlock(&pseg->lock);
-	if (pseg->state != PSEG_GONE)
+	if (!again)
 		pseg_set_state(p, pseg, PSEG_GONE);
-	gone_all(p, pseg, NULL);
+	gone_all(p, pseg, NULL, again);
 	pseg_set_seg(pseg, NULL);
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
@@ -314,22 +321,29 @@ static bool is_behind(const struct attachment *a)
 
 void space_catch_up(struct programs *p, struct space *space)
 {
-	struct pseg *list[CATCH_UP_MAX];
+	struct pseg **list;
 	struct attachment *a;
-	size_t n = 0;
+	size_t n = 0, most = 0;
 
 	pthread_mutex_lock(&space->list);
 	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (n < CATCH_UP_MAX && is_behind(a) && (n == 0 || list[n - 1] != a->pseg))
+		most += is_behind(a);
+	list = most ? calloc(most, sizeof(struct pseg *)) : NULL;
+	if (most && !list)
+		log_error("out of memory: process %d is not told what has left and come back",
+			  (int)space->pid);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (list && n < most && is_behind(a) && (n == 0 || list[n - 1] != a->pseg))
 			list[n++] = pseg_hold(p, a->pseg);
 	pthread_mutex_unlock(&space->list);
 	for (size_t i = 0; i < n; i++) {
 		pthread_mutex_lock(&list[i]->change);
 		if (list[i]->state == PSEG_GONE)
-			gone_all(p, list[i], space);
+			gone_all(p, list[i], space, false);
 		else if (list[i]->state == PSEG_OPEN && list[i]->seg)
 			back_all(p, list[i], space);
 		pthread_mutex_unlock(&list[i]->change);
 		pseg_put(p, list[i]);
 	}
+	free(list);
 }
