@@ -299,7 +299,11 @@ void room_collapse(struct seg *seg)
 	seg_unmap(seg);
 }
 
-/* ---- data and holes as the source has them ---- */
+/* ---- data and holes as the source has them ----
+ *
+ * First which pages are missing, then what the file has: a page that arrives in between is in both.
+ * The other way round it would be in neither.
+ */
 
 int64_t room_seek_data(struct seg *seg, uint64_t offset)
 {
@@ -308,10 +312,10 @@ int64_t room_seek_data(struct seg *seg, uint64_t offset)
 
 	if (offset >= size)
 		return -ENXIO;
+	page = pages_next_missing(seg, offset / RAMP_PAGE_BYTES);
 	data = lseek(seg_fd(seg), (off_t)offset, SEEK_DATA);
 	if (data < 0 && errno != ENXIO)
 		return -errno;
-	page = pages_next_missing(seg, offset / RAMP_PAGE_BYTES);
 	if (page < round_up(size, RAMP_PAGE_BYTES) / RAMP_PAGE_BYTES) {
 		start = page * RAMP_PAGE_BYTES;
 		if (start < offset)
@@ -336,10 +340,10 @@ int64_t room_seek_hole(struct seg *seg, uint64_t offset)
 			at = (at / RAMP_PAGE_BYTES + run) * RAMP_PAGE_BYTES;
 			continue;
 		}
+		missing = pages_next_missing(seg, at / RAMP_PAGE_BYTES);
 		hole = lseek(seg_fd(seg), (off_t)at, SEEK_HOLE);
 		if (hole < 0)
 			return errno == ENXIO ? (int64_t)size : -errno;
-		missing = pages_next_missing(seg, at / RAMP_PAGE_BYTES);
 		if (missing == UINT64_MAX || (uint64_t)hole < missing * RAMP_PAGE_BYTES)
 			return hole;
 		at = missing * RAMP_PAGE_BYTES;

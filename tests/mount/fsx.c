@@ -107,6 +107,17 @@ static void op_allocate(void)
 	must(&c, 0);
 }
 
+/* Whether the byte is lost or only not told of: by what a read and another seek say of its page. */
+static void say_page(long at)
+{
+	struct call c = {.verb = SEEK, .how = SEEK_DATA, .off = at / PAGE * PAGE, .len = PAGE};
+
+	printf("  asked again, data is at %ld\n", ask(owner, &c)->rc);
+	c.verb = READ;
+	printf("  a read gets %ld bytes, ", ask(owner, &c)->rc);
+	printf("of which that one is %02x\n", nodes[owner].wire->data[at % PAGE]);
+}
+
 /* Nothing but zeros in the model's [from, to). */
 static void must_be_zero(long from, long to)
 {
@@ -117,9 +128,11 @@ static void must_be_zero(long from, long to)
 			return;
 		n = pread(model, expected, (size_t)(to - at < IO_MAX ? to - at : IO_MAX), at);
 		for (long i = 0; i < n; i++)
-			if (expected[i])
+			if (expected[i]) {
+				say_page(at + i);
 				fail("byte %ld is %02x, and said to be in a hole", at + i,
 				     expected[i]);
+			}
 		from = at + n;
 	}
 }

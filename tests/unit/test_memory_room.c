@@ -249,6 +249,52 @@ START_TEST(data_and_holes_are_the_sources)
 }
 END_TEST
 
+/* A page that arrives while somebody asks what the file has: right after he was told. */
+static struct seg *arriving;
+static uint64_t arriving_page;
+
+off_t __real_lseek(int fd, off_t offset, int whence);
+off_t __wrap_lseek(int fd, off_t offset, int whence);
+
+off_t __wrap_lseek(int fd, off_t offset, int whence)
+{
+	off_t told = __real_lseek(fd, offset, whence);
+	struct seg *seg = arriving;
+
+	if (seg && fd == seg_fd(seg)) {
+		arriving = NULL;
+		ck_assert_uint_eq(pages_claim(seg, arriving_page, 1), 1);
+		memory_small_page(seg, 1, arriving_page);
+		pages_arrive(seg, arriving_page, 1);
+	}
+	return told;
+}
+
+START_TEST(what_arrives_meanwhile_is_data)
+{
+	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
+	struct seg *seg = fresh(RECORD_NONE);
+
+	ck_assert_int_eq(room_reserve(seg, 100 * PAGE, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, 100 * PAGE, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(seg, 20, 1, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(seg, 65, 1, &err), 0);
+	ck_assert_int_eq(record_change(seg, &taken, &err), 0);
+	for (uint64_t page = 60; page < 70; page++)
+		if (page != 65)
+			memory_small_page(seg, 1, page);
+
+	arriving_page = 20;
+	arriving = seg;
+	ck_assert_int_eq(room_seek_data(seg, 3 * PAGE), 20 * (int64_t)PAGE);
+	arriving_page = 65;
+	arriving = seg;
+	ck_assert_int_eq(room_seek_hole(seg, 60 * PAGE), 70 * (int64_t)PAGE);
+	ck_assert_uint_eq(pages_missing(seg), 0);
+	done(seg);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("memory_room");
@@ -262,6 +308,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
 	tcase_add_test(c, data_and_holes_are_the_sources);
+	tcase_add_test(c, what_arrives_meanwhile_is_data);
 	suite_add_tcase(s, c);
 	return s;
 }
