@@ -22,7 +22,8 @@
 
 struct handover_append {
 	uint64_t unique; /* atomic; 0: free */
-	uint64_t id, offset, len;
+	uint64_t id;	 /* atomic; 0: it has been written, `len` bytes of it */
+	uint64_t offset, len;
 };
 
 struct handover_file {
@@ -182,10 +183,10 @@ struct handover_passes *handover_passes(struct handover *h)
 }
 
 int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,
-			  uint64_t len, struct handover_append **slot, uint64_t *offset)
+			  uint64_t len, struct handover_append **slot, uint64_t *at)
 {
 	struct handover_append *appends = h->file->appends, *free_slot;
-	int rc = 0, free_at = -1;
+	int rc = HANDOVER_NEW, free_at = -1;
 
 	pthread_mutex_lock(&h->lock);
 	for (int i = 0; i < HANDOVER_APPENDS; i++) {
@@ -193,13 +194,13 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 
 		if (u == unique) {
 			*slot = &appends[i];
-			*offset = appends[i].offset;
-			rc = 1;
+			rc = get(&appends[i].id) ? HANDOVER_BEGUN : HANDOVER_WRITTEN;
+			*at = rc == HANDOVER_BEGUN ? appends[i].offset : appends[i].len;
 			goto unlock;
 		}
 		if (!u && free_at < 0)
 			free_at = i;
-		if (u && appends[i].id == id && appends[i].offset + appends[i].len > size)
+		if (u && get(&appends[i].id) == id && appends[i].offset + appends[i].len > size)
 			size = appends[i].offset + appends[i].len;
 	}
 	if (free_at < 0) {
@@ -207,15 +208,21 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 		goto unlock;
 	}
 	free_slot = &appends[free_at];
-	free_slot->id = id;
+	set(&free_slot->id, id);
 	free_slot->offset = size;
 	free_slot->len = len;
 	set(&free_slot->unique, unique);
 	*slot = free_slot;
-	*offset = size;
+	*at = size;
 unlock:
 	pthread_mutex_unlock(&h->lock);
 	return rc;
+}
+
+void handover_append_written(struct handover_append *slot, uint64_t len)
+{
+	slot->len = len;
+	set(&slot->id, 0);
 }
 
 void handover_append_end(struct handover_append *slot)

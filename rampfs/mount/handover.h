@@ -61,13 +61,17 @@ const void *handover_reply(struct handover *h, size_t *len);
 void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_len);
 
 /*
- * An append of `len` bytes to a segment that is `size` long now: where it goes. One that a former
- * daemon began under the same `unique` goes where it went; a new one goes behind all that have
- * been promised. 0: new, 1: begun before, -EBUSY: no slot is free. The caller holds whatever keeps
- * `size` true.
+ * An append of `len` bytes to a segment that is `size` long now: *at is where it goes. One that a
+ * former daemon began under the same `unique` goes where it went; a new one goes behind all that
+ * have been promised. One that was written already is not written again: *at is how many bytes of
+ * it were. -EBUSY: no slot is free. The caller holds whatever keeps `size` true.
  */
+enum { HANDOVER_NEW, HANDOVER_BEGUN, HANDOVER_WRITTEN };
 int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,
-			  uint64_t len, struct handover_append **slot, uint64_t *offset);
+			  uint64_t len, struct handover_append **slot, uint64_t *at);
+/* `len` bytes of it are in the file, whose size is what counts from now on: who asked may be
+   answered, and cut it again, before the slot is free. With what keeps `size` true. */
+void handover_append_written(struct handover_append *slot, uint64_t len);
 /* The request has been answered. */
 void handover_append_end(struct handover_append *slot);
 /* The same for a request that is answered without having been carried out (again). */

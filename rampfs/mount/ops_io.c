@@ -135,17 +135,22 @@ static int do_append(struct io *io, struct seg *seg)
 {
 	struct mount *m = io->r.mount;
 	pthread_mutex_t *lock = &m->append_lock[io->id % 64];
-	uint64_t offset;
-	bool again;
-	int rc;
+	uint64_t at;
+	int rc, state;
 
 	pthread_mutex_lock(lock);
-	rc = handover_append_begin(m->handover, io->r.unique, io->id, seg_size(seg), io->len,
-				   &io->append, &offset);
-	again = rc > 0;
-	if (rc >= 0)
-		rc = put_bytes(io, seg, offset);
-	if (rc == -EAGAIN && !again) { /* a new one has no promised place while it waits */
+	state = handover_append_begin(m->handover, io->r.unique, io->id, seg_size(seg), io->len,
+				      &io->append, &at);
+	rc = state < 0 ? state : 0;
+	if (state == HANDOVER_WRITTEN) {
+		io->result = (int64_t)at;
+	} else if (!rc) {
+		rc = put_bytes(io, seg, at);
+		if (!rc)
+			handover_append_written(io->append, (uint64_t)io->result);
+	}
+	/* One that fails has no place; a new one has none that is promised while it waits. */
+	if (rc && io->append && (rc != -EAGAIN || state == HANDOVER_NEW)) {
 		handover_append_end(io->append);
 		io->append = NULL;
 	}

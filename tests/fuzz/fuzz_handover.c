@@ -54,9 +54,14 @@ static void append(struct handover *h, uint64_t unique, uint64_t size)
 
 	if (rc < 0)
 		return;
-	fuzz_rule(rc == 1 || offset >= size);
-	fuzz_rule(handover_append_begin(h, unique, 4097, size, 10, &again, &second) == 1);
+	fuzz_rule(rc != HANDOVER_NEW || offset >= size);
+	fuzz_rule(handover_append_begin(h, unique, 4097, size, 10, &again, &second) ==
+		  (rc == HANDOVER_WRITTEN ? HANDOVER_WRITTEN : HANDOVER_BEGUN));
 	fuzz_rule(again == slot && second == offset);
+	handover_append_written(slot, 9);
+	fuzz_rule(handover_append_begin(h, unique, 4097, size, 10, &again, &second) ==
+		  HANDOVER_WRITTEN);
+	fuzz_rule(second == 9);
 	handover_append_end(slot);
 }
 

@@ -205,6 +205,32 @@ START_TEST(a_new_append_goes_behind_one_that_is_promised)
 }
 END_TEST
 
+/* Who appended may cut the file and append again before the slot of the first is free. */
+START_TEST(an_append_that_is_written_promises_nothing)
+{
+	struct handover *h = open_on(CONNECTION);
+	struct handover_append *first, *second;
+	uint64_t at;
+
+	ck_assert_int_eq(handover_append_begin(h, 10, SEG, 100, 50, &first, &at), HANDOVER_NEW);
+	handover_append_written(first, 50);
+	ck_assert_int_eq(handover_append_begin(h, 12, SEG, 7, 30, &second, &at), HANDOVER_NEW);
+	ck_assert_uint_eq(at, 7);
+	handover_append_written(second, 20); /* there was no room for more */
+	handover_close(h);
+
+	/* Sent again, since nobody knows whether it was answered, neither is written again. */
+	h = open_on(CONNECTION);
+	ck_assert_int_eq(handover_append_begin(h, 10, SEG, 27, 50, &first, &at), HANDOVER_WRITTEN);
+	ck_assert_uint_eq(at, 50);
+	ck_assert_int_eq(handover_append_begin(h, 12, SEG, 27, 30, &second, &at), HANDOVER_WRITTEN);
+	ck_assert_uint_eq(at, 20);
+	handover_append_end(first);
+	handover_append_end(second);
+	handover_close(h);
+}
+END_TEST
+
 START_TEST(appends_that_cannot_come_again_are_forgotten)
 {
 	struct handover *h = open_on(CONNECTION);
@@ -288,6 +314,7 @@ int main(void)
 	tcase_add_test(tc, an_init_that_is_too_long_is_refused);
 	tcase_add_test(tc, an_append_sent_again_lands_where_it_did);
 	tcase_add_test(tc, a_new_append_goes_behind_one_that_is_promised);
+	tcase_add_test(tc, an_append_that_is_written_promises_nothing);
 	tcase_add_test(tc, appends_that_cannot_come_again_are_forgotten);
 	tcase_add_test(tc, slots_run_out_loudly_and_come_back);
 	tcase_add_test(tc, a_kill_leaves_whole_slots);
