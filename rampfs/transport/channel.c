@@ -1,7 +1,8 @@
 /*
  * A control connection whose two ends have proved themselves.
  *
- *   message: u32 length of the body, u64 counter, u8 type, body, 32 bytes HMAC over all before it
+ *   message: u32 length of the body, u64 counter, u8 type, 32 bytes HMAC over these;
+ *            body, 32 bytes HMAC over all before it
  *
  * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
  * socket from its own memory; no other thread wakes. What the socket does not take is copied to
@@ -10,7 +11,9 @@
  *
  * Each direction has a key of its own, made from both nonces of the hello, and counts its messages
  * from 1. So a message that is altered, replayed, left out, turned back or carried over from
- * another connection fails, and ends the connection.
+ * another connection fails, and ends the connection. The header is proved before it is believed:
+ * an altered length would swallow what comes after it, for as long as that takes. For the same
+ * reason bytes of a message that does not become whole count as silence, unless there are many.
  *
  * How it fails: any error of the socket, end of file, a bad message, silence, no memory for the
  * rest of a half-written message. All end in peer_disconnected; a sender's thread marks the
@@ -26,9 +29,11 @@
 #include "peer_impl.h"
 
 #define HEADER_BYTES	  13
+#define PROVED_BYTES	  (HEADER_BYTES + HMAC_BYTES) /* the header and its HMAC */
 #define IN_SMALL_BYTES	  (64u << 10)
 #define READ_TURN_BYTES	  (1u << 20) /* then the loop's other handles have their turn */
 #define QUEUE_CHUNK_COUNT 16
+#define HEARD_BYTES	  4096 /* in one tick: a long message is on its way */
 
 struct chunk {
 	STAILQ_ENTRY(chunk) link;
@@ -57,7 +62,8 @@ struct channel {
 	uint8_t *in;
 	size_t in_cap, in_len;
 	bool waits_writable;
-	bool heard; /* since the last tick */
+	uint64_t heard_count; /* in_count and */
+	size_t came;	      /* bytes since the last tick */
 	unsigned int silent_ticks;
 };
 
@@ -198,6 +204,28 @@ static ssize_t send_now(int fd, struct iovec *iov, size_t n)
 	return sent;
 }
 
+/* The header with its HMAC, and the HMAC of the whole. */
+static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uint8_t type,
+		      const void *body, size_t len, uint8_t mac[HMAC_BYTES])
+{
+	struct wire_w w;
+	int rc;
+
+	wire_w_init(&w, header, PROVED_BYTES);
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u64(&w, channel->out_count + 1);
+	wire_put_u8(&w, type);
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, HEADER_BYTES);
+	rc = hmac_end(channel->out_mac, header + HEADER_BYTES);
+	if (rc)
+		return rc;
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, PROVED_BYTES);
+	hmac_add(channel->out_mac, body, len);
+	return hmac_end(channel->out_mac, mac);
+}
+
 static int put_frame(struct channel *channel, struct iovec iov[3], size_t total, bool *wake)
 {
 	ssize_t sent = 0;
@@ -222,28 +250,20 @@ static int put_frame(struct channel *channel, struct iovec iov[3], size_t total,
 
 int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake)
 {
-	size_t total = HEADER_BYTES + len + HMAC_BYTES;
-	uint8_t header[HEADER_BYTES], mac[HMAC_BYTES];
+	size_t total = PROVED_BYTES + len + HMAC_BYTES;
+	uint8_t header[PROVED_BYTES], mac[HMAC_BYTES];
 	struct iovec iov[3] = {
 		{header, sizeof(header)},
 		{(void *)(uintptr_t)body, len},
 		{mac, sizeof(mac)},
 	};
-	struct wire_w w;
 	int rc;
 
 	if (channel->broken)
 		return -EHOSTUNREACH;
 	if (channel->queued_bytes + total > PEER_QUEUE_MAX_BYTES)
 		return -ENOBUFS;
-	wire_w_init(&w, header, sizeof(header));
-	wire_put_u32(&w, (uint32_t)len);
-	wire_put_u64(&w, channel->out_count + 1);
-	wire_put_u8(&w, type);
-	hmac_begin(channel->out_mac);
-	hmac_add(channel->out_mac, header, sizeof(header));
-	hmac_add(channel->out_mac, body, len);
-	if (hmac_end(channel->out_mac, mac))
+	if (put_proofs(channel, header, type, body, len, mac))
 		return -ENOBUFS;
 	channel->out_count++;
 	rc = put_frame(channel, iov, total, wake);
@@ -324,46 +344,64 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 	}
 }
 
+/* Whether the `len` bytes at `at` are followed by their HMAC. */
+static bool proves(struct channel *channel, const uint8_t *at, size_t len)
+{
+	uint8_t mac[HMAC_BYTES];
+
+	hmac_begin(channel->in_mac);
+	hmac_add(channel->in_mac, at, len);
+	return hmac_end(channel->in_mac, mac) == 0 && hmac_equal(mac, at + len);
+}
+
+/* The header at `at`, whole: NULL, or why the channel has to end. */
+static const char *take_header(struct channel *channel, const uint8_t *at, size_t *body_len,
+			       uint8_t *type)
+{
+	uint64_t count;
+	struct wire_r r;
+
+	if (!proves(channel, at, HEADER_BYTES))
+		return "a message does not carry the right HMAC (altered)";
+	wire_r_init(&r, at, HEADER_BYTES);
+	*body_len = wire_get_u32(&r);
+	count = wire_get_u64(&r);
+	*type = wire_get_u8(&r);
+	if (count != channel->in_count + 1)
+		return "a message is out of turn (replayed, or one is missing)";
+	return *body_len > PEER_MESSAGE_MAX_BYTES ? "a message is oversized" : NULL;
+}
+
 /*
  * Takes the message at `at`, of which `len` bytes are there. Returns its length, or 0: not whole
  * yet (*need: of the whole) or the channel has ended.
  */
 static size_t take_message(struct channel *channel, const uint8_t *at, size_t len, size_t *need)
 {
-	uint8_t mac[HMAC_BYTES], type;
 	size_t body_len, mac_pos;
-	uint64_t count;
-	struct wire_r r;
+	const char *bad;
+	uint8_t type;
 
-	*need = HEADER_BYTES;
-	if (len < HEADER_BYTES)
+	*need = PROVED_BYTES;
+	if (len < PROVED_BYTES)
 		return 0;
-	wire_r_init(&r, at, HEADER_BYTES);
-	body_len = wire_get_u32(&r);
-	count = wire_get_u64(&r);
-	type = wire_get_u8(&r);
-	if (body_len > PEER_MESSAGE_MAX_BYTES) {
-		reject(channel, "a message is oversized");
+	bad = take_header(channel, at, &body_len, &type);
+	if (bad) {
+		reject(channel, bad);
 		return 0;
 	}
-	if (count != channel->in_count + 1) {
-		reject(channel, "a message is out of turn (replayed, or one is missing)");
-		return 0;
-	}
-	mac_pos = HEADER_BYTES + body_len;
+	mac_pos = PROVED_BYTES + body_len;
 	*need = mac_pos + HMAC_BYTES;
 	if (len < *need)
 		return 0;
-	hmac_begin(channel->in_mac);
-	hmac_add(channel->in_mac, at, mac_pos);
-	if (hmac_end(channel->in_mac, mac) || !hmac_equal(mac, at + mac_pos)) {
+	if (!proves(channel, at, mac_pos)) {
 		reject(channel, "a message does not carry the right HMAC (altered)");
 		return 0;
 	}
 	channel->in_count++;
 	atomic_fetch_add_explicit(&channel->peer->messages_in, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&channel->peer->bytes_in, *need, memory_order_relaxed);
-	dispatch(channel, type, at + HEADER_BYTES, body_len);
+	dispatch(channel, type, at + PROVED_BYTES, body_len);
 	return channel->closing ? 0 : *need;
 }
 
@@ -428,7 +466,7 @@ static void read_more(struct channel *channel)
 			ended(channel, n ? strerror(errno) : "it closed the connection");
 			return;
 		}
-		channel->heard = true;
+		channel->came += (size_t)n;
 		channel->in_len += (size_t)n;
 		turn += (size_t)n;
 		if (!take_messages(channel) || (size_t)n < room)
@@ -473,17 +511,30 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		write_more(channel);
 }
 
-bool channel_tick(struct channel *channel)
+static bool was_heard(struct channel *channel)
+{
+	bool heard = channel->in_count != channel->heard_count || channel->came >= HEARD_BYTES;
+
+	channel->heard_count = channel->in_count;
+	channel->came = 0;
+	return heard;
+}
+
+void channel_tick(struct channel *channel)
 {
 	struct peer *peer = channel->peer;
 	bool wake = false;
 
 	/* Ticks that really ran are counted, not time: a loop of ours that stood still (a stopped
 	   process, a paused machine) says nothing of the peer. */
-	channel->silent_ticks = channel->heard ? 0 : channel->silent_ticks + 1;
-	channel->heard = false;
-	if (channel->silent_ticks >= PEER_SILENT_TICKS)
-		return false;
+	channel->silent_ticks = was_heard(channel) ? 0 : channel->silent_ticks + 1;
+	if (channel->silent_ticks >= PEER_SILENT_TICKS) {
+		if (channel->in_len)
+			reject(channel, "a message does not become whole in 2 s (truncated)");
+		else
+			peer_disconnected(peer, "it has been silent for 2 s");
+		return;
+	}
 	pthread_mutex_lock(&peer->lock);
 	if (!channel->spoke && STAILQ_EMPTY(&channel->queue))
 		channel_send(channel, PEER_TYPE_ALIVE, NULL, 0, &wake);
@@ -491,5 +542,4 @@ bool channel_tick(struct channel *channel)
 	pthread_mutex_unlock(&peer->lock);
 	if (wake)
 		uv_async_send(&peer->peers->wake);
-	return true;
 }

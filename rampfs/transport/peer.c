@@ -123,8 +123,8 @@ static void on_tick(uv_timer_t *timer)
 	greet_tick(peers);
 	/* Peers are only ever added, at the end, and by this thread. */
 	TAILQ_FOREACH (peer, &peers->list, link)
-		if (peer->channel && !channel_tick(peer->channel))
-			peer_disconnected(peer, "it has been silent for 2 s");
+		if (peer->channel)
+			channel_tick(peer->channel);
 }
 
 static void on_wake(uv_async_t *wake)

@@ -34,7 +34,7 @@
 #include "loop.h"
 #include "wire.h"
 
-#define PEER_VERSION	       1 /* of everything on this port: hello, messages, data */
+#define PEER_VERSION	       2 /* of everything on this port: hello, messages, data */
 #define PEER_MESSAGE_MAX_BYTES (4u << 20)
 
 struct hello;

@@ -28,7 +28,7 @@
 #define PEER_LISTENERS_MAX	 4
 #define PEER_GREETS_MAX		 64 /* accepted connections that have not proved themselves */
 #define PEER_TICK_MS		 200
-#define PEER_SILENT_TICKS	 10 /* without a byte: the peer is down */
+#define PEER_SILENT_TICKS	 10 /* without a message: the peer is down */
 #define PEER_QUEUE_MAX_BYTES	 (16u << 20)
 #define PEER_TYPE_ALIVE		 0 /* the one message type that is ours; it has no body */
 #define PEER_ENDPOINT_TEXT_BYTES 80
@@ -155,7 +155,7 @@ void channel_start(struct channel *channel);
 /* peer->lock held; *wake: signal peers->wake after. */
 int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake);
 void channel_attend(struct channel *channel); /* loop: what a sender left */
-bool channel_tick(struct channel *channel);   /* loop: false: it was silent for too long */
+void channel_tick(struct channel *channel);   /* loop; ends it where it was silent for too long */
 void channel_close(struct channel *channel);  /* loop; no longer in peer->channel */
 const char *channel_endpoint(const struct channel *channel);
 int channel_fd(const struct channel *channel);

@@ -15,7 +15,7 @@
 #include "peer_impl.h"
 #include "proto.h"
 
-#define HEADER_BYTES 13
+#define HEADER_BYTES 13 /* and its HMAC */
 
 enum how { RIGHT, ALTERED, REPLAYED, OVERSIZED, CUT, HOWS };
 
@@ -94,11 +94,22 @@ static void start(void)
 	pthread_mutex_init(&peer.lock, NULL);
 }
 
+/* The HMAC of all that was put so far. */
+static void prove(struct wire_w *w, struct hmac *mac)
+{
+	uint8_t proof[HMAC_BYTES];
+
+	hmac_begin(mac);
+	hmac_add(mac, w->buf, w->len);
+	fuzz_rule(hmac_end(mac, proof) == 0);
+	wire_put_bytes(w, proof, sizeof(proof));
+}
+
 /* One message of the input; false: nothing that comes after it counts. */
 static bool send_one(struct fuzz_in *in, int fd, struct hmac *mac, uint64_t *count)
 {
 	enum how how = fuzz_u8(in) % HOWS;
-	uint8_t frame[HEADER_BYTES + 2048 + HMAC_BYTES], type = fuzz_u8(in);
+	uint8_t frame[HEADER_BYTES + 2048 + 2 * HMAC_BYTES], type = fuzz_u8(in);
 	size_t len = fuzz_u16(in) % 2048;
 	struct wire_w w;
 
@@ -107,15 +118,13 @@ static bool send_one(struct fuzz_in *in, int fd, struct hmac *mac, uint64_t *cou
 	wire_put_u32(&w, how == OVERSIZED ? PEER_MESSAGE_MAX_BYTES + 1 : (uint32_t)len);
 	wire_put_u64(&w, how == REPLAYED ? *count : ++*count);
 	wire_put_u8(&w, type);
+	prove(&w, mac);
 	wire_put_bytes(&w, in->at, len);
 	in->at += len;
 	in->left -= len;
-	hmac_begin(mac);
-	hmac_add(mac, frame, w.len);
-	fuzz_rule(hmac_end(mac, frame + w.len) == 0);
-	w.len += HMAC_BYTES;
+	prove(&w, mac);
 	if (how == ALTERED)
-		frame[w.len - 1 - type % HMAC_BYTES] ^= 1;
+		frame[type * 7u % w.len] ^= 1;
 	if (how == CUT)
 		w.len -= 1 + type % HMAC_BYTES;
 	fuzz_rule(send(fd, frame, w.len, MSG_NOSIGNAL) == (ssize_t)w.len);

@@ -13,6 +13,7 @@
 
 #include "fuzz.h"
 #include "hello.h"
+#include "peer.h"
 
 #define FRAMES 4
 
@@ -141,8 +142,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void)
 {
 	static const uint8_t opening[] = {
-		MADE_UP | HITS_ACCEPTOR, 0x52, 0x41, 0x4d, 0x50, 1, 0, 1, 32};
-	static const uint8_t offer[] = {MADE_UP, 0x52, 0x41, 0x4d, 0x50, 1, 0, 2, 64};
+		MADE_UP | HITS_ACCEPTOR, 0x52, 0x41, 0x4d, 0x50, PEER_VERSION, 0, 1, 32};
+	static const uint8_t offer[] = {MADE_UP, 0x52, 0x41, 0x4d, 0x50, PEER_VERSION, 0, 2, 64};
 	uint8_t bytes[80] = {0};
 
 	fuzz_seed("untouched", "\0", 1);

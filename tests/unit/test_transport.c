@@ -865,7 +865,7 @@ static void meddle(struct plan *plan)
 /* Somewhere in the messages: in a header, a body, an HMAC, as the loop index has it. */
 static uint64_t spot(enum way way, int i)
 {
-	/* A numbered message is 13 + 116 + 32 bytes; keep-alives shift it all the time. */
+	/* A numbered message is 45 + 116 + 32 bytes; keep-alives shift it all the time. */
 	return (way == TO_SERVER ? HELLO_TO_SERVER : HELLO_TO_CLIENT) + 400u + (uint64_t)i * 37;
 }
 
@@ -890,7 +890,7 @@ START_TEST(a_truncated_message)
 {
 	struct plan plan = {.way = (enum way)(_i % 2), .what = CUT};
 
-	/* The first message is whole or a keep-alive of 45 bytes: 20 is inside it either way. */
+	/* The first message is whole or a keep-alive of 77 bytes: 20 is inside it either way. */
 	plan.at = (plan.way == TO_SERVER ? HELLO_TO_SERVER : HELLO_TO_CLIENT) + 20;
 	meddle(&plan);
 }
@@ -903,6 +903,59 @@ START_TEST(an_oversized_length)
 
 	plan.at = (plan.way == TO_SERVER ? HELLO_TO_SERVER : HELLO_TO_CLIENT) + 3;
 	meddle(&plan);
+}
+END_TEST
+
+/* The same, to 16 KiB more than it is: nobody waits until so much has come, and swallows it. */
+START_TEST(a_length_that_swallows)
+{
+	struct plan plan = {.way = (enum way)(_i % 2), .what = FLIP};
+
+	plan.at = (plan.way == TO_SERVER ? HELLO_TO_SERVER : HELLO_TO_CLIENT) + 1;
+	meddle(&plan);
+}
+END_TEST
+
+/* Takes bytes 10,000 to 30,000 of what the server should hear. */
+static bool take_the_middle(void *arg, unsigned int connection, enum way way, uint64_t offset,
+			    uint8_t *bytes, size_t *len, size_t cap)
+{
+	size_t kept = 0;
+
+	(void)arg;
+	(void)cap;
+	if (connection > 0 || way == TO_CLIENT)
+		return true;
+	for (size_t i = 0; i < *len; i++)
+		if (offset + i < 10000 || offset + i >= 30000)
+			bytes[kept++] = bytes[i];
+	*len = kept;
+	return true;
+}
+
+/* Keep-alives would fill it up in a minute: nobody waits for them. */
+START_TEST(a_long_message_that_lacks_its_middle)
+{
+	struct inbox at_b = {0};
+	struct node a = {0}, b = {.handler = take_numbered, .handler_arg = &at_b};
+	struct middle *middle;
+
+	node_start(&a, 1, ID_A);
+	node_start(&b, 2, ID_B);
+	middle = middle_start(b.port, take_the_middle, NULL);
+	node_know(&b, 1, a.port);
+	node_know(&a, 2, middle_port(middle));
+	wait_until(is_up(&a, 2) && is_up(&b, 1));
+
+	send_numbered(&a, 2, 0, 0, 60000);
+	wait_until(b.downs >= 1);
+
+	ck_assert_uint_eq(at_b.messages, 0);
+	ck_assert_uint_ge(node_peer_rejected(&b, 1), 1);
+	wait_until(is_up(&a, 2) && is_up(&b, 1));
+	middle_stop(middle);
+	node_stop(&a);
+	node_stop(&b);
 }
 END_TEST
 
@@ -1007,6 +1060,8 @@ static TCase *in_the_middle(void)
 	tcase_add_loop_test(tc, a_replayed_message, 0, 4);
 	tcase_add_loop_test(tc, an_oversized_message, 0, 4);
 	tcase_add_loop_test(tc, an_oversized_length, 0, 2);
+	tcase_add_loop_test(tc, a_length_that_swallows, 0, 2);
+	tcase_add_test(tc, a_long_message_that_lacks_its_middle);
 	tcase_add_loop_test(tc, a_truncated_message, 0, 2);
 	tcase_add_loop_test(tc, a_line_that_falls_silent, 0, 2);
 	tcase_add_test(tc, a_message_sent_back);

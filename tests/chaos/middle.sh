@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# A man in the middle of every connection between three nodes, who replays, alters, leaves out, cuts,
+# exchanges and turns back messages of living control connections: each time that connection is hung
+# up on at once, and nothing else comes of it.
+#   middle.sh [SEED [ROUNDS]]
+# shellcheck source=tests/lib/cluster.sh
+. tests/lib/cluster.sh
+# shellcheck source=tests/chaos/net.sh
+. tests/chaos/net.sh
+net_cluster_start 512M
+python3 tests/chaos/middle.py "$scratch/cluster" "$net" "${1-1}" "${2-1}"
+cluster_stop
