@@ -11,8 +11,7 @@
  * A process that ends is taken out when programs says so.
  *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
- * held for long. It polls for SPIN_US after something has happened, as long as that pays: waking a
- * sleeping thread costs more than a page.
+ * held for long. It polls for a moment after something has happened (spin.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,16 +21,9 @@
 
 #include "log.h"
 #include "pull_impl.h"
+#include "spin.h"
 
-#define SPIN_US	    50
-#define SPIN_MISSES 8  /* in a row: polling does not pay ... */
-#define SPIN_REST   64 /* ... for so many rounds */
-#define FAULTS_MAX  32
-
-struct spin {
-	uint64_t until_us;
-	int misses, rest;
-};
+#define FAULTS_MAX 32
 
 /* ---- a place for a page ---- */
 
@@ -121,20 +113,24 @@ static uint64_t room_for(struct pulled *pulled, uint64_t first, uint64_t count)
 
 /*
  * Claims and asks for up to `count` pages from a REMOTE one on. How many that settles; 0: not now.
- * Room is taken before they come, or recv(2) would find none. But where REMOTE pages may be holes,
- * what nobody touches gets no room: a read(2) of a sparse file would fill it.
+ * Room is taken while they are on their way; where the store was full a moment ago, before they are
+ * asked for: recv(2) finds no room then, and the link with all that is under way is lost. But where
+ * REMOTE pages may be holes, what nobody touches gets no room: a read(2) of a sparse file would
+ * fill it.
  */
 static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 		       uint64_t since_us)
 {
 	uint64_t most = TP_READ_MAX_BYTES / RAMP_PAGE_BYTES, won, fit;
+	bool room = since_us || !pages_unlisted(pulled->seg), first_room;
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return 0;
 	won = pages_claim(pulled->seg, first, count < most ? count : most);
 	if (won == 0)
 		return 0;
-	fit = since_us || !pages_unlisted(pulled->seg) ? room_for(pulled, first, won) : won;
+	first_room = room && atomic_load(&pulled->no_room_ms) > pull_now_ms();
+	fit = first_room ? room_for(pulled, first, won) : won;
 	pages_give_back(pulled->seg, first + fit, won - fit);
 	if (fit == 0) {
 		if (since_us)
@@ -147,6 +143,8 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 		pages_give_back(pulled->seg, first, fit);
 		return 0;
 	}
+	if (room && !first_room)
+		room_for(pulled, first, fit);
 	return fit;
 }
 
@@ -369,30 +367,6 @@ static bool needs_link(struct pulled *pulled)
 	return pages_missing(pulled->seg) != pages_lost(pulled->seg);
 }
 
-/* How long epoll may sleep: not at all while polling pays. */
-static int sleep_ms(struct spin *spin, int wait_ms)
-{
-	if (spin->rest == 0 && pull_now_us() < spin->until_us)
-		return 0;
-	if (spin->until_us && spin->rest == 0 && ++spin->misses == SPIN_MISSES) {
-		spin->misses = 0;
-		spin->rest = SPIN_REST;
-	}
-	spin->until_us = 0;
-	return wait_ms;
-}
-
-static void happened(struct spin *spin)
-{
-	bool polled = spin->until_us != 0;
-
-	if (spin->rest > 0)
-		spin->rest--;
-	if (polled)
-		spin->misses = 0;
-	spin->until_us = pull_now_us() + SPIN_US;
-}
-
 /* One event; true: it was of use. */
 static bool on_event(struct pull *pull, void *what)
 {
@@ -419,12 +393,13 @@ static void *run(void *arg)
 	int wait_ms = 0, n;
 
 	while (!atomic_load(&pull->stop)) {
-		n = epoll_wait(pager->epoll, events, EACH_EVENTS, sleep_ms(&spin, wait_ms));
-		if (n == 0 && spin.until_us)
+		n = epoll_wait(pager->epoll, events, EACH_EVENTS,
+			       spin_wait_ms(&spin, pull_now_us(), wait_ms));
+		if (n == 0 && spin_again(&spin))
 			continue;
 		for (int i = 0; i < n; i++)
 			if (on_event(pull, events[i].data.ptr))
-				happened(&spin);
+				spin_happened(&spin, pull_now_us());
 		wait_ms = puller_step(pager, needs_link);
 		serve_all_wants(pull);
 		wait_ms = puller_wait(pager, wait_ms);

@@ -351,22 +351,22 @@ static int take_header(struct tcp_conn *conn)
 }
 
 /*
- * Receives up to `len` bytes to `at`, and behind them up to `more` of the next header. Returns how
- * many of `len`, 0 where none are there now, or -ENOTCONN.
+ * Receives up to `len` bytes to `at`, and behind them up to `more` to `then`, of which *got_more
+ * says how many came. Returns how many of `len`, 0 where none are there now, or -ENOTCONN.
  */
-static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, size_t more)
+static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, void *then, size_t more,
+		       size_t *got_more)
 {
-	struct iovec iov[2] = {{at, len}, {conn->header, more}};
+	struct iovec iov[2] = {{at, len}, {then, more}};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
 
 	for (;;) {
 		ssize_t n = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
 
 		if (n > 0 && (size_t)n > len) {
-			conn->ahead = (size_t)n - len;
+			*got_more = (size_t)n - len;
 			return (ssize_t)len;
 		}
-
 		if (n > 0)
 			return n;
 		if (n < 0 && errno == EINTR)
@@ -380,6 +380,49 @@ static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, size_t more)
 				     conn->endpoint);
 		return conn_failed(conn);
 	}
+}
+
+/*
+ * Where all that is awaited is one page, as with most page faults, the page comes with its header
+ * in one call: its place. NULL: another.
+ */
+static uint8_t *place_of_only_page(const struct tcp_conn *conn)
+{
+	for (size_t i = 0; conn->n_flights == 1 && i < TP_QUEUE_MAX; i++)
+		if (conn->flights[i].used && conn->flights[i].read.len == RAMP_PAGE_BYTES)
+			return conn->flights[i].read.dst;
+	return NULL;
+}
+
+/* A header, and what came with it, whose place is `early`. 1: it is whole. */
+static int receive_header(struct tcp_conn *conn, uint8_t **early, size_t *early_len)
+{
+	size_t wanted = TCP_REPLY_BYTES - conn->header_len;
+	ssize_t n;
+
+	*early = place_of_only_page(conn);
+	*early_len = 0;
+	n = receive(conn, conn->header + conn->header_len, wanted, *early,
+		    *early ? RAMP_PAGE_BYTES : 0, early_len);
+	if (n > 0)
+		conn->header_len += (size_t)n;
+	return n <= 0 ? (int)n : conn->header_len == TCP_REPLY_BYTES;
+}
+
+/* What came with a header that turns out to announce something else is wiped out again. */
+static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
+{
+	bool right = !take_header(conn);
+
+	if (right && len <= conn->left) {
+		conn->at += len;
+		conn->left -= len;
+		atomic_fetch_add_explicit(&conn->tcp->read_bytes, len, memory_order_relaxed);
+		return 0;
+	}
+	if (len)
+		memset(early, 0, len);
+	return right ? lies(conn, "more than was asked") : -ENOTCONN;
 }
 
 /* The reply is whole: hands it over. */
@@ -406,16 +449,17 @@ static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
  */
 static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget, bool last)
 {
+	uint8_t *early = NULL;
+	size_t early_len = 0;
 	ssize_t n;
 
 	while (!conn->into && conn->header_len < TCP_REPLY_BYTES) {
-		n = receive(conn, conn->header + conn->header_len,
-			    TCP_REPLY_BYTES - conn->header_len, 0);
-		if (n <= 0)
-			return (int)n;
-		conn->header_len += (size_t)n;
+		int rc = receive_header(conn, &early, &early_len);
+
+		if (rc <= 0)
+			return rc;
 	}
-	if (!conn->into && take_header(conn))
+	if (!conn->into && take_early(conn, early, early_len))
 		return -ENOTCONN;
 	while (conn->left) {
 		bool ahead;
@@ -424,7 +468,8 @@ static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget,
 		if (len == 0)
 			return 0;
 		ahead = !last && len < *budget && len == conn->left;
-		n = receive(conn, conn->at, len, ahead ? TCP_REPLY_BYTES : 0);
+		n = receive(conn, conn->at, len, conn->header, ahead ? TCP_REPLY_BYTES : 0,
+			    &conn->ahead);
 		if (n <= 0)
 			return (int)n;
 		conn->at += n;
@@ -459,6 +504,8 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 		if (rc == 0)
 			break;
 		n++;
+		if (conn->n_flights == 0)
+			break; /* nothing more can come */
 	}
 	return n;
 }

@@ -7,6 +7,8 @@
  * Every connection in the demand line has its turn before one in the prefetch line has one, and
  * epoll is asked between turns, so a demand waits for one piece of prefetch at most.
  *
+ * After a demand it polls for a moment before it sleeps again (spin.h).
+ *
  * Never blocks: a socket that is full takes its connection out of the line until epoll says that
  * it has room again. So a slow reader holds up nobody.
  *
@@ -32,6 +34,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "spin.h"
 #include "tcp_impl.h"
 #include "wire.h"
 
@@ -105,6 +108,7 @@ struct tcp_serve {
 	struct conn *conns[CONNS_MAX]; /* the serve thread's, as all that is not marked */
 	unsigned int n_conns;
 	TAILQ_HEAD(line_head, conn) demand, prefetch;
+	struct spin spin; /* after a demand: another is likely to follow */
 
 	pthread_mutex_t lock;
 	pthread_cond_t unexported;
@@ -116,12 +120,17 @@ struct tcp_serve {
 	_Atomic uint64_t bytes, reads, holes, connections, cut, rejected;
 };
 
-static uint64_t now_ms(void)
+static uint64_t now_us(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+static uint64_t now_ms(void)
+{
+	return now_us() / 1000;
 }
 
 static void wake(struct tcp_serve *serve)
@@ -241,7 +250,7 @@ static void finish_data(struct conn *conn)
 	struct export *export = conn->export;
 
 	conn->export = NULL;
-	export->ops->done(export->arg, conn->data, conn->data_len);
+	export->ops->done(export->arg, conn->data, conn->data_pos);
 }
 
 /* Its slot's positions say nothing of the next connection that gets it. */
@@ -656,8 +665,11 @@ static void attend_conn(struct tcp_serve *serve, struct conn *conn, uint32_t eve
 		queue_up(serve, conn);
 		watch(serve, conn);
 	}
-	if (events & EPOLLIN)
+	if (events & EPOLLIN) {
+		if (conn->who.class == HELLO_DEMAND)
+			spin_happened(&serve->spin, now_us());
 		read_requests(serve, conn);
+	}
 }
 
 static bool run_lines(struct tcp_serve *serve)
@@ -679,6 +691,11 @@ static bool run_lines(struct tcp_serve *serve)
 	return !TAILQ_EMPTY(&serve->demand) || !TAILQ_EMPTY(&serve->prefetch);
 }
 
+static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
+{
+	return work ? 0 : spin_wait_ms(&serve->spin, now_us(), waiting ? 1 : -1);
+}
+
 static void *serve_main(void *arg)
 {
 	struct tcp_serve *serve = arg;
@@ -686,8 +703,11 @@ static void *serve_main(void *arg)
 	bool work = false, waiting = false, go = true;
 
 	while (go) {
-		int n = epoll_wait(serve->epoll, events, EVENTS, work ? 0 : waiting ? 1 : -1);
+		int n = epoll_wait(serve->epoll, events, EVENTS,
+				   may_sleep_ms(serve, work, waiting));
 
+		if (n == 0 && !work && spin_again(&serve->spin))
+			continue;
 		/* Each connection has one event at most, and is dropped only by its own. */
 		for (int i = 0; i < n; i++) {
 			if (events[i].data.ptr)

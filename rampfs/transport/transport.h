@@ -46,7 +46,8 @@ struct tp_export_ops {
 	 * hole it may reach beyond len, to the next data or the end of the file). Returns 0 or a
 	 * negative errno, which the reader gets. Serve thread; must not block for long. Each *data
 	 * is followed by one `done` with the same pointer, when it was sent or its connection
-	 * ended; at most one a connection is out at a time. `len` there is what was used of it.
+	 * ended; at most one a connection is out at a time. `len` there is how much of it was
+	 * sent: less than was meant where it could not be read, or the connection failed.
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
 	void (*done)(void *arg, const void *data, size_t len);
