@@ -388,6 +388,41 @@ int seg_set_times(struct seg *seg, const struct timespec times[2])
 	return 0;
 }
 
+void seg_note_hint(struct seg *seg, const struct timespec times[2])
+{
+	struct state_header *state;
+	int64_t *hint;
+
+	if (seg_hinted(seg, times) || seg_wake_header(seg))
+		return;
+	state = seg->state;
+	hint = state->hints[state->next_hint++ % SEG_HINTS];
+	hint[0] = to_ns(times[0]);
+	hint[1] = to_ns(times[1]);
+}
+
+bool seg_hinted(struct seg *seg, const struct timespec times[2])
+{
+	struct state_header *state;
+
+	if (seg_wake_header(seg))
+		return false;
+	state = seg->state;
+	for (size_t i = 0; i < SEG_HINTS; i++)
+		if ((state->hints[i][0] || state->hints[i][1]) &&
+		    state->hints[i][0] == to_ns(times[0]) && state->hints[i][1] == to_ns(times[1]))
+			return true;
+	return false;
+}
+
+void seg_forget_hints(struct seg *seg)
+{
+	struct state_header *state = seg->state;
+
+	if (state)
+		memset(state->hints, 0, sizeof(state->hints));
+}
+
 void seg_note_write(struct seg *seg)
 {
 	struct timespec now;

@@ -30,7 +30,8 @@
 #define STATE_SLOT_BYTES   128u
 
 /* Lives in the store, on this machine only, so it is as the compiler lays it out. */
-#define HELD_NOT 0
+#define HELD_NOT  0
+#define SEG_HINTS 4 /* of daemons that were killed one soon after the other */
 
 struct state_header {
 	uint64_t magic;
@@ -41,9 +42,11 @@ struct state_header {
 	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
 	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
 	uint8_t slots[2][STATE_SLOT_BYTES];
-	_Atomic uint64_t passed; /* 1: seg_note_passed */
-	_Atomic uint64_t small;	 /* 1: seg_set_small */
-	_Atomic int64_t mtime;	 /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's holds */
+	_Atomic uint64_t passed;     /* 1: seg_note_passed */
+	_Atomic uint64_t small;	     /* 1: seg_set_small */
+	_Atomic int64_t mtime;	     /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's holds */
+	int64_t hints[SEG_HINTS][2]; /* seg_note_hint: atime and mtime; 0, 0: none */
+	uint32_t next_hint;
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 

@@ -139,6 +139,15 @@ int seg_set_times(struct seg *seg,
 void seg_note_write(
 	struct seg *seg); /* before a user's write, truncate, fallocate or punched hole */
 
+/*
+ * The times that were proposed to the metadata as hints, by this daemon or by one before it, and
+ * that may still come back as a change of the row: which is nobody's wish then. Kept beside the
+ * bytes. The control loop.
+ */
+void seg_note_hint(struct seg *seg, const struct timespec times[2]); /* before it is proposed */
+bool seg_hinted(struct seg *seg, const struct timespec times[2]);
+void seg_forget_hints(struct seg *seg); /* a later one is decided, so all of them are */
+
 /* user.ramp.pages=small: no huge pages from the daemon's hand, where scattered stores would take
    2 MiB each. Kept beside the bytes. Any thread; mappings that stand are changed, too. */
 void seg_set_small(struct seg *seg, bool small);

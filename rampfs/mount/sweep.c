@@ -6,8 +6,10 @@
  *
  * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
- * nodes' utimens comes the other way: the row's times are new, and go to the file. A segment that
- * has just come takes the row's atime once; its mtime came with it (seg_hold_mtime).
+ * nodes' utimens comes the other way: the row's times are new, and go to the file. What looks like
+ * that may be a hint of ours, or of a daemon that was killed, and the file has newer times by then:
+ * so they are remembered beside the file (seg_note_hint). A segment that has just come takes the
+ * row's atime once; its mtime came with it (seg_hold_mtime).
  */
 #include "sweep.h"
 
@@ -76,6 +78,17 @@ struct hint_answer {
 	int result;
 };
 
+/* What was asked before it, by whichever daemon, is decided, too. */
+static void forget_asked(struct mount *m, ramp_segment_t id)
+{
+	struct seg *seg = store_find(m->config.store, id);
+
+	if (!seg)
+		return;
+	seg_forget_hints(seg);
+	seg_put(seg);
+}
+
 static void on_hint_answer(void *arg)
 {
 	struct hint_answer *a = arg;
@@ -83,6 +96,8 @@ static void on_hint_answer(void *arg)
 	struct hint *h = find_hint(a->sweep, a->id);
 
 	a->sweep->in_flight--;
+	if (!a->result)
+		forget_asked(m, a->id);
 	if (h) {
 		h->in_flight = false;
 		if (!a->result) {
@@ -103,7 +118,7 @@ static void hint_proposed(void *arg, const struct meta_reply *reply)
 	loop_post(a->sweep->mount->config.loop, on_hint_answer, a);
 }
 
-static void propose_hint(struct sweep *s, struct hint *h, const struct stat *st)
+static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const struct stat *st)
 {
 	struct mount *m = s->mount;
 	struct hint_answer *a = calloc(1, sizeof(*a));
@@ -121,6 +136,7 @@ static void propose_hint(struct sweep *s, struct hint *h, const struct stat *st)
 	c.attr.mtime = h->asked_mtime = meta_time_of(st->st_mtim);
 	a->sweep = s;
 	a->id = h->id;
+	seg_note_hint(seg, (struct timespec[2]){st->st_atim, st->st_mtim});
 	h->in_flight = true;
 	s->in_flight++;
 	mount_get(m);
@@ -150,7 +166,7 @@ static bool look_at_file(void *arg, struct seg *seg)
 	    same_time(meta_time_of(st.st_atim), h->atime))
 		return false;
 	if (!h->in_flight && s->in_flight < HINTS_IN_FLIGHT)
-		propose_hint(s, h, &st);
+		propose_hint(s, h, seg, &st);
 	return true; /* until the row says it */
 }
 
@@ -183,16 +199,19 @@ static void forget_hints(struct sweep *s)
 
 /* ---- a row changed -------------------------------------------------------------------------- */
 
+static void times_of(const struct segment_row *row, struct timespec times[2])
+{
+	times[0] = (struct timespec){.tv_sec = row->atime.sec, .tv_nsec = row->atime.nsec};
+	times[1] = (struct timespec){.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec};
+}
+
 /* `come`: the time of the last write came with the segment, and is newer than the row's hint. */
 static void take_times(struct seg *seg, const struct segment_row *row, bool come)
 {
-	struct timespec times[2] = {
-		{.tv_sec = row->atime.sec, .tv_nsec = row->atime.nsec},
-		{.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec},
-	};
-
+	struct timespec times[2];
 	int rc;
 
+	times_of(row, times);
 	if (come)
 		times[1].tv_nsec = UTIME_OMIT;
 	rc = seg_set_times(seg, times);
@@ -239,10 +258,12 @@ static void has_left(struct mount *m, ramp_segment_t id)
 static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = find_hint(s, row->id);
+	struct timespec times[2];
 	struct record record;
 	bool come, changed;
 
 	inode_note_owner(seg, row);
+	times_of(row, times);
 	if (!h) {
 		h = make_hint(s, row->id, row);
 		if (!h)
@@ -251,8 +272,7 @@ static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row
 	record_get(seg, &record);
 	come = record.kind == RECORD_TAKEN && row->phase == SEGMENT_PULLING && !h->adopted;
 	changed = !(same_time(row->mtime, h->mtime) && same_time(row->atime, h->atime)) &&
-		  !(h->in_flight && same_time(row->mtime, h->asked_mtime) &&
-		    same_time(row->atime, h->asked_atime));
+		  !seg_hinted(seg, times);
 	if (come || (changed && h->ours))
 		take_times(seg, row, come);
 	h->adopted = h->adopted || come;

@@ -34,6 +34,29 @@ for n in a b c; do within 20 quorum $n; done
 for n in a b c; do within 10 listed $n a 50; done
 within 10 touch "$mnt/c/c/goes-on" 2>/dev/null
 
+echo "a daemon's last word on a file's times, decided after its end, does not undo what came since"
+leads() { sed -n 's/^leader: //p' "$mnt/b/.ramp/status"; }
+owner=$(leads | tr abc bca) # its hint is on its way to the leader then, which stands still
+others=$(echo abc | tr -d "$owner" | fold -w 1)
+f=$mnt/$owner/$owner/times
+echo bytes >"$f"
+sleep 1
+# shellcheck disable=SC2046 # pids are words
+kill -STOP $(for n in $others; do daemon "$n"; done)
+touch -d @1000000000 "$f"
+sleep 0.7 # a sweep proposes it
+old=$(daemon "$owner")
+kill -9 "$old"
+touch -d @1500000000 "$f" # by the next daemon
+# shellcheck disable=SC2046
+kill -CONT $(for n in $others; do daemon "$n"; done)
+for n in $others; do within 20 eval "[ \"\$(stat -c %Y '$mnt/$n/$owner/times')\" = 1500000000 ]"; done
+same 1500000000 "$(stat -c %Y "$f")" "the time that was set last"
+# Another node's touch still counts.
+touch -d @0 "$mnt/$(leads)/$owner/times"
+within 5 eval "[ \"\$(stat -c %Y '$f')\" = 0 ]"
+rm "$f"
+
 echo "a node that is far behind takes a snapshot"
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
