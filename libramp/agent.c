@@ -71,16 +71,15 @@ static bool serve_one(struct agent *agent)
 
 	if (session_recv(agent->hands.sock, &msg, fds, &nfds, 0))
 		return false;
+	/* Before: who touches it may end by that. */
+	if (msg.type == SESSION_GONE && msg.text[0])
+		shim_say_agent(msg.text, NULL);
 	done.serial = msg.serial;
 	done.result = (uint32_t)hands_carry_out(&agent->hands, &msg, nfds > 0 ? fds[0] : -1, &done,
 						&hung_up);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
-	if (hung_up || session_send(agent->hands.sock, &done, NULL, 0, 0))
-		return false;
-	if (msg.type == SESSION_GONE && msg.text[0])
-		shim_say_agent(msg.text, NULL);
-	return true;
+	return !hung_up && !session_send(agent->hands.sock, &done, NULL, 0, 0);
 }
 
 bool agent_daemon_away(int rc)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -284,7 +285,31 @@ int shim_refuse(const char *what, int code, const char *reason)
 	return -code;
 }
 
-/* Opened anew, so that nothing of the program's is held; SIGPIPE stays blocked and pending. */
+/*
+ * The program's stderr, for a thread with a file table of its own. Opened anew, so that nothing of
+ * the program's is held and nobody waits. But a file has a place where the program goes on writing,
+ * and would write over the line: there it has to be the very same open file, which never waits.
+ */
+static int open_stderr(void)
+{
+	int fd = shim_open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_APPEND | O_NOCTTY);
+	int pidfd, same = -1;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return fd;
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (pidfd >= 0) {
+		same = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
+		close(pidfd);
+	}
+	if (same < 0)
+		return fd;
+	close(fd);
+	return same;
+}
+
+/* SIGPIPE stays blocked and pending. */
 void shim_say_agent(const char *first, ...)
 {
 	char line[LINE_BYTES];
@@ -297,7 +322,7 @@ void shim_say_agent(const char *first, ...)
 	va_start(ap, first);
 	len = join(line, first, ap);
 	va_end(ap);
-	fd = shim_open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_APPEND | O_NOCTTY);
+	fd = open_stderr();
 	if (fd < 0)
 		return;
 	if (write(fd, line, len) < 0) {

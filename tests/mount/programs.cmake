@@ -17,3 +17,16 @@ rampfs_script_test(NAME oracle_large COMMAND tests/mount/oracle.sh 64 6 40 TIMEO
 rampfs_script_test(NAME returning COMMAND tests/mount/returning.sh TIMEOUT 200)
 rampfs_script_test(NAME refusals COMMAND tests/mount/refusals.sh TIMEOUT 400)
 rampfs_script_test(NAME moves COMMAND tests/mount/moves.sh TIMEOUT 400)
+
+# In other languages, and watched by debuggers.
+find_path(BOOST_INTERPROCESS boost/interprocess/managed_mapped_file.hpp REQUIRED)
+add_executable(boost_user mount/boost_user.cpp)
+set_target_properties(boost_user PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_include_directories(boost_user SYSTEM PRIVATE ${BOOST_INTERPROCESS})
+target_link_libraries(boost_user PRIVATE rampfs_flags Threads::Threads)
+foreach(language cxx numpy perl java)
+  rampfs_script_test(NAME language_${language} COMMAND tests/mount/languages.sh ${language} TIMEOUT 120)
+endforeach()
+foreach(watcher gdb strace valgrind asan unshimmed)
+  rampfs_script_test(NAME watched_${watcher} COMMAND tests/mount/watched.sh ${watcher} TIMEOUT 120)
+endforeach()
