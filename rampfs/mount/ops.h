@@ -48,6 +48,8 @@ int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate);
  * beside the bytes.
  */
 uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino);
+/* The same in a truncate, a fallocate or a change of owner: what the kernel has left to us. */
+uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino);
 /*
  * Has the metadata clear them and then calls then(arg, 0) on the park thread, or with why not
  * (-EROFS: no quorum). -ESHUTDOWN: the request is the next daemon's, and is not to be answered. It

@@ -38,7 +38,8 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 struct setattr {
 	struct change c; /* first */
 	ramp_segment_t id;
-	int to_set; /* FUSE_SET_ATTR_*: what is not done yet */
+	int to_set;	/* FUSE_SET_ATTR_*: what is not done yet */
+	uint32_t clear; /* setid_unseen */
 	struct stat attr;
 	bool gate;
 };
@@ -73,6 +74,8 @@ static int set_beside(struct setattr *sa)
 	inode_read_owner(seg, &row);
 	if (sa->c.command.flags & META_SET_MODE)
 		row.mode = want->mode;
+	if (sa->c.command.flags & META_CLEAR_SGID)
+		row.mode &= ~(uint32_t)S_ISGID;
 	if (sa->c.command.flags & META_SET_UID)
 		row.uid = want->uid;
 	if (sa->c.command.flags & META_SET_GID)
@@ -147,6 +150,7 @@ static void fill_command(struct setattr *sa)
 		c->flags |= META_SET_ATIME;
 	if (to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW))
 		c->flags |= META_SET_MTIME;
+	c->flags |= sa->clear;
 	if (c->flags)
 		c->flags |= META_SET_CTIME;
 }
@@ -204,6 +208,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	sa->id = ino;
 	sa->attr = *attr;
 	sa->to_set = to_set;
+	if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		sa->clear = setid_unseen(req, ino);
 	rc = do_setattr(sa);
 	if (rc != -EAGAIN) {
 		go_on(sa, rc);

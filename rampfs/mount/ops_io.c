@@ -320,13 +320,18 @@ static void try_io(struct io *io)
 	}
 }
 
+static void allocate_work(void *arg);
+
 /* Set-user-ID and set-group-ID are gone, or can't go. */
 static void setid_gone(void *arg, int rc)
 {
 	struct io *io = arg;
 
 	if (!rc) {
-		park_io(io);
+		if (io->kind == IO_ALLOCATE || io->kind == IO_PUNCH)
+			loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+		else
+			park_io(io);
 		return;
 	}
 	if (rc != -ESHUTDOWN) {
@@ -475,6 +480,7 @@ static void allocate_work(void *arg)
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
 		  struct fuse_file_info *fi)
 {
+	uint32_t which;
 	struct io *io;
 
 	(void)fi;
@@ -490,7 +496,11 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	io->mode = mode;
 	io->offset = (uint64_t)offset;
 	io->len = (uint64_t)length;
-	loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+	which = setid_unseen(req, ino);
+	if (which)
+		setid_clear(req, ino, which, setid_gone, io);
+	else
+		loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
 }
 
 void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint64_t offset,

@@ -1,7 +1,8 @@
 /*
  * Set-user-ID and set-group-ID, which go when somebody writes who has no CAP_FSETID.
  *
- * Before a truncate, a fallocate or a chown the kernel changes the mode by itself. A write it only
+ * Before a truncate, a fallocate or a chown the kernel changes the mode by itself, but for a
+ * set-group-ID without the group's x: of that it says nothing, so we look who asks. A write it only
  * marks: the bits are looked for beside the bytes, which costs every such write next to nothing;
  * where there are any the metadata clears them, and the write goes on when this node's tables have
  * it.
@@ -11,6 +12,8 @@
  * write does.
  */
 #include <errno.h>
+#include <linux/capability.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -51,6 +54,61 @@ static struct seg_owner look(struct mount *m, struct seg *seg)
 	    meta_segment(m->config.meta, seg_id(seg), &row) == 0)
 		owner = (struct seg_owner){.mode = row.mode, .uid = row.uid, .gid = row.gid};
 	return owner;
+}
+
+static bool in_our_user_namespace(pid_t pid)
+{
+	struct stat theirs, ours;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
+	       theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
+}
+
+/* A capability of another user namespace is none here; where /proc does not tell, neither. */
+static bool may_keep_setid(pid_t pid)
+{
+	unsigned long long effective = 0;
+	char path[64], line[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "CapEff: %llx", &effective) == 1)
+			break;
+	fclose(f);
+	return effective >> CAP_FSETID & 1 && in_our_user_namespace(pid);
+}
+
+/* The row says it of a segment that is another node's, or has no file yet. */
+static bool look_up(struct mount *m, ramp_segment_t id, struct seg_owner *owner)
+{
+	struct seg *seg = store_find(m->config.store, id);
+	struct segment_row row;
+
+	if (seg) {
+		*owner = look(m, seg);
+		seg_put(seg);
+		return true;
+	}
+	if (meta_segment(m->config.meta, id, &row))
+		return false;
+	*owner = (struct seg_owner){.mode = row.mode, .uid = row.uid, .gid = row.gid};
+	return true;
+}
+
+uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino)
+{
+	struct seg_owner owner;
+
+	if (!look_up(mount_of(req), ino, &owner) || (owner.mode & (S_ISGID | S_IXGRP)) != S_ISGID ||
+	    in_group(req, owner.gid) || may_keep_setid(fuse_req_ctx(req)->pid))
+		return 0;
+	return META_CLEAR_SGID;
 }
 
 uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino)

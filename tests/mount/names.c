@@ -20,6 +20,7 @@
 #include <getopt.h>
 #include <grp.h>
 #include <limits.h>
+#include <linux/falloc.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +48,8 @@ enum verb {
 	FCHMOD,
 	FCHOWN,
 	FTRUNCATE,
+	ALLOCATE,
+	PUNCH,
 	UNLINK,
 	RENAME,
 	CHMOD,
@@ -66,9 +69,10 @@ enum verb {
 };
 
 static const char *const verbs[] = {
-	"open",	  "close",   "write", "read",  "fstat",	 "fchmod",   "fchown",	 "ftruncate",
-	"unlink", "rename",  "chmod", "chown", "utimes", "access",   "truncate", "stat",
-	"link",	  "symlink", "mkdir", "mknod", "rmdir",	 "readlink", "opendir",
+	"open",	     "close",	  "write",    "read",	 "fstat",  "fchmod",  "fchown",
+	"ftruncate", "fallocate", "punch",    "unlink",	 "rename", "chmod",   "chown",
+	"utimes",    "access",	  "truncate", "stat",	 "link",   "symlink", "mkdir",
+	"mknod",     "rmdir",	  "readlink", "opendir",
 };
 
 struct call {
@@ -151,6 +155,11 @@ static int on_file(const struct call *c, int *fd, struct answer *a)
 		return fchown(*fd, c->uid, c->gid);
 	case FTRUNCATE:
 		return ftruncate(*fd, c->size);
+	case ALLOCATE:
+		return fallocate(*fd, c->slot % 2 ? FALLOC_FL_KEEP_SIZE : 0, c->size, 1 + c->mode);
+	case PUNCH:
+		return fallocate(*fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, c->size,
+				 1 + c->mode);
 	default:
 		return fstat(*fd, &a->st);
 	}
@@ -205,7 +214,7 @@ static int on_name(const struct call *c, int side, const char *path, const char 
 
 static bool needs_file(enum verb verb)
 {
-	return verb >= CLOSE && verb <= FTRUNCATE;
+	return verb >= CLOSE && verb <= PUNCH;
 }
 
 static void carry_out(const struct call *c, int side, struct answer *a)
@@ -299,8 +308,8 @@ static int draw_flags(void)
 
 static enum verb draw_verb(void)
 {
-	static const unsigned char weights[VERBS] = {24, 8, 10, 6, 4, 4, 3, 4, 10, 12, 8, 8,
-						     6,	 6, 4,	4, 2, 1, 1, 1, 1,  1,  1};
+	static const unsigned char weights[VERBS] = {24, 8, 10, 6, 4, 4, 3, 4, 3, 3, 10, 12, 8,
+						     8,	 6, 6,	4, 4, 2, 1, 1, 1, 1, 1,	 1};
 	long all = 0, which;
 	int v = 0;
 
@@ -313,7 +322,8 @@ static enum verb draw_verb(void)
 
 static void draw_call(struct call *c)
 {
-	static const int modes[] = {0644, 0600, 0666, 0444, 0, 04755, 02755, 02770, 01666, 06777};
+	static const int modes[] = {0644,  0600,  0666,	 0444,	0,     04755, 02755,
+				    02770, 01666, 06777, 02666, 06666, 02676, 02660};
 	static const unsigned flags[] = {
 		0, 0, 0, RENAME_NOREPLACE, RENAME_NOREPLACE, RENAME_EXCHANGE};
 	static const int masks[] = {022, 0, 077};
@@ -324,7 +334,7 @@ static void draw_call(struct call *c)
 	strcpy(c->name, draw_name());
 	strcpy(c->to, draw_name());
 	c->slot = (int)draw(SLOTS);
-	c->mode = modes[draw(10)];
+	c->mode = modes[draw(sizeof(modes) / sizeof(modes[0]))];
 	c->umask = masks[draw(3)];
 	c->flags = c->verb == RENAME ? (int)flags[draw(6)] : draw_flags();
 	c->uid = ids[draw(4)];

@@ -464,6 +464,86 @@ static int what_nobody_may(const char *dir)
 	return chmod(path(dir, "own"), 0444) || rename(path(dir, "own"), path(dir, "own2")) ? 7 : 0;
 }
 
+/* What a stranger to the group may do to a file of his own; each takes its set-group-ID away. */
+static int change_by(int how, const char *file)
+{
+	int fd = open(file, O_RDWR);
+
+	if (fd < 0)
+		return -1;
+	switch (how) {
+	case 0:
+		return pwrite(fd, "x", 1, 0) == 1 ? 0 : -1;
+	case 1:
+		return truncate(file, 10);
+	case 2:
+		return ftruncate(fd, 10);
+	case 3:
+		return fallocate(fd, 0, 0, 8192);
+	case 4:
+		return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
+	case 5:
+		return chown(file, (uid_t)-1, NOBODY);
+	case 6:
+		return chmod(file, 02666);
+	case 7:
+		return open(file, O_RDWR | O_TRUNC) < 0 ? -1 : 0;
+	default:
+		return 1;
+	}
+}
+
+static int as_a_stranger(const char *dir)
+{
+	struct stat st;
+
+	for (int how = 0; how < 8; how++)
+		for (int i = 0; i < 3; i++) {
+			const char *file = path(dir, "own-%d-%d", how, i);
+			if (change_by(how, file) || stat(file, &st))
+				return 1 + how * 3 + i;
+			if (st.st_mode & (S_ISGID | S_ISUID))
+				return 101 + how * 3 + i;
+		}
+	return 0;
+}
+
+START_TEST(set_group_id_goes)
+{
+	static const mode_t modes[] = {02666, 02676, 06666};
+
+	for (int how = 0; how < 8; how++)
+		for (int i = 0; i < 3; i++) {
+			const char *file = path(dirs[_i], "own-%d-%d", how, i);
+			int fd = make(file);
+
+			put(fd, "bytes", 5, 0);
+			close(fd);
+			must(chown(file, NOBODY, 4242), "chown");
+			must(chmod(file, modes[i]), "chmod");
+		}
+	ck_assert_int_eq(as_nobody(as_a_stranger, dirs[_i]), 0);
+}
+END_TEST
+
+/* Who may keep it keeps it. */
+START_TEST(set_group_id_stays)
+{
+	const char *file = path(dirs[_i], "f");
+	struct stat st;
+	int fd = make(file);
+
+	must(chown(file, NOBODY, 4242), "chown");
+	must(chmod(file, 02666), "chmod");
+	must(ftruncate(fd, 10), "truncate");
+	must(fallocate(fd, 0, 0, 8192), "fallocate");
+	must(chown(file, NOBODY, 4243), "chown");
+	must(fstat(fd, &st), "fstat");
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 02666);
+	close(fd);
+}
+END_TEST
+
 START_TEST(permissions)
 {
 	int fd = open(path(dirs[_i], "root-only"), O_RDWR | O_CREAT, 0600);
@@ -887,6 +967,8 @@ static void add_both(Suite *suite)
 	tcase_add_loop_test(tc, unlinked_files_live_on, 0, 2);
 	tcase_add_loop_test(tc, renaming, 0, 2);
 	tcase_add_loop_test(tc, modes_owners_and_times, 0, 2);
+	tcase_add_loop_test(tc, set_group_id_goes, 0, 2);
+	tcase_add_loop_test(tc, set_group_id_stays, 0, 2);
 	tcase_add_loop_test(tc, permissions, 0, 2);
 	tcase_add_loop_test(tc, direct_io, 0, 2);
 	tcase_add_loop_test(tc, listing, 0, 2);
