@@ -9,13 +9,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define NODES	3
-#define PAGE	4096L
-#define MIB	(1L << 20)
-#define GIB	(1L << 30)
-#define ZONE	(4 * MIB)
-#define IO_MAX	(1 * MIB)
-#define MAP_END (10 * GIB)
+#define NODES	  3
+#define PAGE	  4096L
+#define MIB	  (1L << 20)
+#define HUGE_PAGE (2 * MIB)
+#define GIB	  (1L << 30)
+#define ZONE	  (4 * MIB)
+#define IO_MAX	  (1 * MIB)
+#define MAP_END	  (10 * GIB)
 #define BLOCKS_OK                                                                                  \
 	(64 * MIB / 512) /* what three zones, their huge pages and a move's slack may take */
 #define LOGGED	 50

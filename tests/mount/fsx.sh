@@ -1,15 +1,37 @@
 #!/usr/bin/env bash
 # Random operations and moves on three nodes, against tmpfs: fsx.c keeps the model.
-#   fsx.sh [--ops N] [--seed S]      without a seed: a new one, printed
+#   fsx.sh [--kills SECONDS] [--ops N] [--seed S]      without a seed: a new one, printed
+# --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again.
 # RAMPFS_FSX_OPS=1000000 makes the suite's run a long one.
 . tests/lib/cluster.sh
+pause=""
+if [ "${1-}" = --kills ]; then
+	pause=$2
+	shift 2
+fi
 cluster_start -n 3 -c 512M
 run() { RAMPFS_QUIET=1 timeout -k 10 "${RAMPFS_FSX_SECONDS:-7200}" rampfs-run "$build/tests/fsx" "$@" "$mnt/a" "$mnt/b" "$mnt/c"; }
+kill_daemons() {
+	local nodes=(a b c) node
+	while sleep "$pause"; do
+		node=${nodes[RANDOM % 3]}
+		pkill -9 -f -- "rampfs --daemon .*$mnt/$node\$" && echo $node >>"$scratch/killed"
+	done
+}
 case " $* " in
 *" --seed "*) ;;
 *) set -- "$@" --seed $((RANDOM * 32768 + RANDOM)) ;;
 esac
+if [ -n "$pause" ]; then
+	kill_daemons &
+	killer=$!
+fi
 run --ops "${RAMPFS_FSX_OPS:-25000}" "$@"
+if [ -n "$pause" ]; then
+	kill $killer
+	wait $killer || true
+	echo "$(wc -l <"$scratch/killed") daemons were killed meanwhile"
+fi
 rm "$mnt"/a/?/fsx
 # A tester that does not see a wrong byte is none.
 if run --seed 1 --ops 200 --lie 150 >"$scratch/lie"; then fail "a byte was wrong, and nobody saw it"; fi
