@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# What the programs say of themselves, what their manual pages say, and what bash completes: the same
+# options everywhere; pages without a warning; a unit that systemd takes.
+set -eu
+build=${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}
+PATH=$build/bin:$PATH
+export LC_ALL=C.UTF-8
+scratch=$(mktemp -d /tmp/rampfs-tools.XXXXXX)
+trap 'rm -rf "$scratch"' EXIT
+fail() {
+	echo "FAILED: $*" >&2
+	exit 1
+}
+same() { [ "$1" = "$2" ] || fail "$3: expected \"$1\", got \"$2\""; }
+# shellcheck source=contrib/completion/rampfs
+. contrib/completion/rampfs
+compopt() { :; } # only readline has it
+# complete WORD...: what is offered for the last of them, a line each
+complete_words() {
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+	_rampfs "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+	printf '%s\n' "${COMPREPLY[@]}"
+}
+options_in() { grep -oE -- '(^|[^-a-z])--[a-z][a-z-]*' "$1" | grep -oE -- '--[a-z-]+' | sort -u; }
+
+tools="rampfs:8 mkfs.rampfs:8 rampfs-node:8 rampfs-migrate:1 rampfs-status:1 rampfs-run:1"
+for entry in $tools; do
+	# Another program's options may be named: behind its name.
+	others=$(for entry2 in $tools; do
+		[ "$entry2" = "$entry" ] || echo "s/\*?${entry2%:*}\*?(\([0-9]\))?,? \*?--[a-z]+//g;"
+	done)
+	tool=${entry%:*} page=contrib/man/${entry%:*}.${entry#*:}.scd
+	"$tool" --version >"$scratch/version"
+	grep -qxE "$tool [0-9]+\.[0-9]+\.[0-9]+" "$scratch/version" || fail "$tool --version: $(cat "$scratch/version")"
+	"$tool" --help >"$scratch/help" 2>"$scratch/err" || fail "$tool --help: status $?"
+	same "" "$(cat "$scratch/err")" "$tool --help, on stderr"
+	status=0
+	"$tool" --no-such-option >"$scratch/out" 2>"$scratch/err" || status=$?
+	same "$([ "$tool" = rampfs-run ] && echo 125 || echo 2)" $status "the exit status of a wrong option of $tool"
+	[ -s "$scratch/err" ] && [ ! -s "$scratch/out" ] || fail "a wrong option of $tool is not said on stderr"
+	sed -E "$others" "$scratch/help" >"$scratch/own"
+	options_in "$scratch/own" | grep -vxE -- '--(help|version)' >"$scratch/said" || true
+	sed -E "$others" "$page" >"$scratch/page"
+	for option in $(cat "$scratch/said"); do
+		grep -qE -- "[^-a-z]$option([^-a-z]|\$)" "$page" || fail "$page does not have $option, which $tool --help has"
+		[ "$tool" = rampfs-run ] || complete_words "$tool" "$option" | grep -qx -- "$option" || fail "$option of $tool is not completed"
+	done
+	for option in $(options_in "$scratch/page" | grep -vxE -- '--(help|version)'); do
+		grep -qx -- "$option" "$scratch/said" || fail "$page has $option, which $tool --help has not"
+	done
+	[ "$tool" = rampfs-run ] || for option in $(complete_words "$tool" --); do
+		grep -q -- "$option" "$scratch/help" || fail "$option is completed for $tool, and is none"
+	done
+done
+
+rampfs -o help >"$scratch/help"
+for option in $(grep -oE '^  [a-z_]+=' "$scratch/help") ro exec noexec noatime; do
+	grep -qE "\*$option\*" contrib/man/rampfs.8.scd || fail "mount option $option is not in rampfs(8)"
+	complete_words rampfs -o "${option:0:3}" | grep -qx -- "$option" || fail "mount option $option is not completed"
+done
+same "ro,loglevel=" "$(complete_words rampfs -o ro,logl)" "the second of two mount options"
+same "error warning info debug" "$(complete_words rampfs -o ro,loglevel = | xargs)" "values of loglevel"
+same "auto" "$(complete_words rampfs -o rollback = au)" "a value of rollback"
+same "lazy demand copy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+for mode in $(complete_words rampfs-migrate --mode ""); do
+	rampfs-migrate --help | grep -q -- "--mode $mode " || fail "mode $mode is completed, and is none"
+done
+for command in $(complete_words rampfs-node ""); do
+	rampfs-node --help | grep -q "^  $command " || fail "$command is completed for rampfs-node, and is none"
+done
+
+pages=0
+for page in "$build"/contrib/*.[1-8]; do
+	pages=$((pages + 1))
+	groff -man -Tutf8 -ww -K utf8 "$page" >"$scratch/text" 2>"$scratch/err"
+	same "" "$(cat "$scratch/err")" "warnings of groff for $page"
+	if command -v mandoc >/dev/null; then
+		mandoc -T lint -W error "$page" || fail "mandoc does not take $page"
+	fi
+	for other in $(grep -oE '(rampfs|mkfs\.rampfs|mount\.rampfs|rampfs-[a-z.]+)\([0-9]\)' "$scratch/text" | sort -u); do
+		[ -e "$build/contrib/$(echo "$other" | tr '(' . | tr -d ')')" ] || fail "$page names $other, which is not there"
+	done
+done
+same 8 $pages "manual pages"
+
+if command -v systemd-analyze >/dev/null; then
+	sed "s|^ExecStart=[^ ]*|ExecStart=$build/bin/rampfs|; /^Documentation/d" "$build/contrib/rampfs@.service" >"$scratch/rampfs@.service"
+	systemd-analyze verify "$scratch/rampfs@.service" >"$scratch/err" 2>&1 || fail "systemd: $(cat "$scratch/err")"
+	same "" "$(grep -F rampfs "$scratch/err" || true)" "what systemd says of the unit"
+fi
+echo "tools: all say the same"
