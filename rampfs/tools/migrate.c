@@ -11,7 +11,7 @@
  * ANSWER all the same: before the point of no return the segment stays where it is, after it the
  * move is done, and either is said. A daemon that dies or is upgraded meanwhile is connected to
  * again and asked the same: it finds the move that it had begun, or begins it. After Ctrl-C it is
- * not asked again, and where the segment is decides what is said.
+ * not asked again, and where the segment is decides what is said. A second Ctrl-C waits for nobody.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +42,7 @@ enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE car
 #define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
 #define AWAY_S	     10 /* a daemon that is not back by then does not come back */
 #define AGAIN_MS     50
+#define SAME_MS	     200 /* between two signals that are two */
 
 static const char usage[] =
 	"usage: rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace]\n"
@@ -68,15 +69,18 @@ static const char usage[] =
 	"\n"
 	"Ctrl-C before the transfer cancels: the segment stays where it is. After it the move is "
 	"done.\n"
+	"A second Ctrl-C does not wait for the daemon to say which it was.\n"
 	"\n"
 	"Exit status:\n"
 	"  0    all were moved (also where Ctrl-C came too late)\n"
 	"  1    some stay where they are; the reason is on stderr\n"
 	"  2    usage: nothing was tried\n"
-	"  3    past the point of no return, or the daemon did not come back: none failed, but it "
-	"is\n"
-	"       not known yet that all were moved; rampfs-status shows what becomes of them\n"
-	"  130  cancelled by Ctrl-C: the one under way stays, later ones were not tried\n";
+	"  3    past the point of no return, or the daemon did not come back, or Ctrl-C twice: "
+	"none\n"
+	"       failed, but it is not known yet that all were moved; rampfs-status shows what\n"
+	"       becomes of them\n"
+	"  130  cancelled by Ctrl-C: the one under way stays (or was done, which is said), later\n"
+	"       ones were not tried\n";
 
 struct options {
 	int mode;
@@ -86,10 +90,25 @@ struct options {
 
 static volatile sig_atomic_t interrupted;
 
+/* One that comes right behind the first is the same (timeout(1) sends to process and group). */
 static void on_interrupt(int sig)
 {
+	static struct timespec first;
+	struct timespec now;
+
 	(void)sig;
-	interrupted = 1;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!interrupted)
+		first = now;
+	if (!interrupted || now.tv_sec > first.tv_sec + 1 ||
+	    (now.tv_sec - first.tv_sec) * 1000 + (now.tv_nsec - first.tv_nsec) / 1000000 > SAME_MS)
+		interrupted = interrupted + 1;
+}
+
+/* Who says it again does not want to wait for the daemon's answer to it. */
+static bool impatient(void)
+{
+	return interrupted > 1;
 }
 
 static double now_s(void)
@@ -239,6 +258,8 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 			*cancelled = true;
 			send_cancel(sock);
 		}
+		if (impatient())
+			return -EINTR;
 		/* The signal is blocked but here, so that it can't come between. */
 		if (ppoll(&pfd, 1, NULL, &none) < 0) {
 			if (errno == EINTR)
@@ -337,7 +358,7 @@ static int see_where(const char *file, const struct options *o, uint64_t segment
 			break;
 		}
 		rc = -ETIMEDOUT;
-		if (now_s() > until)
+		if (now_s() > until || impatient())
 			break;
 	}
 	free(dir);
@@ -377,6 +398,8 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 		asked = now_s();
 		rc = ask_once(socket, o, segment, &bar, &cancelled, answer);
 		if (rc == 0 || rc == -EACCES || rc == -EPROTO || rc == -ENAMETOOLONG)
+			return rc;
+		if (impatient())
 			return rc;
 		if (interrupted)
 			return o->reclaim ? rc : see_where(file, o, segment, answer);
@@ -518,7 +541,8 @@ int main(int argc, char **argv)
 	for (int i = optind; i < last; i++) {
 		if (interrupted) {
 			fprintf(stderr, "rampfs-migrate: %s: not tried\n", argv[i]);
-			status = EXIT_INTERRUPTED;
+			if (status != EXIT_UNKNOWN)
+				status = EXIT_INTERRUPTED;
 			continue;
 		}
 		rc = migrate(argv[i], &o);

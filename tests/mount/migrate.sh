@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# rampfs-migrate for people: the bar on a terminal, several files, Ctrl-C once and twice, exit statuses.
+. tests/lib/cluster.sh
+export LC_ALL=C
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+says() { grep -q "$2" "$1"; }
+hung=""
+wake_up() {
+	local status=$?
+	# shellcheck disable=SC2086
+	[ -z "$hung" ] || kill -CONT $hung 2>/dev/null || true
+	(exit $status)
+	cluster_cleanup
+}
+trap wake_up EXIT
+hang() { hung="$hung $(daemon "$1")" && kill -STOP "$(daemon "$1")"; }
+wake() {
+	# shellcheck disable=SC2086
+	kill -CONT $hung
+	hung=""
+}
+# exits STATUS COMMAND...: its stderr is in $scratch/err
+exits() {
+	local want=$1 status=0
+	shift
+	timeout -k 1 30 "$@" 2>"$scratch/err" >"$scratch/out" || status=$?
+	same "$want" $status "the exit status of $* ($(cat "$scratch/err"))"
+}
+cluster_start -n 3 -c 512M
+a=$mnt/a/a
+
+echo "on a terminal: one line that is drawn again and again, with pages, GB/s and time left"
+head -c 200M /dev/urandom >"$a/large"
+cat >"$scratch/terminal.py" <<'P'
+import os, pty, re, signal, subprocess, sys, time
+# The command in a terminal; while its source stands still it can be seen half-way.
+daemon = int(sys.argv[1])
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+seen, stopped, until = b"", False, time.monotonic() + 60
+while time.monotonic() < until:
+    try:
+        part = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not part:
+        break
+    seen += part
+    if not stopped and b"pages" in seen:
+        stopped = True
+        os.kill(daemon, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(daemon, signal.SIGCONT)
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+drawn = seen.decode().split("\r\x1b[K")
+bar = re.compile(r"\S*large \[([#.]{24})\] (\d+) %  (\d+) of 51200 pages(?:  (\d+\.\d\d) GB/s  (\d+) s left)?")
+bars = [m for m in map(bar.fullmatch, drawn) if m]
+assert status == 0 and bars, (status, drawn)
+assert any(m[4] for m in bars), drawn
+last = -1
+for m in bars:
+    assert int(m[2]) == int(m[3]) * 100 // 51200 and m[1].count("#") == int(m[3]) * 24 // 51200, m[0]
+    assert int(m[3]) >= last, drawn
+    last = int(m[3])
+assert re.fullmatch(r"\S*large: on node b with every page after \d+\.\d{3} s\r\n", drawn[-1]), drawn[-1]
+P
+python3 "$scratch/terminal.py" "$(daemon a)" rampfs-migrate --progress --wait "$a/large" b
+rampfs-migrate --wait "$mnt/b/b/large" a
+rm "$mnt/a/a/large"
+
+echo "exit statuses, and what is said"
+echo one >"$a/one" && echo two >"$a/two"
+exits 2 rampfs-migrate
+exits 2 rampfs-migrate "$a/one"
+exits 2 rampfs-migrate --mode fast "$a/one" b
+exits 1 rampfs-migrate "$a/one" nowhere
+says "$scratch/err" 'one: .*no such node: nowhere' || fail "$(cat "$scratch/err")"
+exits 1 rampfs-migrate "$scratch/err" b
+says "$scratch/err" 'is not on a rampfs mount' || fail "$(cat "$scratch/err")"
+exits 1 rampfs-migrate "$mnt/a/.ramp/status" b
+says "$scratch/err" 'is not a segment' || fail "$(cat "$scratch/err")"
+exits 1 rampfs-migrate "$a/none" "$a/one" b
+within 5 test -e "$mnt/b/b/one" # the others are moved all the same
+exits 0 rampfs-migrate "$mnt/b/b/one" b # it is there
+exits 0 rampfs-migrate --wait "$mnt/b/b/one" "$mnt/b/a/two" c
+same "one two" "$(cat "$mnt/c/c/one" "$mnt/c/c/two" | xargs)" "two files at once"
+rampfs-migrate --wait "$mnt/c/c/one" "$mnt/c/c/two" a
+
+echo "Ctrl-C once: it stays, the rest is not tried; twice, where the daemon does not answer: at once"
+migrate_to_a_silent_node() {
+	hang b
+	: >"$scratch/err"
+	rampfs-migrate --progress "$a/one" "$a/two" b 2>"$scratch/err" &
+	mover=$!
+	within 10 says "$scratch/err" ': connecting'
+}
+ends() {
+	local status=0
+	wait $mover || status=$?
+	same "$1" $status "the exit status ($(cat "$scratch/err"))"
+}
+migrate_to_a_silent_node
+kill -INT $mover $mover # one that is sent twice is one
+ends 130
+says "$scratch/err" 'one: cancelled: it stays where it is' && says "$scratch/err" 'two: not tried' || fail "$(cat "$scratch/err")"
+same one "$(cat "$a/one")" "what was cancelled"
+wake
+b_is_up() { grep -q '^b .* up' "$mnt/a/.ramp/nodes"; }
+within 20 b_is_up
+migrate_to_a_silent_node
+hang a
+kill -INT $mover
+sleep 0.5
+kill -0 $mover || fail "it did not wait for the answer: $(cat "$scratch/err")"
+kill -INT $mover
+begin=$SECONDS
+ends 3
+[ $((SECONDS - begin)) -le 2 ] || fail "the second Ctrl-C took $((SECONDS - begin)) s"
+says "$scratch/err" 'one: the daemon does not answer.*rampfs-status shows it' || fail "$(cat "$scratch/err")"
+wake
+one_is_somewhere() { [ "$(cat "$a/one" "$mnt/b/b/one" 2>/dev/null)" = one ]; }
+within 20 one_is_somewhere
+cluster_stop
