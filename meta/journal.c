@@ -114,8 +114,11 @@ uint32_t sql_get_u32(sqlite3_stmt *st, int *at)
 
 void sql_get_text(sqlite3_stmt *st, int *at, char *s, size_t cap)
 {
-	const unsigned char *text = sqlite3_column_text(st, (*at)++);
+	const unsigned char *text = sqlite3_column_text(st, *at);
 
+	if (!text && sqlite3_column_type(st, *at) != SQLITE_NULL)
+		abort(); /* no memory: a row without its name must not be taken for one */
+	(*at)++;
 	snprintf(s, cap, "%s", text ? (const char *)text : "");
 }
 

@@ -163,6 +163,8 @@ struct journal_reader;
 int journal_reader_open(const char *path, const char *vfs, struct journal_reader **out,
 			struct ramp_err *err);
 void journal_reader_close(struct journal_reader *r);
+/* Why the last call gave -EIO. */
+const char *journal_reader_why(struct journal_reader *r);
 int journal_read_segment(struct journal_reader *r, ramp_segment_t id, struct segment_row *row);
 int journal_read_name(struct journal_reader *r, ramp_node_t node, const char *name,
 		      struct segment_row *row);

@@ -73,6 +73,11 @@ void journal_reader_close(struct journal_reader *r)
 	free(r);
 }
 
+const char *journal_reader_why(struct journal_reader *r)
+{
+	return sqlite3_errmsg(r->db);
+}
+
 /* Steps; 1: a row, 0: none, -EIO. The statement is reset where there is no row. */
 static int step_row(sqlite3_stmt *st)
 {

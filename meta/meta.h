@@ -198,9 +198,9 @@ struct meta_config {
 	/* After the transaction that changed them: a segment's row (id), or a node's or the
 	   membership (id == 0; after a snapshot was taken: anything). Meta thread. */
 	void (*changed)(void *arg, ramp_segment_t id);
-	/* The journal can't be written, or contradicts the cluster's: the process must end. NULL:
-	   logs the text and ends it (exit status 1). Where it returns, this node does nothing more
-	   and answers -EIO. Meta thread. */
+	/* The journal can't be written or read, or contradicts the cluster's: the process must end.
+	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
+	   more and answers -EIO. Meta thread, and whichever reads. */
 	void (*fatal)(void *arg, const char *text);
 	void *arg;
 };

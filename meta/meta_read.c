@@ -1,22 +1,39 @@
 /*
  * Reading this node's tables, from any thread: connections of their own, kept for the next call.
  *
- * It fails with -ENOENT where there is no row, and -EIO where SQLite can't read.
+ * It fails with -ENOENT where there is no row, and with nothing else: whoever asks would have to
+ * tell "can't be read" from "is not there", always. So what can't be read is asked again, of a
+ * connection that is made anew; and where that can't be, the process ends as it does when the
+ * journal can't be written (config.fatal), and its keeper starts it again. -EIO is for those whose
+ * fatal returns.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "log.h"
 #include "meta_inner.h"
 
 #define ROWS_AT_ONCE 64
+#define ATTEMPTS     3
 
 struct idle_reader {
 	struct idle_reader *next;
 	struct journal_reader *reader;
 };
 
+/* What is asked, and where the rows go. */
+struct question {
+	ramp_segment_t id;
+	ramp_node_t node;
+	const char *name;
+	struct segment_row *segments;
+	struct node_row *nodes;
+};
+
 /* A reader that nobody else uses until put_reader; NULL: none can be opened. */
-static struct idle_reader *get_reader(struct meta *meta)
+static struct idle_reader *get_reader(struct meta *meta, struct ramp_err *err)
 {
 	struct idle_reader *r;
 
@@ -28,25 +45,27 @@ static struct idle_reader *get_reader(struct meta *meta)
 	if (r)
 		return r;
 	r = calloc(1, sizeof(*r));
-	if (r && journal_reader_open(meta->path, NULL, &r->reader, NULL) < 0) {
+	if (!r)
+		ramp_err_set(err, ENOMEM, "journal %s: out of memory", meta->path);
+	if (r && journal_reader_open(meta->path, NULL, &r->reader, err) < 0) {
 		free(r);
 		return NULL;
 	}
 	return r;
 }
 
-/* A reader that has failed is not used again: SQLite may keep what it failed at. */
-static void put_reader(struct meta *meta, struct idle_reader *r, int rc)
+static void put_reader(struct meta *meta, struct idle_reader *r)
 {
-	if (rc == -EIO) {
-		journal_reader_close(r->reader);
-		free(r);
-		return;
-	}
 	pthread_mutex_lock(&meta->readers_lock);
 	r->next = meta->readers;
 	meta->readers = r;
 	pthread_mutex_unlock(&meta->readers_lock);
+}
+
+static void close_reader(struct idle_reader *r)
+{
+	journal_reader_close(r->reader);
+	free(r);
 }
 
 void readers_close(struct meta *meta)
@@ -55,46 +74,81 @@ void readers_close(struct meta *meta)
 
 	while ((r = meta->readers)) {
 		meta->readers = r->next;
-		journal_reader_close(r->reader);
-		free(r);
+		close_reader(r);
 	}
+}
+
+static int unreadable(struct meta *meta, const char *text)
+{
+	if (meta->config.fatal) {
+		meta->config.fatal(meta->config.arg, text);
+		return -EIO;
+	}
+	log_error("%s", text);
+	_exit(1);
+}
+
+static int ask(struct meta *meta, int (*fn)(struct journal_reader *r, struct question *q),
+	       struct question *q)
+{
+	struct ramp_err err = {0};
+
+	for (int i = 0; i < ATTEMPTS; i++) {
+		struct idle_reader *r = get_reader(meta, &err);
+		int rc = r ? fn(r->reader, q) : -EIO;
+
+		if (r && (rc >= 0 || rc == -ENOENT)) {
+			put_reader(meta, r);
+			return rc;
+		}
+		/* One that has failed is not used again: SQLite may keep what it failed at. */
+		if (r) {
+			ramp_err_set(&err, EIO, "journal %s: reading: %s", meta->path,
+				     journal_reader_why(r->reader));
+			close_reader(r);
+		}
+	}
+	return unreadable(meta, err.text);
+}
+
+static int ask_segment(struct journal_reader *r, struct question *q)
+{
+	return journal_read_segment(r, q->id, q->segments);
+}
+
+static int ask_name(struct journal_reader *r, struct question *q)
+{
+	return journal_read_name(r, q->node, q->name, q->segments);
+}
+
+static int ask_segments(struct journal_reader *r, struct question *q)
+{
+	return journal_read_segments(r, q->node, q->id, q->segments, ROWS_AT_ONCE);
+}
+
+static int ask_node(struct journal_reader *r, struct question *q)
+{
+	return journal_read_node(r, q->node, q->nodes);
+}
+
+static int ask_node_name(struct journal_reader *r, struct question *q)
+{
+	return journal_read_node_by_name(r, q->name, q->nodes);
+}
+
+static int ask_nodes(struct journal_reader *r, struct question *q)
+{
+	return journal_read_nodes(r, q->node, q->nodes, ROWS_AT_ONCE);
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
-	struct idle_reader *r = get_reader(meta);
-	int rc;
-
-	if (!r)
-		return -EIO;
-	rc = journal_read_segment(r->reader, id, row);
-	put_reader(meta, r, rc);
-	return rc;
+	return ask(meta, ask_segment, &(struct question){.id = id, .segments = row});
 }
 
 int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row)
 {
-	struct idle_reader *r = get_reader(meta);
-	int rc;
-
-	if (!r)
-		return -EIO;
-	rc = journal_read_name(r->reader, node, name, row);
-	put_reader(meta, r, rc);
-	return rc;
-}
-
-static int read_segments(struct meta *meta, ramp_node_t node, ramp_segment_t after,
-			 struct segment_row *rows)
-{
-	struct idle_reader *r = get_reader(meta);
-	int n;
-
-	if (!r)
-		return -EIO;
-	n = journal_read_segments(r->reader, node, after, rows, ROWS_AT_ONCE);
-	put_reader(meta, r, n);
-	return n;
+	return ask(meta, ask_name, &(struct question){.node = node, .name = name, .segments = row});
 }
 
 /* No reader is held while fn runs, so it may read the tables itself. */
@@ -102,14 +156,15 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg)
 {
 	struct segment_row *rows = calloc(ROWS_AT_ONCE, sizeof(*rows));
+	struct question q = {.id = after, .node = node, .segments = rows};
 	int i, n, rc = 0;
 
 	if (!rows)
-		return -ENOMEM;
+		return unreadable(meta, "reading the tables: out of memory");
 	do {
-		n = read_segments(meta, node, after, rows);
+		n = ask(meta, ask_segments, &q);
 		for (i = 0; rc == 0 && i < n; i++) {
-			after = rows[i].id;
+			q.id = rows[i].id;
 			rc = fn(arg, &rows[i]);
 		}
 	} while (rc == 0 && n == ROWS_AT_ONCE);
@@ -119,52 +174,26 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 {
-	struct idle_reader *r = get_reader(meta);
-	int rc;
-
-	if (!r)
-		return -EIO;
-	rc = journal_read_node(r->reader, node, row);
-	put_reader(meta, r, rc);
-	return rc;
+	return ask(meta, ask_node, &(struct question){.node = node, .nodes = row});
 }
 
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
-	struct idle_reader *r = get_reader(meta);
-	int rc;
-
-	if (!r)
-		return -EIO;
-	rc = journal_read_node_by_name(r->reader, name, row);
-	put_reader(meta, r, rc);
-	return rc;
-}
-
-static int read_nodes(struct meta *meta, ramp_node_t after, struct node_row *rows)
-{
-	struct idle_reader *r = get_reader(meta);
-	int n;
-
-	if (!r)
-		return -EIO;
-	n = journal_read_nodes(r->reader, after, rows, ROWS_AT_ONCE);
-	put_reader(meta, r, n);
-	return n;
+	return ask(meta, ask_node_name, &(struct question){.name = name, .nodes = row});
 }
 
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg)
 {
 	struct node_row *rows = calloc(ROWS_AT_ONCE, sizeof(*rows));
-	ramp_node_t after = 0;
+	struct question q = {.nodes = rows};
 	int i, n, rc = 0;
 
 	if (!rows)
-		return -ENOMEM;
+		return unreadable(meta, "reading the tables: out of memory");
 	do {
-		n = read_nodes(meta, after, rows);
+		n = ask(meta, ask_nodes, &q);
 		for (i = 0; rc == 0 && i < n; i++) {
-			after = rows[i].node;
+			q.node = rows[i].node;
 			rc = fn(arg, &rows[i]);
 		}
 	} while (rc == 0 && n == ROWS_AT_ONCE);

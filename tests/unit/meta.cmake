@@ -6,3 +6,5 @@ foreach(part meta_fsm meta_moves)
   rampfs_test(NAME ${part} SOURCES ${at}/test_${part}.c ${at}/meta_rules.c NEEDS meta LABELS quick)
 endforeach()
 rampfs_test(NAME meta_journal SOURCES ${at}/test_meta_journal.c NEEDS meta LABELS quick)
+# SQLite's allocations fail one by one.
+rampfs_test(NAME meta_read SOURCES ${at}/test_meta_read.c ${at}/meta_net.c NEEDS meta PkgConfig::SQLITE3 LABELS quick)

@@ -59,7 +59,7 @@ void net_start(ramp_node_t id)
 				     .election_ms = net.election_ms,
 				     .send = net_send,
 				     .changed = net_changed,
-				     .fatal = net_fatal,
+				     .fatal = net.fatal ? net.fatal : net_fatal,
 				     .arg = n};
 	struct ramp_err err = {0};
 	struct meta *meta;
@@ -145,6 +145,7 @@ void net_setup(void)
 		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(net.dir));
 	net.election_ms = 150;
+	net.fatal = NULL;
 	for (id = 1; id <= NODES_MAX; id++) {
 		net.node[id].id = id;
 		net.node[id].cut = false;

@@ -28,7 +28,9 @@ extern struct meta_net {
 	pthread_rwlock_t lock;
 	struct net_node node[NODES_MAX + 1];
 	char dir[160];
-	uint32_t election_ms; /* of nodes that start from now on */
+	/* Of nodes that start from now on. */
+	uint32_t election_ms;
+	void (*fatal)(void *arg, const char *text); /* NULL: ends the test */
 } net;
 
 #define WAIT_FOR(condition)                                                                        \

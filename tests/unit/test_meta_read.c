@@ -1,0 +1,213 @@
+/*
+ * Reading the tables while memory runs out: a row that is there is never taken for one that is not.
+ */
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "meta_net.h"
+
+#define SEGMENTS 70 /* more than are read at once */
+#define OPENINGS 5  /* of the allocations of a connection that is opened, every fifth */
+
+/* Of the thread that asks; the journal's own writer is not meant. */
+static __thread long left = -1; /* allocations that pass before one fails; -1: none does */
+static __thread bool all_fail;
+static sqlite3_mem_methods real;
+static ramp_segment_t ids[SEGMENTS];
+static char fatal[200];
+
+static bool fails(void)
+{
+	return all_fail || (left >= 0 && left-- == 0);
+}
+
+static void *failing_malloc(int n)
+{
+	return fails() ? NULL : real.xMalloc(n);
+}
+
+static void *failing_realloc(void *p, int n)
+{
+	return fails() ? NULL : real.xRealloc(p, n);
+}
+
+/* Before SQLite is used at all. */
+static bool let_allocations_fail(void)
+{
+	static sqlite3_mem_methods methods;
+
+	if (sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real))
+		return false;
+	methods = real;
+	methods.xMalloc = failing_malloc;
+	methods.xRealloc = failing_realloc;
+	/* Without lookaside, small ones come from here, too. */
+	return !sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) &&
+	       !sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0);
+}
+
+static void setup(void)
+{
+	char name[16];
+
+	net_setup();
+	net_found(1);
+	all_up(1);
+	for (int i = 0; i < SEGMENTS; i++) {
+		snprintf(name, sizeof(name), "f%d", i);
+		ck_assert_int_eq(create(1, 1, name, &ids[i]), 0);
+	}
+}
+
+static int count(void *arg, const struct segment_row *row)
+{
+	int *n = arg;
+
+	ck_assert_uint_eq(row->id, ids[(*n)++]);
+	ck_assert_int_eq(row->name[0], 'f');
+	return 0;
+}
+
+static int count_node(void *arg, const struct node_row *row)
+{
+	ck_assert_str_eq(row->name, "a");
+	++*(int *)arg;
+	return 0;
+}
+
+static void read_segment(struct meta *meta)
+{
+	struct segment_row row;
+
+	ck_assert_int_eq(meta_segment(meta, ids[3], &row), 0);
+	ck_assert_str_eq(row.name, "f3");
+}
+
+static void read_name(struct meta *meta)
+{
+	struct segment_row row;
+
+	ck_assert_int_eq(meta_lookup(meta, 1, "f5", &row), 0);
+	ck_assert_uint_eq(row.id, ids[5]);
+}
+
+static void read_none(struct meta *meta)
+{
+	struct segment_row row;
+
+	ck_assert_int_eq(meta_segment(meta, ids[SEGMENTS - 1] + 1, &row), -ENOENT);
+	ck_assert_int_eq(meta_lookup(meta, 1, "none", &row), -ENOENT);
+}
+
+static void read_segments(struct meta *meta)
+{
+	int n = 0;
+
+	ck_assert_int_eq(meta_each_segment(meta, 1, 0, count, &n), 0);
+	ck_assert_int_eq(n, SEGMENTS);
+	n = 0;
+	ck_assert_int_eq(meta_each_segment(meta, 0, 0, count, &n), 0);
+	ck_assert_int_eq(n, SEGMENTS);
+}
+
+static void read_nodes(struct meta *meta)
+{
+	struct node_row row;
+	int n = 0;
+
+	ck_assert_int_eq(meta_node(meta, 1, &row), 0);
+	ck_assert_str_eq(row.name, "a");
+	ck_assert_int_eq(meta_node_by_name(meta, "a", &row), 0);
+	ck_assert_uint_eq(row.node, 1);
+	ck_assert_int_eq(meta_each_node(meta, count_node, &n), 0);
+	ck_assert_int_eq(n, 1);
+}
+
+static void (*const reads[])(struct meta *meta) = {read_segment, read_name, read_none,
+						   read_segments, read_nodes};
+#define READS ((int)(sizeof(reads) / sizeof(reads[0])))
+
+/* Returns how many were made to fail. */
+static long fail_each(void (*fn)(struct meta *meta), bool anew, long step)
+{
+	long hits = 0;
+
+	for (long n = 0;; n += step, hits++) {
+		bool hit;
+
+		if (anew) {
+			net_stop(1);
+			net_start(1);
+		}
+		left = n;
+		fn(meta_of(1));
+		hit = left < 0;
+		left = -1;
+		if (!hit)
+			return hits;
+	}
+}
+
+START_TEST(an_allocation_that_fails_changes_no_answer)
+{
+	/* The connection is there, or was made anew after one that failed. */
+	reads[_i](meta_of(1));
+	ck_assert_int_gt(fail_each(reads[_i], false, 1), 0);
+}
+END_TEST
+
+START_TEST(nor_does_one_that_fails_while_a_connection_is_opened)
+{
+	ck_assert_int_gt(fail_each(reads[_i], true, OPENINGS), 10);
+}
+END_TEST
+
+static void remember(void *arg, const char *text)
+{
+	(void)arg;
+	snprintf(fatal, sizeof(fatal), "%s", text);
+}
+
+START_TEST(what_can_never_be_read_ends_the_process_and_says_why)
+{
+	struct segment_row row;
+
+	net_stop(1);
+	net.fatal = remember;
+	net_start(1);
+	all_fail = true;
+	ck_assert_int_eq(meta_segment(meta_of(1), ids[3], &row), -EIO);
+	all_fail = false;
+	ck_assert_ptr_nonnull(strstr(fatal, net.node[1].path));
+	ck_assert_ptr_nonnull(strstr(fatal, "out of memory"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("meta_read");
+	TCase *tc = tcase_create("meta_read");
+	SRunner *runner;
+	int failed;
+
+	log_open("test_meta_read", 0, LOG_LEVEL_ERROR);
+	if (!let_allocations_fail()) {
+		fprintf(stderr, "SQLite takes no allocator\n");
+		return 1;
+	}
+	tcase_add_checked_fixture(tc, setup, net_teardown);
+	tcase_set_timeout(tc, 120);
+	tcase_add_loop_test(tc, an_allocation_that_fails_changes_no_answer, 0, READS);
+	tcase_add_loop_test(tc, nor_does_one_that_fails_while_a_connection_is_opened, 0, READS);
+	tcase_add_test(tc, what_can_never_be_read_ends_the_process_and_says_why);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
