@@ -206,7 +206,7 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 {
 	uint64_t pages = atomic_load(&seg->state->map_pages);
 	struct stat st;
-	off_t at = STATE_HEADER_BYTES, end;
+	off_t at = STATE_HEADER_BYTES, end = 0;
 	int rc;
 
 	if (fstat(state_fd, &st))
@@ -217,12 +217,14 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 			       : 0;
 	if (pages > UINT64_MAX / RAMP_PAGE_BYTES ||
 	    (uint64_t)st.st_size < STATE_HEADER_BYTES + map_bytes_for(pages))
-		return ramp_err_set(err, EIO, "the page-state map is shorter than it says");
+		return ramp_err_set(err, EUCLEAN, "the page-state map is shorter than it says");
 	rc = map_words(seg, state_fd, pages, err);
 	if (rc)
 		return rc;
 	while ((at = lseek(state_fd, at, SEEK_DATA)) >= 0) {
 		end = lseek(state_fd, at, SEEK_HOLE);
+		if (end < 0)
+			break;
 		if (end > (off_t)(STATE_HEADER_BYTES + map_bytes_for(pages)))
 			end = (off_t)(STATE_HEADER_BYTES + map_bytes_for(pages));
 		if (end <= at)
@@ -231,6 +233,9 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 			   (uint64_t)(end - at + CHUNK_BYTES - 1) / CHUNK_BYTES);
 		at = end;
 	}
+	/* What is passed over counts as LOCAL, so the end must be one. */
+	if ((at < 0 || end < 0) && errno != ENXIO)
+		return ramp_err_sys(err, errno, "page states");
 	/* Beyond the map every page is LOCAL, whatever its last word says. */
 	if (pages % WORD_PAGES && chunk_there(seg, pages - 1))
 		atomic_fetch_and(&seg->map[pages / WORD_PAGES],

@@ -191,31 +191,64 @@ static bool header_sound(const struct seg *seg)
 	       h->incarnation == seg->store->incarnation && h->crc == header_crc(h);
 }
 
-/* 0, or why the segment is damaged. */
-static const char *load_state(struct seg *seg, int state_fd)
+/*
+ * 0; *damage says why the segment is damaged, NULL: it is not. What can't be looked at for want of
+ * something is not damaged: -errno, and the next daemon finds it.
+ */
+static int load_state(struct seg *seg, int state_fd, const char **damage, struct ramp_err *err)
 {
-	struct ramp_err err;
 	struct stat st;
+	int rc;
 
-	if (fstat(state_fd, &st) || st.st_size < STATE_HEADER_BYTES ||
-	    seg_take_header(seg, state_fd))
-		return "its state file has no header";
-	if (!header_sound(seg))
-		return "its state file's header is not of this store, or of an unknown version";
-	if (record_load(seg))
-		return "neither of its records is whole";
-	if (pages_load(seg, state_fd, &err))
-		return "its page-state map is torn";
-	atomic_store(&seg->small, atomic_load(&seg->state->small));
-	return NULL;
+	if (fstat(state_fd, &st))
+		return ramp_err_sys(err, errno, "its state file");
+	if (st.st_size < STATE_HEADER_BYTES) {
+		*damage = "its state file has no header";
+		return 0;
+	}
+	rc = seg_take_header(seg, state_fd);
+	if (rc)
+		return ramp_err_sys(err, -rc, "its state file");
+	if (!header_sound(seg)) {
+		*damage = "its state file's header is not of this store, or of an unknown version";
+		return 0;
+	}
+	if (record_load(seg)) {
+		*damage = "neither of its records is whole";
+		return 0;
+	}
+	rc = pages_load(seg, state_fd, err);
+	if (rc == -EUCLEAN)
+		*damage = "its page-state map is torn";
+	else if (rc)
+		return rc;
+	else
+		atomic_store(&seg->small, atomic_load(&seg->state->small));
+	return 0;
+}
+
+static int load_data(struct seg *seg, const char **damage, struct ramp_err *err)
+{
+	char name[32];
+	int fd;
+
+	seg_data_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		seg_take_file(seg, fd);
+	else if (errno == ENOENT)
+		*damage = "its data file is not there";
+	else
+		return ramp_err_sys(err, errno, "its file");
+	return 0;
 }
 
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err)
 {
 	struct seg *seg = NULL;
-	const char *damage;
+	const char *damage = NULL, *no_data = NULL;
 	char name[32];
-	int state_fd, data_fd;
+	int state_fd, rc;
 
 	seg_state_name(id, name);
 	state_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
@@ -232,12 +265,14 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 		close(state_fd);
 		return ramp_err_set(err, ENOMEM, "no memory for a segment");
 	}
-	seg_data_name(id, name);
-	data_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
-	if (data_fd >= 0)
-		seg_take_file(seg, data_fd);
-	damage = load_state(seg, state_fd);
+	rc = load_data(seg, &no_data, err);
+	if (!rc)
+		rc = load_state(seg, state_fd, &damage, err);
 	close(state_fd);
+	if (rc) {
+		seg_put(seg);
+		return ramp_err_wrap(err, "segment %llu", (unsigned long long)id);
+	}
 	if (!damage && seg->record.kind == RECORD_NONE) {
 		log_info("segment %llu: dropping the reservation of a former daemon",
 			 (unsigned long long)id);
@@ -245,8 +280,8 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 		seg_put(seg);
 		return 0;
 	}
-	if (!damage && atomic_load(&seg->fd) < 0)
-		damage = "its data file is not there";
+	if (!damage)
+		damage = no_data;
 	if (damage) {
 		log_error("segment %llu is damaged and not served: %s", (unsigned long long)id,
 			  damage);

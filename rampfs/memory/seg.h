@@ -118,7 +118,7 @@ int tmpfs_incarnation(int dir_fd, ramp_incarnation_t *incarnation, struct ramp_e
 /* seg.c */
 int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,
 	     struct ramp_err *err);
-/* Finds one at store_open. 1: there, 0: was a leftover and is gone now, or -errno. */
+/* Finds one at store_open. 1: there (or damaged), 0: was a leftover and is gone now, or -errno. */
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);
 void seg_state_name(ramp_segment_t id, char name[32]);
 void seg_data_name(ramp_segment_t id, char name[32]);
@@ -171,6 +171,7 @@ void record_write_first(struct seg *seg, const struct record *record);
 int record_load(struct seg *seg);
 
 /* pages.c */
+/* -EUCLEAN: the map makes no sense; else it can't be looked at now. */
 int pages_load(struct seg *seg, int state_fd, struct ramp_err *err);
 void pages_free(struct seg *seg);
 

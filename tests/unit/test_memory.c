@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -286,6 +287,54 @@ START_TEST(a_state_file_that_makes_no_sense_is_one_damaged_segment)
 		seg_put(seg);
 		store_close(store);
 	}
+}
+END_TEST
+
+/* How many descriptors there may be beside those that are open. */
+static void leave_free(rlim_t n)
+{
+	int next = open("/dev/null", O_RDONLY);
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = (rlim_t)next + n;
+	close(next);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* The first segment's state can't be opened, its file, the next one's, ...: none is called damaged,
+   or taken for one that a creation left. */
+START_TEST(what_cannot_be_looked_at_is_not_damaged)
+{
+	struct seg *seg;
+	rlim_t refused = 0;
+
+	open_fresh();
+	for (ramp_segment_t id = MEMORY_ID; id < MEMORY_ID + 3; id++) {
+		seg = create(id, RECORD_OWNED);
+		memory_fill(seg, (uint8_t)id, 0, RAMP_PAGE_BYTES);
+		seg_put(seg);
+	}
+	store_close(store);
+	for (rlim_t n = 0; leave_free(n), store_open(memory_dir(), MEMORY_CAPACITY, &store, &err);
+	     n++) {
+		ck_assert_int_eq(err.code, EMFILE);
+		refused++;
+	}
+	ck_assert_uint_gt(refused, 5);
+	for (ramp_segment_t id = MEMORY_ID; id < MEMORY_ID + 3; id++) {
+		uint8_t byte = 0;
+
+		seg = store_find(store, id);
+		ck_assert_ptr_nonnull(seg);
+		ck_assert(!seg_damaged(seg));
+		ck_assert_int_eq(seg_enter(seg), 0);
+		ck_assert_int_eq(pread(seg_fd(seg), &byte, 1, 0), 1);
+		ck_assert_uint_eq(byte, (uint8_t)id);
+		seg_leave(seg);
+		seg_put(seg);
+	}
+	store_close(store);
 }
 END_TEST
 
@@ -841,6 +890,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_full_store_says_so_at_the_call);
 	tcase_add_test(c, private_files_live_with_the_store);
 	tcase_add_test(c, a_state_file_that_makes_no_sense_is_one_damaged_segment);
+	tcase_add_test(c, what_cannot_be_looked_at_is_not_damaged);
 	tcase_add_test(c, a_torn_record_leaves_the_one_before);
 	tcase_add_test(c, leftovers_are_removed);
 	tcase_add_test(c, records_take_only_the_steps_of_the_drawing);
