@@ -145,13 +145,13 @@ static int go_background(int *ready_fd, struct ramp_err *err)
 		_exit(1);
 	}
 	close(pipefd[0]);
+	*ready_fd = pipefd[1];
 	setsid();
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
 	    dup2(null, STDERR_FILENO) < 0)
 		return ramp_err_sys(err, errno, "/dev/null");
 	close(null);
-	*ready_fd = pipefd[1];
 	return 0;
 }
 
@@ -179,9 +179,9 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	statedir_free(&dir);
 	if (rc)
 		return fail(&err);
-	if (!adopt && !o->foreground && go_background(&config.ready_fd, &err))
-		return fail(&err);
-	if (!adopt) {
+	if (!adopt && !o->foreground)
+		rc = go_background(&config.ready_fd, &err);
+	if (!rc && !adopt) {
 		/* The child's pid stands in the lock, so it is taken after the fork. */
 		config.lock_fd = statedir_lock(place.state_dir, &err);
 		rc = config.lock_fd < 0 ? config.lock_fd : 0;

@@ -34,11 +34,13 @@ struct control {
 
 extern char **environ;
 
-void control_say(struct mount *m, char what)
+int control_say(char what)
 {
-	(void)m;
-	if (send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) != 1)
-		log_debug("the keeper is not told '%c': %s", what, strerror(errno));
+	int rc = send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+
+	if (rc)
+		log_debug("the keeper is not told '%c': %s", what, strerror(-rc));
+	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead one is replaced */
 }
 
 static void watch(struct control *c);
@@ -55,6 +57,20 @@ static int adopt_env(char **env, char *pid_text)
 	return 0;
 }
 
+/* What the keeper is given, each where it looks for it. An errno. */
+static int add_descriptors(int socket, posix_spawn_file_actions_t *actions)
+{
+	const int given[][2] = {{KEEPER_FD_FUSE, KEEPER_FD_FUSE},
+				{socket, KEEPER_FD_CONTROL},
+				{KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS},
+				{KEEPER_FD_LOCK, KEEPER_FD_LOCK}};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
+		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
+	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LOCK + 1);
+}
+
 static int spawn_keeper(struct mount *m, int socket)
 {
 	posix_spawn_file_actions_t actions;
@@ -67,11 +83,6 @@ static int spawn_keeper(struct mount *m, int socket)
 	snprintf(pid_text, sizeof(pid_text), KEEPER_ENV_ADOPT "=%d", (int)getpid());
 	adopt_env(env, pid_text);
 	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_FUSE, KEEPER_FD_FUSE);
-	posix_spawn_file_actions_adddup2(&actions, socket, KEEPER_FD_CONTROL);
-	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS);
-	posix_spawn_file_actions_adddup2(&actions, KEEPER_FD_LOCK, KEEPER_FD_LOCK);
-	posix_spawn_file_actions_addclosefrom_np(&actions, KEEPER_FD_LOCK + 1);
 	posix_spawnattr_init(&attr);
 	sigemptyset(&none);
 	sigfillset(&all);
@@ -79,7 +90,10 @@ static int spawn_keeper(struct mount *m, int socket)
 	posix_spawnattr_setsigdefault(&attr, &all);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
 						POSIX_SPAWN_SETSID);
-	rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr, m->config.adopt_argv, env);
+	rc = add_descriptors(socket, &actions);
+	if (!rc)
+		rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr,
+				 m->config.adopt_argv, env);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
 	return -rc;
@@ -97,11 +111,12 @@ static void replace_keeper(struct control *c)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		rc = -errno;
 	if (!rc) {
-		rc = spawn_keeper(m, pair[1]);
-		close(pair[1]);
-		if (!rc && dup3(pair[0], KEEPER_FD_CONTROL, O_CLOEXEC) < 0)
-			rc = -errno;
+		/* What can fail comes before: two keepers would start a daemon each. */
+		rc = dup3(pair[0], KEEPER_FD_CONTROL, O_CLOEXEC) < 0 ? -errno : 0;
 		close(pair[0]);
+		if (!rc)
+			rc = spawn_keeper(m, pair[1]);
+		close(pair[1]);
 	}
 	if (!rc) {
 		log_warn("the keeper has died: a new one has been started");

@@ -119,6 +119,12 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 	for (int i = 0; i < count; i++)
 		len += (ssize_t)iov[i].iov_len;
+	/* An INIT that fails for want of memory would break the mount for good: libfuse would
+	   answer every request EIO, or the kernel take none any more. The next daemon gets it
+	   again. */
+	if ((swallow || current_buf) && count == 1 &&
+	    ((const struct fuse_out_header *)iov[0].iov_base)->error == -ENOMEM)
+		abort();
 	if (swallow)
 		return len;
 	if (current_buf && count == 2) {
@@ -347,8 +353,9 @@ static void *serve(void *arg)
 			nanosleep(&pause, NULL);
 			continue;
 		}
-		if (n == 0) { /* ENODEV, to libfuse */
-			mount_end(m, MOUNT_UNMOUNTED);
+		if (n == 0) { /* ENODEV, to libfuse, or somebody else ended the session */
+			if (!__atomic_load_n(&m->stopping, __ATOMIC_ACQUIRE))
+				mount_end(m, MOUNT_UNMOUNTED);
 			break;
 		}
 		process(m, &buf);
@@ -370,6 +377,7 @@ static int make_session(struct mount *m, struct ramp_err *err)
 	int rc;
 
 	m->session = fuse_session_new(&args, &mount_ops, sizeof(mount_ops), m);
+	fuse_opt_free_args(&args);
 	if (!m->session)
 		return ramp_err_set(err, EIO, "libfuse makes no session");
 	rc = fuse_session_custom_io(m->session, &io, KEEPER_FD_FUSE);
@@ -426,6 +434,7 @@ void fuse_loop_stop(struct mount *m)
 {
 	if (!m->servers)
 		return;
+	__atomic_store_n(&m->stopping, true, __ATOMIC_RELEASE);
 	if (m->session)
 		fuse_session_exit(m->session);
 	for (uint32_t i = 0; i < m->n_servers; i++) {

@@ -141,10 +141,21 @@ static int detach_dead(const struct keeper_config *config, struct ramp_err *err)
 	return 0;
 }
 
+/* Moves a descriptor up, out of the way of those that a daemon is given; closes it in any case. */
+static int move_high(int fd, int *high)
+{
+	int rc;
+
+	*high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	rc = *high < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
 static int make_mount(struct keeper *k, struct ramp_err *err)
 {
 	char options[128], connection[32];
-	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	int rc, fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "/dev/fuse");
@@ -157,8 +168,9 @@ static int make_mount(struct keeper *k, struct ramp_err *err)
 		close(fd);
 		return ramp_err_sys(err, code, "mounting %s", k->config->mountpoint);
 	}
-	k->fuse = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-	close(fd);
+	rc = move_high(fd, &k->fuse);
+	if (rc)
+		return ramp_err_sys(err, -rc, "/dev/fuse");
 	snprintf(connection, sizeof(connection), "%016llx", (unsigned long long)ramp_random64());
 	setenv(KEEPER_ENV_CONNECTION, connection, 1);
 	return 0;
@@ -191,7 +203,7 @@ static void set_oom(pid_t pid, const char *score)
 static int listen_sessions(struct keeper *k, struct ramp_err *err)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd;
+	int rc, fd;
 
 	if (strlen(k->config->session_path) >= sizeof(addr.sun_path))
 		return ramp_err_set(err, ENAMETOOLONG, "session socket %s: more than %zu bytes",
@@ -208,15 +220,14 @@ static int listen_sessions(struct keeper *k, struct ramp_err *err)
 		close(fd);
 		return ramp_err_sys(err, code, "session socket %s", addr.sun_path);
 	}
-	k->sessions = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-	close(fd);
-	return 0;
+	rc = move_high(fd, &k->sessions);
+	return rc ? ramp_err_sys(err, -rc, "session socket %s", addr.sun_path) : 0;
 }
 
 static int hold(struct keeper *k, struct ramp_err *err)
 {
 	sigset_t set;
-	int fd;
+	int rc, fd;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -226,8 +237,9 @@ static int hold(struct keeper *k, struct ramp_err *err)
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "signalfd");
-	k->signals = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-	close(fd);
+	rc = move_high(fd, &k->signals);
+	if (rc)
+		return ramp_err_sys(err, -rc, "signalfd");
 	set_oom(getpid(), KEEPER_OOM_KEEPER);
 	if (mlockall(MCL_CURRENT | MCL_FUTURE))
 		log_debug("the keeper's memory is not locked: %s", strerror(errno));
@@ -238,6 +250,20 @@ static int hold(struct keeper *k, struct ramp_err *err)
 
 extern char **environ;
 
+/* What the daemon is given, each where it looks for it. An errno. */
+static int add_descriptors(const struct keeper *k, int control, posix_spawn_file_actions_t *actions)
+{
+	const int given[][2] = {{k->fuse, KEEPER_FD_FUSE},
+				{control, KEEPER_FD_CONTROL},
+				{k->sessions, KEEPER_FD_SESSIONS},
+				{k->lock, KEEPER_FD_LOCK}};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
+		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
+	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LOCK + 1);
+}
+
 static int spawn_daemon(struct keeper *k, int control)
 {
 	posix_spawn_file_actions_t actions;
@@ -246,19 +272,16 @@ static int spawn_daemon(struct keeper *k, int control)
 	int rc;
 
 	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, k->fuse, KEEPER_FD_FUSE);
-	posix_spawn_file_actions_adddup2(&actions, control, KEEPER_FD_CONTROL);
-	posix_spawn_file_actions_adddup2(&actions, k->sessions, KEEPER_FD_SESSIONS);
-	posix_spawn_file_actions_adddup2(&actions, k->lock, KEEPER_FD_LOCK);
-	posix_spawn_file_actions_addclosefrom_np(&actions, KEEPER_FD_LOCK + 1);
 	posix_spawnattr_init(&attr);
 	sigemptyset(&none);
 	sigfillset(&all);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	rc = posix_spawn(&k->pid, k->config->daemon_argv[0], &actions, &attr,
-			 k->config->daemon_argv, environ);
+	rc = add_descriptors(k, control, &actions);
+	if (!rc)
+		rc = posix_spawn(&k->pid, k->config->daemon_argv[0], &actions, &attr,
+				 k->config->daemon_argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
 	return -rc;
@@ -273,33 +296,58 @@ static int watch_daemon(struct keeper *k, bool child)
 	return k->pidfd < 0 ? -errno : 0;
 }
 
-static void start_daemon(struct keeper *k)
+/* Our end of the connection to the next daemon is k->control, its own *theirs. */
+static int make_control(struct keeper *k, int *theirs)
 {
-	int pair[2], high, rc;
+	int pair[2], rc, rc_theirs;
+
+	if (k->control >= 0)
+		close(k->control);
+	k->control = *theirs = -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	rc = move_high(pair[0], &k->control);
+	rc_theirs = move_high(pair[1], theirs);
+	return rc ? rc : rc_theirs;
+}
+
+/* One that can't be watched must not run: another would be started beside it. */
+static int spawn_watched(struct keeper *k, int control)
+{
+	int rc = spawn_daemon(k, control);
+
+	if (rc)
+		return rc;
+	rc = watch_daemon(k, true);
+	if (rc) {
+		kill(k->pid, SIGKILL);
+		waitpid(k->pid, NULL, 0);
+	}
+	return rc;
+}
+
+/* What can't be started comes later, where there was one before; else that is an error. */
+static int start_daemon(struct keeper *k, struct ramp_err *err)
+{
+	int control, rc;
 
 	k->start_at_ms = 0;
 	k->starts++;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-		rc = -errno;
-		goto failed;
-	}
-	high = fcntl(pair[1], F_DUPFD_CLOEXEC, HIGH_FD);
-	close(pair[1]);
-	if (k->control >= 0)
-		close(k->control);
-	k->control = fcntl(pair[0], F_DUPFD_CLOEXEC, HIGH_FD);
-	close(pair[0]);
-	rc = spawn_daemon(k, high);
-	close(high);
+	rc = make_control(k, &control);
 	if (!rc)
-		rc = watch_daemon(k, true);
+		rc = spawn_watched(k, control);
+	if (control >= 0)
+		close(control);
 	if (!rc) {
 		set_oom(k->pid, KEEPER_OOM_DAEMON);
-		return;
+		return 0;
 	}
-failed:
-	log_error("the daemon %s can't be started: %s", k->config->daemon_argv[0], strerror(-rc));
+	rc = ramp_err_sys(err, -rc, "starting the daemon %s", k->config->daemon_argv[0]);
+	if (!k->served)
+		return rc;
+	log_error("%s", err->text);
 	k->start_at_ms = now_ms() + PAUSE_MAX_MS;
+	return 0;
 }
 
 /* The pause before the next start. */
@@ -382,6 +430,11 @@ static void on_control(struct keeper *k)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
+	if (n < 0) {
+		/* It may have said what we would wait for. */
+		log_warn("the daemon can't be heard: %s; starting another", strerror(errno));
+		syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
+	}
 	if (n <= 0) {
 		close(k->control);
 		k->control = -1;
@@ -466,8 +519,11 @@ static int keep(struct keeper *k, struct ramp_err *err)
 			k->kill_at_ms = 0;
 		}
 		if (k->pidfd < 0 && k->start_at_ms && now_ms() >= k->start_at_ms && !k->ending &&
-		    !k->gone)
-			start_daemon(k);
+		    !k->gone) {
+			rc = start_daemon(k, err);
+			if (rc)
+				return rc;
+		}
 	}
 	return 0;
 }
@@ -506,10 +562,10 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 		rc = listen_sessions(&k, err);
 	if (!rc)
 		rc = make_mount(&k, err);
-	if (!rc) {
-		start_daemon(&k);
+	if (!rc)
+		rc = start_daemon(&k, err);
+	if (!rc)
 		rc = keep(&k, err);
-	}
 	let_go(&k);
 	if (k.lock >= 0)
 		close(k.lock);
@@ -537,6 +593,16 @@ static void tell_main_pid(void)
 	notify_systemd(state);
 }
 
+/* The lock's file says whom to tell that the node is to end. */
+static void sign_lock(int lock)
+{
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+	if (pwrite(lock, text, (size_t)len, 0) != len || ftruncate(lock, len))
+		log_warn("the lock's file names a keeper that has died: %s", strerror(errno));
+}
+
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 {
 	const char *pid = getenv(KEEPER_ENV_ADOPT);
@@ -554,14 +620,14 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	if (k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
 		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
 	rc = hold(&k, err);
-	if (!rc && watch_daemon(&k, false)) /* it has died meanwhile: start another */
+	if (rc)
+		return rc; /* the daemon sees us hang up and starts another: the mount stays */
+	if (watch_daemon(&k, false)) /* it has died meanwhile: start another */
 		k.start_at_ms = now_ms();
-	if (!rc) {
-		log_info("adopted the daemon, process %d", (int)k.pid);
-		tell_main_pid();
-	}
-	if (!rc)
-		rc = keep(&k, err);
+	sign_lock(k.lock);
+	log_info("adopted the daemon, process %d", (int)k.pid);
+	tell_main_pid();
+	rc = keep(&k, err);
 	let_go(&k);
 	close(k.lock);
 	return rc;

@@ -42,6 +42,7 @@ struct mount {
 
 	uint32_t refs;	  /* atomic */
 	bool ended;	  /* atomic: config.ended has been called */
+	bool stopping;	  /* atomic: the pool is to end, whatever the mount does */
 	bool stopped;	  /* protected by work_lock */
 	uint32_t working; /* protected by work_lock: workers inside */
 	pthread_mutex_t work_lock;
@@ -98,8 +99,8 @@ void mount_drop_names(struct mount *m);
 /* Control thread. */
 int control_open(struct mount *m, struct ramp_err *err);
 void control_close(struct mount *m);
-/* Tells the keeper. Any thread. */
-void control_say(struct mount *m, char what);
+/* Tells the keeper; 0 also where it has died. Any thread. */
+int control_say(char what);
 
 /* ---- ops.c ---------------------------------------------------------------------------------- */
 

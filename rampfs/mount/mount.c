@@ -102,7 +102,7 @@ void mount_end(struct mount *m, enum mount_end why)
 	if (__atomic_exchange_n(&m->ended, true, __ATOMIC_ACQ_REL))
 		return;
 	if (why == MOUNT_UNMOUNTED)
-		control_say(m, KEEPER_SAY_GONE);
+		control_say(KEEPER_SAY_GONE); /* else the next daemon finds it out */
 	e = malloc(sizeof(*e));
 	if (!e)
 		abort();
@@ -232,9 +232,10 @@ int mount_start(struct mount *m, struct ramp_err *err)
 	programs_set_punch(m->config.programs, ops_punch, m);
 	programs_set_passthrough(m->config.programs, pass_check, m);
 	rc = fuse_loop_start(m, err);
-	if (!rc)
-		control_say(m, KEEPER_SAY_SERVING);
-	return rc;
+	if (rc)
+		return rc;
+	rc = control_say(KEEPER_SAY_SERVING);
+	return rc ? ramp_err_sys(err, -rc, "telling the keeper that it serves") : 0;
 }
 
 void mount_stop(struct mount *m)

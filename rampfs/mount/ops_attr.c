@@ -238,7 +238,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- ioctls --------------------------------------------------------------------------------- */
 
-/* FUSE tells the calling thread; tokens are good for its process. 0: there is no telling. */
+/* FUSE tells the calling thread; tokens are good for its process. -errno: there is no telling. */
 static pid_t process_of(pid_t thread)
 {
 	char path[64], line[128];
@@ -248,12 +248,12 @@ static pid_t process_of(pid_t thread)
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
 	f = fopen(path, "re");
 	if (!f)
-		return 0;
+		return errno == ENOENT ? -ESRCH : -errno;
 	while (!pid && fgets(line, sizeof(line), f))
 		if (sscanf(line, "Tgid: %d", &pid) == 1)
 			break;
 	fclose(f);
-	return pid;
+	return pid ? pid : -ESRCH;
 }
 
 static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t fh,
@@ -269,8 +269,8 @@ static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t f
 		return -ENOTTY;
 	if (mode == O_WRONLY)
 		return -EACCES;
-	if (!pid)
-		return -ESRCH;
+	if (pid < 0)
+		return pid;
 	rc = inode_segment(m, ino, &seg);
 	if (rc)
 		return rc;

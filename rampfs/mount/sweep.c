@@ -472,6 +472,10 @@ void sweep_finish(struct mount *m, loop_fn *fn, void *arg)
 {
 	struct sweep *s = m->sweep;
 
+	if (s->closed) {
+		fn(arg);
+		return;
+	}
 	s->finish = fn;
 	s->finish_arg = arg;
 	s->finish_ms = park_now_ms() + SWEEP_FINISH_MS;
@@ -507,6 +511,8 @@ void sweep_close(struct mount *m)
 	if (!s)
 		return;
 	s->closed = true;
+	s->finish_ms = 0; /* whatever is in flight */
+	finish_if_due(s);
 	mount_get(m);
 	uv_close((uv_handle_t *)&s->timer, on_timer_closed);
 }

@@ -361,10 +361,12 @@ static void start(void *arg)
 {
 	struct transfers *t = arg;
 
-	t->started = true;
-	t->started_ms = move_now_ms();
-	register_look(t);
-	scan(t);
+	if (!t->closing) { /* the mount may have failed meanwhile */
+		t->started = true;
+		t->started_ms = move_now_ms();
+		register_look(t);
+		scan(t);
+	}
 	transfers_put(t);
 }
 
