@@ -101,17 +101,24 @@ static void set_patience(int sock, uint32_t ms)
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
 }
 
+/* Why nothing could be sent or received. */
+static int lost(struct agent *agent, int rc)
+{
+	if (rc == -EAGAIN)
+		return refuse(agent, ETIMEDOUT, "the daemon does not answer");
+	if (rc == -EPROTO || rc == -EBADMSG)
+		return refuse(agent, -rc, "the daemon speaks another language");
+	return refuse(agent, -rc,
+		      agent_daemon_away(rc) ? "the daemon hung up" : strerrordesc_np(-rc));
+}
+
 /* The answer of that type, or why there is none. */
 static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, int *fds, int *nfds)
 {
 	int rc = session_recv(agent->hands.sock, msg, fds, nfds, 0);
 
-	if (rc == -EAGAIN)
-		return refuse(agent, ETIMEDOUT, "the daemon does not answer");
 	if (rc)
-		return refuse(agent, -rc,
-			      agent_daemon_away(rc) ? "the daemon hung up"
-						    : "the daemon speaks another language");
+		return lost(agent, rc);
 	if (msg->result)
 		return refuse(agent, (int)msg->result, msg->text);
 	if (msg->type != type)
@@ -132,7 +139,7 @@ static int hand_over_uffd(struct agent *agent, const int *fds, int nfds, bool ag
 			return refuse(agent, errno, "no userfaultfd");
 	}
 	rc = session_send_uffd(fds[0], agent->uffd);
-	return rc ? refuse(agent, -rc, "the daemon's doorman hung up") : 0;
+	return rc ? lost(agent, rc) : 0;
 }
 
 static int greet(struct agent *agent, bool again)
@@ -144,7 +151,7 @@ static int greet(struct agent *agent, bool again)
 	msg.tid = (uint32_t)syscall(SYS_gettid);
 	rc = session_send(agent->hands.sock, &msg, NULL, 0, 0);
 	if (rc)
-		return refuse(agent, -rc, "the daemon hung up");
+		return lost(agent, rc);
 	rc = expect(agent, SESSION_WELCOME, &msg, fds, &nfds);
 	if (rc == 0)
 		rc = hand_over_uffd(agent, fds, nfds, again);
@@ -155,11 +162,12 @@ static int greet(struct agent *agent, bool again)
 
 static int connect_session(struct agent *agent, bool again)
 {
-	int rc;
+	int rc = session_connect(agent->socket);
 
-	agent->hands.sock = session_connect(agent->socket);
-	if (agent->hands.sock < 0)
-		return refuse(agent, -agent->hands.sock, "no daemon listens");
+	agent->hands.sock = rc;
+	if (rc < 0)
+		return refuse(agent, -rc,
+			      agent_daemon_away(rc) ? "no daemon listens" : strerrordesc_np(-rc));
 	set_patience(agent->hands.sock, HANDSHAKE_MS);
 	rc = greet(agent, again);
 	if (rc) {

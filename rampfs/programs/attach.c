@@ -337,10 +337,13 @@ static int check(struct request *r, const struct token *token, struct ramp_err *
 {
 	const struct session_msg *msg = &r->msg;
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
+	int rc;
 
-	if (!token || !token->id || !token_is_for(token, r))
-		return ramp_err_set(err, EPERM,
-				    "the token is used, old, of another process or made up");
+	if (!token || !token->id)
+		return token_refused(err);
+	rc = token_check(token, r, err);
+	if (rc)
+		return rc;
 	if (!msg->len || msg->len & mask || msg->offset & mask ||
 	    msg->offset + msg->len < msg->offset || msg->prot & ~7u)
 		return ramp_err_set(err, EINVAL, "offset, length or protection make no sense");
@@ -509,12 +512,16 @@ static int make_fork_token(struct request *r, struct session_msg *result, struct
 {
 	struct programs *p = r->programs;
 	struct token *token = take_stock(p, r->pid, err);
+	int rc;
 
 	if (!token)
 		return -err->code;
-	if (process_find(r->pid, &token->process) || !process_lives(r->pidfd)) {
+	rc = process_find(r->pid, &token->process);
+	if (!rc && !process_lives(r->pidfd))
+		rc = -ESRCH;
+	if (rc) {
 		token_free(token);
-		return ramp_err_set(err, ESRCH, "the process has ended");
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)r->pid);
 	}
 	result->segment = token->count;
 	if (!token->count) {
@@ -616,10 +623,11 @@ static struct token *adopt_token(struct request *r, struct ramp_err *err)
 	if (!r->msg.token[0] && !r->msg.token[1])
 		return parents_stock(r, err);
 	token = token_take(r->programs, r->msg.token);
-	if (token && !token->id && token_is_for(token, r))
+	if (!token || token->id)
+		token_refused(err);
+	else if (!token_check(token, r, err))
 		return token;
 	token_free(token);
-	ramp_err_set(err, EPERM, "the token is used, old, of another process or made up");
 	return NULL;
 }
 

@@ -296,8 +296,14 @@ static int start(struct doorman *d, struct ramp_err *err)
 		close(pair[0]);
 		return ramp_err_sys(err, -rc, "the doorman");
 	}
+	rc = uv_poll_init(loop_uv(d->programs->loop), &d->poll, pair[0]);
+	if (rc) {
+		close(pair[0]);
+		kill(d->pid, SIGKILL);
+		waitpid(d->pid, NULL, 0);
+		return ramp_err_set(err, -rc, "the doorman's socket: %s", uv_strerror(rc));
+	}
 	d->sock = pair[0];
-	uv_poll_init(loop_uv(d->programs->loop), &d->poll, d->sock);
 	d->poll.data = d;
 	d->handles++;
 	uv_poll_start(&d->poll, UV_READABLE | UV_DISCONNECT, on_door);

@@ -485,12 +485,12 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	       uint64_t until_ms);
 
 /* tokens.c */
-/* 0; -ESRCH. */
+/* 0; -ESRCH: there is none; why it can't be looked at. */
 int process_find(pid_t pid, struct process *process);
-/* Whether that is still the process of its number. */
-bool process_is(const struct process *process);
-/* Whether the token was made for who asks: his own open, or a fork of his parent. */
-bool token_is_for(const struct token *token, struct request *request);
+int token_refused(struct ramp_err *err); /* -EPERM */
+/* Whether the token was made for who asks: his own open, or a fork of his parent. 0;
+   -EPERM: it was not; why he can't be looked at. */
+int token_check(const struct token *token, struct request *request, struct ramp_err *err);
 struct token *token_take(struct programs *p, const uint64_t secret[2]);
 /* The token, whose process is set, is the table's, or freed. -EDQUOT. */
 int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err);

@@ -39,6 +39,8 @@
 #define TICK_MS		1000u
 #define ACCEPT_PAUSE_MS 100u
 
+static const char out_of_memory[] = "the daemon is out of memory";
+
 enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
 
 struct conn {
@@ -179,13 +181,19 @@ static bool in_group(struct conn *conn, gid_t group)
 	return false;
 }
 
-/* Of the process that has connected, whatever its number stands for now; -1: it has ended. */
+/* Of the process that has connected, whatever its number stands for now; -errno. */
 static int peer_pidfd(int sock)
 {
 	socklen_t len = sizeof(int);
 	int pidfd;
 
-	return getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) ? -1 : pidfd;
+	return getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) ? -errno : pidfd;
+}
+
+static const char *no_pidfd(int pidfd, struct ramp_err *err)
+{
+	ramp_err_sys(err, -pidfd, "looking at the process that has connected");
+	return err->text;
 }
 
 /* The pidfd is the space's, on success. */
@@ -257,7 +265,16 @@ static void free_doors(struct listener *l)
 	}
 }
 
-/* False: there is none now. */
+static void refuse(struct conn *conn, uint16_t type, int result, const char *text)
+{
+	struct session_msg msg = {.type = type, .result = (uint32_t)result};
+
+	snprintf(msg.text, sizeof(msg.text), "%s", text);
+	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
+	conn_close(conn);
+}
+
+/* False: there is none now, and when one is closed there may be. */
 static bool take_door(struct conn *conn)
 {
 	struct listener *l = conn->programs->listener;
@@ -267,7 +284,11 @@ static bool take_door(struct conn *conn)
 	if (l->n_doors >= DOORS_MAX)
 		return false;
 	door = malloc(sizeof(*door));
-	if (!door || !user_take(l->programs, conn->uid, USER_DOORS, 1, USER_SHARE)) {
+	if (!door) {
+		refuse(conn, SESSION_WELCOME, ENOMEM, out_of_memory);
+		return true;
+	}
+	if (!user_take(l->programs, conn->uid, USER_DOORS, 1, USER_SHARE)) {
 		free(door);
 		return false;
 	}
@@ -316,29 +337,20 @@ void session_door_closed(struct programs *p, uint64_t space)
 	serve_line(l);
 }
 
-static void refuse(struct conn *conn, uint16_t type, int result, const char *text)
-{
-	struct session_msg msg = {.type = type, .result = (uint32_t)result};
-
-	snprintf(msg.text, sizeof(msg.text), "%s", text);
-	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
-	conn_close(conn);
-}
-
 /* False: refused. The share of its user is the space's; without one it is given back here. */
 static bool start_space(struct conn *conn)
 {
 	struct programs *p = conn->programs;
 	int pidfd = peer_pidfd(conn->fd);
 	struct space *space = pidfd < 0 ? NULL : make_space(conn, &conn->hello, pidfd);
+	struct ramp_err err;
 
 	if (!space) {
 		user_give(p, conn->uid, USER_SESSIONS, 1);
 		if (pidfd >= 0)
 			close(pidfd);
-		refuse(conn, SESSION_WELCOME, pidfd < 0 ? ESRCH : ENOMEM,
-		       pidfd < 0 ? "the process that has connected cannot be told from others"
-				 : "the daemon is out of memory");
+		refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
+		       pidfd < 0 ? no_pidfd(pidfd, &err) : out_of_memory);
 		return false;
 	}
 	conn->space = space; /* the list's reference goes with it; it closes the socket */
@@ -482,26 +494,33 @@ static void run_request(void *arg)
 static void request(struct conn *conn, const struct session_msg *msg)
 {
 	struct request *r = malloc(sizeof(*r));
+	int pidfd = peer_pidfd(conn->fd);
+	struct ramp_err err;
 
-	if (!r) {
-		refuse(conn, SESSION_RESULT, ENOMEM, "the daemon is out of memory");
-		return;
+	if (!r || pidfd < 0) {
+		refuse(conn, SESSION_RESULT, r ? -pidfd : ENOMEM,
+		       r ? no_pidfd(pidfd, &err) : out_of_memory);
+		goto no_request;
 	}
 	/* Who is hung up on comes again, as after a daemon's death. */
 	if (!user_take(conn->programs, conn->uid, USER_REQUESTS, 1, USER_SHARE)) {
-		free(r);
 		conn_close(conn);
-		return;
+		goto no_request;
 	}
 	*r = (struct request){.programs = conn->programs,
 			      .sock = conn->fd,
-			      .pidfd = peer_pidfd(conn->fd),
+			      .pidfd = pidfd,
 			      .pid = conn->pid,
 			      .uid = conn->uid,
 			      .msg = *msg};
 	conn->fd = -1;
 	conn_close(conn);
 	pool_run(r->programs->pool, r->uid, run_request, r);
+	return;
+no_request:
+	if (pidfd >= 0)
+		close(pidfd);
+	free(r);
 }
 
 static void tool(struct conn *conn, const struct session_msg *msg)
@@ -512,7 +531,7 @@ static void tool(struct conn *conn, const struct session_msg *msg)
 	}
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
-		refuse(conn, SESSION_ANSWER, ENOMEM, "the daemon is out of memory");
+		refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
 }
 
 static void first_message(struct conn *conn, const struct session_msg *msg)

@@ -25,39 +25,43 @@
 
 /* ---- processes ------------------------------------------------------------------------------ */
 
-/* Reads all of a small file of /proc, as a string; false: no such process. */
-static bool read_proc(pid_t pid, const char *name, char *text, size_t cap)
+/* Reads all of a small file of /proc, as a string. 0; -ESRCH: no such process; why it can't be. */
+static int read_proc(pid_t pid, const char *name, char *text, size_t cap)
 {
 	char path[48];
 	ssize_t n;
-	int fd;
+	int fd, rc;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false;
+		return errno == ENOENT ? -ESRCH : -errno;
 	n = read(fd, text, cap - 1);
+	rc = n > 0 ? 0 : n < 0 ? -errno : -ESRCH;
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
-	return n > 0;
+	return rc;
 }
 
 int process_find(pid_t pid, struct process *process)
 {
 	char text[2048];
 	const char *at;
+	int rc;
 
 	*process = (struct process){.pid = pid};
-	if (!read_proc(pid, "stat", text, sizeof(text)))
-		return -ESRCH;
+	rc = read_proc(pid, "stat", text, sizeof(text));
+	if (rc)
+		return rc;
 	at = strrchr(text, ')');
 	for (int i = 0; at && i < STAT_START; i++)
 		at = strchr(at + 1, ' ');
 	if (!at)
 		return -ESRCH;
 	process->start_ticks = strtoull(at + 1, NULL, 10);
-	if (!read_proc(pid, "status", text, sizeof(text)))
-		return -ESRCH;
+	rc = read_proc(pid, "status", text, sizeof(text));
+	if (rc)
+		return rc;
 	at = strstr(text, "\nUid:");
 	if (!at)
 		return -ESRCH;
@@ -65,11 +69,13 @@ int process_find(pid_t pid, struct process *process)
 	return 0;
 }
 
-bool process_is(const struct process *process)
+/* What can't be looked at has not. */
+static bool has_ended(const struct process *process)
 {
 	struct process now;
+	int rc = process_find(process->pid, &now);
 
-	return !process_find(process->pid, &now) && now.start_ticks == process->start_ticks;
+	return rc == -ESRCH || (!rc && now.start_ticks != process->start_ticks);
 }
 
 static uint64_t now_ticks(void)
@@ -88,19 +94,32 @@ static bool is_child(const struct token *token, const struct process *who)
 {
 	if (who->uid != token->process.uid || who->start_ticks < token->made_ticks)
 		return false;
-	return mappers_parent(who->pid) == token->process.pid || !process_is(&token->process);
+	return mappers_parent(who->pid) == token->process.pid || has_ended(&token->process);
 }
 
-bool token_is_for(const struct token *token, struct request *r)
+static bool same_process(const struct process *a, const struct process *b)
+{
+	return a->pid == b->pid && a->start_ticks == b->start_ticks;
+}
+
+int token_refused(struct ramp_err *err)
+{
+	return ramp_err_set(err, EPERM, "the token is used, old, of another process or made up");
+}
+
+int token_check(const struct token *token, struct request *r, struct ramp_err *err)
 {
 	struct process who;
+	int rc = process_find(r->pid, &who);
 
 	/* Looked at, and there afterwards: it was this process, and none before it. */
-	if (process_find(r->pid, &who) || !process_lives(r->pidfd))
-		return false;
-	if (!token->id)
-		return is_child(token, &who);
-	return who.pid == token->process.pid && who.start_ticks == token->process.start_ticks;
+	if (!rc && !process_lives(r->pidfd))
+		rc = -ESRCH;
+	if (rc)
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)r->pid);
+	if (token->id ? same_process(&who, &token->process) : is_child(token, &who))
+		return 0;
+	return token_refused(err);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -132,11 +151,6 @@ static void drop_old(struct programs *p)
 		take_out(p, token);
 		token_free(token);
 	}
-}
-
-static bool same_process(const struct process *a, const struct process *b)
-{
-	return a->pid == b->pid && a->start_ticks == b->start_ticks;
 }
 
 /* Newest stand first, so the last of a process is its oldest. False: it has none, or (`many`) no
@@ -221,14 +235,16 @@ int programs_token(struct programs *p, ramp_segment_t id, int access_mode, pid_t
 		   uint64_t secret[2], struct ramp_err *err)
 {
 	struct token *token = calloc(1, sizeof(*token));
+	int rc;
 
 	if (!token)
 		return ramp_err_sys(err, ENOMEM, "a token");
 	token->id = id;
 	token->access_mode = access_mode & O_ACCMODE;
-	if (process_find(pid, &token->process)) {
+	rc = process_find(pid, &token->process);
+	if (rc) {
 		token_free(token);
-		return ramp_err_set(err, ESRCH, "there is no process %d", (int)pid);
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)pid);
 	}
 	return token_add(p, token, secret, err);
 }
