@@ -344,25 +344,40 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 	}
 }
 
-/* Whether the `len` bytes at `at` are followed by their HMAC. */
-static bool proves(struct channel *channel, const uint8_t *at, size_t len)
+static const char no_memory[] = "no memory to prove a message";
+
+/* NULL where the `len` bytes at `at` are followed by their HMAC, or why the channel has to end. */
+static const char *prove(struct channel *channel, const uint8_t *at, size_t len)
 {
 	uint8_t mac[HMAC_BYTES];
 
 	hmac_begin(channel->in_mac);
 	hmac_add(channel->in_mac, at, len);
-	return hmac_end(channel->in_mac, mac) == 0 && hmac_equal(mac, at + len);
+	if (hmac_end(channel->in_mac, mac))
+		return no_memory;
+	return hmac_equal(mac, at + len) ? NULL
+					 : "a message does not carry the right HMAC (altered)";
+}
+
+/* Nobody is blamed for what is our own. */
+static void end_unproved(struct channel *channel, const char *reason)
+{
+	if (reason == no_memory)
+		peer_disconnected(channel->peer, reason);
+	else
+		reject(channel, reason);
 }
 
 /* The header at `at`, whole: NULL, or why the channel has to end. */
 static const char *take_header(struct channel *channel, const uint8_t *at, size_t *body_len,
 			       uint8_t *type)
 {
+	const char *bad = prove(channel, at, HEADER_BYTES);
 	uint64_t count;
 	struct wire_r r;
 
-	if (!proves(channel, at, HEADER_BYTES))
-		return "a message does not carry the right HMAC (altered)";
+	if (bad)
+		return bad;
 	wire_r_init(&r, at, HEADER_BYTES);
 	*body_len = wire_get_u32(&r);
 	count = wire_get_u64(&r);
@@ -387,15 +402,16 @@ static size_t take_message(struct channel *channel, const uint8_t *at, size_t le
 		return 0;
 	bad = take_header(channel, at, &body_len, &type);
 	if (bad) {
-		reject(channel, bad);
+		end_unproved(channel, bad);
 		return 0;
 	}
 	mac_pos = PROVED_BYTES + body_len;
 	*need = mac_pos + HMAC_BYTES;
 	if (len < *need)
 		return 0;
-	if (!proves(channel, at, mac_pos)) {
-		reject(channel, "a message does not carry the right HMAC (altered)");
+	bad = prove(channel, at, mac_pos);
+	if (bad) {
+		end_unproved(channel, bad);
 		return 0;
 	}
 	channel->in_count++;
