@@ -1,16 +1,22 @@
 /*
- * Failing calls, one by one, in a living daemon: a library for LD_PRELOAD.
+ * Failing calls, one by one, in a living process of ours: a library for LD_PRELOAD.
  *
- * It arms itself in processes of `rampfs --daemon` alone. Each maps $INJECT_DIR/NODE (NODE: the
- * last part of its mountpoint), where the test writes which kind of call is to fail and how many of
- * that kind may pass before; the call that fails is counted down to by whichever thread makes it,
- * says ENOMEM, EMFILE, ENOSPC or whatever that call says when something runs out, and writes its
- * name and where it was called from. One call fails, and everything goes on.
+ * It arms itself in the daemon of a node ($INJECT_DIR/NODE; NODE: the last part of its mountpoint),
+ * in its keeper ($INJECT_DIR/keeper-NODE), and in a program that has the shim
+ * ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone: each maps that file, where
+ * the test writes which kind of call is to fail and how many of that kind may pass before. The call
+ * that fails is counted down to by whichever thread makes it, says ENOMEM, EMFILE, ENOSPC or
+ * whatever that call says when something runs out, and writes its name and where it was called
+ * from. One call fails, and everything goes on.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mntent.h>
+#include <netdb.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,66 +25,91 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define EXPORT	     __attribute__((visibility("default")))
 #define CALLER_BYTES 64
+#define SHIM	     "librampfs-preload.so"
 
 enum kind {
 	KIND_MEMORY = 1, /* malloc and its like */
-	KIND_MAP,	 /* mmap, mremap, madvise */
-	KIND_OPEN,	 /* what makes a descriptor or a thread */
-	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, stat, rename; not unlink: it takes
-			    nothing */
-	KIND_SEND,	 /* send, sendmsg, writev */
-	KIND_IOCTL,	 /* ioctl, epoll_ctl, leases */
+	KIND_MAP,	 /* mmap, mremap, madvise, mprotect, mlock */
+	KIND_OPEN,	 /* what makes a descriptor, a thread or a process */
+	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, fsync, stat, rename, and read and
+			    write of files; not unlink: it takes nothing */
+	KIND_SEND,	 /* connect, send, sendmsg, recv, socket options. Not writev: /dev/fuse
+			    takes an answer, or has nobody who waits for it */
+	KIND_IOCTL,	 /* ioctl, epoll_ctl, leases, priorities */
+	KINDS
 };
 
 /* inject.py knows this layout. */
 struct control {
-	_Atomic uint32_t kind;	   /* of what is counted; 0: off */
-	_Atomic uint32_t hits;	   /* calls that were made to fail */
-	_Atomic uint64_t left;	   /* calls that pass before; wraps at the one that fails */
-	char name[24];		   /* of the call */
-	uint64_t caller;	   /* its return address, from the start of its object */
-	char object[CALLER_BYTES]; /* the end of that object's path */
+	_Atomic uint32_t kind;	      /* that is to fail; 0: none */
+	_Atomic uint32_t hits;	      /* calls that were made to fail */
+	_Atomic uint64_t left;	      /* calls that pass before; wraps at the one that fails */
+	_Atomic uint64_t made[KINDS]; /* calls of each kind */
+	char only[64];		      /* NAME or NAME@OBJECT: those alone are counted; "": all */
+	char name[24];		      /* of the call */
+	uint64_t caller;	      /* its return address, from the start of its object */
+	char object[CALLER_BYTES];    /* the end of that object's path */
 };
 
 static struct control *control;
+static bool shim_alone;
 
-static bool is_daemon(char *node, size_t cap)
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* The name of our control: "" where this process is none of those. */
+static void find_name(char *name, size_t cap)
 {
 	char line[4096];
 	FILE *f = fopen("/proc/self/cmdline", "re");
 	size_t len = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
-	const char *second, *last = "";
+	const char *program = getenv("INJECT_PROGRAM"), *second, *last = "";
 
 	if (f)
 		fclose(f);
 	line[len] = 0;
 	second = line + strlen(line) + 1;
-	if (second >= line + len || strcmp(second, "--daemon") != 0)
-		return false;
 	for (const char *at = line; at < line + len; at += strlen(at) + 1)
 		last = at;
-	last = strrchr(last, '/') ? strrchr(last, '/') + 1 : last;
-	snprintf(node, cap, "%s", last);
-	return true;
+	if (program)
+		snprintf(name, cap, "%s", program);
+	else if (second >= line + len || strcmp(last_part(line), "rampfs") != 0)
+		return;
+	else if (strcmp(second, "--daemon") == 0)
+		snprintf(name, cap, "%s", last_part(last));
+	else if (strncmp(second, "--", 2) != 0 || strcmp(second, "--adopt") == 0)
+		snprintf(name, cap, "keeper-%s", last_part(last));
+	shim_alone = program != NULL;
 }
 
 __attribute__((constructor)) static void arm(void)
 {
 	const char *dir = getenv("INJECT_DIR");
-	char node[64], path[4096];
+	char name[64] = "", path[4096];
 	void *at;
 	int fd;
 
-	if (!dir || !is_daemon(node, sizeof(node)))
+	if (dir)
+		find_name(name, sizeof(name));
+	if (!name[0])
 		return;
-	snprintf(path, sizeof(path), "%s/%s", dir, node);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return;
@@ -96,17 +127,43 @@ static void note(const char *name, const void *caller)
 	control->caller = (uint64_t)(uintptr_t)caller;
 	if (dladdr(caller, &info) && info.dli_fname) {
 		control->caller -= (uint64_t)(uintptr_t)info.dli_fbase;
-		path = strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') : info.dli_fname;
+		path = last_part(info.dli_fname);
 	}
 	strncpy(control->object, path, CALLER_BYTES - 1);
 	strncpy(control->name, name, sizeof(control->name) - 1);
 	control->hits++;
 }
 
+static bool counts(const void *caller)
+{
+	Dl_info info;
+
+	return !shim_alone || (dladdr(caller, &info) && info.dli_fname &&
+			       strcmp(last_part(info.dli_fname), SHIM) == 0);
+}
+
+/* Of the one that is asked for by its name, and by the object that calls it. */
+static bool is_meant(const char *name, const void *caller)
+{
+	size_t len = strcspn(control->only, "@");
+	Dl_info info;
+
+	if (!len)
+		return true;
+	if (strlen(name) != len || memcmp(name, control->only, len) != 0)
+		return false;
+	return !control->only[len] ||
+	       (dladdr(caller, &info) && info.dli_fname &&
+		strcmp(last_part(info.dli_fname), control->only + len + 1) == 0);
+}
+
 /* True: this call is the one that fails. */
 static bool hit(enum kind kind, const char *name, const void *caller)
 {
-	if (!control || control->kind != (uint32_t)kind)
+	if (!control || !counts(caller) || !is_meant(name, caller))
+		return false;
+	control->made[kind]++;
+	if (control->kind != (uint32_t)kind)
 		return false;
 	/* Only one of the threads sees 0; from then on it counts down from the top. */
 	if (control->left-- != 0)
@@ -149,6 +206,8 @@ MEMORY(calloc, (size_t n, size_t size), (n, size))
 MEMORY(realloc, (void *p, size_t n), (p, n))
 MEMORY(reallocarray, (void *p, size_t n, size_t size), (p, n, size))
 MEMORY(aligned_alloc, (size_t align, size_t n), (align, n))
+PASS(KIND_MEMORY, ENOMEM, ENOMEM, int, posix_memalign, (void **out, size_t align, size_t n),
+     (out, align, n))
 
 PASS(KIND_MAP, ENOMEM, MAP_FAILED, void *, mmap,
      (void *at, size_t len, int prot, int flags, int fd, off_t offset),
@@ -157,6 +216,9 @@ PASS(KIND_MAP, ENOMEM, MAP_FAILED, void *, mmap64,
      (void *at, size_t len, int prot, int flags, int fd, off64_t offset),
      (at, len, prot, flags, fd, offset))
 PASS(KIND_MAP, ENOMEM, FAIL, int, madvise, (void *at, size_t len, int advice), (at, len, advice))
+PASS(KIND_MAP, ENOMEM, FAIL, int, mprotect, (void *at, size_t len, int prot), (at, len, prot))
+PASS(KIND_MAP, ENOMEM, FAIL, int, mlock, (const void *at, size_t len), (at, len))
+PASS(KIND_MAP, ENOMEM, FAIL, int, mlockall, (int flags), (flags))
 
 PASS(KIND_OPEN, EMFILE, FAIL, int, socket, (int domain, int type, int protocol),
      (domain, type, protocol))
@@ -165,6 +227,23 @@ PASS(KIND_OPEN, EMFILE, FAIL, int, socketpair, (int domain, int type, int protoc
 PASS(KIND_OPEN, EMFILE, FAIL, int, accept4, (int fd, __SOCKADDR_ARG at, socklen_t *len, int flags),
      (fd, at, len, flags))
 PASS(KIND_OPEN, EMFILE, FAIL, int, epoll_create1, (int flags), (flags))
+PASS(KIND_OPEN, EMFILE, FAIL, int, epoll_create, (int size), (size))
+PASS(KIND_OPEN, EMFILE, FAIL, int, pipe, (int pair[2]), (pair))
+PASS(KIND_OPEN, EMFILE, FAIL, int, pipe2, (int pair[2], int flags), (pair, flags))
+PASS(KIND_OPEN, EMFILE, FAIL, int, dup2, (int fd, int as), (fd, as))
+PASS(KIND_OPEN, EMFILE, FAIL, int, dup3, (int fd, int as, int flags), (fd, as, flags))
+PASS(KIND_OPEN, EMFILE, FAIL, int, signalfd, (int fd, const sigset_t *mask, int flags),
+     (fd, mask, flags))
+PASS(KIND_OPEN, EMFILE, NULL, FILE *, fopen, (const char *path, const char *mode), (path, mode))
+PASS(KIND_OPEN, EMFILE, NULL, FILE *, fopen64, (const char *path, const char *mode), (path, mode))
+PASS(KIND_OPEN, EMFILE, NULL, FILE *, setmntent, (const char *path, const char *mode), (path, mode))
+PASS(KIND_OPEN, EMFILE, NULL, DIR *, opendir, (const char *path), (path))
+PASS(KIND_OPEN, ENOMEM, NULL, DIR *, fdopendir, (int fd), (fd))
+PASS(KIND_OPEN, EAGAIN, FAIL, pid_t, fork, (void), ())
+PASS(KIND_OPEN, EAGAIN, EAGAIN, int, posix_spawn,
+     (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,
+      const posix_spawnattr_t *attr, char *const argv[], char *const env[]),
+     (pid, path, actions, attr, argv, env))
 PASS(KIND_OPEN, EMFILE, FAIL, int, eventfd, (unsigned int count, int flags), (count, flags))
 PASS(KIND_OPEN, EAGAIN, EAGAIN, int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
@@ -185,6 +264,15 @@ PASS(KIND_FILE, ENOSPC, FAIL, ssize_t, pwrite, (int fd, const void *buf, size_t 
 PASS(KIND_FILE, ENOSPC, FAIL, ssize_t, pwrite64, (int fd, const void *buf, size_t n, off64_t at),
      (fd, buf, n, at))
 PASS(KIND_FILE, EIO, FAIL, int, fstat, (int fd, struct stat *st), (fd, st))
+PASS(KIND_FILE, EIO, FAIL, int, fstat64, (int fd, struct stat64 *st), (fd, st))
+PASS(KIND_FILE, EIO, FAIL, int, fstatfs, (int fd, struct statfs *st), (fd, st))
+PASS(KIND_FILE, EIO, FAIL, int, statfs, (const char *path, struct statfs *st), (path, st))
+PASS(KIND_FILE, EIO, FAIL, int, fsync, (int fd), (fd))
+PASS(KIND_FILE, EIO, FAIL, int, fdatasync, (int fd), (fd))
+PASS(KIND_FILE, ENOSPC, FAIL, int, futimens, (int fd, const struct timespec at[2]), (fd, at))
+PASS(KIND_FILE, ENOSPC, FAIL, int, fsetxattr,
+     (int fd, const char *name, const void *value, size_t size, int flags),
+     (fd, name, value, size, flags))
 PASS(KIND_FILE, ENOSPC, FAIL, int, renameat, (int from, const char *a, int to, const char *b),
      (from, a, to, b))
 PASS(KIND_FILE, EIO, FAIL, off_t, lseek, (int fd, off_t at, int whence), (fd, at, whence))
@@ -200,6 +288,27 @@ PASS(KIND_SEND, ECONNRESET, FAIL, ssize_t, recv, (int fd, void *buf, size_t n, i
 PASS(KIND_SEND, ENOMEM, FAIL, ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags),
      (fd, msg, flags))
 
+PASS(KIND_SEND, ENOBUFS, FAIL, int, connect, (int fd, __CONST_SOCKADDR_ARG at, socklen_t len),
+     (fd, at, len))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, bind, (int fd, __CONST_SOCKADDR_ARG at, socklen_t len),
+     (fd, at, len))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, listen, (int fd, int backlog), (fd, backlog))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, setsockopt,
+     (int fd, int level, int name, const void *value, socklen_t len), (fd, level, name, value, len))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, getsockopt,
+     (int fd, int level, int name, void *value, socklen_t *len), (fd, level, name, value, len))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, getsockname, (int fd, __SOCKADDR_ARG at, socklen_t *len),
+     (fd, at, len))
+PASS(KIND_SEND, ENOBUFS, FAIL, int, getpeername, (int fd, __SOCKADDR_ARG at, socklen_t *len),
+     (fd, at, len))
+PASS(KIND_SEND, ENOMEM, EAI_MEMORY, int, getaddrinfo,
+     (const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **out),
+     (node, service, hints, out))
+
+PASS(KIND_IOCTL, EPERM, FAIL, int, sched_setscheduler,
+     (pid_t pid, int policy, const struct sched_param *param), (pid, policy, param))
+PASS(KIND_IOCTL, EACCES, FAIL, int, setpriority, (__priority_which_t which, id_t who, int priority),
+     (which, who, priority))
 PASS(KIND_IOCTL, ENOMEM, FAIL, int, epoll_ctl,
      (int epoll, int op, int fd, struct epoll_event *event), (epoll, op, fd, event))
 
@@ -231,8 +340,22 @@ WITH_MODE(KIND_OPEN, EMFILE, openat64, (int dir, const char *path, int flags, ..
 WITH_MODE(KIND_IOCTL, ENOMEM, ioctl, (int fd, unsigned long request, ...), (fd, request, more),
 	  request)
 
-/* Of fcntl(2) the lease alone: giving back a lock can't fail, and SQLite is not made for that. */
-#define WITH_LEASE(name)                                                                           \
+/* Of fcntl(2) leases and new descriptors: giving back a lock can't fail, and SQLite is not made for
+   that. */
+static bool fcntl_hit(int command, const char *name, const void *caller)
+{
+	bool fails = false;
+
+	if (command == F_SETLEASE)
+		fails = hit(KIND_IOCTL, name, caller);
+	if (command == F_DUPFD_CLOEXEC || command == F_DUPFD)
+		fails = hit(KIND_OPEN, name, caller);
+	if (fails)
+		errno = command == F_SETLEASE ? ENOMEM : EMFILE;
+	return fails;
+}
+
+#define WITH_FCNTL(name)                                                                           \
 	static void *real_##name;                                                                  \
 	EXPORT int name(int fd, int command, ...)                                                  \
 	{                                                                                          \
@@ -242,13 +365,83 @@ WITH_MODE(KIND_IOCTL, ENOMEM, ioctl, (int fd, unsigned long request, ...), (fd, 
 		va_start(ap, command);                                                             \
 		more = va_arg(ap, unsigned long);                                                  \
 		va_end(ap);                                                                        \
-		if (command == F_SETLEASE &&                                                       \
-		    hit(KIND_IOCTL, #name, __builtin_return_address(0))) {                         \
-			errno = ENOMEM;                                                            \
+		if (fcntl_hit(command, #name, __builtin_return_address(0)))                        \
 			return FAIL;                                                               \
-		}                                                                                  \
 		return REAL(name)(fd, command, more);                                              \
 	}
 
-WITH_LEASE(fcntl)
-WITH_LEASE(fcntl64)
+WITH_FCNTL(fcntl)
+WITH_FCNTL(fcntl64)
+
+/* A file has an end and a size; what else is read and written (eventfds, pipes, /dev/fuse) can't
+   fail for want of something. Standard error is the log. */
+static bool is_file(int fd)
+{
+	struct stat st;
+
+	return fd != STDERR_FILENO && REAL(fstat)(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+#define WITH_FILE(name, code, type, buf_type)                                                      \
+	static void *real_##name;                                                                  \
+	EXPORT type name(int fd, buf_type buf, size_t n)                                           \
+	{                                                                                          \
+		if (control && is_file(fd) &&                                                      \
+		    hit(KIND_FILE, #name, __builtin_return_address(0))) {                          \
+			errno = code;                                                              \
+			return FAIL;                                                               \
+		}                                                                                  \
+		return REAL(name)(fd, buf, n);                                                     \
+	}
+
+WITH_FILE(read, EIO, ssize_t, void *)
+WITH_FILE(write, ENOSPC, ssize_t, const void *)
+
+/* ---- calls without a wrapper --------------------------------------------------------------------
+ */
+
+static bool syscall_fails(long number, const void *caller)
+{
+	switch (number) {
+	case SYS_mmap:
+	case SYS_mremap:
+	case SYS_madvise:
+	case SYS_mprotect:
+	case SYS_mlock:
+		errno = ENOMEM;
+		return hit(KIND_MAP, "syscall(map)", caller);
+	case SYS_openat:
+	case SYS_pidfd_open:
+		errno = EMFILE;
+		return hit(KIND_OPEN, "syscall(open)", caller);
+	case SYS_read:
+	case SYS_fstat:
+	case SYS_fstatfs:
+		errno = EIO;
+		return hit(KIND_FILE, "syscall(file)", caller);
+	case SYS_ioctl:
+	case SYS_kcmp:
+		errno = ENOMEM;
+		return hit(KIND_IOCTL, "syscall(ioctl)", caller);
+	default:
+		return false;
+	}
+}
+
+static void *real_syscall;
+
+EXPORT long syscall(long number, ...)
+{
+	long a[6];
+	va_list ap;
+	int code = errno;
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (control && syscall_fails(number, __builtin_return_address(0)))
+		return FAIL;
+	errno = code;
+	return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

@@ -1,4 +1,5 @@
-# Failing calls, one by one. The suite takes a sample; tests/inject/inject.sh --all takes every one.
+# Failing calls, one by one. The suite takes those at which something was wrong once, and a
+# minute's sample; tests/inject/inject.sh --all takes every one.
 add_library(inject MODULE ${CMAKE_CURRENT_LIST_DIR}/inject.c)
 set_target_properties(inject PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET hidden)
 target_compile_options(inject PRIVATE -Wall -Wextra -Werror -O2)

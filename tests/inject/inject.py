@@ -1,21 +1,37 @@
 """Failing calls one by one, on a living cluster of three nodes (inject.c makes them fail).
 
-For each path (mount, attach, transfer at the source and at the target, with its pull), each kind of
-call and each number N: arm the daemon so that the N-th call of that kind fails, do what the path
-does, and look: it succeeded, or failed with an error that says something; within a bounded time the
-cluster is itself again (the daemon may have ended: its keeper starts it), every byte is there, no
-store holds anything that is nobody's, no descriptor is left open.
+For each path, each kind of call and each number N: arm the process so that its N-th call of that kind
+fails, do what the path does, and look: it succeeded, or failed with an error that says something; within
+a bounded time (at once, where no other node is needed) the cluster is itself again (the daemon may have ended: its keeper starts it), every byte
+is there, no store holds anything that is nobody's, no descriptor is left open.
 
-    inject.py CLUSTER_DIR CONTROL_DIR [--all [--first N]] [--seed S] [--seconds T] [--path P] [--kind K]
-
---first goes on at that number. Without --all a sample: numbers drawn with the seed, until the time is up.
+Paths (where the calls fail):
+  mount        reading, writing, names, attributes and .ramp of a mounted node (its daemon)
+  attach       a program maps a segment and forks (the daemon)
+  program      the same (the shim in the program)
+  source       a segment moves to another node (the daemon that it leaves)
+  target       the same (the daemon that takes and pulls it)
+  third        the same, asked for at a node that is neither (its daemon)
+  copy-source  a move with --mode copy --trace (the daemon that it leaves)
+  copy-target  the same (the daemon that takes it)
+  pull         read(2) and page faults at pages that are still elsewhere (the daemon that pulls)
+  serve        the same (the daemon that has them)
+  restart      a daemon is killed and comes back (the new one)
+  resume       the same while it pulls
+  resume-serve the same while it is pulled from
+  start        a node is mounted (its first daemon)
+  keeper       the same (rampfs itself, which becomes the keeper)
+  adopt        a keeper is killed and replaced (the daemon that starts the next)
+  adopted      the same (the new keeper)
 """
 import argparse
 import collections
+import fcntl
 import hashlib
 import mmap
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -24,14 +40,24 @@ import time
 KINDS = ["memory", "map", "open", "file", "send", "ioctl"]
 SIZE = (1 << 20) + 4096 * 3 + 100
 AGAIN_S = 60  # until everything must be as before
+NAMESPACE_S = 2  # then another mount namespace, of a test beside it, has a copy of the mount
+SLOW_S = 4  # for what waits for no other node
 SOCKETS = 8  # with peers and programs, come and go
 NODES = ["a", "b", "c"]
+CONTROLS = NODES + ["keeper-a", "keeper-c", "program"]
 
 ATTACH = """
 import hashlib, mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 m[0:8] = m[0:8]
+child = os.fork()
+if child == 0:
+    m[8:16] = m[8:16]
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
 print(hashlib.sha256(m[:]).hexdigest())
+if status:
+    sys.exit("the child ended with status %d" % status)
 """
 
 
@@ -41,7 +67,7 @@ class Wrong(Exception):
 
 class Control:
     """The page that inject.c shares with us."""
-    LAYOUT = "<IIQ24sQ64s"
+    LAYOUT = "<IIQ7Q64s24sQ64s"
 
     def __init__(self, path):
         with open(path, "wb") as f:
@@ -49,24 +75,24 @@ class Control:
         self.fd = os.open(path, os.O_RDWR)
         self.map = mmap.mmap(self.fd, 4096)
 
-    def arm(self, kind, left):
-        struct.pack_into(self.LAYOUT, self.map, 0, 0, 0, left, b"", 0, b"")
+    def arm(self, kind, left, only=""):
+        struct.pack_into(self.LAYOUT, self.map, 0, 0, 0, left, *[0] * 7, only.encode(), b"", 0, b"")
         struct.pack_into("<I", self.map, 0, kind)
 
     def disarm(self):
-        """How many calls were left; what was hit (or None)."""
+        """How many calls of each kind were made; what was hit (or None)."""
         struct.pack_into("<I", self.map, 0, 0)
-        _, hits, left, name, caller, obj = struct.unpack_from(self.LAYOUT, self.map, 0)
+        _, hits, _, *made, _, name, caller, obj = struct.unpack_from(self.LAYOUT, self.map, 0)
         where = None
         if hits:
-            where = (name.rstrip(b"\0").decode(), obj.split(b"\0")[0].decode().lstrip("/"), caller)
-        return left, where
+            where = (name.rstrip(b"\0").decode(), obj.split(b"\0")[0].decode(), caller)
+        return made[1:], where
 
 
 class Test:
     def __init__(self, top, control_dir):
         self.top = top
-        self.controls = {n: Control(f"{control_dir}/{n}") for n in NODES}
+        self.controls = {n: Control(f"{control_dir}/{n}") for n in CONTROLS}
         self.bytes = os.urandom(SIZE)
         self.sum = hashlib.sha256(self.bytes).hexdigest()
         self.fds = {}
@@ -85,20 +111,34 @@ class Test:
                 return int(pid)
         return None
 
+    def keepers(self, node):
+        """The process that keeps a node's daemon, and for a moment the one that follows it."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    words = f.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if (os.path.basename(words[0]) == "rampfs" and words[1] != "--daemon"
+                    and words[-2] == f"{self.top}/mnt/{node}"):
+                found.append(int(pid))
+        return found
+
     # ---- what the paths do: "" or the error ----
 
-    def run(self, *argv):
+    def run(self, *argv, **env):
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False,
-                                  env={**os.environ, "LC_ALL": "C"})
+                                  env={**os.environ, "LC_ALL": "C", **env})
         except subprocess.TimeoutExpired:
             raise Wrong(f"hangs: {' '.join(argv)}") from None
         if done.returncode == 0:
             return "", done.stdout.strip()
         lines = done.stderr.strip().splitlines()
-        if not lines:
-            raise Wrong(f"exit status {done.returncode} without a word: {' '.join(argv)}")
-        return lines[-1], ""
+        if not lines or done.returncode < 0:
+            raise Wrong(f"exit status {done.returncode}, and says {lines}: {' '.join(argv)}")
+        return "; ".join([w for w in lines[:-1] if w.startswith("rampfs")] + lines[-1:]), ""
 
     def mount(self):
         d, name = self.mnt("a", "a"), "made"
@@ -123,14 +163,129 @@ class Test:
             raise Wrong("a file that was just written reads as something else")
         return ""
 
-    def attach(self):
-        error, out = self.run("rampfs-run", sys.executable, "-c", ATTACH, self.mnt("a", "a", "kept"))
+    def map(self, path, **env):
+        error, out = self.run("rampfs-run", sys.executable, "-c", ATTACH, path, **env)
         if not error and out != self.sum:
             raise Wrong("a mapped program read other bytes")
         return error
 
+    def attach(self):
+        return self.map(self.mnt("a", "a", "kept"))
+
+    def program(self):
+        return self.map(self.mnt("a", "a", "kept"), INJECT_PROGRAM="program")
+
     def move(self):
         return self.run("rampfs-migrate", "--wait", self.mnt("a", "a", "moved"), "b")[0]
+
+    def move_by_third(self):
+        return self.run("rampfs-migrate", "--wait", self.mnt("c", "a", "moved"), "b")[0]
+
+    def copy(self):
+        return self.run("rampfs-migrate", "--wait", "--trace", "--mode", "copy",
+                        self.mnt("a", "a", "moved"), "b")[0]
+
+    def leave(self):
+        """Its pages stay where they are until somebody asks for them."""
+        error = self.run("rampfs-migrate", "--mode", "demand", self.mnt("a", "a", "moved"), "b")[0]
+        if error:
+            raise Wrong(f"rampfs-migrate --mode demand fails by itself: {error}")
+
+    def pull(self):
+        path = self.mnt("b", "b", "moved")
+        try:
+            with open(path, "rb", buffering=0) as f:
+                got = f.read(100000)
+        except OSError as e:
+            return str(e)
+        if got != self.bytes[:len(got)]:
+            raise Wrong("read(2) gives other bytes")
+        return self.map(path)
+
+    def restart(self):
+        os.kill(self.daemon("a"), signal.SIGKILL)
+        return self.look("a")
+
+    def resume(self):
+        os.kill(self.daemon("b"), signal.SIGKILL)
+        return self.look("b") or self.pull()
+
+    def resume_serve(self):
+        os.kill(self.daemon("a"), signal.SIGKILL)
+        return self.look("a") or self.pull()
+
+    def adopt(self):
+        before = self.logged("a", "adopted the daemon")
+        os.kill(self.locker("a"), signal.SIGKILL)
+        until = time.monotonic() + AGAIN_S
+        while self.logged("a", "adopted the daemon") == before:
+            if not self.keepers("a") and self.daemon("a") is None:
+                return self.mount_node("a") or "keeper and daemon have ended both"
+            if time.monotonic() > until:
+                raise Wrong("a has no keeper any more")
+            time.sleep(0.01)
+        return self.look("a")
+
+    def locker(self, node):
+        with open(f"{self.top}/state/{node}/lock", encoding="utf-8") as f:
+            return int(f.read())
+
+    def logged(self, node, text):
+        with open(f"{self.top}/{node}.log", encoding="utf-8", errors="replace") as f:
+            return sum(text in line for line in f)
+
+    def look(self, node):
+        try:
+            os.listdir(self.mnt(node, node))
+            with open(f"{self.top}/mnt/{node}/.ramp/status", encoding="utf-8") as f:
+                f.read()
+        except OSError as e:
+            return str(e)
+        return ""
+
+    def unmount(self):
+        error = self.run("umount", f"{self.top}/mnt/c")[0]
+        if error:
+            raise Wrong(f"umount fails: {error}")
+        begin, told = time.monotonic(), False
+        with open(f"{self.top}/state/c/lock", "rb") as lock:
+            while True:
+                try:
+                    return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    waited = time.monotonic() - begin
+                if waited > AGAIN_S:
+                    raise Wrong("c does not end")
+                if waited > NAMESPACE_S and not told:
+                    os.kill(self.locker("c"), signal.SIGTERM)
+                    told = True
+                time.sleep(0.01)
+
+    def mount_node(self, node):
+        return self.run("rampfs", "-o", f"log={self.top}/{node}.log", f"{self.top}/state/{node}",
+                        f"{self.top}/mnt/{node}")[0]
+
+    def start(self):
+        log = f"{self.top}/c.log"
+        begin = os.path.getsize(log)
+        error = self.mount_node("c")
+        if not error:
+            return self.look("c")
+        with open(log, encoding="utf-8", errors="replace") as f:
+            f.seek(begin)
+            said = [line.split("error: ", 1)[1].strip() for line in f
+                    if "error: " in line and error.removeprefix("rampfs: ") not in line]
+        if "see its log" in error and not said:
+            raise Wrong(f"{error}, which says nothing")
+        return " | ".join([error] + said[-1:])
+
+    def start_again(self):
+        """Where it did not, or its keeper with its daemon ended after."""
+        until = time.monotonic() + AGAIN_S
+        while self.look("c"):
+            error = self.start()
+            if error and time.monotonic() > until:
+                raise Wrong(f"c does not start any more: {error}")
 
     # ---- as before ----
 
@@ -179,6 +334,9 @@ class Test:
                         raise Wrong(f"{name} has other bytes")
         except OSError as e:
             return str(e)
+        for node in NODES:
+            if self.keepers(node) != [self.locker(node)]:
+                return f"{node}'s keeper is {self.keepers(node)}, its lock says {self.locker(node)}"
         return self.stores() or self.descriptors()
 
     def stores(self):
@@ -223,8 +381,38 @@ class Test:
             time.sleep(0.02)
 
 
-PATHS = {"mount": ("a", Test.mount), "attach": ("a", Test.attach), "source": ("a", Test.move),
-         "target": ("b", Test.move)}
+Path = collections.namedtuple("Path", "control act before after", defaults=(None, None))
+PATHS = {
+    "mount": Path("a", Test.mount),
+    "attach": Path("a", Test.attach),
+    "program": Path("program", Test.program),
+    "source": Path("a", Test.move),
+    "target": Path("b", Test.move),
+    "third": Path("c", Test.move_by_third),
+    "copy-source": Path("a", Test.copy),
+    "copy-target": Path("b", Test.copy),
+    "pull": Path("b", Test.pull, before=Test.leave),
+    "serve": Path("a", Test.pull, before=Test.leave),
+    "restart": Path("a", Test.restart),
+    "resume": Path("b", Test.resume, before=Test.leave),
+    "resume-serve": Path("a", Test.resume_serve, before=Test.leave),
+    "start": Path("c", Test.start, before=Test.unmount, after=Test.start_again),
+    "adopt": Path("a", Test.adopt),
+    "adopted": Path("keeper-a", Test.adopt),
+    "keeper": Path("keeper-c", Test.start, before=Test.unmount, after=Test.start_again),
+}
+
+
+# Calls at which something was wrong once: a keeper that waited for ever, or said nothing, or took the
+# mount away with it; a segment that was called damaged.
+FOUND = [("adopted", "open", "signalfd", 1), ("keeper", "open", "dup2", 3), ("keeper", "open", "fcntl", 5),
+         ("keeper", "open", "socketpair", 1), ("keeper", "open", "posix_spawn", 1),
+         ("keeper", "open", "syscall(open)", 1), ("keeper", "send", "recv", 1),
+         ("start", "send", "send", 1), ("start", "ioctl", "epoll_ctl@libuv.so.1", 8),
+         ("restart", "map", "mmap", 3),
+         ("restart", "open", "pthread_create@rampfs", 12),
+         ("start", "memory", "calloc@libfuse3.so.3", 3), ("restart", "memory", "calloc@libfuse3.so.3", 3),
+         ("attach", "memory", "malloc@rampfs", 12)]
 
 
 class Loop:
@@ -232,90 +420,136 @@ class Loop:
         self.test = test
         self.one_is_enough = one_is_enough
         self.wrong = 0
+        self.took = 0
+        self.where = None  # the call that was made to fail last
         self.counts = collections.Counter()
         self.errors = collections.Counter()
 
-    def count(self, path, kind):
-        """How many calls of this kind the path makes."""
-        node, fn = PATHS[path]
-        control = self.test.controls[node]
-        control.arm(KINDS.index(kind) + 1, 1 << 62)
-        error = fn(self.test)
-        left, _ = control.disarm()
-        if error:
-            raise Wrong(f"{path} fails by itself: {error}")
-        self.test.settle()
-        return (1 << 62) - left
-
-    def once(self, path, kind, n):
-        """Fails call n; false: there are not so many."""
-        node, fn = PATHS[path]
-        control, before = self.test.controls[node], self.test.daemon(node)
-        control.arm(KINDS.index(kind) + 1, n)
+    def act(self, name, kind, n, only=""):
+        """The path with its call n of that kind failing; its error, and what was made."""
+        path = PATHS[name]
+        control, self.where = self.test.controls[path.control], None
+        if path.before:
+            path.before(self.test)
+        control.arm(kind, n, only)
+        begin = time.monotonic()
         try:
-            error = fn(self.test)
-            _, where = control.disarm()
-            self.test.settle()
+            error = path.act(self.test)
+        finally:
+            self.took = time.monotonic() - begin
+            made, self.where = control.disarm()
+        if path.after:
+            path.after(self.test)
+        self.test.settle()
+        if self.took > SLOW_S and name in ("mount", "attach", "program"):
+            raise Wrong(f"took {self.took:.1f} s: {error}")
+        return error, made
+
+    def count(self, name):
+        """How many calls of each kind the path makes."""
+        error, made = self.act(name, 0, 0)
+        if error:
+            raise Wrong(f"{name} fails by itself: {error}")
+        return dict(zip(KINDS, made))
+
+    def once(self, name, kind, n, only=""):
+        """Fails call n (of those of one name, or NAME@OBJECT); false: there are not so many."""
+        node = PATHS[name].control
+        before = self.test.daemon(node)
+        try:
+            error, _ = self.act(name, KINDS.index(kind) + 1, n, only)
         except Wrong as e:
-            _, where = control.disarm()
             if self.one_is_enough:
-                raise Wrong(f"{path}, {kind} {n}: {where}: {e}") from None
-            print(f"WRONG: {path} {kind} {n}: {where}: {e}", flush=True)
+                raise Wrong(f"{name}, {kind} {n}: {self.where}: {e}") from None
+            print(f"WRONG: {name} {kind} {n}: {self.where}: {e}", flush=True)
             self.wrong += 1
+            if PATHS[name].after:
+                self.test.start_again()
             self.test.renew()
             return True
+        where = self.where
         if where is None:
             return False
-        died = self.test.daemon(node) != before
+        died = self.test.daemon(node) != before and name not in ("restart", "resume", "resume-serve", "start")
         result = "ended" if died else "failed" if error else "went on"
-        self.counts[path, result] += 1
+        self.counts[name, kind, result] += 1
         if error:
-            self.errors[error.split(": ", 1)[-1]] += 1
-        print(f"{path} {kind} {n}: {where[0]} at {where[1]}+{where[2]:#x}: {result} {error}",
+            self.errors[error] += 1
+        print(f"{name} {kind} {n}: {where[0]} at {where[1]}+{where[2]:#x}: {self.took:.1f} s, {result} {error}",
               flush=True)
         return True
 
+    def found(self):
+        """Where something was wrong once."""
+        for name, kind, only, times in FOUND:
+            for n in range(times):
+                if not self.once(name, kind, n, only):
+                    raise Wrong(f"{name} makes no {only} {n} any more: FOUND is out of date")
+
+    def all(self, cases, first, every):
+        for name, kind in cases:
+            n, missed = first, 0
+            while missed < 3:  # what is going on beside it makes some, too
+                missed = 0 if self.once(name, kind, n) else missed + 1
+                n += every
+
+    def slice(self, cases, seed, seconds):
+        """Paths and kinds in turn, and each one's calls in golden steps: however few there is time
+        for, they lie evenly between the first and the last. The seed moves all."""
+        golden, made, rounds = (5 ** 0.5 - 1) / 2, {}, 0
+        until = time.monotonic() + seconds
+        random.Random(seed).shuffle(cases)
+        while True:
+            for name, kind in cases:
+                if time.monotonic() > until:
+                    return
+                if name not in made:
+                    made[name] = self.count(name)
+                if made[name][kind]:
+                    self.once(name, kind, int((seed + rounds) * golden % 1 * made[name][kind]))
+            rounds += 1
+
+    def report(self):
+        for error, times in self.errors.most_common():
+            print(f"{times:6} {error}")
+        for (name, kind, result), times in sorted(self.counts.items()):
+            print(f"{name} {kind}: {times} {result}")
+        if self.wrong:
+            raise Wrong(f"{self.wrong} of these")
+
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("top")
-    parser.add_argument("control_dir")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--path", choices=PATHS)
-    parser.add_argument("--kind", choices=KINDS)
+    parser = argparse.ArgumentParser(
+        prog="tests/inject/inject.sh", usage="%(prog)s [OPTION...]", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("top", help=argparse.SUPPRESS)
+    parser.add_argument("control_dir", help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true",
+                        help="every call, to the last (hours); else as many as there is time for, evenly"
+                             " spread, and the first thing that is wrong ends it")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="with --all: begin at call N")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="with --all: each K-th call")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="without --all: where it begins")
+    parser.add_argument("--seconds", type=float, default=60, metavar="T", help="without --all: how long")
+    parser.add_argument("--path", action="append", choices=PATHS, help="this path alone (may be repeated)")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="this kind alone (may be repeated)")
     o = parser.parse_args()
     test = Test(o.top, o.control_dir)
     subprocess.run(["contrib/local-cluster", "start", "-c", "256M", o.top], check=True)
     test.renew()
-    loop, rng = Loop(test, not o.all), random.Random(o.seed)
-    cases = [(p, k) for p in PATHS for k in KINDS if o.path in (None, p) and o.kind in (None, k)]
-    for path in PATHS:  # connections that stay are made here
-        PATHS[path][1](test)
+    loop = Loop(test, not o.all)
+    cases = [(p, k) for p in o.path or PATHS for k in o.kind or KINDS]
+    for name in ("mount", "attach", "source"):  # connections that stay are made here
+        PATHS[name].act(test)
         test.fds.clear()
         test.settle()
     test.fds.clear()
     if o.all:
-        for path, kind in cases:
-            n = o.first
-            while loop.once(path, kind, n):
-                n += 1
+        loop.all(cases, o.first, o.every)
     else:
-        most = {}
-        until = time.monotonic() + o.seconds
-        while time.monotonic() < until:
-            path, kind = rng.choice(cases)
-            if (path, kind) not in most:
-                most[path, kind] = loop.count(path, kind)
-            loop.once(path, kind, rng.randrange(max(1, most[path, kind])))
-    for error, times in loop.errors.most_common():
-        print(f"{times:6} {error}")
-    for (path, result), times in sorted(loop.counts.items()):
-        print(f"{path}: {times} {result}")
-    if loop.wrong:
-        raise Wrong(f"{loop.wrong} of these")
+        loop.found()
+        loop.slice(cases, o.seed, o.seconds)
+    loop.report()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tests/inject/inject.sh [--all [--first N]] [--seed S] [--seconds T] [--path P] [--kind K]: failing calls, one by
-# one, in the daemons of a cluster of its own (inject.py says what must hold).
+# tests/inject/inject.sh [OPTION...]: failing calls, one by one, in a cluster of its own (--help says what must
+# hold, and which options there are).
+case " $* " in *" --help "* | *" -h "*) exec python3 tests/inject/inject.py --help ;; esac
 . tests/lib/cluster.sh
 mkdir "$scratch/control"
 export INJECT_DIR=$scratch/control
