@@ -21,6 +21,7 @@
 #include "table.h"
 
 #define PUNCH_PATIENCE_MS 10000
+#define RETRY_PAUSE_MS	  5
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
 
 void change_forget(const void *addr, uint64_t len)
@@ -191,6 +192,19 @@ int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	return rc;
 }
 
+/* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again). */
+static int ask_punch(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+{
+	const struct session_msg asked = *msg;
+	int rc;
+
+	while ((rc = attach_ask(path, msg, deadline_ms)) == -EPIPE && shim_now_ms() < deadline_ms) {
+		*msg = asked;
+		shim_pause_ms(RETRY_PAUSE_MS);
+	}
+	return rc;
+}
+
 /* The daemon punches the hole, part by part. */
 static int punch(uint64_t start, uint64_t end, char *reason)
 {
@@ -213,7 +227,7 @@ static int punch(uint64_t start, uint64_t end, char *reason)
 		msg.offset = start - r.extent;
 		msg.len = (r.addr + r.len < end ? r.addr + r.len : end) - start;
 		start += msg.len;
-		rc = attach_ask(agent_socket(r.session), &msg, deadline_ms);
+		rc = ask_punch(agent_socket(r.session), &msg, deadline_ms);
 		if (rc == 0 && msg.result) {
 			shim_copy(reason, SESSION_TEXT_MAX, msg.text);
 			rc = -(int)msg.result;

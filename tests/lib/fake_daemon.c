@@ -70,7 +70,7 @@ struct fake {
 	int listen_fd;
 	_Atomic bool stopping;
 	_Atomic bool deaf; /* events stay unread */
-	_Atomic int hang_up;
+	_Atomic int hang_up, hang_up_punches;
 	_Atomic bool silent, forgetful;
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
@@ -421,15 +421,19 @@ static void answer_adopt(struct fake *fake, pid_t pid, const struct session_msg 
 	result->segment = (uint64_t)parent->n;
 }
 
-static void answer_punch(struct fake *fake, const struct session_msg *msg,
+static bool answer_punch(struct fake *fake, const struct session_msg *msg,
 			 struct session_msg *result)
 {
-	int fd = open_backing(fake, true);
+	int fd;
 
+	if (fake->hang_up_punches > 0 && fake->hang_up_punches-- > 0)
+		return false;
+	fd = open_backing(fake, true);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)msg->offset,
 		      (off_t)msg->len))
 		result->result = (uint32_t)errno;
 	close(fd);
+	return true;
 }
 
 static int receive_uffd(int door)
@@ -517,7 +521,7 @@ static void *answer_one(void *arg)
 	else if (msg.type == SESSION_ADOPT)
 		answer_adopt(visitor.fake, who.pid, &msg, &result);
 	else if (msg.type == SESSION_PUNCH)
-		answer_punch(visitor.fake, &msg, &result);
+		answer = answer_punch(visitor.fake, &msg, &result);
 	else
 		result.result = EOPNOTSUPP;
 	if (answer)
@@ -769,6 +773,11 @@ void fake_die(struct fake *fake)
 void fake_hang_up_attaches(struct fake *fake, int n)
 {
 	fake->hang_up = n;
+}
+
+void fake_hang_up_punches(struct fake *fake, int n)
+{
+	fake->hang_up_punches = n;
 }
 
 void fake_refuse(struct fake *fake, int code, const char *text)

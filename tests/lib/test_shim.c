@@ -245,6 +245,16 @@ START_TEST(an_attach_whose_daemon_dies_is_asked_again)
 }
 END_TEST
 
+START_TEST(a_hole_whose_daemon_dies_is_punched_by_the_next)
+{
+	struct program p;
+
+	fake_hang_up_punches(fake, 3);
+	p = start("protect");
+	finish(&p);
+}
+END_TEST
+
 START_TEST(a_swap_whose_daemon_dies_ends_with_the_next)
 {
 	struct program p = start("restart");
@@ -396,6 +406,7 @@ int main(void)
 	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
+	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
 	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);
 	tcase_add_test(tc, a_daemon_that_refuses_is_quoted);
 	suite_add_tcase(suite, tc);
