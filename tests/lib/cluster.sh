@@ -40,9 +40,10 @@ cluster_start() {
 cluster_stop() {
 	contrib/local-cluster stop "$scratch/cluster" && cluster_up=""
 }
-# No program of a test outlives it, nor a mount, nor a sanitizer's report.
+# No program of a test outlives it, nor a mount, nor a sanitizer's report. A trap that does something
+# else first gives it the status: trap 'status=$?; ...; cluster_cleanup $status' EXIT
 cluster_cleanup() {
-	local status=$? log
+	local status=${1:-$?} log
 	trap - EXIT
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null || true

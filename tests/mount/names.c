@@ -502,7 +502,7 @@ static int list(int dir, char *lines[64])
 			continue;
 		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			memset(&st, 0, sizeof(st));
-		if (asprintf(&lines[n++], "%s %o %u:%u", e->d_name, st.st_mode & ~06000u, st.st_uid,
+		if (asprintf(&lines[n++], "%s %o %u:%u", e->d_name, st.st_mode, st.st_uid,
 			     st.st_gid) < 0)
 			abort();
 	}
@@ -559,12 +559,25 @@ static void ask(int n, const struct call *c)
 		fail("uid %u is gone", uids[n]);
 }
 
+/* truncate(2) to the size that it has leaves the time of the last write of a file without pages on
+   tmpfs. To a FUSE filesystem it looks as O_TRUNC does, which does not. */
+static void draw_another_size(struct call *c)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	at(path, 0, c->name);
+	if (c->verb == TRUNCATE && stat(path, &st) == 0 && st.st_size == c->size)
+		c->size++;
+}
+
 static void run_one(void)
 {
 	int n = (int)draw(USERS);
 	struct call c;
 
 	draw_call(&c);
+	draw_another_size(&c);
 	/* The directory itself is not to be changed: EPERM, and tmpfs would. */
 	/* FUSE has no part in a chown that changes nothing, which may be EPERM on tmpfs. */
 	if ((c.verb == CHOWN || c.verb == FCHOWN) && c.uid == (uid_t)-1 && c.gid == (gid_t)-1)

@@ -7,7 +7,7 @@ cluster_start -n 3 -c 512M
 beside=$(mktemp -d /dev/shm/rampfs-names.XXXXXX)
 chmod 755 "$beside" # as MOUNT
 mkdir -m 1777 "$beside/a"
-trap 'rm -rf "$beside"; cluster_cleanup' EXIT
+trap 'status=$?; rm -rf "$beside"; cluster_cleanup $status' EXIT
 case " $* " in
 *" --seed "*) ;;
 *) set -- "$@" --seed $((RANDOM * 32768 + RANDOM)) ;;

@@ -92,7 +92,7 @@ echo "a migration under way, of a name that has everything"
 odd=$'  two\n\\x41 -> b  \xff'
 head -c 1M /dev/urandom >"$mnt/a/a/$odd"
 stopped=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
-trap 'kill -CONT $stopped; cluster_cleanup' EXIT
+trap 'status=$?; kill -CONT $stopped || true; cluster_cleanup $status' EXIT
 kill -STOP "$stopped"
 rampfs-migrate "$mnt/a/a/$odd" c 2>/dev/null &
 mover=$!

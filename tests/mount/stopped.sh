@@ -6,7 +6,7 @@ cluster_start -n 2 -c 256M
 a=$mnt/a b=$mnt/b
 frozen=""
 thaw() { [ -z "$frozen" ] || { echo THAWED >"$frozen/freezer.state" && within 5 rmdir "$frozen" && frozen=""; }; }
-trap 'thaw || true; cluster_cleanup' EXIT
+trap 'status=$?; thaw || true; cluster_cleanup $status' EXIT
 
 cat >"$scratch/writer.py" <<'P'
 import mmap, os, sys, threading
