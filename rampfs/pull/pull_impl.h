@@ -128,7 +128,7 @@ struct link {
 	struct tp_conn *conn;
 	int fd; /* in epoll; -1: not */
 	uint32_t events;
-	uint64_t try_ms, after_ms, ready_ms, progress_ms, down_ms;
+	uint64_t try_ms, after_ms, ready_ms, progress_ms, reaped_ms, down_ms;
 	uint32_t n_flights;
 	bool used;
 	struct flight flights[TP_QUEUE_MAX];

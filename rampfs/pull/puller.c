@@ -26,6 +26,7 @@
 
 #define CONNECTING_MS	100  /* a hello's time-out is looked at so often */
 #define SLOW_MS		1000 /* without an answer: silent, as a read(2) sees it */
+#define LOOK_MS		250  /* without an event, what has come is taken all the same */
 #define DONE_MAX	16
 #define HOLE_MORE_PAGES (UINT64_C(1) << 20) /* 4 GiB beyond what was asked, at once */
 
@@ -129,7 +130,7 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 	if (rc)
 		return rc;
 	if (link->n_flights++ == 0)
-		link->progress_ms = pull_now_ms();
+		link->progress_ms = link->reaped_ms = pull_now_ms();
 	if (pulled->n_flights[who]++ == 0)
 		pulled->asked_ms[who] = pull_now_ms();
 	*flight = (struct flight){
@@ -227,6 +228,9 @@ static void link_step(struct link *link, uint64_t now)
 		link_connect(link);
 	if (link->state == LINK_CONNECTING)
 		link_connecting(link);
+	/* The transport may wait for more than a slow network brings at once: no silence. */
+	if (link->state == LINK_READY && link->n_flights && now >= link->reaped_ms + LOOK_MS)
+		link_reap(link, PIECE_BYTES);
 	if (link->state == LINK_READY && (ops(link->puller)->state(link->conn, NULL) == TP_FAILED ||
 					  (link->n_flights && now > link->progress_ms + SILENT_MS)))
 		link_failed(link);
@@ -398,9 +402,10 @@ void link_reap(struct link *link, size_t max_bytes)
 
 	if (link->state != LINK_READY)
 		return;
+	link->reaped_ms = pull_now_ms();
 	n = ops(link->puller)->reap(link->conn, done, DONE_MAX, max_bytes);
 	if (n > 0)
-		link->progress_ms = pull_now_ms();
+		link->progress_ms = link->reaped_ms;
 	for (int i = 0; i < n; i++)
 		flight_came(link, &done[i]);
 	if (n < 0)
@@ -553,8 +558,8 @@ int puller_wait(const struct puller *puller, int wait_ms)
 	const struct link *link;
 
 	LIST_FOREACH (link, &puller->links, entry)
-		if (link->n_flights && (wait_ms < 0 || wait_ms > SLOW_MS))
-			wait_ms = SLOW_MS;
+		if (link->n_flights && (wait_ms < 0 || wait_ms > LOOK_MS))
+			wait_ms = LOOK_MS;
 	return wait_ms;
 }
 

@@ -17,10 +17,11 @@
 
 #include "pull_impl.h"
 
-#define DATA_BYTES	(64u << 10) /* of one piece: what the wire takes at once */
+#define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
 #define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
 #define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
 #define DENSE_PIECES	16u /* without a zero page: only the first page of each is looked at then */
+#define GLANCE_BYTES	64u /* of a page: where one of these is not zero, the page is not */
 #define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
 
@@ -115,6 +116,34 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t pages, uint
 	return 0;
 }
 
+/* A page that begins with zeros is read to its end. 1: it is all zero; 0: it is not. */
+static int is_zero_page(struct grant *grant, uint64_t offset)
+{
+	uint8_t buf[RAMP_PAGE_BYTES];
+	ssize_t n = pread(seg_fd(grant->seg), buf, GLANCE_BYTES, (off_t)offset);
+	int rc;
+
+	for (ssize_t i = 0; i < n; i++)
+		if (buf[i])
+			return 0;
+	rc = read_pages(grant, offset, 1, buf);
+	return rc ? rc : all_zero(buf);
+}
+
+/* Of data that goes on and on: how many pages until the first page of a piece is zero. */
+static int dense_pages(struct grant *grant, uint64_t offset, uint64_t max, uint64_t *pages)
+{
+	int rc = 0;
+
+	for (*pages = 0; *pages < max; *pages += min(max - *pages, DATA_PAGES)) {
+		rc = is_zero_page(grant, offset + *pages * RAMP_PAGE_BYTES);
+		if (rc)
+			break;
+	}
+	/* What stands before a page that can't be read is good. */
+	return rc < 0 && *pages == 0 ? rc : 0;
+}
+
 /* Where the file has data: how many pages are zero, else how many are not (then *data). */
 static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data,
 			 uint64_t *pages)
@@ -125,11 +154,9 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 
 	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
 	if (grant->dense >= DENSE_PIECES) {
-		rc = read_pages(grant, offset, 1, buf);
-		if (!rc && !all_zero(buf)) {
+		rc = dense_pages(grant, offset, max, pages);
+		if (*pages)
 			*data = grant->base + offset;
-			*pages = min(max, DATA_PAGES);
-		}
 		if (rc || *data)
 			return rc;
 	}

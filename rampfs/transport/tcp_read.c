@@ -27,6 +27,9 @@
 #include "tcp_impl.h"
 #include "wire.h"
 
+#define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
+#define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
+
 enum phase { CONNECTING, GREETING, READY, FAILED };
 
 struct flight {
@@ -59,6 +62,7 @@ struct tcp_conn {
 	struct tp_done done;
 	uint8_t *at; /* where its next byte lands */
 	uint64_t left;
+	uint32_t lowat; /* so many bytes make the socket readable */
 };
 
 static struct tcp_conn *of(struct tp_conn *conn)
@@ -106,11 +110,27 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		free(conn);
 		return rc;
 	}
+	conn->lowat = 1;
 	conn->deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
 	hello_dial(&conn->hello, peers_self(tcp->peers), node, incarnation,
 		   class == TP_DEMAND ? HELLO_DEMAND : HELLO_PREFETCH);
 	*out = &conn->base;
 	return 0;
+}
+
+/*
+ * Waking costs both ends more than what a piece of prefetch does. So much of it as the source has
+ * promised makes the socket readable, and no more: what it has not might never come.
+ */
+static void watch_for_promised(struct tcp_conn *conn)
+{
+	uint64_t left = conn->into && conn->hello.want_class == HELLO_PREFETCH ? conn->left : 1;
+	uint32_t lowat = left < LOWAT_BYTES ? (uint32_t)left : LOWAT_BYTES;
+
+	if (lowat == conn->lowat)
+		return;
+	if (!setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat)))
+		conn->lowat = lowat;
 }
 
 int tcp_fd(struct tp_conn *base, uint32_t *events)
@@ -125,6 +145,7 @@ int tcp_fd(struct tp_conn *base, uint32_t *events)
 		*events = hello_wants_write(&conn->hello) ? EPOLLOUT : EPOLLIN;
 		break;
 	case READY:
+		watch_for_promised(conn);
 		*events = EPOLLIN | (conn->out_pos < conn->out_len ? EPOLLOUT : 0);
 		break;
 	default:
@@ -442,6 +463,23 @@ static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
 	conn->ahead = 0;
 }
 
+/* Of a long reply whose rest is not here yet: hands over the whole pages that are. False: they are
+   too few to be worth it. */
+static bool take_part(struct tcp_conn *conn, struct tp_done *done)
+{
+	uint64_t came = (conn->done.len - conn->left) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+
+	if (came < PART_BYTES)
+		return false;
+	*done = conn->done;
+	done->len = came;
+	done->more = true;
+	conn->done.offset += came;
+	conn->done.len -= came;
+	conn->into->next += came;
+	return true;
+}
+
 /*
  * Goes on with the reply under way. 1: `done` is filled; 0: no more bytes are there, or
  * *budget is used up; -ENOTCONN. `last`: nothing is taken of the reply behind it, since a whole one
@@ -466,12 +504,12 @@ static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget,
 		size_t len = conn->left < *budget ? (size_t)conn->left : *budget;
 
 		if (len == 0)
-			return 0;
+			return take_part(conn, done);
 		ahead = !last && len < *budget && len == conn->left;
 		n = receive(conn, conn->at, len, conn->header, ahead ? TCP_REPLY_BYTES : 0,
 			    &conn->ahead);
 		if (n <= 0)
-			return (int)n;
+			return take_part(conn, done) ? 1 : (int)n;
 		conn->at += n;
 		conn->left -= (uint64_t)n;
 		*budget -= (size_t)n;
@@ -496,7 +534,7 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 		return 0;
 	if (flush_requests(conn))
 		return -ENOTCONN;
-	while (n < max && budget > 0) {
+	while (n < max && budget > 0 && conn->phase == READY) {
 		int rc = reap_one(conn, &done[n], &budget, n + 1 == max);
 
 		if (rc < 0)

@@ -141,6 +141,10 @@ static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t
 	(void)cap;
 	while (atomic_load(&w->held))
 		usleep(1000);
+	if (way == TO_CLIENT && atomic_load(&w->slow_after) && offset > w->slow_after) {
+		atomic_fetch_add(&w->slowed, 1);
+		usleep((useconds_t)*len * 4);
+	}
 	if (way != TO_CLIENT || after == 0 || offset + *len < after)
 		return true;
 	*len = after > offset ? after - offset : 0;

@@ -35,6 +35,10 @@ struct world {
 	_Atomic uint64_t cut_after;
 	_Atomic unsigned cuts;
 	_Atomic bool held; /* nothing passes the middle, and nothing is refused */
+	/* Behind so many bytes of a data connection to the target the network is slow (256 KB/s);
+	   0: never. */
+	_Atomic uint64_t slow_after;
+	_Atomic unsigned slowed;
 	struct store *s_store, *t_store;
 	struct pull *s_pull, *t_pull;
 	struct seg *s_seg, *t_seg;

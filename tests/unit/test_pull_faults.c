@@ -279,6 +279,32 @@ START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 }
 END_TEST
 
+/* It brings less in five seconds than the transport would like to see at once. */
+START_TEST(a_slow_network_is_not_silent)
+{
+	struct pull_progress progress;
+	struct pull_status status;
+
+	world_open(&w, 4 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(&w.slow_after, 5 * MIB / 4);
+	world_begin(&w, true);
+	wait_until(atomic_load(&w.slowed) > 0);
+	for (int i = 0; i < 250; i++) {
+		ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+		ck_assert(!progress.source_silent);
+		usleep(10000);
+	}
+	atomic_store(&w.slow_after, 0);
+	world_wait_finished(&w);
+	world_check(&w);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_eq(status.reconnects, 0);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_page_fault_finds_out_that_its_source_hangs)
 {
 	struct pull_progress progress;
@@ -628,6 +654,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_source_that_is_silent_from_now_on_is_waited_for);
 	tcase_add_test(c, a_pull_that_nobody_asks_anything_of_is_not_silent);
 	tcase_add_test(c, a_source_that_hangs_is_silent_and_comes_back);
+	tcase_add_test(c, a_slow_network_is_not_silent);
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
