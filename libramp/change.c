@@ -192,15 +192,17 @@ int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	return rc;
 }
 
-/* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again). */
+/* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again), when our
+   agent has come to it. */
 static int ask_punch(const char *path, struct session_msg *msg, uint64_t deadline_ms)
 {
 	const struct session_msg asked = *msg;
-	int rc;
+	int rc = attach_ask(path, msg, deadline_ms);
 
-	while ((rc = attach_ask(path, msg, deadline_ms)) == -EPIPE && shim_now_ms() < deadline_ms) {
-		*msg = asked;
+	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && shim_now_ms() < deadline_ms) {
 		shim_pause_ms(RETRY_PAUSE_MS);
+		*msg = asked;
+		rc = attach_ask(path, msg, deadline_ms);
 	}
 	return rc;
 }

@@ -96,7 +96,8 @@
  *   DETACH{segment, addr, len}   after a munmap or an mremap in place: the daemon looks into /proc
  *               again. Nothing breaks where it never comes.
  *   PUNCH{segment, offset, len}   madvise(MADV_REMOVE): punches the hole in the segment. EACCES:
- *               no writable attachment covers it. EREMOTE, EOPNOTSUPP, EIO, ETIMEDOUT.
+ *               no writable attachment covers it. EPERM: the process has no session (yet, where the
+ *               daemon has just begun). EREMOTE, EOPNOTSUPP, EIO, ETIMEDOUT.
  *
  * Tools:
  *

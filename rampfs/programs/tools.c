@@ -258,7 +258,9 @@ void punch_begin(struct request *r)
 	    r->msg.offset + r->msg.len < r->msg.offset)
 		rc = -EINVAL;
 	space = rc ? NULL : request_space(r, 0);
-	if (!rc && (!space || !may_punch(r->programs, r, space)))
+	if (!rc && !space)
+		rc = -EPERM;
+	else if (!rc && !may_punch(r->programs, r, space))
 		rc = -EACCES;
 	if (space)
 		space_put(space);

@@ -426,8 +426,10 @@ static bool answer_punch(struct fake *fake, const struct session_msg *msg,
 {
 	int fd;
 
-	if (fake->hang_up_punches > 0 && fake->hang_up_punches-- > 0)
-		return false;
+	if (fake->hang_up_punches > 0 && fake->hang_up_punches-- > 0) {
+		result->result = EPERM;
+		return fake->hang_up_punches % 2;
+	}
 	fd = open_backing(fake, true);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)msg->offset,
 		      (off_t)msg->len))

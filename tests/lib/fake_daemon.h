@@ -42,7 +42,8 @@ void fake_back_and_die(struct fake *fake, pid_t pid);
 void fake_die(struct fake *fake);
 /* The next `n` ATTACH requests are hung up on without an answer, after MAP. */
 void fake_hang_up_attaches(struct fake *fake, int n);
-/* The same of those for holes, before anything is punched. */
+/* The same of those for holes, before anything is punched; every other one is answered as by a
+   daemon that does not know the process yet. */
 void fake_hang_up_punches(struct fake *fake, int n);
 /* From now on HELLO is answered with this errno (0: as usual). */
 void fake_refuse(struct fake *fake, int code, const char *text);
