@@ -519,10 +519,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct channel *channel = poll->data;
 
-	if ((events & UV_READABLE) || status < 0) /* on an error recv says which one it is */
+	if ((events & UV_READABLE) || status < 0)
+		read_more(channel);
+	/* On an error recv says which one it is, once it has given all that came before. */
+	if (!channel->closing && status < 0)
 		read_more(channel);
 	if (!channel->closing && status < 0)
-		peer_disconnected(channel->peer, uv_strerror(status));
+		ended(channel, uv_strerror(status));
 	if (!channel->closing && (events & UV_WRITABLE))
 		write_more(channel);
 }
