@@ -109,7 +109,8 @@ struct seg {
 };
 
 /* tmpfs.c: the mount, the lock against a second daemon, the incarnation. */
-bool tmpfs_mounted(const char *path);
+/* 1: it is there, 0: it is not, or -errno: there is no telling. */
+int tmpfs_mounted(const char *path, struct ramp_err *err);
 int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err);
 int tmpfs_unmount(const char *path, bool force, struct ramp_err *err);
 int tmpfs_lock(int dir_fd, int *lock_fd, struct ramp_err *err);

@@ -295,7 +295,8 @@ int store_destroy(const char *state_dir, bool force, struct ramp_err *err)
 
 	if (rc)
 		return rc;
-	if (tmpfs_mounted(path)) {
+	rc = tmpfs_mounted(path, err);
+	if (rc > 0) {
 		rc = may_destroy(path, force, err);
 		if (!rc)
 			rc = tmpfs_unmount(path, force, err);

@@ -4,11 +4,13 @@
  * Happy path: mount, write `incarnation` before anything else, take the lock. A later daemon finds
  * the mount, reads the incarnation, and fits the size to the configuration.
  *
- * How it fails: a kill between mount and incarnation leaves an empty tmpfs, which gets one then. A
- * second daemon on the same state directory finds the lock taken (-EBUSY).
+ * How it fails: what can't be looked at is not mounted upon. A kill between mount and incarnation
+ * leaves an empty tmpfs, which gets one then. A second daemon on the same state directory finds the
+ * lock taken (-EBUSY).
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,19 +23,20 @@
 #include "log.h"
 #include "seg.h"
 
-bool tmpfs_mounted(const char *path)
+int tmpfs_mounted(const char *path, struct ramp_err *err)
 {
+	char parent[PATH_MAX + sizeof("/..")];
 	struct stat here, above;
 	struct statfs fs;
-	char *parent;
-	bool mounted = false;
 
-	if (asprintf(&parent, "%s/..", path) < 0)
-		return false;
-	if (!stat(path, &here) && !stat(parent, &above) && !statfs(path, &fs))
-		mounted = here.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
-	free(parent);
-	return mounted;
+	snprintf(parent, sizeof(parent), "%s/..", path);
+	if (stat(path, &here))
+		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "%s", path);
+	/* Taken for not mounted, a store would be covered by an empty one, with all that it holds.
+	 */
+	if (stat(parent, &above) || statfs(path, &fs))
+		return ramp_err_sys(err, errno, "%s", path);
+	return here.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
 }
 
 /*
@@ -78,8 +81,9 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 		return ramp_err_set(err, EINVAL, "a store needs a capacity of at least a page");
 	if (mkdir(path, 0700) && errno != EEXIST)
 		return ramp_err_sys(err, errno, "mkdir %s", path);
-	if (tmpfs_mounted(path))
-		return fit_size(path, capacity_bytes, err);
+	rc = tmpfs_mounted(path, err);
+	if (rc)
+		return rc < 0 ? rc : fit_size(path, capacity_bytes, err);
 	rc = do_mount(path, capacity_bytes, 0);
 	if (rc == -EINVAL)
 		return ramp_err_set(err, EINVAL,
@@ -155,7 +159,11 @@ int tmpfs_incarnation(int dir_fd, ramp_incarnation_t *incarnation, struct ramp_e
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "the store's incarnation");
 	n = read(fd, text, sizeof(text) - 1);
+	if (n < 0)
+		ramp_err_sys(err, errno, "the store's incarnation");
 	close(fd);
+	if (n < 0)
+		return -EIO;
 	*incarnation = strtoull(text, &end, 16);
 	if (n != 17 || end != text + 16 || *incarnation == 0)
 		return ramp_err_set(err, EIO, "the store's file `incarnation` is damaged");

@@ -3,3 +3,5 @@ foreach(part memory memory_pages memory_room)
 endforeach()
 target_link_options(test_memory_room PRIVATE -Wl,--wrap=lseek)
 rampfs_test(NAME memory_kill SOURCES unit/test_memory_kill.c unit/memory_fixture.c NEEDS memory LABELS quick)
+# What the kernel says of a mount.
+target_link_options(test_memory PRIVATE -Wl,--wrap=statfs)

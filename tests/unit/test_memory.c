@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -287,6 +288,39 @@ START_TEST(a_state_file_that_makes_no_sense_is_one_damaged_segment)
 		seg_put(seg);
 		store_close(store);
 	}
+}
+END_TEST
+
+/* Set: the kernel does not say what is mounted. */
+static bool no_statfs;
+int __real_statfs(const char *path, struct statfs *fs);
+int __wrap_statfs(const char *path, struct statfs *fs);
+
+int __wrap_statfs(const char *path, struct statfs *fs)
+{
+	if (!no_statfs)
+		return __real_statfs(path, fs);
+	errno = ENOMEM;
+	return -1;
+}
+
+START_TEST(a_store_that_cannot_be_looked_at_is_not_covered_by_another)
+{
+	struct seg *seg;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	seg_put(seg);
+	store_close(store);
+	no_statfs = true;
+	ck_assert_int_eq(store_open(memory_dir(), MEMORY_CAPACITY, &store, &err), -ENOMEM);
+	ck_assert_int_eq(store_destroy(memory_dir(), true, &err), -ENOMEM);
+	no_statfs = false;
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_ptr_nonnull(seg);
+	seg_put(seg);
+	store_close(store);
 }
 END_TEST
 
@@ -891,6 +925,7 @@ static Suite *suite(void)
 	tcase_add_test(c, private_files_live_with_the_store);
 	tcase_add_test(c, a_state_file_that_makes_no_sense_is_one_damaged_segment);
 	tcase_add_test(c, what_cannot_be_looked_at_is_not_damaged);
+	tcase_add_test(c, a_store_that_cannot_be_looked_at_is_not_covered_by_another);
 	tcase_add_test(c, a_torn_record_leaves_the_one_before);
 	tcase_add_test(c, leftovers_are_removed);
 	tcase_add_test(c, records_take_only_the_steps_of_the_drawing);
