@@ -73,8 +73,10 @@ struct space_fault {
 struct programs_pager {
 	/* A space has come (with a reference for the pager), or gone: the pager adds `uffd` to its
 	   epoll set, or forgets it and gives the reference back by space_put. Any thread but the
-	   pager's; once each. `uffd` stays open until the last reference goes. */
-	void (*space_added)(void *arg, struct space *space, int uffd);
+	   pager's; once each. `uffd` stays open until the last reference goes. Where it can't be
+	   added (-errno) no reference is kept, and the program is told so: nobody would serve its
+	   page faults. */
+	int (*space_added)(void *arg, struct space *space, int uffd);
 	void (*space_gone)(void *arg, struct space *space);
 	void *arg;
 };

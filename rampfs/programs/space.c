@@ -156,18 +156,30 @@ void space_say_ready(struct space *space, int result, const char *text)
 		shutdown(space->sock, SHUT_RDWR);
 }
 
-/* programs_set_pager waits for those who are in here. */
-static void tell_pager(struct space *space, bool added)
+/* programs_set_pager waits for those who are in here and in the next. */
+static int add_to_pager(struct space *space, struct ramp_err *err)
+{
+	struct programs *p = space->programs;
+	int rc = 0;
+
+	pthread_rwlock_rdlock(&p->pager_lock);
+	if (p->pager.space_added) {
+		rc = p->pager.space_added(p->pager.arg, space_get(space), space->uffd);
+		space->told = !rc;
+		if (rc)
+			space_put(space);
+	}
+	pthread_rwlock_unlock(&p->pager_lock);
+	return rc ? ramp_err_sys(err, -rc, "serving its page faults") : 0;
+}
+
+static void take_from_pager(struct space *space)
 {
 	struct programs *p = space->programs;
 
 	pthread_rwlock_rdlock(&p->pager_lock);
-	if (p->pager.space_added && added) {
-		space->told = true;
-		p->pager.space_added(p->pager.arg, space_get(space), space->uffd);
-	} else if (p->pager.space_gone && !added && space->told) {
+	if (p->pager.space_gone && space->told)
 		p->pager.space_gone(p->pager.arg, space);
-	}
 	pthread_rwlock_unlock(&p->pager_lock);
 }
 
@@ -179,11 +191,10 @@ void space_ready(void *arg)
 	struct ramp_err err = {0};
 
 	pthread_mutex_lock(&space->life);
-	if (learn(space, &err)) {
+	if (learn(space, &err) || (!space_dead(space) && add_to_pager(space, &err))) {
 		space_say_ready(space, err.code, err.text);
 	} else if (!space_dead(space)) {
 		agent_lift(space);
-		tell_pager(space, true);
 		/* What the dead daemon had read is raised again, and found by the table now. */
 		space_wake_all(space);
 		pthread_mutex_lock(&space->io);
@@ -313,7 +324,7 @@ void space_bury(void *arg)
 
 	pthread_mutex_lock(&space->life); /* it may be becoming ready */
 	pthread_mutex_unlock(&space->life);
-	tell_pager(space, false);
+	take_from_pager(space);
 	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
 		agent_lower(space);
 	atomic_store(&space->orphan, true);

@@ -303,24 +303,28 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 
 /* ---- spaces ---- */
 
-static void on_space_added(void *arg, struct space *space, int uffd)
+static int on_space_added(void *arg, struct space *space, int uffd)
 {
 	struct pull *pull = arg;
 	struct watch *watch = calloc(1, sizeof(*watch));
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+	int rc = 0;
 
-	if (!watch) {
-		log_error("out of memory: a program's page faults are not served");
-		space_put(space);
-		return;
-	}
+	if (!watch)
+		return -ENOMEM;
 	watch->kind = WATCH_SPACE;
 	watch->space = space;
 	watch->uffd = uffd;
 	pthread_mutex_lock(&pull->lock);
 	TAILQ_INSERT_TAIL(&pull->watches, watch, link);
+	if (epoll_ctl(pull->pager.epoll, EPOLL_CTL_ADD, uffd, &event)) {
+		rc = -errno;
+		TAILQ_REMOVE(&pull->watches, watch, link);
+	}
 	pthread_mutex_unlock(&pull->lock);
-	epoll_ctl(pull->pager.epoll, EPOLL_CTL_ADD, uffd, &event);
+	if (rc)
+		free(watch);
+	return rc;
 }
 
 /* The pager may be about to look at it: it lets it go itself. */

@@ -43,16 +43,19 @@ static struct {
 
 /* ---- the pager ------------------------------------------------------------------------------ */
 
-static void space_added(void *arg, struct space *space, int uffd)
+static int space_added(void *arg, struct space *space, int uffd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = space};
 
 	(void)arg;
+	if (world.no_pager)
+		return -world.no_pager;
 	pthread_mutex_lock(&pager.lock);
 	ck_assert_int_lt(pager.n_watches, WATCHES_MAX);
 	pager.watches[pager.n_watches++] = (struct watch){.space = space, .uffd = uffd};
 	pthread_mutex_unlock(&pager.lock);
 	ck_assert_int_eq(epoll_ctl(pager.epoll, EPOLL_CTL_ADD, uffd, &event), 0);
+	return 0;
 }
 
 static void space_gone(void *arg, struct space *space)

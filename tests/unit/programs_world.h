@@ -24,6 +24,7 @@ struct world {
 	programs_punch *punch; /* for the next world_programs_start */
 	struct programs_tools tools;
 	uint32_t user_sessions, token_ms;
+	_Atomic int no_pager; /* errno with which the pager takes no space; 0: it does */
 };
 extern struct world world;
 

@@ -302,7 +302,7 @@ void world_begin(struct world *w, bool prefetch)
 static void tell_pager(struct programs *p)
 {
 	pthread_rwlock_rdlock(&pager_lock);
-	p->pager.space_added(p->pager.arg, (struct space *)(void *)p, p->uffd);
+	ck_assert_int_eq(p->pager.space_added(p->pager.arg, (struct space *)(void *)p, p->uffd), 0);
 	pthread_rwlock_unlock(&pager_lock);
 }
 

@@ -72,6 +72,23 @@ START_TEST(garbage_ends_the_connection_and_nothing_else)
 }
 END_TEST
 
+/* It would wait in its first page fault for ever. */
+START_TEST(a_program_whose_page_faults_nobody_would_serve_is_refused)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+
+	world.no_pager = ENOMEM;
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result, -ENOMEM);
+	world.no_pager = 0;
+	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 /* Whatever bytes: decoding takes them or leaves them, and what it takes it gives back the same. */
 START_TEST(decoding_survives_any_bytes)
 {
@@ -253,6 +270,7 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
+	tcase_add_test(tc, a_program_whose_page_faults_nobody_would_serve_is_refused);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
