@@ -622,7 +622,10 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	rc = hold(&k, err);
 	if (rc)
 		return rc; /* the daemon sees us hang up and starts another: the mount stays */
-	if (watch_daemon(&k, false)) /* it has died meanwhile: start another */
+	rc = watch_daemon(&k, false);
+	if (rc && rc != -ESRCH)
+		return ramp_err_sys(err, -rc, "watching the daemon");
+	if (rc) /* it has died meanwhile: start another */
 		k.start_at_ms = now_ms();
 	sign_lock(k.lock);
 	log_info("adopted the daemon, process %d", (int)k.pid);
