@@ -273,8 +273,9 @@ class Test:
             return self.look("c")
         with open(log, encoding="utf-8", errors="replace") as f:
             f.seek(begin)
-            said = [line.split("error: ", 1)[1].strip() for line in f
-                    if "error: " in line and error.removeprefix("rampfs: ") not in line]
+            said = [line.split("error: ", 1)[-1].strip() for line in f
+                    if ("error: " in line or line.startswith("rampfs: "))
+                    and error.removeprefix("rampfs: ") not in line]
         if "see its log" in error and not said:
             raise Wrong(f"{error}, which says nothing")
         return " | ".join([error] + said[-1:])
@@ -404,12 +405,13 @@ PATHS = {
 
 
 # Calls at which something was wrong once: a keeper that waited for ever, or said nothing, or took the
-# mount away with it; a segment that was called damaged.
-FOUND = [("adopted", "open", "signalfd", 1), ("keeper", "open", "dup2", 3), ("keeper", "open", "fcntl", 5),
+# mount away with it; a segment that was called damaged, a store that was covered by an empty one.
+FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)", 1), ("keeper", "open", "dup2", 3), ("keeper", "open", "fcntl", 5),
          ("keeper", "open", "socketpair", 1), ("keeper", "open", "posix_spawn", 1),
          ("keeper", "open", "syscall(open)", 1), ("keeper", "send", "recv", 1),
          ("start", "send", "send", 1), ("start", "ioctl", "epoll_ctl@libuv.so.1", 8),
          ("restart", "map", "mmap", 3),
+         ("resume", "ioctl", "epoll_ctl@rampfs", 8), ("restart", "file", "statfs", 2), ("restart", "file", "stat@rampfs", 2),
          ("restart", "open", "pthread_create@rampfs", 12),
          ("start", "memory", "calloc@libfuse3.so.3", 3), ("restart", "memory", "calloc@libfuse3.so.3", 3),
          ("attach", "memory", "malloc@rampfs", 12)]

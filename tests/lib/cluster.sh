@@ -37,8 +37,22 @@ cluster_start() {
 	cluster_up=yes # also where it comes up in part
 	contrib/local-cluster start "$@" "$scratch/cluster"
 }
+# A sanitizer's report in a log, shown: status 0.
+reported() {
+	local log bad=1
+	for log in "$@"; do
+		[ -e "$log" ] && grep -qE 'Sanitizer|runtime error:' "$log" || continue
+		echo "--- a sanitizer's report in $log" && grep -E -A40 'Sanitizer|runtime error:' "$log" | head -n 60
+		bad=0
+	done >&2
+	return $bad
+}
+# What a daemon leaks it says at its very end, when its log has no name any more but ours.
 cluster_stop() {
+	ln -f "$scratch"/cluster/?.log "$scratch/"
 	contrib/local-cluster stop "$scratch/cluster" && cluster_up=""
+	! reported "$scratch"/?.log || exit 1
+	rm -f "$scratch"/?.log
 }
 # No program of a test outlives it, nor a mount, nor a sanitizer's report. A trap that does something
 # else first gives it the status: trap 'status=$?; ...; cluster_cleanup $status' EXIT
@@ -47,15 +61,10 @@ cluster_cleanup() {
 	trap - EXIT
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null || true
+	! reported "$scratch"/cluster/?.log || status=1
 	for log in "$scratch"/cluster/?.log; do
-		[ -e "$log" ] || continue
-		if grep -qE 'Sanitizer|runtime error:' "$log"; then
-			echo "--- a sanitizer's report in $log" && grep -E -A40 'Sanitizer|runtime error:' "$log" | head -n 60
-			status=1
-		elif [ $status != 0 ]; then
-			echo "--- the end of $log" && tail -n 30 "$log"
-		fi
-	done >&2
+		[ $status = 0 ] || [ ! -e "$log" ] || { echo "--- the end of $log" && tail -n 30 "$log"; } >&2
+	done
 	[ -z "$cluster_up" ] || contrib/local-cluster stop "$scratch/cluster" || status=1
 	[ -z "${KEEP-}" ] && rm -rf "$scratch"
 	exit $status

@@ -1,7 +1,17 @@
-# ThreadSanitizer bears neither threads begun in the child of a process that has some, nor a main
-# thread that ends before the others: programs and strangers have both.
-set(threads_sessions threads)
+# What the tests order about: a program, which takes the few files of base that it needs unsanitized.
+add_executable(programs_prog unit/programs_prog.c ${CMAKE_SOURCE_DIR}/libramp/base/session.c
+  ${CMAKE_SOURCE_DIR}/libramp/base/wire.c)
+set_target_properties(programs_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_include_directories(programs_prog PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base)
+target_link_libraries(programs_prog PRIVATE Threads::Threads rampfs_flags)
+
+# programs_test(NAME): of the programs floor, over programs_world.h.
+function(programs_test name)
+  rampfs_test(NAME ${name} SOURCES unit/test_${name}.c unit/programs_world.c unit/programs_orders.c
+    unit/memory_fixture.c NEEDS programs memory meta base_loop base LABELS quick threads TIMEOUT 300)
+  target_compile_definitions(test_${name} PRIVATE PROG_PATH="$<TARGET_FILE:programs_prog>")
+  add_dependencies(test_${name} programs_prog)
+endfunction()
 foreach(part programs sessions strangers)
-  rampfs_test(NAME ${part} SOURCES unit/test_${part}.c unit/programs_world.c unit/programs_prog.c
-    unit/memory_fixture.c NEEDS programs memory meta base_loop base LABELS quick ${threads_${part}} TIMEOUT 300)
+  programs_test(${part})
 endforeach()

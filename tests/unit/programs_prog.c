@@ -1,6 +1,5 @@
 #include "programs_prog.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -9,7 +8,6 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +24,6 @@
 
 #define PAGE	    4096u
 #define WRITERS_MAX 8
-
-extern char **environ;
 
 static char path[108];
 static int uffd = -1;
@@ -569,65 +565,17 @@ static void obey_all(void)
 	}
 }
 
-void prog_main(int argc, char **argv)
+/* program SOCKET: descriptor 3 is the test's. */
+int main(int argc, char **argv)
 {
 	struct sigaction bus = {.sa_handler = on_bus, .sa_flags = SA_NODEFER};
 
-	if (argc < 3 || strcmp(argv[1], "--program") != 0)
-		return;
+	if (argc != 2)
+		return 2;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	snprintf(path, sizeof(path), "%s", argv[2]);
+	snprintf(path, sizeof(path), "%s", argv[1]);
 	sigaction(SIGBUS, &bus, NULL);
 	sigaction(SIGSEGV, &bus, NULL);
 	obey_all();
 	_exit(0);
-}
-
-/* ---- the test's side
- * ------------------------------------------------------------------------------ */
-
-void prog_start(struct prog *prog, const char *session_path)
-{
-	char *argv[] = {"program", "--program", (char *)session_path, NULL};
-	posix_spawn_file_actions_t files;
-	int pair[2];
-
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_adddup2(&files, pair[1], 3);
-	ck_assert_int_eq(posix_spawn(&prog->pid, "/proc/self/exe", &files, NULL, argv, environ), 0);
-	posix_spawn_file_actions_destroy(&files);
-	close(pair[1]);
-	prog->sock = pair[0];
-}
-
-void prog_end(struct prog *prog)
-{
-	kill(prog->pid, SIGKILL);
-	waitpid(prog->pid, NULL, 0);
-	close(prog->sock);
-}
-
-void prog_send(struct prog *prog, const struct prog_order *order)
-{
-	ck_assert_int_eq(send(prog->sock, order, sizeof(*order), 0), (ssize_t)sizeof(*order));
-}
-
-bool prog_wait(struct prog *prog, struct prog_report *report, int ms)
-{
-	struct pollfd at = {.fd = prog->sock, .events = POLLIN};
-
-	if (poll(&at, 1, ms) <= 0)
-		return false;
-	ck_assert_int_eq(recv(prog->sock, report, sizeof(*report), 0), (ssize_t)sizeof(*report));
-	return true;
-}
-
-struct prog_report prog_do(struct prog *prog, const struct prog_order *order)
-{
-	struct prog_report report = {0};
-
-	prog_send(prog, order);
-	ck_assert_msg(prog_wait(prog, &report, 20000), "order %d was not carried out", order->op);
-	return report;
 }

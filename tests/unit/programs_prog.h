@@ -2,7 +2,8 @@
  * A program for the tests of rampfs/programs: a process of its own with a little agent written
  * against session.h, that does what the test orders it over a socket.
  *
- * The test's program calls prog_main first in main(): it is executed anew as `--program`.
+ * It is a program file of its own (PROG_PATH), without a sanitizer: it forks and clones, ends its
+ * main thread, and touches what is not there, which none of them bears.
  */
 #ifndef RAMP_PROGRAMS_PROG_H
 #define RAMP_PROGRAMS_PROG_H
@@ -61,8 +62,6 @@ struct prog {
 	int sock;
 };
 
-/* Never returns in a program. */
-void prog_main(int argc, char **argv);
 void prog_start(struct prog *prog, const char *session_path);
 /* Kills it and waits for it. */
 void prog_end(struct prog *prog);

@@ -446,7 +446,6 @@ int world_main(int argc, char **argv, const char *name, void (*add_tests)(TCase 
 	int rc;
 
 	programs_doorman(argc, argv);
-	prog_main(argc, argv);
 	rc = memory_namespace();
 	return rc ? rc : memory_run(make_suite(name, add_tests));
 }

@@ -6,7 +6,7 @@ list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
 rampfs_test(NAME transfer
   SOURCES unit/test_transfer.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c unit/transfer_meta.c
     unit/transfer_local.c unit/transfer_faults.c ${transfer_sources}
-  NEEDS memory transport base_loop base TIMEOUT 600)
+  NEEDS memory transport base_loop base LABELS threads TIMEOUT 600)
 target_include_directories(test_transfer PRIVATE
   ${CMAKE_SOURCE_DIR}/rampfs/transfer ${CMAKE_SOURCE_DIR}/rampfs/programs
   ${CMAKE_SOURCE_DIR}/rampfs/pull ${CMAKE_SOURCE_DIR}/meta)
@@ -14,4 +14,4 @@ target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=room_reserve)
 add_test(NAME transfer_copy COMMAND test_transfer copy)
 # The longest of those that run beside others: they begin first.
-set_tests_properties(transfer transfer_copy PROPERTIES TIMEOUT 600 PROCESSORS ${slots_of_programs} COST 1000)
+set_tests_properties(transfer transfer_copy PROPERTIES TIMEOUT 600 LABELS threads PROCESSORS ${slots_of_programs} COST 1000)
