@@ -5,4 +5,4 @@ set_target_properties(inject PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_
 target_compile_options(inject PRIVATE -Wall -Wextra -Werror -O2)
 target_compile_definitions(inject PRIVATE _GNU_SOURCE)
 target_link_libraries(inject PRIVATE ${CMAKE_DL_LIBS})
-rampfs_script_test(NAME inject COMMAND tests/inject/inject.sh TIMEOUT 300)
+rampfs_script_test(NAME inject COMMAND tests/inject/inject.sh TIMEOUT 600)
