@@ -285,7 +285,7 @@ int main(int argc, char **argv)
 
 	programs_doorman(argc, argv);
 	role = take_role(&argc, argv);
-	if (options_parse(argc, argv, &o, &err)) {
+	if (options_parse(argc, argv, role[0], &o, &err)) {
 		fprintf(stderr, "rampfs: %s\nTry 'rampfs --help'.\n", err.text);
 		return 2;
 	}

@@ -190,8 +190,19 @@ static int parse_list(struct options *o, const char *list, struct ramp_err *err)
 
 enum { OPT_DESTROY = 256, OPT_FORCE };
 
-static int parse_flags(int argc, char **argv, bool helper, struct options *o, struct ramp_err *err)
+/* Which flags there are: a program that has executed itself gets what it was called with, by
+   whatever name that was. */
+static const char *flags_of(const char *name, bool own)
 {
+	if (own)
+		return "fdnsvrwt:o:hV";
+	return strcmp(name, "mount.rampfs") == 0 ? "fnsvrwt:o:hV" : "fdo:hV";
+}
+
+static int parse_flags(int argc, char **argv, bool own, struct options *o, struct ramp_err *err)
+{
+	const char *name = argc > 0 ? basename(argv[0]) : "rampfs", *flags = flags_of(name, own);
+	bool helper = !own && strcmp(name, "mount.rampfs") == 0;
 	static const struct option longs[] = {{"foreground", no_argument, NULL, 'f'},
 					      {"debug", no_argument, NULL, 'd'},
 					      {"destroy", no_argument, NULL, OPT_DESTROY},
@@ -202,8 +213,7 @@ static int parse_flags(int argc, char **argv, bool helper, struct options *o, st
 	int c, rc = 0;
 
 	opterr = 0;
-	while (!rc &&
-	       (c = getopt_long(argc, argv, helper ? "fnsvrwt:o:hV" : "fdo:hV", longs, NULL)) != -1)
+	while (!rc && (c = getopt_long(argc, argv, flags, longs, NULL)) != -1)
 		switch (c) {
 		case 'f':
 			*(helper ? &o->fake : &o->foreground) = true;
@@ -239,13 +249,12 @@ static int parse_flags(int argc, char **argv, bool helper, struct options *o, st
 	return rc;
 }
 
-int options_parse(int argc, char **argv, struct options *o, struct ramp_err *err)
+int options_parse(int argc, char **argv, bool own, struct options *o, struct ramp_err *err)
 {
-	const char *name = argc > 0 ? basename(argv[0]) : "rampfs";
 	int rc, left;
 
 	*o = (struct options){.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO};
-	rc = parse_flags(argc, argv, strcmp(name, "mount.rampfs") == 0, o, err);
+	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)
 		return rc;
 	if (o->mode == MODE_HELP || o->mode == MODE_VERSION || o->mode == MODE_OPTIONS_HELP)

@@ -28,8 +28,9 @@ struct options {
 };
 
 /* 0, or -EINVAL with one sentence. Puts the options in front of the other arguments, as
-   getopt_long(3) does, and leaves the strings as they are. */
-int options_parse(int argc, char **argv, struct options *options, struct ramp_err *err);
+   getopt_long(3) does, and leaves the strings as they are. `own`: this program has executed itself
+   with the arguments that a user or mount(8) gave it. */
+int options_parse(int argc, char **argv, bool own, struct options *options, struct ramp_err *err);
 
 extern const char options_usage[], options_mount_usage[];
 

@@ -93,6 +93,21 @@ kill -HUP "$(keeper a)"
 within 20 quietly says "$scratch/cluster/a.log" "node a of cluster local serves"
 within 10 quietly has_quorum a
 
+echo "as mount(8) calls it; read-only"
+umount "$mnt/a"
+within 20 ended a
+ln -s "$build/bin/rampfs" "$scratch/mount.rampfs"
+"$scratch/mount.rampfs" "$state/a" "$mnt/a" -f -o "rw,log=$scratch/cluster/a.log"
+if mountpoint -q "$mnt/a"; then fail "-f has mounted it"; fi
+refused 'unknown mount option nonsense' "$scratch/mount.rampfs" "$state/a" "$mnt/a" -o rw,nonsense
+"$scratch/mount.rampfs" "$state/a" "$mnt/a" -n -o "ro,_netdev,nofail,x-systemd.automount,log=$scratch/cluster/a.log"
+within 20 quietly has_quorum a
+refused 'Read-only file system' touch "$mnt/a/a/new"
+within 10 test -e "$mnt/a/a/mapped"
+umount "$mnt/a"
+within 20 ended a
+again a
+
 echo "systemd is told: ready, reloading, stopping"
 umount "$mnt/a"
 within 20 ended a

@@ -83,6 +83,20 @@ for page in "$build"/contrib/*.[1-8]; do
 done
 same 8 $pages "manual pages"
 
+# Installed, under a prefix that is named only then.
+DESTDIR=$scratch/root cmake --install "$build" --prefix /usr >/dev/null
+root=$scratch/root
+for file in sbin/mount.rampfs usr/sbin/rampfs usr/sbin/mkfs.rampfs usr/sbin/rampfs-node usr/bin/rampfs-migrate \
+	usr/bin/rampfs-status usr/bin/rampfs-run usr/lib/systemd/system/rampfs@.service; do
+	[ -e "$root/$file" ] || [ -L "$root/$file" ] || fail "/$file is not installed"
+done
+same /usr/sbin/rampfs "$(readlink "$root/sbin/mount.rampfs")" "what mount(8) is led to"
+for entry in $tools; do
+	[ -r "$root/usr/share/bash-completion/completions/${entry%:*}" ] || fail "no completion for ${entry%:*} is installed"
+	[ -s "$root/usr/share/man/man${entry#*:}/${entry%:*}.${entry#*:}" ] || fail "no manual page of ${entry%:*} is installed"
+done
+"$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
+
 if command -v systemd-analyze >/dev/null; then
 	sed "s|^ExecStart=[^ ]*|ExecStart=$build/bin/rampfs|; /^Documentation/d" "$build/contrib/rampfs@.service" >"$scratch/rampfs@.service"
 	systemd-analyze verify "$scratch/rampfs@.service" >"$scratch/err" 2>&1 || fail "systemd: $(cat "$scratch/err")"
