@@ -200,7 +200,8 @@ static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t in
 
 	if (!move_heard(body, proto_get_connect(body, &c)))
 		return;
-	if (t->registered && t->started && c.src_inc == incarnation)
+	/* What it begins nobody would wait for, once we close. */
+	if (t->registered && t->started && !t->closing && c.src_inc == incarnation)
 		do_connect(t, from, &c);
 	free(c.ranges);
 }

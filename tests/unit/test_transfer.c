@@ -446,6 +446,24 @@ START_TEST(cancelled_too_late)
 }
 END_TEST
 
+START_TEST(a_target_that_ends_begins_nothing)
+{
+	ramp_segment_t id = world_segment(A, "x", 1000, 1);
+	int ask;
+
+	world_hold_reservation(B); /* its worker would come back when all is gone */
+	world_end(B);
+	ask = world_ask(A, id, B, 2000, false);
+	usleep(300000); /* its CONNECT comes there meanwhile */
+	ck_assert_uint_eq(world->fault[B].hits, 0);
+	atomic_store(&world->hold, false);
+	world_let_end(B);
+	ck_assert_int_ne(world_answer(ask), 0);
+	world_start(B);
+	stays(id, A);
+}
+END_TEST
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
 START_TEST(a_message_is_lost_doubled_or_late)
@@ -626,6 +644,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
+	tcase_add_test(tc, a_target_that_ends_begins_nothing);
 	tc = story(suite, "messages");
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);

@@ -241,6 +241,12 @@ static void end(void)
 	atomic_store(&world->running[d.self], false);
 	fault_late_wait();
 	transfers_close(d.transfers);
+	/* As programs_close and others run the loop until their own work is done. */
+	while (atomic_load(&world->linger)) {
+		atomic_store(&world->lingers[d.self], true);
+		uv_run(loop_uv(d.loop), UV_RUN_NOWAIT);
+		usleep(200);
+	}
 	pull_close(d.pull);
 	meta_close(d.meta);
 	peers_close(d.peers);

@@ -308,6 +308,19 @@ void world_close_nodes(void)
 			reap(n, 0);
 }
 
+void world_end(ramp_node_t node)
+{
+	atomic_store(&world->linger, true);
+	order(node, (struct command){.order = ORDER_QUIT});
+	eventually(world->lingers[node]);
+}
+
+void world_let_end(ramp_node_t node)
+{
+	atomic_store(&world->linger, false);
+	reap(node, 0);
+}
+
 void world_close(void)
 {
 	world_close_nodes();

@@ -92,6 +92,8 @@ struct world {
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* AT_RESERVE with DO_DELAY waits while it is set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
+	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
+	atomic_bool linger;		  /* ... it does so while this is set */
 	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
@@ -122,6 +124,9 @@ void world_open_copy(void);   /* ... and all moves in mode copy */
 void world_close_nodes(void); /* in order */
 /* The same, and nothing is left. */
 void world_close(void);
+/* A node begins to end and comes no further than to transfers_close, until it is let. */
+void world_end(ramp_node_t node);
+void world_let_end(ramp_node_t node);
 void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
 /* The same, by a move that `node` is asked for. */
