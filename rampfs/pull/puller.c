@@ -278,6 +278,26 @@ static bool load(struct link *link, struct flight *flight, const struct tp_done 
 	return false;
 }
 
+/* The source has lost the next page itself: it is lost here, too, and whoever waits for it is told.
+ */
+static void flight_lose(struct link *link, struct flight *flight)
+{
+	struct pulled *pulled = flight->pulled;
+	const struct want want = {.first = flight->next, .count = 1, .since_us = flight->since_us};
+
+	pages_lose(pulled->seg, flight->next, 1);
+	flight->next++; /* no longer ours to give back: a writer may have claimed it */
+	if (flight->stage) {
+		flight->first++;
+		flight->count--;
+	}
+	if (want.since_us)
+		pulled_want(pulled, &want);
+	if (link->puller->class != TP_DEMAND)
+		puller_wake(&pulled->pull->pager); /* page faults may have waited for it */
+	pulled_look(pulled);
+}
+
 /* Its key is not granted (yet), or the source could not read a page. */
 static void flight_refused(struct link *link, struct flight *flight, int result)
 {
@@ -285,13 +305,7 @@ static void flight_refused(struct link *link, struct flight *flight, int result)
 	int who = link->puller->which - 1;
 
 	if (result == -EIO && (!flight->stage || unload(link, flight))) {
-		pages_lose(pulled->seg, flight->next, 1);
-		flight->next++; /* no longer ours to give back: a writer may have claimed it */
-		if (flight->stage) {
-			flight->first++;
-			flight->count--;
-		}
-		pulled_look(pulled);
+		flight_lose(link, flight);
 	} else {
 		pulled->retry_after_ms[who] = pulled->retry_after_ms[who] * 2;
 		if (pulled->retry_after_ms[who] < RETRY_MIN_MS)

@@ -357,6 +357,28 @@ START_TEST(another_incarnation_of_the_source_proves_the_loss)
 }
 END_TEST
 
+/* The source has lost pages itself, since it pulled them from a node that is over. */
+static void lose_at_the_source(uint64_t page)
+{
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(pages_prepare(w.s_seg, w.size, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(w.s_seg, page, 1, &err), 0);
+	ck_assert_uint_eq(pages_lose(w.s_seg, page, 1), 1);
+}
+
+START_TEST(a_page_fault_of_what_the_source_has_lost_is_told)
+{
+	open_with(MIB, true, false);
+	lose_at_the_source(9);
+	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_int_eq(pages_get(w.t_seg, 9), PAGE_LOST);
+	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
+	ck_assert_int_eq(load(w.t_programs.map + 10 * PAGE), world_byte(10, 0));
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
 {
 	open_with(MIB, true, false);
@@ -657,6 +679,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_slow_network_is_not_silent);
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
+	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
