@@ -364,8 +364,28 @@ int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count
 	return ask(pull, seg, from, end - from);
 }
 
+/* Nobody pulls it any more: what is not LOCAL is LOST, or a writer's. */
+static bool is_decided(struct pulled *pulled)
+{
+	return atomic_load(&pulled->told) ||
+	       (atomic_load(&pulled->over) && atomic_load(&pulled->released) == PULLER_BOTH);
+}
+
+/* What was claimed and did not become right; of pages that nobody pulls any more, what was lost is
+   lost again. */
+static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+{
+	struct pulled *pulled;
+
+	pages_give_back(seg, first, count);
+	pulled = pulled_find(pull, seg_id(seg));
+	if (pulled && is_decided(pulled))
+		pages_lose_all(seg);
+	pulled_put(pulled);
+}
+
 /* Claims all that is not LOCAL; where a page is another's, everything goes back. */
-static int claim_all(struct seg *seg, uint64_t first, uint64_t end)
+static int claim_all(struct pull *pull, struct seg *seg, uint64_t first, uint64_t end)
 {
 	uint64_t page = first, won;
 
@@ -373,7 +393,8 @@ static int claim_all(struct seg *seg, uint64_t first, uint64_t end)
 		won = pages_claim_cut(seg, page, end - page);
 		if (won == 0 && pages_get(seg, page) != PAGE_LOCAL) {
 			/* Up to here every page that is IN_FLIGHT was claimed by us. */
-			pages_give_back(seg, first, page - first);
+			if (page > first)
+				give_back(pull, seg, first, page - first);
 			return -EAGAIN;
 		}
 		page += won;
@@ -407,7 +428,7 @@ int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t
 		rc = pull_want(pull, seg, last, 1);
 	if (rc || last <= first)
 		return rc;
-	return claim_all(seg, first, last);
+	return claim_all(pull, seg, first, last);
 }
 
 /*
@@ -425,15 +446,11 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	if (right < first)
 		right = first;
 	pages_arrive(seg, first, right - first);
-	pages_give_back(seg, right, last - right);
+	if (right < last)
+		give_back(pull, seg, right, last - right);
 	pulled = pulled_find(pull, seg_id(seg));
 	if (!pulled)
 		return;
-	/* Nobody pulls these any more: what was lost is lost again. */
-	if (right < last &&
-	    (atomic_load(&pulled->told) ||
-	     (atomic_load(&pulled->over) && atomic_load(&pulled->released) == PULLER_BOTH)))
-		pages_lose_all(seg);
 	pulled_look(pulled);
 	puller_wake(&pull->pager); /* page faults that waited for these are among its wants */
 	pulled_put(pulled);
@@ -484,22 +501,20 @@ void pull_status(struct pull *pull, struct pull_status *status)
 
 /* ---- opening and closing ---- */
 
-/*
- * Lost pages of a settled segment, found at a start: nobody begins a pull for it any more, and who
- * touches them is to get SIGBUS.
- */
-static void adopt_lost(void *arg, struct seg *seg)
+void pull_watch_lost(struct pull *pull, struct seg *seg)
 {
-	struct pull *pull = arg;
 	const struct pull_source nobody = {.key = {.segment = seg_id(seg)}};
 	struct ramp_err err = {0};
-	struct record record;
 	struct pulled *pulled;
 	int rc;
 
-	record_get(seg, &record);
-	if (record.kind != RECORD_OWNED || pages_missing(seg) == 0)
+	if (pages_missing(seg) == 0)
 		return;
+	pulled = pulled_find(pull, seg_id(seg));
+	if (pulled) { /* since its own pull, in this life */
+		pulled_put(pulled);
+		return;
+	}
 	pages_lose_all(seg); /* a write that a kill cut short */
 	pulled = pulled_new(pull, seg, &nobody, &err);
 	rc = pulled ? 0 : -err.code;
@@ -515,6 +530,15 @@ static void adopt_lost(void *arg, struct seg *seg)
 	if (rc)
 		log_error("segment %llu: its lost pages are not watched: %s",
 			  (unsigned long long)seg_id(seg), err.text);
+}
+
+static void adopt_lost(void *arg, struct seg *seg)
+{
+	struct record record;
+
+	record_get(seg, &record);
+	if (record.kind == RECORD_OWNED)
+		pull_watch_lost(arg, seg);
 }
 
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err)

@@ -60,6 +60,9 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 /* Ends it before its time (reverted by proof, unlinked): when it returns nothing is pulled any
    more, and the segment is not in use here. Blocks shortly; not from `finished`. */
 void pull_end(struct pull *pull, ramp_segment_t id);
+/* Of a segment that is OWNED and not pulled any more: who touches a lost page gets SIGBUS, until it
+   has been written over. pull_open does it for those that it finds OWNED. Blocks shortly. */
+void pull_watch_lost(struct pull *pull, struct seg *seg);
 /* From `demand` to full speed (a segment that is asked to move on, --wait). */
 void pull_hurry(struct pull *pull, ramp_segment_t id);
 /* That incarnation of that node is over, by a committed fact: what it had is LOST. Never blocks. */

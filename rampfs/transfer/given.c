@@ -124,6 +124,7 @@ static void revert_work(struct move *m)
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (m->work_rc)
 		return;
+	pull_watch_lost(t->pull, m->seg); /* a daemon that found it GIVEN has not */
 	programs_restore(t->programs, m->seg);
 	if (m->gone || !m->transferred) /* perhaps in a former life */
 		programs_back(t->programs, m->seg, 0);

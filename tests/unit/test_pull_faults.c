@@ -396,6 +396,48 @@ START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
 }
 END_TEST
 
+START_TEST(who_is_in_anothers_way_leaves_lost_what_was_lost)
+{
+	open_with(MIB, true, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 10, 2), -EIO);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(load(w.t_programs.map + 11 * PAGE), -1);
+	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, PAGE);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 255);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	world_close(&w);
+}
+END_TEST
+
+/* A daemon that finds it GIVEN does not look for its lost pages; it may be its own again. */
+START_TEST(what_was_given_with_lost_pages_is_watched_when_it_is_back)
+{
+	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+
+	open_with(MIB, true, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	world_target_restart(&w);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), -ENOENT);
+	record = (struct record){.kind = RECORD_OWNED, .epoch = 7};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	pull_watch_lost(w.t_pull, w.t_seg);
+	pull_watch_lost(w.t_pull, w.t_seg);
+	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(lost_pages_are_lost_after_a_restart_too)
 {
 	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
@@ -681,6 +723,8 @@ static Suite *suite(void)
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
 	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
+	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
+	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);

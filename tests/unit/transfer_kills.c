@@ -291,6 +291,26 @@ START_TEST(the_source_reboots_while_it_is_pulled)
 }
 END_TEST
 
+/* What was lost is lost still where it comes back to a daemon that found it GIVEN. */
+START_TEST(refused_with_lost_pages_after_a_restart)
+{
+	ramp_segment_t id = world_segment(B, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(B, id, A), 0);
+	world_reboot(B);
+	world_rest_lost(id);
+	world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
+	world_ask_dead(A, id, C, A);
+	world_kill(C);
+	world_start(C);
+	world_start(A);
+	world_rest_lost(id);
+	ck_assert_uint_eq(world_owner(id), A);
+	ck_assert_uint_ge(atomic_load(&world->lost_watched), 1);
+}
+END_TEST
+
 /* A silent target proves nothing; the operator's word does. */
 START_TEST(fenced)
 {
@@ -392,6 +412,7 @@ void add_kill_stories(Suite *suite)
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);
 	tc = story(suite, "proofs");
 	tcase_add_test(tc, rolled_back_until_reclaimed);
+	tcase_add_test(tc, refused_with_lost_pages_after_a_restart);
 	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);
 	tcase_add_test(tc, fenced);
 	tcase_add_test(tc, ended_in_the_middle);

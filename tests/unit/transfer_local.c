@@ -350,6 +350,13 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 	pthread_mutex_unlock(&pull->lock);
 }
 
+void pull_watch_lost(struct pull *pull, struct seg *seg)
+{
+	(void)pull;
+	if (pages_lost(seg))
+		atomic_fetch_add(&world->lost_watched, 1);
+}
+
 void pull_hurry(struct pull *pull, ramp_segment_t id)
 {
 	struct job *job;

@@ -94,6 +94,7 @@ struct world {
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
 	atomic_bool linger;		  /* ... it does so while this is set */
+	atomic_uint lost_watched;	  /* pull_watch_lost of a segment with lost pages */
 	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
