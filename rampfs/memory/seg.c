@@ -313,6 +313,11 @@ bool seg_damaged(struct seg *seg)
 	return atomic_load(&seg->gate) & GATE_DAMAGED;
 }
 
+bool seg_removed(struct seg *seg)
+{
+	return atomic_load(&seg->gate) & GATE_GONE;
+}
+
 int seg_note_passed(struct seg *seg, bool passed)
 {
 	int rc;

@@ -104,6 +104,7 @@ int seg_fd(struct seg *seg);
 int seg_open(struct seg *seg, int access_mode);
 uint64_t seg_size(struct seg *seg); /* the file's st_size */
 bool seg_damaged(struct seg *seg);
+bool seg_removed(struct seg *seg); /* by store_remove; whatever its record said */
 
 /*
  * Mode, uid and gid as the metadata had them last, beside the bytes: an unlinked file that is still

@@ -128,15 +128,6 @@ static void finish(struct pulled *pulled)
 	puller_wake(&pull->pager); /* it unmaps */
 }
 
-static bool removed(struct pulled *pulled)
-{
-	int rc = seg_enter(pulled->seg);
-
-	if (!rc)
-		seg_leave(pulled->seg);
-	return rc == -ENOENT;
-}
-
 /* An entry with lost pages stays until they have been written over, or the segment is removed:
    which nobody tells. Returns when to look again, or wait_ms where that is sooner. */
 static int look_for_ends(struct pull *pull, int wait_ms)
@@ -150,7 +141,9 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 			continue;
 		if (missing == 0 || !atomic_load(&pulled->told))
 			finish(pulled);
-		else if (removed(pulled))
+		if (missing == 0)
+			continue;
+		if (seg_removed(pulled->seg))
 			pulled_take_out(pulled);
 		else if (wait_ms < 0 || wait_ms > LOST_LOOK_MS)
 			wait_ms = LOST_LOOK_MS;

@@ -438,6 +438,33 @@ START_TEST(what_was_given_with_lost_pages_is_watched_when_it_is_back)
 }
 END_TEST
 
+START_TEST(what_left_with_lost_pages_can_come_again)
+{
+	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+
+	open_with(MIB, false, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
+	seg_put(w.t_seg);
+
+	w.key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 7, .k = {7, 9}};
+	world_take(&w, true);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	atomic_store(&w.finished, 0);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(lost_pages_are_lost_after_a_restart_too)
 {
 	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
@@ -725,6 +752,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
 	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
+	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
