@@ -31,9 +31,10 @@
 #include "shim.h"
 #include "table.h"
 
-#define PATIENCE_MS    10000 /* for one mmap */
-#define RETRY_PAUSE_MS 5
-#define PROT_ALL       (PROT_READ | PROT_WRITE | PROT_EXEC)
+#define PATIENCE_MS	   10000 /* for one mmap */
+#define RETRY_PAUSE_MS	   5
+#define GONE_PAUSE_LAST_MS 256
+#define PROT_ALL	   (PROT_READ | PROT_WRITE | PROT_EXEC)
 
 struct shim_lock attach_lock;
 _Atomic bool attach_used;
@@ -282,6 +283,39 @@ static int fill_gaps(struct attach *a)
 	return widen(a);
 }
 
+static bool any_gone(const struct attach *a)
+{
+	bool gone = false;
+
+	shim_lock(&table.lock);
+	for (uint32_t i = ranges_first(&table.ranges, a->start);
+	     i < table.ranges.n && table.ranges.at[i].addr < a->end; i++)
+		gone |= (table.ranges.at[i].flags & RANGE_GONE) != 0;
+	shim_unlock(&table.lock);
+	return gone;
+}
+
+/* It left and is here again, but not in its place yet: the daemon is about to put it there. */
+static int await_back(struct attach *a)
+{
+	uint32_t pause_ms = 1;
+	int rc;
+
+	while (any_gone(a)) {
+		if (shim_now_ms() >= a->deadline_ms)
+			return refuse(a, ETIMEDOUT,
+				      "it is here again, and the daemon could not put it in its "
+				      "place; munmap what is left of it there");
+		shim_pause_ms(pause_ms);
+		if (pause_ms < GONE_PAUSE_LAST_MS)
+			pause_ms *= 2;
+		rc = get_token(a);
+		if (rc && !agent_daemon_away(rc))
+			return rc;
+	}
+	return 0;
+}
+
 static int refuse_place(struct attach *a)
 {
 	return refuse(a, EINVAL,
@@ -303,6 +337,8 @@ static int attach_known(struct attach *a)
 	if (rc)
 		return rc;
 	rc = fill_gaps(a);
+	if (rc == 0)
+		rc = await_back(a);
 	if (rc) {
 		shim_lock(&table.lock);
 		table_release(a->start, a->end, false);
