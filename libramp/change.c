@@ -22,21 +22,39 @@
 
 #define PUNCH_PATIENCE_MS 10000
 #define RETRY_PAUSE_MS	  5
+#define SWAP_PATIENCE_MS  10000
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
 
-void change_forget(const void *addr, uint64_t len)
+/* A daemon that dies in the middle of one leaves it to the next. */
+static void lock_between_swaps(void)
+{
+	uint64_t deadline_ms = shim_now_ms() + SWAP_PATIENCE_MS;
+
+	shim_lock(&table.lock);
+	while (table.swaps && shim_now_ms() < deadline_ms) {
+		shim_unlock(&table.lock);
+		shim_pause_ms(1);
+		shim_lock(&table.lock);
+	}
+}
+
+void change_over_begin(struct shim_guard *guard)
+{
+	shim_enter(guard);
+	lock_between_swaps();
+}
+
+void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
-	struct shim_guard guard;
 	uint32_t first, last;
 
-	shim_enter(&guard);
-	shim_lock(&table.lock);
-	if (ranges_isolate(&table.ranges, start, start + shim_page_up(len), &first, &last) == 0)
+	if (len &&
+	    ranges_isolate(&table.ranges, start, start + shim_page_up(len), &first, &last) == 0)
 		for (; first < last; last--)
 			ranges_remove(&table.ranges, first);
 	shim_unlock(&table.lock);
-	shim_leave(&guard);
+	shim_leave(guard);
 }
 
 int change_munmap(void *addr, uint64_t len)

@@ -9,13 +9,20 @@
 
 #include <stdint.h>
 
+#include "shim.h"
+
 int change_munmap(void *addr, uint64_t len);
 int change_mprotect(void *addr, uint64_t len, int prot);
 /* In place. -ENOTTY: nothing of it is ours. */
 int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags);
 /* -ENOTTY: the kernel may do it as it is. */
 int change_madvise(void *addr, uint64_t len, int advice);
-/* The program puts something else there by MAP_FIXED: what we know of the range is over. */
-void change_forget(const void *addr, uint64_t len);
+/*
+ * The program puts something of its own where something of ours may be, as by MAP_FIXED: between
+ * begin and end no agent puts a segment or an empty file there. len: so much of ours it has
+ * replaced, which is over; 0 where it has failed.
+ */
+void change_over_begin(struct shim_guard *guard);
+void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len);
 
 #endif

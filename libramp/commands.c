@@ -374,6 +374,7 @@ bool hands_finish_swap(struct hands *hands)
 		settle_range(hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
 	}
+	table.swaps--;
 	return true;
 }
 
@@ -393,6 +394,8 @@ static int claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
 		rc = -EAGAIN;
 	for (; locked && rc > 0 && first < last; first++)
 		table.ranges.at[first].session = hands->session;
+	if (rc > 0)
+		table.swaps++;
 	unlock_table(locked);
 	return rc;
 }
@@ -413,6 +416,7 @@ static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hun
 	rc = swap_begin(hands, msg);
 	if (rc) {
 		give_gaps_back(msg->addr, msg->addr + msg->len);
+		table.swaps--;
 		return rc;
 	}
 	if (!hands_finish_swap(hands)) {

@@ -170,6 +170,7 @@ void fork_in_child(void)
 	/* The only thread: whoever else held these is not here. */
 	table.lock.word = 0;
 	attach_lock.word = 0;
+	table.swaps = 0;
 	agents_reset();
 	if (!own.locked) {
 		/* Another thread may have been in its first attach. */

@@ -50,14 +50,27 @@ static bool map_segment(const struct attach_call *call, void **out)
 	return true;
 }
 
-/* Something else stands there now. Not before it does: a call that fails leaves what was there. */
-static void replaced(const void *at, size_t length)
+/* Where something of ours may be, or come: a call that fails leaves what was there. */
+static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
-	int saved = errno;
+	struct shim_guard guard;
+	void *out;
+	int code;
 
-	if (table_near(at, length))
-		change_forget(at, length);
-	errno = saved;
+	change_over_begin(&guard);
+	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
+	code = errno;
+	change_over_end(&guard, addr, out != MAP_FAILED && (flags & MAP_FIXED) ? length : 0);
+	if (out == MAP_FAILED)
+		errno = code;
+	return out;
+}
+
+static void *map_other(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	return addr && table_near(addr, length)
+		       ? map_over(addr, length, prot, flags, fd, offset)
+		       : shim_next.mmap(addr, length, prot, flags, fd, offset);
 }
 
 EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
@@ -75,9 +88,7 @@ EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t 
 	if (shared && mounts_has(fd) && map_segment(&call, &out))
 		return out;
 	errno = saved;
-	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
-	if (out != MAP_FAILED && (flags & MAP_FIXED))
-		replaced(addr, length);
+	out = map_other(addr, length, prot, flags, fd, offset);
 	/* As FUSE answers for a rampfs mount: its device's number may have been another's before.
 	 */
 	if (out == MAP_FAILED && errno == ENODEV && shared && mounts_look_again(fd) &&
@@ -116,9 +127,24 @@ EXPORT int madvise(void *addr, size_t length, int advice)
 	return rc == -ENOTTY ? shim_next.madvise(addr, length, advice) : answer(rc);
 }
 
+static void *move_over(void *old, size_t old_size, size_t new_size, int flags, void *to)
+{
+	struct shim_guard guard;
+	void *out;
+	int code;
+
+	change_over_begin(&guard);
+	out = shim_next.mremap(old, old_size, new_size, flags, to);
+	code = errno;
+	change_over_end(&guard, to, out != MAP_FAILED ? new_size : 0);
+	if (out == MAP_FAILED)
+		errno = code;
+	return out;
+}
+
 EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 {
-	void *to = NULL, *out;
+	void *to = NULL;
 	va_list ap;
 	int rc;
 
@@ -136,10 +162,9 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		errno = -rc;
 		return MAP_FAILED;
 	}
-	out = shim_next.mremap(old, old_size, new_size, flags, to);
-	if (out != MAP_FAILED && (flags & MREMAP_FIXED))
-		replaced(to, new_size);
-	return out;
+	return (flags & MREMAP_FIXED) && table_near(to, new_size)
+		       ? move_over(old, old_size, new_size, flags, to)
+		       : shim_next.mremap(old, old_size, new_size, flags, to);
 }
 
 static __attribute__((constructor)) void preload_init(void)

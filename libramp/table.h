@@ -19,6 +19,8 @@ struct table {
 	struct shim_lock lock;
 	_Atomic uint64_t low, high; /* low 0: nothing yet */
 	struct ranges ranges;	    /* protected by lock */
+	/* Segments that agents are putting in place, without the lock: begun under it. */
+	_Atomic uint32_t swaps;
 };
 extern struct table table;
 
