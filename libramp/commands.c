@@ -126,8 +126,24 @@ static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 	return -rc;
 }
 
-static int do_unmap(const struct session_msg *msg)
+static struct scratch *find_scratch(struct hands *hands, uint64_t at)
 {
+	for (int i = 0; i < SCRATCH_MAX; i++)
+		if (hands->scratch[i].at == at)
+			return &hands->scratch[i];
+	return NULL;
+}
+
+static void drop_scratch(struct scratch *scratch)
+{
+	shim_munmap(scratch->at, scratch->len);
+	*scratch = (struct scratch){0};
+}
+
+/* A scratch mapping, too: what the program maps there later is not ours to unmap. */
+static int do_unmap(struct hands *hands, const struct session_msg *msg)
+{
+	struct scratch *scratch = find_scratch(hands, msg->addr);
 	bool locked = lock_table();
 	uint32_t first, last;
 	int rc;
@@ -138,6 +154,8 @@ static int do_unmap(const struct session_msg *msg)
 			ranges_remove(&table.ranges, first);
 	}
 	rc = shim_munmap(msg->addr, msg->len);
+	if (rc == 0 && scratch)
+		*scratch = (struct scratch){0};
 	unlock_table(locked);
 	return -rc;
 }
@@ -157,7 +175,8 @@ static int do_drop(const struct session_msg *msg)
 	return 0;
 }
 
-static int put_empty(struct range *r, int empty_fd)
+/* No child of a fork ever gets it: it is moved into place when it has been told so. */
+static int put_beside(const struct range *r, int empty_fd)
 {
 	long z, at;
 
@@ -170,26 +189,76 @@ static int put_empty(struct range *r, int empty_fd)
 		shim_munmap((uint64_t)z, r->len);
 		return (int)at;
 	}
-	r->flags |= RANGE_GONE;
 	return 0;
 }
 
-/* What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
-   since, which has the segment now, is that one's. */
+static int put_over(const struct range *r, int prot, int empty_fd)
+{
+	long at = shim_mmap(r->addr, r->len, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+			    empty_fd, 0);
+
+	if (at < 0)
+		return (int)at;
+	shim_madvise(r->addr, r->len, MADV_DONTFORK);
+	return 0;
+}
+
+/*
+ * What the process may have (RLIMIT_AS, RLIMIT_MEMLOCK, mappings) may not suffice for both at a
+ * time: then the empty file takes the very room of the segment. And what it may write to of its own
+ * (RLIMIT_DATA) may not suffice for that one: then a store there is SIGSEGV. What touches it must
+ * not wait for ever, nor its bytes stay on this node.
+ */
+static int put_empty(struct range *r, int empty_fd)
+{
+	int rc = put_beside(r, empty_fd);
+
+	if (rc) {
+		shim_munlock(r->addr, r->len);
+		rc = put_over(r, r->prot, empty_fd);
+	}
+	if (rc && (r->prot & PROT_WRITE))
+		rc = put_over(r, r->prot & ~PROT_WRITE, empty_fd);
+	if (rc == 0)
+		r->flags |= RANGE_GONE;
+	return rc;
+}
+
+/*
+ * What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
+ * since, which has the segment now, is that one's. Where no empty file can be put there, nothing
+ * is: a touch is SIGSEGV, and the segment is not put back when it returns.
+ */
 static int put_empty_pieces(const struct hands *hands, const struct session_msg *msg, int fd)
 {
-	uint32_t first, last;
+	uint32_t i, last;
 	int rc = 0;
 
-	pieces_of(msg->addr, msg->len, &first, &last);
-	for (; first < last && rc == 0; first++) {
-		struct range *r = &table.ranges.at[first];
+	pieces_of(msg->addr, msg->len, &i, &last);
+	for (uint32_t left = last - i; left && rc == 0; left--) {
+		struct range *r = &table.ranges.at[i];
 
-		if (r->segment == msg->segment && r->session == hands->session)
-			rc = put_empty(r, fd);
+		if (r->segment != msg->segment || r->session != hands->session ||
+		    put_empty(r, fd) == 0) {
+			i++;
+			continue;
+		}
+		rc = shim_munmap(r->addr, r->len);
+		if (rc == 0)
+			ranges_remove(&table.ranges, i);
 	}
 	ranges_join(&table.ranges);
 	return rc;
+}
+
+/* Whether it may open nothing any more: the message has come, its descriptor could not. */
+static bool opens_nothing(int sock)
+{
+	int fd = dup(sock);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EMFILE;
 }
 
 static int do_gone(const struct hands *hands, const struct session_msg *msg, int fd)
@@ -198,20 +267,12 @@ static int do_gone(const struct hands *hands, const struct session_msg *msg, int
 	bool locked;
 	int rc;
 
-	if (fd < 0)
+	if (fd < 0 && !opens_nothing(hands->sock))
 		return EINVAL;
 	locked = lock_table();
 	rc = locked ? put_empty_pieces(hands, msg, fd) : put_empty(&whole, fd);
 	unlock_table(locked);
 	return -rc;
-}
-
-static struct scratch *find_scratch(struct hands *hands, uint64_t at)
-{
-	for (int i = 0; i < SCRATCH_MAX; i++)
-		if (hands->scratch[i].at == at)
-			return &hands->scratch[i];
-	return NULL;
 }
 
 static int do_back(struct hands *hands, const struct session_msg *msg, int fd, uint64_t *at)
@@ -227,6 +288,9 @@ static int do_back(struct hands *hands, const struct session_msg *msg, int fd, u
 	/* Without access at first: where the program has said mlockall(MCL_FUTURE), mmap(2) would
 	   fill it at once, before it is registered, and put zeros where pages are still missing. */
 	z = shim_mmap(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
+	/* What stands in its place is locked as well, and RLIMIT_MEMLOCK not enough for both. */
+	if (z == -EAGAIN && shim_munlock(msg->addr, msg->len) == 0)
+		z = shim_mmap(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
 	if (z < 0)
 		return (int)-z;
 	shim_madvise((uint64_t)z, msg->len, MADV_DONTFORK);
@@ -368,9 +432,11 @@ bool hands_finish_swap(struct hands *hands)
 		syscall(SYS_futex, &hands->swap_alive, FUTEX_WAIT, 1, NULL, NULL, 0);
 	hands->swapping = false;
 	close(hands->swap_event);
-	if (hands->swap_result < 0)
+	if (hands->swap_result < 0) {
 		give_gaps_back(hands->swap_to, hands->swap_to + hands->swap_len);
-	if (hands->swap_result >= 0 && scratch) {
+		if (scratch)
+			drop_scratch(scratch);
+	} else if (scratch) {
 		settle_range(hands->swap_to, scratch);
 		*scratch = (struct scratch){0};
 	}
@@ -409,13 +475,13 @@ static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hun
 		return EINVAL;
 	rc = claim_range(hands, msg->addr, msg->len);
 	if (rc <= 0) {
-		shim_munmap(scratch->at, scratch->len);
-		*scratch = (struct scratch){0};
+		drop_scratch(scratch);
 		return -rc;
 	}
 	rc = swap_begin(hands, msg);
 	if (rc) {
 		give_gaps_back(msg->addr, msg->addr + msg->len);
+		drop_scratch(scratch);
 		table.swaps--;
 		return rc;
 	}
@@ -428,12 +494,9 @@ static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hun
 
 void hands_drop_scratch(struct hands *hands)
 {
-	for (int i = 0; i < SCRATCH_MAX; i++) {
-		if (hands->scratch[i].at == 0)
-			continue;
-		shim_munmap(hands->scratch[i].at, hands->scratch[i].len);
-		hands->scratch[i] = (struct scratch){0};
-	}
+	for (int i = 0; i < SCRATCH_MAX; i++)
+		if (hands->scratch[i].at != 0)
+			drop_scratch(&hands->scratch[i]);
 }
 
 int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,
@@ -445,7 +508,7 @@ int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,
 	case SESSION_PROTECT:
 		return -shim_mprotect(msg->addr, msg->len, (int)msg->prot);
 	case SESSION_UNMAP:
-		return do_unmap(msg);
+		return do_unmap(hands, msg);
 	case SESSION_DROP:
 		return do_drop(msg);
 	case SESSION_GONE:

@@ -132,6 +132,11 @@ int shim_madvise(uint64_t addr, uint64_t len, int advice)
 	return (int)result(syscall(SYS_madvise, addr, len, advice));
 }
 
+int shim_munlock(uint64_t addr, uint64_t len)
+{
+	return (int)result(syscall(SYS_munlock, addr, len));
+}
+
 int shim_ioctl(int fd, unsigned long request, void *arg)
 {
 	return (int)result(syscall(SYS_ioctl, fd, request, arg));

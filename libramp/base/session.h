@@ -50,6 +50,10 @@
  *      DONE, then `text`, where it is not empty, as a line to the user. PRIVATE: a store to it must
  *      be SIGBUS, as a load is, which takes PROT_WRITE on a file that is open for reading.
  *      Where nothing is mapped at addr (a fork's child) it is done all the same.
+ *      Where the process's limits allow no second mapping of that length, z is mapped over the
+ *      range at once; where they allow none to be written, without PROT_WRITE (a store is SIGSEGV
+ *      then); where they allow none, or no descriptor (EMFILE), the range is unmapped: a touch is
+ *      SIGSEGV, and it is not put back.
  *   BACK{serial, segment, addr, len, offset, prot, flags} + fd
  *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, flags as for MAP;
  *      close(fd); DONE with addr = z. It is not to be touched before SWAP.

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# A segment leaves programs that make it hard, and comes back to them (awkward.c).
+#   awkward.sh [WHICH...]
+. tests/lib/cluster.sh
+[ $# -gt 0 ] || set -- data as lock files again over
+cluster_start -n 2 -c 256M
+leave() {
+	rm -f "$scratch/said" "$scratch/lines"
+	truncate -s 64M "$mnt/a/a/$1"
+	timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$1" "$mnt/a/a/$1" >"$scratch/said" 2>"$scratch/lines" &
+	program=$!
+	within 20 grep -q mapped "$scratch/said"
+	mv "$mnt/a/a/$1" "$mnt/a/b/"
+	within 20 grep -q gone "$scratch/said"
+	mv "$mnt/b/b/$1" "$mnt/b/a/" # nothing of it is left there
+	status=0
+	wait $program || status=$?
+	tail -n 3 "$scratch/said" "$scratch/lines"
+	same 0 $status "the end of one with $1"
+	# Who has given up root's rights, or opens nothing, has no way to its stderr.
+	case $1 in
+	lock | files) ;;
+	*) same 1 "$(grep -c 'is now on node b' "$scratch/lines")" "lines that it has left, with $1" ;;
+	esac
+}
+for which; do
+	if [ "$which" = over ]; then
+		truncate -s 2M "$mnt/a/a/over"
+		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" over \
+			"$mnt/a/a/over" "$mnt/a/b/over" 60
+	else
+		leave "$which"
+	fi
+done
+cluster_stop
