@@ -183,7 +183,7 @@ static void on_fault(struct pull *pull, struct space *space, const struct space_
 		lost(pulled, fault->page);
 		break;
 	case PAGE_REMOTE:
-		link = puller_link(&pull->pager, pulled);
+		link = pulled_crowded(pulled) ? NULL : puller_link(&pull->pager, pulled);
 		if (link) {
 			count = around(pulled, fault->page, &stream);
 			won = demand(link, pulled, fault->page, count, now);

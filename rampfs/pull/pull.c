@@ -116,18 +116,38 @@ static bool wanted_already(const struct pulled *pulled, const struct want *want)
 	return false;
 }
 
-bool pulled_want(struct pulled *pulled, const struct want *want)
+static bool want_up_to(struct pulled *pulled, const struct want *want, uint32_t most)
 {
 	bool room = true;
 
 	pthread_mutex_lock(&pulled->lock);
 	if (!wanted_already(pulled, want)) {
-		room = pulled->n_wants < WANTS_MAX;
+		room = pulled->n_wants < most;
 		if (room)
 			pulled->wants[pulled->n_wants++] = *want;
 	}
 	pthread_mutex_unlock(&pulled->lock);
 	return room;
+}
+
+bool pulled_want(struct pulled *pulled, const struct want *want)
+{
+	return want_up_to(pulled, want, WANTS_NEW);
+}
+
+void pulled_want_back(struct pulled *pulled, const struct want *want)
+{
+	want_up_to(pulled, want, WANTS_MAX);
+}
+
+bool pulled_crowded(struct pulled *pulled)
+{
+	bool crowded;
+
+	pthread_mutex_lock(&pulled->lock);
+	crowded = pulled->n_wants >= WANTS_NEW;
+	pthread_mutex_unlock(&pulled->lock);
+	return crowded;
 }
 
 bool pulled_wanted(struct pulled *pulled)

@@ -26,7 +26,10 @@
 #include "store.h"
 #include "transport.h"
 
-#define WANTS_MAX    1024u
+#define WANTS_MAX 1024u
+/* So many are taken from who can ask again; the rest is for what comes back from reads under way,
+   two wants each at most. */
+#define WANTS_NEW    (WANTS_MAX - 2 * TP_QUEUE_MAX)
 #define STREAMS	     4u
 #define AROUND_PAGES 16u /* fault-around grows up to 64 KiB */
 #define RETRY_MIN_MS 50u
@@ -222,8 +225,13 @@ struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 bool pulled_alive(struct pulled *pulled);
 /* Its pages are pulled without being asked for. */
 bool pulled_prefetches(struct pulled *pulled);
-/* Remembers pages for the pager; false: there is no room for more. */
+/* Remembers pages for the pager; false: there is no room for more, whoever wants them asks again.
+ */
 bool pulled_want(struct pulled *pulled, const struct want *want);
+/* The same for what a read brought back, which nobody would ask for again. The pager. */
+void pulled_want_back(struct pulled *pulled, const struct want *want);
+/* So many are remembered that reads for others must wait: what they bring back needs its place. */
+bool pulled_crowded(struct pulled *pulled);
 /* Some are remembered. */
 bool pulled_wanted(struct pulled *pulled);
 /* Pages have arrived or been lost: perhaps that was the last one. */

@@ -103,7 +103,7 @@ static void flight_back(struct link *link, struct flight *flight)
 
 	pages_give_back(pulled->seg, want.first, want.count);
 	if (want.count && link->puller->class == TP_DEMAND)
-		pulled_want(pulled, &want);
+		pulled_want_back(pulled, &want);
 	else if (want.count) /* page faults may have waited for it */
 		puller_wake(&pulled->pull->pager);
 	flight_end(link, flight);
@@ -292,7 +292,7 @@ static void flight_lose(struct link *link, struct flight *flight)
 		flight->count--;
 	}
 	if (want.since_us)
-		pulled_want(pulled, &want);
+		pulled_want_back(pulled, &want);
 	if (link->puller->class != TP_DEMAND)
 		puller_wake(&pulled->pull->pager); /* page faults may have waited for it */
 	pulled_look(pulled);

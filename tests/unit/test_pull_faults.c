@@ -367,6 +367,28 @@ static void lose_at_the_source(uint64_t page)
 	ck_assert_uint_eq(pages_lose(w.s_seg, page, 1), 1);
 }
 
+/* More reads are parked than the pull remembers: those ask again, a page fault can't. */
+START_TEST(a_page_fault_is_not_forgotten_among_many_reads)
+{
+	pthread_t thread;
+
+	open_with(8 * MIB, true, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	atomic_store(&w.held, true);
+	thread = touch_in_thread(9);
+	wait_for_fault(2);
+	for (uint64_t page = 20; page < 2020; page++)
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, page, 1), -EAGAIN);
+	atomic_store(&w.cut_after, 1);
+	atomic_store(&w.held, false);
+	wait_until(atomic_load(&w.cuts));
+	atomic_store(&w.cut_after, 0);
+	ck_assert_uint_eq(touched(thread), world_byte(9, 0));
+	wait_until(pull_want(w.t_pull, w.t_seg, 2019, 1) == 0);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_page_fault_of_what_the_source_has_lost_is_told)
 {
 	open_with(MIB, true, false);
@@ -761,6 +783,10 @@ static Suite *suite(void)
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
 	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
+	suite_add_tcase(s, c);
+	c = tcase_create("crowd");
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, a_page_fault_is_not_forgotten_among_many_reads);
 	suite_add_tcase(s, c);
 	return s;
 }
