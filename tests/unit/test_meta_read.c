@@ -11,7 +11,7 @@
 #include "meta_net.h"
 
 #define SEGMENTS 70 /* more than are read at once */
-#define OPENINGS 5  /* of the allocations of a connection that is opened, every fifth */
+#define OPENINGS 15 /* of the allocations of a connection that is opened, every fifteenth */
 
 /* Of the thread that asks; the journal's own writer is not meant. */
 static __thread long left = -1; /* allocations that pass before one fails; -1: none does */
