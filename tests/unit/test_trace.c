@@ -1,6 +1,7 @@
 /* base/trace: what a trace keeps, what it does not, and that any thread may add to it. */
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,7 +176,7 @@ static void *add_all(void *arg)
 	size_t me = (size_t)arg;
 
 	while (!atomic_load(&go))
-		;
+		sched_yield();
 	for (uint64_t i = 0; i < TRACE_STEPS; i++)
 		trace_add(trace, me * TRACE_STEPS + i, names[me]);
 	trace_put(trace);
@@ -229,9 +230,11 @@ int main(void)
 {
 	Suite *suite = suite_create("trace");
 	TCase *tc = tcase_create("trace");
+
 	SRunner *runner;
 	int failed;
 
+	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, steps_come_back_in_their_order_with_their_moments);
 	tcase_add_test(tc, reading_gives_no_more_than_is_asked_for_and_takes_nothing_away);
