@@ -156,8 +156,11 @@ static void link_down(struct link *link, uint64_t after_ms)
 		link->down_ms = pull_now_ms();
 	link->state = LINK_DOWN;
 	link->try_ms = pull_now_ms() + after_ms;
+	/* While a child between fork and exec has a copy of it, close(2) leaves it in there. */
+	if (link->fd >= 0)
+		epoll_ctl(link->puller->epoll, EPOLL_CTL_DEL, link->fd, NULL);
 	if (link->conn)
-		ops(link->puller)->close(link->conn); /* and out of epoll */
+		ops(link->puller)->close(link->conn);
 	link->conn = NULL;
 	link->fd = -1;
 	for (unsigned i = 0; i < TP_QUEUE_MAX; i++)

@@ -178,8 +178,8 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 }
 
 /*
- * A single page where the file had data the last time that it was asked: it goes out unseen, since
- * whoever waits for just that page is served no sooner by a zero page's being none.
+ * A single page where the file had data the last time that it was asked: it goes out unread. To
+ * look whether it is zero would cost whoever waits for it more than to send it.
  */
 static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len)
 {

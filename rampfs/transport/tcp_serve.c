@@ -280,6 +280,8 @@ static void drop_conn(struct tcp_serve *serve, struct conn *conn)
 		finish_data(conn);
 	forget_slot(serve, conn->slot);
 	setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	/* While a child between fork and exec has a copy of it, close(2) leaves it in there. */
+	epoll_ctl(serve->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <check.h>
@@ -928,21 +930,40 @@ START_TEST(replies_that_lie)
 }
 END_TEST
 
-/* A peer that has proved itself, and then sends `bytes` as its requests. */
-static void proved_and_then(struct both *both, const uint8_t *bytes, size_t len)
+/* The identity by which a socket of the test's own proves itself. */
+static void identify(struct hello_self *self)
 {
-	int fd = raw_connect(both->s.port);
-	struct tp_stats before, after;
+	uint8_t key[32];
+
+	*self = (struct hello_self){.node = 2, .incarnation = 0x71};
+	memset(key, 'k', sizeof(key));
+	memset(self->cluster_id, 'c', sizeof(self->cluster_id));
+	ck_assert_int_eq(hello_self_init(self, key, NULL), 0);
+}
+
+static int proved(struct both *both, const struct hello_self *self)
+{
+	int fd = raw_connect(both->s.port), rc;
 	struct ramp_err err = {0};
 	struct hello hello;
-	uint8_t answer[64];
-	int rc;
 
-	tp_get_stats(both->s.tp, &before);
-	hello_dial(&hello, (const struct hello_self *)both->t.handler_arg, 1, 0, HELLO_DEMAND);
+	hello_dial(&hello, self, 1, 0, HELLO_DEMAND);
 	while ((rc = hello_run(&hello, fd, &err)) == -EAGAIN)
 		usleep(100);
 	ck_assert_msg(rc == 0, "%s", err.text);
+	return fd;
+}
+
+/* A peer that has proved itself, and then sends `bytes` as its requests. */
+static void proved_and_then(struct both *both, const struct hello_self *self, const uint8_t *bytes,
+			    size_t len)
+{
+	struct tp_stats before, after;
+	uint8_t answer[64];
+	int fd;
+
+	tp_get_stats(both->s.tp, &before);
+	fd = proved(both, self);
 	if (len)
 		ck_assert_int_eq(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
 	shutdown(fd, SHUT_WR);
@@ -957,16 +978,13 @@ static void proved_and_then(struct both *both, const uint8_t *bytes, size_t len)
 
 START_TEST(requests_that_lie)
 {
-	struct hello_self self = {.node = 2, .incarnation = 0x71};
-	uint8_t key[32], request[56];
+	struct hello_self self;
+	uint8_t request[56];
 	struct both both;
 	struct wire_w w;
 
 	both_start(&both);
-	memset(key, 'k', sizeof(key));
-	memset(self.cluster_id, 'c', sizeof(self.cluster_id));
-	ck_assert_int_eq(hello_self_init(&self, key, NULL), 0);
-	both.t.handler_arg = &self;
+	identify(&self);
 
 	for (int i = 0; i < 6; i++) {
 		static const uint32_t magics[] = {1,	      0x51524d52, 0x51524d52,
@@ -981,11 +999,68 @@ START_TEST(requests_that_lie)
 		wire_put_u32(&w, lens[i]);
 		w.len = 48;
 		wire_put_u64(&w, offsets[i]);
-		proved_and_then(&both, request, sizeof(request));
+		proved_and_then(&both, &self, request, sizeof(request));
 	}
-	proved_and_then(&both, request, 30); /* truncated */
-	proved_and_then(&both, NULL, 0);     /* a plain end */
+	proved_and_then(&both, &self, request, 30); /* truncated */
+	proved_and_then(&both, &self, NULL, 0);	    /* a plain end */
 	both_stop(&both);
+}
+END_TEST
+
+/* A child of the source's, as between fork and exec: it has copies of all descriptors. */
+static pid_t child_that_holds(int ends[2])
+{
+	pid_t pid;
+	char byte;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		close(ends[1]);
+		_exit(read(ends[0], &byte, 1) != 0);
+	}
+	return pid;
+}
+
+START_TEST(a_dropped_connection_is_over_whoever_holds_its_descriptor)
+{
+	static const uint8_t nonsense[56];
+	struct hello_self self;
+	struct tp_stats stats;
+	struct tp_conn *conn;
+	struct image image;
+	struct both both;
+	int fd, ends[2], status, at_once = 1;
+	pid_t child;
+
+	both_start(&both);
+	identify(&self);
+	image_make(&image, 64, 0);
+	export_image(&both, &KEY, &image);
+	fd = proved(&both, &self);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
+	wait_until((tp_get_stats(both.s.tp, &stats), stats.connections == 1));
+	child = child_that_holds(ends);
+	ck_assert_int_eq(send(fd, nonsense, sizeof(nonsense), MSG_NOSIGNAL), sizeof(nonsense));
+	wait_until((tp_get_stats(both.s.tp, &stats), stats.connections == 0));
+
+	/* It still takes what we send; the source has nothing to do with it any more. */
+	ck_assert_int_eq(send(fd, nonsense, sizeof(nonsense), MSG_NOSIGNAL), sizeof(nonsense));
+	conn = open_to(&both.t, 1, TP_DEMAND);
+	read_and_check(conn, &KEY, &image, 0, 64);
+	tp_get_stats(both.s.tp, &stats);
+	ck_assert_uint_eq(stats.connections, 1);
+	ck_assert_uint_eq(stats.rejected, 1);
+	conn->tp->ops->close(conn);
+	close(ends[1]);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	close(ends[0]);
+	close(fd);
+	tp_unexport(both.s.tp, &KEY);
+	both_stop(&both);
+	image_free(&image);
 }
 END_TEST
 
@@ -1092,6 +1167,7 @@ int main(void)
 	tcase_add_test(tc, cut_in_the_middle_of_a_payload);
 	tcase_add_test(tc, replies_that_lie);
 	tcase_add_test(tc, requests_that_lie);
+	tcase_add_test(tc, a_dropped_connection_is_over_whoever_holds_its_descriptor);
 	tcase_add_test(tc, many_connections);
 	tcase_add_test(tc, a_source_that_ends);
 	tcase_set_timeout(tc, 60);
