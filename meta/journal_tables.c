@@ -368,7 +368,7 @@ static int first_fit(struct journal *j, uint64_t from, uint64_t len, uint64_t *a
 int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr)
 {
 	uint64_t end = j->state.arena_addr + j->state.arena_len;
-	uint64_t from = align_up(j->state.arena_addr, len);
+	uint64_t first = align_up(j->state.arena_addr, len), from = first;
 	sqlite3_stmt *st;
 	int rc;
 
@@ -381,7 +381,8 @@ int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint
 	} else if (j->dead) {
 		return -EIO;
 	}
-	rc = first_fit(j, from, len, addr);
+	/* What was freed was aligned down to len, which may be before the arena. */
+	rc = first_fit(j, from > first ? from : first, len, addr);
 	if (rc < 0)
 		return rc;
 	if (*addr > end - len)

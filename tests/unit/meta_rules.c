@@ -24,12 +24,13 @@ static void open_journal(const char *path, struct journal **j)
 	ck_assert_msg(journal_open(&config, j, &err) == 0, "%s", err.text);
 }
 
-static void make_journal(const char *path, ramp_node_t self, size_t nodes, uint64_t arena_len)
+static void make_journal(const char *path, ramp_node_t self, size_t nodes, uint64_t arena_addr,
+			 uint64_t arena_len)
 {
 	struct node_row rows[3] = {0};
 	struct meta_founding f = {.instance = 100 + self,
 				  .self = self,
-				  .arena_addr = ARENA,
+				  .arena_addr = arena_addr,
 				  .arena_len = arena_len,
 				  .nodes = rows,
 				  .n_nodes = nodes};
@@ -94,7 +95,7 @@ int node_up(ramp_node_t node, ramp_incarnation_t inc, uint64_t instance)
 		.result;
 }
 
-static void setup_with(uint64_t arena_len)
+static void setup_with(uint64_t arena_addr, uint64_t arena_len)
 {
 	ramp_node_t n;
 
@@ -103,7 +104,7 @@ static void setup_with(uint64_t arena_len)
 		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	ck_assert_ptr_nonnull(mkdtemp(t.dir));
 	snprintf(t.path, sizeof(t.path), "%s/journal.db", t.dir);
-	make_journal(t.path, 1, 3, arena_len);
+	make_journal(t.path, 1, 3, arena_addr, arena_len);
 	open_journal(t.path, &t.j);
 	t.index = 1;
 	for (n = 1; n <= 3; n++)
@@ -112,12 +113,17 @@ static void setup_with(uint64_t arena_len)
 
 void rules_setup(void)
 {
-	setup_with(UINT64_C(1) << 40);
+	setup_with(ARENA, UINT64_C(1) << 40);
 }
 
 void rules_setup_small_arena(void)
 {
-	setup_with(256 * MIB);
+	setup_with(ARENA, 256 * MIB);
+}
+
+void rules_setup_odd_arena(void)
+{
+	setup_with(ODD_ARENA, UINT64_C(1) << 40);
 }
 
 void rules_teardown(void)

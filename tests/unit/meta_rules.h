@@ -13,6 +13,8 @@
 
 #define MIB   (UINT64_C(1) << 20)
 #define ARENA UINT64_C(0x200000000000)
+/* 64 MiB are the most that it is a multiple of. */
+#define ODD_ARENA (ARENA + 64 * MIB)
 
 extern struct rules {
 	char dir[160], path[200];
@@ -29,6 +31,7 @@ void apply_conf(const struct raft_conf *conf);
 int node_up(ramp_node_t node, ramp_incarnation_t inc, uint64_t instance);
 void rules_setup(void);
 void rules_setup_small_arena(void);
+void rules_setup_odd_arena(void);
 void rules_teardown(void);
 struct meta_reply create(ramp_node_t node, const char *name);
 ramp_segment_t created(ramp_node_t node, const char *name);

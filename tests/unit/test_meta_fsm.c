@@ -242,6 +242,23 @@ START_TEST(a_full_arena_is_enospc_until_something_is_freed)
 }
 END_TEST
 
+START_TEST(an_extent_lies_in_the_arena_wherever_that_begins)
+{
+	ramp_segment_t small = created(1, "small"), big = created(1, "big");
+	struct meta_reply r = extent(small, 1);
+
+	ck_assert_uint_eq(r.extent_addr, ODD_ARENA);
+	ck_assert_uint_eq(extent(big, 32 * MIB).extent_addr, ODD_ARENA + 64 * MIB);
+	ck_assert_int_eq(do_unlink(small, "small"), 0);
+	apply((struct meta_command){.type = META_FREED, .id = small});
+	r = extent(created(1, "other"), 32 * MIB);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.extent_addr, ODD_ARENA + 192 * MIB);
+	r = extent(created(1, "third"), 1);
+	ck_assert_uint_eq(r.extent_addr, ODD_ARENA);
+}
+END_TEST
+
 /* As the owner asks that still has it open, by what stands beside its bytes. */
 static struct meta_reply extent_of_unlinked(ramp_segment_t id, ramp_node_t node,
 					    ramp_incarnation_t inc)
@@ -526,6 +543,7 @@ static Suite *suite(void)
 	Suite *s = suite_create("meta_fsm");
 	TCase *rules = tcase_create("rules");
 	TCase *small = tcase_create("small");
+	TCase *odd = tcase_create("odd");
 
 	tcase_add_checked_fixture(rules, rules_setup, rules_teardown);
 	suite_add_tcase(s, rules);
@@ -553,6 +571,9 @@ static Suite *suite(void)
 	tcase_add_test(small, a_full_arena_is_enospc_until_something_is_freed);
 	tcase_add_test(small,
 		       extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnations_end);
+	tcase_add_checked_fixture(odd, rules_setup_odd_arena, rules_teardown);
+	suite_add_tcase(s, odd);
+	tcase_add_test(odd, an_extent_lies_in_the_arena_wherever_that_begins);
 	return s;
 }
 
