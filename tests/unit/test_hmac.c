@@ -3,8 +3,11 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <check.h>
+#include <openssl/crypto.h>
 
 #include "hmac.h"
 
@@ -94,6 +97,80 @@ START_TEST(labels_give_different_keys)
 }
 END_TEST
 
+/* ---- without memory ------------------------------------------------------------------------- */
+
+static long left; /* of OpenSSL's allocations, before the one that fails */
+
+static void *take(size_t len, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return left-- == 0 ? NULL : malloc(len);
+}
+
+static void *take_again(void *at, size_t len, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return left-- == 0 ? NULL : realloc(at, len);
+}
+
+static void give(void *at, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(at);
+}
+
+/* None is what a crash, or the report of one, ends with. */
+enum { RIGHT = 10, REFUSED, WRONG, ALL_MADE };
+
+/* The first use of OpenSSL in a process, with allocation n failing, and then the second. */
+static int first_use(long n)
+{
+	uint8_t want[HMAC_BYTES], got[HMAC_BYTES];
+	int rc, again;
+
+	from_hex("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", want, 32);
+	left = n;
+	if (!CRYPTO_set_mem_functions(take, take_again, give))
+		return WRONG;
+	rc = hmac_once("Jefe", 4, "what do ya want for nothing?", 28, got);
+	if (left >= 0)
+		return rc ? WRONG : ALL_MADE;
+	if (rc == 0 && !hmac_equal(got, want))
+		return WRONG;
+	again = hmac_once("Jefe", 4, "what do ya want for nothing?", 28, got);
+	if (again == 0 && !hmac_equal(got, want))
+		return WRONG;
+	return rc || again ? REFUSED : RIGHT;
+}
+
+/* Before the other tests: in none of these processes has OpenSSL been used. */
+START_TEST(openssl_that_gets_no_memory_is_an_error_and_no_crash)
+{
+	int status, refused = 0;
+	long n = 0;
+
+	do {
+		pid_t pid = fork();
+
+		ck_assert_int_ge(pid, 0);
+		if (pid == 0)
+			_exit(first_use(n));
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) >= RIGHT &&
+				      WEXITSTATUS(status) != WRONG,
+			      "allocation %ld: status %#x", n, (unsigned int)status);
+		refused += WEXITSTATUS(status) == REFUSED;
+		/* Its context comes first; then there are thousands, most of them of error texts.
+		 */
+		n += n < 80 ? 1 : 16;
+	} while (WEXITSTATUS(status) != ALL_MADE);
+	ck_assert_int_gt(refused, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("hmac");
@@ -101,6 +178,8 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, openssl_that_gets_no_memory_is_an_error_and_no_crash);
 	tcase_add_test(tc, rfc_4231_vectors);
 	tcase_add_test(tc, a_context_is_used_again);
 	tcase_add_test(tc, every_bit_counts);
