@@ -8,8 +8,9 @@
  * How it fails: a store through the mapping into a hole of a full tmpfs would be SIGBUS. So a word
  * is touched only where its page of the map is populated (a bit in `chunks`), and populating is
  * done by madvise(2), which says ENOSPC instead. A kill may leave IN_FLIGHT pages, which
- * pages_load makes REMOTE, and the counts are counted again then. A late reader at a settle finds
- * zeros (LOCAL) at the same address.
+ * pages_load makes REMOTE, and pages behind the end of a file that was just truncated, which it
+ * makes LOCAL; the counts are counted again then. A late reader at a settle finds zeros (LOCAL) at
+ * the same address.
  */
 #include "pages.h"
 
@@ -202,6 +203,27 @@ static void count_again(struct seg *seg)
 	atomic_store(&seg->lost, lost);
 }
 
+/*
+ * A truncate that a kill broke off has cut the file, and its pages count as missing still. They are
+ * nobody's: pulled, they would have no place in the file, and what the file gets there later must
+ * be zeros.
+ */
+static int forget_behind_end(struct seg *seg, uint64_t pages, struct ramp_err *err)
+{
+	uint64_t first;
+	struct stat st;
+
+	if (seg->fd < 0) /* its data file is not there: it is damaged */
+		return 0;
+	if (fstat(seg->fd, &st))
+		return ramp_err_sys(err, errno, "its file");
+	first = ((uint64_t)st.st_size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	if (first < pages)
+		change(seg, first, pages - first,
+		       1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT | 1u << PAGE_LOST, PAGE_LOCAL);
+	return 0;
+}
+
 int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 {
 	uint64_t pages = atomic_load(&seg->state->map_pages);
@@ -240,6 +262,9 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 	if (pages % WORD_PAGES && chunk_there(seg, pages - 1))
 		atomic_fetch_and(&seg->map[pages / WORD_PAGES],
 				 pairs_range(0, pages % WORD_PAGES) * 3);
+	rc = forget_behind_end(seg, pages, err);
+	if (rc)
+		return rc;
 	change(seg, 0, pages, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 	count_again(seg);
 	return 0;

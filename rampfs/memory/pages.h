@@ -6,6 +6,7 @@
  *   REMOTE | IN_FLIGHT --lose--> LOST                     (the source is proved gone)
  *   REMOTE | LOST --cut--> IN_FLIGHT                      (a whole page written, truncated,
  * punched)
+ *   any --behind the end of the file--> LOCAL             (store_open: a truncate was broken off)
  *
  * Two bits a page in ID.state, LOCAL being 0, so that a fully local segment and a hole take no
  * room. Only the winner of a claim pulls; others wait. Order: data, then LOCAL (release), then

@@ -621,14 +621,18 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
 {
 	uint64_t need = (seg_size(seg) + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	/* Pages that are to come land in it, even where somebody has cut the file. */
+	uint64_t mapped = atomic_load(&seg->map_pages) * RAMP_PAGE_BYTES;
 	int rc = 0;
 
+	if (mapped < need)
+		mapped = need;
 	pthread_mutex_lock(&seg->lock);
 	if (atomic_load(&seg->gate) & GATE_GONE)
 		rc = ramp_err_set(err, ENOENT, "segment %llu is removed",
 				  (unsigned long long)seg->id);
-	else if (!seg->mappings || seg->mappings->len < need)
-		rc = grow_mapping(seg, need, err);
+	else if (!seg->mappings || seg->mappings->len < mapped)
+		rc = grow_mapping(seg, mapped, err);
 	if (!rc) {
 		seg->map_users++;
 		*base = seg->mappings->base;

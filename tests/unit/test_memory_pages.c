@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "memory_fixture.h"
 
 #define PAGE	    UINT64_C(4096)
+#define MIB	    (UINT64_C(1) << 20)
 #define TIB	    (UINT64_C(1) << 40)
 #define MODEL_PAGES 70000u /* several chunks of the map */
 #define RACERS	    3
@@ -30,6 +32,7 @@ static struct seg *reserve(uint64_t size)
 	memory_fresh(MEMORY_CAPACITY);
 	store = memory_open();
 	ck_assert_int_eq(store_create(store, MEMORY_ID, RECORD_NONE, 1, &seg, &err), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), (off_t)size), 0);
 	ck_assert_int_eq(pages_prepare(seg, size, &err), 0);
 	return seg;
 }
@@ -266,6 +269,7 @@ START_TEST(all_remote_and_settled)
 	struct seg *seg = reserve(1000 * PAGE);
 
 	ck_assert_int_eq(pages_mark_remote(seg, 10, 20, &err), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 2000 * PAGE - 1), 0);
 	ck_assert_int_eq(pages_prepare(seg, 2000 * PAGE - 1, &err), 0);
 	ck_assert_uint_eq(pages_missing(seg), 20);
 	ck_assert(!pages_unlisted(seg));
@@ -289,6 +293,30 @@ START_TEST(all_remote_and_settled)
 	ck_assert_int_eq(st.st_size, 4096);
 	seg = restart(seg);
 	ck_assert_uint_eq(pages_missing(seg), 0);
+	done(seg);
+}
+END_TEST
+
+START_TEST(what_is_behind_the_end_of_the_file_is_nobodys)
+{
+	struct seg *seg = reserve(60 * MIB);
+	uint8_t *base, there;
+	uint64_t len;
+
+	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
+	take(seg);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 2 * PAGE + 1), 0);
+
+	/* who cuts the file takes no place from what is to come */
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	ck_assert_uint_eq(len, 3 * PAGE);
+	ck_assert_int_eq(mincore(base + 60 * MIB - PAGE, PAGE, &there), 0);
+	seg_unmap(seg);
+
+	ck_assert_uint_eq(pages_claim(seg, 2, 10), 10);
+	seg = restart(seg);
+	ck_assert_uint_eq(pages_missing(seg), 3);
+	ck_assert_uint_eq(pages_claim(seg, 0, UINT64_MAX), 3);
 	done(seg);
 }
 END_TEST
@@ -384,6 +412,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_sparse_tebibyte_costs_what_is_marked);
 	tcase_add_test(c, a_map_that_finds_no_room_says_so);
 	tcase_add_test(c, all_remote_and_settled);
+	tcase_add_test(c, what_is_behind_the_end_of_the_file_is_nobodys);
 	tcase_add_test(c, each_page_is_pulled_once_and_seen_whole);
 	suite_add_tcase(s, c);
 	return s;

@@ -346,6 +346,34 @@ static void *want_all(void *arg)
 	return NULL;
 }
 
+START_TEST(a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_end)
+{
+	uint64_t kept = 5 * PAGE;
+	uint8_t zeros[PAGE] = {0}, got[PAGE];
+
+	world_open(&w, 64 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_begin(&w, false);
+	ck_assert_int_eq(cut_wait(kept, w.size - kept), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(w.t_seg), (off_t)kept), 0);
+	world_target_restart(&w);
+	ck_assert_uint_eq(pages_missing(w.t_seg), kept / PAGE);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	/* what it gets behind its end later is its own */
+	ck_assert_int_eq(ftruncate(seg_fd(w.t_seg), (off_t)w.size), 0);
+	for (uint64_t page = 0; page < w.size / PAGE; page++) {
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		if (page * PAGE < kept)
+			ck_assert(world_page_is(got, page));
+		else
+			ck_assert(!memcmp(got, zeros, PAGE));
+	}
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(faults_reads_and_prefetch_together)
 {
 	pthread_t threads[TOUCHERS + 1];
@@ -385,6 +413,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_parked_read_gets_its_pages);
 	tcase_add_test(c, a_write_over_remote_pages_pulls_its_edges_only);
 	tcase_add_test(c, a_page_fault_waits_for_the_bytes_of_a_cut);
+	tcase_add_test(c, a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_end);
 	tcase_add_test(c, faults_reads_and_prefetch_together);
 	suite_add_tcase(s, c);
 	return s;
