@@ -117,14 +117,16 @@ static void finish(struct pulled *pulled)
 	ramp_segment_t id = seg_id(pulled->seg);
 	bool whole = pages_missing(pulled->seg) == 0;
 
-	if (whole) {
+	if (whole)
 		programs_pulled(pull->config.programs, pulled->seg);
-		pulled_take_out(pulled);
-	}
 	if (!atomic_exchange(&pulled->told, true)) {
 		tell_figures(pulled, n_lost);
 		pull->config.finished(pull->config.arg, id, n_lost);
 	}
+	/* Last: pull_end waits for what it finds in the list. Said after it, "finished" would be
+	   taken for the next pull of the segment. */
+	if (whole)
+		pulled_take_out(pulled);
 	puller_wake(&pull->pager); /* it unmaps */
 }
 

@@ -3,7 +3,7 @@
  *
  * Happy path: pull_begin makes an entry and registers the segment's attachments; the pager and the
  * prefetch thread find it in the list and bring its pages; the last one makes pulled_look wake the
- * prefetch thread, which unregisters the attachments, takes the entry out and calls `finished`.
+ * prefetch thread, which unregisters the attachments, calls `finished` and takes the entry out.
  *
  * How it fails: an entry that is ended, or whose source is over, is released by both threads, each
  * when it has no read of it any more. Only then pull_end returns, and only then what is missing
@@ -291,7 +291,10 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 	}
 	wake_both(pull);
 	pthread_mutex_lock(&pull->lock);
-	while (atomic_load(&pulled->released) != PULLER_BOTH && !atomic_load(&pull->stop))
+	/* One that finishes at this moment goes out of the list, and neither thread meets it there
+	   to release it: its references, given back, wake us. */
+	while (atomic_load(&pulled->released) != PULLER_BOTH && find(pull, id) == pulled &&
+	       !atomic_load(&pull->stop))
 		pthread_cond_wait(&pull->released, &pull->lock);
 	pthread_mutex_unlock(&pull->lock);
 	pulled_take_out(pulled);

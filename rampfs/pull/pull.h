@@ -35,7 +35,7 @@ struct pull_config {
 	struct programs *programs;
 	struct tp *tp;
 	/* The last page of a segment became LOCAL (or LOST: `lost` > 0). Any thread; once per
-	   pull_begin; must not block. */
+	   pull_begin, and not after its pull_end; must not block. */
 	void (*finished)(void *arg, ramp_segment_t id, uint64_t lost);
 	void *arg;
 };

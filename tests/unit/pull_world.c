@@ -37,6 +37,8 @@ void programs_pulled(struct programs *p, struct seg *seg)
 {
 	(void)seg;
 	atomic_fetch_add(&p->pulled, 1);
+	while (atomic_load(&p->busy))
+		usleep(1000);
 	if (!atomic_exchange(&p->registered, false))
 		return;
 	kernel_uffd_unregister(p->uffd, (uintptr_t)p->map, p->len);
@@ -128,6 +130,8 @@ static void finished(void *arg, ramp_segment_t id, uint64_t lost)
 	ck_assert_uint_eq(id, MEMORY_ID);
 	atomic_store(&w->lost, lost);
 	atomic_fetch_add(&w->finished, 1);
+	while (atomic_load(&w->busy))
+		usleep(1000);
 }
 
 static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t offset,

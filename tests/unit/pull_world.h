@@ -26,6 +26,7 @@ struct programs {
 	uint64_t len;
 	_Atomic bool registered;
 	_Atomic unsigned pulled, poisoned;
+	_Atomic bool busy; /* programs_pulled does not return */
 };
 
 struct world {
@@ -46,6 +47,7 @@ struct world {
 	struct tp_key key;
 	uint64_t size;
 	_Atomic unsigned finished;
+	_Atomic bool busy; /* who was told so does not return */
 	_Atomic uint64_t lost;
 };
 

@@ -374,6 +374,39 @@ START_TEST(a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_e
 }
 END_TEST
 
+static void *end_pull(void *ended)
+{
+	pull_end(w.t_pull, MEMORY_ID);
+	atomic_store((atomic_bool *)ended, true);
+	return NULL;
+}
+
+/* It waits for the thread that is about to say that all is here, or is saying it. */
+START_TEST(a_pull_that_is_ended_while_it_finishes_has_ended)
+{
+	_Atomic bool *busy = _i ? &w.busy : &w.t_programs.busy;
+	atomic_bool ended = false;
+	struct ramp_err err = {0};
+	pthread_t thread;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(busy, true);
+	world_begin(&w, true);
+	wait_until(atomic_load(_i ? &w.finished : &w.t_programs.pulled));
+	pthread_create(&thread, NULL, end_pull, &ended);
+	usleep(100000);
+	ck_assert(!atomic_load(&ended));
+	atomic_store(busy, false);
+	wait_until(atomic_load(&ended));
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+	ck_assert_int_eq(store_remove(w.t_seg, true, &err), 0);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(faults_reads_and_prefetch_together)
 {
 	pthread_t threads[TOUCHERS + 1];
@@ -414,6 +447,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_write_over_remote_pages_pulls_its_edges_only);
 	tcase_add_test(c, a_page_fault_waits_for_the_bytes_of_a_cut);
 	tcase_add_test(c, a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_end);
+	tcase_add_loop_test(c, a_pull_that_is_ended_while_it_finishes_has_ended, 0, 2);
 	tcase_add_test(c, faults_reads_and_prefetch_together);
 	suite_add_tcase(s, c);
 	return s;
