@@ -83,12 +83,27 @@ static int own_words(const struct options *o, const struct config_cluster *confi
 	return 0;
 }
 
+/* They stand in cluster.conf as they came. */
+static bool names_are_right(const struct join_answer *answer)
+{
+	bool right = config_name_ok(answer->cluster);
+
+	for (size_t i = 0; i < answer->n_members; i++)
+		right = right && config_name_ok(answer->members[i].name) &&
+			config_address_ok(answer->members[i].address);
+	return right;
+}
+
 /* The members that the cluster named become the configuration and the rows. */
 static int take_members(const struct join_answer *answer, const struct config_node *own,
 			struct plan *plan, struct ramp_err *err)
 {
 	struct config_cluster *config = &plan->config;
 
+	if (!names_are_right(answer))
+		return ramp_err_set(err, EPROTO,
+				    "the member that was asked gives a name or an address that "
+				    "can't be one");
 	config_free(config);
 	config->nodes = calloc(answer->n_members + 1, sizeof(*config->nodes));
 	plan->nodes = calloc(answer->n_members + 1, sizeof(*plan->nodes));

@@ -75,7 +75,8 @@ static int send_one(int sock, uint64_t space, uint32_t why, int fd)
 	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Bytes received (0: hung up), or -errno; *fd: -1 where there was none. */
+/* Bytes received (0: hung up), or -errno; *fd: -1 where there was none. Of more than one the kernel
+   closes the others here: there is no room for them, not even what aligns the first. */
 static int receive(int sock, void *buf, size_t cap, int *fd, int flags)
 {
 	struct iovec io = {buf, cap};
@@ -83,7 +84,7 @@ static int receive(int sock, void *buf, size_t cap, int *fd, int flags)
 	struct msghdr m = {.msg_iov = &io,
 			   .msg_iovlen = 1,
 			   .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control.bytes)};
+			   .msg_controllen = CMSG_LEN(sizeof(int))};
 	struct cmsghdr *c;
 	ssize_t n;
 

@@ -24,6 +24,7 @@
 #include "wire.h"
 
 #define FRAME_MAX_BYTES (256u << 10)
+#define ERRNO_MAX	4095
 
 static const char label_request[] = "join request";
 static const char label_answer[] = "join answer";
@@ -278,17 +279,17 @@ static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answe
 		       struct ramp_err *err)
 {
 	struct wire_r r;
-	uint32_t n;
+	uint32_t n, result;
 
 	wire_r_init(&r, buf, len);
-	answer->result = -(int)(wire_get_u32(&r) & 0xfff);
+	result = wire_get_u32(&r);
 	wire_get_str(&r, answer->text, sizeof(answer->text));
 	answer->node = wire_get_u32(&r);
 	wire_get_str(&r, answer->cluster, sizeof(answer->cluster));
 	answer->arena_addr = wire_get_u64(&r);
 	answer->arena_len = wire_get_u64(&r);
 	n = wire_get_u32(&r);
-	if (n > JOIN_MEMBERS_MAX)
+	if (n > JOIN_MEMBERS_MAX || result > ERRNO_MAX || (result && !answer->text[0]))
 		return ramp_err_set(err, EPROTO, "the join answer is malformed");
 	answer->members = calloc(n ? n : 1, sizeof(*answer->members));
 	if (!answer->members)
@@ -305,7 +306,7 @@ static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answe
 	answer->n_members = n;
 	if (!wire_r_done(&r))
 		return ramp_err_set(err, EPROTO, "the join answer is malformed");
-	return answer->result ? ramp_err_set(err, -answer->result, "%s", answer->text) : 0;
+	return result ? ramp_err_set(err, (int)result, "%s", answer->text) : 0;
 }
 
 int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],

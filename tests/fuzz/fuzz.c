@@ -1,5 +1,6 @@
 #include "fuzz.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -82,6 +83,23 @@ int fuzz_file(const void *bytes, size_t len)
 
 	must(fd >= 0 && pwrite(fd, bytes, len, 0) == (ssize_t)len, "memfd");
 	return fd;
+}
+
+unsigned int fuzz_open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	char is[64];
+	unsigned int n = 0;
+
+	must(dir, "/proc/self/fd");
+	while ((entry = readdir(dir))) {
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, is, sizeof(is));
+
+		n += len > 0 && strncmp(is, "pipe:", 5) != 0;
+	}
+	closedir(dir);
+	return n;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)

@@ -12,10 +12,10 @@ set(fuzz_dir ${CMAKE_BINARY_DIR}/tests/fuzz)
 set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -D_GNU_SOURCE
   -DRAMPFS_VERSION="${PROJECT_VERSION}" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
 foreach(folder tests/fuzz libramp/base meta rampfs/memory rampfs/transport rampfs/mount rampfs/programs
-    rampfs/pull rampfs/transfer)
+    rampfs/pull rampfs/transfer rampfs/tools mkfs.rampfs)
   list(APPEND fuzz_flags -I${CMAKE_SOURCE_DIR}/${folder})
 endforeach()
-foreach(lib FUSE3 LIBUV SQLITE3 INIH LIBCRYPTO)
+foreach(lib FUSE3 LIBUV SQLITE3 INIH LIBCRYPTO LIBCJSON)
   list(APPEND fuzz_flags ${${lib}_CFLAGS})
   list(APPEND fuzz_libs ${${lib}_LDFLAGS})
 endforeach()
@@ -65,6 +65,10 @@ rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/j
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
+rampfs_fuzz(join ${t}/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
+  libramp/base/hmac.c)
+rampfs_fuzz(doorman libramp/base/loop.c)
+rampfs_fuzz(status)
 rampfs_fuzz(serve ${t}/tcp_serve.c)
 rampfs_fuzz(replies ${t}/tcp_read.c)
 rampfs_fuzz(control ${t}/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/loop.c)

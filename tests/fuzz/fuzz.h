@@ -34,6 +34,8 @@ uint16_t fuzz_u16(struct fuzz_in *in);
 
 /* A memfd that holds these bytes, its position at the start; the process ends where it fails. */
 int fuzz_file(const void *bytes, size_t len);
+/* How many files and sockets this process has open. Pipes are the sanitizers' own. */
+unsigned int fuzz_open_files(void);
 /* A directory of this process's own in a tmpfs, taken away at its end. */
 const char *fuzz_dir(void);
 
