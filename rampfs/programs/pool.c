@@ -26,6 +26,7 @@ struct pool {
 	pthread_cond_t more;
 	STAILQ_HEAD(jobs, job) own, others;
 	bool closing;
+	unsigned int idle; /* threads that sleep */
 	unsigned int running_others;
 	uid_t running[POOL_THREADS]; /* POOL_SELF: idle, or the daemon's own */
 	unsigned int threads;
@@ -48,21 +49,38 @@ static bool may_run(struct pool *pool, uid_t uid)
 	return n < POOL_ONE_UID;
 }
 
-/* pool->lock is held. */
-static struct job *next_job(struct pool *pool)
+/* pool->lock is held; so for the next two. */
+static struct job *first_job(struct pool *pool)
 {
 	struct job *job = STAILQ_FIRST(&pool->own);
 
-	if (job) {
-		STAILQ_REMOVE_HEAD(&pool->own, link);
+	if (job)
 		return job;
-	}
 	STAILQ_FOREACH (job, &pool->others, link)
-		if (may_run(pool, job->uid)) {
-			STAILQ_REMOVE(&pool->others, job, job, link);
+		if (may_run(pool, job->uid))
 			return job;
-		}
 	return NULL;
+}
+
+static struct job *next_job(struct pool *pool)
+{
+	struct job *job = first_job(pool);
+
+	if (!job)
+		return NULL;
+	if (job == STAILQ_FIRST(&pool->own))
+		STAILQ_REMOVE_HEAD(&pool->own, link);
+	else
+		STAILQ_REMOVE(&pool->others, job, job, link);
+	return job;
+}
+
+/* One thread for the next job: it wakes one for the job behind that. All of them for each job would
+   cost more than most jobs. */
+static void wake_one(struct pool *pool)
+{
+	if (pool->idle && first_job(pool))
+		pthread_cond_signal(&pool->more);
 }
 
 static void *work(void *arg)
@@ -77,20 +95,23 @@ static void *work(void *arg)
 		if (!job && pool->closing && STAILQ_EMPTY(&pool->others))
 			break;
 		if (!job) {
+			pool->idle++;
 			pthread_cond_wait(&pool->more, &pool->lock);
+			pool->idle--;
 			continue;
 		}
 		pool->running[me->n] = job->uid;
 		pool->running_others += job->uid != POOL_SELF;
+		wake_one(pool);
 		pthread_mutex_unlock(&pool->lock);
 		job->fn(job->arg);
 		pthread_mutex_lock(&pool->lock);
 		pool->running[me->n] = POOL_SELF;
 		pool->running_others -= job->uid != POOL_SELF;
 		free(job);
-		/* A job of this user, or of another kind, may run now. */
-		pthread_cond_broadcast(&pool->more);
 	}
+	/* Those that sleep until the last job is taken may end, too. */
+	pthread_cond_broadcast(&pool->more);
 	pthread_mutex_unlock(&pool->lock);
 	free(me);
 	return NULL;
@@ -151,6 +172,6 @@ void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
 		STAILQ_INSERT_TAIL(&pool->own, job, link);
 	else
 		STAILQ_INSERT_TAIL(&pool->others, job, link);
-	pthread_cond_signal(&pool->more);
+	wake_one(pool);
 	pthread_mutex_unlock(&pool->lock);
 }

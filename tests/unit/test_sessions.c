@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -181,6 +182,35 @@ START_TEST(what_is_no_userfaultfd_is_refused_by_the_doorman)
 }
 END_TEST
 
+static long sleeps(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_nvcsw;
+}
+
+/* Sixteen threads that are woken to find nothing cost the machine more than the refusal does. */
+START_TEST(a_refused_request_wakes_one_thread_of_the_pool)
+{
+	const struct session_msg bad = {.type = SESSION_ATTACH, .len = 4096, .token = {1, 2}};
+	struct session_msg msg;
+	const long requests = 300;
+	long before = sleeps();
+
+	for (long i = 0; i < requests; i++) {
+		int sock = connect_raw();
+
+		ck_assert_int_eq(session_send(sock, &bad, NULL, 0, 0), 0);
+		ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+		ck_assert_int_eq(msg.type, SESSION_RESULT);
+		ck_assert_uint_ne(msg.result, 0);
+		close(sock);
+	}
+	ck_assert_int_lt(sleeps() - before, 10 * requests);
+}
+END_TEST
+
 START_TEST(a_first_message_that_does_not_come_ends_the_connection)
 {
 	int sock = connect_raw();
@@ -275,6 +305,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
 	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
+	tcase_add_test(tc, a_refused_request_wakes_one_thread_of_the_pool);
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
 }
