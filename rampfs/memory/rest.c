@@ -31,13 +31,17 @@ void seg_take_file(struct seg *seg, int fd)
 		close(fd); /* another thread was faster */
 }
 
-void seg_replace_file(struct seg *seg, int fd)
+/* Under the same number: somebody may be about to use that, for the file's size. */
+int seg_replace_file(struct seg *seg, int fd)
 {
-	int old = atomic_exchange(&seg->fd, fd);
+	int old = -1, rc;
 
 	note_awake(seg);
-	if (old >= 0)
-		close(old);
+	if (atomic_compare_exchange_strong(&seg->fd, &old, fd))
+		return 0;
+	rc = dup3(fd, old, O_CLOEXEC) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
 }
 
 int seg_take_header(struct seg *seg, int state_fd)

@@ -505,18 +505,21 @@ int seg_open(struct seg *seg, int access_mode)
 	return fd;
 }
 
-/* seg->lock is held and GONE is set. A description that is mapped counts for the kernel like one
-   that is open, so ours goes first; the new one stays as ours where the proof fails. */
+/* A description that is mapped counts for the kernel like one that is open, so ours goes first; the
+   new one stays as ours where the proof fails. */
 static int take_lease(struct seg *seg, struct ramp_err *err)
 {
 	char name[32];
-	int fd;
+	int fd, rc;
 
 	seg_data_name(seg->id, name);
 	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "segment %s", name);
-	seg_replace_file(seg, fd);
+	rc = seg_replace_file(seg, fd);
+	if (rc)
+		return ramp_err_sys(err, -rc, "segment %s", name);
+	fd = atomic_load(&seg->fd);
 	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
 		if (errno == EAGAIN)
 			return ramp_err_set(err, EBUSY,
@@ -530,16 +533,10 @@ static int take_lease(struct seg *seg, struct ramp_err *err)
 
 int seg_prove_alone(struct seg *seg, struct ramp_err *err)
 {
-	int rc;
-
-	pthread_mutex_lock(&seg->lock);
 	if (!gate_empty(seg) || seg->map_users)
-		rc = ramp_err_set(err, EBUSY, "segment %llu is still in use here",
-				  (unsigned long long)seg->id);
-	else
-		rc = take_lease(seg, err);
-	pthread_mutex_unlock(&seg->lock);
-	return rc;
+		return ramp_err_set(err, EBUSY, "segment %llu is still in use here",
+				    (unsigned long long)seg->id);
+	return take_lease(seg, err);
 }
 
 /* ---- the daemon's mapping ---- */

@@ -126,7 +126,8 @@ void seg_data_name(ramp_segment_t id, char name[32]);
 
 /* Unlinks both files, ID.state first: a data file alone is what a kill left. */
 void seg_unlink(struct store *store, ramp_segment_t id);
-/* The proof of store_remove: nobody else has the file open or mapped, else -EBUSY. */
+/* The proof of store_remove: nobody else has the file open or mapped, else -EBUSY. seg->lock is
+   held, and nobody enters. */
 int seg_prove_alone(struct seg *seg, struct ramp_err *err);
 
 /*
@@ -149,7 +150,7 @@ static inline struct seg *seg_hold(struct seg *seg)
 void seg_may_rest(struct seg *seg);
 /* The descriptor becomes the segment's, or is closed where it has one. */
 void seg_take_file(struct seg *seg, int fd);
-void seg_replace_file(struct seg *seg, int fd);	    /* closes the one it has */
+int seg_replace_file(struct seg *seg, int fd);	    /* the one it has is closed; 0 or -errno */
 int seg_take_header(struct seg *seg, int state_fd); /* maps it; the descriptor stays the caller's */
 /* Gives up all that is open and mapped. Nobody else looks. */
 void seg_close(struct seg *seg);

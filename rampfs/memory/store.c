@@ -372,23 +372,36 @@ int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, 
 	return rc;
 }
 
+/* GONE, or why not. While it is being proved the gate is closed, and a removal that is refused is
+   not seen as one. */
+static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
+{
+	bool closed = false;
+	int rc = 0;
+
+	pthread_mutex_lock(&seg->lock);
+	if (atomic_load(&seg->gate) & GATE_GONE) {
+		rc = ramp_err_set(err, ENOENT, "segment %llu is removed already",
+				  (unsigned long long)seg->id);
+	} else if (prove) {
+		closed = !(atomic_fetch_or(&seg->gate, GATE_FROZEN) & GATE_FROZEN);
+		rc = seg_prove_alone(seg, err);
+	}
+	if (!rc)
+		gate_set(seg, GATE_GONE);
+	pthread_mutex_unlock(&seg->lock);
+	if (rc && closed)
+		seg_thaw(seg);
+	return rc;
+}
+
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err)
 {
 	struct store *store = seg->store;
-	int rc;
+	int rc = make_gone(seg, prove, err);
 
-	if (atomic_fetch_or(&seg->gate, GATE_GONE) & GATE_GONE)
-		return ramp_err_set(err, ENOENT, "segment %llu is removed already",
-				    (unsigned long long)seg->id);
-	if (prove) {
-		rc = seg_prove_alone(seg, err);
-		if (rc) {
-			gate_clear(seg, GATE_GONE);
-			seg_touch(seg); /* or its touches meanwhile were lost */
-			seg_tell(seg);
-			return rc;
-		}
-	}
+	if (rc)
+		return rc;
 	room_release_slack(seg);
 	pthread_mutex_lock(&store->lock);
 	seg_unlink(store, seg->id);

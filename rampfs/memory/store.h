@@ -91,7 +91,7 @@ int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, 
  * -ENOENT from now on; the struct goes with its last reference.
  * With `prove`: closes our own descriptors and mapping first, opens anew and takes a lease
  * (F_SETLEASE F_WRLCK); -EBUSY where somebody else still has the file open or mapped, and then
- * everything is as before.
+ * everything is as before. Meanwhile the gate is closed (-EAGAIN), and seg_open waits.
  */
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
 

@@ -642,6 +642,52 @@ END_TEST
 
 /* ---- mapping, layout ---- */
 
+static void *look_and_open(void *arg)
+{
+	struct gate_race *race = arg;
+	int fd, rc;
+
+	while (!atomic_load(&race->stop)) {
+		rc = seg_enter(race->seg);
+		ck_assert(rc == 0 || rc == -EAGAIN);
+		if (rc == 0)
+			seg_leave(race->seg);
+		ck_assert_uint_eq(seg_size(race->seg), 8192);
+		fd = seg_open(race->seg, O_RDONLY);
+		ck_assert_int_ge(fd, 0);
+		close(fd);
+		atomic_fetch_add(&race->entered, 1);
+	}
+	return NULL;
+}
+
+START_TEST(nobody_notices_a_removal_that_is_refused)
+{
+	struct gate_race race = {0};
+	pthread_t threads[2];
+	int fd;
+
+	open_fresh();
+	race.seg = create(MEMORY_ID, RECORD_OWNED);
+	memory_fill(race.seg, 1, 0, 8192);
+	fd = seg_open(race.seg, O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, look_and_open, &race);
+	while (atomic_load(&race.entered) < 30000)
+		ck_assert_int_eq(remove_proved(race.seg), -EBUSY);
+	atomic_store(&race.stop, 1);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_int_eq(seg_enter(race.seg), 0);
+	seg_leave(race.seg);
+	close(fd);
+	ck_assert_int_eq(remove_proved(race.seg), 0);
+	seg_put(race.seg);
+	store_close(store);
+}
+END_TEST
+
 START_TEST(the_mapping_grows_with_the_file_and_old_bases_stay)
 {
 	uint8_t *first, *second;
@@ -933,6 +979,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_freeze_waits_for_those_inside_and_gives_up);
 	tcase_add_test(c, nobody_is_inside_while_it_is_frozen);
 	tcase_add_test(c, removal_with_proof_refuses_while_anybody_has_it);
+	tcase_add_test(c, nobody_notices_a_removal_that_is_refused);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, a_changed_layout_is_seen);
 	tcase_add_test(c, the_time_of_the_last_write_is_held_while_pages_come);
