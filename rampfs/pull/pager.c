@@ -166,14 +166,14 @@ static void remember(struct pulled *pulled, uint64_t page, uint64_t since_us, st
 
 static void on_fault(struct pull *pull, struct space *space, const struct space_fault *fault)
 {
-	struct pulled *pulled = pulled_find(pull, seg_id(fault->seg));
+	struct pulled *pulled = pulled_of(pull, fault->seg);
 	uint64_t now = pull_now_us(), won = 0, count;
 	struct stream *stream;
 	struct link *link;
 
 	atomic_fetch_add(&pull->faults, 1);
 	if (!pulled)
-		return; /* its pull was ended: whoever did that wakes it */
+		return; /* its pull was ended, or is to begin: whoever does that wakes it */
 	trace_fault(pulled->source.trace, fault->page, "the page fault is read");
 	switch (pages_get(pulled->seg, fault->page)) {
 	case PAGE_LOCAL:

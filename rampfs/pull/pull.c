@@ -81,6 +81,17 @@ struct pulled *pulled_find(struct pull *pull, ramp_segment_t id)
 	return pulled;
 }
 
+struct pulled *pulled_of(struct pull *pull, const struct seg *seg)
+{
+	struct pulled *pulled = pulled_find(pull, seg_id(seg));
+
+	if (pulled && pulled->seg != seg) {
+		pulled_put(pulled);
+		pulled = NULL;
+	}
+	return pulled;
+}
+
 /* An entry that has been taken out points to nowhere: the walk ends early, and since both threads
    are woken then, the next one follows. */
 struct pulled *pulled_next(struct pull *pull, struct pulled *last)
@@ -352,7 +363,7 @@ static uint64_t silent_since(struct pulled *pulled)
 static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	const struct want want = {.first = first, .count = count};
-	struct pulled *pulled = pulled_find(pull, seg_id(seg));
+	struct pulled *pulled = pulled_of(pull, seg);
 	uint64_t now = pull_now_ms(), since;
 	int rc = -EAGAIN;
 
@@ -401,7 +412,7 @@ static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64
 	struct pulled *pulled;
 
 	pages_give_back(seg, first, count);
-	pulled = pulled_find(pull, seg_id(seg));
+	pulled = pulled_of(pull, seg);
 	if (pulled && is_decided(pulled))
 		pages_lose_all(seg);
 	pulled_put(pulled);
@@ -471,7 +482,7 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	pages_arrive(seg, first, right - first);
 	if (right < last)
 		give_back(pull, seg, right, last - right);
-	pulled = pulled_find(pull, seg_id(seg));
+	pulled = pulled_of(pull, seg);
 	if (!pulled)
 		return;
 	pulled_look(pulled);

@@ -214,6 +214,9 @@ uint64_t pull_now_us(void);
 
 /* With a reference, or NULL. */
 struct pulled *pulled_find(struct pull *pull, ramp_segment_t id);
+/* The same of this very segment: one that left with lost pages and has come back is another, and
+   the entry of the one before may still be there. */
+struct pulled *pulled_of(struct pull *pull, const struct seg *seg);
 struct pulled *pulled_get(struct pulled *pulled);
 void pulled_put(struct pulled *pulled);
 /* The pager's, once nothing is pulled any more (told), and of the last reference: an entry that

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "pull_world.h"
 
 static struct world w;
@@ -460,13 +461,15 @@ START_TEST(what_was_given_with_lost_pages_is_watched_when_it_is_back)
 }
 END_TEST
 
-START_TEST(what_left_with_lost_pages_can_come_again)
+/* Page 20 was here, and the others were lost; it leaves, and comes back whole. */
+static void leave_and_come_again(void)
 {
 	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
 	struct pull_progress progress;
 	struct ramp_err err = {0};
 
 	open_with(MIB, false, false);
+	wait_until(pull_want(w.t_pull, w.t_seg, 20, 1) == 0);
 	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
 	world_wait_finished(&w);
 	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
@@ -478,6 +481,46 @@ START_TEST(what_left_with_lost_pages_can_come_again)
 
 	w.key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 7, .k = {7, 9}};
 	world_take(&w, true);
+}
+
+/* Before its pull can begin: the former one's entry is still there, and says nothing of this one.
+ */
+START_TEST(what_came_again_is_not_what_left)
+{
+	static const uint64_t pages[] = {20, 21};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+	pthread_t threads[2];
+
+	leave_and_come_again();
+	world_attach(&w);
+	ck_assert_int_eq(programs_pulling(&w.t_programs, w.t_seg, &err), 0);
+	for (int i = 0; i < 2; i++)
+		threads[i] = touch_in_thread(pages[i]);
+	wait_for_fault(2);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
+	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, 0);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	atomic_store(&w.finished, 0);
+	world_begin(&w, false);
+	kernel_uffd_wake(w.t_programs.uffd, (uintptr_t)w.t_programs.map, w.t_programs.len);
+	for (int i = 0; i < 2; i++)
+		ck_assert_uint_eq(touched(threads[i]), world_byte(pages[i], 0));
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(what_left_with_lost_pages_can_come_again)
+{
+	struct pull_progress progress;
+
+	leave_and_come_again();
 	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
 	atomic_store(&w.finished, 0);
 	world_begin(&w, true);
@@ -774,6 +817,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
 	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
+	tcase_add_test(c, what_came_again_is_not_what_left);
 	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
