@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fork.h"
 #include "kernel.h"
 #include "shim.h"
 #include "table.h"
@@ -71,6 +72,22 @@ static void clear_leftovers(const struct hands *hands, uint64_t addr, uint64_t l
 	}
 }
 
+/* mmap(2) of something that no child gets. */
+static long map_unforked(uint64_t addr, uint64_t len, int prot, int flags, int fd, uint64_t offset)
+{
+	long at;
+	int rc = 0;
+
+	fork_shut_out();
+	at = shim_mmap(addr, len, prot, flags, fd, offset);
+	if (at >= 0)
+		rc = shim_madvise((uint64_t)at, len, MADV_DONTFORK);
+	fork_let_in();
+	if (rc)
+		shim_munmap((uint64_t)at, len);
+	return rc ? rc : at;
+}
+
 static int map_type(const struct session_msg *msg)
 {
 	return msg->flags & SESSION_PRIVATE ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
@@ -78,18 +95,14 @@ static int map_type(const struct session_msg *msg)
 
 static int map_file(const struct session_msg *msg, int fd)
 {
-	long at = shim_mmap(msg->addr, msg->len, PROT_NONE, map_type(msg) | MAP_FIXED_NOREPLACE, fd,
-			    msg->offset);
-	int rc;
+	long at = map_unforked(msg->addr, msg->len, PROT_NONE, map_type(msg) | MAP_FIXED_NOREPLACE,
+			       fd, msg->offset);
 
 	if (at < 0)
 		return (int)at;
-	rc = shim_madvise(msg->addr, msg->len, MADV_DONTFORK);
-	if (rc == 0 && (msg->flags & SESSION_NOHUGE))
+	if (msg->flags & SESSION_NOHUGE)
 		shim_madvise(msg->addr, msg->len, MADV_NOHUGEPAGE);
-	if (rc)
-		shim_munmap(msg->addr, msg->len);
-	return rc;
+	return 0;
 }
 
 /* In a fork's child the table has the range already, as it was in the parent. */
@@ -175,15 +188,13 @@ static int do_drop(const struct session_msg *msg)
 	return 0;
 }
 
-/* No child of a fork ever gets it: it is moved into place when it has been told so. */
 static int put_beside(const struct range *r, int empty_fd)
 {
 	long z, at;
 
-	z = shim_mmap(0, r->len, r->prot, MAP_PRIVATE | MAP_NORESERVE, empty_fd, 0);
+	z = map_unforked(0, r->len, r->prot, MAP_PRIVATE | MAP_NORESERVE, empty_fd, 0);
 	if (z < 0)
 		return (int)z;
-	shim_madvise((uint64_t)z, r->len, MADV_DONTFORK);
 	at = shim_mremap((uint64_t)z, r->len, r->len, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
 	if (at < 0) {
 		shim_munmap((uint64_t)z, r->len);
@@ -194,13 +205,10 @@ static int put_beside(const struct range *r, int empty_fd)
 
 static int put_over(const struct range *r, int prot, int empty_fd)
 {
-	long at = shim_mmap(r->addr, r->len, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
-			    empty_fd, 0);
+	long at = map_unforked(r->addr, r->len, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+			       empty_fd, 0);
 
-	if (at < 0)
-		return (int)at;
-	shim_madvise(r->addr, r->len, MADV_DONTFORK);
-	return 0;
+	return at < 0 ? (int)at : 0;
 }
 
 /*
@@ -287,13 +295,12 @@ static int do_back(struct hands *hands, const struct session_msg *msg, int fd, u
 		return ENOMEM;
 	/* Without access at first: where the program has said mlockall(MCL_FUTURE), mmap(2) would
 	   fill it at once, before it is registered, and put zeros where pages are still missing. */
-	z = shim_mmap(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
+	z = map_unforked(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
 	/* What stands in its place is locked as well, and RLIMIT_MEMLOCK not enough for both. */
 	if (z == -EAGAIN && shim_munlock(msg->addr, msg->len) == 0)
-		z = shim_mmap(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
+		z = map_unforked(0, msg->len, PROT_NONE, map_type(msg), fd, msg->offset);
 	if (z < 0)
 		return (int)-z;
-	shim_madvise((uint64_t)z, msg->len, MADV_DONTFORK);
 	rc = shim_mprotect((uint64_t)z, msg->len, (int)msg->prot);
 	if (rc) {
 		shim_munmap((uint64_t)z, msg->len);

@@ -8,6 +8,12 @@
  * everything again. Only the attach lock is held over the fork: no agent waits for it, and other
  * libraries' handlers may run into our wrappers meanwhile.
  *
+ * A mapping is MADV_DONTFORK a moment after it was made, and no call makes one that is so from the
+ * start (only mremap(2) hands it on). A child of that moment would keep a part of the segment for
+ * its life, which nobody could take away: so agents and forks stay out of each other's way (the
+ * gate). Of the ways to make a child, clone(2) and _Fork(3) run no handlers and are wrapped for
+ * this.
+ *
  * How it fails: no token, or no answer in the child within 5 s: the child goes on without these
  * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
  * a segment does nothing here. vfork, posix_spawn and system(3) never come here.
@@ -15,16 +21,23 @@
 #include "fork.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "agent.h"
 #include "attach.h"
+#include "ids.h"
 #include "shim.h"
 #include "table.h"
 
 #define FORK_PATIENCE_MS 5000
 #define RETRY_PAUSE_MS	 5
+#define GATE_PATIENCE_MS 1000
+#define ONE_FORK	 1u
+#define ALL_FORKS	 0xffffu
+#define ONE_AGENT	 0x10000u
+#define ALL_AGENTS	 0xffff0000u
 
 /* One daemon's answer to FORK. */
 struct ticket {
@@ -43,6 +56,82 @@ static __thread struct {
 	struct shim_guard guard;
 	bool locked; /* prepare took the attach lock */
 } own __attribute__((tls_model("initial-exec")));
+
+/* ---- the gate: forks under way, or agents with a mapping that a child would get ----------------
+ */
+
+/* What a child with a memory of its own finds all zero, however it was made. */
+struct unforked {
+	_Atomic uint32_t gate; /* how many of either, in its two halves */
+};
+
+/* Until there is such a page, and where there is none: a child finds its parent's. */
+static struct unforked first_unforked;
+static struct unforked *unforked = &first_unforked;
+
+void fork_init(void)
+{
+	long at = shim_mmap(0, RAMP_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+
+	if (at < 0)
+		return;
+	if (shim_madvise((uint64_t)at, RAMP_PAGE_BYTES, MADV_WIPEONFORK))
+		shim_munmap((uint64_t)at, RAMP_PAGE_BYTES);
+	else
+		unforked = (struct unforked *)at;
+}
+
+/* False: the time is over. */
+static bool gate_wait(uint32_t seen, uint64_t end_ms)
+{
+	uint64_t now_ms = shim_now_ms();
+
+	if (now_ms >= end_ms)
+		return false;
+	shim_futex_wait(&unforked->gate, seen, (uint32_t)(end_ms - now_ms));
+	return true;
+}
+
+static void gate_leave(uint32_t one)
+{
+	atomic_fetch_sub(&unforked->gate, one);
+	shim_futex_wake(&unforked->gate);
+}
+
+void fork_begin(void)
+{
+	uint64_t end_ms = shim_now_ms() + GATE_PATIENCE_MS;
+	uint32_t seen = unforked->gate;
+
+	do
+		while ((seen & ALL_AGENTS) && gate_wait(seen, end_ms))
+			seen = unforked->gate;
+	while (!atomic_compare_exchange_strong(&unforked->gate, &seen, seen + ONE_FORK));
+}
+
+void fork_end(void)
+{
+	gate_leave(ONE_FORK);
+}
+
+/* Forks that come later wait: there may always be one under way. */
+void fork_shut_out(void)
+{
+	uint64_t end_ms = shim_now_ms() + GATE_PATIENCE_MS;
+	uint32_t seen = atomic_fetch_add(&unforked->gate, ONE_AGENT);
+
+	while ((seen & ALL_FORKS) && gate_wait(seen, end_ms))
+		seen = unforked->gate;
+}
+
+void fork_let_in(void)
+{
+	gate_leave(ONE_AGENT);
+}
+
+/* ---- the handlers -------------------------------------------------------------------------------
+ */
 
 static bool has_ranges(int session)
 {
@@ -71,11 +160,9 @@ static void ask_ticket(int session)
 	ticket->ranges = msg.segment;
 }
 
-void fork_prepare(void)
+/* Tickets, and a copy of the table. Takes the attach lock. */
+static void take_stock(void)
 {
-	own.locked = attach_used;
-	if (!own.locked)
-		return;
 	shim_enter(&own.guard);
 	shim_lock(&attach_lock);
 	for (int i = 0; i < AGENTS_MAX; i++) {
@@ -91,8 +178,18 @@ void fork_prepare(void)
 	shim_unlock(&table.lock);
 }
 
+void fork_prepare(void)
+{
+	own.locked = attach_used;
+	if (own.locked)
+		take_stock();
+	/* Another thread may be in its first attach. */
+	fork_begin();
+}
+
 void fork_in_parent(void)
 {
+	fork_end();
 	if (!own.locked)
 		return;
 	shim_unlock(&attach_lock);
@@ -168,6 +265,7 @@ void fork_in_child(void)
 	int code;
 
 	/* The only thread: whoever else held these is not here. */
+	unforked->gate = 0;
 	table.lock.word = 0;
 	attach_lock.word = 0;
 	table.swaps = 0;

@@ -1,12 +1,26 @@
 /*
  * fork(2)'s three handlers (pthread_atfork): the child has its mappings again before fork returns
- * there.
+ * there. And what keeps a child from having anything of ours otherwise.
  */
 #ifndef RAMP_FORK_H
 #define RAMP_FORK_H
 
+/* In the constructor. */
+void fork_init(void);
+
 void fork_prepare(void);
 void fork_in_parent(void);
 void fork_in_child(void);
+
+/* Around a call that makes a child with a memory of its own, where no handlers run: by any thread,
+   also in a signal's handler. The child does not come back to the second one. */
+void fork_begin(void);
+void fork_end(void);
+/*
+ * Around an mmap(2) and the MADV_DONTFORK that follows: no child is made in between, except by a
+ * raw system call. By agents. Each side waits for the other a second at most.
+ */
+void fork_shut_out(void);
+void fork_let_in(void);
 
 #endif

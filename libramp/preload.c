@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -167,8 +168,55 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		       : shim_next.mremap(old, old_size, new_size, flags, to);
 }
 
+/* ---- children that no handler of ours would see -------------------------------------------------
+ */
+
+/* The C library's since 2.34. */
+pid_t _Fork(void);
+
+EXPORT pid_t _Fork(void)
+{
+	int saved = errno, code;
+	pid_t pid;
+
+	fork_begin();
+	errno = saved;
+	pid = shim_next.fork_raw();
+	if (pid == 0)
+		return 0;
+	code = errno;
+	fork_end();
+	errno = code;
+	return pid;
+}
+
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	bool apart = !(flags & CLONE_VM);
+	int saved = errno, code, pid;
+	void *ptid, *tls, *ctid;
+	va_list ap;
+
+	/* As many as its flags call for; the next one looks at no more. */
+	va_start(ap, arg);
+	ptid = va_arg(ap, void *);
+	tls = va_arg(ap, void *);
+	ctid = va_arg(ap, void *);
+	va_end(ap);
+	if (apart)
+		fork_begin();
+	errno = saved;
+	pid = shim_next.clone(fn, stack, flags, arg, ptid, tls, ctid);
+	code = errno;
+	if (apart)
+		fork_end();
+	errno = code;
+	return pid;
+}
+
 static __attribute__((constructor)) void preload_init(void)
 {
 	shim_resolve();
+	fork_init();
 	pthread_atfork(fork_prepare, fork_in_parent, fork_in_child);
 }

@@ -56,12 +56,30 @@ static int kernel_madvise(void *addr, size_t length, int advice)
 	return (int)syscall(SYS_madvise, addr, length, advice);
 }
 
+static pid_t no_fork(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
+
+static int no_clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	(void)fn;
+	(void)stack;
+	(void)flags;
+	(void)arg;
+	errno = ENOSYS;
+	return -1;
+}
+
 struct shim_next shim_next = {
 	.mmap = kernel_mmap,
 	.munmap = kernel_munmap,
 	.mremap = kernel_mremap,
 	.mprotect = kernel_mprotect,
 	.madvise = kernel_madvise,
+	.fork_raw = no_fork, /* nobody forks so early */
+	.clone = no_clone,
 };
 
 static bool quiet;
@@ -88,6 +106,8 @@ void shim_resolve(void)
 	resolve(&shim_next.mremap, "mremap");
 	resolve(&shim_next.mprotect, "mprotect");
 	resolve(&shim_next.madvise, "madvise");
+	resolve(&shim_next.fork_raw, "_Fork");
+	resolve(&shim_next.clone, "clone");
 }
 
 void shim_count_thread_out(void)

@@ -3,12 +3,19 @@
  * are allowed no more, whatever they do at that moment, a touch has an end, what they see is right,
  * and what is their own stays theirs.
  *
- *	rampfs-run awkward data|as|lock|files FILE
- *		after it has mapped FILE it may have no more memory of its own, addresses, locked
- *		memory or open files than it has. Says "mapped", and "gone" when a load is the
- *		signal that it shall be; ends when it has what it stored in its hands again
+ *	rampfs-run awkward data|as|full|lock|files FILE
+ *		after it has mapped FILE it may have no more memory of its own, addresses (full: by
+ *		less than the least part), locked memory or open files than it has. Says "mapped",
+ *		and "gone" when a load is the signal that it shall be; ends when it has what it
+ *		stored in its hands again. full: once a file GO is there it makes room
  *	rampfs-run awkward again FILE
  *		when FILE has gone it maps it again, through the same open file, until it may
+ *	rampfs-run awkward forks FILE THERE ROUNDS
+ *		moves FILE to THERE and back, while threads of it make children that no handler of
+ *		fork(2) is told of: none has anything of FILE
+ *	rampfs-run awkward holes FILE THERE ROUNDS
+ *		moves FILE to THERE and back, while a thread of it stores to one page and punches
+ *		another out past the shim, in turn, all the time: what it stored last is there
  *	rampfs-run awkward over FILE THERE ROUNDS
  *		moves FILE to THERE and back, and has put memory of its own in its place by then
  *
@@ -16,8 +23,10 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +35,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,8 +48,11 @@
 #define STORED	    UINT64_C(0x5245544e454d4553)
 #define NOBODY	    65534
 #define PAGE_BYTES  4096
+#define FORKERS	    4
+#define STACK_BYTES (256u << 10)
 
 static sigjmp_buf on_signal;
+static void *ballast;
 
 static void jump(int number)
 {
@@ -124,6 +138,11 @@ static void set_limit(const char *which, const volatile uint64_t *at)
 		limit(RLIMIT_DATA, ROOM);
 	} else if (strcmp(which, "as") == 0) {
 		limit(RLIMIT_AS, mapped_bytes() + ROOM);
+	} else if (strcmp(which, "full") == 0) {
+		ballast = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (ballast == MAP_FAILED)
+			fail("ballast");
+		limit(RLIMIT_AS, mapped_bytes() + PAGE_BYTES);
 	} else if (strcmp(which, "files") == 0) {
 		limit(RLIMIT_NOFILE, 0);
 	} else {
@@ -133,24 +152,19 @@ static void set_limit(const char *which, const volatile uint64_t *at)
 	}
 }
 
-/* Without room for both there is no way back into its place, but room for it when that is free. */
-static void map_anew(const char *path, const volatile uint64_t *at)
+/* Who could not have it back has been told so, and has it when there is room. */
+static void make_room(const volatile uint64_t *at)
 {
-	uint64_t until = now_us() + PATIENCE_US;
-	const volatile uint64_t *anew;
-	int fd;
+	uint64_t got;
 
-	while ((fd = open(path, O_RDWR)) < 0)
-		if (now_us() > until)
-			fail(path);
-	if (munmap((void *)at, BYTES))
-		fail("munmap");
-	while (!(anew = map(fd, BYTES))) /* what shall put it in its place may have its room yet */
-		if (now_us() > until)
-			fail("mapping it anew");
-	if (anew != at)
+	while (access("GO", F_OK))
+		usleep(10000);
+	if (touch(at, &got) != SIGBUS) {
+		puts("what could not be put in its place is no SIGBUS");
 		exit(1);
-	await(at, 0);
+	}
+	if (munmap(ballast, ROOM))
+		fail("munmap");
 }
 
 static int limited(const char *which, const char *path)
@@ -165,9 +179,9 @@ static int limited(const char *which, const char *path)
 	puts("mapped");
 	await(at, files ? SIGSEGV : SIGBUS);
 	puts("gone");
-	if (strcmp(which, "as") == 0)
-		map_anew(path, at);
-	else if (!files)
+	if (strcmp(which, "full") == 0)
+		make_room(at);
+	if (!files)
 		await(at, 0);
 	return 0;
 }
@@ -303,6 +317,154 @@ static int over(int rounds)
 	return met == 0;
 }
 
+/* ---- forks -------------------------------------------------------------------------------------
+ */
+
+static atomic_bool forking = true, found;
+
+/* A line of /proc/self/maps that names a file of the store. */
+static bool has_any(void)
+{
+	static char text[1 << 20];
+	int fd = open("/proc/self/maps", O_RDONLY);
+	size_t len = 0;
+	ssize_t n;
+
+	while ((n = read(fd, text + len, sizeof(text) - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = '\0';
+	return strstr(text, "/store/") != NULL;
+}
+
+static int look(void *unused)
+{
+	(void)unused;
+	_exit(has_any());
+}
+
+static pid_t fork_here(void *unused)
+{
+	pid_t pid = _Fork();
+
+	(void)unused;
+	if (pid == 0)
+		_exit(has_any());
+	return pid;
+}
+
+static pid_t clone_here(void *stack)
+{
+	return clone(look, (char *)stack + STACK_BYTES, SIGCHLD, NULL);
+}
+
+static void *fork_on(void *make)
+{
+	pid_t (*const *child)(void *) = make;
+	char *stack = malloc(STACK_BYTES);
+
+	while (stack && atomic_load(&forking)) {
+		pid_t pid = (*child)(stack);
+		int status;
+
+		if (pid < 0 || waitpid(pid, &status, 0) != pid)
+			fail("a child");
+		if (status)
+			atomic_store(&found, true);
+	}
+	free(stack);
+	return NULL;
+}
+
+/* Memory that takes long to copy: then they wait for each other, and come right behind an agent. */
+static void fill_memory(void)
+{
+	char *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		fail("memory");
+	madvise(at, ROOM, MADV_NOHUGEPAGE);
+	memset(at, 1, ROOM);
+}
+
+static int forks(int rounds)
+{
+	pid_t (*ways[])(void *) = {fork_here, clone_here};
+	volatile uint64_t *at = send_away();
+	pthread_t threads[FORKERS];
+
+	fill_memory();
+	for (int i = 0; i < FORKERS; i++)
+		if (pthread_create(&threads[i], NULL, fork_on, &ways[i % 2]))
+			fail("a thread");
+	for (int i = 0; i < rounds && !atomic_load(&found); i++) {
+		come_back(NULL);
+		await(at, 0);
+		while (rename(paths[0], paths[1]))
+			usleep(1000);
+		await(at, SIGBUS);
+	}
+	atomic_store(&forking, false);
+	for (int i = 0; i < FORKERS; i++)
+		pthread_join(threads[i], NULL);
+	if (found)
+		puts("a child has the segment's file mapped");
+	return found;
+}
+
+/* ---- holes -------------------------------------------------------------------------------------
+ */
+
+#define STRIDE (OVER_BYTES / 2 / sizeof(uint64_t))
+
+static volatile uint64_t stored; /* what the page of its number shows */
+
+static void *punch_on(void *arg)
+{
+	volatile uint64_t *at = arg;
+	volatile uint64_t number;
+
+	if (sigsetjmp(on_signal, 1))
+		return NULL;
+	for (number = stored + 1;; number++) {
+		at[number % 2 * STRIDE] = number;
+		stored = number;
+		syscall(SYS_madvise, at + (number + 1) % 2 * STRIDE, PAGE_BYTES, MADV_REMOVE);
+		usleep(20);
+	}
+}
+
+static int holes(int rounds)
+{
+	volatile uint64_t *at = map(open(paths[0], O_RDWR), OVER_BYTES);
+	pthread_t thread;
+
+	if (!at || madvise((void *)at, OVER_BYTES, MADV_NOHUGEPAGE))
+		fail(paths[0]);
+	for (int i = 0; i < rounds; i++) {
+		uint64_t got = 0;
+		int number;
+
+		if (pthread_create(&thread, NULL, punch_on, (void *)at))
+			fail("a thread");
+		while (rename(paths[0], paths[1]))
+			usleep(1000);
+		pthread_join(thread, NULL);
+		come_back(NULL);
+		number = touch(at + stored % 2 * STRIDE, &got);
+		if (number || got != stored) {
+			printf("stored %lu, a load is signal %d, or %lu\n", (unsigned long)stored,
+			       number, (unsigned long)got);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+static const struct mover {
+	const char *name;
+	int (*run)(int rounds);
+} movers[] = {{"over", over}, {"forks", forks}, {"holes", holes}};
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = jump};
@@ -311,7 +473,8 @@ int main(int argc, char **argv)
 	if (argc < 3 || sigaction(SIGBUS, &action, NULL) || sigaction(SIGSEGV, &action, NULL))
 		return 2;
 	paths = argv + 2;
-	if (strcmp(argv[1], "over") == 0)
-		return argc == 5 ? over(atoi(argv[4])) : 2;
+	for (size_t i = 0; i < sizeof(movers) / sizeof(movers[0]); i++)
+		if (strcmp(argv[1], movers[i].name) == 0)
+			return argc == 5 ? movers[i].run(atoi(argv[4])) : 2;
 	return strcmp(argv[1], "again") == 0 ? again(argv[2]) : limited(argv[1], argv[2]);
 }

@@ -2,12 +2,12 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as lock files again over
+[ $# -gt 0 ] || set -- data as lock files again over forks
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
 	truncate -s 64M "$mnt/a/a/$1"
-	timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$1" "$mnt/a/a/$1" >"$scratch/said" 2>"$scratch/lines" &
+	env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$1" "$mnt/a/a/$1" >"$scratch/said" 2>"$scratch/lines" &
 	program=$!
 	within 20 grep -q mapped "$scratch/said"
 	mv "$mnt/a/a/$1" "$mnt/a/b/"
@@ -24,12 +24,13 @@ leave() {
 	esac
 }
 for which; do
-	if [ "$which" = over ]; then
-		truncate -s 2M "$mnt/a/a/over"
-		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" over \
-			"$mnt/a/a/over" "$mnt/a/b/over" 60
-	else
-		leave "$which"
-	fi
+	case $which in
+	over | forks)
+		truncate -s 2M "$mnt/a/a/$which"
+		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
+			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
+		;;
+	*) leave "$which" ;;
+	esac
 done
 cluster_stop
