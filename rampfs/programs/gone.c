@@ -10,8 +10,10 @@
  *
  * How it fails: an agent that does not answer (its process is stopped) has the message in its
  * socket; who waits in the range waits on until it has carried it out (agent_expect). A session
- * that is not there is told when it comes (gone_catch_up). A BACK that fails leaves SIGBUS in
- * place.
+ * that is not there is told when it comes (gone_catch_up). What a program may have mapped
+ * (RLIMIT_AS) may not suffice for a segment and the empty file in its place: then it comes back in
+ * halves, and halves of those. A BACK that fails all the same leaves SIGBUS in place; the program
+ * is told once, and it is tried again every second.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +28,10 @@
 #include "log.h"
 #include "pages.h"
 
-#define GONE_MS		1000u
-#define BACK_MS		5000u
-#define SESSION_LOOK_US 5000u
+#define GONE_MS		 1000u
+#define BACK_MS		 5000u
+#define BACK_LEAST_BYTES RAMP_HUGE_BYTES
+#define SESSION_LOOK_US	 5000u
 
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 {
@@ -111,14 +114,19 @@ static const char *why_not(int rc)
 	return rc == -ETIMEDOUT ? "its agent does not answer" : strerror(-rc);
 }
 
+/* Whether the process of that piece is another than the one that was told last, if any. */
+static bool is_another(const struct piece *pieces, size_t i, size_t told)
+{
+	return told == SIZE_MAX || pieces[told].space != pieces[i].space;
+}
+
 /* Every live piece (of one space, or of all: NULL); change is held. One line a process. `again`:
    who does not answer is known by now. */
 static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
 {
 	uint64_t until = now_ms() + GONE_MS;
 	struct piece *pieces = NULL;
-	struct space *told = NULL;
-	size_t count = 0;
+	size_t count = 0, told = SIZE_MAX;
 
 	if (pseg_pieces(pseg, &pieces, &count))
 		log_error("out of memory: programs are not told that segment %llu has gone",
@@ -132,11 +140,12 @@ static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, 
 			continue;
 		/* A stopped one does it when it goes on; what it touches before waits, as now. */
 		stopped = inject_stopped(space);
-		rc = gone_range(p, pseg, &pieces[i], space != told, stopped ? 0 : until);
+		rc = gone_range(p, pseg, &pieces[i], is_another(pieces, i, told),
+				stopped ? 0 : until);
 		if (rc && rc != -ESRCH && !stopped && !again)
 			log_warn("process %d still waits for segment %llu, which has gone: %s",
 				 (int)space->pid, (unsigned long long)pseg->id, why_not(rc));
-		told = space;
+		told = i;
 		if (i + 1 == count || pieces[i + 1].space != space)
 			pseg_look(p, pseg, space);
 	}
@@ -215,6 +224,51 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	return agent_call(space, &swap, -1, until_ms, NULL);
 }
 
+/* As back_range; the halves that were put back stay where another is not. */
+static int back_in_parts(struct programs *p, struct pseg *pseg, const struct piece *piece,
+			 uint32_t flags, uint64_t until_ms)
+{
+	struct piece low = *piece, high = *piece;
+	int rc = back_range(p, pseg, piece, flags, until_ms);
+
+	low.end = piece->start + (piece->end - piece->start) / 2;
+	low.end -= low.end % BACK_LEAST_BYTES;
+	if (rc != -ENOMEM || low.end <= piece->start)
+		return rc;
+	high.start = low.end;
+	high.offset += low.end - low.start;
+	rc = back_in_parts(p, pseg, &low, flags, until_ms);
+	if (rc)
+		return rc;
+	pseg_look(p, pseg, piece->space); /* one attachment has become two */
+	return back_in_parts(p, pseg, &high, flags, until_ms);
+}
+
+static const char *why_not_back(int rc)
+{
+	if (rc == -ENOMEM)
+		return "this process may map no more (RLIMIT_AS, mappings)";
+	if (rc == -EAGAIN)
+		return "something else is mapped there, or this process may lock no more";
+	return strerror(-rc);
+}
+
+static void say_not_back(struct programs *p, struct pseg *pseg, struct space *space, int why)
+{
+	struct session_msg msg = {.type = SESSION_SAY};
+	char name[SESSION_TEXT_MAX - 220], raw[sizeof(name)];
+
+	log_warn("process %d does not get segment %llu back: %s; trying again", (int)space->pid,
+		 (unsigned long long)pseg->id, strerror(-why));
+	segment_name(p, pseg->id, raw, sizeof(raw));
+	log_visible(name, sizeof(name), raw);
+	snprintf(msg.text, sizeof(msg.text),
+		 "rampfs: %s is here again, and could not be put in its place: %s; touching it is "
+		 "SIGBUS until it can",
+		 name, why_not_back(why));
+	agent_call(space, &msg, -1, now_ms() + GONE_MS, NULL);
+}
+
 /* The table may be as old as the last look: a program says nothing when it unmaps or splits. */
 static void look_anew(struct programs *p, struct pseg *pseg, struct space *only)
 {
@@ -230,14 +284,15 @@ static void look_anew(struct programs *p, struct pseg *pseg, struct space *only)
 	pieces_free(pieces, count);
 }
 
-/* Every gone piece (of one space, or of all: NULL); change is held. */
-static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
+/* Every gone piece (of one space, or of all: NULL); change is held. `again`: who could not have it
+   has been told. */
+static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
 {
 	uint64_t until = now_ms() + BACK_MS;
 	struct piece *pieces = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
-	size_t count = 0;
+	size_t count = 0, told = SIZE_MAX;
 
 	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
@@ -251,10 +306,13 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only)
 
 		if (only && space != only)
 			continue;
-		rc = pieces[i].gone ? back_range(p, pseg, &pieces[i], flags, until) : 0;
-		if (rc && rc != -ESRCH)
-			log_warn("process %d does not get segment %llu back: %s", (int)space->pid,
-				 (unsigned long long)pseg->id, strerror(-rc));
+		rc = pieces[i].gone ? back_in_parts(p, pseg, &pieces[i], flags, until) : 0;
+		if (rc && rc != -ESRCH) {
+			atomic_store(&space->behind, true);
+			if (!again && is_another(pieces, i, told))
+				say_not_back(p, pseg, space, rc);
+			told = i;
+		}
 		if (i + 1 == count || pieces[i + 1].space != space)
 			pseg_look(p, pseg, space);
 	}
@@ -297,7 +355,7 @@ static void back_now(struct programs *p, struct pseg *pseg, struct seg *seg)
 	pthread_rwlock_unlock(&pseg->lock);
 	if (pseg->state == PSEG_GONE)
 		pseg_set_state(p, pseg, PSEG_OPEN);
-	back_all(p, pseg, NULL);
+	back_all(p, pseg, NULL, false);
 	pthread_mutex_unlock(&pseg->change);
 }
 
@@ -319,7 +377,7 @@ static bool is_behind(const struct attachment *a)
 	return a->gone ? a->pseg->state == PSEG_OPEN : a->pseg->state == PSEG_GONE;
 }
 
-void space_catch_up(struct programs *p, struct space *space)
+void space_catch_up(struct programs *p, struct space *space, bool again)
 {
 	struct pseg **list;
 	struct attachment *a;
@@ -341,7 +399,7 @@ void space_catch_up(struct programs *p, struct space *space)
 		if (list[i]->state == PSEG_GONE)
 			gone_all(p, list[i], space, false);
 		else if (list[i]->state == PSEG_OPEN && list[i]->seg)
-			back_all(p, list[i], space);
+			back_all(p, list[i], space, again);
 		pthread_mutex_unlock(&list[i]->change);
 		pseg_put(p, list[i]);
 	}

@@ -110,6 +110,7 @@ struct space {
 	int pidfd; /* of who has connected: its pid alone may be somebody else's by now */
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
+	atomic_bool behind;	 /* a segment is here again and could not be put in its place */
 	atomic_bool stale;	 /* a remap event came: look into /proc */
 	atomic_bool stopped;	 /* a hint: it was by SIGSTOP, when the window was about to come */
 	_Atomic uint64_t remaps; /* remap events that were read */
@@ -478,8 +479,9 @@ int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 	       uint64_t until_ms);
 /* An empty file of that segment, O_RDONLY, without a name any more. */
 int gone_open(struct programs *p, ramp_segment_t id, bool writable);
-/* When its session has come: segments that have gone or come back while there was none. */
-void space_catch_up(struct programs *p, struct space *space);
+/* When its session has come: segments that have gone or come back while there was none. `again`:
+   later, what could not be done then; nobody is told once more. */
+void space_catch_up(struct programs *p, struct space *space, bool again);
 /* BACK and SWAP; change is held. */
 int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
 	       uint64_t until_ms);

@@ -679,7 +679,9 @@ static void on_pause(uv_timer_t *timer)
 /* No program says what it unmaps. */
 static void look_now_and_then(struct programs *p, struct space *space, uint64_t now)
 {
-	if (now < atomic_load(&space->looked_ms) + LOOK_MS) /* which may be after `now` */
+	uint32_t every_ms = atomic_load(&space->behind) ? TICK_MS : LOOK_MS;
+
+	if (now < atomic_load(&space->looked_ms) + every_ms) /* which may be after `now` */
 		return;
 	atomic_store(&space->looked_ms, now);
 	if (space_is(space, SPACE_READY))

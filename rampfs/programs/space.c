@@ -204,7 +204,7 @@ void space_ready(void *arg)
 	}
 	pthread_mutex_unlock(&space->life);
 	space_sweep(p); /* its own former session may be among the orphans */
-	space_catch_up(p, space);
+	space_catch_up(p, space, false);
 	space_put(space);
 }
 
@@ -228,6 +228,7 @@ void space_look(void *arg)
 	size_t n = 0;
 
 	atomic_store(&space->looked_ms, now_ms());
+	atomic_store(&space->behind, false);
 	pthread_mutex_lock(&space->list);
 	TAILQ_FOREACH (a, &space->attachments, in_space)
 		if (n < LOOK_MAX && (n == 0 || had[n - 1] != a->pseg))
@@ -239,7 +240,7 @@ void space_look(void *arg)
 	/* A mapping that was found too late to be told has come to light; not one whose agent has
 	   the GONE already and is silent. */
 	if (!agent_has_late(space))
-		space_catch_up(p, space);
+		space_catch_up(p, space, true);
 	space_put(space);
 }
 

@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as lock files again over forks
+[ $# -gt 0 ] || set -- data as full lock files again over forks
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -13,6 +13,11 @@ leave() {
 	mv "$mnt/a/a/$1" "$mnt/a/b/"
 	within 20 grep -q gone "$scratch/said"
 	mv "$mnt/b/b/$1" "$mnt/b/a/" # nothing of it is left there
+	if [ "$1" = full ]; then
+		within 20 grep -q "a/full is here again, and could not be put in its place: this process may map no more" "$scratch/lines"
+		same 1 "$(grep -c 'is here again' "$scratch/lines")" "lines of why it is not back"
+		touch "$scratch/GO"
+	fi
 	status=0
 	wait $program || status=$?
 	tail -n 3 "$scratch/said" "$scratch/lines"
