@@ -647,35 +647,6 @@ void seg_unmap(struct seg *seg)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-/* ---- layout ---- */
-
-static uint64_t blocks_now(struct seg *seg)
-{
-	struct stat st;
-
-	return stat_file(seg, &st) ? 0 : (uint64_t)st.st_blocks;
-}
-
-void seg_note_layout(struct seg *seg)
-{
-	pthread_mutex_lock(&seg->lock);
-	seg->noted_cuts = atomic_load(&seg->cuts);
-	seg->noted_blocks = blocks_now(seg);
-	pthread_mutex_unlock(&seg->lock);
-}
-
-bool seg_layout_changed(struct seg *seg, uint64_t *grown)
-{
-	uint64_t blocks = blocks_now(seg);
-	bool changed;
-
-	pthread_mutex_lock(&seg->lock);
-	changed = atomic_load(&seg->cuts) != seg->noted_cuts || blocks != seg->noted_blocks;
-	*grown = blocks > seg->noted_blocks ? (blocks - seg->noted_blocks) * 512 : 0;
-	pthread_mutex_unlock(&seg->lock);
-	return changed;
-}
-
 void seg_layout_cut(struct seg *seg)
 {
 	atomic_fetch_add(&seg->cuts, 1);

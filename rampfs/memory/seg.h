@@ -53,6 +53,8 @@ _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fi
 struct store {
 	char *path; /* STATE_DIR/store */
 	int dir_fd, lock_fd;
+	int layout_fd;		       /* layout.c; -1: no fanotify */
+	_Atomic uint64_t layouts_lost; /* ... so often was it at a loss */
 	uint64_t capacity_bytes;
 	ramp_incarnation_t incarnation;
 	store_changed *changed; /* set before threads start */
@@ -115,6 +117,10 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 int tmpfs_unmount(const char *path, bool force, struct ramp_err *err);
 int tmpfs_lock(int dir_fd, int *lock_fd, struct ramp_err *err);
 int tmpfs_incarnation(int dir_fd, ramp_incarnation_t *incarnation, struct ramp_err *err);
+
+/* layout.c */
+void layout_open(struct store *store);
+void layout_close(struct store *store);
 
 /* seg.c */
 int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,

@@ -210,7 +210,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 
 	if (!store)
 		return ramp_err_set(err, ENOMEM, "no memory for a store");
-	store->dir_fd = store->lock_fd = -1;
+	store->dir_fd = store->lock_fd = store->layout_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->touched_lock, NULL);
 	rc = store_path(state_dir, &store->path, err);
@@ -222,6 +222,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 		store_close(store);
 		return rc;
 	}
+	layout_open(store);
 	*out = store;
 	return 0;
 }
@@ -234,6 +235,7 @@ static void put_node(void *key)
 void store_close(struct store *store)
 {
 	rest_close(store);
+	layout_close(store);
 	tdestroy(store->table, put_node);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd);

@@ -168,10 +168,12 @@ void seg_leave(struct seg *seg);
 int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err);
 /* Opens it again, after an abort. After a record GIVEN the gate says -EREMOTE by itself. */
 void seg_thaw(struct seg *seg);
-/* True from a truncate or punched hole since seg_note_layout, or when st_blocks is another; sets
- *grown to how many bytes st_blocks has grown since (0: none). */
+/* True from a truncate or punched hole since seg_note_layout, whoever made it, or when st_blocks is
+ another; sets *grown to how many bytes st_blocks has grown since (0: none). */
 void seg_note_layout(struct seg *seg);
 bool seg_layout_changed(struct seg *seg, uint64_t *grown);
+/* Nobody will ask any more. */
+void seg_forget_layout(struct seg *seg);
 /* Whoever truncates or punches through the daemon says so (between enter and leave). */
 void seg_layout_cut(struct seg *seg);
 

@@ -261,6 +261,7 @@ void move_drop(struct move *m)
 	LIST_REMOVE(m, link);
 	if (m->seg) {
 		seg_set_leaving(m->seg, false);
+		seg_forget_layout(m->seg);
 		seg_put(m->seg);
 	}
 	free(m->ranges);

@@ -738,6 +738,58 @@ START_TEST(a_changed_layout_is_seen)
 }
 END_TEST
 
+/* As a program does past the shim: a page goes, another comes, and st_blocks is the same. */
+static void punch_past_us(struct seg *seg, uint64_t gone, uint64_t come)
+{
+	char *at = mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), 0);
+	int status;
+	pid_t pid;
+
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	ck_assert_int_eq(madvise(at, 8 * MIB, MADV_NOHUGEPAGE), 0);
+	pid = fork();
+	if (pid == 0) {
+		at[come] = 1;
+		_exit(madvise(at + gone, 4096, MADV_REMOVE) ? 1 : 0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	munmap(at, 8 * MIB);
+}
+
+START_TEST(a_hole_that_a_program_punches_past_us_is_seen)
+{
+	struct seg *seg, *other;
+	struct stat before, after;
+	uint64_t grown;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	other = create(MEMORY_ID + 1, RECORD_OWNED);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 8 * MIB), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(other), 8 * MIB), 0);
+	memory_fill(seg, 1, 0, 4096);
+	seg_note_layout(seg);
+	seg_note_layout(other);
+	ck_assert_int_eq(seg_stat(seg, &before), 0);
+	punch_past_us(seg, 0, 4 * MIB);
+	ck_assert_int_eq(seg_stat(seg, &after), 0);
+	ck_assert_int_eq(after.st_blocks, before.st_blocks);
+	ck_assert(!seg_layout_changed(other, &grown)); /* takes what there is to know */
+	ck_assert(seg_layout_changed(seg, &grown));
+	ck_assert_uint_eq(grown, 0);
+	seg_note_layout(seg);
+	ck_assert(!seg_layout_changed(seg, &grown));
+	seg_forget_layout(seg);
+	punch_past_us(seg, 4 * MIB, 0);
+	seg_note_layout(seg);
+	ck_assert(!seg_layout_changed(seg, &grown));
+	seg_put(other);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
 static int64_t mtime_s(struct seg *seg)
 {
 	struct stat st;
@@ -982,6 +1034,7 @@ static Suite *suite(void)
 	tcase_add_test(c, nobody_notices_a_removal_that_is_refused);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, a_changed_layout_is_seen);
+	tcase_add_test(c, a_hole_that_a_program_punches_past_us_is_seen);
 	tcase_add_test(c, the_time_of_the_last_write_is_held_while_pages_come);
 	suite_add_tcase(s, c);
 	return s;

@@ -1,0 +1,126 @@
+/*
+ * Whether a segment's holes are where they were.
+ *
+ * Happy path: a size in blocks that is as it was, and nothing cut out of the file since. The daemon
+ * counts what it truncates and punches itself. A program that maps the segment can punch holes past
+ * us, by a system call that the shim does not see (madvise(2), MADV_REMOVE), and as many new pages
+ * elsewhere hide that from the count of blocks: fanotify(7) tells. It says nothing of stores, and
+ * names the process, so that our own writes are left out.
+ *
+ * How it fails: where there is no fanotify, every layout counts as changed; where an event is lost,
+ * every one that was noted before. A hole whose system call is between its last page and its event
+ * while everything is frozen is not seen: the kernel has no more to say about it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fanotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "seg.h"
+
+void layout_open(struct store *store)
+{
+	store->layout_fd =
+		fanotify_init(FAN_CLASS_NOTIF | FAN_UNLIMITED_QUEUE | FAN_NONBLOCK | FAN_CLOEXEC,
+			      O_RDONLY | O_CLOEXEC);
+	if (store->layout_fd < 0)
+		log_warn("no fanotify (%s): every segment that moves is taken to have new holes",
+			 strerror(errno));
+}
+
+void layout_close(struct store *store)
+{
+	if (store->layout_fd >= 0)
+		close(store->layout_fd);
+}
+
+static int mark(struct seg *seg, unsigned int what)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", seg_fd(seg));
+	return fanotify_mark(seg->store->layout_fd, what, FAN_MODIFY, AT_FDCWD, path);
+}
+
+/* The event's file is an open one of ours. */
+static void take_event(struct store *store, const struct fanotify_event_metadata *event)
+{
+	char link[32], path[4096];
+	const char *name;
+	struct seg *seg;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", event->fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n < 0 ? 0 : n] = 0;
+	name = strrchr(path, '/');
+	seg = name ? store_find(store, strtoull(name + 1, NULL, 10)) : NULL;
+	if (seg) {
+		seg_layout_cut(seg);
+		seg_put(seg);
+	}
+}
+
+static void take_events(struct store *store)
+{
+	_Alignas(struct fanotify_event_metadata) char buf[4096];
+	const struct fanotify_event_metadata *event;
+	ssize_t n;
+
+	while ((n = read(store->layout_fd, buf, sizeof(buf))) > 0)
+		for (event = (const void *)buf; FAN_EVENT_OK(event, n);
+		     event = FAN_EVENT_NEXT(event, n)) {
+			if (event->pid != getpid())
+				take_event(store, event);
+			close(event->fd);
+		}
+	if (n < 0 && errno != EAGAIN && store->layout_fd >= 0)
+		atomic_fetch_add(&store->layouts_lost, 1);
+}
+
+static uint64_t cuts_now(struct seg *seg)
+{
+	return atomic_load(&seg->cuts) + atomic_load(&seg->store->layouts_lost);
+}
+
+static uint64_t blocks_now(struct seg *seg)
+{
+	struct stat st;
+
+	return seg_stat(seg, &st) ? 0 : (uint64_t)st.st_blocks;
+}
+
+void seg_note_layout(struct seg *seg)
+{
+	bool seen = !mark(seg, FAN_MARK_ADD);
+
+	pthread_mutex_lock(&seg->lock);
+	seg->noted_cuts = cuts_now(seg);
+	seg->noted_blocks = blocks_now(seg);
+	pthread_mutex_unlock(&seg->lock);
+	if (!seen)
+		seg_layout_cut(seg);
+}
+
+bool seg_layout_changed(struct seg *seg, uint64_t *grown)
+{
+	uint64_t blocks = blocks_now(seg);
+	bool changed;
+
+	take_events(seg->store);
+	pthread_mutex_lock(&seg->lock);
+	changed = cuts_now(seg) != seg->noted_cuts || blocks != seg->noted_blocks;
+	*grown = blocks > seg->noted_blocks ? (blocks - seg->noted_blocks) * 512 : 0;
+	pthread_mutex_unlock(&seg->lock);
+	return changed;
+}
+
+void seg_forget_layout(struct seg *seg)
+{
+	mark(seg, FAN_MARK_REMOVE); /* may not be there */
+}
