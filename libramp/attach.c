@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "fork.h"
 #include "ids.h"
 #include "ioc.h"
 #include "kernel.h"
@@ -418,11 +419,17 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 	if (rc)
 		return rc;
 	call.len = shim_page_up(call.len);
-	attach_used = true;
 	shim_enter(&guard);
-	shim_lock(&attach_lock);
-	rc = map_segment(&a);
-	shim_unlock(&attach_lock);
+	if (fork_settle()) {
+		attach_used = true;
+		shim_lock(&attach_lock);
+		rc = map_segment(&a);
+		shim_unlock(&attach_lock);
+	} else {
+		rc = refuse(&a, EOPNOTSUPP,
+			    "a process that shares its parent's memory (vfork) maps no segment; "
+			    "its parent can");
+	}
 	if (rc && rc != -ENOTTY && rc != -EEXIST)
 		shim_refuse("mmap", -rc, a.reason);
 	shim_leave(&guard);

@@ -309,3 +309,18 @@ int change_madvise(void *addr, uint64_t len, int advice)
 	shim_leave(&guard);
 	return rc;
 }
+
+/* The kernel would map the file anew there: not registered, and in a fork's child. */
+int change_remap_file_pages(void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct shim_guard guard;
+	int rc = -ENOTTY;
+
+	shim_enter(&guard);
+	if (any_of_ours(start, start + shim_page_up(len)))
+		rc = shim_refuse("remap_file_pages", EINVAL,
+				 "the pages of a segment stay in their order");
+	shim_leave(&guard);
+	return rc;
+}

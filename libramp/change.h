@@ -15,6 +15,8 @@ int change_munmap(void *addr, uint64_t len);
 int change_mprotect(void *addr, uint64_t len, int prot);
 /* In place. -ENOTTY: nothing of it is ours. */
 int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags);
+/* Refused, or -ENOTTY: nothing of it is ours. */
+int change_remap_file_pages(void *addr, uint64_t len);
 /* -ENOTTY: the kernel may do it as it is. */
 int change_madvise(void *addr, uint64_t len, int advice);
 /*

@@ -14,6 +14,10 @@
  * gate). Of the ways to make a child, clone(2) and _Fork(3) run no handlers and are wrapped for
  * this.
  *
+ * A child that came otherwise begins without anything: it knows itself by a page that forks wipe.
+ * One that shares its parent's memory maps no segment: its agent would end with it, and the mapping
+ * stay.
+ *
  * How it fails: no token, or no answer in the child within 5 s: the child goes on without these
  * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
  * a segment does nothing here. vfork, posix_spawn and system(3) never come here.
@@ -24,6 +28,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "agent.h"
 #include "attach.h"
@@ -63,6 +68,7 @@ static __thread struct {
 /* What a child with a memory of its own finds all zero, however it was made. */
 struct unforked {
 	_Atomic uint32_t gate; /* how many of either, in its two halves */
+	_Atomic pid_t owner;   /* whose memory it is */
 };
 
 /* Until there is such a page, and where there is none: a child finds its parent's. */
@@ -80,6 +86,7 @@ void fork_init(void)
 		shim_munmap((uint64_t)at, RAMP_PAGE_BYTES);
 	else
 		unforked = (struct unforked *)at;
+	unforked->owner = getpid();
 }
 
 /* False: the time is over. */
@@ -128,6 +135,31 @@ void fork_shut_out(void)
 void fork_let_in(void)
 {
 	gate_leave(ONE_AGENT);
+}
+
+/* ---- whose memory is this? ----------------------------------------------------------------------
+ */
+
+/* In a child: whoever else held these is not here. */
+static void let_go(void)
+{
+	table.lock.word = 0;
+	attach_lock.word = 0;
+	table.swaps = 0;
+	agents_reset();
+}
+
+bool fork_settle(void)
+{
+	pid_t self = getpid(), none = 0;
+
+	if (unforked == &first_unforked || unforked->owner == self)
+		return true;
+	if (!atomic_compare_exchange_strong(&unforked->owner, &none, self))
+		return false;
+	let_go();
+	table.ranges.n = 0;
+	return true;
 }
 
 /* ---- the handlers -------------------------------------------------------------------------------
@@ -264,12 +296,9 @@ void fork_in_child(void)
 	struct agent_error err = {0};
 	int code;
 
-	/* The only thread: whoever else held these is not here. */
 	unforked->gate = 0;
-	table.lock.word = 0;
-	attach_lock.word = 0;
-	table.swaps = 0;
-	agents_reset();
+	unforked->owner = getpid();
+	let_go();
 	if (!own.locked) {
 		/* Another thread may have been in its first attach. */
 		table.ranges.n = 0;

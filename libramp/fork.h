@@ -5,6 +5,8 @@
 #ifndef RAMP_FORK_H
 #define RAMP_FORK_H
 
+#include <stdbool.h>
+
 /* In the constructor. */
 void fork_init(void);
 
@@ -12,6 +14,9 @@ void fork_prepare(void);
 void fork_in_parent(void);
 void fork_in_child(void);
 
+/* Before anything else of ours: a child that no handler saw begins without mappings and agents.
+   False: this process shares the memory of another one (vfork), whose agents are not its own. */
+bool fork_settle(void);
 /* Around a call that makes a child with a memory of its own, where no handlers run: by any thread,
    also in a signal's handler. The child does not come back to the second one. */
 void fork_begin(void);

@@ -51,6 +51,14 @@ static bool map_segment(const struct attach_call *call, void **out)
 	return true;
 }
 
+static bool may_be_ours(const void *addr, size_t length)
+{
+	if (!table_near(addr, length))
+		return false;
+	fork_settle();
+	return true;
+}
+
 /* Where something of ours may be, or come: a call that fails leaves what was there. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
@@ -69,7 +77,7 @@ static void *map_over(void *addr, size_t length, int prot, int flags, int fd, of
 
 static void *map_other(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
-	return addr && table_near(addr, length)
+	return addr && may_be_ours(addr, length)
 		       ? map_over(addr, length, prot, flags, fd, offset)
 		       : shim_next.mmap(addr, length, prot, flags, fd, offset);
 }
@@ -111,21 +119,29 @@ static int answer(int rc)
 
 EXPORT int munmap(void *addr, size_t length)
 {
-	return table_near(addr, length) ? answer(change_munmap(addr, length))
-					: shim_next.munmap(addr, length);
+	return may_be_ours(addr, length) ? answer(change_munmap(addr, length))
+					 : shim_next.munmap(addr, length);
 }
 
 EXPORT int mprotect(void *addr, size_t length, int prot)
 {
-	return table_near(addr, length) ? answer(change_mprotect(addr, length, prot))
-					: shim_next.mprotect(addr, length, prot);
+	return may_be_ours(addr, length) ? answer(change_mprotect(addr, length, prot))
+					 : shim_next.mprotect(addr, length, prot);
 }
 
 EXPORT int madvise(void *addr, size_t length, int advice)
 {
-	int rc = table_near(addr, length) ? change_madvise(addr, length, advice) : -ENOTTY;
+	int rc = may_be_ours(addr, length) ? change_madvise(addr, length, advice) : -ENOTTY;
 
 	return rc == -ENOTTY ? shim_next.madvise(addr, length, advice) : answer(rc);
+}
+
+EXPORT int remap_file_pages(void *addr, size_t length, int prot, size_t page, int flags)
+{
+	int rc = may_be_ours(addr, length) ? change_remap_file_pages(addr, length) : -ENOTTY;
+
+	return rc == -ENOTTY ? shim_next.remap_file_pages(addr, length, prot, page, flags)
+			     : answer(rc);
 }
 
 static void *move_over(void *old, size_t old_size, size_t new_size, int flags, void *to)
@@ -154,7 +170,7 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		to = va_arg(ap, void *);
 		va_end(ap);
 	}
-	rc = table_near(old, old_size ? old_size : 1)
+	rc = may_be_ours(old, old_size ? old_size : 1)
 		     ? change_mremap(old, old_size, new_size, flags)
 		     : -ENOTTY;
 	if (rc == 0)
@@ -163,7 +179,7 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		errno = -rc;
 		return MAP_FAILED;
 	}
-	return (flags & MREMAP_FIXED) && table_near(to, new_size)
+	return (flags & MREMAP_FIXED) && may_be_ours(to, new_size)
 		       ? move_over(old, old_size, new_size, flags, to)
 		       : shim_next.mremap(old, old_size, new_size, flags, to);
 }

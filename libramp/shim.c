@@ -56,6 +56,11 @@ static int kernel_madvise(void *addr, size_t length, int advice)
 	return (int)syscall(SYS_madvise, addr, length, advice);
 }
 
+static int kernel_remap_file_pages(void *addr, size_t length, int prot, size_t page, int flags)
+{
+	return (int)syscall(SYS_remap_file_pages, addr, length, prot, page, flags);
+}
+
 static pid_t no_fork(void)
 {
 	errno = ENOSYS;
@@ -78,6 +83,7 @@ struct shim_next shim_next = {
 	.mremap = kernel_mremap,
 	.mprotect = kernel_mprotect,
 	.madvise = kernel_madvise,
+	.remap_file_pages = kernel_remap_file_pages,
 	.fork_raw = no_fork, /* nobody forks so early */
 	.clone = no_clone,
 };
@@ -106,6 +112,7 @@ void shim_resolve(void)
 	resolve(&shim_next.mremap, "mremap");
 	resolve(&shim_next.mprotect, "mprotect");
 	resolve(&shim_next.madvise, "madvise");
+	resolve(&shim_next.remap_file_pages, "remap_file_pages");
 	resolve(&shim_next.fork_raw, "_Fork");
 	resolve(&shim_next.clone, "clone");
 }

@@ -25,6 +25,7 @@ struct shim_next {
 	void *(*mremap)(void *old, size_t old_size, size_t new_size, int flags, ...);
 	int (*mprotect)(void *addr, size_t length, int prot);
 	int (*madvise)(void *addr, size_t length, int advice);
+	int (*remap_file_pages)(void *addr, size_t length, int prot, size_t page, int flags);
 	pid_t (*fork_raw)(void);
 	int (*clone)(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 };

@@ -61,6 +61,7 @@ void scenario_loaded(void);
 /* shim_prog_crew.c: threads, children, handlers */
 void scenario_forks(void);
 void scenario_execs(void);
+void scenario_kin(void);
 void scenario_threads(void);
 void scenario_endure(void);
 void scenario_signals(void);

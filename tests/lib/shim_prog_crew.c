@@ -89,6 +89,39 @@ void scenario_execs(void)
 	CHECK(p[0] == 1);
 }
 
+/* Children that no handler of fork(2) sees. */
+void scenario_kin(void)
+{
+	int fd = open_file(O_RDWR);
+	volatile unsigned char *p;
+	void *at;
+	pid_t pid;
+
+	/* One that shares our memory is refused, and leaves nothing behind. */
+	pid = vfork();
+	if (pid == 0) {
+		at = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+		_exit(at == MAP_FAILED && errno == EOPNOTSUPP ? 0 : 1);
+	}
+	wait_for(pid);
+	p = map(2 * PAGE, RW, MAP_SHARED, 0);
+	p[0] = 1;
+	/* One with a memory of its own begins anew, even where we held a lock. */
+	pid = _Fork();
+	if (pid == 0) {
+		CHECK(munmap((void *)(p + PAGE), PAGE) == 0);
+		CHECK(touch((unsigned char *)p, false) == SIGSEGV);
+		p = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
+		CHECK(p != MAP_FAILED && p[0] == 1);
+		p[1] = 2;
+		_exit(0);
+	}
+	wait_for(pid);
+	CHECK(p[1] == 2);
+	p[PAGE] = 3;
+	close(fd);
+}
+
 /* A tree of children, three of each, three deep; every process has a byte of its own. */
 static void grow_tree(volatile unsigned char *p, unsigned int node, int depth)
 {

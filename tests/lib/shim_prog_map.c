@@ -148,6 +148,7 @@ void scenario_remap(void)
 	CHECK(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x123456789000) ==
 	      MAP_FAILED);
 	CHECK(errno == EINVAL && p[0] == 1);
+	CHECK(remap_file_pages(p, PAGE, 0, 5, 0) == -1 && errno == EINVAL && p[0] == 1);
 	/* Over a part that is mapped by itself already. */
 	CHECK(munmap(p + PAGE, SEGMENT_BYTES - PAGE) == 0);
 	CHECK(map(PAGE, RW, MAP_SHARED, 2 * PAGE) == p + 2 * PAGE);
