@@ -239,6 +239,7 @@ int raft_init(struct raft *r, const struct raft_options *opt)
 		return 0;
 	free(r->log);
 	free(r->peers);
+	memset(r, 0, sizeof(*r));
 	return -ENOMEM;
 }
 

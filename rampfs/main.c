@@ -190,6 +190,10 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 		rc = open_log(o, &err);
 	if (!rc && !o->foreground && chdir("/") < 0)
 		rc = ramp_err_sys(&err, errno, "/");
+	if (!rc) {
+		config.daemon_argv = own_argv(&place, "--daemon", argc, argv);
+		rc = config.daemon_argv ? 0 : ramp_err_sys(&err, ENOMEM, "the daemon");
+	}
 	if (rc) {
 		tell_parent(config.ready_fd, &err);
 		return config.ready_fd < 0 ? fail(&err) : 1;
@@ -200,9 +204,6 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	config.session_path = place.session;
 	if (o->log[0] && log_is_file(o->log))
 		config.log_path = o->log;
-	config.daemon_argv = own_argv(&place, "--daemon", argc, argv);
-	if (!config.daemon_argv)
-		return 1;
 	rc = adopt ? keeper_adopt(&config, &err) : keeper_run(&config, &err);
 	free((void *)config.daemon_argv);
 	if (rc && o->foreground)

@@ -14,8 +14,9 @@
  * files mapped, and the proof that nobody maps a segment would never hold again.
  *
  * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
- * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
- * doorman that can't fork ends, too: it must not close what it was given.
+ * that were at the door; their agents come again. So it does where a child has ended without an
+ * answer. When the daemon dies, it sees that and ends. A doorman that can't fork ends, too: it must
+ * not close what it was given.
  */
 #include <errno.h>
 #include <fcntl.h>

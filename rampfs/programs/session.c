@@ -324,6 +324,18 @@ static void serve_line(struct listener *l)
 	}
 }
 
+/* The child may have been killed: nothing would come any more. Its agent comes again. */
+static void hang_up_unanswered(struct listener *l, uint64_t space)
+{
+	struct conn *conn;
+
+	TAILQ_FOREACH (conn, &l->conns, link)
+		if (conn->kind == CONN_SESSION && conn->space->id == space)
+			break;
+	if (conn && conn->space->uffd < 0)
+		conn_close(conn);
+}
+
 void session_door_closed(struct programs *p, uint64_t space)
 {
 	struct listener *l = p->listener;
@@ -332,8 +344,10 @@ void session_door_closed(struct programs *p, uint64_t space)
 	LIST_FOREACH (door, &l->doors, link)
 		if (door->space == space)
 			break;
-	if (door)
+	if (door) {
 		free_door(l, door);
+		hang_up_unanswered(l, space);
+	}
 	serve_line(l);
 }
 

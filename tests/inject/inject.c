@@ -2,12 +2,12 @@
  * Failing calls, one by one, in a living process of ours: a library for LD_PRELOAD.
  *
  * It arms itself in the daemon of a node ($INJECT_DIR/NODE; NODE: the last part of its mountpoint),
- * in its keeper ($INJECT_DIR/keeper-NODE), and in a program that has the shim
- * ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone: each maps that file, where
- * the test writes which kind of call is to fail and how many of that kind may pass before. The call
- * that fails is counted down to by whichever thread makes it, says ENOMEM, EMFILE, ENOSPC or
- * whatever that call says when something runs out, and writes its name and where it was called
- * from. One call fails, and everything goes on.
+ * in its keeper ($INJECT_DIR/keeper-NODE), in the doormen ($INJECT_DIR/doorman), and in a program
+ * that has the shim ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone: each maps
+ * that file, where the test writes which kind of call is to fail and how many of that kind may pass
+ * before. The call that fails is counted down to by whichever thread makes it, says ENOMEM, EMFILE,
+ * ENOSPC or whatever that call says when something runs out, and writes its name and where it was
+ * called from. One call fails, and everything goes on.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -37,6 +37,7 @@
 
 #define EXPORT	     __attribute__((visibility("default")))
 #define CALLER_BYTES 64
+#define SITES_MAX    1024
 #define SHIM	     "librampfs-preload.so"
 
 enum kind {
@@ -61,6 +62,10 @@ struct control {
 	char name[24];		      /* of the call */
 	uint64_t caller;	      /* its return address, from the start of its object */
 	char object[CALLER_BYTES];    /* the end of that object's path */
+	uint32_t per_site;	      /* a place in the code fails so often at most; 0: no matter */
+	struct {
+		uint32_t place, times; /* how often it has failed; 0: the end of the list */
+	} sites[SITES_MAX];
 };
 
 static struct control *control;
@@ -91,6 +96,8 @@ static void find_name(char *name, size_t cap)
 		snprintf(name, cap, "%s", program);
 	else if (second >= line + len || strcmp(last_part(line), "rampfs") != 0)
 		return;
+	else if (strcmp(second, "--doorman") == 0)
+		snprintf(name, cap, "doorman");
 	else if (strcmp(second, "--daemon") == 0)
 		snprintf(name, cap, "%s", last_part(last));
 	else if (strncmp(second, "--", 2) != 0 || strcmp(second, "--adopt") == 0)
@@ -157,13 +164,49 @@ static bool is_meant(const char *name, const void *caller)
 		strcmp(last_part(info.dli_fname), control->only + len + 1) == 0);
 }
 
+/* Where a call stands in the code, the same in each process. */
+static uint32_t place_of(const char *name, const void *caller)
+{
+	uint64_t at = (uint64_t)(uintptr_t)caller;
+	const char *path = "";
+	Dl_info info;
+
+	if (dladdr(caller, &info) && info.dli_fname) {
+		at -= (uint64_t)(uintptr_t)info.dli_fbase;
+		path = last_part(info.dli_fname);
+	}
+	for (; *path; path++)
+		at = at * 31 + (unsigned char)*path;
+	for (; *name; name++)
+		at = at * 31 + (unsigned char)*name;
+	return (uint32_t)(at ^ at >> 32);
+}
+
+/* One more failure of this place; false: it has had its share. Threads may count one too few. */
+static bool site_takes(const char *name, const void *caller)
+{
+	uint32_t place;
+	size_t i = 0;
+
+	if (!control->per_site)
+		return true;
+	place = place_of(name, caller);
+	while (i < SITES_MAX && control->sites[i].times && control->sites[i].place != place)
+		i++;
+	if (i == SITES_MAX || control->sites[i].times == control->per_site)
+		return false;
+	control->sites[i].place = place;
+	control->sites[i].times++;
+	return true;
+}
+
 /* True: this call is the one that fails. */
 static bool hit(enum kind kind, const char *name, const void *caller)
 {
 	if (!control || !counts(caller) || !is_meant(name, caller))
 		return false;
 	control->made[kind]++;
-	if (control->kind != (uint32_t)kind)
+	if (control->kind != (uint32_t)kind || !site_takes(name, caller))
 		return false;
 	/* Only one of the threads sees 0; from then on it counts down from the top. */
 	if (control->left-- != 0)

@@ -9,6 +9,7 @@ Paths (where the calls fail):
   mount        reading, writing, names, attributes and .ramp of a mounted node (its daemon)
   attach       a program maps a segment and forks (the daemon)
   program      the same (the shim in the program)
+  doorman      the same (the doorman, and its child that waits for the program's userfaultfd)
   source       a segment moves to another node (the daemon that it leaves)
   target       the same (the daemon that takes and pulls it)
   third        the same, asked for at a node that is neither (its daemon)
@@ -44,7 +45,7 @@ NAMESPACE_S = 2  # then another mount namespace, of a test beside it, has a copy
 SLOW_S = 4  # for what waits for no other node
 SOCKETS = 8  # with peers and programs, come and go
 NODES = ["a", "b", "c"]
-CONTROLS = NODES + ["keeper-a", "keeper-c", "program"]
+CONTROLS = NODES + ["keeper-a", "keeper-c", "program", "doorman"]
 
 ATTACH = """
 import hashlib, mmap, os, sys
@@ -67,22 +68,28 @@ class Wrong(Exception):
 
 class Control:
     """The page that inject.c shares with us."""
-    LAYOUT = "<IIQ7Q64s24sQ64s"
+    LAYOUT = "<IIQ7Q64s24sQ64sI"
+    SITES_AT, SIZE = struct.calcsize(LAYOUT), 16384
 
     def __init__(self, path):
         with open(path, "wb") as f:
-            f.truncate(4096)
+            f.truncate(self.SIZE)
         self.fd = os.open(path, os.O_RDWR)
-        self.map = mmap.mmap(self.fd, 4096)
+        self.map = mmap.mmap(self.fd, self.SIZE)
+
+    def sites(self, times):
+        """From now on each place in the code fails so often (0: no matter), those before not counted."""
+        self.map[self.SITES_AT:] = bytes(self.SIZE - self.SITES_AT)
+        struct.pack_into("<I", self.map, self.SITES_AT - 4, times)
 
     def arm(self, kind, left, only=""):
-        struct.pack_into(self.LAYOUT, self.map, 0, 0, 0, left, *[0] * 7, only.encode(), b"", 0, b"")
+        struct.pack_into(self.LAYOUT[:-1], self.map, 0, 0, 0, left, *[0] * 7, only.encode(), b"", 0, b"")
         struct.pack_into("<I", self.map, 0, kind)
 
     def disarm(self):
         """How many calls of each kind were made; what was hit (or None)."""
         struct.pack_into("<I", self.map, 0, 0)
-        _, hits, _, *made, _, name, caller, obj = struct.unpack_from(self.LAYOUT, self.map, 0)
+        _, hits, _, *made, _, name, caller, obj, _ = struct.unpack_from(self.LAYOUT, self.map, 0)
         where = None
         if hits:
             where = (name.rstrip(b"\0").decode(), obj.split(b"\0")[0].decode(), caller)
@@ -202,16 +209,25 @@ class Test:
             raise Wrong("read(2) gives other bytes")
         return self.map(path)
 
+    def kill(self, node):
+        """One may just have ended by the call that failed before."""
+        until = time.monotonic() + AGAIN_S
+        while (pid := self.daemon(node)) is None:
+            if time.monotonic() > until:
+                raise Wrong(f"{node} has no daemon")
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+
     def restart(self):
-        os.kill(self.daemon("a"), signal.SIGKILL)
+        self.kill("a")
         return self.look("a")
 
     def resume(self):
-        os.kill(self.daemon("b"), signal.SIGKILL)
+        self.kill("b")
         return self.look("b") or self.pull()
 
     def resume_serve(self):
-        os.kill(self.daemon("a"), signal.SIGKILL)
+        self.kill("a")
         return self.look("a") or self.pull()
 
     def adopt(self):
@@ -389,6 +405,7 @@ PATHS = {
     "mount": Path("a", Test.mount),
     "attach": Path("a", Test.attach),
     "program": Path("program", Test.program),
+    "doorman": Path("doorman", Test.attach),
     "source": Path("a", Test.move),
     "target": Path("b", Test.move),
     "third": Path("c", Test.move_by_third),
@@ -416,6 +433,8 @@ FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)"
          ("resume", "ioctl", "epoll_ctl@rampfs", 8), ("restart", "file", "statfs", 2), ("restart", "file", "stat@rampfs", 2),
          ("restart", "open", "pthread_create@rampfs", 12),
          ("start", "memory", "calloc@libfuse3.so.3", 3), ("restart", "memory", "calloc@libfuse3.so.3", 3),
+         ("start", "memory", "calloc@rampfs", 12), ("keeper", "memory", "calloc@rampfs", 3),
+         ("doorman", "send", "sendmsg", 1),
          ("attach", "memory", "malloc@rampfs", 12)]
 
 
@@ -445,7 +464,7 @@ class Loop:
         if path.after:
             path.after(self.test)
         self.test.settle()
-        if self.took > SLOW_S and name in ("mount", "attach", "program"):
+        if self.took > SLOW_S and name in ("mount", "attach", "program", "doorman"):
             raise Wrong(f"took {self.took:.1f} s: {error}")
         return error, made
 
@@ -497,6 +516,16 @@ class Loop:
                 missed = 0 if self.once(name, kind, n) else missed + 1
                 n += every
 
+    def sites(self, cases, times):
+        """Each place in the code that makes such calls, so many times."""
+        for name, kind in cases:
+            control = self.test.controls[PATHS[name].control]
+            control.sites(times)
+            missed = 0
+            while missed < 3:
+                missed = 0 if self.once(name, kind, 0) else missed + 1
+            control.sites(0)
+
     def slice(self, cases, seed, seconds):
         """Paths and kinds in turn, and each one's calls in golden steps: however few there is time
         for, they lie evenly between the first and the last. The seed moves all."""
@@ -533,6 +562,8 @@ def main():
                              " spread, and the first thing that is wrong ends it")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="with --all: begin at call N")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="with --all: each K-th call")
+    parser.add_argument("--sites", type=int, default=0, metavar="N",
+                        help="as --all, but of each place in the code that makes calls the first N")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="without --all: where it begins")
     parser.add_argument("--seconds", type=float, default=60, metavar="T", help="without --all: how long")
     parser.add_argument("--path", action="append", choices=PATHS, help="this path alone (may be repeated)")
@@ -541,14 +572,16 @@ def main():
     test = Test(o.top, o.control_dir)
     subprocess.run(["contrib/local-cluster", "start", "-c", "256M", o.top], check=True)
     test.renew()
-    loop = Loop(test, not o.all)
+    loop = Loop(test, not (o.all or o.sites))
     cases = [(p, k) for p in o.path or PATHS for k in o.kind or KINDS]
     for name in ("mount", "attach", "source"):  # connections that stay are made here
         PATHS[name].act(test)
         test.fds.clear()
         test.settle()
     test.fds.clear()
-    if o.all:
+    if o.sites:
+        loop.sites(cases, o.sites)
+    elif o.all:
         loop.all(cases, o.first, o.every)
     else:
         loop.found()

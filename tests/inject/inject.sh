@@ -8,7 +8,10 @@ export INJECT_DIR=$scratch/control
 # The library stands before AddressSanitizer's, which it calls.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0:allocator_may_return_null=1
 LD_PRELOAD=$build/tests/libinject.so
-export ASAN_OPTIONS LD_PRELOAD
+# What OpenSSL got before it failed at its start it does not give back.
+echo leak:libcrypto >"$scratch/lsan"
+LSAN_OPTIONS=suppressions=$scratch/lsan:print_suppressions=0
+export ASAN_OPTIONS LSAN_OPTIONS LD_PRELOAD
 cluster_up=yes
 python3 tests/inject/inject.py "$scratch/cluster" "$scratch/control" "$@"
 unset LD_PRELOAD
