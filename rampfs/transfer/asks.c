@@ -156,15 +156,16 @@ static bool another_waits(struct ask *a)
 	return false;
 }
 
-static void wait_here(struct ask *a, bool pulling)
+/* Until `taken` has all its pages; NULL: until something else is over. */
+static void wait_here(struct ask *a, struct move *taken)
 {
 	if (another_waits(a)) {
 		ask_fail(a, EBUSY, "it is on the move already");
 		return;
 	}
 	a->state = ASK_WAITING;
-	if (pulling)
-		pull_hurry(a->t->pull, a->request.id);
+	if (taken)
+		target_prefetch(taken);
 	ask_arm(a, 0);
 }
 
@@ -196,11 +197,11 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 	struct seg *seg;
 
 	if (m && (m->state == T_TAKEN || m->state == T_SETTLING)) {
-		wait_here(a, m->state == T_TAKEN);
+		wait_here(a, m->state == T_TAKEN ? m : NULL);
 		return;
 	}
 	if (m && m->state == ABORTING && !m->ask) {
-		wait_here(a, false);
+		wait_here(a, NULL);
 		return;
 	}
 	if (m && m->state == S_ROLLED_BACK) {

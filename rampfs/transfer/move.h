@@ -110,6 +110,7 @@ struct move {
 	bool free_wait;		 /* S: not before the timer */
 	bool pulling, pulled;	 /* T: pull_begin done; nothing is REMOTE any more */
 	bool away;		 /* T: the source hung up on the reservation */
+	bool hurry;		 /* T: all pages are wanted, as soon as it is pulled */
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
 	uint64_t lost_pages;
 	uint64_t copied_pages, heard_ms; /* *_COPYING: how far; since when the other is silent */

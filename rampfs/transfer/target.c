@@ -484,7 +484,8 @@ static void begin_work(struct move *m)
 
 void target_prefetch(struct move *m)
 {
-	if (m->hurried)
+	m->hurry = true;
+	if (m->hurried || !m->pulling) /* the latter: target_begun does it */
 		return;
 	m->hurried = true;
 	pull_hurry(m->t->pull, m->id);
@@ -499,6 +500,8 @@ static void target_begun(struct move *m)
 		return;
 	}
 	m->pulling = true;
+	if (m->hurry)
+		target_prefetch(m);
 	if (!m->demand_only || m->progress)
 		move_tick_in(m, m->demand_only ? PULLED_EVERY_MS : PREFETCH_AFTER_MS);
 	target_look(m);

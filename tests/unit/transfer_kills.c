@@ -177,6 +177,29 @@ START_TEST(programs_come_back_before_mv_returns)
 }
 END_TEST
 
+/* Nobody asks for its pages but who asks it to move on, before its new daemon has begun to pull. */
+START_TEST(asked_to_move_on_before_the_pull_begins_again)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+	int ask;
+
+	atomic_store(&world->mode, TRANSFER_DEMAND);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_kill(B);
+	atomic_store(&world->mode, TRANSFER_LAZY);
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_BEGIN, 0), DO_DELAY, 0, 1);
+	world_start(B);
+	eventually(atomic_load(&world->fault[B].hits));
+	ask = world_ask(B, id, C, 0, false);
+	usleep(100000);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+	ck_assert_uint_eq(world_owner(id), C);
+}
+END_TEST
+
 /* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
    ends. */
 START_TEST(asked_again_after_a_restart)
@@ -407,6 +430,7 @@ void add_kill_stories(Suite *suite)
 	tc = story(suite, "leftovers");
 	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
 	tcase_add_test(tc, programs_come_back_before_mv_returns);
+	tcase_add_test(tc, asked_to_move_on_before_the_pull_begins_again);
 	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);

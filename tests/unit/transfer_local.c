@@ -324,6 +324,9 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 	struct job *job = calloc(1, sizeof(*job)), *old;
 
 	(void)err;
+	if (fault_hit(POINT(AT_BEGIN, 0)) == DO_DELAY)
+		while (atomic_load(&world->hold))
+			usleep(1000);
 	job->pull = pull;
 	job->seg = seg_get(seg);
 	job->source = *source;
