@@ -267,6 +267,9 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 		return rc;
 	change(seg, 0, pages, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 	count_again(seg);
+	/* A daemon that was killed after OWNED, before it dropped the map. */
+	if (seg->record.kind == RECORD_OWNED)
+		pages_settle(seg);
 	return 0;
 }
 

@@ -321,6 +321,50 @@ START_TEST(what_is_behind_the_end_of_the_file_is_nobodys)
 }
 END_TEST
 
+/* A daemon is killed when all pages are here, and the record may say so already. */
+START_TEST(a_map_that_a_kill_left_goes_at_the_next_start)
+{
+	const struct record owned = {.kind = RECORD_OWNED, .epoch = 3};
+	struct stat st;
+	char path[400];
+	struct seg *seg = reserve(1000 * PAGE);
+
+	snprintf(path, sizeof(path), "%s/store/%llu.state", memory_dir(),
+		 (unsigned long long)MEMORY_ID);
+	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
+	take(seg);
+	ck_assert_uint_gt(pages_claim(seg, 0, UINT64_MAX), 0);
+	pages_arrive(seg, 0, UINT64_MAX);
+	seg = restart(seg);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_gt(st.st_size, 4096); /* the pull's end looks at it */
+	ck_assert_int_eq(record_change(seg, &owned, &err), 0);
+	seg = restart(seg);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(st.st_size, 4096);
+	ck_assert_uint_eq(pages_missing(seg), 0);
+	ck_assert_int_eq(pages_get(seg, 3), PAGE_LOCAL);
+	done(seg);
+}
+END_TEST
+
+/* A page that is lost is not forgotten. */
+START_TEST(a_map_with_lost_pages_stays)
+{
+	const struct record owned = {.kind = RECORD_OWNED, .epoch = 3};
+	struct seg *seg = reserve(100 * PAGE);
+
+	ck_assert_int_eq(pages_mark_remote(seg, 7, 2, &err), 0);
+	take(seg);
+	ck_assert_uint_eq(pages_lose_all(seg), 2);
+	ck_assert_int_eq(record_change(seg, &owned, &err), 0);
+	seg = restart(seg);
+	ck_assert_uint_eq(pages_lost(seg), 2);
+	ck_assert_int_eq(pages_get(seg, 7), PAGE_LOST);
+	done(seg);
+}
+END_TEST
+
 /* ---- threads ---- */
 
 struct race {
@@ -413,6 +457,8 @@ static Suite *suite(void)
 	tcase_add_test(c, a_map_that_finds_no_room_says_so);
 	tcase_add_test(c, all_remote_and_settled);
 	tcase_add_test(c, what_is_behind_the_end_of_the_file_is_nobodys);
+	tcase_add_test(c, a_map_that_a_kill_left_goes_at_the_next_start);
+	tcase_add_test(c, a_map_with_lost_pages_stays);
 	tcase_add_test(c, each_page_is_pulled_once_and_seen_whole);
 	suite_add_tcase(s, c);
 	return s;
