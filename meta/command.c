@@ -191,6 +191,8 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 		code_proof(c, m);
 	if (f & F_FLAGS)
 		code_u32(c, &m->flags);
+	if (m->type == META_SETATTR && m->flags & META_AT_EPOCH)
+		code_u64(c, &m->epoch);
 	if (f & F_LENGTH) {
 		code_u64(c, &m->length);
 		code_u64(c, &m->map_len);

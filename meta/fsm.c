@@ -214,7 +214,8 @@ static int do_rename(struct apply *a)
 }
 
 /* Sizes and times are hints here: the owner knows (R13). So this is no step of the row: the epoch
-   stays. An open segment may be unlinked and still be written to. */
+   stays. A hint that is late comes to another epoch, maybe to another owner, whose file would take
+   the times of the past from the row. An open segment may be unlinked and still be written to. */
 static int do_setattr(struct apply *a)
 {
 	const struct segment_row *v = &a->c->attr;
@@ -226,6 +227,8 @@ static int do_setattr(struct apply *a)
 		return rc;
 	if (row.phase == SEGMENT_MOVING || ((mask & META_SET_EXTENT) && row.extent_len != 0))
 		return -EBUSY;
+	if ((mask & META_AT_EPOCH) && row.epoch != a->c->epoch)
+		return -ESTALE;
 	if (mask & META_SET_MODE)
 		row.mode = v->mode & 07777;
 	if (mask & META_CLEAR_SUID)

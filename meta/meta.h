@@ -106,7 +106,8 @@ enum meta_command_type {
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
 	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
-			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING */
+			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING; ESTALE:
+			    META_AT_EPOCH, and the row's epoch is not `epoch` any more */
 	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
 			    a segment that has one answers with it. Of a segment whose row went with
 			    its name only the owner gets one, who has it open still: node and
@@ -154,6 +155,8 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 /* Bits of the mode that go, whatever the rest of it has become meanwhile. */
 #define META_CLEAR_SUID (1u << 10)
 #define META_CLEAR_SGID (1u << 11)
+/* Only while the row is at `epoch`: what an owner says is nothing once another owns the segment. */
+#define META_AT_EPOCH (1u << 12)
 
 struct meta_command {
 	struct meta_command_id cid;
@@ -166,7 +169,7 @@ struct meta_command {
 	enum meta_proof proof;
 	ramp_node_t proof_node;	      /* PROOF_OVER: whose incarnation ... */
 	ramp_incarnation_t proof_inc; /* ... is over, checked against the node's row */
-	uint32_t flags;		      /* RENAME_NOREPLACE; META_SET_* mask */
+	uint32_t flags;		      /* RENAME_NOREPLACE; META_SET_* mask, META_AT_EPOCH */
 	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
 	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */

@@ -8,8 +8,9 @@
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
  * nodes' utimens comes the other way: the row's times are new, and go to the file. What looks like
  * that may be a hint of ours, or of a daemon that was killed, and the file has newer times by then:
- * so they are remembered beside the file (seg_note_hint). A segment that has just come takes the
- * row's atime once; its mtime came with it (seg_hold_mtime).
+ * so they are remembered beside the file (seg_note_hint). A hint names the row's epoch: one that is
+ * late says nothing about the next owner's file, and one that is refused is asked anew. A segment
+ * that has just come takes the row's atime once; its mtime came with it (seg_hold_mtime).
  */
 #include "sweep.h"
 
@@ -123,14 +124,18 @@ static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const
 	struct mount *m = s->mount;
 	struct hint_answer *a = calloc(1, sizeof(*a));
 	struct meta_command c = {.type = META_SETATTR, .id = h->id};
+	struct segment_row row;
 	struct timespec now;
 
-	if (!a)
+	if (!a || meta_segment(m->config.meta, h->id, &row) || row.node != m->self) {
+		free(a);
 		return;
+	}
 	clock_gettime(CLOCK_REALTIME, &now);
 	c.cid = meta_own_command(m->config.meta);
 	c.now = meta_time_of(now);
-	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME;
+	c.epoch = row.epoch;
+	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME | META_AT_EPOCH;
 	c.attr.size = h->asked_size = (uint64_t)st->st_size;
 	c.attr.atime = h->asked_atime = meta_time_of(st->st_atim);
 	c.attr.mtime = h->asked_mtime = meta_time_of(st->st_mtim);

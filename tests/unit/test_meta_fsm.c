@@ -175,6 +175,51 @@ START_TEST(setattr_sets_what_its_mask_says)
 }
 END_TEST
 
+/* The owner's word on size and times, sent before the segment left, comes when another owns it: who
+   would take the times of the past from the row. */
+START_TEST(a_late_hint_is_nobodys)
+{
+	struct meta_command hint = {.type = META_SETATTR,
+				    .epoch = 1,
+				    .flags = META_SET_SIZE | META_SET_MTIME | META_AT_EPOCH,
+				    .attr = {.size = 100, .mtime = {.sec = 1000}}};
+	struct meta_command utimens = {.type = META_SETATTR, .flags = META_SET_MTIME};
+	struct segment_row row;
+	uint64_t e;
+
+	hint.id = utimens.id = created(1, "x");
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_uint_eq(row_of(hint.id).size, 100);
+	ck_assert_int_eq(prepare(hint.id, 1, K, 1, 2, "x").result, 0);
+	e = row_of(hint.id).epoch;
+	ck_assert_int_eq(apply(hint).result, -EBUSY);
+	ck_assert_int_eq(step_k(META_TAKEN, hint.id, e, K).result, 0);
+	/* The new owner has written to it. */
+	hint.epoch = row_of(hint.id).epoch;
+	hint.attr.size = 200;
+	hint.attr.mtime.sec = 2000;
+	ck_assert_int_eq(apply(hint).result, 0);
+	hint.epoch = 1;
+	hint.attr.size = 100;
+	hint.attr.mtime.sec = 1000;
+	ck_assert_int_eq(apply(hint).result, -ESTALE);
+	row = row_of(hint.id);
+	ck_assert_uint_eq(row.size, 200);
+	ck_assert_int_eq(row.mtime.sec, 2000);
+	/* Nor when it is at home again. */
+	ck_assert_int_eq(step_k(META_SETTLED, hint.id, e, K).result, 0);
+	e = prepare(hint.id, row_of(hint.id).epoch, K2, 2, 1, "x").epoch;
+	ck_assert_int_eq(step_k(META_TAKEN, hint.id, e, K2).result, 0);
+	ck_assert_uint_eq(row_of(hint.id).node, 1);
+	ck_assert_int_eq(apply(hint).result, -ESTALE);
+	ck_assert_int_eq(row_of(hint.id).mtime.sec, 2000);
+	/* What a user asks for is at no epoch. */
+	utimens.attr.mtime.sec = 500;
+	ck_assert_int_eq(apply(utimens).result, 0);
+	ck_assert_int_eq(row_of(hint.id).mtime.sec, 500);
+}
+END_TEST
+
 /* ---- extents ------------------------------------------------------------------------------- */
 
 START_TEST(extents_are_powers_of_two_and_never_overlap)
@@ -555,6 +600,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, rename_replaces_or_refuses);
 	tcase_add_test(rules, rename_over_a_mapped_segment_leaves_an_orphan);
 	tcase_add_test(rules, setattr_sets_what_its_mask_says);
+	tcase_add_test(rules, a_late_hint_is_nobodys);
 	tcase_add_test(rules, extents_are_powers_of_two_and_never_overlap);
 	tcase_add_test(rules, an_extent_is_four_times_size_or_mapping_and_for_life);
 	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);

@@ -72,6 +72,24 @@ START_TEST(commands_come_back_as_they_went)
 }
 END_TEST
 
+/* Others have the bytes that they always had: a journal may hold such. */
+START_TEST(only_a_hint_carries_the_epoch_that_it_is_for)
+{
+	struct meta_origin o = {0};
+	struct meta_command c = full_command(META_SETATTR), back;
+	uint8_t bytes[META_COMMAND_BYTES];
+	size_t plain = command_encode(&o, &c, bytes, sizeof(bytes));
+
+	ck_assert_int_eq(command_decode(bytes, plain, &o, &back), 0);
+	ck_assert_uint_eq(back.epoch, 0);
+	c.flags |= META_AT_EPOCH;
+	ck_assert_uint_eq(command_encode(&o, &c, bytes, sizeof(bytes)), plain + 8);
+	ck_assert_int_eq(command_decode(bytes, plain + 8, &o, &back), 0);
+	ck_assert_uint_eq(back.epoch, c.epoch);
+	ck_assert_uint_eq(back.attr.size, c.attr.size);
+}
+END_TEST
+
 START_TEST(prepare_carries_all_that_it_compares)
 {
 	struct meta_origin o = {0};
@@ -648,6 +666,7 @@ static Suite *suite(void)
 	suite_add_tcase(s, bytes);
 	suite_add_tcase(s, file);
 	tcase_add_test(bytes, commands_come_back_as_they_went);
+	tcase_add_test(bytes, only_a_hint_carries_the_epoch_that_it_is_for);
 	tcase_add_test(bytes, prepare_carries_all_that_it_compares);
 	tcase_add_test(bytes, an_old_extent_is_read);
 	tcase_add_test(bytes, the_longest_command_fits);
