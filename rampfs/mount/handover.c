@@ -33,6 +33,8 @@ struct handover_file {
 	uint8_t reply[HANDOVER_INIT_BYTES];
 	struct handover_append appends[HANDOVER_APPENDS];
 	struct handover_passes passes;
+	uint64_t move_unique; /* atomic; 0: none */
+	ramp_segment_t move_id;
 };
 
 struct handover {
@@ -73,6 +75,7 @@ static void begin_connection(struct handover_file *file, uint64_t connection)
 	memcpy(file->passes.former, former, sizeof(former));
 	memset(&file->passes.opens, 0, sizeof(file->passes.opens));
 	file->passes.opening = file->passes.closing = file->passes.dev = 0;
+	set(&file->move_unique, 0);
 	memset(file, 0, offsetof(struct handover_file, passes));
 	file->magic = HANDOVER_MAGIC;
 	file->version = HANDOVER_VERSION;
@@ -177,6 +180,18 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 	memcpy(out, &reply, out_len);
 }
 
+void handover_move_begin(struct handover *h, uint64_t unique, ramp_segment_t id)
+{
+	set(&h->file->move_unique, 0);
+	set(&h->file->move_id, id);
+	set(&h->file->move_unique, unique);
+}
+
+ramp_segment_t handover_move(struct handover *h, uint64_t unique)
+{
+	return get(&h->file->move_unique) == unique ? get(&h->file->move_id) : 0;
+}
+
 struct handover_passes *handover_passes(struct handover *h)
 {
 	return &h->file->passes;
@@ -194,8 +209,8 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 
 		if (u == unique) {
 			*slot = &appends[i];
-			rc = get(&appends[i].id) ? HANDOVER_BEGUN : HANDOVER_WRITTEN;
-			*at = rc == HANDOVER_BEGUN ? appends[i].offset : appends[i].len;
+			*at = appends[i].offset;
+			rc = HANDOVER_BEGUN;
 			goto unlock;
 		}
 		if (!u && free_at < 0)
@@ -223,6 +238,19 @@ void handover_append_written(struct handover_append *slot, uint64_t len)
 {
 	slot->len = len;
 	set(&slot->id, 0);
+}
+
+bool handover_append_done(struct handover *h, uint64_t unique, uint64_t *len)
+{
+	for (int i = 0; i < HANDOVER_APPENDS; i++) {
+		const struct handover_append *slot = &h->file->appends[i];
+
+		if (get(&slot->unique) != unique || get(&slot->id))
+			continue;
+		*len = slot->len;
+		return true;
+	}
+	return false;
 }
 
 void handover_append_end(struct handover_append *slot)

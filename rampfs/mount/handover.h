@@ -1,10 +1,10 @@
 /*
  * What one daemon leaves to the next on the same connection: the kernel's INIT and our answer to
- * it, the appends that are under way, and passthrough opens. A small file in the store, mapped
- * shared, so that kill -9 at any instruction leaves it readable.
+ * it, the appends and the move that are under way, and passthrough opens. A small file in the
+ * store, mapped shared, so that kill -9 at any instruction leaves it readable.
  *
- * Thread-safety: handover_open, _save_* and _forget_others before the threads start; appends from
- * any thread.
+ * Thread-safety: handover_open, _save_* and _forget_others before the threads start; appends and
+ * the move from any thread.
  */
 #ifndef RAMP_HANDOVER_H
 #define RAMP_HANDOVER_H
@@ -63,19 +63,28 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 /*
  * An append of `len` bytes to a segment that is `size` long now: *at is where it goes. One that a
  * former daemon began under the same `unique` goes where it went; a new one goes behind all that
- * have been promised. One that was written already is not written again: *at is how many bytes of
- * it were. -EBUSY: no slot is free. The caller holds whatever keeps `size` true.
+ * have been promised. -EBUSY: no slot is free. The caller holds whatever keeps `size` true, and has
+ * asked whether it was written already.
  */
-enum { HANDOVER_NEW, HANDOVER_BEGUN, HANDOVER_WRITTEN };
+enum { HANDOVER_NEW, HANDOVER_BEGUN };
 int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id, uint64_t size,
 			  uint64_t len, struct handover_append **slot, uint64_t *at);
 /* `len` bytes of it are in the file, whose size is what counts from now on: who asked may be
    answered, and cut it again, before the slot is free. With what keeps `size` true. */
 void handover_append_written(struct handover_append *slot, uint64_t len);
+/* True: a former daemon has written it, `*len` bytes of it, wherever the segment is by now. */
+bool handover_append_done(struct handover *h, uint64_t unique, uint64_t *len);
 /* The request has been answered. */
 void handover_append_end(struct handover_append *slot);
 /* The same for a request that is answered without having been carried out (again). */
 void handover_append_drop(struct handover *h, uint64_t unique);
+
+/* The rename to another node's directory that is under way is about this segment. There is one at
+   most: the kernel holds the rename lock of the whole mount. */
+void handover_move_begin(struct handover *h, uint64_t unique, ramp_segment_t id);
+/* The segment that a former daemon began to move by this request; 0: none. */
+ramp_segment_t handover_move(struct handover *h, uint64_t unique);
+
 /* The passthrough opens; pass.c alone changes them, under its lock. */
 struct handover_passes *handover_passes(struct handover *h);
 /* At a start: only these requests (sorted or not) can come again; frees the slots of others. */

@@ -5,6 +5,9 @@
  * the gate, reply; all on the fuse thread. A closed gate, and pages that are still at the source,
  * park the request; it is tried again on the park thread when the segment changed.
  *
+ * A request that is sent again is carried out again, but for an append that was written: that is
+ * answered as it was, also where the segment has left since.
+ *
  * How it fails: EREMOTE where the segment is another node's, EIO where bytes are lost, EHOSTDOWN
  * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR.
  */
@@ -142,13 +145,10 @@ static int do_append(struct io *io, struct seg *seg)
 	state = handover_append_begin(m->handover, io->r.unique, io->id, seg_size(seg), io->len,
 				      &io->append, &at);
 	rc = state < 0 ? state : 0;
-	if (state == HANDOVER_WRITTEN) {
-		io->result = (int64_t)at;
-	} else if (!rc) {
+	if (!rc)
 		rc = put_bytes(io, seg, at);
-		if (!rc)
-			handover_append_written(io->append, (uint64_t)io->result);
-	}
+	if (!rc)
+		handover_append_written(io->append, (uint64_t)io->result);
 	/* One that fails has no place; a new one has none that is promised while it waits. */
 	if (rc && io->append && (rc != -EAGAIN || state == HANDOVER_NEW)) {
 		handover_append_end(io->append);
@@ -212,13 +212,28 @@ static int do_inside(struct io *io, struct seg *seg)
 	return -EINVAL;
 }
 
+/* What it was answered, or would have been. */
+static bool was_appended(struct io *io)
+{
+	uint64_t len;
+
+	if (io->kind != IO_APPEND || !io->r.resent ||
+	    !handover_append_done(io->r.mount->handover, io->r.unique, &len))
+		return false;
+	io->result = (int64_t)len;
+	return true;
+}
+
 /* -EAGAIN: park. */
 static int do_io(struct io *io)
 {
 	struct seg *seg;
-	int rc = inode_segment(io->r.mount, io->id, &seg);
+	int rc;
 
 	io->gate = false;
+	if (was_appended(io))
+		return 0;
+	rc = inode_segment(io->r.mount, io->id, &seg);
 	if (rc)
 		return rc;
 	rc = seg_enter(seg);

@@ -6,7 +6,8 @@
  * name the segment's id besides its name, so that a race with another node's change is seen.
  *
  * A request that is sent again may have happened already, and then its name is gone: it is proposed
- * all the same, since the command's id finds the first result.
+ * all the same, since the command's id finds the first result. A move is no command: which segment
+ * it is about is handed over, and whether that has left tells whether it happened.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -262,6 +263,7 @@ static void begin_move(struct move *mv)
 	struct transfers *transfers = mv->r.mount->config.transfers;
 	uint64_t handle;
 
+	handover_move_begin(mv->r.mount->handover, mv->r.unique, mv->what.id);
 	mv->r.interruptible = true;
 	fuse_req_interrupt_func(mv->r.fuse, on_move_interrupt, mv);
 	handle = transfers_migrate(transfers, &mv->what, moved, mv);
@@ -271,19 +273,30 @@ static void begin_move(struct move *mv)
 	put_move(mv);
 }
 
+/* Sent again, and not where it was. 1: it has left, by what a former daemon began. */
+static int look_where_it_went(const struct move *mv, ramp_segment_t id)
+{
+	struct segment_row row;
+	int rc = meta_segment(mv->r.mount->config.meta, id, &row);
+
+	if (rc)
+		return rc;
+	return row.node == mv->from ? -ENOENT : 1;
+}
+
 /* 0: to be moved; 1: it is there already (sent again); -EAGAIN: sent again, and on its way. */
 static int look_before_move(struct move *mv)
 {
 	struct meta *meta = mv->r.mount->config.meta;
+	ramp_segment_t begun = handover_move(mv->r.mount->handover, mv->r.unique);
 	struct segment_row row, there;
 	int rc = meta_lookup(meta, mv->from, mv->name, &row);
-	bool taken = meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0;
 
-	if (rc == -ENOENT && mv->r.resent && taken)
-		return 1;
+	if (begun && (rc == -ENOENT || (!rc && row.id != begun)))
+		return look_where_it_went(mv, begun);
 	if (rc)
 		return rc;
-	if (taken)
+	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
 		return -EEXIST;
 	mv->what.id = row.id;
 	return row.phase == SEGMENT_MOVING && mv->r.resent ? -EAGAIN : 0;

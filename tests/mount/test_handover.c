@@ -221,12 +221,36 @@ START_TEST(an_append_that_is_written_promises_nothing)
 
 	/* Sent again, since nobody knows whether it was answered, neither is written again. */
 	h = open_on(CONNECTION);
-	ck_assert_int_eq(handover_append_begin(h, 10, SEG, 27, 50, &first, &at), HANDOVER_WRITTEN);
+	ck_assert(handover_append_done(h, 10, &at));
 	ck_assert_uint_eq(at, 50);
-	ck_assert_int_eq(handover_append_begin(h, 12, SEG, 27, 30, &second, &at), HANDOVER_WRITTEN);
+	ck_assert(handover_append_done(h, 12, &at));
 	ck_assert_uint_eq(at, 20);
-	handover_append_end(first);
-	handover_append_end(second);
+	handover_append_drop(h, 10);
+	ck_assert(!handover_append_done(h, 10, &at));
+	/* One that was begun is written, and so is one that nobody has begun. */
+	ck_assert_int_eq(handover_append_begin(h, 14, SEG, 27, 30, &first, &at), HANDOVER_NEW);
+	ck_assert(!handover_append_done(h, 14, &at));
+	ck_assert(!handover_append_done(h, 16, &at));
+	handover_close(h);
+}
+END_TEST
+
+START_TEST(the_next_daemon_knows_which_segment_was_to_be_moved)
+{
+	struct handover *h = open_on(CONNECTION);
+
+	ck_assert_uint_eq(handover_move(h, 10), 0);
+	handover_move_begin(h, 10, SEG);
+	handover_move_begin(h, 12, SEG + 1);
+	handover_close(h);
+
+	h = open_on(CONNECTION);
+	ck_assert_uint_eq(handover_move(h, 12), SEG + 1);
+	ck_assert_uint_eq(handover_move(h, 10), 0);
+	handover_close(h);
+
+	h = open_on(CONNECTION + 1); /* another mount's numbers mean nothing */
+	ck_assert_uint_eq(handover_move(h, 12), 0);
 	handover_close(h);
 }
 END_TEST
@@ -315,6 +339,7 @@ int main(void)
 	tcase_add_test(tc, an_append_sent_again_lands_where_it_did);
 	tcase_add_test(tc, a_new_append_goes_behind_one_that_is_promised);
 	tcase_add_test(tc, an_append_that_is_written_promises_nothing);
+	tcase_add_test(tc, the_next_daemon_knows_which_segment_was_to_be_moved);
 	tcase_add_test(tc, appends_that_cannot_come_again_are_forgotten);
 	tcase_add_test(tc, slots_run_out_loudly_and_come_back);
 	tcase_add_test(tc, a_kill_leaves_whole_slots);

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What is asked of a daemon that ends before it answers, and is done only once, or not at all.
+. tests/lib/cluster.sh
+export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold
+# The library stands before AddressSanitizer's.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+LD_PRELOAD=$build/tests/libhold.so cluster_start -n 3 -c 256M
+a=$mnt/a
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+size_of() { [ "$(stat -c %s "$1")" = "$2" ]; }
+says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
+# One system call in the background; what it answered is in $scratch/answer.
+ask() {
+	rm -f "$scratch/answer"
+	python3 -c '
+import os, sys
+try:
+    if sys.argv[1] == "append":
+        f = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+        print(os.write(f, b"once more\n"))
+    else:
+        print(os.rename(sys.argv[2], sys.argv[3]))
+except OSError as e:
+    print(e.strerror)
+' "$@" >"$scratch/answer.new" && mv "$scratch/answer.new" "$scratch/answer" &
+}
+answered() {
+	within 60 test -e "$scratch/answer"
+	same "$1" "$(cat "$scratch/answer")" "$2"
+}
+
+echo "an append that was done, when the segment has left meanwhile"
+printf 'begun\n' >"$a/a/log"
+touch "$HOLD_FILE"
+ask append "$a/a/log"
+within 20 size_of "$a/a/log" 16
+rampfs-migrate "$a/a/log" b
+kill -9 "$(daemon a)"
+rm "$HOLD_FILE"
+answered 10 "the append"
+same "begun once more" "$(tr '\n' ' ' <"$mnt/b/b/log" | sed 's/ $//')" "what was appended"
+
+# A target that says nothing keeps a move waiting. The cluster agrees without it, if another leads.
+target=b other=c
+says a '^leader: *b' && target=c other=b
+silence() { kill -STOP "$(daemon $target)"; }
+speak() { kill -CONT "$(daemon $target)"; }
+trap 'status=$?; speak || true; cluster_cleanup $status' EXIT
+
+echo "a move whose segment is gone, where another has the name that it was to get"
+touch "$a/a/gone" "$mnt/$target/$target/another"
+within 20 says a " $target/another "
+silence
+ask rename "$a/a/gone" "$a/$target/name"
+within 20 says a connecting
+rm "$mnt/$other/a/gone"
+mv "$mnt/$other/$target/another" "$mnt/$other/$target/name"
+within 20 says a " $target/name "
+kill -9 "$(daemon a)"
+answered "No such file or directory" "the move"
+speak
+cluster_stop
