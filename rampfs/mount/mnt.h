@@ -43,7 +43,7 @@ struct mount {
 	uint32_t refs;	  /* atomic */
 	bool ended;	  /* atomic: config.ended has been called */
 	bool stopping;	  /* atomic: the pool is to end, whatever the mount does */
-	bool stopped;	  /* protected by work_lock */
+	bool stopped;	  /* written by the control loop's thread; protected by work_lock */
 	uint32_t working; /* protected by work_lock: workers inside */
 	pthread_mutex_t work_lock;
 	pthread_cond_t work_done;

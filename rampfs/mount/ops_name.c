@@ -254,7 +254,10 @@ static void moved(void *arg, int result, const char *text)
 		log_info("%s to node %u: %s", mv->name, mv->what.dst,
 			 text && *text ? text : strerror(result < 0 ? -result : result));
 	request_finish(&mv->r);
-	fuse_reply_err(mv->r.fuse, result < 0 ? -result : result);
+	if (mv->r.mount->stopped)
+		fuse_reply_none(mv->r.fuse); /* the next daemon has it sent again, and looks */
+	else
+		fuse_reply_err(mv->r.fuse, result < 0 ? -result : result);
 	put_move(mv);
 }
 

@@ -14,8 +14,9 @@
  *
  * How it fails: every wait has the asker's bound. Before GIVEN that is a failure and the move is
  * cancelled, after it EINPROGRESS: it goes on by itself. An owner that goes down and comes back is
- * asked again; what it has done meanwhile shows in the tables. An asker whose daemon died asks its
- * next one the same, and finds the move that it has begun.
+ * asked again, and so does not answer because it ends; what it has done meanwhile shows in the
+ * tables. An asker whose daemon died asks its next one the same, and finds the move that it has
+ * begun.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -404,7 +405,8 @@ static void remote_done(void *arg, int result, const char *text)
 {
 	struct remote_asker *r = arg;
 
-	remote_answer(r->t, r->node, r->request, r->id, result, text);
+	if (result != -ESHUTDOWN) /* else the next daemon is asked again */
+		remote_answer(r->t, r->node, r->request, r->id, result, text);
 	free(r);
 }
 

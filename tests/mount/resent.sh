@@ -7,6 +7,8 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 LD_PRELOAD=$build/tests/libhold.so cluster_start -n 3 -c 256M
 a=$mnt/a
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
+another_daemon() { local now && now=$(daemon "$1") && [ "$now" != "$2" ]; }
 size_of() { [ "$(stat -c %s "$1")" = "$2" ]; }
 says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
 # One system call in the background; what it answered is in $scratch/answer.
@@ -59,4 +61,19 @@ within 20 says a " $target/name "
 kill -9 "$(daemon a)"
 answered "No such file or directory" "the move"
 speak
+
+echo "a move whose daemon hands over to the next, asked for here and elsewhere"
+for asker in a $other; do
+	touch "$a/a/$asker"
+	within 20 test -e "$mnt/$asker/a/$asker"
+	silence
+	ask rename "$mnt/$asker/a/$asker" "$mnt/$asker/$target/$asker"
+	within 20 says a connecting
+	was=$(daemon a)
+	kill -HUP "$(keeper a)"
+	within 20 another_daemon a "$was"
+	speak
+	answered None "the move that $asker asked for"
+	within 20 test -e "$mnt/$target/$target/$asker"
+done
 cluster_stop
