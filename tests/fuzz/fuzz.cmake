@@ -62,6 +62,8 @@ set(memory ${m}/seg.c ${m}/rest.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/ro
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/journal_reader.c
   meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
+rampfs_fuzz(journal meta/replica.c meta/fsm.c meta/fsm_members.c meta/journal.c meta/journal_tables.c meta/journal_dump.c
+  meta/journal_reader.c meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
