@@ -7,7 +7,7 @@
  * Every connection in the demand line has its turn before one in the prefetch line has one, and
  * epoll is asked between turns, so a demand waits for one piece of prefetch at most.
  *
- * After a demand it polls for a moment before it sleeps again (spin.h).
+ * After a demand that it had data for it polls for a moment before it sleeps again (spin.h).
  *
  * Never blocks: a socket that is full takes its connection out of the line until epoll says that
  * it has room again. So a slow reader holds up nobody.
@@ -16,6 +16,9 @@
  * waits until what was sent of it is acknowledged by the reader's kernel (each export knows the
  * position of its last byte in each connection), and cuts what has not come so far in
  * UNEXPORT_MS. Only acknowledged bytes cannot be sent again.
+ *
+ * Who is refused REFUSED_MAX times in a row, under keys that nothing is exported under, rests for
+ * REST_MS after each turn: to refuse costs this thread as much as to serve.
  *
  * How it fails: an error of a socket, a request that makes no sense, or exported memory that
  * cannot be read (EFAULT: the file was cut) ends that connection; half a reply cannot be taken
@@ -44,6 +47,8 @@
 #define EVENTS	    32
 #define UNEXPORT_MS 250 /* longer than any kernel delays an acknowledgement */
 #define IN_BYTES    (16 * TCP_REQUEST_BYTES)
+#define REFUSED_MAX TP_QUEUE_MAX /* so many has a target under way whose source is not ready */
+#define REST_MS	    10
 
 struct export
 {
@@ -72,8 +77,10 @@ struct conn {
 	unsigned int slot;
 	struct hello_peer who;
 	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
-	uint32_t events; /* that epoll watches */
-	bool blocked;	 /* the socket is full */
+	uint32_t events;	 /* that epoll watches */
+	bool blocked;		 /* the socket is full */
+	unsigned int refused;	 /* requests in a row */
+	uint64_t rests_until_ms; /* 0: it does not rest */
 
 	uint8_t in[IN_BYTES];
 	size_t in_len;
@@ -108,7 +115,7 @@ struct tcp_serve {
 	pthread_t thread;
 	int epoll, wake;
 	struct conn *conns[CONNS_MAX]; /* the serve thread's, as all that is not marked */
-	unsigned int n_conns;
+	unsigned int n_conns, n_rest;
 	TAILQ_HEAD(line_head, conn) demand, prefetch;
 	struct spin spin; /* after a demand: another is likely to follow */
 
@@ -229,7 +236,7 @@ static bool has_work(const struct conn *conn)
 /* Stands at the end of its line if it has something to send and room to send it to. */
 static void queue_up(struct tcp_serve *serve, struct conn *conn)
 {
-	if (conn->line != LINE_NONE || conn->blocked || !has_work(conn))
+	if (conn->line != LINE_NONE || conn->blocked || conn->rests_until_ms || !has_work(conn))
 		return;
 	conn->line = conn->who.class == HELLO_DEMAND ? LINE_DEMAND : LINE_PREFETCH;
 	TAILQ_INSERT_TAIL(head_of(serve, conn->line), conn, link);
@@ -237,8 +244,8 @@ static void queue_up(struct tcp_serve *serve, struct conn *conn)
 
 static void watch(struct tcp_serve *serve, struct conn *conn)
 {
-	uint32_t events =
-		(conn->count < TP_QUEUE_MAX ? EPOLLIN : 0) | (conn->blocked ? EPOLLOUT : 0);
+	bool room = conn->count < TP_QUEUE_MAX && !conn->rests_until_ms;
+	uint32_t events = (room ? EPOLLIN : 0) | (conn->blocked ? EPOLLOUT : 0);
 	struct epoll_event event = {.events = events, .data.ptr = conn};
 
 	if (events == conn->events)
@@ -285,6 +292,7 @@ static void drop_conn(struct tcp_serve *serve, struct conn *conn)
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;
+	serve->n_rest -= conn->rests_until_ms != 0;
 	atomic_fetch_sub(&serve->connections, 1);
 	free(conn);
 }
@@ -465,6 +473,9 @@ static void next_reply(struct tcp_serve *serve, struct conn *conn)
 	bool more = false;
 	int rc = find_piece(serve, request, &export, &data, &len);
 
+	conn->refused = rc == -EKEYREVOKED ? conn->refused + 1 : 0;
+	if (!rc && conn->who.class == HELLO_DEMAND)
+		spin_happened(&serve->spin, now_us());
 	if (rc) {
 		put_reply(conn, request, rc, TP_DATA, 0, false);
 	} else if (!data) {
@@ -580,8 +591,29 @@ static void take_turn(struct tcp_serve *serve, struct conn *conn)
 		return;
 	if (!has_work(conn))
 		cork(conn, false);
+	if (conn->refused >= REFUSED_MAX) {
+		conn->rests_until_ms = now_ms() + REST_MS;
+		serve->n_rest++;
+	}
 	queue_up(serve, conn);
 	watch(serve, conn);
+}
+
+/* Those that have rested go on. */
+static void attend_rest(struct tcp_serve *serve)
+{
+	uint64_t now = serve->n_rest ? now_ms() : 0;
+
+	for (size_t i = 0; serve->n_rest && i < CONNS_MAX; i++) {
+		struct conn *conn = serve->conns[i];
+
+		if (!conn || !conn->rests_until_ms || now < conn->rests_until_ms)
+			continue;
+		conn->rests_until_ms = 0;
+		serve->n_rest--;
+		queue_up(serve, conn);
+		watch(serve, conn);
+	}
 }
 
 /* Unexports. */
@@ -686,11 +718,8 @@ static void attend_conn(struct tcp_serve *serve, struct conn *conn, uint32_t eve
 		queue_up(serve, conn);
 		watch(serve, conn);
 	}
-	if (events & EPOLLIN) {
-		if (conn->who.class == HELLO_DEMAND)
-			spin_happened(&serve->spin, now_us());
+	if (events & EPOLLIN)
 		read_requests(serve, conn);
-	}
 }
 
 static bool run_lines(struct tcp_serve *serve)
@@ -714,7 +743,7 @@ static bool run_lines(struct tcp_serve *serve)
 
 static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
 {
-	return work ? 0 : spin_wait_ms(&serve->spin, now_us(), waiting ? 1 : -1);
+	return work ? 0 : spin_wait_ms(&serve->spin, now_us(), waiting || serve->n_rest ? 1 : -1);
 }
 
 static void *serve_main(void *arg)
@@ -737,6 +766,7 @@ static void *serve_main(void *arg)
 				go = attend_wake(serve);
 		}
 		waiting = attend_unexports(serve);
+		attend_rest(serve);
 		work = run_lines(serve);
 	}
 	for (size_t i = 0; i < CONNS_MAX; i++)

@@ -443,6 +443,44 @@ START_TEST(errors_of_the_source)
 }
 END_TEST
 
+/* A request that was posted later, for what there is, is answered before the next one of a reader
+   that has made up key after key. */
+START_TEST(who_is_refused_again_and_again_rests)
+{
+	const struct tp_key made_up = {.segment = 5000, .k_epoch = 7, .k = {.source_id = 1}};
+	struct tp_conn *bad, *good;
+	unsigned int overtaken = 0;
+	uint8_t dst[PAGE];
+	struct image image;
+	struct tp_done done;
+	struct both both;
+
+	both_start(&both);
+	image_make(&image, 16, 0);
+	export_image(&both, &KEY, &image);
+	bad = open_to(&both.t, 1, TP_DEMAND);
+	good = open_to(&both.t, 1, TP_DEMAND);
+	for (int i = 0; i < TP_QUEUE_MAX + 20; i++) {
+		bool first;
+
+		ck_assert_int_eq(post(bad, &made_up, 0, 1, dst, 1), 0);
+		read_and_check(good, &KEY, &image, 0, 1);
+		first = bad->tp->ops->reap(bad, &done, 1, 0) == 1;
+		if (!first)
+			ck_assert_int_eq(next_done(bad, &done), 0);
+		ck_assert_int_eq(done.result, -EKEYREVOKED);
+		overtaken += !first && i >= TP_QUEUE_MAX;
+	}
+	ck_assert_uint_gt(overtaken, 0);
+	read_and_check(bad, &KEY, &image, 0, 16); /* it is only slower */
+	bad->tp->ops->close(bad);
+	good->tp->ops->close(good);
+	tp_unexport(both.s.tp, &KEY);
+	both_stop(&both);
+	image_free(&image);
+}
+END_TEST
+
 START_TEST(another_incarnation_is_proof)
 {
 	struct ramp_err err = {0};
@@ -1156,6 +1194,7 @@ int main(void)
 	tcase_add_loop_test(tc, many_in_flight, 0, 2);
 	tcase_add_test(tc, reads_that_make_no_sense);
 	tcase_add_test(tc, errors_of_the_source);
+	tcase_add_test(tc, who_is_refused_again_and_again_rests);
 	tcase_add_test(tc, another_incarnation_is_proof);
 	tcase_add_test(tc, a_source_without_transport);
 	tcase_add_test(tc, unexport_under_load);
