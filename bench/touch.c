@@ -14,6 +14,8 @@
  *	touch loop FILE SECONDS			loads, stores, reads and stats without end; says the
  *						longest pause (ms) and how many calls failed
  *	touch warm MIB				memory that was just in use is free
+ *	touch burn RUN REST			computes so many us in empty system calls, rests so
+ *						many, and so on until it is ended
  *	touch exec COUNT			ms from the exec of a minimal daemon to its first
  *						answer, one a line
  */
@@ -27,8 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -299,6 +303,32 @@ static int warm(size_t mib)
 	return 0;
 }
 
+static uint64_t computed_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static _Noreturn void burn(uint64_t run_us, uint64_t rest_us)
+{
+	const struct timespec rest = {.tv_sec = (time_t)(rest_us / 1000000),
+				      .tv_nsec = (long)(rest_us % 1000000 * 1000)};
+
+	prctl(PR_SET_TIMERSLACK, 1UL); /* of 50 us, most who attack rest less */
+	puts("ready");
+	fflush(stdout);
+	for (;;) {
+		uint64_t until = computed_ns() + run_us * 1000;
+
+		while (computed_ns() < until)
+			syscall(SYS_getppid);
+		if (rest_us)
+			nanosleep(&rest, NULL);
+	}
+}
+
 static int answer(int sock)
 {
 	char byte;
@@ -346,6 +376,8 @@ int main(int argc, char **argv)
 		return loop(argv[2], strtod(argv[3], NULL));
 	if (argc == 3 && strcmp(argv[1], "warm") == 0)
 		return warm(strtoul(argv[2], NULL, 10));
+	if (argc == 4 && strcmp(argv[1], "burn") == 0)
+		burn(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
 	if (argc == 3 && strcmp(argv[1], "exec") == 0)
 		return exec_and_ask(argv[0], atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "answer") == 0)
@@ -353,6 +385,6 @@ int main(int argc, char **argv)
 	fprintf(stderr,
 		"Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
 		"THREADS [MIB] | sum FILE | local FILE MIB small|huge | loop FILE SECONDS | "
-		"warm MIB | exec COUNT\n");
+		"warm MIB | burn RUN REST | exec COUNT\n");
 	return 2;
 }
