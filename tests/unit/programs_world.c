@@ -130,6 +130,7 @@ static void *run_pager(void *arg)
 				serve(events[i].data.ptr);
 		forget_gone();
 	}
+	forget_gone(); /* of those that went since it last looked */
 	return arg;
 }
 
