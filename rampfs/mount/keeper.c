@@ -70,6 +70,18 @@ static uint64_t now_ms(void)
 
 /* ---- mounts --------------------------------------------------------------------------------- */
 
+/* The kernel writes a # in a source as \043, and getmntent(3) leaves it so. */
+static bool is_source(const char *listed, const char *source)
+{
+	for (; *source; source++) {
+		if (*source == '#' && strncmp(listed, "\\043", 4) == 0)
+			listed += 4;
+		else if (*listed++ != *source)
+			return false;
+	}
+	return !*listed;
+}
+
 /* True where `dir` is mounted and is ours by type and source; *other: something else is there. */
 static bool our_mount(const char *source, const char *dir, bool *other)
 {
@@ -82,7 +94,7 @@ static bool our_mount(const char *source, const char *dir, bool *other)
 		if (strcmp(e->mnt_dir, dir) != 0)
 			continue;
 		/* The last one that is listed covers the others. */
-		ours = strcmp(e->mnt_type, FSTYPE) == 0 && strcmp(e->mnt_fsname, source) == 0;
+		ours = strcmp(e->mnt_type, FSTYPE) == 0 && is_source(e->mnt_fsname, source);
 		*other = !ours && strcmp(e->mnt_type, FSTYPE) == 0;
 	}
 	if (mounts)
@@ -98,7 +110,7 @@ static bool find_ours(const char *source, char *dir, size_t cap)
 	bool found = false;
 
 	while (mounts && (e = getmntent(mounts))) {
-		if (strcmp(e->mnt_type, FSTYPE) != 0 || strcmp(e->mnt_fsname, source) != 0 ||
+		if (strcmp(e->mnt_type, FSTYPE) != 0 || !is_source(e->mnt_fsname, source) ||
 		    strlen(e->mnt_dir) >= cap)
 			continue;
 		strcpy(dir, e->mnt_dir);

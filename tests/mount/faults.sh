@@ -116,6 +116,18 @@ rampfs "$state/a" "$mnt/a"
 within 10 grep -q '^quorum: yes' "$mnt/a/.ramp/status"
 same one "$(head -n 1 "$mnt/a/a/open")" "after a new start"
 
+echo "also where the names of its directories are no usual ones"
+odd=$scratch/$'#\\043 \t\n1'
+mkdir -p "$odd/mnt" && chmod 755 "$odd"
+printf '[cluster]\nname=odd\n[node odd]\naddress=127.0.0.1:%s\ncapacity=16M\n' $((20000 + RANDOM % 10000)) >"$odd/conf"
+mkfs.rampfs --config "$odd/conf" --node odd "$odd/state" >/dev/null
+rampfs -o log="$odd/log" "$odd/state" "$odd/mnt"
+kill -TERM "$(cat "$odd/state/lock")"
+within 20 flock -n "$odd/state/lock" true
+mountpoint -q "$odd/mnt" && fail "still mounted"
+stat "$odd/mnt" >/dev/null || fail "a dead mount was left"
+rampfs --destroy "$odd/state"
+
 echo "umount ends it too"
 printf 'three\n' >>"$mnt/a/a/open" # and its last sizes are known
 umount "$mnt/a"
