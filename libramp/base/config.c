@@ -77,13 +77,13 @@ bool config_address_ok(const char *address)
 	char *end;
 	unsigned long port;
 
-	if (!colon || colon == address || strlen(address) > RAMP_ADDRESS_MAX)
+	if (!colon || colon == address || strlen(address) > CONFIG_ADDRESS_MAX)
 		return false;
 	if (address[0] == '[' ? colon[-1] != ']' || colon - address < 4
 			      : memchr(address, ':', (size_t)(colon - address)) != NULL)
 		return false;
 	for (const char *c = address; *c; c++)
-		if (isspace((unsigned char)*c) || *c == '/')
+		if (isspace((unsigned char)*c) || iscntrl((unsigned char)*c) || *c == '/')
 			return false;
 	if (!isdigit((unsigned char)colon[1]))
 		return false;

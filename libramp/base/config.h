@@ -27,6 +27,8 @@
 #define CONFIG_ARENA_ADDR     UINT64_C(0x200000000000)
 #define CONFIG_ARENA_LEN      (UINT64_C(32) << 40)
 #define CONFIG_CAPACITY_MIN   (UINT64_C(16) << 20)
+/* A line of inih's is 198 bytes: a joiner is told everybody's, and writes them into its file. */
+#define CONFIG_ADDRESS_MAX 190
 
 enum config_transport { CONFIG_TRANSPORT_AUTO, CONFIG_TRANSPORT_VERBS, CONFIG_TRANSPORT_TCP };
 
@@ -63,7 +65,7 @@ char *config_canonical(const struct config_cluster *config);
 int config_size(const char *text, uint64_t *bytes);
 /* Letters, digits, '.', '_', '-'; not "." or ".."; does not begin with '.'. */
 bool config_name_ok(const char *name);
-/* HOST:PORT, [V6]:PORT; a port of 1..65535. */
+/* HOST:PORT, [V6]:PORT, of CONFIG_ADDRESS_MAX 190bytes at most; a port of 1..65535. */
 bool config_address_ok(const char *address);
 
 #endif

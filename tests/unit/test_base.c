@@ -148,7 +148,41 @@ START_TEST(names_and_addresses)
 	ck_assert(!config_address_ok("host") && !config_address_ok(":1") &&
 		  !config_address_ok("host:") && !config_address_ok("host:0") &&
 		  !config_address_ok("host:65536") && !config_address_ok("::1:1") &&
-		  !config_address_ok("host:1x") && !config_address_ok("[]:1"));
+		  !config_address_ok("host:1x") && !config_address_ok("[]:1") &&
+		  !config_address_ok("ho\x1bst:1"));
+}
+END_TEST
+
+/* One that could not be read would make the state directory of every later joiner useless. */
+START_TEST(an_address_that_is_accepted_can_be_read_in_a_cluster_conf)
+{
+	struct config_node node = {.name = "a", .capacity_bytes = CONFIG_CAPACITY_MIN};
+	struct config_cluster made = {.name = "lab",
+				      .arena_addr = CONFIG_ARENA_ADDR,
+				      .arena_len = CONFIG_ARENA_LEN,
+				      .nodes = &node,
+				      .n_nodes = 1},
+			      got;
+	char path[] = "/tmp/rampfs-conf.XXXXXX", address[RAMP_ADDRESS_MAX + 2], *text;
+	struct ramp_err err = {0};
+	size_t len = sizeof(address);
+	int fd = mkstemp(path);
+
+	node.voter = true;
+	do {
+		memset(address, 'h', --len);
+		snprintf(address + len - 2, 3, ":1");
+	} while (!config_address_ok(address));
+	ck_assert_uint_ge(len, 128);
+	memcpy(node.address, address, len + 1);
+	text = config_canonical(&made);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	ck_assert_msg(config_read(path, &got, &err) == 0, "%s", err.text);
+	ck_assert_str_eq(got.nodes[0].address, address);
+	config_free(&got);
+	free(text);
+	unlink(path);
 }
 END_TEST
 
@@ -263,6 +297,7 @@ int main(void)
 	tcase_add_test(tc, crc32c_is_castagnolis);
 	tcase_add_test(tc, sizes);
 	tcase_add_test(tc, names_and_addresses);
+	tcase_add_test(tc, an_address_that_is_accepted_can_be_read_in_a_cluster_conf);
 	tcase_add_test(tc, canonical_text_is_a_config_that_means_the_same);
 	tcase_add_test(tc, a_log_line_is_one_line_whatever_is_in_it);
 	tcase_add_test(tc, log_lines_have_levels_in_the_journal_and_the_time_in_a_file);
