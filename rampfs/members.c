@@ -25,6 +25,7 @@
 #include "join.h"
 #include "log.h"
 #include "session.h"
+#include "visible.h"
 
 #define QUEUE_MAX      16
 #define SETTLE_TRIES   100
@@ -439,7 +440,7 @@ static int take_in(struct members *m, const struct join_request *request,
 						 : join_new(m, request, answer, err);
 	answer->result = rc;
 	if (rc) {
-		snprintf(answer->text, sizeof(answer->text), "%s", err->text);
+		visible(answer->text, sizeof(answer->text), err->text);
 		return rc;
 	}
 	snprintf(answer->cluster, sizeof(answer->cluster), "%s", m->config.cluster);

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "visible.h"
+
 #define STAMP_BYTES 40
 #define TEXT_BYTES  1024
 #define LINE_BYTES  2048
@@ -66,23 +68,6 @@ static const char *time_of_day(char stamp[STAMP_BYTES])
 	return stamp;
 }
 
-void log_visible(char *out, size_t cap, const char *text)
-{
-	size_t used = 0;
-
-	for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-		bool control = *at < ' ' || *at == 0x7f;
-
-		if (used + (control ? 4 : 1) >= cap)
-			break;
-		if (control)
-			used += (size_t)snprintf(out + used, cap - used, "\\x%02x", *at);
-		else
-			out[used++] = (char)*at;
-	}
-	out[used] = 0;
-}
-
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	char raw[TEXT_BYTES], text[TEXT_BYTES + TEXT_BYTES / 2], line[LINE_BYTES];
@@ -95,7 +80,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(raw, sizeof(raw), fmt, ap);
 	va_end(ap);
-	log_visible(text, sizeof(text), raw);
+	visible(text, sizeof(text), raw);
 	if (log_syslog) {
 		syslog(levels[level].priority, "%s", text);
 		return;

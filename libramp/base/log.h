@@ -8,16 +8,10 @@
 #ifndef RAMP_LOG_H
 #define RAMP_LOG_H
 
-#include <stddef.h>
-
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* `ident` must outlive the process's logging. Call once, before threads start. */
 void log_open(const char *ident, int to_syslog, enum log_level most);
-
-/* `text` with its control bytes as \xHH: what somebody has named a segment or a program can't pass
-   for a line of ours, nor tell a terminal what to do. Cut where it does not fit. */
-void log_visible(char *out, size_t cap, const char *text);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -19,6 +19,7 @@
 
 #include "inode.h"
 #include "ops.h"
+#include "visible.h"
 
 #define VIEWS	     4
 #define MAX_MOVES    256
@@ -164,9 +165,15 @@ static void put_bytes(FILE *out, uint64_t bytes)
    is escaped, too, so that the bytes can be found again. */
 static void put_name(FILE *out, const char *name, bool whole)
 {
-	for (const unsigned char *at = (const unsigned char *)name; *at; at++)
-		fprintf(out, *at < ' ' || *at == 0x7f || (whole && *at == '\\') ? "\\x%02x" : "%c",
-			*at);
+	size_t len;
+
+	for (; *name; name += len ? len : 1) {
+		len = whole && *name == '\\' ? 0 : visible_length(name);
+		if (len)
+			fwrite(name, 1, len, out);
+		else
+			fprintf(out, "\\x%02x", (unsigned char)*name);
+	}
 }
 
 /* `seg`: NULL where it is not here. */

@@ -27,6 +27,7 @@
 #include "local.h"
 #include "log.h"
 #include "pages.h"
+#include "visible.h"
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u
@@ -87,7 +88,7 @@ int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 
 	if (say) {
 		segment_name(p, pseg->id, raw, sizeof(raw));
-		log_visible(name, sizeof(name), raw);
+		visible(name, sizeof(name), raw);
 		owner_name(p, pseg, owner);
 		snprintf(msg.text, sizeof(msg.text),
 			 "rampfs: %s is now on %s%s; touching it here is SIGBUS", name,
@@ -261,7 +262,7 @@ static void say_not_back(struct programs *p, struct pseg *pseg, struct space *sp
 	log_warn("process %d does not get segment %llu back: %s; trying again", (int)space->pid,
 		 (unsigned long long)pseg->id, strerror(-why));
 	segment_name(p, pseg->id, raw, sizeof(raw));
-	log_visible(name, sizeof(name), raw);
+	visible(name, sizeof(name), raw);
 	snprintf(msg.text, sizeof(msg.text),
 		 "rampfs: %s is here again, and could not be put in its place: %s; touching it is "
 		 "SIGBUS until it can",

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "local.h"
+#include "visible.h"
 
 struct tool_request {
 	struct programs *programs;
@@ -36,7 +37,7 @@ static void answer(struct tool_request *tool, int result, const char *text)
 				  .result = (uint32_t)(result < 0 ? -result : result)};
 
 	tool->answered = true;
-	snprintf(msg.text, sizeof(msg.text), "%s", text ? text : "");
+	visible(msg.text, sizeof(msg.text), text ? text : "");
 	if (tool->conn)
 		conn_send(tool->conn, &msg);
 	tool->conn = NULL;

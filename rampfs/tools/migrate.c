@@ -34,6 +34,7 @@
 #include "ioc.h"
 #include "session.h"
 #include "steps.h"
+#include "visible.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
 enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
@@ -119,9 +120,18 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
+/* A path as a terminal may see it, until the next one: somebody else may have named the file. */
+static const char *shown(const char *path)
+{
+	static char text[4 * PATH_MAX];
+
+	visible(text, sizeof(text), path);
+	return text;
+}
+
 static int complain(const char *file, const char *what)
 {
-	fprintf(stderr, "rampfs-migrate: %s: %s\n", file, what);
+	fprintf(stderr, "rampfs-migrate: %s: %s\n", shown(file), what);
 	return EXIT_FAILED;
 }
 
@@ -149,7 +159,7 @@ static void bar_pages(struct bar *bar, uint64_t done, uint64_t all)
 	double rate = gone > 0.05 ? (double)(done - bar->first) / gone : 0;
 	int cells = (int)(done * BAR_CELLS / all);
 
-	fprintf(stderr, "\r\033[K%s [", bar->file);
+	fprintf(stderr, "\r\033[K%s [", shown(bar->file));
 	for (int i = 0; i < BAR_CELLS; i++)
 		fputc(i < cells ? '#' : '.', stderr);
 	fprintf(stderr, "] %" PRIu64 " %%  %" PRIu64 " of %" PRIu64 " pages", done * 100 / all,
@@ -167,7 +177,7 @@ static void line_pages(struct bar *bar, uint64_t done, uint64_t all)
 	if (percent < bar->lined + LINE_PERCENT)
 		return;
 	bar->lined = percent / LINE_PERCENT * LINE_PERCENT;
-	fprintf(stderr, "%s: %" PRIu64 " %%, %" PRIu64 " of %" PRIu64 " pages\n", bar->file,
+	fprintf(stderr, "%s: %" PRIu64 " %%, %" PRIu64 " of %" PRIu64 " pages\n", shown(bar->file),
 		percent, done, all);
 }
 
@@ -184,7 +194,7 @@ static void bar_show(struct bar *bar, const struct session_msg *msg)
 	}
 	if (!bar->tty) {
 		if (fresh)
-			fprintf(stderr, "%s: %s\n", bar->file, bar->state);
+			fprintf(stderr, "%s: %s\n", shown(bar->file), bar->state);
 		if (msg->all && msg->done <= msg->all)
 			line_pages(bar, msg->done, msg->all);
 		return;
@@ -192,7 +202,7 @@ static void bar_show(struct bar *bar, const struct session_msg *msg)
 	if (msg->all && msg->done <= msg->all && msg->done >= bar->first)
 		bar_pages(bar, msg->done, msg->all);
 	else
-		fprintf(stderr, "\r\033[K%s: %s", bar->file, bar->state);
+		fprintf(stderr, "\r\033[K%s: %s", shown(bar->file), bar->state);
 	bar->shown = true;
 }
 
@@ -254,7 +264,7 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 	for (;;) {
 		if (interrupted && !*cancelled) {
 			bar_clear(bar);
-			fprintf(stderr, "rampfs-migrate: %s: cancelling\n", bar->file);
+			complain(bar->file, "cancelling");
 			*cancelled = true;
 			send_cancel(sock);
 		}
@@ -284,12 +294,11 @@ static int report(const char *file, const struct options *o, const struct sessio
 	int code = (int)answer->result;
 
 	if (code == EINTR && strcmp(answer->text, "cancelled") == 0) {
-		fprintf(stderr, "rampfs-migrate: %s: cancelled: it stays where it is\n", file);
+		complain(file, "cancelled: it stays where it is");
 		return EXIT_INTERRUPTED;
 	}
 	if (code) {
-		fprintf(stderr, "rampfs-migrate: %s: %s\n", file,
-			answer->text[0] ? answer->text : strerror(code));
+		complain(file, answer->text[0] ? answer->text : strerror(code));
 		return code == EINTR	     ? EXIT_INTERRUPTED
 		       : code == EINPROGRESS ? EXIT_UNKNOWN
 					     : EXIT_FAILED;
@@ -297,11 +306,12 @@ static int report(const char *file, const struct options *o, const struct sessio
 	if (interrupted)
 		fprintf(stderr,
 			"rampfs-migrate: %s: past the point of no return: it is on node %s%s\n",
-			file, o->node, o->wait ? ", and its pages follow by themselves" : "");
+			shown(file), o->node,
+			o->wait ? ", and its pages follow by themselves" : "");
 	else if (o->progress && o->reclaim)
-		fprintf(stderr, "%s: reclaimed\n", file);
+		fprintf(stderr, "%s: reclaimed\n", shown(file));
 	else if (o->progress)
-		fprintf(stderr, "%s: on node %s%s after %.3f s\n", file, o->node,
+		fprintf(stderr, "%s: on node %s%s after %.3f s\n", shown(file), o->node,
 			o->wait ? " with every page" : "", took_s);
 	return 0;
 }
@@ -380,7 +390,7 @@ static int ask_once(const char *socket, const struct options *o, uint64_t segmen
 		rc = wait_answer(sock, bar, o, cancelled, &steps, answer);
 	bar_clear(bar);
 	if (steps.n)
-		steps_print(&steps, bar->file);
+		steps_print(&steps, shown(bar->file));
 	close(sock);
 	return rc;
 }
@@ -406,7 +416,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 		if (away_since == 0 || now_s() - asked > 1) {
 			fprintf(stderr,
 				"rampfs-migrate: %s: the daemon has gone (%s); asking the next\n",
-				file, strerror(-rc));
+				shown(file), strerror(-rc));
 			away_since = now_s();
 		}
 		if (now_s() - away_since > AWAY_S)
@@ -432,7 +442,7 @@ static int migrate(const char *file, const struct options *o)
 			"rampfs-migrate: %s: the daemon does not answer (%s); the move may go on "
 			"by "
 			"itself, rampfs-status shows it\n",
-			file, strerror(-rc));
+			shown(file), strerror(-rc));
 		return EXIT_UNKNOWN;
 	}
 	return report(file, o, &answer, now_s() - began);
@@ -534,13 +544,13 @@ int main(int argc, char **argv)
 	if (!o.reclaim)
 		o.node = argv[last];
 	if (o.node && strlen(o.node) > RAMP_NODE_NAME_MAX) {
-		fprintf(stderr, "rampfs-migrate: no such node: %s\n", o.node);
+		fprintf(stderr, "rampfs-migrate: no such node: %s\n", shown(o.node));
 		return EXIT_FAILED;
 	}
 	catch_interrupt();
 	for (int i = optind; i < last; i++) {
 		if (interrupted) {
-			fprintf(stderr, "rampfs-migrate: %s: not tried\n", argv[i]);
+			complain(argv[i], "not tried");
 			if (status != EXIT_UNKNOWN)
 				status = EXIT_INTERRUPTED;
 			continue;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "find_mount.h"
+#include "visible.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -283,20 +284,6 @@ static int show_text(const char *mount)
 
 /* ---- json ----------------------------------------------------------------------------------- */
 
-/* How many bytes the UTF-8 character at `s` takes; 0: there is none (RFC 3629). */
-static size_t utf8_length(const unsigned char *s)
-{
-	size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-
-	if (s[0] > 0xf4 || (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	for (size_t i = 1; i < len; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
-}
-
 /* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH. */
 static void add_name(cJSON *object, const char *name)
 {
@@ -304,7 +291,7 @@ static void add_name(cJSON *object, const char *name)
 	size_t used = 0, len;
 
 	for (; *name && used + 4 < sizeof(text); name += len ? len : 1) {
-		len = utf8_length((const unsigned char *)name);
+		len = visible_utf8(name);
 		memcpy(text + used, name, len);
 		used += len;
 		if (!len)
@@ -544,6 +531,22 @@ static void add_attention(cJSON *root, const cJSON *segments)
 	}
 }
 
+/* What a terminal would obey, and cJSON writes as it stands: these are in strings only. */
+static void put_json(const char *text)
+{
+	for (; *text; text++) {
+		unsigned char at = (unsigned char)text[0], next = (unsigned char)text[1];
+
+		if (at == 0xc2 && next >= 0x80 && next < 0xa0)
+			printf("\\u%04x", (unsigned char)*++text);
+		else if (at == 0x7f)
+			fputs("\\u007f", stdout);
+		else
+			putchar(at);
+	}
+	putchar('\n');
+}
+
 static int show_json(const char *mount)
 {
 	char *status = read_text(mount, "status");
@@ -567,7 +570,7 @@ static int show_json(const char *mount)
 		text = cJSON_Print(root);
 	}
 	if (text)
-		puts(text);
+		put_json(text);
 	free(text);
 	free(status);
 	free(nodes);

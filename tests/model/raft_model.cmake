@@ -25,7 +25,7 @@ foreach(source raft raft_follow raft_lead raft_log raft_wire command fsm fsm_mem
     journal_dump journal_reader replica)
   target_sources(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/meta/${source}.c)
 endforeach()
-foreach(source err ids log wire)
+foreach(source err ids log visible wire)
   target_sources(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base/${source}.c)
 endforeach()
 target_include_directories(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/meta ${CMAKE_SOURCE_DIR}/libramp/base)

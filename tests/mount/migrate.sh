@@ -29,6 +29,14 @@ exits() {
 cluster_start -n 3 -c 512M
 a=$mnt/a/a
 
+echo "what somebody else has named tells no terminal what to do, in our words and in the daemon's"
+odd=$a/$'\e]0;x\a\xc2\x9b'
+: >"$odd"
+exits 1 rampfs-migrate "$odd" nowhere
+says "$scratch/err" '/\\x1b\]0;x\\x07\\xc2\\x9b: no such node: nowhere$' || fail "migrate shows: $(cat -v "$scratch/err")"
+refused "segments are still at a (\\x1b]0;x\\x07\\xc2\\x9b)" rampfs-node -m "$mnt/b" remove a
+rm "$odd"
+
 echo "on a terminal: one line that is drawn again and again, with pages, GB/s and time left"
 head -c 200M /dev/urandom >"$a/large"
 cat >"$scratch/terminal.py" <<'P'

@@ -72,6 +72,11 @@ echo "a name cannot fake a line of the table"
 shows a '^nothing is lost or in doubt$'
 shows a '^a/x\\x0a  a\\x1b\[31mfake  1 B  lost  +0 B  stable  -$'
 rm "$mnt/a/a/"x*
+: >"$mnt/a/a/"$'x\xc2\x9b31m\x9b'
+shows a '^a/x\\xc2\\x9b31m\\x9b  +0 B  stable  -$'
+json a 'segment["a", "x\u009b31m\\x9b"]["state"] == "stable"'
+! rampfs-status --json "$mnt/a" | grep -q $'\x9b' || fail "the JSON tells a terminal what to do"
+rm "$mnt/a/a/"x*
 : >"$mnt/a/a/"$'\xffx\xc3\xa9\xe2\x82\xacy\xc3'
 json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size"] == 0'
 rm "$mnt/a/a/"*y*

@@ -263,6 +263,11 @@ START_TEST(a_log_line_is_one_line_whatever_is_in_it)
 	all[sizeof(all) - 1] = 0;
 	line = logged(NULL, LOG_LEVEL_ERROR, all);
 	ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+	line = logged(NULL, LOG_LEVEL_WARN,
+		      "a\xc2\x9b"
+		      "31m b\x9b"
+		      "31m \xc2\xa0 \xe2\x80\x9b");
+	ck_assert_ptr_nonnull(strstr(line, " a\\xc2\\x9b31m b\\x9b31m \xc2\xa0 \xe2\x80\x9b\n"));
 	ck_assert_str_eq(logged(NULL, LOG_LEVEL_DEBUG, "too much"), "");
 }
 END_TEST
