@@ -434,7 +434,7 @@ static bool load_log_range(struct journal *j)
 static bool load_state(struct journal *j)
 {
 	struct journal_state *s = &j->state;
-	uint64_t format = 0, node = 0, vote = 0, confirmed = 0;
+	uint64_t format = 0, node = 0, vote = 0, confirmed = 0, restored = 0;
 	sqlite3_stmt *st = meta_find(j, "cluster");
 	bool ok = st && sqlite3_column_bytes(st, 0) == (int)sizeof(s->cluster_id);
 
@@ -455,6 +455,7 @@ static bool load_state(struct journal *j)
 	s->self = (ramp_node_t)node;
 	s->vote = (ramp_node_t)vote;
 	s->confirmed = confirmed != 0;
+	s->restored = ok && meta_get_u64(j, "restored", &restored) && restored != 0;
 	return ok && load_log_range(j);
 }
 
@@ -601,6 +602,16 @@ int journal_put_hard_state(struct journal *j, uint64_t term, ramp_node_t vote, b
 	j->state.term = term;
 	j->state.vote = vote;
 	j->state.confirmed = confirmed;
+	return rc;
+}
+
+int journal_put_restored(struct journal *j, uint64_t life)
+{
+	int rc = journal_put_hard_state(j, j->state.term, j->state.vote, false);
+
+	rc = rc ? rc : meta_put_u64(j, "restored", 1);
+	rc = rc ? rc : meta_put_u64(j, "life", life);
+	j->state.restored = true;
 	return rc;
 }
 

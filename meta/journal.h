@@ -58,6 +58,7 @@ struct journal_state {
 	uint64_t term;
 	ramp_node_t vote;
 	bool confirmed;
+	bool restored; /* journal_put_restored */
 	uint64_t applied, applied_term;
 	uint64_t snap_index, snap_term, snap_conf_index;
 	uint64_t last_index; /* of the log; snap_index where it is empty */
@@ -74,6 +75,9 @@ int journal_each_entry(struct journal *j,
 
 int journal_begin(struct journal *j, bool durable);
 int journal_put_hard_state(struct journal *j, uint64_t term, ramp_node_t vote, bool confirmed);
+/* The file is an old copy of what this node had, which lived up to `life`: what it promised since
+   is not in here. It never has a voice again, and its next life is above that one. */
+int journal_put_restored(struct journal *j, uint64_t life);
 int journal_truncate(struct journal *j, uint64_t from); /* entries >= from go */
 int journal_append(struct journal *j, uint64_t index, const struct raft_entry *e);
 int journal_put_applied(struct journal *j, uint64_t index, uint64_t term);

@@ -125,10 +125,8 @@ static void on_read_ready(void *arg, const struct raft_read *read)
 	asks_read_ready(arg, read);
 }
 
-static void on_fatal(void *arg, const char *text)
+void meta_fatal(struct meta *meta, const char *text)
 {
-	struct meta *meta = arg;
-
 	meta->dead = true;
 	if (meta->config.fatal) {
 		meta->config.fatal(meta->config.arg, text);
@@ -136,6 +134,11 @@ static void on_fatal(void *arg, const char *text)
 	}
 	log_error("%s", text);
 	_exit(1);
+}
+
+static void on_fatal(void *arg, const char *text)
+{
+	meta_fatal(arg, text);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -164,6 +167,10 @@ static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, 
 		return;
 	}
 	wire_r_init(&r, bytes + 1, len - 1);
+	if (bytes[0] == WIRE_LIFE) {
+		greet_life(meta, &r);
+		return;
+	}
 	a = wire_get_u64(&r);
 	b = wire_get_u64(&r);
 	if (!wire_r_done(&r))
@@ -195,6 +202,7 @@ static void carry_out(struct meta *meta, struct item *item)
 		if (!item->up)
 			break;
 		meta->greetings.again_ms = 0; /* it may know who we are */
+		greet_tell_life(meta, item->node);
 		meta_step(meta, &ev);
 		break;
 	case ITEM_TRANSFER:
@@ -404,6 +412,10 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 	if (rc < 0)
 		goto err_free;
 	journal_state(replica_journal(meta->replica), &meta->opened);
+	if (meta->opened.restored)
+		log_error("meta: node %u has an old copy of its journal and no vote: needs "
+			  "--rejoin",
+			  meta->opened.self);
 	publish(meta);
 	rc = pthread_create(&meta->thread, NULL, run, meta);
 	if (rc != 0) {

@@ -12,8 +12,15 @@
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
  * acknowledgements don't count. A node of which another instance is bound never gets its voice
  * back: it says so, and needs --rejoin under a new number. A joiner's log is never fresh: it gets
- *its voice by name, with its first NODE_UP, and no standby is promoted before.
+ * its voice by name, with its first NODE_UP, and no standby is promoted before.
+ *
+ * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
+ * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
+ * a node hears it tells that. An old copy is marked in its own file, and the process begins anew
+ * without a voice: it catches up, what lies there can be moved away, and it needs --rejoin.
  */
+#include <stdio.h>
+
 #include "log.h"
 #include "meta_inner.h"
 
@@ -31,6 +38,8 @@ static void confirm(struct meta *meta)
 {
 	struct raft_event ev = {.type = RAFT_EV_CONFIRM};
 
+	if (meta->opened.restored)
+		return;
 	meta_step(meta, &ev);
 	log_info("meta: node %u takes part in votes", meta->opened.self);
 }
@@ -80,7 +89,7 @@ void greet_tend(struct meta *meta)
 	const struct raft *r = replica_raft(meta->replica);
 	uint32_t i;
 
-	if (r->confirmed || meta->now_ms < meta->greetings.again_ms)
+	if (r->confirmed || meta->opened.restored || meta->now_ms < meta->greetings.again_ms)
 		return;
 	meta->greetings.again_ms = meta->now_ms + GREET_AGAIN_MS;
 	count_fresh(meta);
@@ -109,4 +118,55 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 	} else {
 		count_fresh(meta);
 	}
+}
+
+/* ---- an old copy --------------------------------------------------------------------------- */
+
+void greet_tell_life(struct meta *meta, ramp_node_t to)
+{
+	struct journal *j = replica_journal(meta->replica);
+	uint64_t life, lowest;
+	struct node_row row;
+	struct wire_w w;
+	uint8_t buf[25];
+
+	if (journal_get_floor(j, to, &life, &lowest) < 0 || life == 0 ||
+	    journal_get_node(j, to, &row) < 0)
+		return;
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, WIRE_LIFE);
+	wire_put_u64(&w, row.instance);
+	wire_put_u64(&w, life);
+	wire_put_u64(&w, lowest);
+	meta->config.send(meta->config.arg, to, buf, w.len);
+}
+
+/* True: this node has proposed what its journal knows nothing of. A life that begins where another
+   one began, too, counts from 1 again. */
+static bool is_old_copy(const struct meta *meta, uint64_t life, uint64_t lowest)
+{
+	return life > meta->opened.life ||
+	       (life == meta->opened.life && lowest >= meta->asks.next_number);
+}
+
+void greet_life(struct meta *meta, struct wire_r *body)
+{
+	struct journal *j = replica_journal(meta->replica);
+	uint64_t instance = wire_get_u64(body), life = wire_get_u64(body);
+	uint64_t lowest = wire_get_u64(body);
+	char text[512];
+
+	/* Another instance was formatted again, and is found out by that. */
+	if (!wire_r_done(body) || instance != meta->opened.instance ||
+	    !is_old_copy(meta, life, lowest))
+		return;
+	if (journal_begin(j, true) < 0 || journal_put_restored(j, life) < 0 ||
+	    journal_commit(j) < 0)
+		return; /* it has said why */
+	snprintf(text, sizeof(text),
+		 "journal %s: is an old copy, of life %llu, and the cluster has seen %llu: node %u "
+		 "votes no more, and needs --rejoin once its segments are moved away",
+		 meta->path, (unsigned long long)meta->opened.life, (unsigned long long)life,
+		 meta->opened.self);
+	meta_fatal(meta, text);
 }

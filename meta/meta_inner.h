@@ -10,6 +10,7 @@
 
 #include "meta.h"
 #include "replica.h"
+#include "wire.h"
 
 #define META_PATIENCE_MS 5000 /* then EROFS or ETIMEDOUT */
 
@@ -20,6 +21,7 @@ enum meta_wire {
 	WIRE_READ,	  /* u64 ctx: a ReadIndex for the sender */
 	WIRE_READ_ANSWER, /* u64 ctx, u64 index */
 	WIRE_GREET,	  /* u8 flags, u64 instance: meta_greet.c */
+	WIRE_LIFE,	  /* u64 instance, life, lowest: the receiver's, as the tables know it */
 };
 
 /* A proposal of this node. */
@@ -105,6 +107,8 @@ struct meta {
 uint64_t meta_clock_ms(void);
 /* Steps the core now; the turn that is under way carries out what follows. */
 int meta_step(struct meta *meta, struct raft_event *event);
+/* This node can't go on: config.fatal. */
+void meta_fatal(struct meta *meta, const char *text);
 void meta_send_small(struct meta *meta, ramp_node_t to, enum meta_wire kind, uint64_t a,
 		     uint64_t b);
 /* True where nothing was heard of a leader for META_PATIENCE_MS. */
@@ -126,6 +130,8 @@ void asks_fail_all(struct meta *meta, int result);
 /* meta_greet.c; on the meta thread */
 void greet_tend(struct meta *meta);
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
+void greet_tell_life(struct meta *meta, ramp_node_t to);
+void greet_life(struct meta *meta, struct wire_r *body);
 
 /* meta_read.c */
 void readers_close(struct meta *meta);

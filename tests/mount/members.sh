@@ -167,6 +167,21 @@ power_on c
 within 20 shows a "c voter up"
 within 10 touch "$mnt/c/c/new" 2>/dev/null
 
+echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
+released() { flock -n "$state/$1/lock" true; }
+umount "$mnt/c" && within 20 released c
+cp "$state/c/journal.db" "$scratch/backup.db"
+power_on c
+within 20 touch "$mnt/c/c/kept" 2>/dev/null
+umount "$mnt/c" && within 20 released c
+rm -f "$state/c"/journal.db-*
+cp "$scratch/backup.db" "$state/c/journal.db"
+power_on c
+within 20 says "$cluster/c.log" "is an old copy"
+within 20 says "$cluster/c.log" "has an old copy of its journal and no vote: needs --rejoin"
+within 20 test -e "$mnt/c/c/kept"
+within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept" 2>/dev/null
+
 echo "no quorum: nothing is changed, and it is said"
 kill -STOP "$(daemon b)" "$(daemon c)"
 within 10 says "$mnt/a/.ramp/status" '^quorum: no'

@@ -231,6 +231,61 @@ START_TEST(a_voter_that_lost_its_state_comes_back_under_a_new_number)
 }
 END_TEST
 
+static atomic_bool old_copy_said;
+
+static void on_old_copy(void *arg, const char *text)
+{
+	(void)arg;
+	ck_assert_msg(strstr(text, "old copy") && strstr(text, "--rejoin"), "%s", text);
+	atomic_store(&old_copy_said, true);
+}
+
+static void copy_journal(ramp_node_t id, bool back)
+{
+	const char *path = net.node[id].path;
+	char command[500];
+
+	snprintf(command, sizeof(command), "cp %s%s %s%s", path, back ? ".bak" : "", path,
+		 back ? "" : ".bak");
+	ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(a_journal_from_a_backup_has_no_voice_and_catches_up)
+{
+	struct segment_row row;
+	ramp_node_t old, a, b;
+
+	net_found(3);
+	all_up(3);
+	old = another(wait_leader(1, 3));
+	a = old == 1 ? 2 : 1;
+	b = old == 3 || a == 3 ? 2 : 3;
+	net_stop(old);
+	copy_journal(old, false);
+	net_start(old);
+	ck_assert_int_eq(create(old, old, "later", NULL), 0);
+	net_stop(old);
+	copy_journal(old, true);
+	net.fatal = on_old_copy;
+	net_start(old);
+	meta_peer(meta_of(a), old, true);
+	WAIT_FOR(atomic_load(&old_copy_said));
+	net_stop(old);
+
+	net.fatal = NULL;
+	net_start(old);
+	meta_peer(meta_of(a), old, true);
+	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
+	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
+	ck_assert(meta_waits_for_voice(meta_of(old)));
+	net_stop(b);
+	ck_assert_int_ne(create(a, a, "y", NULL), 0);
+	net_start(b);
+	ck_assert_int_eq(create(a, a, "z", NULL), 0);
+	ck_assert(meta_waits_for_voice(meta_of(old)));
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_members");
@@ -246,6 +301,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
 	tcase_add_test(members, a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables);
 	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
+	tcase_add_test(members, a_journal_from_a_backup_has_no_voice_and_catches_up);
 	return s;
 }
 
