@@ -45,16 +45,22 @@ int control_say(char what)
 
 static void watch(struct control *c);
 
-static int adopt_env(char **env, char *pid_text)
+/* Our environment, and whom to adopt; NULL: no memory. */
+static char **adopt_env(char *pid_text)
 {
 	size_t n = 0;
+	char **env;
 
-	for (char **e = environ; *e && n < 254; e++)
+	for (char **e = environ; *e; e++)
+		n++;
+	env = calloc(n + 2, sizeof(*env));
+	n = 0;
+	for (char **e = environ; env && *e; e++)
 		if (strncmp(*e, KEEPER_ENV_ADOPT "=", sizeof(KEEPER_ENV_ADOPT)) != 0)
 			env[n++] = *e;
-	env[n++] = pid_text;
-	env[n] = NULL;
-	return 0;
+	if (env)
+		env[n] = pid_text;
+	return env;
 }
 
 /* What the keeper is given, each where it looks for it. An errno. */
@@ -75,13 +81,14 @@ static int spawn_keeper(struct mount *m, int socket)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
-	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], *env[256];
+	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], **env = adopt_env(pid_text);
 	sigset_t none, all;
 	pid_t pid;
 	int rc;
 
+	if (!env)
+		return -ENOMEM;
 	snprintf(pid_text, sizeof(pid_text), KEEPER_ENV_ADOPT "=%d", (int)getpid());
-	adopt_env(env, pid_text);
 	posix_spawn_file_actions_init(&actions);
 	posix_spawnattr_init(&attr);
 	sigemptyset(&none);
@@ -96,6 +103,7 @@ static int spawn_keeper(struct mount *m, int socket)
 				 m->config.adopt_argv, env);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
+	free(env);
 	return -rc;
 }
 

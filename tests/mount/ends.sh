@@ -121,7 +121,8 @@ P
 python3 "$scratch/listen.py" "$scratch/notify" >"$scratch/told" &
 listener=$!
 within 10 test -S "$scratch/notify"
-NOTIFY_SOCKET=$scratch/notify rampfs -f -o "log=$scratch/cluster/a.log," "$state/a" "$mnt/a" &
+for i in {1..300}; do large[i]=filler_$i=x; done # an environment of more variables than most
+env "${large[@]}" NOTIFY_SOCKET="$scratch/notify" rampfs -f -o "log=$scratch/cluster/a.log," "$state/a" "$mnt/a" &
 within 20 says "$scratch/told" '^READY=1'
 kill -HUP "$(keeper a)"
 within 20 says "$scratch/told" '^MONOTONIC_USEC=[0-9]'
