@@ -149,10 +149,20 @@ static char *cut_last(char *line)
 	return at;
 }
 
+/* By what .ramp/status says of a segment, in which a node may be named, by any of these words. */
+static bool is_trouble(const char *state)
+{
+	static const char *const states[] = {"lost", "in doubt", "rolled back", "damaged"};
+
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+		if (strncmp(state, states[i], strlen(states[i])) == 0)
+			return true;
+	return strstr(state, ", source is silent") || strstr(state, " pages lost");
+}
+
 /* "A cache  1.0 GiB  pulling from a, 40 % here  at 0x2000..." */
 static void segment_row(struct table *t, struct table *troubles, char *line)
 {
-	static const char *const bad[] = {"lost", "in doubt", "rolled back", "damaged", "silent"};
 	char *addr = cut_last(line), *state = addr, *size;
 
 	if (addr && strncmp(addr, "at 0x", 5) == 0)
@@ -166,11 +176,8 @@ static void segment_row(struct table *t, struct table *troubles, char *line)
 		return;
 	}
 	add_row(t, (const char *[COLUMNS]){line, size, state, addr ? addr + 3 : "-"});
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		if (strstr(state, bad[i])) {
-			add_row(troubles, (const char *[COLUMNS]){line, state});
-			break;
-		}
+	if (is_trouble(state))
+		add_row(troubles, (const char *[COLUMNS]){line, state});
 }
 
 /* "cache  a -> b  moving  12 ms  (source)" */

@@ -67,6 +67,18 @@ json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"
 
 as_documented b nodes segments
 
+echo "a node's name is no word of what becomes of a segment"
+mkdir -p "$scratch/said/.ramp"
+: >"$scratch/said/.ramp/nodes"
+printf 'quorum: yes\n\nsegments: 3\n  a/x  1 B  moving to lost-2\n  b/y  1 B  pulling from silent, 4 %% here  at 0x20\n  c/z  1 B  %s\n' \
+	stable >"$scratch/said/.ramp/status"
+rampfs-status "$scratch/said" | grep -q '^nothing is lost or in doubt$' || fail "$(rampfs-status "$scratch/said")"
+for word in lost "in doubt to b" "rolled back" damaged "pulling from b, 1 % here, source is silent" \
+	"pulling from b, 1 % here, 3 pages lost"; do
+	printf 'quorum: yes\n\nsegments: 1\n  c/z  1 B  %s\n' "$word" >"$scratch/said/.ramp/status"
+	rampfs-status "$scratch/said" | grep -qx "c/z  *$word" || fail "$(rampfs-status "$scratch/said")"
+done
+
 echo "a name cannot fake a line of the table"
 : >"$mnt/a/a/"$'x\n  a\e[31mfake  1 B  lost'
 shows a '^nothing is lost or in doubt$'
