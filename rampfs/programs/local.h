@@ -402,8 +402,6 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
 int space_learn(struct programs *p, struct space *space);
 /* Takes its attachments out of the table. */
 void space_forget(struct programs *p, struct space *space);
-/* Whether the table has all of that range as one of a writable description. */
-bool space_wrote(struct space *space, uint64_t start, uint64_t end);
 /* Wakes all that waits in the space's attachments. */
 void space_wake_all(struct space *space);
 

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -92,6 +93,35 @@ static uint32_t prot_of(uint32_t flags)
 	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
 }
 
+/*
+ * The kernel keeps the mode of what was mapped in exactly that range before, for as long as
+ * something is: a writable mapping that took a read-only one's place looks read-only for ever. What
+ * agents map shared is writable, so one that is shared and looks otherwise is looked at through an
+ * instance of /proc of its own, which has seen nothing yet. *fresh: that, or -1; the caller's.
+ */
+static bool is_writable(const struct kernel_vma *vma, mode_t mode, const char *range, pid_t pid,
+			int *fresh)
+{
+	char path[PROC_PATH];
+	struct stat st;
+	int fs;
+
+	if (!(vma->flags & KERNEL_VMA_SHARED))
+		return false;
+	if (mode & S_IWUSR)
+		return true;
+	if (*fresh < 0) {
+		fs = fsopen("proc", FSOPEN_CLOEXEC);
+		if (fs >= 0 && !fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+			*fresh = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+		if (fs >= 0)
+			close(fs);
+	}
+	snprintf(path, sizeof(path), "%d/map_files/%s", (int)pid, range);
+	return *fresh >= 0 && !fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW) &&
+	       st.st_mode & S_IWUSR;
+}
+
 static int read_name(int dir, const char *path, char target[4096], struct stat *st)
 {
 	ssize_t n = readlinkat(dir, path, target, 4095);
@@ -103,7 +133,8 @@ static int read_name(int dir, const char *path, char target[4096], struct stat *
 }
 
 /* 1; 0: not a segment's; -errno: it has changed between the query and here. */
-static int know_file(struct space *space, const struct kernel_vma *vma, struct mapping *m)
+static int know_file(struct space *space, const struct kernel_vma *vma, struct mapping *m,
+		     int *fresh)
 {
 	char path[PROC_PATH], target[4096];
 	const char *name, *range;
@@ -119,10 +150,6 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 		return -ENOENT;
 	name = strrchr(target, '/');
 	name = name ? name + 1 : target;
-	/* The kernel keeps the mode of what was mapped in exactly that range before: a replacement
-	   of a read-only mapping (which is private) looks read-only for ever. */
-	m->writable = st.st_mode & S_IWUSR ||
-		      (vma->flags & KERNEL_VMA_SHARED && space_wrote(space, vma->start, vma->end));
 	m->gone = strncmp(name, "gone.", 5) == 0;
 	if (m->gone)
 		name += 5;
@@ -133,6 +160,7 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 		m->writable = end[0] == '.' && end[1] == 'w';
 		return end[0] == '.';
 	}
+	m->writable = is_writable(vma, st.st_mode, range, space->pid, fresh);
 	return *end == 0 || *end == ' ';
 }
 
@@ -140,7 +168,7 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 {
 	dev_t dev = space->programs->store_dev;
 	struct kernel_vma vma;
-	int rc = 0, tries = 0, known;
+	int rc = 0, tries = 0, known, fresh = -1;
 
 	pthread_mutex_lock(&space->proc);
 	while (!rc && lo < hi) {
@@ -149,8 +177,9 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
-		known = makedev(vma.dev_major, vma.dev_minor) == dev ? know_file(space, &vma, &m)
-								     : 0;
+		known = 0;
+		if (makedev(vma.dev_major, vma.dev_minor) == dev)
+			known = know_file(space, &vma, &m, &fresh);
 		rc = known < 0 && ++tries == KNOW_TRIES ? -EBUSY : 0;
 		if (known < 0)
 			continue;
@@ -165,6 +194,8 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		rc = fn(arg, &m);
 	}
 	pthread_mutex_unlock(&space->proc);
+	if (fresh >= 0)
+		close(fresh);
 	return rc;
 }
 

@@ -409,18 +409,6 @@ void space_forget(struct programs *p, struct space *space)
 	}
 }
 
-bool space_wrote(struct space *space, uint64_t start, uint64_t end)
-{
-	struct attachment *a;
-	bool wrote = false;
-
-	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		wrote |= a->writable && a->start <= start && a->end >= end;
-	pthread_mutex_unlock(&space->list);
-	return wrote;
-}
-
 void space_wake_all(struct space *space)
 {
 	struct attachment *a;

@@ -110,6 +110,15 @@ void scenario_readonly(void)
 	q[0] = 'w';
 	CHECK(p[0] == 'w' && byte_of_file(0) == 'w');
 	CHECK(touch((unsigned char *)p + 4 * PAGE, true) == SIGSEGV);
+	/* One after the other in the same place, either way round. */
+	CHECK(munmap((void *)q, 4 * PAGE) == 0 && munmap((void *)p, SEGMENT_BYTES) == 0);
+	CHECK(map(2 * PAGE, PROT_READ, MAP_SHARED, 0) == p);
+	CHECK(munmap((void *)p, 2 * PAGE) == 0);
+	CHECK(map(2 * PAGE, RW, MAP_SHARED, 0) == p);
+	p[0] = 'x';
+	CHECK(munmap((void *)p, 2 * PAGE) == 0);
+	CHECK(map(2 * PAGE, PROT_READ, MAP_SHARED, 0) == p && p[0] == 'x');
+	CHECK(mprotect((void *)p, PAGE, RW) == -1 && errno == EACCES);
 }
 
 void scenario_protect(void)
