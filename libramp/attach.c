@@ -377,6 +377,9 @@ static int check_call(const struct attach_call *call)
 		return -EACCES;
 	if (call->len == 0 || !shim_page_aligned(call->offset))
 		return -EINVAL;
+	/* Whoever gets it takes stores for durable. */
+	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & MAP_SYNC))
+		return -EOPNOTSUPP;
 	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !shim_page_aligned(call->addr))
 		return -EINVAL;
 	if (call->len > UINT64_MAX / 4 || call->offset > UINT64_MAX / 4)

@@ -140,4 +140,11 @@ for _ in $(seq 6); do
 done
 wait $program || fail "status $?: $(cat "$scratch/said")"
 same "" "$(cat "$scratch/said")" "lines said"
+echo "the example of rampfs-mmap(3), as it is printed there: its pointers hold on the other node"
+awk '/^```/ { fence++; next } fence == 1' contrib/man/rampfs-mmap.3.scd >"$scratch/list.c"
+cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Werror -O2 -o "$scratch/list" "$scratch/list.c"
+same "1 " "$(rampfs-run "$scratch/list" "$mnt/a/a/list")" "the first run"
+same "2 1 " "$(rampfs-run "$scratch/list" "$mnt/a/a/list")" "the second run"
+mv "$mnt/a/a/list" "$mnt/a/b/" && within 5 test -e "$mnt/b/b/list"
+same "3 2 1 " "$(rampfs-run "$scratch/list" "$mnt/b/b/list")" "the run on the other node"
 echo "shim on real mounts: all as it should be"

@@ -82,6 +82,8 @@ void scenario_arguments(void)
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, ro, 0) == MAP_FAILED && errno == EACCES);
 	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, wo, 0) == MAP_FAILED && errno == EACCES);
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 999, 0) == MAP_FAILED && errno == EBADF);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0) == MAP_FAILED &&
+	      errno == EOPNOTSUPP);
 	p = mmap((void *)0x123456789000, PAGE, RW, MAP_SHARED, fd, 0); /* only a hint */
 	CHECK(p != MAP_FAILED && p != (void *)0x123456789000);
 	q = mmap((void *)0x123456789000, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0);

@@ -81,7 +81,7 @@ for page in "$build"/contrib/*.[1-8]; do
 		[ -e "$build/contrib/$(echo "$other" | tr '(' . | tr -d ')')" ] || fail "$page names $other, which is not there"
 	done
 done
-same 8 $pages "manual pages"
+same 9 $pages "manual pages"
 
 # Installed, under a prefix that is named only then.
 DESTDIR=$scratch/root cmake --install "$build" --prefix /usr >/dev/null
@@ -95,6 +95,7 @@ for entry in $tools; do
 	[ -r "$root/usr/share/bash-completion/completions/${entry%:*}" ] || fail "no completion for ${entry%:*} is installed"
 	[ -s "$root/usr/share/man/man${entry#*:}/${entry%:*}.${entry#*:}" ] || fail "no manual page of ${entry%:*} is installed"
 done
+[ -s "$root/usr/share/man/man3/rampfs-mmap.3" ] || fail "rampfs-mmap(3) is not installed"
 "$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
 
 if command -v systemd-analyze >/dev/null; then
