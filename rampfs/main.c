@@ -70,7 +70,8 @@ static int find_place(const struct options *o, const struct statedir *dir, struc
 	len = find_mountpoint(o->mountpoint, p->mountpoint, err);
 	if (len)
 		return (int)len;
-	if (mkdir(SESSION_DIR, 0755) < 0 && errno != EEXIST)
+	/* Everybody's programs look for the socket in it, whatever umask we are started with. */
+	if (mkdir(SESSION_DIR, 0755) == 0 ? chmod(SESSION_DIR, 0755) : errno != EEXIST)
 		return ramp_err_sys(err, errno, "%s", SESSION_DIR);
 	snprintf(p->session, sizeof(p->session), SESSION_DIR "/%.40s.%.16s.%08x", dir->config.name,
 		 dir->node, wire_crc32c(dir->path, strlen(dir->path)));

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "keeper.h"
@@ -77,6 +78,17 @@ static int add_descriptors(int socket, posix_spawn_file_actions_t *actions)
 	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LOCK + 1);
 }
 
+/* Our child is not yet the keeper: it ends with 0 when it has one of its own (keeper_adopt). */
+static int wait_for_keeper(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EIO;
+}
+
 static int spawn_keeper(struct mount *m, int socket)
 {
 	posix_spawn_file_actions_t actions;
@@ -101,6 +113,8 @@ static int spawn_keeper(struct mount *m, int socket)
 	if (!rc)
 		rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr,
 				 m->config.adopt_argv, env);
+	if (!rc)
+		rc = wait_for_keeper(pid);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
 	free(env);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <mntent.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -615,6 +616,24 @@ static void sign_lock(int lock)
 		log_warn("the lock's file names a keeper that has died: %s", strerror(errno));
 }
 
+/*
+ * The daemon's child leaves its place to a child of its own, which is init's when it has ended:
+ * systemd waits for the end of a main process only where that is its child (elsewhere it kills the
+ * rest of the unit as soon as it has told it to end, and the mount stays, dead).
+ */
+static int become_inits_child(struct ramp_err *err)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid < 0)
+		return ramp_err_sys(err, errno, "fork");
+	if (pid > 0)
+		_exit(0);
+	while (getppid() == parent)
+		sched_yield();
+	return 0;
+}
+
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 {
 	const char *pid = getenv(KEEPER_ENV_ADOPT);
@@ -631,7 +650,9 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	k.lock = take(KEEPER_FD_LOCK);
 	if (k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
 		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
-	rc = hold(&k, err);
+	rc = become_inits_child(err);
+	if (!rc)
+		rc = hold(&k, err);
 	if (rc)
 		return rc; /* the daemon sees us hang up and starts another: the mount stays */
 	rc = watch_daemon(&k, false);
