@@ -24,8 +24,9 @@ static const char usage[] =
 	"  --help     this text\n"
 	"  --version  the version\n"
 	"\n"
-	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static and setuid\n"
-	"programs do not load it: for these, read(2) and write(2) work, mmap does not.\n";
+	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static, setuid\n"
+	"and Go programs do not load it: for these, read(2) and write(2) work, and mmap where\n"
+	"user.ramp.mmap is passthrough, see rampfs(8). rampfs-mmap(3): what each call does.\n";
 
 static int fail(const char *what, int code)
 {
