@@ -572,7 +572,8 @@ static int is_stale(struct journal *j, const struct meta_origin *o)
 	return journal_put_floor(j, o->node, o->life, o->lowest);
 }
 
-static int apply_command(struct journal *j, const struct raft_entry *entry, struct fsm_result *res)
+static int apply_command(struct journal *j, uint64_t index, const struct raft_entry *entry,
+			 struct fsm_result *res)
 {
 	struct meta_command c;
 	struct apply a = {.j = j, .c = &c, .res = res};
@@ -597,10 +598,11 @@ static int apply_command(struct journal *j, const struct raft_entry *entry, stru
 	res->reply.result = commands[c.type](&a);
 	if (journal_dead(j))
 		return -EIO;
-	return journal_put_result(j, c.cid, &res->reply);
+	return journal_put_result(j, c.cid, &res->reply, index);
 }
 
-int fsm_apply(struct journal *j, const struct raft_entry *entry, struct fsm_result *result)
+int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
+	      struct fsm_result *result)
 {
 	struct raft_conf conf;
 
@@ -609,7 +611,7 @@ int fsm_apply(struct journal *j, const struct raft_entry *entry, struct fsm_resu
 		return 0;
 	switch (entry->type) {
 	case RAFT_COMMAND:
-		return apply_command(j, entry, result);
+		return apply_command(j, index, entry, result);
 	case RAFT_CONF:
 		if (raft_conf_decode(entry->data->bytes, entry->data->len, &conf) < 0)
 			return 0;

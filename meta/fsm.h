@@ -43,10 +43,11 @@ struct fsm_result {
 };
 
 /*
- * Applies one entry within the journal's turn (the caller puts the applied index). An entry that
- * can't be decoded changes nothing, on any node. 0, or -EIO: the journal is dead.
+ * Applies the entry at `index` within the journal's turn (the caller puts the applied index). An
+ * entry that can't be decoded changes nothing, on any node. 0, or -EIO: the journal is dead.
  */
-int fsm_apply(struct journal *j, const struct raft_entry *entry, struct fsm_result *result);
+int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
+	      struct fsm_result *result);
 
 /*
  * The members as the node table wants them, against the configuration in force: the one change

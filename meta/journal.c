@@ -22,6 +22,8 @@
 #define JOURNAL_FORMAT 1
 
 static const char *const statement_text[N_STATEMENTS] = {
+	[S_BEGIN] = "BEGIN IMMEDIATE",
+	[S_COMMIT] = "COMMIT",
 	[S_META_GET] = "SELECT v FROM meta WHERE k = ?",
 	[S_META_PUT] =
 		"INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = ?2",
@@ -34,6 +36,15 @@ static const char *const statement_text[N_STATEMENTS] = {
 	[S_SEGMENT_PUT] =
 		"INSERT OR REPLACE INTO segment (" SEGMENT_COLUMNS ") VALUES (?,?,?,?,?,?,"
 		"?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	/* The numbers are the places of SEGMENT_COLUMNS. */
+	[S_SEGMENT_CHANGE] =
+		"UPDATE segment SET epoch = ?2, phase = ?3, unlinked = ?4, node_inc = ?6,"
+		" dst_inc = ?8, src_inc = ?10, k_source = ?11, k_ticket = ?12, k_epoch = "
+		"?13, name = ?14, dst_name = ?15, size = ?16, mode = ?17, uid = ?18, gid "
+		"= ?19, atime = ?20, atime_ns = ?21, mtime = ?22, mtime_ns = ?23, ctime ="
+		" ?24, ctime_ns = ?25, extent_addr = ?26, extent_len = ?27, extent_asked "
+		"= ?28, pages = ?29, mmap = ?30 WHERE id = ?1 AND node = ?5 AND dst = ?7 "
+		"AND src = ?9",
 	[S_SEGMENT_DELETE] = "DELETE FROM segment WHERE id = ?",
 	[S_SEGMENT_USES] =
 		"SELECT EXISTS (SELECT 1 FROM segment WHERE node = ?1) OR EXISTS (SELECT "
@@ -310,7 +321,8 @@ static int found(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : meta_put_u64(j, "arena_addr", f->arena_addr);
 	rc = rc ? rc : meta_put_u64(j, "arena_len", f->arena_len);
 	rc = rc ? rc : journal_put_hard_state(j, founder, 0, false);
-	rc = rc ? rc : journal_put_applied(j, founder, founder);
+	rc = rc ? rc : meta_put_u64(j, "applied", founder);
+	rc = rc ? rc : meta_put_u64(j, "applied_term", founder);
 	rc = rc ? rc : meta_put_u64(j, "snap_index", founder);
 	rc = rc ? rc : meta_put_u64(j, "snap_term", founder);
 	rc = rc ? rc : meta_put_u64(j, "conf_index", 0);
@@ -558,6 +570,14 @@ int journal_each_entry(struct journal *j,
 
 /* ---- a turn -------------------------------------------------------------------------------- */
 
+/* A statement without parameters and rows. */
+static int run(struct journal *j, enum statement s)
+{
+	sqlite3_stmt *st = journal_statement(j, s);
+
+	return st ? journal_run(j, st, statement_text[s]) : -EIO;
+}
+
 int journal_begin(struct journal *j, bool durable)
 {
 	int rc = 0;
@@ -565,19 +585,17 @@ int journal_begin(struct journal *j, bool durable)
 	if (durable != j->durable) /* can't be changed within a transaction */
 		rc = run_text(j, durable ? "PRAGMA synchronous = FULL"
 					 : "PRAGMA synchronous = NORMAL");
-	if (rc == 0)
-		rc = run_text(j, "BEGIN IMMEDIATE");
 	if (rc < 0)
 		return rc;
 	j->durable = durable;
 	j->in_turn = true;
 	j->committed = j->state;
-	return 0;
+	return run(j, S_BEGIN);
 }
 
 int journal_commit(struct journal *j)
 {
-	int rc = run_text(j, "COMMIT");
+	int rc = run(j, S_COMMIT);
 
 	if (rc == 0)
 		j->in_turn = false;
@@ -652,7 +670,8 @@ int journal_put_applied(struct journal *j, uint64_t index, uint64_t term)
 {
 	int rc = meta_put_u64(j, "applied", index);
 
-	rc = rc ? rc : meta_put_u64(j, "applied_term", term);
+	if (rc == 0 && term != j->state.applied_term)
+		rc = meta_put_u64(j, "applied_term", term);
 	j->state.applied = index;
 	j->state.applied_term = term;
 	return rc;

@@ -152,11 +152,12 @@ int journal_put_past(struct journal *j, ramp_node_t node, ramp_incarnation_t inc
 int journal_get_member(struct journal *j, ramp_node_t node, enum raft_role *role); /* -ENOENT */
 int journal_put_members(struct journal *j, const struct raft_conf *conf);
 
-/* Results of the last 256 commands of each client. */
+/* Results of the last META_RESULTS_KEPT commands of each client, and some more. */
 int journal_get_result(struct journal *j, struct meta_command_id cid,
 		       struct meta_reply *reply); /* -ENOENT */
+/* `index`: of the command's entry. */
 int journal_put_result(struct journal *j, struct meta_command_id cid,
-		       const struct meta_reply *reply);
+		       const struct meta_reply *reply, uint64_t index);
 /* The floor below which a node's proposals are stale (command.h); 0, 0 where none is. */
 int journal_get_floor(struct journal *j, ramp_node_t node, uint64_t *life, uint64_t *lowest);
 int journal_put_floor(struct journal *j, ramp_node_t node, uint64_t life, uint64_t lowest);

@@ -12,6 +12,8 @@
 
 /* Every statement of the writer; its text stands in the same order in journal.c. */
 enum statement {
+	S_BEGIN,
+	S_COMMIT,
 	S_META_GET,
 	S_META_PUT,
 	S_LOG_ALL,
@@ -21,6 +23,7 @@ enum statement {
 	S_LOG_LAST,
 	S_SEGMENT_GET,
 	S_SEGMENT_PUT,
+	S_SEGMENT_CHANGE,
 	S_SEGMENT_DELETE,
 	S_SEGMENT_USES,
 	S_SEGMENT_ORPHAN,

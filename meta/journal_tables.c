@@ -9,7 +9,8 @@
 #include "command.h"
 #include "journal_sql.h"
 
-#define CLIENTS_KEPT 256 /* those not heard of for longest go, with their results */
+#define CLIENTS_KEPT	 256 /* those not heard of for longest go, with their results */
+#define EVICTED_TOGETHER 32  /* results of a client; each time all that it has are looked at */
 
 const struct journal_table journal_tables[] = {
 	{"CREATE TABLE counter (k TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID",
@@ -59,15 +60,14 @@ const struct journal_table journal_tables[] = {
 	{"CREATE TABLE hint (len INTEGER PRIMARY KEY, addr INTEGER NOT NULL)",
 	 "SELECT len, addr FROM hint ORDER BY len", "INSERT INTO hint VALUES (?,?)",
 	 "DELETE FROM hint", 2},
+	/* used: the index of its last command's entry. */
 	{"CREATE TABLE client (client INTEGER PRIMARY KEY, place INTEGER NOT NULL, "
-	 "used INTEGER NOT NULL);"
-	 "CREATE INDEX client_used ON client (used)",
+	 "used INTEGER NOT NULL)",
 	 "SELECT client, place, used FROM client ORDER BY client",
 	 "INSERT INTO client VALUES (?,?,?)", "DELETE FROM client", 3},
 	{"CREATE TABLE result (client INTEGER NOT NULL, number INTEGER NOT NULL, "
 	 "place INTEGER NOT NULL, reply BLOB NOT NULL, PRIMARY KEY (client, number)) "
-	 "WITHOUT ROWID;"
-	 "CREATE INDEX result_place ON result (client, place)",
+	 "WITHOUT ROWID",
 	 "SELECT client, number, place, reply FROM result ORDER BY client, number",
 	 "INSERT INTO result VALUES (?,?,?,?)", "DELETE FROM result", 4},
 	{"CREATE TABLE floor (node INTEGER PRIMARY KEY, life INTEGER NOT NULL, "
@@ -192,9 +192,9 @@ int journal_get_segment(struct journal *j, ramp_segment_t id, struct segment_row
 	return 0;
 }
 
-int journal_put_segment(struct journal *j, const struct segment_row *row)
+static int put_segment(struct journal *j, enum statement s, const struct segment_row *row)
 {
-	sqlite3_stmt *st = journal_statement(j, S_SEGMENT_PUT);
+	sqlite3_stmt *st = journal_statement(j, s);
 	int at = 1;
 
 	if (!st)
@@ -230,6 +230,16 @@ int journal_put_segment(struct journal *j, const struct segment_row *row)
 	sql_put_u64(st, &at, row->pages);
 	sql_put_u64(st, &at, row->mmap);
 	return journal_run(j, st, "write a segment");
+}
+
+/* Most changes leave the nodes as they are, and then no index has to be touched. */
+int journal_put_segment(struct journal *j, const struct segment_row *row)
+{
+	int rc = put_segment(j, S_SEGMENT_CHANGE, row);
+
+	if (rc < 0 || sqlite3_changes(j->db) > 0)
+		return rc;
+	return put_segment(j, S_SEGMENT_PUT, row);
 }
 
 int journal_delete_segment(struct journal *j, ramp_segment_t id)
@@ -562,12 +572,12 @@ static int new_client(struct journal *j)
 }
 
 int journal_put_result(struct journal *j, struct meta_command_id cid,
-		       const struct meta_reply *reply)
+		       const struct meta_reply *reply, uint64_t index)
 {
 	uint8_t bytes[META_REPLY_BYTES];
 	size_t len = command_reply_encode(reply, bytes, sizeof(bytes));
 	sqlite3_stmt *st = find_row(j, S_CLIENT_GET, cid.client, 0);
-	uint64_t place = 1, used;
+	uint64_t place = 1;
 	int at = 1, rc;
 
 	if (st) {
@@ -578,9 +588,8 @@ int journal_put_result(struct journal *j, struct meta_command_id cid,
 		if (rc < 0)
 			return rc;
 	}
-	rc = count_on(j, "result", 1, &used);
-	rc = rc ? rc : write_row(j, S_CLIENT_PUT, cid.client, place, used);
-	if (rc == 0 && place > META_RESULTS_KEPT)
+	rc = write_row(j, S_CLIENT_PUT, cid.client, place, index);
+	if (rc == 0 && place > META_RESULTS_KEPT && place % EVICTED_TOGETHER == 0)
 		rc = write_row(j, S_RESULT_EVICT, cid.client, place - META_RESULTS_KEPT, 0);
 	st = rc == 0 ? journal_statement(j, S_RESULT_PUT) : NULL;
 	if (!st)

@@ -393,7 +393,8 @@ static int apply_entries(struct replica *p)
 	}
 	p->first_result = s.applied + 1;
 	for (i = s.applied + 1; rc == 0 && i <= to; i++) {
-		rc = fsm_apply(p->journal, raft_entry_at(&p->raft, i), &p->results[p->n_results]);
+		rc = fsm_apply(p->journal, i, raft_entry_at(&p->raft, i),
+			       &p->results[p->n_results]);
 		p->n_results += rc == 0;
 	}
 	return rc ? rc : journal_put_applied(p->journal, to, raft_term_at(&p->raft, to));

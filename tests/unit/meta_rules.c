@@ -56,8 +56,8 @@ struct fsm_result apply_from(const struct meta_origin *origin, const struct meta
 	ck_assert_uint_gt(len, 0);
 	e.data = raft_data_make(buf, len);
 	ck_assert_int_eq(journal_begin(t.j, false), 0);
-	ck_assert_int_eq(fsm_apply(t.j, &e, &res), 0);
-	ck_assert_int_eq(journal_put_applied(t.j, ++t.index, 1), 0);
+	ck_assert_int_eq(fsm_apply(t.j, ++t.index, &e, &res), 0);
+	ck_assert_int_eq(journal_put_applied(t.j, t.index, 1), 0);
 	ck_assert_int_eq(journal_commit(t.j), 0);
 	raft_data_unref(e.data);
 	return res;
@@ -78,8 +78,8 @@ void apply_conf(const struct raft_conf *conf)
 	struct fsm_result res;
 
 	ck_assert_int_eq(journal_begin(t.j, false), 0);
-	ck_assert_int_eq(fsm_apply(t.j, &e, &res), 0);
-	ck_assert_int_eq(journal_put_applied(t.j, ++t.index, 1), 0);
+	ck_assert_int_eq(fsm_apply(t.j, ++t.index, &e, &res), 0);
+	ck_assert_int_eq(journal_put_applied(t.j, t.index, 1), 0);
 	ck_assert_int_eq(journal_commit(t.j), 0);
 	raft_data_unref(e.data);
 }

@@ -546,21 +546,33 @@ START_TEST(the_last_results_of_each_client_are_kept)
 	struct meta_reply reply;
 	uint64_t i;
 
-	for (i = 1; i <= META_RESULTS_KEPT + 10; i++) {
+	for (i = 1; i <= 3 * META_RESULTS_KEPT; i++) {
 		struct meta_command c = {.type = META_FREED, .id = i};
 
 		c.cid = (struct meta_command_id){.client = 9, .unique = i};
 		apply_from(&nobody, &c);
+		if (i <= META_RESULTS_KEPT)
+			continue;
+		c.cid.unique = i - META_RESULTS_KEPT + 1;
+		ck_assert_int_eq(journal_get_result(t.j, c.cid, &reply), 0);
+		ck_assert_int_eq(reply.result, -ESTALE);
+		c.cid.unique = i > 2 * META_RESULTS_KEPT ? i - 2 * META_RESULTS_KEPT : 0;
+		ck_assert_int_eq(journal_get_result(t.j, c.cid, &reply), -ENOENT);
 	}
-	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){9, 10}, &reply), -ENOENT);
-	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){9, 11}, &reply), 0);
-	ck_assert_int_eq(reply.result, -ESTALE);
 	for (i = 1; i <= 300; i++) { /* more clients than are remembered */
 		struct meta_command c = {.type = META_FREED, .cid = {1000 + i, 1}};
 
 		apply_from(&nobody, &c);
+		c.cid = (struct meta_command_id){1001, 2}; /* this one is heard of again */
+		if (i == 200)
+			apply_from(&nobody, &c);
 	}
-	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){9, 11}, &reply), -ENOENT);
+	ck_assert_int_eq(
+		journal_get_result(t.j, (struct meta_command_id){9, 3 * META_RESULTS_KEPT}, &reply),
+		-ENOENT);
+	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){1002, 1}, &reply),
+			 -ENOENT);
+	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){1001, 1}, &reply), 0);
 	ck_assert_int_eq(journal_get_result(t.j, (struct meta_command_id){1300, 1}, &reply), 0);
 }
 END_TEST
@@ -574,7 +586,7 @@ START_TEST(an_entry_that_cant_be_read_changes_nothing)
 
 	ck_assert_int_eq(journal_tables_sum(t.j, &before), 0);
 	ck_assert_int_eq(journal_begin(t.j, false), 0);
-	ck_assert_int_eq(fsm_apply(t.j, &e, &res), 0);
+	ck_assert_int_eq(fsm_apply(t.j, t.index + 1, &e, &res), 0);
 	ck_assert_int_eq(journal_commit(t.j), 0);
 	ck_assert(!res.command);
 	ck_assert_int_eq(journal_tables_sum(t.j, &after), 0);
