@@ -105,9 +105,10 @@ static void on_applied(void *arg, uint64_t index, const struct fsm_result *resul
 	(void)index;
 	for (i = 0; i < 2; i++)
 		if (result->changed[i] != 0)
-			meta->config.changed(meta->config.arg, result->changed[i]);
+			meta->config.changed(meta->config.arg, result->changed[i],
+					     result->type == META_SETATTR);
 	if (result->members)
-		meta->config.changed(meta->config.arg, 0);
+		meta->config.changed(meta->config.arg, 0, false);
 	asks_applied(meta, result);
 }
 
@@ -116,7 +117,7 @@ static void on_restored(void *arg, uint64_t index)
 	struct meta *meta = arg;
 
 	log_info("meta: took a snapshot of entry %llu", (unsigned long long)index);
-	meta->config.changed(meta->config.arg, 0);
+	meta->config.changed(meta->config.arg, 0, false);
 	asks_restored(meta);
 }
 

@@ -199,8 +199,9 @@ struct meta_config {
 	   block; may drop it. */
 	void (*send)(void *arg, ramp_node_t to, const void *bytes, size_t len);
 	/* After the transaction that changed them: a segment's row (id), or a node's or the
-	   membership (id == 0; after a snapshot was taken: anything). Meta thread. */
-	void (*changed)(void *arg, ramp_segment_t id);
+	   membership (id == 0; after a snapshot was taken: anything). attributes: of the row
+	   only what META_SETATTR sets. Meta thread. */
+	void (*changed)(void *arg, ramp_segment_t id, bool attributes);
 	/* The journal can't be written or read, or contradicts the cluster's: the process must end.
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
 	   more and answers -EIO. Meta thread, and whichever reads. */

@@ -88,14 +88,15 @@ static void refresh_nodes(void *arg)
 	mount_row_changed(d->mount, 0);
 }
 
-static void on_meta_changed(void *arg, ramp_segment_t id)
+static void on_meta_changed(void *arg, ramp_segment_t id, bool attributes)
 {
 	struct daemon *d = arg;
 
 	if (!atomic_load(&d->running))
 		return;
 	if (id) {
-		transfers_row_changed(d->transfers, id);
+		if (!attributes)
+			transfers_row_changed(d->transfers, id);
 		mount_row_changed(d->mount, id);
 	} else if (!atomic_exchange(&d->nodes_asked, true)) {
 		loop_post(d->loop, refresh_nodes, d);

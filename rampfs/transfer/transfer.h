@@ -59,7 +59,8 @@ void transfers_close(struct transfers *transfers);
 /* After pull_close and meta_close: nobody calls in any more. Before loop_close. */
 void transfers_free(struct transfers *transfers);
 
-/* Wiring, called by main's callbacks: a row changed (meta), a peer came or went. */
+/* Wiring, called by main's callbacks: a row changed (meta; more of it than its attributes), a peer
+   came or went. */
 void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
 void transfers_peer_changed(struct transfers *transfers, ramp_node_t node,
 			    ramp_incarnation_t incarnation, bool up);

@@ -23,12 +23,13 @@ void net_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 	pthread_rwlock_unlock(&net.lock);
 }
 
-static void net_changed(void *arg, ramp_segment_t id)
+static void net_changed(void *arg, ramp_segment_t id, bool attributes)
 {
 	struct net_node *n = arg;
 
 	(void)id;
 	atomic_fetch_add(&n->changes, 1);
+	atomic_fetch_add(&n->attributes, attributes);
 }
 
 static void net_fatal(void *arg, const char *text)

@@ -19,9 +19,9 @@
 struct net_node {
 	ramp_node_t id;
 	char path[200];
-	struct meta *meta; /* protected by net.lock */
-	bool cut;	   /* protected by net.lock */
-	atomic_ulong changes;
+	struct meta *meta;		  /* protected by net.lock */
+	bool cut;			  /* protected by net.lock */
+	atomic_ulong changes, attributes; /* told; of them: of attributes alone */
 };
 
 extern struct meta_net {

@@ -213,10 +213,11 @@ static void drop_message(void *arg, ramp_node_t to, const void *bytes, size_t le
 	(void)len;
 }
 
-static void ignore_change(void *arg, ramp_segment_t id)
+static void ignore_change(void *arg, ramp_segment_t id, bool attributes)
 {
 	(void)arg;
 	(void)id;
+	(void)attributes;
 }
 
 static void propose(struct meta_command *command, struct meta_reply *reply)

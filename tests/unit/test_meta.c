@@ -33,6 +33,23 @@ START_TEST(one_voter_creates_and_finds)
 }
 END_TEST
 
+START_TEST(a_change_of_attributes_alone_is_told_as_one)
+{
+	struct meta_command c = {.type = META_SETATTR, .flags = META_SET_MODE};
+	unsigned long before;
+
+	net_found(1);
+	all_up(1);
+	ck_assert_int_eq(create(1, 1, "x", &c.id), 0);
+	ck_assert_uint_eq(atomic_load(&net.node[1].attributes), 0);
+	before = atomic_load(&net.node[1].changes);
+	c.cid = meta_own_command(meta_of(1));
+	ck_assert_int_eq(meta_propose_wait(meta_of(1), &c, NULL), 0);
+	ck_assert_uint_eq(atomic_load(&net.node[1].attributes), 1);
+	ck_assert_uint_eq(atomic_load(&net.node[1].changes), before + 1);
+}
+END_TEST
+
 START_TEST(a_retry_gets_the_first_result)
 {
 	struct meta_command c;
@@ -399,6 +416,7 @@ static Suite *suite(void)
 	tcase_set_timeout(one_voter, 120);
 	suite_add_tcase(s, one_voter);
 	tcase_add_test(one_voter, one_voter_creates_and_finds);
+	tcase_add_test(one_voter, a_change_of_attributes_alone_is_told_as_one);
 	tcase_add_test(one_voter, a_retry_gets_the_first_result);
 	tcase_add_test(one_voter, a_bad_name_is_refused_at_once);
 	tcase_add_test(one_voter, everything_is_there_after_a_restart);

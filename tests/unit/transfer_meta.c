@@ -221,7 +221,7 @@ static void refresh(struct meta *meta)
 	int n = copy_tables(meta, ids);
 
 	for (int i = 0; i < n; i++)
-		meta->config.changed(meta->config.arg, ids[i]);
+		meta->config.changed(meta->config.arg, ids[i], false);
 }
 
 static void carry_out(struct meta *meta, struct proposal *p)

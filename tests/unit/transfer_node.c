@@ -170,10 +170,10 @@ static void *take_orders(void *arg)
 /* ---- wiring, as rampfs/main does it
  * -------------------------------------------------------------- */
 
-static void on_changed(void *arg, ramp_segment_t id)
+static void on_changed(void *arg, ramp_segment_t id, bool attributes)
 {
 	(void)arg;
-	if (atomic_load(&world->running[d.self]))
+	if (!attributes && atomic_load(&world->running[d.self]))
 		transfers_row_changed(d.transfers, id);
 }
 
