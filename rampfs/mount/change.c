@@ -10,20 +10,26 @@
 
 #include "ops.h"
 
+void change_init(struct change *c, enum meta_command_type type, void (*done)(struct change *c))
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	c->done = done;
+	c->command.type = type;
+	c->command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
+}
+
 void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
 		 void (*done)(struct change *c))
 {
 	struct change *c = request_new(fuse, size);
-	struct timespec now;
 
 	if (!c)
 		return NULL;
-	clock_gettime(CLOCK_REALTIME, &now);
-	c->done = done;
-	c->command.type = type;
+	change_init(c, type, done);
 	c->command.cid.client = c->r.mount->config.connection;
 	c->command.cid.unique = c->r.unique;
-	c->command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
 	return c;
 }
 

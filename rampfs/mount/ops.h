@@ -50,13 +50,15 @@ int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate);
 uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino);
 /* The same in a truncate, a fallocate or a change of owner: what the kernel has left to us. */
 uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino);
+/* In a program's MADV_REMOVE, of which the kernel knows nothing. Any thread. */
+uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_segment_t id);
 /*
- * Has the metadata clear them and then calls then(arg, 0) on the park thread, or with why not
- * (-EROFS: no quorum). -ESHUTDOWN: the request is the next daemon's, and is not to be answered. It
- * may come before this returns.
+ * Has the metadata clear them for the request (FUSE's or our own) and then calls then(arg, 0) on
+ * the park thread, or with why not (-EROFS: no quorum). -ESHUTDOWN: the request is the next
+ * daemon's, and is not to be answered. It may come before this returns.
  */
-void setid_clear(fuse_req_t req, fuse_ino_t ino, uint32_t which, void (*then)(void *arg, int rc),
-		 void *arg);
+void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
+		 void (*then)(void *arg, int rc), void *arg);
 
 /* ops_attr.c: attributes */
 void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -88,6 +90,8 @@ struct change {
 	/* Replies and frees; park thread. reply.result may be any errno. */
 	void (*done)(struct change *c);
 };
+/* Of a zeroed change whose request is initialised; the command has no id yet. */
+void change_init(struct change *c, enum meta_command_type type, void (*done)(struct change *c));
 /* A change of `size` bytes that begins with a struct change, its command identified by this
    request; NULL after ENOMEM has been replied. */
 void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,

@@ -367,7 +367,7 @@ static void try_write(struct io *io)
 	}
 	kept = keep_io(io);
 	if (kept)
-		setid_clear(kept->r.fuse, kept->id, which, setid_gone, kept);
+		setid_clear(&kept->r, kept->id, which, setid_gone, kept);
 }
 
 static void init_io(struct io *io, fuse_req_t req, enum io_kind kind, fuse_ino_t ino)
@@ -513,7 +513,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	io->len = (uint64_t)length;
 	which = setid_unseen(req, ino);
 	if (which)
-		setid_clear(req, ino, which, setid_gone, io);
+		setid_clear(&io->r, ino, which, setid_gone, io);
 	else
 		loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
 }
@@ -522,6 +522,7 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 	       uint64_t len)
 {
 	struct io *io = calloc(1, sizeof(*io));
+	uint32_t which;
 
 	if (!io) {
 		punch_answer(punch, -ENOMEM);
@@ -534,7 +535,11 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 	io->id = id;
 	io->offset = offset;
 	io->len = len;
-	loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+	which = setid_punched(mount, punch, id);
+	if (which)
+		setid_clear(&io->r, id, which, setid_gone, io);
+	else
+		loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
 }
 
 /* ---- truncate ------------------------------------------------------------------------------- */

@@ -2,10 +2,10 @@
  * Set-user-ID and set-group-ID, which go when somebody writes who has no CAP_FSETID.
  *
  * Before a truncate, a fallocate or a chown the kernel changes the mode by itself, but for a
- * set-group-ID without the group's x: of that it says nothing, so we look who asks. A write it only
- * marks: the bits are looked for beside the bytes, which costs every such write next to nothing;
- * where there are any the metadata clears them, and the write goes on when this node's tables have
- * it.
+ * set-group-ID without the group's x: of that it says nothing, so we look who asks, as we do for a
+ * program's MADV_REMOVE, which the shim brings past it. A write it only marks: the bits are looked
+ * for beside the bytes, which costs every such write next to nothing; where there are any the
+ * metadata clears them, and the write goes on when this node's tables have it.
  *
  * How it fails: the write fails with what the metadata says (EROFS without a quorum), since a file
  * with those bits must not change under them. While the segment is on the move it waits, as any
@@ -15,12 +15,11 @@
 #include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "inode.h"
 #include "ops.h"
-
-#define GROUPS_LOOKED 1024 /* who is in more is in none of the others */
 
 struct clear {
 	struct change c; /* first */
@@ -29,19 +28,58 @@ struct clear {
 	void *arg;
 };
 
-/* Whether the caller is of that group; where /proc does not tell, not. */
-static bool in_group(fuse_req_t req, gid_t gid)
-{
-	gid_t groups[GROUPS_LOOKED];
-	int n;
+struct caller {
+	pid_t pid; /* a thread, or a process */
+	gid_t gid;
+};
 
-	if (fuse_req_ctx(req)->gid == gid)
+static struct caller caller_of(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct caller){.pid = ctx->pid, .gid = ctx->gid};
+}
+
+/* What /proc says of the caller behind `name`; NULL: nothing. The caller's to free. */
+static char *status_of(pid_t pid, const char *name)
+{
+	char path[64], *line = NULL;
+	size_t len = strlen(name), cap = 0;
+	bool found = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return NULL;
+	while (!found && getline(&line, &cap, f) > 0)
+		found = !strncmp(line, name, len);
+	fclose(f);
+	if (found)
+		memmove(line, line + len, strlen(line + len) + 1);
+	else
+		free(line);
+	return found ? line : NULL;
+}
+
+/* Whether the caller is of that group; where /proc does not tell, not. */
+static bool in_group(const struct caller *caller, gid_t gid)
+{
+	char *groups, *at, *end;
+	bool is = caller->gid == gid;
+
+	if (is)
 		return true;
-	n = fuse_req_getgroups(req, GROUPS_LOOKED, groups);
-	for (int i = 0; i < n && i < GROUPS_LOOKED; i++)
-		if (groups[i] == gid)
-			return true;
-	return false;
+	groups = status_of(caller->pid, "Groups:");
+	for (at = groups; at && !is; at = end) {
+		unsigned long group = strtoul(at, &end, 10);
+
+		if (end == at)
+			break;
+		is = group == gid;
+	}
+	free(groups);
+	return is;
 }
 
 /* By the row where another node's chmod may not stand beside the bytes yet. */
@@ -69,18 +107,10 @@ static bool in_our_user_namespace(pid_t pid)
 /* A capability of another user namespace is none here; where /proc does not tell, neither. */
 static bool may_keep_setid(pid_t pid)
 {
-	unsigned long long effective = 0;
-	char path[64], line[128];
-	FILE *f;
+	char *line = status_of(pid, "CapEff:");
+	unsigned long long effective = line ? strtoull(line, NULL, 16) : 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "CapEff: %llx", &effective) == 1)
-			break;
-	fclose(f);
+	free(line);
 	return effective >> CAP_FSETID & 1 && in_our_user_namespace(pid);
 }
 
@@ -103,30 +133,49 @@ static bool look_up(struct mount *m, ramp_segment_t id, struct seg_owner *owner)
 
 uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino)
 {
+	struct caller caller = caller_of(req);
 	struct seg_owner owner;
 
 	if (!look_up(mount_of(req), ino, &owner) || (owner.mode & (S_ISGID | S_IXGRP)) != S_ISGID ||
-	    in_group(req, owner.gid) || may_keep_setid(fuse_req_ctx(req)->pid))
+	    in_group(&caller, owner.gid) || may_keep_setid(caller.pid))
 		return 0;
 	return META_CLEAR_SGID;
 }
 
-uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino)
+/* Of who has no CAP_FSETID. */
+static uint32_t goes(struct mount *m, const struct caller *caller, ramp_segment_t id)
 {
-	struct seg *seg = store_find(mount_of(req)->config.store, ino);
+	struct seg *seg = store_find(m->config.store, id);
 	struct seg_owner owner;
 	uint32_t which = 0;
 
 	if (!seg)
 		return 0;
-	owner = look(mount_of(req), seg);
+	owner = look(m, seg);
 	if (owner.mode & S_ISUID)
 		which |= META_CLEAR_SUID;
 	/* Without the group's x it means something else, which the group may keep. */
-	if (owner.mode & S_ISGID && (owner.mode & S_IXGRP || !in_group(req, owner.gid)))
+	if (owner.mode & S_ISGID && (owner.mode & S_IXGRP || !in_group(caller, owner.gid)))
 		which |= META_CLEAR_SGID;
 	seg_put(seg);
 	return which;
+}
+
+uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino)
+{
+	struct caller caller = caller_of(req);
+
+	return goes(mount_of(req), &caller, ino);
+}
+
+uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_segment_t id)
+{
+	struct caller caller;
+	uint32_t which;
+
+	punch_caller(punch, &caller.pid, &caller.gid);
+	which = goes(m, &caller, id);
+	return which && !may_keep_setid(caller.pid) ? which : 0;
 }
 
 /* Beside the bytes too, of an unlinked file there alone, before the write can be answered. */
@@ -204,20 +253,23 @@ static void cleared(struct change *c)
 	finish(cl, rc == -ESHUTDOWN ? -EIO : rc);
 }
 
-void setid_clear(fuse_req_t req, fuse_ino_t ino, uint32_t which, void (*then)(void *arg, int rc),
-		 void *arg)
+void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
+		 void (*then)(void *arg, int rc), void *arg)
 {
-	struct clear *cl = change_new(req, sizeof(*cl), META_SETATTR, cleared);
+	struct clear *cl = calloc(1, sizeof(*cl));
 
 	if (!cl) {
-		then(arg, -ESHUTDOWN);
+		then(arg, -ENOMEM);
 		return;
 	}
-	cl->id = ino;
+	request_init_own(&cl->c.r, r->mount);
+	cl->c.r.fuse = r->fuse; /* which a closed park leaves to the next daemon */
+	change_init(&cl->c, META_SETATTR, cleared);
+	cl->id = id;
 	cl->then = then;
 	cl->arg = arg;
 	cl->c.r.release = abandon;
-	cl->c.command.id = ino;
+	cl->c.command.id = id;
 	cl->c.command.flags = which | META_SET_CTIME;
 	cl->c.command.attr.ctime = cl->c.command.now;
 	propose(cl);

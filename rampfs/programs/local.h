@@ -299,6 +299,7 @@ struct request {
 	int sock, pidfd; /* pidfd -1: the process has ended */
 	pid_t pid;
 	uid_t uid;
+	gid_t gid;
 	struct session_msg msg;
 };
 /* The ready space of the very process that has connected, as space_find. */

@@ -167,6 +167,8 @@ typedef void programs_punch(void *arg, struct punch_request *request, ramp_segme
 			    uint64_t offset, uint64_t len);
 void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
 void punch_answer(struct punch_request *request, int result);
+/* Who asks: his process, and his group when he connected. */
+void punch_caller(const struct punch_request *request, pid_t *pid, gid_t *gid);
 
 /* ---- tools over the session (tools/migrate.c, tools/node.c) ---------------------------------- */
 

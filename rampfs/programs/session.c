@@ -526,6 +526,7 @@ static void request(struct conn *conn, const struct session_msg *msg)
 			      .pidfd = pidfd,
 			      .pid = conn->pid,
 			      .uid = conn->uid,
+			      .gid = conn->gid,
 			      .msg = *msg};
 	conn->fd = -1;
 	conn_close(conn);

@@ -281,6 +281,12 @@ void punch_answer(struct punch_request *punch, int result)
 	free(punch);
 }
 
+void punch_caller(const struct punch_request *punch, pid_t *pid, gid_t *gid)
+{
+	*pid = punch->request->pid;
+	*gid = punch->request->gid;
+}
+
 void programs_set_punch(struct programs *p, programs_punch *fn, void *arg)
 {
 	p->punch = fn;
