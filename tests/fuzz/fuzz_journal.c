@@ -80,7 +80,7 @@ static void fill(struct journal *j)
 	fuzz_rule(journal_put_segment(j, &row) == 0);
 	fuzz_rule(journal_put_name(j, 1, "cache", 4097, false) == 0);
 	fuzz_rule(journal_take_extent(j, 4097, UINT64_C(1) << 26, &addr) == 0);
-	fuzz_rule(journal_put_result(j, (struct meta_command_id){1, 2}, &reply) == 0);
+	fuzz_rule(journal_put_result(j, (struct meta_command_id){1, 2}, &reply, 2) == 0);
 	fuzz_rule(journal_commit(j) == 0);
 }
 
