@@ -78,6 +78,8 @@ struct programs_pager {
 	   page faults. */
 	int (*space_added)(void *arg, struct space *space, int uffd);
 	void (*space_gone)(void *arg, struct space *space);
+	/* If that segment is pulled: at full speed. Never blocks. */
+	void (*hurry)(void *arg, ramp_segment_t id);
 	void *arg;
 };
 void programs_set_pager(struct programs *programs, const struct programs_pager *pager);

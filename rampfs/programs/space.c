@@ -11,9 +11,12 @@
  * How it fails: a userfaultfd that is no good: READY says why, and the session is hung up. A
  * session that hangs up (exec, exit, a broken agent) is buried: its attachments leave the table,
  * once the process maps nothing any more or has a new session. Until then it is an orphan, and a
- * revoke that finds one says EBUSY.
+ * revoke that finds one says EBUSY. Its page faults are served: where the process has ended, a
+ * child that shares its memory goes on there. The userfaultfd's last copy is ours then, so what is
+ * still missing is pulled at once: after a kill of this daemon there would be zeros.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +289,38 @@ bool space_replaced(struct space *space)
 	return replaced;
 }
 
+static bool process_ended(int pidfd)
+{
+	struct pollfd at = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&at, 1, 0) > 0;
+}
+
+/* What it maps of segments that are pulled is pulled at full speed. */
+static void hurry(struct space *space)
+{
+	struct programs *p = space->programs;
+	struct attachment *a;
+	ramp_segment_t *ids;
+	size_t n = 0;
+
+	pthread_mutex_lock(&space->list);
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		n++;
+	ids = calloc(n + 1, sizeof(*ids));
+	n = 0;
+	TAILQ_FOREACH (a, &space->attachments, in_space)
+		if (ids && (n == 0 || ids[n - 1] != a->pseg->id))
+			ids[n++] = a->pseg->id;
+	pthread_mutex_unlock(&space->list);
+	space->hurried = ids != NULL;
+	pthread_rwlock_rdlock(&p->pager_lock);
+	for (size_t i = 0; p->pager.hurry && i < n; i++)
+		p->pager.hurry(p->pager.arg, ids[i]);
+	pthread_rwlock_unlock(&p->pager_lock);
+	free(ids);
+}
+
 /* True: it is still wanted. */
 static bool keep_orphan(struct programs *p, struct space *orphan)
 {
@@ -305,9 +340,12 @@ void space_sweep(void *arg)
 	while ((orphan = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, orphan, link);
 		if (keep_orphan(p, orphan)) {
+			if (!orphan->hurried && process_ended(orphan->pidfd))
+				hurry(orphan);
 			TAILQ_INSERT_TAIL(&keep, orphan, link);
 			continue;
 		}
+		take_from_pager(orphan);
 		atomic_store(&orphan->orphan, false);
 		space_forget(p, orphan);
 		user_give(p, orphan->uid, USER_SESSIONS, 1);
@@ -325,7 +363,6 @@ void space_bury(void *arg)
 
 	pthread_mutex_lock(&space->life); /* it may be becoming ready */
 	pthread_mutex_unlock(&space->life);
-	take_from_pager(space);
 	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
 		agent_lower(space);
 	atomic_store(&space->orphan, true);

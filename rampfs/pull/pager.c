@@ -327,6 +327,11 @@ static int on_space_added(void *arg, struct space *space, int uffd)
 	return rc;
 }
 
+static void on_hurry(void *arg, ramp_segment_t id)
+{
+	pull_hurry(arg, id);
+}
+
 /* The pager may be about to look at it: it lets it go itself. */
 static void on_space_gone(void *arg, struct space *space)
 {
@@ -417,6 +422,7 @@ int pager_open(struct pull *pull, struct ramp_err *err)
 	const struct programs_pager pager = {
 		.space_added = on_space_added,
 		.space_gone = on_space_gone,
+		.hurry = on_hurry,
 		.arg = pull,
 	};
 	int rc;

@@ -10,6 +10,10 @@
  *		stored in its hands again. full: once a file GO is there it makes room
  *	rampfs-run awkward again FILE
  *		when FILE has gone it maps it again, through the same open file, until it may
+ *	rampfs-run awkward outlived FILE
+ *		stores to every page, and when FILE has gone and come back, and a file GO is there,
+ *		ends before a child that shares its memory. That says "first" when it has loaded
+ *		some of the pages, waits for a file GO2, and says "right" when it has loaded all
  *	rampfs-run awkward forks FILE THERE ROUNDS
  *		moves FILE to THERE and back, while threads of it make children that no handler of
  *		fork(2) is told of: none has anything of FILE
@@ -209,6 +213,69 @@ static int again(const char *path)
 		return 0;
 	printf("mapped again, a load is signal %d, or %lx\n", number, (unsigned long)got);
 	return 1;
+}
+
+/* ---- outlived ----------------------------------------------------------------------------------
+ */
+
+static void await_file(const char *name)
+{
+	uint64_t until = now_us() + 2 * PATIENCE_US;
+
+	while (access(name, F_OK)) {
+		if (now_us() > until)
+			fail(name);
+		usleep(10000);
+	}
+}
+
+static void check_pages(const volatile uint64_t *at, uint64_t count)
+{
+	uint64_t got = 0;
+
+	for (uint64_t page = 0; page < count; page++) {
+		int number = touch(at + page * PAGE_BYTES / sizeof(*at), &got);
+
+		if (number || got != STORED + page) {
+			printf("page %lu: a load is signal %d, or %lx\n", (unsigned long)page,
+			       number, (unsigned long)got);
+			_exit(1);
+		}
+	}
+}
+
+static pid_t outlived_by;
+
+static int outlive(void *at)
+{
+	while (getppid() == outlived_by)
+		usleep(1000);
+	check_pages(at, BYTES / PAGE_BYTES / 4);
+	puts("first");
+	await_file("GO2");
+	check_pages(at, BYTES / PAGE_BYTES);
+	puts("right");
+	_exit(0);
+}
+
+static int outlived(const char *path)
+{
+	static char stack[STACK_BYTES] __attribute__((aligned(16)));
+	volatile uint64_t *at = map(open(path, O_RDWR), BYTES);
+
+	if (!at)
+		fail(path);
+	for (uint64_t page = 0; page < BYTES / PAGE_BYTES; page++)
+		at[page * PAGE_BYTES / sizeof(*at)] = STORED + page;
+	puts("mapped");
+	await(at, SIGBUS);
+	puts("gone");
+	await_file("GO");
+	await(at, 0);
+	outlived_by = getpid();
+	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
+		fail("a child");
+	_exit(0);
 }
 
 /* ---- over --------------------------------------------------------------------------------------
@@ -476,5 +543,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(movers) / sizeof(movers[0]); i++)
 		if (strcmp(argv[1], movers[i].name) == 0)
 			return argc == 5 ? movers[i].run(atoi(argv[4])) : 2;
+	if (strcmp(argv[1], "outlived") == 0)
+		return outlived(argv[2]);
 	return strcmp(argv[1], "again") == 0 ? again(argv[2]) : limited(argv[1], argv[2]);
 }

@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files again over forks holes
+[ $# -gt 0 ] || set -- data as full lock files again outlived over forks holes
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -28,6 +28,27 @@ leave() {
 	*) same 1 "$(grep -c 'is now on node b' "$scratch/lines")" "lines that it has left, with $1" ;;
 	esac
 }
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+is_stable() { [ "$(xattr "$1" state 2>/dev/null)" = stable ]; }
+# Its child's page faults are served, and no page is left to the last copy of a userfaultfd.
+outlived() {
+	local file=$mnt/a/a/outlived
+	truncate -s 64M "$file"
+	RAMPFS_QUIET=1 env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" outlived "$file" >"$scratch/said" &
+	program=$!
+	within 20 grep -q mapped "$scratch/said"
+	mv "$file" "$mnt/a/b/"
+	within 20 grep -q gone "$scratch/said"
+	rampfs-migrate --mode demand "$mnt/b/b/outlived" a
+	touch "$scratch/GO"
+	wait $program || fail "the parent"
+	within 20 grep -q first "$scratch/said"
+	within 20 is_stable "$file"
+	kill -9 "$(daemon a)"
+	within 20 is_stable "$file"
+	touch "$scratch/GO2"
+	within 20 grep -q right "$scratch/said"
+}
 for which; do
 	case $which in
 	over | forks | holes)
@@ -35,6 +56,7 @@ for which; do
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
 		;;
+	outlived) outlived ;;
 	*) leave "$which" ;;
 	esac
 done

@@ -157,7 +157,7 @@ void world_programs_start(void)
 					 .connect_ms = 1000,
 					 .user_sessions = world.user_sessions,
 					 .token_ms = world.token_ms};
-	struct programs_pager callbacks = {space_added, space_gone, NULL};
+	struct programs_pager callbacks = {space_added, space_gone, NULL, NULL};
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ramp_err err = {0};
 
