@@ -27,7 +27,8 @@
 #include "shim.h"
 #include "table.h"
 
-#define LOCK_PATIENCE_MS 1000
+#define LOCK_PATIENCE_MS  1000
+#define ASKED_PATIENCE_MS 100
 
 /* Whether the lock could be had in time. Without it, the table is only read: a thread that holds it
    for so long is blocked on its own stack in a segment, or stopped by a debugger. */
@@ -173,9 +174,34 @@ static int do_unmap(struct hands *hands, const struct session_msg *msg)
 	return -rc;
 }
 
-/* In the window: no lock, nothing but the call. */
-static int do_drop(const struct session_msg *msg)
+/* An mremap(2) that changes nothing says so of the mapping in which that page lies. */
+static bool is_sealed(uint64_t addr)
 {
+	return shim_mremap(addr, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, 0, 0) == -EPERM;
+}
+
+/* Nothing can be put in the place of what is sealed (mseal(2)). Nobody knows without the lock. */
+static int may_leave(const struct hands *hands, const struct session_msg *msg)
+{
+	bool locked = shim_lock_for(&table.lock, ASKED_PATIENCE_MS), sealed = false;
+
+	for (uint32_t i = 0; locked && !sealed && i < table.ranges.n; i++) {
+		const struct range *r = &table.ranges.at[i];
+
+		if (r->segment == msg->segment && r->session == hands->session &&
+		    !(r->flags & (RANGE_GONE | RANGE_PENDING)))
+			sealed =
+				is_sealed(r->addr) || is_sealed(r->addr + r->len - RAMP_PAGE_BYTES);
+	}
+	unlock_table(locked);
+	return sealed ? EPERM : 0;
+}
+
+/* In the window: no lock, nothing but the call. Without ranges: a question, before. */
+static int do_drop(const struct hands *hands, const struct session_msg *msg)
+{
+	if (msg->count == 0)
+		return may_leave(hands, msg);
 	for (uint32_t i = 0; i < msg->count; i++) {
 		uint64_t addr = msg->ranges[i].addr, len = msg->ranges[i].len;
 		int rc = shim_madvise(addr, len, MADV_DONTNEED_LOCKED);
@@ -517,7 +543,7 @@ int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,
 	case SESSION_UNMAP:
 		return do_unmap(hands, msg);
 	case SESSION_DROP:
-		return do_drop(msg);
+		return do_drop(hands, msg);
 	case SESSION_GONE:
 		return do_gone(hands, msg, fd);
 	case SESSION_BACK:

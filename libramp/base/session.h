@@ -44,6 +44,7 @@
  * attach failed after MAP DROP{serial, segment, ranges}         urgent:
  * madvise(MADV_DONTNEED_LOCKED) of each range (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
  *                                         (part of it is not mapped any more) counts as success.
+ *      Without ranges: whether the segment may leave. EPERM: what is mapped of it is sealed.
  *   GONE{serial, segment, addr, len, text} + fd (an empty file, O_RDONLY)
  *      z = mmap(NULL, len, the range's present protection, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
  *      MADV_DONTFORK; mremap(z, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr); close(fd). Then

@@ -89,6 +89,9 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 	rc = stopped ? -ETIMEDOUT : agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
 	if (rc == -ESRCH && has_ended(space, UINT64_MAX))
 		return 0;
+	if (rc == -EPERM)
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and has sealed it (mseal)", name);
 	if (rc && inject_ready(space, why))
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
 	if (rc && !stopped && !inject_stopped(space))

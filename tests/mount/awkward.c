@@ -14,6 +14,8 @@
  *		stores to every page, and when FILE has gone and come back, and a file GO is there,
  *		ends before a child that shares its memory. That says "first" when it has loaded
  *		some of the pages, waits for a file GO2, and says "right" when it has loaded all
+ *	rampfs-run awkward sealed FILE
+ *		seals what it has mapped (mseal(2)), and ends when a file GO is there
  *	rampfs-run awkward forks FILE THERE ROUNDS
  *		moves FILE to THERE and back, while threads of it make children that no handler of
  *		fork(2) is told of: none has anything of FILE
@@ -25,6 +27,7 @@
  *
  * Exit status 0: all was as it shall be.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -53,6 +56,7 @@
 #define NOBODY	    65534
 #define PAGE_BYTES  4096
 #define FORKERS	    4
+#define SYS_MSEAL   462 /* Linux 6.10 */
 #define STACK_BYTES (256u << 10)
 
 static sigjmp_buf on_signal;
@@ -276,6 +280,23 @@ static int outlived(const char *path)
 	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
 		fail("a child");
 	_exit(0);
+}
+
+static int sealed(const char *path)
+{
+	volatile uint64_t *at = map(open(path, O_RDWR), BYTES);
+
+	if (!at)
+		fail(path);
+	*at = STORED;
+	if (syscall(SYS_MSEAL, at, (size_t)BYTES, 0UL)) {
+		puts("no mseal");
+		return errno == ENOSYS ? 0 : 1;
+	}
+	puts("mapped");
+	await_file("GO");
+	await(at, 0);
+	return 0;
 }
 
 /* ---- over --------------------------------------------------------------------------------------
@@ -543,6 +564,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(movers) / sizeof(movers[0]); i++)
 		if (strcmp(argv[1], movers[i].name) == 0)
 			return argc == 5 ? movers[i].run(atoi(argv[4])) : 2;
+	if (strcmp(argv[1], "sealed") == 0)
+		return sealed(argv[2]);
 	if (strcmp(argv[1], "outlived") == 0)
 		return outlived(argv[2]);
 	return strcmp(argv[1], "again") == 0 ? again(argv[2]) : limited(argv[1], argv[2]);

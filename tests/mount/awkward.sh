@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files again outlived over forks holes
+[ $# -gt 0 ] || set -- data as full lock files again outlived sealed over forks holes
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -49,6 +49,21 @@ outlived() {
 	touch "$scratch/GO2"
 	within 20 grep -q right "$scratch/said"
 }
+# What is sealed stays where it is, until its program has ended.
+sealed() {
+	rm -f "$scratch/said" "$scratch/GO"
+	truncate -s 64M "$mnt/a/a/sealed"
+	env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" sealed "$mnt/a/a/sealed" >"$scratch/said" &
+	program=$!
+	within 20 grep -qE "mapped|no mseal" "$scratch/said"
+	if grep -q mapped "$scratch/said"; then
+		refused "resource busy" mv "$mnt/a/a/sealed" "$mnt/a/b/"
+		within 5 grep -q "(awkward) maps it and has sealed it" "$scratch/cluster/a.log"
+	fi
+	touch "$scratch/GO"
+	wait $program || fail "the sealer: $(tail -n 1 "$scratch/said")"
+	mv "$mnt/a/a/sealed" "$mnt/a/b/"
+}
 for which; do
 	case $which in
 	over | forks | holes)
@@ -56,7 +71,7 @@ for which; do
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
 		;;
-	outlived) outlived ;;
+	outlived | sealed) "$which" ;;
 	*) leave "$which" ;;
 	esac
 done
