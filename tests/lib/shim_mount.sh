@@ -44,7 +44,7 @@ done
 run 1 arguments
 run 1 protect
 run 2 large
-run 2 remap
+run 3 remap
 
 echo "without any privilege"
 for scenario in basic readonly forks threads tree many; do
