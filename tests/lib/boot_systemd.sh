@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # This machine once more, as systemd boots it: its files with rampfs installed over them, its own
 # processes, mounts, network and cgroups. What is written is in memory and goes with it.
-#   unshare --mount --pid --uts --ipc --net --fork --kill-child tests/lib/boot_systemd.sh BUILD DIR CGROUP SETUP
+#   unshare --mount --propagation unchanged --pid --uts --ipc --net --fork --kill-child tests/lib/boot_systemd.sh BUILD DIR CGROUP SETUP
 # DIR is seen there, too, with the journal in it; CGROUP is the name of a new one; SETUP is sourced before
 # the start, with $root where the files are. Never returns.
 set -eu
 build=$1 dir=$2 cgroup=$3 setup=$4 root=$2/root
 case ${5-} in
 "")
-	mount --make-rprivate /
+	# In a chroot whose root is no mount only DIR can be made private: the caller may have to unmount it.
+	mount --make-rprivate / 2>/dev/null || { mount --bind "$dir" "$dir" && mount --make-private "$dir"; }
 	mkdir -p "$root" "$dir/memory" "$dir/cgroups"
 	mount -t tmpfs -o mode=755 tmpfs "$dir/memory"
 	mkdir "$dir/memory/upper" "$dir/memory/work"

@@ -19,7 +19,7 @@ rest="command fsm fsm_members journal journal_tables journal_dump journal_reader
 stage="scripted scripted_log scripted_votes scripted_leader stage puppet"
 search="explore explore_node puppet"
 world="sim_main sim_world sim_node sim_faults sim_client sim_wild sim_check sim_vfs"
-base="err ids log wire"
+base="err ids log visible wire"
 
 # compile META SOURCE OBJECT [FLAG...]
 compile() {

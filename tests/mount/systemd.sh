@@ -12,8 +12,15 @@ cleanup() {
 	trap - EXIT
 	set +e
 	[ -z "$unshare" ] || { kill -9 "$unshare" && wait "$unshare"; } 2>/dev/null
-	unshare --mount sh -c "mount -t cgroup2 cgroup2 '$scratch/cgroups' && cd '$scratch/cgroups' &&
-		for try in 1 2 3 4 5 6; do [ -d '$cgroup' ] || break; find '$cgroup' -depth -type d -exec rmdir {} +; sleep 0.3; done" 2>/dev/null
+	if mount -t cgroup2 cgroup2 "$scratch/cgroups"; then
+		for _ in 1 2 3 4 5 6; do
+			[ -d "$scratch/cgroups/$cgroup" ] || break
+			find "$scratch/cgroups/$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null
+			sleep 0.3
+		done
+		umount "$scratch/cgroups"
+	fi
+	! mountpoint -q "$shared" || umount -l "$shared"
 	[ -e "$scratch/cluster/j.log" ] || journal >"$scratch/cluster/j.log"
 	cluster_cleanup $status
 }
@@ -87,8 +94,8 @@ S
 export scratch
 
 echo "a boot: both nodes serve before remote-fs.target is there"
-unshare --mount --pid --uts --ipc --net --fork --kill-child tests/lib/boot_systemd.sh "$build" "$shared" "$cgroup" "$scratch/setup" \
-	>"$scratch/boot.log" 2>&1 &
+unshare --mount --propagation unchanged --pid --uts --ipc --net --fork --kill-child \
+	tests/lib/boot_systemd.sh "$build" "$shared" "$cgroup" "$scratch/setup" >"$scratch/boot.log" 2>&1 &
 unshare=$!
 booted() {
 	[ -d "/proc/$unshare" ] || fail "systemd does not start: $(cat "$scratch/boot.log")"
