@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A real systemd with two nodes, rampfs@a and rampfs@b: how they start, whose death is survived, an
 # upgrade, a restart, fstab, and that nothing is lost when all goes down.
+whole_build=${RAMPFS_BUILD-} # cluster.sh may take a copy of the programs alone
 . tests/lib/cluster.sh
 export LC_ALL=C
 shared=$scratch/host cgroup=rampfs-test-${scratch##*.} unshare="" host=""
@@ -95,7 +96,7 @@ export scratch
 
 echo "a boot: both nodes serve before remote-fs.target is there"
 unshare --mount --propagation unchanged --pid --uts --ipc --net --fork --kill-child \
-	tests/lib/boot_systemd.sh "$build" "$shared" "$cgroup" "$scratch/setup" >"$scratch/boot.log" 2>&1 &
+	tests/lib/boot_systemd.sh "$whole_build" "$shared" "$cgroup" "$scratch/setup" >"$scratch/boot.log" 2>&1 &
 unshare=$!
 booted() {
 	[ -d "/proc/$unshare" ] || fail "systemd does not start: $(cat "$scratch/boot.log")"
