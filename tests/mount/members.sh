@@ -172,7 +172,7 @@ released() { flock -n "$state/$1/lock" true; }
 umount "$mnt/c" && within 20 released c
 cp "$state/c/journal.db" "$scratch/backup.db"
 power_on c
-within 20 touch "$mnt/c/c/kept" 2>/dev/null
+within 20 touch "$mnt/c/c/kept"
 umount "$mnt/c" && within 20 released c
 rm -f "$state/c"/journal.db-*
 cp "$scratch/backup.db" "$state/c/journal.db"
@@ -180,7 +180,7 @@ power_on c
 within 20 says "$cluster/c.log" "is an old copy"
 within 20 says "$cluster/c.log" "has an old copy of its journal and no vote: needs --rejoin"
 within 20 test -e "$mnt/c/c/kept"
-within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept" 2>/dev/null
+within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept"
 
 echo "no quorum: nothing is changed, and it is said"
 kill -STOP "$(daemon b)" "$(daemon c)"
