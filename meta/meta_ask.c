@@ -4,7 +4,9 @@
  * The happy path: a proposal gets a number, is encoded with its origin, and is proposed here or
  * forwarded to the leader; it is done when an applied entry on this node carries its command id.
  * A read asks the leader for the index that is committed, in rounds (all that came while one was
- * under way go with the next), and is done when this node has applied that much.
+ * under way go with the next), and is done when this node has applied that much. An answer says
+ * what was committed after its question only: the numbers of questions begin at random, so that one
+ * to a former life of this node, still on its way, is nobody's.
  *
  * How it fails: a copy that is lost, or was given to somebody who leads no more, is sent again,
  * ever more slowly, and at once to a new leader; the state machine drops what came twice
@@ -27,7 +29,7 @@ void asks_init(struct asks *asks)
 	asks->open_end = &asks->open;
 	asks->waiting_end = &asks->waiting;
 	asks->next_number = 1;
-	asks->next_ctx = 1;
+	asks->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: that is a free place */
 }
 
 static void finish(struct ask *ask, const struct meta_reply *reply)

@@ -18,7 +18,8 @@ void net_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 	/* A writer holds the lock only while it closes a node whose thread may be in here. */
 	if (pthread_rwlock_tryrdlock(&net.lock) != 0)
 		return;
-	if (to <= NODES_MAX && net.node[to].meta && !from->cut && !net.node[to].cut)
+	if (to <= NODES_MAX && net.node[to].meta && !from->cut && !net.node[to].cut &&
+	    (!net.passes || net.passes(from->id, to, bytes, len)))
 		meta_receive(net.node[to].meta, from->id, bytes, len);
 	pthread_rwlock_unlock(&net.lock);
 }
@@ -147,6 +148,7 @@ void net_setup(void)
 	ck_assert_ptr_nonnull(mkdtemp(net.dir));
 	net.election_ms = 150;
 	net.fatal = NULL;
+	net.passes = NULL;
 	for (id = 1; id <= NODES_MAX; id++) {
 		net.node[id].id = id;
 		net.node[id].cut = false;
