@@ -301,12 +301,22 @@ static void ask_round(struct meta *meta)
 		a->round_again_ms = meta->now_ms + RETRY_FORWARD_MS;
 }
 
+/* Whoever looks now finds it in the tables: the core counts what it gave to be applied, which the
+   turn's transaction is still to bring. */
+static bool in_the_tables(struct meta *meta, uint64_t index)
+{
+	struct journal_state s;
+
+	journal_state(replica_journal(meta->replica), &s);
+	return s.applied >= index;
+}
+
 static void tend_round(struct meta *meta, bool leader_changed)
 {
 	struct asks *a = &meta->asks;
 	struct sync *done;
 
-	if (a->round && a->round_known && replica_raft(meta->replica)->applied >= a->round_index) {
+	if (a->round && a->round_known && in_the_tables(meta, a->round_index)) {
 		done = a->round;
 		a->round = NULL;
 		end_syncs(done, 0);

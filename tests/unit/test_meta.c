@@ -272,6 +272,63 @@ START_TEST(an_answer_to_a_former_life_proves_nothing)
 }
 END_TEST
 
+#define RAFT 1 /* the first byte: meta_inner.h */
+
+static struct {
+	ramp_node_t to;
+	atomic_bool behind;
+	atomic_int answers;
+} news;
+
+static bool news_come_later(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
+{
+	(void)from;
+	if (to != news.to)
+		return true;
+	if (len == 17 && bytes[0] == READ_ANSWER)
+		atomic_fetch_add(&news.answers, 1);
+	return bytes[0] != RAFT || !atomic_load(&news.behind);
+}
+
+struct look {
+	struct wait wait;
+	int found;
+};
+
+static void look_for_late(void *arg, const struct meta_reply *reply)
+{
+	struct look *l = arg;
+	struct segment_row row;
+
+	l->found = meta_lookup(meta_of(news.to), 1, "late", &row);
+	one_done(&l->wait, reply);
+}
+
+/* Its end is told before anything else can happen on that node. */
+START_TEST(what_a_sync_waited_for_is_in_the_tables_when_it_ends)
+{
+	struct look look = {.wait = {.left = 1}};
+	ramp_node_t leader;
+
+	net.election_ms = 2000; /* nobody stands for election while it hears nothing */
+	net_found(3);
+	all_up(3);
+	leader = wait_leader(1, 3);
+	news.to = another(leader);
+	net.passes = news_come_later;
+	ck_assert_int_eq(sync_done_with(news.to), 0);
+	atomic_store(&news.answers, 0);
+	atomic_store(&news.behind, true);
+	ck_assert_int_eq(create(leader, 1, "late", NULL), 0);
+	meta_sync(meta_of(news.to), look_for_late, &look);
+	WAIT_FOR(atomic_load(&news.answers) > 0);
+	atomic_store(&news.behind, false);
+	WAIT_FOR(atomic_load(&look.wait.left) == 0);
+	ck_assert_int_eq(atomic_load(&look.wait.failed), 0);
+	ck_assert_int_eq(look.found, 0);
+}
+END_TEST
+
 START_TEST(the_cluster_lives_through_the_loss_of_its_leader)
 {
 	struct segment_row row;
@@ -484,6 +541,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, every_node_may_propose_and_sees_its_own);
 	tcase_add_test(three_voters, a_read_after_sync_sees_all_that_was_committed);
 	tcase_add_test(three_voters, an_answer_to_a_former_life_proves_nothing);
+	tcase_add_test(three_voters, what_a_sync_waited_for_is_in_the_tables_when_it_ends);
 	tcase_add_test(three_voters, the_cluster_lives_through_the_loss_of_its_leader);
 	tcase_add_test(three_voters, what_was_acknowledged_survives_the_death_of_all);
 	tcase_add_test(three_voters, without_a_quorum_it_is_erofs);
