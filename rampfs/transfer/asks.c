@@ -7,6 +7,7 @@
  *
  *   NEW -> MOVING [source_start] -> (answered)        this node owns it
  *   NEW -> MOVING [join] -> (answered)                it is on its way there, and nobody listens
+ *   NEW -> MOVING [ask_reclaim] -> (answered)         no move: it was rolled back, and comes back
  *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
  *                                                     under way
  *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
@@ -235,6 +236,24 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 	a->state = ASK_MOVING;
 	ask_arm(a, 0);
 	source_start(t, a, row, seg);
+}
+
+/* Answered when it is open to programs again. */
+static void ask_reclaim(struct ask *a, const struct segment_row *row)
+{
+	struct move *m = move_find(a->t, a->request.id);
+
+	if (row->node != a->t->self) {
+		ask_fail(a, EREMOTE, "it is not this node's; ask its owner");
+	} else if (!m || (m->state != S_ROLLED_BACK && !m->reclaimed)) {
+		ask_fail(a, EINVAL, "it is not rolled back");
+	} else if (m->ask) {
+		ask_fail(a, EBUSY, "somebody reclaims it already");
+	} else {
+		m->ask = a;
+		a->state = ASK_MOVING;
+		source_reclaim(m);
+	}
 }
 
 /* ---- another node owns it -------------------------------------------------------------------- */
@@ -579,6 +598,10 @@ static void ask_begin(struct ask *a)
 		rc = -ENOENT;
 	if (rc) {
 		ask_fail(a, -rc, "%s", rc == -ENOENT ? "no such segment" : strerror(-rc));
+		return;
+	}
+	if (a->request.mode == TRANSFER_RECLAIM) {
+		ask_reclaim(a, &row);
 		return;
 	}
 	if (meta_node(t->meta, a->request.dst, &node) || node.role == NODE_REMOVED) {

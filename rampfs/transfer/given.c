@@ -138,7 +138,10 @@ static void reverted(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	rolled_back_set(m->t, m->id, false);
-	move_answer(m, -EHOSTUNREACH, "the target gave up: the segment stays");
+	if (m->reclaimed)
+		move_answer(m, 0, "");
+	else
+		move_answer(m, -EHOSTUNREACH, "the target gave up: the segment stays");
 	move_end(m);
 }
 
@@ -324,13 +327,10 @@ void given_tick(struct move *m)
 	given_look(m);
 }
 
-int source_reclaim(struct move *m, struct ramp_err *err)
+void source_reclaim(struct move *m)
 {
-	if (m->state != S_ROLLED_BACK)
-		return ramp_err_set(err, EINVAL, "it is not rolled back");
 	m->reclaimed = true;
 	move_look(m->t, m->id);
-	return 0;
 }
 
 /* ---- after a restart ------------------------------------------------------------------------- */

@@ -266,7 +266,7 @@ __attribute__((format(printf, 3, 4))) void source_fail(struct move *m, int code,
 void source_give_up(struct move *m);
 /* Another attempt at the same request, from `from`. */
 void source_again(struct move *m, enum move_state from);
-int source_reclaim(struct move *m, struct ramp_err *err);
+void source_reclaim(struct move *m); /* S_ROLLED_BACK: it is accepted */
 void source_listen(struct transfers *t);
 
 /* ---- given.c --------------------------------------------------------------------------------- */

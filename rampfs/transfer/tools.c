@@ -24,22 +24,6 @@ static void tool_traced(void *arg, const struct transfer_step *step)
 	tool_step(arg, step->node_name, step->page, step->at_ns, step->name);
 }
 
-static void tool_reclaim(struct transfers *t, struct tool_request *request,
-			 const struct segment_row *row)
-{
-	struct move *m = move_find(t, row->id);
-	struct ramp_err err = {0};
-	int rc;
-
-	if (row->node != t->self)
-		rc = ramp_err_set(&err, EREMOTE, "it is not this node's; ask its owner");
-	else if (!m)
-		rc = ramp_err_set(&err, EINVAL, "it is not rolled back");
-	else
-		rc = source_reclaim(m, &err);
-	tool_answer(request, rc, err.text);
-}
-
 /* uid 0 or the segment's owner may move it. */
 static void tool_migrate_asked(void *arg, struct tool_request *request,
 			       const struct tool_migrate *what)
@@ -57,7 +41,9 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 	} else if (what->uid != 0 && what->uid != row.uid) {
 		tool_answer(request, -EPERM, "only its owner and root may move it");
 	} else if (what->mode == TRANSFER_RECLAIM) {
-		tool_reclaim(t, request, &row);
+		mr.dst = t->self;
+		mr.mode = TRANSFER_RECLAIM;
+		ask_start(t, &mr, tool_done, request);
 	} else if (what->mode > TRANSFER_COPY) {
 		tool_answer(request, -EINVAL, "unknown mode");
 	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {

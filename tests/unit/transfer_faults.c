@@ -120,7 +120,8 @@ int __wrap_record_change(struct seg *seg, const struct record *record, struct ra
 {
 	int rc;
 
-	fault_hit(POINT(AT_RECORD, record->kind));
+	if (fault_hit(POINT(AT_RECORD, record->kind)) == DO_DELAY)
+		usleep(100000);
 	rc = __real_record_change(seg, record, err);
 	fault_hit(POINT(AFTER_RECORD, record->kind));
 	return rc;

@@ -294,10 +294,12 @@ START_TEST(rolled_back_until_reclaimed)
 	eventually(world_rolled_back(A, id));
 	ck_assert_int_eq(world_reclaim(C, id), -EREMOTE);
 	usleep(50000);
+	world_arm(A, POINT(AT_RECORD, RECORD_OWNED), DO_DELAY, 0, 1);
 	ck_assert_int_eq(world_reclaim(A, id), 0);
+	ck_assert(!world_rolled_back(A, id)); /* the answer comes when it is so */
+	ck_assert_int_eq(world_reclaim(A, id), -EINVAL);
 	atomic_store(&world->pull_stopped, false);
 	stays(id, A);
-	ck_assert(!world_rolled_back(A, id));
 }
 END_TEST
 

@@ -111,14 +111,20 @@ static void look(const struct command *c, struct command_reply *reply)
 	atomic_store(&world->window_us[d.self], status.window_last_us);
 }
 
-/* As rampfs-migrate --reclaim asks, through the tools' door. */
-static void reclaim(const struct command *c, struct command_reply *reply)
+static void reclaim_answered(int result)
 {
+	struct command_reply reply = {.result = result};
+
+	send(d.sock, &reply, sizeof(reply), MSG_NOSIGNAL);
+}
+
+/* As rampfs-migrate --reclaim asks, through the tools' door. */
+static void reclaim(const struct command *c)
+{
+	static struct tool_request request = {reclaim_answered};
 	struct tool_migrate what = {.id = c->id, .mode = TRANSFER_RECLAIM};
 
-	reply->result = -ENOSYS; /* until it is answered, which is at once */
-	double_programs_tools(d.programs)
-		->migrate(d.transfers, (struct tool_request *)(void *)&reply->result, &what);
+	double_programs_tools(d.programs)->migrate(d.transfers, &request, &what);
 }
 
 static void carry_out(void *arg)
@@ -137,8 +143,9 @@ static void carry_out(void *arg)
 		create(&order->command, &reply);
 		break;
 	case ORDER_RECLAIM:
-		reclaim(&order->command, &reply);
-		break;
+		reclaim(&order->command);
+		free(order);
+		return; /* its answer is the reply */
 	case ORDER_QUIT:
 		loop_stop(d.loop);
 		break;

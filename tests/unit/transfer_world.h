@@ -187,6 +187,9 @@ void fault_late_wait(void); /* until no message is late any more */
 void world_address(ramp_node_t node, char address[64]);
 struct meta *double_meta_open(const struct meta_config *config);
 struct programs *double_programs_open(void);
+struct tool_request {
+	void (*answered)(int result); /* control loop */
+};
 const struct programs_tools *double_programs_tools(struct programs *programs);
 int world_node_main(ramp_node_t node, int sock); /* transfer_node.c: a daemon */
 
