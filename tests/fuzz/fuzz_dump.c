@@ -8,10 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "fuzz.h"
-#include "journal.h"
+#include "founding.h"
 #include "wire.h"
 
 #define DUMP_BYTES (256u << 10)
@@ -29,20 +27,10 @@ static void fatal(void *arg, const char *text)
 
 static void fresh(void)
 {
-	struct node_row node = {.node = 1, .name = "a", .address = "h:1", .capacity = 1 << 30};
-	struct meta_founding founding = {
-		.instance = 1,
-		.self = 1,
-		.arena_addr = UINT64_C(1) << 45,
-		.arena_len = UINT64_C(1) << 45,
-		.nodes = &node,
-		.n_nodes = 1,
-	};
 	struct journal_config config = {.path = path, .fatal = fatal};
 
-	snprintf(path, sizeof(path), "%s/journal", fuzz_dir());
-	if (access(path, F_OK))
-		fuzz_rule(journal_create(path, NULL, &founding, NULL) == 0);
+	if (!path[0])
+		fuzz_found_journal(path, sizeof(path));
 	fuzz_rule(journal_open(&config, &journal, NULL) == 0);
 	died = false;
 }

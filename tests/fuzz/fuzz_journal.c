@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fuzz.h"
+#include "founding.h"
 #include "replica.h"
 
 static const char *const columns[] = {
@@ -86,21 +86,11 @@ static void fill(struct journal *j)
 
 static void make_right(void)
 {
-	struct node_row node = {.node = 1, .name = "a", .address = "h:1", .capacity = 1 << 30};
-	struct meta_founding founding = {
-		.instance = 1,
-		.self = 1,
-		.arena_addr = UINT64_C(1) << 45,
-		.arena_len = UINT64_C(1) << 45,
-		.nodes = &node,
-		.n_nodes = 1,
-	};
 	struct journal_config config = {.path = path, .fatal = fatal};
 	struct journal *journal;
 	FILE *in;
 
-	snprintf(path, sizeof(path), "%s/journal", fuzz_dir());
-	fuzz_rule(journal_create(path, NULL, &founding, NULL) == 0);
+	fuzz_found_journal(path, sizeof(path));
 	fuzz_rule(journal_open(&config, &journal, NULL) == 0);
 	fill(journal);
 	journal_close(journal);

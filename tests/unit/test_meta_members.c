@@ -135,8 +135,8 @@ START_TEST(a_node_formatted_again_has_no_voice)
 	net_found(3);
 	all_up(3);
 	old = another(wait_leader(1, 3));
-	a = old == 1 ? 2 : 1;
-	b = old == 3 || a == 3 ? 2 : 3;
+	a = another(old);
+	b = 6 - old - a; /* the third */
 	net_stop(old);
 	net_format(old, 3, 3, 999);
 	net_start(old);
@@ -258,8 +258,8 @@ START_TEST(a_journal_from_a_backup_has_no_voice_and_catches_up)
 	net_found(3);
 	all_up(3);
 	old = another(wait_leader(1, 3));
-	a = old == 1 ? 2 : 1;
-	b = old == 3 || a == 3 ? 2 : 3;
+	a = another(old);
+	b = 6 - old - a; /* the third */
 	net_stop(old);
 	copy_journal(old, false);
 	net_start(old);
