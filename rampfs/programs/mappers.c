@@ -99,8 +99,8 @@ static uint32_t prot_of(uint32_t flags)
  * agents map shared is writable, so one that is shared and looks otherwise is looked at through an
  * instance of /proc of its own, which has seen nothing yet. *fresh: that, or -1; the caller's.
  */
-static bool is_writable(const struct kernel_vma *vma, mode_t mode, const char *range, pid_t pid,
-			int *fresh)
+static bool is_writable(struct space *space, const struct kernel_vma *vma, mode_t mode,
+			const char *range, int *fresh)
 {
 	char path[PROC_PATH];
 	struct stat st;
@@ -117,9 +117,17 @@ static bool is_writable(const struct kernel_vma *vma, mode_t mode, const char *r
 		if (fs >= 0)
 			close(fs);
 	}
-	snprintf(path, sizeof(path), "%d/map_files/%s", (int)pid, range);
-	return *fresh >= 0 && !fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW) &&
-	       st.st_mode & S_IWUSR;
+	if (*fresh < 0)
+		return false;
+	snprintf(path, sizeof(path), "%d/map_files/%s", (int)space->pid, range);
+	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
+		/* The main thread has ended, and its agent has not. */
+		snprintf(path, sizeof(path), "%d/map_files/%s",
+			 (int)mappers_tid(space->pid, space->agent_tid), range);
+		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
+			return false;
+	}
+	return st.st_mode & S_IWUSR;
 }
 
 static int read_name(int dir, const char *path, char target[4096], struct stat *st)
@@ -160,7 +168,7 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 		m->writable = end[0] == '.' && end[1] == 'w';
 		return end[0] == '.';
 	}
-	m->writable = is_writable(vma, st.st_mode, range, space->pid, fresh);
+	m->writable = is_writable(space, vma, st.st_mode, range, fresh);
 	return *end == 0 || *end == ' ';
 }
 

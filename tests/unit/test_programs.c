@@ -278,6 +278,24 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 }
 END_TEST
 
+/* Where a read-only mapping was a writable one looks read-only, by what the kernel remembers. */
+START_TEST(a_process_without_its_main_thread_maps_writable_what_it_had_read_only)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog_order unmap = {.op = PROG_MUNMAP, .len = SEG_BYTES};
+	struct prog prog;
+
+	world_prog(&prog);
+	ck_assert_int_eq(prog_at(&prog, PROG_MAIN_ENDS, 0).result, 0);
+	unmap.addr = world_attach(&prog, seg, O_RDONLY);
+	ck_assert_int_eq(prog_do(&prog, &unmap).result, 0);
+	ck_assert_uint_eq(world_attach(&prog, seg, O_RDWR), unmap.addr);
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, unmap.addr).result, 0);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 START_TEST(stale_answers_do_not_keep_a_segment_frozen)
 {
 	struct seg *seg = world_segment("x", 3);
@@ -682,6 +700,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
 	tcase_add_test(tc, a_process_without_its_main_thread_is_stopped_like_any_other);
+	tcase_add_test(tc, a_process_without_its_main_thread_maps_writable_what_it_had_read_only);
 	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
 	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
 	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
