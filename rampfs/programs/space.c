@@ -194,7 +194,9 @@ void space_ready(void *arg)
 	struct ramp_err err = {0};
 
 	pthread_mutex_lock(&space->life);
-	if (learn(space, &err) || (!space_dead(space) && add_to_pager(space, &err))) {
+	if (space_dead(space)) {
+		/* Hung up before: it may be buried already, with nothing of it in the table. */
+	} else if (learn(space, &err) || (!space_dead(space) && add_to_pager(space, &err))) {
 		space_say_ready(space, err.code, err.text);
 	} else if (!space_dead(space)) {
 		agent_lift(space);

@@ -225,16 +225,26 @@ static void free_attachments(struct programs *p, struct attachment_list *list)
 	}
 }
 
-/* Takes the space's attachments of pseg out, and puts `fresh` in their place. */
+/* Nobody would ever take its attachments out of the table again. Under space->list, since
+   space_forget takes that after the space has become so. */
+static bool is_buried(struct space *space)
+{
+	return space_dead(space) && !atomic_load(&space->orphan);
+}
+
+/* Takes the space's attachments of pseg out, and puts `fresh` in their place, unless it is buried.
+   Keeps nothing of `fresh`. */
 static void replace(struct programs *p, struct pseg *pseg, struct space *space,
 		    struct attachment_list *fresh)
 {
 	struct attachment_list old = TAILQ_HEAD_INITIALIZER(old);
 	struct attachment *a, *next;
+	bool buried;
 	int by = 0;
 
 	pthread_rwlock_wrlock(&pseg->lock);
 	pthread_mutex_lock(&space->list);
+	buried = is_buried(space);
 	for (a = TAILQ_FIRST(&pseg->attachments); a; a = next) {
 		next = TAILQ_NEXT(a, in_pseg);
 		if (a->space != space)
@@ -244,7 +254,7 @@ static void replace(struct programs *p, struct pseg *pseg, struct space *space,
 		TAILQ_INSERT_TAIL(&old, a, in_pseg);
 		by--;
 	}
-	while ((a = TAILQ_FIRST(fresh))) {
+	while (!buried && (a = TAILQ_FIRST(fresh))) {
 		TAILQ_REMOVE(fresh, a, in_pseg);
 		TAILQ_INSERT_TAIL(&pseg->attachments, a, in_pseg);
 		TAILQ_INSERT_TAIL(&space->attachments, a, in_space);
@@ -253,6 +263,7 @@ static void replace(struct programs *p, struct pseg *pseg, struct space *space,
 	pthread_mutex_unlock(&space->list);
 	pthread_rwlock_unlock(&pseg->lock);
 	free_attachments(p, &old);
+	free_attachments(p, fresh);
 	count_attachments(p, by);
 }
 
@@ -316,8 +327,6 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
 		free_attachments(p, &l.found);
 		return rc;
 	}
-	if (space_dead(space) && !atomic_load(&space->orphan))
-		free_attachments(p, &l.found); /* it is buried, or will be */
 	replace(p, pseg, space, &l.found);
 	return pseg_armed(pseg) ? arm_all(pseg, space) : 0;
 }

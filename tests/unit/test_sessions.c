@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "local.h"
 #include "programs_world.h"
 
 /* ---- hostile input
@@ -87,6 +88,56 @@ START_TEST(a_program_whose_page_faults_nobody_would_serve_is_refused)
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
 	seg_put(seg);
+}
+END_TEST
+
+struct look {
+	struct pseg *pseg;
+	struct space *space;
+};
+
+static void *look_at_it(void *arg)
+{
+	struct look *look = arg;
+
+	pthread_mutex_lock(&look->pseg->change);
+	ck_assert_int_eq(pseg_look(world.programs, look->pseg, look->space), 0);
+	pthread_mutex_unlock(&look->pseg->change);
+	return NULL;
+}
+
+/* The look has found a mapping; before that stands in the table the process has ended, and its
+   space, which had nothing there, is buried. Nobody would come to take it out. */
+START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
+{
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	struct programs *p = world.programs;
+	struct look look = {.pseg = pseg_find(p, seg_id(x.seg)),
+			    .space = space_find(p, x.prog.pid, now_ms() + 5000)};
+	struct programs_status status;
+	pthread_t thread;
+	int n = 0;
+
+	ck_assert_ptr_nonnull(look.pseg);
+	ck_assert_ptr_nonnull(look.space);
+	space_forget(p, look.space);
+	pthread_rwlock_rdlock(&look.pseg->lock); /* here the look stops with what it has found */
+	ck_assert_int_eq(pthread_create(&thread, NULL, look_at_it, &look), 0);
+	usleep(BLOCKED_MS * 1000);
+	prog_end(&x.prog);
+	for (; atomic_load(&look.space->orphan) || !space_dead(look.space); n++) {
+		ck_assert_int_lt(n, 1000);
+		usleep(10000);
+	}
+	usleep(BLOCKED_MS * 1000); /* and what it had is taken out */
+	pthread_rwlock_unlock(&look.pseg->lock);
+	pthread_join(thread, NULL);
+
+	programs_status(p, &status);
+	ck_assert_uint_eq(status.attachments, 0);
+	space_put(look.space);
+	pseg_put(p, look.pseg);
+	seg_put(x.seg);
 }
 END_TEST
 
@@ -301,6 +352,7 @@ static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
 	tcase_add_test(tc, a_program_whose_page_faults_nobody_would_serve_is_refused);
+	tcase_add_test(tc, a_session_that_ends_during_a_look_leaves_nothing_in_the_table);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
