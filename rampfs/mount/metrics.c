@@ -36,15 +36,16 @@ static void put_segment_metrics(struct mount *m, FILE *out)
 		fprintf(out, "rampfs_segments{phase=\"%s\"} %" PRIu64 "\n", names[i], counts[i]);
 }
 
-/* A label's value: a name may hold any byte but / and NUL, the format is UTF-8 in quotes. */
+/* A label's value: a name may hold any byte but / and NUL, the format is UTF-8 in quotes.
+   Other bytes, and a backslash, are \xHH in it. */
 static void put_label(FILE *out, const char *text)
 {
 	const unsigned char *at = (const unsigned char *)text;
 
 	for (; *at; at++) {
-		if (*at == '\\' || *at == '"')
-			fprintf(out, "\\%c", *at);
-		else if (*at < ' ' || *at >= 0x7f)
+		if (*at == '"')
+			fputs("\\\"", out);
+		else if (*at < ' ' || *at >= 0x7f || *at == '\\')
 			fprintf(out, "\\\\x%02x", *at);
 		else
 			fputc(*at, out);

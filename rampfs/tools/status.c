@@ -291,14 +291,15 @@ static int show_text(const char *mount)
 
 /* ---- json ----------------------------------------------------------------------------------- */
 
-/* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH. */
+/* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH, and so is a
+   backslash: the bytes can be found again. */
 static void add_name(cJSON *object, const char *name)
 {
 	char text[4 * NAME_MAX + 1];
 	size_t used = 0, len;
 
 	for (; *name && used + 4 < sizeof(text); name += len ? len : 1) {
-		len = visible_utf8(name);
+		len = *name == '\\' ? 0 : visible_utf8(name);
 		memcpy(text + used, name, len);
 		used += len;
 		if (!len)

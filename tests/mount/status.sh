@@ -97,7 +97,7 @@ echo "names of 255 bytes, of any bytes: in the table, in JSON, moved"
 long=$(printf 'n%.0s' {1..251})$'\xff"\\\t'
 : >"$mnt/a/a/$long"
 shows a "^a/n{251}"$'\xff'
-json a 'segment["a", "n" * 251 + "\\xff\"\\\t"]["state"] == "stable"'
+json a 'segment["a", "n" * 251 + "\\xff\"\\x5c\t"]["state"] == "stable"'
 within 5 test -e "$mnt/b/a/$long"
 rampfs-migrate "$mnt/b/a/$long" c
 mv "$mnt/b/c/$long" "$mnt/b/b/"
@@ -115,7 +115,7 @@ rampfs-migrate "$mnt/a/a/$odd" c 2>/dev/null &
 mover=$!
 soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source$'
 as_documented a migrations
-json a 's["migrations"][0]["name"] == "  two\n\\x41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"'
+json a 's["migrations"][0]["name"] == "  two\n\\x5cx41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"'
 kill -CONT "$stopped"
 trap cluster_cleanup EXIT
 wait $mover || true
