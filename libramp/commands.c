@@ -106,7 +106,18 @@ static int map_file(const struct session_msg *msg, int fd)
 	return 0;
 }
 
-/* In a fork's child the table has the range already, as it was in the parent. */
+/* In a fork's child the table has the range already, as it was in the parent: where it had gone
+   there, it has come back since. */
+static void settle_inherited(uint64_t addr, uint64_t len)
+{
+	uint32_t i, last;
+
+	pieces_of(addr, len, &i, &last);
+	for (; i < last; i++)
+		table.ranges.at[i].flags &= (uint8_t)~RANGE_GONE;
+	ranges_join(&table.ranges);
+}
+
 static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 {
 	struct range range = {
@@ -130,6 +141,8 @@ static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 		return EDEADLK;
 	clear_leftovers(hands, msg->addr, msg->len);
 	rc = map_file(msg, fd);
+	if (rc == 0)
+		settle_inherited(msg->addr, msg->len);
 	if (rc == 0 &&
 	    ranges_gap(&table.ranges, msg->addr, msg->addr + msg->len, &ignored, &ignored)) {
 		rc = table_add(&range);

@@ -149,6 +149,7 @@ static const struct scenario {
 	{"gone", scenario_gone},
 	{"restart", scenario_restart},
 	{"orphan", scenario_orphan},
+	{"reborn", scenario_reborn},
 	{"follow", scenario_follow},
 	{"tree", scenario_tree},
 	{"crowd", scenario_crowd},

@@ -74,6 +74,7 @@ void scenario_frozen(void);
 void scenario_gone(void);
 void scenario_restart(void);
 void scenario_orphan(void);
+void scenario_reborn(void);
 void scenario_follow(void);
 void scenario_beside(void);
 void scenario_squat(void);

@@ -223,3 +223,20 @@ void scenario_orphan(void)
 	wait_for(pid);
 	CHECK(p[0] == 1);
 }
+
+/* Forks while the segment is gone; it is here again before the child has its mappings. */
+void scenario_reborn(void)
+{
+	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);
+	pid_t pid;
+
+	p[0] = 1;
+	meet("here");
+	pid = fork();
+	if (pid == 0) {
+		CHECK(p[0] == 1);
+		CHECK(map(PAGE, RW, MAP_SHARED, 0) == p);
+		_exit(0);
+	}
+	wait_for(pid);
+}
