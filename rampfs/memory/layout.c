@@ -7,6 +7,9 @@
  * elsewhere hide that from the count of blocks: fanotify(7) tells. It says nothing of stores, and
  * names the process, so that our own writes are left out.
  *
+ * An event holds its file, unlinked or not, until it is read: so a segment whose layout is
+ * forgotten leaves none behind.
+ *
  * How it fails: where there is no fanotify, every layout counts as changed; where an event is lost,
  * every one that was noted before. A hole whose system call is between its last page and its event
  * while everything is frozen is not seen: the kernel has no more to say about it.
@@ -47,40 +50,51 @@ static int mark(struct seg *seg, unsigned int what)
 	return fanotify_mark(seg->store->layout_fd, what, FAN_MODIFY, AT_FDCWD, path);
 }
 
-/* The event's file is an open one of ours. */
-static void take_event(struct store *store, const struct fanotify_event_metadata *event)
+/* The event's file is an open one of ours. False: there is no telling which. */
+static bool take_event(struct store *store, const struct fanotify_event_metadata *event)
 {
 	char link[32], path[4096];
 	const char *name;
 	struct seg *seg;
 	ssize_t n;
 
+	if (event->fd < 0) /* the kernel had no memory for an event */
+		return false;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", event->fd);
 	n = readlink(link, path, sizeof(path) - 1);
+	close(event->fd);
 	path[n < 0 ? 0 : n] = 0;
 	name = strrchr(path, '/');
-	seg = name ? store_find(store, strtoull(name + 1, NULL, 10)) : NULL;
+	if (!name)
+		return false;
+	if (event->pid == getpid())
+		return true;
+	seg = store_find(store, strtoull(name + 1, NULL, 10));
 	if (seg) {
 		seg_layout_cut(seg);
 		seg_put(seg);
 	}
+	return true;
 }
 
+/*
+ * One at a time: of several, the kernel drops one whose file it can't open without a word. Under
+ * the lock, so that who finds none left knows that all are counted.
+ */
 static void take_events(struct store *store)
 {
-	_Alignas(struct fanotify_event_metadata) char buf[4096];
-	const struct fanotify_event_metadata *event;
+	struct fanotify_event_metadata event;
 	ssize_t n;
 
-	while ((n = read(store->layout_fd, buf, sizeof(buf))) > 0)
-		for (event = (const void *)buf; FAN_EVENT_OK(event, n);
-		     event = FAN_EVENT_NEXT(event, n)) {
-			if (event->pid != getpid())
-				take_event(store, event);
-			close(event->fd);
-		}
-	if (n < 0 && errno != EAGAIN && store->layout_fd >= 0)
+	if (store->layout_fd < 0)
+		return;
+	pthread_mutex_lock(&store->layout_lock);
+	while ((n = read(store->layout_fd, &event, sizeof(event))) > 0)
+		if (!take_event(store, &event))
+			atomic_fetch_add(&store->layouts_lost, 1);
+	if (n < 0 && errno != EAGAIN)
 		atomic_fetch_add(&store->layouts_lost, 1);
+	pthread_mutex_unlock(&store->layout_lock);
 }
 
 static uint64_t cuts_now(struct seg *seg)
@@ -122,5 +136,6 @@ bool seg_layout_changed(struct seg *seg, uint64_t *grown)
 
 void seg_forget_layout(struct seg *seg)
 {
-	mark(seg, FAN_MARK_REMOVE); /* may not be there */
+	if (!mark(seg, FAN_MARK_REMOVE)) /* -1: it is not there */
+		take_events(seg->store);
 }

@@ -54,7 +54,8 @@ struct store {
 	char *path; /* STATE_DIR/store */
 	int dir_fd, lock_fd;
 	int layout_fd;		       /* layout.c; -1: no fanotify */
-	_Atomic uint64_t layouts_lost; /* ... so often was it at a loss */
+	pthread_mutex_t layout_lock;   /* from an event's reading to its count */
+	_Atomic uint64_t layouts_lost; /* so often is there no telling whose an event was */
 	uint64_t capacity_bytes;
 	ramp_incarnation_t incarnation;
 	store_changed *changed; /* set before threads start */

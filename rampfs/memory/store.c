@@ -213,6 +213,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 	store->dir_fd = store->lock_fd = store->layout_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->touched_lock, NULL);
+	pthread_mutex_init(&store->layout_lock, NULL);
 	rc = store_path(state_dir, &store->path, err);
 	if (!rc)
 		rc = tmpfs_mount(store->path, capacity_bytes, err);
@@ -241,6 +242,7 @@ void store_close(struct store *store)
 		close(store->lock_fd);
 	if (store->dir_fd >= 0)
 		close(store->dir_fd);
+	pthread_mutex_destroy(&store->layout_lock);
 	pthread_mutex_destroy(&store->touched_lock);
 	pthread_mutex_destroy(&store->lock);
 	free(store->path);

@@ -790,6 +790,92 @@ START_TEST(a_hole_that_a_program_punches_past_us_is_seen)
 }
 END_TEST
 
+#define CROWD 100
+
+static struct seg *crowd_member(int i)
+{
+	struct seg *seg = create(MEMORY_ID + (ramp_segment_t)i, RECORD_OWNED);
+
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 8 * MIB), 0);
+	memory_fill(seg, 1, 0, 4096);
+	seg_note_layout(seg);
+	punch_past_us(seg, 0, 4 * MIB);
+	return seg;
+}
+
+static void *look_at_layout(void *arg)
+{
+	uint64_t grown;
+
+	ck_assert(seg_layout_changed(arg, &grown));
+	return NULL;
+}
+
+/* Whoever looks first takes what there is to know of all; the other one must wait for it. */
+START_TEST(two_who_look_at_layouts_at_once)
+{
+	struct seg *crowd[CROWD];
+	pthread_t first;
+	uint64_t grown;
+
+	open_fresh();
+	for (int i = 0; i < CROWD; i++)
+		crowd[i] = crowd_member(i);
+	pthread_create(&first, NULL, look_at_layout, crowd[0]);
+	usleep(100u * (unsigned)_i);
+	ck_assert(seg_layout_changed(crowd[CROWD - 1], &grown));
+	pthread_join(first, NULL);
+	for (int i = 0; i < CROWD; i++)
+		seg_put(crowd[i]);
+	store_close(store);
+}
+END_TEST
+
+/* The kernel opens each event's file for us: where it can't, that is as good as a change. */
+START_TEST(a_hole_is_seen_without_descriptors_too)
+{
+	struct seg *seg, *other;
+	struct rlimit limit;
+	uint64_t grown;
+
+	open_fresh();
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	other = crowd_member(0);
+	seg = crowd_member(1);
+	leave_free((rlim_t)_i);
+	seg_layout_changed(other, &grown);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert(seg_layout_changed(seg, &grown));
+	seg_put(other);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
+/* A move that came to nothing; then the segment is removed. */
+START_TEST(a_forgotten_layout_keeps_no_memory)
+{
+	struct store_space before, after;
+	struct seg *seg;
+	uint64_t grown;
+
+	open_fresh();
+	store_space(store, &before);
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	seg_note_layout(seg);
+	memory_fill(seg, 1, 0, 8 * MIB);
+	if (_i)
+		ck_assert(seg_layout_changed(seg, &grown));
+	memory_fill(seg, 2, 0, 8 * MIB);
+	seg_forget_layout(seg);
+	ck_assert_int_eq(store_remove(seg, false, &err), 0);
+	seg_put(seg);
+	store_space(store, &after);
+	ck_assert_uint_eq(after.used_bytes, before.used_bytes);
+	store_close(store);
+}
+END_TEST
+
 static int64_t mtime_s(struct seg *seg)
 {
 	struct stat st;
@@ -1035,6 +1121,9 @@ static Suite *suite(void)
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, a_changed_layout_is_seen);
 	tcase_add_test(c, a_hole_that_a_program_punches_past_us_is_seen);
+	tcase_add_loop_test(c, two_who_look_at_layouts_at_once, 1, 6);
+	tcase_add_loop_test(c, a_hole_is_seen_without_descriptors_too, 0, 2);
+	tcase_add_loop_test(c, a_forgotten_layout_keeps_no_memory, 0, 2);
 	tcase_add_test(c, the_time_of_the_last_write_is_held_while_pages_come);
 	suite_add_tcase(s, c);
 	return s;
