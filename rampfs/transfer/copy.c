@@ -27,7 +27,6 @@
 void copy_begin(struct move *m)
 {
 	move_go(m, S_FREEZING, S_COPYING);
-	m->held = true;
 	m->copied_pages = 0;
 	m->heard_ms = move_now_ms();
 	if (m->ask)
@@ -88,7 +87,7 @@ static void on_copied(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 	move_work(m, source_give, source_given);
 }
 
-/* The daemon ends, and nothing is given: as it was. */
+/* The daemon ends, and nothing is given: as it was. Also where its worker has frozen it since. */
 void copy_close(struct move *m)
 {
 	if (m->held)

@@ -396,8 +396,7 @@ void transfers_close(struct transfers *t)
 	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i]))) {
-			if (m->state == S_COPYING)
-				copy_close(m);
+			copy_close(m);
 			move_drop(m);
 		}
 }

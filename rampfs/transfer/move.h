@@ -92,7 +92,7 @@ struct move {
 
 	bool demand_only, progress, unchanged;
 	bool copy;		 /* S: all pages go before it is given */
-	bool held;		 /* S_COPYING: frozen, and not given; a worker's */
+	bool held;		 /* S, copy: frozen, and not given; a worker's */
 	bool proposing;		 /* a proposal is on its way */
 	bool working;		 /* a worker has it: the fields below are the worker's */
 	bool look_again;	 /* something changed while a worker had it */
@@ -314,7 +314,7 @@ void copy_heard(struct move *m, uint64_t done_pages);
 void copy_stop(struct move *m);
 void copy_target_tick(struct move *m);
 void copy_pulled(struct move *m, uint64_t lost);
-void copy_close(struct move *m); /* S: the daemon ends */
+void copy_close(struct move *m); /* the daemon ends */
 void copy_listen(struct transfers *t);
 
 /* ---- asks.c ---------------------------------------------------------------------------------- */

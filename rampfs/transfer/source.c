@@ -259,7 +259,9 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!move_heard(body, proto_get_accept(body, &a)))
 		return;
 	m = move_with(t, a.id, from);
-	if (!m || m->state != S_CONNECTING || m->k.source_id != a.source_id ||
+	/* What it begins nobody would end, once we close: the row would stay as it is till the next
+	   daemon. */
+	if (!m || t->closing || m->state != S_CONNECTING || m->k.source_id != a.source_id ||
 	    a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
@@ -444,14 +446,21 @@ static void freeze_and_give(struct move *m)
 	m->work_rc = compare_layout(m);
 	if (m->work_rc)
 		source_undo(m);
-	else if (!m->copy)
+	else if (m->copy)
+		m->held = true;
+	else
 		source_give(m);
 	return;
 
 err_after_freeze:
-	seg_thaw(m->seg);
-err_after_watch:
+	given_ungrant(m);
 	programs_restore(t->programs, m->seg);
+	seg_thaw(m->seg);
+	return;
+err_after_watch:
+	given_ungrant(m);
+	programs_restore(t->programs, m->seg);
+	return;
 err_after_grant:
 	given_ungrant(m);
 }

@@ -464,6 +464,31 @@ START_TEST(a_target_that_ends_begins_nothing)
 }
 END_TEST
 
+/* The same of a source: nobody would end what is prepared then, as long as the node is away. */
+START_TEST(a_source_that_ends_begins_nothing)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0), other = world_segment(A, "y", 10, 0);
+
+	atomic_store(&world->hold_revoke, true); /* the end waits for that move's worker */
+	world_arm(A, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
+	world_ask(A, other, C, 0, false);
+	eventually(atomic_load(&world->fault[A].hits));
+	world_hold_reservation(B);
+	world_ask(A, id, B, 0, false);
+	world_wait_reservation(B);
+	world_begin_end(A);
+	usleep(50000);
+	atomic_store(&world->hold, false);
+	usleep(300000); /* B's ACCEPT comes there meanwhile */
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
+	atomic_store(&world->hold_revoke, false);
+	world_let_end(A);
+	world_start(A);
+	stays(id, A);
+	stays(other, A);
+}
+END_TEST
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
 START_TEST(a_message_is_lost_doubled_or_late)
@@ -591,6 +616,27 @@ START_TEST(a_copy_that_does_not_come_is_given_up)
 }
 END_TEST
 
+/* The daemon ends when programs have just been stopped for a copy: they go on, whether or not
+   another one comes. */
+START_TEST(a_source_that_ends_holds_nobody)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	world_hold(A, id);
+	atomic_store(&world->hold_revoke, true);
+	world_arm(A, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
+	world_ask(A, id, B, 0, false);
+	eventually(atomic_load(&world->fault[A].hits));
+	world_begin_end(A);
+	atomic_store(&world->hold_revoke, false);
+	eventually(world->lingers[A]);
+	ck_assert(world_program(A, id).access);
+	world_let_end(A);
+	world_start(A);
+	stays(id, A);
+}
+END_TEST
+
 /* At the moment in which T records TAKEN the row is still S's, and no page is missing. */
 START_TEST(nothing_is_given_before_all_is_copied)
 {
@@ -645,6 +691,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tcase_add_test(tc, a_target_that_ends_begins_nothing);
+	tcase_add_test(tc, a_source_that_ends_begins_nothing);
 	tc = story(suite, "messages");
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
@@ -668,6 +715,7 @@ static Suite *copy_stories(void)
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 30);
 	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
+	tcase_add_test(tc, a_source_that_ends_holds_nobody);
 	tcase_add_test(tc, nothing_is_given_before_all_is_copied);
 	add_copy_kill_stories(suite);
 	return suite;

@@ -72,10 +72,14 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err)
 {
+	enum what what = fault_hit(POINT(AT_REVOKE, 0));
+
 	(void)programs;
 	(void)timeout_ms;
-	if (fault_hit(POINT(AT_REVOKE, 0)) == DO_DROP)
+	if (what == DO_DROP)
 		return ramp_err_set(err, EBUSY, "process 42 is stopped");
+	while (what == DO_DELAY && atomic_load(&world->hold_revoke))
+		usleep(1000);
 	world_lock();
 	program(seg)->access = false;
 	program(seg)->frozen = true;
@@ -87,6 +91,10 @@ void programs_restore(struct programs *programs, struct seg *seg)
 {
 	(void)programs;
 	world_lock();
+	for (int i = 0; i < EXPORTS; i++)
+		if (world->exports[i].used && world->exports[i].node == world_self() &&
+		    world->exports[i].key.segment == seg_id(seg))
+			world->keys_at_return++;
 	grant(seg);
 	world_unlock();
 }
@@ -220,6 +228,12 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	struct pull *pull = calloc(1, sizeof(*pull));
 
 	(void)err;
+	/* A daemon's keys die with it. */
+	world_lock();
+	for (int i = 0; i < EXPORTS; i++)
+		if (world->exports[i].node == world_self())
+			world->exports[i].used = false;
+	world_unlock();
 	pull->config = *config;
 	pthread_mutex_init(&pull->lock, NULL);
 	*out = pull;

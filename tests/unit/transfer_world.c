@@ -308,10 +308,16 @@ void world_close_nodes(void)
 			reap(n, 0);
 }
 
-void world_end(ramp_node_t node)
+void world_begin_end(ramp_node_t node)
 {
 	atomic_store(&world->linger, true);
 	order(node, (struct command){.order = ORDER_QUIT});
+	eventually(!atomic_load(&world->running[node]));
+}
+
+void world_end(ramp_node_t node)
+{
+	world_begin_end(node);
 	eventually(world->lingers[node]);
 }
 
@@ -575,6 +581,7 @@ static void wait_rest(ramp_segment_t id)
 		usleep(2000);
 	}
 	ck_assert_uint_eq(world->double_access, 0);
+	ck_assert_uint_eq(world->keys_at_return, 0);
 	ck_assert_uint_eq(world->taken_blind, 0);
 }
 

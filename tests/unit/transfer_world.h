@@ -83,8 +83,9 @@ struct world {
 		struct tp_key key;
 	} exports[EXPORTS];
 	struct local_program programs[NODES + 1][ROWS];
-	uint64_t double_access; /* how often two nodes' programs had access at once */
-	uint64_t taken_blind;	/* ... taken was committed, and a program there had no access */
+	uint64_t double_access;	 /* how often two nodes' programs had access at once */
+	uint64_t keys_at_return; /* programs_restore while the key could still be read under */
+	uint64_t taken_blind;	 /* ... taken was committed, and a program there had no access */
 
 	struct fault fault[NODES + 1];
 	atomic_bool quorum;
@@ -92,6 +93,7 @@ struct world {
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, AT_BEGIN: while it is set */
+	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
 	atomic_bool linger;		  /* ... it does so while this is set */
@@ -128,6 +130,8 @@ void world_close_nodes(void); /* in order */
 void world_close(void);
 /* A node begins to end and comes no further than to transfers_close, until it is let. */
 void world_end(ramp_node_t node);
+/* The same, and it comes no further than to what its workers are held by. */
+void world_begin_end(ramp_node_t node);
 void world_let_end(ramp_node_t node);
 void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
