@@ -99,8 +99,9 @@ void space_wake(struct space *space, uint64_t addr);
 void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
 void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, const char *why);
-/* Pages are remote from now on (a target's TAKEN): registers every attachment of the segment.
-   Blocks shortly. New attachments register themselves while pages_missing() is not 0. */
+/* Pages are remote from now on (a target's TAKEN): registers every attachment of the segment,
+   unless all have come meanwhile. Blocks shortly. New attachments register themselves while
+   pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /* All pages are LOCAL: unregisters, wakes. Blocks shortly. */
 void programs_pulled(struct programs *programs, struct seg *seg);

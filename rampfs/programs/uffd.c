@@ -392,10 +392,11 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 	pseg_set_seg(pseg, seg);
 	if (pseg->state == PSEG_GONE)
 		atomic_store(&pseg->coming, true);
+	/* The last page may have come before us, and programs_pulled with it. */
 	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->pulling = true;
+	pseg->pulling = pages_missing(seg) > 0;
 	pthread_rwlock_unlock(&pseg->lock);
-	rc = pseg_pieces(pseg, &pieces, &count);
+	rc = pseg->pulling ? pseg_pieces(pseg, &pieces, &count) : 0;
 	for (size_t i = 0; i < count; i++) {
 		if (pieces[i].gone)
 			continue;

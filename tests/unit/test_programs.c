@@ -170,6 +170,27 @@ START_TEST(remote_pages_wait_for_the_pager)
 }
 END_TEST
 
+/* A small segment's pages may all be here before who begins its pull has come to say so: nobody
+   would say again that they are. */
+START_TEST(a_pull_that_was_over_at_once_registers_nothing)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct attached x;
+	struct ramp_err err = {0};
+
+	ck_assert_uint_eq(pages_claim(seg, 10, 20), 20);
+	pages_arrive(seg, 10, 20);
+	x = world_attached(seg, O_RDWR);
+	programs_pulled(world.programs, x.seg);
+	ck_assert_int_eq(programs_pulling(world.programs, x.seg, &err), 0);
+	for (uint64_t page = 0; page < 30; page++)
+		ck_assert_int_eq(
+			prog_at(&x.prog, PROG_LOAD, x.addr + page * RAMP_PAGE_BYTES).result, 0);
+	ck_assert_uint_eq(world_faults(), 0);
+	world_detached(&x);
+}
+END_TEST
+
 START_TEST(a_lost_page_is_sigbus_after_a_line)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
@@ -697,6 +718,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_process_without_a_session_waits_and_is_refused);
 	tcase_add_test(tc, a_fork_child_adopts_what_its_parent_has);
 	tcase_add_test(tc, remote_pages_wait_for_the_pager);
+	tcase_add_test(tc, a_pull_that_was_over_at_once_registers_nothing);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
 	tcase_add_test(tc, a_process_without_its_main_thread_is_stopped_like_any_other);
