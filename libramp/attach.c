@@ -128,8 +128,7 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	return 0;
 }
 
-/* What an attach left behind that never ended: its agent mapped, its daemon died. */
-static void drop_pending(void)
+void attach_drop_pending(void)
 {
 	shim_lock(&table.lock);
 	for (uint32_t i = 0; i < table.ranges.n;) {
@@ -173,7 +172,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 	int rc;
 
 	while ((rc = attach_once(a, &request, &answer)) != 0) {
-		drop_pending();
+		attach_drop_pending();
 		if (!a->again)
 			return rc;
 		if (shim_now_ms() >= a->deadline_ms)
@@ -391,7 +390,7 @@ static int map_segment(struct attach *a)
 {
 	int rc, session;
 
-	drop_pending();
+	attach_drop_pending();
 	rc = get_token(a);
 	if (rc)
 		return rc;

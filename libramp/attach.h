@@ -19,6 +19,10 @@ extern _Atomic bool attach_used;
    came (whatever it says); -EPIPE: there is no daemon, or it hung up; -ETIMEDOUT. */
 int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms);
 
+/* Unmaps what an attach left behind that never ended (its agent mapped, its daemon died), and what
+   a fork's child was given that its parent has unmapped meanwhile. */
+void attach_drop_pending(void);
+
 struct attach_call {
 	uint64_t addr, len; /* as given to mmap; addr is a hint without MAP_FIXED */
 	int prot, flags, fd;

@@ -106,16 +106,30 @@ static int map_file(const struct session_msg *msg, int fd)
 	return 0;
 }
 
-/* In a fork's child the table has the range already, as it was in the parent: where it had gone
-   there, it has come back since. */
-static void settle_inherited(uint64_t addr, uint64_t len)
+/*
+ * What the table does not have is pending until its attach has ended. In a fork's child it has the
+ * range already, as it was in the parent: where that was gone it has come back since, and what is
+ * missing has been unmapped since (fork.c).
+ */
+static int note_mapped(const struct range *range)
 {
+	uint64_t end = range->addr + range->len, start, stop;
+	struct range gap = *range;
 	uint32_t i, last;
+	int rc;
 
-	pieces_of(addr, len, &i, &last);
+	pieces_of(range->addr, range->len, &i, &last);
 	for (; i < last; i++)
 		table.ranges.at[i].flags &= (uint8_t)~RANGE_GONE;
 	ranges_join(&table.ranges);
+	while (ranges_gap(&table.ranges, range->addr, end, &start, &stop)) {
+		gap.addr = start;
+		gap.len = stop - start;
+		rc = table_add(&gap);
+		if (rc)
+			return rc;
+	}
+	return 0;
 }
 
 static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
@@ -130,7 +144,6 @@ static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 		.session = hands->session,
 		.flags = RANGE_PENDING | (msg->flags & SESSION_PRIVATE ? RANGE_READONLY : 0),
 	};
-	uint64_t ignored;
 	bool locked;
 	int rc;
 
@@ -141,13 +154,12 @@ static int do_map(struct hands *hands, const struct session_msg *msg, int fd)
 		return EDEADLK;
 	clear_leftovers(hands, msg->addr, msg->len);
 	rc = map_file(msg, fd);
-	if (rc == 0)
-		settle_inherited(msg->addr, msg->len);
-	if (rc == 0 &&
-	    ranges_gap(&table.ranges, msg->addr, msg->addr + msg->len, &ignored, &ignored)) {
-		rc = table_add(&range);
-		if (rc)
+	if (rc == 0) {
+		rc = note_mapped(&range);
+		if (rc) {
 			shim_munmap(msg->addr, msg->len);
+			clear_leftovers(hands, msg->addr, msg->len);
+		}
 	}
 	unlock_table(locked);
 	return -rc;

@@ -14,6 +14,9 @@
  * gate). Of the ways to make a child, clone(2) and _Fork(3) run no handlers and are wrapped for
  * this.
  *
+ * Other threads of the parent go on meanwhile: what they have unmapped or protected between the
+ * token and the copy, the child finds out when it has its mappings: the copy counts.
+ *
  * A child that came otherwise begins without anything: it knows itself by a page that forks wipe.
  * One that shares its parent's memory maps no segment: its agent would end with it, and the mapping
  * stay.
@@ -228,17 +231,46 @@ void fork_in_parent(void)
 	shim_leave(&own.guard);
 }
 
-/* Ranges that are not mapped after all are none of ours. */
+/* All of it is mapped, and gets the protection that it had in the parent at last. */
+static bool is_there(const struct range *r)
+{
+	if (shim_madvise(r->addr, r->len, MADV_DONTFORK))
+		return false;
+	shim_mprotect(r->addr, r->len, r->prot);
+	return true;
+}
+
+/* Nothing of it is mapped, as far as the kernel says. */
+static bool is_free(const struct range *r)
+{
+	long at =
+		shim_mmap(r->addr, r->len, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (at >= 0)
+		shim_munmap(r->addr, r->len);
+	return at != -EEXIST;
+}
+
+/* What is not mapped after all is none of ours; where that is a part of a range, that part. */
 static void forget_missing(int session)
 {
+	uint32_t ignored;
+
+	shim_lock(&table.lock);
 	for (uint32_t i = 0; i < table.ranges.n;) {
 		const struct range *r = &table.ranges.at[i];
+		uint64_t pages = r->len / RAMP_PAGE_BYTES;
+		uint64_t half = r->addr + pages / 2 * RAMP_PAGE_BYTES;
 
-		if (r->session == session && shim_madvise(r->addr, r->len, MADV_DONTFORK))
-			ranges_remove(&table.ranges, i);
-		else
+		if (r->session != session || is_there(r))
 			i++;
+		else if (pages == 1 || is_free(r) ||
+			 ranges_isolate(&table.ranges, r->addr, half, &ignored, &ignored))
+			ranges_remove(&table.ranges, i);
 	}
+	ranges_join(&table.ranges);
+	shim_unlock(&table.lock);
 }
 
 /* What a daemon that died had us map already. */
@@ -314,6 +346,7 @@ void fork_in_child(void)
 		if (code)
 			shim_say("rampfs: fork: the child lacks mappings: ",
 				 err.text[0] ? err.text : strerrordesc_np(code), NULL);
+		attach_drop_pending();
 		forget_missing(i);
 	}
 	shim_leave(&own.guard);

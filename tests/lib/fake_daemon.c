@@ -78,8 +78,7 @@ struct fake {
 	struct process processes[PROCESSES];
 	struct token tokens[TOKENS];
 	uint64_t last_token;
-	struct piece forked[PIECES]; /* of the last FORK */
-	int forked_n;
+	_Atomic uint32_t fork_ms; /* between FORK's look and its answer */
 };
 
 static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
@@ -380,6 +379,7 @@ static void answer_fork(struct fake *fake, pid_t pid, struct session_msg *result
 		return;
 	}
 	look_into_proc(fake, p);
+	usleep(fake->fork_ms * 1000);
 	result->token[0] = new_token(fake, pid, true);
 	result->segment = (uint64_t)p->n;
 }
@@ -803,4 +803,9 @@ int fake_reconnects(struct fake *fake, pid_t pid)
 	struct process *p = process_of(fake, pid, false);
 
 	return p ? p->reconnects : 0;
+}
+
+void fake_delay_forks(struct fake *fake, uint32_t ms)
+{
+	fake->fork_ms = ms;
 }

@@ -49,6 +49,8 @@ void fake_hang_up_punches(struct fake *fake, int n);
 void fake_refuse(struct fake *fake, int code, const char *text);
 /* From now on FORK's tokens are forgotten before they are used, as by a daemon that died. */
 void fake_forget_forks(struct fake *fake);
+/* From now on FORK is answered so long after it was looked what the parent has. */
+void fake_delay_forks(struct fake *fake, uint32_t ms);
 /* From now on nothing is answered. */
 void fake_fall_silent(struct fake *fake);
 /* How often this process's agent has said HELLO with RECONNECT. */

@@ -150,6 +150,7 @@ static const struct scenario {
 	{"restart", scenario_restart},
 	{"orphan", scenario_orphan},
 	{"reborn", scenario_reborn},
+	{"meanwhile", scenario_meanwhile},
 	{"follow", scenario_follow},
 	{"tree", scenario_tree},
 	{"crowd", scenario_crowd},

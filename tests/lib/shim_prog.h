@@ -75,6 +75,7 @@ void scenario_gone(void);
 void scenario_restart(void);
 void scenario_orphan(void);
 void scenario_reborn(void);
+void scenario_meanwhile(void);
 void scenario_follow(void);
 void scenario_beside(void);
 void scenario_squat(void);

@@ -326,3 +326,46 @@ void scenario_leaver(void)
 	pthread_detach(thread);
 	pthread_exit(NULL);
 }
+
+#define CHANGED_US 100000 /* the daemon has looked by then */
+
+static void *change_meanwhile(void *arg)
+{
+	unsigned char *p = arg;
+
+	usleep(CHANGED_US);
+	CHECK(munmap(p + 2 * PAGE, 2 * PAGE) == 0);
+	CHECK(mprotect(p + 5 * PAGE, PAGE, PROT_READ) == 0);
+	CHECK(mprotect(p + 6 * PAGE, PAGE, RW) == 0);
+	CHECK(mremap(p + 8 * PAGE, 8 * PAGE, 12 * PAGE, 0) == p + 8 * PAGE);
+	return NULL;
+}
+
+/* While the daemon makes up its mind what a child is to have, another thread changes it. */
+void scenario_meanwhile(void)
+{
+	unsigned char *p = (unsigned char *)map(8 * PAGE, RW, MAP_SHARED, 0);
+	pthread_t thread;
+	pid_t pid;
+
+	CHECK(map(8 * PAGE, RW, MAP_SHARED, 8 * PAGE) == p + 8 * PAGE);
+	for (unsigned int i = 0; i < 16; i++)
+		p[i * PAGE] = 1;
+	CHECK(mprotect(p + 6 * PAGE, PAGE, PROT_READ) == 0);
+	meet("mapped");
+	CHECK(pthread_create(&thread, NULL, change_meanwhile, p) == 0);
+	pid = fork();
+	if (pid == 0) {
+		for (unsigned int i = 0; i < 16; i++)
+			CHECK(touch(p + i * PAGE, false) == (i == 2 || i == 3 ? SIGSEGV : 0));
+		CHECK(touch(p + 5 * PAGE, true) == SIGSEGV);
+		CHECK(touch(p + 6 * PAGE, true) == 0);
+		/* What it has and what it lacks can be mapped. */
+		CHECK(map(16 * PAGE, RW, MAP_SHARED, 0) == p);
+		for (unsigned int i = 0; i < 16; i++)
+			CHECK(touch(p + i * PAGE, true) == 0);
+		_exit(0);
+	}
+	wait_for(pid);
+	CHECK(pthread_join(thread, NULL) == 0);
+}

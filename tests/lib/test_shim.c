@@ -382,6 +382,20 @@ START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 }
 END_TEST
 
+/* The child has what its parent had at last: neither more nor less of what was changed, and all of
+   what was not. */
+START_TEST(what_another_thread_changes_during_a_fork_costs_the_child_nothing_else)
+{
+	struct program p = start("meanwhile");
+
+	await(&p, "mapped");
+	fake_delay_forks(fake, 500);
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 START_TEST(a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings)
 {
 	struct program p;
@@ -413,6 +427,7 @@ int main(void)
 	tcase_add_test(tc, a_program_needs_no_privilege);
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
+	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
