@@ -121,6 +121,11 @@ static void on_restored(void *arg, uint64_t index)
 	asks_restored(meta);
 }
 
+static void on_forgot(void *arg)
+{
+	greet_forgot(arg);
+}
+
 static void on_read_ready(void *arg, const struct raft_read *read)
 {
 	asks_read_ready(arg, read);
@@ -396,7 +401,8 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 	struct replica_config rc_config = {.hooks = {.send = on_send,
 						     .applied = on_applied,
 						     .restored = on_restored,
-						     .read_ready = on_read_ready}};
+						     .read_ready = on_read_ready,
+						     .forgot = on_forgot}};
 	int rc;
 
 	if (!meta || !meta->path) {

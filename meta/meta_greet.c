@@ -16,8 +16,10 @@
  *
  * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
  * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
- * a node hears it tells that. An old copy is marked in its own file, and the process begins anew
- * without a voice: it catches up, what lies there can be moved away, and it needs --rejoin.
+ * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
+ * (raft.h, hint), which shows a copy of the same life. An old copy is marked in its own file, and
+ * the process begins anew without a voice: it catches up, what lies there can be moved away, and it
+ * needs --rejoin.
  */
 #include <stdio.h>
 
@@ -149,24 +151,38 @@ static bool is_old_copy(const struct meta *meta, uint64_t life, uint64_t lowest)
 	       (life == meta->opened.life && lowest >= meta->asks.next_number);
 }
 
-void greet_life(struct meta *meta, struct wire_r *body)
+/* `seen`: the highest life that the cluster knows of. `why` ends "is an old copy, ". */
+static void begin_anew(struct meta *meta, uint64_t seen, const char *why)
 {
 	struct journal *j = replica_journal(meta->replica);
+	char text[512];
+
+	if (journal_begin(j, true) < 0 || journal_put_restored(j, seen) < 0 ||
+	    journal_commit(j) < 0)
+		return; /* it has said why */
+	snprintf(text, sizeof(text),
+		 "journal %s: is an old copy, %s: node %u votes no more, and needs --rejoin once "
+		 "its segments are moved away",
+		 meta->path, why, meta->opened.self);
+	meta_fatal(meta, text);
+}
+
+void greet_forgot(struct meta *meta)
+{
+	begin_anew(meta, meta->opened.life, "which lacks entries that it acknowledged");
+}
+
+void greet_life(struct meta *meta, struct wire_r *body)
+{
 	uint64_t instance = wire_get_u64(body), life = wire_get_u64(body);
 	uint64_t lowest = wire_get_u64(body);
-	char text[512];
+	char why[80];
 
 	/* Another instance was formatted again, and is found out by that. */
 	if (!wire_r_done(body) || instance != meta->opened.instance ||
 	    !is_old_copy(meta, life, lowest))
 		return;
-	if (journal_begin(j, true) < 0 || journal_put_restored(j, life) < 0 ||
-	    journal_commit(j) < 0)
-		return; /* it has said why */
-	snprintf(text, sizeof(text),
-		 "journal %s: is an old copy, of life %llu, and the cluster has seen %llu: node %u "
-		 "votes no more, and needs --rejoin once its segments are moved away",
-		 meta->path, (unsigned long long)meta->opened.life, (unsigned long long)life,
-		 meta->opened.self);
-	meta_fatal(meta, text);
+	snprintf(why, sizeof(why), "of life %llu, and the cluster has seen %llu",
+		 (unsigned long long)meta->opened.life, (unsigned long long)life);
+	begin_anew(meta, life, why);
 }

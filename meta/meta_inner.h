@@ -132,6 +132,7 @@ void greet_tend(struct meta *meta);
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
 void greet_tell_life(struct meta *meta, ramp_node_t to);
 void greet_life(struct meta *meta, struct wire_r *body);
+void greet_forgot(struct meta *meta); /* the core has found an old copy */
 
 /* meta_read.c */
 void readers_close(struct meta *meta);

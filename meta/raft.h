@@ -91,10 +91,12 @@ enum raft_message_type {
 	RAFT_PREVOTE_ANSWER, /* reject; index: the term asked for */
 	RAFT_VOTE,	     /* index, log_term; transfer: the leader asked for it (3.10) */
 	RAFT_VOTE_ANSWER,    /* reject */
-	RAFT_APPEND,	     /* index, log_term: the entry before; commit; seq; entries */
+	RAFT_APPEND,	     /* index, log_term: the entry before; commit; seq; entries; hint: what
+				the receiver has acknowledged in this term, 0: nothing */
 	RAFT_APPEND_ANSWER, /* index: match, or when reject: what was refused, with hint: a place to
 			       try; seq: the message's; silent: doesn't count (not confirmed) */
-	RAFT_SNAPSHOT,	    /* index, log_term, conf, conf_index; offset, bytes, len, done; seq */
+	RAFT_SNAPSHOT,	    /* index, log_term, conf, conf_index; offset, bytes, len, done; seq;
+			       hint: as above */
 	RAFT_SNAPSHOT_ANSWER, /* index: of the snapshot; offset: wanted next; seq; silent */
 	RAFT_TIMEOUT_NOW,     /* campaign at once (3.10) */
 };
@@ -296,6 +298,9 @@ struct raft_actions {
 	ramp_node_t snapshot_to[RAFT_NODES_MAX]; /* make a dump, then SNAPSHOT_READY */
 	uint32_t n_snapshot_to;
 	bool failed; /* memory ran out: the driver must end the process */
+	bool forgot; /* the log ends before what this node acknowledged: it is an old copy of the
+			node's own, whose votes may have been forgotten with the entries. Nothing
+			was answered; the driver must not go on with it */
 };
 void raft_actions_init(struct raft_actions *a);
 void raft_actions_reset(struct raft_actions *a); /* keeps the memory */

@@ -26,6 +26,16 @@ static void heard_leader(struct step *s, const struct raft_message *m)
 	step_election_clock(s);
 }
 
+/* True where the leader of this term has been told of more entries than there are: what is durable
+   stays, so this journal isn't the one that they were in. Who has no voice promised nothing. */
+static bool forgot(struct step *s, const struct raft_message *m)
+{
+	if (!s->r->confirmed || m->hint <= s->r->last_index)
+		return false;
+	s->a->forgot = true;
+	return true;
+}
+
 static struct raft_message *answer_append(struct step *s, const struct raft_message *m,
 					  uint64_t index)
 {
@@ -97,6 +107,8 @@ void step_append(struct step *s, const struct raft_message *m)
 		return;
 	}
 	heard_leader(s, m);
+	if (forgot(s, m))
+		return;
 	if (m->index > r->last_index) {
 		refuse_append(s, m, r->last_index);
 		return;
@@ -129,6 +141,8 @@ void step_snapshot(struct step *s, const struct raft_message *m)
 		return;
 	}
 	heard_leader(s, m);
+	if (forgot(s, m))
+		return;
 	if (m->index <= r->commit || raft_term_at(r, m->index) == m->log_term) {
 		/* The log has that entry, and so all before it: nothing to take. */
 		step_commit(s, m->index);

@@ -55,6 +55,7 @@ static void send_piece(struct step *s, struct raft_peer *p)
 	m->conf_index = p->snap_conf_index;
 	m->offset = p->snap_offset;
 	m->seq = s->r->seq;
+	m->hint = p->match;
 	p->paused = true;
 }
 
@@ -77,6 +78,7 @@ static bool send_append(struct step *s, struct raft_peer *p, bool even_empty)
 	m->log_term = raft_term_at(r, p->next - 1);
 	m->commit = r->commit;
 	m->seq = r->seq;
+	m->hint = p->match;
 	for (; index <= r->last_index && m->n_entries < RAFT_APPEND_MAX; index++) {
 		const struct raft_entry *e = raft_entry_at(r, index);
 

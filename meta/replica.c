@@ -465,6 +465,10 @@ static void tell(struct replica *p)
 		h->read_ready(h->arg, &p->actions.reads[i]);
 	p->restored = false;
 	p->n_results = 0;
+	if (p->actions.forgot && h->forgot)
+		h->forgot(h->arg);
+	else if (p->actions.forgot)
+		fail(p, "meta: the journal ends before what this node acknowledged");
 }
 
 bool replica_finish(struct replica *p, uint64_t now_ms)

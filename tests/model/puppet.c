@@ -101,6 +101,8 @@ int puppet_step(struct puppet *p, const struct raft_event *ev)
 
 	if (wrong)
 		puppet_wrong("node %u: raft_check: %s", p->opt.self, wrong);
+	if (p->actions.forgot)
+		puppet_wrong("node %u: told of more than it has acknowledged", p->opt.self);
 	if (p->actions.failed)
 		puppet_wrong("node %u: the core gave up (actions.failed)", p->opt.self);
 	return rc;

@@ -286,6 +286,41 @@ START_TEST(a_journal_from_a_backup_has_no_voice_and_catches_up)
 }
 END_TEST
 
+static void start_without_voice(ramp_node_t id)
+{
+	net.fatal = on_old_copy;
+	net_start(id);
+	WAIT_FOR(atomic_load(&old_copy_said));
+	net_stop(id);
+	net.fatal = NULL;
+	net_start(id);
+}
+
+/* One that was made while it ran is of no earlier life than the cluster knows of. */
+START_TEST(a_journal_from_a_hot_backup_has_no_voice_and_catches_up)
+{
+	ramp_node_t leader, old;
+	struct segment_row row;
+	char command[600];
+
+	net_found(3);
+	all_up(3);
+	leader = wait_leader(1, 3);
+	old = another(leader);
+	snprintf(command, sizeof(command), "sqlite3 %s '.backup %s.bak'", net.node[old].path,
+		 net.node[old].path);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(create(leader, old, "later", NULL), 0);
+	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
+	net_stop(old);
+	copy_journal(old, true);
+	start_without_voice(old);
+	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
+	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_members");
@@ -302,6 +337,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables);
 	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
 	tcase_add_test(members, a_journal_from_a_backup_has_no_voice_and_catches_up);
+	tcase_add_test(members, a_journal_from_a_hot_backup_has_no_voice_and_catches_up);
 	return s;
 }
 
