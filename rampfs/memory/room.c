@@ -275,7 +275,7 @@ static bool nearly_full(uint8_t *at)
 	return pages >= COLLAPSE_PAGES;
 }
 
-void room_collapse(struct seg *seg)
+void room_collapse(struct seg *seg, const atomic_bool *stop)
 {
 	uint64_t mapped, size = seg_size(seg);
 	int64_t data, hole = 0;
@@ -284,14 +284,15 @@ void room_collapse(struct seg *seg)
 
 	if (seg_small(seg) || seg_map(seg, &base, &mapped, NULL))
 		return;
-	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
+	while (!atomic_load(stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
 		if (hole <= data)
 			break;
 		data = data / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
 		if ((uint64_t)data > block)
 			block = (uint64_t)data;
-		for (; block < (uint64_t)hole && block + RAMP_HUGE_BYTES <= size;
+		for (; block < (uint64_t)hole && block + RAMP_HUGE_BYTES <= size &&
+		       !atomic_load(stop);
 		     block += RAMP_HUGE_BYTES)
 			if (nearly_full(base + block))
 				madvise(base + block, RAMP_HUGE_BYTES, MADV_COLLAPSE);

@@ -7,6 +7,7 @@
 #ifndef RAMP_ROOM_H
 #define RAMP_ROOM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,8 +36,9 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (TRANSFER came, or the attempt ended). */
 void room_release_slack(struct seg *seg);
-/* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks. */
-void room_collapse(struct seg *seg);
+/* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks, up to a second a
+   GiB; once *stop is set, no longer than one range takes. */
+void room_collapse(struct seg *seg, const atomic_bool *stop);
 /* The next byte >= offset that is data in the source's sense, as lseek(SEEK_DATA); -ENXIO. */
 int64_t room_seek_data(struct seg *seg, uint64_t offset);
 int64_t room_seek_hole(struct seg *seg, uint64_t offset);

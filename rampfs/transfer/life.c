@@ -385,6 +385,7 @@ void transfers_close(struct transfers *t)
 	struct move *m;
 
 	t->closing = true;
+	atomic_store(&t->collapse_stop, true); /* programs wait for the next daemon */
 	uv_close((uv_handle_t *)t->up_timer, free_timer);
 	asks_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)

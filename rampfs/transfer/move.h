@@ -166,6 +166,7 @@ struct transfers {
 	size_t n_traces;
 	LIST_HEAD(, tracing) tracings;
 	STAILQ_HEAD(, collapse) collapses; /* settled segments; the first is under way */
+	atomic_bool collapse_stop;	   /* we close */
 
 	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
 	atomic_uint_fast64_t asked; /* the last handle */

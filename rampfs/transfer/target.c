@@ -552,7 +552,7 @@ static void collapse_work(void *arg)
 {
 	struct collapse *c = arg;
 
-	room_collapse(c->seg);
+	room_collapse(c->seg, &c->t->collapse_stop);
 }
 
 static void collapse_free(struct collapse *c)

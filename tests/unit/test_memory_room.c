@@ -195,6 +195,7 @@ static uint64_t huge_bytes(struct seg *seg)
 START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 {
 	struct seg *seg = fresh(RECORD_OWNED);
+	atomic_bool stop = true; /* whoever does not want to wait any more */
 	uint64_t taken;
 
 	/* small pages throughout: the file grows page by page */
@@ -206,7 +207,10 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	ck_assert_uint_eq(huge_bytes(seg), 0);
 	taken = memory_blocks_bytes(seg);
 
-	room_collapse(seg);
+	room_collapse(seg, &stop);
+	ck_assert_uint_eq(huge_bytes(seg), 0);
+	atomic_store(&stop, false);
+	room_collapse(seg, &stop);
 
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
 	ck_assert_uint_ge(huge_bytes(seg), 2 * MIB);
