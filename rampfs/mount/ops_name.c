@@ -142,6 +142,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	cr->fi = *fi;
 	cr->c.command.node = inode_node(parent);
+	cr->c.command.node_inc = mount_of(req)->incarnation;
 	strcpy(cr->c.command.name, name);
 	cr->c.command.attr.mode = mode & 07777;
 	cr->c.command.attr.uid = ctx->uid;

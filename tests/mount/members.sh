@@ -168,6 +168,18 @@ power_on c
 within 20 shows a "c voter up"
 within 10 touch "$mnt/c/c/new" 2>/dev/null
 
+echo "new memory, and no quorum to say so: nothing is made in the name of the old"
+read_only() { LC_ALL=C touch "$mnt/$1/$1/none" 2>&1 | grep -q "Read-only"; }
+power_off c
+kill -STOP "$(daemon a)" "$(daemon b)"
+power_on c
+within 20 read_only c
+kill -CONT "$(daemon a)" "$(daemon b)"
+n=0
+until echo here >"$mnt/c/c/first$n"; do n=$((n + 1)) && [ $n -lt 20000 ] || fail "nothing can be made at c"; done 2>/dev/null
+same "first$n" "$(basename -a "$mnt"/c/c/first*)" "what was made at c"
+same here "$(cat "$mnt/c/c/first$n")" "what was written at c"
+
 echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
 released() { flock -n "$state/$1/lock" true; }
 umount "$mnt/c" && within 20 released c
