@@ -233,10 +233,15 @@ static void begin_file(struct seg *seg, const struct segment_row *row)
 	seg_set_times(seg, times);
 }
 
-/* A row of ours without a file. Looking for the file before the row is read: a file that was there
-   and went has left a newer row. */
-static int make_missing(struct mount *m, ramp_segment_t id, struct seg **seg)
+/*
+ * A row of ours without a file. Looking for the file before the row is read: a file that was there
+ * and went has left a newer row. Not in tables from before this life, which may be an old copy
+ * (R8): there it may be another node's by now. `made`: this node's own command has just made the
+ * row.
+ */
+static int make_missing(struct mount *m, ramp_segment_t id, bool made, struct seg **seg)
 {
+	bool known = made || atomic_load(&m->caught_up);
 	struct segment_row row;
 	struct ramp_err err = {0};
 	int rc;
@@ -251,6 +256,8 @@ static int make_missing(struct mount *m, ramp_segment_t id, struct seg **seg)
 	} else if (row.node_inc != m->incarnation || row.phase != SEGMENT_STABLE ||
 		   row.k.source_id || row.size) {
 		rc = -EIO;
+	} else if (!known) {
+		rc = -EAGAIN;
 	} else {
 		rc = store_create(m->config.store, id, RECORD_OWNED, row.epoch, seg, &err);
 		if (rc)
@@ -264,14 +271,14 @@ unlock:
 	return rc;
 }
 
-int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg)
+static int find_segment(struct mount *m, ramp_segment_t id, bool made, struct seg **seg)
 {
 	struct record record;
 	struct segment_row row;
 
 	*seg = store_find(m->config.store, id);
 	if (!*seg)
-		return make_missing(m, id, seg);
+		return make_missing(m, id, made, seg);
 	record_get(*seg, &record);
 	if (record.kind != RECORD_NONE || seg_damaged(*seg))
 		return 0;
@@ -279,6 +286,16 @@ int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg)
 	seg_put(*seg);
 	*seg = NULL;
 	return meta_segment(m->config.meta, id, &row) ? -ENOENT : -EREMOTE;
+}
+
+int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg)
+{
+	return find_segment(m, id, false, seg);
+}
+
+int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg)
+{
+	return find_segment(m, id, true, seg);
 }
 
 int inode_openable(struct mount *m, ramp_segment_t id)

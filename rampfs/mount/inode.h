@@ -50,9 +50,12 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 /*
  * The segment's struct where this node serves it, with a reference: it may still say EREMOTE or
  * EAGAIN at its gate. A row of ours that has no file yet (the daemon was killed between the commit
- * and the file) gets one. -EREMOTE: another node's; -EIO: its bytes are lost or damaged; -ENOENT.
+ * and the file) gets one; -EAGAIN: not before this node has caught up (mount.caught_up). -EREMOTE:
+ * another node's; -EIO: its bytes are lost or damaged; -ENOENT.
  */
 int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg);
+/* The same of a row that the caller's own command has made: it is no old copy's. */
+int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg);
 /* The same where the caller has no use for the struct: may it be opened? */
 int inode_openable(struct mount *m, ramp_segment_t id);
 /* True when this node has the segment's bytes and may serve them. */

@@ -7,6 +7,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -48,6 +49,9 @@ struct mount {
 	pthread_mutex_t work_lock;
 	pthread_cond_t work_done;
 
+	atomic_bool caught_up;	/* the tables hold all that was committed when it was opened */
+	atomic_bool catches_up; /* it is being asked for */
+
 	uint32_t rows_posted;	   /* atomic: changed rows that the sweep has not looked at yet */
 	uint64_t requests, resent; /* atomic */
 	uint64_t since_ms;	   /* when it was opened, by park_now_ms */
@@ -58,6 +62,8 @@ void mount_put(struct mount *m);
 /* A worker is about to use the floors below: false after mount_stop. mount_work_leave after. */
 bool mount_work_enter(struct mount *m);
 void mount_work_leave(struct mount *m);
+/* Asks until the tables are known to be no older than this daemon. Control loop, now and then. */
+void mount_catch_up(struct mount *m);
 /* Serving has ended, or should: config.ended, once, on the control loop. Any thread. */
 void mount_end(struct mount *m, enum mount_end why);
 

@@ -110,6 +110,26 @@ void mount_end(struct mount *m, enum mount_end why)
 	loop_post(m->config.loop, on_end, e);
 }
 
+/* ---- tables that are no older than this daemon ------------------------------------------------ */
+
+/* Meta thread. */
+static void on_synced(void *arg, const struct meta_reply *reply)
+{
+	struct mount *m = arg;
+
+	if (reply->result == 0)
+		atomic_store(&m->caught_up, true);
+	atomic_store(&m->catches_up, false);
+	mount_put(m);
+}
+
+void mount_catch_up(struct mount *m)
+{
+	if (atomic_load(&m->caught_up) || atomic_exchange(&m->catches_up, true))
+		return;
+	meta_sync(m->config.meta, on_synced, mount_get(m));
+}
+
 /* ---- what the floors below tell ------------------------------------------------------------- */
 
 static void store_changed_here(void *arg, ramp_segment_t id)

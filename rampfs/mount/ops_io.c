@@ -234,8 +234,10 @@ static int do_io(struct io *io)
 	if (was_appended(io))
 		return 0;
 	rc = inode_segment(io->r.mount, io->id, &seg);
-	if (rc)
+	if (rc) {
+		io->gate = rc == -EAGAIN;
 		return rc;
+	}
 	rc = seg_enter(seg);
 	if (rc) {
 		io->gate = rc == -EAGAIN;
@@ -388,6 +390,42 @@ void ops_open_flags(struct fuse_file_info *fi)
 	fi->keep_cache = 0;
 }
 
+#define OPEN_MS 5000 /* as any change waits for a quorum */
+
+struct opening {
+	struct request r; /* first */
+	fuse_ino_t ino;
+};
+
+/* What it waits for is its file: ESTALE makes the kernel open it anew, from a fuse thread, which
+   alone may grant a passthrough. */
+static enum park_verdict open_step(struct parked *parked)
+{
+	struct opening *o = (struct opening *)parked;
+	int rc = inode_openable(o->r.mount, o->ino);
+
+	if (rc == -EAGAIN && request_interrupted(&o->r))
+		rc = -EINTR;
+	if (rc == -EAGAIN && park_now_ms() - parked->since_ms < OPEN_MS)
+		return PARK_WAIT;
+	if (rc == 0)
+		rc = -ESTALE;
+	request_reply_err(&o->r, rc == -EAGAIN ? -EROFS : rc);
+	return PARK_DONE;
+}
+
+static void open_later(fuse_req_t req, fuse_ino_t ino)
+{
+	struct opening *o = request_new(req, sizeof(*o));
+
+	if (!o)
+		return;
+	o->ino = ino;
+	o->r.parked.step = open_step;
+	request_interruptible(&o->r);
+	park_wait(o->r.mount->park, &o->r.parked, ino);
+}
+
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct mount *m = mount_of(req);
@@ -402,6 +440,10 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		break;
 	default:
 		rc = -ENOENT;
+	}
+	if (rc == -EAGAIN) {
+		open_later(req, ino);
+		return;
 	}
 	if (rc) {
 		fuse_reply_err(req, -rc);
@@ -569,7 +611,7 @@ int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate)
 	struct seg *seg;
 	int rc = inode_segment(m, id, &seg);
 
-	*gate = false;
+	*gate = rc == -EAGAIN;
 	if (rc)
 		return rc;
 	rc = seg_enter(seg);

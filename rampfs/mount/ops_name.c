@@ -105,7 +105,7 @@ static void created(struct change *c)
 			     ? -EBUSY
 			     : -ESTALE;
 	if (!rc)
-		rc = inode_segment(m, c->reply.id, &seg);
+		rc = inode_segment_made(m, c->reply.id, &seg);
 	if (seg)
 		seg_put(seg);
 	if (rc == -ENOSPC || rc == -ENOMEM)

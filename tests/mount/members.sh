@@ -182,18 +182,34 @@ same here "$(cat "$mnt/c/c/first$n")" "what was written at c"
 
 echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
 released() { flock -n "$state/$1/lock" true; }
+within 20 touch "$mnt/c/c/went" "$mnt/c/c/made" 2>/dev/null
+went=$state/c/store/$(xattr "$mnt/c/c/went" id) made=$state/c/store/$(xattr "$mnt/c/c/made" id)
 umount "$mnt/c" && within 20 released c
 cp "$state/c/journal.db" "$scratch/backup.db"
+rm "$made" "$made.state" # as if the daemon had died between the commit and the file
 power_on c
+cat "$mnt/c/c/made" || fail "a row without a file"
+[ -e "$made" ] || fail "the row has no file"
+within 20 mv "$mnt/c/c/went" "$mnt/c/a/went" 2>/dev/null
+echo a >"$mnt/a/a/went"
+within 20 gone "$went"
 within 20 touch "$mnt/c/c/kept"
 umount "$mnt/c" && within 20 released c
 rm -f "$state/c"/journal.db-*
 cp "$scratch/backup.db" "$state/c/journal.db"
+kill -STOP "$(daemon a)" "$(daemon b)"
 power_on c
+# Its tables say that it is c's, and empty: so was everything that has no file yet.
+said=$(sh -c 'echo c >"$1"' - "$mnt/c/c/went" 2>&1) && said=nothing
+gone "$went" || said="nothing, and made a second $went"
+kill -CONT "$(daemon a)" "$(daemon b)"
+case $said in *"Read-only"*) ;; *) fail "a segment that an old copy shows was opened for writing: it said $said" ;; esac
 within 20 says "$cluster/c.log" "is an old copy"
 within 20 says "$cluster/c.log" "has an old copy of its journal and no vote: needs --rejoin"
 within 20 test -e "$mnt/c/c/kept"
 within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept"
+within 20 mv "$mnt/a/a/went" "$mnt/a/c/went" 2>/dev/null
+same a "$(cat "$mnt/c/c/went")" "what a wrote"
 
 echo "no quorum: nothing is changed, and it is said"
 kill -STOP "$(daemon b)" "$(daemon c)"
