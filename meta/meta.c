@@ -118,6 +118,8 @@ static void on_restored(void *arg, uint64_t index)
 
 	log_info("meta: took a snapshot of entry %llu", (unsigned long long)index);
 	meta->config.changed(meta->config.arg, 0, false);
+	if (meta->config.restored)
+		meta->config.restored(meta->config.arg);
 	asks_restored(meta);
 }
 

@@ -202,6 +202,9 @@ struct meta_config {
 	   membership (id == 0; after a snapshot was taken: anything). attributes: of the row
 	   only what META_SETATTR sets. Meta thread. */
 	void (*changed)(void *arg, ramp_segment_t id, bool attributes);
+	/* NULL, or after a snapshot was taken, besides that: any segment's row may be another one,
+	   or gone, and none is named. Meta thread. */
+	void (*restored)(void *arg);
 	/* The journal can't be written or read, or contradicts the cluster's: the process must end.
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
 	   more and answers -EIO. Meta thread, and whichever reads. */

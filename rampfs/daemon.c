@@ -103,6 +103,14 @@ static void on_meta_changed(void *arg, ramp_segment_t id, bool attributes)
 	}
 }
 
+static void on_meta_restored(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (atomic_load(&d->running))
+		mount_rows_restored(d->mount);
+}
+
 static void on_meta_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 {
 	struct daemon *d = arg;
@@ -213,6 +221,7 @@ static int open_meta(struct daemon *d, struct ramp_err *err)
 	struct meta_config config = {.journal_path = journal,
 				     .send = on_meta_send,
 				     .changed = on_meta_changed,
+				     .restored = on_meta_restored,
 				     .arg = d};
 	int rc = statedir_file(d->dir.path, "journal.db", journal, err);
 

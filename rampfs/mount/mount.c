@@ -110,7 +110,7 @@ void mount_end(struct mount *m, enum mount_end why)
 	loop_post(m->config.loop, on_end, e);
 }
 
-/* ---- tables that are no older than this daemon ------------------------------------------------ */
+/* ---- tables that are no older than this daemon ----------------------------------------------- */
 
 /* Meta thread. */
 static void on_synced(void *arg, const struct meta_reply *reply)
@@ -173,6 +173,20 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 	*c = (struct row_change){.mount = mount_get(m), .id = id};
 	__atomic_fetch_add(&m->rows_posted, 1, __ATOMIC_RELAXED);
 	loop_post(m->config.loop, on_row, c);
+}
+
+static void on_restored(void *arg)
+{
+	struct mount *m = arg;
+
+	sweep_all(m);
+	mount_put(m);
+}
+
+void mount_rows_restored(struct mount *m)
+{
+	__atomic_fetch_add(&m->rows_posted, 1, __ATOMIC_RELAXED);
+	loop_post(m->config.loop, on_restored, mount_get(m));
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

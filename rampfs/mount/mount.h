@@ -126,6 +126,8 @@ int mount_start(struct mount *mount, struct ramp_err *err);
 /* main's callback of meta: a segment's row changed (id), or a node's (0). Any thread, also before
    mount_start; never blocks. */
 void mount_row_changed(struct mount *mount, ramp_segment_t id);
+/* The same, any segments' rows. */
+void mount_rows_restored(struct mount *mount);
 
 /*
  * Stops reading requests, and ends the threads. Requests that are parked stay unanswered: the next

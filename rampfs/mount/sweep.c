@@ -2,7 +2,7 @@
  * Hints and adopted attributes; unlinked segments are orphans.c's. All of it runs on the control
  * loop, every SWEEP_MS and when a row changes; what blocks is done by a worker. A sweep looks at
  * the segments that were touched, since a node may hold very many; only the first looks at each, a
- * part at a time.
+ * part at a time, and so does one after a snapshot, which tells of no row.
  *
  * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
  * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
@@ -381,6 +381,31 @@ static void find_unlinked(struct sweep *s, struct seg *seg)
 	}
 }
 
+/* The tables were replaced, and told of no row. */
+void sweep_all(struct mount *m)
+{
+	struct sweep *s = m->sweep;
+
+	if (!s || s->closed) {
+		__atomic_fetch_sub(&m->rows_posted, 1, __ATOMIC_RELEASE);
+		return;
+	}
+	free(s->first);
+	s->first = NULL;
+	s->n_first = s->at_first = 0;
+	s->first_row = 0;
+	s->begun = s->over_first = false;
+	s->restored++;
+	sweep_in(s, 0);
+}
+
+static void end_first(struct sweep *s)
+{
+	s->over_first = true;
+	__atomic_fetch_sub(&s->mount->rows_posted, s->restored, __ATOMIC_RELEASE);
+	s->restored = 0;
+}
+
 /* Some of the store's segments; false: there are none any more. */
 static bool look_at_first(struct sweep *s)
 {
@@ -391,6 +416,8 @@ static bool look_at_first(struct sweep *s)
 		if (!seg)
 			continue;
 		find_unlinked(s, seg);
+		if (s->restored)
+			sweep_row(s->mount, seg_id(seg));
 		seg_put(seg);
 	}
 	if (s->at_first < s->n_first)
@@ -454,7 +481,8 @@ static void on_timer(uv_timer_t *timer)
 	if (!s->begun)
 		begin_first(s);
 	if (!s->over_first) {
-		s->over_first = !look_at_first(s) && !look_at_rows(s);
+		if (!look_at_first(s) && !look_at_rows(s))
+			end_first(s);
 		if (!s->finish)
 			uv_timer_start(timer, on_timer, s->over_first ? SWEEP_MS : FIRST_MS,
 				       SWEEP_MS);

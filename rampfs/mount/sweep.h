@@ -17,6 +17,9 @@ void sweep_free(struct mount *m); /* with the mount's last reference */
 void sweep_finish(struct mount *m, loop_fn *fn, void *arg);
 /* A row changed. Control loop. */
 void sweep_row(struct mount *m, ramp_segment_t id);
+/* Any may have: each segment's is looked at, in the next sweeps. One less of mount.rows_posted when
+   that is over. Control loop. */
+void sweep_all(struct mount *m);
 /* Whether a change of a row of ours without bytes is worth a look: an unlinked segment of that
    number has gone from here in this daemon's life, or one that shares its bit. Any thread. */
 bool sweep_removed(struct mount *m, ramp_segment_t id);

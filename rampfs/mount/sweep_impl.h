@@ -55,6 +55,7 @@ struct sweep {
 	size_t n_first, at_first;
 	ramp_segment_t first_row;
 	bool begun, over_first; /* the first sweep */
+	uint32_t restored;	/* snapshots that it is also for */
 	bool closed;
 	loop_fn *finish; /* called when nothing is in flight, or at finish_ms */
 	void *finish_arg;

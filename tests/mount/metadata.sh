@@ -57,9 +57,14 @@ touch -d @0 "$mnt/$(leads)/$owner/times"
 within 5 eval "[ \"\$(stat -c %Y '$f')\" = 0 ]"
 rm "$f"
 
-echo "a node that is far behind takes a snapshot"
+echo "a node that is far behind takes a snapshot, and looks at all that lies there"
+head -c 4M /dev/zero >"$mnt/c/c/unlinked"
+touch "$mnt/c/c/dated"
+unlinked=$state/c/store/$(xattr "$mnt/c/c/unlinked" id)
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
+rm "$mnt/a/c/unlinked"
+touch -d @1400000000 "$mnt/a/c/dated"
 python3 - "$mnt/a/a" <<'P'
 import os, sys, threading
 def churn(i):
@@ -75,6 +80,10 @@ rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 listed c a 51
 says "$cluster/c.log" "took a snapshot of entry" || fail "no snapshot was taken"
 same "$(stat -c '%a %n' "$mnt/a/a/f1" | cut -d' ' -f1)" "$(stat -c %a "$mnt/c/a/f1")" "the mode that c shows"
+within 10 eval "[ ! -e '$unlinked' ]"
+within 5 eval "[ \"\$(stat -c %Y '$mnt/c/c/dated')\" = 1400000000 ]"
+sleep 1 # for a hint
+same 1400000000 "$(stat -c %Y "$mnt/a/c/dated")" "the time that a set"
 
 echo "a journal without room: its node stops with a clear line, the others go on, and it comes back"
 umount "$mnt/c"
