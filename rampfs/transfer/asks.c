@@ -246,7 +246,10 @@ static void ask_reclaim(struct ask *a, const struct segment_row *row)
 	if (row->node != a->t->self) {
 		ask_fail(a, EREMOTE, "it is not this node's; ask its owner");
 	} else if (!m || (m->state != S_ROLLED_BACK && !m->reclaimed)) {
-		ask_fail(a, EINVAL, "it is not rolled back");
+		if (given_comes_back(a->t, row))
+			ask_again(a); /* rolled back or not, in a moment it is known */
+		else
+			ask_fail(a, EINVAL, "it is not rolled back");
 	} else if (m->ask) {
 		ask_fail(a, EBUSY, "somebody reclaims it already");
 	} else {

@@ -327,6 +327,19 @@ void given_tick(struct move *m)
 	given_look(m);
 }
 
+bool given_comes_back(struct transfers *t, const struct segment_row *row)
+{
+	struct seg *seg = store_find(t->store, row->id);
+	struct record record = {.kind = RECORD_NONE};
+
+	if (!seg)
+		return false;
+	if (!seg_damaged(seg))
+		record_get(seg, &record);
+	seg_put(seg);
+	return record.kind == RECORD_GIVEN && row->phase == SEGMENT_STABLE && row->node == t->self;
+}
+
 void source_reclaim(struct move *m)
 {
 	m->reclaimed = true;

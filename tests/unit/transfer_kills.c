@@ -303,6 +303,37 @@ START_TEST(rolled_back_until_reclaimed)
 }
 END_TEST
 
+static void *let_go(void *arg)
+{
+	(void)arg;
+	usleep(300000);
+	atomic_store(&world->hold, false);
+	return NULL;
+}
+
+/* Its daemon has just begun, and has found it GIVEN only: it is rolled back all the same. */
+START_TEST(reclaimed_right_after_a_restart)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	pthread_t thread;
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_reboot(B);
+	eventually(world_rolled_back(A, id));
+	world_kill(A);
+	atomic_store(&world->hold, true);
+	world_arm(A, POINT(AT_GRANT, 0), DO_DELAY, 0, 1);
+	world_start(A);
+	pthread_create(&thread, NULL, let_go, NULL);
+	ck_assert_int_eq(world_reclaim(A, id), 0);
+	pthread_join(thread, NULL);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, A);
+	ck_assert_int_eq(world_reclaim(A, id), -EINVAL);
+}
+END_TEST
+
 /* S's machine dies while T has half: what was not pulled is lost, and said to be. */
 START_TEST(the_source_reboots_while_it_is_pulled)
 {
@@ -438,6 +469,7 @@ void add_kill_stories(Suite *suite)
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);
 	tc = story(suite, "proofs");
 	tcase_add_test(tc, rolled_back_until_reclaimed);
+	tcase_add_test(tc, reclaimed_right_after_a_restart);
 	tcase_add_test(tc, refused_with_lost_pages_after_a_restart);
 	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);
 	tcase_add_test(tc, fenced);

@@ -167,10 +167,14 @@ static bool key_equal(const struct tp_key *a, const struct tp_key *b)
 
 int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
 {
+	enum what what = fault_hit(POINT(AT_GRANT, 0));
+
 	(void)pull;
 	(void)seg;
-	if (fault_hit(POINT(AT_GRANT, 0)) == DO_DROP)
+	if (what == DO_DROP)
 		return ramp_err_set(err, ENOMEM, "no mapping left");
+	while (what == DO_DELAY && atomic_load(&world->hold))
+		usleep(1000);
 	world_lock();
 	for (int i = 0; i < EXPORTS; i++) {
 		if (world->exports[i].used && !(key_equal(&world->exports[i].key, key) &&
@@ -228,12 +232,6 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	struct pull *pull = calloc(1, sizeof(*pull));
 
 	(void)err;
-	/* A daemon's keys die with it. */
-	world_lock();
-	for (int i = 0; i < EXPORTS; i++)
-		if (world->exports[i].node == world_self())
-			world->exports[i].used = false;
-	world_unlock();
 	pull->config = *config;
 	pthread_mutex_init(&pull->lock, NULL);
 	*out = pull;

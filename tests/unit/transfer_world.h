@@ -92,7 +92,7 @@ struct world {
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
-	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, AT_BEGIN: while it is set */
+	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, AT_GRANT, AT_BEGIN: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
