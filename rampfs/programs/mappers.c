@@ -93,41 +93,52 @@ static uint32_t prot_of(uint32_t flags)
 	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
 }
 
+/* An instance of /proc of its own, which has seen nothing yet; -errno. */
+static int fresh_proc(void)
+{
+	int fs = fsopen("proc", FSOPEN_CLOEXEC), fd;
+
+	if (fs < 0)
+		return -errno;
+	fd = fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) ? -1
+							      : fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	if (fd < 0)
+		fd = -errno;
+	close(fs);
+	return fd;
+}
+
 /*
  * The kernel keeps the mode of what was mapped in exactly that range before, for as long as
  * something is: a writable mapping that took a read-only one's place looks read-only for ever. What
- * agents map shared is writable, so one that is shared and looks otherwise is looked at through an
- * instance of /proc of its own, which has seen nothing yet. *fresh: that, or -1; the caller's.
+ * agents map shared is writable, so one that is shared and looks otherwise is looked at through a
+ * fresh /proc. *fresh: that, or -1; the caller's. 1; 0: it is not; -errno: it has changed since it
+ * was asked for, or there is no telling. Taken for unwritable, it would come back private from its
+ * next move, and its stores be lost.
  */
-static bool is_writable(struct space *space, const struct kernel_vma *vma, mode_t mode,
-			const char *range, int *fresh)
+static int is_writable(struct space *space, const struct kernel_vma *vma, mode_t mode,
+		       const char *range, int *fresh)
 {
 	char path[PROC_PATH];
 	struct stat st;
-	int fs;
 
 	if (!(vma->flags & KERNEL_VMA_SHARED))
-		return false;
+		return 0;
 	if (mode & S_IWUSR)
-		return true;
-	if (*fresh < 0) {
-		fs = fsopen("proc", FSOPEN_CLOEXEC);
-		if (fs >= 0 && !fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-			*fresh = fsmount(fs, FSMOUNT_CLOEXEC, 0);
-		if (fs >= 0)
-			close(fs);
-	}
+		return 1;
 	if (*fresh < 0)
-		return false;
+		*fresh = fresh_proc();
+	if (*fresh < 0)
+		return *fresh;
 	snprintf(path, sizeof(path), "%d/map_files/%s", (int)space->pid, range);
 	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
-		/* The main thread has ended, and its agent has not. */
+		/* The main thread may have ended, and its agent not. */
 		snprintf(path, sizeof(path), "%d/map_files/%s",
 			 (int)mappers_tid(space->pid, space->agent_tid), range);
 		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
-			return false;
+			return -errno;
 	}
-	return st.st_mode & S_IWUSR;
+	return (st.st_mode & S_IWUSR) != 0;
 }
 
 static int read_name(int dir, const char *path, char target[4096], struct stat *st)
@@ -148,6 +159,7 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 	const char *name, *range;
 	char *end;
 	struct stat st;
+	int writable;
 
 	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)space->pid,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
@@ -168,14 +180,18 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 		m->writable = end[0] == '.' && end[1] == 'w';
 		return end[0] == '.';
 	}
-	m->writable = is_writable(space, vma, st.st_mode, range, fresh);
-	return *end == 0 || *end == ' ';
+	if (*end && *end != ' ')
+		return 0;
+	writable = is_writable(space, vma, st.st_mode, range, fresh);
+	m->writable = writable > 0;
+	return writable < 0 ? writable : 1;
 }
 
 int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg)
 {
 	dev_t dev = space->programs->store_dev;
 	struct kernel_vma vma;
+	uint64_t seen = 0;
 	int rc = 0, tries = 0, known, fresh = -1;
 
 	pthread_mutex_lock(&space->proc);
@@ -192,12 +208,12 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		if (known < 0)
 			continue;
 		tries = 0;
-		lo = vma.end;
+		/* One that has become larger since its first part was seen. */
+		m.start = vma.start > seen ? vma.start : seen;
+		m.end = lo = seen = vma.end;
 		if (!known)
 			continue;
-		m.start = vma.start;
-		m.end = vma.end;
-		m.offset = vma.offset;
+		m.offset = vma.offset + (m.start - vma.start);
 		m.prot = prot_of(vma.flags);
 		rc = fn(arg, &m);
 	}

@@ -15,3 +15,5 @@ endfunction()
 foreach(part programs sessions strangers)
   programs_test(${part})
 endforeach()
+# What a program does between two looks at it.
+target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen)

@@ -475,6 +475,43 @@ static int adopt(const struct prog_order *o)
 	return ask(&m);
 }
 
+/* ---- a mapping that never stands still --------------------------------------------------------
+ */
+
+static struct {
+	pthread_t thread;
+	uint64_t addr, pages;
+	_Atomic bool on;
+} splitter;
+
+static void *split_on(void *arg)
+{
+	uint64_t random = 88172645463325252u;
+
+	while (splitter.on) {
+		uint64_t from, len;
+
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		from = random % splitter.pages;
+		len = 1 + (random >> 32) % (splitter.pages - from);
+		mprotect((void *)(splitter.addr + from * PAGE), len * PAGE, PROT_READ);
+		mprotect((void *)splitter.addr, splitter.pages * PAGE, PROT_READ | PROT_WRITE);
+	}
+	return arg;
+}
+
+static int split(const struct prog_order *o)
+{
+	splitter.on = o->value;
+	if (!o->value)
+		return -pthread_join(splitter.thread, NULL);
+	splitter.addr = o->addr;
+	splitter.pages = o->len / PAGE;
+	return -pthread_create(&splitter.thread, NULL, split_on, NULL);
+}
+
 static void obey_all(void);
 
 static void *obey_on(void *arg)
@@ -548,6 +585,8 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 		return take_ticket(r);
 	case PROG_ADOPT:
 		return adopt(o);
+	case PROG_SPLIT:
+		return split(o);
 	}
 	return -EINVAL;
 }

@@ -42,6 +42,8 @@ enum prog_op {
 	PROG_UNNAME, /* the last of those sessions ends */
 	PROG_TICKET, /* FORK: the token in value and addr */
 	PROG_ADOPT,  /* token */
+	PROG_SPLIT,  /* a thread that splits the mapping of len bytes at addr by mprotect(2) and
+			makes it whole again, for ever; value 0: no more */
 };
 
 struct prog_order {

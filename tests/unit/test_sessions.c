@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -138,6 +139,102 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 	space_put(look.space);
 	pseg_put(p, look.pseg);
 	seg_put(x.seg);
+}
+END_TEST
+
+struct seen {
+	uint64_t from, to; /* so far */
+	unsigned int holes, doubles, unwritable;
+};
+
+static int see(void *arg, const struct mapping *m)
+{
+	struct seen *seen = arg;
+
+	seen->holes += m->start > seen->to;
+	seen->doubles += m->start < seen->to;
+	seen->unwritable += !m->writable;
+	seen->to = m->end;
+	return 0;
+}
+
+static void protect(struct attached *x, uint64_t len, uint32_t prot)
+{
+	struct prog_order order = {.op = PROG_MPROTECT, .addr = x->addr, .len = len, .prot = prot};
+
+	ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+}
+
+int __real_fsopen(const char *name, unsigned int flags);
+int __wrap_fsopen(const char *name, unsigned int flags);
+
+static struct attached *splits; /* before the next fsopen(2) is made */
+
+int __wrap_fsopen(const char *name, unsigned int flags)
+{
+	if (splits)
+		protect(splits, SEG_BYTES / 4, PROT_NONE);
+	splits = NULL;
+	return __real_fsopen(name, flags);
+}
+
+/* It was split where it was gone: the kernel remembers the empty file's mode, and it is looked at
+   twice. */
+START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only)
+{
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	struct seen seen = {.to = x.addr};
+	struct space *space;
+
+	world_freeze(x.seg);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	protect(&x, SEG_BYTES / 2, PROT_READ);
+	world_revert(x.seg);
+	programs_back(world.programs, x.seg, 0);
+	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
+	ck_assert_ptr_nonnull(space);
+	splits = &x;
+	ck_assert_int_eq(mappers_each(space, x.addr, x.addr + SEG_BYTES, see, &seen), 0);
+	ck_assert_ptr_null(splits);
+	ck_assert_uint_eq(seen.to, x.addr + SEG_BYTES);
+	ck_assert_uint_eq(seen.unwritable, 0);
+	space_put(space);
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
+{
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	struct prog_order order = {.op = PROG_SPLIT, .addr = x.addr, .len = SEG_BYTES, .value = 1};
+	struct seen all = {0};
+	struct space *space;
+	int looks = 0;
+
+	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
+	ck_assert_ptr_nonnull(space);
+	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
+	for (int i = 0; i < 20000; i++) {
+		struct seen seen = {.to = x.addr};
+		int rc = mappers_each(space, x.addr, x.addr + SEG_BYTES, see, &seen);
+
+		ck_assert(rc == 0 || rc == -EBUSY);
+		if (rc)
+			continue;
+		looks++;
+		all.holes += seen.holes + (seen.to != x.addr + SEG_BYTES);
+		all.doubles += seen.doubles;
+		all.unwritable += seen.unwritable;
+	}
+	order.value = 0;
+	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
+	ck_assert_msg(!all.holes && !all.doubles && !all.unwritable,
+		      "%u holes, %u seen twice, %u not writable in %d looks", all.holes,
+		      all.doubles, all.unwritable, looks);
+	ck_assert_int_gt(looks, 10000);
+	space_put(space);
+	world_detached(&x);
 }
 END_TEST
 
@@ -353,6 +450,9 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
 	tcase_add_test(tc, a_program_whose_page_faults_nobody_would_serve_is_refused);
 	tcase_add_test(tc, a_session_that_ends_during_a_look_leaves_nothing_in_the_table);
+	tcase_add_test(tc,
+		       a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only);
+	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
