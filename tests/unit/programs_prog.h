@@ -19,7 +19,8 @@ enum prog_op {
 			      2: sends a file that is no userfaultfd, 3: sends nothing to the doorman,
 			      4: answers every DROP with stale answers, for ever,
 			      5: says that it has carried out a SWAP, and has not;
-			      7: leaves the first BACK unanswered, 8: the first SWAP */
+			      7: leaves the first BACK unanswered, 8: the first SWAP,
+			      9: unmaps for a while what a GONE takes */
 	PROG_ATTACH,	   /* token, offset, len, prot, flags */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
@@ -40,7 +41,7 @@ enum prog_op {
 			value: names that one, which is a stranger's; flags 1: a process that shares
 			the memory names itself */
 	PROG_UNNAME, /* the last of those sessions ends */
-	PROG_TICKET, /* FORK: the token in value and addr */
+	PROG_TICKET, /* FORK: the token in value and addr, of how many ranges in all */
 	PROG_ADOPT,  /* token */
 	PROG_SPLIT,  /* a thread that splits the mapping of len bytes at addr by mprotect(2) and
 			makes it whole again, for ever; value 0: no more */

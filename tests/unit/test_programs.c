@@ -148,6 +148,38 @@ START_TEST(a_fork_child_adopts_what_its_parent_has)
 }
 END_TEST
 
+static void *let_it_go(void *seg)
+{
+	programs_gone(world.programs, seg, "b");
+	return NULL;
+}
+
+/* The kernel, too, shows nothing for a moment where mremap(2) puts one mapping in another's place.
+ */
+START_TEST(a_fork_while_something_is_put_in_its_place_misses_nothing)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+	struct prog_report r;
+	pthread_t thread;
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 9}).result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	world_freeze(seg);
+	world_give(seg);
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go, seg), 0);
+	usleep(BLOCKED_MS * 1000);
+	r = prog_at(&prog, PROG_TICKET, 0);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.all, 1);
+	pthread_join(thread, NULL);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 /* ---- being pulled ---------------------------------------------------------------------------- */
 
 START_TEST(remote_pages_wait_for_the_pager)
@@ -717,6 +749,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_token_is_good_for_one_attach_by_one_process);
 	tcase_add_test(tc, a_process_without_a_session_waits_and_is_refused);
 	tcase_add_test(tc, a_fork_child_adopts_what_its_parent_has);
+	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, remote_pages_wait_for_the_pager);
 	tcase_add_test(tc, a_pull_that_was_over_at_once_registers_nothing);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
