@@ -148,38 +148,6 @@ START_TEST(a_fork_child_adopts_what_its_parent_has)
 }
 END_TEST
 
-static void *let_it_go(void *seg)
-{
-	programs_gone(world.programs, seg, "b");
-	return NULL;
-}
-
-/* The kernel, too, shows nothing for a moment where mremap(2) puts one mapping in another's place.
- */
-START_TEST(a_fork_while_something_is_put_in_its_place_misses_nothing)
-{
-	struct seg *seg = world_segment("x", 5);
-	struct prog prog;
-	struct prog_report r;
-	pthread_t thread;
-
-	prog_start(&prog, world.socket);
-	ck_assert_int_eq(
-		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 9}).result, 0);
-	world_attach(&prog, seg, O_RDWR);
-	world_freeze(seg);
-	world_give(seg);
-	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go, seg), 0);
-	usleep(BLOCKED_MS * 1000);
-	r = prog_at(&prog, PROG_TICKET, 0);
-	ck_assert_int_eq(r.result, 0);
-	ck_assert_uint_eq(r.all, 1);
-	pthread_join(thread, NULL);
-	prog_end(&prog);
-	seg_put(seg);
-}
-END_TEST
-
 /* ---- being pulled ---------------------------------------------------------------------------- */
 
 START_TEST(remote_pages_wait_for_the_pager)
@@ -518,6 +486,37 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 }
 END_TEST
 
+START_TEST(what_was_mapped_in_parts_comes_back_as_one)
+{
+	struct seg *seg = world_segment("x", 5);
+	uint64_t half = SEG_BYTES / 2;
+	struct prog_report low, high;
+	struct prog prog;
+
+	world_prog(&prog);
+	low = world_try_attach(&prog, seg, O_RDWR, PROT_READ | PROT_WRITE, 0, half);
+	high = world_try_attach(&prog, seg, O_RDWR, PROT_READ | PROT_WRITE, half, half);
+	ck_assert_int_eq(low.result, 0);
+	ck_assert_int_eq(high.result, 0);
+	ck_assert_uint_eq(high.addr, low.addr + half);
+	ck_assert_uint_eq(prog_at(&prog, PROG_TICKET, 0).all, 2);
+	world_freeze(seg);
+	world_give(seg);
+	programs_gone(world.programs, seg, "b");
+	world_revert(seg);
+	programs_back(world.programs, seg, 0);
+	ck_assert_uint_eq(prog_at(&prog, PROG_TICKET, 0).all, 1);
+	ck_assert_uint_eq(prog_load(&prog, low.addr), UINT64_C(0x0505050505050505));
+	ck_assert_uint_eq(prog_load(&prog, high.addr + half - 8), UINT64_C(0x0505050505050505));
+	ck_assert_int_eq(prog_at(&prog, PROG_STORE, high.addr).result, 0);
+	/* And may leave again. */
+	world_freeze(seg);
+	programs_restore(world.programs, seg);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 START_TEST(a_process_that_was_stopped_learns_later_that_it_has_gone)
 {
 	struct attached x = world_attached(world_segment("x", 9), O_RDWR);
@@ -749,7 +748,6 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_token_is_good_for_one_attach_by_one_process);
 	tcase_add_test(tc, a_process_without_a_session_waits_and_is_refused);
 	tcase_add_test(tc, a_fork_child_adopts_what_its_parent_has);
-	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, remote_pages_wait_for_the_pager);
 	tcase_add_test(tc, a_pull_that_was_over_at_once_registers_nothing);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
@@ -762,6 +760,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);
 	tcase_add_test(tc, an_attach_waits_while_the_segment_is_frozen);
 	tcase_add_test(tc, what_has_gone_is_sigbus_and_one_line_and_comes_back);
+	tcase_add_test(tc, what_was_mapped_in_parts_comes_back_as_one);
 	tcase_add_test(tc, a_process_that_was_stopped_learns_later_that_it_has_gone);
 	tcase_add_test(tc, the_next_daemon_learns_what_is_mapped);
 	tcase_add_test(tc, a_freeze_ends_with_its_daemon);

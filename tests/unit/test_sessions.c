@@ -238,6 +238,38 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 }
 END_TEST
 
+static void *let_it_go(void *seg)
+{
+	programs_gone(world.programs, seg, "b");
+	return NULL;
+}
+
+/* The kernel, too, shows nothing for a moment where mremap(2) puts one mapping in another's place.
+ */
+START_TEST(a_fork_while_something_is_put_in_its_place_misses_nothing)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog;
+	struct prog_report r;
+	pthread_t thread;
+
+	prog_start(&prog, world.socket);
+	ck_assert_int_eq(
+		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 9}).result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	world_freeze(seg);
+	world_give(seg);
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go, seg), 0);
+	usleep(BLOCKED_MS * 1000);
+	r = prog_at(&prog, PROG_TICKET, 0);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.all, 1);
+	pthread_join(thread, NULL);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 /* Whatever bytes: decoding takes them or leaves them, and what it takes it gives back the same. */
 START_TEST(decoding_survives_any_bytes)
 {
@@ -453,6 +485,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc,
 		       a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only);
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
+	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
