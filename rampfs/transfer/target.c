@@ -674,7 +674,11 @@ static void taken_look(struct move *m)
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
 	} else if (rc == -ENOENT && !m->pulled) {
-		target_drop(m); /* unlinked, and taken back from us: nobody can want the rest */
+		/* Unlinked, and taken back from us: nobody can want the rest. Where there is none,
+		   it has gone with the settled of a daemon before this one, and target_pulled is
+		   about to say so. */
+		if (pages_missing(m->seg) > pages_lost(m->seg))
+			target_drop(m);
 	} else if (rc == -ENOENT) {
 		settle(m, m->epoch + 1); /* unlinked, settled and gone: ours to drop */
 	} else if (rc) {

@@ -200,6 +200,32 @@ START_TEST(asked_to_move_on_before_the_pull_begins_again)
 }
 END_TEST
 
+/* Unlinked, pulled and settled, so that its row is gone; T is killed before its record says so. Its
+   next daemon hears of the tables sooner than of the pages, and a program there has it open still.
+ */
+START_TEST(a_row_that_went_with_settled_takes_nothing_away)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
+	world_unlink(id);
+	world_arm(B, POINT(AFTER_PROPOSE, META_SETTLED), DO_KILL, 0, 1);
+	atomic_store(&world->pull_stopped, false);
+	world_wait_dead(B);
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_END, 0), DO_DELAY, 0, 1);
+	world_start(B);
+	eventually(atomic_load(&world->fault[B].hits));
+	usleep(300000);
+	ck_assert(world_has_file(B, id));
+	atomic_store(&world->hold, false);
+	world_rest_lost(id);
+	ck_assert(world_has_file(B, id)); /* until nobody has it open: rampfs/mount */
+}
+END_TEST
+
 /* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
    ends. */
 START_TEST(asked_again_after_a_restart)
@@ -464,6 +490,7 @@ void add_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, a_grant_fails_after_a_restart, 0, 2);
 	tcase_add_test(tc, programs_come_back_before_mv_returns);
 	tcase_add_test(tc, asked_to_move_on_before_the_pull_begins_again);
+	tcase_add_test(tc, a_row_that_went_with_settled_takes_nothing_away);
 	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);

@@ -302,6 +302,9 @@ static void *pull_all(void *arg)
 		}
 	}
 	lost = pages_lost(job->seg);
+	if (fault_hit(POINT(AT_END, 0)) == DO_DELAY)
+		while (atomic_load(&world->hold) && !atomic_load(&job->stop))
+			usleep(1000);
 	if (!atomic_load(&job->stop))
 		job->pull->config.finished(job->pull->config.arg, seg_id(job->seg), lost);
 	atomic_store(&job->done, true);

@@ -44,6 +44,7 @@ enum where {
 	AT_PULL,    /* after half of the pages */
 	AT_GRANT,   /* serve_grant */
 	AT_BEGIN,   /* pull_begin */
+	AT_END,	    /* before it is said that every page is here */
 };
 enum what { DO_KILL = 1, DO_DROP, DO_DOUBLE, DO_DELAY };
 #define POINT(where, kind) ((uint32_t)(where) << 16 | (uint32_t)(kind))
@@ -92,7 +93,7 @@ struct world {
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
-	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, AT_GRANT, AT_BEGIN: while set */
+	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, _GRANT, _BEGIN, _END: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
