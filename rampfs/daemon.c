@@ -209,6 +209,7 @@ static void on_ended(void *arg, enum mount_end why)
 		loop_stop(d->loop);
 		return;
 	}
+	transfers_take_no_more(d->transfers);
 	uv_timer_start(&d->linger, on_linger, 0, LINGER_LOOK_MS);
 }
 

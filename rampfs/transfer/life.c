@@ -380,6 +380,11 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 	return 0;
 }
 
+void transfers_take_no_more(struct transfers *t)
+{
+	t->take_no_more = true;
+}
+
 void transfers_close(struct transfers *t)
 {
 	struct move *m;

@@ -154,6 +154,7 @@ struct transfers {
 
 	bool registered; /* R1: our incarnation is committed and not fenced */
 	bool up_proposing, scanning, scan_again, closing, started;
+	bool take_no_more; /* as a target; we are about to end */
 	uint64_t started_ms;
 	uint64_t serials;
 	uint32_t jobs; /* workers that have something of ours */

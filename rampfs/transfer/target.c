@@ -185,6 +185,10 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		refuse_send(t, from, c, EAGAIN, "a copy of it is here already");
 		return;
 	}
+	if (t->take_no_more) {
+		refuse_send(t, from, c, EHOSTUNREACH, "it is being unmounted");
+		return;
+	}
 	if (meta_lookup(t->meta, t->self, c->name, &row) == 0 && row.id != c->id) {
 		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
 		return;

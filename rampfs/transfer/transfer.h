@@ -52,6 +52,9 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 		   struct ramp_err *err);
 void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
+/* What is on its way here is finished, and no other segment taken: the node is unmounted. Control
+   loop. */
+void transfers_take_no_more(struct transfers *transfers);
 /* Gives up what may be given up (R4), leaves the rest to the next daemon. On the control thread
    after loop_run has returned, while meta, peers, pull and programs still stand. What others call
    after it does nothing. */

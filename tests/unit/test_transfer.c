@@ -464,7 +464,28 @@ START_TEST(a_target_that_ends_begins_nothing)
 }
 END_TEST
 
-/* The same of a source: nobody would end what is prepared then, as long as the node is away. */
+/* Unmounted, it finishes what is on its way; whoever wants to move something else there is told,
+   and what it has may leave. */
+START_TEST(an_unmounted_target_takes_no_more)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0), other = world_segment(A, "y", 10, 0);
+	int ask;
+
+	world_hold_reservation(B);
+	ask = world_ask(A, id, B, 0, false);
+	world_wait_reservation(B);
+	world_take_no_more(B);
+	ck_assert_int_eq(world_move(C, other, B), -EHOSTUNREACH);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(other, A);
+	stays(id, B);
+	ck_assert_int_eq(world_move(C, id, A), 0);
+	stays(id, A);
+}
+END_TEST
+
+/* Of a source that ends: nobody would end what is prepared then, as long as the node is away. */
 START_TEST(a_source_that_ends_begins_nothing)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0), other = world_segment(A, "y", 10, 0);
@@ -691,6 +712,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tcase_add_test(tc, a_target_that_ends_begins_nothing);
+	tcase_add_test(tc, an_unmounted_target_takes_no_more);
 	tcase_add_test(tc, a_source_that_ends_begins_nothing);
 	tc = story(suite, "messages");
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);

@@ -149,6 +149,9 @@ static void carry_out(void *arg)
 	case ORDER_QUIT:
 		loop_stop(d.loop);
 		break;
+	case ORDER_TAKE_NO_MORE:
+		transfers_take_no_more(d.transfers);
+		break;
 	default:
 		look(&order->command, &reply);
 	}

@@ -315,6 +315,11 @@ void world_begin_end(ramp_node_t node)
 	eventually(!atomic_load(&world->running[node]));
 }
 
+void world_take_no_more(ramp_node_t node)
+{
+	order(node, (struct command){.order = ORDER_TAKE_NO_MORE});
+}
+
 void world_end(ramp_node_t node)
 {
 	world_begin_end(node);

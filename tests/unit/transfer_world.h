@@ -134,6 +134,7 @@ void world_end(ramp_node_t node);
 /* The same, and it comes no further than to what its workers are held by. */
 void world_begin_end(ramp_node_t node);
 void world_let_end(ramp_node_t node);
+void world_take_no_more(ramp_node_t node);
 void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
 /* The same, by a move that `node` is asked for. */
@@ -206,6 +207,7 @@ enum order {
 	ORDER_RECORD,
 	ORDER_RECLAIM,
 	ORDER_STATUS,
+	ORDER_TAKE_NO_MORE,
 	ORDER_QUIT
 };
 struct command {
