@@ -403,6 +403,7 @@ void transfers_close(struct transfers *t)
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i]))) {
 			copy_close(m);
+			target_release(m);
 			move_drop(m);
 		}
 }

@@ -304,6 +304,8 @@ void target_listen(struct transfers *t);
 /* R2: to TRANSFER(k), or KEYS(k), of what is not reserved. */
 void target_answer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr);
 void target_drop(struct move *m); /* R2: k is never taken from here on */
+/* The daemon ends: what is only reserved would hold its room until the next one. */
+void target_release(struct move *m);
 void target_prefetch(struct move *m);
 void target_pulled_send(struct move *m);
 /* What KEYS or TRANSFER says of the size, where CONNECT's list is true no more. A worker's. */

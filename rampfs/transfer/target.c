@@ -253,6 +253,17 @@ void target_drop(struct move *m)
 	move_work(m, drop_work, dropped);
 }
 
+void target_release(struct move *m)
+{
+	struct record record;
+
+	if (m->state < T_RESERVING || !m->seg || seg_removed(m->seg))
+		return;
+	record_get(m->seg, &record);
+	if (record.kind == RECORD_NONE)
+		drop_work(m);
+}
+
 /*
  * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped, which R2
  * allows at any time; as soon as our tables have had time to show what was agreed. Only where the

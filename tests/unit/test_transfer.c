@@ -485,6 +485,32 @@ START_TEST(an_unmounted_target_takes_no_more)
 }
 END_TEST
 
+/* What is only reserved would hold its room until the next daemon, which after umount may be
+   never. */
+START_TEST(a_target_that_ends_keeps_no_reservation)
+{
+	ramp_segment_t id = world_segment(A, "x", 1000, 1);
+	int ask;
+
+	if (_i) /* its worker is not back */
+		world_hold_reservation(B);
+	else
+		world_arm(B, POINT(AT_SEND, PROTO_ACCEPT), DO_DROP, 0, 1000);
+	ask = world_ask(A, id, B, 2000, false);
+	eventually(atomic_load(&world->fault[B].hits));
+	ck_assert(world_has_file(B, id));
+	world_begin_end(B);
+	usleep(50000);
+	atomic_store(&world->hold, false);
+	eventually(world->lingers[B]);
+	ck_assert(!world_has_file(B, id));
+	world_let_end(B);
+	ck_assert_int_ne(world_answer(ask), 0);
+	world_start(B);
+	stays(id, A);
+}
+END_TEST
+
 /* Of a source that ends: nobody would end what is prepared then, as long as the node is away. */
 START_TEST(a_source_that_ends_begins_nothing)
 {
@@ -713,6 +739,7 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, cancelled_too_late);
 	tcase_add_test(tc, a_target_that_ends_begins_nothing);
 	tcase_add_test(tc, an_unmounted_target_takes_no_more);
+	tcase_add_loop_test(tc, a_target_that_ends_keeps_no_reservation, 0, 2);
 	tcase_add_test(tc, a_source_that_ends_begins_nothing);
 	tc = story(suite, "messages");
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
