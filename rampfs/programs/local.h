@@ -426,7 +426,7 @@ void pieces_free(struct piece *pieces, size_t count);
 
 /* 0; -EINVAL and the like: no good, `why` says it. */
 int uffd_handshake(int uffd, struct ramp_err *err);
-/* Registers / unregisters; a range or a process that is not there any more is success. */
+/* Registers / unregisters. -EINVAL: nothing is there any more, or something else. */
 int uffd_arm(struct space *space, uint64_t start, uint64_t end);
 void uffd_disarm(struct space *space, uint64_t start, uint64_t end);
 

@@ -14,6 +14,8 @@
 #include "pages.h"
 #include "record.h"
 
+#define LOOK_TRIES 100
+
 /* ---- psegs ---------------------------------------------------------------------------------- */
 
 /* p->lock is held. */
@@ -314,7 +316,7 @@ static int arm_all(struct pseg *pseg, struct space *space)
 	return rc == -ESRCH ? 0 : rc;
 }
 
-int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
+static int look_once(struct programs *p, struct pseg *pseg, struct space *space)
 {
 	struct looking l = {.programs = p, .pseg = pseg, .space = space};
 	int rc;
@@ -329,6 +331,16 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
 	}
 	replace(p, pseg, space, &l.found);
 	return pseg_armed(pseg) ? arm_all(pseg, space) : 0;
+}
+
+int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
+{
+	int rc = look_once(p, pseg, space);
+
+	/* What was found is not there any more, or no segment's: the program goes on meanwhile. */
+	for (int tries = 1; rc == -EINVAL && tries < LOOK_TRIES; tries++)
+		rc = look_once(p, pseg, space);
+	return rc;
 }
 
 /* ---- a whole space -------------------------------------------------------------------------- */

@@ -16,4 +16,4 @@ foreach(part programs sessions strangers)
   programs_test(${part})
 endforeach()
 # What a program does between two looks at it.
-target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen)
+target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen,--wrap=kernel_uffd_register)

@@ -204,6 +204,45 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 }
 END_TEST
 
+int __real_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
+int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
+
+static struct attached *unmaps; /* before the next range is registered */
+
+int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
+{
+	struct prog_order order = {.op = PROG_MUNMAP, .addr = start, .len = len};
+	struct attached *x = unmaps;
+
+	unmaps = NULL;
+	if (x)
+		ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+	return __real_kernel_uffd_register(uffd, start, len, modes);
+}
+
+/* A thread of the program unmaps what it had, while another maps something else of it. */
+START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 0, 100);
+	struct programs *p = world.programs;
+	struct attached x;
+	struct look look;
+
+	programs_pulling(p, seg, NULL);
+	x = world_attached(seg, O_RDWR);
+	look = (struct look){.pseg = pseg_find(p, seg_id(x.seg)),
+			     .space = space_find(p, x.prog.pid, now_ms() + 5000)};
+	ck_assert_ptr_nonnull(look.space);
+	unmaps = &x;
+	look_at_it(&look);
+	ck_assert_ptr_null(unmaps);
+	ck_assert(TAILQ_EMPTY(&look.pseg->attachments));
+	space_put(look.space);
+	pseg_put(p, look.pseg);
+	world_detached(&x);
+}
+END_TEST
+
 START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
@@ -484,6 +523,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_session_that_ends_during_a_look_leaves_nothing_in_the_table);
 	tcase_add_test(tc,
 		       a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only);
+	tcase_add_test(tc, a_mapping_that_goes_before_it_is_registered_is_no_error);
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, decoding_survives_any_bytes);
