@@ -6,13 +6,19 @@
  *
  * How it fails: the journal's errors, and a core that says `failed`, end in config.journal.fatal
  * and -EIO from replica_commit; the replica is then only good for replica_close. A dump that can't
- * be opened is tried again in later turns; one that can't go on is begun anew.
+ * be opened is tried again in later turns; one that can't go on is begun anew. One of which nobody
+ * takes a piece is let go for a while: it is a reader that SQLite may not take the WAL from under,
+ * which grows with every commit meanwhile, and its node may be down for days.
  */
 #include "replica.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* In election time-outs: a dump waits for its next piece to be asked for, and rests. */
+#define DUMP_IDLE 10
+#define DUMP_REST 2
 
 /* The bytes of a snapshot that comes in. */
 struct stage {
@@ -26,6 +32,8 @@ struct outgoing {
 	bool wanted;	  /* the dump is still to be opened */
 	bool lost;	  /* it can't give what the core asks for */
 	struct journal_dump *dump;
+	uint64_t offset, since_ms; /* of the last piece, and when it was first given */
+	uint64_t rests_until_ms;   /* 0: it does not rest */
 };
 
 struct replica {
@@ -290,6 +298,19 @@ static void want_dumps(struct replica *p)
 	}
 }
 
+static void rest_if_idle(struct replica *p, struct outgoing *o)
+{
+	uint64_t election_ms = p->config.raft.election_ms;
+
+	if (o->rests_until_ms != 0 && p->now_ms >= o->rests_until_ms)
+		o->lost = true;
+	if (!o->dump || p->now_ms < o->since_ms + DUMP_IDLE * election_ms)
+		return;
+	journal_dump_close(o->dump);
+	o->dump = NULL;
+	o->rests_until_ms = p->now_ms + DUMP_REST * election_ms;
+}
+
 /* After the commit and PERSISTED: the dump is of what the core has applied. */
 static void tend_dumps(struct replica *p)
 {
@@ -309,6 +330,7 @@ static void tend_dumps(struct replica *p)
 			end_outgoing(o);
 			continue;
 		}
+		rest_if_idle(p, o);
 		ev.node = o->node;
 		if (o->lost) {
 			end_outgoing(o);
@@ -316,6 +338,7 @@ static void tend_dumps(struct replica *p)
 			raft_step(&p->raft, &ev, &p->actions);
 		} else if (o->wanted && journal_dump_open(p->journal, &o->dump, NULL) == 0) {
 			o->wanted = false;
+			o->since_ms = p->now_ms;
 			p->counts.snapshots_sent++;
 			ev.type = RAFT_EV_SNAPSHOT_READY;
 			ev.index = journal_dump_index(o->dump);
@@ -332,8 +355,12 @@ static bool fill_piece(struct replica *p, struct raft_message *m)
 	if (!o || !o->dump)
 		return false;
 	if (journal_dump_index(o->dump) == m->index &&
-	    journal_dump_read(o->dump, m->offset, &m->bytes, &m->len, &m->done) == 0)
+	    journal_dump_read(o->dump, m->offset, &m->bytes, &m->len, &m->done) == 0) {
+		if (m->offset != o->offset)
+			o->since_ms = p->now_ms;
+		o->offset = m->offset;
 		return true;
+	}
 	o->lost = true;
 	return false;
 }

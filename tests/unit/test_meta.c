@@ -454,6 +454,56 @@ START_TEST(a_node_far_behind_takes_a_snapshot)
 }
 END_TEST
 
+#define SNAPSHOT 7 /* the third byte: enum raft_message_type */
+
+static struct {
+	ramp_node_t to;
+	atomic_bool begun, back;
+} half;
+
+/* half.to is gone once the first piece of a snapshot is on its way to it. */
+static bool goes_in_the_middle(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
+{
+	if ((from != half.to && to != half.to) || atomic_load(&half.back))
+		return true;
+	if (atomic_load(&half.begun))
+		return false;
+	if (len > 2 && bytes[0] == RAFT && bytes[2] == SNAPSHOT)
+		atomic_store(&half.begun, true);
+	return true;
+}
+
+/* A dump that nobody takes holds the tables as they were, and what is written since. */
+START_TEST(a_snapshot_that_nobody_takes_makes_no_journal_grow)
+{
+	struct meta_status s;
+	ramp_node_t leader;
+	ramp_segment_t id;
+	int i;
+
+	net_found(3);
+	all_up(3);
+	ck_assert_int_eq(create(1, 1, "x", &id), 0);
+	leader = wait_leader(1, 3);
+	half.to = another(leader);
+	atomic_store(&half.begun, false);
+	atomic_store(&half.back, false);
+	net_stop(half.to);
+	churn(leader, id, 12000);
+	net.passes = goes_in_the_middle;
+	net_start(half.to);
+	WAIT_FOR(atomic_load(&half.begun));
+	for (i = 0; i < 700; i++) {
+		churn(leader, id, 4);
+		usleep(5000);
+	}
+	meta_get_status(meta_of(leader), &s);
+	ck_assert_uint_lt(s.journal_bytes, 20u << 20); /* journal_size_limit, and the tables */
+	atomic_store(&half.back, true);
+	WAIT_FOR(applied(half.to) >= applied(leader));
+}
+END_TEST
+
 START_TEST(leadership_is_handed_over)
 {
 	ramp_node_t old, now;
@@ -547,6 +597,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, without_a_quorum_it_is_erofs);
 	tcase_add_test(three_voters, a_leader_that_is_cut_off_times_out_and_steps_down);
 	tcase_add_test(three_voters, a_node_far_behind_takes_a_snapshot);
+	tcase_add_test(three_voters, a_snapshot_that_nobody_takes_makes_no_journal_grow);
 	tcase_add_test(three_voters, leadership_is_handed_over);
 	tcase_add_test(three_voters, close_answers_what_is_open);
 	tcase_add_test(three_voters, garbage_from_a_peer_changes_nothing);
