@@ -6,6 +6,7 @@
 cluster_start -n 2 -c 64M
 comes_and_goes() { # name, what returning is told
 	truncate -s 4M "$mnt/a/a/$1"
+	: >"$scratch/said" # what the one before said
 	RAMPFS_QUIET=1 rampfs-run "$build/tests/returning" "$mnt/a/a/$1" "${@:2}" >"$scratch/said" &
 	toucher=$!
 	within 20 grep -q filled "$scratch/said"
