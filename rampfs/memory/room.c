@@ -3,7 +3,8 @@
  *
  * Happy path: the source lists its data ranges; the target sets the size and takes the same ranges,
  * mostly populated blocks of 2 MiB with fallocate(2), which makes them huge, others page by page;
- * and a placeholder file holds the slack. The huge ones are cleared later, in the background, and
+ * and a placeholder file holds the slack, for pages that are populated after the list was made. The
+ * huge ones are cleared later, in the background, and
  * what arrived in small pages is collapsed when all is there.
  *
  * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
@@ -123,8 +124,27 @@ static int take_slack(struct seg *seg, uint64_t bytes)
 	}
 	pthread_mutex_lock(&seg->lock);
 	seg->slack_fd = fd;
+	seg->slack_bytes = bytes;
 	pthread_mutex_unlock(&seg->lock);
 	return 0;
+}
+
+bool room_use_slack(struct seg *seg)
+{
+	uint64_t some;
+	bool used;
+
+	pthread_mutex_lock(&seg->lock);
+	used = seg->slack_fd >= 0 && seg->slack_bytes > 0;
+	if (used) {
+		some = seg->slack_bytes < RAMP_HUGE_BYTES ? seg->slack_bytes : RAMP_HUGE_BYTES;
+		seg->slack_bytes -= some;
+		/* Can't fail but by a signal, and then what is left goes at the end. */
+		(void)fallocate(seg->slack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)seg->slack_bytes, (off_t)some);
+	}
+	pthread_mutex_unlock(&seg->lock);
+	return used;
 }
 
 void room_release_slack(struct seg *seg)

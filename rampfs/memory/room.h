@@ -34,8 +34,11 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
-   promise); gives it back (TRANSFER came, or the attempt ended). */
+   promise); gives it back (what it was for can't come any more, or is there). */
 void room_release_slack(struct seg *seg);
+/* The store had no room for a page that comes: gives back some of the slack, which is for those
+   that no range named. False: there is none left. */
+bool room_use_slack(struct seg *seg);
 /* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks, up to a second a
    GiB; once *stop is set, no longer than one range takes. */
 void room_collapse(struct seg *seg, const atomic_bool *stop);

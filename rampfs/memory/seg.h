@@ -108,7 +108,8 @@ struct seg {
 	_Atomic uint64_t *chunks; /* a bit for each page of the map that is populated */
 	_Atomic uint64_t map_pages, missing, lost;
 
-	int slack_fd; /* room.c: a placeholder's; -1: none. Protected by lock */
+	int slack_fd;	      /* room.c: a placeholder's; -1: none. Protected by lock */
+	uint64_t slack_bytes; /* what is left of it */
 };
 
 /* tmpfs.c: the mount, the lock against a second daemon, the incarnation. */

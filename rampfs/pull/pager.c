@@ -52,11 +52,12 @@ static int make_room(struct pulled *pulled, uint64_t first, uint64_t count)
 
 	if (!at)
 		return -ENXIO;
-	if (!madvise(at, count * RAMP_PAGE_BYTES, MADV_POPULATE_WRITE) || errno != EFAULT)
-		return 0;
-	if (seg_size(pulled->seg) <= (first + count - 1) * RAMP_PAGE_BYTES)
-		return -ENXIO;
-	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
+	do {
+		if (!madvise(at, count * RAMP_PAGE_BYTES, MADV_POPULATE_WRITE) || errno != EFAULT)
+			return 0;
+		if (seg_size(pulled->seg) <= (first + count - 1) * RAMP_PAGE_BYTES)
+			return -ENXIO;
+	} while (!pulled_no_room(pulled));
 	return -ENOSPC;
 }
 

@@ -18,6 +18,7 @@
 #include "log.h"
 #include "pull_impl.h"
 #include "record.h"
+#include "room.h"
 
 /* ---- entries ---- */
 
@@ -174,6 +175,14 @@ bool pulled_wanted(struct pulled *pulled)
 static bool all_decided(struct pulled *pulled)
 {
 	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
+}
+
+bool pulled_no_room(struct pulled *pulled)
+{
+	if (room_use_slack(pulled->seg))
+		return false;
+	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
+	return true;
 }
 
 void pulled_look(struct pulled *pulled)

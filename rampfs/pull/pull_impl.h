@@ -237,6 +237,8 @@ void pulled_want_back(struct pulled *pulled, const struct want *want);
 bool pulled_crowded(struct pulled *pulled);
 /* Some are remembered. */
 bool pulled_wanted(struct pulled *pulled);
+/* The store had no room for what comes. False: there is some now, of what its move has reserved. */
+bool pulled_no_room(struct pulled *pulled);
 /* Pages have arrived or been lost: perhaps that was the last one. */
 void pulled_look(struct pulled *pulled);
 /* Takes it out of the list, with the list's reference. */

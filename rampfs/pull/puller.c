@@ -181,8 +181,7 @@ static void link_failed(struct link *link)
 	if (err.code == EFAULT)
 		for (unsigned i = 0; i < TP_QUEUE_MAX; i++)
 			if (link->flights[i].pulled)
-				atomic_store(&link->flights[i].pulled->no_room_ms,
-					     pull_now_ms() + NO_ROOM_MS);
+				pulled_no_room(link->flights[i].pulled);
 	link_down(link, link->after_ms);
 	link->after_ms = link->after_ms * 2 < RETRY_MAX_MS ? link->after_ms * 2 : RETRY_MAX_MS;
 	if (proved && proved != link->incarnation)
@@ -256,10 +255,9 @@ static bool unload(struct link *link, struct flight *flight)
 
 	if (count == 0)
 		return true;
-	if (flight->some && stage_store(flight)) {
-		atomic_store(&flight->pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
-		return false;
-	}
+	while (flight->some && stage_store(flight))
+		if (pulled_no_room(flight->pulled))
+			return false;
 	flight->first += count;
 	flight->count -= count;
 	arrive(link, flight, first, count, !flight->some);

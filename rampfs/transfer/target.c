@@ -349,7 +349,6 @@ int target_widen(struct move *m)
 	struct ramp_err *err = &m->work_err;
 	int rc = 0;
 
-	room_release_slack(m->seg);
 	if (seg_size(m->seg) != m->size && ftruncate(seg_fd(m->seg), (off_t)m->size))
 		rc = ramp_err_sys(err, errno, "size of the segment");
 	if (!rc)
@@ -478,7 +477,8 @@ int target_begin_pull(struct move *m)
 		.alone = m->state == T_COPYING,
 	};
 
-	room_release_slack(m->seg);
+	if (m->unchanged)
+		room_release_slack(m->seg); /* all that comes is in the list */
 	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
@@ -550,6 +550,7 @@ static void settle_work(struct move *m)
 	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch, .k = m->k};
 
 	seg_release_mtime(m->seg);
+	room_release_slack(m->seg);
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (!m->work_rc && pages_missing(m->seg) == 0)
 		pages_settle(m->seg);

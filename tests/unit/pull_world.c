@@ -273,7 +273,8 @@ void world_take(struct world *w, bool listed)
 	if (listed)
 		ck_assert_int_eq(room_populated(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
 	ck_assert_int_eq(store_create(w->t_store, MEMORY_ID, RECORD_NONE, 0, &w->t_seg, &err), 0);
-	ck_assert_msg(room_reserve(w->t_seg, w->size, ranges, n, 0, &err) == 0, "%s", err.text);
+	ck_assert_msg(room_reserve(w->t_seg, w->size, ranges, n, w->slack, &err) == 0, "%s",
+		      err.text);
 	ck_assert_int_eq(pages_prepare(w->t_seg, w->size, &err), 0);
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_int_eq(pages_mark_remote(w->t_seg, ranges[i].offset / PAGE,

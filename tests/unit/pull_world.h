@@ -45,7 +45,7 @@ struct world {
 	struct seg *s_seg, *t_seg;
 	struct programs s_programs, t_programs;
 	struct tp_key key;
-	uint64_t size;
+	uint64_t size, slack;
 	_Atomic unsigned finished;
 	_Atomic bool busy; /* who was told so does not return */
 	_Atomic uint64_t lost;

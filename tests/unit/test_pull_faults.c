@@ -627,12 +627,20 @@ START_TEST(a_target_that_restarts_goes_on_where_it_was)
 }
 END_TEST
 
-START_TEST(a_full_store_is_said_and_gets_over_it)
+static void fill_store(struct seg **filler)
 {
 	struct ramp_err err = {0};
-	struct seg *filler;
 	uint8_t page[PAGE] = {1};
 	uint64_t at = 0;
+
+	ck_assert_int_eq(store_create(w.t_store, 9999, RECORD_OWNED, 1, filler, &err), 0);
+	while (pwrite(seg_fd(*filler), page, PAGE, (off_t)at) == PAGE)
+		at += PAGE;
+}
+
+START_TEST(a_full_store_is_said_and_gets_over_it)
+{
+	struct seg *filler;
 	int rc, looks = 0;
 
 	/* nothing reserved: all REMOTE, holes not known */
@@ -640,9 +648,7 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 	world_write_all(&w);
 	world_take(&w, false);
 	world_attach(&w);
-	ck_assert_int_eq(store_create(w.t_store, 9999, RECORD_OWNED, 1, &filler, &err), 0);
-	while (pwrite(seg_fd(filler), page, PAGE, (off_t)at) == PAGE)
-		at += PAGE;
+	fill_store(&filler);
 	world_begin(&w, false);
 	ck_assert_int_eq(load(w.t_programs.map + 20 * PAGE), -1);
 	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
@@ -656,6 +662,33 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 	pull_hurry(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
+	seg_put(filler);
+	world_close(&w);
+}
+END_TEST
+
+/* What was populated at the source after the list was made is what the slack was taken for. */
+START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
+{
+	bool prefetch = _i;
+	struct seg *filler;
+
+	world_open(&w, 6 * MIB);
+	w.slack = 7 * MIB; /* of two pieces and a half, three are used */
+	world_write_all(&w);
+	world_take(&w, false);
+	w.slack = 0;
+	world_attach(&w);
+	fill_store(&filler);
+	world_begin(&w, prefetch);
+	if (!prefetch) {
+		for (uint64_t page = 0; page < 6 * MIB / PAGE; page += 3)
+			ck_assert_int_ge(load(w.t_programs.map + page * PAGE), 0);
+		pull_hurry(w.t_pull, MEMORY_ID);
+	}
+	world_wait_finished(&w);
+	world_check(&w);
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
 	seg_put(filler);
 	world_close(&w);
 }
@@ -824,6 +857,7 @@ static Suite *suite(void)
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
+	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
 	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
