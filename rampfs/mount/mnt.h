@@ -51,6 +51,7 @@ struct mount {
 
 	atomic_bool caught_up;	/* the tables hold all that was committed when it was opened */
 	atomic_bool catches_up; /* it is being asked for */
+	atomic_bool up;		/* this node's row has named this memory */
 
 	uint32_t rows_posted;	   /* atomic: changed rows that the sweep has not looked at yet */
 	uint64_t requests, resent; /* atomic */

@@ -1,9 +1,10 @@
 /*
  * Names: lookups and listings from this node's own tables, changes through the metadata.
  *
- * create: commit, then the file (inode_segment makes it), then the answer. A daemon killed between
- * the two leaves a row without a file, which gets its file when it is first used. unlink and rename
- * name the segment's id besides its name, so that a race with another node's change is seen.
+ * create: commit, then the file (inode_segment makes it), then the answer; on a node that has just
+ * started not before its row names this memory, for 5 s. A daemon killed between the two leaves a
+ * row without a file, which gets its file when it is first used. unlink and rename name the
+ * segment's id besides its name, so that a race with another node's change is seen.
  *
  * A request that is sent again may have happened already, and then its name is gone: it is proposed
  * all the same, since the command's id finds the first result. A move is no command: which segment
@@ -126,6 +127,37 @@ static int may_create(struct mount *m, fuse_ino_t parent, const char *name)
 	return inode_node(parent) == m->self ? 0 : -EREMOTE;
 }
 
+#define UP_MS 5000 /* as any change waits for a quorum */
+
+/* Something can be made in this memory: the cluster knows that it is this node's. */
+static bool is_up(struct mount *m)
+{
+	struct node_row row;
+
+	if (atomic_load(&m->up))
+		return true;
+	if (meta_node(m->config.meta, m->self, &row) || row.incarnation != m->incarnation)
+		return false;
+	atomic_store(&m->up, true);
+	return true;
+}
+
+static enum park_verdict create_when_up(struct parked *parked)
+{
+	struct change *c = (struct change *)parked;
+	struct mount *m = c->r.mount;
+
+	if (is_up(m))
+		change_propose(c);
+	else if (request_interrupted(&c->r))
+		request_reply_err(&c->r, -EINTR);
+	else if (park_now_ms() - parked->since_ms < UP_MS)
+		return PARK_WAIT;
+	else
+		request_reply_err(&c->r, meta_has_quorum(m->config.meta) ? -EHOSTDOWN : -EROFS);
+	return PARK_DONE;
+}
+
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	       struct fuse_file_info *fi)
 {
@@ -148,7 +180,13 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	cr->c.command.attr.uid = ctx->uid;
 	cr->c.command.attr.gid = ctx->gid;
 	cr->c.command.attr.atime = cr->c.command.now;
-	change_propose(&cr->c);
+	if (is_up(mount_of(req))) {
+		change_propose(&cr->c);
+		return;
+	}
+	cr->c.r.parked.step = create_when_up;
+	request_interruptible(&cr->c.r);
+	park_wait(mount_of(req)->park, &cr->c.r.parked, parent);
 }
 
 /* ---- unlink, rename in a directory ---------------------------------------------------------- */

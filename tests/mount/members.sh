@@ -175,10 +175,8 @@ kill -STOP "$(daemon a)" "$(daemon b)"
 power_on c
 within 20 read_only c
 kill -CONT "$(daemon a)" "$(daemon b)"
-n=0
-until echo here >"$mnt/c/c/first$n"; do n=$((n + 1)) && [ $n -lt 20000 ] || fail "nothing can be made at c"; done 2>/dev/null
-same "first$n" "$(basename -a "$mnt"/c/c/first*)" "what was made at c"
-same here "$(cat "$mnt/c/c/first$n")" "what was written at c"
+echo here >"$mnt/c/c/first" || fail "who makes something does not wait until it can be made"
+same here "$(cat "$mnt/c/c/first")" "what was written at c"
 
 echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
 released() { flock -n "$state/$1/lock" true; }
