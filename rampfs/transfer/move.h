@@ -112,6 +112,7 @@ struct move {
 	bool away;		 /* T: the source hung up on the reservation */
 	bool hurry;		 /* T: all pages are wanted, as soon as it is pulled */
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
+	bool told;		 /* T: the pull says that it is over, which is not believed yet */
 	uint64_t lost_pages;
 	uint64_t copied_pages, heard_ms; /* *_COPYING: how far; since when the other is silent */
 	uint64_t window_from_us;	 /* 0: the freeze was in another life */

@@ -24,6 +24,7 @@
 #include "pages.h"
 
 #define PULLED_EVERY_MS	  200u
+#define TOLD_AGAIN_MS	  50u
 #define PREFETCH_AFTER_MS 10u	/* at the latest, whether or not taken is committed */
 #define COME_BACK_MS	  1000u /* after a daemon's start: for programs' sessions */
 
@@ -742,8 +743,41 @@ void target_pulled_send(struct move *m)
 	MOVE_SEND(m->t, m->peer, PROTO_PULLED, proto_put_pulled, &p);
 }
 
+/*
+ * The pull's word names the segment alone: one that is late may be about a former copy of it, which
+ * had lost pages that were written over. So the pages themselves have to agree. (A store into a
+ * lost page takes it off those that are lost a moment before it is there.)
+ */
+static void heed_pulled(struct move *m)
+{
+	if (!m->told || m->pulled || (m->state != T_TAKEN && m->state != T_COPYING))
+		return;
+	if (pages_missing(m->seg) > pages_lost(m->seg)) {
+		move_tick_in(m, TOLD_AGAIN_MS);
+		return;
+	}
+	m->told = false;
+	if (m->state == T_COPYING)
+		copy_pulled(m, m->lost_pages);
+	if (m->state != T_TAKEN)
+		return;
+	m->pulled = true;
+	trace_step(m->trace, "every page is here");
+	move_look(m->t, m->id);
+}
+
+void target_pulled(struct move *m, uint64_t lost)
+{
+	m->told = true;
+	m->lost_pages = lost;
+	heed_pulled(m);
+}
+
 void target_tick(struct move *m)
 {
+	if (m->working)
+		return;
+	heed_pulled(m);
 	if (m->working)
 		return;
 	if (m->state == T_RESERVED) {
@@ -761,18 +795,6 @@ void target_tick(struct move *m)
 		}
 		taken_look(m);
 	}
-}
-
-void target_pulled(struct move *m, uint64_t lost)
-{
-	if (m->state == T_COPYING)
-		copy_pulled(m, lost);
-	if (m->state != T_TAKEN)
-		return;
-	m->pulled = true;
-	trace_step(m->trace, "every page is here");
-	m->lost_pages = lost;
-	move_look(m->t, m->id);
 }
 
 /* R8: TAKEN serves at once after a restart, and goes on pulling. */

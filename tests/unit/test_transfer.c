@@ -446,6 +446,20 @@ START_TEST(cancelled_too_late)
 }
 END_TEST
 
+START_TEST(a_pull_is_not_over_because_it_was_said)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_say_finished(B, id);
+	usleep(200000);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
 START_TEST(a_target_that_ends_begins_nothing)
 {
 	ramp_segment_t id = world_segment(A, "x", 1000, 1);
@@ -737,6 +751,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
+	tcase_add_test(tc, a_pull_is_not_over_because_it_was_said);
 	tcase_add_test(tc, a_target_that_ends_begins_nothing);
 	tcase_add_test(tc, an_unmounted_target_takes_no_more);
 	tcase_add_loop_test(tc, a_target_that_ends_keeps_no_reservation, 0, 2);

@@ -142,6 +142,9 @@ static void carry_out(void *arg)
 	case ORDER_CREATE:
 		create(&order->command, &reply);
 		break;
+	case ORDER_FINISHED:
+		transfers_pull_finished(d.transfers, order->command.id, 0);
+		break;
 	case ORDER_RECLAIM:
 		reclaim(&order->command);
 		free(order);

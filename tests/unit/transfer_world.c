@@ -535,6 +535,11 @@ int world_reclaim(ramp_node_t node, ramp_segment_t id)
 	return order(node, (struct command){.order = ORDER_RECLAIM, .id = id}).result;
 }
 
+void world_say_finished(ramp_node_t node, ramp_segment_t id)
+{
+	order(node, (struct command){.order = ORDER_FINISHED, .id = id});
+}
+
 bool world_shows(ramp_node_t node, ramp_segment_t id)
 {
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).shown;

@@ -162,6 +162,8 @@ const char *world_text(int ask);
 void world_cancel(ramp_node_t node, int ask);
 int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two, waiting, 10 s */
 int world_reclaim(ramp_node_t node, ramp_segment_t id);
+/* The pull's word that all is here, which may be late and about a former copy. */
+void world_say_finished(ramp_node_t node, ramp_segment_t id);
 struct segment_row world_row(ramp_segment_t id);
 bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as its own */
 ramp_node_t world_owner(ramp_segment_t id);	       /* as the row says */
@@ -206,6 +208,7 @@ enum order {
 	ORDER_CREATE,
 	ORDER_RECORD,
 	ORDER_RECLAIM,
+	ORDER_FINISHED,
 	ORDER_STATUS,
 	ORDER_TAKE_NO_MORE,
 	ORDER_QUIT
