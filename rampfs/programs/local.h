@@ -78,8 +78,8 @@ struct pseg {
 	_Atomic int state;     /* enum pseg_state; written under lock and change */
 	atomic_bool coming;    /* GONE, but programs_back is about to come */
 	bool pulling;
-	struct seg *seg; /* a reference, or NULL: not in this store */
-	uint64_t lo, hi; /* its extent, or the arena where it is not known */
+	struct seg *seg;	 /* a reference, or NULL: not in this store */
+	_Atomic uint64_t lo, hi; /* its extent, or the arena where it is not known */
 	struct attachment_list attachments;
 	char owner[RAMP_NODE_NAME_MAX + 1]; /* GONE: where it is now, "": not known */
 	bool poison_said;

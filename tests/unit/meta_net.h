@@ -32,7 +32,7 @@ extern struct meta_net {
 	uint32_t election_ms;
 	void (*fatal)(void *arg, const char *text); /* NULL: ends the test */
 	/* NULL, or says whether a message travels on. Called with the lock read, by any thread. */
-	bool (*passes)(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len);
+	bool (*_Atomic passes)(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len);
 } net;
 
 #define WAIT_FOR(condition)                                                                        \
