@@ -101,7 +101,7 @@ int change_mprotect(void *addr, uint64_t len, int prot)
 	if (!shim_page_aligned(start))
 		return -EINVAL;
 	shim_enter(&guard);
-	shim_lock(&table.lock);
+	lock_between_swaps(); /* what is put in place meanwhile has the protection of before */
 	rc = protect(start, shim_page_up(len), prot);
 	shim_unlock(&table.lock);
 	shim_leave(&guard);

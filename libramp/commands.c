@@ -5,10 +5,11 @@
  * Happy path: MAP and PROTECT attach a range; DROP takes it away for a while; GONE puts an empty
  * file in its place, BACK maps the segment somewhere else, and SWAP puts that in place.
  *
- * How it fails: a command's errno goes to the daemon, and nothing is half done. What the program
- * did meanwhile, it knows better: GONE and SWAP leave out what it has unmapped, and set the
- * protection that it has set; SWAP is EAGAIN where it has put something of its own in between. For
- * the lock see agent.c: it is waited for a second at most.
+ * How it fails: a command's errno goes to the daemon, and nothing is half done, but that of a SWAP
+ * in parts the first ones may be in place: the daemon looks. What the program did meanwhile, it
+ * knows better: GONE and SWAP leave out what it has unmapped, and set the protection that it has
+ * set; SWAP is EAGAIN where it has put something of its own in between. For the lock see agent.c:
+ * it is waited for a second at most.
  */
 #include "commands.h"
 
@@ -173,9 +174,11 @@ static struct scratch *find_scratch(struct hands *hands, uint64_t at)
 	return NULL;
 }
 
-static void drop_scratch(struct scratch *scratch)
+/* The first bytes of it may have been put in place: they are somebody else's addresses by now. */
+static void drop_scratch(struct scratch *scratch, uint64_t done)
 {
-	shim_munmap(scratch->at, scratch->len);
+	if (done < scratch->len)
+		shim_munmap(scratch->at + done, scratch->len - done);
 	*scratch = (struct scratch){0};
 }
 
@@ -373,16 +376,24 @@ static int do_back(struct hands *hands, const struct session_msg *msg, int fd, u
 /*
  * mremap of a registered range waits in the kernel until the daemon has read the event. A daemon
  * that dies first would leave this thread there for ever, and with it the one who could send the
- * userfaultfd to the next daemon. So a bare thread does it, which lives for that one call: it is
- * not the C library's, runs on the agent's thread pointer and touches nothing of it.
+ * userfaultfd to the next daemon. So a bare thread does it, which lives for these calls alone: it
+ * is not the C library's, runs on the agent's thread pointer and touches nothing of it.
  */
 static int swap_thread(void *arg)
 {
 	struct hands *hands = arg;
 	uint64_t one = 1;
 
-	hands->swap_result = shim_mremap(hands->swap_from, hands->swap_len, hands->swap_len,
-					 MREMAP_MAYMOVE | MREMAP_FIXED, hands->swap_to);
+	hands->swap_result = 0;
+	for (uint32_t i = 0; i < hands->swap_parts && hands->swap_result >= 0; i++) {
+		uint64_t done = hands->swap_done, len = hands->swap_ends[i] - done;
+
+		hands->swap_result =
+			shim_mremap(hands->swap_from + done, len, len,
+				    MREMAP_MAYMOVE | MREMAP_FIXED, hands->swap_to + done);
+		if (hands->swap_result >= 0)
+			hands->swap_done = hands->swap_ends[i];
+	}
 	syscall(SYS_write, hands->swap_event, &one, sizeof(one));
 	syscall(SYS_exit, 0);
 	return 0;
@@ -453,15 +464,15 @@ static void give_gaps_back(uint64_t start, uint64_t end)
 }
 
 /* The range is in place: the program's wishes of the meantime, what it unmapped and protected. */
-static void settle_range(uint64_t addr, const struct scratch *scratch)
+static void settle_range(uint64_t addr, uint64_t len, const struct scratch *scratch)
 {
 	bool locked = lock_table();
 	uint32_t first, last;
 
 	if (!locked)
 		return;
-	unmap_gaps(addr, addr + scratch->len);
-	pieces_of(addr, scratch->len, &first, &last);
+	unmap_gaps(addr, addr + len);
+	pieces_of(addr, len, &first, &last);
 	for (; first < last; first++) {
 		struct range *r = &table.ranges.at[first];
 
@@ -482,6 +493,7 @@ bool hands_finish_swap(struct hands *hands)
 	struct pollfd wait[2] = {{.fd = hands->swap_event, .events = POLLIN},
 				 {.fd = hands->sock, .events = POLLRDHUP}};
 	struct scratch *scratch = find_scratch(hands, hands->swap_from);
+	uint64_t done;
 
 	while (poll(wait, 2, -1) < 0 || !(wait[0].revents & POLLIN))
 		if (wait[1].revents)
@@ -490,23 +502,61 @@ bool hands_finish_swap(struct hands *hands)
 		syscall(SYS_futex, &hands->swap_alive, FUTEX_WAIT, 1, NULL, NULL, 0);
 	hands->swapping = false;
 	close(hands->swap_event);
-	if (hands->swap_result < 0) {
-		give_gaps_back(hands->swap_to, hands->swap_to + hands->swap_len);
-		if (scratch)
-			drop_scratch(scratch);
-	} else if (scratch) {
-		settle_range(hands->swap_to, scratch);
-		*scratch = (struct scratch){0};
-	}
+	done = hands->swap_done;
+	if (scratch && done)
+		settle_range(hands->swap_to, done, scratch);
+	if (hands->swap_result < 0)
+		give_gaps_back(hands->swap_to + done, hands->swap_to + hands->swap_len);
+	if (scratch)
+		drop_scratch(scratch, done);
 	table.swaps--;
 	return true;
 }
 
+/* Up to there the scratch mapping is protected so, and moved by itself. */
+static void end_part(struct hands *hands, const struct scratch *scratch, uint64_t end,
+		     uint32_t prot)
+{
+	uint64_t start = hands->swap_parts ? hands->swap_ends[hands->swap_parts - 1] : 0;
+
+	if (prot != scratch->prot)
+		shim_mprotect(scratch->at + start, end - start, (int)prot);
+	hands->swap_ends[hands->swap_parts++] = end;
+}
+
+/*
+ * What the program has protected otherwise since the daemon looked is so from the moment when it is
+ * in place: a part of each protection, since no kernel before 6.17 moves more than one mapping at a
+ * time. The program changes none until the swap is over (change.c). Under table.lock, or of what is
+ * only read. More parts than there is room for: the last ones are protected once they are in place.
+ */
+static void plan_parts(struct hands *hands, const struct scratch *scratch, uint64_t addr)
+{
+	uint64_t end = addr + scratch->len, at = addr;
+	uint32_t prot = scratch->prot;
+
+	hands->swap_parts = 0;
+	hands->swap_done = 0;
+	for (uint32_t i = ranges_first(&table.ranges, addr);
+	     i < table.ranges.n && table.ranges.at[i].addr < end; i++) {
+		const struct range *r = &table.ranges.at[i];
+
+		if (r->prot == prot || hands->swap_parts == SWAP_PARTS_MAX - 1)
+			continue;
+		if (r->addr > at)
+			end_part(hands, scratch, r->addr - addr, prot);
+		at = r->addr > at ? r->addr : at;
+		prot = r->prot;
+	}
+	end_part(hands, scratch, scratch->len, prot);
+}
+
 /* 1: the program still has something of it mapped, which is this session's from now on: a GONE of
    the node that had it between comes too late. 0: nothing. -EAGAIN: it has something else there. */
-static int claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
+static int claim_range(struct hands *hands, const struct scratch *scratch, uint64_t addr)
 {
 	bool locked = lock_table();
+	uint64_t len = scratch->len;
 	uint32_t first, last;
 	int rc = 1;
 
@@ -518,8 +568,10 @@ static int claim_range(const struct hands *hands, uint64_t addr, uint64_t len)
 		rc = -EAGAIN;
 	for (; locked && rc > 0 && first < last; first++)
 		table.ranges.at[first].session = hands->session;
-	if (rc > 0)
+	if (rc > 0) {
+		plan_parts(hands, scratch, addr);
 		table.swaps++;
+	}
 	unlock_table(locked);
 	return rc;
 }
@@ -531,15 +583,15 @@ static int do_swap(struct hands *hands, const struct session_msg *msg, bool *hun
 
 	if (!scratch || msg->scratch == 0 || scratch->len != msg->len)
 		return EINVAL;
-	rc = claim_range(hands, msg->addr, msg->len);
+	rc = claim_range(hands, scratch, msg->addr);
 	if (rc <= 0) {
-		drop_scratch(scratch);
+		drop_scratch(scratch, 0);
 		return -rc;
 	}
 	rc = swap_begin(hands, msg);
 	if (rc) {
 		give_gaps_back(msg->addr, msg->addr + msg->len);
-		drop_scratch(scratch);
+		drop_scratch(scratch, 0);
 		table.swaps--;
 		return rc;
 	}
@@ -554,7 +606,7 @@ void hands_drop_scratch(struct hands *hands)
 {
 	for (int i = 0; i < SCRATCH_MAX; i++)
 		if (hands->scratch[i].at != 0)
-			drop_scratch(&hands->scratch[i]);
+			drop_scratch(&hands->scratch[i], 0);
 }
 
 int hands_carry_out(struct hands *hands, const struct session_msg *msg, int fd,

@@ -59,9 +59,11 @@
  *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, flags as for MAP;
  *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
  *   SWAP{serial, addr, len, scratch}
- *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr). It waits in the kernel until
- *      the daemon has read the remap event: so it is done beside the agent, which must be able to
- *      connect again meanwhile. A daemon takes remap events that it did not ask for.
+ *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr), or one for each part that
+ *      the program has protected otherwise meanwhile; after an errno the first of these may be in
+ *      place. It waits in the kernel until the daemon has read the remap event: so it is done
+ *      beside the agent, which must be able to connect again meanwhile. A daemon takes remap
+ *      events that it did not ask for.
  *   SAY{serial, text}                     a line to the user (LOST pages); DONE when it is written
  *                                         or can't be
  *

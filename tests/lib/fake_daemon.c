@@ -756,6 +756,11 @@ void fake_back_and_die(struct fake *fake, pid_t pid)
 		unregister(p, &p->pieces[i]);
 }
 
+void fake_read_events(struct fake *fake, bool reads)
+{
+	fake->deaf = !reads;
+}
+
 void fake_die(struct fake *fake)
 {
 	pthread_mutex_lock(&fake->lock);

@@ -38,6 +38,8 @@ void fake_back(struct fake *fake, pid_t pid);
 int fake_try_back(struct fake *fake, pid_t pid);
 /* The same, but dies and starts again while the SWAP waits for its remap event to be read. */
 void fake_back_and_die(struct fake *fake, pid_t pid);
+/* Events stay unread, or are read again: until then a SWAP is put in place and not over. */
+void fake_read_events(struct fake *fake, bool reads);
 /* Hangs up on everybody and forgets every token and session, then takes them again. */
 void fake_die(struct fake *fake);
 /* The next `n` ATTACH requests are hung up on without an answer, after MAP. */

@@ -159,6 +159,8 @@ static const struct scenario {
 	{"loaded", scenario_loaded},
 	{"beside", scenario_beside},
 	{"squat", scenario_squat},
+	{"allowed", scenario_allowed},
+	{"late", scenario_late},
 	{"mosaic", scenario_mosaic},
 	{"jailed", scenario_jailed},
 };

@@ -79,6 +79,8 @@ void scenario_meanwhile(void);
 void scenario_follow(void);
 void scenario_beside(void);
 void scenario_squat(void);
+void scenario_allowed(void);
+void scenario_late(void);
 void scenario_mosaic(void);
 void scenario_jailed(void);
 

@@ -125,6 +125,44 @@ void scenario_squat(void)
 	CHECK(!is_mapped(own));
 }
 
+/* Allows some of what is gone, and touches it all the time while it is put in place. */
+void scenario_allowed(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	int number;
+
+	CHECK(mprotect(q, SEGMENT_BYTES, PROT_NONE) == 0);
+	meet("here");
+	for (unsigned int page = 2; page < 8; page += 2)
+		CHECK(mprotect(q + page * PAGE, PAGE, page == 4 ? PROT_READ : RW) == 0);
+	printf("allowed\n");
+	fflush(stdout);
+	while ((number = touch(q + 2 * PAGE, true)) == SIGBUS)
+		usleep(1000);
+	CHECK(number == 0);
+	CHECK(touch(q + 4 * PAGE, false) == 0 && touch(q + 4 * PAGE, true) == SIGSEGV);
+	CHECK(comes_back(q + 6 * PAGE) && touch(q + 6 * PAGE, true) == 0);
+	for (unsigned int page = 1; page < 8; page += 2)
+		CHECK(touch(q + page * PAGE, false) == SIGSEGV);
+	CHECK(touch(q + SEGMENT_BYTES - PAGE, false) == SIGSEGV);
+}
+
+/* Allows some of it in the midst of that: mprotect returns when all is in its place. */
+void scenario_late(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+
+	CHECK(mprotect(q, SEGMENT_BYTES, PROT_NONE) == 0);
+	meet("here");
+	CHECK(mprotect(q + 2 * PAGE, PAGE, RW) == 0);
+	printf("allowed\n");
+	fflush(stdout);
+	usleep(150000); /* the first part is in place by then */
+	CHECK(mprotect(q + 8 * PAGE, PAGE, RW) == 0);
+	CHECK(touch(q + 8 * PAGE, true) == 0);
+	CHECK(touch(q + 2 * PAGE, true) == 0 && touch(q, false) == SIGSEGV);
+}
+
 /* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
 void scenario_follow(void)
 {

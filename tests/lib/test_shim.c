@@ -10,6 +10,7 @@
 #include <glob.h>
 #include <grp.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,6 +233,45 @@ START_TEST(what_a_program_put_into_a_hole_stays_and_the_segment_waits)
 }
 END_TEST
 
+static void *put_back(void *program)
+{
+	return (void *)(intptr_t)fake_try_back(fake, ((struct program *)program)->pid);
+}
+
+/* There is a time between the moment when it is in its place and the end of the swap. */
+static void come_back_slowly(const char *scenario)
+{
+	struct program p = start(scenario);
+	pthread_t thread;
+	void *rc;
+
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "");
+	go_on(&p);
+	await(&p, "allowed");
+	fake_read_events(fake, false);
+	ck_assert_int_eq(pthread_create(&thread, NULL, put_back, &p), 0);
+	usleep(300000); /* it is in place by then */
+	fake_read_events(fake, true);
+	pthread_join(thread, &rc);
+	ck_assert_msg(!rc, "the program has ended, or SWAP was refused: %ld", (long)(intptr_t)rc);
+	fake_restore(fake, p.pid);
+	finish(&p);
+}
+
+START_TEST(what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment)
+{
+	come_back_slowly("allowed");
+}
+END_TEST
+
+START_TEST(what_a_program_allows_while_it_is_put_back_is_allowed_when_that_is_over)
+{
+	come_back_slowly("late");
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agents)
 {
 	struct program p = start("restart");
@@ -434,6 +474,8 @@ int main(void)
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
 	tcase_add_test(tc, what_is_back_when_a_child_gets_it_is_there_for_its_next_mmap);
 	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
+	tcase_add_test(tc, what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment);
+	tcase_add_test(tc, what_a_program_allows_while_it_is_put_back_is_allowed_when_that_is_over);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
