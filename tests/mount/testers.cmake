@@ -1,12 +1,14 @@
-# Random testers on real mounts: strangers' programs, not sanitized; the shim is loaded into fsx.
+# Random testers on real mounts: strangers' programs, not sanitized; the shim is loaded into fsx and crew.
 add_executable(fsx mount/fsx.c mount/fsx_worker.c mount/fsx_driver.c)
-foreach(name names storm)
+foreach(name crew names storm)
   add_executable(${name} mount/${name}.c)
 endforeach()
-foreach(name fsx names storm)
+foreach(name crew fsx names storm)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE rampfs_flags)
 endforeach()
 rampfs_script_test(NAME fsx COMMAND tests/mount/fsx.sh TIMEOUT 600)
+rampfs_script_test(NAME crew COMMAND tests/mount/crew.sh --seconds 8 TIMEOUT 300)
+rampfs_script_test(NAME crew_kills COMMAND tests/mount/crew.sh --seconds 7 --kills 0.7 TIMEOUT 300)
 rampfs_script_test(NAME names COMMAND tests/mount/names.sh --ops 20000 TIMEOUT 600)
 rampfs_script_test(NAME files COMMAND tests/mount/files.sh TIMEOUT 300)
