@@ -4,8 +4,8 @@
  * Happy path: the source lists its data ranges; the target sets the size and takes the same ranges,
  * mostly populated blocks of 2 MiB with fallocate(2), which makes them huge, others page by page;
  * and a placeholder file holds the slack, for pages that are populated after the list was made. The
- * huge ones are cleared later, in the background, and
- * what arrived in small pages is collapsed when all is there.
+ * huge ones are cleared later, in the background, and what arrived in small pages is collapsed when
+ * all is there.
  *
  * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
  * reservation without a record and a placeholder, which store_open removes.
