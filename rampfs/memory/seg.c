@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -570,6 +571,27 @@ void seg_set_small(struct seg *seg, bool small)
 	pthread_mutex_unlock(&seg->lock);
 }
 
+/* Whether the holes there find room. What is taken page by page is not given back where it ends
+   halfway, as fallocate(2) gives it back. */
+static bool holes_fit(int fd, uint64_t from, uint64_t to)
+{
+	off_t at = (off_t)from, end = (off_t)to, data;
+	uint64_t free_bytes, holes = 0;
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return false;
+	free_bytes = (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
+	while (at >= 0 && at < end && holes <= free_bytes) {
+		data = lseek(fd, at, SEEK_DATA);
+		if (data < 0 || data > end)
+			data = end;
+		holes += (uint64_t)(data - at);
+		at = data < end ? lseek(fd, data, SEEK_HOLE) : end;
+	}
+	return at >= 0 && holes <= free_bytes;
+}
+
 /* Behind the file's end it takes no huge pages anyway (huge=within_size). */
 void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 {
@@ -582,6 +604,8 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 		return;
 	from = offset & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
 	to = (to + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	if (!holes_fit(seg_fd(seg), from, to))
+		return;
 	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
 	if (base == MAP_FAILED)
 		return;

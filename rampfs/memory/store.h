@@ -154,7 +154,8 @@ void seg_forget_hints(struct seg *seg); /* a later one is decided, so all of the
 void seg_set_small(struct seg *seg, bool small);
 bool seg_small(struct seg *seg);
 /* Before a write(2) or fallocate(2) there: takes the pages one by one where small ones are wished,
-   for the kernel would take 2 MiB around a hole. A favour: whoever writes finds out about room. */
+   for the kernel would take 2 MiB around a hole. A favour: whoever writes finds out about room, and
+   where there is none nothing is taken. */
 void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len);
 
 /* ---- the gate ------------------------------------------------------------------------------ */

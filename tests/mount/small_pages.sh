@@ -43,6 +43,17 @@ for how in store write; do
 	rampfs-run python3 "$scratch/scatter.py" check 2 "$mnt/a/a/$how"
 	rm "$mnt/a/a/$how"
 done
+echo "an fallocate that finds no room takes none"
+truncate -s 1G "$mnt/a/a/none"
+python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/none"
+dd if=/dev/zero of="$mnt/a/a/none" bs=1M count=3 seek=7 conv=notrunc status=none
+before=$(du -k "$mnt/a/a/none" | cut -f1)
+refused "No space left" fallocate -l 1G "$mnt/a/a/none"
+same "$before" "$(du -k "$mnt/a/a/none" | cut -f1)" "KiB that it takes"
+fallocate -l 100M "$mnt/a/a/none"
+same 102400 "$(du -k "$mnt/a/a/none" | cut -f1)" "KiB that one which finds room takes"
+rm "$mnt/a/a/none"
+
 echo "a full segment of small pages is not made huge"
 truncate -s 64M "$mnt/a/a/full"
 python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/full"
