@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "hmac.h"
+#include "output.h"
 #include "plan.h"
 
 static const char usage_text[] =
@@ -102,10 +103,10 @@ static int take_option(int c, struct options *o)
 		return 0;
 	case 'h':
 		fputs(usage_text, stdout);
-		exit(0);
+		exit(output_end("mkfs.rampfs"));
 	case 'V':
 		puts("mkfs.rampfs " RAMPFS_VERSION);
-		exit(0);
+		exit(output_end("mkfs.rampfs"));
 	default:
 		return -EINVAL;
 	}

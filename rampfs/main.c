@@ -21,6 +21,7 @@
 #include "log.h"
 #include "mount.h"
 #include "options.h"
+#include "output.h"
 #include "programs.h"
 #include "statedir.h"
 #include "store.h"
@@ -294,13 +295,13 @@ int main(int argc, char **argv)
 	switch (o.mode) {
 	case MODE_HELP:
 		fputs(options_usage, stdout);
-		return 0;
+		return output_end("rampfs");
 	case MODE_OPTIONS_HELP:
 		fputs(options_mount_usage, stdout);
-		return 0;
+		return output_end("rampfs");
 	case MODE_VERSION:
 		puts("rampfs " RAMPFS_VERSION);
-		return 0;
+		return output_end("rampfs");
 	case MODE_DESTROY:
 		return run_destroy(&o);
 	case MODE_MOUNT:

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "ioc.h"
+#include "output.h"
 #include "session.h"
 #include "steps.h"
 #include "visible.h"
@@ -504,10 +505,10 @@ static int parse_options(int argc, char **argv, struct options *o)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			return 1;
+			return output_end("rampfs-migrate") + 1;
 		case 'V':
 			printf("rampfs-migrate %s\n", RAMPFS_VERSION);
-			return 1;
+			return output_end("rampfs-migrate") + 1;
 		default:
 			fputs(usage, stderr);
 			return EXIT_USAGE + 1;

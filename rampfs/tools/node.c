@@ -23,6 +23,7 @@
 
 #include "find_mount.h"
 #include "ioc.h"
+#include "output.h"
 #include "session.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -118,7 +119,7 @@ static int list(const char *mount)
 		fputs(line, stdout);
 	free(line);
 	fclose(nodes);
-	return 0;
+	return output_end("rampfs-node");
 }
 
 /* ---- asking the daemon ---------------------------------------------------------------------- */
@@ -279,10 +280,10 @@ static int parse_options(int argc, char **argv, struct options *o)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			return 1;
+			return output_end("rampfs-node") + 1;
 		case 'V':
 			printf("rampfs-node %s\n", RAMPFS_VERSION);
-			return 1;
+			return output_end("rampfs-node") + 1;
 		default:
 			return EXIT_USAGE + 1;
 		}

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "find_mount.h"
+#include "output.h"
 #include "visible.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -605,10 +606,10 @@ int main(int argc, char **argv)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			return 0;
+			return output_end("rampfs-status");
 		case 'V':
 			printf("rampfs-status %s\n", RAMPFS_VERSION);
-			return 0;
+			return output_end("rampfs-status");
 		default:
 			fputs(usage, stderr);
 			return EXIT_USAGE;
@@ -625,5 +626,6 @@ int main(int argc, char **argv)
 		if (rc)
 			return rc;
 	}
-	return json ? show_json(mount) : show_text(mount);
+	rc = json ? show_json(mount) : show_text(mount);
+	return rc ? rc : output_end("rampfs-status");
 }

@@ -61,6 +61,9 @@ shows b '^b     voter  up     127\.0\.0\.1:[0-9]+ +256\.0 MiB  .*here$'
 shows b '^SEGMENT +SIZE  STATE   AT$'
 soon b '^a/two  spaces  1\.0 MiB  stable  -$'
 shows b '^no migrations under way on this node$'
+for command in "rampfs-status" "rampfs-status --json" "rampfs-node list -m"; do
+	refused "standard output: No space left" sh -c "$command $mnt/b >/dev/full"
+done
 json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"}' \
 	'segment["a", "two  spaces"]["state"] == "stable"' \
 	'segment["a", "two  spaces"]["mmap"] == "none"' 'node["b"]["here"] is True' 's["migrations"] == []'

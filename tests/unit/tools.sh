@@ -34,6 +34,11 @@ for entry in $tools; do
 	grep -qxE "$tool [0-9]+\.[0-9]+\.[0-9]+" "$scratch/version" || fail "$tool --version: $(cat "$scratch/version")"
 	"$tool" --help >"$scratch/help" 2>"$scratch/err" || fail "$tool --help: status $?"
 	same "" "$(cat "$scratch/err")" "$tool --help, on stderr"
+	for option in --help --version; do
+		status=0
+		"$tool" $option >/dev/full 2>"$scratch/err" || status=$?
+		same "$([ "$tool" = rampfs-run ] && echo 125 || echo 1)" $status "the exit status of $tool $option on a full disk"
+	done
 	status=0
 	"$tool" --no-such-option >"$scratch/out" 2>"$scratch/err" || status=$?
 	same "$([ "$tool" = rampfs-run ] && echo 125 || echo 2)" $status "the exit status of a wrong option of $tool"
