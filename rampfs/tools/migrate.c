@@ -31,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "ioc.h"
 #include "output.h"
 #include "session.h"
@@ -40,11 +41,9 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
 enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
 
-#define BAR_CELLS    24
-#define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
-#define AWAY_S	     10 /* a daemon that is not back by then does not come back */
-#define AGAIN_MS     50
-#define SAME_MS	     200 /* between two signals that are two */
+#define AWAY_S	 10 /* a daemon that is not back by then does not come back */
+#define AGAIN_MS 50
+#define SAME_MS	 200 /* between two signals that are two */
 
 static const char usage[] =
 	"usage: rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace]\n"
@@ -134,77 +133,6 @@ static int complain(const char *file, const char *what)
 {
 	fprintf(stderr, "rampfs-migrate: %s: %s\n", shown(file), what);
 	return EXIT_FAILED;
-}
-
-/* ---- progress ------------------------------------------------------------------------------- */
-
-struct bar {
-	const char *file;
-	bool shown, tty;
-	char state[SESSION_TEXT_MAX];
-	double since;	/* when pages began to come */
-	uint64_t first; /* how many there were then */
-	uint64_t lined; /* percent that the last plain line told */
-};
-
-static void bar_clear(struct bar *bar)
-{
-	if (bar->shown && bar->tty)
-		fputs("\r\033[K", stderr);
-	bar->shown = false;
-}
-
-static void bar_pages(struct bar *bar, uint64_t done, uint64_t all)
-{
-	double gone = now_s() - bar->since;
-	double rate = gone > 0.05 ? (double)(done - bar->first) / gone : 0;
-	int cells = (int)(done * BAR_CELLS / all);
-
-	fprintf(stderr, "\r\033[K%s [", shown(bar->file));
-	for (int i = 0; i < BAR_CELLS; i++)
-		fputc(i < cells ? '#' : '.', stderr);
-	fprintf(stderr, "] %" PRIu64 " %%  %" PRIu64 " of %" PRIu64 " pages", done * 100 / all,
-		done, all);
-	if (rate > 0)
-		fprintf(stderr, "  %.2f GB/s  %.0f s left", rate * RAMP_PAGE_BYTES / 1e9,
-			(double)(all - done) / rate);
-	fflush(stderr);
-}
-
-static void line_pages(struct bar *bar, uint64_t done, uint64_t all)
-{
-	uint64_t percent = done * 100 / all;
-
-	if (percent < bar->lined + LINE_PERCENT)
-		return;
-	bar->lined = percent / LINE_PERCENT * LINE_PERCENT;
-	fprintf(stderr, "%s: %" PRIu64 " %%, %" PRIu64 " of %" PRIu64 " pages\n", shown(bar->file),
-		percent, done, all);
-}
-
-/* A bar on a terminal; elsewhere lines. */
-static void bar_show(struct bar *bar, const struct session_msg *msg)
-{
-	bool fresh = strcmp(bar->state, msg->text) != 0;
-
-	if (fresh) {
-		snprintf(bar->state, sizeof(bar->state), "%s", msg->text);
-		bar->since = now_s();
-		bar->first = msg->done;
-		bar->lined = 0;
-	}
-	if (!bar->tty) {
-		if (fresh)
-			fprintf(stderr, "%s: %s\n", shown(bar->file), bar->state);
-		if (msg->all && msg->done <= msg->all)
-			line_pages(bar, msg->done, msg->all);
-		return;
-	}
-	if (msg->all && msg->done <= msg->all && msg->done >= bar->first)
-		bar_pages(bar, msg->done, msg->all);
-	else
-		fprintf(stderr, "\r\033[K%s: %s", shown(bar->file), bar->state);
-	bar->shown = true;
 }
 
 /* ---- one file ------------------------------------------------------------------------------- */
@@ -400,11 +328,12 @@ static int ask_once(const char *socket, const struct options *o, uint64_t segmen
 static int ask(const char *file, const char *socket, const struct options *o, uint64_t segment,
 	       struct session_msg *answer)
 {
-	struct bar bar = {.file = file, .tty = isatty(STDERR_FILENO)};
+	struct bar bar;
 	double asked, away_since = 0;
 	bool cancelled = false;
 	int rc;
 
+	bar_begin(&bar, file);
 	for (;;) {
 		asked = now_s();
 		rc = ask_once(socket, o, segment, &bar, &cancelled, answer);

@@ -40,12 +40,13 @@ rm "$odd"
 echo "on a terminal: one line that is drawn again and again, with pages, GB/s and time left"
 head -c 200M /dev/urandom >"$a/large"
 cat >"$scratch/terminal.py" <<'P'
-import os, pty, re, signal, subprocess, sys, time
-# The command in a terminal; while its source stands still it can be seen half-way.
-daemon = int(sys.argv[1])
+import fcntl, os, pty, re, signal, struct, subprocess, sys, termios, time
+# The command in a terminal of so many columns; while its source stands still it can be seen half-way.
+daemon, columns = int(sys.argv[1]), int(sys.argv[2])
 pid, terminal = pty.fork()
 if pid == 0:
-    os.execvp(sys.argv[2], sys.argv[2:])
+    fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    os.execvp(sys.argv[3], sys.argv[3:])
 seen, stopped, until = b"", False, time.monotonic() + 60
 while time.monotonic() < until:
     try:
@@ -62,6 +63,10 @@ while time.monotonic() < until:
         os.kill(daemon, signal.SIGCONT)
 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 drawn = seen.decode().split("\r\x1b[K")
+if columns:
+    assert status == 0 and all(len(line) < columns for line in drawn[1:-1]), (columns, drawn)
+    assert any(re.match(r"\.\.\.\S*large( \[[#.]{8,}\])? \d+ %  \d+ of", line) for line in drawn), drawn
+    sys.exit()
 bar = re.compile(r"\S*large \[([#.]{24})\] (\d+) %  (\d+) of 51200 pages(?:  (\d+\.\d\d) GB/s  (\d+) s left)?")
 bars = [m for m in map(bar.fullmatch, drawn) if m]
 assert status == 0 and bars, (status, drawn)
@@ -73,7 +78,14 @@ for m in bars:
     last = int(m[3])
 assert re.fullmatch(r"\S*large: on node b with every page after \d+\.\d{3} s\r\n", drawn[-1]), drawn[-1]
 P
-python3 "$scratch/terminal.py" "$(daemon a)" rampfs-migrate --progress --wait "$a/large" b
+python3 "$scratch/terminal.py" "$(daemon a)" 0 rampfs-migrate --progress --wait "$a/large" b
+for columns in 80 60; do
+	long=$mnt/a/a/$(printf 'a-long-name-%.0s' {1..20})large
+	rampfs-migrate --wait "$mnt/b/b/large" a
+	mv "$a/large" "$long"
+	python3 "$scratch/terminal.py" "$(daemon a)" $columns rampfs-migrate --progress --wait "$long" b
+	mv "$mnt/b/b/${long##*/}" "$mnt/b/b/large"
+done
 rampfs-migrate --wait "$mnt/b/b/large" a
 rm "$mnt/a/a/large"
 
