@@ -85,7 +85,7 @@ static const char usage[] =
 
 struct options {
 	int mode;
-	bool wait, progress, trace, reclaim;
+	bool mode_given, wait, progress, trace, reclaim;
 	const char *node;
 };
 
@@ -380,8 +380,17 @@ static int migrate(const char *file, const struct options *o)
 
 /* ---- options -------------------------------------------------------------------------------- */
 
+/* `about` may be NULL. */
+static int misused(const char *what, const char *about)
+{
+	fprintf(stderr, "rampfs-migrate: %s%s%s\nTry 'rampfs-migrate --help'.\n", what,
+		about ? ": " : "", about ? shown(about) : "");
+	return EXIT_USAGE;
+}
+
 static int parse_mode(const char *mode, struct options *o)
 {
+	o->mode_given = true;
 	if (strcmp(mode, "lazy") == 0) {
 		o->mode = MODE_LAZY;
 	} else if (strcmp(mode, "demand") == 0) {
@@ -395,8 +404,7 @@ static int parse_mode(const char *mode, struct options *o)
 			RAMPFS_VERSION);
 		return EXIT_USAGE;
 	} else {
-		fprintf(stderr, "rampfs-migrate: no such mode: %s\n%s", mode, usage);
-		return EXIT_USAGE;
+		return misused("no such mode", mode);
 	}
 	return 0;
 }
@@ -430,7 +438,6 @@ static int parse_options(int argc, char **argv, struct options *o)
 			break;
 		case 'r':
 			o->reclaim = true;
-			o->mode = MODE_RECLAIM;
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -439,7 +446,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 			printf("rampfs-migrate %s\n", RAMPFS_VERSION);
 			return output_end("rampfs-migrate") + 1;
 		default:
-			fputs(usage, stderr);
+			fputs("Try 'rampfs-migrate --help'.\n", stderr);
 			return EXIT_USAGE + 1;
 		}
 	}
@@ -466,12 +473,17 @@ int main(int argc, char **argv)
 
 	if (rc)
 		return rc - 1;
+	if (o.reclaim && (o.mode_given || o.wait || o.trace))
+		return misused("--reclaim moves nothing: no --mode, --wait or --trace with it",
+			       NULL);
 	last = o.reclaim ? argc : argc - 1;
-	if (optind >= last) {
-		fputs(usage, stderr);
-		return EXIT_USAGE;
-	}
-	if (!o.reclaim)
+	if (optind >= last)
+		return misused(o.reclaim ? "--reclaim takes at least one FILE"
+					 : "at least one FILE and a NODE are needed",
+			       NULL);
+	if (o.reclaim)
+		o.mode = MODE_RECLAIM;
+	else
 		o.node = argv[last];
 	if (o.node && strlen(o.node) > RAMP_NODE_NAME_MAX) {
 		fprintf(stderr, "rampfs-migrate: no such node: %s\n", shown(o.node));

@@ -68,6 +68,12 @@ static int complain(const char *what, const char *why)
 	return EXIT_FAILED;
 }
 
+static int misused(const char *what)
+{
+	fprintf(stderr, "rampfs-node: %s\nTry 'rampfs-node --help'.\n", what);
+	return EXIT_USAGE;
+}
+
 /* ---- the mount ------------------------------------------------------------------------------ */
 
 /* What .ramp/nodes says of a node. */
@@ -83,7 +89,9 @@ static FILE *open_nodes(const char *mount)
 
 	snprintf(path, sizeof(path), "%s/.ramp/nodes", mount);
 	nodes = fopen(path, "re");
-	if (!nodes)
+	if (!nodes && (errno == ENOENT || errno == ENOTDIR) && access(mount, F_OK) == 0)
+		complain(mount, "is not a rampfs mount");
+	else if (!nodes)
 		complain(path, strerror(errno));
 	return nodes;
 }
@@ -223,24 +231,43 @@ static bool parse_size(const char *text, uint64_t *bytes)
 	return true;
 }
 
-static int carry_out(const struct options *o, int argc, char **argv)
+/* What is wrong with the words of a command; NULL: nothing. */
+static const char *what_is_wrong(const struct options *o, int argc, char **argv)
+{
+	static const struct {
+		const char *verb, *takes;
+		int argc;
+	} verbs[] = {
+		{"list", "list takes nothing", 1},
+		{"add", "add takes NAME HOST:PORT CAPACITY", 4},
+		{"promote", "promote takes one NAME", 2},
+		{"fence", "fence takes one NAME", 2},
+		{"remove", "remove takes one NAME", 2},
+	};
+
+	if (argc == 0)
+		return "one of list, add, promote, fence and remove is needed";
+	if ((o->hook || o->force) && strcmp(argv[0], "fence") != 0)
+		return "--hook and --force are fence's";
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strcmp(argv[0], verbs[i].verb) == 0)
+			return argc == verbs[i].argc ? NULL : verbs[i].takes;
+	return "it knows list, add, promote, fence and remove";
+}
+
+static int carry_out(const struct options *o, char **argv)
 {
 	struct session_msg msg = {0};
 	const char *verb = argv[0];
-	bool fences = strcmp(verb, "fence") == 0, adds = strcmp(verb, "add") == 0;
 
-	if ((o->hook || o->force) && !fences)
-		return EXIT_USAGE;
 	if (strcmp(verb, "list") == 0)
-		return argc == 1 ? list(o->mount) : EXIT_USAGE;
-	if (argc != (adds ? 4 : 2))
-		return EXIT_USAGE;
+		return list(o->mount);
 	if (!argv[1][0] || strlen(argv[1]) > RAMP_NODE_NAME_MAX)
 		return complain(argv[1], "not a node's name");
 	snprintf(msg.node, sizeof(msg.node), "%s", argv[1]);
-	if (fences)
+	if (strcmp(verb, "fence") == 0)
 		return fence(o, &msg);
-	if (adds) {
+	if (strcmp(verb, "add") == 0) {
 		if (strlen(argv[2]) > RAMP_ADDRESS_MAX)
 			return complain(argv[2], "not HOST:PORT");
 		if (!parse_size(argv[3], &msg.len))
@@ -249,10 +276,8 @@ static int carry_out(const struct options *o, int argc, char **argv)
 		msg.mode = SESSION_MEMBER_ADD;
 	} else if (strcmp(verb, "remove") == 0) {
 		msg.mode = SESSION_MEMBER_REMOVE;
-	} else if (strcmp(verb, "promote") == 0) {
-		msg.mode = SESSION_MEMBER_PROMOTE;
 	} else {
-		return EXIT_USAGE;
+		msg.mode = SESSION_MEMBER_PROMOTE;
 	}
 	return ask(o->mount, &msg);
 }
@@ -285,10 +310,11 @@ static int parse_options(int argc, char **argv, struct options *o)
 			printf("rampfs-node %s\n", RAMPFS_VERSION);
 			return output_end("rampfs-node") + 1;
 		default:
+			fputs("Try 'rampfs-node --help'.\n", stderr);
 			return EXIT_USAGE + 1;
 		}
 	}
-	return optind < argc ? 0 : EXIT_USAGE + 1;
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -296,17 +322,16 @@ int main(int argc, char **argv)
 	struct options o = {0};
 	char mount[PATH_MAX];
 	int status = parse_options(argc, argv, &o);
+	const char *wrong;
 
-	if (status) {
-		status--;
-	} else {
-		status = o.mount ? 0 : find_mount("rampfs-node", mount);
-		if (status)
-			return status;
-		o.mount = o.mount ? o.mount : mount;
-		status = carry_out(&o, argc - optind, argv + optind);
+	if (status)
+		return status - 1;
+	wrong = what_is_wrong(&o, argc - optind, argv + optind);
+	if (wrong)
+		return misused(wrong);
+	if (!o.mount) {
+		status = find_mount("rampfs-node", mount);
+		o.mount = mount;
 	}
-	if (status == EXIT_USAGE)
-		fputs(usage, stderr);
-	return status;
+	return status ? status : carry_out(&o, argv + optind);
 }

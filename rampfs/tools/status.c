@@ -59,7 +59,9 @@ static char *read_text(const char *mount, const char *name)
 			break;
 		len += (size_t)n;
 	}
-	if (fd < 0 || n < 0 || !text) {
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR) && access(mount, F_OK) == 0) {
+		fprintf(stderr, "rampfs-status: %s: is not a rampfs mount\n", mount);
+	} else if (fd < 0 || n < 0 || !text) {
 		fprintf(stderr, "rampfs-status: %s: %s\n", path, strerror(errno));
 		free(text);
 		text = NULL;
@@ -74,6 +76,7 @@ static char *read_text(const char *mount, const char *name)
 /* ---- tables --------------------------------------------------------------------------------- */
 
 #define COLUMNS 6
+#define WIDEST	60 /* column, in characters */
 
 struct table {
 	const char *heads[COLUMNS]; /* NULL: no more columns */
@@ -106,10 +109,16 @@ static int width_of(const char *text)
 
 static void put_cell(const char *text, int width, bool right, bool last)
 {
-	int pad = width - width_of(text);
+	int pad = width > width_of(text) ? width - width_of(text) : 0;
 
 	printf("%*s%s%*s%s", right ? pad : 0, "", text ? text : "", right || last ? 0 : pad, "",
 	       last ? "\n" : "  ");
+}
+
+/* One long name does not push everybody's columns away: its own row is longer then. */
+static int padded_width(int width)
+{
+	return width < WIDEST ? width : WIDEST;
 }
 
 static void put_table(struct table *t)
@@ -119,8 +128,8 @@ static void put_table(struct table *t)
 	for (; n < COLUMNS && t->heads[n]; n++) {
 		width[n] = width_of(t->heads[n]);
 		for (size_t row = 0; row < t->n; row++)
-			if (width_of(t->rows[row][n]) > width[n])
-				width[n] = width_of(t->rows[row][n]);
+			if (padded_width(width_of(t->rows[row][n])) > width[n])
+				width[n] = padded_width(width_of(t->rows[row][n]));
 	}
 	for (int i = 0; i < n; i++)
 		put_cell(t->heads[i], width[i], t->right[i], i == n - 1);
@@ -611,12 +620,13 @@ int main(int argc, char **argv)
 			printf("rampfs-status %s\n", RAMPFS_VERSION);
 			return output_end("rampfs-status");
 		default:
-			fputs(usage, stderr);
+			fputs("Try 'rampfs-status --help'.\n", stderr);
 			return EXIT_USAGE;
 		}
 	}
 	if (argc - optind > 1) {
-		fputs(usage, stderr);
+		fputs("rampfs-status: one MOUNTPOINT at a time\nTry 'rampfs-status --help'.\n",
+		      stderr);
 		return EXIT_USAGE;
 	}
 	if (optind < argc) {

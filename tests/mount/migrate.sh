@@ -93,6 +93,11 @@ echo "exit statuses, and what is said"
 echo one >"$a/one" && echo two >"$a/two"
 exits 2 rampfs-migrate
 exits 2 rampfs-migrate "$a/one"
+says "$scratch/err" 'FILE and a NODE are needed' || fail "$(cat "$scratch/err")"
+for option in "--mode copy" --wait --trace; do
+	# shellcheck disable=SC2086
+	exits 2 rampfs-migrate --reclaim $option "$a/one"
+done
 exits 2 rampfs-migrate --mode fast "$a/one" b
 exits 1 rampfs-migrate "$a/one" nowhere
 says "$scratch/err" 'one: .*no such node: nowhere' || fail "$(cat "$scratch/err")"

@@ -61,6 +61,9 @@ shows b '^b     voter  up     127\.0\.0\.1:[0-9]+ +256\.0 MiB  .*here$'
 shows b '^SEGMENT +SIZE  STATE   AT$'
 soon b '^a/two  spaces  1\.0 MiB  stable  -$'
 shows b '^no migrations under way on this node$'
+refused "$scratch: is not a rampfs mount" rampfs-status "$scratch"
+refused "$scratch: is not a rampfs mount" rampfs-node -m "$scratch" list
+refused "$scratch/none/.ramp/status: No such file" rampfs-status "$scratch/none"
 for command in "rampfs-status" "rampfs-status --json" "rampfs-node list -m"; do
 	refused "standard output: No space left" sh -c "$command $mnt/b >/dev/full"
 done
@@ -95,6 +98,11 @@ rm "$mnt/a/a/"x*
 : >"$mnt/a/a/"$'\xffx\xc3\xa9\xe2\x82\xacy\xc3'
 json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size"] == 0'
 rm "$mnt/a/a/"*y*
+long=$(printf 'n%.0s' {1..255})
+: >"$mnt/a/a/$long" && : >"$mnt/a/a/short"
+shows a "^a/$long  +0 B  stable  -\$"
+shows a '^a/short {40,80}0 B  stable  -$' # not pushed away by the other
+rm "$mnt/a/a/$long" "$mnt/a/a/short"
 
 echo "names of 255 bytes, of any bytes: in the table, in JSON, moved"
 long=$(printf 'n%.0s' {1..251})$'\xff"\\\t'

@@ -58,6 +58,23 @@ for entry in $tools; do
 	done
 done
 
+# A word too many or too few is named, and the whole of --help is not what one wants to see then.
+misused() {
+	local status=0 text=$1
+	shift
+	"$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+	same 2 $status "the exit status of $*"
+	same "$(printf '%s\n' "$text" "Try '$1 --help'.")" "$(cat "$scratch/out" "$scratch/err")" "what $* says"
+}
+misused "rampfs-status: one MOUNTPOINT at a time" rampfs-status /mnt /mnt
+misused "rampfs-node: one of list, add, promote, fence and remove is needed" rampfs-node
+misused "rampfs-node: it knows list, add, promote, fence and remove" rampfs-node lists
+misused "rampfs-node: add takes NAME HOST:PORT CAPACITY" rampfs-node -m /mnt add d
+misused "rampfs-node: list takes nothing" rampfs-node -m /mnt list d
+misused "rampfs-node: --hook and --force are fence's" rampfs-node --force remove d
+misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x b
+misused "rampfs-migrate: --reclaim takes at least one FILE" rampfs-migrate --reclaim
+
 rampfs -o help >"$scratch/help"
 for option in $(grep -oE '^  [a-z_]+=' "$scratch/help") ro exec noexec noatime; do
 	grep -qE "\*$option\*" contrib/man/rampfs.8.scd || fail "mount option $option is not in rampfs(8)"
