@@ -541,7 +541,7 @@ static void plan_parts(struct hands *hands, const struct scratch *scratch, uint6
 	     i < table.ranges.n && table.ranges.at[i].addr < end; i++) {
 		const struct range *r = &table.ranges.at[i];
 
-		if (r->prot == prot || hands->swap_parts == SWAP_PARTS_MAX - 1)
+		if (r->prot == prot || hands->swap_parts == SESSION_PARTS_MAX - 1)
 			continue;
 		if (r->addr > at)
 			end_part(hands, scratch, r->addr - addr, prot);

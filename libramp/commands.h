@@ -13,7 +13,6 @@
 
 #define SCRATCH_MAX	 64
 #define SWAP_STACK_BYTES 16384
-#define SWAP_PARTS_MAX	 256
 
 /* A mapping made for BACK that no SWAP has put in place yet. */
 struct scratch {
@@ -32,7 +31,7 @@ struct hands {
 	uint64_t swap_from, swap_to, swap_len;
 	/* What is put in place one after the other, since each has a protection of its own: where
 	   they end, from the range's beginning, and how far it has come. */
-	uint64_t swap_ends[SWAP_PARTS_MAX], swap_done;
+	uint64_t swap_ends[SESSION_PARTS_MAX], swap_done;
 	uint32_t swap_parts;
 	int swap_event;
 	long swap_result;

@@ -141,6 +141,7 @@
 #define SESSION_VERSION	   1
 #define SESSION_PACKET_MAX 2048 /* bytes of the longest message */
 #define SESSION_RANGES_MAX 64	/* of one DROP */
+#define SESSION_PARTS_MAX  256	/* of one SWAP: each is protected in its own way */
 #define SESSION_FDS_MAX	   2
 #define SESSION_TEXT_MAX   400 /* bytes, with the NUL */
 

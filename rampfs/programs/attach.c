@@ -461,11 +461,19 @@ void attach_begin(struct request *r)
 
 /* ---- FORK and ADOPT ------------------------------------------------------------------------- */
 
+/* What is protected in different ways is one range: the child knows its protections (fork.c). */
 static int collect(void *arg, const struct mapping *m)
 {
 	struct token *token = arg;
-	struct adopt_range *more;
+	struct adopt_range *more = token->count ? &token->ranges[token->count - 1] : NULL;
 
+	if (more && more->id == m->id && more->end == m->start && more->gone == m->gone &&
+	    more->writable == m->writable &&
+	    (m->gone || more->offset + (more->end - more->start) == m->offset)) {
+		more->end = m->end;
+		more->prot |= m->prot;
+		return 0;
+	}
 	if (token->count >= RANGES_MAX)
 		return -E2BIG;
 	if ((token->count & (token->count - 1)) == 0) {

@@ -285,33 +285,6 @@ static void look_anew(struct programs *p, struct pseg *pseg, struct space *only)
 	pieces_free(pieces, count);
 }
 
-static bool is_one_with(const struct piece *a, const struct piece *b)
-{
-	return a->space == b->space && a->gone && b->gone && a->end == b->start &&
-	       a->offset + (a->end - a->start) == b->offset && a->prot == b->prot &&
-	       a->writable == b->writable;
-}
-
-/*
- * Neighbours come back as one. An agent covers each range of its table by itself, which its program
- * may have mapped in parts for a moment; those would be mappings of their own for ever, and more
- * with each move. How many are left.
- */
-static size_t join_pieces(struct piece *pieces, size_t count)
-{
-	size_t kept = 0;
-
-	for (size_t i = 1; i < count; i++) {
-		if (is_one_with(&pieces[kept], &pieces[i])) {
-			pieces[kept].end = pieces[i].end;
-			space_put(pieces[i].space);
-		} else {
-			pieces[++kept] = pieces[i];
-		}
-	}
-	return count ? kept + 1 : 0;
-}
-
 /* Every gone piece (of one space, or of all: NULL); change is held. `again`: who could not have it
    has been told. */
 static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
@@ -328,7 +301,6 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
 	if (pseg_pieces(pseg, &pieces, &count))
 		log_error("out of memory: programs stay without segment %llu",
 			  (unsigned long long)pseg->id);
-	count = join_pieces(pieces, count);
 	for (size_t i = 0; i < count; i++) {
 		struct space *space = pieces[i].space;
 		int rc;

@@ -35,15 +35,16 @@
 #define FREEZE_WAIT_MS	 10000u /* how long an attach waits for a freeze to end */
 #define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */
 #define LATE_MAX	 1024u	/* GONEs that an agent has not answered yet */
-#define RANGES_MAX	 4096u	/* mappings of one segment in one process */
+#define RANGES_MAX	 8192u	/* attachments of one segment in one process */
 
+/* Neighbours that are protected in different ways are one. */
 struct attachment {
 	TAILQ_ENTRY(attachment) in_pseg;  /* protected by pseg->lock */
 	TAILQ_ENTRY(attachment) in_space; /* protected by space->list */
 	struct pseg *pseg;		  /* lives longer: a pseg with attachments is not freed */
 	struct space *space;		  /* a reference */
 	uint64_t start, end, offset;
-	uint32_t prot;
+	uint32_t prot; /* all that is allowed somewhere in it */
 	bool writable; /* of the file description, not of prot */
 	bool gone;     /* maps the empty file */
 };
@@ -398,7 +399,7 @@ void pseg_set_seg(struct pseg *pseg, struct seg *seg);
 void pseg_set_state(struct programs *p, struct pseg *pseg, enum pseg_state state);
 bool pseg_armed(struct pseg *pseg); /* attachments must be registered; change is held */
 /* Looks what `space` maps of pseg and makes the table say so; registers what is new where it must
-   be. change is held. -E2BIG: more than RANGES_MAX mappings. */
+   be. change is held. -E2BIG: more than RANGES_MAX attachments. */
 int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
 /* All that the space maps, for a session that has come. */
 int space_learn(struct programs *p, struct space *space);

@@ -275,15 +275,40 @@ struct looking {
 	struct space *space;
 	struct attachment_list found;
 	size_t count;
+	uint32_t prot;	/* of the last mapping */
+	uint32_t parts; /* protections in a row in the last attachment */
 };
+
+/*
+ * A program may protect a segment page by page, and an agent covers each range of its table by
+ * itself: thousands of mappings, which are registered, dropped, taken away and put back as one.
+ * What comes back is protected by its agent's table, in so many parts by one SWAP.
+ */
+static bool is_more_of(struct looking *l, const struct attachment *last, const struct mapping *m,
+		       uint64_t offset)
+{
+	return last && last->end == m->start && last->gone == m->gone &&
+	       last->writable == m->writable &&
+	       last->offset + (last->end - last->start) == offset &&
+	       (!m->gone || m->prot == l->prot || l->parts < SESSION_PARTS_MAX);
+}
 
 static int on_mapping(void *arg, const struct mapping *m)
 {
 	struct looking *l = arg;
-	struct attachment *a;
+	struct attachment *a = TAILQ_LAST(&l->found, attachment_list);
+	uint64_t offset;
 
 	if (m->id != l->pseg->id)
 		return 0;
+	offset = m->gone ? m->start - l->pseg->lo : m->offset;
+	if (is_more_of(l, a, m, offset)) {
+		l->parts += m->prot != l->prot;
+		l->prot = m->prot;
+		a->end = m->end;
+		a->prot |= m->prot;
+		return 0;
+	}
 	if (l->count++ >= RANGES_MAX)
 		return -E2BIG;
 	a = malloc(sizeof(*a));
@@ -294,11 +319,13 @@ static int on_mapping(void *arg, const struct mapping *m)
 		.space = space_get(l->space),
 		.start = m->start,
 		.end = m->end,
-		.offset = m->gone ? m->start - l->pseg->lo : m->offset,
+		.offset = offset,
 		.prot = m->prot,
 		.writable = m->writable,
 		.gone = m->gone,
 	};
+	l->prot = m->prot;
+	l->parts = 1;
 	TAILQ_INSERT_TAIL(&l->found, a, in_pseg);
 	return 0;
 }

@@ -14,6 +14,10 @@
  *		stores to every page, and when FILE has gone and come back, and a file GO is there,
  *		ends before a child that shares its memory. That says "first" when it has loaded
  *		some of the pages, waits for a file GO2, and says "right" when it has loaded all
+ *	rampfs-run awkward mosaic FILE
+ *		protects every other of PIECES pages; when FILE has gone and come back, and a file
+ *		GO2 is there, it and a child of it load all that it has stored, and may store to
+ *		just what they may
  *	rampfs-run awkward sealed FILE
  *		seals what it has mapped (mseal(2)), and ends when a file GO is there
  *	rampfs-run awkward forks FILE THERE ROUNDS
@@ -56,6 +60,7 @@
 #define NOBODY	    65534
 #define PAGE_BYTES  4096
 #define FORKERS	    4
+#define PIECES	    6000
 #define SYS_MSEAL   462 /* Linux 6.10 */
 #define STACK_BYTES (256u << 10)
 
@@ -280,6 +285,57 @@ static int outlived(const char *path)
 	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
 		fail("a child");
 	_exit(0);
+}
+
+/* The signal that a store is. */
+static int store(volatile uint64_t *at, uint64_t number)
+{
+	int caught = sigsetjmp(on_signal, 1);
+
+	if (!caught)
+		*at = number;
+	return caught;
+}
+
+static void check_mosaic(volatile uint64_t *at)
+{
+	check_pages(at, BYTES / PAGE_BYTES);
+	for (uint64_t page = 0; page < PIECES; page++) {
+		int number = store(at + page * PAGE_BYTES / sizeof(*at), STORED + page);
+
+		if (number != (page % 2 ? 0 : SIGSEGV)) {
+			printf("a store to page %lu is signal %d\n", (unsigned long)page, number);
+			_exit(1);
+		}
+	}
+}
+
+static int mosaic(const char *path)
+{
+	volatile uint64_t *at = map(open(path, O_RDWR), BYTES);
+	int status;
+	pid_t pid;
+
+	if (!at)
+		fail(path);
+	for (uint64_t page = 0; page < BYTES / PAGE_BYTES; page++)
+		at[page * PAGE_BYTES / sizeof(*at)] = STORED + page;
+	for (uint64_t page = 0; page < PIECES; page += 2)
+		if (mprotect((char *)at + page * PAGE_BYTES, PAGE_BYTES, PROT_READ))
+			fail("mprotect");
+	puts("mapped");
+	await(at, SIGBUS);
+	puts("gone");
+	await(at, 0);
+	puts("back");
+	await_file("GO2");
+	pid = fork();
+	check_mosaic(at);
+	if (pid == 0)
+		_exit(0);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		fail("a child");
+	return status != 0;
 }
 
 static int sealed(const char *path)
@@ -564,6 +620,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(movers) / sizeof(movers[0]); i++)
 		if (strcmp(argv[1], movers[i].name) == 0)
 			return argc == 5 ? movers[i].run(atoi(argv[4])) : 2;
+	if (strcmp(argv[1], "mosaic") == 0)
+		return mosaic(argv[2]);
 	if (strcmp(argv[1], "sealed") == 0)
 		return sealed(argv[2]);
 	if (strcmp(argv[1], "outlived") == 0)

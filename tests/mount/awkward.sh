@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files again outlived sealed over forks holes
+[ $# -gt 0 ] || set -- data as full lock files again outlived mosaic sealed over forks holes
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -49,6 +49,23 @@ outlived() {
 	touch "$scratch/GO2"
 	within 20 grep -q right "$scratch/said"
 }
+# In thousands of pieces it leaves and comes back, and the next daemon and a child learn of them all.
+mosaic() {
+	local file=$mnt/a/a/mosaic
+	rm -f "$scratch/said" "$scratch/GO2"
+	truncate -s 64M "$file"
+	RAMPFS_QUIET=1 env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" mosaic "$file" >"$scratch/said" &
+	program=$!
+	within 20 grep -q mapped "$scratch/said"
+	mv "$file" "$mnt/a/b/"
+	within 20 grep -q gone "$scratch/said"
+	rampfs-migrate --mode demand "$mnt/b/b/mosaic" a
+	within 20 grep -q back "$scratch/said"
+	kill -9 "$(daemon a)"
+	within 20 test -e "$file"
+	touch "$scratch/GO2"
+	wait $program || fail "the mosaic: $(tail -n 1 "$scratch/said")"
+}
 # What is sealed stays where it is, until its program has ended.
 sealed() {
 	rm -f "$scratch/said" "$scratch/GO"
@@ -71,7 +88,7 @@ for which; do
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
 		;;
-	outlived | sealed) "$which" ;;
+	outlived | mosaic | sealed) "$which" ;;
 	*) leave "$which" ;;
 	esac
 done
