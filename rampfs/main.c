@@ -33,10 +33,13 @@ struct place {
 	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];
 };
 
+/* mount(8) hands on what its helper ends with, and has numbers of its own. */
+static int exit_failed = 1, exit_usage = 2;
+
 static int fail(const struct ramp_err *err)
 {
 	fprintf(stderr, "rampfs: %s\n", err->text);
-	return 1;
+	return exit_failed;
 }
 
 /* The absolute path of a mountpoint. A mount that is dead answers ENOTCONN for its own path, but
@@ -144,7 +147,7 @@ static int go_background(int *ready_fd, struct ramp_err *err)
 			_exit(0);
 		fprintf(stderr, "rampfs: %s\n",
 			text[0] ? text : "ended before the mount answered (see its log)");
-		_exit(1);
+		_exit(exit_failed);
 	}
 	close(pipefd[0]);
 	*ready_fd = pipefd[1];
@@ -288,9 +291,13 @@ int main(int argc, char **argv)
 
 	programs_doorman(argc, argv);
 	role = take_role(&argc, argv);
+	if (argc > 0 && !role[0] && options_helper(argv[0])) {
+		exit_usage = 1;
+		exit_failed = 32;
+	}
 	if (options_parse(argc, argv, role[0], &o, &err)) {
 		fprintf(stderr, "rampfs: %s\nTry 'rampfs --help'.\n", err.text);
-		return 2;
+		return exit_usage;
 	}
 	switch (o.mode) {
 	case MODE_HELP:
@@ -309,7 +316,7 @@ int main(int argc, char **argv)
 	}
 	if (geteuid() != 0) {
 		fputs("rampfs: mounting needs root\n", stderr);
-		return 1;
+		return exit_failed;
 	}
 	if (strcmp(role, "--daemon") == 0)
 		return run_daemon(&o, argc, argv);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <grp.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +42,10 @@ const char options_mount_usage[] =
 	"has\n"
 	"                          accepted that (ask, the default), or works at once (auto)\n"
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
-	"and of mount(8): ro, rw, exec, noexec, nosuid, nodev, noatime, defaults, auto, noauto,\n"
-	"nofail, _netdev, x-*. allow_other and default_permissions are always on.\n";
+	"and of mount(8): ro, rw, exec, noexec, noatime, nodiratime, relatime, strictatime,\n"
+	"lazytime, sync, async, dirsync, silent, user, users, nouser, defaults, auto, noauto,\n"
+	"nofail, _netdev, comment=, x-*. nosuid, nodev, allow_other and default_permissions are\n"
+	"always on.\n";
 
 static int parse_number(const char *value, uint32_t min, uint32_t max, uint32_t *out)
 {
@@ -117,8 +118,15 @@ static bool parse_generic(struct options *o, const char *word)
 		{"_netdev", 0, 0},
 		{"async", 0, 0},
 		{"sync", MS_SYNCHRONOUS, 0},
+		{"dirsync", MS_DIRSYNC, 0},
 		{"noatime", MS_NOATIME, 0},
+		{"nodiratime", MS_NODIRATIME, 0},
 		{"relatime", MS_RELATIME, 0},
+		{"strictatime", MS_STRICTATIME, 0},
+		{"lazytime", MS_LAZYTIME, 0},
+		{"silent", MS_SILENT, 0},
+		{"user", 0, 0},
+		{"users", 0, 0},
 		{"nouser", 0, 0},
 		{"allow_other", 0, 0},
 		{"default_permissions", 0, 0},
@@ -134,6 +142,13 @@ static bool parse_generic(struct options *o, const char *word)
 	return false;
 }
 
+static int unknown_word(const struct options *o, const char *word, struct ramp_err *err)
+{
+	if (o->sloppy)
+		return 0;
+	return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)", word);
+}
+
 static int parse_word(struct options *o, char *word, struct ramp_err *err)
 {
 	char *value = strchr(word, '=');
@@ -145,9 +160,12 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 	}
 	if (parse_generic(o, word))
 		return 0;
+	if (strcmp(word, "remount") == 0)
+		return ramp_err_set(err, EINVAL,
+				    "remount: its own options change by umount and mount; those "
+				    "of the kernel (ro, rw, noexec) also by mount -i -o remount");
 	if (!value)
-		return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)",
-				    word);
+		return unknown_word(o, word, err);
 	*value++ = 0;
 	if (strcmp(word, "log") == 0)
 		rc = parse_log(o, value);
@@ -162,8 +180,7 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 	else if (strcmp(word, "rollback") == 0)
 		rc = strcmp(value, "ask") == 0 ? 0 : -EINVAL;
 	else
-		return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)",
-				    word);
+		return unknown_word(o, word, err);
 	if (rc)
 		return ramp_err_set(err, EINVAL, "mount option %s does not take \"%s\"", word,
 				    value);
@@ -192,17 +209,24 @@ enum { OPT_DESTROY = 256, OPT_FORCE };
 
 /* Which flags there are: a program that has executed itself gets what it was called with, by
    whatever name that was. */
+bool options_helper(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return strcmp(slash ? slash + 1 : name, "mount.rampfs") == 0;
+}
+
 static const char *flags_of(const char *name, bool own)
 {
 	if (own)
-		return "fdnsvrwt:o:hV";
-	return strcmp(name, "mount.rampfs") == 0 ? "fnsvrwt:o:hV" : "fdo:hV";
+		return ":fdnsvrwt:o:hV";
+	return options_helper(name) ? ":fnsvrwt:o:hV" : ":fdo:hV";
 }
 
 static int parse_flags(int argc, char **argv, bool own, struct options *o, struct ramp_err *err)
 {
-	const char *name = argc > 0 ? basename(argv[0]) : "rampfs", *flags = flags_of(name, own);
-	bool helper = !own && strcmp(name, "mount.rampfs") == 0;
+	const char *name = argc > 0 ? argv[0] : "rampfs", *flags = flags_of(name, own);
+	bool helper = !own && options_helper(name);
 	static const struct option longs[] = {{"foreground", no_argument, NULL, 'f'},
 					      {"debug", no_argument, NULL, 'd'},
 					      {"destroy", no_argument, NULL, OPT_DESTROY},
@@ -228,6 +252,9 @@ static int parse_flags(int argc, char **argv, bool own, struct options *o, struc
 		case 'r':
 			o->mount_flags |= MS_RDONLY;
 			break;
+		case 's':
+			o->sloppy = true;
+			break;
 		case OPT_DESTROY:
 			o->mode = MODE_DESTROY;
 			break;
@@ -240,10 +267,19 @@ static int parse_flags(int argc, char **argv, bool own, struct options *o, struc
 		case 'V':
 			o->mode = MODE_VERSION;
 			break;
-		case '?':
-			rc = ramp_err_set(err, EINVAL, "unknown option %s", argv[optind - 1]);
+		case ':':
+			rc = ramp_err_set(err, EINVAL, "option -%c needs a value", optopt);
 			break;
-		default: /* -n -s -v -w -t of mount(8): nothing to do */
+		case '?':
+			if (optopt > 0 && optopt < OPT_DESTROY)
+				rc = ramp_err_set(err, EINVAL, "unknown option -%c", optopt);
+			else
+				rc = ramp_err_set(err, EINVAL,
+						  optopt ? "%s: it takes no value"
+							 : "unknown option %s",
+						  argv[optind - 1]);
+			break;
+		default: /* -n -v -w -t of mount(8): nothing to do */
 			break;
 		}
 	return rc;
@@ -259,6 +295,11 @@ int options_parse(int argc, char **argv, bool own, struct options *o, struct ram
 		return rc;
 	if (o->mode == MODE_HELP || o->mode == MODE_VERSION || o->mode == MODE_OPTIONS_HELP)
 		return 0;
+	/* In the background nobody would see it. */
+	if (!own && !o->foreground && strcmp(o->log, "stderr") == 0)
+		return ramp_err_set(err, EINVAL,
+				    "log=stderr is for -f: in the background there "
+				    "is none");
 	left = argc - optind;
 	if (left != (o->mode == MODE_DESTROY ? 1 : 2))
 		return ramp_err_set(err, EINVAL,

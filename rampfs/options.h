@@ -17,6 +17,8 @@ enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE
 struct options {
 	enum options_mode mode;
 	bool foreground, debug, force, fake;
+	bool sloppy; /* mount(8)'s -s, which comes before -o: unknown mount options are passed over
+		      */
 	bool rollback_auto;
 	gid_t uffd_group; /* (gid_t)-1: everybody */
 	uint32_t threads; /* 0: default */
@@ -31,6 +33,9 @@ struct options {
    getopt_long(3) does, and leaves the strings as they are. `own`: this program has executed itself
    with the arguments that a user or mount(8) gave it. */
 int options_parse(int argc, char **argv, bool own, struct options *options, struct ramp_err *err);
+
+/* Whether this name is mount(8)'s helper. */
+bool options_helper(const char *name);
 
 extern const char options_usage[], options_mount_usage[];
 

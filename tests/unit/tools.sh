@@ -66,6 +66,11 @@ misused() {
 	same 2 $status "the exit status of $*"
 	same "$(printf '%s\n' "$text" "Try '$1 --help'.")" "$(cat "$scratch/out" "$scratch/err")" "what $* says"
 }
+misused "rampfs: unknown option -x" rampfs -xf /tmp /mnt
+misused "rampfs: option -o needs a value" rampfs -o
+misused "rampfs: --destroy=now: it takes no value" rampfs --destroy=now /tmp
+misused "rampfs: log=stderr is for -f: in the background there is none" rampfs -o log=stderr /tmp /mnt
+misused "rampfs: unknown mount option user_id (-o help lists them)" rampfs -o user_id=0 /tmp /mnt
 misused "rampfs-status: one MOUNTPOINT at a time" rampfs-status /mnt /mnt
 misused "rampfs-node: one of list, add, promote, fence and remove is needed" rampfs-node
 misused "rampfs-node: it knows list, add, promote, fence and remove" rampfs-node lists
@@ -90,6 +95,24 @@ done
 for command in $(complete_words rampfs-node ""); do
 	rampfs-node --help | grep -q "^  $command " || fail "$command is completed for rampfs-node, and is none"
 done
+
+# mount(8) hands on what its helper ends with: 1 is a wrong option there, 32 a mount that failed.
+ln -s "$(command -v rampfs)" "$scratch/mount.rampfs"
+helper() {
+	local want=$1 text=$2 status=0
+	shift 2
+	"$scratch/mount.rampfs" "$scratch/none" /mnt "$@" 2>"$scratch/err" || status=$?
+	same "$want" $status "the exit status of mount.rampfs $*"
+	grep -q -- "$text" "$scratch/err" || fail "mount.rampfs $* says: $(cat "$scratch/err")"
+}
+helper 1 'unknown mount option fast' -o rw,fast
+helper 1 'remount: its own options change by umount' -o rw,remount
+if [ "$(id -u)" = 0 ]; then
+	helper 32 'none: No such file' -s -o rw,fast
+	for option in $(sed -n 's/^and of mount(8): //; T; :more N; s/\. nosuid.*//; T more; s/[,\n]/ /g; s/=/=x/g; s/x-\*/x-y/; p' "$scratch/help"); do
+		helper 32 'none: No such file' -o "$option"
+	done
+fi
 
 pages=0
 for page in "$build"/contrib/*.[1-8]; do
