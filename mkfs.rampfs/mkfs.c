@@ -125,6 +125,25 @@ static const char *what_is_wrong(const struct options *o, int rest)
 	return rest == 1 ? NULL : "one STATE_DIR is needed";
 }
 
+/* Whether a path ends with . or .. */
+static bool is_dots(const char *path)
+{
+	char copy[PATH_MAX];
+	const char *last;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	last = basename(copy);
+	return strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
+}
+
+/* The directory that is replaced or made: where a symbolic link leads. */
+static const char *follow(const char *dir)
+{
+	static char real[PATH_MAX];
+
+	return realpath(dir, real) ? real : dir;
+}
+
 static int parse(int argc, char **argv, struct options *o)
 {
 	const char *wrong;
@@ -138,7 +157,11 @@ static int parse(int argc, char **argv, struct options *o)
 		fprintf(stderr, "mkfs.rampfs: %s\n", wrong);
 		return -EINVAL;
 	}
-	o->dir = argv[optind];
+	if (is_dots(argv[optind])) {
+		fputs("mkfs.rampfs: STATE_DIR is made anew: give its name, not . or ..\n", stderr);
+		return -EINVAL;
+	}
+	o->dir = follow(argv[optind]);
 	return 0;
 }
 
@@ -307,13 +330,14 @@ static int put_in_place(const char *made, const struct options *o, struct ramp_e
 static int make_dir(const struct options *o, const struct plan *plan, const uint8_t *key_bytes,
 		    size_t key_len, struct ramp_err *err)
 {
-	char made[PATH_MAX], parent[PATH_MAX];
+	char made[PATH_MAX], parent[PATH_MAX], *in;
 	int rc;
 
 	snprintf(parent, sizeof(parent), "%s", o->dir);
-	snprintf(made, sizeof(made), "%.*s/.mkfs.rampfs.XXXXXX", PATH_MAX - 32, dirname(parent));
+	in = dirname(parent);
+	snprintf(made, sizeof(made), "%.*s/.mkfs.rampfs.XXXXXX", PATH_MAX - 32, in);
 	if (!mkdtemp(made))
-		return ramp_err_sys(err, errno, "%s", made);
+		return ramp_err_sys(err, errno, "%s", in);
 	rc = fill(made, o, plan, key_bytes, key_len, err);
 	if (!rc)
 		rc = put_in_place(made, o, err);

@@ -60,6 +60,12 @@ mkdir "$d/other" && touch "$d/other/file"
 refused "not empty, and not a state directory" "${good[@]}" --node a "$d/other"
 refused "not empty, and not a state directory" --force "${good[@]}" --node a "$d/other"
 mkdir "$d/empty" && "$mkfs" "${good[@]}" --node a "$d/empty"
+# where a symbolic link leads
+mkdir "$d/far" && ln -s far "$d/link"
+"$mkfs" "${good[@]}" --node a "$d/link"
+"$mkfs" --force "${good[@]}" --node b "$d/link/"
+[ -L "$d/link" ] && [ "$(cat "$d/far/node")" = b ] || fail "the node is not where the link leads"
+refused "$d/no/where: No such file" "${good[@]}" --node a "$d/no/where/state"
 if [ "$(id -u)" = 0 ]; then
 	mkdir "$d/disk"
 	mount -t tmpfs rampfs-test "$d/disk"
@@ -101,6 +107,8 @@ usage --join 127.0.0.1:1 --node c "$d/new"
 usage --join 127.0.0.1:1 --rejoin 127.0.0.1:1 --node c --key "$d/good.conf.key" "$d/new"
 usage "${good[@]}" --node a --address 127.0.0.1:7003 "$d/new"
 usage "${good[@]}" --node a --capacity 1G "$d/new"
+mkdir "$d/here"
+(cd "$d/here" && usage "${good[@]}" --node a . && usage "${good[@]}" --node a ./)
 [ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
 status=0
 "$mkfs" --node a "$d/new" 2>/dev/null || status=$?
