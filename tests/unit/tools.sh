@@ -141,7 +141,12 @@ for entry in $tools; do
 	[ -s "$root/usr/share/man/man${entry#*:}/${entry%:*}.${entry#*:}" ] || fail "no manual page of ${entry%:*} is installed"
 done
 [ -s "$root/usr/share/man/man3/rampfs-mmap.3" ] || fail "rampfs-mmap(3) is not installed"
+same /usr/sbin/rampfs "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root/usr/lib/systemd/system/rampfs@.service")" "what the unit starts"
 "$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
+
+# And taken away again by its list.
+sed "s|^|$root|" "$build/install_manifest.txt" | xargs -d '\n' rm
+same "" "$(find "$root" ! -type d)" "what the list of what is installed leaves behind"
 
 if command -v systemd-analyze >/dev/null; then
 	sed "s|^ExecStart=[^ ]*|ExecStart=$build/bin/rampfs|; /^Documentation/d" "$build/contrib/rampfs@.service" >"$scratch/rampfs@.service"
