@@ -3,14 +3,20 @@
  * mount are segments.
  *
  * It finds the shim beside itself (../lib, as built) or where it was installed, puts it in front of
- * LD_PRELOAD and becomes the program. Exit status as env(1): 125 where it failed itself, 126 where
- * the program was found and can't be run, 127 where it was not found; else the program's.
+ * LD_PRELOAD and becomes the program. Of a program that does not load it, as far as its file tells,
+ * one line says so: its mmaps will be refused, and it will not know why. Exit status as env(1): 125
+ * where it failed itself, 126 where the program was found and can't be run, 127 where it was not
+ * found; else the program's.
  */
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHIM "librampfs-preload.so"
@@ -82,6 +88,69 @@ static int preload(const char *shim)
 	return rc;
 }
 
+/* Where execvp(3) finds it. */
+static bool find_program(const char *name, char path[PATH_MAX])
+{
+	const char *at = getenv("PATH"), *end;
+
+	if (strchr(name, '/') || !at)
+		return strlen(name) < PATH_MAX && strcpy(path, name) && access(path, X_OK) == 0;
+	for (;; at = end + 1) {
+		end = strchrnul(at, ':');
+		if (snprintf(path, PATH_MAX, "%.*s%s%s", (int)(end - at), at, end > at ? "/" : "",
+			     name) < PATH_MAX &&
+		    access(path, X_OK) == 0)
+			return true;
+		if (!*end)
+			return false;
+	}
+}
+
+/* ELF of this machine's width, and nothing that it asks to be loaded by. The loader itself is so,
+   too, and takes LD_PRELOAD. */
+static bool is_static(int fd, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
+	Elf64_Ehdr head;
+	Elf64_Phdr part;
+
+	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+	    head.e_phentsize != sizeof(part) || strncmp(last, "ld-", 3) == 0 ||
+	    strncmp(last, "ld.", 3) == 0)
+		return false;
+	for (unsigned i = 0; i < head.e_phnum; i++)
+		if (pread(fd, &part, sizeof(part), (off_t)(head.e_phoff + i * sizeof(part))) !=
+			    sizeof(part) ||
+		    part.p_type == PT_INTERP)
+			return false;
+	return head.e_type == ET_EXEC || head.e_type == ET_DYN;
+}
+
+static void warn_of(const char *name)
+{
+	const char *quiet = getenv("RAMPFS_QUIET"), *what = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if ((quiet && strcmp(quiet, "1") == 0) || !find_program(name, path))
+		return;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (stat(path, &st) == 0 && (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
+				     ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
+		what = "runs as somebody else (setuid)";
+	else if (fd >= 0 && is_static(fd, path))
+		what = "is statically linked";
+	if (fd >= 0)
+		close(fd);
+	if (what)
+		fprintf(stderr,
+			"rampfs-run: %s %s and does not load the shim: read(2) and write(2) work, "
+			"mmap as rampfs-run(1) says\n",
+			name, what);
+}
+
 int main(int argc, char **argv)
 {
 	char shim[PATH_MAX];
@@ -102,6 +171,7 @@ int main(int argc, char **argv)
 		return fail(shim, -rc);
 	if (preload(shim))
 		return EXIT_OWN;
+	warn_of(argv[first]);
 	execvp(argv[first], argv + first);
 	rc = errno;
 	fail(argv[first], rc);

@@ -138,7 +138,10 @@ unshimmed_() {
 	for p in static setuid; do
 		# As a user: root's programs are loaded as everybody's where they don't change who they are.
 		run=(setpriv --reuid=1001 --regid=1001 --clear-groups rampfs-run "$scratch/$p" "$a/f")
-		same "No such device" "$("${run[@]}" </dev/null)" "mmap by a $p program"
+		same "No such device" "$("${run[@]}" </dev/null 2>"$scratch/err")" "mmap by a $p program"
+		says "$scratch/err" "^rampfs-run: $scratch/$p .*does not load the shim" || fail "$p: $(cat "$scratch/err")"
+		RAMPFS_QUIET=1 "${run[@]}" </dev/null >/dev/null 2>"$scratch/err" || true # ENODEV
+		same "" "$(cat "$scratch/err")" "what is said of it with RAMPFS_QUIET=1"
 		python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.mmap", b"passthrough")' "$a/f"
 		holder_program=("${run[@]}")
 		holder one
