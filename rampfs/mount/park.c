@@ -85,13 +85,15 @@ static void run_one(struct park *park, struct parked *parked)
 	uint64_t changes = b->changes;
 	enum park_verdict verdict;
 
+	/* Said once, it makes the step look once: the caller may have handled its signal, and go on
+	   waiting. */
+	parked->woken = false;
 	pthread_mutex_unlock(&park->lock);
 	verdict = parked->step(parked);
 	pthread_mutex_lock(&park->lock);
 	if (verdict == PARK_DONE)
 		return;
-	if (bucket_of(park, parked->id)->changes != changes ||
-	    __atomic_load_n(&parked->interrupted, __ATOMIC_RELAXED)) {
+	if (bucket_of(park, parked->id)->changes != changes || parked->woken) {
 		TAILQ_INSERT_TAIL(&park->ready, parked, link);
 		return;
 	}
@@ -119,8 +121,15 @@ static void *park_thread(void *arg)
 
 	pthread_mutex_lock(&park->lock);
 	while (!park->closed) {
-		struct parked *parked = TAILQ_FIRST(&park->ready);
+		struct parked *parked;
 
+		/* Also while there is always something to do: of one segment pages may come all the
+		   time, and another's source be silent. */
+		if (park_now_ms() >= next_tick) {
+			tick(park);
+			next_tick = park_now_ms() + PARK_TICK_MS;
+		}
+		parked = TAILQ_FIRST(&park->ready);
 		if (parked) {
 			TAILQ_REMOVE(&park->ready, parked, link);
 			run_one(park, parked);
@@ -129,10 +138,6 @@ static void *park_thread(void *arg)
 		pthread_mutex_unlock(&park->lock);
 		wait_for_work(park, next_tick);
 		pthread_mutex_lock(&park->lock);
-		if (park_now_ms() >= next_tick) {
-			tick(park);
-			next_tick = park_now_ms() + PARK_TICK_MS;
-		}
 	}
 	pthread_mutex_unlock(&park->lock);
 	return NULL;
@@ -247,6 +252,7 @@ void park_interrupt(struct park *park, struct parked *parked)
 
 	__atomic_store_n(&parked->interrupted, true, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&park->lock);
+	parked->woken = true;
 	TAILQ_FOREACH (p, &bucket_of(park, parked->id)->list, link) {
 		if (p != parked)
 			continue;

@@ -31,7 +31,8 @@ struct parked {
 	TAILQ_ENTRY(parked) link;
 	ramp_segment_t id; /* park_changed of this one wakes it */
 	uint64_t since_ms; /* CLOCK_MONOTONIC, of the first park_wait */
-	bool interrupted;  /* atomic */
+	bool interrupted;  /* atomic; once, and for good */
+	bool woken;	   /* the park's: since the step began its last look */
 	/* Tries (again). PARK_DONE: replied and freed, not touched any more. Park thread. */
 	enum park_verdict (*step)(struct parked *parked);
 	/* The park has closed: frees it without a reply. */

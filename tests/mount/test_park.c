@@ -150,6 +150,72 @@ START_TEST(an_interrupt_ends_the_wait)
 }
 END_TEST
 
+/* As of a program that has handled its signal: the request goes on waiting. */
+static enum park_verdict wait_on(struct parked *parked)
+{
+	struct waiter *w = (struct waiter *)parked;
+
+	__atomic_fetch_add(&w->runs, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&gate, __ATOMIC_SEQ_CST) < w->wanted)
+		return PARK_WAIT;
+	__atomic_store_n(&w->finished, 1, __ATOMIC_SEQ_CST);
+	return PARK_DONE;
+}
+
+/* Something of its segment changes each time that it is looked at. */
+static enum park_verdict change_and_wait(struct parked *parked)
+{
+	park_changed(((struct waiter *)parked)->park, parked->id);
+	return wait_on(parked);
+}
+
+/* Of another one nobody says anything: it is found at a tick. */
+static void wait_for_a_tick(void)
+{
+	struct waiter other;
+
+	init_waiter(&other, 1);
+	park_wait(park, &other.parked, 5001);
+	wait_until(has_run, &other);
+	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	wait_until(is_finished, &other);
+}
+
+static void end(struct waiter *w)
+{
+	__atomic_store_n(&gate, w->wanted, __ATOMIC_SEQ_CST);
+	park_changed(park, w->parked.id);
+	wait_until(is_finished, w);
+}
+
+START_TEST(an_interrupt_that_ends_nothing_makes_it_look_once)
+{
+	struct waiter w;
+
+	init_waiter(&w, 2);
+	w.parked.step = wait_on;
+	park_wait(park, &w.parked, 5000);
+	wait_until(has_run, &w);
+	park_interrupt(park, &w.parked);
+	wait_for_a_tick();
+	ck_assert_int_lt(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 100);
+	end(&w);
+}
+END_TEST
+
+START_TEST(a_tick_comes_while_there_is_always_something_to_do)
+{
+	struct waiter w;
+
+	init_waiter(&w, 2);
+	w.park = park;
+	w.parked.step = change_and_wait;
+	park_wait(park, &w.parked, 5000);
+	wait_for_a_tick();
+	end(&w);
+}
+END_TEST
+
 /* A change between a step's look and its return to the bucket makes it look again at once. */
 static enum park_verdict change_while_running(struct parked *parked)
 {
@@ -251,6 +317,8 @@ int main(void)
 	tcase_add_test(tc, a_change_wakes_its_segment_in_order);
 	tcase_add_test(tc, a_lost_signal_costs_one_tick);
 	tcase_add_test(tc, an_interrupt_ends_the_wait);
+	tcase_add_test(tc, an_interrupt_that_ends_nothing_makes_it_look_once);
+	tcase_add_test(tc, a_tick_comes_while_there_is_always_something_to_do);
 	tcase_add_test(tc, a_change_during_a_step_is_not_lost);
 	tcase_add_test(tc, closing_drops_what_waits_and_what_comes);
 	tcase_add_test(tc, a_storm_of_changes_runs_each_to_its_end_once);
