@@ -82,6 +82,8 @@ static void refresh_nodes(void *arg)
 {
 	struct daemon *d = arg;
 
+	if (!atomic_load(&d->running))
+		return;
 	atomic_store(&d->nodes_asked, false);
 	meta_each_node(d->meta, refresh_node, d);
 	transfers_row_changed(d->transfers, 0);
@@ -371,6 +373,8 @@ static void close_all(struct daemon *d)
 		transfers_free(d->transfers);
 	if (d->peers)
 		peers_close(d->peers);
+	if (d->mount)
+		mount_free(d->mount);
 	if (d->store)
 		store_close(d->store);
 	if (d->loop)

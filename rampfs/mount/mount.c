@@ -248,6 +248,7 @@ int mount_open(const struct mount_config *config, struct mount **out, struct ram
 		rc = fuse_loop_open(m, err);
 	if (rc) {
 		mount_stop(m);
+		mount_free(m);
 		return rc;
 	}
 	store_on_change(config->store, store_changed_here, m);
@@ -280,10 +281,14 @@ void mount_stop(struct mount *m)
 	while (m->working)
 		pthread_cond_wait(&m->work_done, &m->work_lock);
 	pthread_mutex_unlock(&m->work_lock);
-	store_on_change(m->config.store, NULL, NULL);
 	if (m->park)
 		park_close(m->park);
 	sweep_close(m);
 	control_close(m);
+}
+
+void mount_free(struct mount *m)
+{
+	store_on_change(m->config.store, NULL, NULL);
 	mount_put(m);
 }

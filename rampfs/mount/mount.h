@@ -3,9 +3,9 @@
  *
  * rampfs is one program in three processes. main.c starts as the keeper (keeper_run), which mounts
  * and executes main.c again as the daemon (daemon_argv); the daemon opens every floor and calls
- * mount_open, mount_start, loop_run, mount_stop. When the daemon dies the keeper executes it again
- * on the same connection; when the keeper dies the daemon executes a new one that adopts it
- * (adopt_argv -> keeper_adopt).
+ * mount_open, mount_start, loop_run, mount_stop, mount_free. When the daemon dies the keeper
+ * executes it again on the same connection; when the keeper dies the daemon executes a new one that
+ * adopts it (adopt_argv -> keeper_adopt).
  *
  * What the daemon finds when it is executed:
  *   fd 3 KEEPER_FD_FUSE      /dev/fuse of the living connection
@@ -132,9 +132,13 @@ void mount_rows_restored(struct mount *mount);
 /*
  * Stops reading requests, and ends the threads. Requests that are parked stay unanswered: the next
  * daemon on this connection has them sent again; where the mount is gone nobody waits for them.
- * After the loop has stopped, before the floors below are closed. Frees the mount. The keeper knows
- * by then whether another daemon is wanted: exit(0).
+ * After the loop has stopped, before the floors below are closed. The keeper knows by then whether
+ * another daemon is wanted: exit(0).
  */
 void mount_stop(struct mount *mount);
+/* After pull_close, programs_close, meta_close and transfers_free: nobody calls in any more,
+   neither with a page, a row, a punched hole nor a question who has something open. Before
+   loop_close. */
+void mount_free(struct mount *mount);
 
 #endif

@@ -97,7 +97,7 @@ static void on_hint_answer(void *arg)
 	struct hint *h = find_hint(a->sweep, a->id);
 
 	a->sweep->in_flight--;
-	if (!a->result)
+	if (!a->result && !a->sweep->closed) /* else the store may be closed, too */
 		forget_asked(m, a->id);
 	if (h) {
 		h->in_flight = false;

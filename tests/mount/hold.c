@@ -1,13 +1,16 @@
 /*
- * Answers that a daemon does not get rid of: a library for LD_PRELOAD.
+ * Steps that a daemon does not come to the end of: a library for LD_PRELOAD.
  *
  * In the daemon of the mount $HOLD_MOUNT, while the file $HOLD_FILE is there, an answer to write(2)
- * on /dev/fuse waits: what was asked for is done, and nobody is told. All else goes on, so that a
- * test may do what it likes before it kills that daemon.
+ * on /dev/fuse waits: what was asked for is done, and nobody is told. While $HOLD_FILE.sync is
+ * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc. All else goes
+ * on, so that a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -47,4 +50,40 @@ __attribute__((visibility("default"))) ssize_t writev(int fd, const struct iovec
 	while (held && fd == FUSE_FD && len == WRITE_BYTES && access(held, F_OK) == 0)
 		usleep(1000);
 	return real(fd, iov, count);
+}
+
+static void wait_for(const char *what)
+{
+	char path[4096];
+	int fd;
+
+	if (!held)
+		return;
+	snprintf(path, sizeof(path), "%s.%s", held, what);
+	if (access(path, F_OK))
+		return;
+	snprintf(path, sizeof(path), "%s.held", held);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	snprintf(path, sizeof(path), "%s.%s", held, what);
+	while (access(path, F_OK) == 0)
+		usleep(1000);
+}
+
+__attribute__((visibility("default"))) int fdatasync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+
+	wait_for("sync");
+	return real(fd);
+}
+
+__attribute__((visibility("default"))) DIR *opendir(const char *path)
+{
+	DIR *(*real)(const char *) = (DIR * (*)(const char *)) dlsym(RTLD_NEXT, "opendir");
+
+	if (strcmp(path, "/proc") == 0)
+		wait_for("proc");
+	return real(path);
 }
