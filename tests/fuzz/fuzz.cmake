@@ -70,7 +70,7 @@ rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
   libramp/base/hmac.c)
 rampfs_fuzz(doorman libramp/base/loop.c)
-rampfs_fuzz(status libramp/base/visible.c)
+rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
 rampfs_fuzz(serve ${t}/tcp_serve.c)
 rampfs_fuzz(replies ${t}/tcp_read.c)
 rampfs_fuzz(control ${t}/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/loop.c)
