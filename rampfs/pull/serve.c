@@ -40,10 +40,14 @@ static bool all_zero(const uint8_t *page)
 /* A segment that has grown between its grant and its freeze. */
 static int map_again(struct grant *grant, uint64_t size)
 {
+	int rc;
+
 	if (size <= grant->mapped)
 		return 0;
-	grant->maps++;
-	return seg_map(grant->seg, &grant->base, &grant->mapped, NULL);
+	rc = seg_map(grant->seg, &grant->base, &grant->mapped, NULL);
+	if (!rc)
+		grant->maps++;
+	return rc;
 }
 
 /* The range of data around or behind `offset`; data_from == data_to: none any more. */

@@ -1,8 +1,10 @@
 # programs.h is played by pull_world.c, so that what is tested here is pull alone.
-foreach(part pull pull_faults)
+foreach(part pull pull_faults pull_orders)
   rampfs_test(NAME ${part}
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/transport_node.c
     NEEDS pull LABELS quick threads)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
+# A mapping fails.
+target_link_options(test_pull_orders PRIVATE -Wl,--wrap=seg_map)

@@ -1,0 +1,68 @@
+/*
+ * What a pull leaves behind: where a step fails, and where nobody touches it.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "pull_impl.h"
+#include "pull_world.h"
+
+static struct world w;
+
+/* ---- steps that fail: pull.cmake has --wrap for these ---- */
+
+static _Atomic unsigned maps_to_fail;
+
+int __real_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err);
+int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err);
+
+int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
+{
+	unsigned left = seg == w.s_seg ? atomic_load(&maps_to_fail) : 0;
+
+	if (left) {
+		atomic_store(&maps_to_fail, left - 1);
+		return ramp_err_set(err, ENOMEM, "no memory for a mapping");
+	}
+	return __real_seg_map(seg, base, len, err);
+}
+
+/* ---- what is left behind ---- */
+
+START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
+{
+	struct ramp_err err = {0};
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), 2 * MIB), 0);
+	atomic_store(&maps_to_fail, 3);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&maps_to_fail), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), MIB), 0);
+	world_check(&w);
+	serve_revoke(w.s_pull, &w.key);
+	ck_assert_int_eq(store_remove(w.s_seg, true, &err), 0);
+	world_close(&w);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("pull_orders");
+	TCase *c = tcase_create("orders");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}
