@@ -568,6 +568,7 @@ void pull_watch_lost(struct pull *pull, struct seg *seg)
 		pthread_mutex_lock(&pull->lock);
 		TAILQ_INSERT_TAIL(&pull->entries, pulled, link);
 		pthread_mutex_unlock(&pull->lock);
+		wake_both(pull); /* one unmaps it, the other waits for its end */
 		rc = programs_pulling(pull->config.programs, seg, &err);
 	}
 	if (rc)

@@ -7,6 +7,8 @@
 #include "pull_impl.h"
 #include "pull_world.h"
 
+#define COME_BY_US 50000 /* the pager has seen what it can see, and sleeps */
+
 static struct world w;
 
 /* ---- steps that fail: pull.cmake has --wrap for these ---- */
@@ -49,6 +51,37 @@ START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
 }
 END_TEST
 
+/* A daemon that finds it GIVEN, and its own again, while nobody touches it. */
+START_TEST(what_is_watched_for_lost_pages_can_leave)
+{
+	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_begin(&w, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	world_target_restart(&w);
+	usleep(COME_BY_US);
+	record = (struct record){.kind = RECORD_OWNED, .epoch = 7};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	pull_watch_lost(w.t_pull, w.t_seg);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 8, .k = {7, 9}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull_orders");
@@ -56,6 +89,7 @@ static Suite *suite(void)
 
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
+	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	suite_add_tcase(s, c);
 	return s;
 }
