@@ -372,11 +372,6 @@ static void forget_spaces(struct pull *pull, bool all)
 
 /* ---- the thread ---- */
 
-static bool needs_link(struct pulled *pulled)
-{
-	return pages_missing(pulled->seg) != pages_lost(pulled->seg);
-}
-
 /* One event; true: it was of use. */
 static bool on_event(struct pull *pull, void *what)
 {
@@ -410,7 +405,7 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++)
 			if (on_event(pull, events[i].data.ptr))
 				spin_happened(&spin, pull_now_us());
-		wait_ms = puller_step(pager, needs_link);
+		wait_ms = puller_step(pager, pulled_undecided);
 		serve_all_wants(pull);
 		wait_ms = puller_wait(pager, wait_ms);
 		forget_spaces(pull, false);

@@ -38,7 +38,7 @@ static void let_demand_pass(struct pull *pull)
 
 static bool needs_link(struct pulled *pulled)
 {
-	return pulled_prefetches(pulled) && pages_missing(pulled->seg) != pages_lost(pulled->seg);
+	return pulled_prefetches(pulled) && pulled_undecided(pulled);
 }
 
 /* ---- asking ---- */

@@ -113,6 +113,11 @@ bool pulled_alive(struct pulled *pulled)
 	return !atomic_load(&pulled->ended) && !atomic_load(&pulled->over);
 }
 
+bool pulled_undecided(struct pulled *pulled)
+{
+	return !atomic_load(&pulled->told) && pages_missing(pulled->seg) != pages_lost(pulled->seg);
+}
+
 bool pulled_prefetches(struct pulled *pulled)
 {
 	return pulled->source.prefetch || atomic_load(&pulled->hurry);

@@ -226,6 +226,9 @@ void pulled_unmap(struct pulled *pulled);
 struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 /* False: its pages come from nowhere any more. */
 bool pulled_alive(struct pulled *pulled);
+/* Pages of it may still come. Not after `finished`: what a writer has claimed then was lost, and
+   where he gives it back it is REMOTE for a moment, until it is LOST again. */
+bool pulled_undecided(struct pulled *pulled);
 /* Its pages are pulled without being asked for. */
 bool pulled_prefetches(struct pulled *pulled);
 /* Remembers pages for the pager; false: there is no room for more, whoever wants them asks again.

@@ -582,7 +582,7 @@ struct link *puller_link(struct puller *puller, struct pulled *pulled)
 {
 	struct link *link;
 
-	if (!pulled_alive(pulled))
+	if (!pulled_alive(pulled) || !pulled_undecided(pulled))
 		return NULL;
 	link = find(puller, &pulled->source);
 	if (!link || link->state != LINK_READY)

@@ -6,5 +6,5 @@ foreach(part pull pull_faults pull_orders)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
-# A mapping fails.
-target_link_options(test_pull_orders PRIVATE -Wl,--wrap=seg_map)
+# A mapping fails; what is about to be lost is looked at.
+target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_lose_all -Wl,--wrap=seg_map)

@@ -1,5 +1,6 @@
 /*
- * What a pull leaves behind: where a step fails, and where nobody touches it.
+ * Orders of steps that two threads seldom find by themselves: one is held between two of its steps
+ * until the other has come by. And what is left behind where a step fails.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -11,7 +12,33 @@
 
 static struct world w;
 
-/* ---- steps that fail: pull.cmake has --wrap for these ---- */
+static int want_until_known(uint64_t page)
+{
+	int rc, looks = 0;
+
+	while ((rc = pull_want(w.t_pull, w.t_seg, page, 1)) == -EAGAIN && looks++ < WAIT_MS)
+		usleep(1000);
+	return rc;
+}
+
+/* ---- threads that are held: pull.cmake has --wrap for these ---- */
+
+static _Atomic bool seen_before_lost;
+
+uint64_t __real_pages_lose_all(struct seg *seg);
+uint64_t __wrap_pages_lose_all(struct seg *seg);
+
+/* What was given back is REMOTE here, and both threads are told to look. */
+uint64_t __wrap_pages_lose_all(struct seg *seg)
+{
+	if (seg == w.t_seg && atomic_exchange(&seen_before_lost, false)) {
+		atomic_store(&w.held, true);
+		ck_assert_int_eq(pull_want(w.t_pull, seg, 9, 1), -EAGAIN);
+		pull_hurry(w.t_pull, MEMORY_ID);
+		usleep(COME_BY_US);
+	}
+	return __real_pages_lose_all(seg);
+}
 
 static _Atomic unsigned maps_to_fail;
 
@@ -28,6 +55,39 @@ int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_e
 	}
 	return __real_seg_map(seg, base, len, err);
 }
+
+/* ---- the orders ---- */
+
+/* The source had lost it, and is not asked again: it may know nothing of that key any more. */
+START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
+{
+	struct ramp_err err = {0};
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	ck_assert_int_eq(pages_prepare(w.s_seg, w.size, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(w.s_seg, 9, 1, &err), 0);
+	ck_assert_uint_eq(pages_lose(w.s_seg, 9, 1), 1);
+	world_take(&w, true);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 1);
+	serve_revoke(w.s_pull, &w.key);
+
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 9 * PAGE, PAGE), 0);
+	for (int i = 0; i < 20; i++) { /* somebody wants it meanwhile */
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EAGAIN);
+		usleep(10000);
+	}
+	atomic_store(&seen_before_lost, true);
+	pull_cut_end(w.t_pull, w.t_seg, 9 * PAGE, PAGE, 0);
+	ck_assert(!atomic_load(&seen_before_lost));
+	atomic_store(&w.held, false);
+	ck_assert_int_eq(want_until_known(9), -EIO);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 1);
+	world_close(&w);
+}
+END_TEST
 
 /* ---- what is left behind ---- */
 
@@ -88,6 +148,7 @@ static Suite *suite(void)
 	TCase *c = tcase_create("orders");
 
 	tcase_set_timeout(c, 60);
+	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	suite_add_tcase(s, c);
