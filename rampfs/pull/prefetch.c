@@ -50,7 +50,8 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
 	uint8_t *stage;
 
-	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS))
+	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
+	    link->n_flights == TP_QUEUE_MAX)
 		return false;
 	if (page == UINT64_MAX) {
 		if (pulled->cursor == 0)
@@ -64,6 +65,7 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	if (won && link_post(link, pulled, page, won, 0, stage)) {
 		stage_put(link->puller, stage);
 		pages_give_back(pulled->seg, page, won);
+		puller_wake(&pulled->pull->pager); /* page faults may have found them claimed */
 		return false;
 	}
 	pulled->cursor = page + won;

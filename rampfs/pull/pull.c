@@ -420,7 +420,7 @@ static bool is_decided(struct pulled *pulled)
 }
 
 /* What was claimed and did not become right; of pages that nobody pulls any more, what was lost is
-   lost again. */
+   lost again. Page faults may have found them claimed. */
 static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	struct pulled *pulled;
@@ -429,6 +429,8 @@ static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64
 	pulled = pulled_of(pull, seg);
 	if (pulled && is_decided(pulled))
 		pages_lose_all(seg);
+	if (pulled)
+		puller_wake(&pull->pager);
 	pulled_put(pulled);
 }
 

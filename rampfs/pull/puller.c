@@ -399,6 +399,9 @@ static void flight_came(struct link *link, const struct tp_done *done)
 		return;
 	if (beyond)
 		beyond = take_hole(pulled, end, beyond);
+	/* Page faults may have found them claimed. */
+	if (beyond && link->puller->class != TP_DEMAND && pulled_wanted(pulled))
+		puller_wake(&pulled->pull->pager);
 	if (hole) {
 		atomic_fetch_add(&pulled->hole_pages, count + beyond);
 		atomic_fetch_add(&pulled->pull->hole_pages, count + beyond);

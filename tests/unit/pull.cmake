@@ -6,5 +6,6 @@ foreach(part pull pull_faults pull_orders)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
-# A mapping fails; what is about to be lost is looked at.
-target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_lose_all -Wl,--wrap=seg_map)
+# One thread is held between two steps, until another one has come by; a mapping fails.
+target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut
+  -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map)

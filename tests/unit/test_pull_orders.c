@@ -3,6 +3,10 @@
  * until the other has come by. And what is left behind where a step fails.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "pull_impl.h"
@@ -11,6 +15,36 @@
 #define COME_BY_US 50000 /* the pager has seen what it can see, and sleeps */
 
 static struct world w;
+
+static void *touch(void *arg)
+{
+	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
+}
+
+static pthread_t touch_in_thread(uint64_t page)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w.t_programs.map + page * PAGE), 0);
+	return thread;
+}
+
+static uint8_t touched(pthread_t thread)
+{
+	void *seen;
+
+	pthread_join(thread, &seen);
+	return (uint8_t)(uintptr_t)seen;
+}
+
+static void wait_for_fault(uint64_t count)
+{
+	struct pull_status status;
+
+	do
+		pull_status(w.t_pull, &status);
+	while (status.faults < count);
+}
 
 static int want_until_known(uint64_t page)
 {
@@ -22,6 +56,66 @@ static int want_until_known(uint64_t page)
 }
 
 /* ---- threads that are held: pull.cmake has --wrap for these ---- */
+
+struct hold {
+	_Atomic bool armed, reached, go;
+};
+
+static void hold_here(struct hold *hold)
+{
+	if (!atomic_exchange(&hold->armed, false))
+		return;
+	atomic_store(&hold->reached, true);
+	while (!atomic_load(&hold->go))
+		usleep(1000);
+}
+
+static void let_go(struct hold *hold)
+{
+	atomic_store(&hold->go, true);
+}
+
+static struct hold before_arrival; /* of many pages at once */
+static _Atomic uint64_t many;
+
+void __real_pages_arrive(struct seg *seg, uint64_t first, uint64_t count);
+void __wrap_pages_arrive(struct seg *seg, uint64_t first, uint64_t count);
+
+void __wrap_pages_arrive(struct seg *seg, uint64_t first, uint64_t count)
+{
+	if (seg == w.t_seg && count >= atomic_load(&many))
+		hold_here(&before_arrival);
+	__real_pages_arrive(seg, first, count);
+}
+
+static struct hold before_post;	      /* of a prefetch that fails */
+static _Atomic int posts_left = 1000; /* of the prefetch: more fail */
+
+int __real_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+		     uint64_t since_us, uint8_t *stage);
+int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+		     uint64_t since_us, uint8_t *stage);
+
+int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
+		     uint64_t since_us, uint8_t *stage)
+{
+	if (link->puller->class != TP_PREFETCH || atomic_fetch_sub(&posts_left, 1) > 0)
+		return __real_link_post(link, pulled, first, count, since_us, stage);
+	hold_here(&before_post);
+	return -EAGAIN;
+}
+
+static struct hold before_claim; /* of page 12, by a writer */
+
+uint64_t __real_pages_claim_cut(struct seg *seg, uint64_t first, uint64_t max);
+uint64_t __wrap_pages_claim_cut(struct seg *seg, uint64_t first, uint64_t max);
+
+uint64_t __wrap_pages_claim_cut(struct seg *seg, uint64_t first, uint64_t max)
+{
+	if (seg == w.t_seg && first == 12)
+		hold_here(&before_claim);
+	return __real_pages_claim_cut(seg, first, max);
+}
 
 static _Atomic bool seen_before_lost;
 
@@ -57,6 +151,94 @@ int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_e
 }
 
 /* ---- the orders ---- */
+
+/*
+ * A hole that reaches beyond what was asked for: the prefetch claims its pages and makes them
+ * LOCAL. A page fault that finds one of them claimed is told when that is over, though nothing else
+ * comes: page 1 is a writer's meanwhile.
+ */
+START_TEST(a_page_fault_in_a_hole_that_is_being_taken_goes_on)
+{
+	pthread_t thread;
+
+	world_open(&w, 16 * MIB);
+	world_take(&w, false);
+	world_attach(&w);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, PAGE, PAGE), 0);
+	atomic_store(&posts_left, 1); /* page 0, and the hole reaches to the end */
+	atomic_store(&many, 1000);
+	atomic_store(&before_arrival.armed, true);
+	world_begin(&w, true);
+	wait_until(atomic_load(&before_arrival.reached));
+	thread = touch_in_thread(2000);
+	wait_for_fault(1);
+	usleep(COME_BY_US);
+	let_go(&before_arrival);
+	ck_assert_uint_eq(touched(thread), 0);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 1);
+	pull_cut_end(w.t_pull, w.t_seg, PAGE, PAGE, PAGE);
+	world_wait_finished(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_page_fault_of_what_could_not_be_asked_for_is_asked_for)
+{
+	pthread_t thread;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	atomic_store(&posts_left, 0);
+	atomic_store(&before_post.armed, true);
+	world_begin(&w, true);
+	wait_until(atomic_load(&before_post.reached));
+	thread = touch_in_thread(100);
+	wait_for_fault(1);
+	usleep(COME_BY_US);
+	let_go(&before_post);
+	ck_assert_uint_eq(touched(thread), world_byte(100, 0));
+	atomic_store(&posts_left, 1000);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+static void *cut_five(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
+	return NULL;
+}
+
+/* A writer who finds another in his way gives back what he has claimed. */
+START_TEST(a_page_fault_of_what_a_writer_gives_back_is_asked_for)
+{
+	pthread_t thread, writer;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, false);
+	ck_assert_int_eq(want_until_known(20), 0);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
+	atomic_store(&before_claim.armed, true);
+	ck_assert_int_eq(pthread_create(&writer, NULL, cut_five, NULL), 0);
+	wait_until(atomic_load(&before_claim.reached));
+	thread = touch_in_thread(10);
+	wait_for_fault(1);
+	usleep(COME_BY_US);
+	let_go(&before_claim);
+	pthread_join(writer, NULL);
+	ck_assert_uint_eq(touched(thread), world_byte(10, 0));
+	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, PAGE);
+	world_close(&w);
+}
+END_TEST
 
 /* The source had lost it, and is not asked again: it may know nothing of that key any more. */
 START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
@@ -148,6 +330,9 @@ static Suite *suite(void)
 	TCase *c = tcase_create("orders");
 
 	tcase_set_timeout(c, 60);
+	tcase_add_test(c, a_page_fault_in_a_hole_that_is_being_taken_goes_on);
+	tcase_add_test(c, a_page_fault_of_what_could_not_be_asked_for_is_asked_for);
+	tcase_add_test(c, a_page_fault_of_what_a_writer_gives_back_is_asked_for);
 	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
