@@ -82,6 +82,29 @@ static int find_place(const struct options *o, const struct statedir *dir, struc
 	return 0;
 }
 
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return strcmp(dir, "/") == 0 ||
+	       (strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0'));
+}
+
+/* A daemon that has its own mount on the way to its files waits for itself. */
+static int check_place(const struct place *p, struct ramp_err *err)
+{
+	char store[PATH_MAX + 8];
+
+	snprintf(store, sizeof(store), "%s/store", p->state_dir);
+	if (is_below(p->state_dir, p->mountpoint))
+		return ramp_err_set(err, EINVAL, "mountpoint %s: it would hide the state directory",
+				    p->mountpoint);
+	if (is_below(p->mountpoint, store))
+		return ramp_err_set(err, EINVAL, "mountpoint %s: that is the store's place",
+				    p->mountpoint);
+	return 0;
+}
+
 static bool log_is_file(const char *log)
 {
 	return strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0;
@@ -181,6 +204,8 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	rc = statedir_read(o->state_dir, &dir, &err);
 	if (!rc)
 		rc = find_place(o, &dir, &place, &err);
+	if (!rc && !adopt)
+		rc = check_place(&place, &err);
 	statedir_free(&dir);
 	if (rc)
 		return fail(&err);
@@ -245,6 +270,7 @@ static int run_daemon(const struct options *o, int argc, char **argv)
 	}
 	if (rc) {
 		log_error("%s", err.text);
+		keeper_tell_failure(&err);
 		return KEEPER_EXIT_FATAL;
 	}
 	return 0;

@@ -44,6 +44,17 @@ int control_say(char what)
 	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead one is replaced */
 }
 
+void keeper_tell_failure(const struct ramp_err *err)
+{
+	char message[1 + RAMP_ERR_TEXT_BYTES];
+	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, err->text);
+
+	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: it is nobody's socket */
+		return;
+	if (send(KEEPER_FD_CONTROL, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
+		log_debug("the keeper is not told why: %s", strerror(errno));
+}
+
 static void watch(struct control *c);
 
 /* Our environment, and whom to adopt; NULL: no memory. */

@@ -51,11 +51,12 @@ struct keeper {
 	const struct keeper_config *config;
 	int fuse, sessions, lock, control, signals;
 	pid_t pid;
-	int pidfd;   /* -1: no daemon runs */
-	bool child;  /* not adopted: has an exit status */
-	bool served; /* this daemon or a former one */
-	bool ending; /* SIGTERM */
-	bool gone;   /* the daemon said that the mount is gone */
+	int pidfd;			   /* -1: no daemon runs */
+	bool child;			   /* not adopted: has an exit status */
+	bool served;			   /* this daemon or a former one */
+	bool ending;			   /* SIGTERM */
+	bool gone;			   /* the daemon said that the mount is gone */
+	char failure[RAMP_ERR_TEXT_BYTES]; /* why the daemon did not come to serve, as it said */
 	unsigned quick, starts;
 	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
 	uint64_t start_at_ms, kill_at_ms; /* 0: not */
@@ -402,7 +403,9 @@ static int daemon_died(struct keeper *k, struct ramp_err *err)
 		return 0;
 	if (!k->served &&
 	    ((WIFEXITED(status) && WEXITSTATUS(status) != 0) || k->starts >= STARTS_UNSERVED))
-		return ramp_err_set(err, EIO, "the daemon does not start (see its log)");
+		return ramp_err_set(err, EIO, "%s",
+				    k->failure[0] ? k->failure
+						  : "the daemon does not start (see its log)");
 	if (k->child && WIFSIGNALED(status))
 		log_warn("the daemon was killed by signal %d; starting it again", WTERMSIG(status));
 	else
@@ -438,8 +441,8 @@ static void tell_ready(const struct keeper_config *config, const char *text)
 
 static void on_control(struct keeper *k)
 {
-	char what;
-	ssize_t n = recv(k->control, &what, 1, MSG_DONTWAIT);
+	char message[1 + RAMP_ERR_TEXT_BYTES] = "", what;
+	ssize_t n = recv(k->control, message, sizeof(message) - 1, MSG_DONTWAIT);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -448,6 +451,7 @@ static void on_control(struct keeper *k)
 		log_warn("the daemon can't be heard: %s; starting another", strerror(errno));
 		syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
 	}
+	what = message[0];
 	if (n <= 0) {
 		close(k->control);
 		k->control = -1;
@@ -457,6 +461,8 @@ static void on_control(struct keeper *k)
 			tell_ready(k->config, "");
 		notify_systemd("READY=1\nSTATUS=serving");
 		k->served = true;
+	} else if (what == KEEPER_SAY_FAILED) {
+		snprintf(k->failure, sizeof(k->failure), "%s", message + 1);
 	} else if (what == KEEPER_SAY_GONE) {
 		k->gone = true;
 		notify_systemd("STOPPING=1\nSTATUS=unmounted; finishing what is on its way");

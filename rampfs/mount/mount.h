@@ -9,7 +9,7 @@
  *
  * What the daemon finds when it is executed:
  *   fd 3 KEEPER_FD_FUSE      /dev/fuse of the living connection
- *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET, one byte a message)
+ *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET, keeper.h)
  *   fd 5 KEEPER_FD_SESSIONS  the listening session socket
  *   fd 6 KEEPER_FD_LOCK      the locked file that shows that the state directory is in use
  *   RAMPFS_CONNECTION        the connection's random id in hex, made at mount
@@ -65,7 +65,7 @@ struct keeper_config {
  * mount of the same source, or one at the mountpoint that answers ENOTCONN, is detached first (the
  * caller holds the lock, so nobody serves it); -EBUSY where something that lives is mounted at the
  * mountpoint. A daemon that ends with exit status KEEPER_EXIT_FATAL before it ever said that it
- * serves is not started again: keeper_run unmounts and returns -EIO.
+ * serves is not started again: keeper_run unmounts and returns -EIO, with the reason that it told.
  * Blocks SIGTERM, SIGINT and SIGHUP of the process; call it from its only thread.
  */
 #define KEEPER_EXIT_FATAL 3
@@ -78,6 +78,9 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err);
 /* The daemon's side: checks what it was executed with and sets close-on-exec on the four
    descriptors; -EINVAL where RAMPFS_CONNECTION is missing. */
 int keeper_inherited(uint64_t *connection, struct ramp_err *err);
+
+/* The daemon's side, before it ends with KEEPER_EXIT_FATAL: whoever mounts is told why. */
+void keeper_tell_failure(const struct ramp_err *err);
 
 /* ---- daemon --------------------------------------------------------------------------------- */
 

@@ -108,6 +108,25 @@ umount "$mnt/a"
 within 20 ended a
 again a
 
+echo "what does not start says why, and leaves no mount; nor is one made that hides its own files"
+umount "$mnt/a"
+within 20 ended a
+port=$(sed -n '/^\[node a\]/,/^$/s/^address=.*://p' "$scratch/cluster/cluster.conf")
+python3 -c 'import socket, sys, time
+s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+time.sleep(60)' "$port" >"$scratch/taken" &
+taker=$!
+within 10 says "$scratch/taken" listens
+refused "rampfs: listening at 127.0.0.1:$port: Address already in use" rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+if mountpoint -q "$mnt/a"; then fail "a mount is left"; fi
+kill $taker
+for dir in "$state/a" "$state" /; do
+	refused "mountpoint $dir: it would hide the state directory" timeout 20 rampfs "$state/a" "$dir"
+done
+refused "that is the store's place" timeout 20 rampfs "$state/a" "$state/a/store"
+again a
+
 echo "systemd is told: ready, reloading, stopping"
 umount "$mnt/a"
 within 20 ended a
