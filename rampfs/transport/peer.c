@@ -414,8 +414,7 @@ const struct hello_self *peers_self(struct peers *peers)
 	return &peers->self;
 }
 
-int peers_address(struct peers *peers, ramp_node_t node, unsigned int attempt,
-		  struct peer_address *out)
+int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *out)
 {
 	struct peer *peer = peer_find(peers, node);
 	int rc = -EHOSTUNREACH;
@@ -424,9 +423,24 @@ int peers_address(struct peers *peers, ramp_node_t node, unsigned int attempt,
 		return rc;
 	pthread_mutex_lock(&peer->lock);
 	if (peer->n_addresses) {
-		*out = peer->addresses[(peer->best + attempt) % peer->n_addresses];
+		*out = peer->addresses[peer->best];
 		rc = 0;
 	}
 	pthread_mutex_unlock(&peer->lock);
 	return rc;
+}
+
+/* Of several connections that fail together the first one counts. */
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at)
+{
+	struct peer *peer = peer_find(peers, node);
+	const struct peer_address *best;
+
+	if (!peer)
+		return;
+	pthread_mutex_lock(&peer->lock);
+	best = &peer->addresses[peer->best];
+	if (peer->n_addresses && best->len == at->len && !memcmp(&best->sa, &at->sa, at->len))
+		peer->best = (peer->best + 1) % peer->n_addresses;
+	pthread_mutex_unlock(&peer->lock);
 }

@@ -168,8 +168,9 @@ void reject_count(struct peers *peers, struct peer *peer, const char *endpoint, 
 /* For tcp.c. Any thread. */
 void peers_door(struct peers *peers, peers_take_data *take, void *arg); /* NULL: shut */
 const struct hello_self *peers_self(struct peers *peers);
-/* Where to dial `node`; attempt picks another of its addresses. -EHOSTUNREACH: not known. */
-int peers_address(struct peers *peers, ramp_node_t node, unsigned int attempt,
-		  struct peer_address *out);
+/* Where to dial `node`. -EHOSTUNREACH: not known. */
+int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *out);
+/* It could not be reached there: the next one is told another of its addresses. */
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at);
 
 #endif

@@ -33,7 +33,6 @@ struct tcp {
 	struct tp tp;
 	struct peers *peers;
 	struct tcp_serve *serve;
-	_Atomic uint32_t failed_connects; /* which of a peer's addresses is tried next */
 	_Atomic uint64_t read_bytes, reads;
 };
 

@@ -47,6 +47,7 @@ struct tcp_conn {
 	uint64_t deadline_ms;
 	struct hello hello;
 	struct ramp_err err; /* why it FAILED */
+	struct peer_address to;
 	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
 
 	struct flight flights[TP_QUEUE_MAX];
@@ -82,7 +83,7 @@ static uint64_t now_ms(void)
 static int conn_failed(struct tcp_conn *conn)
 {
 	if (conn->phase == CONNECTING)
-		atomic_fetch_add(&conn->tcp->failed_connects, 1);
+		peers_address_failed(conn->tcp->peers, conn->hello.want_node, &conn->to);
 	conn->phase = FAILED;
 	return -ENOTCONN;
 }
@@ -94,19 +95,20 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 	struct peer_address to;
 	struct tcp_conn *conn;
 
-	if (peers_address(tcp->peers, node, atomic_load(&tcp->failed_connects), &to))
+	if (peers_address(tcp->peers, node, &to))
 		return ramp_err_set(err, EHOSTUNREACH, "the address of node %u is not known", node);
 	conn = calloc(1, sizeof(*conn));
 	if (!conn)
 		return ramp_err_sys(err, ENOMEM, "data connection");
 	conn->base.tp = tp;
 	conn->tcp = tcp;
+	conn->to = to;
 	address_text((const struct sockaddr *)&to.sa, to.len, conn->endpoint);
 	conn->fd = endpoint_socket(&to, err);
 	if (conn->fd < 0) {
 		int rc = conn->fd;
 
-		atomic_fetch_add(&tcp->failed_connects, 1);
+		peers_address_failed(tcp->peers, node, &to);
 		free(conn);
 		return rc;
 	}

@@ -6,3 +6,8 @@ rampfs_test(NAME transport
 rampfs_test(NAME tcp
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_tcp.c ${CMAKE_CURRENT_LIST_DIR}/transport_node.c
   NEEDS transport LABELS quick threads)
+rampfs_test(NAME tcp_addresses
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_tcp_addresses.c ${CMAKE_CURRENT_LIST_DIR}/transport_node.c
+  NEEDS transport LABELS quick threads)
+# Names that have two addresses.
+target_link_options(test_tcp_addresses PRIVATE -Wl,--wrap=getaddrinfo)
