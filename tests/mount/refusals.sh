@@ -87,6 +87,12 @@ within 10 mv "$a/a/f" "$a/b/"
 within 10 test -e "$b/b/f"
 cmp "$scratch/data" "$b/b/f"
 
+# a start that can't do what it was asked for; one that fails leaves nothing that passes for a cluster
+refused "was made with 3 nodes, not 5" contrib/local-cluster start -n 5 "$scratch/cluster"
+refused "not 3G" contrib/local-cluster start -c 3G "$scratch/cluster"
+refused "not a size" contrib/local-cluster start -n 2 -c 1X "$scratch/none"
+[ ! -e "$scratch/none" ] || fail "left: $(find "$scratch/none")"
+
 # started twice on one state directory
 refused "a rampfs runs on it already" rampfs "$state/a" "$scratch/cluster/mnt/c"
 refused "a rampfs runs on it already" rampfs --destroy --force "$state/a"
