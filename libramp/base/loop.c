@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
@@ -33,9 +34,10 @@ struct loop {
 	int stop;		      /* protected by lock */
 };
 
-static void run_posted(struct loop *loop)
+/* False: there was nothing. */
+static bool run_posted(struct loop *loop)
 {
-	for (;;) {
+	for (bool any = false;; any = true) {
 		struct posted *p;
 
 		pthread_mutex_lock(&loop->lock);
@@ -44,7 +46,7 @@ static void run_posted(struct loop *loop)
 			STAILQ_REMOVE_HEAD(&loop->posted, link);
 		pthread_mutex_unlock(&loop->lock);
 		if (!p)
-			return;
+			return any;
 		p->fn(p->arg);
 		free(p);
 	}
@@ -110,9 +112,11 @@ void loop_stop(struct loop *loop)
 
 void loop_close(struct loop *loop)
 {
-	uv_walk(&loop->uv, close_handle, NULL);
-	uv_run(&loop->uv, UV_RUN_DEFAULT);
-	run_posted(loop);
+	/* What was posted may be a worker's, who comes back to this loop. */
+	do {
+		uv_walk(&loop->uv, close_handle, NULL);
+		uv_run(&loop->uv, UV_RUN_DEFAULT);
+	} while (run_posted(loop));
 	uv_loop_close(&loop->uv);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop);

@@ -18,7 +18,7 @@ int loop_open(struct loop **out, struct ramp_err *err);
 /* Runs on the calling thread until loop_stop. */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop); /* any thread */
-/* Closes every handle that is still open, runs what is still posted, frees. */
+/* Closes every handle that is still open, runs what is still posted, waits for workers, frees. */
 void loop_close(struct loop *loop);
 uv_loop_t *loop_uv(struct loop *loop); /* for handles of one's own; control thread only */
 

@@ -164,6 +164,7 @@ struct token {
 #define PSEG_BUCKETS 1024u
 
 struct programs {
+	atomic_uint refs; /* programs_hold */
 	struct loop *loop;
 	struct store *store;
 	struct meta *meta;
@@ -317,6 +318,13 @@ struct tool_request *tool_begin(struct programs *p, struct conn *conn,
 void tool_gone(struct tool_request *tool); /* hung up: cancels, never sends any more */
 void tool_cancel(struct tool_request *tool);
 void punch_begin(struct request *request);
+
+/* ---- programs.c ------------------------------------------------------------------------------ */
+
+/* What it counts of users outlives programs_close until whoever holds it lets go: who is asked to
+   punch a hole may answer later. */
+void programs_hold(struct programs *p);
+void programs_let_go(struct programs *p);
 /* session.c: sends to a tool; closes after an ANSWER. */
 void conn_send(struct conn *conn, const struct session_msg *msg);
 void conn_close(struct conn *conn);

@@ -56,6 +56,7 @@ static struct programs *make(const struct programs_config *config)
 		free(p);
 		return NULL;
 	}
+	atomic_init(&p->refs, 1);
 	p->loop = config->loop;
 	p->store = config->store;
 	p->meta = config->meta;
@@ -90,6 +91,18 @@ static void free_programs(struct programs *p)
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lift);
 	pthread_mutex_destroy(&p->lock);
+	programs_let_go(p);
+}
+
+void programs_hold(struct programs *p)
+{
+	atomic_fetch_add(&p->refs, 1);
+}
+
+void programs_let_go(struct programs *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) != 1)
+		return;
 	users_close(p->users);
 	free(p);
 }

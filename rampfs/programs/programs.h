@@ -164,11 +164,12 @@ int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
 
 struct punch_request; /* alive until punch_answer */
 /* A program punches a hole in a segment that it has mapped writable; the handler goes through the
-   page states as fallocate(2) does and answers by punch_answer, once, from any thread. Control
-   loop. Without a handler: EOPNOTSUPP. */
+   page states as fallocate(2) does and answers by punch_answer, once, from any thread, also after
+   programs_close. Control loop. Without a handler: EOPNOTSUPP. */
 typedef void programs_punch(void *arg, struct punch_request *request, ramp_segment_t id,
 			    uint64_t offset, uint64_t len);
 void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
+/* -ESHUTDOWN: not at all, and the program asks the next daemon. */
 void punch_answer(struct punch_request *request, int result);
 /* Who asks: his process, and his group when he connected. */
 void punch_caller(const struct punch_request *request, pid_t *pid, gid_t *gid);

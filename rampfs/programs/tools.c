@@ -237,7 +237,9 @@ static void run_punch(void *arg)
 	struct programs *p = punch->request->programs;
 	const struct session_msg *msg = &punch->request->msg;
 
-	if (p->punch && !atomic_load(&p->closing))
+	if (atomic_load(&p->closing))
+		punch_answer(punch, -ESHUTDOWN);
+	else if (p->punch)
 		p->punch(p->punch_arg, punch, msg->segment, msg->offset, msg->len);
 	else
 		punch_answer(punch, -EOPNOTSUPP);
@@ -254,6 +256,7 @@ void punch_begin(struct request *r)
 		request_free(r);
 		return;
 	}
+	programs_hold(r->programs);
 	punch->request = r;
 	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
 	    r->msg.offset + r->msg.len < r->msg.offset)
@@ -275,10 +278,13 @@ void punch_answer(struct punch_request *punch, int result)
 {
 	struct session_msg msg = {.type = SESSION_RESULT,
 				  .result = (uint32_t)(result < 0 ? -result : result)};
+	struct programs *p = punch->request->programs;
 
-	request_answer(punch->request, &msg);
+	if (result != -ESHUTDOWN)
+		request_answer(punch->request, &msg);
 	request_free(punch->request);
 	free(punch);
+	programs_let_go(p);
 }
 
 void punch_caller(const struct punch_request *punch, pid_t *pid, gid_t *gid)

@@ -761,6 +761,48 @@ START_TEST(only_who_may_write_punches_holes)
 }
 END_TEST
 
+static struct punch_request *_Atomic kept_punch;
+
+static void keep_punch(void *arg, struct punch_request *request, ramp_segment_t id, uint64_t offset,
+		       uint64_t len)
+{
+	(void)arg;
+	(void)id;
+	(void)offset;
+	(void)len;
+	kept_punch = request;
+}
+
+/* Who punches it is over later than who asked for it; the program hears that the daemon has gone,
+   as of one that died, and asks the next one. */
+START_TEST(a_hole_that_a_daemon_ends_before)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog writer;
+	struct prog_report report;
+	struct prog_order punch = {.op = PROG_PUNCH, .value = seg_id(seg), .len = 4096};
+
+	world_programs_stop();
+	world.punch = keep_punch;
+	world_programs_start();
+	world_prog(&writer);
+	world_attach(&writer, seg, O_RDWR);
+	prog_send(&writer, &punch);
+	while (!kept_punch)
+		usleep(1000);
+	world_programs_stop();
+	punch_answer(kept_punch, -ESHUTDOWN);
+	ck_assert(prog_wait(&writer, &report, 10000));
+	ck_assert_int_eq(report.result, -EPIPE);
+	world.punch = on_punch;
+	world_programs_start();
+	world_wait_session(&writer, 2);
+	ck_assert_int_eq(prog_do(&writer, &punch).result, 0);
+	prog_end(&writer);
+	seg_put(seg);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, a_whole_segment_is_mapped_at_its_extent_and_not_registered);
@@ -788,6 +830,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, who_had_it_and_has_not_come_back_yet_is_waited_for);
 	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
 	tcase_add_test(tc, only_who_may_write_punches_holes);
+	tcase_add_test(tc, a_hole_that_a_daemon_ends_before);
 }
 
 int main(int argc, char **argv)
