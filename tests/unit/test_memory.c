@@ -712,6 +712,28 @@ START_TEST(the_mapping_grows_with_the_file_and_old_bases_stay)
 }
 END_TEST
 
+START_TEST(that_we_map_it_is_no_access)
+{
+	const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_NOW}};
+	struct stat st;
+	uint8_t *base;
+	struct seg *seg;
+	uint64_t len;
+
+	open_fresh();
+	seg = create(MEMORY_ID, RECORD_OWNED);
+	memory_fill(seg, 1, 0, 5000);
+	ck_assert_int_eq(seg_set_times(seg, times), 0);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	ck_assert_int_eq(base[4999], 1);
+	seg_unmap(seg);
+	ck_assert_int_eq(seg_stat(seg, &st), 0);
+	ck_assert_int_eq(st.st_atim.tv_sec, 1000000000);
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
 START_TEST(a_changed_layout_is_seen)
 {
 	struct seg *seg;
@@ -1119,6 +1141,7 @@ static Suite *suite(void)
 	tcase_add_test(c, removal_with_proof_refuses_while_anybody_has_it);
 	tcase_add_test(c, nobody_notices_a_removal_that_is_refused);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
+	tcase_add_test(c, that_we_map_it_is_no_access);
 	tcase_add_test(c, a_changed_layout_is_seen);
 	tcase_add_test(c, a_hole_that_a_program_punches_past_us_is_seen);
 	tcase_add_loop_test(c, two_who_look_at_layouts_at_once, 1, 6);
