@@ -275,12 +275,14 @@ static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row
 			return;
 	}
 	record_get(seg, &record);
-	come = record.kind == RECORD_TAKEN && row->phase == SEGMENT_PULLING && !h->adopted;
+	come = record.kind == RECORD_TAKEN && row->phase == SEGMENT_PULLING &&
+	       record.epoch != h->adopted;
 	changed = !(same_time(row->mtime, h->mtime) && same_time(row->atime, h->atime)) &&
 		  !seg_hinted(seg, times);
 	if (come || (changed && h->ours))
 		take_times(seg, row, come);
-	h->adopted = h->adopted || come;
+	if (come)
+		h->adopted = record.epoch;
 	note_row(s, h, row);
 	seg_touch(seg); /* what its file says may have waited for this row */
 }
@@ -364,6 +366,7 @@ static void find_unlinked(struct sweep *s, struct seg *seg)
 {
 	ramp_segment_t id = seg_id(seg);
 	struct segment_row row;
+	struct record record;
 	struct hint *h;
 	int rc;
 
@@ -375,9 +378,10 @@ static void find_unlinked(struct sweep *s, struct seg *seg)
 		orphan_add(s, id);
 	} else if (rc == 0) {
 		inode_note_owner(seg, &row);
+		record_get(seg, &record);
 		h = make_hint(s, id, &row);
 		if (h)
-			h->adopted = true; /* whatever has come, came before */
+			h->adopted = record.epoch; /* whatever has come, came before */
 	}
 }
 

@@ -17,7 +17,7 @@ struct hint {
 	LIST_ENTRY(hint) link;
 	ramp_segment_t id;
 	bool ours;		       /* the row says that this node owns it */
-	bool adopted;		       /* came by a migration, and has taken the row's times */
+	uint64_t adopted;	       /* epoch of the migration whose times it has taken */
 	bool in_flight;		       /* a proposal is on its way, with `asked` */
 	uint64_t size, asked_size;     /* as the row has it; as proposed */
 	struct meta_time atime, mtime; /* as the row has them */

@@ -128,6 +128,17 @@ same "$written" "$(stat -c %y "$b/empty")" "the time of a write just before a mo
 rampfs-migrate --wait "$b/empty" a
 within 5 test -e "$a/empty"
 within 5 used_at_most "$mnt/b" $((4 * 1024 * 1024))
+echo "-- to and fro: the time of the last access goes along each time"
+touch -a -d '2001-02-03 04:05:06' "$a/empty"
+accessed=$(stat -c %x "$a/empty") at=a
+within 5 shows "$accessed" %x "$mnt/b/a/empty"
+for to in b a b a; do
+	within 5 test -e "$mnt/$at/$at/empty"
+	rampfs-migrate --wait "$mnt/$at/$at/empty" $to
+	at=$to
+	within 5 shows "$accessed" %x "$mnt/$at/$at/empty"
+	same "$written" "$(stat -c %y "$mnt/$at/$at/empty")" "the time of the last write, at $at"
+done
 rm "$a"/*
 within 5 used_at_most "$a" "$((before + 1024 * 1024))"
 
