@@ -295,6 +295,12 @@ static bool nearly_full(uint8_t *at)
 	return pages >= COLLAPSE_PAGES;
 }
 
+/* What leaves is to be freed when it has, and must not grow before. */
+static bool may_collapse(struct seg *seg, const atomic_bool *stop)
+{
+	return !atomic_load(stop) && !seg_leaving(seg);
+}
+
 void room_collapse(struct seg *seg, const atomic_bool *stop)
 {
 	uint64_t mapped, size = seg_size(seg);
@@ -304,7 +310,7 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 
 	if (seg_small(seg) || seg_map(seg, &base, &mapped, NULL))
 		return;
-	while (!atomic_load(stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
+	while (may_collapse(seg, stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
 		if (hole <= data)
 			break;
@@ -312,7 +318,7 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 		if ((uint64_t)data > block)
 			block = (uint64_t)data;
 		for (; block < (uint64_t)hole && block + RAMP_HUGE_BYTES <= size &&
-		       !atomic_load(stop);
+		       may_collapse(seg, stop);
 		     block += RAMP_HUGE_BYTES)
 			if (nearly_full(base + block))
 				madvise(base + block, RAMP_HUGE_BYTES, MADV_COLLAPSE);

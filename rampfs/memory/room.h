@@ -40,7 +40,7 @@ void room_release_slack(struct seg *seg);
    that no range named. False: there is none left. */
 bool room_use_slack(struct seg *seg);
 /* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks, up to a second a
-   GiB; once *stop is set, no longer than one range takes. */
+   GiB; once *stop is set or the segment is leaving, no longer than one range takes. */
 void room_collapse(struct seg *seg, const atomic_bool *stop);
 /* The next byte >= offset that is data in the source's sense, as lseek(SEEK_DATA); -ENXIO. */
 int64_t room_seek_data(struct seg *seg, uint64_t offset);

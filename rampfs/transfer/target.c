@@ -560,7 +560,7 @@ static void settle_work(struct move *m)
 struct collapse {
 	STAILQ_ENTRY(collapse) link; /* of transfers.collapses */
 	struct transfers *t;
-	struct seg *seg;
+	ramp_segment_t id; /* no reference: one that has left would keep its bytes till its turn */
 };
 
 static void collapse_next(struct transfers *t);
@@ -568,14 +568,20 @@ static void collapse_next(struct transfers *t);
 static void collapse_work(void *arg)
 {
 	struct collapse *c = arg;
+	struct seg *seg = store_find(c->t->store, c->id);
+	struct record record;
 
-	room_collapse(c->seg, &c->t->collapse_stop);
+	if (!seg)
+		return;
+	record_get(seg, &record);
+	if (record.kind == RECORD_OWNED) /* it may have left, and be on its way back */
+		room_collapse(seg, &c->t->collapse_stop);
+	seg_put(seg);
 }
 
 static void collapse_free(struct collapse *c)
 {
 	STAILQ_REMOVE_HEAD(&c->t->collapses, link);
-	seg_put(c->seg);
 	free(c);
 }
 
@@ -599,7 +605,7 @@ static void collapse_next(struct transfers *t)
 
 /* In the background, apart from the move: the segment may go on at once. One at a time, since they
    take a worker for long. */
-static void collapse_begin(struct transfers *t, struct seg *seg)
+static void collapse_begin(struct transfers *t, ramp_segment_t id)
 {
 	struct collapse *c = calloc(1, sizeof(*c));
 	bool first = STAILQ_EMPTY(&t->collapses);
@@ -607,7 +613,7 @@ static void collapse_begin(struct transfers *t, struct seg *seg)
 	if (!c)
 		return; /* huge pages are a wish */
 	c->t = t;
-	c->seg = seg_get(seg);
+	c->id = id;
 	STAILQ_INSERT_TAIL(&t->collapses, c, link);
 	if (first)
 		collapse_next(t);
@@ -633,7 +639,7 @@ static void settled(struct move *m)
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
 		 m->lost_pages ? "; pages of it are lost" : "");
 	move_say(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
-	collapse_begin(t, m->seg);
+	collapse_begin(t, m->id);
 	move_end(m);
 }
 

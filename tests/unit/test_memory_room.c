@@ -210,6 +210,10 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	room_collapse(seg, &stop);
 	ck_assert_uint_eq(huge_bytes(seg), 0);
 	atomic_store(&stop, false);
+	seg_set_leaving(seg, true);
+	room_collapse(seg, &stop);
+	ck_assert_uint_eq(huge_bytes(seg), 0);
+	seg_set_leaving(seg, false);
 	room_collapse(seg, &stop);
 
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);

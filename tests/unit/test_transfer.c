@@ -75,6 +75,25 @@ START_TEST(on_to_a_third_at_once)
 }
 END_TEST
 
+/* What is settled is collapsed, one after the other. One that has gone on before its turn keeps no
+   room where it was. */
+START_TEST(on_to_a_third_before_it_is_collapsed)
+{
+	ramp_segment_t first = world_segment(A, "x", 10, 0), id = world_segment(A, "y", 4000, 0);
+
+	atomic_store(&world->hold_collapse, true);
+	ck_assert_int_eq(world_answer(world_ask(A, first, B, 15000, true)), 0);
+	world_rest(first);
+	ck_assert_int_eq(world_answer(world_ask(A, id, B, 15000, true)), 0);
+	world_rest(id);
+	ck_assert_uint_ge(world_used(B), 4000 * RAMP_PAGE_BYTES);
+	ck_assert_int_eq(world_move(B, id, C), 0);
+	eventually(world_used(B) < 1000 * RAMP_PAGE_BYTES);
+	atomic_store(&world->hold_collapse, false);
+	world_rest(id);
+}
+END_TEST
+
 START_TEST(asked_from_any_node)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -728,6 +747,7 @@ static Suite *move_stories(void)
 
 	tcase_add_test(tc, to_and_fro);
 	tcase_add_test(tc, on_to_a_third_at_once);
+	tcase_add_test(tc, on_to_a_third_before_it_is_collapsed);
 	tcase_add_test(tc, asked_from_any_node);
 	tcase_add_loop_test(tc, of_any_shape, 0, 6);
 	tcase_add_test(tc, many_at_once_both_ways);

@@ -27,6 +27,8 @@ int __real_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
 int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+void __real_room_collapse(struct seg *seg, const atomic_bool *stop);
+void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop);
 
 enum what fault_hit(uint32_t point)
 {
@@ -144,4 +146,11 @@ int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_
 		while (atomic_load(&world->hold))
 			usleep(1000);
 	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
+}
+
+void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop)
+{
+	while (atomic_load(&world->hold_collapse) && !atomic_load(stop))
+		usleep(1000);
+	__real_room_collapse(seg, stop);
 }

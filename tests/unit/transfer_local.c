@@ -214,7 +214,8 @@ void serve_revoke(struct pull *pull, const struct tp_key *key)
 struct job {
 	struct job *next;
 	struct pull *pull;
-	struct seg *seg;
+	ramp_segment_t id;
+	struct seg *seg; /* NULL: it was whole */
 	struct pull_source source;
 	uint64_t all;
 	pthread_t thread;
@@ -277,6 +278,23 @@ static bool pull_page(struct job *job, uint64_t page)
 	return n >= 0;
 }
 
+/* What is whole is not in use here any more. Who ends the job has the lock, and waits for us. */
+static void let_go(struct job *job)
+{
+	struct pull *pull = job->pull;
+
+	while (!atomic_load(&job->stop)) {
+		if (pthread_mutex_trylock(&pull->lock)) {
+			usleep(100);
+			continue;
+		}
+		seg_put(job->seg);
+		job->seg = NULL;
+		pthread_mutex_unlock(&pull->lock);
+		return;
+	}
+}
+
 static void *pull_all(void *arg)
 {
 	struct job *job = arg;
@@ -306,8 +324,10 @@ static void *pull_all(void *arg)
 		while (atomic_load(&world->hold) && !atomic_load(&job->stop))
 			usleep(1000);
 	if (!atomic_load(&job->stop))
-		job->pull->config.finished(job->pull->config.arg, seg_id(job->seg), lost);
+		job->pull->config.finished(job->pull->config.arg, job->id, lost);
 	atomic_store(&job->done, true);
+	if (pages_missing(job->seg) == 0)
+		let_go(job);
 	return NULL;
 }
 
@@ -315,7 +335,7 @@ static struct job *job_find(struct pull *pull, ramp_segment_t id)
 {
 	struct job *job = pull->jobs;
 
-	while (job && seg_id(job->seg) != id)
+	while (job && job->id != id)
 		job = job->next;
 	return job;
 }
@@ -329,7 +349,8 @@ static void job_end(struct pull *pull, struct job *job)
 	*at = job->next;
 	atomic_store(&job->stop, true);
 	pthread_join(job->thread, NULL);
-	seg_put(job->seg);
+	if (job->seg)
+		seg_put(job->seg);
 	free(job);
 }
 
@@ -343,6 +364,7 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 		while (atomic_load(&world->hold))
 			usleep(1000);
 	job->pull = pull;
+	job->id = seg_id(seg);
 	job->seg = seg_get(seg);
 	job->source = *source;
 	job->all = pages_missing(seg);
@@ -402,7 +424,7 @@ int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *pr
 
 	pthread_mutex_lock(&pull->lock);
 	job = job_find(pull, id);
-	if (job) {
+	if (job && job->seg) {
 		memset(progress, 0, sizeof(*progress));
 		progress->pages_all = job->all;
 		progress->pages_missing = pages_missing(job->seg);

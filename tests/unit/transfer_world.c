@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -487,6 +488,16 @@ uint64_t world_blocks(ramp_node_t node, ramp_segment_t id)
 	world_path(node, id, path);
 	ck_assert_int_eq(stat(path, &st), 0);
 	return (uint64_t)st.st_blocks * 512;
+}
+
+uint64_t world_used(ramp_node_t node)
+{
+	char path[PATH_LEN];
+	struct statvfs st;
+
+	snprintf(path, sizeof(path), "%s/%u/store", world->base, node);
+	ck_assert_int_eq(statvfs(path, &st), 0);
+	return (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize;
 }
 
 /* ---- asking

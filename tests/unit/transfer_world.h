@@ -95,6 +95,7 @@ struct world {
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, _GRANT, _BEGIN, _END: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
+	atomic_bool hold_collapse;	  /* room_collapse does not begin while set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
 	atomic_bool linger;		  /* ... it does so while this is set */
@@ -182,6 +183,7 @@ bool world_has_file(ramp_node_t node, ramp_segment_t id);
 bool world_reserved(ramp_node_t node);		      /* it has a reservation */
 void world_wait_peers(ramp_node_t node, uint32_t up); /* it sees so many others */
 uint64_t world_blocks(ramp_node_t node, ramp_segment_t id);
+uint64_t world_used(ramp_node_t node); /* bytes of its store, also of files without a name */
 void world_path(ramp_node_t node, ramp_segment_t id, char path[PATH_LEN]);
 
 /* ---- for the doubles ------------------------------------------------------------------------- */
