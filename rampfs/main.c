@@ -192,6 +192,15 @@ static void tell_parent(int ready_fd, const struct ramp_err *err)
 		log_error("%s", err->text);
 }
 
+static int check_configuration(const struct keeper_config *config, struct ramp_err *err)
+{
+	struct statedir dir;
+	int rc = statedir_read(config->source, &dir, err);
+
+	statedir_free(&dir);
+	return rc;
+}
+
 static int run_keeper(const struct options *o, int argc, char **argv, bool adopt)
 {
 	struct ramp_err err = {0};
@@ -229,6 +238,7 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 		return config.ready_fd < 0 ? fail(&err) : 1;
 	}
 	config.source = place.state_dir;
+	config.check = check_configuration;
 	config.mountpoint = place.mountpoint;
 	config.mount_flags = o->mount_flags;
 	config.session_path = place.session;

@@ -486,6 +486,7 @@ static void reopen_log(const struct keeper *k)
 static void on_signal(struct keeper *k)
 {
 	struct signalfd_siginfo si;
+	struct ramp_err err = {0};
 
 	if (read(k->signals, &si, sizeof(si)) != (ssize_t)sizeof(si))
 		return;
@@ -498,6 +499,11 @@ static void on_signal(struct keeper *k)
 	} else if (si.ssi_signo == SIGHUP && !k->ending && !k->gone) {
 		notify_reloading();
 		reopen_log(k);
+		if (k->config->check(k->config, &err)) {
+			log_error("the daemon stays as it is: %s", err.text);
+			notify_systemd("READY=1\nSTATUS=serving");
+			return;
+		}
 		say(k, KEEPER_SAY_UPGRADE);
 		k->kill_at_ms = now_ms() + END_MS;
 	}

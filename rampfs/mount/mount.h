@@ -53,8 +53,11 @@ struct keeper_config {
 	const char *session_path;  /* made (mode 0666, an old one removed) and listened on */
 	int session_type;	   /* SOCK_STREAM or SOCK_SEQPACKET, as programs wants it */
 	char *const *daemon_argv;  /* [0]: the file to execute, absolute */
-	int lock_fd;		   /* locked by the caller (flock LOCK_EX|LOCK_NB) */
-	const char *log_path;	   /* a file to open anew at SIGHUP, absolute; NULL: none */
+	/* At SIGHUP, before the daemon makes room: whether another can start; -errno leaves this
+	   one where it is, and is logged. */
+	int (*check)(const struct keeper_config *config, struct ramp_err *err);
+	int lock_fd;	      /* locked by the caller (flock LOCK_EX|LOCK_NB) */
+	const char *log_path; /* a file to open anew at SIGHUP, absolute; NULL: none */
 	/* -1, or a pipe: one line when it is decided: "" once the mount answers, or why it failed;
 	   then closed. For the process that the user started, which waits for it. */
 	int ready_fd;

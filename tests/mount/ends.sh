@@ -93,6 +93,16 @@ kill -HUP "$(keeper a)"
 within 20 quietly says "$scratch/cluster/a.log" "node a of cluster local serves"
 within 10 quietly has_quorum a
 
+echo "SIGHUP with a configuration that makes no sense: the daemon stays, and the log says why"
+was=$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")
+cp "$state/a/cluster.conf" "$scratch/good"
+sed -i 's/^capacity=.*/capacity=1M/' "$state/a/cluster.conf"
+kill -HUP "$(keeper a)"
+within 20 says "$scratch/cluster/a.log" 'the daemon stays as it is: .*cluster.conf:6: capacity is less than 16M'
+touch "$mnt/a/a/served"
+same "$was" "$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")" "the daemon"
+cp "$scratch/good" "$state/a/cluster.conf"
+
 echo "as mount(8) calls it; read-only"
 umount "$mnt/a"
 within 20 ended a
