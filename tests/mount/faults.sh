@@ -23,8 +23,7 @@ wake_up() {
 	local status=$?
 	set +e
 	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
-	(exit $status)
-	cluster_cleanup
+	cluster_cleanup $status
 }
 trap wake_up EXIT
 cluster_start -n 3 -c 512M

@@ -21,8 +21,7 @@ down() {
 		flock -w 20 "$scratch/s$i/lock" rampfs --destroy --force "$scratch/s$i" 2>/dev/null ||
 			rampfs --destroy --force "$scratch/s$i" || status=1
 	done
-	(exit $status)
-	cluster_cleanup
+	cluster_cleanup $status
 }
 trap down EXIT
 

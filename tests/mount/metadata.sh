@@ -18,8 +18,7 @@ down() {
 		rampfs --destroy --force "$state/c"
 		umount "$state/c"
 	fi
-	(exit $status)
-	cluster_cleanup
+	cluster_cleanup $status
 }
 trap down EXIT
 cluster_start -n 3 -c 64M

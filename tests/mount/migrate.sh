@@ -9,8 +9,7 @@ wake_up() {
 	local status=$?
 	# shellcheck disable=SC2086
 	[ -z "$hung" ] || kill -CONT $hung 2>/dev/null || true
-	(exit $status)
-	cluster_cleanup
+	cluster_cleanup $status
 }
 trap wake_up EXIT
 hang() { hung="$hung $(daemon "$1")" && kill -STOP "$(daemon "$1")"; }
