@@ -8,7 +8,9 @@
  *
  * How it ends: umount takes the names away, not the memory, so the daemon first finishes what is
  * being pulled in both directions (for as long as it gets on; the records let the next start go
- * on), hands over leadership, and exits. An upgrade exits at once: the next daemon takes all up.
+ * on), hands over leadership, and exits. SIGTERM waits for no pull; but a move that is prepared and
+ * not given is ended first in either case, since its row could not be changed until the next start.
+ * An upgrade exits at once: the next daemon takes all up.
  */
 #include "daemon.h"
 
@@ -37,7 +39,8 @@
 #define DESCRIPTORS    1048576
 #define LINGER_LOOK_MS 20
 #define LINGER_IDLE_MS 5000
-#define HANDOVER_MS    200 /* for TimeoutNow to reach the next leader */
+#define UNDECIDED_MS   2000 /* for an abort to be committed */
+#define HANDOVER_MS    200  /* for TimeoutNow to reach the next leader */
 
 struct daemon {
 	const struct daemon_config *config;
@@ -163,9 +166,16 @@ static void count_under_way(void *arg, struct seg *seg)
 	*n += record.kind == RECORD_GIVEN || record.kind == RECORD_TAKEN;
 }
 
-static void on_handed_over(uv_timer_t *timer)
+/* As on_linger, in a hurry: only what nobody else could end, with moves that began meanwhile. */
+static void on_undecided(uv_timer_t *timer)
 {
-	loop_stop(((struct daemon *)timer->data)->loop);
+	struct daemon *d = timer->data;
+
+	if (transfers_undecided(d->transfers, true) &&
+	    uv_now(loop_uv(d->loop)) - d->linger_since_ms < UNDECIDED_MS)
+		return;
+	uv_timer_stop(timer);
+	loop_stop(d->loop);
 }
 
 static void on_linger(uv_timer_t *timer)
@@ -174,8 +184,10 @@ static void on_linger(uv_timer_t *timer)
 	uint64_t now = uv_now(loop_uv(d->loop));
 	struct pull_status pull;
 	unsigned left = 0;
+	bool leads;
 
 	store_each(d->store, count_under_way, &left);
+	left += transfers_undecided(d->transfers, false);
 	pull_status(d->pull, &pull);
 	if (pull.bytes + pull.served_bytes != d->linger_seen) {
 		d->linger_seen = pull.bytes + pull.served_bytes;
@@ -187,13 +199,11 @@ static void on_linger(uv_timer_t *timer)
 		log_warn("%u segments are still on their way and do not get on; the next start "
 			 "goes on with them",
 			 left);
-	uv_timer_stop(timer);
-	if (meta_leader(d->meta) == meta_self(d->meta)) {
+	d->linger_since_ms = now;
+	leads = meta_leader(d->meta) == meta_self(d->meta);
+	if (leads)
 		meta_transfer_leadership(d->meta);
-		uv_timer_start(timer, on_handed_over, HANDOVER_MS, 0);
-	} else {
-		loop_stop(d->loop);
-	}
+	uv_timer_start(timer, on_undecided, leads ? HANDOVER_MS : 0, LINGER_LOOK_MS);
 }
 
 static void on_ended(void *arg, enum mount_end why)
@@ -208,7 +218,7 @@ static void on_ended(void *arg, enum mount_end why)
 	log_info("unmounted; finishing what is on its way");
 	d->linger_since_ms = uv_now(loop_uv(d->loop));
 	if (why == MOUNT_TERMINATE) {
-		loop_stop(d->loop);
+		uv_timer_start(&d->linger, on_undecided, 0, LINGER_LOOK_MS);
 		return;
 	}
 	transfers_take_no_more(d->transfers);

@@ -385,6 +385,26 @@ void transfers_take_no_more(struct transfers *t)
 	t->take_no_more = true;
 }
 
+unsigned transfers_undecided(struct transfers *t, bool cancel)
+{
+	struct move *m, *next;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
+		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
+			next = LIST_NEXT(m, link);
+			if (m->state == ABORTING) {
+				n += m->proof == PROOF_NONE;
+			} else if (m->state >= S_PREPARING && m->state <= S_COPYING) {
+				n++;
+				if (cancel)
+					source_cancel(m, EINTR, "its node ends");
+			}
+		}
+	}
+	return n;
+}
+
 void transfers_close(struct transfers *t)
 {
 	struct move *m;

@@ -55,6 +55,9 @@ int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_
 /* What is on its way here is finished, and no other segment taken: the node is unmounted. Control
    loop. */
 void transfers_take_no_more(struct transfers *transfers);
+/* How many moves away from here have a row that only this node can end, as long as it is there:
+   prepared, or about to be, and not given. `cancel`: they are given up. Control loop. */
+unsigned transfers_undecided(struct transfers *transfers, bool cancel);
 /* Gives up what may be given up (R4), leaves the rest to the next daemon. On the control thread
    after loop_run has returned, while meta, peers, pull and programs still stand. What others call
    after it does nothing. */

@@ -17,6 +17,7 @@ set_target_properties(hold PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DI
 target_compile_definitions(hold PRIVATE _GNU_SOURCE)
 target_link_libraries(hold PRIVATE ${CMAKE_DL_LIBS} rampfs_flags)
 rampfs_script_test(NAME closing COMMAND tests/mount/closing.sh TIMEOUT 200)
+rampfs_script_test(NAME leaving COMMAND tests/mount/leaving.sh TIMEOUT 200)
 rampfs_script_test(NAME resent COMMAND tests/mount/resent.sh TIMEOUT 300)
 rampfs_script_test(NAME passthrough COMMAND tests/mount/passthrough.sh TIMEOUT 300)
 rampfs_script_test(NAME temporary COMMAND tests/mount/temporary.sh TIMEOUT 300)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# A node ends in the middle of a move away from it that is agreed on, and not over: nobody else could
+# do anything with the segment until its next start.
+. tests/lib/cluster.sh
+export LC_ALL=C
+keeper() { pgrep -f -- "^rampfs -o .*$mnt/a\$"; }
+ended() { ! pgrep -f -- "rampfs .*$mnt/a\$" >/dev/null; }
+is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
+has_quorum() { grep -q '^quorum: yes' "$mnt/$1/.ramp/status" 2>/dev/null; }
+cluster_start -n 3 -c 640M
+
+begin() { # a copy of a file that takes a while, asked for by another node
+	head -c 400M /dev/zero | tr '\0' x >"$mnt/a/a/$1"
+	sum=$(sha256sum <"$mnt/a/a/$1")
+	within 5 test -e "$mnt/b/a/$1"
+	rampfs-migrate --mode copy "$mnt/b/a/$1" b &
+	mover=$!
+	within 20 is "$mnt/b/a/$1" moving
+}
+
+echo "umount: it goes to its end first"
+begin one
+umount "$mnt/a"
+within 30 ended
+within 10 test -e "$mnt/b/b/one"
+wait "$mover" || fail "the move failed"
+same "$sum" "$(sha256sum <"$mnt/b/b/one")" "what was copied"
+rm "$mnt/b/b/one"
+
+echo "SIGTERM: it is given up, and the name is free for others"
+rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+within 20 has_quorum a
+within 10 test -d "$mnt/a/a"
+begin two
+kill -TERM "$(keeper)"
+within 30 ended
+within 10 has_quorum c
+mv "$mnt/c/a/two" "$mnt/c/a/three"
+rm "$mnt/c/a/three"
+wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
+rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+within 20 has_quorum a
+cluster_stop
