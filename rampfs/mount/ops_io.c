@@ -311,16 +311,20 @@ static struct io *keep_io(const struct io *on_stack)
 {
 	struct io *io = request_keep(&on_stack->r, sizeof(*io));
 
-	if (!io || !io->data)
-		return io;
-	io->copy = malloc(io->len ? io->len : 1);
-	if (!io->copy) {
-		request_reply_err(&io->r, -ENOMEM);
-		return NULL;
+	if (io && io->data) {
+		io->copy = malloc(io->len ? io->len : 1);
+		if (io->copy) {
+			memcpy(io->copy, io->data, io->len);
+			io->data = io->copy;
+			io->r.release = release_io;
+		} else {
+			request_reply_err(&io->r, -ENOMEM);
+			io = NULL;
+		}
 	}
-	memcpy(io->copy, io->data, io->len);
-	io->data = io->copy;
-	io->r.release = release_io;
+	/* Others would append behind the place that a former daemon promised to it. */
+	if (!io && on_stack->kind == IO_APPEND && on_stack->r.resent)
+		handover_append_drop(on_stack->r.mount->handover, on_stack->r.unique);
 	return io;
 }
 
