@@ -79,6 +79,15 @@ static void propose_up(struct transfers *t, const struct node_row *row)
 
 static void scan(struct transfers *t);
 
+/* A daemon that came after a change of its configuration: the others show what it offers now. */
+static bool is_as_shown(const struct transfers *t, const struct node_row *row)
+{
+	struct store_space space;
+
+	store_space(t->store, &space);
+	return row->capacity == space.capacity_bytes;
+}
+
 /* Registers until the tables show it; a later fence takes it away again. */
 static void register_look(struct transfers *t)
 {
@@ -96,7 +105,8 @@ static void register_look(struct transfers *t)
 	}
 	if (!t->registered && was)
 		log_error("node %s was fenced: it takes part no more", row.name);
-	if (!t->registered && !t->up_proposing && row.fenced != t->incarnation)
+	if ((!t->registered || !is_as_shown(t, &row)) && !t->up_proposing &&
+	    row.fenced != t->incarnation)
 		propose_up(t, &row);
 }
 

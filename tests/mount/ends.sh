@@ -103,6 +103,13 @@ touch "$mnt/a/a/served"
 same "$was" "$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")" "the daemon"
 cp "$scratch/good" "$state/a/cluster.conf"
 
+echo "SIGHUP with another capacity: the store has it, and the others are told"
+grep -q "^a .* capacity=$((512 << 20)) " "$mnt/b/.ramp/nodes"
+sed -i "s/^capacity=.*/capacity=576M/" "$state/a/cluster.conf"
+kill -HUP "$(keeper a)"
+within 20 grep -q "^a .* capacity=$((576 << 20)) " "$mnt/b/.ramp/nodes"
+same $((576 << 10)) "$(df -k --output=size "$mnt/a" | tail -n 1 | tr -d ' ')" "KiB in df"
+
 echo "as mount(8) calls it; read-only"
 umount "$mnt/a"
 within 20 ended a
