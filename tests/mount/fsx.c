@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <linux/falloc.h>
 #include <signal.h>
 #include <spawn.h>
@@ -28,6 +29,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -590,12 +592,17 @@ static void start_worker(int n)
 static void start(void)
 {
 	struct call c = {.verb = OPEN, .how = O_CREAT | O_EXCL};
+	char path[PATH_MAX];
 
 	model = memfd_create("model", MFD_CLOEXEC);
 	draw_from(seed);
 	for (int n = 0; n < NODES; n++)
 		start_worker(n);
 	must(&c, 0);
+	/* Whatever is mapped first, the whole fits later. */
+	snprintf(path, sizeof(path), "%s/a/fsx", mounts[0]);
+	if (setxattr(path, "user.ramp.extent", "16G", 3, 0))
+		fail("%s: %s", path, strerror(errno));
 	c.how = 0;
 	for (int n = 1; n < NODES; n++)
 		if (ask(n, &c)->rc)
