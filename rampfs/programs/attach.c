@@ -461,17 +461,22 @@ void attach_begin(struct request *r)
 
 /* ---- FORK and ADOPT ------------------------------------------------------------------------- */
 
+static bool is_more_of(const struct adopt_range *last, const struct mapping *m)
+{
+	return last->id == m->id && last->end == m->start && last->gone == m->gone &&
+	       last->writable == m->writable &&
+	       (m->gone || last->offset + (last->end - last->start) == m->offset);
+}
+
 /* What is protected in different ways is one range: the child knows its protections (fork.c). */
 static int collect(void *arg, const struct mapping *m)
 {
 	struct token *token = arg;
-	struct adopt_range *more = token->count ? &token->ranges[token->count - 1] : NULL;
+	struct adopt_range *more;
 
-	if (more && more->id == m->id && more->end == m->start && more->gone == m->gone &&
-	    more->writable == m->writable &&
-	    (m->gone || more->offset + (more->end - more->start) == m->offset)) {
-		more->end = m->end;
-		more->prot |= m->prot;
+	if (token->count && is_more_of(&token->ranges[token->count - 1], m)) {
+		token->ranges[token->count - 1].end = m->end;
+		token->ranges[token->count - 1].prot |= m->prot;
 		return 0;
 	}
 	if (token->count >= RANGES_MAX)
