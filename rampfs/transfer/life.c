@@ -428,7 +428,7 @@ void transfers_close(struct transfers *t)
 			atomic_store(&m->cancelled, true); /* R4: a freeze gives back */
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
-	target_close(t);
+	collapses_close(t);
 	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i]))) {

@@ -1,6 +1,6 @@
 /*
- * What transfer.c, source.c, target.c and asks.c share. Everything here belongs to the control
- * loop, except where a field says otherwise.
+ * What the files of this folder share. Everything here belongs to the control loop, except where a
+ * field says otherwise.
  */
 #ifndef RAMP_MOVE_H
 #define RAMP_MOVE_H
@@ -299,7 +299,6 @@ void target_propose_taken(struct move *m);
 void target_pulled(struct move *m, uint64_t lost);
 /* The source hung up; `over`: it is here again as another incarnation. */
 void target_source_away(struct move *m, bool over);
-void target_close(struct transfers *t);
 void target_listen(struct transfers *t);
 
 /* R2: to TRANSFER(k), or KEYS(k), of what is not reserved. */
@@ -312,6 +311,11 @@ void target_pulled_send(struct move *m);
 /* What KEYS or TRANSFER says of the size, where CONNECT's list is true no more. A worker's. */
 int target_widen(struct move *m);
 int target_begin_pull(struct move *m);
+
+/* ---- collapse.c ------------------------------------------------------------------------------ */
+
+void collapse_begin(struct transfers *t, ramp_segment_t id);
+void collapses_close(struct transfers *t); /* after the last worker is back */
 
 /* ---- copy.c ---------------------------------------------------------------------------------- */
 

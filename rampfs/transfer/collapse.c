@@ -1,0 +1,81 @@
+/*
+ * Huge pages for what has come in small ones.
+ *
+ * Happy path: a segment that is settled here stands in a line. A worker takes the first and makes
+ * huge pages of it, apart from the move: the segment may go on at once. One at a time, since it
+ * takes a worker for long.
+ *
+ * How it fails: without memory for its place in the line it stays as it is; huge pages are a wish.
+ * One that leaves, and a daemon that ends, are waited for no longer than a huge page takes.
+ */
+#include <stdlib.h>
+
+#include "move.h"
+
+struct collapse {
+	STAILQ_ENTRY(collapse) link; /* of transfers.collapses */
+	struct transfers *t;
+	ramp_segment_t id; /* no reference: one that has left would keep its bytes till its turn */
+};
+
+static void collapse_next(struct transfers *t);
+
+static void collapse_work(void *arg)
+{
+	struct collapse *c = arg;
+	struct seg *seg = store_find(c->t->store, c->id);
+	struct record record;
+
+	if (!seg)
+		return;
+	record_get(seg, &record);
+	if (record.kind == RECORD_OWNED) /* it may have left, and be on its way back */
+		room_collapse(seg, &c->t->collapse_stop);
+	seg_put(seg);
+}
+
+static void collapse_free(struct collapse *c)
+{
+	STAILQ_REMOVE_HEAD(&c->t->collapses, link);
+	free(c);
+}
+
+static void collapse_done(void *arg)
+{
+	struct collapse *c = arg;
+	struct transfers *t = c->t;
+
+	t->jobs--;
+	collapse_free(c);
+	collapse_next(t);
+}
+
+static void collapse_next(struct transfers *t)
+{
+	if (STAILQ_EMPTY(&t->collapses) || t->closing)
+		return;
+	t->jobs++;
+	loop_work(t->loop, collapse_work, collapse_done, STAILQ_FIRST(&t->collapses));
+}
+
+void collapse_begin(struct transfers *t, ramp_segment_t id)
+{
+	struct collapse *c = calloc(1, sizeof(*c));
+	bool first = STAILQ_EMPTY(&t->collapses);
+
+	if (!c)
+		return;
+	c->t = t;
+	c->id = id;
+	STAILQ_INSERT_TAIL(&t->collapses, c, link);
+	if (first)
+		collapse_next(t);
+}
+
+void collapses_close(struct transfers *t)
+{
+	while (!STAILQ_EMPTY(&t->collapses))
+		/* The analyzer does not see that the former one was taken out.
+		   NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+		collapse_free(STAILQ_FIRST(&t->collapses));
+}
