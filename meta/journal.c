@@ -1,8 +1,9 @@
 /*
  * The journal: the file, Raft's hard state and log, and turns. See journal.h.
  *
- * The happy path: journal_open takes the lock, opens the file and counts this life; then turns:
- * BEGIN, some statements, each prepared at its first use, COMMIT.
+ * The happy path: journal_open takes the lock, opens the file, makes durable what it finds, and
+ * counts this life; then turns: BEGIN, some statements, each prepared at its first use, COMMIT,
+ * and now and then a checkpoint.
  *
  * How it fails: what is wrong when it is opened comes back as an error; once it is open any error
  * of the writer is final (journal_fail).
@@ -19,7 +20,8 @@
 
 #include "journal_sql.h"
 
-#define JOURNAL_FORMAT 1
+#define JOURNAL_FORMAT	  1
+#define CHECKPOINT_FRAMES 1000 /* of the WAL, as SQLite has it */
 
 static const char *const statement_text[N_STATEMENTS] = {
 	[S_BEGIN] = "BEGIN IMMEDIATE",
@@ -223,6 +225,50 @@ int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 	sqlite3_close(*db);
 	*db = NULL;
 	return rc == SQLITE_BUSY ? -EBUSY : -EIO;
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+/*
+ * The kernel tells of a failed sync once, and then takes for written what it was to write: a later
+ * sync goes well, and behind the hole that it leaves in the WAL nothing is found again. So it must
+ * be fatal wherever it happens. SQLite's own hook takes no notice of how its checkpoint ends, which
+ * begins with a sync of what turns that were not durable have written.
+ *
+ * Where the database can't grow, or a reader is in the way, the WAL stays as it is and nothing is
+ * lost; the next turn tries again.
+ */
+static int after_commit(void *arg, sqlite3 *db, const char *name, int frames)
+{
+	int rc;
+
+	(void)arg;
+	if (frames < CHECKPOINT_FRAMES)
+		return SQLITE_OK;
+	rc = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	switch (rc & 0xff) {
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+	case SQLITE_FULL:
+	case SQLITE_NOMEM:
+		return SQLITE_OK;
+	default:
+		return rc;
+	}
+}
+
+/* The process before this one may have died of such a sync. What is read now may stand nowhere but
+   in the kernel's memory, and would be taken for durable: so all of the WAL is written anew, into
+   the database. */
+static int make_durable(struct journal *j, struct ramp_err *err)
+{
+	int rc = sqlite3_wal_checkpoint_v2(j->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+
+	if (rc == SQLITE_OK)
+		return 0;
+	return ramp_err_set(err, rc == SQLITE_BUSY ? EBUSY : EIO,
+			    "journal %s: what it holds can't be made durable: %s", j->path,
+			    sqlite3_errmsg(j->db));
 }
 
 /* ---- the table meta ------------------------------------------------------------------------ */
@@ -485,8 +531,10 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	j->config = (struct journal_config){.fatal = remember_failure, .arg = err};
 	rc = j->path ? take_lock(j, err) : ramp_err_set(err, ENOMEM, "journal: out of memory");
 	rc = rc ? rc : journal_connect(j->path, j->vfs, true, &j->db, err);
+	rc = rc ? rc : make_durable(j, err);
 	if (rc < 0)
 		goto err_close;
+	sqlite3_wal_hook(j->db, after_commit, NULL);
 	if (prepare(j, S_META_GET) < 0 || !load_state(j)) {
 		rc = j->dead ? -EIO
 			     : ramp_err_set(err, EPROTO, "journal %s: is no journal of rampfs %s",

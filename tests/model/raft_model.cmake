@@ -51,6 +51,9 @@ rampfs_test(NAME raft_scripted
           ${model}/stage.c ${model}/puppet.c
   NEEDS meta LABELS quick TIMEOUT 120)
 
+rampfs_test(NAME journal_disk SOURCES ${model}/journal_disk.c ${model}/sim_vfs.c NEEDS meta PkgConfig::SQLITE3
+  LABELS quick)
+
 # Each mistake of the notes, made in a copy of meta/, must be caught.
 set(few old-term-committed-by-counting unchecked-suffix-acknowledged old-vote-in-a-new-term
   late-snapshot-installed vote-sent-before-durable term-before-the-first-entry-lost)

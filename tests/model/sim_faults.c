@@ -116,7 +116,9 @@ static void fault_network(struct sim_world *w)
 
 static void fault_disk(struct sim_world *w, ramp_node_t id)
 {
-	enum sim_disk_state state = sim_chance(&w->rng, 500) ? SIM_DISK_FULL : SIM_DISK_BROKEN;
+	static const enum sim_disk_state faults[] = {SIM_DISK_FULL, SIM_DISK_BROKEN,
+						     SIM_DISK_SLIPS};
+	enum sim_disk_state state = faults[sim_between(&w->rng, 0, 2)];
 	uint64_t after = sim_between(&w->rng, 0, sim_chance(&w->rng, 500) ? 4 : 40);
 
 	if (sim_chance(&w->rng, 500))

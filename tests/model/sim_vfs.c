@@ -2,7 +2,8 @@
  * The simulator's disks. See sim_vfs.h.
  *
  * xWrite changes the live image and notes the range; xSync copies the noted ranges into the
- * durable one. WAL's shared memory and locks are plain memory: all connections are in one thread.
+ * durable one, or, where it fails, forgets them. WAL's shared memory and locks are plain memory:
+ * all connections are in one thread.
  */
 #include "sim_vfs.h"
 
@@ -170,7 +171,7 @@ static int disk_take(struct file *f, bool grows, int error)
 
 	if (d->frozen)
 		return error;
-	if (d->state == SIM_DISK_OK)
+	if (d->state == SIM_DISK_OK || d->state == SIM_DISK_SLIPS)
 		return SQLITE_OK;
 	if (d->after) {
 		d->after--;
@@ -179,6 +180,21 @@ static int disk_take(struct file *f, bool grows, int error)
 	if (d->state == SIM_DISK_FULL)
 		return grows ? SQLITE_FULL : SQLITE_OK;
 	return error;
+}
+
+/* SQLITE_OK where a sync goes well. */
+static int disk_sync(struct file *f)
+{
+	struct disk *d = &disks[f->disk];
+
+	if (d->state != SIM_DISK_SLIPS || d->frozen)
+		return disk_take(f, false, SQLITE_IOERR_FSYNC);
+	if (d->after) {
+		d->after--;
+		return SQLITE_OK;
+	}
+	d->state = SIM_DISK_OK;
+	return SQLITE_IOERR_FSYNC;
 }
 
 /* ---- a file's methods ------------------------------------------------------------------------ */
@@ -250,9 +266,11 @@ static int vfs_truncate(sqlite3_file *base, sqlite3_int64 size)
 static int vfs_sync(sqlite3_file *base, int flags)
 {
 	struct file *f = handle_of(base)->file;
-	int rc = disk_take(f, false, SQLITE_IOERR_FSYNC);
+	int rc = disk_sync(f);
 
 	(void)flags;
+	if (rc && !disks[f->disk].frozen)
+		f->n_dirty = 0;
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < f->n_dirty; i++)

@@ -3,7 +3,9 @@
  *
  * A path is "/sim/DISK/name"; every disk fails by itself. A file keeps two images: what the last
  * write made of it, and what the last xSync made durable. A process that dies keeps the first; a
- * power failure keeps the second and, of each write since then, all or nothing by chance.
+ * power failure keeps the second and, of each write since then, all or nothing by chance. What a
+ * sync that fails was to make durable is no more tried by a later one, as Linux has it: whoever
+ * reads the file finds it there, until the power fails.
  *
  * Thread-safety: none; one process simulates one world at a time.
  */
@@ -33,6 +35,7 @@ enum sim_disk_state {
 	SIM_DISK_OK,
 	SIM_DISK_FULL,	 /* files can't grow: SQLITE_FULL */
 	SIM_DISK_BROKEN, /* every write and sync fails: SQLITE_IOERR */
+	SIM_DISK_SLIPS,	 /* one sync fails, and all is well again; `after` counts syncs alone */
 };
 /* The state begins after this many more writes and syncs have gone well. */
 void sim_vfs_fault(unsigned disk, enum sim_disk_state state, uint64_t after);
