@@ -250,7 +250,8 @@ static bool look_at_leader(struct meta *meta)
 	return true;
 }
 
-static void publish(struct meta *meta)
+/* `known_ms`: when the core last looked at its clock, before the turns, which may take long. */
+static void publish(struct meta *meta, uint64_t known_ms)
 {
 	const struct raft *r = replica_raft(meta->replica);
 	struct replica_counts counts;
@@ -271,7 +272,7 @@ static void publish(struct meta *meta)
 	meta->voiceless = !r->confirmed;
 	meta->had_quorum |= s.quorum;
 	if (s.quorum)
-		meta->quorum_ms = meta->now_ms;
+		meta->quorum_ms = known_ms;
 	pthread_mutex_unlock(&meta->lock);
 }
 
@@ -337,10 +338,12 @@ static void *run(void *arg)
 	struct meta *meta = arg;
 	struct raft_event tick = {.type = RAFT_EV_TICK};
 	struct item *work = NULL;
+	uint64_t known_ms;
 	bool go_on = true;
 
 	pthread_setname_np(pthread_self(), "meta");
 	while (go_on) {
+		known_ms = meta->now_ms;
 		if (!meta->dead) {
 			greet_tend(meta);
 			meta_step(meta, &tick);
@@ -348,7 +351,7 @@ static void *run(void *arg)
 		}
 		if (meta->dead)
 			asks_fail_all(meta, -EIO);
-		publish(meta);
+		publish(meta, known_ms);
 		go_on = take_work(meta, &work);
 		carry_out_all(meta, work, go_on);
 	}
@@ -425,7 +428,7 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 		log_error("meta: node %u has an old copy of its journal and no vote: needs "
 			  "--rejoin",
 			  meta->opened.self);
-	publish(meta);
+	publish(meta, meta->now_ms);
 	rc = pthread_create(&meta->thread, NULL, run, meta);
 	if (rc != 0) {
 		rc = ramp_err_sys(err, rc, "meta: its thread can't be started");
@@ -605,13 +608,20 @@ void meta_transfer_leadership(struct meta *meta)
 
 /* ---- what is known ------------------------------------------------------------------------- */
 
+/* Under the lock. By the reader's clock: a meta thread that stands still, in a write of its disk,
+   say, can't take back what it said. */
+static bool quorum_is_recent(const struct meta *meta, uint64_t now_ms)
+{
+	return meta->had_quorum && now_ms < meta->quorum_ms + META_PATIENCE_MS;
+}
+
 bool meta_has_quorum(struct meta *meta)
 {
-	uint64_t now = meta_clock_ms();
+	uint64_t now_ms = meta_clock_ms();
 	bool has;
 
 	pthread_mutex_lock(&meta->lock);
-	has = meta->status.quorum || (meta->had_quorum && now < meta->quorum_ms + META_PATIENCE_MS);
+	has = quorum_is_recent(meta, now_ms);
 	pthread_mutex_unlock(&meta->lock);
 	return has;
 }
@@ -649,8 +659,11 @@ static uint64_t file_bytes(const char *path, const char *tail)
 
 void meta_get_status(struct meta *meta, struct meta_status *status)
 {
+	uint64_t now_ms = meta_clock_ms();
+
 	pthread_mutex_lock(&meta->lock);
 	*status = meta->status;
+	status->quorum = status->quorum && quorum_is_recent(meta, now_ms);
 	pthread_mutex_unlock(&meta->lock);
 	status->journal_bytes = file_bytes(meta->path, "") + file_bytes(meta->path, "-wal");
 }

@@ -264,7 +264,8 @@ int meta_propose_wait(struct meta *meta, const struct meta_command *command,
 void meta_sync(struct meta *meta, meta_done *done, void *arg);
 struct meta_command_id meta_own_command(struct meta *meta);
 
-/* True while a leader is known and a quorum answers, and for 5 s after that. */
+/* True while a leader is known and a quorum answers, and for 5 s after that, or after the last sign
+   of the meta thread where that stands still. */
 bool meta_has_quorum(struct meta *meta);
 /*
  * True while this node may neither vote nor campaign, being formatted and not known yet to be the

@@ -86,7 +86,7 @@ struct meta {
 	struct item *queue, **queue_end; /* protected by lock */
 	bool stop;			 /* protected by lock */
 	struct meta_status status;	 /* protected by lock; as of the last turn */
-	uint64_t quorum_ms; /* protected by lock: when there last was one, or the opening */
+	uint64_t quorum_ms; /* protected by lock: when the core last knew of one, or the opening */
 	bool had_quorum;    /* protected by lock */
 	bool voiceless;	    /* protected by lock */
 

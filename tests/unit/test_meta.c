@@ -409,6 +409,38 @@ START_TEST(without_a_quorum_it_is_erofs)
 }
 END_TEST
 
+static atomic_bool stands_still;
+
+/* Holds up the meta thread of node 1, as a disk would that doesn't answer. */
+static bool stand_still(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
+{
+	(void)to;
+	(void)bytes;
+	(void)len;
+	while (from == 1 && atomic_load(&stands_still))
+		usleep(2000);
+	return true;
+}
+
+START_TEST(a_meta_thread_that_stands_still_has_no_quorum)
+{
+	struct meta_status s;
+
+	net_found(3);
+	all_up(3);
+	WAIT_FOR(meta_has_quorum(meta_of(1)));
+	atomic_store(&stands_still, true);
+	atomic_store(&net.passes, stand_still);
+	WAIT_FOR(!meta_has_quorum(meta_of(1)));
+	meta_get_status(meta_of(1), &s);
+	ck_assert(!s.quorum);
+
+	atomic_store(&stands_still, false);
+	WAIT_FOR(meta_has_quorum(meta_of(1)));
+	ck_assert_int_eq(create(1, 1, "goes on", NULL), 0);
+}
+END_TEST
+
 START_TEST(a_leader_that_is_cut_off_times_out_and_steps_down)
 {
 	ramp_node_t old, now;
@@ -595,6 +627,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, the_cluster_lives_through_the_loss_of_its_leader);
 	tcase_add_test(three_voters, what_was_acknowledged_survives_the_death_of_all);
 	tcase_add_test(three_voters, without_a_quorum_it_is_erofs);
+	tcase_add_test(three_voters, a_meta_thread_that_stands_still_has_no_quorum);
 	tcase_add_test(three_voters, a_leader_that_is_cut_off_times_out_and_steps_down);
 	tcase_add_test(three_voters, a_node_far_behind_takes_a_snapshot);
 	tcase_add_test(three_voters, a_snapshot_that_nobody_takes_makes_no_journal_grow);
