@@ -187,6 +187,8 @@ static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, 
 		asks_read_wanted(meta, from, a);
 	else if (bytes[0] == WIRE_READ_ANSWER)
 		asks_read_answer(meta, a, b);
+	else if (bytes[0] == WIRE_HELD)
+		greet_held(meta, a, b);
 	else if (bytes[0] == WIRE_GREET && a <= UINT8_MAX)
 		greet_received(meta, from, (uint8_t)a, b);
 }
@@ -348,6 +350,7 @@ static void *run(void *arg)
 			greet_tend(meta);
 			meta_step(meta, &tick);
 			make_turns(meta);
+			greet_note_held(meta);
 		}
 		if (meta->dead)
 			asks_fail_all(meta, -EIO);

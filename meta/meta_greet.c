@@ -17,9 +17,10 @@
  * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
  * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
  * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
- * (raft.h, hint), which shows a copy of the same life. An old copy is marked in its own file, and
- * the process begins anew without a voice: it catches up, what lies there can be moved away, and it
- * needs --rejoin.
+ * (raft.h, hint), which shows a copy of the same life; whoever has led before tells it, too, as far
+ * as that was committed, so that another leader is no way out for a copy that is still behind. An
+ *old copy is marked in its own file, and the process begins anew without a voice: it catches up,
+ *what lies there can be moved away, and it needs --rejoin.
  */
 #include <stdio.h>
 
@@ -124,6 +125,39 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 
 /* ---- an old copy --------------------------------------------------------------------------- */
 
+/* What was committed stays in every log that it ever was durable in, whoever leads. */
+void greet_note_held(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, k;
+
+	for (i = 0; r->state == RAFT_LEADER && i < r->n_peers; i++) {
+		const struct raft_peer *p = &r->peers[i];
+		uint64_t index = p->match < r->commit ? p->match : r->commit;
+
+		if (p->silent || index == 0)
+			continue;
+		for (k = 0; k < RAFT_NODES_MAX && meta->greetings.held[k].node != 0; k++)
+			if (meta->greetings.held[k].node == p->node)
+				break;
+		if (k == RAFT_NODES_MAX)
+			continue; /* many have come and gone since this one was started */
+		meta->greetings.held[k].node = p->node;
+		if (meta->greetings.held[k].index < index)
+			meta->greetings.held[k].index = index;
+	}
+}
+
+static void tell_held(struct meta *meta, ramp_node_t to, uint64_t instance)
+{
+	uint32_t k;
+
+	for (k = 0; k < RAFT_NODES_MAX; k++)
+		if (meta->greetings.held[k].node == to)
+			meta_send_small(meta, to, WIRE_HELD, instance,
+					meta->greetings.held[k].index);
+}
+
 void greet_tell_life(struct meta *meta, ramp_node_t to)
 {
 	struct journal *j = replica_journal(meta->replica);
@@ -132,8 +166,10 @@ void greet_tell_life(struct meta *meta, ramp_node_t to)
 	struct wire_w w;
 	uint8_t buf[25];
 
-	if (journal_get_floor(j, to, &life, &lowest) < 0 || life == 0 ||
-	    journal_get_node(j, to, &row) < 0)
+	if (journal_get_node(j, to, &row) < 0)
+		return;
+	tell_held(meta, to, row.instance);
+	if (journal_get_floor(j, to, &life, &lowest) < 0 || life == 0)
 		return;
 	wire_w_init(&w, buf, sizeof(buf));
 	wire_put_u8(&w, WIRE_LIFE);
@@ -185,4 +221,13 @@ void greet_life(struct meta *meta, struct wire_r *body)
 	snprintf(why, sizeof(why), "of life %llu, and the cluster has seen %llu",
 		 (unsigned long long)meta->opened.life, (unsigned long long)life);
 	begin_anew(meta, life, why);
+}
+
+void greet_held(struct meta *meta, uint64_t instance, uint64_t index)
+{
+	const struct raft *r = replica_raft(meta->replica);
+
+	/* Who has no voice promised nothing. */
+	if (r->confirmed && instance == meta->opened.instance && index > r->last_index)
+		greet_forgot(meta);
 }

@@ -22,6 +22,7 @@ enum meta_wire {
 	WIRE_READ_ANSWER, /* u64 ctx, u64 index */
 	WIRE_GREET,	  /* u8 flags, u64 instance: meta_greet.c */
 	WIRE_LIFE,	  /* u64 instance, life, lowest: the receiver's, as the tables know it */
+	WIRE_HELD,	  /* u64 instance of the receiver, u64 index: meta_greet.c */
 };
 
 /* A proposal of this node. */
@@ -69,6 +70,10 @@ struct greetings {
 	uint64_t again_ms;
 	bool fresh[RAFT_NODES_MAX + 1]; /* founders, by number, that said so */
 	bool told;			/* the line about a second format was logged */
+	struct {
+		ramp_node_t node; /* 0: this place is free */
+		uint64_t index;	  /* committed, and acknowledged to this node while it led */
+	} held[RAFT_NODES_MAX];
 };
 
 struct meta {
@@ -132,6 +137,8 @@ void greet_tend(struct meta *meta);
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
 void greet_tell_life(struct meta *meta, ramp_node_t to);
 void greet_life(struct meta *meta, struct wire_r *body);
+void greet_note_held(struct meta *meta); /* after turns */
+void greet_held(struct meta *meta, uint64_t instance, uint64_t index);
 void greet_forgot(struct meta *meta); /* the core has found an old copy */
 
 /* meta_read.c */

@@ -323,6 +323,60 @@ START_TEST(a_journal_from_a_hot_backup_has_no_voice_and_catches_up)
 }
 END_TEST
 
+static _Atomic ramp_node_t mute_from, mute_to;
+
+static bool mute_one(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
+{
+	(void)bytes;
+	(void)len;
+	return from != atomic_load(&mute_from) || to != atomic_load(&mute_to);
+}
+
+/* Another leads by now, to whom it has acknowledged nothing; who led before still knows. */
+START_TEST(a_hot_backup_is_found_out_by_a_leader_of_the_past)
+{
+	ramp_node_t past, old, now;
+	struct segment_row row;
+	char command[600];
+
+	net.election_ms = 1000;
+	net_found(3);
+	all_up(3);
+	past = wait_leader(1, 3);
+	old = another(past);
+	now = 6 - past - old;
+	snprintf(command, sizeof(command), "sqlite3 %s '.backup %s.bak'", net.node[old].path,
+		 net.node[old].path);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_int_eq(create(past, old, "later", NULL), 0);
+	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
+	net_stop(old);
+	/* From here on the third is ahead, and so the one that is handed over to. */
+	ck_assert_int_eq(create(past, past, "without it", NULL), 0);
+	meta_transfer_leadership(meta_of(past));
+	WAIT_FOR(meta_leader(meta_of(past)) == now);
+
+	/* Before it has caught up. */
+	atomic_store(&mute_from, now);
+	atomic_store(&mute_to, old);
+	atomic_store(&net.passes, mute_one);
+	copy_journal(old, true);
+	net.fatal = on_old_copy;
+	net_start(old);
+	meta_peer(meta_of(past), old, true);
+	WAIT_FOR(atomic_load(&old_copy_said));
+	net_stop(old);
+
+	atomic_store(&net.passes, NULL);
+	net.fatal = NULL;
+	net_start(old);
+	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
+	meta_peer(meta_of(past), old, true);
+	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
+	ck_assert(meta_waits_for_voice(meta_of(old)));
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_members");
@@ -340,6 +394,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
 	tcase_add_test(members, a_journal_from_a_backup_has_no_voice_and_catches_up);
 	tcase_add_test(members, a_journal_from_a_hot_backup_has_no_voice_and_catches_up);
+	tcase_add_test(members, a_hot_backup_is_found_out_by_a_leader_of_the_past);
 	return s;
 }
 
