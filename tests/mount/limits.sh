@@ -16,6 +16,8 @@ down() {
 	local status=$? i
 	set +e
 	for i in "${run[@]}"; do umount "$scratch/m$i" 2>/dev/null; done
+	# A test in a mount namespace of its own may hold copies of these mounts: they end all the same.
+	pkill -TERM -f -- "^rampfs -o log=$scratch/n"
 	for i in "${run[@]}"; do
 		[ -d "$scratch/s$i" ] || continue
 		flock -w 20 "$scratch/s$i/lock" rampfs --destroy --force "$scratch/s$i" 2>/dev/null ||
