@@ -19,8 +19,8 @@
  * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
  * (raft.h, hint), which shows a copy of the same life; whoever has led before tells it, too, as far
  * as that was committed, so that another leader is no way out for a copy that is still behind. An
- *old copy is marked in its own file, and the process begins anew without a voice: it catches up,
- *what lies there can be moved away, and it needs --rejoin.
+ * old copy is marked in its own file, and the process begins anew without a voice: it catches up,
+ * what lies there can be moved away, and it needs --rejoin.
  */
 #include <stdio.h>
 
