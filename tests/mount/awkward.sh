@@ -33,6 +33,7 @@ is_stable() { [ "$(xattr "$1" state 2>/dev/null)" = stable ]; }
 # Its child's page faults are served, and no page is left to the last copy of a userfaultfd.
 outlived() {
 	local file=$mnt/a/a/outlived
+	rm -f "$scratch/said" "$scratch/GO"
 	truncate -s 64M "$file"
 	RAMPFS_QUIET=1 env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" outlived "$file" >"$scratch/said" &
 	program=$!
