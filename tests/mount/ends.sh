@@ -2,7 +2,10 @@
 # How a mount ends, in every state, and what programs notice; what SIGHUP and systemd see.
 . tests/lib/cluster.sh
 export LC_ALL=C
-keeper() { pgrep -f -- "^$build/bin/rampfs .*$mnt/$1\$|^rampfs -[of] .*$mnt/$1\$" | head -n 1; }
+# Not the first of keeper and daemon: where the numbers of processes begin anew, that is the daemon.
+keeper() {
+	pgrep -af -- "^$build/bin/rampfs .*$mnt/$1\$|^rampfs -[of] .*$mnt/$1\$" | grep -v -- ' --daemon ' | head -n 1 | cut -d ' ' -f 1
+}
 ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
 quietly() { "$@" 2>/dev/null; }
 is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
