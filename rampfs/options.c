@@ -207,8 +207,6 @@ static int parse_list(struct options *o, const char *list, struct ramp_err *err)
 
 enum { OPT_DESTROY = 256, OPT_FORCE };
 
-/* Which flags there are: a program that has executed itself gets what it was called with, by
-   whatever name that was. */
 bool options_helper(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -216,6 +214,8 @@ bool options_helper(const char *name)
 	return strcmp(slash ? slash + 1 : name, "mount.rampfs") == 0;
 }
 
+/* Which flags there are: a program that has executed itself gets what it was called with, by
+   whatever name that was. */
 static const char *flags_of(const char *name, bool own)
 {
 	if (own)

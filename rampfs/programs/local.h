@@ -266,6 +266,9 @@ void session_uffd(struct programs *p, uint64_t space, int fd, int why);
 void session_door_closed(struct programs *p, uint64_t space);
 /* The doorman has died: sessions that wait for it are hung up, and come again. */
 void session_doors_lost(struct programs *p);
+/* Sends to a tool; closes after an ANSWER. */
+void conn_send(struct conn *conn, const struct session_msg *msg);
+void conn_close(struct conn *conn);
 
 /* ---- lift.c: priority for agents ------------------------------------------------------------ */
 
@@ -325,9 +328,6 @@ void punch_begin(struct request *request);
    punch a hole may answer later. */
 void programs_hold(struct programs *p);
 void programs_let_go(struct programs *p);
-/* session.c: sends to a tool; closes after an ANSWER. */
-void conn_send(struct conn *conn, const struct session_msg *msg);
-void conn_close(struct conn *conn);
 
 /* ---- call.c: conversations with an agent ---------------------------------------------------- */
 

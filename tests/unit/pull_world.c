@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -134,6 +135,19 @@ static void finished(void *arg, ramp_segment_t id, uint64_t lost)
 		usleep(1000);
 }
 
+static uint64_t monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t world_slowed_ago_ms(struct world *w)
+{
+	return monotonic_ms() - atomic_load(&w->slowed_ms);
+}
+
 static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t offset,
 			  uint8_t *bytes, size_t *len, size_t cap)
 {
@@ -146,8 +160,9 @@ static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t
 	while (atomic_load(&w->held))
 		usleep(1000);
 	if (way == TO_CLIENT && atomic_load(&w->slow_after) && offset > w->slow_after) {
-		atomic_fetch_add(&w->slowed, 1);
 		usleep((useconds_t)*len * 4);
+		atomic_store(&w->slowed_ms, monotonic_ms());
+		atomic_fetch_add(&w->slowed, 1);
 	}
 	if (way != TO_CLIENT || after == 0 || offset + *len < after)
 		return true;

@@ -40,6 +40,7 @@ struct world {
 	   0: never. */
 	_Atomic uint64_t slow_after;
 	_Atomic unsigned slowed;
+	_Atomic uint64_t slowed_ms; /* when it last let some bytes pass */
 	struct store *s_store, *t_store;
 	struct pull *s_pull, *t_pull;
 	struct seg *s_seg, *t_seg;
@@ -69,6 +70,8 @@ void world_source_stop(struct world *w);
 void world_source_start(struct world *w, ramp_incarnation_t incarnation);
 /* The same for the target: everything above its store. */
 void world_target_restart(struct world *w);
+/* For how long the slow network has let nothing pass, in ms. */
+uint64_t world_slowed_ago_ms(struct world *w);
 void world_wait_finished(struct world *w);
 /* Every page of the target's file is as the source's. */
 void world_check(struct world *w);
