@@ -288,7 +288,7 @@ START_TEST(a_slow_network_is_not_silent)
 	double took;
 
 	open_with(4 * MIB, false, false);
-	/* both connections are there before the middle takes its time, for which it has one thread */
+	/* both connections are there before the middle, one thread, takes its time */
 	ck_assert_int_eq(want_until(0, &took), 0);
 	atomic_store(&w.slow_after, 5 * MIB / 4);
 	pull_hurry(w.t_pull, MEMORY_ID);
