@@ -142,6 +142,7 @@ int pool_open(struct pool **out, struct ramp_err *err)
 			pool_close(pool);
 			return ramp_err_sys(err, rc, "threads for programs");
 		}
+		pthread_setname_np(pool->thread[pool->threads], "programs");
 	}
 	*out = pool;
 	return 0;

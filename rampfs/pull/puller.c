@@ -632,6 +632,7 @@ int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return ramp_err_sys(err, rc, "a thread that pulls");
+	pthread_setname_np(puller->thread, which == PULLER_PAGER ? "pager" : "prefetch");
 	puller->started = true;
 	return 0;
 }

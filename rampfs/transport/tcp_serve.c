@@ -825,6 +825,7 @@ int tcp_serve_start(struct tcp_serve **out, struct ramp_err *err)
 		free_serve(serve);
 		return ramp_err_sys(err, rc, "serve thread");
 	}
+	pthread_setname_np(serve->thread, "serve");
 	*out = serve;
 	return 0;
 }
