@@ -298,9 +298,12 @@ static int may_make(const struct options *o, int *lock, struct ramp_err *err)
 	return 0;
 }
 
-/* Puts the finished directory where it was asked for. */
-static int put_in_place(const char *made, const struct options *o, struct ramp_err *err)
+/* Puts the finished directory where it was asked for. `replace`: in the place of the node that
+   may_make has looked at and locked; whatever else is there by now came while this one was made. */
+static int put_in_place(const char *made, const struct options *o, bool replace,
+			struct ramp_err *err)
 {
+	struct ramp_err left = {0};
 	char old[PATH_MAX + 8];
 
 	if (rename(made, o->dir) == 0)
@@ -312,6 +315,9 @@ static int put_in_place(const char *made, const struct options *o, struct ramp_e
 				    o->dir);
 	if (errno != ENOTEMPTY && errno != EEXIST)
 		return ramp_err_sys(err, errno, "%s", o->dir);
+	if (!replace)
+		return ramp_err_set(err, EEXIST, "%s: is not empty any more: another made it",
+				    o->dir);
 	snprintf(old, sizeof(old), "%s.old", made);
 	if (rename(o->dir, old) < 0)
 		return ramp_err_sys(err, errno, "%s", o->dir);
@@ -323,12 +329,16 @@ static int put_in_place(const char *made, const struct options *o, struct ramp_e
 					    o->dir, old);
 		return ramp_err_sys(err, code, "%s", o->dir);
 	}
-	return remove_dir(old, err);
+	/* The new one is there: its key is used, and nothing of it is taken back. */
+	if (remove_dir(old, &left))
+		fprintf(stderr, "mkfs.rampfs: of the node that was replaced there is left: %s\n",
+			left.text);
+	return 0;
 }
 
 /* Makes the directory beside STATE_DIR and puts it there. */
-static int make_dir(const struct options *o, const struct plan *plan, const uint8_t *key_bytes,
-		    size_t key_len, struct ramp_err *err)
+static int make_dir(const struct options *o, const struct plan *plan, bool replace,
+		    const uint8_t *key_bytes, size_t key_len, struct ramp_err *err)
 {
 	char made[PATH_MAX], parent[PATH_MAX], *in;
 	int rc;
@@ -340,13 +350,14 @@ static int make_dir(const struct options *o, const struct plan *plan, const uint
 		return ramp_err_sys(err, errno, "%s", in);
 	rc = fill(made, o, plan, key_bytes, key_len, err);
 	if (!rc)
-		rc = put_in_place(made, o, err);
+		rc = put_in_place(made, o, replace, err);
 	if (rc)
 		remove_dir(made, NULL);
 	return rc;
 }
 
-static int make_with_key(const struct options *o, struct plan *plan, struct ramp_err *err)
+static int make_with_key(const struct options *o, struct plan *plan, bool replace,
+			 struct ramp_err *err)
 {
 	uint8_t key[STATEDIR_KEY_BYTES], bytes[STATEDIR_KEY_FILE_BYTES];
 	char key_path[PATH_MAX];
@@ -360,7 +371,7 @@ static int make_with_key(const struct options *o, struct plan *plan, struct ramp
 	if (!rc)
 		rc = o->join ? plan_join(o, key, plan, err) : plan_found(o, key, plan, err);
 	if (!rc)
-		rc = make_dir(o, plan, bytes, key_len, err);
+		rc = make_dir(o, plan, replace, bytes, key_len, err);
 	if (rc && made_key)
 		unlink(key_path);
 	else if (made_key)
@@ -384,7 +395,7 @@ static int make(const struct options *o, struct ramp_err *err)
 	if (!rc)
 		rc = may_make(o, &lock, err);
 	if (!rc)
-		rc = make_with_key(o, &plan, err);
+		rc = make_with_key(o, &plan, lock >= 0, err);
 	if (!rc && o->join)
 		printf("mkfs.rampfs: node %s joins cluster %s as number %u\n", o->node,
 		       plan.config.name, plan.founding.self);

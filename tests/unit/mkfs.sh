@@ -50,6 +50,24 @@ refused "holds a node already" "${good[@]}" --node b "$d/state"
 "$mkfs" --force "${good[@]}" --node b "$d/state"
 [ "$(cat "$d/state/node")" = b ] || fail "--force did not replace the node"
 [ "$(find "$d" -maxdepth 1 | wc -l)" = 4 ] || fail "--force left something behind: $(ls -A "$d")"
+# what can't be taken away stays beside the new node, which keeps its key
+mkdir -p "$d/state/mine" && echo mine >"$d/state/mine/notes" && rm "$d/good.conf.key"
+"$mkfs" --force "${good[@]}" --node a "$d/state" >/dev/null 2>"$d/said" || fail "a node that was replaced: $(cat "$d/said")"
+grep -q "there is left: .*/mine: Directory not empty" "$d/said" || fail "what is left: $(cat "$d/said")"
+cmp "$d/state/key" "$d/good.conf.key" || fail "the key of the node that was made"
+[ "$(cat "$d"/.mkfs.rampfs.*.old/mine/notes)" = mine ] || fail "what was not the node's own"
+rm -r "$d"/.mkfs.rampfs.*.old "$d/said"
+# two at once: one makes it, and the other leaves it alone
+for i in 1 2 3 4 5; do
+	made=""
+	"$mkfs" "${good[@]}" --node a "$d/race" 2>"$d/said.a" & first=$!
+	"$mkfs" "${good[@]}" --node b "$d/race" 2>"$d/said.b" & second=$!
+	! wait $first || made=a
+	! wait $second || made=${made}b
+	[ "$made" = "$(cat "$d/race/node")" ] || fail "round $i: made by \"$made\", and is $(cat "$d/race/node")'s"
+	grep -qE "is not empty any more|holds a node already" "$d"/said.? || fail "round $i: $(cat "$d"/said.?)"
+	rm -r "$d/race" "$d"/said.?
+done
 # somebody runs on it
 (
 	exec 9>>"$d/state/lock"
