@@ -18,4 +18,4 @@ target_compile_definitions(test_shim PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-ru
 add_dependencies(test_shim rampfs-run shim_prog)
 # What is tested runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
 set_tests_properties(shim PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")
-rampfs_script_test(NAME shim_mount COMMAND ${shim_tests}/shim_mount.sh TIMEOUT 400)
+rampfs_script_test(NAME shim_mount COMMAND ${shim_tests}/shim_mount.sh TIMEOUT 600)

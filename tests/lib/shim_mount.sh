@@ -7,12 +7,12 @@ prog=$build/tests/shim_prog
 quietly() { "$@" 2>/dev/null; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
-# run LINES SCENARIO [PREFIX...]: it succeeds, and says so many lines
+# run LINES SCENARIO [PREFIX...]: it succeeds, and says so many lines. It may wait for thousands of commits.
 run() {
 	local lines=$1 scenario=$2 file=$mnt/a/a/$2
 	shift 2
 	fresh "$file"
-	timeout -k 1 60 "$@" rampfs-run "$prog" "$file" "$scenario" 2>"$scratch/said" ||
+	timeout -k 1 300 "$@" rampfs-run "$prog" "$file" "$scenario" 2>"$scratch/said" ||
 		fail "$scenario: status $?: $(cat "$scratch/said")"
 	same "$lines" "$(wc -l <"$scratch/said")" "lines said by $scenario: $(cat "$scratch/said")"
 }
