@@ -251,13 +251,15 @@ enum raft_event_type {
 	RAFT_EV_PROPOSE,   /* entry (type, data; a reference is taken). -EAGAIN: doesn't lead, hands
 			      over, or the log is full. RAFT_CONF: -EBUSY: another is not committed
 			      or no entry of this term is yet; -EINVAL: more than one change, or
-			      without this node; -EAGAIN also: the new voter lags */
+			      without this node; -EAGAIN also: the new voter lags, or no quorum
+			      of those who vote then is heard */
 	RAFT_EV_READ,	   /* ctx. -EAGAIN: doesn't lead or too many; else answered in a->reads */
 	RAFT_EV_FLUSH,	   /* the turn's last: AppendEntries for what is new since the last one */
 	RAFT_EV_PERSISTED, /* right after the transaction, before any other event */
 	RAFT_EV_SNAPSHOT_READY, /* node, index, term: a dump of the tables as of `index` is ready */
 	RAFT_EV_SNAPSHOT_LOST,	/* node: the dump can't give the offset that was asked */
-	RAFT_EV_TRANSFER,	/* node (0: whoever is furthest). -EAGAIN: doesn't lead, nobody */
+	RAFT_EV_TRANSFER,	/* node (0: whoever is heard and furthest). -EAGAIN: doesn't lead,
+				   nobody */
 	RAFT_EV_CONFIRM,	/* this instance is the node's first, or bound in the tables */
 	RAFT_EV_PEER,		/* node's connection is new: what was in flight is lost */
 };

@@ -337,6 +337,21 @@ void step_snapshot_answer(struct step *s, const struct raft_message *m)
 
 /* ---- what the driver asks ------------------------------------------------------------------ */
 
+/* Who votes in a configuration has answered of late, as far as a quorum of it: one that can't be
+   committed is in force all the same, and whom it leaves out may be who was missing. */
+static bool is_heard(struct raft *r, const struct raft_conf *conf)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < conf->n; i++) {
+		const struct raft_peer *p = raft_find_peer(r, conf->member[i].node);
+
+		n += conf->member[i].role == RAFT_VOTER &&
+		     (p ? p->heard && !p->silent : conf->member[i].node == r->opt.self);
+	}
+	return n >= raft_conf_voters(conf) / 2 + 1;
+}
+
 /* Single-server changes (4.1) with the correction of 2015: none before an entry of the leader's
    own term is committed, none while another is not. */
 static int check_conf(struct raft *r, const struct raft_entry *e)
@@ -362,7 +377,7 @@ static int check_conf(struct raft *r, const struct raft_entry *e)
 	if (!raft_conf_find(&next, r->opt.self) ||
 	    raft_conf_find(&next, r->opt.self)->role != RAFT_VOTER)
 		return -EINVAL; /* a leader hands over before it goes */
-	return 0;
+	return is_heard(r, &next) ? 0 : -EAGAIN;
 }
 
 int step_propose(struct step *s, const struct raft_entry *entry)
@@ -403,6 +418,15 @@ int step_read(struct step *s, uint64_t ctx)
 	return 0;
 }
 
+/* Of two that hold as much, or of whom one is not heard, the leader hands over to who can answer:
+   nothing is proposed until it has, and a leader that is to go asks again and again. */
+static bool is_better(const struct raft_peer *p, const struct raft_peer *than)
+{
+	if (p->heard != than->heard)
+		return p->heard;
+	return p->match > than->match;
+}
+
 int step_transfer(struct step *s, ramp_node_t to)
 {
 	struct raft *r = s->r;
@@ -416,7 +440,7 @@ int step_transfer(struct step *s, ramp_node_t to)
 
 		if (!raft_is_voter(r, p->node) || p->silent || (to != 0 && p->node != to))
 			continue;
-		if (!best || p->match > best->match)
+		if (!best || is_better(p, best))
 			best = p;
 	}
 	if (!best || best->match + CATCH_UP_ENTRIES < r->last_index)

@@ -299,6 +299,30 @@ START_TEST(a_learner_that_lags_is_not_promoted)
 }
 END_TEST
 
+/* A configuration is in force when it is proposed: the leader takes none whose voters it does not
+   hear, since the one that goes is who could have committed it, or anything. */
+START_TEST(nobody_goes_whose_going_leaves_no_quorum)
+{
+	struct raft_conf conf;
+
+	stage_open(3, 0, 0);
+	stage_lead(1, BIT(2) | BIT(3));
+	stage_event(1, RAFT_EV_ELECTION);
+	stage_event(1, RAFT_EV_HEARTBEAT);
+	stage_settle(BIT(1) | BIT(2)); /* node 3 says nothing any more */
+	conf = conf_without(stage_raft(1), 2);
+	ck_assert_int_eq(stage_propose_conf(1, &conf), -EAGAIN);
+	ck_assert_int_eq(stage_propose(1, 5), 0);
+	stage_settle(BIT(1) | BIT(2));
+	ck_assert_uint_eq(stage_commit_of(1), stage_raft(1)->last_index);
+	stage_event(1, RAFT_EV_HEARTBEAT);
+	stage_settle(ALL);
+	ck_assert_int_eq(stage_propose_conf(1, &conf), 0);
+	stage_settle(BIT(1) | BIT(3));
+	ck_assert_uint_ge(stage_commit_of(1), stage_raft(1)->conf_index);
+}
+END_TEST
+
 /* ---- handing over ---------------------------------------------------------------------------- */
 
 START_TEST(a_leader_hands_over)
@@ -325,6 +349,25 @@ START_TEST(a_leader_hands_over)
 }
 END_TEST
 
+/* Node 2 has all, and has died. */
+START_TEST(a_leader_hands_over_to_who_is_heard)
+{
+	struct raft_event ev = {.type = RAFT_EV_TRANSFER};
+
+	stage_open(3, 0, 0);
+	stage_lead(1, BIT(2) | BIT(3));
+	stage_settle(ALL);
+	stage_event(1, RAFT_EV_ELECTION);
+	stage_event(1, RAFT_EV_HEARTBEAT);
+	stage_settle(BIT(1) | BIT(3));
+	ck_assert_int_eq(puppet_step(stage_node(1), &ev), 0);
+	stage_turns(1);
+	stage_event(1, RAFT_EV_HEARTBEAT);
+	stage_settle(BIT(1) | BIT(3));
+	ck_assert_int_eq(stage_raft(3)->state, RAFT_LEADER);
+}
+END_TEST
+
 TCase *scripted_leader(void)
 {
 	TCase *tc = tcase_create("leader");
@@ -341,6 +384,8 @@ TCase *scripted_leader(void)
 	tcase_add_test(tc, a_snapshot_brings_its_configuration);
 	tcase_add_test(tc, a_snapshot_does_not_bring_a_later_configuration);
 	tcase_add_test(tc, a_learner_that_lags_is_not_promoted);
+	tcase_add_test(tc, nobody_goes_whose_going_leaves_no_quorum);
 	tcase_add_test(tc, a_leader_hands_over);
+	tcase_add_test(tc, a_leader_hands_over_to_who_is_heard);
 	return tc;
 }
