@@ -1,17 +1,52 @@
 /*
  * Mode, uid and gid beside the bytes: an extended attribute of the segment's file, which only root
  * sees. What every descriptor of the file shows outlives the daemon, and needs no room in ID.state.
+ *
+ * A segment at rest is asked by name: where there is no descriptor to be had, its owner must not
+ * read as root, nor be written down as that.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/xattr.h>
 
 #include "log.h"
-#include "store.h"
+#include "seg.h"
 #include "wire.h"
 
 #define OWNER_XATTR "trusted.ramp.owner"
 #define OWNER_BYTES 12
+#define PATH_BYTES  64
+
+static void name_of(struct seg *seg, char path[PATH_BYTES])
+{
+	char name[32];
+
+	seg_data_name(seg->id, name);
+	snprintf(path, PATH_BYTES, "/proc/self/fd/%d/%s", seg->store->dir_fd, name);
+}
+
+static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
+{
+	int fd = atomic_load(&seg->fd);
+	char path[PATH_BYTES];
+
+	if (fd >= 0)
+		return fgetxattr(fd, OWNER_XATTR, buf, OWNER_BYTES);
+	name_of(seg, path);
+	return getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
+}
+
+static int put(struct seg *seg, const uint8_t buf[OWNER_BYTES])
+{
+	int fd = atomic_load(&seg->fd);
+	char path[PATH_BYTES];
+
+	if (fd >= 0)
+		return fsetxattr(fd, OWNER_XATTR, buf, OWNER_BYTES, 0);
+	name_of(seg, path);
+	return setxattr(path, OWNER_XATTR, buf, OWNER_BYTES, 0);
+}
 
 void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
 {
@@ -22,10 +57,9 @@ void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
 	wire_put_u32(&w, owner->mode);
 	wire_put_u32(&w, owner->uid);
 	wire_put_u32(&w, owner->gid);
-	if (fgetxattr(seg_fd(seg), OWNER_XATTR, old, sizeof(old)) == OWNER_BYTES &&
-	    memcmp(old, buf, OWNER_BYTES) == 0)
+	if (get(seg, old) == OWNER_BYTES && memcmp(old, buf, OWNER_BYTES) == 0)
 		return;
-	if (fsetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf), 0))
+	if (put(seg, buf))
 		log_debug("segment %llu: owner is not noted: %s", (unsigned long long)seg_id(seg),
 			  strerror(errno));
 }
@@ -35,7 +69,7 @@ struct seg_owner seg_owner(struct seg *seg)
 	struct seg_owner owner;
 	uint8_t buf[OWNER_BYTES];
 	struct wire_r r;
-	ssize_t n = fgetxattr(seg_fd(seg), OWNER_XATTR, buf, sizeof(buf));
+	ssize_t n = get(seg, buf);
 
 	wire_r_init(&r, buf, n > 0 ? (size_t)n : 0);
 	owner.mode = wire_get_u32(&r);

@@ -983,6 +983,33 @@ static bool never(void *arg, struct seg *seg)
 	return false;
 }
 
+/* One at rest that can't be woken has its owner all the same. */
+static void check_owner_without_descriptors(void)
+{
+	struct seg_owner owner = {.mode = 04750, .uid = 7, .gid = 8};
+	struct rlimit limit;
+	struct seg *seg = NULL;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	leave_free(0);
+	for (uint64_t i = 0; !seg; i++) {
+		ck_assert_uint_lt(i, MANY);
+		seg = store_find(store, MEMORY_ID + i);
+		if (seg_enter(seg) == -EMFILE)
+			break;
+		seg_leave(seg);
+		seg_put(seg);
+		seg = NULL;
+	}
+	seg_note_owner(seg, &owner);
+	owner = seg_owner(seg);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_uint_eq(owner.mode, 04750);
+	ck_assert_uint_eq(owner.uid, 7);
+	ck_assert_uint_eq(owner.gid, 8);
+	seg_put(seg);
+}
+
 START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 {
 	unsigned files, maps;
@@ -996,6 +1023,8 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 	for (uint64_t i = 0; i < MANY; i++)
 		seg_put(create(MEMORY_ID + i, RECORD_OWNED));
 	store_each_touched(store, never, NULL); /* whoever touched them had references */
+	check_owner_without_descriptors();
+	store_each_touched(store, never, NULL);
 	ck_assert_uint_le(open_files(), files + AWAKE);
 	ck_assert_uint_le(mappings(), maps + AWAKE + 200); /* the allocator has some, too */
 
