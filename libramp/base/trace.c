@@ -15,6 +15,7 @@ struct slot {
 
 struct trace {
 	atomic_uint refs, steps, faults, served;
+	atomic_bool over[TRACE_FAULTS];
 	_Atomic uint64_t followed[TRACE_FAULTS]; /* page + 1; 0: none yet */
 	struct slot slots[TRACE_STEPS];
 };
@@ -91,6 +92,15 @@ void trace_followed(struct trace *trace, uint64_t page, const char *name)
 		trace_add(trace, page, name);
 }
 
+void trace_ended(struct trace *trace, uint64_t page, const char *name)
+{
+	for (unsigned i = 0; i < TRACE_FAULTS; i++)
+		if (atomic_load(&trace->followed[i]) == page + 1) {
+			trace_add(trace, page, name);
+			atomic_store(&trace->over[i], true);
+		}
+}
+
 void trace_served(struct trace *trace, uint64_t page, const char *name)
 {
 	if (trace && atomic_load(&trace->served) < TRACE_SERVED &&
@@ -100,9 +110,11 @@ void trace_served(struct trace *trace, uint64_t page, const char *name)
 
 unsigned trace_faults(const struct trace *trace)
 {
-	unsigned faults = atomic_load(&trace->faults);
+	unsigned n = 0;
 
-	return faults < TRACE_FAULTS ? faults : TRACE_FAULTS;
+	for (unsigned i = 0; i < TRACE_FAULTS; i++)
+		n += atomic_load(&trace->over[i]);
+	return n;
 }
 
 size_t trace_read(const struct trace *trace, struct trace_step *out, size_t max)

@@ -39,6 +39,7 @@ void trace_add(struct trace *trace, uint64_t page, const char *name);
 /* A page fault begins: from now on trace_page follows that page, if it is one of the first. */
 void trace_fault(struct trace *trace, uint64_t page, const char *name);
 void trace_followed(struct trace *trace, uint64_t page, const char *name);
+void trace_ended(struct trace *trace, uint64_t page, const char *name);
 /* A page is served; of the first ones. */
 void trace_served(struct trace *trace, uint64_t page, const char *name);
 
@@ -56,7 +57,14 @@ static inline void trace_page(struct trace *trace, uint64_t page, const char *na
 		trace_followed(trace, page, name);
 }
 
-/* How many page faults are followed by now. */
+/* ... and with this step it is over. */
+static inline void trace_page_over(struct trace *trace, uint64_t page, const char *name)
+{
+	if (trace)
+		trace_ended(trace, page, name);
+}
+
+/* How many of the page faults that are followed are over by now. */
 unsigned trace_faults(const struct trace *trace);
 /* What is there, in the order in which it was added; returns how many. */
 size_t trace_read(const struct trace *trace, struct trace_step *out, size_t max);

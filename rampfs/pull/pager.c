@@ -83,7 +83,7 @@ static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
 		return;
 	}
 	programs_resolve(pull->config.programs, pulled->seg, page, 1);
-	trace_page(pulled->source.trace, page, "CONTINUE is done");
+	trace_page_over(pulled->source.trace, page, "CONTINUE is done");
 	count_fault(pull, since_us);
 }
 
@@ -297,7 +297,7 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 		return;
 	trace_page(pulled->source.trace, first, "the page is in its place");
 	programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
-	trace_page(pulled->source.trace, first, "CONTINUE is done");
+	trace_page_over(pulled->source.trace, first, "CONTINUE is done");
 	if (flight->since_us && first == flight->first)
 		count_fault(puller->pull, flight->since_us);
 }

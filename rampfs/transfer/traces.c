@@ -4,7 +4,7 @@
  * Happy path: each end notes its own steps while it moves (base/trace.h), because CONNECT said so.
  * When the source knows the answer it keeps it for a moment: it asks the target for the time in
  * some round trips, of which the shortest tells how far the clocks are apart, and within what; then
- * for page faults, until there are some, or none can come any more; then for the steps. These are
+ * for page faults, until one is over, or none can come any more; then for the steps. These are
  * put among its own by its own clock and go to whoever asked, and the answer after them.
  *
  * How it fails: a target that is down or does not answer, or has another daemon by now, gives no

@@ -142,7 +142,7 @@ struct msg_clocked {
 	uint64_t source_id;
 	uint64_t sent_ns; /* as it came */
 	uint64_t came_ns, answered_ns;
-	uint32_t faults; /* page faults that the trace follows by now */
+	uint32_t faults; /* page faults that the trace has from beginning to end by now */
 	bool whole;	 /* no page is missing any more, or it is not known here */
 };
 
