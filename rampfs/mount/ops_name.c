@@ -3,8 +3,9 @@
  *
  * create: commit, then the file (inode_segment makes it), then the answer; on a node that has just
  * started not before its row names this memory, for 5 s. A daemon killed between the two leaves a
- * row without a file, which gets its file when it is first used. unlink and rename name the
- * segment's id besides its name, so that a race with another node's change is seen.
+ * row without a file, which gets its file when it is first used. Where the file can't be made the
+ * name is taken back. unlink and rename name the segment's id besides its name, so that a race with
+ * another node's change is seen.
  *
  * A request that is sent again may have happened already, and then its name is gone: it is proposed
  * all the same, since the command's id finds the first result. A move is no command: which segment
@@ -75,7 +76,12 @@ static void ignore_reply(void *arg, const struct meta_reply *reply)
 	(void)reply;
 }
 
-/* No room for the file: the name goes again. */
+static bool is_short(int rc)
+{
+	return rc == -ENOSPC || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
+
+/* No room, no memory or no descriptor for the file: the name goes again. */
 static void take_back(struct create *cr, ramp_segment_t id)
 {
 	struct meta *meta = cr->c.r.mount->config.meta;
@@ -109,7 +115,7 @@ static void created(struct change *c)
 		rc = inode_segment_made(m, c->reply.id, &seg);
 	if (seg)
 		seg_put(seg);
-	if (rc == -ENOSPC || rc == -ENOMEM)
+	if (is_short(rc))
 		take_back(cr, c->reply.id);
 	if (rc && rc != -EREMOTE)
 		request_reply_err(&c->r, rc);

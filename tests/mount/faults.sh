@@ -83,6 +83,14 @@ echo x >"$mnt/a/a/small"
 rm "$mnt/c/c/big"
 within 5 quietly dd if=/dev/zero of="$mnt/c/c/again" bs=1M count=300 status=none
 
+echo "no descriptor for a new segment's file: the error, and no name"
+hard=$(awk '/^Max open files/ { print $5 }' "/proc/$(daemon a)/limits")
+prlimit --pid "$(daemon a)" --nofile="8:$hard"
+refused "Too many open files" python3 -c 'import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY)' "$mnt/a/a/made"
+prlimit --pid "$(daemon a)" --nofile="$hard:$hard"
+not_there() { [ ! -e "$mnt/a/a/made" ] && [ ! -e "$mnt/b/a/made" ]; }
+within 5 not_there
+
 echo "an interrupted mv to a silent node gives the segment back"
 kill -STOP "$(daemon c)"
 timeout -s INT 1 mv "$mnt/a/a/own" "$mnt/a/c/own" && fail "moved to a stopped node"
