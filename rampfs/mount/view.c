@@ -88,15 +88,24 @@ static bool silent(struct mount *m, ramp_node_t node)
 	return node != m->self && !peer_up(m->config.peers, node);
 }
 
-/* The state of a STABLE row: its bytes may be gone with an incarnation. */
+static bool is_lost(const struct segment_row *row, const struct node_row *owner)
+{
+	return owner->incarnation &&
+	       (owner->incarnation != row->node_inc || owner->fenced == row->node_inc);
+}
+
+/* The state of a STABLE row: its bytes may be gone with an incarnation. `owner` may have been read
+   long before the row, and its node have come with new memory and made this in it: what was read
+   after the row decides. */
 static const char *stable_state(struct mount *m, const struct segment_row *row,
 				const struct node_row *owner)
 {
 	struct seg *seg;
 	const char *state = "stable";
+	struct node_row now;
 
-	if (owner && owner->incarnation &&
-	    (owner->incarnation != row->node_inc || owner->fenced == row->node_inc))
+	if (owner && is_lost(row, owner) && !meta_node(m->config.meta, row->node, &now) &&
+	    is_lost(row, &now))
 		return "lost";
 	seg = store_find(m->config.store, row->id);
 	if (seg) {

@@ -1,6 +1,9 @@
 rampfs_test(NAME park SOURCES mount/test_park.c NEEDS mount LABELS quick threads TIMEOUT 120)
 rampfs_test(NAME request SOURCES mount/test_request.c NEEDS mount LABELS quick TIMEOUT 60)
 target_link_options(test_request PRIVATE -Wl,--wrap=park_now_ms -Wl,--wrap=pull_progress)
+rampfs_test(NAME view SOURCES mount/test_view.c NEEDS mount LABELS quick TIMEOUT 60)
+target_link_options(test_view PRIVATE -Wl,--wrap=meta_node -Wl,--wrap=store_find
+  -Wl,--wrap=transfers_rolled_back)
 rampfs_test(NAME handover SOURCES mount/test_handover.c NEEDS mount LABELS quick threads TIMEOUT 120)
 
 # Programs for real mounts, run by the scripts beside them.
