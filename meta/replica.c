@@ -85,6 +85,8 @@ static int load(struct replica *p, struct ramp_err *err)
 	if (raft_init(&p->raft, &p->config.raft) < 0)
 		return ramp_err_set(err, ENOMEM, "meta: out of memory");
 	conf = journal_snap_conf(p->journal);
+	if (!conf && s.snap_conf_index != 0)
+		return ramp_err_set(err, ENOMEM, "meta: out of memory");
 	raft_set_durable(&p->raft, s.term, s.vote, s.confirmed);
 	raft_set_snapshot(&p->raft, s.snap_index, s.snap_term, conf, s.snap_conf_index);
 	raft_data_unref(conf);
