@@ -265,7 +265,7 @@ static int remove_member(struct members *m, const char *name, struct ramp_err *e
 }
 
 struct same_address {
-	const char *address;
+	const char *address, *but; /* not this node's */
 	char name[RAMP_NODE_NAME_MAX + 1];
 };
 
@@ -273,28 +273,40 @@ static int find_address(void *arg, const struct node_row *row)
 {
 	struct same_address *s = arg;
 
-	if (row->role == NODE_REMOVED || strcmp(row->address, s->address) != 0)
+	if (row->role == NODE_REMOVED || strcmp(row->address, s->address) != 0 ||
+	    strcmp(row->name, s->but) == 0)
 		return 0;
 	memcpy(s->name, row->name, sizeof(s->name));
 	return 1;
+}
+
+/* `name` may have it already. */
+static int check_address(struct members *m, const char *name, const char *address,
+			 struct ramp_err *err)
+{
+	struct same_address same = {.address = address, .but = name};
+
+	if (!config_address_ok(address))
+		return ramp_err_set(err, EINVAL, "an address is HOST:PORT, not \"%s\"", address);
+	if (meta_each_node(m->config.meta, find_address, &same) == 1)
+		return ramp_err_set(err, EEXIST, "node %s has the address %s", same.name, address);
+	return 0;
 }
 
 static int add(struct members *m, const char *name, const char *address, uint64_t capacity_bytes,
 	       ramp_node_t *node, struct ramp_err *err)
 {
 	struct meta_command command = {.type = META_MEMBER_ADD, .capacity = capacity_bytes};
-	struct same_address same = {.address = address};
 	struct meta_reply reply;
 	int rc;
 
 	if (!config_name_ok(name))
 		return ramp_err_set(err, EINVAL, "not a node's name: %s", name);
-	if (!config_address_ok(address))
-		return ramp_err_set(err, EINVAL, "an address is HOST:PORT, not \"%s\"", address);
+	rc = check_address(m, name, address, err);
+	if (rc)
+		return rc;
 	if (capacity_bytes < CONFIG_CAPACITY_MIN)
 		return ramp_err_set(err, EINVAL, "its capacity is less than 16M");
-	if (meta_each_node(m->config.meta, find_address, &same) == 1)
-		return ramp_err_set(err, EEXIST, "node %s has the address %s", same.name, address);
 	snprintf(command.new_name, sizeof(command.new_name), "%s", name);
 	snprintf(command.address, sizeof(command.address), "%s", address);
 	rc = propose(m, &command, &reply);
@@ -393,15 +405,19 @@ static int join_again(struct members *m, const struct join_request *request,
 		      struct join_answer *answer, struct ramp_err *err)
 {
 	struct node_row row;
+	int rc;
 
 	if (meta_node_by_name(m->config.meta, request->name, &row))
 		return ramp_err_set(err, ENOENT, "%s is no member: it joins with --join",
 				    request->name);
 	if (is_heard(m, row.node))
 		return ramp_err_set(err, EBUSY, "%s is alive: this node hears it", row.name);
+	/* What would refuse it at the end is asked before anything of it is given up. */
+	rc = request->address[0] ? check_address(m, row.name, request->address, err) : 0;
+	if (rc)
+		return rc;
 	if (row.incarnation) {
-		int rc = fence(m, row.name, row.incarnation, false, err);
-
+		rc = fence(m, row.name, row.incarnation, false, err);
 		if (rc)
 			return rc;
 		let_settle(m, row.node);

@@ -147,6 +147,8 @@ within 10 shows a "c voter fenced"
 echo "--rejoin: a new number, when nothing is named as its own any more"
 refused "lost with it (own): unlink them first" join rejoin c
 rm "$mnt/a/c/own"
+refused "node b has the address" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node c --address "$b_at" "$scratch/c"
+shows a "c voter fenced" || fail "a --rejoin that was refused took c away"
 join rejoin c
 shows a "c standby up" || fail "c is no standby after its return"
 at a promote c
