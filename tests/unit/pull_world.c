@@ -397,3 +397,33 @@ void world_check(struct world *w)
 		ck_assert_msg(!memcmp(want, got, (size_t)n), "page %lu differs", at / PAGE);
 	}
 }
+
+static void *touch(void *arg)
+{
+	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
+}
+
+pthread_t world_touch(struct world *w, uint64_t page)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w->t_programs.map + page * PAGE), 0);
+	return thread;
+}
+
+uint8_t world_touched(pthread_t thread)
+{
+	void *seen;
+
+	pthread_join(thread, &seen);
+	return (uint8_t)(uintptr_t)seen;
+}
+
+void world_wait_for_fault(struct world *w, uint64_t count)
+{
+	struct pull_status status;
+
+	do
+		pull_status(w->t_pull, &status);
+	while (status.faults < count);
+}

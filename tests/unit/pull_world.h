@@ -6,6 +6,7 @@
 #ifndef PULL_WORLD_H
 #define PULL_WORLD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "memory_fixture.h"
@@ -65,6 +66,11 @@ void world_take(struct world *w, bool listed);
 void world_begin(struct world *w, bool prefetch);
 /* Maps the target's file here, as a program would. Before world_begin. */
 void world_attach(struct world *w);
+/* A thread that loads from the attached page; what it got, in the end. */
+pthread_t world_touch(struct world *w, uint64_t page);
+uint8_t world_touched(pthread_t thread);
+/* Until the pager has read so many page faults. */
+void world_wait_for_fault(struct world *w, uint64_t count);
 /* Ends the source's daemon; begins it again, as that incarnation, and grants. */
 void world_source_stop(struct world *w);
 void world_source_start(struct world *w, ramp_incarnation_t incarnation);

@@ -17,36 +17,6 @@
 
 static struct world w;
 
-static void *touch(void *arg)
-{
-	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
-}
-
-static pthread_t touch_in_thread(uint64_t page)
-{
-	pthread_t thread;
-
-	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w.t_programs.map + page * PAGE), 0);
-	return thread;
-}
-
-static uint8_t touched(pthread_t thread)
-{
-	void *seen;
-
-	pthread_join(thread, &seen);
-	return (uint8_t)(uintptr_t)seen;
-}
-
-static void wait_for_fault(uint64_t count)
-{
-	struct pull_status status;
-
-	do
-		pull_status(w.t_pull, &status);
-	while (status.faults < count);
-}
-
 /* A load in this thread: -1 is SIGBUS. */
 static sigjmp_buf out_of_bus;
 
@@ -107,8 +77,8 @@ START_TEST(a_page_fault_waits_for_a_source_that_is_down)
 	open_with(8 * MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	world_source_stop(&w);
-	thread = touch_in_thread(1000);
-	wait_for_fault(2);
+	thread = world_touch(&w, 1000);
+	world_wait_for_fault(&w, 2);
 	do
 		ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
 	while (!progress.source_silent);
@@ -116,7 +86,7 @@ START_TEST(a_page_fault_waits_for_a_source_that_is_down)
 	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
 
 	world_source_start(&w, WORLD_INCARNATION);
-	ck_assert_uint_eq(touched(thread), world_byte(1000, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(1000, 0));
 	ck_assert(world_page_is(w.t_programs.map + 1000 * PAGE, 1000));
 	wait_until(pull_want(w.t_pull, w.t_seg, 500, 1) == 0);
 	pull_hurry(w.t_pull, MEMORY_ID);
@@ -269,10 +239,10 @@ START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 	/* its last page: claimed by nobody yet, or by a prefetch that hangs */
 	ck_assert_int_eq(want_until(64 * MIB / PAGE - 1, &took), -EHOSTDOWN);
 	ck_assert_double_le(took, 8);
-	thread = touch_in_thread(64 * MIB / PAGE - 1);
+	thread = world_touch(&w, 64 * MIB / PAGE - 1);
 	/* it is found out and connected to anew, though nobody else asks */
 	atomic_store(&w.held, false);
-	ck_assert_uint_eq(touched(thread), world_byte(64 * MIB / PAGE - 1, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(64 * MIB / PAGE - 1, 0));
 	world_wait_finished(&w);
 	world_check(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
@@ -315,11 +285,11 @@ START_TEST(a_page_fault_finds_out_that_its_source_hangs)
 	open_with(MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	atomic_store(&w.held, true);
-	thread = touch_in_thread(9);
+	thread = world_touch(&w, 9);
 	/* by its own clock: nothing else happens here */
 	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == 0 && progress.source_silent);
 	atomic_store(&w.held, false);
-	ck_assert_uint_eq(touched(thread), world_byte(9, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(9, 0));
 	world_close(&w);
 }
 END_TEST
@@ -344,12 +314,12 @@ START_TEST(another_incarnation_of_the_source_proves_the_loss)
 
 	/* what is written over is there again */
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
-	thread = touch_in_thread(7);
-	wait_for_fault(3);
+	thread = world_touch(&w, 7);
+	world_wait_for_fault(&w, 3);
 	memset(bytes, 0xcc, PAGE);
 	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, PAGE, 7 * PAGE), PAGE);
 	pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, PAGE);
-	ck_assert_uint_eq(touched(thread), 0xcc);
+	ck_assert_uint_eq(world_touched(thread), 0xcc);
 	ck_assert_uint_eq(pages_lost(w.t_seg), 254);
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 0, MIB), 0);
 	pull_cut_end(w.t_pull, w.t_seg, 0, MIB, MIB);
@@ -377,15 +347,15 @@ START_TEST(a_page_fault_is_not_forgotten_among_many_reads)
 	open_with(8 * MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	atomic_store(&w.held, true);
-	thread = touch_in_thread(9);
-	wait_for_fault(2);
+	thread = world_touch(&w, 9);
+	world_wait_for_fault(&w, 2);
 	for (uint64_t page = 20; page < 2020; page++)
 		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, page, 1), -EAGAIN);
 	atomic_store(&w.cut_after, 1);
 	atomic_store(&w.held, false);
 	wait_until(atomic_load(&w.cuts));
 	atomic_store(&w.cut_after, 0);
-	ck_assert_uint_eq(touched(thread), world_byte(9, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(9, 0));
 	wait_until(pull_want(w.t_pull, w.t_seg, 2019, 1) == 0);
 	world_close(&w);
 }
@@ -497,8 +467,8 @@ START_TEST(what_came_again_is_not_what_left)
 	world_attach(&w);
 	ck_assert_int_eq(programs_pulling(&w.t_programs, w.t_seg, &err), 0);
 	for (int i = 0; i < 2; i++)
-		threads[i] = touch_in_thread(pages[i]);
-	wait_for_fault(2);
+		threads[i] = world_touch(&w, pages[i]);
+	world_wait_for_fault(&w, 2);
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
 	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, 0);
@@ -508,7 +478,7 @@ START_TEST(what_came_again_is_not_what_left)
 	world_begin(&w, false);
 	kernel_uffd_wake(w.t_programs.uffd, (uintptr_t)w.t_programs.map, w.t_programs.len);
 	for (int i = 0; i < 2; i++)
-		ck_assert_uint_eq(touched(threads[i]), world_byte(pages[i], 0));
+		ck_assert_uint_eq(world_touched(threads[i]), world_byte(pages[i], 0));
 	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
 	pull_hurry(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
@@ -573,13 +543,13 @@ START_TEST(a_key_that_is_not_granted_is_asked_for_again)
 	world_attach(&w);
 	serve_revoke(w.s_pull, &w.key);
 	world_begin(&w, true);
-	thread = touch_in_thread(30);
-	wait_for_fault(1);
+	thread = world_touch(&w, 30);
+	world_wait_for_fault(&w, 1);
 	wait_until(pull_want(w.t_pull, w.t_seg, 3, 1) == -EAGAIN);
 	ck_assert_uint_eq(pages_missing(w.t_seg), 256);
 	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
 	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
-	ck_assert_uint_eq(touched(thread), world_byte(30, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(30, 0));
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);
@@ -615,13 +585,13 @@ START_TEST(a_target_that_restarts_goes_on_where_it_was)
 		world_close(&w);
 		return;
 	}
-	thread = touch_in_thread(pages_next_missing(w.t_seg, 0));
+	thread = world_touch(&w, pages_next_missing(w.t_seg, 0));
 	world_target_restart(&w);
 	ck_assert_uint_le(pages_missing(w.t_seg), missing);
 	atomic_store(&w.finished, 0);
 	world_source_start(&w, WORLD_INCARNATION);
 	world_begin(&w, true);
-	touched(thread);
+	world_touched(thread);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);

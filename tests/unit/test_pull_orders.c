@@ -16,36 +16,6 @@
 
 static struct world w;
 
-static void *touch(void *arg)
-{
-	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
-}
-
-static pthread_t touch_in_thread(uint64_t page)
-{
-	pthread_t thread;
-
-	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w.t_programs.map + page * PAGE), 0);
-	return thread;
-}
-
-static uint8_t touched(pthread_t thread)
-{
-	void *seen;
-
-	pthread_join(thread, &seen);
-	return (uint8_t)(uintptr_t)seen;
-}
-
-static void wait_for_fault(uint64_t count)
-{
-	struct pull_status status;
-
-	do
-		pull_status(w.t_pull, &status);
-	while (status.faults < count);
-}
-
 static int want_until_known(uint64_t page)
 {
 	int rc, looks = 0;
@@ -170,11 +140,11 @@ START_TEST(a_page_fault_in_a_hole_that_is_being_taken_goes_on)
 	atomic_store(&before_arrival.armed, true);
 	world_begin(&w, true);
 	wait_until(atomic_load(&before_arrival.reached));
-	thread = touch_in_thread(2000);
-	wait_for_fault(1);
+	thread = world_touch(&w, 2000);
+	world_wait_for_fault(&w, 1);
 	usleep(COME_BY_US);
 	let_go(&before_arrival);
-	ck_assert_uint_eq(touched(thread), 0);
+	ck_assert_uint_eq(world_touched(thread), 0);
 	ck_assert_uint_eq(pages_missing(w.t_seg), 1);
 	pull_cut_end(w.t_pull, w.t_seg, PAGE, PAGE, PAGE);
 	world_wait_finished(&w);
@@ -194,11 +164,11 @@ START_TEST(a_page_fault_of_what_could_not_be_asked_for_is_asked_for)
 	atomic_store(&before_post.armed, true);
 	world_begin(&w, true);
 	wait_until(atomic_load(&before_post.reached));
-	thread = touch_in_thread(100);
-	wait_for_fault(1);
+	thread = world_touch(&w, 100);
+	world_wait_for_fault(&w, 1);
 	usleep(COME_BY_US);
 	let_go(&before_post);
-	ck_assert_uint_eq(touched(thread), world_byte(100, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(100, 0));
 	atomic_store(&posts_left, 1000);
 	pull_hurry(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
@@ -229,12 +199,12 @@ START_TEST(a_page_fault_of_what_a_writer_gives_back_is_asked_for)
 	atomic_store(&before_claim.armed, true);
 	ck_assert_int_eq(pthread_create(&writer, NULL, cut_five, NULL), 0);
 	wait_until(atomic_load(&before_claim.reached));
-	thread = touch_in_thread(10);
-	wait_for_fault(1);
+	thread = world_touch(&w, 10);
+	world_wait_for_fault(&w, 1);
 	usleep(COME_BY_US);
 	let_go(&before_claim);
 	pthread_join(writer, NULL);
-	ck_assert_uint_eq(touched(thread), world_byte(10, 0));
+	ck_assert_uint_eq(world_touched(thread), world_byte(10, 0));
 	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, PAGE);
 	world_close(&w);
 }
