@@ -456,13 +456,17 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (inode_kind(ino) == INODE_IS_SEGMENT && pass_reply_open(req, ino, fi))
 		return;
 	ops_open_flags(fi);
+	if (inode_kind(ino) == INODE_IS_VIEW)
+		fi->fh = view_fh();
 	fuse_reply_open(req, fi);
 }
 
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
-	pass_released(mount_of(req), fi->fh);
+	if (inode_kind(ino) == INODE_IS_VIEW)
+		view_released(mount_of(req), fi->fh);
+	else
+		pass_released(mount_of(req), fi->fh);
 	fuse_reply_err(req, 0);
 }
 
@@ -470,9 +474,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 {
 	struct io io;
 
-	(void)fi;
 	if (inode_kind(ino) == INODE_IS_VIEW) {
-		view_read(req, ino, size, (uint64_t)off);
+		view_read(req, ino, fi->fh, size, (uint64_t)off);
 		return;
 	}
 	init_io(&io, req, IO_READ, ino);

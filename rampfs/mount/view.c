@@ -3,11 +3,13 @@
  *
  * A read from the beginning goes once around the control loop, which alone knows the migrations
  * under way, and is rendered and answered by a worker, since many segments take a while. Reads
- * further on are answered from the text that the last such read made, so that a file that is read
- * in pieces fits together; the read that finds its end frees it.
+ * further on are answered from the text that was made for the same open, so that a file that is
+ * read in pieces fits together; the read that finds its end frees it, or the RELEASE.
  *
- * How it fails: with two readers at a time one may get the rest of the other's text. The first and
- * the last line of `segments` bear the same number, by which a reader knows that it has one text.
+ * How it fails: of very many texts at a time, or very long ones, the oldest are freed, and so are
+ * all when the daemon is another; who is in the middle of one gets the rest of a new one. The first
+ * and the last line of `segments` bear the same number, by which a reader knows that it has one
+ * text.
  */
 #include "view.h"
 
@@ -16,25 +18,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "inode.h"
 #include "ops.h"
 #include "view_impl.h"
 #include "visible.h"
 
-#define VIEWS	     4
 #define MAX_SEGMENTS 2000 /* lines of status, and those that want attention */
+#define MAX_TEXTS    64
+#define MAX_BYTES    (64u << 20) /* of all texts, where there is more than one */
+
+struct text {
+	TAILQ_ENTRY(text) link;
+	uint64_t open; /* the file's fh */
+	char *bytes;
+	size_t len;
+};
 
 struct view {
-	pthread_mutex_t lock;
-	char *text[VIEWS]; /* protected by lock */
-	size_t len[VIEWS]; /* protected by lock */
-	uint64_t made;	   /* protected by lock: texts so far */
+	pthread_mutex_t lock;	  /* protects all */
+	TAILQ_HEAD(, text) texts; /* the oldest first */
+	size_t n, bytes;
+	uint64_t made; /* of `segments`, so far */
 };
 
 struct view_request {
 	struct request r; /* first */
 	fuse_ino_t ino;
+	uint64_t open;
 	size_t size;
 	uint64_t offset;
 	struct transfer_row *moves;
@@ -389,41 +401,83 @@ static int render(const struct view_request *v, char **text, size_t *len)
 	return fclose(out) ? -ENOMEM : 0;
 }
 
-static void reply_part(struct view *view, fuse_req_t req, fuse_ino_t ino, size_t size,
+/* view->lock is held in these. */
+static struct text *find_text(struct view *view, uint64_t open)
+{
+	struct text *text;
+
+	TAILQ_FOREACH (text, &view->texts, link)
+		if (text->open == open)
+			return text;
+	return NULL;
+}
+
+static void drop_text(struct view *view, struct text *text)
+{
+	TAILQ_REMOVE(&view->texts, text, link);
+	view->n--;
+	view->bytes -= text->len;
+	free(text->bytes);
+	free(text);
+}
+
+static void add_text(struct view *view, struct text *text)
+{
+	struct text *former = find_text(view, text->open);
+
+	if (former)
+		drop_text(view, former);
+	TAILQ_INSERT_TAIL(&view->texts, text, link);
+	view->n++;
+	view->bytes += text->len;
+	while (view->n > MAX_TEXTS || (view->n > 1 && view->bytes > MAX_BYTES))
+		drop_text(view, TAILQ_FIRST(&view->texts));
+}
+
+static void reply_part(struct view *view, struct text *text, fuse_req_t req, size_t size,
 		       uint64_t offset)
 {
-	size_t i = ino - INODE_STATUS;
-
-	pthread_mutex_lock(&view->lock);
-	if (offset < view->len[i]) {
-		fuse_reply_buf(req, view->text[i] + offset,
-			       size < view->len[i] - offset ? size : view->len[i] - offset);
+	if (offset < text->len) {
+		fuse_reply_buf(req, text->bytes + offset,
+			       size < text->len - offset ? size : text->len - offset);
 	} else {
 		fuse_reply_buf(req, NULL, 0);
-		free(view->text[i]);
-		view->text[i] = NULL;
-		view->len[i] = 0;
+		drop_text(view, text);
 	}
+}
+
+/* False: there is no text of that open. */
+static bool reply_rest(struct view *view, fuse_req_t req, uint64_t open, size_t size,
+		       uint64_t offset)
+{
+	struct text *text;
+
+	pthread_mutex_lock(&view->lock);
+	text = find_text(view, open);
+	if (text)
+		reply_part(view, text, req, size, offset);
 	pthread_mutex_unlock(&view->lock);
+	return text != NULL;
 }
 
 static void render_and_reply(struct view_request *v)
 {
 	struct view *view = v->r.mount->view;
-	size_t i = v->ino - INODE_STATUS, len;
-	char *text = NULL;
-	int rc = render(v, &text, &len);
+	struct text *text = calloc(1, sizeof(*text));
+	int rc = text ? render(v, &text->bytes, &text->len) : -ENOMEM;
 
 	if (rc) {
+		if (text)
+			free(text->bytes);
+		free(text);
 		request_reply_err(&v->r, rc);
 		return;
 	}
+	text->open = v->open;
 	pthread_mutex_lock(&view->lock);
-	free(view->text[i]);
-	view->text[i] = text;
-	view->len[i] = len;
+	add_text(view, text);
+	reply_part(view, text, v->r.fuse, v->size, v->offset);
 	pthread_mutex_unlock(&view->lock);
-	reply_part(view, v->r.fuse, v->ino, v->size, v->offset);
 	request_end(&v->r);
 }
 
@@ -488,27 +542,38 @@ static void release(struct request *r)
 	free(((struct view_request *)r)->moves);
 }
 
-void view_read(fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset)
+uint64_t view_fh(void)
+{
+	return fuse_loop_unique();
+}
+
+void view_read(fuse_req_t req, fuse_ino_t ino, uint64_t fh, size_t size, uint64_t offset)
 {
 	struct mount *m = mount_of(req);
 	struct view_request *v;
-	bool cached;
 
-	pthread_mutex_lock(&m->view->lock);
-	cached = m->view->text[ino - INODE_STATUS] != NULL;
-	pthread_mutex_unlock(&m->view->lock);
-	if (offset && cached) {
-		reply_part(m->view, req, ino, size, offset);
+	if (offset && reply_rest(m->view, req, fh, size, offset))
 		return;
-	}
 	v = request_new(req, sizeof(*v));
 	if (!v)
 		return;
 	v->ino = ino;
+	v->open = fh;
 	v->size = size;
 	v->offset = offset;
 	v->r.release = release;
 	loop_post(m->config.loop, collect, v);
+}
+
+void view_released(struct mount *m, uint64_t fh)
+{
+	struct text *text;
+
+	pthread_mutex_lock(&m->view->lock);
+	text = find_text(m->view, fh);
+	if (text)
+		drop_text(m->view, text);
+	pthread_mutex_unlock(&m->view->lock);
 }
 
 int view_open(struct mount *m, struct ramp_err *err)
@@ -517,6 +582,7 @@ int view_open(struct mount *m, struct ramp_err *err)
 	if (!m->view)
 		return ramp_err_sys(err, ENOMEM, "view");
 	pthread_mutex_init(&m->view->lock, NULL);
+	TAILQ_INIT(&m->view->texts);
 	return 0;
 }
 
@@ -524,8 +590,8 @@ void view_close(struct mount *m)
 {
 	if (!m->view)
 		return;
-	for (int i = 0; i < VIEWS; i++)
-		free(m->view->text[i]);
+	while (!TAILQ_EMPTY(&m->view->texts))
+		drop_text(m->view, TAILQ_FIRST(&m->view->texts));
 	pthread_mutex_destroy(&m->view->lock);
 	free(m->view);
 }

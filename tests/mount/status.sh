@@ -143,6 +143,35 @@ soon b '^LOST OR IN DOUBT +WHY'
 shows b '^b/two  spaces .* pages lost'
 json b 's["attention"][0]["name"] == "two  spaces" and s["attention"][0]["lost"].startswith("0-")'
 as_documented b attention
+
+echo "many readers at a time: each gets one text, and the whole of it"
+python3 - "$mnt/a/.ramp" <<'P'
+import os, sys
+
+def read(name):
+    fd, text = os.open(f"{sys.argv[1]}/{name}", os.O_RDONLY), b""
+    while piece := os.read(fd, 700):
+        text += piece
+    os.close(fd)
+    return text.decode()
+
+def look():
+    for _ in range(200):
+        assert len(read("nodes").splitlines()) == 3
+        lines = read("segments").splitlines()
+        assert lines[0] == lines[-1] and len(lines) > 2, lines
+        text = read("status")
+        assert text.startswith("rampfs ") and text.count("\nmigrations: ") == 1, text
+        assert read("metrics").count("# TYPE rampfs_fuse_waiting ") == 1
+
+readers = []
+for _ in range(5):
+    readers.append(os.fork())
+    if readers[-1] == 0:
+        look()
+        os._exit(0)
+assert not any([os.waitpid(pid, 0)[1] for pid in readers])
+P
 cluster_stop
 
 echo "a node whose name is a number: a string in JSON"
