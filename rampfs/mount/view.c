@@ -423,15 +423,18 @@ static void drop_text(struct view *view, struct text *text)
 
 static void add_text(struct view *view, struct text *text)
 {
-	struct text *former = find_text(view, text->open);
+	struct text *other = find_text(view, text->open), *next;
 
-	if (former)
-		drop_text(view, former);
+	if (other)
+		drop_text(view, other);
+	for (other = TAILQ_FIRST(&view->texts);
+	     other && (view->n >= MAX_TEXTS || view->bytes + text->len > MAX_BYTES); other = next) {
+		next = TAILQ_NEXT(other, link);
+		drop_text(view, other);
+	}
 	TAILQ_INSERT_TAIL(&view->texts, text, link);
 	view->n++;
 	view->bytes += text->len;
-	while (view->n > MAX_TEXTS || (view->n > 1 && view->bytes > MAX_BYTES))
-		drop_text(view, TAILQ_FIRST(&view->texts));
 }
 
 static void reply_part(struct view *view, struct text *text, fuse_req_t req, size_t size,
@@ -588,10 +591,14 @@ int view_open(struct mount *m, struct ramp_err *err)
 
 void view_close(struct mount *m)
 {
+	struct text *text, *next;
+
 	if (!m->view)
 		return;
-	while (!TAILQ_EMPTY(&m->view->texts))
-		drop_text(m->view, TAILQ_FIRST(&m->view->texts));
+	for (text = TAILQ_FIRST(&m->view->texts); text; text = next) {
+		next = TAILQ_NEXT(text, link);
+		drop_text(m->view, text);
+	}
 	pthread_mutex_destroy(&m->view->lock);
 	free(m->view);
 }

@@ -171,6 +171,11 @@ for _ in range(5):
         look()
         os._exit(0)
 assert not any([os.waitpid(pid, 0)[1] for pid in readers])
+# More than there are texts kept for: those whose text is gone go on in a new one.
+fds = [os.open(f"{sys.argv[1]}/nodes", os.O_RDONLY) for _ in range(100)]
+begun = [os.read(fd, 20) for fd in fds]
+for fd, first in zip(fds, begun):
+    assert (first + os.read(fd, 4096)).decode() == read("nodes")
 P
 cluster_stop
 
