@@ -345,7 +345,7 @@ static int found_members(struct journal *j, const struct meta_founding *f)
 	}
 	data = raft_conf_encode(&conf);
 	if (!data)
-		return -ENOMEM;
+		return journal_fail(j, "out of memory");
 	rc = rc ? rc : journal_put_members(j, &conf);
 	rc = rc ? rc : put_conf(j, data, 1);
 	raft_data_unref(data);
@@ -436,7 +436,7 @@ int journal_create(const char *path, const char *vfs_name, const struct meta_fou
 		goto out_close;
 	}
 	j.path = strdup(path);
-	rc = j.path ? 0 : -ENOMEM;
+	rc = j.path ? 0 : ramp_err_set(err, ENOMEM, "journal %s: out of memory", path);
 	rc = rc ? rc : run_text(&j, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN");
 	rc = rc ? rc : make_tables(&j);
 	rc = rc ? rc : prepare_all(&j);

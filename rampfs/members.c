@@ -449,8 +449,11 @@ static int tell_member(void *arg, const struct node_row *row)
 static int take_in(struct members *m, const struct join_request *request,
 		   struct join_answer *answer, struct ramp_err *err)
 {
-	int rc = catch_up(m, err);
+	int rc;
 
+	/* First: who is taken in must be told of it. */
+	answer->members = calloc(JOIN_MEMBERS_MAX, sizeof(*answer->members));
+	rc = answer->members ? catch_up(m, err) : ramp_err_sys(err, ENOMEM, "a join");
 	if (!rc)
 		rc = request->kind == JOIN_AGAIN ? join_again(m, request, answer, err)
 						 : join_new(m, request, answer, err);
@@ -461,9 +464,6 @@ static int take_in(struct members *m, const struct join_request *request,
 	}
 	snprintf(answer->cluster, sizeof(answer->cluster), "%s", m->config.cluster);
 	meta_arena(m->config.meta, &answer->arena_addr, &answer->arena_len);
-	answer->members = calloc(JOIN_MEMBERS_MAX, sizeof(*answer->members));
-	if (!answer->members)
-		return answer->result = ramp_err_sys(err, ENOMEM, "a join");
 	meta_each_node(m->config.meta, tell_member, answer);
 	return 0;
 }
