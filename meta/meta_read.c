@@ -3,7 +3,8 @@
  *
  * It fails with -ENOENT where there is no row, and with nothing else: whoever asks would have to
  * tell "can't be read" from "is not there", always. So what can't be read is asked again, of a
- * connection that is made anew; and where that can't be, the process ends as it does when the
+ * connection that is made anew. Where there is no descriptor or memory for one, whoever asks waits
+ * for another's, half a second at most. And where it can't be, the process ends as it does when the
  * journal can't be written (config.fatal), and its keeper starts it again. -EIO is for those whose
  * fatal returns.
  */
@@ -17,6 +18,8 @@
 
 #define ROWS_AT_ONCE 64
 #define ATTEMPTS     3
+#define WAITS	     50
+#define WAIT_US	     10000
 
 struct idle_reader {
 	struct idle_reader *next;
@@ -93,10 +96,15 @@ static int ask(struct meta *meta, int (*fn)(struct journal_reader *r, struct que
 {
 	struct ramp_err err = {0};
 
-	for (int i = 0; i < ATTEMPTS; i++) {
+	for (int i = 0, waits = 0; i < ATTEMPTS; i++) {
 		struct idle_reader *r = get_reader(meta, &err);
-		int rc = r ? fn(r->reader, q) : -EIO;
+		int rc;
 
+		for (; !r && waits < WAITS; waits++) {
+			usleep(WAIT_US);
+			r = get_reader(meta, &err);
+		}
+		rc = r ? fn(r->reader, q) : -EIO;
 		if (r && (rc >= 0 || rc == -ENOENT)) {
 			put_reader(meta, r);
 			return rc;

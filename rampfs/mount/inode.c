@@ -233,13 +233,38 @@ static void begin_file(struct seg *seg, const struct segment_row *row)
 	seg_set_times(seg, times);
 }
 
+static bool is_short(int rc)
+{
+	return rc == -ENOSPC || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
+
+/* NULL: it is none. m->make_lock is held. */
+static ramp_segment_t *doomed_at(struct mount *m, ramp_segment_t id)
+{
+	for (unsigned int i = 0; i < DOOMED_MAX; i++)
+		if (m->doomed[i] == id)
+			return &m->doomed[i];
+	return NULL;
+}
+
+/* False: there is no place, and the name stays. */
+static bool doom(struct mount *m, ramp_segment_t id)
+{
+	ramp_segment_t *at = doomed_at(m, 0);
+
+	if (at)
+		*at = id;
+	return at;
+}
+
 /*
  * A row of ours without a file. Looking for the file before the row is read: a file that was there
  * and went has left a newer row. Not in tables from before this life, which may be an old copy
  * (R8): there it may be another node's by now. `made`: this node's own command has just made the
- * row.
+ * row; where there is no room for its file the row is doomed in the same moment, since a file that
+ * somebody else has made and written must not go with the name.
  */
-static int make_missing(struct mount *m, ramp_segment_t id, bool made, struct seg **seg)
+static int make_missing(struct mount *m, ramp_segment_t id, bool *made, struct seg **seg)
 {
 	bool known = made || atomic_load(&m->caught_up);
 	struct segment_row row;
@@ -251,7 +276,9 @@ static int make_missing(struct mount *m, ramp_segment_t id, bool made, struct se
 	rc = *seg ? 0 : meta_segment(m->config.meta, id, &row);
 	if (*seg || rc)
 		goto unlock;
-	if (row.node != m->self) {
+	if (doomed_at(m, id)) {
+		rc = -ENOENT;
+	} else if (row.node != m->self) {
 		rc = -EREMOTE;
 	} else if (row.node_inc != m->incarnation || row.phase != SEGMENT_STABLE ||
 		   row.k.source_id || row.size) {
@@ -265,13 +292,15 @@ static int make_missing(struct mount *m, ramp_segment_t id, bool made, struct se
 				 err.text);
 		else
 			begin_file(*seg, &row);
+		if (made && is_short(rc))
+			*made = doom(m, id);
 	}
 unlock:
 	pthread_mutex_unlock(&m->make_lock);
 	return rc;
 }
 
-static int find_segment(struct mount *m, ramp_segment_t id, bool made, struct seg **seg)
+static int find_segment(struct mount *m, ramp_segment_t id, bool *made, struct seg **seg)
 {
 	struct record record;
 	struct segment_row row;
@@ -290,12 +319,24 @@ static int find_segment(struct mount *m, ramp_segment_t id, bool made, struct se
 
 int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg)
 {
-	return find_segment(m, id, false, seg);
+	return find_segment(m, id, NULL, seg);
 }
 
-int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg)
+int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg, bool *doomed)
 {
-	return find_segment(m, id, true, seg);
+	*doomed = false;
+	return find_segment(m, id, doomed, seg);
+}
+
+void inode_taken_back(struct mount *m, ramp_segment_t id)
+{
+	ramp_segment_t *at;
+
+	pthread_mutex_lock(&m->make_lock);
+	at = doomed_at(m, id);
+	if (at)
+		*at = 0;
+	pthread_mutex_unlock(&m->make_lock);
 }
 
 int inode_openable(struct mount *m, ramp_segment_t id)

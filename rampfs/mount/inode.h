@@ -54,8 +54,11 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
  * another node's; -EIO: its bytes are lost or damaged; -ENOENT.
  */
 int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg);
-/* The same of a row that the caller's own command has made: it is no old copy's. */
-int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg);
+/* The same of a row that the caller's own command has made: it is no old copy's. *doomed: for want
+   of room, memory or a descriptor there is no file, and nobody makes one until inode_taken_back;
+   the caller unlinks the name. */
+int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg, bool *doomed);
+void inode_taken_back(struct mount *m, ramp_segment_t id);
 /* The same where the caller has no use for the struct: may it be opened? */
 int inode_openable(struct mount *m, ramp_segment_t id);
 /* True when this node has the segment's bytes and may serve them. */

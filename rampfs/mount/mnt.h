@@ -21,6 +21,9 @@ struct view;
 struct server;
 struct control;
 
+/* So many names are taken back at a time; another one stays, and gets its file when it is used. */
+#define DOOMED_MAX 64u
+
 struct mount {
 	struct mount_config config;
 	ramp_node_t self;
@@ -37,6 +40,8 @@ struct mount {
 	struct control *control;
 
 	pthread_mutex_t make_lock; /* a row's file is made by one thread */
+	/* Rows whose names are taken back: they get no file. Protected by make_lock. */
+	ramp_segment_t doomed[DOOMED_MAX];
 	pthread_mutex_t pass_lock; /* pass.c: of the handover's table of passthrough opens */
 	pthread_mutex_t
 		append_lock[64]; /* by segment id: an append's size holds until it is written */

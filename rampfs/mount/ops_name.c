@@ -70,28 +70,40 @@ static void reply_create(struct create *cr, fuse_ino_t ino)
 	request_end(r);
 }
 
-static void ignore_reply(void *arg, const struct meta_reply *reply)
-{
-	(void)arg;
-	(void)reply;
-}
+struct take_back {
+	struct mount *mount;
+	ramp_segment_t id;
+};
 
-static bool is_short(int rc)
+/* Where nobody knows whether it happened it may happen yet: no file in this daemon's life. */
+static void taken_back(void *arg, const struct meta_reply *reply)
 {
-	return rc == -ENOSPC || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+	struct take_back *back = arg;
+
+	if (reply->result == 0 || reply->result == -ENOENT)
+		inode_taken_back(back->mount, back->id);
+	free(back);
 }
 
 /* No room, no memory or no descriptor for the file: the name goes again. */
 static void take_back(struct create *cr, ramp_segment_t id)
 {
-	struct meta *meta = cr->c.r.mount->config.meta;
-	struct meta_command unlink = {.cid = meta_own_command(meta),
-				      .type = META_UNLINK,
-				      .id = id,
-				      .now = cr->c.command.now};
+	struct mount *m = cr->c.r.mount;
+	struct take_back *back = malloc(sizeof(*back));
+	struct meta_command unlink = {
+		.type = META_UNLINK,
+		.id = id,
+		.now = cr->c.command.now,
+	};
 
+	if (!back) {
+		inode_taken_back(m, id); /* the name stays, and gets its file when it is used */
+		return;
+	}
+	*back = (struct take_back){.mount = m, .id = id};
+	unlink.cid = meta_own_command(m->config.meta);
 	memcpy(unlink.name, cr->c.command.name, sizeof(unlink.name));
-	meta_propose(meta, &unlink, ignore_reply, NULL);
+	meta_propose(m->config.meta, &unlink, taken_back, back);
 }
 
 static void created(struct change *c)
@@ -99,6 +111,7 @@ static void created(struct change *c)
 	struct create *cr = (struct create *)c;
 	struct mount *m = c->r.mount;
 	struct seg *seg = NULL;
+	bool doomed = false;
 	fuse_ino_t ino;
 	int rc = c->reply.result;
 
@@ -112,10 +125,10 @@ static void created(struct change *c)
 			     ? -EBUSY
 			     : -ESTALE;
 	if (!rc)
-		rc = inode_segment_made(m, c->reply.id, &seg);
+		rc = inode_segment_made(m, c->reply.id, &seg, &doomed);
 	if (seg)
 		seg_put(seg);
-	if (is_short(rc))
+	if (doomed)
 		take_back(cr, c->reply.id);
 	if (rc && rc != -EREMOTE)
 		request_reply_err(&c->r, rc);

@@ -85,11 +85,35 @@ within 5 quietly dd if=/dev/zero of="$mnt/c/c/again" bs=1M count=300 status=none
 
 echo "no descriptor for a new segment's file: the error, and no name"
 hard=$(awk '/^Max open files/ { print $5 }' "/proc/$(daemon a)/limits")
-prlimit --pid "$(daemon a)" --nofile="8:$hard"
+prlimit --pid "$(daemon a)" --nofile="0:$hard"
 refused "Too many open files" python3 -c 'import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY)' "$mnt/a/a/made"
 prlimit --pid "$(daemon a)" --nofile="$hard:$hard"
 not_there() { [ ! -e "$mnt/a/a/made" ] && [ ! -e "$mnt/b/a/made" ]; }
 within 5 not_there
+# While the name goes nobody else gets a file by it, which would go with it.
+python3 - "$(daemon a)" "$mnt/a/a" <<'P'
+import os, resource, sys, time
+pid, at = int(sys.argv[1]), sys.argv[2]
+hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+written = []
+for i in range(100):
+    name = "%s/made%d" % (at, i)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        sys.exit("made without a descriptor")
+    except OSError:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with open(name, "r+b") as f:
+            f.write(b"mine")
+        written.append(name)
+    except FileNotFoundError:
+        pass
+time.sleep(1)
+lost = [name for name in written if not os.path.exists(name)]
+sys.exit("%d files that were written are lost" % len(lost) if lost else 0)
+P
 
 echo "an interrupted mv to a silent node gives the segment back"
 kill -STOP "$(daemon c)"
