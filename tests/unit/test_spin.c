@@ -1,0 +1,115 @@
+/*
+ * When it pays to poll, on a clock of the test's own.
+ */
+#include <check.h>
+#include <stdlib.h>
+
+#include "spin.h"
+
+static struct spin spin;
+static uint64_t now_us;
+
+static void reset(void)
+{
+	spin = (struct spin){0};
+	now_us = 1000000;
+}
+
+/* One round that ends with something to do after so long; true: it was found by polling. */
+static bool round_of(uint64_t after_us)
+{
+	uint64_t until = now_us + after_us;
+
+	while (spin_wait_ms(&spin, now_us, 7) == 0) {
+		if (now_us >= until) {
+			spin_happened(&spin, now_us);
+			return true;
+		}
+		ck_assert(spin_again(&spin));
+		now_us++;
+	}
+	if (now_us < until)
+		now_us = until;
+	spin_happened(&spin, now_us);
+	return false;
+}
+
+START_TEST(what_comes_soon_is_polled_for)
+{
+	ck_assert(!round_of(10)); /* nothing had happened yet */
+	for (int i = 0; i < 1000; i++)
+		ck_assert(round_of(SPIN_US - 5));
+}
+END_TEST
+
+START_TEST(what_comes_late_is_slept_for_after_some_tries)
+{
+	int polled = 0;
+
+	round_of(0);
+	for (int i = 0; i < SPIN_MISSES; i++) {
+		uint64_t began = now_us;
+
+		while (spin_wait_ms(&spin, now_us, 7) == 0)
+			now_us++;
+		ck_assert_uint_ge(now_us - began, SPIN_US);
+		now_us += 1000;
+		spin_happened(&spin, now_us);
+	}
+	for (int i = 1; i < SPIN_REST; i++)
+		polled += round_of(10);
+	ck_assert_int_eq(polled, 0);
+	round_of(10);
+	ck_assert(round_of(10));
+}
+END_TEST
+
+START_TEST(a_long_yield_is_the_last_for_long)
+{
+	int polled = 0;
+
+	round_of(0);
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
+	ck_assert(spin_again(&spin));
+	now_us += 3000; /* somebody had the processor */
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
+	ck_assert(!spin_again(&spin));
+	spin_happened(&spin, now_us);
+	for (int i = 2; i < SPIN_CROWDED_REST; i++)
+		polled += round_of(10);
+	ck_assert_int_eq(polled, 0);
+	round_of(10);
+	ck_assert(round_of(10));
+}
+END_TEST
+
+/* To do what was found takes as long as it takes. */
+START_TEST(what_was_done_between_two_polls_is_no_yield)
+{
+	round_of(0);
+	for (int i = 0; i < 100; i++) {
+		ck_assert(round_of(10));
+		now_us += 5000;
+		spin_happened(&spin, now_us);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("spin");
+	Suite *s = suite_create("spin");
+	SRunner *sr = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(tc, reset, NULL);
+	tcase_add_test(tc, what_comes_soon_is_polled_for);
+	tcase_add_test(tc, what_comes_late_is_slept_for_after_some_tries);
+	tcase_add_test(tc, a_long_yield_is_the_last_for_long);
+	tcase_add_test(tc, what_was_done_between_two_polls_is_no_yield);
+	suite_add_tcase(s, tc);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
