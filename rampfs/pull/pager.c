@@ -430,12 +430,17 @@ int pager_open(struct pull *pull, struct ramp_err *err)
 	return rc;
 }
 
-void pager_close(struct pull *pull)
+void pager_join(struct pull *pull)
 {
 	static const struct programs_pager nobody;
 
 	if (pull->pager.started)
 		programs_set_pager(pull->config.programs, &nobody);
+	puller_join(&pull->pager);
+}
+
+void pager_close(struct pull *pull)
+{
 	puller_close(&pull->pager);
 	forget_spaces(pull, true);
 }

@@ -4,13 +4,15 @@
  * Happy path: it keeps a few large reads under way for each segment, front to back, on connections
  * of its own; while demand reads are under way its own are smaller and fewer, and it lets a moment
  * pass between the pieces that it takes from the socket. When every page of a segment is decided it
- * unregisters the attachments and calls `finished`.
+ * unregisters the attachments and calls `finished`. Of a segment that is pulled on demand alone it
+ * clears the huge pages that are reserved, so that a page fault need not.
  *
  * How it fails: puller.c. Where the store is full it rests; page faults and reads say so.
  */
 #include <errno.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -22,6 +24,7 @@
 #define SMALL_CHUNKS	  2u
 #define YIELD_US	  200 /* how long a piece waits for demand at most */
 #define LOST_LOOK_MS	  1000
+#define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
 
 static bool demand_waits(struct pull *pull)
 {
@@ -92,6 +95,53 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 		while (link && ask_one(link, pulled))
 			;
 	}
+	return wait_ms;
+}
+
+/* ---- clearing ahead ---- */
+
+static bool has_uncleared(struct pulled *pulled)
+{
+	return pulled->cleared != UINT64_MAX && pulled_alive(pulled) && pulled_undecided(pulled) &&
+	       !pulled_prefetches(pulled) && !pages_unlisted(pulled->seg);
+}
+
+/* One huge page. Claimed meanwhile, so that nobody punches a hole there: that would be filled. */
+static void clear_one(struct pulled *pulled)
+{
+	uint64_t page = pages_next_remote(pulled->seg, pulled->cleared);
+
+	if (page >= pulled->mapped / RAMP_PAGE_BYTES) {
+		pulled->cleared = UINT64_MAX;
+		return;
+	}
+	pulled->cleared = (page / HUGE_PAGES + 1) * HUGE_PAGES;
+	if (!stage_untouched(pulled, page) || !pages_claim(pulled->seg, page, 1))
+		return;
+	/* Where that fails the page fault finds out. */
+	(void)madvise(pulled->base + page * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, MADV_POPULATE_WRITE);
+	pages_give_back(pulled->seg, page, 1);
+	puller_wake(&pulled->pull->pager); /* page faults may have found it claimed */
+}
+
+/* Returns when to come again, or wait_ms where that is sooner. */
+static int clear_ahead(struct pull *pull, int wait_ms)
+{
+	struct pulled *pulled = NULL;
+	uint64_t began = pull_now_us(), now;
+
+	while ((pulled = pulled_next(pull, pulled)))
+		if (has_uncleared(pulled)) {
+			if (began >= pull->clear_us || !demand_waits(pull)) {
+				clear_one(pulled);
+				now = pull_now_us();
+				pull->clear_us = now;
+				if (demand_waits(pull))
+					pull->clear_us += (now - began) * CLEAR_SHARE;
+			}
+			pulled_put(pulled);
+			return demand_waits(pull) ? 1 : 0;
+		}
 	return wait_ms;
 }
 
@@ -195,7 +245,8 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
 		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
-		wait_ms = puller_wait(prefetch, look_for_ends(pull, wait_ms));
+		wait_ms = clear_ahead(pull, look_for_ends(pull, wait_ms));
+		wait_ms = puller_wait(prefetch, wait_ms);
 		if (LIST_EMPTY(&prefetch->links))
 			stage_forget(prefetch);
 	}

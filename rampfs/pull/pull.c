@@ -627,6 +627,8 @@ void pull_close(struct pull *pull)
 	pthread_mutex_lock(&pull->lock);
 	pthread_cond_broadcast(&pull->released);
 	pthread_mutex_unlock(&pull->lock);
+	pager_join(pull);
+	puller_join(&pull->prefetch);
 	pager_close(pull);
 	prefetch_close(pull);
 	serve_close(pull);

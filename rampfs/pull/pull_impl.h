@@ -91,7 +91,8 @@ struct pulled {
 	uint32_t far_maps;
 
 	/* The prefetch thread's. */
-	uint64_t cursor; /* pages */
+	uint64_t cursor;  /* pages */
+	uint64_t cleared; /* pages; UINT64_MAX: there are no more to clear */
 
 	/* By PULLER_* - 1. A source that does not know the key (yet) is asked again later. */
 	uint64_t retry_ms[2], retry_after_ms[2];
@@ -188,6 +189,7 @@ struct pull {
 	atomic_bool stop;
 	struct puller pager, prefetch;
 	atomic_int demand_waiting; /* demand reads in flight: prefetch lets them pass */
+	uint64_t clear_us;	   /* the prefetch thread's: not before that */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t released;
@@ -253,7 +255,8 @@ void pulled_release(struct pulled *pulled, int which);
 
 int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run)(void *),
 		struct ramp_err *err);
-/* After its thread has ended. */
+/* Ends its thread. pull->stop is set. Both end before either is closed: each wakes the other. */
+void puller_join(struct puller *puller);
 void puller_close(struct puller *puller);
 void puller_wake(struct puller *puller);
 /* Connects, times out, closes what nobody needs; returns when to come again (ms from now), or -1.
@@ -274,6 +277,11 @@ void puller_drop(struct puller *puller, struct pulled *pulled);
 
 /* ---- stage.c ---- */
 
+#define HUGE_PAGES (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+
+/* Not even a byte of it is there: then reserved and not cleared yet, or a hole. */
+bool stage_untouched(struct pulled *pulled, uint64_t page);
+
 /* A buffer for these pages, which are claimed; NULL: they land in place. */
 uint8_t *stage_take(struct puller *puller, struct pulled *pulled, uint64_t first, uint64_t count);
 void stage_put(struct puller *puller, const uint8_t *stage); /* NULL: nothing */
@@ -285,6 +293,8 @@ int stage_store(const struct flight *flight);
 /* ---- pager.c, prefetch.c ---- */
 
 int pager_open(struct pull *pull, struct ramp_err *err);
+/* No page fault comes any more, and its thread has ended. */
+void pager_join(struct pull *pull);
 void pager_close(struct pull *pull);
 int prefetch_open(struct pull *pull, struct ramp_err *err);
 void prefetch_close(struct pull *pull);

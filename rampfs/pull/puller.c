@@ -637,14 +637,19 @@ int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run
 	return 0;
 }
 
+void puller_join(struct puller *puller)
+{
+	if (!puller->started)
+		return;
+	puller_wake(puller);
+	pthread_join(puller->thread, NULL);
+	puller->started = false;
+}
+
 void puller_close(struct puller *puller)
 {
 	struct link *link;
 
-	if (puller->started) {
-		puller_wake(puller);
-		pthread_join(puller->thread, NULL);
-	}
 	while ((link = LIST_FIRST(&puller->links))) {
 		/* It does not see that LIST_REMOVE took the former one out.
 		   NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
@@ -654,6 +659,7 @@ void puller_close(struct puller *puller)
 	}
 	if (puller->wake >= 0)
 		close(puller->wake);
+	puller->wake = -1; /* the other one's reads that are given back would wake it */
 	if (puller->epoll >= 0)
 		close(puller->epoll);
 }

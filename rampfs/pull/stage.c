@@ -15,10 +15,7 @@
 
 #include "pull_impl.h"
 
-#define HUGE_PAGES (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
-
-/* Not even a byte of it: then reserved, or a hole. */
-static bool untouched(struct pulled *pulled, uint64_t page)
+bool stage_untouched(struct pulled *pulled, uint64_t page)
 {
 	uint8_t there = 1;
 
@@ -32,7 +29,8 @@ uint8_t *stage_take(struct puller *puller, struct pulled *pulled, uint64_t first
 
 	if (first % HUGE_PAGES || count != HUGE_PAGES || pages_unlisted(pulled->seg) ||
 	    (first + count) * RAMP_PAGE_BYTES > pulled->mapped ||
-	    (first + count) * RAMP_PAGE_BYTES > seg_size(pulled->seg) || !untouched(pulled, first))
+	    (first + count) * RAMP_PAGE_BYTES > seg_size(pulled->seg) ||
+	    !stage_untouched(pulled, first))
 		return NULL;
 	if (!puller->stages) {
 		void *at = mmap(NULL, (size_t)STAGES * RAMP_HUGE_BYTES, PROT_READ | PROT_WRITE,

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "pull_world.h"
@@ -84,6 +85,49 @@ START_TEST(a_page_fault_brings_its_page_and_no_other)
 	ck_assert_uint_eq(progress.pages_all, 1024);
 	ck_assert(!progress.source_silent);
 	ck_assert_uint_eq(atomic_load(&w.finished), 0);
+	world_close(&w);
+}
+END_TEST
+
+/* How many of the file's huge pages have a first page that is cleared, or more. */
+static uint64_t cleared(const uint8_t *map, uint64_t size)
+{
+	uint64_t n = 0;
+	uint8_t there;
+
+	for (uint64_t at = 0; at < size; at += RAMP_HUGE_BYTES) {
+		ck_assert_int_eq(mincore((void *)(uintptr_t)(map + at), PAGE, &there), 0);
+		n += there & 1;
+	}
+	return n;
+}
+
+/* Nothing is asked for meanwhile, and nothing that was a hole is filled. */
+START_TEST(room_is_cleared_ahead_of_page_faults)
+{
+	const uint64_t size = 32 * MIB, hole = 5 * RAMP_HUGE_BYTES;
+	struct pull_status status;
+	uint8_t *map;
+
+	world_open(&w, size);
+	for (uint64_t page = 0; page < size / PAGE; page++)
+		if (page * PAGE < hole || page * PAGE >= hole + RAMP_HUGE_BYTES)
+			world_write(&w, page);
+	world_take(&w, true);
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED, seg_fd(w.t_seg), 0);
+	ck_assert_ptr_ne(map, MAP_FAILED);
+	ck_assert_uint_eq(cleared(map, size), 0);
+	world_begin(&w, false);
+	wait_until(cleared(map, size) == size / RAMP_HUGE_BYTES - 1);
+	usleep(20000);
+	ck_assert_uint_eq(cleared(map, size), size / RAMP_HUGE_BYTES - 1);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_eq(status.demand_pages + status.prefetch_pages, 0);
+	ck_assert_uint_eq(pages_missing(w.t_seg), (size - RAMP_HUGE_BYTES) / PAGE);
+	munmap(map, size);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
 	world_close(&w);
 }
 END_TEST
@@ -439,6 +483,7 @@ static Suite *suite(void)
 	tcase_add_test(c, prefetch_brings_everything);
 	tcase_add_test(c, nothing_missing_finishes_at_once);
 	tcase_add_test(c, a_page_fault_brings_its_page_and_no_other);
+	tcase_add_test(c, room_is_cleared_ahead_of_page_faults);
 	tcase_add_test(c, sequential_faults_grow_and_end_the_pull);
 	tcase_add_test(c, a_sparse_tebibyte_costs_what_it_holds);
 	tcase_add_test(c, holes_that_nobody_listed_are_found);
