@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fuzz.h"
@@ -40,6 +41,7 @@ static struct {
 	size_t len;
 	int fd;
 	struct join_request request;
+	bool late; /* the newcomer had given up: the machine stood still for that long */
 } member;
 static int newcomers_end = -1;
 
@@ -94,27 +96,36 @@ static void send_frame(int fd, const struct hello *hello, bool from_dialer, cons
 	send_all(fd, mac, sizeof(mac));
 }
 
-static void say_hello(struct hello *hello, int fd)
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int say_hello(struct hello *hello, int fd)
 {
 	uint8_t byte;
 	int rc;
 
 	while ((rc = hello_run(hello, fd, NULL)) == -EAGAIN)
 		(void)!recv(fd, &byte, 1, MSG_PEEK);
-	fuzz_rule(rc == 0);
+	return rc;
 }
 
 static void *be_member(void *unused)
 {
+	uint64_t began = now_ms();
 	struct hello hello;
 
 	(void)unused;
 	hello_accept(&hello, &member_self, NULL, NULL);
-	if (member.what != STRANGER) {
-		say_hello(&hello, member.fd);
-		fuzz_rule(join_receive(member.fd, &hello, &member.request, NULL) == 0);
-	}
-	if (member.what == ANSWER)
+	if (member.what != STRANGER && (say_hello(&hello, member.fd) ||
+					join_receive(member.fd, &hello, &member.request, NULL))) {
+		fuzz_rule(now_ms() - began >= HELLO_TIMEOUT_MS);
+		member.late = true;
+	} else if (member.what == ANSWER)
 		send_frame(member.fd, &hello, false, "join answer", member.bytes, member.len);
 	else
 		send_all(member.fd, member.bytes, member.len);
@@ -147,6 +158,7 @@ static void join(void)
 
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	newcomers_end = pair[0]; /* which join.c closes */
+	member.late = false;
 	member.fd = pair[1];
 	fuzz_rule(pthread_create(&thread, NULL, be_member, NULL) == 0);
 	if (plan_join(&o, key, &plan, &err) == 0)
@@ -156,7 +168,7 @@ static void join(void)
 	plan_free(&plan);
 	pthread_join(thread, NULL);
 	close(pair[1]);
-	fuzz_rule(member.what == STRANGER ||
+	fuzz_rule(member.what == STRANGER || member.late ||
 		  (strcmp(member.request.name, "d") == 0 && member.request.kind == JOIN_AGAIN));
 }
 
