@@ -321,21 +321,32 @@ static void poison_range(struct pseg *pseg, uint64_t page, struct space *space, 
 		space_wake(space, addr);
 }
 
-static void run_poison(void *arg)
+/* Where programs map that page, in the table as it stands: needs no memory. change is held. */
+static void poison_untold(struct poison *job)
 {
-	struct poison *job = arg;
-	struct programs *p = job->programs;
+	struct attachment *a;
+	uint64_t addr, from = job->page * RAMP_PAGE_BYTES;
+
+	pthread_rwlock_rdlock(&job->pseg->lock);
+	TAILQ_FOREACH (a, &job->pseg->attachments, in_pseg)
+		if (!a->gone && overlap(a, from, from + RAMP_PAGE_BYTES, &addr))
+			poison_range(job->pseg, job->page, a->space, addr);
+	pthread_rwlock_unlock(&job->pseg->lock);
+}
+
+/* change is held. -ENOMEM: nothing has been done. */
+static int tell_and_poison(struct poison *job)
+{
 	uint64_t from = job->page * RAMP_PAGE_BYTES;
 	struct piece *pieces = NULL;
 	size_t count = 0;
 	uint64_t told = 0; /* the space with this id, none has 0 */
 	bool say;
 
-	pthread_mutex_lock(&job->pseg->change);
+	if (pseg_pieces(job->pseg, &pieces, &count))
+		return -ENOMEM;
 	say = !job->pseg->poison_said;
 	job->pseg->poison_said = true;
-	if (pseg_pieces(job->pseg, &pieces, &count))
-		log_error("out of memory: a lost page is not reported to the programs");
 	for (size_t i = 0; i < count; i++) {
 		struct piece *piece = &pieces[i];
 		struct session_msg msg = {.type = SESSION_SAY};
@@ -354,9 +365,34 @@ static void run_poison(void *arg)
 		pthread_rwlock_unlock(&job->pseg->lock);
 	}
 	pieces_free(pieces, count);
+	return 0;
+}
+
+static void run_poison(void *arg)
+{
+	struct poison *job = arg;
+
+	pthread_mutex_lock(&job->pseg->change);
+	if (tell_and_poison(job)) {
+		log_error("out of memory: programs are not told of a lost page");
+		poison_untold(job);
+	}
 	pthread_mutex_unlock(&job->pseg->change);
-	pseg_put(p, job->pseg);
+	pseg_put(job->programs, job->pseg);
 	free(job);
+}
+
+/* Who waits for that page tries again. */
+static void wake_page(struct pseg *pseg, uint64_t page)
+{
+	struct attachment *a;
+	uint64_t addr, from = page * RAMP_PAGE_BYTES;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		if (overlap(a, from, from + RAMP_PAGE_BYTES, &addr))
+			space_wake(a->space, addr);
+	pthread_rwlock_unlock(&pseg->lock);
 }
 
 void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const char *why)
@@ -368,6 +404,7 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 		return;
 	job = malloc(sizeof(*job));
 	if (!job) {
+		wake_page(pseg, page); /* until there is memory */
 		pseg_put(p, pseg);
 		return;
 	}
@@ -415,11 +452,29 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		  : 0;
 }
 
+/* Nobody resolves a page fault there any more. change is held. */
+static void disarm_all(struct pseg *pseg)
+{
+	struct piece *pieces = NULL;
+	struct attachment *a;
+	size_t count = 0;
+
+	if (pseg_pieces(pseg, &pieces, &count) == 0) {
+		for (size_t i = 0; i < count; i++)
+			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
+		pieces_free(pieces, count);
+		return;
+	}
+	/* Without memory: under the lock, for which the pager may have to wait. */
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		uffd_disarm(a->space, a->start, a->end);
+	pthread_rwlock_unlock(&pseg->lock);
+}
+
 void programs_pulled(struct programs *p, struct seg *seg)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
-	struct piece *pieces = NULL;
-	size_t count = 0;
 
 	if (!pseg)
 		return;
@@ -429,12 +484,8 @@ void programs_pulled(struct programs *p, struct seg *seg)
 	pseg->watch.on = false;
 	pseg->poison_said = false;
 	pthread_rwlock_unlock(&pseg->lock);
-	if (pseg_pieces(pseg, &pieces, &count))
-		log_error("out of memory: attachments stay registered");
 	if (!pseg_armed(pseg))
-		for (size_t i = 0; i < count; i++)
-			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
-	pieces_free(pieces, count);
+		disarm_all(pseg);
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
 }

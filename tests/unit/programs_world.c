@@ -90,8 +90,10 @@ static void serve(struct space *space)
 
 	for (int i = 0; i < n; i++) {
 		pager.faults++;
-		fill(faults[i].seg, faults[i].page);
-		programs_resolve(world.programs, faults[i].seg, faults[i].page, 1);
+		if (!world.deaf) {
+			fill(faults[i].seg, faults[i].page);
+			programs_resolve(world.programs, faults[i].seg, faults[i].page, 1);
+		}
 		seg_put(faults[i].seg);
 	}
 }

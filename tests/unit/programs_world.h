@@ -25,6 +25,7 @@ struct world {
 	struct programs_tools tools;
 	uint32_t user_sessions, token_ms;
 	_Atomic int no_pager; /* errno with which the pager takes no space; 0: it does */
+	_Atomic bool deaf;    /* it counts page faults, and answers none */
 };
 extern struct world world;
 

@@ -1,3 +1,5 @@
 programs_test(revoke)
 # A call that was put into a stopped process takes long to come out of it.
 target_link_options(test_revoke PRIVATE -Wl,--wrap=waitpid)
+# Memory is short.
+target_link_options(test_revoke PRIVATE -Wl,--wrap=malloc,--wrap=pseg_pieces)

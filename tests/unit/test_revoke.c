@@ -483,6 +483,110 @@ START_TEST(a_page_that_a_write_has_made_good_is_not_poisoned)
 }
 END_TEST
 
+/* ---- without memory -----------------------------------------------------------------------------
+ */
+
+struct pseg;
+struct piece;
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+int __real_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
+int __wrap_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
+
+static __thread bool no_malloc;
+static _Atomic bool no_pieces;
+
+void *__wrap_malloc(size_t bytes)
+{
+	return no_malloc ? NULL : __real_malloc(bytes);
+}
+
+int __wrap_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count)
+{
+	if (!no_pieces)
+		return __real_pseg_pieces(pseg, pieces, count);
+	*pieces = NULL;
+	*count = 0;
+	return -ENOMEM;
+}
+
+/* A program that waits for a page that is lost, of which nothing is there. */
+static struct attached waits_for_a_lost_page(void)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct attached x;
+
+	programs_pulling(world.programs, seg, NULL);
+	ck_assert_uint_eq(pages_lose(seg, 16, 1), 1);
+	x = world_attached(seg, O_RDWR);
+	ck_assert_int_eq(fallocate(seg_fd(x.seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				   16 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES),
+			 0);
+	world.deaf = true;
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 16 * 4096});
+	while (world_faults() == 0)
+		usleep(1000);
+	return x;
+}
+
+START_TEST(who_waits_for_a_lost_page_tries_again_until_there_is_memory)
+{
+	struct attached x = waits_for_a_lost_page();
+	struct prog_report r;
+	uint64_t faults = world_faults();
+
+	no_malloc = true;
+	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
+	no_malloc = false;
+	for (int ms = 0; ms < 5000 && world_faults() == faults; ms++)
+		usleep(1000);
+	ck_assert_uint_gt(world_faults(), faults);
+	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert_int_eq(r.result, -SIGBUS);
+	world.deaf = false;
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so)
+{
+	struct attached x = waits_for_a_lost_page();
+	struct prog_report r;
+
+	no_pieces = true;
+	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	no_pieces = false;
+	ck_assert_int_eq(r.result, -SIGBUS);
+	world.deaf = false;
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(the_end_of_a_pull_needs_no_memory)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	struct attached x;
+	struct prog_report r;
+
+	programs_pulling(world.programs, seg, NULL);
+	x = world_attached(seg, O_RDWR);
+	ck_assert_uint_eq(pages_claim(x.seg, 10, 20), 20);
+	pages_arrive(x.seg, 10, 20);
+	no_pieces = true;
+	programs_pulled(world.programs, x.seg);
+	no_pieces = false;
+	world.deaf = true;
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 100 * 4096});
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(world_faults(), 0);
+	world.deaf = false;
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- replacing ----------------------------------------------------------------------------------
  */
 
@@ -523,6 +627,9 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out);
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
+	tcase_add_test(tc, who_waits_for_a_lost_page_tries_again_until_there_is_memory);
+	tcase_add_test(tc, a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so);
+	tcase_add_test(tc, the_end_of_a_pull_needs_no_memory);
 	tcase_add_test(tc, a_mapping_that_was_not_replaced_is_refused);
 }
 
