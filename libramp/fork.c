@@ -231,11 +231,13 @@ void fork_in_parent(void)
 	shim_leave(&own.guard);
 }
 
-/* All of it is mapped, and gets the protection that it had in the parent at last. */
+/* All of it is mapped, and gets what it had in the parent at last. */
 static bool is_there(const struct range *r)
 {
 	if (shim_madvise(r->addr, r->len, MADV_DONTFORK))
 		return false;
+	if (r->flags & RANGE_NOHUGE)
+		shim_madvise(r->addr, r->len, MADV_NOHUGEPAGE);
 	shim_mprotect(r->addr, r->len, r->prot);
 	return true;
 }

@@ -606,11 +606,14 @@ static int adopt_one(struct programs *p, struct space *space, const struct adopt
 			    .prot = range->prot,
 			    .writable = range->writable};
 	struct pseg *pseg = pseg_get(p, range->id);
+	struct segment_row row;
 	struct seg *seg;
 	int rc;
 
 	if (!pseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (!meta_segment(p->meta, range->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
+		wish.flags |= SESSION_NOHUGE;
 	if (range->gone)
 		wish.offset = range->start - pseg->lo;
 	if (range->prot & PROT_WRITE && !range->writable) {

@@ -9,6 +9,13 @@ how, seed, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 fd = os.open(path, os.O_RDWR)
 pages = random.Random(seed).sample(range((1 << 30) // 4096), 2621)
 m = None if how == "write" else mmap.mmap(fd, 1 << 30)
+if how == "advised":
+    m.madvise(mmap.MADV_NOHUGEPAGE)
+if how in ("fork", "advised"):
+    child = os.fork()
+    if child:
+        sys.exit(os.waitpid(child, 0)[1] != 0)
+    how = "store"
 for p in pages:
     text = b"page %d" % p
     if how == "write":
@@ -24,7 +31,7 @@ takes_little() {
 	kib=$(du -k "$1" | cut -f1)
 	[ "$kib" -ge 10000 ] && [ "$kib" -le "${3:-14336}" ] || fail "$2: $1 takes $kib KiB"
 }
-for how in store write; do
+for how in store write fork; do
 	echo "1 % of a sparse GiB, by $how: its own pages, and the same on both ends of a move"
 	truncate -s 1G "$mnt/a/a/$how"
 	python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/$how"
@@ -43,6 +50,12 @@ for how in store write; do
 	rampfs-run python3 "$scratch/scatter.py" check 2 "$mnt/a/a/$how"
 	rm "$mnt/a/a/$how"
 done
+echo "a program's own MADV_NOHUGEPAGE holds in its child"
+truncate -s 1G "$mnt/a/a/advised"
+rampfs-run python3 "$scratch/scatter.py" advised 1 "$mnt/a/a/advised"
+takes_little "$mnt/a/a/advised" "after the stores of a child"
+rm "$mnt/a/a/advised"
+
 echo "an fallocate that finds no room takes none"
 truncate -s 1G "$mnt/a/a/none"
 python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/none"
