@@ -488,16 +488,29 @@ static void settle_range(uint64_t addr, uint64_t len, const struct scratch *scra
 	unlock_table(locked);
 }
 
-bool hands_finish_swap(struct hands *hands)
+/* False: the daemon has hung up before. Where the program's seccomp forbids poll(2), nobody looks
+   for that. */
+static bool swap_over(const struct hands *hands)
 {
 	struct pollfd wait[2] = {{.fd = hands->swap_event, .events = POLLIN},
 				 {.fd = hands->sock, .events = POLLRDHUP}};
+
+	while (poll(wait, 2, -1) >= 0 || errno == EINTR) {
+		if (wait[0].revents & POLLIN)
+			return true;
+		if (wait[1].revents)
+			return false;
+	}
+	return true;
+}
+
+bool hands_finish_swap(struct hands *hands)
+{
 	struct scratch *scratch = find_scratch(hands, hands->swap_from);
 	uint64_t done;
 
-	while (poll(wait, 2, -1) < 0 || !(wait[0].revents & POLLIN))
-		if (wait[1].revents)
-			return false;
+	if (!swap_over(hands))
+		return false;
 	while (hands->swap_alive)
 		syscall(SYS_futex, &hands->swap_alive, FUTEX_WAIT, 1, NULL, NULL, 0);
 	hands->swapping = false;

@@ -3,11 +3,12 @@
  * are allowed no more, whatever they do at that moment, a touch has an end, what they see is right,
  * and what is their own stays theirs.
  *
- *	rampfs-run awkward data|as|full|lock|files FILE
+ *	rampfs-run awkward data|as|full|lock|files|filter FILE
  *		after it has mapped FILE it may have no more memory of its own, addresses (full: by
- *		less than the least part), locked memory or open files than it has. Says "mapped",
- *		and "gone" when a load is the signal that it shall be; ends when it has what it
- *		stored in its hands again. full: once a file GO is there it makes room
+ *		less than the least part), locked memory or open files than it has, or may call
+ *		poll(2) no more (seccomp(2), all threads). Says "mapped", and "gone" when a load is
+ *		the signal that it shall be; ends when it has what it stored in its hands again.
+ *		full: once a file GO is there it makes room. filter: and has lost it once more
  *	rampfs-run awkward again FILE
  *		when FILE has gone it maps it again, through the same open file, until it may
  *	rampfs-run awkward outlived FILE
@@ -33,17 +34,21 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -145,6 +150,21 @@ static void limit(__rlimit_resource_t what, rlim_t most)
 		fail("setrlimit");
 }
 
+static void forbid_poll(void)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_poll, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {.len = sizeof(rules) / sizeof(rules[0]), .filter = rules};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter))
+		fail("seccomp");
+}
+
 static void set_limit(const char *which, const volatile uint64_t *at)
 {
 	if (strcmp(which, "data") == 0) {
@@ -158,6 +178,8 @@ static void set_limit(const char *which, const volatile uint64_t *at)
 		limit(RLIMIT_AS, mapped_bytes() + PAGE_BYTES);
 	} else if (strcmp(which, "files") == 0) {
 		limit(RLIMIT_NOFILE, 0);
+	} else if (strcmp(which, "filter") == 0) {
+		forbid_poll();
 	} else {
 		limit(RLIMIT_MEMLOCK, LOCKED + LOCKED / 2);
 		if (setuid(NOBODY) || mlockall(MCL_FUTURE) || mlock((void *)at, LOCKED))
@@ -196,6 +218,8 @@ static int limited(const char *which, const char *path)
 		make_room(at);
 	if (!files)
 		await(at, 0);
+	if (strcmp(which, "filter") == 0)
+		await(at, SIGBUS);
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files again outlived mosaic sealed over forks holes
+[ $# -gt 0 ] || set -- data as full lock files filter again outlived mosaic sealed over forks holes
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -18,6 +18,7 @@ leave() {
 		same 1 "$(grep -c 'is here again' "$scratch/lines")" "lines of why it is not back"
 		touch "$scratch/GO"
 	fi
+	[ "$1" != filter ] || within 20 mv "$mnt/a/a/$1" "$mnt/a/b/"
 	status=0
 	wait $program || status=$?
 	tail -n 3 "$scratch/said" "$scratch/lines"
@@ -25,6 +26,7 @@ leave() {
 	# Who has given up root's rights, or opens nothing, has no way to its stderr.
 	case $1 in
 	lock | files) ;;
+	filter) same 2 "$(grep -c 'is now on node b' "$scratch/lines")" "lines that it has left, with $1" ;;
 	*) same 1 "$(grep -c 'is now on node b' "$scratch/lines")" "lines that it has left, with $1" ;;
 	esac
 }
