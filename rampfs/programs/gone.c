@@ -13,7 +13,7 @@
  * that is not there is told when it comes (gone_catch_up). What a program may have mapped
  * (RLIMIT_AS) may not suffice for a segment and the empty file in its place: then it comes back in
  * halves, and halves of those. A BACK that fails all the same leaves SIGBUS in place; the program
- * is told once, and it is tried again every second.
+ * is told once, and it is tried again every second, as is what lacked memory here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -121,6 +121,17 @@ static bool is_another(const struct piece *pieces, size_t i, size_t told)
 	return told == SIZE_MAX || pieces[told].space != pieces[i].space;
 }
 
+/* Without memory: every process that maps it is looked at again in a second (space_catch_up). */
+static void catch_up_soon(struct pseg *pseg)
+{
+	struct attachment *a;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
+		atomic_store(&a->space->behind, true);
+	pthread_rwlock_unlock(&pseg->lock);
+}
+
 /* Every live piece (of one space, or of all: NULL); change is held. One line a process. `again`:
    who does not answer is known by now. */
 static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
@@ -129,9 +140,11 @@ static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, 
 	struct piece *pieces = NULL;
 	size_t count = 0, told = SIZE_MAX;
 
-	if (pseg_pieces(pseg, &pieces, &count))
+	if (pseg_pieces(pseg, &pieces, &count)) {
 		log_error("out of memory: programs are not told that segment %llu has gone",
 			  (unsigned long long)pseg->id);
+		catch_up_soon(pseg);
+	}
 	for (size_t i = 0; i < count; i++) {
 		struct space *space = pieces[i].space;
 		bool stopped;
@@ -298,9 +311,11 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
 	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
 	look_anew(p, pseg, only);
-	if (pseg_pieces(pseg, &pieces, &count))
+	if (pseg_pieces(pseg, &pieces, &count)) {
 		log_error("out of memory: programs stay without segment %llu",
 			  (unsigned long long)pseg->id);
+		catch_up_soon(pseg);
+	}
 	for (size_t i = 0; i < count; i++) {
 		struct space *space = pieces[i].space;
 		int rc;
@@ -388,9 +403,11 @@ void space_catch_up(struct programs *p, struct space *space, bool again)
 	TAILQ_FOREACH (a, &space->attachments, in_space)
 		most += is_behind(a);
 	list = most ? calloc(most, sizeof(struct pseg *)) : NULL;
-	if (most && !list)
+	if (most && !list) {
 		log_error("out of memory: process %d is not told what has left and come back",
 			  (int)space->pid);
+		atomic_store(&space->behind, true);
+	}
 	TAILQ_FOREACH (a, &space->attachments, in_space)
 		if (list && n < most && is_behind(a) && (n == 0 || list[n - 1] != a->pseg))
 			list[n++] = pseg_hold(p, a->pseg);

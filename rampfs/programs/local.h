@@ -112,7 +112,7 @@ struct space {
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
 	bool hurried;		 /* an orphan, whose pages are not left missing; the sweep */
-	atomic_bool behind;	 /* a segment is here again and could not be put in its place */
+	atomic_bool behind;	 /* it has not been told all that has left and come back */
 	atomic_bool stale;	 /* a remap event came: look into /proc */
 	atomic_bool stopped;	 /* a hint: it was by SIGSTOP, when the window was about to come */
 	_Atomic uint64_t remaps; /* remap events that were read */

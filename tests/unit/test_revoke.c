@@ -587,6 +587,34 @@ START_TEST(the_end_of_a_pull_needs_no_memory)
 }
 END_TEST
 
+START_TEST(who_could_not_be_told_is_told_when_there_is_memory)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct prog_report r;
+
+	sleep(2); /* the next look that comes by itself is far */
+	world_freeze(x.seg);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr});
+	world_give(x.seg);
+	no_pieces = true;
+	programs_gone(world.programs, x.seg, "b");
+	no_pieces = false;
+	ck_assert(prog_wait(&x.prog, &r, 10000));
+	ck_assert_int_eq(r.result, -SIGBUS);
+	world_revert(x.seg);
+	no_pieces = true;
+	programs_back(world.programs, x.seg, 0);
+	no_pieces = false;
+	for (int ms = 0; ms < 10000 && r.result; ms += 10) {
+		usleep(10000);
+		r = prog_at(&x.prog, PROG_LOAD, x.addr);
+	}
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.value, THREES);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- replacing ----------------------------------------------------------------------------------
  */
 
@@ -630,6 +658,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, who_waits_for_a_lost_page_tries_again_until_there_is_memory);
 	tcase_add_test(tc, a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so);
 	tcase_add_test(tc, the_end_of_a_pull_needs_no_memory);
+	tcase_add_test(tc, who_could_not_be_told_is_told_when_there_is_memory);
 	tcase_add_test(tc, a_mapping_that_was_not_replaced_is_refused);
 }
 
