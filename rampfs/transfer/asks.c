@@ -17,7 +17,8 @@
  * cancelled, after it EINPROGRESS: it goes on by itself. An owner that goes down and comes back is
  * asked again, and so does not answer because it ends; what it has done meanwhile shows in the
  * tables. An asker whose daemon died asks its next one the same, and finds the move that it has
- * begun.
+ * begun. A cancel may come to a daemon that has not heard of the move: only the owner knows whether
+ * it is given, so the ask goes before it, and one that is cancelled begins nothing.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -147,6 +148,22 @@ static void ask_unreachable(struct ask *a, ramp_node_t node, const char *text)
 
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
+/* What a former daemon left of it is taken up, also where the scan has not come to it yet. */
+static struct move *taken_up(struct ask *a)
+{
+	if (!move_find(a->t, a->request.id))
+		move_look(a->t, a->request.id);
+	return move_find(a->t, a->request.id);
+}
+
+/* From here: nothing is to be agreed on before it is waited for, and nobody can cancel it. */
+static bool is_given(struct ask *a)
+{
+	struct move *m = taken_up(a);
+
+	return m && source_past_return(m);
+}
+
 static bool another_waits(struct ask *a)
 {
 	struct ask *other;
@@ -187,14 +204,17 @@ static bool join(struct ask *a, struct move *m, const struct segment_row *row)
 	if (old)
 		ask_done(old, -EBUSY, "it is on the move already");
 	ask_arm(a, 0);
-	move_look(a->t, m->id);
+	if (a->cancelled)
+		ask_cancel(a);
+	else
+		move_look(a->t, m->id);
 	return true;
 }
 
 static void ask_local(struct ask *a, const struct segment_row *row)
 {
 	struct transfers *t = a->t;
-	struct move *m = move_find(t, a->request.id);
+	struct move *m = taken_up(a);
 	struct record record;
 	struct seg *seg;
 
@@ -290,6 +310,21 @@ static void cancel_send(struct ask *a)
 	MOVE_SEND(a->t, a->owner, PROTO_CANCEL, proto_put_cancel, &c);
 }
 
+/* The owner may be another daemon than the one that was asked: it hears first what is cancelled,
+   finds it where it is given, and else begins it for as long as the next message takes. */
+static void remote_send(struct ask *a)
+{
+	migrate_send(a);
+	if (a->cancelled)
+		cancel_send(a);
+}
+
+static void cancelled_unseen(struct ask *a)
+{
+	ask_fail(a, EINTR,
+		 "cancelled, but its owner is down: rampfs-status shows what becomes of it");
+}
+
 static void ask_remote(struct ask *a, const struct segment_row *row)
 {
 	if (row->phase == SEGMENT_MOVING &&
@@ -298,13 +333,16 @@ static void ask_remote(struct ask *a, const struct segment_row *row)
 		return;
 	}
 	if (!peer_up(a->t->peers, row->node)) {
-		ask_unreachable(a, row->node, "its owner is down");
+		if (a->cancelled)
+			cancelled_unseen(a);
+		else
+			ask_unreachable(a, row->node, "its owner is down");
 		return;
 	}
 	a->owner = row->node;
 	a->state = ASK_REMOTE;
 	ask_arm(a, REMOTE_AGAIN_MS);
-	migrate_send(a);
+	remote_send(a);
 }
 
 struct ask *ask_find(struct transfers *t, uint64_t handle)
@@ -339,7 +377,7 @@ static void asks_on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incar
 	a = ask_find(t, answer.request);
 	if (!a || a->state != ASK_REMOTE || a->owner != from)
 		return;
-	if (answer.code == ESTALE && !a->cancelled) {
+	if (answer.code == ESTALE) {
 		ask_again(a); /* it is not the owner: our tables were behind, or its are */
 	} else if (answer.code) {
 		ask_done(a, -(int)answer.code, answer.text);
@@ -568,8 +606,9 @@ static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incar
 	a = remote_find(arg, from, c.request);
 	if (a)
 		ask_cancel(a);
-	else if (!answer_again(arg, from, c.request)) /* its MIGRATE comes later, or never */
-		remote_answer(arg, from, c.request, 0, -EINTR, "cancelled");
+	else /* or it is unknown: who asks repeats its MIGRATE before this, and gets that answered
+	      */
+		answer_again(arg, from, c.request);
 }
 
 /* ---- beginning, waiting, ending -------------------------------------------------------------- */
@@ -593,6 +632,7 @@ static void ask_begin(struct ask *a)
 	struct transfers *t = a->t;
 	struct segment_row row;
 	struct node_row node;
+	bool given;
 	int rc;
 
 	a->state = ASK_NEW;
@@ -612,7 +652,7 @@ static void ask_begin(struct ask *a)
 		return;
 	}
 	if (row.node == a->request.dst) {
-		bool wait = a->request.wait_stable && row.phase != SEGMENT_STABLE;
+		bool wait = a->request.wait_stable && !a->cancelled && row.phase != SEGMENT_STABLE;
 
 		if (strcmp(row.name, a->request.dst_name) != 0)
 			ask_fail(a, EEXIST, "it is on node %s already, as %s", node.name, row.name);
@@ -622,7 +662,12 @@ static void ask_begin(struct ask *a)
 			ask_done(a, 0, "");
 		return;
 	}
-	if (!meta_has_quorum(t->meta)) {
+	given = row.node == t->self && is_given(a);
+	if (a->cancelled && !given && row.node != a->owner) {
+		ask_fail(a, EINTR, "cancelled");
+		return;
+	}
+	if (!given && !a->cancelled && !meta_has_quorum(t->meta)) {
 		ask_without_quorum(a);
 		return;
 	}
@@ -704,12 +749,10 @@ static void ask_tick(uv_timer_t *timer)
 		seeing_look(a);
 	} else if (a->state == ASK_REMOTE) {
 		ask_arm(a, REMOTE_AGAIN_MS);
-		if (a->cancelled)
-			cancel_send(a);
-		else if (meta_segment(a->t->meta, a->request.id, &row) || row.node != a->owner)
+		if (meta_segment(a->t->meta, a->request.id, &row) || row.node != a->owner)
 			ask_begin(a); /* moved or gone meanwhile, and who knew it may be down */
 		else
-			migrate_send(a); /* it knows it, or has answered, or it was lost */
+			remote_send(a); /* it knows it, or has answered, or it was lost */
 	} else {
 		ask_arm(a, 0);
 	}
@@ -728,13 +771,16 @@ void ask_cancel(struct ask *a)
 		}
 		return;
 	case ASK_REMOTE:
-		cancel_send(a);
+		remote_send(a);
 		if (!peer_up(a->t->peers, a->owner))
-			ask_fail(a, EINTR,
-				 "cancelled, but its owner is down: rampfs-status shows what "
-				 "becomes of it");
+			cancelled_unseen(a);
 		return;
 	case ASK_SEEING:
+		return;
+	case ASK_AGAIN:
+		if (a->request.mode != TRANSFER_RECLAIM && (a->owner || is_given(a)))
+			return; /* the next look says what has become of it */
+		ask_fail(a, EINTR, "cancelled");
 		return;
 	default:
 		ask_fail(a, EINTR, "cancelled");

@@ -4,8 +4,8 @@ rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS qui
 set(transfer_sources life.c transfer.c source.c given.c copy.c target.c collapse.c asks.c traces.c tools.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
 rampfs_test(NAME transfer
-  SOURCES unit/test_transfer.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c unit/transfer_meta.c
-    unit/transfer_local.c unit/transfer_faults.c ${transfer_sources}
+  SOURCES unit/test_transfer.c unit/transfer_asks.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c
+    unit/transfer_meta.c unit/transfer_local.c unit/transfer_faults.c ${transfer_sources}
   NEEDS memory transport base_loop base LABELS threads TIMEOUT 600)
 target_include_directories(test_transfer PRIVATE
   ${CMAKE_SOURCE_DIR}/rampfs/transfer ${CMAKE_SOURCE_DIR}/rampfs/programs

@@ -408,6 +408,8 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 	int n = 0, rc = 0;
 
 	(void)after;
+	while (atomic_load(&world->hold_scan))
+		usleep(1000);
 	pthread_mutex_lock(&meta->lock);
 	for (int i = 0; i < ROWS; i++)
 		if (meta->row_used[i] && (!node || meta->rows[i].node == node))

@@ -17,6 +17,9 @@ TCase *copy_story(Suite *suite, const char *name); /* of mode copy */
 void stays(ramp_segment_t id, ramp_node_t owner);
 double seconds(void);
 
+/* transfer_asks.c */
+void add_ask_stories(Suite *suite);
+
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);
 void add_copy_kill_stories(Suite *suite);

@@ -96,6 +96,7 @@ struct world {
 	atomic_bool hold;		  /* DO_DELAY AT_RESERVE, _GRANT, _BEGIN, _END: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
 	atomic_bool hold_collapse;	  /* room_collapse does not begin while set */
+	atomic_bool hold_scan;		  /* no daemon goes through all rows while set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */
 	atomic_bool linger;		  /* ... it does so while this is set */

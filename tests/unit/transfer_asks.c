@@ -1,0 +1,122 @@
+/*
+ * Stories of who asks for a move: cancelled, asked again, answered by a daemon that has begun
+ * since.
+ */
+#include <check.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include "proto.h"
+#include "transfer_stories.h"
+
+/* A node is killed when it has recorded GIVEN, by a move to B that `asker` asks for. */
+static int ask_and_die_given(ramp_node_t asker, ramp_segment_t id)
+{
+	int ask;
+
+	world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
+	ask = world_ask(asker, id, B, 0, false);
+	world_wait_dead(A);
+	return ask;
+}
+
+static void is_not_answered(int ask)
+{
+	usleep(300000);
+	ck_assert_msg(!atomic_load(&world->answers[ask].done), "answered: %d %s",
+		      world->answers[ask].result, world_text(ask));
+}
+
+/* The owner's next daemon has heard of nobody who asks when CANCEL comes; but it is given. */
+START_TEST(cancelled_at_an_owner_that_was_killed_in_given)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask = ask_and_die_given(C, id);
+
+	world_arm(C, POINT(AT_SEND, PROTO_MIGRATE), DO_DROP, 0, 1000);
+	world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
+	world_start(A);
+	world_arm(C, 0, 0, 0, 0);
+	world_cancel(C, ask);
+	is_not_answered(ask);
+	world_arm(A, 0, 0, 0, 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+}
+END_TEST
+
+/* The same, and the next daemon knows that it is the owner no more before the asker does. */
+START_TEST(cancelled_at_an_owner_that_is_none_any_more)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask = ask_and_die_given(C, id);
+
+	atomic_store(&world->behind_ms[C], 2000);
+	world_arm(C, POINT(AT_SEND, PROTO_MIGRATE), DO_DROP, 0, 1000);
+	world_start(A);
+	eventually(world_shows(B, id));
+	eventually(!world_shows(A, id));
+	world_arm(C, 0, 0, 0, 0);
+	world_cancel(C, ask);
+	ck_assert_int_eq(world_answer(ask), 0);
+	atomic_store(&world->behind_ms[C], 0);
+	stays(id, B);
+}
+END_TEST
+
+/* Asked again of the next daemon, which has no quorum yet: of what is given nothing is to be agreed
+   on before it is waited for, and it can't be cancelled. */
+START_TEST(what_is_given_needs_no_quorum_to_be_waited_for)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask, cancelled;
+
+	ask_and_die_given(A, id);
+	atomic_store(&world->quorum, false);
+	world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
+	world_start(A);
+	ask = world_ask(A, id, B, 0, false);
+	world_cancel(A, ask);
+	is_not_answered(ask);
+	world_arm(A, 0, 0, 0, 0);
+	atomic_store(&world->quorum, true);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+	/* What is not given is, as ever. */
+	atomic_store(&world->quorum, false);
+	cancelled = world_ask(B, id, A, 0, false);
+	world_cancel(B, cancelled);
+	ck_assert_int_eq(world_answer(cancelled), -EINTR);
+	atomic_store(&world->quorum, true);
+	stays(id, B);
+}
+END_TEST
+
+/* Its next daemon takes part and is asked, and has yet to look at what the one before it left. */
+START_TEST(asked_before_the_records_are_looked_at)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	world_arm(B, POINT(AFTER_PROPOSE, META_SETTLED), DO_KILL, 0, 1);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_wait_dead(B);
+	atomic_store(&world->hold_scan, true);
+	world_start(B);
+	ask = world_ask(B, id, C, 0, false);
+	usleep(100000);
+	atomic_store(&world->hold_scan, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, C);
+}
+END_TEST
+
+void add_ask_stories(Suite *suite)
+{
+	TCase *tc = story(suite, "asks");
+
+	tcase_add_test(tc, cancelled_at_an_owner_that_was_killed_in_given);
+	tcase_add_test(tc, cancelled_at_an_owner_that_is_none_any_more);
+	tcase_add_test(tc, what_is_given_needs_no_quorum_to_be_waited_for);
+	tcase_add_test(tc, asked_before_the_records_are_looked_at);
+}
