@@ -636,8 +636,10 @@ bool source_cancel(struct move *m, int code, const char *text)
 			copy_stop(m);
 		return true;
 	case ABORTING:
-		if (m->again)
+		if (m->again) {
 			source_fail(m, code, "%s", text);
+			source_count(m->t, &m->t->status.failed);
+		}
 		m->again = false;
 		return true;
 	default:

@@ -518,6 +518,8 @@ static void aborting_look(struct move *m)
 		source_again(m, ABORTING);
 		return;
 	}
+	if (m->again) /* and there is no other attempt: source_give_up has not counted it */
+		source_count(m->t, &m->t->status.failed);
 	move_answer(m, -m->fail_code, m->fail_text);
 	move_end(m);
 }

@@ -111,6 +111,31 @@ START_TEST(asked_before_the_records_are_looked_at)
 }
 END_TEST
 
+/* It has grown too much, and is to be tried again when the first attempt is aborted: that is one
+   move that failed. */
+START_TEST(cancelled_between_two_attempts)
+{
+	ramp_segment_t id = world_segment(A, "x", 16384, 1024);
+	int ask;
+
+	atomic_store(&world->hold_revoke, true);
+	world_hold(A, id);
+	world_arm(A, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 0, false);
+	eventually(atomic_load(&world->fault[A].hits));
+	world_fill_holes(id);
+	atomic_store(&world->quorum, false);
+	atomic_store(&world->hold_revoke, false);
+	eventually(world_program(A, id).access);
+	usleep(100000);
+	world_cancel(A, ask);
+	atomic_store(&world->quorum, true);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	ck_assert_uint_eq(world_failed(A), 1);
+	stays(id, A);
+}
+END_TEST
+
 void add_ask_stories(Suite *suite)
 {
 	TCase *tc = story(suite, "asks");
@@ -119,4 +144,5 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, cancelled_at_an_owner_that_is_none_any_more);
 	tcase_add_test(tc, what_is_given_needs_no_quorum_to_be_waited_for);
 	tcase_add_test(tc, asked_before_the_records_are_looked_at);
+	tcase_add_test(tc, cancelled_between_two_attempts);
 }

@@ -108,6 +108,7 @@ static void look(const struct command *c, struct command_reply *reply)
 		reply->peers_up += peer_up(d.peers, n);
 	reply->rolled_back = transfers_rolled_back(d.transfers, c->id);
 	transfers_status(d.transfers, &status);
+	reply->failed = status.failed;
 	atomic_store(&world->window_us[d.self], status.window_last_us);
 }
 

@@ -561,6 +561,11 @@ bool world_rolled_back(ramp_node_t node, ramp_segment_t id)
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).rolled_back;
 }
 
+uint64_t world_failed(ramp_node_t node)
+{
+	return order(node, (struct command){.order = ORDER_STATUS}).failed;
+}
+
 /* ---- at rest
  * -------------------------------------------------------------------------------------- */
 
