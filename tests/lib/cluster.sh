@@ -62,6 +62,7 @@ cluster_cleanup() {
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null || true
 	! reported "$scratch"/cluster/?.log || status=1
+	[ "$status" = 0 ] || echo "--- it ends with status $status" >&2 # 130: by a signal
 	for log in "$scratch"/cluster/?.log; do
 		[ $status = 0 ] || [ ! -e "$log" ] || { echo "--- the end of $log" && tail -n 30 "$log"; } >&2
 	done
