@@ -111,7 +111,9 @@ int fsm_member_settled(struct journal *j, ramp_node_t node)
 
 struct member_scan {
 	struct journal *j;
-	ramp_node_t but; /* this one may be on its way */
+	ramp_node_t but;     /* this one may be on its way */
+	const char *address; /* NULL, or one that no member may have */
+	ramp_node_t in_way;  /* the node for which the scan ended with an errno */
 	uint32_t members, voters;
 };
 
@@ -120,17 +122,30 @@ static int scan_member(void *arg, const struct node_row *row)
 	struct member_scan *s = arg;
 	int rc = row->node == s->but ? 1 : settled(s->j, row);
 
+	s->in_way = row->node;
 	if (rc != 1)
 		return rc < 0 ? rc : -EBUSY;
+	if (s->address && row->role != NODE_REMOVED && strcmp(row->address, s->address) == 0)
+		return -EADDRINUSE;
 	s->members += row->role != NODE_REMOVED;
 	s->voters += row->role == NODE_VOTER;
 	return 0;
 }
 
+/* The reply of what is refused for another node's sake names that node. */
+static int look_at_members(struct apply *a, struct member_scan *scan)
+{
+	int rc = journal_walk_nodes(a->j, scan_member, scan);
+
+	if (rc < 0)
+		a->res->reply.node = scan->in_way;
+	return rc;
+}
+
 int fsm_member_add(struct apply *a)
 {
 	const struct meta_command *c = a->c;
-	struct member_scan scan = {.j = a->j};
+	struct member_scan scan = {.j = a->j, .address = c->address};
 	struct node_row row = {.role = NODE_STANDBY, .capacity = c->capacity};
 	int rc = strlen(c->new_name) > RAMP_NODE_NAME_MAX
 			 ? -ENAMETOOLONG
@@ -138,7 +153,7 @@ int fsm_member_add(struct apply *a)
 
 	if (rc != -ENOENT)
 		return rc ? rc : -EEXIST;
-	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	rc = look_at_members(a, &scan);
 	if (rc < 0)
 		return rc;
 	if (scan.members >= RAFT_NODES_MAX)
@@ -163,7 +178,7 @@ int fsm_member_promote(struct apply *a)
 		return rc;
 	if (row.role == NODE_REMOVED)
 		return -ENOENT;
-	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	rc = look_at_members(a, &scan);
 	if (rc < 0)
 		return rc;
 	a->res->reply.node = a->res->subject = row.node;
@@ -184,7 +199,7 @@ int fsm_member_remove(struct apply *a)
 	a->res->reply.node = a->res->subject = row.node;
 	if (row.role == NODE_REMOVED)
 		return 0;
-	rc = journal_walk_nodes(a->j, scan_member, &scan);
+	rc = look_at_members(a, &scan);
 	rc = rc ? rc : journal_node_used(a->j, row.node);
 	if (rc != 0)
 		return rc < 0 ? rc : -EBUSY;

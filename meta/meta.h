@@ -132,9 +132,9 @@ enum meta_command_type {
 	META_NODE_FENCE, /* node, node_inc: that incarnation is over. ESTALE: it is not current */
 	/* Done when Raft's configuration is the new one, here; -ETIMEDOUT says that it still
 	   may become so (a standby that has to catch up first). EBUSY: another node's change is
-	   under way. */
-	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST, ENOSPC
-			  */
+	   under way, that of the reply's node. */
+	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST, ENOSPC;
+			    EADDRINUSE: the reply's node has that address */
 	META_MEMBER_PROMOTE, /* node: standby -> voter. ENOENT */
 	META_MEMBER_REMOVE,  /* node. EBUSY also: it owns, gives or gets a segment, or is the last
 				voter. A leader hands over first */
@@ -181,7 +181,7 @@ struct meta_reply {
 	int result; /* 0 or a negative errno */
 	ramp_segment_t id;
 	ramp_segment_t other; /* RENAME: the segment that was replaced; 0: none */
-	ramp_node_t node;     /* MEMBER_ADD */
+	ramp_node_t node;     /* MEMBER_*, NODE_*: whose row; or who stands in the way */
 	uint64_t epoch;	      /* of the row after the command */
 	uint64_t extent_addr, extent_len;
 };

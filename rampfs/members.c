@@ -219,10 +219,27 @@ static int fence(struct members *m, const char *name, ramp_incarnation_t incarna
 	return rc ? explain(rc, err) : 0;
 }
 
+/* `node` is to become what its row says, and has not yet. */
+static int under_way(struct members *m, ramp_node_t node, struct ramp_err *err)
+{
+	struct node_row row;
+
+	if (meta_node(m->config.meta, node, &row))
+		return ramp_err_set(err, EBUSY, "another member's change is under way: try again");
+	if (row.role == NODE_VOTER && !is_heard(m, node))
+		return ramp_err_set(
+			err, EBUSY,
+			"%s is to vote once it has caught up, and is down: start it, or "
+			"fence and remove it, before another member changes",
+			row.name);
+	return ramp_err_set(err, EBUSY, "the change of %s is under way: try again", row.name);
+}
+
 /* Removes a member that nothing names any more. */
 static int take_away(struct members *m, const struct node_row *row, struct ramp_err *err)
 {
 	struct meta_command command = {.type = META_MEMBER_REMOVE, .node = row->node};
+	struct meta_reply reply;
 	struct use use;
 	int rc;
 
@@ -240,11 +257,12 @@ static int take_away(struct members *m, const struct node_row *row, struct ramp_
 	rc = check_rest(m, row, err);
 	if (rc)
 		return rc;
-	rc = propose(m, &command, NULL);
+	rc = propose(m, &command, &reply);
+	if (rc == -EBUSY && reply.node != row->node)
+		return under_way(m, reply.node, err);
 	if (rc == -EBUSY)
 		return ramp_err_set(err, EBUSY,
-				    "another member's change is under way, or %s has just got a "
-				    "segment: try again",
+				    "%s has just got a segment, or is the last voter: try again",
 				    row->name);
 	if (!rc)
 		log_warn("node %s was removed from the cluster", row->name);
@@ -314,8 +332,10 @@ static int add(struct members *m, const char *name, const char *address, uint64_
 		return ramp_err_set(err, EEXIST, "%s is a member already", name);
 	if (rc == -ENOSPC)
 		return ramp_err_set(err, ENOSPC, "the cluster has as many nodes as it can (64)");
+	if (rc == -EADDRINUSE) /* it was given away meanwhile; our tables say to whom */
+		return check_address(m, name, address, err) ? -err->code : explain(rc, err);
 	if (rc == -EBUSY)
-		return ramp_err_set(err, EBUSY, "another member's change is under way: try again");
+		return under_way(m, reply.node, err);
 	if (rc)
 		return explain(rc, err);
 	log_info("node %s at %s was added as number %u", name, address, reply.node);
@@ -327,6 +347,7 @@ static int add(struct members *m, const char *name, const char *address, uint64_
 static int promote(struct members *m, const char *name, struct ramp_err *err)
 {
 	struct meta_command command = {.type = META_MEMBER_PROMOTE};
+	struct meta_reply reply;
 	struct node_row row;
 	int rc = find(m, name, &row, err);
 
@@ -340,9 +361,9 @@ static int promote(struct members *m, const char *name, struct ramp_err *err)
 		return ramp_err_set(err, EHOSTDOWN, "%s is down: a voter that is down is no help",
 				    name);
 	command.node = row.node;
-	rc = propose(m, &command, NULL);
+	rc = propose(m, &command, &reply);
 	if (rc == -EBUSY)
-		return ramp_err_set(err, EBUSY, "another member's change is under way: try again");
+		return under_way(m, reply.node, err);
 	if (rc == -ETIMEDOUT)
 		return ramp_err_set(err, ETIMEDOUT,
 				    "%s has not caught up within 5 s; it votes as soon as it has",

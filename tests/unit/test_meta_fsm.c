@@ -421,12 +421,18 @@ START_TEST(no_incarnation_comes_back)
 }
 END_TEST
 
-static struct meta_reply add_member(const char *name)
+static struct meta_reply add_member_at(const char *name, const char *address)
 {
-	struct meta_command c = {.type = META_MEMBER_ADD, .address = "h:4"};
+	struct meta_command c = {.type = META_MEMBER_ADD};
 
 	snprintf(c.new_name, sizeof(c.new_name), "%s", name);
+	snprintf(c.address, sizeof(c.address), "%s", address);
 	return apply(c);
+}
+
+static struct meta_reply add_member(const char *name)
+{
+	return add_member_at(name, "h:4");
 }
 
 static int change_member(enum meta_command_type type, ramp_node_t node)
@@ -458,7 +464,9 @@ START_TEST(members_change_one_at_a_time)
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.node, 4);
 	ck_assert_int_eq(fsm_member_settled(t.j, 4), 0);
-	ck_assert_int_eq(add_member("e").result, -EBUSY);
+	r = add_member("e");
+	ck_assert_int_eq(r.result, -EBUSY);
+	ck_assert_uint_eq(r.node, 4); /* whose change is under way */
 	ck_assert_int_eq(add_member("d").result, -EEXIST);
 	ck_assert_int_eq(change_member(META_MEMBER_REMOVE, 3), -EBUSY);
 	ck_assert_int_eq(follow_tables(&conf), 1);
@@ -474,10 +482,29 @@ START_TEST(members_change_one_at_a_time)
 	ck_assert_int_eq(follow_tables(&conf), 1);
 	ck_assert_ptr_null(raft_conf_find(&conf, 3));
 	/* Neither its number nor its place in the tables is given again; its name may be. */
-	r = add_member("c");
+	r = add_member_at("c", "h:5");
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.node, 5);
 	ck_assert_int_eq(node_up(3, 77, 103), -EPERM);
+}
+END_TEST
+
+START_TEST(no_two_members_have_one_address)
+{
+	struct raft_conf conf = {.n = 3, .member = {{1, 0}, {2, 0}, {3, 0}}};
+	struct meta_reply r = add_member_at("d", "h:4");
+
+	ck_assert_int_eq(r.result, 0);
+	follow_tables(&conf);
+	r = add_member_at("e", "h:4");
+	ck_assert_int_eq(r.result, -EADDRINUSE);
+	ck_assert_uint_eq(r.node, 4);
+	ck_assert_int_eq(add_member_at("e", "h:5").result, 0);
+	follow_tables(&conf);
+	/* Who is gone has none. */
+	ck_assert_int_eq(change_member(META_MEMBER_REMOVE, 4), 0);
+	follow_tables(&conf);
+	ck_assert_int_eq(add_member_at("d", "h:4").result, 0);
 }
 END_TEST
 
@@ -619,6 +646,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, what_was_asked_for_before_the_unlink_is_given_after_it);
 	tcase_add_test(rules, no_incarnation_comes_back);
 	tcase_add_test(rules, members_change_one_at_a_time);
+	tcase_add_test(rules, no_two_members_have_one_address);
 	tcase_add_test(rules, who_holds_segments_or_is_the_last_voter_stays);
 	tcase_add_test(rules, a_retry_is_answered_with_the_first_result);
 	tcase_add_test(rules, copies_below_the_floor_are_dropped);
