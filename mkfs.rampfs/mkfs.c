@@ -20,6 +20,8 @@
 #include "output.h"
 #include "plan.h"
 
+#define KEY_TRIES 10 /* each after another's mkfs has failed */
+
 static const char usage_text[] =
 	"Usage: mkfs.rampfs --config FILE --node NAME [--key FILE] [--force] STATE_DIR\n"
 	"       mkfs.rampfs --join HOST:PORT --key FILE --node NAME [--config FILE]\n"
@@ -165,19 +167,18 @@ static int parse(int argc, char **argv, struct options *o)
 	return 0;
 }
 
-/* Reads the key, or lets a founder make it; *made says which, so that a failure later takes it away
-   again. */
-static int get_key(const char *path, bool founder, uint8_t key[STATEDIR_KEY_BYTES], bool *made,
+/* Reads the key, or lets a founder make it where there is none. *made is its descriptor then, so
+   that nobody has read what a failure later takes away again; else negative. */
+static int get_key(const char *path, bool founder, uint8_t key[STATEDIR_KEY_BYTES], int *made,
 		   uint8_t *bytes, size_t *len, struct ramp_err *err)
 {
-	int rc = 0;
+	int rc, tries = 0;
 
-	if (founder && access(path, F_OK) < 0 && errno == ENOENT) {
-		rc = statedir_make_key_file(path, err);
-		*made = rc == 0;
-	}
-	if (!rc)
+	do { /* -EEXIST: another founder's, meanwhile; or a link that leads nowhere */
 		rc = statedir_read_key_file(path, bytes, err);
+		if (rc == -ENOENT && founder)
+			rc = statedir_make_key_file(path, bytes, made, err);
+	} while (rc == -EEXIST && ++tries < KEY_TRIES);
 	if (rc < 0)
 		return rc;
 	*len = (size_t)rc;
@@ -361,21 +362,22 @@ static int make_with_key(const struct options *o, struct plan *plan, bool replac
 {
 	uint8_t key[STATEDIR_KEY_BYTES], bytes[STATEDIR_KEY_FILE_BYTES];
 	char key_path[PATH_MAX];
-	bool made_key = false;
 	size_t key_len = 0;
-	int rc;
+	int rc, made = -1;
 
 	snprintf(key_path, sizeof(key_path), "%s%s", o->key ? o->key : o->config,
 		 o->key ? "" : ".key");
-	rc = get_key(key_path, !o->join, key, &made_key, bytes, &key_len, err);
+	rc = get_key(key_path, !o->join, key, &made, bytes, &key_len, err);
 	if (!rc)
 		rc = o->join ? plan_join(o, key, plan, err) : plan_found(o, key, plan, err);
 	if (!rc)
 		rc = make_dir(o, plan, replace, bytes, key_len, err);
-	if (rc && made_key)
+	if (rc && made >= 0)
 		unlink(key_path);
-	else if (made_key)
+	else if (made >= 0)
 		printf("mkfs.rampfs: made the cluster key %s; every node needs it\n", key_path);
+	if (made >= 0)
+		close(made);
 	hmac_wipe(key, sizeof(key));
 	hmac_wipe(bytes, sizeof(bytes));
 	return rc;
@@ -386,6 +388,8 @@ static int make(const struct options *o, struct ramp_err *err)
 	struct plan plan = {0};
 	int lock = -1, rc = 0;
 
+	/* First of all: where there are no random numbers it ends the process. */
+	plan.founding.instance = ramp_random64();
 	if (o->config)
 		rc = config_read(o->config, &plan.config, err);
 	if (rc)

@@ -34,7 +34,7 @@ int plan_found(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], s
 	plan->nodes = calloc(config->n_nodes, sizeof(*plan->nodes));
 	if (!plan->nodes)
 		return ramp_err_sys(err, ENOMEM, "the journal");
-	*founding = (struct meta_founding){.instance = ramp_random64(),
+	*founding = (struct meta_founding){.instance = founding->instance,
 					   .arena_addr = config->arena_addr,
 					   .arena_len = config->arena_len,
 					   .nodes = plan->nodes,
@@ -154,7 +154,6 @@ int plan_join(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], st
 		return rc;
 	rc = take_members(&answer, &own, plan, err);
 	memcpy(plan->founding.cluster_id, answer.cluster_id, sizeof(answer.cluster_id));
-	plan->founding.instance = ramp_random64();
 	plan->founding.arena_addr = answer.arena_addr;
 	plan->founding.arena_len = answer.arena_len;
 	plan->founding.nodes = plan->nodes;

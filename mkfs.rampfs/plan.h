@@ -23,7 +23,7 @@ struct options {
 struct plan {
 	struct config_cluster config; /* what cluster.conf will say */
 	struct node_row *nodes;
-	struct meta_founding founding; /* its nodes are these */
+	struct meta_founding founding; /* its nodes are these; its instance is the caller's */
 };
 
 /* A founder: the configuration that it read. */

@@ -42,6 +42,16 @@ static ssize_t read_all(int fd, uint8_t *bytes, size_t cap)
 	}
 }
 
+/* True where who made the file has taken it away again. Nobody is waited for on a filesystem
+   without locks. */
+static bool wait_for_maker(int fd)
+{
+	struct stat st;
+
+	flock(fd, LOCK_SH);
+	return fstat(fd, &st) < 0 || st.st_nlink == 0;
+}
+
 int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES],
 			   struct ramp_err *err)
 {
@@ -59,6 +69,8 @@ int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYT
 		len = ramp_err_set(err, EPERM,
 				   "key file %s: others may read it (mode %04o; chmod 600 it)",
 				   path, st.st_mode & 07777);
+	else if (wait_for_maker(fd))
+		len = ramp_err_sys(err, ENOENT, "key file %s", path);
 	else {
 		len = read_all(fd, bytes, STATEDIR_KEY_FILE_BYTES);
 		if (len < 0 && len != -E2BIG)
@@ -71,28 +83,58 @@ int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYT
 	return (int)len;
 }
 
-int statedir_make_key_file(const char *path, struct ramp_err *err)
+/* Gives a file its name, which must be free. */
+static int name_key(const char *made, const char *path)
+{
+	if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL || link(made, path) < 0) /* a filesystem that can't look first */
+		return -errno;
+	unlink(made);
+	return 0;
+}
+
+/* Writes the key into a new file beside `path`, and gives it its name. Returns the locked
+   descriptor. */
+static int place_key(const char *path, const uint8_t *bytes, size_t len)
+{
+	char made[PATH_MAX];
+	int fd, rc = 0;
+
+	if (snprintf(made, sizeof(made), "%s.XXXXXX", path) >= (int)sizeof(made))
+		return -ENAMETOOLONG;
+	fd = mkostemp(made, O_CLOEXEC); /* 0600 */
+	if (fd < 0)
+		return -errno;
+	flock(fd, LOCK_EX);
+	errno = ENOSPC; /* what a short write means */
+	if (write(fd, bytes, len) != (ssize_t)len || fsync(fd) < 0)
+		rc = -errno;
+	rc = rc ? rc : name_key(made, path);
+	if (!rc)
+		return fd;
+	unlink(made);
+	close(fd);
+	return rc;
+}
+
+int statedir_make_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES], int *fd,
+			   struct ramp_err *err)
 {
 	uint8_t random[32];
 	char text[2 * sizeof(random) + 2];
-	int fd, rc = 0;
+	size_t len = 2 * sizeof(random) + 1;
 
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return ramp_err_sys(err, errno, "random bytes for a key");
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(text + 2 * i, 3, "%02x", random[i]);
-	text[2 * sizeof(random)] = '\n';
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return ramp_err_sys(err, errno, "key file %s", path);
-	if (write(fd, text, sizeof(text) - 1) != (ssize_t)sizeof(text) - 1 || fsync(fd) < 0)
-		rc = ramp_err_sys(err, errno, "key file %s", path);
-	close(fd);
-	if (rc)
-		unlink(path);
+	text[len - 1] = '\n';
+	memcpy(bytes, text, len);
+	*fd = place_key(path, bytes, len);
 	hmac_wipe(random, sizeof(random));
 	hmac_wipe(text, sizeof(text));
-	return rc;
+	return *fd < 0 ? ramp_err_sys(err, -*fd, "key file %s", path) : (int)len;
 }
 
 int statedir_cluster_id(const struct config_cluster *config, const uint8_t key[STATEDIR_KEY_BYTES],

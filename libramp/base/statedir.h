@@ -42,11 +42,16 @@ int statedir_file(const char *path, const char *name, char *out, struct ramp_err
 int statedir_lock(const char *path, struct ramp_err *err);
 
 /* Reads a key file (a regular file, not readable by group or others, 16 to 4096 bytes) into
-   `bytes`; returns its length or a negative errno. */
+   `bytes`; returns its length or a negative errno (-ENOENT also: taken away by who made it). */
 int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES],
 			   struct ramp_err *err);
-/* Makes a key file of 32 random bytes in hexadecimal, 0600; -EEXIST. */
-int statedir_make_key_file(const char *path, struct ramp_err *err);
+/*
+ * Makes a key file of 32 random bytes in hexadecimal, 0600, which is there whole or not at all, and
+ * gives what reading it gives. As long as *fd is open whoever else reads it waits, so that until
+ * then it can still be taken away. -EEXIST.
+ */
+int statedir_make_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES], int *fd,
+			   struct ramp_err *err);
 
 /* The cluster's id: an HMAC, under the key, of the canonical founding configuration. */
 int statedir_cluster_id(const struct config_cluster *config, const uint8_t key[STATEDIR_KEY_BYTES],

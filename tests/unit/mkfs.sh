@@ -57,15 +57,17 @@ grep -q "there is left: .*/mine: Directory not empty" "$d/said" || fail "what is
 cmp "$d/state/key" "$d/good.conf.key" || fail "the key of the node that was made"
 [ "$(cat "$d"/.mkfs.rampfs.*.old/mine/notes)" = mine ] || fail "what was not the node's own"
 rm -r "$d"/.mkfs.rampfs.*.old "$d/said"
-# two at once: one makes it, and the other leaves it alone
-for i in 1 2 3 4 5; do
+# two at once: one makes it, and the other leaves it alone, and the key that both have read
+for i in 1 2 3 4 5 6 7 8 9 10; do
 	made=""
+	rm "$d/good.conf.key"
 	"$mkfs" "${good[@]}" --node a "$d/race" 2>"$d/said.a" & first=$!
 	"$mkfs" "${good[@]}" --node b "$d/race" 2>"$d/said.b" & second=$!
 	! wait $first || made=a
 	! wait $second || made=${made}b
 	[ "$made" = "$(cat "$d/race/node")" ] || fail "round $i: made by \"$made\", and is $(cat "$d/race/node")'s"
 	grep -qE "is not empty any more|holds a node already" "$d"/said.? || fail "round $i: $(cat "$d"/said.?)"
+	cmp "$d/race/key" "$d/good.conf.key" || fail "round $i: the key that the node has"
 	rm -r "$d/race" "$d"/said.?
 done
 # somebody runs on it
@@ -103,6 +105,9 @@ printf short >"$d/short.key" && chmod 600 "$d/short.key"
 refused "a key has 16 to 4096 bytes" "${good[@]}" --node a --key "$d/short.key" "$d/new"
 refused "not a regular file" "${good[@]}" --node a --key /dev/null "$d/new"
 refused "No such file" --config "$d/none.conf" --node a "$d/new"
+ln -s nowhere "$d/link.key"
+refused "link.key: File exists" "${good[@]}" --node a --key "$d/link.key" "$d/new"
+[ -z "$(find "$d" -maxdepth 1 -name '*.key.*')" ] || fail "a refused mkfs left a key"
 [ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
 # joining, as far as it needs no cluster (tests/mount/members.sh has one)
 join=(--join 127.0.0.1:1 --node c --key "$d/good.conf.key" --address 127.0.0.1:7003 --capacity 1G)
