@@ -24,7 +24,7 @@
 #include "meta_inner.h"
 #include "wire.h"
 
-enum item_type { ITEM_MESSAGE, ITEM_ASK, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER };
+enum item_type { ITEM_MESSAGE, ITEM_ASK, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER, ITEM_RELEASE };
 
 /* Something for the meta thread. */
 struct item {
@@ -218,6 +218,9 @@ static void carry_out(struct meta *meta, struct item *item)
 	case ITEM_TRANSFER:
 		ev.type = RAFT_EV_TRANSFER;
 		meta_step(meta, &ev);
+		break;
+	case ITEM_RELEASE:
+		atomic_store(&meta->held, false);
 		break;
 	}
 }
@@ -602,6 +605,16 @@ struct meta_command_id meta_own_command(struct meta *meta)
 {
 	return (struct meta_command_id){.client = meta->own_client,
 					.unique = atomic_fetch_add(&meta->own_unique, 1) + 1};
+}
+
+void meta_hold(struct meta *meta)
+{
+	atomic_store(&meta->held, true);
+}
+
+void meta_release(struct meta *meta)
+{
+	enqueue(meta, new_item(ITEM_RELEASE, 0));
 }
 
 void meta_transfer_leadership(struct meta *meta)

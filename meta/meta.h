@@ -259,6 +259,13 @@ void meta_propose(struct meta *meta, const struct meta_command *command, meta_do
 /* The same and waits. Never from the control, fuse, pager or meta thread. */
 int meta_propose_wait(struct meta *meta, const struct meta_command *command,
 		      struct meta_reply *reply);
+/*
+ * From meta_hold to meta_release proposals are taken, answered where they were carried out already,
+ * and not sent. So of many that are proposed again, the first can't make the results of the last
+ * go.
+ */
+void meta_hold(struct meta *meta);
+void meta_release(struct meta *meta);
 /* done runs when this node's tables hold all that was committed anywhere when this was called
    (ReadIndex): the linearizable read of R7 and R8. */
 void meta_sync(struct meta *meta, meta_done *done, void *arg);

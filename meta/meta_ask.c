@@ -14,6 +14,7 @@
  * At most META_WINDOW numbers are open; more wait here and were not proposed.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,7 +176,8 @@ static void open_window(struct meta *meta)
 {
 	struct asks *a = &meta->asks;
 
-	while (a->waiting && (!a->open || a->next_number - a->open->number < META_WINDOW)) {
+	while (!atomic_load(&meta->held) && a->waiting &&
+	       (!a->open || a->next_number - a->open->number < META_WINDOW)) {
 		struct ask *ask = unlink_ask(&a->waiting, &a->waiting_end);
 
 		ask->number = a->next_number++;
@@ -207,11 +209,10 @@ static void end_asks(struct meta *meta, struct ask **list, struct ask ***end)
 	}
 }
 
-void asks_applied(struct meta *meta, const struct fsm_result *result)
+/* What asked for this command has its result, and ends where nothing more is to be waited for. */
+static void take_result(struct meta *meta, struct ask **at, struct ask ***end,
+			const struct fsm_result *result)
 {
-	struct asks *a = &meta->asks;
-	struct ask **at = &a->open;
-
 	while (*at) {
 		struct ask *ask = *at;
 
@@ -221,7 +222,7 @@ void asks_applied(struct meta *meta, const struct fsm_result *result)
 			ask->reply = result->reply;
 		}
 		if (ask->applied && complete(meta, ask)) {
-			unlink_ask(at, &a->open_end);
+			unlink_ask(at, end);
 			finish(ask, &ask->reply);
 		} else {
 			at = &ask->next;
@@ -229,11 +230,27 @@ void asks_applied(struct meta *meta, const struct fsm_result *result)
 	}
 }
 
+void asks_applied(struct meta *meta, const struct fsm_result *result)
+{
+	struct asks *a = &meta->asks;
+	bool former = result->command && result->origin.node == meta->opened.self &&
+		      result->origin.life != meta->opened.life;
+
+	take_result(meta, &a->open, &a->open_end, result);
+	/* One that waits is asked again, and by its turn the result may have made room for others.
+	 */
+	if (former)
+		take_result(meta, &a->waiting, &a->waiting_end, result);
+}
+
 void asks_restored(struct meta *meta)
 {
 	struct ask *ask;
 
 	for (ask = meta->asks.open; ask; ask = ask->next)
+		if (!ask->applied)
+			ask->applied = held_already(meta, ask, &ask->reply);
+	for (ask = meta->asks.waiting; ask; ask = ask->next)
 		if (!ask->applied)
 			ask->applied = held_already(meta, ask, &ask->reply);
 }

@@ -7,6 +7,7 @@
 #define RAMP_META_INNER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "meta.h"
 #include "replica.h"
@@ -95,6 +96,7 @@ struct meta {
 	bool had_quorum;    /* protected by lock */
 	bool voiceless;	    /* protected by lock */
 
+	atomic_bool held; /* meta_hold */
 	struct asks asks;
 	struct greetings greetings;
 	ramp_node_t leader; /* meta thread: as of the last turn */

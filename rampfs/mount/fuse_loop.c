@@ -323,6 +323,7 @@ static int take_over(struct mount *m, struct ramp_err *err)
 	if (rc)
 		mount_end(m, MOUNT_UNMOUNTED);
 	forget_other_appends(m, &list);
+	meta_hold(m->config.meta);
 	while ((d = STAILQ_FIRST(&list))) {
 		struct fuse_buf buf = {.mem = d->bytes, .size = d->len};
 
@@ -330,6 +331,7 @@ static int take_over(struct mount *m, struct ramp_err *err)
 		process(m, &buf);
 		free(d);
 	}
+	meta_release(m->config.meta);
 	free_reply_buffer(); /* of the control thread, which serves no more */
 	return 0;
 }

@@ -329,6 +329,109 @@ START_TEST(what_a_sync_waited_for_is_in_the_tables_when_it_ends)
 }
 END_TEST
 
+#define CROWD 450 /* more than the window and the results that are kept */
+
+/* As of a FUSE connection, whose requests come again with their numbers. */
+static struct meta_command request(ramp_node_t at, ramp_segment_t id, uint64_t unique)
+{
+	struct meta_command c = id ? command(at, META_SETATTR) : create_command(at, 1, "once");
+
+	c.cid = (struct meta_command_id){.client = 77, .unique = unique};
+	c.id = id;
+	c.flags = id ? META_SET_MODE : 0;
+	c.attr.mode = 0600;
+	return c;
+}
+
+struct answer {
+	struct wait wait;
+	struct meta_reply reply;
+};
+
+static void keep_answer(void *arg, const struct meta_reply *reply)
+{
+	struct answer *a = arg;
+
+	a->reply = *reply;
+	one_done(&a->wait, reply);
+}
+
+static void ask_crowd(ramp_node_t at, ramp_segment_t id, struct wait *w)
+{
+	for (uint64_t i = 0; i < CROWD; i++) {
+		struct meta_command c = request(at, id, 100 + i);
+
+		meta_propose(meta_of(at), &c, one_done, w);
+	}
+}
+
+/* What was proposed at a node before this stands in its queue no more. */
+static void queue_is_looked_at(ramp_node_t at)
+{
+	struct meta_command bad = create_command(at, 1, "..");
+
+	ck_assert_int_eq(meta_propose_wait(meta_of(at), &bad, NULL), -EINVAL);
+}
+
+START_TEST(what_a_former_life_did_is_found_by_who_waits_in_a_crowd)
+{
+	struct answer first = {.wait = {.left = 1}}, again = {.wait = {.left = 1}};
+	struct wait crowd = {.left = CROWD};
+	struct meta_command c;
+	struct segment_row row;
+	ramp_node_t leader;
+
+	net.election_ms = 2000;
+	net_found(3);
+	all_up(3);
+	leader = wait_leader(1, 3);
+	news.to = another(leader);
+	WAIT_FOR(meta_leader(meta_of(news.to)) == leader);
+	net.passes = news_come_later;
+	atomic_store(&news.behind, true);
+	c = request(news.to, 0, 1);
+	meta_propose(meta_of(news.to), &c, keep_answer, &first);
+	WAIT_FOR(meta_lookup(meta_of(leader), 1, "once", &row) == 0);
+	net_stop(news.to);
+	ck_assert_int_eq(first.reply.result, -ESHUTDOWN);
+
+	net_start(news.to);
+	ask_crowd(news.to, row.id, &crowd);
+	meta_propose(meta_of(news.to), &c, keep_answer, &again);
+	queue_is_looked_at(news.to);
+	atomic_store(&news.behind, false);
+	WAIT_FOR(atomic_load(&again.wait.left) == 0 && atomic_load(&crowd.left) == 0);
+	ck_assert_int_eq(again.reply.result, 0);
+	ck_assert_uint_eq(again.reply.id, row.id);
+}
+END_TEST
+
+START_TEST(while_held_results_are_found_and_none_goes)
+{
+	struct answer again = {.wait = {.left = 1}};
+	struct wait crowd = {.left = CROWD};
+	struct meta_command c;
+	struct meta_reply first;
+
+	net_found(1);
+	all_up(1);
+	c = request(1, 0, 1);
+	ck_assert_int_eq(meta_propose_wait(meta_of(1), &c, &first), 0);
+	meta_hold(meta_of(1));
+	ask_crowd(1, first.id, &crowd);
+	for (int i = 0; i < 10; i++)
+		queue_is_looked_at(1); /* each time a turn passes, which would send some */
+	ck_assert_int_eq(atomic_load(&crowd.left), CROWD);
+	meta_propose(meta_of(1), &c, keep_answer, &again);
+	WAIT_FOR(atomic_load(&again.wait.left) == 0);
+	ck_assert_int_eq(again.reply.result, 0);
+	ck_assert_uint_eq(again.reply.id, first.id);
+	meta_release(meta_of(1));
+	WAIT_FOR(atomic_load(&crowd.left) == 0);
+	ck_assert_int_eq(atomic_load(&crowd.failed), 0);
+}
+END_TEST
+
 START_TEST(the_cluster_lives_through_the_loss_of_its_leader)
 {
 	struct segment_row row;
@@ -617,6 +720,7 @@ static Suite *suite(void)
 	tcase_add_test(one_voter, opened_twice_is_refused);
 	tcase_add_test(one_voter, what_is_no_journal_is_refused);
 	tcase_add_test(one_voter, format_refuses_a_file_that_is_there);
+	tcase_add_test(one_voter, while_held_results_are_found_and_none_goes);
 	tcase_add_checked_fixture(three_voters, net_setup, net_teardown);
 	tcase_set_timeout(three_voters, 120);
 	suite_add_tcase(s, three_voters);
@@ -624,6 +728,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, a_read_after_sync_sees_all_that_was_committed);
 	tcase_add_test(three_voters, an_answer_to_a_former_life_proves_nothing);
 	tcase_add_test(three_voters, what_a_sync_waited_for_is_in_the_tables_when_it_ends);
+	tcase_add_test(three_voters, what_a_former_life_did_is_found_by_who_waits_in_a_crowd);
 	tcase_add_test(three_voters, the_cluster_lives_through_the_loss_of_its_leader);
 	tcase_add_test(three_voters, what_was_acknowledged_survives_the_death_of_all);
 	tcase_add_test(three_voters, without_a_quorum_it_is_erofs);
