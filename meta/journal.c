@@ -205,6 +205,14 @@ static int run_text(struct journal *j, const char *text)
 	return sqlite3_exec(j->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : journal_fail(j, text);
 }
 
+/* What SQLite says is "database is locked", which helps nobody to find who it is. */
+static const char *why(sqlite3 *db, int rc)
+{
+	return rc == SQLITE_BUSY ? "another program reads or writes it (sqlite3, a backup?), and "
+				   "has not ended within 5 s"
+				 : sqlite3_errmsg(db);
+}
+
 int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 		    struct ramp_err *err)
 {
@@ -220,8 +228,7 @@ int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 				  NULL, NULL, NULL);
 	if (rc == SQLITE_OK)
 		return 0;
-	ramp_err_set(err, rc == SQLITE_BUSY ? EBUSY : EIO, "journal %s: %s", path,
-		     sqlite3_errmsg(*db));
+	ramp_err_set(err, rc == SQLITE_BUSY ? EBUSY : EIO, "journal %s: %s", path, why(*db, rc));
 	sqlite3_close(*db);
 	*db = NULL;
 	return rc == SQLITE_BUSY ? -EBUSY : -EIO;
@@ -268,7 +275,7 @@ static int make_durable(struct journal *j, struct ramp_err *err)
 		return 0;
 	return ramp_err_set(err, rc == SQLITE_BUSY ? EBUSY : EIO,
 			    "journal %s: what it holds can't be made durable: %s", j->path,
-			    sqlite3_errmsg(j->db));
+			    why(j->db, rc));
 }
 
 /* ---- the table meta ------------------------------------------------------------------------ */

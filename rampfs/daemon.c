@@ -41,6 +41,7 @@
 #define LINGER_IDLE_MS 5000
 #define UNDECIDED_MS   2000 /* for an abort to be committed */
 #define HANDOVER_MS    200  /* for TimeoutNow to reach the next leader */
+#define ALONE_MS       10000
 
 struct daemon {
 	const struct daemon_config *config;
@@ -60,6 +61,8 @@ struct daemon {
 	atomic_bool nodes_asked; /* refresh_nodes is posted */
 	uv_timer_t linger;	 /* control loop; and what it saw last, and when that changed */
 	uint64_t linger_seen, linger_since_ms;
+	uv_timer_t alone; /* control loop: once, where nobody was heard by then */
+	bool heard;	  /* control loop: some other member, ever */
 };
 
 /* ---- what calls up ----------------------------------------------------------------------------
@@ -138,9 +141,38 @@ static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation,
 	struct daemon *d = arg;
 
 	log_info("node %u is %s", node, up ? "up" : "down");
+	d->heard |= up;
 	meta_peer(d->meta, node, up);
 	if (atomic_load(&d->running))
 		transfers_peer_changed(d->transfers, node, incarnation, up);
+}
+
+static int is_other_member(void *arg, const struct node_row *row)
+{
+	struct daemon *d = arg;
+
+	return row->role != NODE_REMOVED && row->node != meta_self(d->meta);
+}
+
+/*
+ * Of two nodes the one with the smaller number connects, so a newcomer waits for all of them. An
+ * address by which nobody finds it can't be seen from here, only that nobody comes.
+ */
+static void on_alone(uv_timer_t *timer)
+{
+	struct daemon *d = timer->data;
+	struct node_row self;
+
+	if (d->heard || meta_each_node(d->meta, is_other_member, d) != 1 ||
+	    meta_node(d->meta, meta_self(d->meta), &self) || self.role == NODE_REMOVED)
+		return;
+	log_warn("no other member is heard, %d s after the start: they are down, or do not reach "
+		 "this node at %s",
+		 ALONE_MS / 1000, self.address);
+	if (self.role == NODE_STANDBY && !self.incarnation)
+		log_warn("if that address is wrong: rampfs-node remove %s at a member, and "
+			 "mkfs.rampfs --join with another",
+			 self.name);
 }
 
 /* Somebody wants to be a member: whoever comes before all floors stand comes again. */
@@ -418,6 +450,9 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);
 		d.linger.data = &d;
+		uv_timer_init(loop_uv(d.loop), &d.alone);
+		d.alone.data = &d;
+		uv_timer_start(&d.alone, on_alone, ALONE_MS, 0);
 		atomic_store(&d.running, true);
 		refresh_nodes(&d);
 		rc = transfers_start(d.transfers, d.pull, err);

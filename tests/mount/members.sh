@@ -105,6 +105,7 @@ echo "its name is free again: added by hand, joined under a new number, removed 
 at b add d 127.0.0.1:9 256M
 refused "was never up" at b promote d
 refused "was never up" at b fence d
+at b add e 127.0.0.1:10 256M && at b remove e # one that nobody reaches is in nobody's way
 refused "was added with the address" mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" "${newcomer[@]/127.0.0.1:9/127.0.0.1:10}"
 mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d" | grep -q "as number 5" || fail "d's number"
 at b remove d
@@ -176,6 +177,7 @@ power_off c
 kill -STOP "$(daemon a)" "$(daemon b)"
 power_on c
 within 20 read_only c
+within 20 says "$cluster/c.log" "no other member is heard, .* at $(at c list | awk '$1 == "c" { print $4 }')"
 kill -CONT "$(daemon a)" "$(daemon b)"
 echo here >"$mnt/c/c/first" || fail "who makes something does not wait until it can be made"
 same here "$(cat "$mnt/c/c/first")" "what was written at c"

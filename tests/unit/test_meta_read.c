@@ -187,6 +187,27 @@ START_TEST(what_can_never_be_read_ends_the_process_and_says_why)
 }
 END_TEST
 
+/* What it holds is made durable at a start, which a reader of an older state is in the way of. */
+START_TEST(who_reads_the_journal_at_a_start_is_named)
+{
+	struct meta_config config = {.journal_path = net.node[1].path};
+	struct ramp_err err = {0};
+	struct meta *meta;
+	sqlite3 *other;
+
+	ck_assert_int_eq(sqlite3_open(net.node[1].path, &other), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_exec(other, "BEGIN; SELECT * FROM node", NULL, NULL, NULL),
+			 SQLITE_OK);
+	ck_assert_int_eq(create(1, 1, "later", NULL), 0);
+	net_stop(1);
+	ck_assert_int_eq(meta_open(&config, &meta, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, net.node[1].path) && strstr(err.text, "another program"),
+		      "%s", err.text);
+	sqlite3_close(other);
+	net_start(1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("meta_read");
@@ -204,6 +225,7 @@ int main(void)
 	tcase_add_loop_test(tc, an_allocation_that_fails_changes_no_answer, 0, READS);
 	tcase_add_loop_test(tc, nor_does_one_that_fails_while_a_connection_is_opened, 0, READS);
 	tcase_add_test(tc, what_can_never_be_read_ends_the_process_and_says_why);
+	tcase_add_test(tc, who_reads_the_journal_at_a_start_is_named);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
