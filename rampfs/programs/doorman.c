@@ -2,31 +2,34 @@
  * The doorman: a small process that receives what strangers send and passes on userfaultfds alone.
  *
  * A descriptor that a stranger sends may be of a file whose close(2) never returns, and then the
- * process that closes it can't even be killed. So the daemon receives none. Each agent gets one end
- * of a socket pair (WELCOME), the doorman the other. It forks a child for each, which waits for the
- * one message, looks what the descriptor is (readlink of its own /proc/self/fd), and passes on what
- * is a userfaultfd and nothing else; what it thinks of anything else it answers as an errno. A
- * child that hangs in close hangs alone: it alone holds that end when it looks what has come, since
- * the last one that closes it closes what was not received, too. When a child has ended, the daemon
- * is told, which counts those that have not.
+ * thread that closes it can't even be killed. So the daemon receives none. Each agent gets one end
+ * of a socket pair (WELCOME), the doorman the other. It makes a thread for each, with a table of
+ * descriptors of its own (unshare), which waits for the one message, looks what the descriptor is
+ * (readlink of its own /proc/thread-self/fd), and passes on what is a userfaultfd and nothing else;
+ * what it thinks of anything else it answers as an errno. A thread that hangs in close hangs alone:
+ * it alone holds that end when it looks what has come, since the last one that closes it closes
+ * what was not received, too. When a thread has closed all that, the daemon is told, which counts
+ * those that have not. A process for each would cost eight times as much, in pieces of which each
+ * keeps a processor for a tenth of a millisecond: page faults of others would wait for that.
  *
  * The doorman is this program executed anew: a forked copy of the daemon would keep the store's
  * files mapped, and the proof that nobody maps a segment would never hold again.
  *
  * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
- * that were at the door; their agents come again. So it does where a child has ended without an
- * answer. When the daemon dies, it sees that and ends. A doorman that can't fork ends, too: it must
- * not close what it was given.
+ * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
+ * doorman that can't make a thread ends, too: it must not close what it was given.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +43,7 @@
 #define RESTART_MS    100u
 #define MESSAGE_BYTES 12u /* u64 the space's id, u32 errno or ENDED */
 #define ENDED	      UINT32_MAX
-#define CHILDREN_MAX  2048 /* more than the daemon has doors */
+#define STACK_BYTES   (128u << 10)
 
 extern char **environ;
 
@@ -116,23 +119,29 @@ static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int fl
 	return wire_r_done(&r) ? 0 : -EBADMSG;
 }
 
-/* ---- the process itself: system calls only -------------------------------------------------- */
+/* ---- the process itself --------------------------------------------------------------------- */
+
+struct door {
+	uint64_t space;
+	int daemon, door, ended;
+	sem_t unshared, alone;
+};
 
 static int look(int fd)
 {
 	static const char wanted[] = "anon_inode:[userfaultfd]";
-	char path[32], is[sizeof(wanted) + 1];
+	char path[40], is[sizeof(wanted) + 1];
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
 	n = readlink(path, is, sizeof(is));
 	if (n < 0)
 		return errno;
 	return n == sizeof(wanted) - 1 && memcmp(is, wanted, sizeof(wanted) - 1) == 0 ? 0 : EBADF;
 }
 
-/* The child's life: one message, one answer. */
-static void serve_door(int daemon, uint64_t space, int door)
+/* One message, one answer. What has come, or -1. */
+static int serve_door(int daemon, uint64_t space, int door)
 {
 	struct pollfd at = {.fd = door, .events = POLLIN};
 	uint8_t byte[2];
@@ -141,7 +150,7 @@ static void serve_door(int daemon, uint64_t space, int door)
 	n = poll(&at, 1, DOOR_MS);
 	if (n <= 0) {
 		send_one(daemon, space, ETIMEDOUT, -1);
-		return;
+		return -1;
 	}
 	n = receive(door, byte, sizeof(byte), &fd, MSG_DONTWAIT);
 	if (n != 1 || byte[0] != SESSION_VERSION || fd < 0)
@@ -149,57 +158,58 @@ static void serve_door(int daemon, uint64_t space, int door)
 	else
 		why = look(fd);
 	send_one(daemon, space, (uint32_t)why, why ? -1 : fd);
+	return fd;
 }
 
-static struct {
-	pid_t pid;
-	uint64_t space;
-} children[CHILDREN_MAX];
-static size_t n_children;
-
-/* Tells the daemon who has ended. */
-static void reap(int daemon)
+/*
+ * A thread's life. Its descriptors are its own from the first step on, and it looks at its door
+ * when nobody else holds that any more. The daemon's socket goes before what a stranger has sent:
+ * a hang there must not keep the daemon from seeing that this process has died.
+ */
+static void *at_door(void *arg)
 {
-	pid_t pid;
+	struct door *d = arg;
+	int fd;
 
-	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
-		size_t i = 0;
-
-		while (i < n_children && children[i].pid != pid)
-			i++;
-		if (i == n_children)
-			continue;
-		send_one(daemon, children[i].space, ENDED, -1);
-		children[i] = children[--n_children];
-	}
+	if (unshare(CLONE_FILES))
+		_exit(1);
+	sem_post(&d->unshared);
+	while (sem_wait(&d->alone))
+		;
+	fd = serve_door(d->daemon, d->space, d->door);
+	close(d->daemon);
+	close(fd);
+	close(d->door);
+	if (write(d->ended, &d->space, sizeof(d->space)) != sizeof(d->space))
+		_exit(1);
+	free(d);
+	return NULL;
 }
 
-/* The child goes on when nobody else holds its door any more: at the end of `gate`. */
-static void open_door(int daemon, uint64_t space, int door)
+static void open_door(int daemon, uint64_t space, int door, int ended)
 {
-	int gate[2];
-	char none;
-	pid_t pid;
+	struct door *d = calloc(1, sizeof(*d));
+	pthread_attr_t attr;
+	pthread_t thread;
 
-	if (n_children == CHILDREN_MAX || pipe2(gate, O_CLOEXEC))
+	if (!d || sem_init(&d->unshared, 0, 0) || sem_init(&d->alone, 0, 0))
 		_exit(1);
-	pid = fork();
-	if (pid < 0)
+	d->space = space;
+	d->daemon = daemon;
+	d->door = door;
+	d->ended = ended;
+	if (pthread_attr_init(&attr) || pthread_attr_setstacksize(&attr, STACK_BYTES) ||
+	    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED) ||
+	    pthread_create(&thread, &attr, at_door, d))
 		_exit(1);
-	if (pid == 0) {
-		close(gate[1]);
-		if (read(gate[0], &none, 1) == 0)
-			serve_door(daemon, space, door);
-		_exit(0);
-	}
-	children[n_children].pid = pid;
-	children[n_children++].space = space;
+	pthread_attr_destroy(&attr);
+	while (sem_wait(&d->unshared))
+		;
 	close(door);
-	close(gate[1]);
-	close(gate[0]);
+	sem_post(&d->alone);
 }
 
-static void take_request(int daemon)
+static void take_request(int daemon, int ended)
 {
 	uint64_t space;
 	uint32_t unused;
@@ -211,29 +221,34 @@ static void take_request(int daemon)
 		_exit(0);
 	if (rc || door < 0)
 		_exit(1);
-	open_door(daemon, space, door);
+	open_door(daemon, space, door, ended);
+}
+
+/* Tells the daemon which threads have ended. */
+static void tell_ended(int daemon, int ended)
+{
+	uint64_t space[64];
+	ssize_t n = read(ended, space, sizeof(space));
+
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*space); i++)
+		send_one(daemon, space[i], ENDED, -1);
 }
 
 static void doorman_serve(int daemon)
 {
 	struct pollfd wait[2] = {{.fd = daemon, .events = POLLIN}, {.events = POLLIN}};
-	struct signalfd_siginfo info;
-	sigset_t chld;
+	int ended[2];
 
-	sigemptyset(&chld);
-	sigaddset(&chld, SIGCHLD);
-	if (sigprocmask(SIG_BLOCK, &chld, NULL))
+	if (pipe2(ended, O_CLOEXEC))
 		_exit(1);
-	wait[1].fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (wait[1].fd < 0)
-		_exit(1);
+	wait[1].fd = ended[0];
 	for (;;) {
 		if (poll(wait, 2, -1) < 0)
 			continue;
-		if (wait[1].revents && read(wait[1].fd, &info, sizeof(info)) > 0)
-			reap(daemon);
+		if (wait[1].revents)
+			tell_ended(daemon, ended[0]);
 		if (wait[0].revents)
-			take_request(daemon);
+			take_request(daemon, ended[1]);
 	}
 }
 
@@ -242,8 +257,7 @@ void programs_doorman(int argc, char **argv)
 	if (argc < 2 || strcmp(argv[1], "--doorman") != 0)
 		return;
 	prctl(PR_SET_NAME, "rampfs-doorman");
-	signal(SIGCHLD, SIG_DFL); /* and not what the daemon was started with */
-	signal(SIGINT, SIG_IGN);  /* it ends with the daemon */
+	signal(SIGINT, SIG_IGN); /* it ends with the daemon */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	if (close_range(DOOR_FD + 1, ~0U, 0))

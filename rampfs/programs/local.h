@@ -233,7 +233,7 @@ void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
 enum user_count {
 	USER_NEWCOMERS,
 	USER_SESSIONS, /* orphans too */
-	USER_DOORS,    /* until the doorman's child has ended */
+	USER_DOORS,    /* until the doorman's thread has ended */
 	USER_REQUESTS,
 	USER_TOOLS,
 	USER_TOKENS,
@@ -251,10 +251,10 @@ void user_give(struct programs *p, uid_t uid, enum user_count what, uint32_t by)
 int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err);
 void doorman_close(struct doorman *doorman);
 /* The userfaultfd of `space` will come over `door` (stays the caller's); session_uffd gets it, and
-   session_door_closed comes when the child that waited there has ended. */
+   session_door_closed comes when the thread that waited there has ended. */
 int doorman_ask(struct doorman *doorman, uint64_t space, int door);
 
-/* ---- session.c: connections ----------------------------------------------------------------- */
+/* ---- session.c, doors.c: connections -------------------------------------------------------- */
 
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err);
 /* Hangs up everybody; then, when the pool has ended, the rest. */

@@ -1,7 +1,7 @@
 /*
- * The doorman (doorman.c, whose two sides are its own, so that it is compiled in here): what its
- * child reads from a stranger, and what the daemon reads from it, over real sockets with real
- * descriptors.
+ * The doorman (doorman.c, whose two sides are its own, so that it is compiled in here): what a
+ * thread of it reads from a stranger, and what the daemon reads from it, over real sockets with
+ * real descriptors.
  *
  * The input, again and again: who sends (an odd byte: the doorman itself, as it never would), how
  * many descriptors (a byte), a byte for the kind of each, the length (a byte), the message.
@@ -105,25 +105,14 @@ static void send_message(int sock, const struct message *m)
 	fuzz_rule(sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)m->len);
 }
 
-static int next_descriptor(void)
-{
-	int fd = dup(kinds[NOTHING]);
-
-	close(fd);
-	return fd;
-}
-
-/* What the doorman's child does with a stranger's message. */
+/* What a thread of the doorman does with a stranger's message. */
 static void ask_stranger(int doorman, uint64_t space, const struct message *m)
 {
-	int door[2], his;
+	int door[2];
 
 	fuzz_rule(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) == 0);
 	send_message(door[1], m);
-	his = next_descriptor();
-	serve_door(doorman, space, door[0]);
-	if (fcntl(his, F_GETFD) >= 0)
-		close(his); /* it ends by its process */
+	close(serve_door(doorman, space, door[0]));
 	close(door[0]);
 	close(door[1]);
 }

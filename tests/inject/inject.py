@@ -9,7 +9,7 @@ Paths (where the calls fail):
   mount        reading, writing, names, attributes and .ramp of a mounted node (its daemon)
   attach       a program maps a segment and forks (the daemon)
   program      the same (the shim in the program)
-  doorman      the same (the doorman, and its child that waits for the program's userfaultfd)
+  doorman      the same (the doorman, whose thread waits for the program's userfaultfd)
   source       a segment moves to another node (the daemon that it leaves)
   target       the same (the daemon that takes and pulls it)
   third        the same, asked for at a node that is neither (its daemon)

@@ -257,16 +257,17 @@ END_TEST
 
 /* ---- doors ---------------------------------------------------------------------------------- */
 
-/* How many processes the doorman, a child of ours, has. */
-static int doorman_children(void)
+/* The doorman, a child of ours; *at_doors: its threads there, and those of one that was killed. */
+static pid_t find_doorman(int *at_doors)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
-	int n = 0;
+	pid_t found = 0;
 
+	*at_doors = 0;
 	while ((entry = readdir(proc))) {
-		char path[64], name[32] = "", line[256];
-		int parent = 0, grandparent = 0;
+		char path[64], name[32] = "", line[512];
+		int parent = 0, threads = 0;
 		FILE *f;
 
 		if (atoi(entry->d_name) <= 0)
@@ -275,32 +276,36 @@ static int doorman_children(void)
 		f = fopen(path, "re");
 		if (!f)
 			continue;
-		if (!fgets(line, sizeof(line), f) ||
-		    sscanf(line, "%*d (%31[^)]) %*c %d", name, &parent) != 2)
-			parent = 0;
+		if (fgets(line, sizeof(line), f) &&
+		    sscanf(line,
+			   "%*d (%31[^)]) %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d "
+			   "%*d %*d %*d %d",
+			   name, &parent, &threads) == 3 &&
+		    strcmp(name, "rampfs-doorman") == 0 && parent == getpid()) {
+			*at_doors += threads - 1;
+			found = atoi(entry->d_name);
+		}
 		fclose(f);
-		if (!parent || strcmp(name, "rampfs-doorman") != 0 || parent == getpid())
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/stat", parent);
-		f = fopen(path, "re");
-		if (!f)
-			continue;
-		if (fgets(line, sizeof(line), f))
-			sscanf(line, "%*d (%*[^)]) %*c %d", &grandparent);
-		fclose(f);
-		n += grandparent == getpid();
 	}
 	closedir(proc);
+	return found;
+}
+
+static int doorman_threads(void)
+{
+	int n;
+
+	find_doorman(&n);
 	return n;
 }
 
 /* And stay so: one that has done its work may still be ending, one that stood in line come. */
-static void wait_until_children_are(int many)
+static void wait_until_threads_are(int many)
 {
 	int looks = 0;
 
 	for (int i = 0; i < PATIENCE && looks < 20; i++) {
-		looks = doorman_children() == many ? looks + 1 : 0;
+		looks = doorman_threads() == many ? looks + 1 : 0;
 		usleep(5000);
 	}
 	ck_assert_int_eq(looks, 20);
@@ -326,13 +331,13 @@ START_TEST(who_stands_silent_at_the_door_leaves_room_for_others)
 	struct prog prog;
 
 	ck_assert_int_eq(stranger_said(&s), DOORS);
-	ck_assert_int_le(doorman_children(), DOORS);
+	ck_assert_int_le(doorman_threads(), DOORS);
 	world_prog(&prog);
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
 	stranger_end(&s);
-	/* When it ends, its children do. */
-	wait_until_children_are(0);
+	/* When it ends, its threads do. */
+	wait_until_threads_are(0);
 	seg_put(seg);
 }
 END_TEST
@@ -419,7 +424,7 @@ static int send_hanging(const void *arg)
 			continue;
 		n++;
 		session_send_uffd(door, given_file);
-		/* It is told so; then the child begins to close it. */
+		/* It is told so; then the thread begins to close it. */
 		if (session_recv(sock, &m, NULL, NULL, 0) || m.result != EBADF)
 			return -1;
 	}
@@ -434,13 +439,14 @@ static int greet_once(const void *arg)
 	return hear_welcome(say_hello(), PATIENCE, &door);
 }
 
-START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_child_of_the_doorman)
+START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 {
 	struct seg *seg = world_segment("x", 5);
 	struct stranger s, again;
 	struct prog prog;
 	char path[400];
 	pid_t server;
+	int n;
 
 	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
 	server = fuse_mount(path);
@@ -449,19 +455,35 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_child_of_the_doorman)
 	s = stranger_start(STRANGER, send_hanging, NULL);
 	given_path = NULL;
 	ck_assert_int_eq(stranger_said(&s), DOORS);
-	ck_assert_int_eq(doorman_children(), DOORS);
+	ck_assert_int_eq(doorman_threads(), DOORS);
 	/* Others come and go as ever. */
 	for (int i = 0; i < 3; i++) {
 		world_prog(&prog);
 		world_attach(&prog, seg, O_RDWR);
 		prog_end(&prog);
 	}
-	wait_until_children_are(DOORS);
+	wait_until_threads_are(DOORS);
+
+	/* Also where the doorman dies and those that hang can't. Who is at its door then comes
+	 * again. */
+	ck_assert_int_eq(kill(find_doorman(&n), SIGKILL), 0);
+	for (int i = 0; i < 100; i++) {
+		again = stranger_start(STRANGER, greet_once, NULL);
+		n = stranger_said(&again);
+		stranger_end(&again);
+		if (n == 0)
+			break;
+		usleep(50000);
+	}
+	ck_assert_int_eq(n, 0);
+	world_prog(&prog);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
 
 	/* With the filesystem's end they end, and its user is served again. */
 	kill(server, SIGKILL);
 	waitpid(server, NULL, 0);
-	wait_until_children_are(0);
+	wait_until_threads_are(0);
 	again = stranger_start(STRANGER, greet_once, NULL);
 	ck_assert_int_eq(stranger_said(&again), 0);
 	stranger_end(&again);
@@ -712,7 +734,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, idle_connections_of_one_user_keep_nobody_out);
 	tcase_add_test(tc, a_user_has_so_many_sessions_and_no_more);
 	tcase_add_test(tc, who_stands_silent_at_the_door_leaves_room_for_others);
-	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_child_of_the_doorman);
+	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman);
 	tcase_add_test(tc, a_user_has_so_many_tokens_and_others_have_theirs);
 	tcase_add_test(tc, an_old_token_is_none);
 	tcase_add_test(tc, a_forks_token_is_for_a_child);
