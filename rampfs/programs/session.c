@@ -6,10 +6,8 @@
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
  * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
- * goes to the doorman; the userfaultfd comes back from there (session_uffd), and the rest happens
- * in space.c. Only so many of one user and of all are at the door at a time: a HELLO beyond that
- * waits for its turn. A place at the door is free when the doorman's child has ended, not when it
- * has answered, since what a stranger sent may hang it in close(2) for ever.
+ * goes to the doorman, in its turn (doors.c); the userfaultfd comes back from there (session_uffd),
+ * and the rest happens in space.c.
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
  * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many of one
@@ -26,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "local.h"
+#include "conns.h"
 #include "log.h"
 
 #ifndef SO_PEERPIDFD
@@ -34,52 +32,11 @@
 #endif
 #define ACCEPT_MAX	32    /* a turn */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
-#define DOORS_MAX	1024  /* of all users: children of the doorman */
 #define LOOK_MS		30000u
 #define TICK_MS		1000u
 #define ACCEPT_PAUSE_MS 100u
 
 static const char out_of_memory[] = "the daemon is out of memory";
-
-enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
-
-struct conn {
-	TAILQ_ENTRY(conn) link;
-	struct programs *programs;
-	enum conn_kind kind;
-	int fd; /* a SESSION's belongs to its space; -1: a request has it */
-	uv_poll_t poll;
-	pid_t pid;
-	uid_t uid;
-	gid_t gid;
-	uint64_t since_ms;
-	struct space *space;	   /* SESSION: a reference */
-	TAILQ_ENTRY(conn) in_line; /* SESSION that waits for a door */
-	bool waits;
-	struct session_msg hello;  /* its */
-	struct tool_request *tool; /* TOOL, until it hangs up */
-};
-
-/* Where a userfaultfd is awaited: one child of the doorman. */
-struct door {
-	LIST_ENTRY(door) link;
-	uint64_t space;
-	uid_t uid;
-};
-
-struct listener {
-	struct programs *programs;
-	int fd;
-	uv_poll_t poll;
-	uv_timer_t tick, pause;
-	uv_async_t look;
-	int handles; /* uv handles that are not closed yet, of conns too */
-	TAILQ_HEAD(, conn) conns;
-	uint32_t n_conns;
-	LIST_HEAD(, door) doors;
-	uint32_t n_doors;
-	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
-};
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
@@ -155,7 +112,7 @@ static bool become(struct conn *conn, enum conn_kind kind, enum user_count what,
 static void on_conn(uv_poll_t *poll, int status, int events);
 
 /* Watches for the hang-up, and for late answers where there may be some. */
-static void watch(struct conn *conn)
+void conn_watch(struct conn *conn)
 {
 	int events = UV_DISCONNECT;
 
@@ -223,132 +180,13 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	return space;
 }
 
-/*
- * Sends WELCOME with the doorman's socket, and gives the doorman the other end, which is not ours
- * any more when a stranger gets his: who closes it last closes what lies in it unread.
- */
-static int welcome(struct conn *conn, bool *asked)
-{
-	struct programs *p = conn->programs;
-	struct session_msg msg = {.type = SESSION_WELCOME, .serial = conn->hello.serial};
-	bool again = conn->hello.flags & SESSION_RECONNECT;
-	int pair[2], fds[2], rc;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return -errno;
-	fds[0] = pair[0];
-	fds[1] = p->uffd_dev;
-	rc = doorman_ask(p->doorman, conn->space->id, pair[1]);
-	close(pair[1]);
-	*asked = !rc;
-	if (!rc)
-		rc = session_send(conn->fd, &msg, fds, again ? 1 : 2, MSG_DONTWAIT);
-	close(pair[0]);
-	return rc;
-}
-
-static void free_door(struct listener *l, struct door *door)
-{
-	user_give(l->programs, door->uid, USER_DOORS, 1);
-	LIST_REMOVE(door, link);
-	l->n_doors--;
-	free(door);
-}
-
-static void free_doors(struct listener *l)
-{
-	struct door *door, *next;
-
-	for (door = LIST_FIRST(&l->doors); door; door = next) {
-		next = LIST_NEXT(door, link);
-		free_door(l, door);
-	}
-}
-
-static void refuse(struct conn *conn, uint16_t type, int result, const char *text)
+void conn_refuse(struct conn *conn, uint16_t type, int result, const char *text)
 {
 	struct session_msg msg = {.type = type, .result = (uint32_t)result};
 
 	snprintf(msg.text, sizeof(msg.text), "%s", text);
 	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
 	conn_close(conn);
-}
-
-/* False: there is none now, and when one is closed there may be. */
-static bool take_door(struct conn *conn)
-{
-	struct listener *l = conn->programs->listener;
-	struct door *door;
-	bool asked = false;
-
-	if (l->n_doors >= DOORS_MAX)
-		return false;
-	door = malloc(sizeof(*door));
-	if (!door) {
-		refuse(conn, SESSION_WELCOME, ENOMEM, out_of_memory);
-		return true;
-	}
-	if (!user_take(l->programs, conn->uid, USER_DOORS, 1, USER_SHARE)) {
-		free(door);
-		return false;
-	}
-	*door = (struct door){.space = conn->space->id, .uid = conn->uid};
-	LIST_INSERT_HEAD(&l->doors, door, link);
-	l->n_doors++;
-	conn->since_ms = now_ms();
-	if (welcome(conn, &asked))
-		conn_close(conn);
-	else
-		watch(conn);
-	if (!asked) /* else the doorman's child says when it has ended */
-		free_door(l, door);
-	return true;
-}
-
-/* The first in the line whose user may have another door, again and again. */
-static void serve_line(struct listener *l)
-{
-	struct conn *conn, *next;
-
-	for (conn = TAILQ_FIRST(&l->line); conn && l->n_doors < DOORS_MAX; conn = next) {
-		next = TAILQ_NEXT(conn, in_line);
-		TAILQ_REMOVE(&l->line, conn, in_line);
-		conn->waits = false;
-		if (take_door(conn))
-			continue;
-		conn->waits = true;
-		if (next)
-			TAILQ_INSERT_BEFORE(next, conn, in_line);
-		else
-			TAILQ_INSERT_TAIL(&l->line, conn, in_line);
-	}
-}
-
-/* The child may have been killed: nothing would come any more. Its agent comes again. */
-static void hang_up_unanswered(struct listener *l, uint64_t space)
-{
-	struct conn *conn;
-
-	TAILQ_FOREACH (conn, &l->conns, link)
-		if (conn->kind == CONN_SESSION && conn->space->id == space)
-			break;
-	if (conn && conn->space->uffd < 0)
-		conn_close(conn);
-}
-
-void session_door_closed(struct programs *p, uint64_t space)
-{
-	struct listener *l = p->listener;
-	struct door *door;
-
-	LIST_FOREACH (door, &l->doors, link)
-		if (door->space == space)
-			break;
-	if (door) {
-		free_door(l, door);
-		hang_up_unanswered(l, space);
-	}
-	serve_line(l);
 }
 
 /* False: refused. The share of its user is the space's; without one it is given back here. */
@@ -363,8 +201,8 @@ static bool start_space(struct conn *conn)
 		user_give(p, conn->uid, USER_SESSIONS, 1);
 		if (pidfd >= 0)
 			close(pidfd);
-		refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
-		       pidfd < 0 ? no_pidfd(pidfd, &err) : out_of_memory);
+		conn_refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
+			    pidfd < 0 ? no_pidfd(pidfd, &err) : out_of_memory);
 		return false;
 	}
 	conn->space = space; /* the list's reference goes with it; it closes the socket */
@@ -380,27 +218,25 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 	struct programs *p = conn->programs;
 
 	if (!in_group(conn, p->uffd_group)) {
-		refuse(conn, SESSION_WELCOME, EPERM,
-		       "mapping is for members of the group that uffd_group= names");
+		conn_refuse(conn, SESSION_WELCOME, EPERM,
+			    "mapping is for members of the group that uffd_group= names");
 		return;
 	}
 	if (p->uffd_dev < 0) {
-		refuse(conn, SESSION_WELCOME, EOPNOTSUPP, "this kernel has no /dev/userfaultfd");
+		conn_refuse(conn, SESSION_WELCOME, EOPNOTSUPP,
+			    "this kernel has no /dev/userfaultfd");
 		return;
 	}
 	if (!become(conn, CONN_SESSION, USER_SESSIONS, p->user_sessions)) {
-		refuse(conn, SESSION_WELCOME, EUSERS,
-		       "too many programs of this user have segments mapped");
+		conn_refuse(conn, SESSION_WELCOME, EUSERS,
+			    "too many programs of this user have segments mapped");
 		return;
 	}
 	conn->hello = *msg;
 	if (!start_space(conn))
 		return;
-	if (!take_door(conn)) {
-		conn->waits = true;
-		TAILQ_INSERT_TAIL(&p->listener->line, conn, in_line);
-		watch(conn);
-	}
+	if (!doors_take(conn))
+		doors_line_up(conn);
 }
 
 void session_uffd(struct programs *p, uint64_t id, int fd, int why)
@@ -427,19 +263,6 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 	}
 	space->uffd = fd;
 	pool_run(p->pool, POOL_SELF, space_ready, space_get(space));
-}
-
-void session_doors_lost(struct programs *p)
-{
-	struct listener *l = p->listener;
-	struct conn *conn, *next;
-
-	free_doors(l);
-	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
-		next = TAILQ_NEXT(conn, link);
-		if (conn->kind == CONN_SESSION && conn->space->uffd < 0)
-			conn_close(conn);
-	}
 }
 
 /* ---- first messages ------------------------------------------------------------------------- */
@@ -512,8 +335,8 @@ static void request(struct conn *conn, const struct session_msg *msg)
 	struct ramp_err err;
 
 	if (!r || pidfd < 0) {
-		refuse(conn, SESSION_RESULT, r ? -pidfd : ENOMEM,
-		       r ? no_pidfd(pidfd, &err) : out_of_memory);
+		conn_refuse(conn, SESSION_RESULT, r ? -pidfd : ENOMEM,
+			    r ? no_pidfd(pidfd, &err) : out_of_memory);
 		goto no_request;
 	}
 	/* Who is hung up on comes again, as after a daemon's death. */
@@ -541,12 +364,12 @@ no_request:
 static void tool(struct conn *conn, const struct session_msg *msg)
 {
 	if (!become(conn, CONN_TOOL, USER_TOOLS, USER_SHARE)) {
-		refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
+		conn_refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
 		return;
 	}
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
-		refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
+		conn_refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
 }
 
 static void first_message(struct conn *conn, const struct session_msg *msg)
@@ -578,11 +401,11 @@ static void wrong_version(struct conn *conn, const struct session_msg *msg)
 
 	snprintf(text, sizeof(text), "the daemon speaks version %d of the protocol",
 		 SESSION_VERSION);
-	refuse(conn,
-	       msg->type == SESSION_HELLO				     ? SESSION_WELCOME
-	       : msg->type == SESSION_MIGRATE || msg->type == SESSION_MEMBER ? SESSION_ANSWER
-									     : SESSION_RESULT,
-	       EPROTO, text);
+	conn_refuse(conn,
+		    msg->type == SESSION_HELLO					  ? SESSION_WELCOME
+		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_MEMBER ? SESSION_ANSWER
+										  : SESSION_RESULT,
+		    EPROTO, text);
 }
 
 static void receive(struct conn *conn)
@@ -616,7 +439,7 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 		conn_close(conn);
 	} else {
 		agent_take_late(conn->space);
-		watch(conn);
+		conn_watch(conn);
 	}
 }
 
@@ -657,7 +480,7 @@ static void add_conn(struct listener *l, int fd)
 	l->handles++;
 	TAILQ_INSERT_TAIL(&l->conns, conn, link);
 	l->n_conns++;
-	watch(conn);
+	conn_watch(conn);
 }
 
 static void on_listen(uv_poll_t *poll, int status, int events)
@@ -733,7 +556,7 @@ static void on_look(uv_async_t *async)
 			continue;
 		if (atomic_exchange(&conn->space->stale, false))
 			pool_run(l->programs->pool, POOL_SELF, space_look, space_get(conn->space));
-		watch(conn);
+		conn_watch(conn);
 	}
 }
 
@@ -792,7 +615,7 @@ void listener_close(struct programs *p)
 	struct listener *l = p->listener;
 
 	uv_close((uv_handle_t *)&l->look, on_closed);
-	free_doors(l);
+	doors_free(l);
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
