@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "local.h"
+#include "pace.h"
 
 enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
 
@@ -47,6 +48,7 @@ struct listener {
 	LIST_HEAD(, door) doors;
 	uint32_t n_doors;
 	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
+	struct pace pace;	 /* of what newcomers cost */
 };
 
 /* ---- session.c ---- */

@@ -15,7 +15,8 @@
 
 #include "conns.h"
 
-#define DOORS_MAX 1024 /* of all users: threads of the doorman */
+#define DOORS_MAX    1024 /* of all users: threads of the doorman */
+#define DOOR_COST_US 150  /* what the doorman computes for one */
 
 /*
  * Sends WELCOME with the doorman's socket, and gives the doorman the other end, which is not ours
@@ -80,6 +81,7 @@ bool doors_take(struct conn *conn)
 	LIST_INSERT_HEAD(&l->doors, door, link);
 	l->n_doors++;
 	conn->since_ms = now_ms();
+	pace_spend(&l->pace, now_us(), DOOR_COST_US);
 	if (welcome(conn, &asked))
 		conn_close(conn);
 	else

@@ -7,7 +7,8 @@
  *
  * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
  * goes to the doorman, in its turn (doors.c); the userfaultfd comes back from there (session_uffd),
- * and the rest happens in space.c.
+ * and the rest happens in space.c. What newcomers cost is counted (pace.h): beyond their part of
+ * the machine's time nobody is accepted for a moment.
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
  * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many of one
@@ -427,10 +428,8 @@ static void receive(struct conn *conn)
 		conn_close(conn);
 }
 
-static void on_conn(uv_poll_t *poll, int status, int events)
+static void attend(struct conn *conn, int status, int events)
 {
-	struct conn *conn = poll->data;
-
 	if (status < 0) {
 		conn_close(conn);
 	} else if (conn->kind != CONN_SESSION) {
@@ -441,6 +440,27 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 		agent_take_late(conn->space);
 		conn_watch(conn);
 	}
+}
+
+/* What this thread has computed so far. */
+static uint64_t computed_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void on_conn(uv_poll_t *poll, int status, int events)
+{
+	struct conn *conn = poll->data;
+	struct listener *l = conn->programs->listener;
+	bool first = conn->kind == CONN_FIRST;
+	uint64_t began = first ? computed_us() : 0;
+
+	attend(conn, status, events);
+	if (first)
+		pace_spend(&l->pace, now_us(), computed_us() - began);
 }
 
 /* ---- listening ------------------------------------------------------------------------------ */
@@ -483,26 +503,42 @@ static void add_conn(struct listener *l, int fd)
 	conn_watch(conn);
 }
 
-static void on_listen(uv_poll_t *poll, int status, int events)
+/* False: there is no descriptor or no memory for another one, which waits. */
+static bool accept_some(struct listener *l)
 {
-	struct listener *l = poll->data;
-
-	(void)status;
-	(void)events;
 	for (int i = 0; i < ACCEPT_MAX; i++) {
 		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
 			add_conn(l, fd);
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-			/* It stays ready: without a pause the loop would spin. */
 			log_warn("connections wait: %s", strerror(errno));
-			uv_poll_stop(&l->poll);
-			uv_timer_again(&l->pause);
-			return;
+			return false;
 		} else if (errno != ECONNABORTED && errno != EINTR) {
-			return;
+			break;
 		}
+	}
+	return true;
+}
+
+static void on_pause(uv_timer_t *timer);
+
+/* The socket stays ready: whoever comes meanwhile waits in its queue. */
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	struct listener *l = poll->data;
+	uint64_t began = computed_us(), rest_ms = 0;
+
+	(void)status;
+	(void)events;
+	if (!accept_some(l))
+		rest_ms = ACCEPT_PAUSE_MS;
+	pace_spend(&l->pace, now_us(), computed_us() - began);
+	if (rest_ms < pace_rest_ms(&l->pace))
+		rest_ms = pace_rest_ms(&l->pace);
+	if (rest_ms) {
+		uv_poll_stop(&l->poll);
+		uv_timer_start(&l->pause, on_pause, rest_ms, 0);
 	}
 }
 
@@ -510,7 +546,6 @@ static void on_pause(uv_timer_t *timer)
 {
 	struct listener *l = timer->data;
 
-	uv_timer_stop(timer);
 	uv_poll_start(&l->poll, UV_READABLE, on_listen);
 }
 
@@ -570,6 +605,7 @@ static void on_closed(uv_handle_t *handle)
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 {
 	struct listener *l = calloc(1, sizeof(*l));
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	uv_loop_t *uv = loop_uv(p->loop);
 	int rc;
 
@@ -577,6 +613,7 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "the session socket");
 	l->programs = p;
 	l->fd = listen_fd;
+	l->pace.processors = (uint32_t)(processors > 0 ? processors : 1);
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->line);
 	rc = uv_poll_init(uv, &l->poll, listen_fd);
@@ -591,8 +628,6 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	l->handles = 4;
 	uv_poll_start(&l->poll, UV_READABLE, on_listen);
 	uv_timer_start(&l->tick, on_tick, TICK_MS, TICK_MS);
-	uv_timer_start(&l->pause, on_pause, ACCEPT_PAUSE_MS, ACCEPT_PAUSE_MS);
-	uv_timer_stop(&l->pause);
 	p->listener = l;
 	p->look = &l->look;
 	return 0;
