@@ -234,16 +234,14 @@ static bool serve_want(struct pulled *pulled, struct link *link, struct want *wa
 			if (won == 0)
 				return false;
 			run = won;
+		} else if (want->since_us && state == PAGE_LOST) {
+			lost(pulled, want->first);
 		} else if (want->since_us) {
-			/* Of a page fault: it waits for each of the pages of its read at most. */
-			for (uint64_t i = 0; i < run; i++)
-				if (state == PAGE_LOST)
-					lost(pulled, want->first + i);
-				else
-					resolve_one(pulled, want->first + i, want->since_us);
+			resolve_one(pulled, want->first, want->since_us);
 		}
 		want->first += run;
 		want->count -= run;
+		want->since_us = 0; /* a page fault waits for the first page alone */
 	}
 	return true;
 }

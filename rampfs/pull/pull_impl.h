@@ -45,7 +45,7 @@
  */
 struct want {
 	uint64_t first, count;
-	uint64_t since_us; /* a page fault: when it came; 0: parked requests */
+	uint64_t since_us; /* a page fault of the first: when it came; 0: parked requests */
 };
 
 /* Sequential faults: where the next one is expected, and how much it gets. */

@@ -90,6 +90,12 @@ static void flight_end(struct link *link, struct flight *flight)
 	pulled_put(pulled);
 }
 
+/* A page fault waits for the first page of its read; whoever touches another has a want of it. */
+static uint64_t fault_of(const struct flight *flight, uint64_t page)
+{
+	return page == flight->first ? flight->since_us : 0;
+}
+
 /* What has not arrived is REMOTE again; a demand is remembered. */
 static void flight_back(struct link *link, struct flight *flight)
 {
@@ -98,7 +104,7 @@ static void flight_back(struct link *link, struct flight *flight)
 	const struct want want = {
 		.first = from,
 		.count = flight->first + flight->count - from,
-		.since_us = flight->since_us,
+		.since_us = fault_of(flight, from),
 	};
 
 	pages_give_back(pulled->seg, want.first, want.count);
@@ -284,7 +290,11 @@ static bool load(struct link *link, struct flight *flight, const struct tp_done 
 static void flight_lose(struct link *link, struct flight *flight)
 {
 	struct pulled *pulled = flight->pulled;
-	const struct want want = {.first = flight->next, .count = 1, .since_us = flight->since_us};
+	const struct want want = {
+		.first = flight->next,
+		.count = 1,
+		.since_us = fault_of(flight, flight->next),
+	};
 
 	pages_lose(pulled->seg, flight->next, 1);
 	flight->next++; /* no longer ours to give back: a writer may have claimed it */

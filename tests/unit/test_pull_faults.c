@@ -373,6 +373,86 @@ START_TEST(a_page_fault_of_what_the_source_has_lost_is_told)
 }
 END_TEST
 
+/* By how many page faults' times were counted. */
+static uint64_t faults_counted(void)
+{
+	struct pull_status status;
+	uint64_t counted = 0;
+
+	pull_status(w.t_pull, &status);
+	for (int i = 0; i < PULL_HISTOGRAM; i++)
+		counted += status.fault_us[i];
+	return counted;
+}
+
+static uint64_t faults_read(void)
+{
+	struct pull_status status;
+
+	pull_status(w.t_pull, &status);
+	return status.faults;
+}
+
+/* Faults in order, until one brings 16 pages: the next is the one that is returned. */
+static uint64_t fault_in_order(void)
+{
+	uint64_t page = 0;
+
+	for (; page < 31 || pages_get(w.t_seg, page) != PAGE_REMOTE; page++)
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	wait_until(faults_counted() == faults_read());
+	return page;
+}
+
+/* It waits for one page. The others of its read come, or do not, whether or not anybody wants
+   them: here a writer brings all of them, since the connection is cut. */
+START_TEST(a_page_fault_whose_read_is_cut_is_one_page_fault)
+{
+	uint8_t bytes[16 * PAGE];
+	pthread_t thread;
+	uint64_t page;
+
+	open_with(MIB, true, false);
+	page = fault_in_order();
+	atomic_store(&w.held, true);
+	thread = world_touch(&w, page);
+	wait_until(pages_get(w.t_seg, page + 15) == PAGE_IN_FLIGHT);
+	atomic_store(&w.cut_after, 1);
+	atomic_store(&w.held, false);
+	wait_until(pull_cut_begin(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes)) == 0);
+	memset(bytes, 0xcc, sizeof(bytes));
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, sizeof(bytes), (off_t)(page * PAGE)),
+			 sizeof(bytes));
+	pull_cut_end(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes), sizeof(bytes));
+	ck_assert_uint_eq(world_touched(thread), 0xcc);
+	atomic_store(&w.cut_after, 0);
+	ck_assert(world_page_is(w.t_programs.map + 200 * PAGE, 200)); /* all of that is over */
+	wait_until(faults_counted() >= faults_read());
+	ck_assert_uint_eq(faults_counted(), faults_read());
+	world_close(&w);
+}
+END_TEST
+
+/* The same where the source has lost one of the others; of that one nobody is told who has not
+   touched it. */
+START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
+{
+	uint64_t page;
+
+	open_with(MIB, true, false);
+	page = fault_in_order();
+	lose_at_the_source(page + 4);
+	ck_assert_int_eq(load(w.t_programs.map + page * PAGE), world_byte(page, 0));
+	wait_until(pages_get(w.t_seg, page + 4) == PAGE_LOST);
+	ck_assert_int_eq(load(w.t_programs.map + 200 * PAGE), world_byte(200, 0));
+	wait_until(faults_counted() >= faults_read());
+	ck_assert_uint_eq(faults_counted(), faults_read());
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
+	ck_assert_int_eq(load(w.t_programs.map + (page + 4) * PAGE), -1);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
 {
 	open_with(MIB, true, false);
@@ -818,6 +898,8 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
 	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
+	tcase_add_test(c, a_page_fault_whose_read_is_cut_is_one_page_fault);
+	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
 	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
