@@ -174,6 +174,27 @@ static void link_down(struct link *link, uint64_t after_ms)
 			flight_back(link, &link->flights[i]);
 }
 
+/* An earlier read of the same segment lands in place, too. */
+static bool lands_again(const struct link *link, unsigned i)
+{
+	for (unsigned j = 0; j < i; j++)
+		if (link->flights[j].pulled == link->flights[i].pulled && !link->flights[j].stage)
+			return true;
+	return false;
+}
+
+/* The landing place of one read found no room, nobody knows of which: each segment gets some, once,
+   however many of its reads were under way. */
+static void link_no_room(struct link *link)
+{
+	for (unsigned i = 0; i < TP_QUEUE_MAX; i++) {
+		const struct flight *flight = &link->flights[i];
+
+		if (flight->pulled && !flight->stage && !lands_again(link, i))
+			pulled_no_room(flight->pulled);
+	}
+}
+
 static void link_failed(struct link *link)
 {
 	struct ramp_err err = {.text = "it has not answered for 5 s"};
@@ -183,11 +204,8 @@ static void link_failed(struct link *link)
 		proved = ops(link->puller)->incarnation(link->conn);
 	if (link->state == LINK_READY)
 		log_info("pulling from node %u: %s", link->node, err.text);
-	/* The landing place found no room: the source is not to blame. */
-	if (err.code == EFAULT)
-		for (unsigned i = 0; i < TP_QUEUE_MAX; i++)
-			if (link->flights[i].pulled)
-				pulled_no_room(link->flights[i].pulled);
+	if (err.code == EFAULT) /* the source is not to blame */
+		link_no_room(link);
 	link_down(link, link->after_ms);
 	link->after_ms = link->after_ms * 2 < RETRY_MAX_MS ? link->after_ms * 2 : RETRY_MAX_MS;
 	if (proved && proved != link->incarnation)

@@ -745,6 +745,34 @@ START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 }
 END_TEST
 
+/* Many reads are under way when one of them finds no room: that takes a piece of the slack, and not
+   one for each. */
+START_TEST(no_room_for_one_read_does_not_take_the_slack_of_all)
+{
+	struct store_space space;
+	struct seg *filler;
+
+	world_open(&w, 128 * MIB);
+	w.slack = 64 * MIB;
+	world_write_all(&w);
+	world_take(&w, false);
+	w.slack = 0;
+	world_begin(&w, false);
+	ck_assert_int_eq(want_pages_until(0, 1), 0); /* it is connected */
+	fill_store(&filler);
+	atomic_store(&w.held, true);
+	for (uint64_t page = 512; page < 572; page++) /* of one huge page */
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, page, 1), -EAGAIN);
+	wait_until(pages_get(w.t_seg, 571) == PAGE_IN_FLIGHT);
+	atomic_store(&w.held, false);
+	ck_assert_int_eq(want_pages_until(512, 60), 0);
+	store_space(w.t_store, &space);
+	ck_assert_uint_le(space.free_bytes, 8 * MIB);
+	seg_put(filler);
+	world_close(&w);
+}
+END_TEST
+
 /* ---- a source's file that somebody cuts ---- */
 
 /*
@@ -911,6 +939,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
 	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
+	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
 	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
