@@ -162,7 +162,7 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, ask) asks;
-	struct answered answered[ANSWERED]; /* by asks.c */
+	struct answered answered[ANSWERED]; /* by ask_remote.c */
 	size_t n_answered;
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
 	size_t n_traces;
@@ -344,13 +344,16 @@ void ask_cancel(struct ask *a);
 void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state);
 void ask_step(struct ask *a, const struct transfer_step *step);
 struct ask *ask_find(struct transfers *t, uint64_t handle);
-void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *step);
 struct transfers *ask_transfers(const struct ask *a);
 const struct migrate_request *ask_request(const struct ask *a);
 void asks_look(struct transfers *t, ramp_segment_t id);
+void asks_close(struct transfers *t);
+
+/* ---- ask_remote.c ---------------------------------------------------------------------------- */
+
+void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *step);
 void asks_peer_up(struct transfers *t, ramp_node_t node);
 void asks_peer_down(struct transfers *t, ramp_node_t node);
-void asks_close(struct transfers *t);
 void asks_listen(struct transfers *t);
 
 /* ---- traces.c -------------------------------------------------------------------------------- */

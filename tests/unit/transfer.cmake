@@ -1,7 +1,7 @@
 rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS quick TIMEOUT 60)
 
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
-set(transfer_sources life.c transfer.c source.c given.c copy.c target.c collapse.c asks.c traces.c tools.c)
+set(transfer_sources life.c transfer.c source.c given.c copy.c target.c collapse.c asks.c ask_remote.c traces.c tools.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
 rampfs_test(NAME transfer
   SOURCES unit/test_transfer.c unit/transfer_asks.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c
