@@ -94,19 +94,6 @@ START_TEST(on_to_a_third_before_it_is_collapsed)
 }
 END_TEST
 
-START_TEST(asked_from_any_node)
-{
-	ramp_segment_t id = world_segment(A, "x", 10, 0);
-
-	ck_assert_int_eq(world_move(C, id, B), 0); /* neither has it nor gets it */
-	ck_assert_uint_eq(world_owner(id), B);
-	ck_assert_int_eq(world_move(A, id, A), 0); /* who gets it */
-	ck_assert_uint_eq(world_owner(id), A);
-	ck_assert_int_eq(world_move(B, id, A), 0); /* it is there already */
-	world_rest(id);
-}
-END_TEST
-
 #ifdef __SANITIZE_THREAD__ /* which maps several bytes of its own for each */
 #define LARGE_PAGES (UINT64_C(1) << 20)
 #else
@@ -170,23 +157,6 @@ START_TEST(access_goes_with_it)
 		ck_assert_int_eq(world_move(A, id, i % 2 ? A : B), 0);
 		world_rest(id);
 	}
-}
-END_TEST
-
-START_TEST(wait_is_until_stable)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-	int ask;
-
-	atomic_store(&world->pull_stopped, true);
-	ask = world_ask(C, id, B, 0, true);
-	eventually(world_row(id).phase == SEGMENT_PULLING);
-	usleep(300000);
-	ck_assert(!atomic_load(&world->answers[ask].done));
-	atomic_store(&world->pull_stopped, false);
-	ck_assert_int_eq(world_answer(ask), 0);
-	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
-	world_rest(id);
 }
 END_TEST
 
@@ -356,36 +326,6 @@ START_TEST(no_quorum_in_the_middle)
 }
 END_TEST
 
-START_TEST(two_movers)
-{
-	ramp_segment_t id = world_segment(A, "x", 1000, 0);
-	int one = world_ask(A, id, B, 10000, false), two = world_ask(C, id, C, 10000, false);
-	int rc_one = world_answer(one), rc_two = world_answer(two);
-
-	ck_assert_msg((rc_one == 0 && rc_two == -EBUSY) || (rc_one == -EBUSY && rc_two == 0),
-		      "%d and %d", rc_one, rc_two);
-	stays(id, rc_one ? C : B);
-}
-END_TEST
-
-START_TEST(still_being_pulled)
-{
-	ramp_segment_t id = world_segment(A, "x", 100, 0);
-	int ask, patient;
-
-	atomic_store(&world->pull_stopped, true);
-	ck_assert_int_eq(world_move(A, id, B), 0);
-	ask = world_ask(B, id, C, 800, false);
-	ck_assert_int_eq(world_answer(ask), -EBUSY);
-	ck_assert_str_eq(world_text(ask), "still being pulled, 0 %");
-	patient = world_ask(A, id, C, 0, false);
-	usleep(100000);
-	atomic_store(&world->pull_stopped, false);
-	ck_assert_int_eq(world_answer(patient), 0);
-	stays(id, C);
-}
-END_TEST
-
 START_TEST(a_program_that_cannot_be_asked)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -411,56 +351,6 @@ START_TEST(a_program_that_does_not_let_go)
 	ck_assert(world_program(A, id).access);
 	stays(id, A);
 	ck_assert_int_eq(world_move(A, id, B), 0);
-	stays(id, B);
-}
-END_TEST
-
-START_TEST(cancelled_in_time)
-{
-	ramp_segment_t id = world_segment(A, "x", 10, 0);
-	ramp_node_t asker = _i ? C : A;
-	int ask;
-
-	world_hold_reservation(B);
-	ask = world_ask(asker, id, B, 0, false);
-	world_wait_reservation(B);
-	world_cancel(asker, ask);
-	ck_assert_int_eq(world_answer(ask), -EINTR);
-	atomic_store(&world->hold, false);
-	stays(id, A);
-}
-END_TEST
-
-/* It is done; whoever waited for every page need not any more. */
-START_TEST(cancelled_while_it_is_pulled)
-{
-	ramp_segment_t id = world_segment(A, "x", 10, 0);
-	ramp_node_t asker = _i ? C : A;
-	int ask;
-
-	atomic_store(&world->pull_stopped, true);
-	ask = world_ask(asker, id, B, 0, true);
-	eventually(world_row(id).phase == SEGMENT_PULLING);
-	world_cancel(asker, ask);
-	ck_assert_int_eq(world_answer(ask), 0);
-	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
-	atomic_store(&world->pull_stopped, false);
-	stays(id, B);
-}
-END_TEST
-
-START_TEST(cancelled_too_late)
-{
-	ramp_segment_t id = world_segment(A, "x", 10, 0);
-	int ask;
-
-	world_arm(B, POINT(AT_SEND, PROTO_TAKEN), DO_DROP, 0, 3);
-	world_arm(A, POINT(AT_RECORD, RECORD_GIVEN), DO_DELAY, 0, 1);
-	atomic_store(&world->behind_ms[A], 400);
-	ask = world_ask(A, id, B, 0, false);
-	eventually(world->fault[A].hits);
-	world_cancel(A, ask);
-	ck_assert_int_eq(world_answer(ask), 0);
 	stays(id, B);
 }
 END_TEST
@@ -637,21 +527,6 @@ START_TEST(tables_are_behind)
 }
 END_TEST
 
-/* Who called mv looks for it at the target, whose tables are behind those of all others. */
-START_TEST(answered_when_the_target_shows_it)
-{
-	ramp_segment_t id = world_segment(A, "x", 50, 0);
-
-	atomic_store(&world->pull_stopped, true);
-	world_arm(B, POINT(AFTER_PROPOSE, META_TAKEN), DO_DELAY, 0, 1);
-	ck_assert_int_eq(world_move(_i ? C : A, id, B), 0);
-	ck_assert(world_shows(B, id));
-	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
-	atomic_store(&world->pull_stopped, false);
-	stays(id, B);
-}
-END_TEST
-
 START_TEST(unlinked_while_it_is_pulled)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -748,11 +623,9 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, to_and_fro);
 	tcase_add_test(tc, on_to_a_third_at_once);
 	tcase_add_test(tc, on_to_a_third_before_it_is_collapsed);
-	tcase_add_test(tc, asked_from_any_node);
 	tcase_add_loop_test(tc, of_any_shape, 0, 6);
 	tcase_add_test(tc, many_at_once_both_ways);
 	tcase_add_test(tc, access_goes_with_it);
-	tcase_add_test(tc, wait_is_until_stable);
 	tcase_add_test(tc, holes_are_filled_meanwhile);
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
@@ -764,13 +637,8 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, the_target_hangs);
 	tcase_add_test(tc, no_quorum);
 	tcase_add_test(tc, no_quorum_in_the_middle);
-	tcase_add_test(tc, two_movers);
-	tcase_add_test(tc, still_being_pulled);
 	tcase_add_test(tc, a_program_that_cannot_be_asked);
 	tcase_add_test(tc, a_program_that_does_not_let_go);
-	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
-	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
-	tcase_add_test(tc, cancelled_too_late);
 	tcase_add_test(tc, a_pull_is_not_over_because_it_was_said);
 	tcase_add_test(tc, a_target_that_ends_begins_nothing);
 	tcase_add_test(tc, an_unmounted_target_takes_no_more);
@@ -780,7 +648,6 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, answers_of_proposals_are_lost, 0, 2);
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
-	tcase_add_loop_test(tc, answered_when_the_target_shows_it, 0, 2);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
 	add_ask_stories(suite);
 	add_kill_stories(suite);

@@ -9,6 +9,170 @@
 #include "proto.h"
 #include "transfer_stories.h"
 
+/* ---- asked ----------------------------------------------------------------------------------- */
+
+START_TEST(asked_from_any_node)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	ck_assert_int_eq(world_move(C, id, B), 0); /* neither has it nor gets it */
+	ck_assert_uint_eq(world_owner(id), B);
+	ck_assert_int_eq(world_move(A, id, A), 0); /* who gets it */
+	ck_assert_uint_eq(world_owner(id), A);
+	ck_assert_int_eq(world_move(B, id, A), 0); /* it is there already */
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(wait_is_until_stable)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(C, id, B, 0, true);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
+	usleep(300000);
+	ck_assert(!atomic_load(&world->answers[ask].done));
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(two_movers)
+{
+	ramp_segment_t id = world_segment(A, "x", 1000, 0);
+	int one = world_ask(A, id, B, 10000, false), two = world_ask(C, id, C, 10000, false);
+	int rc_one = world_answer(one), rc_two = world_answer(two);
+
+	ck_assert_msg((rc_one == 0 && rc_two == -EBUSY) || (rc_one == -EBUSY && rc_two == 0),
+		      "%d and %d", rc_one, rc_two);
+	stays(id, rc_one ? C : B);
+}
+END_TEST
+
+START_TEST(still_being_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask, patient;
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ask = world_ask(B, id, C, 800, false);
+	ck_assert_int_eq(world_answer(ask), -EBUSY);
+	ck_assert_str_eq(world_text(ask), "still being pulled, 0 %");
+	patient = world_ask(A, id, C, 0, false);
+	usleep(100000);
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(patient), 0);
+	stays(id, C);
+}
+END_TEST
+
+/* Who called mv looks for it at the target, whose tables are behind those of all others. */
+START_TEST(answered_when_the_target_shows_it)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	world_arm(B, POINT(AFTER_PROPOSE, META_TAKEN), DO_DELAY, 0, 1);
+	ck_assert_int_eq(world_move(_i ? C : A, id, B), 0);
+	ck_assert(world_shows(B, id));
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
+/* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
+   ends. */
+START_TEST(asked_again_after_a_restart)
+{
+	ramp_segment_t id = world_segment(A, "x", 200, 0);
+	ramp_node_t asker = _i ? C : A;
+	int ask;
+
+	if (_i) {
+		world_hold_reservation(B);
+		world_ask(C, id, B, 0, false);
+		world_wait_reservation(B);
+		world_kill(C);
+		world_wait_peers(A, NODES - 2);
+		world_start(C);
+	} else {
+		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
+		world_ask_dead(A, id, B, A);
+		world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
+		world_start(A);
+	}
+	ask = world_ask(asker, id, B, 0, false);
+	for (int ms = 0; ms < 300 && !atomic_load(&world->answers[ask].done); ms++)
+		usleep(1000); /* an answer now would be a refusal */
+	atomic_store(&world->hold, false);
+	world_arm(A, 0, 0, 0, 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_uint_eq(world_owner(id), B);
+	world_rest(id);
+}
+END_TEST
+
+/* ---- cancelled ------------------------------------------------------------------------------- */
+
+START_TEST(cancelled_in_time)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	ramp_node_t asker = _i ? C : A;
+	int ask;
+
+	world_hold_reservation(B);
+	ask = world_ask(asker, id, B, 0, false);
+	world_wait_reservation(B);
+	world_cancel(asker, ask);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	atomic_store(&world->hold, false);
+	stays(id, A);
+}
+END_TEST
+
+/* It is done; whoever waited for every page need not any more. */
+START_TEST(cancelled_while_it_is_pulled)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	ramp_node_t asker = _i ? C : A;
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(asker, id, B, 0, true);
+	eventually(world_row(id).phase == SEGMENT_PULLING);
+	world_cancel(asker, ask);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_PULLING);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(cancelled_too_late)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	world_arm(B, POINT(AT_SEND, PROTO_TAKEN), DO_DROP, 0, 3);
+	world_arm(A, POINT(AT_RECORD, RECORD_GIVEN), DO_DELAY, 0, 1);
+	atomic_store(&world->behind_ms[A], 400);
+	ask = world_ask(A, id, B, 0, false);
+	eventually(world->fault[A].hits);
+	world_cancel(A, ask);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+}
+END_TEST
+
+/* ---- an owner that was killed -------------------------------------------------------------------
+ */
+
 /* A node is killed when it has recorded GIVEN, by a move to B that `asker` asks for. */
 static int ask_and_die_given(ramp_node_t asker, ramp_segment_t id)
 {
@@ -140,6 +304,15 @@ void add_ask_stories(Suite *suite)
 {
 	TCase *tc = story(suite, "asks");
 
+	tcase_add_test(tc, asked_from_any_node);
+	tcase_add_test(tc, wait_is_until_stable);
+	tcase_add_test(tc, two_movers);
+	tcase_add_test(tc, still_being_pulled);
+	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
+	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
+	tcase_add_test(tc, cancelled_too_late);
+	tcase_add_loop_test(tc, answered_when_the_target_shows_it, 0, 2);
+	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_test(tc, cancelled_at_an_owner_that_was_killed_in_given);
 	tcase_add_test(tc, cancelled_at_an_owner_that_is_none_any_more);
 	tcase_add_test(tc, what_is_given_needs_no_quorum_to_be_waited_for);

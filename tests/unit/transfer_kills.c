@@ -226,38 +226,6 @@ START_TEST(a_row_that_went_with_settled_takes_nothing_away)
 }
 END_TEST
 
-/* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
-   ends. */
-START_TEST(asked_again_after_a_restart)
-{
-	ramp_segment_t id = world_segment(A, "x", 200, 0);
-	ramp_node_t asker = _i ? C : A;
-	int ask;
-
-	if (_i) {
-		world_hold_reservation(B);
-		world_ask(C, id, B, 0, false);
-		world_wait_reservation(B);
-		world_kill(C);
-		world_wait_peers(A, NODES - 2);
-		world_start(C);
-	} else {
-		world_arm(A, POINT(AFTER_RECORD, RECORD_GIVEN), DO_KILL, 0, 1);
-		world_ask_dead(A, id, B, A);
-		world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
-		world_start(A);
-	}
-	ask = world_ask(asker, id, B, 0, false);
-	for (int ms = 0; ms < 300 && !atomic_load(&world->answers[ask].done); ms++)
-		usleep(1000); /* an answer now would be a refusal */
-	atomic_store(&world->hold, false);
-	world_arm(A, 0, 0, 0, 0);
-	ck_assert_int_eq(world_answer(ask), 0);
-	ck_assert_uint_eq(world_owner(id), B);
-	world_rest(id);
-}
-END_TEST
-
 /* Its source is killed before anything was agreed: nobody comes for the reservation, and what it
    holds is free long before its time is over. */
 START_TEST(a_reservation_goes_with_its_source)
@@ -491,7 +459,6 @@ void add_kill_stories(Suite *suite)
 	tcase_add_test(tc, programs_come_back_before_mv_returns);
 	tcase_add_test(tc, asked_to_move_on_before_the_pull_begins_again);
 	tcase_add_test(tc, a_row_that_went_with_settled_takes_nothing_away);
-	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_loop_test(tc, a_reservation_goes_with_its_source, 0, 2);
 	tcase_add_test(tc, a_prepared_reservation_waits_for_its_source);
 	tc = story(suite, "proofs");
