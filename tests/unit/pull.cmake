@@ -1,5 +1,5 @@
 # programs.h is played by pull_world.c, so that what is tested here is pull alone.
-foreach(part pull pull_faults pull_orders)
+foreach(part pull pull_faults pull_lost pull_orders)
   rampfs_test(NAME ${part}
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/transport_node.c
     NEEDS pull LABELS quick threads)

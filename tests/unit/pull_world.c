@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -426,4 +428,30 @@ void world_wait_for_fault(struct world *w, uint64_t count)
 	do
 		pull_status(w->t_pull, &status);
 	while (status.faults < count);
+}
+
+static sigjmp_buf out_of_bus;
+
+static void on_bus(int sig)
+{
+	(void)sig;
+	siglongjmp(out_of_bus, 1);
+}
+
+int world_load(const uint8_t *at)
+{
+	const struct sigaction act = {.sa_handler = on_bus};
+
+	sigaction(SIGBUS, &act, NULL);
+	return sigsetjmp(out_of_bus, 1) ? -1 : *(const volatile uint8_t *)at;
+}
+
+void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch)
+{
+	world_open(w, size);
+	world_write_all(w);
+	world_take(w, true);
+	if (attach)
+		world_attach(w);
+	world_begin(w, prefetch);
 }

@@ -64,11 +64,15 @@ uint8_t world_byte(uint64_t page, uint64_t at);
 /* The target has reserved and TAKEN it, with the list of what is populated, or with all REMOTE. */
 void world_take(struct world *w, bool listed);
 void world_begin(struct world *w, bool prefetch);
+/* All of that, of a segment that is full of data; attached or not. */
+void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch);
 /* Maps the target's file here, as a program would. Before world_begin. */
 void world_attach(struct world *w);
 /* A thread that loads from the attached page; what it got, in the end. */
 pthread_t world_touch(struct world *w, uint64_t page);
 uint8_t world_touched(pthread_t thread);
+/* A load in this thread: -1 is SIGBUS. */
+int world_load(const uint8_t *at);
 /* Until the pager has read so many page faults. */
 void world_wait_for_fault(struct world *w, uint64_t count);
 /* Ends the source's daemon; begins it again, as that incarnation, and grants. */

@@ -1,48 +1,17 @@
 /*
- * Pulling when things go wrong: connections cut, sources that are silent, restart, are replaced or
- * do not know the key, a target that restarts, a store without room, a source's file that is cut.
+ * Pulling when things go wrong: connections cut, sources that are silent, restart or do not know
+ * the key, a target that restarts, a store without room, a source's file that is cut.
  */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "kernel.h"
 #include "pull_world.h"
 
 static struct world w;
-
-/* A load in this thread: -1 is SIGBUS. */
-static sigjmp_buf out_of_bus;
-
-static void on_bus(int sig)
-{
-	(void)sig;
-	siglongjmp(out_of_bus, 1);
-}
-
-static int load(const uint8_t *at)
-{
-	const struct sigaction act = {.sa_handler = on_bus};
-
-	sigaction(SIGBUS, &act, NULL);
-	return sigsetjmp(out_of_bus, 1) ? -1 : *(const volatile uint8_t *)at;
-}
-
-static void open_with(uint64_t size, bool attach, bool prefetch)
-{
-	world_open(&w, size);
-	world_write_all(&w);
-	world_take(&w, true);
-	if (attach)
-		world_attach(&w);
-	world_begin(&w, prefetch);
-}
 
 START_TEST(connections_that_are_cut_again_and_again)
 {
@@ -74,7 +43,7 @@ START_TEST(a_page_fault_waits_for_a_source_that_is_down)
 	struct pull_progress progress;
 	pthread_t thread;
 
-	open_with(8 * MIB, true, false);
+	world_open_with(&w, 8 * MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	world_source_stop(&w);
 	thread = world_touch(&w, 1000);
@@ -146,7 +115,7 @@ START_TEST(a_read_gives_up_on_a_silent_source)
 {
 	double took;
 
-	open_with(MIB, false, false);
+	world_open_with(&w, MIB, false, false);
 	world_source_stop(&w);
 	leave_alone(1); /* which does not count */
 	ck_assert_int_eq(want_until(5, &took), -EHOSTDOWN);
@@ -188,7 +157,7 @@ uint64_t __wrap_pull_now_ms(void)
 
 START_TEST(a_source_that_is_silent_from_now_on_is_waited_for)
 {
-	open_with(MIB, false, false);
+	world_open_with(&w, MIB, false, false);
 	world_source_stop(&w);
 	looked_long_ago = true;
 	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 5, 1), -EAGAIN);
@@ -203,7 +172,7 @@ START_TEST(a_pull_that_nobody_asks_anything_of_is_not_silent)
 	double took;
 
 	/* while its first connection is made, and behind that */
-	open_with(MIB, false, false);
+	world_open_with(&w, MIB, false, false);
 	leave_alone(0.2);
 	ck_assert_int_eq(want_until(5, &took), 0);
 	wait_until(!source_is_silent());
@@ -227,7 +196,7 @@ START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 	pthread_t thread;
 	double took;
 
-	open_with(64 * MIB, true, true);
+	world_open_with(&w, 64 * MIB, true, true);
 	wait_until(pages_missing(w.t_seg) < 64 * MIB / PAGE);
 	atomic_store(&w.held, true);
 	if (pages_missing(w.t_seg) < 2000) { /* it was faster than we */
@@ -257,7 +226,7 @@ START_TEST(a_slow_network_is_not_silent)
 	bool silent;
 	double took;
 
-	open_with(4 * MIB, false, false);
+	world_open_with(&w, 4 * MIB, false, false);
 	/* both connections are there before the middle, one thread, takes its time */
 	ck_assert_int_eq(want_until(0, &took), 0);
 	atomic_store(&w.slow_after, 5 * MIB / 4);
@@ -282,7 +251,7 @@ START_TEST(a_page_fault_finds_out_that_its_source_hangs)
 	struct pull_progress progress;
 	pthread_t thread;
 
-	open_with(MIB, true, false);
+	world_open_with(&w, MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	atomic_store(&w.held, true);
 	thread = world_touch(&w, 9);
@@ -294,57 +263,12 @@ START_TEST(a_page_fault_finds_out_that_its_source_hangs)
 }
 END_TEST
 
-START_TEST(another_incarnation_of_the_source_proves_the_loss)
-{
-	uint8_t bytes[PAGE];
-	pthread_t thread;
-
-	open_with(MIB, true, false);
-	ck_assert(world_page_is(w.t_programs.map, 0));
-	world_source_stop(&w);
-	world_source_start(&w, WORLD_INCARNATION + 1);
-	world_wait_finished(&w);
-	ck_assert_uint_eq(atomic_load(&w.lost), 255);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 5, 1), -EIO);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 0, 1), 0);
-	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
-	ck_assert_int_eq(load(w.t_programs.map + 5 * PAGE), -1);
-	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
-
-	/* what is written over is there again */
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
-	thread = world_touch(&w, 7);
-	world_wait_for_fault(&w, 3);
-	memset(bytes, 0xcc, PAGE);
-	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, PAGE, 7 * PAGE), PAGE);
-	pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, PAGE);
-	ck_assert_uint_eq(world_touched(thread), 0xcc);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 254);
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 0, MIB), 0);
-	pull_cut_end(w.t_pull, w.t_seg, 0, MIB, MIB);
-	wait_until(atomic_load(&w.t_programs.pulled));
-	ck_assert_uint_eq(atomic_load(&w.finished), 1);
-	world_close(&w);
-}
-END_TEST
-
-/* The source has lost pages itself, since it pulled them from a node that is over. */
-static void lose_at_the_source(uint64_t page)
-{
-	struct ramp_err err = {0};
-
-	ck_assert_int_eq(pages_prepare(w.s_seg, w.size, &err), 0);
-	ck_assert_int_eq(pages_mark_remote(w.s_seg, page, 1, &err), 0);
-	ck_assert_uint_eq(pages_lose(w.s_seg, page, 1), 1);
-}
-
 /* More reads are parked than the pull remembers: those ask again, a page fault can't. */
 START_TEST(a_page_fault_is_not_forgotten_among_many_reads)
 {
 	pthread_t thread;
 
-	open_with(8 * MIB, true, false);
+	world_open_with(&w, 8 * MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
 	atomic_store(&w.held, true);
 	thread = world_touch(&w, 9);
@@ -361,259 +285,12 @@ START_TEST(a_page_fault_is_not_forgotten_among_many_reads)
 }
 END_TEST
 
-START_TEST(a_page_fault_of_what_the_source_has_lost_is_told)
-{
-	open_with(MIB, true, false);
-	lose_at_the_source(9);
-	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
-	ck_assert_int_eq(pages_get(w.t_seg, 9), PAGE_LOST);
-	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
-	ck_assert_int_eq(load(w.t_programs.map + 10 * PAGE), world_byte(10, 0));
-	world_close(&w);
-}
-END_TEST
-
-/* By how many page faults' times were counted. */
-static uint64_t faults_counted(void)
-{
-	struct pull_status status;
-	uint64_t counted = 0;
-
-	pull_status(w.t_pull, &status);
-	for (int i = 0; i < PULL_HISTOGRAM; i++)
-		counted += status.fault_us[i];
-	return counted;
-}
-
-static uint64_t faults_read(void)
-{
-	struct pull_status status;
-
-	pull_status(w.t_pull, &status);
-	return status.faults;
-}
-
-/* Faults in order, until one brings 16 pages: the next is the one that is returned. */
-static uint64_t fault_in_order(void)
-{
-	uint64_t page = 0;
-
-	for (; page < 31 || pages_get(w.t_seg, page) != PAGE_REMOTE; page++)
-		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
-	wait_until(faults_counted() == faults_read());
-	return page;
-}
-
-/* It waits for one page. The others of its read come, or do not, whether or not anybody wants
-   them: here a writer brings all of them, since the connection is cut. */
-START_TEST(a_page_fault_whose_read_is_cut_is_one_page_fault)
-{
-	uint8_t bytes[16 * PAGE];
-	pthread_t thread;
-	uint64_t page;
-
-	open_with(MIB, true, false);
-	page = fault_in_order();
-	atomic_store(&w.held, true);
-	thread = world_touch(&w, page);
-	wait_until(pages_get(w.t_seg, page + 15) == PAGE_IN_FLIGHT);
-	atomic_store(&w.cut_after, 1);
-	atomic_store(&w.held, false);
-	wait_until(pull_cut_begin(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes)) == 0);
-	memset(bytes, 0xcc, sizeof(bytes));
-	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, sizeof(bytes), (off_t)(page * PAGE)),
-			 sizeof(bytes));
-	pull_cut_end(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes), sizeof(bytes));
-	ck_assert_uint_eq(world_touched(thread), 0xcc);
-	atomic_store(&w.cut_after, 0);
-	ck_assert(world_page_is(w.t_programs.map + 200 * PAGE, 200)); /* all of that is over */
-	wait_until(faults_counted() >= faults_read());
-	ck_assert_uint_eq(faults_counted(), faults_read());
-	world_close(&w);
-}
-END_TEST
-
-/* The same where the source has lost one of the others; of that one nobody is told who has not
-   touched it. */
-START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
-{
-	uint64_t page;
-
-	open_with(MIB, true, false);
-	page = fault_in_order();
-	lose_at_the_source(page + 4);
-	ck_assert_int_eq(load(w.t_programs.map + page * PAGE), world_byte(page, 0));
-	wait_until(pages_get(w.t_seg, page + 4) == PAGE_LOST);
-	ck_assert_int_eq(load(w.t_programs.map + 200 * PAGE), world_byte(200, 0));
-	wait_until(faults_counted() >= faults_read());
-	ck_assert_uint_eq(faults_counted(), faults_read());
-	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
-	ck_assert_int_eq(load(w.t_programs.map + (page + 4) * PAGE), -1);
-	world_close(&w);
-}
-END_TEST
-
-START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
-{
-	open_with(MIB, true, false);
-	world_source_stop(&w);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EAGAIN);
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION + 5); /* not that one */
-	pull_source_over(w.t_pull, 2, WORLD_INCARNATION);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
-	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
-	world_wait_finished(&w);
-	ck_assert_uint_eq(atomic_load(&w.lost), 256);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
-	world_close(&w);
-}
-END_TEST
-
-START_TEST(who_is_in_anothers_way_leaves_lost_what_was_lost)
-{
-	open_with(MIB, true, false);
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
-	world_wait_finished(&w);
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 10, 2), -EIO);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
-	ck_assert_int_eq(load(w.t_programs.map + 11 * PAGE), -1);
-	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, PAGE);
-	ck_assert_uint_eq(pages_missing(w.t_seg), 255);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
-	world_close(&w);
-}
-END_TEST
-
-/* A daemon that finds it GIVEN does not look for its lost pages; it may be its own again. */
-START_TEST(what_was_given_with_lost_pages_is_watched_when_it_is_back)
-{
-	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
-	struct pull_progress progress;
-	struct ramp_err err = {0};
-
-	open_with(MIB, true, false);
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
-	world_wait_finished(&w);
-	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
-	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
-	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
-	world_target_restart(&w);
-	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), -ENOENT);
-	record = (struct record){.kind = RECORD_OWNED, .epoch = 7};
-	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
-	pull_watch_lost(w.t_pull, w.t_seg);
-	pull_watch_lost(w.t_pull, w.t_seg);
-	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
-	ck_assert_uint_eq(atomic_load(&w.finished), 1);
-	world_close(&w);
-}
-END_TEST
-
-/* Page 20 was here, and the others were lost; it leaves, and comes back whole. */
-static void leave_and_come_again(void)
-{
-	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
-	struct pull_progress progress;
-	struct ramp_err err = {0};
-
-	open_with(MIB, false, false);
-	wait_until(pull_want(w.t_pull, w.t_seg, 20, 1) == 0);
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
-	world_wait_finished(&w);
-	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
-	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
-	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
-	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
-	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
-	seg_put(w.t_seg);
-
-	w.key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 7, .k = {7, 9}};
-	world_take(&w, true);
-}
-
-/* Before its pull can begin: the former one's entry is still there, and says nothing of this one.
- */
-START_TEST(what_came_again_is_not_what_left)
-{
-	static const uint64_t pages[] = {20, 21};
-	struct pull_progress progress;
-	struct ramp_err err = {0};
-	pthread_t threads[2];
-
-	leave_and_come_again();
-	world_attach(&w);
-	ck_assert_int_eq(programs_pulling(&w.t_programs, w.t_seg, &err), 0);
-	for (int i = 0; i < 2; i++)
-		threads[i] = world_touch(&w, pages[i]);
-	world_wait_for_fault(&w, 2);
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
-	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
-	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, 0);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
-	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
-	atomic_store(&w.finished, 0);
-	world_begin(&w, false);
-	kernel_uffd_wake(w.t_programs.uffd, (uintptr_t)w.t_programs.map, w.t_programs.len);
-	for (int i = 0; i < 2; i++)
-		ck_assert_uint_eq(world_touched(threads[i]), world_byte(pages[i], 0));
-	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
-	world_wait_finished(&w);
-	world_check(&w);
-	world_close(&w);
-}
-END_TEST
-
-START_TEST(what_left_with_lost_pages_can_come_again)
-{
-	struct pull_progress progress;
-
-	leave_and_come_again();
-	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
-	atomic_store(&w.finished, 0);
-	world_begin(&w, true);
-	world_wait_finished(&w);
-	world_check(&w);
-	world_close(&w);
-}
-END_TEST
-
-START_TEST(lost_pages_are_lost_after_a_restart_too)
-{
-	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
-	struct ramp_err err = {0};
-
-	open_with(MIB, true, false);
-	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
-	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
-	world_wait_finished(&w);
-	ck_assert_int_eq(record_change(w.t_seg, &owned, &err), 0);
-	world_target_restart(&w);
-	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
-	ck_assert_int_eq(load(w.t_programs.map), world_byte(0, 0));
-	ck_assert_int_eq(load(w.t_programs.map + 9 * PAGE), -1);
-	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
-	ck_assert_uint_eq(atomic_load(&w.finished), 1);
-
-	/* and it can be removed: nothing of ours holds it */
-	pull_close(w.s_pull);
-	w.s_pull = NULL;
-	munmap(w.t_programs.map, w.t_programs.len);
-	w.t_programs.map = NULL;
-	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
-	world_close(&w);
-}
-END_TEST
-
 START_TEST(a_key_that_is_not_granted_is_asked_for_again)
 {
 	struct ramp_err err = {0};
 	pthread_t thread;
 
-	open_with(MIB, true, true);
+	world_open_with(&w, MIB, true, true);
 	world_wait_finished(&w);
 	world_close(&w);
 
@@ -640,7 +317,7 @@ START_TEST(an_ended_pull_lets_go_of_the_segment)
 {
 	struct ramp_err err = {0};
 
-	open_with(200 * MIB, false, true);
+	world_open_with(&w, 200 * MIB, false, true);
 	wait_until(pages_missing(w.t_seg) < 200 * MIB / PAGE);
 	pull_end(w.t_pull, MEMORY_ID);
 	pull_end(w.t_pull, MEMORY_ID);
@@ -657,7 +334,7 @@ START_TEST(a_target_that_restarts_goes_on_where_it_was)
 	pthread_t thread;
 	uint64_t missing;
 
-	open_with(100 * MIB, true, true);
+	world_open_with(&w, 100 * MIB, true, true);
 	wait_until(pages_missing(w.t_seg) < 20000);
 	world_source_stop(&w);
 	missing = pages_missing(w.t_seg);
@@ -701,7 +378,7 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 	world_attach(&w);
 	fill_store(&filler);
 	world_begin(&w, false);
-	ck_assert_int_eq(load(w.t_programs.map + 20 * PAGE), -1);
+	ck_assert_int_eq(world_load(w.t_programs.map + 20 * PAGE), -1);
 	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
 	while ((rc = pull_want(w.t_pull, w.t_seg, 40, 1)) == -EAGAIN && looks++ < WAIT_MS)
 		usleep(1000);
@@ -734,7 +411,7 @@ START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 	world_begin(&w, prefetch);
 	if (!prefetch) {
 		for (uint64_t page = 0; page < 6 * MIB / PAGE; page += 3)
-			ck_assert_int_ge(load(w.t_programs.map + page * PAGE), 0);
+			ck_assert_int_ge(world_load(w.t_programs.map + page * PAGE), 0);
 		pull_hurry(w.t_pull, MEMORY_ID);
 	}
 	world_wait_finished(&w);
@@ -799,7 +476,7 @@ START_TEST(a_file_cut_since_it_was_known_as_data_is_looked_at_again)
 	uint8_t got[PAGE], zeros[PAGE] = {0};
 	double took;
 
-	open_with(8 * MIB, false, false);
+	world_open_with(&w, 8 * MIB, false, false);
 	ck_assert_int_eq(want_until(1024, &took), 0);
 	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), 4 * MIB), 0);
 	ck_assert_int_eq(want_until(1536, &took), 0);
@@ -816,7 +493,7 @@ START_TEST(a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page)
 {
 	double took;
 
-	open_with(8 * MIB, false, false);
+	world_open_with(&w, 8 * MIB, false, false);
 	ck_assert_int_eq(want_until(1024, &took), 0); /* the source knows all of it as data */
 	atomic_store(&cut_when_looked, 4 * MIB);
 	ck_assert_int_eq(want_pages_until(1536, 2), -EIO);
@@ -924,16 +601,6 @@ static Suite *suite(void)
 	tcase_add_test(c, a_source_that_hangs_is_silent_and_comes_back);
 	tcase_add_test(c, a_slow_network_is_not_silent);
 	tcase_add_test(c, a_page_fault_finds_out_that_its_source_hangs);
-	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
-	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
-	tcase_add_test(c, a_page_fault_whose_read_is_cut_is_one_page_fault);
-	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
-	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
-	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
-	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
-	tcase_add_test(c, what_came_again_is_not_what_left);
-	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
-	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_test(c, a_key_that_is_not_granted_is_asked_for_again);
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);

@@ -1,0 +1,332 @@
+/*
+ * Pages that are lost, with their source or by it; and what a page fault is told, and counted as,
+ * when its read comes back.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "pull_world.h"
+
+static struct world w;
+
+START_TEST(another_incarnation_of_the_source_proves_the_loss)
+{
+	uint8_t bytes[PAGE];
+	pthread_t thread;
+
+	world_open_with(&w, MIB, true, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	world_source_stop(&w);
+	world_source_start(&w, WORLD_INCARNATION + 1);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 255);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 5, 1), -EIO);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 0, 1), 0);
+	ck_assert_int_eq(world_load(w.t_programs.map), world_byte(0, 0));
+	ck_assert_int_eq(world_load(w.t_programs.map + 5 * PAGE), -1);
+	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
+
+	/* what is written over is there again */
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
+	thread = world_touch(&w, 7);
+	world_wait_for_fault(&w, 3);
+	memset(bytes, 0xcc, PAGE);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, PAGE, 7 * PAGE), PAGE);
+	pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, PAGE);
+	ck_assert_uint_eq(world_touched(thread), 0xcc);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 254);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 0, MIB), 0);
+	pull_cut_end(w.t_pull, w.t_seg, 0, MIB, MIB);
+	wait_until(atomic_load(&w.t_programs.pulled));
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+	world_close(&w);
+}
+END_TEST
+
+/* The source has lost pages itself, since it pulled them from a node that is over. */
+static void lose_at_the_source(uint64_t page)
+{
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(pages_prepare(w.s_seg, w.size, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(w.s_seg, page, 1, &err), 0);
+	ck_assert_uint_eq(pages_lose(w.s_seg, page, 1), 1);
+}
+
+START_TEST(a_page_fault_of_what_the_source_has_lost_is_told)
+{
+	world_open_with(&w, MIB, true, false);
+	lose_at_the_source(9);
+	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_int_eq(pages_get(w.t_seg, 9), PAGE_LOST);
+	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
+	ck_assert_int_eq(world_load(w.t_programs.map + 10 * PAGE), world_byte(10, 0));
+	world_close(&w);
+}
+END_TEST
+
+/* By how many page faults' times were counted. */
+static uint64_t faults_counted(void)
+{
+	struct pull_status status;
+	uint64_t counted = 0;
+
+	pull_status(w.t_pull, &status);
+	for (int i = 0; i < PULL_HISTOGRAM; i++)
+		counted += status.fault_us[i];
+	return counted;
+}
+
+static uint64_t faults_read(void)
+{
+	struct pull_status status;
+
+	pull_status(w.t_pull, &status);
+	return status.faults;
+}
+
+/* Faults in order, until one brings 16 pages: the next is the one that is returned. */
+static uint64_t fault_in_order(void)
+{
+	uint64_t page = 0;
+
+	for (; page < 31 || pages_get(w.t_seg, page) != PAGE_REMOTE; page++)
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	wait_until(faults_counted() == faults_read());
+	return page;
+}
+
+/* It waits for one page. The others of its read come, or do not, whether or not anybody wants
+   them: here a writer brings all of them, since the connection is cut. */
+START_TEST(a_page_fault_whose_read_is_cut_is_one_page_fault)
+{
+	uint8_t bytes[16 * PAGE];
+	pthread_t thread;
+	uint64_t page;
+
+	world_open_with(&w, MIB, true, false);
+	page = fault_in_order();
+	atomic_store(&w.held, true);
+	thread = world_touch(&w, page);
+	wait_until(pages_get(w.t_seg, page + 15) == PAGE_IN_FLIGHT);
+	atomic_store(&w.cut_after, 1);
+	atomic_store(&w.held, false);
+	wait_until(pull_cut_begin(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes)) == 0);
+	memset(bytes, 0xcc, sizeof(bytes));
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, sizeof(bytes), (off_t)(page * PAGE)),
+			 sizeof(bytes));
+	pull_cut_end(w.t_pull, w.t_seg, page * PAGE, sizeof(bytes), sizeof(bytes));
+	ck_assert_uint_eq(world_touched(thread), 0xcc);
+	atomic_store(&w.cut_after, 0);
+	ck_assert(world_page_is(w.t_programs.map + 200 * PAGE, 200)); /* all of that is over */
+	wait_until(faults_counted() >= faults_read());
+	ck_assert_uint_eq(faults_counted(), faults_read());
+	world_close(&w);
+}
+END_TEST
+
+/* The same where the source has lost one of the others; of that one nobody is told who has not
+   touched it. */
+START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
+{
+	uint64_t page;
+
+	world_open_with(&w, MIB, true, false);
+	page = fault_in_order();
+	lose_at_the_source(page + 4);
+	ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE), world_byte(page, 0));
+	wait_until(pages_get(w.t_seg, page + 4) == PAGE_LOST);
+	ck_assert_int_eq(world_load(w.t_programs.map + 200 * PAGE), world_byte(200, 0));
+	wait_until(faults_counted() >= faults_read());
+	ck_assert_uint_eq(faults_counted(), faults_read());
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
+	ck_assert_int_eq(world_load(w.t_programs.map + (page + 4) * PAGE), -1);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_fence_is_a_loss_and_those_who_wait_get_it)
+{
+	world_open_with(&w, MIB, true, false);
+	world_source_stop(&w);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EAGAIN);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION + 5); /* not that one */
+	pull_source_over(w.t_pull, 2, WORLD_INCARNATION);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), -1);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 256);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(who_is_in_anothers_way_leaves_lost_what_was_lost)
+{
+	world_open_with(&w, MIB, true, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 10, 2), -EIO);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(world_load(w.t_programs.map + 11 * PAGE), -1);
+	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, PAGE);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 255);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	world_close(&w);
+}
+END_TEST
+
+/* A daemon that finds it GIVEN does not look for its lost pages; it may be its own again. */
+START_TEST(what_was_given_with_lost_pages_is_watched_when_it_is_back)
+{
+	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+
+	world_open_with(&w, MIB, true, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	world_target_restart(&w);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), -ENOENT);
+	record = (struct record){.kind = RECORD_OWNED, .epoch = 7};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	pull_watch_lost(w.t_pull, w.t_seg);
+	pull_watch_lost(w.t_pull, w.t_seg);
+	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+	world_close(&w);
+}
+END_TEST
+
+/* Page 20 was here, and the others were lost; it leaves, and comes back whole. */
+static void leave_and_come_again(void)
+{
+	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+
+	world_open_with(&w, MIB, false, false);
+	wait_until(pull_want(w.t_pull, w.t_seg, 20, 1) == 0);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	ck_assert_int_eq(pull_progress(w.t_pull, MEMORY_ID, &progress), 0);
+	record = (struct record){.kind = RECORD_GIVEN, .epoch = 5, .k = {6, 8}, .peer = 3};
+	ck_assert_int_eq(record_change(w.t_seg, &record, &err), 0);
+	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
+	seg_put(w.t_seg);
+
+	w.key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 7, .k = {7, 9}};
+	world_take(&w, true);
+}
+
+/* Before its pull can begin: the former one's entry is still there, and says nothing of this one.
+ */
+START_TEST(what_came_again_is_not_what_left)
+{
+	static const uint64_t pages[] = {20, 21};
+	struct pull_progress progress;
+	struct ramp_err err = {0};
+	pthread_t threads[2];
+
+	leave_and_come_again();
+	world_attach(&w);
+	ck_assert_int_eq(programs_pulling(&w.t_programs, w.t_seg, &err), 0);
+	for (int i = 0; i < 2; i++)
+		threads[i] = world_touch(&w, pages[i]);
+	world_wait_for_fault(&w, 2);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 12 * PAGE, PAGE), 0);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 10 * PAGE, 5 * PAGE), -EAGAIN);
+	pull_cut_end(w.t_pull, w.t_seg, 12 * PAGE, PAGE, 0);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	atomic_store(&w.finished, 0);
+	world_begin(&w, false);
+	kernel_uffd_wake(w.t_programs.uffd, (uintptr_t)w.t_programs.map, w.t_programs.len);
+	for (int i = 0; i < 2; i++)
+		ck_assert_uint_eq(world_touched(threads[i]), world_byte(pages[i], 0));
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(what_left_with_lost_pages_can_come_again)
+{
+	struct pull_progress progress;
+
+	leave_and_come_again();
+	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
+	atomic_store(&w.finished, 0);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(lost_pages_are_lost_after_a_restart_too)
+{
+	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
+	struct ramp_err err = {0};
+
+	world_open_with(&w, MIB, true, false);
+	ck_assert_int_eq(world_load(w.t_programs.map), world_byte(0, 0));
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	ck_assert_int_eq(record_change(w.t_seg, &owned, &err), 0);
+	world_target_restart(&w);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(world_load(w.t_programs.map), world_byte(0, 0));
+	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), -1);
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EIO);
+	ck_assert_uint_eq(atomic_load(&w.finished), 1);
+
+	/* and it can be removed: nothing of ours holds it */
+	pull_close(w.s_pull);
+	w.s_pull = NULL;
+	munmap(w.t_programs.map, w.t_programs.len);
+	w.t_programs.map = NULL;
+	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
+	world_close(&w);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("pull_lost");
+	TCase *c = tcase_create("lost");
+
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
+	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
+	tcase_add_test(c, a_page_fault_whose_read_is_cut_is_one_page_fault);
+	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
+	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
+	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
+	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
+	tcase_add_test(c, what_came_again_is_not_what_left);
+	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
+	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	int rc = memory_namespace();
+
+	return rc ? rc : memory_run(suite());
+}
