@@ -257,6 +257,31 @@ END_TEST
 
 /* ---- doors ---------------------------------------------------------------------------------- */
 
+/* Of one process's threads. */
+static int threads_at_doors(pid_t pid)
+{
+	char path[400], name[32];
+	struct dirent *entry;
+	DIR *task;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	task = opendir(path);
+	while (task && (entry = readdir(task))) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", pid, entry->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		n += fgets(name, sizeof(name), f) && strcmp(name, "rampfs-door\n") == 0;
+		fclose(f);
+	}
+	if (task)
+		closedir(task);
+	return n;
+}
+
 /* The doorman, a child of ours; *at_doors: its threads there, and those of one that was killed. */
 static pid_t find_doorman(int *at_doors)
 {
@@ -266,8 +291,8 @@ static pid_t find_doorman(int *at_doors)
 
 	*at_doors = 0;
 	while ((entry = readdir(proc))) {
-		char path[64], name[32] = "", line[512];
-		int parent = 0, threads = 0;
+		char path[64], name[32] = "", line[256];
+		int parent = 0;
 		FILE *f;
 
 		if (atoi(entry->d_name) <= 0)
@@ -277,13 +302,10 @@ static pid_t find_doorman(int *at_doors)
 		if (!f)
 			continue;
 		if (fgets(line, sizeof(line), f) &&
-		    sscanf(line,
-			   "%*d (%31[^)]) %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d "
-			   "%*d %*d %*d %d",
-			   name, &parent, &threads) == 3 &&
+		    sscanf(line, "%*d (%31[^)]) %*c %d", name, &parent) == 2 &&
 		    strcmp(name, "rampfs-doorman") == 0 && parent == getpid()) {
-			*at_doors += threads - 1;
 			found = atoi(entry->d_name);
+			*at_doors += threads_at_doors(found);
 		}
 		fclose(f);
 	}
