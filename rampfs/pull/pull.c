@@ -452,6 +452,9 @@ static int claim_all(struct pull *pull, struct seg *seg, uint64_t first, uint64_
 	return 0;
 }
 
+/* More than any write; what is beyond is a hole or an end that moves. */
+#define WRITTEN_PAGES 1024u
+
 static uint64_t page_up(uint64_t offset)
 {
 	return offset / RAMP_PAGE_BYTES + (offset % RAMP_PAGE_BYTES != 0);
@@ -495,10 +498,15 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	right = done >= len ? last : end_of(offset, done) / RAMP_PAGE_BYTES;
 	if (right < first)
 		right = first;
+	pulled = pulled_of(pull, seg);
+	/* Who was told SIGBUS of one gets it now. Before they are LOCAL: with the last of them the
+	   programs' ranges are let go as they are. A hole has no page to give, and stays SIGBUS. */
+	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
+	    right <= page_up(seg_size(seg)))
+		programs_resolve(pull->config.programs, seg, first, right - first);
 	pages_arrive(seg, first, right - first);
 	if (right < last)
 		give_back(pull, seg, right, last - right);
-	pulled = pulled_of(pull, seg);
 	if (!pulled)
 		return;
 	pulled_look(pulled);

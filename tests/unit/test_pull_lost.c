@@ -304,6 +304,30 @@ START_TEST(lost_pages_are_lost_after_a_restart_too)
 }
 END_TEST
 
+/* Who was told SIGBUS of it finds it, once it has been written over: others, and what is still
+   lost, as before. Also where that was the last one, and nobody resolves page faults any more. */
+START_TEST(a_page_that_was_told_lost_is_there_when_it_is_written_over)
+{
+	const uint64_t len = _i ? MIB : PAGE;
+	static uint8_t bytes[MIB];
+
+	memset(bytes, 0xcc, sizeof(bytes));
+	world_open_with(&w, MIB, true, false);
+	pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	world_wait_finished(&w);
+	for (uint64_t page = 0; page < 2; page++)
+		ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE), -1);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 0, len), 0);
+	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, len, 0), (ssize_t)len);
+	pull_cut_end(w.t_pull, w.t_seg, 0, len, len);
+	if (_i)
+		wait_until(atomic_load(&w.t_programs.pulled));
+	ck_assert_int_eq(world_load(w.t_programs.map), 0xcc);
+	ck_assert_int_eq(world_load(w.t_programs.map + PAGE), _i ? 0xcc : -1);
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull_lost");
@@ -320,6 +344,7 @@ static Suite *suite(void)
 	tcase_add_test(c, what_came_again_is_not_what_left);
 	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
+	tcase_add_loop_test(c, a_page_that_was_told_lost_is_there_when_it_is_written_over, 0, 2);
 	suite_add_tcase(s, c);
 	return s;
 }
