@@ -3,12 +3,17 @@
  *
  * The command's id is the connection's random id and the request's own `unique`, so that a request
  * that is sent again after the daemon died finds its first result. The meta thread hands the answer
- * to the park thread, which does the rest and replies. Without a quorum the answer is EROFS after
+ * to the park thread, which does the rest and replies. A daemon that dies before that leaves
+ * changes that are done and not answered: no more of them than the tables keep results of, so
+ * further ones wait in the park until some are finished. Without a quorum the answer is EROFS after
  * 5 s (nothing was proposed) or ETIMEDOUT (it may still happen).
  */
 #include <time.h>
 
 #include "ops.h"
+
+#define CHANGES_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
+#define CHANGES_WAKE 128u
 
 void change_init(struct change *c, enum meta_command_type type, void (*done)(struct change *c))
 {
@@ -33,11 +38,20 @@ void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
 	return c;
 }
 
+/* The park looks at each that waits. */
+static void finished(struct mount *m)
+{
+	if (atomic_fetch_sub(&m->changes, 1) == CHANGES_WAKE + 1)
+		park_changed(m->park, 0);
+}
+
 static enum park_verdict on_answer(struct parked *parked)
 {
 	struct change *c = (struct change *)parked;
+	struct mount *m = c->r.mount;
 
 	c->done(c);
+	finished(m);
 	return PARK_DONE;
 }
 
@@ -50,7 +64,28 @@ static void on_proposed(void *arg, const struct meta_reply *reply)
 	park_run(c->r.mount->park, &c->r.parked);
 }
 
+/* What is sent again is all asked for before anything new is proposed (meta_hold). */
+static bool propose(struct change *c)
+{
+	struct mount *m = c->r.mount;
+
+	if (atomic_fetch_add(&m->changes, 1) >= CHANGES_MAX && !atomic_load(&m->sent_again)) {
+		finished(m);
+		return false;
+	}
+	meta_propose(m->config.meta, &c->command, on_proposed, c);
+	return true;
+}
+
+static enum park_verdict on_turn(struct parked *parked)
+{
+	return propose((struct change *)parked) ? PARK_DONE : PARK_WAIT;
+}
+
 void change_propose(struct change *c)
 {
-	meta_propose(c->r.mount->config.meta, &c->command, on_proposed, c);
+	if (propose(c))
+		return;
+	c->r.parked.step = on_turn;
+	park_wait(c->r.mount->park, &c->r.parked, 0);
 }

@@ -324,6 +324,7 @@ static int take_over(struct mount *m, struct ramp_err *err)
 		mount_end(m, MOUNT_UNMOUNTED);
 	forget_other_appends(m, &list);
 	meta_hold(m->config.meta);
+	atomic_store(&m->sent_again, true);
 	while ((d = STAILQ_FIRST(&list))) {
 		struct fuse_buf buf = {.mem = d->bytes, .size = d->len};
 
@@ -331,6 +332,7 @@ static int take_over(struct mount *m, struct ramp_err *err)
 		process(m, &buf);
 		free(d);
 	}
+	atomic_store(&m->sent_again, false);
 	meta_release(m->config.meta);
 	free_reply_buffer(); /* of the control thread, which serves no more */
 	return 0;
