@@ -10,9 +10,10 @@
  * that is the very program whose page has just come, or the thread that is to answer. Without it a
  * page fault takes a third longer here, and its p99 is the whole of SPIN_US. But where somebody
  * wants the processor all the time, who yields gets it back after a whole time slice, milliseconds,
- * and one that sleeps is woken before that: a yield that took SPIN_CROWDED_US is the last for the
- * next SPIN_CROWDED_REST rounds. (Beside an attacker who keeps both processors busy that halves the
- * median page fault.)
+ * and one that sleeps is woken before that: a yield that took SPIN_CROWDED_US is the last for some
+ * rounds, for four times as many if that happens again soon after. (Beside an attacker who keeps
+ * both processors busy that halves the median page fault; a single one, as a quiet machine has them
+ * now and then, costs nobody anything.)
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -28,21 +29,33 @@
 #define SPIN_MISSES 8
 #define SPIN_REST   64
 
-#define SPIN_CROWDED_US	  100
-#define SPIN_CROWDED_REST 1024
+#define SPIN_CROWDED_US	      100
+#define SPIN_CROWDED_REST     8
+#define SPIN_CROWDED_REST_MAX 1024
+#define SPIN_CALM	      64 /* rounds; then it is forgotten */
 
 struct spin {
 	uint64_t until_us;   /* 0: not polling */
 	uint64_t yielded_us; /* when the poll began after which it yielded; 0: it did not */
 	uint64_t polled_us;  /* when the last poll began */
 	int misses, rest;
+	int crowded, calm; /* the last rest for that reason; rounds without one since */
 };
+
+static inline void spin_is_crowded(struct spin *spin)
+{
+	int rest = spin->crowded ? spin->crowded * 4 : SPIN_CROWDED_REST;
+
+	if (rest > SPIN_CROWDED_REST_MAX)
+		rest = SPIN_CROWDED_REST_MAX;
+	*spin = (struct spin){.rest = rest, .crowded = rest};
+}
 
 /* How long to sleep now: wait_ms, or 0 while polling pays. */
 static inline int spin_wait_ms(struct spin *spin, uint64_t now_us, int wait_ms)
 {
 	if (spin->yielded_us && now_us >= spin->yielded_us + SPIN_CROWDED_US) {
-		*spin = (struct spin){.rest = SPIN_CROWDED_REST};
+		spin_is_crowded(spin);
 		return wait_ms;
 	}
 	spin->yielded_us = 0;
@@ -73,6 +86,8 @@ static inline void spin_happened(struct spin *spin, uint64_t now_us)
 {
 	if (spin->rest > 0)
 		spin->rest--;
+	else if (spin->crowded && ++spin->calm == SPIN_CALM)
+		spin->crowded = spin->calm = 0;
 	if (spin->until_us)
 		spin->misses = 0;
 	spin->until_us = now_us + SPIN_US;

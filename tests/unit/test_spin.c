@@ -64,22 +64,44 @@ START_TEST(what_comes_late_is_slept_for_after_some_tries)
 }
 END_TEST
 
-START_TEST(a_long_yield_is_the_last_for_long)
+/* Somebody has the processor when it yields; how many rounds it does not poll then. */
+static int rounds_after_a_long_yield(void)
 {
-	int polled = 0;
+	int rounds = 0;
 
-	round_of(0);
 	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
 	ck_assert(spin_again(&spin));
-	now_us += 3000; /* somebody had the processor */
+	now_us += 3000;
 	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
 	ck_assert(!spin_again(&spin));
 	spin_happened(&spin, now_us);
-	for (int i = 2; i < SPIN_CROWDED_REST; i++)
-		polled += round_of(10);
-	ck_assert_int_eq(polled, 0);
-	round_of(10);
-	ck_assert(round_of(10));
+	for (; !round_of(10); rounds++)
+		ck_assert_int_le(rounds, SPIN_CROWDED_REST_MAX);
+	return rounds;
+}
+
+START_TEST(long_yields_are_the_last_for_long)
+{
+	int rest = SPIN_CROWDED_REST;
+
+	round_of(0);
+	for (; rest < SPIN_CROWDED_REST_MAX; rest *= 4) {
+		ck_assert_int_ge(rounds_after_a_long_yield(), rest - 2);
+		ck_assert_int_gt(spin.crowded, 0);
+	}
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_ge(rounds_after_a_long_yield(), SPIN_CROWDED_REST_MAX - 2);
+}
+END_TEST
+
+START_TEST(one_now_and_then_is_soon_forgotten)
+{
+	round_of(0);
+	for (int i = 0; i < 10; i++) {
+		ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
+		for (int n = 0; n < SPIN_CALM; n++)
+			ck_assert(round_of(10));
+	}
 }
 END_TEST
 
@@ -105,7 +127,8 @@ int main(void)
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, what_comes_soon_is_polled_for);
 	tcase_add_test(tc, what_comes_late_is_slept_for_after_some_tries);
-	tcase_add_test(tc, a_long_yield_is_the_last_for_long);
+	tcase_add_test(tc, long_yields_are_the_last_for_long);
+	tcase_add_test(tc, one_now_and_then_is_soon_forgotten);
 	tcase_add_test(tc, what_was_done_between_two_polls_is_no_yield);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
