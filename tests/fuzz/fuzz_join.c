@@ -40,6 +40,7 @@ static struct {
 	const uint8_t *bytes;
 	size_t len;
 	int fd;
+	uint64_t began_ms; /* before either end did */
 	struct join_request request;
 	bool late; /* the newcomer had given up: the machine stood still for that long */
 } member;
@@ -116,14 +117,13 @@ static int say_hello(struct hello *hello, int fd)
 
 static void *be_member(void *unused)
 {
-	uint64_t began = now_ms();
 	struct hello hello;
 
 	(void)unused;
 	hello_accept(&hello, &member_self, NULL, NULL);
 	if (member.what != STRANGER && (say_hello(&hello, member.fd) ||
 					join_receive(member.fd, &hello, &member.request, NULL))) {
-		fuzz_rule(now_ms() - began >= HELLO_TIMEOUT_MS);
+		fuzz_rule(now_ms() - member.began_ms >= HELLO_TIMEOUT_MS);
 		member.late = true;
 	} else if (member.what == ANSWER)
 		send_frame(member.fd, &hello, false, "join answer", member.bytes, member.len);
@@ -159,6 +159,7 @@ static void join(void)
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	newcomers_end = pair[0]; /* which join.c closes */
 	member.late = false;
+	member.began_ms = now_ms();
 	member.fd = pair[1];
 	fuzz_rule(pthread_create(&thread, NULL, be_member, NULL) == 0);
 	if (plan_join(&o, key, &plan, &err) == 0)
