@@ -17,6 +17,7 @@
 
 #define PACE_PARTS    8u     /* of all processors' time, one */
 #define PACE_BURST_US 100000 /* what may be done at once after a quiet second */
+#define PACE_REST_MS  250u   /* no rest is longer, whatever was done before */
 
 struct pace {
 	uint32_t processors; /* set by the owner; the rest begins as 0 */
@@ -27,10 +28,13 @@ struct pace {
 static inline void pace_spend(struct pace *pace, uint64_t now_us, uint64_t us)
 {
 	uint64_t free_us = (now_us - pace->since_us) * pace->processors / PACE_PARTS;
+	uint64_t most_us = PACE_BURST_US + PACE_REST_MS * 1000ull * pace->processors / PACE_PARTS;
 
 	pace->spent_us -= free_us < pace->spent_us ? free_us : pace->spent_us;
 	pace->since_us = now_us;
 	pace->spent_us += us;
+	if (pace->spent_us > most_us)
+		pace->spent_us = most_us;
 }
 
 /* For how long nothing new is to be taken, as of the last pace_spend; 0: go on. */

@@ -5,15 +5,18 @@
  * that is sent again after the daemon died finds its first result. The meta thread hands the answer
  * to the park thread, which does the rest and replies. A daemon that dies before that leaves
  * changes that are done and not answered: no more of them than the tables keep results of, so
- * further ones wait in the park until some are finished. Without a quorum the answer is EROFS after
- * 5 s (nothing was proposed) or ETIMEDOUT (it may still happen).
+ * further ones wait in the park until some are finished (but for what is sent again, of which there
+ * may be more when that daemon dies, too). Without a quorum the answer is EROFS after 5 s (nothing
+ * was proposed) or ETIMEDOUT (it may still happen).
  */
+#include <errno.h>
 #include <time.h>
 
 #include "ops.h"
 
 #define CHANGES_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
 #define CHANGES_WAKE 128u
+#define TURN_MS	     5000u /* then EROFS, as where there is no quorum */
 
 void change_init(struct change *c, enum meta_command_type type, void (*done)(struct change *c))
 {
@@ -79,13 +82,31 @@ static bool propose(struct change *c)
 
 static enum park_verdict on_turn(struct parked *parked)
 {
-	return propose((struct change *)parked) ? PARK_DONE : PARK_WAIT;
+	struct change *c = (struct change *)parked;
+	struct mount *m = c->r.mount;
+
+	if (park_now_ms() - c->waits_since_ms >= TURN_MS) {
+		atomic_fetch_sub(&m->waiting_changes, 1);
+		c->reply = (struct meta_reply){.result = -EROFS};
+		c->done(c);
+		return PARK_DONE;
+	}
+	if (!propose(c))
+		return PARK_WAIT;
+	atomic_fetch_sub(&m->waiting_changes, 1);
+	return PARK_DONE;
 }
 
+/* Nobody overtakes those that wait. */
 void change_propose(struct change *c)
 {
-	if (propose(c))
+	struct mount *m = c->r.mount;
+	bool now = atomic_load(&m->waiting_changes) == 0 || atomic_load(&m->sent_again);
+
+	if (now && propose(c))
 		return;
+	atomic_fetch_add(&m->waiting_changes, 1);
+	c->waits_since_ms = park_now_ms();
 	c->r.parked.step = on_turn;
-	park_wait(c->r.mount->park, &c->r.parked, 0);
+	park_wait(m->park, &c->r.parked, 0);
 }

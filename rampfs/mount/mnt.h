@@ -42,7 +42,8 @@ struct mount {
 	pthread_mutex_t make_lock; /* a row's file is made by one thread */
 	/* Rows whose names are taken back: they get no file. Protected by make_lock. */
 	ramp_segment_t doomed[DOOMED_MAX];
-	atomic_uint changes;	   /* change.c: proposed, and not finished */
+	/* change.c: proposed and not finished; that wait for their turn. */
+	atomic_uint changes, waiting_changes;
 	atomic_bool sent_again;	   /* fuse_loop.c takes the former life's requests now */
 	pthread_mutex_t pass_lock; /* pass.c: of the handover's table of passthrough opens */
 	pthread_mutex_t

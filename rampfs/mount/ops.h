@@ -87,6 +87,7 @@ struct change {
 	struct request r; /* first */
 	struct meta_command command;
 	struct meta_reply reply;
+	uint64_t waits_since_ms; /* for its turn */
 	/* Replies and frees; park thread. reply.result may be any errno. */
 	void (*done)(struct change *c);
 };

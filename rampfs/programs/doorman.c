@@ -41,7 +41,8 @@
 #define DOOR_FD	      3
 #define DOOR_MS	      5000
 #define RESTART_MS    100u
-#define MESSAGE_BYTES 12u /* u64 the space's id, u32 errno or ENDED */
+#define BURY_TRIES    1000 /* a millisecond each */
+#define MESSAGE_BYTES 12u  /* u64 the space's id, u32 errno or ENDED */
 #define ENDED	      UINT32_MAX
 #define STACK_BYTES   (128u << 10)
 
@@ -361,7 +362,7 @@ static void on_again(uv_timer_t *timer)
 	struct doorman *d = timer->data;
 	struct ramp_err err;
 
-	waitpid(d->pid, NULL, WNOHANG);
+	waitpid(d->pid, NULL, WNOHANG); /* while a thread of it hangs it stays a zombie */
 	if (start(d, &err)) {
 		log_error("no program can attach: %s", err.text);
 		uv_timer_start(&d->again, on_again, 10 * RESTART_MS, 0);
@@ -431,7 +432,9 @@ void doorman_close(struct doorman *d)
 		return;
 	uv_close((uv_handle_t *)&d->poll, on_closed);
 	close(d->sock); /* it ends by that */
-	waitpid(d->pid, NULL, 0);
+	/* Where a thread of it hangs nobody can bury it before that ends: then init does. */
+	for (int i = 0; i < BURY_TRIES && waitpid(d->pid, NULL, WNOHANG) == 0; i++)
+		usleep(1000);
 }
 
 int doorman_ask(struct doorman *d, uint64_t space, int door)

@@ -426,8 +426,8 @@ static int listen_one(struct peers *peers, const struct addrinfo *at)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* Who dials speaks first. Of one that comes and goes, or says nothing, the kernel alone
-	   knows (for a second). */
+	/* Who dials speaks first. Of one that says nothing, or is reset before that, the kernel
+	   alone knows (for a second). */
 	setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &on, sizeof(on));
 	if (bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, SOMAXCONN)) {
 		rc = -errno;

@@ -47,10 +47,16 @@ START_TEST(what_never_ends_gets_its_part)
 	done = work_for(10000000, 100);
 	ck_assert_uint_ge(done, 10000000 / 4 * 95 / 100);
 	ck_assert_uint_le(done, 10000000 / 4 * 105 / 100);
-	/* Pieces longer than a rest, too. */
-	done = work_for(10000000, 250000);
-	ck_assert_uint_ge(done, 10000000 / 4 * 80 / 100);
-	ck_assert_uint_le(done, 10000000 / 4 * 120 / 100);
+}
+END_TEST
+
+START_TEST(no_rest_is_long)
+{
+	pace_spend(&pace, now_us, 10000000);
+	ck_assert_uint_eq(pace_rest_ms(&pace), PACE_REST_MS);
+	now_us += PACE_REST_MS * 1000;
+	pace_spend(&pace, now_us, 0);
+	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
 }
 END_TEST
 
@@ -85,6 +91,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, a_burst_goes_through);
 	tcase_add_test(tc, what_never_ends_gets_its_part);
+	tcase_add_test(tc, no_rest_is_long);
 	tcase_add_test(tc, after_a_rest_it_goes_on_and_after_a_long_one_in_a_burst);
 	tcase_add_test(tc, one_thread_of_eight_processors_never_rests);
 	suite_add_tcase(s, tc);

@@ -517,6 +517,27 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 }
 END_TEST
 
+/* The daemon's end waits for no thread that hangs: the fixture's teardown comes before the server's
+   death, which is this process's. */
+START_TEST(the_daemon_ends_while_one_hangs_at_the_door)
+{
+	struct stranger s;
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
+	fuse_mount(path);
+	snprintf(path, sizeof(path), "%s/hostile/file", memory_dir());
+	given_path = path;
+	s = stranger_start(STRANGER, send_hanging, NULL);
+	given_path = NULL;
+	ck_assert_int_eq(stranger_said(&s), DOORS);
+	wait_until_threads_are(DOORS);
+	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
+	umount2(path, MNT_DETACH);
+	rmdir(path);
+}
+END_TEST
+
 /* ---- tokens --------------------------------------------------------------------------------- */
 
 static int nothing(const void *arg)
@@ -757,6 +778,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_user_has_so_many_sessions_and_no_more);
 	tcase_add_test(tc, who_stands_silent_at_the_door_leaves_room_for_others);
 	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman);
+	tcase_add_test(tc, the_daemon_ends_while_one_hangs_at_the_door);
 	tcase_add_test(tc, a_user_has_so_many_tokens_and_others_have_theirs);
 	tcase_add_test(tc, an_old_token_is_none);
 	tcase_add_test(tc, a_forks_token_is_for_a_child);
