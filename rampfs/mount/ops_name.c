@@ -392,6 +392,7 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 	mv->refs = 2;
 	mv->from = inode_node(parent);
 	strcpy(mv->name, name);
+	mv->what.from = mv->from;
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);
 	mv->what.mode = TRANSFER_LAZY;

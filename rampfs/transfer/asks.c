@@ -345,6 +345,10 @@ static void ask_begin(struct ask *a)
 			ask_done(a, 0, "");
 		return;
 	}
+	if (a->request.from && row.node != a->request.from) {
+		ask_fail(a, ENOENT, "another move has taken it away");
+		return;
+	}
 	given = row.node == t->self && is_given(a);
 	if (a->cancelled && !given && row.node != a->owner) {
 		ask_fail(a, EINTR, "cancelled");

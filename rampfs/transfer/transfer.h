@@ -82,6 +82,7 @@ struct transfer_step {
 
 struct migrate_request {
 	ramp_segment_t id;
+	ramp_node_t from; /* 0: wherever it is; else -ENOENT where another move was faster */
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;

@@ -53,6 +53,22 @@ START_TEST(two_movers)
 }
 END_TEST
 
+/* It was read before another's move: its name is in another directory by now. */
+START_TEST(a_rename_does_not_follow_what_was_moved)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+
+	atomic_store(&world->from, B);
+	ck_assert_int_eq(world_move(C, id, C), -ENOENT);
+	ck_assert_int_eq(world_move(A, id, C), -ENOENT);
+	stays(id, A);
+	atomic_store(&world->from, A);
+	ck_assert_int_eq(world_move(C, id, C), 0);
+	atomic_store(&world->from, 0);
+	stays(id, C);
+}
+END_TEST
+
 START_TEST(still_being_pulled)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -307,6 +323,7 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, asked_from_any_node);
 	tcase_add_test(tc, wait_is_until_stable);
 	tcase_add_test(tc, two_movers);
+	tcase_add_test(tc, a_rename_does_not_follow_what_was_moved);
 	tcase_add_test(tc, still_being_pulled);
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);

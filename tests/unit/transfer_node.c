@@ -60,6 +60,7 @@ static void migrate(const struct command *c)
 {
 	struct migrate_request request = {
 		.id = c->id,
+		.from = atomic_load(&world->from),
 		.dst = c->dst,
 		.timeout_ms = c->timeout_ms,
 		.wait_stable = c->wait,

@@ -103,6 +103,7 @@ struct world {
 	atomic_uint lost_watched;	  /* pull_watch_lost of a segment with lost pages */
 	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
 	atomic_int mode;		  /* enum transfer_mode of every move */
+	_Atomic ramp_node_t from;	  /* of what is asked next */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
