@@ -7,10 +7,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "ids.h"
+
+#define TURN_NS 100000
 
 /* ---- userfaultfd ------------------------------------------------------------------------ */
 
@@ -310,11 +313,55 @@ int kernel_version(void)
 	return major * 100 + minor;
 }
 
-int kernel_hurry(bool on)
+int kernel_hurry(int priority)
 {
-	struct sched_param param = {.sched_priority = on ? KERNEL_HURRY_PRIORITY : 0};
+	struct sched_param param = {.sched_priority = priority};
+	int policy = priority ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER;
 
-	return sched_setscheduler(0, on ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER, &param)
-		       ? -errno
-		       : 0;
+	return sched_setscheduler(0, policy, &param) ? -errno : 0;
+}
+
+int kernel_hurry_while(struct kernel_hurry *hurry, bool on)
+{
+	int rc;
+
+	if (hurry->on == on || hurry->denied)
+		return 0;
+	rc = kernel_hurry(on ? KERNEL_FAULT_PRIORITY : 0);
+	if (rc)
+		hurry->denied = true;
+	else
+		hurry->on = on;
+	return rc;
+}
+
+/* sched_setattr(2)'s; the kernel's header can't stand beside the C library's. */
+struct attr {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+void kernel_short_turns(void)
+{
+	struct attr attr = {.size = sizeof(attr)};
+
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
+		return;
+	attr.runtime = TURN_NS;
+	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+unsigned int kernel_processors(void)
+{
+	cpu_set_t set;
+	long online;
+
+	/* More than the set has room for are EINVAL. */
+	if (!sched_getaffinity(0, sizeof(set), &set))
+		return (unsigned int)CPU_COUNT(&set);
+	online = sysconf(_SC_NPROCESSORS_ONLN);
+	return online > 0 ? (unsigned int)online : 1;
 }

@@ -157,10 +157,24 @@ int kernel_version(void);
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
-#define KERNEL_HURRY_PRIORITY 50 /* of SCHED_RR */
-/* From now on the calling thread goes before all of normal priority, or like them again. What it
-   starts is normal. -EPERM: a cgroup denies it, and nothing has changed. */
-int kernel_hurry(bool on);
+/* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. */
+#define KERNEL_HURRY_PRIORITY 50
+#define KERNEL_FAULT_PRIORITY 40
+/* From now on the calling thread goes before all of normal priority, or with 0 like them again.
+   What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. */
+int kernel_hurry(int priority);
+/* The same for a thread that changes its mind often, and knows by this what it is; begins as 0.
+   -EPERM only the first time; it is never in a hurry then. */
+struct kernel_hurry {
+	bool on, denied;
+};
+int kernel_hurry_while(struct kernel_hurry *hurry, bool on);
+/* From now on who is woken gets the processor of the calling thread, or of one that it starts,
+   after a tenth of a millisecond and not when a whole time slice is over. Linux before 6.12 knows
+   no slices of a thread's own: nothing changes. */
+void kernel_short_turns(void);
+/* On how many this process may run. */
+unsigned int kernel_processors(void);
 
 /* ---- FUSE ------------------------------------------------------------------------------------ */
 

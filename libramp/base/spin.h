@@ -11,9 +11,15 @@
  * page fault takes a third longer here, and its p99 is the whole of SPIN_US. But where somebody
  * wants the processor all the time, who yields gets it back after a whole time slice, milliseconds,
  * and one that sleeps is woken before that: a yield that took SPIN_CROWDED_US is the last for some
- * rounds, for four times as many if that happens again soon after. (Beside an attacker who keeps
- * both processors busy that halves the median page fault; a single one, as a quiet machine has them
- * now and then, costs nobody anything.)
+ * rounds, and for many where that happens again within SPIN_AGAIN. (A single one, as a quiet
+ * machine has them now and then, costs nobody anything.)
+ *
+ * A thread that may be `firm` goes on polling then, at real-time priority, where nobody can take
+ * the processor from it; its owner sees to that there is another one, for whoever waits for what it
+ * does. Where that one stands in line behind this thread all the same, the poll finds nothing, and
+ * one such poll is enough to sleep for SPIN_REST rounds. (Beside an attacker who computes all the
+ * time p99 is a quarter by that. On a quiet machine the median would be half as long again, where a
+ * program and the thread that serves it share a processor.)
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -29,26 +35,34 @@
 #define SPIN_MISSES 8
 #define SPIN_REST   64
 
-#define SPIN_CROWDED_US	      100
-#define SPIN_CROWDED_REST     8
-#define SPIN_CROWDED_REST_MAX 1024
-#define SPIN_CALM	      64 /* rounds; then it is forgotten */
+#define SPIN_CROWDED_US	  100
+#define SPIN_CROWDED_REST 8
+#define SPIN_AGAIN	  1024 /* rounds after which a long yield is the first again */
+#define SPIN_AGAIN_REST	  1024
+#define SPIN_FIRM	  4096
 
 struct spin {
 	uint64_t until_us;   /* 0: not polling */
 	uint64_t yielded_us; /* when the poll began after which it yielded; 0: it did not */
 	uint64_t polled_us;  /* when the last poll began */
 	int misses, rest;
-	int crowded, calm; /* the last rest for that reason; rounds without one since */
+	int again;	  /* rounds in which a long yield is not the first */
+	int firm;	  /* rounds in which it does not yield */
+	bool may_be_firm; /* set by the owner; the rest begins as 0 */
 };
 
 static inline void spin_is_crowded(struct spin *spin)
 {
-	int rest = spin->crowded ? spin->crowded * 4 : SPIN_CROWDED_REST;
+	bool may = spin->may_be_firm;
 
-	if (rest > SPIN_CROWDED_REST_MAX)
-		rest = SPIN_CROWDED_REST_MAX;
-	*spin = (struct spin){.rest = rest, .crowded = rest};
+	if (!spin->again)
+		*spin = (struct spin){.rest = SPIN_CROWDED_REST, .again = SPIN_AGAIN};
+	else if (may)
+		*spin = (struct spin){.firm = SPIN_FIRM, .again = SPIN_FIRM + SPIN_AGAIN};
+	else
+		*spin = (struct spin){.rest = SPIN_AGAIN_REST,
+				      .again = SPIN_AGAIN_REST + SPIN_AGAIN};
+	spin->may_be_firm = may;
 }
 
 /* How long to sleep now: wait_ms, or 0 while polling pays. */
@@ -63,7 +77,7 @@ static inline int spin_wait_ms(struct spin *spin, uint64_t now_us, int wait_ms)
 		spin->polled_us = now_us;
 		return 0;
 	}
-	if (spin->until_us && spin->rest == 0 && ++spin->misses == SPIN_MISSES) {
+	if (spin->until_us && spin->rest == 0 && ++spin->misses >= (spin->firm ? 1 : SPIN_MISSES)) {
 		spin->misses = 0;
 		spin->rest = SPIN_REST;
 	}
@@ -76,18 +90,19 @@ static inline bool spin_again(struct spin *spin)
 {
 	if (spin->until_us == 0)
 		return false;
-	spin->yielded_us = spin->polled_us;
-	sched_yield();
+	if (!spin->firm) {
+		spin->yielded_us = spin->polled_us;
+		sched_yield();
+	}
 	return true;
 }
 
 /* There was something to do. */
 static inline void spin_happened(struct spin *spin, uint64_t now_us)
 {
-	if (spin->rest > 0)
-		spin->rest--;
-	else if (spin->crowded && ++spin->calm == SPIN_CALM)
-		spin->crowded = spin->calm = 0;
+	spin->again -= spin->again > 0;
+	spin->firm -= spin->firm > 0;
+	spin->rest -= spin->rest > 0;
 	if (spin->until_us)
 		spin->misses = 0;
 	spin->until_us = now_us + SPIN_US;

@@ -128,7 +128,7 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * with PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When
  * it returns 0 no thread of any program can load or store until programs_restore or programs_gone;
  * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most.
- * Who calls it from kernel_hurry(true) on is not kept waiting by busy programs.
+ * Who calls it from kernel_hurry() on is not kept waiting by busy programs.
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err);

@@ -605,7 +605,6 @@ static void on_closed(uv_handle_t *handle)
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 {
 	struct listener *l = calloc(1, sizeof(*l));
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	uv_loop_t *uv = loop_uv(p->loop);
 	int rc;
 
@@ -613,7 +612,7 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "the session socket");
 	l->programs = p;
 	l->fd = listen_fd;
-	l->pace.processors = (uint32_t)(processors > 0 ? processors : 1);
+	l->pace.processors = kernel_processors();
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->line);
 	rc = uv_poll_init(uv, &l->poll, listen_fd);

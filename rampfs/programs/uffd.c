@@ -26,6 +26,7 @@
 #define READ_MAX      32
 #define EAGAIN_TRIES  2000
 #define READING_TRIES 50
+#define YIELD_TRIES   8
 #define SAY_MS	      300u
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
@@ -88,6 +89,16 @@ static ssize_t read_messages(struct space *space, struct uffd_msg *msgs, size_t 
 	return n;
 }
 
+/* What we wait for needs a processor: by sched_yield this one is for nobody while the pager, which
+   is at real-time priority, has it. */
+static void let_others(int tries)
+{
+	if (tries < YIELD_TRIES)
+		sched_yield();
+	else
+		usleep(1);
+}
+
 /*
  * An event that nobody has read yet makes every ioctl that fills pages say EAGAIN, before it looks
  * at its argument; one that was read is counted, by a reader that may not have got there yet.
@@ -99,7 +110,7 @@ bool uffd_remaps(struct space *space, uint64_t *count)
 	if (ioctl(space->uffd, UFFDIO_CONTINUE, &nothing) && errno == EAGAIN)
 		return false;
 	for (int i = 0; i < READING_TRIES && atomic_load(&space->reading); i++)
-		sched_yield();
+		let_others(i);
 	*count = atomic_load(&space->remaps);
 	return !atomic_load(&space->reading);
 }
@@ -218,7 +229,7 @@ static void resolve_range(struct space *space, uint64_t addr, uint64_t len)
 			done += (uint64_t)n;
 		} else if (n == -EAGAIN && tries++ < EAGAIN_TRIES) {
 			drain(space);
-			sched_yield();
+			let_others(tries);
 		} else if (n == -EFAULT) {
 			/* Past the end of the file: the access finds that out by itself. */
 			space_wake(space, addr + done);
@@ -284,7 +295,7 @@ static void poison_once(struct space *space, uint64_t addr)
 		if (n != -EAGAIN)
 			break;
 		drain(space);
-		sched_yield();
+		let_others(tries);
 	}
 }
 
@@ -299,7 +310,7 @@ static bool map_good(struct pseg *pseg, uint64_t page, struct space *space, uint
 		n = kernel_uffd_continue(space->uffd, addr, RAMP_PAGE_BYTES, false);
 		if (n == -EAGAIN) {
 			drain(space);
-			sched_yield();
+			let_others(tries);
 		}
 	}
 	return n > 0;

@@ -11,14 +11,17 @@
  * A process that ends is taken out when programs says so.
  *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
- * held for long. It polls for a moment after something has happened (spin.h).
+ * held for long. It polls for a moment after something has happened (spin.h), and sleeps at
+ * real-time priority: a page fault would wait until whoever computes has used up his time slice.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "log.h"
 #include "pull_impl.h"
 #include "spin.h"
@@ -387,17 +390,31 @@ static bool on_event(struct pull *pull, void *what)
 	}
 }
 
+static void hurry(struct kernel_hurry *state, bool on, struct spin *spin)
+{
+	int rc = kernel_hurry_while(state, on);
+
+	if (!rc)
+		return;
+	log_warn("page faults are served at normal priority (%s): busy programs delay them by "
+		 "milliseconds",
+		 strerror(-rc));
+	spin->may_be_firm = false;
+}
+
 static void *run(void *arg)
 {
 	struct pull *pull = arg;
 	struct puller *pager = &pull->pager;
 	struct epoll_event events[EACH_EVENTS];
-	struct spin spin = {0};
-	int wait_ms = 0, n;
+	struct spin spin = {.may_be_firm = kernel_processors() > 1};
+	struct kernel_hurry state = {0};
+	int wait_ms = 0, sleep_ms, n;
 
 	while (!atomic_load(&pull->stop)) {
-		n = epoll_wait(pager->epoll, events, EACH_EVENTS,
-			       spin_wait_ms(&spin, pull_now_us(), wait_ms));
+		sleep_ms = spin_wait_ms(&spin, pull_now_us(), wait_ms);
+		hurry(&state, sleep_ms || spin.firm, &spin);
+		n = epoll_wait(pager->epoll, events, EACH_EVENTS, sleep_ms);
 		if (n == 0 && spin_again(&spin))
 			continue;
 		for (int i = 0; i < n; i++)

@@ -468,11 +468,11 @@ err_after_grant:
 /* Busy programs must not keep us off the processor while they are kept from their memory. */
 static void freeze_work(struct move *m)
 {
-	bool lifted = !kernel_hurry(true);
+	bool lifted = !kernel_hurry(KERNEL_HURRY_PRIORITY);
 
 	freeze_and_give(m);
 	if (lifted)
-		kernel_hurry(false);
+		kernel_hurry(0);
 }
 
 void source_given(struct move *m)

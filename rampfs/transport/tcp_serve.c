@@ -7,7 +7,9 @@
  * Every connection in the demand line has its turn before one in the prefetch line has one, and
  * epoll is asked between turns, so a demand waits for one piece of prefetch at most.
  *
- * After a demand that it had data for it polls for a moment before it sleeps again (spin.h).
+ * After a demand that it had data for it polls for a moment before it sleeps again (spin.h). It
+ * sleeps at real-time priority, so that nobody who computes keeps it from a demand until his time
+ * slice is over, and is like others when it polls or has sent one piece of each demand.
  *
  * Never blocks: a socket that is full takes its connection out of the line until epoll says that
  * it has room again. So a slow reader holds up nobody.
@@ -37,6 +39,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "log.h"
 #include "spin.h"
 #include "tcp_impl.h"
@@ -118,6 +121,7 @@ struct tcp_serve {
 	unsigned int n_conns, n_rest;
 	TAILQ_HEAD(line_head, conn) demand, prefetch;
 	struct spin spin; /* after a demand: another is likely to follow */
+	struct kernel_hurry hurry;
 
 	pthread_mutex_t lock;
 	pthread_cond_t unexported;
@@ -735,8 +739,10 @@ static bool run_lines(struct tcp_serve *serve)
 	}
 	if (TAILQ_EMPTY(&serve->demand)) {
 		conn = TAILQ_FIRST(&serve->prefetch);
-		if (conn)
+		if (conn) {
+			kernel_hurry_while(&serve->hurry, false);
 			take_turn(serve, conn);
+		}
 	}
 	return !TAILQ_EMPTY(&serve->demand) || !TAILQ_EMPTY(&serve->prefetch);
 }
@@ -753,9 +759,10 @@ static void *serve_main(void *arg)
 	bool work = false, waiting = false, go = true;
 
 	while (go) {
-		int n = epoll_wait(serve->epoll, events, EVENTS,
-				   may_sleep_ms(serve, work, waiting));
+		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 
+		kernel_hurry_while(&serve->hurry, wait_ms != 0); /* the pager says why not */
+		n = epoll_wait(serve->epoll, events, EVENTS, wait_ms);
 		if (n == 0 && !work && spin_again(&serve->spin))
 			continue;
 		/* Each connection has one event at most, and is dropped only by its own. */

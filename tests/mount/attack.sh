@@ -54,6 +54,21 @@ touch_pages() { # the next $1 of those that nobody has touched
 }
 touch_pages 8
 rampfs-run python3 "$scratch/newcomer.py" "$mnt/b/b/own"
+# Who answers page faults sleeps at real-time priority; who works for strangers does not.
+policy() { # of node $1's threads of that name
+	local task
+	for task in "/proc/$(daemon "$1")"/task/*; do
+		[ "$(cat "$task/comm")" != "$2" ] || chrt -p "${task##*/}" | sed -n 's/.*policy: //p'
+	done | sort -u
+}
+is_policy() { [ "$(policy "$1" "$2")" = "$3" ]; }
+for node in a b; do
+	for thread in pager serve; do
+		within 5 is_policy $node $thread 'SCHED_RR|SCHED_RESET_ON_FORK' ||
+			fail "$thread of node $node: $(policy $node $thread)"
+	done
+	same SCHED_OTHER "$(policy $node rampfs)" "the other threads of node $node"
+done
 for node in a b; do
 	was[$node]=$(daemon $node) files[$node]=$(descriptors $node) kib[$node]=$(own_kib $node)
 done

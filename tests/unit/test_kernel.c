@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -252,6 +254,94 @@ START_TEST(mappings_are_found_by_query_and_by_text)
 }
 END_TEST
 
+/* The policy that a thread has which this one starts. */
+static void *policy(void *unused)
+{
+	(void)unused;
+	return (void *)(intptr_t)sched_getscheduler(0);
+}
+
+static int childs_policy(void)
+{
+	pthread_t thread;
+	void *is;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, policy, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, &is), 0);
+	return (int)(intptr_t)is;
+}
+
+START_TEST(who_is_in_a_hurry_is_so_alone)
+{
+	struct kernel_hurry hurry = {0};
+	struct sched_param param;
+
+	for (int i = 0; i < 3; i++) {
+		for (int again = 0; again < 2; again++) {
+			ck_assert_int_eq(kernel_hurry_while(&hurry, true), 0);
+			ck_assert_int_eq(sched_getscheduler(0), SCHED_RR | SCHED_RESET_ON_FORK);
+			ck_assert_int_eq(sched_getparam(0, &param), 0);
+			ck_assert_int_eq(param.sched_priority, KERNEL_FAULT_PRIORITY);
+			ck_assert_int_eq(childs_policy(), SCHED_OTHER);
+		}
+		for (int again = 0; again < 2; again++) {
+			ck_assert_int_eq(kernel_hurry_while(&hurry, false), 0);
+			ck_assert_int_eq(sched_getscheduler(0), SCHED_OTHER);
+		}
+	}
+}
+END_TEST
+
+/* In a child of the test's own: privileges don't come back. */
+START_TEST(who_may_not_hurry_is_told_once)
+{
+	const struct rlimit none = {0, 0};
+	struct kernel_hurry hurry = {0};
+
+	ck_assert_int_eq(setrlimit(RLIMIT_RTPRIO, &none), 0);
+	ck_assert_int_eq(setresuid(65534, 65534, 65534), 0);
+	ck_assert_int_eq(kernel_hurry_while(&hurry, false), 0);
+	ck_assert_int_eq(kernel_hurry_while(&hurry, true), -EPERM);
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(kernel_hurry_while(&hurry, i % 2), 0);
+	ck_assert_int_eq(sched_getscheduler(0), SCHED_OTHER);
+}
+END_TEST
+
+START_TEST(turns_are_short_where_the_kernel_knows_of_that)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} before = {.size = sizeof(before)}, after = before;
+
+	ck_assert_int_eq(syscall(SYS_sched_getattr, 0, &before, sizeof(before), 0), 0);
+	kernel_short_turns();
+	ck_assert_int_eq(syscall(SYS_sched_getattr, 0, &after, sizeof(after), 0), 0);
+	ck_assert_uint_eq(after.policy, before.policy);
+	ck_assert_int_eq(after.nice, before.nice);
+	if (kernel_version() >= 612)
+		ck_assert_uint_eq(after.runtime, 100000);
+	else
+		ck_assert_uint_eq(after.runtime, before.runtime);
+}
+END_TEST
+
+START_TEST(processors_are_those_that_may_be_used)
+{
+	cpu_set_t one;
+
+	ck_assert_uint_eq(kernel_processors(), (unsigned int)sysconf(_SC_NPROCESSORS_ONLN));
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	ck_assert_uint_eq(kernel_processors(), 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("kernel");
@@ -267,6 +357,10 @@ int main(void)
 	tcase_add_test(c, pagemap_says_what_is_present);
 	tcase_add_test(c, whether_a_signal_ends_a_thread);
 	tcase_add_test(c, mappings_are_found_by_query_and_by_text);
+	tcase_add_test(c, who_is_in_a_hurry_is_so_alone);
+	tcase_add_test(c, who_may_not_hurry_is_told_once);
+	tcase_add_test(c, turns_are_short_where_the_kernel_knows_of_that);
+	tcase_add_test(c, processors_are_those_that_may_be_used);
 	suite_add_tcase(s, c);
 	runner = srunner_create(s);
 	srunner_run_all(runner, CK_ENV);

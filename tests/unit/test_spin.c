@@ -76,21 +76,16 @@ static int rounds_after_a_long_yield(void)
 	ck_assert(!spin_again(&spin));
 	spin_happened(&spin, now_us);
 	for (; !round_of(10); rounds++)
-		ck_assert_int_le(rounds, SPIN_CROWDED_REST_MAX);
+		ck_assert_int_le(rounds, SPIN_AGAIN_REST);
 	return rounds;
 }
 
-START_TEST(long_yields_are_the_last_for_long)
+START_TEST(the_second_long_yield_is_the_last_for_long)
 {
-	int rest = SPIN_CROWDED_REST;
-
 	round_of(0);
-	for (; rest < SPIN_CROWDED_REST_MAX; rest *= 4) {
-		ck_assert_int_ge(rounds_after_a_long_yield(), rest - 2);
-		ck_assert_int_gt(spin.crowded, 0);
-	}
+	ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_ge(rounds_after_a_long_yield(), SPIN_CROWDED_REST_MAX - 2);
+		ck_assert_int_ge(rounds_after_a_long_yield(), SPIN_AGAIN_REST - 2);
 }
 END_TEST
 
@@ -99,9 +94,56 @@ START_TEST(one_now_and_then_is_soon_forgotten)
 	round_of(0);
 	for (int i = 0; i < 10; i++) {
 		ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
-		for (int n = 0; n < SPIN_CALM; n++)
+		for (int n = 0; n < SPIN_AGAIN; n++)
 			ck_assert(round_of(10));
 	}
+}
+END_TEST
+
+/* Once it is firm it polls and does not yield, however long it is away meanwhile; for so many
+ * rounds. */
+START_TEST(who_may_be_firm_polls_on)
+{
+	spin.may_be_firm = true;
+	round_of(0);
+	rounds_after_a_long_yield();
+	ck_assert_int_eq(spin.firm, 0);
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
+	ck_assert(spin_again(&spin));
+	now_us += 3000;
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
+	ck_assert_int_eq(spin.firm, SPIN_FIRM);
+	spin_happened(&spin, now_us);
+	for (int i = 1; i < SPIN_FIRM; i++) {
+		ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
+		ck_assert(spin_again(&spin));
+		now_us += SPIN_US - 1;
+		ck_assert_int_gt(spin.firm, 0);
+		spin_happened(&spin, now_us);
+	}
+	ck_assert_int_eq(spin.firm, 0);
+	/* That it was crowded is not forgotten yet. */
+	spin_wait_ms(&spin, now_us, 7);
+	spin_again(&spin);
+	now_us += 3000;
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
+	ck_assert_int_eq(spin.firm, SPIN_FIRM);
+}
+END_TEST
+
+/* Whoever would have come waits for this very processor, maybe. */
+START_TEST(who_is_firm_sleeps_after_one_miss)
+{
+	int polled = 0;
+
+	spin = (struct spin){.firm = SPIN_FIRM, .may_be_firm = true};
+	round_of(0);
+	ck_assert(!round_of(SPIN_US + 10));
+	for (int i = 1; i < SPIN_REST; i++)
+		polled += round_of(10);
+	ck_assert_int_eq(polled, 0);
+	round_of(10);
+	ck_assert(round_of(10));
 }
 END_TEST
 
@@ -127,7 +169,9 @@ int main(void)
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, what_comes_soon_is_polled_for);
 	tcase_add_test(tc, what_comes_late_is_slept_for_after_some_tries);
-	tcase_add_test(tc, long_yields_are_the_last_for_long);
+	tcase_add_test(tc, the_second_long_yield_is_the_last_for_long);
+	tcase_add_test(tc, who_may_be_firm_polls_on);
+	tcase_add_test(tc, who_is_firm_sleeps_after_one_miss);
 	tcase_add_test(tc, one_now_and_then_is_soon_forgotten);
 	tcase_add_test(tc, what_was_done_between_two_polls_is_no_yield);
 	suite_add_tcase(s, tc);
