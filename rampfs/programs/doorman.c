@@ -8,9 +8,10 @@
  * (readlink of its own /proc/thread-self/fd), and passes on what is a userfaultfd and nothing else;
  * what it thinks of anything else it answers as an errno. A thread that hangs in close hangs alone:
  * it alone holds that end when it looks what has come, since the last one that closes it closes
- * what was not received, too. When a thread has closed all that, the daemon is told, which counts
- * those that have not. A process for each would cost eight times as much, in pieces of which each
- * keeps a processor for a tenth of a millisecond: page faults of others would wait for that.
+ * what was not received, too, and it takes all that one message can carry, lest receiving it close
+ * the rest. When a thread has closed all that, the daemon is told, which counts those that have
+ * not. A process for each would cost eight times as much, in pieces of which each keeps a processor
+ * for a tenth of a millisecond: page faults of others would wait for that.
  *
  * The doorman is this program executed anew: a forked copy of the daemon would keep the store's
  * files mapped, and the proof that nobody maps a segment would never hold again.
@@ -45,13 +46,14 @@
 #define MESSAGE_BYTES 12u  /* u64 the space's id, u32 errno or ENDED */
 #define ENDED	      UINT32_MAX
 #define STACK_BYTES   (128u << 10)
+#define FDS_MAX	      253 /* of one message; the kernel's SCM_MAX_FD */
 
 extern char **environ;
 
-/* ---- one message with at most one descriptor, both ways ------------------------------------- */
+/* ---- messages: both ways with one descriptor at most, a stranger's with many ----------------- */
 
 union control {
-	char bytes[CMSG_SPACE(sizeof(int))];
+	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	struct cmsghdr align;
 };
 
@@ -60,7 +62,7 @@ static int send_one(int sock, uint64_t space, uint32_t why, int fd)
 	uint8_t buf[MESSAGE_BYTES];
 	struct iovec io = {buf, sizeof(buf)};
 	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
-	union control control = {{0}};
+	union control control;
 	struct wire_w w;
 
 	wire_w_init(&w, buf, sizeof(buf));
@@ -69,8 +71,9 @@ static int send_one(int sock, uint64_t space, uint32_t why, int fd)
 	if (fd >= 0) {
 		struct cmsghdr *c;
 
+		memset(control.bytes, 0, CMSG_SPACE(sizeof(int)));
 		m.msg_control = control.bytes;
-		m.msg_controllen = sizeof(control.bytes);
+		m.msg_controllen = CMSG_SPACE(sizeof(int));
 		c = CMSG_FIRSTHDR(&m);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
@@ -80,38 +83,43 @@ static int send_one(int sock, uint64_t space, uint32_t why, int fd)
 	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Bytes received (0: hung up), or -errno; *fd: -1 where there was none. Of more than one the kernel
-   closes the others here: there is no room for them, not even what aligns the first. */
-static int receive(int sock, void *buf, size_t cap, int *fd, int flags)
+/* Bytes received (0: hung up), or -errno; *n_fds: of how many descriptors there is room, and how
+   many came. Of more the kernel closes the others here: there is no room for them, not even what
+   aligns the last. */
+static int receive(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int flags)
 {
 	struct iovec io = {buf, cap};
 	union control control;
 	struct msghdr m = {.msg_iov = &io,
 			   .msg_iovlen = 1,
 			   .msg_control = control.bytes,
-			   .msg_controllen = CMSG_LEN(sizeof(int))};
+			   .msg_controllen = CMSG_LEN(sizeof(int) * *n_fds)};
 	struct cmsghdr *c;
 	ssize_t n;
 
-	*fd = -1;
+	*n_fds = 0;
 	do
 		n = recvmsg(sock, &m, flags | MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
 	c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(fd, CMSG_DATA(c), sizeof(int));
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		*n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(fds, CMSG_DATA(c), *n_fds * sizeof(int));
+	}
 	return (int)n;
 }
 
 static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int flags)
 {
 	uint8_t buf[MESSAGE_BYTES + 1];
+	size_t n_fds = 1;
 	struct wire_r r;
-	int n = receive(sock, buf, sizeof(buf), fd, flags);
+	int n;
 
+	*fd = -1;
+	n = receive(sock, buf, sizeof(buf), fd, &n_fds, flags);
 	if (n <= 0)
 		return n ? n : -EPIPE;
 	wire_r_init(&r, buf, (size_t)n);
@@ -141,25 +149,26 @@ static int look(int fd)
 	return n == sizeof(wanted) - 1 && memcmp(is, wanted, sizeof(wanted) - 1) == 0 ? 0 : EBADF;
 }
 
-/* One message, one answer. What has come, or -1. */
-static int serve_door(int daemon, uint64_t space, int door)
+/* One message, one answer. How many descriptors have come. */
+static size_t serve_door(int daemon, uint64_t space, int door, int fds[FDS_MAX])
 {
 	struct pollfd at = {.fd = door, .events = POLLIN};
+	size_t n_fds = FDS_MAX;
 	uint8_t byte[2];
-	int fd = -1, n, why;
+	int n, why;
 
 	n = poll(&at, 1, DOOR_MS);
 	if (n <= 0) {
 		send_one(daemon, space, ETIMEDOUT, -1);
-		return -1;
+		return 0;
 	}
-	n = receive(door, byte, sizeof(byte), &fd, MSG_DONTWAIT);
-	if (n != 1 || byte[0] != SESSION_VERSION || fd < 0)
+	n = receive(door, byte, sizeof(byte), fds, &n_fds, MSG_DONTWAIT);
+	if (n != 1 || byte[0] != SESSION_VERSION || n_fds == 0)
 		why = n == 0 ? EPIPE : EBADMSG;
 	else
-		why = look(fd);
-	send_one(daemon, space, (uint32_t)why, why ? -1 : fd);
-	return fd;
+		why = look(fds[0]);
+	send_one(daemon, space, (uint32_t)why, why ? -1 : fds[0]);
+	return n_fds;
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -179,7 +188,8 @@ const char *__tsan_default_suppressions(void)
 static void *at_door(void *arg)
 {
 	struct door *d = arg;
-	int fd;
+	int fds[FDS_MAX];
+	size_t n;
 
 	prctl(PR_SET_NAME, "rampfs-door");
 	if (unshare(CLONE_FILES))
@@ -187,9 +197,10 @@ static void *at_door(void *arg)
 	sem_post(&d->unshared);
 	while (sem_wait(&d->alone))
 		;
-	fd = serve_door(d->daemon, d->space, d->door);
+	n = serve_door(d->daemon, d->space, d->door, fds);
 	close(d->daemon);
-	close(fd);
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
 	close(d->door);
 	if (write(d->ended, &d->space, sizeof(d->space)) != sizeof(d->space))
 		_exit(1);

@@ -251,7 +251,8 @@ void user_give(struct programs *p, uid_t uid, enum user_count what, uint32_t by)
 int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err);
 void doorman_close(struct doorman *doorman);
 /* The userfaultfd of `space` will come over `door` (stays the caller's); session_uffd gets it, and
-   session_door_closed comes when the thread that waited there has ended. */
+   session_door_closed comes when the thread that waited there has ended. -EAGAIN: there is no
+   doorman now, or it is behind; this never waits. */
 int doorman_ask(struct doorman *doorman, uint64_t space, int door);
 
 /* ---- session.c, doors.c: connections -------------------------------------------------------- */

@@ -20,7 +20,7 @@
 
 #include "doorman.c"
 
-#define FDS_MAX	   3
+#define SENT_MAX   3
 #define LOOK_AGAIN 256 /* inputs between two looks at the open descriptors */
 
 enum kind { USERFAULTFD, MEMFD, NOTHING, EVENTFD, EPOLL, SOCKET, KINDS };
@@ -69,13 +69,13 @@ void session_doors_lost(struct programs *p)
 struct message {
 	uint8_t bytes[256];
 	size_t len;
-	enum kind kind[FDS_MAX];
+	enum kind kind[SENT_MAX];
 	unsigned int n_fds;
 };
 
 static void take_message(struct fuzz_in *in, struct message *m)
 {
-	m->n_fds = fuzz_u8(in) % (FDS_MAX + 1);
+	m->n_fds = fuzz_u8(in) % (SENT_MAX + 1);
 	for (unsigned int i = 0; i < m->n_fds; i++)
 		m->kind[i] = fuzz_u8(in) % KINDS;
 	m->len = fuzz_u8(in);
@@ -87,7 +87,7 @@ static void send_message(int sock, const struct message *m)
 {
 	struct iovec io = {(void *)m->bytes, m->len};
 	union {
-		char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
+		char bytes[CMSG_SPACE(sizeof(int) * SENT_MAX)];
 		struct cmsghdr align;
 	} control = {{0}};
 	struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
@@ -108,11 +108,15 @@ static void send_message(int sock, const struct message *m)
 /* What a thread of the doorman does with a stranger's message. */
 static void ask_stranger(int doorman, uint64_t space, const struct message *m)
 {
-	int door[2];
+	int door[2], fds[FDS_MAX];
+	size_t n;
 
 	fuzz_rule(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) == 0);
 	send_message(door[1], m);
-	close(serve_door(doorman, space, door[0]));
+	n = serve_door(doorman, space, door[0], fds);
+	fuzz_rule(n == m->n_fds);
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
 	close(door[0]);
 	close(door[1]);
 }
