@@ -191,7 +191,8 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 
 	while ((pulled = pulled_next(pull, pulled))) {
 		missing = pages_missing(pulled->seg);
-		if (atomic_load(&pulled->ended) || missing != pages_lost(pulled->seg))
+		if (atomic_load(&pulled->ended) || missing != pages_lost(pulled->seg) ||
+		    atomic_load(&pulled->cuts))
 			continue;
 		if (missing == 0 || !atomic_load(&pulled->told))
 			finish(pulled);

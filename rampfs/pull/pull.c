@@ -491,22 +491,26 @@ int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t
 void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done)
 {
 	uint64_t first = page_up(offset), last = page_up(end_of(offset, len)), right;
-	struct pulled *pulled;
+	struct pulled *pulled, *held;
 
 	if (len == 0 || pages_missing(seg) == 0 || last <= first)
 		return;
 	right = done >= len ? last : end_of(offset, done) / RAMP_PAGE_BYTES;
 	if (right < first)
 		right = first;
-	pulled = pulled_of(pull, seg);
-	/* Who was told SIGBUS of one gets it now. Before they are LOCAL: with the last of them the
-	   programs' ranges are let go as they are. A hole has no page to give, and stays SIGBUS. */
-	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
-	    right <= page_up(seg_size(seg)))
-		programs_resolve(pull->config.programs, seg, first, right - first);
+	held = pulled_of(pull, seg);
+	if (held)
+		atomic_fetch_add(&held->cuts, 1);
 	pages_arrive(seg, first, right - first);
 	if (right < last)
 		give_back(pull, seg, right, last - right);
+	pulled = held ? held : pulled_of(pull, seg); /* one that has begun meanwhile */
+	/* Who was told SIGBUS of one gets it now. A hole has no page to give, and stays SIGBUS. */
+	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
+	    right <= page_up(seg_size(seg)))
+		programs_resolve(pull->config.programs, seg, first, right - first);
+	if (held)
+		atomic_fetch_sub(&held->cuts, 1);
 	if (!pulled)
 		return;
 	pulled_look(pulled);

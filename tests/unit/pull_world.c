@@ -54,6 +54,8 @@ void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint6
 	int64_t n;
 
 	ck_assert_ptr_eq(seg, p->seg);
+	/* Else what a program stores there is pulled over, if the daemon dies now. */
+	ck_assert(pages_local(seg, first, count));
 	if (!atomic_load(&p->registered))
 		return;
 	if (end > p->len)
