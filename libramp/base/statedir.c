@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "hmac.h"
+#include "log.h"
 
 int statedir_file(const char *path, const char *name, char *out, struct ramp_err *err)
 {
@@ -44,11 +45,14 @@ static ssize_t read_all(int fd, uint8_t *bytes, size_t cap)
 
 /* True where who made the file has taken it away again. Nobody is waited for on a filesystem
    without locks. */
-static bool wait_for_maker(int fd)
+static bool wait_for_maker(int fd, const char *path)
 {
 	struct stat st;
 
-	flock(fd, LOCK_SH);
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+		log_warn("key file %s: waiting for who has locked it", path);
+		flock(fd, LOCK_SH);
+	}
 	return fstat(fd, &st) < 0 || st.st_nlink == 0;
 }
 
@@ -69,7 +73,7 @@ int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYT
 		len = ramp_err_set(err, EPERM,
 				   "key file %s: others may read it (mode %04o; chmod 600 it)",
 				   path, st.st_mode & 07777);
-	else if (wait_for_maker(fd))
+	else if (wait_for_maker(fd, path))
 		len = ramp_err_sys(err, ENOENT, "key file %s", path);
 	else {
 		len = read_all(fd, bytes, STATEDIR_KEY_FILE_BYTES);
