@@ -161,7 +161,9 @@ int kernel_version(void);
 #define KERNEL_HURRY_PRIORITY 50
 #define KERNEL_FAULT_PRIORITY 40
 /* From now on the calling thread goes before all of normal priority, or with 0 like them again.
-   What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. */
+   What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread
+   with a libuv loop: that spins until whoever is in the middle of uv_async_send has gone on, which
+   at normal priority he can't on the same processor (tried: windows of 34 to 950 ms). */
 int kernel_hurry(int priority);
 /* The same for a thread that changes its mind often, and knows by this what it is; begins as 0.
    -EPERM only the first time; it is never in a hurry then. */
