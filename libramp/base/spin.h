@@ -17,7 +17,7 @@
  * A thread that may be `firm` goes on polling then, at real-time priority, where nobody can take
  * the processor from it; its owner sees to that there is another one, for whoever waits for what it
  * does. Where that one stands in line behind this thread all the same, the poll finds nothing, and
- * one such poll is enough to sleep for SPIN_REST rounds. (Beside an attacker who computes all the
+ * one such poll is enough to sleep for SPIN_FIRM_REST. (Beside an attacker who computes all the
  * time p99 is a quarter by that. On a quiet machine the median would be half as long again, where a
  * program and the thread that serves it share a processor.)
  *
@@ -40,6 +40,7 @@
 #define SPIN_AGAIN	  1024 /* rounds after which a long yield is the first again */
 #define SPIN_AGAIN_REST	  1024
 #define SPIN_FIRM	  4096
+#define SPIN_FIRM_REST	  6
 
 struct spin {
 	uint64_t until_us;   /* 0: not polling */
@@ -79,7 +80,7 @@ static inline int spin_wait_ms(struct spin *spin, uint64_t now_us, int wait_ms)
 	}
 	if (spin->until_us && spin->rest == 0 && ++spin->misses >= (spin->firm ? 1 : SPIN_MISSES)) {
 		spin->misses = 0;
-		spin->rest = SPIN_REST;
+		spin->rest = spin->firm ? SPIN_FIRM_REST : SPIN_REST;
 	}
 	spin->until_us = 0;
 	return wait_ms;

@@ -139,7 +139,7 @@ START_TEST(who_is_firm_sleeps_after_one_miss)
 	spin = (struct spin){.firm = SPIN_FIRM, .may_be_firm = true};
 	round_of(0);
 	ck_assert(!round_of(SPIN_US + 10));
-	for (int i = 1; i < SPIN_REST; i++)
+	for (int i = 1; i < SPIN_FIRM_REST; i++)
 		polled += round_of(10);
 	ck_assert_int_eq(polled, 0);
 	round_of(10);
