@@ -22,7 +22,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "kernel.h"
 #include "log.h"
 #include "loop.h"
 #include "members.h"
@@ -463,7 +462,6 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	if (!rc) {
 		log_info("node %s of cluster %s serves %s", d.dir.node, d.dir.config.name,
 			 config->mountpoint);
-		kernel_short_turns();
 		loop_run(d.loop);
 	}
 	close_all(&d);

@@ -7,13 +7,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "ids.h"
-
-#define TURN_NS 100000
 
 /* ---- userfaultfd ------------------------------------------------------------------------ */
 
@@ -333,25 +330,6 @@ int kernel_hurry_while(struct kernel_hurry *hurry, bool on)
 	else
 		hurry->on = on;
 	return rc;
-}
-
-/* sched_setattr(2)'s; the kernel's header can't stand beside the C library's. */
-struct attr {
-	uint32_t size, policy;
-	uint64_t flags;
-	int32_t nice;
-	uint32_t priority;
-	uint64_t runtime, deadline, period;
-};
-
-void kernel_short_turns(void)
-{
-	struct attr attr = {.size = sizeof(attr)};
-
-	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
-		return;
-	attr.runtime = TURN_NS;
-	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
 unsigned int kernel_processors(void)

@@ -171,10 +171,6 @@ struct kernel_hurry {
 	bool on, denied;
 };
 int kernel_hurry_while(struct kernel_hurry *hurry, bool on);
-/* From now on who is woken gets the processor of the calling thread, or of one that it starts,
-   after a tenth of a millisecond and not when a whole time slice is over. Linux before 6.12 knows
-   no slices of a thread's own: nothing changes. */
-void kernel_short_turns(void);
 /* On how many this process may run. */
 unsigned int kernel_processors(void);
 

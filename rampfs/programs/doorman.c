@@ -282,7 +282,6 @@ void programs_doorman(int argc, char **argv)
 	signal(SIGINT, SIG_IGN); /* it ends with the daemon */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	kernel_short_turns(); /* it works for strangers */
 	if (close_range(DOOR_FD + 1, ~0U, 0))
 		_exit(1);
 	doorman_serve(DOOR_FD);

@@ -69,7 +69,7 @@ rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
   libramp/base/hmac.c)
-rampfs_fuzz(doorman libramp/base/kernel.c libramp/base/loop.c)
+rampfs_fuzz(doorman libramp/base/loop.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
 rampfs_fuzz(serve libramp/base/kernel.c ${t}/tcp_serve.c)
 rampfs_fuzz(replies ${t}/tcp_read.c)

@@ -308,28 +308,6 @@ START_TEST(who_may_not_hurry_is_told_once)
 }
 END_TEST
 
-START_TEST(turns_are_short_where_the_kernel_knows_of_that)
-{
-	struct {
-		uint32_t size, policy;
-		uint64_t flags;
-		int32_t nice;
-		uint32_t priority;
-		uint64_t runtime, deadline, period;
-	} before = {.size = sizeof(before)}, after = before;
-
-	ck_assert_int_eq(syscall(SYS_sched_getattr, 0, &before, sizeof(before), 0), 0);
-	kernel_short_turns();
-	ck_assert_int_eq(syscall(SYS_sched_getattr, 0, &after, sizeof(after), 0), 0);
-	ck_assert_uint_eq(after.policy, before.policy);
-	ck_assert_int_eq(after.nice, before.nice);
-	if (kernel_version() >= 612)
-		ck_assert_uint_eq(after.runtime, 100000);
-	else
-		ck_assert_uint_eq(after.runtime, before.runtime);
-}
-END_TEST
-
 START_TEST(processors_are_those_that_may_be_used)
 {
 	cpu_set_t one;
@@ -359,7 +337,6 @@ int main(void)
 	tcase_add_test(c, mappings_are_found_by_query_and_by_text);
 	tcase_add_test(c, who_is_in_a_hurry_is_so_alone);
 	tcase_add_test(c, who_may_not_hurry_is_told_once);
-	tcase_add_test(c, turns_are_short_where_the_kernel_knows_of_that);
 	tcase_add_test(c, processors_are_those_that_may_be_used);
 	suite_add_tcase(s, c);
 	runner = srunner_create(s);
