@@ -3,9 +3,9 @@
  *
  * Where somebody asks for it as fast as it is done, a thread that does it takes a processor from
  * others for good; with two of them, page faults wait for that. So what is done is counted, and
- * when it is more than an eighth of the machine's time over a while (or PACE_BURST_US at once) it
+ * when it is more than a quarter of the machine's time over a while (or PACE_BURST_US at once) it
  * is time to take nothing new for a moment: whoever asks waits in his queue in the kernel, and does
- * not compute meanwhile either. From eight processors on a single thread never comes to that.
+ * not compute meanwhile either. From four processors on a single thread never comes to that.
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define PACE_PARTS    8u     /* of all processors' time, one */
+#define PACE_PARTS    4u     /* of all processors' time, one */
 #define PACE_BURST_US 100000 /* what may be done at once after a quiet second */
 #define PACE_REST_MS  250u   /* no rest is longer, whatever was done before */
 

@@ -45,8 +45,8 @@ START_TEST(what_never_ends_gets_its_part)
 
 	work_for(1000000, 100);
 	done = work_for(10000000, 100);
-	ck_assert_uint_ge(done, 10000000 / 4 * 95 / 100);
-	ck_assert_uint_le(done, 10000000 / 4 * 105 / 100);
+	ck_assert_uint_ge(done, 10000000 * 2 / PACE_PARTS * 95 / 100);
+	ck_assert_uint_le(done, 10000000 * 2 / PACE_PARTS * 105 / 100);
 }
 END_TEST
 
