@@ -357,8 +357,9 @@ static int look_before_move(struct move *mv)
 		return look_where_it_went(mv, begun);
 	if (rc)
 		return rc;
+	/* Between the two looks it may have gone there. */
 	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
-		return -EEXIST;
+		return there.id == row.id ? look_before_move(mv) : -EEXIST;
 	mv->what.id = row.id;
 	return row.phase == SEGMENT_MOVING && mv->r.resent ? -EAGAIN : 0;
 }

@@ -22,6 +22,7 @@ import traceback
 
 PAGE = 4096
 SETTLE_S = 60
+HINT_S = 3  # other nodes see a size a second late, and so much later on a busy machine
 # rename(2) and rampfs-migrate: what DESIGN.md names. ENOENT: it went by itself after EINPROGRESS.
 MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
                errno.ENOENT, errno.EINTR}
@@ -440,12 +441,17 @@ class File:
                 self.step(node)
             time.sleep(0.02)
 
+    def sizes(self):
+        cluster = self.load.cluster
+        return {os.stat(f"{cluster.mnt(n)}/{cluster.place(self.name, n)}/{self.name}").st_size for n in cluster.nodes}
+
     def compare_all(self):
         """The worker, which alone knows the model, is asked to compare."""
-        sizes = {os.stat(f"{self.load.cluster.mnt(n)}/{self.load.cluster.place(self.name, n)}/{self.name}").st_size
-                 for n in self.load.cluster.nodes}
-        if sizes != {self.pages * PAGE}:
-            raise Wrong(f"{self.name}: sizes {sizes}")
+        end = time.monotonic() + HINT_S
+        while (sizes := self.sizes()) != {self.pages * PAGE}:
+            if time.monotonic() > end:
+                raise Wrong(f"{self.name}: sizes {sizes}")
+            time.sleep(0.05)
         self.whole.clear()
         if not self.whole.wait(SETTLE_S):
             raise Wrong(f"{self.name} could not be read as a whole within {SETTLE_S} s")
