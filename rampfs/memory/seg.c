@@ -375,6 +375,23 @@ void seg_hold_mtime(struct seg *seg, struct timespec mtime)
 		atomic_store(&seg->state->mtime, to_ns(mtime));
 }
 
+static bool holds_mtime(struct seg *seg)
+{
+	struct state_header *state = atomic_load(&seg->state);
+
+	return state && atomic_load(&state->mtime) != HELD_NOT;
+}
+
+/* Only as long as one is held: what is released meanwhile stays so, since nobody would again. */
+static void hold_still(struct seg *seg, struct timespec mtime)
+{
+	int64_t held = atomic_load(&seg->state->mtime);
+
+	while (held != HELD_NOT &&
+	       !atomic_compare_exchange_weak(&seg->state->mtime, &held, to_ns(mtime)))
+		;
+}
+
 /* A write that comes meanwhile has noted itself first, so it is seen or comes after futimens. */
 void seg_release_mtime(struct seg *seg)
 {
@@ -416,17 +433,18 @@ int seg_stat(struct seg *seg, struct stat *st)
 	return 0;
 }
 
+/* The one held comes first, as a write's: the file's own alone could be undone by a release. */
 int seg_set_times(struct seg *seg, const struct timespec times[2])
 {
-	struct stat st;
+	struct timespec mtime = times[1];
 
 	seg_touch(seg);
-	if (futimens(seg_fd(seg), times))
-		return -errno;
-	if (times[1].tv_nsec != UTIME_OMIT && seg->state &&
-	    atomic_load(&seg->state->mtime) != HELD_NOT && !fstat(seg_fd(seg), &st))
-		seg_hold_mtime(seg, st.st_mtim);
-	return 0;
+	if (mtime.tv_nsec != UTIME_OMIT && holds_mtime(seg)) {
+		if (mtime.tv_nsec == UTIME_NOW)
+			clock_gettime(CLOCK_REALTIME, &mtime);
+		hold_still(seg, mtime);
+	}
+	return futimens(seg_fd(seg), times) ? -errno : 0;
 }
 
 void seg_note_hint(struct seg *seg, const struct timespec times[2])
@@ -468,10 +486,10 @@ void seg_note_write(struct seg *seg)
 {
 	struct timespec now;
 
-	if (!seg->state || atomic_load(&seg->state->mtime) == HELD_NOT)
+	if (!holds_mtime(seg))
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
-	seg_hold_mtime(seg, now);
+	hold_still(seg, now);
 }
 
 uint64_t seg_size(struct seg *seg)
