@@ -157,9 +157,11 @@ int kernel_version(void);
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
-/* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. */
+/* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. An agent's
+   thread is the program's, which may let it compute for ever: never is it before who serves all. */
 #define KERNEL_HURRY_PRIORITY 50
 #define KERNEL_FAULT_PRIORITY 40
+#define KERNEL_AGENT_PRIORITY 30
 /* From now on the calling thread goes before all of normal priority, or with 0 like them again.
    What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread
    with a libuv loop: that spins until whoever is in the middle of uv_async_send has gone on, which

@@ -27,6 +27,8 @@
 
 #define AGENT_NICE (-20)
 
+_Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
+
 static bool is_agent(struct space *space, pid_t tid)
 {
 	return mappers_tid(space->pid, space->agent_tid) == tid && process_lives(space->pidfd);
@@ -43,7 +45,7 @@ static void set_normal(struct space *space, pid_t tid)
 
 static void set_high(pid_t tid)
 {
-	struct sched_param rr = {.sched_priority = KERNEL_HURRY_PRIORITY};
+	struct sched_param rr = {.sched_priority = KERNEL_AGENT_PRIORITY};
 	static atomic_bool said;
 
 	if (!sched_setscheduler(tid, SCHED_RR | SCHED_RESET_ON_FORK, &rr))

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "programs_world.h"
 #include "stranger.h"
 
@@ -39,6 +40,23 @@ static void wait_until_normal(uint64_t tid)
 		usleep(1000);
 	ck_assert(!is_lifted(tid));
 }
+
+/* Who computes as an agent keeps nobody's page fault waiting. */
+START_TEST(an_agent_goes_before_programs_and_not_before_page_faults)
+{
+	struct sched_param param = {0};
+	struct prog prog;
+	struct prog_report r;
+
+	prog_start(&prog, world.socket);
+	r = op(&prog, PROG_NAME, 0);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert(is_lifted(r.value));
+	ck_assert_int_eq(sched_getparam((pid_t)r.value, &param), 0);
+	ck_assert_int_lt(param.sched_priority, KERNEL_FAULT_PRIORITY);
+	prog_end(&prog);
+}
+END_TEST
 
 START_TEST(one_thread_of_a_program_has_priority_and_none_that_is_not_its_own)
 {
@@ -386,6 +404,7 @@ END_TEST
 
 static void add_tests(TCase *tc)
 {
+	tcase_add_test(tc, an_agent_goes_before_programs_and_not_before_page_faults);
 	tcase_add_test(tc, one_thread_of_a_program_has_priority_and_none_that_is_not_its_own);
 	tcase_add_test(tc, idle_connections_of_one_user_keep_nobody_out);
 	tcase_add_test(tc, a_user_has_so_many_sessions_and_no_more);
