@@ -199,12 +199,14 @@ static bool take_fault(struct space *space, const struct uffd_msg *msg, struct s
 	return serve;
 }
 
-int space_read(struct space *space, struct space_fault *faults, int max)
+int space_read(struct space *space, struct space_fault *faults, int max, bool *more)
 {
 	struct uffd_msg msgs[READ_MAX];
-	ssize_t n = read_messages(space, msgs, max < READ_MAX ? (size_t)max : READ_MAX);
+	size_t room = max < READ_MAX ? (size_t)max : READ_MAX;
+	ssize_t n = read_messages(space, msgs, room);
 	int count = 0;
 
+	*more = n == (ssize_t)(room * sizeof(*msgs));
 	if (n < 0)
 		return n == -EAGAIN || n == -EINTR ? -EAGAIN : -ESRCH;
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)

@@ -203,10 +203,23 @@ static void on_fault(struct pull *pull, struct space *space, const struct space_
 	pulled_put(pulled);
 }
 
+/*
+ * A userfaultfd that blocks is always ready, with an error, and whether it does is the program's to
+ * say at any time: O_NONBLOCK is shared. So we want to hear of each message once, and of what is
+ * left behind one more time.
+ */
+static int watch_uffd(struct pull *pull, int op, struct watch *watch)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = watch};
+
+	return epoll_ctl(pull->pager.epoll, op, watch->uffd, &event) ? -errno : 0;
+}
+
 static bool read_space(struct pull *pull, struct watch *watch)
 {
 	struct space_fault faults[FAULTS_MAX];
-	int n = space_read(watch->space, faults, FAULTS_MAX);
+	bool more;
+	int n = space_read(watch->space, faults, FAULTS_MAX, &more);
 
 	for (int i = 0; i < n; i++) {
 		if (faults[i].seg) {
@@ -217,6 +230,8 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	/* Its process has ended; the watch goes when programs says so. */
 	if (n == -ESRCH)
 		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
+	else if (more)
+		watch_uffd(pull, EPOLL_CTL_MOD, watch);
 	return n > 0;
 }
 
@@ -309,8 +324,7 @@ static int on_space_added(void *arg, struct space *space, int uffd)
 {
 	struct pull *pull = arg;
 	struct watch *watch = calloc(1, sizeof(*watch));
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
-	int rc = 0;
+	int rc;
 
 	if (!watch)
 		return -ENOMEM;
@@ -319,10 +333,9 @@ static int on_space_added(void *arg, struct space *space, int uffd)
 	watch->uffd = uffd;
 	pthread_mutex_lock(&pull->lock);
 	TAILQ_INSERT_TAIL(&pull->watches, watch, link);
-	if (epoll_ctl(pull->pager.epoll, EPOLL_CTL_ADD, uffd, &event)) {
-		rc = -errno;
+	rc = watch_uffd(pull, EPOLL_CTL_ADD, watch);
+	if (rc)
 		TAILQ_REMOVE(&pull->watches, watch, link);
-	}
 	pthread_mutex_unlock(&pull->lock);
 	if (rc)
 		free(watch);

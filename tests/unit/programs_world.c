@@ -86,7 +86,8 @@ static void fill(struct seg *seg, uint64_t page)
 static void serve(struct space *space)
 {
 	struct space_fault faults[16];
-	int n = space_read(space, faults, 16);
+	bool more; /* is said again: this epoll is level-triggered */
+	int n = space_read(space, faults, 16, &more);
 
 	for (int i = 0; i < n; i++) {
 		pager.faults++;

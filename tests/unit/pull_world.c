@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,13 +86,18 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	kernel_uffd_wake(p->uffd, at, PAGE);
 }
 
-int space_read(struct space *space, struct space_fault *faults, int max)
+int space_read(struct space *space, struct space_fault *faults, int max, bool *more)
 {
 	struct programs *p = (struct programs *)(void *)space;
 	struct uffd_msg msg;
+	struct iovec io = {&msg, sizeof(msg)};
 	int n = 0;
 
-	while (n < max && read(p->uffd, &msg, sizeof(msg)) == sizeof(msg)) {
+	while (atomic_load(&p->unread))
+		usleep(1000);
+	/* A few each time, so that there are more left now and then. */
+	max = max < 2 ? max : 2;
+	while (n < max && preadv2(p->uffd, &io, 1, -1, RWF_NOWAIT) == sizeof(msg)) {
 		ck_assert_int_eq(msg.event, UFFD_EVENT_PAGEFAULT);
 		faults[n++] = (struct space_fault){
 			.seg = seg_get(p->seg),
@@ -100,6 +106,7 @@ int space_read(struct space *space, struct space_fault *faults, int max)
 			.write = msg.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
 		};
 	}
+	*more = n == max;
 	return n ? n : -EAGAIN;
 }
 

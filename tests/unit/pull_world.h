@@ -27,7 +27,8 @@ struct programs {
 	uint64_t len;
 	_Atomic bool registered;
 	_Atomic unsigned pulled, poisoned;
-	_Atomic bool busy; /* programs_pulled does not return */
+	_Atomic bool busy;   /* programs_pulled does not return */
+	_Atomic bool unread; /* space_read waits before it reads */
 };
 
 struct world {

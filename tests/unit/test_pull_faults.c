@@ -2,8 +2,11 @@
  * Pulling when things go wrong: connections cut, sources that are silent, restart or do not know
  * the key, a target that restarts, a store without room, a source's file that is cut.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -583,6 +586,75 @@ START_TEST(a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only)
 }
 END_TEST
 
+/* ---- a program that spoils its userfaultfd ---- */
+
+/* What this process's threads of that name have computed, in ticks. */
+static unsigned long ticks_of(const char *name)
+{
+	unsigned long user, system, sum = 0;
+	char path[300], line[512];
+	struct dirent *task;
+	DIR *tasks = opendir("/proc/self/task");
+
+	ck_assert_ptr_nonnull(tasks);
+	while ((task = readdir(tasks))) {
+		const char *after;
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task->d_name);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		after = fgets(line, sizeof(line), file) ? strstr(line, name) : NULL;
+		if (after && sscanf(after + strlen(name),
+				    " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+				    &system) == 2)
+			sum += user + system;
+		fclose(file);
+	}
+	closedir(tasks);
+	return sum;
+}
+
+/* A blocking userfaultfd is always ready, with an error. */
+START_TEST(a_program_that_makes_its_userfaultfd_block_keeps_nobody_busy)
+{
+	int flags;
+	unsigned long before;
+
+	world_open_with(&w, 8 * MIB, true, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	flags = fcntl(w.t_programs.uffd, F_GETFL);
+	ck_assert_int_eq(fcntl(w.t_programs.uffd, F_SETFL, flags & ~O_NONBLOCK), 0);
+	ck_assert(world_page_is(w.t_programs.map + 500 * PAGE, 500));
+	before = ticks_of("(pager)");
+	usleep(500000);
+	ck_assert_uint_le(ticks_of("(pager)") - before, (unsigned long)sysconf(_SC_CLK_TCK) / 10);
+	/* It is served all the same, and when it is as it was, too. */
+	ck_assert(world_page_is(w.t_programs.map + 1000 * PAGE, 1000));
+	ck_assert_int_eq(fcntl(w.t_programs.uffd, F_SETFL, flags), 0);
+	ck_assert(world_page_is(w.t_programs.map + 1500 * PAGE, 1500));
+	world_close(&w);
+}
+END_TEST
+
+/* More page faults at a time than are read at once. */
+START_TEST(page_faults_that_come_together_are_all_served)
+{
+	pthread_t threads[40];
+
+	world_open_with(&w, 8 * MIB, true, false);
+	atomic_store(&w.t_programs.unread, true);
+	for (uint64_t i = 0; i < 40; i++)
+		threads[i] = world_touch(&w, 7 + i * 40);
+	usleep(100000);
+	atomic_store(&w.t_programs.unread, false);
+	for (uint64_t i = 0; i < 40; i++)
+		ck_assert_uint_eq(world_touched(threads[i]), world_byte(7 + i * 40, 0));
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	/* bytes to the target before the cut: a hello and a page or two at least */
@@ -610,6 +682,8 @@ static Suite *suite(void)
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
 	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
+	tcase_add_test(c, a_program_that_makes_its_userfaultfd_block_keeps_nobody_busy);
+	tcase_add_test(c, page_faults_that_come_together_are_all_served);
 	suite_add_tcase(s, c);
 	c = tcase_create("crowd");
 	tcase_set_timeout(c, 60);
