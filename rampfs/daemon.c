@@ -8,9 +8,9 @@
  *
  * How it ends: umount takes the names away, not the memory, so the daemon first finishes what is
  * being pulled in both directions (for as long as it gets on; the records let the next start go
- * on), hands over leadership, and exits. SIGTERM waits for no pull; but a move that is prepared and
- * not given is ended first in either case, since its row could not be changed until the next start.
- * An upgrade exits at once: the next daemon takes all up.
+ * on), hands over leadership, and exits. SIGTERM, also after an umount, waits for no pull; but a
+ * move that is prepared and not given is ended first in either case, since its row could not be
+ * changed until the next start. An upgrade exits at once: the next daemon takes all up.
  */
 #include "daemon.h"
 
@@ -247,12 +247,13 @@ static void on_ended(void *arg, enum mount_end why)
 		loop_stop(d->loop);
 		return;
 	}
-	log_info("unmounted; finishing what is on its way");
 	d->linger_since_ms = uv_now(loop_uv(d->loop));
 	if (why == MOUNT_TERMINATE) {
+		log_info("told to end; the next start goes on with what is on its way");
 		uv_timer_start(&d->linger, on_undecided, 0, LINGER_LOOK_MS);
 		return;
 	}
+	log_info("unmounted; finishing what is on its way");
 	transfers_take_no_more(d->transfers);
 	uv_timer_start(&d->linger, on_linger, 0, LINGER_LOOK_MS);
 }

@@ -50,7 +50,9 @@ struct mount {
 		append_lock[64]; /* by segment id: an append's size holds until it is written */
 
 	uint32_t refs;	  /* atomic */
-	bool ended;	  /* atomic: config.ended has been called */
+	atomic_int ends;  /* 0: it goes on; else 1 + why it ends, by enum mount_end */
+	bool ending;	  /* control loop: that was seen there */
+	bool end_told;	  /* control loop: config.ended has been called */
 	bool stopping;	  /* atomic: the pool is to end, whatever the mount does */
 	bool stopped;	  /* written by the control loop's thread; protected by work_lock */
 	uint32_t working; /* protected by work_lock: workers inside */
@@ -73,7 +75,8 @@ bool mount_work_enter(struct mount *m);
 void mount_work_leave(struct mount *m);
 /* Asks until the tables are known to be no older than this daemon. Control loop, now and then. */
 void mount_catch_up(struct mount *m);
-/* Serving has ended, or should: config.ended, once, on the control loop. Any thread. */
+/* Serving has ended, or should: config.ended, on the control loop. The first reason counts, but for
+   MOUNT_TERMINATE after MOUNT_UNMOUNTED. Any thread. */
 void mount_end(struct mount *m, enum mount_end why);
 
 /* ---- fuse_loop.c ---------------------------------------------------------------------------- */

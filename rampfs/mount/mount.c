@@ -66,48 +66,53 @@ void mount_work_leave(struct mount *m)
 	pthread_mutex_unlock(&m->work_lock);
 }
 
-struct ending {
-	struct mount *mount;
-	enum mount_end why;
-};
-
+/* Control loop: nothing is waited for any more. */
 static void tell_end(void *arg)
 {
-	struct ending *e = arg;
-	struct mount *m = e->mount;
+	struct mount *m = arg;
 
 	if (mount_work_enter(m)) {
-		m->config.ended(m->config.arg, e->why);
+		m->end_told = true;
+		m->config.ended(m->config.arg, (enum mount_end)(atomic_load(&m->ends) - 1));
 		mount_work_leave(m);
 	}
-	free(e);
 	mount_put(m);
 }
 
-/* An upgrade's next daemon goes on by itself; others are told the last sizes and times now. */
+/* An upgrade's next daemon goes on by itself; others are told the last sizes and times now. Where
+   those are waited for already, whoever waits tells the new reason. */
 static void on_end(void *arg)
 {
-	struct ending *e = arg;
+	struct mount *m = arg;
+	bool again = m->ending;
 
-	if (e->why == MOUNT_UPGRADE || !e->mount->sweep)
-		tell_end(e);
+	m->ending = true;
+	if (again && !m->end_told)
+		mount_put(m);
+	else if (again || !m->sweep || atomic_load(&m->ends) == 1 + MOUNT_UPGRADE)
+		tell_end(m);
 	else
-		sweep_finish(e->mount, tell_end, e);
+		sweep_finish(m, tell_end, m);
+}
+
+/* Who is told to end takes no time to finish what an umount leaves. */
+static bool is_new_reason(struct mount *m, enum mount_end why)
+{
+	int was = 0, now = 1 + (int)why;
+
+	if (atomic_compare_exchange_strong(&m->ends, &was, now))
+		return true;
+	return why == MOUNT_TERMINATE && was == 1 + MOUNT_UNMOUNTED &&
+	       atomic_compare_exchange_strong(&m->ends, &was, now);
 }
 
 void mount_end(struct mount *m, enum mount_end why)
 {
-	struct ending *e;
-
-	if (__atomic_exchange_n(&m->ended, true, __ATOMIC_ACQ_REL))
+	if (!is_new_reason(m, why))
 		return;
 	if (why == MOUNT_UNMOUNTED)
 		control_say(KEEPER_SAY_GONE); /* else the next daemon finds it out */
-	e = malloc(sizeof(*e));
-	if (!e)
-		abort();
-	*e = (struct ending){.mount = mount_get(m), .why = why};
-	loop_post(m->config.loop, on_end, e);
+	loop_post(m->config.loop, on_end, mount_get(m));
 }
 
 /* ---- tables that are no older than this daemon ----------------------------------------------- */

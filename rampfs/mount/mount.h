@@ -111,7 +111,8 @@ struct mount_config {
 	uint32_t threads;	  /* of the fuse pool; 0: 8 */
 	bool debug;		  /* libfuse's own trace on stderr */
 
-	/* Control loop, once: serving has ended, or should. */
+	/* Control loop: serving has ended, or should. Once; and once more with MOUNT_TERMINATE
+	   where that comes after MOUNT_UNMOUNTED. */
 	void (*ended)(void *arg, enum mount_end why);
 	void *arg;
 };

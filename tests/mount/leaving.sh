@@ -4,6 +4,7 @@
 . tests/lib/cluster.sh
 export LC_ALL=C
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/a\$"; }
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 ended() { ! pgrep -f -- "rampfs .*$mnt/a\$" >/dev/null; }
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
 has_quorum() { grep -q '^quorum: yes' "$mnt/$1/.ramp/status" 2>/dev/null; }
@@ -28,9 +29,12 @@ same "$sum" "$(sha256sum <"$mnt/b/b/one")" "what was copied"
 rm "$mnt/b/b/one"
 
 echo "SIGTERM: it is given up, and the name is free for others"
-rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
-within 20 has_quorum a
-within 10 test -d "$mnt/a/a"
+start_again() {
+	rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+	within 20 has_quorum a
+	within 10 test -d "$mnt/a/a"
+}
+start_again
 begin two
 kill -TERM "$(keeper)"
 within 30 ended
@@ -38,6 +42,26 @@ within 10 has_quorum c
 mv "$mnt/c/a/two" "$mnt/c/a/three"
 rm "$mnt/c/a/three"
 wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
-rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
-within 20 has_quorum a
+
+echo "SIGTERM after an umount that would have to wait: the same"
+start_again
+begin three
+slow() { # a daemon that gets on, and for longer than one has that was told to end
+	while kill -CONT "$1" && sleep 0.003 && kill -STOP "$1"; do sleep 0.9; done
+}
+target=$(daemon b)
+slow "$target" &
+slowing=$!
+umount "$mnt/a"
+sleep 1 # it waits
+kill -TERM "$(keeper)"
+within 30 ended
+kill "$slowing"
+kill -CONT "$target"
+! grep "does not end: killing it" "$scratch/cluster/a.log" || fail "it had to be killed"
+within 10 has_quorum c
+mv "$mnt/c/a/three" "$mnt/c/a/four"
+rm "$mnt/c/a/four"
+wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
+start_again
 cluster_stop
