@@ -96,8 +96,14 @@ void space_wake(struct space *space, uint64_t addr);
  * Pages [first, first + count) are LOCAL and present in the file: maps them (CONTINUE) in every
  * registered attachment and wakes who waits. Does nothing while the segment is frozen. Any thread;
  * takes the attachments' lock for reading, allocates nothing.
+ *
+ * A program that mremaps all the time can keep the kernel from mapping anything there, and the
+ * caller from whom else it serves: unless that is nobody (`patient`), after a few tries whoever
+ * waits for the page is woken without it, and his page fault comes again. (A page that was POISONED
+ * before it came is then SIGBUS for that program as long as nobody writes it over.)
  */
-void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count);
+void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count,
+		      bool patient);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
 void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, const char *why);
 /* Pages are remote from now on (a target's TAKEN): registers every attachment of the segment,

@@ -9,7 +9,8 @@
  *
  * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
  * remap event is unread the kernel says -EAGAIN: drain() reads it, whichever thread it is on, and
- * wakes the faults that it reads on the way, so that the pager gets them.
+ * wakes the faults that it reads on the way, so that the pager gets them. Who serves others, too,
+ * tries that a few times, and wakes: a program can mremap all the time.
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,6 +28,7 @@
 #define EAGAIN_TRIES  2000
 #define READING_TRIES 50
 #define YIELD_TRIES   8
+#define HASTY_TRIES   YIELD_TRIES /* no sleep: it may have tens of such page faults to look at */
 #define SAY_MS	      300u
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
@@ -219,17 +221,17 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 
 /* ---- resolving ------------------------------------------------------------------------------ */
 
-static void resolve_range(struct space *space, uint64_t addr, uint64_t len)
+static void resolve_range(struct space *space, uint64_t addr, uint64_t len, bool patient)
 {
+	int tries = 0, most = patient ? EAGAIN_TRIES : HASTY_TRIES;
 	uint64_t done = 0;
-	int tries = 0;
 
 	while (done < len) {
 		int64_t n = kernel_uffd_continue(space->uffd, addr + done, len - done, true);
 
 		if (n > 0) {
 			done += (uint64_t)n;
-		} else if (n == -EAGAIN && tries++ < EAGAIN_TRIES) {
+		} else if (n == -EAGAIN && tries++ < most) {
 			drain(space);
 			let_others(tries);
 		} else if (n == -EFAULT) {
@@ -256,7 +258,8 @@ static uint64_t overlap(const struct attachment *a, uint64_t from, uint64_t to, 
 	return hi - lo;
 }
 
-void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count)
+void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
+		      bool patient)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
 	struct attachment *a;
@@ -272,7 +275,7 @@ void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint6
 			if (len && a->gone) /* as the table has it; the access finds out */
 				kernel_uffd_wake(a->space->uffd, addr, len);
 			else if (len)
-				resolve_range(a->space, addr, len);
+				resolve_range(a->space, addr, len, patient);
 		}
 	pthread_rwlock_unlock(&pseg->lock);
 	pseg_put(p, pseg);

@@ -85,7 +85,7 @@ static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
 				"the store is full: no room for a page that was touched");
 		return;
 	}
-	programs_resolve(pull->config.programs, pulled->seg, page, 1);
+	programs_resolve(pull->config.programs, pulled->seg, page, 1, false);
 	trace_page_over(pulled->source.trace, page, "CONTINUE is done");
 	count_fault(pull, since_us);
 }
@@ -312,7 +312,7 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 	if (hole && !flight->since_us)
 		return;
 	trace_page(pulled->source.trace, first, "the page is in its place");
-	programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
+	programs_resolve(puller->pull->config.programs, pulled->seg, first, count, false);
 	trace_page_over(pulled->source.trace, first, "CONTINUE is done");
 	if (flight->since_us && first == flight->first)
 		count_fault(puller->pull, flight->since_us);

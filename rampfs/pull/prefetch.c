@@ -217,7 +217,7 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 	atomic_fetch_add(&pulled->prefetch_pages, count);
 	atomic_fetch_add(&puller->pull->prefetch_pages, count);
 	if (!hole)
-		programs_resolve(puller->pull->config.programs, pulled->seg, first, count);
+		programs_resolve(puller->pull->config.programs, pulled->seg, first, count, false);
 	if (pulled_wanted(pulled))
 		puller_wake(&puller->pull->pager);
 }

@@ -508,7 +508,7 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	/* Who was told SIGBUS of one gets it now. A hole has no page to give, and stays SIGBUS. */
 	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
 	    right <= page_up(seg_size(seg)))
-		programs_resolve(pull->config.programs, seg, first, right - first);
+		programs_resolve(pull->config.programs, seg, first, right - first, true);
 	if (held)
 		atomic_fetch_sub(&held->cuts, 1);
 	if (!pulled)

@@ -20,3 +20,5 @@ foreach(part strangers doors)
 endforeach()
 # What a program does between two looks at it.
 target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen,--wrap=kernel_uffd_register)
+# One program mremaps all the time.
+target_link_options(test_strangers PRIVATE -Wl,--wrap=kernel_uffd_continue)

@@ -93,7 +93,7 @@ static void serve(struct space *space)
 		pager.faults++;
 		if (!world.deaf) {
 			fill(faults[i].seg, faults[i].page);
-			programs_resolve(world.programs, faults[i].seg, faults[i].page, 1);
+			programs_resolve(world.programs, faults[i].seg, faults[i].page, 1, false);
 		}
 		seg_put(faults[i].seg);
 	}

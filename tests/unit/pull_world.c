@@ -49,11 +49,13 @@ void programs_pulled(struct programs *p, struct seg *seg)
 	kernel_uffd_wake(p->uffd, (uintptr_t)p->map, p->len);
 }
 
-void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count)
+void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
+		      bool patient)
 {
 	uint64_t at = first * PAGE, end = (first + count) * PAGE;
 	int64_t n;
 
+	(void)patient;
 	ck_assert_ptr_eq(seg, p->seg);
 	/* Else what a program stores there is pulled over, if the daemon dies now. */
 	ck_assert(pages_local(seg, first, count));

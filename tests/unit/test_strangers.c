@@ -402,6 +402,57 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 }
 END_TEST
 
+/* ---- page faults of one who mremaps all the time --------------------------------------------- */
+
+int64_t __real_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
+int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
+
+static _Atomic uint64_t remapped; /* nothing can be mapped there; 0: everywhere it can */
+static _Atomic uint64_t tries;	  /* all the same */
+
+int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake)
+{
+	if (addr != remapped)
+		return __real_kernel_uffd_continue(uffd, addr, len, wake);
+	tries++;
+	return -EAGAIN;
+}
+
+/* Who waits for its page comes again and again, and each time others get theirs meanwhile. */
+START_TEST(a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody)
+{
+	struct seg *seg[2];
+	struct prog prog[2];
+	struct prog_report r;
+	uint64_t addr[2], faults, before;
+
+	for (int i = 0; i < 2; i++) {
+		seg[i] = world_take(world_segment(i ? "y" : "x", 5), 0, 100);
+		ck_assert_int_eq(programs_pulling(world.programs, seg[i], NULL), 0);
+		world_prog(&prog[i]);
+		addr[i] = world_attach(&prog[i], seg[i], O_RDWR);
+	}
+	remapped = addr[0];
+	faults = world_faults();
+	prog_send(&prog[0], &(struct prog_order){.op = PROG_LOAD, .addr = addr[0]});
+	ck_assert(!prog_wait(&prog[0], &r, BLOCKED_MS));
+	before = tries;
+	ck_assert_uint_gt(before, 0);
+	ck_assert_uint_le(before, 30 * (world_faults() - faults));
+	for (uint64_t page = 0; page < 100; page++)
+		ck_assert_uint_eq(prog_load(&prog[1], addr[1] + page * 4096), FILLED);
+	ck_assert_uint_gt(tries, before);
+	remapped = 0;
+	ck_assert(prog_wait(&prog[0], &r, PATIENCE));
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.value, FILLED);
+	for (int i = 0; i < 2; i++) {
+		prog_end(&prog[i]);
+		seg_put(seg[i]);
+	}
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, an_agent_goes_before_programs_and_not_before_page_faults);
@@ -413,6 +464,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_forks_token_is_for_a_child);
 	tcase_add_test(tc, a_dead_processes_session_and_token_do_not_serve_the_next_of_its_number);
 	tcase_add_loop_test(tc, an_agent_that_leaves_a_replacement_half_done_is_hung_up_on, 7, 9);
+	tcase_add_test(tc, a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody);
 	tcase_add_test(tc,
 		       a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_again);
 }
