@@ -24,7 +24,6 @@
 #include "kernel.h"
 #include "log.h"
 #include "pull_impl.h"
-#include "spin.h"
 
 #define FAULTS_MAX 32
 
@@ -221,6 +220,10 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	bool more;
 	int n = space_read(watch->space, faults, FAULTS_MAX, &more);
 
+	if (n > 0 && pull->last_fault != watch) {
+		spin_several(&pull->spin);
+		pull->last_fault = watch;
+	}
 	for (int i = 0; i < n; i++) {
 		if (faults[i].seg) {
 			on_fault(pull, watch->space, &faults[i]);
@@ -403,7 +406,7 @@ static bool on_event(struct pull *pull, void *what)
 	}
 }
 
-static void hurry(struct kernel_hurry *state, bool on, struct spin *spin)
+static void hurry(struct pull *pull, struct kernel_hurry *state, bool on)
 {
 	int rc = kernel_hurry_while(state, on);
 
@@ -412,7 +415,7 @@ static void hurry(struct kernel_hurry *state, bool on, struct spin *spin)
 	log_warn("page faults are served at normal priority (%s): busy programs delay them by "
 		 "milliseconds",
 		 strerror(-rc));
-	spin->may_be_firm = false;
+	pull->spin.may_be_firm = false;
 }
 
 static void *run(void *arg)
@@ -420,19 +423,20 @@ static void *run(void *arg)
 	struct pull *pull = arg;
 	struct puller *pager = &pull->pager;
 	struct epoll_event events[EACH_EVENTS];
-	struct spin spin = {.may_be_firm = kernel_processors() > 1};
+	struct spin *spin = &pull->spin;
 	struct kernel_hurry state = {0};
 	int wait_ms = 0, sleep_ms, n;
 
+	spin->may_be_firm = kernel_processors() > 1;
 	while (!atomic_load(&pull->stop)) {
-		sleep_ms = spin_wait_ms(&spin, pull_now_us(), wait_ms);
-		hurry(&state, sleep_ms || spin.firm, &spin);
+		sleep_ms = spin_wait_ms(spin, pull_now_us(), wait_ms);
+		hurry(pull, &state, sleep_ms || spin->firm);
 		n = epoll_wait(pager->epoll, events, EACH_EVENTS, sleep_ms);
-		if (n == 0 && spin_again(&spin))
+		if (n == 0 && spin_again(spin))
 			continue;
 		for (int i = 0; i < n; i++)
 			if (on_event(pull, events[i].data.ptr))
-				spin_happened(&spin, pull_now_us());
+				spin_happened(spin, pull_now_us());
 		wait_ms = puller_step(pager, pulled_undecided);
 		serve_all_wants(pull);
 		wait_ms = puller_wait(pager, wait_ms);

@@ -2,15 +2,15 @@
  * The prefetch thread: what nobody asks for, in the background; and the end of every pull.
  *
  * Happy path: it keeps a few large reads under way for each segment, front to back, on connections
- * of its own; while demand reads are under way its own are smaller and fewer, and it lets a moment
- * pass between the pieces that it takes from the socket. When every page of a segment is decided it
- * unregisters the attachments and calls `finished`. Of a segment that is pulled on demand alone it
- * clears the huge pages that are reserved, so that a page fault need not.
+ * of its own; while demand reads are under way its own are smaller and fewer, and so are the pieces
+ * that it takes from a socket at once: the pager, which goes before it wherever it wants to run,
+ * need not wait long for it in the kernel. When every page of a segment is decided it unregisters
+ * the attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the
+ * huge pages that are reserved, so that a page fault need not.
  *
  * How it fails: puller.c. Where the store is full it rests; page faults and reads say so.
  */
 #include <errno.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,21 +22,12 @@
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
-#define YIELD_US	  200 /* how long a piece waits for demand at most */
 #define LOST_LOOK_MS	  1000
 #define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
 
 static bool demand_waits(struct pull *pull)
 {
 	return atomic_load(&pull->demand_waiting) > 0;
-}
-
-static void let_demand_pass(struct pull *pull)
-{
-	uint64_t until = pull_now_us() + YIELD_US;
-
-	while (demand_waits(pull) && pull_now_us() < until)
-		sched_yield();
 }
 
 static bool needs_link(struct pulled *pulled)
@@ -230,7 +221,6 @@ static void on_event(struct pull *pull, void *what)
 		(void)!read(pull->prefetch.wake, &count, sizeof(count));
 		return;
 	}
-	let_demand_pass(pull);
 	link_reap(what, demand_waits(pull) ? PIECE_BYTES : REAP_BYTES);
 }
 

@@ -23,6 +23,7 @@
 
 #include "pages.h"
 #include "pull.h"
+#include "spin.h"
 #include "store.h"
 #include "transport.h"
 
@@ -191,6 +192,9 @@ struct pull {
 	struct puller pager, prefetch;
 	atomic_int demand_waiting; /* demand reads in flight: prefetch lets them pass */
 	uint64_t clear_us;	   /* the prefetch thread's: not before that */
+	/* The pager's. */
+	struct spin spin;
+	const void *last_fault; /* whose page fault was the last: compared alone, it may be gone */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t released;

@@ -147,6 +147,26 @@ START_TEST(who_is_firm_sleeps_after_one_miss)
 }
 END_TEST
 
+/* Those who are served share the processors with who polls. */
+START_TEST(who_has_several_to_serve_is_not_firm)
+{
+	spin = (struct spin){.firm = SPIN_FIRM, .may_be_firm = true};
+	round_of(0);
+	spin_several(&spin);
+	ck_assert_int_eq(spin.firm, 0);
+	ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
+	spin_several(&spin);
+	ck_assert_int_ge(rounds_after_a_long_yield(), SPIN_AGAIN_REST - 2);
+	ck_assert_int_eq(spin.firm, 0);
+	/* That was many rounds ago. */
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
+	ck_assert(spin_again(&spin));
+	now_us += 3000;
+	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
+	ck_assert_int_eq(spin.firm, SPIN_FIRM);
+}
+END_TEST
+
 /* To do what was found takes as long as it takes. */
 START_TEST(what_was_done_between_two_polls_is_no_yield)
 {
@@ -172,6 +192,7 @@ int main(void)
 	tcase_add_test(tc, the_second_long_yield_is_the_last_for_long);
 	tcase_add_test(tc, who_may_be_firm_polls_on);
 	tcase_add_test(tc, who_is_firm_sleeps_after_one_miss);
+	tcase_add_test(tc, who_has_several_to_serve_is_not_firm);
 	tcase_add_test(tc, one_now_and_then_is_soon_forgotten);
 	tcase_add_test(tc, what_was_done_between_two_polls_is_no_yield);
 	suite_add_tcase(s, tc);
