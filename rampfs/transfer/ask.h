@@ -25,7 +25,7 @@ struct ask {
 	uint64_t deadline_ms;	     /* 0: none */
 	uint64_t no_quorum_since_ms; /* 0: a quorum answered at the last look */
 	bool cancelled, gave_up;
-	bool unheard;	   /* the node that asks has hung up */
+	bool unheard;	   /* MOVING: the node that asks has hung up */
 	ramp_node_t owner; /* REMOTE, SEEING */
 	uint64_t epoch;	   /* SEEING: what our tables must show */
 };

@@ -9,6 +9,7 @@
  * and an answer that was given is given again. ESTALE is "not mine": the asker looks at its tables.
  * A cancel may come to a daemon that has not heard of the move: only the owner knows whether it is
  * given, so MIGRATE goes before it, and who is asked answers nothing for a number it does not know.
+ * A node that hangs up may never cancel what its daemon asked for: what is not under way yet ends.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -195,7 +196,7 @@ static void remote_done(void *arg, int result, const char *text)
 {
 	struct remote_asker *r = arg;
 
-	if (result != -ESHUTDOWN) /* else the next daemon is asked again */
+	if (result != -ESHUTDOWN) /* else it is asked again, of this daemon or the next */
 		remote_answer(r->t, r->node, r->request, r->id, result, text);
 	free(r);
 }
@@ -318,16 +319,23 @@ void asks_peer_up(struct transfers *t, ramp_node_t node)
 			ask_arm(a, 1); /* the tick asks again */
 }
 
-/* What it asked goes on; perhaps it asks again under the same number, perhaps its daemon died. */
+/* What it asked and is under way goes on; perhaps it asks again under the same number, perhaps its
+   daemon died. What has begun nothing ends: a daemon that died can't cancel it any more, and one
+   that lives asks again. */
 void asks_peer_down(struct transfers *t, ramp_node_t node)
 {
-	struct ask *a;
+	struct ask *a, *next;
 
-	LIST_FOREACH (a, &t->asks, link) {
+	for (a = LIST_FIRST(&t->asks); a; a = next) {
 		struct remote_asker *r = a->arg;
 
-		if (a->done == remote_done && r->node == node)
+		next = LIST_NEXT(a, link);
+		if (a->done != remote_done || r->node != node)
+			continue;
+		if (a->state == ASK_MOVING)
 			a->unheard = true;
+		else
+			ask_done(a, -ESHUTDOWN, "who asked has hung up");
 	}
 }
 

@@ -142,8 +142,7 @@ static bool another_waits(struct ask *a)
 	struct ask *other;
 
 	LIST_FOREACH (other, &a->t->asks, link)
-		if (other != a && other->request.id == a->request.id &&
-		    other->state == ASK_WAITING && !other->unheard)
+		if (other != a && other->request.id == a->request.id && other->state == ASK_WAITING)
 			return true;
 	return false;
 }

@@ -9,6 +9,13 @@
 #include "proto.h"
 #include "transfer_stories.h"
 
+static void is_not_answered(int ask)
+{
+	usleep(300000);
+	ck_assert_msg(!atomic_load(&world->answers[ask].done), "answered: %d %s",
+		      world->answers[ask].result, world_text(ask));
+}
+
 /* ---- asked ----------------------------------------------------------------------------------- */
 
 START_TEST(asked_from_any_node)
@@ -87,6 +94,24 @@ START_TEST(still_being_pulled)
 }
 END_TEST
 
+/* The link between owner and asker fails and comes back while it waits. */
+START_TEST(still_being_pulled_when_they_connect_anew)
+{
+	ramp_segment_t id = world_segment(B, "x", 100, 0);
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, A), 0);
+	ask = world_ask(C, id, B, 10000, false);
+	is_not_answered(ask);
+	world_hang_up(C, A);
+	is_not_answered(ask);
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, B);
+}
+END_TEST
+
 /* Who called mv looks for it at the target, whose tables are behind those of all others. */
 START_TEST(answered_when_the_target_shows_it)
 {
@@ -152,6 +177,28 @@ START_TEST(cancelled_in_time)
 }
 END_TEST
 
+/* Its asker's first daemon has asked, too, and died. */
+START_TEST(cancelled_when_it_was_asked_again)
+{
+	ramp_segment_t id = world_segment(B, "x", 100, 0);
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, A), 0);
+	is_not_answered(world_ask(C, id, B, 0, false));
+	world_kill(C);
+	world_wait_peers(A, NODES - 2);
+	world_start(C);
+	ask = world_ask(C, id, B, 0, false);
+	is_not_answered(ask);
+	world_cancel(C, ask);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	atomic_store(&world->pull_stopped, false);
+	world_rest(id);
+	stays(id, A);
+}
+END_TEST
+
 /* It is done; whoever waited for every page need not any more. */
 START_TEST(cancelled_while_it_is_pulled)
 {
@@ -198,13 +245,6 @@ static int ask_and_die_given(ramp_node_t asker, ramp_segment_t id)
 	ask = world_ask(asker, id, B, 0, false);
 	world_wait_dead(A);
 	return ask;
-}
-
-static void is_not_answered(int ask)
-{
-	usleep(300000);
-	ck_assert_msg(!atomic_load(&world->answers[ask].done), "answered: %d %s",
-		      world->answers[ask].result, world_text(ask));
 }
 
 /* The owner's next daemon has heard of nobody who asks when CANCEL comes; but it is given. */
@@ -325,7 +365,9 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, two_movers);
 	tcase_add_test(tc, a_rename_does_not_follow_what_was_moved);
 	tcase_add_test(tc, still_being_pulled);
+	tcase_add_test(tc, still_being_pulled_when_they_connect_anew);
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);
+	tcase_add_test(tc, cancelled_when_it_was_asked_again);
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
 	tcase_add_loop_test(tc, answered_when_the_target_shows_it, 0, 2);

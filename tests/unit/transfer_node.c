@@ -129,6 +129,20 @@ static void reclaim(const struct command *c)
 	double_programs_tools(d.programs)->migrate(d.transfers, &request, &what);
 }
 
+static void set_peer(ramp_node_t node)
+{
+	char address[64];
+
+	world_address(node, address);
+	peers_set(d.peers, node, "?", address);
+}
+
+static void hang_up(ramp_node_t node)
+{
+	peers_remove(d.peers, node);
+	set_peer(node);
+}
+
 static void carry_out(void *arg)
 {
 	struct posted_order *order = arg;
@@ -156,6 +170,9 @@ static void carry_out(void *arg)
 		break;
 	case ORDER_TAKE_NO_MORE:
 		transfers_take_no_more(d.transfers);
+		break;
+	case ORDER_HANG_UP:
+		hang_up(order->command.dst);
 		break;
 	default:
 		look(&order->command, &reply);
@@ -231,13 +248,9 @@ static void open_transfers(struct ramp_err *err)
 		die("transfers", err);
 	pull.arg = d.transfers;
 	pull_open(&pull, &d.pull, err);
-	for (ramp_node_t n = 1; n <= NODES; n++) {
-		char address[64];
-
-		world_address(n, address);
+	for (ramp_node_t n = 1; n <= NODES; n++)
 		if (n != d.self)
-			peers_set(d.peers, n, "?", address);
-	}
+			set_peer(n);
 }
 
 /* What the programs floor finds at its start: who maps what may be served has access again. */

@@ -321,6 +321,12 @@ void world_take_no_more(ramp_node_t node)
 	order(node, (struct command){.order = ORDER_TAKE_NO_MORE});
 }
 
+void world_hang_up(ramp_node_t node, ramp_node_t peer)
+{
+	order(node, (struct command){.order = ORDER_HANG_UP, .dst = peer});
+	eventually(together());
+}
+
 void world_end(ramp_node_t node)
 {
 	world_begin_end(node);

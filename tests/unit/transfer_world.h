@@ -138,8 +138,9 @@ void world_end(ramp_node_t node);
 void world_begin_end(ramp_node_t node);
 void world_let_end(ramp_node_t node);
 void world_take_no_more(ramp_node_t node);
-void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
-void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
+void world_hang_up(ramp_node_t node, ramp_node_t peer); /* and they connect anew */
+void world_kill(ramp_node_t node);			/* kill -9 of the daemon */
+void world_wait_dead(ramp_node_t node);			/* ... by a fault that was armed */
 /* The same, by a move that `node` is asked for. */
 void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim);
 void world_start(ramp_node_t node);  /* the daemon starts (again) */
@@ -216,6 +217,7 @@ enum order {
 	ORDER_FINISHED,
 	ORDER_STATUS,
 	ORDER_TAKE_NO_MORE,
+	ORDER_HANG_UP,
 	ORDER_QUIT
 };
 struct command {
