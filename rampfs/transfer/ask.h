@@ -44,6 +44,8 @@ void ask_again(struct ask *a); /* from NEW, in a moment */
 
 /* The row is another node's: asks it, or answers why not. */
 void ask_remote(struct ask *a, const struct segment_row *row);
+/* Another node has asked this one. */
+bool ask_is_remote(const struct ask *a);
 /* What REMOTE repeats. */
 void ask_remote_send(struct ask *a);
 void ask_cancel_send(struct ask *a);

@@ -6,10 +6,11 @@
  * have come as far as the answerer's.
  *
  * How it fails: messages are lost and daemons die, so MIGRATE is repeated under the same number,
- * and an answer that was given is given again. ESTALE is "not mine": the asker looks at its tables.
- * A cancel may come to a daemon that has not heard of the move: only the owner knows whether it is
- * given, so MIGRATE goes before it, and who is asked answers nothing for a number it does not know.
- * A node that hangs up may never cancel what its daemon asked for: what is not under way yet ends.
+ * and an answer that was given is given again. ESTALE is "not mine", or not any more when it was to
+ * begin: the asker looks at its tables. A cancel may come to a daemon that has not heard of the
+ * move: only the owner knows whether it is given, so MIGRATE goes before it, and who is asked
+ * answers nothing for a number it does not know. A node that hangs up may never cancel what its
+ * daemon asked for: what is not under way yet ends.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -192,13 +193,31 @@ static bool answer_again(struct transfers *t, ramp_node_t node, uint64_t request
 	return false;
 }
 
+/* Not remembered: the asker looks at its tables and asks again under the same number. */
+static void not_the_owner(struct transfers *t, ramp_node_t node, uint64_t request)
+{
+	struct answered stale = {
+		.node = node,
+		.answer = {.request = request, .code = ESTALE},
+	};
+
+	answer_send(t, &stale);
+}
+
 static void remote_done(void *arg, int result, const char *text)
 {
 	struct remote_asker *r = arg;
 
-	if (result != -ESHUTDOWN) /* else it is asked again, of this daemon or the next */
+	if (result == -ESTALE)
+		not_the_owner(r->t, r->node, r->request);
+	else if (result != -ESHUTDOWN) /* else it is asked again, of this daemon or the next */
 		remote_answer(r->t, r->node, r->request, r->id, result, text);
 	free(r);
+}
+
+bool ask_is_remote(const struct ask *a)
+{
+	return a->done == remote_done;
 }
 
 static void remote_progress(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
@@ -235,21 +254,10 @@ static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t r
 	LIST_FOREACH (a, &t->asks, link) {
 		struct remote_asker *r = a->arg;
 
-		if (a->done == remote_done && r->node == from && r->request == request)
+		if (ask_is_remote(a) && r->node == from && r->request == request)
 			return a;
 	}
 	return NULL;
-}
-
-/* Not remembered: the asker looks at its tables and asks again under the same number. */
-static void not_the_owner(struct transfers *t, ramp_node_t node, uint64_t request)
-{
-	struct answered stale = {
-		.node = node,
-		.answer = {.request = request, .code = ESTALE},
-	};
-
-	answer_send(t, &stale);
 }
 
 static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
@@ -330,7 +338,7 @@ void asks_peer_down(struct transfers *t, ramp_node_t node)
 		struct remote_asker *r = a->arg;
 
 		next = LIST_NEXT(a, link);
-		if (a->done != remote_done || r->node != node)
+		if (!ask_is_remote(a) || r->node != node)
 			continue;
 		if (a->state == ASK_MOVING)
 			a->unheard = true;

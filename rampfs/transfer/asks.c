@@ -329,6 +329,11 @@ static void ask_begin(struct ask *a)
 		ask_reclaim(a, &row);
 		return;
 	}
+	if (row.node != t->self && ask_is_remote(a)) {
+		/* Only who asked knows whether it is to be followed there. */
+		ask_fail(a, ESTALE, "it is not this node's any more");
+		return;
+	}
 	if (meta_node(t->meta, a->request.dst, &node) || node.role == NODE_REMOVED) {
 		ask_fail(a, ENOENT, "no such node");
 		return;
@@ -435,8 +440,9 @@ static void ask_tick(uv_timer_t *timer)
 		ask_seeing_look(a);
 	} else if (a->state == ASK_REMOTE) {
 		ask_arm(a, REMOTE_AGAIN_MS);
-		if (meta_segment(a->t->meta, a->request.id, &row) || row.node != a->owner)
-			ask_begin(a); /* moved or gone meanwhile, and who knew it may be down */
+		if (meta_segment(a->t->meta, a->request.id, &row) ||
+		    (row.node != a->owner && !peer_up(a->t->peers, a->owner)))
+			ask_begin(a); /* gone, or moved meanwhile, and who knew it is down */
 		else
 			ask_remote_send(a); /* it knows it, or has answered, or it was lost */
 	} else {

@@ -76,6 +76,47 @@ START_TEST(a_rename_does_not_follow_what_was_moved)
 }
 END_TEST
 
+/* Both have asked the owner when it can't begin either, and one is begun before it comes to the
+   other. */
+START_TEST(two_renames_of_what_can_not_be_moved_yet)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int one, two, rc_one, rc_two, rest;
+
+	atomic_store(&world->from, A);
+	atomic_store(&world->no_leader[A], true);
+	one = world_ask(C, id, B, 10000, false);
+	usleep(20000 + 15000 * (unsigned)_i);
+	two = world_ask(B, id, C, 10000, false);
+	usleep(200000);
+	atomic_store(&world->no_leader[A], false);
+	rc_one = world_answer(one);
+	rc_two = world_answer(two);
+	rest = rc_one + rc_two;
+	ck_assert_msg(rc_one * rc_two == 0 && (rest == -EBUSY || rest == -ENOENT), "%d and %d",
+		      rc_one, rc_two);
+	world_rest(id);
+	stays(id, rc_one ? C : B);
+}
+END_TEST
+
+/* Who moved it says so, wherever it has gone since. */
+START_TEST(moved_on_before_it_is_answered)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	atomic_store(&world->from, A);
+	world_arm(A, POINT(AT_SEND, PROTO_ANSWER), DO_DROP, 0, 1);
+	ask = world_ask(C, id, B, 10000, false);
+	eventually(atomic_load(&world->fault[A].hits));
+	atomic_store(&world->from, 0);
+	ck_assert_int_eq(world_move(B, id, C), 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, C);
+}
+END_TEST
+
 START_TEST(still_being_pulled)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -364,6 +405,8 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, wait_is_until_stable);
 	tcase_add_test(tc, two_movers);
 	tcase_add_test(tc, a_rename_does_not_follow_what_was_moved);
+	tcase_add_loop_test(tc, two_renames_of_what_can_not_be_moved_yet, 0, 5);
+	tcase_add_test(tc, moved_on_before_it_is_answered);
 	tcase_add_test(tc, still_being_pulled);
 	tcase_add_test(tc, still_being_pulled_when_they_connect_anew);
 	tcase_add_loop_test(tc, cancelled_in_time, 0, 2);

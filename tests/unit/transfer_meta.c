@@ -366,8 +366,7 @@ uint64_t meta_instance(struct meta *meta)
 
 bool meta_has_quorum(struct meta *meta)
 {
-	(void)meta;
-	return atomic_load(&world->quorum);
+	return atomic_load(&world->quorum) && !atomic_load(&world->no_leader[meta->self]);
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)

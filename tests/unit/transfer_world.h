@@ -90,6 +90,7 @@ struct world {
 
 	struct fault fault[NODES + 1];
 	atomic_bool quorum;
+	atomic_bool no_leader[NODES + 1]; /* a node knows none, though there is one */
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
@@ -138,9 +139,10 @@ void world_end(ramp_node_t node);
 void world_begin_end(ramp_node_t node);
 void world_let_end(ramp_node_t node);
 void world_take_no_more(ramp_node_t node);
-void world_hang_up(ramp_node_t node, ramp_node_t peer); /* and they connect anew */
-void world_kill(ramp_node_t node);			/* kill -9 of the daemon */
-void world_wait_dead(ramp_node_t node);			/* ... by a fault that was armed */
+/* One closes their connection; they connect anew. */
+void world_hang_up(ramp_node_t node, ramp_node_t peer);
+void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
+void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
 /* The same, by a move that `node` is asked for. */
 void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim);
 void world_start(ramp_node_t node);  /* the daemon starts (again) */
