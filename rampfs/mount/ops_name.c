@@ -9,7 +9,8 @@
  *
  * A request that is sent again may have happened already, and then its name is gone: it is proposed
  * all the same, since the command's id finds the first result. A move is no command: which segment
- * it is about is handed over, and whether that has left tells whether it happened.
+ * it is about is handed over, and whether that is where it was to go tells whether it happened. One
+ * that has gone on from there before it is looked at, within the daemon's restart, is ENOENT.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -334,7 +335,8 @@ static void begin_move(struct move *mv)
 	put_move(mv);
 }
 
-/* Sent again, and not where it was. 1: it has left, by what a former daemon began. */
+/* Sent again, and not where it was. 1: it is where it was to go, by what a former daemon began.
+   Anywhere else it is by another's move, or by one after this. */
 static int look_where_it_went(const struct move *mv, ramp_segment_t id)
 {
 	struct segment_row row;
@@ -342,7 +344,7 @@ static int look_where_it_went(const struct move *mv, ramp_segment_t id)
 
 	if (rc)
 		return rc;
-	return row.node == mv->from ? -ENOENT : 1;
+	return row.node == mv->what.dst && strcmp(row.name, mv->what.dst_name) == 0 ? 1 : -ENOENT;
 }
 
 /* 0: to be moved; 1: it is there already (sent again); -EAGAIN: sent again, and on its way. */

@@ -5,11 +5,15 @@
  * on /dev/fuse waits: what was asked for is done, and nobody is told. While $HOLD_FILE.sync is
  * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc. All else goes
  * on, so that a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
+ * While $HOLD_FILE.lost is there, an answer that something is done, or is EBUSY, is not written: as
+ * if the daemon had been killed right before, but that it goes on till the test kills it.
  */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +43,42 @@ __attribute__((constructor)) static void begin(void)
 		held = getenv("HOLD_FILE");
 }
 
+static bool begun(const char *what)
+{
+	char path[4096];
+	int fd;
+
+	if (!held)
+		return false;
+	snprintf(path, sizeof(path), "%s.%s", held, what);
+	if (access(path, F_OK))
+		return false;
+	snprintf(path, sizeof(path), "%s.held", held);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	return true;
+}
+
+static void wait_for(const char *what)
+{
+	char path[4096];
+
+	if (!begun(what))
+		return;
+	snprintf(path, sizeof(path), "%s.%s", held, what);
+	while (access(path, F_OK) == 0)
+		usleep(1000);
+}
+
+static bool is_lost(const struct iovec *iov, size_t len)
+{
+	const struct fuse_out_header *out = iov->iov_base;
+
+	return len == sizeof(*out) && out->unique && (!out->error || out->error == -EBUSY) &&
+	       begun("lost");
+}
+
 __attribute__((visibility("default"))) ssize_t writev(int fd, const struct iovec *iov, int count)
 {
 	ssize_t (*real)(int, const struct iovec *, int) =
@@ -49,26 +89,9 @@ __attribute__((visibility("default"))) ssize_t writev(int fd, const struct iovec
 		len += iov[i].iov_len;
 	while (held && fd == FUSE_FD && len == WRITE_BYTES && access(held, F_OK) == 0)
 		usleep(1000);
+	if (fd == FUSE_FD && is_lost(iov, len))
+		return (ssize_t)len;
 	return real(fd, iov, count);
-}
-
-static void wait_for(const char *what)
-{
-	char path[4096];
-	int fd;
-
-	if (!held)
-		return;
-	snprintf(path, sizeof(path), "%s.%s", held, what);
-	if (access(path, F_OK))
-		return;
-	snprintf(path, sizeof(path), "%s.held", held);
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		close(fd);
-	snprintf(path, sizeof(path), "%s.%s", held, what);
-	while (access(path, F_OK) == 0)
-		usleep(1000);
 }
 
 __attribute__((visibility("default"))) int fdatasync(int fd)

@@ -62,6 +62,38 @@ kill -9 "$(daemon a)"
 answered "No such file or directory" "the move"
 speak
 
+# The daemon is killed when it has the result, which nobody has been told. Nobody reads there
+# meanwhile: the end of a file is an answer like that.
+lose() { rm -f "$HOLD_FILE.held" && touch "$HOLD_FILE.lost"; }
+kill_it() {
+	kill -9 "$(daemon a)"
+	rm "$HOLD_FILE.lost"
+}
+
+echo "a move that was done"
+echo moved >"$a/a/done"
+lose
+ask rename "$a/a/done" "$a/$other/done"
+within 20 test -e "$HOLD_FILE.held"
+kill_it
+answered None "the move that was done"
+same moved "$(cat "$mnt/$other/$other/done")" "what was moved"
+
+echo "a move that was refused, when the one that was under way has taken the segment elsewhere"
+touch "$a/a/taken"
+silence
+rampfs-migrate "$a/a/taken" $target &
+faster=$!
+within 20 says a connecting
+lose
+ask rename "$a/a/taken" "$a/$other/taken"
+within 20 test -e "$HOLD_FILE.held"
+speak
+wait $faster
+kill_it
+answered "No such file or directory" "the move that was refused"
+test -e "$mnt/$target/$target/taken"
+
 echo "a move whose daemon hands over to the next, asked for here and elsewhere"
 for asker in a $other; do
 	touch "$a/a/$asker"
