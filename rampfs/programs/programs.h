@@ -110,8 +110,9 @@ void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, 
    unless all have come meanwhile. Blocks shortly. New attachments register themselves while
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
-/* All pages are LOCAL: unregisters, wakes. Blocks shortly. */
-void programs_pulled(struct programs *programs, struct seg *seg);
+/* All pages are LOCAL: unregisters, wakes. False: not now, an agent is being waited for, which may
+   take seconds; come again. It does not wait: who pulls this segment pulls others, too. */
+bool programs_pulled(struct programs *programs, struct seg *seg);
 
 /* ---- revoke (transfer/source.c) -------------------------------------------------------------- */
 

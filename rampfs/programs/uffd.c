@@ -488,13 +488,16 @@ static void disarm_all(struct pseg *pseg)
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
-void programs_pulled(struct programs *p, struct seg *seg)
+bool programs_pulled(struct programs *p, struct seg *seg)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
 
 	if (!pseg)
-		return;
-	pthread_mutex_lock(&pseg->change);
+		return true;
+	if (pthread_mutex_trylock(&pseg->change)) {
+		pseg_put(p, pseg);
+		return false;
+	}
 	pthread_rwlock_wrlock(&pseg->lock);
 	pseg->pulling = false;
 	pseg->watch.on = false;
@@ -504,4 +507,5 @@ void programs_pulled(struct programs *p, struct seg *seg)
 		disarm_all(pseg);
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
+	return true;
 }

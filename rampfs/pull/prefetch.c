@@ -8,7 +8,8 @@
  * the attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the
  * huge pages that are reserved, so that a page fault need not.
  *
- * How it fails: puller.c. Where the store is full it rests; page faults and reads say so.
+ * How it fails: puller.c. Where the store is full it rests; page faults and reads say so. A program
+ * whose agent is being waited for delays the end of its own segment's pull alone.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -23,6 +24,7 @@
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
 #define LOST_LOOK_MS	  1000
+#define NOT_YET_MS	  5   /* until it is tried again to end a pull */
 #define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
 
 static bool demand_waits(struct pull *pull)
@@ -66,6 +68,11 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	return true;
 }
 
+static int sooner(int wait_ms, uint64_t in_ms)
+{
+	return wait_ms < 0 || (uint64_t)wait_ms > in_ms ? (int)in_ms : wait_ms;
+}
+
 /* Returns when to come again because of a store that is full, or wait_ms where that is sooner. */
 static int ask_for_more(struct pull *pull, int wait_ms)
 {
@@ -78,8 +85,7 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 			continue;
 		full = atomic_load(&pulled->no_room_ms);
 		if (full > now) {
-			if (wait_ms < 0 || (uint64_t)wait_ms > full - now)
-				wait_ms = (int)(full - now);
+			wait_ms = sooner(wait_ms, full - now);
 			continue;
 		}
 		link = puller_link(&pull->prefetch, pulled);
@@ -153,15 +159,16 @@ static void tell_figures(struct pulled *pulled, uint64_t n_lost)
 		 (unsigned long long)demand, (unsigned long long)n_lost);
 }
 
-static void finish(struct pulled *pulled)
+/* False: not yet, since an agent is being waited for. */
+static bool finish(struct pulled *pulled)
 {
 	struct pull *pull = pulled->pull;
 	uint64_t n_lost = pages_lost(pulled->seg);
 	ramp_segment_t id = seg_id(pulled->seg);
 	bool whole = pages_missing(pulled->seg) == 0;
 
-	if (whole)
-		programs_pulled(pull->config.programs, pulled->seg);
+	if (whole && !programs_pulled(pull->config.programs, pulled->seg))
+		return false;
 	if (!atomic_exchange(&pulled->told, true)) {
 		tell_figures(pulled, n_lost);
 		pull->config.finished(pull->config.arg, id, n_lost);
@@ -171,6 +178,7 @@ static void finish(struct pulled *pulled)
 	if (whole)
 		pulled_take_out(pulled);
 	puller_wake(&pull->pager); /* it unmaps */
+	return true;
 }
 
 /* An entry with lost pages stays until they have been written over, or the segment is removed:
@@ -185,14 +193,14 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 		if (atomic_load(&pulled->ended) || missing != pages_lost(pulled->seg) ||
 		    atomic_load(&pulled->cuts))
 			continue;
-		if (missing == 0 || !atomic_load(&pulled->told))
-			finish(pulled);
+		if ((missing == 0 || !atomic_load(&pulled->told)) && !finish(pulled))
+			wait_ms = sooner(wait_ms, NOT_YET_MS);
 		if (missing == 0)
 			continue;
 		if (seg_removed(pulled->seg))
 			pulled_take_out(pulled);
-		else if (wait_ms < 0 || wait_ms > LOST_LOOK_MS)
-			wait_ms = LOST_LOOK_MS;
+		else
+			wait_ms = sooner(wait_ms, LOST_LOOK_MS);
 	}
 	return wait_ms;
 }

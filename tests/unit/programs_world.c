@@ -417,6 +417,12 @@ void must(int rc, const struct ramp_err *err)
 	ck_assert_msg(rc == 0, "%s", err->text);
 }
 
+void world_pulled(struct seg *seg)
+{
+	while (!programs_pulled(world.programs, seg))
+		usleep(1000);
+}
+
 void world_freeze(struct seg *seg)
 {
 	struct ramp_err err = {0};

@@ -70,6 +70,8 @@ struct prog_report prog_at(struct prog *prog, enum prog_op what, uint64_t addr);
 uint64_t prog_load(struct prog *prog, uint64_t addr);
 
 void must(int rc, const struct ramp_err *err);
+/* programs_pulled, as often as it takes. */
+void world_pulled(struct seg *seg);
 /* All that transfer does up to the window: afterwards nobody can touch it. */
 void world_freeze(struct seg *seg);
 /* The bytes of the whole file; the caller's to free. */

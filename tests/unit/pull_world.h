@@ -27,8 +27,8 @@ struct programs {
 	uint64_t len;
 	_Atomic bool registered;
 	_Atomic unsigned pulled, poisoned;
-	_Atomic bool busy;   /* programs_pulled does not return */
-	_Atomic bool unread; /* space_read waits before it reads */
+	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
+	_Atomic bool unread;	     /* space_read waits before it reads */
 };
 
 struct world {
@@ -50,7 +50,8 @@ struct world {
 	struct tp_key key;
 	uint64_t size, slack;
 	_Atomic unsigned finished;
-	_Atomic bool busy; /* who was told so does not return */
+	_Atomic unsigned finished_other; /* the same of any other segment */
+	_Atomic bool busy;		 /* who was told so does not return */
 	_Atomic uint64_t lost;
 };
 

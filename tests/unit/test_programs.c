@@ -164,7 +164,7 @@ START_TEST(remote_pages_wait_for_the_pager)
 	ck_assert_uint_ge(world_faults(), 3);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr + 11 * 4096).result, 0);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 11 * 4096 + 8), FILLED);
-	programs_pulled(world.programs, x.seg);
+	world_pulled(x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 100 * 4096), UINT64_C(0x1111111111111111));
 	world_detached(&x);
 }
@@ -181,7 +181,7 @@ START_TEST(a_pull_that_was_over_at_once_registers_nothing)
 	ck_assert_uint_eq(pages_claim(seg, 10, 20), 20);
 	pages_arrive(seg, 10, 20);
 	x = world_attached(seg, O_RDWR);
-	programs_pulled(world.programs, x.seg);
+	world_pulled(x.seg);
 	ck_assert_int_eq(programs_pulling(world.programs, x.seg, &err), 0);
 	for (uint64_t page = 0; page < 30; page++)
 		ck_assert_int_eq(

@@ -425,10 +425,9 @@ static void *end_pull(void *ended)
 	return NULL;
 }
 
-/* It waits for the thread that is about to say that all is here, or is saying it. */
+/* It waits for the thread that is saying that all is here. */
 START_TEST(a_pull_that_is_ended_while_it_finishes_has_ended)
 {
-	_Atomic bool *busy = _i ? &w.busy : &w.t_programs.busy;
 	atomic_bool ended = false;
 	struct ramp_err err = {0};
 	pthread_t thread;
@@ -436,17 +435,102 @@ START_TEST(a_pull_that_is_ended_while_it_finishes_has_ended)
 	world_open(&w, MIB);
 	world_write_all(&w);
 	world_take(&w, true);
-	atomic_store(busy, true);
+	atomic_store(&w.busy, true);
 	world_begin(&w, true);
-	wait_until(atomic_load(_i ? &w.finished : &w.t_programs.pulled));
+	wait_until(atomic_load(&w.finished));
 	pthread_create(&thread, NULL, end_pull, &ended);
 	usleep(100000);
 	ck_assert(!atomic_load(&ended));
-	atomic_store(busy, false);
+	atomic_store(&w.busy, false);
 	wait_until(atomic_load(&ended));
 	pthread_join(thread, NULL);
 	ck_assert_uint_eq(atomic_load(&w.finished), 1);
 	ck_assert_int_eq(store_remove(w.t_seg, true, &err), 0);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(a_pull_that_cannot_finish_yet_can_be_ended)
+{
+	struct ramp_err err = {0};
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(&w.t_programs.busy, MEMORY_ID);
+	world_begin(&w, true);
+	wait_until(atomic_load(&w.t_programs.pulled) > 1);
+	pull_end(w.t_pull, MEMORY_ID);
+	ck_assert_uint_eq(atomic_load(&w.finished), 0);
+	ck_assert_int_eq(store_remove(w.t_seg, true, &err), 0);
+	world_close(&w);
+}
+END_TEST
+
+#define OTHER_ID (MEMORY_ID + 1)
+
+static uint64_t last_in_flight(void)
+{
+	uint64_t page = w.size / PAGE;
+
+	while (page-- > 0)
+		if (pages_get(w.t_seg, page) == PAGE_IN_FLIGHT)
+			return page;
+	ck_abort_msg("no page is under way");
+}
+
+static void begin_another(struct seg **other)
+{
+	const struct pull_source source = {
+		.node = 1,
+		.incarnation = WORLD_INCARNATION,
+		.key = {.segment = OTHER_ID, .k_epoch = 3, .k = {5, 8}},
+		.prefetch = true,
+	};
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, other, &err), 0);
+	ck_assert_int_eq(ftruncate(seg_fd(*other), MIB), 0);
+	ck_assert_int_eq(pages_prepare(*other, MIB, &err), 0);
+	ck_assert_int_eq(pull_begin(w.t_pull, *other, &source, &err), 0);
+}
+
+static _Atomic bool touched;
+
+static void *touch_one(void *at)
+{
+	(void)*(volatile uint8_t *)at;
+	atomic_store(&touched, true);
+	return NULL;
+}
+
+/* All of it is here, and one of its programs is being waited for. */
+START_TEST(a_segment_that_cannot_finish_yet_delays_no_other)
+{
+	struct seg *other;
+	pthread_t thread;
+
+	world_open(&w, 16 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	atomic_store(&w.slow_after, 4 * MIB);
+	world_begin(&w, true);
+	wait_until(atomic_load(&w.slowed));
+	atomic_store(&w.t_programs.busy, OTHER_ID);
+	begin_another(&other);
+	wait_until(atomic_load(&w.t_programs.pulled));
+	atomic_store(&touched, false);
+	pthread_create(&thread, NULL, touch_one, w.t_programs.map + last_in_flight() * PAGE);
+	atomic_store(&w.slow_after, 0);
+	wait_until(atomic_load(&touched));
+	pthread_join(thread, NULL);
+	world_wait_finished(&w);
+	world_check(&w);
+	ck_assert_uint_eq(atomic_load(&w.finished_other), 0);
+	atomic_store(&w.t_programs.busy, 0);
+	wait_until(atomic_load(&w.finished_other));
+	seg_put(other);
 	world_close(&w);
 }
 END_TEST
@@ -492,7 +576,9 @@ static Suite *suite(void)
 	tcase_add_test(c, a_write_over_remote_pages_pulls_its_edges_only);
 	tcase_add_test(c, a_page_fault_waits_for_the_bytes_of_a_cut);
 	tcase_add_test(c, a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_end);
-	tcase_add_loop_test(c, a_pull_that_is_ended_while_it_finishes_has_ended, 0, 2);
+	tcase_add_test(c, a_pull_that_is_ended_while_it_finishes_has_ended);
+	tcase_add_test(c, a_pull_that_cannot_finish_yet_can_be_ended);
+	tcase_add_test(c, a_segment_that_cannot_finish_yet_delays_no_other);
 	tcase_add_test(c, faults_reads_and_prefetch_together);
 	suite_add_tcase(s, c);
 	return s;

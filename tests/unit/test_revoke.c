@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -453,6 +454,38 @@ START_TEST(a_traced_program_makes_it_busy_and_loses_nothing)
 }
 END_TEST
 
+static void *give_it_back(void *arg)
+{
+	const struct attached *x = arg;
+
+	programs_back(world.programs, x->seg, 0);
+	return NULL;
+}
+
+/* Who pulls pulls for others, too, and is told to come again. */
+START_TEST(the_end_of_a_pull_does_not_wait_for_a_stopped_program)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	pthread_t thread;
+	int looks = 0;
+
+	world_freeze(x.seg);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	stop(&x.prog);
+	world_revert(x.seg);
+	ck_assert_int_eq(pthread_create(&thread, NULL, give_it_back, &x), 0);
+	while (programs_pulled(world.programs, x.seg) && looks++ < 2000)
+		usleep(1000);
+	ck_assert_int_lt(looks, 2000); /* it is being given back */
+	kill(x.prog.pid, SIGCONT);
+	pthread_join(thread, NULL);
+	world_pulled(x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- poison -------------------------------------------------------------------------------------
  */
 
@@ -575,7 +608,7 @@ START_TEST(the_end_of_a_pull_needs_no_memory)
 	ck_assert_uint_eq(pages_claim(x.seg, 10, 20), 20);
 	pages_arrive(x.seg, 10, 20);
 	no_pieces = true;
-	programs_pulled(world.programs, x.seg);
+	world_pulled(x.seg);
 	no_pieces = false;
 	world.deaf = true;
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 100 * 4096});
@@ -654,6 +687,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_program_that_stops_within_the_window_is_revoked);
 	tcase_add_test(tc, a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out);
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
+	tcase_add_test(tc, the_end_of_a_pull_does_not_wait_for_a_stopped_program);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
 	tcase_add_test(tc, who_waits_for_a_lost_page_tries_again_until_there_is_memory);
 	tcase_add_test(tc, a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so);
