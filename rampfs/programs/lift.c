@@ -5,27 +5,41 @@
  *
  *   (none) --session ready--> lifted --session over--> (none)
  *                             lifted --another thread of that memory named--> (none)
+ *                             lifted --computes all the time--> (none)
  *
  * Happy path: the thread that HELLO named is found among the threads of the process that has
  * connected, and lifted; after that it is looked at again, since a thread's number has no handle
  * that would keep it from being somebody else's by now.
  *
  * How it fails: where a cgroup denies real-time priority, nice -20 and one line in the log. A
- * thread that is not found, or not any more, gets nothing.
+ * thread that is not found, or not any more, gets nothing. An agent waits, as long as the daemon
+ * asks nothing of it; one that computes instead takes a processor from all who have no priority,
+ * the daemon's other threads among them. So each second is looked at what agents have computed:
+ * more than its part of half the time is too much for one of which nothing was asked. One of which
+ * something was may do that half a minute longer than it has rested: to drop what is mapped takes
+ * 34 ms a GiB of small pages. What that user names within the next minute gets nothing either. (A
+ * false judgement costs a slower revoke, where programs are busy, and nothing else.)
  *
  * All of it under programs->lift, so that a session that ends takes nothing from the one that has
  * come in its place.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "local.h"
 #include "log.h"
 
-#define AGENT_NICE (-20)
+#define AGENT_NICE  (-20)
+#define LOOK_MIN_US 500000u /* what has happened in less says little */
+#define LOOKS_ASKED 30u
+#define AGENTS_MAX  100u
+#define GREEDY_MS   60000u
 
 _Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
 
@@ -104,6 +118,102 @@ static bool take_from_others(struct space *space, pid_t tid)
 	return true;
 }
 
+/* ---- who computes all the time ---- */
+
+static int read_ran(struct space *space, uint64_t *us)
+{
+	char text[64] = "";
+
+	if (pread(space->look.schedstat, text, sizeof(text) - 1, 0) < 0)
+		return -errno;
+	*us = strtoull(text, NULL, 10) / 1000;
+	return 0;
+}
+
+/* A kernel that does not say what threads compute leaves it at that. */
+static void begin_looks(struct space *space, pid_t tid)
+{
+	struct agent_look *look = &space->look;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)space->pid, (int)tid);
+	look->schedstat = open(path, O_RDONLY | O_CLOEXEC);
+	look->at_us = now_us();
+	read_ran(space, &look->ran_us);
+}
+
+/* It has something to do, or has got something to do since the last look. */
+static bool is_asked(struct space *space)
+{
+	bool asked;
+
+	if (pthread_mutex_trylock(&space->io))
+		return true;
+	asked = space->serial != space->look.serial || agent_has_late(space);
+	space->look.serial = space->serial;
+	pthread_mutex_unlock(&space->io);
+	return asked;
+}
+
+/* One of so many agents, by what it has computed so far. */
+static bool is_greedy(struct space *space, uint64_t ran_us, size_t agents)
+{
+	struct agent_look *look = &space->look;
+	uint64_t now = now_us(), wall_us = now - look->at_us, ran = ran_us - look->ran_us;
+	bool asked;
+
+	if (wall_us < LOOK_MIN_US)
+		return false;
+	asked = is_asked(space);
+	look->at_us = now;
+	look->ran_us = ran_us;
+	if (ran * 2 * (agents < AGENTS_MAX ? agents : AGENTS_MAX) <= wall_us) {
+		look->busy -= look->busy > 0;
+		return false;
+	}
+	return ++look->busy > LOOKS_ASKED || !asked;
+}
+
+static uint64_t *greedy_until_ms(struct space *space)
+{
+	return &space->programs->greedy_until_ms[space->uid % GREEDY_SLOTS];
+}
+
+/* programs->lift is held. */
+static void watch_agent(struct space *space, size_t agents)
+{
+	uint64_t ran_us;
+	char name[64];
+
+	if (!space->lifted || read_ran(space, &ran_us) || !is_greedy(space, ran_us, agents))
+		return;
+	process_name(space->pid, name);
+	log_warn("process %s of user %u: its agent computes all the time, and runs at normal "
+		 "priority from now on",
+		 name, (unsigned int)space->uid);
+	*greedy_until_ms(space) = now_ms() + GREEDY_MS;
+	if (is_agent(space, space->lifted))
+		set_normal(space, space->lifted);
+	space->lifted = 0;
+}
+
+void agents_watch(void *arg)
+{
+	struct programs *p = arg;
+	struct space **spaces;
+	size_t count;
+
+	spaces_ready(p, &spaces, &count); /* without memory: in a second */
+	for (size_t i = 0; i < count; i++) {
+		pthread_mutex_lock(&p->lift);
+		watch_agent(spaces[i], count);
+		pthread_mutex_unlock(&p->lift);
+	}
+	spaces_free(spaces, count);
+}
+
+/* ---- a session's beginning and end ---- */
+
 void agent_lift(struct space *space)
 {
 	struct programs *p = space->programs;
@@ -111,7 +221,9 @@ void agent_lift(struct space *space)
 
 	pthread_mutex_lock(&p->lift);
 	tid = mappers_tid(space->pid, space->agent_tid);
-	if (tid && process_lives(space->pidfd) && take_from_others(space, tid)) {
+	if (tid && process_lives(space->pidfd) && now_ms() >= *greedy_until_ms(space) &&
+	    take_from_others(space, tid)) {
+		begin_looks(space, tid);
 		set_high(tid);
 		space->lifted = tid;
 		if (!is_agent(space, tid)) {

@@ -36,6 +36,7 @@
 #define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */
 #define LATE_MAX	 1024u	/* GONEs that an agent has not answered yet */
 #define RANGES_MAX	 8192u	/* attachments of one segment in one process */
+#define GREEDY_SLOTS	 1024u	/* by uid; users who share one share its fate */
 
 /* Neighbours that are protected in different ways are one. */
 struct attachment {
@@ -93,6 +94,14 @@ struct late {
 	uint64_t addr, len;
 };
 
+/* What a lifted thread had computed when it was looked at last (lift.c). */
+struct agent_look {
+	int schedstat; /* its file in /proc; -1: none */
+	uint64_t at_us, ran_us;
+	uint32_t serial; /* of the last command by then */
+	uint32_t busy;	 /* looks at which it had computed much, less those at which it had not */
+};
+
 enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
 
 struct space {
@@ -104,6 +113,7 @@ struct space {
 	uid_t uid;
 	uint32_t agent_tid; /* as the agent sees it */
 	pid_t lifted;	    /* the agent's thread, where it has priority; 0: none. programs->lift */
+	struct agent_look look; /* protected by programs->lift */
 	enum space_state state; /* protected by programs->lock */
 	uint64_t since_ms;
 	struct conn *conn; /* control thread; NULL once it has hung up */
@@ -188,6 +198,8 @@ struct programs {
 	struct pool *pool;
 	struct users *users;  /* users.c */
 	pthread_mutex_t lift; /* before lock; lift.c */
+	/* Until when agents of those users are not lifted; protected by lift. */
+	uint64_t greedy_until_ms[GREEDY_SLOTS];
 	atomic_bool closing;
 	uv_async_t *look; /* a space is stale, or has late answers */
 
@@ -277,6 +289,8 @@ void conn_close(struct conn *conn);
 void agent_lift(struct space *space);
 /* Its session is over. */
 void agent_lower(struct space *space);
+/* A job of the pool, each second, of the programs: who computes all the time loses it. */
+pool_fn agents_watch;
 
 /* ---- space.c -------------------------------------------------------------------------------- */
 

@@ -172,6 +172,7 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	space->sock = conn->fd;
 	space->uffd = space->pagemap = space->map_files = -1;
 	space->pidfd = pidfd;
+	space->look.schedstat = -1;
 	pthread_mutex_init(&space->life, NULL);
 	pthread_mutex_init(&space->io, NULL);
 	pthread_mutex_init(&space->proc, NULL);
@@ -568,6 +569,7 @@ static void on_tick(uv_timer_t *timer)
 	struct conn *conn, *next;
 
 	pool_run(l->programs->pool, POOL_SELF, space_sweep, l->programs);
+	pool_run(l->programs->pool, POOL_SELF, agents_watch, l->programs);
 	tokens_expire(l->programs);
 	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
 		bool waits = conn->kind == CONN_FIRST ||

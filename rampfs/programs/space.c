@@ -47,6 +47,8 @@ void space_put(struct space *space)
 		close(space->uffd);
 	if (space->pidfd >= 0)
 		close(space->pidfd);
+	if (space->look.schedstat >= 0)
+		close(space->look.schedstat);
 	close(space->sock);
 	pthread_mutex_destroy(&space->life);
 	pthread_mutex_destroy(&space->io);

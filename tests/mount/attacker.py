@@ -429,6 +429,61 @@ def attack_fill(t, _):
         os.unlink(path)
 
 
+def is_before_others(pid):
+    """Whether that thread has real-time priority, or what stands in for it."""
+    return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR or os.getpriority(os.PRIO_PROCESS, pid) < 0
+
+
+def compute_as_agent(t, says, begin):
+    """A program of one thread, which is its agent and computes: until its parent ends, and for 20 s at most."""
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    sock = t.dial()
+    send(sock, hello_message())
+    door, device = t.hear(sock, 10)[1]
+    uffd = fcntl.ioctl(device, 0xaa00, os.O_CLOEXEC | os.O_NONBLOCK)
+    socket.send_fds(socket.socket(fileno=door), [b"\1"], [uffd])
+    ready = t.hear(sock, 10)[0]
+    os.write(says, bytes([not ready or struct.unpack_from("<HHII", ready)[3] != 0]))
+    os.close(says)
+    os.read(begin, 1)
+    while True:
+        pass
+
+
+def attack_greedy(t, _):
+    """As many programs as there are processors, each with an agent that computes: none keeps its priority for long."""
+    heard, says = os.pipe()
+    begin, go = os.pipe()
+    agents = []
+    for _ in range(os.cpu_count()):
+        agents.append(os.fork())
+        if agents[-1] == 0:
+            try:
+                os.close(go)
+                compute_as_agent(t, says, begin)
+            finally:
+                os._exit(1)
+    os.close(says)
+    try:
+        if any(os.read(heard, 1) != b"\0" for _ in agents):
+            raise RuntimeError("no session")
+        os.close(go)
+        yield
+        end = time.monotonic() + 10
+        while any(map(is_before_others, agents)) and time.monotonic() < end:
+            time.sleep(0.05)
+        if any(map(is_before_others, agents)):
+            t.take("priority for as long as it computes")
+        while True:
+            yield
+            time.sleep(0.05)
+    finally:
+        for pid in agents:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def attack_silent(t, _):
     """Connections to the port that say nothing, or half a frame."""
     crowd = []
@@ -534,9 +589,9 @@ def attack_oversized(t, prepared):
 # On the machine, as a user; then at the port.
 ATTACKS = {
     "garbage": attack_garbage, "crowd": attack_crowd, "deaf": attack_deaf, "descriptors": attack_descriptors,
-    "hanging": attack_hanging, "tokens": attack_tokens, "fill": attack_fill, "silent": attack_silent,
-    "noise": attack_noise, "flood": attack_flood, "wrong_key": attack_wrong_key, "replay": attack_replay,
-    "halfway": attack_halfway, "oversized": attack_oversized,
+    "hanging": attack_hanging, "tokens": attack_tokens, "fill": attack_fill, "greedy": attack_greedy,
+    "silent": attack_silent, "noise": attack_noise, "flood": attack_flood, "wrong_key": attack_wrong_key,
+    "replay": attack_replay, "halfway": attack_halfway, "oversized": attack_oversized,
 }
 
 

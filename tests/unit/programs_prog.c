@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -29,6 +30,7 @@ static char path[108];
 static int uffd = -1;
 static uint64_t agent_kind;
 static _Atomic int ready; /* 1, or -errno */
+static pid_t agent_tid;
 static _Atomic uint64_t sessions, lines;
 static char line[SESSION_TEXT_MAX]; /* protected by line_lock */
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,8 +65,21 @@ static int swap(uint64_t from, uint64_t to, uint64_t len)
 	return at == MAP_FAILED ? errno : 0;
 }
 
+static void compute(int seconds)
+{
+	struct timespec now;
+	time_t until;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	until = now.tv_sec + seconds;
+	while (now.tv_sec < until)
+		clock_gettime(CLOCK_MONOTONIC, &now);
+}
+
 static int drop(const struct session_msg *m)
 {
+	if (agent_kind == 10)
+		compute(3);
 	for (uint32_t i = 0; i < m->count; i++)
 		if (madvise((void *)m->ranges[i].addr, m->ranges[i].len, MADV_DONTNEED_LOCKED) &&
 		    errno != ENOMEM)
@@ -179,9 +194,10 @@ static void *agent(void *arg)
 	int sock, rc;
 
 	(void)arg;
+	agent_tid = (pid_t)syscall(SYS_gettid);
 	for (;;) {
 		sock = session_connect(path);
-		rc = sock < 0 ? sock : greet(sock, (uint32_t)syscall(SYS_gettid));
+		rc = sock < 0 ? sock : greet(sock, (uint32_t)agent_tid);
 		if (!rc) {
 			sessions++;
 			ready = 1;
@@ -415,9 +431,13 @@ static int open_named(uint32_t tid)
 	return named_sock < 0 ? named_sock : greet(named_sock, tid);
 }
 
+static _Atomic bool named_computes;
+
 static void *wait_named(void *arg)
 {
 	named = (uint32_t)syscall(SYS_gettid);
+	if (named_computes)
+		compute(15);
 	for (;;)
 		pause();
 	return arg;
@@ -447,7 +467,8 @@ static int name_one(const struct prog_order *o, struct prog_report *r)
 		r->value = o->value;
 		return open_named((uint32_t)o->value);
 	}
-	if (o->flags) {
+	named_computes = o->flags == 2;
+	if (o->flags == 1) {
 		if (clone(share_memory, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL) < 0)
 			return -errno;
 	} else {
@@ -457,7 +478,7 @@ static int name_one(const struct prog_order *o, struct prog_report *r)
 	while (!named)
 		usleep(200);
 	r->value = named;
-	return o->flags ? named_result : open_named(named);
+	return o->flags == 1 ? named_result : open_named(named);
 }
 
 static int take_ticket(struct prog_report *r)
@@ -542,7 +563,9 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 {
 	switch (o->op) {
 	case PROG_SESSION:
-		return start_session(o->value);
+		r->result = start_session(o->value);
+		r->value = (uint64_t)agent_tid;
+		return r->result;
 	case PROG_ATTACH:
 		return do_attach(o, r);
 	case PROG_LOAD:

@@ -20,7 +20,9 @@ enum prog_op {
 			      4: answers every DROP with stale answers, for ever,
 			      5: says that it has carried out a SWAP, and has not;
 			      7: leaves the first BACK unanswered, 8: the first SWAP,
-			      9: unmaps for a while what a GONE takes */
+			      9: unmaps for a while what a GONE takes,
+			      10: computes for 3 s before it answers a DROP.
+			      Its thread in value */
 	PROG_ATTACH,	   /* token, offset, len, prot, flags */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
@@ -39,7 +41,7 @@ enum prog_op {
 	PROG_MAIN_ENDS, /* the main thread; another one carries out what comes after */
 	PROG_NAME,   /* another session, which names a fresh thread as its agent: its id in value.
 			value: names that one, which is a stranger's; flags 1: a process that shares
-			the memory names itself */
+			the memory names itself, 2: it computes, for 15 s */
 	PROG_UNNAME, /* the last of those sessions ends */
 	PROG_TICKET, /* FORK: the token in value and addr, of how many ranges in all */
 	PROG_ADOPT,  /* token */

@@ -58,6 +58,52 @@ START_TEST(an_agent_goes_before_programs_and_not_before_page_faults)
 }
 END_TEST
 
+/* Nothing was asked of it. */
+START_TEST(an_agent_that_computes_all_the_time_has_no_priority_any_more)
+{
+	struct prog_order computes = {.op = PROG_NAME, .flags = 2};
+	struct prog prog[3];
+	struct prog_report r, idle;
+
+	for (int i = 0; i < 3; i++)
+		prog_start(&prog[i], world.socket);
+	idle = op(&prog[0], PROG_NAME, 0);
+	r = prog_do(&prog[1], &computes);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert(is_lifted(r.value));
+	wait_until_normal(r.value);
+	ck_assert(is_lifted(idle.value));
+	/* Nor is a fresh one of that user lifted. */
+	r = op(&prog[2], PROG_NAME, 0);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert(!is_lifted(r.value));
+	for (int i = 0; i < 3; i++)
+		prog_end(&prog[i]);
+}
+END_TEST
+
+START_TEST(an_agent_that_works_long_for_the_daemon_keeps_its_priority)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct ramp_err err = {0};
+	struct prog prog;
+	struct prog_report r;
+
+	prog_start(&prog, world.socket);
+	r = op(&prog, PROG_SESSION, 10);
+	ck_assert_int_eq(r.result, 0);
+	world_attach(&prog, seg, O_RDWR);
+	ck_assert(is_lifted(r.value));
+	must(programs_revoke(world.programs, seg, PATIENCE, &err), &err);
+	programs_restore(world.programs, seg);
+	ck_assert(is_lifted(r.value));
+	usleep(1500000); /* another look */
+	ck_assert(is_lifted(r.value));
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 START_TEST(one_thread_of_a_program_has_priority_and_none_that_is_not_its_own)
 {
 	struct prog_order shared = {.op = PROG_NAME, .flags = 1};
@@ -456,6 +502,8 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, an_agent_goes_before_programs_and_not_before_page_faults);
+	tcase_add_test(tc, an_agent_that_computes_all_the_time_has_no_priority_any_more);
+	tcase_add_test(tc, an_agent_that_works_long_for_the_daemon_keeps_its_priority);
 	tcase_add_test(tc, one_thread_of_a_program_has_priority_and_none_that_is_not_its_own);
 	tcase_add_test(tc, idle_connections_of_one_user_keep_nobody_out);
 	tcase_add_test(tc, a_user_has_so_many_sessions_and_no_more);
