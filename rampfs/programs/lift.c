@@ -57,6 +57,22 @@ static void set_normal(struct space *space, pid_t tid)
 	setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, (id_t)space->pid));
 }
 
+/* Takes it away from a thread that has it. One that has called exec is its process's main thread
+   now, under that number, and has kept it. */
+static void lower(struct space *space)
+{
+	struct sched_param param = {0};
+
+	if (is_agent(space, space->lifted))
+		set_normal(space, space->lifted);
+	else if (process_lives(space->pidfd) &&
+		 sched_getscheduler(space->pid) == (SCHED_RR | SCHED_RESET_ON_FORK) &&
+		 !sched_getparam(space->pid, &param) &&
+		 param.sched_priority == KERNEL_AGENT_PRIORITY)
+		set_normal(space, space->pid);
+	space->lifted = 0;
+}
+
 static void set_high(pid_t tid)
 {
 	struct sched_param rr = {.sched_priority = KERNEL_AGENT_PRIORITY};
@@ -182,19 +198,23 @@ static uint64_t *greedy_until_ms(struct space *space)
 /* programs->lift is held. */
 static void watch_agent(struct space *space, size_t agents)
 {
-	uint64_t ran_us;
+	uint64_t ran_us = 0;
 	char name[64];
+	int rc;
 
-	if (!space->lifted || read_ran(space, &ran_us) || !is_greedy(space, ran_us, agents))
+	if (!space->lifted)
+		return;
+	rc = read_ran(space, &ran_us);
+	if (rc == -ESRCH) /* there is no such thread any more */
+		lower(space);
+	if (rc || !is_greedy(space, ran_us, agents))
 		return;
 	process_name(space->pid, name);
 	log_warn("process %s of user %u: its agent computes all the time, and runs at normal "
 		 "priority from now on",
 		 name, (unsigned int)space->uid);
 	*greedy_until_ms(space) = now_ms() + GREEDY_MS;
-	if (is_agent(space, space->lifted))
-		set_normal(space, space->lifted);
-	space->lifted = 0;
+	lower(space);
 }
 
 void agents_watch(void *arg)
@@ -253,8 +273,8 @@ void agent_lower(struct space *space)
 	struct programs *p = space->programs;
 
 	pthread_mutex_lock(&p->lift);
-	if (space->lifted && !is_taken_over(space) && is_agent(space, space->lifted))
-		set_normal(space, space->lifted);
+	if (space->lifted && !is_taken_over(space))
+		lower(space);
 	space->lifted = 0;
 	pthread_mutex_unlock(&p->lift);
 }

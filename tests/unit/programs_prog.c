@@ -431,13 +431,16 @@ static int open_named(uint32_t tid)
 	return named_sock < 0 ? named_sock : greet(named_sock, tid);
 }
 
-static _Atomic bool named_computes;
+static _Atomic uint32_t named_does;
 
 static void *wait_named(void *arg)
 {
 	named = (uint32_t)syscall(SYS_gettid);
-	if (named_computes)
+	if (named_does == 2)
 		compute(15);
+	usleep(300000);
+	if (named_does == 3)
+		execlp("sleep", "sleep", "100", (char *)NULL);
 	for (;;)
 		pause();
 	return arg;
@@ -467,7 +470,7 @@ static int name_one(const struct prog_order *o, struct prog_report *r)
 		r->value = o->value;
 		return open_named((uint32_t)o->value);
 	}
-	named_computes = o->flags == 2;
+	named_does = o->flags;
 	if (o->flags == 1) {
 		if (clone(share_memory, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL) < 0)
 			return -errno;

@@ -41,7 +41,8 @@ enum prog_op {
 	PROG_MAIN_ENDS, /* the main thread; another one carries out what comes after */
 	PROG_NAME,   /* another session, which names a fresh thread as its agent: its id in value.
 			value: names that one, which is a stranger's; flags 1: a process that shares
-			the memory names itself, 2: it computes, for 15 s */
+			the memory names itself, 2: it computes, for 15 s; 3: it becomes another
+			program   after a moment, by exec */
 	PROG_UNNAME, /* the last of those sessions ends */
 	PROG_TICKET, /* FORK: the token in value and addr, of how many ranges in all */
 	PROG_ADOPT,  /* token */

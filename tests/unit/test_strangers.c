@@ -82,6 +82,24 @@ START_TEST(an_agent_that_computes_all_the_time_has_no_priority_any_more)
 }
 END_TEST
 
+/* It is its process's main thread then, and has another number. */
+START_TEST(an_agent_that_becomes_another_program_has_no_priority_any_more)
+{
+	struct prog_order becomes = {.op = PROG_NAME, .flags = 3};
+	struct prog prog;
+	struct prog_report r;
+
+	prog_start(&prog, world.socket);
+	r = prog_do(&prog, &becomes);
+	ck_assert_int_eq(r.result, 0);
+	ck_assert(is_lifted(r.value));
+	while (sched_getscheduler((pid_t)r.value) >= 0)
+		usleep(1000);
+	wait_until_normal((uint64_t)prog.pid);
+	prog_end(&prog);
+}
+END_TEST
+
 START_TEST(an_agent_that_works_long_for_the_daemon_keeps_its_priority)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -503,6 +521,7 @@ static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, an_agent_goes_before_programs_and_not_before_page_faults);
 	tcase_add_test(tc, an_agent_that_computes_all_the_time_has_no_priority_any_more);
+	tcase_add_test(tc, an_agent_that_becomes_another_program_has_no_priority_any_more);
 	tcase_add_test(tc, an_agent_that_works_long_for_the_daemon_keeps_its_priority);
 	tcase_add_test(tc, one_thread_of_a_program_has_priority_and_none_that_is_not_its_own);
 	tcase_add_test(tc, idle_connections_of_one_user_keep_nobody_out);
