@@ -213,6 +213,15 @@ static int do_rename(struct apply *a)
 	return rc ? rc : put(a, &row);
 }
 
+static bool is_as_seen(const struct meta_command *c, const struct segment_row *row)
+{
+	const struct meta_time *seen = &c->attr.ctime;
+
+	return row->epoch == c->epoch &&
+	       ((!seen->sec && !seen->nsec) || /* said by an older version */
+		(seen->sec == row->ctime.sec && seen->nsec == row->ctime.nsec));
+}
+
 /* Sizes and times are hints here: the owner knows (R13). So this is no step of the row: the epoch
    stays. A hint that is late comes to another epoch, maybe to another owner, whose file would take
    the times of the past from the row. An open segment may be unlinked and still be written to. */
@@ -227,7 +236,7 @@ static int do_setattr(struct apply *a)
 		return rc;
 	if (row.phase == SEGMENT_MOVING || ((mask & META_SET_EXTENT) && row.extent_len != 0))
 		return -EBUSY;
-	if ((mask & META_AT_EPOCH) && row.epoch != a->c->epoch)
+	if ((mask & META_AT_EPOCH) && !is_as_seen(a->c, &row))
 		return -ESTALE;
 	if (mask & META_SET_MODE)
 		row.mode = v->mode & 07777;

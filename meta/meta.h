@@ -107,7 +107,7 @@ enum meta_command_type {
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
 	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
 			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING; ESTALE:
-			    META_AT_EPOCH, and the row's epoch is not `epoch` any more */
+			    META_AT_EPOCH, and the row is another by now */
 	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
 			    a segment that has one answers with it. Of a segment whose row went with
 			    its name only the owner gets one, who has it open still: node and
@@ -155,7 +155,9 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 /* Bits of the mode that go, whatever the rest of it has become meanwhile. */
 #define META_CLEAR_SUID (1u << 10)
 #define META_CLEAR_SGID (1u << 11)
-/* Only while the row is at `epoch`: what an owner says is nothing once another owns the segment. */
+/* Only while the row is at `epoch`: what an owner says is nothing once another owns the segment;
+   and, where attr.ctime is not 0, has that ctime: nor is it once a user has set what the owner had
+   not seen. */
 #define META_AT_EPOCH (1u << 12)
 
 struct meta_command {

@@ -120,7 +120,8 @@ static uint32_t header_crc(const struct state_header *header)
 /* ---- making one ---------------------------------------------------------------------------------
  */
 
-static int write_state(struct seg *seg, const struct record *record, struct ramp_err *err)
+static int write_state(struct seg *seg, const struct record *record, const struct timespec times[2],
+		       struct ramp_err *err)
 {
 	char made[40], name[32];
 	struct state_header *state;
@@ -145,6 +146,10 @@ static int write_state(struct seg *seg, const struct record *record, struct ramp
 	state->id = seg->id;
 	state->crc = header_crc(state);
 	record_write_first(seg, record);
+	if (times) {
+		futimens(atomic_load(&seg->fd), times);
+		seg_note_row(seg, times);
+	}
 	if (renameat(seg->store->dir_fd, made, seg->store->dir_fd, name)) {
 		rc = ramp_err_sys(err, errno, "%s", name);
 		unlinkat(seg->store->dir_fd, made, 0);
@@ -152,8 +157,8 @@ static int write_state(struct seg *seg, const struct record *record, struct ramp
 	return rc;
 }
 
-int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,
-	     struct ramp_err *err)
+int seg_make(struct store *store, ramp_segment_t id, const struct record *record,
+	     const struct timespec times[2], struct seg **out, struct ramp_err *err)
 {
 	struct seg *seg = seg_alloc(store, id);
 	char name[32];
@@ -168,7 +173,7 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 		goto err_after_alloc;
 	}
 	seg_take_file(seg, fd);
-	rc = write_state(seg, record, err);
+	rc = write_state(seg, record, times, err);
 	if (rc)
 		goto err_after_data;
 	*out = seg;
@@ -480,6 +485,37 @@ void seg_forget_hints(struct seg *seg)
 
 	if (state)
 		memset(state->hints, 0, sizeof(state->hints));
+}
+
+void seg_note_row(struct seg *seg, const struct timespec times[2])
+{
+	struct state_header *state;
+
+	if (seg_wake_header(seg))
+		return;
+	state = seg->state;
+	state->row[0] = to_ns(times[0]);
+	state->row[1] = to_ns(times[1]);
+}
+
+bool seg_row_news(struct seg *seg, const struct timespec times[2], bool news[2])
+{
+	struct state_header *state;
+
+	if (seg_wake_header(seg))
+		return false;
+	state = seg->state;
+	for (size_t i = 0; i < 2; i++)
+		news[i] = state->row[i] != to_ns(times[i]);
+	return state->row[0] || state->row[1];
+}
+
+void seg_forget_row(struct seg *seg)
+{
+	struct state_header *state = seg->state;
+
+	if (state)
+		memset(state->row, 0, sizeof(state->row));
 }
 
 void seg_note_write(struct seg *seg)

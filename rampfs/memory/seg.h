@@ -47,6 +47,7 @@ struct state_header {
 	_Atomic int64_t mtime;	     /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's holds */
 	int64_t hints[SEG_HINTS][2]; /* seg_note_hint: atime and mtime; 0, 0: none */
 	uint32_t next_hint;
+	int64_t row[2]; /* seg_note_row: atime and mtime; 0, 0: not known */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -125,8 +126,8 @@ void layout_open(struct store *store);
 void layout_close(struct store *store);
 
 /* seg.c */
-int seg_make(struct store *store, ramp_segment_t id, const struct record *record, struct seg **out,
-	     struct ramp_err *err);
+int seg_make(struct store *store, ramp_segment_t id, const struct record *record,
+	     const struct timespec times[2], struct seg **out, struct ramp_err *err);
 /* Finds one at store_open. 1: there (or damaged), 0: was a leftover and is gone now, or -errno. */
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);
 void seg_state_name(ramp_segment_t id, char name[32]);

@@ -348,6 +348,13 @@ void store_space(struct store *store, struct store_space *space)
 int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, uint64_t epoch,
 		 struct seg **out, struct ramp_err *err)
 {
+	return store_create_dated(store, id, kind, epoch, NULL, out, err);
+}
+
+int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind kind,
+		       uint64_t epoch, const struct timespec times[2], struct seg **out,
+		       struct ramp_err *err)
+{
 	struct record record = {.kind = kind, .epoch = epoch};
 	struct seg *seg;
 	int rc;
@@ -362,7 +369,7 @@ int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, 
 		rc = ramp_err_set(err, EEXIST, "segment %llu is here already",
 				  (unsigned long long)id);
 	else
-		rc = seg_make(store, id, &record, &seg, err);
+		rc = seg_make(store, id, &record, times, &seg, err);
 	if (!rc && !tsearch(&seg->id, &store->table, by_id)) {
 		seg_unlink(store, id);
 		seg_put(seg);

@@ -86,6 +86,11 @@ void seg_touch(struct seg *seg);
  */
 int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, uint64_t epoch,
 		 struct seg **out, struct ramp_err *err);
+/* The same with its row's times, which it has (and are noted: seg_note_row) before anybody finds
+ * it. */
+int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind kind,
+		       uint64_t epoch, const struct timespec times[2], struct seg **out,
+		       struct ramp_err *err);
 /*
  * Unlinks both files, once nobody can need them (R7, or an orphan). Access through the gate is
  * -ENOENT from now on; the struct goes with its last reference.
@@ -148,6 +153,15 @@ void seg_note_write(
 void seg_note_hint(struct seg *seg, const struct timespec times[2]); /* before it is proposed */
 bool seg_hinted(struct seg *seg, const struct timespec times[2]);
 void seg_forget_hints(struct seg *seg); /* a later one is decided, so all of them are */
+
+/*
+ * The times that the row had when it was last looked at, beside the bytes, too: what it says
+ * otherwise by then is somebody's wish, or a hint. The control loop.
+ */
+void seg_note_row(struct seg *seg, const struct timespec times[2]);
+void seg_forget_row(struct seg *seg);
+/* Which of them differ (atime, mtime). False: none were noted. */
+bool seg_row_news(struct seg *seg, const struct timespec times[2], bool news[2]);
 
 /* user.ramp.pages=small: no huge pages from the daemon's hand, where scattered stores would take
    2 MiB each. Kept beside the bytes. Any thread; mappings that stand are changed, too. */

@@ -225,12 +225,16 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 /* ---- from number to bytes ------------------------------------------------------------------- */
 
 /* A new file has its row's owner and times, so that no hint needs to say that they differ. */
-static void begin_file(struct seg *seg, const struct segment_row *row)
+static int begin_file(struct mount *m, const struct segment_row *row, struct seg **seg,
+		      struct ramp_err *err)
 {
 	struct timespec times[2] = {to_timespec(row->atime), to_timespec(row->mtime)};
+	int rc = store_create_dated(m->config.store, row->id, RECORD_OWNED, row->epoch, times, seg,
+				    err);
 
-	inode_note_owner(seg, row);
-	seg_set_times(seg, times);
+	if (!rc)
+		inode_note_owner(*seg, row);
+	return rc;
 }
 
 static bool is_short(int rc)
@@ -286,12 +290,10 @@ static int make_missing(struct mount *m, ramp_segment_t id, bool *made, struct s
 	} else if (!known) {
 		rc = -EAGAIN;
 	} else {
-		rc = store_create(m->config.store, id, RECORD_OWNED, row.epoch, seg, &err);
+		rc = begin_file(m, &row, seg, &err);
 		if (rc)
 			log_warn("segment %llu (%s): %s", (unsigned long long)id, row.name,
 				 err.text);
-		else
-			begin_file(*seg, &row);
 		if (made && is_short(rc))
 			*made = doom(m, id);
 	}

@@ -59,120 +59,19 @@ static void note_row(struct sweep *s, struct hint *h, const struct segment_row *
 	h->size = row->size;
 	h->atime = row->atime;
 	h->mtime = row->mtime;
+	h->news[0] = h->news[1] = false;
 }
 
-static struct hint *make_hint(struct sweep *s, ramp_segment_t id, const struct segment_row *row)
+static struct hint *make_hint(struct sweep *s, const struct segment_row *row)
 {
 	struct hint *h = calloc(1, sizeof(*h));
 
 	if (!h)
 		return NULL;
-	h->id = id;
+	h->id = row->id;
 	note_row(s, h, row);
-	LIST_INSERT_HEAD(&s->hints[id % HINT_BUCKETS], h, link);
+	LIST_INSERT_HEAD(&s->hints[h->id % HINT_BUCKETS], h, link);
 	return h;
-}
-
-struct hint_answer {
-	struct sweep *sweep;
-	ramp_segment_t id;
-	int result;
-};
-
-/* What was asked before it, by whichever daemon, is decided, too. */
-static void forget_asked(struct mount *m, ramp_segment_t id)
-{
-	struct seg *seg = store_find(m->config.store, id);
-
-	if (!seg)
-		return;
-	seg_forget_hints(seg);
-	seg_put(seg);
-}
-
-static void on_hint_answer(void *arg)
-{
-	struct hint_answer *a = arg;
-	struct mount *m = a->sweep->mount;
-	struct hint *h = find_hint(a->sweep, a->id);
-
-	a->sweep->in_flight--;
-	if (!a->result && !a->sweep->closed) /* else the store may be closed, too */
-		forget_asked(m, a->id);
-	if (h) {
-		h->in_flight = false;
-		if (!a->result) {
-			h->size = h->asked_size;
-			h->atime = h->asked_atime;
-			h->mtime = h->asked_mtime;
-		}
-	}
-	free(a);
-	mount_put(m);
-}
-
-static void hint_proposed(void *arg, const struct meta_reply *reply)
-{
-	struct hint_answer *a = arg;
-
-	a->result = reply->result;
-	loop_post(a->sweep->mount->config.loop, on_hint_answer, a);
-}
-
-static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const struct stat *st)
-{
-	struct mount *m = s->mount;
-	struct hint_answer *a = calloc(1, sizeof(*a));
-	struct meta_command c = {.type = META_SETATTR, .id = h->id};
-	struct segment_row row;
-	struct timespec now;
-
-	if (!a || meta_segment(m->config.meta, h->id, &row) || row.node != m->self) {
-		free(a);
-		return;
-	}
-	clock_gettime(CLOCK_REALTIME, &now);
-	c.cid = meta_own_command(m->config.meta);
-	c.now = meta_time_of(now);
-	c.epoch = row.epoch;
-	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME | META_AT_EPOCH;
-	c.attr.size = h->asked_size = (uint64_t)st->st_size;
-	c.attr.atime = h->asked_atime = meta_time_of(st->st_atim);
-	c.attr.mtime = h->asked_mtime = meta_time_of(st->st_mtim);
-	a->sweep = s;
-	a->id = h->id;
-	seg_note_hint(seg, (struct timespec[2]){st->st_atim, st->st_mtim});
-	h->in_flight = true;
-	s->in_flight++;
-	mount_get(m);
-	meta_propose(m->config.meta, &c, hint_proposed, a);
-}
-
-/* True: to be looked at again in the next sweep. */
-static bool look_at_file(void *arg, struct seg *seg)
-{
-	struct sweep *s = arg;
-	struct hint *h = find_hint(s, seg_id(seg));
-	struct segment_row row;
-	struct stat st;
-
-	if (!inode_is_local(seg))
-		return false; /* whoever makes it ours takes it */
-	if (!h) {
-		if (meta_segment(s->mount->config.meta, seg_id(seg), &row))
-			return false;
-		h = make_hint(s, seg_id(seg), &row);
-		if (!h)
-			return true;
-	}
-	if (!h->ours || seg_stat(seg, &st))
-		return false;
-	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
-	    same_time(meta_time_of(st.st_atim), h->atime))
-		return false;
-	if (!h->in_flight && s->in_flight < HINTS_IN_FLIGHT)
-		propose_hint(s, h, seg, &st);
-	return true; /* until the row says it */
 }
 
 static bool is_here(struct sweep *s, ramp_segment_t id)
@@ -210,14 +109,15 @@ static void times_of(const struct segment_row *row, struct timespec times[2])
 	times[1] = (struct timespec){.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec};
 }
 
-/* `come`: the time of the last write came with the segment, and is newer than the row's hint. */
-static void take_times(struct seg *seg, const struct segment_row *row, bool come)
+static void take_times(struct seg *seg, const struct segment_row *row, bool atime, bool mtime)
 {
 	struct timespec times[2];
 	int rc;
 
 	times_of(row, times);
-	if (come)
+	if (!atime)
+		times[0].tv_nsec = UTIME_OMIT;
+	if (!mtime)
 		times[1].tv_nsec = UTIME_OMIT;
 	rc = seg_set_times(seg, times);
 	if (rc)
@@ -259,32 +159,83 @@ static void has_left(struct mount *m, ramp_segment_t id)
 	loop_work(m->config.loop, drop_cache, cache_dropped, left);
 }
 
-/* The row of a segment that is here and ours. */
-static void adopt_row(struct sweep *s, struct seg *seg, const struct segment_row *row)
+static bool file_says(struct seg *seg, const struct segment_row *row)
+{
+	struct stat st;
+
+	return seg_stat(seg, &st) == 0 && same_time(meta_time_of(st.st_atim), row->atime) &&
+	       same_time(meta_time_of(st.st_mtim), row->mtime);
+}
+
+/* This daemon sees its row for the first time. What lies beside the file costs its waking, so it is
+   not asked where the file has those times anyway. */
+static struct hint *first_hint(struct sweep *s, struct seg *seg, const struct segment_row *row)
+{
+	struct hint *h = make_hint(s, row);
+	struct timespec times[2];
+	struct record record;
+
+	if (!h || file_says(seg, row))
+		return h;
+	times_of(row, times);
+	if (seg_row_news(seg, times, h->news)) {
+		record_get(seg, &record);
+		h->ours = true;
+		h->adopted = record.epoch; /* whatever has come, came before */
+	} else {
+		h->news[0] = h->news[1] = false;
+		seg_note_row(seg, times);
+	}
+	return h;
+}
+
+/* The row of a segment that is here and ours. NULL: no memory. */
+static struct hint *adopt_row(struct sweep *s, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = find_hint(s, row->id);
 	struct timespec times[2];
 	struct record record;
-	bool come, changed;
+	bool come, atime, mtime, wish;
 
 	inode_note_owner(seg, row);
+	if (!h)
+		h = first_hint(s, seg, row);
+	if (!h)
+		return NULL;
 	times_of(row, times);
-	if (!h) {
-		h = make_hint(s, row->id, row);
-		if (!h)
-			return;
-	}
 	record_get(seg, &record);
 	come = record.kind == RECORD_TAKEN && row->phase == SEGMENT_PULLING &&
 	       record.epoch != h->adopted;
-	changed = !(same_time(row->mtime, h->mtime) && same_time(row->atime, h->atime)) &&
-		  !seg_hinted(seg, times);
-	if (come || (changed && h->ours))
-		take_times(seg, row, come);
+	atime = h->news[0] || !same_time(row->atime, h->atime);
+	mtime = h->news[1] || !same_time(row->mtime, h->mtime);
+	wish = (atime || mtime) && !seg_hinted(seg, times);
+	if (come)
+		take_times(seg, row, true, wish && mtime && h->moving == record.epoch);
+	else if (wish && h->ours)
+		take_times(seg, row, atime, mtime);
 	if (come)
 		h->adopted = record.epoch;
+	if (come || atime || mtime)
+		seg_note_row(seg, times);
 	note_row(s, h, row);
-	seg_touch(seg); /* what its file says may have waited for this row */
+	return h;
+}
+
+/* The row of a segment that is another node's: it has left, or is about to come. Until it has, no
+   times but somebody's wish change. */
+static void elsewhere(struct sweep *s, struct seg *seg, const struct segment_row *row)
+{
+	struct hint *h = find_hint(s, row->id);
+
+	if (!h || h->ours)
+		has_left(s->mount, row->id);
+	if (!h && row->phase == SEGMENT_MOVING && row->dst == s->mount->self)
+		h = make_hint(s, row);
+	if (h)
+		note_row(s, h, row);
+	if (h && row->phase == SEGMENT_MOVING && row->dst == s->mount->self)
+		h->moving = row->k_epoch;
+	seg_forget_row(seg);
 }
 
 void sweep_row(struct mount *m, ramp_segment_t id)
@@ -307,12 +258,7 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 	if (rc == 0)
 		seg_set_small(seg, row.pages == SEGMENT_PAGES_SMALL);
 	if (rc == 0 && row.node != m->self) {
-		struct hint *h = find_hint(s, id);
-
-		if (!h || h->ours)
-			has_left(m, id);
-		if (h)
-			h->ours = false;
+		elsewhere(s, seg, &row);
 	} else if (rc == 0 && row.phase == SEGMENT_ORPHAN) {
 		/* The record may say GIVEN still, of a migration that came back: it is tried again
 		   until that has ended, since no change of the row would tell of it. */
@@ -322,8 +268,120 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 			orphan_add(s, id);
 		else if (rc == 0)
 			adopt_row(s, seg, &row);
+		seg_touch(seg); /* what its file says may have waited for this row */
 	}
 	seg_put(seg);
+}
+
+/* ---- hints that are proposed ------------------------------------------------------------------
+ */
+
+struct hint_answer {
+	struct sweep *sweep;
+	ramp_segment_t id;
+	int result;
+};
+
+/* The row says it, or what has come after it; what was asked before it, by whichever daemon, is
+   decided, too. */
+static void hint_decided(struct sweep *s, ramp_segment_t id)
+{
+	struct seg *seg = store_find(s->mount->config.store, id);
+	struct segment_row row;
+
+	if (!seg)
+		return;
+	if (inode_is_local(seg) && meta_segment(s->mount->config.meta, id, &row) == 0 &&
+	    row.node == s->mount->self)
+		adopt_row(s, seg, &row);
+	seg_forget_hints(seg);
+	seg_put(seg);
+}
+
+static void on_hint_answer(void *arg)
+{
+	struct hint_answer *a = arg;
+	struct mount *m = a->sweep->mount;
+	struct hint *h = find_hint(a->sweep, a->id);
+
+	a->sweep->in_flight--;
+	if (h)
+		h->in_flight = false;
+	if (!a->result && !a->sweep->closed) /* else the store may be closed, too */
+		hint_decided(a->sweep, a->id);
+	free(a);
+	mount_put(m);
+}
+
+static void hint_proposed(void *arg, const struct meta_reply *reply)
+{
+	struct hint_answer *a = arg;
+
+	a->result = reply->result;
+	loop_post(a->sweep->mount->config.loop, on_hint_answer, a);
+}
+
+static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const struct stat *st)
+{
+	struct mount *m = s->mount;
+	struct hint_answer *a = calloc(1, sizeof(*a));
+	struct meta_command c = {.type = META_SETATTR, .id = h->id};
+	struct segment_row row;
+	struct timespec now;
+
+	if (!a || meta_segment(m->config.meta, h->id, &row) || row.node != m->self) {
+		free(a);
+		return;
+	}
+	if (!same_time(row.mtime, h->mtime) || !same_time(row.atime, h->atime)) {
+		adopt_row(s, seg, &row);
+		free(a);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	c.cid = meta_own_command(m->config.meta);
+	c.now = meta_time_of(now);
+	c.epoch = row.epoch;
+	c.attr.ctime = row.ctime;
+	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME | META_AT_EPOCH;
+	c.attr.size = (uint64_t)st->st_size;
+	c.attr.atime = meta_time_of(st->st_atim);
+	c.attr.mtime = meta_time_of(st->st_mtim);
+	a->sweep = s;
+	a->id = h->id;
+	seg_note_hint(seg, (struct timespec[2]){st->st_atim, st->st_mtim});
+	h->in_flight = true;
+	s->in_flight++;
+	mount_get(m);
+	meta_propose(m->config.meta, &c, hint_proposed, a);
+}
+
+/* True: to be looked at again in the next sweep. */
+static bool look_at_file(void *arg, struct seg *seg)
+{
+	struct sweep *s = arg;
+	struct hint *h = find_hint(s, seg_id(seg));
+	struct segment_row row;
+	struct stat st;
+
+	if (!inode_is_local(seg))
+		return false; /* whoever makes it ours takes it */
+	if (!h) {
+		if (meta_segment(s->mount->config.meta, seg_id(seg), &row) ||
+		    row.node != s->mount->self)
+			return false;
+		h = adopt_row(s, seg, &row);
+		if (!h)
+			return true;
+	}
+	if (!h->ours || seg_stat(seg, &st))
+		return false;
+	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
+	    same_time(meta_time_of(st.st_atim), h->atime))
+		return false;
+	if (!h->in_flight && s->in_flight < HINTS_IN_FLIGHT)
+		propose_hint(s, h, seg, &st);
+	return true; /* until the row says it */
 }
 
 /* ---- the first sweep: what a former daemon left ---------------------------------------------- */
@@ -366,23 +424,18 @@ static void find_unlinked(struct sweep *s, struct seg *seg)
 {
 	ramp_segment_t id = seg_id(seg);
 	struct segment_row row;
-	struct record record;
-	struct hint *h;
 	int rc;
 
 	seg_touch(seg);
 	if (!inode_is_local(seg) || find_hint(s, id))
 		return;
 	rc = meta_segment(s->mount->config.meta, id, &row);
-	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)) {
+	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
 		orphan_add(s, id);
-	} else if (rc == 0) {
+	else if (rc == 0 && row.node == s->mount->self)
+		adopt_row(s, seg, &row);
+	else if (rc == 0)
 		inode_note_owner(seg, &row);
-		record_get(seg, &record);
-		h = make_hint(s, id, &row);
-		if (h)
-			h->adopted = record.epoch; /* whatever has come, came before */
-	}
 }
 
 /* The tables were replaced, and told of no row. */

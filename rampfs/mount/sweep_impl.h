@@ -18,10 +18,11 @@ struct hint {
 	ramp_segment_t id;
 	bool ours;		       /* the row says that this node owns it */
 	uint64_t adopted;	       /* epoch of the migration whose times it has taken */
-	bool in_flight;		       /* a proposal is on its way, with `asked` */
-	uint64_t size, asked_size;     /* as the row has it; as proposed */
+	uint64_t moving;	       /* of the one on its way here, when the row was noted */
+	bool in_flight;		       /* a proposal is on its way */
+	bool news[2];		       /* the row's atime, mtime are not those of a former daemon */
+	uint64_t size;		       /* as the row has it */
 	struct meta_time atime, mtime; /* as the row has them */
-	struct meta_time asked_atime, asked_mtime;
 };
 LIST_HEAD(hints, hint);
 

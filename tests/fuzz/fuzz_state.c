@@ -147,7 +147,7 @@ void fuzz_seeds(void)
 
 	put_files("", 0, false);
 	unlinkat(store.dir_fd, "4711", 0);
-	fuzz_rule(seg_make(&store, ID, &record, &seg, NULL) == 0);
+	fuzz_rule(seg_make(&store, ID, &record, NULL, &seg, NULL) == 0);
 	fuzz_rule(pages_prepare(seg, 200 * 4096, NULL) == 0);
 	fuzz_rule(pages_mark_remote(seg, 3, 100, NULL) == 0);
 	record.kind = RECORD_TAKEN;

@@ -56,6 +56,57 @@ touch -d @0 "$mnt/$(leads)/$owner/times"
 within 5 eval "[ \"\$(stat -c %Y '$f')\" = 0 ]"
 rm "$f"
 
+echo "another node's touch counts as well where this node's tables have it before its daemon looks"
+echo bytes >"$mnt/c/c/dated"
+seen() { [ "$(stat -c %s "$mnt/a/c/dated" 2>/dev/null)" = 6 ]; }
+within 5 seen
+sleep 0.5 # the hint's answer
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+touch -d @1300000000 "$mnt/a/c/dated"
+# As if the log had come between the daemon's start and its first look.
+python3 - "$state/c/journal.db" <<'P'
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("UPDATE segment SET mtime = 1300000000, mtime_ns = 0, atime = 1300000000, atime_ns = 0 WHERE name = 'dated'")
+db.commit()
+P
+rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+within 20 quorum c
+within 5 eval "[ \"\$(stat -c %Y '$mnt/c/c/dated')\" = 1300000000 ]"
+sleep 1 # for a hint
+same 1300000000 "$(stat -c %Y "$mnt/a/c/dated")" "the time that a set"
+rm "$mnt/a/c/dated"
+
+echo "and so it does where it comes with the row by which the segment is there"
+leader=$(leads)
+target=$(echo "$leader" | tr abc bca)
+python3 - "$mnt" "$leader" "$target" "$(daemon "$target")" <<'P'
+import os, signal, sys, threading, time
+mnt, leader, target, pid = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+(source,) = set("abc") - {leader, target}
+names = [f"come{i}" for i in range(20)]
+for n in names:
+    with open(f"{mnt}/{source}/{source}/{n}", "wb") as f: f.write(b"x" * 65536)
+time.sleep(1) # for the hints
+def touch(path):
+    while not os.path.exists(path): pass
+    os.kill(pid, signal.SIGSTOP) # mostly before it has heard of it: the leader knows it first
+    os.utime(path, (1000, 1000))
+    os.kill(pid, signal.SIGCONT)
+for n in names:
+    t = threading.Thread(target=touch, args=(f"{mnt}/{leader}/{target}/{n}",))
+    t.start()
+    os.rename(f"{mnt}/{source}/{source}/{n}", f"{mnt}/{source}/{target}/{n}")
+    t.join()
+time.sleep(1.2)
+for n in names:
+    for node in target, leader:
+        s = os.stat(f"{mnt}/{node}/{target}/{n}")
+        assert (s.st_atime, s.st_mtime) == (1000, 1000), (n, node, s)
+    os.unlink(f"{mnt}/{leader}/{target}/{n}")
+P
+
 echo "a node that is far behind takes a snapshot, and looks at all that lies there"
 head -c 4M /dev/zero >"$mnt/c/c/unlinked"
 touch "$mnt/c/c/dated"

@@ -948,6 +948,43 @@ START_TEST(another_node_sees_and_changes)
 }
 END_TEST
 
+static void dated(int i, char f[PATH_MAX], char seen[PATH_MAX])
+{
+	snprintf(seen, PATH_MAX, "%s", path(b, "a/dated-%d", i));
+	snprintf(f, PATH_MAX, "%s", path(here, "dated-%d", i));
+}
+
+/* Whatever the owner has said of it yet. */
+START_TEST(another_nodes_times_count_from_the_beginning)
+{
+	char f[PATH_MAX], seen[PATH_MAX];
+	struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 2000}};
+	struct stat st;
+	int fd;
+
+	for (int i = 0; i < 5; i++) {
+		dated(i, f, seen);
+		fd = make(f);
+		put(fd, "hello", 5, 0);
+		close(fd);
+		while (access(seen, F_OK))
+			usleep(1000);
+		must(utimensat(AT_FDCWD, seen, times, 0), "utimens");
+		usleep(130 * 1000); /* at different times of the owner's sweep */
+	}
+	usleep(1200 * 1000);
+	for (int i = 0; i < 5; i++) {
+		dated(i, f, seen);
+		must(stat(f, &st), "stat");
+		ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
+		ck_assert_int_eq(st.st_atim.tv_sec, 1000);
+		must(stat(seen, &st), "stat");
+		ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
+		must(unlink(f), "unlink");
+	}
+}
+END_TEST
+
 /* ---- */
 
 static void add_both(Suite *suite)
@@ -991,6 +1028,7 @@ static void add_own(Suite *suite)
 	tcase_add_test(tc, ioctls);
 	tcase_add_test(tc, space_comes_back);
 	tcase_add_test(tc, another_node_sees_and_changes);
+	tcase_add_test(tc, another_nodes_times_count_from_the_beginning);
 	suite_add_tcase(suite, tc);
 }
 

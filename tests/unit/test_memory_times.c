@@ -105,6 +105,39 @@ START_TEST(a_time_that_is_set_is_not_undone_by_a_release)
 }
 END_TEST
 
+START_TEST(what_the_row_said_stays_beside_the_bytes)
+{
+	struct timespec made[2] = {{.tv_sec = 0}, {.tv_sec = -5, .tv_nsec = 7}};
+	struct timespec later[2] = {{.tv_sec = 0}, {.tv_sec = 9}};
+	bool news[2];
+	struct seg *seg = create();
+	struct stat st;
+
+	ck_assert(!seg_row_news(seg, made, news)); /* nobody has said what it was */
+	seg_put(seg);
+	ck_assert_int_eq(
+		store_create_dated(store, MEMORY_ID + 1, RECORD_OWNED, 1, made, &seg, &err), 0);
+	ck_assert_int_eq(seg_stat(seg, &st), 0);
+	ck_assert_int_eq(st.st_atim.tv_sec, 0);
+	ck_assert_int_eq(st.st_mtim.tv_sec, -5);
+	seg_put(seg);
+	store_close(store);
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID + 1);
+	ck_assert(seg_row_news(seg, made, news));
+	ck_assert(!news[0] && !news[1]);
+	ck_assert(seg_row_news(seg, later, news));
+	ck_assert(!news[0] && news[1]);
+
+	seg_note_row(seg, later);
+	ck_assert(seg_row_news(seg, later, news));
+	ck_assert(!news[0] && !news[1]);
+	seg_forget_row(seg);
+	ck_assert(!seg_row_news(seg, later, news));
+	drop(seg);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("memory_times");
@@ -113,6 +146,7 @@ int main(void)
 
 	tcase_add_test(c, a_write_does_not_hold_what_is_released_meanwhile);
 	tcase_add_test(c, a_time_that_is_set_is_not_undone_by_a_release);
+	tcase_add_test(c, what_the_row_said_stays_beside_the_bytes);
 	suite_add_tcase(s, c);
 	return rc ? rc : memory_run(s);
 }

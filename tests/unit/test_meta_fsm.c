@@ -220,6 +220,30 @@ START_TEST(a_late_hint_is_nobodys)
 }
 END_TEST
 
+START_TEST(a_hint_does_not_undo_what_its_owner_has_not_seen)
+{
+	struct meta_command hint = {.type = META_SETATTR,
+				    .epoch = 1,
+				    .flags = META_SET_SIZE | META_SET_MTIME | META_AT_EPOCH,
+				    .attr = {.size = 100, .mtime = {.sec = 1000}}};
+	struct meta_command utimens = {.type = META_SETATTR,
+				       .flags = META_SET_MTIME | META_SET_CTIME,
+				       .attr = {.mtime = {.sec = 500}, .ctime = {5000, 7}}};
+
+	hint.id = utimens.id = created(1, "x");
+	hint.attr.ctime = row_of(hint.id).ctime;
+	ck_assert(hint.attr.ctime.sec || hint.attr.ctime.nsec);
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_int_eq(row_of(hint.id).mtime.sec, 1000);
+	ck_assert_int_eq(apply(utimens).result, 0);
+	ck_assert_int_eq(apply(hint).result, -ESTALE);
+	ck_assert_int_eq(row_of(hint.id).mtime.sec, 500);
+	hint.attr.ctime = row_of(hint.id).ctime;
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_int_eq(row_of(hint.id).ctime.sec, 5000);
+}
+END_TEST
+
 /* ---- extents ------------------------------------------------------------------------------- */
 
 START_TEST(extents_are_powers_of_two_and_never_overlap)
@@ -640,6 +664,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, rename_over_a_mapped_segment_leaves_an_orphan);
 	tcase_add_test(rules, setattr_sets_what_its_mask_says);
 	tcase_add_test(rules, a_late_hint_is_nobodys);
+	tcase_add_test(rules, a_hint_does_not_undo_what_its_owner_has_not_seen);
 	tcase_add_test(rules, extents_are_powers_of_two_and_never_overlap);
 	tcase_add_test(rules, an_extent_is_four_times_size_or_mapping_and_for_life);
 	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);
