@@ -85,6 +85,8 @@ struct pseg {
 	struct attachment_list attachments;
 	char owner[RAMP_NODE_NAME_MAX + 1]; /* GONE: where it is now, "": not known */
 	bool poison_said;
+	bool poisoned;	       /* somewhere, perhaps; protected by change */
+	atomic_uint poisoning; /* how often it is about to be */
 };
 
 struct late {
@@ -398,6 +400,9 @@ int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *p
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
 int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);
+/* 1 when there is a POISON there, *at being the first; 0; -errno. A private mapping's pages that
+   are swapped out look the same. */
+int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 /* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 bool mappers_same_mm(pid_t a, pid_t b);
@@ -446,13 +451,16 @@ struct piece {
 int pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
 void pieces_free(struct piece *pieces, size_t count);
 
-/* ---- uffd.c --------------------------------------------------------------------------------- */
+/* ---- uffd.c, unpoison.c --------------------------------------------------------------------- */
 
 /* 0; -EINVAL and the like: no good, `why` says it. */
 int uffd_handshake(int uffd, struct ramp_err *err);
 /* Registers / unregisters. -EINVAL: nothing is there any more, or something else. */
 int uffd_arm(struct space *space, uint64_t start, uint64_t end);
 void uffd_disarm(struct space *space, uint64_t start, uint64_t end);
+
+/* Takes out every POISON, on the pool. False: no memory. */
+bool unpoison_begin(struct programs *p, struct pseg *pseg);
 
 /* How many remap events there were; false: one is under way. */
 bool uffd_remaps(struct space *space, uint64_t *count);

@@ -254,6 +254,14 @@ int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *a
 	return find(space, start, end, small, at);
 }
 
+int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+{
+	/* The store's pages are never swapped out. */
+	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
+
+	return find(space, start, end, marked, at);
+}
+
 static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
 {
 	uint64_t at = vma->start;

@@ -106,12 +106,16 @@ void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first
 		      bool patient);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
 void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, const char *why);
+/* Every POISON is taken out: who touches such a page is told anew how it is. False: not now, one is
+   on its way, or there is no memory; come again. Never blocks. */
+bool programs_unpoison(struct programs *programs, struct seg *seg);
 /* Pages are remote from now on (a target's TAKEN): registers every attachment of the segment,
    unless all have come meanwhile. Blocks shortly. New attachments register themselves while
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
-/* All pages are LOCAL: unregisters, wakes. False: not now, an agent is being waited for, which may
-   take seconds; come again. It does not wait: who pulls this segment pulls others, too. */
+/* All pages are LOCAL: unregisters, wakes, takes out every POISON. False: not now, an agent is
+   being waited for, which may take seconds; come again. It does not wait: who pulls this segment
+   pulls others, too. */
 bool programs_pulled(struct programs *programs, struct seg *seg);
 
 /* ---- revoke (transfer/source.c) -------------------------------------------------------------- */

@@ -416,6 +416,7 @@ static int learn_one(struct programs *p, struct space *space, ramp_segment_t id)
 		return -ENOMEM;
 	pthread_mutex_lock(&pseg->change);
 	rc = pseg_look(p, pseg, space);
+	pseg->poisoned |= pseg->pulling; /* by a former daemon, perhaps */
 	/* What a former daemon registered for a freeze that its death has ended. */
 	if (!rc && pseg->state == PSEG_OPEN && !pseg->pulling) {
 		pseg->watch.on = false;

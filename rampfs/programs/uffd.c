@@ -389,11 +389,13 @@ static void run_poison(void *arg)
 	struct poison *job = arg;
 
 	pthread_mutex_lock(&job->pseg->change);
+	job->pseg->poisoned = true;
 	if (tell_and_poison(job)) {
 		log_error("out of memory: programs are not told of a lost page");
 		poison_untold(job);
 	}
 	pthread_mutex_unlock(&job->pseg->change);
+	atomic_fetch_sub(&job->pseg->poisoning, 1);
 	pseg_put(job->programs, job->pseg);
 	free(job);
 }
@@ -426,6 +428,7 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	}
 	*job = (struct poison){.programs = p, .pseg = pseg, .page = page};
 	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
+	atomic_fetch_add(&pseg->poisoning, 1);
 	pool_run(p->pool, POOL_SELF, run_poison, job);
 }
 
@@ -505,6 +508,9 @@ bool programs_pulled(struct programs *p, struct seg *seg)
 	pthread_rwlock_unlock(&pseg->lock);
 	if (!pseg_armed(pseg))
 		disarm_all(pseg);
+	if (pseg->poisoned && !unpoison_begin(p, pseg))
+		log_error("out of memory: segment %llu is whole, and some pages of it stay SIGBUS",
+			  (unsigned long long)pseg->id);
 	pthread_mutex_unlock(&pseg->change);
 	pseg_put(p, pseg);
 	return true;

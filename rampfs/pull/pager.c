@@ -7,8 +7,9 @@
  * goes on. What can't be asked for now (no connection, too many reads, another read brings it) is
  * remembered in the entry's wants and looked at again when something has changed.
  *
- * How it fails: puller.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS.
- * A process that ends is taken out when programs says so.
+ * How it fails: puller.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS,
+ * the latter for a second, after which it may be tried again. A process that ends is taken out when
+ * programs says so.
  *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
  * held for long. It polls for a moment after something has happened (spin.h), and sleeps at
@@ -74,14 +75,22 @@ static void count_fault(struct pull *pull, uint64_t since_us)
 	atomic_fetch_add(&pull->fault_us[bucket < PULL_HISTOGRAM ? bucket : PULL_HISTOGRAM - 1], 1);
 }
 
+/* SIGBUS, which the prefetch thread takes back once there may be room. */
+static void deny(struct pulled *pulled, uint64_t page)
+{
+	programs_poison(pulled->pull->config.programs, pulled->seg, page,
+			"the store is full: no room for a page that was touched");
+	if (!atomic_exchange(&pulled->denied, true))
+		puller_wake(&pulled->pull->prefetch);
+}
+
 /* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
 static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
 {
 	struct pull *pull = pulled->pull;
 
 	if (make_room(pulled, page, 1) == -ENOSPC) {
-		programs_poison(pull->config.programs, pulled->seg, page,
-				"the store is full: no room for a page that was touched");
+		deny(pulled, page);
 		return;
 	}
 	programs_resolve(pull->config.programs, pulled->seg, page, 1, false);
@@ -137,8 +146,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 	pages_give_back(pulled->seg, first + fit, won - fit);
 	if (fit == 0) {
 		if (since_us)
-			programs_poison(pulled->pull->config.programs, pulled->seg, first,
-					"the store is full: no room for a page that was touched");
+			deny(pulled, first);
 		return 1;
 	}
 	trace_page(pulled->source.trace, first, "the request goes out");

@@ -8,8 +8,9 @@
  * the attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the
  * huge pages that are reserved, so that a page fault need not.
  *
- * How it fails: puller.c. Where the store is full it rests; page faults and reads say so. A program
- * whose agent is being waited for delays the end of its own segment's pull alone.
+ * How it fails: puller.c. Where the store is full it rests; page faults and reads say so, and page
+ * faults may be tried again when it goes on. A program whose agent is being waited for delays the
+ * end of its own segment's pull alone.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -24,7 +25,7 @@
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
 #define LOST_LOOK_MS	  1000
-#define NOT_YET_MS	  5   /* until it is tried again to end a pull */
+#define NOT_YET_MS	  5   /* until it is tried again to end a pull, or to undo a SIGBUS */
 #define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
 
 static bool demand_waits(struct pull *pull)
@@ -91,6 +92,26 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 		link = puller_link(&pull->prefetch, pulled);
 		while (link && ask_one(link, pulled))
 			;
+	}
+	return wait_ms;
+}
+
+/* Who was denied a page may try again. Returns when to come again, or wait_ms where that is sooner.
+ */
+static int look_for_room(struct pull *pull, int wait_ms)
+{
+	uint64_t now = pull_now_ms(), full;
+	struct pulled *pulled = NULL;
+
+	while ((pulled = pulled_next(pull, pulled))) {
+		full = atomic_load(&pulled->no_room_ms);
+		if (full > now && atomic_load(&pulled->denied)) {
+			wait_ms = sooner(wait_ms, full - now);
+		} else if (atomic_exchange(&pulled->denied, false) &&
+			   !programs_unpoison(pull->config.programs, pulled->seg)) {
+			atomic_store(&pulled->denied, true);
+			wait_ms = sooner(wait_ms, NOT_YET_MS);
+		}
 	}
 	return wait_ms;
 }
@@ -244,7 +265,8 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++)
 			on_event(pull, events[i].data.ptr);
 		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
-		wait_ms = clear_ahead(pull, look_for_ends(pull, wait_ms));
+		wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
+		wait_ms = clear_ahead(pull, wait_ms);
 		wait_ms = puller_wait(prefetch, wait_ms);
 		if (LIST_EMPTY(&prefetch->links))
 			stage_forget(prefetch);

@@ -505,7 +505,8 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	if (right < last)
 		give_back(pull, seg, right, last - right);
 	pulled = held ? held : pulled_of(pull, seg); /* one that has begun meanwhile */
-	/* Who was told SIGBUS of one gets it now. A hole has no page to give, and stays SIGBUS. */
+	/* Who was told SIGBUS of one gets it now. A hole has no page to give, and
+	   stays SIGBUS until the end. */
 	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
 	    right <= page_up(seg_size(seg)))
 		programs_resolve(pull->config.programs, seg, first, right - first, true);

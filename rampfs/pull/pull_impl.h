@@ -74,6 +74,7 @@ struct pulled {
 	atomic_bool over;     /* the source is proved gone */
 	atomic_uint released; /* PULLER_*: that one has no read of it any more, and posts none */
 	atomic_bool told;     /* `finished` was called */
+	atomic_bool denied;   /* page faults found no room: SIGBUS, until that may be over */
 	atomic_uint cuts;     /* pages that are LOCAL by a cut and may not be mapped yet: no end */
 	/* By PULLER_* - 1. 0: its source answers, or nobody asks it. */
 	_Atomic uint64_t silent_since_ms[2];

@@ -88,6 +88,14 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	kernel_uffd_wake(p->uffd, at, PAGE);
 }
 
+/* All that a DROP of its POISONs would drop, and more. */
+bool programs_unpoison(struct programs *p, struct seg *seg)
+{
+	ck_assert_ptr_eq(seg, p->seg);
+	ck_assert_int_eq(madvise(p->map, p->len, MADV_DONTNEED), 0);
+	return true;
+}
+
 int space_read(struct space *space, struct space_fault *faults, int max, bool *more)
 {
 	struct programs *p = (struct programs *)(void *)space;

@@ -398,6 +398,32 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 }
 END_TEST
 
+/* Of a hole that is LOCAL nothing comes any more; of one that is REMOTE nothing that is mapped. */
+START_TEST(who_was_denied_a_hole_gets_it_once_there_is_room)
+{
+	const uint64_t hole = 700; /* in no huge page with data */
+	bool listed = _i;
+	struct seg *filler;
+
+	world_open(&w, 4 * MIB);
+	world_write(&w, 40);
+	world_take(&w, listed);
+	world_attach(&w);
+	fill_store(&filler);
+	world_begin(&w, false);
+	for (int looks = 0; looks < 3; looks++)
+		ck_assert_int_eq(world_load(w.t_programs.map + hole * PAGE), -1);
+	ck_assert_int_eq(ftruncate(seg_fd(filler), 0), 0);
+	wait_until(world_load(w.t_programs.map + hole * PAGE) == 0);
+	ck_assert_uint_eq(pages_get(w.t_seg, 40), PAGE_REMOTE);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	world_check(&w);
+	seg_put(filler);
+	world_close(&w);
+}
+END_TEST
+
 /* What was populated at the source after the list was made is what the slack was taken for. */
 START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 {
@@ -677,6 +703,7 @@ static Suite *suite(void)
 	tcase_add_test(c, an_ended_pull_lets_go_of_the_segment);
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
+	tcase_add_loop_test(c, who_was_denied_a_hole_gets_it_once_there_is_room, 0, 2);
 	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
 	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);

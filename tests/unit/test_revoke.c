@@ -516,6 +516,58 @@ START_TEST(a_page_that_a_write_has_made_good_is_not_poisoned)
 }
 END_TEST
 
+enum { WRITABLE = 1, AT_THE_END = 2, RESTARTED = 4, ALL = 7 };
+
+/* There was no room for it, and now there is. */
+START_TEST(a_page_that_was_poisoned_is_touched_anew)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
+	const uint64_t bytes = 20 * RAMP_PAGE_BYTES, at = 10 * RAMP_PAGE_BYTES;
+	struct attached x;
+	struct prog_report r;
+
+	programs_pulling(world.programs, seg, NULL);
+	x = world_attached(seg, _i & WRITABLE ? O_RDWR : O_RDONLY);
+	ck_assert_int_eq(fallocate(seg_fd(x.seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				   (off_t)at, (off_t)bytes),
+			 0);
+	world.deaf = true;
+	for (uint64_t page = 10; page < 30; page += 1 + page % 3) {
+		programs_poison(world.programs, x.seg, page, "no room");
+		prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD,
+							.addr = x.addr + page * RAMP_PAGE_BYTES});
+		ck_assert(prog_wait(&x.prog, &r, 5000));
+		ck_assert_int_eq(r.result, -SIGBUS);
+	}
+	if (_i & RESTARTED) {
+		world_programs_stop();
+		world_programs_start();
+		world_wait_session(&x.prog, 2);
+	}
+	if (_i & AT_THE_END) {
+		ck_assert_uint_eq(pages_claim(x.seg, 10, 20), 20);
+		pages_arrive(x.seg, 10, 20);
+		world_pulled(x.seg);
+	} else {
+		world.deaf = false;
+		while (!programs_unpoison(world.programs, x.seg))
+			usleep(1000);
+	}
+	for (uint64_t page = 10; page < 30; page++) {
+		for (int ms = 0; ms < 5000; ms++) {
+			r = prog_at(&x.prog, PROG_LOAD, x.addr + page * RAMP_PAGE_BYTES);
+			if (!r.result)
+				break;
+			usleep(1000);
+		}
+		ck_assert_int_eq(r.result, 0);
+		ck_assert_uint_eq(r.value, _i & AT_THE_END ? 0 : FILLED);
+	}
+	world.deaf = false;
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- without memory -----------------------------------------------------------------------------
  */
 
@@ -689,6 +741,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
 	tcase_add_test(tc, the_end_of_a_pull_does_not_wait_for_a_stopped_program);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
+	tcase_add_loop_test(tc, a_page_that_was_poisoned_is_touched_anew, 0, ALL + 1);
 	tcase_add_test(tc, who_waits_for_a_lost_page_tries_again_until_there_is_memory);
 	tcase_add_test(tc, a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so);
 	tcase_add_test(tc, the_end_of_a_pull_needs_no_memory);
