@@ -366,6 +366,18 @@ static void op_map(void)
 		map();
 }
 
+/* What grows and is locked is filled, with all that a store has room for. */
+static void unlock(struct node *n)
+{
+	struct call c = {.verb = LOCK, .off = n->map_off, .len = n->map_len};
+
+	if (!n->ever_locked)
+		return;
+	note("munlock %ld %ld", c.off, c.len);
+	n->ever_locked = false;
+	must(&c, 0);
+}
+
 static void op_remap(void)
 {
 	struct node *n = &nodes[owner];
@@ -375,6 +387,8 @@ static void op_remap(void)
 		return;
 	if (draw(2))
 		c.len = MAP_END - n->map_off;
+	if (c.len > n->map_len)
+		unlock(n);
 	note("mremap %ld from %ld to %ld", n->map_off, n->map_len, c.len);
 	n->map_len = c.len;
 	must(&c, base);
