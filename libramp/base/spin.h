@@ -20,7 +20,7 @@
  * one such poll is enough to sleep for SPIN_FIRM_REST. (Beside an attacker who computes all the
  * time p99 is a quarter by that. On a quiet machine the median would be half as long again, where a
  * program and the thread that serves it share a processor.) It is not firm while it has several to
- * serve, of whom each wants a processor when the other's poll has it (spin_several): with four of
+ * serve, of whom each wants a processor when the other's poll has it (spin_another): with four of
  * them, two processors and pulls in the background, all are a fifth faster without.
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
@@ -52,6 +52,7 @@ struct spin {
 	int misses, rest;
 	int again;	  /* rounds in which a long yield is not the first */
 	int firm;	  /* rounds in which it does not yield */
+	int changed;	  /* rounds in which whom it serves has changed before */
 	int several;	  /* rounds in which it is not to be firm */
 	bool may_be_firm; /* set by the owner; the rest begins as 0 */
 };
@@ -68,14 +69,28 @@ static inline void spin_is_crowded(struct spin *spin)
 		*spin = (struct spin){.rest = SPIN_AGAIN_REST,
 				      .again = SPIN_AGAIN_REST + SPIN_AGAIN};
 	spin->may_be_firm = was.may_be_firm;
+	spin->changed = was.changed;
 	spin->several = was.several;
 }
 
-/* What happened was somebody else's than what happened before. */
-static inline void spin_several(struct spin *spin)
+/* What happened was somebody else's than what happened before; once, that is the next one. */
+static inline void spin_another(struct spin *spin)
 {
-	spin->several = SPIN_SEVERAL;
-	spin->firm = 0;
+	if (spin->changed) {
+		spin->several = SPIN_SEVERAL;
+		spin->firm = 0;
+	}
+	spin->changed = SPIN_SEVERAL;
+}
+
+/* There is one again. Where it was crowded for the second time meanwhile it is firm now. */
+static inline void spin_one_again(struct spin *spin)
+{
+	if (spin->may_be_firm && spin->again > SPIN_AGAIN) {
+		spin->rest = 0;
+		spin->firm = SPIN_FIRM;
+		spin->again = SPIN_FIRM + SPIN_AGAIN;
+	}
 }
 
 /* How long to sleep now: wait_ms, or 0 while polling pays. */
@@ -115,7 +130,9 @@ static inline void spin_happened(struct spin *spin, uint64_t now_us)
 {
 	spin->again -= spin->again > 0;
 	spin->firm -= spin->firm > 0;
-	spin->several -= spin->several > 0;
+	spin->changed -= spin->changed > 0;
+	if (spin->several && --spin->several == 0)
+		spin_one_again(spin);
 	spin->rest -= spin->rest > 0;
 	if (spin->until_us)
 		spin->misses = 0;

@@ -229,7 +229,7 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	int n = space_read(watch->space, faults, FAULTS_MAX, &more);
 
 	if (n > 0 && pull->last_fault != watch) {
-		spin_several(&pull->spin);
+		spin_another(&pull->spin);
 		pull->last_fault = watch;
 	}
 	for (int i = 0; i < n; i++) {
