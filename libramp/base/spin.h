@@ -20,8 +20,7 @@
  * one such poll is enough to sleep for SPIN_FIRM_REST. (Beside an attacker who computes all the
  * time p99 is a quarter by that. On a quiet machine the median would be half as long again, where a
  * program and the thread that serves it share a processor.) It is not firm while it has several to
- * serve, of whom each wants a processor when the other's poll has it (spin_another): with four of
- * them, two processors and pulls in the background, all are a fifth faster without.
+ * serve, of whom each wants a processor when the other's poll has it (spin_another).
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.

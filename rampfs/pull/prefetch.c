@@ -69,11 +69,6 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	return true;
 }
 
-static int sooner(int wait_ms, uint64_t in_ms)
-{
-	return wait_ms < 0 || (uint64_t)wait_ms > in_ms ? (int)in_ms : wait_ms;
-}
-
 /* Returns when to come again because of a store that is full, or wait_ms where that is sooner. */
 static int ask_for_more(struct pull *pull, int wait_ms)
 {
@@ -86,7 +81,7 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 			continue;
 		full = atomic_load(&pulled->no_room_ms);
 		if (full > now) {
-			wait_ms = sooner(wait_ms, full - now);
+			pull_sooner(&wait_ms, full, now);
 			continue;
 		}
 		link = puller_link(&pull->prefetch, pulled);
@@ -104,13 +99,17 @@ static int look_for_room(struct pull *pull, int wait_ms)
 	struct pulled *pulled = NULL;
 
 	while ((pulled = pulled_next(pull, pulled))) {
+		if (!atomic_load(&pulled->denied))
+			continue;
 		full = atomic_load(&pulled->no_room_ms);
-		if (full > now && atomic_load(&pulled->denied)) {
-			wait_ms = sooner(wait_ms, full - now);
-		} else if (atomic_exchange(&pulled->denied, false) &&
-			   !programs_unpoison(pull->config.programs, pulled->seg)) {
+		if (full > now) {
+			pull_sooner(&wait_ms, full, now);
+			continue;
+		}
+		atomic_store(&pulled->denied, false); /* first: who is denied meanwhile is seen */
+		if (!programs_unpoison(pull->config.programs, pulled->seg)) {
 			atomic_store(&pulled->denied, true);
-			wait_ms = sooner(wait_ms, NOT_YET_MS);
+			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
 		}
 	}
 	return wait_ms;
@@ -206,8 +205,8 @@ static bool finish(struct pulled *pulled)
    which nobody tells. Returns when to look again, or wait_ms where that is sooner. */
 static int look_for_ends(struct pull *pull, int wait_ms)
 {
+	uint64_t now = pull_now_ms(), missing;
 	struct pulled *pulled = NULL;
-	uint64_t missing;
 
 	while ((pulled = pulled_next(pull, pulled))) {
 		missing = pages_missing(pulled->seg);
@@ -215,13 +214,13 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 		    atomic_load(&pulled->cuts))
 			continue;
 		if ((missing == 0 || !atomic_load(&pulled->told)) && !finish(pulled))
-			wait_ms = sooner(wait_ms, NOT_YET_MS);
+			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
 		if (missing == 0)
 			continue;
 		if (seg_removed(pulled->seg))
 			pulled_take_out(pulled);
 		else
-			wait_ms = sooner(wait_ms, LOST_LOOK_MS);
+			pull_sooner(&wait_ms, now + LOST_LOOK_MS, now);
 	}
 	return wait_ms;
 }

@@ -191,7 +191,7 @@ struct pull {
 	struct pull_config config;
 	atomic_bool stop;
 	struct puller pager, prefetch;
-	atomic_int demand_waiting; /* demand reads in flight: prefetch lets them pass */
+	atomic_int demand_waiting; /* demand reads in flight: prefetch asks for less */
 	uint64_t clear_us;	   /* the prefetch thread's: not before that */
 	/* The pager's. */
 	struct spin spin;
@@ -217,6 +217,8 @@ static inline bool tp_key_equal(const struct tp_key *a, const struct tp_key *b)
 
 uint64_t pull_now_ms(void);
 uint64_t pull_now_us(void);
+/* To come again at that time, or at wait_ms (-1: not at all) where that is sooner. */
+void pull_sooner(int *wait_ms, uint64_t at, uint64_t now);
 
 /* ---- pull.c ---- */
 

@@ -537,7 +537,7 @@ static void tell_silence(struct puller *puller, struct pulled *pulled, const str
 	atomic_store(&pulled->silent_since_ms[who], since);
 }
 
-static void sooner(int *wait_ms, uint64_t at, uint64_t now)
+void pull_sooner(int *wait_ms, uint64_t at, uint64_t now)
 {
 	int in = at > now ? (int)(at - now) : 0;
 
@@ -563,13 +563,13 @@ static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulle
 		}
 		link = need(puller, &pulled->source);
 		if (!link) {
-			sooner(wait_ms, now + RETRY_MIN_MS, now);
+			pull_sooner(wait_ms, now + RETRY_MIN_MS, now);
 			continue;
 		}
 		link->used = true;
 		tell_silence(puller, pulled, link, now);
 		if (pulled->retry_ms[puller->which - 1] > now)
-			sooner(wait_ms, pulled->retry_ms[puller->which - 1], now);
+			pull_sooner(wait_ms, pulled->retry_ms[puller->which - 1], now);
 	}
 }
 
@@ -592,9 +592,9 @@ int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled))
 		}
 		link_step(link, now);
 		if (link->state == LINK_DOWN)
-			sooner(&wait_ms, link->try_ms, now);
+			pull_sooner(&wait_ms, link->try_ms, now);
 		else if (link->state == LINK_CONNECTING)
-			sooner(&wait_ms, now + CONNECTING_MS, now);
+			pull_sooner(&wait_ms, now + CONNECTING_MS, now);
 	}
 	return wait_ms;
 }
