@@ -261,8 +261,6 @@ static int run_daemon(const struct options *o, int argc, char **argv)
 	struct place place;
 	int rc;
 
-	/* libuv's default of 4 would let a few slow freezes hold up every other mv. */
-	setenv("UV_THREADPOOL_SIZE", "16", 0);
 	log_open("rampfs", o->log[0] ? strcmp(o->log, "syslog") == 0 : !o->foreground,
 		 o->log_level);
 	rc = statedir_read(o->state_dir, &dir, &err);

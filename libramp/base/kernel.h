@@ -159,13 +159,14 @@ int kernel_version(void);
 
 /* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. An agent's
    thread is the program's, which may let it compute for ever: never is it before who serves all. */
-#define KERNEL_HURRY_PRIORITY 50
-#define KERNEL_FAULT_PRIORITY 40
-#define KERNEL_AGENT_PRIORITY 30
+#define KERNEL_HURRY_PRIORITY  50
+#define KERNEL_FAULT_PRIORITY  40
+#define KERNEL_WINDOW_PRIORITY 35
+#define KERNEL_AGENT_PRIORITY  30
 /* From now on the calling thread goes before all of normal priority, or with 0 like them again.
    What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread
-   with a libuv loop: that spins until whoever is in the middle of uv_async_send has gone on, which
-   at normal priority he can't on the same processor (tried: windows of 34 to 950 ms). */
+   that polls a uv_async_t: it spins until whoever is in the middle of uv_async_send has gone on,
+   which at normal priority he can't on the same processor (tried: windows of 34 to 950 ms). */
 int kernel_hurry(int priority);
 /* The same for a thread that changes its mind often, and knows by this what it is; begins as 0.
    -EPERM only the first time; it is never in a hurry then. */

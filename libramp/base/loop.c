@@ -1,17 +1,29 @@
 /*
  * The control loop.
  *
- * Other threads put functions on a list under a lock and signal a uv_async_t; the loop takes the
- * whole list and runs it in order. loop_work goes the same way, since uv_queue_work may be called
- * on the loop's own thread only.
+ * Other threads put functions on a list under a lock and wake the loop by an eventfd; the loop
+ * takes the list and runs it in order. Workers are threads of ours, started when there is more to
+ * do than threads; what they have done comes back the same way.
+ *
+ * Neither uv_async_t nor uv_queue_work: a thread in the middle of uv_async_send is waited for by
+ * spinning, and where the loop's thread is in a hurry (loop_hurry) he never gets on. So the lock
+ * here hands its holder the priority of who waits for it.
  */
 #include "loop.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernel.h"
+
+#define WORKERS	     16u /* a few slow freezes don't hold up every other mv */
+#define SLOW_WORKERS 8u
+#define HURRY_MAX_MS 500u /* at one go; then it is looked at what the thread has computed */
 
 struct posted {
 	STAILQ_ENTRY(posted) link;
@@ -20,19 +32,145 @@ struct posted {
 };
 
 struct work {
-	uv_work_t req;
+	STAILQ_ENTRY(work) link;
 	struct loop *loop;
 	loop_fn *work, *done;
 	void *arg;
+	bool slow;
 };
+
+STAILQ_HEAD(works, work);
 
 struct loop {
 	uv_loop_t uv;
-	uv_async_t wake;
-	pthread_mutex_t lock;
-	STAILQ_HEAD(, posted) posted; /* protected by lock */
-	int stop;		      /* protected by lock */
+	struct loop_wake wake;
+
+	uv_timer_t calm; /* this and the next: control thread */
+	struct {
+		bool on, denied;
+		uint64_t since_ms, until_ms, ran_ns, not_before_ms;
+	} hurry;
+
+	pthread_mutex_t lock; /* protects what follows */
+	STAILQ_HEAD(, posted) posted;
+	bool stop, ending;
+	pthread_cond_t more;  /* for workers: work, or the end */
+	pthread_cond_t moved; /* for loop_close: something is posted */
+	struct works works, slow;
+	unsigned int pending; /* work that was given and is not over */
+	unsigned int idle, running_slow, threads;
+	pthread_t thread[WORKERS];
 };
+
+/* ---- waking ---------------------------------------------------------------------------------- */
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct loop_wake *wake = poll->data;
+	uint64_t count;
+
+	(void)status;
+	(void)events;
+	/* Before what it is about: a send after this comes again. */
+	(void)!read(wake->fd, &count, sizeof(count));
+	wake->fn(wake->arg);
+}
+
+int loop_wake_open(struct loop *loop, struct loop_wake *wake, loop_fn *fn, void *arg,
+		   struct ramp_err *err)
+{
+	int rc;
+
+	*wake = (struct loop_wake){.fn = fn, .arg = arg};
+	wake->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (wake->fd < 0)
+		return ramp_err_sys(err, errno, "waking the control loop");
+	rc = uv_poll_init(&loop->uv, &wake->poll, wake->fd);
+	if (rc) {
+		close(wake->fd);
+		return ramp_err_set(err, -rc, "waking the control loop: %s", uv_strerror(rc));
+	}
+	wake->poll.data = wake;
+	uv_poll_start(&wake->poll, UV_READABLE, on_readable);
+	return 0;
+}
+
+void loop_wake_send(struct loop_wake *wake)
+{
+	/* Can only fail when the counter is full: it is awake then. */
+	(void)!write(wake->fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static void on_wake_closed(uv_handle_t *handle)
+{
+	struct loop_wake *wake = handle->data;
+
+	close(wake->fd);
+	if (wake->closed)
+		wake->closed(wake->arg);
+}
+
+void loop_wake_close(struct loop_wake *wake, loop_fn *closed)
+{
+	wake->closed = closed;
+	uv_close((uv_handle_t *)&wake->poll, on_wake_closed);
+}
+
+/* ---- hurry ----------------------------------------------------------------------------------- */
+
+static uint64_t computed_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+/* Who has computed for half of the time was no help to those that he went before. */
+static void calm_down(struct loop *loop)
+{
+	uint64_t wall_ms = uv_now(&loop->uv) - loop->hurry.since_ms;
+
+	kernel_hurry(0);
+	loop->hurry.on = false;
+	if ((computed_ns() - loop->hurry.ran_ns) / 1000000 > wall_ms / 2)
+		loop->hurry.not_before_ms = uv_now(&loop->uv) + HURRY_MAX_MS;
+}
+
+static void on_calm(uv_timer_t *timer)
+{
+	struct loop *loop = timer->data;
+	uint64_t now = uv_now(&loop->uv);
+
+	if (now < loop->hurry.until_ms && now < loop->hurry.since_ms + HURRY_MAX_MS)
+		uv_timer_start(&loop->calm, on_calm, loop->hurry.until_ms - now, 0);
+	else
+		calm_down(loop);
+}
+
+void loop_hurry(struct loop *loop, unsigned int ms)
+{
+	uint64_t now;
+
+	uv_update_time(&loop->uv);
+	now = uv_now(&loop->uv);
+	if (loop->hurry.denied || now < loop->hurry.not_before_ms)
+		return;
+	if (loop->hurry.until_ms < now + ms)
+		loop->hurry.until_ms = now + ms;
+	if (loop->hurry.on)
+		return;
+	if (kernel_hurry(KERNEL_WINDOW_PRIORITY)) {
+		loop->hurry.denied = true;
+		return;
+	}
+	loop->hurry.on = true;
+	loop->hurry.since_ms = now;
+	loop->hurry.ran_ns = computed_ns();
+	uv_timer_start(&loop->calm, on_calm, ms, 0);
+}
+
+/* ---- what is posted -------------------------------------------------------------------------- */
 
 /* False: there was nothing. */
 static bool run_posted(struct loop *loop)
@@ -52,10 +190,10 @@ static bool run_posted(struct loop *loop)
 	}
 }
 
-static void on_wake(uv_async_t *handle)
+static void on_wake(void *arg)
 {
-	struct loop *loop = handle->data;
-	int stop;
+	struct loop *loop = arg;
+	bool stop;
 
 	run_posted(loop);
 	pthread_mutex_lock(&loop->lock);
@@ -63,6 +201,141 @@ static void on_wake(uv_async_t *handle)
 	pthread_mutex_unlock(&loop->lock);
 	if (stop)
 		uv_stop(&loop->uv);
+}
+
+/* loop->lock is held. */
+static void post(struct loop *loop, loop_fn *fn, void *arg)
+{
+	struct posted *p = malloc(sizeof(*p));
+
+	if (!p)
+		abort(); /* a lost call would hang a program; the keeper starts us again */
+	*p = (struct posted){.fn = fn, .arg = arg};
+	STAILQ_INSERT_TAIL(&loop->posted, p, link);
+	pthread_cond_signal(&loop->moved);
+}
+
+void loop_post(struct loop *loop, loop_fn *fn, void *arg)
+{
+	pthread_mutex_lock(&loop->lock);
+	post(loop, fn, arg);
+	pthread_mutex_unlock(&loop->lock);
+	loop_wake_send(&loop->wake);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* NULL: nothing that may run now. loop->lock is held. */
+static struct work *next_work(struct loop *loop)
+{
+	struct works *from = &loop->works;
+	struct work *w;
+
+	if (STAILQ_EMPTY(from) && loop->running_slow < SLOW_WORKERS)
+		from = &loop->slow;
+	w = STAILQ_FIRST(from);
+	if (w)
+		STAILQ_REMOVE_HEAD(from, link);
+	return w;
+}
+
+static void *serve(void *arg)
+{
+	struct loop *loop = arg;
+	struct work *w;
+
+	pthread_mutex_lock(&loop->lock);
+	for (;;) {
+		w = next_work(loop);
+		if (w) {
+			loop->running_slow += w->slow;
+			pthread_mutex_unlock(&loop->lock);
+			w->work(w->arg);
+			if (w->done)
+				loop_post(loop, w->done, w->arg);
+			pthread_mutex_lock(&loop->lock);
+			loop->running_slow -= w->slow;
+			loop->pending--; /* not before: the loop stands until then */
+			pthread_cond_signal(&loop->moved);
+			free(w);
+		} else if (loop->ending) {
+			break;
+		} else {
+			loop->idle++;
+			pthread_cond_wait(&loop->more, &loop->lock);
+			loop->idle--;
+		}
+	}
+	pthread_mutex_unlock(&loop->lock);
+	return NULL;
+}
+
+/* loop->lock is held. */
+static void start_worker(struct loop *loop)
+{
+	pthread_t *thread = &loop->thread[loop->threads];
+
+	if (loop->threads == WORKERS)
+		return;
+	if (pthread_create(thread, NULL, serve, loop) == 0)
+		pthread_setname_np(loop->thread[loop->threads++], "worker");
+	else if (loop->threads == 0)
+		abort(); /* as in post */
+}
+
+/* Posted, so that whoever calls loop_work on the control thread has that callback to himself. */
+static void queue_work(void *arg)
+{
+	struct work *w = arg;
+	struct loop *loop = w->loop;
+
+	pthread_mutex_lock(&loop->lock);
+	if (w->slow)
+		STAILQ_INSERT_TAIL(&loop->slow, w, link);
+	else
+		STAILQ_INSERT_TAIL(&loop->works, w, link);
+	if (loop->idle)
+		pthread_cond_signal(&loop->more);
+	else
+		start_worker(loop);
+	pthread_mutex_unlock(&loop->lock);
+}
+
+static void give_work(struct loop *loop, struct work work)
+{
+	struct work *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = work;
+	w->loop = loop;
+	pthread_mutex_lock(&loop->lock);
+	loop->pending++;
+	post(loop, queue_work, w);
+	pthread_mutex_unlock(&loop->lock);
+	loop_wake_send(&loop->wake);
+}
+
+void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
+{
+	give_work(loop, (struct work){.work = work, .done = done, .arg = arg});
+}
+
+void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
+{
+	give_work(loop, (struct work){.work = work, .done = done, .arg = arg, .slow = true});
+}
+
+/* ---- opening, running, closing --------------------------------------------------------------- */
+
+static void init_lock(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT);
+	pthread_mutex_init(lock, &attr);
+	pthread_mutexattr_destroy(&attr);
 }
 
 int loop_open(struct loop **out, struct ramp_err *err)
@@ -77,24 +350,22 @@ int loop_open(struct loop **out, struct ramp_err *err)
 		free(loop);
 		return ramp_err_set(err, -rc, "control loop: %s", uv_strerror(rc));
 	}
-	rc = uv_async_init(&loop->uv, &loop->wake, on_wake);
+	rc = loop_wake_open(loop, &loop->wake, on_wake, loop, err);
 	if (rc) {
 		uv_loop_close(&loop->uv);
 		free(loop);
-		return ramp_err_set(err, -rc, "control loop's wake-up: %s", uv_strerror(rc));
+		return rc;
 	}
-	loop->wake.data = loop;
-	pthread_mutex_init(&loop->lock, NULL);
+	uv_timer_init(&loop->uv, &loop->calm);
+	loop->calm.data = loop;
+	init_lock(&loop->lock);
+	pthread_cond_init(&loop->more, NULL);
+	pthread_cond_init(&loop->moved, NULL);
 	STAILQ_INIT(&loop->posted);
+	STAILQ_INIT(&loop->works);
+	STAILQ_INIT(&loop->slow);
 	*out = loop;
 	return 0;
-}
-
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-	(void)arg;
-	if (!uv_is_closing(handle))
-		uv_close(handle, NULL);
 }
 
 void loop_run(struct loop *loop)
@@ -105,9 +376,40 @@ void loop_run(struct loop *loop)
 void loop_stop(struct loop *loop)
 {
 	pthread_mutex_lock(&loop->lock);
-	loop->stop = 1;
+	loop->stop = true;
+	/* With the lock: who runs the loop may have closed it otherwise. */
+	loop_wake_send(&loop->wake);
 	pthread_mutex_unlock(&loop->lock);
-	uv_async_send(&loop->wake);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+	(void)arg;
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+/* Until something is posted, or no worker is left who could. False: nothing is. */
+static bool wait_for_posts(struct loop *loop)
+{
+	bool posted;
+
+	pthread_mutex_lock(&loop->lock);
+	while (STAILQ_EMPTY(&loop->posted) && loop->pending)
+		pthread_cond_wait(&loop->moved, &loop->lock);
+	posted = !STAILQ_EMPTY(&loop->posted);
+	pthread_mutex_unlock(&loop->lock);
+	return posted;
+}
+
+static void end_workers(struct loop *loop)
+{
+	pthread_mutex_lock(&loop->lock);
+	loop->ending = true;
+	pthread_cond_broadcast(&loop->more);
+	pthread_mutex_unlock(&loop->lock);
+	for (unsigned int i = 0; i < loop->threads; i++)
+		pthread_join(loop->thread[i], NULL);
 }
 
 void loop_close(struct loop *loop)
@@ -116,8 +418,14 @@ void loop_close(struct loop *loop)
 	do {
 		uv_walk(&loop->uv, close_handle, NULL);
 		uv_run(&loop->uv, UV_RUN_DEFAULT);
-	} while (run_posted(loop));
+	} while (run_posted(loop) || wait_for_posts(loop));
+	if (loop->hurry.on)
+		calm_down(loop);
+	end_workers(loop);
 	uv_loop_close(&loop->uv);
+	close(loop->wake.fd);
+	pthread_cond_destroy(&loop->more);
+	pthread_cond_destroy(&loop->moved);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop);
 }
@@ -125,53 +433,4 @@ void loop_close(struct loop *loop)
 uv_loop_t *loop_uv(struct loop *loop)
 {
 	return &loop->uv;
-}
-
-void loop_post(struct loop *loop, loop_fn *fn, void *arg)
-{
-	struct posted *p = malloc(sizeof(*p));
-
-	if (!p)
-		abort(); /* a lost call would hang a program; the keeper starts us again */
-	*p = (struct posted){.fn = fn, .arg = arg};
-	pthread_mutex_lock(&loop->lock);
-	STAILQ_INSERT_TAIL(&loop->posted, p, link);
-	pthread_mutex_unlock(&loop->lock);
-	uv_async_send(&loop->wake);
-}
-
-static void on_work(uv_work_t *req)
-{
-	struct work *w = req->data;
-
-	w->work(w->arg);
-}
-
-static void on_work_done(uv_work_t *req, int status)
-{
-	struct work *w = req->data;
-
-	(void)status;
-	if (w->done)
-		w->done(w->arg);
-	free(w);
-}
-
-static void queue_work(void *arg)
-{
-	struct work *w = arg;
-
-	w->req.data = w;
-	if (uv_queue_work(&w->loop->uv, &w->req, on_work, on_work_done))
-		abort();
-}
-
-void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
-{
-	struct work *w = malloc(sizeof(*w));
-
-	if (!w)
-		abort();
-	*w = (struct work){.loop = loop, .work = work, .done = done, .arg = arg};
-	loop_post(loop, queue_work, w);
 }

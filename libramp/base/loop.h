@@ -2,7 +2,8 @@
  * The control loop: one thread that runs libuv, and the two ways in and out of it.
  *
  * What runs on it never blocks, never writes SQLite, never touches a page of a segment. What
- * blocks goes through loop_work to libuv's pool of threads.
+ * blocks goes through loop_work to a pool of threads. No handle of the loop is a uv_async_t, and
+ * nothing uses libuv's own pool (uv_queue_work, uv_getaddrinfo, uv_fs_*): loop.c says why.
  */
 #ifndef RAMP_LOOP_H
 #define RAMP_LOOP_H
@@ -29,5 +30,27 @@ void loop_post(struct loop *loop, loop_fn *fn, void *arg);
 
 /* Runs work(arg) on a pool thread, then done(arg) on the control loop. Any thread. */
 void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
+/* The same for what may take seconds: half of the pool's threads are never busy with it. */
+void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
+
+/*
+ * For so long the control thread goes before all of normal priority, for the steps of a move that
+ * programs wait for; never for longer than half a second at a time, and not soon again where it
+ * has computed for half of that. Control thread only; nothing happens where a cgroup denies it.
+ */
+void loop_hurry(struct loop *loop, unsigned int ms);
+
+/* What uv_async_t is: fn(arg) runs on the control loop once for all the sends before. */
+struct loop_wake {
+	uv_poll_t poll;
+	int fd;
+	loop_fn *fn, *closed;
+	void *arg;
+};
+int loop_wake_open(struct loop *loop, struct loop_wake *wake, loop_fn *fn, void *arg,
+		   struct ramp_err *err);
+void loop_wake_send(struct loop_wake *wake); /* any thread; never blocks */
+/* Control thread; `wake` stands until closed(arg) is called, which may be NULL. */
+void loop_wake_close(struct loop_wake *wake, loop_fn *closed);
 
 #endif

@@ -48,7 +48,7 @@ static void late_done(struct space *space, uint32_t serial)
 	space->n_late--;
 	kernel_uffd_wake(space->uffd, late->addr, late->len);
 	atomic_store(&space->stale, true);
-	uv_async_send(space->programs->look);
+	loop_wake_send(space->programs->look);
 	pseg_put(space->programs, late->pseg);
 	free(late);
 }
@@ -136,7 +136,7 @@ void agent_expect(struct space *space, uint32_t serial, struct pseg *pseg, uint6
 	};
 	STAILQ_INSERT_TAIL(&space->late, late, link);
 	space->n_late++;
-	uv_async_send(space->programs->look);
+	loop_wake_send(space->programs->look);
 }
 
 void agent_take_late(struct space *space)

@@ -41,7 +41,7 @@ struct listener {
 	int fd;
 	uv_poll_t poll;
 	uv_timer_t tick, pause;
-	uv_async_t look;
+	struct loop_wake look;
 	int handles; /* uv handles that are not closed yet, of conns too */
 	TAILQ_HEAD(, conn) conns;
 	uint32_t n_conns;

@@ -203,7 +203,7 @@ struct programs {
 	/* Until when agents of those users are not lifted; protected by lift. */
 	uint64_t greedy_until_ms[GREEDY_SLOTS];
 	atomic_bool closing;
-	uv_async_t *look; /* a space is stale, or has late answers */
+	struct loop_wake *look; /* a space is stale, or has late answers */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t

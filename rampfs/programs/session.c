@@ -583,9 +583,9 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-static void on_look(uv_async_t *async)
+static void on_look(void *arg)
 {
-	struct listener *l = async->data;
+	struct listener *l = arg;
 	struct conn *conn;
 
 	TAILQ_FOREACH (conn, &l->conns, link) {
@@ -604,6 +604,13 @@ static void on_closed(uv_handle_t *handle)
 	l->handles--;
 }
 
+static void on_look_closed(void *arg)
+{
+	struct listener *l = arg;
+
+	l->handles--;
+}
+
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 {
 	struct listener *l = calloc(1, sizeof(*l));
@@ -617,15 +624,19 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	l->pace.processors = kernel_processors();
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->line);
-	rc = uv_poll_init(uv, &l->poll, listen_fd);
+	rc = loop_wake_open(p->loop, &l->look, on_look, l, err);
 	if (rc) {
 		free(l);
+		return rc;
+	}
+	rc = uv_poll_init(uv, &l->poll, listen_fd);
+	if (rc) {
+		loop_wake_close(&l->look, free);
 		return ramp_err_set(err, -rc, "the session socket: %s", uv_strerror(rc));
 	}
 	uv_timer_init(uv, &l->tick);
 	uv_timer_init(uv, &l->pause);
-	uv_async_init(uv, &l->look, on_look);
-	l->poll.data = l->tick.data = l->pause.data = l->look.data = l;
+	l->poll.data = l->tick.data = l->pause.data = l;
 	l->handles = 4;
 	uv_poll_start(&l->poll, UV_READABLE, on_listen);
 	uv_timer_start(&l->tick, on_tick, TICK_MS, TICK_MS);
@@ -650,7 +661,7 @@ void listener_close(struct programs *p)
 {
 	struct listener *l = p->listener;
 
-	uv_close((uv_handle_t *)&l->look, on_closed);
+	loop_wake_close(&l->look, on_look_closed);
 	doors_free(l);
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);

@@ -120,7 +120,7 @@ bool uffd_remaps(struct space *space, uint64_t *count)
 static void look_later(struct space *space)
 {
 	atomic_store(&space->stale, true);
-	uv_async_send(space->programs->look);
+	loop_wake_send(space->programs->look);
 }
 
 /* What is not a page fault. */

@@ -20,6 +20,7 @@
 #define CONNECT_AGAIN_MS 100u	/* CONNECT is repeated, first after this */
 #define AWAY_MS		 1000u	/* ... and whose source hung up: our tables may be behind */
 #define RESERVED_MS	 30000u /* a reservation that nobody comes for */
+#define WINDOW_MS	 100u	/* control threads hurry so long once the target has accepted */
 #define FREEZE_MS	 1000u	/* daemon's reads and writes under way */
 #define REVOKE_MS	 2000u	/* programs */
 #define BACKOFF_MIN_MS	 50u

@@ -265,6 +265,7 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	    a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
+	loop_hurry(t->loop, WINDOW_MS);
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
 	command.epoch = m->row_epoch;

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "log.h"
 #include "move.h"
 #include "pages.h"
@@ -51,6 +52,7 @@ static void accept_send(struct move *m)
 	};
 
 	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
+	loop_hurry(m->t->loop, WINDOW_MS);
 	m->away = false;
 	move_tick_in(m, RESERVED_MS);
 }
@@ -488,7 +490,7 @@ int target_begin_pull(struct move *m)
  * without sessions: before it proposes taken they have a moment to come, since who sees mv return
  * may touch the segment through an old mapping.
  */
-static void begin_work(struct move *m)
+static void begin_and_tell(struct move *m)
 {
 	m->work_rc = m->pulled ? 0 : target_begin_pull(m);
 	if (m->work_rc)
@@ -496,6 +498,16 @@ static void begin_work(struct move *m)
 	trace_step(m->trace, "page faults are answered");
 	programs_back(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
 	trace_step(m->trace, "programs have it back");
+}
+
+/* Programs wait for it, as they did for the source's worker. */
+static void begin_work(struct move *m)
+{
+	bool lifted = !kernel_hurry(KERNEL_WINDOW_PRIORITY);
+
+	begin_and_tell(m);
+	if (lifted)
+		kernel_hurry(0);
 }
 
 void target_prefetch(struct move *m)

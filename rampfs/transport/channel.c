@@ -560,5 +560,5 @@ void channel_tick(struct channel *channel)
 	channel->spoke = false;
 	pthread_mutex_unlock(&peer->lock);
 	if (wake)
-		uv_async_send(&peer->peers->wake);
+		loop_wake_send(&peer->peers->wake);
 }

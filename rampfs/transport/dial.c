@@ -1,7 +1,7 @@
 /*
  * Resolving the addresses of peers, and dialing them; the states are drawn in peer_impl.h.
  *
- * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by libuv's pool),
+ * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by a worker),
  * then greet.c connects and says hello; dial_done.
  *
  * How it fails: a name that does not resolve, a connection refused or not answered within the
@@ -20,9 +20,12 @@
 
 /* A resolution under way; outlives the peer's interest in it (peer == NULL then). */
 struct resolve {
-	uv_getaddrinfo_t req;
 	struct peers *peers;
 	struct peer *peer;
+	atomic_bool dropped; /* nobody is interested */
+	char host[RAMP_ADDRESS_MAX + 1], port[16];
+	int rc; /* of getaddrinfo */
+	struct addrinfo *found;
 };
 
 static const char *const state_names[] = {
@@ -131,57 +134,44 @@ static void resolved(struct peer *peer, int rc, const struct addrinfo *found)
 	greet_next(peer);
 }
 
-/* libuv's own codes for what getaddrinfo says. */
-static int gai_code(int uv)
+static void resolve_work(void *arg)
 {
-	switch (uv) {
-	case UV_EAI_AGAIN:
-		return EAI_AGAIN;
-	case UV_EAI_MEMORY:
-		return EAI_MEMORY;
-	case UV_EAI_SERVICE:
-		return EAI_SERVICE;
-	case UV_EAI_NONAME:
-		return EAI_NONAME;
-	default:
-		return EAI_FAIL;
-	}
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct resolve *resolve = arg;
+
+	if (!atomic_load(&resolve->dropped))
+		resolve->rc = getaddrinfo(resolve->host, resolve->port, &hints, &resolve->found);
 }
 
-static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+static void on_resolved(void *arg)
 {
-	struct resolve *resolve = req->data;
+	struct resolve *resolve = arg;
 	struct peers *peers = resolve->peers;
 	struct peer *peer = resolve->peer;
 
 	if (peer) {
 		peer->resolve = NULL;
-		resolved(peer, status ? gai_code(status) : 0, found);
+		resolved(peer, resolve->rc, resolve->found);
 	}
-	uv_freeaddrinfo(found);
+	if (resolve->found)
+		freeaddrinfo(resolve->found);
 	free(resolve);
 	peers_release(peers);
 }
 
 static int resolve_later(struct peer *peer, const char *host, const char *port)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
 	struct resolve *resolve = calloc(1, sizeof(*resolve));
-	int rc;
 
 	if (!resolve)
 		return -ENOMEM;
-	resolve->req.data = resolve;
 	resolve->peers = peer->peers;
 	resolve->peer = peer;
-	rc = uv_getaddrinfo(loop_uv(peer->peers->loop), &resolve->req, on_resolved, host, port,
-			    &hints);
-	if (rc) {
-		free(resolve);
-		return rc;
-	}
+	snprintf(resolve->host, sizeof(resolve->host), "%s", host);
+	snprintf(resolve->port, sizeof(resolve->port), "%s", port);
 	peer->resolve = resolve;
 	peers_hold(peer->peers);
+	loop_work_slow(peer->peers->loop, resolve_work, on_resolved, resolve);
 	return 0;
 }
 
@@ -208,7 +198,7 @@ static void resolve_now(struct peer *peer)
 	}
 	rc = resolve_later(peer, host, port);
 	if (rc) {
-		ramp_err_set(&err, -rc, "resolving %s: %s", peer->address, uv_strerror(rc));
+		ramp_err_set(&err, -rc, "resolving %s: %s", peer->address, strerror(-rc));
 		dial_failed(peer, &err);
 	}
 }
@@ -224,7 +214,7 @@ void dial_stop(struct peer *peer)
 {
 	if (peer->resolve) {
 		peer->resolve->peer = NULL;
-		uv_cancel((uv_req_t *)&peer->resolve->req); /* too late is as good */
+		atomic_store(&peer->resolve->dropped, true); /* too late is as good */
 		peer->resolve = NULL;
 	}
 	if (peer->greet) {

@@ -127,9 +127,9 @@ static void on_tick(uv_timer_t *timer)
 			channel_tick(peer->channel);
 }
 
-static void on_wake(uv_async_t *wake)
+static void on_wake(void *arg)
 {
-	struct peers *peers = wake->data;
+	struct peers *peers = arg;
 	struct peer *peer;
 
 	TAILQ_FOREACH (peer, &peers->list, link)
@@ -142,6 +142,11 @@ static void on_wake(uv_async_t *wake)
 static void on_handle_closed(uv_handle_t *handle)
 {
 	peers_release(handle->data);
+}
+
+static void on_wake_closed(void *arg)
+{
+	peers_release(arg);
 }
 
 static struct peers *new_peers(const struct peers_config *config, struct ramp_err *err)
@@ -186,12 +191,9 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 		goto err_free;
 	uv_timer_init(uv, &peers->tick);
 	peers->tick.data = peers;
-	rc = uv_async_init(uv, &peers->wake, on_wake);
-	if (rc) {
-		ramp_err_sys(err, -rc, "waking the control loop");
+	rc = loop_wake_open(config->loop, &peers->wake, on_wake, peers, err);
+	if (rc)
 		goto err_tick;
-	}
-	peers->wake.data = peers;
 	peers->handles += 2;
 	rc = greet_listen(peers, config->listen_address, err);
 	if (rc) {
@@ -235,7 +237,7 @@ void peers_close(struct peers *peers)
 		close_peer(peer);
 	greet_close_all(peers);
 	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
-	uv_close((uv_handle_t *)&peers->wake, on_handle_closed);
+	loop_wake_close(&peers->wake, on_wake_closed);
 	peers_release(peers);
 }
 
@@ -322,7 +324,7 @@ int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *b
 		rc = channel_send(peer->channel, type, body, len, &wake);
 	pthread_mutex_unlock(&peer->lock);
 	if (wake)
-		uv_async_send(&peers->wake);
+		loop_wake_send(&peers->wake);
 	return rc;
 }
 

@@ -100,7 +100,7 @@ struct peers {
 	unsigned int n_listeners;
 	uint16_t port;
 	uv_timer_t tick;
-	uv_async_t wake; /* a sender left something that the loop must do */
+	struct loop_wake wake; /* a sender left something that the loop must do */
 	TAILQ_HEAD(, greet) greets;
 	unsigned int n_accepted; /* of greets */
 	struct {

@@ -1,11 +1,17 @@
 /*
- * The control loop's end: what was left to it is done, also by a worker.
+ * The control loop: what slow work leaves to others, its hurry, and its end: what was left to it is
+ * done, also by a worker.
  */
 #include <check.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "loop.h"
 
 static bool worked, came_back;
@@ -35,6 +41,118 @@ START_TEST(a_worker_comes_back_before_the_loop_is_closed)
 }
 END_TEST
 
+/* ---- slow work ------------------------------------------------------------------------------- */
+
+#define MANY_SLOW 40
+
+static sem_t let_go;
+static atomic_int slow_running, slow_most, slow_done;
+
+static void slow_work(void *arg)
+{
+	int now = atomic_fetch_add(&slow_running, 1) + 1, most = atomic_load(&slow_most);
+
+	(void)arg;
+	while (now > most && !atomic_compare_exchange_weak(&slow_most, &most, now))
+		;
+	sem_wait(&let_go);
+	atomic_fetch_sub(&slow_running, 1);
+}
+
+static void slow_is_done(void *loop)
+{
+	if (atomic_fetch_add(&slow_done, 1) + 1 == MANY_SLOW)
+		loop_stop(loop);
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* The slow ones are all at it or in line: they end because this was done beside them. */
+static void free_the_slow(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < MANY_SLOW; i++)
+		sem_post(&let_go);
+}
+
+START_TEST(slow_work_leaves_half_of_the_threads_to_others)
+{
+	struct loop *loop;
+	struct ramp_err err;
+
+	ck_assert_int_eq(sem_init(&let_go, 0, 0), 0);
+	ck_assert_int_eq(loop_open(&loop, &err), 0);
+	for (int i = 0; i < MANY_SLOW; i++)
+		loop_work_slow(loop, slow_work, slow_is_done, loop);
+	loop_work(loop, nothing, free_the_slow, NULL);
+	loop_run(loop);
+	loop_close(loop);
+	ck_assert_int_eq(atomic_load(&slow_done), MANY_SLOW);
+	ck_assert_int_ge(atomic_load(&slow_most), 1);
+	ck_assert_int_le(atomic_load(&slow_most), 8);
+}
+END_TEST
+
+/* ---- hurry ----------------------------------------------------------------------------------- */
+
+static struct loop *hurrying;
+static int hurried_policy, calm_policy, tired_policy;
+
+static void compute_ms(uint64_t ms)
+{
+	uint64_t end = uv_hrtime() + ms * 1000000;
+
+	while (uv_hrtime() < end)
+		;
+}
+
+static void look_when_tired(uv_timer_t *timer)
+{
+	(void)timer;
+	loop_hurry(hurrying, 20);
+	tired_policy = sched_getscheduler(0);
+	loop_stop(hurrying);
+}
+
+static void look_when_calm(uv_timer_t *timer)
+{
+	calm_policy = sched_getscheduler(0);
+	loop_hurry(hurrying, 20);
+	compute_ms(30); /* it is over late, and it was no rest */
+	uv_timer_start(timer, look_when_tired, 20, 0);
+}
+
+static void begin_to_hurry(void *arg)
+{
+	loop_hurry(hurrying, 20);
+	hurried_policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+	uv_timer_start(arg, look_when_calm, 60, 0);
+}
+
+START_TEST(a_hurry_ends_by_itself_and_is_not_for_who_computes)
+{
+	uv_timer_t timer;
+	struct ramp_err err;
+
+	if (kernel_hurry(1)) {
+		printf("skipped: no real-time priority for this user\n");
+		return;
+	}
+	kernel_hurry(0);
+	ck_assert_int_eq(loop_open(&hurrying, &err), 0);
+	uv_timer_init(loop_uv(hurrying), &timer);
+	loop_post(hurrying, begin_to_hurry, &timer);
+	loop_run(hurrying);
+	loop_close(hurrying);
+	ck_assert_int_eq(hurried_policy, SCHED_RR);
+	ck_assert_int_eq(calm_policy, SCHED_OTHER);
+	ck_assert_int_eq(tired_policy, SCHED_OTHER);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("loop");
@@ -43,6 +161,8 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
+	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
+	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

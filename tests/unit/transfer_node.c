@@ -279,10 +279,10 @@ static void end(void)
 	meta_close(d.meta);
 	peers_close(d.peers);
 	transfers_free(d.transfers);
+	pthread_join(d.orders, NULL); /* it may be waking the loop yet */
 	loop_close(d.loop);
 	store_close(d.store);
 	free(d.programs);
-	pthread_join(d.orders, NULL);
 }
 
 int world_node_main(ramp_node_t node, int sock)
