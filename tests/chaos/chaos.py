@@ -26,6 +26,7 @@ HINT_S = 3  # other nodes see a size a second late, and so much later on a busy 
 # rename(2) and rampfs-migrate: what DESIGN.md names. ENOENT: it went by itself after EINPROGRESS.
 MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
                errno.ENOENT, errno.EINTR}
+MODES = [[], ["--wait"], ["--mode", "demand"], ["--mode", "copy"]]  # of rampfs-migrate
 # read(2) and write(2): it is elsewhere, or its source is silent.
 IO_ERRORS = {errno.ENOENT, errno.EREMOTE, errno.EHOSTDOWN}
 started = time.monotonic()
@@ -246,7 +247,7 @@ class Load:
             if rand.random() < 0.75:
                 self.move_by_rename(name, via, at, to)
             else:
-                self.move_by_tool(name, via, at, to, rand.choice([[], ["--wait"], ["--mode", "demand"]]))
+                self.move_by_tool(name, via, at, to, rand.choice(MODES))
             took = time.monotonic() - before
             self.counts["longest move, s"] = max(self.counts["longest move, s"], round(took, 1))
             time.sleep(rand.random() * 0.05)

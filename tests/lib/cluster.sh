@@ -48,10 +48,14 @@ reported() {
 	return $bad
 }
 # What a daemon leaks it says at its very end, when its log has no name any more but ours.
+keep_logs() { ln -f "$scratch"/cluster/?.log "$scratch/" 2>/dev/null || true; }
+# In the log of any daemon that a test has started, the cluster's or another (or in what a sanitizer
+# was told to write to $scratch/sanitizer.PID).
+anything_reported() { reported "$scratch"/*.log "$scratch"/*/log "$scratch"/cluster/old "$scratch"/sanitizer.*; }
 cluster_stop() {
-	ln -f "$scratch"/cluster/?.log "$scratch/"
+	keep_logs
 	contrib/local-cluster stop "$scratch/cluster" && cluster_up=""
-	! reported "$scratch"/?.log || exit 1
+	! anything_reported || exit 1
 	rm -f "$scratch"/?.log
 }
 # No program of a test outlives it, nor a mount, nor a sanitizer's report. A trap that does something
@@ -61,12 +65,13 @@ cluster_cleanup() {
 	trap - EXIT
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null || true
-	! reported "$scratch"/cluster/?.log || status=1
 	[ "$status" = 0 ] || echo "--- it ends with status $status" >&2 # 130: by a signal
 	for log in "$scratch"/cluster/?.log; do
 		[ $status = 0 ] || [ ! -e "$log" ] || { echo "--- the end of $log" && tail -n 30 "$log"; } >&2
 	done
+	keep_logs
 	[ -z "$cluster_up" ] || contrib/local-cluster stop "$scratch/cluster" || status=1
+	! anything_reported || status=1
 	[ -z "${KEEP-}" ] && rm -rf "$scratch"
 	exit $status
 }

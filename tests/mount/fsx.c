@@ -509,9 +509,10 @@ static bool try_move(int on, int to, const char *mode)
 
 static void move(int to)
 {
-	static const char *const modes[] = {NULL, NULL, NULL, NULL, "lazy", "demand", "demand"};
+	static const char *const modes[] = {NULL,   NULL,     NULL,	NULL,
+					    "lazy", "demand", "demand", "copy"};
 	int on = (int)draw(NODES);
-	const char *mode = modes[draw(7)];
+	const char *mode = modes[draw(8)];
 	time_t start = time(NULL);
 
 	note("move to %c, %s on %c", 'a' + to, mode ? mode : "rename", 'a' + on);

@@ -30,6 +30,7 @@ run --ops "${RAMPFS_FSX_OPS:-25000}" "$@"
 if [ -n "$pause" ]; then
 	kill $killer
 	wait $killer || true
+	[ -s "$scratch/killed" ] || fail "no daemon was killed"
 	echo "$(wc -l <"$scratch/killed") daemons were killed meanwhile"
 fi
 rm "$mnt"/a/?/fsx

@@ -65,6 +65,8 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 printf '[cluster]\nname=one\n[node a]\naddress=127.0.0.1:%s\ncapacity=64M\n' "$port" >"$scratch/one.conf"
 mkfs.rampfs --config "$scratch/one.conf" --node a "$scratch/one" >/dev/null
 export scratch
+# Its stderr is nobody's.
+export ASAN_OPTIONS=${ASAN_OPTIONS-}:log_path=$scratch/sanitizer UBSAN_OPTIONS=${UBSAN_OPTIONS-}:log_path=$scratch/sanitizer
 : >"$scratch/syslog"
 unshare -m --propagation unchanged bash "$scratch/inside.sh" || fail "in the namespace: $(cat "$scratch/syslog")"
 rampfs --destroy --force "$scratch/one"

@@ -125,7 +125,7 @@ threads = [threading.Thread(target=churn, args=(i,)) for i in range(8)]
 [t.join() for t in threads]
 P
 touch "$mnt/a/a/f51"
-: >"$cluster/c.log"
+mv "$cluster/c.log" "$scratch/c1.log"
 rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 listed c a 51
 says "$cluster/c.log" "took a snapshot of entry" || fail "no snapshot was taken"
@@ -143,7 +143,7 @@ cp -a "$state/c" "$scratch/c"
 mount -t tmpfs -o size=16M rampfs-test-small "$state/c"
 small_disk=yes
 cp -a "$scratch/c/." "$state/c/"
-: >"$cluster/c.log"
+mv "$cluster/c.log" "$scratch/c2.log"
 rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 listed c a 51
 dd if=/dev/zero of="$state/c/filler" bs=64k status=none 2>/dev/null || true

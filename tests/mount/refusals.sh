@@ -110,7 +110,7 @@ within 10 flock -n "$scratch/other/c/lock" true
 rampfs --destroy --force "$scratch/other/c"
 sed -i 's/^name=.*/name=another/' "$scratch/cluster/cluster.conf"
 mkfs.rampfs --force --config "$scratch/cluster/cluster.conf" --key "$scratch/cluster/cluster.key" --node c "$scratch/other/c"
-: >"$scratch/other/log"
+mv "$scratch/other/log" "$scratch/other.log"
 rampfs -o "log=$scratch/other/log" "$scratch/other/c" "$scratch/m"
 within 10 grep -qi 'cluster' "$scratch/other/log"
 refused_within 12 "Read-only file system" touch "$scratch/m/c/x"

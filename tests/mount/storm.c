@@ -1,7 +1,7 @@
 /*
  * Writers, readers, movers and a changer of names at once, on three nodes, for some seconds.
  *
- *	storm SECONDS MOUNT_A MOUNT_B MOUNT_C
+ *	storm SECONDS SEED MOUNT_A MOUNT_B MOUNT_C
  *
  * Happy path: two writers on each node write ever higher numbers, each into places of its own in
  * every file, and append lines to one more; two movers rename the files from node to node under
@@ -338,6 +338,20 @@ static void begin(void (*what)(int), int arg, uint64_t seed)
 	_exit(0);
 }
 
+/* Nobody ends but by what is asked of him. */
+static void await_all(void)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = wait(&status)) > 0) {
+		if (status && !shared->failed)
+			printf("process %d ended with status %x\n", (int)pid, (unsigned)status);
+		if (status)
+			shared->failed = true;
+	}
+}
+
 static void mover(int unused)
 {
 	(void)unused;
@@ -346,16 +360,19 @@ static void mover(int unused)
 
 int main(int argc, char **argv)
 {
-	uint64_t seed = 1;
+	uint64_t seed;
 	unsigned seconds;
 
-	if (argc != 2 + NODES)
+	if (argc != 3 + NODES)
 		return 2;
 	seconds = (unsigned)atoi(argv[1]);
+	seed = strtoul(argv[2], NULL, 0) * 16; /* and each process has one of its own */
 	for (int n = 0; n < NODES; n++)
-		mounts[n] = argv[2 + n];
+		mounts[n] = argv[3 + n];
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
+	printf("storm: seed %s, %u s\n", argv[2], seconds);
+	fflush(stdout);
 	prepare();
 	for (int w = 0; w < WRITERS; w++)
 		begin(be_writer, w, seed++);
@@ -368,8 +385,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < seconds * 10 && !shared->stop; i++)
 		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 	shared->stop = true;
-	while (wait(NULL) > 0)
-		;
+	await_all();
 	if (shared->failed)
 		return 1;
 	for (int f = 0; f < FILES; f++)
