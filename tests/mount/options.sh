@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What mount options change for programs: who may map (uffd_group=), and what comes of a segment whose
+# new owner's memory is gone (rollback=).
+. tests/lib/cluster.sh
+export LC_ALL=C
+is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
+map='import mmap, sys
+f = open(sys.argv[1], "r+b")
+mmap.mmap(f.fileno(), 0)[0] = 65'
+# Maps the file as a user of his own with these options of setpriv(1), and stores an A.
+maps() { setpriv --reuid=65534 "$@" rampfs-run /usr/bin/python3 -c "$map" "$mnt/a/a/f"; }
+stored() {
+	same A "$(head -c 1 "$mnt/a/a/f")" "what was stored by $1"
+	printf 0 | dd of="$mnt/a/a/f" conv=notrunc status=none
+}
+chmod 755 "$scratch" # for nobody
+
+echo "uffd_group=: root and members map, by their first group or another; who is none is told so, and reads and writes"
+group=$(getent group daemon | cut -d: -f3)
+cluster_start -n 1 -c 64M -o uffd_group=daemon
+head -c 8K /dev/zero >"$mnt/a/a/f"
+chmod 666 "$mnt/a/a/f"
+rampfs-run /usr/bin/python3 -c "$map" "$mnt/a/a/f"
+stored root
+maps --regid="$group" --clear-groups
+stored "who is in it by his first group"
+maps --regid=65534 --groups="1000,$group"
+stored "who is in it by another group"
+for others in --clear-groups --groups=1000; do
+	refused "rampfs: mmap: mapping is for members of the group that uffd_group= names" maps --regid=65534 $others
+	refused "[Errno 1] Operation not permitted" maps --regid=65534 $others
+done
+same 0 "$(head -c 1 "$mnt/a/a/f")" "what was stored by who is no member"
+setpriv --reuid=65534 --regid=65534 --clear-groups sh -c 'printf B | dd of="$1" conv=notrunc status=none && head -c 1 "$1"' \
+	sh "$mnt/a/a/f" >"$scratch/said"
+same B "$(cat "$scratch/said")" "by read and write"
+cluster_stop
+
+# lose MODE: with rollback=MODE, the memory of a new owner goes before it has pulled what it owns.
+lose() {
+	cluster_start -n 3 -c 64M -o "rollback=$1"
+	head -c 8M /dev/urandom >"$mnt/a/a/f"
+	sum=$(sha256sum <"$mnt/a/a/f")
+	rampfs-migrate --mode demand "$mnt/a/a/f" b
+	printf 'of b, and lost with it' | dd of="$mnt/b/b/f" conv=notrunc status=none
+	kill -TERM "$(cat "$state/b/lock")"
+	within 20 flock -n "$state/b/lock" true
+	rampfs --destroy --force "$state/b"
+	rampfs -o "log=$scratch/cluster/b.log,rollback=$1" "$state/b" "$mnt/b"
+}
+echo "rollback=auto: what left for a node whose memory is gone is where it was, as it was, and works at once"
+lose auto
+within 20 is "$mnt/a/a/f" state stable
+same "$sum" "$(sha256sum <"$mnt/a/a/f")" "the bytes as they left"
+within 5 is "$mnt/c/a/f" owner a
+echo x >>"$mnt/a/a/f"
+rampfs-migrate --wait "$mnt/a/a/f" c
+same "$(((8 << 20) + 2))" "$(stat -c %s "$mnt/c/c/f")" "its size on the next node"
+cluster_stop
+
+echo "rollback=ask: it is EIO until that is accepted"
+lose ask
+within 20 is "$mnt/a/a/f" state "rolled back"
+refused "Input/output error" cat "$mnt/a/a/f"
+rampfs-migrate --reclaim "$mnt/a/a/f"
+same "$sum" "$(sha256sum <"$mnt/a/a/f")" "the bytes as they left"
+cluster_stop
+echo "options: all as it should be"
