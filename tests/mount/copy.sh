@@ -57,8 +57,21 @@ begin_copy() {
 	return 1
 }
 target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
-trap 'status=$?; kill -CONT $target || true; cluster_cleanup $status' EXIT
+trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
 until begin_copy; do :; done
+for node in a c; do # its name and mode stay as they are meanwhile, whoever asks
+	same moving "$(xattr "$mnt/$node/a/g" state)" "its state on $node"
+	python3 - "$mnt/$node/a/g" <<'P'
+import errno, os, sys
+g = sys.argv[1]
+for what, *args in (os.unlink, g), (os.rename, g, g + "2"), (os.chmod, g, 0o600):
+    try:
+        what(*args)
+        sys.exit(f"{what.__name__} of what is moving")
+    except OSError as e:
+        assert e.errno == errno.EBUSY, (what.__name__, e)
+P
+done
 kill -INT $mover
 within 5 grep -q cancelling "$scratch/err"
 kill -CONT "$target"
@@ -67,7 +80,7 @@ wait $mover || status=$?
 same 130 "$status" "the end of what was cancelled ($(cat "$scratch/err"))"
 grep -q "cancelled: it stays where it is" "$scratch/err" || fail "$(cat "$scratch/err")"
 [ ! -e "$mnt/b/b/g" ] || fail "it is there all the same"
-same "$sum" "$(sha256sum <"$mnt/a/a/g")" "the bytes after a cancel"
+same "$sum 644" "$(sha256sum <"$mnt/a/a/g") $(stat -c %a "$mnt/c/a/g")" "the bytes and the mode after a cancel"
 echo x >>"$mnt/a/a/g"
 sum=$(sha256sum <"$mnt/a/a/g")
 

@@ -1,6 +1,6 @@
 # Real programs on real mounts.
 find_library(LMDB_LIBRARY lmdb REQUIRED)
-foreach(program oracle lmdb_user returning awkward)
+foreach(program oracle lmdb_user returning awkward pages)
   add_executable(${program} mount/${program}.c)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   # Strangers' programs: they are not sanitized, the shim is loaded into them.
@@ -15,6 +15,7 @@ rampfs_script_test(NAME oracle_small COMMAND tests/mount/oracle.sh 1 6 300 TIMEO
 rampfs_script_test(NAME oracle_pages COMMAND tests/mount/oracle.sh 16 6 100 small TIMEOUT 600)
 rampfs_script_test(NAME oracle_large COMMAND tests/mount/oracle.sh 64 6 40 TIMEOUT 600)
 rampfs_script_test(NAME returning COMMAND tests/mount/returning.sh TIMEOUT 200)
+rampfs_script_test(NAME pages COMMAND tests/mount/pages.sh TIMEOUT 120)
 rampfs_script_test(NAME awkward COMMAND tests/mount/awkward.sh TIMEOUT 300)
 rampfs_script_test(NAME refusals COMMAND tests/mount/refusals.sh TIMEOUT 400)
 rampfs_script_test(NAME moves COMMAND tests/mount/moves.sh TIMEOUT 400)

@@ -4,9 +4,28 @@
 . tests/lib/cluster.sh
 cluster_start -n 2 -c 256M
 a=$mnt/a b=$mnt/b
-frozen=""
-thaw() { [ -z "$frozen" ] || { echo THAWED >"$frozen/freezer.state" && within 5 rmdir "$frozen" && frozen=""; }; }
-trap 'status=$?; thaw || true; cluster_cleanup $status' EXIT
+freezers=() frozen=""
+# $frozen: of cgroup v1 or v2
+freeze() {
+	if [ -e "$frozen/freezer.state" ]; then
+		echo FROZEN >"$frozen/freezer.state"
+		within 10 grep -q FROZEN "$frozen/freezer.state"
+	else
+		echo 1 >"$frozen/cgroup.freeze"
+		within 10 grep -qx "frozen 1" "$frozen/cgroup.events"
+	fi
+}
+thaw() { if [ -e "$frozen/freezer.state" ]; then echo THAWED >"$frozen/freezer.state"; else echo 0 >"$frozen/cgroup.freeze"; fi; }
+clean_up() {
+	local status=$?
+	set +e
+	[ ! -d "$frozen" ] || thaw
+	# shellcheck disable=SC2046
+	kill -KILL $(jobs -p) 2>/dev/null
+	for frozen in "${freezers[@]}"; do [ ! -d "$frozen" ] || (within 5 rmdir "$frozen"); done
+	cluster_cleanup $status
+}
+trap clean_up EXIT
 
 cat >"$scratch/writer.py" <<'P'
 import mmap, os, sys, threading
@@ -120,26 +139,28 @@ else
 	echo "no gdb and no strace here: tracing is not tested"
 fi
 
-# a frozen cgroup: the same
-if mkdir "/sys/fs/cgroup/freezer/rampfs-$$" 2>/dev/null; then
-	frozen=/sys/fs/cgroup/freezer/rampfs-$$
+# a frozen cgroup: the same, with each kind of cgroup that can be made here
+freezers=()
+for root in /sys/fs/cgroup/freezer /sys/fs/cgroup/unified /sys/fs/cgroup; do
+	[ ! -e "$root/cgroup.procs" ] || ! mkdir "$root/rampfs-$$" 2>/dev/null || freezers+=("$root/rampfs-$$")
+done
+for frozen in "${freezers[@]}"; do
 	writer "$a/a/f"
 	echo "$pid" >"$frozen/cgroup.procs"
-	echo FROZEN >"$frozen/freezer.state"
-	within 10 grep -q FROZEN "$frozen/freezer.state"
+	freeze
 	refused "busy" move "$a/a/f" "$a/b/f"
 	grep -q "process $pid (python3) maps it and is in a frozen cgroup" "$scratch/cluster/a.log" ||
-		fail "the log does not say who is frozen"
-	echo THAWED >"$frozen/freezer.state"
+		fail "the log does not say who is frozen in $frozen"
+	thaw
 	at=$(counter "$a/a/f")
 	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
 	move "$a/a/f" "$a/b/f"
 	status=0
 	wait "$pid" || status=$?
-	same 135 "$status" "the end of the writer that was frozen"
-	thaw
-else
-	echo "no cgroup can be made here: freezing is not tested"
-fi
+	same 135 "$status" "the end of the writer that was frozen in $frozen"
+	within 5 rmdir "$frozen"
+	rm "$b/b/f"
+done
+[ ${#freezers[@]} != 0 ] || echo "freezing is not tested: no cgroup can be made below $(echo $(grep -o '/sys/fs/cgroup[^ ]*' /proc/mounts))"
 cluster_stop
 echo "stopped: all as it should be"
