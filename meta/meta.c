@@ -31,6 +31,7 @@ struct item {
 	struct item *next;
 	enum item_type type;
 	ramp_node_t node;
+	uint64_t instance; /* ITEM_MESSAGE: the sender's */
 	bool up;
 	struct ask *ask;
 	struct sync *sync;
@@ -151,9 +152,25 @@ static void on_fatal(void *arg, const char *text)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, size_t len)
+/* Another instance than the one bound to its number catches up like any follower, and has no say:
+   it neither leads nor votes, and what it acknowledges counts as little as where it says so. */
+static void received_raft(struct meta *meta, struct raft_message *m, bool is_another)
 {
-	struct raft_event ev = {.type = RAFT_EV_MESSAGE};
+	struct raft_event ev = {.type = RAFT_EV_MESSAGE, .message = m};
+	bool follows = m->type == RAFT_APPEND_ANSWER || m->type == RAFT_SNAPSHOT_ANSWER;
+	bool votes = m->type == RAFT_PREVOTE_ANSWER || m->type == RAFT_VOTE_ANSWER;
+
+	m->silent = m->silent || is_another;
+	if (!is_another || follows)
+		meta_step(meta, &ev);
+	else if (!votes)
+		greet_another(meta, m->from);
+}
+
+static void received(struct meta *meta, ramp_node_t from, uint64_t instance, const uint8_t *bytes,
+		     size_t len)
+{
+	bool is_another = greet_is_another(meta, from, instance);
 	struct raft_message m;
 	struct wire_r r;
 	uint64_t a, b;
@@ -165,13 +182,12 @@ static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, 
 			return;
 		m.from = from;
 		m.to = meta->opened.self;
-		ev.message = &m;
-		meta_step(meta, &ev);
+		received_raft(meta, &m, is_another);
 		raft_message_release(&m);
 		return;
 	}
 	if (bytes[0] == WIRE_FORWARD) {
-		asks_forwarded(meta, from, bytes + 1, len - 1);
+		asks_forwarded(meta, from, is_another, bytes + 1, len - 1);
 		return;
 	}
 	wire_r_init(&r, bytes + 1, len - 1);
@@ -185,7 +201,7 @@ static void received(struct meta *meta, ramp_node_t from, const uint8_t *bytes, 
 		return;
 	if (bytes[0] == WIRE_READ)
 		asks_read_wanted(meta, from, a);
-	else if (bytes[0] == WIRE_READ_ANSWER)
+	else if (bytes[0] == WIRE_READ_ANSWER && !is_another)
 		asks_read_answer(meta, a, b);
 	else if (bytes[0] == WIRE_HELD)
 		greet_held(meta, a, b);
@@ -199,7 +215,7 @@ static void carry_out(struct meta *meta, struct item *item)
 
 	switch (item->type) {
 	case ITEM_MESSAGE:
-		received(meta, item->node, item->bytes, item->len);
+		received(meta, item->node, item->instance, item->bytes, item->len);
 		break;
 	case ITEM_ASK:
 		asks_add(meta, item->ask);
@@ -514,11 +530,13 @@ static void enqueue(struct meta *meta, struct item *item)
 	free(item);
 }
 
-void meta_receive(struct meta *meta, ramp_node_t from, const void *bytes, size_t len)
+void meta_receive(struct meta *meta, ramp_node_t from, uint64_t instance, const void *bytes,
+		  size_t len)
 {
 	struct item *item = new_item(ITEM_MESSAGE, len);
 
 	item->node = from;
+	item->instance = instance;
 	item->len = len;
 	memcpy(item->bytes, bytes, len);
 	enqueue(meta, item);

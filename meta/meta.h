@@ -248,8 +248,10 @@ void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len);
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* A message of another node's `send` came. Copies. */
-void meta_receive(struct meta *meta, ramp_node_t from, const void *bytes, size_t len);
+/* A message of another node's `send` came. Copies. `instance`: the one that the sender has proved
+   to be (0: not known). Where the tables have another bound to its number, it has no say here. */
+void meta_receive(struct meta *meta, ramp_node_t from, uint64_t instance, const void *bytes,
+		  size_t len);
 /* A peer's control connection came up or went down (a hint for flow control and forwarding). */
 void meta_peer(struct meta *meta, ramp_node_t node, bool up);
 
@@ -280,7 +282,7 @@ bool meta_has_quorum(struct meta *meta);
  * True while this node may neither vote nor campaign, being formatted and not known yet to be the
  * first of its number: until every quorum's worth of the other founders say that they are new too,
  * or one of them has this instance bound to it (its first NODE_UP; a joiner's only way). meta asks
- * them by itself.
+ * them by itself. Of a sole voter also from when another knows it by another instance.
  */
 bool meta_waits_for_voice(struct meta *meta);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */

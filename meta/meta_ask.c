@@ -114,13 +114,30 @@ static void send_ask(struct meta *meta, struct ask *ask)
 	ask->pause_ms *= 2;
 }
 
-void asks_forwarded(struct meta *meta, ramp_node_t from, const uint8_t *bytes, size_t len)
+/* The state machine's refusal tells a node formatted again what it is. It comes as nobody's: the
+   floor of that number (command.h) belongs to the instance that is bound to it. */
+static void forward_refusal(struct meta *meta, const struct meta_command *c)
+{
+	struct meta_origin nobody = {0};
+	uint8_t buf[META_COMMAND_BYTES];
+	size_t len = command_encode(&nobody, c, buf, sizeof(buf));
+
+	if (c->type == META_NODE_UP && len > 0)
+		propose_bytes(meta, buf, len);
+}
+
+void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
+		    size_t len)
 {
 	struct meta_origin origin;
 	struct meta_command c;
 
 	/* Nobody proposes in another's name. What can't be proposed now comes again. */
-	if (command_decode(bytes, len, &origin, &c) == 0 && origin.node == from)
+	if (command_decode(bytes, len, &origin, &c) < 0 || origin.node != from)
+		return;
+	if (is_another)
+		forward_refusal(meta, &c);
+	else
 		propose_bytes(meta, bytes, len);
 }
 

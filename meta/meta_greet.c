@@ -14,6 +14,11 @@
  * back: it says so, and needs --rejoin under a new number. A joiner's log is never fresh: it gets
  * its voice by name, with its first NODE_UP, and no standby is promoted before.
  *
+ * A number is bound to one instance for good, so whoever has applied that goes by it: another
+ * instance under that number is brought up to date and learns what it is, but isn't followed, and
+ * nothing that it says counts. That is also how a sole voter is found out, who confirms himself: it
+ * hears of it from whom it tries to lead, and leads no more until it is started anew.
+ *
  * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
  * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
  * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
@@ -28,6 +33,7 @@
 #include "meta_inner.h"
 
 #define GREET_AGAIN_MS 200
+#define ANOTHER_LOG_MS 60000
 
 enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2 };
 
@@ -41,7 +47,7 @@ static void confirm(struct meta *meta)
 {
 	struct raft_event ev = {.type = RAFT_EV_CONFIRM};
 
-	if (meta->opened.restored)
+	if (meta->opened.restored || meta->greetings.denied)
 		return;
 	meta_step(meta, &ev);
 	log_info("meta: node %u takes part in votes", meta->opened.self);
@@ -101,13 +107,33 @@ void greet_tend(struct meta *meta)
 			greet(meta, r->conf.member[i].node, true);
 }
 
+/* A sole voter had nobody to ask whether it is the first of its number, and hears it here. Others
+   have their voice from a quorum, which outweighs one. */
+static void deny(struct meta *meta, ramp_node_t from)
+{
+	struct raft_event ev = {.type = RAFT_EV_DENY};
+	const struct raft *r = replica_raft(meta->replica);
+
+	if (!meta->greetings.told)
+		log_error("meta: node %u knows another instance of node %u: one of them was "
+			  "formatted again, and it does not follow this node",
+			  from, meta->opened.self);
+	meta->greetings.told = true;
+	if (raft_conf_voters(&r->conf) != 1)
+		return;
+	meta->greetings.denied = true;
+	meta_step(meta, &ev);
+}
+
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance)
 {
 	const struct raft *r = replica_raft(meta->replica);
 
 	if (flags & GREET_ANSWER_ME)
 		greet(meta, from, false);
-	if (r->confirmed)
+	if (r->confirmed && instance != 0 && instance != meta->opened.instance)
+		deny(meta, from);
+	if (r->confirmed || meta->greetings.denied)
 		return;
 	if (from <= RAFT_NODES_MAX)
 		meta->greetings.fresh[from] = (flags & GREET_FRESH) != 0;
@@ -121,6 +147,23 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 	} else {
 		count_fresh(meta);
 	}
+}
+
+bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
+{
+	struct node_row row;
+
+	return instance != 0 && journal_get_node(replica_journal(meta->replica), from, &row) == 0 &&
+	       row.instance != 0 && row.instance != instance;
+}
+
+void greet_another(struct meta *meta, ramp_node_t from)
+{
+	greet(meta, from, false);
+	if (meta->now_ms < meta->greetings.another_log_ms)
+		return;
+	meta->greetings.another_log_ms = meta->now_ms + ANOTHER_LOG_MS;
+	log_error("meta: node %u was formatted again: this node does not follow it", from);
 }
 
 /* ---- an old copy --------------------------------------------------------------------------- */

@@ -71,6 +71,8 @@ struct greetings {
 	uint64_t again_ms;
 	bool fresh[RAFT_NODES_MAX + 1]; /* founders, by number, that said so */
 	bool told;			/* the line about a second format was logged */
+	bool denied; /* confirmed, and another instance is bound: no voice in this life */
+	uint64_t another_log_ms; /* when the next line about another's second format may come */
 	struct {
 		ramp_node_t node; /* 0: this place is free */
 		uint64_t index;	  /* committed, and acknowledged to this node while it led */
@@ -126,7 +128,8 @@ void asks_init(struct asks *asks);
 void asks_add(struct meta *meta, struct ask *ask); /* takes it */
 void asks_add_sync(struct meta *meta, struct sync *sync);
 void asks_tend(struct meta *meta, bool leader_changed); /* sends, repeats, gives up */
-void asks_forwarded(struct meta *meta, ramp_node_t from, const uint8_t *bytes, size_t len);
+void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
+		    size_t len);
 void asks_applied(struct meta *meta, const struct fsm_result *result);
 void asks_restored(struct meta *meta); /* the tables were replaced */
 void asks_read_ready(struct meta *meta, const struct raft_read *read);
@@ -137,6 +140,9 @@ void asks_fail_all(struct meta *meta, int result);
 /* meta_greet.c; on the meta thread */
 void greet_tend(struct meta *meta);
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
+/* True: `instance` isn't the one that the tables have bound to `from`. */
+bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance);
+void greet_another(struct meta *meta, ramp_node_t from); /* such a one leads, or would */
 void greet_tell_life(struct meta *meta, ramp_node_t to);
 void greet_life(struct meta *meta, struct wire_r *body);
 void greet_note_held(struct meta *meta); /* after turns */

@@ -492,6 +492,15 @@ static int on_confirm(struct step *s)
 	return 0;
 }
 
+/* Not written: who knows the other instance may be of a cluster that is no more. */
+static int on_deny(struct step *s)
+{
+	s->r->confirmed = false;
+	if (s->r->state != RAFT_FOLLOWER)
+		step_follow(s, s->r->term, 0);
+	return 0;
+}
+
 static int on_persisted(struct step *s)
 {
 	struct raft *r = s->r;
@@ -557,6 +566,8 @@ int raft_step(struct raft *r, const struct raft_event *ev, struct raft_actions *
 		return step_transfer(&s, ev->node);
 	case RAFT_EV_CONFIRM:
 		return on_confirm(&s);
+	case RAFT_EV_DENY:
+		return on_deny(&s);
 	case RAFT_EV_PEER:
 		return step_peer(&s, ev->node);
 	}

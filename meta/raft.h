@@ -261,6 +261,7 @@ enum raft_event_type {
 	RAFT_EV_TRANSFER,	/* node (0: whoever is heard and furthest). -EAGAIN: doesn't lead,
 				   nobody */
 	RAFT_EV_CONFIRM,	/* this instance is the node's first, or bound in the tables */
+	RAFT_EV_DENY,		/* it is neither: as if not confirmed, until a restart */
 	RAFT_EV_PEER,		/* node's connection is new: what was in flight is lost */
 };
 

@@ -40,6 +40,13 @@ static void ask_for_dump(struct step *s, struct raft_peer *p)
 	s->a->snapshot_to[s->a->n_snapshot_to++] = p->node;
 }
 
+/* What a voiceless one took it may lose again; and the one that comes back in its place has not
+   acknowledged it. */
+static uint64_t promised(const struct raft_peer *p)
+{
+	return p->silent ? 0 : p->match;
+}
+
 static void send_piece(struct step *s, struct raft_peer *p)
 {
 	struct raft_message *m;
@@ -55,7 +62,7 @@ static void send_piece(struct step *s, struct raft_peer *p)
 	m->conf_index = p->snap_conf_index;
 	m->offset = p->snap_offset;
 	m->seq = s->r->seq;
-	m->hint = p->match;
+	m->hint = promised(p);
 	p->paused = true;
 }
 
@@ -78,7 +85,7 @@ static bool send_append(struct step *s, struct raft_peer *p, bool even_empty)
 	m->log_term = raft_term_at(r, p->next - 1);
 	m->commit = r->commit;
 	m->seq = r->seq;
-	m->hint = p->match;
+	m->hint = promised(p);
 	for (; index <= r->last_index && m->n_entries < RAFT_APPEND_MAX; index++) {
 		const struct raft_entry *e = raft_entry_at(r, index);
 
@@ -243,6 +250,9 @@ static struct raft_peer *heard_follower(struct step *s, const struct raft_messag
 
 	if (r->state != RAFT_LEADER || m->term != r->term || !p)
 		return NULL;
+	/* It may be another instance that got the voice: what the silent one reached isn't its. */
+	if (p->silent && !m->silent)
+		p->match = p->seq = 0;
 	p->heard = true;
 	p->silent = m->silent;
 	if (m->seq > p->seq && m->seq <= r->seq)

@@ -133,7 +133,8 @@ static void on_raft(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 	struct daemon *d = arg;
 
 	(void)incarnation;
-	meta_receive(d->meta, from, body->buf + body->pos, body->len - body->pos);
+	meta_receive(d->meta, from, peer_instance(d->peers, from), body->buf + body->pos,
+		     body->len - body->pos);
 }
 
 static void on_peer(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up)

@@ -22,7 +22,7 @@ void net_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 	passes = atomic_load(&net.passes);
 	if (to <= NODES_MAX && net.node[to].meta && !from->cut && !net.node[to].cut &&
 	    (!passes || passes(from->id, to, bytes, len)))
-		meta_receive(net.node[to].meta, from->id, bytes, len);
+		meta_receive(net.node[to].meta, from->id, from->instance, bytes, len);
 	pthread_rwlock_unlock(&net.lock);
 }
 
@@ -137,6 +137,7 @@ void net_format(ramp_node_t id, size_t n_nodes, ramp_node_t voters, uint64_t ins
 		snprintf(rows[i].address, sizeof(rows[i].address), "host%zu:1", i + 1);
 		rows[i].role = i < voters ? NODE_VOTER : NODE_STANDBY;
 	}
+	net.node[id].instance = instance;
 	unlink(net.node[id].path);
 	ck_assert_msg(meta_format(net.node[id].path, &f, &err) == 0, "%s", err.text);
 }

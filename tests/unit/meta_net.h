@@ -19,6 +19,7 @@
 struct net_node {
 	ramp_node_t id;
 	char path[200];
+	uint64_t instance;		  /* of the journal at path */
 	struct meta *meta;		  /* protected by net.lock */
 	bool cut;			  /* protected by net.lock */
 	atomic_ulong changes, attributes; /* told; of them: of attributes alone */

@@ -244,7 +244,7 @@ static bool former_answers_come_late(ramp_node_t from, ramp_node_t to, const uin
 		return true;
 	}
 	for (i = 0; i < late.n_former; i++)
-		meta_receive(net.node[to].meta, from, late.former[i], len);
+		meta_receive(net.node[to].meta, from, 0, late.former[i], len);
 	atomic_fetch_add(&late.held, 1);
 	return false;
 }
@@ -695,7 +695,7 @@ START_TEST(garbage_from_a_peer_changes_nothing)
 			junk[1] = 1;
 		}
 		/* Not as an answer of a node that may speak for the leader's term. */
-		meta_receive(meta_of(1 + (ramp_node_t)(n % 3)), 77, junk, len);
+		meta_receive(meta_of(1 + (ramp_node_t)(n % 3)), 77, 0, junk, len);
 	}
 	ck_assert_int_eq(create(1, 1, "x", NULL), 0);
 }

@@ -152,6 +152,92 @@ START_TEST(a_node_formatted_again_has_no_voice)
 }
 END_TEST
 
+/* The only voter has nobody to ask, and a voice at once. Who knows the one before it must not take
+   the new one's empty history for the cluster's. */
+START_TEST(a_sole_voter_formatted_again_is_not_followed)
+{
+	ramp_segment_t precious;
+	struct segment_row row;
+	ramp_node_t id;
+
+	for (id = 1; id <= 2; id++) {
+		net_format(id, 2, 1, 100 + id);
+		net_start(id);
+	}
+	wait_leader(1, 2);
+	all_up(2);
+	ck_assert_int_eq(create(2, 2, "precious", &precious), 0);
+	net_stop(1);
+	net_format(1, 2, 1, 999);
+	if (_i == 1) /* it leads before anybody else is there */
+		net_stop(2);
+	net_start(1);
+	if (_i == 1) {
+		WAIT_FOR(meta_leader(meta_of(1)) == 1);
+		ck_assert_int_eq(node_up(1, 1, 55, 999), 0);
+		net_start(2);
+	}
+	WAIT_FOR(meta_waits_for_voice(meta_of(1)));
+	ck_assert_uint_eq(leader_among(1, 2), 0);
+	ck_assert_int_eq(create(1, 1, "other", NULL), -EROFS);
+	ck_assert_int_eq(meta_lookup(meta_of(2), 2, "precious", &row), 0);
+	ck_assert_uint_eq(row.id, precious);
+	ck_assert_int_eq(meta_lookup(meta_of(1), 2, "precious", &row), -ENOENT);
+	ck_assert_int_eq(sync_done_with(2), 1);
+}
+END_TEST
+
+static void move_journal(ramp_node_t id, const char *from, const char *to)
+{
+	const char *path = net.node[id].path;
+	char text[900];
+
+	snprintf(text, sizeof(text), "rm -f %s%s-wal %s%s-shm; mv %s%s %s%s", path, to, path, to,
+		 path, from, path, to);
+	ck_assert_int_eq(system(text), 0);
+}
+
+/* What another instance did meanwhile under its number is no reproach to the one that is bound. */
+START_TEST(a_node_that_another_stood_in_for_comes_back)
+{
+	struct segment_row row;
+	ramp_node_t old, a, b;
+	int starts;
+
+	net.election_ms = 2000; /* the same leader throughout */
+	net_found(3);
+	all_up(3);
+	a = wait_leader(1, 3);
+	old = another(a);
+	b = 6 - old - a;
+	net_stop(old);
+	move_journal(old, "", ".kept");
+
+	/* It catches up, and lives longer than the first did. */
+	net_format(old, 3, 3, 999);
+	ck_assert_int_eq(create(a, a, "x", NULL), 0);
+	for (starts = 0; starts < 3; starts++) {
+		net_start(old);
+		meta_peer(meta_of(a), old, true);
+		WAIT_FOR(meta_lookup(meta_of(old), a, "x", &row) == 0);
+		ck_assert_int_eq(node_up(old, old, 55, 999), -EPERM);
+		net_stop(old);
+	}
+
+	move_journal(old, ".kept", "");
+	net.node[old].instance = 100u + old;
+	net_start(old); /* an old copy would end the test */
+	meta_peer(meta_of(a), old, true);
+	meta_peer(meta_of(old), a, true);
+	ck_assert_int_eq(create(old, old, "mine", NULL), 0);
+	ck_assert(!meta_waits_for_voice(meta_of(old)));
+	/* Its acknowledgements count. */
+	net_stop(b);
+	ck_assert_int_eq(create(a, a, "of two", NULL), 0);
+	net_start(b);
+}
+END_TEST
+
 /* A joiner's journal, with the members as it was told them: one of them has moved since. */
 static void format_joiner(ramp_node_t id, uint64_t instance)
 {
@@ -169,6 +255,7 @@ static void format_joiner(ramp_node_t id, uint64_t instance)
 
 	memset(f.cluster_id, 7, sizeof(f.cluster_id));
 	rows[2].role = NODE_STANDBY;
+	net.node[id].instance = instance;
 	unlink(net.node[id].path);
 	ck_assert_msg(meta_format(net.node[id].path, &f, &err) == 0, "%s", err.text);
 }
@@ -390,6 +477,8 @@ static Suite *suite(void)
 	tcase_add_test(members, a_standby_proposes_and_reads_but_is_no_quorum);
 	tcase_add_test(members, a_founder_alone_waits_for_the_others);
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
+	tcase_add_loop_test(members, a_sole_voter_formatted_again_is_not_followed, 0, 2);
+	tcase_add_test(members, a_node_that_another_stood_in_for_comes_back);
 	tcase_add_test(members, a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables);
 	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
 	tcase_add_test(members, a_journal_from_a_backup_has_no_voice_and_catches_up);
