@@ -353,6 +353,16 @@ bool seg_leaving(struct seg *seg)
 	return atomic_load(&seg->leaving);
 }
 
+void seg_set_copying(struct seg *seg, bool copying)
+{
+	atomic_store(&seg->copying, copying);
+}
+
+bool seg_copying(struct seg *seg)
+{
+	return atomic_load(&seg->copying);
+}
+
 static int64_t to_ns(struct timespec t)
 {
 	int64_t ns;

@@ -100,6 +100,7 @@ struct seg {
 	uint64_t noted_blocks, noted_cuts;
 
 	atomic_bool leaving;   /* seg_set_leaving */
+	atomic_bool copying;   /* seg_set_copying */
 	_Atomic uint64_t cuts; /* truncates and punched holes so far */
 
 	/* pages.c. The array is replaced only while the record is NONE; a settle puts zeros in its

@@ -131,6 +131,11 @@ bool seg_passed(struct seg *seg);
 void seg_set_leaving(struct seg *seg, bool leaving);
 bool seg_leaving(struct seg *seg);
 
+/* Frozen for as long as its pages take to the other node (mode copy), which has bounds of its own:
+   who waits at the gate has none. In memory only. */
+void seg_set_copying(struct seg *seg, bool copying);
+bool seg_copying(struct seg *seg);
+
 /*
  * The time of the last write of a segment whose pages are still coming: what the daemon stores
  * would change the file's own st_mtime. It is held beside the bytes from seg_hold_mtime (the

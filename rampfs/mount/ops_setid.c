@@ -201,6 +201,7 @@ static void finish(struct clear *cl, int rc)
 	void *arg = cl->arg;
 
 	cl->c.r.release = NULL;
+	request_finish(&cl->c.r);
 	request_end(&cl->c.r);
 	then(arg, rc);
 }
@@ -224,15 +225,15 @@ static enum park_verdict try_again(struct parked *parked)
 {
 	struct clear *cl = (struct clear *)parked;
 	struct segment_row row;
+	int rc = -EAGAIN;
 
-	if (meta_segment(cl->c.r.mount->config.meta, cl->id, &row) == 0 &&
-	    row.phase == SEGMENT_MOVING) {
-		if (park_now_ms() - parked->since_ms < REQUEST_GATE_MS)
-			return PARK_WAIT;
-		finish(cl, -EBUSY);
-	} else {
+	if (meta_segment(cl->c.r.mount->config.meta, cl->id, &row) || row.phase != SEGMENT_MOVING) {
 		propose(cl);
+		return PARK_DONE;
 	}
+	if (request_judge(&cl->c.r, &rc, true) == PARK_WAIT)
+		return PARK_WAIT;
+	finish(cl, rc);
 	return PARK_DONE;
 }
 
@@ -243,6 +244,9 @@ static void cleared(struct change *c)
 
 	if (rc == -EBUSY) { /* on the move */
 		c->r.parked.step = try_again;
+		c->r.gate_since_ms = 0;
+		if (c->r.fuse)
+			request_interruptible(&c->r);
 		park_wait(c->r.mount->park, &c->r.parked, cl->id);
 		return;
 	}
@@ -264,6 +268,7 @@ void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
 	}
 	request_init_own(&cl->c.r, r->mount);
 	cl->c.r.fuse = r->fuse; /* which a closed park leaves to the next daemon */
+	cl->c.r.caller = r->caller;
 	change_init(&cl->c, META_SETATTR, cleared);
 	cl->id = id;
 	cl->then = then;

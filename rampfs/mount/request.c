@@ -99,6 +99,16 @@ static bool waits_in_vain(const struct request *r)
 	return now - since > REQUEST_SILENT_MS;
 }
 
+static bool is_copied(const struct request *r)
+{
+	struct seg *seg = store_find(r->mount->config.store, r->parked.id);
+	bool copying = seg && seg_copying(seg);
+
+	if (seg)
+		seg_put(seg);
+	return copying;
+}
+
 enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 {
 	uint64_t now;
@@ -122,11 +132,14 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 	r->pages_since_ms = 0;
 	if (!r->gate_since_ms)
 		r->gate_since_ms = now;
-	else if (now - r->gate_since_ms > REQUEST_GATE_MS) {
-		*rc = -EBUSY;
-		return PARK_DONE;
+	if (now - r->gate_since_ms <= REQUEST_GATE_MS)
+		return PARK_WAIT;
+	if (is_copied(r)) {
+		r->gate_since_ms = now;
+		return PARK_WAIT;
 	}
-	return PARK_WAIT;
+	*rc = -EBUSY;
+	return PARK_DONE;
 }
 
 void request_finish(struct request *r)

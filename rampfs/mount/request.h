@@ -10,8 +10,8 @@
 
 #include "mnt.h"
 
-/* A gate that stays closed for longer than a revoke may take (2 x 5 s) is somebody's mistake: no
-   caller waits for it unkillably. */
+/* A gate that stays closed for longer than a revoke may take (2 x 5 s) is somebody's mistake, but
+   for one behind which all pages are being copied: that ends with the copy. */
 #define REQUEST_GATE_MS 10000
 /* Waiting for pages of a source that is silent. */
 #define REQUEST_SILENT_MS 5000
@@ -51,8 +51,8 @@ void request_interruptible(struct request *r);
 bool request_interrupted(const struct request *r);
 
 /* The result decides: -EAGAIN waits (returns PARK_WAIT), unless it was interrupted (EINTR), the
-   gate has been closed for too long (EBUSY) or the source silent (EHOSTDOWN): PARK_DONE with that
-   in *rc. `gate`: it was the gate that said -EAGAIN. */
+   gate has been closed for too long, and for no copy (EBUSY), or the source silent (EHOSTDOWN):
+   PARK_DONE with that in *rc. `gate`: it was the gate that said -EAGAIN. */
 enum park_verdict request_judge(struct request *r, int *rc, bool gate);
 
 /* Before any reply to a request on the heap: no interrupt comes from here on. */

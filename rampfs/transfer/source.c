@@ -396,12 +396,19 @@ static int record_given(struct move *m)
 	return record_change(m->seg, &given, &m->work_err);
 }
 
+/* Who reads or writes waits until all is copied, however long that takes. */
+static void hold(struct move *m, bool held)
+{
+	m->held = held;
+	seg_set_copying(m->seg, held);
+}
+
 void source_undo(struct move *m)
 {
 	given_ungrant(m);
 	programs_restore(m->t->programs, m->seg);
 	seg_thaw(m->seg);
-	m->held = false;
+	hold(m, false);
 }
 
 void source_give(struct move *m)
@@ -411,7 +418,7 @@ void source_give(struct move *m)
 		source_undo(m);
 		return;
 	}
-	m->held = false;
+	hold(m, false);
 	trace_step(m->trace, "GIVEN is recorded");
 	trace_step(m->trace, "TRANSFER goes out");
 	given_send(m, PROTO_TRANSFER);
@@ -448,7 +455,7 @@ static void freeze_and_give(struct move *m)
 	if (m->work_rc)
 		source_undo(m);
 	else if (m->copy)
-		m->held = true;
+		hold(m, true);
 	else
 		source_give(m);
 	return;

@@ -84,6 +84,53 @@ same "$sum 644" "$(sha256sum <"$mnt/a/a/g") $(stat -c %a "$mnt/c/a/g")" "the byt
 echo x >>"$mnt/a/a/g"
 sum=$(sha256sum <"$mnt/a/a/g")
 
+echo "a copy that takes long: who reads or writes waits for its end, and who is killed does not"
+cat >"$scratch/wait.py" <<'P'
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+try:
+    os.pwrite(fd, b"x", 0) if sys.argv[2] == "write" else os.pread(fd, 1, 0)
+    print("done")
+except OSError as e:
+    print(e.strerror)
+P
+# Whose write takes set-user-ID away first; a second one would wait in the kernel, where no signal reaches it.
+stranger() { exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 "$scratch/wait.py" "$mnt/a/a/g" "$1"; }
+ended() { ! kill -0 "$1" 2>/dev/null; }
+chmod 4777 "$mnt/a/a/g"
+rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
+mover=$!
+within 20 grep -q copying "$scratch/err"
+b=$(pgrep -f "rampfs --daemon .*$state/b ")
+slow() { # so many seconds; some pages now and then are enough for it to go on
+	for ((i = 0; i < $1; i++)); do
+		kill -STOP "$b"
+		sleep 1
+		kill -CONT "$b"
+		sleep 0.01
+	done
+}
+kill -STOP "$b"
+stranger write >"$scratch/killed" & killed=$!
+sleep 0.7
+kill -9 $killed
+kill -CONT "$b"
+slow 1
+ended $killed || fail "a writer that was killed waits for the copy"
+stranger write >"$scratch/said.write" & waiters=($!)
+stranger read >"$scratch/said.read" & waiters+=($!)
+stranger read >"$scratch/killed" & killed=$!
+slow 12
+kill -9 $killed
+slow 1
+ended $mover && fail "the copy was too fast"
+ended $killed || fail "a reader that was killed waits for the copy"
+wait $mover
+wait "${waiters[@]}"
+for said in "$scratch"/said.*; do same "Object is remote" "$(cat "$said")" "$said"; done
+same "$sum" "$(sha256sum <"$mnt/b/b/g")" "the bytes after a long copy"
+rampfs-migrate --wait "$mnt/b/b/g" a
+
 echo "moved, and the old node is gone at once"
 rampfs-migrate --mode copy "$mnt/a/a/g" b
 a=$(pgrep -f "$state/a " | tr '\n' ' ')

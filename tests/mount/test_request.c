@@ -1,6 +1,6 @@
 /*
- * How long a request waits: for a gate, for pages, and when a source counts as silent. The clock
- * and the pull are this file's.
+ * How long a request waits: for a gate, for pages, and when a source counts as silent. The clock,
+ * the pull and the segment are this file's.
  */
 #include <check.h>
 #include <errno.h>
@@ -15,6 +15,8 @@ static bool pulling;
 static struct pull_progress progress;
 static struct mount mount_double;
 static struct request r;
+static bool copying;
+static int references;
 
 uint64_t __wrap_park_now_ms(void);
 uint64_t __wrap_park_now_ms(void)
@@ -31,8 +33,33 @@ int __wrap_pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progr
 	return pulling ? 0 : -ENOENT;
 }
 
+struct seg *__wrap_store_find(struct store *store, ramp_segment_t id);
+struct seg *__wrap_store_find(struct store *store, ramp_segment_t id)
+{
+	(void)store;
+	(void)id;
+	references++;
+	return (struct seg *)&references;
+}
+
+void __wrap_seg_put(struct seg *seg);
+void __wrap_seg_put(struct seg *seg)
+{
+	(void)seg;
+	references--;
+}
+
+bool __wrap_seg_copying(struct seg *seg);
+bool __wrap_seg_copying(struct seg *seg)
+{
+	(void)seg;
+	return copying;
+}
+
 static void setup(void)
 {
+	copying = false;
+	references = 0;
 	now_ms = 1000 * SECOND;
 	pulling = true;
 	progress = (struct pull_progress){0};
@@ -105,6 +132,30 @@ START_TEST(a_closed_gate_is_no_silence)
 }
 END_TEST
 
+START_TEST(a_copy_is_waited_for_to_its_end)
+{
+	uint64_t from;
+
+	copying = true;
+	ck_assert_int_eq(looks_for(3600 * SECOND, true), 0);
+	copying = false; /* and programs are not let in again */
+	from = now_ms;
+	ck_assert_int_eq(looks_for(60 * SECOND, true), -EBUSY);
+	ck_assert_uint_le(now_ms - from, REQUEST_GATE_MS + 2 * PARK_TICK_MS);
+	ck_assert_int_eq(references, 0);
+}
+END_TEST
+
+START_TEST(who_is_killed_waits_for_no_copy)
+{
+	copying = true;
+	ck_assert_int_eq(looks_for(3600 * SECOND, true), 0);
+	r.parked.interrupted = true;
+	r.caller = -1; /* no thread */
+	ck_assert_int_eq(looks_for(SECOND, true), -EINTR);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("request");
@@ -117,6 +168,8 @@ int main(void)
 	tcase_add_test(tc, a_source_that_answers_is_waited_for);
 	tcase_add_test(tc, silence_begins_with_the_last_page);
 	tcase_add_test(tc, a_closed_gate_is_no_silence);
+	tcase_add_test(tc, a_copy_is_waited_for_to_its_end);
+	tcase_add_test(tc, who_is_killed_waits_for_no_copy);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

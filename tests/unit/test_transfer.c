@@ -556,6 +556,7 @@ START_TEST(a_copy_that_does_not_come_is_given_up)
 	atomic_store(&world->pull_stopped, true);
 	ask = world_ask(C, id, B, 0, false);
 	eventually(!world_program(A, id).access);
+	eventually(world_copying(A, id));
 	if (_i == 1)
 		world_kill(B);
 	if (_i == 2)

@@ -102,6 +102,7 @@ static void look(const struct command *c, struct command_reply *reply)
 	reply->shown = reply->known && row.node == d.self;
 	if (seg) {
 		record_get(seg, &reply->record);
+		reply->copying = seg_copying(seg);
 		seg_put(seg);
 	}
 	transfers_each(d.transfers, count_move, reply);

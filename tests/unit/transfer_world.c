@@ -567,6 +567,11 @@ bool world_rolled_back(ramp_node_t node, ramp_segment_t id)
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).rolled_back;
 }
 
+bool world_copying(ramp_node_t node, ramp_segment_t id)
+{
+	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).copying;
+}
+
 uint64_t world_failed(ramp_node_t node)
 {
 	return order(node, (struct command){.order = ORDER_STATUS}).failed;
@@ -592,9 +597,10 @@ static bool restless(ramp_segment_t id, char why[200])
 		if (!nodes[n].pid)
 			continue;
 		r = order(n, (struct command){.order = ORDER_STATUS, .id = id});
-		if (r.result || r.moves || (r.record.kind != want && !gone)) {
-			snprintf(why, 200, "node %u: %d, %u moves, record %s, row of node %u", n,
-				 r.result, r.moves, record_kind_name(r.record.kind), row.node);
+		if (r.result || r.moves || r.copying || (r.record.kind != want && !gone)) {
+			snprintf(why, 200, "node %u: %d, %u moves, record %s%s, row of node %u", n,
+				 r.result, r.moves, record_kind_name(r.record.kind),
+				 r.copying ? ", held for a copy" : "", row.node);
 			return true;
 		}
 	}

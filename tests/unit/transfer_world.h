@@ -177,7 +177,8 @@ void world_unlink(ramp_segment_t id);
 void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
 bool world_rolled_back(ramp_node_t node, ramp_segment_t id);
-uint64_t world_failed(ramp_node_t node); /* moves, by what its daemon counts */
+bool world_copying(ramp_node_t node, ramp_segment_t id); /* who reads or writes waits for that */
+uint64_t world_failed(ramp_node_t node);		 /* moves, by what its daemon counts */
 
 /* Waits until nothing is under way, and checks: the row STABLE, its owner's record OWNED and its
    bytes right, no record anywhere else, never two with access. */
@@ -237,6 +238,7 @@ struct command_reply {
 	uint32_t moves, peers_up; /* moves: but reservations, which may be dropped at any time */
 	bool rolled_back, reserved, known; /* known: the node's tables have the row */
 	bool shown;			   /* ... and it is the node's */
+	bool copying;			   /* seg_copying */
 	uint64_t failed;
 };
 
