@@ -39,6 +39,7 @@
 
 #include "commands.h"
 #include "ioc.h"
+#include "listener.h"
 
 #define HANDSHAKE_MS	 5000
 #define STACK_BYTES	 (256 * 1024)
@@ -99,6 +100,7 @@ static void set_patience(int sock, uint32_t ms)
 	struct timeval time = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
 
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
 }
 
 /* Why nothing could be sent or received. */
@@ -160,14 +162,22 @@ static int greet(struct agent *agent, bool again)
 	return rc ? rc : expect(agent, SESSION_READY, &msg, NULL, NULL);
 }
 
+static const char *why_not_connected(int rc)
+{
+	if (rc == -EPERM)
+		return "who listens for it is not root's daemon below " SESSION_DIR;
+	if (rc == -ETIMEDOUT)
+		return "the daemon does not answer";
+	return agent_daemon_away(rc) ? "no daemon listens" : strerrordesc_np(-rc);
+}
+
 static int connect_session(struct agent *agent, bool again)
 {
-	int rc = session_connect(agent->socket);
+	int rc = listener_connect(agent->socket, HANDSHAKE_MS);
 
 	agent->hands.sock = rc;
 	if (rc < 0)
-		return refuse(agent, -rc,
-			      agent_daemon_away(rc) ? "no daemon listens" : strerrordesc_np(-rc));
+		return refuse(agent, -rc, why_not_connected(rc));
 	set_patience(agent->hands.sock, HANDSHAKE_MS);
 	rc = greet(agent, again);
 	if (rc) {

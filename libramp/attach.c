@@ -28,6 +28,7 @@
 #include "ids.h"
 #include "ioc.h"
 #include "kernel.h"
+#include "listener.h"
 #include "session.h"
 #include "shim.h"
 #include "table.h"
@@ -63,17 +64,24 @@ static int refuse(struct attach *a, int code, const char *reason)
 /* ---- requests to the daemon --------------------------------------------------------------------
  */
 
-int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+static uint32_t left_ms(uint64_t deadline_ms)
 {
 	uint64_t now_ms = shim_now_ms();
-	uint64_t left_ms = now_ms < deadline_ms ? deadline_ms - now_ms : 1;
-	struct timeval time = {.tv_sec = (time_t)(left_ms / 1000),
-			       .tv_usec = (suseconds_t)(left_ms % 1000) * 1000};
+
+	return now_ms < deadline_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
+}
+
+int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+{
+	struct timeval time;
+	uint32_t ms;
 	int sock, rc;
 
-	sock = session_connect(path);
+	sock = listener_connect(path, left_ms(deadline_ms));
 	if (sock < 0)
 		return agent_daemon_away(sock) ? -EPIPE : sock;
+	ms = left_ms(deadline_ms);
+	time = (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
 	rc = session_send(sock, msg, NULL, 0, 0);
 	if (rc == 0)

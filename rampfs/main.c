@@ -23,11 +23,10 @@
 #include "options.h"
 #include "output.h"
 #include "programs.h"
+#include "session.h"
 #include "statedir.h"
 #include "store.h"
 #include "wire.h"
-
-#define SESSION_DIR "/run/rampfs"
 
 struct place {
 	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -214,8 +215,11 @@ int session_decode(const void *buf, size_t len, struct session_msg *msg)
 	return wire_r_done(&r) ? 0 : -EBADMSG;
 }
 
-int session_connect(const char *path)
+/* patience_ms 0: as long as it takes. */
+static int connect_to(const char *path, uint32_t patience_ms)
 {
+	struct timeval time = {.tv_sec = patience_ms / 1000,
+			       .tv_usec = (patience_ms % 1000) * 1000};
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	size_t len = strlen(path);
 	int sock, saved;
@@ -226,6 +230,7 @@ int session_connect(const char *path)
 	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (sock < 0)
 		return -errno;
+	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
 	while (connect(sock, (const struct sockaddr *)&to, sizeof(to))) {
 		saved = errno;
 		if (saved == EINTR)
@@ -234,6 +239,16 @@ int session_connect(const char *path)
 		return -saved;
 	}
 	return sock;
+}
+
+int session_connect(const char *path)
+{
+	return connect_to(path, 0);
+}
+
+int session_connect_within(const char *path, uint32_t patience_ms)
+{
+	return connect_to(path, patience_ms);
 }
 
 union control {

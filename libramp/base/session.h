@@ -138,6 +138,9 @@
 
 #include "ids.h"
 
+/* Where the sockets are: a directory of root's, in which everybody may look. */
+#define SESSION_DIR "/run/rampfs"
+
 #define SESSION_VERSION	   1
 #define SESSION_PACKET_MAX 2048 /* bytes of the longest message */
 #define SESSION_RANGES_MAX 64	/* of one DROP */
@@ -221,6 +224,9 @@ int session_decode(const void *buf, size_t len, struct session_msg *msg);
 /* A connected socket (close-on-exec, blocking), or a negative errno: -ENOENT, -ECONNREFUSED,
    -EACCES. Waits while the backlog is full. */
 int session_connect(const char *path);
+/* The same, but -EAGAIN where the backlog is full for patience_ms (at least 1); later sends on the
+   socket wait so long, too (SO_SNDTIMEO). */
+int session_connect_within(const char *path, uint32_t patience_ms);
 
 /* Sends one message, with `nfds` descriptors (which stay the caller's). Flags of sendmsg(2);
    MSG_NOSIGNAL is added. 0; -EAGAIN, -EPIPE, -ECONNRESET and so on. */

@@ -68,7 +68,7 @@ struct fake {
 	struct fuse *fuse;
 	pthread_t fuse_thread, listener, pager;
 	int listen_fd;
-	_Atomic bool stopping;
+	_Atomic bool stopping, asleep;
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up, hang_up_punches;
 	_Atomic bool silent, forgetful;
@@ -79,6 +79,7 @@ struct fake {
 	struct token tokens[TOKENS];
 	uint64_t last_token;
 	_Atomic uint32_t fork_ms; /* between FORK's look and its answer */
+	struct fake *before;	  /* one that was stopped: its mount's threads live on */
 };
 
 static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
@@ -174,9 +175,15 @@ static int fs_ioctl(const char *path, unsigned int cmd, void *arg, struct fuse_f
 		    unsigned int flags, void *data)
 {
 	struct ramp_ioc_attach *attach = data;
+	struct ramp_ioc_info *info = data;
 
 	(void)arg;
 	(void)flags;
+	if (cmd == (unsigned int)RAMP_IOC_INFO) {
+		memset(info, 0, sizeof(*info));
+		strcpy(info->socket, the_fake->socket);
+		return 0;
+	}
 	if (strcmp(path, "/seg") || cmd != (unsigned int)RAMP_IOC_ATTACH)
 		return -ENOTTY;
 	memset(attach, 0, sizeof(*attach));
@@ -571,7 +578,14 @@ static void *pager_thread(void *arg)
 /* ---- for the test -------------------------------------------------------------------------------
  */
 
-static void mount_fuse(struct fake *fake)
+/* Of the calling thread alone: its real uid, which libfuse puts into the mount's options, or its
+   effective one, which listen(2) remembers. */
+static void be(uid_t real, uid_t effective)
+{
+	MUST(syscall(SYS_setresuid, real, effective, -1) == 0);
+}
+
+static void mount_fuse(struct fake *fake, uid_t uid)
 {
 	static char name[] = "fake", option[] = "-osubtype=rampfs,fsname=fake,allow_other";
 	char *argv[] = {name, option, NULL};
@@ -582,7 +596,9 @@ static void mount_fuse(struct fake *fake)
 	MUST(mkdir(where, 0755) == 0);
 	fake->fuse = fuse_new(&args, &fs_ops, sizeof(fs_ops), NULL);
 	MUST(fake->fuse);
+	be(uid, 0);
 	MUST(fuse_mount(fake->fuse, where) == 0);
+	be(0, 0);
 	fuse_opt_free_args(&args);
 	MUST(pthread_create(&fake->fuse_thread, NULL, fuse_main_thread, fake) == 0);
 }
@@ -594,6 +610,8 @@ static void listen_at(struct fake *fake)
 	strcpy(at.sun_path, fake->socket);
 	fake->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	MUST(fake->listen_fd >= 0);
+	MUST(mkdir(SESSION_DIR, 0755) == 0 || errno == EEXIST);
+	unlink(fake->socket);
 	MUST(bind(fake->listen_fd, (struct sockaddr *)&at, sizeof(at)) == 0);
 	MUST(chmod(fake->socket, 0666) == 0);
 	MUST(listen(fake->listen_fd, 64) == 0);
@@ -603,13 +621,19 @@ static void listen_at(struct fake *fake)
 
 struct fake *fake_start(const char *dir)
 {
+	return fake_start_mounted_by(dir, 0);
+}
+
+struct fake *fake_start_mounted_by(const char *dir, uid_t uid)
+{
 	struct fake *fake = calloc(1, sizeof(*fake));
 	int fd;
 
 	MUST(fake);
+	fake->before = the_fake;
 	the_fake = fake;
 	snprintf(fake->dir, sizeof(fake->dir), "%s", dir);
-	snprintf(fake->socket, sizeof(fake->socket), "%s/socket", dir);
+	snprintf(fake->socket, sizeof(fake->socket), SESSION_DIR "/%.64s", strrchr(dir, '/') + 1);
 	snprintf(fake->backing, sizeof(fake->backing), "/dev/shm/%s", strrchr(dir, '/') + 1);
 	fd = open(fake->backing, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	MUST(fd >= 0 && ftruncate(fd, (off_t)SEGMENT_BYTES) == 0);
@@ -617,7 +641,7 @@ struct fake *fake_start(const char *dir)
 	pthread_mutex_init(&fake->lock, NULL);
 	for (int i = 0; i < PROCESSES; i++)
 		pthread_mutex_init(&fake->processes[i].commands, NULL);
-	mount_fuse(fake);
+	mount_fuse(fake, uid);
 	listen_at(fake);
 	return fake;
 }
@@ -628,7 +652,8 @@ void fake_stop(struct fake *fake)
 
 	fake->stopping = true;
 	shutdown(fake->listen_fd, SHUT_RDWR);
-	pthread_join(fake->listener, NULL);
+	if (!fake->asleep)
+		pthread_join(fake->listener, NULL);
 	pthread_join(fake->pager, NULL);
 	close(fake->listen_fd);
 	snprintf(where, sizeof(where), "%s/mnt", fake->dir);
@@ -801,6 +826,39 @@ void fake_forget_forks(struct fake *fake)
 void fake_fall_silent(struct fake *fake)
 {
 	fake->silent = true;
+}
+
+void fake_fall_asleep(struct fake *fake)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int sock;
+
+	pthread_cancel(fake->listener);
+	pthread_join(fake->listener, NULL);
+	fake->asleep = true;
+	strcpy(at.sun_path, fake->socket);
+	do {
+		sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		MUST(sock >= 0);
+	} while (connect(sock, (struct sockaddr *)&at, sizeof(at)) == 0); /* left open */
+	MUST(errno == EAGAIN);
+	close(sock);
+}
+
+void fake_listen_as(struct fake *fake, uid_t uid)
+{
+	be(0, uid);
+	MUST(listen(fake->listen_fd, 64) == 0);
+	be(0, 0);
+}
+
+void fake_move_socket(struct fake *fake)
+{
+	char other[sizeof(fake->socket)];
+
+	snprintf(other, sizeof(other), "%.90s/mnt.socket", fake->dir);
+	MUST(rename(fake->socket, other) == 0);
+	strcpy(fake->socket, other);
 }
 
 int fake_reconnects(struct fake *fake, pid_t pid)

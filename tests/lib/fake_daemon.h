@@ -20,8 +20,10 @@
 
 struct fake;
 
-/* Mounts at DIR/mnt (the segment is DIR/mnt/seg) and listens at DIR/socket. */
+/* Mounts at DIR/mnt (the segment is DIR/mnt/seg) and listens in SESSION_DIR, by DIR's name. */
 struct fake *fake_start(const char *dir);
+/* The same where this user has made the mount, as fusermount(1) does it for him. */
+struct fake *fake_start_mounted_by(const char *dir, uid_t uid);
 /* Takes the mount and the files away; some threads live until the process ends. */
 void fake_stop(struct fake *fake);
 
@@ -55,6 +57,12 @@ void fake_forget_forks(struct fake *fake);
 void fake_delay_forks(struct fake *fake, uint32_t ms);
 /* From now on nothing is answered. */
 void fake_fall_silent(struct fake *fake);
+/* From now on nobody is even taken from the socket's queue, and that is full. */
+void fake_fall_asleep(struct fake *fake);
+/* From now on it is this user who listens. */
+void fake_listen_as(struct fake *fake, uid_t uid);
+/* From now on the mount names another path of the same socket, in its own directory. */
+void fake_move_socket(struct fake *fake);
 /* How often this process's agent has said HELLO with RECONNECT. */
 int fake_reconnects(struct fake *fake, pid_t pid);
 

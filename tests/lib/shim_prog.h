@@ -51,6 +51,7 @@ void scenario_basic(void);
 void scenario_partial(void);
 void scenario_large(void);
 void scenario_arguments(void);
+void scenario_handed(void);
 void scenario_readonly(void);
 void scenario_protect(void);
 void scenario_remap(void);

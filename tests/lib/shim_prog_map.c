@@ -99,6 +99,12 @@ void scenario_arguments(void)
 	CHECK(q == p + 8 * PAGE && errno == 77);
 }
 
+/* Was given descriptor 100, a file of a mount that it does not have. */
+void scenario_handed(void)
+{
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 100, 0) == MAP_FAILED && errno == ENODEV);
+}
+
 void scenario_readonly(void)
 {
 	volatile unsigned char *p = map(SEGMENT_BYTES, PROT_READ, MAP_SHARED, 0), *q;

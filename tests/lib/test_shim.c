@@ -11,16 +11,21 @@
 #include <grp.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_daemon.h"
+#include "session.h"
+
+#define HANDED_FD 100 /* as the scenario "handed" has it */
 
 static pid_t runner_pid;
 static char dir[64], file[96], errors[96];
@@ -49,6 +54,35 @@ static void clean_up(void)
 	rmdir(dir);
 }
 
+/* A user namespace in which only the user itself has a number. Before: the right to write its map
+   is lost with exec of what it may not read, so it is dumpable. */
+static void enter_own_namespace(uid_t uid)
+{
+	char line[32];
+	int fd, len = snprintf(line, sizeof(line), "1000 %u 1", uid);
+
+	if (prctl(PR_SET_DUMPABLE, 1) || unshare(CLONE_NEWUSER))
+		_exit(124);
+	fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, line, (size_t)len) != len)
+		_exit(123);
+	close(fd);
+}
+
+static bool own_namespace, elsewhere; /* of programs that are started */
+
+/* Has the file open, and is where it is not mounted. */
+static void leave_with_file(void)
+{
+	char mount_path[96];
+	int fd = open(file, O_RDWR);
+
+	snprintf(mount_path, sizeof(mount_path), "%s/mnt", dir);
+	if (fd < 0 || dup2(fd, HANDED_FD) < 0 || unshare(CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || umount2(mount_path, MNT_DETACH))
+		_exit(122);
+}
+
 static struct program start_as(const char *scenario, uid_t uid)
 {
 	struct program p;
@@ -65,6 +99,10 @@ static struct program start_as(const char *scenario, uid_t uid)
 		alarm(60);
 		if (uid && (setgroups(0, NULL) || setgid(uid) || setuid(uid)))
 			_exit(125);
+		if (elsewhere)
+			leave_with_file();
+		if (own_namespace)
+			enter_own_namespace(uid);
 		execl(run_path, "rampfs-run", prog_path, file, scenario, (char *)NULL);
 		_exit(126);
 	}
@@ -153,6 +191,83 @@ START_TEST(a_program_needs_no_privilege)
 {
 	struct program p = start_as("forks", 65534);
 
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+/* Its first mmap fails, and that is what it says. */
+static void is_refused(struct program *p, const char *line)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(p->pid, &status, 0), p->pid);
+	ck_assert_int_eq(WEXITSTATUS(status), 1);
+	ck_assert_msg(count_said("rampfs: ") == (line ? 1 : 0), "said: %s", said());
+	if (line)
+		ck_assert_msg(count_said(line) == 1, "said: %s", said());
+	close(p->to);
+	close(p->from);
+}
+
+#define NOT_ROOTS "rampfs: mmap: who listens for it is not root's daemon below /run/rampfs\n"
+
+static const uid_t victims[] = {0, 65534, 1000};
+
+/* Not even its own user: who has privileges could lose them to him. */
+START_TEST(who_listens_and_is_not_root_gets_no_program)
+{
+	struct program p;
+
+	fake_listen_as(fake, 65534);
+	p = start_as("basic", victims[_i]);
+	is_refused(&p, NOT_ROOTS);
+}
+END_TEST
+
+START_TEST(who_listens_elsewhere_gets_no_program)
+{
+	struct program p;
+
+	fake_move_socket(fake);
+	p = start("basic");
+	is_refused(&p, NOT_ROOTS);
+}
+END_TEST
+
+START_TEST(a_mount_that_is_not_roots_is_no_rampfs)
+{
+	struct program p;
+
+	fake_stop(fake);
+	fake = fake_start_mounted_by(dir, 65534);
+	p = start("basic");
+	is_refused(&p, NULL);
+	ck_assert_int_eq(count_said("No such device"), 1);
+}
+END_TEST
+
+/* What another namespace has mounted, and hands over, is on no list of ours. */
+START_TEST(a_file_whose_mount_is_not_here_is_no_segment)
+{
+	struct program p;
+
+	elsewhere = true;
+	p = start("handed");
+	elsewhere = false;
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
+/* Of a container that has no number for the machine's root, who is nobody there. */
+START_TEST(a_program_in_a_user_namespace_finds_roots_daemon)
+{
+	struct program p;
+
+	own_namespace = true;
+	p = start_as("forks", 65534);
+	own_namespace = false;
 	finish(&p);
 	ck_assert_str_eq(said(), "");
 }
@@ -327,15 +442,10 @@ END_TEST
 START_TEST(a_daemon_that_refuses_is_quoted)
 {
 	struct program p;
-	int status;
 
 	fake_refuse(fake, EPERM, "group ramp only (uffd_group)");
 	p = start("basic");
-	ck_assert_int_eq(waitpid(p.pid, &status, 0), p.pid);
-	ck_assert_int_eq(WEXITSTATUS(status), 1);
-	ck_assert_int_eq(count_said("rampfs: mmap: group ramp only (uffd_group)\n"), 1);
-	close(p.to);
-	close(p.from);
+	is_refused(&p, "rampfs: mmap: group ramp only (uffd_group)\n");
 }
 END_TEST
 
@@ -381,7 +491,10 @@ static void sweep(void)
 		snprintf(path, sizeof(path), "%s/mnt", found.gl_pathv[i]);
 		umount2(path, MNT_DETACH);
 		rmdir(path);
-		snprintf(path, sizeof(path), "%s/socket", found.gl_pathv[i]);
+		snprintf(path, sizeof(path), "%s/mnt.socket", found.gl_pathv[i]);
+		unlink(path);
+		snprintf(path, sizeof(path), SESSION_DIR "/%s",
+			 strrchr(found.gl_pathv[i], '/') + 1);
 		unlink(path);
 		snprintf(path, sizeof(path), "%s/stderr", found.gl_pathv[i]);
 		unlink(path);
@@ -396,15 +509,25 @@ static void sweep(void)
 START_TEST(a_daemon_that_is_silent_is_not_waited_for)
 {
 	struct program p;
-	int status;
 
 	fake_fall_silent(fake);
 	p = start("basic");
-	ck_assert_int_eq(waitpid(p.pid, &status, 0), p.pid);
-	ck_assert_int_eq(WEXITSTATUS(status), 1);
-	ck_assert_int_eq(count_said("rampfs: mmap: the daemon does not answer\n"), 1);
-	close(p.to);
-	close(p.from);
+	is_refused(&p, "rampfs: mmap: the daemon does not answer\n");
+}
+END_TEST
+
+/* Nor where there is no room in its queue: neither by the first mmap nor by a fork. */
+START_TEST(a_daemon_that_sleeps_is_not_waited_for)
+{
+	struct program p = start("orphan");
+
+	await(&p, "mapped");
+	fake_fall_asleep(fake);
+	go_on(&p);
+	finish(&p);
+	ck_assert_int_eq(count_said("rampfs: fork: the child lacks mappings: "), 1);
+	p = start("basic");
+	is_refused(&p, "rampfs: mmap: the daemon does not answer\n");
 }
 END_TEST
 
@@ -465,7 +588,14 @@ int main(void)
 	tcase_add_loop_test(tc, a_program_maps_as_mmap_promises, 0,
 			    (int)(sizeof(alone) / sizeof(alone[0])));
 	tcase_add_test(tc, a_program_needs_no_privilege);
+	tcase_add_loop_test(tc, who_listens_and_is_not_root_gets_no_program, 0,
+			    (int)(sizeof(victims) / sizeof(victims[0])));
+	tcase_add_test(tc, who_listens_elsewhere_gets_no_program);
+	tcase_add_test(tc, a_mount_that_is_not_roots_is_no_rampfs);
+	tcase_add_test(tc, a_file_whose_mount_is_not_here_is_no_segment);
+	tcase_add_test(tc, a_program_in_a_user_namespace_finds_roots_daemon);
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
+	tcase_add_test(tc, a_daemon_that_sleeps_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
