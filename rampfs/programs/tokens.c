@@ -69,13 +69,15 @@ int process_find(pid_t pid, struct process *process)
 	return 0;
 }
 
-/* What can't be looked at has not. */
+/* Whoever has not been waited for has: its children are another's already. What can't be looked at
+   has not. */
 static bool has_ended(const struct process *process)
 {
 	struct process now;
 	int rc = process_find(process->pid, &now);
 
-	return rc == -ESRCH || (!rc && now.start_ticks != process->start_ticks);
+	return rc == -ESRCH || (!rc && now.start_ticks != process->start_ticks) ||
+	       mappers_state(process->pid) == 'Z';
 }
 
 static uint64_t now_ticks(void)

@@ -312,6 +312,30 @@ START_TEST(a_forks_token_is_for_a_child)
 }
 END_TEST
 
+START_TEST(a_forks_token_outlives_a_parent_that_nobody_waits_for)
+{
+	struct prog_order order = {.op = PROG_ADOPT};
+	struct seg *seg = world_segment("x", 5);
+	struct prog prog, child;
+	siginfo_t info;
+	struct prog_report r;
+
+	world_prog(&prog);
+	world_attach(&prog, seg, O_RDWR);
+	r = op(&prog, PROG_TICKET, 0);
+	ck_assert_int_eq(r.result, 0);
+	order.token[0] = r.value;
+	order.token[1] = r.addr;
+	world_prog(&child); /* of this process, as one is whose parent has left */
+	ck_assert_int_eq(kill(prog.pid, SIGKILL), 0);
+	ck_assert_int_eq(waitid(P_PID, (id_t)prog.pid, &info, WEXITED | WNOWAIT), 0);
+	ck_assert_int_eq(prog_do(&child, &order).result, 0);
+	prog_end(&child);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 /* ---- the number of a process that has ended -------------------------------------------------- */
 
 #define HELD_MAX 32
@@ -529,6 +553,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_user_has_so_many_tokens_and_others_have_theirs);
 	tcase_add_test(tc, an_old_token_is_none);
 	tcase_add_test(tc, a_forks_token_is_for_a_child);
+	tcase_add_test(tc, a_forks_token_outlives_a_parent_that_nobody_waits_for);
 	tcase_add_test(tc, a_dead_processes_session_and_token_do_not_serve_the_next_of_its_number);
 	tcase_add_loop_test(tc, an_agent_that_leaves_a_replacement_half_done_is_hung_up_on, 7, 9);
 	tcase_add_test(tc, a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody);
