@@ -57,13 +57,19 @@ void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t 
 	shim_leave(guard);
 }
 
+/* It has pages, and the last one does not lie before the first. */
+static bool ends_behind(uint64_t start, uint64_t len)
+{
+	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + shim_page_up(len) > start;
+}
+
 int change_munmap(void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
 	struct shim_guard guard;
 	int rc;
 
-	if (!shim_page_aligned(start) || len == 0 || shim_page_up(len) == 0)
+	if (!shim_page_aligned(start) || !ends_behind(start, len))
 		return -EINVAL;
 	shim_enter(&guard);
 	shim_lock(&table.lock);
@@ -71,6 +77,15 @@ int change_munmap(void *addr, uint64_t len)
 	shim_unlock(&table.lock);
 	shim_leave(&guard);
 	return rc;
+}
+
+/* The kernel has come so far before it failed: *at is where the range before it ended. */
+static bool is_protected(const struct range *r, uint64_t *at, int prot)
+{
+	bool next = r->addr == *at;
+
+	*at = r->addr + r->len;
+	return next && shim_mprotect(r->addr, r->len, prot) == 0;
 }
 
 /* Under table.lock. */
@@ -86,7 +101,8 @@ static int protect(uint64_t start, uint64_t len, int prot)
 		if ((prot & PROT_WRITE) && (table.ranges.at[i].flags & RANGE_READONLY))
 			return -EACCES;
 	rc = shim_mprotect(start, len, prot);
-	for (; rc == 0 && first < last; first++)
+	for (; first < last && (rc == 0 || is_protected(&table.ranges.at[first], &start, prot));
+	     first++)
 		table.ranges.at[first].prot = (uint8_t)(prot & PROT_ALL);
 	ranges_join(&table.ranges);
 	return rc;
@@ -100,6 +116,8 @@ int change_mprotect(void *addr, uint64_t len, int prot)
 
 	if (!shim_page_aligned(start))
 		return -EINVAL;
+	if (len && !ends_behind(start, len))
+		return -ENOMEM;
 	shim_enter(&guard);
 	lock_between_swaps(); /* what is put in place meanwhile has the protection of before */
 	rc = protect(start, shim_page_up(len), prot);
@@ -178,6 +196,10 @@ static int remap(const struct mremap_call *call, const char **reason)
 	}
 	if (!shim_page_aligned(call->old) || call->new_len == 0)
 		return -EINVAL;
+	if (old_end <= call->old)
+		return -EFAULT;
+	if (new_end <= call->old)
+		return -ENOMEM;
 	if (ranges_gap(&table.ranges, call->old, old_end, &gap_start, &gap_end))
 		return -EFAULT;
 	if (new_end <= old_end)

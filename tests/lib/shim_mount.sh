@@ -37,7 +37,7 @@ chmod 755 "$scratch" # for nobody
 cluster_start -n 2 -c 512M
 
 echo "every way to map"
-for scenario in basic partial readonly private forks execs threads signals daemonlike leaver \
+for scenario in basic partial around halfway readonly private forks execs threads signals daemonlike leaver \
 	tree crowd many unlinked loaded; do
 	run 0 $scenario
 done

@@ -105,6 +105,47 @@ void scenario_handed(void)
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 100, 0) == MAP_FAILED && errno == ENODEV);
 }
 
+/* Lengths that go around the end of all addresses: refused, and nothing has changed. */
+void scenario_around(void)
+{
+	unsigned char *p = (unsigned char *)map(4 * PAGE, RW, MAP_SHARED, 0);
+	size_t to_second = (size_t)-2 * PAGE, all = (size_t)-1;
+
+	CHECK(map(PAGE, RW, MAP_SHARED, 8 * PAGE) == p + 8 * PAGE);
+	CHECK(munmap(p + 8 * PAGE, (size_t)-7 * PAGE) == -1 && errno == EINVAL);
+	CHECK(munmap(p + 3 * PAGE, to_second) == -1 && errno == EINVAL);
+	CHECK(munmap(p, all) == -1 && errno == EINVAL);
+	CHECK(mprotect(p + 3 * PAGE, to_second, PROT_NONE) == -1 && errno == ENOMEM);
+	CHECK(mremap(p + 3 * PAGE, PAGE, to_second, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(errno == ENOMEM);
+	CHECK(mremap(p + 3 * PAGE, to_second, 4 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+	CHECK(errno == EFAULT);
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(touch(p + i * PAGE, true) == 0);
+	CHECK(touch(p + 8 * PAGE, true) == 0);
+	/* Each was counted once. */
+	CHECK(munmap(p, 4 * PAGE) == 0 && !is_mapped(p) && !is_mapped(p + 3 * PAGE));
+	CHECK(is_mapped(p + 8 * PAGE));
+}
+
+/* An mprotect that fails on its way has done what came before: a child finds it so. */
+void scenario_halfway(void)
+{
+	unsigned char *p = (unsigned char *)map(PAGE, RW, MAP_SHARED, 0);
+	pid_t pid;
+
+	CHECK(map(PAGE, RW, MAP_SHARED, 2 * PAGE) == p + 2 * PAGE);
+	CHECK(mprotect(p, 3 * PAGE, PROT_READ) == -1 && errno == ENOMEM);
+	CHECK(touch(p, true) == SIGSEGV && touch(p + 2 * PAGE, true) == 0);
+	pid = fork();
+	if (pid == 0) {
+		CHECK(touch(p, true) == SIGSEGV && touch(p, false) == 0);
+		CHECK(touch(p + 2 * PAGE, true) == 0);
+		_exit(0);
+	}
+	wait_for(pid);
+}
+
 void scenario_readonly(void)
 {
 	volatile unsigned char *p = map(SEGMENT_BYTES, PROT_READ, MAP_SHARED, 0), *q;
