@@ -92,6 +92,24 @@ static bool quiet;
 /* The C library's count of threads: the last one to end calls exit(3). NULL where it has none. */
 static _Atomic unsigned int *thread_count;
 
+/* What descriptor 2 was when the program began; type 0: it was closed. */
+static struct {
+	dev_t dev;
+	ino_t ino;
+	mode_t type;
+} first_stderr;
+
+static void note_stderr(void)
+{
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st))
+		return;
+	first_stderr.dev = st.st_dev;
+	first_stderr.ino = st.st_ino;
+	first_stderr.type = st.st_mode & S_IFMT;
+}
+
 /* ISO C knows no cast from an object's pointer to a function's; POSIX promises that it works. */
 static void resolve(void *slot, const char *name)
 {
@@ -106,6 +124,7 @@ void shim_resolve(void)
 	const char *value = getenv("RAMPFS_QUIET");
 
 	quiet = value && strcmp(value, "1") == 0;
+	note_stderr();
 	resolve(&thread_count, "__nptl_nthreads");
 	resolve(&shim_next.mmap, "mmap");
 	resolve(&shim_next.munmap, "munmap");
@@ -278,13 +297,35 @@ static size_t join(char *line, const char *part, va_list ap)
 	return len;
 }
 
+/*
+ * Whether that is a place for lines. A program that has closed its stderr gets the number for
+ * another file, and a line in the midst of its data would spoil that: so nothing is written where
+ * there was no stderr, nor into a file that the program also reads. A log that was put in stderr's
+ * place is a file for writing alone; pipes and sockets are the first one or none.
+ */
+static bool takes_lines(const struct stat *st, bool also_read)
+{
+	mode_t type = st->st_mode & S_IFMT;
+
+	if (!first_stderr.type)
+		return false;
+	if (type == S_IFREG)
+		return !also_read;
+	return type == S_IFCHR || (type == first_stderr.type && st->st_dev == first_stderr.dev &&
+				   st->st_ino == first_stderr.ino);
+}
+
 /* A pipe that has no reader raises SIGPIPE in the thread that writes: that one is taken back. */
 static void write_stderr(const char *line, size_t len)
 {
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct timespec now = {0};
 	sigset_t pending, pipe;
+	struct stat st;
 
+	if (fstat(STDERR_FILENO, &st) ||
+	    !takes_lines(&st, (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_RDWR))
+		return;
 	if (poll(&ready, 1, 0) != 1 || (ready.revents & (POLLERR | POLLHUP | POLLNVAL)))
 		return;
 	sigemptyset(&pending);
@@ -326,9 +367,17 @@ static int open_stderr(void)
 {
 	int fd = shim_open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_APPEND | O_NOCTTY);
 	int pidfd, same = -1;
-	struct stat st;
+	struct stat st, link;
 
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+	if (fd < 0)
+		return fd;
+	/* The link's own mode says how the program has it open, proc_pid_fd(5). */
+	if (lstat("/proc/self/fd/2", &link) || fstat(fd, &st) ||
+	    !takes_lines(&st, (link.st_mode & S_IRUSR) != 0)) {
+		close(fd);
+		return -1;
+	}
+	if (!S_ISREG(st.st_mode))
 		return fd;
 	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (pidfd >= 0) {

@@ -31,7 +31,8 @@ struct shim_next {
 };
 extern struct shim_next shim_next;
 
-/* In the constructor: looks up what comes after us, and reads RAMPFS_QUIET. */
+/* In the constructor: looks up what comes after us, reads RAMPFS_QUIET, and looks what stderr is.
+ */
 void shim_resolve(void);
 
 /*
@@ -103,8 +104,8 @@ void shim_unlock(struct shim_lock *lock);
 
 /*
  * Joins the strings up to a NULL and writes them, with a newline, to the program's stderr, unless
- * RAMPFS_QUIET=1. Never waits: a stderr that takes nothing gets nothing. For threads of the
- * program, between shim_enter and shim_leave.
+ * RAMPFS_QUIET=1. Never waits: a stderr that takes nothing gets nothing, nor does what has only its
+ * number, as far as can be told. For threads of the program, between shim_enter and shim_leave.
  */
 void shim_say(const char *first, ...) __attribute__((sentinel));
 /* "rampfs: WHAT: REASON", or the errno's text where the reason is empty. Returns -code. */

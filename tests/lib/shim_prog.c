@@ -1,11 +1,9 @@
 /*
- * A program that knows nothing of rampfs: shim_prog FILE SCENARIO, run by
- * rampfs-run.
+ * A program that knows nothing of rampfs: shim_prog FILE SCENARIO, run by rampfs-run.
  *
- * FILE is a segment of SEGMENT_BYTES bytes, all zero. Each scenario maps it,
- * checks what it sees against what mmap(2) promises, and exits 0; at the first
- * thing that is wrong it says what and exits 1. The interactive ones say on
- * stdout where they are and wait for a line on stdin.
+ * FILE is a segment of SEGMENT_BYTES bytes, all zero. Each scenario maps it, checks what it sees
+ * against what mmap(2) promises, and exits 0; at the first thing that is wrong it says what and
+ * exits 1. The interactive ones say on stdout where they are and wait for a line on stdin.
  */
 #include "shim_prog.h"
 
@@ -17,149 +15,169 @@
 
 const char *file;
 
-int open_file(int flags) {
-  int fd = open(file, flags | O_CLOEXEC);
+int open_file(int flags)
+{
+	int fd = open(file, flags | O_CLOEXEC);
 
-  CHECK(fd >= 0);
-  return fd;
+	CHECK(fd >= 0);
+	return fd;
 }
 
-volatile unsigned char *map(size_t len, int prot, int flags, off_t offset) {
-  int fd = open_file(prot & PROT_WRITE ? O_RDWR : O_RDONLY);
-  void *at = mmap(NULL, len, prot, flags, fd, offset);
+volatile unsigned char *map(size_t len, int prot, int flags, off_t offset)
+{
+	int fd = open_file(prot & PROT_WRITE ? O_RDWR : O_RDONLY);
+	void *at = mmap(NULL, len, prot, flags, fd, offset);
 
-  CHECK(at != MAP_FAILED);
-  CHECK(close(fd) == 0);
-  return at;
+	CHECK(at != MAP_FAILED);
+	CHECK(close(fd) == 0);
+	return at;
 }
 
-unsigned char byte_of_file(off_t offset) {
-  unsigned char byte;
-  int fd = open_file(O_RDONLY);
+unsigned char byte_of_file(off_t offset)
+{
+	unsigned char byte;
+	int fd = open_file(O_RDONLY);
 
-  CHECK(pread(fd, &byte, 1, offset) == 1);
-  close(fd);
-  return byte;
+	CHECK(pread(fd, &byte, 1, offset) == 1);
+	close(fd);
+	return byte;
 }
 
-bool is_mapped(const volatile void *at) {
-  unsigned char vec;
+bool is_mapped(const volatile void *at)
+{
+	unsigned char vec;
 
-  return mincore((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, &vec) == 0;
+	return mincore((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, &vec) == 0;
 }
 
-static int count(const char *how, const char *what) {
-  char command[128];
-  int n = -1;
-  FILE *p;
+static int count(const char *how, const char *what)
+{
+	char command[128];
+	int n = -1;
+	FILE *p;
 
-  snprintf(command, sizeof(command), how, what);
-  p = popen(command, "r");
-  CHECK(p && fscanf(p, "%d", &n) == 1);
-  pclose(p);
-  return n;
+	snprintf(command, sizeof(command), how, what);
+	p = popen(command, "r");
+	CHECK(p && fscanf(p, "%d", &n) == 1);
+	pclose(p);
+	return n;
 }
 
-int count_entries(const char *dir) { return count("ls %s | wc -l", dir); }
+int count_entries(const char *dir)
+{
+	return count("ls %s | wc -l", dir);
+}
 
-int count_lines(const char *name) { return count("wc -l <%s", name); }
+int count_lines(const char *name)
+{
+	return count("wc -l <%s", name);
+}
 
 static sigjmp_buf jump;
-static void on_signal(int sig) { siglongjmp(jump, sig); }
-
-int touch(volatile unsigned char *at, bool write) {
-  struct sigaction action = {.sa_handler = on_signal}, bus, segv;
-  int sig;
-
-  sigaction(SIGBUS, &action, &bus);
-  sigaction(SIGSEGV, &action, &segv);
-  sig = sigsetjmp(jump, 1);
-  if (sig == 0) {
-    if (write)
-      *at = 1;
-    else
-      (void)*at;
-  }
-  sigaction(SIGBUS, &bus, NULL);
-  sigaction(SIGSEGV, &segv, NULL);
-  return sig;
+static void on_signal(int sig)
+{
+	siglongjmp(jump, sig);
 }
 
-bool comes_back(volatile unsigned char *at) {
-  for (int i = 0; i < 5000; i++) {
-    if (touch(at, false) == 0)
-      return true;
-    usleep(1000);
-  }
-  return false;
+int touch(volatile unsigned char *at, bool write)
+{
+	struct sigaction action = {.sa_handler = on_signal}, bus, segv;
+	int sig;
+
+	sigaction(SIGBUS, &action, &bus);
+	sigaction(SIGSEGV, &action, &segv);
+	sig = sigsetjmp(jump, 1);
+	if (sig == 0) {
+		if (write)
+			*at = 1;
+		else
+			(void)*at;
+	}
+	sigaction(SIGBUS, &bus, NULL);
+	sigaction(SIGSEGV, &segv, NULL);
+	return sig;
 }
 
-void meet(const char *where) {
-  char line[64];
-
-  printf("%s\n", where);
-  fflush(stdout);
-  CHECK(fgets(line, sizeof(line), stdin));
+bool comes_back(volatile unsigned char *at)
+{
+	for (int i = 0; i < 5000; i++) {
+		if (touch(at, false) == 0)
+			return true;
+		usleep(1000);
+	}
+	return false;
 }
 
-void wait_for(pid_t pid) {
-  int status;
+void meet(const char *where)
+{
+	char line[64];
 
-  CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
-  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	printf("%s\n", where);
+	fflush(stdout);
+	CHECK(fgets(line, sizeof(line), stdin));
+}
+
+void wait_for(pid_t pid)
+{
+	int status;
+
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static const struct scenario {
-  const char *name;
-  void (*run)(void);
+	const char *name;
+	void (*run)(void);
 } scenarios[] = {
-    {"basic", scenario_basic},
-    {"partial", scenario_partial},
-    {"large", scenario_large},
-    {"arguments", scenario_arguments},
-    {"around", scenario_around},
-    {"halfway", scenario_halfway},
-    {"readonly", scenario_readonly},
-    {"protect", scenario_protect},
-    {"remap", scenario_remap},
-    {"private", scenario_private},
-    {"forks", scenario_forks},
-    {"execs", scenario_execs},
-    {"kin", scenario_kin},
-    {"threads", scenario_threads},
-    {"endure", scenario_endure},
-    {"signals", scenario_signals},
-    {"daemonlike", scenario_daemonlike},
-    {"leaver", scenario_leaver},
-    {"frozen", scenario_frozen},
-    {"gone", scenario_gone},
-    {"restart", scenario_restart},
-    {"orphan", scenario_orphan},
-    {"reborn", scenario_reborn},
-    {"meanwhile", scenario_meanwhile},
-    {"follow", scenario_follow},
-    {"tree", scenario_tree},
-    {"crowd", scenario_crowd},
-    {"many", scenario_many},
-    {"unlinked", scenario_unlinked},
-    {"loaded", scenario_loaded},
-    {"beside", scenario_beside},
-    {"squat", scenario_squat},
-    {"allowed", scenario_allowed},
-    {"late", scenario_late},
-    {"mosaic", scenario_mosaic},
-    {"handed", scenario_handed},
-    {"jailed", scenario_jailed},
+	{"basic", scenario_basic},
+	{"partial", scenario_partial},
+	{"large", scenario_large},
+	{"arguments", scenario_arguments},
+	{"around", scenario_around},
+	{"halfway", scenario_halfway},
+	{"readonly", scenario_readonly},
+	{"protect", scenario_protect},
+	{"remap", scenario_remap},
+	{"private", scenario_private},
+	{"forks", scenario_forks},
+	{"execs", scenario_execs},
+	{"kin", scenario_kin},
+	{"threads", scenario_threads},
+	{"endure", scenario_endure},
+	{"signals", scenario_signals},
+	{"daemonlike", scenario_daemonlike},
+	{"leaver", scenario_leaver},
+	{"frozen", scenario_frozen},
+	{"gone", scenario_gone},
+	{"restart", scenario_restart},
+	{"orphan", scenario_orphan},
+	{"reborn", scenario_reborn},
+	{"meanwhile", scenario_meanwhile},
+	{"follow", scenario_follow},
+	{"tree", scenario_tree},
+	{"crowd", scenario_crowd},
+	{"many", scenario_many},
+	{"unlinked", scenario_unlinked},
+	{"loaded", scenario_loaded},
+	{"beside", scenario_beside},
+	{"squat", scenario_squat},
+	{"allowed", scenario_allowed},
+	{"late", scenario_late},
+	{"reused", scenario_reused},
+	{"mosaic", scenario_mosaic},
+	{"handed", scenario_handed},
+	{"jailed", scenario_jailed},
 };
 
-int main(int argc, char **argv) {
-  CHECK(argc == 3);
-  file = argv[1];
-  for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
-    if (strcmp(argv[2], scenarios[i].name) == 0) {
-      scenarios[i].run();
-      return 0;
-    }
-  fprintf(stderr, "no scenario %s\n", argv[2]);
-  return 2;
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	file = argv[1];
+	for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
+		if (strcmp(argv[2], scenarios[i].name) == 0) {
+			scenarios[i].run();
+			return 0;
+		}
+	fprintf(stderr, "no scenario %s\n", argv[2]);
+	return 2;
 }

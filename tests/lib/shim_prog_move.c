@@ -1,10 +1,12 @@
 /* Beside a program its segment goes and comes back, freezes and thaws; its daemon dies. */
 #include "shim_prog.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -161,6 +163,37 @@ void scenario_late(void)
 	CHECK(mprotect(q + 8 * PAGE, PAGE, RW) == 0);
 	CHECK(touch(q + 8 * PAGE, true) == 0);
 	CHECK(touch(q + 2 * PAGE, true) == 0 && touch(q, false) == SIGSEGV);
+}
+
+static off_t bytes_of(const char *path)
+{
+	struct stat st;
+
+	CHECK(stat(path, &st) == 0);
+	return st.st_size;
+}
+
+/* Has closed stderr, whose number its data gets; then a log is in its place. */
+void scenario_reused(void)
+{
+	char data[] = "/tmp/shim-data.XXXXXX", log[] = "/tmp/shim-log.XXXXXX";
+	int fd = open_file(O_RDWR), pipefd[2], other;
+	struct pollfd arrived;
+
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) != MAP_FAILED);
+	CHECK(close(mkstemp(log)) == 0 && close(STDERR_FILENO) == 0);
+	CHECK(mkstemp(data) == STDERR_FILENO);
+	CHECK(mmap(NULL, 2 * EXTENT_BYTES, RW, MAP_SHARED, fd, 0) == MAP_FAILED);
+	meet("here");
+	CHECK(bytes_of(data) == 0 && unlink(data) == 0);
+	CHECK(pipe(pipefd) == 0 && dup2(pipefd[1], STDERR_FILENO) == STDERR_FILENO);
+	CHECK(mmap(NULL, 2 * EXTENT_BYTES, RW, MAP_SHARED, fd, 0) == MAP_FAILED);
+	arrived = (struct pollfd){.fd = pipefd[0], .events = POLLIN};
+	CHECK(poll(&arrived, 1, 0) == 0);
+	other = open(log, O_WRONLY);
+	CHECK(dup2(other, STDERR_FILENO) == STDERR_FILENO);
+	CHECK(mmap(NULL, 2 * EXTENT_BYTES, RW, MAP_SHARED, fd, 0) == MAP_FAILED);
+	CHECK(bytes_of(log) > 0 && unlink(log) == 0);
 }
 
 /* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
