@@ -431,9 +431,11 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 	call.len = shim_page_up(call.len);
 	shim_enter(&guard);
 	if (fork_settle()) {
-		attach_used = true;
 		shim_lock(&attach_lock);
-		rc = map_segment(&a);
+		rc = fork_watch();
+		attach_used |= rc == 0;
+		if (rc == 0)
+			rc = map_segment(&a);
 		shim_unlock(&attach_lock);
 	} else {
 		rc = refuse(&a, EOPNOTSUPP,

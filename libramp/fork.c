@@ -14,6 +14,12 @@
  * gate). Of the ways to make a child, clone(2) and _Fork(3) run no handlers and are wrapped for
  * this.
  *
+ * There are two sets of handlers, since another library's take that library's locks, and what we do
+ * for the child may need those: starting an agent allocates. The one that asks, holds the attach
+ * lock and starts agents is registered at the first attach, so that of all that a program has by
+ * then its prepare comes first and its child last; an allocator's locks are free at both. The other
+ * is registered when the program begins and keeps the gate alone.
+ *
  * Other threads of the parent go on meanwhile: what they have unmapped or protected between the
  * token and the copy, the child finds out when it has its mappings: the copy counts.
  *
@@ -28,6 +34,7 @@
 #include "fork.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -78,7 +85,7 @@ struct unforked {
 static struct unforked first_unforked;
 static struct unforked *unforked = &first_unforked;
 
-void fork_init(void)
+static void make_unforked(void)
 {
 	long at = shim_mmap(0, RAMP_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			    -1, 0);
@@ -213,22 +220,32 @@ static void take_stock(void)
 	shim_unlock(&table.lock);
 }
 
-void fork_prepare(void)
+static void stock_prepare(void)
 {
-	own.locked = attach_used;
-	if (own.locked)
-		take_stock();
-	/* Another thread may be in its first attach. */
-	fork_begin();
+	if (!attach_used || own.locked)
+		return;
+	take_stock();
+	own.locked = true;
 }
 
-void fork_in_parent(void)
+static void stock_in_parent(void)
 {
-	fork_end();
 	if (!own.locked)
 		return;
+	own.locked = false;
 	shim_unlock(&attach_lock);
 	shim_leave(&own.guard);
+}
+
+/* The table is as the child shall have it, before anybody looks. */
+static void gate_in_child(void)
+{
+	unforked->gate = 0;
+	unforked->owner = getpid();
+	let_go();
+	/* Where we hold nothing, another thread may have been in its first attach. */
+	table.ranges.n = own.locked ? copy.n : 0;
+	memcpy(table.ranges.at, copy.at, table.ranges.n * sizeof(copy.at[0]));
 }
 
 /* All of it is mapped, and gets what it had in the parent at last. */
@@ -325,21 +342,14 @@ static int adopt(int session, struct agent_error *err)
 	return code;
 }
 
-void fork_in_child(void)
+static void stock_in_child(void)
 {
 	struct agent_error err = {0};
 	int code;
 
-	unforked->gate = 0;
-	unforked->owner = getpid();
-	let_go();
-	if (!own.locked) {
-		/* Another thread may have been in its first attach. */
-		table.ranges.n = 0;
+	if (!own.locked)
 		return;
-	}
-	table.ranges.n = copy.n;
-	memcpy(table.ranges.at, copy.at, copy.n * sizeof(copy.at[0]));
+	own.locked = false;
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		if (!tickets[i].needed)
 			continue;
@@ -352,4 +362,20 @@ void fork_in_child(void)
 		forget_missing(i);
 	}
 	shim_leave(&own.guard);
+}
+
+void fork_init(void)
+{
+	make_unforked();
+	pthread_atfork(fork_begin, fork_end, gate_in_child);
+}
+
+int fork_watch(void)
+{
+	static bool watched; /* the attach lock */
+
+	if (!watched && pthread_atfork(stock_prepare, stock_in_parent, stock_in_child))
+		return -ENOMEM;
+	watched = true;
+	return 0;
 }

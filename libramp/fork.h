@@ -9,10 +9,9 @@
 
 /* In the constructor. */
 void fork_init(void);
-
-void fork_prepare(void);
-void fork_in_parent(void);
-void fork_in_child(void);
+/* Before anything is attached, under the attach lock: forks that begin from now on give the child
+   what its parent has. 0 or a negative errno; once is enough. */
+int fork_watch(void);
 
 /* Before anything else of ours: a child that no handler saw begins without mappings and agents.
    False: this process shares the memory of another one (vfork), whose agents are not its own. */

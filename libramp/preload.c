@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,5 +233,4 @@ static __attribute__((constructor)) void preload_init(void)
 {
 	shim_resolve();
 	fork_init();
-	pthread_atfork(fork_prepare, fork_in_parent, fork_in_child);
 }

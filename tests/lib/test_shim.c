@@ -559,6 +559,17 @@ START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 }
 END_TEST
 
+START_TEST(an_allocator_that_is_locked_over_forks_hangs_nobody)
+{
+	struct program p;
+
+	snprintf(prog_path, sizeof(prog_path), "%s", SHIM_ALLOC);
+	p = start("");
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 /* The child has what its parent had at last: neither more nor less of what was changed, and all of
    what was not. */
 START_TEST(what_another_thread_changes_during_a_fork_costs_the_child_nothing_else)
@@ -611,6 +622,7 @@ int main(void)
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
 	tcase_add_test(tc, a_daemon_that_sleeps_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
+	tcase_add_test(tc, an_allocator_that_is_locked_over_forks_hangs_nobody);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
 	tcase_add_test(tc, quiet_silences_the_refusals);
