@@ -58,7 +58,19 @@ static bool may_be_ours(const void *addr, size_t length)
 	return true;
 }
 
-/* Where something of ours may be, or come: a call that fails leaves what was there. */
+/* As the kernel does at the end of mmap, with its silence about failures. */
+static void populate(void *at, size_t length, int prot, int flags)
+{
+	bool copies = (prot & PROT_WRITE) && (flags & MAP_TYPE) == MAP_PRIVATE;
+	int saved = errno;
+
+	shim_madvise((uint64_t)(uintptr_t)at, length,
+		     copies ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	errno = saved;
+}
+
+/* Where something of ours may be, or come: a call that fails leaves what was there. Pages are
+   filled in afterwards: an agent does not wait so long for the table. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
 	struct shim_guard guard;
@@ -66,11 +78,13 @@ static void *map_over(void *addr, size_t length, int prot, int flags, int fd, of
 	int code;
 
 	change_over_begin(&guard);
-	out = shim_next.mmap(addr, length, prot, flags, fd, offset);
+	out = shim_next.mmap(addr, length, prot, flags & ~MAP_POPULATE, fd, offset);
 	code = errno;
 	change_over_end(&guard, addr, out != MAP_FAILED && (flags & MAP_FIXED) ? length : 0);
 	if (out == MAP_FAILED)
 		errno = code;
+	else if ((flags & MAP_POPULATE) && !(flags & MAP_NONBLOCK))
+		populate(out, length, prot, flags);
 	return out;
 }
 

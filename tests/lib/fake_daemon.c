@@ -79,7 +79,8 @@ struct fake {
 	struct token tokens[TOKENS];
 	uint64_t last_token;
 	_Atomic uint32_t fork_ms; /* between FORK's look and its answer */
-	struct fake *before;	  /* one that was stopped: its mount's threads live on */
+	_Atomic uint32_t read_ms;
+	struct fake *before; /* one that was stopped: its mount's threads live on */
 };
 
 static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
@@ -120,6 +121,7 @@ static int fs_read(const char *path, char *buf, size_t size, off_t offset,
 	(void)path;
 	(void)fi;
 	MUST(fd >= 0);
+	usleep(the_fake->read_ms * 1000);
 	n = pread(fd, buf, size, offset);
 	close(fd);
 	return n < 0 ? -errno : (int)n;
@@ -866,6 +868,11 @@ int fake_reconnects(struct fake *fake, pid_t pid)
 	struct process *p = process_of(fake, pid, false);
 
 	return p ? p->reconnects : 0;
+}
+
+void fake_delay_reads(struct fake *fake, uint32_t ms)
+{
+	fake->read_ms = ms;
 }
 
 void fake_delay_forks(struct fake *fake, uint32_t ms)

@@ -63,6 +63,8 @@ void fake_fall_asleep(struct fake *fake);
 void fake_listen_as(struct fake *fake, uid_t uid);
 /* From now on the mount names another path of the same socket, in its own directory. */
 void fake_move_socket(struct fake *fake);
+/* From now on a read of the file takes so long. */
+void fake_delay_reads(struct fake *fake, uint32_t ms);
 /* How often this process's agent has said HELLO with RECONNECT. */
 int fake_reconnects(struct fake *fake, pid_t pid);
 

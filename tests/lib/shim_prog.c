@@ -164,6 +164,7 @@ static const struct scenario {
 	{"allowed", scenario_allowed},
 	{"late", scenario_late},
 	{"reused", scenario_reused},
+	{"covered", scenario_covered},
 	{"mosaic", scenario_mosaic},
 	{"handed", scenario_handed},
 	{"jailed", scenario_jailed},

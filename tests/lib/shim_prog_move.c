@@ -165,6 +165,21 @@ void scenario_late(void)
 	CHECK(touch(q + 2 * PAGE, true) == 0 && touch(q, false) == SIGSEGV);
 }
 
+/* Puts something of its own over a segment that leaves while its pages are slowly filled. */
+void scenario_covered(void)
+{
+	unsigned char *q = (unsigned char *)map(PAGE, RW, MAP_SHARED, 0);
+	int fd = open_file(O_RDONLY);
+
+	q[0] = 'x';
+	meet("here");
+	printf("covers\n");
+	fflush(stdout);
+	CHECK(mmap(q, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_POPULATE, fd, 0) == q);
+	meet("covered");
+	CHECK(touch(q, false) == 0 && q[0] == 'x');
+}
+
 static off_t bytes_of(const char *path)
 {
 	struct stat st;

@@ -330,6 +330,23 @@ START_TEST(what_has_stderrs_number_alone_gets_no_line)
 }
 END_TEST
 
+START_TEST(what_a_program_puts_over_a_segment_that_leaves_stays)
+{
+	struct program p = start("covered");
+
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_delay_reads(fake, 2500); /* longer than an agent waits for the table */
+	go_on(&p);
+	await(&p, "covers");
+	usleep(300000);
+	fake_gone(fake, p.pid, "");
+	await(&p, "covered");
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
 /* The fake's ADOPT maps the segment, whatever the parent has. */
 START_TEST(what_is_back_when_a_child_gets_it_is_there_for_its_next_mmap)
 {
@@ -629,6 +646,7 @@ int main(void)
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
 	tcase_add_test(tc, what_has_stderrs_number_alone_gets_no_line);
+	tcase_add_test(tc, what_a_program_puts_over_a_segment_that_leaves_stays);
 	tcase_add_test(tc, what_is_back_when_a_child_gets_it_is_there_for_its_next_mmap);
 	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
 	tcase_add_test(tc, what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment);
