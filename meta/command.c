@@ -169,6 +169,25 @@ static void code_proof(struct codec *c, struct meta_command *m)
 		c->bad = true;
 }
 
+/* Behind everything else, and only where there are such flags: all others have the bytes that they
+   had before, an UNLINK no flags at all. */
+static void code_conditions(struct codec *c, struct meta_command *m)
+{
+	if (m->type == META_UNLINK && (c->w ? m->flags != 0 : c->r->pos < c->r->len)) {
+		code_u32(c, &m->flags);
+		if (!m->flags)
+			c->bad = true;
+	}
+	if (m->flags & META_RAISE_CTIME)
+		code_time(c, &m->file_ctime);
+	if (m->flags & META_IN_NODE)
+		code_u32(c, &m->node);
+	if (m->flags & META_OF_OWNER)
+		code_u32(c, &m->owner);
+	if (m->flags & META_OF_OWNER && m->type == META_RENAME)
+		code_u32(c, &m->other_owner);
+}
+
 static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 {
 	if (f & F_ID)
@@ -203,6 +222,8 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 		code_u64(c, &m->capacity);
 	code_attr(c, f, &m->attr);
 	code_names(c, f, m);
+	if (m->type == META_UNLINK || m->type == META_RENAME || m->type == META_SETATTR)
+		code_conditions(c, m);
 }
 
 #define OLD_EXTENT_FIELDS (F_ID | F_LENGTH)

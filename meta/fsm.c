@@ -138,7 +138,15 @@ static int drop(struct apply *a, struct segment_row *row)
 	return changed(a, row->id, journal_put_segment(a->j, row));
 }
 
-/* The row of a command that names a segment which is listed: -ENOENT, -EBUSY (MOVING). */
+/* 0: the row is still what the caller was let do it to (META_IN_NODE, META_OF_OWNER). */
+static int check_row(const struct meta_command *c, const struct segment_row *row)
+{
+	if (c->flags & META_IN_NODE && row->node != c->node)
+		return -ENOENT;
+	return c->flags & META_OF_OWNER && row->uid != c->owner ? -EPERM : 0;
+}
+
+/* The row of a command that names a segment which is listed: -ENOENT, -EPERM, -EBUSY (MOVING). */
 static int listed(struct apply *a, struct segment_row *row)
 {
 	int rc = journal_get_segment(a->j, a->c->id, row);
@@ -147,6 +155,9 @@ static int listed(struct apply *a, struct segment_row *row)
 		return rc;
 	if (row->phase == SEGMENT_ORPHAN || row->unlinked)
 		return -ENOENT;
+	rc = check_row(a->c, row);
+	if (rc < 0)
+		return rc;
 	return row->phase == SEGMENT_MOVING ? -EBUSY : 0;
 }
 
@@ -165,7 +176,9 @@ static int do_unlink(struct apply *a)
 	return rc;
 }
 
-/* The segment that RENAME replaces goes as if unlinked. -EBUSY: it moves, or only reserves. */
+/* The segment that RENAME replaces goes as if unlinked. The directories are sticky: -EPERM where
+   it is not whose it may be, made meanwhile by somebody else. -EBUSY: it moves, or only reserves.
+ */
 static int replace(struct apply *a, ramp_node_t node)
 {
 	struct segment_row other;
@@ -180,6 +193,8 @@ static int replace(struct apply *a, ramp_node_t node)
 	if (reserved)
 		return -EBUSY;
 	rc = journal_get_segment(a->j, id, &other);
+	if (rc == 0 && a->c->flags & META_OF_OWNER && other.uid != a->c->other_owner)
+		rc = -EPERM;
 	if (rc == 0 && other.phase == SEGMENT_MOVING)
 		rc = -EBUSY;
 	if (rc < 0)
@@ -213,6 +228,11 @@ static int do_rename(struct apply *a)
 	return rc ? rc : put(a, &row);
 }
 
+static bool is_later(struct meta_time a, struct meta_time b)
+{
+	return a.sec > b.sec || (a.sec == b.sec && a.nsec > b.nsec);
+}
+
 static bool is_as_seen(const struct meta_command *c, const struct segment_row *row)
 {
 	const struct meta_time *seen = &c->attr.ctime;
@@ -232,6 +252,7 @@ static int do_setattr(struct apply *a)
 	struct segment_row row;
 	int rc = journal_get_segment(a->j, a->c->id, &row);
 
+	rc = rc ? rc : check_row(a->c, &row);
 	if (rc < 0)
 		return rc;
 	if (row.phase == SEGMENT_MOVING || ((mask & META_SET_EXTENT) && row.extent_len != 0))
@@ -256,6 +277,8 @@ static int do_setattr(struct apply *a)
 		row.mtime = v->mtime;
 	if (mask & META_SET_CTIME)
 		row.ctime = v->ctime;
+	if (mask & META_RAISE_CTIME && is_later(a->c->file_ctime, row.ctime))
+		row.ctime = a->c->file_ctime;
 	if (mask & META_SET_EXTENT)
 		row.extent_asked = v->extent_asked;
 	if (mask & META_SET_PAGES)

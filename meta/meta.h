@@ -101,13 +101,13 @@ enum meta_command_type {
 	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
 			    MOVING; a row with an extent, or that one was asked for
 			    (META_SET_EXTENT), stays as ORPHAN until FREED, another goes;
-			    PULLING: marked (R9) */
+			    PULLING: marked (R9). META_IN_NODE, META_OF_OWNER */
 	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
 			    (as if unlinked; its id in reply.other) unless flags has
-			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY */
+			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY. META_IN_NODE, META_OF_OWNER */
 	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
 			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING; ESTALE:
-			    META_AT_EPOCH, and the row is another by now */
+			    META_AT_EPOCH, and the row is another by now. META_OF_OWNER */
 	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
 			    a segment that has one answers with it. Of a segment whose row went with
 			    its name only the owner gets one, who has it open still: node and
@@ -159,6 +159,16 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
    and, where attr.ctime is not 0, has that ctime: nor is it once a user has set what the owner had
    not seen. */
 #define META_AT_EPOCH (1u << 12)
+/* The row's ctime becomes file_ctime where that is later. */
+#define META_RAISE_CTIME (1u << 13)
+/*
+ * What a kernel looked at before it let a caller do this, and what a command of another node may
+ * have changed since. Who may do it to anybody's segment says no owner.
+ */
+/* It is listed under `node`, else ENOENT. */
+#define META_IN_NODE (1u << 14)
+/* The row's uid is `owner`, and of what RENAME replaces other_owner, else EPERM. */
+#define META_OF_OWNER (1u << 15)
 
 struct meta_command {
 	struct meta_command_id cid;
@@ -171,7 +181,9 @@ struct meta_command {
 	enum meta_proof proof;
 	ramp_node_t proof_node;	      /* PROOF_OVER: whose incarnation ... */
 	ramp_incarnation_t proof_inc; /* ... is over, checked against the node's row */
-	uint32_t flags;		      /* RENAME_NOREPLACE; META_SET_* mask, META_AT_EPOCH */
+	uint32_t flags;		      /* RENAME_NOREPLACE; META_* */
+	uint32_t owner, other_owner;  /* META_OF_OWNER */
+	struct meta_time file_ctime;  /* META_RAISE_CTIME */
 	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
 	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */

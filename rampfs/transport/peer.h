@@ -34,7 +34,9 @@
 #include "loop.h"
 #include "wire.h"
 
-#define PEER_VERSION	       2 /* of everything on this port: hello, messages, data */
+/* Of everything on this port: hello, messages, data, and what entries of the log mean: a node that
+   left out of an entry what it does not know would have other tables than the rest. */
+#define PEER_VERSION	       3
 #define PEER_MESSAGE_MAX_BYTES (4u << 20)
 
 struct hello;

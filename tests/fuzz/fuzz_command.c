@@ -49,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void)
 {
 	static const enum meta_command_type types[] = {META_CREATE,  META_RENAME,  META_SETATTR,
-						       META_PREPARE, META_NODE_UP, META_EXTENT};
+						       META_PREPARE, META_NODE_UP, META_EXTENT,
+						       META_UNLINK};
 	struct meta_origin origin = {.node = 1, .life = 2, .number = 3, .lowest = 3};
 	struct meta_command c = {
 		.cid = {1, 2},
@@ -74,6 +75,10 @@ void fuzz_seeds(void)
 		fuzz_seed(command_name(c.type), bytes,
 			  1 + command_encode(&origin, &c, bytes + 1, META_COMMAND_BYTES));
 	}
+	c.type = META_UNLINK;
+	c.flags = META_IN_NODE | META_OF_OWNER;
+	bytes[0] = 'c';
+	fuzz_seed("limited", bytes, 1 + command_encode(&origin, &c, bytes + 1, META_COMMAND_BYTES));
 	bytes[0] = 'r';
 	fuzz_seed("reply", bytes, 1 + command_reply_encode(&reply, bytes + 1, META_REPLY_BYTES));
 }

@@ -167,7 +167,7 @@ def receive(sock, length):
 # ---- what only root, or who has the key, can prepare ----
 
 
-def frame(kind, payload, version=2, length=None):
+def frame(kind, payload, version=3, length=None):
     return struct.pack("<4sHBB", b"RAMP", version, kind, len(payload) if length is None else length) + payload
 
 

@@ -244,6 +244,32 @@ START_TEST(a_hint_does_not_undo_what_its_owner_has_not_seen)
 }
 END_TEST
 
+START_TEST(a_hint_raises_ctime_and_never_lowers_it)
+{
+	struct meta_command hint = {.type = META_SETATTR,
+				    .epoch = 1,
+				    .flags = META_SET_SIZE | META_RAISE_CTIME | META_AT_EPOCH,
+				    .attr.size = 100,
+				    .file_ctime = {5000, 7}};
+
+	hint.id = created(1, "x");
+	hint.attr.ctime = row_of(hint.id).ctime;
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_int_eq(row_of(hint.id).ctime.sec, 5000);
+	ck_assert_uint_eq(row_of(hint.id).ctime.nsec, 7);
+	ck_assert_int_eq(apply(hint).result, -ESTALE);
+	hint.attr.ctime = row_of(hint.id).ctime;
+	hint.file_ctime = (struct meta_time){5000, 6};
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_uint_eq(row_of(hint.id).ctime.nsec, 7);
+	/* As older versions said it. */
+	hint.flags &= ~META_RAISE_CTIME;
+	hint.file_ctime.sec = 9000;
+	ck_assert_int_eq(apply(hint).result, 0);
+	ck_assert_int_eq(row_of(hint.id).ctime.sec, 5000);
+}
+END_TEST
+
 /* ---- extents ------------------------------------------------------------------------------- */
 
 START_TEST(extents_are_powers_of_two_and_never_overlap)
@@ -665,6 +691,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, setattr_sets_what_its_mask_says);
 	tcase_add_test(rules, a_late_hint_is_nobodys);
 	tcase_add_test(rules, a_hint_does_not_undo_what_its_owner_has_not_seen);
+	tcase_add_test(rules, a_hint_raises_ctime_and_never_lowers_it);
 	tcase_add_test(rules, extents_are_powers_of_two_and_never_overlap);
 	tcase_add_test(rules, an_extent_is_four_times_size_or_mapping_and_for_life);
 	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);

@@ -90,6 +90,72 @@ START_TEST(only_a_hint_carries_the_epoch_that_it_is_for)
 }
 END_TEST
 
+START_TEST(conditions_are_carried_where_there_are_any)
+{
+	static const enum meta_command_type types[] = {META_UNLINK, META_RENAME, META_SETATTR};
+	static const size_t more[] = {4, 0, 0}, owners[] = {4, 8, 4};
+	struct meta_origin o = {0};
+	uint8_t bytes[META_COMMAND_BYTES];
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		struct meta_command c = full_command(types[i]), back;
+		size_t plain;
+
+		c.flags = 0;
+		plain = command_encode(&o, &c, bytes, sizeof(bytes));
+		ck_assert_int_eq(command_decode(bytes, plain, &o, &back), 0);
+		ck_assert_uint_eq(back.flags, 0);
+		c.flags = META_IN_NODE | META_OF_OWNER | META_RAISE_CTIME;
+		c.owner = 70;
+		c.other_owner = 80;
+		c.file_ctime = (struct meta_time){90, 91};
+		ck_assert_uint_eq(command_encode(&o, &c, bytes, sizeof(bytes)),
+				  plain + more[i] + 12 + 4 + owners[i]);
+		ck_assert_int_eq(command_decode(bytes, plain + more[i] + 16 + owners[i], &o, &back),
+				 0);
+		ck_assert_uint_eq(back.flags, c.flags);
+		ck_assert_uint_eq(back.node, c.node);
+		ck_assert_uint_eq(back.owner, 70);
+		ck_assert_uint_eq(back.other_owner, types[i] == META_RENAME ? 80 : 0);
+		ck_assert_int_eq(back.file_ctime.sec, 90);
+		ck_assert_uint_eq(back.file_ctime.nsec, 91);
+	}
+}
+END_TEST
+
+/* As older builds encoded it, and an UNLINK that is not limited is still. */
+START_TEST(an_old_unlink_is_read)
+{
+	static const uint8_t old[] = {
+		1,    META_UNLINK,		       /* version, type */
+		2,    0,	   0,	0,	       /* origin: node, life, number, lowest */
+		3,    0,	   0,	0, 0, 0, 0, 0, /**/
+		9,    0,	   0,	0, 0, 0, 0, 0, /**/
+		4,    0,	   0,	0, 0, 0, 0, 0, /**/
+		1,    0,	   0,	0, 0, 0, 0, 0, /* cid */
+		2,    0,	   0,	0, 0, 0, 0, 0, /**/
+		7,    0,	   0,	0, 0, 0, 0, 0, /* now */
+		8,    0,	   0,	0,	       /**/
+		0x88, 0x13,	   0,	0, 0, 0, 0, 0, /* id */
+		3,    0,	   0,	0,	       /* name */
+		'o',  'l',	   'd',
+	};
+	uint8_t longer[sizeof(old) + 4] = {0};
+	struct meta_origin o;
+	struct meta_command c;
+
+	ck_assert_int_eq(command_decode(old, sizeof(old), &o, &c), 0);
+	ck_assert_uint_eq(c.id, 5000);
+	ck_assert_str_eq(c.name, "old");
+	ck_assert_uint_eq(c.flags, 0);
+	ck_assert_uint_eq(command_encode(&o, &c, longer, sizeof(longer)), sizeof(old));
+	ck_assert_mem_eq(longer, old, sizeof(old));
+	/* No flags are said by leaving them out. */
+	ck_assert_int_eq(command_decode(longer, sizeof(longer), &o, &c), -EPROTO);
+	ck_assert_int_eq(command_decode(longer, sizeof(old) + 1, &o, &c), -EPROTO);
+}
+END_TEST
+
 START_TEST(prepare_carries_all_that_it_compares)
 {
 	struct meta_origin o = {0};
@@ -669,6 +735,8 @@ static Suite *suite(void)
 	tcase_add_test(bytes, only_a_hint_carries_the_epoch_that_it_is_for);
 	tcase_add_test(bytes, prepare_carries_all_that_it_compares);
 	tcase_add_test(bytes, an_old_extent_is_read);
+	tcase_add_test(bytes, conditions_are_carried_where_there_are_any);
+	tcase_add_test(bytes, an_old_unlink_is_read);
 	tcase_add_test(bytes, the_longest_command_fits);
 	tcase_add_test(bytes, bad_commands_are_refused);
 	tcase_add_test(bytes, random_bytes_are_no_command);
