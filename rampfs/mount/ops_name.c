@@ -4,8 +4,10 @@
  * create: commit, then the file (inode_segment makes it), then the answer; on a node that has just
  * started not before its row names this memory, for 5 s. A daemon killed between the two leaves a
  * row without a file, which gets its file when it is first used. Where the file can't be made the
- * name is taken back. unlink and rename name the segment's id besides its name, so that a race with
- * another node's change is seen.
+ * name is taken back. unlink and rename name the segment's id besides its name, the directory, and
+ * whose it must be: other nodes' commands may come between what the kernel has looked at and the
+ * commit, which decides as the kernel would have then. The id is looked up after the kernel did,
+ * and may be another's already.
  *
  * A request that is sent again may have happened already, and then its name is gone: it is proposed
  * all the same, since the command's id finds the first result. A move is no command: which segment
@@ -14,10 +16,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "caller.h"
 #include "inode.h"
 #include "log.h"
 #include "ops.h"
@@ -235,6 +239,22 @@ static int named_row(fuse_req_t req, fuse_ino_t parent, const char *name, struct
 	return rc == -ENOENT && fuse_loop_resent() ? 0 : rc;
 }
 
+/* The directories are sticky, and root's. */
+static void limit_to_owner(fuse_req_t req, struct meta_command *c, const struct segment_row *row)
+{
+	struct meta *meta = mount_of(req)->config.meta;
+	struct segment_row other;
+
+	if (!caller_is_limited(req, CAP_FOWNER, row, &c->owner))
+		return;
+	c->flags |= META_OF_OWNER;
+	if (c->type != META_RENAME)
+		return;
+	if (meta_lookup(meta, c->node, c->new_name, &other) ||
+	    !caller_is_limited(req, CAP_FOWNER, &other, &c->other_owner))
+		c->other_owner = fuse_req_ctx(req)->uid;
+}
+
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct segment_row row;
@@ -249,7 +269,10 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (!c)
 		return;
 	c->command.id = row.id;
+	c->command.flags = META_IN_NODE;
+	c->command.node = inode_node(parent);
 	strcpy(c->command.name, name);
+	limit_to_owner(req, &c->command, &row);
 	change_propose(c);
 }
 
@@ -268,9 +291,11 @@ static void rename_here(fuse_req_t req, fuse_ino_t parent, const char *name, con
 	if (!c)
 		return;
 	c->command.id = row.id;
-	c->command.flags = flags;
+	c->command.flags = flags | META_IN_NODE;
+	c->command.node = inode_node(parent);
 	strcpy(c->command.name, name);
 	strcpy(c->command.new_name, newname);
+	limit_to_owner(req, &c->command, &row);
 	change_propose(c);
 }
 
@@ -283,6 +308,8 @@ struct move {
 	struct migrate_request what;
 	ramp_node_t from;
 	char name[RAMP_NAME_MAX + 1];
+	bool limited; /* to what is this owner's */
+	uint32_t owner;
 	uint64_t handle; /* atomic; 0: not begun */
 	uint32_t refs;	 /* atomic: who began it, and who is told the result */
 };
@@ -359,6 +386,8 @@ static int look_before_move(struct move *mv)
 		return look_where_it_went(mv, begun);
 	if (rc)
 		return rc;
+	if (mv->limited && row.uid != mv->owner)
+		return -EPERM; /* the name is another's since the kernel looked */
 	/* Between the two looks it may have gone there. */
 	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
 		return there.id == row.id ? look_before_move(mv) : -EEXIST;
@@ -388,6 +417,7 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 			const char *newname)
 {
 	struct move *mv = request_new(req, sizeof(*mv));
+	struct segment_row row;
 	int rc;
 
 	if (!mv)
@@ -395,6 +425,8 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 	mv->refs = 2;
 	mv->from = inode_node(parent);
 	strcpy(mv->name, name);
+	rc = meta_lookup(mv->r.mount->config.meta, mv->from, name, &row);
+	mv->limited = !rc && caller_is_limited(req, CAP_FOWNER, &row, &mv->owner);
 	mv->what.from = mv->from;
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);

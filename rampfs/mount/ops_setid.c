@@ -13,11 +13,10 @@
  */
 #include <errno.h>
 #include <linux/capability.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
+#include "caller.h"
 #include "inode.h"
 #include "ops.h"
 
@@ -40,28 +39,6 @@ static struct caller caller_of(fuse_req_t req)
 	return (struct caller){.pid = ctx->pid, .gid = ctx->gid};
 }
 
-/* What /proc says of the caller behind `name`; NULL: nothing. The caller's to free. */
-static char *status_of(pid_t pid, const char *name)
-{
-	char path[64], *line = NULL;
-	size_t len = strlen(name), cap = 0;
-	bool found = false;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	if (!f)
-		return NULL;
-	while (!found && getline(&line, &cap, f) > 0)
-		found = !strncmp(line, name, len);
-	fclose(f);
-	if (found)
-		memmove(line, line + len, strlen(line + len) + 1);
-	else
-		free(line);
-	return found ? line : NULL;
-}
-
 /* Whether the caller is of that group; where /proc does not tell, not. */
 static bool in_group(const struct caller *caller, gid_t gid)
 {
@@ -70,7 +47,7 @@ static bool in_group(const struct caller *caller, gid_t gid)
 
 	if (is)
 		return true;
-	groups = status_of(caller->pid, "Groups:");
+	groups = caller_status(caller->pid, "Groups:");
 	for (at = groups; at && !is; at = end) {
 		unsigned long group = strtoul(at, &end, 10);
 
@@ -92,26 +69,6 @@ static struct seg_owner look(struct mount *m, struct seg *seg)
 	    meta_segment(m->config.meta, seg_id(seg), &row) == 0)
 		owner = (struct seg_owner){.mode = row.mode, .uid = row.uid, .gid = row.gid};
 	return owner;
-}
-
-static bool in_our_user_namespace(pid_t pid)
-{
-	struct stat theirs, ours;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-	return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
-	       theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
-}
-
-/* A capability of another user namespace is none here; where /proc does not tell, neither. */
-static bool may_keep_setid(pid_t pid)
-{
-	char *line = status_of(pid, "CapEff:");
-	unsigned long long effective = line ? strtoull(line, NULL, 16) : 0;
-
-	free(line);
-	return effective >> CAP_FSETID & 1 && in_our_user_namespace(pid);
 }
 
 /* The row says it of a segment that is another node's, or has no file yet. */
@@ -137,7 +94,7 @@ uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino)
 	struct seg_owner owner;
 
 	if (!look_up(mount_of(req), ino, &owner) || (owner.mode & (S_ISGID | S_IXGRP)) != S_ISGID ||
-	    in_group(&caller, owner.gid) || may_keep_setid(caller.pid))
+	    in_group(&caller, owner.gid) || caller_has(caller.pid, CAP_FSETID))
 		return 0;
 	return META_CLEAR_SGID;
 }
@@ -175,7 +132,7 @@ uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_
 
 	punch_caller(punch, &caller.pid, &caller.gid);
 	which = goes(m, &caller, id);
-	return which && !may_keep_setid(caller.pid) ? which : 0;
+	return which && !caller_has(caller.pid, CAP_FSETID) ? which : 0;
 }
 
 /* Beside the bytes too, of an unlinked file there alone, before the write can be answered. */
