@@ -5,13 +5,19 @@
  * closed or pages are in flight), the times at the owner's own file, without a quorum; then what
  * the metadata decides (mode, uid, gid, and times from other nodes) in one proposal; then the
  * answer. Each step is idempotent, so a request that is sent again goes through all of them again.
+ *
+ * The kernel has checked the caller against the owner that it knew: before another node's chown, or
+ * for an open file as of its last look, however long ago. So the proposal says whose the segment
+ * must be, and so is looked at here what is not proposed: EPERM.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "caller.h"
 #include "inode.h"
 #include "ioc.h"
 #include "ops.h"
@@ -39,14 +45,18 @@ struct setattr {
 	struct change c; /* first */
 	ramp_segment_t id;
 	int to_set;	/* FUSE_SET_ATTR_*: what is not done yet */
-	uint32_t clear; /* setid_unseen */
+	uint32_t clear; /* META_CLEAR_* */
 	struct stat attr;
+	bool limited; /* to what is command.owner's */
 	bool gate;
 };
 
 #define TIME_BITS                                                                                  \
 	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |                     \
 	 FUSE_SET_ATTR_MTIME_NOW)
+#define CHOWN_BITS  (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+#define STRIPS_MODE (FUSE_SET_ATTR_SIZE | CHOWN_BITS)
+#define SETID_BITS  ((uint32_t)(S_ISUID | S_ISGID))
 
 static void finish_setattr(struct setattr *sa, int rc)
 {
@@ -58,6 +68,31 @@ static void finish_setattr(struct setattr *sa, int rc)
 	else
 		reply_attr(r->fuse, sa->id);
 	request_end(r);
+}
+
+/* By the row, or of an open file without one by what stands beside the bytes. */
+static bool read_owner(const struct setattr *sa, struct segment_row *row)
+{
+	struct seg *seg;
+
+	if (meta_segment(sa->c.r.mount->config.meta, sa->id, row) == 0)
+		return true;
+	seg = store_find(sa->c.r.mount->config.store, sa->id);
+	if (!seg)
+		return false;
+	inode_read_owner(seg, row);
+	seg_put(seg);
+	return true;
+}
+
+/* 0, or -EPERM: it is not the caller's any more. */
+static int check_owner(const struct setattr *sa)
+{
+	struct segment_row row;
+
+	if (!sa->limited || !read_owner(sa, &row) || row.uid == sa->c.command.owner)
+		return 0;
+	return -EPERM;
 }
 
 /* Beside the bytes, where the next write looks (setid_goes); the sweep would do it a moment later.
@@ -74,6 +109,8 @@ static int set_beside(struct setattr *sa)
 	inode_read_owner(seg, &row);
 	if (sa->c.command.flags & META_SET_MODE)
 		row.mode = want->mode;
+	if (sa->c.command.flags & META_CLEAR_SUID)
+		row.mode &= ~(uint32_t)S_ISUID;
 	if (sa->c.command.flags & META_CLEAR_SGID)
 		row.mode &= ~(uint32_t)S_ISGID;
 	if (sa->c.command.flags & META_SET_UID)
@@ -85,6 +122,14 @@ static int set_beside(struct setattr *sa)
 	return 0;
 }
 
+/* Of an open file without a row. */
+static int set_beside_alone(struct setattr *sa)
+{
+	int rc = check_owner(sa);
+
+	return rc ? rc : set_beside(sa);
+}
+
 static void row_set(struct change *c)
 {
 	struct setattr *sa = (struct setattr *)c;
@@ -92,7 +137,7 @@ static void row_set(struct change *c)
 
 	if (rc == 0)
 		set_beside(sa);
-	finish_setattr(sa, rc == -ENOENT ? set_beside(sa) : rc);
+	finish_setattr(sa, rc == -ENOENT ? set_beside_alone(sa) : rc);
 }
 
 static struct timespec one_time(int to_set, int bit, int now_bit, struct timespec given)
@@ -104,21 +149,24 @@ static struct timespec one_time(int to_set, int bit, int now_bit, struct timespe
 	return (struct timespec){.tv_nsec = UTIME_OMIT};
 }
 
-/* True where this node has the file, and has set its times. */
-static bool set_times_here(struct setattr *sa)
+/* 1 where this node has the file, and has set its times; 0: the metadata will. What is sent again
+   was looked at then. */
+static int set_times_here(struct setattr *sa)
 {
 	struct timespec times[2];
 	struct seg *seg;
-	bool done = false;
+	int done = 0;
 
 	if (inode_segment(sa->c.r.mount, sa->id, &seg))
-		return false;
+		return 0;
 	times[0] = one_time(sa->to_set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW,
 			    sa->attr.st_atim);
 	times[1] = one_time(sa->to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW,
 			    sa->attr.st_mtim);
-	if (inode_is_local(seg))
-		done = seg_set_times(seg, times) == 0;
+	if (inode_is_local(seg)) {
+		done = sa->c.r.resent ? 0 : check_owner(sa);
+		done = done ? done : seg_set_times(seg, times) == 0;
+	}
 	seg_put(seg);
 	return done;
 }
@@ -152,7 +200,7 @@ static void fill_command(struct setattr *sa)
 		c->flags |= META_SET_MTIME;
 	c->flags |= sa->clear;
 	if (c->flags)
-		c->flags |= META_SET_CTIME;
+		c->flags |= META_SET_CTIME | (sa->limited ? META_OF_OWNER : 0);
 }
 
 /* -EAGAIN: wait. Else it has been answered, or the metadata will. */
@@ -166,8 +214,13 @@ static int do_setattr(struct setattr *sa)
 			return rc;
 		sa->to_set &= ~FUSE_SET_ATTR_SIZE;
 	}
-	if ((sa->to_set & TIME_BITS) && set_times_here(sa))
-		sa->to_set &= ~TIME_BITS;
+	if (sa->to_set & TIME_BITS) {
+		rc = set_times_here(sa);
+		if (rc < 0)
+			return rc;
+		if (rc)
+			sa->to_set &= ~TIME_BITS;
+	}
 	fill_command(sa);
 	return 0;
 }
@@ -191,6 +244,58 @@ static enum park_verdict setattr_step(struct parked *parked)
 	return PARK_DONE;
 }
 
+static uint32_t clears(mode_t mode)
+{
+	return (mode & S_ISUID ? 0 : META_CLEAR_SUID) | (mode & S_ISGID ? 0 : META_CLEAR_SGID);
+}
+
+/*
+ * Set-user-ID and set-group-ID that the kernel takes away by itself: in a chown, a truncate, or
+ * (the mode alone, whoever writes) before a fallocate. It sends all of the mode that it knew, or
+ * nothing where it knew of no such bit. Either may be another by now: the bits alone go.
+ */
+static void take_stripped(struct setattr *sa, const struct segment_row *row)
+{
+	uint32_t mode = sa->attr.st_mode & 07777;
+	uint32_t gone = row->mode & ~mode;
+	bool bits = gone && !(gone & ~SETID_BITS) && !(mode & ~row->mode);
+
+	if (sa->to_set & CHOWN_BITS)
+		sa->clear |= (row->mode & (S_ISGID | S_IXGRP)) == S_ISGID
+				     ? META_CLEAR_SUID
+				     : META_CLEAR_SUID | META_CLEAR_SGID;
+	if (!(sa->to_set & FUSE_SET_ATTR_MODE) || (!bits && !(sa->to_set & STRIPS_MODE)))
+		return;
+	sa->clear |= clears(mode);
+	sa->to_set &= ~FUSE_SET_ATTR_MODE;
+}
+
+/* As setattr_prepare in the kernel: who may write may change the size, and set both times to now.
+ */
+static bool is_owners(int to_set)
+{
+	const int both = FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
+
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		return false;
+	if (to_set & (FUSE_SET_ATTR_MODE | CHOWN_BITS))
+		return true;
+	return (to_set & TIME_BITS) && (to_set & both) != both;
+}
+
+/* Whose it must be, and what goes with it. */
+static void look_at_row(fuse_req_t req, struct setattr *sa)
+{
+	int cap = sa->to_set & CHOWN_BITS ? CAP_CHOWN : CAP_FOWNER;
+	struct segment_row row;
+	const struct segment_row *seen = read_owner(sa, &row) ? &row : NULL;
+
+	if (seen)
+		take_stripped(sa, seen);
+	if (is_owners(sa->to_set))
+		sa->limited = caller_is_limited(req, cap, seen, &sa->c.command.owner);
+}
+
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		struct fuse_file_info *fi)
 {
@@ -208,8 +313,9 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	sa->id = ino;
 	sa->attr = *attr;
 	sa->to_set = to_set;
-	if (to_set & (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+	if (to_set & STRIPS_MODE)
 		sa->clear = setid_unseen(req, ino);
+	look_at_row(req, sa);
 	rc = do_setattr(sa);
 	if (rc != -EAGAIN) {
 		go_on(sa, rc);
