@@ -10,7 +10,9 @@
  * that may be a hint of ours, or of a daemon that was killed, and the file has newer times by then:
  * so they are remembered beside the file (seg_note_hint). A hint names the row's epoch: one that is
  * late says nothing about the next owner's file, and one that is refused is asked anew. A segment
- * that has just come takes the row's atime once; its mtime came with it (seg_hold_mtime).
+ * that has just come takes the row's atime once; its mtime came with it (seg_hold_mtime). A hint
+ * raises the row's ctime to the file's. By itself that is worth one only where it is much later,
+ * since a new file is always a little younger than its row.
  */
 #include "sweep.h"
 
@@ -30,6 +32,7 @@
 #define LOOK_BUCKETS	1024 /* of them are gone through in each sweep */
 #define FIRST_AT_ONCE	500  /* segments of the first sweep, so that the loop goes on meanwhile */
 #define FIRST_MS	5
+#define CTIME_LATE_S	1 /* whole seconds */
 
 /* ---- hints ---------------------------------------------------------------------------------- */
 
@@ -59,6 +62,7 @@ static void note_row(struct sweep *s, struct hint *h, const struct segment_row *
 	h->size = row->size;
 	h->atime = row->atime;
 	h->mtime = row->mtime;
+	h->ctime = row->ctime;
 	h->news[0] = h->news[1] = false;
 }
 
@@ -343,7 +347,9 @@ static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const
 	c.now = meta_time_of(now);
 	c.epoch = row.epoch;
 	c.attr.ctime = row.ctime;
-	c.flags = META_SET_SIZE | META_SET_ATIME | META_SET_MTIME | META_AT_EPOCH;
+	c.flags =
+		META_SET_SIZE | META_SET_ATIME | META_SET_MTIME | META_RAISE_CTIME | META_AT_EPOCH;
+	c.file_ctime = meta_time_of(st->st_ctim);
 	c.attr.size = (uint64_t)st->st_size;
 	c.attr.atime = meta_time_of(st->st_atim);
 	c.attr.mtime = meta_time_of(st->st_mtim);
@@ -354,6 +360,13 @@ static void propose_hint(struct sweep *s, struct hint *h, struct seg *seg, const
 	s->in_flight++;
 	mount_get(m);
 	meta_propose(m->config.meta, &c, hint_proposed, a);
+}
+
+static bool row_says(const struct hint *h, const struct stat *st)
+{
+	return (uint64_t)st->st_size == h->size && same_time(meta_time_of(st->st_mtim), h->mtime) &&
+	       same_time(meta_time_of(st->st_atim), h->atime) &&
+	       st->st_ctim.tv_sec <= h->ctime.sec + CTIME_LATE_S;
 }
 
 /* True: to be looked at again in the next sweep. */
@@ -376,8 +389,7 @@ static bool look_at_file(void *arg, struct seg *seg)
 	}
 	if (!h->ours || seg_stat(seg, &st))
 		return false;
-	if ((uint64_t)st.st_size == h->size && same_time(meta_time_of(st.st_mtim), h->mtime) &&
-	    same_time(meta_time_of(st.st_atim), h->atime))
+	if (row_says(h, &st))
 		return false;
 	if (!h->in_flight && s->in_flight < HINTS_IN_FLIGHT)
 		propose_hint(s, h, seg, &st);

@@ -23,6 +23,7 @@ struct hint {
 	bool news[2];		       /* the row's atime, mtime are not those of a former daemon */
 	uint64_t size;		       /* as the row has it */
 	struct meta_time atime, mtime; /* as the row has them */
+	struct meta_time ctime;	       /* that, too */
 };
 LIST_HEAD(hints, hint);
 

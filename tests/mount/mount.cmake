@@ -15,6 +15,7 @@ foreach(name test_ops kill_load)
 endforeach()
 rampfs_script_test(NAME ops COMMAND tests/mount/ops.sh TIMEOUT 300)
 rampfs_script_test(NAME calls COMMAND tests/mount/calls.sh TIMEOUT 200)
+rampfs_script_test(NAME owners COMMAND tests/mount/owners.sh TIMEOUT 200)
 rampfs_script_test(NAME kill_load COMMAND tests/mount/kill_load.sh TIMEOUT 600)
 # Loaded into daemons, whatever they are made with.
 add_library(hold MODULE ${CMAKE_CURRENT_LIST_DIR}/hold.c)
