@@ -172,7 +172,7 @@ static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
 	if (!record_serves(&record))
 		return false;
 	pthread_mutex_lock(&pseg->change);
-	if (pseg->state == PSEG_GONE && TAILQ_EMPTY(&pseg->attachments)) {
+	if (pseg->state == PSEG_GONE && RB_EMPTY(&pseg->holdings)) {
 		pseg_set_seg(pseg, seg);
 		pthread_rwlock_wrlock(&pseg->lock);
 		pseg->pulling = pages_missing(seg) > 0;
@@ -261,13 +261,16 @@ static int agent_failed(int rc, const struct wish *wish, struct ramp_err *err)
 static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
-	struct attachment *a;
+	const struct attachment *a;
+	struct holding *h;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == space && !a->gone && a->start <= at && a->end > at &&
-		    (a->writable || !wish->writable))
+	h = pseg_holding(pseg, space);
+	for (size_t i = 0; h && i < h->count; i++) {
+		a = &h->at[i];
+		if (!a->gone && a->start <= at && a->end > at && (a->writable || !wish->writable))
 			at = a->end;
+	}
 	pthread_rwlock_unlock(&pseg->lock);
 	return at >= end;
 }

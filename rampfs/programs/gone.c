@@ -124,11 +124,11 @@ static bool is_another(const struct piece *pieces, size_t i, size_t told)
 /* Without memory: every process that maps it is looked at again in a second (space_catch_up). */
 static void catch_up_soon(struct pseg *pseg)
 {
-	struct attachment *a;
+	struct holding *h;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		atomic_store(&a->space->behind, true);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		atomic_store(&h->space->behind, true);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
@@ -388,29 +388,35 @@ void programs_back(struct programs *p, struct seg *seg, uint64_t until_ms)
 
 /* ---- a session that has come ---------------------------------------------------------------- */
 
-static bool is_behind(const struct attachment *a)
+/* Some of it is. */
+static bool is_behind(const struct holding *h)
 {
-	return a->gone ? a->pseg->state == PSEG_OPEN : a->pseg->state == PSEG_GONE;
+	int state = h->pseg->state;
+
+	for (size_t i = 0; i < h->count; i++)
+		if (state == (h->at[i].gone ? PSEG_OPEN : PSEG_GONE))
+			return true;
+	return false;
 }
 
 void space_catch_up(struct programs *p, struct space *space, bool again)
 {
 	struct pseg **list;
-	struct attachment *a;
+	struct holding *h;
 	size_t n = 0, most = 0;
 
 	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		most += is_behind(a);
+	RB_FOREACH (h, space_holdings, &space->holdings)
+		most += is_behind(h);
 	list = most ? calloc(most, sizeof(struct pseg *)) : NULL;
 	if (most && !list) {
 		log_error("out of memory: process %d is not told what has left and come back",
 			  (int)space->pid);
 		atomic_store(&space->behind, true);
 	}
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (list && n < most && is_behind(a) && (n == 0 || list[n - 1] != a->pseg))
-			list[n++] = pseg_hold(p, a->pseg);
+	RB_FOREACH (h, space_holdings, &space->holdings)
+		if (list && n < most && is_behind(h))
+			list[n++] = pseg_hold(p, h->pseg);
 	pthread_mutex_unlock(&space->list);
 	for (size_t i = 0; i < n; i++) {
 		pthread_mutex_lock(&list[i]->change);

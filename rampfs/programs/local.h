@@ -3,19 +3,21 @@
  *
  *   struct space       one process: its agent's session and its userfaultfd. Counted.
  *   struct pseg        one segment, as local programs have it: state and attachments. Counted.
- *   struct attachment  one mapping (a VMA) of a pseg in a space; found in /proc, never guessed.
+ *   struct holding     all that one space has mapped of one pseg.
+ *   struct attachment  one mapping (a VMA) of it; found in /proc, never guessed.
  *
  * Locks, in the order in which they are taken:
  *   pseg->change   who registers, unregisters, revokes or looks anew; held over agents' answers
  *   space->life    becoming ready and being buried
  *   space->io      one conversation with an agent at a time
  *   space->proc    the open files of /proc
- *   pseg->lock     the list of attachments; page faults are resolved under it, for reading
- *   space->list    the same attachments, by space
+ *   pseg->lock     its holdings; page faults are resolved under it, for reading
+ *   space->list    the same holdings, by space
  *   programs->lift which threads have priority
  *   programs->lock everything else
  * The control thread takes only space->list and programs->lock and, if free, io. The pager takes
- * pseg->lock for reading, space->list and programs->lock.
+ * space->list and programs->lock, and pseg->lock for reading if that is free: who has it may look
+ * at all that many programs have mapped.
  */
 #ifndef RAMP_PROGRAMS_LOCAL_H
 #define RAMP_PROGRAMS_LOCAL_H
@@ -27,6 +29,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 #include <time.h>
+#include <uv/tree.h>
 
 #include "kernel.h"
 #include "programs.h"
@@ -40,16 +43,28 @@
 
 /* Neighbours that are protected in different ways are one. */
 struct attachment {
-	TAILQ_ENTRY(attachment) in_pseg;  /* protected by pseg->lock */
-	TAILQ_ENTRY(attachment) in_space; /* protected by space->list */
-	struct pseg *pseg;		  /* lives longer: a pseg with attachments is not freed */
-	struct space *space;		  /* a reference */
 	uint64_t start, end, offset;
 	uint32_t prot; /* all that is allowed somewhere in it */
 	bool writable; /* of the file description, not of prot */
 	bool gone;     /* maps the empty file */
 };
-TAILQ_HEAD(attachment_list, attachment);
+
+/* Each look makes it anew and puts it in the place of the one before: whoever waits for the locks
+   meanwhile does not wait for longer where a program has thousands of attachments. */
+struct holding {
+	RB_ENTRY(holding) in_pseg;  /* protected by pseg->lock */
+	RB_ENTRY(holding) in_space; /* protected by space->list */
+	struct pseg *pseg;	    /* a reference */
+	struct space *space;	    /* a reference */
+	ramp_segment_t id;	    /* of pseg */
+	uint64_t end;		    /* of the last attachment */
+	size_t count;		    /* at least 1 */
+	struct attachment at[];	    /* sorted; written under both locks */
+};
+RB_HEAD(space_holdings, holding); /* by address */
+RB_HEAD(pseg_holdings, holding);  /* by space */
+RB_PROTOTYPE(space_holdings, holding, in_space, holding_by_end)
+RB_PROTOTYPE(pseg_holdings, holding, in_pseg, holding_by_space)
 
 /*
  *   OPEN --programs_revoke--> FROZEN --programs_gone--> GONE --programs_back--> OPEN
@@ -82,7 +97,7 @@ struct pseg {
 	bool pulling;
 	struct seg *seg;	 /* a reference, or NULL: not in this store */
 	_Atomic uint64_t lo, hi; /* its extent, or the arena where it is not known */
-	struct attachment_list attachments;
+	struct pseg_holdings holdings;
 	char owner[RAMP_NODE_NAME_MAX + 1]; /* GONE: where it is now, "": not known */
 	bool poison_said;
 	bool poisoned;	       /* somewhere, perhaps; protected by change */
@@ -144,7 +159,7 @@ struct space {
 	struct kernel_maps maps;
 
 	pthread_mutex_t list;
-	struct attachment_list attachments; /* protected by list */
+	struct space_holdings holdings; /* protected by list */
 };
 
 struct adopt_range {
@@ -429,9 +444,14 @@ bool pseg_armed(struct pseg *pseg); /* attachments must be registered; change is
 /* Looks what `space` maps of pseg and makes the table say so; registers what is new where it must
    be. change is held. -E2BIG: more than RANGES_MAX attachments. */
 int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
+/* What that space has of it, or NULL; pseg->lock is held. */
+struct holding *pseg_holding(struct pseg *pseg, struct space *space);
+/* What is attached at that address, or NULL; space->list is held. */
+struct holding *space_holding(struct space *space, uint64_t addr);
+const struct attachment *holding_at(const struct holding *holding, uint64_t addr);
 /* All that the space maps, for a session that has come. */
 int space_learn(struct programs *p, struct space *space);
-/* Takes its attachments out of the table. */
+/* Takes its holdings out of the table. */
 void space_forget(struct programs *p, struct space *space);
 /* Wakes all that waits in the space's attachments. */
 void space_wake_all(struct space *space);

@@ -91,11 +91,23 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 void space_put(struct space *space);
 /* Lets one blocked access try again. Pager thread. */
 void space_wake(struct space *space, uint64_t addr);
+/*
+ * The page `first` of the segment, which is at `addr` in that space, and those behind it, `count`
+ * in all, are LOCAL and present in the file: maps them (CONTINUE) in that attachment and wakes who
+ * waits there. Others who wait for one of them have page faults of their own. Does nothing while
+ * the segment is frozen. What it costs does not depend on who else has the segment attached. It
+ * never waits: where it would have to, or a program that mremaps all the time keeps the kernel from
+ * mapping anything, whoever waits at `addr` is woken without it, and his page fault comes again. (A
+ * page that was POISONED before it came is then SIGBUS for that program as long as nobody writes it
+ * over.) Pager thread.
+ */
+void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
+		   uint64_t count);
 
 /*
  * Pages [first, first + count) are LOCAL and present in the file: maps them (CONTINUE) in every
- * registered attachment and wakes who waits. Does nothing while the segment is frozen. Any thread;
- * takes the attachments' lock for reading, allocates nothing.
+ * registered attachment and wakes who waits. Does nothing while the segment is frozen. Any thread
+ * but the pager's; takes the attachments' lock for reading, allocates nothing.
  *
  * A program that mremaps all the time can keep the kernel from mapping anything there, and the
  * caller from whom else it serves: unless that is nobody (`patient`), after a few tries whoever

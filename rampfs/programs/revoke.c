@@ -64,14 +64,14 @@ struct asking {
 static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
 {
 	struct space *space = space_find(p, pid, 0);
-	struct attachment *a;
+	struct holding *h;
 
 	if (space)
 		return space;
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (mappers_same_mm(a->space->pid, pid)) {
-			space = space_get(a->space);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		if (mappers_same_mm(h->space->pid, pid)) {
+			space = space_get(h->space);
 			break;
 		}
 	pthread_rwlock_unlock(&pseg->lock);
@@ -105,14 +105,14 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 /* A private mapping that was written to: DROP would throw the program's own pages away. */
 static bool has_copies(struct pseg *pseg, struct space *space)
 {
-	struct attachment *a;
+	struct holding *h;
 	bool copies = false;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == space && !a->gone &&
-		    mappers_copied(space, a->start, a->end, !pseg->seg || !pages_lost(pseg->seg)) >
-			    0)
+	h = pseg_holding(pseg, space);
+	for (size_t i = 0; h && i < h->count; i++)
+		if (!h->at[i].gone && mappers_copied(space, h->at[i].start, h->at[i].end,
+						     !pseg->seg || !pages_lost(pseg->seg)) > 0)
 			copies = true;
 	pthread_rwlock_unlock(&pseg->lock);
 	return copies;

@@ -178,7 +178,7 @@ static struct space *make_space(struct conn *conn, const struct session_msg *hel
 	pthread_mutex_init(&space->proc, NULL);
 	pthread_mutex_init(&space->list, NULL);
 	STAILQ_INIT(&space->late);
-	TAILQ_INIT(&space->attachments);
+	RB_INIT(&space->holdings);
 	return space;
 }
 

@@ -231,15 +231,15 @@ void space_look(void *arg)
 	struct space *space = arg;
 	struct programs *p = space->programs;
 	struct pseg *had[LOOK_MAX];
-	struct attachment *a;
+	struct holding *h;
 	size_t n = 0;
 
 	atomic_store(&space->looked_ms, now_ms());
 	atomic_store(&space->behind, false);
 	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (n < LOOK_MAX && (n == 0 || had[n - 1] != a->pseg))
-			had[n++] = pseg_hold(p, a->pseg);
+	RB_FOREACH (h, space_holdings, &space->holdings)
+		if (n < LOOK_MAX)
+			had[n++] = pseg_hold(p, h->pseg);
 	pthread_mutex_unlock(&space->list);
 	for (size_t i = 0; i < n; i++)
 		look_at_pseg(p, space, had[i]);
@@ -304,18 +304,18 @@ static bool process_ended(int pidfd)
 static void hurry(struct space *space)
 {
 	struct programs *p = space->programs;
-	struct attachment *a;
+	struct holding *h;
 	ramp_segment_t *ids;
 	size_t n = 0;
 
 	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
+	RB_FOREACH (h, space_holdings, &space->holdings)
 		n++;
 	ids = calloc(n + 1, sizeof(*ids));
 	n = 0;
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (ids && (n == 0 || ids[n - 1] != a->pseg->id))
-			ids[n++] = a->pseg->id;
+	RB_FOREACH (h, space_holdings, &space->holdings)
+		if (ids)
+			ids[n++] = h->id;
 	pthread_mutex_unlock(&space->list);
 	space->hurried = ids != NULL;
 	pthread_rwlock_rdlock(&p->pager_lock);

@@ -3,7 +3,7 @@
  *
  * The table is a copy of what /proc says, for the pager's sake; whoever has a reason to think that
  * it has changed (an attach, a fork, a notice, a remap event, a new session, a revoke that fails)
- * calls pseg_look, which replaces a space's attachments of one segment by what is there now.
+ * calls pseg_look, which replaces a space's holding of one segment by what is there now.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,55 @@
 #include "pages.h"
 #include "record.h"
 
-#define LOOK_TRIES 100
+#define LOOK_TRIES  100
+#define FIRST_COUNT 4u
+
+/* ---- the two orders ------------------------------------------------------------------------- */
+
+/* Their ends: the first one behind an address is the one that has it, if any has. What two segments
+   have in one place (a program may say so) is told apart by their ids. */
+static int holding_by_end(const struct holding *a, const struct holding *b)
+{
+	if (a->end != b->end)
+		return (a->end > b->end) - (a->end < b->end);
+	return (a->id > b->id) - (a->id < b->id);
+}
+
+static int holding_by_space(const struct holding *a, const struct holding *b)
+{
+	return (a->space > b->space) - (a->space < b->space);
+}
+
+RB_GENERATE(space_holdings, holding, in_space, holding_by_end)
+RB_GENERATE(pseg_holdings, holding, in_pseg, holding_by_space)
+
+struct holding *pseg_holding(struct pseg *pseg, struct space *space)
+{
+	struct holding key = {.space = space};
+
+	return RB_FIND(pseg_holdings, &pseg->holdings, &key);
+}
+
+struct holding *space_holding(struct space *space, uint64_t addr)
+{
+	struct holding key = {.end = addr + 1};
+
+	return RB_NFIND(space_holdings, &space->holdings, &key);
+}
+
+const struct attachment *holding_at(const struct holding *holding, uint64_t addr)
+{
+	size_t lo = 0, hi = holding->count, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (holding->at[mid].end <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < holding->count && holding->at[lo].start <= addr ? &holding->at[lo] : NULL;
+}
 
 /* ---- psegs ---------------------------------------------------------------------------------- */
 
@@ -125,7 +173,7 @@ static struct pseg *make(struct programs *p, ramp_segment_t id)
 		return NULL;
 	pseg->id = id;
 	pseg->refs = 1;
-	TAILQ_INIT(&pseg->attachments);
+	RB_INIT(&pseg->holdings);
 	pthread_mutex_init(&pseg->change, NULL);
 	/* The pager reads all the time: without this nobody would ever write. */
 	pthread_rwlockattr_init(&attr);
@@ -215,16 +263,14 @@ static void count_attachments(struct programs *p, int by)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void free_attachments(struct programs *p, struct attachment_list *list)
+/* NULL: nothing. */
+static void free_holding(struct programs *p, struct holding *holding)
 {
-	struct attachment *a;
-
-	while ((a = TAILQ_FIRST(list))) {
-		TAILQ_REMOVE(list, a, in_pseg);
-		pseg_put(p, a->pseg);
-		space_put(a->space);
-		free(a);
-	}
+	if (!holding)
+		return;
+	pseg_put(p, holding->pseg);
+	space_put(holding->space);
+	free(holding);
 }
 
 /* Nobody would ever take its attachments out of the table again. Under space->list, since
@@ -234,38 +280,34 @@ static bool is_buried(struct space *space)
 	return space_dead(space) && !atomic_load(&space->orphan);
 }
 
-/* Takes the space's attachments of pseg out, and puts `fresh` in their place, unless it is buried.
-   Keeps nothing of `fresh`. */
+/* Takes the space's holding of pseg out, and puts `fresh`, if any, in its place, unless the space
+   is buried. `fresh` is the table's, or freed. */
 static void replace(struct programs *p, struct pseg *pseg, struct space *space,
-		    struct attachment_list *fresh)
+		    struct holding *fresh)
 {
-	struct attachment_list old = TAILQ_HEAD_INITIALIZER(old);
-	struct attachment *a, *next;
-	bool buried;
+	struct holding *old;
+	bool keep;
 	int by = 0;
 
 	pthread_rwlock_wrlock(&pseg->lock);
 	pthread_mutex_lock(&space->list);
-	buried = is_buried(space);
-	for (a = TAILQ_FIRST(&pseg->attachments); a; a = next) {
-		next = TAILQ_NEXT(a, in_pseg);
-		if (a->space != space)
-			continue;
-		TAILQ_REMOVE(&pseg->attachments, a, in_pseg);
-		TAILQ_REMOVE(&space->attachments, a, in_space);
-		TAILQ_INSERT_TAIL(&old, a, in_pseg);
-		by--;
+	keep = fresh && !is_buried(space);
+	old = pseg_holding(pseg, space);
+	if (old) {
+		RB_REMOVE(pseg_holdings, &pseg->holdings, old);
+		RB_REMOVE(space_holdings, &space->holdings, old);
+		by -= (int)old->count;
 	}
-	while (!buried && (a = TAILQ_FIRST(fresh))) {
-		TAILQ_REMOVE(fresh, a, in_pseg);
-		TAILQ_INSERT_TAIL(&pseg->attachments, a, in_pseg);
-		TAILQ_INSERT_TAIL(&space->attachments, a, in_space);
-		by++;
+	if (keep) {
+		RB_INSERT(pseg_holdings, &pseg->holdings, fresh);
+		RB_INSERT(space_holdings, &space->holdings, fresh);
+		by += (int)fresh->count;
 	}
 	pthread_mutex_unlock(&space->list);
 	pthread_rwlock_unlock(&pseg->lock);
-	free_attachments(p, &old);
-	free_attachments(p, fresh);
+	free_holding(p, old);
+	if (!keep)
+		free_holding(p, fresh);
 	count_attachments(p, by);
 }
 
@@ -273,10 +315,10 @@ struct looking {
 	struct programs *programs;
 	struct pseg *pseg;
 	struct space *space;
-	struct attachment_list found;
-	size_t count;
-	uint32_t prot;	/* of the last mapping */
-	uint32_t parts; /* protections in a row in the last attachment */
+	struct holding *found; /* NULL: nothing yet */
+	size_t room;	       /* in it */
+	uint32_t prot;	       /* of the last mapping */
+	uint32_t parts;	       /* protections in a row in the last attachment */
 };
 
 /*
@@ -293,10 +335,32 @@ static bool is_more_of(struct looking *l, const struct attachment *last, const s
 	       (!m->gone || m->prot == l->prot || l->parts < SESSION_PARTS_MAX);
 }
 
+/* One more in what was found; NULL: no memory. */
+static struct attachment *one_more(struct looking *l)
+{
+	size_t room = l->found ? 2 * l->room : FIRST_COUNT;
+	struct holding *more;
+
+	if (l->found && l->found->count < l->room)
+		return &l->found->at[l->found->count++];
+	more = realloc(l->found, sizeof(*more) + room * sizeof(more->at[0]));
+	if (!more)
+		return NULL;
+	if (!l->found)
+		*more = (struct holding){
+			.pseg = pseg_hold(l->programs, l->pseg),
+			.space = space_get(l->space),
+			.id = l->pseg->id,
+		};
+	l->found = more;
+	l->room = room;
+	return &more->at[more->count++];
+}
+
 static int on_mapping(void *arg, const struct mapping *m)
 {
 	struct looking *l = arg;
-	struct attachment *a = TAILQ_LAST(&l->found, attachment_list);
+	struct attachment *a = l->found ? &l->found->at[l->found->count - 1] : NULL;
 	uint64_t offset;
 
 	if (m->id != l->pseg->id)
@@ -305,18 +369,16 @@ static int on_mapping(void *arg, const struct mapping *m)
 	if (is_more_of(l, a, m, offset)) {
 		l->parts += m->prot != l->prot;
 		l->prot = m->prot;
-		a->end = m->end;
+		a->end = l->found->end = m->end;
 		a->prot |= m->prot;
 		return 0;
 	}
-	if (l->count++ >= RANGES_MAX)
+	if (l->found && l->found->count == RANGES_MAX)
 		return -E2BIG;
-	a = malloc(sizeof(*a));
+	a = one_more(l);
 	if (!a)
 		return -ENOMEM;
 	*a = (struct attachment){
-		.pseg = pseg_hold(l->programs, l->pseg),
-		.space = space_get(l->space),
 		.start = m->start,
 		.end = m->end,
 		.offset = offset,
@@ -324,21 +386,22 @@ static int on_mapping(void *arg, const struct mapping *m)
 		.writable = m->writable,
 		.gone = m->gone,
 	};
+	l->found->end = m->end;
 	l->prot = m->prot;
 	l->parts = 1;
-	TAILQ_INSERT_TAIL(&l->found, a, in_pseg);
 	return 0;
 }
 
 static int arm_all(struct pseg *pseg, struct space *space)
 {
-	struct attachment *a;
+	struct holding *h;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == space && !a->gone && !rc)
-			rc = uffd_arm(space, a->start, a->end);
+	h = pseg_holding(pseg, space);
+	for (size_t i = 0; h && i < h->count && !rc; i++)
+		if (!h->at[i].gone)
+			rc = uffd_arm(space, h->at[i].start, h->at[i].end);
 	pthread_rwlock_unlock(&pseg->lock);
 	return rc == -ESRCH ? 0 : rc;
 }
@@ -348,15 +411,14 @@ static int look_once(struct programs *p, struct pseg *pseg, struct space *space)
 	struct looking l = {.programs = p, .pseg = pseg, .space = space};
 	int rc;
 
-	TAILQ_INIT(&l.found);
 	rc = mappers_each(space, pseg->lo, pseg->hi, on_mapping, &l);
 	if (rc == -ESRCH)
 		rc = 0; /* it has ended: nothing is mapped */
 	if (rc) {
-		free_attachments(p, &l.found);
+		free_holding(p, l.found);
 		return rc;
 	}
-	replace(p, pseg, space, &l.found);
+	replace(p, pseg, space, l.found);
 	return pseg_armed(pseg) ? arm_all(pseg, space) : 0;
 }
 
@@ -398,12 +460,13 @@ static int collect_id(void *arg, const struct mapping *m)
 
 static void disarm_all(struct pseg *pseg, struct space *space)
 {
-	struct attachment *a;
+	struct holding *h;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == space && !a->gone)
-			uffd_disarm(space, a->start, a->end);
+	h = pseg_holding(pseg, space);
+	for (size_t i = 0; h && i < h->count; i++)
+		if (!h->at[i].gone)
+			uffd_disarm(space, h->at[i].start, h->at[i].end);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
@@ -440,19 +503,18 @@ int space_learn(struct programs *p, struct space *space)
 
 void space_forget(struct programs *p, struct space *space)
 {
-	struct attachment_list none = TAILQ_HEAD_INITIALIZER(none);
-	struct attachment *a;
+	struct holding *h;
 	struct pseg *pseg;
 
 	for (;;) {
 		pthread_mutex_lock(&space->list);
-		a = TAILQ_FIRST(&space->attachments);
-		pseg = a ? pseg_hold(p, a->pseg) : NULL;
+		h = RB_MIN(space_holdings, &space->holdings);
+		pseg = h ? pseg_hold(p, h->pseg) : NULL;
 		pthread_mutex_unlock(&space->list);
 		if (!pseg)
 			return;
 		pthread_mutex_lock(&pseg->change);
-		replace(p, pseg, space, &none);
+		replace(p, pseg, space, NULL);
 		pthread_mutex_unlock(&pseg->change);
 		pseg_put(p, pseg);
 	}
@@ -460,68 +522,69 @@ void space_forget(struct programs *p, struct space *space)
 
 void space_wake_all(struct space *space)
 {
-	struct attachment *a;
+	struct holding *h;
 
 	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		kernel_uffd_wake(space->uffd, a->start, a->end - a->start);
+	RB_FOREACH (h, space_holdings, &space->holdings)
+		for (size_t i = 0; i < h->count; i++)
+			kernel_uffd_wake(space->uffd, h->at[i].start,
+					 h->at[i].end - h->at[i].start);
 	pthread_mutex_unlock(&space->list);
 }
 
 void pseg_mark_live(struct pseg *pseg, const struct piece *piece)
 {
+	struct holding *h;
 	struct attachment *a;
 
 	pthread_rwlock_wrlock(&pseg->lock);
 	pthread_mutex_lock(&piece->space->list);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (a->space == piece->space && a->start >= piece->start && a->end <= piece->end) {
+	h = pseg_holding(pseg, piece->space);
+	for (size_t i = 0; h && i < h->count; i++) {
+		a = &h->at[i];
+		if (a->start >= piece->start && a->end <= piece->end) {
 			a->gone = false;
 			a->offset = piece->offset + (a->start - piece->start);
 			a->writable = piece->writable;
 		}
+	}
 	pthread_mutex_unlock(&piece->space->list);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
 /* ---- copies for those who do not want to hold the lock -------------------------------------- */
 
-static int by_space(const void *a, const void *b)
+static void copy_pieces(const struct holding *h, struct piece *pieces)
 {
-	const struct piece *x = a, *y = b;
-
-	if (x->space != y->space)
-		return (x->space > y->space) - (x->space < y->space);
-	return (x->start > y->start) - (x->start < y->start);
+	for (size_t i = 0; i < h->count; i++)
+		pieces[i] = (struct piece){
+			.space = space_get(h->space),
+			.start = h->at[i].start,
+			.end = h->at[i].end,
+			.offset = h->at[i].offset,
+			.prot = h->at[i].prot,
+			.writable = h->at[i].writable,
+			.gone = h->at[i].gone,
+		};
 }
 
 int pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count)
 {
-	struct attachment *a;
+	struct holding *h;
 	size_t n = 0;
 
 	*count = 0;
-	*pieces = NULL;
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		n++;
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		n += h->count;
 	*pieces = calloc(n + 1, sizeof(**pieces));
 	if (*pieces)
-		TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-			(*pieces)[(*count)++] = (struct piece){
-				.space = space_get(a->space),
-				.start = a->start,
-				.end = a->end,
-				.offset = a->offset,
-				.prot = a->prot,
-				.writable = a->writable,
-				.gone = a->gone,
-			};
+		RB_FOREACH (h, pseg_holdings, &pseg->holdings) {
+			copy_pieces(h, *pieces + *count);
+			*count += h->count;
+		}
 	pthread_rwlock_unlock(&pseg->lock);
-	if (!*pieces)
-		return -ENOMEM;
-	qsort(*pieces, *count, sizeof(**pieces), by_space);
-	return 0;
+	return *pieces ? 0 : -ENOMEM;
 }
 
 void pieces_free(struct piece *pieces, size_t count)

@@ -2,10 +2,12 @@
  * Userfaultfds: the handshake, what arrives on them, and how waiting accesses go on.
  *
  * A page fault arrives at the pager (space_read), which fills the page in the file and calls
- * programs_resolve: CONTINUE maps it wherever the segment is attached and wakes who waits. While a
- * segment is FROZEN, faults are read and left: whoever ends the freeze wakes the whole range, and
- * what is still a fault then is raised again. That holds for every case here: where it is not clear
- * what to do with a fault, wake it.
+ * space_resolve: CONTINUE maps it where the page fault was and wakes who waits. Whoever waits for
+ * the same page elsewhere has a page fault of his own, which the pager has read and remembers, or
+ * is about to read: one page costs one process's CONTINUE, however many have the segment attached.
+ * While a segment is FROZEN, faults are read and left: whoever ends the freeze wakes the whole
+ * range, and what is still a fault then is raised again. That holds for every case here: where it
+ * is not clear what to do with a fault, wake it.
  *
  * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
  * remap event is unread the kernel says -EAGAIN: drain() reads it, whichever thread it is on, and
@@ -152,20 +154,17 @@ static void drain(struct space *space)
 /* The attachment's pseg with a reference, and the page; NULL: none. */
 static struct pseg *find_page(struct space *space, uint64_t addr, uint64_t *page)
 {
-	struct attachment *a;
+	const struct attachment *a = NULL;
 	struct pseg *pseg = NULL;
+	struct holding *h;
 
 	pthread_mutex_lock(&space->list);
-	TAILQ_FOREACH (a, &space->attachments, in_space)
-		if (addr >= a->start && addr < a->end) {
-			*page = (a->offset + addr - a->start) / RAMP_PAGE_BYTES;
-			pseg = pseg_hold(space->programs, a->pseg);
-			break;
-		}
-	if (a && a != TAILQ_FIRST(&space->attachments)) {
-		/* The next fault is likely to be near. */
-		TAILQ_REMOVE(&space->attachments, a, in_space);
-		TAILQ_INSERT_HEAD(&space->attachments, a, in_space);
+	h = space_holding(space, addr);
+	if (h)
+		a = holding_at(h, addr);
+	if (a) {
+		*page = (a->offset + addr - a->start) / RAMP_PAGE_BYTES;
+		pseg = pseg_hold(space->programs, h->pseg);
 	}
 	pthread_mutex_unlock(&space->list);
 	return pseg;
@@ -175,7 +174,7 @@ static struct pseg *find_page(struct space *space, uint64_t addr, uint64_t *page
 static bool take_fault(struct space *space, const struct uffd_msg *msg, struct space_fault *fault)
 {
 	struct programs *p = space->programs;
-	bool wait, serve;
+	bool wait = false, serve = false;
 	struct pseg *pseg;
 
 	*fault = (struct space_fault){
@@ -189,12 +188,13 @@ static bool take_fault(struct space *space, const struct uffd_msg *msg, struct s
 		space_wake(space, fault->addr);
 		return false;
 	}
-	pthread_rwlock_rdlock(&pseg->lock);
-	wait = pseg->state != PSEG_OPEN;
-	serve = !wait && pseg->pulling && pseg->seg;
-	if (serve)
-		fault->seg = seg_get(pseg->seg);
-	pthread_rwlock_unlock(&pseg->lock);
+	if (!pthread_rwlock_tryrdlock(&pseg->lock)) {
+		wait = pseg->state != PSEG_OPEN;
+		serve = !wait && pseg->pulling && pseg->seg;
+		if (serve)
+			fault->seg = seg_get(pseg->seg);
+		pthread_rwlock_unlock(&pseg->lock);
+	}
 	pseg_put(p, pseg);
 	if (!serve && !wait)
 		space_wake(space, fault->addr);
@@ -258,27 +258,64 @@ static uint64_t overlap(const struct attachment *a, uint64_t from, uint64_t to, 
 	return hi - lo;
 }
 
+static void resolve_holding(const struct holding *h, uint64_t first, uint64_t count, bool patient)
+{
+	uint64_t from = first * RAMP_PAGE_BYTES, to = from + count * RAMP_PAGE_BYTES, addr, len;
+
+	for (size_t i = 0; i < h->count; i++) {
+		len = overlap(&h->at[i], from, to, &addr);
+		if (len && h->at[i].gone) /* as the table has it; the access finds out */
+			kernel_uffd_wake(h->space->uffd, addr, len);
+		else if (len)
+			resolve_range(h->space, addr, len, patient);
+	}
+}
+
 void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
 		      bool patient)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
-	struct attachment *a;
-	uint64_t addr, len;
+	struct holding *h;
 
 	if (!pseg)
 		return;
 	pthread_rwlock_rdlock(&pseg->lock);
 	if (pseg->state == PSEG_OPEN && pseg->pulling)
-		TAILQ_FOREACH (a, &pseg->attachments, in_pseg) {
-			len = overlap(a, first * RAMP_PAGE_BYTES, (first + count) * RAMP_PAGE_BYTES,
-				      &addr);
-			if (len && a->gone) /* as the table has it; the access finds out */
-				kernel_uffd_wake(a->space->uffd, addr, len);
-			else if (len)
-				resolve_range(a->space, addr, len, patient);
-		}
+		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+			resolve_holding(h, first, count, patient);
 	pthread_rwlock_unlock(&pseg->lock);
 	pseg_put(p, pseg);
+}
+
+/* pseg->lock is held. */
+static void resolve_at(struct pseg *pseg, struct space *space, uint64_t addr, uint64_t first,
+		       uint64_t count)
+{
+	struct holding *h = pseg_holding(pseg, space);
+	const struct attachment *a = h ? holding_at(h, addr) : NULL;
+	uint64_t len = count * RAMP_PAGE_BYTES;
+
+	if (!a || a->gone || a->offset + (addr - a->start) != first * RAMP_PAGE_BYTES)
+		space_wake(space, addr); /* something else is there by now */
+	else
+		resolve_range(space, addr, len < a->end - addr ? len : a->end - addr, false);
+}
+
+void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
+		   uint64_t count)
+{
+	struct pseg *pseg = pseg_find(space->programs, seg_id(seg));
+
+	if (!pseg)
+		return;
+	if (pthread_rwlock_tryrdlock(&pseg->lock)) {
+		space_wake(space, addr);
+	} else {
+		if (pseg->state == PSEG_OPEN && pseg->pulling)
+			resolve_at(pseg, space, addr, first, count);
+		pthread_rwlock_unlock(&pseg->lock);
+	}
+	pseg_put(space->programs, pseg);
 }
 
 /* ---- a page that is lost -------------------------------------------------------------------- */
@@ -340,13 +377,15 @@ static void poison_range(struct pseg *pseg, uint64_t page, struct space *space, 
 /* Where programs map that page, in the table as it stands: needs no memory. change is held. */
 static void poison_untold(struct poison *job)
 {
-	struct attachment *a;
 	uint64_t addr, from = job->page * RAMP_PAGE_BYTES;
+	struct holding *h;
 
 	pthread_rwlock_rdlock(&job->pseg->lock);
-	TAILQ_FOREACH (a, &job->pseg->attachments, in_pseg)
-		if (!a->gone && overlap(a, from, from + RAMP_PAGE_BYTES, &addr))
-			poison_range(job->pseg, job->page, a->space, addr);
+	RB_FOREACH (h, pseg_holdings, &job->pseg->holdings)
+		for (size_t i = 0; i < h->count; i++)
+			if (!h->at[i].gone &&
+			    overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+				poison_range(job->pseg, job->page, h->space, addr);
 	pthread_rwlock_unlock(&job->pseg->lock);
 }
 
@@ -403,13 +442,14 @@ static void run_poison(void *arg)
 /* Who waits for that page tries again. */
 static void wake_page(struct pseg *pseg, uint64_t page)
 {
-	struct attachment *a;
 	uint64_t addr, from = page * RAMP_PAGE_BYTES;
+	struct holding *h;
 
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (overlap(a, from, from + RAMP_PAGE_BYTES, &addr))
-			space_wake(a->space, addr);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		for (size_t i = 0; i < h->count; i++)
+			if (overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+				space_wake(h->space, addr);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
@@ -475,7 +515,7 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 static void disarm_all(struct pseg *pseg)
 {
 	struct piece *pieces = NULL;
-	struct attachment *a;
+	struct holding *h;
 	size_t count = 0;
 
 	if (pseg_pieces(pseg, &pieces, &count) == 0) {
@@ -484,10 +524,11 @@ static void disarm_all(struct pseg *pseg)
 		pieces_free(pieces, count);
 		return;
 	}
-	/* Without memory: under the lock, for which the pager may have to wait. */
+	/* Without memory: under the lock. */
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		uffd_disarm(a->space, a->start, a->end);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		for (size_t i = 0; i < h->count; i++)
+			uffd_disarm(h->space, h->at[i].start, h->at[i].end);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 

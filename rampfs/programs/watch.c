@@ -156,15 +156,16 @@ static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ram
 
 void watch_end(struct pseg *pseg)
 {
-	struct attachment *a;
+	struct holding *h;
 
 	pseg->watch.on = false;
 	if (pseg_armed(pseg))
 		return;
 	pthread_rwlock_rdlock(&pseg->lock);
-	TAILQ_FOREACH (a, &pseg->attachments, in_pseg)
-		if (!a->gone)
-			uffd_disarm(a->space, a->start, a->end);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		for (size_t i = 0; i < h->count; i++)
+			if (!h->at[i].gone)
+				uffd_disarm(h->space, h->at[i].start, h->at[i].end);
 	pthread_rwlock_unlock(&pseg->lock);
 }
 

@@ -3,9 +3,10 @@
  *
  * Happy path: a page fault's message is read; its page is REMOTE, so it is claimed, with a few
  * behind it where faults are sequential, and a read is posted; the reply lands in the page itself,
- * which is LOCAL then, is mapped by CONTINUE wherever the segment is attached, and whoever waits
- * goes on. What can't be asked for now (no connection, too many reads, another read brings it) is
- * remembered in the entry's wants and looked at again when something has changed.
+ * which is LOCAL then, is mapped by CONTINUE where the page fault was, and whoever waits there goes
+ * on. What can't be asked for now (no connection, too many reads, another read brings it) is
+ * remembered in the entry's wants and looked at again when something has changed: so is each page
+ * fault of a page that is on its way. Who faults later finds it LOCAL.
  *
  * How it fails: puller.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS,
  * the latter for a second, after which it may be tried again. A process that ends is taken out when
@@ -84,18 +85,24 @@ static void deny(struct pulled *pulled, uint64_t page)
 		puller_wake(&pulled->pull->prefetch);
 }
 
-/* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
-static void resolve_one(struct pulled *pulled, uint64_t page, uint64_t since_us)
+/* Pages [first, first + count) are LOCAL, the first being at `addr` in the waiter's space. */
+static void resolve(struct pulled *pulled, const struct waiter *waiter, uint64_t addr,
+		    uint64_t first, uint64_t count)
 {
-	struct pull *pull = pulled->pull;
+	if (waiter->watch->space)
+		space_resolve(waiter->watch->space, pulled->seg, addr, first, count);
+	trace_page_over(pulled->source.trace, first, "CONTINUE is done");
+}
 
+/* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
+static void resolve_one(struct pulled *pulled, uint64_t page, const struct waiter *waiter)
+{
 	if (make_room(pulled, page, 1) == -ENOSPC) {
 		deny(pulled, page);
 		return;
 	}
-	programs_resolve(pull->config.programs, pulled->seg, page, 1, false);
-	trace_page_over(pulled->source.trace, page, "CONTINUE is done");
-	count_fault(pull, since_us);
+	resolve(pulled, waiter, waiter->addr, page, 1);
+	count_fault(pulled->pull, waiter->since_us);
 }
 
 /* How many pages a fault at `page` shall get: doubled where the last one of a stream ended here. */
@@ -131,10 +138,10 @@ static uint64_t room_for(struct pulled *pulled, uint64_t first, uint64_t count)
  * fill it.
  */
 static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		       uint64_t since_us)
+		       const struct waiter *waiter)
 {
 	uint64_t most = TP_READ_MAX_BYTES / RAMP_PAGE_BYTES, won, fit;
-	bool room = since_us || !pages_unlisted(pulled->seg), first_room;
+	bool room = waiter->watch || !pages_unlisted(pulled->seg), first_room;
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return 0;
@@ -145,12 +152,12 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 	fit = first_room ? room_for(pulled, first, won) : won;
 	pages_give_back(pulled->seg, first + fit, won - fit);
 	if (fit == 0) {
-		if (since_us)
+		if (waiter->watch)
 			deny(pulled, first);
 		return 1;
 	}
 	trace_page(pulled->source.trace, first, "the request goes out");
-	if (link_post(link, pulled, first, fit, since_us, NULL)) {
+	if (link_post(link, pulled, first, fit, waiter, NULL)) {
 		pages_give_back(pulled->seg, first, fit);
 		return 0;
 	}
@@ -165,20 +172,24 @@ static void lost(struct pulled *pulled, uint64_t page)
 			"a page was lost with the node that had it");
 }
 
-static void remember(struct pulled *pulled, uint64_t page, uint64_t since_us, struct space *space,
-		     uint64_t addr)
+static void remember(struct pulled *pulled, uint64_t page, const struct waiter *waiter)
 {
-	const struct want want = {.first = page, .count = 1, .since_us = since_us};
+	const struct want want = {.first = page, .count = 1, .waiter = *waiter};
 
 	/* More threads than we can remember: this one tries again, which costs it time only. */
 	if (!pulled_want(pulled, &want))
-		space_wake(space, addr);
+		space_wake(waiter->watch->space, waiter->addr);
 }
 
-static void on_fault(struct pull *pull, struct space *space, const struct space_fault *fault)
+static void on_fault(struct pull *pull, struct watch *watch, const struct space_fault *fault)
 {
 	struct pulled *pulled = pulled_of(pull, fault->seg);
-	uint64_t now = pull_now_us(), won = 0, count;
+	const struct waiter waiter = {
+		.watch = watch,
+		.addr = fault->addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
+		.since_us = pull_now_us(),
+	};
+	uint64_t won = 0, count;
 	struct stream *stream;
 	struct link *link;
 
@@ -188,7 +199,7 @@ static void on_fault(struct pull *pull, struct space *space, const struct space_
 	trace_fault(pulled->source.trace, fault->page, "the page fault is read");
 	switch (pages_get(pulled->seg, fault->page)) {
 	case PAGE_LOCAL:
-		resolve_one(pulled, fault->page, now);
+		resolve_one(pulled, fault->page, &waiter);
 		break;
 	case PAGE_LOST:
 		lost(pulled, fault->page);
@@ -197,14 +208,14 @@ static void on_fault(struct pull *pull, struct space *space, const struct space_
 		link = pulled_crowded(pulled) ? NULL : puller_link(&pull->pager, pulled);
 		if (link) {
 			count = around(pulled, fault->page, &stream);
-			won = demand(link, pulled, fault->page, count, now);
+			won = demand(link, pulled, fault->page, count, &waiter);
 			stream->next = fault->page + won;
 		}
 		if (won == 0)
-			remember(pulled, fault->page, now, space, fault->addr);
+			remember(pulled, fault->page, &waiter);
 		break;
 	case PAGE_IN_FLIGHT:
-		remember(pulled, fault->page, now, space, fault->addr);
+		remember(pulled, fault->page, &waiter);
 		break;
 	}
 	pulled_put(pulled);
@@ -234,7 +245,7 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	}
 	for (int i = 0; i < n; i++) {
 		if (faults[i].seg) {
-			on_fault(pull, watch->space, &faults[i]);
+			on_fault(pull, watch, &faults[i]);
 			seg_put(faults[i].seg);
 		}
 	}
@@ -259,18 +270,18 @@ static bool serve_want(struct pulled *pulled, struct link *link, struct want *wa
 		if (state == PAGE_IN_FLIGHT)
 			return false;
 		if (state == PAGE_REMOTE) {
-			won = link ? demand(link, pulled, want->first, run, want->since_us) : 0;
+			won = link ? demand(link, pulled, want->first, run, &want->waiter) : 0;
 			if (won == 0)
 				return false;
 			run = won;
-		} else if (want->since_us && state == PAGE_LOST) {
+		} else if (want->waiter.watch && state == PAGE_LOST) {
 			lost(pulled, want->first);
-		} else if (want->since_us) {
-			resolve_one(pulled, want->first, want->since_us);
+		} else if (want->waiter.watch) {
+			resolve_one(pulled, want->first, &want->waiter);
 		}
 		want->first += run;
 		want->count -= run;
-		want->since_us = 0; /* a page fault waits for the first page alone */
+		waiter_put(&want->waiter); /* a page fault waits for the first page alone */
 	}
 	return true;
 }
@@ -311,22 +322,24 @@ static void serve_all_wants(struct pull *pull)
 	}
 }
 
-/* A demand read has brought pages. A hole that a page fault asked for has its pages (room_for);
-   another one has none to map, and who waits for it is among the wants. */
+/* A demand read has brought pages. A hole that a page fault asked for has its pages (room_for). Who
+   else waits for one of them, or for what a parked request asked for, is among the wants. */
 static void arrived(struct puller *puller, struct flight *flight, uint64_t first, uint64_t count,
 		    bool hole)
 {
+	const struct waiter *waiter = &flight->waiter;
 	struct pulled *pulled = flight->pulled;
 
 	atomic_fetch_add(&pulled->demand_pages, count);
 	atomic_fetch_add(&puller->pull->demand_pages, count);
-	if (hole && !flight->since_us)
+	if (!hole || waiter->watch)
+		trace_page(pulled->source.trace, first, "the page is in its place");
+	if (!waiter->watch)
 		return;
-	trace_page(pulled->source.trace, first, "the page is in its place");
-	programs_resolve(puller->pull->config.programs, pulled->seg, first, count, false);
-	trace_page_over(pulled->source.trace, first, "CONTINUE is done");
-	if (flight->since_us && first == flight->first)
-		count_fault(puller->pull, flight->since_us);
+	resolve(pulled, waiter, waiter->addr + (first - flight->first) * RAMP_PAGE_BYTES, first,
+		count);
+	if (first == flight->first)
+		count_fault(puller->pull, waiter->since_us);
 }
 
 /* ---- spaces ---- */
@@ -340,6 +353,7 @@ static int on_space_added(void *arg, struct space *space, int uffd)
 	if (!watch)
 		return -ENOMEM;
 	watch->kind = WATCH_SPACE;
+	atomic_init(&watch->refs, 1);
 	watch->space = space;
 	watch->uffd = uffd;
 	pthread_mutex_lock(&pull->lock);
@@ -367,7 +381,11 @@ static void on_space_gone(void *arg, struct space *space)
 	pthread_mutex_lock(&pull->lock);
 	TAILQ_FOREACH (watch, &pull->watches, link)
 		if (watch->space == space)
-			watch->gone = true;
+			break;
+	if (watch) {
+		TAILQ_REMOVE(&pull->watches, watch, link);
+		TAILQ_INSERT_TAIL(&pull->gone, watch, link);
+	}
 	pthread_mutex_unlock(&pull->lock);
 	puller_wake(&pull->pager);
 }
@@ -375,23 +393,20 @@ static void on_space_gone(void *arg, struct space *space)
 /* all: of a pager that has ended. */
 static void forget_spaces(struct pull *pull, bool all)
 {
-	struct watch *watch, *next;
 	struct watch_list gone = TAILQ_HEAD_INITIALIZER(gone);
+	struct watch *watch;
 
 	pthread_mutex_lock(&pull->lock);
-	for (watch = TAILQ_FIRST(&pull->watches); watch; watch = next) {
-		next = TAILQ_NEXT(watch, link);
-		if (watch->gone || all) {
-			TAILQ_REMOVE(&pull->watches, watch, link);
-			TAILQ_INSERT_TAIL(&gone, watch, link);
-		}
-	}
+	TAILQ_CONCAT(&gone, &pull->gone, link);
+	if (all)
+		TAILQ_CONCAT(&gone, &pull->watches, link);
 	pthread_mutex_unlock(&pull->lock);
 	while ((watch = TAILQ_FIRST(&gone))) {
 		TAILQ_REMOVE(&gone, watch, link);
 		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
 		space_put(watch->space);
-		free(watch);
+		watch->space = NULL;
+		waiter_put(&(struct waiter){.watch = watch});
 	}
 }
 

@@ -59,7 +59,7 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	won = pages_claim(pulled->seg, page,
 			  waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES);
 	stage = waits ? NULL : stage_take(link->puller, pulled, page, won);
-	if (won && link_post(link, pulled, page, won, 0, stage)) {
+	if (won && link_post(link, pulled, page, won, NULL, stage)) {
 		stage_put(link->puller, stage);
 		pages_give_back(pulled->seg, page, won);
 		puller_wake(&pulled->pull->pager); /* page faults may have found them claimed */

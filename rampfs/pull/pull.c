@@ -39,6 +39,19 @@ void pulled_unmap(struct pulled *pulled)
 	pulled->far_mapped = 0;
 }
 
+void waiter_hold(const struct waiter *waiter)
+{
+	if (waiter->watch)
+		atomic_fetch_add(&waiter->watch->refs, 1);
+}
+
+void waiter_put(struct waiter *waiter)
+{
+	if (waiter->watch && atomic_fetch_sub(&waiter->watch->refs, 1) == 1)
+		free(waiter->watch);
+	waiter->watch = NULL;
+}
+
 void pulled_put(struct pulled *pulled)
 {
 	struct pull *pull = pulled ? pulled->pull : NULL;
@@ -52,6 +65,8 @@ void pulled_put(struct pulled *pulled)
 	}
 	if (left)
 		return;
+	for (uint32_t i = 0; i < pulled->n_wants; i++)
+		waiter_put(&pulled->wants[i].waiter);
 	pulled_unmap(pulled);
 	seg_put(pulled->seg);
 	trace_put(pulled->source.trace);
@@ -123,12 +138,18 @@ bool pulled_prefetches(struct pulled *pulled)
 	return pulled->source.prefetch || atomic_load(&pulled->hurry);
 }
 
+/* Whoever waits for `b` is served by what `a` gets. */
+static bool serves(const struct waiter *a, const struct waiter *b)
+{
+	return !b->watch || (a->watch == b->watch && a->addr == b->addr);
+}
+
 static bool wanted_already(const struct pulled *pulled, const struct want *want)
 {
 	for (uint32_t i = 0; i < pulled->n_wants; i++)
 		if (pulled->wants[i].first == want->first &&
 		    pulled->wants[i].count >= want->count &&
-		    (pulled->wants[i].since_us || !want->since_us))
+		    serves(&pulled->wants[i].waiter, &want->waiter))
 			return true;
 	return false;
 }
@@ -140,8 +161,10 @@ static bool want_up_to(struct pulled *pulled, const struct want *want, uint32_t 
 	pthread_mutex_lock(&pulled->lock);
 	if (!wanted_already(pulled, want)) {
 		room = pulled->n_wants < most;
-		if (room)
+		if (room) {
+			waiter_hold(&want->waiter);
 			pulled->wants[pulled->n_wants++] = *want;
+		}
 	}
 	pthread_mutex_unlock(&pulled->lock);
 	return room;
@@ -619,6 +642,7 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	pthread_cond_init(&pull->released, NULL);
 	TAILQ_INIT(&pull->entries);
 	TAILQ_INIT(&pull->watches);
+	TAILQ_INIT(&pull->gone);
 	rc = pager_open(pull, err);
 	if (!rc)
 		rc = prefetch_open(pull, err);

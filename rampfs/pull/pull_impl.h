@@ -42,11 +42,18 @@
 #define STAGES	     4u
 #define EACH_EVENTS  32
 
+/* Who waits in a page fault: whose page fault it was, where, and when it came. */
+struct waiter {
+	struct watch *watch; /* NULL: nobody, but parked requests perhaps. What it stands in says
+				whether with a reference */
+	uint64_t addr, since_us;
+};
+
 /* Pages that somebody waits for and that no read was posted for yet, or that another read brings.
  */
 struct want {
 	uint64_t first, count;
-	uint64_t since_us; /* a page fault of the first: when it came; 0: parked requests */
+	struct waiter waiter; /* for the first of them */
 };
 
 /* Sequential faults: where the next one is expected, and how much it gets. */
@@ -82,8 +89,8 @@ struct pulled {
 	_Atomic uint64_t no_room_ms; /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 
-	pthread_mutex_t lock; /* protects what follows */
-	struct want wants[WANTS_MAX];
+	pthread_mutex_t lock;	      /* protects what follows */
+	struct want wants[WANTS_MAX]; /* each with a reference to its waiter's watch */
 	uint32_t n_wants;
 
 	/* The pager's. */
@@ -109,10 +116,10 @@ TAILQ_HEAD(pulled_list, pulled);
 struct flight {
 	struct pulled *pulled; /* a reference; NULL: free */
 	uint64_t first, count;
-	uint64_t next;	   /* pages before it have arrived, or stand in `stage` */
-	uint8_t *stage;	   /* where they land first; NULL: in place */
-	bool some;	   /* not all of those in `stage` were a hole */
-	uint64_t since_us; /* a page fault's; 0: none */
+	uint64_t next;	      /* pages before it have arrived, or stand in `stage` */
+	uint8_t *stage;	      /* where they land first; NULL: in place */
+	bool some;	      /* not all of those in `stage` were a hole */
+	struct waiter waiter; /* for the first of them; with a reference */
 };
 
 /*
@@ -158,13 +165,14 @@ struct puller {
 			uint64_t count, bool hole);
 };
 
-/* A userfaultfd that the pager watches. */
+/* A userfaultfd that the pager watches. Counted: pull->watches has a reference, and so have its
+   page faults that wait, which may be for longer than its process lives. */
 struct watch {
 	int kind;		 /* WATCH_SPACE */
 	TAILQ_ENTRY(watch) link; /* protected by pull->lock */
-	struct space *space;
+	atomic_uint refs;
+	struct space *space; /* the pager's; NULL once it has gone */
 	int uffd;
-	bool gone; /* protected by pull->lock */
 };
 TAILQ_HEAD(watch_list, watch);
 
@@ -200,7 +208,7 @@ struct pull {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t released;
 	struct pulled_list entries;
-	struct watch_list watches;
+	struct watch_list watches, gone; /* gone: not forgotten by the pager yet */
 	LIST_HEAD(, grant) grants;
 
 	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
@@ -246,6 +254,9 @@ bool pulled_prefetches(struct pulled *pulled);
 bool pulled_want(struct pulled *pulled, const struct want *want);
 /* The same for what a read brought back, which nobody would ask for again. The pager. */
 void pulled_want_back(struct pulled *pulled, const struct want *want);
+/* Takes a reference for a copy of it; gives it back. NULL is nobody. */
+void waiter_hold(const struct waiter *waiter);
+void waiter_put(struct waiter *waiter);
 /* So many are remembered that reads for others must wait: what they bring back needs its place. */
 bool pulled_crowded(struct pulled *pulled);
 /* Some are remembered. */
@@ -274,10 +285,10 @@ int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled));
 int puller_wait(const struct puller *puller, int wait_ms);
 /* The link to its source if it is READY and its entry may ask now; NULL: not yet. */
 struct link *puller_link(struct puller *puller, struct pulled *pulled);
-/* Pages that are claimed: asks for them. `stage`: of stage_take, the flight's from here on.
-   -EAGAIN: too many are under way. */
+/* Pages that are claimed: asks for them. `waiter`: who waits for the first of them; NULL: nobody.
+   `stage`: of stage_take, the flight's from here on. -EAGAIN: too many are under way. */
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-	      uint64_t since_us, uint8_t *stage);
+	      const struct waiter *waiter, uint8_t *stage);
 /* Takes what has come, at most max_bytes. */
 void link_reap(struct link *link, size_t max_bytes);
 /* Gives up every read of the entry. */

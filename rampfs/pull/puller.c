@@ -81,6 +81,7 @@ static void flight_end(struct link *link, struct flight *flight)
 	struct pulled *pulled = flight->pulled;
 
 	stage_put(link->puller, flight->stage);
+	waiter_put(&flight->waiter);
 	flight->pulled = NULL;
 	flight->stage = NULL;
 	link->n_flights--;
@@ -91,9 +92,9 @@ static void flight_end(struct link *link, struct flight *flight)
 }
 
 /* A page fault waits for the first page of its read; whoever touches another has a want of it. */
-static uint64_t fault_of(const struct flight *flight, uint64_t page)
+static struct waiter waiter_of(const struct flight *flight, uint64_t page)
 {
-	return page == flight->first ? flight->since_us : 0;
+	return page == flight->first ? flight->waiter : (struct waiter){0};
 }
 
 /* What has not arrived is REMOTE again; a demand is remembered. */
@@ -104,7 +105,7 @@ static void flight_back(struct link *link, struct flight *flight)
 	const struct want want = {
 		.first = from,
 		.count = flight->first + flight->count - from,
-		.since_us = fault_of(flight, from),
+		.waiter = waiter_of(flight, from),
 	};
 
 	pages_give_back(pulled->seg, want.first, want.count);
@@ -116,7 +117,7 @@ static void flight_back(struct link *link, struct flight *flight)
 }
 
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-	      uint64_t since_us, uint8_t *stage)
+	      const struct waiter *waiter, uint8_t *stage)
 {
 	struct tp_read read = {
 		.key = pulled->source.key,
@@ -144,9 +145,12 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 		.first = first,
 		.count = count,
 		.next = first,
-		.since_us = since_us,
 		.stage = stage,
 	};
+	if (waiter) {
+		waiter_hold(waiter);
+		flight->waiter = *waiter;
+	}
 	if (link->puller->class == TP_DEMAND)
 		atomic_fetch_add(&pulled->pull->demand_waiting, 1);
 	watch_fd(link);
@@ -311,7 +315,7 @@ static void flight_lose(struct link *link, struct flight *flight)
 	const struct want want = {
 		.first = flight->next,
 		.count = 1,
-		.since_us = fault_of(flight, flight->next),
+		.waiter = waiter_of(flight, flight->next),
 	};
 
 	pages_lose(pulled->seg, flight->next, 1);
@@ -320,7 +324,7 @@ static void flight_lose(struct link *link, struct flight *flight)
 		flight->first++;
 		flight->count--;
 	}
-	if (want.since_us)
+	if (want.waiter.watch)
 		pulled_want_back(pulled, &want);
 	if (link->puller->class != TP_DEMAND)
 		puller_wake(&pulled->pull->pager); /* page faults may have waited for it */

@@ -93,7 +93,9 @@ static void serve(struct space *space)
 		pager.faults++;
 		if (!world.deaf) {
 			fill(faults[i].seg, faults[i].page);
-			programs_resolve(world.programs, faults[i].seg, faults[i].page, 1, false);
+			space_resolve(space, faults[i].seg,
+				      faults[i].addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
+				      faults[i].page, 1);
 		}
 		seg_put(faults[i].seg);
 	}

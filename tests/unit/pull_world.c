@@ -33,6 +33,10 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		return 0;
 	if (kernel_uffd_register(p->uffd, (uintptr_t)p->map, p->len, KERNEL_UFFD_MODES))
 		return ramp_err_sys(err, errno, "register");
+	for (unsigned i = 0; i < p->n_others; i++)
+		if (kernel_uffd_register(p->uffd, (uintptr_t)p->others[i], p->len,
+					 KERNEL_UFFD_MODES))
+			return ramp_err_sys(err, errno, "register");
 	atomic_store(&p->registered, true);
 	return 0;
 }
@@ -46,34 +50,69 @@ bool programs_pulled(struct programs *p, struct seg *seg)
 		return true;
 	kernel_uffd_unregister(p->uffd, (uintptr_t)p->map, p->len);
 	kernel_uffd_wake(p->uffd, (uintptr_t)p->map, p->len);
+	for (unsigned i = 0; i < p->n_others; i++) {
+		kernel_uffd_unregister(p->uffd, (uintptr_t)p->others[i], p->len);
+		kernel_uffd_wake(p->uffd, (uintptr_t)p->others[i], p->len);
+	}
 	return true;
 }
 
-void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
-		      bool patient)
+/* Pages [first, first + count), in that mapping. */
+static void resolve(struct programs *p, uint8_t *map, uint64_t first, uint64_t count)
 {
 	uint64_t at = first * PAGE, end = (first + count) * PAGE;
 	int64_t n;
 
-	(void)patient;
-	ck_assert_ptr_eq(seg, p->seg);
-	/* Else what a program stores there is pulled over, if the daemon dies now. */
-	ck_assert(pages_local(seg, first, count));
 	if (!atomic_load(&p->registered))
 		return;
 	if (end > p->len)
 		end = p->len;
 	while (at < end) {
-		n = kernel_uffd_continue(p->uffd, (uintptr_t)p->map + at, end - at, true);
+		n = kernel_uffd_continue(p->uffd, (uintptr_t)map + at, end - at, true);
 		if (n == -ENOENT)
 			return; /* unregistered meanwhile */
 		if (n == -EFAULT) {
-			kernel_uffd_wake(p->uffd, (uintptr_t)p->map + at, PAGE);
+			kernel_uffd_wake(p->uffd, (uintptr_t)map + at, PAGE);
 			n = PAGE;
 		}
 		ck_assert_int_gt(n, 0);
 		at += (uint64_t)n;
 	}
+}
+
+void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
+		      bool patient)
+{
+	(void)patient;
+	ck_assert_ptr_eq(seg, p->seg);
+	/* Else what a program stores there is pulled over, if the daemon dies now. */
+	ck_assert(pages_local(seg, first, count));
+	resolve(p, p->map, first, count);
+	for (unsigned i = 0; i < p->n_others; i++)
+		resolve(p, p->others[i], first, count);
+}
+
+/* Which of its mappings has that address. */
+static uint8_t *map_at(struct programs *p, uint64_t addr)
+{
+	for (unsigned i = 0; i < p->n_others; i++)
+		if (addr - (uintptr_t)p->others[i] < p->len)
+			return p->others[i];
+	return p->map;
+}
+
+/* There alone, as programs does. */
+void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
+		   uint64_t count)
+{
+	struct programs *p = (struct programs *)(void *)space;
+	uint8_t *map = map_at(p, addr);
+
+	ck_assert_ptr_eq(seg, p->seg);
+	ck_assert(pages_local(seg, first, count));
+	ck_assert_uint_eq(addr, (uintptr_t)map + first * PAGE);
+	atomic_fetch_add(&p->resolves, 1);
+	resolve(p, map, first, count);
 }
 
 void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const char *why)
@@ -111,7 +150,9 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 		ck_assert_int_eq(msg.event, UFFD_EVENT_PAGEFAULT);
 		faults[n++] = (struct space_fault){
 			.seg = seg_get(p->seg),
-			.page = (msg.arg.pagefault.address - (uintptr_t)p->map) / PAGE,
+			.page = (msg.arg.pagefault.address -
+				 (uintptr_t)map_at(p, msg.arg.pagefault.address)) /
+				PAGE,
 			.addr = msg.arg.pagefault.address,
 			.write = msg.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
 		};
@@ -259,6 +300,8 @@ static void detach(struct world *w)
 
 	if (p->map)
 		munmap(p->map, p->len);
+	for (unsigned i = 0; i < p->n_others; i++)
+		munmap(p->others[i], p->len);
 	if (p->uffd >= 0)
 		close(p->uffd);
 }
@@ -350,19 +393,36 @@ static void tell_pager(struct programs *p)
 	pthread_rwlock_unlock(&pager_lock);
 }
 
+static uint8_t *map_file(struct world *w)
+{
+	int fd = seg_open(w->t_seg, O_RDWR);
+	uint8_t *map;
+
+	ck_assert_int_ge(fd, 0);
+	map = mmap(NULL, w->t_programs.len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(map, MAP_FAILED);
+	close(fd);
+	return map;
+}
+
+uint8_t *world_attach_other(struct world *w)
+{
+	struct programs *p = &w->t_programs;
+
+	ck_assert_uint_lt(p->n_others, OTHERS_MAX);
+	p->others[p->n_others] = map_file(w);
+	return p->others[p->n_others++];
+}
+
 void world_attach(struct world *w)
 {
 	struct programs *p = &w->t_programs;
 	uint64_t features = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
 			    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | KERNEL_UFFD_WP_UNPOPULATED |
 			    KERNEL_UFFD_POISON;
-	int fd = seg_open(w->t_seg, O_RDWR);
 
-	ck_assert_int_ge(fd, 0);
 	p->len = (w->size + PAGE - 1) / PAGE * PAGE;
-	p->map = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	ck_assert_ptr_ne(p->map, MAP_FAILED);
-	close(fd);
+	p->map = map_file(w);
 	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	ck_assert_int_ge(p->uffd, 0);
 	ck_assert_int_eq(kernel_uffd_api(p->uffd, features), 0);
@@ -427,12 +487,17 @@ static void *touch(void *arg)
 	return (void *)(uintptr_t) * (volatile uint8_t *)arg;
 }
 
-pthread_t world_touch(struct world *w, uint64_t page)
+pthread_t world_touch_at(uint8_t *at)
 {
 	pthread_t thread;
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, touch, w->t_programs.map + page * PAGE), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, touch, at), 0);
 	return thread;
+}
+
+pthread_t world_touch(struct world *w, uint64_t page)
+{
+	return world_touch_at(w->t_programs.map + page * PAGE);
 }
 
 uint8_t world_touched(pthread_t thread)

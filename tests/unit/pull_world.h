@@ -17,14 +17,18 @@
 #define PAGE	     UINT64_C(4096)
 #define MIB	     (UINT64_C(1) << 20)
 #define POISONED_MAX 64
+#define OTHERS_MAX   4
 
-/* The one space and the one attachment. */
+/* The one space and its attachments, which is one in most tests. */
 struct programs {
 	struct programs_pager pager;
 	struct seg *seg;
 	int uffd;
 	uint8_t *map;
+	uint8_t *others[OTHERS_MAX]; /* it maps the file so many times more */
+	unsigned n_others;
 	uint64_t len;
+	_Atomic unsigned resolves; /* page faults that were resolved, each where it was */
 	_Atomic bool registered;
 	_Atomic unsigned pulled, poisoned;
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
@@ -70,8 +74,11 @@ void world_begin(struct world *w, bool prefetch);
 void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch);
 /* Maps the target's file here, as a program would. Before world_begin. */
 void world_attach(struct world *w);
+/* Once more, elsewhere; returns where. */
+uint8_t *world_attach_other(struct world *w);
 /* A thread that loads from the attached page; what it got, in the end. */
 pthread_t world_touch(struct world *w, uint64_t page);
+pthread_t world_touch_at(uint8_t *at);
 uint8_t world_touched(pthread_t thread);
 /* A load in this thread: -1 is SIGBUS. */
 int world_load(const uint8_t *at);

@@ -62,15 +62,15 @@ static struct hold before_post;	      /* of a prefetch that fails */
 static _Atomic int posts_left = 1000; /* of the prefetch: more fail */
 
 int __real_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     uint64_t since_us, uint8_t *stage);
+		     const struct waiter *waiter, uint8_t *stage);
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     uint64_t since_us, uint8_t *stage);
+		     const struct waiter *waiter, uint8_t *stage);
 
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     uint64_t since_us, uint8_t *stage)
+		     const struct waiter *waiter, uint8_t *stage)
 {
 	if (link->puller->class != TP_PREFETCH || atomic_fetch_sub(&posts_left, 1) > 0)
-		return __real_link_post(link, pulled, first, count, since_us, stage);
+		return __real_link_post(link, pulled, first, count, waiter, stage);
 	hold_here(&before_post);
 	return -EAGAIN;
 }
@@ -241,6 +241,49 @@ START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
 }
 END_TEST
 
+/*
+ * Page faults of one page, in several places: each is resolved where it was, whether it was read
+ * before the page was asked for, while it was under way, or when it had come. Nothing is mapped
+ * where nobody waits.
+ */
+START_TEST(who_waits_for_a_page_elsewhere_gets_it_too)
+{
+	pthread_t first, second, third;
+	uint8_t *other, *another;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	other = world_attach_other(&w);
+	another = world_attach_other(&w);
+	world_attach_other(&w);
+	world_begin(&w, false);
+	ck_assert_int_eq(want_until_known(20), 0);
+	atomic_store(&w.held, true);
+	first = world_touch(&w, 7);
+	world_wait_for_fault(&w, 1);
+	second = world_touch_at(other + 7 * PAGE);
+	third = world_touch_at(another + 7 * PAGE + 5);
+	world_wait_for_fault(&w, 3);
+	usleep(COME_BY_US);
+	if (_i) { /* what they wait for is asked for again */
+		atomic_store(&w.cut_after, 1);
+		atomic_store(&w.held, false);
+		wait_until(atomic_load(&w.cuts) >= 1);
+		atomic_store(&w.cut_after, 0);
+	}
+	atomic_store(&w.held, false);
+	ck_assert_uint_eq(world_touched(first), world_byte(7, 0));
+	ck_assert_uint_eq(world_touched(second), world_byte(7, 0));
+	ck_assert_uint_eq(world_touched(third), world_byte(7, 5));
+	ck_assert_uint_eq(atomic_load(&w.t_programs.resolves), 3);
+	ck_assert(world_page_is(other + 20 * PAGE, 20)); /* LOCAL, and not mapped yet */
+	ck_assert_uint_eq(atomic_load(&w.t_programs.resolves), 4);
+	world_close(&w);
+}
+END_TEST
+
 /* ---- what is left behind ---- */
 
 START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
@@ -304,6 +347,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_of_what_could_not_be_asked_for_is_asked_for);
 	tcase_add_test(c, a_page_fault_of_what_a_writer_gives_back_is_asked_for);
 	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
+	tcase_add_loop_test(c, who_waits_for_a_page_elsewhere_gets_it_too, 0, 2);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	suite_add_tcase(s, c);

@@ -237,7 +237,7 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 	unmaps = &x;
 	look_at_it(&look);
 	ck_assert_ptr_null(unmaps);
-	ck_assert(TAILQ_EMPTY(&look.pseg->attachments));
+	ck_assert(RB_EMPTY(&look.pseg->holdings));
 	space_put(look.space);
 	pseg_put(p, look.pseg);
 	world_detached(&x);

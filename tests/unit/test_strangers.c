@@ -490,16 +490,18 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 }
 END_TEST
 
-/* ---- page faults of one who mremaps all the time --------------------------------------------- */
+/* ---- what one program's page faults cost the pager ------------------------------------------- */
 
 int64_t __real_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
 int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
 
 static _Atomic uint64_t remapped; /* nothing can be mapped there; 0: everywhere it can */
 static _Atomic uint64_t tries;	  /* all the same */
+static _Atomic unsigned continues;
 
 int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake)
 {
+	continues++;
 	if (addr != remapped)
 		return __real_kernel_uffd_continue(uffd, addr, len, wake);
 	tries++;
@@ -541,6 +543,43 @@ START_TEST(a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody)
 }
 END_TEST
 
+/* Others have the same segment attached, each in many pieces. */
+START_TEST(a_page_fault_is_resolved_where_it_was_and_nowhere_else)
+{
+	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
+	struct prog_order unmap = {.op = PROG_MUNMAP, .len = RAMP_PAGE_BYTES};
+	struct programs_status status;
+	struct prog prog[4];
+	uint64_t addr = 0;
+
+	ck_assert_int_eq(programs_pulling(world.programs, seg, NULL), 0);
+	for (int i = 0; i < 4; i++) {
+		world_prog(&prog[i]);
+		addr = world_attach(&prog[i], seg, O_RDWR);
+		for (uint64_t page = 1; page < 100; page += 2) {
+			unmap.addr = addr + page * RAMP_PAGE_BYTES;
+			ck_assert_int_eq(prog_do(&prog[i], &unmap).result, 0);
+		}
+		/* Another look finds the pieces. */
+		ck_assert_int_eq(world_try_attach(&prog[i], seg, O_RDWR, PROT_READ | PROT_WRITE,
+						  99 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES)
+					 .result,
+				 0);
+	}
+	programs_status(world.programs, &status);
+	ck_assert_uint_ge(status.attachments, 200);
+	for (uint64_t page = 0; page < 100; page += 2) {
+		continues = 0;
+		ck_assert_uint_eq(prog_load(&prog[page / 2 % 4], addr + page * RAMP_PAGE_BYTES),
+				  FILLED);
+		ck_assert_uint_eq(continues, 1);
+	}
+	for (int i = 0; i < 4; i++)
+		prog_end(&prog[i]);
+	seg_put(seg);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, an_agent_goes_before_programs_and_not_before_page_faults);
@@ -557,6 +596,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_dead_processes_session_and_token_do_not_serve_the_next_of_its_number);
 	tcase_add_loop_test(tc, an_agent_that_leaves_a_replacement_half_done_is_hung_up_on, 7, 9);
 	tcase_add_test(tc, a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody);
+	tcase_add_test(tc, a_page_fault_is_resolved_where_it_was_and_nowhere_else);
 	tcase_add_test(tc,
 		       a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_again);
 }
