@@ -3,7 +3,6 @@
 # its node and comes back (crew.c); then its bytes are the same on another node.
 #   crew.sh [--seconds N] [--kills SECONDS] [--seed S]      without a seed: a new one, printed
 # --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again.
-# RAMPFS_CREW_SECONDS=600 makes the suite's run a long one.
 . tests/lib/cluster.sh
 seconds=10 pause="" seed=$((RANDOM * 32768 + RANDOM))
 while [ $# -gt 0 ]; do
@@ -18,7 +17,6 @@ while [ $# -gt 0 ]; do
 	esac
 	shift 2
 done
-seconds=${RAMPFS_CREW_SECONDS:-$seconds}
 RANDOM=$seed
 echo "crew.sh: seed $seed, $seconds s"
 cluster_start -n 3 -c 64M

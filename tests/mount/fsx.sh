@@ -2,7 +2,6 @@
 # Random operations and moves on three nodes, against tmpfs: fsx.c keeps the model.
 #   fsx.sh [--kills SECONDS] [--ops N] [--seed S]      without a seed: a new one, printed
 # --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again.
-# RAMPFS_FSX_OPS=1000000 makes the suite's run a long one.
 . tests/lib/cluster.sh
 pause=""
 if [ "${1-}" = --kills ]; then
@@ -10,7 +9,7 @@ if [ "${1-}" = --kills ]; then
 	shift 2
 fi
 cluster_start -n 3 -c 512M
-run() { RAMPFS_QUIET=1 timeout -k 10 "${RAMPFS_FSX_SECONDS:-7200}" rampfs-run "$build/tests/fsx" "$@" "$mnt/a" "$mnt/b" "$mnt/c"; }
+run() { RAMPFS_QUIET=1 timeout -k 10 7200 rampfs-run "$build/tests/fsx" "$@" "$mnt/a" "$mnt/b" "$mnt/c"; }
 kill_daemons() {
 	local nodes=(a b c) node
 	while sleep "$pause"; do
@@ -26,7 +25,7 @@ if [ -n "$pause" ]; then
 	kill_daemons &
 	killer=$!
 fi
-run --ops "${RAMPFS_FSX_OPS:-25000}" "$@"
+run --ops 25000 "$@"
 if [ -n "$pause" ]; then
 	kill $killer
 	wait $killer || true

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The daemon killed a hundred times under a verifying load, then its keeper, then both.
+# The daemon killed again and again under a verifying load, then its keeper, then both.
+#   kill_load.sh [KILLS]
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 512M
-"$build/tests/kill_load" "$mnt/a" a "${KILLS:-100}"
+"$build/tests/kill_load" "$mnt/a" a "${1-100}"
 cluster_stop

@@ -161,6 +161,6 @@ for frozen in "${freezers[@]}"; do
 	within 5 rmdir "$frozen"
 	rm "$b/b/f"
 done
-[ ${#freezers[@]} != 0 ] || echo "freezing is not tested: no cgroup can be made below $(echo $(grep -o '/sys/fs/cgroup[^ ]*' /proc/mounts))"
+[ ${#freezers[@]} != 0 ] || echo "freezing is not tested: no cgroup can be made below $(grep -o "/sys/fs/cgroup[^ ]*" /proc/mounts | tr "\n" " ")"
 cluster_stop
 echo "stopped: all as it should be"
