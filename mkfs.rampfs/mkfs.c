@@ -414,6 +414,7 @@ int main(int argc, char **argv)
 	struct options o = {0};
 	struct ramp_err err = {0};
 
+	output_begin();
 	if (parse(argc, argv, &o)) {
 		fputs("Try 'mkfs.rampfs --help'.\n", stderr);
 		return 2;

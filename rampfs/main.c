@@ -322,6 +322,7 @@ int main(int argc, char **argv)
 	struct ramp_err err = {0};
 	const char *role;
 
+	output_begin();
 	programs_doorman(argc, argv);
 	role = take_role(&argc, argv);
 	if (argc > 0 && !role[0] && options_helper(argv[0])) {

@@ -469,8 +469,10 @@ static void catch_interrupt(void)
 int main(int argc, char **argv)
 {
 	struct options o = {.mode = MODE_LAZY};
-	int status = 0, last, rc = parse_options(argc, argv, &o);
+	int status = 0, last, rc;
 
+	output_begin();
+	rc = parse_options(argc, argv, &o);
 	if (rc)
 		return rc - 1;
 	if (o.reclaim && (o.mode_given || o.wait || o.trace))
@@ -503,5 +505,5 @@ int main(int argc, char **argv)
 		else if (rc == EXIT_INTERRUPTED)
 			status = rc;
 	}
-	return status;
+	return status ? status : output_end("rampfs-migrate"); /* a trace */
 }

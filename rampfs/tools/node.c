@@ -321,9 +321,11 @@ int main(int argc, char **argv)
 {
 	struct options o = {0};
 	char mount[PATH_MAX];
-	int status = parse_options(argc, argv, &o);
 	const char *wrong;
+	int status;
 
+	output_begin();
+	status = parse_options(argc, argv, &o);
 	if (status)
 		return status - 1;
 	wrong = what_is_wrong(&o, argc - optind, argv + optind);

@@ -608,6 +608,7 @@ int main(int argc, char **argv)
 	bool json = false;
 	int c, rc;
 
+	output_begin();
 	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
 		switch (c) {
 		case 'j':

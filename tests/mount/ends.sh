@@ -27,6 +27,16 @@ rampfs --help | grep -q 'takes the names away' || fail "--help does not say what
 refused 'does not take "x.log"' rampfs -o log=x.log "$scratch" "$scratch"
 cluster_start -n 2 -c 512M
 
+echo "started without some of its standard descriptors"
+for closed in '<&-' '>&-' '2>&-' '<&- >&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+	umount "$mnt/b"
+	within 20 ended b
+	eval "rampfs -o 'log=$scratch/cluster/b.log' '$state/b' '$mnt/b' $closed" || fail "with $closed: exit status $?"
+	test -d "$mnt/b/.ramp" || fail "with $closed it is not mounted"
+done
+within 20 quietly has_quorum b
+within 10 test -d "$mnt/b/b"
+
 echo "umount while a program has a segment mapped: it goes on, and the next mount shows what it did"
 head -c 1M /dev/zero >"$mnt/a/a/mapped"
 cat >"$scratch/counter.py" <<'P'

@@ -111,6 +111,15 @@ exits 0 rampfs-migrate --wait "$mnt/b/b/one" "$mnt/b/a/two" c
 same "one two" "$(cat "$mnt/c/c/one" "$mnt/c/c/two" | xargs)" "two files at once"
 rampfs-migrate --wait "$mnt/c/c/one" "$mnt/c/c/two" a
 
+echo "closed outputs: the daemon gets no line that was meant for them"
+exits 0 rampfs-migrate --progress --wait "$a/one" b
+rampfs-migrate --progress --wait "$mnt/b/b/one" a 2>&- || fail "without stderr: exit status $?"
+for to in '&-' /dev/full; do
+	exits 1 sh -c "rampfs-migrate --trace '$a/one' b >$to"
+	says "$scratch/err" '^rampfs-migrate: standard output: ' || fail "$(cat "$scratch/err")"
+	rampfs-migrate --wait "$mnt/b/b/one" a # it was moved all the same
+done
+
 echo "Ctrl-C once: it stays, the rest is not tried; twice, where the daemon does not answer: at once"
 migrate_to_a_silent_node() {
 	hang b

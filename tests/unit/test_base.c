@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "err.h"
 #include "log.h"
+#include "output.h"
 #include "wire.h"
 
 START_TEST(errors_are_wrapped_in_front)
@@ -287,6 +289,48 @@ START_TEST(log_lines_have_levels_in_the_journal_and_the_time_in_a_file)
 }
 END_TEST
 
+/* 0, or the number of the look that went wrong. */
+static int begun_without(int first, int last)
+{
+	char byte = 0;
+	int fd;
+
+	for (fd = first; fd <= last; fd++)
+		close(fd);
+	output_begin();
+	fd = open("/dev/zero", O_RDWR);
+	if (fd <= STDERR_FILENO)
+		return 1;
+	for (fd = first; fd <= last; fd++)
+		if (fd == STDIN_FILENO ? read(fd, &byte, 1) != -1 : write(fd, &byte, 1) != -1)
+			return 2;
+	for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if ((fd < first || fd > last) && write(fd, &byte, 1) != 1)
+			return 3;
+	return 0;
+}
+
+START_TEST(nothing_is_opened_as_an_output_that_is_closed)
+{
+	for (int first = 0; first <= 2; first++)
+		for (int last = first; last <= 2; last++) {
+			int status, fd;
+			pid_t pid = fork();
+
+			if (pid == 0) {
+				fd = open("/dev/null", O_RDWR);
+				for (int i = 0; i <= 2; i++)
+					dup2(fd, i);
+				close_range(3, ~0U, 0);
+				_exit(begun_without(first, last));
+			}
+			ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+			ck_assert_msg(status == 0, "%d to %d closed: %x", first, last,
+				      (unsigned)status);
+		}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("base");
@@ -306,6 +350,7 @@ int main(void)
 	tcase_add_test(tc, canonical_text_is_a_config_that_means_the_same);
 	tcase_add_test(tc, a_log_line_is_one_line_whatever_is_in_it);
 	tcase_add_test(tc, log_lines_have_levels_in_the_journal_and_the_time_in_a_file);
+	tcase_add_test(tc, nothing_is_opened_as_an_output_that_is_closed);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
