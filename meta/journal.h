@@ -177,6 +177,8 @@ int journal_read_name(struct journal_reader *r, ramp_node_t node, const char *na
 int journal_read_segments(struct journal_reader *r, ramp_node_t node, ramp_segment_t after,
 			  struct segment_row *rows, size_t max);
 int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_row *row);
+/* 1: it is in the configuration as applied; 0: not. */
+int journal_read_member(struct journal_reader *r, ramp_node_t node);
 int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row);
 int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_row *rows,
 		       size_t max);

@@ -17,6 +17,7 @@ enum read_statement {
 	R_NODE,
 	R_NODE_BY_NAME,
 	R_NODES,
+	R_MEMBER,
 	N_READS
 };
 
@@ -31,6 +32,7 @@ static const char *const read_text[N_READS] = {
 	[R_NODE] = "SELECT " NODE_COLUMNS " FROM node WHERE node = ?",
 	[R_NODE_BY_NAME] = "SELECT " NODE_COLUMNS " FROM node WHERE name = ? AND role <> 2",
 	[R_NODES] = "SELECT " NODE_COLUMNS " FROM node WHERE node > ? ORDER BY node LIMIT ?",
+	[R_MEMBER] = "SELECT count(*) FROM member WHERE node = ?",
 };
 _Static_assert(SEGMENT_ORPHAN == 3 && NODE_REMOVED == 2, "the numbers in the statements");
 
@@ -150,6 +152,17 @@ int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_ro
 
 	sql_put_u64(r->stmt[R_NODE], &at, node);
 	return one_node(r->stmt[R_NODE], row);
+}
+
+int journal_read_member(struct journal_reader *r, ramp_node_t node)
+{
+	sqlite3_stmt *st = r->stmt[R_MEMBER];
+	int at = 1, is = 0, rc;
+
+	sql_put_u64(st, &at, node);
+	while ((rc = step_row(st)) == 1)
+		is = sqlite3_column_int(st, 0);
+	return rc < 0 ? rc : is;
 }
 
 int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row)

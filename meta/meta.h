@@ -297,6 +297,9 @@ bool meta_has_quorum(struct meta *meta);
  * them by itself. Of a sole voter also from when another knows it by another instance.
  */
 bool meta_waits_for_voice(struct meta *meta);
+/* True while `node` has no voice, an old copy of a journal neither (meta_greet.c): another member
+   has said so within 1 s, or is another instance than the one bound to its number. */
+bool meta_is_voiceless(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
 /* Hands leadership to another voter, if this node leads (before a clean shutdown). */
@@ -324,6 +327,9 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg);
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row); /* -ENOENT */
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row);
+/* Is `node` in the configuration of Raft, as committed here? One that was removed is in it until
+   that is committed, too, and may be needed for it. */
+bool meta_in_configuration(struct meta *meta, ramp_node_t node);
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg);
 
 #endif

@@ -80,11 +80,24 @@ static size_t encode(struct meta *meta, const struct ask *ask, uint8_t *buf, siz
 	return command_encode(&origin, &ask->command, buf, cap);
 }
 
-static int propose_bytes(struct meta *meta, const uint8_t *bytes, size_t len)
+/*
+ * As the leader. A voter's row goes before its place in the configuration, and can't be taken back:
+ * where the others are no quorum, the configuration could never follow. The state machine doesn't
+ * know who is heard and has a voice, so who proposes looks; it is asked again, and may find more.
+ */
+static bool may_propose(struct meta *meta, const struct meta_command *c)
+{
+	return c->type != META_MEMBER_REMOVE || greet_can_spare(meta, c->node);
+}
+
+static int propose_bytes(struct meta *meta, const struct meta_command *c, const uint8_t *bytes,
+			 size_t len)
 {
 	struct raft_event ev = {.type = RAFT_EV_PROPOSE};
 	int rc;
 
+	if (!may_propose(meta, c))
+		return -EAGAIN;
 	ev.entry.type = RAFT_COMMAND;
 	ev.entry.data = raft_data_make(bytes, len);
 	rc = ev.entry.data ? meta_step(meta, &ev) : -EAGAIN;
@@ -103,7 +116,7 @@ static void send_ask(struct meta *meta, struct ask *ask)
 	if (leader == 0)
 		return;
 	if (leader == meta->opened.self) {
-		if (propose_bytes(meta, buf + 1, len) < 0)
+		if (propose_bytes(meta, &ask->command, buf + 1, len) < 0)
 			return;
 	} else {
 		buf[0] = WIRE_FORWARD;
@@ -123,7 +136,7 @@ static void forward_refusal(struct meta *meta, const struct meta_command *c)
 	size_t len = command_encode(&nobody, c, buf, sizeof(buf));
 
 	if (c->type == META_NODE_UP && len > 0)
-		propose_bytes(meta, buf, len);
+		propose_bytes(meta, c, buf, len);
 }
 
 void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
@@ -138,7 +151,7 @@ void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const 
 	if (is_another)
 		forward_refusal(meta, &c);
 	else
-		propose_bytes(meta, bytes, len);
+		propose_bytes(meta, &c, bytes, len);
 }
 
 static bool held_already(struct meta *meta, const struct ask *ask, struct meta_reply *reply)

@@ -10,9 +10,10 @@
  *		we were, or have been taken in anew by a quorum that didn't count us.
  *
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
- * acknowledgements don't count. A node of which another instance is bound never gets its voice
- * back: it says so, and needs --rejoin under a new number. A joiner's log is never fresh: it gets
- * its voice by name, with its first NODE_UP, and no standby is promoted before.
+ * acknowledgements don't count; it tells all members so again and again (VOICELESS), so that
+ * nobody takes away a node whose voice is needed. A node of which another instance is bound never
+ *gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
+ *fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
  *
  * A number is bound to one instance for good, so whoever has applied that goes by it: another
  * instance under that number is brought up to date and learns what it is, but isn't followed, and
@@ -34,8 +35,10 @@
 
 #define GREET_AGAIN_MS 200
 #define ANOTHER_LOG_MS 60000
+#define VOICELESS_MS   1000 /* since it said so last */
 
-enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2 };
+/* A receiver takes no notice of flags that it doesn't know. */
+enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2, GREET_VOICELESS = 4 };
 
 static bool is_fresh(const struct raft *r)
 {
@@ -62,7 +65,8 @@ static void greet(struct meta *meta, ramp_node_t to, bool answer_me)
 	if (journal_get_node(replica_journal(meta->replica), to, &row) == 0)
 		instance = row.instance;
 	meta_send_small(meta, to, WIRE_GREET,
-			(is_fresh(r) ? GREET_FRESH : 0u) | (answer_me ? GREET_ANSWER_ME : 0u),
+			(is_fresh(r) ? GREET_FRESH : 0u) | (answer_me ? GREET_ANSWER_ME : 0u) |
+				(r->confirmed ? 0u : GREET_VOICELESS),
 			instance);
 }
 
@@ -96,15 +100,74 @@ static void count_fresh(struct meta *meta)
 void greet_tend(struct meta *meta)
 {
 	const struct raft *r = replica_raft(meta->replica);
+	bool hopes = !meta->opened.restored && !meta->greetings.denied;
 	uint32_t i;
 
-	if (r->confirmed || meta->opened.restored || meta->now_ms < meta->greetings.again_ms)
+	if (r->confirmed || meta->now_ms < meta->greetings.again_ms)
 		return;
 	meta->greetings.again_ms = meta->now_ms + GREET_AGAIN_MS;
-	count_fresh(meta);
+	if (hopes)
+		count_fresh(meta);
 	for (i = 0; !r->confirmed && i < r->conf.n; i++)
 		if (r->conf.member[i].node != meta->opened.self)
-			greet(meta, r->conf.member[i].node, true);
+			greet(meta, r->conf.member[i].node, hopes);
+}
+
+/* It says so again and again, and stops with its first voice. */
+static void note_voiceless(struct meta *meta, ramp_node_t from)
+{
+	struct voiceless *at, *place = NULL;
+	uint32_t i;
+
+	pthread_mutex_lock(&meta->lock);
+	for (i = 0; i < RAFT_NODES_MAX; i++) {
+		at = &meta->others_voiceless[i];
+		if (at->node == from)
+			break;
+		if (!place && meta->now_ms >= at->until_ms)
+			place = at;
+	}
+	if (i == RAFT_NODES_MAX)
+		at = place;
+	if (at)
+		*at = (struct voiceless){.node = from, .until_ms = meta->now_ms + VOICELESS_MS};
+	pthread_mutex_unlock(&meta->lock);
+}
+
+bool meta_is_voiceless(struct meta *meta, ramp_node_t node)
+{
+	uint64_t now_ms = meta_clock_ms();
+	bool is = false;
+	uint32_t i;
+
+	if (node == meta->opened.self)
+		return meta_waits_for_voice(meta);
+	pthread_mutex_lock(&meta->lock);
+	for (i = 0; i < RAFT_NODES_MAX && !is; i++)
+		is = meta->others_voiceless[i].node == node &&
+		     now_ms < meta->others_voiceless[i].until_ms;
+	pthread_mutex_unlock(&meta->lock);
+	return is;
+}
+
+bool greet_can_spare(struct meta *meta, ramp_node_t node)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, n = 0, voters = raft_conf_voters(&r->conf);
+	const struct raft_member *m = raft_conf_find(&r->conf, node);
+
+	if (!m || m->role != RAFT_VOTER || voters == 1)
+		return true; /* the state machine refuses the last one */
+	if (node != meta->opened.self)
+		n++;
+	for (i = 0; i < r->n_peers; i++) {
+		const struct raft_peer *p = &r->peers[i];
+
+		m = raft_conf_find(&r->conf, p->node);
+		n += p->node != node && m && m->role == RAFT_VOTER && p->heard && !p->silent &&
+		     !meta_is_voiceless(meta, p->node);
+	}
+	return n >= (voters - 1) / 2 + 1;
 }
 
 /* A sole voter had nobody to ask whether it is the first of its number, and hears it here. Others
@@ -131,6 +194,8 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 
 	if (flags & GREET_ANSWER_ME)
 		greet(meta, from, false);
+	if (flags & GREET_VOICELESS)
+		note_voiceless(meta, from);
 	if (r->confirmed && instance != 0 && instance != meta->opened.instance)
 		deny(meta, from);
 	if (r->confirmed || meta->greetings.denied)
@@ -153,8 +218,11 @@ bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
 {
 	struct node_row row;
 
-	return instance != 0 && journal_get_node(replica_journal(meta->replica), from, &row) == 0 &&
-	       row.instance != 0 && row.instance != instance;
+	if (instance == 0 || journal_get_node(replica_journal(meta->replica), from, &row) < 0 ||
+	    row.instance == 0 || row.instance == instance)
+		return false;
+	note_voiceless(meta, from);
+	return true;
 }
 
 void greet_another(struct meta *meta, ramp_node_t from)

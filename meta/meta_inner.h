@@ -79,6 +79,12 @@ struct greetings {
 	} held[RAFT_NODES_MAX];
 };
 
+/* Another node that has no voice. */
+struct voiceless {
+	ramp_node_t node;
+	uint64_t until_ms;
+};
+
 struct meta {
 	struct meta_config config;
 	struct replica *replica;
@@ -97,6 +103,7 @@ struct meta {
 	uint64_t quorum_ms; /* protected by lock: when the core last knew of one, or the opening */
 	bool had_quorum;    /* protected by lock */
 	bool voiceless;	    /* protected by lock */
+	struct voiceless others_voiceless[RAFT_NODES_MAX]; /* protected by lock */
 
 	atomic_bool held; /* meta_hold */
 	struct asks asks;
@@ -142,6 +149,8 @@ void greet_tend(struct meta *meta);
 void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
 /* True: `instance` isn't the one that the tables have bound to `from`. */
 bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance);
+/* Leader: without `node`, who has a voice and was heard of late is a quorum of those who vote. */
+bool greet_can_spare(struct meta *meta, ramp_node_t node);
 void greet_another(struct meta *meta, ramp_node_t from); /* such a one leads, or would */
 void greet_tell_life(struct meta *meta, ramp_node_t to);
 void greet_life(struct meta *meta, struct wire_r *body);

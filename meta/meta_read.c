@@ -144,6 +144,11 @@ static int ask_node_name(struct journal_reader *r, struct question *q)
 	return journal_read_node_by_name(r, q->name, q->nodes);
 }
 
+static int ask_member(struct journal_reader *r, struct question *q)
+{
+	return journal_read_member(r, q->node);
+}
+
 static int ask_nodes(struct journal_reader *r, struct question *q)
 {
 	return journal_read_nodes(r, q->node, q->nodes, ROWS_AT_ONCE);
@@ -188,6 +193,11 @@ int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
 	return ask(meta, ask_node_name, &(struct question){.name = name, .nodes = row});
+}
+
+bool meta_in_configuration(struct meta *meta, ramp_node_t node)
+{
+	return ask(meta, ask_member, &(struct question){.node = node}) == 1;
 }
 
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg)

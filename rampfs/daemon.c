@@ -74,7 +74,8 @@ static int refresh_node(void *arg, const struct node_row *row)
 
 	if (row->node == meta_self(d->meta))
 		return 0;
-	if (row->role == NODE_REMOVED)
+	/* Until the configuration says so, too, its voice may be needed for that. */
+	if (row->role == NODE_REMOVED && !meta_in_configuration(d->meta, row->node))
 		peers_remove(d->peers, row->node);
 	else
 		peers_set(d->peers, row->node, row->name, row->address);

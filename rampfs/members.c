@@ -151,7 +151,7 @@ static void look_at_use(struct members *m, ramp_node_t node, struct use *u)
 struct voters {
 	struct members *members;
 	ramp_node_t without;
-	unsigned int all, heard;
+	unsigned int all, heard, voiceless; /* the last: of those that are heard */
 };
 
 static int count_voter(void *arg, const struct node_row *row)
@@ -161,7 +161,10 @@ static int count_voter(void *arg, const struct node_row *row)
 	if (row->role != NODE_VOTER || row->node == v->without)
 		return 0;
 	v->all++;
-	v->heard += is_heard(v->members, row->node);
+	if (!is_heard(v->members, row->node))
+		return 0;
+	v->heard++;
+	v->voiceless += meta_is_voiceless(v->members->config.meta, row->node);
 	return 0;
 }
 
@@ -181,6 +184,11 @@ static int check_rest(struct members *m, const struct node_row *row, struct ramp
 				    "without %s there are %u voters, and this node hears %u of "
 				    "them: no quorum",
 				    row->name, v.all, v.heard);
+	if (v.heard - v.voiceless < v.all / 2 + 1)
+		return ramp_err_set(err, EBUSY,
+				    "without %s there are %u voters; this node hears %u, of which "
+				    "%u have no vote (rampfs-node list): no quorum",
+				    row->name, v.all, v.heard, v.voiceless);
 	return 0;
 }
 

@@ -3,7 +3,8 @@
  * over the peers' port. Each is refused without the proof that it needs:
  *
  *   fence    the operator's word, which names the incarnation; not while this node hears it
- *   remove   nothing is at the node any more, and those who stay are a quorum
+ *   remove   nothing is at the node any more, and those who stay, have a vote and are heard are a
+ *            quorum
  *   add      the name and the address are free
  *   promote  the node is up, so that it can catch up and vote
  *   join     the cluster key (the hello's); a name that is free, or was added and never up

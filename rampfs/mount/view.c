@@ -147,6 +147,12 @@ const char *view_state(struct mount *m, const struct segment_row *row, const str
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
+/* It is to vote and can't: formatted again, or an old copy. */
+static bool has_no_vote(struct mount *m, const struct node_row *row)
+{
+	return row->role == NODE_VOTER && meta_is_voiceless(m->config.meta, row->node);
+}
+
 static void put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 {
 	ramp_node_t leader = meta_leader(m->config.meta);
@@ -154,10 +160,11 @@ static void put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 	for (size_t i = 0; i < nodes->n; i++) {
 		const struct node_row *row = &nodes->row[i];
 
-		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s\n",
+		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s%s\n",
 			row->name, row->role == NODE_VOTER ? "voter" : "standby",
 			node_state(m, row), row->address, row->capacity, row->incarnation,
-			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "");
+			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "",
+			has_no_vote(m, row) ? " no-vote" : "");
 	}
 }
 

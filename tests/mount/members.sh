@@ -25,6 +25,7 @@ power_off() {
 	umount -l "$mnt/$1"
 	within 10 rampfs --destroy --force "$state/$1"
 }
+released() { flock -n "$state/$1/lock" true; }
 power_on() { rampfs -o "log=$cluster/$1.log" "$state/$1" "$mnt/$1"; }
 join() { contrib/local-cluster "$1" -c 256M "$2" "$cluster"; }
 
@@ -110,6 +111,25 @@ refused "was added with the address" mkfs.rampfs --join "$b_at" --key "$cluster/
 mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d" | grep -q "as number 5" || fail "d's number"
 at b remove d
 
+echo "another is formatted under its name, and put away again: the first comes back as if nothing had been"
+votes() { ! no_vote "$@"; }
+no_vote() { at "$1" list | grep -q "^$2 voter .* no-vote\$"; }
+umount "$mnt/c" && within 20 released c
+mv "$state/c" "$scratch/c.first"
+mkfs.rampfs --config "$cluster/cluster.conf" --key "$cluster/cluster.key" --node c "$state/c"
+rampfs -o "log=$cluster/other.log" "$state/c" "$mnt/c"
+within 20 says "$cluster/other.log" "formatted again: needs --rejoin"
+within 5 no_vote a c
+umount "$mnt/c" && within 20 released c
+umount "$state/c/store" && rm -r "$state/c"
+mv "$scratch/c.first" "$state/c"
+power_on c
+within 20 touch "$mnt/c/c/mine" 2>/dev/null
+within 10 shows a "c voter up"
+within 5 votes a c
+says "$cluster/c.log" "is an old copy" && fail "the first is taken for an old copy"
+rm "$mnt/c/c/mine"
+
 echo "a node dies and is fenced: what it owned is lost, what it was giving is half there, what it was taking goes back"
 echo own >"$mnt/c/c/own"
 head -c 8M /dev/urandom >"$mnt/c/c/giving"
@@ -183,7 +203,6 @@ echo here >"$mnt/c/c/first" || fail "who makes something does not wait until it 
 same here "$(cat "$mnt/c/c/first")" "what was written at c"
 
 echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
-released() { flock -n "$state/$1/lock" true; }
 within 20 touch "$mnt/c/c/went" "$mnt/c/c/made" 2>/dev/null
 went=$state/c/store/$(xattr "$mnt/c/c/went" id) made=$state/c/store/$(xattr "$mnt/c/c/made" id)
 umount "$mnt/c" && within 20 released c
@@ -212,6 +231,11 @@ within 20 test -e "$mnt/c/c/kept"
 within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept"
 within 20 mv "$mnt/a/a/went" "$mnt/a/c/went" 2>/dev/null
 same a "$(cat "$mnt/c/c/went")" "what a wrote"
+within 5 no_vote a c
+rm "$mnt/b/b"/*
+stays() { grep -q "1 have no vote (rampfs-node list): no quorum" <<<"$(at a remove b 2>&1)"; }
+within 20 stays
+shows a "b voter up" || fail "b has gone, without which there is no quorum"
 
 echo "no quorum: nothing is changed, and it is said"
 kill -STOP "$(daemon b)" "$(daemon c)"

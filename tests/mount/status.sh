@@ -33,7 +33,7 @@ schema = {
     "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
     "attention": {"node": text, "name": text, "why": text},
 }
-sometimes = {"nodes": {"leader": boolean, "here": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}}
+sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}}
 s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 page = open("contrib/man/rampfs-status.1.scd").read()
 def check(where, got, want, more={}):

@@ -238,6 +238,48 @@ START_TEST(a_node_that_another_stood_in_for_comes_back)
 }
 END_TEST
 
+/* Every other member knows that `mute` has no voice, and `go` stays, without which it would be one
+   of two and no quorum. */
+static void cannot_be_spared(ramp_node_t go, ramp_node_t mute)
+{
+	ramp_node_t asks = 6 - go - mute;
+	struct node_row row;
+
+	WAIT_FOR(meta_is_voiceless(meta_of(asks), mute) && meta_is_voiceless(meta_of(go), mute));
+	ck_assert(meta_is_voiceless(meta_of(mute), mute));
+	/* New founders had none for a moment. */
+	WAIT_FOR(!meta_is_voiceless(meta_of(asks), go) && !meta_is_voiceless(meta_of(mute), go));
+	ck_assert_int_ne(member(asks, META_MEMBER_REMOVE, go, NULL, NULL), 0);
+	ck_assert_int_eq(meta_node(meta_of(asks), go, &row), 0);
+	ck_assert_int_eq(row.role, NODE_VOTER);
+	ck_assert_int_eq(create(asks, asks, "goes on", NULL), 0);
+}
+
+START_TEST(a_voter_stays_where_the_others_have_no_voice)
+{
+	struct node_row row;
+	ramp_node_t old, a, b;
+
+	net_found(3);
+	all_up(3);
+	a = wait_leader(1, 3);
+	old = another(a);
+	b = 6 - old - a;
+	net_stop(old);
+	net_format(old, 3, 3, 999);
+	net_start(old);
+	cannot_be_spared(b, old);
+	cannot_be_spared(a, old); /* who may lead */
+
+	/* It can go itself, and leaves two of two. */
+	ck_assert_int_eq(member(a, META_MEMBER_REMOVE, old, NULL, NULL), 0);
+	ck_assert(!meta_in_configuration(meta_of(a), old));
+	ck_assert(meta_in_configuration(meta_of(a), b));
+	ck_assert_int_eq(meta_node(meta_of(a), old, &row), 0);
+	ck_assert_int_eq(row.role, NODE_REMOVED);
+}
+END_TEST
+
 /* A joiner's journal, with the members as it was told them: one of them has moved since. */
 static void format_joiner(ramp_node_t id, uint64_t instance)
 {
@@ -370,6 +412,7 @@ START_TEST(a_journal_from_a_backup_has_no_voice_and_catches_up)
 	net_start(b);
 	ck_assert_int_eq(create(a, a, "z", NULL), 0);
 	ck_assert(meta_waits_for_voice(meta_of(old)));
+	cannot_be_spared(b, old);
 }
 END_TEST
 
@@ -479,6 +522,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
 	tcase_add_loop_test(members, a_sole_voter_formatted_again_is_not_followed, 0, 2);
 	tcase_add_test(members, a_node_that_another_stood_in_for_comes_back);
+	tcase_add_test(members, a_voter_stays_where_the_others_have_no_voice);
 	tcase_add_test(members, a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables);
 	tcase_add_test(members, a_voter_that_lost_its_state_comes_back_under_a_new_number);
 	tcase_add_test(members, a_journal_from_a_backup_has_no_voice_and_catches_up);
