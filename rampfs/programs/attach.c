@@ -525,9 +525,9 @@ static int collect_all(struct space *space, struct token *token)
 
 /* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
  */
-static struct token *take_stock(struct programs *p, pid_t pid, struct ramp_err *err)
+static struct token *take_stock(struct request *r, pid_t pid, struct ramp_err *err)
 {
-	struct space *space = space_find(p, pid, now_ms() + p->connect_ms);
+	struct space *space = request_find(r, pid, now_ms() + r->programs->connect_ms);
 	struct token *token;
 	int rc;
 
@@ -548,7 +548,7 @@ static struct token *take_stock(struct programs *p, pid_t pid, struct ramp_err *
 static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
 {
 	struct programs *p = r->programs;
-	struct token *token = take_stock(p, r->pid, err);
+	struct token *token = take_stock(r, r->pid, err);
 	int rc;
 
 	if (!token)
@@ -653,7 +653,7 @@ static struct token *parents_stock(struct request *r, struct ramp_err *err)
 		ramp_err_set(err, EPERM, "its parent is gone, or somebody else's");
 		return NULL;
 	}
-	return take_stock(r->programs, parent, err);
+	return take_stock(r, parent, err);
 }
 
 static struct token *adopt_token(struct request *r, struct ramp_err *err)

@@ -252,8 +252,8 @@ bool programs_wait(struct programs *p, uint64_t until_ms);
 typedef void pool_fn(void *arg);
 int pool_open(struct pool **out, struct ramp_err *err);
 void pool_close(struct pool *pool); /* ends when all that was queued has run */
-/* Runs fn(arg) on a thread of the pool. `uid`: at most half of the threads run for one of them;
-   POOL_SELF: the daemon's own, goes first. Any thread. */
+/* Runs fn(arg) on a thread of the pool. `uid`: users take turns, and at most half of the threads
+   run for one of them; POOL_SELF: the daemon's own, goes first. Any thread. */
 #define POOL_SELF ((uid_t)-1)
 void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
 
@@ -340,8 +340,11 @@ struct request {
 	gid_t gid;
 	struct session_msg msg;
 };
-/* The ready space of the very process that has connected, as space_find. */
+/* The ready space of the very process that has connected, as space_find; it is waited for as long
+   as somebody waits for the answer. */
 struct space *request_space(struct request *request, uint64_t until_ms);
+/* The same of another process. */
+struct space *request_find(struct request *request, pid_t pid, uint64_t until_ms);
 /* Sends RESULT: 0, or -errno where nobody takes it. */
 int request_answer(struct request *request, const struct session_msg *result);
 void request_free(struct request *request);

@@ -3,7 +3,9 @@
  *
  * Not libuv's pool: an agent that does not answer would hold up everybody's fallocate. What belongs
  * to the daemon itself (a session that becomes ready, one that is buried) goes first and always has
- * threads left, since others wait for it; requests of one user take at most half of the rest.
+ * threads left, since others wait for it. Users take turns at the rest, and each has at most as
+ * many of them as are left then: one half, two of them half and a quarter. So whoever comes after
+ * those that keep theirs for long finds one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,67 +14,79 @@
 
 #define POOL_THREADS 16u
 #define POOL_OTHERS  12u /* that run requests of programs */
-#define POOL_ONE_UID 6u
 
 struct job {
 	STAILQ_ENTRY(job) link;
-	uid_t uid;
+	struct line *line; /* NULL: the daemon's own */
 	pool_fn *fn;
 	void *arg;
+};
+STAILQ_HEAD(jobs, job);
+
+/* One user's, while he has any: what waits, and how much runs. */
+struct line {
+	TAILQ_ENTRY(line) link;
+	uid_t uid;
+	struct jobs jobs;
+	unsigned int running;
 };
 
 struct pool {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t more;
-	STAILQ_HEAD(jobs, job) own, others;
+	struct jobs own;
+	TAILQ_HEAD(lines, line) others; /* whose turn is next first */
 	bool closing;
 	unsigned int idle; /* threads that sleep */
 	unsigned int running_others;
-	uid_t running[POOL_THREADS]; /* POOL_SELF: idle, or the daemon's own */
 	unsigned int threads;
 	pthread_t thread[POOL_THREADS];
 };
 
-struct worker {
-	struct pool *pool;
-	unsigned int n;
-};
-
-static bool may_run(struct pool *pool, uid_t uid)
-{
-	unsigned int n = 0;
-
-	if (pool->running_others >= POOL_OTHERS)
-		return false;
-	for (unsigned int i = 0; i < POOL_THREADS; i++)
-		n += pool->running[i] == uid;
-	return n < POOL_ONE_UID;
-}
-
-/* pool->lock is held; so for the next two. */
+/* pool->lock is held; so for those that follow. */
 static struct job *first_job(struct pool *pool)
 {
 	struct job *job = STAILQ_FIRST(&pool->own);
+	struct line *line;
 
 	if (job)
 		return job;
-	STAILQ_FOREACH (job, &pool->others, link)
-		if (may_run(pool, job->uid))
-			return job;
+	TAILQ_FOREACH (line, &pool->others, link)
+		if (!STAILQ_EMPTY(&line->jobs) &&
+		    line->running < POOL_OTHERS - pool->running_others)
+			return STAILQ_FIRST(&line->jobs);
 	return NULL;
 }
 
-static struct job *next_job(struct pool *pool)
+static struct job *begin_job(struct pool *pool)
 {
 	struct job *job = first_job(pool);
+	struct line *line = job ? job->line : NULL;
 
-	if (!job)
-		return NULL;
-	if (job == STAILQ_FIRST(&pool->own))
-		STAILQ_REMOVE_HEAD(&pool->own, link);
-	else
-		STAILQ_REMOVE(&pool->others, job, job, link);
+	if (job)
+		STAILQ_REMOVE_HEAD(line ? &line->jobs : &pool->own, link);
+	if (line) {
+		TAILQ_REMOVE(&pool->others, line, link);
+		TAILQ_INSERT_TAIL(&pool->others, line, link);
+		line->running++;
+		pool->running_others++;
+	}
 	return job;
+}
+
+static void end_job(struct pool *pool, struct job *job)
+{
+	struct line *line = job->line;
+
+	if (line) {
+		line->running--;
+		pool->running_others--;
+		if (!line->running && STAILQ_EMPTY(&line->jobs)) {
+			TAILQ_REMOVE(&pool->others, line, link);
+			free(line);
+		}
+	}
+	free(job);
 }
 
 /* One thread for the next job: it wakes one for the job behind that. All of them for each job would
@@ -83,16 +97,26 @@ static void wake_one(struct pool *pool)
 		pthread_cond_signal(&pool->more);
 }
 
+/* Some job of a user. */
+static bool waits(const struct pool *pool)
+{
+	const struct line *line;
+
+	TAILQ_FOREACH (line, &pool->others, link)
+		if (!STAILQ_EMPTY(&line->jobs))
+			return true;
+	return false;
+}
+
 static void *work(void *arg)
 {
-	struct worker *me = arg;
-	struct pool *pool = me->pool;
+	struct pool *pool = arg;
 	struct job *job;
 
 	pthread_mutex_lock(&pool->lock);
 	for (;;) {
-		job = next_job(pool);
-		if (!job && pool->closing && STAILQ_EMPTY(&pool->others))
+		job = begin_job(pool);
+		if (!job && pool->closing && !waits(pool))
 			break;
 		if (!job) {
 			pool->idle++;
@@ -100,20 +124,15 @@ static void *work(void *arg)
 			pool->idle--;
 			continue;
 		}
-		pool->running[me->n] = job->uid;
-		pool->running_others += job->uid != POOL_SELF;
 		wake_one(pool);
 		pthread_mutex_unlock(&pool->lock);
 		job->fn(job->arg);
 		pthread_mutex_lock(&pool->lock);
-		pool->running[me->n] = POOL_SELF;
-		pool->running_others -= job->uid != POOL_SELF;
-		free(job);
+		end_job(pool, job);
 	}
 	/* Those that sleep until the last job is taken may end, too. */
 	pthread_cond_broadcast(&pool->more);
 	pthread_mutex_unlock(&pool->lock);
-	free(me);
 	return NULL;
 }
 
@@ -126,19 +145,11 @@ int pool_open(struct pool **out, struct ramp_err *err)
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->more, NULL);
 	STAILQ_INIT(&pool->own);
-	STAILQ_INIT(&pool->others);
-	for (unsigned int i = 0; i < POOL_THREADS; i++)
-		pool->running[i] = POOL_SELF;
+	TAILQ_INIT(&pool->others);
 	for (; pool->threads < POOL_THREADS; pool->threads++) {
-		struct worker *me = malloc(sizeof(*me));
-		int rc = ENOMEM;
+		int rc = pthread_create(&pool->thread[pool->threads], NULL, work, pool);
 
-		if (me) {
-			*me = (struct worker){pool, pool->threads};
-			rc = pthread_create(&pool->thread[pool->threads], NULL, work, me);
-		}
 		if (rc) {
-			free(me);
 			pool_close(pool);
 			return ramp_err_sys(err, rc, "threads for programs");
 		}
@@ -161,18 +172,37 @@ void pool_close(struct pool *pool)
 	free(pool);
 }
 
+static void *or_abort(void *memory)
+{
+	if (!memory)
+		abort(); /* a lost job would hang a program; the keeper starts us again */
+	return memory;
+}
+
+/* pool->lock is held. */
+static struct line *line_of(struct pool *pool, uid_t uid)
+{
+	struct line *line;
+
+	TAILQ_FOREACH (line, &pool->others, link)
+		if (line->uid == uid)
+			return line;
+	line = or_abort(malloc(sizeof(*line)));
+	*line = (struct line){.uid = uid};
+	STAILQ_INIT(&line->jobs);
+	TAILQ_INSERT_TAIL(&pool->others, line, link);
+	return line;
+}
+
 void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
 {
-	struct job *job = malloc(sizeof(*job));
+	struct job *job = or_abort(malloc(sizeof(*job)));
 
-	if (!job)
-		abort(); /* a lost job would hang a program; the keeper starts us again */
-	*job = (struct job){.uid = uid, .fn = fn, .arg = arg};
+	*job = (struct job){.fn = fn, .arg = arg};
 	pthread_mutex_lock(&pool->lock);
-	if (uid == POOL_SELF)
-		STAILQ_INSERT_TAIL(&pool->own, job, link);
-	else
-		STAILQ_INSERT_TAIL(&pool->others, job, link);
+	if (uid != POOL_SELF)
+		job->line = line_of(pool, uid);
+	STAILQ_INSERT_TAIL(job->line ? &job->line->jobs : &pool->own, job, link);
 	wake_one(pool);
 	pthread_mutex_unlock(&pool->lock);
 }

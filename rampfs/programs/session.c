@@ -34,6 +34,7 @@
 #define ACCEPT_MAX	32    /* a turn */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define LOOK_MS		30000u
+#define FOR_NOBODY_MS	100u /* whether somebody waits for an answer is looked at so often */
 #define TICK_MS		1000u
 #define ACCEPT_PAUSE_MS 100u
 
@@ -274,17 +275,6 @@ int request_answer(struct request *request, const struct session_msg *result)
 	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
 }
 
-struct space *request_space(struct request *request, uint64_t until_ms)
-{
-	struct space *space = space_find(request->programs, request->pid, until_ms);
-
-	/* Both were there at one time under one number: it is the same process. */
-	if (!space || process_lives(request->pidfd))
-		return space;
-	space_put(space);
-	return NULL;
-}
-
 void request_free(struct request *request)
 {
 	if (request->pidfd >= 0)
@@ -300,6 +290,31 @@ static bool is_for_nobody(const struct request *r)
 	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
 
 	return r->msg.type != SESSION_DETACH && r->msg.type != SESSION_PUNCH && poll(&at, 1, 0) > 0;
+}
+
+struct space *request_find(struct request *request, pid_t pid, uint64_t until_ms)
+{
+	struct programs *p = request->programs;
+	struct space *space;
+	uint64_t look_ms;
+
+	do {
+		look_ms = now_ms() + FOR_NOBODY_MS;
+		space = space_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
+	} while (!space && look_ms < until_ms && !atomic_load(&p->closing) &&
+		 !is_for_nobody(request));
+	return space;
+}
+
+struct space *request_space(struct request *request, uint64_t until_ms)
+{
+	struct space *space = request_find(request, request->pid, until_ms);
+
+	/* Both were there at one time under one number: it is the same process. */
+	if (!space || process_lives(request->pidfd))
+		return space;
+	space_put(space);
+	return NULL;
 }
 
 static void run_request(void *arg)

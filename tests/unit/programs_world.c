@@ -159,7 +159,7 @@ void world_programs_start(void)
 					 .session_path = world.socket,
 					 .mountpoint = "/nowhere",
 					 .uffd_group = (gid_t)-1,
-					 .connect_ms = 1000,
+					 .connect_ms = world.connect_ms ? world.connect_ms : 1000,
 					 .user_sessions = world.user_sessions,
 					 .token_ms = world.token_ms};
 	struct programs_pager callbacks = {space_added, space_gone, NULL, NULL};

@@ -23,7 +23,7 @@ struct world {
 	int listen_fd;
 	programs_punch *punch; /* for the next world_programs_start */
 	struct programs_tools tools;
-	uint32_t user_sessions, token_ms;
+	uint32_t user_sessions, token_ms, connect_ms;
 	_Atomic int no_pager; /* errno with which the pager takes no space; 0: it does */
 	_Atomic bool deaf;    /* it counts page faults, and answers none */
 };

@@ -514,11 +514,117 @@ START_TEST(a_tool_is_answered_and_may_cancel)
 }
 END_TEST
 
+/* ---- requests that wait ---------------------------------------------------------------------- */
+
+static _Atomic unsigned begun;
+static _Atomic bool over;
+
+static void keep_a_thread(void *arg)
+{
+	atomic_fetch_add((_Atomic unsigned *)arg, 1);
+	while (!atomic_load(&over))
+		usleep(1000);
+}
+
+static bool grows_to(_Atomic unsigned *count, unsigned to)
+{
+	for (int i = 0; i < 10000 && atomic_load(count) < to; i++)
+		usleep(1000);
+	usleep(50000); /* no further */
+	return atomic_load(count) == to;
+}
+
+START_TEST(users_whose_requests_wait_leave_threads_to_others)
+{
+	_Atomic unsigned first = 0, second = 0, third = 0;
+
+	begun = 0;
+	over = false;
+	for (int i = 0; i < 20; i++)
+		pool_run(world.programs->pool, 1001, keep_a_thread, &first);
+	ck_assert(grows_to(&first, 6));
+	for (int i = 0; i < 20; i++)
+		pool_run(world.programs->pool, 1002, keep_a_thread, &second);
+	ck_assert(grows_to(&second, 3));
+	pool_run(world.programs->pool, 0, keep_a_thread, &third);
+	ck_assert(grows_to(&third, 1));
+	atomic_store(&over, true);
+	ck_assert(grows_to(&first, 20));
+	ck_assert(grows_to(&second, 20));
+}
+END_TEST
+
+static unsigned turns[60], n_turns; /* one thread at a time */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static void take_turn(void *arg)
+{
+	pthread_mutex_lock(&turn);
+	if (n_turns < 60)
+		turns[n_turns++] = *(unsigned *)arg;
+	pthread_mutex_unlock(&turn);
+	atomic_fetch_add(&begun, 1);
+	usleep(5000);
+}
+
+/* Whoever has asked for much is not before who asks for little behind him. */
+START_TEST(users_take_turns)
+{
+	static unsigned users[] = {1001, 1002, 1003, 1004, 1005};
+	_Atomic unsigned kept = 0;
+	unsigned i;
+
+	begun = n_turns = 0;
+	over = false;
+	for (i = 0; i < 12; i++) /* all threads but what the daemon has */
+		pool_run(world.programs->pool, 2000 + i, keep_a_thread, &kept);
+	ck_assert(grows_to(&kept, 12));
+	for (i = 0; i < 50; i++)
+		pool_run(world.programs->pool, users[0], take_turn, &users[0]);
+	for (i = 1; i < 5; i++)
+		pool_run(world.programs->pool, users[i], take_turn, &users[i]);
+	atomic_store(&over, true);
+	ck_assert(grows_to(&begun, 54));
+	for (i = 0; i < 54 && turns[i] != users[4]; i++)
+		;
+	ck_assert_uint_lt(i, 30);
+}
+END_TEST
+
+/* Each would keep its thread for as long as a session of its process is awaited. */
+START_TEST(who_has_hung_up_keeps_no_thread)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct session_msg msg = {.type = SESSION_FORK};
+	struct prog prog;
+	int sock[20];
+
+	world_programs_stop();
+	world.connect_ms = 1000000;
+	world_programs_start();
+	for (int i = 0; i < 20; i++) {
+		sock[i] = connect_raw();
+		ck_assert_int_eq(session_send(sock[i], &msg, NULL, 0, 0), 0);
+	}
+	usleep(300000); /* they are begun */
+	for (int i = 0; i < 20; i++)
+		close(sock[i]);
+	world_prog(&prog);
+	world_attach(&prog, seg, O_RDWR);
+	prog_end(&prog);
+	world.connect_ms = 0;
+	seg_put(seg);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------
  */
 
 static void add_tests(TCase *tc)
 {
+	tcase_add_test(tc, users_whose_requests_wait_leave_threads_to_others);
+	tcase_add_test(tc, users_take_turns);
+	tcase_add_test(tc, who_has_hung_up_keeps_no_thread);
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
 	tcase_add_test(tc, a_program_whose_page_faults_nobody_would_serve_is_refused);
 	tcase_add_test(tc, a_session_that_ends_during_a_look_leaves_nothing_in_the_table);
