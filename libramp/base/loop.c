@@ -58,7 +58,9 @@ struct loop {
 	pthread_cond_t moved; /* for loop_close: something is posted */
 	struct works works, slow;
 	unsigned int pending; /* work that was given and is not over */
-	unsigned int idle, running_slow, threads;
+	unsigned int queued;  /* of it in works and slow */
+	unsigned int idle;    /* workers that sleep, or are about to wake */
+	unsigned int running_slow, threads;
 	pthread_t thread[WORKERS];
 };
 
@@ -234,8 +236,10 @@ static struct work *next_work(struct loop *loop)
 	if (STAILQ_EMPTY(from) && loop->running_slow < SLOW_WORKERS)
 		from = &loop->slow;
 	w = STAILQ_FIRST(from);
-	if (w)
+	if (w) {
 		STAILQ_REMOVE_HEAD(from, link);
+		loop->queued--;
+	}
 	return w;
 }
 
@@ -271,16 +275,19 @@ static void *serve(void *arg)
 }
 
 /* loop->lock is held. */
-static void start_worker(struct loop *loop)
+static int start_worker(struct loop *loop)
 {
 	pthread_t *thread = &loop->thread[loop->threads];
+	int rc;
 
 	if (loop->threads == WORKERS)
-		return;
-	if (pthread_create(thread, NULL, serve, loop) == 0)
-		pthread_setname_np(loop->thread[loop->threads++], "worker");
-	else if (loop->threads == 0)
-		abort(); /* as in post */
+		return 0;
+	rc = pthread_create(thread, NULL, serve, loop);
+	if (rc)
+		return rc;
+	pthread_setname_np(*thread, "worker");
+	loop->threads++;
+	return 0;
 }
 
 /* Posted, so that whoever calls loop_work on the control thread has that callback to himself. */
@@ -296,8 +303,8 @@ static void queue_work(void *arg)
 		STAILQ_INSERT_TAIL(&loop->works, w, link);
 	if (loop->idle)
 		pthread_cond_signal(&loop->more);
-	else
-		start_worker(loop);
+	if (++loop->queued > loop->idle) /* slow work that may not run yet counts, too: no matter */
+		start_worker(loop);	 /* without, it waits for one of those that there are */
 	pthread_mutex_unlock(&loop->lock);
 }
 
@@ -364,6 +371,13 @@ int loop_open(struct loop **out, struct ramp_err *err)
 	STAILQ_INIT(&loop->posted);
 	STAILQ_INIT(&loop->works);
 	STAILQ_INIT(&loop->slow);
+	pthread_mutex_lock(&loop->lock);
+	rc = start_worker(loop);
+	pthread_mutex_unlock(&loop->lock);
+	if (rc) {
+		loop_close(loop);
+		return ramp_err_sys(err, rc, "control loop's worker");
+	}
 	*out = loop;
 	return 0;
 }

@@ -96,6 +96,47 @@ START_TEST(slow_work_leaves_half_of_the_threads_to_others)
 }
 END_TEST
 
+/* ---- two at once ----------------------------------------------------------------------------- */
+
+static sem_t second_runs;
+
+static void wait_for_second(void *arg)
+{
+	(void)arg;
+	sem_wait(&second_runs);
+}
+
+static void second(void *arg)
+{
+	(void)arg;
+	sem_post(&second_runs);
+}
+
+static void end_loop(void *loop)
+{
+	loop_stop(loop);
+}
+
+static void give_two(void *loop)
+{
+	usleep(20000); /* whoever did the first work sleeps again */
+	loop_work(loop, wait_for_second, end_loop, loop);
+	loop_work(loop, second, NULL, NULL);
+}
+
+START_TEST(work_does_not_wait_behind_other_work_while_a_thread_can_be_had)
+{
+	struct loop *loop;
+	struct ramp_err err;
+
+	ck_assert_int_eq(sem_init(&second_runs, 0, 0), 0);
+	ck_assert_int_eq(loop_open(&loop, &err), 0);
+	loop_work(loop, nothing, give_two, loop);
+	loop_run(loop);
+	loop_close(loop);
+}
+END_TEST
+
 /* ---- hurry ----------------------------------------------------------------------------------- */
 
 static struct loop *hurrying;
@@ -162,6 +203,7 @@ int main(void)
 
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
 	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
+	tcase_add_test(tc, work_does_not_wait_behind_other_work_while_a_thread_can_be_had);
 	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
