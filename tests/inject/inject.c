@@ -16,6 +16,7 @@
 #include <mntent.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -24,7 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/fanotify.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -42,10 +47,11 @@
 
 enum kind {
 	KIND_MEMORY = 1, /* malloc and its like */
-	KIND_MAP,	 /* mmap, mremap, madvise, mprotect, mlock */
+	KIND_MAP,	 /* mmap, mremap, madvise, mprotect, mlock, mincore; not munmap, which fails
+			    only where it cuts a mapping in two */
 	KIND_OPEN,	 /* what makes a descriptor, a thread or a process */
-	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, fsync, stat, rename, and read and
-			    write of files; not unlink: it takes nothing */
+	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, fsync, stat, rename, mount, and
+			    read and write of files */
 	KIND_SEND,	 /* connect, send, sendmsg, recv, socket options. Not writev: /dev/fuse
 			    takes an answer, or has nobody who waits for it */
 	KIND_IOCTL,	 /* ioctl, epoll_ctl, leases, priorities */
@@ -278,6 +284,7 @@ PASS(KIND_MAP, ENOMEM, FAIL, int, madvise, (void *at, size_t len, int advice), (
 PASS(KIND_MAP, ENOMEM, FAIL, int, mprotect, (void *at, size_t len, int prot), (at, len, prot))
 PASS(KIND_MAP, ENOMEM, FAIL, int, mlock, (const void *at, size_t len), (at, len))
 PASS(KIND_MAP, ENOMEM, FAIL, int, mlockall, (int flags), (flags))
+PASS(KIND_MAP, ENOMEM, FAIL, int, mincore, (void *at, size_t len, unsigned char *in), (at, len, in))
 
 PASS(KIND_OPEN, EMFILE, FAIL, int, socket, (int domain, int type, int protocol),
      (domain, type, protocol))
@@ -303,6 +310,15 @@ PASS(KIND_OPEN, EAGAIN, EAGAIN, int, posix_spawn,
      (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,
       const posix_spawnattr_t *attr, char *const argv[], char *const env[]),
      (pid, path, actions, attr, argv, env))
+PASS(KIND_OPEN, EMFILE, FAIL, int, fsopen, (const char *type, unsigned int flags), (type, flags))
+PASS(KIND_OPEN, EMFILE, FAIL, int, fspick, (int dir, const char *path, unsigned int flags),
+     (dir, path, flags))
+PASS(KIND_OPEN, EMFILE, FAIL, int, fsmount, (int fd, unsigned int flags, unsigned int attr),
+     (fd, flags, attr))
+PASS(KIND_OPEN, EMFILE, FAIL, int, fanotify_init, (unsigned int flags, unsigned int events),
+     (flags, events))
+PASS(KIND_OPEN, ENOMEM, NULL, FILE *, fdopen, (int fd, const char *mode), (fd, mode))
+PASS(KIND_OPEN, ENOMEM, FAIL, int, unshare, (int flags), (flags))
 PASS(KIND_OPEN, EMFILE, FAIL, int, eventfd, (unsigned int count, int flags), (count, flags))
 PASS(KIND_OPEN, EAGAIN, EAGAIN, int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
@@ -337,6 +353,39 @@ PASS(KIND_FILE, ENOSPC, FAIL, int, fsetxattr,
      (fd, name, value, size, flags))
 PASS(KIND_FILE, ENOSPC, FAIL, int, renameat, (int from, const char *a, int to, const char *b),
      (from, a, to, b))
+PASS(KIND_FILE, ENOSPC, FAIL, int, renameat2,
+     (int from, const char *a, int to, const char *b, unsigned int flags), (from, a, to, b, flags))
+PASS(KIND_FILE, ENOSPC, FAIL, int, link, (const char *from, const char *to), (from, to))
+PASS(KIND_FILE, ENOSPC, FAIL, int, mkdir, (const char *path, mode_t mode), (path, mode))
+PASS(KIND_FILE, ENOSPC, FAIL, int, mkostemp, (char *path, int flags), (path, flags))
+PASS(KIND_FILE, EIO, FAIL, int, chmod, (const char *path, mode_t mode), (path, mode))
+PASS(KIND_FILE, EIO, FAIL, int, unlink, (const char *path), (path))
+PASS(KIND_FILE, EIO, FAIL, int, unlinkat, (int dir, const char *path, int flags),
+     (dir, path, flags))
+PASS(KIND_FILE, ENOLCK, FAIL, int, flock, (int fd, int operation), (fd, operation))
+PASS(KIND_FILE, EIO, FAIL, int, access, (const char *path, int mode), (path, mode))
+PASS(KIND_FILE, EIO, FAIL, int, statx,
+     (int dir, const char *path, int flags, unsigned int mask, struct statx *st),
+     (dir, path, flags, mask, st))
+PASS(KIND_FILE, EIO, FAIL, ssize_t, preadv2,
+     (int fd, const struct iovec *iov, int n, off_t at, int flags), (fd, iov, n, at, flags))
+PASS(KIND_FILE, ENOMEM, FAIL, ssize_t, fgetxattr, (int fd, const char *name, void *to, size_t cap),
+     (fd, name, to, cap))
+PASS(KIND_FILE, ENOMEM, FAIL, ssize_t, getxattr,
+     (const char *path, const char *name, void *to, size_t cap), (path, name, to, cap))
+PASS(KIND_FILE, ENOSPC, FAIL, int, setxattr,
+     (const char *path, const char *name, const void *value, size_t size, int flags),
+     (path, name, value, size, flags))
+PASS(KIND_FILE, ENOMEM, FAIL, ssize_t, readlinkat,
+     (int dir, const char *path, char *buf, size_t cap), (dir, path, buf, cap))
+PASS(KIND_FILE, ENOMEM, NULL, char *, realpath, (const char *path, char *to), (path, to))
+PASS(KIND_FILE, ENOMEM, FAIL, int, mount,
+     (const char *what, const char *where, const char *type, unsigned long flags, const void *data),
+     (what, where, type, flags, data))
+PASS(KIND_FILE, ENOMEM, FAIL, int, umount2, (const char *where, int flags), (where, flags))
+PASS(KIND_FILE, ENOMEM, FAIL, int, fsconfig,
+     (int fd, unsigned int command, const char *key, const void *value, int aux),
+     (fd, command, key, value, aux))
 PASS(KIND_FILE, EIO, FAIL, off_t, lseek, (int fd, off_t at, int whence), (fd, at, whence))
 PASS(KIND_FILE, EIO, FAIL, ssize_t, readlink, (const char *path, char *buf, size_t cap),
      (path, buf, cap))
@@ -345,6 +394,9 @@ PASS(KIND_SEND, ENOBUFS, FAIL, ssize_t, send, (int fd, const void *buf, size_t n
      (fd, buf, n, flags))
 PASS(KIND_SEND, ENOBUFS, FAIL, ssize_t, sendmsg, (int fd, const struct msghdr *msg, int flags),
      (fd, msg, flags))
+PASS(KIND_SEND, ENOBUFS, FAIL, ssize_t, sendto,
+     (int fd, const void *buf, size_t n, int flags, __CONST_SOCKADDR_ARG at, socklen_t len),
+     (fd, buf, n, flags, at, len))
 PASS(KIND_SEND, ECONNRESET, FAIL, ssize_t, recv, (int fd, void *buf, size_t n, int flags),
      (fd, buf, n, flags))
 PASS(KIND_SEND, ENOMEM, FAIL, ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags),
@@ -371,6 +423,11 @@ PASS(KIND_IOCTL, EPERM, FAIL, int, sched_setscheduler,
      (pid_t pid, int policy, const struct sched_param *param), (pid, policy, param))
 PASS(KIND_IOCTL, EACCES, FAIL, int, setpriority, (__priority_which_t which, id_t who, int priority),
      (which, who, priority))
+PASS(KIND_IOCTL, EPERM, FAIL, int, setrlimit,
+     (__rlimit_resource_t what, const struct rlimit *limit), (what, limit))
+PASS(KIND_IOCTL, ENOMEM, FAIL, int, fanotify_mark,
+     (int fd, unsigned int flags, uint64_t mask, int dir, const char *path),
+     (fd, flags, mask, dir, path))
 PASS(KIND_IOCTL, ENOMEM, FAIL, int, epoll_ctl,
      (int epoll, int op, int fd, struct epoll_event *event), (epoll, op, fd, event))
 
@@ -432,6 +489,25 @@ static bool fcntl_hit(int command, const char *name, const void *caller)
 		return REAL(name)(fd, command, more);                                              \
 	}
 
+static void *real_ptrace;
+
+EXPORT long ptrace(enum __ptrace_request request, ...)
+{
+	unsigned long pid, at, data;
+	va_list ap;
+
+	va_start(ap, request);
+	pid = va_arg(ap, unsigned long);
+	at = va_arg(ap, unsigned long);
+	data = va_arg(ap, unsigned long);
+	va_end(ap);
+	if (hit(KIND_IOCTL, "ptrace", __builtin_return_address(0))) {
+		errno = EPERM;
+		return FAIL;
+	}
+	return REAL(ptrace)(request, pid, at, data);
+}
+
 WITH_FCNTL(fcntl)
 WITH_FCNTL(fcntl64)
 
@@ -474,6 +550,7 @@ static bool syscall_fails(long number, const void *caller)
 		return hit(KIND_MAP, "syscall(map)", caller);
 	case SYS_openat:
 	case SYS_pidfd_open:
+	case SYS_pidfd_getfd:
 		errno = EMFILE;
 		return hit(KIND_OPEN, "syscall(open)", caller);
 	case SYS_read:

@@ -15,6 +15,8 @@ Paths (where the calls fail):
   third        the same, asked for at a node that is neither (its daemon)
   copy-source  a move with --mode copy --trace (the daemon that it leaves)
   copy-target  the same (the daemon that takes it)
+  mv           rename(2) to another node (the daemon that it leaves)
+  stopped      a segment moves that a stopped program has mapped (the daemon that it leaves)
   pull         read(2) and page faults at pages that are still elsewhere (the daemon that pulls)
   serve        the same (the daemon that has them)
   restart      a daemon is killed and comes back (the new one)
@@ -22,6 +24,10 @@ Paths (where the calls fail):
   resume-serve the same while it is pulled from
   start        a node is mounted (its first daemon)
   keeper       the same (rampfs itself, which becomes the keeper)
+  upgrade      SIGHUP (the daemon that ends, and the new one)
+  upgrader     the same (the keeper)
+  umount       a node is unmounted (its daemon)
+  umounter     the same (its keeper)
   adopt        a keeper is killed and replaced (the daemon that starts the next)
   adopted      the same (the new keeper)
 """
@@ -59,6 +65,15 @@ status = os.waitpid(child, 0)[1]
 print(hashlib.sha256(m[:]).hexdigest())
 if status:
     sys.exit("the child ended with status %d" % status)
+"""
+
+STOPPED = """
+import hashlib, mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+m[0:8] = m[0:8]
+print("ready", flush=True)
+sys.stdin.readline()
+print(hashlib.sha256(m[:]).hexdigest())
 """
 
 
@@ -192,6 +207,30 @@ class Test:
         return self.run("rampfs-migrate", "--wait", "--trace", "--mode", "copy",
                         self.mnt("a", "a", "moved"), "b")[0]
 
+    def mv(self):
+        try:
+            os.rename(self.mnt("a", "a", "moved"), self.mnt("a", "b", "moved"))
+        except OSError as e:
+            return str(e)
+        return ""
+
+    def stopped(self):
+        with subprocess.Popen(["rampfs-run", sys.executable, "-c", STOPPED, self.mnt("a", "a", "moved")],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as p:
+            if p.stdout.readline() != "ready\n":
+                return p.communicate()[1].strip().splitlines()[-1]
+            p.send_signal(signal.SIGSTOP)
+            try:
+                error = self.move()
+            finally:
+                p.send_signal(signal.SIGCONT)
+            # Where the segment has gone it is SIGBUS.
+            out = p.communicate("\n", timeout=60)[0].strip()
+            if out != self.sum if error else p.returncode != -signal.SIGBUS:
+                raise Wrong(f"the program that was stopped ended with {p.returncode}: {out!r}; the move: {error!r}")
+        return error
+
     def leave(self):
         """Its pages stay where they are until somebody asks for them."""
         error = self.run("rampfs-migrate", "--mode", "demand", self.mnt("a", "a", "moved"), "b")[0]
@@ -229,6 +268,22 @@ class Test:
     def resume_serve(self):
         self.kill("a")
         return self.look("a") or self.pull()
+
+    def upgrade(self):
+        log = "the daemon stays as it is"
+        pid, stays = self.daemon("a"), self.logged("a", log)
+        os.kill(self.keepers("a")[0], signal.SIGHUP)
+        until = time.monotonic() + AGAIN_S
+        while self.daemon("a") in (None, pid):
+            if self.logged("a", log) > stays:
+                return log
+            if time.monotonic() > until:
+                raise Wrong("a has no new daemon")
+            time.sleep(0.01)
+        return self.look("a")
+
+    def umount(self):
+        return self.unmount() or ""
 
     def adopt(self):
         before = self.logged("a", "adopted the daemon")
@@ -411,12 +466,18 @@ PATHS = {
     "third": Path("c", Test.move_by_third),
     "copy-source": Path("a", Test.copy),
     "copy-target": Path("b", Test.copy),
+    "mv": Path("a", Test.mv),
+    "stopped": Path("a", Test.stopped),
     "pull": Path("b", Test.pull, before=Test.leave),
     "serve": Path("a", Test.pull, before=Test.leave),
     "restart": Path("a", Test.restart),
     "resume": Path("b", Test.resume, before=Test.leave),
     "resume-serve": Path("a", Test.resume_serve, before=Test.leave),
     "start": Path("c", Test.start, before=Test.unmount, after=Test.start_again),
+    "upgrade": Path("a", Test.upgrade),
+    "upgrader": Path("keeper-a", Test.upgrade),
+    "umount": Path("c", Test.umount, after=Test.start_again),
+    "umounter": Path("keeper-c", Test.umount, after=Test.start_again),
     "adopt": Path("a", Test.adopt),
     "adopted": Path("keeper-a", Test.adopt),
     "keeper": Path("keeper-c", Test.start, before=Test.unmount, after=Test.start_again),
@@ -493,7 +554,8 @@ class Loop:
         where = self.where
         if where is None:
             return False
-        died = self.test.daemon(node) != before and name not in ("restart", "resume", "resume-serve", "start")
+        died = self.test.daemon(node) != before and name not in ("restart", "resume", "resume-serve", "start", "upgrade",
+                                                                   "umount")
         result = "ended" if died else "failed" if error else "went on"
         self.counts[name, kind, result] += 1
         if error:
