@@ -12,8 +12,8 @@
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
  * acknowledgements don't count; it tells all members so again and again (VOICELESS), so that
  * nobody takes away a node whose voice is needed. A node of which another instance is bound never
- *gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
- *fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
+ * gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
+ * fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
  *
  * A number is bound to one instance for good, so whoever has applied that goes by it: another
  * instance under that number is brought up to date and learns what it is, but isn't followed, and

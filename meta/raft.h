@@ -9,13 +9,16 @@
  * The driver (replica.c; in tests/ also the explorer) carries the actions out:
  *
  *	raft_step(r, event, a)		any number of events, one after the other; after each look
- *at a->stage (a snapshot's piece to keep, below) send a->messages with .early	AppendEntries: the
- *leader's disk and the followers' overlap one durable transaction		a->hard_state,
- *a->install, a->log_from, a->apply_to, a->compact_to, in this order raft_actions_reset(a), but
- *first: send the other messages, answer a->reads, make the dumps that a->snapshot_to asks for
+ *					at a->stage (a snapshot's piece to keep, below)
+ *	send a->messages with .early	AppendEntries: the leader's disk and the followers' overlap
+ *	one durable transaction		a->hard_state, a->install, a->log_from, a->apply_to,
+ *					a->compact_to, in this order
+ *	raft_actions_reset(a)		but first: send the other messages, answer a->reads, make
+ *					the dumps that a->snapshot_to asks for
  *	raft_step(PERSISTED)		what stood in the state at the transaction is now durable:
- *the leader counts its own entries and its own vote only from here. It fills the next turn's
- *actions raft_step(SNAPSHOT_READY)	for each node in snapshot_to
+ *					the leader counts its own entries and its own vote only from
+ *					here. It fills the next turn's actions
+ *	raft_step(SNAPSHOT_READY)	for each node in snapshot_to
  *
  * A driver that dies anywhere in this list and starts again from what is durable is correct. A
  * driver whose transaction failed must not go on.

@@ -45,8 +45,8 @@ struct peer_address {
  * The dialing of one peer. Only the node with the smaller number dials; the other one resolves
  * the address too, since its data connections go there.
  *
- *   IDLE --dial_start--> RESOLVING --on_resolved--> GREETING --dial_done--> IDLE (its channel is
- * up) |                         |
+ *   IDLE --dial_start--> RESOLVING --on_resolved--> GREETING --dial_done--> IDLE
+ *                            |                         |       (its channel is up)
  *                            +------dial_failed--------+--> WAITING --on_wait_over--> RESOLVING
  *   RESOLVING --on_resolved--> IDLE   where the other node dials
  *   any --dial_stop--> IDLE           removed, or its address changed
