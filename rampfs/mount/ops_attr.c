@@ -1,10 +1,12 @@
 /*
  * Attributes, statfs and the ioctls.
  *
- * setattr in the order in which it may have to wait: the size at the owner (parks while the gate is
- * closed or pages are in flight), the times at the owner's own file, without a quorum; then what
- * the metadata decides (mode, uid, gid, and times from other nodes) in one proposal; then the
- * answer. Each step is idempotent, so a request that is sent again goes through all of them again.
+ * setattr in the order in which it may have to wait: set-user-ID and set-group-ID that go with a
+ * new size (ops_setid.c: a file with them must not change under them); the size at the owner (parks
+ * while the gate is closed or pages are in flight), the times at the owner's own file, without a
+ * quorum; then what the metadata decides (mode, uid, gid, and times from other nodes) in one
+ * proposal; then the answer. Each step is idempotent, so a request that is sent again goes through
+ * all of them again.
  *
  * The kernel has checked the caller against the owner that it knew: before another node's chown, or
  * for an open file as of its last look, however long ago. So the proposal says whose the segment
@@ -244,6 +246,53 @@ static enum park_verdict setattr_step(struct parked *parked)
 	return PARK_DONE;
 }
 
+static void wait_for_size(struct setattr *sa)
+{
+	sa->c.r.parked.step = setattr_step;
+	request_interruptible(&sa->c.r);
+	park_wait(sa->c.r.mount->park, &sa->c.r.parked, sa->id);
+}
+
+/* Set-user-ID and set-group-ID are gone, or can't go. */
+static void setid_gone(void *arg, int rc)
+{
+	struct setattr *sa = arg;
+
+	if (rc == -ESHUTDOWN) {
+		request_end(&sa->c.r);
+	} else if (rc) {
+		finish_setattr(sa, rc);
+	} else {
+		sa->clear = 0;
+		wait_for_size(sa);
+	}
+}
+
+/* What is told without a look at the bytes, as EREMOTE: then nothing goes. */
+static int may_cut(const struct setattr *sa)
+{
+	struct seg *seg;
+	int rc = inode_segment(sa->c.r.mount, sa->id, &seg);
+
+	if (rc)
+		return rc;
+	rc = seg_enter(seg);
+	if (!rc)
+		seg_leave(seg);
+	seg_put(seg);
+	return rc;
+}
+
+static void clear_and_cut(struct setattr *sa)
+{
+	int rc = may_cut(sa);
+
+	if (rc && rc != -EAGAIN)
+		finish_setattr(sa, rc);
+	else
+		setid_clear(&sa->c.r, sa->id, sa->clear, setid_gone, sa);
+}
+
 static uint32_t clears(mode_t mode)
 {
 	return (mode & S_ISUID ? 0 : META_CLEAR_SUID) | (mode & S_ISGID ? 0 : META_CLEAR_SGID);
@@ -316,14 +365,15 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	if (to_set & STRIPS_MODE)
 		sa->clear = setid_unseen(req, ino);
 	look_at_row(req, sa);
-	rc = do_setattr(sa);
-	if (rc != -EAGAIN) {
-		go_on(sa, rc);
+	if (sa->to_set & FUSE_SET_ATTR_SIZE && sa->clear) {
+		clear_and_cut(sa);
 		return;
 	}
-	sa->c.r.parked.step = setattr_step;
-	request_interruptible(&sa->c.r);
-	park_wait(sa->c.r.mount->park, &sa->c.r.parked, ino);
+	rc = do_setattr(sa);
+	if (rc == -EAGAIN)
+		wait_for_size(sa);
+	else
+		go_on(sa, rc);
 }
 
 /* ---- statfs --------------------------------------------------------------------------------- */

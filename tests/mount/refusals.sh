@@ -59,6 +59,12 @@ for i in 1 2 3 4 5; do
 	rm "$at"
 done
 
+# where set-user-ID can't go it stays, with every byte under it; elsewhere than at its owner it stays, too
+stranger() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+cp "$scratch/data" "$a/a/setid" && chmod 4777 "$a/a/setid"
+refused "Object is remote" stranger truncate -s 5 "$b/a/setid"
+same 4777 "$(stat -c %a "$a/a/setid")" "the mode after a truncate elsewhere"
+
 # the target hangs: access is back at the source, nothing is lost
 kill -STOP "$(daemon b)"
 refused_within 6 "No route to host" mv "$a/a/f" "$a/b/"
@@ -79,11 +85,16 @@ within 10 flock -n "$state/c/lock" true
 within 10 grep -q '^quorum: *no' "$a/.ramp/status"
 refused_within 12 "Read-only file system" touch "$a/a/new"
 refused_within 12 "Read-only file system" mv "$a/a/f" "$a/b/"
+refused_within 12 "Read-only file system" stranger truncate -s 5 "$a/a/setid"
+cmp "$scratch/data" "$a/a/setid" || fail "what could not lose its set-user-ID was cut"
+same 4777 "$(stat -c %a "$a/a/setid")" "the mode without a quorum"
 intact "no quorum"
 dd if="$scratch/data" of="$a/a/f" bs=1M conv=notrunc status=none
 intact "written without a quorum"
 contrib/local-cluster start "$scratch/cluster"
 within 10 mv "$a/a/f" "$a/b/"
+stranger truncate -s 5 "$a/a/setid"
+same "777 5" "$(stat -c '%a %s' "$a/a/setid")" "mode and size once there is a quorum"
 within 10 test -e "$b/b/f"
 cmp "$scratch/data" "$b/b/f"
 
