@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ioc.h"
+#include "kernel.h"
 #include "shim.h"
 
 #define FUSE_MAGIC 0x65735546
@@ -19,37 +20,46 @@
 
 enum verdict { UNKNOWN, FOREIGN, OURS };
 
-/* Each 0, or a device with its verdict; a full table is overwritten in turn. */
+/*
+ * Of one mount. Its number is never another's (Linux 6.8); a device's, which has to do before, is:
+ * after an umount it may be that of what somebody else mounts.
+ */
+struct place {
+	uint64_t number;
+	dev_t dev;
+};
+
+/* Each 0, or a place's number with its verdict; a full table is overwritten in turn. */
 static _Atomic uint64_t known[KNOWN_MAX];
 static _Atomic uint32_t next_known;
 
-static uint64_t pack(dev_t dev, enum verdict verdict)
+static uint64_t pack(uint64_t number, enum verdict verdict)
 {
-	return (uint64_t)dev << 2 | (uint64_t)verdict;
+	return number << 2 | (uint64_t)verdict;
 }
 
-static enum verdict recall(dev_t dev)
+static enum verdict recall(uint64_t number)
 {
 	for (int i = 0; i < KNOWN_MAX; i++) {
 		uint64_t word = known[i];
 
-		if (word >> 2 == (uint64_t)dev && word != 0)
+		if (word >> 2 == number && word != 0)
 			return (enum verdict)(word & 3);
 	}
 	return UNKNOWN;
 }
 
-static void remember(dev_t dev, enum verdict verdict)
+static void remember(uint64_t number, enum verdict verdict)
 {
 	for (int i = 0; i < KNOWN_MAX; i++) {
 		uint64_t word = known[i];
 
-		if (word >> 2 == (uint64_t)dev && word != 0) {
-			known[i] = pack(dev, verdict);
+		if (word >> 2 == number && word != 0) {
+			known[i] = pack(number, verdict);
 			return;
 		}
 	}
-	known[next_known++ % KNOWN_MAX] = pack(dev, verdict);
+	known[next_known++ % KNOWN_MAX] = pack(number, verdict);
 }
 
 /* ---- /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE ..." ------
@@ -141,13 +151,22 @@ static enum verdict examine(int fd, dev_t dev)
 	return shim_ioctl(fd, RAMP_IOC_INFO, &info) == 0 ? OURS : FOREIGN;
 }
 
-static bool device_of(int fd, dev_t *dev)
+static bool place_of(int fd, struct place *place)
 {
+	struct statx x;
 	struct stat st;
 
+	/* Without asking a file system that may be anybody's. */
+	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		    KERNEL_STATX_MNT_ID_UNIQUE, &x) == 0) {
+		place->dev = makedev(x.stx_dev_major, x.stx_dev_minor);
+		place->number = x.stx_mask & KERNEL_STATX_MNT_ID_UNIQUE ? x.stx_mnt_id : place->dev;
+		return true;
+	}
 	if (syscall(SYS_fstat, fd, &st))
 		return false;
-	*dev = st.st_dev;
+	place->dev = st.st_dev;
+	place->number = st.st_dev;
 	return true;
 }
 
@@ -155,13 +174,13 @@ bool mounts_has(int fd)
 {
 	int saved = errno;
 	enum verdict verdict = FOREIGN;
-	dev_t dev;
+	struct place place;
 
-	if (device_of(fd, &dev)) {
-		verdict = recall(dev);
+	if (place_of(fd, &place)) {
+		verdict = recall(place.number);
 		if (verdict == UNKNOWN) {
-			verdict = examine(fd, dev);
-			remember(dev, verdict);
+			verdict = examine(fd, place.dev);
+			remember(place.number, verdict);
 		}
 	}
 	errno = saved;
@@ -172,11 +191,11 @@ bool mounts_look_again(int fd)
 {
 	int saved = errno;
 	enum verdict verdict = FOREIGN;
-	dev_t dev;
+	struct place place;
 
-	if (device_of(fd, &dev)) {
-		verdict = examine(fd, dev);
-		remember(dev, verdict);
+	if (place_of(fd, &place)) {
+		verdict = examine(fd, place.dev);
+		remember(place.number, verdict);
 	}
 	errno = saved;
 	return verdict == OURS;

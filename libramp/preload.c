@@ -2,7 +2,7 @@
  * librampfs-preload.so: mmap and its kin for programs that know nothing of rampfs.
  *
  * Happy path: a call that is none of ours goes on to the next library (or the kernel, before our
- * constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one fstat(2)
+ * constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one statx(2)
  * more. Only where the file is on a rampfs mount, or the range was mapped through us, attach.c and
  * change.c have it. Private mappings of rampfs files are the kernel's: fork must keep their copies.
  *

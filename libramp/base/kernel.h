@@ -18,6 +18,9 @@
 #include <sys/ioctl.h>
 #include <sys/types.h>
 
+/* statx(2): stx_mnt_id is a number that no other mount ever gets. Linux 6.8 */
+#define KERNEL_STATX_MNT_ID_UNIQUE 0x4000u
+
 /* ---- userfaultfd ------------------------------------------------------------------------ */
 
 #define KERNEL_UFFD_WP_UNPOPULATED (UINT64_C(1) << 13) /* Linux 6.4 */

@@ -167,6 +167,7 @@ static const struct scenario {
 	{"covered", scenario_covered},
 	{"mosaic", scenario_mosaic},
 	{"handed", scenario_handed},
+	{"succeeded", scenario_succeeded},
 	{"jailed", scenario_jailed},
 };
 

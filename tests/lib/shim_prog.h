@@ -52,6 +52,7 @@ void scenario_partial(void);
 void scenario_large(void);
 void scenario_arguments(void);
 void scenario_handed(void);
+void scenario_succeeded(void);
 void scenario_around(void);
 void scenario_halfway(void);
 void scenario_readonly(void);

@@ -105,6 +105,17 @@ void scenario_handed(void)
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 100, 0) == MAP_FAILED && errno == ENODEV);
 }
 
+/* Another mount comes to the place of the first one. */
+void scenario_succeeded(void)
+{
+	int fd;
+
+	CHECK(is_mapped(map(PAGE, RW, MAP_SHARED, 0)));
+	meet("mapped");
+	fd = open_file(O_RDWR);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENODEV);
+}
+
 /* Lengths that go around the end of all addresses: refused, and nothing has changed. */
 void scenario_around(void)
 {

@@ -248,6 +248,31 @@ START_TEST(a_mount_that_is_not_roots_is_no_rampfs)
 }
 END_TEST
 
+static dev_t device(void)
+{
+	struct stat st;
+
+	ck_assert_int_eq(stat(file, &st), 0);
+	return st.st_dev;
+}
+
+/* Its file says that it is the very segment that the program has mapped. */
+START_TEST(a_mount_that_has_the_number_of_rampfs_is_none)
+{
+	struct program p = start("succeeded");
+	dev_t was = device();
+
+	await(&p, "mapped");
+	do {
+		fake_stop(fake);
+		fake = fake_start_mounted_by(dir, 65534);
+	} while (device() != was); /* the kernel gives the lowest that is free */
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 /* What another namespace has mounted, and hands over, is on no list of ours. */
 START_TEST(a_file_whose_mount_is_not_here_is_no_segment)
 {
@@ -634,6 +659,7 @@ int main(void)
 			    (int)(sizeof(victims) / sizeof(victims[0])));
 	tcase_add_test(tc, who_listens_elsewhere_gets_no_program);
 	tcase_add_test(tc, a_mount_that_is_not_roots_is_no_rampfs);
+	tcase_add_test(tc, a_mount_that_has_the_number_of_rampfs_is_none);
 	tcase_add_test(tc, a_file_whose_mount_is_not_here_is_no_segment);
 	tcase_add_test(tc, a_program_in_a_user_namespace_finds_roots_daemon);
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
