@@ -1,16 +1,18 @@
 /*
  * Floors: what the kernel and the wire cost by themselves, by the smallest programs that do the
- *job.
+ * job.
  *
  *	floor pagefault MIB COUNT	us per page fault, one a line: a toucher, a resolver that
- *reads the userfaultfd, sends 16 bytes, receives 4 KiB in place and says CONTINUE, a responder
+ *					reads the userfaultfd, sends 16 bytes, receives 4 KiB in
+ *					place and says CONTINUE, a responder
  *	floor stream MIB		GB/s of one TCP stream with send() into a mapping
- *	floor revoke MIB small|huge REPS	us per revoke with three writers: register from
- *outside, the agent's MADV_DONTNEED; one a line floor roundtrip COUNT		us per message round
- *trip over TCP on loopback, one a line
+ *	floor revoke MIB small|huge REPS
+ *					us per revoke with three writers: register from outside,
+ *					the agent's MADV_DONTNEED; one a line
+ *	floor roundtrip COUNT		us per message round trip over TCP on loopback, one a line
  *
  * Each makes a tmpfs of its own in a mount namespace of its own, so nothing is left behind (a slave
- *of the caller's: a private one would keep other people's mounts alive).
+ * of the caller's: a private one would keep other people's mounts alive).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -3,10 +3,11 @@
  *
  *	touch fill FILE MIB small|huge		makes FILE and stores into every page
  *	touch fault FILE COUNT			loads from COUNT random pages; us per load, one a
- *line
+ *						line
  *	touch write FILE THREADS [MIB]		stores at random until SIGBUS, in all of it or, when
- *each page has been touched once, in the first MIB; says when the last store was made (seconds of
- *CLOCK_MONOTONIC)
+ *						each page has been touched once, in the first MIB;
+ *						says when the last store was made (seconds of
+ *						CLOCK_MONOTONIC)
  *	touch sum FILE				loads every page once; says how long it took (ms)
  *	touch local FILE MIB small|huge		random and sequential loads and stores, in FILE
  *						and in anonymous memory by turns: a line for each

@@ -4,7 +4,7 @@
  *	tree grow FILE		inserts random keys as fast as it can, until the segment is taken
  *				away under its hands; then says what it had inserted
  *	tree follow FILE	waits until FILE is here, walks the tree by the pointers that the
- *other process stored, checks its order, goes on inserting 1000 keys
+ *				other process stored, checks its order, goes on inserting 1000 keys
  *
  * There is not a line of rampfs in it: open(2), mmap(2), pointers. It is run by rampfs-run.
  */

@@ -4,14 +4,14 @@
  *	rampfs-run live FILE MOUNT/NODE... (the same file under each node's own mount)
  *
  * One process a node maps the segment when it first comes there and keeps that mapping for good.
- *Its threads count in random pages, on and on: where the segment is elsewhere they get SIGBUS and
- *try again a little later, through the same pointer. Thread t of every process counts in the same
+ * Its threads count in random pages, on and on: where the segment is elsewhere they get SIGBUS and
+ * try again a little later, through the same pointer. Thread t of every process counts in the same
  * words, and holds lock t while it does, so that the word's mirror is exact: a load that does not
  * show it is stale, zero, or proves a store that was lost, whoever made it.
  *
  * It says "filled" when the segment may move. Lines on stdin ask: "check" waits until one process
- *has compared every byte of the segment and says "checked STORES"; the end of the input ends it.
- *Anything wrong is one line and exit status 1.
+ * has compared every byte of the segment and says "checked STORES"; the end of the input ends it.
+ * Anything wrong is one line and exit status 1.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
  * A stranger's program of C++: a Boost.Interprocess managed_mapped_file, with a map in it whose
- *keys and values follow from each other, and plain pointers to its nodes.
+ * keys and values follow from each other, and plain pointers to its nodes.
  *
  *	boost_user make|check FILE COUNT
  *

@@ -7,14 +7,14 @@
  * The driver draws an operation, has the owner's worker carry it out, does the same to the model (a
  * memfd) and compares what came back; the others must say EREMOTE, and their old mappings SIGBUS.
  * It goes on at a new owner the moment the move returns, while pages are still coming. What is
- *drawn follows from the seed alone, so a failure can be tried again.
+ * drawn follows from the seed alone, so a failure can be tried again.
  *
  * How it fails: the first difference ends it with the seed, the operation's number and the last 50
  * operations; so does an answer that does not come within a minute. --lie N changes a byte of the
  * model before operation N: a run that does not notice is no good (fsx.sh tries it).
  *
  * Offsets are drawn from three zones, at 0, around 4 GiB and around 9 GiB; all between them is
- *hole.
+ * hole.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  *
  * Happy path: three children with the users' ids do what is drawn in both directories (both are
  * root's, 1777); the parent compares result, errno and stat. Now and then it is done through
- *another node's mount, once that has heard of what was done before.
+ * another node's mount, once that has heard of what was done before.
  *
  * What differs by design stands in by_design(): rampfs is flat and has neither links nor special
  * files, and does not exchange names. Times are the same where they were set, else within two

@@ -4,7 +4,7 @@
  *	pages PATH	load PAGE | call PAGE | collapse PAGE
  *
  * load: the page's first byte as two hexadecimal digits, or the signal's si_code. call: a system
- *call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from there. "done", or the errno.
+ * call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from there. "done", or the errno.
  */
 #include <errno.h>
 #include <fcntl.h>
