@@ -41,7 +41,7 @@ cluster_start() {
 reported() {
 	local log bad=1
 	for log in "$@"; do
-		[ -e "$log" ] && grep -qE 'Sanitizer|runtime error:' "$log" || continue
+		[ -f "$log" ] && grep -qE 'Sanitizer|runtime error:' "$log" || continue
 		echo "--- a sanitizer's report in $log" && grep -E -A40 'Sanitizer|runtime error:' "$log" | head -n 60
 		bad=0
 	done >&2
