@@ -95,6 +95,16 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 	return 0;
 }
 
+/* Of the mount, not of the filesystem: what is open on it already follows. A flag that is not named
+   would stay as it is. */
+int tmpfs_set_atime(const char *path, unsigned long mount_flags)
+{
+	unsigned long atime = mount_flags & (MS_NOATIME | MS_STRICTATIME);
+	unsigned long keep = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV;
+
+	return mount(NULL, path, NULL, keep | (atime ? atime : MS_RELATIME), NULL) ? -errno : 0;
+}
+
 int tmpfs_unmount(const char *path, bool force, struct ramp_err *err)
 {
 	if (!umount2(path, 0) || errno == EINVAL)

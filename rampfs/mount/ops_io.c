@@ -501,7 +501,7 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse
 	struct io io;
 
 	(void)fi;
-	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+	if (inode_kind(ino) != INODE_IS_SEGMENT || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
 		fuse_reply_err(req, EINVAL);
 		return;
 	}

@@ -37,6 +37,40 @@ done
 within 20 quietly has_quorum b
 within 10 test -d "$mnt/b/b"
 
+echo "noatime and strictatime, for a daemon that is started again, too; else atime is relative"
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/b\$"; }
+again_with() {
+	umount "$mnt/b"
+	within 20 ended b
+	rampfs -o "log=$scratch/cluster/b.log$1" "$state/b" "$mnt/b"
+	within 20 quietly has_quorum b
+	within 10 test -e "$mnt/b/b/read"
+}
+atime() { stat -c %x "$mnt/b/b/read"; }
+reads() { # whether reading sets it: the first time since it was written (yes or no), and once more
+	touch -a -d @1000000000 "$mnt/b/b/read"
+	was=$(atime)
+	cat "$mnt/b/b/read" >"$scratch/read"
+	first=$(atime)
+	sleep 0.02 # a tick of the kernel's clock
+	cat "$mnt/b/b/read" >"$scratch/read"
+	same "$1" "$([ "$was" = "$first" ] && echo no || echo yes) $([ "$first" = "$(atime)" ] && echo no || echo yes)" "atime"
+}
+echo data >"$mnt/b/b/read"
+reads "yes no"
+again_with ,noatime
+reads "no no"
+was=$(daemon)
+kill -9 "$was"
+another() { now=$(daemon) && [ "$now" != "$was" ]; }
+within 20 another
+reads "no no"
+again_with ,strictatime
+reads "yes yes"
+again_with ""
+reads "yes no"
+rm "$mnt/b/b/read"
+
 echo "umount while a program has a segment mapped: it goes on, and the next mount shows what it did"
 head -c 1M /dev/zero >"$mnt/a/a/mapped"
 cat >"$scratch/counter.py" <<'P'

@@ -144,6 +144,18 @@ shows b '^b/two  spaces .* pages lost'
 json b 's["attention"][0]["name"] == "two  spaces" and s["attention"][0]["lost"].startswith("0-")'
 as_documented b attention
 
+echo "tools that look for holes find a plain file"
+python3 - "$mnt/a/.ramp/nodes" <<'P'
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+for whence in os.SEEK_DATA, os.SEEK_HOLE:
+    try:
+        sys.exit(f"it sought to {os.lseek(fd, 0, whence)}")
+    except OSError as e:
+        assert e.errno == errno.EINVAL, e
+P
+cp --sparse=always "$mnt/a/.ramp/nodes" "$scratch/copied" && cmp "$scratch/copied" "$mnt/a/.ramp/nodes"
+
 echo "many readers at a time: each gets one text, and the whole of it"
 python3 - "$mnt/a/.ramp" <<'P'
 import os, sys
