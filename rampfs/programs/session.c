@@ -125,19 +125,22 @@ void conn_watch(struct conn *conn)
 
 /* ---- HELLO ---------------------------------------------------------------------------------- */
 
+/* Up to NGROUPS_MAX (65,536) of them, as the kernel says where there is too little room. */
 static bool in_group(struct conn *conn, gid_t group)
 {
-	gid_t groups[256];
-	socklen_t len = sizeof(groups);
+	gid_t *groups = NULL;
+	socklen_t len = 0;
+	bool is = false;
 
 	if (group == (gid_t)-1 || conn->uid == 0 || conn->gid == group)
 		return true;
-	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len))
-		return false;
-	for (size_t i = 0; i < len / sizeof(gid_t); i++)
-		if (groups[i] == group)
-			return true;
-	return false;
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) && errno == ERANGE)
+		groups = malloc(len);
+	if (groups && getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) == 0)
+		for (size_t i = 0; i < len / sizeof(gid_t) && !is; i++)
+			is = groups[i] == group;
+	free(groups);
+	return is;
 }
 
 /* Of the process that has connected, whatever its number stands for now; -errno. */

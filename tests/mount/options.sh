@@ -26,6 +26,8 @@ maps --regid="$group" --clear-groups
 stored "who is in it by his first group"
 maps --regid=65534 --groups="1000,$group"
 stored "who is in it by another group"
+maps --regid=65534 --groups="$(seq -s, 2000 2399),$group"
+stored "who is in it by one of 401 groups"
 for others in --clear-groups --groups=1000; do
 	refused "rampfs: mmap: mapping is for members of the group that uffd_group= names" maps --regid=65534 $others
 	refused "[Errno 1] Operation not permitted" maps --regid=65534 $others
