@@ -214,15 +214,26 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 	}
 }
 
-bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
+/* 0: none yet. Asked for each message, and the tables only until they know. */
+static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
 {
+	uint64_t *bound = node <= RAFT_NODES_MAX ? &meta->greetings.bound[node] : NULL;
 	struct node_row row;
 
-	if (instance == 0 || journal_get_node(replica_journal(meta->replica), from, &row) < 0 ||
-	    row.instance == 0 || row.instance == instance)
-		return false;
-	note_voiceless(meta, from);
-	return true;
+	if (bound && *bound)
+		return *bound;
+	if (journal_get_node(replica_journal(meta->replica), node, &row))
+		return 0;
+	if (bound)
+		*bound = row.instance;
+	return row.instance;
+}
+
+bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
+{
+	uint64_t bound = instance ? bound_instance(meta, from) : 0;
+
+	return bound && bound != instance;
 }
 
 void greet_another(struct meta *meta, ramp_node_t from)

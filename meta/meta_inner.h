@@ -69,8 +69,9 @@ struct asks {
 
 struct greetings {
 	uint64_t again_ms;
-	bool fresh[RAFT_NODES_MAX + 1]; /* founders, by number, that said so */
-	bool told;			/* the line about a second format was logged */
+	bool fresh[RAFT_NODES_MAX + 1];	    /* founders, by number, that said so */
+	uint64_t bound[RAFT_NODES_MAX + 1]; /* instances that the tables have shown, for good */
+	bool told;			    /* the line about a second format was logged */
 	bool denied; /* confirmed, and another instance is bound: no voice in this life */
 	uint64_t another_log_ms; /* when the next line about another's second format may come */
 	struct {

@@ -426,7 +426,8 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 	mv->from = inode_node(parent);
 	strcpy(mv->name, name);
 	rc = meta_lookup(mv->r.mount->config.meta, mv->from, name, &row);
-	mv->limited = !rc && caller_is_limited(req, CAP_FOWNER, &row, &mv->owner);
+	/* Whoever is found under that name only later is looked at, too. */
+	mv->limited = caller_is_limited(req, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
 	mv->what.from = mv->from;
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);
