@@ -217,15 +217,15 @@ void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t
 /* 0: none yet. Asked for each message, and the tables only until they know. */
 static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
 {
-	uint64_t *bound = node <= RAFT_NODES_MAX ? &meta->greetings.bound[node] : NULL;
+	const bool kept = node <= RAFT_NODES_MAX;
 	struct node_row row;
 
-	if (bound && *bound)
-		return *bound;
+	if (kept && meta->greetings.bound[node] != 0)
+		return meta->greetings.bound[node];
 	if (journal_get_node(replica_journal(meta->replica), node, &row))
 		return 0;
-	if (bound)
-		*bound = row.instance;
+	if (kept)
+		meta->greetings.bound[node] = row.instance;
 	return row.instance;
 }
 
