@@ -40,7 +40,7 @@
 #define LINGER_LOOK_MS 20
 #define LINGER_IDLE_MS 5000
 #define UNDECIDED_MS   2000 /* for an abort to be committed */
-#define HANDOVER_MS    200  /* for TimeoutNow to reach the next leader */
+#define HANDOVER_MS    500  /* for the next leader to be heard of */
 #define ALONE_MS       10000
 
 struct daemon {
@@ -212,13 +212,45 @@ static void on_undecided(uv_timer_t *timer)
 	loop_stop(d->loop);
 }
 
+static int is_other_voter(void *arg, const struct node_row *row)
+{
+	struct daemon *d = arg;
+
+	return row->role == NODE_VOTER && row->node != meta_self(d->meta);
+}
+
+static bool leads(struct daemon *d)
+{
+	return meta_leader(d->meta) == meta_self(d->meta);
+}
+
+static void on_handing_over(uv_timer_t *timer)
+{
+	struct daemon *d = timer->data;
+
+	if (leads(d) && uv_now(loop_uv(d->loop)) - d->linger_since_ms < HANDOVER_MS)
+		return;
+	uv_timer_start(timer, on_undecided, 0, LINGER_LOOK_MS);
+}
+
+/* Who leads next is told to: an election time-out is a time in which nobody creates or moves. */
+static void leave_cluster(struct daemon *d)
+{
+	d->linger_since_ms = uv_now(loop_uv(d->loop));
+	if (!leads(d) || meta_each_node(d->meta, is_other_voter, d) != 1) {
+		uv_timer_start(&d->linger, on_undecided, 0, LINGER_LOOK_MS);
+		return;
+	}
+	meta_transfer_leadership(d->meta);
+	uv_timer_start(&d->linger, on_handing_over, LINGER_LOOK_MS, LINGER_LOOK_MS);
+}
+
 static void on_linger(uv_timer_t *timer)
 {
 	struct daemon *d = timer->data;
 	uint64_t now = uv_now(loop_uv(d->loop));
 	struct pull_status pull;
 	unsigned left = 0;
-	bool leads;
 
 	store_each(d->store, count_under_way, &left);
 	left += transfers_undecided(d->transfers, false);
@@ -233,11 +265,7 @@ static void on_linger(uv_timer_t *timer)
 		log_warn("%u segments are still on their way and do not get on; the next start "
 			 "goes on with them",
 			 left);
-	d->linger_since_ms = now;
-	leads = meta_leader(d->meta) == meta_self(d->meta);
-	if (leads)
-		meta_transfer_leadership(d->meta);
-	uv_timer_start(timer, on_undecided, leads ? HANDOVER_MS : 0, LINGER_LOOK_MS);
+	leave_cluster(d);
 }
 
 static void on_ended(void *arg, enum mount_end why)
@@ -252,7 +280,7 @@ static void on_ended(void *arg, enum mount_end why)
 	d->linger_since_ms = uv_now(loop_uv(d->loop));
 	if (why == MOUNT_TERMINATE) {
 		log_info("told to end; the next start goes on with what is on its way");
-		uv_timer_start(&d->linger, on_undecided, 0, LINGER_LOOK_MS);
+		leave_cluster(d);
 		return;
 	}
 	log_info("unmounted; finishing what is on its way");

@@ -107,6 +107,15 @@ for n in names:
     os.unlink(f"{mnt}/{leader}/{target}/{n}")
 P
 
+echo "whoever leads says before it ends who is to lead next"
+last=$(leads)
+log=$cluster/$last.log
+kill -TERM "$(cat "$state/$last/lock")"
+within 15 flock -n "$state/$last/lock" true
+sed -n '/told to end/,$p' "$log" | grep -q 'leads in term' || fail "$last has ended with nobody in its place"
+rampfs -o "log=$log" "$state/$last" "$mnt/$last"
+for n in a b c; do within 20 quorum $n; done
+
 echo "a node that is far behind takes a snapshot, and looks at all that lies there"
 head -c 4M /dev/zero >"$mnt/c/c/unlinked"
 touch "$mnt/c/c/dated"
