@@ -36,8 +36,9 @@ where() { # is it now
 		[ ! -e "$mnt/a/$node/crew" ] || at=$node
 	done
 }
+modes=(lazy lazy demand copy)
 move() { # to a node
-	if rampfs-migrate "$mnt/a/$at/crew" "$1" 2>>"$scratch/refusals"; then
+	if rampfs-migrate --mode "${modes[RANDOM % 4]}" "$mnt/a/$at/crew" "$1" 2>>"$scratch/refusals"; then
 		moves=$((moves + 1))
 	else
 		refusals=$((refusals + 1))
