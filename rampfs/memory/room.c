@@ -27,6 +27,7 @@
 
 #define HUGE_PAGES     (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
 #define HUGE_WORTH     (RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
+#define TAKE_MAX       (16 * RAMP_HUGE_BYTES)	 /* that one call takes */
 #define COLLAPSE_PAGES (HUGE_PAGES / 8 * 7)
 
 static uint64_t round_up(uint64_t v, uint64_t unit)
@@ -101,7 +102,7 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 
 static int take(int fd, uint64_t from, uint64_t to)
 {
-	while (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
+	while (to > from && fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
 		if (errno != EINTR)
 			return -errno;
 	return 0;
@@ -220,22 +221,30 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
 	return 0;
 }
 
-/* `base`: the file, mapped for small pages. */
+/*
+ * `base`: the file, mapped for small pages. Huge blocks side by side are taken at once, since each
+ * call costs as much as half a huge page; but not so many that a signal undoes much.
+ */
 static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *ranges,
 		       uint32_t count, uint64_t size)
 {
 	struct block_walk walk = {.ranges = ranges, .count = count};
-	uint64_t covered, end;
+	uint64_t covered, end, huge_from = 0, huge_to = 0; /* those not taken yet */
 	int rc = 0;
 
 	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
 		end = walk.block_start + RAMP_HUGE_BYTES;
-		if (covered >= HUGE_WORTH && end <= size && !seg_small(seg))
-			rc = take(seg_fd(seg), walk.block_start, end);
-		else
+		if (covered < HUGE_WORTH || end > size || seg_small(seg)) {
 			rc = take_small(base, &walk, size);
+			continue;
+		}
+		if (walk.block_start != huge_to || huge_to - huge_from >= TAKE_MAX) {
+			rc = take(seg_fd(seg), huge_from, huge_to);
+			huge_from = walk.block_start;
+		}
+		huge_to = end;
 	}
-	return rc;
+	return rc ? rc : take(seg_fd(seg), huge_from, huge_to);
 }
 
 static int take_file(struct seg *seg, const struct room_range *ranges, uint32_t count,

@@ -121,6 +121,26 @@ START_TEST(reserved_room_is_taken_and_holes_stay_holes)
 }
 END_TEST
 
+START_TEST(huge_blocks_are_taken_where_they_are_wanted)
+{
+	const struct room_range ranges[] = {
+		{2 * MIB, 36 * MIB}, {40 * MIB, 4 * MIB}, /* more than one call takes; a hole */
+		{44 * MIB, PAGE},    {46 * MIB, 2 * MIB}, /* a small one in between */
+		{50 * MIB, 2 * MIB},
+	};
+	struct seg *seg = fresh(RECORD_NONE);
+
+	ck_assert_int_eq(room_reserve(seg, 64 * MIB, ranges, 5, 0, &err), 0);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), 44 * MIB + PAGE);
+	for (int i = 0; i < 5; i++)
+		ck_assert_int_eq(fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					   (off_t)ranges[i].offset, (off_t)ranges[i].len),
+				 0);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), 0);
+	done(seg);
+}
+END_TEST
+
 static uint64_t free_bytes(void)
 {
 	struct store_space space;
@@ -312,6 +332,7 @@ static Suite *suite(void)
 	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
 	tcase_add_test(c, many_scattered_pages_fit_a_short_list);
 	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
+	tcase_add_test(c, huge_blocks_are_taken_where_they_are_wanted);
 	tcase_add_test(c, slack_is_held_until_it_is_released);
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
