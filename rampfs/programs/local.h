@@ -456,8 +456,6 @@ const struct attachment *holding_at(const struct holding *holding, uint64_t addr
 int space_learn(struct programs *p, struct space *space);
 /* Takes its holdings out of the table. */
 void space_forget(struct programs *p, struct space *space);
-/* Wakes all that waits in the space's attachments. */
-void space_wake_all(struct space *space);
 
 struct piece;
 /* The attachments in that range map the segment from now on: BACK is about to swap it in. */

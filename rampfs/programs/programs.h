@@ -91,6 +91,8 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 void space_put(struct space *space);
 /* Lets one blocked access try again. Pager thread. */
 void space_wake(struct space *space, uint64_t addr);
+/* The same for all of them, whatever stands in the tables. Any thread. */
+void space_wake_all(struct space *space);
 /*
  * The page `first` of the segment, which is at `addr` in that space, and those behind it, `count`
  * in all, are LOCAL and present in the file: maps them (CONTINUE) in that attachment and wakes who

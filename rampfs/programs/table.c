@@ -520,18 +520,6 @@ void space_forget(struct programs *p, struct space *space)
 	}
 }
 
-void space_wake_all(struct space *space)
-{
-	struct holding *h;
-
-	pthread_mutex_lock(&space->list);
-	RB_FOREACH (h, space_holdings, &space->holdings)
-		for (size_t i = 0; i < h->count; i++)
-			kernel_uffd_wake(space->uffd, h->at[i].start,
-					 h->at[i].end - h->at[i].start);
-	pthread_mutex_unlock(&space->list);
-}
-
 void pseg_mark_live(struct pseg *pseg, const struct piece *piece)
 {
 	struct holding *h;

@@ -139,6 +139,13 @@ void space_wake(struct space *space, uint64_t addr)
 	kernel_uffd_wake(space->uffd, addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1), RAMP_PAGE_BYTES);
 }
 
+void space_wake_all(struct space *space)
+{
+	const struct programs *p = space->programs;
+
+	kernel_uffd_wake(space->uffd, p->arena_lo, p->arena_hi - p->arena_lo);
+}
+
 static void drain(struct space *space)
 {
 	struct uffd_msg msgs[READ_MAX];

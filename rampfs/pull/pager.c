@@ -390,6 +390,16 @@ static void on_space_gone(void *arg, struct space *space)
 	puller_wake(&pull->pager);
 }
 
+/*
+ * What it has read comes again, and is read by whoever watches the same process now: a session that
+ * comes again has a space of its own, beside which this one is watched for a moment.
+ */
+static void unread(struct watch *watch)
+{
+	if (atomic_load(&watch->refs) > 1)
+		space_wake_all(watch->space);
+}
+
 /* all: of a pager that has ended. */
 static void forget_spaces(struct pull *pull, bool all)
 {
@@ -404,6 +414,7 @@ static void forget_spaces(struct pull *pull, bool all)
 	while ((watch = TAILQ_FIRST(&gone))) {
 		TAILQ_REMOVE(&gone, watch, link);
 		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
+		unread(watch);
 		space_put(watch->space);
 		watch->space = NULL;
 		waiter_put(&(struct waiter){.watch = watch});

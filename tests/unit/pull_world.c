@@ -163,12 +163,19 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 
 void space_put(struct space *space)
 {
-	(void)space;
+	atomic_fetch_add(&((struct programs *)(void *)space)->forgotten, 1);
 }
 
 void space_wake(struct space *space, uint64_t addr)
 {
 	kernel_uffd_wake(((struct programs *)(void *)space)->uffd, addr & ~(PAGE - 1), PAGE);
+}
+
+void space_wake_all(struct space *space)
+{
+	struct programs *p = (struct programs *)(void *)space;
+
+	kernel_uffd_wake(p->uffd, (uintptr_t)p->map, p->len);
 }
 
 /* ---- the world ---- */
@@ -426,6 +433,18 @@ void world_attach(struct world *w)
 	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	ck_assert_int_ge(p->uffd, 0);
 	ck_assert_int_eq(kernel_uffd_api(p->uffd, features), 0);
+	tell_pager(p);
+}
+
+void world_attach_anew(struct world *w)
+{
+	struct programs *p = &w->t_programs;
+	unsigned before = atomic_load(&p->forgotten);
+
+	pthread_rwlock_rdlock(&pager_lock);
+	p->pager.space_gone(p->pager.arg, (struct space *)(void *)p);
+	pthread_rwlock_unlock(&pager_lock);
+	wait_until(atomic_load(&p->forgotten) > before);
 	tell_pager(p);
 }
 

@@ -30,6 +30,7 @@ struct programs {
 	uint64_t len;
 	_Atomic unsigned resolves; /* page faults that were resolved, each where it was */
 	_Atomic bool registered;
+	_Atomic unsigned forgotten; /* by the pager: space_put */
 	_Atomic unsigned pulled, poisoned;
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
 	_Atomic bool unread;	     /* space_read waits before it reads */
@@ -76,6 +77,8 @@ void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch)
 void world_attach(struct world *w);
 /* Once more, elsewhere; returns where. */
 uint8_t *world_attach_other(struct world *w);
+/* Its session has ended, and comes again: the pager has the same userfaultfd as another space. */
+void world_attach_anew(struct world *w);
 /* A thread that loads from the attached page; what it got, in the end. */
 pthread_t world_touch(struct world *w, uint64_t page);
 pthread_t world_touch_at(uint8_t *at);

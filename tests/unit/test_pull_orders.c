@@ -284,6 +284,34 @@ START_TEST(who_waits_for_a_page_elsewhere_gets_it_too)
 }
 END_TEST
 
+/* The pager has read a page fault by a space that goes while the page is on its way, or waits to be
+   asked for, a writer having claimed it. */
+START_TEST(a_page_fault_outlives_the_session_by_which_it_was_read)
+{
+	pthread_t thread;
+
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	world_begin(&w, false);
+	if (_i)
+		ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
+	else
+		ck_assert_int_eq(want_until_known(20), 0);
+	atomic_store(&w.held, true);
+	thread = world_touch(&w, 7);
+	world_wait_for_fault(&w, 1);
+	usleep(COME_BY_US);
+	world_attach_anew(&w);
+	if (_i)
+		pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, 0);
+	atomic_store(&w.held, false);
+	ck_assert_uint_eq(world_touched(thread), world_byte(7, 0));
+	world_close(&w);
+}
+END_TEST
+
 /* ---- what is left behind ---- */
 
 START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
@@ -348,6 +376,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_of_what_a_writer_gives_back_is_asked_for);
 	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
 	tcase_add_loop_test(c, who_waits_for_a_page_elsewhere_gets_it_too, 0, 2);
+	tcase_add_loop_test(c, a_page_fault_outlives_the_session_by_which_it_was_read, 0, 2);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	suite_add_tcase(s, c);
