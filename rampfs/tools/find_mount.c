@@ -1,12 +1,25 @@
 /*
- * The one rampfs mount of this machine, from /proc/self/mounts. See find_mount.h.
+ * The rampfs mounts of this machine, from /proc/self/mounts, and of whom one is. See find_mount.h.
  */
 #include "find_mount.h"
 
 #include <errno.h>
 #include <mntent.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define FS_TYPE "fuse.rampfs"
+
+/* By the options that the kernel shows of each FUSE filesystem. */
+static bool is_roots(const char *options)
+{
+	return strncmp(options, "user_id=0,", 10) == 0 || strstr(options, ",user_id=0,");
+}
 
 int find_mount(const char *tool, char path[PATH_MAX])
 {
@@ -19,7 +32,8 @@ int find_mount(const char *tool, char path[PATH_MAX])
 		return 1;
 	}
 	while ((entry = getmntent(mounts)))
-		if (strcmp(entry->mnt_type, "fuse.rampfs") == 0 && found++ == 0)
+		if (strcmp(entry->mnt_type, FS_TYPE) == 0 && is_roots(entry->mnt_opts) &&
+		    found++ == 0)
 			snprintf(path, PATH_MAX, "%s", entry->mnt_dir);
 	endmntent(mounts);
 	if (found == 1)
@@ -27,4 +41,45 @@ int find_mount(const char *tool, char path[PATH_MAX])
 	fprintf(stderr, "%s: %s\n", tool,
 		found ? "there are several rampfs mounts: say which" : "no rampfs is mounted here");
 	return found ? 2 : 1;
+}
+
+/* A line of /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE SOURCE
+   OPTIONS". Is it of this device, and a rampfs of root's? */
+static bool line_is_roots(const char *line, dev_t dev)
+{
+	const char *rest = strstr(line, " - ");
+	unsigned int major, minor;
+	char type[32];
+	int options = 0;
+
+	return rest && sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
+	       makedev(major, minor) == dev &&
+	       sscanf(rest, " - %31s %*s %n", type, &options) == 1 && options &&
+	       strcmp(type, FS_TYPE) == 0 && is_roots(rest + options);
+}
+
+static int device_is_roots(dev_t dev)
+{
+	FILE *mounts = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+
+	if (!mounts)
+		return -errno;
+	while (!found && getline(&line, &room, mounts) > 0)
+		found = line_is_roots(line, dev);
+	free(line);
+	fclose(mounts);
+	return found ? 0 : -EPERM;
+}
+
+int ask_mount_info(int dir, struct ramp_ioc_info *info)
+{
+	struct stat st;
+
+	if (ioctl(dir, RAMP_IOC_INFO, info))
+		return errno == EOPNOTSUPP ? -ENOTTY : -errno;
+	info->socket[RAMP_SOCKET_PATH_MAX] = 0;
+	return fstat(dir, &st) ? -errno : device_is_roots(st.st_dev);
 }

@@ -25,13 +25,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "bar.h"
+#include "find_mount.h"
 #include "ioc.h"
 #include "output.h"
 #include "session.h"
@@ -137,6 +137,13 @@ static int complain(const char *file, const char *what)
 
 /* ---- one file ------------------------------------------------------------------------------- */
 
+static const char *no_mount(int rc)
+{
+	return rc == -ENOTTY  ? "is not on a rampfs mount"
+	       : rc == -EPERM ? "is not on a rampfs that root has mounted"
+			      : strerror(-rc);
+}
+
 /* What the mount says of itself, by the directory that the file is in. 0, or an exit status. */
 static int ask_mount(const char *file, struct ramp_ioc_info *info, struct stat *st)
 {
@@ -150,10 +157,8 @@ static int ask_mount(const char *file, struct ramp_ioc_info *info, struct stat *
 		rc = complain(file, strerror(errno));
 	else if (lstat(file, st))
 		rc = complain(file, strerror(errno));
-	else if (ioctl(dir, RAMP_IOC_INFO, info))
-		rc = complain(file, errno == ENOTTY || errno == EOPNOTSUPP
-					    ? "is not on a rampfs mount"
-					    : strerror(errno));
+	else if ((rc = ask_mount_info(dir, info)) != 0)
+		rc = complain(file, no_mount(rc));
 	else if (!S_ISREG(st->st_mode) || st->st_ino < RAMP_SEGMENT_ID_MIN)
 		rc = complain(file, "is not a segment");
 	if (dir >= 0)
@@ -365,7 +370,6 @@ static int migrate(const char *file, const struct options *o)
 
 	if (rc)
 		return rc;
-	info.socket[RAMP_SOCKET_PATH_MAX] = 0;
 	rc = ask(file, info.socket, o, st.st_ino, &answer);
 	if (rc) {
 		fprintf(stderr,

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,17 +135,16 @@ static int connect_daemon(const char *mount)
 {
 	struct ramp_ioc_info info = {0};
 	int sock, dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = dir < 0 ? -errno : ask_mount_info(dir, &info);
 
-	if (dir < 0 || ioctl(dir, RAMP_IOC_INFO, &info)) {
-		complain(mount, dir >= 0 && (errno == ENOTTY || errno == EOPNOTSUPP)
-					? "is not a rampfs mount"
-					: strerror(errno));
-		if (dir >= 0)
-			close(dir);
+	if (dir >= 0)
+		close(dir);
+	if (rc) {
+		complain(mount, rc == -ENOTTY  ? "is not a rampfs mount"
+				: rc == -EPERM ? "is not a rampfs that root has mounted"
+					       : strerror(-rc));
 		return -1;
 	}
-	close(dir);
-	info.socket[RAMP_SOCKET_PATH_MAX] = 0;
 	sock = session_connect(info.socket);
 	if (sock < 0)
 		complain(info.socket, strerror(-sock));

@@ -248,6 +248,22 @@ START_TEST(a_mount_that_is_not_roots_is_no_rampfs)
 }
 END_TEST
 
+/* Root could be led to move what it did not mean. */
+START_TEST(the_tools_ask_no_mount_that_is_not_roots)
+{
+	char command[1024];
+
+	fake_stop(fake);
+	fake = fake_start_mounted_by(dir, 65534);
+	snprintf(command, sizeof(command),
+		 "%s %s b 2>%s; [ $? = 1 ] && %s -m %s/mnt promote b 2>>%s; [ $? = 1 ]",
+		 RAMPFS_MIGRATE, file, errors, RAMPFS_NODE, dir, errors);
+	ck_assert_int_eq(system(command), 0);
+	ck_assert_msg(count_said("is not on a rampfs that root has mounted\n") == 1, "%s", said());
+	ck_assert_msg(count_said("is not a rampfs that root has mounted\n") == 1, "%s", said());
+}
+END_TEST
+
 static dev_t device(void)
 {
 	struct stat st;
@@ -659,6 +675,7 @@ int main(void)
 			    (int)(sizeof(victims) / sizeof(victims[0])));
 	tcase_add_test(tc, who_listens_elsewhere_gets_no_program);
 	tcase_add_test(tc, a_mount_that_is_not_roots_is_no_rampfs);
+	tcase_add_test(tc, the_tools_ask_no_mount_that_is_not_roots);
 	tcase_add_test(tc, a_mount_that_has_the_number_of_rampfs_is_none);
 	tcase_add_test(tc, a_file_whose_mount_is_not_here_is_no_segment);
 	tcase_add_test(tc, a_program_in_a_user_namespace_finds_roots_daemon);
