@@ -198,7 +198,8 @@ void seg_note_layout(struct seg *seg);
 bool seg_layout_changed(struct seg *seg, uint64_t *grown);
 /* Nobody will ask any more. */
 void seg_forget_layout(struct seg *seg);
-/* Whoever truncates or punches through the daemon says so (between enter and leave). */
+/* Whoever truncates or punches through the daemon says so (between enter and leave), when it is done:
+   a layout that is noted in the middle of it is not one that anybody may rely on. */
 void seg_layout_cut(struct seg *seg);
 
 /* The daemon's own mapping of [0, size rounded up to pages), made when first asked for and grown

@@ -170,11 +170,11 @@ static int do_punch(struct io *io, struct seg *seg)
 	rc = cut_begin(&cut, io->r.mount, seg, io->offset, end > io->offset ? end - io->offset : 0);
 	if (rc)
 		return rc;
-	seg_layout_cut(seg);
 	seg_note_write(seg);
 	if (fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)io->offset,
 		      (off_t)io->len))
 		rc = -errno;
+	seg_layout_cut(seg);
 	cut_end(&cut, rc ? 0 : cut.len);
 	return rc;
 }
@@ -604,11 +604,12 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 		rc = cut_begin(&cut, m, seg, size, end - size);
 		if (rc)
 			return rc;
-		seg_layout_cut(seg);
 	}
 	seg_note_write(seg);
 	if (ftruncate(seg_fd(seg), (off_t)size))
 		rc = -errno;
+	if (size < old)
+		seg_layout_cut(seg);
 	cut_end(&cut, rc ? 0 : cut.len);
 	return rc;
 }

@@ -3,8 +3,9 @@
  *
  * In the daemon of the mount $HOLD_MOUNT, while the file $HOLD_FILE is there, an answer to write(2)
  * on /dev/fuse waits: what was asked for is done, and nobody is told. While $HOLD_FILE.sync is
- * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc. All else goes
- * on, so that a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
+ * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc;
+ * $HOLD_FILE.cut, whoever is about to punch a hole or to truncate a file. All else goes on, so that a test may do what
+ * it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
  * While $HOLD_FILE.lost is there, an answer that something is done, or is EBUSY, is not written: as
  * if the daemon had been killed right before, but that it goes on till the test kills it.
  */
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <linux/fuse.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -109,4 +111,22 @@ __attribute__((visibility("default"))) DIR *opendir(const char *path)
 	if (strcmp(path, "/proc") == 0)
 		wait_for("proc");
 	return real(path);
+}
+
+__attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	int (*real)(int, int, off_t, off_t) =
+		(int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT, "fallocate");
+
+	if (mode & FALLOC_FL_PUNCH_HOLE)
+		wait_for("cut");
+	return real(fd, mode, offset, len);
+}
+
+__attribute__((visibility("default"))) int ftruncate(int fd, off_t size)
+{
+	int (*real)(int, off_t) = (int (*)(int, off_t))dlsym(RTLD_NEXT, "ftruncate");
+
+	wait_for("cut");
+	return real(fd, size);
 }

@@ -1,10 +1,10 @@
 /*
  * Does with the pages of a mapped segment what it is told, a line at a time, and answers each.
  *
- *	pages PATH	load PAGE | call PAGE | collapse PAGE
+ *	pages PATH	load PAGE | store PAGE | call PAGE | collapse PAGE
  *
- * load: the page's first byte as two hexadecimal digits, or the signal's si_code. call: a system
- * call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from there. "done", or the errno.
+ * load: the page's first byte as two hexadecimal digits, or the signal's si_code. store: that byte
+ * becomes 5a. call: a system call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from there. "done", or the errno.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -72,6 +72,8 @@ int main(int argc, char **argv)
 	while (scanf("%15s %ld", word, &page) == 2) {
 		if (strcmp(word, "load") == 0)
 			load(at + page * PAGE);
+		else if (strcmp(word, "store") == 0)
+			say(at[page * PAGE] = 0x5a);
 		else if (strcmp(word, "call") == 0)
 			say((int)write(ends[1], at + page * PAGE, 1));
 		else

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# What is cut out of a segment just as it begins to move, while a program stores as much elsewhere: the
+# file has as many pages as when it was looked at, and others.
+. tests/lib/cluster.sh
+. tests/lib/holder.sh
+export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold RAMPFS_QUIET=1
+# The library stands before AddressSanitizer's.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+LD_PRELOAD=$build/tests/libhold.so cluster_start -n 2 -c 64M
+holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/f")
+# WHAT COMMAND...: it is begun, and waits in the daemon where that does it
+begin() {
+	rm -f "$HOLD_FILE.held"
+	touch "$HOLD_FILE.$1"
+	"${@:2}" &
+	within 20 test -e "$HOLD_FILE.held"
+}
+byte() { od -An -tx1 -j $(($1 * 4096)) -N 1 "$mnt/b/b/f" | tr -d ' '; }
+cut_meanwhile() { # PAGE COMMAND...: cuts it out
+	local cutter mover
+	head -c 1M /dev/zero | tr '\0' x >"$mnt/a/a/f"
+	fallocate -p -o $((200 * 4096)) -l 4096 "$mnt/a/a/f"
+	holder program
+	begin cut "${@:2}"
+	cutter=$!
+	begin proc rampfs-migrate --wait "$mnt/a/a/f" b # mv would wait for the cutter
+	mover=$!
+	within 20 grep -q reserved "$mnt/b/.ramp/status" # so it has been looked at
+	same done "$(ask program store 200)" "a store into a hole"
+	rm "$HOLD_FILE.cut"
+	wait "$cutter" || fail "it was not cut"
+	rm "$HOLD_FILE.proc"
+	wait "$mover" || fail "it was not moved"
+	within 10 test -e "$mnt/b/b/f"
+	same 00 "$(byte "$1")" "what was cut"
+	same 5a "$(byte 200)" "what was stored meanwhile"
+	bye program
+	rm "$mnt/b/b/f"
+}
+
+echo "a punched hole"
+cut_meanwhile 7 fallocate -p -o $((7 * 4096)) -l 4096 "$mnt/a/a/f"
+echo "shorter, and as long as before"
+shorter() { truncate -s $((255 * 4096)) "$mnt/a/a/f" && truncate -s 1M "$mnt/a/a/f"; }
+cut_meanwhile 255 shorter
+cluster_stop
