@@ -121,6 +121,20 @@ static void connect_send(struct move *m)
 	free(buf);
 }
 
+/* What it has grown by since its size was read is no part of CONNECT, which T would not understand. At
+   the freeze its size is another, and T asks for every page. */
+static void forget_growth(struct move *m)
+{
+	uint64_t end = (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	struct room_range *last;
+
+	while (m->n_ranges && m->ranges[m->n_ranges - 1].offset >= end)
+		m->n_ranges--;
+	last = m->n_ranges ? &m->ranges[m->n_ranges - 1] : NULL;
+	if (last && last->len > end - last->offset)
+		last->len = end - last->offset;
+}
+
 /*
  * May it move, and what of it is populated? CONNECT goes out as soon as the latter is known, so
  * that T takes room while /proc is read here; it is repeated when that has been found well.
@@ -141,6 +155,7 @@ static void check_work(struct move *m)
 	m->size = seg_size(m->seg);
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
+	forget_growth(m);
 	/* A lost page is no data here: were it not listed, it would be zeros there. */
 	if (pages_lost(m->seg))
 		seg_layout_cut(m->seg);

@@ -26,7 +26,7 @@ cut_meanwhile() { # PAGE COMMAND...: cuts it out
 	begin proc rampfs-migrate --wait "$mnt/a/a/f" b # mv would wait for the cutter
 	mover=$!
 	within 20 grep -q reserved "$mnt/b/.ramp/status" # so it has been looked at
-	same done "$(ask program store 200)" "a store into a hole"
+	same "done" "$(ask program store 200)" "a store into a hole"
 	rm "$HOLD_FILE.cut"
 	wait "$cutter" || fail "it was not cut"
 	rm "$HOLD_FILE.proc"

@@ -196,6 +196,24 @@ START_TEST(it_grows_or_shrinks_meanwhile)
 }
 END_TEST
 
+/* Between the look at its size and that at what it has. */
+START_TEST(it_grows_or_shrinks_while_it_is_looked_at)
+{
+	static const uint64_t sizes[] = {65, 100, 10, 0};
+	ramp_segment_t id = world_segment(A, "x", 64, 0);
+	int ask;
+
+	atomic_store(&world->hold, true);
+	world_arm(A, POINT(AT_SCAN, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	world_wait_reservation(A);
+	world_resize(id, sizes[_i]);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+}
+END_TEST
+
 /* More than the slack that T took: thawed, and connected again. */
 START_TEST(it_grows_past_the_slack)
 {
@@ -629,6 +647,7 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, access_goes_with_it);
 	tcase_add_test(tc, holes_are_filled_meanwhile);
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
+	tcase_add_loop_test(tc, it_grows_or_shrinks_while_it_is_looked_at, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tc = story(suite, "stays");
 	tcase_add_test(tc, the_name_is_taken);

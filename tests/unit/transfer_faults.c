@@ -27,6 +27,10 @@ int __real_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
 int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+int __real_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+			  uint64_t *populated_bytes, struct ramp_err *err);
+int __wrap_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+			  uint64_t *populated_bytes, struct ramp_err *err);
 void __real_room_collapse(struct seg *seg, const atomic_bool *stop);
 void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop);
 
@@ -139,12 +143,24 @@ int __wrap_store_remove(struct seg *seg, bool prove, struct ramp_err *err)
 	return rc;
 }
 
+static void hold_here(uint32_t point)
+{
+	if (fault_hit(point) == DO_DELAY)
+		while (atomic_load(&world->hold))
+			usleep(1000);
+}
+
+int __wrap_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+			  uint64_t *populated_bytes, struct ramp_err *err)
+{
+	hold_here(POINT(AT_SCAN, 0));
+	return __real_room_populated(seg, ranges, max, count, populated_bytes, err);
+}
+
 int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 			uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
 {
-	if (fault_hit(POINT(AT_RESERVE, 0)) == DO_DELAY)
-		while (atomic_load(&world->hold))
-			usleep(1000);
+	hold_here(POINT(AT_RESERVE, 0));
 	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
 }
 
