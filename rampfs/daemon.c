@@ -473,11 +473,14 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	struct daemon d = {.config = config};
 	int rc;
 
-	/* The keeper says when to end (mount_config.ended); a broken pipe is an errno to us. */
+	/* The keeper says when to end (mount_config.ended). A broken pipe and a limit that could not be
+	   lifted are an errno to us; a lease is let go of at once, whoever breaks it (fanotify does). */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGIO, SIG_IGN);
 	raise_descriptors();
 	rc = open_all(&d, err);
 	if (!rc) {

@@ -11,9 +11,11 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -200,6 +202,26 @@ static int check_configuration(const struct keeper_config *config, struct ramp_e
 	return rc;
 }
 
+/*
+ * What whoever starts us may use is no limit for a filesystem: a write beyond RLIMIT_FSIZE would end
+ * each daemon in turn, and everybody would wait. Without CAP_SYS_RESOURCE the hard limit stays, and a
+ * write beyond it is EFBIG.
+ */
+static void lift_limits(void)
+{
+	static const int which[] = {RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_AS, RLIMIT_DATA};
+	const struct rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+	struct rlimit limit;
+
+	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
+		if (setrlimit(which[i], &none) == 0 || getrlimit(which[i], &limit))
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(which[i], &limit);
+	}
+	signal(SIGXFSZ, SIG_IGN); /* a log that gets long */
+}
+
 static int run_keeper(const struct options *o, int argc, char **argv, bool adopt)
 {
 	struct ramp_err err = {0};
@@ -208,6 +230,7 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	struct place place;
 	int rc;
 
+	lift_limits();
 	config.lock_fd = adopt ? KEEPER_FD_LOCK : -1;
 	rc = statedir_read(o->state_dir, &dir, &err);
 	if (!rc)

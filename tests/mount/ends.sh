@@ -37,6 +37,33 @@ done
 within 20 quietly has_quorum b
 within 10 test -d "$mnt/b/b"
 
+echo "started from a shell with limits: they are for the shell's programs, and end no daemon"
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/b\$"; }
+written() { ! quietly kill -0 "$writer"; }
+for which in -Sf -f; do
+	umount "$mnt/b"
+	within 20 ended b
+	bash -c "ulimit $which 4096 && exec rampfs -o 'log=$scratch/cluster/b.log' '$state/b' '$mnt/b'"
+	within 20 quietly has_quorum b
+	within 10 test -d "$mnt/b/b"
+	was=$(daemon)
+	head -c 5M /dev/zero 2>"$scratch/said" >"$mnt/b/b/long" &
+	writer=$!
+	within 20 written
+	# a hard limit stays where root has no CAP_SYS_RESOURCE
+	wait $writer || { [ $which = -f ] && says "$scratch/said" "File too large"; } || fail "ulimit $which: $(cat "$scratch/said")"
+	same "$was" "$(daemon)" "the daemon"
+	rm "$mnt/b/b/long"
+done
+
+echo "a lease of the daemon's that is broken, by who looks at every file that is opened, ends no daemon"
+kill -IO "$was"
+touch "$mnt/b/b/short" && rm "$mnt/b/b/short"
+same "$was" "$(daemon)" "the daemon"
+umount "$mnt/b"
+within 20 ended b
+again b
+
 echo "noatime and strictatime, for a daemon that is started again, too; else atime is relative"
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/b\$"; }
 again_with() {
