@@ -16,7 +16,7 @@
 #include "room.h"
 #include "transfer.h"
 
-#define CONNECT_MS	 5000u	/* a target that does not answer: EHOSTUNREACH */
+#define CONNECT_MS	 5000u	/* a target that says nothing: EHOSTUNREACH */
 #define CONNECT_AGAIN_MS 100u	/* CONNECT is repeated, first after this */
 #define AWAY_MS		 1000u	/* ... and whose source hung up: our tables may be behind */
 #define RESERVED_MS	 30000u /* a reservation that nobody comes for */
@@ -99,6 +99,7 @@ struct move {
 	bool look_again;	 /* something changed while a worker had it */
 	bool syncing, synced;	 /* the linearizable read that an absent row needs */
 	bool again;		 /* aborting: then another attempt */
+	bool at_it;		 /* S_CONNECTING: T takes room, it has said last */
 	bool refused;		 /* T has said REFUSED(k), in this life */
 	bool taken;		 /* S: TAKEN came, or the tables show T */
 	bool transferred;	 /* S: TRANSFER went out in this life */
@@ -115,10 +116,11 @@ struct move {
 	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
 	bool told;		 /* T: the pull says that it is over, which is not believed yet */
 	uint64_t lost_pages;
-	uint64_t copied_pages, heard_ms; /* *_COPYING: how far; since when the other is silent */
-	uint64_t window_from_us;	 /* 0: the freeze was in another life */
-	uint64_t seen_ms;		 /* S: when; 0: not yet */
-	struct trace *trace;		 /* a reference; NULL: nobody asked */
+	uint64_t copied_pages;	 /* *_COPYING: how far */
+	uint64_t heard_ms;	 /* *_COPYING, S_CONNECTING: since when the other is silent */
+	uint64_t window_from_us; /* 0: the freeze was in another life */
+	uint64_t seen_ms;	 /* S: when; 0: not yet */
+	struct trace *trace;	 /* a reference; NULL: nobody asked */
 
 	atomic_bool cancelled; /* read by the freeze's worker */
 	move_fn *work, *work_done;

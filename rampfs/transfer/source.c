@@ -181,6 +181,7 @@ static void checked(struct move *m)
 		return;
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
+	m->heard_ms = m->since_ms;
 	show_state(m);
 	m->backoff_ms = CONNECT_AGAIN_MS;
 	connect_send(m);
@@ -196,7 +197,7 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->fail_code = 0;
 	m->fail_text[0] = 0;
 	m->not_yet_ms = 0;
-	m->again = m->taken = m->refused = m->transferred = false;
+	m->again = m->taken = m->refused = m->transferred = m->at_it = false;
 	m->attempts++;
 	trace_source(m);
 	seg_set_leaving(m->seg, true); /* before it is asked who holds it by passthrough */
@@ -249,12 +250,17 @@ void source_again(struct move *m, enum move_state from)
 
 static void connecting_tick(struct move *m)
 {
-	if (move_now_ms() - m->since_ms < CONNECT_MS) {
+	uint64_t silent_ms = move_now_ms() - m->heard_ms;
+	uint32_t again_ms = move_backoff(&m->backoff_ms);
+
+	if (silent_ms < CONNECT_MS) {
+		uint32_t left_ms = CONNECT_MS - (uint32_t)silent_ms;
+
 		connect_send(m);
-		move_retry(m);
+		move_tick_in(m, again_ms < left_ms ? again_ms : left_ms);
 		return;
 	}
-	if (!m->fail_code)
+	if (!m->fail_code || m->at_it)
 		source_fail(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
 	say_close(m);
 	fail_now(m);
@@ -307,7 +313,14 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m = move_with(arg, r.id, from);
 	if (!m || m->state != S_CONNECTING || m->k.source_id != r.source_id)
 		return;
-	source_fail(m, r.code == EAGAIN ? EBUSY : (int)r.code, "node %s: %s", m->peer_name, r.text);
+	source_fail(m, r.code == EAGAIN || r.code == EINPROGRESS ? EBUSY : (int)r.code,
+		    "node %s: %s", m->peer_name, r.text);
+	/* T is at it, however long that takes: only who asked has a bound then. */
+	m->at_it = r.code == EINPROGRESS;
+	if (m->at_it) {
+		m->heard_ms = move_now_ms();
+		return;
+	}
 	if (r.code != EAGAIN) {
 		fail_now(m);
 		return;

@@ -131,8 +131,13 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 		accept_send(m);
 		return;
 	}
-	if ((m->state == T_RESERVING || m->state == T_COPYING) && same)
-		return; /* the answer comes when its worker is back; or is known */
+	if (m->state == T_RESERVING && same) {
+		/* The answer comes when its worker is back: much room takes long. */
+		refuse_send(m->t, from, c, EINPROGRESS, "it is taking room for it");
+		return;
+	}
+	if (m->state == T_COPYING && same)
+		return; /* the answer is known */
 	/* A newer attempt takes the place of an older one. */
 	if ((is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
 		reserved_drop(m);

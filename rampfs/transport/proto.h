@@ -73,7 +73,7 @@ struct msg_accept {
 struct msg_refuse {
 	ramp_segment_t id;
 	uint64_t source_id;
-	uint32_t code; /* an errno; EAGAIN: not yet, ask again */
+	uint32_t code; /* an errno; EAGAIN: not yet, ask again; EINPROGRESS: T is at it */
 	char text[PROTO_TEXT_BYTES];
 };
 
