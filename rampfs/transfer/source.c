@@ -135,6 +135,15 @@ static void forget_growth(struct move *m)
 		last->len = end - last->offset;
 }
 
+/* T takes a message with a larger size for a malformed one, and hangs up. */
+static int check_size(struct move *m, uint64_t size)
+{
+	if (size > PROTO_SIZE_MAX)
+		return ramp_err_set(&m->work_err, EFBIG,
+				    "it is larger than what can be moved (4 EiB)");
+	return 0;
+}
+
 /*
  * May it move, and what of it is populated? CONNECT goes out as soon as the latter is known, so
  * that T takes room while /proc is read here; it is repeated when that has been found well.
@@ -153,6 +162,9 @@ static void check_work(struct move *m)
 	/* Noted before the scan: what changes meanwhile counts as a change. */
 	seg_note_layout(m->seg);
 	m->size = seg_size(m->seg);
+	m->work_rc = check_size(m, m->size);
+	if (m->work_rc)
+		return;
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
 	forget_growth(m);
@@ -398,7 +410,10 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 static int compare_layout(struct move *m)
 {
 	uint64_t size = seg_size(m->seg), grown = 0;
+	int rc = check_size(m, size);
 
+	if (rc)
+		return rc;
 	m->unchanged = !seg_layout_changed(m->seg, &grown) && size == m->size;
 	m->size = size;
 	if (grown > m->slack_bytes)

@@ -294,6 +294,35 @@ START_TEST(no_room_there)
 }
 END_TEST
 
+static void cut_to(ramp_segment_t id, uint64_t size)
+{
+	char path[PATH_LEN];
+
+	world_path(A, id, path);
+	ck_assert_int_eq(truncate(path, (off_t)size), 0);
+}
+
+/* No message may carry its size: from the beginning, or only once T has taken room. */
+START_TEST(it_is_too_large)
+{
+	ramp_segment_t id = world_segment(A, "x", 64, 0);
+	int ask = -1;
+
+	if (_i) {
+		world_hold_reservation(B);
+		ask = world_ask(A, id, B, 10000, false);
+		world_wait_reservation(B);
+	}
+	cut_to(id, PROTO_SIZE_MAX + RAMP_PAGE_BYTES);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(_i ? world_answer(ask) : world_move(A, id, B), -EFBIG);
+	cut_to(id, 64 * RAMP_PAGE_BYTES);
+	stays(id, A);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
 START_TEST(the_target_is_down)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -675,6 +704,7 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, the_name_is_taken);
 	tcase_add_test(tc, one_name_two_sources);
 	tcase_add_test(tc, no_room_there);
+	tcase_add_loop_test(tc, it_is_too_large, 0, 2);
 	tcase_add_test(tc, the_target_is_down);
 	tcase_add_test(tc, the_target_hangs);
 	tcase_add_test(tc, no_quorum);
