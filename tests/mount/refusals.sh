@@ -32,6 +32,12 @@ refused "Object is remote" dd if=/dev/zero of="$b/a/f" bs=1 count=1 conv=notrunc
 refused "Object is remote" truncate -s 0 "$b/a/f"
 refused "Object is remote" cat "$c/a/f"
 
+# so large that no message may say so: nobody hangs up
+truncate -s 5E "$a/a/huge"
+refused_within 4 "File too large" mv "$a/a/huge" "$a/b/"
+rm "$a/a/huge"
+! grep "malformed" "$scratch/cluster/b.log" || fail "a message that b did not understand"
+
 # no room there: b's store is nearly full
 fallocate -l 245M "$b/b/filler"
 refused_within 6 "No space left" mv "$a/a/f" "$a/b/"
