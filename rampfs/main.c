@@ -209,7 +209,8 @@ static int check_configuration(const struct keeper_config *config, struct ramp_e
  */
 static void lift_limits(void)
 {
-	static const int which[] = {RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_AS, RLIMIT_DATA};
+	static const __rlimit_resource_t which[] = {RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_AS,
+						    RLIMIT_DATA};
 	const struct rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
 	struct rlimit limit;
 
