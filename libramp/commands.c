@@ -7,9 +7,9 @@
  *
  * How it fails: a command's errno goes to the daemon, and nothing is half done, but that of a SWAP
  * in parts the first ones may be in place: the daemon looks. What the program did meanwhile, it
- * knows better: GONE and SWAP leave out what it has unmapped, and set the protection that it has
- * set; SWAP is EAGAIN where it has put something of its own in between. For the lock see agent.c:
- * it is waited for a second at most.
+ * knows better: DROP, GONE and SWAP leave out what it has unmapped, and the latter set the
+ * protection that it has set; SWAP is EAGAIN where it has put something of its own in between. For
+ * the lock see agent.c: it is waited for a second at most.
  */
 #include "commands.h"
 
@@ -30,6 +30,7 @@
 
 #define LOCK_PATIENCE_MS  1000
 #define ASKED_PATIENCE_MS 100
+#define DROP_PATIENCE_MS  5
 
 /* Whether the lock could be had in time. Without it, the table is only read: a thread that holds it
    for so long is blocked on its own stack in a segment, or stopped by a debugger. */
@@ -225,21 +226,53 @@ static int may_leave(const struct hands *hands, const struct session_msg *msg)
 	return sealed ? EPERM : 0;
 }
 
-/* In the window: no lock, nothing but the call. Without ranges: a question, before. */
+/* Positive errno. */
+static int drop(uint64_t addr, uint64_t len)
+{
+	int rc = shim_madvise(addr, len, MADV_DONTNEED_LOCKED);
+
+	if (rc == -EINVAL)
+		rc = shim_madvise(addr, len, MADV_DONTNEED);
+	return rc == -ENOMEM ? 0 : -rc;
+}
+
+/* The daemon's look may be older than what the program has put there of its own, whose bytes are
+   nowhere else: so what the table has of the segment, neighbours in one call. */
+static int drop_ours(const struct hands *hands, const struct session_msg *msg, uint64_t at,
+		     uint64_t end)
+{
+	uint64_t start = at;
+	int rc = 0;
+
+	for (uint32_t i = ranges_first(&table.ranges, at);
+	     !rc && i < table.ranges.n && table.ranges.at[i].addr < end; i++) {
+		const struct range *r = &table.ranges.at[i];
+
+		if (r->segment != msg->segment || r->session != hands->session)
+			continue;
+		if (r->addr > at) {
+			rc = start < at ? drop(start, at - start) : 0;
+			start = r->addr;
+		}
+		at = r->addr + r->len < end ? r->addr + r->len : end;
+	}
+	return !rc && start < at ? drop(start, at - start) : rc;
+}
+
+/* In the window: hardly any patience. Without ranges: a question, before. */
 static int do_drop(const struct hands *hands, const struct session_msg *msg)
 {
+	bool locked;
+	int rc = 0;
+
 	if (msg->count == 0)
 		return may_leave(hands, msg);
-	for (uint32_t i = 0; i < msg->count; i++) {
-		uint64_t addr = msg->ranges[i].addr, len = msg->ranges[i].len;
-		int rc = shim_madvise(addr, len, MADV_DONTNEED_LOCKED);
-
-		if (rc == -EINVAL)
-			rc = shim_madvise(addr, len, MADV_DONTNEED);
-		if (rc && rc != -ENOMEM)
-			return -rc;
-	}
-	return 0;
+	locked = shim_lock_for(&table.lock, DROP_PATIENCE_MS);
+	for (uint32_t i = 0; i < msg->count && !rc; i++)
+		rc = drop_ours(hands, msg, msg->ranges[i].addr,
+			       msg->ranges[i].addr + msg->ranges[i].len);
+	unlock_table(locked);
+	return rc;
 }
 
 static int put_beside(const struct range *r, int empty_fd)

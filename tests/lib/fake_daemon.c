@@ -679,20 +679,34 @@ void fake_wait_session(struct fake *fake, pid_t pid)
 	MUST(false);
 }
 
-void fake_revoke(struct fake *fake, pid_t pid)
+void fake_look(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	MUST(p);
+	look_into_proc(fake, p);
+}
+
+void fake_drop(struct fake *fake, pid_t pid)
 {
 	struct process *p = process_of(fake, pid, false);
 	struct session_msg drop = {.type = SESSION_DROP, .segment = SEGMENT_ID};
 
-	MUST(p);
-	look_into_proc(fake, p);
-	for (int i = 0; i < p->n; i++) {
-		MUST(kernel_uffd_register(p->uffd, p->pieces[i].addr, p->pieces[i].len,
-					  KERNEL_UFFD_MODES) == 0);
+	for (int i = 0; i < p->n; i++)
 		drop.ranges[drop.count++] =
 			(struct session_range){p->pieces[i].addr, p->pieces[i].len};
-	}
 	MUST(command(p, &drop, -1, NULL) == 0);
+}
+
+void fake_revoke(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	fake_look(fake, pid);
+	for (int i = 0; i < p->n; i++)
+		MUST(kernel_uffd_register(p->uffd, p->pieces[i].addr, p->pieces[i].len,
+					  KERNEL_UFFD_MODES) == 0);
+	fake_drop(fake, pid);
 }
 
 void fake_restore(struct fake *fake, pid_t pid)

@@ -31,6 +31,9 @@ void fake_stop(struct fake *fake);
 void fake_wait_session(struct fake *fake, pid_t pid);
 /* Registers what the process has mapped of the segment, and has the agent drop it. */
 void fake_revoke(struct fake *fake, pid_t pid);
+/* The same in two steps: looks what it has mapped; has the agent drop what that look has found. */
+void fake_look(struct fake *fake, pid_t pid);
+void fake_drop(struct fake *fake, pid_t pid);
 /* Unregisters, wakes. */
 void fake_restore(struct fake *fake, pid_t pid);
 void fake_gone(struct fake *fake, pid_t pid, const char *line);

@@ -165,6 +165,7 @@ static const struct scenario {
 	{"late", scenario_late},
 	{"reused", scenario_reused},
 	{"covered", scenario_covered},
+	{"own", scenario_own},
 	{"mosaic", scenario_mosaic},
 	{"handed", scenario_handed},
 	{"succeeded", scenario_succeeded},

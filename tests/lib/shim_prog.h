@@ -87,6 +87,7 @@ void scenario_allowed(void);
 void scenario_late(void);
 void scenario_reused(void);
 void scenario_covered(void);
+void scenario_own(void);
 void scenario_mosaic(void);
 void scenario_jailed(void);
 

@@ -10,6 +10,18 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+/* Whether the program has an entry for that page. */
+static bool is_present(const unsigned char *at)
+{
+	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	unsigned long entry;
+
+	CHECK(pread(fd, &entry, sizeof(entry), (off_t)((unsigned long)at / PAGE * sizeof(entry))) ==
+	      sizeof(entry));
+	close(fd);
+	return entry >> 63;
+}
+
 static _Atomic bool stop;
 static _Atomic unsigned long stores;
 
@@ -178,6 +190,26 @@ void scenario_covered(void)
 	CHECK(mmap(q, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_POPULATE, fd, 0) == q);
 	meet("covered");
 	CHECK(touch(q, false) == 0 && q[0] == 'x');
+}
+
+/* Has memory of its own in the midst of a segment, since its daemon has looked. */
+void scenario_own(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0),
+		      *own = q + 4 * PAGE;
+
+	for (unsigned int page = 0; page < 16; page++)
+		q[page * PAGE] = (unsigned char)(page + 1);
+	CHECK(mprotect(q + PAGE, PAGE, PROT_READ) == 0);
+	meet("here");
+	CHECK(mmap(own, 2 * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == own);
+	CHECK(munmap(q + 8 * PAGE, PAGE) == 0);
+	memset(own, 's', 2 * PAGE);
+	meet("covered");
+	CHECK(own[0] == 's' && own[2 * PAGE - 1] == 's');
+	for (unsigned int page = 0; page < 16; page++)
+		CHECK(page == 4 || page == 5 || page == 8 || !is_present(q + page * PAGE));
+	CHECK(q[0] == 1 && q[PAGE] == 2 && q[6 * PAGE] == 7 && q[15 * PAGE] == 16);
 }
 
 static off_t bytes_of(const char *path)

@@ -388,6 +388,20 @@ START_TEST(what_a_program_puts_over_a_segment_that_leaves_stays)
 }
 END_TEST
 
+START_TEST(what_a_program_puts_over_a_segment_that_is_dropped_stays)
+{
+	struct program p = start("own");
+
+	await(&p, "here");
+	fake_look(fake, p.pid);
+	go_on(&p);
+	await(&p, "covered");
+	fake_drop(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
 /* The fake's ADOPT maps the segment, whatever the parent has. */
 START_TEST(what_is_back_when_a_child_gets_it_is_there_for_its_next_mmap)
 {
@@ -690,6 +704,7 @@ int main(void)
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
 	tcase_add_test(tc, what_has_stderrs_number_alone_gets_no_line);
 	tcase_add_test(tc, what_a_program_puts_over_a_segment_that_leaves_stays);
+	tcase_add_test(tc, what_a_program_puts_over_a_segment_that_is_dropped_stays);
 	tcase_add_test(tc, what_is_back_when_a_child_gets_it_is_there_for_its_next_mmap);
 	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
 	tcase_add_test(tc, what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment);
