@@ -140,6 +140,7 @@ static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, 
 	struct piece *pieces = NULL;
 	size_t count = 0, told = SIZE_MAX;
 
+	pseg_look_all(p, pseg, only);
 	if (pseg_pieces(pseg, &pieces, &count)) {
 		log_error("out of memory: programs are not told that segment %llu has gone",
 			  (unsigned long long)pseg->id);
@@ -283,21 +284,6 @@ static void say_not_back(struct programs *p, struct pseg *pseg, struct space *sp
 	agent_call(space, &msg, -1, now_ms() + GONE_MS, NULL);
 }
 
-/* The table may be as old as the last look: a program says nothing when it unmaps or splits. */
-static void look_anew(struct programs *p, struct pseg *pseg, struct space *only)
-{
-	struct piece *pieces = NULL;
-	size_t count = 0;
-
-	if (pseg_pieces(pseg, &pieces, &count))
-		return; /* back_all says so */
-	for (size_t i = 0; i < count; i++)
-		if ((!only || pieces[i].space == only) &&
-		    (i == 0 || pieces[i - 1].space != pieces[i].space))
-			pseg_look(p, pseg, pieces[i].space);
-	pieces_free(pieces, count);
-}
-
 /* Every gone piece (of one space, or of all: NULL); change is held. `again`: who could not have it
    has been told. */
 static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
@@ -310,7 +296,7 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
 
 	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
-	look_anew(p, pseg, only);
+	pseg_look_all(p, pseg, only);
 	if (pseg_pieces(pseg, &pieces, &count)) {
 		log_error("out of memory: programs stay without segment %llu",
 			  (unsigned long long)pseg->id);

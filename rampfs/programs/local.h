@@ -447,6 +447,9 @@ bool pseg_armed(struct pseg *pseg); /* attachments must be registered; change is
 /* Looks what `space` maps of pseg and makes the table say so; registers what is new where it must
    be. change is held. -E2BIG: more than RANGES_MAX attachments. */
 int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
+/* The same for all that have it (or that space: NULL for all), since a program says nothing when it
+   unmaps, splits or lets grow. Without memory the table stays as it is. change is held. */
+void pseg_look_all(struct programs *p, struct pseg *pseg, const struct space *only);
 /* What that space has of it, or NULL; pseg->lock is held. */
 struct holding *pseg_holding(struct pseg *pseg, struct space *space);
 /* What is attached at that address, or NULL; space->list is held. */

@@ -432,6 +432,20 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
 	return rc;
 }
 
+void pseg_look_all(struct programs *p, struct pseg *pseg, const struct space *only)
+{
+	struct piece *pieces = NULL;
+	size_t count = 0;
+
+	if (pseg_pieces(pseg, &pieces, &count))
+		return;
+	for (size_t i = 0; i < count; i++)
+		if ((!only || pieces[i].space == only) &&
+		    (i == 0 || pieces[i - 1].space != pieces[i].space))
+			pseg_look(p, pseg, pieces[i].space);
+	pieces_free(pieces, count);
+}
+
 /* ---- a whole space -------------------------------------------------------------------------- */
 
 struct ids {

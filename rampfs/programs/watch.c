@@ -140,6 +140,8 @@ static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ram
 	size_t count = 0;
 	int rc;
 
+	/* CONNECT was a while ago. */
+	pseg_look_all(p, pseg, NULL);
 	if (pseg_pieces(pseg, &pieces, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	w->on = count_attaches(p, pseg, &w->attaches) && arm_early(pseg, pieces, count) &&

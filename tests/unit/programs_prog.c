@@ -411,10 +411,11 @@ static int do_punch(const struct prog_order *o)
 	return ask(&m);
 }
 
+/* To value; 0: it grows or shrinks where it is. */
 static int do_remap(const struct prog_order *o)
 {
-	void *at = mremap((void *)o->addr, o->offset, o->len, MREMAP_MAYMOVE | MREMAP_FIXED,
-			  (void *)o->value);
+	void *at = mremap((void *)o->addr, o->offset, o->len,
+			  o->value ? MREMAP_MAYMOVE | MREMAP_FIXED : 0, (void *)o->value);
 
 	return at == MAP_FAILED ? -errno : 0;
 }

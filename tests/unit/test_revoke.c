@@ -138,6 +138,64 @@ START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 }
 END_TEST
 
+/* ---- mappings that grow -------------------------------------------------------------------------
+ */
+
+/* A program that has one half of it mapped. */
+static struct attached half_attached(void)
+{
+	struct attached x = {.seg = world_segment("x", 3)};
+	struct prog_report r;
+
+	world_prog(&x.prog);
+	r = world_try_attach(&x.prog, x.seg, O_RDWR, PROT_READ | PROT_WRITE, 0, SEG_BYTES / 2);
+	ck_assert_int_eq(r.result, 0);
+	x.addr = r.addr;
+	return x;
+}
+
+/* Raises no event. */
+static void grow(struct attached *x)
+{
+	struct prog_order remap = {
+		.op = PROG_REMAP, .addr = x->addr, .offset = SEG_BYTES / 2, .len = SEG_BYTES};
+
+	ck_assert_int_eq(prog_do(&x->prog, &remap).result, 0);
+}
+
+START_TEST(a_mapping_that_has_grown_since_connect_is_revoked)
+{
+	struct attached x = half_attached();
+	struct ramp_err err = {0};
+	struct prog_report r;
+
+	must(programs_may_move(world.programs, x.seg, &err), &err);
+	grow(&x);
+	prog_load(&x.prog, x.addr + SEG_BYTES - 8);
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + SEG_BYTES - 8});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	programs_restore(world.programs, x.seg);
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(a_mapping_that_has_grown_since_the_freeze_is_gone_with_the_rest)
+{
+	struct attached x = half_attached();
+
+	world_freeze(x.seg);
+	grow(&x);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	ck_assert_int_eq(prog_at(&x.prog, PROG_LOAD, x.addr + SEG_BYTES - 8).result, -SIGBUS);
+	ck_assert_int_eq(prog_at(&x.prog, PROG_LOAD, x.addr).result, -SIGBUS);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- what is mapped ahead of the window -------------------------------------------------------
  */
 
@@ -732,6 +790,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_the_look_makes_it_busy);
 	tcase_add_test(tc, a_program_that_attaches_after_the_look_is_revoked_too);
 	tcase_add_test(tc, a_look_without_a_revoke_leaves_nothing_behind);
+	tcase_add_test(tc, a_mapping_that_has_grown_since_connect_is_revoked);
+	tcase_add_test(tc, a_mapping_that_has_grown_since_the_freeze_is_gone_with_the_rest);
 	tcase_add_test(tc, what_a_program_does_not_use_is_not_mapped_when_the_window_comes);
 	tcase_add_test(tc, what_is_mapped_privately_stays_mapped_until_the_revoke);
 	tcase_add_test(tc, a_stopped_program_is_not_waited_for_ahead);
