@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "change.h"
 #include "fork.h"
 #include "ids.h"
 #include "ioc.h"
@@ -219,7 +220,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 	int rc;
 
 	*piece = (struct range){.addr = a->end};
-	shim_lock(&table.lock);
+	change_lock(); /* what is put in place meanwhile has the protection of before */
 	rc = ranges_isolate(&table.ranges, from, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++) {
 		struct range *r = &table.ranges.at[first];

@@ -26,7 +26,7 @@
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
 
 /* A daemon that dies in the middle of one leaves it to the next. */
-static void lock_between_swaps(void)
+void change_lock(void)
 {
 	uint64_t deadline_ms = shim_now_ms() + SWAP_PATIENCE_MS;
 
@@ -41,7 +41,7 @@ static void lock_between_swaps(void)
 void change_over_begin(struct shim_guard *guard)
 {
 	shim_enter(guard);
-	lock_between_swaps();
+	change_lock();
 }
 
 void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len)
@@ -119,7 +119,7 @@ int change_mprotect(void *addr, uint64_t len, int prot)
 	if (len && !ends_behind(start, len))
 		return -ENOMEM;
 	shim_enter(&guard);
-	lock_between_swaps(); /* what is put in place meanwhile has the protection of before */
+	change_lock(); /* what is put in place meanwhile has the protection of before */
 	rc = protect(start, shim_page_up(len), prot);
 	shim_unlock(&table.lock);
 	shim_leave(&guard);
@@ -223,7 +223,7 @@ int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	int rc;
 
 	shim_enter(&guard);
-	shim_lock(&table.lock);
+	change_lock(); /* else what stands there meanwhile would grow, and not what is put there */
 	rc = remap(&call, &reason);
 	shim_unlock(&table.lock);
 	if (reason)

@@ -11,6 +11,8 @@
 
 #include "shim.h"
 
+/* The table's lock, when no agent is putting a segment in its place: waits for 10 s at most. */
+void change_lock(void);
 int change_munmap(void *addr, uint64_t len);
 int change_mprotect(void *addr, uint64_t len, int prot);
 /* In place. -ENOTTY: nothing of it is ours. */

@@ -163,6 +163,8 @@ static const struct scenario {
 	{"squat", scenario_squat},
 	{"allowed", scenario_allowed},
 	{"late", scenario_late},
+	{"widened", scenario_widened},
+	{"grown", scenario_grown},
 	{"reused", scenario_reused},
 	{"covered", scenario_covered},
 	{"own", scenario_own},

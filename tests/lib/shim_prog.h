@@ -85,6 +85,8 @@ void scenario_beside(void);
 void scenario_squat(void);
 void scenario_allowed(void);
 void scenario_late(void);
+void scenario_widened(void);
+void scenario_grown(void);
 void scenario_reused(void);
 void scenario_covered(void);
 void scenario_own(void);

@@ -177,6 +177,34 @@ void scenario_late(void)
 	CHECK(touch(q + 2 * PAGE, true) == 0 && touch(q, false) == SIGSEGV);
 }
 
+/* Maps a part of it once more, with more access, in the midst of that. */
+void scenario_widened(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+
+	meet("here");
+	CHECK(mprotect(q + 2 * PAGE, PAGE, PROT_READ) == 0);
+	printf("allowed\n");
+	fflush(stdout);
+	usleep(150000);
+	CHECK(map(PAGE, RW, MAP_SHARED, 2 * PAGE) == q + 2 * PAGE);
+	CHECK(touch(q + 2 * PAGE, true) == 0 && touch(q, true) == 0);
+}
+
+/* Lets it grow in the midst of that. */
+void scenario_grown(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES / 2, RW, MAP_SHARED, 0);
+
+	meet("here");
+	CHECK(mprotect(q + 2 * PAGE, PAGE, PROT_READ) == 0);
+	printf("allowed\n");
+	fflush(stdout);
+	usleep(150000);
+	CHECK(mremap(q, SEGMENT_BYTES / 2, SEGMENT_BYTES, 0) == q);
+	CHECK(touch(q + SEGMENT_BYTES - 1, true) == 0 && touch(q, true) == 0);
+}
+
 /* Puts something of its own over a segment that leaves while its pages are slowly filled. */
 void scenario_covered(void)
 {

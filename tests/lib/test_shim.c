@@ -473,6 +473,18 @@ START_TEST(what_a_program_allows_while_it_is_put_back_is_allowed_when_that_is_ov
 }
 END_TEST
 
+START_TEST(what_is_mapped_again_while_it_is_put_back_allows_what_that_asks_for)
+{
+	come_back_slowly("widened");
+}
+END_TEST
+
+START_TEST(what_grows_while_it_is_put_back_is_the_segment)
+{
+	come_back_slowly("grown");
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agents)
 {
 	struct program p = start("restart");
@@ -709,6 +721,8 @@ int main(void)
 	tcase_add_test(tc, what_a_program_put_into_a_hole_stays_and_the_segment_waits);
 	tcase_add_test(tc, what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment);
 	tcase_add_test(tc, what_a_program_allows_while_it_is_put_back_is_allowed_when_that_is_over);
+	tcase_add_test(tc, what_is_mapped_again_while_it_is_put_back_allows_what_that_asks_for);
+	tcase_add_test(tc, what_grows_while_it_is_put_back_is_the_segment);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
