@@ -413,7 +413,7 @@ static int open_all(struct daemon *d, struct ramp_err *err)
 	if (!rc)
 		rc = store_open(d->dir.path, self->capacity_bytes, &d->store, err);
 	if (!rc)
-		store_set_atime(d->store, d->config->options->mount_flags);
+		store_set_flags(d->store, d->config->options->mount_flags);
 	if (!rc)
 		rc = open_meta(d, err);
 	if (!rc)

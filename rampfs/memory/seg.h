@@ -118,7 +118,7 @@ struct seg {
 /* 1: it is there, 0: it is not, or -errno: there is no telling. */
 int tmpfs_mounted(const char *path, struct ramp_err *err);
 int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err);
-int tmpfs_set_atime(const char *path, unsigned long mount_flags); /* 0 or -errno */
+int tmpfs_set_flags(const char *path, unsigned long mount_flags); /* 0 or -errno */
 int tmpfs_unmount(const char *path, bool force, struct ramp_err *err);
 int tmpfs_lock(int dir_fd, int *lock_fd, struct ramp_err *err);
 int tmpfs_incarnation(int dir_fd, ramp_incarnation_t *incarnation, struct ramp_err *err);

@@ -317,12 +317,12 @@ void store_on_change(struct store *store, store_changed *fn, void *arg)
 	store->changed = fn;
 }
 
-void store_set_atime(struct store *store, unsigned long mount_flags)
+void store_set_flags(struct store *store, unsigned long mount_flags)
 {
-	int rc = tmpfs_set_atime(store->path, mount_flags);
+	int rc = tmpfs_set_flags(store->path, mount_flags);
 
 	if (rc)
-		log_warn("%s: atime is set as before: %s", store->path, strerror(-rc));
+		log_warn("%s: atime and noexec are as before: %s", store->path, strerror(-rc));
 }
 
 ramp_incarnation_t store_incarnation(struct store *store)

@@ -56,9 +56,9 @@ void store_on_change(struct store *store, store_changed *fn, void *arg);
 /* Calls it: of what only the caller knows, as that a pull has begun. */
 void seg_tell(struct seg *seg);
 
-/* When reading a segment, by anybody, sets its atime: MS_NOATIME or MS_STRICTATIME of mount(2)'s flags,
-   else MS_RELATIME. Where the kernel refuses, the log says so. */
-void store_set_atime(struct store *store, unsigned long mount_flags);
+/* Of mount(2)'s flags: when reading a segment, by anybody, sets its atime (MS_NOATIME or MS_STRICTATIME,
+   else MS_RELATIME), and MS_NOEXEC, for mappings. Where the kernel refuses, the log says so. */
+void store_set_flags(struct store *store, unsigned long mount_flags);
 
 ramp_incarnation_t store_incarnation(struct store *store);
 /* A file of the daemon's own in the store (saved INIT, backing ids): lives as the store does. */

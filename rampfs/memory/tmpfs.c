@@ -40,8 +40,8 @@ int tmpfs_mounted(const char *path, struct ramp_err *err)
 }
 
 /*
- * No MS_NOEXEC: the shim maps the store's files themselves, and a program may ask for PROT_EXEC.
- * nr_inodes=0: the space is the limit, not a number of files.
+ * No MS_NOEXEC: the shim maps the store's files themselves, and a program may ask for PROT_EXEC
+ * (tmpfs_set_flags where it may not). nr_inodes=0: the space is the limit, not a number of files.
  */
 static int do_mount(const char *path, uint64_t capacity_bytes, unsigned long flags)
 {
@@ -97,12 +97,13 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 
 /* Of the mount, not of the filesystem: what is open on it already follows. A flag that is not named
    would stay as it is. */
-int tmpfs_set_atime(const char *path, unsigned long mount_flags)
+int tmpfs_set_flags(const char *path, unsigned long mount_flags)
 {
 	unsigned long atime = mount_flags & (MS_NOATIME | MS_STRICTATIME);
-	unsigned long keep = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV;
+	unsigned long flags =
+		MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | (mount_flags & MS_NOEXEC);
 
-	return mount(NULL, path, NULL, keep | (atime ? atime : MS_RELATIME), NULL) ? -errno : 0;
+	return mount(NULL, path, NULL, flags | (atime ? atime : MS_RELATIME), NULL) ? -errno : 0;
 }
 
 int tmpfs_unmount(const char *path, bool force, struct ramp_err *err)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What mount options change for programs: who may map (uffd_group=), and what comes of a segment whose
-# new owner's memory is gone (rollback=).
+# What mount options change for programs: who may map (uffd_group=), that nothing is executed (noexec),
+# and what comes of a segment whose new owner's memory is gone (rollback=).
 . tests/lib/cluster.sh
 export LC_ALL=C
 is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
@@ -36,6 +36,24 @@ same 0 "$(head -c 1 "$mnt/a/a/f")" "what was stored by who is no member"
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -c 'printf B | dd of="$1" conv=notrunc status=none && head -c 1 "$1"' \
 	sh "$mnt/a/a/f" >"$scratch/said"
 same B "$(cat "$scratch/said")" "by read and write"
+cluster_stop
+
+echo "noexec: for mappings, too; the next mount has its own say"
+executable() {
+	rampfs-run /usr/bin/python3 -c 'import mmap, sys
+f = open(sys.argv[1], "r+b")
+mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)' "$mnt/a/a/true"
+}
+cluster_start -n 1 -c 64M -o noexec
+cp /bin/true "$mnt/a/a/"
+refused "Permission denied" "$mnt/a/a/true"
+refused "Permission denied" executable
+umount "$mnt/a"
+within 20 flock -n "$state/a/lock" true
+rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+within 20 test -e "$mnt/a/a/true"
+"$mnt/a/a/true"
+executable
 cluster_stop
 
 # lose MODE: with rollback=MODE, the memory of a new owner goes before it has pulled what it owns.
