@@ -325,7 +325,7 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
  * A daemon that has just begun has none of its programs' sessions. Each puts the segment back when
  * it comes (space_catch_up); that it has done so shows in /proc.
  */
-static void await_sessions(struct programs *p, struct seg *seg, uint64_t until_ms)
+void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 {
 	struct segment_row row;
 	struct stat st;
@@ -361,15 +361,14 @@ static void back_now(struct programs *p, struct pseg *pseg, struct seg *seg)
 	pthread_mutex_unlock(&pseg->change);
 }
 
-void programs_back(struct programs *p, struct seg *seg, uint64_t until_ms)
+void programs_back(struct programs *p, struct seg *seg)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
 
-	if (pseg) {
-		back_now(p, pseg, seg);
-		pseg_put(p, pseg);
-	}
-	await_sessions(p, seg, until_ms);
+	if (!pseg)
+		return;
+	back_now(p, pseg, seg);
+	pseg_put(p, pseg);
 }
 
 /* ---- a session that has come ---------------------------------------------------------------- */

@@ -164,13 +164,15 @@ void programs_restore(struct programs *programs, struct seg *seg);
 /* The segment is on another node now: agents map an empty file over it, say so, and everybody who
    waits gets SIGBUS. Blocks shortly. */
 void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node);
+/* It is here again (TAKEN; programs_pulling, by pull_begin, comes first): agents that had it put it
+   back in place at the old address. Blocks; the pager must be running. */
+void programs_back(struct programs *programs, struct seg *seg);
 /*
- * It is here again (TAKEN; programs_pulling, by pull_begin, comes first): agents that had it put it
- * back in place at the old address. Those of a former daemon's time come to this one in a moment:
- * until_ms (CLOCK_MONOTONIC) is how long programs are waited for that had it and have no session
- * yet; in the past: not at all. Blocks; the pager must be running.
+ * After it: agents of a former daemon's time come to this one in a moment. Waits for the programs
+ * that had it and have no session yet, at most until then (CLOCK_MONOTONIC; in the past: not at
+ * all). Looks at all of /proc again and again, for what needs the processors: not in a hurry.
  */
-void programs_back(struct programs *programs, struct seg *seg, uint64_t until_ms);
+void programs_await(struct programs *programs, struct seg *seg, uint64_t until_ms);
 
 /* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
 bool programs_mapped(struct programs *programs, struct seg *seg);

@@ -127,7 +127,7 @@ static void revert_work(struct move *m)
 	pull_watch_lost(t->pull, m->seg); /* a daemon that found it GIVEN has not */
 	programs_restore(t->programs, m->seg);
 	if (m->gone || !m->transferred) /* perhaps in a former life */
-		programs_back(t->programs, m->seg, 0);
+		programs_back(t->programs, m->seg);
 	seg_thaw(m->seg);
 }
 

@@ -490,22 +490,21 @@ int target_begin_pull(struct move *m)
 	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
-/*
- * Of a copy nothing is left to pull. A daemon whose predecessor died between TAKEN and here begins
- * without sessions: before it proposes taken they have a moment to come, since who sees mv return
- * may touch the segment through an old mapping.
- */
+/* Of a copy nothing is left to pull. */
 static void begin_and_tell(struct move *m)
 {
 	m->work_rc = m->pulled ? 0 : target_begin_pull(m);
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "page faults are answered");
-	programs_back(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
-	trace_step(m->trace, "programs have it back");
+	programs_back(m->t->programs, m->seg);
 }
 
-/* Programs wait for it, as they did for the source's worker. */
+/*
+ * Programs wait for it, as they did for the source's worker. A daemon whose predecessor died
+ * between TAKEN and here begins without sessions: before it proposes taken they have a moment to
+ * come, since who sees mv return may touch the segment through an old mapping.
+ */
 static void begin_work(struct move *m)
 {
 	bool lifted = !kernel_hurry(KERNEL_WINDOW_PRIORITY);
@@ -513,6 +512,10 @@ static void begin_work(struct move *m)
 	begin_and_tell(m);
 	if (lifted)
 		kernel_hurry(0);
+	if (m->work_rc)
+		return;
+	programs_await(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
+	trace_step(m->trace, "programs have it back");
 }
 
 void target_prefetch(struct move *m)

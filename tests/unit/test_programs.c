@@ -476,7 +476,7 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 
 	seg = world_take(seg, 0, SEG_BYTES / 4096);
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
-	programs_back(world.programs, seg, 0);
+	programs_back(world.programs, seg);
 	ck_assert_uint_eq(prog_load(&prog, addr), FILLED);
 	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 4096).result, 0);
 	ck_assert_uint_eq(prog_load(&prog, addr + 4096 + 8), FILLED);
@@ -524,7 +524,7 @@ START_TEST(what_was_mapped_in_parts_comes_back_as_one)
 	world_give(seg);
 	programs_gone(world.programs, seg, "b");
 	world_revert(seg);
-	programs_back(world.programs, seg, 0);
+	programs_back(world.programs, seg);
 	ck_assert_uint_eq(count_mappings(&prog, low.addr, SEG_BYTES), 1);
 	ck_assert_uint_eq(prog_load(&prog, low.addr), UINT64_C(0x0505050505050505));
 	ck_assert_uint_eq(prog_load(&prog, high.addr + half - 8), UINT64_C(0x0505050505050505));
@@ -625,7 +625,7 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 	world_programs_start();
 	world_wait_session(&x.prog, 3);
 	programs_pulling(world.programs, x.seg, NULL);
-	programs_back(world.programs, x.seg, 0);
+	programs_back(world.programs, x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
 	world_detached(&x);
@@ -681,18 +681,18 @@ START_TEST(who_had_it_and_has_not_come_back_yet_is_waited_for)
 	world_programs_start();
 	programs_pulling(world.programs, x.seg, NULL);
 
-	programs_back(world.programs, x.seg, 0);
-	programs_back(world.programs, x.seg, clock_ms() + BLOCKED_MS);
+	programs_back(world.programs, x.seg);
+	programs_await(world.programs, x.seg, clock_ms() + BLOCKED_MS);
 	ck_assert(maps_the_empty_file(x.prog.pid));
 
 	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go_on, &x.prog.pid), 0);
-	programs_back(world.programs, x.seg, clock_ms() + 20000);
+	programs_await(world.programs, x.seg, clock_ms() + 20000);
 	ck_assert(!maps_the_empty_file(x.prog.pid));
 	pthread_join(thread, NULL);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
 	/* Nobody is waited for who is here. */
-	programs_back(world.programs, x.seg, UINT64_MAX);
+	programs_await(world.programs, x.seg, UINT64_MAX);
 	world_detached(&x);
 }
 END_TEST

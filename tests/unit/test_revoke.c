@@ -516,7 +516,7 @@ static void *give_it_back(void *arg)
 {
 	const struct attached *x = arg;
 
-	programs_back(world.programs, x->seg, 0);
+	programs_back(world.programs, x->seg);
 	return NULL;
 }
 
@@ -746,7 +746,7 @@ START_TEST(who_could_not_be_told_is_told_when_there_is_memory)
 	ck_assert_int_eq(r.result, -SIGBUS);
 	world_revert(x.seg);
 	no_pieces = true;
-	programs_back(world.programs, x.seg, 0);
+	programs_back(world.programs, x.seg);
 	no_pieces = false;
 	for (int ms = 0; ms < 10000 && r.result; ms += 10) {
 		usleep(10000);

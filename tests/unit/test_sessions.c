@@ -191,7 +191,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	programs_gone(world.programs, x.seg, "b");
 	protect(&x, SEG_BYTES / 2, PROT_READ);
 	world_revert(x.seg);
-	programs_back(world.programs, x.seg, 0);
+	programs_back(world.programs, x.seg);
 	protect(&x, SEG_BYTES / 2, PROT_READ); /* as an agent does it by its table */
 	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
 	ck_assert_ptr_nonnull(space);

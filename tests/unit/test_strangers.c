@@ -481,7 +481,7 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 			 -SIGBUS);
 	seg = world_take(seg, 0, SEG_BYTES / RAMP_PAGE_BYTES);
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
-	programs_back(world.programs, seg, 0);
+	programs_back(world.programs, seg);
 	/* Hung up on for the SWAP that it left, it comes again and gets the segment. */
 	world_wait_session(&prog, 2);
 	ck_assert_uint_eq(load_when_back(&prog, addr), FILLED);

@@ -159,7 +159,7 @@ START_TEST(a_grant_fails_after_a_restart)
 END_TEST
 
 /* T is killed when it has recorded TAKEN and its programs do not have the segment yet: they come to
-   the next daemon, and have it when mv returns. */
+   the next daemon, and have it when mv returns. Who waits for them leaves them the processors. */
 START_TEST(programs_come_back_before_mv_returns)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -173,6 +173,7 @@ START_TEST(programs_come_back_before_mv_returns)
 	world_start(B);
 	ck_assert_int_eq(world_answer(ask), 0);
 	ck_assert(world_program(B, id).access);
+	ck_assert_uint_eq(atomic_load(&world->hasty_waits), 0);
 	world_rest(id);
 }
 END_TEST

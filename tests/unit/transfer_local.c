@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -109,21 +110,29 @@ void programs_gone(struct programs *programs, struct seg *seg, const char *owner
 	world_unlock();
 }
 
-void programs_back(struct programs *programs, struct seg *seg, uint64_t until_ms)
+void programs_back(struct programs *programs, struct seg *seg)
 {
-	struct timespec now;
-
 	(void)programs;
-	if (atomic_load(&world->sessions_away)) {
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (until_ms <= (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000)
-			return;
-		usleep(20000); /* they have come */
-		atomic_store(&world->sessions_away, false);
-	}
+	if (atomic_load(&world->sessions_away))
+		return;
 	world_lock();
 	grant(seg);
 	world_unlock();
+}
+
+void programs_await(struct programs *programs, struct seg *seg, uint64_t until_ms)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (sched_getscheduler(0) != SCHED_OTHER)
+		atomic_fetch_add(&world->hasty_waits, 1);
+	if (!atomic_load(&world->sessions_away) ||
+	    until_ms <= (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000)
+		return;
+	usleep(20000); /* they have come */
+	atomic_store(&world->sessions_away, false);
+	programs_back(programs, seg);
 }
 
 void programs_set_tools(struct programs *programs, const struct programs_tools *tools)

@@ -104,6 +104,7 @@ struct world {
 	atomic_bool linger;		  /* ... it does so while this is set */
 	atomic_uint lost_watched;	  /* pull_watch_lost of a segment with lost pages */
 	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
+	atomic_uint hasty_waits;	  /* for them, before all of normal priority */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	_Atomic ramp_node_t from;	  /* of what is asked next */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
