@@ -139,15 +139,23 @@ static void calm_down(struct loop *loop)
 		loop->hurry.not_before_ms = uv_now(&loop->uv) + HURRY_MAX_MS;
 }
 
-static void on_calm(uv_timer_t *timer)
-{
-	struct loop *loop = timer->data;
-	uint64_t now = uv_now(&loop->uv);
+static void on_calm(uv_timer_t *timer);
 
-	if (now < loop->hurry.until_ms && now < loop->hurry.since_ms + HURRY_MAX_MS)
-		uv_timer_start(&loop->calm, on_calm, loop->hurry.until_ms - now, 0);
+static void calm_later(struct loop *loop)
+{
+	uint64_t now = uv_now(&loop->uv), end = loop->hurry.since_ms + HURRY_MAX_MS;
+
+	if (end > loop->hurry.until_ms)
+		end = loop->hurry.until_ms;
+	if (now < end)
+		uv_timer_start(&loop->calm, on_calm, end - now, 0);
 	else
 		calm_down(loop);
+}
+
+static void on_calm(uv_timer_t *timer)
+{
+	calm_later(timer->data);
 }
 
 void loop_hurry(struct loop *loop, unsigned int ms)
@@ -169,7 +177,7 @@ void loop_hurry(struct loop *loop, unsigned int ms)
 	loop->hurry.on = true;
 	loop->hurry.since_ms = now;
 	loop->hurry.ran_ns = computed_ns();
-	uv_timer_start(&loop->calm, on_calm, ms, 0);
+	calm_later(loop);
 }
 
 /* ---- what is posted -------------------------------------------------------------------------- */

@@ -140,7 +140,7 @@ END_TEST
 /* ---- hurry ----------------------------------------------------------------------------------- */
 
 static struct loop *hurrying;
-static int hurried_policy, calm_policy, tired_policy;
+static int hurried_policy, calm_policy, tired_policy, long_policy;
 
 static void compute_ms(uint64_t ms)
 {
@@ -150,12 +150,25 @@ static void compute_ms(uint64_t ms)
 		;
 }
 
-static void look_when_tired(uv_timer_t *timer)
+static void look_after_long(uv_timer_t *timer)
 {
 	(void)timer;
+	long_policy = sched_getscheduler(0);
+	loop_stop(hurrying);
+}
+
+static void hurry_for_long(uv_timer_t *timer)
+{
+	loop_hurry(hurrying, 400);
+	loop_hurry(hurrying, 10000);
+	uv_timer_start(timer, look_after_long, 520, 0);
+}
+
+static void look_when_tired(uv_timer_t *timer)
+{
 	loop_hurry(hurrying, 20);
 	tired_policy = sched_getscheduler(0);
-	loop_stop(hurrying);
+	uv_timer_start(timer, hurry_for_long, 600, 0);
 }
 
 static void look_when_calm(uv_timer_t *timer)
@@ -191,6 +204,7 @@ START_TEST(a_hurry_ends_by_itself_and_is_not_for_who_computes)
 	ck_assert_int_eq(hurried_policy, SCHED_RR);
 	ck_assert_int_eq(calm_policy, SCHED_OTHER);
 	ck_assert_int_eq(tired_policy, SCHED_OTHER);
+	ck_assert_int_eq(long_policy, SCHED_OTHER);
 }
 END_TEST
 
