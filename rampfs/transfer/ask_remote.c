@@ -67,16 +67,20 @@ void ask_cancelled_unseen(struct ask *a)
 		 "cancelled, but its owner is down: rampfs-status shows what becomes of it");
 }
 
+static bool is_elsewhere(const struct ask *a, const struct segment_row *row)
+{
+	return row->phase == SEGMENT_MOVING &&
+	       (row->dst != a->request.dst || strcmp(row->dst_name, a->request.dst_name) != 0);
+}
+
+/* Whether it is on the move its owner knows; our tables may show one that is over. */
 void ask_remote(struct ask *a, const struct segment_row *row)
 {
-	if (row->phase == SEGMENT_MOVING &&
-	    (row->dst != a->request.dst || strcmp(row->dst_name, a->request.dst_name) != 0)) {
-		ask_fail(a, EBUSY, "it is on the move already");
-		return;
-	}
 	if (!peer_up(a->t->peers, row->node)) {
 		if (a->cancelled)
 			ask_cancelled_unseen(a);
+		else if (is_elsewhere(a, row))
+			ask_fail(a, EBUSY, "it is on the move already");
 		else
 			ask_unreachable(a, row->node, "its owner is down");
 		return;

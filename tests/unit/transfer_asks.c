@@ -60,6 +60,31 @@ START_TEST(two_movers)
 }
 END_TEST
 
+/* One has been given up, which is not what the asker's tables show yet. */
+START_TEST(moved_when_another_move_is_over)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask;
+
+	atomic_store(&world->hold_revoke, true);
+	world_arm(A, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 0, false);
+	eventually(world_row(id).phase == SEGMENT_MOVING);
+	usleep(100000);
+	atomic_store(&world->behind_ms[C], 60000);
+	world_cancel(A, ask);
+	usleep(100000);
+	atomic_store(&world->hold_revoke, false);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	world_rest(id);
+	ask = world_ask(C, id, C, 10000, false);
+	usleep(100000);
+	atomic_store(&world->behind_ms[C], 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, C);
+}
+END_TEST
+
 /* It was read before another's move: its name is in another directory by now. */
 START_TEST(a_rename_does_not_follow_what_was_moved)
 {
@@ -404,6 +429,7 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, asked_from_any_node);
 	tcase_add_test(tc, wait_is_until_stable);
 	tcase_add_test(tc, two_movers);
+	tcase_add_test(tc, moved_when_another_move_is_over);
 	tcase_add_test(tc, a_rename_does_not_follow_what_was_moved);
 	tcase_add_loop_test(tc, two_renames_of_what_can_not_be_moved_yet, 0, 5);
 	tcase_add_test(tc, moved_on_before_it_is_answered);

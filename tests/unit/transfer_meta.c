@@ -151,6 +151,7 @@ static int node_up(const struct meta_command *c)
 	if (node->fenced == c->node_inc)
 		return -EPERM;
 	node->incarnation = c->node_inc;
+	node->capacity = c->capacity; /* else it would say so again, without an end */
 	world->nodes_version = ++world->version;
 	return 0;
 }
