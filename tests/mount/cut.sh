@@ -21,6 +21,7 @@ cut_meanwhile() { # PAGE COMMAND...: cuts it out
 	head -c 1M /dev/zero | tr '\0' x >"$mnt/a/a/f"
 	fallocate -p -o $((200 * 4096)) -l 4096 "$mnt/a/a/f"
 	holder program
+	same 78 "$(ask program load 0)" "what it finds" # so it has it mapped
 	begin cut "${@:2}"
 	cutter=$!
 	begin proc rampfs-migrate --wait "$mnt/a/a/f" b # mv would wait for the cutter
