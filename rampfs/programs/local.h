@@ -145,6 +145,7 @@ struct space {
 	_Atomic uint64_t remaps; /* remap events that were read */
 	atomic_uint reading;	 /* threads between reading events and counting them */
 	_Atomic uint64_t looked_ms;
+	_Atomic uint64_t strange; /* where a page fault was and the table has nothing; 0: none */
 
 	pthread_mutex_t life;
 
@@ -408,6 +409,8 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 /* 1 when a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. All mappings are asked:
    milliseconds where there are thousands. */
 int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino);
+/* 1 when a file that is not the store's is mapped at that address, in *range; 0; -errno. */
+int mappers_foreign(struct space *space, uint64_t addr, struct cover *range);
 /* fn for each mapping of the file in any process but the daemon, until it returns nonzero. Those of
    one process come one after the other. */
 typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);

@@ -316,6 +316,18 @@ int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
 	return rc == -ESRCH ? 0 : rc;
 }
 
+int mappers_foreign(struct space *space, uint64_t addr, struct cover *range)
+{
+	struct kernel_vma vma = {0};
+	int rc;
+
+	pthread_mutex_lock(&space->proc);
+	rc = kernel_maps_next(&space->maps, addr, addr + 1, &vma);
+	pthread_mutex_unlock(&space->proc);
+	*range = (struct cover){vma.start, vma.end};
+	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != space->programs->store_dev : rc;
+}
+
 static void pass_over(pid_t pid)
 {
 	static atomic_bool said;

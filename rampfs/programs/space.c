@@ -225,12 +225,31 @@ static void look_at_pseg(struct programs *p, struct space *space, struct pseg *p
 	pseg_put(p, pseg);
 }
 
+/*
+ * What was registered after a look that was too old: shared memory of its own, which the program
+ * has put over a part of a segment since. Its page faults are nobody's, and come again and again.
+ * While the agent is in no conversation no segment comes there; if it is, the next of those page
+ * faults leads here.
+ */
+static void leave_alone(struct space *space, uint64_t addr)
+{
+	struct cover range;
+
+	if (pthread_mutex_trylock(&space->io))
+		return;
+	/* Where it can't be registered it is another daemon's, or none of ours. */
+	if (mappers_foreign(space, addr, &range) > 0 && !uffd_arm(space, range.start, range.end))
+		uffd_disarm(space, range.start, range.end);
+	pthread_mutex_unlock(&space->io);
+}
+
 /* What it had, and what it has. */
 void space_look(void *arg)
 {
 	struct space *space = arg;
 	struct programs *p = space->programs;
 	struct pseg *had[LOOK_MAX];
+	uint64_t strange = atomic_exchange(&space->strange, 0);
 	struct holding *h;
 	size_t n = 0;
 
@@ -244,6 +263,8 @@ void space_look(void *arg)
 	for (size_t i = 0; i < n; i++)
 		look_at_pseg(p, space, had[i]);
 	space_learn(p, space);
+	if (strange)
+		leave_alone(space, strange);
 	/* A mapping that was found too late to be told has come to light; not one whose agent has
 	   the GONE already and is silent. */
 	if (!agent_has_late(space))

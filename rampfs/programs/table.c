@@ -305,6 +305,10 @@ static void replace(struct programs *p, struct pseg *pseg, struct space *space,
 	}
 	pthread_mutex_unlock(&space->list);
 	pthread_rwlock_unlock(&pseg->lock);
+	/* Page faults are left waiting by the table: by that which now stands there they may not
+	   be, and whoever ends a freeze wakes what it has. */
+	if (old)
+		kernel_uffd_wake(space->uffd, old->at[0].start, old->end - old->at[0].start);
 	free_holding(p, old);
 	if (!keep)
 		free_holding(p, fresh);

@@ -190,7 +190,8 @@ static bool take_fault(struct space *space, const struct uffd_msg *msg, struct s
 	};
 	pseg = find_page(space, fault->addr, &fault->page);
 	if (!pseg) {
-		/* A mapping that the program has moved or grown by itself. */
+		/* A mapping that the program has moved or grown by itself; or none of ours. */
+		atomic_store(&space->strange, fault->addr);
 		look_later(space);
 		space_wake(space, fault->addr);
 		return false;

@@ -196,6 +196,50 @@ START_TEST(a_mapping_that_has_grown_since_the_freeze_is_gone_with_the_rest)
 }
 END_TEST
 
+/* The half that begins there is a file of the program's own from now on. */
+static void put_over(struct attached *x, uint64_t addr, char *path)
+{
+	struct prog_order unmap = {.op = PROG_MUNMAP, .addr = addr, .len = SEG_BYTES / 2},
+			  map = {.op = PROG_MAP_RAW, .addr = addr, .len = SEG_BYTES / 2};
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, SEG_BYTES / 2), 0);
+	close(fd);
+	snprintf(map.path, sizeof(map.path), "%s", path);
+	ck_assert_int_eq(prog_do(&x->prog, &unmap).result, 0);
+	ck_assert_int_eq(prog_do(&x->prog, &map).result, 0);
+	unlink(path);
+}
+
+START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	uint64_t own = x.addr + SEG_BYTES / 2;
+	char path[] = "/dev/shm/rampfs-own.XXXXXX";
+	struct prog_order store = {.op = PROG_STORE, .addr = own, .value = 5};
+	struct ramp_err err = {0};
+	struct prog_report r;
+
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	put_over(&x, own, path);
+	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
+	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = own});
+	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert_uint_eq(r.value, 5);
+	ck_assert_int_eq(prog_at(&x.prog, PROG_LOAD, x.addr).result, -SIGBUS);
+	world_revert(x.seg);
+	programs_back(world.programs, x.seg, 0);
+	ck_assert_uint_eq(prog_load(&x.prog, own + MIB), 0);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- what is mapped ahead of the window -------------------------------------------------------
  */
 
@@ -792,6 +836,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_look_without_a_revoke_leaves_nothing_behind);
 	tcase_add_test(tc, a_mapping_that_has_grown_since_connect_is_revoked);
 	tcase_add_test(tc, a_mapping_that_has_grown_since_the_freeze_is_gone_with_the_rest);
+	tcase_add_test(tc, what_a_program_has_put_over_it_since_the_look_stays_its_own);
 	tcase_add_test(tc, what_a_program_does_not_use_is_not_mapped_when_the_window_comes);
 	tcase_add_test(tc, what_is_mapped_privately_stays_mapped_until_the_revoke);
 	tcase_add_test(tc, a_stopped_program_is_not_waited_for_ahead);
