@@ -233,7 +233,7 @@ START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
 	ck_assert_uint_eq(r.value, 5);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_LOAD, x.addr).result, -SIGBUS);
 	world_revert(x.seg);
-	programs_back(world.programs, x.seg, 0);
+	programs_back(world.programs, x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, own + MIB), 0);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
 	world_detached(&x);
