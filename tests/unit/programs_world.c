@@ -135,7 +135,6 @@ static void *run_pager(void *arg)
 				serve(events[i].data.ptr);
 		forget_gone();
 	}
-	forget_gone(); /* of those that went since it last looked */
 	return arg;
 }
 
@@ -183,17 +182,27 @@ void world_programs_start(void)
 	ck_assert_int_eq(pthread_create(&pager.loop_thread, NULL, run_loop, NULL), 0);
 }
 
-void world_programs_stop(void)
+/* As pull_close: it reads nothing any more when programs_close begins. */
+static void stop_pager(void)
 {
+	const struct programs_pager nobody = {0};
 	uint64_t one = 1;
 
-	loop_stop(world.loop);
-	pthread_join(pager.loop_thread, NULL);
-	programs_close(world.programs);
-	loop_close(world.loop);
+	programs_set_pager(world.programs, &nobody);
 	pager.stop = true;
 	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
 	pthread_join(pager.thread, NULL);
+	while (pager.n_watches)
+		space_put(pager.watches[--pager.n_watches].space);
+}
+
+void world_programs_stop(void)
+{
+	loop_stop(world.loop);
+	pthread_join(pager.loop_thread, NULL);
+	stop_pager();
+	programs_close(world.programs);
+	loop_close(world.loop);
 	close(pager.epoll);
 	close(pager.wake);
 }
