@@ -159,6 +159,7 @@ START_TEST(a_sole_voter_formatted_again_is_not_followed)
 	ramp_segment_t precious;
 	struct segment_row row;
 	ramp_node_t id;
+	int rc;
 
 	for (id = 1; id <= 2; id++) {
 		net_format(id, 2, 1, 100 + id);
@@ -179,7 +180,10 @@ START_TEST(a_sole_voter_formatted_again_is_not_followed)
 	}
 	WAIT_FOR(meta_waits_for_voice(meta_of(1)));
 	ck_assert_uint_eq(leader_among(1, 2), 0);
-	ck_assert_int_eq(create(1, 1, "other", NULL), -EROFS);
+	/* Where nobody has said so for a second it leads for a moment, with nobody up. */
+	while ((rc = create(1, 1, "other", NULL)) == -EHOSTDOWN && _i == 0)
+		;
+	ck_assert_int_eq(rc, -EROFS);
 	ck_assert_int_eq(meta_lookup(meta_of(2), 2, "precious", &row), 0);
 	ck_assert_uint_eq(row.id, precious);
 	ck_assert_int_eq(meta_lookup(meta_of(1), 2, "precious", &row), -ENOENT);
