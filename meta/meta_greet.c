@@ -233,7 +233,10 @@ bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
 {
 	uint64_t bound = instance ? bound_instance(meta, from) : 0;
 
-	return bound && bound != instance;
+	if (bound == 0 || bound == instance)
+		return false;
+	note_voiceless(meta, from); /* it may not know so itself yet */
+	return true;
 }
 
 void greet_another(struct meta *meta, ramp_node_t from)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "meta_inner.h"
 #include "meta_net.h"
 
 /* ---- members ------------------------------------------------------------------------------- */
@@ -149,6 +150,34 @@ START_TEST(a_node_formatted_again_has_no_voice)
 	ck_assert_int_ne(create(a, a, "y", NULL), 0);
 	net_start(b);
 	ck_assert_int_eq(create(a, a, "z", NULL), 0);
+}
+END_TEST
+
+static _Atomic ramp_node_t ungreeting;
+
+static bool greets_nobody(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
+{
+	(void)to;
+	return len == 0 || bytes[0] != WIRE_GREET || from != atomic_load(&ungreeting);
+}
+
+/* Who counts voters that have a voice must not wait for its own word. */
+START_TEST(a_node_formatted_again_is_known_before_it_says_so)
+{
+	ramp_node_t leader, old;
+
+	net_found(3);
+	all_up(3);
+	leader = wait_leader(1, 3);
+	old = another(leader);
+	net_stop(old);
+	net_format(old, 3, 3, 999);
+	WAIT_FOR(!meta_is_voiceless(meta_of(leader), old)); /* as all are at first */
+	atomic_store(&ungreeting, old);
+	atomic_store(&net.passes, greets_nobody);
+	net_start(old);
+	WAIT_FOR(meta_is_voiceless(meta_of(leader), old));
+	atomic_store(&net.passes, NULL);
 }
 END_TEST
 
@@ -524,6 +553,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_standby_proposes_and_reads_but_is_no_quorum);
 	tcase_add_test(members, a_founder_alone_waits_for_the_others);
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
+	tcase_add_test(members, a_node_formatted_again_is_known_before_it_says_so);
 	tcase_add_loop_test(members, a_sole_voter_formatted_again_is_not_followed, 0, 2);
 	tcase_add_test(members, a_node_that_another_stood_in_for_comes_back);
 	tcase_add_test(members, a_voter_stays_where_the_others_have_no_voice);
