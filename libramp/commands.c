@@ -259,7 +259,9 @@ static int drop_ours(const struct hands *hands, const struct session_msg *msg, u
 	return !rc && start < at ? drop(start, at - start) : rc;
 }
 
-/* In the window: hardly any patience. Without ranges: a question, before. */
+/* In the window: hardly any patience. What is read wrong without the lock lies in the daemon's ranges
+   all the same, and of what is left out it finds the entries (verify). Without ranges: a question,
+   before. */
 static int do_drop(const struct hands *hands, const struct session_msg *msg)
 {
 	bool locked;

@@ -4,8 +4,8 @@
  * In the daemon of the mount $HOLD_MOUNT, while the file $HOLD_FILE is there, an answer to write(2)
  * on /dev/fuse waits: what was asked for is done, and nobody is told. While $HOLD_FILE.sync is
  * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc;
- * $HOLD_FILE.cut, whoever is about to punch a hole or to truncate a file. All else goes on, so that a test may do what
- * it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
+ * $HOLD_FILE.cut, whoever is about to punch a hole or to truncate a file. All else goes on, so that
+ * a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
  * While $HOLD_FILE.lost is there, an answer that something is done, or is EBUSY, is not written: as
  * if the daemon had been killed right before, but that it goes on till the test kills it.
  */

@@ -4,7 +4,8 @@
  *	pages PATH	load PAGE | store PAGE | call PAGE | collapse PAGE
  *
  * load: the page's first byte as two hexadecimal digits, or the signal's si_code. store: that byte
- * becomes 5a. call: a system call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from there. "done", or the errno.
+ * becomes 5a. call: a system call is given the page. collapse: MADV_COLLAPSE of the 2 MiB from
+ * there. "done", or the errno.
  */
 #include <errno.h>
 #include <fcntl.h>
