@@ -319,7 +319,7 @@ pool_fn space_ready, space_look, space_bury, space_sweep;
 void space_say_ready(struct space *space, int result, const char *text);
 /* Whether the process maps anything of the store. */
 bool space_maps(struct space *space);
-/* Whether its process has a ready session by now. */
+/* Whether its memory has a ready session by now. */
 bool space_replaced(struct space *space);
 struct space *space_get(struct space *space);
 /* A reference to the ready space of that process, waiting for one at most until then; NULL. */

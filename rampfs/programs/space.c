@@ -10,12 +10,14 @@
  *
  * How it fails: a userfaultfd that is no good: READY says why, and the session is hung up. A
  * session that hangs up (exec, exit, a broken agent) is buried: its attachments leave the table,
- * once the process maps nothing any more or has a new session. Until then it is an orphan, and a
- * revoke that finds one says EBUSY. Its page faults are served: where the process has ended, a
- * child that shares its memory goes on there. The userfaultfd's last copy is ours then, so what is
- * still missing is pulled at once: after a kill of this daemon there would be zeros.
+ * once its memory maps nothing any more or has a new session. Until then it is an orphan, and a
+ * revoke that finds one says EBUSY. Its page faults are served: where the process has ended, or has
+ * another memory since its exec, a child that shares the old one goes on there. The userfaultfd's
+ * last copy is ours then, so what is still missing is pulled at once: after a kill of this daemon
+ * there would be zeros.
  */
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,6 +294,15 @@ bool space_maps(struct space *space)
 	return rc && rc != -ESRCH;
 }
 
+/* An agent keeps its userfaultfd, which is of one memory, from session to session; after an exec
+   there is another. A kernel that compares none takes them for the same. */
+static bool same_uffd(const struct space *a, const struct space *b)
+{
+	pid_t self = getpid();
+
+	return syscall(SYS_kcmp, self, self, KCMP_FILE, a->uffd, b->uffd) <= 0;
+}
+
 /* p->lock is held. */
 static bool has_new_session(struct programs *p, struct space *orphan)
 {
@@ -299,7 +310,8 @@ static bool has_new_session(struct programs *p, struct space *orphan)
 
 	TAILQ_FOREACH (space, &p->spaces, link)
 		if (space->pid == orphan->pid && space->state == SPACE_READY)
-			return process_lives(orphan->pidfd); /* else it is another process's */
+			return process_lives(orphan->pidfd) && /* else it is another process's */
+			       same_uffd(space, orphan);
 	return false;
 }
 
@@ -314,11 +326,12 @@ bool space_replaced(struct space *space)
 	return replaced;
 }
 
-static bool process_ended(int pidfd)
+/* With its process, or by an exec of it: it comes with no session any more. */
+static bool agent_ended(struct space *space)
 {
-	struct pollfd at = {.fd = pidfd, .events = POLLIN};
+	struct pollfd at = {.fd = space->pidfd, .events = POLLIN};
 
-	return poll(&at, 1, 0) > 0;
+	return poll(&at, 1, 0) > 0 || !mappers_tid(space->pid, space->agent_tid);
 }
 
 /* What it maps of segments that are pulled is pulled at full speed. */
@@ -365,7 +378,7 @@ void space_sweep(void *arg)
 	while ((orphan = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, orphan, link);
 		if (keep_orphan(p, orphan)) {
-			if (!orphan->hurried && process_ended(orphan->pidfd))
+			if (!orphan->hurried && agent_ended(orphan))
 				hurry(orphan);
 			TAILQ_INSERT_TAIL(&keep, orphan, link);
 			continue;

@@ -15,6 +15,9 @@
  *		stores to every page, and when FILE has gone and come back, and a file GO is there,
  *		ends before a child that shares its memory. That says "first" when it has loaded
  *		some of the pages, waits for a file GO2, and says "right" when it has loaded all
+ *	rampfs-run awkward replaced FILE OTHER
+ *		the same, but instead of ending it becomes another program, which maps OTHER, says
+ *		"anew", and ends when a file GO3 is there; its child waits for a file GO1
  *	rampfs-run awkward mosaic FILE
  *		protects every other of PIECES pages; when FILE has gone and come back, and a file
  *		GO2 is there, it and a child of it load all that it has stored, and may store to
@@ -281,7 +284,7 @@ static pid_t outlived_by;
 
 static int outlive(void *at)
 {
-	while (getppid() == outlived_by)
+	while (getppid() == outlived_by && access("GO1", F_OK))
 		usleep(1000);
 	check_pages(at, BYTES / PAGE_BYTES / 4);
 	puts("first");
@@ -291,7 +294,8 @@ static int outlive(void *at)
 	_exit(0);
 }
 
-static int outlived(const char *path)
+/* other: the file that its next program maps; NULL: it has none. */
+static int outlived(const char *path, const char *other)
 {
 	static char stack[STACK_BYTES] __attribute__((aligned(16)));
 	volatile uint64_t *at = map(open(path, O_RDWR), BYTES);
@@ -308,7 +312,18 @@ static int outlived(const char *path)
 	outlived_by = getpid();
 	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
 		fail("a child");
-	_exit(0);
+	if (other)
+		execl("/proc/self/exe", "awkward", "anew", other, (char *)NULL);
+	_exit(other != NULL);
+}
+
+static int anew(const char *path)
+{
+	if (!map(open(path, O_RDWR), OVER_BYTES))
+		fail(path);
+	puts("anew");
+	await_file("GO3");
+	return 0;
 }
 
 /* The signal that a store is. */
@@ -649,6 +664,10 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "sealed") == 0)
 		return sealed(argv[2]);
 	if (strcmp(argv[1], "outlived") == 0)
-		return outlived(argv[2]);
+		return outlived(argv[2], NULL);
+	if (strcmp(argv[1], "replaced") == 0)
+		return argc == 4 ? outlived(argv[2], argv[3]) : 2;
+	if (strcmp(argv[1], "anew") == 0)
+		return anew(argv[2]);
 	return strcmp(argv[1], "again") == 0 ? again(argv[2]) : limited(argv[1], argv[2]);
 }

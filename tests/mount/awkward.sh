@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files filter again outlived mosaic sealed over forks holes
+[ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced mosaic sealed over forks holes
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -32,25 +32,43 @@ leave() {
 }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 is_stable() { [ "$(xattr "$1" state 2>/dev/null)" = stable ]; }
-# Its child's page faults are served, and no page is left to the last copy of a userfaultfd.
-outlived() {
-	local file=$mnt/a/a/outlived
-	rm -f "$scratch/said" "$scratch/GO"
+# Pages are missing of what program $1 of awkward.c has mapped; what comes after $1 is told to it.
+with_pages_missing() {
+	local file=$mnt/a/a/$1
+	rm -f "$scratch/said" "$scratch"/GO*
 	truncate -s 64M "$file"
-	RAMPFS_QUIET=1 env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" outlived "$file" >"$scratch/said" &
+	RAMPFS_QUIET=1 env -C "$scratch" timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$1" "$file" "${@:2}" >"$scratch/said" &
 	program=$!
 	within 20 grep -q mapped "$scratch/said"
 	mv "$file" "$mnt/a/b/"
 	within 20 grep -q gone "$scratch/said"
-	rampfs-migrate --mode demand "$mnt/b/b/outlived" a
+	rampfs-migrate --mode demand "$mnt/b/b/$1" a
 	touch "$scratch/GO"
-	wait $program || fail "the parent"
+}
+# Its child's page faults are served, and no page is left to the last copy of a userfaultfd.
+child_goes_on() {
 	within 20 grep -q first "$scratch/said"
-	within 20 is_stable "$file"
+	within 20 is_stable "$mnt/a/a/$1"
 	kill -9 "$(daemon a)"
-	within 20 is_stable "$file"
+	within 20 is_stable "$mnt/a/a/$1"
 	touch "$scratch/GO2"
 	within 20 grep -q right "$scratch/said"
+}
+outlived() {
+	with_pages_missing outlived
+	wait $program || fail "the parent"
+	child_goes_on outlived
+}
+# The same where it is another program by then, with a session of its own.
+replaced() {
+	truncate -s 2M "$mnt/a/a/other"
+	with_pages_missing replaced "$mnt/a/a/other"
+	within 20 grep -q anew "$scratch/said"
+	sleep 2 # two looks at who has gone
+	touch "$scratch/GO1"
+	child_goes_on replaced
+	touch "$scratch/GO3"
+	wait $program || fail "the next program"
 }
 # In thousands of pieces it leaves and comes back, and the next daemon and a child learn of them all.
 mosaic() {
@@ -91,7 +109,7 @@ for which; do
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
 		;;
-	outlived | mosaic | sealed) "$which" ;;
+	outlived | replaced | mosaic | sealed) "$which" ;;
 	*) leave "$which" ;;
 	esac
 done
