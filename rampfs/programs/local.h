@@ -79,7 +79,8 @@ enum pseg_state { PSEG_OPEN, PSEG_FROZEN, PSEG_GONE };
 
 /* What stood when a full look was made (watch.c). */
 struct watch {
-	bool on;
+	bool on;    /* and nothing has come between so far */
+	bool armed; /* attachments may be registered for it */
 	uint64_t attaches, remaps;
 	size_t live;
 };

@@ -512,6 +512,7 @@ static void thaw(struct programs *p, struct pseg *pseg)
 	struct piece *pieces;
 	size_t count;
 
+	pseg->watch.armed = false;
 	pseg_set_state(p, pseg, PSEG_OPEN);
 	if (pseg_pieces(pseg, &pieces, &count))
 		abort(); /* programs would wait for ever; the next daemon unregisters them */
@@ -617,7 +618,7 @@ void programs_restore(struct programs *p, struct seg *seg)
 	if (pseg->state == PSEG_FROZEN) {
 		pseg_set_seg(pseg, seg);
 		thaw(p, pseg);
-	} else if (pseg->watch.on) {
+	} else if (pseg->watch.armed) {
 		watch_end(pseg);
 	}
 	pthread_mutex_unlock(&pseg->change);

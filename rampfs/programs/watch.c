@@ -144,6 +144,7 @@ static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ram
 	pseg_look_all(p, pseg, NULL);
 	if (pseg_pieces(pseg, &pieces, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");
+	w->armed = true;
 	w->on = count_attaches(p, pseg, &w->attaches) && arm_early(pseg, pieces, count) &&
 		count_all(pieces, count, &w->live, &w->remaps);
 	rc = watch_look(p, pseg, ino, err);
@@ -160,7 +161,7 @@ void watch_end(struct pseg *pseg)
 {
 	struct holding *h;
 
-	pseg->watch.on = false;
+	pseg->watch.on = pseg->watch.armed = false;
 	if (pseg_armed(pseg))
 		return;
 	pthread_rwlock_rdlock(&pseg->lock);

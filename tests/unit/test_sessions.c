@@ -208,16 +208,18 @@ END_TEST
 int __real_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
 
-static struct attached *unmaps; /* before the next range is registered */
+static struct attached *unmaps; /* before a range is registered */
+static int unmaps_after;	/* so many others were */
 
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
 {
 	struct prog_order order = {.op = PROG_MUNMAP, .addr = start, .len = len};
-	struct attached *x = unmaps;
+	struct attached *x = unmaps && unmaps_after-- == 0 ? unmaps : NULL;
 
-	unmaps = NULL;
-	if (x)
+	if (x) {
+		unmaps = NULL;
 		ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+	}
 	return __real_kernel_uffd_register(uffd, start, len, modes);
 }
 
@@ -235,11 +237,37 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 			     .space = space_find(p, x.prog.pid, now_ms() + 5000)};
 	ck_assert_ptr_nonnull(look.space);
 	unmaps = &x;
+	unmaps_after = 0;
 	look_at_it(&look);
 	ck_assert_ptr_null(unmaps);
 	ck_assert(RB_EMPTY(&look.pseg->holdings));
 	space_put(look.space);
 	pseg_put(p, look.pseg);
+	world_detached(&x);
+}
+END_TEST
+
+/* An mremap of what is registered waits for a daemon. */
+START_TEST(a_watch_that_came_halfway_is_taken_back)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct prog_order order = {.op = PROG_MUNMAP, .addr = x.addr + MIB, .len = MIB};
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
+	unmaps = &x;
+	unmaps_after = 1;
+	must(programs_watch(world.programs, x.seg, &err), &err);
+	ck_assert_ptr_null(unmaps);
+	programs_restore(world.programs, x.seg);
+	world_programs_stop();
+	order = (struct prog_order){.op = PROG_REMAP,
+				    .addr = x.addr,
+				    .offset = MIB,
+				    .len = MIB,
+				    .value = x.addr + 16 * MIB};
+	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
+	world_programs_start();
 	world_detached(&x);
 }
 END_TEST
@@ -631,6 +659,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc,
 		       a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only);
 	tcase_add_test(tc, a_mapping_that_goes_before_it_is_registered_is_no_error);
+	tcase_add_test(tc, a_watch_that_came_halfway_is_taken_back);
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, decoding_survives_any_bytes);
