@@ -8,10 +8,13 @@
  *
  * How it fails: a read that says ENODEV means that the mount is gone, which the keeper and main are
  * told. An INIT that comes again (the former daemon died between saving and writing its answer) is
- * answered as it was the first time. Not clone_fd: a dead daemon's clones close, and requests hang.
+ * answered as it was the first time. A request of which daemon after daemon dies as soon as it is
+ * carried out again is answered EIO; one that ends them later, from another thread, can't be told
+ * from the others. Not clone_fd: a dead daemon's clones close, and requests hang.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/fuse.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,10 +27,12 @@
 #include "kernel.h"
 #include "log.h"
 #include "mnt.h"
+#include "pass.h"
 
 #define RECEIVE_BYTES ((1u << 20) + 65536)
 #define LOCKED_BYTES  (REQUEST_BYTES + 65536)
 #define STOP_SIGNAL   SIGUSR1
+#define DEATHS_MAX    8 /* more than the keeper starts without a pause */
 
 struct server {
 	pthread_t thread;
@@ -291,6 +296,40 @@ static void drop_drained(struct drained_list *list)
 	}
 }
 
+/* Whoever waits for it gets EIO, and everybody else a daemon. */
+static void refuse_deadly(struct mount *m, const struct fuse_in_header *in, uint64_t unique)
+{
+	struct fuse_out_header out = {.len = sizeof(out), .error = -EIO, .unique = in->unique};
+
+	log_error("%d daemons in a row have died of request %" PRIu64
+		  " (kind %u, of process %u, on segment %" PRIu64 "): it is answered EIO",
+		  DEATHS_MAX, unique, in->opcode, in->pid, in->nodeid);
+	if (write(KEEPER_FD_FUSE, &out, sizeof(out)) < 0 && errno != ENOENT)
+		log_warn("answering a request: %s", strerror(errno));
+	handover_append_drop(m->handover, unique);
+	pass_dropped(m, unique);
+}
+
+/* A request that ends the daemon would be sent again to each that comes after it, for ever. */
+static void process_again(struct mount *m, struct drained *d)
+{
+	struct fuse_buf buf = {.mem = d->bytes, .size = d->len};
+	struct fuse_in_header header;
+	uint64_t unique;
+
+	memcpy(&header, d->bytes, sizeof(header));
+	unique = header.unique & ~KERNEL_FUSE_UNIQUE_RESEND;
+	if (header.opcode == FUSE_INIT || no_reply_expected(header.opcode)) {
+		process(m, &buf);
+	} else if (handover_deaths(m->handover, unique) >= DEATHS_MAX) {
+		refuse_deadly(m, &header, unique);
+	} else {
+		handover_try_begin(m->handover, unique);
+		process(m, &buf);
+		handover_try_end(m->handover);
+	}
+}
+
 static int set_nonblocking(bool on)
 {
 	int flags = fcntl(KEEPER_FD_FUSE, F_GETFL);
@@ -326,10 +365,8 @@ static int take_over(struct mount *m, struct ramp_err *err)
 	meta_hold(m->config.meta);
 	atomic_store(&m->sent_again, true);
 	while ((d = STAILQ_FIRST(&list))) {
-		struct fuse_buf buf = {.mem = d->bytes, .size = d->len};
-
 		STAILQ_REMOVE_HEAD(&list, link);
-		process(m, &buf);
+		process_again(m, d);
 		free(d);
 	}
 	atomic_store(&m->sent_again, false);

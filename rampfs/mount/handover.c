@@ -35,6 +35,9 @@ struct handover_file {
 	struct handover_passes passes;
 	uint64_t move_unique; /* atomic; 0: none */
 	ramp_segment_t move_id;
+	/* An older version's file ends before these, and reads as zeros here. */
+	uint64_t trying;	    /* atomic; the request that is carried out again; 0: none */
+	uint64_t deadly, deaths_of; /* so many daemons in a row have died of that request */
 };
 
 struct handover {
@@ -76,10 +79,24 @@ static void begin_connection(struct handover_file *file, uint64_t connection)
 	memset(&file->passes.opens, 0, sizeof(file->passes.opens));
 	file->passes.opening = file->passes.closing = file->passes.dev = 0;
 	set(&file->move_unique, 0);
+	file->trying = file->deadly = file->deaths_of = 0;
 	memset(file, 0, offsetof(struct handover_file, passes));
 	file->magic = HANDOVER_MAGIC;
 	file->version = HANDOVER_VERSION;
 	set(&file->connection, connection);
+}
+
+/* Killed in the middle it may count a death twice. */
+static void count_death(struct handover_file *file)
+{
+	uint64_t unique = get(&file->trying);
+
+	if (unique != file->deadly)
+		file->deaths_of = 0;
+	file->deadly = unique;
+	if (unique)
+		file->deaths_of++;
+	set(&file->trying, 0);
 }
 
 int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err)
@@ -106,6 +123,7 @@ int handover_open(int fd, uint64_t connection, struct handover **out, struct ram
 	    get(&h->file->init_len) > HANDOVER_INIT_BYTES ||
 	    get(&h->file->reply_len) > HANDOVER_INIT_BYTES)
 		begin_connection(h->file, connection);
+	count_death(h->file);
 	pthread_mutex_init(&h->lock, NULL);
 	*out = h;
 	rc = 0;
@@ -276,4 +294,19 @@ void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t 
 		if (!wanted)
 			set(&h->file->appends[i].unique, 0);
 	}
+}
+
+void handover_try_begin(struct handover *h, uint64_t unique)
+{
+	set(&h->file->trying, unique);
+}
+
+void handover_try_end(struct handover *h)
+{
+	set(&h->file->trying, 0);
+}
+
+uint64_t handover_deaths(struct handover *h, uint64_t unique)
+{
+	return h->file->deadly == unique ? h->file->deaths_of : 0;
 }

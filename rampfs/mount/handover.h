@@ -1,10 +1,11 @@
 /*
  * What one daemon leaves to the next on the same connection: the kernel's INIT and our answer to
- * it, the appends and the move that are under way, and passthrough opens. A small file in the
- * store, mapped shared, so that kill -9 at any instruction leaves it readable.
+ * it, the appends and the move that are under way, passthrough opens, and the request that daemons
+ * die of. A small file in the store, mapped shared, so that kill -9 at any instruction leaves it
+ * readable.
  *
- * Thread-safety: handover_open, _save_* and _forget_others before the threads start; appends and
- * the move from any thread.
+ * Thread-safety: handover_open, _save_*, _forget_others, _deaths and _try_* before the threads
+ * start; appends and the move from any thread.
  */
 #ifndef RAMP_HANDOVER_H
 #define RAMP_HANDOVER_H
@@ -89,5 +90,12 @@ ramp_segment_t handover_move(struct handover *h, uint64_t unique);
 struct handover_passes *handover_passes(struct handover *h);
 /* At a start: only these requests (sorted or not) can come again; frees the slots of others. */
 void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t n);
+
+/* From _begin to _end a request that was sent again is carried out; a daemon that dies in between
+   has died of it, as far as can be told. */
+void handover_try_begin(struct handover *h, uint64_t unique);
+void handover_try_end(struct handover *h);
+/* So many daemons in a row have died of that request. */
+uint64_t handover_deaths(struct handover *h, uint64_t unique);
 
 #endif

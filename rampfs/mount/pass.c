@@ -253,18 +253,22 @@ bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 	return open != NULL;
 }
 
-void pass_released(struct mount *m, uint64_t fh)
+void pass_dropped(struct mount *m, uint64_t unique)
 {
 	struct handover_passes *p = handover_passes(m->handover);
 	struct handover_pass *open;
 
-	if (!(fh & FH_PASS))
-		return;
 	pthread_mutex_lock(&m->pass_lock);
-	open = find_unique(p, fh >> FH_UNIQUE_SHIFT);
+	open = find_unique(p, unique);
 	if (open)
 		drop(p, open);
 	pthread_mutex_unlock(&m->pass_lock);
+}
+
+void pass_released(struct mount *m, uint64_t fh)
+{
+	if (fh & FH_PASS)
+		pass_dropped(m, fh >> FH_UNIQUE_SHIFT);
 }
 
 /* ---- a move --------------------------------------------------------------------------------- */

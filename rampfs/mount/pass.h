@@ -24,6 +24,8 @@ bool pass_able(struct mount *m);
 bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
 /* The kernel has let an open file go. Any thread. */
 void pass_released(struct mount *m, uint64_t fh);
+/* That request, an open maybe, was answered with an error. Any thread. */
+void pass_dropped(struct mount *m, uint64_t unique);
 
 /* For programs_set_passthrough: -EBUSY, and who, while an open or a mapping stands. Blocks. */
 int pass_check(void *mount, struct seg *seg, struct ramp_err *err);

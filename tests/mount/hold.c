@@ -8,6 +8,7 @@
  * a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
  * While $HOLD_FILE.lost is there, an answer that something is done, or is EBUSY, is not written: as
  * if the daemon had been killed right before, but that it goes on till the test kills it.
+ * While $HOLD_FILE.deadly is there, a daemon that is about to write "deadly" into a file dies.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -15,6 +16,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fuse.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +96,17 @@ __attribute__((visibility("default"))) ssize_t writev(int fd, const struct iovec
 	if (fd == FUSE_FD && is_lost(iov, len))
 		return (ssize_t)len;
 	return real(fd, iov, count);
+}
+
+__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *bytes, size_t len,
+						      off_t offset)
+{
+	ssize_t (*real)(int, const void *, size_t, off_t) =
+		(ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+
+	if (len == 6 && memcmp(bytes, "deadly", len) == 0 && begun("deadly"))
+		kill(getpid(), SIGKILL);
+	return real(fd, bytes, len, offset);
 }
 
 __attribute__((visibility("default"))) int fdatasync(int fd)

@@ -20,6 +20,9 @@ try:
     if sys.argv[1] == "append":
         f = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
         print(os.write(f, b"once more\n"))
+    elif sys.argv[1] == "deadly":
+        f = os.open(sys.argv[2], os.O_WRONLY | int(sys.argv[3]))
+        print(os.write(f, b"deadly"))
     else:
         print(os.rename(sys.argv[2], sys.argv[3]))
 except OSError as e:
@@ -41,6 +44,30 @@ kill -9 "$(daemon a)"
 rm "$HOLD_FILE"
 answered 10 "the append"
 same "begun once more" "$(tr '\n' ' ' <"$mnt/b/b/log" | sed 's/ $//')" "what was appended"
+
+echo "a write of which every daemon dies: others do not wait for ever, nor who asked"
+trap 'status=$?; rm -f "$HOLD_FILE.deadly"; cluster_cleanup $status' EXIT
+for how in 0 1024; do # O_APPEND
+	printf 'begun\n' >"$a/a/poisoned"
+	touch "$HOLD_FILE.deadly"
+	ask deadly "$a/a/poisoned" $how
+	within 20 test -e "$HOLD_FILE.held"
+	echo innocent >"$a/a/innocent"
+	answered "Input/output error" "the deadly write"
+	rm "$HOLD_FILE.deadly" "$HOLD_FILE.held"
+	same innocent "$(cat "$a/a/innocent")" "what was written meanwhile"
+	same begun "$(cat "$a/a/poisoned")" "what the deadly write left"
+	printf 'after\n' >>"$a/a/poisoned"
+	same "begun after" "$(tr '\n' ' ' <"$a/a/poisoned" | sed 's/ $//')" "what was appended behind it"
+done
+within 20 grep -q "8 daemons in a row have died of request .* of process .*: it is answered EIO" "$scratch/cluster/a.log"
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+	was=$(daemon a)
+	kill -9 "$was"
+	within 20 another_daemon a "$was"
+	echo still >"$a/a/innocent"
+done
+[ "$(grep -c 'answered EIO' "$scratch/cluster/a.log")" = 2 ] || fail "others were answered EIO, too"
 
 # A target that says nothing keeps a move waiting. The cluster agrees without it, if another leads.
 target=b other=c

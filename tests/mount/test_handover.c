@@ -322,6 +322,39 @@ START_TEST(a_kill_leaves_whole_slots)
 }
 END_TEST
 
+/* The next daemon, after one that died in this request (0: elsewhere). */
+static struct handover *after_a_death_in(struct handover *h, uint64_t unique)
+{
+	if (unique)
+		handover_try_begin(h, unique);
+	handover_close(h);
+	return open_on(CONNECTION);
+}
+
+START_TEST(deaths_of_one_request_in_a_row_are_counted)
+{
+	struct handover *h = open_on(CONNECTION);
+
+	for (unsigned i = 1; i <= 3; i++) {
+		handover_try_begin(h, 6); /* comes first each time, and is carried out */
+		handover_try_end(h);
+		h = after_a_death_in(h, 8);
+		ck_assert_uint_eq(handover_deaths(h, 8), i);
+		ck_assert_uint_eq(handover_deaths(h, 6), 0);
+	}
+	h = after_a_death_in(h, 6);
+	ck_assert_uint_eq(handover_deaths(h, 6), 1);
+	ck_assert_uint_eq(handover_deaths(h, 8), 0);
+	h = after_a_death_in(h, 0);
+	ck_assert_uint_eq(handover_deaths(h, 6), 0);
+	h = after_a_death_in(h, 6);
+	handover_close(h);
+	h = open_on(CONNECTION + 1);
+	ck_assert_uint_eq(handover_deaths(h, 6), 0);
+	handover_close(h);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("handover");
@@ -343,6 +376,7 @@ int main(void)
 	tcase_add_test(tc, appends_that_cannot_come_again_are_forgotten);
 	tcase_add_test(tc, slots_run_out_loudly_and_come_back);
 	tcase_add_test(tc, a_kill_leaves_whole_slots);
+	tcase_add_test(tc, deaths_of_one_request_in_a_row_are_counted);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
