@@ -21,7 +21,8 @@
  * is registered when the program begins and keeps the gate alone.
  *
  * Other threads of the parent go on meanwhile: what they have unmapped or protected between the
- * token and the copy, the child finds out when it has its mappings: the copy counts.
+ * token and the copy, the child finds out when it has its mappings: the copy counts. What they have
+ * put in the place of a segment until the fork, the child has itself, and none of the segment there.
  *
  * A child that came otherwise begins without anything: it knows itself by a page that forks wipe.
  * One that shares its parent's memory maps no segment: its agent would end with it, and the mapping
@@ -260,15 +261,57 @@ static bool is_there(const struct range *r)
 }
 
 /* Nothing of it is mapped, as far as the kernel says. */
-static bool is_free(const struct range *r)
+static bool is_free(uint64_t start, uint64_t len)
 {
 	long at =
-		shim_mmap(r->addr, r->len, PROT_NONE,
+		shim_mmap(start, len, PROT_NONE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (at >= 0)
-		shim_munmap(r->addr, r->len);
+		shim_munmap(start, len);
 	return at != -EEXIST;
+}
+
+/* All of it is mapped. Changes nothing. */
+static bool is_full(uint64_t start, uint64_t end)
+{
+	return !shim_msync(start, end - start, MS_ASYNC);
+}
+
+/* Nothing of a segment is there yet: what is mapped is the program's own, and stays. */
+static void forget_taken(uint64_t start, uint64_t end)
+{
+	uint64_t half = start + (end - start) / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	uint32_t first, last;
+
+	if (is_free(start, end - start))
+		return;
+	if (half > start && !is_full(start, end)) {
+		forget_taken(start, half);
+		forget_taken(half, end);
+		return;
+	}
+	/* Where the table is full, the child lacks more. */
+	if (ranges_isolate(&table.ranges, start, end, &first, &last))
+		first = ranges_first(&table.ranges, start);
+	while (first < table.ranges.n && table.ranges.at[first].addr < end)
+		ranges_remove(&table.ranges, first);
+}
+
+/* Neighbours are looked at as one. */
+static void forget_all_taken(void)
+{
+	uint64_t start, end = 0;
+	uint32_t i;
+
+	shim_lock(&table.lock);
+	while ((i = ranges_first(&table.ranges, end)) < table.ranges.n) {
+		start = end = table.ranges.at[i].addr;
+		for (; i < table.ranges.n && table.ranges.at[i].addr == end; i++)
+			end += table.ranges.at[i].len;
+		forget_taken(start, end);
+	}
+	shim_unlock(&table.lock);
 }
 
 /* What is not mapped after all is none of ours; where that is a part of a range, that part. */
@@ -284,7 +327,7 @@ static void forget_missing(int session)
 
 		if (r->session != session || is_there(r))
 			i++;
-		else if (pages == 1 || is_free(r) ||
+		else if (pages == 1 || is_free(r->addr, r->len) ||
 			 ranges_isolate(&table.ranges, r->addr, half, &ignored, &ignored))
 			ranges_remove(&table.ranges, i);
 	}
@@ -350,6 +393,7 @@ static void stock_in_child(void)
 	if (!own.locked)
 		return;
 	own.locked = false;
+	forget_all_taken();
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		if (!tickets[i].needed)
 			continue;

@@ -183,6 +183,11 @@ int shim_munlock(uint64_t addr, uint64_t len)
 	return (int)result(syscall(SYS_munlock, addr, len));
 }
 
+int shim_msync(uint64_t addr, uint64_t len, int flags)
+{
+	return (int)result(syscall(SYS_msync, addr, len, flags));
+}
+
 int shim_ioctl(int fd, unsigned long request, void *arg)
 {
 	return (int)result(syscall(SYS_ioctl, fd, request, arg));

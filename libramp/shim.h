@@ -51,6 +51,7 @@ long shim_mremap(uint64_t old, uint64_t old_len, uint64_t new_len, int flags, ui
 int shim_mprotect(uint64_t addr, uint64_t len, int prot);
 int shim_madvise(uint64_t addr, uint64_t len, int advice);
 int shim_munlock(uint64_t addr, uint64_t len);
+int shim_msync(uint64_t addr, uint64_t len, int flags);
 int shim_ioctl(int fd, unsigned long request, void *arg);
 int shim_open(const char *path, int flags);
 /* False: *word was not `expected` any more or the time is over; NULL timeout: for ever. */

@@ -172,11 +172,11 @@ static int open_proc_maps(pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
-static int query(int fd, uint64_t from, struct kernel_vma *vma)
+static int query(int fd, uint64_t from, bool any, struct kernel_vma *vma)
 {
 	struct kernel_procmap_query q = {
 		.size = sizeof(q),
-		.query_flags = KERNEL_PROCMAP_NEXT | KERNEL_PROCMAP_FILE,
+		.query_flags = KERNEL_PROCMAP_NEXT | (any ? 0 : KERNEL_PROCMAP_FILE),
 		.query_addr = from,
 	};
 
@@ -218,7 +218,7 @@ int kernel_maps_open(struct kernel_maps *maps, pid_t pid)
 
 	if (fd < 0)
 		return fd;
-	rc = query(fd, 0, &vma);
+	rc = query(fd, 0, false, &vma);
 	if (rc == -ENOTTY) {
 		close(fd);
 		return kernel_maps_open_text(maps, pid);
@@ -259,7 +259,7 @@ static bool read_line(FILE *text, char *line, int cap)
 	return true;
 }
 
-static int next_in_text(struct kernel_maps *maps, uint64_t from, struct kernel_vma *vma)
+static int next_in_text(struct kernel_maps *maps, uint64_t from, bool any, struct kernel_vma *vma)
 {
 	char line[256];
 
@@ -271,16 +271,17 @@ static int next_in_text(struct kernel_maps *maps, uint64_t from, struct kernel_v
 		if (!parse_line(line, vma))
 			return -EIO;
 		maps->text_at = vma->end;
-		if (vma->inode != 0 && vma->end > from)
+		if ((any || vma->inode != 0) && vma->end > from)
 			return 1;
 	}
 	maps->text_at = UINT64_MAX;
 	return ferror(maps->text) ? -EIO : 0;
 }
 
-int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma)
+static int next_mapping(struct kernel_maps *maps, uint64_t from, uint64_t to, bool any,
+			struct kernel_vma *vma)
 {
-	int rc = maps->text ? next_in_text(maps, from, vma) : query(maps->fd, from, vma);
+	int rc = maps->text ? next_in_text(maps, from, any, vma) : query(maps->fd, from, any, vma);
 
 	if (rc <= 0)
 		return rc;
@@ -290,6 +291,17 @@ int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struc
 		return 0;
 	}
 	return 1;
+}
+
+int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma)
+{
+	return next_mapping(maps, from, to, false, vma);
+}
+
+int kernel_maps_next_any(struct kernel_maps *maps, uint64_t from, uint64_t to,
+			 struct kernel_vma *vma)
+{
+	return next_mapping(maps, from, to, true, vma);
 }
 
 void kernel_maps_close(struct kernel_maps *maps)

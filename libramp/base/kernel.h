@@ -140,6 +140,9 @@ int kernel_maps_open_text(struct kernel_maps *maps, pid_t pid);
 /* The first file-backed mapping of which something lies in [from, to): 1, 0 none, -errno (-ESRCH
    when the process ended). Go on from vma->end. */
 int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma);
+/* The same of all mappings, those of no file, too. */
+int kernel_maps_next_any(struct kernel_maps *maps, uint64_t from, uint64_t to,
+			 struct kernel_vma *vma);
 void kernel_maps_close(struct kernel_maps *maps);
 
 /* ---- madvise(2), mount, files --------------------------------------------------------------- */

@@ -599,6 +599,30 @@ static int adopt_gone(struct programs *p, struct pseg *pseg, struct space *space
 	return rc;
 }
 
+/* What the program has put over a part of it since its parent was looked at is the child's, too: the
+   rest is mapped. */
+static int map_around(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
+		      const struct wish *wish)
+{
+	uint64_t at = wish->addr, end = wish->addr + wish->len;
+	int rc = map_range(p, pseg, space, seg, wish);
+	struct wish part = *wish;
+	struct cover gap;
+
+	if (rc != -EEXIST)
+		return rc;
+	while ((rc = mappers_gap(space, at, end, &gap)) > 0) {
+		part.addr = gap.start;
+		part.len = gap.end - gap.start;
+		part.offset = wish->offset + (gap.start - wish->addr);
+		rc = map_range(p, pseg, space, seg, &part);
+		if (rc)
+			return rc;
+		at = gap.end;
+	}
+	return rc;
+}
+
 static int adopt_one(struct programs *p, struct space *space, const struct adopt_range *range,
 		     struct ramp_err *err)
 {
@@ -629,7 +653,7 @@ static int adopt_one(struct programs *p, struct space *space, const struct adopt
 		rc = adopt_gone(p, pseg, space, range);
 	} else if (!rc) {
 		seg = store_find(p->store, range->id);
-		rc = seg ? map_range(p, pseg, space, seg, &wish) : -ENOENT;
+		rc = seg ? map_around(p, pseg, space, seg, &wish) : -ENOENT;
 		if (seg)
 			seg_put(seg);
 		end_attach(p, pseg);

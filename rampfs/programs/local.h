@@ -412,6 +412,8 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino);
 /* 1 when a file that is not the store's is mapped at that address, in *range; 0; -errno. */
 int mappers_foreign(struct space *space, uint64_t addr, struct cover *range);
+/* 1: the first part of [at, end) where nothing is mapped, in *gap; 0: there is none; -errno. */
+int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *gap);
 /* fn for each mapping of the file in any process but the daemon, until it returns nonzero. Those of
    one process come one after the other. */
 typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);

@@ -328,6 +328,20 @@ int mappers_foreign(struct space *space, uint64_t addr, struct cover *range)
 	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != space->programs->store_dev : rc;
 }
 
+int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *gap)
+{
+	struct kernel_vma vma = {0};
+	int rc = 0;
+
+	pthread_mutex_lock(&space->proc);
+	while (at < end && (rc = kernel_maps_next_any(&space->maps, at, end, &vma)) > 0 &&
+	       vma.start <= at)
+		at = vma.end;
+	pthread_mutex_unlock(&space->proc);
+	*gap = (struct cover){at, rc > 0 ? vma.start : end};
+	return rc < 0 ? rc : at < end;
+}
+
 static void pass_over(pid_t pid)
 {
 	static atomic_bool said;

@@ -32,6 +32,9 @@
  *		another out past the shim, in turn, all the time: what it stored last is there
  *	rampfs-run awkward over FILE THERE ROUNDS
  *		moves FILE to THERE and back, and has put memory of its own in its place by then
+ *	rampfs-run awkward covered FILE THERE ROUNDS
+ *		forks, FILE being here or THERE in turn, and has put memory of its own over a part
+ *		of it in the midst of that: its child has both
  *
  * Exit status 0: all was as it shall be.
  */
@@ -643,10 +646,110 @@ static int holes(int rounds)
 	return 0;
 }
 
+/* ---- covered -----------------------------------------------------------------------------------
+ */
+
+#define COVER_PAGES 4 /* of each COVER_EACH, but for the first page */
+#define COVER_EACH  8
+#define COVERED	    UINT64_C(0x434f564552454400)
+
+static volatile uint64_t *page_of(volatile uint64_t *at, uint64_t page)
+{
+	return at + page * PAGE_BYTES / sizeof(*at);
+}
+
+static struct {
+	volatile uint64_t *at;
+	uint64_t parts; /* that are covered */
+	bool one_more;
+} covers;
+
+/* The shim's own handler has run: what it knows is older than this. */
+static void cover_one(void)
+{
+	uint64_t first = 1 + covers.parts * COVER_EACH;
+
+	if (!covers.one_more)
+		return;
+	covers.one_more = false;
+	covers.parts++;
+	if (mmap((void *)page_of(covers.at, first), COVER_PAGES * PAGE_BYTES,
+		 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		fail("memory over it");
+	for (uint64_t page = first; page < first + COVER_PAGES; page++)
+		*page_of(covers.at, page) = COVERED + page;
+}
+
+static bool check_covers(const char *who, bool away)
+{
+	for (uint64_t page = 0; page < OVER_BYTES / PAGE_BYTES; page++) {
+		bool own = page > 0 && (page - 1) / COVER_EACH < covers.parts &&
+			   (page - 1) % COVER_EACH < COVER_PAGES;
+		int wanted = away && !own ? SIGBUS : 0;
+		uint64_t got = 0;
+		int number = touch(page_of(covers.at, page), &got);
+
+		if (number == wanted && (number || got == (own ? COVERED : STORED) + page) &&
+		    (!own || !store(page_of(covers.at, page), got)))
+			continue;
+		printf("%s, %s: page %lu is signal %d, or %lx\n", who, away ? "away" : "here",
+		       (unsigned long)page, number, (unsigned long)got);
+		return false;
+	}
+	return true;
+}
+
+static bool ended_well(pid_t child)
+{
+	int status;
+
+	return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static int covered_child(bool away)
+{
+	pid_t child;
+
+	if (!check_covers("a child", away))
+		return 1;
+	child = fork();
+	if (!child)
+		_exit(!check_covers("a child's child", away));
+	return !ended_well(child);
+}
+
+static int covered(int rounds)
+{
+	pthread_atfork(cover_one, NULL, NULL);
+	covers.at = map(open(paths[0], O_RDWR), OVER_BYTES);
+	if (!covers.at)
+		fail(paths[0]);
+	for (uint64_t page = 0; page < OVER_BYTES / PAGE_BYTES; page++)
+		*page_of(covers.at, page) = STORED + page;
+	for (int i = 0; i < rounds; i++) {
+		bool away = i % 2;
+		pid_t child;
+
+		if (away && rename(paths[0], paths[1]))
+			fail(paths[1]);
+		covers.one_more = true;
+		child = fork();
+		if (!child)
+			_exit(covered_child(away));
+		if (!ended_well(child) || !check_covers("the parent", away))
+			return 1;
+		if (away && rename(paths[1], paths[0]))
+			fail(paths[0]);
+		await(covers.at, 0);
+	}
+	return 0;
+}
+
 static const struct mover {
 	const char *name;
 	int (*run)(int rounds);
-} movers[] = {{"over", over}, {"forks", forks}, {"holes", holes}};
+} movers[] = {{"over", over}, {"forks", forks}, {"holes", holes}, {"covered", covered}};
 
 int main(int argc, char **argv)
 {

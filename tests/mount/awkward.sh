@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced mosaic sealed over forks holes
+[ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced mosaic sealed over forks holes covered
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -104,7 +104,7 @@ sealed() {
 }
 for which; do
 	case $which in
-	over | forks | holes)
+	over | forks | holes | covered)
 		truncate -s 2M "$mnt/a/a/$which"
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40

@@ -231,8 +231,10 @@ START_TEST(mappings_are_found_by_query_and_by_text)
 	struct kernel_vma vma;
 	struct kernel_maps maps;
 	void *second;
+	uint64_t own;
 
 	registered();
+	own = (uintptr_t)mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	second = mmap(NULL, 3 * PAGE, PROT_READ, MAP_PRIVATE, file, 4 * PAGE);
 	ck_assert_ptr_ne(second, MAP_FAILED);
 	for (int i = 0; i < 2; i++) {
@@ -249,6 +251,12 @@ START_TEST(mappings_are_found_by_query_and_by_text)
 		ck_assert_uint_eq(vma.offset, 4 * PAGE);
 		ck_assert_uint_eq(vma.flags, KERNEL_VMA_READ);
 		ck_assert_int_lt(ways[i](&maps, 0x7ffffff), 0);
+		ck_assert_int_eq(ways[i](&maps, getpid()), 0);
+		ck_assert_int_eq(kernel_maps_next(&maps, own, own + PAGE, &vma), 0);
+		ck_assert_int_eq(kernel_maps_next_any(&maps, own, own + PAGE, &vma), 1);
+		ck_assert_uint_le(vma.start, own);
+		ck_assert_uint_gt(vma.end, own);
+		kernel_maps_close(&maps);
 	}
 	ck_assert_int_gt(kernel_version(), 600);
 }
