@@ -237,7 +237,9 @@ static int report(const char *file, const struct options *o, const struct sessio
 		       : code == EINPROGRESS ? EXIT_UNKNOWN
 					     : EXIT_FAILED;
 	}
-	if (interrupted)
+	if (interrupted && o->reclaim)
+		complain(file, "it is reclaimed already");
+	else if (interrupted)
 		fprintf(stderr,
 			"rampfs-migrate: %s: past the point of no return: it is on node %s%s\n",
 			shown(file), o->node,
