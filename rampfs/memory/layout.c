@@ -134,6 +134,17 @@ bool seg_layout_changed(struct seg *seg, uint64_t *grown)
 	return changed;
 }
 
+bool seg_layout_was_cut(struct seg *seg)
+{
+	bool cut;
+
+	take_events(seg->store);
+	pthread_mutex_lock(&seg->lock);
+	cut = cuts_now(seg) != seg->noted_cuts;
+	pthread_mutex_unlock(&seg->lock);
+	return cut;
+}
+
 void seg_forget_layout(struct seg *seg)
 {
 	if (!mark(seg, FAN_MARK_REMOVE)) /* -1: it is not there */

@@ -98,6 +98,46 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	return 0;
 }
 
+/* Adds to *bytes what is data in [from, to), until there is more than `enough` of it. */
+static int count_data(struct seg *seg, uint64_t from, uint64_t to, uint64_t enough, uint64_t *bytes)
+{
+	int64_t data, hole;
+
+	while (from < to && *bytes <= enough) {
+		data = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
+		if (data < 0 && errno == ENXIO)
+			return 0;
+		if (data < 0)
+			return -errno;
+		if ((uint64_t)data >= to)
+			return 0;
+		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
+		if (hole < 0)
+			return -errno;
+		from = round_up((uint64_t)hole, RAMP_PAGE_BYTES);
+		*bytes += (from < to ? from : to) - (uint64_t)data;
+	}
+	return 0;
+}
+
+int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
+		  uint64_t *bytes, struct ramp_err *err)
+{
+	uint64_t from = 0;
+	int rc = 0;
+
+	*bytes = 0;
+	for (uint32_t i = 0; i < count && !rc; i++) {
+		rc = count_data(seg, from, ranges[i].offset, enough, bytes);
+		from = ranges[i].offset + ranges[i].len;
+	}
+	if (!rc)
+		rc = count_data(seg, from, INT64_MAX, enough, bytes);
+	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %llu",
+				 (unsigned long long)seg->id)
+		  : 0;
+}
+
 /* ---- taking room ---- */
 
 static int take(int fd, uint64_t from, uint64_t to)

@@ -28,6 +28,10 @@ struct room_range {
  */
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err);
+/* How much is populated that `ranges`, of room_populated, don't name; counted no further than to
+   something above `enough`. Costs what is between the ranges. */
+int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
+		  uint64_t *bytes, struct ramp_err *err);
 /* Sets the file's size and takes the ranges and `slack_bytes` of the store's free space (-ENOSPC:
    nothing is kept; the file is empty then). 2 MiB ranges of which `ranges` cover three quarters
    are made huge, and what they lack is REMOTE nowhere, so it stays zeros; others small. Blocks. */

@@ -196,6 +196,8 @@ void seg_thaw(struct seg *seg);
  another; sets *grown to how many bytes st_blocks has grown since (0: none). */
 void seg_note_layout(struct seg *seg);
 bool seg_layout_changed(struct seg *seg, uint64_t *grown);
+/* Something may have been cut out of it since: then more may have come than *grown says. */
+bool seg_layout_was_cut(struct seg *seg);
 /* Nobody will ask any more. */
 void seg_forget_layout(struct seg *seg);
 /* Whoever truncates or punches through the daemon says so (between enter and leave), when it is done:

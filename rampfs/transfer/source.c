@@ -405,8 +405,11 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 
 /* ---- S_FREEZING ------------------------------------------------------------------------------ */
 
-/* Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
-   past the slack that T took. */
+/*
+ * Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
+ * past the slack that T took. T keeps room for what was listed, whether or not it is still there:
+ * where something was cut out, all that is new elsewhere needs some.
+ */
 static int compare_layout(struct move *m)
 {
 	uint64_t size = seg_size(m->seg), grown = 0;
@@ -416,6 +419,11 @@ static int compare_layout(struct move *m)
 		return rc;
 	m->unchanged = !seg_layout_changed(m->seg, &grown) && size == m->size;
 	m->size = size;
+	if (grown <= m->slack_bytes && seg_layout_was_cut(m->seg))
+		rc = room_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes, &grown,
+				   &m->work_err);
+	if (rc)
+		return rc;
 	if (grown > m->slack_bytes)
 		return ramp_err_set(&m->work_err, ENOSPC,
 				    "it grew by %" PRIu64 " bytes while it was being moved", grown);

@@ -78,6 +78,32 @@ START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 }
 END_TEST
 
+/* What a list does not name, between its ranges and behind them. */
+START_TEST(what_came_after_the_list_is_counted)
+{
+	struct room_range ranges[8];
+	uint64_t bytes;
+	uint32_t count;
+	struct seg *seg = fresh(RECORD_OWNED);
+
+	for (uint64_t page = 0; page < 40; page += 10)
+		write_small(seg, page);
+	ck_assert_int_eq(room_populated(seg, ranges, 8, &count, &bytes, &err), 0);
+	ck_assert_int_eq(room_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
+	ck_assert_uint_eq(bytes, 0);
+	for (uint64_t page = 9; page < 14; page++)
+		write_small(seg, page);
+	write_small(seg, 50);
+	ck_assert_int_eq(room_unlisted(seg, ranges, count, UINT64_MAX, &bytes, &err), 0);
+	ck_assert_uint_eq(bytes, 5 * PAGE);
+	ck_assert_int_eq(room_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
+	ck_assert_uint_eq(bytes, PAGE);
+	ck_assert_int_eq(room_unlisted(seg, ranges, 0, UINT64_MAX, &bytes, &err), 0);
+	ck_assert_uint_eq(bytes, 9 * PAGE);
+	done(seg);
+}
+END_TEST
+
 START_TEST(many_scattered_pages_fit_a_short_list)
 {
 	struct room_range ranges[8];
@@ -330,6 +356,7 @@ static Suite *suite(void)
 
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
+	tcase_add_test(c, what_came_after_the_list_is_counted);
 	tcase_add_test(c, many_scattered_pages_fit_a_short_list);
 	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
 	tcase_add_test(c, huge_blocks_are_taken_where_they_are_wanted);

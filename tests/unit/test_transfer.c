@@ -253,6 +253,25 @@ START_TEST(it_grows_past_the_slack)
 }
 END_TEST
 
+/* As large as before, and all of it where T has taken no room: more than its slack, too. Less is what
+   the slack is for. */
+START_TEST(its_data_moves_past_the_slack)
+{
+	ramp_segment_t id = world_segment(A, "x", _i ? 16384 : 1024, 1024);
+	int ask;
+
+	world_hold_reservation(B);
+	ask = world_ask(A, id, B, 10000, false);
+	world_wait_reservation(B);
+	world_move_data(id);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_uint_eq(world->fault[B].hits, _i ? 2 : 1);
+	ck_assert_uint_eq(world_owner(id), B);
+	world_rest(id);
+}
+END_TEST
+
 /* ---- it stays ------------------------------------------------------------------------------- */
 
 START_TEST(the_name_is_taken)
@@ -700,6 +719,7 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, room_takes_long);
 	tcase_add_loop_test(tc, it_grows_or_shrinks_while_it_is_looked_at, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
+	tcase_add_loop_test(tc, its_data_moves_past_the_slack, 0, 2);
 	tc = story(suite, "stays");
 	tcase_add_test(tc, the_name_is_taken);
 	tcase_add_test(tc, one_name_two_sources);
@@ -737,6 +757,7 @@ static Suite *copy_stories(void)
 	tcase_add_test(tc, holes_are_filled_meanwhile);
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
+	tcase_add_loop_test(tc, its_data_moves_past_the_slack, 0, 2);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 30);
 	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
 	tcase_add_test(tc, a_source_that_ends_holds_nobody);

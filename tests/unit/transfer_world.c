@@ -28,7 +28,7 @@ static struct {
 } nodes[NODES + 1];
 
 static struct {
-	uint64_t pages, every;
+	uint64_t pages, every, first; /* first: that is populated */
 	uint8_t seed;
 } made[ROWS];
 static int n_made, n_asks;
@@ -363,7 +363,7 @@ static int row_of(ramp_segment_t id)
 
 static bool populated(int i, uint64_t page)
 {
-	return made[i].every == 0 || page % made[i].every == 0;
+	return made[i].every == 0 || page % made[i].every == made[i].first;
 }
 
 static void fill(int i, uint64_t page, uint8_t bytes[RAMP_PAGE_BYTES])
@@ -383,7 +383,8 @@ static void write_pattern(ramp_node_t node, ramp_segment_t id)
 	fd = open(path, O_RDWR);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t)(made[i].pages * RAMP_PAGE_BYTES)), 0);
-	for (uint64_t p = 0; p < made[i].pages; p += made[i].every ? made[i].every : 1) {
+	for (uint64_t p = made[i].first; p < made[i].pages;
+	     p += made[i].every ? made[i].every : 1) {
 		fill(i, p, bytes);
 		ck_assert_int_eq(pwrite(fd, bytes, sizeof(bytes), (off_t)(p * RAMP_PAGE_BYTES)),
 				 (ssize_t)sizeof(bytes));
@@ -400,6 +401,7 @@ ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages,
 	ck_assert_int_lt(i, ROWS);
 	made[i].pages = pages;
 	made[i].every = every;
+	made[i].first = 0;
 	made[i].seed = (uint8_t)(17 * i + 3);
 	ck_assert_int_eq(order(node, (struct command){.order = ORDER_CREATE, .id = id}).result, 0);
 	write_pattern(node, id);
@@ -419,6 +421,17 @@ ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages,
 void world_fill_holes(ramp_segment_t id)
 {
 	made[row_of(id)].every = 0;
+	made[row_of(id)].first = 0;
+	write_pattern(world_owner(id), id);
+}
+
+void world_move_data(ramp_segment_t id)
+{
+	char path[PATH_LEN];
+
+	world_path(world_owner(id), id, path);
+	ck_assert_int_eq(truncate(path, 0), 0);
+	made[row_of(id)].first = made[row_of(id)].every / 2;
 	write_pattern(world_owner(id), id);
 }
 

@@ -157,6 +157,9 @@ void world_arm(ramp_node_t node, uint32_t point, enum what what, uint32_t skip, 
 ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages, uint64_t every);
 /* Its owner fills the holes too, as a program would. */
 void world_fill_holes(ramp_segment_t id);
+/* ... or frees each page that is populated and stores into another, halfway to the next
+   one, that is a hole. */
+void world_move_data(ramp_segment_t id);
 /* ... or makes it another size. */
 void world_resize(ramp_segment_t id, uint64_t pages);
 void world_unmovable(ramp_node_t node, ramp_segment_t id);
