@@ -169,7 +169,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 static void lost(struct pulled *pulled, uint64_t page)
 {
 	programs_poison(pulled->pull->config.programs, pulled->seg, page,
-			"a page was lost with the node that had it");
+			"a page was lost at the node that had it");
 }
 
 static void remember(struct pulled *pulled, uint64_t page, const struct waiter *waiter)

@@ -187,6 +187,7 @@ struct grant {
 	uint32_t maps;
 	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
 	uint32_t dense;		     /* pieces in a row without a zero page to skip */
+	bool failing; /* something could not be sent: all is read before it goes out */
 };
 
 /* What has come from one node. A place is taken by setting `node`, and never given back. */

@@ -5,16 +5,18 @@
  * pieces: data where the file has some that is not all zero, else a hole as far as it reaches. The
  * segment is frozen or GIVEN when anybody can ask, so nothing of it changes.
  *
- * How it fails: a page that is LOST here is -EIO to who asks. serve_revoke returns when no byte of
- * it leaves this node any more. A program that holds the file itself may cut it at any moment, and
- * a load from the mapping would be SIGBUS then: so this thread reads by pread, and only the kernel
- * touches the mapping, to send from it.
+ * How it fails: a page that is LOST here is -EIO to who asks, and so is one whose memory has failed.
+ * serve_revoke returns when no byte of it leaves this node any more. A program that holds the file
+ * itself may cut it at any moment, and a load from the mapping would be SIGBUS then: so this thread
+ * reads by pread, and only the kernel touches the mapping, to send from it. What it can't send from
+ * there (cut, or failed) ends the connection, and is read before it goes out the next time.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "pull_impl.h"
 
 #define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
@@ -97,17 +99,34 @@ static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t size)
 	return grant->data_from > offset ? grant->data_from - offset : 0;
 }
 
-/* Whole pages into buf, the last one filled up with zeros. -EIO: the file ends before them;
-   -EAGAIN: who asks asks again. */
-static int read_pages(struct grant *grant, uint64_t offset, uint64_t pages, uint8_t *buf)
+/*
+ * The memory of the page there has failed (a hardware error): on tmpfs, read(2) says EIO for nothing
+ * else. -EIO: it is lost.
+ */
+static int has_failed(struct grant *grant, uint64_t offset)
 {
-	size_t want = pages * RAMP_PAGE_BYTES, got = 0;
+	log_error("segment %llu: the memory of its page %llu has failed, which is lost",
+		  (unsigned long long)seg_id(grant->seg),
+		  (unsigned long long)(offset / RAMP_PAGE_BYTES));
+	return -EIO;
+}
+
+/* Whole pages into buf, the last one filled up with zeros; *pages becomes less where one behind the
+   first has failed. -EIO: the first has, or the file ends before them; -EAGAIN: who asks asks again.
+ */
+static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uint8_t *buf)
+{
+	size_t want = *pages * RAMP_PAGE_BYTES, got = 0;
 
 	while (got < want) {
 		ssize_t n = pread(seg_fd(grant->seg), buf + got, want - got, (off_t)(offset + got));
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && (errno == EIO || errno == EHWPOISON)) {
+			*pages = got / RAMP_PAGE_BYTES;
+			return *pages ? 0 : has_failed(grant, offset);
+		}
 		if (n < 0)
 			return -EAGAIN; /* -EIO would say that they are lost */
 		if (n == 0)
@@ -125,12 +144,13 @@ static int is_zero_page(struct grant *grant, uint64_t offset)
 {
 	uint8_t buf[RAMP_PAGE_BYTES];
 	ssize_t n = pread(seg_fd(grant->seg), buf, GLANCE_BYTES, (off_t)offset);
+	uint64_t one = 1;
 	int rc;
 
 	for (ssize_t i = 0; i < n; i++)
 		if (buf[i])
 			return 0;
-	rc = read_pages(grant, offset, 1, buf);
+	rc = read_pages(grant, offset, &one, buf);
 	return rc ? rc : all_zero(buf);
 }
 
@@ -157,7 +177,7 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 	int rc;
 
 	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
-	if (grant->dense >= DENSE_PIECES) {
+	if (grant->dense >= DENSE_PIECES && !grant->failing) {
 		rc = dense_pages(grant, offset, max, pages);
 		if (*pages)
 			*data = grant->base + offset;
@@ -166,7 +186,9 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 	}
 	do {
 		some = min(max - zeros, DATA_PAGES);
-		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, some, buf);
+		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, &some, buf);
+		if (rc && zeros)
+			break; /* what stands before it is good */
 		if (rc)
 			return rc;
 		more = zero_pages(buf, some);
@@ -188,7 +210,7 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len)
 {
 	return len == RAMP_PAGE_BYTES && offset >= grant->data_from &&
-	       offset + len <= min(grant->data_to, grant->mapped) &&
+	       offset + len <= min(grant->data_to, grant->mapped) && !grant->failing &&
 	       pages_get(grant->seg, offset / RAMP_PAGE_BYTES) == PAGE_LOCAL;
 }
 
@@ -233,14 +255,31 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	return rc;
 }
 
+/* Whether what was to be sent from there can't be read. */
+static bool is_failing(struct grant *grant, const void *data, size_t len)
+{
+	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)grant->base);
+	uint64_t some = min((len + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES, DATA_PAGES);
+	uint64_t pages = some;
+	uint8_t buf[DATA_BYTES];
+
+	/* Of the mapping before the file grew: there is no telling. */
+	if (offset >= grant->mapped)
+		return true;
+	offset -= offset % RAMP_PAGE_BYTES;
+	return read_pages(grant, offset, &pages, buf) || pages < some;
+}
+
 /* The mapping stays for as long as the grant. What could not be read is looked for anew. */
-static void done(void *arg, const void *data, size_t len)
+static void done(void *arg, const void *data, size_t len, size_t left)
 {
 	struct grant *grant = arg;
 
-	(void)data;
-	if (len == 0 || len % RAMP_PAGE_BYTES)
-		grant->data_from = grant->data_to = 0;
+	if (left == 0)
+		return;
+	grant->data_from = grant->data_to = 0;
+	if (!grant->failing)
+		grant->failing = is_failing(grant, (const uint8_t *)data + len, left);
 }
 
 static const struct tp_export_ops export_ops = {.piece = piece, .done = done};

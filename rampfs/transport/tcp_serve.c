@@ -263,7 +263,7 @@ static void finish_data(struct conn *conn)
 	struct export *export = conn->export;
 
 	conn->export = NULL;
-	export->ops->done(export->arg, conn->data, conn->data_pos);
+	export->ops->done(export->arg, conn->data, conn->data_pos, conn->data_len - conn->data_pos);
 }
 
 /* Its slot's positions say nothing of the next connection that gets it. */
@@ -463,7 +463,7 @@ static int find_piece(struct tcp_serve *serve, struct request *request, struct e
 	if (*len > 0 && *len % RAMP_PAGE_BYTES == 0)
 		return 0;
 	if (*data)
-		(*out)->ops->done((*out)->arg, *data, 0);
+		(*out)->ops->done((*out)->arg, *data, 0, request->len);
 	return -EIO;
 }
 

@@ -47,10 +47,10 @@ struct tp_export_ops {
 	 * negative errno, which the reader gets. Serve thread; must not block for long. Each *data
 	 * is followed by one `done` with the same pointer, when it was sent or its connection
 	 * ended; at most one a connection is out at a time. `len` there is how much of it was
-	 * sent: less than was meant where it could not be read, or the connection failed.
+	 * sent, and `left` how much was not: it could not be read, or the connection failed.
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
-	void (*done)(void *arg, const void *data, size_t len);
+	void (*done)(void *arg, const void *data, size_t len, size_t left);
 };
 
 enum tp_kind {

@@ -49,11 +49,12 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	return 0;
 }
 
-static void done(void *arg, const void *data, size_t len)
+static void done(void *arg, const void *data, size_t len, size_t left)
 {
 	(void)arg;
 	(void)data;
 	(void)len;
+	(void)left;
 	atomic_fetch_sub(&out, 1);
 }
 

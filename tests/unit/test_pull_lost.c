@@ -2,6 +2,7 @@
  * Pages that are lost, with their source or by it; and what a page fault is told, and counted as,
  * when its read comes back.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -145,6 +146,93 @@ START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
 	ck_assert_uint_eq(faults_counted(), faults_read());
 	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
 	ck_assert_int_eq(world_load(w.t_programs.map + (page + 4) * PAGE), -1);
+	world_close(&w);
+}
+END_TEST
+
+/*
+ * Stands in for pread(2) (pull.cmake: --wrap): a page of the source's file whose memory has failed
+ * is EIO, and what is before it is read, as on tmpfs.
+ */
+ssize_t __real_pread(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread(int fd, void *buf, size_t len, off_t offset);
+
+static const uint64_t failing[] = {1000, 3000, 3001, 3500}; /* one by one, and two in a row */
+#define FAILING (sizeof(failing) / sizeof(failing[0]))
+static atomic_bool memory_failed;
+
+ssize_t __wrap_pread(int fd, void *buf, size_t len, off_t offset)
+{
+	uint64_t first = (uint64_t)offset / PAGE;
+
+	for (size_t i = 0; i < FAILING && atomic_load(&memory_failed); i++) {
+		if (fd != seg_fd(w.s_seg) || failing[i] < first)
+			continue;
+		if (failing[i] == first) {
+			errno = EIO;
+			return -1;
+		}
+		if (len > failing[i] * PAGE - (uint64_t)offset)
+			len = failing[i] * PAGE - (uint64_t)offset;
+	}
+	return __real_pread(fd, buf, len, offset);
+}
+
+/* Nor can the kernel send from there. */
+static void fail_memory(bool failed)
+{
+	struct ramp_err err = {0};
+	uint64_t mapped;
+	uint8_t *base;
+
+	ck_assert_int_eq(seg_map(w.s_seg, &base, &mapped, &err), 0);
+	for (size_t i = 0; i < FAILING; i++)
+		ck_assert_int_eq(mprotect(base + failing[i] * PAGE, PAGE,
+					  failed ? PROT_NONE : PROT_READ | PROT_WRITE),
+				 0);
+	seg_unmap(w.s_seg);
+	atomic_store(&memory_failed, failed);
+}
+
+static bool has_failed(uint64_t page)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < FAILING; i++)
+		found |= failing[i] == page;
+	return found;
+}
+
+/* Found by who touches them, among others that are known as data; by the prefetch, which sends from
+   the mapping what it has seen no zeros in for long; or by both at once. */
+START_TEST(memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes)
+{
+	bool touched = _i != 1;
+	struct pull_status status;
+
+	world_open_with(&w, 16 * MIB, true, false);
+	fail_memory(true);
+	if (_i == 2)
+		pull_hurry(w.t_pull, MEMORY_ID);
+	for (size_t i = 0; i < FAILING && touched; i++) {
+		for (uint64_t page = failing[i] - 3; page < failing[i]; page++)
+			ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE),
+					 has_failed(page) ? -1 : world_byte(page, 0));
+		ck_assert_int_eq(world_load(w.t_programs.map + failing[i] * PAGE), -1);
+	}
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), FAILING);
+	for (uint64_t page = 0; page < 4096; page++) {
+		ck_assert_int_eq(pages_get(w.t_seg, page),
+				 has_failed(page) ? PAGE_LOST : PAGE_LOCAL);
+		ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE),
+				 has_failed(page) ? -1 : world_byte(page, 0));
+	}
+	ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, failing[0], 1), -EIO);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_le(status.reconnects, 3 * FAILING); /* not again and again */
+	fail_memory(false);
 	world_close(&w);
 }
 END_TEST
@@ -338,6 +426,8 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
 	tcase_add_test(c, a_page_fault_whose_read_is_cut_is_one_page_fault);
 	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
+	tcase_add_loop_test(c, memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes, 0,
+			    3);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
 	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);

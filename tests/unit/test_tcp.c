@@ -71,12 +71,13 @@ static int image_piece(void *arg, uint64_t offset, size_t len, const void **data
 	return 0;
 }
 
-static void image_done(void *arg, const void *data, size_t len)
+static void image_done(void *arg, const void *data, size_t len, size_t left)
 {
 	struct image *image = arg;
 
 	(void)data;
 	(void)len;
+	(void)left;
 	ck_assert_uint_gt(image->held, 0);
 	image->held--;
 }
