@@ -92,8 +92,9 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 				    (unsigned long long)seg->id);
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
 	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
-	   count: nobody would see that the list is not true any more. */
-	if (*populated_bytes > seen_bytes)
+	   count: nobody would see that the list is not true any more. So is a lost page, which
+	   would be zeros elsewhere; one that is just being written over may be lost again. */
+	if (*populated_bytes > seen_bytes || pages_missing(seg))
 		seg_layout_cut(seg);
 	return 0;
 }

@@ -23,8 +23,8 @@ struct room_range {
  * What is populated: SEEK_DATA/SEEK_HOLE over the file, ranges in order, at most `max`; where
  * there are more, neighbours are joined over the smallest gaps that come (a joined hole travels as
  * a hole when it is pulled). *populated_bytes: of st_blocks. Where more is allocated than is data
- * (fallocated, never touched) the layout counts as changed since seg_note_layout: a store there
- * could not be told from none. Blocks: a worker's call.
+ * (fallocated, never touched), or pages are lost, the layout counts as changed since
+ * seg_note_layout: neither could be told from holes. Blocks: a worker's call.
  */
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err);

@@ -22,7 +22,6 @@
 #include "kernel.h"
 #include "log.h"
 #include "move.h"
-#include "pages.h"
 
 #define NOT_YET_MIN_MS	4u
 #define NOT_YET_MAX_MS	200u
@@ -168,9 +167,6 @@ static void check_work(struct move *m)
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
 	forget_growth(m);
-	/* A lost page is no data here: were it not listed, it would be zeros there. */
-	if (pages_lost(m->seg))
-		seg_layout_cut(m->seg);
 	m->slack_bytes = slack_for(populated);
 	if (m->work_rc)
 		return;

@@ -104,6 +104,32 @@ START_TEST(what_came_after_the_list_is_counted)
 }
 END_TEST
 
+/* Also one that a writer has claimed, who may fail. */
+START_TEST(a_list_is_not_true_of_lost_pages)
+{
+	struct room_range ranges[2];
+	uint64_t bytes, grown;
+	uint32_t count;
+	struct seg *seg = fresh(RECORD_NONE);
+
+	ck_assert_int_eq(room_reserve(seg, 4 * PAGE, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, 4 * PAGE, &err), 0);
+	ck_assert_int_eq(pages_mark_remote(seg, 1, 1, &err), 0);
+	ck_assert_uint_eq(pages_lose(seg, 1, 1), 1);
+	for (int i = 0; i < 2; i++) {
+		seg_note_layout(seg);
+		ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+		ck_assert(seg_layout_changed(seg, &grown));
+		ck_assert_uint_eq(pages_claim_cut(seg, 1, 1), i == 0);
+	}
+	pages_arrive(seg, 1, 1);
+	seg_note_layout(seg);
+	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert(!seg_layout_changed(seg, &grown));
+	done(seg);
+}
+END_TEST
+
 START_TEST(many_scattered_pages_fit_a_short_list)
 {
 	struct room_range ranges[8];
@@ -357,6 +383,7 @@ static Suite *suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
 	tcase_add_test(c, what_came_after_the_list_is_counted);
+	tcase_add_test(c, a_list_is_not_true_of_lost_pages);
 	tcase_add_test(c, many_scattered_pages_fit_a_short_list);
 	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
 	tcase_add_test(c, huge_blocks_are_taken_where_they_are_wanted);
