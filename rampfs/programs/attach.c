@@ -24,8 +24,9 @@
 #include "pages.h"
 #include "record.h"
 
-#define REPLACE_MS 1000u
-#define QUIET_MS   1000u /* for a conversation to end before a fork */
+#define REPLACE_MS     1000u
+#define MOVING_LOOK_MS 10u   /* at its row, while it is being moved */
+#define QUIET_MS       1000u /* for a conversation to end before a fork */
 
 /* What is to be mapped where. */
 struct wish {
@@ -74,6 +75,50 @@ static int row_of_unlinked(struct programs *p, struct seg *seg, struct segment_r
 	return 0;
 }
 
+static int not_here(struct programs *p, ramp_segment_t id, struct ramp_err *err)
+{
+	struct segment_row row;
+	struct node_row node;
+
+	if (meta_segment(p->meta, id, &row))
+		return ramp_err_set(err, ENOENT, "there is no such segment any more");
+	if (row.node == meta_self(p->meta))
+		return ramp_err_set(err, EIO, "its bytes are lost");
+	if (meta_node(p->meta, row.node, &node))
+		return ramp_err_set(err, EREMOTE, "it is on another node");
+	return ramp_err_set(err, EREMOTE, "it is on node %s", node.name);
+}
+
+static int is_moved_long(struct ramp_err *err)
+{
+	return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
+}
+
+/* It is being moved: until that is decided, or for too long (false). */
+static bool wait_moved(struct programs *p, ramp_segment_t id, uint64_t until_ms)
+{
+	struct segment_row row;
+
+	do {
+		pthread_mutex_lock(&p->lock);
+		programs_wait(p, now_ms() + MOVING_LOOK_MS);
+		pthread_mutex_unlock(&p->lock);
+		if (now_ms() >= until_ms || atomic_load(&p->closing))
+			return false;
+	} while (!meta_segment(p->meta, id, &row) && row.phase == SEGMENT_MOVING);
+	return true;
+}
+
+static bool has_left(struct programs *p, struct seg *seg)
+{
+	struct segment_row row;
+	struct record record;
+
+	record_get(seg, &record);
+	return !record_serves(&record) && !meta_segment(p->meta, seg_id(seg), &row) &&
+	       row.node != meta_self(p->meta);
+}
+
 static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 			  struct segment_row *row, struct ramp_err *err)
 {
@@ -82,7 +127,7 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 				       .id = row->id,
 				       .length = row->extent_asked};
 	struct meta_reply reply;
-	uint64_t size = seg_size(seg);
+	uint64_t size = seg_size(seg), until = now_ms() + FREEZE_WAIT_MS;
 	struct timespec now;
 	int rc;
 
@@ -96,7 +141,13 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 		command.node_inc = row->node_inc;
 		command.attr = *row;
 	}
-	rc = meta_propose_wait(p->meta, &command, &reply);
+	while ((rc = meta_propose_wait(p->meta, &command, &reply)) == -EBUSY) {
+		if (!wait_moved(p, row->id, until))
+			return is_moved_long(err);
+		if (has_left(p, seg))
+			return not_here(p, row->id, err);
+		command.cid = meta_own_command(p->meta);
+	}
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
 				    "its first mapping needs an extent, and there is no quorum");
@@ -203,7 +254,7 @@ static int begin_attach(struct programs *p, struct pseg *pseg, struct ramp_err *
 	} while (passes && programs_wait(p, until));
 	pthread_mutex_unlock(&p->lock);
 	if (state == PSEG_FROZEN)
-		return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
+		return is_moved_long(err);
 	if (state == PSEG_GONE)
 		return ramp_err_set(err, EREMOTE, "it is on another node");
 	return 0;
@@ -355,20 +406,6 @@ static int check(struct request *r, const struct token *token, struct ramp_err *
 	    (msg->prot & PROT_WRITE && token->access_mode != O_RDWR))
 		return ramp_err_set(err, EACCES, "the file is not open for that access");
 	return 0;
-}
-
-static int not_here(struct programs *p, ramp_segment_t id, struct ramp_err *err)
-{
-	struct segment_row row;
-	struct node_row node;
-
-	if (meta_segment(p->meta, id, &row))
-		return ramp_err_set(err, ENOENT, "there is no such segment any more");
-	if (row.node == meta_self(p->meta))
-		return ramp_err_set(err, EIO, "its bytes are lost");
-	if (meta_node(p->meta, row.node, &node))
-		return ramp_err_set(err, EREMOTE, "it is on another node");
-	return ramp_err_set(err, EREMOTE, "it is on node %s", node.name);
 }
 
 /* With a reference to the segment. *space: a reference, on success. */

@@ -15,7 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define WATCHES_MAX 64
+#define WATCHES_MAX	  64
+#define OTHER_INCARNATION 3
 
 #ifdef __SANITIZE_THREAD__ /* its shadow lies where the default arena is */
 #define ARENA_ADDR UINT64_C(0x1000000000)
@@ -242,13 +243,16 @@ static void propose(struct meta_command *command, struct meta_reply *reply)
 
 static void open_meta(void)
 {
-	struct node_row node = {.node = 1, .name = "a", .address = "localhost:1", .capacity = MIB};
+	struct node_row nodes[] = {
+		{.node = 1, .name = "a", .address = "localhost:1", .capacity = MIB},
+		{.node = 2, .name = "b", .address = "localhost:2", .role = NODE_STANDBY},
+	};
 	struct meta_founding founding = {.instance = 7,
 					 .self = 1,
 					 .arena_addr = ARENA_ADDR,
 					 .arena_len = ARENA_LEN,
-					 .nodes = &node,
-					 .n_nodes = 1};
+					 .nodes = nodes,
+					 .n_nodes = 2};
 	struct meta_config config = {.journal_path = world.journal,
 				     .heartbeat_ms = 20,
 				     .election_ms = 50,
@@ -270,6 +274,9 @@ static void open_meta(void)
 	while (!meta_has_quorum(world.meta))
 		usleep(1000);
 	up.node_inc = store_incarnation(world.store);
+	propose(&up, &reply);
+	up = (struct meta_command){
+		.type = META_NODE_UP, .node = 2, .node_inc = OTHER_INCARNATION, .instance = 8};
 	propose(&up, &reply);
 }
 
@@ -316,7 +323,7 @@ static void change(struct seg *seg, enum record_kind kind)
 				.epoch = 10,
 				.k = {1, 2},
 				.peer = 2,
-				.peer_inc = 3,
+				.peer_inc = OTHER_INCARNATION,
 				.size = SEG_BYTES};
 	struct ramp_err err = {0};
 
@@ -326,6 +333,21 @@ static void change(struct seg *seg, enum record_kind kind)
 void world_give(struct seg *seg)
 {
 	change(seg, RECORD_GIVEN);
+}
+
+void world_step(struct seg *seg, enum meta_command_type type)
+{
+	struct meta_command command = {.type = type, .id = seg_id(seg), .k = {1, 2}};
+	struct meta_reply reply;
+	struct segment_row row;
+
+	ck_assert_int_eq(meta_segment(world.meta, seg_id(seg), &row), 0);
+	command.epoch = row.epoch;
+	command.node = 2;
+	command.node_inc = OTHER_INCARNATION;
+	command.src = 1;
+	command.src_inc = store_incarnation(world.store);
+	propose(&command, &reply);
 }
 
 void world_revert(struct seg *seg)

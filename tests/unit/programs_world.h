@@ -38,6 +38,8 @@ void world_programs_start(void);
 
 /* A segment of SEG_BYTES, filled with `byte`, with a reference for the caller. */
 struct seg *world_segment(const char *name, uint8_t byte);
+/* A step of its row in a move to node b, which is nowhere but in the metadata. */
+void world_step(struct seg *seg, enum meta_command_type type);
 /* The record: GIVEN, and OWNED again. */
 void world_give(struct seg *seg);
 void world_revert(struct seg *seg);

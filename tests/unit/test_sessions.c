@@ -645,6 +645,31 @@ START_TEST(who_has_hung_up_keeps_no_thread)
 }
 END_TEST
 
+/* Its extent can be given when it is decided where it is. */
+START_TEST(a_first_attach_waits_while_the_segment_is_moved)
+{
+	struct seg *seg = world_segment("x", 7);
+	struct prog prog;
+	struct prog_report r;
+	struct prog_order order = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
+
+	world_prog(&prog);
+	world_step(seg, META_PREPARE);
+	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
+	prog_send(&prog, &order);
+	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
+	if (_i)
+		world_give(seg);
+	world_step(seg, _i ? META_TAKEN : META_ABORT);
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_msg(r.result == (_i ? -EREMOTE : 0), "%d: %s", r.result, r.text);
+	if (_i)
+		ck_assert_str_eq(r.text, "it is on node b");
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------
  */
 
@@ -653,6 +678,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, users_whose_requests_wait_leave_threads_to_others);
 	tcase_add_test(tc, users_take_turns);
 	tcase_add_test(tc, who_has_hung_up_keeps_no_thread);
+	tcase_add_loop_test(tc, a_first_attach_waits_while_the_segment_is_moved, 0, 2);
 	tcase_add_test(tc, garbage_ends_the_connection_and_nothing_else);
 	tcase_add_test(tc, a_program_whose_page_faults_nobody_would_serve_is_refused);
 	tcase_add_test(tc, a_session_that_ends_during_a_look_leaves_nothing_in_the_table);
