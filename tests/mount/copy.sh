@@ -102,13 +102,15 @@ rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
 within 20 grep -q copying "$scratch/err"
 b=$(pgrep -f "rampfs --daemon .*$state/b ")
-slow() { # so many seconds; some pages now and then are enough for it to go on
+slow() { # so many seconds; some pages now and then are enough for it to go on, and no more
+	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < $1; i++)); do
 		kill -STOP "$b"
 		sleep 1
 		kill -CONT "$b"
 		sleep 0.01
 	done
+	chrt -o -p 0 $BASHPID
 }
 kill -STOP "$b"
 stranger write >"$scratch/killed" & killed=$!
