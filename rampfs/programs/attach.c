@@ -7,8 +7,10 @@
  * The order matters: nothing touches the range before it is registered.
  *
  * How it fails: before MAP nothing has happened. After, UNMAP takes it back, also where the thread
- * that asked has given up. Everything runs on the pool and may wait: for a session, for a freeze,
- * for Raft, for the agent, each with a bound.
+ * that asked has given up. That one may have asked again, and what it has got must not be taken
+ * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP (what
+ * is left of the first goes with that MAP, or with the program's next mmap). Everything runs on the
+ * pool and may wait: for a session, for a freeze, for Raft, for the agent, each with a bound.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +36,8 @@ struct wish {
 	uint64_t addr, len, offset;
 	uint32_t prot, flags;
 	bool writable;
+	const struct request *asker; /* who waits for it; NULL: nobody gives up waiting */
+	uint32_t serial;	     /* of its MAP; 0: none */
 };
 
 /* ---- the extent ----------------------------------------------------------------------------- */
@@ -280,13 +284,31 @@ static int look(struct programs *p, struct pseg *pseg, struct space *space)
 	return rc;
 }
 
-static void unmap(struct programs *p, struct pseg *pseg, struct space *space, uint64_t addr,
-		  uint64_t len)
+static void unmap(struct programs *p, struct pseg *pseg, struct space *space,
+		  const struct session_msg *mapped)
 {
-	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
+	struct session_msg msg = {.type = SESSION_UNMAP, .addr = mapped->addr, .len = mapped->len};
 
-	agent_call(space, &msg, -1, now_ms() + p->connect_ms, NULL);
+	pthread_mutex_lock(&space->io);
+	if (mapped->serial && mapped->serial == space->mapped)
+		agent_ask(space, &msg, -1, now_ms() + p->connect_ms, NULL);
+	pthread_mutex_unlock(&space->io);
 	look(p, pseg, space);
+}
+
+/* Who asks again has hung up before: it is looked for that with io held. */
+static int send_map(struct space *space, struct session_msg *map, int fd,
+		    const struct request *asker)
+{
+	int rc = -EPIPE;
+
+	pthread_mutex_lock(&space->io);
+	if (!asker || !request_is_for_nobody(asker)) {
+		rc = agent_ask(space, map, fd, now_ms() + space->programs->connect_ms, NULL);
+		space->mapped = map->serial;
+	}
+	pthread_mutex_unlock(&space->io);
+	return rc;
 }
 
 static int agent_failed(int rc, const struct wish *wish, struct ramp_err *err)
@@ -351,9 +373,8 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 }
 
 static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
-		     const struct wish *wish)
+		     struct wish *wish)
 {
-	uint64_t until = now_ms() + p->connect_ms;
 	struct session_msg map = {
 		.type = SESSION_MAP,
 		.segment = wish->id,
@@ -372,17 +393,18 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 	fd = seg_open(seg, wish->writable ? O_RDWR : O_RDONLY);
 	if (fd < 0)
 		return fd;
-	rc = agent_call(space, &map, fd, until, NULL);
+	rc = send_map(space, &map, fd, wish->asker);
 	close(fd);
 	if (rc)
 		return rc;
+	wish->serial = map.serial;
 	rc = look(p, pseg, space);
 	if (!rc && !is_found(pseg, space, wish))
 		rc = -EBUSY;
-	if (!rc)
-		rc = agent_call(space, &protect, -1, until, NULL);
+	if (!rc) /* the look may have waited for others: that is not the agent's time */
+		rc = agent_call(space, &protect, -1, now_ms() + p->connect_ms, NULL);
 	if (rc)
-		unmap(p, pseg, space, wish->addr, wish->len);
+		unmap(p, pseg, space, &map);
 	return rc;
 }
 
@@ -442,6 +464,7 @@ static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, str
 	result->addr = wish->addr;
 	result->len = wish->len;
 	result->all = row.extent_len;
+	result->serial = wish->serial; /* is not sent */
 out_end:
 	end_attach(p, pseg);
 out_put:
@@ -455,7 +478,8 @@ static int attach(struct request *r, struct token *token, struct space **space,
 	struct wish wish = {.len = r->msg.len,
 			    .offset = r->msg.offset,
 			    .prot = r->msg.prot,
-			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE)};
+			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE),
+			    .asker = r};
 	struct seg *seg;
 	int rc = check(r, token, err);
 
@@ -489,7 +513,7 @@ void attach_begin(struct request *r)
 
 		/* Nobody waits any more: nobody would ever unmap it. */
 		if (pseg) {
-			unmap(r->programs, pseg, space, result.addr, result.len);
+			unmap(r->programs, pseg, space, &result);
 			pseg_put(r->programs, pseg);
 		}
 	}
@@ -639,7 +663,7 @@ static int adopt_gone(struct programs *p, struct pseg *pseg, struct space *space
 /* What the program has put over a part of it since its parent was looked at is the child's, too: the
    rest is mapped. */
 static int map_around(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
-		      const struct wish *wish)
+		      struct wish *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
 	int rc = map_range(p, pseg, space, seg, wish);

@@ -103,17 +103,24 @@ static bool leaves_half_done(uint16_t type)
 	return type != SESSION_DROP && type != SESSION_SAY;
 }
 
+int agent_ask(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms, uint64_t *at)
+{
+	int rc = agent_send(space, msg, fd);
+
+	if (!rc)
+		rc = agent_wait(space, msg->serial, until_ms, at);
+	if (rc == -ETIMEDOUT && leaves_half_done(msg->type))
+		hang_up(space, rc);
+	return rc;
+}
+
 int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
 	       uint64_t *at)
 {
 	int rc;
 
 	pthread_mutex_lock(&space->io);
-	rc = agent_send(space, msg, fd);
-	if (!rc)
-		rc = agent_wait(space, msg->serial, until_ms, at);
-	if (rc == -ETIMEDOUT && leaves_half_done(msg->type))
-		hang_up(space, rc);
+	rc = agent_ask(space, msg, fd, until_ms, at);
 	pthread_mutex_unlock(&space->io);
 	return rc;
 }

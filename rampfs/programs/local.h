@@ -152,6 +152,7 @@ struct space {
 
 	pthread_mutex_t io; /* protects what follows */
 	uint32_t serial;
+	uint32_t mapped;	  /* serial of the last MAP; 0: none */
 	atomic_uint n_late;	  /* written under io */
 	STAILQ_HEAD(, late) late; /* GONEs without an answer yet */
 
@@ -342,6 +343,8 @@ struct request {
 	gid_t gid;
 	struct session_msg msg;
 };
+/* Who asked for an attachment has ended, or has hung up. */
+bool request_is_for_nobody(const struct request *request);
 /* The ready space of the very process that has connected, as space_find; it is waited for as long
    as somebody waits for the answer. */
 struct space *request_space(struct request *request, uint64_t until_ms);
@@ -372,6 +375,9 @@ void programs_let_go(struct programs *p);
    -ESRCH (the session is over), -EPROTO (then it has been hung up). */
 int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
 	       uint64_t *at);
+/* The same with io held by the caller. */
+int agent_ask(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
+	      uint64_t *at);
 /* In two steps, with io held by the caller. */
 int agent_send(struct space *space, struct session_msg *msg, int fd);
 int agent_wait(struct space *space, uint32_t serial, uint64_t until_ms, uint64_t *at);

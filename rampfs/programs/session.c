@@ -287,8 +287,7 @@ void request_free(struct request *request)
 	free(request);
 }
 
-/* Who asked for an attachment has ended, or has hung up. */
-static bool is_for_nobody(const struct request *r)
+bool request_is_for_nobody(const struct request *r)
 {
 	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
 
@@ -305,7 +304,7 @@ struct space *request_find(struct request *request, pid_t pid, uint64_t until_ms
 		look_ms = now_ms() + FOR_NOBODY_MS;
 		space = space_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
 	} while (!space && look_ms < until_ms && !atomic_load(&p->closing) &&
-		 !is_for_nobody(request));
+		 !request_is_for_nobody(request));
 	return space;
 }
 
@@ -324,7 +323,7 @@ static void run_request(void *arg)
 {
 	struct request *r = arg;
 
-	if (is_for_nobody(r)) {
+	if (request_is_for_nobody(r)) {
 		request_free(r);
 		return;
 	}

@@ -315,17 +315,24 @@ static void stop_writers(struct prog_report *r)
 	r->all = writers.stores;
 }
 
-static int ask(struct session_msg *m)
+static int ask_for(struct session_msg *m, long ms)
 {
+	struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 	int sock = session_connect(path), rc;
 
 	if (sock < 0)
 		return sock;
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	rc = session_send(sock, m, NULL, 0, 0);
 	if (!rc)
 		rc = session_recv(sock, m, NULL, NULL, 0);
 	close(sock);
 	return rc ? rc : -(int)m->result;
+}
+
+static int ask(struct session_msg *m)
+{
+	return ask_for(m, 0);
 }
 
 static int do_attach(const struct prog_order *o, struct prog_report *r)
@@ -336,7 +343,7 @@ static int do_attach(const struct prog_order *o, struct prog_report *r)
 				.len = o->len,
 				.prot = o->prot,
 				.flags = o->flags};
-	int rc = ask(&m);
+	int rc = ask_for(&m, (long)o->value);
 
 	r->addr = m.addr;
 	r->all = m.all;

@@ -23,7 +23,7 @@ enum prog_op {
 			      9: unmaps for a while what a GONE takes,
 			      10: computes for 3 s before it answers a DROP.
 			      Its thread in value */
-	PROG_ATTACH,	   /* token, offset, len, prot, flags */
+	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after so many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
 	PROG_SYSCALL,	   /* write(2) of 64 bytes at addr into a pipe; -errno */

@@ -306,6 +306,51 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 }
 END_TEST
 
+static void wait_until_mapped(struct seg *seg)
+{
+	for (int ms = 0; !programs_mapped(world.programs, seg); ms++) {
+		ck_assert_int_lt(ms, 5000);
+		usleep(1000);
+	}
+}
+
+/* The daemon is stuck for so long that the program asks again, having taken back what there was. */
+START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
+{
+	struct prog_order attach = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
+	struct prog_order take_back = {.op = PROG_MUNMAP, .len = SEG_BYTES};
+	struct seg *seg = world_segment("x", 3);
+	struct pseg *pseg = pseg_get(world.programs, seg_id(seg));
+	struct segment_row row;
+	struct prog_report r;
+	struct prog prog;
+
+	world_prog(&prog);
+	pthread_mutex_lock(&pseg->change);
+	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, attach.token, NULL);
+	attach.value = 1000;
+	ck_assert_int_eq(prog_do(&prog, &attach).result, -EAGAIN);
+	wait_until_mapped(seg);
+	ck_assert_int_eq(meta_segment(world.meta, seg_id(seg), &row), 0);
+	take_back.addr = row.extent_addr;
+	ck_assert_int_eq(prog_do(&prog, &take_back).result, 0);
+	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, attach.token, NULL);
+	attach.value = 0;
+	prog_send(&prog, &attach);
+	wait_until_mapped(seg);
+	pthread_mutex_unlock(&pseg->change);
+	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert_msg(!r.result, "%s", r.text);
+	for (int i = 0; i < 100; i++) {
+		ck_assert_uint_eq(prog_load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
+		usleep(3000);
+	}
+	pseg_put(world.programs, pseg);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
 static void *let_it_go(void *seg)
 {
 	programs_gone(world.programs, seg, "b");
@@ -687,6 +732,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_mapping_that_goes_before_it_is_registered_is_no_error);
 	tcase_add_test(tc, a_watch_that_came_halfway_is_taken_back);
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
+	tcase_add_test(tc, an_attach_that_was_given_up_takes_nothing_from_the_next);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
