@@ -31,6 +31,7 @@
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u
+#define HURRY_MS	 500u /* so long before others who have something to compute */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
 #define SESSION_LOOK_US	 5000u
 
@@ -284,11 +285,11 @@ static void say_not_back(struct programs *p, struct pseg *pseg, struct space *sp
 	agent_call(space, &msg, -1, now_ms() + GONE_MS, NULL);
 }
 
-/* Every gone piece (of one space, or of all: NULL); change is held. `again`: who could not have it
-   has been told. */
+/* Every gone piece (of one space, or of all: NULL, who calls from kernel_hurry() on); change is
+   held. `again`: who could not have it has been told. */
 static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
 {
-	uint64_t until = now_ms() + BACK_MS;
+	uint64_t until = now_ms() + BACK_MS, calm = only ? UINT64_MAX : now_ms() + HURRY_MS;
 	struct piece *pieces = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
@@ -308,6 +309,10 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
 
 		if (only && space != only)
 			continue;
+		if (now_ms() >= calm) {
+			kernel_hurry(0);
+			calm = UINT64_MAX;
+		}
 		rc = pieces[i].gone ? back_in_parts(p, pseg, &pieces[i], flags, until) : 0;
 		if (rc && rc != -ESRCH) {
 			atomic_store(&space->behind, true);

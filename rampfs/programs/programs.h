@@ -165,7 +165,8 @@ void programs_restore(struct programs *programs, struct seg *seg);
    waits gets SIGBUS. Blocks shortly. */
 void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node);
 /* It is here again (TAKEN; programs_pulling, by pull_begin, comes first): agents that had it put it
-   back in place at the old address. Blocks; the pager must be running. */
+   back in place at the old address. Blocks; the pager must be running. Who calls it from
+   kernel_hurry() on is as others are when it has taken half a second. */
 void programs_back(struct programs *programs, struct seg *seg);
 /*
  * After it: agents of a former daemon's time come to this one in a moment. Waits for the programs

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -211,6 +212,9 @@ int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t
 static struct attached *unmaps; /* before a range is registered */
 static int unmaps_after;	/* so many others were */
 
+static int slow_register_ms;		/* each takes so long */
+static int hurried_first, hurried_last; /* the thread's policy there */
+
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
 {
 	struct prog_order order = {.op = PROG_MUNMAP, .addr = start, .len = len};
@@ -219,6 +223,12 @@ int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t
 	if (x) {
 		unmaps = NULL;
 		ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+	}
+	if (slow_register_ms) {
+		hurried_last = sched_getscheduler(0);
+		if (hurried_first < 0)
+			hurried_first = hurried_last;
+		usleep((useconds_t)slow_register_ms * 1000);
 	}
 	return __real_kernel_uffd_register(uffd, start, len, modes);
 }
@@ -715,6 +725,33 @@ START_TEST(a_first_attach_waits_while_the_segment_is_moved)
 }
 END_TEST
 
+/* Many pieces take long to be put back: who does that goes before others no longer than that. */
+START_TEST(what_is_put_back_for_long_is_in_no_hurry)
+{
+	struct attached x = world_attached(world_segment("x", 1), O_RDWR);
+	struct prog_order hole = {.op = PROG_MUNMAP, .len = MIB / 4};
+
+	for (uint64_t at = MIB / 4; at < SEG_BYTES; at += MIB / 2) { /* eight are left */
+		hole.addr = x.addr + at;
+		ck_assert_int_eq(prog_do(&x.prog, &hole).result, 0);
+	}
+	world_freeze(x.seg);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	x.seg = world_take(x.seg, 0, SEG_BYTES / RAMP_PAGE_BYTES);
+	ck_assert_int_eq(programs_pulling(world.programs, x.seg, NULL), 0);
+	slow_register_ms = 100;
+	hurried_first = -1;
+	ck_assert_int_eq(kernel_hurry(KERNEL_WINDOW_PRIORITY), 0);
+	programs_back(world.programs, x.seg);
+	slow_register_ms = 0;
+	kernel_hurry(0);
+	ck_assert_int_eq(hurried_first & ~SCHED_RESET_ON_FORK, SCHED_RR);
+	ck_assert_int_eq(hurried_last & ~SCHED_RESET_ON_FORK, SCHED_OTHER);
+	world_detached(&x);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------
  */
 
@@ -734,6 +771,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, an_attach_that_was_given_up_takes_nothing_from_the_next);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
+	tcase_add_test(tc, what_is_put_back_for_long_is_in_no_hurry);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
