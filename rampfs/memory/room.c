@@ -185,6 +185,11 @@ bool room_use_slack(struct seg *seg)
 		(void)fallocate(seg->slack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				(off_t)seg->slack_bytes, (off_t)some);
 	}
+	/* It is counted in what the source has: a page there may be a small one. */
+	if (used && !seg->scarce) {
+		seg->scarce = true;
+		seg_map_small(seg);
+	}
 	pthread_mutex_unlock(&seg->lock);
 	return used;
 }
@@ -196,6 +201,7 @@ void room_release_slack(struct seg *seg)
 	pthread_mutex_lock(&seg->lock);
 	fd = seg->slack_fd;
 	seg->slack_fd = -1;
+	seg->scarce = false;
 	pthread_mutex_unlock(&seg->lock);
 	if (fd >= 0)
 		close(fd);

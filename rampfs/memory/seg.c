@@ -613,6 +613,12 @@ static void want_small(void *base, uint64_t len)
 		log_debug("MADV_NOHUGEPAGE: %s", strerror(errno));
 }
 
+void seg_map_small(struct seg *seg)
+{
+	for (struct seg_mapping *mapping = seg->mappings; mapping; mapping = mapping->next)
+		want_small(mapping->base, mapping->len);
+}
+
 bool seg_small(struct seg *seg)
 {
 	return atomic_load(&seg->small);
@@ -630,8 +636,8 @@ void seg_set_small(struct seg *seg, bool small)
 	pthread_mutex_lock(&seg->lock);
 	atomic_store(&seg->state->small, small);
 	atomic_store(&seg->small, small);
-	for (struct seg_mapping *mapping = seg->mappings; small && mapping; mapping = mapping->next)
-		want_small(mapping->base, mapping->len);
+	if (small)
+		seg_map_small(seg);
 	pthread_mutex_unlock(&seg->lock);
 }
 
@@ -714,7 +720,7 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 		return ramp_err_sys(err, errno, "mapping segment %llu",
 				    (unsigned long long)seg->id);
 	}
-	if (seg_small(seg))
+	if (seg_small(seg) || seg->scarce)
 		want_small(base, len);
 	*mapping = (struct seg_mapping){.next = seg->mappings, .base = base, .len = len};
 	seg->mappings = mapping;

@@ -112,6 +112,7 @@ struct seg {
 
 	int slack_fd;	      /* room.c: a placeholder's; -1: none. Protected by lock */
 	uint64_t slack_bytes; /* what is left of it */
+	bool scarce;	      /* some of it has been used: no huge pages in mappings */
 };
 
 /* tmpfs.c: the mount, the lock against a second daemon, the incarnation. */
@@ -165,6 +166,7 @@ int seg_replace_file(struct seg *seg, int fd);	    /* the one it has is closed; 
 int seg_take_header(struct seg *seg, int state_fd); /* maps it; the descriptor stays the caller's */
 /* Gives up all that is open and mapped. Nobody else looks. */
 void seg_close(struct seg *seg);
+void seg_map_small(struct seg *seg);  /* no huge pages in its mappings; seg->lock is held */
 void seg_untouch(struct seg *seg);    /* after GATE_GONE */
 void rest_close(struct store *store); /* gives back the references of the touched */
 

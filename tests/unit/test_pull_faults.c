@@ -451,6 +451,33 @@ START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 }
 END_TEST
 
+/* Pages that lie far apart take what they are, and not the huge page around each. */
+START_TEST(scattered_pages_share_the_slack_in_a_full_store)
+{
+	struct seg *filler;
+
+	world_open(&w, 64 * MIB);
+	w.slack = 4 * MIB;
+	for (uint64_t page = 7; page < 64 * MIB / PAGE; page += 512)
+		world_write(&w, page);
+	world_take(&w, false);
+	w.slack = 0;
+	world_attach(&w);
+	fill_store(&filler);
+	world_begin(&w, _i);
+	if (!_i) {
+		for (uint64_t page = 7; page < 64 * MIB / PAGE; page += 512)
+			ck_assert_int_ge(world_load(w.t_programs.map + page * PAGE), 0);
+		pull_hurry(w.t_pull, MEMORY_ID);
+	}
+	world_wait_finished(&w);
+	world_check(&w);
+	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
+	seg_put(filler);
+	world_close(&w);
+}
+END_TEST
+
 /* Many reads are under way when one of them finds no room: that takes a piece of the slack, and not
    one for each. */
 START_TEST(no_room_for_one_read_does_not_take_the_slack_of_all)
@@ -705,6 +732,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
 	tcase_add_loop_test(c, who_was_denied_a_hole_gets_it_once_there_is_room, 0, 2);
 	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
+	tcase_add_loop_test(c, scattered_pages_share_the_slack_in_a_full_store, 0, 2);
 	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
