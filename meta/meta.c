@@ -195,6 +195,10 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		greet_life(meta, &r);
 		return;
 	}
+	if (bytes[0] == WIRE_MEMBERS) {
+		greet_members(meta, &r);
+		return;
+	}
 	a = wire_get_u64(&r);
 	b = wire_get_u64(&r);
 	if (!wire_r_done(&r))
@@ -229,6 +233,7 @@ static void carry_out(struct meta *meta, struct item *item)
 			break;
 		meta->greetings.again_ms = 0; /* it may know who we are */
 		greet_tell_life(meta, item->node);
+		greet_tell_members(meta, item->node);
 		meta_step(meta, &ev);
 		break;
 	case ITEM_TRANSFER:

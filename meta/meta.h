@@ -219,6 +219,10 @@ struct meta_config {
 	/* NULL, or after a snapshot was taken, besides that: any segment's row may be another one,
 	   or gone, and none is named. Meta thread. */
 	void (*restored)(void *arg);
+	/* NULL, or: another member says that this one is a member, too (node, name, address), of
+	   which the tables here know nothing yet: it must be found, for it may be the one from whom
+	   they come. Meta thread. */
+	void (*heard_of)(void *arg, const struct node_row *row);
 	/* The journal can't be written or read, or contradicts the cluster's: the process must end.
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
 	   more and answers -EIO. Meta thread, and whichever reads. */

@@ -27,8 +27,13 @@
  * as that was committed, so that another leader is no way out for a copy that is still behind. An
  * old copy is marked in its own file, and the process begins anew without a voice: it catches up,
  * what lies there can be moved away, and it needs --rejoin.
+ *
+ * And who else is there? A node that was down learns of who has come meanwhile from the leader, who
+ * may be one of these, and wait for it to connect. So whoever hears a node tells it the members.
  */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "log.h"
 #include "meta_inner.h"
@@ -36,6 +41,7 @@
 #define GREET_AGAIN_MS 200
 #define ANOTHER_LOG_MS 60000
 #define VOICELESS_MS   1000 /* since it said so last */
+#define MEMBER_BYTES   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
 
 /* A receiver takes no notice of flags that it doesn't know. */
 enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2, GREET_VOICELESS = 4 };
@@ -355,4 +361,47 @@ void greet_held(struct meta *meta, uint64_t instance, uint64_t index)
 	/* Who has no voice promised nothing. */
 	if (r->confirmed && instance == meta->opened.instance && index > r->last_index)
 		greet_forgot(meta);
+}
+
+/* ---- who else is there --------------------------------------------------------------------- */
+
+static int put_member(void *arg, const struct node_row *row)
+{
+	struct wire_w *w = arg;
+
+	if (row->role == NODE_REMOVED)
+		return 0;
+	wire_put_u32(w, row->node);
+	wire_put_str(w, row->name);
+	wire_put_str(w, row->address);
+	return 0;
+}
+
+void greet_tell_members(struct meta *meta, ramp_node_t to)
+{
+	uint8_t buf[1 + RAFT_NODES_MAX * MEMBER_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, WIRE_MEMBERS);
+	if (journal_walk_nodes(replica_journal(meta->replica), put_member, &w) == 0 && !w.bad)
+		meta->config.send(meta->config.arg, to, buf, w.len);
+}
+
+/* What the tables say counts, also of one that has gone. */
+void greet_members(struct meta *meta, struct wire_r *body)
+{
+	struct node_row row, known;
+
+	while (body->pos < body->len) {
+		memset(&row, 0, sizeof(row));
+		row.node = wire_get_u32(body);
+		wire_get_str(body, row.name, sizeof(row.name));
+		wire_get_str(body, row.address, sizeof(row.address));
+		if (body->bad || !meta->config.heard_of)
+			return;
+		if (row.node != 0 &&
+		    journal_get_node(replica_journal(meta->replica), row.node, &known) == -ENOENT)
+			meta->config.heard_of(meta->config.arg, &row);
+	}
 }

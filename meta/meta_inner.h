@@ -24,6 +24,7 @@ enum meta_wire {
 	WIRE_GREET,	  /* u8 flags, u64 instance: meta_greet.c */
 	WIRE_LIFE,	  /* u64 instance, life, lowest: the receiver's, as the tables know it */
 	WIRE_HELD,	  /* u64 instance of the receiver, u64 index: meta_greet.c */
+	WIRE_MEMBERS,	  /* of each {u32 node, str name, str address}: meta_greet.c */
 };
 
 /* A proposal of this node. */
@@ -155,6 +156,8 @@ bool greet_can_spare(struct meta *meta, ramp_node_t node);
 void greet_another(struct meta *meta, ramp_node_t from); /* such a one leads, or would */
 void greet_tell_life(struct meta *meta, ramp_node_t to);
 void greet_life(struct meta *meta, struct wire_r *body);
+void greet_tell_members(struct meta *meta, ramp_node_t to);
+void greet_members(struct meta *meta, struct wire_r *body);
 void greet_note_held(struct meta *meta); /* after turns */
 void greet_held(struct meta *meta, uint64_t instance, uint64_t index);
 void greet_forgot(struct meta *meta); /* the core has found an old copy */

@@ -120,6 +120,34 @@ static void on_meta_restored(void *arg)
 		mount_rows_restored(d->mount);
 }
 
+/* A member that our tables do not know yet. */
+struct heard_of {
+	struct daemon *daemon;
+	struct node_row row;
+};
+
+static void find_member(void *arg)
+{
+	struct heard_of *h = arg;
+	struct daemon *d = h->daemon;
+	struct node_row known;
+
+	if (atomic_load(&d->running) && meta_node(d->meta, h->row.node, &known) == -ENOENT)
+		peers_set(d->peers, h->row.node, h->row.name, h->row.address);
+	free(h);
+}
+
+static void on_meta_heard_of(void *arg, const struct node_row *row)
+{
+	struct daemon *d = arg;
+	struct heard_of *h = atomic_load(&d->running) ? malloc(sizeof(*h)) : NULL;
+
+	if (!h)
+		return;
+	*h = (struct heard_of){.daemon = d, .row = *row};
+	loop_post(d->loop, find_member, h);
+}
+
 static void on_meta_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 {
 	struct daemon *d = arg;
@@ -298,6 +326,7 @@ static int open_meta(struct daemon *d, struct ramp_err *err)
 				     .send = on_meta_send,
 				     .changed = on_meta_changed,
 				     .restored = on_meta_restored,
+				     .heard_of = on_meta_heard_of,
 				     .arg = d};
 	int rc = statedir_file(d->dir.path, "journal.db", journal, err);
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A node that was down while others came: whom it knows leads no more, and who leads it has never heard
+# of. Members tell it of each other.
+. tests/lib/cluster.sh
+says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
+leave() {
+	umount "$mnt/$1"
+	within 20 flock -n "$state/$1/lock" true
+}
+come_back() { rampfs -o "log=$scratch/cluster/$1.log" "$state/$1" "$mnt/$1"; }
+newcomer() {
+	contrib/local-cluster join -c 64M "$1" "$scratch/cluster"
+}
+cluster_start -n 1 -c 64M
+newcomer b
+echo kept >"$mnt/b/b/kept"
+
+echo "b is down while c and d come, and lead"
+leave b
+newcomer c
+newcomer d
+within 20 rampfs-node -m "$mnt/a" promote c
+within 20 rampfs-node -m "$mnt/a" promote d
+leave a
+within 20 says c '^leader: *[cd]'
+come_back a
+within 20 says a '^leader: *[cd]'
+
+echo "b knows a alone when it comes back"
+come_back b
+within 20 says b '^leader: *[cd]'
+within 20 grep -q '^d voter up' "$mnt/b/.ramp/nodes"
+same kept "$(cat "$mnt/b/b/kept")" "what it owns"
+echo new >"$mnt/b/b/new"
+mv "$mnt/b/b/kept" "$mnt/b/d/"
+same kept "$(cat "$mnt/d/d/kept")" "what was moved to one that it had not known"
+cluster_stop
