@@ -2,7 +2,7 @@
 # rampfs-migrate --mode copy on real mounts: programs stand still until every page is there, and then
 # nothing depends on the old node; what is given up half-way leaves everything as it was.
 . tests/lib/cluster.sh
-cluster_start -n 3 -c 512M
+cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
 
 echo "a program that stores until the last moment; every store of it is there"
@@ -81,7 +81,7 @@ same 130 "$status" "the end of what was cancelled ($(cat "$scratch/err"))"
 grep -q "cancelled: it stays where it is" "$scratch/err" || fail "$(cat "$scratch/err")"
 [ ! -e "$mnt/b/b/g" ] || fail "it is there all the same"
 same "$sum 644" "$(sha256sum <"$mnt/a/a/g") $(stat -c %a "$mnt/c/a/g")" "the bytes and the mode after a cancel"
-echo x >>"$mnt/a/a/g"
+head -c 500M /dev/urandom >>"$mnt/a/a/g"
 sum=$(sha256sum <"$mnt/a/a/g")
 
 echo "a copy that takes long: who reads or writes waits for its end, and who is killed does not"
@@ -102,7 +102,7 @@ rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
 within 20 grep -q copying "$scratch/err"
 b=$(pgrep -f "rampfs --daemon .*$state/b ")
-slow() { # so many seconds; some pages now and then are enough for it to go on, and no more
+slow() { # so many seconds; some pages now and then are enough for it to go on
 	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < $1; i++)); do
 		kill -STOP "$b"
