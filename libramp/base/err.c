@@ -22,11 +22,13 @@ int ramp_err_set(struct ramp_err *err, int code, const char *fmt, ...)
 	return -code;
 }
 
+/* Where there is no room for both, what it is about (a long path) is cut, and not why. */
 int ramp_err_sys(struct ramp_err *err, int code, const char *fmt, ...)
 {
+	char buf[64];
+	const char *reason = strerror_r(code, buf, sizeof(buf));
+	size_t len, most = sizeof(err->text) - strlen(reason) - sizeof(": ");
 	va_list ap;
-	size_t len;
-	char reason[64];
 
 	if (err) {
 		err->code = code;
@@ -34,8 +36,11 @@ int ramp_err_sys(struct ramp_err *err, int code, const char *fmt, ...)
 		vsnprintf(err->text, sizeof(err->text), fmt, ap);
 		va_end(ap);
 		len = strlen(err->text);
-		snprintf(err->text + len, sizeof(err->text) - len, ": %s",
-			 strerror_r(code, reason, sizeof(reason)));
+		if (len > most) {
+			len = most;
+			memcpy(err->text + len - 3, "...", 3);
+		}
+		snprintf(err->text + len, sizeof(err->text) - len, ": %s", reason);
 	}
 	return -code;
 }

@@ -36,6 +36,11 @@ START_TEST(errors_that_are_too_long_are_cut)
 	long_text[sizeof(long_text) - 1] = 0;
 	ramp_err_sys(&err, EIO, "%s", long_text);
 	ck_assert_uint_eq(strlen(err.text), RAMP_ERR_TEXT_BYTES - 1);
+	ck_assert_ptr_nonnull(strstr(err.text, "xxx...: Input/output error")); /* why stays */
+	for (size_t len = RAMP_ERR_TEXT_BYTES - 30; len < RAMP_ERR_TEXT_BYTES; len++) {
+		ramp_err_sys(&err, EIO, "%.*s", (int)len, long_text);
+		ck_assert_str_eq(strchr(err.text, ':'), ": Input/output error");
+	}
 	ramp_err_wrap(&err, "%s", long_text);
 	ck_assert_uint_eq(strlen(err.text), RAMP_ERR_TEXT_BYTES - 1);
 }
