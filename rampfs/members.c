@@ -30,6 +30,7 @@
 #define QUEUE_MAX      16
 #define SETTLE_TRIES   100
 #define SETTLE_WAIT_US 100000
+#define VOICE_TRIES    50 /* with the same wait */
 
 struct job {
 	STAILQ_ENTRY(job) link;
@@ -352,6 +353,18 @@ static int add(struct members *m, const char *name, const char *address, uint64_
 	return 0;
 }
 
+/* A newcomer gets its voice in the second in which it comes up; until it has one, its change would
+   stand in the way of all others. */
+static bool has_voice(struct members *m, ramp_node_t node)
+{
+	for (int i = 0; i < VOICE_TRIES && !atomic_load(&m->closing); i++) {
+		if (!meta_is_voiceless(m->config.meta, node))
+			return true;
+		usleep(SETTLE_WAIT_US);
+	}
+	return !meta_is_voiceless(m->config.meta, node);
+}
+
 static int promote(struct members *m, const char *name, struct ramp_err *err)
 {
 	struct meta_command command = {.type = META_MEMBER_PROMOTE};
@@ -367,6 +380,11 @@ static int promote(struct members *m, const char *name, struct ramp_err *err)
 		return ramp_err_set(err, EHOSTDOWN, "%s is fenced", name);
 	if (!is_heard(m, row.node))
 		return ramp_err_set(err, EHOSTDOWN, "%s is down: a voter that is down is no help",
+				    name);
+	if (!has_voice(m, row.node))
+		return ramp_err_set(err, EPERM,
+				    "%s gets no vote: its state directory was formatted again, or "
+				    "put back from a backup: it needs --rejoin",
 				    name);
 	command.node = row.node;
 	rc = propose(m, &command, &reply);

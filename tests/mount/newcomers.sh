@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A node that was down while others came: whom it knows leads no more, and who leads it has never heard
-# of. Members tell it of each other.
+# of. Members tell it of each other. And one that can have no vote.
 . tests/lib/cluster.sh
 says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
 leave() {
@@ -34,4 +34,22 @@ same kept "$(cat "$mnt/b/b/kept")" "what it owns"
 echo new >"$mnt/b/b/new"
 mv "$mnt/b/b/kept" "$mnt/b/d/"
 same kept "$(cat "$mnt/d/d/kept")" "what was moved to one that it had not known"
+
+echo "a standby with an old copy of its journal is not promoted, and so in nobody's way"
+newcomer e
+leave e
+cp "$state/e/journal.db" "$scratch/backup.db"
+come_back e
+within 20 touch "$mnt/e/e/new"
+rm "$mnt/e/e/new"
+leave e
+rm -f "$state/e"/journal.db-*
+cp "$scratch/backup.db" "$state/e/journal.db"
+come_back e
+within 20 grep -q "no vote: needs --rejoin" "$scratch/cluster/e.log"
+within 20 grep -q '^e standby up' "$mnt/a/.ramp/nodes"
+refused "e gets no vote: its state directory was formatted again, or put back from a backup: it needs --rejoin" \
+	rampfs-node -m "$mnt/a" promote e
+grep -q '^e standby up' "$mnt/a/.ramp/nodes" || fail "e has become $(grep '^e ' "$mnt/a/.ramp/nodes")"
+rampfs-node -m "$mnt/a" promote b
 cluster_stop
