@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define LINE_MAX_BYTES	   256 /* more than inih takes */
+#define BYTE_ORDER_MARK	   "\xef\xbb\xbf"
 #define USER_ADDRESS_END   UINT64_C(0x7ff000000000)
 #define USER_ADDRESS_BEGIN UINT64_C(0x10000)
 
@@ -259,6 +260,9 @@ static int see_section(struct parser *p, const char *line)
 	char name[LINE_MAX_BYTES];
 	const char *end;
 
+	/* Some editors put it before the first line; inih passes over it, too. */
+	if (p->line == 1 && strncmp(line, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+		line += strlen(BYTE_ORDER_MARK);
 	while (isspace((unsigned char)*line))
 		line++;
 	end = *line == '[' ? strchr(line, ']') : NULL;
