@@ -358,7 +358,9 @@ static int open_peers(struct daemon *d, struct ramp_err *err)
 
 static int open_programs(struct daemon *d, struct ramp_err *err)
 {
+	static const int shelf[2] = {KEEPER_FD_SHELF, KEEPER_FD_LAST};
 	struct programs_config config = {.loop = d->loop,
+					 .shelf = shelf,
 					 .store = d->store,
 					 .meta = d->meta,
 					 .listen_fd = KEEPER_FD_SESSIONS,

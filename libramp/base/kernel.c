@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/kcmp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -302,6 +304,29 @@ int kernel_maps_next_any(struct kernel_maps *maps, uint64_t from, uint64_t to,
 			 struct kernel_vma *vma)
 {
 	return next_mapping(maps, from, to, true, vma);
+}
+
+int kernel_maps_name(struct kernel_maps *maps, uint64_t addr, char *name, uint32_t cap)
+{
+	struct kernel_procmap_query q = {
+		.size = sizeof(q),
+		.query_flags = KERNEL_PROCMAP_FILE,
+		.query_addr = addr,
+		.vma_name_addr = (uintptr_t)name,
+		.vma_name_size = cap,
+	};
+
+	if (maps->text)
+		return -EOPNOTSUPP;
+	return ioctl(maps->fd, KERNEL_PROCMAP_QUERY, &q) ? -errno : 0;
+}
+
+int kernel_same_file(int a, int b)
+{
+	pid_t self = getpid();
+	long rc = syscall(SYS_kcmp, self, self, KCMP_FILE, a, b);
+
+	return rc < 0 ? -errno : rc == 0;
 }
 
 void kernel_maps_close(struct kernel_maps *maps)

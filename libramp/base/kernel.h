@@ -143,7 +143,14 @@ int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struc
 /* The same of all mappings, those of no file, too. */
 int kernel_maps_next_any(struct kernel_maps *maps, uint64_t from, uint64_t to,
 			 struct kernel_vma *vma);
+/* The file that is mapped at `addr`, as its link in /proc/PID/map_files reads: 0; -errno. Linux
+   6.11. */
+int kernel_maps_name(struct kernel_maps *maps, uint64_t addr, char *name, uint32_t cap);
 void kernel_maps_close(struct kernel_maps *maps);
+
+/* Whether two descriptors of this process are the same open file: 1; 0; -errno where the kernel does
+   not say. */
+int kernel_same_file(int a, int b);
 
 /* ---- madvise(2), mount, files --------------------------------------------------------------- */
 

@@ -78,15 +78,15 @@ static char **adopt_env(char *pid_text)
 /* What the keeper is given, each where it looks for it. An errno. */
 static int add_descriptors(int socket, posix_spawn_file_actions_t *actions)
 {
-	const int given[][2] = {{KEEPER_FD_FUSE, KEEPER_FD_FUSE},
-				{socket, KEEPER_FD_CONTROL},
-				{KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS},
-				{KEEPER_FD_LOCK, KEEPER_FD_LOCK}};
+	const int given[][2] = {
+		{KEEPER_FD_FUSE, KEEPER_FD_FUSE},	  {socket, KEEPER_FD_CONTROL},
+		{KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS}, {KEEPER_FD_LOCK, KEEPER_FD_LOCK},
+		{KEEPER_FD_SHELF, KEEPER_FD_SHELF},	  {KEEPER_FD_LAST, KEEPER_FD_LAST}};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
 		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
-	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LOCK + 1);
+	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LAST + 1);
 }
 
 /* Our child is not yet the keeper: it ends with 0 when it has one of its own (keeper_adopt). */

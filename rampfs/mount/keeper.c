@@ -1,5 +1,6 @@
 /*
- * The keeper: holds /dev/fuse and the listening session socket, and keeps a daemon running.
+ * The keeper: holds /dev/fuse, the listening session socket and what daemons leave to each other
+ * (the shelf, mount.h), and keeps a daemon running.
  *
  * It mounts, executes the daemon, and executes it again when it dies: at once, or after a pause
  * that grows while daemons die as soon as they start. It ends when the mount is gone and the daemon
@@ -49,7 +50,7 @@
 
 struct keeper {
 	const struct keeper_config *config;
-	int fuse, sessions, lock, control, signals;
+	int fuse, sessions, lock, control, signals, shelf[2];
 	pid_t pid;
 	int pidfd;			   /* -1: no daemon runs */
 	bool child;			   /* not adopted: has an exit status */
@@ -238,6 +239,18 @@ static int listen_sessions(struct keeper *k, struct ramp_err *err)
 	return rc ? ramp_err_sys(err, -rc, "session socket %s", addr.sun_path) : 0;
 }
 
+static int make_shelf(struct keeper *k, struct ramp_err *err)
+{
+	int pair[2], rc, rc_other;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return ramp_err_sys(err, errno, "a pair of sockets");
+	rc = move_high(pair[0], &k->shelf[0]);
+	rc_other = move_high(pair[1], &k->shelf[1]);
+	rc = rc ? rc : rc_other;
+	return rc ? ramp_err_sys(err, -rc, "a pair of sockets") : 0;
+}
+
 static int hold(struct keeper *k, struct ramp_err *err)
 {
 	sigset_t set;
@@ -267,15 +280,14 @@ extern char **environ;
 /* What the daemon is given, each where it looks for it. An errno. */
 static int add_descriptors(const struct keeper *k, int control, posix_spawn_file_actions_t *actions)
 {
-	const int given[][2] = {{k->fuse, KEEPER_FD_FUSE},
-				{control, KEEPER_FD_CONTROL},
-				{k->sessions, KEEPER_FD_SESSIONS},
-				{k->lock, KEEPER_FD_LOCK}};
+	const int given[][2] = {{k->fuse, KEEPER_FD_FUSE},	   {control, KEEPER_FD_CONTROL},
+				{k->sessions, KEEPER_FD_SESSIONS}, {k->lock, KEEPER_FD_LOCK},
+				{k->shelf[0], KEEPER_FD_SHELF},	   {k->shelf[1], KEEPER_FD_LAST}};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
 		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
-	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LOCK + 1);
+	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LAST + 1);
 }
 
 static int spawn_daemon(struct keeper *k, int control)
@@ -566,6 +578,9 @@ static void let_go(struct keeper *k)
 		close(k->fuse);
 	if (k->signals >= 0)
 		close(k->signals);
+	for (int i = 0; i < 2; i++)
+		if (k->shelf[i] >= 0)
+			close(k->shelf[i]);
 }
 
 int keeper_run(const struct keeper_config *config, struct ramp_err *err)
@@ -575,6 +590,7 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 			   .sessions = -1,
 			   .control = -1,
 			   .signals = -1,
+			   .shelf = {-1, -1},
 			   .pidfd = -1};
 	int rc;
 
@@ -583,6 +599,8 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 	rc = k.lock < 0 ? ramp_err_sys(err, errno, "the lock's descriptor") : hold(&k, err);
 	if (!rc)
 		rc = detach_dead(config, err);
+	if (!rc)
+		rc = make_shelf(&k, err);
 	if (!rc)
 		rc = listen_sessions(&k, err);
 	if (!rc)
@@ -599,7 +617,7 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 	return rc;
 }
 
-/* Descriptors 3 to 6 move up, so that the next daemon's find their places free. */
+/* What we find at its place moves up, so that the next daemon's find theirs free. */
 static int take(int fd)
 {
 	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
@@ -660,9 +678,13 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	k.control = take(KEEPER_FD_CONTROL);
 	k.sessions = take(KEEPER_FD_SESSIONS);
 	k.lock = take(KEEPER_FD_LOCK);
+	k.shelf[0] = take(KEEPER_FD_SHELF);
+	k.shelf[1] = take(KEEPER_FD_LAST);
 	if (k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
 		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
 	rc = become_inits_child(err);
+	if (!rc && k.shelf[1] < 0) /* a daemon of an older version has none */
+		rc = make_shelf(&k, err);
 	if (!rc)
 		rc = hold(&k, err);
 	if (rc)
@@ -681,18 +703,44 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	return rc;
 }
 
+/* Both places are free. */
+static int make_own_shelf(void)
+{
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	for (int i = 0; i < 2; i++) {
+		int high = fcntl(pair[i], F_DUPFD_CLOEXEC, HIGH_FD);
+
+		close(pair[i]);
+		pair[i] = high;
+	}
+	rc = pair[0] < 0 || pair[1] < 0 || dup2(pair[0], KEEPER_FD_SHELF) < 0 ||
+			     dup2(pair[1], KEEPER_FD_LAST) < 0
+		     ? -errno
+		     : 0;
+	for (int i = 0; i < 2; i++)
+		if (pair[i] >= 0)
+			close(pair[i]);
+	return rc;
+}
+
 int keeper_inherited(uint64_t *connection, struct ramp_err *err)
 {
 	const char *text = getenv(KEEPER_ENV_CONNECTION);
 	char *end = NULL;
+	int rc = 0;
 
 	if (text)
 		*connection = strtoull(text, &end, 16);
 	if (!text || !*text || *end || !*connection)
 		return ramp_err_set(err, EINVAL,
 				    "the daemon is started by rampfs itself, not by hand");
-	for (int fd = KEEPER_FD_FUSE; fd <= KEEPER_FD_LOCK; fd++)
-		if (fcntl(fd, F_SETFD, FD_CLOEXEC))
-			return ramp_err_sys(err, errno, "descriptor %d from the keeper", fd);
-	return 0;
+	/* A keeper of an older version has none: what is put on this one, nobody finds. */
+	if (fcntl(KEEPER_FD_LAST, F_GETFD) < 0)
+		rc = make_own_shelf();
+	for (int fd = KEEPER_FD_FUSE; !rc && fd <= KEEPER_FD_LAST; fd++)
+		rc = fcntl(fd, F_SETFD, FD_CLOEXEC) ? -errno : 0;
+	return rc ? ramp_err_sys(err, -rc, "descriptors from the keeper") : 0;
 }

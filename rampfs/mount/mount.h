@@ -12,11 +12,12 @@
  *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET, keeper.h)
  *   fd 5 KEEPER_FD_SESSIONS  the listening session socket
  *   fd 6 KEEPER_FD_LOCK      the locked file that shows that the state directory is in use
+ *   fd 7, 8 KEEPER_FD_SHELF  two ends of a socket pair: what a daemon sends through it, its
+ *                            successor finds there (programs/shelf.c). Older keepers give none
  *   RAMPFS_CONNECTION        the connection's random id in hex, made at mount
- * An adopting keeper finds the same four (fd 4: the socket to the daemon), and RAMPFS_ADOPT, the
- * daemon's pid. 0 to 2 are inherited; every other descriptor is closed, and signals are as at
- * login. Whoever forks without exec must close these four: a forgotten copy of /dev/fuse keeps a
- * dead connection alive.
+ * An adopting keeper finds the same (fd 4: the socket to the daemon), and RAMPFS_ADOPT, the daemon's
+ * pid. 0 to 2 are inherited; every other descriptor is closed, and signals are as at login. Whoever
+ * forks without exec must close these: a forgotten copy of /dev/fuse keeps a dead connection alive.
  *
  * Signals of the keeper: SIGTERM, SIGINT: unmount and end; SIGHUP: open the log's file anew and
  * upgrade (the daemon is asked to end and executed anew, reading its configuration). The daemon
@@ -45,6 +46,8 @@
 #define KEEPER_FD_CONTROL  4
 #define KEEPER_FD_SESSIONS 5
 #define KEEPER_FD_LOCK	   6
+#define KEEPER_FD_SHELF	   7 /* and the next */
+#define KEEPER_FD_LAST	   8
 
 struct keeper_config {
 	const char *source; /* what mount(8) shows in front: the state directory's absolute path */

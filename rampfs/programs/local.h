@@ -133,13 +133,16 @@ struct space {
 	pid_t lifted;	    /* the agent's thread, where it has priority; 0: none. programs->lift */
 	struct agent_look look; /* protected by programs->lift */
 	enum space_state state; /* protected by programs->lock */
-	uint64_t since_ms;
-	struct conn *conn; /* control thread; NULL once it has hung up */
+	uint64_t since_ms;	/* when it came; DEAD: when it has hung up */
+	struct conn *conn;	/* control thread; NULL once it has hung up */
 	int sock, uffd;
-	int pidfd; /* of who has connected: its pid alone may be somebody else's by now */
+	/* Of who has connected: its pid alone may be somebody else's by now. -1: a former daemon's
+	   orphan, of which only the memory is known. */
+	int pidfd;
 	bool told; /* the pager has it; protected by life */
 	atomic_bool orphan;
 	bool hurried;		 /* an orphan, whose pages are not left missing; the sweep */
+	bool shelved;		 /* an orphan, which the next daemon finds; the sweep */
 	atomic_bool behind;	 /* it has not been told all that has left and come back */
 	atomic_bool stale;	 /* a remap event came: look into /proc */
 	atomic_bool stopped;	 /* a hint: it was by SIGSTOP, when the window was about to come */
@@ -220,6 +223,10 @@ struct programs {
 	pthread_mutex_t lift; /* before lock; lift.c */
 	/* Until when agents of those users are not lifted; protected by lift. */
 	uint64_t greedy_until_ms[GREEDY_SLOTS];
+	int shelf[2];		  /* -1: none */
+	pthread_mutex_t shelving; /* no other lock is taken under it */
+	uint32_t shelf_round;	  /* protected by shelving; in what was put last */
+	atomic_bool adopted;	  /* what was there */
 	atomic_bool closing;
 	struct loop_wake *look; /* a space is stale, or has late answers */
 
@@ -317,6 +324,10 @@ pool_fn agents_watch;
 /* Jobs of the pool. ready and look: take a reference with them; bury: the list's. sweep: of the
    programs, drops the orphans that need not be kept any more. */
 pool_fn space_ready, space_look, space_bury, space_sweep;
+/* With a reference for the caller, and nothing open; NULL: no memory. */
+struct space *space_make(struct programs *p, pid_t pid, uid_t uid);
+/* A former daemon's orphan, DEAD, is one of ours, reference and all. */
+void space_adopt(struct space *space);
 /* READY; a result other than 0 ends the session. */
 void space_say_ready(struct space *space, int result, const char *text);
 /* Whether the process maps anything of the store. */
@@ -333,6 +344,14 @@ bool space_is(struct space *space, enum space_state state);
 bool space_dead(struct space *space);
 /* "4711 (memcached)", for messages. */
 void process_name(pid_t pid, char name[64]);
+
+/* ---- shelf.c -------------------------------------------------------------------------------- */
+
+/* An orphan: the next daemon finds it there (shelved is set); or not any more. */
+void shelf_put(struct space *space);
+void shelf_drop(struct space *space);
+/* What a former daemon has put there becomes orphans of ours. */
+void shelf_adopt(struct programs *p);
 
 /* A throw-away request (ATTACH, FORK, ADOPT, DETACH, PUNCH): on the pool, then closed. */
 struct request {

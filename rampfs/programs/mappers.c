@@ -164,10 +164,16 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)space->pid,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
 	range = strrchr(path, '/') + 1;
-	/* The agent's thread may have ended, and the main thread not. */
-	if (read_name(space->map_files, range, target, &st) &&
-	    read_name(AT_FDCWD, path, target, &st))
+	if (space->pidfd < 0) {
+		/* No process is known by which it could be seen, and nothing of it comes back. */
+		if (kernel_maps_name(&space->maps, vma->start, target, sizeof(target)))
+			return -ENOENT;
+		st.st_mode = S_IWUSR;
+	} else if (read_name(space->map_files, range, target, &st) &&
+		   read_name(AT_FDCWD, path, target, &st)) {
+		/* Neither by the agent's thread, which may have ended, nor by the main one. */
 		return -ENOENT;
+	}
 	name = strrchr(target, '/');
 	name = name ? name + 1 : target;
 	m->gone = strncmp(name, "gone.", 5) == 0;

@@ -60,6 +60,9 @@ static struct programs *make(const struct programs_config *config)
 	p->loop = config->loop;
 	p->store = config->store;
 	p->meta = config->meta;
+	p->shelf[0] = config->shelf ? config->shelf[0] : -1;
+	p->shelf[1] = config->shelf ? config->shelf[1] : -1;
+	p->shelf_round = (uint32_t)ramp_random64();
 	p->uffd_group = config->uffd_group;
 	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;
 	p->token_ms = config->token_ms ? config->token_ms : TOKEN_MS;
@@ -68,6 +71,7 @@ static struct programs *make(const struct programs_config *config)
 	p->arena_hi = p->arena_lo + len;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->lift, NULL);
+	pthread_mutex_init(&p->shelving, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &clock);
@@ -90,6 +94,7 @@ static void free_programs(struct programs *p)
 	pthread_rwlock_destroy(&p->pager_lock);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lift);
+	pthread_mutex_destroy(&p->shelving);
 	pthread_mutex_destroy(&p->lock);
 	programs_let_go(p);
 }

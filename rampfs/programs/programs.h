@@ -36,6 +36,9 @@ struct programs_config {
 	struct store *store;
 	struct meta *meta;
 	int listen_fd; /* the session socket, listening (the keeper holds it too) */
+	/* Two ends of a socket pair that the keeper holds, too, in which a daemon leaves what the
+	   next one finds (shelf.c); NULL: none. */
+	const int *shelf;
 	const char *session_path;
 	const char *mountpoint; /* for messages */
 	gid_t uffd_group;	/* (gid_t)-1: everybody may have a userfaultfd */

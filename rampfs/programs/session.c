@@ -60,6 +60,7 @@ static void end_space(struct conn *conn)
 	if (space->state == SPACE_READY)
 		p->status.sessions--;
 	space->state = SPACE_DEAD;
+	space->since_ms = now_ms();
 	/* At once: its mappings stand until /proc says that they don't. */
 	atomic_store(&space->orphan, true);
 	TAILQ_REMOVE(&p->spaces, space, link);
@@ -161,28 +162,14 @@ static const char *no_pidfd(int pidfd, struct ramp_err *err)
 /* The pidfd is the space's, on success. */
 static struct space *make_space(struct conn *conn, const struct session_msg *hello, int pidfd)
 {
-	struct space *space = calloc(1, sizeof(*space));
+	struct space *space = space_make(conn->programs, conn->pid, conn->uid);
 
 	if (!space)
 		return NULL;
-	space->programs = conn->programs;
-	space->refs = 1;
-	space->pid = conn->pid;
-	space->uid = conn->uid;
 	space->agent_tid = hello->tid;
-	space->since_ms = now_ms();
-	space->looked_ms = now_ms();
 	space->conn = conn;
 	space->sock = conn->fd;
-	space->uffd = space->pagemap = space->map_files = -1;
 	space->pidfd = pidfd;
-	space->look.schedstat = -1;
-	pthread_mutex_init(&space->life, NULL);
-	pthread_mutex_init(&space->io, NULL);
-	pthread_mutex_init(&space->proc, NULL);
-	pthread_mutex_init(&space->list, NULL);
-	STAILQ_INIT(&space->late);
-	RB_INIT(&space->holdings);
 	return space;
 }
 

@@ -13,11 +13,10 @@
  * once its memory maps nothing any more or has a new session. Until then it is an orphan, and a
  * revoke that finds one says EBUSY. Its page faults are served: where the process has ended, or has
  * another memory since its exec, a child that shares the old one goes on there. The userfaultfd's
- * last copy is ours then, so what is still missing is pulled at once: after a kill of this daemon
- * there would be zeros.
+ * last copy is ours then, and were it closed there would be zeros: the next daemon finds another
+ * (shelf.c), and what is still missing is pulled at once.
  */
 #include <errno.h>
-#include <linux/kcmp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +28,37 @@
 #include "local.h"
 #include "log.h"
 
-#define LOOK_MAX 64 /* psegs that one look goes through */
+#define ENDING_MS 500u
+#define LOOK_MAX  64 /* psegs that one look goes through */
 
 /* ---- references ----------------------------------------------------------------------------- */
 
 struct space *space_get(struct space *space)
 {
 	atomic_fetch_add(&space->refs, 1);
+	return space;
+}
+
+struct space *space_make(struct programs *p, pid_t pid, uid_t uid)
+{
+	struct space *space = calloc(1, sizeof(*space));
+
+	if (!space)
+		return NULL;
+	space->programs = p;
+	space->refs = 1;
+	space->pid = pid;
+	space->uid = uid;
+	space->since_ms = now_ms();
+	space->looked_ms = now_ms();
+	space->sock = space->uffd = space->pidfd = space->pagemap = space->map_files = -1;
+	space->look.schedstat = -1;
+	pthread_mutex_init(&space->life, NULL);
+	pthread_mutex_init(&space->io, NULL);
+	pthread_mutex_init(&space->proc, NULL);
+	pthread_mutex_init(&space->list, NULL);
+	STAILQ_INIT(&space->late);
+	RB_INIT(&space->holdings);
 	return space;
 }
 
@@ -51,7 +74,8 @@ void space_put(struct space *space)
 		close(space->pidfd);
 	if (space->look.schedstat >= 0)
 		close(space->look.schedstat);
-	close(space->sock);
+	if (space->sock >= 0)
+		close(space->sock);
 	pthread_mutex_destroy(&space->life);
 	pthread_mutex_destroy(&space->io);
 	pthread_mutex_destroy(&space->proc);
@@ -174,7 +198,7 @@ static int add_to_pager(struct space *space, struct ramp_err *err)
 		rc = p->pager.space_added(p->pager.arg, space_get(space), space->uffd);
 		space->told = !rc;
 		if (rc)
-			space_put(space);
+			atomic_fetch_sub(&space->refs, 1); /* the caller has another */
 	}
 	pthread_rwlock_unlock(&p->pager_lock);
 	return rc ? ramp_err_sys(err, -rc, "serving its page faults") : 0;
@@ -295,23 +319,16 @@ bool space_maps(struct space *space)
 }
 
 /* An agent keeps its userfaultfd, which is of one memory, from session to session; after an exec
-   there is another. A kernel that compares none takes them for the same. */
-static bool same_uffd(const struct space *a, const struct space *b)
-{
-	pid_t self = getpid();
-
-	return syscall(SYS_kcmp, self, self, KCMP_FILE, a->uffd, b->uffd) <= 0;
-}
-
-/* p->lock is held. */
+   there is another. Where the kernel does not say, it is the same. p->lock is held. */
 static bool has_new_session(struct programs *p, struct space *orphan)
 {
 	struct space *space;
 
 	TAILQ_FOREACH (space, &p->spaces, link)
 		if (space->pid == orphan->pid && space->state == SPACE_READY)
-			return process_lives(orphan->pidfd) && /* else it is another process's */
-			       same_uffd(space, orphan);
+			return (orphan->pidfd < 0 ||
+				process_lives(orphan->pidfd)) && /* else it is another process's */
+			       kernel_same_file(space->uffd, orphan->uffd) != 0;
 	return false;
 }
 
@@ -326,12 +343,15 @@ bool space_replaced(struct space *space)
 	return replaced;
 }
 
-/* With its process, or by an exec of it: it comes with no session any more. */
+/* With its process, or by an exec of it: it comes with no session any more. Agents end a moment
+   before their process does, which would then not be looked at for long. */
 static bool agent_ended(struct space *space)
 {
 	struct pollfd at = {.fd = space->pidfd, .events = POLLIN};
 
-	return poll(&at, 1, 0) > 0 || !mappers_tid(space->pid, space->agent_tid);
+	return space->pidfd < 0 || poll(&at, 1, 0) > 0 ||
+	       (now_ms() >= space->since_ms + ENDING_MS &&
+		!mappers_tid(space->pid, space->agent_tid));
 }
 
 /* What it maps of segments that are pulled is pulled at full speed. */
@@ -351,12 +371,22 @@ static void hurry(struct space *space)
 		if (ids)
 			ids[n++] = h->id;
 	pthread_mutex_unlock(&space->list);
-	space->hurried = ids != NULL;
+	/* What a former daemon has left may be here before its pulls. */
+	space->hurried = ids != NULL && space->pidfd >= 0;
 	pthread_rwlock_rdlock(&p->pager_lock);
 	for (size_t i = 0; p->pager.hurry && i < n; i++)
 		p->pager.hurry(p->pager.arg, ids[i]);
 	pthread_rwlock_unlock(&p->pager_lock);
 	free(ids);
+}
+
+/* Its userfaultfd's last copy is ours. */
+static void hold_on(struct space *orphan)
+{
+	if (!orphan->shelved)
+		shelf_put(orphan);
+	if (!orphan->hurried)
+		hurry(orphan);
 }
 
 /* True: it is still wanted. */
@@ -372,17 +402,21 @@ void space_sweep(void *arg)
 	struct space *orphan;
 
 	TAILQ_INIT(&all);
+	if (!atomic_load(&p->closing) && !atomic_exchange(&p->adopted, true))
+		shelf_adopt(p);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_CONCAT(&all, &p->orphans, link);
 	pthread_mutex_unlock(&p->lock);
 	while ((orphan = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, orphan, link);
 		if (keep_orphan(p, orphan)) {
-			if (!orphan->hurried && agent_ended(orphan))
-				hurry(orphan);
+			if (!(orphan->shelved && orphan->hurried) && agent_ended(orphan))
+				hold_on(orphan);
 			TAILQ_INSERT_TAIL(&keep, orphan, link);
 			continue;
 		}
+		if (!atomic_load(&p->closing)) /* the next daemon has it then */
+			shelf_drop(orphan);
 		take_from_pager(orphan);
 		atomic_store(&orphan->orphan, false);
 		space_forget(p, orphan);
@@ -408,4 +442,33 @@ void space_bury(void *arg)
 	TAILQ_INSERT_TAIL(&p->orphans, space, link);
 	pthread_mutex_unlock(&p->lock);
 	space_sweep(p);
+}
+
+/* Its page faults wait where it can't be looked at, or there is no memory. */
+void space_adopt(struct space *space)
+{
+	struct programs *p = space->programs;
+	struct ramp_err err = {0};
+	int rc;
+
+	if (!user_take(p, space->uid, USER_SESSIONS, 1, UINT32_MAX)) {
+		space_put(space);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	space->id = ++p->next_space;
+	pthread_mutex_unlock(&p->lock);
+	rc = space->maps_open ? space_learn(p, space) : -EBADF;
+	if (rc)
+		ramp_err_sys(&err, -rc, "looking into its memory");
+	else
+		rc = add_to_pager(space, &err);
+	if (rc)
+		log_warn("what process %d has left to others waits for its missing pages: %s",
+			 (int)space->pid, err.text);
+	else
+		space_wake_all(space);
+	pthread_mutex_lock(&p->lock);
+	TAILQ_INSERT_TAIL(&p->orphans, space, link);
+	pthread_mutex_unlock(&p->lock);
 }

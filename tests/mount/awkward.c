@@ -11,10 +11,11 @@
  *		full: once a file GO is there it makes room. filter: and has lost it once more
  *	rampfs-run awkward again FILE
  *		when FILE has gone it maps it again, through the same open file, until it may
- *	rampfs-run awkward outlived FILE
- *		stores to every page, and when FILE has gone and come back, and a file GO is there,
- *		ends before a child that shares its memory. That says "first" when it has loaded
- *		some of the pages, waits for a file GO2, and says "right" when it has loaded all
+ *	rampfs-run awkward outlived|left FILE
+ *		stores to every page. When FILE has gone, and a file GO is there, it waits until
+ *		FILE has come back, says "back", and when a file GO0 is there, ends before a child
+ *		that shares its memory. That says "first" when it has loaded some of the pages,
+ *		waits for a file GO2, and says "right" when it has loaded all
  *	rampfs-run awkward replaced FILE OTHER
  *		the same, but instead of ending it becomes another program, which maps OTHER, says
  *		"anew", and ends when a file GO3 is there; its child waits for a file GO1
@@ -312,6 +313,8 @@ static int outlived(const char *path, const char *other)
 	puts("gone");
 	await_file("GO");
 	await(at, 0);
+	puts("back");
+	await_file("GO0");
 	outlived_by = getpid();
 	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
 		fail("a child");
@@ -766,7 +769,7 @@ int main(int argc, char **argv)
 		return mosaic(argv[2]);
 	if (strcmp(argv[1], "sealed") == 0)
 		return sealed(argv[2]);
-	if (strcmp(argv[1], "outlived") == 0)
+	if (strcmp(argv[1], "outlived") == 0 || strcmp(argv[1], "left") == 0)
 		return outlived(argv[2], NULL);
 	if (strcmp(argv[1], "replaced") == 0)
 		return argc == 4 ? outlived(argv[2], argv[3]) : 2;

@@ -2,7 +2,7 @@
 # A segment leaves programs that make it hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
-[ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced mosaic sealed over forks holes covered
+[ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced left mosaic sealed over forks holes covered
 cluster_start -n 2 -c 256M
 leave() {
 	rm -f "$scratch/said" "$scratch/lines"
@@ -53,9 +53,11 @@ child_goes_on() {
 	within 20 is_stable "$mnt/a/a/$1"
 	touch "$scratch/GO2"
 	within 20 grep -q right "$scratch/said"
+	rm "$mnt/a/a/$1" # there is not room for many of them
 }
 outlived() {
 	with_pages_missing outlived
+	touch "$scratch/GO0"
 	wait $program || fail "the parent"
 	child_goes_on outlived
 }
@@ -63,12 +65,26 @@ outlived() {
 replaced() {
 	truncate -s 2M "$mnt/a/a/other"
 	with_pages_missing replaced "$mnt/a/a/other"
+	touch "$scratch/GO0"
 	within 20 grep -q anew "$scratch/said"
 	sleep 2 # two looks at who has gone
 	touch "$scratch/GO1"
 	child_goes_on replaced
 	touch "$scratch/GO3"
 	wait $program || fail "the next program"
+}
+# The next daemon knows of that memory, too, and nobody else does: nothing has come of it yet.
+left() {
+	with_pages_missing left
+	within 20 grep -q back "$scratch/said"
+	kill -STOP "$(daemon b)"
+	touch "$scratch/GO0"
+	wait $program || fail "the parent"
+	sleep 0.5 # its session's end is seen
+	kill -9 "$(daemon a)"
+	sleep 1
+	kill -CONT "$(daemon b)"
+	child_goes_on left
 }
 # In thousands of pieces it leaves and comes back, and the next daemon and a child learn of them all.
 mosaic() {
@@ -109,7 +125,7 @@ for which; do
 		RAMPFS_QUIET=1 timeout -s KILL 90 rampfs-run "$build/tests/awkward" "$which" \
 			"$mnt/a/a/$which" "$mnt/a/b/$which" 40
 		;;
-	outlived | replaced | mosaic | sealed) "$which" ;;
+	outlived | replaced | left | mosaic | sealed) "$which" ;;
 	*) leave "$which" ;;
 	esac
 done
