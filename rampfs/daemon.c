@@ -333,6 +333,18 @@ static int open_meta(struct daemon *d, struct ramp_err *err)
 	return rc ? rc : meta_open(&config, &d->meta, err);
 }
 
+/* The others know where it listens from the tables: that is not changed by a file here. */
+static void check_address(const struct daemon *d, const struct node_row *self)
+{
+	const struct config_node *own = config_find(&d->dir.config, d->dir.node);
+
+	if (own && strcmp(own->address, self->address) != 0)
+		log_warn("%s/cluster.conf: address=%s does not count: the cluster knows this node "
+			 "at "
+			 "%s (mkfs.rampfs --rejoin gives it another)",
+			 d->dir.path, own->address, self->address);
+}
+
 static int open_peers(struct daemon *d, struct ramp_err *err)
 {
 	struct peers_config config = {.loop = d->loop,
@@ -347,6 +359,7 @@ static int open_peers(struct daemon *d, struct ramp_err *err)
 
 	if (rc)
 		return ramp_err_sys(err, -rc, "the journal has no row of this node");
+	check_address(d, &self);
 	meta_cluster_id(d->meta, config.cluster_id);
 	memcpy(config.key, d->dir.key, sizeof(config.key));
 	config.listen_address = self.address;

@@ -17,6 +17,8 @@ echo kept >"$mnt/b/b/kept"
 
 echo "b is down while c and d come, and lead"
 leave b
+was=$(sed -n '/^\[node b\]/,/^address=/s/^address=//p' "$state/b/cluster.conf")
+sed -i "s/^address=$was\$/address=127.0.0.1:9/" "$state/b/cluster.conf"
 newcomer c
 newcomer d
 within 20 rampfs-node -m "$mnt/a" promote c
@@ -29,6 +31,8 @@ within 20 says a '^leader: *[cd]'
 echo "b knows a alone when it comes back"
 come_back b
 within 20 says b '^leader: *[cd]'
+grep -q "cluster.conf: address=127.0.0.1:9 does not count: the cluster knows this node at $was " "$scratch/cluster/b.log" ||
+	fail "nothing is said of an address that does not count"
 within 20 grep -q '^d voter up' "$mnt/b/.ramp/nodes"
 same kept "$(cat "$mnt/b/b/kept")" "what it owns"
 echo new >"$mnt/b/b/new"
