@@ -228,7 +228,8 @@ HOWS = {
     "made longer": (lengthened, [ALTERED], AT_ONCE_S),
     "left out": (left_out, [TURN], AT_ONCE_S),
     "cut": (cut, [ALTERED, CUT], LACKING_S),
-    "broken off": (broken_off, [CUT], AT_ONCE_S),
+    # A receiver that is busy may see that the sender has connected anew before it sees the end.
+    "broken off": (broken_off, [CUT, "it connects anew"], AT_ONCE_S),
     "exchanged": (exchanged, [TURN], AT_ONCE_S),
 }
 
