@@ -111,8 +111,8 @@ struct seg {
 	_Atomic uint64_t map_pages, missing, lost;
 
 	int slack_fd;	      /* room.c: a placeholder's; -1: none. Protected by lock */
-	uint64_t slack_bytes; /* what is left of it */
 	bool scarce;	      /* some of it has been used: no huge pages in mappings */
+	uint64_t slack_bytes; /* what is left of it */
 };
 
 /* tmpfs.c: the mount, the lock against a second daemon, the incarnation. */
