@@ -212,8 +212,9 @@ int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t
 static struct attached *unmaps; /* before a range is registered */
 static int unmaps_after;	/* so many others were */
 
-static int slow_register_ms;		/* each takes so long */
-static int hurried_first, hurried_last; /* the thread's policy there */
+/* Of the test's own thread: looks of the pool register, too. */
+static _Thread_local int slow_register_ms;	      /* each takes so long */
+static _Thread_local int hurried_first, hurried_last; /* its policy there */
 
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
 {
