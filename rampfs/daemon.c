@@ -340,8 +340,7 @@ static void check_address(const struct daemon *d, const struct node_row *self)
 
 	if (own && strcmp(own->address, self->address) != 0)
 		log_warn("%s/cluster.conf: address=%s does not count: the cluster knows this node "
-			 "at "
-			 "%s (mkfs.rampfs --rejoin gives it another)",
+			 "at %s (mkfs.rampfs --rejoin gives it another)",
 			 d->dir.path, own->address, self->address);
 }
 

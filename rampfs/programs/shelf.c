@@ -41,7 +41,8 @@ static void close_all(const int *fds, int nfds)
 typedef bool shelf_fn(void *arg, const struct session_msg *hello, const int fds[2]);
 
 /* fn for all that lies there; what it says false of is taken off. The rest goes to the end before
-   it is taken from the front: this daemon may be killed between. */
+   it is taken from the front: this daemon may be killed between. What comes without its descriptors,
+   for want of room for them here, stays where it is, and so does all behind it. */
 static void each(struct programs *p, shelf_fn *fn, void *arg)
 {
 	struct session_msg hello;
@@ -51,9 +52,9 @@ static void each(struct programs *p, shelf_fn *fn, void *arg)
 	pthread_mutex_lock(&p->shelving);
 	p->shelf_round++;
 	while (more && !session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT | MSG_PEEK)) {
-		more = hello.serial != p->shelf_round;
+		more = hello.serial != p->shelf_round && nfds == 2;
 		hello.serial = p->shelf_round;
-		if (more && nfds == 2 && fn(arg, &hello, fds))
+		if (more && fn(arg, &hello, fds))
 			more = !put(p, &hello, fds);
 		close_all(fds, nfds);
 		if (more && !session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT))

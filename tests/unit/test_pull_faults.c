@@ -424,22 +424,19 @@ START_TEST(who_was_denied_a_hole_gets_it_once_there_is_room)
 }
 END_TEST
 
-/* What was populated at the source after the list was made is what the slack was taken for. */
-START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
+/* Without a list: all that comes has the slack alone. Where nothing is prefetched, every `step` pages
+   from `first` on one is touched. */
+static void pull_into_full_store(bool prefetch, uint64_t mib, uint64_t first, uint64_t step)
 {
-	bool prefetch = _i;
 	struct seg *filler;
 
-	world_open(&w, 6 * MIB);
-	w.slack = 7 * MIB; /* of two pieces and a half, three are used */
-	world_write_all(&w);
 	world_take(&w, false);
 	w.slack = 0;
 	world_attach(&w);
 	fill_store(&filler);
 	world_begin(&w, prefetch);
 	if (!prefetch) {
-		for (uint64_t page = 0; page < 6 * MIB / PAGE; page += 3)
+		for (uint64_t page = first; page < mib * MIB / PAGE; page += step)
 			ck_assert_int_ge(world_load(w.t_programs.map + page * PAGE), 0);
 		pull_hurry(w.t_pull, MEMORY_ID);
 	}
@@ -449,32 +446,25 @@ START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 	seg_put(filler);
 	world_close(&w);
 }
+
+/* What was populated at the source after the list was made is what the slack was taken for. */
+START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
+{
+	world_open(&w, 6 * MIB);
+	w.slack = 7 * MIB; /* of two pieces and a half, three are used */
+	world_write_all(&w);
+	pull_into_full_store(_i, 6, 0, 3);
+}
 END_TEST
 
 /* Pages that lie far apart take what they are, and not the huge page around each. */
 START_TEST(scattered_pages_share_the_slack_in_a_full_store)
 {
-	struct seg *filler;
-
 	world_open(&w, 64 * MIB);
 	w.slack = 4 * MIB;
 	for (uint64_t page = 7; page < 64 * MIB / PAGE; page += 512)
 		world_write(&w, page);
-	world_take(&w, false);
-	w.slack = 0;
-	world_attach(&w);
-	fill_store(&filler);
-	world_begin(&w, _i);
-	if (!_i) {
-		for (uint64_t page = 7; page < 64 * MIB / PAGE; page += 512)
-			ck_assert_int_ge(world_load(w.t_programs.map + page * PAGE), 0);
-		pull_hurry(w.t_pull, MEMORY_ID);
-	}
-	world_wait_finished(&w);
-	world_check(&w);
-	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
-	seg_put(filler);
-	world_close(&w);
+	pull_into_full_store(_i, 64, 7, 512);
 }
 END_TEST
 
