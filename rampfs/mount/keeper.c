@@ -627,6 +627,26 @@ static int take(int fd)
 	return high;
 }
 
+/* Both, or neither: a daemon of an older version has none. */
+static int take_shelf(struct keeper *k)
+{
+	const int at[2] = {KEEPER_FD_SHELF, KEEPER_FD_LAST};
+
+	for (int i = 0; i < 2; i++) {
+		k->shelf[i] = take(at[i]);
+		if (k->shelf[i] < 0 && errno != EBADF)
+			return -errno;
+	}
+	if (k->shelf[0] >= 0 && k->shelf[1] >= 0)
+		return 0;
+	for (int i = 0; i < 2; i++) {
+		if (k->shelf[i] >= 0)
+			close(k->shelf[i]);
+		k->shelf[i] = -1;
+	}
+	return 0;
+}
+
 /* systemd's main process was the dead keeper. */
 static void tell_main_pid(void)
 {
@@ -667,7 +687,8 @@ static int become_inits_child(struct ramp_err *err)
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 {
 	const char *pid = getenv(KEEPER_ENV_ADOPT);
-	struct keeper k = {.config = config, .signals = -1, .pidfd = -1, .served = true};
+	struct keeper k = {
+		.config = config, .signals = -1, .shelf = {-1, -1}, .pidfd = -1, .served = true};
 	int rc;
 
 	if (!pid || !getenv(KEEPER_ENV_CONNECTION))
@@ -678,12 +699,11 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	k.control = take(KEEPER_FD_CONTROL);
 	k.sessions = take(KEEPER_FD_SESSIONS);
 	k.lock = take(KEEPER_FD_LOCK);
-	k.shelf[0] = take(KEEPER_FD_SHELF);
-	k.shelf[1] = take(KEEPER_FD_LAST);
-	if (k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
+	rc = take_shelf(&k);
+	if (rc || k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
 		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
 	rc = become_inits_child(err);
-	if (!rc && k.shelf[1] < 0) /* a daemon of an older version has none */
+	if (!rc && k.shelf[0] < 0)
 		rc = make_shelf(&k, err);
 	if (!rc)
 		rc = hold(&k, err);
