@@ -21,15 +21,9 @@
 #include "log.h"
 
 /* The HELLO that nobody says any more: `tid` is the process, `flags` its user. */
-static int put(struct programs *p, struct session_msg *hello, const int fds[2])
+static int put(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
-	int rc = session_send(p->shelf[0], hello, fds, 2, MSG_DONTWAIT);
-	static atomic_bool said;
-
-	if (rc && !atomic_exchange(&said, true))
-		log_warn("missing pages of what process %d has left hang on this daemon's life: %s",
-			 (int)hello->tid, strerror(-rc));
-	return rc;
+	return session_send(p->shelf[0], hello, fds, 2, MSG_DONTWAIT);
 }
 
 static void close_all(const int *fds, int nfds)
@@ -38,11 +32,31 @@ static void close_all(const int *fds, int nfds)
 		close(fds[i]);
 }
 
+static void take_first(struct programs *p)
+{
+	struct session_msg hello;
+	int fds[SESSION_FDS_MAX], nfds;
+
+	if (!session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT))
+		close_all(fds, nfds);
+}
+
+/* It goes to the end before it is taken from the front: this daemon may be killed between. A full
+   shelf has room for it only then. */
+static int move_to_end(struct programs *p, const struct session_msg *hello, const int fds[2])
+{
+	int rc = put(p, hello, fds);
+
+	if (rc && rc != -EAGAIN)
+		return rc;
+	take_first(p);
+	return rc ? put(p, hello, fds) : 0;
+}
+
 typedef bool shelf_fn(void *arg, const struct session_msg *hello, const int fds[2]);
 
-/* fn for all that lies there; what it says false of is taken off. The rest goes to the end before
-   it is taken from the front: this daemon may be killed between. What comes without its descriptors,
-   for want of room for them here, stays where it is, and so does all behind it. */
+/* fn for all that lies there; what it says false of is taken off. What comes without its
+   descriptors, for want of room for them here, stays where it is, and so does all behind it. */
 static void each(struct programs *p, shelf_fn *fn, void *arg)
 {
 	struct session_msg hello;
@@ -55,10 +69,10 @@ static void each(struct programs *p, shelf_fn *fn, void *arg)
 		more = hello.serial != p->shelf_round && nfds == 2;
 		hello.serial = p->shelf_round;
 		if (more && fn(arg, &hello, fds))
-			more = !put(p, &hello, fds);
+			more = !move_to_end(p, &hello, fds);
+		else if (more)
+			take_first(p);
 		close_all(fds, nfds);
-		if (more && !session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT))
-			close_all(fds, nfds);
 	}
 	pthread_mutex_unlock(&p->shelving);
 }
@@ -69,13 +83,19 @@ void shelf_put(struct space *space)
 	const int fds[2] = {space->uffd, space->maps.fd};
 	struct session_msg hello = {
 		.type = SESSION_HELLO, .tid = (uint32_t)space->pid, .flags = space->uid};
+	static atomic_bool said;
+	int rc;
 
 	if (p->shelf[0] < 0 || space->uffd < 0 || !space->maps_open || space->maps.text)
 		return;
 	pthread_mutex_lock(&p->shelving);
 	hello.serial = p->shelf_round;
-	space->shelved = !put(p, &hello, fds);
+	rc = put(p, &hello, fds);
 	pthread_mutex_unlock(&p->shelving);
+	space->shelved = !rc;
+	if (rc && !atomic_exchange(&said, true))
+		log_warn("missing pages of what process %d has left hang on this daemon's life: %s",
+			 (int)space->pid, strerror(-rc));
 }
 
 static bool is_another(void *arg, const struct session_msg *hello, const int fds[2])

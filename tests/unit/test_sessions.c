@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "local.h"
@@ -753,6 +754,68 @@ START_TEST(what_is_put_back_for_long_is_in_no_hurry)
 }
 END_TEST
 
+/* ---- the shelf ----------------------------------------------------------------------------------
+ */
+
+static size_t count_orphans(void)
+{
+	struct space *space;
+	size_t n = 0;
+
+	pthread_mutex_lock(&world.programs->lock);
+	TAILQ_FOREACH (space, &world.programs->orphans, link)
+		n++;
+	pthread_mutex_unlock(&world.programs->lock);
+	return n;
+}
+
+/* One more memory that is left to the next daemon; false: the shelf is full. */
+static bool leave_another(void)
+{
+	struct space *space = space_make(world.programs, getpid(), getuid());
+	bool shelved;
+
+	ck_assert_ptr_nonnull(space);
+	space->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	ck_assert_int_eq(uffd_handshake(space->uffd, NULL), 0);
+	ck_assert_int_eq(kernel_maps_open(&space->maps, getpid()), 0);
+	space->maps_open = true;
+	shelf_put(space);
+	shelved = space->shelved;
+	space_put(space);
+	return shelved;
+}
+
+START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
+{
+	struct programs *p = world.programs;
+	struct seg *seg = world_segment("x", 3);
+	size_t n = 0;
+	char byte;
+	void *at;
+
+	space_sweep(p); /* this daemon has found nothing */
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->shelf), 0);
+	setsockopt(p->shelf[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
+	at = mmap((void *)(uintptr_t)p->arena_lo, SEG_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
+		  seg_fd(seg), 0);
+	ck_assert_ptr_eq(at, (void *)(uintptr_t)p->arena_lo);
+	while (leave_another())
+		n++;
+	ck_assert_uint_gt(n, 2);
+	shelf_adopt(p);
+	ck_assert_uint_eq(count_orphans(), n);
+	munmap(at, SEG_BYTES);
+	space_sweep(p);
+	ck_assert_uint_eq(count_orphans(), 0);
+	ck_assert_int_eq(recv(p->shelf[1], &byte, 1, MSG_DONTWAIT), -1);
+	close(p->shelf[0]);
+	close(p->shelf[1]);
+	p->shelf[0] = p->shelf[1] = -1;
+	seg_put(seg);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------
  */
 
@@ -773,6 +836,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, an_attach_that_was_given_up_takes_nothing_from_the_next);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, what_is_put_back_for_long_is_in_no_hurry);
+	tcase_add_test(tc, all_that_is_on_a_full_shelf_is_found_and_can_go);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
