@@ -112,8 +112,8 @@ static int has_failed(struct grant *grant, uint64_t offset)
 }
 
 /* Whole pages into buf, the last one filled up with zeros; *pages becomes less where one behind the
-   first has failed. -EIO: the first has, or the file ends before them; -EAGAIN: who asks asks again.
- */
+   first has failed, or the file ends (cut, since it was known as data). -EIO: the first has, or it
+   ends before that; -EAGAIN: who asks asks again. */
 static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uint8_t *buf)
 {
 	size_t want = *pages * RAMP_PAGE_BYTES, got = 0;
@@ -133,10 +133,9 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uin
 			break;
 		got += (size_t)n;
 	}
-	if (want - got >= RAMP_PAGE_BYTES)
-		return -EIO;
-	memset(buf + got, 0, want - got);
-	return 0;
+	*pages = (got + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	memset(buf + got, 0, *pages * RAMP_PAGE_BYTES - got);
+	return *pages ? 0 : -EIO;
 }
 
 /* A page that begins with zeros is read to its end. 1: it is all zero; 0: it is not. */

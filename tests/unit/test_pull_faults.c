@@ -535,6 +535,27 @@ START_TEST(a_file_cut_since_it_was_known_as_data_is_looked_at_again)
 }
 END_TEST
 
+/* What stands before the cut is there, also where it is looked through together with what is not. */
+START_TEST(no_page_before_a_cut_is_lost)
+{
+	const uint64_t left = 128 - 3;
+	uint8_t got[PAGE];
+	double took;
+
+	world_open_with(&w, MIB, false, false);
+	ck_assert_int_eq(want_until(0, &took), 0); /* the source knows all of it as data */
+	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), (off_t)(left * PAGE)), 0);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(atomic_load(&w.lost), 0);
+	for (uint64_t page = 0; page < left; page++) {
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		ck_assert(world_page_is(got, page));
+	}
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page)
 {
 	double took;
@@ -725,6 +746,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(c, scattered_pages_share_the_slack_in_a_full_store, 0, 2);
 	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);
 	tcase_add_test(c, a_file_cut_since_it_was_known_as_data_is_looked_at_again);
+	tcase_add_test(c, no_page_before_a_cut_is_lost);
 	tcase_add_test(c, a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page);
 	tcase_add_test(c, a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only);
 	tcase_add_test(c, a_program_that_makes_its_userfaultfd_block_keeps_nobody_busy);
