@@ -329,3 +329,21 @@ int command_reply_decode(const void *buf, size_t len, struct meta_reply *reply)
 	reply->result = -(int)error;
 	return 0;
 }
+
+void member_encode(struct wire_w *w, const struct node_row *row)
+{
+	wire_put_u32(w, row->node);
+	wire_put_str(w, row->name);
+	wire_put_str(w, row->address);
+}
+
+bool member_decode(struct wire_r *r, struct node_row *row)
+{
+	memset(row, 0, sizeof(*row));
+	if (r->pos == r->len)
+		return false;
+	row->node = wire_get_u32(r);
+	wire_get_str(r, row->name, sizeof(row->name));
+	wire_get_str(r, row->address, sizeof(row->address));
+	return !r->bad && row->node != 0;
+}

@@ -37,6 +37,13 @@ int command_decode(const void *buf, size_t len, struct meta_origin *origin, stru
 size_t command_reply_encode(const struct meta_reply *r, void *buf, size_t cap);
 int command_reply_decode(const void *buf, size_t len, struct meta_reply *r);
 
+/* Of a node's row what members tell each other (meta_greet.c): number, name, address. */
+struct wire_w;
+struct wire_r;
+void member_encode(struct wire_w *w, const struct node_row *row);
+/* The next one; false where there is none, or what stands there is none. */
+bool member_decode(struct wire_r *r, struct node_row *row);
+
 const char *command_name(enum meta_command_type type); /* "CREATE"; "?" */
 
 #endif

@@ -196,7 +196,8 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		return;
 	}
 	if (bytes[0] == WIRE_MEMBERS) {
-		greet_members(meta, &r);
+		if (!is_another) /* the members of a cluster that is no more, it may be */
+			greet_members(meta, &r);
 		return;
 	}
 	a = wire_get_u64(&r);

@@ -35,6 +35,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "command.h"
 #include "log.h"
 #include "meta_inner.h"
 
@@ -369,11 +370,8 @@ static int put_member(void *arg, const struct node_row *row)
 {
 	struct wire_w *w = arg;
 
-	if (row->role == NODE_REMOVED)
-		return 0;
-	wire_put_u32(w, row->node);
-	wire_put_str(w, row->name);
-	wire_put_str(w, row->address);
+	if (row->role != NODE_REMOVED)
+		member_encode(w, row);
 	return 0;
 }
 
@@ -388,20 +386,15 @@ void greet_tell_members(struct meta *meta, ramp_node_t to)
 		meta->config.send(meta->config.arg, to, buf, w.len);
 }
 
-/* What the tables say counts, also of one that has gone. */
+/* What the tables say counts, also of one that has gone. There are no more members than a message of
+   ours can name. */
 void greet_members(struct meta *meta, struct wire_r *body)
 {
 	struct node_row row, known;
+	uint32_t i;
 
-	while (body->pos < body->len) {
-		memset(&row, 0, sizeof(row));
-		row.node = wire_get_u32(body);
-		wire_get_str(body, row.name, sizeof(row.name));
-		wire_get_str(body, row.address, sizeof(row.address));
-		if (body->bad || !meta->config.heard_of)
-			return;
-		if (row.node != 0 &&
+	for (i = 0; i < RAFT_NODES_MAX && member_decode(body, &row); i++)
+		if (meta->config.heard_of &&
 		    journal_get_node(replica_journal(meta->replica), row.node, &known) == -ENOENT)
 			meta->config.heard_of(meta->config.arg, &row);
-	}
 }

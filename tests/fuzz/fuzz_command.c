@@ -1,12 +1,13 @@
 /*
- * Commands and replies as they stand in the log (command.c). The first byte says which. What is
- * taken comes back byte for byte, and every string in it ends; but what an older build encoded
- * comes back longer.
+ * Commands and replies as they stand in the log, and members as they tell of each other (command.c).
+ * The first byte says which. What is taken comes back byte for byte, and every string in it ends;
+ * but what an older build encoded comes back longer.
  */
 #include <string.h>
 
 #include "command.h"
 #include "fuzz.h"
+#include "wire.h"
 
 static void take_command(const uint8_t *data, size_t size)
 {
@@ -35,6 +36,26 @@ static void take_reply(const uint8_t *data, size_t size)
 	fuzz_rule(memcmp(again, data, size) == 0);
 }
 
+static void take_members(const uint8_t *data, size_t size)
+{
+	uint8_t again[16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX];
+	struct node_row row;
+	struct wire_w w;
+	struct wire_r r;
+	size_t from;
+
+	wire_r_init(&r, data, size);
+	for (from = 0; member_decode(&r, &row); from = r.pos) {
+		fuzz_rule(memchr(row.name, 0, sizeof(row.name)) &&
+			  memchr(row.address, 0, sizeof(row.address)));
+		wire_w_init(&w, again, sizeof(again));
+		member_encode(&w, &row);
+		fuzz_rule(!w.bad && w.len == r.pos - from &&
+			  memcmp(again, data + from, w.len) == 0);
+	}
+	fuzz_rule(r.bad || row.node == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
@@ -43,6 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		take_reply(data + 1, size - 1);
 	else if (data[0] == 'c')
 		take_command(data + 1, size - 1);
+	else if (data[0] == 'm')
+		take_members(data + 1, size - 1);
 	return 0;
 }
 
@@ -67,7 +90,9 @@ void fuzz_seeds(void)
 		.instance = 13,
 	};
 	struct meta_reply reply = {.id = 4097, .epoch = 5};
+	struct node_row member = {.node = 4, .name = "d", .address = "host:4"};
 	uint8_t bytes[META_COMMAND_BYTES + 1];
+	struct wire_w w;
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		c.type = types[i];
@@ -81,4 +106,10 @@ void fuzz_seeds(void)
 	fuzz_seed("limited", bytes, 1 + command_encode(&origin, &c, bytes + 1, META_COMMAND_BYTES));
 	bytes[0] = 'r';
 	fuzz_seed("reply", bytes, 1 + command_reply_encode(&reply, bytes + 1, META_REPLY_BYTES));
+	wire_w_init(&w, bytes, sizeof(bytes));
+	wire_put_u8(&w, 'm');
+	member_encode(&w, &member);
+	member.node = 70;
+	member_encode(&w, &member);
+	fuzz_seed("members", bytes, w.len);
 }

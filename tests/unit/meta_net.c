@@ -63,6 +63,7 @@ void net_start(ramp_node_t id)
 				     .election_ms = net.election_ms,
 				     .send = net_send,
 				     .changed = net_changed,
+				     .heard_of = net.heard_of,
 				     .fatal = net.fatal ? net.fatal : net_fatal,
 				     .arg = n};
 	struct ramp_err err = {0};

@@ -32,6 +32,7 @@ extern struct meta_net {
 	/* Of nodes that start from now on. */
 	uint32_t election_ms;
 	void (*fatal)(void *arg, const char *text); /* NULL: ends the test */
+	void (*heard_of)(void *arg, const struct node_row *row);
 	/* NULL, or says whether a message travels on. Called with the lock read, by any thread. */
 	bool (*_Atomic passes)(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len);
 } net;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "meta_inner.h"
 #include "meta_net.h"
 
 /* ---- one voter ----------------------------------------------------------------------------- */
@@ -691,7 +692,7 @@ START_TEST(garbage_from_a_peer_changes_nothing)
 		for (i = 0; i < len; i++)
 			junk[i] = (uint8_t)rand_r(&seed);
 		if (len > 2) {
-			junk[0] = (uint8_t)(1 + n % 5);
+			junk[0] = (uint8_t)(1 + n % WIRE_MEMBERS);
 			junk[1] = 1;
 		}
 		/* Not as an answer of a node that may speak for the leader's term. */

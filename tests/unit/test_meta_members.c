@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command.h"
 #include "log.h"
 #include "meta_inner.h"
 #include "meta_net.h"
@@ -178,6 +179,51 @@ START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 	net_start(old);
 	WAIT_FOR(meta_is_voiceless(meta_of(leader), old));
 	atomic_store(&net.passes, NULL);
+}
+END_TEST
+
+static _Atomic unsigned int heard_of, heard_of_known;
+
+static void note_heard_of(void *arg, const struct node_row *row)
+{
+	(void)arg;
+	atomic_fetch_add(&heard_of, 1);
+	if (row->node <= 3 || strcmp(row->name, "x") != 0 || strcmp(row->address, "h:1") != 0)
+		atomic_fetch_add(&heard_of_known, 1);
+}
+
+/* Of `count` members, from number `first` on. */
+static void tell_members(ramp_node_t to, ramp_node_t from, uint64_t instance, ramp_node_t first,
+			 unsigned int count)
+{
+	struct node_row row = {.name = "x", .address = "h:1"};
+	uint8_t buf[8192];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, WIRE_MEMBERS);
+	for (row.node = first; row.node < first + count; row.node++)
+		member_encode(&w, &row);
+	ck_assert(!w.bad);
+	meta_receive(meta_of(to), from, instance, buf, w.len);
+}
+
+/* Members are believed, of those that the tables lack; one that is not who it was is not. */
+START_TEST(who_else_is_a_member_is_heard_from_members)
+{
+	net.heard_of = note_heard_of;
+	net_found(3);
+	all_up(3);
+	atomic_store(&heard_of, 0);
+	tell_members(1, 2, net.node[2].instance, 1, 5);
+	WAIT_FOR(atomic_load(&heard_of) == 2);
+	tell_members(1, 2, 999, 4, 1);
+	tell_members(1, 2, net.node[2].instance, 4, 300);
+	WAIT_FOR(atomic_load(&heard_of) >= 2 + RAFT_NODES_MAX);
+	ck_assert_int_eq(sync_done_with(1), 0);
+	ck_assert_uint_eq(atomic_load(&heard_of), 2 + RAFT_NODES_MAX);
+	ck_assert_uint_eq(atomic_load(&heard_of_known), 0);
+	net.heard_of = NULL;
 }
 END_TEST
 
@@ -554,6 +600,7 @@ static Suite *suite(void)
 	tcase_add_test(members, a_founder_alone_waits_for_the_others);
 	tcase_add_test(members, a_node_formatted_again_has_no_voice);
 	tcase_add_test(members, a_node_formatted_again_is_known_before_it_says_so);
+	tcase_add_test(members, who_else_is_a_member_is_heard_from_members);
 	tcase_add_loop_test(members, a_sole_voter_formatted_again_is_not_followed, 0, 2);
 	tcase_add_test(members, a_node_that_another_stood_in_for_comes_back);
 	tcase_add_test(members, a_voter_stays_where_the_others_have_no_voice);
