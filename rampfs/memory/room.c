@@ -8,7 +8,8 @@
  * all is there.
  *
  * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
- * reservation without a record and a placeholder, which store_open removes.
+ * reservation without a record, which store_open removes; the slack goes with it, and of what it had
+ * recorded as taken the next one takes it again.
  */
 #include "room.h"
 
@@ -25,10 +26,12 @@
 #include "pages.h"
 #include "seg.h"
 
-#define HUGE_PAGES     (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
-#define HUGE_WORTH     (RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
-#define TAKE_MAX       (16 * RAMP_HUGE_BYTES)	 /* that one call takes */
-#define COLLAPSE_PAGES (HUGE_PAGES / 8 * 7)
+#define HUGE_PAGES	(RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+#define HUGE_WORTH	(RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
+#define TAKE_MAX	(16 * RAMP_HUGE_BYTES)	  /* that one call takes */
+#define COLLAPSE_PAGES	(HUGE_PAGES / 8 * 7)
+#define SLACK_MIN_BYTES (UINT64_C(2) << 20)
+#define SLACK_MAX_BYTES (UINT64_C(256) << 20)
 
 static uint64_t round_up(uint64_t v, uint64_t unit)
 {
@@ -169,6 +172,33 @@ static int take_slack(struct seg *seg, uint64_t bytes)
 	seg->slack_bytes = bytes;
 	pthread_mutex_unlock(&seg->lock);
 	return 0;
+}
+
+uint64_t room_slack_for(uint64_t populated_bytes)
+{
+	uint64_t slack = populated_bytes / 16;
+
+	if (slack < SLACK_MIN_BYTES)
+		return SLACK_MIN_BYTES;
+	return slack > SLACK_MAX_BYTES ? SLACK_MAX_BYTES : slack;
+}
+
+void room_take_slack_again(struct seg *seg)
+{
+	uint64_t bytes = pages_missing(seg) * RAMP_PAGE_BYTES, slack;
+	struct stat st;
+	bool has;
+
+	pthread_mutex_lock(&seg->lock);
+	has = seg->slack_fd >= 0;
+	pthread_mutex_unlock(&seg->lock);
+	if (has || fstat(seg_fd(seg), &st))
+		return;
+	slack = room_slack_for((uint64_t)st.st_blocks * 512);
+	if (bytes > slack)
+		bytes = slack;
+	while (take_slack(seg, bytes) == -ENOSPC)
+		bytes = bytes / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 }
 
 bool room_use_slack(struct seg *seg)

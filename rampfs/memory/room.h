@@ -37,6 +37,11 @@ int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t cou
    are made huge, and what they lack is REMOTE nowhere, so it stays zeros; others small. Blocks. */
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+/* What a source that has so much populated may grow by while it is being moved. */
+uint64_t room_slack_for(uint64_t populated_bytes);
+/* Where there is none, since it went with a daemon before this one: as much of it as there is room
+   for, and not more than what is missing. */
+void room_take_slack_again(struct seg *seg);
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (what it was for can't come any more, or is there). */
 void room_release_slack(struct seg *seg);

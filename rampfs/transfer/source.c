@@ -23,10 +23,8 @@
 #include "log.h"
 #include "move.h"
 
-#define NOT_YET_MIN_MS	4u
-#define NOT_YET_MAX_MS	200u
-#define SLACK_MIN_BYTES (UINT64_C(2) << 20)
-#define SLACK_MAX_BYTES (UINT64_C(256) << 20)
+#define NOT_YET_MIN_MS 4u
+#define NOT_YET_MAX_MS 200u
 
 void source_fail(struct move *m, int code, const char *fmt, ...)
 {
@@ -78,15 +76,6 @@ void source_give_up(struct move *m)
 }
 
 /* ---- S_CHECKING ------------------------------------------------------------------------------ */
-
-static uint64_t slack_for(uint64_t populated)
-{
-	uint64_t slack = populated / 16;
-
-	if (slack < SLACK_MIN_BYTES)
-		return SLACK_MIN_BYTES;
-	return slack > SLACK_MAX_BYTES ? SLACK_MAX_BYTES : slack;
-}
 
 /* CONNECT, by whoever has the move. */
 static void connect_send(struct move *m)
@@ -167,7 +156,7 @@ static void check_work(struct move *m)
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
 	forget_growth(m);
-	m->slack_bytes = slack_for(populated);
+	m->slack_bytes = room_slack_for(populated);
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "what is populated is known");

@@ -484,10 +484,15 @@ int target_begin_pull(struct move *m)
 		.trace = m->trace,
 		.alone = m->state == T_COPYING,
 	};
+	int rc;
 
 	if (m->unchanged)
 		room_release_slack(m->seg); /* all that comes is in the list */
-	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+	rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+	/* After a restart; but who waits for a page comes first. */
+	if (!rc && !m->unchanged)
+		room_take_slack_again(m->seg);
+	return rc;
 }
 
 /* Of a copy nothing is left to pull. */

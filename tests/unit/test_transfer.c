@@ -272,6 +272,31 @@ START_TEST(its_data_moves_past_the_slack)
 }
 END_TEST
 
+/* What no list named has its room also with the target's next daemon. */
+START_TEST(the_slack_is_there_after_a_restart)
+{
+	ramp_segment_t id = world_segment(A, "x", 512, 2);
+	uint64_t used;
+	int ask;
+
+	atomic_store(&world->pull_stopped, true);
+	world_hold_reservation(B);
+	ask = world_ask(A, id, B, 10000, false);
+	world_wait_reservation(B);
+	world_fill_holes(id);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	used = world_used(B);
+	world_kill(B);
+	ck_assert_uint_lt(world_used(B), used);
+	world_start(B);
+	eventually(world_used(B) >= used);
+	atomic_store(&world->pull_stopped, false);
+	world_rest(id);
+	eventually(world_used(B) < used); /* and goes when all is there */
+}
+END_TEST
+
 /* ---- it stays ------------------------------------------------------------------------------- */
 
 START_TEST(the_name_is_taken)
@@ -720,6 +745,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_while_it_is_looked_at, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_loop_test(tc, its_data_moves_past_the_slack, 0, 2);
+	tcase_add_test(tc, the_slack_is_there_after_a_restart);
 	tc = story(suite, "stays");
 	tcase_add_test(tc, the_name_is_taken);
 	tcase_add_test(tc, one_name_two_sources);
