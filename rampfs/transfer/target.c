@@ -484,15 +484,10 @@ int target_begin_pull(struct move *m)
 		.trace = m->trace,
 		.alone = m->state == T_COPYING,
 	};
-	int rc;
 
 	if (m->unchanged)
 		room_release_slack(m->seg); /* all that comes is in the list */
-	rc = pull_begin(m->t->pull, m->seg, &source, &m->work_err);
-	/* After a restart; but who waits for a page comes first. */
-	if (!rc && !m->unchanged)
-		room_take_slack_again(m->seg);
-	return rc;
+	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
 /* Of a copy nothing is left to pull. */
@@ -519,6 +514,8 @@ static void begin_work(struct move *m)
 		kernel_hurry(0);
 	if (m->work_rc)
 		return;
+	if (!m->unchanged)
+		room_take_slack_again(m->seg); /* after a restart */
 	programs_await(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
 	trace_step(m->trace, "programs have it back");
 }
