@@ -201,6 +201,13 @@ void room_take_slack_again(struct seg *seg)
 		bytes = bytes / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 }
 
+void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
+{
+	/* Where that fails the room goes with the segment. */
+	(void)fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			(off_t)(first * RAMP_PAGE_BYTES), (off_t)(count * RAMP_PAGE_BYTES));
+}
+
 bool room_use_slack(struct seg *seg)
 {
 	uint64_t some;

@@ -23,6 +23,7 @@
 
 #include "log.h"
 #include "pull_impl.h"
+#include "room.h"
 
 #define CONNECTING_MS	100  /* a hello's time-out is looked at so often */
 #define SLOW_MS		1000 /* without an answer: silent, as a read(2) sees it */
@@ -350,16 +351,30 @@ static void flight_refused(struct link *link, struct flight *flight, int result)
 	flight_back(link, flight);
 }
 
+/*
+ * A hole where the list in CONNECT is not true: what it named there was cut out since, and the room
+ * that was taken for it would be nobody's, and travel on as data with the next move. (A copy's
+ * source does not tell holes from zeros.) Not of pages that somebody touches: they are to be there.
+ */
+static void give_room_back(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count)
+{
+	if (link->puller->class != TP_DEMAND && pages_unlisted(pulled->seg) &&
+	    !pulled->source.alone)
+		room_give_back(pulled->seg, first, count);
+}
+
 /* Beyond what was asked the source has nothing either: the REMOTE pages there are LOCAL zeros. */
-static uint64_t take_hole(struct pulled *pulled, uint64_t from, uint64_t count)
+static uint64_t take_hole(struct link *link, struct pulled *pulled, uint64_t from, uint64_t count)
 {
 	uint64_t to, page = from, won, taken = 0;
 
 	to = count > HOLE_MORE_PAGES ? from + HOLE_MORE_PAGES : from + count;
 	while ((page = pages_next_remote(pulled->seg, page)) < to) {
 		won = pages_claim(pulled->seg, page, to - page);
-		if (won)
+		if (won) {
+			give_room_back(link, pulled, page, won);
 			pages_arrive(pulled->seg, page, won);
+		}
 		taken += won;
 		page += won ? won : 1;
 	}
@@ -425,12 +440,14 @@ static void flight_came(struct link *link, const struct tp_done *done)
 	pulled->hung[link->puller->which - 1] = false;
 	atomic_store(&pulled->heard_ms, link->progress_ms);
 	count_pages(link, count, hole ? 0 : done->len);
+	if (hole)
+		give_room_back(link, pulled, first, count);
 	if (!flight->stage)
 		arrive(link, flight, first, count, hole);
 	else if (!load(link, flight, done, first, count))
 		return;
 	if (beyond)
-		beyond = take_hole(pulled, end, beyond);
+		beyond = take_hole(link, pulled, end, beyond);
 	/* Page faults may have found them claimed. */
 	if (beyond && link->puller->class != TP_DEMAND && pulled_wanted(pulled))
 		puller_wake(&pulled->pull->pager);

@@ -18,6 +18,7 @@
 
 #include "log.h"
 #include "pull_impl.h"
+#include "record.h"
 
 #define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
 #define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
@@ -213,6 +214,16 @@ static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len
 	       pages_get(grant->seg, offset / RAMP_PAGE_BYTES) == PAGE_LOCAL;
 }
 
+/* A target that can't go by its list gives back the room of what it is told is a hole: there, zeros
+   that have their pages here go out as what they are. */
+static bool tells_holes(struct grant *grant)
+{
+	struct record record;
+
+	record_get(grant->seg, &record);
+	return record.kind == RECORD_GIVEN && !record.unchanged;
+}
+
 static int find_piece(struct grant *grant, uint64_t offset, size_t len, const void **data,
 		      uint64_t *out_len)
 {
@@ -229,8 +240,11 @@ static int find_piece(struct grant *grant, uint64_t offset, size_t len, const vo
 		return -EIO;
 	*data = NULL;
 	pages = hole_bytes(grant, offset, size) / RAMP_PAGE_BYTES;
-	if (pages == 0)
+	if (pages == 0) {
 		rc = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data, &pages);
+		if (!rc && !*data && tells_holes(grant))
+			*data = grant->base + offset;
+	}
 	*out_len = min(pages, whole) * RAMP_PAGE_BYTES;
 	return rc;
 }

@@ -447,6 +447,42 @@ static void pull_into_full_store(bool prefetch, uint64_t mib, uint64_t first, ui
 	world_close(&w);
 }
 
+/* Of what the list named some is cut out since, and some is zeros: those keep their room. */
+START_TEST(what_was_cut_since_the_list_takes_no_room)
+{
+	const struct record given = {.kind = RECORD_GIVEN, .epoch = 2, .k = {1, 1}, .peer = 2};
+	const uint8_t zeros[PAGE] = {0};
+	struct ramp_err err = {0};
+
+	world_open(&w, 8 * MIB);
+	for (uint64_t page = 0; page < 2048; page += 2)
+		world_write(&w, page);
+	for (uint64_t page = 2; page < 2048; page += 8)
+		ck_assert_int_eq(pwrite(seg_fd(w.s_seg), zeros, PAGE, (off_t)(page * PAGE)), PAGE);
+	world_take(&w, true);
+	ck_assert_int_eq(pages_mark_all_remote(w.t_seg, &err), 0);
+	for (uint64_t page = 0; page < 2048; page += 4)
+		ck_assert_int_eq(fallocate(seg_fd(w.s_seg),
+					   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					   (off_t)(page * PAGE), PAGE),
+				 0);
+	ck_assert_msg(record_change(w.s_seg, &given, &err) == 0, "%s", err.text);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(memory_blocks_bytes(w.t_seg), memory_blocks_bytes(w.s_seg));
+	for (uint64_t page = 0; page < 2048; page++) {
+		uint8_t got[PAGE];
+
+		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);
+		if (page % 4 == 2 && page % 8 != 2)
+			ck_assert(world_page_is(got, page));
+		else
+			ck_assert_mem_eq(got, zeros, PAGE);
+	}
+	world_close(&w);
+}
+END_TEST
+
 /* What was populated at the source after the list was made is what the slack was taken for. */
 START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 {
@@ -742,6 +778,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_target_that_restarts_goes_on_where_it_was);
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
 	tcase_add_loop_test(c, who_was_denied_a_hole_gets_it_once_there_is_room, 0, 2);
+	tcase_add_test(c, what_was_cut_since_the_list_takes_no_room);
 	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
 	tcase_add_loop_test(c, scattered_pages_share_the_slack_in_a_full_store, 0, 2);
 	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);
