@@ -656,13 +656,15 @@ static void tell_main_pid(void)
 	notify_systemd(state);
 }
 
-/* The lock's file says whom to tell that the node is to end. */
+/* The lock's file says whom to tell that the node is to end. Empty lines cover what a longer number
+   leaves: who reads it meanwhile, or where it could not be cut, would find two. */
 static void sign_lock(int lock)
 {
 	char text[16];
-	int len = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+	int len = snprintf(text, sizeof(text), "%d", (int)getpid());
 
-	if (pwrite(lock, text, (size_t)len, 0) != len || ftruncate(lock, len))
+	memset(text + len, '\n', sizeof(text) - (size_t)len);
+	if (pwrite(lock, text, sizeof(text), 0) != (ssize_t)sizeof(text))
 		log_warn("the lock's file names a keeper that has died: %s", strerror(errno));
 }
 
