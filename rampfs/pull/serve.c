@@ -26,6 +26,7 @@
 #define DENSE_PIECES	16u /* without a zero page: only the first page of each is looked at then */
 #define GLANCE_BYTES	64u /* of a page: where one of these is not zero, the page is not */
 #define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
+#define FAILED_TRIES	3u  /* so often in a row must a page be EIO before it is lost */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
 
 static uint64_t min(uint64_t a, uint64_t b)
@@ -114,15 +115,19 @@ static int has_failed(struct grant *grant, uint64_t offset)
 
 /* Whole pages into buf, the last one filled up with zeros; *pages becomes less where one behind the
    first has failed, or the file ends (cut, since it was known as data). -EIO: the first has, or it
-   ends before that; -EAGAIN: who asks asks again. */
+   ends before that; -EAGAIN: who asks asks again. To lose a page is for ever, so it is not lost by
+   one EIO. */
 static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uint8_t *buf)
 {
 	size_t want = *pages * RAMP_PAGE_BYTES, got = 0;
+	unsigned failed = 0;
 
 	while (got < want) {
 		ssize_t n = pread(seg_fd(grant->seg), buf + got, want - got, (off_t)(offset + got));
 
 		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EIO || errno == EHWPOISON) && ++failed < FAILED_TRIES)
 			continue;
 		if (n < 0 && (errno == EIO || errno == EHWPOISON)) {
 			*pages = got / RAMP_PAGE_BYTES;
@@ -133,6 +138,7 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uin
 		if (n == 0)
 			break;
 		got += (size_t)n;
+		failed = 0;
 	}
 	*pages = (got + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
 	memset(buf + got, 0, *pages * RAMP_PAGE_BYTES - got);

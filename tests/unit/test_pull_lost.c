@@ -160,11 +160,17 @@ ssize_t __wrap_pread(int fd, void *buf, size_t len, off_t offset);
 static const uint64_t failing[] = {1000, 3000, 3001, 3500}; /* one by one, and two in a row */
 #define FAILING (sizeof(failing) / sizeof(failing[0]))
 static atomic_bool memory_failed;
+static atomic_bool every_other_fails; /* of a thread's reads from the source's file */
 
 ssize_t __wrap_pread(int fd, void *buf, size_t len, off_t offset)
 {
+	static _Thread_local unsigned reads;
 	uint64_t first = (uint64_t)offset / PAGE;
 
+	if (atomic_load(&every_other_fails) && fd == seg_fd(w.s_seg) && reads++ % 2 == 0) {
+		errno = EIO;
+		return -1;
+	}
 	for (size_t i = 0; i < FAILING && atomic_load(&memory_failed); i++) {
 		if (fd != seg_fd(w.s_seg) || failing[i] < first)
 			continue;
@@ -233,6 +239,21 @@ START_TEST(memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes)
 	pull_status(w.t_pull, &status);
 	ck_assert_uint_le(status.reconnects, 3 * FAILING); /* not again and again */
 	fail_memory(false);
+	world_close(&w);
+}
+END_TEST
+
+/* An error that passes is none of the memory's. */
+START_TEST(memory_that_is_read_the_next_time_is_not_lost)
+{
+	world_open_with(&w, MIB, true, false);
+	atomic_store(&every_other_fails, true);
+	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), world_byte(9, 0));
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	atomic_store(&every_other_fails, false);
+	ck_assert_uint_eq(atomic_load(&w.lost), 0);
+	world_check(&w);
 	world_close(&w);
 }
 END_TEST
@@ -428,6 +449,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
 	tcase_add_loop_test(c, memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes, 0,
 			    3);
+	tcase_add_test(c, memory_that_is_read_the_next_time_is_not_lost);
 	tcase_add_test(c, a_fence_is_a_loss_and_those_who_wait_get_it);
 	tcase_add_test(c, who_is_in_anothers_way_leaves_lost_what_was_lost);
 	tcase_add_test(c, what_was_given_with_lost_pages_is_watched_when_it_is_back);
