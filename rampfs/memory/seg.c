@@ -6,6 +6,7 @@
  *
  * How it fails: a kill before the rename leaves a data file alone, as one in the middle of
  * seg_unlink does: seg_load removes it. A state file that makes no sense marks the segment damaged.
+ * What can't be unlinked is litter, which store_tidy tries again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,14 +34,25 @@ void seg_data_name(ramp_segment_t id, char name[32])
 	snprintf(name, 32, "%llu", (unsigned long long)id);
 }
 
-void seg_unlink(struct store *store, ramp_segment_t id)
+bool seg_unlink_name(struct store *store, const char *name)
+{
+	if (!unlinkat(store->dir_fd, name, 0) || errno == ENOENT)
+		return true;
+	if (!atomic_exchange(&store->litter, true))
+		log_warn("%s/%s could not be unlinked, and is tried again: %s", store->path, name,
+			 strerror(errno));
+	return false;
+}
+
+bool seg_unlink(struct store *store, ramp_segment_t id)
 {
 	char name[32];
 
 	seg_state_name(id, name);
-	unlinkat(store->dir_fd, name, 0);
+	if (!seg_unlink_name(store, name))
+		return false;
 	seg_data_name(id, name);
-	unlinkat(store->dir_fd, name, 0);
+	return seg_unlink_name(store, name);
 }
 
 void seg_tell(struct seg *seg)
@@ -136,7 +148,7 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : seg_take_header(seg, fd);
 	close(fd);
 	if (rc) {
-		unlinkat(seg->store->dir_fd, made, 0);
+		seg_unlink_name(seg->store, made);
 		return ramp_err_sys(err, -rc, "%s", made);
 	}
 	state = atomic_load(&seg->state);
@@ -152,7 +164,7 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 	}
 	if (renameat(seg->store->dir_fd, made, seg->store->dir_fd, name)) {
 		rc = ramp_err_sys(err, errno, "%s", name);
-		unlinkat(seg->store->dir_fd, made, 0);
+		seg_unlink_name(seg->store, made);
 	}
 	return rc;
 }
@@ -180,7 +192,7 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 	return 0;
 
 err_after_data:
-	unlinkat(store->dir_fd, name, 0);
+	seg_unlink_name(store, name);
 err_after_alloc:
 	seg_put(seg);
 	return rc;

@@ -64,6 +64,7 @@ struct store {
 	pthread_mutex_t lock; /* protects table and `listed` of its segments */
 	void *table;	      /* of tsearch(3), by id; each entry holds a reference */
 	atomic_uint awake;    /* segments with an open file or a mapped header */
+	atomic_bool litter;   /* files are there that are no segment's and could not be unlinked */
 
 	pthread_mutex_t touched_lock; /* protects the lists, and `touched` and `link` of segments */
 	LIST_HEAD(, seg) touched;     /* each holds a reference */
@@ -136,8 +137,11 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 void seg_state_name(ramp_segment_t id, char name[32]);
 void seg_data_name(ramp_segment_t id, char name[32]);
 
-/* Unlinks both files, ID.state first: a data file alone is what a kill left. */
-void seg_unlink(struct store *store, ramp_segment_t id);
+/* Unlinks both files, ID.state first: a data file alone is what a kill left. Where the first stays,
+   so does the other, and a daemon that is started meanwhile finds the whole segment. What stays is
+   litter. false: something does. store->lock is held, or nobody else knows the store. */
+bool seg_unlink(struct store *store, ramp_segment_t id);
+bool seg_unlink_name(struct store *store, const char *name); /* one file, in the same way */
 /* The proof of store_remove: nobody else has the file open or mapped, else -EBUSY. seg->lock is
    held, and nobody enters. */
 int seg_prove_alone(struct seg *seg, struct ramp_err *err);

@@ -7,7 +7,7 @@
  *
  * How it fails: what a killed daemon left half made (a data file without its ID.state, a *.new, a
  * placeholder of room, a reservation) is removed at the next store_open; what is damaged stays in
- * the table, answers -EIO and is never served.
+ * the table, answers -EIO and is never served. What can't be unlinked is tried again (store_tidy).
  */
 #include "store.h"
 
@@ -142,34 +142,79 @@ static int load_one(struct store *store, ramp_segment_t id, struct ramp_err *err
 	return 0;
 }
 
+static DIR *list_dir(int dir_fd)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int saved = errno;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	errno = saved;
+	return dir;
+}
+
 /* Every name with an id is asked about, since either file may be there without the other. */
 static int find_segments(struct store *store, DIR *dir, struct ramp_err *err)
 {
 	struct dirent *entry;
 	ramp_segment_t id;
 	const char *suffix;
-	int rc;
+	int rc = 0;
 
-	while ((entry = readdir(dir))) {
+	while (!rc && (entry = readdir(dir))) {
 		id = id_of(entry->d_name, &suffix);
 		if (id == 0)
 			continue;
 		if (!strcmp(suffix, "") || !strcmp(suffix, ".state"))
 			rc = load_one(store, id, err);
 		else
-			rc = unlinkat(store->dir_fd, entry->d_name, 0) && errno != ENOENT
-				     ? ramp_err_sys(err, errno, "unlink %s", entry->d_name)
-				     : 0;
-		if (rc)
-			return rc;
+			seg_unlink_name(store, entry->d_name);
 	}
-	return 0;
+	return rc;
+}
+
+/* Nothing that is not in the table is in use. Its lock is held from a segment's first file on. */
+static bool unlink_litter(struct store *store, DIR *dir)
+{
+	struct dirent *entry;
+	ramp_segment_t id;
+	const char *suffix;
+	bool gone = true;
+
+	while ((entry = readdir(dir))) {
+		id = id_of(entry->d_name, &suffix);
+		if (id == 0 || table_find(store, id))
+			continue;
+		if (!strcmp(suffix, "") || !strcmp(suffix, ".state"))
+			gone &= seg_unlink(store, id);
+		else
+			gone &= seg_unlink_name(store, entry->d_name);
+	}
+	return gone;
+}
+
+void store_tidy(struct store *store)
+{
+	DIR *dir;
+
+	if (!atomic_load(&store->litter))
+		return;
+	pthread_mutex_lock(&store->lock);
+	dir = list_dir(store->dir_fd);
+	if (dir && unlink_litter(store, dir)) {
+		atomic_store(&store->litter, false);
+		log_info("%s: what could not be unlinked is gone now", store->path);
+	}
+	if (dir)
+		closedir(dir);
+	pthread_mutex_unlock(&store->lock);
 }
 
 static int open_dir(struct store *store, struct ramp_err *err)
 {
-	int rc, fd;
 	DIR *dir;
+	int rc;
 
 	store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->dir_fd < 0)
@@ -180,14 +225,9 @@ static int open_dir(struct store *store, struct ramp_err *err)
 	rc = tmpfs_incarnation(store->dir_fd, &store->incarnation, err);
 	if (rc)
 		return rc;
-	fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		rc = ramp_err_sys(err, errno, "%s", store->path);
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
+	dir = list_dir(store->dir_fd);
+	if (!dir)
+		return ramp_err_sys(err, errno, "%s", store->path);
 	rc = find_segments(store, dir, err);
 	closedir(dir);
 	return rc;
@@ -253,18 +293,12 @@ void store_close(struct store *store)
 
 static int count_segments(int dir_fd, uint64_t *count, struct ramp_err *err)
 {
-	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = list_dir(dir_fd);
 	struct dirent *entry;
 	const char *suffix;
 
-	if (!dir) {
-		int saved = errno;
-
-		if (fd >= 0)
-			close(fd);
-		return ramp_err_sys(err, saved, "the store");
-	}
+	if (!dir)
+		return ramp_err_sys(err, errno, "the store");
 	*count = 0;
 	while ((entry = readdir(dir)))
 		*count += id_of(entry->d_name, &suffix) && !strcmp(suffix, ".state");
@@ -372,6 +406,7 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 				    record_kind_name(kind));
 	if (id < RAMP_SEGMENT_ID_MIN)
 		return ramp_err_set(err, EINVAL, "%llu is no segment's id", (unsigned long long)id);
+	store_tidy(store); /* or it may find its own name there */
 	pthread_mutex_lock(&store->lock);
 	if (table_find(store, id))
 		rc = ramp_err_set(err, EEXIST, "segment %llu is here already",

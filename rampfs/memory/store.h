@@ -103,6 +103,9 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
  * everything is as before. Meanwhile the gate is closed (-EAGAIN), and seg_open waits.
  */
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
+/* Tries again to unlink what of removed segments could not be, if there is any: from time to time.
+   Before it makes a segment, store_create does so itself. */
+void store_tidy(struct store *store);
 
 ramp_segment_t seg_id(const struct seg *seg);
 /* The segment's file, open O_RDWR for as long as the reference; never hand it to another process

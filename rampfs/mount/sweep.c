@@ -547,6 +547,7 @@ static void on_timer(uv_timer_t *timer)
 	struct sweep *s = timer->data;
 
 	mount_catch_up(s->mount);
+	store_tidy(s->mount->config.store);
 	if (!s->begun)
 		begin_first(s);
 	if (!s->over_first) {

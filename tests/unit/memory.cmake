@@ -3,8 +3,8 @@ foreach(part memory memory_pages memory_room)
 endforeach()
 target_link_options(test_memory_room PRIVATE -Wl,--wrap=lseek)
 rampfs_test(NAME memory_kill SOURCES unit/test_memory_kill.c unit/memory_fixture.c NEEDS memory LABELS quick)
-# What the kernel says of a mount.
-target_link_options(test_memory PRIVATE -Wl,--wrap=statfs)
+# What the kernel says of a mount; an unlink that fails.
+target_link_options(test_memory PRIVATE -Wl,--wrap=statfs -Wl,--wrap=unlinkat)
 rampfs_test(NAME memory_times SOURCES unit/test_memory_times.c unit/memory_fixture.c NEEDS memory LABELS quick)
 # A release that comes between two steps of another thread.
 target_link_options(test_memory_times PRIVATE -Wl,--wrap=clock_gettime -Wl,--wrap=futimens)

@@ -304,6 +304,85 @@ int __wrap_statfs(const char *path, struct statfs *fs)
 	return -1;
 }
 
+/* So many unlinkat(2) work, then so many fail. */
+static unsigned unlinks_work, unlinks_fail;
+int __real_unlinkat(int dir_fd, const char *name, int flags);
+int __wrap_unlinkat(int dir_fd, const char *name, int flags);
+
+int __wrap_unlinkat(int dir_fd, const char *name, int flags)
+{
+	if (unlinks_work) {
+		unlinks_work--;
+	} else if (unlinks_fail) {
+		unlinks_fail--;
+		errno = EIO;
+		return -1;
+	}
+	return __real_unlinkat(dir_fd, name, flags);
+}
+
+/* A segment with 1 MiB that is removed, of which something stays: its files in order. */
+static void remove_badly(unsigned works, unsigned fails)
+{
+	struct seg *seg = create(MEMORY_ID, RECORD_OWNED);
+
+	memory_fill(seg, 'l', 0, 1 << 20);
+	unlinks_work = works;
+	unlinks_fail = fails;
+	ck_assert_int_eq(store_remove(seg, true, &err), 0);
+	seg_put(seg);
+}
+
+START_TEST(what_could_not_be_unlinked_goes_later)
+{
+	struct store_space before, space;
+	struct seg *seg, *other;
+
+	open_fresh();
+	other = create(MEMORY_ID + 1, RECORD_OWNED);
+	memory_fill(other, 'o', 0, 4096);
+	store_space(store, &before);
+	for (unsigned works = 0; works < 2; works++) {
+		remove_badly(works, 3 - works); /* nor at once again, by neither name */
+		ck_assert_ptr_null(store_find(store, MEMORY_ID));
+		store_tidy(store);
+		store_space(store, &space);
+		ck_assert_uint_ge(space.used_bytes, before.used_bytes + (1 << 20));
+		ck_assert_uint_eq(unlinks_fail, 0);
+		store_tidy(store);
+		store_space(store, &space);
+		ck_assert_uint_eq(space.used_bytes, before.used_bytes);
+
+		/* It comes back before anybody has looked. */
+		remove_badly(works, 1);
+		seg = create(MEMORY_ID, RECORD_OWNED);
+		ck_assert_uint_eq(seg_size(seg), 0);
+		ck_assert_int_eq(store_remove(seg, true, &err), 0);
+		seg_put(seg);
+	}
+
+	/* Nor does it hinder the next daemon: with its state file it is a segment again. */
+	seg_put(other);
+	remove_badly(1, 1);
+	store_close(store);
+	unlinks_fail = 1;
+	store = memory_open();
+	ck_assert_uint_eq(unlinks_fail, 0);
+	ck_assert_ptr_null(store_find(store, MEMORY_ID));
+	remove_badly(0, 1);
+	store_close(store);
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_uint_eq(seg_size(seg), 1 << 20);
+	ck_assert_int_eq(store_remove(seg, true, &err), 0);
+	seg_put(seg);
+	other = store_find(store, MEMORY_ID + 1);
+	ck_assert_uint_eq(seg_size(other), 4096);
+	seg_put(other);
+	store_close(store);
+}
+END_TEST
+
 START_TEST(a_store_that_cannot_be_looked_at_is_not_covered_by_another)
 {
 	struct seg *seg;
@@ -1160,6 +1239,7 @@ static Suite *suite(void)
 	tcase_add_test(c, private_files_live_with_the_store);
 	tcase_add_test(c, a_state_file_that_makes_no_sense_is_one_damaged_segment);
 	tcase_add_test(c, what_cannot_be_looked_at_is_not_damaged);
+	tcase_add_test(c, what_could_not_be_unlinked_goes_later);
 	tcase_add_test(c, a_store_that_cannot_be_looked_at_is_not_covered_by_another);
 	tcase_add_test(c, a_torn_record_leaves_the_one_before);
 	tcase_add_test(c, leftovers_are_removed);
