@@ -88,8 +88,8 @@ struct programs_pager {
 void programs_set_pager(struct programs *programs, const struct programs_pager *pager);
 /* Reads what is ready on the userfaultfd, without blocking; remap events are handled inside, and
    page faults of a segment that is frozen or gone are left waiting. Returns how many faults, which
-   may be 0; -EAGAIN none; -ESRCH the process is gone. At most 32 a call; *more: there may be some
-   left. Pager thread. */
+   may be 0; -EAGAIN none; -EIO: they can't be read, which the log says. At most 32 a call; *more:
+   there may be some left. Pager thread. */
 int space_read(struct space *space, struct space_fault *faults, int max, bool *more);
 void space_put(struct space *space);
 /* Lets one blocked access try again. Pager thread. */

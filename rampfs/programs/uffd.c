@@ -27,6 +27,7 @@
 #include "pages.h"
 
 #define READ_MAX      32
+#define READ_TRIES    3u /* of an error that the kernel has no reason for */
 #define EAGAIN_TRIES  2000
 #define READING_TRIES 50
 #define YIELD_TRIES   8
@@ -72,10 +73,15 @@ void uffd_disarm(struct space *space, uint64_t start, uint64_t end)
 static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 {
 	struct iovec io = {msgs, count * sizeof(*msgs)};
-	ssize_t n = preadv2(uffd, &io, 1, -1, RWF_NOWAIT);
+	ssize_t n = 0;
 
-	if (n < 0 && errno == EOPNOTSUPP)
-		n = read(uffd, io.iov_base, io.iov_len);
+	for (unsigned i = 0; i < READ_TRIES; i++) {
+		n = preadv2(uffd, &io, 1, -1, RWF_NOWAIT);
+		if (n < 0 && errno == EOPNOTSUPP)
+			n = read(uffd, io.iov_base, io.iov_len);
+		if (n >= 0 || errno == EAGAIN)
+			break;
+	}
 	return n < 0 ? -errno : n;
 }
 
@@ -217,8 +223,12 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 	int count = 0;
 
 	*more = n == (ssize_t)(room * sizeof(*msgs));
+	if (n < 0 && n != -EAGAIN)
+		log_error("process %d: its page faults can't be read, and wait for the next "
+			  "daemon: %s",
+			  (int)space->pid, strerror((int)-n));
 	if (n < 0)
-		return n == -EAGAIN || n == -EINTR ? -EAGAIN : -ESRCH;
+		return n == -EAGAIN ? -EAGAIN : -EIO;
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
 		if (msgs[i].event != UFFD_EVENT_PAGEFAULT)
 			take_event(space, &msgs[i]);

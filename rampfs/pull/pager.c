@@ -249,8 +249,8 @@ static bool read_space(struct pull *pull, struct watch *watch)
 			seg_put(faults[i].seg);
 		}
 	}
-	/* Its process has ended; the watch goes when programs says so. */
-	if (n == -ESRCH)
+	/* It would be ready for ever. The watch goes when programs says so. */
+	if (n == -EIO)
 		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
 	else if (more)
 		watch_uffd(pull, EPOLL_CTL_MOD, watch);

@@ -18,6 +18,8 @@ endforeach()
 foreach(part strangers doors)
   target_sources(test_${part} PRIVATE unit/stranger.c)
 endforeach()
+# What the kernel says to who reads page faults.
+target_link_options(test_programs PRIVATE -Wl,--wrap=preadv2)
 # What a program does between two looks at it.
 target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen,--wrap=kernel_uffd_register)
 # One program mremaps all the time.

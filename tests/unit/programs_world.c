@@ -90,6 +90,7 @@ static void serve(struct space *space)
 	bool more; /* is said again: this epoll is level-triggered */
 	int n = space_read(space, faults, 16, &more);
 
+	ck_assert(n >= 0 || n == -EAGAIN);
 	for (int i = 0; i < n; i++) {
 		pager.faults++;
 		if (!world.deaf) {

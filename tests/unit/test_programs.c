@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -166,6 +167,39 @@ START_TEST(remote_pages_wait_for_the_pager)
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 11 * 4096 + 8), FILLED);
 	world_pulled(x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 100 * 4096), UINT64_C(0x1111111111111111));
+	world_detached(&x);
+}
+END_TEST
+
+/* How many reads from a userfaultfd fail. */
+static atomic_uint reads_fail;
+ssize_t __real_preadv2(int fd, const struct iovec *io, int count, off_t offset, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *io, int count, off_t offset, int flags);
+
+ssize_t __wrap_preadv2(int fd, const struct iovec *io, int count, off_t offset, int flags)
+{
+	unsigned left = atomic_load(&reads_fail);
+
+	while (left && !atomic_compare_exchange_weak(&reads_fail, &left, left - 1))
+		;
+	if (left) {
+		errno = EIO;
+		return -1;
+	}
+	return __real_preadv2(fd, io, count, offset, flags);
+}
+
+START_TEST(a_read_of_page_faults_that_fails_is_tried_again)
+{
+	struct seg *seg = world_take(world_segment("x", 1), 0, 20);
+	struct attached x;
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
+	x = world_attached(seg, O_RDWR);
+	atomic_store(&reads_fail, 2);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
+	ck_assert_uint_eq(atomic_load(&reads_fail), 0);
 	world_detached(&x);
 }
 END_TEST
@@ -811,6 +845,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_process_without_a_session_waits_and_is_refused);
 	tcase_add_test(tc, a_fork_child_adopts_what_its_parent_has);
 	tcase_add_test(tc, remote_pages_wait_for_the_pager);
+	tcase_add_test(tc, a_read_of_page_faults_that_fails_is_tried_again);
 	tcase_add_test(tc, a_pull_that_was_over_at_once_registers_nothing);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
 	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
