@@ -711,11 +711,11 @@ void fake_revoke(struct fake *fake, pid_t pid)
 
 void fake_restore(struct fake *fake, pid_t pid)
 {
+	const struct piece all = {.addr = EXTENT_ADDR, .len = EXTENT_BYTES};
 	struct process *p = process_of(fake, pid, false);
 
 	MUST(p);
-	for (int i = 0; i < p->n; i++)
-		unregister(p, &p->pieces[i]);
+	unregister(p, &all); /* also what has grown since they were looked at */
 }
 
 void fake_gone(struct fake *fake, pid_t pid, const char *line)

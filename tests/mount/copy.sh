@@ -98,6 +98,7 @@ P
 stranger() { exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 "$scratch/wait.py" "$mnt/a/a/g" "$1"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 chmod 4777 "$mnt/a/a/g"
+: >"$scratch/err"
 rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
 within 20 grep -q copying "$scratch/err"
