@@ -5,8 +5,9 @@
  * mount is gone. When the keeper dies the socket hangs up: we execute a new one, which adopts us
  * and finds the same descriptors as a daemon does.
  *
- * How it fails: a keeper that can't be executed leaves the mount working, but nobody would start us
- * again; it is tried again every second, and said once.
+ * How it fails: an error of a read is no end: where the keeper has died, the next read says so. Of
+ * two keepers, one would start daemons in vain for ever. A keeper that can't be executed leaves the
+ * mount working, but nobody would start us again; it is tried again every second, and said once.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,15 +23,17 @@
 #include "log.h"
 #include "mnt.h"
 
-#define RETRY_MS 1000
+#define RETRY_MS   1000
+#define READ_TRIES 3u
 
 /* The handles live until libuv has closed them, which may be after the mount is freed. */
 struct control {
 	uv_poll_t poll;
 	uv_timer_t retry;
 	struct mount *mount;
-	int handles; /* still open */
-	bool said;   /* that no keeper can be executed */
+	int handles;	 /* still open */
+	unsigned failed; /* reads in a row */
+	bool said;	 /* that no keeper can be executed */
 };
 
 extern char **environ;
@@ -173,11 +176,14 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	char what = 0;
 	ssize_t n;
 
-	(void)status;
 	(void)events;
 	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || ++c->failed < READ_TRIES)) {
+		if (status) /* then libuv has stopped */
+			watch(c);
 		return;
+	}
+	c->failed = 0;
 	if (n <= 0)
 		replace_keeper(c);
 	else if (what == KEEPER_SAY_END)

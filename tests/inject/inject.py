@@ -488,7 +488,8 @@ PATHS = {
 
 
 # Calls at which something was wrong once: a keeper that waited for ever, or said nothing, or took the
-# mount away with it; a segment that was called damaged, a store that was covered by an empty one.
+# mount away with it, or was there twice; page faults that nobody read any more; a segment that was
+# called damaged, a store that was covered by an empty one.
 FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)", 1),
          ("adopted", "open", "fcntl", 7), ("keeper", "open", "dup2", 3), ("keeper", "open", "fcntl", 5),
          ("keeper", "open", "socketpair", 1), ("keeper", "open", "posix_spawn", 1),
@@ -499,7 +500,7 @@ FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)"
          ("restart", "open", "pthread_create@rampfs", 12),
          ("start", "memory", "calloc@libfuse3.so.3", 3), ("restart", "memory", "calloc@libfuse3.so.3", 3),
          ("start", "memory", "calloc@rampfs", 12), ("keeper", "memory", "calloc@rampfs", 3),
-         ("doorman", "send", "sendmsg", 1),
+         ("doorman", "send", "sendmsg", 1), ("upgrade", "send", "recv", 1), ("pull", "file", "preadv2", 1),
          ("attach", "memory", "malloc@rampfs", 12)]
 
 
