@@ -9,9 +9,11 @@
  *						says when the last store was made (seconds of
  *						CLOCK_MONOTONIC)
  *	touch sum FILE				loads every page once; says how long it took (ms)
- *	touch local FILE MIB small|huge		random and sequential loads and stores, in FILE
+ *	touch local FILE MIB small|huge file|memory
+ *						random and sequential loads and stores, in FILE
  *						and in anonymous memory by turns: a line for each
- *						(case, ns in FILE, ns in memory)
+ *						(case, ns in FILE, ns in memory); the last says
+ *						which of the two gets its pages first
  *	touch loop FILE SECONDS			loads, stores, reads and stats without end; says the
  *						longest pause (ms) and how many calls failed
  *	touch warm MIB				memory that was just in use is free
@@ -40,7 +42,7 @@
 
 #define PAGE	     4096u
 #define RANDOM_LOADS 2000000u
-#define LOCAL_ROUNDS 5
+#define LOCAL_ROUNDS 2
 
 static uint8_t *memory;
 static size_t bytes, used_bytes; /* mapped; stored to in the end */
@@ -235,18 +237,31 @@ static double ns_each(const struct way *way, void *at)
 	return (double)(now_ns() - since) / (double)count;
 }
 
-static int local(const char *path, size_t mib, int small)
+/* As much anonymous memory, each page of it there. */
+static uint8_t *anonymous(size_t size, int small)
 {
-	uint8_t *other;
+	uint8_t *at = mmap(NULL, size + (2u << 20), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	at += (2u << 20) - (uintptr_t)at % (2u << 20);
+	madvise(at, size, small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+	store_in_order((volatile uint64_t *)(void *)at, size / 8);
+	return at;
+}
+
+/* Where its pages lie makes memory faster or slower by a tenth, whosever it is, and who gets them
+   first gets others: so each comes first in one run of two. */
+static int local(const char *path, size_t mib, int small, int memory_first)
+{
+	uint8_t *other = memory_first ? anonymous(mib << 20, small) : NULL;
 
 	fill(path, mib, small);
-	other = mmap(NULL, bytes + (2u << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		     -1, 0);
-	if (other == MAP_FAILED)
+	if (!other)
+		other = anonymous(bytes, small);
+	if (!other)
 		return 1;
-	other += (2u << 20) - (uintptr_t)other % (2u << 20);
-	madvise(other, bytes, small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-	store_in_order((volatile uint64_t *)(void *)other, bytes / 8);
 	for (int round = 0; round < LOCAL_ROUNDS; round++)
 		for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 			/* who goes first gains or loses nothing by it */
@@ -371,8 +386,9 @@ int main(int argc, char **argv)
 					argc == 5 ? strtoul(argv[4], NULL, 10) : 0);
 	if (argc == 3 && strcmp(argv[1], "sum") == 0)
 		return sum(argv[2]);
-	if (argc == 5 && strcmp(argv[1], "local") == 0)
-		return local(argv[2], strtoul(argv[3], NULL, 10), strcmp(argv[4], "small") == 0);
+	if (argc == 6 && strcmp(argv[1], "local") == 0)
+		return local(argv[2], strtoul(argv[3], NULL, 10), strcmp(argv[4], "small") == 0,
+			     strcmp(argv[5], "memory") == 0);
 	if (argc == 4 && strcmp(argv[1], "loop") == 0)
 		return loop(argv[2], strtod(argv[3], NULL));
 	if (argc == 3 && strcmp(argv[1], "warm") == 0)
@@ -383,9 +399,9 @@ int main(int argc, char **argv)
 		return exec_and_ask(argv[0], atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "answer") == 0)
 		return answer(atoi(argv[2]));
-	fprintf(stderr,
-		"Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
-		"THREADS [MIB] | sum FILE | local FILE MIB small|huge | loop FILE SECONDS | "
-		"warm MIB | burn RUN REST | exec COUNT\n");
+	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
+			"THREADS [MIB] | sum FILE | local FILE MIB small|huge file|memory | "
+			"loop FILE SECONDS | "
+			"warm MIB | burn RUN REST | exec COUNT\n");
 	return 2;
 }

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "log.h"
 #include "pull_impl.h"
@@ -71,7 +72,7 @@ void pulled_put(struct pulled *pulled)
 	seg_put(pulled->seg);
 	trace_put(pulled->source.trace);
 	pthread_mutex_destroy(&pulled->lock);
-	free(pulled);
+	munmap(pulled, sizeof(*pulled));
 }
 
 /* pull->lock is held. */
@@ -247,14 +248,17 @@ static void wake_both(struct pull *pull)
 static struct pulled *pulled_new(struct pull *pull, struct seg *seg,
 				 const struct pull_source *source, struct ramp_err *err)
 {
-	struct pulled *pulled = calloc(1, sizeof(*pulled));
+	/* Not from the heap: most of it is the wants, which few segments have many of, and what is
+	   never touched takes no memory here. */
+	struct pulled *pulled = mmap(NULL, sizeof(*pulled), PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (!pulled) {
+	if (pulled == MAP_FAILED) {
 		ramp_err_set(err, ENOMEM, "no memory to pull a segment");
 		return NULL;
 	}
 	if (seg_map(seg, &pulled->base, &pulled->mapped, err)) {
-		free(pulled);
+		munmap(pulled, sizeof(*pulled));
 		return NULL;
 	}
 	pulled->pull = pull;

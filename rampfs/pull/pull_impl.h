@@ -89,8 +89,7 @@ struct pulled {
 	_Atomic uint64_t no_room_ms; /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 
-	pthread_mutex_t lock;	      /* protects what follows */
-	struct want wants[WANTS_MAX]; /* each with a reference to its waiter's watch */
+	pthread_mutex_t lock; /* protects n_wants and wants */
 	uint32_t n_wants;
 
 	/* The pager's. */
@@ -109,6 +108,10 @@ struct pulled {
 	uint32_t n_flights[2];
 	uint64_t asked_ms[2]; /* when the first of these was posted */
 	bool hung[2];
+
+	/* Each with a reference to its waiter's watch. The last: of what is not touched there is no
+	   memory. */
+	struct want wants[WANTS_MAX];
 };
 TAILQ_HEAD(pulled_list, pulled);
 

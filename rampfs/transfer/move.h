@@ -195,6 +195,8 @@ void move_go(struct move *m, enum move_state from, enum move_state to);
 void move_tick(struct move *m); /* as the timer does */
 /* Frees it, whatever its state: the daemon ends. */
 void move_drop(struct move *m);
+/* The list of what is populated: it is needed until T has its room, at S until the record is GIVEN. */
+void move_forget_ranges(struct move *m);
 /* From any state that may end; frees it. */
 void move_end(struct move *m);
 const char *move_state_name(enum move_state state);

@@ -109,6 +109,15 @@ static void connect_send(struct move *m)
 	free(buf);
 }
 
+/* Room for the longest list is a mebibyte, and thousands of segments may be on their way at once. */
+static void shrink_ranges(struct move *m)
+{
+	struct room_range *less = realloc(m->ranges, (m->n_ranges + 1) * sizeof(*less));
+
+	if (less)
+		m->ranges = less;
+}
+
 /* What it has grown by since its size was read is no part of CONNECT, which T would not understand. At
    the freeze its size is another, and T asks for every page. */
 static void forget_growth(struct move *m)
@@ -140,8 +149,7 @@ static void check_work(struct move *m)
 {
 	uint64_t populated = 0;
 
-	free(m->ranges);
-	m->n_ranges = 0;
+	move_forget_ranges(m);
 	m->ranges = calloc(PROTO_RANGES_MAX, sizeof(*m->ranges));
 	if (!m->ranges) {
 		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
@@ -156,6 +164,7 @@ static void check_work(struct move *m)
 	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
 				    &m->work_err);
 	forget_growth(m);
+	shrink_ranges(m);
 	m->slack_bytes = room_slack_for(populated);
 	if (m->work_rc)
 		return;
@@ -533,6 +542,7 @@ void source_given(struct move *m)
 	m->transferred = true;
 	m->fail_code = 0;
 	move_go(m, m->state, S_GIVEN);
+	move_forget_ranges(m);
 	show_state(m);
 	if (m->taken) { /* T was faster than our own loop */
 		given_leave(m);

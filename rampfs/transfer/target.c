@@ -101,6 +101,7 @@ static void reserved(struct move *m)
 		target_drop(m);
 		return;
 	}
+	move_forget_ranges(m); /* it may be pulled for hours */
 	m->k.ticket = ramp_random64();
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");

@@ -256,6 +256,13 @@ static void free_move(uv_handle_t *handle)
 	free(handle->data);
 }
 
+void move_forget_ranges(struct move *m)
+{
+	free(m->ranges);
+	m->ranges = NULL;
+	m->n_ranges = 0;
+}
+
 void move_drop(struct move *m)
 {
 	LIST_REMOVE(m, link);
@@ -264,10 +271,9 @@ void move_drop(struct move *m)
 		seg_forget_layout(m->seg);
 		seg_put(m->seg);
 	}
-	free(m->ranges);
+	move_forget_ranges(m);
 	trace_put(m->trace);
 	m->seg = NULL;
-	m->ranges = NULL;
 	uv_close((uv_handle_t *)&m->timer, free_move);
 }
 
