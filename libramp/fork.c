@@ -343,6 +343,26 @@ static void unmap_all(int session)
 			shim_munmap(table.ranges.at[i].addr, table.ranges.at[i].len);
 }
 
+/* Nobody has said that it is all as it should be: a range may be mapped and not watched yet, and what
+   is missing there would read as zeros. */
+static void forget_all(int session)
+{
+	shim_lock(&table.lock);
+	unmap_all(session);
+	for (uint32_t i = 0; i < table.ranges.n;)
+		if (table.ranges.at[i].session == session)
+			ranges_remove(&table.ranges, i);
+		else
+			i++;
+	shim_unlock(&table.lock);
+}
+
+/* The daemon's answer did not come, or makes no sense. */
+static bool unanswered(int code)
+{
+	return code == EPIPE || code == ETIMEDOUT || code == EPROTO;
+}
+
 /* One ADOPT: 0, or a positive errno and why. */
 static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
 		     struct agent_error *err)
@@ -403,7 +423,10 @@ static void stock_in_child(void)
 			shim_say("rampfs: fork: the child lacks mappings: ",
 				 err.text[0] ? err.text : strerrordesc_np(code), NULL);
 		attach_drop_pending();
-		forget_missing(i);
+		if (unanswered(code))
+			forget_all(i);
+		else
+			forget_missing(i);
 	}
 	shim_leave(&own.guard);
 }

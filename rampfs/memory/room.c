@@ -201,11 +201,23 @@ void room_take_slack_again(struct seg *seg)
 		bytes = bytes / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 }
 
+void room_keep(struct seg *seg)
+{
+	pthread_mutex_lock(&seg->lock);
+	if (atomic_load(&seg->state->unlisted))
+		atomic_store(&seg->state->unlisted, UNLISTED_KEPT);
+	pthread_mutex_unlock(&seg->lock);
+}
+
 void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
 {
+	/* What is cut before room_keep returns is filled by the fallocate that comes after it. */
+	pthread_mutex_lock(&seg->lock);
 	/* Where that fails the room goes with the segment. */
-	(void)fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			(off_t)(first * RAMP_PAGE_BYTES), (off_t)(count * RAMP_PAGE_BYTES));
+	if (atomic_load(&seg->state->unlisted) != UNLISTED_KEPT)
+		(void)fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)(first * RAMP_PAGE_BYTES), (off_t)(count * RAMP_PAGE_BYTES));
+	pthread_mutex_unlock(&seg->lock);
 }
 
 bool room_use_slack(struct seg *seg)

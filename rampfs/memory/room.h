@@ -42,8 +42,11 @@ uint64_t room_slack_for(uint64_t populated_bytes);
 /* Where there is none, since it went with a daemon before this one: as much of it as there is room
    for, and not more than what is missing. */
 void room_take_slack_again(struct seg *seg);
+/* Somebody is about to take room by fallocate(2), for holes too: from now on none is given back until
+   every page is LOCAL. */
+void room_keep(struct seg *seg);
 /* A list named these pages, and the source has none there any more. They must be the caller's
-   (IN_FLIGHT). */
+   (IN_FLIGHT). Does nothing after room_keep. */
 void room_give_back(struct seg *seg, uint64_t first, uint64_t count);
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (what it was for can't come any more, or is there). */

@@ -40,7 +40,8 @@ struct state_header {
 	ramp_incarnation_t incarnation;
 	ramp_segment_t id;
 	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
-	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too */
+	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too; or: */
+#define UNLISTED_KEPT 2		    /* and room_keep was called */
 	uint8_t slots[2][STATE_SLOT_BYTES];
 	_Atomic uint64_t passed;     /* 1: seg_note_passed */
 	_Atomic uint64_t small;	     /* 1: seg_set_small */

@@ -202,6 +202,7 @@ static int do_inside(struct io *io, struct seg *seg)
 	case IO_ALLOCATE:
 		seg_take_small(seg, io->offset, io->len);
 		seg_note_write(seg);
+		room_keep(seg);
 		return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno
 											   : 0;
 	case IO_PUNCH:

@@ -684,15 +684,17 @@ static int map_around(struct programs *p, struct pseg *pseg, struct space *space
 	return rc;
 }
 
-static int adopt_one(struct programs *p, struct space *space, const struct adopt_range *range,
+static int adopt_one(struct request *r, struct space *space, const struct adopt_range *range,
 		     struct ramp_err *err)
 {
+	struct programs *p = r->programs;
 	struct wish wish = {.id = range->id,
 			    .addr = range->start,
 			    .len = range->end - range->start,
 			    .offset = range->offset,
 			    .prot = range->prot,
-			    .writable = range->writable};
+			    .writable = range->writable,
+			    .asker = r};
 	struct pseg *pseg = pseg_get(p, range->id);
 	struct segment_row row;
 	struct seg *seg;
@@ -768,8 +770,8 @@ void adopt_begin(struct request *r)
 		space = request_space(r, now_ms() + p->connect_ms);
 	if (!space && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");
-	for (uint32_t i = 0; space && i < token->count; i++)
-		if (!adopt_one(p, space, &token->ranges[i], &err))
+	for (uint32_t i = 0; space && i < token->count && !request_is_for_nobody(r); i++)
+		if (!adopt_one(r, space, &token->ranges[i], &err))
 			result.segment++;
 		else if (!first.code)
 			ramp_err_set(&first, EIO, "%s", err.text);

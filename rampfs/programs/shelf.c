@@ -132,11 +132,17 @@ static bool find(void *arg, const struct session_msg *hello, const int fds[2])
 	space = space_make(p, (pid_t)hello->tid, hello->flags);
 	if (!space)
 		return true;
-	space->state = SPACE_DEAD;
-	space->orphan = space->shelved = true;
 	space->uffd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
 	space->maps = (struct kernel_maps){.fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 0)};
 	space->maps_open = space->maps.fd >= 0;
+	if (space->uffd < 0 || !space->maps_open) {
+		log_warn("what process %d has left waits for a daemon with more descriptors",
+			 (int)hello->tid);
+		space_put(space); /* the shelf's own copies stay */
+		return true;
+	}
+	space->state = SPACE_DEAD;
+	space->orphan = space->shelved = true;
 	TAILQ_INSERT_TAIL(&finds->list, space, link);
 	return true;
 }

@@ -343,15 +343,24 @@ bool space_replaced(struct space *space)
 	return replaced;
 }
 
+static bool process_ended(struct space *space)
+{
+	struct pollfd at = {.fd = space->pidfd, .events = POLLIN};
+
+	return space->pidfd < 0 || poll(&at, 1, 0) > 0;
+}
+
+static bool has_agent(struct space *space)
+{
+	return !process_ended(space) && mappers_tid(space->pid, space->agent_tid);
+}
+
 /* With its process, or by an exec of it: it comes with no session any more. Agents end a moment
    before their process does, which would then not be looked at for long. */
 static bool agent_ended(struct space *space)
 {
-	struct pollfd at = {.fd = space->pidfd, .events = POLLIN};
-
-	return space->pidfd < 0 || poll(&at, 1, 0) > 0 ||
-	       (now_ms() >= space->since_ms + ENDING_MS &&
-		!mappers_tid(space->pid, space->agent_tid));
+	return process_ended(space) ||
+	       (now_ms() >= space->since_ms + ENDING_MS && !has_agent(space));
 }
 
 /* What it maps of segments that are pulled is pulled at full speed. */
@@ -389,10 +398,10 @@ static void hold_on(struct space *orphan)
 		hurry(orphan);
 }
 
-/* True: it is still wanted. */
-static bool keep_orphan(struct programs *p, struct space *orphan)
+/* Somebody goes on with its memory, of which nobody else tells us. */
+static bool is_wanted(struct space *orphan)
 {
-	return !space_replaced(orphan) && !atomic_load(&p->closing) && space_maps(orphan);
+	return !space_replaced(orphan) && space_maps(orphan);
 }
 
 void space_sweep(void *arg)
@@ -409,14 +418,18 @@ void space_sweep(void *arg)
 	pthread_mutex_unlock(&p->lock);
 	while ((orphan = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, orphan, link);
-		if (keep_orphan(p, orphan)) {
+		if (atomic_load(&p->closing)) {
+			/* The next daemon has it. Of whom an agent lives it hears without us. */
+			if (!orphan->shelved && !has_agent(orphan) && is_wanted(orphan))
+				shelf_put(orphan);
+		} else if (is_wanted(orphan)) {
 			if (!(orphan->shelved && orphan->hurried) && agent_ended(orphan))
 				hold_on(orphan);
 			TAILQ_INSERT_TAIL(&keep, orphan, link);
 			continue;
-		}
-		if (!atomic_load(&p->closing)) /* the next daemon has it then */
+		} else {
 			shelf_drop(orphan);
+		}
 		take_from_pager(orphan);
 		atomic_store(&orphan->orphan, false);
 		space_forget(p, orphan);

@@ -363,6 +363,14 @@ static void give_room_back(struct link *link, struct pulled *pulled, uint64_t fi
 		room_give_back(pulled->seg, first, count);
 }
 
+/* Who is asked for a page that somebody touches gives no room back, also not behind that page: where
+   there may be some, the prefetch asks again. */
+static bool leaves_beyond(struct link *link, struct pulled *pulled)
+{
+	return link->puller->class == TP_DEMAND && pages_unlisted(pulled->seg) &&
+	       !pulled->source.alone && pulled_prefetches(pulled);
+}
+
 /* Beyond what was asked the source has nothing either: the REMOTE pages there are LOCAL zeros. */
 static uint64_t take_hole(struct link *link, struct pulled *pulled, uint64_t from, uint64_t count)
 {
@@ -446,8 +454,10 @@ static void flight_came(struct link *link, const struct tp_done *done)
 		arrive(link, flight, first, count, hole);
 	else if (!load(link, flight, done, first, count))
 		return;
-	if (beyond)
+	if (beyond && !leaves_beyond(link, pulled))
 		beyond = take_hole(link, pulled, end, beyond);
+	else
+		beyond = 0;
 	/* Page faults may have found them claimed. */
 	if (beyond && link->puller->class != TP_DEMAND && pulled_wanted(pulled))
 		puller_wake(&pulled->pull->pager);

@@ -71,7 +71,7 @@ struct fake {
 	_Atomic bool stopping, asleep;
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up, hang_up_punches;
-	_Atomic bool silent, forgetful;
+	_Atomic bool silent, forgetful, stalls;
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
 	pthread_mutex_t lock; /* processes, tokens */
@@ -285,7 +285,7 @@ static int do_map(struct fake *fake, struct process *p, const struct piece *piec
 
 	rc = command(p, &map, fd, NULL);
 	close(fd);
-	return rc ? rc : command(p, &protect, -1, NULL);
+	return rc || fake->stalls ? rc : command(p, &protect, -1, NULL);
 }
 
 static void look_into_proc(struct fake *fake, struct process *p)
@@ -535,6 +535,8 @@ static void *answer_one(void *arg)
 		answer = answer_punch(visitor.fake, &msg, &result);
 	else
 		result.result = EOPNOTSUPP;
+	if (visitor.fake->stalls && msg.type == SESSION_ADOPT)
+		return NULL; /* as when it is silent */
 	if (answer)
 		session_send(visitor.sock, &result, NULL, 0, 0);
 	close(visitor.sock);
@@ -837,6 +839,11 @@ void fake_refuse(struct fake *fake, int code, const char *text)
 void fake_forget_forks(struct fake *fake)
 {
 	fake->forgetful = true;
+}
+
+void fake_stall_in_adopt(struct fake *fake)
+{
+	fake->stalls = true;
 }
 
 void fake_fall_silent(struct fake *fake)

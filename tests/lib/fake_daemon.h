@@ -58,6 +58,8 @@ void fake_refuse(struct fake *fake, int code, const char *text);
 void fake_forget_forks(struct fake *fake);
 /* From now on FORK is answered so long after it was looked what the parent has. */
 void fake_delay_forks(struct fake *fake, uint32_t ms);
+/* From now on ADOPT has what it names mapped, and nothing more is heard. */
+void fake_stall_in_adopt(struct fake *fake);
 /* From now on nothing is answered. */
 void fake_fall_silent(struct fake *fake);
 /* From now on nobody is even taken from the socket's queue, and that is full. */

@@ -643,6 +643,20 @@ START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 }
 END_TEST
 
+/* What is mapped is not watched yet: its child would read zeros where pages are missing. */
+START_TEST(a_fork_whose_daemon_stalls_in_the_middle_leaves_the_child_nothing)
+{
+	struct program p = start("orphan");
+
+	await(&p, "mapped");
+	fake_stall_in_adopt(fake);
+	go_on(&p);
+	finish(&p);
+	ck_assert_int_eq(count_said("rampfs: fork: the child lacks mappings: "), 1);
+	ck_assert_int_eq(count_said("\n"), 1);
+}
+END_TEST
+
 START_TEST(an_allocator_that_is_locked_over_forks_hangs_nobody)
 {
 	struct program p;
@@ -708,6 +722,7 @@ int main(void)
 	tcase_add_test(tc, a_daemon_that_is_silent_is_not_waited_for);
 	tcase_add_test(tc, a_daemon_that_sleeps_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
+	tcase_add_test(tc, a_fork_whose_daemon_stalls_in_the_middle_leaves_the_child_nothing);
 	tcase_add_test(tc, an_allocator_that_is_locked_over_forks_hangs_nobody);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);

@@ -351,6 +351,20 @@ static int do_attach(const struct prog_order *o, struct prog_report *r)
 	return rc;
 }
 
+/* The child of a daemon that does not answer in time. */
+static int give_up(struct session_msg *m, const struct prog_order *o, uint64_t *mapped)
+{
+	int rc = ask_for(m, (long)o->len);
+
+	if (rc != -EAGAIN)
+		return rc ? rc : -EALREADY;
+	for (int i = 0; i < 500 && !*mapped; i++) {
+		usleep(10000);
+		*mapped = !msync((void *)o->addr, 4096, MS_ASYNC);
+	}
+	return 0;
+}
+
 static int do_fork(const struct prog_order *o, struct prog_report *r)
 {
 	struct session_msg m = {.type = SESSION_FORK};
@@ -369,10 +383,13 @@ static int do_fork(const struct prog_order *o, struct prog_report *r)
 		if (o->value)
 			m.token[0] = m.token[1] = 0;
 		rc = start_session(0);
-		if (!rc)
+		if (!rc && o->len) {
+			rc = give_up(&m, o, &value);
+		} else if (!rc) {
 			rc = ask(&m);
-		if (!rc)
-			rc = load(o->addr, &value);
+			if (!rc)
+				rc = load(o->addr, &value);
+		}
 		if (write(pipefd[1], &value, sizeof(value)) != sizeof(value))
 			_exit(1);
 		_exit(rc ? 1 : 0);

@@ -30,7 +30,9 @@ enum prog_op {
 	PROG_WRITERS,	   /* value threads that store all over [addr, addr + len) */
 	PROG_STOP_WRITERS, /* value: wrong values they saw; all: how many stores */
 	PROG_FORK,     /* a child with a session of its own adopts everything, loads a u64 at addr;
-			  value 1:     without the token, as after a daemon's death */
+			  value 1:     without the token, as after a daemon's death.
+			  len: it gives up after so many ms; value in the report: whether it had
+			  addr mapped within 5 s after that */
 	PROG_MPROTECT, /* addr, len, prot */
 	PROG_MUNMAP,   /* addr, len */
 	PROG_PUNCH,    /* segment (addr), offset, len */

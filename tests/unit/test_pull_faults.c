@@ -483,6 +483,31 @@ START_TEST(what_was_cut_since_the_list_takes_no_room)
 }
 END_TEST
 
+/* The same where a program takes room for all of it meanwhile: it stays. */
+START_TEST(what_a_program_takes_room_for_keeps_it)
+{
+	const struct record given = {.kind = RECORD_GIVEN, .epoch = 2, .k = {1, 1}, .peer = 2};
+	struct ramp_err err = {0};
+
+	world_open(&w, 8 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	ck_assert_int_eq(pages_mark_all_remote(w.t_seg, &err), 0);
+	for (uint64_t page = 0; page < 2048; page += 2)
+		ck_assert_int_eq(fallocate(seg_fd(w.s_seg),
+					   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					   (off_t)(page * PAGE), PAGE),
+				 0);
+	ck_assert_msg(record_change(w.s_seg, &given, &err) == 0, "%s", err.text);
+	room_keep(w.t_seg);
+	ck_assert_int_eq(fallocate(seg_fd(w.t_seg), 0, 0, 8 * MIB), 0);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(memory_blocks_bytes(w.t_seg), 8 * MIB);
+	world_close(&w);
+}
+END_TEST
+
 /* What was populated at the source after the list was made is what the slack was taken for. */
 START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 {
@@ -780,6 +805,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_full_store_is_said_and_gets_over_it);
 	tcase_add_loop_test(c, who_was_denied_a_hole_gets_it_once_there_is_room, 0, 2);
 	tcase_add_test(c, what_was_cut_since_the_list_takes_no_room);
+	tcase_add_test(c, what_a_program_takes_room_for_keeps_it);
 	tcase_add_loop_test(c, pages_that_no_list_names_have_their_room_in_a_full_store, 0, 2);
 	tcase_add_loop_test(c, scattered_pages_share_the_slack_in_a_full_store, 0, 2);
 	tcase_add_test(c, no_room_for_one_read_does_not_take_the_slack_of_all);

@@ -363,6 +363,25 @@ START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 }
 END_TEST
 
+/* It has said that it lacks the mapping by then, and may have put something in its place. */
+START_TEST(a_child_that_has_given_up_is_given_nothing)
+{
+	struct prog_order order = {.op = PROG_FORK, .len = 500};
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	struct prog_report r;
+
+	order.addr = x.addr;
+	world_freeze(x.seg);
+	prog_send(&x.prog, &order);
+	sleep(3);
+	programs_restore(world.programs, x.seg);
+	ck_assert(prog_wait(&x.prog, &r, 15000));
+	ck_assert_int_eq(r.result, 0);
+	ck_assert_uint_eq(r.value, 0);
+	world_detached(&x);
+}
+END_TEST
+
 static void *let_it_go(void *seg)
 {
 	programs_gone(world.programs, seg, "b");
@@ -834,6 +853,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_watch_that_came_halfway_is_taken_back);
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, an_attach_that_was_given_up_takes_nothing_from_the_next);
+	tcase_add_test(tc, a_child_that_has_given_up_is_given_nothing);
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, what_is_put_back_for_long_is_in_no_hurry);
 	tcase_add_test(tc, all_that_is_on_a_full_shelf_is_found_and_can_go);
