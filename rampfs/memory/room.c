@@ -203,9 +203,12 @@ void room_take_slack_again(struct seg *seg)
 
 void room_keep(struct seg *seg)
 {
+	struct state_header *state;
+
 	pthread_mutex_lock(&seg->lock);
-	if (atomic_load(&seg->state->unlisted))
-		atomic_store(&seg->state->unlisted, UNLISTED_KEPT);
+	state = atomic_load(&seg->state); /* NULL: at rest, and then no list is untrue */
+	if (state && atomic_load(&state->unlisted))
+		atomic_store(&state->unlisted, UNLISTED_KEPT);
 	pthread_mutex_unlock(&seg->lock);
 }
 
