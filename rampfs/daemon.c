@@ -35,6 +35,7 @@
 #include "store.h"
 #include "transfer.h"
 #include "transport.h"
+#include "weight.h"
 
 #define DESCRIPTORS    1048576
 #define LINGER_LOOK_MS 20
@@ -525,6 +526,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGIO, SIG_IGN);
 	raise_descriptors();
+	weight_set(config->options->nice);
 	rc = open_all(&d, err);
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);

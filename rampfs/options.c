@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mount.h>
 
+#include "weight.h"
+
 const char options_usage[] =
 	"Usage: rampfs [-f] [-d] [-o OPTION[,OPTION]...] STATE_DIR MOUNTPOINT\n"
 	"       rampfs --destroy [--force] STATE_DIR\n"
@@ -42,10 +44,25 @@ const char options_mount_usage[] =
 	"has\n"
 	"                          accepted that (ask, the default), or works at once (auto)\n"
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
+	"  nice=N                  of what moves pages between nodes, beside other programs\n"
+	"                          (-20 to 19, default -15; page faults go before all)\n"
 	"and of mount(8): ro, rw, exec, noexec, noatime, nodiratime, relatime, strictatime,\n"
 	"lazytime, sync, async, dirsync, silent, user, users, nouser, defaults, auto, noauto,\n"
 	"nofail, _netdev, comment=, x-*. nosuid, nodev, allow_other and default_permissions are\n"
 	"always on.\n";
+
+static int parse_nice(const char *value, int *out)
+{
+	char *end;
+	long v;
+
+	errno = 0;
+	v = strtol(value, &end, 10);
+	if (errno || end == value || *end || v < -20 || v > 19)
+		return -EINVAL;
+	*out = (int)v;
+	return 0;
+}
 
 static int parse_number(const char *value, uint32_t min, uint32_t max, uint32_t *out)
 {
@@ -175,6 +192,8 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 		rc = parse_group(value, &o->uffd_group);
 	else if (strcmp(word, "threads") == 0)
 		rc = parse_number(value, 1, 64, &o->threads);
+	else if (strcmp(word, "nice") == 0)
+		rc = parse_nice(value, &o->nice);
 	else if (strcmp(word, "rollback") == 0 && strcmp(value, "auto") == 0)
 		o->rollback_auto = true;
 	else if (strcmp(word, "rollback") == 0)
@@ -289,7 +308,8 @@ int options_parse(int argc, char **argv, bool own, struct options *o, struct ram
 {
 	int rc, left;
 
-	*o = (struct options){.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO};
+	*o = (struct options){
+		.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO, .nice = WEIGHT_NICE};
 	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)
 		return rc;

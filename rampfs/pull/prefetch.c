@@ -19,6 +19,7 @@
 
 #include "log.h"
 #include "pull_impl.h"
+#include "weight.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
@@ -252,13 +253,25 @@ static void on_event(struct pull *pull, void *what)
 	link_reap(what, demand_waits(pull) ? PIECE_BYTES : REAP_BYTES);
 }
 
+static bool any_ready(const struct puller *prefetch)
+{
+	const struct link *link;
+
+	LIST_FOREACH (link, &prefetch->links, entry)
+		if (link->state == LINK_READY)
+			return true;
+	return false;
+}
+
 static void *run(void *arg)
 {
 	struct pull *pull = arg;
 	struct puller *prefetch = &pull->prefetch;
 	struct epoll_event events[EACH_EVENTS];
 	int wait_ms = 0, n;
+	bool moves = false;
 
+	weight_thread();
 	while (!atomic_load(&pull->stop)) {
 		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, wait_ms);
 		for (int i = 0; i < n; i++)
@@ -269,7 +282,13 @@ static void *run(void *arg)
 		wait_ms = puller_wait(prefetch, wait_ms);
 		if (LIST_EMPTY(&prefetch->links))
 			stage_forget(prefetch);
+		if (moves != any_ready(prefetch)) {
+			moves = !moves;
+			weight_group(moves);
+		}
 	}
+	if (moves)
+		weight_group(false);
 	return NULL;
 }
 

@@ -43,6 +43,7 @@
 #include "log.h"
 #include "spin.h"
 #include "tcp_impl.h"
+#include "weight.h"
 #include "wire.h"
 
 #define CONNS_MAX   256
@@ -296,6 +297,8 @@ static void drop_conn(struct tcp_serve *serve, struct conn *conn)
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;
+	if (conn->who.class == HELLO_PREFETCH)
+		weight_group(false);
 	serve->n_rest -= conn->rests_until_ms != 0;
 	atomic_fetch_sub(&serve->connections, 1);
 	free(conn);
@@ -334,6 +337,8 @@ static void add_conn(struct tcp_serve *serve, int fd, const struct hello_peer *w
 	endpoint_text(fd, conn->endpoint);
 	serve->conns[slot] = conn;
 	serve->n_conns++;
+	if (who->class == HELLO_PREFETCH)
+		weight_group(true);
 	atomic_fetch_add(&serve->connections, 1);
 }
 
@@ -758,6 +763,7 @@ static void *serve_main(void *arg)
 	struct epoll_event events[EVENTS];
 	bool work = false, waiting = false, go = true;
 
+	weight_thread();
 	while (go) {
 		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 

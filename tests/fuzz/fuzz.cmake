@@ -71,7 +71,7 @@ rampfs_fuzz(join ${t}/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/stated
   libramp/base/hmac.c)
 rampfs_fuzz(doorman libramp/base/loop.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
-rampfs_fuzz(serve libramp/base/kernel.c ${t}/tcp_serve.c)
+rampfs_fuzz(serve libramp/base/kernel.c libramp/base/weight.c ${t}/tcp_serve.c)
 rampfs_fuzz(replies ${t}/tcp_read.c)
 rampfs_fuzz(control ${t}/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c)
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)

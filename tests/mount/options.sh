@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What mount options change for programs: who may map (uffd_group=), that nothing is executed (noexec),
-# and what comes of a segment whose new owner's memory is gone (rollback=).
+# what the scheduler gives to pulls (nice=), and what comes of a segment whose new owner's memory is gone
+# (rollback=).
 . tests/lib/cluster.sh
 export LC_ALL=C
 is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
@@ -55,6 +56,65 @@ within 20 test -e "$mnt/a/a/true"
 "$mnt/a/a/true"
 executable
 cluster_stop
+
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+# The nice value of a node's session.
+session() {
+	local line
+	read -r line <"/proc/$(daemon "$1")/autogroup"
+	echo "${line##* }"
+}
+# Those of its threads of that name.
+threads() {
+	for t in /proc/"$(daemon "$1")"/task/*; do
+		if [ "$(cat "$t/comm")" = "$2" ]; then sed 's/.*) //' "$t/stat" | cut -d' ' -f17; fi
+	done | sort -u
+}
+# pulls WANTED: while b pulls from a, and as soon as it has, the sessions have these nice values.
+pulls() {
+	local pids line seen=""
+	pids="$(daemon a) $(daemon b)"
+	head -c 300M /dev/zero >"$mnt/a/a/f"
+	rampfs-migrate --wait "$mnt/a/a/f" b &
+	while kill -0 $! 2>/dev/null; do
+		for pid in $pids; do
+			read -r line <"/proc/$pid/autogroup"
+			seen="$seen $pid=${line##* }"
+		done
+	done
+	wait $!
+	for pid in $pids; do
+		same "$1" "$(tr ' ' '\n' <<<"$seen" | sed -n "s/^$pid=//p" | grep -vx 0 | sort -u)" "the session's nice value in a pull"
+		rests() { read -r line <"/proc/$pid/autogroup" && [ "${line##* }" = 0 ]; }
+		within 10 rests
+	done
+	rm "$mnt/b/b/f"
+}
+if [ -e /proc/self/autogroup ]; then
+	echo "nice=: what pulls go before others, both ends, only while they pull; also after a kill -9 in the middle"
+	cluster_start -n 2 -c 512M
+	same -15 "$(threads b prefetch)" "the nice value of a thread that moves pages"
+	same 0 "$(threads b fuse)" "the nice value of those that answer requests"
+	pulls -15
+	echo -15 >"/proc/$(daemon b)/autogroup" # as a daemon leaves it that is killed while it pulls
+	before=$(daemon b)
+	kill -9 "$before"
+	comes_again() { [ "$(daemon b)" != "$before" ] && [ -d "$mnt/b/b" ]; }
+	within 20 comes_again
+	pulls -15
+	same 0 "$(session b)" "the nice value of a session whose former daemon was killed"
+	cluster_stop
+
+	echo "nice=N says how much, and what is no such number is refused"
+	cluster_start -n 2 -c 512M -o nice=5
+	same 5 "$(threads a serve)" "the nice value of a thread that moves pages"
+	pulls 5
+	cluster_stop
+	refused 'mount option nice does not take "-21"' rampfs -o nice=-21 "$state/a" "$mnt/a"
+	refused 'mount option nice does not take "much"' rampfs -o nice=much "$state/a" "$mnt/a"
+else
+	echo "nice=: not tried, since this kernel has no autogroup"
+fi
 
 # lose MODE: with rollback=MODE, the memory of a new owner goes before it has pulled what it owns.
 lose() {

@@ -1,0 +1,33 @@
+/*
+ * The share of the processors that those threads have which move pages.
+ *
+ * A segment is moved off a machine because that is busy, and until its last page has come it hangs
+ * on two machines: so who moves pages goes before programs of normal priority, but for a program's
+ * sake (a page fault) before all of them (kernel_hurry). The scheduler shares a processor out among
+ * sessions first (autogroup, sched(7)), each of which has a nice value of its own, and then among a
+ * session's threads. Both are set here: the thread's for good, and the session's while pages move
+ * and no longer, as it counts for all that the daemon does. (Four programs and a reader beside
+ * pulls, two processors: the thread's alone changes nothing; with both, pulls are 1.7 times as fast
+ * and page faults take a tenth less.)
+ *
+ * Of a session that is not the daemon's own, which has begun in somebody's terminal, nothing is
+ * changed. Nothing here is an error: without CAP_SYS_NICE, or where a cpu cgroup or no autogroup at
+ * all decides, the share is what it is.
+ */
+#ifndef RAMP_WEIGHT_H
+#define RAMP_WEIGHT_H
+
+#include <stdbool.h>
+
+#define WEIGHT_NICE (-15)
+
+/* The nice value, -20 to 19, instead of WEIGHT_NICE. Once, before there are threads. */
+void weight_set(int nice);
+
+/* The calling thread is one of those from now on. */
+void weight_thread(void);
+
+/* Pages move; or, with false, a former call's have come. Any thread. */
+void weight_group(bool move);
+
+#endif
