@@ -186,6 +186,17 @@ static int send_cancel(int sock)
 	return session_send(sock, &msg, NULL, 0, 0);
 }
 
+/* A signal ends the pause; one that has come before makes it none. It is blocked but here and while an
+   answer is waited for, so that it can't come between. */
+static void pause_ms(long ms)
+{
+	struct timespec pause = {.tv_nsec = ms * 1000000};
+	sigset_t none;
+
+	sigemptyset(&none);
+	ppoll(NULL, 0, &pause, &none);
+}
+
 /* Waits for the ANSWER; shows what comes before it. 0, or -errno where the daemon has gone. */
 static int wait_answer(int sock, struct bar *bar, const struct options *o, bool *cancelled,
 		       struct steps *steps, struct session_msg *msg)
@@ -196,6 +207,7 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 
 	sigemptyset(&none);
 	for (;;) {
+		pause_ms(0); /* where something is there already, ppoll(2) looks for no signal */
 		if (interrupted && !*cancelled) {
 			bar_clear(bar);
 			complain(bar->file, "cancelling");
@@ -204,7 +216,6 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 		}
 		if (impatient())
 			return -EINTR;
-		/* The signal is blocked but here, so that it can't come between. */
 		if (ppoll(&pfd, 1, NULL, &none) < 0) {
 			if (errno == EINTR)
 				continue;
@@ -250,16 +261,6 @@ static int report(const char *file, const struct options *o, const struct sessio
 		fprintf(stderr, "%s: on node %s%s after %.3f s\n", shown(file), o->node,
 			o->wait ? " with every page" : "", took_s);
 	return 0;
-}
-
-/* A signal ends the pause. */
-static void pause_ms(long ms)
-{
-	struct timespec pause = {.tv_nsec = ms * 1000000};
-	sigset_t none;
-
-	sigemptyset(&none);
-	ppoll(NULL, 0, &pause, &none);
 }
 
 static bool is_segment(const char *path, uint64_t segment)
