@@ -17,10 +17,12 @@
  * A thread that may be `firm` goes on polling then, at real-time priority, where nobody can take
  * the processor from it; its owner sees to that there is another one, for whoever waits for what it
  * does. Where that one stands in line behind this thread all the same, the poll finds nothing, and
- * one such poll is enough to sleep for SPIN_FIRM_REST. (Beside an attacker who computes all the
- * time p99 is a quarter by that. On a quiet machine the median would be half as long again, where a
- * program and the thread that serves it share a processor.) It is not firm while it has several to
- * serve, of whom each wants a processor when the other's poll has it (spin_another).
+ * one such poll is enough to sleep for SPIN_FIRM_REST: of more than a hundred rounds only one is to
+ * be as late, since p99 would be that. (Beside an attacker who computes all the time p99 is a
+ * quarter by that; where it was 6 rounds, beside one who sends garbage, twice as long. On a quiet
+ * machine the median would be half as long again, where a program and the thread that serves it
+ * share a processor.) It is not firm while it has several to serve, of whom each wants a processor
+ * when the other's poll has it (spin_another).
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -41,7 +43,7 @@
 #define SPIN_AGAIN	  1024 /* rounds after which a long yield is the first again */
 #define SPIN_AGAIN_REST	  1024
 #define SPIN_FIRM	  4096
-#define SPIN_FIRM_REST	  6
+#define SPIN_FIRM_REST	  128
 #define SPIN_SEVERAL	  64
 
 struct spin {
