@@ -145,22 +145,6 @@ bool seg_layout_was_cut(struct seg *seg)
 	return cut;
 }
 
-void seg_layout_now(struct seg *seg, struct layout *layout)
-{
-	take_events(seg->store);
-	layout->cuts = cuts_now(seg);
-	layout->blocks = blocks_now(seg);
-}
-
-bool seg_layout_cut_since(struct seg *seg, const struct layout *then, uint64_t *grown)
-{
-	uint64_t blocks = blocks_now(seg);
-
-	take_events(seg->store);
-	*grown = blocks > then->blocks ? (blocks - then->blocks) * 512 : 0;
-	return cuts_now(seg) != then->cuts;
-}
-
 void seg_forget_layout(struct seg *seg)
 {
 	if (!mark(seg, FAN_MARK_REMOVE)) /* -1: it is not there */

@@ -201,13 +201,6 @@ void seg_note_layout(struct seg *seg);
 bool seg_layout_changed(struct seg *seg, uint64_t *grown);
 /* Something may have been cut out of it since: then more may have come than *grown says. */
 bool seg_layout_was_cut(struct seg *seg);
-/* The same from where somebody has noted it for himself, between seg_note_layout and
-   seg_forget_layout. */
-struct layout {
-	uint64_t cuts, blocks;
-};
-void seg_layout_now(struct seg *seg, struct layout *layout);
-bool seg_layout_cut_since(struct seg *seg, const struct layout *then, uint64_t *grown);
 /* Nobody will ask any more. */
 void seg_forget_layout(struct seg *seg);
 /* Whoever truncates or punches through the daemon says so (between enter and leave), when it is done:

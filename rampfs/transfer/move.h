@@ -83,9 +83,6 @@ struct move {
 	uint64_t size, slack_bytes;
 	struct room_range *ranges; /* owned */
 	uint32_t n_ranges;
-	bool looked; /* S: what is below, just before the freeze; a worker's */
-	struct layout look;
-	uint64_t unlisted_bytes; /* what `ranges` did not name then */
 	unsigned attempts;
 	uint32_t not_yet_ms; /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
 

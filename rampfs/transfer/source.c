@@ -399,31 +399,6 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 
 /* ---- S_FREEZING ------------------------------------------------------------------------------ */
 
-/* Something has been cut out since CONNECT: only a scan tells what came elsewhere, and it takes longer
-   than anybody should be kept waiting. What comes after it is counted. */
-static void look_ahead(struct move *m)
-{
-	struct ramp_err err;
-
-	m->looked = false;
-	if (!seg_layout_was_cut(m->seg))
-		return;
-	seg_layout_now(m->seg, &m->look);
-	m->looked = !room_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes,
-				   &m->unlisted_bytes, &err);
-}
-
-/* What needs slack: at most that, and as it is where that would be too much. */
-static int count_unlisted(struct move *m, uint64_t *bytes)
-{
-	if (m->looked && !seg_layout_cut_since(m->seg, &m->look, bytes)) {
-		*bytes += m->unlisted_bytes;
-		if (*bytes <= m->slack_bytes)
-			return 0;
-	}
-	return room_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes, bytes, &m->work_err);
-}
-
 /*
  * Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
  * past the slack that T took. T keeps room for what was listed, whether or not it is still there:
@@ -439,7 +414,8 @@ static int compare_layout(struct move *m)
 	m->unchanged = !seg_layout_changed(m->seg, &grown) && size == m->size;
 	m->size = size;
 	if (grown <= m->slack_bytes && seg_layout_was_cut(m->seg))
-		rc = count_unlisted(m, &grown);
+		rc = room_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes, &grown,
+				   &m->work_err);
 	if (rc)
 		return rc;
 	if (grown > m->slack_bytes)
@@ -545,10 +521,8 @@ err_after_grant:
 /* Busy programs must not keep us off the processor while they are kept from their memory. */
 static void freeze_work(struct move *m)
 {
-	bool lifted;
+	bool lifted = !kernel_hurry(KERNEL_HURRY_PRIORITY);
 
-	look_ahead(m);
-	lifted = !kernel_hurry(KERNEL_HURRY_PRIORITY);
 	freeze_and_give(m);
 	if (lifted)
 		kernel_hurry(0);

@@ -267,28 +267,6 @@ START_TEST(its_data_moves_past_the_slack)
 	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), 0);
 	ck_assert_uint_eq(world->fault[B].hits, _i ? 2 : 1);
-	/* Nobody is kept waiting for a scan, unless for the answer that it has grown too much. */
-	ck_assert_uint_eq(world->unlisted_scans, _i ? 2 : 1);
-	ck_assert_uint_eq(world_owner(id), B);
-	world_rest(id);
-}
-END_TEST
-
-/* The same in the last moment: behind the look that spares the window a scan. */
-START_TEST(its_data_moves_behind_the_look)
-{
-	ramp_segment_t id = world_segment(A, "x", _i ? 16384 : 1024, 1024);
-	int ask;
-
-	atomic_store(&world->hold, true);
-	world_arm(A, POINT(AT_GRANT, 0), DO_DELAY, 0, 1);
-	ask = world_ask(A, id, B, 10000, false);
-	world_wait_reservation(A);
-	world_move_data(id);
-	atomic_store(&world->hold, false);
-	ck_assert_int_eq(world_answer(ask), 0);
-	ck_assert_uint_eq(world->fault[A].hits, _i ? 2 : 1);
-	ck_assert_uint_eq(world->unlisted_scans, 1);
 	ck_assert_uint_eq(world_owner(id), B);
 	world_rest(id);
 }
@@ -767,7 +745,6 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_while_it_is_looked_at, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_loop_test(tc, its_data_moves_past_the_slack, 0, 2);
-	tcase_add_loop_test(tc, its_data_moves_behind_the_look, 0, 2);
 	tcase_add_test(tc, the_slack_is_there_after_a_restart);
 	tc = story(suite, "stays");
 	tcase_add_test(tc, the_name_is_taken);
@@ -807,7 +784,6 @@ static Suite *copy_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_loop_test(tc, its_data_moves_past_the_slack, 0, 2);
-	tcase_add_loop_test(tc, its_data_moves_behind_the_look, 0, 2);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 30);
 	tcase_add_loop_test(tc, a_copy_that_does_not_come_is_given_up, 0, 3);
 	tcase_add_test(tc, a_source_that_ends_holds_nobody);

@@ -31,10 +31,6 @@ int __real_room_populated(struct seg *seg, struct room_range *ranges, uint32_t m
 			  uint64_t *populated_bytes, struct ramp_err *err);
 int __wrap_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err);
-int __real_room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count,
-			 uint64_t enough, uint64_t *bytes, struct ramp_err *err);
-int __wrap_room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count,
-			 uint64_t enough, uint64_t *bytes, struct ramp_err *err);
 void __real_room_collapse(struct seg *seg, const atomic_bool *stop);
 void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop);
 
@@ -166,13 +162,6 @@ int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_
 {
 	hold_here(POINT(AT_RESERVE, 0));
 	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
-}
-
-int __wrap_room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count,
-			 uint64_t enough, uint64_t *bytes, struct ramp_err *err)
-{
-	atomic_fetch_add(&world->unlisted_scans, 1);
-	return __real_room_unlisted(seg, ranges, count, enough, bytes, err);
 }
 
 void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop)

@@ -95,7 +95,6 @@ struct world {
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
-	atomic_uint unlisted_scans;	  /* room_unlisted */
 	atomic_bool hold;		  /* DO_DELAY AT_SCAN, _RESERVE to _END: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
 	atomic_bool hold_collapse;	  /* room_collapse does not begin while set */
