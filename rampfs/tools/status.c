@@ -552,15 +552,22 @@ static void add_attention(cJSON *root, const cJSON *segments)
 /* What a terminal would obey, and cJSON writes as it stands: these are in strings only. */
 static void put_json(const char *text)
 {
-	for (; *text; text++) {
-		unsigned char at = (unsigned char)text[0], next = (unsigned char)text[1];
+	size_t plain;
 
-		if (at == 0xc2 && next >= 0x80 && next < 0xa0)
-			printf("\\u%04x", (unsigned char)*++text);
-		else if (at == 0x7f)
+	for (; *text; text += text[0] != 0) {
+		plain = strcspn(text, "\x7f\xc2");
+		fwrite(text, 1, plain, stdout);
+		text += plain;
+		if (text[0] == 0x7f) {
 			fputs("\\u007f", stdout);
-		else
-			putchar(at);
+		} else if (text[0]) {
+			unsigned char next = (unsigned char)text[1];
+
+			if (next >= 0x80 && next < 0xa0)
+				printf("\\u%04x", (unsigned char)*++text);
+			else
+				putchar((unsigned char)text[0]);
+		}
 	}
 	putchar('\n');
 }
