@@ -28,6 +28,7 @@
 #include "session.h"
 #include "statedir.h"
 #include "store.h"
+#include "weight.h"
 #include "wire.h"
 
 struct place {
@@ -243,6 +244,8 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 		return fail(&err);
 	if (!adopt && !o->foreground)
 		rc = go_background(&config.ready_fd, &err);
+	if (!adopt)
+		weight_session();
 	if (!rc && !adopt) {
 		/* The child's pid stands in the lock, so it is taken after the fork. */
 		config.lock_fd = statedir_lock(place.state_dir, &err);

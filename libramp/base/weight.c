@@ -1,43 +1,29 @@
 #include "weight.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #define GROUP "/proc/self/autogroup"
 
+#define OURS "RAMPFS_LEADS_ITS_SESSION"
+
 static int weight_nice = WEIGHT_NICE;
+static int usual; /* the session's nice while nothing moves */
+static bool ours; /* the session */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int moves; /* under lock, as all below */
-static int usual; /* the session's nice while none is under way */
-static bool ours; /* the session */
-static bool looked;
+static int moves; /* under lock */
 
-void weight_set(int nice)
+void weight_session(void)
 {
-	weight_nice = nice;
-}
-
-void weight_thread(void)
-{
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), weight_nice);
-}
-
-/* Led by this program: by the daemon, or by the keeper that has started it. */
-static bool session_is_ours(void)
-{
-	char name[64], leader[PATH_MAX], own[PATH_MAX];
-	ssize_t n, m;
-
-	snprintf(name, sizeof(name), "/proc/%d/exe", (int)getsid(0));
-	n = readlink(name, leader, sizeof(leader));
-	m = readlink("/proc/self/exe", own, sizeof(own));
-	return n > 0 && n == m && memcmp(leader, own, (size_t)n) == 0;
+	if (getsid(0) == getpid())
+		setenv(OURS, "1", 1);
+	else
+		unsetenv(OURS);
 }
 
 static int group_nice(void)
@@ -64,23 +50,29 @@ static void set_group_nice(int nice)
 	close(fd);
 }
 
-/* A former daemon may have been killed in the middle of a move. */
-static void look(void)
+void weight_set(int nice)
 {
-	ours = session_is_ours();
+	weight_nice = nice;
+	ours = getenv(OURS) != NULL;
 	usual = group_nice();
-	if (usual == weight_nice)
+	if (ours && usual == nice && nice < 0) {
 		usual = 0;
-	looked = true;
+		set_group_nice(usual);
+	}
+}
+
+void weight_thread(bool answers)
+{
+	int nice = answers && weight_nice > 0 ? 0 : weight_nice;
+
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
 }
 
 void weight_group(bool move)
 {
 	pthread_mutex_lock(&lock);
-	if (!looked)
-		look();
 	moves += move ? 1 : -1;
-	if (ours && moves == (move ? 1 : 0))
+	if (ours && weight_nice < usual && moves == (move ? 1 : 0))
 		set_group_nice(move ? weight_nice : usual);
 	pthread_mutex_unlock(&lock);
 }

@@ -10,9 +10,9 @@
  * pulls, two processors: the thread's alone changes nothing; with both, pulls are 1.7 times as fast
  * and page faults take a tenth less.)
  *
- * Of a session that is not the daemon's own, which has begun in somebody's terminal, nothing is
- * changed. Nothing here is an error: without CAP_SYS_NICE, or where a cpu cgroup or no autogroup at
- * all decides, the share is what it is.
+ * Of a session that is not the node's own, which has begun in somebody's terminal, nothing is
+ * changed, and none gets less than it had. Nothing here is an error: without CAP_SYS_NICE, or where
+ * a cpu cgroup or no autogroup at all decides, the share is what it is.
  */
 #ifndef RAMP_WEIGHT_H
 #define RAMP_WEIGHT_H
@@ -21,11 +21,16 @@
 
 #define WEIGHT_NICE (-15)
 
-/* The nice value, -20 to 19, instead of WEIGHT_NICE. Once, before there are threads. */
+/* Before the first daemon: whether this process leads its session is told to all that come of it. */
+void weight_session(void);
+
+/* The nice value, -20 to 19, instead of WEIGHT_NICE. Once, before there are threads; undoes what a
+   daemon left that was killed while pages moved. */
 void weight_set(int nice);
 
-/* The calling thread is one of those from now on. */
-void weight_thread(void);
+/* The calling thread is one of those from now on: of what the node wants itself, or (`answers`) also
+   of what others wait for, which never goes behind programs. */
+void weight_thread(bool answers);
 
 /* Pages move; or, with false, a former call's have come. Any thread. */
 void weight_group(bool move);

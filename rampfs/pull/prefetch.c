@@ -271,7 +271,7 @@ static void *run(void *arg)
 	int wait_ms = 0, n;
 	bool moves = false;
 
-	weight_thread();
+	weight_thread(false);
 	while (!atomic_load(&pull->stop)) {
 		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, wait_ms);
 		for (int i = 0; i < n; i++)

@@ -763,7 +763,7 @@ static void *serve_main(void *arg)
 	struct epoll_event events[EVENTS];
 	bool work = false, waiting = false, go = true;
 
-	weight_thread();
+	weight_thread(true);
 	while (go) {
 		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 

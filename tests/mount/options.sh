@@ -70,7 +70,7 @@ threads() {
 		if [ "$(cat "$t/comm")" = "$2" ]; then sed 's/.*) //' "$t/stat" | cut -d' ' -f17; fi
 	done | sort -u
 }
-# pulls WANTED: while b pulls from a, and as soon as it has, the sessions have these nice values.
+# pulls [WANTED]: while b pulls from a, and no longer, the sessions have these nice values (none: 0).
 pulls() {
 	local pids line seen=""
 	pids="$(daemon a) $(daemon b)"
@@ -84,31 +84,46 @@ pulls() {
 	done
 	wait $!
 	for pid in $pids; do
-		same "$1" "$(tr ' ' '\n' <<<"$seen" | sed -n "s/^$pid=//p" | grep -vx 0 | sort -u)" "the session's nice value in a pull"
+		same "${1-}" "$(tr ' ' '\n' <<<"$seen" | sed -n "s/^$pid=//p" | grep -vx 0 | sort -u)" \
+			"what the session's nice value was in a pull but 0"
 		rests() { read -r line <"/proc/$pid/autogroup" && [ "${line##* }" = 0 ]; }
 		within 10 rests
 	done
 	rm "$mnt/b/b/f"
 }
+keeper() { pgrep -f -- "rampfs (--adopt )?.*$mnt/$1\$" | grep -vx "$(daemon "$1")"; }
+# b's daemon ends by this signal to it or to its keeper while its session goes before others, as in a
+# pull: not so the next one's.
+ends_raised() {
+	local before
+	before=$(daemon b)
+	echo -15 >"/proc/$before/autogroup"
+	kill "$@"
+	comes_again() { [ "$(daemon b)" != "$before" ] && [ -d "$mnt/b/b" ] && [ "$(session b)" = 0 ]; }
+	within 20 comes_again
+}
 if [ -e /proc/self/autogroup ]; then
-	echo "nice=: what pulls go before others, both ends, only while they pull; also after a kill -9 in the middle"
+	echo "nice=: what pulls go before others, both ends, only while they pull; also after a kill -9 of the daemon in the middle, and of its keeper"
 	cluster_start -n 2 -c 512M
 	same -15 "$(threads b prefetch)" "the nice value of a thread that moves pages"
-	same 0 "$(threads b fuse)" "the nice value of those that answer requests"
 	pulls -15
-	echo -15 >"/proc/$(daemon b)/autogroup" # as a daemon leaves it that is killed while it pulls
-	before=$(daemon b)
-	kill -9 "$before"
-	comes_again() { [ "$(daemon b)" != "$before" ] && [ -d "$mnt/b/b" ]; }
-	within 20 comes_again
+	ends_raised -KILL "$(daemon b)"
 	pulls -15
-	same 0 "$(session b)" "the nice value of a session whose former daemon was killed"
+	ends_raised -HUP "$(cat "$state/b/lock")"
+	pulls -15
+	was=$(keeper b)
+	kill -9 "$was"
+	adopted() { [ -n "$(keeper b)" ] && [ "$(keeper b)" != "$was" ]; }
+	within 20 adopted
+	ends_raised -KILL "$(daemon b)"
+	pulls -15
 	cluster_stop
 
 	echo "nice=N says how much, and what is no such number is refused"
 	cluster_start -n 2 -c 512M -o nice=5
-	same 5 "$(threads a serve)" "the nice value of a thread that moves pages"
-	pulls 5
+	same 5 "$(threads b prefetch)" "the nice value of what pulls"
+	same 0 "$(threads a serve)" "the nice value of what page faults wait for, too"
+	pulls
 	cluster_stop
 	refused 'mount option nice does not take "-21"' rampfs -o nice=-21 "$state/a" "$mnt/a"
 	refused 'mount option nice does not take "much"' rampfs -o nice=much "$state/a" "$mnt/a"
