@@ -7,8 +7,8 @@
  * sessions first (autogroup, sched(7)), each of which has a nice value of its own, and then among a
  * session's threads. Both are set here: the thread's for good, and the session's while pages move
  * and no longer, as it counts for all that the daemon does. (Four programs and a reader beside
- * pulls, two processors: the thread's alone changes nothing; with both, pulls are 1.7 times as fast
- * and page faults take a tenth less.)
+ * pulls, two processors: the thread's alone changes nothing; with both, pulls are 1.6 times as fast
+ * and page faults take a fifth less.)
  *
  * Of a session that is not the node's own, which has begun in somebody's terminal, nothing is
  * changed, and none gets less than it had. Nothing here is an error: without CAP_SYS_NICE, or where
