@@ -427,7 +427,7 @@ static int open_mount(struct daemon *d, struct ramp_err *err)
 				      .session_path = d->config->session_path,
 				      .mountpoint = d->config->mountpoint,
 				      .adopt_argv = d->config->adopt_argv,
-				      .threads = d->config->options->threads,
+				      .threads = (uint32_t)d->config->options->threads,
 				      .debug = d->config->options->debug,
 				      .ended = on_ended,
 				      .arg = d};
@@ -526,7 +526,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGIO, SIG_IGN);
 	raise_descriptors();
-	weight_set(config->options->nice);
+	weight_set((int)config->options->nice);
 	rc = open_all(&d, err);
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);

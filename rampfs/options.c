@@ -51,36 +51,23 @@ const char options_mount_usage[] =
 	"nofail, _netdev, comment=, x-*. nosuid, nodev, allow_other and default_permissions are\n"
 	"always on.\n";
 
-static int parse_nice(const char *value, int *out)
+static int parse_number(const char *value, int64_t min, int64_t max, int64_t *out)
 {
 	char *end;
 	long v;
 
 	errno = 0;
 	v = strtol(value, &end, 10);
-	if (errno || end == value || *end || v < -20 || v > 19)
-		return -EINVAL;
-	*out = (int)v;
-	return 0;
-}
-
-static int parse_number(const char *value, uint32_t min, uint32_t max, uint32_t *out)
-{
-	char *end;
-	unsigned long v;
-
-	errno = 0;
-	v = strtoul(value, &end, 10);
 	if (errno || end == value || *end || v < min || v > max)
 		return -EINVAL;
-	*out = (uint32_t)v;
+	*out = v;
 	return 0;
 }
 
 static int parse_group(const char *value, gid_t *gid)
 {
 	struct group *g = getgrnam(value);
-	uint32_t number;
+	int64_t number;
 
 	if (g) {
 		*gid = g->gr_gid;
@@ -88,7 +75,7 @@ static int parse_group(const char *value, gid_t *gid)
 	}
 	if (parse_number(value, 0, UINT32_MAX - 1, &number))
 		return -EINVAL;
-	*gid = number;
+	*gid = (gid_t)number;
 	return 0;
 }
 
@@ -193,7 +180,7 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 	else if (strcmp(word, "threads") == 0)
 		rc = parse_number(value, 1, 64, &o->threads);
 	else if (strcmp(word, "nice") == 0)
-		rc = parse_nice(value, &o->nice);
+		rc = parse_number(value, -20, 19, &o->nice);
 	else if (strcmp(word, "rollback") == 0 && strcmp(value, "auto") == 0)
 		o->rollback_auto = true;
 	else if (strcmp(word, "rollback") == 0)

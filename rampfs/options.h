@@ -21,8 +21,8 @@ struct options {
 		      */
 	bool rollback_auto;
 	gid_t uffd_group; /* (gid_t)-1: everybody */
-	uint32_t threads; /* 0: default */
-	int nice;	  /* of the threads that move pages */
+	int64_t threads;  /* 0: default */
+	int64_t nice;	  /* of the threads that move pages */
 	unsigned long mount_flags;
 	enum log_level log_level;
 	char log[PATH_MAX]; /* "": syslog (stderr with -f); "syslog", "stderr", else a file's path

@@ -94,7 +94,7 @@ int fuse_loop_reply(fuse_req_t req, const void *body, size_t len);
 /* The largest read or write that the kernel is told to send: each thread keeps that much memory. On
    a kernel without preemption nobody gets the processor while /dev/fuse copies one, whatever his
    priority: at 512 KiB, p99 of others' page faults was a third longer beside who fills the store,
-   and writes in large pieces an eighth faster. */
+   and writes in large pieces a sixth faster. */
 #define REQUEST_BYTES (128u << 10)
 #define REPLY_BYTES   (1u << 20)
 /* This thread's reply buffer of REPLY_BYTES: present and locked, since a kill in the middle of the
