@@ -347,6 +347,42 @@ int kernel_version(void)
 	return major * 100 + minor;
 }
 
+struct sched_attributes {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+static int get_attributes(pid_t tid, struct sched_attributes *attr)
+{
+	if (syscall(SYS_sched_getattr, tid, attr, sizeof(*attr), 0))
+		return -errno;
+	return attr->policy == SCHED_OTHER && attr->runtime ? 0 : -ENOTSUP;
+}
+
+int kernel_slice(pid_t tid, uint64_t *ns)
+{
+	struct sched_attributes attr = {0};
+	int rc = get_attributes(tid, &attr);
+
+	*ns = attr.runtime;
+	return rc;
+}
+
+int kernel_slice_set(pid_t tid, uint64_t ns)
+{
+	struct sched_attributes attr = {0};
+	int rc = get_attributes(tid, &attr);
+
+	if (rc)
+		return rc;
+	attr.size = sizeof(attr);
+	attr.runtime = ns;
+	return syscall(SYS_sched_setattr, tid, &attr, 0) ? -errno : 0;
+}
+
 int kernel_hurry(int priority)
 {
 	struct sched_param param = {.sched_priority = priority};

@@ -13,6 +13,7 @@
 #ifndef RAMP_PACE_H
 #define RAMP_PACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PACE_PARTS    4u     /* of all processors' time, one */
@@ -35,6 +36,12 @@ static inline void pace_spend(struct pace *pace, uint64_t now_us, uint64_t us)
 	pace->spent_us += us;
 	if (pace->spent_us > most_us)
 		pace->spent_us = most_us;
+}
+
+/* So much has been done that pieces of it had better be small: rests come soon, if they don't yet. */
+static inline bool pace_is_long(const struct pace *pace)
+{
+	return pace->spent_us > PACE_BURST_US / 2;
 }
 
 /* For how long nothing new is to be taken, as of the last pace_spend; 0: go on. */

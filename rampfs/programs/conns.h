@@ -25,6 +25,7 @@ struct conn {
 	struct space *space;	   /* SESSION: a reference */
 	TAILQ_ENTRY(conn) in_line; /* SESSION that waits for a door */
 	bool waits;
+	struct door *door;	   /* which it has; or NULL */
 	struct session_msg hello;  /* its */
 	struct tool_request *tool; /* TOOL, until it hangs up */
 };
@@ -34,6 +35,7 @@ struct door {
 	LIST_ENTRY(door) link;
 	uint64_t space;
 	uid_t uid;
+	struct conn *conn; /* NULL: it has hung up meanwhile */
 };
 
 struct listener {

@@ -45,6 +45,8 @@ static int welcome(struct conn *conn, bool *asked)
 static void free_door(struct listener *l, struct door *door)
 {
 	user_give(l->programs, door->uid, USER_DOORS, 1);
+	if (door->conn)
+		door->conn->door = NULL;
 	LIST_REMOVE(door, link);
 	l->n_doors--;
 	free(door);
@@ -77,7 +79,8 @@ bool doors_take(struct conn *conn)
 		free(door);
 		return false;
 	}
-	*door = (struct door){.space = conn->space->id, .uid = conn->uid};
+	*door = (struct door){.space = conn->space->id, .uid = conn->uid, .conn = conn};
+	conn->door = door;
 	LIST_INSERT_HEAD(&l->doors, door, link);
 	l->n_doors++;
 	conn->since_ms = now_ms();
@@ -91,17 +94,24 @@ bool doors_take(struct conn *conn)
 	return true;
 }
 
-/* The first in the line whose user may have another door, again and again. */
+/* The first in the line whose user may have another door, again and again. (A user who floods it
+   has most of it, and is asked for once.) */
 static void serve_line(struct listener *l)
 {
 	struct conn *conn, *next;
+	bool any_full = false;
+	uid_t full = 0;
 
 	for (conn = TAILQ_FIRST(&l->line); conn && l->n_doors < DOORS_MAX; conn = next) {
 		next = TAILQ_NEXT(conn, in_line);
+		if (any_full && conn->uid == full)
+			continue;
 		TAILQ_REMOVE(&l->line, conn, in_line);
 		conn->waits = false;
 		if (doors_take(conn))
 			continue;
+		any_full = true;
+		full = conn->uid;
 		conn->waits = true;
 		if (next)
 			TAILQ_INSERT_BEFORE(next, conn, in_line);
@@ -110,29 +120,22 @@ static void serve_line(struct listener *l)
 	}
 }
 
-/* Its answer may not have come through: nothing would come any more. Its agent comes again. */
-static void hang_up_unanswered(struct listener *l, uint64_t space)
-{
-	struct conn *conn;
-
-	TAILQ_FOREACH (conn, &l->conns, link)
-		if (conn->kind == CONN_SESSION && conn->space->id == space)
-			break;
-	if (conn && conn->space->uffd < 0)
-		conn_close(conn);
-}
-
 void session_door_closed(struct programs *p, uint64_t space)
 {
 	struct listener *l = p->listener;
+	struct conn *conn;
 	struct door *door;
 
 	LIST_FOREACH (door, &l->doors, link)
 		if (door->space == space)
 			break;
 	if (door) {
+		conn = door->conn;
 		free_door(l, door);
-		hang_up_unanswered(l, space);
+		/* Its answer may not have come through: nothing would come any more. Its agent
+		   comes again. */
+		if (conn && conn->space->uffd < 0)
+			conn_close(conn);
 	}
 	serve_line(l);
 }

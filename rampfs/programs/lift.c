@@ -228,6 +228,7 @@ void agents_watch(void *arg)
 		pthread_mutex_lock(&p->lift);
 		watch_agent(spaces[i], count);
 		pthread_mutex_unlock(&p->lift);
+		slices_restore(spaces[i], false);
 	}
 	spaces_free(spaces, count);
 }

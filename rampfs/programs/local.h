@@ -15,6 +15,7 @@
  *   space->list    the same holdings, by space
  *   programs->lift which threads have priority
  *   programs->lock everything else
+ *   space->slices  its own fields
  * The control thread takes only space->list and programs->lock and, if free, io. The pager takes
  * space->list and programs->lock, and pseg->lock for reading if that is free: who has it may look
  * at all that many programs have mapped.
@@ -40,6 +41,7 @@
 #define LATE_MAX	 1024u	/* GONEs that an agent has not answered yet */
 #define RANGES_MAX	 8192u	/* attachments of one segment in one process */
 #define GREEDY_SLOTS	 1024u	/* by uid; users who share one share its fate */
+#define SLICES_MAX	 8u	/* threads of one space whose slice is short */
 
 /* Neighbours that are protected in different ways are one. */
 struct attachment {
@@ -122,6 +124,15 @@ struct agent_look {
 
 enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
 
+/* Threads that page fault (slice.c). */
+struct slices {
+	pthread_mutex_t lock;
+	struct {
+		pid_t tid; /* 0: none */
+		uint64_t fault_ms;
+	} of[SLICES_MAX];
+};
+
 struct space {
 	struct programs *programs;
 	TAILQ_ENTRY(space) link; /* programs->spaces, or orphans; protected by programs->lock */
@@ -132,6 +143,7 @@ struct space {
 	uint32_t agent_tid; /* as the agent sees it */
 	pid_t lifted;	    /* the agent's thread, where it has priority; 0: none. programs->lift */
 	struct agent_look look; /* protected by programs->lift */
+	struct slices slices;
 	enum space_state state; /* protected by programs->lock */
 	uint64_t since_ms;	/* when it came; DEAD: when it has hung up */
 	struct conn *conn;	/* control thread; NULL once it has hung up */
@@ -221,6 +233,7 @@ struct programs {
 	struct pool *pool;
 	struct users *users;  /* users.c */
 	pthread_mutex_t lift; /* before lock; lift.c */
+	uint64_t slice_ns;    /* of a thread that nobody has given one; 0: not known (slice.c) */
 	/* Until when agents of those users are not lifted; protected by lift. */
 	uint64_t greedy_until_ms[GREEDY_SLOTS];
 	int shelf[2];		  /* -1: none */
@@ -318,6 +331,14 @@ void agent_lift(struct space *space);
 void agent_lower(struct space *space);
 /* A job of the pool, each second, of the programs: who computes all the time loses it. */
 pool_fn agents_watch;
+
+/* ---- slice.c: short time slices for threads that page fault --------------------------------- */
+
+void slices_init(struct space *space);
+/* Of those which have not page faulted for a moment the slice is as it was; with `all`, of each. */
+void slices_restore(struct space *space, bool all);
+/* A thread's that inherited it, or got it from a former daemon. */
+void slices_inherited(struct space *space);
 
 /* ---- space.c -------------------------------------------------------------------------------- */
 

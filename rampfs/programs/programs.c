@@ -69,6 +69,8 @@ static struct programs *make(const struct programs_config *config)
 	p->user_sessions = config->user_sessions;
 	meta_arena(p->meta, &p->arena_lo, &len);
 	p->arena_hi = p->arena_lo + len;
+	if (kernel_slice(getpid(), &p->slice_ns))
+		p->slice_ns = 0;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->lift, NULL);
 	pthread_mutex_init(&p->shelving, NULL);

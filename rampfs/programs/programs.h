@@ -70,6 +70,7 @@ struct space_fault {
 	struct seg *seg; /* a reference for the caller; NULL: not in any attachment (woken) */
 	uint64_t page;
 	uint64_t addr;
+	pid_t tid; /* as its program calls the thread; 0: not known */
 	bool write;
 };
 
@@ -92,6 +93,8 @@ void programs_set_pager(struct programs *programs, const struct programs_pager *
    there may be some left. Pager thread. */
 int space_read(struct space *space, struct space_fault *faults, int max, bool *more);
 void space_put(struct space *space);
+/* A thread of it waits for a page: when that has come it is to run soon. Never waits. Pager thread. */
+void space_waits(struct space *space, pid_t tid);
 /* Lets one blocked access try again. Pager thread. */
 void space_wake(struct space *space, uint64_t addr);
 /* The same for all of them, whatever stands in the tables. Any thread. */

@@ -32,6 +32,7 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 #define ACCEPT_MAX	32    /* a turn */
+#define ACCEPT_FEW	4     /* where that comes to too much: the next turn is a while later */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define LOOK_MS		30000u
 #define FOR_NOBODY_MS	100u /* whether somebody waits for an answer is looked at so often */
@@ -80,6 +81,8 @@ void conn_close(struct conn *conn)
 	l->n_conns--;
 	if (conn->waits)
 		TAILQ_REMOVE(&l->line, conn, in_line);
+	if (conn->door)
+		conn->door->conn = NULL;
 	if (conn->kind == CONN_FIRST)
 		user_give(conn->programs, conn->uid, USER_NEWCOMERS, 1);
 	else if (conn->kind == CONN_TOOL)
@@ -460,11 +463,12 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 {
 	struct conn *conn = poll->data;
 	struct listener *l = conn->programs->listener;
-	bool first = conn->kind == CONN_FIRST;
-	uint64_t began = first ? computed_us() : 0;
+	bool newcomer =
+		conn->kind == CONN_FIRST || (conn->kind == CONN_SESSION && conn->space->uffd < 0);
+	uint64_t began = newcomer ? computed_us() : 0;
 
 	attend(conn, status, events);
-	if (first)
+	if (newcomer)
 		pace_spend(&l->pace, now_us(), computed_us() - began);
 }
 
@@ -511,7 +515,9 @@ static void add_conn(struct listener *l, int fd)
 /* False: there is no descriptor or no memory for another one, which waits. */
 static bool accept_some(struct listener *l)
 {
-	for (int i = 0; i < ACCEPT_MAX; i++) {
+	int most = pace_is_long(&l->pace) ? ACCEPT_FEW : ACCEPT_MAX;
+
+	for (int i = 0; i < most; i++) {
 		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {

@@ -57,6 +57,7 @@ struct space *space_make(struct programs *p, pid_t pid, uid_t uid)
 	pthread_mutex_init(&space->io, NULL);
 	pthread_mutex_init(&space->proc, NULL);
 	pthread_mutex_init(&space->list, NULL);
+	slices_init(space);
 	STAILQ_INIT(&space->late);
 	RB_INIT(&space->holdings);
 	return space;
@@ -66,6 +67,7 @@ void space_put(struct space *space)
 {
 	if (atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
+	slices_restore(space, true);
 	agent_forget_late(space);
 	mappers_close(space);
 	if (space->uffd >= 0)
@@ -80,6 +82,7 @@ void space_put(struct space *space)
 	pthread_mutex_destroy(&space->io);
 	pthread_mutex_destroy(&space->proc);
 	pthread_mutex_destroy(&space->list);
+	pthread_mutex_destroy(&space->slices.lock);
 	free(space);
 }
 
@@ -228,6 +231,7 @@ void space_ready(void *arg)
 		space_say_ready(space, err.code, err.text);
 	} else if (!space_dead(space)) {
 		agent_lift(space);
+		slices_inherited(space);
 		/* What the dead daemon had read is raised again, and found by the table now. */
 		space_wake_all(space);
 		pthread_mutex_lock(&space->io);
@@ -451,6 +455,7 @@ void space_bury(void *arg)
 	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
 		agent_lower(space);
 	atomic_store(&space->orphan, true);
+	slices_restore(space, true);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_INSERT_TAIL(&p->orphans, space, link);
 	pthread_mutex_unlock(&p->lock);

@@ -35,8 +35,8 @@
 #define SAY_MS	      300u
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
-	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EVENT_REMAP | KERNEL_UFFD_WP_UNPOPULATED | \
-	 KERNEL_UFFD_WP_ASYNC | KERNEL_UFFD_POISON)
+	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_THREAD_ID |     \
+	 KERNEL_UFFD_WP_UNPOPULATED | KERNEL_UFFD_WP_ASYNC | KERNEL_UFFD_POISON)
 
 int uffd_handshake(int uffd, struct ramp_err *err)
 {
@@ -192,6 +192,7 @@ static bool take_fault(struct space *space, const struct uffd_msg *msg, struct s
 
 	*fault = (struct space_fault){
 		.addr = msg->arg.pagefault.address,
+		.tid = (pid_t)msg->arg.pagefault.feat.ptid,
 		.write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
 	};
 	pseg = find_page(space, fault->addr, &fault->page);

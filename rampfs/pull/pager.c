@@ -247,6 +247,7 @@ static bool read_space(struct pull *pull, struct watch *watch)
 		if (faults[i].seg) {
 			on_fault(pull, watch, &faults[i]);
 			seg_put(faults[i].seg);
+			space_waits(watch->space, faults[i].tid); /* its page is on the way */
 		}
 	}
 	/* It would be ready for ever. The watch goes when programs says so. */

@@ -50,6 +50,18 @@ START_TEST(what_never_ends_gets_its_part)
 }
 END_TEST
 
+START_TEST(pieces_are_small_before_rests_begin)
+{
+	ck_assert(!pace_is_long(&pace));
+	pace_spend(&pace, now_us, PACE_BURST_US * 3 / 4);
+	ck_assert(pace_is_long(&pace));
+	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
+	now_us += 1000000;
+	pace_spend(&pace, now_us, 0);
+	ck_assert(!pace_is_long(&pace));
+}
+END_TEST
+
 START_TEST(no_rest_is_long)
 {
 	pace_spend(&pace, now_us, 10000000);
@@ -91,6 +103,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, a_burst_goes_through);
 	tcase_add_test(tc, what_never_ends_gets_its_part);
+	tcase_add_test(tc, pieces_are_small_before_rests_begin);
 	tcase_add_test(tc, no_rest_is_long);
 	tcase_add_test(tc, after_a_rest_it_goes_on_and_after_a_long_one_in_a_burst);
 	tcase_add_test(tc, one_thread_of_eight_processors_never_rests);

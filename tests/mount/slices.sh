@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# A program's thread that page faults has a short time slice while it does, and no other has.
+. tests/lib/cluster.sh
+export LC_ALL=C
+# slices NAME CASE...: with a segment of which b has no page.
+slices() {
+	local status=0
+	tr '\0' '\1' </dev/zero | head -c 16M >"$mnt/a/a/$1"
+	rampfs-migrate --mode demand "$mnt/a/a/$1" b
+	within 10 test -e "$mnt/b/b/$1"
+	rampfs-run /usr/bin/python3 tests/mount/slices.py "$mnt/b/b/$1" "${@:2}" || status=$?
+	if [ $status = 77 ]; then
+		echo "(not tried: this kernel has no slices for threads; Linux 6.12 has)"
+		exit 0
+	fi
+	[ $status = 0 ] || fail "slices.py $2 ended with $status"
+}
+cluster_start -n 2 -c 512M
+
+echo "it is short while a thread page faults, and the usual one after that; also a thread's which that one has begun"
+slices f shorten
+
+echo "who has asked for a slice, or has another policy, keeps it"
+slices g leave
+
+echo "a forked child's is the usual one"
+slices h children
+
+echo "what a daemon left that was killed with kill -9 is taken back by the next"
+slices i wait "$scratch/ready" &
+waiting=$!
+within 20 test -e "$scratch/ready"
+pkill -KILL -f -- "rampfs --daemon .*$mnt/b\$"
+wait $waiting || fail "the slice stayed short"
+cluster_stop
