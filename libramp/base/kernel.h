@@ -195,6 +195,10 @@ unsigned int kernel_processors(void);
 int kernel_slice(pid_t tid, uint64_t *ns);
 /* 100,000 to 100,000,000; 0: what is usual. Nothing else of that thread changes. */
 int kernel_slice_set(pid_t tid, uint64_t ns);
+/* Of who page faults, and as much of those who serve that: they poll, and yield between. Were it
+   longer, who wakes would interrupt them, which costs more than to wait for that (a page fault takes
+   a seventh longer). About the shortest there is, and what nobody else asks for: known by that. */
+#define KERNEL_FAULT_SLICE_NS 100100u
 
 /* ---- FUSE ------------------------------------------------------------------------------------ */
 

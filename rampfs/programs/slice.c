@@ -28,8 +28,6 @@
 
 #include "local.h"
 
-/* About the shortest there is, and what nobody else asks for: by that it is known as ours. */
-#define SLICE_NS 100100u
 #define FAULT_MS 2000u
 
 void slices_init(struct space *space)
@@ -45,7 +43,7 @@ static void shorten(const struct space *space, pid_t tid)
 	if (syscall(SYS_tgkill, space->pid, tid, 0) || !process_lives(space->pidfd))
 		return;
 	if (!kernel_slice(tid, &ns) && ns == space->programs->slice_ns)
-		kernel_slice_set(tid, SLICE_NS);
+		kernel_slice_set(tid, KERNEL_FAULT_SLICE_NS);
 }
 
 /* What can't be shortened is remembered, too: it is not tried again for each page. */
@@ -95,7 +93,7 @@ static void restore_unlisted(struct space *space)
 		pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
 
 		if (tid > 0 && !is_listed(&space->slices, tid) && !kernel_slice(tid, &ns) &&
-		    ns == SLICE_NS)
+		    ns == KERNEL_FAULT_SLICE_NS)
 			kernel_slice_set(tid, 0);
 	}
 	closedir(dir);

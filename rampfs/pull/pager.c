@@ -462,6 +462,7 @@ static void *run(void *arg)
 	struct kernel_hurry state = {0};
 	int wait_ms = 0, sleep_ms, n;
 
+	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
 	spin->may_be_firm = kernel_processors() > 1;
 	while (!atomic_load(&pull->stop)) {
 		sleep_ms = spin_wait_ms(spin, pull_now_us(), wait_ms);

@@ -764,6 +764,7 @@ static void *serve_main(void *arg)
 	bool work = false, waiting = false, go = true;
 
 	weight_thread(true);
+	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
 	while (go) {
 		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 
