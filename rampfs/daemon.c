@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "log.h"
 #include "loop.h"
 #include "members.h"
@@ -526,6 +527,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGIO, SIG_IGN);
 	raise_descriptors();
+	kernel_slice_set(0, 0); /* whoever has begun us may page fault (slice.c) */
 	weight_set((int)config->options->nice);
 	rc = open_all(&d, err);
 	if (!rc) {

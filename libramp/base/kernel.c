@@ -347,6 +347,8 @@ int kernel_version(void)
 	return major * 100 + minor;
 }
 
+#define KEEP_POLICY 0x08u /* SCHED_FLAG_KEEP_POLICY */
+
 struct sched_attributes {
 	uint32_t size, policy;
 	uint64_t flags;
@@ -359,7 +361,10 @@ static int get_attributes(pid_t tid, struct sched_attributes *attr)
 {
 	if (syscall(SYS_sched_getattr, tid, attr, sizeof(*attr), 0))
 		return -errno;
-	return attr->policy == SCHED_OTHER && attr->runtime ? 0 : -ENOTSUP;
+	if (attr->policy != SCHED_OTHER && attr->policy != SCHED_BATCH &&
+	    attr->policy != SCHED_IDLE)
+		return -ENOTSUP;
+	return attr->runtime ? 0 : -ENOTSUP;
 }
 
 int kernel_slice(pid_t tid, uint64_t *ns)
@@ -380,6 +385,7 @@ int kernel_slice_set(pid_t tid, uint64_t ns)
 		return rc;
 	attr.size = sizeof(attr);
 	attr.runtime = ns;
+	attr.flags |= KEEP_POLICY;
 	return syscall(SYS_sched_setattr, tid, &attr, 0) ? -errno : 0;
 }
 

@@ -189,11 +189,12 @@ struct kernel_hurry {
 int kernel_hurry_while(struct kernel_hurry *hurry, bool on);
 /* On how many this process may run. */
 unsigned int kernel_processors(void);
-/* How long a thread (0: the calling one) of normal policy runs at a time where others want its
-   processor, sched_runtime of sched_setattr(2), in ns. -ENOTSUP: it has another policy, or the
+/* How long a thread (0: the calling one) without real-time priority runs at a time where others want
+   its processor, sched_runtime of sched_setattr(2), in ns. -ENOTSUP: it has such priority, or the
    kernel is older than 6.12. */
 int kernel_slice(pid_t tid, uint64_t *ns);
-/* 100,000 to 100,000,000; 0: what is usual. Nothing else of that thread changes. */
+/* 100,000 to 100,000,000; 0: what is usual. Nothing else of that thread changes, but for a nice value
+   that somebody sets in the very moment, which is undone. */
 int kernel_slice_set(pid_t tid, uint64_t ns);
 /* Of who page faults, and as much of those who serve that: they poll, and yield between. Were it
    longer, who wakes would interrupt them, which costs more than to wait for that (a page fault takes

@@ -94,8 +94,8 @@ bool doors_take(struct conn *conn)
 	return true;
 }
 
-/* The first in the line whose user may have another door, again and again. (A user who floods it
-   has most of it, and is asked for once.) */
+/* The first in the line whose user may have another door, again and again. (A user who
+   floods it alone is asked for once.) */
 static void serve_line(struct listener *l)
 {
 	struct conn *conn, *next;

@@ -40,6 +40,7 @@
 #define LOOKS_ASKED 30u
 #define AGENTS_MAX  100u
 #define GREEDY_MS   60000u
+#define SLICES_US   50000u /* a second, for all processes' scans but the last */
 
 _Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
 
@@ -221,6 +222,7 @@ void agents_watch(void *arg)
 {
 	struct programs *p = arg;
 	struct space **spaces;
+	uint64_t spent_us = 0;
 	size_t count;
 
 	spaces_ready(p, &spaces, &count); /* without memory: in a second */
@@ -228,7 +230,8 @@ void agents_watch(void *arg)
 		pthread_mutex_lock(&p->lift);
 		watch_agent(spaces[i], count);
 		pthread_mutex_unlock(&p->lift);
-		slices_restore(spaces[i], false);
+		if (spent_us < SLICES_US) /* else in a second */
+			spent_us += slices_restore(spaces[i]);
 	}
 	spaces_free(spaces, count);
 }

@@ -17,7 +17,7 @@
  *   programs->lock everything else
  *   space->slices  its own fields
  * The control thread takes only space->list and programs->lock and, if free, io. The pager takes
- * space->list and programs->lock, and pseg->lock for reading if that is free: who has it may look
+ * space->list and programs->lock, and, if free, space->slices and pseg->lock for reading: who has it may look
  * at all that many programs have mapped.
  */
 #ifndef RAMP_PROGRAMS_LOCAL_H
@@ -127,9 +127,12 @@ enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
 /* Threads that page fault (slice.c). */
 struct slices {
 	pthread_mutex_t lock;
+	bool over;	  /* the session is */
+	bool again;	  /* the last scan may have missed some */
+	uint64_t next_ms; /* no scan before that */
 	struct {
 		pid_t tid; /* 0: none */
-		uint64_t fault_ms;
+		uint64_t fault_ms, set_ms;
 	} of[SLICES_MAX];
 };
 
@@ -329,16 +332,20 @@ void conn_close(struct conn *conn);
 void agent_lift(struct space *space);
 /* Its session is over. */
 void agent_lower(struct space *space);
-/* A job of the pool, each second, of the programs: who computes all the time loses it. */
+/* A job of the pool, each second, of the programs: who computes all the time loses it; and short
+   slices end (slice.c). */
 pool_fn agents_watch;
 
 /* ---- slice.c: short time slices for threads that page fault --------------------------------- */
 
 void slices_init(struct space *space);
-/* Of those which have not page faulted for a moment the slice is as it was; with `all`, of each. */
-void slices_restore(struct space *space, bool all);
-/* A thread's that inherited it, or got it from a former daemon. */
+/* Of those which have not page faulted for a moment the slice is as it was. Each second; the us that
+   it took. */
+uint64_t slices_restore(struct space *space);
+/* The same of threads that inherited a short one, or got it from a former daemon. */
 void slices_inherited(struct space *space);
+/* Of all of them, and nobody gets one any more. */
+void slices_over(struct space *space);
 
 /* ---- space.c -------------------------------------------------------------------------------- */
 

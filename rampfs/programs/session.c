@@ -32,7 +32,7 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 #define ACCEPT_MAX	32    /* a turn */
-#define ACCEPT_FEW	4     /* where that comes to too much: the next turn is a while later */
+#define ACCEPT_FEW	4     /* where that comes to much: others have their turn between */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define LOOK_MS		30000u
 #define FOR_NOBODY_MS	100u /* whether somebody waits for an answer is looked at so often */

@@ -67,7 +67,6 @@ void space_put(struct space *space)
 {
 	if (atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
-	slices_restore(space, true);
 	agent_forget_late(space);
 	mappers_close(space);
 	if (space->uffd >= 0)
@@ -230,8 +229,8 @@ void space_ready(void *arg)
 	} else if (learn(space, &err) || (!space_dead(space) && add_to_pager(space, &err))) {
 		space_say_ready(space, err.code, err.text);
 	} else if (!space_dead(space)) {
+		slices_inherited(space); /* before its agent has another policy */
 		agent_lift(space);
-		slices_inherited(space);
 		/* What the dead daemon had read is raised again, and found by the table now. */
 		space_wake_all(space);
 		pthread_mutex_lock(&space->io);
@@ -455,7 +454,7 @@ void space_bury(void *arg)
 	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
 		agent_lower(space);
 	atomic_store(&space->orphan, true);
-	slices_restore(space, true);
+	slices_over(space);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_INSERT_TAIL(&p->orphans, space, link);
 	pthread_mutex_unlock(&p->lock);

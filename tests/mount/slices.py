@@ -1,12 +1,12 @@
 """How long the threads of a program that page faults may run at a time, as the kernel has it, for slices.sh.
 
-Usage: rampfs-run slices.py FILE shorten | leave | children | wait READY
+Usage: rampfs-run slices.py FILE shorten | leave | children | wait READY KILLED
 
 FILE is a segment whose pages are all missing.
   shorten   a thread that page faults has a short slice, and after a while its usual one, as has one that it began
   leave     one that has asked for a slice, or has another policy, keeps that
   children  who is forked by such a thread has the usual one
-  wait      makes READY once its slice is short, and waits for the usual one
+  wait      makes READY once its slice is short, page faults until KILLED is there, and waits for the usual one
 """
 import ctypes
 import mmap
@@ -18,7 +18,7 @@ import time
 
 SHORT = 100100
 OTHER, BATCH = 0, 3
-GETATTR, SETATTR = 315, 314
+GETATTR, SETATTR = (315, 314) if os.uname().machine == "x86_64" else (275, 274)
 LIBC = ctypes.CDLL(None, use_errno=True)
 ATTR = struct.Struct("<IIQiIQQQ")
 
@@ -63,19 +63,28 @@ class Pages:
         same(1, self.memory[self.page * 4096 * 32], "a byte of the segment")
         self.page += 1
 
+    def faults(self, what):
+        """Until this thread's slice is short: one page fault may come in the moment of a look at the process's threads."""
+        for _ in range(20):
+            self.fault()
+            if attributes()[2] == SHORT:
+                return
+            time.sleep(0.05)
+        same(SHORT, attributes()[2], what)
+
 
 def in_thread(work):
-    """What it returns; it lasts until the second result is set."""
+    """Its number and what it returns; the thread lasts until the second result is set."""
     found, end = [], threading.Event()
-    begun = threading.Event()
+    done = threading.Event()
 
     def run():
         found.append((threading.get_native_id(), work()))
-        begun.set()
+        done.set()
         end.wait()
 
     threading.Thread(target=run).start()
-    begun.wait()
+    done.wait()
     return found[0], end
 
 
@@ -83,21 +92,35 @@ def shorten(pages):
     os.nice(3)
     usual = attributes()
     same((OTHER, 3), usual[:2], "policy and nice value")
-    pages.fault()
+    go, end, found = threading.Event(), threading.Event(), []
+
+    def older():
+        go.wait()
+        found.append((threading.get_native_id(), attributes()[2]))
+        pages.faults("another thread that page faults")
+        found.append(attributes())
+        end.wait()
+
+    threading.Thread(target=older).start()
+    pages.faults("who has page faulted")
     same((OTHER, 3, SHORT), attributes(), "who has page faulted")
-    (tid, found), end = in_thread(attributes)
-    same((OTHER, 3, SHORT), found, "a thread that it begins")
-    (other, found), _ = in_thread(lambda: (pages.fault(), attributes())[1])
-    same((OTHER, 3, SHORT), found, "another that page faults")
+    (tid, inherited), last = in_thread(attributes)
+    same((OTHER, 3, SHORT), inherited, "a thread that it begins")
+    go.set()
+    while len(found) < 2:
+        time.sleep(0.01)
+    same(usual[2], found[0][1], "an older thread that has not page faulted")
+    same((OTHER, 3, SHORT), found[1], "the same, when it has")
     for _ in range(40):  # longer than it lasts after one
         pages.fault()
-        same(SHORT, attributes()[2], "who page faults now and then")
         time.sleep(0.1)
-    for who in (0, tid, other):
+    same((OTHER, 3, SHORT), attributes(), "who page faults now and then")
+    for who in (0, tid, found[0][0]):
         comes(usual, who, "who page faults no more")
-    pages.fault()
+    pages.faults("who page faults again")
     same((OTHER, 3, SHORT), attributes(), "who page faults again")
     end.set()
+    last.set()
 
 
 def leave(pages):
@@ -116,24 +139,23 @@ def leave(pages):
 
 def children(pages):
     usual = attributes()
-    pages.fault()
-    same(SHORT, attributes()[2], "who has page faulted")
+    pages.faults("who has page faulted")
     pid = os.fork()
     if pid == 0:
         comes(usual, 0, "a child that does not page fault")
-        pages.page += 1
-        pages.fault()
-        same(SHORT, attributes()[2], "a child that does")
+        pages.faults("a child that does")
         os._exit(0)
     same(0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "the child's exit status")
 
 
-def wait(pages, ready):
+def wait(pages, ready, killed):
     usual = attributes()
-    pages.fault()
-    same(SHORT, attributes()[2], "who has page faulted")
+    pages.faults("who has page faulted")
     with open(ready, "w", encoding="ascii"):
         pass
+    while not os.path.exists(killed):
+        pages.fault()
+        time.sleep(0.2)
     comes(usual, 0, "who was left by a daemon that was killed")
 
 

@@ -5,7 +5,7 @@ export LC_ALL=C
 # slices NAME CASE...: with a segment of which b has no page.
 slices() {
 	local status=0
-	tr '\0' '\1' </dev/zero | head -c 16M >"$mnt/a/a/$1"
+	tr '\0' '\1' </dev/zero | head -c 32M >"$mnt/a/a/$1"
 	rampfs-migrate --mode demand "$mnt/a/a/$1" b
 	within 10 test -e "$mnt/b/b/$1"
 	rampfs-run /usr/bin/python3 tests/mount/slices.py "$mnt/b/b/$1" "${@:2}" || status=$?
@@ -27,9 +27,20 @@ echo "a forked child's is the usual one"
 slices h children
 
 echo "what a daemon left that was killed with kill -9 is taken back by the next"
-slices i wait "$scratch/ready" &
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/b\$"; }
+slices i wait "$scratch/ready" "$scratch/killed" &
 waiting=$!
 within 20 test -e "$scratch/ready"
-pkill -KILL -f -- "rampfs --daemon .*$mnt/b\$"
+first=$(daemon)
+kill -STOP "$first" # what it has not taken back by now it never will
+touch "$scratch/killed"
+program=$(pgrep -f "python3 tests/mount/slices.py $mnt/b/b/i wait" | tail -n 1)
+same 100100 "$(python3 -c 'import ctypes, os, struct, sys
+data = ctypes.create_string_buffer(48)
+number = 315 if os.uname().machine == "x86_64" else 275
+ctypes.CDLL(None).syscall(number, int(sys.argv[1]), data, 48, 0)
+print(struct.unpack("<IIQiIQQQ", data.raw)[5])' "$program")" "the slice when the daemon stands still"
+kill -KILL "$first"
 wait $waiting || fail "the slice stayed short"
+[ "$(daemon)" != "$first" ] || fail "the daemon was not killed"
 cluster_stop
