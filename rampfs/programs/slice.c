@@ -5,7 +5,10 @@
  * the end of his time slice, milliseconds, unless the slice of who wakes is shorter. So a thread
  * that page faults has a short one for a while: that moves when it runs, not how much (sched(7) has
  * shares for that). With two processors and somebody who computes, the p99 of page faults is two
- * thirds of what it is otherwise; where nobody does, it is the same.
+ * thirds of what it is otherwise; where nobody does, it is the same. (What is left: of two that are
+ * entitled to run the scheduler takes the one whose slice ends sooner, so that who has less left of
+ * his than the short one keeps the processor, and is asked again by the next tick alone: beside one
+ * who computes all the time one page fault in fifty waits for that, hundreds of microseconds.)
  *
  *   (none) --page fault--> short --none for FAULT_MS, session over--> (none)
  *
