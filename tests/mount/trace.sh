@@ -67,7 +67,7 @@ grep -q "node a's clock is put .* us beside the source's, within .* us: by the s
 
 echo "asked at a third node, until every page is there"
 rampfs-migrate --trace --wait "$mnt/c/a/f" b >"$scratch/trace"
-steps "$(source_steps a)" "$(target_steps b);b:every page is here" \
+steps "$(source_steps a)" "$(target_steps b)" "b:page faults are answered;b:every page is here" \
 	"a:CONNECT goes out;b:CONNECT has come;b:ACCEPT goes out;a:ACCEPT has come;a:prepare is committed;b:taken is committed"
 same "$sum" "$(sha256sum <"$mnt/b/b/f")" "the bytes after all moves"
 
