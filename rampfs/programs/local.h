@@ -17,8 +17,8 @@
  *   programs->lock everything else
  *   space->slices  its own fields
  * The control thread takes only space->list and programs->lock and, if free, io. The pager takes
- * space->list and programs->lock, and, if free, space->slices and pseg->lock for reading: who has it may look
- * at all that many programs have mapped.
+ * space->list and programs->lock, and, if free, space->slices and pseg->lock for reading: who has
+ * that may look at all that many programs have mapped.
  */
 #ifndef RAMP_PROGRAMS_LOCAL_H
 #define RAMP_PROGRAMS_LOCAL_H

@@ -109,7 +109,7 @@ static bool restore_unlisted(struct space *space)
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)space->pid);
-	dir = process_lives(space->pidfd) ? opendir(path) : NULL;
+	dir = space->programs->slice_ns && process_lives(space->pidfd) ? opendir(path) : NULL;
 	if (!dir)
 		return false;
 	while ((entry = readdir(dir))) {

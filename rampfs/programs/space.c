@@ -454,7 +454,8 @@ void space_bury(void *arg)
 	if (!atomic_load(&p->closing)) /* the next daemon finds it lifted */
 		agent_lower(space);
 	atomic_store(&space->orphan, true);
-	slices_over(space);
+	if (space->uffd >= 0) /* of who came no further nobody looks through the threads */
+		slices_over(space);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_INSERT_TAIL(&p->orphans, space, link);
 	pthread_mutex_unlock(&p->lock);

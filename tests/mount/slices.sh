@@ -15,6 +15,14 @@ slices() {
 	fi
 	[ $status = 0 ] || fail "slices.py $2 ended with $status"
 }
+# Whatever fails, nobody stays stopped.
+wake_up() {
+	local status=$?
+	set +e
+	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
+	cluster_cleanup $status
+}
+trap wake_up EXIT
 cluster_start -n 2 -c 512M
 
 echo "it is short while a thread page faults, and the usual one after that; also a thread's which that one has begun"
