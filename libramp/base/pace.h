@@ -2,10 +2,13 @@
  * Work for strangers, of which there may be more than a machine has time for.
  *
  * Where somebody asks for it as fast as it is done, a thread that does it takes a processor from
- * others for good; with two of them, page faults wait for that. So what is done is counted, and
- * when it is more than a quarter of the machine's time over a while (or PACE_BURST_US at once) it
- * is time to take nothing new for a moment: whoever asks waits in his queue in the kernel, and does
- * not compute meanwhile either. From four processors on a single thread never comes to that.
+ * others for good; with two of them, page faults wait for that. So what is done is counted. As long
+ * as it is a sixty-fourth of the machine's time over a while, or PACE_BURST_US more at once, it is
+ * done as it comes. When it is more than that ("long"), it is done in pieces, as small as they are,
+ * and after each of them comes a rest PACE_RESTS times as long: whoever asks waits in his queue in
+ * the kernel then, and does not compute meanwhile either. (It is the pieces that page faults of
+ * others feel: who is woken beside a thread that has slept much may have to wait until it sleeps
+ * again, whatever his time slice is. Pieces of a millisecond make their p99 twice as long as these.)
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -16,43 +19,51 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PACE_PARTS    4u     /* of all processors' time, one */
-#define PACE_BURST_US 100000 /* what may be done at once after a quiet second */
-#define PACE_REST_MS  250u   /* no rest is longer, whatever was done before */
+#define PACE_PARTS    64u    /* of all processors' time, one */
+#define PACE_BURST_US 100000 /* what may be done at once after four quiet seconds */
+#define PACE_OVER_US  20000  /* so much beyond it is remembered, whatever was done */
+#define PACE_RESTS    16u
+#define PACE_REST_US  50000u /* no rest is longer */
 
 struct pace {
 	uint32_t processors; /* set by the owner; the rest begins as 0 */
-	uint64_t spent_us, since_us;
+	uint64_t spent_us, since_us, piece_us;
 };
 
 /* By now so much has been done, `us` of it since the last call. */
 static inline void pace_spend(struct pace *pace, uint64_t now_us, uint64_t us)
 {
 	uint64_t free_us = (now_us - pace->since_us) * pace->processors / PACE_PARTS;
-	uint64_t most_us = PACE_BURST_US + PACE_REST_MS * 1000ull * pace->processors / PACE_PARTS;
 
 	pace->spent_us -= free_us < pace->spent_us ? free_us : pace->spent_us;
 	pace->since_us = now_us;
 	pace->spent_us += us;
-	if (pace->spent_us > most_us)
-		pace->spent_us = most_us;
+	if (pace->spent_us > PACE_BURST_US + PACE_OVER_US)
+		pace->spent_us = PACE_BURST_US + PACE_OVER_US;
+	pace->piece_us += us;
 }
 
-/* So much has been done that pieces of it had better be small: rests come soon, if they don't yet. */
+/* So much of what was spent was of use. */
+static inline void pace_refund(struct pace *pace, uint64_t us)
+{
+	pace->spent_us -= us < pace->spent_us ? us : pace->spent_us;
+}
+
+/* As of the last pace_spend. */
 static inline bool pace_is_long(const struct pace *pace)
 {
-	return pace->spent_us > PACE_BURST_US / 2;
+	return pace->spent_us > PACE_BURST_US;
 }
 
-/* For how long nothing new is to be taken, as of the last pace_spend; 0: go on. */
-static inline uint64_t pace_rest_ms(const struct pace *pace)
+/* Ends a piece. For how long nothing is to be done now; 0: go on. */
+static inline uint64_t pace_rest_us(struct pace *pace)
 {
-	uint64_t over_us;
+	uint64_t us = pace->piece_us * PACE_RESTS;
 
-	if (pace->spent_us <= PACE_BURST_US)
+	pace->piece_us = 0;
+	if (!pace_is_long(pace))
 		return 0;
-	over_us = (pace->spent_us - PACE_BURST_US) * PACE_PARTS / pace->processors;
-	return (over_us + 999) / 1000;
+	return us < PACE_REST_US ? us : PACE_REST_US;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Connections to the session socket, for the two files that know them: session.c, and doors.c for
- * those that stand at the doorman's. All of it is the control thread's.
+ * Connections to the session socket, for the files that know them: session.c, newcomers.c for those
+ * that are not settled yet, and doors.c for those that stand at the doorman's. All of it is the
+ * control thread's.
  */
 #ifndef RAMP_PROGRAMS_CONNS_H
 #define RAMP_PROGRAMS_CONNS_H
@@ -13,15 +14,18 @@
 enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
 
 struct conn {
-	TAILQ_ENTRY(conn) link;
+	TAILQ_ENTRY(conn) link; /* in the listener's newcomers, or its conns */
 	struct programs *programs;
 	enum conn_kind kind;
-	int fd; /* a SESSION's belongs to its space; -1: a request has it */
-	uv_poll_t poll;
+	bool settled;	/* a SESSION with its userfaultfd, or a TOOL */
+	int fd;		/* a SESSION's belongs to its space */
+	uv_poll_t poll; /* at work once it is settled */
 	pid_t pid;
 	uid_t uid;
 	gid_t gid;
 	uint64_t since_ms;
+	uint64_t cost_us; /* what has been done for it as a newcomer */
+	bool of_use;
 	struct space *space;	   /* SESSION: a reference */
 	TAILQ_ENTRY(conn) in_line; /* SESSION that waits for a door */
 	bool waits;
@@ -41,12 +45,13 @@ struct door {
 struct listener {
 	struct programs *programs;
 	int fd;
-	uv_poll_t poll;
-	uv_timer_t tick, pause;
+	int epoll, timer; /* of the queue and of newcomers; of the rest that they are given */
+	uv_poll_t poll, rest;
+	uv_timer_t tick;
 	struct loop_wake look;
 	int handles; /* uv handles that are not closed yet, of conns too */
-	TAILQ_HEAD(, conn) conns;
-	uint32_t n_conns;
+	TAILQ_HEAD(conn_list, conn) conns, newcomers; /* the latter in the order of since_ms */
+	uint32_t n_conns;			      /* in both */
 	LIST_HEAD(, door) doors;
 	uint32_t n_doors;
 	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
@@ -55,10 +60,33 @@ struct listener {
 
 /* ---- session.c ---- */
 
-/* Watches for the hang-up, and for late answers where there may be some. */
+/* Watches for the hang-up, for a first message, and for late answers where there may be some. */
 void conn_watch(struct conn *conn);
+/* What it has said is taken, or its hang-up, which may close it. */
+void conn_attend(struct conn *conn, bool hung_up);
 /* Says why in a message of that type, and closes. */
 void conn_refuse(struct conn *conn, uint16_t type, int result, const char *text);
+
+/* ---- newcomers.c ---- */
+
+/* Its descriptors, which the owner's handles watch. */
+int newcomers_open(struct listener *listener, struct ramp_err *err);
+void newcomers_close(struct listener *listener);
+/* From now on (again) they are accepted and attended. */
+void newcomers_start(struct listener *listener);
+/* Watches for these events (EPOLLIN, EPOLLRDHUP). */
+void newcomer_watch(struct conn *conn, uint32_t events);
+/* It has as long as a new one again. */
+void newcomer_renew(struct conn *conn);
+/* It is one no more: settled from here on; about to be closed. */
+void newcomer_settle(struct conn *conn);
+void newcomer_leave(struct conn *conn);
+/* Closes some of those that have had their time. */
+void newcomers_expire(struct listener *listener);
+/* So much was done for it, here or elsewhere. */
+void newcomer_cost(struct conn *conn, uint64_t us);
+/* It was no mere noise. */
+void newcomer_is_of_use(struct conn *conn);
 
 /* ---- doors.c ---- */
 

@@ -83,8 +83,8 @@ bool doors_take(struct conn *conn)
 	conn->door = door;
 	LIST_INSERT_HEAD(&l->doors, door, link);
 	l->n_doors++;
-	conn->since_ms = now_ms();
-	pace_spend(&l->pace, now_us(), DOOR_COST_US);
+	newcomer_renew(conn);
+	newcomer_cost(conn, DOOR_COST_US);
 	if (welcome(conn, &asked))
 		conn_close(conn);
 	else
@@ -153,9 +153,9 @@ void session_doors_lost(struct programs *p)
 	struct conn *conn, *next;
 
 	doors_free(l);
-	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
+	for (conn = TAILQ_FIRST(&l->newcomers); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
-		if (conn->kind == CONN_SESSION && conn->space->uffd < 0)
+		if (conn->kind == CONN_SESSION)
 			conn_close(conn);
 	}
 }

@@ -310,7 +310,7 @@ void doorman_close(struct doorman *doorman);
    doorman now, or it is behind; this never waits. */
 int doorman_ask(struct doorman *doorman, uint64_t space, int door);
 
-/* ---- session.c, doors.c: connections -------------------------------------------------------- */
+/* ---- session.c, newcomers.c, doors.c: connections ------------------------------------------ */
 
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err);
 /* Hangs up everybody; then, when the pool has ended, the rest. */

@@ -7,13 +7,11 @@
  *
  * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
  * goes to the doorman, in its turn (doors.c); the userfaultfd comes back from there (session_uffd),
- * and the rest happens in space.c. What newcomers cost is counted (pace.h): beyond their part of
- * the machine's time nobody is accepted for a moment.
+ * and the rest happens in space.c. Until then it is a newcomer (newcomers.c).
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
- * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many of one
- * user (users.c): the newest is closed, and comes again where it is the shim's; too many sessions:
- * EUSERS. A request for an attachment that nobody waits for any more is dropped, not begun: it
+ * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many
+ * sessions of one user (users.c): EUSERS. A request for an attachment that nobody waits for any more is dropped, not begun: it
  * could hold a thread of its user's for as long as a session may take to come. No descriptor is
  * ever received here.
  */
@@ -22,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,13 +30,9 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-#define ACCEPT_MAX	32    /* a turn */
-#define ACCEPT_FEW	4     /* where that comes to much: others have their turn between */
-#define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
-#define LOOK_MS		30000u
-#define FOR_NOBODY_MS	100u /* whether somebody waits for an answer is looked at so often */
-#define TICK_MS		1000u
-#define ACCEPT_PAUSE_MS 100u
+#define LOOK_MS	      30000u
+#define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
+#define TICK_MS	      1000u
 
 static const char out_of_memory[] = "the daemon is out of memory";
 
@@ -71,13 +66,15 @@ static void end_space(struct conn *conn)
 	pool_run(p->pool, POOL_SELF, space_bury, space);
 }
 
-void conn_close(struct conn *conn)
+/* What it had to do with, but for its socket. */
+static void leave(struct conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
-	if (uv_is_closing((uv_handle_t *)&conn->poll))
-		return;
-	TAILQ_REMOVE(&l->conns, conn, link);
+	if (conn->settled)
+		TAILQ_REMOVE(&l->conns, conn, link);
+	else
+		newcomer_leave(conn);
 	l->n_conns--;
 	if (conn->waits)
 		TAILQ_REMOVE(&l->line, conn, in_line);
@@ -90,9 +87,16 @@ void conn_close(struct conn *conn)
 	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
 	if (conn->tool)
 		tool_gone(conn->tool);
+}
+
+void conn_close(struct conn *conn)
+{
+	if (uv_is_closing((uv_handle_t *)&conn->poll))
+		return;
+	leave(conn);
 	if (conn->space)
 		end_space(conn);
-	else if (conn->fd >= 0)
+	else
 		close(conn->fd);
 }
 
@@ -115,16 +119,19 @@ static bool become(struct conn *conn, enum conn_kind kind, enum user_count what,
 	return true;
 }
 
-static void on_conn(uv_poll_t *poll, int status, int events);
+static void on_conn(uv_poll_t *poll, int status, int events)
+{
+	conn_attend(poll->data, status < 0 || events & UV_DISCONNECT);
+}
 
-/* Watches for the hang-up, and for late answers where there may be some. */
 void conn_watch(struct conn *conn)
 {
-	int events = UV_DISCONNECT;
+	bool reads = conn->kind != CONN_SESSION || agent_has_late(conn->space);
 
-	if (conn->kind != CONN_SESSION || agent_has_late(conn->space))
-		events |= UV_READABLE;
-	uv_poll_start(&conn->poll, events, on_conn);
+	if (conn->settled)
+		uv_poll_start(&conn->poll, UV_DISCONNECT | (reads ? UV_READABLE : 0), on_conn);
+	else
+		newcomer_watch(conn, EPOLLRDHUP | (reads ? EPOLLIN : 0));
 }
 
 /* ---- HELLO ---------------------------------------------------------------------------------- */
@@ -258,6 +265,7 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 		return;
 	}
 	space->uffd = fd;
+	newcomer_settle(space->conn);
 	pool_run(p->pool, POOL_SELF, space_ready, space_get(space));
 }
 
@@ -360,8 +368,8 @@ static void request(struct conn *conn, const struct session_msg *msg)
 			      .uid = conn->uid,
 			      .gid = conn->gid,
 			      .msg = *msg};
-	conn->fd = -1;
-	conn_close(conn);
+	newcomer_is_of_use(conn);
+	leave(conn);
 	pool_run(r->programs->pool, r->uid, run_request, r);
 	return;
 no_request:
@@ -376,6 +384,7 @@ static void tool(struct conn *conn, const struct session_msg *msg)
 		conn_refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
 		return;
 	}
+	newcomer_settle(conn);
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
 		conn_refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
@@ -436,13 +445,11 @@ static void receive(struct conn *conn)
 		conn_close(conn);
 }
 
-static void attend(struct conn *conn, int status, int events)
+void conn_attend(struct conn *conn, bool hung_up)
 {
-	if (status < 0) {
-		conn_close(conn);
-	} else if (conn->kind != CONN_SESSION) {
+	if (conn->kind != CONN_SESSION) {
 		receive(conn); /* a hang-up is read as one */
-	} else if (events & UV_DISCONNECT) {
+	} else if (hung_up) {
 		conn_close(conn);
 	} else {
 		agent_take_late(conn->space);
@@ -450,115 +457,7 @@ static void attend(struct conn *conn, int status, int events)
 	}
 }
 
-/* What this thread has computed so far. */
-static uint64_t computed_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
-}
-
-static void on_conn(uv_poll_t *poll, int status, int events)
-{
-	struct conn *conn = poll->data;
-	struct listener *l = conn->programs->listener;
-	bool newcomer =
-		conn->kind == CONN_FIRST || (conn->kind == CONN_SESSION && conn->space->uffd < 0);
-	uint64_t began = newcomer ? computed_us() : 0;
-
-	attend(conn, status, events);
-	if (newcomer)
-		pace_spend(&l->pace, now_us(), computed_us() - began);
-}
-
 /* ---- listening ------------------------------------------------------------------------------ */
-
-/* The newcomer is counted, where this is true. */
-static bool may_come(struct listener *l, uid_t uid)
-{
-	return (l->n_conns < CONNECTIONS_MAX || uid == 0) &&
-	       user_take(l->programs, uid, USER_NEWCOMERS, 1, USER_SHARE);
-}
-
-static void add_conn(struct listener *l, int fd)
-{
-	struct conn *conn = calloc(1, sizeof(*conn));
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0 ||
-	    !may_come(l, peer.uid)) {
-		free(conn);
-		close(fd);
-		return;
-	}
-	conn->programs = l->programs;
-	conn->fd = fd;
-	conn->pid = peer.pid;
-	conn->uid = peer.uid;
-	conn->gid = peer.gid;
-	conn->since_ms = now_ms();
-	if (uv_poll_init(loop_uv(l->programs->loop), &conn->poll, fd)) {
-		user_give(l->programs, conn->uid, USER_NEWCOMERS, 1);
-		free(conn);
-		close(fd);
-		return;
-	}
-	conn->poll.data = conn;
-	l->handles++;
-	TAILQ_INSERT_TAIL(&l->conns, conn, link);
-	l->n_conns++;
-	conn_watch(conn);
-}
-
-/* False: there is no descriptor or no memory for another one, which waits. */
-static bool accept_some(struct listener *l)
-{
-	int most = pace_is_long(&l->pace) ? ACCEPT_FEW : ACCEPT_MAX;
-
-	for (int i = 0; i < most; i++) {
-		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd >= 0) {
-			add_conn(l, fd);
-		} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-			log_warn("connections wait: %s", strerror(errno));
-			return false;
-		} else if (errno != ECONNABORTED && errno != EINTR) {
-			break;
-		}
-	}
-	return true;
-}
-
-static void on_pause(uv_timer_t *timer);
-
-/* The socket stays ready: whoever comes meanwhile waits in its queue. */
-static void on_listen(uv_poll_t *poll, int status, int events)
-{
-	struct listener *l = poll->data;
-	uint64_t began = computed_us(), rest_ms = 0;
-
-	(void)status;
-	(void)events;
-	if (!accept_some(l))
-		rest_ms = ACCEPT_PAUSE_MS;
-	pace_spend(&l->pace, now_us(), computed_us() - began);
-	if (rest_ms < pace_rest_ms(&l->pace))
-		rest_ms = pace_rest_ms(&l->pace);
-	if (rest_ms) {
-		uv_poll_stop(&l->poll);
-		uv_timer_start(&l->pause, on_pause, rest_ms, 0);
-	}
-}
-
-static void on_pause(uv_timer_t *timer)
-{
-	struct listener *l = timer->data;
-
-	uv_poll_start(&l->poll, UV_READABLE, on_listen);
-}
 
 /* No program says what it unmaps. */
 static void look_now_and_then(struct programs *p, struct space *space, uint64_t now)
@@ -576,21 +475,15 @@ static void on_tick(uv_timer_t *timer)
 {
 	struct listener *l = timer->data;
 	uint64_t now = now_ms();
-	struct conn *conn, *next;
+	struct conn *conn;
 
 	pool_run(l->programs->pool, POOL_SELF, space_sweep, l->programs);
 	pool_run(l->programs->pool, POOL_SELF, agents_watch, l->programs);
 	tokens_expire(l->programs);
-	for (conn = TAILQ_FIRST(&l->conns); conn; conn = next) {
-		bool waits = conn->kind == CONN_FIRST ||
-			     (conn->kind == CONN_SESSION && conn->space->uffd < 0);
-
-		next = TAILQ_NEXT(conn, link);
-		if (waits && now - conn->since_ms > FIRST_MESSAGE_MS)
-			conn_close(conn);
-		else if (!waits && conn->kind == CONN_SESSION)
+	newcomers_expire(l);
+	TAILQ_FOREACH (conn, &l->conns, link)
+		if (conn->kind == CONN_SESSION)
 			look_now_and_then(l->programs, conn->space, now);
-	}
 }
 
 static void on_look(void *arg)
@@ -621,34 +514,80 @@ static void on_look_closed(void *arg)
 	l->handles--;
 }
 
+static void release(struct listener *l)
+{
+	newcomers_close(l);
+	free(l);
+}
+
+static void on_abandoned(void *arg)
+{
+	struct listener *l = arg;
+
+	if (--l->handles == 0)
+		release(l);
+}
+
+static void on_poll_abandoned(uv_handle_t *handle)
+{
+	on_abandoned(handle->data);
+}
+
+/* What listener_open could not finish. */
+static void abandon(struct listener *l)
+{
+	uv_poll_t *const polls[] = {&l->poll, &l->rest};
+
+	for (size_t i = 0; i < sizeof(polls) / sizeof(*polls); i++)
+		if (polls[i]->data)
+			uv_close((uv_handle_t *)polls[i], on_poll_abandoned);
+	loop_wake_close(&l->look, on_abandoned);
+}
+
+static int open_poll(struct listener *l, uv_poll_t *poll, int fd, struct ramp_err *err)
+{
+	int rc = uv_poll_init(loop_uv(l->programs->loop), poll, fd);
+
+	if (rc)
+		return ramp_err_set(err, -rc, "the session socket: %s", uv_strerror(rc));
+	poll->data = l;
+	l->handles++;
+	return 0;
+}
+
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 {
 	struct listener *l = calloc(1, sizeof(*l));
-	uv_loop_t *uv = loop_uv(p->loop);
 	int rc;
 
 	if (!l)
 		return ramp_err_sys(err, ENOMEM, "the session socket");
 	l->programs = p;
 	l->fd = listen_fd;
-	l->pace.processors = kernel_processors();
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->line);
-	rc = loop_wake_open(p->loop, &l->look, on_look, l, err);
+	rc = newcomers_open(l, err);
 	if (rc) {
 		free(l);
 		return rc;
 	}
-	rc = uv_poll_init(uv, &l->poll, listen_fd);
+	rc = loop_wake_open(p->loop, &l->look, on_look, l, err);
 	if (rc) {
-		loop_wake_close(&l->look, free);
-		return ramp_err_set(err, -rc, "the session socket: %s", uv_strerror(rc));
+		release(l);
+		return rc;
 	}
-	uv_timer_init(uv, &l->tick);
-	uv_timer_init(uv, &l->pause);
-	l->poll.data = l->tick.data = l->pause.data = l;
-	l->handles = 4;
-	uv_poll_start(&l->poll, UV_READABLE, on_listen);
+	l->handles++;
+	rc = open_poll(l, &l->poll, l->epoll, err);
+	if (!rc)
+		rc = open_poll(l, &l->rest, l->timer, err);
+	if (rc) {
+		abandon(l);
+		return rc;
+	}
+	uv_timer_init(loop_uv(p->loop), &l->tick);
+	l->tick.data = l;
+	l->handles++;
+	newcomers_start(l);
 	uv_timer_start(&l->tick, on_tick, TICK_MS, TICK_MS);
 	p->listener = l;
 	p->look = &l->look;
@@ -660,11 +599,11 @@ void listener_stop(struct programs *p)
 	struct listener *l = p->listener;
 	struct conn *conn;
 
-	while ((conn = TAILQ_FIRST(&l->conns)))
+	while ((conn = TAILQ_FIRST(&l->newcomers)) || (conn = TAILQ_FIRST(&l->conns)))
 		conn_close(conn);
 	uv_close((uv_handle_t *)&l->poll, on_closed);
 	uv_close((uv_handle_t *)&l->tick, on_closed);
-	uv_close((uv_handle_t *)&l->pause, on_closed);
+	uv_close((uv_handle_t *)&l->rest, on_closed);
 }
 
 void listener_close(struct programs *p)
@@ -676,6 +615,6 @@ void listener_close(struct programs *p)
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
-	free(l);
+	release(l);
 	p->listener = NULL;
 }

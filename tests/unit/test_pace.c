@@ -24,7 +24,7 @@ static uint64_t work_for(uint64_t us, uint64_t piece_us)
 		now_us += piece_us;
 		pace_spend(&pace, now_us, piece_us);
 		done += piece_us;
-		now_us += pace_rest_ms(&pace) * 1000;
+		now_us += pace_rest_us(&pace);
 	}
 	return done;
 }
@@ -34,61 +34,76 @@ START_TEST(a_burst_goes_through)
 	for (int i = 0; i < PACE_BURST_US / 100; i++) {
 		now_us += 100;
 		pace_spend(&pace, now_us, 100);
-		ck_assert_uint_eq(pace_rest_ms(&pace), 0);
+		ck_assert_uint_eq(pace_rest_us(&pace), 0);
 	}
 }
 END_TEST
 
-START_TEST(what_never_ends_gets_its_part)
+/* With two processors the share is less than what the rests leave. */
+START_TEST(what_never_ends_rests_after_each_piece)
 {
 	uint64_t done;
 
 	work_for(1000000, 100);
 	done = work_for(10000000, 100);
-	ck_assert_uint_ge(done, 10000000 * 2 / PACE_PARTS * 95 / 100);
-	ck_assert_uint_le(done, 10000000 * 2 / PACE_PARTS * 105 / 100);
+	ck_assert_uint_ge(done, 10000000 / (1 + PACE_RESTS) * 99 / 100);
+	ck_assert_uint_le(done, 10000000 / (1 + PACE_RESTS) * 101 / 100);
+	for (int i = 0; i < 1000; i++) {
+		now_us += 30;
+		pace_spend(&pace, now_us, 30);
+		ck_assert(pace_is_long(&pace));
+		ck_assert_uint_eq(pace_rest_us(&pace), 30 * PACE_RESTS);
+		now_us += 30 * PACE_RESTS;
+	}
 }
 END_TEST
 
-START_TEST(pieces_are_small_before_rests_begin)
+START_TEST(a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for)
 {
-	ck_assert(!pace_is_long(&pace));
+	pace_spend(&pace, now_us, PACE_BURST_US + 1);
+	pace_rest_us(&pace);
+	pace_spend(&pace, now_us, 40);
+	pace_spend(&pace, now_us, 150); /* somebody else's work for them */
+	ck_assert_uint_eq(pace_rest_us(&pace), 190 * PACE_RESTS);
+	ck_assert_uint_eq(pace_rest_us(&pace), 0);
+}
+END_TEST
+
+START_TEST(what_a_burst_did_is_not_rested_for)
+{
 	pace_spend(&pace, now_us, PACE_BURST_US * 3 / 4);
-	ck_assert(pace_is_long(&pace));
-	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
-	now_us += 1000000;
-	pace_spend(&pace, now_us, 0);
 	ck_assert(!pace_is_long(&pace));
+	ck_assert_uint_eq(pace_rest_us(&pace), 0);
+	pace_spend(&pace, now_us, PACE_BURST_US / 4 + 10);
+	ck_assert(pace_is_long(&pace));
+	pace_rest_us(&pace);
+	pace_spend(&pace, now_us, 10);
+	ck_assert_uint_eq(pace_rest_us(&pace), 10 * PACE_RESTS);
 }
 END_TEST
 
 START_TEST(no_rest_is_long)
 {
 	pace_spend(&pace, now_us, 10000000);
-	ck_assert_uint_eq(pace_rest_ms(&pace), PACE_REST_MS);
-	now_us += PACE_REST_MS * 1000;
+	ck_assert_uint_eq(pace_rest_us(&pace), PACE_REST_US);
+	now_us += 1000000; /* nor is what was done remembered for longer */
 	pace_spend(&pace, now_us, 0);
-	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
+	ck_assert(!pace_is_long(&pace));
 }
 END_TEST
 
-START_TEST(after_a_rest_it_goes_on_and_after_a_long_one_in_a_burst)
+START_TEST(after_a_while_there_is_another_burst)
 {
 	work_for(1000000, 100);
-	pace_spend(&pace, now_us, 1000);
-	ck_assert_uint_gt(pace_rest_ms(&pace), 0);
-	now_us += pace_rest_ms(&pace) * 1000;
-	pace_spend(&pace, now_us, 0);
-	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
-	now_us += 1000000;
+	now_us += 5000000;
 	pace_spend(&pace, now_us, PACE_BURST_US);
-	ck_assert_uint_eq(pace_rest_ms(&pace), 0);
+	ck_assert_uint_eq(pace_rest_us(&pace), 0);
 }
 END_TEST
 
-START_TEST(one_thread_of_eight_processors_never_rests)
+START_TEST(one_thread_of_many_processors_never_rests)
 {
-	pace.processors = 8;
+	pace.processors = PACE_PARTS;
 	ck_assert_uint_ge(work_for(1000000, 100), 1000000);
 }
 END_TEST
@@ -102,11 +117,12 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, a_burst_goes_through);
-	tcase_add_test(tc, what_never_ends_gets_its_part);
-	tcase_add_test(tc, pieces_are_small_before_rests_begin);
+	tcase_add_test(tc, what_never_ends_rests_after_each_piece);
+	tcase_add_test(tc, a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for);
+	tcase_add_test(tc, what_a_burst_did_is_not_rested_for);
 	tcase_add_test(tc, no_rest_is_long);
-	tcase_add_test(tc, after_a_rest_it_goes_on_and_after_a_long_one_in_a_burst);
-	tcase_add_test(tc, one_thread_of_eight_processors_never_rests);
+	tcase_add_test(tc, after_a_while_there_is_another_burst);
+	tcase_add_test(tc, one_thread_of_many_processors_never_rests);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "local.h"
 #include "programs_world.h"
 
@@ -471,6 +472,105 @@ START_TEST(a_flood_of_connections_shuts_nobody_out_for_long)
 }
 END_TEST
 
+static struct tool_request *_Atomic asked;
+static struct tool_migrate what_asked;
+static _Atomic int cancels;
+
+static void on_migrate(void *arg, struct tool_request *request, const struct tool_migrate *what)
+{
+	(void)arg;
+	what_asked = *what;
+	asked = request;
+	if (what->progress)
+		tool_progress(request, 1, 2, "PULLING");
+	if (!what->wait)
+		tool_answer(request, -EBUSY, "on the move");
+}
+
+static void on_cancel(void *arg, struct tool_request *request)
+{
+	(void)arg;
+	cancels++;
+	tool_answer(request, -EINTR, "cancelled");
+}
+
+static _Atomic bool flood_over;
+static _Atomic unsigned flood_came;
+
+static void *flood(void *arg)
+{
+	int sock;
+
+	(void)arg;
+	while (!atomic_load(&flood_over)) {
+		sock = session_connect(world.socket);
+		if (sock >= 0) {
+			atomic_fetch_add(&flood_came, 1);
+			close(sock);
+		}
+	}
+	return NULL;
+}
+
+struct computed {
+	_Atomic bool known;
+	uint64_t us;
+};
+
+static void look_what_was_computed(void *arg)
+{
+	struct computed *computed = arg;
+	struct rusage used;
+
+	getrusage(RUSAGE_THREAD, &used);
+	computed->us = (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+		       (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+	atomic_store(&computed->known, true);
+}
+
+static uint64_t control_thread_computed(void)
+{
+	struct computed computed = {0};
+
+	loop_post(world.loop, look_what_was_computed, &computed);
+	while (!atomic_load(&computed.known))
+		usleep(100);
+	return computed.us;
+}
+
+/* Nor those who are settled, who don't wait in its line. */
+START_TEST(a_flood_of_connections_gets_little_of_the_control_thread)
+{
+	struct session_msg msg = {.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	uint64_t before, us;
+	pthread_t thread;
+	unsigned came;
+	int tool;
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){on_migrate, on_cancel, NULL};
+	world_programs_start();
+	tool = connect_raw();
+	ck_assert_int_eq(session_send(tool, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, flood, NULL), 0);
+	sleep(2); /* what may be done at once is done */
+	before = control_thread_computed();
+	came = atomic_load(&flood_came);
+	sleep(2);
+	us = control_thread_computed() - before;
+	ck_assert_uint_gt(atomic_load(&flood_came), came);
+	if (kernel_processors() <= 8) /* of more it may have more */
+		ck_assert_uint_lt(us, 2 * 1000000 / 4);
+	msg.type = SESSION_CANCEL;
+	ck_assert_int_eq(session_send(tool, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(tool, &msg, NULL, NULL, 0), 0);
+	ck_assert_uint_eq(msg.result, EINTR);
+	close(tool);
+	atomic_store(&flood_over, true);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
 {
 	struct session_msg msg = {.type = SESSION_FORK};
@@ -546,28 +646,6 @@ END_TEST
 
 /* ---- tools
  * ---------------------------------------------------------------------------------------- */
-
-static struct tool_request *_Atomic asked;
-static struct tool_migrate what_asked;
-static _Atomic int cancels;
-
-static void on_migrate(void *arg, struct tool_request *request, const struct tool_migrate *what)
-{
-	(void)arg;
-	what_asked = *what;
-	asked = request;
-	if (what->progress)
-		tool_progress(request, 1, 2, "PULLING");
-	if (!what->wait)
-		tool_answer(request, -EBUSY, "on the move");
-}
-
-static void on_cancel(void *arg, struct tool_request *request)
-{
-	(void)arg;
-	cancels++;
-	tool_answer(request, -EINTR, "cancelled");
-}
 
 START_TEST(a_tool_is_answered_and_may_cancel)
 {
@@ -859,6 +937,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, all_that_is_on_a_full_shelf_is_found_and_can_go);
 	tcase_add_test(tc, decoding_survives_any_bytes);
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
+	tcase_add_test(tc, a_flood_of_connections_gets_little_of_the_control_thread);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
 	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
 	tcase_add_test(tc, a_refused_request_wakes_one_thread_of_the_pool);
