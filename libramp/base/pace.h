@@ -3,7 +3,7 @@
  *
  * Where somebody asks for it as fast as it is done, a thread that does it takes a processor from
  * others for good; with two of them, page faults wait for that. So what is done is counted. As long
- * as it is a sixty-fourth of the machine's time over a while, or PACE_BURST_US more at once, it is
+ * as it is a part in 128 of the machine's time over a while, or PACE_BURST_US more at once, it is
  * done as it comes. When it is more than that ("long"), it is done in pieces, as small as they are,
  * and after each of them comes a rest PACE_RESTS times as long: whoever asks waits in his queue in
  * the kernel then, and does not compute meanwhile either. (It is the pieces that page faults of
@@ -19,10 +19,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PACE_PARTS    64u    /* of all processors' time, one */
-#define PACE_BURST_US 100000 /* what may be done at once after four quiet seconds */
+#define PACE_PARTS    128u   /* of all processors' time, one */
+#define PACE_BURST_US 100000 /* what may be done at once after some quiet seconds */
 #define PACE_OVER_US  20000  /* so much beyond it is remembered, whatever was done */
-#define PACE_RESTS    16u
+#define PACE_RESTS    32u
 #define PACE_REST_US  50000u /* no rest is longer */
 
 struct pace {

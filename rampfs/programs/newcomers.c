@@ -30,7 +30,7 @@
 
 #define TURN_MAX	64    /* events: then others have their turn */
 #define EVENT_COST_US	8     /* what the loop does around one, where each has its rest */
-#define OF_USE_PARTS	8     /* of what one has cost that was of use, one is counted */
+#define OF_USE_PARTS	16    /* of what one has cost that was of use, one is counted */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define ACCEPT_PAUSE_US 100000u
 

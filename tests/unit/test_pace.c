@@ -86,7 +86,7 @@ START_TEST(no_rest_is_long)
 {
 	pace_spend(&pace, now_us, 10000000);
 	ck_assert_uint_eq(pace_rest_us(&pace), PACE_REST_US);
-	now_us += 1000000; /* nor is what was done remembered for longer */
+	now_us += 2000000; /* nor is what was done remembered for longer */
 	pace_spend(&pace, now_us, 0);
 	ck_assert(!pace_is_long(&pace));
 }
@@ -95,7 +95,7 @@ END_TEST
 START_TEST(after_a_while_there_is_another_burst)
 {
 	work_for(1000000, 100);
-	now_us += 5000000;
+	now_us += 8000000;
 	pace_spend(&pace, now_us, PACE_BURST_US);
 	ck_assert_uint_eq(pace_rest_us(&pace), 0);
 }
