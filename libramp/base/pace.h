@@ -3,12 +3,13 @@
  *
  * Where somebody asks for it as fast as it is done, a thread that does it takes a processor from
  * others for good; with two of them, page faults wait for that. So what is done is counted. As long
- * as it is a part in 128 of the machine's time over a while, or PACE_BURST_US more at once, it is
+ * as it is a part in 64 of the machine's time over a while, or PACE_BURST_US more at once, it is
  * done as it comes. When it is more than that ("long"), it is done in pieces, as small as they are,
- * and after each of them comes a rest PACE_RESTS times as long: whoever asks waits in his queue in
- * the kernel then, and does not compute meanwhile either. (It is the pieces that page faults of
- * others feel: who is woken beside a thread that has slept much may have to wait until it sleeps
- * again, whatever his time slice is. Pieces of a millisecond make their p99 twice as long as these.)
+ * and after each of them comes a rest PACE_RESTS times as long, but not so long that those who ask
+ * for what is costly keep others waiting: whoever asks waits in his queue in the kernel then, and
+ * does not compute meanwhile either. (It is the pieces that page faults of others feel: who is woken
+ * beside a thread that has slept much may have to wait until it sleeps again, whatever his time
+ * slice is. Pieces of a millisecond make their p99 twice as long as these.)
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
@@ -19,11 +20,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PACE_PARTS    128u   /* of all processors' time, one */
-#define PACE_BURST_US 100000 /* what may be done at once after some quiet seconds */
+#define PACE_PARTS    64u    /* of all processors' time, one */
+#define PACE_BURST_US 150000 /* what may be done at once after some quiet seconds */
 #define PACE_OVER_US  20000  /* so much beyond it is remembered, whatever was done */
-#define PACE_RESTS    32u
-#define PACE_REST_US  50000u /* no rest is longer */
+#define PACE_RESTS    16u
+#define PACE_REST_US  2000u /* no rest is longer */
 
 struct pace {
 	uint32_t processors; /* set by the owner; the rest begins as 0 */
@@ -36,7 +37,7 @@ static inline void pace_spend(struct pace *pace, uint64_t now_us, uint64_t us)
 	uint64_t free_us = (now_us - pace->since_us) * pace->processors / PACE_PARTS;
 
 	pace->spent_us -= free_us < pace->spent_us ? free_us : pace->spent_us;
-	pace->since_us = now_us;
+	pace->since_us += free_us * PACE_PARTS / pace->processors; /* the rest of it is not lost */
 	pace->spent_us += us;
 	if (pace->spent_us > PACE_BURST_US + PACE_OVER_US)
 		pace->spent_us = PACE_BURST_US + PACE_OVER_US;

@@ -17,15 +17,17 @@ struct conn {
 	TAILQ_ENTRY(conn) link; /* in the listener's newcomers, or its conns */
 	struct programs *programs;
 	enum conn_kind kind;
-	bool settled;	/* a SESSION with its userfaultfd, or a TOOL */
-	int fd;		/* a SESSION's belongs to its space */
-	uv_poll_t poll; /* at work once it is settled */
+	bool settled; /* a SESSION with its userfaultfd, or a TOOL */
+	int fd;	      /* a SESSION's belongs to its space */
+	uv_poll_t poll;
 	pid_t pid;
 	uid_t uid;
 	gid_t gid;
 	uint64_t since_ms;
-	uint64_t cost_us; /* what has been done for it as a newcomer */
-	bool of_use;
+	uint64_t cost_us;    /* what has been done for it as a newcomer */
+	uint32_t counts;     /* a part of that: one in so many */
+	bool ready, hung_up; /* something has come from it during a rest; its hang-up */
+	TAILQ_ENTRY(conn) in_ready;
 	struct space *space;	   /* SESSION: a reference */
 	TAILQ_ENTRY(conn) in_line; /* SESSION that waits for a door */
 	bool waits;
@@ -45,13 +47,15 @@ struct door {
 struct listener {
 	struct programs *programs;
 	int fd;
-	int epoll, timer; /* of the queue and of newcomers; of the rest that they are given */
-	uv_poll_t poll, rest;
+	int timer;
+	uv_poll_t poll, rest; /* of fd, and of timer: when newcomers are accepted again */
+	bool rests;	      /* they are not attended either, until then */
 	uv_timer_t tick;
 	struct loop_wake look;
-	int handles; /* uv handles that are not closed yet, of conns too */
-	TAILQ_HEAD(conn_list, conn) conns, newcomers; /* the latter in the order of since_ms */
-	uint32_t n_conns;			      /* in both */
+	int handles;			     /* uv handles that are not closed yet, of conns too */
+	TAILQ_HEAD(, conn) conns, newcomers; /* the latter in the order of since_ms */
+	TAILQ_HEAD(, conn) ready;	     /* of newcomers */
+	uint32_t n_conns;		     /* in both */
 	LIST_HEAD(, door) doors;
 	uint32_t n_doors;
 	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
@@ -69,24 +73,23 @@ void conn_refuse(struct conn *conn, uint16_t type, int result, const char *text)
 
 /* ---- newcomers.c ---- */
 
-/* Its descriptors, which the owner's handles watch. */
+/* The timer, which the owner's handle watches, and closes. */
 int newcomers_open(struct listener *listener, struct ramp_err *err);
-void newcomers_close(struct listener *listener);
-/* From now on (again) they are accepted and attended. */
+/* From now on they are accepted. */
 void newcomers_start(struct listener *listener);
-/* Watches for these events (EPOLLIN, EPOLLRDHUP). */
-void newcomer_watch(struct conn *conn, uint32_t events);
+/* Something has come from one, or its hang-up: attends it, now or when the rest is over. */
+void newcomer_event(struct conn *conn, bool hung_up);
 /* It has as long as a new one again. */
 void newcomer_renew(struct conn *conn);
 /* It is one no more: settled from here on; about to be closed. */
 void newcomer_settle(struct conn *conn);
 void newcomer_leave(struct conn *conn);
-/* Closes some of those that have had their time. */
-void newcomers_expire(struct listener *listener);
 /* So much was done for it, here or elsewhere. */
 void newcomer_cost(struct conn *conn, uint64_t us);
-/* It was no mere noise. */
-void newcomer_is_of_use(struct conn *conn);
+/* It is no mere noise: of what it has cost and will, one part in so many counts. */
+void newcomer_counts(struct conn *conn, uint32_t parts);
+/* Closes some of those that have had their time. */
+void newcomers_expire(struct listener *listener);
 
 /* ---- doors.c ---- */
 

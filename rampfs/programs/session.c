@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +32,9 @@
 #define LOOK_MS	      30000u
 #define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
 #define TICK_MS	      1000u
+/* Of what a newcomer has cost that became that, one part in so many counts. */
+#define REQUEST_COUNTS 4
+#define SESSION_COUNTS 16
 
 static const char out_of_memory[] = "the daemon is out of memory";
 
@@ -121,17 +123,25 @@ static bool become(struct conn *conn, enum conn_kind kind, enum user_count what,
 
 static void on_conn(uv_poll_t *poll, int status, int events)
 {
-	conn_attend(poll->data, status < 0 || events & UV_DISCONNECT);
+	struct conn *conn = poll->data;
+
+	if (status < 0)
+		conn_close(conn);
+	else if (conn->settled)
+		conn_attend(conn, events & UV_DISCONNECT);
+	else
+		newcomer_event(conn, events & UV_DISCONNECT);
 }
 
 void conn_watch(struct conn *conn)
 {
-	bool reads = conn->kind != CONN_SESSION || agent_has_late(conn->space);
+	int events = UV_DISCONNECT;
 
-	if (conn->settled)
-		uv_poll_start(&conn->poll, UV_DISCONNECT | (reads ? UV_READABLE : 0), on_conn);
-	else
-		newcomer_watch(conn, EPOLLRDHUP | (reads ? EPOLLIN : 0));
+	if (conn->ready)
+		return; /* when it has been attended */
+	if (conn->kind != CONN_SESSION || agent_has_late(conn->space))
+		events |= UV_READABLE;
+	uv_poll_start(&conn->poll, events, on_conn);
 }
 
 /* ---- HELLO ---------------------------------------------------------------------------------- */
@@ -220,6 +230,12 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 {
 	struct programs *p = conn->programs;
 
+	struct pollfd at = {.fd = conn->fd, .events = POLLRDHUP};
+
+	if (poll(&at, 1, 0) > 0) { /* nobody waits for it */
+		conn_close(conn);
+		return;
+	}
 	if (!in_group(conn, p->uffd_group)) {
 		conn_refuse(conn, SESSION_WELCOME, EPERM,
 			    "mapping is for members of the group that uffd_group= names");
@@ -265,6 +281,7 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 		return;
 	}
 	space->uffd = fd;
+	newcomer_counts(space->conn, SESSION_COUNTS);
 	newcomer_settle(space->conn);
 	pool_run(p->pool, POOL_SELF, space_ready, space_get(space));
 }
@@ -368,7 +385,7 @@ static void request(struct conn *conn, const struct session_msg *msg)
 			      .uid = conn->uid,
 			      .gid = conn->gid,
 			      .msg = *msg};
-	newcomer_is_of_use(conn);
+	newcomer_counts(conn, REQUEST_COUNTS);
 	leave(conn);
 	pool_run(r->programs->pool, r->uid, run_request, r);
 	return;
@@ -516,7 +533,7 @@ static void on_look_closed(void *arg)
 
 static void release(struct listener *l)
 {
-	newcomers_close(l);
+	close(l->timer);
 	free(l);
 }
 
@@ -577,7 +594,7 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		return rc;
 	}
 	l->handles++;
-	rc = open_poll(l, &l->poll, l->epoll, err);
+	rc = open_poll(l, &l->poll, l->fd, err);
 	if (!rc)
 		rc = open_poll(l, &l->rest, l->timer, err);
 	if (rc) {

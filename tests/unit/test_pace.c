@@ -63,9 +63,31 @@ START_TEST(a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for)
 	pace_spend(&pace, now_us, PACE_BURST_US + 1);
 	pace_rest_us(&pace);
 	pace_spend(&pace, now_us, 40);
-	pace_spend(&pace, now_us, 150); /* somebody else's work for them */
-	ck_assert_uint_eq(pace_rest_us(&pace), 190 * PACE_RESTS);
+	pace_spend(&pace, now_us, 50); /* somebody else's work for them */
+	ck_assert_uint_eq(pace_rest_us(&pace), 90 * PACE_RESTS);
 	ck_assert_uint_eq(pace_rest_us(&pace), 0);
+}
+END_TEST
+
+START_TEST(what_was_of_use_is_given_back_and_no_more)
+{
+	pace_spend(&pace, now_us, PACE_BURST_US + 1000);
+	pace_refund(&pace, 1001);
+	ck_assert(!pace_is_long(&pace));
+	pace_refund(&pace, UINT64_MAX);
+	pace_spend(&pace, now_us, PACE_BURST_US + 1);
+	ck_assert(pace_is_long(&pace));
+}
+END_TEST
+
+/* What is free in less than a microsecond adds up. */
+START_TEST(small_pieces_get_their_share)
+{
+	for (int i = 0; i < 1000; i++) {
+		now_us += 50;
+		pace_spend(&pace, now_us, 1);
+	}
+	ck_assert_uint_le(pace.spent_us, 10);
 }
 END_TEST
 
@@ -119,6 +141,8 @@ int main(void)
 	tcase_add_test(tc, a_burst_goes_through);
 	tcase_add_test(tc, what_never_ends_rests_after_each_piece);
 	tcase_add_test(tc, a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for);
+	tcase_add_test(tc, what_was_of_use_is_given_back_and_no_more);
+	tcase_add_test(tc, small_pieces_get_their_share);
 	tcase_add_test(tc, what_a_burst_did_is_not_rested_for);
 	tcase_add_test(tc, no_rest_is_long);
 	tcase_add_test(tc, after_a_while_there_is_another_burst);

@@ -538,7 +538,6 @@ static uint64_t control_thread_computed(void)
 	return computed.us;
 }
 
-/* Nor those who are settled, who don't wait in its line. */
 START_TEST(a_flood_of_connections_gets_little_of_the_control_thread)
 {
 	struct session_msg msg = {.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
