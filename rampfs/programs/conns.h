@@ -50,6 +50,7 @@ struct listener {
 	int timer;
 	uv_poll_t poll, rest; /* of fd, and of timer: when newcomers are accepted again */
 	bool rests;	      /* they are not attended either, until then */
+	uint64_t said_ms;     /* when it was last said that there is no descriptor */
 	uv_timer_t tick;
 	struct loop_wake look;
 	int handles;			     /* uv handles that are not closed yet, of conns too */

@@ -35,6 +35,7 @@
 #define REST_COST_US	8     /* what the loop does around a piece that has its rest */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define ACCEPT_PAUSE_US 100000u
+#define SAY_MS		1000u
 
 static void spend(struct listener *l, uint64_t us)
 {
@@ -209,8 +210,10 @@ static int accept_one(struct listener *l)
 		newcomer_cost(conn, cost);
 	else
 		spend(l, cost);
-	if (rc < 0)
+	if (rc < 0 && now_ms() >= l->said_ms + SAY_MS) {
 		log_warn("connections wait: %s", strerror(-rc));
+		l->said_ms = now_ms();
+	}
 	return rc;
 }
 

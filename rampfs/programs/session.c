@@ -229,7 +229,6 @@ static bool start_space(struct conn *conn)
 static void hello(struct conn *conn, const struct session_msg *msg)
 {
 	struct programs *p = conn->programs;
-
 	struct pollfd at = {.fd = conn->fd, .events = POLLRDHUP};
 
 	if (poll(&at, 1, 0) > 0) { /* nobody waits for it */
