@@ -6,8 +6,8 @@
  *   (accepted) --> newcomer --newcomer_settle--> settled
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
- * Happy path: they are accepted and attended as they come. What that costs is counted (pace.h);
- * where it is too much, there is a rest after each piece: who says something or hangs up meanwhile
+ * Happy path: they are accepted and attended as they come. What that costs is counted (pace.h), and
+ * there is a rest after each piece, where it is too much a long one after a small one: who says something or hangs up meanwhile
  * stands in line (`ready`), and of that line and of the socket's queue one each are taken when the
  * rest is over. So a thousand that hang up at once are a thousand small pieces, not a long one.
  * Those who are settled have nothing to do with that. What a session that came to be has cost
@@ -30,7 +30,6 @@
 #include "kernel.h"
 #include "log.h"
 
-#define ACCEPT_MAX	32    /* at once: then others have their turn */
 #define EXPIRE_MAX	128   /* a second, where nothing else happens */
 #define REST_COST_US	8     /* what the loop does around a piece that has its rest */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
@@ -162,18 +161,25 @@ static bool pause_for(struct listener *l, uint64_t us)
 	return true;
 }
 
-/* After a piece: nor is anybody attended, where a rest is due. */
-static void rest(struct listener *l)
+/* When so much has been done: nor is anybody attended, where a rest is due. True: it is. */
+static bool rest(struct listener *l, uint64_t us)
 {
-	l->rests = pause_for(l, pace_rest_us(&l->pace));
+	uint64_t rest_us = pace_rest_us(&l->pace, us);
+
+	if (rest_us)
+		l->rests = pause_for(l, rest_us);
+	return l->rests;
 }
 
-static void attend(struct conn *conn, bool hung_up)
+/* What it took. */
+static uint64_t attend(struct conn *conn, bool hung_up)
 {
-	uint64_t began = computed_us();
+	uint64_t us = computed_us();
 
 	conn_attend(conn, hung_up);
-	newcomer_cost(conn, computed_us() - began); /* closed it stands until the next round */
+	us = computed_us() - us;
+	newcomer_cost(conn, us); /* closed it stands until the next round */
+	return us;
 }
 
 void newcomer_event(struct conn *conn, bool hung_up)
@@ -181,8 +187,7 @@ void newcomer_event(struct conn *conn, bool hung_up)
 	struct listener *l = conn->programs->listener;
 
 	if (!l->rests) {
-		attend(conn, hung_up);
-		rest(l);
+		rest(l, attend(conn, hung_up));
 		return;
 	}
 	uv_poll_stop(&conn->poll);
@@ -192,8 +197,9 @@ void newcomer_event(struct conn *conn, bool hung_up)
 	TAILQ_INSERT_TAIL(&l->ready, conn, in_ready);
 }
 
-/* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one. */
-static int accept_one(struct listener *l)
+/* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one.
+   *us grows by what it took. */
+static int accept_one(struct listener *l, uint64_t *us)
 {
 	uint64_t began = computed_us(), cost;
 	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
@@ -206,6 +212,7 @@ static int accept_one(struct listener *l)
 	else if (errno != ECONNABORTED && errno != EINTR)
 		rc = 0;
 	cost = computed_us() - began;
+	*us += cost;
 	if (conn)
 		newcomer_cost(conn, cost);
 	else
@@ -217,26 +224,30 @@ static int accept_one(struct listener *l)
 	return rc;
 }
 
+/* It took so long for a piece, or there is too much: others have their turn. */
+static bool is_enough(struct listener *l, uint64_t us)
+{
+	return us >= PACE_PIECE_US || pace_is_long(&l->pace);
+}
+
 /* The socket stays ready: whoever comes meanwhile waits in its queue. */
 static void on_listen(uv_poll_t *poll, int status, int events)
 {
 	struct listener *l = poll->data;
-	int rc = 1;
+	uint64_t us = 0;
+	int rc;
 
 	(void)status;
 	(void)events;
-	for (int i = 0; i < ACCEPT_MAX && rc > 0; i++) {
-		rc = accept_one(l);
-		if (pace_is_long(&l->pace))
-			break;
-	}
-	rest(l);
-	if (rc < 0 && !l->rests)
+	do
+		rc = accept_one(l, &us);
+	while (rc > 0 && !is_enough(l, us));
+	if (!rest(l, us) && rc < 0)
 		pause_for(l, ACCEPT_PAUSE_US);
 }
 
-/* False: there was nobody. */
-static bool attend_first(struct listener *l)
+/* False: there was nobody. *us grows by what it took. */
+static bool attend_first(struct listener *l, uint64_t *us)
 {
 	struct conn *conn = TAILQ_FIRST(&l->ready);
 
@@ -244,44 +255,42 @@ static bool attend_first(struct listener *l)
 		return false;
 	TAILQ_REMOVE(&l->ready, conn, in_ready);
 	conn->ready = false; /* it is watched again, if it is there then */
-	attend(conn, conn->hung_up);
+	*us += attend(conn, conn->hung_up);
 	if (!uv_is_closing((uv_handle_t *)&conn->poll))
 		conn_watch(conn);
 	return true;
 }
 
-/* One piece, or, where that is not too much any more, some. */
+/* The next piece. */
 static void on_rest_over(uv_poll_t *poll, int status, int events)
 {
 	struct listener *l = poll->data;
-	bool any = true, some = false;
+	uint64_t count, us = 0;
+	bool any, some = false;
 	struct conn *old;
-	uint64_t count;
 	int rc = 1;
 
 	(void)status;
 	(void)events;
 	if (read(l->timer, &count, sizeof(count)) != sizeof(count))
 		return;
-	for (int i = 0; i < ACCEPT_MAX && any; i++) {
-		any = attend_first(l);
+	l->rests = false;
+	do {
+		any = attend_first(l, &us);
 		if (rc > 0)
-			rc = accept_one(l);
+			rc = accept_one(l, &us);
 		any |= rc > 0;
 		some |= any;
-		if (pace_is_long(&l->pace))
-			break;
-	}
+	} while (any && !is_enough(l, us));
 	old = expired(l);
 	if (old)
 		conn_close(old);
 	if (some) {
 		spend(l, REST_COST_US);
-		rest(l);
-		if (l->rests)
+		if (rest(l, us + REST_COST_US))
 			return;
 	}
-	l->rests = !TAILQ_EMPTY(&l->ready) && pause_for(l, 1); /* others have their turn between */
+	l->rests = !TAILQ_EMPTY(&l->ready) && pause_for(l, 1);
 	if (!l->rests && (rc >= 0 || !pause_for(l, ACCEPT_PAUSE_US)))
 		uv_poll_start(&l->poll, UV_READABLE, on_listen);
 }
