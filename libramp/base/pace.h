@@ -7,10 +7,10 @@
  * done as it comes, but for a rest after each PACE_PIECE_US of it, as long as that. When it is more
  * ("long"), it is done in pieces as small as they are, and after each of them comes a rest
  * PACE_RESTS times as long, but not so long that those who ask for what is costly keep others
- * waiting: whoever asks waits in his queue in the kernel then, and
- * does not compute meanwhile either. (It is the pieces that page faults of others feel: who is woken
- * beside a thread that has slept much may have to wait until it sleeps again, whatever his time
- * slice is. Pieces of a millisecond make their p99 twice as long as these.)
+ * waiting: whoever asks waits in his queue in the kernel then, and does not compute meanwhile
+ * either. (It is the pieces that page faults of others feel: who is woken beside a thread that has
+ * slept much may have to wait until it sleeps again, whatever his time slice is. Pieces of a
+ * millisecond make their p99 twice as long as these.)
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.

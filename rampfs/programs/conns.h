@@ -53,10 +53,10 @@ struct listener {
 	uint64_t said_ms;     /* when it was last said that there is no descriptor */
 	uv_timer_t tick;
 	struct loop_wake look;
-	int handles;			     /* uv handles that are not closed yet, of conns too */
-	TAILQ_HEAD(, conn) conns, newcomers; /* the latter in the order of since_ms */
-	TAILQ_HEAD(, conn) ready;	     /* of newcomers */
-	uint32_t n_conns;		     /* in both */
+	int handles; /* uv handles that are not closed yet, of conns too */
+	TAILQ_HEAD(conn_list, conn) conns, newcomers; /* the latter in the order of since_ms */
+	struct conn_list ready, gone; /* of newcomers: what stands in line during rests */
+	uint32_t n_conns;	      /* in both */
 	LIST_HEAD(, door) doors;
 	uint32_t n_doors;
 	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
@@ -89,7 +89,7 @@ void newcomer_leave(struct conn *conn);
 void newcomer_cost(struct conn *conn, uint64_t us);
 /* It is no mere noise: of what it has cost and will, one part in so many counts. */
 void newcomer_counts(struct conn *conn, uint32_t parts);
-/* Closes some of those that have had their time. */
+/* Those that have had their time are closed, one after the other. */
 void newcomers_expire(struct listener *listener);
 
 /* ---- doors.c ---- */

@@ -7,16 +7,16 @@
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
  * Happy path: they are accepted and attended as they come. What that costs is counted (pace.h), and
- * there is a rest after each piece, where it is too much a long one after a small one: who says something or hangs up meanwhile
- * stands in line (`ready`), and of that line and of the socket's queue one each are taken when the
- * rest is over. So a thousand that hang up at once are a thousand small pieces, not a long one.
- * Those who are settled have nothing to do with that. What a session that came to be has cost
- * hardly counts, and a request a part: else a program that forks much, or a thousand that come
- * again when the daemon has died, would get there, too.
+ * there is a rest after each piece, where it is too much a long one after a small one. Who says
+ * something or hangs up meanwhile stands in line, and of each line and of the socket's queue one is
+ * taken by turns when the rest is over. So a thousand that hang up at once are a thousand small
+ * pieces, not a long one. Those who are settled have nothing to do with that. What a session that
+ * came to be has cost hardly counts, and a request a part: else a program that forks much, or a
+ * thousand that come again when the daemon has died, would get there, too.
  *
  * How it fails: too many of one user (users.c), or of all: the newest is closed, and comes again
  * where it is the shim's. Without a descriptor or memory for another one nobody is accepted for a
- * moment; who comes meanwhile waits in the kernel's queue. A timer that can't be set is no rest.
+ * moment; who comes meanwhile waits in the kernel's queue.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,6 @@
 #include "kernel.h"
 #include "log.h"
 
-#define EXPIRE_MAX	128   /* a second, where nothing else happens */
 #define REST_COST_US	8     /* what the loop does around a piece that has its rest */
 #define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
 #define ACCEPT_PAUSE_US 100000u
@@ -104,12 +103,20 @@ void newcomer_renew(struct conn *conn)
 	TAILQ_INSERT_TAIL(&l->newcomers, conn, link);
 }
 
+/* Those who hang up stand in one of their own: a user may have thousands of sessions that do. */
+static struct conn_list *line_of(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+
+	return conn->kind == CONN_SESSION && conn->hung_up ? &l->gone : &l->ready;
+}
+
 void newcomer_leave(struct conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
 	if (conn->ready)
-		TAILQ_REMOVE(&l->ready, conn, in_ready);
+		TAILQ_REMOVE(line_of(conn), conn, in_ready);
 	conn->ready = false;
 	TAILQ_REMOVE(&l->newcomers, conn, link);
 }
@@ -122,20 +129,18 @@ void newcomer_settle(struct conn *conn)
 	conn_watch(conn);
 }
 
-/* The first of those that have had their time. */
+/* The first of those that have had their time. Who stands in line has not. */
 static struct conn *expired(struct listener *l)
-{
-	struct conn *conn = TAILQ_FIRST(&l->newcomers);
-
-	return conn && now_ms() - conn->since_ms > FIRST_MESSAGE_MS ? conn : NULL;
-}
-
-void newcomers_expire(struct listener *l)
 {
 	struct conn *conn;
 
-	for (int i = 0; i < EXPIRE_MAX && (conn = expired(l)); i++)
-		conn_close(conn);
+	while ((conn = TAILQ_FIRST(&l->newcomers)) &&
+	       now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
+		if (!conn->ready)
+			return conn;
+		newcomer_renew(conn);
+	}
+	return NULL;
 }
 
 /* ---- pieces and rests ----------------------------------------------------------------------- */
@@ -191,10 +196,13 @@ void newcomer_event(struct conn *conn, bool hung_up)
 		return;
 	}
 	uv_poll_stop(&conn->poll);
-	newcomer_renew(conn); /* it waits for us now */
 	conn->ready = true;
 	conn->hung_up = hung_up;
-	TAILQ_INSERT_TAIL(&l->ready, conn, in_ready);
+	TAILQ_INSERT_TAIL(line_of(conn), conn, in_ready);
+	if (hung_up && conn->waits) { /* it needs no door */
+		TAILQ_REMOVE(&l->line, conn, in_line);
+		conn->waits = false;
+	}
 }
 
 /* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one.
@@ -247,17 +255,31 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 }
 
 /* False: there was nobody. *us grows by what it took. */
-static bool attend_first(struct listener *l, uint64_t *us)
+static bool attend_first(struct conn_list *line, uint64_t *us)
 {
-	struct conn *conn = TAILQ_FIRST(&l->ready);
+	struct conn *conn = TAILQ_FIRST(line);
 
 	if (!conn)
 		return false;
-	TAILQ_REMOVE(&l->ready, conn, in_ready);
+	TAILQ_REMOVE(line, conn, in_ready);
 	conn->ready = false; /* it is watched again, if it is there then */
 	*us += attend(conn, conn->hung_up);
 	if (!uv_is_closing((uv_handle_t *)&conn->poll))
 		conn_watch(conn);
+	return true;
+}
+
+static bool expire_one(struct listener *l, uint64_t *us)
+{
+	struct conn *conn = expired(l);
+	uint64_t cost = computed_us();
+
+	if (!conn)
+		return false;
+	conn_close(conn);
+	cost = computed_us() - cost;
+	spend(l, cost);
+	*us += cost;
 	return true;
 }
 
@@ -267,7 +289,6 @@ static void on_rest_over(uv_poll_t *poll, int status, int events)
 	struct listener *l = poll->data;
 	uint64_t count, us = 0;
 	bool any, some = false;
-	struct conn *old;
 	int rc = 1;
 
 	(void)status;
@@ -276,23 +297,30 @@ static void on_rest_over(uv_poll_t *poll, int status, int events)
 		return;
 	l->rests = false;
 	do {
-		any = attend_first(l, &us);
+		any = attend_first(&l->ready, &us);
+		any |= attend_first(&l->gone, &us);
+		any |= expire_one(l, &us);
 		if (rc > 0)
 			rc = accept_one(l, &us);
 		any |= rc > 0;
 		some |= any;
 	} while (any && !is_enough(l, us));
-	old = expired(l);
-	if (old)
-		conn_close(old);
 	if (some) {
 		spend(l, REST_COST_US);
 		if (rest(l, us + REST_COST_US))
 			return;
 	}
-	l->rests = !TAILQ_EMPTY(&l->ready) && pause_for(l, 1);
+	any = !TAILQ_EMPTY(&l->ready) || !TAILQ_EMPTY(&l->gone) || expired(l);
+	l->rests = any && pause_for(l, 1);
 	if (!l->rests && (rc >= 0 || !pause_for(l, ACCEPT_PAUSE_US)))
 		uv_poll_start(&l->poll, UV_READABLE, on_listen);
+}
+
+/* Now and then: the pieces see to it where there are some. */
+void newcomers_expire(struct listener *l)
+{
+	if (!l->rests && expired(l))
+		l->rests = pause_for(l, 1);
 }
 
 int newcomers_open(struct listener *l, struct ramp_err *err)
@@ -300,6 +328,7 @@ int newcomers_open(struct listener *l, struct ramp_err *err)
 	l->pace.processors = kernel_processors();
 	TAILQ_INIT(&l->newcomers);
 	TAILQ_INIT(&l->ready);
+	TAILQ_INIT(&l->gone);
 	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	return l->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
 }
