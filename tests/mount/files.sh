@@ -9,6 +9,7 @@ field() { stat -c "$1" "$2"; }
 # What a node that does not own it knows is at most a second old.
 shows() { [ "$(field "$2" "$3")" = "$1" ]; }
 used() { df -B1 --output=used "$1" | tail -n 1; }
+df_of() { df -B1 --output=size,used,avail "$1" | tail -n 1; }
 used_at_most() { [ "$(used "$1")" -le "$2" ]; }
 blocks() { echo $(($(du -B1 "$1" | cut -f1))); }
 # 96 MiB long: 3 MiB, a hole, 5 crooked bytes, a hole
@@ -35,6 +36,11 @@ same 0 "$(blocks "$a/empty")" "du of the empty one"
 after=$(used "$a")
 [ $((after - before)) -ge $((51 * 1024 * 1024)) ] && [ $((after - before)) -le $((60 * 1024 * 1024)) ] ||
 	fail "df: $((after - before)) bytes more are used"
+read -r size now free <<<"$(df_of "$a")"
+same "$((512 * 1024 * 1024)) $after" "$size $now" "df: of 512 MiB, as much is used as before"
+same "$size" "$((now + free))" "df: what is used and what is free"
+same "$(df_of "$a")" "$(df_of "$mnt/a/b")" "df of another node's directory: the store of the node that is asked"
+[ "$(df_of "$mnt/b/a")" != "$(df_of "$a")" ] || fail "df on b shows what is used on a"
 (cd "$beside" && tar -cSf "$scratch/in.tar" sparse)
 rm "$a/sparse"
 tar -C "$a" -xSf "$scratch/in.tar"
@@ -52,6 +58,9 @@ out() {
 	diff -r "$beside" "$got"
 	[ "$(blocks "$got/sparse")" -le $((8 * 1024 * 1024)) ] || fail "cp --sparse=always made a whole file of it"
 	same "$(field "$shape" "$beside/sparse")" "$(field "$shape" "$got/sparse")" "what cp -a copied"
+	cp "$dir/sparse" "$got/" # by itself: where SEEK_HOLE says that there are holes
+	cmp "$beside/sparse" "$got/sparse"
+	[ "$(blocks "$got/sparse")" -le $((8 * 1024 * 1024)) ] || fail "cp makes a whole file of it"
 	rm "$got"/*
 	rsync -aS "$dir/" "$got/"
 	diff -r "$beside" "$got"

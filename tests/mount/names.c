@@ -269,11 +269,10 @@ static void make_names(void)
 
 	for (size_t i = 0; i < n; i++)
 		strcpy(names[i], fixed[i]);
-	for (int i = 0; i < 255; i++) {
-		names[n][i] = (char)(1 + i % 46 + (i % 46 == 45)); /* no '/' */
-		names[n + 1][i] = 'x';
-	}
-	names[n + 1][255] = 'x';
+	/* As long as a name may be, of every byte that may be in one; and one that is too long. */
+	for (int i = 0; i < 255; i++)
+		names[n][i] = i + 1 == '/' ? 'x' : (char)(i + 1);
+	memset(names[n + 1], 'x', 256);
 }
 
 /* The odd ones less often. */

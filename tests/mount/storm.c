@@ -421,5 +421,8 @@ int main(int argc, char **argv)
 	       "%lu refused, %lu times remote: nothing lost\n",
 	       shared->writes, shared->lines, shared->reads, shared->names, shared->moves,
 	       shared->copies, shared->refused, shared->remote);
-	return shared->moves > 0 && shared->copies > 0 && shared->writes > 0 ? 0 : 1;
+	return shared->moves && shared->copies && shared->writes && shared->lines &&
+			       shared->reads && shared->names
+		       ? 0
+		       : 1;
 }
