@@ -4,10 +4,14 @@
  *	touch fill FILE MIB small|huge		makes FILE and stores into every page
  *	touch fault FILE COUNT			loads from COUNT random pages; us per load, one a
  *						line
+ *	touch chase FILE			the same while FILE is being pulled, until its pages
+ *						are there; of loads that found theirs there: nothing
+ *	touch await FILE			says when the first load was made (seconds of
+ *						CLOCK_MONOTONIC) after FILE was away
  *	touch write FILE THREADS [MIB]		stores at random until SIGBUS, in all of it or, when
  *						each page has been touched once, in the first MIB;
- *						says when the last store was made (seconds of
- *						CLOCK_MONOTONIC)
+ *						says "ready" when it begins, and when the last store
+ *						was made (seconds of CLOCK_MONOTONIC)
  *	touch sum FILE				loads every page once; says how long it took (ms)
  *	touch local FILE MIB small|huge file|memory
  *						random and sequential loads and stores, in FILE
@@ -43,6 +47,9 @@
 #define PAGE	     4096u
 #define RANDOM_LOADS 2000000u
 #define LOCAL_ROUNDS 2
+#define CHASED	     1000000u
+#define CHASED_NS    5000u
+#define CHASE_ENDS   50000u /* as many pages drawn at random that were there */
 
 static uint8_t *memory;
 static size_t bytes, used_bytes; /* mapped; stored to in the end */
@@ -100,6 +107,14 @@ static int fill(const char *path, size_t mib, int small)
 	return 0;
 }
 
+static uint64_t load_ns(size_t page)
+{
+	uint64_t since = now_ns();
+
+	(void)*(volatile uint64_t *)(memory + page * PAGE);
+	return now_ns() - since;
+}
+
 static int fault(const char *path, size_t count)
 {
 	uint64_t *took = calloc(count, sizeof(*took)), random = 88172645463325252u;
@@ -110,28 +125,50 @@ static int fault(const char *path, size_t count)
 	if (!took || !seen || count > bytes / PAGE)
 		return 1;
 	for (size_t i = 0; i < count; i++) {
-		uint64_t since;
 		size_t page;
 
 		do {
 			page = next_random(&random) % (bytes / PAGE);
 		} while (seen[page]);
 		seen[page] = 1;
-		since = now_ns();
-		(void)*(volatile uint64_t *)(memory + page * PAGE);
-		took[i] = now_ns() - since;
+		took[i] = load_ns(page);
 	}
 	for (size_t i = 0; i < count; i++)
 		printf("%.2f\n", (double)took[i] / 1e3);
 	return 0;
 }
 
+/* No load without a page fault takes as long, and none with one is as short. */
+static int chase(const char *path)
+{
+	static float took[CHASED];
+	uint64_t random = 88172645463325252u, end;
+	size_t n = 0;
+
+	map(path, O_RDWR, 0);
+	end = now_ns() + UINT64_C(20000000000);
+	for (unsigned there = 0; there < CHASE_ENDS && n < CHASED && now_ns() < end; there++) {
+		uint64_t ns = load_ns(next_random(&random) % (bytes / PAGE));
+
+		if (ns < CHASED_NS)
+			continue;
+		took[n++] = (float)ns / 1e3f;
+		there = 0;
+	}
+	for (size_t i = 0; i < n; i++)
+		printf("%.2f\n", (double)took[i]);
+	return 0;
+}
+
 static void write_for_ever(uint64_t random, volatile uint64_t *last)
 {
 	for (unsigned i = 1;; i++) {
+		/* Before the store: who is preempted after it would say when it ran again. */
+		uint64_t now = i % 64 ? 0 : now_ns();
+
 		*(volatile uint64_t *)(memory + next_random(&random) % (used_bytes / 8) * 8) = i;
-		if (i % 64 == 0)
-			*last = now_ns();
+		if (now)
+			*last = now;
 	}
 }
 
@@ -156,6 +193,8 @@ static int write_until_gone(const char *path, unsigned threads, size_t mib)
 	signal(SIGBUS, on_bus);
 	for (uintptr_t i = 0; i < threads && i < 16; i++)
 		pthread_create(&ids[i], NULL, write_at_random, (void *)i);
+	puts("ready");
+	fflush(stdout);
 	for (unsigned i = 0; i < threads && i < 16; i++) {
 		void *result;
 
@@ -165,6 +204,30 @@ static int write_until_gone(const char *path, unsigned threads, size_t mib)
 		free(result);
 	}
 	printf("%.6f\n", (double)last / 1e9);
+	return 0;
+}
+
+/* One who has mapped FILE here before, and tries to load from it again and again. */
+static int await_return(const char *path)
+{
+	const struct timespec rest = {.tv_nsec = 5000};
+	volatile int away = 0;
+
+	map(path, O_RDWR, 0);
+	prctl(PR_SET_TIMERSLACK, 1UL);
+	signal(SIGBUS, on_bus);
+	puts("ready");
+	fflush(stdout);
+	for (;; nanosleep(&rest, NULL)) {
+		if (sigsetjmp(gone, 1)) {
+			away = 1;
+			continue;
+		}
+		(void)*(volatile uint64_t *)memory;
+		if (away)
+			break;
+	}
+	printf("%.6f\n", (double)now_ns() / 1e9);
 	return 0;
 }
 
@@ -381,6 +444,10 @@ int main(int argc, char **argv)
 		return fill(argv[2], strtoul(argv[3], NULL, 10), strcmp(argv[4], "small") == 0);
 	if (argc == 4 && strcmp(argv[1], "fault") == 0)
 		return fault(argv[2], strtoul(argv[3], NULL, 10));
+	if (argc == 3 && strcmp(argv[1], "chase") == 0)
+		return chase(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "await") == 0)
+		return await_return(argv[2]);
 	if ((argc == 4 || argc == 5) && strcmp(argv[1], "write") == 0)
 		return write_until_gone(argv[2], (unsigned)atoi(argv[3]),
 					argc == 5 ? strtoul(argv[4], NULL, 10) : 0);
@@ -399,8 +466,9 @@ int main(int argc, char **argv)
 		return exec_and_ask(argv[0], atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "answer") == 0)
 		return answer(atoi(argv[2]));
-	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | write FILE "
-			"THREADS [MIB] | sum FILE | local FILE MIB small|huge file|memory | "
+	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | chase FILE | "
+			"await FILE | write FILE THREADS [MIB] | sum FILE | local FILE MIB "
+			"small|huge file|memory | "
 			"loop FILE SECONDS | "
 			"warm MIB | burn RUN REST | exec COUNT\n");
 	return 2;
