@@ -16,6 +16,7 @@ rampfs_script_test(NAME oracle_pages COMMAND tests/mount/oracle.sh 16 6 100 smal
 rampfs_script_test(NAME oracle_large COMMAND tests/mount/oracle.sh 64 6 40 TIMEOUT 600)
 rampfs_script_test(NAME returning COMMAND tests/mount/returning.sh TIMEOUT 200)
 rampfs_script_test(NAME pages COMMAND tests/mount/pages.sh TIMEOUT 120)
+rampfs_script_test(NAME resident COMMAND tests/mount/resident.sh TIMEOUT 120)
 rampfs_script_test(NAME awkward COMMAND tests/mount/awkward.sh TIMEOUT 300)
 rampfs_script_test(NAME refusals COMMAND tests/mount/refusals.sh TIMEOUT 400)
 rampfs_script_test(NAME moves COMMAND tests/mount/moves.sh TIMEOUT 400)

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What mincore, mlock, mlockall, MAP_LOCKED, MAP_POPULATE, msync and fsync do with a segment that is
+# here, away, on its way, and back, as rampfs-mmap(3) says it (pages.c).
+. tests/lib/cluster.sh
+. tests/lib/holder.sh
+export LC_ALL=C RAMPFS_QUIET=1
+nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+holder_on() { # a node, NAME [PREFIX...]
+	holder_program=(rampfs-run "$build/tests/pages" "$mnt/$1/$1/f")
+	holder "${@:2}"
+}
+# Of every page, in order: "+3 -5" are three in memory and five that are not.
+says_core() { [ "$(ask "$1" core 0)" = "$2" ]; }
+core() { same "$2" "$(ask "$1" core 0)" "what mincore tells $1, $3"; }
+answers() { same "$1" "$(ask "$2" "$3" "$4")" "$3 of 2 MiB from page $4, by $2"; }
+locked() { # NAME, KiB
+	local pid=${1}_pid
+	same "$2" "$(awk '/^VmLck/ { print $2 }' "/proc/${!pid}/status")" "KiB that $1 has locked"
+}
+# From the pages that were asked for, which are all there, the pull reads ahead.
+came() { # BYTES, what for
+	local bytes
+	bytes=$(xattr "$mnt/b/b/f" resident_bytes)
+	[ "$bytes" -ge "$1" ] && [ "$bytes" -lt $(($1 + ($1 ? 1 << 20 : 1))) ] || fail "$bytes bytes have come, by $2; not $1"
+}
+cluster_start -n 2 -c 128M
+head -c 8M /dev/urandom >"$mnt/a/a/f"
+truncate -s 10M "$mnt/a/a/f" # 2,048 pages, and a hole of 512
+chmod 666 "$mnt/a/a/f"
+
+echo "here"
+holder_on a root
+holder_on a user "${nobody[@]}"
+core root "+2048 -512" "here"
+core user "+2560" "here"
+holder_on a future
+answers "done" future lock_future 0
+answers "done" root lock 0
+answers "done" root lock 512
+locked root 4096
+answers "done" root unlock 0
+locked root 2048
+answers "done" root msync 0
+answers "done" root fsync 0
+
+echo "away"
+rampfs-migrate --mode demand "$mnt/a/a/f" b
+within 10 test -e "$mnt/b/b/f"
+core root "-2560" "away"
+core user "+2560" "away"
+locked root 0
+answers "Cannot allocate memory" root lock 512
+answers "done" root msync 0
+answers "done" root fsync 0
+answers "done" root unmap 1024
+answers "Cannot allocate memory" root msync 768
+
+echo "on its way: what asks fetches nothing, what locks and populates fetches all that it names"
+holder_on b there
+holder_on b guest "${nobody[@]}"
+within 10 says_core there "+2048 -512" # the room that is kept
+core guest "+2560" "on its way"
+answers "done" there msync 0
+answers "done" there fsync 0
+came 0 "mincore, msync and fsync"
+ask there load 7 >"$scratch/byte"
+came 4096 "a load"
+answers "done" there lock 512
+came $((4096 + (2 << 20))) mlock
+answers "done" there map_locked 1024
+came $((4096 + (4 << 20))) MAP_LOCKED
+locked there 4096
+answers "done" there lock_future 0
+answers "done" there unmap 0
+answers "done" there map 0
+locked there 6144
+came $((4096 + (4 << 20))) "MCL_FUTURE"
+answers "done" there map_populate 0
+came $((6 << 20)) MAP_POPULATE
+core there "+2048 -512" "still on its way"
+same pulling "$(xattr "$mnt/b/b/f" state)" "its state"
+answers "done" there lock_all 0 # the hole, too, as any file's
+came $((10 << 20)) MCL_CURRENT
+core there "+2560" "all there"
+
+echo "back: what was locked is not any more (but by MCL_FUTURE), what was unmapped is not there"
+rampfs-migrate --wait "$mnt/b/b/f" a
+within 10 test -e "$mnt/a/a/f"
+is_back() { [ "$(ask root load 7)" = "$(cat "$scratch/byte")" ]; }
+within 10 is_back
+locked root 0
+locked future 10240
+answers "done" root lock 512
+locked root 2048
+answers "Cannot allocate memory" root msync 768
+answers "done" root msync 0
+same "Cannot allocate memory" "$(ask root core 0)" "mincore over what is not mapped"
+for program in root user future there guest; do bye $program; done
+cluster_stop
+echo "resident: all as it should be"
