@@ -21,7 +21,8 @@ cat >"$scratch/storer.c" <<'C'
 #include <unistd.h>
 volatile unsigned long *words;
 static void mapped(void) { puts("mapped"), fflush(stdout); }
-/* storer FILE: maps it, then does what it is told: "store N", "load", "go" (stores until it is killed). */
+/* storer FILE: maps it, then does what it is told: "store N", "load", and until it is killed "go"
+   (stores, and sleeps) or "spin" (stores). */
 int main(int argc, char **argv)
 {
 	unsigned long n;
@@ -41,6 +42,8 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		while (strcmp(line, "go\n") == 0)
 			words[0]++, words[512 * 3]++, usleep(100);
+		while (strcmp(line, "spin\n") == 0)
+			words[0]++;
 	}
 	return 0;
 }
@@ -100,7 +103,12 @@ strace_() {
 	says "$scratch/trace" 'SIGBUS' && says "$scratch/trace" 'MADV_DONTNEED' || fail "the trace lacks the agent"
 }
 
+stands_still_or_ended() {
+	says "$scratch/cluster/a.log" "process $1 still waits for segment .* its agent does not answer" ||
+		! kill -0 "$1" 2>/dev/null
+}
 valgrind_() {
+	local first status
 	holder_program=(valgrind -q --error-exitcode=9 "$scratch/storer" "$a/f")
 	holder one rampfs-run 2>"$scratch/err"
 	same mapped "$(hear one)" "its first line: $(cat "$scratch/err")"
@@ -113,6 +121,29 @@ valgrind_() {
 	back
 	same 7 "$(ask one load)" "a load after it came back"
 	finish one || fail "valgrind found something: $(cat "$scratch/err")"
+	says "$scratch/err" 'unhandled ioctl 0xaa00' || fail "rampfs-run(1) tells of a warning that is none: $(cat "$scratch/err")"
+	# Not while the program touches it: who waits for the page keeps valgrind's one turn, the agent gets
+	# none, and SIGKILL alone ends them. The segment moves all the same. Where the agent had its turn just
+	# before, the program ends by SIGBUS as any other does: then once more.
+	for _ in $(seq 20); do
+		holder two rampfs-run 2>"$scratch/err"
+		same mapped "$(hear two)" "its first line: $(cat "$scratch/err")"
+		renice -n -20 -p "${two_pid:?}" >/dev/null # of that thread alone: it takes its turns first
+		first=$(word "$a/f" 0)
+		echo spin >&"${two_in:?}"
+		within 30 stores "$first"
+		away
+		within 20 stands_still_or_ended "$two_pid"
+		kill -0 "$two_pid" 2>/dev/null && break
+		status=0
+		wait "$two_pid" || status=$?
+		same 135 $status "its end (128 + SIGBUS)"
+		back
+	done
+	kill -TERM "$two_pid" || fail "it never stood still"
+	sleep 1
+	same handle_userfault "$(cat "/proc/$two_pid/wchan")" "where it stands still, SIGTERM or not"
+	bye two KILL
 }
 
 asan_() {
