@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Real programs whose files are moved between nodes: LMDB, SQLite, Python's mmap, and programs that
 # know nothing of the shim, on local and on half-pulled segments.
-#   programs.sh lmdb|sqlite|python|plain
+#   programs.sh lmdb|sqlite|wal|python|plain
 . tests/lib/cluster.sh
+. tests/lib/holder.sh
 cluster_start -n 3 -c 1G
 a=$mnt/a b=$mnt/b c=$mnt/c
 # When mv returns, its own node shows the new place; others do when they have heard of the commit.
@@ -30,21 +31,82 @@ lmdb() {
 	rampfs-run "$user" check "$c/c/db" 150000
 }
 
+# SQLite reads and writes where it can't map, and says nothing: so it is looked whether it has mapped.
+sums="SELECT count(*), sum(length(v)), sum(k) FROM t;"
+mapped_by() { # NAME, a segment
+	local pid=${1}_pid addr
+	addr=$(xattr "$2" addr)
+	grep -q "^${addr#0x}-[0-9a-f]* r..s 00000000 " "/proc/${!pid}/maps" ||
+		fail "$1 has not mapped $2 at $addr: $(cat "/proc/${!pid}/maps")"
+}
+sqlite_on() { # NAME, a database: a program to be asked
+	holder_program=(rampfs-run sqlite3 -cmd "PRAGMA mmap_size=268435456" -batch "$2")
+	holder "$1"
+	same 268435456 "$(hear "$1")" "what it may map"
+}
+
 sqlite() {
-	local sum
+	local sum addr
 	sql() { rampfs-run sqlite3 -cmd "PRAGMA mmap_size=268435456" -batch "$@" | tail -n +2; }
 	sql "$a/a/s.db" "CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT);
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 100000)
 		INSERT INTO t SELECT i, hex(i * 2654435761) FROM n;"
-	sum=$(sql "$a/a/s.db" "SELECT count(*), sum(length(v)), sum(k) FROM t;")
+	sum=$(sql "$a/a/s.db" "$sums")
+	sqlite_on here "$a/a/s.db"
+	same "$sum" "$(ask here "$sums")" "the sums on a, asked again"
+	mapped_by here "$a/a/s.db"
+	addr=$(xattr "$a/a/s.db" addr)
+	finish here
 	mv "$a/a/s.db" "$a/b/"
-	same "$sum" "$(sql "$b/b/s.db" "SELECT count(*), sum(length(v)), sum(k) FROM t;")" "the sums on b"
+	same "$sum" "$(sql "$b/b/s.db" "$sums")" "the sums on b"
 	same ok "$(sql "$b/b/s.db" "PRAGMA integrity_check;")" "integrity on b"
 	sql "$b/b/s.db" "UPDATE t SET v = v || 'x' WHERE k % 7 = 0;"
-	sum=$(sql "$b/b/s.db" "SELECT count(*), sum(length(v)), sum(k) FROM t;")
+	sum=$(sql "$b/b/s.db" "$sums")
+	sqlite_on there "$b/b/s.db"
+	same "$sum" "$(ask there "$sums")" "the sums on b, asked again"
+	mapped_by there "$b/b/s.db"
+	same "$addr" "$(xattr "$b/b/s.db" addr)" "its address on b"
+	finish there
 	mv "$b/b/s.db" "$b/a/"
-	same "$sum" "$(sql "$a/a/s.db" "SELECT count(*), sum(length(v)), sum(k) FROM t;")" "the sums back on a"
+	same "$sum" "$(sql "$a/a/s.db" "$sums")" "the sums back on a"
 	same ok "$(sql "$a/a/s.db" "PRAGMA integrity_check;")" "integrity back on a"
+}
+
+# A database with a log beside it, whose index (-shm) SQLite can but map. It is moved there and back
+# under a program that has all three open, and changed there by another.
+wal() {
+	local sum step part
+	move_all() { # from, to
+		for part in w.db w.db-wal w.db-shm; do mv "$mnt/$1/$1/$part" "$mnt/$1/$2/"; done
+	}
+	sqlite_on one "$a/a/w.db"
+	same wal "$(ask one "PRAGMA journal_mode=WAL;")" "the mode"
+	same 100000 "$(ask one "CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT);" \
+		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 100000)" \
+		"INSERT INTO t SELECT i, hex(i * 2654435761) FROM n; SELECT max(k) FROM t;")" "the last row"
+	for step in 1 2 3; do
+		same "0|0|0" "$(ask one "PRAGMA wal_checkpoint(TRUNCATE);")" "checkpoint $step on a"
+		sum=$(ask one "UPDATE t SET v = v || 'a' WHERE k % 7 = $step; $sums")
+		mapped_by one "$a/a/w.db"
+		mapped_by one "$a/a/w.db-shm"
+		[ "$(stat -c %s "$a/a/w.db-wal")" -gt 100000 ] || fail "nothing is in the log"
+		move_all a b
+		# Nobody there knows that a program at home has it open: it keeps the log when it closes it.
+		sqlite_on two "$b/b/w.db"
+		same 1 "$(ask two .filectrl persist_wal 1)" "the log that stays"
+		same "$sum" "$(ask two "$sums")" "the sums on b"
+		same ok "$(ask two "PRAGMA integrity_check;")" "integrity on b"
+		sum=$(ask two "UPDATE t SET v = v || 'b' WHERE k % 5 = $step; $sums")
+		mapped_by two "$b/b/w.db"
+		mapped_by two "$b/b/w.db-shm"
+		if [ $step = 2 ]; then bye two KILL; else finish two; fi
+		move_all b a
+		same "$sum" "$(ask one "$sums")" "the sums back on a, by who had it open"
+		same ok "$(ask one "PRAGMA integrity_check;")" "integrity back on a"
+	done
+	finish one
+	same "$sum" "$(rampfs-run sqlite3 "$a/a/w.db" "$sums")" "the sums when all is closed"
+	[ ! -e "$a/a/w.db-wal" ] || fail "the log is still there"
 }
 
 python() {
