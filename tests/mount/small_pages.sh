@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # user.ramp.pages=small: scattered stores take their own pages, here and where the segment goes.
+# And =huge: what is full is in huge pages, here and there.
 . tests/lib/cluster.sh
 cluster_start -n 2 -c 300M # huge pages for all of it would not fit
 is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
@@ -80,4 +81,37 @@ m = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, prot=mmap.PROT_READ)
 for p in range(0, 64 << 20, 4096): assert m[p] == 1
 huge = [l for l in open("/proc/self/smaps") if l.startswith("ShmemPmdMapped")]
 assert all(l.split()[1] == "0" for l in huge), huge' "$mnt/b/b/full"
+
+cat >"$scratch/huge.py" <<'P'
+import mmap, os, sys
+how, path = sys.argv[1:]
+SIZE = 64 << 20
+m = mmap.mmap(os.open(path, os.O_RDWR), SIZE)
+for p in range(0, SIZE, 4096):
+    if how == "fill":
+        m[p] = 1 + p // 4096 % 251
+    assert m[p] == 1 + p // 4096 % 251, p
+huge = [l for l in open("/proc/self/smaps") if l.startswith("ShmemPmdMapped")]
+print(sum(int(l.split()[1]) for l in huge))
+P
+in_huge_pages() { [ "$(rampfs-run python3 "$scratch/huge.py" check "$1")" = 65536 ]; }
+echo "huge: a segment that is filled, and goes, and comes back"
+truncate -s 64M "$mnt/a/a/huge"
+setfattr -n user.ramp.pages -v huge "$mnt/a/a/huge"
+is "$mnt/a/a/huge" pages huge || fail "user.ramp.pages is $(xattr "$mnt/a/a/huge" pages)"
+same 65536 "$(rampfs-run python3 "$scratch/huge.py" fill "$mnt/a/a/huge")" "KiB in huge pages of 64 MiB"
+for step in a:b b:a; do
+	from=${step%:*} to=${step#*:}
+	rampfs-migrate --wait "$mnt/$from/$from/huge" "$to"
+	within 10 is "$mnt/$to/$to/huge" pages huge
+	within 10 in_huge_pages "$mnt/$to/$to/huge"
+done
+rm "$mnt/a/a/huge"
+
+echo "small, and then huge: made so where it goes"
+setfattr -n user.ramp.pages -v huge "$mnt/b/b/full"
+same 0 "$(rampfs-run python3 "$scratch/huge.py" fill "$mnt/b/b/full")" "KiB in huge pages where it was filled as a small one"
+rampfs-migrate --wait "$mnt/b/b/full" a
+within 10 is "$mnt/a/a/full" pages huge
+within 20 in_huge_pages "$mnt/a/a/full"
 cluster_stop
