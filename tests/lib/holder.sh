@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # For scripts of tests: programs that do what they are told, a line at a time. After cluster.sh.
 #   holder_program=(COMMAND...); holder NAME [PREFIX...]: starts one, by `PREFIX... COMMAND...`
-#   ask NAME WORDS: its answer; hear NAME: a line that it says by itself; bye NAME [SIGNAL]: ends it;
+#   ask NAME WORDS: its answer; tell NAME WORDS: the answer is not waited for; hear NAME: the next line that it says;
+#   is_mute NAME: there is none; pid_of NAME; bye NAME [SIGNAL]: ends it;
 #   finish NAME: it has read all that it is told, and ends as wait(1) says
 : "${scratch:?cluster.sh makes it}"
 holder_program=()
@@ -19,10 +20,21 @@ hear() {
 	read -r -t 20 answer <&"${!out}" || fail "$1 does not answer: ${*:2}"
 	echo "$answer"
 }
-ask() {
+is_mute() {
+	local out=${1}_out
+	! read -r -t 0.1 -u "${!out}"
+}
+tell() {
 	local in=${1}_in
 	echo "${@:2}" >&"${!in}"
+}
+ask() {
+	tell "$@"
 	hear "$@"
+}
+pid_of() {
+	local pid=${1}_pid
+	echo "${!pid}"
 }
 finish() {
 	local pid=${1}_pid

@@ -127,6 +127,7 @@ int main(int argc, char **argv)
 	at = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return 2;
+	close(fd); /* its mount is not busy */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	while (scanf("%15s %ld", word, &page) == 2) {
 		if (strcmp(word, "load") == 0)
