@@ -5,9 +5,10 @@ Usage: attacker.py list | ATTACK SECONDS MOUNT KEY
 
 As root: it prepares what only root can (a hostile filesystem, a recorded hello, a token that is somebody else's) and
 goes on as nobody, without the key. Says "ready" when the attack is under way, goes on for SECONDS or until SIGTERM and
-says what it did. Exit status 3: it got something that is not its own; the lines before say what. What must not get out
-begins each of its 16 bytes with MARK.
+says what it did, and how often. Exit status 3: it got something that is not its own; the lines before say what. 4: in
+SECONDS it has not done what it is there for (ATTACKS). What must not get out begins each of its 16 bytes with MARK.
 """
+import collections
 import ctypes
 import errno
 import fcntl
@@ -65,6 +66,7 @@ class Target:
 
     def __init__(self, mount):
         self.got, self.steps, self.mount = [], 0, mount
+        self.did = collections.Counter()
         with open(os.path.join(mount, ".ramp/nodes"), encoding="ascii") as f:
             rows = [line.split() for line in f]
         self.node = next(row[0] for row in rows if row[-1] == "here")
@@ -113,8 +115,12 @@ class Target:
         sock.settimeout(wait)
         try:
             data, fds, _, _ = socket.recv_fds(sock, 4096, 8)
-        except (BlockingIOError, TimeoutError, ConnectionError):
+        except ConnectionError:
+            self.did["hung up"] += 1
             return b"", []
+        except (BlockingIOError, TimeoutError):
+            return b"", []
+        self.did["answered" if data else "hung up"] += 1
         self.heard(data)
         for fd in fds:  # what HELLO gives to everybody, and nothing else
             name, what = os.readlink("/proc/self/fd/%d" % fd), os.fstat(fd)
@@ -125,20 +131,21 @@ class Target:
         return data, fds
 
     def ask(self, packet, fds=()):
-        """What a throw-away request is answered; a success is more than an attacker may have."""
+        """Whether a throw-away request is answered; a success is more than an attacker may have."""
         sock = self.dial()
         if not sock:
-            return
+            return False
         with sock:
             try:
                 socket.send_fds(sock, [packet], fds)
             except ConnectionError:
-                return
+                return False
             data, more = self.hear(sock, 10)
         for fd in more:
             os.close(fd)
         if len(data) >= 8 and struct.unpack_from("<HHI", data)[1:] in ((RESULT, 0), (ANSWER, 0)):
             self.take("success for %r" % packet)
+        return bool(data)
 
 
 def send(sock, data):
@@ -269,19 +276,20 @@ def attack_garbage(t, _):
         sock = t.dial()
         for _ in range(random.randrange(1, 5) if sock else 0):
             packet = bytearray(random.choice(right))
-            how = random.randrange(4)
-            if how == 0:
+            how = random.choice(("random", "cut", "lengthened", "altered"))
+            if how == "random":
                 packet = os.urandom(random.randrange(1, 2048))
-            elif how == 1:
+            elif how == "cut":
                 packet = packet[:random.randrange(len(packet))]
-            elif how == 2:
+            elif how == "lengthened":
                 packet += os.urandom(random.randrange(1, 3000))
             else:
                 packet[random.randrange(4)] ^= 1 << random.randrange(8)
             if not send(sock, packet):
                 break
+            t.did[how] += 1
         if sock:
-            for fd in t.hear(sock, 0)[1]:
+            for fd in t.hear(sock, random.choice((0, 0, 0, 0.1)))[1]:
                 os.close(fd)
             sock.close()
         yield
@@ -295,8 +303,8 @@ def attack_crowd(t, _):
         for i in range(count):
             sock = t.dial()
             if sock:
-                if i % 2:
-                    send(sock, hello_message())
+                said = i % 2 and send(sock, hello_message())
+                t.did["said HELLO" if said else "silent"] += 1
                 crowd.append(sock)
 
     come(3000)
@@ -310,6 +318,7 @@ def attack_crowd(t, _):
 def attack_deaf(t, _):
     """Processes that ask for much, are stopped and never read."""
     stopped = []
+    asked, asks = os.pipe2(os.O_NONBLOCK)
     while True:
         while len(stopped) < 8:
             pid = os.fork()
@@ -320,10 +329,16 @@ def attack_deaf(t, _):
                     for packet in (hello_message(), message(FORK), migrate_message(t.segment))[i % 3:i % 3 + 1] * 64:
                         if not send(sock, packet):
                             break
+                        os.write(asks, b"A")
                 os.kill(os.getpid(), signal.SIGSTOP)
                 os._exit(0)
             stopped.append(pid)
         time.sleep(0.1)
+        try:
+            t.did["asked"] += len(os.read(asked, 1 << 16))
+        except BlockingIOError:
+            pass
+        t.did["stopped"] += sum(os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None for pid in stopped)
         yield
         pid = stopped.pop(0)
         os.kill(pid, signal.SIGKILL)
@@ -354,13 +369,15 @@ def attack_descriptors(t, _):
         if at:
             with at[0], at[1]:
                 try:
-                    socket.send_fds(at[1], [b"\1"], random.choice(wrong))
+                    number = random.randrange(len(wrong))
+                    socket.send_fds(at[1], [b"\1"], wrong[number])
+                    t.did["wrong %d" % number] += 1
                 except OSError:
                     pass
                 ready = t.hear(at[0], 1)[0]
             if ready and struct.unpack_from("<HHII", ready)[3] == 0:
                 t.take("a session with a wrong descriptor")
-        t.ask(attach_message((random.getrandbits(64), 1)), wrong[0])
+        t.did["at the session socket"] += t.ask(attach_message((random.getrandbits(64), 1)), wrong[0])
         yield
 
 
@@ -372,6 +389,7 @@ def attack_hanging(t, prepared):
             at = come_to_the_door(t, 0.2)
             if at:
                 socket.send_fds(at[1], [b"\1"], [prepared[0]])
+                t.did["hung"] += 1
                 t.hear(at[0], 1)
                 held.append(at)
         yield
@@ -393,13 +411,13 @@ def attack_tokens(t, prepared):
             packets += [migrate_message(t.segment), message(PUNCH, struct.pack("<QQQ", t.segment, 1 << 20, 0)),
                         message(MEMBER, struct.pack("<IQQB", 0, 0, 0, 2) + text(b"a") + text(b"")),
                         attach_message(token, 1 << 40, 1 << 62, 7), attach_message(token, 0, 1 << 20)]
-            for packet in packets:
-                t.ask(packet)
+            for number, packet in enumerate(packets):
+                t.did["request %d" % number] += t.ask(packet)
                 yield
             try:
                 t.take("an open of the secret: %d" % os.open(t.secret, os.O_RDONLY))
             except PermissionError:
-                pass
+                t.did["not opened"] += 1
     finally:
         os.unlink(own)
 
@@ -415,10 +433,12 @@ def attack_fill(t, _):
                 os.posix_fallocate(fd, size, 1 << 20)
                 t.heard(os.pread(fd, 1 << 20, size))
                 size += os.pwrite(fd, data, size)
+                t.did["MiB"] += 1
             except OSError as e:
                 if e.errno != errno.ENOSPC:
                     raise
                 full = True
+                t.did["full"] += 1
                 yield
                 os.ftruncate(fd, 0)
                 size = 0
@@ -468,6 +488,10 @@ def attack_greedy(t, _):
     try:
         if any(os.read(heard, 1) != b"\0" for _ in agents):
             raise RuntimeError("no session")
+        end = time.monotonic() + 2
+        while not all(map(is_before_others, agents)) and time.monotonic() < end:
+            time.sleep(0.01)
+        t.did["before others"] += sum(map(is_before_others, agents))
         os.close(go)
         yield
         end = time.monotonic() + 10
@@ -475,6 +499,7 @@ def attack_greedy(t, _):
             time.sleep(0.05)
         if any(map(is_before_others, agents)):
             t.take("priority for as long as it computes")
+        t.did["after it computed"] += 1
         while True:
             yield
             time.sleep(0.05)
@@ -492,8 +517,8 @@ def attack_silent(t, _):
         for i in range(256 if not crowd else 16):
             sock = t.call()
             if sock:
-                if i % 2:
-                    send(sock, half)
+                said = i % 2 and send(sock, half)
+                t.did["half a frame" if said else "silent"] += 1
                 crowd.append(sock)
         yield
         while len(crowd) > 512:
@@ -512,9 +537,12 @@ def attack_noise(t, _):
         sock = t.call()
         if sock:
             with sock:
-                send(sock, random.choice(noises)())
+                number = random.randrange(len(noises))
+                t.did["noise %d" % number] += send(sock, noises[number]())
                 sock.settimeout(0.05)
-                t.heard(receive(sock, 4096))
+                answer = receive(sock, 4096)
+                t.heard(answer)
+                t.did["answered"] += answer != b""
         yield
 
 
@@ -525,6 +553,7 @@ def attack_flood(t, _):
             sock = t.call()
             if sock:
                 sock.close()
+                t.did["hung up on"] += 1
         yield
 
 
@@ -536,6 +565,7 @@ def attack_wrong_key(t, _):
         if sock:
             with sock:
                 answer = key.prove(sock, JOIN)[1]
+            t.did["rejected"] += answer[6:7] == bytes([REJECT])
             if answer[6:7] not in (b"", bytes([REJECT])):
                 t.take("a welcome under a wrong key")
             t.heard(answer)
@@ -554,16 +584,17 @@ def attack_replay(t, prepared):
                 receive(sock, 72)
                 send(sock, frames[1] + request(t, 1 << 16))
                 answer = receive(sock, 92)
+            t.did["rejected"] += answer[6:7] == bytes([REJECT])
             if answer[6:7] not in (b"", bytes([REJECT])):
                 t.take("a welcome for a recorded hello")
             t.heard(answer)
         yield
 
 
-def attack_halfway(_, prepared):
+def attack_halfway(t, prepared):
     """Peers that have proved themselves, and go silent in the middle of a request."""
     for sock, _ in prepared:
-        send(sock, b"RMRQ\0\0\1")
+        t.did["half a request"] += send(sock, b"RMRQ\0\0\1")
     while True:
         yield
         time.sleep(0.05)
@@ -572,7 +603,7 @@ def attack_halfway(_, prepared):
 def attack_oversized(t, prepared):
     """Peers that have proved themselves, and ask for what makes no sense, or under an attempt that they guess."""
     for sock, _ in prepared[len(t.ports):]:
-        send(sock, request(t, 0xfffff000))
+        t.did["4 GiB"] += send(sock, request(t, 0xfffff000))
         if receive(sock, 1):
             t.take("an answer to 4 GiB at once")
     while True:
@@ -583,15 +614,28 @@ def attack_oversized(t, prepared):
             for at in range(0, len(answer) - 39, 40):
                 if struct.unpack_from("<4sI", answer, at)[1] == 0:
                     t.take("an answer to a guessed attempt")
+                t.did["refused"] += 1
         yield
 
 
-# On the machine, as a user; then at the port.
+# On the machine, as a user; then at the port. With each what it must have done, and how often at least.
 ATTACKS = {
-    "garbage": attack_garbage, "crowd": attack_crowd, "deaf": attack_deaf, "descriptors": attack_descriptors,
-    "hanging": attack_hanging, "tokens": attack_tokens, "fill": attack_fill, "greedy": attack_greedy,
-    "silent": attack_silent, "noise": attack_noise, "flood": attack_flood, "wrong_key": attack_wrong_key,
-    "replay": attack_replay, "halfway": attack_halfway, "oversized": attack_oversized,
+    "garbage": (attack_garbage, dict.fromkeys(("random", "cut", "lengthened", "altered", "answered", "hung up"), 10)),
+    "crowd": (attack_crowd, {"silent": 1000, "said HELLO": 1000}),
+    "deaf": (attack_deaf, {"asked": 1000, "stopped": 8}),
+    "descriptors": (attack_descriptors, {"at the session socket": 10,
+                                         **{"wrong %d" % number: 1 for number in range(6)}}),
+    "hanging": (attack_hanging, {"hung": 16}),
+    "tokens": (attack_tokens, {"not opened": 1, **{"request %d" % number: 1 for number in range(10)}}),
+    "fill": (attack_fill, {"MiB": 1, "full": 1}),
+    "greedy": (attack_greedy, {"before others": os.cpu_count(), "after it computed": 1}),
+    "silent": (attack_silent, {"silent": 128, "half a frame": 128}),
+    "noise": (attack_noise, {"answered": 10, **{"noise %d" % number: 1 for number in range(9)}}),
+    "flood": (attack_flood, {"hung up on": 1000}),
+    "wrong_key": (attack_wrong_key, {"rejected": 10}),
+    "replay": (attack_replay, {"rejected": 10}),
+    "halfway": (attack_halfway, {"half a request": 4}),
+    "oversized": (attack_oversized, {"4 GiB": 2, "refused": 10}),
 }
 
 
@@ -615,7 +659,7 @@ def attack(name, seconds, t, prepared):
     die_with_parent()
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
-    steps = ATTACKS[name](t, prepared)
+    steps = ATTACKS[name][0](t, prepared)
     next(steps)
     print("ready", flush=True)
     end = time.monotonic() + seconds
@@ -625,8 +669,12 @@ def attack(name, seconds, t, prepared):
     steps.close()
     for line in t.got:
         print("%s got %s" % (name, line))
-    print("%s: %d times" % (name, t.steps), flush=True)
-    return 3 if t.got else 0
+    did = ", ".join("%s: %d" % item for item in sorted(t.did.items()))
+    print("%s: %d times (%s)" % (name, t.steps, did), flush=True)
+    lacks = [what for what, least in ATTACKS[name][1].items() if t.did[what] < least and not stop]
+    if lacks and not t.got:
+        print("%s is no attack, too few: %s" % (name, ", ".join(lacks)))
+    return 3 if t.got else 4 if lacks else 0
 
 
 def main(args):
