@@ -272,6 +272,7 @@ def attack_garbage(t, _):
     right = [hello_message(), attach_message((1, 2)), message(FORK), message(ADOPT, bytes(16)), message(CANCEL),
              message(DETACH, struct.pack("<QQQ", t.segment, 0x200000000000, 4096)), migrate_message(t.segment),
              message(MEMBER, struct.pack("<IQQB", 0, 0, 0, 1) + text(b"a") + text(b""))]
+    said = []
     while True:
         sock = t.dial()
         for _ in range(random.randrange(1, 5) if sock else 0):
@@ -288,8 +289,10 @@ def attack_garbage(t, _):
             if not send(sock, packet):
                 break
             t.did[how] += 1
-        if sock:
-            for fd in t.hear(sock, random.choice((0, 0, 0, 0.1)))[1]:
+        said += [sock] if sock else []
+        if len(said) > 32:  # what it was answered meanwhile
+            sock = said.pop(0)
+            for fd in t.hear(sock, 0)[1]:
                 os.close(fd)
             sock.close()
         yield
