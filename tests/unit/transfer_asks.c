@@ -299,6 +299,77 @@ START_TEST(cancelled_too_late)
 }
 END_TEST
 
+/* ---- the bound comes, and it goes on by itself ------------------------------------------------ */
+
+static void goes_on(int ask, const char *text)
+{
+	ck_assert_int_eq(world_answer(ask), -EINPROGRESS);
+	ck_assert_str_eq(world_text(ask), text);
+}
+
+/* What is given can't be taken back: who waits no longer, here or at a third node, is told so. */
+START_TEST(in_progress_when_it_is_given)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
+	ask = world_ask(_i ? C : A, id, B, 2000, false);
+	goes_on(ask, "it goes on by itself");
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
+	world_arm(A, 0, 0, 0, 0);
+	eventually(world_owner(id) == B);
+	stays(id, B);
+}
+END_TEST
+
+/* The target has it; the source hears that neither from it nor from its tables. */
+START_TEST(in_progress_when_it_is_taken_unheard)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	world_arm(B, POINT(AT_SEND, PROTO_TAKEN), DO_DROP, 0, 1000);
+	atomic_store(&world->behind_ms[A], 60000);
+	ask = world_ask(A, id, B, 2000, false);
+	goes_on(ask, "it goes on by itself");
+	ck_assert_uint_eq(world_owner(id), B);
+	atomic_store(&world->behind_ms[A], 0);
+	stays(id, B);
+}
+END_TEST
+
+/* The owner's answer is lost, or the question: who asked does not know which. */
+START_TEST(in_progress_when_the_owner_does_not_answer)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	if (_i)
+		world_arm(A, POINT(AT_SEND, PROTO_ANSWER), DO_DROP, 0, 1000);
+	else
+		world_arm(C, POINT(AT_SEND, PROTO_MIGRATE), DO_DROP, 0, 1000);
+	ask = world_ask(C, id, B, 2000, false);
+	goes_on(ask, "its owner has not answered; it may go on by itself");
+	stays(id, _i ? B : A);
+}
+END_TEST
+
+/* Who asked would look for it where its own tables don't show it yet. */
+START_TEST(in_progress_when_the_askers_tables_are_behind)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	atomic_store(&world->behind_ms[C], 60000);
+	ask = world_ask(C, id, B, 2000, false);
+	goes_on(ask, "it is moved, but this node's tables are behind");
+	ck_assert_uint_eq(world_owner(id), B);
+	atomic_store(&world->behind_ms[C], 0);
+	stays(id, B);
+}
+END_TEST
+
 /* ---- an owner that was killed -------------------------------------------------------------------
  */
 
@@ -439,6 +510,10 @@ void add_ask_stories(Suite *suite)
 	tcase_add_test(tc, cancelled_when_it_was_asked_again);
 	tcase_add_loop_test(tc, cancelled_while_it_is_pulled, 0, 2);
 	tcase_add_test(tc, cancelled_too_late);
+	tcase_add_loop_test(tc, in_progress_when_it_is_given, 0, 2);
+	tcase_add_test(tc, in_progress_when_it_is_taken_unheard);
+	tcase_add_loop_test(tc, in_progress_when_the_owner_does_not_answer, 0, 2);
+	tcase_add_test(tc, in_progress_when_the_askers_tables_are_behind);
 	tcase_add_loop_test(tc, answered_when_the_target_shows_it, 0, 2);
 	tcase_add_loop_test(tc, asked_again_after_a_restart, 0, 2);
 	tcase_add_test(tc, cancelled_at_an_owner_that_was_killed_in_given);
