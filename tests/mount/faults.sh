@@ -76,6 +76,50 @@ kill -CONT "$(daemon b)" "$(daemon c)"
 within 10 quietly touch "$mnt/a/a/new3"
 within 10 test -e "$mnt/b/a/new3"
 
+echo "a quorum that is lost under a change: ETIMEDOUT after 5 s, and on every node it is done, or on none"
+# One after the other: the last is proposed before the others fall silent, or so soon after that they are not missed yet.
+python3 - "$mnt/a/a" >"$scratch/said" <<'P' &
+import errno, itertools, os, sys, time
+for i in itertools.count():
+    begin = time.monotonic()
+    try:
+        os.close(os.open("%s/made%d" % (sys.argv[1], i), os.O_CREAT | os.O_EXCL))
+    except OSError as e:
+        print(errno.errorcode[e.errno], round(time.monotonic() - begin), "made%d" % i)
+        break
+P
+maker=$!
+within 5 test -e "$mnt/a/a/made9"
+kill -STOP "$(daemon b)" "$(daemon c)"
+wait $maker
+kill -CONT "$(daemon b)" "$(daemon c)"
+read -r code took last <"$scratch/said"
+same ETIMEDOUT "$code" "the change whose quorum was lost"
+[ "$took" -ge 5 ] && [ "$took" -le 7 ] || fail "it took $took s, not 5"
+within 10 quietly touch "$mnt/a/a/after"
+within 10 test -e "$mnt/b/a/after"
+there() { [ -e "$mnt/$1/a/$last" ] && echo yes || echo no; }
+same "$(there a)" "$(there b)" "$last at b"
+rm "$mnt/a/a"/made* "$mnt/a/a/after"
+
+echo "an owner that is silent: a third node's mv is EINPROGRESS after 5 s, and then it is done, or not, never both"
+head -c 3M /dev/urandom >"$mnt/a/a/asked"
+sum=$(sha256sum <"$mnt/a/a/asked")
+kill -STOP "$(daemon a)"
+refused_in 4 8 "Operation now in progress" mv "$mnt/c/a/asked" "$mnt/c/b/asked"
+kill -CONT "$(daemon a)"
+sleep 6 # what it has been asked it begins within 5 s, or never
+comes_to_rest() {
+	at=""
+	for n in a b; do [ ! -e "$mnt/c/$n/asked" ] || at=$at$n; done
+	[ ${#at} = 1 ] && is "$mnt/$at/$at/asked" state stable
+}
+within 10 quietly comes_to_rest
+echo "(it is at $at)"
+for n in a b c; do same "$mnt/$n/$at/asked" "$(echo "$mnt/$n"/?/asked)" "where it is, as $n sees it"; done
+same "$sum" "$(sha256sum <"$mnt/$at/$at/asked")" "its bytes"
+rm "$mnt/a/$at/asked"
+
 echo "a full store: ENOSPC at the write, and room again after an unlink"
 refused "No space left" dd if=/dev/zero of="$mnt/c/c/big" bs=1M count=600
 [ "$(stat -c %s "$mnt/c/c/big")" -gt $((400 << 20)) ] || fail "it was full too early"
