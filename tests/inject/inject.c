@@ -489,6 +489,26 @@ static bool fcntl_hit(int command, const char *name, const void *caller)
 		return REAL(name)(fd, command, more);                                              \
 	}
 
+/* Its child has a stack of its own, and never comes back to here. */
+static void *real_clone;
+
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	void *ptid, *tls, *ctid;
+	va_list ap;
+
+	va_start(ap, arg);
+	ptid = va_arg(ap, void *);
+	tls = va_arg(ap, void *);
+	ctid = va_arg(ap, void *);
+	va_end(ap);
+	if (hit(KIND_OPEN, "clone", __builtin_return_address(0))) {
+		errno = EAGAIN;
+		return FAIL;
+	}
+	return REAL(clone)(fn, stack, flags, arg, ptid, tls, ctid);
+}
+
 static void *real_ptrace;
 
 EXPORT long ptrace(enum __ptrace_request request, ...)

@@ -5,4 +5,8 @@ set_target_properties(inject PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_
 target_compile_options(inject PRIVATE -Wall -Wextra -Werror -O2)
 target_compile_definitions(inject PRIVATE _GNU_SOURCE)
 target_link_libraries(inject PRIVATE ${CMAKE_DL_LIBS})
+# A program of strangers: not sanitized, the shim is loaded into it.
+add_executable(stores ${CMAKE_CURRENT_LIST_DIR}/stores.c)
+set_target_properties(stores PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(stores PRIVATE rampfs_flags Threads::Threads)
 rampfs_script_test(NAME inject COMMAND tests/inject/inject.sh --seconds 15 TIMEOUT 600)

@@ -17,6 +17,10 @@ Paths (where the calls fail):
   copy-target  the same (the daemon that takes it)
   mv           rename(2) to another node (the daemon that it leaves)
   stopped      a segment moves that a stopped program has mapped (the daemon that it leaves)
+  agent        a segment leaves and comes back under programs that store to it, here, there and to another
+               one (the shim in the program that it leaves and comes back to)
+  agent-source the same (the daemon of that program)
+  agent-target the same (the daemon where it stays between)
   pull         read(2) and page faults at pages that are still elsewhere (the daemon that pulls)
   serve        the same (the daemon that has them)
   restart      a daemon is killed and comes back (the new one)
@@ -33,11 +37,13 @@ Paths (where the calls fail):
 """
 import argparse
 import collections
+import errno
 import fcntl
 import hashlib
 import mmap
 import os
 import random
+import select
 import signal
 import struct
 import subprocess
@@ -81,6 +87,52 @@ class Wrong(Exception):
     pass
 
 
+class Storer:
+    """A program that stores to a segment all the time (stores.c)."""
+    def __init__(self, path, slot, **env):
+        self.path, self.slot = path, slot
+        self.process = subprocess.Popen(
+            ["rampfs-run", f"{os.environ['RAMPFS_BUILD']}/tests/stores", path, str(slot)], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env})
+        try:
+            self.hear("ready")
+        except Wrong:
+            self.kill()
+            raise
+
+    def hear(self, what):
+        if not select.select([self.process.stdout], [], [], AGAIN_S)[0]:
+            raise Wrong(f"{self.path}: a program does not say {what}")
+        line = self.process.stdout.readline()
+        if not line:
+            raise Wrong(f"{self.path}: a program ended with {self.process.wait()}: {self.process.stderr.read()}")
+        return line
+
+    def wait(self, what):
+        """Until a touch is SIGBUS (gone), or every page can be stored to (here)."""
+        try:
+            os.write(self.process.stdin.fileno(), f"{what}\n".encode())
+        except BrokenPipeError:
+            pass  # hear() says how it ended
+        return self.hear(what)
+
+    def end(self):
+        """What it has stored to each page; it has said nothing that is not ours."""
+        stored = [int(n) for n in self.wait("end").split()]
+        if self.process.wait(AGAIN_S):
+            raise Wrong(f"{self.path}: a program ended with {self.process.returncode}")
+        said = self.process.stderr.read().splitlines()
+        if not all(line.startswith("rampfs: ") for line in said):
+            raise Wrong(f"{self.path}: a program says {said}")
+        return stored
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+
 class Control:
     """The page that inject.c shares with us."""
     LAYOUT = "<IIQ7Q64s24sQ64sI"
@@ -118,6 +170,7 @@ class Test:
         self.bytes = os.urandom(SIZE)
         self.sum = hashlib.sha256(self.bytes).hexdigest()
         self.fds = {}
+        self.storers = []
 
     def mnt(self, seen_by, node, name=""):
         return f"{self.top}/mnt/{seen_by}/{node}/{name}"
@@ -230,6 +283,64 @@ class Test:
             if out != self.sum if error else p.returncode != -signal.SIGBUS:
                 raise Wrong(f"the program that was stopped ended with {p.returncode}: {out!r}; the move: {error!r}")
         return error
+
+    def begin_stores(self):
+        """One at b, from when the segment was there; one at a, where it is; one on what stays."""
+        self.insist(self.move)
+        self.storers = [Storer(self.mnt("b", "b", "moved"), 1)]
+        self.insist(self.move_back)
+        self.storers += [Storer(self.mnt("a", "a", "moved"), 0, INJECT_PROGRAM="program"),
+                         Storer(self.mnt("a", "a", "kept"), 0)]
+
+    @staticmethod
+    def insist(move):
+        """A daemon that ended by the call before may only be about to meet the others."""
+        until = time.monotonic() + AGAIN_S
+        while (error := move()):
+            if time.monotonic() > until:
+                raise Wrong(f"rampfs-migrate fails by itself: {error}")
+            time.sleep(0.1)
+
+    def move_back(self):
+        return self.run("rampfs-migrate", "--wait", self.mnt("b", "b", "moved"), "a")[0]
+
+    def agent(self):
+        there, here, beside = self.storers
+        error = self.move()
+        if not error:
+            here.wait("gone")
+            there.wait("here")
+            error = self.move_back()
+        if not os.path.exists(self.mnt("a", "a", "moved")):
+            self.insist(self.move_back)
+        here.wait("here")
+        beside.wait("here")
+        there.wait("gone")
+        if os.strerror(errno.EBUSY) in error:
+            raise Wrong(f"says no cause: {error}")
+        return error
+
+    def end_stores(self):
+        """Every store is there, and nothing else has changed; then the bytes are as before."""
+        try:
+            wrote = [(s.slot, os.path.basename(s.path), s.end()) for s in self.storers]
+        finally:
+            self.kill_storers()
+        for name in ("kept", "moved"):
+            bytes_now = bytearray(self.bytes)
+            for slot, _, stored in (w for w in wrote if w[1] == name):
+                for page, number in enumerate(stored):
+                    struct.pack_into("<Q", bytes_now, page * mmap.PAGESIZE + slot * 8, number)
+            with open(self.mnt("a", "a", name), "r+b") as f:
+                if f.read() != bytes_now:
+                    raise Wrong(f"{name} has not what was stored to it")
+                f.seek(0)
+                f.write(self.bytes)
+
+    def kill_storers(self):
+        for s in self.storers:
+            s.kill()
+        self.storers = []
 
     def leave(self):
         """Its pages stay where they are until somebody asks for them."""
@@ -471,6 +582,9 @@ PATHS = {
     "copy-target": Path("b", Test.copy),
     "mv": Path("a", Test.mv),
     "stopped": Path("a", Test.stopped),
+    "agent": Path("program", Test.agent, Test.begin_stores, Test.end_stores),
+    "agent-source": Path("a", Test.agent, Test.begin_stores, Test.end_stores),
+    "agent-target": Path("b", Test.agent, Test.begin_stores, Test.end_stores),
     "pull": Path("b", Test.pull, before=Test.leave),
     "serve": Path("a", Test.pull, before=Test.leave),
     "restart": Path("a", Test.restart),
@@ -548,6 +662,7 @@ class Loop:
         try:
             error, _ = self.act(name, KINDS.index(kind) + 1, n, only)
         except Wrong as e:
+            self.test.kill_storers()
             if self.one_is_enough:
                 raise Wrong(f"{name}, {kind} {n}: {self.where}: {e}") from None
             print(f"WRONG: {name} {kind} {n}: {self.where}: {e}", flush=True)
