@@ -19,6 +19,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "local.h"
@@ -119,7 +120,8 @@ int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_
 		process_name(spaces[i]->pid, name);
 		rc = out > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent",
 					    name)
-			     : ramp_err_sys(err, EBUSY, "looking into process %s", name);
+			     : ramp_err_set(err, EBUSY, "looking into process %s: %s", name,
+					    strerror(-out));
 	}
 	spaces_free(spaces, n);
 	return rc;
