@@ -69,10 +69,12 @@ static void watch_fd(struct link *link)
 		puller_wake(link->puller);
 	if (fd == link->fd && (fd < 0 || events == link->events))
 		return;
-	if (fd == link->fd)
-		epoll_ctl(link->puller->epoll, EPOLL_CTL_MOD, fd, &event);
-	else if (fd >= 0)
-		epoll_ctl(link->puller->epoll, EPOLL_CTL_ADD, fd, &event);
+	if (fd >= 0 && epoll_ctl(link->puller->epoll,
+				 fd == link->fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event)) {
+		if (fd != link->fd)
+			link->fd = -1;
+		return; /* the next call tries again, at the latest that of a look (LOOK_MS) */
+	}
 	link->fd = fd;
 	link->events = events;
 }

@@ -55,6 +55,7 @@ SIZE = (1 << 20) + 4096 * 3 + 100
 AGAIN_S = 60  # until everything must be as before
 NAMESPACE_S = 2  # then another mount namespace, of a test beside it, has a copy of the mount
 SLOW_S = 4  # for what waits for no other node
+LONG_S = 30  # for anything
 SOCKETS = 8  # with peers and programs, come and go
 NODES = ["a", "b", "c"]
 CONTROLS = NODES + ["keeper-a", "keeper-c", "program", "doorman"]
@@ -644,7 +645,7 @@ class Loop:
         if path.after:
             path.after(self.test)
         self.test.settle()
-        if self.took > SLOW_S and name in ("mount", "attach", "program", "doorman"):
+        if self.took > (SLOW_S if name in ("mount", "attach", "program", "doorman") else LONG_S):
             raise Wrong(f"took {self.took:.1f} s: {error}")
         return error, made
 
