@@ -26,7 +26,8 @@
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
 #define LOST_LOOK_MS	  1000
-#define NOT_YET_MS	  5   /* until it is tried again to end a pull, or to undo a SIGBUS */
+#define NOT_YET_MS	  5	  /* until it is tried again to end a pull, or to undo a SIGBUS */
+#define CLEAR_AFTER_US	  100000u /* who prefetches begins before, and clears nothing */
 #define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
 
 static bool demand_waits(struct pull *pull)
@@ -142,7 +143,8 @@ static void clear_one(struct pulled *pulled)
 	puller_wake(&pulled->pull->pager); /* page faults may have found it claimed */
 }
 
-/* Returns when to come again, or wait_ms where that is sooner. */
+/* Returns when to come again, or wait_ms where that is sooner. Programs get a segment back in the
+   first moments, and its move is committed: they need the processors. */
 static int clear_ahead(struct pull *pull, int wait_ms)
 {
 	struct pulled *pulled = NULL;
@@ -150,6 +152,12 @@ static int clear_ahead(struct pull *pull, int wait_ms)
 
 	while ((pulled = pulled_next(pull, pulled)))
 		if (has_uncleared(pulled)) {
+			if (began < pulled->began_us + CLEAR_AFTER_US) {
+				pull_sooner(&wait_ms,
+					    (pulled->began_us + CLEAR_AFTER_US) / 1000 + 1,
+					    began / 1000);
+				continue;
+			}
 			if (began >= pull->clear_us || !demand_waits(pull)) {
 				clear_one(pulled);
 				now = pull_now_us();

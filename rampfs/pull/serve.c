@@ -335,6 +335,10 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 	rc = seg_map(seg, &grant->base, &grant->mapped, err);
 	if (!rc) {
 		grant->maps = 1;
+		/* Where data ends, the kernel finds page by page (16 ms a GiB of small ones): the first
+		   page fault would wait for that, and with it all that this node serves. What changes
+		   until the freeze is met as a cut. */
+		find_data(grant, 0, seg_size(seg));
 		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
 	}
 	if (rc) {
