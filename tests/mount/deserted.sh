@@ -17,7 +17,7 @@ trap wake_up EXIT
 pages=40000 rounds=0
 head -c $((pages * 4096)) /dev/urandom >"$scratch/random"
 byte=$(tail -c 4096 "$scratch/random" | od -An -tx1 -N 1 | tr -d ' ')
-holder_program=(rampfs-run "$build/tests/pages" "$mnt/b/b/in")
+holder_program=(rampfs-run "$build/tests/pages" "$mnt/b/b/in" closed)
 dies() { kill -KILL "$(keeper a)" "$(daemon a)"; }
 goes_on() { kill -CONT "$(daemon a)"; }
 is_started() {

@@ -15,7 +15,7 @@ wake_up() { # nobody stays stopped
 }
 trap wake_up EXIT
 pages=2048
-holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/in")
+holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/in" closed)
 # COMMAND...: its exit status goes to $scratch/NAME.status, what it says to $scratch/NAME.said
 begin() { # NAME COMMAND...
 	rm -f "$scratch/$1.status"

@@ -1,8 +1,10 @@
 /*
  * Does with the pages of a mapped segment what it is told, a line at a time, and answers each.
  *
- *	pages PATH	load PAGE | store PAGE | call PAGE | core PAGE | collapse PAGE | lock PAGE | ...
+ *	pages PATH [closed]
+ *			load PAGE | store PAGE | call PAGE | core PAGE | collapse PAGE | lock PAGE | ...
  *
+ * closed: the file is closed once it is mapped, so that its mount is not busy.
  * load: the page's first byte as two hexadecimal digits, or the signal's si_code. store: that byte
  * becomes 5a. call: a system call is given the page. core: what mincore says of all from there on:
  * "+3 -5" are three pages in memory and five that are not. The others are calls for the 2 MiB from
@@ -116,7 +118,7 @@ static int do_call(const char *word, int fd, unsigned char *at, off_t offset)
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
-	int fd = argc == 2 ? open(argv[1], O_RDWR | O_CLOEXEC) : -1, ends[2];
+	int fd = argc >= 2 ? open(argv[1], O_RDWR | O_CLOEXEC) : -1, ends[2];
 	unsigned char *at;
 	struct stat st;
 	char word[16];
@@ -127,7 +129,8 @@ int main(int argc, char **argv)
 	at = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return 2;
-	close(fd); /* its mount is not busy */
+	if (argc > 2)
+		close(fd); /* its mount is not busy */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	while (scanf("%15s %ld", word, &page) == 2) {
 		if (strcmp(word, "load") == 0)
