@@ -138,7 +138,8 @@ static int fault(const char *path, size_t count)
 	return 0;
 }
 
-/* No load without a page fault takes as long, and none with one is as short. */
+/* Whether its page was there shows in how long a load took: shorter than any page fault, or longer
+   than a load (but for one that was preempted, which counts as a page fault). */
 static int chase(const char *path)
 {
 	static float took[CHASED];

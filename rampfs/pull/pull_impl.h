@@ -189,6 +189,7 @@ struct grant {
 	uint64_t mapped;
 	uint32_t maps;
 	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
+	bool early;		     /* it was found before the freeze */
 	uint32_t dense;		     /* pieces in a row without a zero page to skip */
 	bool failing; /* something could not be sent: all is read before it goes out */
 };

@@ -263,6 +263,10 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 
 	if (len == RAMP_PAGE_BYTES)
 		trace_served(grant->trace, page, "the page is asked for");
+	/* Of what was cut between the grant and the freeze the target is to hear that it is a hole. */
+	if (grant->early && tells_holes(grant))
+		grant->data_from = grant->data_to = 0;
+	grant->early = false;
 	if (is_known_data(grant, offset, len)) {
 		*data = grant->base + offset;
 		*out_len = len;
@@ -336,9 +340,9 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 	if (!rc) {
 		grant->maps = 1;
 		/* Where data ends, the kernel finds page by page (16 ms a GiB of small ones): the first
-		   page fault would wait for that, and with it all that this node serves. What changes
-		   until the freeze is met as a cut. */
+		   page fault would wait for that, and with it all that this node serves. */
 		find_data(grant, 0, seg_size(seg));
+		grant->early = true;
 		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
 	}
 	if (rc) {
