@@ -44,4 +44,18 @@ cut_meanwhile 7 fallocate -p -o $((7 * 4096)) -l 4096 "$mnt/a/a/f"
 echo "shorter, and as long as before"
 shorter() { truncate -s $((255 * 4096)) "$mnt/a/a/f" && truncate -s 1M "$mnt/a/a/f"; }
 cut_meanwhile 255 shorter
+
+echo "a hole that is punched once the pages may be read by the target, whose freeze waits for it"
+head -c 1M /dev/zero | tr '\0' x >"$mnt/a/a/f"
+begin cut fallocate -p -o $((7 * 4096)) -l 4096 "$mnt/a/a/f"
+cutter=$!
+rampfs-migrate --wait "$mnt/a/a/f" b &
+mover=$!
+within 20 grep -q reserved "$mnt/b/.ramp/status"
+sleep 0.3 # of the second that a freeze waits; what takes longer finds it cut before
+rm "$HOLD_FILE.cut"
+wait "$cutter" || fail "it was not cut"
+wait "$mover" || fail "it was not moved"
+same 00 "$(byte 7)" "what was cut"
+same $((255 * 8)) "$(stat -c %b "$mnt/b/b/f")" "its blocks: a hole has none"
 cluster_stop
