@@ -1,4 +1,4 @@
-"""middle.py DIR NET SEED ROUNDS: a man in the middle of all that the nodes say to each other.
+"""middle.py DIR NET SEED ROUNDS|told: a man in the middle of all that the nodes say to each other.
 
 NET: the prefix of the namespaces that net.sh has made. The others' addresses become each node's own,
 too, so that it finds this program where it looks for them; on the bridge it answers for its own
@@ -8,9 +8,11 @@ message begins he sees by the lengths.
 """
 import collections
 import ctypes
+import itertools
 import os
 import random
 import re
+import select
 import socket
 import struct
 import subprocess
@@ -22,7 +24,7 @@ import chaos
 
 cluster = chaos.Cluster(sys.argv[1])
 net = sys.argv[2]
-seed, rounds = map(int, sys.argv[3:5])
+seed, rounds = int(sys.argv[3]), sys.argv[4]
 
 PORT = 7000  # net.sh
 OPEN, OFFER, PROVE, WELCOME = 1, 2, 3, 4  # frames of a hello
@@ -362,17 +364,38 @@ def replayed_migrate(middle):
     os.unlink(path)
 
 
-def test(make_load):
-    rand = random.Random(seed)
-    was = {n: sorted(cluster.pids(n, keeper=True)) for n in cluster.nodes}
+def step_in():
+    """The man in the middle, when all have found each other again through him."""
     middle = Middle()
     for pair in ("ab", "ac", "bc"):
         middle.await_pair(*pair)
     time.sleep(1)  # all are up again
+    return middle
+
+
+def told(_):
+    """Says the cluster's folder. Then, from one line of standard input to the next, deeds of all sorts by turns to
+    whatever message comes, and how many they were; so on until it ends."""
+    rand, hows = random.Random(seed), itertools.cycle(HOWS)
+    middle = step_in()
+    print(cluster.top, flush=True)
+    while sys.stdin.readline():
+        deeds = 0
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            middle.do(Deed(next(hows), None, rand), "message", lambda: None)
+            deeds += 1
+        sys.stdin.readline()
+        print(deeds, flush=True)
+
+
+def test(make_load):
+    rand = random.Random(seed)
+    was = {n: sorted(cluster.pids(n, keeper=True)) for n in cluster.nodes}
+    middle = step_in()
     replayed_migrate(middle)
     chaos.say("a MIGRATE that was said again: nobody moved")
     load = make_load(cluster, seed, files=4)
-    for r in range(rounds):
+    for r in range(int(rounds)):
         longest = collections.Counter()
         deeds = [(how, what) for how in HOWS for what in KINDS]
         rand.shuffle(deeds)
@@ -389,4 +412,4 @@ def test(make_load):
             raise chaos.Wrong(f"{n} was {pids}, is {sorted(cluster.pids(n, keeper=True))}")
 
 
-chaos.run(test)
+chaos.run(told if rounds == "told" else test)

@@ -2,7 +2,8 @@
 # A man in the middle of every connection between three nodes, who replays, alters, leaves out, cuts,
 # exchanges and turns back messages of living control connections: each time that connection is hung
 # up on at once, and nothing else comes of it.
-#   middle.sh [SEED [ROUNDS]]
+#   middle.sh [SEED [ROUNDS|told]]
+# told: no test, but deeds while a program says so on its standard input (see middle.py, bench/run).
 # shellcheck source=tests/lib/cluster.sh
 . tests/lib/cluster.sh
 # shellcheck source=tests/chaos/net.sh
