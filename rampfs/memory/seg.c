@@ -111,6 +111,7 @@ void seg_put(struct seg *seg)
 	seg_close(seg);
 	if (seg->slack_fd >= 0)
 		close(seg->slack_fd);
+	seg_stays(seg);
 	pthread_cond_destroy(&seg->out);
 	pthread_mutex_destroy(&seg->lock);
 	free(seg);

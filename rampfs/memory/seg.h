@@ -58,7 +58,8 @@ struct store {
 	int layout_fd;		       /* layout.c; -1: no fanotify */
 	pthread_mutex_t layout_lock;   /* from an event's reading to its count */
 	_Atomic uint64_t layouts_lost; /* so often is there no telling whose an event was */
-	uint64_t capacity_bytes;
+	_Atomic uint64_t going_bytes;  /* the sum of its segments' */
+	_Atomic uint64_t going_until_ms;
 	ramp_incarnation_t incarnation;
 	store_changed *changed; /* set before threads start */
 	void *changed_arg;
@@ -87,10 +88,11 @@ struct seg {
 	/* NULL: at rest, or damaged and without one. What it says of a segment at rest is what NULL
 	   means to every reader: no map, no time held, nothing passed; `small` stands below. */
 	struct state_header *_Atomic state;
-	atomic_bool awake;   /* counted in store->awake */
-	atomic_bool small;   /* as in the header */
-	bool listed;	     /* in the table; protected by store->lock */
-	atomic_bool touched; /* in one of store's lists */
+	atomic_bool awake;	/* counted in store->awake */
+	_Atomic uint64_t going; /* bytes: seg_goes */
+	atomic_bool small;	/* as in the header */
+	bool listed;		/* in the table; protected by store->lock */
+	atomic_bool touched;	/* in one of store's lists */
 	LIST_ENTRY(seg) link;
 
 	pthread_mutex_t lock; /* protects the fields down to `unmapped` */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inode.h"
 #include "log.h"
 #include "sweep.h"
 #include "sweep_impl.h"
@@ -44,6 +45,19 @@ static void drop_orphan(struct orphan *o)
 
 static void try_orphan(struct orphan *o);
 
+/* It is in use, so nobody is to wait for its memory. (The first look may come before FORGET does.) */
+static void stays(struct orphan *o)
+{
+	struct mount *m = o->sweep->mount;
+	struct seg *seg = store_find(m->config.store, o->id);
+
+	if (!seg)
+		return;
+	seg_stays(seg);
+	seg_put(seg);
+	park_changed(m->park, inode_of_node(m->self));
+}
+
 static void try_later(struct orphan *o)
 {
 	if (o->again) {
@@ -51,6 +65,8 @@ static void try_later(struct orphan *o)
 		try_orphan(o);
 		return;
 	}
+	if (o->retry_ms)
+		stays(o);
 	o->retry_ms = o->retry_ms ? o->retry_ms * 2 : RETRY_FIRST_MS;
 	if (o->retry_ms > RETRY_MAX_MS)
 		o->retry_ms = RETRY_MAX_MS;
@@ -79,6 +95,7 @@ static void on_removed(void *arg)
 	} else if (o->result) {
 		try_later(o);
 	} else {
+		park_changed(m->park, inode_of_node(m->self)); /* create waits for its memory */
 		if (meta_segment(m->config.meta, o->id, &row) == 0) {
 			c.cid = meta_own_command(m->config.meta);
 			meta_propose(m->config.meta, &c, free_proposed, NULL);

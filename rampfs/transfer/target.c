@@ -202,6 +202,10 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
 		return;
 	}
+	if (store_makes_room(t->store, move_now_ms())) {
+		refuse_send(t, from, c, EAGAIN, "what was unlinked there is not free yet");
+		return;
+	}
 	connect_new(t, from, c);
 }
 
