@@ -83,16 +83,16 @@ struct seg {
 	struct store *store; /* must outlive it */
 	ramp_segment_t id;
 	atomic_uint refs;
-	_Atomic uint64_t gate; /* gate.c */
-	atomic_int fd;	       /* -1: not open: at rest, or damaged and without a file */
+	_Atomic uint64_t gate;	/* gate.c */
+	_Atomic uint64_t going; /* bytes: seg_goes */
+	atomic_int fd;		/* -1: not open: at rest, or damaged and without a file */
 	/* NULL: at rest, or damaged and without one. What it says of a segment at rest is what NULL
 	   means to every reader: no map, no time held, nothing passed; `small` stands below. */
 	struct state_header *_Atomic state;
-	atomic_bool awake;	/* counted in store->awake */
-	_Atomic uint64_t going; /* bytes: seg_goes */
-	atomic_bool small;	/* as in the header */
-	bool listed;		/* in the table; protected by store->lock */
-	atomic_bool touched;	/* in one of store's lists */
+	atomic_bool awake;   /* counted in store->awake */
+	atomic_bool small;   /* as in the header */
+	bool listed;	     /* in the table; protected by store->lock */
+	atomic_bool touched; /* in one of store's lists */
 	LIST_ENTRY(seg) link;
 
 	pthread_mutex_t lock; /* protects the fields down to `unmapped` */
