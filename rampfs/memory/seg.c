@@ -24,6 +24,9 @@
 #include "seg.h"
 #include "wire.h"
 
+#define GOING_MS     1000 /* until it is free at the latest, */
+#define GOING_GIB_MS 250  /* and so long more for each GiB */
+
 void seg_state_name(ramp_segment_t id, char name[32])
 {
 	snprintf(name, 32, "%llu.state", (unsigned long long)id);
@@ -100,6 +103,30 @@ static void drop_mappings(struct seg *seg)
 		munmap(mapping->base, mapping->len);
 		free(mapping);
 	}
+}
+
+void seg_goes(struct seg *seg, uint64_t now_ms)
+{
+	struct store *store = seg->store;
+	uint64_t none = 0, bytes, until, before;
+	struct stat st;
+
+	if (seg_stat(seg, &st) || st.st_blocks == 0)
+		return;
+	bytes = (uint64_t)st.st_blocks * 512;
+	if (!atomic_compare_exchange_strong(&seg->going, &none, bytes))
+		return;
+	atomic_fetch_add(&store->going_bytes, bytes);
+	until = now_ms + GOING_MS + GOING_GIB_MS * (bytes >> 30);
+	before = atomic_load(&store->going_until_ms);
+	while (before < until &&
+	       !atomic_compare_exchange_weak(&store->going_until_ms, &before, until))
+		;
+}
+
+void seg_stays(struct seg *seg)
+{
+	atomic_fetch_sub(&seg->store->going_bytes, atomic_exchange(&seg->going, 0));
 }
 
 void seg_put(struct seg *seg)

@@ -26,9 +26,7 @@
 #include "room.h"
 #include "seg.h"
 
-#define GOING_PART   16	  /* of the store is worth a wait */
-#define GOING_MS     1000 /* until it is over at the latest, */
-#define GOING_GIB_MS 250  /* and so long more for each GiB */
+#define GOING_PART 16 /* of the store is worth a wait */
 
 /* ---- the table: its keys are the ids inside the segments ------------------------------------ */
 
@@ -451,30 +449,6 @@ static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
 	if (rc && closed)
 		seg_thaw(seg);
 	return rc;
-}
-
-void seg_goes(struct seg *seg, uint64_t now_ms)
-{
-	struct store *store = seg->store;
-	uint64_t none = 0, bytes, until, before;
-	struct stat st;
-
-	if (seg_stat(seg, &st) || st.st_blocks == 0)
-		return;
-	bytes = (uint64_t)st.st_blocks * 512;
-	if (!atomic_compare_exchange_strong(&seg->going, &none, bytes))
-		return;
-	atomic_fetch_add(&store->going_bytes, bytes);
-	until = now_ms + GOING_MS + GOING_GIB_MS * (bytes >> 30);
-	before = atomic_load(&store->going_until_ms);
-	while (before < until &&
-	       !atomic_compare_exchange_weak(&store->going_until_ms, &before, until))
-		;
-}
-
-void seg_stays(struct seg *seg)
-{
-	atomic_fetch_sub(&seg->store->going_bytes, atomic_exchange(&seg->going, 0));
 }
 
 bool store_makes_room(struct store *store, uint64_t now_ms)
