@@ -36,7 +36,7 @@ nearly_full
 rm "$a/old"
 rampfs-migrate --wait "$b/comes" a
 rm "$a/comes"
-echo "what is still open is not waited for"
+echo "what is still open keeps its memory, and who creates goes on"
 nearly_full
 exec 9<"$a/old"
 rm "$a/old"
