@@ -375,6 +375,47 @@ START_TEST(what_arrives_meanwhile_is_data)
 }
 END_TEST
 
+/* What waits for it is in rampfs/mount and rampfs/transfer; the times are theirs. */
+START_TEST(memory_that_goes_is_worth_a_wait)
+{
+	struct seg *seg = fresh(RECORD_OWNED), *other;
+
+	ck_assert_int_eq(store_create(store, MEMORY_ID + 1, RECORD_OWNED, 1, &other, &err), 0);
+	seg_goes(other, 1000);
+	memory_fill(seg, 1, 0, 3 * MIB);
+	ck_assert(!store_makes_room(store, 1000)); /* nothing is in it */
+
+	/* a sixteenth is 4 MiB */
+	seg_goes(seg, 1000);
+	seg_goes(seg, 1000);
+	ck_assert(!store_makes_room(store, 1000));
+	memory_fill(other, 1, 0, 3 * MIB);
+	seg_goes(other, 1500);
+	ck_assert(store_makes_room(store, 1500));
+	ck_assert(store_makes_room(store, 2499));
+	ck_assert(!store_makes_room(store, 2500)); /* it should be done */
+
+	/* in use after all */
+	seg_stays(seg);
+	ck_assert(!store_makes_room(store, 1500));
+	seg_stays(other);
+	seg_stays(other);
+	ck_assert(!store_makes_room(store, 1500));
+	memory_fill(seg, 1, 0, 5 * MIB);
+	seg_goes(seg, 1600);
+	ck_assert(store_makes_room(store, 1600));
+	ck_assert(store_makes_room(store, 2599));
+	ck_assert(!store_makes_room(store, 2600));
+
+	/* it has gone with the last who held it */
+	ck_assert_int_eq(store_remove(seg, false, &err), 0);
+	ck_assert(store_makes_room(store, 1600));
+	seg_put(seg);
+	ck_assert(!store_makes_room(store, 1600));
+	done(other);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("memory_room");
@@ -392,6 +433,7 @@ static Suite *suite(void)
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
 	tcase_add_test(c, data_and_holes_are_the_sources);
 	tcase_add_test(c, what_arrives_meanwhile_is_data);
+	tcase_add_test(c, memory_that_goes_is_worth_a_wait);
 	suite_add_tcase(s, c);
 	return s;
 }
