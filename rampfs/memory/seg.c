@@ -24,8 +24,7 @@
 #include "seg.h"
 #include "wire.h"
 
-#define GOING_MS     1000 /* until it is free at the latest, */
-#define GOING_GIB_MS 250  /* and so long more for each GiB */
+#define GOING_STAYS UINT64_MAX /* seg->going: it did, and is in use after all, or free */
 
 void seg_state_name(ramp_segment_t id, char name[32])
 {
@@ -105,28 +104,26 @@ static void drop_mappings(struct seg *seg)
 	}
 }
 
-void seg_goes(struct seg *seg, uint64_t now_ms)
+void seg_goes(struct seg *seg)
 {
 	struct store *store = seg->store;
-	uint64_t none = 0, bytes, until, before;
+	uint64_t none = 0, bytes;
 	struct stat st;
 
 	if (seg_stat(seg, &st) || st.st_blocks == 0)
 		return;
 	bytes = (uint64_t)st.st_blocks * 512;
+	atomic_fetch_add(&store->going_bytes, bytes); /* first: seg_stays may come between */
 	if (!atomic_compare_exchange_strong(&seg->going, &none, bytes))
-		return;
-	atomic_fetch_add(&store->going_bytes, bytes);
-	until = now_ms + GOING_MS + GOING_GIB_MS * (bytes >> 30);
-	before = atomic_load(&store->going_until_ms);
-	while (before < until &&
-	       !atomic_compare_exchange_weak(&store->going_until_ms, &before, until))
-		;
+		atomic_fetch_sub(&store->going_bytes, bytes);
 }
 
 void seg_stays(struct seg *seg)
 {
-	atomic_fetch_sub(&seg->store->going_bytes, atomic_exchange(&seg->going, 0));
+	uint64_t bytes = atomic_exchange(&seg->going, GOING_STAYS);
+
+	if (bytes != GOING_STAYS)
+		atomic_fetch_sub(&seg->store->going_bytes, bytes);
 }
 
 void seg_put(struct seg *seg)

@@ -59,7 +59,6 @@ struct store {
 	pthread_mutex_t layout_lock;   /* from an event's reading to its count */
 	_Atomic uint64_t layouts_lost; /* so often is there no telling whose an event was */
 	_Atomic uint64_t going_bytes;  /* the sum of its segments' */
-	_Atomic uint64_t going_until_ms;
 	ramp_incarnation_t incarnation;
 	store_changed *changed; /* set before threads start */
 	void *changed_arg;

@@ -26,7 +26,10 @@
 #include "room.h"
 #include "seg.h"
 
-#define GOING_PART 16 /* of the store is worth a wait */
+#define GOING_PART   16	  /* of the store is worth a wait, */
+#define FREE_PART    2	  /* where no more of it than that is free, */
+#define GOING_MS     1000 /* for so long */
+#define GOING_GIB_MS 250  /* and for each GiB that goes, of which the kernel frees two meanwhile */
 
 /* ---- the table: its keys are the ids inside the segments ------------------------------------ */
 
@@ -451,15 +454,27 @@ static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
 	return rc;
 }
 
-bool store_makes_room(struct store *store, uint64_t now_ms)
+bool store_makes_room(struct store *store, uint64_t waited_ms)
 {
 	uint64_t bytes = atomic_load(&store->going_bytes);
 	struct store_space space;
 
-	if (bytes == 0 || now_ms >= atomic_load(&store->going_until_ms))
+	if (bytes == 0 || waited_ms >= GOING_MS + GOING_GIB_MS * (bytes >> 30))
 		return false;
 	store_space(store, &space);
-	return bytes >= space.capacity_bytes / GOING_PART;
+	return bytes >= space.capacity_bytes / GOING_PART &&
+	       space.free_bytes < space.capacity_bytes / FREE_PART;
+}
+
+bool store_makes_room_for(struct store *store, uint64_t bytes)
+{
+	uint64_t going = atomic_load(&store->going_bytes);
+	struct store_space space;
+
+	if (going == 0)
+		return false;
+	store_space(store, &space);
+	return space.free_bytes < bytes && bytes <= space.free_bytes + going;
 }
 
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err)

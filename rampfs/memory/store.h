@@ -105,13 +105,16 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
 /*
  * seg_goes: its name has gone, and its memory goes next, which takes the kernel 120 ms for a GiB of
- * small pages; unlink(2) has returned by then. Until that is done (the struct goes), or seg_stays
- * says that it is in use after all, or it should be done by now, store_makes_room is true, where it
- * is a good part of the store: who is about to fill that waits, as he would have in tmpfs's unlink.
+ * small pages; unlink(2) has returned by then. That counts until it is done (the struct goes), or
+ * seg_stays says that it is in use after all.
+ * store_makes_room: who is about to fill a new file waits for that, as he would have in tmpfs's
+ * unlink: where a good part of the store goes, and little of it is free; not for ever.
+ * store_makes_room_for: there is no room for so much yet, and there will be.
  */
-void seg_goes(struct seg *seg, uint64_t now_ms);
+void seg_goes(struct seg *seg);
 void seg_stays(struct seg *seg);
-bool store_makes_room(struct store *store, uint64_t now_ms);
+bool store_makes_room(struct store *store, uint64_t waited_ms);
+bool store_makes_room_for(struct store *store, uint64_t bytes);
 /* Tries again to unlink what of removed segments could not be, if there is any: from time to time.
    Before it makes a segment, store_create does so itself. */
 void store_tidy(struct store *store);

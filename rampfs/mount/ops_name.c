@@ -166,23 +166,25 @@ static bool is_up(struct mount *m)
 	return true;
 }
 
-/* It is to be filled: what was unlinked before is to be free again by then. */
-static bool has_room(struct mount *m)
+/* It is to be filled: what was unlinked before is to be free again by then. What is sent again is
+   proposed at once, since meta keeps results of the last life only so long. */
+static bool has_room(const struct change *c, uint64_t waited_ms)
 {
-	return !store_makes_room(m->config.store, park_now_ms());
+	return c->r.resent || !store_makes_room(c->r.mount->config.store, waited_ms);
 }
 
 static enum park_verdict create_when_ready(struct parked *parked)
 {
 	struct change *c = (struct change *)parked;
 	struct mount *m = c->r.mount;
+	uint64_t waited_ms = park_now_ms() - parked->since_ms;
 	bool up = is_up(m);
 
-	if (up && has_room(m))
+	if (up && has_room(c, waited_ms))
 		change_propose(c);
 	else if (request_interrupted(&c->r))
 		request_reply_err(&c->r, -EINTR);
-	else if (up || park_now_ms() - parked->since_ms < UP_MS)
+	else if (up || waited_ms < UP_MS)
 		return PARK_WAIT;
 	else
 		request_reply_err(&c->r, meta_has_quorum(m->config.meta) ? -EHOSTDOWN : -EROFS);
@@ -211,7 +213,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	cr->c.command.attr.uid = ctx->uid;
 	cr->c.command.attr.gid = ctx->gid;
 	cr->c.command.attr.atime = cr->c.command.now;
-	if (is_up(mount_of(req)) && has_room(mount_of(req))) {
+	if (is_up(mount_of(req)) && has_room(&cr->c, 0)) {
 		change_propose(&cr->c);
 		return;
 	}
@@ -226,14 +228,11 @@ static void name_changed(struct change *c)
 {
 	struct mount *m = c->r.mount;
 	ramp_segment_t gone = c->command.type == META_UNLINK ? c->command.id : c->reply.other;
-	struct seg *seg = !c->reply.result && gone ? store_find(m->config.store, gone) : NULL;
 
-	if (seg) {
-		seg_goes(seg, park_now_ms());
-		seg_put(seg);
-	}
-	if (!c->reply.result && gone)
+	if (!c->reply.result && gone) {
+		sweep_goes(m, gone);
 		sweep_forgotten(m, gone);
+	}
 	request_reply_err(&c->r, c->reply.result);
 }
 

@@ -45,6 +45,22 @@ static void drop_orphan(struct orphan *o)
 
 static void try_orphan(struct orphan *o);
 
+/* An orphan that is here whole: what is not is freed when its migration has ended. */
+void sweep_goes(struct mount *m, ramp_segment_t id)
+{
+	struct seg *seg = store_find(m->config.store, id);
+	struct segment_row row;
+	struct record record;
+
+	if (!seg)
+		return;
+	record_get(seg, &record);
+	if (record.kind == RECORD_OWNED && meta_segment(m->config.meta, id, &row) == 0 &&
+	    row.phase == SEGMENT_ORPHAN)
+		seg_goes(seg);
+	seg_put(seg);
+}
+
 /* It is in use, so nobody is to wait for its memory. (The first look may come before FORGET does.) */
 static void stays(struct orphan *o)
 {
@@ -237,6 +253,7 @@ void orphan_add(struct sweep *s, ramp_segment_t id)
 		TAILQ_INSERT_TAIL(&s->orphans, o, link);
 		LIST_INSERT_HEAD(&s->orphans_by_id[id % ORPHAN_BUCKETS], o, by_id);
 		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
+		sweep_goes(s->mount, id); /* another node took its name away */
 	}
 	if (!o->busy)
 		try_orphan(o);

@@ -23,6 +23,8 @@ void sweep_all(struct mount *m);
 /* Whether a change of a row of ours without bytes is worth a look: an unlinked segment of that
    number has gone from here in this daemon's life, or one that shares its bit. Any thread. */
 bool sweep_removed(struct mount *m, ramp_segment_t id);
+/* A segment was unlinked: its memory is counted as going (store.h), where it is. Any thread. */
+void sweep_goes(struct mount *m, ramp_segment_t id);
 /* The kernel has forgotten an inode; a segment was unlinked. Any thread. */
 void sweep_forgotten(struct mount *m, ramp_segment_t id);
 

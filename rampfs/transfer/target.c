@@ -177,6 +177,15 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 	move_work(m, reserve_work, reserved);
 }
 
+static uint64_t bytes_of(const struct msg_connect *c)
+{
+	uint64_t bytes = c->slack_bytes;
+
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		bytes += c->ranges[i].len;
+	return bytes;
+}
+
 /* R1: we take part, and S is who it says. R2: not while there is any record of the segment. */
 static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect *c)
 {
@@ -202,8 +211,8 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
 		return;
 	}
-	if (store_makes_room(t->store, move_now_ms())) {
-		refuse_send(t, from, c, EAGAIN, "what was unlinked there is not free yet");
+	if (store_makes_room_for(t->store, bytes_of(c))) {
+		refuse_send(t, from, c, EINPROGRESS, "what was unlinked there is not free yet");
 		return;
 	}
 	connect_new(t, from, c);

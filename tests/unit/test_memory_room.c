@@ -375,44 +375,58 @@ START_TEST(what_arrives_meanwhile_is_data)
 }
 END_TEST
 
-/* What waits for it is in rampfs/mount and rampfs/transfer; the times are theirs. */
 START_TEST(memory_that_goes_is_worth_a_wait)
 {
-	struct seg *seg = fresh(RECORD_OWNED), *other;
+	struct seg *seg = fresh(RECORD_OWNED), *other, *full;
+	struct store_space space;
 
 	ck_assert_int_eq(store_create(store, MEMORY_ID + 1, RECORD_OWNED, 1, &other, &err), 0);
-	seg_goes(other, 1000);
+	ck_assert_int_eq(store_create(store, MEMORY_ID + 2, RECORD_OWNED, 1, &full, &err), 0);
+	seg_goes(other);
 	memory_fill(seg, 1, 0, 3 * MIB);
-	ck_assert(!store_makes_room(store, 1000)); /* nothing is in it */
+	memory_fill(full, 1, 0, 30 * MIB);
+	ck_assert(!store_makes_room(store, 0)); /* nothing is in it */
 
 	/* a sixteenth is 4 MiB */
-	seg_goes(seg, 1000);
-	seg_goes(seg, 1000);
-	ck_assert(!store_makes_room(store, 1000));
+	seg_goes(seg);
+	seg_goes(seg);
+	ck_assert(!store_makes_room(store, 0));
 	memory_fill(other, 1, 0, 3 * MIB);
-	seg_goes(other, 1500);
-	ck_assert(store_makes_room(store, 1500));
-	ck_assert(store_makes_room(store, 2499));
-	ck_assert(!store_makes_room(store, 2500)); /* it should be done */
+	seg_goes(other);
+	ck_assert(store_makes_room(store, 0));
+	ck_assert(store_makes_room(store, 999));
+	ck_assert(!store_makes_room(store, 1000)); /* it should be done */
 
-	/* in use after all */
+	/* half of it is free */
+	ck_assert_int_eq(ftruncate(seg_fd(full), 20 * MIB), 0);
+	ck_assert(!store_makes_room(store, 0));
+	store_space(store, &space);
+	ck_assert(!store_makes_room_for(store, space.free_bytes));
+	ck_assert(store_makes_room_for(store, space.free_bytes + 1));
+	ck_assert(store_makes_room_for(store, space.free_bytes + 6 * MIB));
+	ck_assert(!store_makes_room_for(store, space.free_bytes + 6 * MIB + 1)); /* never */
+	memory_fill(full, 1, 0, 30 * MIB);
+	ck_assert(store_makes_room(store, 0));
+
+	/* in use after all, whoever says again that it goes */
 	seg_stays(seg);
-	ck_assert(!store_makes_room(store, 1500));
+	seg_stays(seg);
+	seg_goes(seg);
+	ck_assert(!store_makes_room(store, 0));
+	store_space(store, &space);
+	ck_assert(store_makes_room_for(store, space.free_bytes + 3 * MIB));
+	ck_assert(!store_makes_room_for(store, space.free_bytes + 3 * MIB + 1));
 	seg_stays(other);
-	seg_stays(other);
-	ck_assert(!store_makes_room(store, 1500));
-	memory_fill(seg, 1, 0, 5 * MIB);
-	seg_goes(seg, 1600);
-	ck_assert(store_makes_room(store, 1600));
-	ck_assert(store_makes_room(store, 2599));
-	ck_assert(!store_makes_room(store, 2600));
+	ck_assert(!store_makes_room_for(store, space.free_bytes + 1));
 
 	/* it has gone with the last who held it */
-	ck_assert_int_eq(store_remove(seg, false, &err), 0);
-	ck_assert(store_makes_room(store, 1600));
-	seg_put(seg);
-	ck_assert(!store_makes_room(store, 1600));
-	done(other);
+	seg_goes(full);
+	ck_assert_int_eq(store_remove(full, false, &err), 0);
+	ck_assert(store_makes_room(store, 0));
+	seg_put(full);
+	ck_assert(!store_makes_room(store, 0));
+	seg_put(other);
+	done(seg);
 }
 END_TEST
 
