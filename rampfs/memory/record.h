@@ -36,7 +36,7 @@ struct record {
 	ramp_node_t peer;      /* GIVEN: the target; TAKEN: the source */
 	ramp_incarnation_t peer_inc; /* of that peer */
 	bool unchanged;		     /* GIVEN: the list in CONNECT still held at the freeze */
-	bool demand_only;	     /* TAKEN: no prefetch */
+	bool demand_only;	     /* GIVEN, TAKEN: no prefetch */
 	uint64_t size;		     /* GIVEN, TAKEN: bytes at the freeze */
 };
 

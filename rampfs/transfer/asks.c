@@ -11,6 +11,7 @@
  *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
  *                                                     under way
  *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
+ *   NEW -> AGAIN, REMOTE [wait_there]                 it is there, and not all of its pages are
  *   NEW, REMOTE -> AGAIN -> NEW                       tables were behind: in a moment
  *
  * How it fails: every wait has the asker's bound. Before GIVEN that is a failure and the move is
@@ -145,6 +146,32 @@ static bool another_waits(struct ask *a)
 		if (other != a && other->request.id == a->request.id && other->state == ASK_WAITING)
 			return true;
 	return false;
+}
+
+/* It is where it was to go, and perhaps on demand alone: who waits wants all of it. */
+static void wait_there(struct ask *a, const struct segment_row *row)
+{
+	struct move *m = row->node == a->t->self ? taken_up(a) : NULL;
+	struct pull_progress p;
+
+	a->request.from = a->request.dst; /* who moves it on meanwhile is not undone */
+	if (row->node != a->t->self && peer_up(a->t->peers, row->node)) {
+		ask_remote(a, row);
+		return;
+	}
+	if (m && m->state == T_TAKEN) {
+		target_prefetch(m);
+		if (pull_progress(a->t->pull, a->request.id, &p) == 0)
+			ask_progress(a, p.pages_all - p.pages_missing, p.pages_all, "pulling");
+	}
+	ask_again(a);
+}
+
+static bool is_there(const struct ask *a)
+{
+	struct segment_row row;
+
+	return meta_segment(a->t->meta, a->request.id, &row) == 0 && row.node == a->request.dst;
 }
 
 /* Until `taken` has all its pages; NULL: until something else is over. */
@@ -344,7 +371,7 @@ static void ask_begin(struct ask *a)
 		if (strcmp(row.name, a->request.dst_name) != 0)
 			ask_fail(a, EEXIST, "it is on node %s already, as %s", node.name, row.name);
 		else if (wait)
-			ask_again(a);
+			wait_there(a, &row);
 		else
 			ask_done(a, 0, "");
 		return;
@@ -470,7 +497,7 @@ void ask_cancel(struct ask *a)
 	case ASK_SEEING:
 		return;
 	case ASK_AGAIN:
-		if (a->request.mode != TRANSFER_RECLAIM && (a->owner || is_given(a)))
+		if (a->request.mode != TRANSFER_RECLAIM && (a->owner || is_given(a) || is_there(a)))
 			return; /* the next look says what has become of it */
 		ask_fail(a, EINTR, "cancelled");
 		return;

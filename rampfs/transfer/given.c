@@ -76,6 +76,30 @@ static void leave_work(struct move *m)
 	programs_gone(m->t->programs, m->seg, m->peer_name);
 }
 
+static void hurried(void *arg, int result, const char *text)
+{
+	(void)arg;
+	if (result)
+		log_debug("what was moved away on demand: %s", text);
+}
+
+/* T asks for all of it where somebody waits for that. */
+void given_hurry(struct move *m)
+{
+	struct migrate_request request = {
+		.id = m->id,
+		.from = m->peer, /* it may move on, and is not to come back */
+		.dst = m->peer,
+		.wait_stable = true,
+	};
+	struct segment_row row;
+
+	if (!m->demand_only || meta_segment(m->t->meta, m->id, &row) || row.node != m->peer)
+		return;
+	memcpy(request.dst_name, row.name, sizeof(request.dst_name));
+	transfers_migrate(m->t, &request, hurried, NULL);
+}
+
 static void left(struct move *m)
 {
 	trace_step(m->trace, "programs are told");
@@ -247,9 +271,12 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		given_leave(m);
 		return;
 	}
-	if (!m->seen)
+	if (!m->seen) {
+		m->seen = true;
 		trace_step(m->trace, "the tables show the new owner");
-	m->seen = true;
+		if (m->t->take_no_more)
+			given_hurry(m);
+	}
 	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable) &&
 	    listed_there(m, pulling))
 		ask_done(m->ask, 0, "");

@@ -392,7 +392,17 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 
 void transfers_take_no_more(struct transfers *t)
 {
+	struct move *m;
+
 	t->take_no_more = true;
+	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
+		LIST_FOREACH (m, &t->moves[i], link) {
+			if (m->state >= T_RESERVING && m->state <= T_TAKEN)
+				target_prefetch(m);
+			else if (m->state == S_LEFT && m->seen)
+				given_hurry(m);
+		}
+	}
 }
 
 unsigned transfers_undecided(struct transfers *t, bool cancel)

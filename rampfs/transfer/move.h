@@ -291,6 +291,7 @@ void given_send(struct move *m, uint8_t type);
 void given_resend(struct move *m); /* ... unless the tables show more already */
 void given_window(struct move *m); /* T has it: how long could nobody touch it? */
 void given_leave(struct move *m);  /* S_GIVEN: tells the programs */
+void given_hurry(struct move *m);  /* S_LEFT, on demand: asks T to pull all of it */
 /* Its record is GIVEN, and by the row it is ours again: as a daemon finds it that has just begun.
  */
 bool given_comes_back(struct transfers *t, const struct segment_row *row);

@@ -325,6 +325,7 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m->at_it = r.code == EINPROGRESS;
 	if (m->at_it) {
 		m->heard_ms = move_now_ms();
+		move_tick_in(m, NOT_YET_MAX_MS);
 		return;
 	}
 	if (r.code != EAGAIN) {
@@ -433,6 +434,7 @@ static int record_given(struct move *m)
 		.peer = m->peer,
 		.peer_inc = m->peer_inc,
 		.unchanged = m->unchanged,
+		.demand_only = m->demand_only,
 		.size = m->size,
 	};
 

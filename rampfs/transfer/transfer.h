@@ -52,8 +52,8 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 		   struct ramp_err *err);
 void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
-/* What is on its way here is finished, and no other segment taken: the node is unmounted. Control
-   loop. */
+/* What is on its way, to here and from here, is finished, on demand or not, and no other segment
+   taken: the node is unmounted. Control loop. */
 void transfers_take_no_more(struct transfers *transfers);
 /* How many moves away from here have a row that only this node can end, as long as it is there:
    prepared, or about to be, and not given. `cancel`: they are given up. Control loop. */

@@ -10,6 +10,11 @@ is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
 has_quorum() { grep -q '^quorum: yes' "$mnt/$1/.ramp/status" 2>/dev/null; }
 cluster_start -n 3 -c 640M
 
+start_again() {
+	rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
+	within 20 has_quorum a
+	within 10 test -d "$mnt/a/a"
+}
 begin() { # a copy of a file that takes a while, asked for by another node
 	head -c 400M /dev/zero | tr '\0' x >"$mnt/a/a/$1"
 	sum=$(sha256sum <"$mnt/a/a/$1")
@@ -28,12 +33,24 @@ wait "$mover" || fail "the move failed"
 same "$sum" "$(sha256sum <"$mnt/b/b/one")" "what was copied"
 rm "$mnt/b/b/one"
 
+start_again
+echo "umount: what is pulled on demand alone goes to its end, too, from here and to here"
+head -c 64M /dev/urandom >"$mnt/a/a/goes"
+head -c 64M /dev/urandom >"$mnt/b/b/comes"
+sum=$(sha256sum <"$mnt/a/a/goes")
+within 5 test -e "$mnt/a/b/comes"
+rampfs-migrate --mode demand "$mnt/a/a/goes" b
+rampfs-migrate --mode demand "$mnt/b/b/comes" a
+same "pulling pulling" "$(xattr "$mnt/b/b/goes" state) $(xattr "$mnt/a/a/comes" state)" "what nobody touches"
+umount "$mnt/a"
+within 30 ended
+within 5 is "$mnt/b/b/goes" stable
+within 5 is "$mnt/b/a/comes" stable
+same "$sum" "$(sha256sum <"$mnt/b/b/goes")" "what has left"
+! grep "still on their way" "$scratch/cluster/a.log" || fail "it did not get to its end"
+rm "$mnt/b/b/goes"
+
 echo "SIGTERM: it is given up, and the name is free for others"
-start_again() {
-	rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
-	within 20 has_quorum a
-	within 10 test -d "$mnt/a/a"
-}
 start_again
 begin two
 kill -TERM "$(keeper)"

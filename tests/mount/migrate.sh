@@ -25,6 +25,11 @@ exits() {
 	timeout -k 1 30 "$@" 2>"$scratch/err" >"$scratch/out" || status=$?
 	same "$want" $status "the exit status of $* ($(cat "$scratch/err"))"
 }
+ends() {
+	local status=0
+	wait $mover || status=$?
+	same "$1" $status "the exit status ($(cat "$scratch/err"))"
+}
 cluster_start -n 3 -c 512M
 a=$mnt/a/a
 
@@ -120,6 +125,40 @@ for to in '&-' /dev/full; do
 	rampfs-migrate --wait "$mnt/b/b/one" a # it was moved all the same
 done
 
+echo "it is there, on demand alone: who waits has every page, whichever node he asks"
+head -c 64M /dev/urandom >"$a/large"
+sum=$(sha256sum <"$a/large")
+for from in a b c; do
+	rampfs-migrate --mode demand "$a/large" b
+	same pulling "$(xattr "$mnt/b/b/large" state)" "one that nobody waits for"
+	exits 0 rampfs-migrate --wait "$mnt/$from/b/large" b
+	same stable "$(xattr "$mnt/b/b/large" state)" "one that was waited for on $from"
+	rampfs-migrate --wait "$mnt/b/b/large" a
+done
+same "$sum" "$(sha256sum <"$a/large")" "what was on demand"
+rampfs-migrate --mode demand "$a/large" b
+hang a
+for from in b c; do
+	: >"$scratch/err"
+	rampfs-migrate --progress --wait "$mnt/$from/b/large" b 2>"$scratch/err" &
+	mover=$!
+	within 10 says "$scratch/err" ': pulling'
+	kill -INT $mover
+	ends 0
+	says "$scratch/err" 'on node b, and its pages follow by themselves' || fail "$(cat "$scratch/err")"
+done
+: >"$scratch/err"
+rampfs-migrate --progress --wait "$mnt/c/b/large" b 2>"$scratch/err" &
+waiter=$!
+within 10 says "$scratch/err" ': pulling'
+rampfs-migrate --wait "$mnt/b/b/large" c & # it moves on, and is not moved back for who waits
+mover=$!
+wake
+ends 0
+wait $waiter || says "$scratch/err" 'another move has taken it away' || fail "$(cat "$scratch/err")"
+same stable "$(xattr "$mnt/c/c/large" state)" "what has moved on"
+rm "$mnt/c/c/large"
+
 echo "Ctrl-C once: it stays, the rest is not tried; twice, where the daemon does not answer: at once"
 migrate_to_a_silent_node() {
 	hang b
@@ -127,11 +166,6 @@ migrate_to_a_silent_node() {
 	rampfs-migrate --progress "$a/one" "$a/two" b 2>"$scratch/err" &
 	mover=$!
 	within 10 says "$scratch/err" ': connecting'
-}
-ends() {
-	local status=0
-	wait $mover || status=$?
-	same "$1" $status "the exit status ($(cat "$scratch/err"))"
 }
 migrate_to_a_silent_node
 kill -INT $mover $mover # one that is sent twice is one
