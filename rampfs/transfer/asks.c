@@ -110,6 +110,14 @@ void ask_again(struct ask *a)
 	ask_arm(a, AGAIN_MS);
 }
 
+void ask_retry(struct ask *a)
+{
+	if (a->unheard)
+		ask_done(a, -ESHUTDOWN, "who asked has hung up");
+	else
+		ask_again(a);
+}
+
 void ask_unreachable(struct ask *a, ramp_node_t node, const char *text)
 {
 	struct transfers *t = a->t;

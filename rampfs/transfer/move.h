@@ -338,6 +338,8 @@ void copy_listen(struct transfers *t);
 /* ---- asks.c ---------------------------------------------------------------------------------- */
 
 void ask_done(struct ask *a, int result, const char *text);
+/* What it asked for could not begin, and may in a moment: it has no move any more. */
+void ask_retry(struct ask *a);
 /* Asks; `done` is answered once. */
 void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
 	       void *arg);

@@ -345,8 +345,28 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 static void freeze_work(struct move *m);
 static void frozen(struct move *m);
 
+/* R4: what a daemon before this one proposed was committed first. It is aborted; then who asked
+   for the move has his try. */
+static void prepare_late(struct move *m)
+{
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+	struct ask *ask = m->ask;
+
+	m->ask = NULL;
+	say_close(m);
+	move_end(m);
+	if (ask)
+		ask_retry(ask);
+	move_look(t, id);
+}
+
 static void prepare_failed(struct move *m, int result)
 {
+	if (result == -EBUSY && !atomic_load(&m->cancelled)) { /* the row is MOVING */
+		prepare_late(m);
+		return;
+	}
 	switch (result) {
 	case -ESTALE: /* a step of the row came between */
 		say_close(m);

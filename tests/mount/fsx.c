@@ -409,6 +409,26 @@ static void op_reopen(void)
 }
 
 /* What a node says that does not own it. */
+static bool is_listed(int on, int under)
+{
+	char path[4096];
+
+	path_of(path, sizeof(path), on, under);
+	return access(path, F_OK) == 0;
+}
+
+/* A mount that has not heard of the last move yet says ENOENT of anything. */
+static void hear(int on)
+{
+	time_t start = time(NULL);
+
+	while (!is_listed(on, owner)) {
+		if (time(NULL) - start > PATIENCE)
+			fail("%c does not hear of the last move", 'a' + on);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
 static void op_elsewhere(void)
 {
 	static const enum verb calls[] = {READ, WRITE, APPEND, TRUNCATE, ALLOCATE, SEEK};
@@ -417,6 +437,7 @@ static void op_elsewhere(void)
 	struct call c = {.verb = calls[draw(6)], .owner = owner};
 	long kind = draw(40);
 
+	hear(n);
 	draw_range(&c.off, &c.len);
 	if (c.verb == SEEK)
 		c.how = SEEK_DATA;
@@ -469,14 +490,6 @@ static int run_migrate(int on, int to, const char *mode)
 	    (WEXITSTATUS(status) > 1 && WEXITSTATUS(status) != 3))
 		fail("rampfs-migrate ended with status %x", (unsigned)status);
 	return status ? -1 : 0;
-}
-
-static bool is_listed(int on, int under)
-{
-	char path[4096];
-
-	path_of(path, sizeof(path), on, under);
-	return access(path, F_OK) == 0;
 }
 
 /*
