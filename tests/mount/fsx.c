@@ -408,7 +408,6 @@ static void op_reopen(void)
 	must(&c, 0);
 }
 
-/* What a node says that does not own it. */
 static bool is_listed(int on, int under)
 {
 	char path[4096];
@@ -429,6 +428,7 @@ static void hear(int on)
 	}
 }
 
+/* What a node says that does not own it. */
 static void op_elsewhere(void)
 {
 	static const enum verb calls[] = {READ, WRITE, APPEND, TRUNCATE, ALLOCATE, SEEK};
