@@ -1,7 +1,7 @@
 foreach(part memory memory_pages memory_room)
   rampfs_test(NAME ${part} SOURCES unit/test_${part}.c unit/memory_fixture.c NEEDS memory LABELS quick threads)
 endforeach()
-target_link_options(test_memory_room PRIVATE -Wl,--wrap=lseek)
+target_link_options(test_memory_room PRIVATE -Wl,--wrap=lseek,--wrap=madvise)
 rampfs_test(NAME memory_kill SOURCES unit/test_memory_kill.c unit/memory_fixture.c NEEDS memory LABELS quick)
 # What the kernel says of a mount; an unlink that fails.
 target_link_options(test_memory PRIVATE -Wl,--wrap=statfs -Wl,--wrap=unlinkat)
