@@ -96,8 +96,11 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
 	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
 	   count: nobody would see that the list is not true any more. So is a lost page, which
-	   would be zeros elsewhere; one that is just being written over may be lost again. */
-	if (*populated_bytes > seen_bytes || pages_missing(seg))
+	   would be zeros elsewhere; one that is just being written over may be lost again. And
+	   khugepaged counts the holes of what it collapses before it knows whether it can: what
+	   was noted in that moment, later stores could come to. */
+	if (*populated_bytes > seen_bytes || pages_missing(seg) ||
+	    !layout_is_noted(seg, (uint64_t)st.st_blocks))
 		seg_layout_cut(seg);
 	return 0;
 }
@@ -411,12 +414,14 @@ static bool may_collapse(struct seg *seg, const atomic_bool *stop)
 
 void room_collapse(struct seg *seg, const atomic_bool *stop)
 {
-	uint64_t mapped, size = seg_size(seg);
+	uint64_t block = 0, size = seg_size(seg);
 	int64_t data, hole = 0;
-	uint64_t block = 0;
 	uint8_t *base;
 
-	if (seg_small(seg) || seg_map(seg, &base, &mapped, NULL))
+	if (seg_small(seg) || size < RAMP_HUGE_BYTES)
+		return;
+	base = mapping_of_file(seg, PROT_READ, size); /* a guard would keep the holes */
+	if (base == MAP_FAILED)
 		return;
 	while (may_collapse(seg, stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
@@ -431,7 +436,7 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 			if (nearly_full(base + block))
 				madvise(base + block, RAMP_HUGE_BYTES, MADV_COLLAPSE);
 	}
-	seg_unmap(seg);
+	munmap(base, size);
 }
 
 /* ---- data and holes as the source has them ----

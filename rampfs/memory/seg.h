@@ -56,6 +56,7 @@ struct store {
 	char *path; /* STATE_DIR/store */
 	int dir_fd, lock_fd;
 	int layout_fd;		       /* layout.c; -1: no fanotify */
+	int guard_fd;		       /* mapping.c: a userfaultfd; -1: none */
 	pthread_mutex_t layout_lock;   /* from an event's reading to its count */
 	_Atomic uint64_t layouts_lost; /* so often is there no telling whose an event was */
 	_Atomic uint64_t going_bytes;  /* the sum of its segments' */
@@ -75,6 +76,7 @@ struct store {
 struct seg_mapping {
 	struct seg_mapping *next; /* older and smaller */
 	uint8_t *base;
+	void *guard; /* as long; NULL: none */
 	uint64_t len;
 };
 
@@ -172,9 +174,17 @@ int seg_replace_file(struct seg *seg, int fd);	    /* the one it has is closed; 
 int seg_take_header(struct seg *seg, int state_fd); /* maps it; the descriptor stays the caller's */
 /* Gives up all that is open and mapped. Nobody else looks. */
 void seg_close(struct seg *seg);
-void seg_map_small(struct seg *seg);  /* no huge pages in its mappings; seg->lock is held */
-void seg_untouch(struct seg *seg);    /* after GATE_GONE */
+bool layout_is_noted(struct seg *seg, uint64_t blocks); /* the file takes as many as when noted */
+void seg_untouch(struct seg *seg);			/* after GATE_GONE */
 void rest_close(struct store *store); /* gives back the references of the touched */
+
+/* mapping.c */
+void guard_open(struct store *store);
+void guard_close(struct store *store);
+void seg_map_small(struct seg *seg); /* no huge pages in its mappings; seg->lock is held */
+/* As mmap(2), without a guard and without an access that its atime shows. */
+void *mapping_of_file(struct seg *seg, int prot, uint64_t len);
+void mapping_drop_all(struct seg *seg); /* nobody uses them */
 
 /* gate.c */
 #define GATE_FROZEN  (UINT64_C(1) << 63)

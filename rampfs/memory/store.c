@@ -255,7 +255,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 
 	if (!store)
 		return ramp_err_set(err, ENOMEM, "no memory for a store");
-	store->dir_fd = store->lock_fd = store->layout_fd = -1;
+	store->dir_fd = store->lock_fd = store->layout_fd = store->guard_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->touched_lock, NULL);
 	pthread_mutex_init(&store->layout_lock, NULL);
@@ -269,6 +269,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 		return rc;
 	}
 	layout_open(store);
+	guard_open(store);
 	*out = store;
 	return 0;
 }
@@ -283,6 +284,7 @@ void store_close(struct store *store)
 	rest_close(store);
 	layout_close(store);
 	tdestroy(store->table, put_node);
+	guard_close(store);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd);
 	if (store->dir_fd >= 0)

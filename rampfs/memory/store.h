@@ -220,9 +220,10 @@ void seg_forget_layout(struct seg *seg);
 void seg_layout_cut(struct seg *seg);
 
 /* The daemon's own mapping of [0, size rounded up to pages), made when first asked for and grown
-   as the file grows; never registered with userfaultfd. Touch only pages that are LOCAL and
-   populated (a load from a hole allocates a page; beyond the end: SIGBUS). Counted: seg_unmap
-   once per seg_map; a base stays good until the last user has gone. */
+   as the file grows; nobody waits for page faults in it, and while it is there khugepaged fills
+   none of the segment's holes. Touch only pages that are LOCAL and populated (a load from a hole
+   allocates a page; beyond the end: SIGBUS). Counted: seg_unmap once per seg_map; a base stays
+   good until the last user has gone. */
 int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err);
 void seg_unmap(struct seg *seg);
 

@@ -132,6 +132,27 @@ START_TEST(a_list_is_not_true_of_lost_pages)
 }
 END_TEST
 
+/* khugepaged takes blocks, and gives them back where it can't collapse: a count that holds some of
+   those is noted, and later stores could make it true. */
+START_TEST(a_list_is_not_true_of_other_blocks_than_were_noted)
+{
+	struct room_range ranges[2];
+	uint64_t bytes;
+	uint32_t count;
+	struct seg *seg = fresh(RECORD_OWNED);
+
+	seg_note_layout(seg);
+	write_small(seg, 0);
+	ck_assert(!seg_layout_was_cut(seg));
+	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert(seg_layout_was_cut(seg));
+	seg_note_layout(seg);
+	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert(!seg_layout_was_cut(seg));
+	done(seg);
+}
+END_TEST
+
 START_TEST(many_scattered_pages_fit_a_short_list)
 {
 	struct room_range ranges[8];
@@ -315,6 +336,37 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 }
 END_TEST
 
+/* What khugepaged does now and then, a program asks for at once. */
+START_TEST(what_the_daemon_maps_keeps_its_holes)
+{
+	struct seg *seg = fresh(RECORD_OWNED);
+	uint8_t *base, *program;
+	uint64_t len;
+
+	write_small(seg, 0);
+	ck_assert_int_eq(ftruncate(seg_fd(seg), 4 * MIB), 0);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	program = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), 0);
+	ck_assert(program != MAP_FAILED && (uintptr_t)program % (2 * MIB) == 0);
+	ck_assert_int_eq(madvise(program, 2 * MIB, MADV_COLLAPSE), -1);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), PAGE);
+
+	/* one that is full has none */
+	for (uint64_t page = 1; page < 512; page++)
+		program[page * PAGE] = (uint8_t)page;
+	ck_assert_int_eq(madvise(program, 2 * MIB, MADV_COLLAPSE), 0);
+	for (uint64_t page = 1; page < 512; page++)
+		ck_assert_uint_eq(base[page * PAGE], (uint8_t)page);
+
+	seg_unmap(seg);
+	program[2 * MIB] = 1;
+	ck_assert_int_eq(madvise(program + 2 * MIB, 2 * MIB, MADV_COLLAPSE), 0);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), 4 * MIB);
+	munmap(program, 4 * MIB);
+	done(seg);
+}
+END_TEST
+
 START_TEST(data_and_holes_are_the_sources)
 {
 	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
@@ -460,12 +512,14 @@ static Suite *suite(void)
 	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
 	tcase_add_test(c, what_came_after_the_list_is_counted);
 	tcase_add_test(c, a_list_is_not_true_of_lost_pages);
+	tcase_add_test(c, a_list_is_not_true_of_other_blocks_than_were_noted);
 	tcase_add_test(c, many_scattered_pages_fit_a_short_list);
 	tcase_add_test(c, reserved_room_is_taken_and_holes_stay_holes);
 	tcase_add_test(c, huge_blocks_are_taken_where_they_are_wanted);
 	tcase_add_test(c, slack_is_held_until_it_is_released);
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
+	tcase_add_test(c, what_the_daemon_maps_keeps_its_holes);
 	tcase_add_test(c, data_and_holes_are_the_sources);
 	tcase_add_test(c, what_arrives_meanwhile_is_data);
 	tcase_add_test(c, memory_that_goes_is_worth_a_wait);

@@ -1,0 +1,243 @@
+/*
+ * The daemon's mapping of a segment, and which pages it gets by it: small or huge ones.
+ *
+ * Happy path: whoever serves or pulls a segment maps it (seg_map); the last one to let go unmaps it.
+ * Beside each mapping lies a guard: a second one that nobody ever touches, registered for MISSING
+ * page faults, because khugepaged fills the holes of what any process has mapped, up to 2 MiB for
+ * one page, unless somebody waits for page faults there. A program that is attached to a segment on
+ * its way does; where none is, the zeros would be sent as data to where room for the listed pages
+ * was promised, and at the target take the room of others. Blocks without holes it still collapses.
+ * (Without MADV_NOHUGEPAGE, so that the daemon copies through entries of 2 MiB.)
+ *
+ * How it fails: where there is no guard, the mapping has no huge pages at all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "log.h"
+#include "seg.h"
+
+void guard_open(struct store *store)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	int rc = fd < 0 ? -errno : kernel_uffd_api(fd, UFFD_FEATURE_MISSING_SHMEM);
+
+	if (rc) {
+		log_warn("no userfaultfd (%s): what this node serves and pulls, it maps by small "
+			 "pages",
+			 strerror(-rc));
+		if (fd >= 0)
+			close(fd);
+		fd = -1;
+	}
+	store->guard_fd = fd;
+}
+
+void guard_close(struct store *store)
+{
+	if (store->guard_fd >= 0)
+		close(store->guard_fd);
+}
+
+/* ---- small pages ---- */
+
+/* A kernel without huge pages refuses, and has none. */
+static void want_small(void *base, uint64_t len)
+{
+	if (madvise(base, len, MADV_NOHUGEPAGE))
+		log_debug("MADV_NOHUGEPAGE: %s", strerror(errno));
+}
+
+void seg_map_small(struct seg *seg)
+{
+	for (struct seg_mapping *mapping = seg->mappings; mapping; mapping = mapping->next)
+		want_small(mapping->base, mapping->len);
+}
+
+bool seg_small(struct seg *seg)
+{
+	return atomic_load(&seg->small);
+}
+
+void seg_set_small(struct seg *seg, bool small)
+{
+	if (seg_damaged(seg) || seg_small(seg) == small)
+		return;
+	if (seg_wake_header(seg)) {
+		log_warn("segment %llu: its kind of pages is not noted",
+			 (unsigned long long)seg->id);
+		return;
+	}
+	pthread_mutex_lock(&seg->lock);
+	atomic_store(&seg->state->small, small);
+	atomic_store(&seg->small, small);
+	if (small)
+		seg_map_small(seg);
+	pthread_mutex_unlock(&seg->lock);
+}
+
+/* Whether the holes there find room. What is taken page by page is not given back where it ends
+   halfway, as fallocate(2) gives it back. */
+static bool holes_fit(int fd, uint64_t from, uint64_t to)
+{
+	off_t at = (off_t)from, end = (off_t)to, data;
+	uint64_t free_bytes, holes = 0;
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return false;
+	free_bytes = (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
+	while (at >= 0 && at < end && holes <= free_bytes) {
+		data = lseek(fd, at, SEEK_DATA);
+		if (data < 0 || data > end)
+			data = end;
+		holes += (uint64_t)(data - at);
+		at = data < end ? lseek(fd, data, SEEK_HOLE) : end;
+	}
+	return at >= 0 && holes <= free_bytes;
+}
+
+/* Behind the file's end it takes no huge pages anyway (huge=within_size). */
+void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
+{
+	uint64_t size = seg_small(seg) ? seg_size(seg) : 0, from, to = offset + len;
+	void *base;
+
+	if (to > size)
+		to = size;
+	if (offset >= to)
+		return;
+	from = offset & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	to = (to + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	if (!holes_fit(seg_fd(seg), from, to))
+		return;
+	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
+	if (base == MAP_FAILED)
+		return;
+	want_small(base, to - from);
+	if (madvise(base, to - from, MADV_POPULATE_WRITE))
+		log_debug("segment %llu: small pages: %s", (unsigned long long)seg->id,
+			  strerror(errno));
+	munmap(base, to - from);
+}
+
+/* ---- the mapping and its guard ---- */
+
+/* By a description of its own: that we map it is no access to it, and would count as one wherever
+   the last is older than the last change (relatime). Without a descriptor to be had it does. */
+void *mapping_of_file(struct seg *seg, int prot, uint64_t len)
+{
+	char name[32];
+	void *base;
+	int fd, saved;
+
+	seg_data_name(seg->id, name);
+	fd = openat(seg->store->dir_fd, name, O_RDWR | O_NOATIME | O_CLOEXEC);
+	base = mmap(NULL, len, prot, MAP_SHARED, fd < 0 ? seg_fd(seg) : fd, 0);
+	saved = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = saved;
+	return base;
+}
+
+static void unmap(struct seg_mapping *mapping)
+{
+	munmap(mapping->base, mapping->len);
+	if (mapping->guard)
+		munmap(mapping->guard, mapping->len);
+	free(mapping);
+}
+
+void mapping_drop_all(struct seg *seg)
+{
+	struct seg_mapping *mapping;
+
+	while ((mapping = seg->mappings)) {
+		seg->mappings = mapping->next;
+		unmap(mapping);
+	}
+}
+
+/* NULL: there is none. Registered before anybody touches a page through the mapping. */
+static void *guard(struct seg *seg, uint64_t len)
+{
+	void *guard;
+	int rc;
+
+	if (seg->store->guard_fd < 0)
+		return NULL;
+	guard = mapping_of_file(seg, PROT_NONE, len);
+	if (guard == MAP_FAILED)
+		return NULL;
+	rc = kernel_uffd_register(seg->store->guard_fd, (uint64_t)guard, len,
+				  UFFDIO_REGISTER_MODE_MISSING);
+	if (rc == 0)
+		return guard;
+	log_debug("segment %llu: no guard: %s", (unsigned long long)seg->id, strerror(-rc));
+	munmap(guard, len);
+	return NULL;
+}
+
+/* Twice the size, so that a file that grows slowly does not make a mapping each time: what lies
+   beyond its end costs addresses only. seg->lock is held. */
+static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
+{
+	struct seg_mapping *mapping = malloc(sizeof(*mapping));
+	uint64_t len = need < RAMP_HUGE_BYTES ? 2 * RAMP_HUGE_BYTES : 2 * need;
+	void *base;
+
+	if (!mapping)
+		return ramp_err_set(err, ENOMEM, "no memory for a mapping");
+	base = mapping_of_file(seg, PROT_READ | PROT_WRITE, len);
+	if (base == MAP_FAILED) {
+		free(mapping);
+		return ramp_err_sys(err, errno, "mapping segment %llu",
+				    (unsigned long long)seg->id);
+	}
+	*mapping = (struct seg_mapping){
+		.next = seg->mappings, .base = base, .guard = guard(seg, len), .len = len};
+	if (seg_small(seg) || seg->scarce || !mapping->guard)
+		want_small(base, len);
+	seg->mappings = mapping;
+	return 0;
+}
+
+int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
+{
+	uint64_t need = (seg_size(seg) + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	/* Pages that are to come land in it, even where somebody has cut the file. */
+	uint64_t mapped = atomic_load(&seg->map_pages) * RAMP_PAGE_BYTES;
+	int rc = 0;
+
+	if (mapped < need)
+		mapped = need;
+	pthread_mutex_lock(&seg->lock);
+	if (atomic_load(&seg->gate) & GATE_GONE)
+		rc = ramp_err_set(err, ENOENT, "segment %llu is removed",
+				  (unsigned long long)seg->id);
+	else if (!seg->mappings || seg->mappings->len < mapped)
+		rc = grow_mapping(seg, mapped, err);
+	if (!rc) {
+		seg->map_users++;
+		*base = seg->mappings->base;
+		*len = need;
+	}
+	pthread_mutex_unlock(&seg->lock);
+	return rc;
+}
+
+void seg_unmap(struct seg *seg)
+{
+	pthread_mutex_lock(&seg->lock);
+	if (--seg->map_users == 0)
+		mapping_drop_all(seg);
+	pthread_mutex_unlock(&seg->lock);
+}
