@@ -440,6 +440,7 @@ static void rename_away(fuse_req_t req, fuse_ino_t parent, const char *name, fus
 	/* Whoever is found under that name only later is looked at, too. */
 	mv->limited = caller_is_limited(req, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
 	mv->what.from = mv->from;
+	strcpy(mv->what.from_name, name);
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);
 	mv->what.mode = TRANSFER_LAZY;

@@ -42,6 +42,7 @@ static void migrate_send(struct ask *a)
 			(uint32_t)(left > 2 * REMOTE_SHORT_MS ? left - REMOTE_SHORT_MS : left);
 	}
 	memcpy(mm.name, a->request.dst_name, sizeof(mm.name));
+	memcpy(mm.from_name, a->request.from_name, sizeof(mm.from_name));
 	MOVE_SEND(a->t, a->owner, PROTO_MIGRATE, proto_put_migrate, &mm);
 }
 
@@ -297,6 +298,7 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	request.id = mm.id;
 	request.dst = mm.dst;
 	memcpy(request.dst_name, mm.name, sizeof(request.dst_name));
+	memcpy(request.from_name, mm.from_name, sizeof(request.from_name));
 	request.mode = mm.mode;
 	request.wait_stable = mm.wait_stable;
 	request.timeout_ms = mm.timeout_ms;

@@ -88,6 +88,14 @@ void ask_step(struct ask *a, const struct transfer_step *step)
 		a->request.step(a->arg, step);
 }
 
+int ask_means(const struct ask *a, const struct segment_row *row)
+{
+	if (!a->request.from_name[0] || strcmp(row->name, a->request.from_name) == 0)
+		return 0;
+	/* Who asked may have tables that are behind ours: it looks at them again. */
+	return ask_is_remote(a) ? -ESTALE : -ENOENT;
+}
+
 void ask_arm(struct ask *a, uint32_t soon_ms)
 {
 	uint64_t now = move_now_ms(), ms = soon_ms;
@@ -115,7 +123,7 @@ void ask_retry(struct ask *a)
 	if (a->unheard)
 		ask_done(a, -ESHUTDOWN, "who asked has hung up");
 	else
-		ask_again(a);
+		ask_begin(a);
 }
 
 void ask_unreachable(struct ask *a, ramp_node_t node, const char *text)
@@ -192,7 +200,7 @@ static void wait_here(struct ask *a, struct move *taken)
 	a->state = ASK_WAITING;
 	if (taken)
 		target_prefetch(taken);
-	ask_arm(a, 0);
+	ask_arm(a, AGAIN_MS);
 }
 
 /* It is on its way to the same place, and who asked for it hears no answer any more: a daemon
@@ -229,7 +237,9 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 		wait_here(a, m->state == T_TAKEN ? m : NULL);
 		return;
 	}
-	if (m && m->state == ABORTING && !m->ask) {
+	if (m && m->state == ABORTING && (!m->ask || m->ask->unheard)) {
+		if (m->ask) /* or it would be tried again for nobody, and before this one */
+			ask_done(m->ask, -ESHUTDOWN, "who asked has hung up");
 		wait_here(a, NULL);
 		return;
 	}
@@ -330,6 +340,11 @@ void ask_enter(struct ask *a)
 	ask_begin(a);
 }
 
+static void ask_no_quorum(struct ask *a)
+{
+	ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+}
+
 /* A node that has just started knows no leader yet, although there is one or will be in a moment.
  */
 static void ask_without_quorum(struct ask *a)
@@ -339,9 +354,25 @@ static void ask_without_quorum(struct ask *a)
 	if (!a->no_quorum_since_ms)
 		a->no_quorum_since_ms = now;
 	if (now - a->no_quorum_since_ms >= QUORUM_MS)
-		ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+		ask_no_quorum(a);
 	else
 		ask_again(a);
+}
+
+/* What is not being pulled is an abort or a settle, which only a quorum can end. */
+static void waiting_tick(struct ask *a)
+{
+	struct move *m = move_find(a->t, a->request.id);
+	uint64_t now = move_now_ms();
+
+	if ((m && m->state == T_TAKEN) || meta_has_quorum(a->t->meta))
+		a->no_quorum_since_ms = 0;
+	else if (!a->no_quorum_since_ms)
+		a->no_quorum_since_ms = now;
+	if (a->no_quorum_since_ms && now - a->no_quorum_since_ms >= QUORUM_MS)
+		ask_no_quorum(a);
+	else
+		ask_arm(a, AGAIN_MS);
 }
 
 static void ask_begin(struct ask *a)
@@ -386,6 +417,11 @@ static void ask_begin(struct ask *a)
 	}
 	if (a->request.from && row.node != a->request.from) {
 		ask_fail(a, ENOENT, "another move has taken it away");
+		return;
+	}
+	rc = ask_means(a, &row);
+	if (rc) {
+		ask_fail(a, -rc, "it has another name by now");
 		return;
 	}
 	given = row.node == t->self && is_given(a);
@@ -439,7 +475,9 @@ static void ask_timeout(struct ask *a)
 		moving_timeout(a);
 		return;
 	case ASK_WAITING:
-		if (pull_progress(a->t->pull, a->request.id, &p) == 0 && p.pages_all)
+		if (a->no_quorum_since_ms)
+			ask_no_quorum(a);
+		else if (pull_progress(a->t->pull, a->request.id, &p) == 0 && p.pages_all)
 			ask_fail(a, EBUSY, "still being pulled, %" PRIu64 " %%",
 				 (p.pages_all - p.pages_missing) * 100 / p.pages_all);
 		else
@@ -455,7 +493,7 @@ static void ask_timeout(struct ask *a)
 	case ASK_NEW:
 	case ASK_AGAIN:
 		if (a->no_quorum_since_ms)
-			ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+			ask_no_quorum(a);
 		else
 			ask_fail(a, EBUSY, "it is on the move already");
 	}
@@ -480,6 +518,8 @@ static void ask_tick(uv_timer_t *timer)
 			ask_begin(a); /* gone, or moved meanwhile, and who knew it is down */
 		else
 			ask_remote_send(a); /* it knows it, or has answered, or it was lost */
+	} else if (a->state == ASK_WAITING) {
+		waiting_tick(a);
 	} else {
 		ask_arm(a, 0);
 	}

@@ -277,6 +277,11 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		if (m->t->take_no_more)
 			given_hurry(m);
 	}
+	/* Joined, by who waits for all of it: the one before may not have. */
+	if (pulling && m->ask && ask_request(m->ask)->wait_stable && !m->hurried) {
+		m->hurried = true;
+		given_hurry(m);
+	}
 	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable) &&
 	    listed_there(m, pulling))
 		ask_done(m->ask, 0, "");
@@ -336,7 +341,9 @@ void given_resend(struct move *m)
 
 void source_look(struct move *m)
 {
-	if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
+	if (m->state == S_CONNECTING)
+		source_connecting_look(m);
+	else if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
 		given_look(m);
 }
 

@@ -92,29 +92,30 @@ struct move {
 	char fail_text[RAMP_ERR_TEXT_BYTES];
 
 	bool demand_only, progress, unchanged;
-	bool copy;		 /* S: all pages go before it is given */
-	bool held;		 /* S, copy: frozen, and not given; a worker's */
-	bool proposing;		 /* a proposal is on its way */
-	bool working;		 /* a worker has it: the fields below are the worker's */
-	bool look_again;	 /* something changed while a worker had it */
-	bool syncing, synced;	 /* the linearizable read that an absent row needs */
-	bool again;		 /* aborting: then another attempt */
-	bool at_it;		 /* S_CONNECTING: T takes room, it has said last */
-	bool refused;		 /* T has said REFUSED(k), in this life */
-	bool taken;		 /* S: TAKEN came, or the tables show T */
-	bool transferred;	 /* S: TRANSFER went out in this life */
-	bool ungranted;		 /* S: found GIVEN, and its pages can't be read yet */
-	bool gone;		 /* S: programs_gone was called, in this life */
-	bool seen;		 /* our tables show T as the owner; T has said it, S traced it */
-	bool listed;		 /* S: T's tables show it, too */
-	bool reclaimed;		 /* S: somebody accepts that it is rolled back */
-	bool freeing;		 /* S: bytes are to go; attempts counts the tries */
-	bool free_wait;		 /* S: not before the timer */
-	bool pulling, pulled;	 /* T: pull_begin done; nothing is REMOTE any more */
-	bool away;		 /* T: the source hung up on the reservation */
-	bool hurry;		 /* T: all pages are wanted, as soon as it is pulled */
-	bool hurried, over_told; /* T: pull_hurry, pull_source_over done */
-	bool told;		 /* T: the pull says that it is over, which is not believed yet */
+	bool copy;	      /* S: all pages go before it is given */
+	bool held;	      /* S, copy: frozen, and not given; a worker's */
+	bool proposing;	      /* a proposal is on its way */
+	bool working;	      /* a worker has it: the fields below are the worker's */
+	bool look_again;      /* something changed while a worker had it */
+	bool syncing, synced; /* the linearizable read that an absent row needs */
+	bool again;	      /* aborting: then another attempt */
+	bool at_it;	      /* S_CONNECTING: T takes room, it has said last */
+	bool refused;	      /* T has said REFUSED(k), in this life */
+	bool taken;	      /* S: TAKEN came, or the tables show T */
+	bool transferred;     /* S: TRANSFER went out in this life */
+	bool ungranted;	      /* S: found GIVEN, and its pages can't be read yet */
+	bool gone;	      /* S: programs_gone was called, in this life */
+	bool seen;	      /* our tables show T as the owner; T has said it, S traced it */
+	bool listed;	      /* S: T's tables show it, too */
+	bool reclaimed;	      /* S: somebody accepts that it is rolled back */
+	bool freeing;	      /* S: bytes are to go; attempts counts the tries */
+	bool free_wait;	      /* S: not before the timer */
+	bool pulling, pulled; /* T: pull_begin done; nothing is REMOTE any more */
+	bool away;	      /* T: the source hung up on the reservation */
+	bool hurry;	      /* T: all pages are wanted, as soon as it is pulled */
+	bool hurried;	      /* T: pull_hurry done; S: given_hurry */
+	bool over_told;	      /* T: pull_source_over done */
+	bool told;	      /* T: the pull says that it is over, which is not believed yet */
 	uint64_t lost_pages;
 	uint64_t copied_pages;	 /* *_COPYING: how far */
 	uint64_t heard_ms;	 /* *_COPYING, S_CONNECTING: since when the other is silent */
@@ -258,6 +259,7 @@ void source_start(struct transfers *t, struct ask *a, const struct segment_row *
 		  struct seg *seg);
 void source_take_up(struct transfers *t, struct seg *seg, const struct record *record);
 void source_look(struct move *m);
+void source_connecting_look(struct move *m);
 void source_tick(struct move *m);
 /* Gives up before GIVEN; false: it is too late. */
 bool source_cancel(struct move *m, int code, const char *text);
@@ -340,6 +342,8 @@ void copy_listen(struct transfers *t);
 void ask_done(struct ask *a, int result, const char *text);
 /* What it asked for could not begin, and may in a moment: it has no move any more. */
 void ask_retry(struct ask *a);
+/* 0, or -ENOENT (-ESTALE to another node): the row's name is not the one that was asked for. */
+int ask_means(const struct ask *a, const struct segment_row *row);
 /* Asks; `done` is answered once. */
 void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
 	       void *arg);

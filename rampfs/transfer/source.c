@@ -237,6 +237,7 @@ void source_start(struct transfers *t, struct ask *a, const struct segment_row *
 void source_again(struct move *m, enum move_state from)
 {
 	struct segment_row row;
+	int rc;
 
 	if (atomic_load(&m->cancelled) || m->attempts >= ATTEMPTS_MAX ||
 	    meta_segment(m->t->meta, m->id, &row) || row.phase != SEGMENT_STABLE ||
@@ -247,12 +248,44 @@ void source_again(struct move *m, enum move_state from)
 		fail_now(m);
 		return;
 	}
+	rc = m->ask ? ask_means(m->ask, &row) : 0;
+	if (rc) {
+		source_fail(m, -rc, "it has another name by now");
+		fail_now(m);
+		return;
+	}
 	if (!m->seg)
 		m->seg = store_find(m->t->store, m->id);
 	begin(m, from, row.epoch);
 }
 
 /* ---- S_CONNECTING ---------------------------------------------------------------------------- */
+
+/* R4: what a daemon before this one proposed was committed first, or what an attempt before had no
+   answer for. It is aborted; then who asked for the move has his try. */
+static void prepare_late(struct move *m)
+{
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+	struct ask *ask = m->ask;
+
+	m->ask = NULL;
+	source_count(t, &t->status.failed);
+	say_close(m);
+	move_end(m);
+	move_look(t, id); /* before anybody asks: he waits for the abort, and none overtakes him */
+	if (ask)
+		ask_retry(ask);
+}
+
+/* T may take its time to say anything, and the row would stay as it is so long. */
+void source_connecting_look(struct move *m)
+{
+	struct segment_row row;
+
+	if (meta_segment(m->t->meta, m->id, &row) == 0 && row.phase == SEGMENT_MOVING)
+		prepare_late(m);
+}
 
 static void connecting_tick(struct move *m)
 {
@@ -345,24 +378,13 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 static void freeze_work(struct move *m);
 static void frozen(struct move *m);
 
-/* R4: what a daemon before this one proposed was committed first. It is aborted; then who asked
-   for the move has his try. */
-static void prepare_late(struct move *m)
-{
-	struct transfers *t = m->t;
-	ramp_segment_t id = m->id;
-	struct ask *ask = m->ask;
-
-	m->ask = NULL;
-	say_close(m);
-	move_end(m);
-	if (ask)
-		ask_retry(ask);
-	move_look(t, id);
-}
-
 static void prepare_failed(struct move *m, int result)
 {
+	if (atomic_load(&m->cancelled) && m->fail_code) { /* and that is the answer */
+		say_close(m);
+		fail_now(m);
+		return;
+	}
 	if (result == -EBUSY && !atomic_load(&m->cancelled)) { /* the row is MOVING */
 		prepare_late(m);
 		return;

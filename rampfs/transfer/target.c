@@ -775,6 +775,7 @@ void target_take_up(struct transfers *t, struct seg *seg, const struct record *r
 
 	if (!m)
 		return;
+	m->hurry = t->take_no_more;
 	move_go(m, MOVE_NEW, T_TAKEN);
 	taken_look(m);
 }

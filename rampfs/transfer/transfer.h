@@ -83,6 +83,8 @@ struct transfer_step {
 struct migrate_request {
 	ramp_segment_t id;
 	ramp_node_t from; /* 0: wherever it is; else -ENOENT where another move was faster */
+	/* "": whatever it is called; else -ENOENT where a rename was faster, which would be undone */
+	char from_name[RAMP_NAME_MAX + 1];
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;

@@ -303,6 +303,7 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 	wire_put_u64(w, m->id);
 	wire_put_u32(w, m->dst);
 	wire_put_str(w, m->name);
+	wire_put_str(w, m->from_name);
 	wire_put_u8(w, m->mode);
 	put_bool(w, m->wait_stable);
 	put_bool(w, m->progress);
@@ -319,6 +320,9 @@ int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
 	if (m->dst == 0)
 		r->bad = true;
 	get_name(r, m->name);
+	wire_get_str(r, m->from_name, sizeof(m->from_name));
+	if (!r->bad && m->from_name[0] && !proto_name_ok(m->from_name))
+		r->bad = true;
 	m->mode = wire_get_u8(r);
 	m->wait_stable = get_bool(r);
 	m->progress = get_bool(r);

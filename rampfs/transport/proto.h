@@ -18,7 +18,7 @@
 #include "ids.h"
 #include "wire.h"
 
-#define PROTO_VERSION	 2
+#define PROTO_VERSION	 3
 #define PROTO_RANGES_MAX 65536u
 #define PROTO_TEXT_BYTES 256
 #define PROTO_SIZE_MAX	 (UINT64_C(1) << 62)
@@ -106,8 +106,9 @@ struct msg_migrate {
 	uint64_t request; /* the asker's number, random in each of its lives */
 	ramp_segment_t id;
 	ramp_node_t dst;
-	char name[RAMP_NAME_MAX + 1];
-	uint8_t mode; /* enum transfer_mode */
+	char name[RAMP_NAME_MAX + 1];	   /* there */
+	char from_name[RAMP_NAME_MAX + 1]; /* here; "": whatever it is called */
+	uint8_t mode;			   /* enum transfer_mode */
 	bool wait_stable, progress, trace;
 	uint32_t timeout_ms;
 };

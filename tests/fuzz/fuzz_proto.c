@@ -88,7 +88,7 @@ void fuzz_seeds(void)
 	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
-	struct msg_migrate migrate = {5, 4097, 2, "cache", 1, true, true, true, 5000};
+	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, 5000};
 	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};
 	struct msg_progress progress = {5, 1, 4, "pulling"};
 	struct msg_cancel cancel = {5};

@@ -223,6 +223,7 @@ static void build_migrate(struct body *body)
 	struct wire_w w;
 
 	strcpy(m.name, "x");
+	strcpy(m.from_name, "y");
 	start(&w, body);
 	proto_put_migrate(&w, &m);
 	end(&w, body);
@@ -240,6 +241,7 @@ static int parse_migrate(const uint8_t *bytes, size_t len)
 		ck_assert(m.request == 9 && m.id == 4711 && m.dst == 2 && m.mode == 1 &&
 			  m.wait_stable && !m.progress && m.timeout_ms == 5000);
 		ck_assert_str_eq(m.name, "x");
+		ck_assert_str_eq(m.from_name, "y");
 	}
 	return rc;
 }

@@ -230,10 +230,12 @@ static void carry_out(struct meta *meta, struct proposal *p)
 	struct meta_reply reply = {0};
 	unsigned lose = atomic_load(&world->lose_answers);
 
+	if (!p->sync && atomic_load(&world->quorum) &&
+	    fault_hit(POINT(AT_PROPOSE, p->command.type)) == DO_DELAY)
+		usleep(300000); /* in which the agreement may go */
 	if (!atomic_load(&world->quorum)) {
 		reply.result = p->sync ? -ETIMEDOUT : -EROFS;
 	} else if (!p->sync) {
-		fault_hit(POINT(AT_PROPOSE, p->command.type));
 		world_lock();
 		apply(&p->command, &reply);
 		world_unlock();

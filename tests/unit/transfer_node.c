@@ -68,6 +68,7 @@ static void migrate(const struct command *c)
 	};
 
 	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);
+	snprintf(request.from_name, sizeof(request.from_name), "%s", world->from_name);
 	d.handles[c->ask] =
 		transfers_migrate(d.transfers, &request, answered, &world->answers[c->ask]);
 }

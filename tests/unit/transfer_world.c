@@ -473,6 +473,17 @@ void world_unlink(ramp_segment_t id)
 	world_unlock();
 }
 
+void world_rename(ramp_segment_t id, const char *name)
+{
+	struct segment_row *row = &world->rows[row_of(id)];
+
+	world_lock();
+	snprintf(row->name, sizeof(row->name), "%s", name);
+	row->epoch++;
+	world->row_version[row_of(id)] = ++world->version;
+	world_unlock();
+}
+
 void world_hold(ramp_node_t node, ramp_segment_t id)
 {
 	world_lock();

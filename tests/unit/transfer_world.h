@@ -107,6 +107,7 @@ struct world {
 	atomic_uint hasty_waits;	  /* for them, before all of normal priority */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	_Atomic ramp_node_t from;	  /* of what is asked next */
+	char from_name[16];		  /* the same */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
@@ -179,7 +180,8 @@ struct segment_row world_row(ramp_segment_t id);
 bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as its own */
 ramp_node_t world_owner(ramp_segment_t id);	       /* as the row says */
 void world_unlink(ramp_segment_t id);
-void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
+void world_rename(ramp_segment_t id, const char *name); /* by yet another node */
+void world_hold(ramp_node_t node, ramp_segment_t id);	/* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
 bool world_rolled_back(ramp_node_t node, ramp_segment_t id);
 bool world_copying(ramp_node_t node, ramp_segment_t id); /* who reads or writes waits for that */
