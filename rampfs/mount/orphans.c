@@ -45,18 +45,21 @@ static void drop_orphan(struct orphan *o)
 
 static void try_orphan(struct orphan *o);
 
-/* An orphan that is here whole: what is not is freed when its migration has ended. */
+/* An orphan that is here whole: what is not is freed when its migration has ended. Without addresses
+   it has no row any more, and the caller knows that it had one. */
 void sweep_goes(struct mount *m, ramp_segment_t id)
 {
 	struct seg *seg = store_find(m->config.store, id);
 	struct segment_row row;
 	struct record record;
+	int rc;
 
 	if (!seg)
 		return;
 	record_get(seg, &record);
-	if (record.kind == RECORD_OWNED && meta_segment(m->config.meta, id, &row) == 0 &&
-	    row.phase == SEGMENT_ORPHAN)
+	rc = meta_segment(m->config.meta, id, &row);
+	if (record.kind == RECORD_OWNED &&
+	    (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)))
 		seg_goes(seg);
 	seg_put(seg);
 }
@@ -204,6 +207,7 @@ static void on_synced(void *arg)
 		try_later(o);
 	} else {
 		o->synced = true;
+		sweep_goes(m, o->id);
 		try_orphan(o);
 	}
 	mount_put(m);
@@ -243,6 +247,7 @@ static void try_orphan(struct orphan *o)
 void orphan_add(struct sweep *s, ramp_segment_t id)
 {
 	struct orphan *o = find_orphan(s, id);
+	struct segment_row row;
 
 	if (!o) {
 		o = calloc(1, sizeof(*o));
@@ -253,7 +258,8 @@ void orphan_add(struct sweep *s, ramp_segment_t id)
 		TAILQ_INSERT_TAIL(&s->orphans, o, link);
 		LIST_INSERT_HEAD(&s->orphans_by_id[id % ORPHAN_BUCKETS], o, by_id);
 		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
-		sweep_goes(s->mount, id); /* another node took its name away */
+		if (meta_segment(s->mount->config.meta, id, &row) == 0) /* else it is to be seen */
+			sweep_goes(s->mount, id); /* another node took its name away */
 	}
 	if (!o->busy)
 		try_orphan(o);

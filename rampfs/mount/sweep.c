@@ -268,10 +268,12 @@ void sweep_row(struct mount *m, ramp_segment_t id)
 		   until that has ended, since no change of the row would tell of it. */
 		orphan_add(s, id);
 	} else if (inode_is_local(seg)) {
-		if (rc == -ENOENT)
+		if (rc == -ENOENT) {
+			sweep_goes(m, id); /* it had one until now */
 			orphan_add(s, id);
-		else if (rc == 0)
+		} else if (rc == 0) {
 			adopt_row(s, seg, &row);
+		}
 		seg_touch(seg); /* what its file says may have waited for this row */
 	}
 	seg_put(seg);

@@ -31,6 +31,16 @@ nearly_full
 rm "$a/old"
 store "$a/new"
 rm "$a/new"
+echo "what was never mapped"
+dd if=/dev/zero of="$a/old" bs=4k count=230400 status=none
+rm "$a/old"
+fallocate -l 900M "$a/new"
+rm "$a/new"
+echo "what another node unlinks, when that is heard of here"
+dd if=/dev/zero of="$a/old" bs=4k count=230400 status=none
+rm "$mnt/b/a/old"
+within 10 quietly fallocate -l 900M "$a/new"
+rm "$a/new"
 echo "what moves there"
 nearly_full
 rm "$a/old"
