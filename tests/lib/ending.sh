@@ -48,11 +48,11 @@ is_held() { grep -q userfault "/proc/$1/stack"; }
 is_over() { [ ! -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 goes() {
 	local part status=0
-	within "$2" is_over "${rampfs_of[$1]}"
+	at_most "$2" is_over "${rampfs_of[$1]}"
 	wait "${rampfs_of[$1]}" || status=$?
 	same 0 "$status" "the exit status of node $1"
 	for part in ${parts_of[$1]}; do
-		(within 2 is_over "$part") || fail "a process of node $1 is left: $(tr '\0' ' ' <"/proc/$part/cmdline")"
+		(at_most 5 is_over "$part") || fail "a process of node $1 is left: $(tr '\0' ' ' <"/proc/$part/cmdline")"
 	done
 	! grep -F " $mnt/$1 " /proc/self/mounts || fail "node $1's mount is left"
 	same "" "$(ls -A "$mnt/$1")" "what is left in node $1's mountpoint"

@@ -1,1 +1,1 @@
-rampfs_script_test(NAME attack COMMAND tests/mount/attack.sh TIMEOUT 200)
+rampfs_script_test(NAME attack COMMAND tests/mount/attack.sh TIMEOUT 600)

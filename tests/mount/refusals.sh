@@ -73,7 +73,7 @@ same 4777 "$(stat -c %a "$a/a/setid")" "the mode after a truncate elsewhere"
 
 # the target hangs: access is back at the source, nothing is lost
 kill -STOP "$(daemon b)"
-refused_within 6 "No route to host" mv "$a/a/f" "$a/b/"
+refused_within 15 "No route to host" mv "$a/a/f" "$a/b/"
 intact "target hanging"
 echo x >>"$a/a/f" && truncate -s 20000000 "$a/a/f"
 kill -CONT "$(daemon b)"
@@ -82,7 +82,7 @@ intact "target hung"
 umount "$b"
 within 10 flock -n "$state/b/lock" true
 within 10 sh -c "! grep -q '^b .* up' '$a/.ramp/nodes'"
-refused_within 6 "No route to host" mv "$a/a/f" "$a/b/"
+refused_within 15 "No route to host" mv "$a/a/f" "$a/b/"
 intact "target down"
 
 # no quorum: what changes metadata is refused, everything owned goes on

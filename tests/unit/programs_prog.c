@@ -463,9 +463,10 @@ static void *wait_named(void *arg)
 	named = (uint32_t)syscall(SYS_gettid);
 	if (named_does == 2)
 		compute(15);
-	usleep(300000);
-	if (named_does == 3)
+	if (named_does == 3) {
+		sleep(3); /* a busy test looks at it before */
 		execlp("sleep", "sleep", "100", (char *)NULL);
+	}
 	for (;;)
 		pause();
 	return arg;

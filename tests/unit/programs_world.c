@@ -457,13 +457,24 @@ void world_pulled(struct seg *seg)
 		usleep(1000);
 }
 
+void world_may_move(struct seg *seg)
+{
+	struct ramp_err err = {0};
+	int rc, tries = 10;
+
+	do {
+		rc = programs_may_move(world.programs, seg, &err);
+	} while (rc && strstr(err.text, "does not answer") && --tries);
+	must(rc, &err);
+}
+
 void world_freeze(struct seg *seg)
 {
 	struct ramp_err err = {0};
 
-	must(programs_may_move(world.programs, seg, &err), &err);
+	world_may_move(seg);
 	must(programs_watch(world.programs, seg, &err), &err);
-	must(programs_revoke(world.programs, seg, 2000, &err), &err);
+	must(programs_revoke(world.programs, seg, REVOKE_MS, &err), &err);
 }
 
 uint8_t *world_contents(struct seg *seg)

@@ -12,7 +12,8 @@
 #define MIB	   (UINT64_C(1) << 20)
 #define SEG_BYTES  (4 * MIB)
 #define FILLED	   UINT64_C(0xfeedfacecafef00d) /* of a page that the pager has pulled */
-#define BLOCKED_MS 100 /* an access that has not gone on by then is taken for blocked */
+#define BLOCKED_MS 100	 /* an access that has not gone on by then is taken for blocked */
+#define REVOKE_MS  20000 /* of a revoke whose bound is not what is tested */
 
 struct world {
 	struct store *store;
@@ -74,6 +75,8 @@ uint64_t prog_load(struct prog *prog, uint64_t addr);
 void must(int rc, const struct ramp_err *err);
 /* programs_pulled, as often as it takes. */
 void world_pulled(struct seg *seg);
+/* programs_may_move, again where an agent got no processor within its second. */
+void world_may_move(struct seg *seg);
 /* All that transfer does up to the window: afterwards nobody can touch it. */
 void world_freeze(struct seg *seg);
 /* The bytes of the whole file; the caller's to free. */

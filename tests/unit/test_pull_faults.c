@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,7 +124,7 @@ START_TEST(a_read_gives_up_on_a_silent_source)
 	leave_alone(1); /* which does not count */
 	ck_assert_int_eq(want_until(5, &took), -EHOSTDOWN);
 	ck_assert_double_ge(took, 4.5);
-	ck_assert_double_le(took, 8);
+	ck_assert_double_le(took, 20);
 	ck_assert_int_eq(pages_get(w.t_seg, 5), PAGE_REMOTE);
 
 	/* the next one is told at once, as long as it lasts */
@@ -210,7 +211,7 @@ START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 	}
 	/* its last page: claimed by nobody yet, or by a prefetch that hangs */
 	ck_assert_int_eq(want_until(64 * MIB / PAGE - 1, &took), -EHOSTDOWN);
-	ck_assert_double_le(took, 8);
+	ck_assert_double_le(took, 20);
 	thread = world_touch(&w, 64 * MIB / PAGE - 1);
 	/* it is found out and connected to anew, though nobody else asks */
 	atomic_store(&w.held, false);
@@ -225,9 +226,9 @@ END_TEST
 /* It brings less in five seconds than the transport would like to see at once. */
 START_TEST(a_slow_network_is_not_silent)
 {
+	double took, now, looked, stood_still = 0;
 	struct pull_status status;
 	bool silent;
-	double took;
 
 	world_open_with(&w, 4 * MIB, false, false);
 	/* both connections are there before the middle, one thread, takes its time */
@@ -235,10 +236,16 @@ START_TEST(a_slow_network_is_not_silent)
 	atomic_store(&w.slow_after, 5 * MIB / 4);
 	pull_hurry(w.t_pull, MEMORY_ID);
 	wait_until(atomic_load(&w.slowed) > 0);
-	for (double from = seconds(); seconds() - from < 2.5; usleep(10000)) {
+	looked = seconds();
+	for (double from = looked; seconds() - from < 2.5; usleep(10000)) {
 		silent = source_is_silent();
-		/* a machine that stood still tells nothing */
-		ck_assert(!silent || world_slowed_ago_ms(&w) > 600);
+		now = seconds();
+		/* A machine that stood still tells nothing, nor does the middle: what it has let
+		   pass takes a moment to be there. */
+		if (now - looked > 0.3 || world_slowed_ago_ms(&w) > 600)
+			stood_still = now;
+		ck_assert(!silent || now - stood_still < 0.6);
+		looked = now;
 	}
 	atomic_store(&w.slow_after, 0);
 	world_wait_finished(&w);
@@ -454,6 +461,8 @@ START_TEST(what_was_cut_since_the_list_takes_no_room)
 	const uint8_t zeros[PAGE] = {0};
 	struct ramp_err err = {0};
 
+	/* What khugepaged finds mapped it may take blocks for, if only for a moment. */
+	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
 	world_open(&w, 8 * MIB);
 	for (uint64_t page = 0; page < 2048; page += 2)
 		world_write(&w, page);
@@ -755,8 +764,9 @@ static unsigned long ticks_of(const char *name)
 /* A blocking userfaultfd is always ready, with an error. */
 START_TEST(a_program_that_makes_its_userfaultfd_block_keeps_nobody_busy)
 {
+	unsigned long before, ticks;
+	double from;
 	int flags;
-	unsigned long before;
 
 	world_open_with(&w, 8 * MIB, true, false);
 	ck_assert(world_page_is(w.t_programs.map, 0));
@@ -764,8 +774,11 @@ START_TEST(a_program_that_makes_its_userfaultfd_block_keeps_nobody_busy)
 	ck_assert_int_eq(fcntl(w.t_programs.uffd, F_SETFL, flags & ~O_NONBLOCK), 0);
 	ck_assert(world_page_is(w.t_programs.map + 500 * PAGE, 500));
 	before = ticks_of("(pager)");
+	from = seconds();
 	usleep(500000);
-	ck_assert_uint_le(ticks_of("(pager)") - before, (unsigned long)sysconf(_SC_CLK_TCK) / 10);
+	ticks = ticks_of("(pager)") - before;
+	/* a fifth of the time, which on a busy machine is more than half a second */
+	ck_assert_double_le((double)ticks, (seconds() - from) * (double)sysconf(_SC_CLK_TCK) / 5);
 	/* It is served all the same, and when it is as it was, too. */
 	ck_assert(world_page_is(w.t_programs.map + 1000 * PAGE, 1000));
 	ck_assert_int_eq(fcntl(w.t_programs.uffd, F_SETFL, flags), 0);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,9 +61,10 @@ START_TEST(a_mapping_made_elsewhere_after_connect_makes_it_busy)
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
 
-	must(programs_may_move(world.programs, x.seg, &err), &err);
+	world_may_move(x.seg);
 	map_elsewhere(&x.prog, x.addr);
-	is_busy(programs_revoke(world.programs, x.seg, 1000, &err), &err, &x.prog, "changed that");
+	is_busy(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err, &x.prog,
+		"changed that");
 	is_busy(programs_watch(world.programs, x.seg, &err), &err, &x.prog, "outside");
 	/* Nothing is kept from either mapping. */
 	prog_load(&x.prog, x.addr + MIB);
@@ -79,10 +81,11 @@ START_TEST(a_mapping_made_elsewhere_after_the_look_makes_it_busy)
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct ramp_err err = {0};
 
-	must(programs_may_move(world.programs, x.seg, &err), &err);
+	world_may_move(x.seg);
 	must(programs_watch(world.programs, x.seg, &err), &err);
 	map_elsewhere(&x.prog, x.addr);
-	is_busy(programs_revoke(world.programs, x.seg, 1000, &err), &err, &x.prog, "changed that");
+	is_busy(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err, &x.prog,
+		"changed that");
 	prog_load(&x.prog, ELSEWHERE + 2 * MIB);
 	unmap_elsewhere(&x.prog);
 	world_freeze(x.seg);
@@ -102,11 +105,12 @@ START_TEST(a_program_that_attaches_after_the_look_is_revoked_too)
 	world_prog(&one);
 	world_prog(&other);
 	addr = world_attach(&one, seg, O_RDWR);
-	must(programs_may_move(world.programs, seg, &err), &err);
+	world_may_move(seg);
 	must(programs_watch(world.programs, seg, &err), &err);
 	world_attach(&other, seg, O_RDWR);
 	map_elsewhere(&other, addr);
-	is_busy(programs_revoke(world.programs, seg, 1000, &err), &err, &other, "changed that");
+	is_busy(programs_revoke(world.programs, seg, REVOKE_MS, &err), &err, &other,
+		"changed that");
 	unmap_elsewhere(&other);
 	world_freeze(seg);
 	prog_send(&other, &(struct prog_order){.op = PROG_LOAD, .addr = addr + MIB});
@@ -169,11 +173,11 @@ START_TEST(a_mapping_that_has_grown_since_connect_is_revoked)
 	struct ramp_err err = {0};
 	struct prog_report r;
 
-	must(programs_may_move(world.programs, x.seg, &err), &err);
+	world_may_move(x.seg);
 	grow(&x);
 	prog_load(&x.prog, x.addr + SEG_BYTES - 8);
 	must(programs_watch(world.programs, x.seg, &err), &err);
-	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + SEG_BYTES - 8});
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	programs_restore(world.programs, x.seg);
@@ -224,7 +228,7 @@ START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
 	must(programs_watch(world.programs, x.seg, &err), &err);
 	put_over(&x, own, path);
 	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
-	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = own});
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_give(x.seg);
@@ -276,11 +280,11 @@ static void touch_all(struct attached *x)
 /* A program that has touched every page of it, by entries of 4 KiB. */
 static struct attached touched(int access_mode)
 {
-	struct seg *seg = world_segment("x", 3);
 	struct attached x;
 
-	seg_set_small(seg, true);
-	x = world_attached(seg, access_mode);
+	/* khugepaged would make huge ones of them. The program inherits it. */
+	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	x = world_attached(world_segment("x", 3), access_mode);
 	touch_all(&x);
 	return x;
 }
@@ -295,7 +299,7 @@ static void kept(struct attached *x, bool stopped)
 			kill(x->prog.pid, SIGSTOP);
 			waitpid(x->prog.pid, NULL, WUNTRACED);
 		}
-		must(programs_may_move(world.programs, x->seg, &err), &err);
+		world_may_move(x->seg);
 		must(programs_watch(world.programs, x->seg, &err), &err);
 		if (mapped_pages(x) == SEG_BYTES / RAMP_PAGE_BYTES)
 			return;
@@ -449,7 +453,7 @@ static struct attached stopped_within_the_window(void)
 	struct ramp_err err = {0};
 
 	prog_load(&x.prog, x.addr);
-	must(programs_may_move(world.programs, x.seg, &err), &err);
+	world_may_move(x.seg);
 	must(programs_watch(world.programs, x.seg, &err), &err);
 	stop(&x.prog);
 	return x;
@@ -471,7 +475,7 @@ START_TEST(a_program_that_stops_within_the_window_is_revoked)
 	struct attached x = stopped_within_the_window();
 	struct ramp_err err = {0};
 
-	must(programs_revoke(world.programs, x.seg, 2000, &err), &err);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
 	ck_assert(stops_again(&x.prog));
 	kill(x.prog.pid, SIGCONT);
 	waits_until_restored(&x);
@@ -573,7 +577,7 @@ START_TEST(a_traced_program_makes_it_busy_and_loses_nothing)
 	struct ramp_err err = {0};
 	pid_t tracer;
 
-	must(programs_may_move(world.programs, x.seg, &err), &err);
+	world_may_move(x.seg);
 	tracer = trace(&x.prog);
 	is_busy(programs_revoke(world.programs, x.seg, 300, &err), &err, &x.prog,
 		"traced by process");

@@ -28,7 +28,7 @@ static int connect_raw(void)
 	return sock;
 }
 
-/* True when the daemon has hung up, within 8 s. */
+/* True when the daemon has hung up, within 30 s. */
 static bool hung_up(int sock)
 {
 	struct pollfd at = {.fd = sock, .events = POLLIN};
@@ -36,7 +36,7 @@ static bool hung_up(int sock)
 	ssize_t n;
 
 	do {
-		if (poll(&at, 1, 8000) <= 0)
+		if (poll(&at, 1, 30000) <= 0)
 			return false;
 		n = recv(sock, buf, sizeof(buf), 0);
 	} while (n > 0);

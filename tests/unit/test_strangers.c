@@ -474,7 +474,7 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 	prog_start(&prog, world.socket);
 	ck_assert_int_eq(op(&prog, PROG_SESSION, 8).result, 0);
 	addr = world_attach(&prog, seg, O_RDWR);
-	ck_assert_int_eq(programs_revoke(world.programs, seg, 2000, &err), 0);
+	ck_assert_int_eq(programs_revoke(world.programs, seg, REVOKE_MS, &err), 0);
 	world_give(seg);
 	programs_gone(world.programs, seg, "b");
 	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr}).result,

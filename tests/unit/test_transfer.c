@@ -390,7 +390,7 @@ START_TEST(the_target_hangs)
 	world_hold(A, id);
 	world_arm(B, POINT(AT_SEND, PROTO_ACCEPT), DO_DROP, 0, 10000);
 	ck_assert_int_eq(world_answer(world_ask(A, id, B, 0, false)), -EHOSTUNREACH);
-	ck_assert(seconds() - from < 8); /* it has said at first that it takes room, perhaps */
+	ck_assert(seconds() - from < 20); /* it has said at first that it takes room, perhaps */
 	world_arm(B, 0, 0, 0, 0);
 	stays(id, A);
 	ck_assert_int_eq(world_move(A, id, B), 0);
