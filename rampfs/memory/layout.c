@@ -121,6 +121,16 @@ void seg_note_layout(struct seg *seg)
 		seg_layout_cut(seg);
 }
 
+bool seg_layout_is_noted(struct seg *seg, uint64_t populated_bytes)
+{
+	bool noted;
+
+	pthread_mutex_lock(&seg->lock);
+	noted = populated_bytes == seg->noted_blocks * 512;
+	pthread_mutex_unlock(&seg->lock);
+	return noted;
+}
+
 bool seg_layout_changed(struct seg *seg, uint64_t *grown)
 {
 	uint64_t blocks = blocks_now(seg);

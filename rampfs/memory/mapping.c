@@ -49,7 +49,7 @@ void guard_close(struct store *store)
 /* ---- small pages ---- */
 
 /* A kernel without huge pages refuses, and has none. */
-static void want_small(void *base, uint64_t len)
+void mapping_want_small(void *base, uint64_t len)
 {
 	if (madvise(base, len, MADV_NOHUGEPAGE))
 		log_debug("MADV_NOHUGEPAGE: %s", strerror(errno));
@@ -58,7 +58,7 @@ static void want_small(void *base, uint64_t len)
 void seg_map_small(struct seg *seg)
 {
 	for (struct seg_mapping *mapping = seg->mappings; mapping; mapping = mapping->next)
-		want_small(mapping->base, mapping->len);
+		mapping_want_small(mapping->base, mapping->len);
 }
 
 bool seg_small(struct seg *seg)
@@ -121,7 +121,7 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
 	if (base == MAP_FAILED)
 		return;
-	want_small(base, to - from);
+	mapping_want_small(base, to - from);
 	if (madvise(base, to - from, MADV_POPULATE_WRITE))
 		log_debug("segment %llu: small pages: %s", (unsigned long long)seg->id,
 			  strerror(errno));
@@ -132,7 +132,7 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 
 /* By a description of its own: that we map it is no access to it, and would count as one wherever
    the last is older than the last change (relatime). Without a descriptor to be had it does. */
-void *mapping_of_file(struct seg *seg, int prot, uint64_t len)
+void *mapping_of_file(struct seg *seg, int prot, uint64_t from, uint64_t len)
 {
 	char name[32];
 	void *base;
@@ -140,7 +140,7 @@ void *mapping_of_file(struct seg *seg, int prot, uint64_t len)
 
 	seg_data_name(seg->id, name);
 	fd = openat(seg->store->dir_fd, name, O_RDWR | O_NOATIME | O_CLOEXEC);
-	base = mmap(NULL, len, prot, MAP_SHARED, fd < 0 ? seg_fd(seg) : fd, 0);
+	base = mmap(NULL, len, prot, MAP_SHARED, fd < 0 ? seg_fd(seg) : fd, (off_t)from);
 	saved = errno;
 	if (fd >= 0)
 		close(fd);
@@ -150,7 +150,8 @@ void *mapping_of_file(struct seg *seg, int prot, uint64_t len)
 
 static void unmap(struct seg_mapping *mapping)
 {
-	munmap(mapping->base, mapping->len);
+	if (mapping->base)
+		munmap(mapping->base, mapping->len);
 	if (mapping->guard)
 		munmap(mapping->guard, mapping->len);
 	free(mapping);
@@ -166,17 +167,19 @@ void mapping_drop_all(struct seg *seg)
 	}
 }
 
-/* NULL: there is none. Registered before anybody touches a page through the mapping. */
+/* NULL: there is none. Of very many segments some have none, for a process' mappings are counted.
+   khugepaged passes the guard itself by, which would make full blocks of small pages huge. */
 static void *guard(struct seg *seg, uint64_t len)
 {
 	void *guard;
 	int rc;
 
-	if (seg->store->guard_fd < 0)
+	if (seg->store->guard_fd < 0 || atomic_load(&seg->store->awake) > SEG_AWAKE_MAX)
 		return NULL;
-	guard = mapping_of_file(seg, PROT_NONE, len);
+	guard = mapping_of_file(seg, PROT_NONE, 0, len);
 	if (guard == MAP_FAILED)
 		return NULL;
+	mapping_want_small(guard, len);
 	rc = kernel_uffd_register(seg->store->guard_fd, (uint64_t)guard, len,
 				  UFFDIO_REGISTER_MODE_MISSING);
 	if (rc == 0)
@@ -193,19 +196,21 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 	struct seg_mapping *mapping = malloc(sizeof(*mapping));
 	uint64_t len = need < RAMP_HUGE_BYTES ? 2 * RAMP_HUGE_BYTES : 2 * need;
 	void *base;
+	int rc;
 
 	if (!mapping)
 		return ramp_err_set(err, ENOMEM, "no memory for a mapping");
-	base = mapping_of_file(seg, PROT_READ | PROT_WRITE, len);
+	*mapping =
+		(struct seg_mapping){.next = seg->mappings, .guard = guard(seg, len), .len = len};
+	base = mapping_of_file(seg, PROT_READ | PROT_WRITE, 0, len);
 	if (base == MAP_FAILED) {
-		free(mapping);
-		return ramp_err_sys(err, errno, "mapping segment %llu",
-				    (unsigned long long)seg->id);
+		rc = ramp_err_sys(err, errno, "mapping segment %llu", (unsigned long long)seg->id);
+		unmap(mapping);
+		return rc;
 	}
-	*mapping = (struct seg_mapping){
-		.next = seg->mappings, .base = base, .guard = guard(seg, len), .len = len};
+	mapping->base = base;
 	if (seg_small(seg) || seg->scarce || !mapping->guard)
-		want_small(base, len);
+		mapping_want_small(base, len);
 	seg->mappings = mapping;
 	return 0;
 }

@@ -96,11 +96,8 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
 	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
 	   count: nobody would see that the list is not true any more. So is a lost page, which
-	   would be zeros elsewhere; one that is just being written over may be lost again. And
-	   khugepaged counts the holes of what it collapses before it knows whether it can: what
-	   was noted in that moment, later stores could come to. */
-	if (*populated_bytes > seen_bytes || pages_missing(seg) ||
-	    !layout_is_noted(seg, (uint64_t)st.st_blocks))
+	   would be zeros elsewhere; one that is just being written over may be lost again. */
+	if (*populated_bytes > seen_bytes || pages_missing(seg))
 		seg_layout_cut(seg);
 	return 0;
 }
@@ -406,10 +403,22 @@ static bool nearly_full(uint8_t *at)
 	return pages >= COLLAPSE_PAGES;
 }
 
-/* What leaves is to be freed when it has, and must not grow before. */
+/* What leaves, or is removed, is to be freed when it has, and must not grow before. */
 static bool may_collapse(struct seg *seg, const atomic_bool *stop)
 {
-	return !atomic_load(stop) && !seg_leaving(seg);
+	return !atomic_load(stop) && !seg_leaving(seg) && !seg_removed(seg);
+}
+
+/* By a mapping of its own: one of the whole segment that takes huge pages khugepaged would go
+   through, which has another opinion of what is nearly full; and seg_map's keeps the holes. */
+static void collapse(struct seg *seg, uint64_t block)
+{
+	void *at = mapping_of_file(seg, PROT_READ, block, RAMP_HUGE_BYTES);
+
+	if (at == MAP_FAILED)
+		return;
+	madvise(at, RAMP_HUGE_BYTES, MADV_COLLAPSE);
+	munmap(at, RAMP_HUGE_BYTES);
 }
 
 void room_collapse(struct seg *seg, const atomic_bool *stop)
@@ -420,9 +429,10 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 
 	if (seg_small(seg) || size < RAMP_HUGE_BYTES)
 		return;
-	base = mapping_of_file(seg, PROT_READ, size); /* a guard would keep the holes */
+	base = mapping_of_file(seg, PROT_READ, 0, size);
 	if (base == MAP_FAILED)
 		return;
+	mapping_want_small(base, size);
 	while (may_collapse(seg, stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
 		if (hole <= data)
@@ -434,7 +444,7 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 		       may_collapse(seg, stop);
 		     block += RAMP_HUGE_BYTES)
 			if (nearly_full(base + block))
-				madvise(base + block, RAMP_HUGE_BYTES, MADV_COLLAPSE);
+				collapse(seg, block);
 	}
 	munmap(base, size);
 }

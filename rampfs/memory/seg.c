@@ -629,16 +629,6 @@ int seg_prove_alone(struct seg *seg, struct ramp_err *err)
 	return take_lease(seg, err);
 }
 
-bool layout_is_noted(struct seg *seg, uint64_t blocks)
-{
-	bool noted;
-
-	pthread_mutex_lock(&seg->lock);
-	noted = blocks == seg->noted_blocks;
-	pthread_mutex_unlock(&seg->lock);
-	return noted;
-}
-
 void seg_layout_cut(struct seg *seg)
 {
 	atomic_fetch_add(&seg->cuts, 1);

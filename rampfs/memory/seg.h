@@ -174,8 +174,7 @@ int seg_replace_file(struct seg *seg, int fd);	    /* the one it has is closed; 
 int seg_take_header(struct seg *seg, int state_fd); /* maps it; the descriptor stays the caller's */
 /* Gives up all that is open and mapped. Nobody else looks. */
 void seg_close(struct seg *seg);
-bool layout_is_noted(struct seg *seg, uint64_t blocks); /* the file takes as many as when noted */
-void seg_untouch(struct seg *seg);			/* after GATE_GONE */
+void seg_untouch(struct seg *seg);    /* after GATE_GONE */
 void rest_close(struct store *store); /* gives back the references of the touched */
 
 /* mapping.c */
@@ -183,8 +182,9 @@ void guard_open(struct store *store);
 void guard_close(struct store *store);
 void seg_map_small(struct seg *seg); /* no huge pages in its mappings; seg->lock is held */
 /* As mmap(2), without a guard and without an access that its atime shows. */
-void *mapping_of_file(struct seg *seg, int prot, uint64_t len);
-void mapping_drop_all(struct seg *seg); /* nobody uses them */
+void *mapping_of_file(struct seg *seg, int prot, uint64_t from, uint64_t len);
+void mapping_want_small(void *base, uint64_t len); /* it takes no huge pages */
+void mapping_drop_all(struct seg *seg);		   /* nobody uses them */
 
 /* gate.c */
 #define GATE_FROZEN  (UINT64_C(1) << 63)

@@ -210,6 +210,11 @@ void seg_thaw(struct seg *seg);
 /* True from a truncate or punched hole since seg_note_layout, whoever made it, or when st_blocks is
  another; sets *grown to how many bytes st_blocks has grown since (0: none). */
 void seg_note_layout(struct seg *seg);
+/* Whether a list of that many bytes (room_populated) is of the layout that was noted. Where not,
+   something was stored in between; or what was noted counted blocks that khugepaged had taken for the
+   holes of what it then could not collapse, and later stores would make it look unchanged: it is to be
+   noted and listed again. */
+bool seg_layout_is_noted(struct seg *seg, uint64_t populated_bytes);
 bool seg_layout_changed(struct seg *seg, uint64_t *grown);
 /* Something may have been cut out of it since: then more may have come than *grown says. */
 bool seg_layout_was_cut(struct seg *seg);

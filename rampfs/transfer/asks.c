@@ -8,6 +8,7 @@
  *   NEW -> MOVING [source_start] -> (answered)        this node owns it
  *   NEW -> MOVING [join] -> (answered)                it is on its way there, and nobody listens
  *   NEW -> MOVING [ask_reclaim] -> (answered)         no move: it was rolled back, and comes back
+ *   MOVING -> NEW [ask_retry]                         another life's prepare is to be aborted first
  *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
  *                                                     under way
  *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
@@ -359,13 +360,13 @@ static void ask_without_quorum(struct ask *a)
 		ask_again(a);
 }
 
-/* What is not being pulled is an abort or a settle, which only a quorum can end. */
+/* What is not being pulled is an abort or to be settled, which only a quorum can do. */
 static void waiting_tick(struct ask *a)
 {
 	struct move *m = move_find(a->t, a->request.id);
 	uint64_t now = move_now_ms();
 
-	if ((m && m->state == T_TAKEN) || meta_has_quorum(a->t->meta))
+	if ((m && m->state == T_TAKEN && !m->pulled) || meta_has_quorum(a->t->meta))
 		a->no_quorum_since_ms = 0;
 	else if (!a->no_quorum_since_ms)
 		a->no_quorum_since_ms = now;
@@ -420,6 +421,10 @@ static void ask_begin(struct ask *a)
 		return;
 	}
 	rc = ask_means(a, &row);
+	if (rc == -ESTALE && !meta_has_quorum(t->meta)) { /* perhaps it has not, by newer tables */
+		ask_without_quorum(a);
+		return;
+	}
 	if (rc) {
 		ask_fail(a, -rc, "it has another name by now");
 		return;
@@ -481,7 +486,7 @@ static void ask_timeout(struct ask *a)
 			ask_fail(a, EBUSY, "still being pulled, %" PRIu64 " %%",
 				 (p.pages_all - p.pages_missing) * 100 / p.pages_all);
 		else
-			ask_fail(a, EBUSY, "still being pulled");
+			ask_fail(a, EBUSY, "it is on the move already");
 		return;
 	case ASK_REMOTE:
 		ask_cancel_send(a);

@@ -25,6 +25,7 @@
 
 #define NOT_YET_MIN_MS 4u
 #define NOT_YET_MAX_MS 200u
+#define LIST_TRIES     3
 
 void source_fail(struct move *m, int code, const char *fmt, ...)
 {
@@ -141,6 +142,24 @@ static int check_size(struct move *m, uint64_t size)
 	return 0;
 }
 
+/* Noted before the scan: what changes meanwhile counts as a change, unless it is listed again. */
+static int list_data(struct move *m, uint64_t *populated)
+{
+	int rc, tries = LIST_TRIES;
+
+	do {
+		seg_note_layout(m->seg);
+		m->size = seg_size(m->seg);
+		rc = check_size(m, m->size);
+		if (!rc)
+			rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges,
+					    populated, &m->work_err);
+	} while (!rc && !seg_layout_is_noted(m->seg, *populated) && --tries);
+	if (!tries)
+		seg_layout_cut(m->seg);
+	return rc;
+}
+
 /*
  * May it move, and what of it is populated? CONNECT goes out as soon as the latter is known, so
  * that T takes room while /proc is read here; it is repeated when that has been found well.
@@ -155,14 +174,7 @@ static void check_work(struct move *m)
 		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
 		return;
 	}
-	/* Noted before the scan: what changes meanwhile counts as a change. */
-	seg_note_layout(m->seg);
-	m->size = seg_size(m->seg);
-	m->work_rc = check_size(m, m->size);
-	if (m->work_rc)
-		return;
-	m->work_rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges, &populated,
-				    &m->work_err);
+	m->work_rc = list_data(m, &populated);
 	forget_growth(m);
 	shrink_ranges(m);
 	m->slack_bytes = room_slack_for(populated);

@@ -31,7 +31,7 @@
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [fail_now]         given up before there was a row
  *   S_PREPARING -> END                    [fail_now]         given up, and no row says otherwise
- *   S_PREPARING -> END                    [prepare_late]     row in a former life's k: that first
+ *   S_CONNECTING, S_PREPARING -> END      [prepare_late]     row in a former life's k: that first
  *   S_PREPARING -> ABORTING               [source_give_up]   row in k, nothing frozen (R4)
  *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
  *   NEW -> ABORTING                       [sweep]            the same, left by a former life

@@ -18,7 +18,7 @@
 #include "ids.h"
 #include "wire.h"
 
-#define PROTO_VERSION	 3
+#define PROTO_VERSION	 3 /* with another, PEER_VERSION is another, too */
 #define PROTO_RANGES_MAX 65536u
 #define PROTO_TEXT_BYTES 256
 #define PROTO_SIZE_MAX	 (UINT64_C(1) << 62)

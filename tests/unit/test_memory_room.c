@@ -143,11 +143,11 @@ START_TEST(a_list_is_not_true_of_other_blocks_than_were_noted)
 
 	seg_note_layout(seg);
 	write_small(seg, 0);
-	ck_assert(!seg_layout_was_cut(seg));
 	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
-	ck_assert(seg_layout_was_cut(seg));
+	ck_assert(!seg_layout_is_noted(seg, bytes));
 	seg_note_layout(seg);
 	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert(seg_layout_is_noted(seg, bytes));
 	ck_assert(!seg_layout_was_cut(seg));
 	done(seg);
 }
@@ -367,6 +367,39 @@ START_TEST(what_the_daemon_maps_keeps_its_holes)
 }
 END_TEST
 
+/* The guard is a mapping, too, by which nothing may become huge. */
+START_TEST(what_is_to_be_small_is_not_collapsed_by_the_daemons_mappings)
+{
+	struct seg *seg = fresh(RECORD_OWNED);
+	uint64_t len, mappings = 0;
+	char line[512], name[64];
+	unsigned long from, to;
+	uint8_t *base;
+	FILE *maps;
+
+	if (_i)
+		seg_set_small(seg, true);
+	for (uint64_t page = 0; page < 512; page++)
+		write_small(seg, page);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	seg_set_small(seg, true);
+	snprintf(name, sizeof(name), "/store/%lu\n", MEMORY_ID);
+	maps = fopen("/proc/self/maps", "re");
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		if (!strstr(line, name) || sscanf(line, "%lx-%lx", &from, &to) != 2)
+			continue;
+		mappings++;
+		ck_assert_uint_eq(from % (2 * MIB), 0);
+		ck_assert_int_eq(madvise((void *)from, 2 * MIB, MADV_COLLAPSE), -1);
+	}
+	fclose(maps);
+	ck_assert_uint_eq(mappings, 2);
+	seg_unmap(seg);
+	done(seg);
+}
+END_TEST
+
 START_TEST(data_and_holes_are_the_sources)
 {
 	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
@@ -520,6 +553,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
 	tcase_add_test(c, what_the_daemon_maps_keeps_its_holes);
+	tcase_add_loop_test(c, what_is_to_be_small_is_not_collapsed_by_the_daemons_mappings, 0, 2);
 	tcase_add_test(c, data_and_holes_are_the_sources);
 	tcase_add_test(c, what_arrives_meanwhile_is_data);
 	tcase_add_test(c, memory_that_goes_is_worth_a_wait);
