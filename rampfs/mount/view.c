@@ -207,18 +207,29 @@ static uint64_t size_of(const struct segment_row *row, struct seg *seg)
 								     : row->size;
 }
 
+/* False: it is not being pulled. */
+static bool find_progress(struct mount *m, ramp_segment_t id, struct pull_progress *progress)
+{
+	return pull_progress(m->config.pull, id, progress) == 0 && progress->pages_all;
+}
+
+/* A pull that nobody asks anything of has no connection to say so by. */
+static bool source_is_silent(struct mount *m, const struct pull_progress *progress)
+{
+	return progress->source_silent && silent(m, progress->source);
+}
+
 /* How far it has come. True: some of it is lost, or its source is silent. */
 static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
 {
 	struct pull_progress progress;
 	bool quiet;
 
-	if (pull_progress(m->config.pull, id, &progress) || !progress.pages_all)
+	if (!find_progress(m, id, &progress))
 		return false;
 	fprintf(out, ", %" PRIu64 " %% here",
 		100 - progress.pages_missing * 100 / progress.pages_all);
-	/* A pull that nobody asks anything of has no connection to say so by. */
-	quiet = progress.source_silent && silent(m, progress.source);
+	quiet = source_is_silent(m, &progress);
 	if (quiet)
 		fputs(", source is silent", out);
 	if (progress.pages_lost)
@@ -309,7 +320,9 @@ static void put_segments(struct mount *m, const struct node_list *nodes, FILE *o
 static int add_facts(void *arg, const struct segment_row *row)
 {
 	struct segment_lines *l = arg;
+	struct pull_progress progress;
 	struct seg *seg;
+	bool quiet;
 
 	if (row->unlinked || row->phase == SEGMENT_ORPHAN)
 		return 0;
@@ -319,7 +332,8 @@ static int add_facts(void *arg, const struct segment_row *row)
 	put_name(l->out, row->name, true);
 	fprintf(l->out, "\t%" PRIu64, size_of(row, seg));
 	facts_put(l->m, row, seg, &l->node, l->out);
-	fputc('\n', l->out);
+	quiet = seg && find_progress(l->m, row->id, &progress) && source_is_silent(l->m, &progress);
+	fprintf(l->out, "\t%s\n", quiet ? "yes" : "no");
 	if (seg)
 		seg_put(seg);
 	return 0;
@@ -335,7 +349,7 @@ static void put_facts(struct mount *m, const struct node_list *nodes, FILE *out)
 	pthread_mutex_unlock(&m->view->lock);
 	fprintf(out, "%" PRIu64 "\nnode\tname\tsize", number);
 	facts_put_names(out);
-	fputc('\n', out);
+	fputs("\tsource_silent\n", out);
 	meta_each_segment(m->config.meta, 0, 0, add_facts, &l);
 	fprintf(out, "%" PRIu64 "\n", number);
 }

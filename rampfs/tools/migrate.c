@@ -66,7 +66,8 @@ static const char usage[] =
 	"                 the whole pull)\n"
 	"  --reclaim      accept a segment that was rolled back when the node it was moved to was\n"
 	"                 lost, as it was when it left; on the node that has it\n"
-	"  --help, --version\n"
+	"  -h, --help     this text\n"
+	"  --version      the version\n"
 	"\n"
 	"Ctrl-C before the transfer cancels: the segment stays where it is. After it the move is "
 	"done.\n"
@@ -74,14 +75,18 @@ static const char usage[] =
 	"\n"
 	"Exit status:\n"
 	"  0    all were moved (also where Ctrl-C came too late)\n"
-	"  1    some stay where they are; the reason is on stderr\n"
+	"  1    some stay where they are, for the reason on stderr; or all were moved, and a\n"
+	"       --trace could not be printed\n"
 	"  2    usage: nothing was tried\n"
 	"  3    past the point of no return, or the daemon did not come back, or Ctrl-C twice: "
 	"none\n"
 	"       failed, but it is not known yet that all were moved; rampfs-status shows what\n"
 	"       becomes of them\n"
 	"  130  cancelled by Ctrl-C: the one under way stays (or was done, which is said), later\n"
-	"       ones were not tried\n";
+	"       ones were not tried\n"
+	"Of several 130 outweighs 1, and 1 outweighs 3; but after 3 it stays 3 where Ctrl-C has "
+	"only\n"
+	"kept later ones from being tried.\n";
 
 struct options {
 	int mode;

@@ -47,12 +47,13 @@ static const char usage[] =
 	"           --hook COMMAND  fence only if COMMAND succeeds (a power switch, say); it "
 	"finds\n"
 	"                           RAMPFS_NODE, RAMPFS_ADDRESS and RAMPFS_INCARNATION set\n"
-	"           --force         although it is heard: its programs go on with what nobody "
+	"           -f, --force     although it is heard: its programs go on with what nobody "
 	"owns\n"
 	"  remove   a node that has no segments leaves the cluster\n"
 	"\n"
-	"  -m MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
-	"  --help, --version\n"
+	"  -m, --mount MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
+	"  -h, --help              this text\n"
+	"  --version               the version\n"
 	"\n"
 	"Exit status: 0 done, 1 refused or failed, 2 usage.\n";
 

@@ -29,8 +29,9 @@ static const char usage[] =
 	"usage: rampfs-status [--json] [MOUNTPOINT]\n"
 	"Show what is lost or in doubt, nodes, segments, owners and migrations under way.\n"
 	"\n"
-	"  --json   as one JSON object\n"
-	"  --help, --version\n"
+	"  --json      as one JSON object\n"
+	"  -h, --help  this text\n"
+	"  --version   the version\n"
 	"\n"
 	"Without MOUNTPOINT: the one rampfs mount of this machine.\n";
 
@@ -366,6 +367,8 @@ static void add_fact(cJSON *segment, const char *key, const char *value)
 {
 	if (counts(key) && is_number(value))
 		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
+	else if (strcmp(key, "source_silent") == 0)
+		cJSON_AddBoolToObject(segment, key, strcmp(value, "yes") == 0);
 	else
 		cJSON_AddStringToObject(segment, key, value);
 }
@@ -520,7 +523,7 @@ static void add_status(cJSON *root, char *status)
 	}
 }
 
-/* Segments whose bytes are lost, in doubt or not served: {"segment", "why", "ranges"}. */
+/* Segments whose bytes are lost, in doubt or not served: what stands first in the tables. */
 static void add_attention(cJSON *root, const cJSON *segments)
 {
 	cJSON *attention = cJSON_AddArrayToObject(root, "attention"), *item;
@@ -534,15 +537,19 @@ static void add_attention(cJSON *root, const cJSON *segments)
 			   (strcmp(state, "lost") == 0 || strcmp(state, "in doubt") == 0 ||
 			    strcmp(state, "rolled back") == 0 || strcmp(state, "damaged") == 0);
 		bool ranges = lost && strcmp(lost, "none") != 0;
+		bool silent = cJSON_IsTrue(cJSON_GetObjectItem(segment, "source_silent"));
 
-		if (!bad && !ranges)
+		if (!bad && !ranges && !silent)
 			continue;
 		item = cJSON_CreateObject();
 		cJSON_AddItemToObject(item, "node",
 				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "node"), true));
 		cJSON_AddItemToObject(item, "name",
 				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "name"), true));
-		cJSON_AddStringToObject(item, "why", bad ? state : "pages lost");
+		cJSON_AddStringToObject(item, "why",
+					bad	 ? state
+					: silent ? "source is silent"
+						 : "pages lost");
 		if (ranges)
 			cJSON_AddStringToObject(item, "lost", lost);
 		cJSON_AddItemToArray(attention, item);

@@ -139,17 +139,76 @@ static void must_be_zero(long from, long to)
 	}
 }
 
-static void op_seek(void)
+/* The part of the gap behind a zone that is a hole on every node: whatever a huge page may take
+   beside a zone is left out. */
+static void sure_gap(int zone, long *from, long *to)
 {
-	struct call c = {.verb = SEEK};
-	long size = model_size(), len;
+	*from = zones[zone] + ZONE + HUGE_PAGE;
+	*to = zones[zone + 1] - HUGE_PAGE;
+}
 
-	draw_range(&c.off, &len);
-	for (int steps = 0; steps < 8; steps++) {
+/* Every page is at the owner. Until then it may not know what is hole, and say data. */
+static bool is_whole(void)
+{
+	char path[PATH_MAX], state[16];
+	ssize_t n;
+
+	path_of(path, sizeof(path), owner, owner);
+	n = getxattr(path, "user.ramp.state", state, sizeof(state));
+	return n == 6 && memcmp(state, "stable", 6) == 0;
+}
+
+static void must_not_reach_a_gap(long from, long to)
+{
+	long begin, end;
+
+	for (int z = 0; z < 2; z++) {
+		sure_gap(z, &begin, &end);
+		if (from < end && begin < to)
+			fail("%ld to %ld is said to be data, and nobody wrote to %ld to %ld", from,
+			     to, begin, end);
+	}
+}
+
+/* In a zone; and now and then between two. */
+static long draw_place(void)
+{
+	long off, len, end;
+
+	if (draw(4)) {
+		draw_range(&off, &len);
+	} else {
+		sure_gap((int)draw(2), &off, &end);
+		off += draw(end - off);
+	}
+	return off;
+}
+
+/* What a seek answered that did not refuse, against the model and the gaps. */
+static void check_seek(const struct call *c, long got, long size, bool whole)
+{
+	if (c->how == SEEK_DATA)
+		must_be_zero(c->off, got);
+	else
+		must_be_zero(got, round_up(got + 1) < size ? round_up(got + 1) : size);
+	if (whole && c->how == SEEK_DATA)
+		must_not_reach_a_gap(got, got + 1);
+	else if (whole)
+		must_not_reach_a_gap(c->off, got);
+}
+
+/* From data to hole to data, so many steps or until the end. */
+static void seek_on(long off, long max_steps)
+{
+	struct call c = {.verb = SEEK, .off = off};
+	long size = model_size();
+	bool whole = is_whole();
+
+	for (long steps = 0; steps < max_steps; steps++) {
 		const struct answer *a;
 
 		c.how = steps % 2 ? SEEK_HOLE : SEEK_DATA;
-		note("seek %s %ld", steps % 2 ? "hole" : "data", c.off);
+		note("seek %s %ld%s", steps % 2 ? "hole" : "data", c.off, whole ? "" : ", pulling");
 		if (c.off >= size) {
 			must_refuse(owner, &c, ENXIO);
 			return;
@@ -161,10 +220,14 @@ static void op_seek(void)
 		}
 		if (a->rc < c.off || a->rc > size || (a->rc == size && c.how == SEEK_DATA))
 			fail("got %ld (errno %d), the size is %ld", a->rc, a->code, size);
-		if (c.how == SEEK_DATA)
-			must_be_zero(c.off, a->rc);
+		check_seek(&c, a->rc, size, whole);
 		c.off = a->rc;
 	}
+}
+
+static void op_seek(void)
+{
+	seek_on(draw_place(), 8);
 }
 
 static void op_sync(void)
@@ -475,14 +538,21 @@ static void op_elsewhere(void)
 
 extern char **environ;
 
-/* 0, or -1 where it was refused (1) or is not known yet to have moved (3): why is on stderr. */
+/* `mode` NULL: what is there already is waited for. 0, or -1 where it was refused (1) or is not
+   known yet to have moved (3): why is on stderr. */
 static int run_migrate(int on, int to, const char *mode)
 {
 	char path[4096], dst[2] = {(char)('a' + to), 0};
-	char *argv[] = {"rampfs-migrate", "--mode", (char *)mode, path, dst, NULL};
+	char *argv[] = {"rampfs-migrate", "--wait", path, dst, NULL, NULL, NULL};
 	int status;
 	pid_t pid;
 
+	if (mode) {
+		argv[1] = "--mode";
+		argv[2] = (char *)mode;
+		argv[3] = path;
+		argv[4] = dst;
+	}
 	path_of(path, sizeof(path), on, owner);
 	if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ))
 		fail("rampfs-migrate does not start");
@@ -584,8 +654,8 @@ static void lie(void)
 	printf("the model lies about byte %ld from operation %lu on\n", at, op);
 }
 
-/* Every byte of the zones, and the holes between them. */
-static void check_all(void)
+/* Every byte of the zones. */
+static void check_bytes(void)
 {
 	struct call c = {.verb = READ, .len = IO_MAX};
 
@@ -597,6 +667,20 @@ static void check_all(void)
 			must(&c, want);
 			same_bytes(nodes[owner].wire->data, want, c.off);
 		}
+}
+
+/* And that all between them is hole, once the owner can know. */
+static void check_all(void)
+{
+	time_t start = time(NULL);
+
+	check_bytes();
+	while (run_migrate(owner, owner, NULL) || !is_whole()) {
+		if (time(NULL) - start > PATIENCE)
+			fail("not every page comes to %c", 'a' + owner);
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	}
+	seek_on(0, LONG_MAX);
 }
 
 static void start_worker(int n)

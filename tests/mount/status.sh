@@ -22,17 +22,18 @@ for check in sys.argv[1:]:
     assert eval(check), "%s in %s" % (check, json.dumps(s, indent=1))' "${@:2}"; }
 # Every member of the JSON is documented, with its type, in the manual page; and none is missing.
 cat >"$scratch/schema.py" <<'P'
-import json, sys
+import json, re, sys
 text, number, boolean = str, (int, float), bool
 schema = {
     "mountpoint": text, "quorum": boolean, "leader": text, "store": text, "programs": text, "requests_waiting": text,
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text},
     "segments": {"node": text, "name": text, "size": number, "id": number, "epoch": number, "extent": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "pages": text,
-                 "mmap": text, "lost": text},
+                 "mmap": text, "lost": text, "source_silent": boolean},
     "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
     "attention": {"node": text, "name": text, "why": text},
 }
+whys = "lost", "in doubt", "rolled back", "damaged", "source is silent", "pages lost"
 sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}}
 s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 page = open("contrib/man/rampfs-status.1.scd").read()
@@ -42,12 +43,18 @@ def check(where, got, want, more={}):
         kind = want[key] if key in want else more[key]
         assert isinstance(value, list if isinstance(kind, dict) else kind), (where, key, value)
         assert "*%s*" % key in page, "%s is not in the manual page" % key
-check("root", s, schema)
+check("root", s, schema, {"member": text})
 for list_name, more in sometimes.items():
     for x in s[list_name]:
         check(list_name, x, schema[list_name], more)
     if list_name in sys.argv[1:]:
         assert s[list_name], list_name + " is empty"
+assert {x["why"] for x in s["attention"]} <= set(whys), s["attention"]
+# The states that a migration goes through, but for its end, at which it is shown no more.
+states = re.findall(r'^\t\[[A-Z_]+\] = \{"([a-z ]+)"', open("rampfs/transfer/transfer.c").read(), re.M)
+assert states[-1] == "end" and len(states) > 10 and {x["state"] for x in s["migrations"]} <= set(states[:-1]), states
+for word in (*whys, *states[:-1]):
+    assert '"%s"' % word in page, '"%s" is not in the manual page' % word
 P
 as_documented() { rampfs-status --json "$mnt/$1" | python3 "$scratch/schema.py" "${@:2}" || fail "the JSON of $1 is not as documented"; }
 cluster_start -n 3 -c 256M
@@ -131,6 +138,29 @@ kill -CONT "$stopped"
 trap cluster_cleanup EXIT
 wait $mover || true
 rm "$mnt/a/a/$odd" 2>/dev/null || within 10 rm "$mnt/c/c/$odd" 2>/dev/null
+
+echo "a program waits for a page of a source that is silent: it stands first, in JSON, too, until that is back"
+head -c 1M /dev/urandom >"$mnt/a/a/awaited"
+rampfs-migrate --mode demand "$mnt/a/a/awaited" b
+json b 's["attention"] == []' 'segment["b", "awaited"]["source_silent"] is False'
+stopped=$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")
+trap 'status=$?; kill -CONT $stopped || true; cluster_cleanup $status' EXIT
+kill -STOP "$stopped"
+rampfs-run /usr/bin/python3 -c 'import mmap, sys
+with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+    assert len(m[4096:4100]) == 4' "$mnt/b/b/awaited" &
+toucher=$!
+soon b '^LOST OR IN DOUBT +WHY'
+shows b '^b/awaited  +pulling from a, [0-9]+ % here, source is silent$'
+json b 's["attention"] == [{"node": "b", "name": "awaited", "why": "source is silent"}]' \
+	'segment["b", "awaited"]["source_silent"] is True'
+as_documented b attention
+kill -CONT "$stopped"
+trap cluster_cleanup EXIT
+wait $toucher || fail "the touch failed, whose page came late"
+soon b '^nothing is lost or in doubt$'
+json b 's["attention"] == []' 'segment["b", "awaited"]["source_silent"] is False'
+rm "$mnt/b/b/awaited"
 
 echo "half pulled, and then the source's memory is gone: what is lost stands first"
 rampfs-migrate --mode demand "$mnt/a/a/two  spaces" b

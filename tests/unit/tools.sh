@@ -22,13 +22,14 @@ complete_words() {
 	printf '%s\n' "${COMPREPLY[@]}"
 }
 options_in() { grep -oE -- '(^|[^-a-z])--[a-z][a-z-]*' "$1" | grep -oE -- '--[a-z-]+' | sort -u; }
+letters_in() { grep -oE -- '(^|[^-a-zA-Z])-[a-zA-Z]($|[^-a-zA-Z])' "$1" | grep -oE -- '-[a-zA-Z]' | sort -u; }
 
 tools="rampfs:8 mkfs.rampfs:8 rampfs-node:8 rampfs-migrate:1 rampfs-status:1 rampfs-run:1"
 for entry in $tools; do
 	# Another program's options may be named: behind its name.
 	others=$(for entry2 in $tools; do
 		[ "$entry2" = "$entry" ] || echo "s/\*?${entry2%:*}\*?(\([0-9]\))?,? \*?--[a-z]+//g;"
-	done)
+	done)" s/fusermount3 -u//"
 	tool=${entry%:*} page=contrib/man/${entry%:*}.${entry#*:}.scd
 	"$tool" --version >"$scratch/version"
 	grep -qxE "$tool [0-9]+\.[0-9]+\.[0-9]+" "$scratch/version" || fail "$tool --version: $(cat "$scratch/version")"
@@ -44,17 +45,18 @@ for entry in $tools; do
 	same "$([ "$tool" = rampfs-run ] && echo 125 || echo 2)" $status "the exit status of a wrong option of $tool"
 	[ -s "$scratch/err" ] && [ ! -s "$scratch/out" ] || fail "a wrong option of $tool is not said on stderr"
 	sed -E "$others" "$scratch/help" >"$scratch/own"
-	options_in "$scratch/own" | grep -vxE -- '--(help|version)' >"$scratch/said" || true
+	options_in "$scratch/own" >"$scratch/said"
+	letters_in "$scratch/own" >>"$scratch/said"
 	sed -E "$others" "$page" >"$scratch/page"
 	for option in $(cat "$scratch/said"); do
 		grep -qE -- "[^-a-z]$option([^-a-z]|\$)" "$page" || fail "$page does not have $option, which $tool --help has"
-		[ "$tool" = rampfs-run ] || complete_words "$tool" "$option" | grep -qx -- "$option" || fail "$option of $tool is not completed"
+		complete_words "$tool" "$option" | grep -qx -- "$option" || fail "$option of $tool is not completed"
 	done
-	for option in $(options_in "$scratch/page" | grep -vxE -- '--(help|version)'); do
+	for option in $(options_in "$scratch/page"); do
 		grep -qx -- "$option" "$scratch/said" || fail "$page has $option, which $tool --help has not"
 	done
-	[ "$tool" = rampfs-run ] || for option in $(complete_words "$tool" --); do
-		grep -q -- "$option" "$scratch/help" || fail "$option is completed for $tool, and is none"
+	for option in $(complete_words "$tool" -); do
+		grep -qx -- "$option" "$scratch/said" || fail "$option is completed for $tool, and is none"
 	done
 done
 
@@ -81,14 +83,25 @@ misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x
 misused "rampfs-migrate: --reclaim takes at least one FILE" rampfs-migrate --reclaim
 
 rampfs -o help >"$scratch/help"
-for option in $(grep -oE '^  [a-z_]+=' "$scratch/help") ro exec noexec noatime; do
-	grep -qE "\*$option\*" contrib/man/rampfs.8.scd || fail "mount option $option is not in rampfs(8)"
+# mount(8)'s, of which x-* is whatever one likes
+generic=$(sed -n 's/^and of mount(8): //; T; :more N; s/\. nosuid.*//; T more; s/[,\n]/ /g; p' "$scratch/help")
+case $generic in *" x-*"*) ;; *) fail "mount(8)'s options are read wrong: $generic" ;; esac
+tr -d '\\' <contrib/man/rampfs.8.scd >"$scratch/page"
+for option in $(grep -oE '^  [a-z_]+=' "$scratch/help") ${generic/x-\*/}; do
+	grep -qF "*$option*" "$scratch/page" || fail "mount option $option is not in rampfs(8)"
 	complete_words rampfs -o "${option:0:3}" | grep -qx -- "$option" || fail "mount option $option is not completed"
+done
+for option in $(complete_words rampfs -o "" | grep -vx help); do
+	[[ $option == *= ]] && end="" || end='([ ,]|$)'
+	grep -qE -- "(^|[ ,])$option$end" "$scratch/help" || fail "mount option $option is completed, and is none"
 done
 same "ro,loglevel=" "$(complete_words rampfs -o ro,logl)" "the second of two mount options"
 same "error warning info debug" "$(complete_words rampfs -o ro,loglevel = | xargs)" "values of loglevel"
 same "auto" "$(complete_words rampfs -o rollback = au)" "a value of rollback"
 same "lazy demand copy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+same "lazy demand copy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
+same "demand" "$(complete_words rampfs-migrate --mode = de)" "a mode behind ="
+same "contrib/man" "$(complete_words mkfs.rampfs --config = contrib/ma)" "a file behind ="
 for mode in $(complete_words rampfs-migrate --mode ""); do
 	rampfs-migrate --help | grep -q -- "--mode $mode " || fail "mode $mode is completed, and is none"
 done
@@ -109,8 +122,13 @@ helper 1 'unknown mount option fast' -o rw,fast
 helper 1 'remount: its own options change by umount' -o rw,remount
 if [ "$(id -u)" = 0 ]; then
 	helper 32 'none: No such file' -s -o rw,fast
-	for option in $(sed -n 's/^and of mount(8): //; T; :more N; s/\. nosuid.*//; T more; s/[,\n]/ /g; s/=/=x/g; s/x-\*/x-y/; p' "$scratch/help"); do
+	for option in $(echo "$generic" | sed 's/=/=x/g; s/x-\*/x-y/'); do
 		helper 32 'none: No such file' -o "$option"
+	done
+	for flag in -n -s -v -r -w "-t rampfs"; do
+		grep -qF -- "*${flag% *}*" contrib/man/mount.rampfs.8.scd || fail "mount.rampfs(8) does not have $flag"
+		# shellcheck disable=SC2086 # -t and its value
+		helper 32 'none: No such file' $flag
 	done
 fi
 
