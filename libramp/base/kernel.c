@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -345,6 +346,13 @@ int kernel_version(void)
 	if (uname(&name) || sscanf(name.release, "%d.%d", &major, &minor) != 2)
 		return 0;
 	return major * 100 + minor;
+}
+
+int kernel_refuse_fds(int sock)
+{
+	const int pass = 0;
+
+	return setsockopt(sock, SOL_SOCKET, KERNEL_SO_PASSRIGHTS, &pass, sizeof(pass)) ? -errno : 0;
 }
 
 #define KEEP_POLICY 0x08u /* SCHED_FLAG_KEEP_POLICY */

@@ -168,6 +168,13 @@ int kernel_same_file(int a, int b);
 /* "6.18" as 618 (major * 100 + minor); 0 where uname(2) makes no sense. */
 int kernel_version(void);
 
+/* ---- sockets -------------------------------------------------------------------------------- */
+
+#define KERNEL_SO_PASSRIGHTS 83 /* of SOL_SOCKET. Linux 6.16 */
+/* Who sends a descriptor to this unix socket, or to a connection made to it from now on, gets EPERM;
+   what the socket itself sends may have some. -ENOPROTOOPT before 6.16. */
+int kernel_refuse_fds(int sock);
+
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
 /* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. An agent's

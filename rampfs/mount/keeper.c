@@ -227,6 +227,7 @@ static int listen_sessions(struct keeper *k, struct ramp_err *err)
 	fd = socket(AF_UNIX, k->config->session_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "session socket");
+	kernel_refuse_fds(fd); /* before anybody connects; where that fails the daemon says so */
 	unlink(addr.sun_path);
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || chmod(addr.sun_path, 0666) ||
 	    listen(fd, 128)) {

@@ -571,6 +571,21 @@ static int open_poll(struct listener *l, uv_poll_t *poll, int fd, struct ramp_er
 	return 0;
 }
 
+/*
+ * Whoever drops a packet that nobody receives lets go of the descriptors in it, and the last to let
+ * go of a hostile filesystem's file may hang: so they must not even be sent here. The keeper has
+ * made the socket so; one by an older version has not.
+ */
+static void refuse_descriptors(int listen_fd)
+{
+	int rc = kernel_refuse_fds(listen_fd);
+
+	if (rc)
+		log_warn("descriptors of a hostile FUSE filesystem that a program sends to the "
+			 "session socket can hang the daemon (Linux 6.16 refuses them): %s",
+			 strerror(-rc));
+}
+
 int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 {
 	struct listener *l = calloc(1, sizeof(*l));
@@ -578,6 +593,7 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 
 	if (!l)
 		return ramp_err_sys(err, ENOMEM, "the session socket");
+	refuse_descriptors(listen_fd);
 	l->programs = p;
 	l->fd = listen_fd;
 	TAILQ_INIT(&l->conns);

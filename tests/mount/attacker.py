@@ -37,6 +37,18 @@ IOC_ATTACH, IOC_INFO = (2 << 30 | 136 << 16 | ord("R") << 8 | number for number 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def kernel_refuses():
+    """Whether it can keep descriptors from a socket (SO_PASSRIGHTS, Linux 6.16)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        try:
+            return sock.getsockopt(socket.SOL_SOCKET, 83) == 1
+        except OSError:
+            return False
+
+
+REFUSES = kernel_refuses()
+
+
 def die_with_parent():
     LIBC.prctl(1, signal.SIGKILL)
 
@@ -138,8 +150,13 @@ class Target:
         with sock:
             try:
                 socket.send_fds(sock, [packet], fds)
+            except PermissionError:  # of descriptors
+                self.did["refused at the session socket"] += 1
+                return False
             except ConnectionError:
                 return False
+            if fds and REFUSES:
+                self.take("a place for descriptors in the daemon")
             data, more = self.hear(sock, 10)
         for fd in more:
             os.close(fd)
@@ -174,7 +191,7 @@ def receive(sock, length):
 # ---- what only root, or who has the key, can prepare ----
 
 
-def frame(kind, payload, version=3, length=None):
+def frame(kind, payload, version=4, length=None):
     return struct.pack("<4sHBB", b"RAMP", version, kind, len(payload) if length is None else length) + payload
 
 
@@ -384,7 +401,8 @@ def attack_descriptors(t, _):
                 ready = t.hear(at[0], 1)[0]
             if ready and struct.unpack_from("<HHII", ready)[3] == 0:
                 t.take("a session with a wrong descriptor")
-        t.did["at the session socket"] += t.ask(attach_message((random.getrandbits(64), 1)), wrong[0])
+        sent = random.choice([fds for fds in wrong if fds])
+        t.did["at the session socket"] += t.ask(attach_message((random.getrandbits(64), 1)), sent)
         yield
 
 
@@ -630,7 +648,7 @@ ATTACKS = {
     "garbage": (attack_garbage, dict.fromkeys(("random", "cut", "lengthened", "altered", "hung up"), 10)),
     "crowd": (attack_crowd, {"silent": 300, "said HELLO": 300}),
     "deaf": (attack_deaf, {"asked": 1000, "stopped": 8}),
-    "descriptors": (attack_descriptors, {"at the session socket": 10,
+    "descriptors": (attack_descriptors, {"refused at the session socket" if REFUSES else "at the session socket": 10,
                                          **{"wrong %d" % number: 1 for number in range(6)}}),
     "hanging": (attack_hanging, {"hung": 16}),
     "tokens": (attack_tokens, {"not opened": 1, **{"request %d" % number: 1 for number in range(10)}}),

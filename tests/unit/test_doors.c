@@ -1,5 +1,5 @@
 /*
- * The doorman's door: who stands there for long, and what is sent there to do harm.
+ * The doorman's door: who stands there for long, and what is sent there, or past it, to do harm.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "programs_world.h"
 #include "stranger.h"
 
@@ -418,12 +419,82 @@ START_TEST(a_descriptor_too_many_hides_no_death_of_the_doorman)
 }
 END_TEST
 
+/* ---- the session socket, where no descriptor may come ----------------------------------------- */
+
+#define SENDERS 24 /* more than there are threads that let go of sessions */
+
+/* Each of them sends a file that it has open nowhere else, then that becomes one that hangs who lets
+   go of it last, and they hang up. Half of them are sessions. How many were refused. */
+static int send_to_the_daemon(const void *arg)
+{
+	static const uint8_t page[4096];
+	struct session_msg m = {.type = SESSION_HELLO, .tid = 1};
+	int socks[SENDERS], n = 0;
+	char path[32];
+
+	(void)arg;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", stranger_has);
+	for (int i = 0; i < SENDERS; i++) {
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+
+		socks[i] = i % 2 ? stranger_hello() : stranger_connect();
+		if (socks[i] < 0 || fd < 0)
+			_exit(1);
+		n += session_send(socks[i], &m, &fd, 1, 0) == -EPERM;
+		close(fd);
+	}
+	if (pwrite(stranger_has, page, sizeof(page), 0) != sizeof(page))
+		_exit(1);
+	for (int i = 0; i < SENDERS; i++)
+		close(socks[i]);
+	return n;
+}
+
+START_TEST(the_session_socket_takes_no_descriptor_and_the_daemon_goes_on)
+{
+	struct seg *seg;
+	struct stranger s;
+	struct prog prog;
+	char path[400];
+	pid_t server;
+	int is;
+	socklen_t len = sizeof(is);
+
+	if (getsockopt(world.listen_fd, SOL_SOCKET, KERNEL_SO_PASSRIGHTS, &is, &len)) {
+		ck_assert_int_eq(errno, ENOPROTOOPT); /* before Linux 6.16 nothing refuses them */
+		return;
+	}
+	seg = world_segment("x", 5);
+	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
+	server = fuse_mount(path, AT_RELEASE);
+	snprintf(path, sizeof(path), "%s/hostile/file", memory_dir());
+	stranger_file = path;
+	s = stranger_start(STRANGER, send_to_the_daemon, NULL);
+	stranger_file = NULL;
+	ck_assert_int_eq(stranger_said(&s), SENDERS);
+	for (int i = 0; i < 3; i++) {
+		world_prog(&prog);
+		world_attach(&prog, seg, O_RDWR);
+		prog_end(&prog);
+	}
+
+	kill(server, SIGKILL);
+	waitpid(server, NULL, 0);
+	stranger_end(&s);
+	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
+	umount2(path, MNT_DETACH);
+	rmdir(path);
+	seg_put(seg);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, who_stands_silent_at_the_door_leaves_room_for_others);
 	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman);
 	tcase_add_test(tc, the_daemon_ends_while_one_hangs_at_the_door);
 	tcase_add_test(tc, a_descriptor_too_many_hides_no_death_of_the_doorman);
+	tcase_add_test(tc, the_session_socket_takes_no_descriptor_and_the_daemon_goes_on);
 }
 
 int main(int argc, char **argv)

@@ -575,13 +575,14 @@ END_TEST
 START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
 {
 	struct session_msg msg = {.type = SESSION_FORK};
-	int sock = connect_raw(), pipefd[2];
+	int sock = connect_raw(), pipefd[2], rc;
 	char byte;
 
 	ck_assert_int_eq(pipe(pipefd), 0);
-	ck_assert_int_eq(session_send(sock, &msg, &pipefd[1], 1, 0), 0);
+	rc = session_send(sock, &msg, &pipefd[1], 1, 0);
+	ck_assert(rc == -EPERM || rc == 0); /* 0 before Linux 6.16 (test_doors.c) */
 	close(pipefd[1]);
-	/* The kernel has dropped it, while the connection is still there. */
+	/* No copy is left, while the connection is still there. */
 	ck_assert_int_eq(read(pipefd[0], &byte, 1), 0);
 	close(sock);
 	close(pipefd[0]);
