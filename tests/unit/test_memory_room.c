@@ -330,13 +330,27 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
-	room_collapse(seg, &stop);
+	/* again where the kernel had no huge page just then */
+	for (int tries = 50; huge_bytes(seg) < 2 * MIB && tries; tries--) {
+		room_collapse(seg, &stop);
+		usleep(1000);
+	}
 	ck_assert_uint_ge(huge_bytes(seg), 2 * MIB);
 	done(seg);
 }
 END_TEST
 
-/* What khugepaged does now and then, a program asks for at once. */
+/* What khugepaged does now and then, a program asks for at once; and again where the kernel had no
+   huge page just then. */
+static bool collapses(uint8_t *at)
+{
+	int tries = 50;
+
+	while (madvise(at, 2 * MIB, MADV_COLLAPSE) && --tries)
+		usleep(10000);
+	return tries;
+}
+
 START_TEST(what_the_daemon_maps_keeps_its_holes)
 {
 	struct seg *seg = fresh(RECORD_OWNED);
@@ -354,13 +368,13 @@ START_TEST(what_the_daemon_maps_keeps_its_holes)
 	/* one that is full has none */
 	for (uint64_t page = 1; page < 512; page++)
 		program[page * PAGE] = (uint8_t)page;
-	ck_assert_int_eq(madvise(program, 2 * MIB, MADV_COLLAPSE), 0);
+	ck_assert(collapses(program));
 	for (uint64_t page = 1; page < 512; page++)
 		ck_assert_uint_eq(base[page * PAGE], (uint8_t)page);
 
 	seg_unmap(seg);
 	program[2 * MIB] = 1;
-	ck_assert_int_eq(madvise(program + 2 * MIB, 2 * MIB, MADV_COLLAPSE), 0);
+	ck_assert(collapses(program + 2 * MIB));
 	ck_assert_uint_eq(memory_blocks_bytes(seg), 4 * MIB);
 	munmap(program, 4 * MIB);
 	done(seg);
