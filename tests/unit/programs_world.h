@@ -14,6 +14,7 @@
 #define FILLED	   UINT64_C(0xfeedfacecafef00d) /* of a page that the pager has pulled */
 #define BLOCKED_MS 100	 /* an access that has not gone on by then is taken for blocked */
 #define REVOKE_MS  20000 /* of a revoke whose bound is not what is tested */
+#define ANSWER_MS  20000 /* what has not come by then never comes */
 
 struct world {
 	struct store *store;

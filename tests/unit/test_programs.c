@@ -460,7 +460,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 	prog_send(&prog, &order);
 	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
 	programs_restore(world.programs, seg);
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, 0);
 	/* And is refused when it has gone. */
 	world_freeze(seg);
@@ -468,7 +468,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 	prog_send(&prog, &order);
 	world_give(seg);
 	programs_gone(world.programs, seg, "b");
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -EREMOTE);
 	prog_end(&prog);
 	seg_put(seg);
@@ -495,7 +495,7 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
 	world_give(seg);
 	programs_gone(world.programs, seg, "b");
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 	ck_assert_int_eq(prog_at(&prog, PROG_STORE, addr + 4096).result, -SIGBUS);
 	ck_assert_int_eq(prog_at(&prog, PROG_SYSCALL, addr + 8192).result, -EFAULT);
@@ -586,7 +586,7 @@ START_TEST(a_process_that_was_stopped_learns_later_that_it_has_gone)
 	programs_gone(world.programs, x.seg, "b");
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	kill(x.prog.pid, SIGCONT);
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 	world_detached(&x);
 }
@@ -629,7 +629,7 @@ START_TEST(a_freeze_ends_with_its_daemon)
 	world_programs_stop();
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_programs_start();
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.value, UINT64_C(0x0505050505050505));
 	world_detached(&x);
@@ -650,7 +650,7 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 	wait_for_attachments(1);
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	programs_gone(world.programs, x.seg, "b");
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 
 	/* The next one knows what belongs there, from /proc. */
@@ -744,7 +744,7 @@ START_TEST(page_faults_that_a_dead_daemon_had_read_are_raised_again)
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_programs_stop();
 	world_programs_start();
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_uint_eq(r.value, FILLED);
 	world_detached(&x);
 }
@@ -826,7 +826,7 @@ START_TEST(a_hole_that_a_daemon_ends_before)
 		usleep(1000);
 	world_programs_stop();
 	punch_answer(kept_punch, -ESHUTDOWN);
-	ck_assert(prog_wait(&writer, &report, 10000));
+	ck_assert(prog_wait(&writer, &report, ANSWER_MS));
 	ck_assert_int_eq(report.result, -EPIPE);
 	world.punch = on_punch;
 	world_programs_start();

@@ -116,7 +116,7 @@ START_TEST(a_program_that_attaches_after_the_look_is_revoked_too)
 	prog_send(&other, &(struct prog_order){.op = PROG_LOAD, .addr = addr + MIB});
 	ck_assert(!prog_wait(&other, &r, BLOCKED_MS));
 	programs_restore(world.programs, seg);
-	ck_assert(prog_wait(&other, &r, 5000));
+	ck_assert(prog_wait(&other, &r, ANSWER_MS));
 	prog_end(&one);
 	prog_end(&other);
 	seg_put(seg);
@@ -181,7 +181,7 @@ START_TEST(a_mapping_that_has_grown_since_connect_is_revoked)
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + SEG_BYTES - 8});
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	programs_restore(world.programs, x.seg);
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	world_detached(&x);
 }
 END_TEST
@@ -233,7 +233,7 @@ START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
 	world_give(x.seg);
 	programs_gone(world.programs, x.seg, "b");
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_uint_eq(r.value, 5);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_LOAD, x.addr).result, -SIGBUS);
 	world_revert(x.seg);
@@ -466,7 +466,7 @@ static void waits_until_restored(struct attached *x)
 	prog_send(&x->prog, &(struct prog_order){.op = PROG_LOAD, .addr = x->addr});
 	ck_assert(!prog_wait(&x->prog, &r, BLOCKED_MS));
 	programs_restore(world.programs, x->seg);
-	ck_assert(prog_wait(&x->prog, &r, 5000));
+	ck_assert(prog_wait(&x->prog, &r, ANSWER_MS));
 	ck_assert_uint_eq(r.value, THREES);
 }
 
@@ -775,7 +775,7 @@ START_TEST(who_waits_for_a_lost_page_tries_again_until_there_is_memory)
 		usleep(1000);
 	ck_assert_uint_gt(world_faults(), faults);
 	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 	world.deaf = false;
 	world_detached(&x);
@@ -789,7 +789,7 @@ START_TEST(a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so)
 
 	no_pieces = true;
 	programs_poison(world.programs, x.seg, 16, "a/x: page 16 is lost");
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	no_pieces = false;
 	ck_assert_int_eq(r.result, -SIGBUS);
 	world.deaf = false;
@@ -812,7 +812,7 @@ START_TEST(the_end_of_a_pull_needs_no_memory)
 	no_pieces = false;
 	world.deaf = true;
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + 100 * 4096});
-	ck_assert(prog_wait(&x.prog, &r, 5000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(world_faults(), 0);
 	world.deaf = false;
@@ -832,7 +832,7 @@ START_TEST(who_could_not_be_told_is_told_when_there_is_memory)
 	no_pieces = true;
 	programs_gone(world.programs, x.seg, "b");
 	no_pieces = false;
-	ck_assert(prog_wait(&x.prog, &r, 10000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 	world_revert(x.seg);
 	no_pieces = true;

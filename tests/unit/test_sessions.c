@@ -354,7 +354,7 @@ START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 	prog_send(&prog, &attach);
 	wait_until_mapped(seg);
 	pthread_mutex_unlock(&pseg->change);
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_msg(!r.result, "%s", r.text);
 	for (int i = 0; i < 100; i++) {
 		ck_assert_uint_eq(prog_load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
@@ -378,7 +378,7 @@ START_TEST(a_child_that_has_given_up_is_given_nothing)
 	prog_send(&x.prog, &order);
 	sleep(3);
 	programs_restore(world.programs, x.seg);
-	ck_assert(prog_wait(&x.prog, &r, 15000));
+	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.value, 0);
 	world_detached(&x);
@@ -817,7 +817,7 @@ START_TEST(a_first_attach_waits_while_the_segment_is_moved)
 	if (_i)
 		world_give(seg);
 	world_step(seg, _i ? META_TAKEN : META_ABORT);
-	ck_assert(prog_wait(&prog, &r, 5000));
+	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_msg(r.result == (_i ? -EREMOTE : 0), "%d: %s", r.result, r.text);
 	if (_i)
 		ck_assert_str_eq(r.text, "it is on node b");
