@@ -376,6 +376,22 @@ static void waiting_tick(struct ask *a)
 		ask_arm(a, AGAIN_MS);
 }
 
+/* Where it was, under the name that it had. False: answered, or it is looked at again. */
+static bool still_means(struct ask *a, const struct segment_row *row)
+{
+	int rc = ask_means(a, row);
+
+	if (a->request.from && row->node != a->request.from)
+		ask_fail(a, ENOENT, "another move has taken it away");
+	else if (rc == -ESTALE && !meta_has_quorum(a->t->meta))
+		ask_without_quorum(a); /* by newer tables it may have the name */
+	else if (rc)
+		ask_fail(a, -rc, "it has another name by now");
+	else
+		return true;
+	return false;
+}
+
 static void ask_begin(struct ask *a)
 {
 	struct transfers *t = a->t;
@@ -416,19 +432,8 @@ static void ask_begin(struct ask *a)
 			ask_done(a, 0, "");
 		return;
 	}
-	if (a->request.from && row.node != a->request.from) {
-		ask_fail(a, ENOENT, "another move has taken it away");
+	if (!still_means(a, &row))
 		return;
-	}
-	rc = ask_means(a, &row);
-	if (rc == -ESTALE && !meta_has_quorum(t->meta)) { /* perhaps it has not, by newer tables */
-		ask_without_quorum(a);
-		return;
-	}
-	if (rc) {
-		ask_fail(a, -rc, "it has another name by now");
-		return;
-	}
 	given = row.node == t->self && is_given(a);
 	if (a->cancelled && !given && row.node != a->owner) {
 		ask_fail(a, EINTR, "cancelled");

@@ -232,7 +232,8 @@ static void carry_out(struct meta *meta, struct proposal *p)
 
 	if (!p->sync && atomic_load(&world->quorum) &&
 	    fault_hit(POINT(AT_PROPOSE, p->command.type)) == DO_DELAY)
-		usleep(300000); /* in which the agreement may go */
+		for (int ms = 0; ms < REST_MS && atomic_load(&world->quorum); ms++)
+			usleep(1000); /* until the agreement goes */
 	if (!atomic_load(&world->quorum)) {
 		reply.result = p->sync ? -ETIMEDOUT : -EROFS;
 	} else if (!p->sync) {
