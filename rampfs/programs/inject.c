@@ -33,6 +33,7 @@
 #define TRAP_PAUSE_US 20
 #define ODD_STOPS     16 /* that we let pass while one call is made */
 #define OWN_MS	      1000u
+#define OUT_MS	      1000u
 
 /* The agent's thread, or the main one. */
 static pid_t agent_thread(struct space *space)
@@ -125,12 +126,32 @@ static int run_to_syscall(struct injection *in)
 	return -EBUSY;
 }
 
+/*
+ * Out of the call, past the deadline, too: only who is out can be given its registers back. A
+ * madvise ends by itself, but a filter of the program's may keep it waiting (seccomp(2), USER_NOTIF):
+ * an interrupt ends that. What it does not end either is left as if the daemon had died.
+ */
+static int run_out(struct injection *in)
+{
+	uint64_t until_ms = in->until_ms;
+	int status, rc;
+
+	in->until_ms = now_ms() + OUT_MS;
+	rc = run_to_syscall(in);
+	if (rc == -ETIMEDOUT && !ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL)) {
+		in->until_ms = now_ms() + OUT_MS;
+		if (wait_for_trap(in, &status) == -ESRCH)
+			rc = -ESRCH;
+	}
+	in->until_ms = until_ms;
+	return rc;
+}
+
 /* Makes one madvise(2); what it says, or how we failed in *broken. */
 static long call_madvise(struct injection *in, const struct user_regs_struct *kept,
 			 const struct cover *range, int advice, int *broken)
 {
 	struct user_regs_struct regs = *kept;
-	uint64_t until_ms = in->until_ms;
 
 	regs.rip = kept->rip - 2;
 	regs.rax = SYS_madvise;
@@ -141,12 +162,8 @@ static long call_madvise(struct injection *in, const struct user_regs_struct *ke
 	*broken = ptrace(PTRACE_SETREGS, in->tid, NULL, &regs) ? -errno : 0;
 	if (!*broken)
 		*broken = run_to_syscall(in); /* in */
-	/* Out, however long it takes: only who is out can be given its registers back, and a
-	   madvise ends by itself. */
-	in->until_ms = UINT64_MAX;
 	if (!*broken)
-		*broken = run_to_syscall(in);
-	in->until_ms = until_ms;
+		*broken = run_out(in);
 	if (!*broken && ptrace(PTRACE_GETREGS, in->tid, NULL, &regs))
 		*broken = -errno;
 	return *broken ? 0 : (long)regs.rax;

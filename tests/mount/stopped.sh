@@ -165,5 +165,48 @@ for frozen in "${freezers[@]}"; do
 	rm "$b/b/f"
 done
 umount "$scratch/cgroups"
+
+# stopped, with a filter that hands each madvise(2) to a supervisor who never answers: EBUSY soon, and who has it mapped
+# besides goes on
+cat >"$scratch/filtered.py" <<'P'
+import ctypes, mmap, os, struct, sys, time
+f = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(f, 0)
+m[0:4] = b"mine"
+libc = ctypes.CDLL(None, use_errno=True)
+# seccomp_data.nr; madvise: SECCOMP_RET_USER_NOTIF, else SECCOMP_RET_ALLOW
+code = struct.pack("<HBBIHBBIHBBIHBBI", 0x20, 0, 0, 0, 0x15, 0, 1, 28, 6, 0, 0, 0x7fc00000, 6, 0, 0, 0x7fff0000)
+filters = ctypes.create_string_buffer(code)
+program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 4, ctypes.addressof(filters)))
+# PR_SET_NO_NEW_PRIVS; SECCOMP_SET_MODE_FILTER, for all threads, with a listener
+if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(317, 1, 1 | 8 | 16, program) < 0:
+    sys.exit("no filter: " + os.strerror(ctypes.get_errno()))
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+P
+if [ "$(uname -m)" = x86_64 ]; then
+	writer "$a/a/f"
+	other=$pid
+	: >"$scratch/out"
+	rampfs-run python3 "$scratch/filtered.py" "$a/a/f" >"$scratch/out" 2>"$scratch/err" &
+	pid=$!
+	within 20 grep -q ready "$scratch/out" || fail "$(cat "$scratch/err")"
+	stop
+	from=$SECONDS
+	refused "busy" timeout 60 python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$a/a/f" "$a/b/f"
+	[ $((SECONDS - from)) -lt 40 ] || fail "it took $((SECONDS - from)) s"
+	grep -q "process $pid (python3) maps it and is stopped, and dropping it there failed: Connection timed out" \
+		"$scratch/cluster/a.log" || fail "the log does not say who it was: $(tail -n 5 "$scratch/cluster/a.log")"
+	same T "$(state_of)" "the state of who has the filter"
+	at=$(counter "$a/a/f")
+	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
+	same mine "$(head -c 4 "$a/a/f")" "its store"
+	kill -KILL "$pid"
+	wait "$pid" || true
+	within 20 move "$a/a/f" "$a/b/f"
+	wait "$other" || true
+	rm "$b/b/f"
+fi
 cluster_stop
 echo "stopped: all as it should be"
