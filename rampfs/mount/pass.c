@@ -293,6 +293,9 @@ static int check_mappings(const struct handover_passes *p, ramp_segment_t id, st
 			rc = programs_maps_file((dev_t)p->former[i], id, &pid);
 	if (rc > 0)
 		return busy(err, id, pid, "mapped without the shim");
+	if (rc == -EBUSY)
+		return ramp_err_set(err, EBUSY, "process %d can't be looked into, and may map it",
+				    (int)pid);
 	return rc ? ramp_err_sys(err, -rc, "asking /proc who maps segment %" PRIu64, id) : 0;
 }
 

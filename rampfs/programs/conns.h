@@ -98,6 +98,8 @@ void newcomers_expire(struct listener *listener);
    be: doors_line_up. */
 bool doors_take(struct conn *conn);
 void doors_line_up(struct conn *conn);
+/* Who is at that space's door, or was; -1: not known any more. */
+uid_t door_uid(const struct listener *listener, uint64_t space);
 void doors_free(struct listener *listener);
 
 #endif

@@ -19,6 +19,9 @@
  * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
  * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
  * doorman that can't make a thread ends, too: it must not close what it was given.
+ *
+ * What the daemon itself wants to let go of comes the same way (leaving.c): a message with it, and,
+ * when the daemon has closed its own, another that says so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +48,8 @@
 #define BURY_TRIES    1000 /* a millisecond each */
 #define MESSAGE_BYTES 12u  /* u64 the space's id, u32 errno or ENDED */
 #define ENDED	      UINT32_MAX
+#define LET_GO	      (UINT32_MAX - 1)
+#define GO	      (UINT32_MAX - 2)
 #define STACK_BYTES   (128u << 10)
 #define FDS_MAX	      253 /* of one message; the kernel's SCM_MAX_FD */
 
@@ -132,6 +137,7 @@ static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int fl
 
 struct door {
 	uint64_t space;
+	bool leaves; /* `door` is to be closed, and no more */
 	int daemon, door, ended;
 	sem_t unshared, alone;
 };
@@ -197,7 +203,7 @@ static void *at_door(void *arg)
 	sem_post(&d->unshared);
 	while (sem_wait(&d->alone))
 		;
-	n = serve_door(d->daemon, d->space, d->door, fds);
+	n = d->leaves ? 0 : serve_door(d->daemon, d->space, d->door, fds);
 	close(d->daemon);
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
@@ -208,7 +214,7 @@ static void *at_door(void *arg)
 	return NULL;
 }
 
-static void open_door(int daemon, uint64_t space, int door, int ended)
+static void open_door(int daemon, uint64_t space, int door, int ended, bool leaves)
 {
 	struct door *d = calloc(1, sizeof(*d));
 	pthread_attr_t attr;
@@ -217,6 +223,7 @@ static void open_door(int daemon, uint64_t space, int door, int ended)
 	if (!d || sem_init(&d->unshared, 0, 0) || sem_init(&d->alone, 0, 0))
 		_exit(1);
 	d->space = space;
+	d->leaves = leaves;
 	d->daemon = daemon;
 	d->door = door;
 	d->ended = ended;
@@ -233,17 +240,24 @@ static void open_door(int daemon, uint64_t space, int door, int ended)
 
 static void take_request(int daemon, int ended)
 {
+	static int leaving = -1; /* until the daemon has closed its own */
 	uint64_t space;
-	uint32_t unused;
-	int door, rc = receive_one(daemon, &space, &unused, &door, MSG_DONTWAIT);
+	uint32_t what;
+	int door, rc = receive_one(daemon, &space, &what, &door, MSG_DONTWAIT);
 
 	if (rc == -EAGAIN)
 		return;
 	if (rc == -EPIPE)
 		_exit(0);
-	if (rc || door < 0)
+	if (rc || (door < 0) != (what == GO) || (what == GO && leaving < 0) ||
+	    (what == LET_GO && leaving >= 0))
 		_exit(1);
-	open_door(daemon, space, door, ended);
+	if (what == LET_GO)
+		leaving = door;
+	else
+		open_door(daemon, space, what == GO ? leaving : door, ended, what == GO);
+	if (what == GO)
+		leaving = -1;
 }
 
 /* Tells the daemon which threads have ended. */
@@ -387,6 +401,7 @@ static void lost(struct doorman *d)
 	close(d->sock);
 	d->sock = -1;
 	uv_timer_start(&d->again, on_again, RESTART_MS, 0);
+	leaving_lost(d->programs);
 	session_doors_lost(d->programs);
 }
 
@@ -409,6 +424,8 @@ static void on_door(uv_poll_t *poll, int status, int events)
 			lost(d);
 			return;
 		}
+		if (why == ENDED && fd < 0 && space >= LEAVING_IDS)
+			leaving_ended(d->programs, space);
 		if (why == ENDED && fd < 0)
 			session_door_closed(d->programs, space);
 		else
@@ -451,4 +468,14 @@ void doorman_close(struct doorman *d)
 int doorman_ask(struct doorman *d, uint64_t space, int door)
 {
 	return d->sock < 0 ? -EAGAIN : send_one(d->sock, space, 0, door);
+}
+
+int doorman_let_go(struct doorman *d, uint64_t id, int fd)
+{
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, LET_GO, fd);
+}
+
+int doorman_go(struct doorman *d, uint64_t id)
+{
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, GO, -1);
 }

@@ -120,6 +120,16 @@ static void serve_line(struct listener *l)
 	}
 }
 
+uid_t door_uid(const struct listener *l, uint64_t space)
+{
+	const struct door *door;
+
+	LIST_FOREACH (door, &l->doors, link)
+		if (door->space == space)
+			return door->uid;
+	return (uid_t)-1;
+}
+
 void session_door_closed(struct programs *p, uint64_t space)
 {
 	struct listener *l = p->listener;

@@ -253,7 +253,8 @@ struct programs {
 	LIST_HEAD(, pseg) psegs[PSEG_BUCKETS];
 	LIST_HEAD(, token) tokens;
 	uint32_t n_tokens;
-	uint64_t next_space;
+	TAILQ_HEAD(leaving_list, leaving) leaving; /* leaving.c */
+	uint64_t next_space, next_leaving;
 	struct programs_status status;
 };
 
@@ -278,17 +279,20 @@ bool programs_wait(struct programs *p, uint64_t until_ms);
 typedef void pool_fn(void *arg);
 int pool_open(struct pool **out, struct ramp_err *err);
 void pool_close(struct pool *pool); /* ends when all that was queued has run */
-/* Runs fn(arg) on a thread of the pool. `uid`: users take turns, and at most half of the threads
-   run for one of them; POOL_SELF: the daemon's own, goes first. Any thread. */
-#define POOL_SELF ((uid_t)-1)
+/* Runs fn(arg) on a thread of the pool, for a program of that user. Users take turns, and at most half
+   of the threads run for one of them. Any thread. */
 void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
+/* The same of what the daemon itself has to do for such a program, which goes first; POOL_SELF: for
+   none of them. */
+#define POOL_SELF ((uid_t)-1)
+void pool_run_own(struct pool *pool, uid_t uid, pool_fn *fn, void *arg);
 
 /* ---- users.c: what one user may have at a time ---------------------------------------------- */
 
 enum user_count {
 	USER_NEWCOMERS,
 	USER_SESSIONS, /* orphans too */
-	USER_DOORS,    /* until the doorman's thread has ended */
+	USER_DOORS, /* until the doorman's thread has ended; what is to be let go of (leaving.c) */
 	USER_REQUESTS,
 	USER_TOOLS,
 	USER_TOKENS,
@@ -309,6 +313,23 @@ void doorman_close(struct doorman *doorman);
    session_door_closed comes when the thread that waited there has ended. -EAGAIN: there is no
    doorman now, or it is behind; this never waits. */
 int doorman_ask(struct doorman *doorman, uint64_t space, int door);
+/* In two steps, and nothing of the kind in between: the doorman has a copy of fd, which stays the
+   caller's, and lets go of it when he says so. leaving_ended comes when it has. -errno: later. */
+int doorman_let_go(struct doorman *doorman, uint64_t id, int fd);
+int doorman_go(struct doorman *doorman, uint64_t id);
+
+/* ---- leaving.c: userfaultfds that nobody needs any more -------------------------------------- */
+
+#define LEAVING_IDS (UINT64_C(1) << 63) /* from here on; those of spaces are less */
+/* fd, which a program has sent, is ours no more. Any thread; nobody waits. */
+void uffd_let_go(struct programs *p, uid_t uid, int fd);
+/* Control thread: sends what may be sent. */
+void leaving_go_on(struct programs *p);
+void leaving_ended(struct programs *p, uint64_t id);
+/* The doorman has died, and what he had with him. */
+void leaving_lost(struct programs *p);
+/* At the end, without a doorman. */
+void leaving_close(struct programs *p);
 
 /* ---- session.c, newcomers.c, doors.c: connections ------------------------------------------ */
 
@@ -467,13 +488,6 @@ int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
 int mappers_foreign(struct space *space, uint64_t addr, struct cover *range);
 /* 1: the first part of [at, end) where nothing is mapped, in *gap; 0: there is none; -errno. */
 int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *gap);
-/* fn for each mapping of the file in any process but the daemon, until it returns nonzero. Those of
-   one process come one after the other. */
-typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
-int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg);
-/* 1 when a process, *pid, has something of the store mapped in the extent [lo, hi) that is not the
-   segment's file `ino`: an empty file, in its place; 0; -errno. */
-int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 /* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
    `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
 int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped);
@@ -490,6 +504,33 @@ bool mappers_frozen(pid_t pid);		    /* by a cgroup */
 pid_t mappers_parent(pid_t pid);	    /* 0: none, or no such process */
 /* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
 pid_t mappers_tid(pid_t pid, uint32_t tid);
+
+/* ---- apart.c: what looks into processes, and can be left ------------------------------------- */
+
+struct apart;
+/* Says with apart_enter into which process it is about to look; ends where that is not 0: -EBUSY: it
+   is known not to let anybody; -ECANCELED: nobody waits any more. Has nothing locked that others
+   need. */
+typedef int apart_fn(struct apart *apart, void *arg);
+typedef void apart_forget(void *arg);
+int apart_enter(struct apart *apart, pid_t pid);
+/* Runs fn(arg) on a thread of its own. True: it has ended, *rc is what it says (-EBUSY: process *stuck
+   does not let it), and arg is the caller's. False: process *stuck keeps it for 3 s by now, and
+   forget(arg) comes when it ends. */
+bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *stuck);
+
+/* ---- search.c: all processes ---------------------------------------------------------------- */
+
+/* fn for each process but the daemon that maps the file, with where its first mapping of it begins
+   and its last one ends, until it returns nonzero. 0, that, or -errno; -EBUSY: process *stuck can't
+   be looked at (it takes up to 3 s to see that), and may map it. */
+typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
+int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg, pid_t *stuck);
+/* 1 when a process, *pid, maps the file; 0; -errno, of -EBUSY as above with *pid. */
+int mappers_any(dev_t dev, uint64_t ino, pid_t *pid);
+/* The same of who has something of the store mapped in the extent [lo, hi) that is not the segment's
+   file `ino`: an empty file, in its place. */
+int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 
 /* ---- table.c: psegs and attachments --------------------------------------------------------- */
 
@@ -560,6 +601,11 @@ void watch_end(struct pseg *pseg);
 /* The ready sessions, with references. -ENOMEM, and spaces_free takes that, too. */
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);
+/* fn(a copy of arg, space) for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
+   which -EBUSY: that process does not let itself be looked into. Frees the spaces. */
+typedef int space_fn(void *arg, struct space *space);
+int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
+		pid_t *pid);
 
 /* ---- ahead.c -------------------------------------------------------------------------------- */
 
@@ -577,7 +623,7 @@ bool inject_stopped(struct space *space);
 /* Whether inject_drop may be tried. -EBUSY: `why` goes on after "process 4711 (x) "; else empty. */
 int inject_ready(struct space *space, char why[INJECT_WHY]);
 /* Drops the entries of those ranges in a stopped process, which stays stopped. 0; -errno with
-   `why`. Blocks: a second at most. */
+   `why`. Blocks: a second, and two more where a filter of the program's holds the call. */
 int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
 		char why[INJECT_WHY]);
 

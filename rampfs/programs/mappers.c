@@ -11,17 +11,13 @@
  *
  * How it fails: a process that ends in the middle maps nothing (-ESRCH). A mapping that changes
  * between the query and the look at its name is asked for again, and -EBUSY when it never stands
- * still: it must not be taken for none. A process that even root may not
- * look at (it has more capabilities than this daemon, as a container's init may have) is passed
- * over, with one line in the log: the store's files are root's alone and an agent's process can be
- * looked at, or it would have no session; the lease before a segment is freed covers what is left.
+ * still: it must not be taken for none.
  */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,124 +342,6 @@ int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *ga
 	pthread_mutex_unlock(&space->proc);
 	*gap = (struct cover){at, rc > 0 ? vma.start : end};
 	return rc < 0 ? rc : at < end;
-}
-
-static void pass_over(pid_t pid)
-{
-	static atomic_bool said;
-
-	if (!atomic_exchange(&said, true))
-		log_warn("process %d may not be looked at; taking it not to map any segment",
-			 (int)pid);
-}
-
-struct search {
-	dev_t dev;
-	uint64_t ino;
-	bool others; /* what is looked for is not `ino`, but the other files of `dev` */
-	uint64_t lo, hi;
-	mapper_fn *fn;
-	void *arg;
-};
-
-/* One process, by one of its threads: calls fn at every mapping of the file. -ESRCH: that thread
-   has no memory. */
-static int look_at_thread(const struct search *s, pid_t pid, pid_t tid)
-{
-	struct kernel_maps maps;
-	struct kernel_vma vma = {0};
-	uint64_t at = s->lo;
-	int rc = kernel_maps_open(&maps, tid);
-
-	if (rc == -EACCES || rc == -EPERM) {
-		pass_over(pid);
-		return 0;
-	}
-	if (rc)
-		return rc == -ENOENT ? -ESRCH : rc;
-	while ((rc = kernel_maps_next(&maps, at, s->hi, &vma)) > 0) {
-		at = vma.end;
-		if ((vma.inode == s->ino) == s->others ||
-		    makedev(vma.dev_major, vma.dev_minor) != s->dev)
-			continue;
-		rc = s->fn(s->arg, pid, vma.start, vma.end);
-		if (rc)
-			break;
-	}
-	kernel_maps_close(&maps);
-	/* A text that is empty is how older kernels say it. The stack of one that has memory lies
-	   beyond every range that is looked at. */
-	return rc || vma.end ? rc : -ESRCH;
-}
-
-/* The main thread may have ended, and others live. */
-static int look_at(const struct search *s, pid_t pid)
-{
-	int rc = look_at_thread(s, pid, pid);
-	char path[PROC_PATH];
-	struct dirent *entry;
-	DIR *dir;
-
-	if (rc != -ESRCH)
-		return rc;
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	if (!dir)
-		return errno == ENOENT || errno == ESRCH ? 0 : -errno;
-	while (rc == -ESRCH && (entry = readdir(dir))) {
-		pid_t tid = atoi(entry->d_name);
-
-		if (tid > 0 && tid != pid)
-			rc = look_at_thread(s, pid, tid);
-	}
-	closedir(dir);
-	return rc == -ESRCH ? 0 : rc;
-}
-
-static int look_at_all(const struct search *search)
-{
-	DIR *dir = opendir("/proc");
-	struct dirent *entry;
-	int rc = 0;
-
-	if (!dir)
-		return -errno;
-	while (!rc && (entry = readdir(dir))) {
-		pid_t pid = atoi(entry->d_name);
-
-		if (pid > 0 && pid != getpid())
-			rc = look_at(search, pid);
-	}
-	closedir(dir);
-	return rc;
-}
-
-int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg)
-{
-	struct search search = {.dev = dev, .ino = ino, .hi = UINT64_MAX, .fn = fn, .arg = arg};
-
-	return look_at_all(&search);
-}
-
-static int found_one(void *arg, pid_t pid, uint64_t start, uint64_t end)
-{
-	(void)start;
-	(void)end;
-	*(pid_t *)arg = pid;
-	return 1;
-}
-
-int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)
-{
-	struct search search = {.dev = dev,
-				.ino = ino,
-				.others = true,
-				.lo = lo,
-				.hi = hi,
-				.fn = found_one,
-				.arg = pid};
-
-	return look_at_all(&search);
 }
 
 bool mappers_same_mm(pid_t a, pid_t b)

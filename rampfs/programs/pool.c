@@ -1,11 +1,11 @@
 /*
- * Threads for what may have to wait for a program's agent.
+ * Threads for what may have to wait for a program's agent, or in a program's memory.
  *
- * Not libuv's pool: an agent that does not answer would hold up everybody's fallocate. What belongs
- * to the daemon itself (a session that becomes ready, one that is buried) goes first and always has
- * threads left, since others wait for it. Users take turns at the rest, and each has at most as
- * many of them as are left then: one half, two of them half and a quarter. So whoever comes after
- * those that keep theirs for long finds one.
+ * Not libuv's pool: an agent that does not answer would hold up everybody's fallocate. There are two
+ * kinds: what the daemon itself wants of sessions (one becomes ready, is looked at, is buried) goes
+ * first and always has threads left, since others wait for it; the rest is what programs ask for.
+ * In each, users take turns, and each has at most as many threads as are left then: one half, two of
+ * them half and a quarter. So whoever comes after those that keep theirs for long finds one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,74 +17,79 @@
 
 struct job {
 	STAILQ_ENTRY(job) link;
-	struct line *line; /* NULL: the daemon's own */
+	struct line *line;
 	pool_fn *fn;
 	void *arg;
 };
 STAILQ_HEAD(jobs, job);
 
-/* One user's, while he has any: what waits, and how much runs. */
+/* One user's in a kind of jobs, while he has any: what waits, and how much runs. */
 struct line {
 	TAILQ_ENTRY(line) link;
+	struct kind *kind;
 	uid_t uid;
 	struct jobs jobs;
 	unsigned int running;
 };
 
+struct kind {
+	TAILQ_HEAD(lines, line) lines; /* whose turn is next first */
+	unsigned int threads, running;
+};
+
 struct pool {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t more;
-	struct jobs own;
-	TAILQ_HEAD(lines, line) others; /* whose turn is next first */
+	struct kind own, others;
 	bool closing;
 	unsigned int idle; /* threads that sleep */
-	unsigned int running_others;
 	unsigned int threads;
 	pthread_t thread[POOL_THREADS];
 };
 
 /* pool->lock is held; so for those that follow. */
-static struct job *first_job(struct pool *pool)
+static struct job *first_of(const struct kind *kind)
 {
-	struct job *job = STAILQ_FIRST(&pool->own);
-	struct line *line;
+	const struct line *line;
 
-	if (job)
-		return job;
-	TAILQ_FOREACH (line, &pool->others, link)
-		if (!STAILQ_EMPTY(&line->jobs) &&
-		    line->running < POOL_OTHERS - pool->running_others)
+	TAILQ_FOREACH (line, &kind->lines, link)
+		if (!STAILQ_EMPTY(&line->jobs) && line->running < kind->threads - kind->running)
 			return STAILQ_FIRST(&line->jobs);
 	return NULL;
+}
+
+static struct job *first_job(struct pool *pool)
+{
+	struct job *job = first_of(&pool->own);
+
+	return job ? job : first_of(&pool->others);
 }
 
 static struct job *begin_job(struct pool *pool)
 {
 	struct job *job = first_job(pool);
-	struct line *line = job ? job->line : NULL;
+	struct line *line;
 
-	if (job)
-		STAILQ_REMOVE_HEAD(line ? &line->jobs : &pool->own, link);
-	if (line) {
-		TAILQ_REMOVE(&pool->others, line, link);
-		TAILQ_INSERT_TAIL(&pool->others, line, link);
-		line->running++;
-		pool->running_others++;
-	}
+	if (!job)
+		return NULL;
+	line = job->line;
+	STAILQ_REMOVE_HEAD(&line->jobs, link);
+	TAILQ_REMOVE(&line->kind->lines, line, link);
+	TAILQ_INSERT_TAIL(&line->kind->lines, line, link);
+	line->running++;
+	line->kind->running++;
 	return job;
 }
 
-static void end_job(struct pool *pool, struct job *job)
+static void end_job(struct job *job)
 {
 	struct line *line = job->line;
 
-	if (line) {
-		line->running--;
-		pool->running_others--;
-		if (!line->running && STAILQ_EMPTY(&line->jobs)) {
-			TAILQ_REMOVE(&pool->others, line, link);
-			free(line);
-		}
+	line->running--;
+	line->kind->running--;
+	if (!line->running && STAILQ_EMPTY(&line->jobs)) {
+		TAILQ_REMOVE(&line->kind->lines, line, link);
+		free(line);
 	}
 	free(job);
 }
@@ -97,15 +102,20 @@ static void wake_one(struct pool *pool)
 		pthread_cond_signal(&pool->more);
 }
 
-/* Some job of a user. */
-static bool waits(const struct pool *pool)
+static bool waits_in(const struct kind *kind)
 {
 	const struct line *line;
 
-	TAILQ_FOREACH (line, &pool->others, link)
+	TAILQ_FOREACH (line, &kind->lines, link)
 		if (!STAILQ_EMPTY(&line->jobs))
 			return true;
 	return false;
+}
+
+/* Some job, whose user has all the threads that he may have. */
+static bool waits(const struct pool *pool)
+{
+	return waits_in(&pool->own) || waits_in(&pool->others);
 }
 
 static void *work(void *arg)
@@ -128,7 +138,7 @@ static void *work(void *arg)
 		pthread_mutex_unlock(&pool->lock);
 		job->fn(job->arg);
 		pthread_mutex_lock(&pool->lock);
-		end_job(pool, job);
+		end_job(job);
 	}
 	/* Those that sleep until the last job is taken may end, too. */
 	pthread_cond_broadcast(&pool->more);
@@ -144,8 +154,10 @@ int pool_open(struct pool **out, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "threads for programs");
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->more, NULL);
-	STAILQ_INIT(&pool->own);
-	TAILQ_INIT(&pool->others);
+	pool->own.threads = POOL_THREADS;
+	pool->others.threads = POOL_OTHERS;
+	TAILQ_INIT(&pool->own.lines);
+	TAILQ_INIT(&pool->others.lines);
 	for (; pool->threads < POOL_THREADS; pool->threads++) {
 		int rc = pthread_create(&pool->thread[pool->threads], NULL, work, pool);
 
@@ -180,29 +192,38 @@ static void *or_abort(void *memory)
 }
 
 /* pool->lock is held. */
-static struct line *line_of(struct pool *pool, uid_t uid)
+static struct line *line_of(struct kind *kind, uid_t uid)
 {
 	struct line *line;
 
-	TAILQ_FOREACH (line, &pool->others, link)
+	TAILQ_FOREACH (line, &kind->lines, link)
 		if (line->uid == uid)
 			return line;
 	line = or_abort(malloc(sizeof(*line)));
-	*line = (struct line){.uid = uid};
+	*line = (struct line){.uid = uid, .kind = kind};
 	STAILQ_INIT(&line->jobs);
-	TAILQ_INSERT_TAIL(&pool->others, line, link);
+	TAILQ_INSERT_TAIL(&kind->lines, line, link);
 	return line;
 }
 
-void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
+static void add(struct pool *pool, struct kind *kind, uid_t uid, pool_fn *fn, void *arg)
 {
 	struct job *job = or_abort(malloc(sizeof(*job)));
 
 	*job = (struct job){.fn = fn, .arg = arg};
 	pthread_mutex_lock(&pool->lock);
-	if (uid != POOL_SELF)
-		job->line = line_of(pool, uid);
-	STAILQ_INSERT_TAIL(job->line ? &job->line->jobs : &pool->own, job, link);
+	job->line = line_of(kind, uid);
+	STAILQ_INSERT_TAIL(&job->line->jobs, job, link);
 	wake_one(pool);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
+{
+	add(pool, &pool->others, uid, fn, arg);
+}
+
+void pool_run_own(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
+{
+	add(pool, &pool->own, uid, fn, arg);
 }

@@ -81,6 +81,7 @@ static struct programs *make(const struct programs_config *config)
 	pthread_rwlock_init(&p->pager_lock, NULL);
 	TAILQ_INIT(&p->spaces);
 	TAILQ_INIT(&p->orphans);
+	TAILQ_INIT(&p->leaving);
 	p->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (p->uffd_dev < 0)
 		log_warn("no program can attach: /dev/userfaultfd: %s", strerror(errno));
@@ -91,6 +92,7 @@ static void free_programs(struct programs *p)
 {
 	tokens_close(p);
 	pseg_free_all(p);
+	leaving_close(p);
 	if (p->uffd_dev >= 0)
 		close(p->uffd_dev);
 	pthread_rwlock_destroy(&p->pager_lock);
@@ -154,6 +156,7 @@ void programs_close(struct programs *p)
 	listener_stop(p);
 	pool_close(p->pool);
 	space_sweep(p);
+	leaving_go_on(p);
 	doorman_close(p->doorman);
 	listener_close(p);
 	free_programs(p);

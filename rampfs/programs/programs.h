@@ -181,7 +181,8 @@ void programs_back(struct programs *programs, struct seg *seg);
  */
 void programs_await(struct programs *programs, struct seg *seg, uint64_t until_ms);
 
-/* True while any process of this machine maps the segment's file. Blocks (asks /proc). */
+/* True while any process of this machine maps the segment's file, or one can't be looked into.
+   Blocks (asks /proc; up to 3 s). */
 bool programs_mapped(struct programs *programs, struct seg *seg);
 
 /*
@@ -191,7 +192,8 @@ bool programs_mapped(struct programs *programs, struct seg *seg);
  */
 typedef int programs_passthrough(void *arg, struct seg *seg, struct ramp_err *err);
 void programs_set_passthrough(struct programs *programs, programs_passthrough *fn, void *arg);
-/* 1: a process maps that file, and *pid is one; 0; -errno. Blocks (asks /proc). */
+/* 1: a process maps that file, and *pid is one; 0; -errno, of -EBUSY: *pid can't be looked into, and
+   may map it. Blocks (asks /proc; up to 3 s). */
 int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
 
 /* ---- madvise(MADV_REMOVE) of a program ---------------------------------------------------------

@@ -55,7 +55,6 @@ static bool has_ended(struct space *space, uint64_t until_ms)
 struct asking {
 	struct programs *programs;
 	struct pseg *pseg;
-	pid_t asked; /* the last one that may */
 	struct ramp_err *err;
 };
 
@@ -129,8 +128,6 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 	if (start < asking->pseg->lo || end > asking->pseg->hi)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
-	if (pid == asking->asked)
-		return 0; /* another mapping of it */
 	space = space_for(asking->programs, asking->pseg, pid);
 	if (!space)
 		return ramp_err_set(asking->err, EBUSY,
@@ -140,8 +137,6 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
 				  name);
 	space_put(space);
-	if (!rc)
-		asking->asked = pid;
 	return rc;
 }
 
@@ -156,12 +151,24 @@ static int ask_passthrough(struct programs *p, struct seg *seg, struct ramp_err 
 	return p->passthrough ? p->passthrough(p->passthrough_arg, seg, err) : 0;
 }
 
+static int say_stuck(pid_t pid, struct ramp_err *err)
+{
+	char name[64];
+
+	process_name(pid, name);
+	return ramp_err_set(err, EBUSY,
+			    "process %s can't be looked into, and may map it: a filesystem that it "
+			    "uses does not answer",
+			    name);
+}
+
 int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct pseg *pseg = pseg_get(p, seg_id(seg));
 	struct asking asking = {.programs = p, .pseg = pseg, .err = err};
 	struct ramp_err own = {0};
 	struct stat st;
+	pid_t stuck = 0;
 	int rc;
 
 	if (!pseg)
@@ -172,8 +179,10 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	if (fstat(seg_fd(seg), &st))
 		rc = ramp_err_sys(asking.err, errno, "the segment's file");
 	else
-		rc = mappers_all(st.st_dev, st.st_ino, on_mapper, &asking);
-	if (rc && !asking.err->code)
+		rc = mappers_all(st.st_dev, st.st_ino, on_mapper, &asking, &stuck);
+	if (stuck)
+		rc = say_stuck(stuck, asking.err);
+	else if (rc && !asking.err->code)
 		ramp_err_sys(asking.err, -rc, "asking /proc who maps it");
 	pthread_mutex_unlock(&pseg->change);
 	if (!rc)
@@ -184,29 +193,19 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	return rc;
 }
 
-static int any_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
-{
-	pid_t *found = arg;
-
-	(void)start;
-	(void)end;
-	if (found)
-		*found = pid;
-	return 1;
-}
-
 int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
 {
-	return mappers_all(dev, ino, any_mapper, pid);
+	return mappers_any(dev, ino, pid);
 }
 
 bool programs_mapped(struct programs *p, struct seg *seg)
 {
 	struct stat st;
+	pid_t pid;
 
 	(void)p;
 	/* Where /proc does not answer, somebody may. */
-	return !fstat(seg_fd(seg), &st) && mappers_all(st.st_dev, st.st_ino, any_mapper, NULL);
+	return !fstat(seg_fd(seg), &st) && mappers_any(st.st_dev, st.st_ino, &pid);
 }
 
 /* ---- the window ----------------------------------------------------------------------------- */
@@ -465,25 +464,43 @@ static int drop_all(struct revoke *r)
 	return rc;
 }
 
+static bool was_asked(const struct revoke *r, const struct space *space)
+{
+	for (size_t i = 0; i < r->n_drops; i++)
+		if (r->drops[i].space == space)
+			return true;
+	return false;
+}
+
+static int look_clear(void *arg, struct space *space)
+{
+	return mappers_clear(space, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
+}
+
 /* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
 static int verify_others(struct revoke *r)
 {
 	struct space **others;
-	size_t n;
-	int rc = 0;
+	size_t n, kept = 0;
+	char name[64];
+	pid_t pid;
+	int rc;
 
 	if (spaces_ready(r->programs, &others, &n))
-		rc = ramp_err_sys(r->err, ENOMEM, "a revoke");
-	for (size_t i = 0; i < n && !rc; i++) {
-		bool asked = false;
-
-		for (size_t j = 0; j < r->n_drops; j++)
-			asked |= r->drops[j].space == others[i];
-		if (!asked && mappers_clear(others[i], 0, UINT64_MAX, r->ino, NULL, 0))
-			rc = busy(r, others[i], "has mapped it during the revoke");
-	}
-	spaces_free(others, n);
-	return rc;
+		return ramp_err_sys(r->err, ENOMEM, "a revoke");
+	for (size_t i = 0; i < n; i++)
+		if (was_asked(r, others[i]))
+			space_put(others[i]);
+		else
+			others[kept++] = others[i];
+	rc = spaces_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);
+	if (!rc)
+		return 0;
+	process_name(pid, name);
+	return ramp_err_set(r->err, EBUSY,
+			    "process %s has mapped it during the revoke, or can't be "
+			    "looked into",
+			    name);
 }
 
 /* What was looked at right before is as it was, or everything is looked at now. */

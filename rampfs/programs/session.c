@@ -65,7 +65,7 @@ static void end_space(struct conn *conn)
 	pthread_mutex_unlock(&p->lock);
 	space->conn = NULL;
 	shutdown(space->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
-	pool_run(p->pool, POOL_SELF, space_bury, space);
+	pool_run_own(p->pool, space->uid, space_bury, space);
 }
 
 /* What it had to do with, but for its socket. */
@@ -271,7 +271,7 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 	pthread_mutex_unlock(&p->lock);
 	if (!space) {
 		if (fd >= 0)
-			close(fd);
+			uffd_let_go(p, door_uid(p->listener, id), fd);
 		return;
 	}
 	if (fd < 0) {
@@ -282,7 +282,7 @@ void session_uffd(struct programs *p, uint64_t id, int fd, int why)
 	space->uffd = fd;
 	newcomer_counts(space->conn, SESSION_COUNTS);
 	newcomer_settle(space->conn);
-	pool_run(p->pool, POOL_SELF, space_ready, space_get(space));
+	pool_run_own(p->pool, space->uid, space_ready, space_get(space));
 }
 
 /* ---- first messages ------------------------------------------------------------------------- */
@@ -484,7 +484,7 @@ static void look_now_and_then(struct programs *p, struct space *space, uint64_t 
 		return;
 	atomic_store(&space->looked_ms, now);
 	if (space_is(space, SPACE_READY))
-		pool_run(p->pool, POOL_SELF, space_look, space_get(space));
+		pool_run_own(p->pool, space->uid, space_look, space_get(space));
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -493,8 +493,9 @@ static void on_tick(uv_timer_t *timer)
 	uint64_t now = now_ms();
 	struct conn *conn;
 
-	pool_run(l->programs->pool, POOL_SELF, space_sweep, l->programs);
-	pool_run(l->programs->pool, POOL_SELF, agents_watch, l->programs);
+	leaving_go_on(l->programs);
+	pool_run_own(l->programs->pool, POOL_SELF, space_sweep, l->programs);
+	pool_run_own(l->programs->pool, POOL_SELF, agents_watch, l->programs);
 	tokens_expire(l->programs);
 	newcomers_expire(l);
 	TAILQ_FOREACH (conn, &l->conns, link)
@@ -507,11 +508,13 @@ static void on_look(void *arg)
 	struct listener *l = arg;
 	struct conn *conn;
 
+	leaving_go_on(l->programs);
 	TAILQ_FOREACH (conn, &l->conns, link) {
 		if (conn->kind != CONN_SESSION)
 			continue;
 		if (atomic_exchange(&conn->space->stale, false))
-			pool_run(l->programs->pool, POOL_SELF, space_look, space_get(conn->space));
+			pool_run_own(l->programs->pool, conn->uid, space_look,
+				     space_get(conn->space));
 		conn_watch(conn);
 	}
 }
@@ -642,6 +645,7 @@ void listener_close(struct programs *p)
 {
 	struct listener *l = p->listener;
 
+	p->look = NULL;
 	loop_wake_close(&l->look, on_look_closed);
 	doors_free(l);
 	while (l->handles > 0)

@@ -70,7 +70,7 @@ void space_put(struct space *space)
 	agent_forget_late(space);
 	mappers_close(space);
 	if (space->uffd >= 0)
-		close(space->uffd);
+		uffd_let_go(space->programs, space->uid, space->uffd);
 	if (space->pidfd >= 0)
 		close(space->pidfd);
 	if (space->look.schedstat >= 0)
@@ -407,9 +407,37 @@ static bool is_wanted(struct space *orphan)
 	return !space_replaced(orphan) && space_maps(orphan);
 }
 
+/* Nobody's in the list: kept, or gone. */
+static void sweep_one(void *arg)
+{
+	struct space *orphan = arg;
+	struct programs *p = orphan->programs;
+
+	if (atomic_load(&p->closing)) {
+		/* The next daemon has it. Of whom an agent lives it hears without us. */
+		if (!orphan->shelved && !has_agent(orphan) && is_wanted(orphan))
+			shelf_put(orphan);
+	} else if (is_wanted(orphan)) {
+		if (!(orphan->shelved && orphan->hurried) && agent_ended(orphan))
+			hold_on(orphan);
+		pthread_mutex_lock(&p->lock);
+		TAILQ_INSERT_TAIL(&p->orphans, orphan, link);
+		pthread_mutex_unlock(&p->lock);
+		return;
+	} else {
+		shelf_drop(orphan);
+	}
+	take_from_pager(orphan);
+	atomic_store(&orphan->orphan, false);
+	space_forget(p, orphan);
+	user_give(p, orphan->uid, USER_SESSIONS, 1);
+	space_put(orphan);
+}
+
+/* Each is looked into on a thread of its user's share: it may keep that for as long as it likes. */
 void space_sweep(void *arg)
 {
-	struct space_list keep = TAILQ_HEAD_INITIALIZER(keep), all = keep;
+	struct space_list all;
 	struct programs *p = arg;
 	struct space *orphan;
 
@@ -421,27 +449,11 @@ void space_sweep(void *arg)
 	pthread_mutex_unlock(&p->lock);
 	while ((orphan = TAILQ_FIRST(&all))) {
 		TAILQ_REMOVE(&all, orphan, link);
-		if (atomic_load(&p->closing)) {
-			/* The next daemon has it. Of whom an agent lives it hears without us. */
-			if (!orphan->shelved && !has_agent(orphan) && is_wanted(orphan))
-				shelf_put(orphan);
-		} else if (is_wanted(orphan)) {
-			if (!(orphan->shelved && orphan->hurried) && agent_ended(orphan))
-				hold_on(orphan);
-			TAILQ_INSERT_TAIL(&keep, orphan, link);
-			continue;
-		} else {
-			shelf_drop(orphan);
-		}
-		take_from_pager(orphan);
-		atomic_store(&orphan->orphan, false);
-		space_forget(p, orphan);
-		user_give(p, orphan->uid, USER_SESSIONS, 1);
-		space_put(orphan);
+		if (atomic_load(&p->closing))
+			sweep_one(orphan);
+		else
+			pool_run_own(p->pool, orphan->uid, sweep_one, orphan);
 	}
-	pthread_mutex_lock(&p->lock);
-	TAILQ_CONCAT(&p->orphans, &keep, link);
-	pthread_mutex_unlock(&p->lock);
 }
 
 void space_bury(void *arg)
@@ -456,10 +468,7 @@ void space_bury(void *arg)
 	atomic_store(&space->orphan, true);
 	if (space->uffd >= 0) /* of who came no further nobody looks through the threads */
 		slices_over(space);
-	pthread_mutex_lock(&p->lock);
-	TAILQ_INSERT_TAIL(&p->orphans, space, link);
-	pthread_mutex_unlock(&p->lock);
-	space_sweep(p);
+	sweep_one(space);
 }
 
 /* Its page faults wait where it can't be looked at, or there is no memory. */

@@ -137,7 +137,8 @@ static void take_event(struct space *space, const struct uffd_msg *msg)
 	if (msg->event == UFFD_EVENT_REMAP)
 		look_later(space);
 	else if (msg->event == UFFD_EVENT_FORK)
-		close((int)msg->arg.fork.ufd); /* we never asked for those; the program did */
+		uffd_let_go(space->programs, space->uid,
+			    (int)msg->arg.fork.ufd); /* we never asked for those; the program did */
 }
 
 void space_wake(struct space *space, uint64_t addr)
@@ -488,7 +489,7 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	*job = (struct poison){.programs = p, .pseg = pseg, .page = page};
 	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
 	atomic_fetch_add(&pseg->poisoning, 1);
-	pool_run(p->pool, POOL_SELF, run_poison, job);
+	pool_run_own(p->pool, POOL_SELF, run_poison, job);
 }
 
 /* ---- being pulled --------------------------------------------------------------------------- */

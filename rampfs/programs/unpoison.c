@@ -110,7 +110,7 @@ bool unpoison_begin(struct programs *p, struct pseg *pseg)
 	if (!job)
 		return false;
 	*job = (struct unpoison){.programs = p, .pseg = pseg_hold(p, pseg)};
-	pool_run(p->pool, POOL_SELF, run, job);
+	pool_run_own(p->pool, POOL_SELF, run, job);
 	return true;
 }
 

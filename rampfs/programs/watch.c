@@ -18,6 +18,7 @@
  * window (watch_holds is false). A mapping out of place is -EBUSY, here or there.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,6 +49,57 @@ void spaces_free(struct space **spaces, size_t count)
 	for (size_t i = 0; i < count; i++)
 		space_put(spaces[i]);
 	free(spaces);
+}
+
+/* What spaces_look does, on a thread that may outlive it. */
+struct looking {
+	struct space **spaces;
+	size_t count;
+	space_fn *fn;
+	pid_t pid; /* the last one */
+	max_align_t arg[];
+};
+
+static int look_at_spaces(struct apart *apart, void *arg)
+{
+	struct looking *l = arg;
+	int rc = 0;
+
+	for (size_t i = 0; i < l->count && !rc; i++) {
+		l->pid = l->spaces[i]->pid;
+		rc = apart_enter(apart, l->pid);
+		if (!rc)
+			rc = l->fn(l->arg, l->spaces[i]);
+	}
+	return rc;
+}
+
+static void looking_free(void *arg)
+{
+	struct looking *l = arg;
+
+	spaces_free(l->spaces, l->count);
+	free(l);
+}
+
+int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
+		pid_t *pid)
+{
+	struct looking *l = count ? malloc(sizeof(*l) + len) : NULL;
+	int rc;
+
+	*pid = 0;
+	if (!l) {
+		spaces_free(spaces, count);
+		return count ? -ENOMEM : 0;
+	}
+	*l = (struct looking){.spaces = spaces, .count = count, .fn = fn};
+	memcpy(l->arg, arg, len);
+	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
+		return -EBUSY;
+	*pid = l->pid;
+	looking_free(l);
+	return rc;
 }
 
 /* Live pieces, and the remap events of their spaces. False: an mremap is under way. */
@@ -105,26 +157,35 @@ static bool arm_early(struct pseg *pseg, const struct piece *pieces, size_t coun
 	return true;
 }
 
+struct extent {
+	uint64_t lo, hi, ino;
+};
+
+static int look_outside(void *arg, struct space *space)
+{
+	const struct extent *e = arg;
+
+	return mappers_outside(space, e->lo, e->hi, e->ino);
+}
+
 int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err)
 {
+	struct extent extent = {pseg->lo, pseg->hi, ino};
 	struct space **spaces;
 	char name[64];
+	pid_t pid;
 	size_t n;
-	int rc = spaces_ready(p, &spaces, &n) ? ramp_err_sys(err, ENOMEM, "asking who maps it") : 0;
+	int rc;
 
-	for (size_t i = 0; i < n && !rc; i++) {
-		int out = mappers_outside(spaces[i], pseg->lo, pseg->hi, ino);
-
-		if (!out)
-			continue;
-		process_name(spaces[i]->pid, name);
-		rc = out > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent",
-					    name)
-			     : ramp_err_set(err, EBUSY, "looking into process %s: %s", name,
-					    strerror(-out));
-	}
-	spaces_free(spaces, n);
-	return rc;
+	if (spaces_ready(p, &spaces, &n))
+		return ramp_err_sys(err, ENOMEM, "asking who maps it");
+	rc = spaces_look(spaces, n, look_outside, &extent, sizeof(extent), &pid);
+	if (!rc)
+		return 0;
+	process_name(pid, name);
+	return rc > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent", name)
+		      : ramp_err_set(err, EBUSY, "looking into process %s: %s", name,
+				     strerror(-rc));
 }
 
 static void note_stopped(const struct piece *pieces, size_t count)

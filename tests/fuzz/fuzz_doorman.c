@@ -36,6 +36,19 @@ static struct {
 	int why;
 } heard;
 
+/* ---- in place of leaving.c ------------------------------------------------------------------ */
+
+void leaving_ended(struct programs *p, uint64_t id)
+{
+	(void)p;
+	(void)id;
+}
+
+void leaving_lost(struct programs *p)
+{
+	(void)p;
+}
+
 /* ---- in place of session.c ------------------------------------------------------------------ */
 
 void session_uffd(struct programs *p, uint64_t space, int fd, int why)

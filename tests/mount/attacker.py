@@ -245,8 +245,8 @@ def fuse_reply(dev, unique, body):
 
 
 def serve_one_file(dev):
-    """A filesystem with one file that can be opened; nothing that comes after is ever answered."""
-    attr = struct.pack("<QQQQQQIIIIIIIIII", 2, 0, 0, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 0, 0)
+    """A filesystem with one file of a page that can be opened; nothing that comes after is ever answered."""
+    attr = struct.pack("<QQQQQQIIIIIIIIII", 2, 4096, 8, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 0, 0)
     root = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40777, 2, 0, 0, 0, 0, 0)
     while True:
         data = os.read(dev, 1 << 18)

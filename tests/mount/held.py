@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
+
+Usage: held.py exec|memory MOUNT COUNT
+
+exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. memory: a session
+that has ended and whose userfaultfd nobody has but the daemon, of a memory whose lock is held: a read of
+/proc/self/mem waits for a page of such a file. As root: it mounts that filesystem, and goes on as nobody. Says the
+process numbers when all are there, and goes on until its input ends.
+"""
+import ctypes
+import fcntl
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+import attacker
+
+USERFAULTFD_IOC_NEW = 0xaa00
+
+
+def become_nobody():
+    os.setgroups([])
+    os.setresgid(attacker.NOBODY, attacker.NOBODY, attacker.NOBODY)
+    os.setresuid(attacker.NOBODY, attacker.NOBODY, attacker.NOBODY)
+    attacker.LIBC.prctl(4, 1)  # its own /proc/self/mem is its own
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def hang_in_exec(fd, _, say):
+    os.set_inheritable(fd, False)
+    say(b"1")
+    os.execv("/bin/sleep", ["sleep", "1000"])
+
+
+def map_page(fd):
+    """The address: Python's own does not tell it of what is read-only."""
+    libc = attacker.LIBC
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    return libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+
+
+def hold_memory(fd, target, say):
+    """The parent gets the session's socket, and hangs up for it."""
+    address = map_page(fd)
+    sock = target.dial()
+    attacker.send(sock, attacker.hello_message())
+    sock.settimeout(20)
+    _, fds, _, _ = socket.recv_fds(sock, 4096, 8)
+    uffd = fcntl.ioctl(fds[1], USERFAULTFD_IOC_NEW, os.O_CLOEXEC | os.O_NONBLOCK)
+    with socket.socket(fileno=fds[0]) as door:
+        socket.send_fds(door, [bytes([1])], [uffd])
+    sock.recv(4096)  # READY
+    os.close(uffd)
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    say(b"1", [sock.fileno()])
+    sock.close()
+    try:
+        os.pread(memory, 1, address)
+    except OSError:
+        pass  # the server has ended
+
+
+def main(args):
+    if len(args) != 3 or args[0] not in ("exec", "memory"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    target = attacker.Target(args[1])
+    fd, server = attacker.hanging_file()
+    do = hang_in_exec if args[0] == "exec" else hold_memory
+    pids, kept = [], []
+    for _ in range(int(args[2])):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            attacker.die_with_parent()
+            ours.close()
+            for end in kept:  # or those sessions would not end
+                os.close(end)
+            become_nobody()
+            do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)))
+            os._exit(0)
+        theirs.close()
+        said, fds, _, _ = socket.recv_fds(ours, 1, 1)
+        if said != b"1":
+            os.kill(server, signal.SIGKILL)
+            sys.exit("held: it has ended")
+        pids.append(pid)
+        kept += fds
+    time.sleep(0.3)  # until they wait in there
+    for end in kept:
+        os.close(end)
+    print(*pids, flush=True)
+    sys.stdin.read()
+    os.kill(server, signal.SIGKILL)  # or none of them could end
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Processes of a user that keep waiting whoever looks into them, or lets go of their memory (held.py): a move says EBUSY
+# and who it is, all else goes on, and when they have ended all is as before.
+. tests/lib/cluster.sh
+. tests/lib/holder.sh
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+move() { timeout 60 python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$1" "$2"; }
+cat >"$scratch/pages.py" <<'P'
+import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+print("mapped", flush=True)
+for line in sys.stdin:
+    at = int(line) * 4096
+    m[at + 8] = 7
+    print(m[at:at + 4].decode(), flush=True)
+P
+cluster_start -n 2 -c 96M
+# Now: while processes are held pgrep waits, too.
+was_a=$(daemon a) was_b=$(daemon b) doorman=$(pgrep -P "$(daemon b)" -f -- --doorman)
+python3 -c 'import sys; sys.stdout.buffer.write(b"".join(b"p%03d" % i + bytes(4092) for i in range(1000)))' >"$mnt/a/a/secret"
+cp "$mnt/a/a/secret" "$mnt/b/b/mine"
+rampfs-migrate --mode demand "$mnt/a/a/secret" b
+within 5 test -e "$mnt/b/b/secret"
+holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/secret")
+holder victim
+same mapped "$(hear victim)" "the victim"
+page=0
+touch_page() {
+	same "$(printf 'p%03d' $page)" "$(ask victim $page)" "page $page"
+	page=$((page + 1))
+}
+touch_page
+
+echo "-- an execve that does not end"
+holder_program=(python3 tests/mount/held.py exec "$mnt/b" 1)
+holder held
+pid=$(hear held)
+refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"
+grep -q "process $pid .* can't be looked into, and may map it" "$scratch/cluster/b.log" ||
+	fail "the log does not say who it is: $(tail -n 4 "$scratch/cluster/b.log")"
+from=$SECONDS
+for _ in 1 2 3 4 5 6; do refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"; done # it is known: no waiting
+[ $((SECONDS - from)) -lt 15 ] || fail "six refusals took $((SECONDS - from)) s"
+same 1 "$(grep -c "process $pid .* keeps whoever looks into it waiting" "$scratch/cluster/b.log")" "lines about it"
+holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/mine")
+holder newcomer
+same mapped "$(hear newcomer)" "a program that comes meanwhile"
+same p005 "$(ask newcomer 5)" "its page"
+bye newcomer
+touch_page
+finish held
+within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
+within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
+within 5 test -e "$mnt/b/b/mine"
+
+echo "-- memories that can't be let go of"
+holder_program=(python3 tests/mount/held.py memory "$mnt/b" 12)
+holder held
+hear held >"$scratch/pids"
+same 12 "$(wc -w <"$scratch/pids")" "processes that hold theirs"
+# Looked for each second: until all have been let go of, or hang.
+for _ in 1 2 3 4; do
+	sleep 1
+	touch_page
+	holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/mine")
+	holder newcomer
+	same mapped "$(hear newcomer)" "a program that comes meanwhile"
+	bye newcomer
+done
+sleeping=$(grep -l '^State:.D' "/proc/$was_b"/task/*/status || true)
+[ -z "$sleeping" ] || fail "threads of the daemon hang: $(for task in $sleeping; do cat "${task%status}comm"; done)"
+[ "$(grep -l '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "none hangs at the doorman: no attack"
+# A kernel that takes that lock to tell what is mapped (before Linux 6.17) lets nobody look into them now.
+if said=$(move "$mnt/b/b/mine" "$mnt/b/a/mine" 2>&1); then
+	within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
+	within 5 test -e "$mnt/b/b/mine"
+else
+	[[ $said == *busy* ]] || fail "a move meanwhile: $said"
+fi
+touch_page
+finish held
+none_hangs() { ! grep -q '^State:.D' "/proc/$doorman"/task/*/status; }
+within 20 none_hangs
+within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
+same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
+bye victim
+cluster_stop
+echo "held: nobody waits for them"
