@@ -5,7 +5,8 @@
  *	floor pagefault MIB COUNT	us per page fault, one a line: a toucher, a resolver that
  *					reads the userfaultfd, sends 16 bytes, receives 4 KiB in
  *					place and says CONTINUE, a responder
- *	floor stream MIB		GB/s of one TCP stream with send() into a mapping
+ *	floor stream MIB [apart]	GB/s of one TCP stream with send() into a mapping; apart: sender
+ *					and receiver on the first two processors
  *	floor revoke MIB small|huge REPS
  *					us per revoke with three writers: register from outside,
  *					the agent's MADV_DONTNEED; one a line
@@ -23,6 +24,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,7 +313,16 @@ static int floor_pagefault(size_t mib, size_t count)
 /* ---- stream -------------------------------------------------------------------------------------
  */
 
-static int floor_stream(size_t mib)
+static void stay_on(unsigned int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	must(sched_setaffinity(0, sizeof(set), &set) == 0, "sched_setaffinity");
+}
+
+static int floor_stream(size_t mib, bool apart)
 {
 	size_t bytes = mib << 20, sent = 0;
 	int from = tmpfs_file("always", bytes), to = tmpfs_file("always", bytes), tcp[2];
@@ -324,9 +335,13 @@ static int floor_stream(size_t mib)
 	sink = map_at(NULL, to, bytes);
 	madvise(sink, bytes, MADV_POPULATE_WRITE);
 	tcp_pair(tcp);
+	if (apart)
+		stay_on(1);
 	since = now_ns();
 	sender = fork();
 	if (sender == 0) {
+		if (apart)
+			stay_on(0);
 		while (sent < bytes) {
 			size_t piece = bytes - sent < (1u << 20) ? bytes - sent : 1u << 20;
 			ssize_t n = send(tcp[1], source + sent, piece, MSG_NOSIGNAL);
@@ -470,13 +485,15 @@ int main(int argc, char **argv)
 	if (argc == 4 && strcmp(argv[1], "pagefault") == 0)
 		return floor_pagefault(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
 	if (argc == 3 && strcmp(argv[1], "stream") == 0)
-		return floor_stream(strtoul(argv[2], NULL, 10));
+		return floor_stream(strtoul(argv[2], NULL, 10), false);
+	if (argc == 4 && strcmp(argv[1], "stream") == 0 && strcmp(argv[3], "apart") == 0)
+		return floor_stream(strtoul(argv[2], NULL, 10), true);
 	if (argc == 5 && strcmp(argv[1], "revoke") == 0)
 		return floor_revoke(strtoul(argv[2], NULL, 10), strcmp(argv[3], "huge") == 0,
 				    atoi(argv[4]));
 	if (argc == 3 && strcmp(argv[1], "roundtrip") == 0)
 		return floor_roundtrip(atoi(argv[2]));
-	fprintf(stderr, "Usage: floor pagefault MIB COUNT | stream MIB | revoke MIB small|huge "
+	fprintf(stderr, "Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
 			"REPS | roundtrip COUNT\n");
 	return 2;
 }
