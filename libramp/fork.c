@@ -344,7 +344,8 @@ static void unmap_all(int session)
 }
 
 /* Nobody has said that it is all as it should be: a range may be mapped and not watched yet, and what
-   is missing there would read as zeros. */
+   is missing there would read as zeros. One that is mapped only afterwards is pending (commands.c),
+   and gets no access. */
 static void forget_all(int session)
 {
 	shim_lock(&table.lock);
@@ -357,10 +358,10 @@ static void forget_all(int session)
 	shim_unlock(&table.lock);
 }
 
-/* The daemon's answer did not come, or makes no sense. */
+/* The daemon's answer did not come, or makes no sense; or our agent's to the daemon. */
 static bool unanswered(int code)
 {
-	return code == EPIPE || code == ETIMEDOUT || code == EPROTO;
+	return code == EPIPE || code == ETIMEDOUT || code == ESRCH || code == EPROTO;
 }
 
 /* One ADOPT: 0, or a positive errno and why. */

@@ -97,7 +97,9 @@
  *               no ADOPT is needed). EDQUOT: its user has too many tokens out.
  *   ADOPT{token}  in the child, after its own agent is READY: all those ranges are mapped by
  *               MAP/PROTECT (or GONE) when RESULT comes; segment: how many. EPERM; EIO: some could
- *               not be mapped, and text names the first.
+ *               not be mapped, and text names the first. ETIMEDOUT (the agent was silent for too
+ *               long), ESRCH (its session ended): of some nobody knows whether they are mapped and
+ *               registered, and they may be mapped later; no access must be given to any.
  *               The token {0, 0}, where a daemon has died between FORK and ADOPT and with it the
  *               token: what the parent process has attached now, if it is of the same user.
  *   DETACH{segment, addr, len}   after a munmap or an mremap in place: the daemon looks into /proc

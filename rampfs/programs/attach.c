@@ -284,16 +284,18 @@ static int look(struct programs *p, struct pseg *pseg, struct space *space)
 	return rc;
 }
 
-static void unmap(struct programs *p, struct pseg *pseg, struct space *space,
-		  const struct session_msg *mapped)
+static int unmap(struct programs *p, struct pseg *pseg, struct space *space,
+		 const struct session_msg *mapped)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = mapped->addr, .len = mapped->len};
+	int rc = 0;
 
 	pthread_mutex_lock(&space->io);
 	if (mapped->serial && mapped->serial == space->mapped)
-		agent_ask(space, &msg, -1, now_ms() + p->connect_ms, NULL);
+		rc = agent_ask(space, &msg, -1, now_ms() + p->connect_ms, NULL);
 	pthread_mutex_unlock(&space->io);
 	look(p, pseg, space);
+	return rc;
 }
 
 /* Who asks again has hung up before: it is looked for that with io held. */
@@ -372,6 +374,8 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 	return rc ? rc : looked;
 }
 
+/* -ETIMEDOUT, -ESRCH, -EPROTO: it may be mapped, or be so later, without access and not registered.
+   After another error it is not. */
 static int map_range(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
 		     struct wish *wish)
 {
@@ -386,7 +390,7 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 	};
 	struct session_msg protect = {
 		.type = SESSION_PROTECT, .addr = wish->addr, .len = wish->len, .prot = wish->prot};
-	int fd, rc;
+	int fd, rc, undone = 0;
 
 	if (wish->flags & SESSION_REPLACE)
 		return replace_range(p, pseg, space, wish);
@@ -404,8 +408,8 @@ static int map_range(struct programs *p, struct pseg *pseg, struct space *space,
 	if (!rc) /* the look may have waited for others: that is not the agent's time */
 		rc = agent_call(space, &protect, -1, now_ms() + p->connect_ms, NULL);
 	if (rc)
-		unmap(p, pseg, space, &map);
-	return rc;
+		undone = unmap(p, pseg, space, &map);
+	return undone && rc != -ETIMEDOUT ? undone : rc;
 }
 
 /* ---- ATTACH --------------------------------------------------------------------------------- */
@@ -758,6 +762,16 @@ static struct token *adopt_token(struct request *r, struct ramp_err *err)
 	return NULL;
 }
 
+/* The first one is told; before it goes one after which nobody knows what the child has mapped: then
+   it must unmap all of that (fork.c). */
+static void note_failed(struct ramp_err *first, const struct ramp_err *err)
+{
+	bool unknown = err->code == ETIMEDOUT || err->code == ESRCH;
+
+	if (!first->code || (unknown && first->code == EIO))
+		ramp_err_set(first, unknown ? err->code : EIO, "%s", err->text);
+}
+
 void adopt_begin(struct request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
@@ -773,8 +787,8 @@ void adopt_begin(struct request *r)
 	for (uint32_t i = 0; space && i < token->count && !request_is_for_nobody(r); i++)
 		if (!adopt_one(r, space, &token->ranges[i], &err))
 			result.segment++;
-		else if (!first.code)
-			ramp_err_set(&first, EIO, "%s", err.text);
+		else
+			note_failed(&first, &err);
 	result.result = (uint32_t)first.code;
 	memcpy(result.text, first.text, sizeof(first.text));
 	request_answer(r, &result);

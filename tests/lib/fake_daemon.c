@@ -72,6 +72,8 @@ struct fake {
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up, hang_up_punches;
 	_Atomic bool silent, forgetful, stalls;
+	_Atomic int fails; /* errno of every ADOPT */
+	_Atomic bool late; /* ... which is answered before anything is mapped */
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
 	pthread_mutex_t lock; /* processes, tokens */
@@ -285,7 +287,7 @@ static int do_map(struct fake *fake, struct process *p, const struct piece *piec
 
 	rc = command(p, &map, fd, NULL);
 	close(fd);
-	return rc || fake->stalls ? rc : command(p, &protect, -1, NULL);
+	return rc || fake->stalls || fake->fails ? rc : command(p, &protect, -1, NULL);
 }
 
 static void look_into_proc(struct fake *fake, struct process *p)
@@ -430,6 +432,22 @@ static void answer_adopt(struct fake *fake, pid_t pid, const struct session_msg 
 	result->segment = (uint64_t)parent->n;
 }
 
+/* Answers by itself. */
+static bool fail_adopt(struct fake *fake, int sock, pid_t pid, const struct session_msg *msg)
+{
+	struct session_msg failed = {.type = SESSION_RESULT, .result = (uint32_t)fake->fails};
+	struct session_msg ignored = {0};
+
+	if (!fake->late)
+		answer_adopt(fake, pid, msg, &ignored);
+	session_send(sock, &failed, NULL, 0, 0);
+	if (fake->late) {
+		usleep(100000); /* it has taken notice */
+		answer_adopt(fake, pid, msg, &ignored);
+	}
+	return false;
+}
+
 static bool answer_punch(struct fake *fake, const struct session_msg *msg,
 			 struct session_msg *result)
 {
@@ -529,6 +547,8 @@ static void *answer_one(void *arg)
 		answer = answer_attach(visitor.fake, who.pid, &msg, &result);
 	else if (msg.type == SESSION_FORK)
 		answer_fork(visitor.fake, who.pid, &result);
+	else if (msg.type == SESSION_ADOPT && visitor.fake->fails)
+		answer = fail_adopt(visitor.fake, visitor.sock, who.pid, &msg);
 	else if (msg.type == SESSION_ADOPT)
 		answer_adopt(visitor.fake, who.pid, &msg, &result);
 	else if (msg.type == SESSION_PUNCH)
@@ -844,6 +864,12 @@ void fake_forget_forks(struct fake *fake)
 void fake_stall_in_adopt(struct fake *fake)
 {
 	fake->stalls = true;
+}
+
+void fake_fail_in_adopt(struct fake *fake, int code, bool late)
+{
+	fake->late = late;
+	fake->fails = code;
 }
 
 void fake_fall_silent(struct fake *fake)

@@ -60,6 +60,9 @@ void fake_forget_forks(struct fake *fake);
 void fake_delay_forks(struct fake *fake, uint32_t ms);
 /* From now on ADOPT has what it names mapped, and nothing more is heard. */
 void fake_stall_in_adopt(struct fake *fake);
+/* From now on ADOPT fails with this errno, and what it names has been mapped, without access; or is
+   so a moment later. */
+void fake_fail_in_adopt(struct fake *fake, int code, bool late);
 /* From now on nothing is answered. */
 void fake_fall_silent(struct fake *fake);
 /* From now on nobody is even taken from the socket's queue, and that is full. */

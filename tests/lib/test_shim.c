@@ -657,6 +657,25 @@ START_TEST(a_fork_whose_daemon_stalls_in_the_middle_leaves_the_child_nothing)
 }
 END_TEST
 
+static const struct unknown {
+	int code;
+	bool late;
+} unknown[] = {{ETIMEDOUT, false}, {ETIMEDOUT, true}, {ESRCH, false}, {ESRCH, true}};
+
+/* The daemon has not heard what has become of it, and has not registered it. */
+START_TEST(a_fork_whose_daemon_had_no_answer_leaves_the_child_nothing)
+{
+	struct program p = start("orphan");
+
+	await(&p, "mapped");
+	fake_fail_in_adopt(fake, unknown[_i].code, unknown[_i].late);
+	go_on(&p);
+	finish(&p);
+	ck_assert_int_eq(count_said("rampfs: fork: the child lacks mappings: "), 1);
+	ck_assert_int_eq(count_said("\n"), 1);
+}
+END_TEST
+
 START_TEST(an_allocator_that_is_locked_over_forks_hangs_nobody)
 {
 	struct program p;
@@ -723,6 +742,8 @@ int main(void)
 	tcase_add_test(tc, a_daemon_that_sleeps_is_not_waited_for);
 	tcase_add_test(tc, a_fork_without_an_answer_goes_on_without_mappings);
 	tcase_add_test(tc, a_fork_whose_daemon_stalls_in_the_middle_leaves_the_child_nothing);
+	tcase_add_loop_test(tc, a_fork_whose_daemon_had_no_answer_leaves_the_child_nothing, 0,
+			    (int)(sizeof(unknown) / sizeof(unknown[0])));
 	tcase_add_test(tc, an_allocator_that_is_locked_over_forks_hangs_nobody);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);

@@ -103,6 +103,10 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 
 	switch (m->type) {
 	case SESSION_MAP:
+		if (agent_kind == 11) {
+			agent_kind = 12;
+			return EEXIST;
+		}
 		return at_fixed(m, fd);
 	case SESSION_PROTECT:
 		return mprotect((void *)m->addr, m->len, (int)m->prot) ? errno : 0;
@@ -170,7 +174,8 @@ static void serve(int sock)
 		if (agent_kind == 1)
 			continue;
 		if ((agent_kind == 7 && m.type == SESSION_BACK) ||
-		    (agent_kind == 8 && m.type == SESSION_SWAP)) {
+		    (agent_kind == 8 && m.type == SESSION_SWAP) ||
+		    (agent_kind == 12 && m.type == SESSION_MAP)) {
 			agent_kind = 0;
 			for (int i = 0; i < nfds; i++)
 				close(fds[i]);
@@ -382,11 +387,12 @@ static int do_fork(const struct prog_order *o, struct prog_report *r)
 		m.type = SESSION_ADOPT;
 		if (o->value)
 			m.token[0] = m.token[1] = 0;
-		rc = start_session(0);
+		rc = start_session(o->flags);
 		if (!rc && o->len) {
 			rc = give_up(&m, o, &value);
 		} else if (!rc) {
 			rc = ask(&m);
+			value = (uint64_t)-rc;
 			if (!rc)
 				rc = load(o->addr, &value);
 		}

@@ -21,7 +21,8 @@ enum prog_op {
 			      5: says that it has carried out a SWAP, and has not;
 			      7: leaves the first BACK unanswered, 8: the first SWAP,
 			      9: unmaps for a while what a GONE takes,
-			      10: computes for 3 s before it answers a DROP.
+			      10: computes for 3 s before it answers a DROP,
+			      11: refuses the first MAP and leaves the next unanswered.
 			      Its thread in value */
 	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after so many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
@@ -32,7 +33,9 @@ enum prog_op {
 	PROG_FORK,     /* a child with a session of its own adopts everything, loads a u64 at addr;
 			  value 1:     without the token, as after a daemon's death.
 			  len: it gives up after so many ms; value in the report: whether it had
-			  addr mapped within 5 s after that */
+			  addr mapped within 5 s after that.
+			  flags: its agent, as for PROG_SESSION; value in the report: the errno of
+			  an ADOPT that fails */
 	PROG_MPROTECT, /* addr, len, prot */
 	PROG_MUNMAP,   /* addr, len */
 	PROG_PUNCH,    /* segment (addr), offset, len */

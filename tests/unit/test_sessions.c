@@ -385,6 +385,26 @@ START_TEST(a_child_that_has_given_up_is_given_nothing)
 }
 END_TEST
 
+static const uint32_t silent[] = {1, 11}; /* kinds of agents */
+
+/* It may be mapped when its agent goes on, and nobody has registered it. */
+START_TEST(a_child_whose_agent_is_silent_is_told_so_whatever_else_has_failed)
+{
+	struct prog_order order = {.op = PROG_FORK, .flags = silent[_i]};
+	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
+	struct seg *y = world_segment("y", 6);
+	struct prog_report r;
+
+	order.addr = x.addr;
+	world_attach(&x.prog, y, O_RDWR);
+	r = prog_do(&x.prog, &order);
+	ck_assert_int_ne(r.result, 0);
+	ck_assert_uint_eq(r.value, ETIMEDOUT);
+	world_detached(&x);
+	seg_put(y);
+}
+END_TEST
+
 static void *let_it_go(void *seg)
 {
 	programs_gone(world.programs, seg, "b");
@@ -937,6 +957,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is);
 	tcase_add_test(tc, an_attach_that_was_given_up_takes_nothing_from_the_next);
 	tcase_add_test(tc, a_child_that_has_given_up_is_given_nothing);
+	tcase_add_loop_test(tc, a_child_whose_agent_is_silent_is_told_so_whatever_else_has_failed,
+			    0, (int)(sizeof(silent) / sizeof(silent[0])));
 	tcase_add_test(tc, a_fork_while_something_is_put_in_its_place_misses_nothing);
 	tcase_add_test(tc, what_is_put_back_for_long_is_in_no_hurry);
 	tcase_add_test(tc, all_that_is_on_a_full_shelf_is_found_and_can_go);
