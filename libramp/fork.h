@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* In the constructor. */
+/* In the constructor, or at the first call that comes before it. */
 void fork_init(void);
 /* Before anything is attached, under the attach lock: forks that begin from now on give the child
    what its parent has. 0 or a negative errno; once is enough. */

@@ -28,6 +28,27 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Before the first attach and before any child: constructors of libraries that the program is linked
+   with may have run before ours. */
+static __attribute__((constructor)) void preload_init(void)
+{
+	static _Atomic bool done;
+	static struct shim_lock lock;
+	struct shim_guard guard;
+
+	if (done)
+		return;
+	shim_enter(&guard);
+	shim_lock(&lock);
+	if (!done) {
+		shim_resolve();
+		fork_init();
+	}
+	done = true;
+	shim_unlock(&lock);
+	shim_leave(&guard);
+}
+
 static bool shared_file(int flags, int fd)
 {
 	int type = flags & MAP_TYPE;
@@ -39,10 +60,11 @@ static bool shared_file(int flags, int fd)
 /* True: it is done, with *out and errno as the caller shall see them. */
 static bool map_segment(const struct attach_call *call, void **out)
 {
-	int saved = errno;
+	int saved = errno, rc;
 	uint64_t at;
-	int rc = attach_mmap(call, &at);
 
+	preload_init();
+	rc = attach_mmap(call, &at);
 	errno = rc ? -rc : saved;
 	if (rc == -ENOTTY)
 		return false;
@@ -208,6 +230,7 @@ EXPORT pid_t _Fork(void)
 	int saved = errno, code;
 	pid_t pid;
 
+	preload_init();
 	fork_begin();
 	errno = saved;
 	pid = shim_next.fork_raw();
@@ -232,6 +255,7 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	tls = va_arg(ap, void *);
 	ctid = va_arg(ap, void *);
 	va_end(ap);
+	preload_init();
 	if (apart)
 		fork_begin();
 	errno = saved;
@@ -241,10 +265,4 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		fork_end();
 	errno = code;
 	return pid;
-}
-
-static __attribute__((constructor)) void preload_init(void)
-{
-	shim_resolve();
-	fork_init();
 }

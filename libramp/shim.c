@@ -84,7 +84,7 @@ struct shim_next shim_next = {
 	.mprotect = kernel_mprotect,
 	.madvise = kernel_madvise,
 	.remap_file_pages = kernel_remap_file_pages,
-	.fork_raw = no_fork, /* nobody forks so early */
+	.fork_raw = no_fork, /* where the C library has none */
 	.clone = no_clone,
 };
 

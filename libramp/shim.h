@@ -31,7 +31,7 @@ struct shim_next {
 };
 extern struct shim_next shim_next;
 
-/* In the constructor: looks up what comes after us, reads RAMPFS_QUIET, and looks what stderr is.
+/* As fork_init (fork.h): looks up what comes after us, reads RAMPFS_QUIET, and looks what stderr is.
  */
 void shim_resolve(void);
 

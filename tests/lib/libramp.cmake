@@ -16,11 +16,17 @@ add_dependencies(shim_prog shim_plugin)
 add_executable(shim_alloc ${shim_tests}/shim_alloc.c)
 set_target_properties(shim_alloc PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(shim_alloc PRIVATE rampfs_flags Threads::Threads)
+add_library(shim_early_lib SHARED ${shim_tests}/shim_early_lib.c)
+set_target_properties(shim_early_lib PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(shim_early_lib PRIVATE rampfs_flags)
+add_executable(shim_early ${shim_tests}/shim_early.c)
+set_target_properties(shim_early PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(shim_early PRIVATE rampfs_flags shim_early_lib)
 rampfs_test(NAME shim SOURCES ${shim_tests}/test_shim.c ${shim_tests}/fake_daemon.c NEEDS base PkgConfig::FUSE3)
 target_compile_definitions(test_shim PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>"
-  SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>"
+  SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" SHIM_EARLY="$<TARGET_FILE:shim_early>" RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>"
   RAMPFS_NODE="$<TARGET_FILE:rampfs-node>")
-add_dependencies(test_shim rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc)
+add_dependencies(test_shim rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc shim_early)
 # What is tested runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
 set_tests_properties(shim PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")
 rampfs_script_test(NAME shim_mount COMMAND ${shim_tests}/shim_mount.sh TIMEOUT 600)

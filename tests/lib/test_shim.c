@@ -687,6 +687,18 @@ START_TEST(an_allocator_that_is_locked_over_forks_hangs_nobody)
 }
 END_TEST
 
+/* As by a library that the program is linked with, before the shim's own constructor. */
+START_TEST(what_a_constructor_has_mapped_is_its_childrens_at_once)
+{
+	struct program p;
+
+	snprintf(prog_path, sizeof(prog_path), "%s", SHIM_EARLY);
+	p = start("");
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 /* The child has what its parent had at last: neither more nor less of what was changed, and all of
    what was not. */
 START_TEST(what_another_thread_changes_during_a_fork_costs_the_child_nothing_else)
@@ -745,6 +757,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_fork_whose_daemon_had_no_answer_leaves_the_child_nothing, 0,
 			    (int)(sizeof(unknown) / sizeof(unknown[0])));
 	tcase_add_test(tc, an_allocator_that_is_locked_over_forks_hangs_nobody);
+	tcase_add_test(tc, what_a_constructor_has_mapped_is_its_childrens_at_once);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
 	tcase_add_test(tc, quiet_silences_the_refusals);

@@ -1,0 +1,9 @@
+/*
+ * What shim_early's library has mapped when the program begins.
+ */
+#ifndef RAMP_SHIM_EARLY_H
+#define RAMP_SHIM_EARLY_H
+
+extern volatile unsigned char *early;
+
+#endif
