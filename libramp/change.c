@@ -38,10 +38,29 @@ void change_lock(void)
 	}
 }
 
-void change_over_begin(struct shim_guard *guard)
+/* It has pages, and the last one does not lie before the first. */
+static bool ends_behind(uint64_t start, uint64_t len)
 {
+	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + shim_page_up(len) > start;
+}
+
+int change_over_begin(struct shim_guard *guard, const void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint32_t ignored;
+	int rc = 0;
+
 	shim_enter(guard);
 	change_lock();
+	/* Afterwards it would be too late for a full table. */
+	if (shim_page_aligned(start) && ends_behind(start, len))
+		rc = ranges_isolate(&table.ranges, start, start + shim_page_up(len), &ignored,
+				    &ignored);
+	if (rc) {
+		shim_unlock(&table.lock);
+		shim_leave(guard);
+	}
+	return rc;
 }
 
 void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len)
@@ -53,14 +72,9 @@ void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t 
 	    ranges_isolate(&table.ranges, start, start + shim_page_up(len), &first, &last) == 0)
 		for (; first < last; last--)
 			ranges_remove(&table.ranges, first);
+	ranges_join(&table.ranges);
 	shim_unlock(&table.lock);
 	shim_leave(guard);
-}
-
-/* It has pages, and the last one does not lie before the first. */
-static bool ends_behind(uint64_t start, uint64_t len)
-{
-	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + shim_page_up(len) > start;
 }
 
 int change_munmap(void *addr, uint64_t len)

@@ -23,10 +23,11 @@ int change_remap_file_pages(void *addr, uint64_t len);
 int change_madvise(void *addr, uint64_t len, int advice);
 /*
  * The program puts something of its own where something of ours may be, as by MAP_FIXED: between
- * begin and end no agent puts a segment or an empty file there. len: so much of ours it has
- * replaced, which is over; 0 where it has failed.
+ * begin and end no agent puts a segment or an empty file there. len: to begin, so much it replaces
+ * where that is done, or 0; to end, so much of ours it has replaced, which is over, and 0 where that
+ * has failed. -ENOMEM: the table is full; nothing may be replaced, and there is no end.
  */
-void change_over_begin(struct shim_guard *guard);
+int change_over_begin(struct shim_guard *guard, const void *addr, uint64_t len);
 void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len);
 
 #endif

@@ -52,6 +52,16 @@ static void pieces_of(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *la
 		*first = *last = 0;
 }
 
+/* Where the table is full, also those of which a part lies there. */
+static void pieces_at(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last)
+{
+	if (ranges_isolate(&table.ranges, addr, addr + len, first, last) == 0)
+		return;
+	*first = *last = ranges_first(&table.ranges, addr);
+	while (*last < table.ranges.n && table.ranges.at[*last].addr < addr + len)
+		++*last;
+}
+
 /* ---- the commands: a positive errno, or 0 -----------------------------------------------------
  */
 
@@ -324,14 +334,15 @@ static int put_empty(struct range *r, int empty_fd)
 /*
  * What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
  * since, which has the segment now, is that one's. Where no empty file can be put there, nothing
- * is: a touch is SIGSEGV, and the segment is not put back when it returns.
+ * is: a touch is SIGSEGV, and the segment is not put back when it returns. All of the segment goes:
+ * so where a piece can't be cut, the rest of it does so a moment earlier.
  */
 static int put_empty_pieces(const struct hands *hands, const struct session_msg *msg, int fd)
 {
 	uint32_t i, last;
 	int rc = 0;
 
-	pieces_of(msg->addr, msg->len, &i, &last);
+	pieces_at(msg->addr, msg->len, &i, &last);
 	for (uint32_t left = last - i; left && rc == 0; left--) {
 		struct range *r = &table.ranges.at[i];
 
@@ -600,7 +611,8 @@ static void plan_parts(struct hands *hands, const struct scratch *scratch, uint6
 }
 
 /* 1: the program still has something of it mapped, which is this session's from now on: a GONE of
-   the node that had it between comes too late. 0: nothing. -EAGAIN: it has something else there. */
+   the node that had it between comes too late. 0: nothing. -EAGAIN: it has something else there.
+   -ENOMEM: the table is full. */
 static int claim_range(struct hands *hands, const struct scratch *scratch, uint64_t addr)
 {
 	bool locked = lock_table();
@@ -609,10 +621,10 @@ static int claim_range(struct hands *hands, const struct scratch *scratch, uint6
 	int rc = 1;
 
 	if (locked) {
-		pieces_of(addr, len, &first, &last);
-		rc = first < last;
+		rc = ranges_isolate(&table.ranges, addr, addr + len, &first, &last);
+		rc = rc ? rc : first < last;
 	}
-	if (rc && take_gaps(addr, addr + len))
+	if (rc > 0 && take_gaps(addr, addr + len))
 		rc = -EAGAIN;
 	for (; locked && rc > 0 && first < last; first++)
 		table.ranges.at[first].session = hands->session;

@@ -95,14 +95,18 @@ static void populate(void *at, size_t length, int prot, int flags)
    filled in afterwards: an agent does not wait so long for the table. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
+	size_t over = flags & MAP_FIXED ? length : 0;
 	struct shim_guard guard;
 	void *out;
-	int code;
+	int code = -change_over_begin(&guard, addr, over);
 
-	change_over_begin(&guard);
+	if (code) {
+		errno = code;
+		return MAP_FAILED;
+	}
 	out = shim_next.mmap(addr, length, prot, flags & ~MAP_POPULATE, fd, offset);
 	code = errno;
-	change_over_end(&guard, addr, out != MAP_FAILED && (flags & MAP_FIXED) ? length : 0);
+	change_over_end(&guard, addr, out != MAP_FAILED ? over : 0);
 	if (out == MAP_FAILED)
 		errno = code;
 	else if ((flags & MAP_POPULATE) && !(flags & MAP_NONBLOCK))
@@ -183,9 +187,12 @@ static void *move_over(void *old, size_t old_size, size_t new_size, int flags, v
 {
 	struct shim_guard guard;
 	void *out;
-	int code;
+	int code = -change_over_begin(&guard, to, new_size);
 
-	change_over_begin(&guard);
+	if (code) {
+		errno = code;
+		return MAP_FAILED;
+	}
 	out = shim_next.mremap(old, old_size, new_size, flags, to);
 	code = errno;
 	change_over_end(&guard, to, out != MAP_FAILED ? new_size : 0);

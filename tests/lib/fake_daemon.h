@@ -39,7 +39,7 @@ void fake_restore(struct fake *fake, pid_t pid);
 void fake_gone(struct fake *fake, pid_t pid, const char *line);
 /* BACK and SWAP of all that was GONE. */
 void fake_back(struct fake *fake, pid_t pid);
-/* The same of one mapping, which is GONE still where SWAP is refused; the errno that SWAP says. */
+/* The same of the first mapping, which is GONE still where SWAP is refused; the errno that SWAP says. */
 int fake_try_back(struct fake *fake, pid_t pid);
 /* The same, but dies and starts again while the SWAP waits for its remap event to be read. */
 void fake_back_and_die(struct fake *fake, pid_t pid);

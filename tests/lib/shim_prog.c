@@ -33,6 +33,20 @@ volatile unsigned char *map(size_t len, int prot, int flags, off_t offset)
 	return at;
 }
 
+/* Every other one is mapped twice: for the kernel it is all one mapping. */
+volatile unsigned char *map_all_pieces(void)
+{
+	volatile unsigned char *p = map(EXTENT_BYTES, RW, MAP_SHARED, 0);
+	int fd = open_file(O_RDWR);
+
+	for (unsigned long i = LARGE_PAGES; i < LARGE_PAGES + PIECES; i += 2)
+		CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, (off_t)(i * PAGE)) == p + i * PAGE);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, EXTENT_BYTES - PAGE) != MAP_FAILED);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENOMEM);
+	CHECK(close(fd) == 0);
+	return p;
+}
+
 unsigned char byte_of_file(off_t offset)
 {
 	unsigned char byte;
@@ -157,6 +171,7 @@ static const struct scenario {
 	{"tree", scenario_tree},
 	{"crowd", scenario_crowd},
 	{"many", scenario_many},
+	{"full", scenario_full},
 	{"unlinked", scenario_unlinked},
 	{"loaded", scenario_loaded},
 	{"beside", scenario_beside},
@@ -169,6 +184,7 @@ static const struct scenario {
 	{"covered", scenario_covered},
 	{"own", scenario_own},
 	{"mosaic", scenario_mosaic},
+	{"crammed", scenario_crammed},
 	{"handed", scenario_handed},
 	{"succeeded", scenario_succeeded},
 	{"jailed", scenario_jailed},

@@ -41,6 +41,11 @@ int count_lines(const char *name);
 int touch(volatile unsigned char *at, bool write);
 /* A mv that has come back may have returned before the mapping is in place again. */
 bool comes_back(volatile unsigned char *at);
+/* Maps the segment, up to its extent's end, in as many pieces as a program may have. The first is
+   its first LARGE_PAGES pages, each of the next PIECES one page. */
+volatile unsigned char *map_all_pieces(void);
+#define LARGE_PAGES 8u
+#define PIECES	    8190u
 /* Says on stdout where we are and waits for a line on stdin. */
 void meet(const char *where);
 /* A child that must exit 0. */
@@ -60,6 +65,7 @@ void scenario_protect(void);
 void scenario_remap(void);
 void scenario_private(void);
 void scenario_many(void);
+void scenario_full(void);
 void scenario_unlinked(void);
 void scenario_loaded(void);
 /* shim_prog_crew.c: threads, children, handlers */
@@ -91,6 +97,7 @@ void scenario_reused(void);
 void scenario_covered(void);
 void scenario_own(void);
 void scenario_mosaic(void);
+void scenario_crammed(void);
 void scenario_jailed(void);
 
 #endif

@@ -307,6 +307,33 @@ void scenario_unlinked(void)
 	CHECK(q == p && q[0] == 1 && q[PAGE] == 2);
 }
 
+static void *put_at(void *at)
+{
+	return mmap(at, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+/* Has as many pieces as there may be, and puts something of its own over a part of one. */
+void scenario_full(void)
+{
+	unsigned char *q = (unsigned char *)map_all_pieces(), *at = q + 4 * PAGE;
+	unsigned char *own = mmap(NULL, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(own != MAP_FAILED);
+	own[0] = 'o';
+	at[0] = 'x';
+	CHECK(put_at(at) == MAP_FAILED && errno == ENOMEM);
+	CHECK(mremap(own, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED &&
+	      errno == ENOMEM);
+	CHECK(own[0] == 'o' && at[0] == 'x' && byte_of_file(4 * PAGE) == 'x');
+	/* What needs no more of them can be done, and leaves room. */
+	for (unsigned long i = LARGE_PAGES; i < LARGE_PAGES + 2; i++)
+		CHECK(put_at(q + i * PAGE) == q + i * PAGE);
+	CHECK(mremap(own, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at && at[0] == 'o');
+	CHECK(byte_of_file(4 * PAGE) == 'x');
+	at[PAGE] = 'y';
+	CHECK(byte_of_file(5 * PAGE) == 'y');
+}
+
 /* A library that the program has loaded by itself maps; one in a namespace of its own has another C
    library, past the shim: refused, as without it. */
 void scenario_loaded(void)

@@ -102,6 +102,27 @@ void scenario_mosaic(void)
 	scenario_gone();
 }
 
+/* Goes and comes back where there are as many pieces as there may be, and the kernel has cut one. */
+void scenario_crammed(void)
+{
+	unsigned char *q = (unsigned char *)map_all_pieces();
+
+	q[0] = 1;
+	CHECK(mlock(q + 4 * PAGE, PAGE) == 0);
+	meet("here");
+	alarm(20); /* it must not wait for ever */
+	for (unsigned int page = 3; page < 6; page++)
+		CHECK(touch(q + page * PAGE, false) == SIGBUS);
+	CHECK(touch(q + EXTENT_BYTES - 1, false) == SIGBUS);
+	meet("gone");
+	CHECK(touch(q, false) == SIGBUS);
+	for (unsigned long i = LARGE_PAGES + 1; i < LARGE_PAGES + 4; i += 2)
+		CHECK(munmap(q + i * PAGE, PAGE) == 0);
+	meet("room");
+	CHECK(comes_back(q) && q[0] == 1);
+	CHECK(touch(q + 4 * PAGE, false) == SIGBUS);
+}
+
 /* Has left for a directory where there is neither /run nor /proc. */
 void scenario_jailed(void)
 {

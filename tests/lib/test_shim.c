@@ -174,7 +174,7 @@ static const struct quiet {
 	{"basic", 0},	{"partial", 0}, {"large", 2},	{"arguments", 1},  {"readonly", 0},
 	{"protect", 1}, {"remap", 3},	{"private", 0}, {"forks", 0},	   {"execs", 0},
 	{"kin", 1},	{"threads", 0}, {"signals", 0}, {"daemonlike", 0}, {"leaver", 0},
-	{"around", 0},	{"halfway", 0},
+	{"around", 0},	{"halfway", 0}, {"full", 1},
 };
 
 START_TEST(a_program_maps_as_mmap_promises)
@@ -429,6 +429,25 @@ START_TEST(what_a_program_put_into_a_hole_stays_and_the_segment_waits)
 	go_on(&p);
 	await(&p, "left");
 	fake_back(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
+START_TEST(what_is_gone_is_sigbus_however_many_pieces_there_are)
+{
+	struct program p = start("crammed");
+
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "");
+	go_on(&p);
+	await(&p, "gone");
+	ck_assert_int_eq(fake_try_back(fake, p.pid), ENOMEM);
+	go_on(&p);
+	await(&p, "room");
+	ck_assert_int_eq(fake_try_back(fake, p.pid), 0);
+	fake_restore(fake, p.pid);
 	go_on(&p);
 	finish(&p);
 }
@@ -763,6 +782,7 @@ int main(void)
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);
+	tcase_add_test(tc, what_is_gone_is_sigbus_however_many_pieces_there_are);
 	tcase_add_test(tc, what_has_stderrs_number_alone_gets_no_line);
 	tcase_add_test(tc, what_a_program_puts_over_a_segment_that_leaves_stays);
 	tcase_add_test(tc, what_a_program_puts_over_a_segment_that_is_dropped_stays);
