@@ -487,7 +487,7 @@ static int take_gaps(uint64_t start, uint64_t end)
 	uint64_t at = start, gap_start, gap_end;
 
 	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
-		long z = shim_mmap(
+		long z = map_unforked(
 			gap_start, gap_end - gap_start, PROT_NONE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 		if (z < 0) {

@@ -180,6 +180,7 @@ static const struct scenario {
 	{"late", scenario_late},
 	{"widened", scenario_widened},
 	{"grown", scenario_grown},
+	{"holed", scenario_holed},
 	{"reused", scenario_reused},
 	{"covered", scenario_covered},
 	{"own", scenario_own},

@@ -93,6 +93,7 @@ void scenario_allowed(void);
 void scenario_late(void);
 void scenario_widened(void);
 void scenario_grown(void);
+void scenario_holed(void);
 void scenario_reused(void);
 void scenario_covered(void);
 void scenario_own(void);

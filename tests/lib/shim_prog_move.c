@@ -226,6 +226,26 @@ void scenario_grown(void)
 	CHECK(touch(q + SEGMENT_BYTES - 1, true) == 0 && touch(q, true) == 0);
 }
 
+/* Makes a child in the midst of that: where nothing of it is mapped, the child has nothing either. */
+void scenario_holed(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	pid_t pid;
+
+	meet("here");
+	CHECK(mprotect(q + 2 * PAGE, PAGE, PROT_READ) == 0);
+	CHECK(munmap(q + 8 * PAGE, PAGE) == 0);
+	printf("allowed\n");
+	fflush(stdout);
+	usleep(150000); /* the first part is in place by then, and what has the hole is not */
+	CHECK(is_mapped(q + 8 * PAGE));
+	pid = _Fork();
+	if (pid == 0)
+		_exit(is_mapped(q + 8 * PAGE));
+	wait_for(pid);
+	CHECK(comes_back(q + 9 * PAGE) && touch(q, true) == 0);
+}
+
 /* Puts something of its own over a segment that leaves while its pages are slowly filled. */
 void scenario_covered(void)
 {

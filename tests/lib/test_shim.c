@@ -504,6 +504,12 @@ START_TEST(what_grows_while_it_is_put_back_is_the_segment)
 }
 END_TEST
 
+START_TEST(what_keeps_holes_free_while_it_is_put_back_is_in_no_child)
+{
+	come_back_slowly("holed");
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agents)
 {
 	struct program p = start("restart");
@@ -792,6 +798,7 @@ int main(void)
 	tcase_add_test(tc, what_a_program_allows_while_it_is_put_back_is_allowed_when_that_is_over);
 	tcase_add_test(tc, what_is_mapped_again_while_it_is_put_back_allows_what_that_asks_for);
 	tcase_add_test(tc, what_grows_while_it_is_put_back_is_the_segment);
+	tcase_add_test(tc, what_keeps_holes_free_while_it_is_put_back_is_in_no_child);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
