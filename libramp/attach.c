@@ -153,14 +153,22 @@ void attach_drop_pending(void)
 	shim_unlock(&table.lock);
 }
 
-/* The agent has mapped it; from now on the range is the program's. */
-static void own_pending(const struct attach *a)
+/* The agent has mapped it; from now on the range is the program's. What else is pending is of an
+   attach that was given up, and has no access; it is taken for ours only where it can't be cut off. */
+static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 {
+	uint32_t first, last;
+
 	shim_lock(&table.lock);
+	if (ranges_isolate(&table.ranges, start, end, &first, &last)) {
+		first = 0;
+		last = table.ranges.n;
+	}
 	for (uint32_t i = 0; i < table.ranges.n; i++) {
 		struct range *r = &table.ranges.at[i];
 
-		r->flags &= (uint8_t)~RANGE_PENDING;
+		if (i >= first && i < last)
+			r->flags &= (uint8_t)~RANGE_PENDING;
 		if (r->segment == a->segment && r->session == a->session)
 			r->end_max = a->end_max;
 	}
@@ -190,7 +198,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 	}
 	a->reason[0] = '\0';
 	a->end_max = answer.addr - offset + answer.all;
-	own_pending(a);
+	own_pending(a, answer.addr, answer.addr + len);
 	*at = answer.addr;
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #include "session.h"
 
 #define SEGMENT_ID 5000
+#define PAGE_BYTES UINT64_C(4096)
 #define PROCESSES  64
 #define TOKENS	   256
 #define PIECES	   64
@@ -82,7 +84,8 @@ struct fake {
 	uint64_t last_token;
 	_Atomic uint32_t fork_ms; /* between FORK's look and its answer */
 	_Atomic uint32_t read_ms;
-	struct fake *before; /* one that was stopped: its mount's threads live on */
+	_Atomic uint32_t late_page; /* 0: none */
+	struct fake *before;	    /* one that was stopped: its mount's threads live on */
 };
 
 static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
@@ -340,12 +343,29 @@ static void unregister(struct process *p, const struct piece *piece)
 /* ---- requests -----------------------------------------------------------------------------------
  */
 
+static void map_late(struct fake *fake, struct process *p, uint64_t page)
+{
+	struct session_msg map = {.type = SESSION_MAP,
+				  .segment = SEGMENT_ID,
+				  .addr = EXTENT_ADDR + page * PAGE_BYTES,
+				  .len = PAGE_BYTES,
+				  .offset = page * PAGE_BYTES,
+				  .prot = PROT_READ | PROT_WRITE};
+	int fd = open_backing(fake, true);
+
+	MUST(command(p, &map, fd, NULL) == 0);
+	close(fd);
+}
+
 static uint32_t map_new(struct fake *fake, struct process *p, const struct session_msg *msg,
 			const struct token *token)
 {
 	struct piece piece = {EXTENT_ADDR + msg->offset, msg->len, msg->prot, false};
+	uint32_t late = atomic_exchange(&fake->late_page, 0);
 	int rc;
 
+	if (late)
+		map_late(fake, p, late);
 	if (!(msg->flags & SESSION_REPLACE))
 		return (uint32_t)do_map(fake, p, &piece, token->writable);
 	rc = swap_in(fake, p, &piece);
@@ -848,6 +868,11 @@ void fake_hang_up_attaches(struct fake *fake, int n)
 void fake_hang_up_punches(struct fake *fake, int n)
 {
 	fake->hang_up_punches = n;
+}
+
+void fake_map_late(struct fake *fake, uint32_t page)
+{
+	fake->late_page = page;
 }
 
 void fake_refuse(struct fake *fake, int code, const char *text)

@@ -52,6 +52,9 @@ void fake_hang_up_attaches(struct fake *fake, int n);
 /* The same of those for holes, before anything is punched; every other one is answered as by a
    daemon that does not know the process yet. */
 void fake_hang_up_punches(struct fake *fake, int n);
+/* The next ATTACH finds that page of the segment mapped a moment before, without access, as by one
+   that was given up. */
+void fake_map_late(struct fake *fake, uint32_t page);
 /* From now on HELLO is answered with this errno (0: as usual). */
 void fake_refuse(struct fake *fake, int code, const char *text);
 /* From now on FORK's tokens are forgotten before they are used, as by a daemon that died. */

@@ -172,6 +172,7 @@ static const struct scenario {
 	{"crowd", scenario_crowd},
 	{"many", scenario_many},
 	{"full", scenario_full},
+	{"pieces", scenario_pieces},
 	{"unlinked", scenario_unlinked},
 	{"loaded", scenario_loaded},
 	{"beside", scenario_beside},

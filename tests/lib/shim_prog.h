@@ -66,6 +66,7 @@ void scenario_remap(void);
 void scenario_private(void);
 void scenario_many(void);
 void scenario_full(void);
+void scenario_pieces(void);
 void scenario_unlinked(void);
 void scenario_loaded(void);
 /* shim_prog_crew.c: threads, children, handlers */

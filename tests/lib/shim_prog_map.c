@@ -307,6 +307,16 @@ void scenario_unlinked(void)
 	CHECK(q == p && q[0] == 1 && q[PAGE] == 2);
 }
 
+void scenario_pieces(void)
+{
+	for (unsigned char page = 0; page < 4; page++) {
+		volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, page * (off_t)PAGE);
+
+		p[0] = page;
+		CHECK(byte_of_file(page * (off_t)PAGE) == page);
+	}
+}
+
 static void *put_at(void *at)
 {
 	return mmap(at, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

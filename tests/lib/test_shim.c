@@ -537,6 +537,18 @@ START_TEST(an_attach_whose_daemon_dies_is_asked_again)
 }
 END_TEST
 
+/* The program maps a few pages of the segment, one after the other. */
+START_TEST(what_an_attach_has_left_is_not_taken_for_the_next_ones)
+{
+	struct program p;
+
+	fake_map_late(fake, 2);
+	p = start("pieces");
+	finish(&p);
+	ck_assert_str_eq(said(), "");
+}
+END_TEST
+
 START_TEST(a_hole_whose_daemon_dies_is_punched_by_the_next)
 {
 	struct program p;
@@ -801,6 +813,7 @@ int main(void)
 	tcase_add_test(tc, what_keeps_holes_free_while_it_is_put_back_is_in_no_child);
 	tcase_add_test(tc, a_daemon_that_comes_back_finds_its_agents);
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
+	tcase_add_test(tc, what_an_attach_has_left_is_not_taken_for_the_next_ones);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
 	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);
 	tcase_add_test(tc, a_daemon_that_refuses_is_quoted);
