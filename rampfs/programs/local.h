@@ -627,7 +627,7 @@ int inject_ready(struct space *space, char why[INJECT_WHY]);
 int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
 		char why[INJECT_WHY]);
 
-/* ---- attach.c, gone.c ----------------------------------------------------------------------- */
+/* ---- attach.c, adopt.c, gone.c ------------------------------------------------------------------ */
 
 void attach_begin(struct request *request);
 void adopt_begin(struct request *request);
