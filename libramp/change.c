@@ -20,7 +20,9 @@
 #include "shim.h"
 #include "table.h"
 
+/* More than a daemon needs to give up by itself (SESSION_PUNCH_MS): one that has died, or hangs. */
 #define PUNCH_PATIENCE_MS 10000
+#define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes; the kernel is done with them in no time */
 #define RETRY_PAUSE_MS	  5
 #define SWAP_PATIENCE_MS  10000
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
@@ -248,15 +250,16 @@ int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 
 /* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again), when our
    agent has come to it. */
-static int ask_punch(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+static int ask_punch(const char *path, struct session_msg *msg)
 {
 	const struct session_msg asked = *msg;
+	uint64_t deadline_ms = shim_now_ms() + PUNCH_PATIENCE_MS;
 	int rc = attach_ask(path, msg, deadline_ms);
 
 	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && shim_now_ms() < deadline_ms) {
 		shim_pause_ms(RETRY_PAUSE_MS);
 		*msg = asked;
-		rc = attach_ask(path, msg, deadline_ms);
+		rc = attach_ask(path, msg, shim_now_ms() + PUNCH_PATIENCE_MS);
 	}
 	return rc;
 }
@@ -264,12 +267,12 @@ static int ask_punch(const char *path, struct session_msg *msg, uint64_t deadlin
 /* The daemon punches the hole, part by part. */
 static int punch(uint64_t start, uint64_t end, char *reason)
 {
-	uint64_t deadline_ms = shim_now_ms() + PUNCH_PATIENCE_MS;
 	int rc = 0;
 
 	while (rc == 0 && start < end) {
 		struct session_msg msg = {.type = SESSION_PUNCH};
 		struct range r = {0};
+		uint64_t left;
 		uint32_t index;
 
 		shim_lock(&table.lock);
@@ -282,8 +285,11 @@ static int punch(uint64_t start, uint64_t end, char *reason)
 		msg.segment = r.segment;
 		msg.offset = start - r.extent;
 		msg.len = (r.addr + r.len < end ? r.addr + r.len : end) - start;
+		left = PUNCH_PART - msg.offset % PUNCH_PART;
+		if (msg.len > left)
+			msg.len = left;
 		start += msg.len;
-		rc = ask_punch(agent_socket(r.session), &msg, deadline_ms);
+		rc = ask_punch(agent_socket(r.session), &msg);
 		if (rc == 0 && msg.result) {
 			shim_copy(reason, SESSION_TEXT_MAX, msg.text);
 			rc = -(int)msg.result;

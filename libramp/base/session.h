@@ -77,7 +77,7 @@
  *
  * Throw-away requests. The process is the one that connected (SO_PEERCRED). Answer: RESULT{result,
  * segment, addr, len, token, all, text}; a field that a request does not define is 0.
- * Who hangs up before its turn has come: ATTACH, FORK and ADOPT are not done then.
+ * Who hangs up before its turn has come: ATTACH, FORK, ADOPT and PUNCH are not done then.
  *
  *   ATTACH{token, offset, len, prot, flags}   token of RAMP_IOC_ATTACH; prot: PROT_*; flags:
  *      SESSION_NOHUGE, SESSION_REPLACE. offset and len are page-aligned by the caller. The agent
@@ -106,7 +106,8 @@
  *               again. Nothing breaks where it never comes.
  *   PUNCH{segment, offset, len}   madvise(MADV_REMOVE): punches the hole in the segment. EACCES:
  *               no writable attachment covers it. EPERM: the process has no session (yet, where the
- *               daemon has just begun). EREMOTE, EOPNOTSUPP, EIO, ETIMEDOUT.
+ *               daemon has just begun). EREMOTE, EOPNOTSUPP, EIO. ETIMEDOUT: not within
+ *               SESSION_PUNCH_MS, and it is not done later.
  *
  * Tools:
  *
@@ -149,6 +150,7 @@
 #define SESSION_PARTS_MAX  256	/* of one SWAP: each is protected in its own way */
 #define SESSION_FDS_MAX	   2
 #define SESSION_TEXT_MAX   400 /* bytes, with the NUL */
+#define SESSION_PUNCH_MS   8000
 
 enum session_type {
 	SESSION_HELLO = 1,

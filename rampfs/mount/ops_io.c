@@ -9,7 +9,8 @@
  * answered as it was, also where the segment has left since.
  *
  * How it fails: EREMOTE where the segment is another node's, EIO where bytes are lost, EHOSTDOWN
- * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR.
+ * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR; ETIMEDOUT
+ * of a program's MADV_REMOVE, which is told within its patience or not carried out.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -234,6 +235,9 @@ static int do_io(struct io *io)
 	io->gate = false;
 	if (was_appended(io))
 		return 0;
+	/* What it stores once it has its answer must stand. */
+	if (io->punch && punch_is_late(io->punch))
+		return -ETIMEDOUT;
 	rc = inode_segment(io->r.mount, io->id, &seg);
 	if (rc) {
 		io->gate = rc == -EAGAIN;

@@ -409,9 +409,10 @@ struct request {
 	pid_t pid;
 	uid_t uid;
 	gid_t gid;
+	uint64_t since_ms;
 	struct session_msg msg;
 };
-/* Who asked for an attachment has ended, or has hung up. */
+/* Who asked for it has ended, or has hung up. */
 bool request_is_for_nobody(const struct request *request);
 /* The ready space of the very process that has connected, as space_find; it is waited for as long
    as somebody waits for the answer. */

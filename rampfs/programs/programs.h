@@ -206,6 +206,9 @@ struct punch_request; /* alive until punch_answer */
 typedef void programs_punch(void *arg, struct punch_request *request, ramp_segment_t id,
 			    uint64_t offset, uint64_t len);
 void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
+/* It has waited for too long, or has hung up: what is punched now could be what the program stored
+   since. To be asked right before; the answer is ETIMEDOUT then. */
+bool punch_is_late(const struct punch_request *request);
 /* -ESHUTDOWN: not at all, and the program asks the next daemon. */
 void punch_answer(struct punch_request *request, int result);
 /* Who asks: his process, and his group when he connected. */

@@ -305,7 +305,7 @@ bool request_is_for_nobody(const struct request *r)
 {
 	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
 
-	return r->msg.type != SESSION_DETACH && r->msg.type != SESSION_PUNCH && poll(&at, 1, 0) > 0;
+	return r->msg.type != SESSION_DETACH && poll(&at, 1, 0) > 0;
 }
 
 struct space *request_find(struct request *request, pid_t pid, uint64_t until_ms)
@@ -383,6 +383,7 @@ static void request(struct conn *conn, const struct session_msg *msg)
 			      .pid = conn->pid,
 			      .uid = conn->uid,
 			      .gid = conn->gid,
+			      .since_ms = now_ms(),
 			      .msg = *msg};
 	newcomer_counts(conn, REQUEST_COUNTS);
 	leave(conn);

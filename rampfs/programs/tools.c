@@ -274,6 +274,12 @@ void punch_begin(struct request *r)
 		loop_post(r->programs->loop, run_punch, punch);
 }
 
+bool punch_is_late(const struct punch_request *punch)
+{
+	return now_ms() > punch->request->since_ms + SESSION_PUNCH_MS ||
+	       request_is_for_nobody(punch->request);
+}
+
 void punch_answer(struct punch_request *punch, int result)
 {
 	struct session_msg msg = {.type = SESSION_RESULT,

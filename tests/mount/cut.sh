@@ -6,7 +6,7 @@
 export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold RAMPFS_QUIET=1
 # The library stands before AddressSanitizer's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
-LD_PRELOAD=$build/tests/libhold.so cluster_start -n 2 -c 64M
+LD_PRELOAD=$build/tests/libhold.so cluster_start -n 3 -c 1G
 holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/f")
 # WHAT COMMAND...: it is begun, and waits in the daemon where that does it
 begin() {
@@ -58,4 +58,47 @@ wait "$cutter" || fail "it was not cut"
 wait "$mover" || fail "it was not moved"
 same 00 "$(byte 7)" "what was cut"
 same $((255 * 8)) "$(stat -c %b "$mnt/b/b/f")" "its blocks: a hole has none"
+echo "a hole that cannot be punched in time is not punched later"
+head -c 800M /dev/urandom >"$mnt/a/a/g"
+holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/g")
+holder program
+ask program load 0 >"$scratch/before" # so it has it mapped
+target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
+trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
+slow() { # 12 s; some pages now and then are enough for the copy to go on
+	chrt -f -p 10 $BASHPID
+	for ((i = 0; i < 12; i++)); do
+		kill -STOP "$target"
+		sleep 1
+		kill -CONT "$target"
+		sleep 0.01
+	done
+}
+# Its program is told that; not where the machine stands still, and the copy ends meanwhile.
+tries=0
+is_late() {
+	local said slowly mover
+	tries=$((tries + 1))
+	: >"$scratch/err"
+	rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
+	mover=$!
+	within 20 grep -q 'copying\|on node b' "$scratch/err"
+	slow & slowly=$!
+	said=$(ask program remove 0)
+	touch "$HOLD_FILE.cut"
+	kill -INT $mover || true
+	wait $slowly
+	wait $mover || true
+	[ "$said" != "Connection timed out" ] || [ -e "$mnt/b/b/g" ] || return 0
+	[ $tries -lt 5 ] || fail "a hole in what is being copied: $said"
+	rm "$HOLD_FILE.cut"
+	[ ! -e "$mnt/b/b/g" ] || rampfs-migrate --wait "$mnt/b/b/g" a
+	return 1
+}
+until is_late; do :; done
+same "done" "$(ask program store 0)" "a store after that"
+rm "$HOLD_FILE.cut"
+sleep 0.5
+same 5a "$(ask program load 0)" "what was stored"
+bye program
 cluster_stop

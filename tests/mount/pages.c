@@ -2,7 +2,7 @@
  * Does with the pages of a mapped segment what it is told, a line at a time, and answers each.
  *
  *	pages PATH [closed]
- *			load PAGE | store PAGE | call PAGE | core PAGE | collapse PAGE | lock PAGE | ...
+ *			load PAGE | store PAGE | call PAGE | core PAGE | collapse PAGE | remove PAGE | ...
  *
  * closed: the file is closed once it is mapped, so that its mount is not busy.
  * load: the page's first byte as two hexadecimal digits, or the signal's si_code. store: that byte
@@ -91,6 +91,8 @@ static int do_call(const char *word, int fd, unsigned char *at, off_t offset)
 {
 	if (strcmp(word, "collapse") == 0)
 		return madvise(at, HUGE_PAGE, MADV_COLLAPSE);
+	if (strcmp(word, "remove") == 0)
+		return madvise(at, HUGE_PAGE, MADV_REMOVE);
 	if (strcmp(word, "lock") == 0)
 		return mlock(at, HUGE_PAGE);
 	if (strcmp(word, "unlock") == 0)

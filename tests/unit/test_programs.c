@@ -837,6 +837,43 @@ START_TEST(a_hole_that_a_daemon_ends_before)
 }
 END_TEST
 
+/* What it stores from then on is not to be punched. */
+START_TEST(a_hole_that_nobody_waits_for_any_more_is_late)
+{
+	struct seg *seg = world_segment("x", 5);
+	struct prog writer;
+	struct prog_report report;
+	struct prog_order punch = {.op = PROG_PUNCH, .value = seg_id(seg), .len = 4096};
+	uint64_t sent_ms;
+
+	world_programs_stop();
+	world.punch = keep_punch;
+	world_programs_start();
+	world_prog(&writer);
+	world_attach(&writer, seg, O_RDWR);
+	for (int killed = 0; killed < 2; killed++) {
+		kept_punch = NULL;
+		sent_ms = clock_ms();
+		prog_send(&writer, &punch);
+		while (!kept_punch)
+			usleep(1000);
+		ck_assert(!punch_is_late(kept_punch));
+		if (killed)
+			kill(writer.pid, SIGKILL);
+		while (!punch_is_late(kept_punch))
+			usleep(1000);
+		ck_assert_int_eq(clock_ms() - sent_ms < SESSION_PUNCH_MS, killed);
+		punch_answer(kept_punch, -ETIMEDOUT);
+		if (!killed) {
+			ck_assert(prog_wait(&writer, &report, ANSWER_MS));
+			ck_assert_int_eq(report.result, -ETIMEDOUT);
+		}
+	}
+	prog_end(&writer);
+	seg_put(seg);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, a_whole_segment_is_mapped_at_its_extent_and_not_registered);
@@ -866,6 +903,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
 	tcase_add_test(tc, only_who_may_write_punches_holes);
 	tcase_add_test(tc, a_hole_that_a_daemon_ends_before);
+	tcase_add_test(tc, a_hole_that_nobody_waits_for_any_more_is_late);
 }
 
 int main(int argc, char **argv)
