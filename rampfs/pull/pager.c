@@ -130,6 +130,13 @@ static uint64_t room_for(struct pulled *pulled, uint64_t first, uint64_t count)
 	return count > 1 && make_room(pulled, first, 1) != -ENOSPC;
 }
 
+static void give_back(struct pulled *pulled, uint64_t first, uint64_t count)
+{
+	pages_give_back(pulled->seg, first, count);
+	if (count)
+		pulled_again(pulled);
+}
+
 /*
  * Claims and asks for up to `count` pages from a REMOTE one on. How many that settles; 0: not now.
  * Room is taken while they are on their way; where the store was full a moment ago, before they are
@@ -150,7 +157,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 		return 0;
 	first_room = room && atomic_load(&pulled->no_room_ms) > pull_now_ms();
 	fit = first_room ? room_for(pulled, first, won) : won;
-	pages_give_back(pulled->seg, first + fit, won - fit);
+	give_back(pulled, first + fit, won - fit);
 	if (fit == 0) {
 		if (waiter->watch)
 			deny(pulled, first);
@@ -158,7 +165,7 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 	}
 	trace_page(pulled->source.trace, first, "the request goes out");
 	if (link_post(link, pulled, first, fit, waiter, NULL)) {
-		pages_give_back(pulled->seg, first, fit);
+		give_back(pulled, first, fit);
 		return 0;
 	}
 	if (room && !first_room)

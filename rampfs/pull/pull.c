@@ -214,6 +214,12 @@ bool pulled_no_room(struct pulled *pulled)
 	return true;
 }
 
+void pulled_again(struct pulled *pulled)
+{
+	if (pulled_prefetches(pulled))
+		puller_wake(&pulled->pull->prefetch);
+}
+
 void pulled_look(struct pulled *pulled)
 {
 	if (all_decided(pulled))
@@ -447,7 +453,7 @@ static bool is_decided(struct pulled *pulled)
 }
 
 /* What was claimed and did not become right; of pages that nobody pulls any more, what was lost is
-   lost again. Page faults may have found them claimed. */
+   lost again. */
 static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	struct pulled *pulled;
@@ -456,8 +462,10 @@ static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64
 	pulled = pulled_of(pull, seg);
 	if (pulled && is_decided(pulled))
 		pages_lose_all(seg);
-	if (pulled)
-		puller_wake(&pull->pager);
+	if (pulled) {
+		pulled_again(pulled);
+		puller_wake(&pull->pager); /* page faults may have found them claimed */
+	}
 	pulled_put(pulled);
 }
 

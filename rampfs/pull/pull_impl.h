@@ -268,6 +268,8 @@ bool pulled_crowded(struct pulled *pulled);
 bool pulled_wanted(struct pulled *pulled);
 /* The store had no room for what comes. False: there is some now, of what its move has reserved. */
 bool pulled_no_room(struct pulled *pulled);
+/* Pages that were claimed are REMOTE again: a prefetch that found nothing to ask for sleeps. */
+void pulled_again(struct pulled *pulled);
 /* Pages have arrived or been lost: perhaps that was the last one. */
 void pulled_look(struct pulled *pulled);
 /* Takes it out of the list, with the list's reference. */

@@ -210,6 +210,25 @@ START_TEST(a_page_fault_of_what_a_writer_gives_back_is_asked_for)
 }
 END_TEST
 
+/* The prefetch has asked for all the rest, and sleeps until it is told of more. */
+START_TEST(what_a_writer_gives_back_is_prefetched)
+{
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 250 * PAGE, 6 * PAGE), 0);
+	world_begin(&w, true);
+	wait_until(pages_missing(w.t_seg) == 6);
+	usleep(COME_BY_US);
+	pull_cut_end(w.t_pull, w.t_seg, 250 * PAGE, 6 * PAGE, _i ? 2 * PAGE : 0);
+	if (_i)
+		ck_assert(pages_local(w.t_seg, 250, 2));
+	world_wait_finished(&w);
+	ck_assert_uint_eq(pages_missing(w.t_seg), 0);
+	world_close(&w);
+}
+END_TEST
+
 /* The source had lost it, and is not asked again: it may know nothing of that key any more. */
 START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
 {
@@ -374,6 +393,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_in_a_hole_that_is_being_taken_goes_on);
 	tcase_add_test(c, a_page_fault_of_what_could_not_be_asked_for_is_asked_for);
 	tcase_add_test(c, a_page_fault_of_what_a_writer_gives_back_is_asked_for);
+	tcase_add_loop_test(c, what_a_writer_gives_back_is_prefetched, 0, 2);
 	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
 	tcase_add_loop_test(c, who_waits_for_a_page_elsewhere_gets_it_too, 0, 2);
 	tcase_add_loop_test(c, a_page_fault_outlives_the_session_by_which_it_was_read, 0, 2);
