@@ -198,6 +198,7 @@ static void on_fault(struct pull *pull, struct watch *watch, const struct space_
 	};
 	uint64_t won = 0, count;
 	struct stream *stream;
+	struct wish wish;
 	struct link *link;
 
 	atomic_fetch_add(&pull->faults, 1);
@@ -214,7 +215,9 @@ static void on_fault(struct pull *pull, struct watch *watch, const struct space_
 	case PAGE_REMOTE:
 		link = pulled_crowded(pulled) ? NULL : puller_link(&pull->pager, pulled);
 		if (link) {
+			wish = pulled_wish(pulled, pull_now_ms());
 			count = around(pulled, fault->page, &stream);
+			count = 1 + wish_leaves(&wish, fault->page + 1, count - 1);
 			won = demand(link, pulled, fault->page, count, &waiter);
 			stream->next = fault->page + won;
 		}

@@ -8,9 +8,10 @@
  * the attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the
  * huge pages that are reserved, so that a page fault need not.
  *
- * How it fails: puller.c. Where the store is full it rests; page faults and reads say so, and page
- * faults may be tried again when it goes on. A program whose agent is being waited for delays the
- * end of its own segment's pull alone.
+ * How it fails: puller.c. What a writer was to have at once, and found partly under way, is left to
+ * him for a moment (struct wish). Where the store is full it rests; page faults and reads say so,
+ * and page faults may be tried again when it goes on. A program whose agent is being waited for
+ * delays the end of its own segment's pull alone.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -43,11 +44,14 @@ static bool needs_link(struct pulled *pulled)
 /* ---- asking ---- */
 
 /* False: there is nothing to ask for, or not now. */
-static bool ask_one(struct link *link, struct pulled *pulled)
+static bool ask_one(struct link *link, struct pulled *pulled, const struct wish *wish)
 {
 	bool waits = demand_waits(pulled->pull);
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
 	uint8_t *stage;
+
+	if (wish_leaves(wish, page, 1) == 0)
+		page = pages_next_remote(pulled->seg, wish->to);
 
 	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
 	    link->n_flights == TP_QUEUE_MAX)
@@ -58,8 +62,8 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 		pulled->cursor = 0; /* what was given back, or skipped */
 		return true;
 	}
-	won = pages_claim(pulled->seg, page,
-			  waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES);
+	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
+	won = pages_claim(pulled->seg, page, wish_leaves(wish, page, won));
 	stage = waits ? NULL : stage_take(link->puller, pulled, page, won);
 	if (won && link_post(link, pulled, page, won, NULL, stage)) {
 		stage_put(link->puller, stage);
@@ -71,11 +75,13 @@ static bool ask_one(struct link *link, struct pulled *pulled)
 	return true;
 }
 
-/* Returns when to come again because of a store that is full, or wait_ms where that is sooner. */
+/* Returns when to come again because of a store that is full, or of pages that a writer may not want
+   any more, or wait_ms where that is sooner. */
 static int ask_for_more(struct pull *pull, int wait_ms)
 {
 	uint64_t now = pull_now_ms(), full;
 	struct pulled *pulled = NULL;
+	struct wish wish;
 	struct link *link;
 
 	while ((pulled = pulled_next(pull, pulled))) {
@@ -86,8 +92,11 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 			pull_sooner(&wait_ms, full, now);
 			continue;
 		}
+		wish = pulled_wish(pulled, now);
+		if (wish.until_ms)
+			pull_sooner(&wait_ms, wish.until_ms, now);
 		link = puller_link(&pull->prefetch, pulled);
-		while (link && ask_one(link, pulled))
+		while (link && ask_one(link, pulled, &wish))
 			;
 	}
 	return wait_ms;
@@ -129,13 +138,15 @@ static bool has_uncleared(struct pulled *pulled)
 static void clear_one(struct pulled *pulled)
 {
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cleared);
+	struct wish wish = pulled_wish(pulled, pull_now_ms());
 
 	if (page >= pulled->mapped / RAMP_PAGE_BYTES) {
 		pulled->cleared = UINT64_MAX;
 		return;
 	}
 	pulled->cleared = (page / HUGE_PAGES + 1) * HUGE_PAGES;
-	if (!stage_untouched(pulled, page) || !pages_claim(pulled->seg, page, 1))
+	if (!stage_untouched(pulled, page) ||
+	    !pages_claim(pulled->seg, page, wish_leaves(&wish, page, 1)))
 		return;
 	/* Where that fails the page fault finds out. */
 	(void)madvise(pulled->base + page * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, MADV_POPULATE_WRITE);

@@ -201,6 +201,45 @@ bool pulled_wanted(struct pulled *pulled)
 	return wanted;
 }
 
+struct wish pulled_wish(struct pulled *pulled, uint64_t now_ms)
+{
+	struct wish wish;
+
+	pthread_mutex_lock(&pulled->lock);
+	wish = pulled->wish;
+	pthread_mutex_unlock(&pulled->lock);
+	return wish.until_ms > now_ms ? wish : (struct wish){0};
+}
+
+uint64_t wish_leaves(const struct wish *wish, uint64_t first, uint64_t count)
+{
+	if (!wish->until_ms || first >= wish->to || first + count <= wish->from)
+		return count;
+	return first < wish->from ? wish->from - first : 0;
+}
+
+/* Of two writers the first has his turn before the other, but for one who wants those pages, too. */
+static void wish_for(struct pulled *pulled, uint64_t from, uint64_t to)
+{
+	uint64_t now = pull_now_ms();
+	struct wish *wish = &pulled->wish;
+
+	pthread_mutex_lock(&pulled->lock);
+	if (wish->until_ms <= now || (from <= wish->from && to >= wish->to))
+		*wish = (struct wish){.from = from, .to = to, .until_ms = now + WISH_MS};
+	pthread_mutex_unlock(&pulled->lock);
+}
+
+static void wish_fulfilled(struct pulled *pulled, uint64_t from, uint64_t to)
+{
+	struct wish *wish = &pulled->wish;
+
+	pthread_mutex_lock(&pulled->lock);
+	if (from <= wish->from && to >= wish->to)
+		wish->until_ms = 0;
+	pthread_mutex_unlock(&pulled->lock);
+}
+
 static bool all_decided(struct pulled *pulled)
 {
 	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
@@ -469,22 +508,31 @@ static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64
 	pulled_put(pulled);
 }
 
-/* Claims all that is not LOCAL; where a page is another's, everything goes back. */
+/* Claims all that is not LOCAL; where a page is another's, everything goes back, and is wished for:
+   beside a prefetch there would always be one. */
 static int claim_all(struct pull *pull, struct seg *seg, uint64_t first, uint64_t end)
 {
-	uint64_t page = first, won;
+	struct pulled *pulled = pulled_of(pull, seg);
+	uint64_t page = first, from = end, won;
+	int rc = 0;
 
-	while ((page = pages_next_missing(seg, page)) < end) {
+	while (!rc && (page = pages_next_missing(seg, page)) < end) {
 		won = pages_claim_cut(seg, page, end - page);
-		if (won == 0 && pages_get(seg, page) != PAGE_LOCAL) {
-			/* Up to here every page that is IN_FLIGHT was claimed by us. */
-			if (page > first)
-				give_back(pull, seg, first, page - first);
-			return -EAGAIN;
-		}
+		if (won == 0 && pages_get(seg, page) != PAGE_LOCAL)
+			rc = -EAGAIN;
+		else if (won && from == end)
+			from = page;
 		page += won;
 	}
-	return 0;
+	if (pulled && rc)
+		wish_for(pulled, first, end); /* before others see what goes back */
+	else if (pulled)
+		wish_fulfilled(pulled, first, end);
+	/* Up to here every page that is IN_FLIGHT was claimed by us. */
+	if (rc && from < page)
+		give_back(pull, seg, from, page - from);
+	pulled_put(pulled);
+	return rc;
 }
 
 /* More than any write; what is beyond is a hole or an end that moves. */

@@ -8,7 +8,8 @@
  *   stage.c     whole huge pages on their way into the store
  *   serve.c     the source's side
  *
- * Locks, in the order in which they are taken: pull->lock (the lists), pulled->lock (its wants).
+ * Locks, in the order in which they are taken: pull->lock (the lists), pulled->lock (its wants, and
+ * the wish).
  * Both are held for a few stores or a short walk. Everything else belongs to one thread, or is
  * atomic.
  */
@@ -39,6 +40,7 @@
 #define NO_ROOM_MS   1000u	 /* how long a store that was full is believed to be full */
 #define PIECE_BYTES  (64u << 10) /* received at once while demand waits */
 #define REAP_BYTES   (1u << 20)
+#define WISH_MS	     300u /* who is parked asks again every PARK_TICK_MS at the latest */
 #define STAGES	     4u
 #define EACH_EVENTS  32
 
@@ -54,6 +56,13 @@ struct waiter {
 struct want {
 	uint64_t first, count;
 	struct waiter waiter; /* for the first of them */
+};
+
+/* Pages that a writer was to have all at once, and of which another had some: until then nobody asks
+   for one of them but who waits for it, and those that are under way become fewer. */
+struct wish {
+	uint64_t from, to;
+	uint64_t until_ms; /* 0: none */
 };
 
 /* Sequential faults: where the next one is expected, and how much it gets. */
@@ -89,8 +98,9 @@ struct pulled {
 	_Atomic uint64_t no_room_ms; /* until then the store is full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
 
-	pthread_mutex_t lock; /* protects n_wants and wants */
+	pthread_mutex_t lock; /* protects n_wants, wants and wish */
 	uint32_t n_wants;
+	struct wish wish;
 
 	/* The pager's. */
 	struct stream streams[STREAMS];
@@ -266,6 +276,10 @@ void waiter_put(struct waiter *waiter);
 bool pulled_crowded(struct pulled *pulled);
 /* Some are remembered. */
 bool pulled_wanted(struct pulled *pulled);
+/* The writer's wish, if there is one at that time. */
+struct wish pulled_wish(struct pulled *pulled, uint64_t now_ms);
+/* How many of the pages [first, first + count) come before the first that is wished for. */
+uint64_t wish_leaves(const struct wish *wish, uint64_t first, uint64_t count);
 /* The store had no room for what comes. False: there is some now, of what its move has reserved. */
 bool pulled_no_room(struct pulled *pulled);
 /* Pages that were claimed are REMOTE again: a prefetch that found nothing to ask for sleeps. */

@@ -376,11 +376,17 @@ static bool leaves_beyond(struct link *link, struct pulled *pulled)
 /* Beyond what was asked the source has nothing either: the REMOTE pages there are LOCAL zeros. */
 static uint64_t take_hole(struct link *link, struct pulled *pulled, uint64_t from, uint64_t count)
 {
+	const struct wish wish = pulled_wish(pulled, pull_now_ms());
 	uint64_t to, page = from, won, taken = 0;
 
 	to = count > HOLE_MORE_PAGES ? from + HOLE_MORE_PAGES : from + count;
 	while ((page = pages_next_remote(pulled->seg, page)) < to) {
-		won = pages_claim(pulled->seg, page, to - page);
+		won = wish_leaves(&wish, page, to - page);
+		if (won == 0) {
+			page = wish.to;
+			continue;
+		}
+		won = pages_claim(pulled->seg, page, won);
 		if (won) {
 			give_room_back(link, pulled, page, won);
 			pages_arrive(pulled->seg, page, won);

@@ -8,6 +8,7 @@ endforeach()
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
 # Memory at the source fails.
 target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread)
-# One thread is held between two steps, until another one has come by; a mapping fails.
+# One thread is held between two steps, until another one has come by; a mapping fails; a clock
+# stands still.
 target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut
-  -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map)
+  -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map -Wl,--wrap=pull_now_ms)

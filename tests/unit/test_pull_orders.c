@@ -120,6 +120,18 @@ int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_e
 	return __real_seg_map(seg, base, len, err);
 }
 
+static _Atomic uint64_t stopped_ms; /* 0: it goes on */
+
+uint64_t __real_pull_now_ms(void);
+uint64_t __wrap_pull_now_ms(void);
+
+uint64_t __wrap_pull_now_ms(void)
+{
+	uint64_t now = atomic_load(&stopped_ms);
+
+	return now ? now : __real_pull_now_ms();
+}
+
 /* ---- the orders ---- */
 
 /*
@@ -331,6 +343,56 @@ START_TEST(a_page_fault_outlives_the_session_by_which_it_was_read)
 }
 END_TEST
 
+/* ---- a writer among pages that come ---- */
+
+static int begin_slowly_and_cut(void)
+{
+	world_open(&w, 64 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	atomic_store(&w.slow_after, 4 * MIB);
+	world_begin(&w, true);
+	wait_until(atomic_load(&w.slowed));
+	return pull_cut_begin(w.t_pull, w.t_seg, 0, w.size);
+}
+
+/* There is always a page under way somewhere. His patience is the clock's that stands still. */
+START_TEST(a_truncate_beside_a_prefetch_does_not_wait_for_all_pages)
+{
+	uint64_t last = 64 * MIB / PAGE - 1;
+	struct pull_status status;
+	int rc, looks = 0;
+
+	atomic_store(&stopped_ms, __real_pull_now_ms());
+	ck_assert_int_eq(begin_slowly_and_cut(), -EAGAIN);
+	atomic_store(&w.slow_after, 0);
+	/* Who touches one of them gets it. */
+	ck_assert(world_page_is(w.t_programs.map + last * PAGE, last));
+	while ((rc = pull_cut_begin(w.t_pull, w.t_seg, 0, w.size)) == -EAGAIN && looks++ < WAIT_MS)
+		usleep(1000);
+	ck_assert_int_eq(rc, 0);
+	pull_status(w.t_pull, &status);
+	ck_assert_uint_le(status.prefetch_pages, last / 4);
+	ck_assert_uint_eq(status.demand_pages, 1);
+	pull_cut_end(w.t_pull, w.t_seg, 0, w.size, w.size);
+	world_wait_finished(&w);
+	atomic_store(&stopped_ms, 0);
+	world_close(&w);
+}
+END_TEST
+
+/* Nothing else wakes the prefetch, which has left him his pages. */
+START_TEST(a_truncate_that_is_given_up_leaves_its_pages_to_the_prefetch)
+{
+	ck_assert_int_eq(begin_slowly_and_cut(), -EAGAIN);
+	atomic_store(&w.slow_after, 0);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 /* ---- what is left behind ---- */
 
 START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
@@ -397,6 +459,8 @@ static Suite *suite(void)
 	tcase_add_test(c, what_a_writer_gives_back_after_the_end_is_lost_again);
 	tcase_add_loop_test(c, who_waits_for_a_page_elsewhere_gets_it_too, 0, 2);
 	tcase_add_loop_test(c, a_page_fault_outlives_the_session_by_which_it_was_read, 0, 2);
+	tcase_add_test(c, a_truncate_beside_a_prefetch_does_not_wait_for_all_pages);
+	tcase_add_test(c, a_truncate_that_is_given_up_leaves_its_pages_to_the_prefetch);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	suite_add_tcase(s, c);
