@@ -10,7 +10,8 @@
  * Proposals that can't be taken are refused at once and change nothing.
  *
  *	PROBE --- an answer matches ---> REPLICATE --- refused, new connection ---> PROBE
- *	PROBE, REPLICATE --- needs what is compacted ---> SENDING --- it has it ---> PROBE
+ *	PROBE, REPLICATE --- needs what is compacted ---> SENDING
+ *	SENDING --- it has the snapshot, or needs none any more ---> PROBE
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -299,14 +300,17 @@ static void matched(struct step *s, struct raft_peer *p, uint64_t index)
 
 	if (index > r->last_index)
 		return;
-	if (p->flow == RAFT_SENDING && !p->asked && index >= p->snap_index) {
-		raft_drop_snapshot(p);
-		p->flow = RAFT_PROBE;
-	}
 	if (index > p->match) {
 		bytes = entry_bytes(r, p->match + 1, index);
 		p->inflight_bytes -= bytes < p->inflight_bytes ? bytes : p->inflight_bytes;
 		p->match = index;
+	}
+	/* Also where it was slow to install one, and another is made or on its way: what it lacks
+	   now is in the log. */
+	if (p->flow == RAFT_SENDING &&
+	    (p->match >= r->snap_index || (!p->asked && index >= p->snap_index))) {
+		raft_drop_snapshot(p);
+		p->flow = RAFT_PROBE;
 	}
 	if (p->flow == RAFT_PROBE && index == p->match) {
 		p->flow = RAFT_REPLICATE;

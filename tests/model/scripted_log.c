@@ -375,6 +375,54 @@ START_TEST(a_follower_far_behind_catches_up)
 }
 END_TEST
 
+static enum raft_flow flow_to(ramp_node_t leader, ramp_node_t id)
+{
+	const struct raft *r = stage_raft(leader);
+
+	for (uint32_t i = 0; i < r->n_peers; i++)
+		if (r->peers[i].node == id)
+			return r->peers[i].flow;
+	ck_abort_msg("node %u is no peer", id);
+	return RAFT_PROBE;
+}
+
+/* One that is slow to install a snapshot answers when the next is asked for (0) or on its way (1):
+   what it lacks by then is in the log, and the next is not for it. */
+START_TEST(a_late_answer_ends_the_next_snapshot)
+{
+	struct raft_event lost = {.type = RAFT_EV_SNAPSHOT_LOST, .node = 3};
+	struct raft_message *late;
+
+	stage_open(3, 0, 3);
+	stage_lead(1, BIT(2));
+	for (uint32_t i = 0; i < 5; i++) {
+		stage_propose(1, i);
+		stage_settle(BIT(1) | BIT(2));
+	}
+	stage_drop(ANY, ANY, 0);
+	puppet_step(stage_node(1), &lost); /* a dump is made now */
+	stage_turns(1);
+	stage_deliver(1, 3, RAFT_SNAPSHOT);
+	late = stage_take(3, 1, RAFT_APPEND_ANSWER);
+	stage_drop(ANY, ANY, 0);
+	stage_propose(1, 9);
+	stage_settle(BIT(1) | BIT(2));
+	ck_assert_uint_ge(late->index, stage_raft(1)->snap_index);
+	puppet_step(stage_node(1), &lost);
+	if (_i)
+		stage_turns(1);
+	ck_assert_uint_eq(stage_count(1, 3, RAFT_SNAPSHOT), (uint32_t)_i);
+	stage_drop(ANY, ANY, 0);
+	stage_give(late);
+	ck_assert_int_eq(flow_to(1, 3), RAFT_REPLICATE);
+	ck_assert_uint_eq(stage_count(1, 3, RAFT_SNAPSHOT), 0);
+	stage_settle(ALL);
+	ck_assert_uint_eq(stage_raft(3)->last_index, stage_raft(1)->last_index);
+	ck_assert_uint_eq(stage_raft(3)->snap_index, late->index);
+	stage_free(late);
+}
+END_TEST
+
 /* A conflicting tail goes, entry by entry as the leader's come, also from the disk. */
 START_TEST(a_contradicting_tail_is_replaced)
 {
@@ -447,6 +495,7 @@ TCase *scripted_log(void)
 	tcase_add_test(tc, a_snapshot_replaces_a_log_that_contradicts_it);
 	tcase_add_test(tc, pieces_of_two_snapshots_do_not_mix);
 	tcase_add_test(tc, a_follower_far_behind_catches_up);
+	tcase_add_loop_test(tc, a_late_answer_ends_the_next_snapshot, 0, 2);
 	tcase_add_test(tc, a_contradicting_tail_is_replaced);
 	tcase_add_test(tc, a_gap_is_refused);
 	return tc;
