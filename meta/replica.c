@@ -8,7 +8,8 @@
  * and -EIO from replica_commit; the replica is then only good for replica_close. A dump that can't
  * be opened is tried again in later turns; one that can't go on is begun anew. One of which nobody
  * takes a piece is let go for a while: it is a reader that SQLite may not take the WAL from under,
- * which grows with every commit meanwhile, and its node may be down for days.
+ * which grows with every commit meanwhile, and its node may be down for days. Who has been given all
+ * of it has longer, since nothing is heard of a node while it installs a snapshot.
  */
 #include "replica.h"
 
@@ -16,9 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In election time-outs: a dump waits for its next piece to be asked for, and rests. */
-#define DUMP_IDLE 10
-#define DUMP_REST 2
+/* In election time-outs: a dump waits for its next piece to be asked for, for its taker to have
+   installed it, and rests. */
+#define DUMP_IDLE    10
+#define DUMP_INSTALL 40
+#define DUMP_REST    2
 
 /* The bytes of a snapshot that comes in. */
 struct stage {
@@ -31,6 +34,7 @@ struct outgoing {
 	ramp_node_t node; /* 0: this place is free */
 	bool wanted;	  /* the dump is still to be opened */
 	bool lost;	  /* it can't give what the core asks for */
+	bool given;	  /* all of it */
 	struct journal_dump *dump;
 	uint64_t offset, since_ms; /* of the last piece, and when it was first given */
 	uint64_t rests_until_ms;   /* 0: it does not rest */
@@ -303,10 +307,11 @@ static void want_dumps(struct replica *p)
 static void rest_if_idle(struct replica *p, struct outgoing *o)
 {
 	uint64_t election_ms = p->config.raft.election_ms;
+	uint64_t patience_ms = (o->given ? DUMP_INSTALL : DUMP_IDLE) * election_ms;
 
 	if (o->rests_until_ms != 0 && p->now_ms >= o->rests_until_ms)
 		o->lost = true;
-	if (!o->dump || p->now_ms < o->since_ms + DUMP_IDLE * election_ms)
+	if (!o->dump || p->now_ms < o->since_ms + patience_ms)
 		return;
 	journal_dump_close(o->dump);
 	o->dump = NULL;
@@ -361,6 +366,7 @@ static bool fill_piece(struct replica *p, struct raft_message *m)
 		if (m->offset != o->offset)
 			o->since_ms = p->now_ms;
 		o->offset = m->offset;
+		o->given = m->done;
 		return true;
 	}
 	o->lost = true;

@@ -686,6 +686,70 @@ START_TEST(a_snapshot_that_nobody_takes_makes_no_journal_grow)
 }
 END_TEST
 
+#define APPEND_ANSWER 6 /* as above */
+
+static struct {
+	ramp_node_t node;
+	atomic_bool given, installs;
+} slow;
+
+static bool is_last_piece(const uint8_t *bytes, size_t len)
+{
+	struct raft_message m;
+	bool is = false;
+
+	if (bytes[2] == SNAPSHOT && raft_message_decode(bytes + 1, len - 1, &m) == 0) {
+		is = m.done;
+		raft_message_release(&m);
+	}
+	return is;
+}
+
+/* The meta thread of slow.node stands still when it is to say that it has installed a snapshot. */
+static bool takes_long_to_install(ramp_node_t from, ramp_node_t to, const uint8_t *bytes,
+				  size_t len)
+{
+	if (len <= 2 || bytes[0] != RAFT)
+		return true;
+	if (to == slow.node && is_last_piece(bytes, len))
+		atomic_store(&slow.given, true);
+	while (from == slow.node && bytes[2] == APPEND_ANSWER && atomic_load(&slow.given) &&
+	       atomic_load(&slow.installs))
+		usleep(2000);
+	return true;
+}
+
+START_TEST(who_installs_a_snapshot_is_not_made_another)
+{
+	struct meta_status s;
+	ramp_node_t leader;
+	ramp_segment_t id;
+
+	net.election_ms = 300; /* the leader is to stay */
+	net_found(3);
+	all_up(3);
+	ck_assert_int_eq(create(1, 1, "x", &id), 0);
+	leader = wait_leader(1, 3);
+	slow.node = another(leader);
+	atomic_store(&slow.given, false);
+	atomic_store(&slow.installs, true);
+	net_stop(slow.node);
+	churn(leader, id, 12000);
+	net.passes = takes_long_to_install;
+	net_start(slow.node);
+	WAIT_FOR(atomic_load(&slow.given));
+	usleep(14 * net.election_ms * 1000);
+	churn(leader, id, 4);
+	atomic_store(&slow.installs, false);
+	WAIT_FOR(applied(slow.node) >= applied(leader));
+	meta_get_status(meta_of(slow.node), &s);
+	ck_assert_uint_eq(s.snapshots_taken, 1);
+	ck_assert_int_eq(meta_leader(meta_of(leader)), leader);
+	meta_get_status(meta_of(leader), &s);
+	ck_assert_uint_eq(s.snapshots_sent, 1);
+}
+END_TEST
+
 START_TEST(leadership_is_handed_over)
 {
 	double began, took;
@@ -787,6 +851,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, what_has_timed_out_may_be_done);
 	tcase_add_test(three_voters, a_node_far_behind_takes_a_snapshot);
 	tcase_add_test(three_voters, a_snapshot_that_nobody_takes_makes_no_journal_grow);
+	tcase_add_test(three_voters, who_installs_a_snapshot_is_not_made_another);
 	tcase_add_test(three_voters, leadership_is_handed_over);
 	tcase_add_test(three_voters, close_answers_what_is_open);
 	tcase_add_test(three_voters, garbage_from_a_peer_changes_nothing);
