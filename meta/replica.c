@@ -123,6 +123,12 @@ int replica_open(const struct replica_config *config, uint64_t now_ms, struct re
 	return 0;
 }
 
+static void free_stage(struct stage *s)
+{
+	free(s->bytes);
+	memset(s, 0, sizeof(*s));
+}
+
 void replica_close(struct replica *p)
 {
 	size_t i;
@@ -135,8 +141,8 @@ void replica_close(struct replica *p)
 	if (p->raft.log)
 		raft_fini(&p->raft);
 	journal_close(p->journal);
-	free(p->coming.bytes);
-	free(p->whole.bytes);
+	free_stage(&p->coming);
+	free_stage(&p->whole);
 	free(p->results);
 	free(p);
 }
@@ -154,6 +160,7 @@ struct journal *replica_journal(struct replica *p)
 void replica_counts(const struct replica *p, struct replica_counts *counts)
 {
 	*counts = p->counts;
+	counts->staged_bytes = p->coming.cap + p->whole.cap;
 }
 
 static int fail(struct replica *p, const char *text)
@@ -481,6 +488,17 @@ int replica_commit(struct replica *p)
 
 /* ---- after it ------------------------------------------------------------------------------ */
 
+/* A snapshot is as large as the tables: its bytes go once it is installed, or once the log has come
+   as far without it. */
+static void drop_stages(struct replica *p)
+{
+	const struct raft *r = &p->raft;
+
+	free_stage(&p->whole);
+	if (r->taking_offset == 0 || r->taking_index <= r->commit)
+		free_stage(&p->coming);
+}
+
 static void tell(struct replica *p)
 {
 	const struct replica_hooks *h = &p->config.hooks;
@@ -519,6 +537,7 @@ bool replica_finish(struct replica *p, uint64_t now_ms)
 	want_dumps(p);
 	raft_actions_reset(&p->actions);
 	raft_step(&p->raft, &ev, &p->actions);
+	drop_stages(p);
 	tend_dumps(p);
 	return raft_actions_write(&p->actions, &durable) || p->actions.n_messages > 0 ||
 	       p->actions.n_reads > 0 || p->actions.n_snapshot_to > 0;

@@ -66,6 +66,7 @@ struct journal *replica_journal(struct replica *p);
 
 struct replica_counts {
 	uint64_t commits, snapshots_sent, snapshots_taken;
+	uint64_t staged_bytes; /* now, in memory: of a snapshot that is coming in */
 };
 void replica_counts(const struct replica *p, struct replica_counts *counts);
 

@@ -132,6 +132,17 @@ static void check_commit(struct sim_world *w, struct sim_node *n, const struct r
 			 n->id, r->snap_index, r->snap_term, w->records[r->snap_index].term);
 }
 
+/* Between turns there is a snapshot in memory only where one is coming in. */
+static void check_stages(struct sim_world *w, const struct sim_node *n, const struct raft *r)
+{
+	struct replica_counts counts;
+
+	replica_counts(n->replica, &counts);
+	if (counts.staged_bytes && (r->taking_offset == 0 || r->taking_index <= r->commit))
+		sim_fail(w, "node %u: keeps %" PRIu64 " bytes of a snapshot that it does not take",
+			 n->id, counts.staged_bytes);
+}
+
 void sim_check_step(struct sim_world *w, struct sim_node *n)
 {
 	const struct raft *r;
@@ -143,6 +154,8 @@ void sim_check_step(struct sim_world *w, struct sim_node *n)
 	wrong = raft_check(r);
 	if (wrong)
 		sim_fail(w, "node %u: raft_check: %s", n->id, wrong);
+	if (!n->in_turn)
+		check_stages(w, n, r);
 	if (r->state == RAFT_LEADER)
 		check_leader(w, n, r);
 	check_commit(w, n, r);
