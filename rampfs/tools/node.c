@@ -6,7 +6,8 @@
  *
  * How it fails: the daemon's answer is printed as it stands. A fence always names the incarnation
  * that .ramp/nodes showed when it began, so that a node which has come back meanwhile is not meant;
- * with --hook nothing is sent unless the hook's exit status is 0.
+ * with --hook nothing is sent unless the hook's exit status is 0, and what the hook has ended may be
+ * heard for a while: it is asked again then.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,9 @@
 #include "session.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#define HEARD_TRIES   50
+#define HEARD_WAIT_US 100000
 
 static const char usage[] =
 	"usage: rampfs-node [-m MOUNTPOINT] list\n"
@@ -152,10 +156,8 @@ static int connect_daemon(const char *mount)
 	return sock;
 }
 
-static int ask(const char *mount, struct session_msg *msg)
+static int ask_once(const char *mount, struct session_msg *msg, struct session_msg *answer)
 {
-	const char *name = msg->node;
-	struct session_msg answer;
 	int rc, sock = connect_daemon(mount);
 
 	if (sock < 0)
@@ -163,14 +165,27 @@ static int ask(const char *mount, struct session_msg *msg)
 	msg->type = SESSION_MEMBER;
 	rc = session_send(sock, msg, NULL, 0, 0);
 	if (!rc)
-		rc = session_recv(sock, &answer, NULL, NULL, 0);
+		rc = session_recv(sock, answer, NULL, NULL, 0);
 	close(sock);
-	if (rc || answer.type != SESSION_ANSWER)
-		return complain(name, "the daemon has gone; it may still happen (rampfs-node list "
-				      "shows it)");
-	if (answer.result)
-		return complain(name, answer.text[0] ? answer.text : strerror((int)answer.result));
+	if (rc || answer->type != SESSION_ANSWER)
+		return complain(msg->node, "the daemon has gone; it may still happen (rampfs-node "
+					   "list shows it)");
 	return 0;
+}
+
+/* While it says EBUSY, `tries` times at most. */
+static int ask(const char *mount, struct session_msg *msg, unsigned int tries)
+{
+	struct session_msg answer;
+	int rc = ask_once(mount, msg, &answer);
+
+	while (!rc && answer.result == EBUSY && --tries) {
+		usleep(HEARD_WAIT_US);
+		rc = ask_once(mount, msg, &answer);
+	}
+	if (rc || !answer.result)
+		return rc;
+	return complain(msg->node, answer.text[0] ? answer.text : strerror((int)answer.result));
 }
 
 /* ---- the verbs ------------------------------------------------------------------------------ */
@@ -207,7 +222,7 @@ static int fence(const struct options *o, struct session_msg *msg)
 	msg->mode = SESSION_MEMBER_FENCE;
 	msg->addr = known.incarnation;
 	msg->flags = o->force ? SESSION_FORCE : 0;
-	return ask(o->mount, msg);
+	return ask(o->mount, msg, o->hook ? HEARD_TRIES : 1);
 }
 
 /* Digits and one of K M G T. */
@@ -278,7 +293,7 @@ static int carry_out(const struct options *o, char **argv)
 	} else {
 		msg.mode = SESSION_MEMBER_PROMOTE;
 	}
-	return ask(o->mount, &msg);
+	return ask(o->mount, &msg, 1);
 }
 
 /* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */

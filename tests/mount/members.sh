@@ -14,11 +14,12 @@ shows() { at "$1" list | grep -q "^$2"; } # node, the beginning of a line
 shows_not() { ! shows "$@"; }
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 has_sum() { [ "$(sum "$1" 2>/dev/null)" = "$2" ]; }
+processes() { pgrep -f -- "^[^ ]*rampfs (-o|--daemon|--adopt) .*$mnt/$1\$" | xargs; }
 # Power fails at one node: keeper and daemon at once, and the mount and the memory with them.
 power_off() {
 	local pids
 	# The keeper starts the daemon again, and the daemon a keeper: neither may see the other die.
-	pids=$(pgrep -f -- "^[^ ]*rampfs (-o|--daemon|--adopt) .*$mnt/$1\$")
+	pids=$(processes "$1")
 	# shellcheck disable=SC2086 # pids are words
 	kill -STOP $pids && kill -KILL $pids
 	within 10 flock -n "$state/$1/lock" true
@@ -187,6 +188,15 @@ within 5 shows b "c voter fenced"
 within 10 says "$cluster/c.log" "was fenced: it takes part no more"
 refused "" touch "$mnt/c/c/new"
 power_off c
+power_on c
+within 20 shows a "c voter up"
+within 10 touch "$mnt/c/c/new" 2>/dev/null
+
+echo "one that lives is ended by the hook: it is fenced, although it was heard a moment ago"
+at a fence --hook "kill -STOP $(processes c)" c && said=fenced || said=refused
+power_off c
+same fenced "$said" "what became of c"
+shows a "c voter fenced" || fail "c is not shown as fenced"
 power_on c
 within 20 shows a "c voter up"
 within 10 touch "$mnt/c/c/new" 2>/dev/null
