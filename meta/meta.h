@@ -172,6 +172,8 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
 struct meta_command {
 	struct meta_command_id cid;
+	bool again; /* a former life of this node may have proposed it (stays here): without a
+		       quorum it is -ETIMEDOUT, not -EROFS */
 	enum meta_command_type type;
 	ramp_segment_t id;
 	uint64_t epoch;

@@ -181,6 +181,12 @@ static bool complete(struct meta *meta, const struct ask *ask)
 	       fsm_member_settled(replica_journal(meta->replica), subject(ask)) == 1;
 }
 
+/* The errno of one that has no result. */
+static int unanswered(const struct ask *ask)
+{
+	return ask->sent || ask->applied ? -ETIMEDOUT : -EROFS;
+}
+
 void asks_add(struct meta *meta, struct ask *ask)
 {
 	struct meta_origin nobody = {0};
@@ -192,11 +198,12 @@ void asks_add(struct meta *meta, struct ask *ask)
 	}
 	ask->deadline_ms = meta->now_ms + META_PATIENCE_MS;
 	ask->pause_ms = RETRY_FORWARD_MS;
+	ask->sent = ask->command.again;
 	ask->applied = held_already(meta, ask, &ask->reply);
 	if (complete(meta, ask))
 		finish(ask, &ask->reply);
 	else if (!ask->applied && meta_forsaken(meta))
-		finish_with(ask, -EROFS);
+		finish_with(ask, unanswered(ask));
 	else
 		append(&meta->asks.waiting_end, ask);
 }
@@ -232,7 +239,7 @@ static void end_asks(struct meta *meta, struct ask **list, struct ask ***end)
 			finish(ask, &ask->reply);
 		} else if (meta->now_ms >= ask->deadline_ms) {
 			unlink_ask(at, end);
-			finish_with(ask, ask->sent || ask->applied ? -ETIMEDOUT : -EROFS);
+			finish_with(ask, unanswered(ask));
 		} else {
 			at = &ask->next;
 		}

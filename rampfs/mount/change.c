@@ -7,7 +7,7 @@
  * changes that are done and not answered: no more of them than the tables keep results of, so
  * further ones wait in the park until some are finished (but for what is sent again, of which there
  * may be more when that daemon dies, too). Without a quorum the answer is EROFS after 5 s (nothing
- * was proposed) or ETIMEDOUT (it may still happen).
+ * was proposed) or ETIMEDOUT (it may still happen, as may what is sent again).
  */
 #include <errno.h>
 #include <time.h>
@@ -76,6 +76,7 @@ static bool propose(struct change *c)
 		finished(m);
 		return false;
 	}
+	c->command.again = c->r.resent;
 	meta_propose(m->config.meta, &c->command, on_proposed, c);
 	return true;
 }

@@ -513,6 +513,25 @@ START_TEST(without_a_quorum_it_is_erofs)
 }
 END_TEST
 
+/* Its former copy may be in the log of who is not heard. */
+START_TEST(without_a_quorum_what_is_asked_again_may_be_done)
+{
+	struct meta_command c;
+
+	net_found(3);
+	all_up(3);
+	net_stop(2);
+	net_stop(3);
+	WAIT_FOR(meta_leader(meta_of(1)) == 0);
+	c = create_command(1, 1, "again");
+	c.again = true;
+	ck_assert_int_eq(meta_propose_wait(meta_of(1), &c, NULL), -ETIMEDOUT);
+	WAIT_FOR(!meta_has_quorum(meta_of(1)));
+	ck_assert_int_eq(create(1, 1, "new", NULL), -EROFS);
+	ck_assert_int_eq(meta_propose_wait(meta_of(1), &c, NULL), -ETIMEDOUT); /* at once */
+}
+END_TEST
+
 static atomic_bool stands_still;
 
 /* Holds up the meta thread of node 1, as a disk would that doesn't answer. */
@@ -846,6 +865,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, the_cluster_lives_through_the_loss_of_its_leader);
 	tcase_add_test(three_voters, what_was_acknowledged_survives_the_death_of_all);
 	tcase_add_test(three_voters, without_a_quorum_it_is_erofs);
+	tcase_add_test(three_voters, without_a_quorum_what_is_asked_again_may_be_done);
 	tcase_add_test(three_voters, a_meta_thread_that_stands_still_has_no_quorum);
 	tcase_add_test(three_voters, a_leader_that_is_cut_off_times_out_and_steps_down);
 	tcase_add_test(three_voters, what_has_timed_out_may_be_done);
