@@ -308,7 +308,8 @@ bool meta_waits_for_voice(struct meta *meta);
 bool meta_is_voiceless(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
-/* Hands leadership to another voter, if this node leads (before a clean shutdown). */
+/* Hands leadership to another voter, if this node leads and one is near enough (before a clean
+   shutdown): a try, which may be repeated. */
 void meta_transfer_leadership(struct meta *meta);
 
 struct meta_status {

@@ -262,7 +262,8 @@ enum raft_event_type {
 	RAFT_EV_SNAPSHOT_READY, /* node, index, term: a dump of the tables as of `index` is ready */
 	RAFT_EV_SNAPSHOT_LOST,	/* node: the dump can't give the offset that was asked */
 	RAFT_EV_TRANSFER,	/* node (0: whoever is heard and furthest). -EAGAIN: doesn't lead,
-				   nobody */
+				   nobody, or it lags; while it hands over already, to that node or
+				   to any: 0, and nothing changes */
 	RAFT_EV_CONFIRM,	/* this instance is the node's first, or bound in the tables */
 	RAFT_EV_DENY,		/* it is neither: as if not confirmed, until a restart */
 	RAFT_EV_PEER,		/* node's connection is new: what was in flight is lost */

@@ -449,6 +449,8 @@ int step_transfer(struct step *s, ramp_node_t to)
 
 	if (r->state != RAFT_LEADER)
 		return -EAGAIN;
+	if (r->transfer_to != 0 && (to == 0 || to == r->transfer_to))
+		return 0; /* it has its time; a second candidate would only split the votes */
 	for (i = 0; i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
 

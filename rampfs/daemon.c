@@ -258,8 +258,10 @@ static void on_handing_over(uv_timer_t *timer)
 {
 	struct daemon *d = timer->data;
 
-	if (leads(d) && uv_now(loop_uv(d->loop)) - d->linger_since_ms < HANDOVER_MS)
+	if (leads(d) && uv_now(loop_uv(d->loop)) - d->linger_since_ms < HANDOVER_MS) {
+		meta_transfer_leadership(d->meta); /* the others may have lagged until now */
 		return;
+	}
 	uv_timer_start(timer, on_undecided, 0, LINGER_LOOK_MS);
 }
 

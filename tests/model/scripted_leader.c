@@ -368,6 +368,36 @@ START_TEST(a_leader_hands_over_to_who_is_heard)
 }
 END_TEST
 
+/* Who is to go asks until it is over: that names nobody else, repeats nothing and makes nothing last
+   longer, for nothing is proposed meanwhile. */
+START_TEST(to_hand_over_again_changes_nothing)
+{
+	struct raft_event ev = {.type = RAFT_EV_TRANSFER, .now_ms = 1000};
+	uint64_t until;
+
+	stage_open(3, 0, 0);
+	stage_lead(1, BIT(2) | BIT(3));
+	stage_propose(1, 5);
+	stage_deliver(1, 3, RAFT_APPEND);
+	stage_deliver(3, 1, RAFT_APPEND_ANSWER);
+	ck_assert_int_eq(puppet_step(stage_node(1), &ev), 0);
+	stage_turns(1);
+	ck_assert_uint_eq(stage_count(1, 3, RAFT_TIMEOUT_NOW), 1);
+	until = stage_raft(1)->transfer_until;
+	stage_deliver(1, 2, RAFT_APPEND);
+	stage_deliver(2, 1, RAFT_APPEND_ANSWER); /* node 2 would do as well now */
+	ev.now_ms = 1050;
+	ck_assert_int_eq(puppet_step(stage_node(1), &ev), 0);
+	stage_turns(1);
+	ck_assert_uint_eq(stage_count(1, ANY, RAFT_TIMEOUT_NOW), 1);
+	ck_assert_uint_eq(stage_raft(1)->transfer_to, 3);
+	ck_assert_uint_eq(stage_raft(1)->transfer_until, until);
+	ev.node = 2; /* asked for by name, it is another */
+	ck_assert_int_eq(puppet_step(stage_node(1), &ev), 0);
+	ck_assert_uint_eq(stage_raft(1)->transfer_to, 2);
+}
+END_TEST
+
 TCase *scripted_leader(void)
 {
 	TCase *tc = tcase_create("leader");
@@ -387,5 +417,6 @@ TCase *scripted_leader(void)
 	tcase_add_test(tc, nobody_goes_whose_going_leaves_no_quorum);
 	tcase_add_test(tc, a_leader_hands_over);
 	tcase_add_test(tc, a_leader_hands_over_to_who_is_heard);
+	tcase_add_test(tc, to_hand_over_again_changes_nothing);
 	return tc;
 }

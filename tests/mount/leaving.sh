@@ -3,17 +3,18 @@
 # do anything with the segment until its next start.
 . tests/lib/cluster.sh
 export LC_ALL=C
-keeper() { pgrep -f -- "^rampfs -o .*$mnt/a\$"; }
+keeper() { pgrep -f -- "^rampfs -o .*$mnt/${1:-a}\$"; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
-ended() { ! pgrep -f -- "rampfs .*$mnt/a\$" >/dev/null; }
+ended() { ! pgrep -f -- "rampfs .*$mnt/${1:-a}\$" >/dev/null; }
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
 has_quorum() { grep -q '^quorum: yes' "$mnt/$1/.ramp/status" 2>/dev/null; }
 cluster_start -n 3 -c 640M
 
 start_again() {
-	rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
-	within 20 has_quorum a
-	within 10 test -d "$mnt/a/a"
+	local n=${1:-a}
+	rampfs -o "log=$scratch/cluster/$n.log" "$state/$n" "$mnt/$n"
+	within 20 has_quorum "$n"
+	within 10 test -d "$mnt/$n/$n"
 }
 begin() { # a copy of a file that takes a while, asked for by another node
 	head -c 400M /dev/zero | tr '\0' x >"$mnt/a/a/$1"
@@ -81,4 +82,35 @@ mv "$mnt/c/a/three" "$mnt/c/a/four"
 rm "$mnt/c/a/four"
 wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
 start_again
+
+echo "SIGTERM to a leader that the others lag behind: it hands over once one has caught up"
+leader() { sed -n 's/^leader: *\([a-z]\).*/\1/p' "$mnt/a/.ramp/status"; }
+has_leader() { [ -n "$(leader)" ]; }
+told() { grep -c "told to end" "$scratch/cluster/$1.log"; }
+told_again() { [ "$(told "$1")" -gt "$2" ]; }
+hands_over() {
+	local n others before
+	within 20 has_leader
+	n=$(leader) others=$(for n in a b c; do [ $n = "$(leader)" ] || daemon $n; done)
+	before=$(told "$n" || true)
+	touch "$mnt/$n/$n/"{1..100}
+	# shellcheck disable=SC2086 # pids are words
+	kill -STOP $others
+	python3 -c '
+import os, sys, threading
+for i in range(1, 101):
+    threading.Thread(target=os.chmod, args=(f"{sys.argv[1]}/{i}", 0o600), daemon=True).start()
+' "$mnt/$n/$n" 2>/dev/null &
+	kill -TERM "$(keeper "$n")"
+	within 20 told_again "$n" "$before"
+	# shellcheck disable=SC2086
+	kill -CONT $others
+	within 20 ended "$n"
+	wait $! || true
+	tac "$scratch/cluster/$n.log" | sed '/told to end/q' >"$scratch/last"
+	start_again "$n"
+	grep -q "leads in term" "$scratch/last"
+}
+# Where the machine stands still meanwhile, it leads no more when it is told to end.
+hands_over || hands_over || hands_over || fail "nobody led when the leader went"
 cluster_stop
