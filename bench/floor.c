@@ -493,7 +493,8 @@ int main(int argc, char **argv)
 				    atoi(argv[4]));
 	if (argc == 3 && strcmp(argv[1], "roundtrip") == 0)
 		return floor_roundtrip(atoi(argv[2]));
-	fprintf(stderr, "Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
-			"REPS | roundtrip COUNT\n");
+	fprintf(stderr,
+		"Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
+		"REPS | roundtrip COUNT\n");
 	return 2;
 }
