@@ -41,6 +41,7 @@
 #define PIECE_BYTES  (64u << 10) /* received at once while demand waits */
 #define REAP_BYTES   (1u << 20)
 #define WISH_MS	     300u /* who is parked asks again every PARK_TICK_MS at the latest */
+#define WISH_MAX_MS  2000u
 #define STAGES	     4u
 #define EACH_EVENTS  32
 
@@ -62,7 +63,7 @@ struct want {
    for one of them but who waits for it, and those that are under way become fewer. */
 struct wish {
 	uint64_t from, to;
-	uint64_t until_ms; /* 0: none */
+	uint64_t since_ms, until_ms; /* 0: none */
 };
 
 /* Sequential faults: where the next one is expected, and how much it gets. */
