@@ -261,7 +261,7 @@ static int ask_punch(const char *path, struct session_msg *msg)
 		*msg = asked;
 		rc = attach_ask(path, msg, shim_now_ms() + PUNCH_PATIENCE_MS);
 	}
-	return rc;
+	return rc == -EPIPE || (rc == 0 && msg->result == EPERM) ? -ETIMEDOUT : rc;
 }
 
 /* The daemon punches the hole, part by part. */
