@@ -480,23 +480,30 @@ static void unmap_gaps(uint64_t at, uint64_t end)
 
 /*
  * What the program has unmapped is taken until the swap is over, so that the swap destroys nothing
- * that the program maps there. -EAGAIN: it has done so already. Reads the table only.
+ * that the program maps there. -EAGAIN: it has done so already. Reads the table only. No child has
+ * it: forks are shut out once for all of it, as each may last.
  */
 static int take_gaps(uint64_t start, uint64_t end)
 {
 	uint64_t at = start, gap_start, gap_end;
+	int rc = 0;
 
-	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
-		long z = map_unforked(
+	if (!ranges_gap(&table.ranges, at, end, &gap_start, &gap_end))
+		return 0;
+	fork_shut_out();
+	while (!rc && ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		long z = shim_mmap(
 			gap_start, gap_end - gap_start, PROT_NONE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-		if (z < 0) {
-			unmap_gaps(start, gap_start);
-			return -EAGAIN;
+
+		at = z < 0 ? gap_start : gap_end;
+		if (z < 0 || shim_madvise(gap_start, gap_end - gap_start, MADV_DONTFORK)) {
+			unmap_gaps(start, at);
+			rc = -EAGAIN;
 		}
-		at = gap_end;
 	}
-	return 0;
+	fork_let_in();
+	return rc;
 }
 
 /* Nothing was swapped. */
