@@ -137,9 +137,9 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	return 0;
 }
 
-void attach_drop_pending(void)
+/* table.lock is held. What an agent has mapped late is nobody's, and has no access. */
+static void drop_pending(void)
 {
-	shim_lock(&table.lock);
 	for (uint32_t i = 0; i < table.ranges.n;) {
 		struct range *r = &table.ranges.at[i];
 
@@ -150,6 +150,12 @@ void attach_drop_pending(void)
 		shim_munmap(r->addr, r->len);
 		ranges_remove(&table.ranges, i);
 	}
+}
+
+void attach_drop_pending(void)
+{
+	shim_lock(&table.lock);
+	drop_pending();
 	shim_unlock(&table.lock);
 }
 
@@ -213,6 +219,7 @@ static int count_parts(const struct attach *a)
 	int rc;
 
 	shim_lock(&table.lock);
+	drop_pending();
 	rc = ranges_isolate(&table.ranges, a->start, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++)
 		table.ranges.at[first].count++;
@@ -266,6 +273,7 @@ static bool known_place(struct attach *a)
 	const struct range *r;
 
 	shim_lock(&table.lock);
+	drop_pending();
 	r = ranges_of(&table.ranges, a->session, a->segment);
 	if (r) {
 		a->start = r->extent + a->call->offset;
@@ -281,6 +289,7 @@ static bool next_gap(const struct attach *a, uint64_t from, uint64_t *start, uin
 	bool found;
 
 	shim_lock(&table.lock);
+	drop_pending();
 	found = ranges_gap(&table.ranges, from, a->end, start, end);
 	shim_unlock(&table.lock);
 	return found;
