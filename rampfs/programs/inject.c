@@ -34,6 +34,7 @@
 #define ODD_STOPS     16 /* that we let pass while one call is made */
 #define OWN_MS	      1000u
 #define OUT_MS	      1000u
+#define OUT_MAX_MS    30000u
 
 /* The agent's thread, or the main one. */
 static pid_t agent_thread(struct space *space)
@@ -128,16 +129,21 @@ static int run_to_syscall(struct injection *in)
 
 /*
  * Out of the call, past the deadline, too: only who is out can be given its registers back. A
- * madvise ends by itself, but a filter of the program's may keep it waiting (seccomp(2), USER_NOTIF):
- * an interrupt ends that. What it does not end either is left as if the daemon had died.
+ * madvise ends by itself, and never sleeps so that a signal would wake it, but a filter of the
+ * program's may keep it waiting (seccomp(2), USER_NOTIF), and does: an interrupt ends that. What
+ * does not end at all is left as if the daemon had died.
  */
 static int run_out(struct injection *in)
 {
-	uint64_t until_ms = in->until_ms;
+	uint64_t until_ms = in->until_ms, end_ms = now_ms() + OUT_MAX_MS;
 	int status, rc;
 
 	in->until_ms = now_ms() + OUT_MS;
 	rc = run_to_syscall(in);
+	while (rc == -ETIMEDOUT && mappers_state(in->tid) != 'S' && now_ms() < end_ms) {
+		in->until_ms = now_ms() + OUT_MS;
+		rc = wait_for_trap(in, &status);
+	}
 	if (rc == -ETIMEDOUT && !ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL)) {
 		in->until_ms = now_ms() + OUT_MS;
 		if (wait_for_trap(in, &status) == -ESRCH)
