@@ -12,8 +12,9 @@
 
 #include "local.h"
 
-#define POOL_THREADS 16u
-#define POOL_OTHERS  12u /* that run requests of programs */
+#define POOL_OWN     16u
+#define POOL_OTHERS  12u
+#define POOL_THREADS (POOL_OWN + POOL_OTHERS) /* neither kind takes the other's */
 
 struct job {
 	STAILQ_ENTRY(job) link;
@@ -154,7 +155,7 @@ int pool_open(struct pool **out, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "threads for programs");
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->more, NULL);
-	pool->own.threads = POOL_THREADS;
+	pool->own.threads = POOL_OWN;
 	pool->others.threads = POOL_OTHERS;
 	TAILQ_INIT(&pool->own.lines);
 	TAILQ_INIT(&pool->others.lines);
