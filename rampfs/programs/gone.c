@@ -34,6 +34,7 @@
 #define HURRY_MS	 500u /* so long before others who have something to compute */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
 #define SESSION_LOOK_US	 5000u
+#define STUCK_LOOK_US	 100000
 
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 {
@@ -336,19 +337,22 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	struct stat st;
 	char name[64];
 	pid_t pid = 0;
+	int rc;
 
 	if (now_ms() >= until_ms || meta_segment(p->meta, seg_id(seg), &row) || !row.extent_len ||
 	    fstat(seg_fd(seg), &st))
 		return;
-	while (mappers_replaced(p->store_dev, st.st_ino, row.extent_addr,
-				row.extent_addr + row.extent_len, &pid) == 1) {
+	/* Who can't be looked into may have it. */
+	while ((rc = mappers_replaced(p->store_dev, st.st_ino, row.extent_addr,
+				      row.extent_addr + row.extent_len, &pid)) == 1 ||
+	       rc == -EBUSY) {
 		if (now_ms() >= until_ms || atomic_load(&p->closing)) {
 			process_name(pid, name);
 			log_warn("process %s had segment %llu mapped and has not come back for it",
 				 name, (unsigned long long)seg_id(seg));
 			return;
 		}
-		usleep(SESSION_LOOK_US);
+		usleep(rc == 1 ? SESSION_LOOK_US : STUCK_LOOK_US);
 	}
 }
 
