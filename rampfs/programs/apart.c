@@ -14,6 +14,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -30,7 +31,8 @@ struct apart {
 	apart_fn *fn;
 	apart_forget *forget;
 	void *arg;
-	int rc; /* the thread's, until it is done */
+	int priority; /* of who begins it, in real time; 0: none */
+	int rc;	      /* the thread's, until it is done */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t ended;
@@ -86,6 +88,8 @@ static void *apart_main(void *arg)
 	struct apart *a = arg;
 	bool left;
 
+	if (a->priority)
+		(void)kernel_hurry(a->priority); /* somebody may be frozen meanwhile */
 	a->rc = a->fn(a, a->arg);
 	pthread_mutex_lock(&a->lock);
 	a->done = true;
@@ -104,6 +108,16 @@ static void *apart_main(void *arg)
 
 /* ---- who begins it -------------------------------------------------------------------------- */
 
+static int own_priority(void)
+{
+	struct sched_param param = {0};
+
+	return (sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR &&
+			       !sched_getparam(0, &param)
+		       ? param.sched_priority
+		       : 0;
+}
+
 static struct apart *make(apart_fn *fn, void *arg, apart_forget *forget)
 {
 	struct apart *a = calloc(1, sizeof(*a));
@@ -114,6 +128,7 @@ static struct apart *make(apart_fn *fn, void *arg, apart_forget *forget)
 	a->fn = fn;
 	a->arg = arg;
 	a->forget = forget;
+	a->priority = own_priority();
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);

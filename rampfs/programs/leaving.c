@@ -27,8 +27,9 @@ struct leaving {
 	TAILQ_ENTRY(leaving) link; /* programs->leaving, protected by programs->lock */
 	uint64_t id;
 	uid_t uid;
-	int fd;	 /* -1: sent */
-	bool go; /* has been said. Control thread */
+	int fd;	      /* -1: sent */
+	bool go;      /* has been said. Control thread */
+	bool counted; /* in its user's share */
 };
 
 void uffd_let_go(struct programs *p, uid_t uid, int fd)
@@ -40,7 +41,7 @@ void uffd_let_go(struct programs *p, uid_t uid, int fd)
 		return;
 	}
 	*l = (struct leaving){.uid = uid, .fd = fd};
-	user_take(p, uid, USER_DOORS, 1, UINT32_MAX);
+	l->counted = user_take(p, uid, USER_DOORS, 1, UINT32_MAX);
 	pthread_mutex_lock(&p->lock);
 	l->id = LEAVING_IDS | ++p->next_leaving;
 	TAILQ_INSERT_TAIL(&p->leaving, l, link);
@@ -73,7 +74,7 @@ static struct leaving *next(struct programs *p)
 	TAILQ_FOREACH (l, &p->leaving, link) {
 		if (l->fd < 0 || (any_full && l->uid == full))
 			continue;
-		if (sent_of(p, l->uid) < SENT_MAX)
+		if (atomic_load(&p->closing) || sent_of(p, l->uid) < SENT_MAX)
 			return l;
 		any_full = true;
 		full = l->uid;
@@ -117,7 +118,8 @@ void leaving_go_on(struct programs *p)
 static void forget(struct programs *p, struct leaving *l)
 {
 	TAILQ_REMOVE(&p->leaving, l, link);
-	user_give(p, l->uid, USER_DOORS, 1);
+	if (l->counted)
+		user_give(p, l->uid, USER_DOORS, 1);
 	free(l);
 }
 

@@ -243,6 +243,7 @@ struct programs {
 	pthread_mutex_t shelving; /* no other lock is taken under it */
 	uint32_t shelf_round;	  /* protected by shelving; in what was put last */
 	atomic_bool adopted;	  /* what was there */
+	atomic_uint looking;	  /* looks at spaces, apart */
 	atomic_bool closing;
 	struct loop_wake *look; /* a space is stale, or has late answers */
 
@@ -511,11 +512,11 @@ pid_t mappers_tid(pid_t pid, uint32_t tid);
 struct apart;
 /* Says with apart_enter into which process it is about to look; ends where that is not 0: -EBUSY: it
    is known not to let anybody; -ECANCELED: nobody waits any more. Has nothing locked that others
-   need. */
+   need but to look into that process. */
 typedef int apart_fn(struct apart *apart, void *arg);
 typedef void apart_forget(void *arg);
 int apart_enter(struct apart *apart, pid_t pid);
-/* Runs fn(arg) on a thread of its own. True: it has ended, *rc is what it says (-EBUSY: process *stuck
+/* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what it says (-EBUSY: process *stuck
    does not let it), and arg is the caller's. False: process *stuck keeps it for 3 s by now, and
    forget(arg) comes when it ends. */
 bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *stuck);
@@ -529,6 +530,8 @@ typedef int mapper_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
 int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg, pid_t *stuck);
 /* 1 when a process, *pid, maps the file; 0; -errno, of -EBUSY as above with *pid. */
 int mappers_any(dev_t dev, uint64_t ino, pid_t *pid);
+/* The same of that one process. */
+int mappers_one(dev_t dev, uint64_t ino, pid_t pid);
 /* The same of who has something of the store mapped in the extent [lo, hi) that is not the segment's
    file `ino`: an empty file, in its place. */
 int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
@@ -624,7 +627,8 @@ bool inject_stopped(struct space *space);
 /* Whether inject_drop may be tried. -EBUSY: `why` goes on after "process 4711 (x) "; else empty. */
 int inject_ready(struct space *space, char why[INJECT_WHY]);
 /* Drops the entries of those ranges in a stopped process, which stays stopped. 0; -errno with
-   `why`. Blocks: a second, and two more where a filter of the program's holds the call. */
+   `why`. Blocks: a second, and two more where a filter of the program's holds the call; 30 s where
+   the kernel does not end it. */
 int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
 		char why[INJECT_WHY]);
 

@@ -159,7 +159,9 @@ void programs_close(struct programs *p)
 	leaving_go_on(p);
 	doorman_close(p->doorman);
 	listener_close(p);
-	free_programs(p);
+	/* Who still looks into a process needs it; that ends with us. */
+	if (!atomic_load(&p->looking))
+		free_programs(p);
 }
 
 void programs_set_pager(struct programs *p, const struct programs_pager *pager)

@@ -55,6 +55,8 @@ static bool has_ended(struct space *space, uint64_t until_ms)
 struct asking {
 	struct programs *programs;
 	struct pseg *pseg;
+	dev_t dev;
+	uint64_t ino;
 	struct ramp_err *err;
 };
 
@@ -129,6 +131,10 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
 	space = space_for(asking->programs, asking->pseg, pid);
+	/* A child that shared its parent's memory when it was seen may have its own by now, or be
+	   over. */
+	if (!space && mappers_one(asking->dev, asking->ino, pid) == 0)
+		return 0;
 	if (!space)
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and answers to no session", name);
@@ -176,10 +182,13 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 	if (!err)
 		asking.err = &own;
 	pthread_mutex_lock(&pseg->change);
-	if (fstat(seg_fd(seg), &st))
+	if (fstat(seg_fd(seg), &st)) {
 		rc = ramp_err_sys(asking.err, errno, "the segment's file");
-	else
+	} else {
+		asking.dev = st.st_dev;
+		asking.ino = st.st_ino;
 		rc = mappers_all(st.st_dev, st.st_ino, on_mapper, &asking, &stuck);
+	}
 	if (stuck)
 		rc = say_stuck(stuck, asking.err);
 	else if (rc && !asking.err->code)

@@ -32,6 +32,7 @@ struct search {
 	uint64_t ino;
 	bool others; /* what is looked for is not `ino`, but the other files of `dev` */
 	bool one;    /* the first that is found suffices */
+	pid_t only;  /* 0: in all processes */
 	uint64_t lo, hi;
 	struct found *found;
 	size_t n, cap;
@@ -122,12 +123,23 @@ static int look_at(struct search *s, pid_t pid)
 	return rc == -ESRCH ? 0 : rc;
 }
 
+static int look_at_one(struct apart *apart, struct search *s)
+{
+	int rc = apart_enter(apart, s->only);
+
+	rc = rc ? rc : look_at(s, s->only);
+	return rc < 0 ? rc : 0;
+}
+
 static int look_at_all(struct apart *apart, void *arg)
 {
-	DIR *dir = opendir("/proc");
+	struct search *s = arg;
+	DIR *dir = s->only ? NULL : opendir("/proc");
 	struct dirent *entry;
 	int rc = 0;
 
+	if (s->only)
+		return look_at_one(apart, s);
 	if (!dir)
 		return -errno;
 	while (!rc && (entry = readdir(dir))) {
@@ -137,7 +149,7 @@ static int look_at_all(struct apart *apart, void *arg)
 			continue;
 		rc = apart_enter(apart, pid);
 		if (!rc)
-			rc = look_at(arg, pid);
+			rc = look_at(s, pid);
 	}
 	closedir(dir);
 	return rc < 0 ? rc : 0;
@@ -201,6 +213,14 @@ int mappers_any(dev_t dev, uint64_t ino, pid_t *pid)
 	const struct search what = {.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true};
 
 	return any(&what, pid);
+}
+
+int mappers_one(dev_t dev, uint64_t ino, pid_t pid)
+{
+	const struct search what = {
+		.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true, .only = pid};
+
+	return any(&what, &pid);
 }
 
 int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)

@@ -53,6 +53,7 @@ void spaces_free(struct space **spaces, size_t count)
 
 /* What spaces_look does, on a thread that may outlive it. */
 struct looking {
+	struct programs *programs;
 	struct space **spaces;
 	size_t count;
 	space_fn *fn;
@@ -77,9 +78,11 @@ static int look_at_spaces(struct apart *apart, void *arg)
 static void looking_free(void *arg)
 {
 	struct looking *l = arg;
+	struct programs *p = l->programs;
 
 	spaces_free(l->spaces, l->count);
 	free(l);
+	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
 }
 
 int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
@@ -93,7 +96,9 @@ int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *a
 		spaces_free(spaces, count);
 		return count ? -ENOMEM : 0;
 	}
-	*l = (struct looking){.spaces = spaces, .count = count, .fn = fn};
+	*l = (struct looking){
+		.programs = spaces[0]->programs, .spaces = spaces, .count = count, .fn = fn};
+	atomic_fetch_add(&l->programs->looking, 1);
 	memcpy(l->arg, arg, len);
 	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
 		return -EBUSY;
