@@ -61,6 +61,7 @@ static void find_data(struct grant *grant, uint64_t offset, uint64_t size)
 
 	if (offset >= grant->data_from && offset < grant->data_to)
 		return;
+	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
 	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
 	if (to < 0) {

@@ -6,8 +6,8 @@ foreach(part pull pull_faults pull_lost pull_orders)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
-# Memory at the source fails.
-target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread)
+# Memory at the source fails, or the kernel does not say where data is.
+target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread -Wl,--wrap=lseek)
 # One thread is held between two steps, until another one has come by; a mapping fails; a clock
 # stands still.
 target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut

@@ -150,6 +150,41 @@ START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
 }
 END_TEST
 
+/* Stands in for lseek(2): where the source's file has data, or where that ends, is EIO the first time. */
+off_t __real_lseek(int fd, off_t offset, int whence);
+off_t __wrap_lseek(int fd, off_t offset, int whence);
+
+static atomic_int unsaid; /* SEEK_DATA or SEEK_HOLE */
+
+off_t __wrap_lseek(int fd, off_t offset, int whence)
+{
+	int once = whence;
+
+	if (fd == seg_fd(w.s_seg) && whence >= SEEK_DATA &&
+	    atomic_compare_exchange_strong(&unsaid, &once, 0)) {
+		errno = EIO;
+		return -1;
+	}
+	return __real_lseek(fd, offset, whence);
+}
+
+START_TEST(of_what_the_kernel_does_not_say_no_page_is_lost)
+{
+	world_open(&w, MIB);
+	world_write_all(&w);
+	w.size = MIB - 100;
+	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), (off_t)w.size), 0);
+	atomic_store(&unsaid, _i ? SEEK_HOLE : SEEK_DATA);
+	world_take(&w, true);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	ck_assert_int_eq(atomic_load(&unsaid), 0);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 /*
  * Stands in for pread(2) (pull.cmake: --wrap): a page of the source's file whose memory has failed
  * is EIO, and what is before it is read, as on tmpfs.
@@ -446,6 +481,7 @@ static Suite *suite(void)
 	tcase_add_test(c, another_incarnation_of_the_source_proves_the_loss);
 	tcase_add_test(c, a_page_fault_of_what_the_source_has_lost_is_told);
 	tcase_add_test(c, a_page_fault_whose_read_is_cut_is_one_page_fault);
+	tcase_add_loop_test(c, of_what_the_kernel_does_not_say_no_page_is_lost, 0, 2);
 	tcase_add_test(c, a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault);
 	tcase_add_loop_test(c, memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes, 0,
 			    3);
