@@ -28,6 +28,7 @@
 
 #define READ_MAX      32
 #define READ_TRIES    3u /* of an error that the kernel has no reason for */
+#define DISARM_TRIES  3u /* the same */
 #define EAGAIN_TRIES  2000
 #define READING_TRIES 50
 #define YIELD_TRIES   8
@@ -58,9 +59,16 @@ int uffd_arm(struct space *space, uint64_t start, uint64_t end)
 	return kernel_uffd_register(space->uffd, start, end - start, KERNEL_UFFD_MODES);
 }
 
+/* What stays registered without need has page faults that nobody serves: they come again and again,
+   until the next look. */
 void uffd_disarm(struct space *space, uint64_t start, uint64_t end)
 {
-	kernel_uffd_unregister(space->uffd, start, end - start);
+	for (unsigned int i = 0; i < DISARM_TRIES; i++) {
+		int rc = kernel_uffd_unregister(space->uffd, start, end - start);
+
+		if (rc != -ENOMEM && rc != -EIO)
+			break;
+	}
 	kernel_uffd_wake(space->uffd, start, end - start);
 }
 
