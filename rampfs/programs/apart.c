@@ -192,9 +192,8 @@ static void say_stuck(pid_t pid)
 
 	process_name(pid, name);
 	log_warn("process %s keeps whoever looks into it waiting (an execve, or a page of its "
-		 "memory, "
-		 "that a filesystem does not answer for): what it has mapped is not known, and no "
-		 "segment moves until it does or ends",
+		 "memory, that a filesystem does not answer for): what it has mapped is not "
+		 "known, and no segment moves until it does or ends",
 		 name);
 }
 

@@ -214,7 +214,8 @@ static void *at_door(void *arg)
 	return NULL;
 }
 
-static void open_door(int daemon, uint64_t space, int door, int ended, bool leaves)
+/* Its thread goes on when `alone` is said, which for a door that leaves the daemon does. */
+static struct door *open_door(int daemon, uint64_t space, int door, int ended, bool leaves)
 {
 	struct door *d = calloc(1, sizeof(*d));
 	pthread_attr_t attr;
@@ -235,12 +236,13 @@ static void open_door(int daemon, uint64_t space, int door, int ended, bool leav
 	while (sem_wait(&d->unshared))
 		;
 	close(door);
-	sem_post(&d->alone);
+	return d;
 }
 
 static void take_request(int daemon, int ended)
 {
-	static int leaving = -1; /* until the daemon has closed its own */
+	/* Until the daemon has closed its own. No other thread's table has a copy. */
+	static struct door *leaving;
 	uint64_t space;
 	uint32_t what;
 	int door, rc = receive_one(daemon, &space, &what, &door, MSG_DONTWAIT);
@@ -249,15 +251,17 @@ static void take_request(int daemon, int ended)
 		return;
 	if (rc == -EPIPE)
 		_exit(0);
-	if (rc || (door < 0) != (what == GO) || (what == GO && leaving < 0) ||
-	    (what == LET_GO && leaving >= 0))
+	if (rc || (door < 0) != (what == GO) || (what == GO && !leaving) ||
+	    (what == LET_GO && leaving))
 		_exit(1);
-	if (what == LET_GO)
-		leaving = door;
-	else
-		open_door(daemon, space, what == GO ? leaving : door, ended, what == GO);
-	if (what == GO)
-		leaving = -1;
+	if (what == LET_GO) {
+		leaving = open_door(daemon, space, door, ended, true);
+	} else if (what == GO) {
+		sem_post(&leaving->alone);
+		leaving = NULL;
+	} else {
+		sem_post(&open_door(daemon, space, door, ended, false)->alone);
+	}
 }
 
 /* Tells the daemon which threads have ended. */

@@ -348,8 +348,9 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	       rc == -EBUSY) {
 		if (now_ms() >= until_ms || atomic_load(&p->closing)) {
 			process_name(pid, name);
-			log_warn("process %s had segment %llu mapped and has not come back for it",
-				 name, (unsigned long long)seg_id(seg));
+			log_warn("process %s %s segment %llu mapped and has not come back for it",
+				 name, rc == 1 ? "had" : "can't be looked into, and may have had",
+				 (unsigned long long)seg_id(seg));
 			return;
 		}
 		usleep(rc == 1 ? SESSION_LOOK_US : STUCK_LOOK_US);

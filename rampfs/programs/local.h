@@ -606,7 +606,8 @@ void watch_end(struct pseg *pseg);
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);
 /* fn(a copy of arg, space) for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
-   which -EBUSY: that process does not let itself be looked into. Frees the spaces. */
+   which -EBUSY: that process does not let itself be looked into (0: none was looked into). Frees the
+   spaces. */
 typedef int space_fn(void *arg, struct space *space);
 int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
 		pid_t *pid);

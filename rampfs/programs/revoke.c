@@ -505,6 +505,8 @@ static int verify_others(struct revoke *r)
 	rc = spaces_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);
 	if (!rc)
 		return 0;
+	if (!pid)
+		return ramp_err_sys(r->err, -rc, "looking into sessions");
 	process_name(pid, name);
 	return ramp_err_set(r->err, EBUSY,
 			    "process %s has mapped it during the revoke, or can't be "

@@ -187,6 +187,8 @@ int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_
 	rc = spaces_look(spaces, n, look_outside, &extent, sizeof(extent), &pid);
 	if (!rc)
 		return 0;
+	if (!pid)
+		return ramp_err_sys(err, -rc, "looking into sessions");
 	process_name(pid, name);
 	return rc > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent", name)
 		      : ramp_err_set(err, EBUSY, "looking into process %s: %s", name,

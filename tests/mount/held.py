@@ -66,15 +66,25 @@ def hold_memory(fd, target, say):
         pass  # the server has ended
 
 
-def main(args):
-    if len(args) != 3 or args[0] not in ("exec", "memory"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    target = attacker.Target(args[1])
-    fd, server = attacker.hanging_file()
-    do = hang_in_exec if args[0] == "exec" else hold_memory
-    pids, kept = [], []
-    for _ in range(int(args[2])):
+def waits(pid):
+    """How often it has gone to sleep, if it sleeps. Of all that /proc tells this alone takes none of the held locks."""
+    with open("/proc/%d/status" % pid, encoding="ascii") as f:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in f)
+    return None if status["State"][0] == "R" else status["voluntary_ctxt_switches"]
+
+
+def wait_until_held(pid):
+    for _ in range(400):
+        before = waits(pid)
+        time.sleep(0.05)
+        if before is not None and waits(pid) == before:
+            return
+    raise TimeoutError("held: process %d does not wait" % pid)
+
+
+def hold(fd, target, do, count, pids):
+    kept = []
+    for _ in range(count):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
@@ -85,22 +95,35 @@ def main(args):
             become_nobody()
             do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)))
             os._exit(0)
+        pids.append(pid)
         theirs.close()
+        ours.settimeout(20)
         said, fds, _, _ = socket.recv_fds(ours, 1, 1)
         if said != b"1":
-            os.kill(server, signal.SIGKILL)
-            sys.exit("held: it has ended")
-        pids.append(pid)
+            raise ConnectionError("held: process %d has ended" % pid)
         kept += fds
-    time.sleep(0.3)  # until they wait in there
+    for pid in pids:
+        wait_until_held(pid)
     for end in kept:
         os.close(end)
     print(*pids, flush=True)
     sys.stdin.read()
-    os.kill(server, signal.SIGKILL)  # or none of them could end
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+
+
+def main(args):
+    if len(args) != 3 or args[0] not in ("exec", "memory"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    target = attacker.Target(args[1])
+    fd, server = attacker.hanging_file()
+    pids = []
+    try:
+        hold(fd, target, hang_in_exec if args[0] == "exec" else hold_memory, int(args[2]), pids)
+    finally:
+        os.kill(server, signal.SIGKILL)  # or none of them could end, nor this process
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     return 0
 
 
