@@ -6,18 +6,17 @@
  *
  * Happy path: the agent is parked in a system call, so the instruction before its program counter
  * is `syscall`; it is executed again with the registers of an madvise(2). At the end the kept
- * registers make it begin the interrupted call anew. All of it happens on a thread of its own,
- * which lives for this: if the agent does not trap in time, the end of that thread is what lets go
- * of it.
+ * registers make it begin the interrupted call anew. All of it happens on a thread of its own
+ * (apart.c), which lives for this: if the agent does not trap in time, the end of that thread is
+ * what lets go of it.
  *
  * How it fails: somebody else traces it, its cgroup is frozen, it was stopped outside of a system
- * call, or this is no x86-64: -EBUSY, and `why` says which. Should the daemon die in the middle,
- * the kernel lets go of the agent: it goes on, once its process does, as if its call had ended, and
- * finds its session hung up, which it knows how to bear.
+ * call, keeps us waiting, or this is no x86-64: -EBUSY, and `why` says which. Should the daemon die
+ * in the middle, the kernel lets go of the agent: it goes on, once its process does, as if its call
+ * had ended, and finds its session hung up, which it knows how to bear.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,12 +75,11 @@ int inject_ready(struct space *space, char why[INJECT_WHY])
 /* ---- one thread, traced --------------------------------------------------------------------- */
 
 struct injection {
-	pid_t tid;
-	const struct cover *ranges;
-	size_t count;
+	pid_t pid, tid;
 	uint64_t until_ms;
-	int result;
-	char *why;
+	char why[INJECT_WHY];
+	size_t count;
+	struct cover ranges[];
 };
 
 /* 0 when it has trapped, and how (of waitpid); -ETIMEDOUT; -ESRCH: it has ended. */
@@ -234,51 +232,61 @@ static int drop_in(struct injection *in)
 	return rc;
 }
 
-static void *inject_thread(void *arg)
+/* Whoever traces it must be one thread, and waits where it is in an execve that does not end. */
+static int inject(struct apart *apart, void *arg)
 {
 	struct injection *in = arg;
-	int status, rc;
+	int status, rc = apart_enter(apart, in->pid);
 
+	if (rc)
+		return rc;
 	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
-		in->result = -errno;
-		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s",
-			 strerror(errno));
-		return NULL;
+		rc = -errno;
+		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s", strerror(-rc));
+		return rc;
 	}
-	ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
-	rc = wait_for_trap(in, &status);
+	rc = apart_enter(apart, in->pid); /* unless too much time went by */
+	if (!rc) {
+		ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
+		rc = wait_for_trap(in, &status);
+	}
 	if (!rc)
 		rc = drop_in(in);
-	/* Where it has not trapped, our end does that. */
+	/* Where it has not trapped, the end of this thread does that. */
 	ptrace(PTRACE_DETACH, in->tid, NULL, NULL);
-	in->result = rc;
-	return NULL;
+	return rc;
 }
 
 int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
 		char why[INJECT_WHY])
 {
 	uint64_t own_ms = now_ms() + OWN_MS;
-	struct injection in = {
-		.tid = agent_thread(space),
-		.ranges = ranges,
-		.count = count,
-		.until_ms = until_ms < own_ms ? until_ms : own_ms,
-		.why = why,
-	};
-	pthread_t thread;
+	struct injection *in;
+	pid_t stuck;
+	int rc;
 
 	if (inject_ready(space, why))
 		return -EBUSY;
 	if (!process_lives(space->pidfd))
 		return -ESRCH;
-	if (pthread_create(&thread, NULL, inject_thread, &in))
+	in = malloc(sizeof(*in) + count * sizeof(*ranges));
+	if (!in)
 		return -ENOMEM;
-	pthread_join(thread, NULL);
-	if (in.result && !why[0])
+	*in = (struct injection){.pid = space->pid,
+				 .tid = agent_thread(space),
+				 .until_ms = until_ms < own_ms ? until_ms : own_ms,
+				 .count = count};
+	memcpy(in->ranges, ranges, count * sizeof(*ranges));
+	if (!apart_run(inject, in, free, &rc, &stuck)) {
+		snprintf(why, INJECT_WHY, "is stopped, and keeps who traces it waiting");
+		return -EBUSY;
+	}
+	memcpy(why, in->why, INJECT_WHY);
+	free(in);
+	if (rc && !why[0])
 		snprintf(why, INJECT_WHY, "is stopped, and dropping it there failed: %s",
-			 strerror(-in.result));
-	return in.result;
+			 strerror(-rc));
+	return rc;
 }
 
 #else

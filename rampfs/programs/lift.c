@@ -39,6 +39,7 @@
 #define LOOK_MIN_US 500000u /* what has happened in less says little */
 #define LOOKS_ASKED 30u
 #define AGENTS_MAX  100u
+#define KIN_MAX	    64u
 #define GREEDY_MS   60000u
 #define SLICES_US   50000u /* a second, for all processes' scans but the last */
 
@@ -88,8 +89,60 @@ static void set_high(pid_t tid)
 	setpriority(PRIO_PROCESS, (id_t)tid, AGENT_NICE);
 }
 
-/* The user's other spaces that have a thread lifted, with references; NULL: no memory. */
-static struct space **lifted_others(struct space *space, size_t *count)
+/* ---- one thread of a memory ---- */
+
+/* The processes that share that one's memory, which is rare: vfork(2), CLONE_VM. */
+struct kin {
+	pid_t pid;
+	size_t count;
+	pid_t pids[KIN_MAX];
+};
+
+static int look_kin(void *arg, struct space *space)
+{
+	struct kin *kin = arg;
+
+	if (!mappers_same_mm(kin->pid, space->pid))
+		return 0;
+	if (kin->count == KIN_MAX)
+		return -E2BIG;
+	kin->pids[kin->count++] = space->pid;
+	return 0;
+}
+
+/* -errno: that can't be told. Not under programs->lift, as a process may keep whoever looks into it
+   waiting. A session that comes meanwhile finds this one, which is in the table already. */
+static int find_kin(struct space *space, struct kin *kin)
+{
+	struct programs *p = space->programs;
+	struct space *other, **others;
+	size_t cap = 0, count = 0;
+	pid_t at;
+
+	*kin = (struct kin){.pid = space->pid};
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (other, &p->spaces, link)
+		cap += other->uid == space->uid && other->pid != space->pid;
+	others = calloc(cap + 1, sizeof(struct space *));
+	if (others)
+		TAILQ_FOREACH (other, &p->spaces, link)
+			if (other->uid == space->uid && other->pid != space->pid)
+				others[count++] = space_get(other);
+	pthread_mutex_unlock(&p->lock);
+	return others ? spaces_look(others, count, look_kin, kin, sizeof(*kin), &at) : -ENOMEM;
+}
+
+static bool shares(const struct kin *kin, const struct space *other)
+{
+	bool does = other->pid == kin->pid;
+
+	for (size_t i = 0; i < kin->count; i++)
+		does |= other->pid == kin->pids[i];
+	return does;
+}
+
+/* Those other spaces of that memory that have a thread lifted, with references. */
+static struct space **lifted_kin(struct space *space, const struct kin *kin, size_t *count)
 {
 	struct programs *p = space->programs;
 	struct space *other, **list;
@@ -98,40 +151,32 @@ static struct space **lifted_others(struct space *space, size_t *count)
 	*count = 0;
 	pthread_mutex_lock(&p->lock);
 	TAILQ_FOREACH (other, &p->spaces, link)
-		cap++;
+		cap += other->lifted != 0;
 	list = calloc(cap, sizeof(struct space *));
 	if (list)
 		TAILQ_FOREACH (other, &p->spaces, link)
-			if (other != space && other->lifted && other->uid == space->uid)
+			if (other != space && other->lifted && shares(kin, other))
 				list[(*count)++] = space_get(other);
 	pthread_mutex_unlock(&p->lock);
 	return list;
 }
 
-static bool same_memory(struct space *a, struct space *b)
-{
-	return a->pid == b->pid || mappers_same_mm(a->pid, b->pid);
-}
-
-/* No other thread of that memory keeps it. False: that can't be told. */
-static bool take_from_others(struct space *space, pid_t tid)
+/* No other thread of that memory keeps it. False: no memory. */
+static bool take_from_kin(struct space *space, const struct kin *kin, pid_t tid)
 {
 	size_t count;
-	struct space **others = lifted_others(space, &count);
+	struct space **others = lifted_kin(space, kin, &count);
 
 	if (!others)
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		struct space *other = others[i];
 
-		if (same_memory(space, other)) {
-			if (other->lifted != tid && is_agent(other, other->lifted))
-				set_normal(other, other->lifted);
-			other->lifted = 0;
-		}
-		space_put(other);
+		if (other->lifted != tid && is_agent(other, other->lifted))
+			set_normal(other, other->lifted);
+		other->lifted = 0;
 	}
-	free(others);
+	spaces_free(others, count);
 	return true;
 }
 
@@ -241,12 +286,15 @@ void agents_watch(void *arg)
 void agent_lift(struct space *space)
 {
 	struct programs *p = space->programs;
+	struct kin kin;
 	pid_t tid;
 
+	if (find_kin(space, &kin))
+		return;
 	pthread_mutex_lock(&p->lift);
 	tid = mappers_tid(space->pid, space->agent_tid);
 	if (tid && process_lives(space->pidfd) && now_ms() >= *greedy_until_ms(space) &&
-	    take_from_others(space, tid)) {
+	    take_from_kin(space, &kin, tid)) {
 		begin_looks(space, tid);
 		set_high(tid);
 		space->lifted = tid;

@@ -498,8 +498,9 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 /* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
+/* Waits where one of them is in an execve that does not end: apart, or in the user's share alone. */
 bool mappers_same_mm(pid_t a, pid_t b);
-/* 'R', 'S', 'T', ... of /proc/PID/stat; 0: no such process. */
+/* 'R', 'S', 'T', ... of /proc/PID/status; 0: no such process. Never waits. */
 char mappers_state(pid_t pid);
 pid_t mappers_tracer(pid_t pid, pid_t tid); /* who traces that thread of it; 0: nobody */
 bool mappers_frozen(pid_t pid);		    /* by a cgroup */
@@ -606,10 +607,10 @@ void watch_end(struct pseg *pseg);
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);
 /* fn(a copy of arg, space) for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
-   which -EBUSY: that process does not let itself be looked into (0: none was looked into). Frees the
-   spaces. */
+   which -EBUSY: that process does not let itself be looked into (0: none was looked into). What fn has
+   written into the copy is in arg afterwards, but for -EBUSY. Frees the spaces. */
 typedef int space_fn(void *arg, struct space *space);
-int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
+int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, size_t len,
 		pid_t *pid);
 
 /* ---- ahead.c -------------------------------------------------------------------------------- */

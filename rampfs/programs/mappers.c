@@ -349,26 +349,6 @@ bool mappers_same_mm(pid_t a, pid_t b)
 	return a == b || syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
 }
 
-char mappers_state(pid_t pid)
-{
-	char path[PROC_PATH], line[512];
-	const char *at;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, line, sizeof(line) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	line[n] = 0;
-	at = strrchr(line, ')');
-	return at && at[1] == ' ' ? at[2] : 0;
-}
-
 /* The last number of a line of a status file; 0: none. */
 static uint32_t status_number(const char *path, const char *name)
 {
@@ -387,6 +367,23 @@ static uint32_t status_number(const char *path, const char *name)
 		}
 	fclose(file);
 	return number;
+}
+
+/* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
+char mappers_state(pid_t pid)
+{
+	char path[PROC_PATH], line[256], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	while (!state && fgets(line, sizeof(line), file))
+		if (strncmp(line, "State:\t", strlen("State:\t")) == 0)
+			state = line[strlen("State:\t")];
+	fclose(file);
+	return state;
 }
 
 pid_t mappers_parent(pid_t pid)

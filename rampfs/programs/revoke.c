@@ -60,23 +60,44 @@ struct asking {
 	struct ramp_err *err;
 };
 
+/* Those that have it mapped, with references; NULL: no memory. */
+static struct space **holders(struct pseg *pseg, size_t *count)
+{
+	struct space **list;
+	struct holding *h;
+	size_t cap = 1;
+
+	*count = 0;
+	pthread_rwlock_rdlock(&pseg->lock);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		cap++;
+	list = calloc(cap, sizeof(struct space *));
+	if (list)
+		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+			list[(*count)++] = space_get(h->space);
+	pthread_rwlock_unlock(&pseg->lock);
+	return list;
+}
+
+static int look_same(void *arg, struct space *space)
+{
+	return mappers_same_mm(*(const pid_t *)arg, space->pid);
+}
+
 /* The space that answers for that process: its own, or that of a parent whose memory it shares
    (vfork). */
 static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
 {
-	struct space *space = space_find(p, pid, 0);
-	struct holding *h;
+	struct space *space = space_find(p, pid, 0), **list;
+	size_t count;
+	pid_t parent;
 
 	if (space)
 		return space;
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		if (mappers_same_mm(h->space->pid, pid)) {
-			space = space_get(h->space);
-			break;
-		}
-	pthread_rwlock_unlock(&pseg->lock);
-	return space;
+	list = holders(pseg, &count);
+	if (!list || spaces_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
+		return NULL;
+	return space_find(p, parent, 0);
 }
 
 static int ask_agent(struct asking *asking, struct space *space, const char *name)

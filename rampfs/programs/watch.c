@@ -85,7 +85,7 @@ static void looking_free(void *arg)
 	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
 }
 
-int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *arg, size_t len,
+int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, size_t len,
 		pid_t *pid)
 {
 	struct looking *l = count ? malloc(sizeof(*l) + len) : NULL;
@@ -103,6 +103,7 @@ int spaces_look(struct space **spaces, size_t count, space_fn *fn, const void *a
 	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
 		return -EBUSY;
 	*pid = l->pid;
+	memcpy(arg, l->arg, len);
 	looking_free(l);
 	return rc;
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
 
-Usage: held.py exec|memory MOUNT COUNT
+Usage: held.py exec|agent|memory MOUNT COUNT
 
-exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. memory: a session
+exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
+one that has a session, whose agent had priority. memory: a session
 that has ended and whose userfaultfd nobody has but the daemon, of a memory whose lock is held: a read of
 /proc/self/mem waits for a page of such a file. As root: it mounts that filesystem, and goes on as nobody. Says the
 process numbers when all are there, and goes on until its input ends.
@@ -45,9 +46,7 @@ def map_page(fd):
     return libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 
 
-def hold_memory(fd, target, say):
-    """The parent gets the session's socket, and hangs up for it."""
-    address = map_page(fd)
+def begin_session(target):
     sock = target.dial()
     attacker.send(sock, attacker.hello_message())
     sock.settimeout(20)
@@ -57,6 +56,21 @@ def hold_memory(fd, target, say):
         socket.send_fds(door, [bytes([1])], [uffd])
     sock.recv(4096)  # READY
     os.close(uffd)
+    return sock
+
+
+def hold_agent(fd, target, say):
+    sock = begin_session(target)
+    if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK != os.SCHED_RR:
+        sys.exit("held: no priority, no test")
+    hang_in_exec(fd, target, say)
+    sock.close()  # never
+
+
+def hold_memory(fd, target, say):
+    """The parent gets the session's socket, and hangs up for it."""
+    address = map_page(fd)
+    sock = begin_session(target)
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     say(b"1", [sock.fileno()])
     sock.close()
@@ -64,6 +78,9 @@ def hold_memory(fd, target, say):
         os.pread(memory, 1, address)
     except OSError:
         pass  # the server has ended
+
+
+HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory}
 
 
 def waits(pid):
@@ -111,14 +128,14 @@ def hold(fd, target, do, count, pids):
 
 
 def main(args):
-    if len(args) != 3 or args[0] not in ("exec", "memory"):
+    if len(args) != 3 or args[0] not in HOLD:
         print(__doc__, file=sys.stderr)
         return 2
     target = attacker.Target(args[1])
     fd, server = attacker.hanging_file()
     pids = []
     try:
-        hold(fd, target, hang_in_exec if args[0] == "exec" else hold_memory, int(args[2]), pids)
+        hold(fd, target, HOLD[args[0]], int(args[2]), pids)
     finally:
         os.kill(server, signal.SIGKILL)  # or none of them could end, nor this process
         for pid in pids:

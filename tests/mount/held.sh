@@ -20,6 +20,8 @@ cluster_start -n 2 -c 96M
 was_a=$(daemon a) was_b=$(daemon b) doorman=$(pgrep -P "$(daemon b)" -f -- --doorman)
 python3 -c 'import sys; sys.stdout.buffer.write(b"".join(b"p%03d" % i + bytes(4092) for i in range(1000)))' >"$mnt/a/a/secret"
 cp "$mnt/a/a/secret" "$mnt/b/b/mine"
+cp "$mnt/a/a/secret" "$mnt/b/b/his"
+chown 65534:65534 "$mnt/b/b/his"
 rampfs-migrate --mode demand "$mnt/a/a/secret" b
 within 5 test -e "$mnt/b/b/secret"
 holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/secret")
@@ -54,6 +56,25 @@ within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
 within 5 test -e "$mnt/b/b/mine"
 
+echo "-- one whose agent had priority"
+holder_program=(python3 tests/mount/held.py agent "$mnt/b" 1)
+holder held
+hear held >"$scratch/pids"
+# Of the same user: his sessions look into each other.
+holder_program=(setpriv --reuid 65534 --regid 65534 --clear-groups rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/his")
+holder his
+for _ in 1 2 3; do
+	holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/mine")
+	holder newcomer
+	same mapped "$(hear newcomer)" "a program of another user that comes meanwhile"
+	same p005 "$(ask newcomer 5)" "its page"
+	bye newcomer
+	touch_page
+done
+same mapped "$(hear his)" "another program of that user"
+bye his
+finish held
+
 echo "-- memories that can't be let go of"
 holder_program=(python3 tests/mount/held.py memory "$mnt/b" 12)
 holder held
@@ -68,9 +89,9 @@ for _ in 1 2 3 4; do
 	same mapped "$(hear newcomer)" "a program that comes meanwhile"
 	bye newcomer
 done
-sleeping=$(grep -l '^State:.D' "/proc/$was_b"/task/*/status || true)
+sleeping=$(grep -ls '^State:.D' "/proc/$was_b"/task/*/status || true)
 [ -z "$sleeping" ] || fail "threads of the daemon hang: $(for task in $sleeping; do cat "${task%status}comm"; done)"
-[ "$(grep -l '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "none hangs at the doorman: no attack"
+[ "$(grep -ls '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "none hangs at the doorman: no attack"
 # A kernel that takes that lock to tell what is mapped (before Linux 6.17) lets nobody look into them now.
 if said=$(move "$mnt/b/b/mine" "$mnt/b/a/mine" 2>&1); then
 	within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
@@ -80,7 +101,7 @@ else
 fi
 touch_page
 finish held
-none_hangs() { ! grep -q '^State:.D' "/proc/$doorman"/task/*/status; }
+none_hangs() { ! grep -qs '^State:.D' "/proc/$doorman"/task/*/status; }
 within 20 none_hangs
 within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
