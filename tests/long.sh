@@ -40,6 +40,7 @@ for _ in 1 2 3; do
 	long "chaos_middle-$seed" tests/chaos/middle.sh $seed "$(of 30)"
 	long "kill_load-$seed" tests/mount/kill_load.sh "$(of 1500)" # takes no seed
 done
+long inject_sites tests/inject/inject.sh --sites 1 # an hour or two, whatever the percentage
 if [ "$fuzz" -gt 0 ]; then
 	for fuzzer in tests/fuzz/corpus/*/; do
 		long "fuzz_$(basename "$fuzzer")" tests/fuzz/run.sh "$(basename "$fuzzer")" "$fuzz"

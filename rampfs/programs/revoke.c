@@ -120,7 +120,11 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and its agent does not answer", name);
 	rc = pseg_look(p, asking->pseg, space);
-	return rc ? ramp_err_sys(asking->err, EBUSY, "process %s maps it in too many pieces", name)
+	if (rc == -E2BIG)
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it in too many pieces",
+				    name);
+	return rc ? ramp_err_set(asking->err, EBUSY, "looking into process %s: %s", name,
+				 strerror(-rc))
 		  : 0;
 }
 
