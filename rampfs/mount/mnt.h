@@ -45,7 +45,8 @@ struct mount {
 	/* change.c: proposed and not finished; that wait for their turn. */
 	atomic_uint changes, waiting_changes;
 	atomic_bool sent_again;	   /* fuse_loop.c takes the former life's requests now */
-	pthread_mutex_t pass_lock; /* pass.c: of the handover's table of passthrough opens */
+	pthread_mutex_t pass_lock; /* pass.c: of the handover's table of passthrough opens, and: */
+	uint64_t pass_grants;	   /* how many there ever were */
 	pthread_mutex_t
 		append_lock[64]; /* by segment id: an append's size holds until it is written */
 

@@ -269,7 +269,7 @@ int mount_start(struct mount *m, struct ramp_err *err)
 		rc = sweep_open(m, err);
 	if (rc)
 		return rc;
-	programs_set_punch(m->config.programs, ops_punch, m);
+	programs_set_punch(m->config.programs, ops_punch, m, setid_kept);
 	programs_set_passthrough(m->config.programs, pass_check, m);
 	rc = fuse_loop_start(m, err);
 	if (rc)

@@ -52,6 +52,7 @@ uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino);
 uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino);
 /* In a program's MADV_REMOVE, of which the kernel knows nothing. Any thread. */
 uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_segment_t id);
+bool setid_kept(pid_t pid); /* programs_keeps_setid */
 /*
  * Has the metadata clear them for the request (FUSE's or our own) and then calls then(arg, 0) on
  * the park thread, or with why not (-EROFS: no quorum). -ESHUTDOWN: the request is the next

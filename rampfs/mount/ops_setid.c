@@ -128,11 +128,14 @@ uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino)
 uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_segment_t id)
 {
 	struct caller caller;
-	uint32_t which;
+	bool keeps = punch_caller(punch, &caller.pid, &caller.gid);
 
-	punch_caller(punch, &caller.pid, &caller.gid);
-	which = goes(m, &caller, id);
-	return which && !caller_has(caller.pid, CAP_FSETID) ? which : 0;
+	return keeps ? 0 : goes(m, &caller, id);
+}
+
+bool setid_kept(pid_t pid)
+{
+	return caller_has(pid, CAP_FSETID);
 }
 
 /* Beside the bytes too, of an unlinked file there alone, before the write can be answered. */

@@ -150,6 +150,7 @@ static struct handover_pass *add(struct mount *m, fuse_req_t req, struct seg *se
 	struct handover_pass *free_one = find_unique(p, 0), *other = find_segment(p, seg_id(seg));
 	int backing;
 
+	m->pass_grants++;
 	if (!p->dev)
 		set(&p->dev, mount_device(m));
 	if (!free_one || !p->dev)
@@ -281,16 +282,28 @@ static int busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *
 			    (int)pid, id, how);
 }
 
-static int check_mappings(const struct handover_passes *p, ramp_segment_t id, struct ramp_err *err)
+/* Of the mount, and of those before it (0: none). */
+struct devices {
+	uint64_t dev[HANDOVER_FORMER + 1];
+};
+
+static struct devices devices_of(const struct handover_passes *p)
+{
+	struct devices of = {{p->dev}};
+
+	for (size_t i = 0; i < HANDOVER_FORMER; i++)
+		of.dev[i + 1] = p->former[i];
+	return of;
+}
+
+static int check_mappings(const struct devices *of, ramp_segment_t id, struct ramp_err *err)
 {
 	pid_t pid = 0;
 	int rc = 0;
 
-	if (p->dev)
-		rc = programs_maps_file((dev_t)p->dev, id, &pid);
-	for (size_t i = 0; !rc && i < HANDOVER_FORMER; i++)
-		if (p->former[i])
-			rc = programs_maps_file((dev_t)p->former[i], id, &pid);
+	for (size_t i = 0; !rc && i < HANDOVER_FORMER + 1; i++)
+		if (of->dev[i])
+			rc = programs_maps_file((dev_t)of->dev[i], id, &pid);
 	if (rc > 0)
 		return busy(err, id, pid, "mapped without the shim");
 	if (rc == -EBUSY)
@@ -299,24 +312,38 @@ static int check_mappings(const struct handover_passes *p, ramp_segment_t id, st
 	return rc ? ramp_err_sys(err, -rc, "asking /proc who maps segment %" PRIu64, id) : 0;
 }
 
+/* Not under pass_lock, which every open takes: a process may keep whoever looks into it waiting. */
+static int check_passed(struct mount *m, struct seg *seg, const struct devices *of, uint64_t grants,
+			struct ramp_err *err)
+{
+	int rc = check_mappings(of, seg_id(seg), err);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&m->pass_lock);
+	if (m->pass_grants == grants) /* else it is looked for once more */
+		seg_note_passed(seg, false);
+	pthread_mutex_unlock(&m->pass_lock);
+	return 0;
+}
+
 int pass_check(void *mount, struct seg *seg, struct ramp_err *err)
 {
 	struct mount *m = mount;
 	struct handover_passes *p = handover_passes(m->handover);
 	struct handover_pass *open;
+	struct devices of;
+	uint64_t grants;
 	int rc = 0;
 
 	pthread_mutex_lock(&m->pass_lock);
 	open = find_segment(p, seg_id(seg));
-	if (open) {
+	if (open)
 		rc = busy(err, seg_id(seg), (pid_t)open->pid, "open for mapping");
-	} else if (seg_passed(seg)) {
-		rc = check_mappings(p, seg_id(seg), err);
-		if (!rc)
-			seg_note_passed(seg, false);
-	}
+	of = devices_of(p);
+	grants = m->pass_grants;
 	pthread_mutex_unlock(&m->pass_lock);
-	return rc;
+	return rc || !seg_passed(seg) ? rc : check_passed(m, seg, &of, grants, err);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -13,10 +13,13 @@
  * apart_enter says -EBUSY at once.
  */
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "local.h"
 #include "log.h"
@@ -74,6 +77,28 @@ int apart_enter(struct apart *a, pid_t pid)
 	if (left)
 		return -ECANCELED;
 	return is_stuck(pid) ? -EBUSY : 0;
+}
+
+static bool same_memory(pid_t a, pid_t b)
+{
+	return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
+}
+
+/* kcmp(2) waits for either: each by itself first, so that the right one is known. */
+int apart_same_memory(struct apart *apart, pid_t a, pid_t b)
+{
+	const pid_t both[] = {a, b};
+
+	if (a == b)
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		int rc = apart_enter(apart, both[i]);
+
+		if (rc)
+			return rc;
+		(void)same_memory(both[i], both[i]);
+	}
+	return same_memory(a, b);
 }
 
 static void apart_free(struct apart *a)

@@ -520,7 +520,7 @@ void detach_begin(struct request *r)
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
 	struct space *space = request_space(r, 0);
-	struct pseg *pseg = space ? pseg_find(p, r->msg.segment) : NULL;
+	struct pseg *pseg = space ? pseg_held(p, r->msg.segment, space) : NULL;
 
 	if (pseg) {
 		look(p, pseg, space);

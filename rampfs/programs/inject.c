@@ -75,6 +75,7 @@ int inject_ready(struct space *space, char why[INJECT_WHY])
 /* ---- one thread, traced --------------------------------------------------------------------- */
 
 struct injection {
+	struct apart *apart;
 	pid_t pid, tid;
 	uint64_t until_ms;
 	char why[INJECT_WHY];
@@ -139,6 +140,7 @@ static int run_out(struct injection *in)
 	in->until_ms = now_ms() + OUT_MS;
 	rc = run_to_syscall(in);
 	while (rc == -ETIMEDOUT && mappers_state(in->tid) != 'S' && now_ms() < end_ms) {
+		(void)apart_enter(in->apart, in->pid); /* not stuck, but at work */
 		in->until_ms = now_ms() + OUT_MS;
 		rc = wait_for_trap(in, &status);
 	}
@@ -240,6 +242,7 @@ static int inject(struct apart *apart, void *arg)
 
 	if (rc)
 		return rc;
+	in->apart = apart;
 	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
 		rc = -errno;
 		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s", strerror(-rc));

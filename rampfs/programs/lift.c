@@ -98,12 +98,13 @@ struct kin {
 	pid_t pids[KIN_MAX];
 };
 
-static int look_kin(void *arg, struct space *space)
+static int look_kin(struct apart *apart, void *arg, struct space *space)
 {
 	struct kin *kin = arg;
+	int same = apart_same_memory(apart, kin->pid, space->pid);
 
-	if (!mappers_same_mm(kin->pid, space->pid))
-		return 0;
+	if (same != 1)
+		return same;
 	if (kin->count == KIN_MAX)
 		return -E2BIG;
 	kin->pids[kin->count++] = space->pid;

@@ -229,6 +229,7 @@ struct programs {
 	void *member_arg;
 	programs_punch *punch;
 	void *punch_arg;
+	programs_keeps_setid *keeps_setid; /* NULL: none does */
 	programs_passthrough *passthrough;
 	void *passthrough_arg;
 	struct listener *listener; /* session.c; control thread */
@@ -498,8 +499,6 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
 /* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at);
-/* Waits where one of them is in an execve that does not end: apart, or in the user's share alone. */
-bool mappers_same_mm(pid_t a, pid_t b);
 /* 'R', 'S', 'T', ... of /proc/PID/status; 0: no such process. Never waits. */
 char mappers_state(pid_t pid);
 pid_t mappers_tracer(pid_t pid, pid_t tid); /* who traces that thread of it; 0: nobody */
@@ -517,6 +516,8 @@ struct apart;
 typedef int apart_fn(struct apart *apart, void *arg);
 typedef void apart_forget(void *arg);
 int apart_enter(struct apart *apart, pid_t pid);
+/* 1: the processes share their memory; 0; -errno, as apart_enter. */
+int apart_same_memory(struct apart *apart, pid_t a, pid_t b);
 /* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what it says (-EBUSY: process *stuck
    does not let it), and arg is the caller's. False: process *stuck keeps it for 3 s by now, and
    forget(arg) comes when it ends. */
@@ -543,6 +544,9 @@ int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *p
 struct pseg *pseg_get(struct programs *p, ramp_segment_t id);
 struct pseg *pseg_hold(struct programs *p, struct pseg *pseg);
 struct pseg *pseg_find(struct programs *p, ramp_segment_t id); /* NULL: none */
+/* The same where the table knows that the space has it mapped: whoever names another's segment does
+   not get to its locks. */
+struct pseg *pseg_held(struct programs *p, ramp_segment_t id, struct space *space);
 void pseg_put(struct programs *p, struct pseg *pseg);
 void pseg_free_all(struct programs *p); /* at the end */
 /* Makes pseg->seg this one (takes a reference of its own), or NULL. */
@@ -589,7 +593,7 @@ int uffd_arm(struct space *space, uint64_t start, uint64_t end);
 void uffd_disarm(struct space *space, uint64_t start, uint64_t end);
 
 /* Takes out every POISON, on the pool. False: no memory. */
-bool unpoison_begin(struct programs *p, struct pseg *pseg);
+bool unpoison_begin(struct programs *p, struct pseg *pseg, uid_t owner);
 
 /* How many remap events there were; false: one is under way. */
 bool uffd_remaps(struct space *space, uint64_t *count);
@@ -606,10 +610,10 @@ void watch_end(struct pseg *pseg);
 /* The ready sessions, with references. -ENOMEM, and spaces_free takes that, too. */
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);
-/* fn(a copy of arg, space) for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
+/* fn(a copy of arg, space), entered, for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
    which -EBUSY: that process does not let itself be looked into (0: none was looked into). What fn has
    written into the copy is in arg afterwards, but for -EBUSY. Frees the spaces. */
-typedef int space_fn(void *arg, struct space *space);
+typedef int space_fn(struct apart *apart, void *arg, struct space *space);
 int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, size_t len,
 		pid_t *pid);
 

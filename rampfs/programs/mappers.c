@@ -17,7 +17,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,11 +341,6 @@ int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *ga
 	pthread_mutex_unlock(&space->proc);
 	*gap = (struct cover){at, rc > 0 ? vma.start : end};
 	return rc < 0 ? rc : at < end;
-}
-
-bool mappers_same_mm(pid_t a, pid_t b)
-{
-	return a == b || syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
 }
 
 /* The last number of a line of a status file; 0: none. */

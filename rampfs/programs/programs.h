@@ -133,7 +133,7 @@ bool programs_unpoison(struct programs *programs, struct seg *seg);
    unless all have come meanwhile. Blocks shortly. New attachments register themselves while
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
-/* All pages are LOCAL: unregisters, wakes, takes out every POISON. False: not now, an agent is
+/* All pages are LOCAL: unregisters, wakes, takes out every POISON, or has begun to. False: not now, an agent is
    being waited for, which may take seconds; come again. It does not wait: who pulls this segment
    pulls others, too. */
 bool programs_pulled(struct programs *programs, struct seg *seg);
@@ -205,14 +205,18 @@ struct punch_request; /* alive until punch_answer */
    programs_close. Control loop. Without a handler: EOPNOTSUPP. */
 typedef void programs_punch(void *arg, struct punch_request *request, ramp_segment_t id,
 			    uint64_t offset, uint64_t len);
-void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg);
+/* Whether that process may leave set-id bits in what it changes (CAP_FSETID). Any thread; may wait for
+   the process. */
+typedef bool programs_keeps_setid(pid_t pid);
+void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg,
+			programs_keeps_setid *keeps_setid);
 /* It has waited for too long, or has hung up: what is punched now could be what the program stored
    since. To be asked right before; the answer is ETIMEDOUT then. */
 bool punch_is_late(const struct punch_request *request);
 /* -ESHUTDOWN: not at all, and the program asks the next daemon. */
 void punch_answer(struct punch_request *request, int result);
-/* Who asks: his process, and his group when he connected. */
-void punch_caller(const struct punch_request *request, pid_t *pid, gid_t *gid);
+/* Who asks: his process, and his group when he connected; what programs_keeps_setid said of him. */
+bool punch_caller(const struct punch_request *request, pid_t *pid, gid_t *gid);
 
 /* ---- tools over the session (tools/migrate.c, tools/node.c) ---------------------------------- */
 

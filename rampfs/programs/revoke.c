@@ -79,9 +79,25 @@ static struct space **holders(struct pseg *pseg, size_t *count)
 	return list;
 }
 
-static int look_same(void *arg, struct space *space)
+static int look_same(struct apart *apart, void *arg, struct space *space)
 {
-	return mappers_same_mm(*(const pid_t *)arg, space->pid);
+	return apart_same_memory(apart, *(const pid_t *)arg, space->pid);
+}
+
+/* That process's, which may have hung up and not be gone yet. */
+static struct space *holder_of(struct pseg *pseg, pid_t pid)
+{
+	struct space *space = NULL;
+	struct holding *h;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		if (h->space->pid == pid) {
+			space = space_get(h->space);
+			break;
+		}
+	pthread_rwlock_unlock(&pseg->lock);
+	return space;
 }
 
 /* The space that answers for that process: its own, or that of a parent whose memory it shares
@@ -92,12 +108,14 @@ static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
 	size_t count;
 	pid_t parent;
 
+	if (!space)
+		space = holder_of(pseg, pid);
 	if (space)
 		return space;
 	list = holders(pseg, &count);
 	if (!list || spaces_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
 		return NULL;
-	return space_find(p, parent, 0);
+	return holder_of(pseg, parent);
 }
 
 static int ask_agent(struct asking *asking, struct space *space, const char *name)
@@ -506,8 +524,9 @@ static bool was_asked(const struct revoke *r, const struct space *space)
 	return false;
 }
 
-static int look_clear(void *arg, struct space *space)
+static int look_clear(struct apart *apart, void *arg, struct space *space)
 {
+	(void)apart;
 	return mappers_clear(space, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
 }
 

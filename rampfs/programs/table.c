@@ -89,6 +89,21 @@ struct pseg *pseg_find(struct programs *p, ramp_segment_t id)
 	return pseg;
 }
 
+struct pseg *pseg_held(struct programs *p, ramp_segment_t id, struct space *space)
+{
+	struct pseg *pseg = pseg_find(p, id);
+	bool held;
+
+	if (!pseg)
+		return NULL;
+	pthread_rwlock_rdlock(&pseg->lock);
+	held = pseg_holding(pseg, space);
+	pthread_rwlock_unlock(&pseg->lock);
+	if (!held)
+		pseg_put(p, pseg);
+	return held ? pseg : NULL;
+}
+
 struct pseg *pseg_hold(struct programs *p, struct pseg *pseg)
 {
 	pthread_mutex_lock(&p->lock);

@@ -193,6 +193,7 @@ void programs_set_members(struct programs *p, programs_member *fn, void *arg)
 
 struct punch_request {
 	struct request *request;
+	bool keeps_setid;
 };
 
 /*
@@ -202,7 +203,7 @@ struct punch_request {
 static bool may_punch(struct programs *p, struct request *r, struct space *space)
 {
 	uint64_t from = r->msg.offset, to = from + r->msg.len;
-	struct pseg *pseg = pseg_find(p, r->msg.segment);
+	struct pseg *pseg = pseg_held(p, r->msg.segment, space);
 	struct piece *pieces = NULL;
 	size_t count = 0;
 	bool more = true;
@@ -257,7 +258,7 @@ void punch_begin(struct request *r)
 		return;
 	}
 	programs_hold(r->programs);
-	punch->request = r;
+	*punch = (struct punch_request){.request = r};
 	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
 	    r->msg.offset + r->msg.len < r->msg.offset)
 		rc = -EINVAL;
@@ -268,6 +269,9 @@ void punch_begin(struct request *r)
 		rc = -EACCES;
 	if (space)
 		space_put(space);
+	/* Here, in the user's share: the process may keep whoever looks into it waiting. */
+	if (!rc && r->programs->keeps_setid)
+		punch->keeps_setid = r->programs->keeps_setid(r->pid);
 	if (rc)
 		punch_answer(punch, rc);
 	else
@@ -293,14 +297,17 @@ void punch_answer(struct punch_request *punch, int result)
 	programs_let_go(p);
 }
 
-void punch_caller(const struct punch_request *punch, pid_t *pid, gid_t *gid)
+bool punch_caller(const struct punch_request *punch, pid_t *pid, gid_t *gid)
 {
 	*pid = punch->request->pid;
 	*gid = punch->request->gid;
+	return punch->keeps_setid;
 }
 
-void programs_set_punch(struct programs *p, programs_punch *fn, void *arg)
+void programs_set_punch(struct programs *p, programs_punch *fn, void *arg,
+			programs_keeps_setid *keeps_setid)
 {
 	p->punch = fn;
 	p->punch_arg = arg;
+	p->keeps_setid = keeps_setid;
 }

@@ -497,7 +497,7 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	*job = (struct poison){.programs = p, .pseg = pseg, .page = page};
 	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
 	atomic_fetch_add(&pseg->poisoning, 1);
-	pool_run_own(p->pool, POOL_SELF, run_poison, job);
+	pool_run_own(p->pool, seg_owner(seg).uid, run_poison, job); /* waits in programs */
 }
 
 /* ---- being pulled --------------------------------------------------------------------------- */
@@ -539,7 +539,7 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		  : 0;
 }
 
-/* Nobody resolves a page fault there any more. change is held. */
+/* change is held. */
 static void disarm_all(struct pseg *pseg)
 {
 	struct piece *pieces = NULL;
@@ -560,13 +560,39 @@ static void disarm_all(struct pseg *pseg)
 	pthread_rwlock_unlock(&pseg->lock);
 }
 
+struct disarm {
+	struct programs *programs;
+	struct pseg *pseg; /* a reference */
+};
+
+static void run_disarm(void *arg)
+{
+	struct disarm *job = arg;
+
+	pthread_mutex_lock(&job->pseg->change);
+	if (!pseg_armed(job->pseg)) /* by a move that has begun meanwhile, or the next pull */
+		disarm_all(job->pseg);
+	pthread_mutex_unlock(&job->pseg->change);
+	pseg_put(job->programs, job->pseg);
+	free(job);
+}
+
+/*
+ * To let go of page faults takes the lock of a program's memory, which it may keep: that waits in the
+ * share of the segment's owner, not in the thread of all pulls. Until then a page fault there comes
+ * again and again, since nobody resolves it any more.
+ */
 bool programs_pulled(struct programs *p, struct seg *seg)
 {
 	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	uid_t owner = seg_owner(seg).uid;
+	struct disarm *job;
 
 	if (!pseg)
 		return true;
-	if (pthread_mutex_trylock(&pseg->change)) {
+	job = malloc(sizeof(*job));
+	if (!job || pthread_mutex_trylock(&pseg->change)) {
+		free(job);
 		pseg_put(p, pseg);
 		return false;
 	}
@@ -575,9 +601,9 @@ bool programs_pulled(struct programs *p, struct seg *seg)
 	pseg->watch.on = false;
 	pseg->poison_said = false;
 	pthread_rwlock_unlock(&pseg->lock);
-	if (!pseg_armed(pseg))
-		disarm_all(pseg);
-	if (pseg->poisoned && !unpoison_begin(p, pseg))
+	*job = (struct disarm){p, pseg_hold(p, pseg)};
+	pool_run_own(p->pool, owner, run_disarm, job);
+	if (pseg->poisoned && !unpoison_begin(p, pseg, owner))
 		log_error("out of memory: segment %llu is whole, and some pages of it stay SIGBUS",
 			  (unsigned long long)pseg->id);
 	pthread_mutex_unlock(&pseg->change);

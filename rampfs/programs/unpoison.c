@@ -103,14 +103,14 @@ static void run(void *arg)
 	free(job);
 }
 
-bool unpoison_begin(struct programs *p, struct pseg *pseg)
+bool unpoison_begin(struct programs *p, struct pseg *pseg, uid_t owner)
 {
 	struct unpoison *job = malloc(sizeof(*job));
 
 	if (!job)
 		return false;
 	*job = (struct unpoison){.programs = p, .pseg = pseg_hold(p, pseg)};
-	pool_run_own(p->pool, POOL_SELF, run, job);
+	pool_run_own(p->pool, owner, run, job);
 	return true;
 }
 
@@ -121,7 +121,7 @@ bool programs_unpoison(struct programs *p, struct seg *seg)
 
 	if (!pseg)
 		return true;
-	begun = atomic_load(&pseg->poisoning) == 0 && unpoison_begin(p, pseg);
+	begun = atomic_load(&pseg->poisoning) == 0 && unpoison_begin(p, pseg, seg_owner(seg).uid);
 	pseg_put(p, pseg);
 	return begun;
 }

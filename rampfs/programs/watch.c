@@ -70,7 +70,7 @@ static int look_at_spaces(struct apart *apart, void *arg)
 		l->pid = l->spaces[i]->pid;
 		rc = apart_enter(apart, l->pid);
 		if (!rc)
-			rc = l->fn(l->arg, l->spaces[i]);
+			rc = l->fn(apart, l->arg, l->spaces[i]);
 	}
 	return rc;
 }
@@ -102,7 +102,8 @@ int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, si
 	memcpy(l->arg, arg, len);
 	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
 		return -EBUSY;
-	*pid = l->pid;
+	if (rc != -EBUSY) /* else who is stuck */
+		*pid = l->pid;
 	memcpy(arg, l->arg, len);
 	looking_free(l);
 	return rc;
@@ -167,10 +168,11 @@ struct extent {
 	uint64_t lo, hi, ino;
 };
 
-static int look_outside(void *arg, struct space *space)
+static int look_outside(struct apart *apart, void *arg, struct space *space)
 {
 	const struct extent *e = arg;
 
+	(void)apart;
 	return mappers_outside(space, e->lo, e->hi, e->ino);
 }
 

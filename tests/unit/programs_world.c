@@ -178,7 +178,7 @@ void world_programs_start(void)
 	pager.stop = false;
 	pager.n_watches = 0;
 	programs_set_pager(world.programs, &callbacks);
-	programs_set_punch(world.programs, world.punch, NULL);
+	programs_set_punch(world.programs, world.punch, NULL, NULL);
 	programs_set_tools(world.programs, &world.tools);
 	ck_assert_int_eq(pthread_create(&pager.thread, NULL, run_pager, NULL), 0);
 	ck_assert_int_eq(pthread_create(&pager.loop_thread, NULL, run_loop, NULL), 0);
