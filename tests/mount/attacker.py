@@ -12,6 +12,7 @@ import collections
 import ctypes
 import errno
 import fcntl
+import glob
 import hashlib
 import hmac
 import mmap
@@ -245,13 +246,20 @@ def fuse_reply(dev, unique, body):
     os.write(dev, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
 
 
-def parent_has_memory():
-    """A process that ends lets go of its memory before it closes what it has open, which may wait for us."""
+def status_of(path):
     try:
-        with open("/proc/%d/status" % os.getppid(), encoding="ascii") as f:
-            return "\nVmSize:" in f.read()
+        with open(path, encoding="ascii") as f:
+            return dict(line.rstrip("\n").split(":\t", 1) for line in f)
     except OSError:
-        return False
+        return {}  # it has ended
+
+
+def parent_ends():
+    """Killed, or about to close what it has open: either may wait for us."""
+    parent = "/proc/%d" % os.getppid()
+    kill = 1 << (signal.SIGKILL - 1)
+    return "VmSize" not in status_of(parent + "/status") or any(
+        int(status_of(path).get("SigPnd", "0"), 16) & kill for path in glob.glob(parent + "/task/*/status"))
 
 
 def serve_one_file(dev):
@@ -260,7 +268,7 @@ def serve_one_file(dev):
     root = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40777, 2, 0, 0, 0, 0, 0)
     while True:
         while not select.select([dev], [], [], 0.5)[0]:
-            if not parent_has_memory():
+            if parent_ends():
                 os._exit(0)
         data = os.read(dev, 1 << 18)
         _, opcode, unique, node = struct.unpack_from("<IIQQ", data)

@@ -2,12 +2,13 @@
 """Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
 
 Usage: held.py exec|agent|memory MOUNT COUNT
+       held.py pulled FILE
 
 exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
-one that has a session, whose agent had priority. memory: a session
-that has ended and whose userfaultfd nobody has but the daemon, of a memory whose lock is held: a read of
-/proc/self/mem waits for a page of such a file. As root: it mounts that filesystem, and goes on as nobody. Says the
-process numbers when all are there, and goes on until its input ends.
+one that has a session, whose agent had priority. memory: a session that has ended and whose userfaultfd nobody has but
+the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. pulled: the memory
+of a program (root's, with the shim) that has FILE mapped. As root: it mounts that filesystem, and goes on as nobody.
+Says the process numbers when all are there, and goes on until its input ends.
 """
 import ctypes
 import fcntl
@@ -17,6 +18,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 
 import attacker
@@ -39,11 +41,18 @@ def hang_in_exec(fd, _, say):
 
 
 def map_page(fd):
-    """The address: Python's own does not tell it of what is read-only."""
-    libc = attacker.LIBC
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    return libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    """The address: Python's own does not tell it of what is read-only. The shim would look at the file, and wait."""
+    libc, number = attacker.LIBC, 222 if os.uname().machine == "aarch64" else 9
+    libc.syscall.restype = ctypes.c_long
+    return libc.syscall(ctypes.c_long(number), None, ctypes.c_long(4096), ctypes.c_long(mmap.PROT_READ),
+                        ctypes.c_long(mmap.MAP_SHARED), ctypes.c_long(fd), ctypes.c_long(0))
+
+
+def read_held(memory, address):
+    try:
+        os.pread(memory, 1, address)
+    except OSError:
+        pass  # the server has ended
 
 
 def begin_session(target):
@@ -74,10 +83,7 @@ def hold_memory(fd, target, say):
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     say(b"1", [sock.fileno()])
     sock.close()
-    try:
-        os.pread(memory, 1, address)
-    except OSError:
-        pass  # the server has ended
+    read_held(memory, address)
 
 
 HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory}
@@ -85,8 +91,7 @@ HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory}
 
 def waits(pid):
     """How often it has gone to sleep, if it sleeps. Of all that /proc tells this alone takes none of the held locks."""
-    with open("/proc/%d/status" % pid, encoding="ascii") as f:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in f)
+    status = attacker.status_of("/proc/%d/status" % pid)
     return None if status["State"][0] == "R" else status["voluntary_ctxt_switches"]
 
 
@@ -127,7 +132,27 @@ def hold(fd, target, do, count, pids):
     sys.stdin.read()
 
 
+def hold_pulled(path):
+    """This process itself: an agent that begins later would close the file, and wait."""
+    mapped = mmap.mmap(os.open(path, os.O_RDWR), 0)
+    fd, server = attacker.hanging_file()
+    address = map_page(fd)
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    thread = threading.Thread(target=read_held, args=(memory, address))
+    waits(os.getpid())  # what that takes is there from now on: nothing more can be mapped
+    thread.start()
+    wait_until_held(thread.native_id)
+    os.write(1, b"%d\n" % os.getpid())
+    os.read(0, 1)
+    os.kill(server, signal.SIGKILL)
+    thread.join()
+    mapped.close()
+    return 0
+
+
 def main(args):
+    if args[:1] == ["pulled"] and len(args) == 2:
+        return hold_pulled(args[1])
     if len(args) != 3 or args[0] not in HOLD:
         print(__doc__, file=sys.stderr)
         return 2

@@ -105,6 +105,33 @@ none_hangs() { ! grep -qs '^State:.D' "/proc/$doorman"/task/*/status; }
 within 20 none_hangs
 within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
+
+echo "-- a memory that can't be let go of when a pull ends"
+within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
+rampfs-migrate --mode demand "$mnt/a/a/his" b
+within 5 test -e "$mnt/b/b/his"
+holder_program=(rampfs-run python3 tests/mount/held.py pulled "$mnt/b/b/his")
+holder held
+hear held >"$scratch/pids"
+his=$(stat -c %i "$mnt/b/b/his")
+same "$(seq -f p%03g 0 999 | md5sum)" "$(timeout 60 rampfs-run python3 -c '
+import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+for page in range(1000):
+    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "the pages of what is pulled"
+within 20 grep -q "segment $his: pulled 1000 pages" "$scratch/cluster/b.log"
+touch_page
+within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
+mine=$(stat -c %i "$mnt/b/b/mine")
+settled() { [ "$(grep -c "segment $mine is settled here" "$scratch/cluster/b.log")" -gt "$1" ]; }
+# Not in mode demand: what is pulled ahead ends by itself.
+before=$(grep -c "segment $mine is settled here" "$scratch/cluster/b.log" || true)
+within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
+within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
+within 20 settled "$before"
+finish held
+within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 bye victim
+same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 cluster_stop
 echo "held: nobody waits for them"
