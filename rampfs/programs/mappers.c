@@ -29,8 +29,9 @@
 #include "local.h"
 #include "log.h"
 
-#define PROC_PATH  64
-#define KNOW_TRIES 100 /* for a mapping that changes all the time */
+#define PROC_PATH   64
+#define STATUS_LINE 256
+#define KNOW_TRIES  100 /* for a mapping that changes all the time */
 
 static int open_in(pid_t tid, const char *name, int flags)
 {
@@ -343,41 +344,39 @@ int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *ga
 	return rc < 0 ? rc : at < end;
 }
 
-/* The last number of a line of a status file; 0: none. */
-static uint32_t status_number(const char *path, const char *name)
+/* What stands behind the last tab of a line of a status file, in `line`; NULL: there is none. */
+static const char *status_word(const char *path, const char *name, char line[STATUS_LINE])
 {
-	char line[256];
-	uint32_t number = 0;
 	FILE *file = fopen(path, "re");
+	const char *tab = NULL;
 
 	if (!file)
-		return 0;
-	while (fgets(line, sizeof(line), file))
-		if (strncmp(line, name, strlen(name)) == 0) {
-			const char *last = strrchr(line, '\t');
-
-			number = last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
-			break;
-		}
+		return NULL;
+	while (!tab && fgets(line, STATUS_LINE, file))
+		if (strncmp(line, name, strlen(name)) == 0)
+			tab = strrchr(line, '\t');
 	fclose(file);
-	return number;
+	return tab ? tab + 1 : NULL;
+}
+
+/* 0: none. */
+static uint32_t status_number(const char *path, const char *name)
+{
+	char line[STATUS_LINE];
+	const char *word = status_word(path, name, line);
+
+	return word ? (uint32_t)strtoul(word, NULL, 10) : 0;
 }
 
 /* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
 char mappers_state(pid_t pid)
 {
-	char path[PROC_PATH], line[256], state = 0;
-	FILE *file;
+	char path[PROC_PATH], line[STATUS_LINE];
+	const char *word;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	file = fopen(path, "re");
-	if (!file)
-		return 0;
-	while (!state && fgets(line, sizeof(line), file))
-		if (strncmp(line, "State:\t", strlen("State:\t")) == 0)
-			state = line[strlen("State:\t")];
-	fclose(file);
-	return state;
+	word = status_word(path, "State:", line);
+	return word ? *word : 0;
 }
 
 pid_t mappers_parent(pid_t pid)

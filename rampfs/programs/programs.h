@@ -133,9 +133,9 @@ bool programs_unpoison(struct programs *programs, struct seg *seg);
    unless all have come meanwhile. Blocks shortly. New attachments register themselves while
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
-/* All pages are LOCAL: unregisters, wakes, takes out every POISON, or has begun to. False: not now, an agent is
-   being waited for, which may take seconds; come again. It does not wait: who pulls this segment
-   pulls others, too. */
+/* All pages are LOCAL: begins to unregister, to wake and to take out every POISON. False: not now,
+   an agent is being waited for, which may take seconds; come again. It does not wait: who pulls this
+   segment pulls others, too. */
 bool programs_pulled(struct programs *programs, struct seg *seg);
 
 /* ---- revoke (transfer/source.c) -------------------------------------------------------------- */

@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 
 import attacker
 
@@ -71,9 +72,8 @@ def begin_session(target):
 def hold_agent(fd, target, say):
     sock = begin_session(target)
     if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK != os.SCHED_RR:
-        sys.exit("held: no priority, no test")
-    hang_in_exec(fd, target, say)
-    sock.close()  # never
+        raise PermissionError("held: no priority, no test")
+    hang_in_exec(fd, sock, say)  # who keeps it open
 
 
 def hold_memory(fd, target, say):
@@ -110,12 +110,15 @@ def hold(fd, target, do, count, pids):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
-            attacker.die_with_parent()
-            ours.close()
-            for end in kept:  # or those sessions would not end
-                os.close(end)
-            become_nobody()
-            do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)))
+            try:
+                attacker.die_with_parent()
+                ours.close()
+                for end in kept:  # or those sessions would not end
+                    os.close(end)
+                become_nobody()
+                do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)))
+            except Exception:
+                traceback.print_exc()
             os._exit(0)
         pids.append(pid)
         theirs.close()

@@ -121,14 +121,13 @@ for page in range(1000):
     print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "the pages of what is pulled"
 within 20 grep -q "segment $his: pulled 1000 pages" "$scratch/cluster/b.log"
 touch_page
-within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
-mine=$(stat -c %i "$mnt/b/b/mine")
-settled() { [ "$(grep -c "segment $mine is settled here" "$scratch/cluster/b.log")" -gt "$1" ]; }
 # Not in mode demand: what is pulled ahead ends by itself.
-before=$(grep -c "segment $mine is settled here" "$scratch/cluster/b.log" || true)
-within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
+mine=$(stat -c %i "$mnt/b/a/mine")
+settled() { grep -c "segment $mine is settled here" "$scratch/cluster/b.log" || true; }
+before=$(settled)
 within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
-within 20 settled "$before"
+more_settled() { [ "$(settled)" -gt "$before" ]; }
+within 20 more_settled
 finish held
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 bye victim
