@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -23,7 +24,8 @@
 #include "seg.h"
 #include "wire.h"
 
-#define GOING_STAYS UINT64_MAX /* seg->going: it did, and is in use after all, or free */
+#define DIRECT_NAP_NS 50000
+#define GOING_STAYS   UINT64_MAX /* seg->going: it did, and is in use after all, or free */
 
 void seg_state_name(ramp_segment_t id, char name[32])
 {
@@ -253,8 +255,10 @@ static int load_state(struct seg *seg, int state_fd, const char **damage, struct
 		*damage = "its page-state map is torn";
 	else if (rc)
 		return rc;
-	else
-		atomic_store(&seg->small, atomic_load(&seg->state->small));
+	if (*damage)
+		return 0;
+	atomic_store(&seg->small, atomic_load(&seg->state->small));
+	atomic_store(&seg->handed, atomic_load(&seg->state->handed));
 	return 0;
 }
 
@@ -577,8 +581,19 @@ uint64_t seg_size(struct seg *seg)
 	abort();
 }
 
+static int note_handed(struct seg *seg)
+{
+	int rc = seg_handed(seg) ? 0 : seg_wake_header(seg);
+
+	if (!rc && !seg_handed(seg)) {
+		atomic_store(&seg->state->handed, 1);
+		atomic_store(&seg->handed, true);
+	}
+	return rc;
+}
+
 /* Under the lock, so that none is opened between the proof that nobody has it and the unlink. */
-int seg_open(struct seg *seg, int access_mode)
+static int open_file(struct seg *seg, int access_mode, bool hand_out)
 {
 	char name[32];
 	int fd = -ENOENT;
@@ -586,13 +601,49 @@ int seg_open(struct seg *seg, int access_mode)
 	seg_touch(seg);
 	seg_data_name(seg->id, name);
 	pthread_mutex_lock(&seg->lock);
-	if (!(atomic_load(&seg->gate) & GATE_GONE)) {
+	if (!(atomic_load(&seg->gate) & GATE_GONE))
+		fd = hand_out ? note_handed(seg) : 0;
+	if (!fd) {
 		fd = openat(seg->store->dir_fd, name, (access_mode & O_ACCMODE) | O_CLOEXEC);
 		if (fd < 0)
 			fd = -errno;
 	}
 	pthread_mutex_unlock(&seg->lock);
 	return fd;
+}
+
+int seg_open(struct seg *seg, int access_mode)
+{
+	return open_file(seg, access_mode, false);
+}
+
+/* Who has begun before it was noted ends before anybody can hold him up. */
+int seg_hand_out(struct seg *seg, int access_mode)
+{
+	int fd = open_file(seg, access_mode, (access_mode & O_ACCMODE) != O_RDONLY);
+
+	while (fd >= 0 && atomic_load(&seg->direct))
+		nanosleep(&(struct timespec){.tv_nsec = DIRECT_NAP_NS}, NULL);
+	return fd;
+}
+
+bool seg_handed(struct seg *seg)
+{
+	return atomic_load(&seg->handed);
+}
+
+bool seg_direct_begin(struct seg *seg)
+{
+	atomic_fetch_add(&seg->direct, 1); /* first: seg_hand_out looks when it has noted */
+	if (!seg_handed(seg))
+		return true;
+	seg_direct_end(seg);
+	return false;
+}
+
+void seg_direct_end(struct seg *seg)
+{
+	atomic_fetch_sub(&seg->direct, 1);
 }
 
 /* A description that is mapped counts for the kernel like one that is open, so ours goes first; the

@@ -48,7 +48,8 @@ struct state_header {
 	_Atomic int64_t mtime;	     /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's holds */
 	int64_t hints[SEG_HINTS][2]; /* seg_note_hint: atime and mtime; 0, 0: none */
 	uint32_t next_hint;
-	int64_t row[2]; /* seg_note_row: atime and mtime; 0, 0: not known */
+	int64_t row[2];		 /* seg_note_row: atime and mtime; 0, 0: not known */
+	_Atomic uint64_t handed; /* 1: seg_hand_out */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -88,10 +89,13 @@ struct seg {
 	_Atomic uint64_t going; /* bytes: seg_goes */
 	atomic_int fd;		/* -1: not open: at rest, or damaged and without a file */
 	/* NULL: at rest, or damaged and without one. What it says of a segment at rest is what NULL
-	   means to every reader: no map, no time held, nothing passed; `small` stands below. */
+	   means to every reader: no map, no time held, nothing passed; `small` and `handed` stand
+	   below. */
 	struct state_header *_Atomic state;
 	atomic_bool awake;   /* counted in store->awake */
 	atomic_bool small;   /* as in the header */
+	atomic_bool handed;  /* as in the header */
+	atomic_uint direct;  /* seg_direct_begin */
 	bool listed;	     /* in the table; protected by store->lock */
 	atomic_bool touched; /* in one of store's lists */
 	LIST_ENTRY(seg) link;

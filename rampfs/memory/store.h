@@ -126,6 +126,21 @@ ramp_segment_t seg_id(const struct seg *seg);
 int seg_fd(struct seg *seg);
 /* A new description of the file, O_RDWR or O_RDONLY, O_CLOEXEC; the caller closes it. */
 int seg_open(struct seg *seg, int access_mode);
+
+/*
+ * A description for a program that is not trusted. With a writable one it can keep the file's lock
+ * (the kernel's, of the inode) for as long as it likes: by a write(2) of a page that does not come.
+ * So from then on whatever takes that lock (write, truncate, fallocate, lseek for data or holes,
+ * futimens; not read, fstat, nor a load or store) waits for the program, and is for threads that
+ * can be spared: those that can't ask first, by seg_direct_begin. It stays so until the segment has
+ * left; the next daemon knows it, too.
+ */
+int seg_hand_out(struct seg *seg, int access_mode);
+bool seg_handed(struct seg *seg);
+/* True: nobody has such a descriptor, and nobody gets one before seg_direct_end; soon, please.
+   False: seg_handed. Any thread; never blocks. */
+bool seg_direct_begin(struct seg *seg);
+void seg_direct_end(struct seg *seg);
 uint64_t seg_size(struct seg *seg); /* the file's st_size */
 bool seg_damaged(struct seg *seg);
 bool seg_removed(struct seg *seg); /* by store_remove; whatever its record said */

@@ -380,7 +380,7 @@ int attach_map(struct programs *p, struct pseg *pseg, struct space *space, struc
 
 	if (wish->flags & SESSION_REPLACE)
 		return replace_range(p, pseg, space, wish);
-	fd = seg_open(seg, wish->writable ? O_RDWR : O_RDONLY);
+	fd = space_open(space, seg, wish->writable);
 	if (fd < 0)
 		return fd;
 	rc = send_map(space, &map, fd, wish->asker);

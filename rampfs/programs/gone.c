@@ -214,7 +214,7 @@ int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece,
 		.prot = piece->prot,
 	};
 	struct session_msg swap = {.type = SESSION_SWAP, .addr = piece->start, .len = len};
-	int fd = seg_open(pseg->seg, piece->writable ? O_RDWR : O_RDONLY), rc;
+	int fd = space_open(space, pseg->seg, piece->writable), rc;
 
 	(void)p;
 	if (fd < 0)

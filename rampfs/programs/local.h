@@ -392,6 +392,8 @@ struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms);
    used anew). -1: no. */
 bool process_lives(int pidfd);
 bool space_is(struct space *space, enum space_state state);
+/* A descriptor of the segment's file for its agent, which the caller closes: seg_hand_out. */
+int space_open(struct space *space, struct seg *seg, bool writable);
 bool space_dead(struct space *space);
 /* "4711 (memcached)", for messages. */
 void process_name(pid_t pid, char name[64]);

@@ -17,6 +17,7 @@
  * (shelf.c), and what is still missing is pulled at once.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,13 @@ bool space_is(struct space *space, enum space_state state)
 	is = space->state == state;
 	pthread_mutex_unlock(&space->programs->lock);
 	return is;
+}
+
+int space_open(struct space *space, struct seg *seg, bool writable)
+{
+	if (space->uid && writable)
+		return seg_hand_out(seg, O_RDWR);
+	return seg_open(seg, writable ? O_RDWR : O_RDONLY); /* root is trusted with its lock */
 }
 
 bool space_dead(struct space *space)
