@@ -20,9 +20,10 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "shares.h"
 
-#define WORKERS	     16u /* a few slow freezes don't hold up every other mv */
-#define SLOW_WORKERS 8u
+#define WORKERS	     32u /* a user may keep a half of them (shares.h) */
+#define SLOW_WORKERS 16u
 #define HURRY_MAX_MS 500u /* at one go; then it is looked at what the thread has computed */
 
 struct posted {
@@ -32,14 +33,13 @@ struct posted {
 };
 
 struct work {
-	STAILQ_ENTRY(work) link;
+	struct turn turn; /* first */
 	struct loop *loop;
 	loop_fn *work, *done;
 	void *arg;
+	uid_t uid;
 	bool slow;
 };
-
-STAILQ_HEAD(works, work);
 
 struct loop {
 	uv_loop_t uv;
@@ -54,13 +54,12 @@ struct loop {
 	pthread_mutex_t lock; /* protects what follows */
 	STAILQ_HEAD(, posted) posted;
 	bool stop, ending;
-	pthread_cond_t more;  /* for workers: work, or the end */
-	pthread_cond_t moved; /* for loop_close: something is posted */
-	struct works works, slow;
-	unsigned int pending; /* work that was given and is not over */
-	unsigned int queued;  /* of it in works and slow */
-	unsigned int idle;    /* workers that sleep, or are about to wake */
-	unsigned int running_slow, threads;
+	pthread_cond_t more;	   /* for workers: work, or the end */
+	pthread_cond_t moved;	   /* for loop_close: something is posted */
+	struct shares works, slow; /* whose turn it is of each kind */
+	unsigned int pending;	   /* work that was given and is not over */
+	unsigned int idle;	   /* workers that sleep, or are about to wake */
+	unsigned int threads;
 	pthread_t thread[WORKERS];
 };
 
@@ -235,20 +234,17 @@ void loop_post(struct loop *loop, loop_fn *fn, void *arg)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
+static struct shares *kind_of(struct loop *loop, const struct work *w)
+{
+	return w->slow ? &loop->slow : &loop->works;
+}
+
 /* NULL: nothing that may run now. loop->lock is held. */
 static struct work *next_work(struct loop *loop)
 {
-	struct works *from = &loop->works;
-	struct work *w;
+	struct turn *turn = shares_next(&loop->works);
 
-	if (STAILQ_EMPTY(from) && loop->running_slow < SLOW_WORKERS)
-		from = &loop->slow;
-	w = STAILQ_FIRST(from);
-	if (w) {
-		STAILQ_REMOVE_HEAD(from, link);
-		loop->queued--;
-	}
-	return w;
+	return (struct work *)(turn ? turn : shares_next(&loop->slow));
 }
 
 static void *serve(void *arg)
@@ -260,13 +256,12 @@ static void *serve(void *arg)
 	for (;;) {
 		w = next_work(loop);
 		if (w) {
-			loop->running_slow += w->slow;
 			pthread_mutex_unlock(&loop->lock);
 			w->work(w->arg);
 			if (w->done)
 				loop_post(loop, w->done, w->arg);
 			pthread_mutex_lock(&loop->lock);
-			loop->running_slow -= w->slow;
+			shares_end(&w->turn, kind_of(loop, w));
 			loop->pending--; /* not before: the loop stands until then */
 			pthread_cond_signal(&loop->moved);
 			free(w);
@@ -305,14 +300,12 @@ static void queue_work(void *arg)
 	struct loop *loop = w->loop;
 
 	pthread_mutex_lock(&loop->lock);
-	if (w->slow)
-		STAILQ_INSERT_TAIL(&loop->slow, w, link);
-	else
-		STAILQ_INSERT_TAIL(&loop->works, w, link);
+	shares_add(kind_of(loop, w), w->uid, &w->turn);
 	if (loop->idle)
 		pthread_cond_signal(&loop->more);
-	if (++loop->queued > loop->idle) /* slow work that may not run yet counts, too: no matter */
-		start_worker(loop);	 /* without, it waits for one of those that there are */
+	/* What may not run yet counts, too: no matter. */
+	if (loop->works.waiting + loop->slow.waiting > loop->idle)
+		start_worker(loop); /* without, it waits for one of those that there are */
 	pthread_mutex_unlock(&loop->lock);
 }
 
@@ -334,6 +327,11 @@ static void give_work(struct loop *loop, struct work work)
 void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
 {
 	give_work(loop, (struct work){.work = work, .done = done, .arg = arg});
+}
+
+void loop_work_of(struct loop *loop, uid_t uid, loop_fn *work, loop_fn *done, void *arg)
+{
+	give_work(loop, (struct work){.work = work, .done = done, .arg = arg, .uid = uid});
 }
 
 void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
@@ -377,8 +375,8 @@ int loop_open(struct loop **out, struct ramp_err *err)
 	pthread_cond_init(&loop->more, NULL);
 	pthread_cond_init(&loop->moved, NULL);
 	STAILQ_INIT(&loop->posted);
-	STAILQ_INIT(&loop->works);
-	STAILQ_INIT(&loop->slow);
+	shares_init(&loop->works, WORKERS);
+	shares_init(&loop->slow, SLOW_WORKERS);
 	pthread_mutex_lock(&loop->lock);
 	rc = start_worker(loop);
 	pthread_mutex_unlock(&loop->lock);

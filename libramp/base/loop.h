@@ -8,6 +8,7 @@
 #ifndef RAMP_LOOP_H
 #define RAMP_LOOP_H
 
+#include <sys/types.h>
 #include <uv.h>
 
 #include "err.h"
@@ -30,7 +31,11 @@ void loop_post(struct loop *loop, loop_fn *fn, void *arg);
 
 /* Runs work(arg) on a pool thread, then done(arg) on the control loop. Any thread. */
 void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
-/* The same for what may take seconds: half of the pool's threads are never busy with it. */
+/* The same for what waits as long as that user likes, in his share of the threads (shares.h);
+   loop_work's are root's. */
+void loop_work_of(struct loop *loop, uid_t uid, loop_fn *work, loop_fn *done, void *arg);
+/* The same as loop_work for what takes seconds by itself: half of the threads are never busy with
+   it. */
 void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
 
 /*

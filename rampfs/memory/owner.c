@@ -1,9 +1,11 @@
 /*
- * Mode, uid and gid beside the bytes: an extended attribute of the segment's file, which only root
- * sees. What every descriptor of the file shows outlives the daemon, and needs no room in ID.state.
+ * Mode, uid and gid beside the bytes: an extended attribute of the segment's state file, which only
+ * root sees. What every descriptor of the segment shows outlives the daemon, and needs no room in
+ * the header.
  *
- * A segment at rest is asked by name: where there is no descriptor to be had, its owner must not
- * read as root, nor be written down as that.
+ * By name, and not of the data file: setting an attribute takes its file's lock, which a program
+ * may hold (seg_hand_out). And where there is no descriptor to be had, a segment at rest must not
+ * read as root's, nor be written down as that.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,28 +24,22 @@ static void name_of(struct seg *seg, char path[PATH_BYTES])
 {
 	char name[32];
 
-	seg_data_name(seg->id, name);
+	seg_state_name(seg->id, name);
 	snprintf(path, PATH_BYTES, "/proc/self/fd/%d/%s", seg->store->dir_fd, name);
 }
 
 static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
 {
-	int fd = atomic_load(&seg->fd);
 	char path[PATH_BYTES];
 
-	if (fd >= 0)
-		return fgetxattr(fd, OWNER_XATTR, buf, OWNER_BYTES);
 	name_of(seg, path);
 	return getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
 }
 
 static int put(struct seg *seg, const uint8_t buf[OWNER_BYTES])
 {
-	int fd = atomic_load(&seg->fd);
 	char path[PATH_BYTES];
 
-	if (fd >= 0)
-		return fsetxattr(fd, OWNER_XATTR, buf, OWNER_BYTES, 0);
 	name_of(seg, path);
 	return setxattr(path, OWNER_XATTR, buf, OWNER_BYTES, 0);
 }

@@ -622,8 +622,8 @@ int seg_hand_out(struct seg *seg, int access_mode)
 {
 	int fd = open_file(seg, access_mode, (access_mode & O_ACCMODE) != O_RDONLY);
 
-	while (fd >= 0 && atomic_load(&seg->direct))
-		nanosleep(&(struct timespec){.tv_nsec = DIRECT_NAP_NS}, NULL);
+	if (fd >= 0 && seg_handed(seg))
+		seg_direct_over(seg);
 	return fd;
 }
 
@@ -644,6 +644,12 @@ bool seg_direct_begin(struct seg *seg)
 void seg_direct_end(struct seg *seg)
 {
 	atomic_fetch_sub(&seg->direct, 1);
+}
+
+void seg_direct_over(struct seg *seg)
+{
+	while (atomic_load(&seg->direct))
+		nanosleep(&(struct timespec){.tv_nsec = DIRECT_NAP_NS}, NULL);
 }
 
 /* A description that is mapped counts for the kernel like one that is open, so ours goes first; the

@@ -141,6 +141,8 @@ bool seg_handed(struct seg *seg);
    False: seg_handed. Any thread; never blocks. */
 bool seg_direct_begin(struct seg *seg);
 void seg_direct_end(struct seg *seg);
+/* Of one that is handed: until those have ended that began before it was. */
+void seg_direct_over(struct seg *seg);
 uint64_t seg_size(struct seg *seg); /* the file's st_size */
 bool seg_damaged(struct seg *seg);
 bool seg_removed(struct seg *seg); /* by store_remove; whatever its record said */

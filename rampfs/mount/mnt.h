@@ -20,6 +20,7 @@ struct sweep;
 struct view;
 struct server;
 struct control;
+struct spares;
 
 /* So many names are taken back at a time; another one stays, and gets its file when it is used. */
 #define DOOMED_MAX 64u
@@ -38,6 +39,7 @@ struct mount {
 	struct server *servers; /* the fuse pool */
 	uint32_t n_servers;
 	struct control *control;
+	struct spares *spares;
 
 	pthread_mutex_t make_lock; /* a row's file is made by one thread */
 	/* Rows whose names are taken back: they get no file. Protected by make_lock. */

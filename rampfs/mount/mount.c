@@ -16,6 +16,7 @@
 #include "log.h"
 #include "ops.h"
 #include "pass.h"
+#include "spare.h"
 #include "sweep.h"
 #include "view.h"
 
@@ -35,6 +36,7 @@ void mount_put(struct mount *m)
 		fuse_session_destroy(m->session);
 	if (m->park)
 		park_free(m->park);
+	spare_close(m);
 	if (m->handover)
 		handover_close(m->handover);
 	for (size_t i = 0; i < 64; i++)
@@ -247,6 +249,8 @@ int mount_open(const struct mount_config *config, struct mount **out, struct ram
 		rc = pass_open(m, err);
 	if (!rc)
 		rc = park_open(&m->park, err);
+	if (!rc)
+		rc = spare_open(m) ? ramp_err_sys(err, ENOMEM, "mount") : 0;
 	if (!rc)
 		rc = view_open(m, err);
 	if (!rc)

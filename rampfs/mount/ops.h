@@ -39,8 +39,9 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 	       uint64_t len);
 /* How an open is answered: never a second copy in the page cache, no FLUSH. */
 void ops_open_flags(struct fuse_file_info *fi);
-/* Sets the size, at the owner: 0, -EAGAIN (*gate: it was the gate), or what open would say. */
-int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate);
+/* Sets the size, at the owner: 0, -EAGAIN (*gate: it was the gate; else spare.h, or pages), or what
+   open would say. */
+int ops_truncate(struct request *r, ramp_segment_t id, uint64_t size, bool *gate);
 
 /*
  * ops_setid.c: set-user-ID and set-group-ID go before a write by somebody who may not keep them.

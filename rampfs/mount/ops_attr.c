@@ -3,8 +3,8 @@
  *
  * setattr in the order in which it may have to wait: set-user-ID and set-group-ID that go with a
  * new size (ops_setid.c: a file with them must not change under them); the size at the owner (parks
- * while the gate is closed or pages are in flight), the times at the owner's own file, without a
- * quorum; then what the metadata decides (mode, uid, gid, and times from other nodes) in one
+ * while the gate is closed, pages are in flight, or a program may hold the file's lock: spare.c), the
+ * times at the owner's own file, without a quorum; then what the metadata decides (mode, uid, gid, and times from other nodes) in one
  * proposal; then the answer. Each step is idempotent, so a request that is sent again goes through
  * all of them again.
  *
@@ -23,6 +23,7 @@
 #include "inode.h"
 #include "ioc.h"
 #include "ops.h"
+#include "spare.h"
 
 /* ---- getattr, setattr ----------------------------------------------------------------------- */
 
@@ -151,8 +152,19 @@ static struct timespec one_time(int to_set, int bit, int now_bit, struct timespe
 	return (struct timespec){.tv_nsec = UTIME_OMIT};
 }
 
+static int set_times(struct setattr *sa, struct seg *seg, const struct timespec times[2])
+{
+	int how = spare_begin(&sa->c.r, seg, false), done;
+
+	if (how < 0)
+		return how;
+	done = seg_set_times(seg, times) == 0;
+	spare_end(seg, how);
+	return done;
+}
+
 /* 1 where this node has the file, and has set its times; 0: the metadata will. What is sent again
-   was looked at then. */
+   was looked at then. -EAGAIN as spare_begin. */
 static int set_times_here(struct setattr *sa)
 {
 	struct timespec times[2];
@@ -167,7 +179,7 @@ static int set_times_here(struct setattr *sa)
 			    sa->attr.st_mtim);
 	if (inode_is_local(seg)) {
 		done = sa->c.r.resent ? 0 : check_owner(sa);
-		done = done ? done : seg_set_times(seg, times) == 0;
+		done = done ? done : set_times(sa, seg, times);
 	}
 	seg_put(seg);
 	return done;
@@ -210,8 +222,9 @@ static int do_setattr(struct setattr *sa)
 {
 	int rc;
 
+	sa->gate = sa->c.r.spare = false;
 	if (sa->to_set & FUSE_SET_ATTR_SIZE) {
-		rc = ops_truncate(sa->c.r.mount, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
+		rc = ops_truncate(&sa->c.r, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
 		if (rc)
 			return rc;
 		sa->to_set &= ~FUSE_SET_ATTR_SIZE;
@@ -241,16 +254,16 @@ static enum park_verdict setattr_step(struct parked *parked)
 	int rc = do_setattr(sa);
 
 	if (request_judge(&sa->c.r, &rc, sa->gate) == PARK_WAIT)
-		return PARK_WAIT;
+		return spare_later(&sa->c.r);
 	go_on(sa, rc);
 	return PARK_DONE;
 }
 
-static void wait_for_size(struct setattr *sa)
+static void wait_for_file(struct setattr *sa)
 {
 	sa->c.r.parked.step = setattr_step;
 	request_interruptible(&sa->c.r);
-	park_wait(sa->c.r.mount->park, &sa->c.r.parked, sa->id);
+	spare_wait(&sa->c.r, sa->id);
 }
 
 /* Set-user-ID and set-group-ID are gone, or can't go. */
@@ -264,7 +277,7 @@ static void setid_gone(void *arg, int rc)
 		finish_setattr(sa, rc);
 	} else {
 		sa->clear = 0;
-		wait_for_size(sa);
+		wait_for_file(sa);
 	}
 }
 
@@ -371,7 +384,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	}
 	rc = do_setattr(sa);
 	if (rc == -EAGAIN)
-		wait_for_size(sa);
+		wait_for_file(sa);
 	else
 		go_on(sa, rc);
 }

@@ -3,7 +3,8 @@
  *
  * The happy path: into the segment's gate, ask the page states, do it to the store's file, out of
  * the gate, reply; all on the fuse thread. A closed gate, and pages that are still at the source,
- * park the request; it is tried again on the park thread when the segment changed.
+ * park the request; it is tried again on the park thread when the segment changed. What changes the
+ * file of a segment that a program may hold up, and what takes long, is a worker's (spare.c).
  *
  * A request that is sent again is carried out again, but for an append that was written: that is
  * answered as it was, also where the segment has left since.
@@ -24,6 +25,7 @@
 #include "pages.h"
 #include "pass.h"
 #include "room.h"
+#include "spare.h"
 #include "view.h"
 
 enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK };
@@ -134,15 +136,14 @@ static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 	return rc;
 }
 
-/* Where the owner's file ends, which the kernel may not know; and where a former daemon put it. */
-static int do_append(struct io *io, struct seg *seg)
+/* Where the owner's file ends, which the kernel may not know; and where a former daemon put it. One
+   at a time: the caller sees to it. */
+static int put_at_end(struct io *io, struct seg *seg)
 {
 	struct mount *m = io->r.mount;
-	pthread_mutex_t *lock = &m->append_lock[io->id % 64];
 	uint64_t at;
 	int rc, state;
 
-	pthread_mutex_lock(lock);
 	state = handover_append_begin(m->handover, io->r.unique, io->id, seg_size(seg), io->len,
 				      &io->append, &at);
 	rc = state < 0 ? state : 0;
@@ -155,6 +156,19 @@ static int do_append(struct io *io, struct seg *seg)
 		handover_append_end(io->append);
 		io->append = NULL;
 	}
+	return rc;
+}
+
+/* Of a segment's errands there is one at a time, and the lock is other segments', too. */
+static int do_append(struct io *io, struct seg *seg, int how)
+{
+	pthread_mutex_t *lock = &io->r.mount->append_lock[io->id % 64];
+	int rc;
+
+	if (how == SPARE_WORKER)
+		return put_at_end(io, seg);
+	pthread_mutex_lock(lock);
+	rc = put_at_end(io, seg);
 	pthread_mutex_unlock(lock);
 	return rc;
 }
@@ -191,27 +205,52 @@ static int do_seek(struct io *io, struct seg *seg)
 	return 0;
 }
 
-static int do_inside(struct io *io, struct seg *seg)
+static int do_allocate(struct io *io, struct seg *seg)
+{
+	seg_take_small(seg, io->offset, io->len);
+	seg_note_write(seg);
+	room_keep(seg);
+	return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno : 0;
+}
+
+/* With the file's lock. */
+static int do_locked(struct io *io, struct seg *seg, int how)
 {
 	switch (io->kind) {
-	case IO_READ:
-		return do_read(io, seg);
 	case IO_WRITE:
 		return put_bytes(io, seg, io->offset);
 	case IO_APPEND:
-		return do_append(io, seg);
+		return do_append(io, seg, how);
 	case IO_ALLOCATE:
-		seg_take_small(seg, io->offset, io->len);
-		seg_note_write(seg);
-		room_keep(seg);
-		return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno
-											   : 0;
+		return do_allocate(io, seg);
 	case IO_PUNCH:
 		return do_punch(io, seg);
 	case IO_SEEK:
 		return do_seek(io, seg);
+	case IO_READ:
+		break;
 	}
 	return -EINVAL;
+}
+
+/* fallocate(2) and punched holes take as long as there are pages. */
+static bool is_long(const struct io *io)
+{
+	return io->kind == IO_ALLOCATE || io->kind == IO_PUNCH;
+}
+
+static int do_inside(struct io *io, struct seg *seg)
+{
+	int how, rc;
+
+	if (io->kind == IO_READ)
+		return do_read(io, seg);
+	how = spare_begin(&io->r, seg, is_long(io));
+	if (how < 0)
+		return how;
+	rc = do_locked(io, seg, how);
+	spare_end(seg, how);
+	return rc;
 }
 
 /* What it was answered, or would have been. */
@@ -232,7 +271,7 @@ static int do_io(struct io *io)
 	struct seg *seg;
 	int rc;
 
-	io->gate = false;
+	io->gate = io->r.spare = false;
 	if (was_appended(io))
 		return 0;
 	/* What it stores once it has its answer must stand. */
@@ -295,7 +334,7 @@ static enum park_verdict io_step(struct parked *parked)
 	int rc = do_io(io);
 
 	if (request_judge(&io->r, &rc, io->gate) == PARK_WAIT)
-		return PARK_WAIT;
+		return spare_later(&io->r);
 	request_finish(&io->r);
 	reply_io(io, rc);
 	request_end(&io->r);
@@ -308,7 +347,7 @@ static void park_io(struct io *io)
 	io->r.release = release_io;
 	if (!io->punch)
 		request_interruptible(&io->r);
-	park_wait(io->r.mount->park, &io->r.parked, io->id);
+	spare_wait(&io->r, io->id);
 }
 
 /* The stack's request moves to the heap, with its data. NULL after ENOMEM has been replied. */
@@ -346,18 +385,13 @@ static void try_io(struct io *io)
 	}
 }
 
-static void allocate_work(void *arg);
-
 /* Set-user-ID and set-group-ID are gone, or can't go. */
 static void setid_gone(void *arg, int rc)
 {
 	struct io *io = arg;
 
 	if (!rc) {
-		if (io->kind == IO_ALLOCATE || io->kind == IO_PUNCH)
-			loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
-		else
-			park_io(io);
+		park_io(io);
 		return;
 	}
 	if (rc != -ESHUTDOWN) {
@@ -524,27 +558,7 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 	fuse_reply_err(req, 0); /* memory is all there is */
 }
 
-/* ---- fallocate: the kernel may take its time, so a worker does it --------------------------- */
-
-static void allocate_work(void *arg)
-{
-	struct io *io = arg;
-	struct mount *m = io->r.mount;
-	int rc;
-
-	if (!mount_work_enter(m)) {
-		io->r.parked.drop(&io->r.parked);
-		return;
-	}
-	rc = do_io(io);
-	if (rc == -EAGAIN) {
-		park_io(io);
-	} else {
-		reply_io(io, rc);
-		request_end(&io->r);
-	}
-	mount_work_leave(m);
-}
+/* ---- fallocate ------------------------------------------------------------------------------ */
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
 		  struct fuse_file_info *fi)
@@ -569,7 +583,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	if (which)
 		setid_clear(&io->r, ino, which, setid_gone, io);
 	else
-		loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+		park_io(io);
 }
 
 void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint64_t offset,
@@ -593,7 +607,7 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 	if (which)
 		setid_clear(&io->r, id, which, setid_gone, io);
 	else
-		loop_work(io->r.mount->config.loop, allocate_work, NULL, io);
+		park_io(io);
 }
 
 /* ---- truncate ------------------------------------------------------------------------------- */
@@ -619,10 +633,21 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 	return rc;
 }
 
-int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate)
+static int cut_inside(struct request *r, struct seg *seg, uint64_t size)
+{
+	int how = spare_begin(r, seg, false), rc;
+
+	if (how < 0)
+		return how;
+	rc = cut_to(r->mount, seg, size);
+	spare_end(seg, how);
+	return rc;
+}
+
+int ops_truncate(struct request *r, ramp_segment_t id, uint64_t size, bool *gate)
 {
 	struct seg *seg;
-	int rc = inode_segment(m, id, &seg);
+	int rc = inode_segment(r->mount, id, &seg);
 
 	*gate = rc == -EAGAIN;
 	if (rc)
@@ -631,7 +656,7 @@ int ops_truncate(struct mount *m, ramp_segment_t id, uint64_t size, bool *gate)
 	if (rc) {
 		*gate = rc == -EAGAIN;
 	} else {
-		rc = cut_to(m, seg, size);
+		rc = cut_inside(r, seg, size);
 		seg_leave(seg);
 	}
 	seg_put(seg);

@@ -119,6 +119,10 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 		*rc = -EINTR;
 		return PARK_DONE;
 	}
+	if (r->spare) {
+		r->gate_since_ms = r->pages_since_ms = 0;
+		return PARK_WAIT;
+	}
 	now = park_now_ms();
 	if (!gate) {
 		r->gate_since_ms = 0;

@@ -23,6 +23,8 @@ struct request {
 	uint64_t unique; /* without the mark of a resend */
 	bool resent;
 	bool interruptible;
+	bool spare, on_worker;	 /* spare.c: it waits for a worker; it is on one */
+	uid_t owner;		 /* with spare: of the segment */
 	pid_t caller;		 /* a thread, as FUSE says it; 0: none that this namespace knows */
 	uint64_t gate_since_ms;	 /* 0: the gate was open at the last look */
 	uint64_t pages_since_ms; /* 0: it did not wait for pages at the last look */
@@ -52,7 +54,8 @@ bool request_interrupted(const struct request *r);
 
 /* The result decides: -EAGAIN waits (returns PARK_WAIT), unless it was interrupted (EINTR), the
    gate has been closed for too long, and for no copy (EBUSY), or the source silent (EHOSTDOWN):
-   PARK_DONE with that in *rc. `gate`: it was the gate that said -EAGAIN. */
+   PARK_DONE with that in *rc. `gate`: it was the gate that said -EAGAIN. What waits for a worker
+   (spare.h) has no end but an interrupt. */
 enum park_verdict request_judge(struct request *r, int *rc, bool gate);
 
 /* Before any reply to a request on the heap: no interrupt comes from here on. */

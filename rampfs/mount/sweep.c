@@ -97,7 +97,7 @@ static void forget_hints(struct sweep *s)
 
 		for (h = LIST_FIRST(bucket); h; h = next) {
 			next = LIST_NEXT(h, link);
-			if (h->in_flight || is_here(s, h->id))
+			if (h->in_flight || h->setting || is_here(s, h->id))
 				continue;
 			LIST_REMOVE(h, link);
 			free(h);
@@ -113,19 +113,107 @@ static void times_of(const struct segment_row *row, struct timespec times[2])
 	times[1] = (struct timespec){.tv_sec = row->mtime.sec, .tv_nsec = row->mtime.nsec};
 }
 
-static void take_times(struct seg *seg, const struct segment_row *row, bool atime, bool mtime)
+static void set_times(struct seg *seg, const struct timespec times[2])
+{
+	int rc = seg_set_times(seg, times);
+
+	if (rc)
+		log_debug("segment %llu: times: %s", (unsigned long long)seg_id(seg),
+			  strerror(-rc));
+}
+
+/* To a file whose lock a program may hold up. What is wished meanwhile is the worker's next. */
+struct setting {
+	struct sweep *sweep;
+	ramp_segment_t id;
+	uid_t owner;
+	struct timespec times[2], next[2];
+	bool again;
+};
+
+static void set_work(void *arg)
+{
+	struct setting *st = arg;
+	struct mount *m = st->sweep->mount;
+	struct seg *seg;
+
+	if (!mount_work_enter(m))
+		return;
+	seg = store_find(m->config.store, st->id);
+	if (seg) {
+		set_times(seg, st->times);
+		seg_touch(seg); /* no hint was given meanwhile */
+		seg_put(seg);
+	}
+	mount_work_leave(m);
+}
+
+static void times_set(void *arg);
+
+static void begin_setting(struct setting *st)
+{
+	memcpy(st->times, st->next, sizeof(st->times));
+	st->next[0].tv_nsec = st->next[1].tv_nsec = UTIME_OMIT;
+	st->again = false;
+	loop_work_of(st->sweep->mount->config.loop, st->owner, set_work, times_set, st);
+}
+
+static void times_set(void *arg)
+{
+	struct setting *st = arg;
+	struct mount *m = st->sweep->mount;
+
+	if (st->again && !st->sweep->closed) {
+		begin_setting(st);
+		return;
+	}
+	find_hint(st->sweep, st->id)->setting = NULL;
+	free(st);
+	mount_put(m);
+}
+
+static void wish_times(struct setting *st, const struct timespec times[2])
+{
+	st->again = true;
+	for (size_t i = 0; i < 2; i++)
+		if (times[i].tv_nsec != UTIME_OMIT)
+			st->next[i] = times[i];
+}
+
+static struct setting *make_setting(struct sweep *s, const struct segment_row *row)
+{
+	struct setting *st = calloc(1, sizeof(*st));
+
+	if (!st)
+		return NULL;
+	mount_get(s->mount);
+	*st = (struct setting){.sweep = s, .id = row->id, .owner = row->uid};
+	st->next[0].tv_nsec = st->next[1].tv_nsec = UTIME_OMIT;
+	return st;
+}
+
+static void take_times(struct sweep *s, struct hint *h, struct seg *seg,
+		       const struct segment_row *row, bool atime, bool mtime)
 {
 	struct timespec times[2];
-	int rc;
 
 	times_of(row, times);
 	if (!atime)
 		times[0].tv_nsec = UTIME_OMIT;
 	if (!mtime)
 		times[1].tv_nsec = UTIME_OMIT;
-	rc = seg_set_times(seg, times);
-	if (rc)
-		log_debug("segment %llu: times: %s", (unsigned long long)row->id, strerror(-rc));
+	if (h->setting) {
+		wish_times(h->setting, times);
+	} else if (seg_direct_begin(seg)) {
+		set_times(seg, times);
+		seg_direct_end(seg);
+	} else {
+		h->setting = make_setting(s, row);
+		if (!h->setting)
+			return; /* the file's own stay, and become the row's */
+		wish_times(h->setting, times);
+		begin_setting(h->setting);
+	}
 }
 
 /* It is another node's now. What unshimmed MAP_PRIVATE mappings and exec left of it in the page
@@ -214,9 +302,9 @@ static struct hint *adopt_row(struct sweep *s, struct seg *seg, const struct seg
 	mtime = h->news[1] || !same_time(row->mtime, h->mtime);
 	wish = (atime || mtime) && !seg_hinted(seg, times);
 	if (come)
-		take_times(seg, row, true, wish && mtime && h->moving == record.epoch);
+		take_times(s, h, seg, row, true, wish && mtime && h->moving == record.epoch);
 	else if (wish && h->ours)
-		take_times(seg, row, atime, mtime);
+		take_times(s, h, seg, row, atime, mtime);
 	if (come)
 		h->adopted = record.epoch;
 	if (come || atime || mtime)
@@ -389,6 +477,8 @@ static bool look_at_file(void *arg, struct seg *seg)
 		if (!h)
 			return true;
 	}
+	if (h->setting)
+		return true;
 	if (!h->ours || seg_stat(seg, &st))
 		return false;
 	if (row_says(h, &st))

@@ -20,6 +20,7 @@ struct hint {
 	uint64_t adopted;	       /* epoch of the migration whose times it has taken */
 	uint64_t moving;	       /* of the one on its way here, when the row was noted */
 	bool in_flight;		       /* a proposal is on its way */
+	struct setting *setting;       /* times that a worker gives to the file; NULL: none */
 	bool news[2];		       /* the row's atime, mtime are not those of a former daemon */
 	uint64_t size;		       /* as the row has it */
 	struct meta_time atime, mtime; /* as the row has them */

@@ -68,6 +68,7 @@ struct move {
 	enum move_state state;
 	uint64_t since_ms; /* in this state */
 	struct seg *seg;   /* a reference, or NULL */
+	uid_t owner;	   /* the segment's, in whose share of the workers it is moved */
 	uv_timer_t timer;
 	uint32_t backoff_ms;
 	struct ask *ask; /* who waits for it; NULL: nobody */

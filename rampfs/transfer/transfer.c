@@ -152,6 +152,15 @@ static void on_timer(uv_timer_t *timer)
 	move_tick(timer->data);
 }
 
+static uid_t owner_of(struct transfers *t, ramp_segment_t id, struct seg *seg)
+{
+	struct segment_row row;
+
+	if (!meta_segment(t->meta, id, &row))
+		return row.uid;
+	return seg ? seg_owner(seg).uid : 0; /* open, and unlinked */
+}
+
 struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 {
 	struct move *m = calloc(1, sizeof(*m));
@@ -162,6 +171,7 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 	m->id = id;
 	m->serial = ++t->serials;
 	m->seg = seg;
+	m->owner = owner_of(t, id, seg);
 	m->since_ms = move_now_ms();
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_init(loop_uv(t->loop), &m->timer);
@@ -323,7 +333,8 @@ static void back_from_work(void *arg)
 		move_look(t, id);
 }
 
-/* A move stands at least until its worker is back. */
+/* A move stands at least until its worker is back, which may be kept by a program that has the
+   segment (seg_hand_out; a memory that is held). */
 void move_work(struct move *m, move_fn *work, move_fn *done)
 {
 	m->working = true;
@@ -333,7 +344,7 @@ void move_work(struct move *m, move_fn *work, move_fn *done)
 	m->work_err.code = 0;
 	m->work_err.text[0] = 0;
 	m->t->jobs++;
-	loop_work(m->t->loop, run_work, back_from_work, m);
+	loop_work_of(m->t->loop, m->owner, run_work, back_from_work, m);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

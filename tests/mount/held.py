@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
 
-Usage: held.py exec|agent|memory MOUNT COUNT
+Usage: held.py exec|agent|memory|writer MOUNT COUNT
        held.py pulled FILE
 
 exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
 one that has a session, whose agent had priority. memory: a session that has ended and whose userfaultfd nobody has but
-the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. pulled: the memory
-of a program (root's, with the shim) that has FILE mapped. As root: it mounts that filesystem, and goes on as nobody.
+the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. writer: the lock of
+a segment's file, held.N in the node's directory, N from 0: a write(2) of such a page by the descriptor that it got to map
+it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. As root: it mounts that filesystem, and goes on as nobody.
 Says the process numbers when all are there, and goes on until its input ends.
 """
 import ctypes
@@ -17,6 +18,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -25,6 +27,7 @@ import traceback
 import attacker
 
 USERFAULTFD_IOC_NEW = 0xaa00
+BYTES = 65536
 
 
 def become_nobody():
@@ -86,7 +89,26 @@ def hold_memory(fd, target, say):
     read_held(memory, address)
 
 
-HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory}
+def hold_file(fd, target, say):
+    address, number = map_page(fd), 0
+    while True:
+        try:
+            path = os.path.join(target.directory, "held.%d" % number)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            break
+        except FileExistsError:
+            number += 1
+    os.pwrite(file, b"s" * BYTES, 0)
+    sock = begin_session(target)
+    token = struct.unpack("<QQ", fcntl.ioctl(file, attacker.IOC_ATTACH, bytes(136))[:16])
+    door = target.dial()
+    attacker.send(door, attacker.attach_message(token, 0, BYTES, mmap.PROT_READ | mmap.PROT_WRITE))
+    _, fds, _, _ = socket.recv_fds(sock, 4096, 8)
+    say(b"1")
+    attacker.LIBC.write(fds[0], ctypes.c_void_p(address), 4096)
+
+
+HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory, "writer": hold_file}
 
 
 def waits(pid):

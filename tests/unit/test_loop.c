@@ -96,6 +96,52 @@ START_TEST(slow_work_leaves_half_of_the_threads_to_others)
 }
 END_TEST
 
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+#define GREEDY	 100
+#define GREEDIES 3 /* users who keep what they get: of 32 threads they leave 4 */
+
+static sem_t keep;
+static atomic_int kept_over;
+
+static void keep_thread(void *loop)
+{
+	(void)loop;
+	sem_wait(&keep);
+}
+
+static void others_are_done(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < GREEDY * GREEDIES; i++)
+		sem_post(&keep);
+}
+
+static void kept_is_over(void *loop)
+{
+	if (atomic_fetch_add(&kept_over, 1) + 1 == GREEDY * GREEDIES)
+		loop_stop(loop);
+}
+
+/* Ends because the last user's work and root's are done beside all that the greedy ones keep. */
+START_TEST(a_user_keeps_no_more_workers_than_he_leaves)
+{
+	struct loop *loop;
+	struct ramp_err err;
+
+	ck_assert_int_eq(sem_init(&keep, 0, 0), 0);
+	ck_assert_int_eq(loop_open(&loop, &err), 0);
+	for (unsigned int user = 0; user < GREEDIES; user++)
+		for (int i = 0; i < GREEDY; i++)
+			loop_work_of(loop, 1000 + user, keep_thread, kept_is_over, loop);
+	loop_work(loop, nothing, NULL, NULL);
+	loop_work_of(loop, 2000, nothing, others_are_done, NULL);
+	loop_run(loop);
+	loop_close(loop);
+	ck_assert_int_eq(atomic_load(&kept_over), GREEDY * GREEDIES);
+}
+END_TEST
+
 /* ---- two at once ----------------------------------------------------------------------------- */
 
 static sem_t second_runs;
@@ -217,6 +263,7 @@ int main(void)
 
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
 	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
+	tcase_add_test(tc, a_user_keeps_no_more_workers_than_he_leaves);
 	tcase_add_test(tc, work_does_not_wait_behind_other_work_while_a_thread_can_be_had);
 	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
 	suite_add_tcase(suite, tc);

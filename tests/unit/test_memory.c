@@ -720,6 +720,56 @@ START_TEST(removal_with_proof_refuses_while_anybody_has_it)
 }
 END_TEST
 
+struct direct {
+	struct seg *seg;
+	atomic_bool over;
+};
+
+static void *end_direct(void *arg)
+{
+	struct direct *d = arg;
+
+	usleep(100000);
+	atomic_store(&d->over, true);
+	seg_direct_end(d->seg);
+	return NULL;
+}
+
+START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
+{
+	struct direct d = {0};
+	pthread_t thread;
+	struct seg *seg;
+	int fd;
+
+	open_fresh();
+	seg = d.seg = create(MEMORY_ID, RECORD_OWNED);
+	fd = seg_hand_out(seg, O_RDONLY); /* who only reads can hold nothing up */
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert(!seg_handed(seg));
+	ck_assert(seg_direct_begin(seg));
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_direct, &d), 0);
+	fd = seg_hand_out(seg, O_RDWR);
+	ck_assert(atomic_load(&d.over));
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(pwrite(fd, "x", 1, 0), 1);
+	close(fd);
+	ck_assert(seg_handed(seg));
+	ck_assert(!seg_direct_begin(seg));
+	seg_direct_over(seg); /* that was no beginning */
+	seg_put(seg);
+
+	reopen();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert_ptr_nonnull(seg);
+	ck_assert(seg_handed(seg));
+	ck_assert(!seg_direct_begin(seg));
+	seg_put(seg);
+	store_close(store);
+}
+END_TEST
+
 /* ---- mapping, layout ---- */
 
 static void *look_and_open(void *arg)
@@ -1259,6 +1309,7 @@ static Suite *suite(void)
 	tcase_add_test(c, nobody_notices_a_removal_that_is_refused);
 	tcase_add_test(c, the_mapping_grows_with_the_file_and_old_bases_stay);
 	tcase_add_test(c, that_we_map_it_is_no_access);
+	tcase_add_test(c, a_descriptor_is_handed_out_behind_who_has_begun);
 	tcase_add_test(c, a_changed_layout_is_seen);
 	tcase_add_test(c, a_hole_that_a_program_punches_past_us_is_seen);
 	tcase_add_loop_test(c, two_who_look_at_layouts_at_once, 1, 6);
