@@ -11,7 +11,8 @@
  *   space->life    becoming ready and being buried
  *   space->io      one conversation with an agent at a time
  *   space->proc    the open files of /proc
- *   pseg->lock     its holdings; page faults are resolved under it, for reading
+ *   pseg->lock     its holdings; nothing that may wait for a program is called under it, but for
+ *                  want of memory
  *   space->list    the same holdings, by space
  *   programs->lift which threads have priority
  *   programs->lock everything else
@@ -105,6 +106,8 @@ struct pseg {
 	bool poison_said;
 	bool poisoned;	       /* somewhere, perhaps; protected by change */
 	atomic_uint poisoning; /* how often it is about to be */
+	atomic_uint resolving; /* threads that map pages of it, or are about to; counted up under
+				  lock, while it is OPEN and pulling (resolve.c) */
 };
 
 struct late {
@@ -121,6 +124,10 @@ struct agent_look {
 	uint32_t serial; /* of the last command by then */
 	uint32_t busy;	 /* looks at which it had computed much, less those at which it had not */
 };
+
+/* Who maps pages. The first two are one thread each, but for those that programs keep
+   (pull/turn.c). */
+enum resolver { RESOLVER_PAGER, RESOLVER_PREFETCH, RESOLVER_POOL, RESOLVERS };
 
 enum space_state { SPACE_DOOR, SPACE_READYING, SPACE_READY, SPACE_DEAD };
 
@@ -163,6 +170,8 @@ struct space {
 	atomic_bool stopped;	 /* a hint: it was by SIGSTOP, when the window was about to come */
 	_Atomic uint64_t remaps; /* remap events that were read */
 	atomic_uint reading;	 /* threads between reading events and counting them */
+	/* Since when that one, or the first of them, maps pages there; 0: not. */
+	_Atomic uint64_t resolving_ms[RESOLVERS];
 	_Atomic uint64_t looked_ms;
 	_Atomic uint64_t strange; /* where a page fault was and the table has nothing; 0: none */
 
@@ -240,11 +249,16 @@ struct programs {
 	uint64_t slice_ns;    /* of a thread that nobody has given one; 0: not known (slice.c) */
 	/* Until when agents of those users are not lifted; protected by lift. */
 	uint64_t greedy_until_ms[GREEDY_SLOTS];
+	/* Until when the pager maps nothing for those users (resolve.c). */
+	_Atomic uint64_t apart_until_ms[GREEDY_SLOTS];
 	int shelf[2];		  /* -1: none */
 	pthread_mutex_t shelving; /* no other lock is taken under it */
 	uint32_t shelf_round;	  /* protected by shelving; in what was put last */
 	atomic_bool adopted;	  /* what was there */
 	atomic_uint looking;	  /* looks at spaces, apart */
+	atomic_uint resolving;	  /* threads that map pages */
+	pthread_rwlock_t ending;  /* held for reading by who gives back what he has mapped with */
+	bool ended;		  /* there is nothing to give it back to; protected by ending */
 	atomic_bool closing;
 	struct loop_wake *look; /* a space is stale, or has late answers */
 
@@ -385,7 +399,6 @@ void space_say_ready(struct space *space, int result, const char *text);
 bool space_maps(struct space *space);
 /* Whether its memory has a ready session by now. */
 bool space_replaced(struct space *space);
-struct space *space_get(struct space *space);
 /* A reference to the ready space of that process, waiting for one at most until then; NULL. */
 struct space *space_find(struct programs *p, pid_t pid, uint64_t until_ms);
 /* Whether the process that this pidfd stands for is still there (a zombie is: its number is not
@@ -599,6 +612,17 @@ bool unpoison_begin(struct programs *p, struct pseg *pseg, uid_t owner);
 
 /* How many remap events there were; false: one is under way. */
 bool uffd_remaps(struct space *space, uint64_t *count);
+
+/* What arrives on a userfaultfd while the kernel says EAGAIN; page faults are woken, and come
+   again. */
+void uffd_drain(struct space *space);
+/* Between two such tries: gives way, and sleeps after the first few. */
+void uffd_let_others(int tries);
+
+/* ---- resolve.c ------------------------------------------------------------------------------ */
+
+/* The part of an attachment that maps bytes [from, to) of the file: how long it is, and where. */
+uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr);
 
 /* ---- watch.c -------------------------------------------------------------------------------- */
 

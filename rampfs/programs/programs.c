@@ -79,6 +79,7 @@ static struct programs *make(const struct programs_config *config)
 	pthread_cond_init(&p->changed, &clock);
 	pthread_condattr_destroy(&clock);
 	pthread_rwlock_init(&p->pager_lock, NULL);
+	pthread_rwlock_init(&p->ending, NULL);
 	TAILQ_INIT(&p->spaces);
 	TAILQ_INIT(&p->orphans);
 	TAILQ_INIT(&p->leaving);
@@ -96,6 +97,7 @@ static void free_programs(struct programs *p)
 	if (p->uffd_dev >= 0)
 		close(p->uffd_dev);
 	pthread_rwlock_destroy(&p->pager_lock);
+	pthread_rwlock_destroy(&p->ending);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lift);
 	pthread_mutex_destroy(&p->shelving);
@@ -147,20 +149,36 @@ err_free:
 	return rc;
 }
 
+/* Whether a program keeps somebody who maps pages there: he needs the tables, and ends with the
+   process at the latest. */
+static bool is_kept(struct programs *p)
+{
+	bool kept;
+
+	pthread_rwlock_wrlock(&p->ending);
+	p->ended = true;
+	kept = atomic_load(&p->resolving) > 0;
+	pthread_rwlock_unlock(&p->ending);
+	return kept;
+}
+
 void programs_close(struct programs *p)
 {
+	bool kept;
+
 	atomic_store(&p->closing, true);
 	pthread_mutex_lock(&p->lock);
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	listener_stop(p);
 	pool_close(p->pool);
+	kept = is_kept(p);
 	space_sweep(p);
 	leaving_go_on(p);
 	doorman_close(p->doorman);
 	listener_close(p);
-	/* Who still looks into a process needs it; that ends with us. */
-	if (!atomic_load(&p->looking))
+	/* Who still looks into a process needs it, too; that ends with us. */
+	if (!kept && !atomic_load(&p->looking))
 		free_programs(p);
 }
 

@@ -52,7 +52,8 @@ struct programs_config {
 int programs_open(const struct programs_config *config, struct programs **out,
 		  struct ramp_err *err);
 /* Ends sessions' service (programs keep their mappings and come back to the next daemon). After
-   the pager has given back every space, and the loop has stopped. */
+   the pager has given back every space, and the loop has stopped. A thread that a program keeps in
+   space_resolve or programs_resolve keeps its memory. */
 void programs_close(struct programs *programs);
 
 /*
@@ -92,6 +93,7 @@ void programs_set_pager(struct programs *programs, const struct programs_pager *
    may be 0; -EAGAIN none; -EIO: they can't be read, which the log says. At most 32 a call; *more:
    there may be some left. Pager thread. */
 int space_read(struct space *space, struct space_fault *faults, int max, bool *more);
+struct space *space_get(struct space *space); /* one more reference. Any thread */
 void space_put(struct space *space);
 /* A thread of it waits for a page: when that has come it is to run soon. Never waits. Pager thread. */
 void space_waits(struct space *space, pid_t tid);
@@ -101,29 +103,35 @@ void space_wake(struct space *space, uint64_t addr);
 void space_wake_all(struct space *space);
 /*
  * The page `first` of the segment, which is at `addr` in that space, and those behind it, `count`
- * in all, are LOCAL and present in the file: maps them (CONTINUE) in that attachment and wakes who
+ * in all, have come: maps (CONTINUE) those of them that are LOCAL in that attachment, and wakes who
  * waits there. Others who wait for one of them have page faults of their own. Does nothing while
  * the segment is frozen. What it costs does not depend on who else has the segment attached. It
- * never waits: where it would have to, or a program that mremaps all the time keeps the kernel from
- * mapping anything, whoever waits at `addr` is woken without it, and his page fault comes again. (A
- * page that was POISONED before it came is then SIGBUS for that program as long as nobody writes it
- * over.) Pager thread.
+ * waits for no other thread of ours: where it would have to, or a program that mremaps all the time
+ * keeps the kernel from mapping anything, whoever waits at `addr` is woken without it, and his page
+ * fault comes again. (A page that was POISONED before it came is then SIGBUS for that program as
+ * long as nobody writes it over.)
+ *
+ * But the kernel may wait in there for the program, which can keep the caller for as long as it
+ * lives. Not more than one of them for a space: another thread of the pager's says space_kept, and
+ * from then on comes back at once from here for all programs of that user, whose pages are mapped
+ * elsewhere.
  */
-void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
+void space_resolve(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
 		   uint64_t count);
+void space_kept(struct space *space);
 
 /*
- * Pages [first, first + count) are LOCAL and present in the file: maps them (CONTINUE) in every
- * registered attachment and wakes who waits. Does nothing while the segment is frozen. Any thread
- * but the pager's; takes the attachments' lock for reading, allocates nothing.
- *
- * A program that mremaps all the time can keep the kernel from mapping anything there, and the
- * caller from whom else it serves: unless that is nobody (`patient`), after a few tries whoever
- * waits for the page is woken without it, and his page fault comes again. (A page that was POISONED
- * before it came is then SIGBUS for that program as long as nobody writes it over.)
+ * The same in every registered attachment. Takes the attachments' lock for reading, for a moment at
+ * a time, and allocates nothing. A program may keep the caller here, too; where it keeps somebody
+ * already it is passed over: its page faults get it all. The prefetch thread.
  */
-void programs_resolve(struct programs *programs, struct seg *seg, uint64_t first, uint64_t count,
-		      bool patient);
+void programs_resolve(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count);
+/*
+ * The same for what a write(2) has brought, where page faults may have been told SIGBUS: on the
+ * pool, in the share of each program's user. Waits until it is done, but 100 ms at most: no program
+ * keeps the caller. Any thread but the pager's and the pool's.
+ */
+void programs_written(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
 void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, const char *why);
 /* Every POISON is taken out: who touches such a page is told anew how it is. False: not now, one is

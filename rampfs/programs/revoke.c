@@ -28,7 +28,8 @@
 #include "pages.h"
 
 #define ASK_MS	      1000u
-#define PATIENCE_MS   20 /* before we look whether a silent process is stopped */
+#define RESOLVING_MS  100u /* for pages to be mapped that have come */
+#define PATIENCE_MS   20   /* before we look whether a silent process is stopped */
 #define REVOKE_TRIES  2
 #define LOCK_PAUSE_US 20
 #define END_MS	      50 /* for a process to end whose session has */
@@ -599,10 +600,23 @@ static void thaw(struct programs *p, struct pseg *pseg)
 	pieces_free(pieces, count);
 }
 
+/* Those who map pages of it end, but for one that a program keeps. False: there is such a one. */
+static bool none_resolves(struct programs *p, struct pseg *pseg, uint64_t until_ms)
+{
+	uint64_t kept_ms = now_ms() + RESOLVING_MS;
+	bool idle = true;
+
+	pthread_mutex_lock(&p->lock);
+	while (idle && atomic_load(&pseg->resolving))
+		idle = programs_wait(p, kept_ms < until_ms ? kept_ms : until_ms);
+	pthread_mutex_unlock(&p->lock);
+	return idle;
+}
+
 /* Nothing attaches and nothing is resolved from here on. Returns with change held, on success. */
 static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, struct ramp_err *err)
 {
-	bool idle = true;
+	bool idle = true, kept;
 
 	pthread_mutex_lock(&pseg->change);
 	if (pseg->state != PSEG_OPEN) {
@@ -616,12 +630,16 @@ static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, stru
 	while (pseg->attaching && idle)
 		idle = programs_wait(p, until_ms);
 	pthread_mutex_unlock(&p->lock);
+	kept = idle && !none_resolves(p, pseg, until_ms);
 	pthread_mutex_lock(&pseg->change);
-	if (idle)
+	if (idle && !kept)
 		return 0;
 	pseg->watch.on = false;
 	thaw(p, pseg);
 	pthread_mutex_unlock(&pseg->change);
+	if (kept)
+		return ramp_err_set(err, EBUSY,
+				    "a program that has it mapped keeps the lock of its memory");
 	return ramp_err_set(err, ETIMEDOUT, "a program is just attaching it, and does not answer");
 }
 

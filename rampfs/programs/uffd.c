@@ -2,15 +2,15 @@
  * Userfaultfds: the handshake, what arrives on them, and how waiting accesses go on.
  *
  * A page fault arrives at the pager (space_read), which fills the page in the file and calls
- * space_resolve: CONTINUE maps it where the page fault was and wakes who waits. Whoever waits for
- * the same page elsewhere has a page fault of his own, which the pager has read and remembers, or
- * is about to read: one page costs one process's CONTINUE, however many have the segment attached.
- * While a segment is FROZEN, faults are read and left: whoever ends the freeze wakes the whole
- * range, and what is still a fault then is raised again. That holds for every case here: where it
- * is not clear what to do with a fault, wake it.
+ * space_resolve (resolve.c): CONTINUE maps it where the page fault was and wakes who waits. Whoever
+ * waits for the same page elsewhere has a page fault of his own, which the pager has read and
+ * remembers, or is about to read: one page costs one process's CONTINUE, however many have the
+ * segment attached. While a segment is FROZEN, faults are read and left: whoever ends the freeze
+ * wakes the whole range, and what is still a fault then is raised again. That holds for every case
+ * here: where it is not clear what to do with a fault, wake it.
  *
  * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
- * remap event is unread the kernel says -EAGAIN: drain() reads it, whichever thread it is on, and
+ * remap event is unread the kernel says -EAGAIN: uffd_drain reads it, on whichever thread, and
  * wakes the faults that it reads on the way, so that the pager gets them. Who serves others, too,
  * tries that a few times, and wakes: a program can mremap all the time.
  */
@@ -32,7 +32,6 @@
 #define EAGAIN_TRIES  2000
 #define READING_TRIES 50
 #define YIELD_TRIES   8
-#define HASTY_TRIES   YIELD_TRIES /* no sleep: it may have tens of such page faults to look at */
 #define SAY_MS	      300u
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
@@ -109,7 +108,7 @@ static ssize_t read_messages(struct space *space, struct uffd_msg *msgs, size_t 
 
 /* What we wait for needs a processor: by sched_yield this one is for nobody while the pager, which
    is at real-time priority, has it. */
-static void let_others(int tries)
+void uffd_let_others(int tries)
 {
 	if (tries < YIELD_TRIES)
 		sched_yield();
@@ -128,7 +127,7 @@ bool uffd_remaps(struct space *space, uint64_t *count)
 	if (ioctl(space->uffd, UFFDIO_CONTINUE, &nothing) && errno == EAGAIN)
 		return false;
 	for (int i = 0; i < READING_TRIES && atomic_load(&space->reading); i++)
-		let_others(i);
+		uffd_let_others(i);
 	*count = atomic_load(&space->remaps);
 	return !atomic_load(&space->reading);
 }
@@ -161,7 +160,7 @@ void space_wake_all(struct space *space)
 	kernel_uffd_wake(space->uffd, p->arena_lo, p->arena_hi - p->arena_lo);
 }
 
-static void drain(struct space *space)
+void uffd_drain(struct space *space)
 {
 	struct uffd_msg msgs[READ_MAX];
 	ssize_t n = read_messages(space, msgs, READ_MAX);
@@ -247,105 +246,6 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 	return count;
 }
 
-/* ---- resolving ------------------------------------------------------------------------------ */
-
-static void resolve_range(struct space *space, uint64_t addr, uint64_t len, bool patient)
-{
-	int tries = 0, most = patient ? EAGAIN_TRIES : HASTY_TRIES;
-	uint64_t done = 0;
-
-	while (done < len) {
-		int64_t n = kernel_uffd_continue(space->uffd, addr + done, len - done, true);
-
-		if (n > 0) {
-			done += (uint64_t)n;
-		} else if (n == -EAGAIN && tries++ < most) {
-			drain(space);
-			let_others(tries);
-		} else if (n == -EFAULT) {
-			/* Past the end of the file: the access finds that out by itself. */
-			space_wake(space, addr + done);
-			done += RAMP_PAGE_BYTES;
-		} else {
-			kernel_uffd_wake(space->uffd, addr + done, len - done);
-			return;
-		}
-	}
-}
-
-/* The part of an attachment that maps bytes [from, to) of the file: its address, and length. */
-static uint64_t overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr)
-{
-	uint64_t a_to = a->offset + (a->end - a->start);
-	uint64_t lo = from > a->offset ? from : a->offset;
-	uint64_t hi = to < a_to ? to : a_to;
-
-	if (lo >= hi)
-		return 0;
-	*addr = a->start + (lo - a->offset);
-	return hi - lo;
-}
-
-static void resolve_holding(const struct holding *h, uint64_t first, uint64_t count, bool patient)
-{
-	uint64_t from = first * RAMP_PAGE_BYTES, to = from + count * RAMP_PAGE_BYTES, addr, len;
-
-	for (size_t i = 0; i < h->count; i++) {
-		len = overlap(&h->at[i], from, to, &addr);
-		if (len && h->at[i].gone) /* as the table has it; the access finds out */
-			kernel_uffd_wake(h->space->uffd, addr, len);
-		else if (len)
-			resolve_range(h->space, addr, len, patient);
-	}
-}
-
-void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
-		      bool patient)
-{
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
-	struct holding *h;
-
-	if (!pseg)
-		return;
-	pthread_rwlock_rdlock(&pseg->lock);
-	if (pseg->state == PSEG_OPEN && pseg->pulling)
-		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-			resolve_holding(h, first, count, patient);
-	pthread_rwlock_unlock(&pseg->lock);
-	pseg_put(p, pseg);
-}
-
-/* pseg->lock is held. */
-static void resolve_at(struct pseg *pseg, struct space *space, uint64_t addr, uint64_t first,
-		       uint64_t count)
-{
-	struct holding *h = pseg_holding(pseg, space);
-	const struct attachment *a = h ? holding_at(h, addr) : NULL;
-	uint64_t len = count * RAMP_PAGE_BYTES;
-
-	if (!a || a->gone || a->offset + (addr - a->start) != first * RAMP_PAGE_BYTES)
-		space_wake(space, addr); /* something else is there by now */
-	else
-		resolve_range(space, addr, len < a->end - addr ? len : a->end - addr, false);
-}
-
-void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
-		   uint64_t count)
-{
-	struct pseg *pseg = pseg_find(space->programs, seg_id(seg));
-
-	if (!pseg)
-		return;
-	if (pthread_rwlock_tryrdlock(&pseg->lock)) {
-		space_wake(space, addr);
-	} else {
-		if (pseg->state == PSEG_OPEN && pseg->pulling)
-			resolve_at(pseg, space, addr, first, count);
-		pthread_rwlock_unlock(&pseg->lock);
-	}
-	pseg_put(space->programs, pseg);
-}
-
 /* ---- a page that is lost -------------------------------------------------------------------- */
 
 struct poison {
@@ -364,8 +264,8 @@ static void poison_once(struct space *space, uint64_t addr)
 		n = kernel_uffd_poison(space->uffd, addr, RAMP_PAGE_BYTES);
 		if (n != -EAGAIN)
 			break;
-		drain(space);
-		let_others(tries);
+		uffd_drain(space);
+		uffd_let_others(tries);
 	}
 }
 
@@ -379,17 +279,18 @@ static bool map_good(struct pseg *pseg, uint64_t page, struct space *space, uint
 	for (int tries = 0; n == -EAGAIN && tries < EAGAIN_TRIES; tries++) {
 		n = kernel_uffd_continue(space->uffd, addr, RAMP_PAGE_BYTES, false);
 		if (n == -EAGAIN) {
-			drain(space);
-			let_others(tries);
+			uffd_drain(space);
+			uffd_let_others(tries);
 		}
 	}
 	return n > 0;
 }
 
 /*
- * change is held, and pseg->lock for reading. Since the page was touched a write may have made it
- * good, and may do so while we are here. Who makes it LOCAL maps it afterwards, which lifts our
- * POISON; who did both before ours is seen by the second look.
+ * change is held, so that the segment stays what it is, but not pseg->lock: the program may keep us
+ * here. Since the page was touched a write may have made it good, and may do so while we are here.
+ * Who makes it LOCAL maps it afterwards, which lifts our POISON; who did both before ours is seen by
+ * the second look.
  */
 static void poison_range(struct pseg *pseg, uint64_t page, struct space *space, uint64_t addr)
 {
@@ -412,7 +313,7 @@ static void poison_untold(struct poison *job)
 	RB_FOREACH (h, pseg_holdings, &job->pseg->holdings)
 		for (size_t i = 0; i < h->count; i++)
 			if (!h->at[i].gone &&
-			    overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+			    attachment_overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
 				poison_range(job->pseg, job->page, h->space, addr);
 	pthread_rwlock_unlock(&job->pseg->lock);
 }
@@ -442,10 +343,8 @@ static int tell_and_poison(struct poison *job)
 			memcpy(msg.text, job->why, sizeof(msg.text));
 			agent_call(piece->space, &msg, -1, now_ms() + SAY_MS, NULL);
 		}
-		pthread_rwlock_rdlock(&job->pseg->lock);
 		poison_range(job->pseg, job->page, piece->space,
 			     piece->start + (from - piece->offset));
-		pthread_rwlock_unlock(&job->pseg->lock);
 	}
 	pieces_free(pieces, count);
 	return 0;
@@ -476,7 +375,7 @@ static void wake_page(struct pseg *pseg, uint64_t page)
 	pthread_rwlock_rdlock(&pseg->lock);
 	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
 		for (size_t i = 0; i < h->count; i++)
-			if (overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+			if (attachment_overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
 				space_wake(h->space, addr);
 	pthread_rwlock_unlock(&pseg->lock);
 }

@@ -12,6 +12,9 @@
  * the latter for a second, after which it may be tried again. A process that ends is taken out when
  * programs says so.
  *
+ * A program can keep this thread for as long as it likes where pages are mapped: then another one
+ * goes on (turn.c), and the page faults of that program are left unread until it lets go.
+ *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
  * held for long. It polls for a moment after something has happened (spin.h), and sleeps at
  * real-time priority: a page fault would wait until whoever computes has used up his time slice.
@@ -85,13 +88,30 @@ static void deny(struct pulled *pulled, uint64_t page)
 		puller_wake(&pulled->pull->prefetch);
 }
 
-/* Pages [first, first + count) are LOCAL, the first being at `addr` in the waiter's space. */
+/* Pages [first, first + count) are LOCAL, the first being at `addr` in the waiter's space. `fault`:
+   his page fault is over by that. */
 static void resolve(struct pulled *pulled, const struct waiter *waiter, uint64_t addr,
-		    uint64_t first, uint64_t count)
+		    uint64_t first, uint64_t count, bool fault)
 {
-	if (waiter->watch->space)
-		space_resolve(waiter->watch->space, pulled->seg, addr, first, count);
-	trace_page_over(pulled->source.trace, first, "CONTINUE is done");
+	const struct mapping mapping = {
+		.waiter = {.watch = waiter->watch, .addr = addr, .since_us = waiter->since_us},
+		.id = seg_id(pulled->seg),
+		.first = first,
+		.count = count,
+		.fault = fault,
+		.trace = pulled->source.trace,
+	};
+
+	/* More than can be remembered: it finds them when it faults again. */
+	if (!puller_map(&pulled->pull->pager, &mapping) && waiter->watch->space)
+		space_wake(waiter->watch->space, addr);
+}
+
+void pager_mapped(struct pull *pull, const struct mapping *mapping)
+{
+	trace_page_over(mapping->trace, mapping->first, "CONTINUE is done");
+	if (mapping->fault)
+		count_fault(pull, mapping->waiter.since_us);
 }
 
 /* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
@@ -101,8 +121,7 @@ static void resolve_one(struct pulled *pulled, uint64_t page, const struct waite
 		deny(pulled, page);
 		return;
 	}
-	resolve(pulled, waiter, waiter->addr, page, 1);
-	count_fault(pulled->pull, waiter->since_us);
+	resolve(pulled, waiter, waiter->addr, page, 1, true);
 }
 
 /* How many pages a fault at `page` shall get: doubled where the last one of a stream ended here. */
@@ -247,8 +266,11 @@ static bool read_space(struct pull *pull, struct watch *watch)
 {
 	struct space_fault faults[FAULTS_MAX];
 	bool more;
-	int n = space_read(watch->space, faults, FAULTS_MAX, &more);
+	int n;
 
+	if (watch->parked)
+		return false;
+	n = space_read(watch->space, faults, FAULTS_MAX, &more);
 	if (n > 0 && pull->last_fault != watch) {
 		spin_another(&pull->spin);
 		pull->last_fault = watch;
@@ -268,6 +290,26 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	return n > 0;
 }
 
+/* With no events, and not taken out: that needs no memory when it is watched again. */
+void pager_park(struct pull *pull, struct watch *watch)
+{
+	struct epoll_event event = {.events = EPOLLET, .data.ptr = watch};
+
+	epoll_ctl(pull->pager.epoll, EPOLL_CTL_MOD, watch->uffd, &event);
+	watch->parked = true;
+	if (watch->space)
+		space_kept(watch->space);
+}
+
+void pager_unpark(struct pull *pull, struct watch *watch)
+{
+	watch->parked = false;
+	if (!watch->space) /* its uffd may be closed, and the number another's */
+		return;
+	watch_uffd(pull, EPOLL_CTL_MOD, watch);
+	space_wake_all(watch->space);
+}
+
 /* ---- wanted pages ---- */
 
 /* True: nothing more is to be done for it. */
@@ -277,6 +319,10 @@ static bool serve_want(struct pulled *pulled, struct link *link, struct want *wa
 	uint64_t run, won;
 
 	while (want->count) {
+		if (want->waiter.watch && puller_map_full(&pulled->pull->pager)) {
+			puller_wake(&pulled->pull->pager); /* when there is room again */
+			return false;
+		}
 		run = pages_run(pulled->seg, want->first, want->count, &state);
 		if (state == PAGE_IN_FLIGHT)
 			return false;
@@ -348,9 +394,7 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 	if (!waiter->watch)
 		return;
 	resolve(pulled, waiter, waiter->addr + (first - flight->first) * RAMP_PAGE_BYTES, first,
-		count);
-	if (first == flight->first)
-		count_fault(puller->pull, waiter->since_us);
+		count, first == flight->first);
 }
 
 /* ---- spaces ---- */
@@ -463,32 +507,50 @@ static void hurry(struct pull *pull, struct kernel_hurry *state, bool on)
 	pull->spin.may_be_firm = false;
 }
 
-static void *run(void *arg)
+/* Those that were fetched, by this thread or the one whose place it has taken. */
+static bool on_events(struct pull *pull, struct turn *turn)
 {
-	struct pull *pull = arg;
 	struct puller *pager = &pull->pager;
-	struct epoll_event events[EACH_EVENTS];
+
+	while (pager->next_event < pager->n_events) {
+		if (on_event(pull, pager->events[pager->next_event++].data.ptr))
+			spin_happened(&pull->spin, pull_now_us());
+		if (!puller_map_all(pager, turn))
+			return false;
+	}
+	return true;
+}
+
+static bool run(struct turn *turn)
+{
+	struct puller *pager = turn->puller;
+	struct pull *pull = pager->pull;
 	struct spin *spin = &pull->spin;
 	struct kernel_hurry state = {0};
-	int wait_ms = 0, sleep_ms, n;
+	int wait_ms = 0, sleep_ms;
 
 	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
 	spin->may_be_firm = kernel_processors() > 1;
+	if (!puller_map_all(pager, turn) || !on_events(pull, turn))
+		return false;
 	while (!atomic_load(&pull->stop)) {
 		sleep_ms = spin_wait_ms(spin, pull_now_us(), wait_ms);
 		hurry(pull, &state, sleep_ms || spin->firm);
-		n = epoll_wait(pager->epoll, events, EACH_EVENTS, sleep_ms);
-		if (n == 0 && spin_again(spin))
+		pager->next_event = 0;
+		pager->n_events = epoll_wait(pager->epoll, pager->events, EACH_EVENTS, sleep_ms);
+		if (pager->n_events == 0 && spin_again(spin))
 			continue;
-		for (int i = 0; i < n; i++)
-			if (on_event(pull, events[i].data.ptr))
-				spin_happened(spin, pull_now_us());
+		if (!on_events(pull, turn))
+			return false;
+		turns_back(pager);
 		wait_ms = puller_step(pager, pulled_undecided);
 		serve_all_wants(pull);
+		if (!puller_map_all(pager, turn))
+			return false;
 		wait_ms = puller_wait(pager, wait_ms);
 		forget_spaces(pull, false);
 	}
-	return NULL;
+	return true;
 }
 
 int pager_open(struct pull *pull, struct ramp_err *err)
@@ -512,9 +574,9 @@ void pager_join(struct pull *pull)
 {
 	static const struct programs_pager nobody;
 
-	if (pull->pager.started)
+	if (pull->pager.turn)
 		programs_set_pager(pull->config.programs, &nobody);
-	puller_join(&pull->pager);
+	turn_join(&pull->pager);
 }
 
 void pager_close(struct pull *pull)

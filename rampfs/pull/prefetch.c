@@ -255,8 +255,11 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 
 	atomic_fetch_add(&pulled->prefetch_pages, count);
 	atomic_fetch_add(&puller->pull->prefetch_pages, count);
+	/* What is too much to remember page faults find, or the end of the pull where it was SIGBUS. */
 	if (!hole)
-		programs_resolve(puller->pull->config.programs, pulled->seg, first, count, false);
+		(void)puller_map(puller, &(struct mapping){.id = seg_id(pulled->seg),
+							   .first = first,
+							   .count = count});
 	if (pulled_wanted(pulled))
 		puller_wake(&puller->pull->pager);
 }
@@ -282,33 +285,52 @@ static bool any_ready(const struct puller *prefetch)
 	return false;
 }
 
-static void *run(void *arg)
+/* Those that were fetched, by this thread or the one whose place it has taken. */
+static bool on_events(struct pull *pull, struct turn *turn)
 {
-	struct pull *pull = arg;
 	struct puller *prefetch = &pull->prefetch;
-	struct epoll_event events[EACH_EVENTS];
-	int wait_ms = 0, n;
-	bool moves = false;
+
+	while (prefetch->next_event < prefetch->n_events) {
+		on_event(pull, prefetch->events[prefetch->next_event++].data.ptr);
+		if (!puller_map_all(prefetch, turn))
+			return false;
+	}
+	return true;
+}
+
+static bool run(struct turn *turn)
+{
+	struct puller *prefetch = turn->puller;
+	struct pull *pull = prefetch->pull;
+	int wait_ms = 0;
 
 	weight_thread(false);
+	if (!puller_map_all(prefetch, turn) || !on_events(pull, turn))
+		return false;
 	while (!atomic_load(&pull->stop)) {
-		n = epoll_wait(prefetch->epoll, events, EACH_EVENTS, wait_ms);
-		for (int i = 0; i < n; i++)
-			on_event(pull, events[i].data.ptr);
-		wait_ms = ask_for_more(pull, puller_step(prefetch, needs_link));
+		prefetch->next_event = 0;
+		prefetch->n_events =
+			epoll_wait(prefetch->epoll, prefetch->events, EACH_EVENTS, wait_ms);
+		if (!on_events(pull, turn))
+			return false;
+		turns_back(prefetch);
+		wait_ms = puller_step(prefetch, needs_link);
+		if (!puller_map_all(prefetch, turn)) /* before the end of a pull */
+			return false;
+		wait_ms = ask_for_more(pull, wait_ms);
 		wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
 		wait_ms = clear_ahead(pull, wait_ms);
 		wait_ms = puller_wait(prefetch, wait_ms);
 		if (LIST_EMPTY(&prefetch->links))
 			stage_forget(prefetch);
-		if (moves != any_ready(prefetch)) {
-			moves = !moves;
-			weight_group(moves);
+		if (pull->moves != any_ready(prefetch)) {
+			pull->moves = !pull->moves;
+			weight_group(pull->moves);
 		}
 	}
-	if (moves)
+	if (pull->moves)
 		weight_group(false);
-	return NULL;
+	return true;
 }
 
 int prefetch_open(struct pull *pull, struct ramp_err *err)

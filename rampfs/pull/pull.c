@@ -599,7 +599,7 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	   stays SIGBUS until the end. */
 	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
 	    right <= page_up(seg_size(seg)))
-		programs_resolve(pull->config.programs, seg, first, right - first, true);
+		programs_written(pull->config.programs, seg_id(seg), first, right - first);
 	if (held)
 		atomic_fetch_sub(&held->cuts, 1);
 	if (!pulled)
@@ -705,6 +705,9 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	pull->config = *config;
 	pull->pager.epoll = pull->pager.wake = -1;
 	pull->prefetch.epoll = pull->prefetch.wake = -1;
+	pull->guard_wake = pull->guard_end = -1;
+	TAILQ_INIT(&pull->pager.left);
+	TAILQ_INIT(&pull->prefetch.left);
 	pthread_mutex_init(&pull->lock, NULL);
 	pthread_cond_init(&pull->released, NULL);
 	TAILQ_INIT(&pull->entries);
@@ -713,6 +716,8 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	rc = pager_open(pull, err);
 	if (!rc)
 		rc = prefetch_open(pull, err);
+	if (!rc)
+		rc = turn_guard_open(pull, err);
 	if (rc) {
 		pull_close(pull);
 		return rc;
@@ -726,19 +731,29 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 void pull_close(struct pull *pull)
 {
 	struct pulled *pulled;
+	bool all;
 
 	atomic_store(&pull->stop, true);
 	pthread_mutex_lock(&pull->lock);
 	pthread_cond_broadcast(&pull->released);
 	pthread_mutex_unlock(&pull->lock);
 	pager_join(pull);
-	puller_join(&pull->prefetch);
+	turn_join(&pull->prefetch);
+	turn_guard_join(pull);
+	all = turns_end(&pull->pager);
+	all = turns_end(&pull->prefetch) && all;
 	pager_close(pull);
 	prefetch_close(pull);
 	serve_close(pull);
 	while ((pulled = TAILQ_FIRST(&pull->entries))) {
 		TAILQ_REMOVE(&pull->entries, pulled, link);
 		pulled_put(pulled);
+	}
+	turn_guard_close(pull);
+	if (!all) {
+		log_warn("a program keeps the lock of its memory: this daemon's last thread ends "
+			 "when it lets go");
+		return;
 	}
 	pthread_cond_destroy(&pull->released);
 	pthread_mutex_destroy(&pull->lock);

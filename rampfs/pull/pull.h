@@ -41,7 +41,8 @@ struct pull_config {
 };
 
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err);
-/* Stops both threads; pages in flight are REMOTE again; programs wait for the next daemon. */
+/* Stops both threads; pages in flight are REMOTE again; programs wait for the next daemon. A thread
+   that a program keeps in its memory lasts until it lets go, and so does what `pull` points to. */
 void pull_close(struct pull *pull);
 
 struct pull_source {

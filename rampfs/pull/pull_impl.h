@@ -2,6 +2,7 @@
  * What the files of this folder share. Others use pull.h.
  *
  *   pull.c      segments being pulled: begin, end, want, cut
+ *   turn.c      mapping what has come, by a thread that can be replaced
  *   puller.c    what the pager and the prefetch thread have in common: links to sources
  *   pager.c     page faults and wanted pages -> demand reads
  *   prefetch.c  the rest in the background; the end of a pull
@@ -20,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/queue.h>
 
 #include "pages.h"
@@ -44,6 +46,7 @@
 #define WISH_MAX_MS  2000u
 #define STAGES	     4u
 #define EACH_EVENTS  32
+#define MAPPINGS_MAX 128u
 
 /* Who waits in a page fault: whose page fault it was, where, and when it came. */
 struct waiter {
@@ -164,12 +167,44 @@ struct link {
 
 enum { WATCH_WAKE, WATCH_SPACE, WATCH_LINK };
 
+/* Pages that have come, to be mapped where somebody waits for them, or wherever they are
+   attached. */
+struct mapping {
+	struct waiter waiter; /* with a reference; nobody: wherever they are attached */
+	ramp_segment_t id;
+	uint64_t first, count;
+	bool fault;	     /* it ends a page fault */
+	struct trace *trace; /* a reference */
+};
+
+enum { TURN_RUNS, TURN_MAPS, TURN_LEFT, TURN_BACK };
+
+/* One thread, for as long as it has the puller. The drawing is in turn.c. */
+struct turn {
+	struct puller *puller;
+	struct turn *before; /* whose puller it takes over; NULL: the first */
+	pthread_t thread;
+	TAILQ_ENTRY(turn) link; /* puller->left */
+	_Atomic int state;
+	_Atomic uint64_t since_us; /* when it began to map, the last time */
+	struct mapping mapping;	   /* MAPS, LEFT, BACK: with its references */
+	struct space *space;	   /* the same: a reference, or NULL */
+	bool decided;		   /* whether it takes over; protected by pull->lock */
+};
+
 struct puller {
 	struct pull *pull;
 	int which; /* PULLER_PAGER or PULLER_PREFETCH */
 	enum tp_class class;
-	pthread_t thread;
-	bool started;
+	struct turn *turn; /* who has what follows; NULL: nobody (yet) */
+	bool over;	   /* who has it has ended; protected by pull->lock */
+	/* Its loop. False: another thread has the puller now. True: it ends. */
+	bool (*run)(struct turn *turn);
+	TAILQ_HEAD(, turn) left; /* LEFT or BACK; written by who has the puller, under pull->lock */
+	struct mapping mappings[MAPPINGS_MAX];
+	uint32_t first_mapping, n_mappings;
+	struct epoll_event events[EACH_EVENTS]; /* those from next_event on are to be looked at */
+	int n_events, next_event;
 	int epoll, wake;
 	int wake_kind; /* WATCH_WAKE */
 	LIST_HEAD(, link) links;
@@ -187,6 +222,7 @@ struct watch {
 	atomic_uint refs;
 	struct space *space; /* the pager's; NULL once it has gone */
 	int uffd;
+	bool parked; /* its page faults are left unread: it keeps a thread of the pager's */
 };
 TAILQ_HEAD(watch_list, watch);
 
@@ -219,7 +255,14 @@ struct pull {
 	uint64_t clear_us;	   /* the prefetch thread's: not before that */
 	/* The pager's. */
 	struct spin spin;
+	bool moves;		/* the prefetch thread's: the group has more weight */
 	const void *last_fault; /* whose page fault was the last: compared alone, it may be gone */
+
+	pthread_t guard;
+	bool guard_started, guard_failed; /* failed: it has said so; the guard's */
+	atomic_bool guard_ends;
+	atomic_bool guarded; /* it looks by itself, and need not be woken */
+	int guard_wake, guard_end;
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t released;
@@ -294,10 +337,9 @@ void pulled_release(struct pulled *pulled, int which);
 
 /* ---- puller.c ---- */
 
-int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run)(void *),
+int puller_open(struct puller *puller, struct pull *pull, int which, bool (*run)(struct turn *turn),
 		struct ramp_err *err);
-/* Ends its thread. pull->stop is set. Both end before either is closed: each wakes the other. */
-void puller_join(struct puller *puller);
+/* Both have ended (turn_join, turns_end) before either is closed: each wakes the other. */
 void puller_close(struct puller *puller);
 void puller_wake(struct puller *puller);
 /* Connects, times out, closes what nobody needs; returns when to come again (ms from now), or -1.
@@ -315,6 +357,32 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 void link_reap(struct link *link, size_t max_bytes);
 /* Gives up every read of the entry. */
 void puller_drop(struct puller *puller, struct pulled *pulled);
+
+/* ---- turn.c ---- */
+
+/* Who has the puller: remembers it, and takes references to its waiter's watch and its trace.
+   False: there is no room for more. */
+bool puller_map(struct puller *puller, const struct mapping *mapping);
+bool puller_map_full(const struct puller *puller);
+/* Maps what was remembered. Called where nothing of the puller stands in a local variable. False: a
+   program has kept this thread, the puller is another's, and the caller ends without touching it.
+ */
+bool puller_map_all(struct puller *puller, struct turn *turn);
+/* Who was kept and is back ends, and his space is watched again. Who has the puller. */
+void turns_back(struct puller *puller);
+/* Begins the first thread. 0, or an errno. */
+int turn_begin(struct puller *puller);
+/* pull->stop is set: returns when who has the puller has ended. The guard still runs, or a program
+   could keep him. */
+void turn_join(struct puller *puller);
+/* After turn_guard_join: waits for those who are kept, for a second at most. False: some still are,
+   and `puller->pull` stays. */
+bool turns_end(struct puller *puller);
+
+/* After both pullers. */
+int turn_guard_open(struct pull *pull, struct ramp_err *err);
+void turn_guard_join(struct pull *pull);
+void turn_guard_close(struct pull *pull);
 
 /* ---- stage.c ---- */
 
@@ -337,6 +405,11 @@ int pager_open(struct pull *pull, struct ramp_err *err);
 /* No page fault comes any more, and its thread has ended. */
 void pager_join(struct pull *pull);
 void pager_close(struct pull *pull);
+/* For turn.c. Its page faults are left unread; are read again. */
+void pager_park(struct pull *pull, struct watch *watch);
+void pager_unpark(struct pull *pull, struct watch *watch);
+/* Pages were mapped where somebody waited for them. */
+void pager_mapped(struct pull *pull, const struct mapping *mapping);
 int prefetch_open(struct pull *pull, struct ramp_err *err);
 void prefetch_close(struct pull *pull);
 

@@ -13,7 +13,6 @@
  * over. A page that the source itself has lost is lost here, too.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -675,42 +674,24 @@ void puller_drop(struct puller *puller, struct pulled *pulled)
 		}
 }
 
-int puller_open(struct puller *puller, struct pull *pull, int which, void *(*run)(void *),
+int puller_open(struct puller *puller, struct pull *pull, int which, bool (*run)(struct turn *turn),
 		struct ramp_err *err)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &puller->wake_kind};
-	sigset_t all, old;
 	int rc;
 
 	puller->pull = pull;
 	puller->which = which;
 	puller->class = which == PULLER_PAGER ? TP_DEMAND : TP_PREFETCH;
 	puller->wake_kind = WATCH_WAKE;
-	puller->wake = -1;
+	puller->run = run;
 	puller->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (puller->epoll >= 0)
 		puller->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (puller->wake < 0 || epoll_ctl(puller->epoll, EPOLL_CTL_ADD, puller->wake, &event))
 		return ramp_err_sys(err, errno, "a thread that pulls");
-	/* Signals are the main thread's. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&puller->thread, NULL, run, pull);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return ramp_err_sys(err, rc, "a thread that pulls");
-	pthread_setname_np(puller->thread, which == PULLER_PAGER ? "pager" : "prefetch");
-	puller->started = true;
-	return 0;
-}
-
-void puller_join(struct puller *puller)
-{
-	if (!puller->started)
-		return;
-	puller_wake(puller);
-	pthread_join(puller->thread, NULL);
-	puller->started = false;
+	rc = turn_begin(puller);
+	return rc ? ramp_err_sys(err, rc, "a thread that pulls") : 0;
 }
 
 void puller_close(struct puller *puller)

@@ -2,13 +2,15 @@
 """Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
 
 Usage: held.py exec|agent|memory|writer MOUNT COUNT
-       held.py pulled FILE
+       held.py pulled|entered FILE
 
 exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
 one that has a session, whose agent had priority. memory: a session that has ended and whose userfaultfd nobody has but
 the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. writer: the lock of
 a segment's file, held.N in the node's directory, N from 0: a write(2) of such a page by the descriptor that it got to map
-it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. As root: it mounts that filesystem, and goes on as nobody.
+it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. entered: the same of one that has it
+mapped read-only, and where nobody else gets that lock even for reading: for each line that it is told it touches a page,
+and says so; in the end it says what it has found in them. As root: it mounts that filesystem, and goes on as nobody.
 Says the process numbers when all are there, and goes on until its input ends.
 """
 import ctypes
@@ -175,9 +177,69 @@ def hold_pulled(path):
     return 0
 
 
+def map_read_only(path):
+    """By the shim's mmap. Python's own has no address of what is read-only."""
+    fd = os.open(path, os.O_RDONLY)
+    attacker.LIBC.mmap.restype = ctypes.c_void_p
+    attacker.LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                                   ctypes.c_long]
+    address = attacker.LIBC.mmap(None, os.fstat(fd).st_size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    os.close(fd)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError("held: mmap: %s" % path)
+    return address
+
+
+class Waiter:
+    """A thread that does one thing when it is told. It begins before: a thread takes memory."""
+
+    def __init__(self, do, *args):
+        self.told, self.tell = os.pipe()
+        self.thread = threading.Thread(target=lambda: os.read(self.told, 1) and do(*args))
+        self.thread.start()
+        wait_until_held(self.thread.native_id)
+
+    def begin(self):
+        os.write(self.tell, b"1")
+        time.sleep(0.05)
+        wait_until_held(self.thread.native_id)
+
+
+def hold_entered(path):
+    """Who reads has the lock. One that wants it for writing waits, and behind it all others."""
+    libc, pages = attacker.LIBC, 3
+    address = map_read_only(path)
+    found = ctypes.create_string_buffer(4 * pages)
+    fd, server = attacker.hanging_file()
+    page = map_page(fd)
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    number = 222 if os.uname().machine == "aarch64" else 9
+    reader = Waiter(read_held, memory, page)
+    writer = Waiter(libc.syscall, ctypes.c_long(number), None, ctypes.c_long(4096), ctypes.c_long(mmap.PROT_READ),
+                    ctypes.c_long(mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), ctypes.c_long(-1), ctypes.c_long(0))
+    # By ctypes: it is not only this thread that would wait for what holds Python's lock.
+    touching = [Waiter(libc.memcpy, ctypes.c_void_p(ctypes.addressof(found) + 4 * i),
+                       ctypes.c_void_p(address + 4096 * i), ctypes.c_size_t(4)) for i in range(pages)]
+    reader.begin()
+    writer.begin()
+    os.write(1, b"%d\n" % os.getpid())
+    for waiter in touching:
+        os.read(0, 1)
+        waiter.begin()
+        os.write(1, b"touches\n")
+    os.read(0, 1)
+    os.kill(server, signal.SIGKILL)
+    for waiter in [reader, writer] + touching:
+        waiter.thread.join()
+    os.write(1, found.raw + b"\n")
+    return 0
+
+
 def main(args):
     if args[:1] == ["pulled"] and len(args) == 2:
         return hold_pulled(args[1])
+    if args[:1] == ["entered"] and len(args) == 2:
+        return hold_entered(args[1])
     if len(args) != 3 or args[0] not in HOLD:
         print(__doc__, file=sys.stderr)
         return 2

@@ -130,6 +130,36 @@ more_settled() { [ "$(settled)" -gt "$before" ]; }
 within 20 more_settled
 finish held
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
+
+echo "-- a memory that can't be entered when its pages come"
+rampfs-migrate --mode demand "$mnt/a/a/his" b
+within 5 test -e "$mnt/b/b/his"
+holder_program=(rampfs-run python3 tests/mount/held.py entered "$mnt/b/b/his")
+holder held
+pid=$(hear held)
+for _ in 1 2 3; do
+	same touches "$(ask held)" "it touches a page"
+	touch_page
+	touch_page
+	holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/secret")
+	holder newcomer
+	same mapped "$(hear newcomer)" "a program that comes meanwhile"
+	same p$((500 + page)) "$(ask newcomer $((500 + page)))" "its page"
+	bye newcomer
+	# A write(2) gets there, too.
+	printf p%03d $((100 + page)) |
+		timeout 20 dd of="$mnt/b/b/his" bs=4096 seek=$((100 + page)) conv=notrunc,nocreat status=none ||
+		fail "a write meanwhile"
+done
+same 1 "$(grep -c "process $pid keeps the lock of its memory" "$scratch/cluster/b.log")" "lines about it"
+finish held
+same p000p001p002 "$(hear held)" "its own pages"
+same "$(seq -f p%03g 0 999 | md5sum)" "$(timeout 60 rampfs-run python3 -c '
+import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+for page in range(1000):
+    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "all pages"
+within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 bye victim
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 cluster_stop

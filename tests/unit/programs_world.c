@@ -93,9 +93,11 @@ static void serve(struct space *space)
 	ck_assert(n >= 0 || n == -EAGAIN);
 	for (int i = 0; i < n; i++) {
 		pager.faults++;
+		if (world.apart)
+			space_kept(space);
 		if (!world.deaf) {
 			fill(faults[i].seg, faults[i].page);
-			space_resolve(space, faults[i].seg,
+			space_resolve(space, seg_id(faults[i].seg),
 				      faults[i].addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
 				      faults[i].page, 1);
 		}

@@ -28,6 +28,7 @@ struct world {
 	uint32_t user_sessions, token_ms, connect_ms;
 	_Atomic int no_pager; /* errno with which the pager takes no space; 0: it does */
 	_Atomic bool deaf;    /* it counts page faults, and answers none */
+	_Atomic bool apart;   /* it says of each program that it has kept it */
 };
 extern struct world world;
 

@@ -80,16 +80,22 @@ static void resolve(struct programs *p, uint8_t *map, uint64_t first, uint64_t c
 	}
 }
 
-void programs_resolve(struct programs *p, struct seg *seg, uint64_t first, uint64_t count,
-		      bool patient)
+void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
 {
-	(void)patient;
-	ck_assert_ptr_eq(seg, p->seg);
+	ck_assert_uint_eq(id, seg_id(p->seg));
+	if (atomic_load(&p->keeps_prefetch) && atomic_fetch_add(&p->kept, 1) == 0)
+		while (atomic_load(&p->keeps_prefetch))
+			usleep(1000);
 	/* Else what a program stores there is pulled over, if the daemon dies now. */
-	ck_assert(pages_local(seg, first, count));
+	ck_assert(pages_local(p->seg, first, count));
 	resolve(p, p->map, first, count);
 	for (unsigned i = 0; i < p->n_others; i++)
 		resolve(p, p->others[i], first, count);
+}
+
+void programs_written(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
+{
+	programs_resolve(p, id, first, count);
 }
 
 /* Which of its mappings has that address. */
@@ -102,15 +108,19 @@ static uint8_t *map_at(struct programs *p, uint64_t addr)
 }
 
 /* There alone, as programs does. */
-void space_resolve(struct space *space, struct seg *seg, uint64_t addr, uint64_t first,
+void space_resolve(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
 		   uint64_t count)
 {
 	struct programs *p = (struct programs *)(void *)space;
 	uint8_t *map = map_at(p, addr);
 
-	ck_assert_ptr_eq(seg, p->seg);
-	ck_assert(pages_local(seg, first, count));
+	ck_assert_uint_eq(id, seg_id(p->seg));
+	ck_assert(pages_local(p->seg, first, count));
 	ck_assert_uint_eq(addr, (uintptr_t)map + first * PAGE);
+	if (atomic_load(&p->keeps))
+		atomic_fetch_add(&p->kept, 1);
+	while (atomic_load(&p->keeps))
+		usleep(1000);
 	atomic_fetch_add(&p->resolves, 1);
 	resolve(p, map, first, count);
 }
@@ -161,9 +171,26 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 	return n ? n : -EAGAIN;
 }
 
+struct space *space_get(struct space *space)
+{
+	atomic_fetch_add(&((struct programs *)(void *)space)->holds, 1);
+	return space;
+}
+
+void space_kept(struct space *space)
+{
+	atomic_fetch_add(&((struct programs *)(void *)space)->told, 1);
+}
+
+/* The first reference is given back last. */
 void space_put(struct space *space)
 {
-	atomic_fetch_add(&((struct programs *)(void *)space)->forgotten, 1);
+	struct programs *p = (struct programs *)(void *)space;
+
+	if (atomic_load(&p->holds))
+		atomic_fetch_sub(&p->holds, 1);
+	else
+		atomic_fetch_add(&p->forgotten, 1);
 }
 
 void space_waits(struct space *space, pid_t tid)
@@ -418,6 +445,40 @@ static uint8_t *map_file(struct world *w)
 	return map;
 }
 
+static void open_uffd(struct programs *p)
+{
+	uint64_t features = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
+			    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | KERNEL_UFFD_WP_UNPOPULATED |
+			    KERNEL_UFFD_POISON;
+
+	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	ck_assert_int_ge(p->uffd, 0);
+	ck_assert_int_eq(kernel_uffd_api(p->uffd, features), 0);
+}
+
+void world_attach_second(struct world *w, struct programs *second)
+{
+	struct programs *p = &w->t_programs;
+
+	*second = (struct programs){.seg = w->t_seg, .len = p->len, .map = map_file(w)};
+	open_uffd(second);
+	ck_assert_int_eq(kernel_uffd_register(second->uffd, (uintptr_t)second->map, second->len,
+					      KERNEL_UFFD_MODES),
+			 0);
+	atomic_store(&second->registered, true);
+	pthread_rwlock_rdlock(&pager_lock);
+	ck_assert_int_eq(
+		p->pager.space_added(p->pager.arg, (struct space *)(void *)second, second->uffd),
+		0);
+	pthread_rwlock_unlock(&pager_lock);
+}
+
+void world_detach_second(struct programs *second)
+{
+	munmap(second->map, second->len);
+	close(second->uffd);
+}
+
 uint8_t *world_attach_other(struct world *w)
 {
 	struct programs *p = &w->t_programs;
@@ -430,15 +491,10 @@ uint8_t *world_attach_other(struct world *w)
 void world_attach(struct world *w)
 {
 	struct programs *p = &w->t_programs;
-	uint64_t features = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
-			    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | KERNEL_UFFD_WP_UNPOPULATED |
-			    KERNEL_UFFD_POISON;
 
 	p->len = (w->size + PAGE - 1) / PAGE * PAGE;
 	p->map = map_file(w);
-	p->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	ck_assert_int_ge(p->uffd, 0);
-	ck_assert_int_eq(kernel_uffd_api(p->uffd, features), 0);
+	open_uffd(p);
 	tell_pager(p);
 }
 

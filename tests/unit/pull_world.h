@@ -31,9 +31,14 @@ struct programs {
 	_Atomic unsigned resolves; /* page faults that were resolved, each where it was */
 	_Atomic bool registered;
 	_Atomic unsigned forgotten; /* by the pager: space_put */
+	_Atomic unsigned holds;	    /* more references than the pager's */
 	_Atomic unsigned pulled, poisoned;
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
 	_Atomic bool unread;	     /* space_read waits before it reads */
+	_Atomic bool keeps;	     /* whoever maps a page where somebody waits */
+	_Atomic bool keeps_prefetch; /* the first who maps pages wherever they are attached */
+	_Atomic unsigned kept;	     /* how often it has kept somebody */
+	_Atomic unsigned told;	     /* by the pager: space_kept */
 };
 
 struct world {
@@ -77,6 +82,9 @@ void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch)
 void world_attach(struct world *w);
 /* Once more, elsewhere; returns where. */
 uint8_t *world_attach_other(struct world *w);
+/* Another program that has it attached, after world_begin; until the pull has been closed. */
+void world_attach_second(struct world *w, struct programs *second);
+void world_detach_second(struct programs *second);
 /* Its session has ended, and comes again: the pager has the same userfaultfd as another space. */
 void world_attach_anew(struct world *w);
 /* A thread that loads from the attached page; what it got, in the end. */

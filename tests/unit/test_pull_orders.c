@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "pull_impl.h"
 #include "pull_world.h"
 
@@ -446,6 +447,77 @@ START_TEST(what_is_watched_for_lost_pages_can_leave)
 }
 END_TEST
 
+/* As one does that keeps the lock of its memory. */
+static struct programs keeper;
+
+static uint8_t page_of(uint64_t page)
+{
+	return world_touched(world_touch(&w, page));
+}
+
+START_TEST(a_program_that_keeps_the_pager_keeps_no_other)
+{
+	pthread_t first, second;
+
+	world_open_with(&w, MIB, true, false);
+	world_attach_second(&w, &keeper);
+	for (unsigned i = 1; i <= 2; i++) { /* it may do that again */
+		atomic_store(&keeper.keeps, true);
+		first = world_touch_at(keeper.map + i * 16 * PAGE);
+		wait_until(atomic_load(&keeper.kept) == i);
+		ck_assert_uint_eq(page_of(i * 64), world_byte(i * 64, 0));
+		second = world_touch_at(keeper.map + (i * 16 + 8) * PAGE);
+		ck_assert_uint_eq(page_of(i * 64 + 32), world_byte(i * 64 + 32, 0));
+		ck_assert_uint_eq(atomic_load(&keeper.kept), i);
+		ck_assert_uint_eq(atomic_load(&keeper.told), i);
+		atomic_store(&keeper.keeps, false);
+		ck_assert_uint_eq(world_touched(first), world_byte(i * 16, 0));
+		ck_assert_uint_eq(world_touched(second), world_byte(i * 16 + 8, 0));
+	}
+	world_close(&w);
+	world_detach_second(&keeper);
+}
+END_TEST
+
+START_TEST(a_program_that_keeps_the_prefetch_keeps_no_pull)
+{
+	world_open(&w, 16 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	world_attach(&w);
+	atomic_store(&w.t_programs.keeps_prefetch, true);
+	world_begin(&w, true);
+	wait_until(atomic_load(&w.t_programs.kept) > 0);
+	world_wait_finished(&w);
+	world_check(&w);
+	atomic_store(&w.t_programs.keeps_prefetch, false);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(who_is_kept_when_all_ends_uses_nothing_that_is_gone)
+{
+	pthread_t waits;
+
+	world_open_with(&w, MIB, true, false);
+	world_attach_second(&w, &keeper);
+	atomic_store(&keeper.keeps, true);
+	waits = world_touch_at(keeper.map);
+	wait_until(atomic_load(&keeper.kept) == 1);
+	if (_i == 1) /* else that is found out at the end */
+		ck_assert_uint_eq(page_of(64), world_byte(64, 0));
+	world_close(&w);
+	atomic_store(&keeper.registered, false);
+	atomic_store(&keeper.keeps, false);
+	wait_until(atomic_load(&keeper.resolves) == 1);
+	usleep(COME_BY_US);
+	kernel_uffd_unregister(keeper.uffd, (uintptr_t)keeper.map, keeper.len);
+	kernel_uffd_wake(keeper.uffd, (uintptr_t)keeper.map, keeper.len);
+	pthread_join(waits, NULL);
+	world_detach_second(&keeper);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull_orders");
@@ -463,6 +535,9 @@ static Suite *suite(void)
 	tcase_add_test(c, a_truncate_that_is_given_up_leaves_its_pages_to_the_prefetch);
 	tcase_add_test(c, a_source_that_could_not_map_what_has_grown_can_be_freed);
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
+	tcase_add_test(c, a_program_that_keeps_the_pager_keeps_no_other);
+	tcase_add_test(c, a_program_that_keeps_the_prefetch_keeps_no_pull);
+	tcase_add_loop_test(c, who_is_kept_when_all_ends_uses_nothing_that_is_gone, 0, 2);
 	suite_add_tcase(s, c);
 	return s;
 }

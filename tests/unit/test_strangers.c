@@ -498,10 +498,18 @@ int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool 
 static _Atomic uint64_t remapped; /* nothing can be mapped there; 0: everywhere it can */
 static _Atomic uint64_t tries;	  /* all the same */
 static _Atomic unsigned continues;
+static _Atomic uint64_t held_at;      /* whoever maps something there is held until this is 0 */
+static _Atomic unsigned holds, freed; /* how many were; how many are no more */
 
 int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake)
 {
 	continues++;
+	if (addr && addr == held_at) {
+		holds++;
+		while (held_at)
+			usleep(1000);
+		freed++;
+	}
 	if (addr != remapped)
 		return __real_kernel_uffd_continue(uffd, addr, len, wake);
 	tries++;
@@ -540,6 +548,69 @@ START_TEST(a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody)
 		prog_end(&prog[i]);
 		seg_put(seg[i]);
 	}
+}
+END_TEST
+
+/* What is mapped behind a freeze would be a way to a segment that has left. */
+START_TEST(a_freeze_is_refused_while_a_program_holds_who_maps_a_page)
+{
+	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
+	struct ramp_err err = {0};
+	struct prog_report r;
+	struct prog prog;
+	uint64_t addr;
+
+	ck_assert_int_eq(programs_pulling(world.programs, seg, NULL), 0);
+	world_prog(&prog);
+	addr = world_attach(&prog, seg, O_RDWR);
+	held_at = addr;
+	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
+	while (!holds)
+		usleep(1000);
+	ck_assert_int_eq(programs_revoke(world.programs, seg, PATIENCE, &err), -EBUSY);
+	ck_assert_ptr_nonnull(strstr(err.text, "keeps the lock of its memory"));
+	ck_assert_uint_eq(freed, 0);
+	held_at = 0;
+	ck_assert(prog_wait(&prog, &r, PATIENCE));
+	ck_assert_uint_eq(r.value, FILLED);
+	must(programs_revoke(world.programs, seg, PATIENCE, &err), &err);
+	programs_restore(world.programs, seg);
+	ck_assert_uint_eq(prog_load(&prog, addr + RAMP_PAGE_BYTES), FILLED);
+	prog_end(&prog);
+	seg_put(seg);
+}
+END_TEST
+
+/* Nor does it keep the pager once more, nor a write(2). */
+START_TEST(a_program_that_has_kept_the_pager_is_served_apart)
+{
+	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
+	struct prog prog[2];
+	struct prog_report r;
+	uint64_t addr[2];
+
+	ck_assert_int_eq(programs_pulling(world.programs, seg, NULL), 0);
+	world.apart = true;
+	for (int i = 0; i < 2; i++) {
+		world_prog(&prog[i]);
+		addr[i] = world_attach(&prog[i], seg, O_RDWR);
+	}
+	ck_assert_uint_eq(prog_load(&prog[0], addr[0]), FILLED);
+	held_at = addr[0] + RAMP_PAGE_BYTES;
+	prog_send(&prog[0], &(struct prog_order){.op = PROG_LOAD, .addr = held_at});
+	while (!holds)
+		usleep(1000);
+	for (uint64_t page = 2; page < 100; page++) /* it is at the same address */
+		ck_assert_uint_eq(prog_load(&prog[1], addr[1] + page * RAMP_PAGE_BYTES), FILLED);
+	programs_written(world.programs, seg_id(seg), 1, 1);
+	ck_assert_uint_eq(freed, 0);
+	held_at = 0;
+	ck_assert(prog_wait(&prog[0], &r, PATIENCE));
+	ck_assert_uint_eq(r.value, FILLED);
+	world.apart = false;
+	for (int i = 0; i < 2; i++)
+		prog_end(&prog[i]);
+	seg_put(seg);
 }
 END_TEST
 
@@ -596,6 +667,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_dead_processes_session_and_token_do_not_serve_the_next_of_its_number);
 	tcase_add_loop_test(tc, an_agent_that_leaves_a_replacement_half_done_is_hung_up_on, 7, 9);
 	tcase_add_test(tc, a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody);
+	tcase_add_test(tc, a_freeze_is_refused_while_a_program_holds_who_maps_a_page);
+	tcase_add_test(tc, a_program_that_has_kept_the_pager_is_served_apart);
 	tcase_add_test(tc, a_page_fault_is_resolved_where_it_was_and_nowhere_else);
 	tcase_add_test(tc,
 		       a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_again);
