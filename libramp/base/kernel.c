@@ -290,7 +290,8 @@ static int next_mapping(struct kernel_maps *maps, uint64_t from, uint64_t to, bo
 		return rc;
 	if (vma->start >= to) {
 		/* It was read too early: the next call may ask for it. */
-		maps->text_at = UINT64_MAX;
+		if (maps->text)
+			maps->text_at = UINT64_MAX;
 		return 0;
 	}
 	return 1;

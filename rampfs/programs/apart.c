@@ -10,7 +10,8 @@
  *
  * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told who
  * that is. The thread ends when the process lets it. As long as it does not, nobody else waits there:
- * apart_enter says -EBUSY at once.
+ * apart_enter says -EBUSY at once. Whose memory alone is locked can still be looked into (Linux 6.17
+ * asks without that lock who maps what), and only those wait who need it (apart_enter_memory).
  */
 #include <errno.h>
 #include <linux/kcmp.h>
@@ -42,6 +43,7 @@ struct apart {
 	bool done;    /* by the thread */
 	bool left;    /* by who began it: the thread frees it */
 	pid_t at;     /* the process that is looked into; 0: none yet */
+	bool memory;  /* for the lock of its memory */
 	uint64_t nth; /* it is */
 };
 
@@ -49,21 +51,21 @@ struct apart {
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, apart) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
 
-static bool is_stuck(pid_t pid)
+static bool is_stuck(pid_t pid, bool memory)
 {
 	const struct apart *a;
 	bool stuck = false;
 
 	pthread_mutex_lock(&stuck_lock);
 	LIST_FOREACH (a, &stuck_ones, link)
-		stuck |= a->at == pid;
+		stuck |= a->at == pid && (memory || !a->memory);
 	pthread_mutex_unlock(&stuck_lock);
 	return stuck;
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-int apart_enter(struct apart *a, pid_t pid)
+static int enter(struct apart *a, pid_t pid, bool memory)
 {
 	bool left;
 
@@ -71,12 +73,23 @@ int apart_enter(struct apart *a, pid_t pid)
 	left = a->left;
 	if (!left) {
 		a->at = pid;
+		a->memory = memory;
 		a->nth++;
 	}
 	pthread_mutex_unlock(&a->lock);
 	if (left)
 		return -ECANCELED;
-	return is_stuck(pid) ? -EBUSY : 0;
+	return is_stuck(pid, memory) ? -EBUSY : 0;
+}
+
+int apart_enter(struct apart *a, pid_t pid)
+{
+	return enter(a, pid, false);
+}
+
+int apart_enter_memory(struct apart *a, pid_t pid)
+{
+	return enter(a, pid, true);
 }
 
 static bool same_memory(pid_t a, pid_t b)
@@ -187,7 +200,7 @@ static void wait_a_round(struct apart *a)
 }
 
 /* False: it is the thread's, which is stuck in that process (0: it has not come to any). */
-static bool wait_for(struct apart *a, pid_t *stuck)
+static bool wait_for(struct apart *a, pid_t *stuck, bool *memory)
 {
 	unsigned int rounds = 0;
 	bool done;
@@ -206,16 +219,24 @@ static bool wait_for(struct apart *a, pid_t *stuck)
 		pthread_mutex_unlock(&stuck_lock);
 		a->left = true;
 		*stuck = a->at;
+		*memory = a->memory;
 	}
 	pthread_mutex_unlock(&a->lock);
 	return done;
 }
 
-static void say_stuck(pid_t pid)
+static void say_stuck(pid_t pid, bool memory)
 {
 	char name[64];
 
 	process_name(pid, name);
+	if (memory) {
+		log_warn("process %s keeps the lock of its memory (a page of it that a filesystem "
+			 "does not answer for): no segment that it has mapped moves until it does "
+			 "or ends",
+			 name);
+		return;
+	}
 	log_warn("process %s keeps whoever looks into it waiting (an execve, or a page of its "
 		 "memory, that a filesystem does not answer for): what it has mapped is not "
 		 "known, and no segment moves until it does or ends",
@@ -225,6 +246,7 @@ static void say_stuck(pid_t pid)
 bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *stuck)
 {
 	struct apart *a = make(fn, arg, forget);
+	bool memory;
 
 	*stuck = 0;
 	*rc = a ? start(a) : -ENOMEM;
@@ -233,9 +255,9 @@ bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *st
 			apart_free(a);
 		return true;
 	}
-	if (!wait_for(a, stuck)) {
+	if (!wait_for(a, stuck, &memory)) {
 		if (*stuck)
-			say_stuck(*stuck);
+			say_stuck(*stuck, memory);
 		return false;
 	}
 	*rc = a->rc;

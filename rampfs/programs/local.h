@@ -10,10 +10,12 @@
  *   pseg->change   who registers, unregisters, revokes or looks anew; held over agents' answers
  *   space->life    becoming ready and being buried
  *   space->io      one conversation with an agent at a time
- *   space->proc    the open files of /proc
+ *   space->proc    the text of /proc/PID/maps
  *   pseg->lock     its holdings; nothing that may wait for a program is called under it, but for
  *                  want of memory
- *   space->list    the same holdings, by space
+ *   space->list    the same holdings, by space; they change under pseg->change, too, so whoever has
+ *                  that reads them without these, and holds up nobody's page faults where he
+ *                  waits in a program
  *   programs->lift which threads have priority
  *   programs->lock everything else
  *   space->slices  its own fields
@@ -62,7 +64,7 @@ struct holding {
 	ramp_segment_t id;	    /* of pseg */
 	uint64_t end;		    /* of the last attachment */
 	size_t count;		    /* at least 1 */
-	struct attachment at[];	    /* sorted; written under both locks */
+	struct attachment at[];	    /* sorted; written under both locks, and change */
 };
 RB_HEAD(space_holdings, holding); /* by address */
 RB_HEAD(pseg_holdings, holding);  /* by space */
@@ -183,9 +185,9 @@ struct space {
 	atomic_uint n_late;	  /* written under io */
 	STAILQ_HEAD(, late) late; /* GONEs without an answer yet */
 
-	pthread_mutex_t proc; /* protects what follows */
-	int pagemap, map_files;
+	int pagemap, map_files; /* these and the next: mappers_open */
 	bool maps_open;
+	pthread_mutex_t proc; /* protects what follows, where it is a text */
 	struct kernel_maps maps;
 
 	pthread_mutex_t list;
@@ -531,6 +533,8 @@ struct apart;
 typedef int apart_fn(struct apart *apart, void *arg);
 typedef void apart_forget(void *arg);
 int apart_enter(struct apart *apart, pid_t pid);
+/* The same of who is about to take the lock of its memory. */
+int apart_enter_memory(struct apart *apart, pid_t pid);
 /* 1: the processes share their memory; 0; -errno, as apart_enter. */
 int apart_same_memory(struct apart *apart, pid_t a, pid_t b);
 /* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what it says (-EBUSY: process *stuck
@@ -574,7 +578,7 @@ int pseg_look(struct programs *p, struct pseg *pseg, struct space *space);
 /* The same for all that have it (or that space: NULL for all), since a program says nothing when it
    unmaps, splits or lets grow. Without memory the table stays as it is. change is held. */
 void pseg_look_all(struct programs *p, struct pseg *pseg, const struct space *only);
-/* What that space has of it, or NULL; pseg->lock is held. */
+/* What that space has of it, or NULL; pseg->lock or change is held. */
 struct holding *pseg_holding(struct pseg *pseg, struct space *space);
 /* What is attached at that address, or NULL; space->list is held. */
 struct holding *space_holding(struct space *space, uint64_t addr);
@@ -633,6 +637,11 @@ bool watch_holds(struct programs *p, struct pseg *pseg, const struct piece *piec
 int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err);
 /* No window comes: unregistered. change is held. */
 void watch_end(struct pseg *pseg);
+/* Whether the locks of those memories can be had that have it mapped: to register takes them, for
+   as long as a program likes. -EBUSY with who it is. change is not held, or others would wait. */
+int watch_reach(struct pseg *pseg, struct ramp_err *err);
+/* Those that have it mapped, with references; NULL: no memory. */
+struct space **pseg_holders(struct pseg *pseg, size_t *count);
 /* The ready sessions, with references. -ENOMEM, and spaces_free takes that, too. */
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count);
 void spaces_free(struct space **spaces, size_t count);

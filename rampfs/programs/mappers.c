@@ -43,7 +43,6 @@ static int open_in(pid_t tid, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* space->proc is held. */
 static int open_files(struct space *space, pid_t tid)
 {
 	int rc;
@@ -64,9 +63,7 @@ int mappers_open(struct space *space)
 	pid_t tid = mappers_tid(space->pid, space->agent_tid);
 	int rc;
 
-	pthread_mutex_lock(&space->proc);
 	rc = open_files(space, tid ? tid : space->pid);
-	pthread_mutex_unlock(&space->proc);
 	/* Still a thread of that process: no later one of another, with the same number. */
 	if (!rc && tid && mappers_tid(space->pid, space->agent_tid) != tid)
 		rc = -ESRCH;
@@ -81,6 +78,19 @@ void mappers_close(struct space *space)
 		close(space->map_files);
 	if (space->maps_open)
 		kernel_maps_close(&space->maps);
+}
+
+/* Only a text is read by one at a time. Else nobody waits here for who waits in that process. */
+static void enter_maps(struct space *space)
+{
+	if (space->maps.text)
+		pthread_mutex_lock(&space->proc);
+}
+
+static void leave_maps(struct space *space)
+{
+	if (space->maps.text)
+		pthread_mutex_unlock(&space->proc);
 }
 
 static uint32_t prot_of(uint32_t flags)
@@ -196,7 +206,7 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 	uint64_t seen = 0;
 	int rc = 0, tries = 0, known, fresh = -1;
 
-	pthread_mutex_lock(&space->proc);
+	enter_maps(space);
 	while (!rc && lo < hi) {
 		struct mapping m = {0};
 
@@ -219,20 +229,9 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		m.prot = prot_of(vma.flags);
 		rc = fn(arg, &m);
 	}
-	pthread_mutex_unlock(&space->proc);
+	leave_maps(space);
 	if (fresh >= 0)
 		close(fresh);
-	return rc;
-}
-
-static int find(struct space *space, uint64_t start, uint64_t end, struct kernel_page_kind kind,
-		uint64_t *at)
-{
-	int rc;
-
-	pthread_mutex_lock(&space->proc);
-	rc = kernel_pagemap_find(space->pagemap, start, end, kind, at);
-	pthread_mutex_unlock(&space->proc);
 	return rc;
 }
 
@@ -243,7 +242,7 @@ int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapp
 		.any = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
 	};
 
-	return find(space, start, end, own, NULL);
+	return kernel_pagemap_find(space->pagemap, start, end, own, NULL);
 }
 
 int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
@@ -253,7 +252,7 @@ int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *a
 		.none = KERNEL_PAGE_HUGE,
 	};
 
-	return find(space, start, end, small, at);
+	return kernel_pagemap_find(space->pagemap, start, end, small, at);
 }
 
 int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
@@ -261,7 +260,7 @@ int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t
 	/* The store's pages are never swapped out. */
 	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
 
-	return find(space, start, end, marked, at);
+	return kernel_pagemap_find(space->pagemap, start, end, marked, at);
 }
 
 static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
@@ -282,7 +281,7 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 	struct kernel_vma vma;
 	int rc;
 
-	pthread_mutex_lock(&space->proc);
+	enter_maps(space);
 	for (;;) {
 		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
 		if (rc <= 0)
@@ -296,7 +295,7 @@ int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
 		if (rc)
 			break;
 	}
-	pthread_mutex_unlock(&space->proc);
+	leave_maps(space);
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
@@ -307,14 +306,14 @@ int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
 	uint64_t at = 0;
 	int rc;
 
-	pthread_mutex_lock(&space->proc);
+	enter_maps(space);
 	while ((rc = kernel_maps_next(&space->maps, at, UINT64_MAX, &vma)) > 0) {
 		at = vma.end;
 		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
 		    (vma.start < lo || vma.end > hi))
 			break;
 	}
-	pthread_mutex_unlock(&space->proc);
+	leave_maps(space);
 	return rc == -ESRCH ? 0 : rc;
 }
 
@@ -323,9 +322,9 @@ int mappers_foreign(struct space *space, uint64_t addr, struct cover *range)
 	struct kernel_vma vma = {0};
 	int rc;
 
-	pthread_mutex_lock(&space->proc);
+	enter_maps(space);
 	rc = kernel_maps_next(&space->maps, addr, addr + 1, &vma);
-	pthread_mutex_unlock(&space->proc);
+	leave_maps(space);
 	*range = (struct cover){vma.start, vma.end};
 	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != space->programs->store_dev : rc;
 }
@@ -335,11 +334,11 @@ int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *ga
 	struct kernel_vma vma = {0};
 	int rc = 0;
 
-	pthread_mutex_lock(&space->proc);
+	enter_maps(space);
 	while (at < end && (rc = kernel_maps_next_any(&space->maps, at, end, &vma)) > 0 &&
 	       vma.start <= at)
 		at = vma.end;
-	pthread_mutex_unlock(&space->proc);
+	leave_maps(space);
 	*gap = (struct cover){at, rc > 0 ? vma.start : end};
 	return rc < 0 ? rc : at < end;
 }

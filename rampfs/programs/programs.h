@@ -150,8 +150,8 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
 
 /*
  * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
- * answers to no session, is stopped by a debugger or a frozen cgroup, has private copies, or holds
- * it by passthrough. Asks all processes; where it may, drops what they have mapped by small pages,
+ * answers to no session, is stopped by a debugger or a frozen cgroup, keeps the lock of its memory
+ * (which takes 3 s to see), has private copies, or holds it by passthrough. Asks all processes; where it may, drops what they have mapped by small pages,
  * with pauses: they go on, and only what they use will be there when the revoke comes. Blocks, for
  * a second more where there is much to drop.
  */
@@ -167,7 +167,9 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * Takes access away from every attachment: registers, lets the agents drop the entries, checks
  * with PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When
  * it returns 0 no thread of any program can load or store until programs_restore or programs_gone;
- * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most.
+ * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most, but
+ * for a program that keeps the lock of its memory since programs_watch: until it lets go of it. So
+ * may what follows: for loop_work_for, on whose threads that is its owner's concern alone.
  * Who calls it from kernel_hurry() on is not kept waiting by busy programs.
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,

@@ -61,25 +61,6 @@ struct asking {
 	struct ramp_err *err;
 };
 
-/* Those that have it mapped, with references; NULL: no memory. */
-static struct space **holders(struct pseg *pseg, size_t *count)
-{
-	struct space **list;
-	struct holding *h;
-	size_t cap = 1;
-
-	*count = 0;
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		cap++;
-	list = calloc(cap, sizeof(struct space *));
-	if (list)
-		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-			list[(*count)++] = space_get(h->space);
-	pthread_rwlock_unlock(&pseg->lock);
-	return list;
-}
-
 static int look_same(struct apart *apart, void *arg, struct space *space)
 {
 	return apart_same_memory(apart, *(const pid_t *)arg, space->pid);
@@ -113,7 +94,7 @@ static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
 		space = holder_of(pseg, pid);
 	if (space)
 		return space;
-	list = holders(pseg, &count);
+	list = pseg_holders(pseg, &count);
 	if (!list || spaces_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
 		return NULL;
 	return holder_of(pseg, parent);
@@ -147,20 +128,18 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 		  : 0;
 }
 
-/* A private mapping that was written to: DROP would throw the program's own pages away. */
+/* A private mapping that was written to: DROP would throw the program's own pages away. change is
+   held. */
 static bool has_copies(struct pseg *pseg, struct space *space)
 {
-	struct holding *h;
-	bool copies = false;
+	const struct holding *h = pseg_holding(pseg, space);
+	bool swapped = !pseg->seg || !pages_lost(pseg->seg);
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	h = pseg_holding(pseg, space);
 	for (size_t i = 0; h && i < h->count; i++)
-		if (!h->at[i].gone && mappers_copied(space, h->at[i].start, h->at[i].end,
-						     !pseg->seg || !pages_lost(pseg->seg)) > 0)
-			copies = true;
-	pthread_rwlock_unlock(&pseg->lock);
-	return copies;
+		if (!h->at[i].gone &&
+		    mappers_copied(space, h->at[i].start, h->at[i].end, swapped) > 0)
+			return true;
+	return false;
 }
 
 static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
@@ -182,10 +161,12 @@ static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
 	if (!space)
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and answers to no session", name);
+	pthread_mutex_lock(&asking->pseg->change);
 	rc = ask_agent(asking, space, name);
 	if (!rc && has_copies(asking->pseg, space))
 		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
 				  name);
+	pthread_mutex_unlock(&asking->pseg->change);
 	space_put(space);
 	return rc;
 }
@@ -212,32 +193,40 @@ static int say_stuck(pid_t pid, struct ramp_err *err)
 			    name);
 }
 
+/* Without `change`, but for the talk with an agent: the search may take seconds, and who attaches
+   meanwhile is met by the revoke. */
+static int ask_mappers(struct asking *asking, struct seg *seg)
+{
+	struct stat st;
+	pid_t stuck = 0;
+	int rc;
+
+	if (fstat(seg_fd(seg), &st))
+		return ramp_err_sys(asking->err, errno, "the segment's file");
+	asking->dev = st.st_dev;
+	asking->ino = st.st_ino;
+	rc = mappers_all(st.st_dev, st.st_ino, on_mapper, asking, &stuck);
+	if (stuck)
+		return say_stuck(stuck, asking->err);
+	if (rc && !asking->err->code)
+		ramp_err_sys(asking->err, -rc, "asking /proc who maps it");
+	return rc;
+}
+
 int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct pseg *pseg = pseg_get(p, seg_id(seg));
 	struct asking asking = {.programs = p, .pseg = pseg, .err = err};
 	struct ramp_err own = {0};
-	struct stat st;
-	pid_t stuck = 0;
 	int rc;
 
 	if (!pseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (!err)
 		asking.err = &own;
-	pthread_mutex_lock(&pseg->change);
-	if (fstat(seg_fd(seg), &st)) {
-		rc = ramp_err_sys(asking.err, errno, "the segment's file");
-	} else {
-		asking.dev = st.st_dev;
-		asking.ino = st.st_ino;
-		rc = mappers_all(st.st_dev, st.st_ino, on_mapper, &asking, &stuck);
-	}
-	if (stuck)
-		rc = say_stuck(stuck, asking.err);
-	else if (rc && !asking.err->code)
-		ramp_err_sys(asking.err, -rc, "asking /proc who maps it");
-	pthread_mutex_unlock(&pseg->change);
+	rc = watch_reach(pseg, asking.err);
+	if (!rc)
+		rc = ask_mappers(&asking, seg);
 	if (!rc)
 		rc = ask_passthrough(p, seg, err);
 	if (!rc)

@@ -411,17 +411,15 @@ static int on_mapping(void *arg, const struct mapping *m)
 	return 0;
 }
 
+/* change is held, and no lock that page faults need: this may have to wait for the program. */
 static int arm_all(struct pseg *pseg, struct space *space)
 {
-	struct holding *h;
+	const struct holding *h = pseg_holding(pseg, space);
 	int rc = 0;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	h = pseg_holding(pseg, space);
 	for (size_t i = 0; h && i < h->count && !rc; i++)
 		if (!h->at[i].gone)
 			rc = uffd_arm(space, h->at[i].start, h->at[i].end);
-	pthread_rwlock_unlock(&pseg->lock);
 	return rc == -ESRCH ? 0 : rc;
 }
 
@@ -491,16 +489,14 @@ static int collect_id(void *arg, const struct mapping *m)
 	return 0;
 }
 
+/* As arm_all. */
 static void disarm_all(struct pseg *pseg, struct space *space)
 {
-	struct holding *h;
+	const struct holding *h = pseg_holding(pseg, space);
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	h = pseg_holding(pseg, space);
 	for (size_t i = 0; h && i < h->count; i++)
 		if (!h->at[i].gone)
 			uffd_disarm(space, h->at[i].start, h->at[i].end);
-	pthread_rwlock_unlock(&pseg->lock);
 }
 
 static int learn_one(struct programs *p, struct space *space, ramp_segment_t id)

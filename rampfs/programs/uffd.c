@@ -309,13 +309,11 @@ static void poison_untold(struct poison *job)
 	uint64_t addr, from = job->page * RAMP_PAGE_BYTES;
 	struct holding *h;
 
-	pthread_rwlock_rdlock(&job->pseg->lock);
 	RB_FOREACH (h, pseg_holdings, &job->pseg->holdings)
 		for (size_t i = 0; i < h->count; i++)
 			if (!h->at[i].gone &&
 			    attachment_overlap(&h->at[i], from, from + RAMP_PAGE_BYTES, &addr))
 				poison_range(job->pseg, job->page, h->space, addr);
-	pthread_rwlock_unlock(&job->pseg->lock);
 }
 
 /* change is held. -ENOMEM: nothing has been done. */
@@ -438,25 +436,14 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		  : 0;
 }
 
-/* change is held. */
+/* change is held, and no lock that page faults need. */
 static void disarm_all(struct pseg *pseg)
 {
-	struct piece *pieces = NULL;
 	struct holding *h;
-	size_t count = 0;
 
-	if (pseg_pieces(pseg, &pieces, &count) == 0) {
-		for (size_t i = 0; i < count; i++)
-			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
-		pieces_free(pieces, count);
-		return;
-	}
-	/* Without memory: under the lock. */
-	pthread_rwlock_rdlock(&pseg->lock);
 	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
 		for (size_t i = 0; i < h->count; i++)
 			uffd_disarm(h->space, h->at[i].start, h->at[i].end);
-	pthread_rwlock_unlock(&pseg->lock);
 }
 
 struct disarm {
@@ -469,8 +456,10 @@ static void run_disarm(void *arg)
 	struct disarm *job = arg;
 
 	pthread_mutex_lock(&job->pseg->change);
-	if (!pseg_armed(job->pseg)) /* by a move that has begun meanwhile, or the next pull */
+	if (!pseg_armed(job->pseg)) { /* by a freeze that has come meanwhile, or the next pull */
+		job->pseg->watch.on = false; /* of a move that has begun: it looks again */
 		disarm_all(job->pseg);
+	}
 	pthread_mutex_unlock(&job->pseg->change);
 	pseg_put(job->programs, job->pseg);
 	free(job);

@@ -15,7 +15,10 @@
  * program goes on.
  *
  * How it fails: what does not hold any more, or was never watched, costs a full look within the
- * window (watch_holds is false). A mapping out of place is -EBUSY, here or there.
+ * window (watch_holds is false). A mapping out of place is -EBUSY, here or there. A program that
+ * keeps the lock of its memory is -EBUSY, and known by name, before anything waits for it
+ * (watch_reach). One that takes it a moment later, within the window perhaps, keeps this move, and
+ * of its owner's others as many as have threads (loop_work_for).
  */
 #include <errno.h>
 #include <stddef.h>
@@ -24,6 +27,8 @@
 #include <sys/stat.h>
 
 #include "local.h"
+
+#define NOWHERE UINT64_C(0x100000) /* above mmap_min_addr, below all that is mapped by itself */
 
 /* The ready sessions, with references. -ENOMEM. */
 int spaces_ready(struct programs *p, struct space ***spaces, size_t *count)
@@ -99,15 +104,74 @@ int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, si
 	*l = (struct looking){
 		.programs = spaces[0]->programs, .spaces = spaces, .count = count, .fn = fn};
 	atomic_fetch_add(&l->programs->looking, 1);
-	memcpy(l->arg, arg, len);
+	if (len)
+		memcpy(l->arg, arg, len);
 	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
 		return -EBUSY;
 	if (rc != -EBUSY) /* else who is stuck */
 		*pid = l->pid;
-	memcpy(arg, l->arg, len);
+	if (len)
+		memcpy(arg, l->arg, len);
 	looking_free(l);
 	return rc;
 }
+
+/* ---- whose memory is locked ------------------------------------------------------------------ */
+
+struct space **pseg_holders(struct pseg *pseg, size_t *count)
+{
+	struct space **list;
+	struct holding *h;
+	size_t cap = 1;
+
+	*count = 0;
+	pthread_rwlock_rdlock(&pseg->lock);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		cap++;
+	list = calloc(cap, sizeof(struct space *));
+	if (list)
+		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+			list[(*count)++] = space_get(h->space);
+	pthread_rwlock_unlock(&pseg->lock);
+	return list;
+}
+
+/* Takes that lock for writing, as every REGISTER does, and changes nothing. Should a program have
+   mapped something there, it is not registered. */
+static int look_reach(struct apart *apart, void *arg, struct space *space)
+{
+	int rc = apart_enter_memory(apart, space->pid);
+
+	(void)arg;
+	if (!rc)
+		(void)kernel_uffd_unregister(space->uffd, NOWHERE, RAMP_PAGE_BYTES);
+	return rc;
+}
+
+int watch_reach(struct pseg *pseg, struct ramp_err *err)
+{
+	struct space **spaces;
+	char name[64];
+	size_t count;
+	pid_t pid;
+	int rc;
+
+	spaces = pseg_holders(pseg, &count);
+	if (!spaces)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	rc = spaces_look(spaces, count, look_reach, NULL, 0, &pid);
+	if (!rc)
+		return 0;
+	if (!pid)
+		return ramp_err_sys(err, -rc, "looking into sessions");
+	process_name(pid, name);
+	return ramp_err_set(err, EBUSY,
+			    "process %s maps it and keeps the lock of its memory: a filesystem "
+			    "that it uses does not answer",
+			    name);
+}
+
+/* ---- the look -------------------------------------------------------------------------------- */
 
 /* Live pieces, and the remap events of their spaces. False: an mremap is under way. */
 static bool count_all(const struct piece *pieces, size_t count, size_t *live, uint64_t *remaps)
@@ -237,22 +301,25 @@ void watch_end(struct pseg *pseg)
 	pseg->watch.on = pseg->watch.armed = false;
 	if (pseg_armed(pseg))
 		return;
-	pthread_rwlock_rdlock(&pseg->lock);
 	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
 		for (size_t i = 0; i < h->count; i++)
 			if (!h->at[i].gone)
 				uffd_disarm(h->space, h->at[i].start, h->at[i].end);
-	pthread_rwlock_unlock(&pseg->lock);
 }
 
 int programs_watch(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct pseg *pseg = pseg_get(p, seg_id(seg));
 	struct stat st;
-	int rc = 0;
+	int rc;
 
 	if (!pseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
+	rc = watch_reach(pseg, err);
+	if (rc) {
+		pseg_put(p, pseg);
+		return rc;
+	}
 	pthread_mutex_lock(&pseg->change);
 	if (fstat(seg_fd(seg), &st))
 		rc = ramp_err_sys(err, errno, "the segment's file");

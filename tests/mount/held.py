@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
 
-Usage: held.py exec|agent|memory|writer MOUNT COUNT
+Usage: held.py exec|agent|memory|mapped|writer MOUNT COUNT
        held.py pulled|entered FILE
 
 exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
 one that has a session, whose agent had priority. memory: a session that has ended and whose userfaultfd nobody has but
-the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. writer: the lock of
-a segment's file, held.N in the node's directory, N from 0: a write(2) of such a page by the descriptor that it got to map
-it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. entered: the same of one that has it
-mapped read-only, and where nobody else gets that lock even for reading: for each line that it is told it touches a page,
-and says so; in the end it says what it has found in them. As root: it mounts that filesystem, and goes on as nobody.
+the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. mapped: those of
+programs of which each has one of nobody's segments many.0, many.1, ... mapped, and whose agents say of everything that it
+is done. writer: the locks of the files of segments held.0, held.1, ..., which it makes: a write(2) of such a page by the
+descriptor that it got to map it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. entered:
+the same of one that has it mapped read-only, and where nobody else gets that lock even for reading: for each line that it
+is told it touches a page, and says so; in the end it says what it has found in them. As root: it mounts that filesystem,
+and goes on as nobody.
 Says the process numbers when all are there, and goes on until its input ends.
 """
 import ctypes
@@ -29,6 +31,8 @@ import traceback
 import attacker
 
 USERFAULTFD_IOC_NEW = 0xaa00
+MAP, DONE = 4, 12
+MAP_FIXED_NOREPLACE = 0x100000
 BYTES = 65536
 
 
@@ -40,18 +44,21 @@ def become_nobody():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def hang_in_exec(fd, _, say):
+def hang_in_exec(fd, _, say, __):
     os.set_inheritable(fd, False)
     say(b"1")
     os.execv("/bin/sleep", ["sleep", "1000"])
 
 
-def map_page(fd):
-    """The address: Python's own does not tell it of what is read-only. The shim would look at the file, and wait."""
+def map_raw(address, length, prot, flags, fd, offset):
     libc, number = attacker.LIBC, 222 if os.uname().machine == "aarch64" else 9
     libc.syscall.restype = ctypes.c_long
-    return libc.syscall(ctypes.c_long(number), None, ctypes.c_long(4096), ctypes.c_long(mmap.PROT_READ),
-                        ctypes.c_long(mmap.MAP_SHARED), ctypes.c_long(fd), ctypes.c_long(0))
+    return libc.syscall(*(ctypes.c_long(each) for each in (number, address, length, prot, flags, fd, offset)))
+
+
+def map_page(fd):
+    """The address: Python's own does not tell it of what is read-only. The shim would look at the file, and wait."""
+    return map_raw(0, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 
 
 def read_held(memory, address):
@@ -74,14 +81,14 @@ def begin_session(target):
     return sock
 
 
-def hold_agent(fd, target, say):
+def hold_agent(fd, target, say, _):
     sock = begin_session(target)
     if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK != os.SCHED_RR:
         raise PermissionError("held: no priority, no test")
-    hang_in_exec(fd, sock, say)  # who keeps it open
+    hang_in_exec(fd, sock, say, 0)  # who keeps it open
 
 
-def hold_memory(fd, target, say):
+def hold_memory(fd, target, say, _):
     """The parent gets the session's socket, and hangs up for it."""
     address = map_page(fd)
     sock = begin_session(target)
@@ -91,15 +98,9 @@ def hold_memory(fd, target, say):
     read_held(memory, address)
 
 
-def hold_file(fd, target, say):
-    address, number = map_page(fd), 0
-    while True:
-        try:
-            path = os.path.join(target.directory, "held.%d" % number)
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            break
-        except FileExistsError:
-            number += 1
+def hold_file(fd, target, say, number):
+    address = map_page(fd)
+    file = os.open(os.path.join(target.directory, "held.%d" % number), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     os.pwrite(file, b"s" * BYTES, 0)
     sock = begin_session(target)
     token = struct.unpack("<QQ", fcntl.ioctl(file, attacker.IOC_ATTACH, bytes(136))[:16])
@@ -110,7 +111,56 @@ def hold_file(fd, target, say):
     attacker.LIBC.write(fds[0], ctypes.c_void_p(address), 4096)
 
 
-HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory, "writer": hold_file}
+def say_done(sock, serial):
+    attacker.send(sock, attacker.message(DONE, struct.pack("<IIQ", serial, 0, 0)))
+
+
+def attach(target, sock, name):
+    fd = os.open(os.path.join(target.directory, name), os.O_RDWR)
+    token = struct.unpack_from("<QQ", fcntl.ioctl(fd, attacker.IOC_ATTACH, bytes(136)))
+    os.close(fd)
+    with target.dial() as request:
+        prot = mmap.PROT_READ | mmap.PROT_WRITE
+        attacker.send(request, attacker.attach_message(token, length=BYTES, prot=prot))
+        for _ in range(2):  # MAP, PROTECT
+            data, fds, _, _ = socket.recv_fds(sock, 4096, 8)
+            kind, serial = struct.unpack_from("<HI", data, 2)
+            if kind == MAP:
+                _, _, address, length, offset = struct.unpack_from("<IQQQQ", data, 8)
+                if map_raw(address, length, prot, mmap.MAP_SHARED | MAP_FIXED_NOREPLACE, fds[0], offset) != address:
+                    raise OSError("held: %s can't be mapped" % name)
+                os.close(fds[0])
+            say_done(sock, serial)
+        request.settimeout(20)
+        result = struct.unpack_from("<I", request.recv(4096), 4)[0]
+        if result:
+            raise OSError(result, "held: attaching " + name)
+
+
+def agree(sock, begun):
+    packet = bytearray(4096)
+    sock.settimeout(None)
+    begun.set()
+    while sock.recv_into(packet):
+        say_done(sock, struct.unpack_from("<I", packet, 4)[0])
+
+
+def hold_mapped(fd, target, say, number):
+    attacker.LIBC.mallopt(-8, 1)  # M_ARENA_MAX, M_TOP_PAD: the agent must not need more memory while it is locked
+    attacker.LIBC.mallopt(-2, 16 << 20)
+    address = map_page(fd)
+    sock = begin_session(target)
+    attach(target, sock, "many.%d" % number)
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    begun = threading.Event()
+    threading.Thread(target=agree, args=(sock, begun), daemon=True).start()
+    begun.wait()
+    say(b"1")
+    read_held(memory, address)
+
+
+HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory, "mapped": hold_mapped,
+        "writer": hold_file}
 
 
 def waits(pid):
@@ -140,7 +190,7 @@ def hold(fd, target, do, count, pids):
                 for end in kept:  # or those sessions would not end
                     os.close(end)
                 become_nobody()
-                do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)))
+                do(fd, target, lambda what, fds=(): socket.send_fds(theirs, [what], list(fds)), len(pids))
             except Exception:
                 traceback.print_exc()
             os._exit(0)

@@ -160,6 +160,37 @@ m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 for page in range(1000):
     print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "all pages"
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
+
+echo "-- memories that are held when all that they have mapped is moved at once"
+# More of them than a daemon has threads for the moves of one user. Not by rename(2): the kernel lets one move of a mount
+# to another directory begin after the other.
+migrate() { timeout 60 rampfs-migrate "$mnt/$1" "$2"; }
+many=$(seq 0 17)
+for i in $many; do head -c 65536 /dev/zero >"$mnt/b/b/many.$i"; done
+chown 65534:65534 "$mnt"/b/b/many.*
+holder_program=(python3 tests/mount/held.py mapped "$mnt/b" 18)
+holder held
+pids=$(hear held)
+moves=()
+for i in $many; do
+	migrate "b/b/many.$i" a >"$scratch/many.$i" 2>&1 &
+	moves+=($!)
+done
+sleep 1 # until they wait there
+timeout -k 2 20 rampfs-migrate "$mnt/b/b/mine" a || fail "another's move meanwhile: $?"
+timeout -k 2 20 rampfs-migrate "$mnt/a/a/mine" b || fail "another's move hither meanwhile: $?"
+within 5 test -e "$mnt/b/b/mine"
+timeout 20 fallocate -l 8M "$mnt/b/b/mine" || fail "fallocate(2) of another's segment meanwhile: $?"
+touch_page
+for i in $many; do
+	! wait "${moves[i]}" || fail "many.$i has moved: no attack"
+	grep -q "keeps the lock of its memory" "$scratch/many.$i" || fail "many.$i: $(cat "$scratch/many.$i")"
+done
+finish held
+for pid in $pids; do
+	grep -q "process $pid .* keeps the lock of its memory" "$scratch/cluster/b.log" || fail "the log does not name $pid"
+done
+for i in $many; do within 20 migrate "b/b/many.$i" a; done
 bye victim
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 cluster_stop
