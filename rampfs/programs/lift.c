@@ -9,7 +9,9 @@
  *
  * Happy path: the thread that HELLO named is found among the threads of the process that has
  * connected, and lifted; after that it is looked at again, since a thread's number has no handle
- * that would keep it from being somebody else's by now.
+ * that would keep it from being somebody else's by now. A session of that memory that came while we
+ * looked for such may have been lifted unseen, as we by it: so who has lifted looks at those again,
+ * and of two of them the first to do so takes it from the other.
  *
  * How it fails: where a cgroup denies real-time priority, nice -20 and one line in the log. A
  * thread that is not found, or not any more, gets nothing. An agent waits, as long as the daemon
@@ -111,9 +113,14 @@ static int look_kin(struct apart *apart, void *arg, struct space *space)
 	return 0;
 }
 
-/* -errno: that can't be told. Not under programs->lift, as a process may keep whoever looks into it
-   waiting. A session that comes meanwhile finds this one, which is in the table already. */
-static int find_kin(struct space *space, struct kin *kin)
+static bool may_be_kin(const struct space *space, const struct space *other, uint64_t after)
+{
+	return other->uid == space->uid && other->pid != space->pid && other->id > after;
+}
+
+/* Among the sessions behind that one, *last being the last that there is. -errno: that can't be
+   told. Not under programs->lift, as a process may keep whoever looks into it waiting. */
+static int find_kin(struct space *space, struct kin *kin, uint64_t after, uint64_t *last)
 {
 	struct programs *p = space->programs;
 	struct space *other, **others;
@@ -122,12 +129,13 @@ static int find_kin(struct space *space, struct kin *kin)
 
 	*kin = (struct kin){.pid = space->pid};
 	pthread_mutex_lock(&p->lock);
+	*last = p->next_space;
 	TAILQ_FOREACH (other, &p->spaces, link)
-		cap += other->uid == space->uid && other->pid != space->pid;
+		cap += may_be_kin(space, other, after);
 	others = calloc(cap + 1, sizeof(struct space *));
 	if (others)
 		TAILQ_FOREACH (other, &p->spaces, link)
-			if (other->uid == space->uid && other->pid != space->pid)
+			if (may_be_kin(space, other, after))
 				others[count++] = space_get(other);
 	pthread_mutex_unlock(&p->lock);
 	return others ? spaces_look(others, count, look_kin, kin, sizeof(*kin), &at) : -ENOMEM;
@@ -284,26 +292,42 @@ void agents_watch(void *arg)
 
 /* ---- a session's beginning and end ---- */
 
+/* programs->lift is held. */
+static void lift(struct space *space, const struct kin *kin)
+{
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+
+	if (!tid || !process_lives(space->pidfd) || now_ms() < *greedy_until_ms(space) ||
+	    !take_from_kin(space, kin, tid))
+		return;
+	begin_looks(space, tid);
+	set_high(tid);
+	space->lifted = tid;
+	if (!is_agent(space, tid)) {
+		set_normal(space, tid);
+		space->lifted = 0;
+	}
+}
+
 void agent_lift(struct space *space)
 {
 	struct programs *p = space->programs;
 	struct kin kin;
-	pid_t tid;
+	uint64_t last;
+	int rc;
 
-	if (find_kin(space, &kin))
+	if (find_kin(space, &kin, 0, &last))
 		return;
 	pthread_mutex_lock(&p->lift);
-	tid = mappers_tid(space->pid, space->agent_tid);
-	if (tid && process_lives(space->pidfd) && now_ms() >= *greedy_until_ms(space) &&
-	    take_from_kin(space, &kin, tid)) {
-		begin_looks(space, tid);
-		set_high(tid);
-		space->lifted = tid;
-		if (!is_agent(space, tid)) {
-			set_normal(space, tid);
-			space->lifted = 0;
-		}
-	}
+	lift(space, &kin);
+	pthread_mutex_unlock(&p->lift);
+	/* Who comes from now on finds this one lifted. */
+	rc = find_kin(space, &kin, last, &last);
+	if (!rc && !kin.count)
+		return;
+	pthread_mutex_lock(&p->lift);
+	if (space->lifted && (rc || !take_from_kin(space, &kin, space->lifted)))
+		lower(space);
 	pthread_mutex_unlock(&p->lift);
 }
 
