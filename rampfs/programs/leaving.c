@@ -45,9 +45,10 @@ void uffd_let_go(struct programs *p, uid_t uid, int fd)
 	pthread_mutex_lock(&p->lock);
 	l->id = LEAVING_IDS | ++p->next_leaving;
 	TAILQ_INSERT_TAIL(&p->leaving, l, link);
-	pthread_mutex_unlock(&p->lock);
-	if (p->look)
+	/* Who was left in a process may come here at the daemon's end, and after it. */
+	if (!atomic_load(&p->closing) && p->look)
 		loop_wake_send(p->look);
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* p->lock is held; so for the next. */

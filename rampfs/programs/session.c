@@ -646,7 +646,9 @@ void listener_close(struct programs *p)
 {
 	struct listener *l = p->listener;
 
+	pthread_mutex_lock(&p->lock);
 	p->look = NULL;
+	pthread_mutex_unlock(&p->lock);
 	loop_wake_close(&l->look, on_look_closed);
 	doors_free(l);
 	while (l->handles > 0)
