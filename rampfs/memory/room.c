@@ -71,27 +71,104 @@ static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64
 		ranges[(*count)++] = (struct room_range){from, to - from};
 }
 
+/* A walk over a file's data. The segment is mapped for it where its file's lock may be kept. */
+struct walk {
+	struct seg *seg;
+	uint8_t *base; /* NULL: not mapped (yet) */
+	uint64_t mapped;
+	bool unmap;
+};
+
+static void walk_end(struct walk *walk)
+{
+	if (walk->unmap)
+		seg_unmap(walk->seg);
+}
+
+/* Behind the first data nothing is looked at where that is beyond `to`. */
+static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
+{
+	int64_t at = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
+
+	if (at < 0)
+		return -errno;
+	if ((uint64_t)at >= to)
+		return -ENXIO;
+	*data = (uint64_t)at;
+	at = lseek(seg_fd(seg), at, SEEK_HOLE);
+	if (at < 0)
+		return -errno;
+	*hole = (uint64_t)at;
+	return 0;
+}
+
+static int look_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
+{
+	uint64_t at = from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES, size = seg_size(walk->seg);
+	struct room_range run;
+	bool found = false;
+	int rc;
+
+	if (!walk->base) {
+		rc = seg_map(walk->seg, &walk->base, &walk->mapped, NULL);
+		if (rc)
+			return rc;
+		walk->unmap = true;
+	}
+	/* What has grown since came after the walk began. */
+	if (size > walk->mapped)
+		size = walk->mapped;
+	if (to > size)
+		to = size;
+	while (at < to) {
+		rc = room_look(walk->seg, walk->base, at, to, UINT64_MAX, &run);
+		if (rc < 0)
+			return rc;
+		if (found && (run.len == 0 || run.offset > at))
+			break;
+		if (run.len && !found)
+			*data = run.offset < from ? from : run.offset;
+		found = found || run.len;
+		at = run.offset + run.len;
+		if (found && rc == 0)
+			break;
+	}
+	*hole = at < size ? at : size;
+	return found ? 0 : -ENXIO;
+}
+
+/* The next run of data in [from, to), by the bytes, at least as far as `to`; -ENXIO: there is none. */
+static int next_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
+{
+	int rc;
+
+	if (!seg_direct_begin(walk->seg))
+		return look_run(walk, from, to, data, hole);
+	rc = seek_run(walk->seg, from, to, data, hole);
+	seg_direct_end(walk->seg);
+	return rc;
+}
+
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err)
 {
-	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0;
+	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0, data, hole = 0;
+	struct walk walk = {.seg = seg};
 	struct stat st;
-	int64_t data, hole = 0;
+	int rc;
 
 	*count = 0;
 	if (max == 0)
 		return ramp_err_set(err, EINVAL, "room for no range at all");
-	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
-		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
-		if (hole < 0)
-			break;
-		add(ranges, max, count, &gap, (uint64_t)data,
-		    round_up((uint64_t)hole, RAMP_PAGE_BYTES));
-		seen_bytes += round_up((uint64_t)hole, RAMP_PAGE_BYTES) - (uint64_t)data;
+	while (!(rc = next_run(&walk, hole, UINT64_MAX, &data, &hole))) {
+		add(ranges, max, count, &gap, data, round_up(hole, RAMP_PAGE_BYTES));
+		seen_bytes += round_up(hole, RAMP_PAGE_BYTES) - data;
 	}
-	/* ENXIO: behind the last data. */
-	if (errno != ENXIO || fstat(seg_fd(seg), &st))
-		return ramp_err_sys(err, errno, "looking for the data of segment %llu",
+	walk_end(&walk);
+	if (rc == -ENXIO) /* behind the last data */
+		rc = fstat(seg_fd(seg), &st) ? -errno : 0;
+	if (rc)
+		return ramp_err_sys(err, -rc, "looking for the data of segment %llu",
 				    (unsigned long long)seg->id);
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
 	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
@@ -103,23 +180,18 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 }
 
 /* Adds to *bytes what is data in [from, to), until there is more than `enough` of it. */
-static int count_data(struct seg *seg, uint64_t from, uint64_t to, uint64_t enough, uint64_t *bytes)
+static int count_data(struct walk *walk, uint64_t from, uint64_t to, uint64_t enough,
+		      uint64_t *bytes)
 {
-	int64_t data, hole;
+	uint64_t data, hole;
+	int rc;
 
 	while (from < to && *bytes <= enough) {
-		data = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
-		if (data < 0 && errno == ENXIO)
-			return 0;
-		if (data < 0)
-			return -errno;
-		if ((uint64_t)data >= to)
-			return 0;
-		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
-		if (hole < 0)
-			return -errno;
-		from = round_up((uint64_t)hole, RAMP_PAGE_BYTES);
-		*bytes += (from < to ? from : to) - (uint64_t)data;
+		rc = next_run(walk, from, to, &data, &hole);
+		if (rc)
+			return rc == -ENXIO ? 0 : rc;
+		from = round_up(hole, RAMP_PAGE_BYTES);
+		*bytes += (from < to ? from : to) - data;
 	}
 	return 0;
 }
@@ -127,16 +199,18 @@ static int count_data(struct seg *seg, uint64_t from, uint64_t to, uint64_t enou
 int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
 		  uint64_t *bytes, struct ramp_err *err)
 {
+	struct walk walk = {.seg = seg};
 	uint64_t from = 0;
 	int rc = 0;
 
 	*bytes = 0;
 	for (uint32_t i = 0; i < count && !rc; i++) {
-		rc = count_data(seg, from, ranges[i].offset, enough, bytes);
+		rc = count_data(&walk, from, ranges[i].offset, enough, bytes);
 		from = ranges[i].offset + ranges[i].len;
 	}
 	if (!rc)
-		rc = count_data(seg, from, INT64_MAX, enough, bytes);
+		rc = count_data(&walk, from, INT64_MAX, enough, bytes);
+	walk_end(&walk);
 	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %llu",
 				 (unsigned long long)seg->id)
 		  : 0;
@@ -217,9 +291,11 @@ void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
 	/* What is cut before room_keep returns is filled by the fallocate that comes after it. */
 	pthread_mutex_lock(&seg->lock);
 	/* Where that fails the room goes with the segment. */
-	if (atomic_load(&seg->state->unlisted) != UNLISTED_KEPT)
+	if (atomic_load(&seg->state->unlisted) != UNLISTED_KEPT && seg_direct_begin(seg)) {
 		(void)fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				(off_t)(first * RAMP_PAGE_BYTES), (off_t)(count * RAMP_PAGE_BYTES));
+		seg_direct_end(seg);
+	}
 	pthread_mutex_unlock(&seg->lock);
 }
 
@@ -423,8 +499,8 @@ static void collapse(struct seg *seg, uint64_t block)
 
 void room_collapse(struct seg *seg, const atomic_bool *stop)
 {
-	uint64_t block = 0, size = seg_size(seg);
-	int64_t data, hole = 0;
+	uint64_t block = 0, size = seg_size(seg), data, hole = 0;
+	struct walk walk = {.seg = seg, .mapped = size};
 	uint8_t *base;
 
 	if (seg_small(seg) || size < RAMP_HUGE_BYTES)
@@ -433,15 +509,14 @@ void room_collapse(struct seg *seg, const atomic_bool *stop)
 	if (base == MAP_FAILED)
 		return;
 	mapping_want_small(base, size);
-	while (may_collapse(seg, stop) && (data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
-		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
+	walk.base = base;
+	while (may_collapse(seg, stop) && !next_run(&walk, hole, UINT64_MAX, &data, &hole)) {
 		if (hole <= data)
 			break;
 		data = data / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
-		if ((uint64_t)data > block)
-			block = (uint64_t)data;
-		for (; block < (uint64_t)hole && block + RAMP_HUGE_BYTES <= size &&
-		       may_collapse(seg, stop);
+		if (data > block)
+			block = data;
+		for (; block < hole && block + RAMP_HUGE_BYTES <= size && may_collapse(seg, stop);
 		     block += RAMP_HUGE_BYTES)
 			if (nearly_full(base + block))
 				collapse(seg, block);

@@ -46,7 +46,8 @@ void room_take_slack_again(struct seg *seg);
    every page is LOCAL. */
 void room_keep(struct seg *seg);
 /* A list named these pages, and the source has none there any more. They must be the caller's
-   (IN_FLIGHT). Does nothing after room_keep. */
+   (IN_FLIGHT). Does nothing after room_keep, nor where seg_handed: the kernel has no way to give a
+   page back without the file's lock, and the room goes with the segment. */
 void room_give_back(struct seg *seg, uint64_t first, uint64_t count);
 /* The slack lies in a placeholder (a file without a name in the store, so that the kernel keeps the
    promise); gives it back (what it was for can't come any more, or is there). */
@@ -57,6 +58,17 @@ bool room_use_slack(struct seg *seg);
 /* After the last page: MADV_COLLAPSE of 2 MiB ranges that are nearly full. Blocks, up to a second a
    GiB; once *stop is set or the segment is leaving, no longer than one range takes. */
 void room_collapse(struct seg *seg, const atomic_bool *stop);
+/*
+ * As lseek(SEEK_DATA, SEEK_HOLE), and without the file's lock, which a program may keep (seg_handed):
+ * by what the page cache has. *run: the first run of data in [from, to), as far as it was looked;
+ * len 0: none up to its offset, which is behind `from` unless that is `to`. It looks no further than
+ * some way into `enough` bytes of data, and for no longer than a millisecond or two. `base`: where
+ * the file is mapped, at least up to `to`; it may have been cut since. All in bytes, `from`
+ * page-aligned. 0, or 1: the run may go on behind what is said; -errno: the kernel does not say. Any
+ * thread.
+ */
+int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64_t enough,
+	      struct room_range *run);
 /* The next byte >= offset that is data in the source's sense, as lseek(SEEK_DATA); -ENXIO. */
 int64_t room_seek_data(struct seg *seg, uint64_t offset);
 int64_t room_seek_hole(struct seg *seg, uint64_t offset);

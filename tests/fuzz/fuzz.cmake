@@ -58,7 +58,7 @@ rampfs_fuzz(session libramp/base/session.c)
 rampfs_fuzz(raft meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(command meta/command.c)
 rampfs_fuzz(config libramp/base/config.c)
-set(memory ${m}/seg.c ${m}/rest.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/room.c
+set(memory ${m}/seg.c ${m}/rest.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/look.c ${m}/room.c
   ${m}/mapping.c libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/journal_reader.c

@@ -1,6 +1,8 @@
-foreach(part memory memory_pages memory_room)
+foreach(part memory memory_pages)
   rampfs_test(NAME ${part} SOURCES unit/test_${part}.c unit/memory_fixture.c NEEDS memory LABELS quick threads)
 endforeach()
+rampfs_test(NAME memory_room SOURCES unit/test_memory_room.c unit/memory_fixture.c unit/lock_keeper.c
+  NEEDS memory LABELS quick threads)
 target_link_options(test_memory_room PRIVATE -Wl,--wrap=lseek,--wrap=madvise)
 rampfs_test(NAME memory_kill SOURCES unit/test_memory_kill.c unit/memory_fixture.c NEEDS memory LABELS quick)
 # What the kernel says of a mount; an unlink that fails.

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "lock_keeper.h"
 #include "memory_fixture.h"
 
 #define PAGE UINT64_C(4096)
@@ -495,6 +497,169 @@ START_TEST(what_arrives_meanwhile_is_data)
 }
 END_TEST
 
+/* ---- a program keeps the file's lock ---- */
+
+#define LAYOUT_BYTES (UINT64_C(768) << 20)
+#define RUNS	     40
+
+static uint64_t random_below(unsigned *seed, uint64_t below)
+{
+	return ((uint64_t)rand_r(seed) << 24 ^ (uint64_t)rand_r(seed)) % below;
+}
+
+/* Stored, written, reserved and cut here and there, far apart and side by side. Page 0 is data. */
+static void scatter(struct seg *seg, unsigned seed)
+{
+	uint64_t pages = LAYOUT_BYTES / PAGE - random_below(&seed, 3000), first, count;
+	int fd = seg_fd(seg);
+
+	ck_assert_int_eq(ftruncate(fd, (off_t)(pages * PAGE - random_below(&seed, PAGE))), 0);
+	memory_small_page(seg, 1, 0);
+	for (int i = 0; i < RUNS; i++) {
+		first = random_below(&seed, i % 2 ? pages - 600 : 4000) + 1;
+		count = 1 + random_below(&seed, i % 8 ? 40 : 599);
+		switch (random_below(&seed, 4)) {
+		case 0:
+			memory_fill(seg, 1, first * PAGE, PAGE);
+			break;
+		case 1:
+			ck_assert_int_eq(fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)(first * PAGE),
+						   (off_t)(count * PAGE)),
+					 0);
+			break;
+		case 2:
+			ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+						   (off_t)(first * PAGE), (off_t)(count * PAGE)),
+					 0);
+			break;
+		default:
+			for (uint64_t page = first; page < first + count; page++)
+				memory_small_page(seg, 1, page);
+		}
+	}
+}
+
+/* A walk by room_look, its pieces put together. */
+static uint32_t look_at_all(struct seg *seg, struct room_range *ranges, uint32_t max)
+{
+	struct room_range run, *last = NULL;
+	uint64_t len, at = 0, enough;
+	unsigned seed = 1;
+	int goes_on = 0, went_on;
+	uint32_t n = 0;
+	uint8_t *base;
+
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	while (at < len) {
+		enough = random_below(&seed, 900) * PAGE + 1;
+		went_on = goes_on;
+		goes_on = room_look(seg, base, at, len, enough, &run);
+		ck_assert(goes_on == 0 || (goes_on == 1 && run.len));
+		ck_assert_uint_ge(run.offset, at);
+		ck_assert_uint_gt(run.offset + run.len, at);
+		at = run.offset + run.len;
+		ck_assert_uint_le(at, len);
+		if (run.len && last && last->offset + last->len == run.offset) {
+			ck_assert(went_on);
+			last->len += run.len;
+		} else if (run.len) {
+			ck_assert_uint_lt(n, max);
+			last = &ranges[n++];
+			*last = run;
+		}
+	}
+	seg_unmap(seg);
+	return n;
+}
+
+/* All that lseek(2) said before, with the lock that it would wait for. */
+START_TEST(what_is_populated_is_found_without_the_files_lock)
+{
+	struct room_range before[2 * RUNS], after[2 * RUNS];
+	uint64_t bytes_before, bytes_after, unlisted_before, unlisted_after;
+	uint32_t n_before, n_after;
+	struct lock_keeper keeper;
+	struct seg *seg = fresh(RECORD_OWNED);
+	atomic_bool stop = false;
+
+	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	scatter(seg, (unsigned)_i);
+	ck_assert_int_eq(room_populated(seg, before, 2 * RUNS, &n_before, &bytes_before, &err), 0);
+	ck_assert_int_eq(
+		room_unlisted(seg, before + 1, n_before / 2, UINT64_MAX, &unlisted_before, &err),
+		0);
+	lock_keep(&keeper, seg, 0);
+	ck_assert_int_eq(room_populated(seg, after, 2 * RUNS, &n_after, &bytes_after, &err), 0);
+	ck_assert_uint_eq(n_after, n_before);
+	ck_assert_mem_eq(after, before, n_before * sizeof(before[0]));
+	ck_assert_uint_eq(bytes_after, bytes_before);
+	ck_assert_int_eq(
+		room_unlisted(seg, before + 1, n_before / 2, UINT64_MAX, &unlisted_after, &err), 0);
+	ck_assert_uint_eq(unlisted_after, unlisted_before);
+	ck_assert_uint_eq(look_at_all(seg, after, 2 * RUNS), n_before);
+	ck_assert_mem_eq(after, before, n_before * sizeof(before[0]));
+	room_collapse(seg, &stop);
+	lock_let_go(&keeper);
+	done(seg);
+}
+END_TEST
+
+/* By who has such a descriptor. */
+START_TEST(a_file_that_is_cut_while_it_is_looked_at_has_nothing_there)
+{
+	struct room_range run;
+	uint64_t len;
+	uint8_t *base;
+	struct seg *seg = fresh(RECORD_OWNED);
+	int fd;
+
+	for (uint64_t page = 0; page < 100; page++)
+		write_small(seg, page);
+	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
+	fd = seg_hand_out(seg, O_RDWR);
+	ck_assert_int_eq(room_look(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_uint_eq(run.len, 50 * PAGE);
+	ck_assert_int_eq(ftruncate(fd, 60 * PAGE), 0);
+	ck_assert_int_eq(room_look(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_uint_eq(run.offset, 50 * PAGE);
+	ck_assert_uint_eq(run.len, 10 * PAGE);
+	ck_assert_int_eq(room_look(seg, base, 60 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_uint_eq(run.offset, 100 * PAGE);
+	ck_assert_uint_eq(run.len, 0);
+	ck_assert_int_eq(ftruncate(fd, 0), 0);
+	ck_assert_int_eq(room_look(seg, base, 0, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_uint_eq(run.len, 0);
+	close(fd);
+	seg_unmap(seg);
+	done(seg);
+}
+END_TEST
+
+/* Nobody waits for it under the segment's lock either. */
+START_TEST(room_is_not_given_back_where_that_could_wait)
+{
+	const struct room_range range = {0, MIB};
+	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
+	struct seg *seg = fresh(RECORD_NONE);
+	struct lock_keeper keeper;
+
+	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, MIB, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, MIB, &err), 0);
+	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
+	ck_assert_int_eq(record_change(seg, &taken, &err), 0);
+	ck_assert_uint_eq(pages_claim(seg, 0, 16), 16);
+	room_give_back(seg, 0, 8);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), MIB - 8 * PAGE);
+	lock_keep(&keeper, seg, 128);
+	room_give_back(seg, 8, 8);
+	ck_assert_uint_eq(memory_blocks_bytes(seg), MIB - 8 * PAGE);
+	ck_assert(room_use_slack(seg));
+	lock_let_go(&keeper);
+	done(seg);
+}
+END_TEST
+
 START_TEST(memory_that_goes_is_worth_a_wait)
 {
 	struct seg *seg = fresh(RECORD_OWNED), *other, *full;
@@ -570,6 +735,9 @@ static Suite *suite(void)
 	tcase_add_loop_test(c, what_is_to_be_small_is_not_collapsed_by_the_daemons_mappings, 0, 2);
 	tcase_add_test(c, data_and_holes_are_the_sources);
 	tcase_add_test(c, what_arrives_meanwhile_is_data);
+	tcase_add_loop_test(c, what_is_populated_is_found_without_the_files_lock, 0, 12);
+	tcase_add_test(c, a_file_that_is_cut_while_it_is_looked_at_has_nothing_there);
+	tcase_add_test(c, room_is_not_given_back_where_that_could_wait);
 	tcase_add_test(c, memory_that_goes_is_worth_a_wait);
 	suite_add_tcase(s, c);
 	return s;
