@@ -235,7 +235,7 @@ struct grant {
 	uint8_t *base;
 	uint64_t mapped;
 	uint32_t maps;
-	uint64_t data_from, data_to; /* bytes: the last range that SEEK_DATA found */
+	uint64_t data_from, data_to; /* bytes: the last range of data that was found */
 	bool early;		     /* it was found before the freeze */
 	uint32_t dense;		     /* pieces in a row without a zero page to skip */
 	bool failing; /* something could not be sent: all is read before it goes out */
@@ -396,7 +396,8 @@ uint8_t *stage_take(struct puller *puller, struct pulled *pulled, uint64_t first
 void stage_put(struct puller *puller, const uint8_t *stage); /* NULL: nothing */
 /* Gives the buffers' memory back where none is in use. */
 void stage_forget(struct puller *puller);
-/* Stores [first, next) of a flight. */
+/* Stores [first, next) of a flight. -EBUSY: it may not be stored so any more (seg_handed), and lands
+   in place when it is asked for again. */
 int stage_store(const struct flight *flight);
 
 /* ---- pager.c, prefetch.c ---- */

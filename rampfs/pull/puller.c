@@ -278,15 +278,16 @@ static void arrive(struct link *link, struct flight *flight, uint64_t first, uin
 	link->puller->arrived(link->puller, flight, first, count, hole);
 }
 
-/* What stands in its buffer goes into place. False: there was no room for it. */
+/* What stands in its buffer goes into place. False: there was no room for it, or no way any more. */
 static bool unload(struct link *link, struct flight *flight)
 {
 	uint64_t first = flight->first, count = flight->next - first;
+	int rc;
 
 	if (count == 0)
 		return true;
-	while (flight->some && stage_store(flight))
-		if (pulled_no_room(flight->pulled))
+	while (flight->some && (rc = stage_store(flight)))
+		if (rc == -EBUSY || pulled_no_room(flight->pulled))
 			return false;
 	flight->first += count;
 	flight->count -= count;
@@ -294,7 +295,7 @@ static bool unload(struct link *link, struct flight *flight)
 	return true;
 }
 
-/* A reply to a read that has a buffer. False: no room for it, and the flight is over. */
+/* A reply to a read that has a buffer. False: it could not be stored, and the flight is over. */
 static bool load(struct link *link, struct flight *flight, const struct tp_done *done,
 		 uint64_t first, uint64_t count)
 {

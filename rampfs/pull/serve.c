@@ -9,7 +9,8 @@
  * serve_revoke returns when no byte of it leaves this node any more. A program that holds the file
  * itself may cut it at any moment, and a load from the mapping would be SIGBUS then: so this thread
  * reads by pread, and only the kernel touches the mapping, to send from it. What it can't send from
- * there (cut, or failed) ends the connection, and is read before it goes out the next time.
+ * there (cut, or failed) ends the connection, and is read before it goes out the next time. One who
+ * may write to the file can keep its lock, too: then nothing that takes it is asked (room_look).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include "log.h"
 #include "pull_impl.h"
 #include "record.h"
+#include "room.h"
 
 #define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
 #define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
@@ -54,14 +56,11 @@ static int map_again(struct grant *grant, uint64_t size)
 	return rc;
 }
 
-/* The range of data around or behind `offset`; data_from == data_to: none any more. */
-static void find_data(struct grant *grant, uint64_t offset, uint64_t size)
+/* All of the range at once. */
+static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 {
 	off_t from, to;
 
-	if (offset >= grant->data_from && offset < grant->data_to)
-		return;
-	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
 	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
 	if (to < 0) {
@@ -72,6 +71,34 @@ static void find_data(struct grant *grant, uint64_t offset, uint64_t size)
 	}
 	grant->data_from = (uint64_t)from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 	grant->data_to = ((uint64_t)to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+}
+
+/* The same of a file whose lock a program may keep, and about as much as is asked for: this thread
+   serves all others', too. */
+static void look_for_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
+{
+	const uint64_t to = min(size, grant->mapped); /* mapped as it was cut, it may be less */
+	struct room_range run = {.offset = size};
+
+	if (offset < to && room_look(grant->seg, grant->base, offset, to, len, &run) < 0)
+		run = (struct room_range){offset, to - offset};
+	grant->data_from = run.offset;
+	grant->data_to = run.offset + run.len;
+}
+
+/* The range of data around or behind `offset`, of which so much is asked for. data_from == data_to:
+   none that far. */
+static void find_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
+{
+	if (offset >= grant->data_from && offset < grant->data_to)
+		return;
+	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	if (seg_direct_begin(grant->seg)) {
+		seek_data(grant, offset, size);
+		seg_direct_end(grant->seg);
+	} else {
+		look_for_data(grant, offset, len, size);
+	}
 }
 
 static uint64_t zero_pages(const uint8_t *at, uint64_t max)
@@ -94,9 +121,9 @@ static uint64_t data_pages(const uint8_t *at, uint64_t max)
 }
 
 /* Bytes of hole from `offset` on; 0: there is data. */
-static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t size)
+static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
 {
-	find_data(grant, offset, size);
+	find_data(grant, offset, len, size);
 	if (offset >= size || grant->data_from >= size)
 		return HOLE_TO_THE_END;
 	return grant->data_from > offset ? grant->data_from - offset : 0;
@@ -246,7 +273,7 @@ static int find_piece(struct grant *grant, uint64_t offset, size_t len, const vo
 	if (whole == 0)
 		return -EIO;
 	*data = NULL;
-	pages = hole_bytes(grant, offset, size) / RAMP_PAGE_BYTES;
+	pages = hole_bytes(grant, offset, len, size) / RAMP_PAGE_BYTES;
 	if (pages == 0) {
 		rc = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data, &pages);
 		if (!rc && !*data && tells_holes(grant))
@@ -342,7 +369,7 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 		grant->maps = 1;
 		/* Where data ends, the kernel finds page by page (16 ms a GiB of small ones): the first
 		   page fault would wait for that, and with it all that this node serves. */
-		find_data(grant, 0, seg_size(seg));
+		find_data(grant, 0, TP_READ_MAX_BYTES, seg_size(seg));
 		grant->early = true;
 		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
 	}

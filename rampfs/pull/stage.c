@@ -7,7 +7,9 @@
  * buffers that stay in the cache, and stores each with one pwrite.
  *
  * How it fails: what has not been stored is given back with its read. Where there is no buffer, or
- * the page has been touched, the read lands in place.
+ * the page has been touched, the read lands in place. So it does where a program may keep the file's
+ * lock (seg_handed), for which a pwrite would wait, and with it all that is prefetched here: recv(2)
+ * into the mapping takes no such lock.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -27,8 +29,8 @@ uint8_t *stage_take(struct puller *puller, struct pulled *pulled, uint64_t first
 {
 	unsigned slot;
 
-	if (first % HUGE_PAGES || count != HUGE_PAGES || pages_unlisted(pulled->seg) ||
-	    (first + count) * RAMP_PAGE_BYTES > pulled->mapped ||
+	if (first % HUGE_PAGES || count != HUGE_PAGES || seg_handed(pulled->seg) ||
+	    pages_unlisted(pulled->seg) || (first + count) * RAMP_PAGE_BYTES > pulled->mapped ||
 	    (first + count) * RAMP_PAGE_BYTES > seg_size(pulled->seg) ||
 	    !stage_untouched(pulled, first))
 		return NULL;
@@ -63,7 +65,7 @@ void stage_forget(struct puller *puller)
 	puller->stages = NULL;
 }
 
-int stage_store(const struct flight *flight)
+static int store(const struct flight *flight)
 {
 	size_t len = (flight->next - flight->first) * RAMP_PAGE_BYTES, done = 0;
 
@@ -78,4 +80,16 @@ int stage_store(const struct flight *flight)
 		done += (size_t)n;
 	}
 	return 0;
+}
+
+int stage_store(const struct flight *flight)
+{
+	struct seg *seg = flight->pulled->seg;
+	int rc;
+
+	if (!seg_direct_begin(seg))
+		return -EBUSY;
+	rc = store(flight);
+	seg_direct_end(seg);
+	return rc;
 }

@@ -1,7 +1,8 @@
 # programs.h is played by pull_world.c, so that what is tested here is pull alone.
-foreach(part pull pull_faults pull_lost pull_orders)
+foreach(part pull pull_faults pull_handed pull_lost pull_orders)
   rampfs_test(NAME ${part}
-    SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/transport_node.c
+    SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/lock_keeper.c
+    unit/transport_node.c
     NEEDS pull LABELS quick threads)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.

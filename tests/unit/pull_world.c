@@ -82,6 +82,8 @@ static void resolve(struct programs *p, uint8_t *map, uint64_t first, uint64_t c
 
 void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
 {
+	if (id != MEMORY_ID) /* it is not attached */
+		return;
 	ck_assert_uint_eq(id, seg_id(p->seg));
 	if (atomic_load(&p->keeps_prefetch) && atomic_fetch_add(&p->kept, 1) == 0)
 		while (atomic_load(&p->keeps_prefetch))
