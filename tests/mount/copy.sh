@@ -104,15 +104,21 @@ mover=$!
 within 20 grep -q copying "$scratch/err"
 b=$(pgrep -f "rampfs --daemon .*$state/b ")
 slow() { # so many seconds; some pages now and then are enough for it to go on
+	local now
 	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < $1; i++)); do
 		kill -STOP "$b"
 		sleep 1
 		kill -CONT "$b"
-		sleep 0.01
+		# After 5 s without a page it would be given up; a busy machine needs more time for one.
+		sleep "${pauses[still < 5 ? still : 4]}"
+		now=$(tail -c 60 "$scratch/err")
+		if [ "$now" = "$was" ]; then still=$((still + 1)); else still=0; fi
+		was=$now
 	done
 	chrt -o -p 0 $BASHPID
 }
+pauses=(0.01 0.01 0.01 0.03 0.1) still=0 was=
 kill -STOP "$b"
 stranger write >"$scratch/killed" & killed=$!
 sleep 0.7
