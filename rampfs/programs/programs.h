@@ -123,9 +123,12 @@ void space_kept(struct space *space);
 /*
  * The same in every registered attachment. Takes the attachments' lock for reading, for a moment at
  * a time, and allocates nothing. A program may keep the caller here, too; where it keeps somebody
- * already it is passed over: its page faults get it all. The prefetch thread.
+ * already it is passed over: its page faults get it all. *since_us (CLOCK_MONOTONIC) is when it came
+ * to where it is: it takes its time where thousands have the segment attached, and nobody keeps it
+ * then. The prefetch thread.
  */
-void programs_resolve(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count);
+void programs_resolve(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count,
+		      _Atomic uint64_t *since_us);
 /*
  * The same for what a write(2) has brought, where page faults may have been told SIGBUS: on the
  * pool, in the share of each program's user. Waits until it is done, but 100 ms at most: no program
@@ -169,7 +172,7 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * it returns 0 no thread of any program can load or store until programs_restore or programs_gone;
  * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most, but
  * for a program that keeps the lock of its memory since programs_watch: until it lets go of it. So
- * may what follows: for loop_work_for, on whose threads that is its owner's concern alone.
+ * may what follows: for loop_work_of, on whose threads that is its owner's concern alone.
  * Who calls it from kernel_hurry() on is not kept waiting by busy programs.
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,

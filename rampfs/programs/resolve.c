@@ -17,6 +17,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "local.h"
 #include "log.h"
@@ -87,7 +88,8 @@ static void let_go(struct programs *p, struct pseg *pseg, struct space *space)
 {
 	pthread_rwlock_rdlock(&p->ending);
 	if (!p->ended) {
-		pseg_put(p, pseg);
+		if (pseg)
+			pseg_put(p, pseg);
 		if (space)
 			space_put(space);
 	}
@@ -267,6 +269,17 @@ static size_t find_spans(struct pseg *pseg, struct space *space, uint64_t from_a
 	return n;
 }
 
+/* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited for. */
+static bool is_passed_over(const struct space *space, bool patient)
+{
+	uint64_t until_ms = now_ms() + WRITTEN_MS;
+
+	while (patient && keeps(space) && now_ms() < until_ms &&
+	       !atomic_load(&space->programs->closing))
+		usleep(1000);
+	return keeps(space);
+}
+
 /* As it is attached in that space. `space` and `pseg`: references, which it gives back. */
 static void resolve_space(struct programs *p, struct pseg *pseg, struct space *space,
 			  uint64_t first, uint64_t count, bool patient)
@@ -285,7 +298,9 @@ static void resolve_space(struct programs *p, struct pseg *pseg, struct space *s
 		space_put(space);
 		return;
 	}
-	for (; n == SPANS && !keeps(space); from_addr = spans[n - 1].addr + spans[n - 1].len) {
+	for (; n == SPANS && !is_passed_over(space, patient) &&
+	       !(from_addr && atomic_load(&p->closing));
+	     from_addr = spans[n - 1].addr + spans[n - 1].len) {
 		pthread_rwlock_rdlock(&pseg->lock);
 		left = local_pages(pseg, first, count);
 		n = pseg->state == PSEG_OPEN
@@ -321,16 +336,20 @@ static struct space *next_space(struct pseg *pseg, const struct space *last)
 	return next;
 }
 
-void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
+void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count,
+		      _Atomic uint64_t *since_us)
 {
-	struct pseg *pseg = pseg_find(p, id);
 	struct space *space = NULL;
+	struct pseg *pseg;
 
-	if (!pseg)
-		return;
-	while ((space = next_space(pseg, space)))
+	/* From one space to the next, too: who was kept may be on his way there while the daemon ends. */
+	atomic_fetch_add(&p->resolving, 1);
+	pseg = pseg_find(p, id);
+	while (pseg && !atomic_load(&p->closing) && (space = next_space(pseg, space))) {
+		atomic_store(since_us, now_us());
 		resolve_space(p, pseg_hold(p, pseg), space, first, count, false);
-	pseg_put(p, pseg);
+	}
+	let_go(p, pseg, NULL);
 }
 
 /* ---- after a write(2) ----------------------------------------------------------------------- */

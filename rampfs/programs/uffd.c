@@ -132,10 +132,16 @@ bool uffd_remaps(struct space *space, uint64_t *count)
 	return !atomic_load(&space->reading);
 }
 
+/* Who was kept may come here at the daemon's end, and after it. */
 static void look_later(struct space *space)
 {
+	struct programs *p = space->programs;
+
 	atomic_store(&space->stale, true);
-	loop_wake_send(space->programs->look);
+	pthread_mutex_lock(&p->lock);
+	if (!atomic_load(&p->closing) && p->look)
+		loop_wake_send(p->look);
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* What is not a page fault. */

@@ -18,7 +18,7 @@
  * window (watch_holds is false). A mapping out of place is -EBUSY, here or there. A program that
  * keeps the lock of its memory is -EBUSY, and known by name, before anything waits for it
  * (watch_reach). One that takes it a moment later, within the window perhaps, keeps this move, and
- * of its owner's others as many as have threads (loop_work_for).
+ * of its owner's others as many as have threads (loop_work_of).
  */
 #include <errno.h>
 #include <stddef.h>

@@ -183,6 +183,7 @@ enum { TURN_RUNS, TURN_MAPS, TURN_LEFT, TURN_BACK };
 struct turn {
 	struct puller *puller;
 	struct turn *before; /* whose puller it takes over; NULL: the first */
+	uint64_t seen_us;    /* and since when that one was kept, as the guard saw it */
 	pthread_t thread;
 	TAILQ_ENTRY(turn) link; /* puller->left */
 	_Atomic int state;

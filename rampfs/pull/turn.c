@@ -109,7 +109,8 @@ static bool map_one(struct turn *turn, const struct mapping *mapping)
 	if (space)
 		space_resolve(space, mapping->id, waiter.addr, mapping->first, mapping->count);
 	else
-		programs_resolve(programs, mapping->id, mapping->first, mapping->count);
+		programs_resolve(programs, mapping->id, mapping->first, mapping->count,
+				 &turn->since_us);
 	if (!atomic_compare_exchange_strong(&turn->state, &state, TURN_RUNS)) {
 		come_back(turn);
 		return false;
@@ -161,7 +162,9 @@ static void *run(void *arg)
 	}
 	if (!ours)
 		return NULL;
-	if (before && before->mapping.waiter.watch)
+	/* While we began it may have come back, and mapped others' pages: they are not to blame. */
+	if (before && before->mapping.waiter.watch &&
+	    atomic_load(&before->since_us) == turn->seen_us)
 		pager_park(pull, before->mapping.waiter.watch);
 	if (puller->run(turn)) {
 		pthread_mutex_lock(&pull->lock);
@@ -189,7 +192,7 @@ static int start(struct turn *turn)
 	return rc;
 }
 
-static struct turn *turn_new(struct puller *puller, struct turn *before)
+static struct turn *turn_new(struct puller *puller, struct turn *before, uint64_t seen_us)
 {
 	struct turn *turn = calloc(1, sizeof(*turn));
 
@@ -197,15 +200,16 @@ static struct turn *turn_new(struct puller *puller, struct turn *before)
 		return NULL;
 	turn->puller = puller;
 	turn->before = before;
+	turn->seen_us = seen_us;
 	atomic_init(&turn->state, TURN_RUNS);
 	return turn;
 }
 
 /* `before` may be back any moment, by what it says the new thread ends at once. */
-static void take_over(struct puller *puller, struct turn *before)
+static void take_over(struct puller *puller, struct turn *before, uint64_t seen_us)
 {
 	struct pull *pull = puller->pull;
-	struct turn *turn = turn_new(puller, before);
+	struct turn *turn = turn_new(puller, before, seen_us);
 	int rc = turn ? start(turn) : ENOMEM;
 	bool ours;
 
@@ -237,11 +241,12 @@ static void take_over(struct puller *puller, struct turn *before)
 static bool guard_one(struct puller *puller)
 {
 	struct turn *turn = puller->turn; /* the guard's alone to change, once it has begun */
-	uint64_t now = pull_now_us(), since = atomic_load(&turn->since_us);
+	/* First: `since` is of that, or later. */
 	bool maps = atomic_load(&turn->state) == TURN_MAPS;
+	uint64_t now = pull_now_us(), since = atomic_load(&turn->since_us);
 
 	if (maps && now > since + KEPT_US)
-		take_over(puller, turn);
+		take_over(puller, turn, since);
 	return maps || now < since + QUIET_US;
 }
 
@@ -327,7 +332,7 @@ void turn_guard_close(struct pull *pull)
 
 int turn_begin(struct puller *puller)
 {
-	struct turn *turn = turn_new(puller, NULL);
+	struct turn *turn = turn_new(puller, NULL, 0);
 	int rc = turn ? start(turn) : ENOMEM;
 
 	if (rc) {

@@ -80,8 +80,10 @@ static void resolve(struct programs *p, uint8_t *map, uint64_t first, uint64_t c
 	}
 }
 
-void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
+void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count,
+		      _Atomic uint64_t *since_us)
 {
+	(void)since_us;
 	if (id != MEMORY_ID) /* it is not attached */
 		return;
 	ck_assert_uint_eq(id, seg_id(p->seg));
@@ -97,7 +99,9 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 
 void programs_written(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
 {
-	programs_resolve(p, id, first, count);
+	_Atomic uint64_t since_us;
+
+	programs_resolve(p, id, first, count, &since_us);
 }
 
 /* Which of its mappings has that address. */
