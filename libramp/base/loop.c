@@ -247,6 +247,14 @@ static struct work *next_work(struct loop *loop)
 	return (struct work *)(turn ? turn : shares_next(&loop->slow));
 }
 
+/* The end of one job may let two begin, of users that had all that they may have. loop->lock is
+   held. */
+static void wake_next(struct loop *loop)
+{
+	if (loop->idle && (shares_ready(&loop->works) || shares_ready(&loop->slow)))
+		pthread_cond_signal(&loop->more);
+}
+
 static void *serve(void *arg)
 {
 	struct loop *loop = arg;
@@ -256,6 +264,7 @@ static void *serve(void *arg)
 	for (;;) {
 		w = next_work(loop);
 		if (w) {
+			wake_next(loop);
 			pthread_mutex_unlock(&loop->lock);
 			w->work(w->arg);
 			if (w->done)

@@ -20,19 +20,25 @@
 #define OWNER_BYTES 12
 #define PATH_BYTES  64
 
-static void name_of(struct seg *seg, char path[PATH_BYTES])
+static void name_of(struct seg *seg, void (*file_name)(ramp_segment_t, char[32]),
+		    char path[PATH_BYTES])
 {
 	char name[32];
 
-	seg_state_name(seg->id, name);
+	file_name(seg->id, name);
 	snprintf(path, PATH_BYTES, "/proc/self/fd/%d/%s", seg->store->dir_fd, name);
 }
 
 static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
 {
 	char path[PATH_BYTES];
+	ssize_t n;
 
-	name_of(seg, path);
+	name_of(seg, seg_state_name, path);
+	n = getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
+	if (n >= 0 || errno != ENODATA)
+		return n;
+	name_of(seg, seg_data_name, path); /* where former daemons have put it */
 	return getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
 }
 
@@ -40,7 +46,7 @@ static int put(struct seg *seg, const uint8_t buf[OWNER_BYTES])
 {
 	char path[PATH_BYTES];
 
-	name_of(seg, path);
+	name_of(seg, seg_state_name, path);
 	return setxattr(path, OWNER_XATTR, buf, OWNER_BYTES, 0);
 }
 

@@ -25,7 +25,7 @@ TAILQ_HEAD(parked_list, parked);
 
 struct bucket {
 	struct parked_list list;
-	uint64_t changes;
+	uint64_t changes, turns;
 };
 
 struct park {
@@ -78,11 +78,22 @@ static void tick(struct park *park)
 	}
 }
 
+/* Lock held: it goes on waiting, if nothing has happened since its step began. */
+static void put_back(struct park *park, struct parked *parked, struct bucket *b, uint64_t changes)
+{
+	if (bucket_of(park, parked->id)->changes != changes || parked->woken) {
+		TAILQ_INSERT_TAIL(&park->ready, parked, link);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&b->list, parked, link);
+	__atomic_fetch_add(&park->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
 /* Lock held; gives it up while the step runs. */
 static void run_one(struct park *park, struct parked *parked)
 {
 	struct bucket *b = bucket_of(park, parked->id);
-	uint64_t changes = b->changes;
+	uint64_t changes = b->changes, turns = b->turns;
 	enum park_verdict verdict;
 
 	/* Said once, it makes the step look once: the caller may have handled its signal, and go on
@@ -93,12 +104,9 @@ static void run_one(struct park *park, struct parked *parked)
 	pthread_mutex_lock(&park->lock);
 	if (verdict == PARK_DONE)
 		return;
-	if (bucket_of(park, parked->id)->changes != changes || parked->woken) {
-		TAILQ_INSERT_TAIL(&park->ready, parked, link);
-		return;
-	}
-	TAILQ_INSERT_TAIL(&b->list, parked, link);
-	__atomic_fetch_add(&park->waiting, 1, __ATOMIC_SEQ_CST);
+	if (parked->turn && b->turns != turns)
+		parked->woken = true;
+	put_back(park, parked, b, changes);
 }
 
 static void wait_for_work(struct park *park, uint64_t next_tick)
@@ -226,21 +234,67 @@ void park_wait(struct park *park, struct parked *parked, ramp_segment_t id)
 	park_run(park, parked);
 }
 
-void park_changed(struct park *park, ramp_segment_t id)
+uint64_t park_changes(struct park *park, ramp_segment_t id)
+{
+	uint64_t changes;
+
+	pthread_mutex_lock(&park->lock);
+	changes = bucket_of(park, id)->changes;
+	pthread_mutex_unlock(&park->lock);
+	return changes;
+}
+
+void park_again(struct park *park, struct parked *parked, uint64_t changes)
+{
+	bool closed;
+
+	pthread_mutex_lock(&park->lock);
+	closed = park->closed;
+	if (!closed)
+		put_back(park, parked, bucket_of(park, parked->id), changes);
+	pthread_mutex_unlock(&park->lock);
+	if (closed)
+		parked->drop(parked);
+	else
+		wake(park); /* it may sleep without a tick */
+}
+
+/* Lock held. */
+static bool ready_all(struct park *park, ramp_segment_t id, bool turn)
 {
 	struct bucket *b = bucket_of(park, id);
 	struct parked *parked, *next;
 	bool any = false;
 
-	pthread_mutex_lock(&park->lock);
-	b->changes++;
 	for (parked = TAILQ_FIRST(&b->list); parked; parked = next) {
 		next = TAILQ_NEXT(parked, link);
-		if (parked->id != id)
+		if (parked->id != id || (turn && !parked->turn))
 			continue;
 		make_ready(park, parked);
 		any = true;
 	}
+	return any;
+}
+
+void park_changed(struct park *park, ramp_segment_t id)
+{
+	bool any;
+
+	pthread_mutex_lock(&park->lock);
+	bucket_of(park, id)->changes++;
+	any = ready_all(park, id, false);
+	pthread_mutex_unlock(&park->lock);
+	if (any)
+		wake(park);
+}
+
+void park_turn(struct park *park, ramp_segment_t id)
+{
+	bool any;
+
+	pthread_mutex_lock(&park->lock);
+	bucket_of(park, id)->turns++;
+	any = ready_all(park, id, true);
 	pthread_mutex_unlock(&park->lock);
 	if (any)
 		wake(park);

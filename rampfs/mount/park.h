@@ -33,6 +33,7 @@ struct parked {
 	uint64_t since_ms; /* CLOCK_MONOTONIC, of the first park_wait */
 	bool interrupted;  /* atomic; once, and for good */
 	bool woken;	   /* the park's: since the step began its last look */
+	bool turn;	   /* the step's: it waits for park_turn, too */
 	/* Tries (again). PARK_DONE: replied and freed, not touched any more. Park thread. */
 	enum park_verdict (*step)(struct parked *parked);
 	/* The park has closed: frees it without a reply. */
@@ -50,6 +51,12 @@ void park_wait(struct park *park, struct parked *parked, ramp_segment_t id);
 void park_run(struct park *park, struct parked *parked);
 /* Something that requests on this segment wait for may have changed. */
 void park_changed(struct park *park, ramp_segment_t id);
+/* The same for those alone that wait for their turn: others would look for nothing. */
+void park_turn(struct park *park, ramp_segment_t id);
+/* How many park_changed there were: before a step that another thread runs, for park_again. */
+uint64_t park_changes(struct park *park, ramp_segment_t id);
+/* Such a step has said PARK_WAIT: as if the park thread had run it. */
+void park_again(struct park *park, struct parked *parked, uint64_t changes);
 /* `parked` may be parked or not; the caller keeps it from being freed during the call. */
 void park_interrupt(struct park *park, struct parked *parked);
 /* How many wait now (not the one whose step is running). */

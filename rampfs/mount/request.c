@@ -120,7 +120,7 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 		return PARK_DONE;
 	}
 	if (r->spare) {
-		r->gate_since_ms = r->pages_since_ms = 0;
+		r->gate_since_ms = 0; /* only the worker sees whether pages are here */
 		return PARK_WAIT;
 	}
 	now = park_now_ms();

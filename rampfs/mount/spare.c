@@ -2,8 +2,9 @@
  * Errands: a request's step on a worker, at most one at a time of a segment.
  *
  * Happy path: nobody is at it for that segment, so the request gets an errand at once, and its step
- * runs on a worker; with the errand's end the park is told that something has changed, and the next
- * one that waits gets his.
+ * runs on a worker; with the errand's end those in the park that wait for one look again, and the
+ * first of them gets his. What finds on the worker that it waits for something else is parked for
+ * that: it asks for an errand again when the segment has changed.
  *
  * How it fails: without memory for an errand it is tried again with the park's tick. An errand
  * whose worker comes when the mount has stopped drops the request, as the park does. One that a
@@ -85,13 +86,14 @@ static void give_up(struct errand *e)
 static void run_step(struct request *r)
 {
 	struct park *park = r->mount->park;
+	uint64_t changes = park_changes(park, r->parked.id);
 
 	r->on_worker = true;
-	r->spare = false;
+	r->spare = r->parked.turn = false;
 	if (r->parked.step(&r->parked) == PARK_DONE)
 		return;
 	r->on_worker = false;
-	park_run(park, &r->parked);
+	park_again(park, &r->parked, changes);
 }
 
 static void errand_work(void *arg)
@@ -102,7 +104,7 @@ static void errand_work(void *arg)
 	if (mount_work_enter(m)) {
 		run_step(e->request);
 		give_up(e);
-		park_changed(m->park, e->id);
+		park_turn(m->park, e->id);
 		mount_work_leave(m);
 	} else {
 		e->request->parked.drop(&e->request->parked);
@@ -134,6 +136,7 @@ void spare_wait(struct request *r, ramp_segment_t id)
 
 enum park_verdict spare_later(struct request *r)
 {
+	r->parked.turn = r->spare;
 	return r->spare && try_errand(r) ? PARK_DONE : PARK_WAIT;
 }
 

@@ -128,6 +128,7 @@ struct setting {
 	ramp_segment_t id;
 	uid_t owner;
 	struct timespec times[2], next[2];
+	struct timespec row[2]; /* to be noted once the file has them; 0, 0: nothing is */
 	bool again;
 };
 
@@ -158,6 +159,17 @@ static void begin_setting(struct setting *st)
 	loop_work_of(st->sweep->mount->config.loop, st->owner, set_work, times_set, st);
 }
 
+static void note_set(const struct setting *st)
+{
+	struct seg *seg = store_find(st->sweep->mount->config.store, st->id);
+
+	if (seg && (st->row[0].tv_sec || st->row[0].tv_nsec || st->row[1].tv_sec ||
+		    st->row[1].tv_nsec))
+		seg_note_row(seg, st->row);
+	if (seg)
+		seg_put(seg);
+}
+
 static void times_set(void *arg)
 {
 	struct setting *st = arg;
@@ -168,6 +180,8 @@ static void times_set(void *arg)
 		return;
 	}
 	find_hint(st->sweep, st->id)->setting = NULL;
+	if (!st->sweep->closed) /* else the store may be closed, too */
+		note_set(st);
 	free(st);
 	mount_put(m);
 }
@@ -307,7 +321,9 @@ static struct hint *adopt_row(struct sweep *s, struct seg *seg, const struct seg
 		take_times(s, h, seg, row, atime, mtime);
 	if (come)
 		h->adopted = record.epoch;
-	if (come || atime || mtime)
+	if (h->setting) /* a daemon that dies before that leaves them to the next one */
+		memcpy(h->setting->row, times, sizeof(times));
+	else if (come || atime || mtime)
 		seg_note_row(seg, times);
 	note_row(s, h, row);
 	return h;
@@ -327,6 +343,8 @@ static void elsewhere(struct sweep *s, struct seg *seg, const struct segment_row
 		note_row(s, h, row);
 	if (h && row->phase == SEGMENT_MOVING && row->dst == s->mount->self)
 		h->moving = row->k_epoch;
+	if (h && h->setting)
+		memset(h->setting->row, 0, sizeof(h->setting->row));
 	seg_forget_row(seg);
 }
 

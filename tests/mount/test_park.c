@@ -122,6 +122,59 @@ START_TEST(a_change_wakes_its_segment_in_order)
 }
 END_TEST
 
+/* Its step was run elsewhere, and waits: not again at once, but where something has happened. */
+START_TEST(what_another_thread_ran_waits_for_a_change)
+{
+	struct waiter w;
+	uint64_t changes = park_changes(park, 5000);
+
+	init_waiter(&w, 1);
+	w.parked.id = 5000;
+	park_again(park, &w.parked, changes);
+	usleep(PARK_TICK_MS * 1000 * 5);
+	ck_assert_int_le(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 5); /* its ticks */
+	ck_assert_int_gt(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 0);
+	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	park_changed(park, 5000);
+	wait_until(is_finished, &w);
+
+	init_waiter(&w, 1);
+	w.parked.id = 5000;
+	park_again(park, &w.parked, changes); /* it has changed since */
+	wait_until(is_finished, &w);
+}
+END_TEST
+
+START_TEST(a_turn_is_for_those_that_wait_for_it)
+{
+	struct waiter turn, other;
+	int runs;
+
+	init_waiter(&turn, 1);
+	init_waiter(&other, 1);
+	turn.parked.turn = true;
+	park_wait(park, &turn.parked, 5000);
+	park_wait(park, &other.parked, 5000);
+	wait_until(has_run, &turn);
+	wait_until(has_run, &other);
+	for (int i = 0; i < 100; i++) {
+		runs = __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST);
+		park_turn(park, 5000);
+		for (int j = 0; j < 1000 &&
+				__atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST) == runs;
+		     j++)
+			usleep(100);
+	}
+	ck_assert_int_ge(__atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST), 100);
+	ck_assert_int_lt(__atomic_load_n(&other.runs, __ATOMIC_SEQ_CST), 50);
+	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	park_turn(park, 5000);
+	wait_until(is_finished, &turn);
+	park_changed(park, 5000);
+	wait_until(is_finished, &other);
+}
+END_TEST
+
 START_TEST(a_lost_signal_costs_one_tick)
 {
 	struct waiter w;
@@ -315,6 +368,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_has_happened_already_is_seen);
 	tcase_add_test(tc, a_change_wakes_its_segment_in_order);
+	tcase_add_test(tc, what_another_thread_ran_waits_for_a_change);
+	tcase_add_test(tc, a_turn_is_for_those_that_wait_for_it);
 	tcase_add_test(tc, a_lost_signal_costs_one_tick);
 	tcase_add_test(tc, an_interrupt_ends_the_wait);
 	tcase_add_test(tc, an_interrupt_that_ends_nothing_makes_it_look_once);

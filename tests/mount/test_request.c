@@ -90,6 +90,25 @@ START_TEST(a_source_that_is_silent_is_given_up_after_five_seconds)
 }
 END_TEST
 
+/* Between its looks it waits for a worker, which alone sees the pages. */
+START_TEST(a_silent_source_is_given_up_on_a_worker_too)
+{
+	uint64_t from = now_ms;
+	int rc = 0;
+
+	progress.source_silent = true;
+	while (rc == 0 && now_ms - from < 60 * SECOND) {
+		rc = -EAGAIN;
+		r.spare = true;
+		ck_assert_int_eq(request_judge(&r, &rc, false), PARK_WAIT);
+		r.spare = false;
+		rc = looks_for(PARK_TICK_MS, false);
+	}
+	ck_assert_int_eq(rc, -EHOSTDOWN);
+	ck_assert_uint_le(now_ms - from, REQUEST_SILENT_MS + 2 * PARK_TICK_MS);
+}
+END_TEST
+
 START_TEST(a_source_that_answers_is_waited_for)
 {
 	ck_assert_int_eq(looks_for(60 * SECOND, false), 0);
@@ -165,6 +184,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, a_source_that_is_silent_is_given_up_after_five_seconds);
+	tcase_add_test(tc, a_silent_source_is_given_up_on_a_worker_too);
 	tcase_add_test(tc, a_source_that_answers_is_waited_for);
 	tcase_add_test(tc, silence_begins_with_the_last_page);
 	tcase_add_test(tc, a_closed_gate_is_no_silence);

@@ -3,12 +3,14 @@
  * done, also by a worker.
  */
 #include <check.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -142,6 +144,82 @@ START_TEST(a_user_keeps_no_more_workers_than_he_leaves)
 }
 END_TEST
 
+/* Two users who have all that they may, beside a third one: where one of the first's ends, the
+   second's may begin, and then another of the first's, too. */
+#define HAVE 10
+
+struct stage {
+	struct loop *loop;
+	sem_t runs, first, rest;
+};
+
+static void hold_first(void *arg)
+{
+	struct stage *stage = arg;
+
+	sem_post(&stage->runs);
+	sem_wait(&stage->first);
+}
+
+static void hold_rest(void *arg)
+{
+	struct stage *stage = arg;
+
+	sem_post(&stage->runs);
+	sem_wait(&stage->rest);
+}
+
+static bool one_runs(struct stage *stage)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	return sem_timedwait(&stage->runs, &until) == 0;
+}
+
+static void *give_in_order(void *arg)
+{
+	struct stage *stage = arg;
+	bool all = true;
+
+	for (int i = 0; i < 2 + 2 * HAVE; i++) {
+		uid_t uid = i < 2 ? 3000 : i % 2 ? 1000 : 2000;
+
+		loop_work_of(stage->loop, uid, i == 3 ? hold_first : hold_rest, NULL, stage);
+		all &= one_runs(stage);
+	}
+	loop_work_of(stage->loop, 1000, hold_rest, NULL, stage);
+	loop_work_of(stage->loop, 2000, hold_rest, NULL, stage);
+	usleep(50000);
+	all &= sem_trywait(&stage->runs) != 0;
+	sem_post(&stage->first);
+	all = all && one_runs(stage) && one_runs(stage);
+	for (int i = 0; i < 2 + 2 * HAVE + 2; i++)
+		sem_post(&stage->rest);
+	loop_stop(stage->loop);
+	return all ? stage : NULL;
+}
+
+START_TEST(one_end_may_let_two_begin)
+{
+	struct stage stage;
+	struct ramp_err err;
+	pthread_t giver;
+	void *all;
+
+	ck_assert_int_eq(sem_init(&stage.runs, 0, 0), 0);
+	ck_assert_int_eq(sem_init(&stage.first, 0, 0), 0);
+	ck_assert_int_eq(sem_init(&stage.rest, 0, 0), 0);
+	ck_assert_int_eq(loop_open(&stage.loop, &err), 0);
+	ck_assert_int_eq(pthread_create(&giver, NULL, give_in_order, &stage), 0);
+	loop_run(stage.loop);
+	pthread_join(giver, &all);
+	loop_close(stage.loop);
+	ck_assert_ptr_nonnull(all);
+}
+END_TEST
+
 /* ---- two at once ----------------------------------------------------------------------------- */
 
 static sem_t second_runs;
@@ -264,6 +342,7 @@ int main(void)
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
 	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
 	tcase_add_test(tc, a_user_keeps_no_more_workers_than_he_leaves);
+	tcase_add_test(tc, one_end_may_let_two_begin);
 	tcase_add_test(tc, work_does_not_wait_behind_other_work_while_a_thread_can_be_had);
 	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
 	suite_add_tcase(suite, tc);
