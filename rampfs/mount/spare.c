@@ -35,10 +35,12 @@ struct spares {
 int spare_begin(struct request *r, struct seg *seg, bool long_one)
 {
 	r->spare = false;
-	if ((!long_one || r->on_worker) && seg_direct_begin(seg))
+	/* Who is handed a descriptor waits for what is direct, so no long one is. */
+	if (!long_one && seg_direct_begin(seg))
 		return SPARE_DIRECT;
 	if (r->on_worker) {
-		seg_direct_over(seg); /* an append, say, which counts on nobody else */
+		if (!long_one)
+			seg_direct_over(seg); /* an append, say, which counts on nobody else */
 		return SPARE_WORKER;
 	}
 	r->spare = true;
