@@ -3,7 +3,8 @@
  *
  * Such a program can keep them for as long as it likes. So neither a fuse thread nor the park
  * thread carries them out but a worker, in the share of the segment's owner (loop_work_of), and of
- * one segment one at a time: the others wait in the park, where a signal reaches them.
+ * one segment one at a time: the others wait in the park, where a signal reaches them. None reaches
+ * one whose turn it is, also while all threads of that share are kept.
  *
  * What takes no such lock (a read) does not come here, and what is done to a segment that no
  * program has is done at once.

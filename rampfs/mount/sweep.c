@@ -162,12 +162,13 @@ static void begin_setting(struct setting *st)
 static void note_set(const struct setting *st)
 {
 	struct seg *seg = store_find(st->sweep->mount->config.store, st->id);
+	const struct timespec row[2] = {st->row[0], st->row[1]};
 
-	if (seg && (st->row[0].tv_sec || st->row[0].tv_nsec || st->row[1].tv_sec ||
-		    st->row[1].tv_nsec))
-		seg_note_row(seg, st->row);
-	if (seg)
-		seg_put(seg);
+	if (!seg)
+		return;
+	if (row[0].tv_sec || row[0].tv_nsec || row[1].tv_sec || row[1].tv_nsec)
+		seg_note_row(seg, row);
+	seg_put(seg);
 }
 
 static void times_set(void *arg)

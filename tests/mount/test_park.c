@@ -160,8 +160,7 @@ START_TEST(a_turn_is_for_those_that_wait_for_it)
 	for (int i = 0; i < 100; i++) {
 		runs = __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST);
 		park_turn(park, 5000);
-		for (int j = 0; j < 1000 &&
-				__atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST) == runs;
+		for (int j = 0; j < 1000 && __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST) == runs;
 		     j++)
 			usleep(100);
 	}
