@@ -30,6 +30,7 @@ long() { # NAME COMMAND...
 for _ in 1 2 3; do
 	seed=$((RANDOM * 32768 + RANDOM))
 	long "fsx-$seed" tests/mount/fsx.sh --ops "$(of 1000000)" --seed $seed
+	long "fsx_user-$seed" tests/mount/fsx.sh --user 65534 --ops "$(of 200000)" --seed $seed
 	long "fsx_kills-$seed" tests/mount/fsx.sh --kills 0.7 --ops "$(of 100000)" --seed $seed
 	long "names-$seed" tests/mount/names.sh --storm "$(of 900)" --ops "$(of 1000000)" --seed $seed
 	long "crew-$seed" tests/mount/crew.sh --seconds "$(of 900)" --seed $seed

@@ -120,6 +120,8 @@ static int look_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *dat
 		size = walk->mapped;
 	if (to > size)
 		to = size;
+	if (from >= to)
+		return -ENXIO;
 	while (at < to) {
 		rc = room_look(walk->seg, walk->base, at, to, UINT64_MAX, &run);
 		if (rc < 0)

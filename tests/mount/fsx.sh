@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
 # Random operations and moves on three nodes, against tmpfs: fsx.c keeps the model.
-#   fsx.sh [--kills SECONDS] [--ops N] [--seed S]      without a seed: a new one, printed
-# --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again.
+#   fsx.sh [--kills SECONDS] [--user UID] [--ops N] [--seed S]      without a seed: a new one, printed
+# --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again. --user: by a user's program, whom the
+# daemon trusts less than root's (seg_hand_out).
 . tests/lib/cluster.sh
-pause=""
-if [ "${1-}" = --kills ]; then
-	pause=$2
+pause="" as=()
+while true; do
+	case "${1-}" in
+	--kills) pause=$2 ;;
+	--user) as=(setpriv "--reuid=$2" "--regid=$2" --clear-groups) ;;
+	*) break ;;
+	esac
 	shift 2
-fi
+done
 cluster_start -n 3 -c 512M
-run() { RAMPFS_QUIET=1 timeout -k 10 7200 rampfs-run "$build/tests/fsx" "$@" "$mnt/a" "$mnt/b" "$mnt/c"; }
+run() { RAMPFS_QUIET=1 timeout -k 10 7200 "${as[@]}" rampfs-run "$build/tests/fsx" "$@" "$mnt/a" "$mnt/b" "$mnt/c"; }
 kill_daemons() {
 	local nodes=(a b c) node
 	while sleep "$pause"; do

@@ -515,6 +515,8 @@ static void scatter(struct seg *seg, unsigned seed)
 
 	ck_assert_int_eq(ftruncate(fd, (off_t)(pages * PAGE - random_below(&seed, PAGE))), 0);
 	memory_small_page(seg, 1, 0);
+	if (seed % 2) /* the last one is rarely whole */
+		ck_assert_int_eq(pwrite(fd, "x", 1, (off_t)(seg_size(seg) - 1)), 1);
 	for (int i = 0; i < RUNS; i++) {
 		first = random_below(&seed, i % 2 ? pages - 600 : 4000) + 1;
 		count = 1 + random_below(&seed, i % 8 ? 40 : 599);
