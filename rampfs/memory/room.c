@@ -154,7 +154,7 @@ static int next_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *dat
 int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err)
 {
-	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0, data, hole = 0;
+	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0, data = 0, hole = 0;
 	struct walk walk = {.seg = seg};
 	struct stat st;
 	int rc;
@@ -185,7 +185,7 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 static int count_data(struct walk *walk, uint64_t from, uint64_t to, uint64_t enough,
 		      uint64_t *bytes)
 {
-	uint64_t data, hole;
+	uint64_t data = 0, hole = 0;
 	int rc;
 
 	while (from < to && *bytes <= enough) {
@@ -501,7 +501,7 @@ static void collapse(struct seg *seg, uint64_t block)
 
 void room_collapse(struct seg *seg, const atomic_bool *stop)
 {
-	uint64_t block = 0, size = seg_size(seg), data, hole = 0;
+	uint64_t block = 0, size = seg_size(seg), data = 0, hole = 0;
 	struct walk walk = {.seg = seg, .mapped = size};
 	uint8_t *base;
 
