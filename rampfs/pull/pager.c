@@ -564,7 +564,7 @@ int pager_open(struct pull *pull, struct ramp_err *err)
 	int rc;
 
 	pull->pager.arrived = arrived;
-	rc = puller_open(&pull->pager, pull, PULLER_PAGER, run, err);
+	rc = puller_open(&pull->pager, PULLER_PAGER, run, err);
 	if (!rc)
 		programs_set_pager(pull->config.programs, &pager);
 	return rc;

@@ -336,7 +336,7 @@ static bool run(struct turn *turn)
 int prefetch_open(struct pull *pull, struct ramp_err *err)
 {
 	pull->prefetch.arrived = arrived;
-	return puller_open(&pull->prefetch, pull, PULLER_PREFETCH, run, err);
+	return puller_open(&pull->prefetch, PULLER_PREFETCH, run, err);
 }
 
 void prefetch_close(struct pull *pull)

@@ -338,7 +338,8 @@ void pulled_release(struct pulled *pulled, int which);
 
 /* ---- puller.c ---- */
 
-int puller_open(struct puller *puller, struct pull *pull, int which, bool (*run)(struct turn *turn),
+/* Its `pull` is set. */
+int puller_open(struct puller *puller, int which, bool (*run)(struct turn *turn),
 		struct ramp_err *err);
 /* Both have ended (turn_join, turns_end) before either is closed: each wakes the other. */
 void puller_close(struct puller *puller);

@@ -675,13 +675,12 @@ void puller_drop(struct puller *puller, struct pulled *pulled)
 		}
 }
 
-int puller_open(struct puller *puller, struct pull *pull, int which, bool (*run)(struct turn *turn),
+int puller_open(struct puller *puller, int which, bool (*run)(struct turn *turn),
 		struct ramp_err *err)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &puller->wake_kind};
 	int rc;
 
-	puller->pull = pull;
 	puller->which = which;
 	puller->class = which == PULLER_PAGER ? TP_DEMAND : TP_PREFETCH;
 	puller->wake_kind = WATCH_WAKE;
