@@ -227,6 +227,9 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 			return -errno;
 		}
 		rc = session_recv(sock, msg, NULL, NULL, 0);
+		/* It has answered and hung up before it read our CANCEL: that comes first, once. */
+		if (rc == -ECONNRESET && *cancelled)
+			rc = session_recv(sock, msg, NULL, NULL, 0);
 		if (rc)
 			return rc;
 		if (msg->type == SESSION_ANSWER) /* ESHUTDOWN: it ends, or has only begun */

@@ -162,7 +162,8 @@ python3 -c '
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.kill(os.getpid(), signal.SIGINT)
-os.execvp(sys.argv[1], sys.argv[1:])' rampfs-migrate --reclaim "$mnt/a/a/f" 2>"$scratch/said"
+os.execvp(sys.argv[1], sys.argv[1:])' rampfs-migrate --reclaim "$mnt/a/a/f" 2>"$scratch/said" ||
+	fail "a reclaim that could not be cancelled ended with $?: $(cat "$scratch/said")"
 same "$(printf '%s\n' "rampfs-migrate: $mnt/a/a/f: cancelling" "rampfs-migrate: $mnt/a/a/f: it is reclaimed already")" \
 	"$(cat "$scratch/said")" "what is said of a reclaim that could not be cancelled"
 same "$sum" "$(sha256sum <"$mnt/a/a/f")" "the bytes as they left"

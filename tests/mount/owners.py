@@ -111,6 +111,8 @@ def a_former_owner_sets_no_mode():
 def nor_through_a_file_that_was_open():
     for where in A, B:
         make(f"{A}/a/open", ONE, 0o666)
+        while os.stat(f"{where}/a/open").st_mode & 0o7777 != 0o666:
+            time.sleep(0.01)
         r, w = os.pipe()
 
         def former_owner():
