@@ -412,6 +412,7 @@ bool turns_end(struct puller *puller)
 {
 	struct pull *pull = puller->pull;
 	uint64_t until_ms = pull_now_ms() + BACK_MS;
+	struct turn *turn;
 	bool kept;
 
 	if (puller->turn) {
@@ -432,5 +433,7 @@ bool turns_end(struct puller *puller)
 			usleep(END_LOOK_US);
 	} while (kept && pull_now_ms() < until_ms);
 	turns_back(puller);
+	TAILQ_FOREACH (turn, &puller->left, link)
+		pthread_detach(turn->thread); /* nobody waits for it any more */
 	return TAILQ_EMPTY(&puller->left);
 }
