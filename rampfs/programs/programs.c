@@ -149,8 +149,8 @@ err_free:
 	return rc;
 }
 
-/* Whether a program keeps somebody who maps pages there: he needs the tables, and ends with the
-   process at the latest. */
+/* Whether a program keeps somebody who maps pages there: he needs the tables. Where that is so the
+   process does not end before he does. */
 static bool is_kept(struct programs *p)
 {
 	bool kept;

@@ -154,9 +154,10 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
 /*
  * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
  * answers to no session, is stopped by a debugger or a frozen cgroup, keeps the lock of its memory
- * (which takes 3 s to see), has private copies, or holds it by passthrough. Asks all processes; where it may, drops what they have mapped by small pages,
- * with pauses: they go on, and only what they use will be there when the revoke comes. Blocks, for
- * a second more where there is much to drop.
+ * (which takes 3 s to see), has private copies, or holds it by passthrough. Asks all processes;
+ * where it may, drops what they have mapped by small pages, with pauses: they go on, and only what
+ * they use will be there when the revoke comes. Blocks, for a second more where there is much to
+ * drop.
  */
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*

@@ -83,7 +83,7 @@ static void end(struct programs *p, struct pseg *pseg)
 	}
 }
 
-/* The last of it. Where programs_close has been and gone, what is left ends with the process. */
+/* The last of it. Where programs_close has been and gone, what is left is the process's to free. */
 static void let_go(struct programs *p, struct pseg *pseg, struct space *space)
 {
 	pthread_rwlock_rdlock(&p->ending);

@@ -703,8 +703,8 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	if (!pull)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
 	pull->config = *config;
-	pull->pager.pull = pull->prefetch.pull =
-		pull; /* pull_close asks those that were not begun, too */
+	/* pull_close asks those that were not begun, too. */
+	pull->pager.pull = pull->prefetch.pull = pull;
 	pull->pager.epoll = pull->pager.wake = -1;
 	pull->prefetch.epoll = pull->prefetch.wake = -1;
 	pull->guard_wake = pull->guard_end = -1;
