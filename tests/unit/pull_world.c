@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "lock_keeper.h"
 
 /* ---- programs.h, as far as pull needs it ---- */
 
@@ -414,22 +415,57 @@ void world_take(struct world *w, bool listed)
 	w->t_programs.seg = w->t_seg;
 }
 
-static void begin_as(struct world *w, bool prefetch)
+static void begin(struct world *w, struct seg *seg, const struct tp_key *key, bool prefetch)
 {
 	const struct pull_source source = {
 		.node = 1,
 		.incarnation = WORLD_INCARNATION,
-		.key = w->key,
+		.key = *key,
 		.prefetch = prefetch,
 	};
 	struct ramp_err err = {0};
 
-	ck_assert_msg(pull_begin(w->t_pull, w->t_seg, &source, &err) == 0, "%s", err.text);
+	ck_assert_msg(pull_begin(w->t_pull, seg, &source, &err) == 0, "%s", err.text);
 }
 
 void world_begin(struct world *w, bool prefetch)
 {
-	begin_as(w, prefetch);
+	begin(w, w->t_seg, &w->key, prefetch);
+}
+
+const struct tp_key world_other_key = {.segment = OTHER_ID, .k_epoch = 3, .k = {5, 8}};
+
+void world_begin_other(struct world *w, struct seg *other)
+{
+	begin(w, other, &world_other_key, true);
+}
+
+void world_pull_sparse_tebibyte(struct world *w, bool listed, bool kept)
+{
+	const uint64_t pages[3] = {0, TIB / PAGE / 2 + 77, TIB / PAGE - 1};
+	/* two bits a page, where all are asked for */
+	const uint64_t state_file = listed ? 0 : TIB / PAGE / 4;
+	struct store_space before, after;
+	struct lock_keeper keeper;
+
+	world_open(w, TIB);
+	for (int i = 0; i < 3; i++)
+		world_write(w, pages[i]);
+	if (kept)
+		lock_keep(&keeper, w->s_seg, 0);
+	store_space(w->t_store, &before);
+	world_take(w, listed);
+	world_attach(w);
+	world_begin(w, true);
+	world_wait_finished(w);
+	for (int i = 0; i < 3; i++)
+		ck_assert(world_page_is(w->t_programs.map + pages[i] * PAGE, pages[i]));
+	store_space(w->t_store, &after);
+	ck_assert_uint_le(before.free_bytes - after.free_bytes,
+			  3 * 2 * MIB + 8 * PAGE + state_file);
+	if (kept)
+		lock_let_go(&keeper);
+	world_close(w);
 }
 
 static void tell_pager(struct programs *p)

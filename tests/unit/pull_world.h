@@ -18,6 +18,15 @@
 #define MIB	     (UINT64_C(1) << 20)
 #define POISONED_MAX 64
 #define OTHERS_MAX   4
+/* Of a second segment. */
+#define OTHER_ID (MEMORY_ID + 1)
+
+/* ThreadSanitizer leaves a program 1.5 TiB of addresses. */
+#ifdef __SANITIZE_THREAD__
+#define TIB (UINT64_C(1) << 36)
+#else
+#define TIB (UINT64_C(1) << 40)
+#endif
 
 /* The one space and its attachments, which is one in most tests. */
 struct programs {
@@ -78,6 +87,12 @@ void world_take(struct world *w, bool listed);
 void world_begin(struct world *w, bool prefetch);
 /* All of that, of a segment that is full of data; attached or not. */
 void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch);
+/* The target's pull of OTHER_ID, `other`, whose pages have been prepared; what the source must grant. */
+extern const struct tp_key world_other_key;
+void world_begin_other(struct world *w, struct seg *other);
+/* Three pages of a tebibyte, pulled with the list of them or without, cost their huge pages' room;
+   `kept`: the source's lock is kept meanwhile. */
+void world_pull_sparse_tebibyte(struct world *w, bool listed, bool kept);
 /* Maps the target's file here, as a program would. Before world_begin. */
 void world_attach(struct world *w);
 /* Once more, elsewhere; returns where. */

@@ -10,13 +10,6 @@
 
 #include "pull_world.h"
 
-/* ThreadSanitizer leaves a program 1.5 TiB of addresses. */
-#ifdef __SANITIZE_THREAD__
-#define TIB (UINT64_C(1) << 36)
-#else
-#define TIB (UINT64_C(1) << 40)
-#endif
-
 static struct world w;
 
 /* Until it is 0 or an error that is not -EAGAIN, as a parked request does. */
@@ -159,23 +152,7 @@ END_TEST
 
 START_TEST(a_sparse_tebibyte_costs_what_it_holds)
 {
-	const uint64_t tib = TIB, pages[3] = {0, tib / PAGE / 2 + 77, tib / PAGE - 1};
-	struct store_space before, after;
-
-	world_open(&w, tib);
-	for (int i = 0; i < 3; i++)
-		world_write(&w, pages[i]);
-	store_space(w.t_store, &before);
-	world_take(&w, true);
-	world_attach(&w);
-	world_begin(&w, true);
-	world_wait_finished(&w);
-	for (int i = 0; i < 3; i++)
-		ck_assert(world_page_is(w.t_programs.map + pages[i] * PAGE, pages[i]));
-	store_space(w.t_store, &after);
-	/* and its state file */
-	ck_assert_uint_le(before.free_bytes - after.free_bytes, 3 * 2 * MIB + 8 * PAGE);
-	world_close(&w);
+	world_pull_sparse_tebibyte(&w, true, false);
 }
 END_TEST
 
@@ -467,8 +444,6 @@ START_TEST(a_pull_that_cannot_finish_yet_can_be_ended)
 }
 END_TEST
 
-#define OTHER_ID (MEMORY_ID + 1)
-
 static uint64_t last_in_flight(void)
 {
 	uint64_t page = w.size / PAGE;
@@ -481,18 +456,12 @@ static uint64_t last_in_flight(void)
 
 static void begin_another(struct seg **other)
 {
-	const struct pull_source source = {
-		.node = 1,
-		.incarnation = WORLD_INCARNATION,
-		.key = {.segment = OTHER_ID, .k_epoch = 3, .k = {5, 8}},
-		.prefetch = true,
-	};
 	struct ramp_err err = {0};
 
 	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, other, &err), 0);
 	ck_assert_int_eq(ftruncate(seg_fd(*other), MIB), 0);
 	ck_assert_int_eq(pages_prepare(*other, MIB, &err), 0);
-	ck_assert_int_eq(pull_begin(w.t_pull, *other, &source, &err), 0);
+	world_begin_other(&w, *other);
 }
 
 static _Atomic bool touched;

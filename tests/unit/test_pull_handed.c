@@ -13,14 +13,6 @@
 #include "lock_keeper.h"
 #include "pull_world.h"
 
-/* ThreadSanitizer leaves a program 1.5 TiB of addresses. */
-#ifdef __SANITIZE_THREAD__
-#define TIB (UINT64_C(1) << 36)
-#else
-#define TIB (UINT64_C(1) << 40)
-#endif
-#define OTHER_ID (MEMORY_ID + 1)
-
 static struct world w;
 
 /* ---- at the source ---- */
@@ -75,27 +67,7 @@ END_TEST
 
 START_TEST(a_sparse_tebibyte_whose_lock_is_kept_costs_what_it_holds)
 {
-	const uint64_t pages[3] = {0, TIB / PAGE / 2 + 77, TIB / PAGE - 1};
-	struct store_space before, after;
-	struct lock_keeper keeper;
-
-	world_open(&w, TIB);
-	for (int i = 0; i < 3; i++)
-		world_write(&w, pages[i]);
-	lock_keep(&keeper, w.s_seg, 0);
-	store_space(w.t_store, &before);
-	world_take(&w, _i);
-	world_attach(&w);
-	world_begin(&w, true);
-	world_wait_finished(&w);
-	for (int i = 0; i < 3; i++)
-		ck_assert(world_page_is(w.t_programs.map + pages[i] * PAGE, pages[i]));
-	store_space(w.t_store, &after);
-	/* and its state file, which has two bits a page where all are asked for */
-	ck_assert_uint_le(before.free_bytes - after.free_bytes,
-			  3 * 2 * MIB + 8 * PAGE + (_i ? 0 : TIB / PAGE / 4));
-	lock_let_go(&keeper);
-	world_close(&w);
+	world_pull_sparse_tebibyte(&w, _i, true);
 }
 END_TEST
 
@@ -158,24 +130,18 @@ END_TEST
 static struct seg *begin_other(void)
 {
 	const struct room_range range = {0, 4 * MIB};
-	const struct pull_source source = {
-		.node = 1,
-		.incarnation = WORLD_INCARNATION,
-		.key = {.segment = OTHER_ID, .k_epoch = 3, .k = {5, 8}},
-		.prefetch = true,
-	};
 	struct ramp_err err = {0};
 	struct seg *given, *other;
 
 	ck_assert_int_eq(store_create(w.s_store, OTHER_ID, RECORD_OWNED, 1, &given, &err), 0);
 	memory_fill(given, 9, 0, 4 * MIB);
-	ck_assert_int_eq(serve_grant(w.s_pull, given, &source.key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_pull, given, &world_other_key, &err), 0);
 	seg_put(given);
 	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, &other, &err), 0);
 	ck_assert_int_eq(room_reserve(other, 4 * MIB, &range, 1, 0, &err), 0);
 	ck_assert_int_eq(pages_prepare(other, 4 * MIB, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(other, 0, 4 * MIB / PAGE, &err), 0);
-	ck_assert_int_eq(pull_begin(w.t_pull, other, &source, &err), 0);
+	world_begin_other(&w, other);
 	return other;
 }
 
