@@ -11,6 +11,9 @@
  *					us per revoke with three writers: register from outside,
  *					the agent's MADV_DONTNEED; one a line
  *	floor roundtrip COUNT		us per message round trip over TCP on loopback, one a line
+ *	floor commit DIR COUNT		us per commit of three voters, one a line: a leader sends 4 KiB to
+ *					two followers, each of the three appends them to a file in DIR
+ *					and says fdatasync, one follower's answer is waited for
  *
  * Each makes a tmpfs of its own in a mount namespace of its own, so nothing is left behind (a slave
  * of the caller's: a private one would keep other people's mounts alive).
@@ -480,6 +483,87 @@ static int floor_roundtrip(int count)
 	return 0;
 }
 
+/* ---- commit -------------------------------------------------------------------------------------
+ */
+
+static void append(int fd, const uint8_t *entry)
+{
+	must(write(fd, entry, PAGE) == PAGE && fdatasync(fd) == 0, "append");
+}
+
+/* The file goes with its last descriptor. */
+static int log_file(const char *dir)
+{
+	int fd = open(dir, O_TMPFILE | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+
+	must(fd >= 0, dir);
+	return fd;
+}
+
+static void follow(const char *dir, int sock)
+{
+	uint8_t entry[PAGE];
+	int fd = log_file(dir);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (receive(sock, entry, sizeof(entry), 0)) {
+		append(fd, entry);
+		if (send(sock, "d", 1, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	_exit(0);
+}
+
+/* How many more it has on its disk. */
+static int answers(const struct pollfd *follower)
+{
+	uint8_t done[64];
+	ssize_t n;
+
+	if (!follower->revents)
+		return 0;
+	n = recv(follower->fd, done, sizeof(done), 0);
+	must(n > 0, "a follower's answer");
+	return (int)n;
+}
+
+static int floor_commit(const char *dir, int count)
+{
+	struct pollfd followers[2];
+	uint8_t entry[PAGE] = {7};
+	int fd = log_file(dir), acked[2] = {0};
+	pid_t children[2];
+
+	for (int i = 0; i < 2; i++) {
+		int tcp[2];
+
+		tcp_pair(tcp);
+		children[i] = fork();
+		if (children[i] == 0)
+			follow(dir, tcp[1]);
+		followers[i] = (struct pollfd){.fd = tcp[0], .events = POLLIN};
+	}
+	for (int i = 1; i <= count; i++) {
+		uint64_t since = now_ns();
+
+		for (int k = 0; k < 2; k++)
+			must(send(followers[k].fd, entry, sizeof(entry), 0) == sizeof(entry),
+			     "send");
+		append(fd, entry);
+		while (acked[0] < i && acked[1] < i) {
+			must(poll(followers, 2, -1) > 0, "poll");
+			for (int k = 0; k < 2; k++)
+				acked[k] += answers(&followers[k]);
+		}
+		printf("%.1f\n", (double)(now_ns() - since) / 1e3);
+	}
+	for (int i = 0; i < 2; i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], NULL, 0);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 4 && strcmp(argv[1], "pagefault") == 0)
@@ -493,8 +577,10 @@ int main(int argc, char **argv)
 				    atoi(argv[4]));
 	if (argc == 3 && strcmp(argv[1], "roundtrip") == 0)
 		return floor_roundtrip(atoi(argv[2]));
+	if (argc == 4 && strcmp(argv[1], "commit") == 0)
+		return floor_commit(argv[2], atoi(argv[3]));
 	fprintf(stderr,
 		"Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
-		"REPS | roundtrip COUNT\n");
+		"REPS | roundtrip COUNT | commit DIR COUNT\n");
 	return 2;
 }

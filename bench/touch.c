@@ -20,6 +20,8 @@
  *						which of the two gets its pages first
  *	touch loop FILE SECONDS			loads, stores, reads and stats without end; says the
  *						longest pause (ms) and how many calls failed
+ *	touch chmod DIR FILES EACH		opens FILES files in DIR and changes the mode of each
+ *						EACH times, all at once, a thread a file; seconds
  *	touch warm MIB				memory that was just in use is free
  *	touch burn RUN REST			computes so many us in empty system calls, rests so
  *						many, and so on until it is ended
@@ -371,6 +373,49 @@ static int loop(const char *path, double seconds)
 /* ---- what stands beside it ---- */
 
 /* The machine's host may have taken back what was free for long, and then the first touch pays. */
+static struct {
+	pthread_barrier_t begin;
+	const char *dir;
+	unsigned each;
+} changing;
+
+/* Open, so that each is a commit and nothing else, no walk to it. */
+static void *change_modes(void *arg)
+{
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/f%u", changing.dir, (unsigned)(uintptr_t)arg);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	pthread_barrier_wait(&changing.begin);
+	for (unsigned i = 0; i < changing.each; i++)
+		if (fchmod(fd, i % 2 ? 0600 : 0640)) {
+			perror(path);
+			exit(1);
+		}
+	close(fd);
+	return NULL;
+}
+
+static int change_all(const char *dir, unsigned files, unsigned each)
+{
+	pthread_t threads[files];
+	uint64_t since;
+
+	changing.dir = dir;
+	changing.each = each;
+	pthread_barrier_init(&changing.begin, NULL, files + 1);
+	for (unsigned i = 0; i < files; i++)
+		if (pthread_create(&threads[i], NULL, change_modes, (void *)(uintptr_t)i))
+			return 1;
+	pthread_barrier_wait(&changing.begin);
+	since = now_ns();
+	for (unsigned i = 0; i < files; i++)
+		pthread_join(threads[i], NULL);
+	printf("%.6f\n", (double)(now_ns() - since) / 1e9);
+	return 0;
+}
+
 static int warm(size_t mib)
 {
 	uint8_t *at =
@@ -459,6 +504,8 @@ int main(int argc, char **argv)
 			     strcmp(argv[5], "memory") == 0);
 	if (argc == 4 && strcmp(argv[1], "loop") == 0)
 		return loop(argv[2], strtod(argv[3], NULL));
+	if (argc == 5 && strcmp(argv[1], "chmod") == 0)
+		return change_all(argv[2], (unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]));
 	if (argc == 3 && strcmp(argv[1], "warm") == 0)
 		return warm(strtoul(argv[2], NULL, 10));
 	if (argc == 4 && strcmp(argv[1], "burn") == 0)
@@ -470,7 +517,7 @@ int main(int argc, char **argv)
 	fprintf(stderr, "Usage: touch fill FILE MIB small|huge | fault FILE COUNT | chase FILE | "
 			"await FILE | write FILE THREADS [MIB] | sum FILE | local FILE MIB "
 			"small|huge file|memory | "
-			"loop FILE SECONDS | "
+			"loop FILE SECONDS | chmod DIR FILES EACH | "
 			"warm MIB | burn RUN REST | exec COUNT\n");
 	return 2;
 }

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,12 +214,22 @@ static const char *why(sqlite3 *db, int rc)
 				 : sqlite3_errmsg(db);
 }
 
+/* SQLite counts what it allocates, under one mutex for all connections, whose threads then wait for
+   each other at each statement. Too late where a program has used SQLite before: it counts then. */
+static void count_no_memory(void)
+{
+	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
+
 int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 		    struct ramp_err *err)
 {
 	int flags = (write ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) | SQLITE_OPEN_NOMUTEX;
-	int rc = sqlite3_open_v2(path, db, flags, vfs);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int rc;
 
+	pthread_once(&once, count_no_memory);
+	rc = sqlite3_open_v2(path, db, flags, vfs);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(*db, 5000);
 	if (rc == SQLITE_OK && write)

@@ -42,40 +42,65 @@ static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
 	return getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
 }
 
-static int put(struct seg *seg, const uint8_t buf[OWNER_BYTES])
+static int put(struct seg *seg, const struct seg_owner *owner)
 {
+	uint8_t buf[OWNER_BYTES];
 	char path[PATH_BYTES];
-
-	name_of(seg, seg_state_name, path);
-	return setxattr(path, OWNER_XATTR, buf, OWNER_BYTES, 0);
-}
-
-void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
-{
-	uint8_t buf[OWNER_BYTES], old[OWNER_BYTES];
 	struct wire_w w;
 
 	wire_w_init(&w, buf, sizeof(buf));
 	wire_put_u32(&w, owner->mode);
 	wire_put_u32(&w, owner->uid);
 	wire_put_u32(&w, owner->gid);
-	if (get(seg, old) == OWNER_BYTES && memcmp(old, buf, OWNER_BYTES) == 0)
-		return;
-	if (put(seg, buf))
-		log_debug("segment %llu: owner is not noted: %s", (unsigned long long)seg_id(seg),
-			  strerror(errno));
+	name_of(seg, seg_state_name, path);
+	return setxattr(path, OWNER_XATTR, buf, sizeof(buf), 0);
+}
+
+/* store->owner_lock is held. False: it was never noted, or can't be read. */
+static bool know(struct seg *seg)
+{
+	uint8_t buf[OWNER_BYTES];
+	struct wire_r r;
+
+	if (seg->owner_known)
+		return true;
+	if (get(seg, buf) != OWNER_BYTES)
+		return false;
+	wire_r_init(&r, buf, sizeof(buf));
+	seg->owner.mode = wire_get_u32(&r);
+	seg->owner.uid = wire_get_u32(&r);
+	seg->owner.gid = wire_get_u32(&r);
+	seg->owner_known = true;
+	return true;
+}
+
+static bool same(const struct seg_owner *a, const struct seg_owner *b)
+{
+	return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid;
+}
+
+void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
+{
+	pthread_mutex_lock(&seg->store->owner_lock);
+	if (!know(seg) || !same(&seg->owner, owner)) {
+		if (put(seg, owner)) {
+			log_debug("segment %llu: owner is not noted: %s",
+				  (unsigned long long)seg_id(seg), strerror(errno));
+		} else {
+			seg->owner = *owner;
+			seg->owner_known = true;
+		}
+	}
+	pthread_mutex_unlock(&seg->store->owner_lock);
 }
 
 struct seg_owner seg_owner(struct seg *seg)
 {
-	struct seg_owner owner;
-	uint8_t buf[OWNER_BYTES];
-	struct wire_r r;
-	ssize_t n = get(seg, buf);
+	struct seg_owner owner = {0};
 
-	wire_r_init(&r, buf, n > 0 ? (size_t)n : 0);
-	owner.mode = wire_get_u32(&r);
-	owner.uid = wire_get_u32(&r);
-	owner.gid = wire_get_u32(&r);
+	pthread_mutex_lock(&seg->store->owner_lock);
+	if (know(seg))
+		owner = seg->owner;
+	pthread_mutex_unlock(&seg->store->owner_lock);
 	return owner;
 }

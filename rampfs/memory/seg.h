@@ -69,6 +69,8 @@ struct store {
 	atomic_uint awake;    /* segments with an open file or a mapped header */
 	atomic_bool litter;   /* files are there that are no segment's and could not be unlinked */
 
+	pthread_mutex_t owner_lock; /* its segments' owner and attribute of it (owner.c) */
+
 	pthread_mutex_t touched_lock; /* protects the lists, and `touched` and `link` of segments */
 	LIST_HEAD(, seg) touched;     /* each holds a reference */
 	LIST_HEAD(, seg) looked_at;   /* the same, while store_each_touched goes on */
@@ -100,7 +102,10 @@ struct seg {
 	atomic_bool touched; /* in one of store's lists */
 	LIST_ENTRY(seg) link;
 
-	pthread_mutex_t lock; /* protects the fields down to `unmapped` */
+	struct seg_owner owner; /* if `owner_known`; protected by store->owner_lock */
+	bool owner_known;
+
+	pthread_mutex_t lock; /* protects the fields down to `noted_cuts` */
 	pthread_cond_t out;   /* the last one has left the gate, or the gate is closed no more */
 	struct record record;
 	uint64_t sequence;	      /* of the record's slot */

@@ -257,6 +257,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 		return ramp_err_set(err, ENOMEM, "no memory for a store");
 	store->dir_fd = store->lock_fd = store->layout_fd = store->guard_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
+	pthread_mutex_init(&store->owner_lock, NULL);
 	pthread_mutex_init(&store->touched_lock, NULL);
 	pthread_mutex_init(&store->layout_lock, NULL);
 	rc = store_path(state_dir, &store->path, err);
@@ -291,6 +292,7 @@ void store_close(struct store *store)
 		close(store->dir_fd);
 	pthread_mutex_destroy(&store->layout_lock);
 	pthread_mutex_destroy(&store->touched_lock);
+	pthread_mutex_destroy(&store->owner_lock);
 	pthread_mutex_destroy(&store->lock);
 	free(store->path);
 	free(store);

@@ -1113,12 +1113,24 @@ static bool never(void *arg, struct seg *seg)
 	return false;
 }
 
-/* One at rest that can't be woken has its owner all the same. */
-static void check_owner_without_descriptors(void)
+static void check_owner(ramp_segment_t id, uint32_t mode)
 {
-	struct seg_owner owner = {.mode = 04750, .uid = 7, .gid = 8};
+	struct seg *seg = store_find(store, id);
+	struct seg_owner owner = seg_owner(seg);
+
+	ck_assert_uint_eq(owner.mode, mode);
+	ck_assert_uint_eq(owner.uid, 7);
+	ck_assert_uint_eq(owner.gid, 8);
+	seg_put(seg);
+}
+
+/* One at rest that can't be woken has its owner all the same, and its next daemon knows it. */
+static ramp_segment_t note_owner_without_descriptors(void)
+{
+	struct seg_owner owner = {.mode = 0640, .uid = 7, .gid = 8};
 	struct rlimit limit;
 	struct seg *seg = NULL;
+	ramp_segment_t id;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	leave_free(0);
@@ -1131,13 +1143,15 @@ static void check_owner_without_descriptors(void)
 		seg_put(seg);
 		seg = NULL;
 	}
+	id = seg_id(seg);
 	seg_note_owner(seg, &owner);
-	owner = seg_owner(seg);
+	check_owner(id, 0640);
+	owner.mode = 04750;
+	seg_note_owner(seg, &owner);
+	check_owner(id, 04750);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	ck_assert_uint_eq(owner.mode, 04750);
-	ck_assert_uint_eq(owner.uid, 7);
-	ck_assert_uint_eq(owner.gid, 8);
 	seg_put(seg);
+	return id;
 }
 
 START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
@@ -1145,6 +1159,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 	unsigned files, maps;
 	struct record given = {.kind = RECORD_GIVEN, .epoch = 7};
 	struct seg *seg, *held;
+	ramp_segment_t noted;
 	char byte = 'r';
 
 	open_fresh();
@@ -1153,7 +1168,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 	for (uint64_t i = 0; i < MANY; i++)
 		seg_put(create(MEMORY_ID + i, RECORD_OWNED));
 	store_each_touched(store, never, NULL); /* whoever touched them had references */
-	check_owner_without_descriptors();
+	noted = note_owner_without_descriptors();
 	store_each_touched(store, never, NULL);
 	ck_assert_uint_le(open_files(), files + AWAKE);
 	ck_assert_uint_le(mappings(), maps + AWAKE + 200); /* the allocator has some, too */
@@ -1189,6 +1204,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 		seg_set_small(held, true);
 		seg_put(held);
 		reopen();
+		check_owner(noted, 04750);
 		ck_assert_uint_le(open_files(), files + AWAKE);
 	}
 
