@@ -605,8 +605,8 @@ START_TEST(a_leader_that_is_cut_off_times_out_and_steps_down)
 	ck_assert_uint_ne(now, old);
 	ck_assert_int_eq(create(now, now, "goes on", NULL), 0);
 	atomic_store(&net.passes, NULL);
-	WAIT_FOR(meta_has_quorum(
-		meta_of(old))); /* 5 s without one: until then it is EROFS at once */
+	/* After 5 s without a quorum a change is EROFS at once. */
+	WAIT_FOR(meta_has_quorum(meta_of(old)));
 	ck_assert_int_eq(create(old, now, "back", NULL), 0);
 	ck_assert_int_eq(meta_lookup(meta_of(old), old, LONELY, &row), -ENOENT);
 }
