@@ -244,7 +244,8 @@ bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 
 		out.fh = open->unique << FH_UNIQUE_SHIFT | FH_PASS |
 			 (uint64_t)(unsigned int)(fi->flags & (O_ACCMODE | O_APPEND));
-		memcpy(&out.padding, &backing, sizeof(backing));
+		/* Its last four bytes: the padding of headers before Linux 6.9, backing_id since. */
+		memcpy((char *)&out + sizeof(out) - sizeof(backing), &backing, sizeof(backing));
 		/* Whoever opened it has been killed meanwhile (ENOENT), or the kernel takes no such
 		   answer and has failed the open: no RELEASE will come. */
 		if (fuse_loop_reply(req, &out, sizeof(out)))

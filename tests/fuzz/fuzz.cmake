@@ -9,12 +9,15 @@ if(NOT RAMPFS_FUZZ)
 endif()
 find_program(FUZZ_CLANG clang REQUIRED)
 set(fuzz_dir ${CMAKE_BINARY_DIR}/tests/fuzz)
-set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -D_GNU_SOURCE
+set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -D_GNU_SOURCE
   -DRAMPFS_VERSION="${PROJECT_VERSION}" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
 foreach(folder tests/fuzz libramp/base meta rampfs/memory rampfs/transport rampfs/mount rampfs/programs
     rampfs/pull rampfs/transfer rampfs/tools mkfs.rampfs)
   list(APPEND fuzz_flags -I${CMAKE_SOURCE_DIR}/${folder})
 endforeach()
+if(RAMPFS_WERROR)
+  list(APPEND fuzz_flags -Werror)
+endif()
 foreach(lib FUSE3 LIBUV SQLITE3 INIH LIBCRYPTO LIBCJSON)
   list(APPEND fuzz_flags ${${lib}_CFLAGS})
   list(APPEND fuzz_libs ${${lib}_LDFLAGS})
