@@ -42,7 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 
 #include <linux/userfaultfd.h>
 

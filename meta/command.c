@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "wire.h"
+#include "base/wire.h"
 
 #define COMMAND_VERSION 1
 

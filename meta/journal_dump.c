@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wire.h"
 #include "journal_sql.h"
-#include "wire.h"
 
 #define FRAME_BYTES (48u << 10)
 #define ROW_BYTES   (8u << 10) /* no row is longer */

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "meta_inner.h"
-#include "wire.h"
+#include "base/log.h"
+#include "base/wire.h"
+#include "meta_impl.h"
 
 enum item_type { ITEM_MESSAGE, ITEM_ASK, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER, ITEM_RELEASE };
 

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "meta_inner.h"
+#include "base/log.h"
+#include "meta_impl.h"
 
 #define ROWS_AT_ONCE 64
 #define ATTEMPTS     3

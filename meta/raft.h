@@ -42,7 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ids.h"
+#include "base/ids.h"
 
 #define RAFT_NODES_MAX 64 /* voters and standbys */
 #ifndef RAFT_APPEND_MAX

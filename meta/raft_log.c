@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire.h"
+#include "base/wire.h"
 
 /* ---- data ---------------------------------------------------------------------------------- */
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wire.h"
 #include "raft.h"
-#include "wire.h"
 
 #define RAFT_WIRE_VERSION 1
 #define HEAD_BYTES	  (2 + 9 * 8 + 1 + 4)

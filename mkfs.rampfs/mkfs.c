@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hmac.h"
-#include "output.h"
+#include "base/hmac.h"
+#include "base/output.h"
 #include "plan.h"
 
 #define KEY_TRIES 10 /* each after another's mkfs has failed */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "join.h"
+#include "transport/peers/join.h"
 
 void plan_free(struct plan *plan)
 {

@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "err.h"
-#include "meta.h"
-#include "statedir.h"
+#include "base/config.h"
+#include "base/err.h"
+#include "base/statedir.h"
+#include "meta/meta.h"
 
 struct options {
 	const char *config, *node, *key, *dir;

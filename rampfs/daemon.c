@@ -22,21 +22,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "log.h"
-#include "loop.h"
+#include "base/cpu_weight.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/statedir.h"
 #include "members.h"
-#include "meta.h"
-#include "mount.h"
-#include "peer.h"
-#include "programs.h"
-#include "proto.h"
-#include "pull.h"
-#include "statedir.h"
-#include "store.h"
-#include "transfer.h"
-#include "transport.h"
-#include "weight.h"
+#include "memory/store.h"
+#include "meta/meta.h"
+#include "mount/mount.h"
+#include "programs/programs.h"
+#include "pull/pull.h"
+#include "transfer/transfer.h"
+#include "transport/peers/peer.h"
+#include "transport/proto.h"
+#include "transport/transport.h"
 
 #define DESCRIPTORS    1048576
 #define LINGER_LOOK_MS 20

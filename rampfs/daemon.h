@@ -4,7 +4,7 @@
 #ifndef RAMP_DAEMON_H
 #define RAMP_DAEMON_H
 
-#include "err.h"
+#include "base/err.h"
 #include "options.h"
 
 struct daemon_config {

@@ -19,17 +19,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cpu_weight.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "base/session.h"
+#include "base/statedir.h"
+#include "base/wire.h"
 #include "daemon.h"
-#include "log.h"
-#include "mount.h"
+#include "memory/store.h"
+#include "mount/mount.h"
 #include "options.h"
-#include "output.h"
-#include "programs.h"
-#include "session.h"
-#include "statedir.h"
-#include "store.h"
-#include "weight.h"
-#include "wire.h"
+#include "programs/programs.h"
 
 struct place {
 	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];

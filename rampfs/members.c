@@ -21,11 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "join.h"
-#include "log.h"
-#include "session.h"
-#include "visible.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/session.h"
+#include "base/visible.h"
+#include "transport/peers/join.h"
 
 #define QUEUE_MAX      16
 #define SETTLE_TRIES   100

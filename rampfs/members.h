@@ -15,12 +15,12 @@
 #ifndef RAMP_MEMBERS_H
 #define RAMP_MEMBERS_H
 
-#include "err.h"
-#include "hello.h"
-#include "loop.h"
-#include "meta.h"
-#include "peer.h"
-#include "programs.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "meta/meta.h"
+#include "programs/programs.h"
+#include "transport/hello.h"
+#include "transport/peers/peer.h"
 
 struct members;
 

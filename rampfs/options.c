@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mount.h>
 
-#include "weight.h"
+#include "base/cpu_weight.h"
 
 const char options_usage[] =
 	"Usage: rampfs [-f] [-d] [-o OPTION[,OPTION]...] STATE_DIR MOUNTPOINT\n"

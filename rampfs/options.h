@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "err.h"
-#include "log.h"
+#include "base/err.h"
+#include "base/log.h"
 
 enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE_VERSION };
 

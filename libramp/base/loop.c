@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fair_queue.h"
 #include "kernel.h"
-#include "shares.h"
 
 #define WORKERS	     32u /* a user may keep a half of them (shares.h) */
 #define SLOW_WORKERS 16u

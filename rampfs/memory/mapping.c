@@ -20,8 +20,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "log.h"
+#include "base/kernel.h"
+#include "base/log.h"
 #include "seg.h"
 
 void guard_open(struct store *store)

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-#include "log.h"
+#include "base/log.h"
+#include "base/wire.h"
 #include "seg.h"
-#include "wire.h"
 
 #define OWNER_XATTR "trusted.ramp.owner"
 #define OWNER_BYTES 12

@@ -10,9 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "log.h"
+#include "base/log.h"
+#include "base/wire.h"
 #include "seg.h"
-#include "wire.h"
 
 #define RECORD_UNCHANGED   1u
 #define RECORD_DEMAND_ONLY 2u

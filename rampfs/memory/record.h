@@ -21,8 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/ids.h"
 
 struct seg;
 

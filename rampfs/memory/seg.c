@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "room.h"
+#include "base/log.h"
+#include "base/wire.h"
+#include "reserve.h"
 #include "seg.h"
-#include "wire.h"
 
 #define DIRECT_NAP_NS 50000
 #define GOING_STAYS   UINT64_MAX /* seg->going: it did, and is in use after all, or free */

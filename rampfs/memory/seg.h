@@ -19,8 +19,8 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "err.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/ids.h"
 #include "record.h"
 #include "store.h"
 

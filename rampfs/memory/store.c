@@ -22,8 +22,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "room.h"
+#include "base/log.h"
+#include "reserve.h"
 #include "seg.h"
 
 #define GOING_PART   16	  /* of the store is worth a wait, */

@@ -26,8 +26,8 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "err.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/ids.h"
 #include "record.h"
 
 struct store;

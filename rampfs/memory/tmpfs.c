@@ -20,7 +20,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "seg.h"
 
 int tmpfs_mounted(const char *path, struct ramp_err *err)

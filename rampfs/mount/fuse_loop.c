@@ -23,11 +23,11 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#include "keeper.h"
-#include "kernel.h"
-#include "log.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "keeper/keeper.h"
 #include "mnt.h"
-#include "pass.h"
+#include "passthrough.h"
 
 #define RECEIVE_BYTES ((1u << 20) + 65536)
 #define LOCKED_BYTES  (REQUEST_BYTES + 65536)

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 
 #define HANDOVER_MAGIC	 UINT64_C(0x3130726576646e68)
 #define HANDOVER_VERSION 2

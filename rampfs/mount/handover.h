@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/ids.h"
 
 #define HANDOVER_INIT_BYTES 256
 #define HANDOVER_APPENDS    512 /* more than threads that can be in an append at once */

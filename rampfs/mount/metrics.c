@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "inode.h"
-#include "view_impl.h"
+#include "ramp_files_impl.h"
 
 static void metric(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
 {

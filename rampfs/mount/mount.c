@@ -11,14 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attr_sync.h"
+#include "base/log.h"
 #include "inode.h"
-#include "keeper.h"
-#include "log.h"
+#include "keeper/keeper.h"
+#include "offload.h"
 #include "ops.h"
-#include "pass.h"
-#include "spare.h"
-#include "sweep.h"
-#include "view.h"
+#include "passthrough.h"
+#include "ramp_files.h"
 
 struct mount *mount_get(struct mount *m)
 {

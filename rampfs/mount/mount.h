@@ -30,15 +30,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "ids.h"
-#include "loop.h"
-#include "meta.h"
-#include "peer.h"
-#include "programs.h"
-#include "pull.h"
-#include "store.h"
-#include "transfer.h"
+#include "base/err.h"
+#include "base/ids.h"
+#include "base/loop.h"
+#include "memory/store.h"
+#include "meta/meta.h"
+#include "programs/programs.h"
+#include "pull/pull.h"
+#include "transfer/transfer.h"
+#include "transport/peers/peer.h"
 
 /* ---- keeper --------------------------------------------------------------------------------- */
 

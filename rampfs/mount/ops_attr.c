@@ -19,11 +19,11 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/ioc.h"
 #include "caller.h"
 #include "inode.h"
-#include "ioc.h"
+#include "offload.h"
 #include "ops.h"
-#include "spare.h"
 
 /* ---- getattr, setattr ----------------------------------------------------------------------- */
 

@@ -21,12 +21,12 @@
 #include <unistd.h>
 
 #include "inode.h"
+#include "memory/pages.h"
+#include "memory/reserve.h"
+#include "offload.h"
 #include "ops.h"
-#include "pages.h"
-#include "pass.h"
-#include "room.h"
-#include "spare.h"
-#include "view.h"
+#include "passthrough.h"
+#include "ramp_files.h"
 
 enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK };
 

@@ -21,11 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attr_sync.h"
+#include "base/log.h"
 #include "caller.h"
 #include "inode.h"
-#include "log.h"
 #include "ops.h"
-#include "sweep.h"
 
 static int fill_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e)
 {

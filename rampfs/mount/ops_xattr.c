@@ -12,10 +12,10 @@
 #include <sys/xattr.h>
 
 #include "inode.h"
+#include "memory/pages.h"
 #include "ops.h"
-#include "pages.h"
-#include "pass.h"
-#include "view.h"
+#include "passthrough.h"
+#include "ramp_files.h"
 
 #define PREFIX	    "user.ramp."
 #define VALUE_BYTES 4096

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attr_sync.h"
+#include "attr_sync_impl.h"
+#include "base/log.h"
 #include "inode.h"
-#include "log.h"
-#include "sweep.h"
-#include "sweep_impl.h"
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000

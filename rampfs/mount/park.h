@@ -17,8 +17,8 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "err.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/ids.h"
 
 #define PARK_TICK_MS 100
 

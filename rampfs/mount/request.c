@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 
 static void drop(struct parked *parked)
 {

@@ -35,9 +35,9 @@
 #include <time.h>
 #include <uv/tree.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
+#include "base/session.h"
 #include "programs.h"
-#include "session.h"
 
 #define FREEZE_WAIT_MS	 10000u /* how long an attach waits for a freeze to end */
 #define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "local.h"
-#include "log.h"
 
 #define CONNECT_MS 5000u
 #define TOKEN_MS   30000u

@@ -16,11 +16,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "err.h"
-#include "ids.h"
-#include "loop.h"
-#include "meta.h"
-#include "store.h"
+#include "base/err.h"
+#include "base/ids.h"
+#include "base/loop.h"
+#include "memory/store.h"
+#include "meta/meta.h"
 
 struct programs;
 struct space; /* one process's userfaultfd */

@@ -26,8 +26,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "log.h"
+#include "base/kernel.h"
+#include "base/log.h"
 #include "pull_impl.h"
 
 #define FAULTS_MAX 32

@@ -18,9 +18,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "base/cpu_weight.h"
+#include "base/log.h"
 #include "pull_impl.h"
-#include "weight.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)

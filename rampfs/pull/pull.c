@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "log.h"
+#include "base/log.h"
+#include "memory/record.h"
+#include "memory/reserve.h"
 #include "pull_impl.h"
-#include "record.h"
-#include "room.h"
 
 /* ---- entries ---- */
 

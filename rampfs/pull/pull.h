@@ -21,12 +21,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "ids.h"
-#include "programs.h"
-#include "store.h"
-#include "trace.h"
-#include "transport.h"
+#include "base/err.h"
+#include "base/ids.h"
+#include "base/trace.h"
+#include "memory/store.h"
+#include "programs/programs.h"
+#include "transport/transport.h"
 
 struct pull;
 

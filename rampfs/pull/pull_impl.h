@@ -24,11 +24,11 @@
 #include <sys/epoll.h>
 #include <sys/queue.h>
 
-#include "pages.h"
+#include "base/adaptive_poll.h"
+#include "memory/pages.h"
+#include "memory/store.h"
 #include "pull.h"
-#include "spin.h"
-#include "store.h"
-#include "transport.h"
+#include "transport/transport.h"
 
 #define WANTS_MAX 1024u
 /* So many are taken from who can ask again; the rest is for what comes back from reads under way,

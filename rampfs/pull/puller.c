@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "base/log.h"
+#include "memory/reserve.h"
 #include "pull_impl.h"
-#include "room.h"
 
 #define CONNECTING_MS	100  /* a hello's time-out is looked at so often */
 #define SLOW_MS		1000 /* without an answer: silent, as a read(2) sees it */

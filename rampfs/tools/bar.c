@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "visible.h"
+#include "base/visible.h"
 
 enum { CELLS = 24, FEWEST_CELLS = 8, SHORTEST_NAME = 16 };
 

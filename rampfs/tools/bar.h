@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "session.h"
+#include "base/session.h"
 
 struct bar {
 	const char *file;	 /* borrowed */

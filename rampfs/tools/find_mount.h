@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "ioc.h"
+#include "base/ioc.h"
 
 /* The one rampfs mount of root's in this mount namespace. 0, or the tool's exit status after a line on
    stderr: 1 there is none (or /proc can't be read), 2 there are several. */

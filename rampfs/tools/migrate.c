@@ -31,12 +31,12 @@
 #include <unistd.h>
 
 #include "bar.h"
+#include "base/ioc.h"
+#include "base/output.h"
+#include "base/session.h"
+#include "base/visible.h"
 #include "find_mount.h"
-#include "ioc.h"
-#include "output.h"
-#include "session.h"
 #include "steps.h"
-#include "visible.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
 enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */

@@ -21,10 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/ioc.h"
+#include "base/output.h"
+#include "base/session.h"
 #include "find_mount.h"
-#include "ioc.h"
-#include "output.h"
-#include "session.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 

@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/output.h"
+#include "base/visible.h"
 #include "find_mount.h"
-#include "output.h"
-#include "visible.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "session.h"
+#include "base/session.h"
 
 #define STEPS_MAX 512u
 

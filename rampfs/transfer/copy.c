@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "move.h"
 
 #define KEYS_MS	       200u /* KEYS is repeated; PULLED as well */

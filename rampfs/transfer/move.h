@@ -12,9 +12,9 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#include "proto.h"
-#include "room.h"
+#include "memory/reserve.h"
 #include "transfer.h"
+#include "transport/proto.h"
 
 #define CONNECT_MS	 5000u	/* a target that says nothing: EHOSTUNREACH */
 #define CONNECT_AGAIN_MS 100u	/* CONNECT is repeated, first after this */

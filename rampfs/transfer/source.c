@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel.h"
-#include "log.h"
+#include "base/kernel.h"
+#include "base/log.h"
 #include "move.h"
 
 #define NOT_YET_MIN_MS 4u

@@ -19,10 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "log.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "memory/pages.h"
 #include "move.h"
-#include "pages.h"
 
 #define PULLED_EVERY_MS	  200u
 #define TOLD_AGAIN_MS	  50u

@@ -13,16 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "ids.h"
-#include "loop.h"
-#include "meta.h"
-#include "peer.h"
-#include "programs.h"
-#include "pull.h"
-#include "store.h"
-#include "trace.h"
-#include "transport.h"
+#include "base/err.h"
+#include "base/ids.h"
+#include "base/loop.h"
+#include "base/trace.h"
+#include "memory/store.h"
+#include "meta/meta.h"
+#include "programs/programs.h"
+#include "pull/pull.h"
+#include "transport/peers/peer.h"
+#include "transport/transport.h"
 
 struct transfers;
 

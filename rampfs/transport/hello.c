@@ -15,8 +15,8 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#include "peer.h"
-#include "wire.h"
+#include "base/wire.h"
+#include "transport/peers/peer.h"
 
 #define HELLO_MAGIC	   UINT32_C(0x504d4152) /* "RAMP" */
 #define HELLO_HEADER_BYTES 8

@@ -28,9 +28,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "err.h"
-#include "hmac.h"
-#include "ids.h"
+#include "base/err.h"
+#include "base/hmac.h"
+#include "base/ids.h"
 
 #define HELLO_CLUSTER_BYTES    32
 #define HELLO_NONCE_BYTES      32

@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ids.h"
-#include "wire.h"
+#include "base/ids.h"
+#include "base/wire.h"
 
 #define PROTO_VERSION	 3 /* with another, PEER_VERSION is another, too */
 #define PROTO_RANGES_MAX 65536u

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "fuzz.h"
-#include "journal.h"
+#include "meta/journal.h"
 
 /* Writes the path of a journal in the fuzzer's folder to `path` and makes it. */
 static inline void fuzz_found_journal(char *path, size_t len)

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "base/log.h"
 
 static const char *seeds_dir;
 static char own_dir[64];

@@ -11,10 +11,10 @@ find_program(FUZZ_CLANG clang REQUIRED)
 set(fuzz_dir ${CMAKE_BINARY_DIR}/tests/fuzz)
 set(fuzz_flags -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -D_GNU_SOURCE
   -DRAMPFS_VERSION="${PROJECT_VERSION}" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
-foreach(folder tests/fuzz libramp/base meta rampfs/memory rampfs/transport rampfs/mount rampfs/programs
-    rampfs/pull rampfs/transfer rampfs/tools mkfs.rampfs)
+foreach(folder tests/fuzz libramp rampfs mkfs.rampfs)
   list(APPEND fuzz_flags -I${CMAKE_SOURCE_DIR}/${folder})
 endforeach()
+list(APPEND fuzz_flags -I${CMAKE_SOURCE_DIR})
 if(RAMPFS_WERROR)
   list(APPEND fuzz_flags -Werror)
 endif()
@@ -61,7 +61,7 @@ rampfs_fuzz(session libramp/base/session.c)
 rampfs_fuzz(raft meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(command meta/command.c)
 rampfs_fuzz(config libramp/base/config.c)
-set(memory ${m}/seg.c ${m}/rest.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/look.c ${m}/room.c
+set(memory ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/find_data.c ${m}/reserve.c
   ${m}/mapping.c libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/journal_reader.c
@@ -71,12 +71,12 @@ rampfs_fuzz(journal meta/replica.c meta/fsm.c meta/fsm_members.c meta/journal.c 
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
-rampfs_fuzz(join ${t}/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
+rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
   libramp/base/hmac.c)
-rampfs_fuzz(doorman libramp/base/loop.c libramp/base/shares.c libramp/base/kernel.c)
+rampfs_fuzz(doorman libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
-rampfs_fuzz(serve libramp/base/kernel.c libramp/base/weight.c ${t}/tcp_serve.c)
-rampfs_fuzz(replies ${t}/tcp_read.c)
-rampfs_fuzz(control ${t}/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/shares.c)
+rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c)
+rampfs_fuzz(replies ${t}/tcp/tcp_read.c)
+rampfs_fuzz(control ${t}/peers/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)
 add_custom_target(fuzzers ALL DEPENDS ${fuzz_programs})

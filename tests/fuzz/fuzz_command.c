@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "command.h"
+#include "base/wire.h"
 #include "fuzz.h"
-#include "wire.h"
+#include "meta/command.h"
 
 static void take_command(const uint8_t *data, size_t size)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "base/config.h"
 #include "fuzz.h"
 
 static char *canonical_of(const void *bytes, size_t len)

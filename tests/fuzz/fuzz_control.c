@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "peer_impl.h"
-#include "proto.h"
+#include "transport/peers/peer_impl.h"
+#include "transport/proto.h"
 
 #define HEADER_BYTES 13 /* and its HMAC */
 

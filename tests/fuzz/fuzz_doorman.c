@@ -18,7 +18,7 @@
 
 #include "fuzz.h"
 
-#include "doorman.c"
+#include "programs/client/broker.c"
 
 #define SENT_MAX   3
 #define LOOK_AGAIN 256 /* inputs between two looks at the open descriptors */

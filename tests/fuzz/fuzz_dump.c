@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wire.h"
 #include "founding.h"
-#include "wire.h"
 
 #define DUMP_BYTES (256u << 10)
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "handover.h"
+#include "mount/handover.h"
 
 #define CONNECTION 77
 #define HEAD_BYTES 24 /* magic, version, connection */

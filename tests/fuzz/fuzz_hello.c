@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "hello.h"
-#include "peer.h"
+#include "transport/hello.h"
+#include "transport/peers/peer.h"
 
 #define FRAMES 4
 

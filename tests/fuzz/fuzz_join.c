@@ -19,11 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/wire.h"
 #include "fuzz.h"
-#include "join.h"
-#include "peer_impl.h"
-#include "plan.h"
-#include "wire.h"
+#include "mkfs.rampfs/plan.h"
+#include "transport/peers/join.h"
+#include "transport/peers/peer_impl.h"
 
 #define ADDRESS	     "127.0.0.1:1"
 #define LOOK_AGAIN   256 /* inputs between two looks at the open descriptors */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "founding.h"
-#include "replica.h"
+#include "meta/replica.h"
 
 static const char *const columns[] = {
 	"UPDATE meta SET v = ? WHERE k = 'cluster'",

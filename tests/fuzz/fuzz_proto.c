@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "proto.h"
+#include "transport/proto.h"
 
 static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "raft.h"
+#include "meta/raft.h"
 
 static void take_message(const uint8_t *data, size_t size)
 {

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/wire.h"
 #include "fuzz.h"
-#include "tcp_impl.h"
-#include "wire.h"
+#include "transport/tcp/tcp_impl.h"
 
 #define READS	   3
 #define READ_BYTES 8192u

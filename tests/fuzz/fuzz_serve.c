@@ -14,9 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/wire.h"
 #include "fuzz.h"
-#include "tcp_impl.h"
-#include "wire.h"
+#include "transport/tcp/tcp_impl.h"
 
 #define SEGMENT_BYTES (1u << 20)
 

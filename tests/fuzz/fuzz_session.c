@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/session.h"
 #include "fuzz.h"
-#include "session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/wire.h"
 #include "fuzz.h"
-#include "pages.h"
-#include "seg.h"
-#include "wire.h"
+#include "memory/pages.h"
+#include "memory/seg.h"
 
 #define ID	   UINT64_C(4711)
 #define INC	   UINT64_C(0x1234)

@@ -10,7 +10,7 @@
 #include "fuzz.h"
 
 #define main status_main
-#include "status.c"
+#include "tools/status.c"
 #undef main
 
 #define TEXTS 3

@@ -9,10 +9,10 @@
 #include <sys/xattr.h>
 
 #include "fuzz.h"
-#include "inode.h"
-#include "ops.h"
-#include "pages.h"
-#include "view.h"
+#include "memory/pages.h"
+#include "mount/inode.h"
+#include "mount/ops.h"
+#include "mount/ramp_files.h"
 
 #define ARENA_LEN (UINT64_C(32) << 40)
 

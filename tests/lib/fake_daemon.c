@@ -20,9 +20,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ioc.h"
-#include "kernel.h"
-#include "session.h"
+#include "base/ioc.h"
+#include "base/kernel.h"
+#include "base/session.h"
 
 #define SEGMENT_ID 5000
 #define PAGE_BYTES UINT64_C(4096)

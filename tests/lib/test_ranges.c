@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranges.h"
+#include "core/ranges.h"
 
 #define PAGE 4096u
 #define BASE UINT64_C(0x200000000000)

@@ -22,8 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/session.h"
 #include "fake_daemon.h"
-#include "session.h"
 
 #define HANDED_FD 100 /* as the scenario "handed" has it */
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "raft.h"
+#include "meta/raft.h"
 
 #define NODES	    3
 #define ENTRIES_MAX 16 /* indexes; the search is bounded far below */

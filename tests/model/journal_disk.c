@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "journal.h"
+#include "meta/journal.h"
 #include "sim_vfs.h"
 
 #define PATH "/sim/1/journal.db"

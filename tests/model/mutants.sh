@@ -12,7 +12,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 : "${CC:=cc}"
-flags="-std=gnu11 -O1 -w -D_GNU_SOURCE -I$here -I$root/libramp/base"
+flags="-std=gnu11 -O1 -w -D_GNU_SOURCE -I$here -I$root/libramp"
 small=-DRAFT_APPEND_MAX=2 # for the explorer, and all that is linked with it
 core="raft raft_follow raft_lead raft_log raft_wire"
 rest="command fsm fsm_members journal journal_tables journal_dump journal_reader replica"
@@ -25,7 +25,7 @@ base="err ids log visible wire"
 compile() {
 	meta=$1 source=$2 object=$3
 	shift 3
-	$CC $flags -include "$work/version.h" -I"$meta" "$@" -c "$source" -o "$object"
+	$CC $flags -include "$work/version.h" -I"$(dirname "$meta")" "$@" -c "$source" -o "$object"
 }
 
 objects() { # FOLDER NAME... -> paths; those of the mutant first where it has its own

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "raft.h"
+#include "meta/raft.h"
 
 #define PUPPET_LOG 32 /* indexes that a disk holds */
 

@@ -28,7 +28,7 @@ endforeach()
 foreach(source err ids log visible wire)
   target_sources(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base/${source}.c)
 endforeach()
-target_include_directories(raft_sim PRIVATE ${CMAKE_SOURCE_DIR}/meta ${CMAKE_SOURCE_DIR}/libramp/base)
+target_include_directories(raft_sim PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/libramp)
 rampfs_computing_test(NAME raft_sim CHAIN model COMMAND $<TARGET_FILE:raft_sim> --seeds 1-1000 TIMEOUT 3600)
 
 # The explorer has the core compiled in, with messages of at most two entries.
@@ -37,7 +37,7 @@ raft_model(raft_explore_checked SOURCES explore.c explore_node.c puppet.c NEEDS 
 raft_model(raft_explore PLAIN SOURCES explore.c explore_node.c puppet.c)
 foreach(name raft_explore_checked raft_explore)
   target_sources(${name} PRIVATE ${core})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/meta ${CMAKE_SOURCE_DIR}/libramp/base)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/libramp)
   target_compile_definitions(${name} PRIVATE RAFT_APPEND_MAX=2)
 endforeach()
 target_sources(raft_explore PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base/wire.c)

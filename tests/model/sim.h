@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "replica.h"
+#include "meta/replica.h"
 #include "sim_rng.h"
 #include "sim_vfs.h"
 

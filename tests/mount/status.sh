@@ -51,7 +51,7 @@ for list_name, more in sometimes.items():
         assert s[list_name], list_name + " is empty"
 assert {x["why"] for x in s["attention"]} <= set(whys), s["attention"]
 # The states that a migration goes through, but for its end, at which it is shown no more.
-states = re.findall(r'^\t\[[A-Z_]+\] = \{"([a-z ]+)"', open("rampfs/transfer/transfer.c").read(), re.M)
+states = re.findall(r'^\t\[[A-Z_]+\] = \{"([a-z ]+)"', open("rampfs/transfer/move.c").read(), re.M)
 assert states[-1] == "end" and len(states) > 10 and {x["state"] for x in s["migrations"]} <= set(states[:-1]), states
 for word in (*whys, *states[:-1]):
     assert '"%s"' % word in page, '"%s" is not in the manual page' % word

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "handover.h"
-#include "kernel.h"
+#include "base/kernel.h"
+#include "mount/handover.h"
 
 #define CONNECTION 0x1234
 #define SEG	   5000

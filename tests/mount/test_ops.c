@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ids.h"
-#include "ioc.h"
+#include "base/ids.h"
+#include "base/ioc.h"
 
 #define NOBODY 65534
 #define MIB    (1 << 20)

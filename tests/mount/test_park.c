@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "park.h"
+#include "mount/park.h"
 
 struct waiter {
 	struct parked parked; /* first */

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "request.h"
+#include "mount/request.h"
 
 #define SECOND UINT64_C(1000)
 

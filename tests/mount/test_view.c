@@ -4,7 +4,7 @@
 #include <check.h>
 #include <errno.h>
 
-#include "view.h"
+#include "mount/ramp_files.h"
 
 #define OWNER 2
 

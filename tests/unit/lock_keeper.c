@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ids.h"
-#include "kernel.h"
+#include "base/ids.h"
+#include "base/kernel.h"
 
 static void *write_it(void *arg)
 {

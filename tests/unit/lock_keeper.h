@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "store.h"
+#include "memory/store.h"
 
 struct lock_keeper {
 	int fd, uffd;

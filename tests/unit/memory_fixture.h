@@ -8,10 +8,10 @@
 #include <check.h>
 #include <stdint.h>
 
-#include "pages.h"
-#include "record.h"
-#include "room.h"
-#include "store.h"
+#include "memory/pages.h"
+#include "memory/record.h"
+#include "memory/reserve.h"
+#include "memory/store.h"
 
 #define MEMORY_CAPACITY (UINT64_C(64) << 20)
 #define MEMORY_ID	UINT64_C(4711)

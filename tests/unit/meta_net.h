@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "meta.h"
+#include "meta/meta.h"
 
 #define NODES_MAX 6
 

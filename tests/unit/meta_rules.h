@@ -7,9 +7,9 @@
 
 #include <check.h>
 
-#include "command.h"
-#include "fsm.h"
-#include "journal.h"
+#include "meta/command.h"
+#include "meta/fsm.h"
+#include "meta/journal.h"
 
 #define MIB   (UINT64_C(1) << 20)
 #define ARENA UINT64_C(0x200000000000)

@@ -2,7 +2,7 @@
 add_executable(programs_prog unit/programs_prog.c ${CMAKE_SOURCE_DIR}/libramp/base/session.c
   ${CMAKE_SOURCE_DIR}/libramp/base/wire.c)
 set_target_properties(programs_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_include_directories(programs_prog PRIVATE ${CMAKE_SOURCE_DIR}/libramp/base)
+target_include_directories(programs_prog PRIVATE ${CMAKE_SOURCE_DIR}/libramp)
 target_link_libraries(programs_prog PRIVATE Threads::Threads rampfs_flags)
 
 # programs_test(NAME): of the programs floor, over programs_world.h.

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 
 #define PAGE	    4096u
 #define WRITERS_MAX 8

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "session.h"
+#include "base/session.h"
 
 enum prog_op {
 	PROG_SESSION,	   /* starts the agent; value: 1: an agent that never answers a command,

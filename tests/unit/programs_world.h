@@ -6,7 +6,7 @@
 #define RAMP_PROGRAMS_WORLD_H
 
 #include "memory_fixture.h"
-#include "programs.h"
+#include "programs/programs.h"
 #include "programs_prog.h"
 
 #define MIB	   (UINT64_C(1) << 20)

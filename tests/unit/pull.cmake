@@ -3,7 +3,7 @@ foreach(part pull pull_faults pull_handed pull_lost pull_orders)
   rampfs_test(NAME ${part}
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/lock_keeper.c
     unit/transport_node.c
-    NEEDS pull LABELS quick threads)
+    NEEDS serve pull LABELS quick threads)
 endforeach()
 # A file of the source is cut between two steps of serve.c; a clock is looked at, and time passes.
 target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 #include "lock_keeper.h"
 
 /* ---- programs.h, as far as pull needs it ---- */

@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 
 #include "memory_fixture.h"
-#include "programs.h"
-#include "pull.h"
+#include "programs/programs.h"
+#include "pull/pull.h"
 #include "transport_node.h"
 
 #define PAGE	     UINT64_C(4096)

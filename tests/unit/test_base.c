@@ -9,11 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "err.h"
-#include "log.h"
-#include "output.h"
-#include "wire.h"
+#include "base/config.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "base/wire.h"
 
 START_TEST(errors_are_wrapped_in_front)
 {

@@ -10,8 +10,8 @@
 
 #include <check.h>
 
-#include "hello.h"
-#include "peer.h"
+#include "transport/hello.h"
+#include "transport/peers/peer.h"
 
 #define DIALER_BYTES   137 /* OPEN and PROVE */
 #define ACCEPTOR_BYTES 164 /* OFFER and WELCOME */

@@ -9,7 +9,7 @@
 #include <check.h>
 #include <openssl/crypto.h>
 
-#include "hmac.h"
+#include "base/hmac.h"
 
 static void from_hex(const char *hex, uint8_t *bytes, size_t len)
 {

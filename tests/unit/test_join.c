@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "join.h"
-#include "wire.h"
+#include "base/wire.h"
+#include "transport/peers/join.h"
 
 #define MEMBER_NUMBER 7
 

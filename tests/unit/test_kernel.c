@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 
 #define PAGE  UINT64_C(4096)
 #define PAGES UINT64_C(16)

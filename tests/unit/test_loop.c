@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "loop.h"
+#include "base/kernel.h"
+#include "base/loop.h"
 
 static bool worked, came_back;
 

@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "memory/reserve.h"
 #include "memory_fixture.h"
-#include "room.h"
 
 #define MIB (UINT64_C(1) << 20)
 

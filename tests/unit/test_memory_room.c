@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 #include "lock_keeper.h"
 #include "memory_fixture.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "meta_inner.h"
+#include "base/log.h"
+#include "meta/meta_impl.h"
 #include "meta_net.h"
 
 /* ---- one voter ----------------------------------------------------------------------------- */

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "command.h"
-#include "journal.h"
-#include "raft.h"
-#include "wire.h"
+#include "base/wire.h"
+#include "meta/command.h"
+#include "meta/journal.h"
+#include "meta/raft.h"
 
 /* ---- commands ------------------------------------------------------------------------------ */
 

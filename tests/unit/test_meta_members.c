@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
-#include "log.h"
-#include "meta_inner.h"
+#include "base/log.h"
+#include "meta/command.h"
+#include "meta/meta_impl.h"
 #include "meta_net.h"
 
 /* ---- members ------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "meta_net.h"
 
 #define SEGMENTS 70 /* more than are read at once */

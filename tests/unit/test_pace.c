@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "pace.h"
+#include "base/throttle.h"
 
 static struct pace pace;
 static uint64_t now_us;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto.h"
+#include "transport/proto.h"
 
 #define BODY_MAX 4096
 

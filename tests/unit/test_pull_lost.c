@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 #include "pull_world.h"
 
 static struct world w;

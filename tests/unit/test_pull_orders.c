@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "pull_impl.h"
+#include "base/kernel.h"
+#include "pull/pull_impl.h"
 #include "pull_world.h"
 
 #define COME_BY_US 50000 /* the pager has seen what it can see, and sleeps */

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pages.h"
+#include "memory/pages.h"
 #include "programs_world.h"
 
 #define ELSEWHERE UINT64_C(0x10000000)

@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "kernel.h"
-#include "local.h"
+#include "base/kernel.h"
+#include "programs/local.h"
 #include "programs_world.h"
 
 /* ---- hostile input

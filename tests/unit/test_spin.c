@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "spin.h"
+#include "base/adaptive_poll.h"
 
 static struct spin spin;
 static uint64_t now_us;

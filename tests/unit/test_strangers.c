@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernel.h"
+#include "base/kernel.h"
 #include "programs_world.h"
 #include "stranger.h"
 

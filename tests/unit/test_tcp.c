@@ -16,7 +16,7 @@
 
 #include <check.h>
 
-#include "hello.h"
+#include "transport/hello.h"
 #include "transport_node.h"
 
 #define PAGE ((size_t)RAMP_PAGE_BYTES)

@@ -8,7 +8,7 @@
 
 #include <check.h>
 
-#include "transport.h"
+#include "transport/transport.h"
 #include "transport_node.h"
 
 #define SOURCE_AT "127.0.0.2" /* and nowhere else; it connects from 127.0.0.1 */

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "proto.h"
 #include "transfer_stories.h"
+#include "transport/proto.h"
 
 static TCase *story_in(Suite *suite, const char *name, SFun open)
 {

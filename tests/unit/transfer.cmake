@@ -1,15 +1,14 @@
 rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS quick TIMEOUT 60)
 
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
-set(transfer_sources life.c transfer.c source.c given.c copy.c target.c collapse.c asks.c ask_remote.c traces.c tools.c)
+set(transfer_sources transfer.c move.c source.c given.c copy.c target.c collapse.c move_request.c move_request_remote.c traces.c
+  tool_moves.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
 rampfs_test(NAME transfer
   SOURCES unit/test_transfer.c unit/transfer_asks.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c
     unit/transfer_meta.c unit/transfer_local.c unit/transfer_faults.c ${transfer_sources}
   NEEDS memory transport base_loop base LABELS threads TIMEOUT 600)
-target_include_directories(test_transfer PRIVATE
-  ${CMAKE_SOURCE_DIR}/rampfs/transfer ${CMAKE_SOURCE_DIR}/rampfs/programs
-  ${CMAKE_SOURCE_DIR}/rampfs/pull ${CMAKE_SOURCE_DIR}/meta)
+target_include_directories(test_transfer PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=room_reserve
   -Wl,--wrap=room_collapse -Wl,--wrap=room_populated)

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto.h"
 #include "transfer_stories.h"
+#include "transport/proto.h"
 
 static void is_not_answered(int ask)
 {

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "peer.h"
-#include "record.h"
-#include "room.h"
+#include "memory/record.h"
+#include "memory/reserve.h"
 #include "transfer_world.h"
+#include "transport/peers/peer.h"
 
 #define LATE_US 150000
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "proto.h"
 #include "transfer_stories.h"
+#include "transport/proto.h"
 
 /* ---- kill -9 at every step (R4, R5, R8) -------------------------------------------------------
  */

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pages.h"
+#include "memory/pages.h"
 #include "transfer_world.h"
 
 /* ---- programs

@@ -17,10 +17,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "meta.h"
-#include "programs.h"
-#include "pull.h"
-#include "transfer.h"
+#include "meta/meta.h"
+#include "programs/programs.h"
+#include "pull/pull.h"
+#include "transfer/transfer.h"
 
 #define NODES	 3 /* numbered 1.. */
 #define ROWS	 64

@@ -8,9 +8,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "loop.h"
-#include "peer.h"
-#include "transport.h"
+#include "base/loop.h"
+#include "transport/peers/peer.h"
+#include "transport/transport.h"
 
 #define WAIT_MS 15000
 

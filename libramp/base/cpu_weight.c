@@ -1,0 +1,78 @@
+#include "cpu_weight.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define GROUP "/proc/self/autogroup"
+
+#define OURS "RAMPFS_LEADS_ITS_SESSION"
+
+static int weight_nice = WEIGHT_NICE;
+static int usual; /* the session's nice while nothing moves */
+static bool ours; /* the session */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int moves; /* under lock */
+
+void weight_session(void)
+{
+	if (getsid(0) == getpid())
+		setenv(OURS, "1", 1);
+	else
+		unsetenv(OURS);
+}
+
+static int group_nice(void)
+{
+	char text[64];
+	int fd = open(GROUP, O_RDONLY | O_CLOEXEC), nice = 0;
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return sscanf(text, "/autogroup-%*d nice %d", &nice) == 1 ? nice : 0;
+}
+
+static void set_group_nice(int nice)
+{
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%d", nice);
+	int fd = open(GROUP, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, text, (size_t)len);
+	close(fd);
+}
+
+void weight_set(int nice)
+{
+	weight_nice = nice;
+	ours = getenv(OURS) != NULL;
+	usual = group_nice();
+	if (ours && usual == nice && nice < 0) {
+		usual = 0;
+		set_group_nice(usual);
+	}
+}
+
+void weight_thread(bool answers)
+{
+	int nice = answers && weight_nice > 0 ? 0 : weight_nice;
+
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
+}
+
+void weight_group(bool move)
+{
+	pthread_mutex_lock(&lock);
+	moves += move ? 1 : -1;
+	if (ours && weight_nice < usual && moves == (move ? 1 : 0))
+		set_group_nice(move ? weight_nice : usual);
+	pthread_mutex_unlock(&lock);
+}

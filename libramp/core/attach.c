@@ -1,0 +1,470 @@
+/*
+ * A program's thread maps a segment.
+ *
+ * Happy path: the FUSE ioctl gives a one-time token for the open, the agent of that daemon
+ * is started if it is the first time, and an ATTACH with the token goes to the daemon over a
+ * throw-away connection. Before its answer comes, the agent has mapped the range and put it into
+ * the table. Where part of the range is mapped already, that part is counted, and only the gaps are
+ * asked for, each with a token of its own.
+ *
+ * How it fails: a daemon that is on its way back is asked again, for 10 s in all; then ETIMEDOUT.
+ * What an attach has half done is taken back.
+ *
+ * Locks: the attach lock, which may be held while a daemon answers, then the table's. An agent
+ * takes only the latter.
+ */
+#include "attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "base/ids.h"
+#include "base/ioc.h"
+#include "base/kernel.h"
+#include "base/session.h"
+#include "daemon_request.h"
+#include "fork.h"
+#include "remap.h"
+#include "sys.h"
+#include "table.h"
+
+#define PATIENCE_MS	   10000 /* for one mmap */
+#define RETRY_PAUSE_MS	   5
+#define GONE_PAUSE_LAST_MS 256
+#define PROT_ALL	   (PROT_READ | PROT_WRITE | PROT_EXEC)
+
+struct shim_lock attach_lock;
+_Atomic bool attach_used;
+
+/* One request to map a range, under the attach lock. */
+struct attach {
+	const struct attach_call *call;
+	struct ramp_ioc_attach ioc; /* of the last token */
+	bool has_token;		    /* ... which has not been used yet */
+	uint8_t session;
+	uint64_t segment, end_max;
+	uint64_t start, end; /* addresses; known once a first part is mapped */
+	uint64_t deadline_ms;
+	bool again;		       /* it failed because the daemon was away */
+	bool asked_again;	       /* ... or had forgotten the token: that is tried once */
+	char reason[SESSION_TEXT_MAX]; /* why it failed; empty: errno says it */
+};
+
+static int refuse(struct attach *a, int code, const char *reason)
+{
+	shim_copy(a->reason, sizeof(a->reason), reason);
+	return -code;
+}
+
+/* ---- requests to the daemon --------------------------------------------------------------------
+ */
+
+static uint32_t left_ms(uint64_t deadline_ms)
+{
+	uint64_t now_ms = shim_now_ms();
+
+	return now_ms < deadline_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
+}
+
+int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+{
+	struct timeval time;
+	uint32_t ms;
+	int sock, rc;
+
+	sock = listener_connect(path, left_ms(deadline_ms));
+	if (sock < 0)
+		return agent_daemon_away(sock) ? -EPIPE : sock;
+	ms = left_ms(deadline_ms);
+	time = (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+	rc = session_send(sock, msg, NULL, 0, 0);
+	if (rc == 0)
+		rc = session_recv(sock, msg, NULL, NULL, 0);
+	close(sock);
+	if (rc == -EAGAIN)
+		return -ETIMEDOUT;
+	if (agent_daemon_away(rc))
+		return -EPIPE;
+	if (rc == 0 && msg->type != SESSION_RESULT)
+		return -EPROTO;
+	return rc;
+}
+
+/* -ENOTTY: the file is no segment. */
+static int get_token(struct attach *a)
+{
+	int rc = shim_ioctl(a->call->fd, RAMP_IOC_ATTACH, &a->ioc);
+
+	a->has_token = rc == 0;
+	return rc == -EREMOTE ? refuse(a, EREMOTE, "the segment is on another node") : rc;
+}
+
+/* The daemon may come back under our hands: then everything from the token on is done anew. */
+static int attach_once(struct attach *a, const struct session_msg *request,
+		       struct session_msg *answer)
+{
+	struct agent_error err;
+	int rc;
+
+	a->again = false;
+	if (!a->has_token) {
+		rc = get_token(a);
+		if (rc)
+			return rc;
+	}
+	a->has_token = false;
+	rc = agent_start(a->session, &err);
+	a->again = rc == -EPIPE;
+	if (rc)
+		return refuse(a, -rc, err.text);
+	*answer = *request;
+	answer->token[0] = a->ioc.token[0];
+	answer->token[1] = a->ioc.token[1];
+	rc = attach_ask(agent_socket(a->session), answer, a->deadline_ms);
+	a->again = rc == -EPIPE || (rc == 0 && answer->result == EPERM && !a->asked_again);
+	if (rc)
+		return refuse(a, -rc, rc == -ETIMEDOUT ? "the daemon does not answer" : "");
+	a->asked_again = answer->result == EPERM;
+	if (answer->result)
+		return refuse(a, (int)answer->result, answer->text);
+	return 0;
+}
+
+/* table.lock is held. What an agent has mapped late is nobody's, and has no access. */
+static void drop_pending(void)
+{
+	for (uint32_t i = 0; i < table.ranges.n;) {
+		struct range *r = &table.ranges.at[i];
+
+		if (!(r->flags & RANGE_PENDING)) {
+			i++;
+			continue;
+		}
+		shim_munmap(r->addr, r->len);
+		ranges_remove(&table.ranges, i);
+	}
+}
+
+void attach_drop_pending(void)
+{
+	shim_lock(&table.lock);
+	drop_pending();
+	shim_unlock(&table.lock);
+}
+
+/* The agent has mapped it; from now on the range is the program's. What else is pending is of an
+   attach that was given up, and has no access; it is taken for ours only where it can't be cut off. */
+static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
+{
+	uint32_t first, last;
+
+	shim_lock(&table.lock);
+	if (ranges_isolate(&table.ranges, start, end, &first, &last)) {
+		first = 0;
+		last = table.ranges.n;
+	}
+	for (uint32_t i = 0; i < table.ranges.n; i++) {
+		struct range *r = &table.ranges.at[i];
+
+		if (i >= first && i < last)
+			r->flags &= (uint8_t)~RANGE_PENDING;
+		if (r->segment == a->segment && r->session == a->session)
+			r->end_max = a->end_max;
+	}
+	shim_unlock(&table.lock);
+}
+
+/* Bytes [offset, offset + len) of the segment: nothing of it is mapped, or, with SESSION_REPLACE,
+   all of it with less access. */
+static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t flags,
+		       uint64_t *at)
+{
+	struct session_msg request = {.type = SESSION_ATTACH,
+				      .flags = flags,
+				      .offset = offset,
+				      .len = len,
+				      .prot = (uint32_t)a->call->prot & PROT_ALL};
+	struct session_msg answer = {0};
+	int rc;
+
+	while ((rc = attach_once(a, &request, &answer)) != 0) {
+		attach_drop_pending();
+		if (!a->again)
+			return rc;
+		if (shim_now_ms() >= a->deadline_ms)
+			return -ETIMEDOUT;
+		shim_pause_ms(RETRY_PAUSE_MS);
+	}
+	a->reason[0] = '\0';
+	a->end_max = answer.addr - offset + answer.all;
+	own_pending(a, answer.addr, answer.addr + len);
+	*at = answer.addr;
+	return 0;
+}
+
+/* ---- mmap ---------------------------------------------------------------------------------------
+ */
+
+/* The parts that stand already: one more each. */
+static int count_parts(const struct attach *a)
+{
+	uint32_t first, last;
+	int rc;
+
+	shim_lock(&table.lock);
+	drop_pending();
+	rc = ranges_isolate(&table.ranges, a->start, a->end, &first, &last);
+	for (; rc == 0 && first < last; first++)
+		table.ranges.at[first].count++;
+	shim_unlock(&table.lock);
+	return rc;
+}
+
+/* The first piece from `from` on that allows less than this mapping asks for: what it shall allow
+   is allowed. -EACCES: it was mapped through an open that does not allow that. 0: all is well. */
+static int widen_next(const struct attach *a, uint64_t from, struct range *piece)
+{
+	uint32_t first, last;
+	int rc;
+
+	*piece = (struct range){.addr = a->end};
+	change_lock(); /* what is put in place meanwhile has the protection of before */
+	rc = ranges_isolate(&table.ranges, from, a->end, &first, &last);
+	for (; rc == 0 && first < last; first++) {
+		struct range *r = &table.ranges.at[first];
+		uint8_t prot = (uint8_t)(r->prot | (a->call->prot & PROT_ALL));
+
+		if (prot == r->prot)
+			continue;
+		*piece = *r;
+		rc = table_protect(r, prot);
+	}
+	ranges_join(&table.ranges);
+	shim_unlock(&table.lock);
+	return rc;
+}
+
+/* An older mapping of the same bytes is the same mapping, and loses nothing. */
+static int widen(struct attach *a)
+{
+	struct range piece;
+	uint64_t at, replaced = a->start;
+	int rc;
+
+	while ((rc = widen_next(a, a->start, &piece)) == -EACCES && piece.addr >= replaced) {
+		rc = attach_part(a, piece.addr - piece.extent, piece.len, SESSION_REPLACE, &at);
+		if (rc)
+			return rc;
+		replaced = piece.addr + piece.len;
+	}
+	return rc;
+}
+
+/* Where the segment lies, if anything of it is mapped already. */
+static bool known_place(struct attach *a)
+{
+	const struct range *r;
+
+	shim_lock(&table.lock);
+	drop_pending();
+	r = ranges_of(&table.ranges, a->session, a->segment);
+	if (r) {
+		a->start = r->extent + a->call->offset;
+		a->end = a->start + a->call->len;
+		a->end_max = r->end_max;
+	}
+	shim_unlock(&table.lock);
+	return r != NULL;
+}
+
+static bool next_gap(const struct attach *a, uint64_t from, uint64_t *start, uint64_t *end)
+{
+	bool found;
+
+	shim_lock(&table.lock);
+	drop_pending();
+	found = ranges_gap(&table.ranges, from, a->end, start, end);
+	shim_unlock(&table.lock);
+	return found;
+}
+
+static int fill_gaps(struct attach *a)
+{
+	uint64_t start, end, at, from = a->start;
+	int rc;
+
+	while (next_gap(a, from, &start, &end)) {
+		rc = attach_part(a, a->call->offset + (start - a->start), end - start, 0, &at);
+		if (rc)
+			return rc;
+		from = end;
+	}
+	return widen(a);
+}
+
+static bool any_gone(const struct attach *a)
+{
+	bool gone = false;
+
+	shim_lock(&table.lock);
+	for (uint32_t i = ranges_first(&table.ranges, a->start);
+	     i < table.ranges.n && table.ranges.at[i].addr < a->end; i++)
+		gone |= (table.ranges.at[i].flags & RANGE_GONE) != 0;
+	shim_unlock(&table.lock);
+	return gone;
+}
+
+/* It left and is here again, but not in its place yet: the daemon is about to put it there. */
+static int await_back(struct attach *a)
+{
+	uint32_t pause_ms = 1;
+	int rc;
+
+	while (any_gone(a)) {
+		if (shim_now_ms() >= a->deadline_ms)
+			return refuse(a, ETIMEDOUT,
+				      "it is here again, and the daemon could not put it in its "
+				      "place; munmap what is left of it there");
+		shim_pause_ms(pause_ms);
+		if (pause_ms < GONE_PAUSE_LAST_MS)
+			pause_ms *= 2;
+		rc = get_token(a);
+		if (rc && !agent_daemon_away(rc))
+			return rc;
+	}
+	return 0;
+}
+
+static int refuse_place(struct attach *a)
+{
+	return refuse(a, EINVAL,
+		      "MAP_FIXED: a segment has its own address, the same in every process; map it "
+		      "without");
+}
+
+static int attach_known(struct attach *a)
+{
+	uint64_t start, end;
+	int rc;
+
+	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start)
+		return refuse_place(a);
+	if ((a->call->flags & MAP_FIXED_NOREPLACE) &&
+	    !(next_gap(a, a->start, &start, &end) && start == a->start && end == a->end))
+		return -EEXIST;
+	rc = count_parts(a);
+	if (rc)
+		return rc;
+	rc = fill_gaps(a);
+	if (rc == 0)
+		rc = await_back(a);
+	if (rc) {
+		shim_lock(&table.lock);
+		table_release(a->start, a->end, false);
+		shim_unlock(&table.lock);
+	}
+	return rc;
+}
+
+static int attach_new(struct attach *a)
+{
+	int rc = attach_part(a, a->call->offset, a->call->len, 0, &a->start);
+
+	if (rc)
+		return rc;
+	a->end = a->start + a->call->len;
+	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start) {
+		shim_lock(&table.lock);
+		table_release(a->start, a->end, false);
+		shim_unlock(&table.lock);
+		return refuse_place(a);
+	}
+	return 0;
+}
+
+/* As the kernel would refuse them: silently. */
+static int check_call(const struct attach_call *call)
+{
+	long mode = syscall(SYS_fcntl, call->fd, F_GETFL);
+
+	if (mode < 0 || (mode & O_PATH))
+		return -EBADF;
+	if ((mode & O_ACCMODE) == O_WRONLY)
+		return -EACCES;
+	if ((call->prot & PROT_WRITE) && (mode & O_ACCMODE) != O_RDWR)
+		return -EACCES;
+	if (call->len == 0 || !shim_page_aligned(call->offset))
+		return -EINVAL;
+	/* Whoever gets it takes stores for durable. */
+	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & MAP_SYNC))
+		return -EOPNOTSUPP;
+	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !shim_page_aligned(call->addr))
+		return -EINVAL;
+	if (call->len > UINT64_MAX / 4 || call->offset > UINT64_MAX / 4)
+		return -EOVERFLOW;
+	return 0;
+}
+
+static int map_segment(struct attach *a)
+{
+	int rc, session;
+
+	attach_drop_pending();
+	rc = get_token(a);
+	if (rc)
+		return rc;
+	session = agent_of(a->ioc.socket);
+	if (session < 0)
+		return refuse(a, -session, "segments of too many mounts in one process");
+	a->session = (uint8_t)session;
+	a->segment = a->ioc.segment;
+	return known_place(a) ? attach_known(a) : attach_new(a);
+}
+
+/* What the kernel does at the end of mmap, as far as it can: failures are no failure of it. */
+static void after_map(const struct attach_call *call, uint64_t at)
+{
+	if (call->flags & MAP_LOCKED)
+		syscall(SYS_mlock, at, call->len);
+	else if (call->flags & MAP_POPULATE)
+		shim_madvise(at, call->len, MADV_POPULATE_READ);
+}
+
+int attach_mmap(const struct attach_call *given, uint64_t *at)
+{
+	struct attach_call call = *given;
+	struct attach a = {.call = &call, .deadline_ms = shim_now_ms() + PATIENCE_MS};
+	struct shim_guard guard;
+	int rc = check_call(&call);
+
+	if (rc)
+		return rc;
+	call.len = shim_page_up(call.len);
+	shim_enter(&guard);
+	if (fork_settle()) {
+		shim_lock(&attach_lock);
+		rc = fork_watch();
+		attach_used |= rc == 0;
+		if (rc == 0)
+			rc = map_segment(&a);
+		shim_unlock(&attach_lock);
+	} else {
+		rc = refuse(&a, EOPNOTSUPP,
+			    "a process that shares its parent's memory (vfork) maps no segment; "
+			    "its parent can");
+	}
+	if (rc && rc != -ENOTTY && rc != -EEXIST)
+		shim_refuse("mmap", -rc, a.reason);
+	shim_leave(&guard);
+	*at = a.start;
+	if (rc == 0 && (call.flags & (MAP_LOCKED | MAP_POPULATE)))
+		after_map(&call, *at);
+	return rc;
+}

@@ -1,0 +1,87 @@
+/*
+ * Who may listen: root, that is uid 0 of the program's own user namespace, which may do anything
+ * with the program as it is. That is the uid of whoever called listen(2), as the kernel remembers
+ * it: for a daemon, of its keeper.
+ *
+ * In a user namespace that does not have the machine's root (a rootless container), the kernel
+ * shows that one as nobody, like all others who have no number there. There the place has to do:
+ * /run/rampfs belongs to root, or to whoever made the container.
+ */
+#include "daemon_request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/session.h"
+#include "sys.h"
+
+#define OVERFLOW_UID 65534 /* /proc/sys/kernel/overflowuid, as everybody leaves it */
+#define UIDS	     UINT32_MAX
+
+static bool right_place(const char *path)
+{
+	size_t len = strlen(SESSION_DIR "/");
+
+	return strncmp(path, SESSION_DIR "/", len) == 0 && !strchr(path + len, '/');
+}
+
+/* The next number in the text, and *text behind it. */
+static uint64_t parse_number(const char **text)
+{
+	uint64_t number = 0;
+
+	while (**text == ' ')
+		(*text)++;
+	for (; **text >= '0' && **text <= '9'; (*text)++)
+		number = number * 10 + (uint64_t)(**text - '0');
+	return number;
+}
+
+/* Our user namespace has no number for some users: its map is not "0 0 4294967295". */
+static bool some_have_no_uid(void)
+{
+	char map[128];
+	const char *at = map;
+	int fd = shim_open("/proc/self/uid_map", O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : syscall(SYS_read, fd, map, sizeof(map) - 1);
+	uint64_t inside, outside;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return false;
+	map[n] = '\0';
+	inside = parse_number(&at);
+	outside = parse_number(&at);
+	return inside || outside || parse_number(&at) != UIDS;
+}
+
+static bool is_roots(int sock)
+{
+	struct ucred who;
+	socklen_t len = sizeof(who);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len))
+		return false;
+	return who.uid == 0 || (who.uid == OVERFLOW_UID && some_have_no_uid());
+}
+
+int listener_connect(const char *path, uint32_t patience_ms)
+{
+	int sock;
+
+	if (!right_place(path))
+		return -EPERM;
+	sock = session_connect_within(path, patience_ms);
+	if (sock < 0)
+		return sock == -EAGAIN ? -ETIMEDOUT : sock;
+	if (is_roots(sock))
+		return sock;
+	close(sock);
+	return -EPERM;
+}

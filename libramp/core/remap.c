@@ -1,0 +1,368 @@
+/*
+ * A program's thread changes what it has mapped.
+ *
+ * Happy path: a system call, and the table's entries with it, under the table's lock; no message.
+ * The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE) is the daemon's to punch.
+ *
+ * How it fails: what would move a segment from its address, let it grow past its extent or have a
+ * fork copy it is refused with a line; everything else as the kernel says. A mapping that is gone
+ * is changed all the same: it comes back as it was left.
+ */
+#include "remap.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "agent.h"
+#include "attach.h"
+#include "base/ids.h"
+#include "base/session.h"
+#include "sys.h"
+#include "table.h"
+
+/* More than a daemon needs to give up by itself (SESSION_PUNCH_MS): one that has died, or hangs. */
+#define PUNCH_PATIENCE_MS 10000
+#define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes; the kernel is done with them in no time */
+#define RETRY_PAUSE_MS	  5
+#define SWAP_PATIENCE_MS  10000
+#define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
+
+/* A daemon that dies in the middle of one leaves it to the next. */
+void change_lock(void)
+{
+	uint64_t deadline_ms = shim_now_ms() + SWAP_PATIENCE_MS;
+
+	shim_lock(&table.lock);
+	while (table.swaps && shim_now_ms() < deadline_ms) {
+		shim_unlock(&table.lock);
+		shim_pause_ms(1);
+		shim_lock(&table.lock);
+	}
+}
+
+/* It has pages, and the last one does not lie before the first. */
+static bool ends_behind(uint64_t start, uint64_t len)
+{
+	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + shim_page_up(len) > start;
+}
+
+int change_over_begin(struct shim_guard *guard, const void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint32_t ignored;
+	int rc = 0;
+
+	shim_enter(guard);
+	change_lock();
+	/* Afterwards it would be too late for a full table. */
+	if (shim_page_aligned(start) && ends_behind(start, len))
+		rc = ranges_isolate(&table.ranges, start, start + shim_page_up(len), &ignored,
+				    &ignored);
+	if (rc) {
+		shim_unlock(&table.lock);
+		shim_leave(guard);
+	}
+	return rc;
+}
+
+void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	uint32_t first, last;
+
+	if (len &&
+	    ranges_isolate(&table.ranges, start, start + shim_page_up(len), &first, &last) == 0)
+		for (; first < last; last--)
+			ranges_remove(&table.ranges, first);
+	ranges_join(&table.ranges);
+	shim_unlock(&table.lock);
+	shim_leave(guard);
+}
+
+int change_munmap(void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct shim_guard guard;
+	int rc;
+
+	if (!shim_page_aligned(start) || !ends_behind(start, len))
+		return -EINVAL;
+	shim_enter(&guard);
+	shim_lock(&table.lock);
+	rc = table_release(start, start + shim_page_up(len), true);
+	shim_unlock(&table.lock);
+	shim_leave(&guard);
+	return rc;
+}
+
+/* The kernel has come so far before it failed: *at is where the range before it ended. */
+static bool is_protected(const struct range *r, uint64_t *at, int prot)
+{
+	bool next = r->addr == *at;
+
+	*at = r->addr + r->len;
+	return next && shim_mprotect(r->addr, r->len, prot) == 0;
+}
+
+/* Under table.lock. */
+static int protect(uint64_t start, uint64_t len, int prot)
+{
+	uint32_t first, last;
+	int rc;
+
+	rc = ranges_isolate(&table.ranges, start, start + len, &first, &last);
+	if (rc)
+		return rc;
+	for (uint32_t i = first; i < last; i++)
+		if ((prot & PROT_WRITE) && (table.ranges.at[i].flags & RANGE_READONLY))
+			return -EACCES;
+	rc = shim_mprotect(start, len, prot);
+	for (; first < last && (rc == 0 || is_protected(&table.ranges.at[first], &start, prot));
+	     first++)
+		table.ranges.at[first].prot = (uint8_t)(prot & PROT_ALL);
+	ranges_join(&table.ranges);
+	return rc;
+}
+
+int change_mprotect(void *addr, uint64_t len, int prot)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct shim_guard guard;
+	int rc;
+
+	if (!shim_page_aligned(start))
+		return -EINVAL;
+	if (len && !ends_behind(start, len))
+		return -ENOMEM;
+	shim_enter(&guard);
+	change_lock(); /* what is put in place meanwhile has the protection of before */
+	rc = protect(start, shim_page_up(len), prot);
+	shim_unlock(&table.lock);
+	shim_leave(&guard);
+	return rc;
+}
+
+/*
+ * The mapping before the gap grows over it. The kernel wants a range that ends where its mapping
+ * ends, so its last page stands for it. Under table.lock.
+ */
+static int grow_over(uint64_t start, uint64_t end)
+{
+	uint32_t before = ranges_first(&table.ranges, start - 1);
+	struct range range = table.ranges.at[before];
+	long at;
+	int rc;
+
+	at = shim_mremap(start - RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES + (end - start),
+			 0, 0);
+	if (at < 0)
+		return (int)at;
+	range.addr = start;
+	range.len = end - start;
+	range.count = 1;
+	rc = table_add(&range);
+	if (rc)
+		shim_munmap(start, end - start);
+	return rc;
+}
+
+/* Under table.lock. [start, end) is what comes on top; what is there of it is counted. */
+static int grow(uint64_t start, uint64_t end)
+{
+	uint32_t first, last;
+	uint64_t gap_start, gap_end, at = start;
+	int rc;
+
+	rc = ranges_isolate(&table.ranges, start, end, &first, &last);
+	if (rc)
+		return rc;
+	for (; first < last; first++)
+		table.ranges.at[first].count++;
+	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		rc = grow_over(gap_start, gap_end);
+		if (rc)
+			break;
+		at = gap_end;
+	}
+	/* Something foreign stands there, or the kernel has no room: as before. */
+	if (rc)
+		table_release(start, end, false);
+	ranges_join(&table.ranges);
+	return rc;
+}
+
+struct mremap_call {
+	uint64_t old, old_len, new_len;
+	int flags;
+};
+
+/* Under table.lock. *reason: what to say, where the kernel's errno is not enough. */
+static int remap(const struct mremap_call *call, const char **reason)
+{
+	uint32_t index = ranges_first(&table.ranges, call->old);
+	uint64_t old_end = call->old + call->old_len, new_end = call->old + call->new_len;
+	uint64_t gap_start, gap_end;
+
+	if (index == table.ranges.n ||
+	    table.ranges.at[index].addr >= call->old + (call->old_len ? call->old_len : 1))
+		return -ENOTTY;
+	if ((call->flags & ~MREMAP_MAYMOVE) || call->old_len == 0) {
+		*reason = "a segment stays at its address";
+		return -EINVAL;
+	}
+	if (!shim_page_aligned(call->old) || call->new_len == 0)
+		return -EINVAL;
+	if (old_end <= call->old)
+		return -EFAULT;
+	if (new_end <= call->old)
+		return -ENOMEM;
+	if (ranges_gap(&table.ranges, call->old, old_end, &gap_start, &gap_end))
+		return -EFAULT;
+	if (new_end <= old_end)
+		return new_end == old_end ? 0 : table_release(new_end, old_end, false);
+	if (new_end > table.ranges.at[index].end_max) {
+		*reason = "the segment's extent ends before; set user.ramp.extent before its first "
+			  "mapping";
+		return -ENOMEM;
+	}
+	return grow(old_end, new_end);
+}
+
+int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
+{
+	struct mremap_call call = {.old = (uint64_t)(uintptr_t)old,
+				   .old_len = shim_page_up(old_len),
+				   .new_len = shim_page_up(new_len),
+				   .flags = flags};
+	const char *reason = NULL;
+	struct shim_guard guard;
+	int rc;
+
+	shim_enter(&guard);
+	change_lock(); /* else what stands there meanwhile would grow, and not what is put there */
+	rc = remap(&call, &reason);
+	shim_unlock(&table.lock);
+	if (reason)
+		shim_refuse("mremap", -rc, reason);
+	shim_leave(&guard);
+	return rc;
+}
+
+/* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again), when our
+   agent has come to it. */
+static int ask_punch(const char *path, struct session_msg *msg)
+{
+	const struct session_msg asked = *msg;
+	uint64_t deadline_ms = shim_now_ms() + PUNCH_PATIENCE_MS;
+	int rc = attach_ask(path, msg, deadline_ms);
+
+	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && shim_now_ms() < deadline_ms) {
+		shim_pause_ms(RETRY_PAUSE_MS);
+		*msg = asked;
+		rc = attach_ask(path, msg, shim_now_ms() + PUNCH_PATIENCE_MS);
+	}
+	return rc == -EPIPE || (rc == 0 && msg->result == EPERM) ? -ETIMEDOUT : rc;
+}
+
+/* The daemon punches the hole, part by part. */
+static int punch(uint64_t start, uint64_t end, char *reason)
+{
+	int rc = 0;
+
+	while (rc == 0 && start < end) {
+		struct session_msg msg = {.type = SESSION_PUNCH};
+		struct range r = {0};
+		uint64_t left;
+		uint32_t index;
+
+		shim_lock(&table.lock);
+		index = ranges_first(&table.ranges, start);
+		if (index < table.ranges.n && table.ranges.at[index].addr <= start)
+			r = table.ranges.at[index];
+		shim_unlock(&table.lock);
+		if (r.len == 0)
+			return -ENOMEM;
+		msg.segment = r.segment;
+		msg.offset = start - r.extent;
+		msg.len = (r.addr + r.len < end ? r.addr + r.len : end) - start;
+		left = PUNCH_PART - msg.offset % PUNCH_PART;
+		if (msg.len > left)
+			msg.len = left;
+		start += msg.len;
+		rc = ask_punch(agent_socket(r.session), &msg);
+		if (rc == 0 && msg.result) {
+			shim_copy(reason, SESSION_TEXT_MAX, msg.text);
+			rc = -(int)msg.result;
+		}
+	}
+	return rc;
+}
+
+static bool any_of_ours(uint64_t start, uint64_t end)
+{
+	uint32_t index;
+	bool found;
+
+	shim_lock(&table.lock);
+	index = ranges_first(&table.ranges, start);
+	found = index < table.ranges.n && table.ranges.at[index].addr < end;
+	shim_unlock(&table.lock);
+	return found;
+}
+
+/* Remembered for when the segment goes and comes back. */
+static void note_nohuge(uint64_t start, uint64_t end, bool nohuge)
+{
+	uint32_t first, last;
+
+	shim_lock(&table.lock);
+	if (ranges_isolate(&table.ranges, start, end, &first, &last) == 0)
+		for (; first < last; first++) {
+			uint8_t *flags = &table.ranges.at[first].flags;
+
+			*flags = (uint8_t)(nohuge ? *flags | RANGE_NOHUGE : *flags & ~RANGE_NOHUGE);
+		}
+	ranges_join(&table.ranges);
+	shim_unlock(&table.lock);
+}
+
+int change_madvise(void *addr, uint64_t len, int advice)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr, end = start + shim_page_up(len);
+	char reason[SESSION_TEXT_MAX] = "";
+	struct shim_guard guard;
+	int rc = -ENOTTY;
+
+	if (!shim_page_aligned(start) || end <= start)
+		return -ENOTTY;
+	shim_enter(&guard);
+	if (!any_of_ours(start, end)) {
+		rc = -ENOTTY;
+	} else if (advice == MADV_DOFORK) {
+		rc = shim_refuse("madvise", EINVAL,
+				 "MADV_DOFORK: a child gets its mappings of segments by itself");
+	} else if (advice == MADV_REMOVE) {
+		rc = punch(start, end, reason);
+		if (rc)
+			shim_refuse("madvise(MADV_REMOVE)", -rc, reason);
+	} else if (advice == MADV_NOHUGEPAGE || advice == MADV_HUGEPAGE) {
+		note_nohuge(start, end, advice == MADV_NOHUGEPAGE);
+	}
+	shim_leave(&guard);
+	return rc;
+}
+
+/* The kernel would map the file anew there: not registered, and in a fork's child. */
+int change_remap_file_pages(void *addr, uint64_t len)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct shim_guard guard;
+	int rc = -ENOTTY;
+
+	shim_enter(&guard);
+	if (any_of_ours(start, start + shim_page_up(len)))
+		rc = shim_refuse("remap_file_pages", EINVAL,
+				 "the pages of a segment stay in their order");
+	shim_leave(&guard);
+	return rc;
+}

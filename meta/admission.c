@@ -1,0 +1,400 @@
+/*
+ * May this node vote? A founder whose state directory was made anew under its old number has lost
+ * its log and its votes, and must not pretend to have them; the first time it can't know by itself
+ * whether it is such a one. So a freshly formatted founder asks the others:
+ *
+ *	fresh	"my log is as mkfs made it": nobody has ever been elected with that node's help.
+ *		When a quorum's worth of the *others* is fresh, no quorum has ever decided anything,
+ *		and there is nothing to have lost.
+ *	instance "the tables have that instance bound to you" (NODE_UP). If it is ours, we are who
+ *		we were, or have been taken in anew by a quorum that didn't count us.
+ *
+ * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
+ * acknowledgements don't count; it tells all members so again and again (VOICELESS), so that
+ * nobody takes away a node whose voice is needed. A node of which another instance is bound never
+ * gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
+ * fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
+ *
+ * A number is bound to one instance for good, so whoever has applied that goes by it: another
+ * instance under that number is brought up to date and learns what it is, but isn't followed, and
+ * nothing that it says counts. That is also how a sole voter is found out, who confirms himself: it
+ * hears of it from whom it tries to lead, and leads no more until it is started anew.
+ *
+ * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
+ * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
+ * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
+ * (raft.h, hint), which shows a copy of the same life; whoever has led before tells it, too, as far
+ * as that was committed, so that another leader is no way out for a copy that is still behind. An
+ * old copy is marked in its own file, and the process begins anew without a voice: it catches up,
+ * what lies there can be moved away, and it needs --rejoin.
+ *
+ * And who else is there? A node that was down learns of who has come meanwhile from the leader, who
+ * may be one of these, and wait for it to connect. So whoever hears a node tells it the members.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "command.h"
+#include "meta_impl.h"
+
+#define GREET_AGAIN_MS 200
+#define ANOTHER_LOG_MS 60000
+#define VOICELESS_MS   1000 /* since it said so last */
+#define MEMBER_BYTES   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
+
+/* A receiver takes no notice of flags that it doesn't know. */
+enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2, GREET_VOICELESS = 4 };
+
+static bool is_fresh(const struct raft *r)
+{
+	/* Votes and entries of elections have terms above the founders'. */
+	return r->term == 1 && r->last_index == 1;
+}
+
+static void confirm(struct meta *meta)
+{
+	struct raft_event ev = {.type = RAFT_EV_CONFIRM};
+
+	if (meta->opened.restored || meta->greetings.denied)
+		return;
+	meta_step(meta, &ev);
+	log_info("meta: node %u takes part in votes", meta->opened.self);
+}
+
+static void greet(struct meta *meta, ramp_node_t to, bool answer_me)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	struct node_row row;
+	uint64_t instance = 0;
+
+	if (journal_get_node(replica_journal(meta->replica), to, &row) == 0)
+		instance = row.instance;
+	meta_send_small(meta, to, WIRE_GREET,
+			(is_fresh(r) ? GREET_FRESH : 0u) | (answer_me ? GREET_ANSWER_ME : 0u) |
+				(r->confirmed ? 0u : GREET_VOICELESS),
+			instance);
+}
+
+/* Voters other than this one that must be fresh: as many as any quorum has besides it, and so
+   more than could be fresh if one had ever stood. */
+static uint32_t fresh_needed(const struct raft *r)
+{
+	uint32_t voters = raft_conf_voters(&r->conf);
+	uint32_t quorum = voters / 2 + 1;
+
+	return quorum < voters ? quorum : voters - 1;
+}
+
+static void count_fresh(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, n = 0;
+
+	if (!is_fresh(r) || !raft_conf_find(&r->conf, meta->opened.self))
+		return;
+	for (i = 0; i < r->conf.n; i++) {
+		ramp_node_t node = r->conf.member[i].node;
+
+		n += r->conf.member[i].role == RAFT_VOTER && node != meta->opened.self &&
+		     node <= RAFT_NODES_MAX && meta->greetings.fresh[node];
+	}
+	if (n >= fresh_needed(r))
+		confirm(meta);
+}
+
+void greet_tend(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	bool hopes = !meta->opened.restored && !meta->greetings.denied;
+	uint32_t i;
+
+	if (r->confirmed || meta->now_ms < meta->greetings.again_ms)
+		return;
+	meta->greetings.again_ms = meta->now_ms + GREET_AGAIN_MS;
+	if (hopes)
+		count_fresh(meta);
+	for (i = 0; !r->confirmed && i < r->conf.n; i++)
+		if (r->conf.member[i].node != meta->opened.self)
+			greet(meta, r->conf.member[i].node, hopes);
+}
+
+/* It says so again and again, and stops with its first voice. */
+static void note_voiceless(struct meta *meta, ramp_node_t from)
+{
+	struct voiceless *at, *place = NULL;
+	uint32_t i;
+
+	pthread_mutex_lock(&meta->lock);
+	for (i = 0; i < RAFT_NODES_MAX; i++) {
+		at = &meta->others_voiceless[i];
+		if (at->node == from)
+			break;
+		if (!place && meta->now_ms >= at->until_ms)
+			place = at;
+	}
+	if (i == RAFT_NODES_MAX)
+		at = place;
+	if (at)
+		*at = (struct voiceless){.node = from, .until_ms = meta->now_ms + VOICELESS_MS};
+	pthread_mutex_unlock(&meta->lock);
+}
+
+bool meta_is_voiceless(struct meta *meta, ramp_node_t node)
+{
+	uint64_t now_ms = meta_clock_ms();
+	bool is = false;
+	uint32_t i;
+
+	if (node == meta->opened.self)
+		return meta_waits_for_voice(meta);
+	pthread_mutex_lock(&meta->lock);
+	for (i = 0; i < RAFT_NODES_MAX && !is; i++)
+		is = meta->others_voiceless[i].node == node &&
+		     now_ms < meta->others_voiceless[i].until_ms;
+	pthread_mutex_unlock(&meta->lock);
+	return is;
+}
+
+bool greet_can_spare(struct meta *meta, ramp_node_t node)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, n = 0, voters = raft_conf_voters(&r->conf);
+	const struct raft_member *m = raft_conf_find(&r->conf, node);
+
+	if (!m || m->role != RAFT_VOTER || voters == 1)
+		return true; /* the state machine refuses the last one */
+	if (node != meta->opened.self)
+		n++;
+	for (i = 0; i < r->n_peers; i++) {
+		const struct raft_peer *p = &r->peers[i];
+
+		m = raft_conf_find(&r->conf, p->node);
+		n += p->node != node && m && m->role == RAFT_VOTER && p->heard && !p->silent &&
+		     !meta_is_voiceless(meta, p->node);
+	}
+	return n >= (voters - 1) / 2 + 1;
+}
+
+/* A sole voter had nobody to ask whether it is the first of its number, and hears it here. Others
+   have their voice from a quorum, which outweighs one. */
+static void deny(struct meta *meta, ramp_node_t from)
+{
+	struct raft_event ev = {.type = RAFT_EV_DENY};
+	const struct raft *r = replica_raft(meta->replica);
+
+	if (!meta->greetings.told)
+		log_error("meta: node %u knows another instance of node %u: one of them was "
+			  "formatted again, and it does not follow this node",
+			  from, meta->opened.self);
+	meta->greetings.told = true;
+	if (raft_conf_voters(&r->conf) != 1)
+		return;
+	meta->greetings.denied = true;
+	meta_step(meta, &ev);
+}
+
+void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance)
+{
+	const struct raft *r = replica_raft(meta->replica);
+
+	if (flags & GREET_ANSWER_ME)
+		greet(meta, from, false);
+	if (flags & GREET_VOICELESS)
+		note_voiceless(meta, from);
+	if (r->confirmed && instance != 0 && instance != meta->opened.instance)
+		deny(meta, from);
+	if (r->confirmed || meta->greetings.denied)
+		return;
+	if (from <= RAFT_NODES_MAX)
+		meta->greetings.fresh[from] = (flags & GREET_FRESH) != 0;
+	if (instance == meta->opened.instance && instance != 0) {
+		confirm(meta);
+	} else if (instance != 0) {
+		if (!meta->greetings.told)
+			log_error("meta: node %u was formatted again: needs --rejoin",
+				  meta->opened.self);
+		meta->greetings.told = true;
+	} else {
+		count_fresh(meta);
+	}
+}
+
+/* 0: none yet. Asked for each message, and the tables only until they know. */
+static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
+{
+	const bool kept = node <= RAFT_NODES_MAX;
+	struct node_row row;
+
+	if (kept && meta->greetings.bound[node] != 0)
+		return meta->greetings.bound[node];
+	if (journal_get_node(replica_journal(meta->replica), node, &row))
+		return 0;
+	if (kept)
+		meta->greetings.bound[node] = row.instance;
+	return row.instance;
+}
+
+bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
+{
+	uint64_t bound = instance ? bound_instance(meta, from) : 0;
+
+	if (bound == 0 || bound == instance)
+		return false;
+	note_voiceless(meta, from); /* it may not know so itself yet */
+	return true;
+}
+
+void greet_another(struct meta *meta, ramp_node_t from)
+{
+	greet(meta, from, false);
+	if (meta->now_ms < meta->greetings.another_log_ms)
+		return;
+	meta->greetings.another_log_ms = meta->now_ms + ANOTHER_LOG_MS;
+	log_error("meta: node %u was formatted again: this node does not follow it", from);
+}
+
+/* ---- an old copy --------------------------------------------------------------------------- */
+
+/* What was committed stays in every log that it ever was durable in, whoever leads. */
+void greet_note_held(struct meta *meta)
+{
+	const struct raft *r = replica_raft(meta->replica);
+	uint32_t i, k;
+
+	for (i = 0; r->state == RAFT_LEADER && i < r->n_peers; i++) {
+		const struct raft_peer *p = &r->peers[i];
+		uint64_t index = p->match < r->commit ? p->match : r->commit;
+
+		if (p->silent || index == 0)
+			continue;
+		for (k = 0; k < RAFT_NODES_MAX && meta->greetings.held[k].node != 0; k++)
+			if (meta->greetings.held[k].node == p->node)
+				break;
+		if (k == RAFT_NODES_MAX)
+			continue; /* many have come and gone since this one was started */
+		meta->greetings.held[k].node = p->node;
+		if (meta->greetings.held[k].index < index)
+			meta->greetings.held[k].index = index;
+	}
+}
+
+static void tell_held(struct meta *meta, ramp_node_t to, uint64_t instance)
+{
+	uint32_t k;
+
+	for (k = 0; k < RAFT_NODES_MAX; k++)
+		if (meta->greetings.held[k].node == to)
+			meta_send_small(meta, to, WIRE_HELD, instance,
+					meta->greetings.held[k].index);
+}
+
+void greet_tell_life(struct meta *meta, ramp_node_t to)
+{
+	struct journal *j = replica_journal(meta->replica);
+	uint64_t life, lowest;
+	struct node_row row;
+	struct wire_w w;
+	uint8_t buf[25];
+
+	if (journal_get_node(j, to, &row) < 0)
+		return;
+	tell_held(meta, to, row.instance);
+	if (journal_get_floor(j, to, &life, &lowest) < 0 || life == 0)
+		return;
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, WIRE_LIFE);
+	wire_put_u64(&w, row.instance);
+	wire_put_u64(&w, life);
+	wire_put_u64(&w, lowest);
+	meta->config.send(meta->config.arg, to, buf, w.len);
+}
+
+/* True: this node has proposed what its journal knows nothing of. A life that begins where another
+   one began, too, counts from 1 again. */
+static bool is_old_copy(const struct meta *meta, uint64_t life, uint64_t lowest)
+{
+	return life > meta->opened.life ||
+	       (life == meta->opened.life && lowest >= meta->asks.next_number);
+}
+
+/* `seen`: the highest life that the cluster knows of. `why` ends "is an old copy, ". */
+static void begin_anew(struct meta *meta, uint64_t seen, const char *why)
+{
+	struct journal *j = replica_journal(meta->replica);
+	char text[512];
+
+	if (journal_begin(j, true) < 0 || journal_put_restored(j, seen) < 0 ||
+	    journal_commit(j) < 0)
+		return; /* it has said why */
+	snprintf(text, sizeof(text),
+		 "journal %s: is an old copy, %s: node %u votes no more, and needs --rejoin once "
+		 "its segments are moved away",
+		 meta->path, why, meta->opened.self);
+	meta_fatal(meta, text);
+}
+
+void greet_forgot(struct meta *meta)
+{
+	begin_anew(meta, meta->opened.life, "which lacks entries that it acknowledged");
+}
+
+void greet_life(struct meta *meta, struct wire_r *body)
+{
+	uint64_t instance = wire_get_u64(body), life = wire_get_u64(body);
+	uint64_t lowest = wire_get_u64(body);
+	char why[80];
+
+	/* Another instance was formatted again, and is found out by that. */
+	if (!wire_r_done(body) || instance != meta->opened.instance ||
+	    !is_old_copy(meta, life, lowest))
+		return;
+	snprintf(why, sizeof(why), "of life %llu, and the cluster has seen %llu",
+		 (unsigned long long)meta->opened.life, (unsigned long long)life);
+	begin_anew(meta, life, why);
+}
+
+void greet_held(struct meta *meta, uint64_t instance, uint64_t index)
+{
+	const struct raft *r = replica_raft(meta->replica);
+
+	/* Who has no voice promised nothing. */
+	if (r->confirmed && instance == meta->opened.instance && index > r->last_index)
+		greet_forgot(meta);
+}
+
+/* ---- who else is there --------------------------------------------------------------------- */
+
+static int put_member(void *arg, const struct node_row *row)
+{
+	struct wire_w *w = arg;
+
+	if (row->role != NODE_REMOVED)
+		member_encode(w, row);
+	return 0;
+}
+
+void greet_tell_members(struct meta *meta, ramp_node_t to)
+{
+	uint8_t buf[1 + RAFT_NODES_MAX * MEMBER_BYTES];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, WIRE_MEMBERS);
+	if (journal_walk_nodes(replica_journal(meta->replica), put_member, &w) == 0 && !w.bad)
+		meta->config.send(meta->config.arg, to, buf, w.len);
+}
+
+/* What the tables say counts, also of one that has gone. There are no more members than a message of
+   ours can name. */
+void greet_members(struct meta *meta, struct wire_r *body)
+{
+	struct node_row row, known;
+	uint32_t i;
+
+	for (i = 0; i < RAFT_NODES_MAX && member_decode(body, &row); i++)
+		if (meta->config.heard_of &&
+		    journal_get_node(replica_journal(meta->replica), row.node, &known) == -ENOENT)
+			meta->config.heard_of(meta->config.arg, &row);
+}

@@ -1,0 +1,236 @@
+/*
+ * The daemon's end of the socket to the keeper.
+ *
+ * The keeper says when to end or to make room for another daemon, we say that we serve, or that the
+ * mount is gone. When the keeper dies the socket hangs up: we execute a new one, which adopts us
+ * and finds the same descriptors as a daemon does.
+ *
+ * How it fails: an error of a read is no end: where the keeper has died, the next read says so. Of
+ * two keepers, one would start daemons in vain for ever. A keeper that can't be executed leaves the
+ * mount working, but nobody would start us again; it is tried again every second, and said once.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "keeper/keeper.h"
+#include "mnt.h"
+
+#define RETRY_MS   1000
+#define READ_TRIES 3u
+
+/* The handles live until libuv has closed them, which may be after the mount is freed. */
+struct control {
+	uv_poll_t poll;
+	uv_timer_t retry;
+	struct mount *mount;
+	int handles;	 /* still open */
+	unsigned failed; /* reads in a row */
+	bool said;	 /* that no keeper can be executed */
+};
+
+extern char **environ;
+
+int control_say(char what)
+{
+	int rc = send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+
+	if (rc)
+		log_debug("the keeper is not told '%c': %s", what, strerror(-rc));
+	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead one is replaced */
+}
+
+void keeper_tell_failure(const struct ramp_err *err)
+{
+	char message[1 + RAMP_ERR_TEXT_BYTES];
+	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, err->text);
+
+	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: it is nobody's socket */
+		return;
+	if (send(KEEPER_FD_CONTROL, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
+		log_debug("the keeper is not told why: %s", strerror(errno));
+}
+
+static void watch(struct control *c);
+
+/* Our environment, and whom to adopt; NULL: no memory. */
+static char **adopt_env(char *pid_text)
+{
+	size_t n = 0;
+	char **env;
+
+	for (char **e = environ; *e; e++)
+		n++;
+	env = calloc(n + 2, sizeof(*env));
+	n = 0;
+	for (char **e = environ; env && *e; e++)
+		if (strncmp(*e, KEEPER_ENV_ADOPT "=", sizeof(KEEPER_ENV_ADOPT)) != 0)
+			env[n++] = *e;
+	if (env)
+		env[n] = pid_text;
+	return env;
+}
+
+/* What the keeper is given, each where it looks for it. An errno. */
+static int add_descriptors(int socket, posix_spawn_file_actions_t *actions)
+{
+	const int given[][2] = {
+		{KEEPER_FD_FUSE, KEEPER_FD_FUSE},	  {socket, KEEPER_FD_CONTROL},
+		{KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS}, {KEEPER_FD_LOCK, KEEPER_FD_LOCK},
+		{KEEPER_FD_SHELF, KEEPER_FD_SHELF},	  {KEEPER_FD_LAST, KEEPER_FD_LAST}};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
+		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
+	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LAST + 1);
+}
+
+/* Our child is not yet the keeper: it ends with 0 when it has one of its own (keeper_adopt). */
+static int wait_for_keeper(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EIO;
+}
+
+static int spawn_keeper(struct mount *m, int socket)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], **env = adopt_env(pid_text);
+	sigset_t none, all;
+	pid_t pid;
+	int rc;
+
+	if (!env)
+		return -ENOMEM;
+	snprintf(pid_text, sizeof(pid_text), KEEPER_ENV_ADOPT "=%d", (int)getpid());
+	posix_spawn_file_actions_init(&actions);
+	posix_spawnattr_init(&attr);
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						POSIX_SPAWN_SETSID);
+	rc = add_descriptors(socket, &actions);
+	if (!rc)
+		rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr,
+				 m->config.adopt_argv, env);
+	if (!rc)
+		rc = wait_for_keeper(pid);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	free(env);
+	return -rc;
+}
+
+static void on_retry(uv_timer_t *timer);
+
+/* The keeper is gone: its successor gets the other end of a new socket. */
+static void replace_keeper(struct control *c)
+{
+	struct mount *m = c->mount;
+	int pair[2], rc = 0;
+
+	uv_poll_stop(&c->poll);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		rc = -errno;
+	if (!rc) {
+		/* What can fail comes before: two keepers would start a daemon each. */
+		rc = dup3(pair[0], KEEPER_FD_CONTROL, O_CLOEXEC) < 0 ? -errno : 0;
+		close(pair[0]);
+		if (!rc)
+			rc = spawn_keeper(m, pair[1]);
+		close(pair[1]);
+	}
+	if (!rc) {
+		log_warn("the keeper has died: a new one has been started");
+		watch(c);
+		return;
+	}
+	if (!c->said)
+		log_error("the keeper has died, and no new one can be started: %s", strerror(-rc));
+	c->said = true;
+	uv_timer_start(&c->retry, on_retry, RETRY_MS, 0);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+	replace_keeper(timer->data);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct control *c = poll->data;
+	char what = 0;
+	ssize_t n;
+
+	(void)events;
+	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || ++c->failed < READ_TRIES)) {
+		if (status) /* then libuv has stopped */
+			watch(c);
+		return;
+	}
+	c->failed = 0;
+	if (n <= 0)
+		replace_keeper(c);
+	else if (what == KEEPER_SAY_END)
+		mount_end(c->mount, MOUNT_TERMINATE);
+	else if (what == KEEPER_SAY_UPGRADE)
+		mount_end(c->mount, MOUNT_UPGRADE);
+}
+
+static void watch(struct control *c)
+{
+	uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+}
+
+int control_open(struct mount *m, struct ramp_err *err)
+{
+	struct control *c = calloc(1, sizeof(*c));
+	int rc;
+
+	if (!c)
+		return ramp_err_sys(err, ENOMEM, "keeper's socket");
+	rc = uv_poll_init(loop_uv(m->config.loop), &c->poll, KEEPER_FD_CONTROL);
+	if (rc) {
+		free(c);
+		return ramp_err_set(err, -rc, "keeper's socket: %s", uv_strerror(rc));
+	}
+	uv_timer_init(loop_uv(m->config.loop), &c->retry);
+	c->poll.data = c->retry.data = c;
+	c->mount = m;
+	c->handles = 2;
+	m->control = c;
+	watch(c);
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct control *c = handle->data;
+
+	if (--c->handles == 0)
+		free(c);
+}
+
+void control_close(struct mount *m)
+{
+	if (!m->control)
+		return;
+	uv_close((uv_handle_t *)&m->control->poll, on_closed);
+	uv_close((uv_handle_t *)&m->control->retry, on_closed);
+	m->control = NULL;
+}

@@ -1,0 +1,41 @@
+/*
+ * What the mount asks of the kernel about itself, from outside: by its mountpoint.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "mnt.h"
+
+uint64_t mount_device(struct mount *m)
+{
+	struct statx stx;
+
+	if (statx(AT_FDCWD, m->config.mountpoint, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE,
+		  &stx))
+		return 0;
+	return makedev(stx.stx_dev_major, stx.stx_dev_minor);
+}
+
+/*
+ * A reconfiguration that changes nothing: the kernel empties the superblock's cache of names first
+ * (fs/super.c, reconfigure_super). A notification would need each name, and who removed it was
+ * another node; FUSE_NOTIFY_PRUNE, which takes inodes, came with Linux 6.18.
+ */
+void mount_drop_names(struct mount *m)
+{
+	int fd = fspick(AT_FDCWD, m->config.mountpoint, FSPICK_CLOEXEC | FSPICK_NO_AUTOMOUNT);
+
+	/* Something else may be mounted there now: that loses cached names, too, and no more. */
+	if (fd < 0 || fsconfig(fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0))
+		log_debug("names stay in the kernel's cache: %s", strerror(errno));
+	else
+		log_debug("the kernel's cache of names is emptied");
+	if (fd >= 0)
+		close(fd);
+}

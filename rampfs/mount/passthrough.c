@@ -1,0 +1,364 @@
+/*
+ * Passthrough opens: who has one, by which backing id, and whether a segment may move.
+ *
+ * Happy path: the first open of a fully local segment registers the store's file with the kernel
+ * (a backing id), is written down in the handover's file, and is answered. Opens after it get the
+ * same id, as the kernel demands. With the last RELEASE the id is closed. When the segment is to
+ * move, no open may be left, nor a mapping: one outlives its file, and shows in /proc under the
+ * mount's own device and the segment's number.
+ *
+ * How it fails: a daemon that is killed leaves the table, and an open that is sent again finds its
+ * entry by `unique`. An id that was being made or closed when the daemon died is closed by the next
+ * one: ids go upwards, so what was made last stands right before the next one that is made. When
+ * keeper and daemon both died, opens are dead with their connection, and mappings live on: they
+ * show under the former mount's device, which is remembered.
+ *
+ * Against a move: pass_check is asked when it begins, and no open is granted from then on until it
+ * has ended: programs that come meanwhile get an open without a mapping, as of a segment that is
+ * elsewhere (the kernel allows such opens before passthrough ones, not beside them). It is asked
+ * once more in the window, when the gate is closed, for a former daemon may have granted some.
+ * Where one open is a passthrough one the kernel takes no other kind, so others are granted too:
+ * the check has failed then, or is about to.
+ */
+#include "passthrough.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fuse.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "inode.h"
+#include "keeper/keeper.h"
+#include "memory/pages.h"
+#include "ops.h"
+
+#define FH_PASS		0x8000u /* above the access mode's bits; the request's number above it */
+#define FH_UNIQUE_SHIFT 16
+#define PROC_PATH	64
+
+/* ---- the kernel's side ---------------------------------------------------------------------- */
+
+bool pass_able(struct mount *m)
+{
+	struct fuse_init_out reply;
+	size_t len;
+	const void *saved = handover_reply(m->handover, &len);
+
+	if (!saved || len < KERNEL_FUSE_INIT_OUT_FLAGS2_OFFSET + sizeof(uint32_t))
+		return false;
+	memset(&reply, 0, sizeof(reply));
+	memcpy(&reply, saved, len < sizeof(reply) ? len : sizeof(reply));
+	return reply.flags2 & KERNEL_FUSE2_PASSTHROUGH;
+}
+
+static int backing_open(int fd)
+{
+	struct kernel_fuse_backing_map map = {.fd = fd};
+	int id = ioctl(KEEPER_FD_FUSE, KERNEL_FUSE_BACKING_OPEN, &map);
+
+	return id < 0 ? -errno : id;
+}
+
+static void backing_close(uint32_t id)
+{
+	if (ioctl(KEEPER_FD_FUSE, KERNEL_FUSE_BACKING_CLOSE, &id) && errno != ENOENT)
+		log_warn("passthrough: closing backing id %u: %s", id, strerror(errno));
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void set(uint64_t *at, uint64_t value)
+{
+	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+/* pass_lock is held here and below. */
+static struct handover_pass *find_unique(struct handover_passes *p, uint64_t unique)
+{
+	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+		if (p->opens[i].unique == unique)
+			return &p->opens[i];
+	return NULL;
+}
+
+static struct handover_pass *find_segment(struct handover_passes *p, ramp_segment_t id)
+{
+	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+		if (p->opens[i].unique && p->opens[i].id == id)
+			return &p->opens[i];
+	return NULL;
+}
+
+static bool backing_used(const struct handover_passes *p, uint32_t backing)
+{
+	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+		if (p->opens[i].unique && p->opens[i].backing == backing)
+			return true;
+	return false;
+}
+
+static void drop(struct handover_passes *p, struct handover_pass *open)
+{
+	uint32_t backing = open->backing;
+	ramp_segment_t id = open->id;
+
+	/* The kernel has let go of an inode's backing before it says RELEASE. */
+	set(&p->closing, backing);
+	set(&open->unique, 0);
+	if (!find_segment(p, id))
+		backing_close(backing);
+	set(&p->closing, 0);
+}
+
+/* What a former daemon was in the middle of. */
+static void recover(struct mount *m, int probe_fd)
+{
+	struct handover_passes *p = handover_passes(m->handover);
+	int probe;
+
+	if (p->closing && !backing_used(p, (uint32_t)p->closing))
+		backing_close((uint32_t)p->closing);
+	set(&p->closing, 0);
+	if (p->opening) {
+		probe = backing_open(probe_fd);
+		if (probe > 1 && !backing_used(p, (uint32_t)probe - 1))
+			backing_close((uint32_t)probe - 1);
+		if (probe > 0)
+			backing_close((uint32_t)probe);
+	}
+	set(&p->opening, 0);
+}
+
+/* ---- granting ------------------------------------------------------------------------------- */
+
+static pid_t opener(fuse_req_t req)
+{
+	return fuse_req_ctx(req)->pid;
+}
+
+/* Writes a new open down, with the segment's backing id; NULL: it can't be granted. */
+static struct handover_pass *add(struct mount *m, fuse_req_t req, struct seg *seg)
+{
+	struct handover_passes *p = handover_passes(m->handover);
+	struct handover_pass *free_one = find_unique(p, 0), *other = find_segment(p, seg_id(seg));
+	int backing;
+
+	m->pass_grants++;
+	if (!p->dev)
+		set(&p->dev, mount_device(m));
+	if (!free_one || !p->dev)
+		return NULL;
+	if (other) {
+		backing = (int)other->backing;
+	} else {
+		/* Before the id: from here on somebody may map it. */
+		backing = seg_note_passed(seg, true);
+		set(&p->opening, 1);
+		if (!backing)
+			backing = backing_open(seg_fd(seg));
+	}
+	if (backing > 0) {
+		free_one->id = seg_id(seg);
+		free_one->backing = (uint32_t)backing;
+		free_one->pid = (uint32_t)opener(req);
+		set(&free_one->unique, fuse_loop_unique());
+	} else {
+		log_warn("segment %" PRIu64 ": no passthrough: %s", seg_id(seg),
+			 strerror(-backing));
+	}
+	set(&p->opening, 0);
+	return backing > 0 ? free_one : NULL;
+}
+
+/* Only where every page is here, and nobody is about to take the segment away. */
+static bool may_grant(struct mount *m, struct seg *seg)
+{
+	struct segment_row row;
+
+	if (meta_segment(m->config.meta, seg_id(seg), &row) ||
+	    row.mmap != SEGMENT_MMAP_PASSTHROUGH || row.phase == SEGMENT_MOVING)
+		return false;
+	if (!pass_able(m) || !inode_is_local(seg))
+		return false;
+	if (seg_leaving(seg)) { /* pass_lock: pass_check comes after it, or has seen us */
+		log_info("segment %s is opened without passthrough: it is about to be moved",
+			 row.name);
+		return false;
+	}
+	if (pages_missing(seg) || pages_lost(seg)) {
+		log_info("segment %s is opened without passthrough: not all of its pages are here",
+			 row.name);
+		return false;
+	}
+	return true;
+}
+
+/* Inside the gate, so that a freeze comes before it or after it. */
+static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct seg *seg)
+{
+	struct handover_pass *open = NULL;
+
+	if (seg_enter(seg))
+		return NULL;
+	if (may_grant(m, seg))
+		open = add(m, req, seg);
+	seg_leave(seg);
+	return open;
+}
+
+static struct handover_pass *grant(struct mount *m, fuse_req_t req, ramp_segment_t id)
+{
+	struct handover_passes *p = handover_passes(m->handover);
+	struct handover_pass *open = fuse_loop_resent() ? find_unique(p, fuse_loop_unique()) : NULL;
+	struct seg *seg;
+
+	if (open && open->id == id)
+		return open;
+	seg = store_find(m->config.store, id);
+	if (!seg)
+		return NULL;
+	/* The kernel takes no other kind of open beside a passthrough one. */
+	open = find_segment(p, id) ? add(m, req, seg) : grant_new(m, req, seg);
+	seg_put(seg);
+	return open;
+}
+
+bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
+{
+	struct mount *m = mount_of(req);
+	struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO | KERNEL_FOPEN_NOFLUSH |
+						  KERNEL_FOPEN_PASSTHROUGH};
+	struct handover_pass *open;
+
+	pthread_mutex_lock(&m->pass_lock);
+	open = grant(m, req, ino);
+	if (open) {
+		int32_t backing = (int32_t)open->backing;
+
+		out.fh = open->unique << FH_UNIQUE_SHIFT | FH_PASS |
+			 (uint64_t)(unsigned int)(fi->flags & (O_ACCMODE | O_APPEND));
+		/* Its last four bytes: the padding of headers before Linux 6.9, backing_id since. */
+		memcpy((char *)&out + sizeof(out) - sizeof(backing), &backing, sizeof(backing));
+		/* Whoever opened it has been killed meanwhile (ENOENT), or the kernel takes no such
+		   answer and has failed the open: no RELEASE will come. */
+		if (fuse_loop_reply(req, &out, sizeof(out)))
+			drop(handover_passes(m->handover), open);
+	}
+	pthread_mutex_unlock(&m->pass_lock);
+	return open != NULL;
+}
+
+void pass_dropped(struct mount *m, uint64_t unique)
+{
+	struct handover_passes *p = handover_passes(m->handover);
+	struct handover_pass *open;
+
+	pthread_mutex_lock(&m->pass_lock);
+	open = find_unique(p, unique);
+	if (open)
+		drop(p, open);
+	pthread_mutex_unlock(&m->pass_lock);
+}
+
+void pass_released(struct mount *m, uint64_t fh)
+{
+	if (fh & FH_PASS)
+		pass_dropped(m, fh >> FH_UNIQUE_SHIFT);
+}
+
+/* ---- a move --------------------------------------------------------------------------------- */
+
+static int busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *how)
+{
+	return ramp_err_set(err, EBUSY,
+			    "process %d has segment %" PRIu64
+			    " %s (user.ramp.mmap=passthrough), which can't be taken away",
+			    (int)pid, id, how);
+}
+
+/* Of the mount, and of those before it (0: none). */
+struct devices {
+	uint64_t dev[HANDOVER_FORMER + 1];
+};
+
+static struct devices devices_of(const struct handover_passes *p)
+{
+	struct devices of = {{p->dev}};
+
+	for (size_t i = 0; i < HANDOVER_FORMER; i++)
+		of.dev[i + 1] = p->former[i];
+	return of;
+}
+
+static int check_mappings(const struct devices *of, ramp_segment_t id, struct ramp_err *err)
+{
+	pid_t pid = 0;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < HANDOVER_FORMER + 1; i++)
+		if (of->dev[i])
+			rc = programs_maps_file((dev_t)of->dev[i], id, &pid);
+	if (rc > 0)
+		return busy(err, id, pid, "mapped without the shim");
+	if (rc == -EBUSY)
+		return ramp_err_set(err, EBUSY, "process %d can't be looked into, and may map it",
+				    (int)pid);
+	return rc ? ramp_err_sys(err, -rc, "asking /proc who maps segment %" PRIu64, id) : 0;
+}
+
+/* Not under pass_lock, which every open takes: a process may keep whoever looks into it waiting. */
+static int check_passed(struct mount *m, struct seg *seg, const struct devices *of, uint64_t grants,
+			struct ramp_err *err)
+{
+	int rc = check_mappings(of, seg_id(seg), err);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&m->pass_lock);
+	if (m->pass_grants == grants) /* else it is looked for once more */
+		seg_note_passed(seg, false);
+	pthread_mutex_unlock(&m->pass_lock);
+	return 0;
+}
+
+int pass_check(void *mount, struct seg *seg, struct ramp_err *err)
+{
+	struct mount *m = mount;
+	struct handover_passes *p = handover_passes(m->handover);
+	struct handover_pass *open;
+	struct devices of;
+	uint64_t grants;
+	int rc = 0;
+
+	pthread_mutex_lock(&m->pass_lock);
+	open = find_segment(p, seg_id(seg));
+	if (open)
+		rc = busy(err, seg_id(seg), (pid_t)open->pid, "open for mapping");
+	of = devices_of(p);
+	grants = m->pass_grants;
+	pthread_mutex_unlock(&m->pass_lock);
+	return rc || !seg_passed(seg) ? rc : check_passed(m, seg, &of, grants, err);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int pass_open(struct mount *m, struct ramp_err *err)
+{
+	int fd;
+
+	if (!pass_able(m))
+		return 0;
+	fd = store_open_private(m->config.store, "mount", O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ramp_err_sys(err, -fd, "the mount's file in the store");
+	recover(m, fd);
+	close(fd);
+	return 0;
+}

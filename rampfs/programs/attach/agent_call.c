@@ -1,0 +1,172 @@
+/*
+ * Conversations with an agent: one command, one DONE, one conversation at a time (space->io).
+ *
+ * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (it may be
+ * stopped) and answers later; that DONE has an older serial and is skipped by the next
+ * conversation. One that leaves a mapping half made (MAP, PROTECT, UNMAP, BACK, SWAP) is hung up
+ * on: it comes again, and /proc says what has become of it. A GONE's late answer matters in another
+ * way: who waits in that range must be woken after it. Anything but a DONE is a broken or hostile
+ * agent: hung up. An agent that does not read has a full socket: hung up as well.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "programs/local.h"
+
+#define SLICE_MS 100u
+#define SKIP_MAX 4096 /* late answers that one conversation may find */
+
+static int hang_up(struct space *space, int why)
+{
+	shutdown(space->sock, SHUT_RDWR); /* the control loop sees it and buries the space */
+	return why;
+}
+
+int agent_send(struct space *space, struct session_msg *msg, int fd)
+{
+	int rc;
+
+	if (!space_is(space, SPACE_READY))
+		return -ESRCH;
+	msg->serial = ++space->serial;
+	rc = session_send(space->sock, msg, &fd, fd >= 0, MSG_DONTWAIT);
+	return rc ? hang_up(space, -ESRCH) : 0;
+}
+
+static void late_done(struct space *space, uint32_t serial)
+{
+	struct late *late;
+
+	STAILQ_FOREACH (late, &space->late, link)
+		if (late->serial == serial)
+			break;
+	if (!late)
+		return;
+	STAILQ_REMOVE(&space->late, late, late, link);
+	space->n_late--;
+	kernel_uffd_wake(space->uffd, late->addr, late->len);
+	atomic_store(&space->stale, true);
+	loop_wake_send(space->programs->look);
+	pseg_put(space->programs, late->pseg);
+	free(late);
+}
+
+int agent_look(struct space *space, uint32_t serial, uint64_t *at)
+{
+	struct session_msg msg;
+
+	for (int i = 0; i < SKIP_MAX; i++) {
+		int rc = session_recv(space->sock, &msg, NULL, NULL, MSG_DONTWAIT);
+
+		if (rc == -EAGAIN)
+			return rc;
+		if (rc == -EPIPE || rc == -ECONNRESET)
+			return -ESRCH;
+		if (rc || msg.type != SESSION_DONE || msg.result > 4095)
+			return hang_up(space, -EPROTO);
+		if (msg.serial != serial) {
+			late_done(space, msg.serial);
+			continue;
+		}
+		if (at)
+			*at = msg.addr;
+		/* EAGAIN is ours; the kernel says it of an mmap that would lock too much. */
+		return msg.result == EAGAIN ? -ENOMEM : -(int)msg.result;
+	}
+	return hang_up(space, -EPROTO);
+}
+
+int agent_wait(struct space *space, uint32_t serial, uint64_t until_ms, uint64_t *at)
+{
+	struct pollfd poller = {.fd = space->sock, .events = POLLIN};
+
+	for (;;) {
+		uint64_t now = now_ms();
+		int rc, slice;
+
+		if (now >= until_ms || atomic_load(&space->programs->closing))
+			return -ETIMEDOUT;
+		slice = (int)(until_ms - now < SLICE_MS ? until_ms - now : SLICE_MS);
+		if (poll(&poller, 1, slice) <= 0)
+			continue;
+		rc = agent_look(space, serial, at);
+		if (rc == -EAGAIN && !(poller.revents & POLLHUP))
+			continue;
+		return rc == -EAGAIN ? -ESRCH : rc;
+	}
+}
+
+static bool leaves_half_done(uint16_t type)
+{
+	return type != SESSION_DROP && type != SESSION_SAY;
+}
+
+int agent_ask(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms, uint64_t *at)
+{
+	int rc = agent_send(space, msg, fd);
+
+	if (!rc)
+		rc = agent_wait(space, msg->serial, until_ms, at);
+	if (rc == -ETIMEDOUT && leaves_half_done(msg->type))
+		hang_up(space, rc);
+	return rc;
+}
+
+int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
+	       uint64_t *at)
+{
+	int rc;
+
+	pthread_mutex_lock(&space->io);
+	rc = agent_ask(space, msg, fd, until_ms, at);
+	pthread_mutex_unlock(&space->io);
+	return rc;
+}
+
+void agent_expect(struct space *space, uint32_t serial, struct pseg *pseg, uint64_t addr,
+		  uint64_t len)
+{
+	struct late *late = malloc(sizeof(*late));
+
+	if (!late || space->n_late >= LATE_MAX) {
+		free(late);
+		hang_up(space, 0); /* it comes again, and is told anew */
+		return;
+	}
+	*late = (struct late){
+		.serial = serial,
+		.pseg = pseg_hold(space->programs, pseg),
+		.addr = addr,
+		.len = len,
+	};
+	STAILQ_INSERT_TAIL(&space->late, late, link);
+	space->n_late++;
+	loop_wake_send(space->programs->look);
+}
+
+void agent_take_late(struct space *space)
+{
+	if (pthread_mutex_trylock(&space->io))
+		return;
+	/* No command has the serial 0, so every answer is a late one. */
+	agent_look(space, 0, NULL);
+	pthread_mutex_unlock(&space->io);
+}
+
+bool agent_has_late(struct space *space)
+{
+	return space->n_late > 0;
+}
+
+void agent_forget_late(struct space *space)
+{
+	struct late *late;
+
+	while ((late = STAILQ_FIRST(&space->late))) {
+		STAILQ_REMOVE_HEAD(&space->late, link);
+		pseg_put(space->programs, late->pseg);
+		free(late);
+	}
+}

@@ -1,0 +1,533 @@
+/*
+ * ATTACH and DETACH: how a mapping comes into a process. Into the child of a fork: adopt.c.
+ *
+ * Happy path of an ATTACH: the token says which segment and with which access; the segment gets its
+ * extent, if it has none; a freeze is waited out; the agent maps the file without access (MAP); the
+ * table learns it and registers it where pages are missing; the agent gives the access (PROTECT).
+ * The order matters: nothing touches the range before it is registered.
+ *
+ * How it fails: before MAP nothing has happened. After, UNMAP takes it back, also where the thread
+ * that asked has given up. That one may have asked again, and what it has got must not be taken
+ * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP (what
+ * is left of the first goes with that MAP, or with the program's next mmap). Everything runs on the
+ * pool and may wait: for a session, for a freeze, for Raft, for the agent, each with a bound.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach_impl.h"
+#include "base/log.h"
+#include "memory/pages.h"
+#include "memory/record.h"
+
+#define REPLACE_MS     1000u
+#define MOVING_LOOK_MS 10u /* at its row, while it is being moved */
+
+/* ---- the extent ----------------------------------------------------------------------------- */
+
+/*
+ * An address is given in the segment's row. That of one which was never mapped has gone with its
+ * name; as long as it is open its owner gets one again, which goes when nothing has the file open
+ * or mapped any more (mount/sweep.c). What it is to say stands beside the bytes.
+ */
+static int row_of_unlinked(struct programs *p, struct seg *seg, struct segment_row *row,
+			   struct ramp_err *err)
+{
+	struct seg_owner owner = seg_owner(seg);
+	struct record record;
+	struct stat st;
+	int rc = seg_stat(seg, &st);
+
+	if (rc)
+		return ramp_err_sys(err, -rc, "its size and times");
+	record_get(seg, &record);
+	if (record.kind != RECORD_OWNED)
+		return ramp_err_set(err, EAGAIN, "it was unlinked, and its record is still %s",
+				    record_kind_name(record.kind));
+	*row = (struct segment_row){
+		.id = seg_id(seg),
+		.epoch = record.epoch,
+		.phase = SEGMENT_ORPHAN,
+		.node = meta_self(p->meta),
+		.node_inc = store_incarnation(p->store),
+		.size = (uint64_t)st.st_size,
+		.mode = owner.mode,
+		.uid = owner.uid,
+		.gid = owner.gid,
+		.atime = {.sec = st.st_atim.tv_sec, .nsec = (uint32_t)st.st_atim.tv_nsec},
+		.mtime = {.sec = st.st_mtim.tv_sec, .nsec = (uint32_t)st.st_mtim.tv_nsec},
+		.ctime = {.sec = st.st_ctim.tv_sec, .nsec = (uint32_t)st.st_ctim.tv_nsec},
+		.pages = seg_small(seg) ? SEGMENT_PAGES_SMALL : SEGMENT_PAGES_AUTO,
+	};
+	return 0;
+}
+
+static int not_here(struct programs *p, ramp_segment_t id, struct ramp_err *err)
+{
+	struct segment_row row;
+	struct node_row node;
+
+	if (meta_segment(p->meta, id, &row))
+		return ramp_err_set(err, ENOENT, "there is no such segment any more");
+	if (row.node == meta_self(p->meta))
+		return ramp_err_set(err, EIO, "its bytes are lost");
+	if (meta_node(p->meta, row.node, &node))
+		return ramp_err_set(err, EREMOTE, "it is on another node");
+	return ramp_err_set(err, EREMOTE, "it is on node %s", node.name);
+}
+
+static int is_moved_long(struct ramp_err *err)
+{
+	return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
+}
+
+/* It is being moved: until that is decided, or for too long (false). */
+static bool wait_moved(struct programs *p, ramp_segment_t id, uint64_t until_ms)
+{
+	struct segment_row row;
+
+	do {
+		pthread_mutex_lock(&p->lock);
+		programs_wait(p, now_ms() + MOVING_LOOK_MS);
+		pthread_mutex_unlock(&p->lock);
+		if (now_ms() >= until_ms || atomic_load(&p->closing))
+			return false;
+	} while (!meta_segment(p->meta, id, &row) && row.phase == SEGMENT_MOVING);
+	return true;
+}
+
+static bool has_left(struct programs *p, struct seg *seg)
+{
+	struct segment_row row;
+	struct record record;
+
+	record_get(seg, &record);
+	return !record_serves(&record) && !meta_segment(p->meta, seg_id(seg), &row) &&
+	       row.node != meta_self(p->meta);
+}
+
+static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
+			  struct segment_row *row, struct ramp_err *err)
+{
+	struct meta_command command = {.cid = meta_own_command(p->meta),
+				       .type = META_EXTENT,
+				       .id = row->id,
+				       .length = row->extent_asked};
+	struct meta_reply reply;
+	uint64_t size = seg_size(seg), until = now_ms() + FREEZE_WAIT_MS;
+	struct timespec now;
+	int rc;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
+	command.map_len = end > size ? end : size;
+	/* Only where the row has gone: one that has a name may be another node's by the time. */
+	if (row->phase == SEGMENT_ORPHAN) {
+		command.epoch = row->epoch;
+		command.node = row->node;
+		command.node_inc = row->node_inc;
+		command.attr = *row;
+	}
+	while ((rc = meta_propose_wait(p->meta, &command, &reply)) == -EBUSY) {
+		if (!wait_moved(p, row->id, until))
+			return is_moved_long(err);
+		if (has_left(p, seg))
+			return not_here(p, row->id, err);
+		command.cid = meta_own_command(p->meta);
+	}
+	if (rc == -EROFS)
+		return ramp_err_set(err, EROFS,
+				    "its first mapping needs an extent, and there is no quorum");
+	if (rc == -ENOSPC) /* of addresses, which mmap(2) calls so */
+		return ramp_err_set(err, ENOMEM,
+				    "the cluster's arena has no free range that is large enough "
+				    "for it (four times its size, at least 64 MiB); unlink "
+				    "segments that were mapped, or found a cluster with a larger "
+				    "arena");
+	if (rc)
+		return ramp_err_sys(err, -rc, "its extent");
+	row->extent_addr = reply.extent_addr;
+	row->extent_len = reply.extent_len;
+	return 0;
+}
+
+static int read_row(struct programs *p, struct seg *seg, struct segment_row *row,
+		    struct ramp_err *err)
+{
+	int rc = meta_segment(p->meta, seg_id(seg), row);
+
+	if (rc == -ENOENT)
+		return row_of_unlinked(p, seg, row, err);
+	return rc ? ramp_err_sys(err, -rc, "the segment's row") : 0;
+}
+
+/* The segment's extent, given now where it has none, and whether it holds the mapping. */
+static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, struct wish *wish,
+		       struct segment_row *row, struct ramp_err *err)
+{
+	uint64_t end = wish->offset + wish->len;
+	int rc = read_row(p, seg, row, err);
+
+	if (!rc && !row->extent_len)
+		rc = propose_extent(p, seg, end, row, err);
+	if (rc == -ENOENT) { /* unlinked since its row was read */
+		rc = read_row(p, seg, row, err);
+		if (!rc && !row->extent_len)
+			rc = propose_extent(p, seg, end, row, err);
+	}
+	if (rc)
+		return rc;
+	if (end > row->extent_len)
+		return ramp_err_set(
+			err, ENOMEM,
+			"the mapping ends at %llu MiB, its extent at %llu MiB for life; copy it to "
+			"a "
+			"new segment and set user.ramp.extent there before it is mapped",
+			(unsigned long long)((end + (1 << 20) - 1) >> 20),
+			(unsigned long long)(row->extent_len >> 20));
+	wish->addr = row->extent_addr + wish->offset;
+	if (row->pages == SEGMENT_PAGES_SMALL)
+		wish->flags |= SESSION_NOHUGE;
+	pthread_rwlock_wrlock(&pseg->lock);
+	pseg->lo = row->extent_addr;
+	pseg->hi = row->extent_addr + row->extent_len;
+	pthread_rwlock_unlock(&pseg->lock);
+	return 0;
+}
+
+/* ---- the freeze ----------------------------------------------------------------------------- */
+
+/*
+ * A segment that has come back, or was looked at while it was only reserved: where no attachment of
+ * the past waits to be put back, it is open. True: look again.
+ */
+static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
+{
+	struct record record;
+	bool opened = false;
+
+	record_get(seg, &record);
+	if (!record_serves(&record))
+		return false;
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state == PSEG_GONE && RB_EMPTY(&pseg->holdings)) {
+		pseg_set_seg(pseg, seg);
+		pthread_rwlock_wrlock(&pseg->lock);
+		pseg->pulling = pages_missing(seg) > 0;
+		pthread_rwlock_unlock(&pseg->lock);
+		pseg_set_state(p, pseg, PSEG_OPEN);
+		opened = true;
+	}
+	pthread_mutex_unlock(&pseg->change);
+	return opened;
+}
+
+int attach_enter(struct programs *p, struct pseg *pseg, struct ramp_err *err)
+{
+	uint64_t until = now_ms() + FREEZE_WAIT_MS;
+	bool passes;
+	int state;
+
+	pthread_mutex_lock(&p->lock);
+	do {
+		passes = atomic_load(&pseg->coming); /* before the state: it is set after */
+		state = pseg->state;
+		if (state == PSEG_OPEN) {
+			pseg->attaching++;
+			pseg->attaches++;
+		}
+		passes = state == PSEG_FROZEN || (state == PSEG_GONE && passes);
+	} while (passes && programs_wait(p, until));
+	pthread_mutex_unlock(&p->lock);
+	if (state == PSEG_FROZEN)
+		return is_moved_long(err);
+	if (state == PSEG_GONE)
+		return ramp_err_set(err, EREMOTE, "it is on another node");
+	return 0;
+}
+
+void attach_leave(struct programs *p, struct pseg *pseg)
+{
+	pthread_mutex_lock(&p->lock);
+	pseg->attaching--;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- mapping -------------------------------------------------------------------------------- */
+
+static int look(struct programs *p, struct pseg *pseg, struct space *space)
+{
+	int rc;
+
+	pthread_mutex_lock(&pseg->change);
+	rc = pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	return rc;
+}
+
+static int unmap(struct programs *p, struct pseg *pseg, struct space *space,
+		 const struct session_msg *mapped)
+{
+	struct session_msg msg = {.type = SESSION_UNMAP, .addr = mapped->addr, .len = mapped->len};
+	int rc = 0;
+
+	pthread_mutex_lock(&space->io);
+	if (mapped->serial && mapped->serial == space->mapped)
+		rc = agent_ask(space, &msg, -1, now_ms() + p->connect_ms, NULL);
+	pthread_mutex_unlock(&space->io);
+	look(p, pseg, space);
+	return rc;
+}
+
+/* Who asks again has hung up before: it is looked for that with io held. */
+static int send_map(struct space *space, struct session_msg *map, int fd,
+		    const struct request *asker)
+{
+	int rc = -EPIPE;
+
+	pthread_mutex_lock(&space->io);
+	if (!asker || !request_is_for_nobody(asker)) {
+		rc = agent_ask(space, map, fd, now_ms() + space->programs->connect_ms, NULL);
+		space->mapped = map->serial;
+	}
+	pthread_mutex_unlock(&space->io);
+	return rc;
+}
+
+int attach_failed(int rc, const struct wish *wish, struct ramp_err *err)
+{
+	unsigned long long addr = wish->addr;
+
+	if (rc == -ETIMEDOUT)
+		return ramp_err_set(err, ETIMEDOUT, "the process's agent does not answer");
+	if (rc == -ESRCH || rc == -EPROTO)
+		return ramp_err_set(err, ESRCH, "the process's session has ended");
+	if (rc == -EEXIST)
+		return ramp_err_set(err, EEXIST, "something else is mapped at its address 0x%llx",
+				    addr);
+	if (rc == -EBUSY)
+		return ramp_err_set(err, EBUSY,
+				    "the program changes its mappings at 0x%llx while it is mapped",
+				    addr);
+	return ramp_err_sys(err, -rc, "mapping it at 0x%llx", addr);
+}
+
+/* Whether the last look has found all of the wish: what it has not found is not registered, and no
+   revoke would stop it. */
+static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
+{
+	uint64_t at = wish->addr, end = wish->addr + wish->len;
+	const struct attachment *a;
+	struct holding *h;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	h = pseg_holding(pseg, space);
+	for (size_t i = 0; h && i < h->count; i++) {
+		a = &h->at[i];
+		if (!a->gone && a->start <= at && a->end > at && (a->writable || !wish->writable))
+			at = a->end;
+	}
+	pthread_rwlock_unlock(&pseg->lock);
+	return at >= end;
+}
+
+/* The range is mapped with less access: the new one takes its place. */
+static int replace_range(struct programs *p, struct pseg *pseg, struct space *space,
+			 const struct wish *wish)
+{
+	struct piece piece = {
+		.space = space,
+		.start = wish->addr,
+		.end = wish->addr + wish->len,
+		.offset = wish->offset,
+		.prot = wish->prot,
+		.writable = wish->writable,
+	};
+	int rc, looked;
+
+	pthread_mutex_lock(&pseg->change);
+	/* Others wait for the lock. An agent that is silent for longer is hung up on. */
+	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, now_ms() + REPLACE_MS);
+	looked = pseg_look(p, pseg, space); /* what is there, also where that has failed */
+	if (!rc && !looked && !is_found(pseg, space, wish))
+		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
+	pthread_mutex_unlock(&pseg->change);
+	return rc ? rc : looked;
+}
+
+int attach_map(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
+	       struct wish *wish)
+{
+	struct session_msg map = {
+		.type = SESSION_MAP,
+		.segment = wish->id,
+		.addr = wish->addr,
+		.len = wish->len,
+		.offset = wish->offset,
+		.prot = wish->prot,
+		.flags = (wish->flags & SESSION_NOHUGE) | (wish->writable ? 0 : SESSION_PRIVATE),
+	};
+	struct session_msg protect = {
+		.type = SESSION_PROTECT, .addr = wish->addr, .len = wish->len, .prot = wish->prot};
+	int fd, rc, undone = 0;
+
+	if (wish->flags & SESSION_REPLACE)
+		return replace_range(p, pseg, space, wish);
+	fd = space_open(space, seg, wish->writable);
+	if (fd < 0)
+		return fd;
+	rc = send_map(space, &map, fd, wish->asker);
+	close(fd);
+	if (rc)
+		return rc;
+	wish->serial = map.serial;
+	rc = look(p, pseg, space);
+	if (!rc && !is_found(pseg, space, wish))
+		rc = -EBUSY;
+	if (!rc) /* the look may have waited for others: that is not the agent's time */
+		rc = agent_call(space, &protect, -1, now_ms() + p->connect_ms, NULL);
+	if (rc)
+		undone = unmap(p, pseg, space, &map);
+	return undone && rc != -ETIMEDOUT ? undone : rc;
+}
+
+/* ---- ATTACH --------------------------------------------------------------------------------- */
+
+static int check(struct request *r, const struct token *token, struct ramp_err *err)
+{
+	const struct session_msg *msg = &r->msg;
+	uint64_t mask = RAMP_PAGE_BYTES - 1;
+	int rc;
+
+	if (!token || !token->id)
+		return token_refused(err);
+	rc = token_check(token, r, err);
+	if (rc)
+		return rc;
+	if (!msg->len || msg->len & mask || msg->offset & mask ||
+	    msg->offset + msg->len < msg->offset || msg->prot & ~7u)
+		return ramp_err_set(err, EINVAL, "offset, length or protection make no sense");
+	if (token->access_mode == O_WRONLY ||
+	    (msg->prot & PROT_WRITE && token->access_mode != O_RDWR))
+		return ramp_err_set(err, EACCES, "the file is not open for that access");
+	return 0;
+}
+
+/* With a reference to the segment. *space: a reference, on success. */
+static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, struct space **space,
+		      struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct pseg *pseg = pseg_get(p, wish->id);
+	struct segment_row row;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	rc = find_extent(p, pseg, seg, wish, &row, err);
+	if (!rc)
+		rc = attach_enter(p, pseg, err);
+	if (rc == -EREMOTE && open_again(p, pseg, seg))
+		rc = attach_enter(p, pseg, err);
+	if (rc)
+		goto out_put;
+	*space = request_space(r, now_ms() + p->connect_ms);
+	if (!*space) {
+		rc = ramp_err_set(err, ESRCH, "the process has no session");
+		goto out_end;
+	}
+	rc = attach_map(p, pseg, *space, seg, wish);
+	if (rc) {
+		rc = attach_failed(rc, wish, err);
+		space_put(*space);
+		*space = NULL;
+		goto out_end;
+	}
+	result->segment = wish->id;
+	result->addr = wish->addr;
+	result->len = wish->len;
+	result->all = row.extent_len;
+	result->serial = wish->serial; /* is not sent */
+out_end:
+	attach_leave(p, pseg);
+out_put:
+	pseg_put(p, pseg);
+	return rc;
+}
+
+static int attach(struct request *r, struct token *token, struct space **space,
+		  struct session_msg *result, struct ramp_err *err)
+{
+	struct wish wish = {.len = r->msg.len,
+			    .offset = r->msg.offset,
+			    .prot = r->msg.prot,
+			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE),
+			    .asker = r};
+	struct seg *seg;
+	int rc = check(r, token, err);
+
+	if (rc)
+		return rc;
+	wish.id = token->id;
+	wish.writable = token->access_mode == O_RDWR;
+	seg = store_find(r->programs->store, wish.id);
+	if (!seg)
+		return not_here(r->programs, wish.id, err);
+	if (seg_damaged(seg))
+		rc = ramp_err_set(err, EIO, "its state file is damaged");
+	else
+		rc = attach_seg(r, seg, &wish, space, result, err);
+	seg_put(seg);
+	return rc;
+}
+
+void attach_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct token *token = token_take(r->programs, r->msg.token);
+	struct space *space = NULL;
+	struct ramp_err err = {0};
+	int rc = attach(r, token, &space, &result, &err);
+
+	result.result = (uint32_t)-rc;
+	memcpy(result.text, err.text, sizeof(err.text));
+	if (request_answer(r, &result) && !rc) {
+		struct pseg *pseg = pseg_find(r->programs, result.segment);
+
+		/* Nobody waits any more: nobody would ever unmap it. */
+		if (pseg) {
+			unmap(r->programs, pseg, space, &result);
+			pseg_put(r->programs, pseg);
+		}
+	}
+	if (space)
+		space_put(space);
+	token_free(token);
+	request_free(r);
+}
+
+/* ---- DETACH --------------------------------------------------------------------------------- */
+
+void detach_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct programs *p = r->programs;
+	struct space *space = request_space(r, 0);
+	struct pseg *pseg = space ? pseg_held(p, r->msg.segment, space) : NULL;
+
+	if (pseg) {
+		look(p, pseg, space);
+		pseg_put(p, pseg);
+	}
+	if (space)
+		space_put(space);
+	request_answer(r, &result);
+	request_free(r);
+}

@@ -1,0 +1,290 @@
+/*
+ * FORK and ADOPT: how a child gets what its parent has mapped.
+ *
+ * Happy path: before the fork, FORK looks what the parent has mapped and gives a token for it; in the
+ * child, when its own agent is ready, ADOPT maps all of that as an ATTACH does (attach.c).
+ *
+ * How it fails: a range that can't be mapped is told, the first of them by name; one of which nobody
+ * knows whether it is mapped, before all others, as the child has to unmap everything then. A token
+ * that a former daemon has made: what the parent has now.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach_impl.h"
+#include "base/log.h"
+
+#define QUIET_MS 1000u /* for a conversation to end before a fork */
+
+static bool is_more_of(const struct adopt_range *last, const struct mapping *m)
+{
+	return last->id == m->id && last->end == m->start && last->gone == m->gone &&
+	       last->writable == m->writable &&
+	       (m->gone || last->offset + (last->end - last->start) == m->offset);
+}
+
+/* What is protected in different ways is one range: the child knows its protections (fork.c). */
+static int collect(void *arg, const struct mapping *m)
+{
+	struct token *token = arg;
+	struct adopt_range *more;
+
+	if (token->count && is_more_of(&token->ranges[token->count - 1], m)) {
+		token->ranges[token->count - 1].end = m->end;
+		token->ranges[token->count - 1].prot |= m->prot;
+		return 0;
+	}
+	if (token->count >= RANGES_MAX)
+		return -E2BIG;
+	if ((token->count & (token->count - 1)) == 0) {
+		more = reallocarray(token->ranges, token->count ? 2 * token->count : 1,
+				    sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		token->ranges = more;
+	}
+	token->ranges[token->count++] = (struct adopt_range){
+		.id = m->id,
+		.start = m->start,
+		.end = m->end,
+		.offset = m->offset,
+		.prot = m->prot,
+		.writable = m->writable,
+		.gone = m->gone,
+	};
+	return 0;
+}
+
+/*
+ * What its agent puts in place of something else may show in /proc as nothing for a moment: so
+ * while nobody is in a conversation with it. One that is silent is not waited for long.
+ */
+static int collect_all(struct space *space, struct token *token)
+{
+	struct programs *p = space->programs;
+	uint64_t until_ms = now_ms() + QUIET_MS;
+	bool quiet;
+	int rc;
+
+	/* Not pthread_mutex_clocklock: ThreadSanitizer does not know it (GCC 12). */
+	while (!(quiet = !pthread_mutex_trylock(&space->io)) && now_ms() < until_ms)
+		usleep(200);
+	rc = mappers_each(space, p->arena_lo, p->arena_hi, collect, token);
+	if (quiet)
+		pthread_mutex_unlock(&space->io);
+	return rc;
+}
+
+/* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
+ */
+static struct token *take_stock(struct request *r, pid_t pid, struct ramp_err *err)
+{
+	struct space *space = request_find(r, pid, now_ms() + r->programs->connect_ms);
+	struct token *token;
+	int rc;
+
+	if (!space) {
+		ramp_err_set(err, ESRCH, "process %d has no session", (int)pid);
+		return NULL;
+	}
+	token = calloc(1, sizeof(*token));
+	rc = token ? collect_all(space, token) : -ENOMEM;
+	space_put(space);
+	if (!rc)
+		return token;
+	token_free(token);
+	ramp_err_sys(err, -rc, "looking what process %d maps", (int)pid);
+	return NULL;
+}
+
+static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct token *token = take_stock(r, r->pid, err);
+	int rc;
+
+	if (!token)
+		return -err->code;
+	rc = process_find(r->pid, &token->process);
+	if (!rc && !process_lives(r->pidfd))
+		rc = -ESRCH;
+	if (rc) {
+		token_free(token);
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)r->pid);
+	}
+	result->segment = token->count;
+	if (!token->count) {
+		token_free(token);
+		return 0;
+	}
+	return token_add(p, token, result->token, err);
+}
+
+void fork_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct ramp_err err = {0};
+	int rc = make_fork_token(r, &result, &err);
+
+	result.result = (uint32_t)-rc;
+	memcpy(result.text, err.text, sizeof(err.text));
+	request_answer(r, &result);
+	request_free(r);
+}
+
+/* A range of a segment that is on another node: the child gets the empty file, too. */
+static int adopt_gone(struct programs *p, struct pseg *pseg, struct space *space,
+		      const struct adopt_range *range)
+{
+	struct piece piece = {.space = space,
+			      .start = range->start,
+			      .end = range->end,
+			      .prot = range->prot,
+			      .writable = range->writable};
+	int rc;
+
+	pthread_mutex_lock(&pseg->change);
+	rc = gone_range(p, pseg, &piece, false, now_ms() + p->connect_ms);
+	if (!rc)
+		rc = pseg_look(p, pseg, space);
+	pthread_mutex_unlock(&pseg->change);
+	return rc;
+}
+
+/* What the program has put over a part of it since its parent was looked at is the child's, too: the
+   rest is mapped. */
+static int map_around(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
+		      struct wish *wish)
+{
+	uint64_t at = wish->addr, end = wish->addr + wish->len;
+	int rc = attach_map(p, pseg, space, seg, wish);
+	struct wish part = *wish;
+	struct cover gap;
+
+	if (rc != -EEXIST)
+		return rc;
+	while ((rc = mappers_gap(space, at, end, &gap)) > 0) {
+		part.addr = gap.start;
+		part.len = gap.end - gap.start;
+		part.offset = wish->offset + (gap.start - wish->addr);
+		rc = attach_map(p, pseg, space, seg, &part);
+		if (rc)
+			return rc;
+		at = gap.end;
+	}
+	return rc;
+}
+
+static int adopt_one(struct request *r, struct space *space, const struct adopt_range *range,
+		     struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct wish wish = {.id = range->id,
+			    .addr = range->start,
+			    .len = range->end - range->start,
+			    .offset = range->offset,
+			    .prot = range->prot,
+			    .writable = range->writable,
+			    .asker = r};
+	struct pseg *pseg = pseg_get(p, range->id);
+	struct segment_row row;
+	struct seg *seg;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (!meta_segment(p->meta, range->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
+		wish.flags |= SESSION_NOHUGE;
+	if (range->gone)
+		wish.offset = range->start - pseg->lo;
+	if (range->prot & PROT_WRITE && !range->writable) {
+		/* A private mapping would take the child's stores and show them to nobody. */
+		pseg_put(p, pseg);
+		return ramp_err_set(err, EACCES, "a range is writable that was opened read-only");
+	}
+	rc = attach_enter(p, pseg, err);
+	if (rc == -EREMOTE) {
+		rc = adopt_gone(p, pseg, space, range);
+	} else if (!rc) {
+		seg = store_find(p->store, range->id);
+		rc = seg ? map_around(p, pseg, space, seg, &wish) : -ENOENT;
+		if (seg)
+			seg_put(seg);
+		attach_leave(p, pseg);
+	}
+	pseg_put(p, pseg);
+	return rc ? attach_failed(rc, &wish, err) : 0;
+}
+
+/*
+ * A fork whose token a former daemon has forgotten: what the parent has now. The parent must be one
+ * that this user may look into anyway, which the owner of its directory in /proc says.
+ */
+static struct token *parents_stock(struct request *r, struct ramp_err *err)
+{
+	pid_t parent = mappers_parent(r->pid);
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)parent);
+	if (parent <= 0 || stat(path, &st) || st.st_uid != r->uid) {
+		ramp_err_set(err, EPERM, "its parent is gone, or somebody else's");
+		return NULL;
+	}
+	return take_stock(r, parent, err);
+}
+
+static struct token *adopt_token(struct request *r, struct ramp_err *err)
+{
+	struct token *token;
+
+	if (!r->msg.token[0] && !r->msg.token[1])
+		return parents_stock(r, err);
+	token = token_take(r->programs, r->msg.token);
+	if (!token || token->id)
+		token_refused(err);
+	else if (!token_check(token, r, err))
+		return token;
+	token_free(token);
+	return NULL;
+}
+
+/* The first one is told; before it goes one after which nobody knows what the child has mapped: then
+   it must unmap all of that (fork.c). */
+static void note_failed(struct ramp_err *first, const struct ramp_err *err)
+{
+	bool unknown = err->code == ETIMEDOUT || err->code == ESRCH;
+
+	if (!first->code || (unknown && first->code == EIO))
+		ramp_err_set(first, unknown ? err->code : EIO, "%s", err->text);
+}
+
+void adopt_begin(struct request *r)
+{
+	struct session_msg result = {.type = SESSION_RESULT};
+	struct programs *p = r->programs;
+	struct ramp_err err = {0}, first = {0};
+	struct token *token = adopt_token(r, &first);
+	struct space *space = NULL;
+
+	if (token)
+		space = request_space(r, now_ms() + p->connect_ms);
+	if (!space && !first.code)
+		ramp_err_set(&first, ESRCH, "the process has no session");
+	for (uint32_t i = 0; space && i < token->count && !request_is_for_nobody(r); i++)
+		if (!adopt_one(r, space, &token->ranges[i], &err))
+			result.segment++;
+		else
+			note_failed(&first, &err);
+	result.result = (uint32_t)first.code;
+	memcpy(result.text, first.text, sizeof(first.text));
+	request_answer(r, &result);
+	if (space)
+		space_put(space);
+	token_free(token);
+	request_free(r);
+}

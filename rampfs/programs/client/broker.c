@@ -1,0 +1,485 @@
+/*
+ * The doorman: a small process that receives what strangers send and passes on userfaultfds alone.
+ *
+ * A descriptor that a stranger sends may be of a file whose close(2) never returns, and then the
+ * thread that closes it can't even be killed. So the daemon receives none. Each agent gets one end
+ * of a socket pair (WELCOME), the doorman the other. It makes a thread for each, with a table of
+ * descriptors of its own (unshare), which waits for the one message, looks what the descriptor is
+ * (readlink of its own /proc/thread-self/fd), and passes on what is a userfaultfd and nothing else;
+ * what it thinks of anything else it answers as an errno. A thread that hangs in close hangs alone:
+ * it alone holds that end when it looks what has come, since the last one that closes it closes
+ * what was not received, too, and it takes all that one message can carry, lest receiving it close
+ * the rest. When a thread has closed all that, the daemon is told, which counts those that have
+ * not. A process for each would cost eight times as much, in pieces of which each keeps a processor
+ * for a tenth of a millisecond: page faults of others would wait for that.
+ *
+ * The doorman is this program executed anew: a forked copy of the daemon would keep the store's
+ * files mapped, and the proof that nobody maps a segment would never hold again.
+ *
+ * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
+ * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
+ * doorman that can't make a thread ends, too: it must not close what it was given.
+ *
+ * What the daemon itself wants to let go of comes the same way (leaving.c): a message with it, and,
+ * when the daemon has closed its own, another that says so.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/wire.h"
+#include "programs/local.h"
+
+#define DOOR_FD	      3
+#define DOOR_MS	      5000
+#define RESTART_MS    100u
+#define BURY_TRIES    1000 /* a millisecond each */
+#define MESSAGE_BYTES 12u  /* u64 the space's id, u32 errno or ENDED */
+#define ENDED	      UINT32_MAX
+#define LET_GO	      (UINT32_MAX - 1)
+#define GO	      (UINT32_MAX - 2)
+#define STACK_BYTES   (128u << 10)
+#define FDS_MAX	      253 /* of one message; the kernel's SCM_MAX_FD */
+
+extern char **environ;
+
+/* ---- messages: both ways with one descriptor at most, a stranger's with many ----------------- */
+
+union control {
+	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
+	struct cmsghdr align;
+};
+
+static int send_one(int sock, uint64_t space, uint32_t why, int fd)
+{
+	uint8_t buf[MESSAGE_BYTES];
+	struct iovec io = {buf, sizeof(buf)};
+	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
+	union control control;
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u64(&w, space);
+	wire_put_u32(&w, why);
+	if (fd >= 0) {
+		struct cmsghdr *c;
+
+		memset(control.bytes, 0, CMSG_SPACE(sizeof(int)));
+		m.msg_control = control.bytes;
+		m.msg_controllen = CMSG_SPACE(sizeof(int));
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Bytes received (0: hung up), or -errno; *n_fds: of how many descriptors there is room, and how
+   many came. Of more the kernel closes the others here: there is no room for them, not even what
+   aligns the last. */
+static int receive(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int flags)
+{
+	struct iovec io = {buf, cap};
+	union control control;
+	struct msghdr m = {.msg_iov = &io,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = CMSG_LEN(sizeof(int) * *n_fds)};
+	struct cmsghdr *c;
+	ssize_t n;
+
+	*n_fds = 0;
+	do
+		n = recvmsg(sock, &m, flags | MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		*n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(fds, CMSG_DATA(c), *n_fds * sizeof(int));
+	}
+	return (int)n;
+}
+
+static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int flags)
+{
+	uint8_t buf[MESSAGE_BYTES + 1];
+	size_t n_fds = 1;
+	struct wire_r r;
+	int n;
+
+	*fd = -1;
+	n = receive(sock, buf, sizeof(buf), fd, &n_fds, flags);
+	if (n <= 0)
+		return n ? n : -EPIPE;
+	wire_r_init(&r, buf, (size_t)n);
+	*space = wire_get_u64(&r);
+	*why = wire_get_u32(&r);
+	return wire_r_done(&r) ? 0 : -EBADMSG;
+}
+
+/* ---- the process itself --------------------------------------------------------------------- */
+
+struct door {
+	uint64_t space;
+	bool leaves; /* `door` is to be closed, and no more */
+	int daemon, door, ended;
+	sem_t unshared, alone;
+};
+
+static int look(int fd)
+{
+	static const char wanted[] = "anon_inode:[userfaultfd]";
+	char path[40], is[sizeof(wanted) + 1];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
+	n = readlink(path, is, sizeof(is));
+	if (n < 0)
+		return errno;
+	return n == sizeof(wanted) - 1 && memcmp(is, wanted, sizeof(wanted) - 1) == 0 ? 0 : EBADF;
+}
+
+/* One message, one answer. How many descriptors have come. */
+static size_t serve_door(int daemon, uint64_t space, int door, int fds[FDS_MAX])
+{
+	struct pollfd at = {.fd = door, .events = POLLIN};
+	size_t n_fds = FDS_MAX;
+	uint8_t byte[2];
+	int n, why;
+
+	n = poll(&at, 1, DOOR_MS);
+	if (n <= 0) {
+		send_one(daemon, space, ETIMEDOUT, -1);
+		return 0;
+	}
+	n = receive(door, byte, sizeof(byte), fds, &n_fds, MSG_DONTWAIT);
+	if (n != 1 || byte[0] != SESSION_VERSION || n_fds == 0)
+		why = n == 0 ? EPIPE : EBADMSG;
+	else
+		why = look(fds[0]);
+	send_one(daemon, space, (uint32_t)why, why ? -1 : fds[0]);
+	return n_fds;
+}
+
+#ifdef __SANITIZE_THREAD__
+/* It takes equal numbers in two tables for one descriptor. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:at_door";
+}
+#endif
+
+/*
+ * A thread's life. Its descriptors are its own from the first step on, and it looks at its door
+ * when nobody else holds that any more. The daemon's socket goes before what a stranger has sent:
+ * a hang there must not keep the daemon from seeing that this process has died.
+ */
+static void *at_door(void *arg)
+{
+	struct door *d = arg;
+	int fds[FDS_MAX];
+	size_t n;
+
+	prctl(PR_SET_NAME, "rampfs-door");
+	if (unshare(CLONE_FILES))
+		_exit(1);
+	sem_post(&d->unshared);
+	while (sem_wait(&d->alone))
+		;
+	n = d->leaves ? 0 : serve_door(d->daemon, d->space, d->door, fds);
+	close(d->daemon);
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
+	close(d->door);
+	if (write(d->ended, &d->space, sizeof(d->space)) != sizeof(d->space))
+		_exit(1);
+	free(d);
+	return NULL;
+}
+
+/* Its thread goes on when `alone` is said, which for a door that leaves the daemon does. */
+static struct door *open_door(int daemon, uint64_t space, int door, int ended, bool leaves)
+{
+	struct door *d = calloc(1, sizeof(*d));
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	if (!d || sem_init(&d->unshared, 0, 0) || sem_init(&d->alone, 0, 0))
+		_exit(1);
+	d->space = space;
+	d->leaves = leaves;
+	d->daemon = daemon;
+	d->door = door;
+	d->ended = ended;
+	if (pthread_attr_init(&attr) || pthread_attr_setstacksize(&attr, STACK_BYTES) ||
+	    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED) ||
+	    pthread_create(&thread, &attr, at_door, d))
+		_exit(1);
+	pthread_attr_destroy(&attr);
+	while (sem_wait(&d->unshared))
+		;
+	close(door);
+	return d;
+}
+
+static void take_request(int daemon, int ended)
+{
+	/* Until the daemon has closed its own. No other thread's table has a copy. */
+	static struct door *leaving;
+	uint64_t space;
+	uint32_t what;
+	int door, rc = receive_one(daemon, &space, &what, &door, MSG_DONTWAIT);
+
+	if (rc == -EAGAIN)
+		return;
+	if (rc == -EPIPE)
+		_exit(0);
+	if (rc || (door < 0) != (what == GO) || (what == GO && !leaving) ||
+	    (what == LET_GO && leaving))
+		_exit(1);
+	if (what == LET_GO) {
+		leaving = open_door(daemon, space, door, ended, true);
+	} else if (what == GO) {
+		sem_post(&leaving->alone);
+		leaving = NULL;
+	} else {
+		sem_post(&open_door(daemon, space, door, ended, false)->alone);
+	}
+}
+
+/* Tells the daemon which threads have ended. */
+static void tell_ended(int daemon, int ended)
+{
+	uint64_t space[64];
+	ssize_t n = read(ended, space, sizeof(space));
+
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*space); i++)
+		send_one(daemon, space[i], ENDED, -1);
+}
+
+static void doorman_serve(int daemon)
+{
+	struct pollfd wait[2] = {{.fd = daemon, .events = POLLIN}, {.events = POLLIN}};
+	int ended[2];
+
+	if (pipe2(ended, O_CLOEXEC))
+		_exit(1);
+	wait[1].fd = ended[0];
+	for (;;) {
+		if (poll(wait, 2, -1) < 0)
+			continue;
+		if (wait[1].revents)
+			tell_ended(daemon, ended[0]);
+		if (wait[0].revents)
+			take_request(daemon, ended[1]);
+	}
+}
+
+void programs_doorman(int argc, char **argv)
+{
+	if (argc < 2 || strcmp(argv[1], "--doorman") != 0)
+		return;
+	prctl(PR_SET_NAME, "rampfs-doorman");
+	signal(SIGINT, SIG_IGN); /* it ends with the daemon */
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	if (close_range(DOOR_FD + 1, ~0U, 0))
+		_exit(1);
+	doorman_serve(DOOR_FD);
+}
+
+/* ---- the daemon's side: control thread ------------------------------------------------------ */
+
+struct doorman {
+	struct programs *programs;
+	int sock;
+	pid_t pid;
+	uv_poll_t poll;
+	uv_timer_t again;
+	int handles; /* not closed yet; the last one's callback frees */
+};
+
+static int spawn(struct doorman *d, int sock)
+{
+	char *argv[] = {"rampfs", "--doorman", NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none;
+	int rc;
+
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attr, &none);
+	/* Where sock is 3 already, dup2 takes its close-on-exec away. */
+	rc = posix_spawn_file_actions_adddup2(&files, sock, DOOR_FD);
+	if (!rc)
+		rc = posix_spawn(&d->pid, "/proc/self/exe", &files, &attr, argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&files);
+	return -rc;
+}
+
+static void on_door(uv_poll_t *poll, int status, int events);
+
+static int start(struct doorman *d, struct ramp_err *err)
+{
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return ramp_err_sys(err, errno, "the doorman's socket");
+	rc = spawn(d, pair[1]);
+	close(pair[1]);
+	if (rc) {
+		close(pair[0]);
+		return ramp_err_sys(err, -rc, "the doorman");
+	}
+	rc = uv_poll_init(loop_uv(d->programs->loop), &d->poll, pair[0]);
+	if (rc) {
+		close(pair[0]);
+		kill(d->pid, SIGKILL);
+		waitpid(d->pid, NULL, 0);
+		return ramp_err_set(err, -rc, "the doorman's socket: %s", uv_strerror(rc));
+	}
+	d->sock = pair[0];
+	d->poll.data = d;
+	d->handles++;
+	uv_poll_start(&d->poll, UV_READABLE | UV_DISCONNECT, on_door);
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct doorman *d = handle->data;
+
+	if (--d->handles == 0)
+		free(d);
+}
+
+/* The poll handle may not be used again before it is closed, so the new one waits for that. */
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct doorman *d = handle->data;
+
+	if (!uv_is_closing((uv_handle_t *)&d->again)) {
+		d->handles--;
+		return;
+	}
+	on_closed(handle);
+}
+
+static void on_again(uv_timer_t *timer)
+{
+	struct doorman *d = timer->data;
+	struct ramp_err err;
+
+	waitpid(d->pid, NULL, WNOHANG); /* while a thread of it hangs it stays a zombie */
+	if (start(d, &err)) {
+		log_error("no program can attach: %s", err.text);
+		uv_timer_start(&d->again, on_again, 10 * RESTART_MS, 0);
+	}
+}
+
+static void lost(struct doorman *d)
+{
+	log_warn("the doorman has died; starting another");
+	uv_close((uv_handle_t *)&d->poll, on_poll_closed);
+	close(d->sock);
+	d->sock = -1;
+	uv_timer_start(&d->again, on_again, RESTART_MS, 0);
+	leaving_lost(d->programs);
+	session_doors_lost(d->programs);
+}
+
+static void on_door(uv_poll_t *poll, int status, int events)
+{
+	struct doorman *d = poll->data;
+	uint64_t space;
+	uint32_t why;
+	int fd, rc;
+
+	(void)status;
+	(void)events;
+	for (;;) {
+		rc = receive_one(d->sock, &space, &why, &fd, MSG_DONTWAIT);
+		if (rc == -EAGAIN)
+			return;
+		if (rc) {
+			if (fd >= 0)
+				close(fd);
+			lost(d);
+			return;
+		}
+		if (why == ENDED && fd < 0 && space >= LEAVING_IDS)
+			leaving_ended(d->programs, space);
+		if (why == ENDED && fd < 0)
+			session_door_closed(d->programs, space);
+		else
+			session_uffd(d->programs, space, fd, fd < 0 && !why ? EBADMSG : (int)why);
+	}
+}
+
+int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err)
+{
+	struct doorman *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return ramp_err_sys(err, ENOMEM, "the doorman");
+	d->programs = p;
+	rc = start(d, err);
+	if (rc) {
+		free(d);
+		return rc;
+	}
+	uv_timer_init(loop_uv(p->loop), &d->again);
+	d->again.data = d;
+	d->handles++;
+	*out = d;
+	return 0;
+}
+
+void doorman_close(struct doorman *d)
+{
+	uv_close((uv_handle_t *)&d->again, on_closed);
+	if (d->sock < 0)
+		return;
+	uv_close((uv_handle_t *)&d->poll, on_closed);
+	close(d->sock); /* it ends by that */
+	/* Where a thread of it hangs nobody can bury it before that ends: then init does. */
+	for (int i = 0; i < BURY_TRIES && waitpid(d->pid, NULL, WNOHANG) == 0; i++)
+		usleep(1000);
+}
+
+int doorman_ask(struct doorman *d, uint64_t space, int door)
+{
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, space, 0, door);
+}
+
+int doorman_let_go(struct doorman *d, uint64_t id, int fd)
+{
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, LET_GO, fd);
+}
+
+int doorman_go(struct doorman *d, uint64_t id)
+{
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, GO, -1);
+}

@@ -1,0 +1,165 @@
+/*
+ * Letting go of userfaultfds, which the doorman does.
+ *
+ * The last close(2) of one waits for the lock of the memory that it is of, and can't be killed. Who
+ * has a FUSE filesystem of his own can hold that lock for as long as he likes: a read of
+ * /proc/self/mem, of a page of a file there. So no thread of the daemon closes one that a program
+ * has sent. Each goes to the doorman, where a thread of its own closes it and hangs alone.
+ *
+ *   waits in the list --(few of its user are there)--> sent, and ours closed --GO--> closed there
+ *                                                                         --ENDED--> forgotten
+ *
+ * GO says that the doorman's is the last: before that, its thread could be done, and ours be it.
+ * Each counts as a place at the door of its user's (doors.c) until it is closed, also while it
+ * waits: whose memory is not let go of gets no new session.
+ *
+ * How it fails: a doorman that is behind, or has died: the list waits for the next tick, or the next
+ * doorman. At the end of the daemon, and without memory, they are closed here.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "programs/local.h"
+
+#define SENT_MAX 8u /* of one user */
+
+struct leaving {
+	TAILQ_ENTRY(leaving) link; /* programs->leaving, protected by programs->lock */
+	uint64_t id;
+	uid_t uid;
+	int fd;	      /* -1: sent */
+	bool go;      /* has been said. Control thread */
+	bool counted; /* in its user's share */
+};
+
+void uffd_let_go(struct programs *p, uid_t uid, int fd)
+{
+	struct leaving *l = malloc(sizeof(*l));
+
+	if (!l) {
+		close(fd);
+		return;
+	}
+	*l = (struct leaving){.uid = uid, .fd = fd};
+	l->counted = user_take(p, uid, USER_DOORS, 1, UINT32_MAX);
+	pthread_mutex_lock(&p->lock);
+	l->id = LEAVING_IDS | ++p->next_leaving;
+	TAILQ_INSERT_TAIL(&p->leaving, l, link);
+	/* Who was left in a process may come here at the daemon's end, and after it. */
+	if (!atomic_load(&p->closing) && p->look)
+		loop_wake_send(p->look);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* p->lock is held; so for the next. */
+static uint32_t sent_of(const struct programs *p, uid_t uid)
+{
+	const struct leaving *l;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH (l, &p->leaving, link)
+		n += l->fd < 0 && l->uid == uid;
+	return n;
+}
+
+/* What is next to be said: a GO, or the first whose user has few there; NULL. */
+static struct leaving *next(struct programs *p)
+{
+	struct leaving *l;
+	uid_t full = 0;
+	bool any_full = false;
+
+	TAILQ_FOREACH (l, &p->leaving, link)
+		if (l->fd < 0 && !l->go)
+			return l;
+	TAILQ_FOREACH (l, &p->leaving, link) {
+		if (l->fd < 0 || (any_full && l->uid == full))
+			continue;
+		if (atomic_load(&p->closing) || sent_of(p, l->uid) < SENT_MAX)
+			return l;
+		any_full = true;
+		full = l->uid;
+	}
+	return NULL;
+}
+
+static struct leaving *next_locked(struct programs *p)
+{
+	struct leaving *l;
+
+	pthread_mutex_lock(&p->lock);
+	l = next(p);
+	pthread_mutex_unlock(&p->lock);
+	return l;
+}
+
+void leaving_go_on(struct programs *p)
+{
+	struct leaving *l;
+	int fd;
+
+	while ((l = next_locked(p))) {
+		if (l->fd < 0) {
+			if (doorman_go(p->doorman, l->id))
+				return;
+			l->go = true;
+			continue;
+		}
+		if (doorman_let_go(p->doorman, l->id, l->fd))
+			return;
+		fd = l->fd;
+		pthread_mutex_lock(&p->lock);
+		l->fd = -1;
+		pthread_mutex_unlock(&p->lock);
+		close(fd); /* not the last */
+	}
+}
+
+/* p->lock is held. */
+static void forget(struct programs *p, struct leaving *l)
+{
+	TAILQ_REMOVE(&p->leaving, l, link);
+	if (l->counted)
+		user_give(p, l->uid, USER_DOORS, 1);
+	free(l);
+}
+
+void leaving_ended(struct programs *p, uint64_t id)
+{
+	struct leaving *l;
+
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (l, &p->leaving, link)
+		if (l->id == id)
+			break;
+	if (l && l->fd < 0)
+		forget(p, l);
+	pthread_mutex_unlock(&p->lock);
+	leaving_go_on(p);
+}
+
+void leaving_lost(struct programs *p)
+{
+	struct leaving *l, *after;
+
+	pthread_mutex_lock(&p->lock);
+	for (l = TAILQ_FIRST(&p->leaving); l; l = after) {
+		after = TAILQ_NEXT(l, link);
+		if (l->fd < 0)
+			forget(p, l);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+void leaving_close(struct programs *p)
+{
+	struct leaving *l;
+
+	leaving_lost(p);
+	while ((l = TAILQ_FIRST(&p->leaving))) {
+		close(l->fd);
+		pthread_mutex_lock(&p->lock);
+		forget(p, l);
+		pthread_mutex_unlock(&p->lock);
+	}
+}

@@ -1,0 +1,340 @@
+/*
+ * Newcomers: connections to the session socket from accept(2) until they are settled, that is a
+ * session with its userfaultfd, or a tool's. Anybody may make as many as he likes, as fast as he
+ * can.
+ *
+ *   (accepted) --> newcomer --newcomer_settle--> settled
+ *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
+ *
+ * Happy path: they are accepted and attended as they come. What that costs is counted (pace.h), and
+ * there is a rest after each piece, where it is too much a long one after a small one. Who says
+ * something or hangs up meanwhile stands in line, and of each line and of the socket's queue one is
+ * taken by turns when the rest is over. So a thousand that hang up at once are a thousand small
+ * pieces, not a long one. Those who are settled have nothing to do with that. What a session that
+ * came to be has cost hardly counts, and a request a part: else a program that forks much, or a
+ * thousand that come again when the daemon has died, would get there, too.
+ *
+ * How it fails: too many of one user (users.c), or of all: the newest is closed, and comes again
+ * where it is the shim's. Without a descriptor or memory for another one nobody is accepted for a
+ * moment; who comes meanwhile waits in the kernel's queue.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "conns.h"
+
+#define REST_COST_US	8     /* what the loop does around a piece that has its rest */
+#define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
+#define ACCEPT_PAUSE_US 100000u
+#define SAY_MS		1000u
+
+static void spend(struct listener *l, uint64_t us)
+{
+	pace_spend(&l->pace, now_us(), us);
+}
+
+void newcomer_cost(struct conn *conn, uint64_t us)
+{
+	conn->cost_us += us;
+	spend(conn->programs->listener, us / conn->counts);
+}
+
+void newcomer_counts(struct conn *conn, uint32_t parts)
+{
+	pace_refund(&conn->programs->listener->pace, conn->cost_us - conn->cost_us / parts);
+	conn->counts = parts;
+}
+
+/* ---- one of them ---------------------------------------------------------------------------- */
+
+/* The newcomer is counted, where this is true. */
+static bool may_come(struct listener *l, uid_t uid)
+{
+	return (l->n_conns < CONNECTIONS_MAX || uid == 0) &&
+	       user_take(l->programs, uid, USER_NEWCOMERS, 1, USER_SHARE);
+}
+
+/* NULL: it can't be, and is closed. */
+static struct conn *add_conn(struct listener *l, int fd)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0 ||
+	    !may_come(l, peer.uid))
+		goto no_conn;
+	conn->programs = l->programs;
+	conn->fd = fd;
+	conn->pid = peer.pid;
+	conn->uid = peer.uid;
+	conn->gid = peer.gid;
+	conn->counts = 1;
+	conn->since_ms = now_ms();
+	if (uv_poll_init(loop_uv(l->programs->loop), &conn->poll, fd))
+		goto no_watch;
+	conn->poll.data = conn;
+	l->handles++;
+	TAILQ_INSERT_TAIL(&l->newcomers, conn, link);
+	l->n_conns++;
+	conn_watch(conn);
+	return conn;
+no_watch:
+	user_give(l->programs, peer.uid, USER_NEWCOMERS, 1);
+no_conn:
+	free(conn);
+	close(fd);
+	return NULL;
+}
+
+void newcomer_renew(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+
+	conn->since_ms = now_ms();
+	TAILQ_REMOVE(&l->newcomers, conn, link);
+	TAILQ_INSERT_TAIL(&l->newcomers, conn, link);
+}
+
+/* Those who hang up stand in one of their own: a user may have thousands of sessions that do. */
+static struct conn_list *line_of(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+
+	return conn->kind == CONN_SESSION && conn->hung_up ? &l->gone : &l->ready;
+}
+
+void newcomer_leave(struct conn *conn)
+{
+	struct listener *l = conn->programs->listener;
+
+	if (conn->ready)
+		TAILQ_REMOVE(line_of(conn), conn, in_ready);
+	conn->ready = false;
+	TAILQ_REMOVE(&l->newcomers, conn, link);
+}
+
+void newcomer_settle(struct conn *conn)
+{
+	newcomer_leave(conn);
+	conn->settled = true;
+	TAILQ_INSERT_TAIL(&conn->programs->listener->conns, conn, link);
+	conn_watch(conn);
+}
+
+/* The first of those that have had their time. Who stands in line has not. */
+static struct conn *expired(struct listener *l)
+{
+	struct conn *conn;
+
+	while ((conn = TAILQ_FIRST(&l->newcomers)) &&
+	       now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
+		if (!conn->ready)
+			return conn;
+		newcomer_renew(conn);
+	}
+	return NULL;
+}
+
+/* ---- pieces and rests ----------------------------------------------------------------------- */
+
+/* What this thread has computed so far. */
+static uint64_t computed_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Nobody is accepted for so long. (The loop's own timers know milliseconds.) */
+static bool pause_for(struct listener *l, uint64_t us)
+{
+	const struct itimerspec until = {.it_value = {.tv_sec = (time_t)(us / 1000000),
+						      .tv_nsec = (long)(us % 1000000 * 1000)}};
+
+	if (us == 0 || timerfd_settime(l->timer, 0, &until, NULL))
+		return false;
+	uv_poll_stop(&l->poll);
+	return true;
+}
+
+/* When so much has been done: nor is anybody attended, where a rest is due. True: it is. */
+static bool rest(struct listener *l, uint64_t us)
+{
+	uint64_t rest_us = pace_rest_us(&l->pace, us);
+
+	if (rest_us)
+		l->rests = pause_for(l, rest_us);
+	return l->rests;
+}
+
+/* What it took. */
+static uint64_t attend(struct conn *conn, bool hung_up)
+{
+	uint64_t us = computed_us();
+
+	conn_attend(conn, hung_up);
+	us = computed_us() - us;
+	newcomer_cost(conn, us); /* closed it stands until the next round */
+	return us;
+}
+
+void newcomer_event(struct conn *conn, bool hung_up)
+{
+	struct listener *l = conn->programs->listener;
+
+	if (!l->rests) {
+		rest(l, attend(conn, hung_up));
+		return;
+	}
+	uv_poll_stop(&conn->poll);
+	conn->ready = true;
+	conn->hung_up = hung_up;
+	TAILQ_INSERT_TAIL(line_of(conn), conn, in_ready);
+	if (hung_up && conn->waits) { /* it needs no door */
+		TAILQ_REMOVE(&l->line, conn, in_line);
+		conn->waits = false;
+	}
+}
+
+/* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one.
+   *us grows by what it took. */
+static int accept_one(struct listener *l, uint64_t *us)
+{
+	uint64_t began = computed_us(), cost;
+	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
+	struct conn *conn = NULL;
+
+	if (fd >= 0)
+		conn = add_conn(l, fd);
+	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+		rc = -errno;
+	else if (errno != ECONNABORTED && errno != EINTR)
+		rc = 0;
+	cost = computed_us() - began;
+	*us += cost;
+	if (conn)
+		newcomer_cost(conn, cost);
+	else
+		spend(l, cost);
+	if (rc < 0 && now_ms() >= l->said_ms + SAY_MS) {
+		log_warn("connections wait: %s", strerror(-rc));
+		l->said_ms = now_ms();
+	}
+	return rc;
+}
+
+/* It took so long for a piece, or there is too much: others have their turn. */
+static bool is_enough(struct listener *l, uint64_t us)
+{
+	return us >= PACE_PIECE_US || pace_is_long(&l->pace);
+}
+
+/* The socket stays ready: whoever comes meanwhile waits in its queue. */
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	struct listener *l = poll->data;
+	uint64_t us = 0;
+	int rc;
+
+	(void)status;
+	(void)events;
+	do
+		rc = accept_one(l, &us);
+	while (rc > 0 && !is_enough(l, us));
+	if (!rest(l, us) && rc < 0)
+		pause_for(l, ACCEPT_PAUSE_US);
+}
+
+/* False: there was nobody. *us grows by what it took. */
+static bool attend_first(struct conn_list *line, uint64_t *us)
+{
+	struct conn *conn = TAILQ_FIRST(line);
+
+	if (!conn)
+		return false;
+	TAILQ_REMOVE(line, conn, in_ready);
+	conn->ready = false; /* it is watched again, if it is there then */
+	*us += attend(conn, conn->hung_up);
+	if (!uv_is_closing((uv_handle_t *)&conn->poll))
+		conn_watch(conn);
+	return true;
+}
+
+static bool expire_one(struct listener *l, uint64_t *us)
+{
+	struct conn *conn = expired(l);
+	uint64_t cost = computed_us();
+
+	if (!conn)
+		return false;
+	conn_close(conn);
+	cost = computed_us() - cost;
+	spend(l, cost);
+	*us += cost;
+	return true;
+}
+
+/* The next piece. */
+static void on_rest_over(uv_poll_t *poll, int status, int events)
+{
+	struct listener *l = poll->data;
+	uint64_t count, us = 0;
+	bool any, some = false;
+	int rc = 1;
+
+	(void)status;
+	(void)events;
+	if (read(l->timer, &count, sizeof(count)) != sizeof(count))
+		return;
+	l->rests = false;
+	do {
+		any = attend_first(&l->ready, &us);
+		any |= attend_first(&l->gone, &us);
+		any |= expire_one(l, &us);
+		if (rc > 0)
+			rc = accept_one(l, &us);
+		any |= rc > 0;
+		some |= any;
+	} while (any && !is_enough(l, us));
+	if (some) {
+		spend(l, REST_COST_US);
+		if (rest(l, us + REST_COST_US))
+			return;
+	}
+	any = !TAILQ_EMPTY(&l->ready) || !TAILQ_EMPTY(&l->gone) || expired(l);
+	l->rests = any && pause_for(l, 1);
+	if (!l->rests && (rc >= 0 || !pause_for(l, ACCEPT_PAUSE_US)))
+		uv_poll_start(&l->poll, UV_READABLE, on_listen);
+}
+
+/* Now and then: the pieces see to it where there are some. */
+void newcomers_expire(struct listener *l)
+{
+	if (!l->rests && expired(l))
+		l->rests = pause_for(l, 1);
+}
+
+int newcomers_open(struct listener *l, struct ramp_err *err)
+{
+	l->pace.processors = kernel_processors();
+	TAILQ_INIT(&l->newcomers);
+	TAILQ_INIT(&l->ready);
+	TAILQ_INIT(&l->gone);
+	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return l->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
+}
+
+void newcomers_start(struct listener *l)
+{
+	uv_poll_start(&l->poll, UV_READABLE, on_listen);
+	uv_poll_start(&l->rest, UV_READABLE, on_rest_over);
+}

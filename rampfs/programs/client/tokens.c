@@ -1,0 +1,252 @@
+/*
+ * One-time tokens: who may attach what.
+ *
+ * A token is 128 random bits that this daemon remembers for 30 s, for one use: of one open by one
+ * process (the FUSE ioctl), or of all that a process has attached, for a child that it is about to
+ * fork. It is bound to the process, by its number and the moment at which it began.
+ *
+ * How it fails: a token that is used, too old, made up or another's is none. Who leaves tokens
+ * unused loses its own oldest, and where its user has too many by other processes, gets no more.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "programs/local.h"
+
+#define TOKENS_MAX	   16384u
+#define TOKENS_PER_PROCESS 256u
+#define RANGES_PER_SHARE   64u /* a fork's token with many ranges counts as several */
+#define STAT_START	   20  /* spaces from the end of the name to the start time, proc(5) */
+
+/* ---- processes ------------------------------------------------------------------------------ */
+
+/* Reads all of a small file of /proc, as a string. 0; -ESRCH: no such process; why it can't be. */
+static int read_proc(pid_t pid, const char *name, char *text, size_t cap)
+{
+	char path[48];
+	ssize_t n;
+	int fd, rc;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	n = read(fd, text, cap - 1);
+	rc = n > 0 ? 0 : n < 0 ? -errno : -ESRCH;
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return rc;
+}
+
+int process_find(pid_t pid, struct process *process)
+{
+	char text[2048];
+	const char *at;
+	int rc;
+
+	*process = (struct process){.pid = pid};
+	rc = read_proc(pid, "stat", text, sizeof(text));
+	if (rc)
+		return rc;
+	at = strrchr(text, ')');
+	for (int i = 0; at && i < STAT_START; i++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return -ESRCH;
+	process->start_ticks = strtoull(at + 1, NULL, 10);
+	rc = read_proc(pid, "status", text, sizeof(text));
+	if (rc)
+		return rc;
+	at = strstr(text, "\nUid:");
+	if (!at)
+		return -ESRCH;
+	process->uid = (uid_t)strtoul(at + strlen("\nUid:"), NULL, 10);
+	return 0;
+}
+
+/* Whoever has not been waited for has: its children are another's already. What can't be looked at
+   has not. */
+static bool has_ended(const struct process *process)
+{
+	struct process now;
+	int rc = process_find(process->pid, &now);
+
+	return rc == -ESRCH || (!rc && now.start_ticks != process->start_ticks) ||
+	       mappers_state(process->pid) == 'Z';
+}
+
+static uint64_t now_ticks(void)
+{
+	struct timespec now;
+	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (uint64_t)now.tv_sec * hz + (uint64_t)now.tv_nsec * hz / 1000000000u;
+}
+
+/* ---- whose a token is ----------------------------------------------------------------------- */
+
+/* A child of the process that asked for it, which may have ended since it forked. */
+static bool is_child(const struct token *token, const struct process *who)
+{
+	if (who->uid != token->process.uid || who->start_ticks < token->made_ticks)
+		return false;
+	return mappers_parent(who->pid) == token->process.pid || has_ended(&token->process);
+}
+
+static bool same_process(const struct process *a, const struct process *b)
+{
+	return a->pid == b->pid && a->start_ticks == b->start_ticks;
+}
+
+int token_refused(struct ramp_err *err)
+{
+	return ramp_err_set(err, EPERM, "the token is used, old, of another process or made up");
+}
+
+int token_check(const struct token *token, struct request *r, struct ramp_err *err)
+{
+	struct process who;
+	int rc = process_find(r->pid, &who);
+
+	/* Looked at, and there afterwards: it was this process, and none before it. */
+	if (!rc && !process_lives(r->pidfd))
+		rc = -ESRCH;
+	if (rc)
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)r->pid);
+	if (token->id ? same_process(&who, &token->process) : is_child(token, &who))
+		return 0;
+	return token_refused(err);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+void token_free(struct token *token)
+{
+	if (token)
+		free(token->ranges);
+	free(token);
+}
+
+/* p->lock is held; so for the next two. */
+static void take_out(struct programs *p, struct token *token)
+{
+	LIST_REMOVE(token, link);
+	p->n_tokens--;
+	user_give(p, token->process.uid, USER_TOKENS, token->share);
+}
+
+static void drop_old(struct programs *p)
+{
+	struct token *token, *next;
+	uint64_t now = now_ms();
+
+	for (token = LIST_FIRST(&p->tokens); token; token = next) {
+		next = LIST_NEXT(token, link);
+		if (token->until_ms >= now)
+			continue;
+		take_out(p, token);
+		token_free(token);
+	}
+}
+
+/* Newest stand first, so the last of a process is its oldest. False: it has none, or (`many`) no
+   more than it may have. */
+static bool drop_own(struct programs *p, const struct process *process, bool many)
+{
+	struct token *token, *oldest = NULL;
+	uint32_t count = 0;
+
+	LIST_FOREACH (token, &p->tokens, link)
+		if (same_process(&token->process, process)) {
+			oldest = token;
+			count++;
+		}
+	if (!oldest || (many && count < TOKENS_PER_PROCESS))
+		return false;
+	take_out(p, oldest);
+	token_free(oldest);
+	return true;
+}
+
+int token_add(struct programs *p, struct token *token, uint64_t secret[2], struct ramp_err *err)
+{
+	bool taken = false;
+
+	secret[0] = token->secret[0] = ramp_random64();
+	secret[1] = token->secret[1] = ramp_random64();
+	token->until_ms = now_ms() + p->token_ms;
+	token->made_ticks = now_ticks();
+	token->share = 1 + token->count / RANGES_PER_SHARE;
+	pthread_mutex_lock(&p->lock);
+	drop_old(p);
+	drop_own(p, &token->process, true);
+	do
+		taken = p->n_tokens < TOKENS_MAX &&
+			user_take(p, token->process.uid, USER_TOKENS, token->share, USER_SHARE);
+	while (!taken && drop_own(p, &token->process, false));
+	if (taken) {
+		LIST_INSERT_HEAD(&p->tokens, token, link);
+		p->n_tokens++;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (taken)
+		return 0;
+	token_free(token);
+	return ramp_err_set(err, EDQUOT, "its user has too many mappings under way");
+}
+
+struct token *token_take(struct programs *p, const uint64_t secret[2])
+{
+	struct token *token;
+
+	pthread_mutex_lock(&p->lock);
+	drop_old(p);
+	LIST_FOREACH (token, &p->tokens, link)
+		if (!((token->secret[0] ^ secret[0]) | (token->secret[1] ^ secret[1])))
+			break;
+	if (token)
+		take_out(p, token);
+	pthread_mutex_unlock(&p->lock);
+	return token;
+}
+
+void tokens_expire(struct programs *p)
+{
+	pthread_mutex_lock(&p->lock);
+	drop_old(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void tokens_close(struct programs *p)
+{
+	struct token *token;
+
+	while ((token = LIST_FIRST(&p->tokens))) {
+		LIST_REMOVE(token, link);
+		token_free(token);
+	}
+}
+
+int programs_token(struct programs *p, ramp_segment_t id, int access_mode, pid_t pid,
+		   uint64_t secret[2], struct ramp_err *err)
+{
+	struct token *token = calloc(1, sizeof(*token));
+	int rc;
+
+	if (!token)
+		return ramp_err_sys(err, ENOMEM, "a token");
+	token->id = id;
+	token->access_mode = access_mode & O_ACCMODE;
+	rc = process_find(pid, &token->process);
+	if (rc) {
+		token_free(token);
+		return ramp_err_sys(err, -rc, "looking at process %d", (int)pid);
+	}
+	return token_add(p, token, secret, err);
+}

@@ -1,0 +1,268 @@
+/*
+ * What looks into processes, on a thread that can be left.
+ *
+ * To look into a process takes locks of that process: the one that an execve(2) holds until it has
+ * closed what it closes, and that of its memory. Who has a FUSE filesystem of his own, whose server
+ * never answers, can keep either for as long as he likes, and whoever looks waits.
+ *
+ * Happy path: the thread says which process it is about to look into (apart_enter), one after the
+ * other; whoever has begun it waits for its end.
+ *
+ * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told who
+ * that is. The thread ends when the process lets it. As long as it does not, nobody else waits there:
+ * apart_enter says -EBUSY at once. Whose memory alone is locked can still be looked into (Linux 6.17
+ * asks without that lock who maps what), and only those wait who need it (apart_enter_memory).
+ */
+#include <errno.h>
+#include <linux/kcmp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "programs/local.h"
+
+/* In one process, where thousands of mappings take milliseconds: so many of these in a row are 3 s,
+   and one of them when all of us was stopped meanwhile. */
+#define ROUND_MS     100u
+#define STUCK_ROUNDS 30u
+
+struct apart {
+	LIST_ENTRY(apart) link; /* in `stuck` */
+	apart_fn *fn;
+	apart_forget *forget;
+	void *arg;
+	int priority; /* of who begins it, in real time; 0: none */
+	int rc;	      /* the thread's, until it is done */
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t ended;
+	bool done;    /* by the thread */
+	bool left;    /* by who began it: the thread frees it */
+	pid_t at;     /* the process that is looked into; 0: none yet */
+	bool memory;  /* for the lock of its memory */
+	uint64_t nth; /* it is */
+};
+
+/* Those that were left. */
+static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, apart) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
+
+static bool is_stuck(pid_t pid, bool memory)
+{
+	const struct apart *a;
+	bool stuck = false;
+
+	pthread_mutex_lock(&stuck_lock);
+	LIST_FOREACH (a, &stuck_ones, link)
+		stuck |= a->at == pid && (memory || !a->memory);
+	pthread_mutex_unlock(&stuck_lock);
+	return stuck;
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+static int enter(struct apart *a, pid_t pid, bool memory)
+{
+	bool left;
+
+	pthread_mutex_lock(&a->lock);
+	left = a->left;
+	if (!left) {
+		a->at = pid;
+		a->memory = memory;
+		a->nth++;
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (left)
+		return -ECANCELED;
+	return is_stuck(pid, memory) ? -EBUSY : 0;
+}
+
+int apart_enter(struct apart *a, pid_t pid)
+{
+	return enter(a, pid, false);
+}
+
+int apart_enter_memory(struct apart *a, pid_t pid)
+{
+	return enter(a, pid, true);
+}
+
+static bool same_memory(pid_t a, pid_t b)
+{
+	return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
+}
+
+/* kcmp(2) waits for either: each by itself first, so that the right one is known. */
+int apart_same_memory(struct apart *apart, pid_t a, pid_t b)
+{
+	const pid_t both[] = {a, b};
+
+	if (a == b)
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		int rc = apart_enter(apart, both[i]);
+
+		if (rc)
+			return rc;
+		(void)same_memory(both[i], both[i]);
+	}
+	return same_memory(a, b);
+}
+
+static void apart_free(struct apart *a)
+{
+	pthread_cond_destroy(&a->ended);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+static void *apart_main(void *arg)
+{
+	struct apart *a = arg;
+	bool left;
+
+	if (a->priority)
+		(void)kernel_hurry(a->priority); /* somebody may be frozen meanwhile */
+	a->rc = a->fn(a, a->arg);
+	pthread_mutex_lock(&a->lock);
+	a->done = true;
+	left = a->left;
+	pthread_cond_signal(&a->ended);
+	pthread_mutex_unlock(&a->lock);
+	if (!left)
+		return NULL;
+	pthread_mutex_lock(&stuck_lock);
+	LIST_REMOVE(a, link);
+	pthread_mutex_unlock(&stuck_lock);
+	a->forget(a->arg);
+	apart_free(a);
+	return NULL;
+}
+
+/* ---- who begins it -------------------------------------------------------------------------- */
+
+static int own_priority(void)
+{
+	struct sched_param param = {0};
+
+	return (sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR &&
+			       !sched_getparam(0, &param)
+		       ? param.sched_priority
+		       : 0;
+}
+
+static struct apart *make(apart_fn *fn, void *arg, apart_forget *forget)
+{
+	struct apart *a = calloc(1, sizeof(*a));
+	pthread_condattr_t clock;
+
+	if (!a)
+		return NULL;
+	a->fn = fn;
+	a->arg = arg;
+	a->forget = forget;
+	a->priority = own_priority();
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->ended, &clock);
+	pthread_condattr_destroy(&clock);
+	return a;
+}
+
+static int start(struct apart *a)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int rc = pthread_attr_init(&attr);
+
+	if (rc)
+		return -rc;
+	rc = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (!rc)
+		rc = pthread_create(&thread, &attr, apart_main, a);
+	pthread_attr_destroy(&attr);
+	return -rc;
+}
+
+static void wait_a_round(struct apart *a)
+{
+	uint64_t until_ms = now_ms() + ROUND_MS;
+	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+
+	pthread_cond_timedwait(&a->ended, &a->lock, &until);
+}
+
+/* False: it is the thread's, which is stuck in that process (0: it has not come to any). */
+static bool wait_for(struct apart *a, pid_t *stuck, bool *memory)
+{
+	unsigned int rounds = 0;
+	bool done;
+
+	pthread_mutex_lock(&a->lock);
+	while (!a->done && rounds < STUCK_ROUNDS) {
+		uint64_t nth = a->nth;
+
+		wait_a_round(a);
+		rounds = a->nth == nth ? rounds + 1 : 0;
+	}
+	done = a->done;
+	if (!done) {
+		pthread_mutex_lock(&stuck_lock);
+		LIST_INSERT_HEAD(&stuck_ones, a, link);
+		pthread_mutex_unlock(&stuck_lock);
+		a->left = true;
+		*stuck = a->at;
+		*memory = a->memory;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return done;
+}
+
+static void say_stuck(pid_t pid, bool memory)
+{
+	char name[64];
+
+	process_name(pid, name);
+	if (memory) {
+		log_warn("process %s keeps the lock of its memory (a page of it that a filesystem "
+			 "does not answer for): no segment that it has mapped moves until it does "
+			 "or ends",
+			 name);
+		return;
+	}
+	log_warn("process %s keeps whoever looks into it waiting (an execve, or a page of its "
+		 "memory, that a filesystem does not answer for): what it has mapped is not "
+		 "known, and no segment moves until it does or ends",
+		 name);
+}
+
+bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *stuck)
+{
+	struct apart *a = make(fn, arg, forget);
+	bool memory;
+
+	*stuck = 0;
+	*rc = a ? start(a) : -ENOMEM;
+	if (*rc) {
+		if (a)
+			apart_free(a);
+		return true;
+	}
+	if (!wait_for(a, stuck, &memory)) {
+		if (*stuck)
+			say_stuck(*stuck, memory);
+		return false;
+	}
+	*rc = a->rc;
+	if (*rc == -EBUSY)
+		*stuck = a->at;
+	apart_free(a);
+	return true;
+}

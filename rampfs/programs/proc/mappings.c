@@ -1,0 +1,482 @@
+/*
+ * What /proc says: who maps a file of the store, where, and with which access.
+ *
+ * A mapping is known by the device and name of its file: only this daemon makes files in the store.
+ * `4711` is a segment; `gone.4711.w (deleted)` the empty file that an agent has put in a segment's
+ * place, of an attachment that could write (`.r`: that could not). The name and the access of the
+ * file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY (kernel.h).
+ *
+ * A process is looked at through a thread that lives: one whose main thread has ended is a zombie
+ * there, with no memory, while the others go on writing.
+ *
+ * How it fails: a process that ends in the middle maps nothing (-ESRCH). A mapping that changes
+ * between the query and the look at its name is asked for again, and -EBUSY when it never stands
+ * still: it must not be taken for none.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "programs/local.h"
+
+#define PROC_PATH   64
+#define STATUS_LINE 256
+#define KNOW_TRIES  100 /* for a mapping that changes all the time */
+
+static int open_in(pid_t tid, const char *name, int flags)
+{
+	char path[PROC_PATH];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)tid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_files(struct space *space, pid_t tid)
+{
+	int rc;
+
+	space->pagemap = open_in(tid, "pagemap", 0);
+	if (space->pagemap < 0)
+		return space->pagemap;
+	space->map_files = open_in(tid, "map_files", O_DIRECTORY);
+	if (space->map_files < 0)
+		return space->map_files;
+	rc = kernel_maps_open(&space->maps, tid);
+	space->maps_open = !rc;
+	return rc;
+}
+
+int mappers_open(struct space *space)
+{
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+	int rc;
+
+	rc = open_files(space, tid ? tid : space->pid);
+	/* Still a thread of that process: no later one of another, with the same number. */
+	if (!rc && tid && mappers_tid(space->pid, space->agent_tid) != tid)
+		rc = -ESRCH;
+	return rc == -ENOENT ? -ESRCH : rc;
+}
+
+void mappers_close(struct space *space)
+{
+	if (space->pagemap >= 0)
+		close(space->pagemap);
+	if (space->map_files >= 0)
+		close(space->map_files);
+	if (space->maps_open)
+		kernel_maps_close(&space->maps);
+}
+
+/* Only a text is read by one at a time. Else nobody waits here for who waits in that process. */
+static void enter_maps(struct space *space)
+{
+	if (space->maps.text)
+		pthread_mutex_lock(&space->proc);
+}
+
+static void leave_maps(struct space *space)
+{
+	if (space->maps.text)
+		pthread_mutex_unlock(&space->proc);
+}
+
+static uint32_t prot_of(uint32_t flags)
+{
+	return (flags & KERNEL_VMA_READ ? 1u : 0) | (flags & KERNEL_VMA_WRITE ? 2u : 0) |
+	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
+}
+
+/* An instance of /proc of its own, which has seen nothing yet; -errno. */
+static int fresh_proc(void)
+{
+	int fs = fsopen("proc", FSOPEN_CLOEXEC), fd;
+
+	if (fs < 0)
+		return -errno;
+	fd = fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) ? -1
+							      : fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	if (fd < 0)
+		fd = -errno;
+	close(fs);
+	return fd;
+}
+
+/*
+ * The kernel keeps the mode of what was mapped in exactly that range before, for as long as
+ * something is: a writable mapping that took a read-only one's place looks read-only for ever. What
+ * agents map shared is writable, so one that is shared and looks otherwise is looked at through a
+ * fresh /proc. *fresh: that, or -1; the caller's. 1; 0: it is not; -errno: it has changed since it
+ * was asked for, or there is no telling. Taken for unwritable, it would come back private from its
+ * next move, and its stores be lost.
+ */
+static int is_writable(struct space *space, const struct kernel_vma *vma, mode_t mode,
+		       const char *range, int *fresh)
+{
+	char path[PROC_PATH];
+	struct stat st;
+
+	if (!(vma->flags & KERNEL_VMA_SHARED))
+		return 0;
+	if (mode & S_IWUSR)
+		return 1;
+	if (*fresh < 0)
+		*fresh = fresh_proc();
+	if (*fresh < 0)
+		return *fresh;
+	snprintf(path, sizeof(path), "%d/map_files/%s", (int)space->pid, range);
+	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
+		/* The main thread may have ended, and its agent not. */
+		snprintf(path, sizeof(path), "%d/map_files/%s",
+			 (int)mappers_tid(space->pid, space->agent_tid), range);
+		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
+			return -errno;
+	}
+	return (st.st_mode & S_IWUSR) != 0;
+}
+
+static int read_name(int dir, const char *path, char target[4096], struct stat *st)
+{
+	ssize_t n = readlinkat(dir, path, target, 4095);
+
+	if (n <= 0 || fstatat(dir, path, st, AT_SYMLINK_NOFOLLOW))
+		return -ENOENT;
+	target[n] = 0;
+	return 0;
+}
+
+/* 1; 0: not a segment's; -errno: it has changed between the query and here. */
+static int know_file(struct space *space, const struct kernel_vma *vma, struct mapping *m,
+		     int *fresh)
+{
+	char path[PROC_PATH], target[4096];
+	const char *name, *range;
+	char *end;
+	struct stat st;
+	int writable;
+
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)space->pid,
+		 (unsigned long long)vma->start, (unsigned long long)vma->end);
+	range = strrchr(path, '/') + 1;
+	if (space->pidfd < 0) {
+		/* No process is known by which it could be seen, and nothing of it comes back. */
+		if (kernel_maps_name(&space->maps, vma->start, target, sizeof(target)))
+			return -ENOENT;
+		st.st_mode = S_IWUSR;
+	} else if (read_name(space->map_files, range, target, &st) &&
+		   read_name(AT_FDCWD, path, target, &st)) {
+		/* Neither by the agent's thread, which may have ended, nor by the main one. */
+		return -ENOENT;
+	}
+	name = strrchr(target, '/');
+	name = name ? name + 1 : target;
+	m->gone = strncmp(name, "gone.", 5) == 0;
+	if (m->gone)
+		name += 5;
+	if (!isdigit((unsigned char)*name))
+		return 0;
+	m->id = strtoull(name, &end, 10);
+	if (m->gone) {
+		m->writable = end[0] == '.' && end[1] == 'w';
+		return end[0] == '.';
+	}
+	if (*end && *end != ' ')
+		return 0;
+	writable = is_writable(space, vma, st.st_mode, range, fresh);
+	m->writable = writable > 0;
+	return writable < 0 ? writable : 1;
+}
+
+int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg)
+{
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	uint64_t seen = 0;
+	int rc = 0, tries = 0, known, fresh = -1;
+
+	enter_maps(space);
+	while (!rc && lo < hi) {
+		struct mapping m = {0};
+
+		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		if (rc <= 0)
+			break;
+		known = 0;
+		if (makedev(vma.dev_major, vma.dev_minor) == dev)
+			known = know_file(space, &vma, &m, &fresh);
+		rc = known < 0 && ++tries == KNOW_TRIES ? -EBUSY : 0;
+		if (known < 0)
+			continue;
+		tries = 0;
+		/* One that has become larger since its first part was seen. */
+		m.start = vma.start > seen ? vma.start : seen;
+		m.end = lo = seen = vma.end;
+		if (!known)
+			continue;
+		m.offset = vma.offset + (m.start - vma.start);
+		m.prot = prot_of(vma.flags);
+		rc = fn(arg, &m);
+	}
+	leave_maps(space);
+	if (fresh >= 0)
+		close(fresh);
+	return rc;
+}
+
+int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped)
+{
+	struct kernel_page_kind own = {
+		.none = KERNEL_PAGE_FILE,
+		.any = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
+	};
+
+	return kernel_pagemap_find(space->pagemap, start, end, own, NULL);
+}
+
+int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+{
+	struct kernel_page_kind small = {
+		.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
+		.none = KERNEL_PAGE_HUGE,
+	};
+
+	return kernel_pagemap_find(space->pagemap, start, end, small, at);
+}
+
+int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+{
+	/* The store's pages are never swapped out. */
+	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
+
+	return kernel_pagemap_find(space->pagemap, start, end, marked, at);
+}
+
+static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
+{
+	uint64_t at = vma->start;
+
+	for (size_t i = 0; i < n && at < vma->end; i++)
+		if (covered[i].start <= at && covered[i].end > at)
+			at = covered[i].end;
+	return at >= vma->end;
+}
+
+int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
+		  const struct cover *covered, size_t n)
+{
+	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	int rc;
+
+	enter_maps(space);
+	for (;;) {
+		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		if (rc <= 0)
+			break;
+		lo = vma.end;
+		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
+			continue;
+		rc = is_covered(&vma, covered, n) ? kernel_pagemap_find(space->pagemap, vma.start,
+									vma.end, present, NULL)
+						  : 1;
+		if (rc)
+			break;
+	}
+	leave_maps(space);
+	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
+}
+
+int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
+{
+	dev_t dev = space->programs->store_dev;
+	struct kernel_vma vma;
+	uint64_t at = 0;
+	int rc;
+
+	enter_maps(space);
+	while ((rc = kernel_maps_next(&space->maps, at, UINT64_MAX, &vma)) > 0) {
+		at = vma.end;
+		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
+		    (vma.start < lo || vma.end > hi))
+			break;
+	}
+	leave_maps(space);
+	return rc == -ESRCH ? 0 : rc;
+}
+
+int mappers_foreign(struct space *space, uint64_t addr, struct cover *range)
+{
+	struct kernel_vma vma = {0};
+	int rc;
+
+	enter_maps(space);
+	rc = kernel_maps_next(&space->maps, addr, addr + 1, &vma);
+	leave_maps(space);
+	*range = (struct cover){vma.start, vma.end};
+	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != space->programs->store_dev : rc;
+}
+
+int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *gap)
+{
+	struct kernel_vma vma = {0};
+	int rc = 0;
+
+	enter_maps(space);
+	while (at < end && (rc = kernel_maps_next_any(&space->maps, at, end, &vma)) > 0 &&
+	       vma.start <= at)
+		at = vma.end;
+	leave_maps(space);
+	*gap = (struct cover){at, rc > 0 ? vma.start : end};
+	return rc < 0 ? rc : at < end;
+}
+
+/* What stands behind the last tab of a line of a status file, in `line`; NULL: there is none. */
+static const char *status_word(const char *path, const char *name, char line[STATUS_LINE])
+{
+	FILE *file = fopen(path, "re");
+	const char *tab = NULL;
+
+	if (!file)
+		return NULL;
+	while (!tab && fgets(line, STATUS_LINE, file))
+		if (strncmp(line, name, strlen(name)) == 0)
+			tab = strrchr(line, '\t');
+	fclose(file);
+	return tab ? tab + 1 : NULL;
+}
+
+/* 0: none. */
+static uint32_t status_number(const char *path, const char *name)
+{
+	char line[STATUS_LINE];
+	const char *word = status_word(path, name, line);
+
+	return word ? (uint32_t)strtoul(word, NULL, 10) : 0;
+}
+
+/* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
+char mappers_state(pid_t pid)
+{
+	char path[PROC_PATH], line[STATUS_LINE];
+	const char *word;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	word = status_word(path, "State:", line);
+	return word ? *word : 0;
+}
+
+pid_t mappers_parent(pid_t pid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	return (pid_t)status_number(path, "PPid:");
+}
+
+pid_t mappers_tracer(pid_t pid, pid_t tid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
+	return (pid_t)status_number(path, "TracerPid:");
+}
+
+static bool file_says(const char *path, const char *words)
+{
+	char line[64];
+	bool says = false;
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return false;
+	while (!says && fgets(line, sizeof(line), file))
+		says = strncmp(line, words, strlen(words)) == 0;
+	fclose(file);
+	return says;
+}
+
+/* One line of /proc/PID/cgroup, "HIERARCHY:CONTROLLERS:PATH". */
+static bool frozen_by(char *line)
+{
+	char *controllers = strchr(line, ':'), *path, file[4200];
+
+	path = controllers ? strchr(controllers + 1, ':') : NULL;
+	if (!path)
+		return false;
+	*path++ = 0;
+	path[strcspn(path, "\n")] = 0;
+	if (strcmp(line, "0:") == 0) {
+		snprintf(file, sizeof(file), "/sys/fs/cgroup%s/cgroup.events", path);
+		if (file_says(file, "frozen 1"))
+			return true;
+		snprintf(file, sizeof(file), "/sys/fs/cgroup/unified%s/cgroup.events", path);
+		return file_says(file, "frozen 1");
+	}
+	if (!strstr(controllers, "freezer"))
+		return false;
+	snprintf(file, sizeof(file), "/sys/fs/cgroup/freezer%s/freezer.state", path);
+	return file_says(file, "FROZEN") || file_says(file, "FREEZING");
+}
+
+bool mappers_frozen(pid_t pid)
+{
+	char path[PROC_PATH], *line = NULL;
+	bool frozen = false;
+	size_t cap = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	while (!frozen && getline(&line, &cap, file) > 0)
+		frozen = frozen_by(line);
+	free(line);
+	fclose(file);
+	return frozen;
+}
+
+/* What a thread calls itself. */
+static uint32_t own_tid(pid_t pid, pid_t tid)
+{
+	char path[PROC_PATH];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
+	return status_number(path, "NSpid:");
+}
+
+pid_t mappers_tid(pid_t pid, uint32_t tid)
+{
+	char path[PROC_PATH];
+	struct dirent *entry;
+	pid_t found = 0;
+	DIR *dir;
+
+	if (own_tid(pid, (pid_t)tid) == tid)
+		return (pid_t)tid; /* the daemon's own namespace, nearly always */
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return 0;
+	while (!found && (entry = readdir(dir))) {
+		pid_t one = atoi(entry->d_name);
+
+		if (one > 0 && own_tid(pid, one) == tid)
+			found = one;
+	}
+	closedir(dir);
+	return found;
+}

@@ -1,0 +1,232 @@
+/*
+ * Who maps a file, of all the processes that there are.
+ *
+ * Happy path: a thread that can be left (apart.c) goes through /proc and notes who maps the file.
+ *
+ * How it fails: a process that keeps it waiting is -EBUSY: it may map the file. A process that even
+ * root may not look at (it has more capabilities than this daemon, as a container's init may have)
+ * is passed over, with one line in the log: the store's files are root's alone and an agent's
+ * process can be looked at, or it would have no session; the lease before a segment is freed covers
+ * what is left.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "programs/local.h"
+
+#define PROC_PATH 64
+
+struct found {
+	pid_t pid;
+	uint64_t start, end;
+};
+
+struct search {
+	dev_t dev;
+	uint64_t ino;
+	bool others; /* what is looked for is not `ino`, but the other files of `dev` */
+	bool one;    /* the first that is found suffices */
+	pid_t only;  /* 0: in all processes */
+	uint64_t lo, hi;
+	struct found *found;
+	size_t n, cap;
+};
+
+static void pass_over(pid_t pid)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		log_warn("process %d may not be looked at; taking it not to map any segment",
+			 (int)pid);
+}
+
+static int note(struct search *s, pid_t pid, uint64_t start, uint64_t end)
+{
+	struct found *last = s->n ? &s->found[s->n - 1] : NULL;
+
+	if (last && last->pid == pid) {
+		last->start = start < last->start ? start : last->start;
+		last->end = end > last->end ? end : last->end;
+		return 0;
+	}
+	if (!s->found || s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 16;
+		struct found *more = realloc(s->found, cap * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		s->found = more;
+		s->cap = cap;
+	}
+	s->found[s->n++] = (struct found){pid, start, end};
+	return s->one;
+}
+
+/* One process, by one of its threads: notes every mapping of the file. -ESRCH: that thread has no
+   memory. */
+static int look_at_thread(struct search *s, pid_t pid, pid_t tid)
+{
+	struct kernel_maps maps;
+	struct kernel_vma vma = {0};
+	uint64_t at = s->lo;
+	int rc = kernel_maps_open(&maps, tid);
+
+	if (rc == -EACCES || rc == -EPERM) {
+		pass_over(pid);
+		return 0;
+	}
+	if (rc)
+		return rc == -ENOENT ? -ESRCH : rc;
+	while ((rc = kernel_maps_next(&maps, at, s->hi, &vma)) > 0) {
+		at = vma.end;
+		if ((vma.inode == s->ino) == s->others ||
+		    makedev(vma.dev_major, vma.dev_minor) != s->dev)
+			continue;
+		rc = note(s, pid, vma.start, vma.end);
+		if (rc)
+			break;
+	}
+	kernel_maps_close(&maps);
+	/* A text that is empty is how older kernels say it. The stack of one that has memory lies
+	   beyond every range that is looked at. */
+	return rc || vma.end ? rc : -ESRCH;
+}
+
+/* The main thread may have ended, and others live. */
+static int look_at(struct search *s, pid_t pid)
+{
+	int rc = look_at_thread(s, pid, pid);
+	char path[PROC_PATH];
+	struct dirent *entry;
+	DIR *dir;
+
+	if (rc != -ESRCH)
+		return rc;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return errno == ENOENT || errno == ESRCH ? 0 : -errno;
+	while (rc == -ESRCH && (entry = readdir(dir))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0 && tid != pid)
+			rc = look_at_thread(s, pid, tid);
+	}
+	closedir(dir);
+	return rc == -ESRCH ? 0 : rc;
+}
+
+static int look_at_one(struct apart *apart, struct search *s)
+{
+	int rc = apart_enter(apart, s->only);
+
+	rc = rc ? rc : look_at(s, s->only);
+	return rc < 0 ? rc : 0;
+}
+
+static int look_at_all(struct apart *apart, void *arg)
+{
+	struct search *s = arg;
+	DIR *dir = s->only ? NULL : opendir("/proc");
+	struct dirent *entry;
+	int rc = 0;
+
+	if (s->only)
+		return look_at_one(apart, s);
+	if (!dir)
+		return -errno;
+	while (!rc && (entry = readdir(dir))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid <= 0 || pid == getpid())
+			continue;
+		rc = apart_enter(apart, pid);
+		if (!rc)
+			rc = look_at(s, pid);
+	}
+	closedir(dir);
+	return rc < 0 ? rc : 0;
+}
+
+static void search_free(void *arg)
+{
+	struct search *s = arg;
+
+	free(s->found);
+	free(s);
+}
+
+/* 0: *out is the caller's; -EBUSY with who is stuck; -errno. */
+static int search(const struct search *what, struct search **out, pid_t *stuck)
+{
+	struct search *s = malloc(sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	*s = *what;
+	if (!apart_run(look_at_all, s, search_free, &rc, stuck))
+		return -EBUSY;
+	if (rc)
+		search_free(s);
+	else
+		*out = s;
+	return rc;
+}
+
+int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg, pid_t *stuck)
+{
+	struct search what = {.dev = dev, .ino = ino, .hi = UINT64_MAX}, *s;
+	int rc = search(&what, &s, stuck);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < s->n && !rc; i++)
+		rc = fn(arg, s->found[i].pid, s->found[i].start, s->found[i].end);
+	search_free(s);
+	return rc;
+}
+
+static int any(const struct search *what, pid_t *pid)
+{
+	struct search *s;
+	int rc = search(what, &s, pid);
+
+	if (rc)
+		return rc;
+	rc = s->n > 0;
+	if (rc)
+		*pid = s->found[0].pid;
+	search_free(s);
+	return rc;
+}
+
+int mappers_any(dev_t dev, uint64_t ino, pid_t *pid)
+{
+	const struct search what = {.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true};
+
+	return any(&what, pid);
+}
+
+int mappers_one(dev_t dev, uint64_t ino, pid_t pid)
+{
+	const struct search what = {
+		.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true, .only = pid};
+
+	return any(&what, &pid);
+}
+
+int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)
+{
+	const struct search what = {
+		.dev = dev, .ino = ino, .others = true, .lo = lo, .hi = hi, .one = true};
+
+	return any(&what, pid);
+}

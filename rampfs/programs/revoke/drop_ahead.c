@@ -1,0 +1,145 @@
+/*
+ * Page-table entries are dropped before the window, so that a revoke within it finds few.
+ *
+ * What a revoke costs is the entries that it finds. Dropped ones cost a program a page fault at its
+ * next touch, which the kernel resolves alone: so what is in use comes back by itself, and what is
+ * not does not.
+ *
+ * Happy path: at CONNECT, where a gigabyte of small pages takes its time, chunk by chunk and with
+ * pauses, of small pages only (ahead_cold). Right before the freeze all at once, and then again
+ * what has come back meanwhile, for as long as there is less every time (ahead_last): what is left
+ * for the window is what programs touch in the time of the last round, however much they use.
+ *
+ * How it fails: it is a help and no promise. An agent that does not answer, one that is stopped,
+ * or no more time: the revoke finds more. Private mappings are left to the revoke, too, since a
+ * program may make copies in them at any time. Nothing has to be undone.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "programs/local.h"
+
+#define CHUNK_BYTES  (UINT64_C(4) << 20)
+#define HUGE_BYTES   (UINT64_C(2) << 20)
+#define COLD_MS	     1000u
+#define LAST_MS	     500u
+#define LAST_ROUNDS  6
+#define FEW_US	     150u
+#define ANSWER_MS    200u
+#define PAUSE_MAX_US 2000u
+
+static bool is_ours(const struct piece *piece)
+{
+	return !piece->gone && piece->writable && !atomic_load(&piece->space->stopped);
+}
+
+static bool drop(struct pseg *pseg, struct space *space, struct session_msg *msg)
+{
+	msg->type = SESSION_DROP;
+	msg->segment = pseg->id;
+	return !agent_call(space, msg, -1, now_ms() + ANSWER_MS, NULL);
+}
+
+/* ---- at CONNECT ----------------------------------------------------------------------------- */
+
+/* How far we are: pieces are sorted by space and address. */
+struct cursor {
+	const struct space *space;
+	uint64_t at;
+};
+
+/* The next chunk that has small pages mapped; false: there is none. */
+static bool find_chunk(const struct piece *pieces, size_t count, struct cursor *cursor,
+		       struct space **space, struct session_range *range)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct piece *piece = &pieces[i];
+		uint64_t from = piece->start, at;
+
+		if (!is_ours(piece) || (uintptr_t)piece->space < (uintptr_t)cursor->space)
+			continue;
+		if (piece->space == cursor->space && cursor->at > from)
+			from = cursor->at;
+		if (from >= piece->end || mappers_small(piece->space, from, piece->end, &at) <= 0)
+			continue;
+		*space = piece->space;
+		range->addr = at - at % HUGE_BYTES > from ? at - at % HUGE_BYTES : from;
+		range->len = CHUNK_BYTES;
+		if (range->len > piece->end - range->addr)
+			range->len = piece->end - range->addr;
+		*cursor = (struct cursor){piece->space, range->addr + range->len};
+		return true;
+	}
+	return false;
+}
+
+/* Anew for each chunk, so that attaches need not wait: 1, 0 when all is done. */
+static int drop_chunk(struct pseg *pseg, struct cursor *cursor)
+{
+	struct session_msg msg = {.count = 1};
+	struct piece *pieces = NULL;
+	struct space *space;
+	size_t count = 0;
+	int found = 0;
+
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state == PSEG_OPEN && !pseg->pulling && !pseg_pieces(pseg, &pieces, &count))
+		found = find_chunk(pieces, count, cursor, &space, &msg.ranges[0]);
+	if (found && (inject_stopped(space) || !drop(pseg, space, &msg)))
+		cursor->at = UINT64_MAX;
+	pieces_free(pieces, count);
+	pthread_mutex_unlock(&pseg->change);
+	return found;
+}
+
+void ahead_cold(struct pseg *pseg)
+{
+	uint64_t until_us = now_us() + COLD_MS * 1000u, began_us = now_us();
+	struct cursor cursor = {0};
+
+	while (drop_chunk(pseg, &cursor) && now_us() < until_us) {
+		uint64_t took_us = now_us() - began_us;
+
+		/* The agent goes before every thread of the program. */
+		usleep((useconds_t)(took_us < PAUSE_MAX_US ? took_us : PAUSE_MAX_US) / 2);
+		began_us = now_us();
+	}
+}
+
+/* ---- right before the window ---------------------------------------------------------------- */
+
+/* All of one space's, from pieces[*i] on. */
+static void drop_space(struct pseg *pseg, const struct piece *pieces, size_t count, size_t *i)
+{
+	struct space *space = pieces[*i].space;
+
+	while (*i < count && pieces[*i].space == space) {
+		struct session_msg msg = {0};
+
+		for (; *i < count && pieces[*i].space == space && msg.count < SESSION_RANGES_MAX;
+		     ++*i)
+			if (is_ours(&pieces[*i]))
+				msg.ranges[msg.count++] = (struct session_range){
+					pieces[*i].start, pieces[*i].end - pieces[*i].start};
+		if (msg.count)
+			drop(pseg, space, &msg);
+	}
+}
+
+void ahead_last(struct pseg *pseg, const struct piece *pieces, size_t count)
+{
+	uint64_t began_us = now_us(), last_us = UINT64_MAX, took_us = 0;
+
+	if (pseg->pulling)
+		return;
+	for (int round = 0; round < LAST_ROUNDS && now_us() - began_us < LAST_MS * 1000u; round++) {
+		uint64_t from_us = now_us();
+
+		for (size_t i = 0; i < count;)
+			drop_space(pseg, pieces, count, &i);
+		took_us = now_us() - from_us;
+		if (took_us < FEW_US || took_us > last_us / 4 * 3)
+			return;
+		last_us = took_us;
+	}
+}

@@ -1,0 +1,306 @@
+/*
+ * The system call that a stopped process cannot make: made in its agent's thread by ptrace(2).
+ *
+ *   SEIZE, INTERRUPT --trap--> (registers kept) --each range: madvise, entry and exit--> registers
+ *   put back --> DETACH: the process is as stopped as it was
+ *
+ * Happy path: the agent is parked in a system call, so the instruction before its program counter
+ * is `syscall`; it is executed again with the registers of an madvise(2). At the end the kept
+ * registers make it begin the interrupted call anew. All of it happens on a thread of its own
+ * (apart.c), which lives for this: if the agent does not trap in time, the end of that thread is
+ * what lets go of it.
+ *
+ * How it fails: somebody else traces it, its cgroup is frozen, it was stopped outside of a system
+ * call, keeps us waiting, or this is no x86-64: -EBUSY, and `why` says which. Should the daemon die
+ * in the middle, the kernel lets go of the agent: it goes on, once its process does, as if its call
+ * had ended, and finds its session hung up, which it knows how to bear.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "programs/local.h"
+
+#define TRAP_PAUSE_US 20
+#define ODD_STOPS     16 /* that we let pass while one call is made */
+#define OWN_MS	      1000u
+#define OUT_MS	      1000u
+#define OUT_MAX_MS    30000u
+
+/* The agent's thread, or the main one. */
+static pid_t agent_thread(struct space *space)
+{
+	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+
+	return tid ? tid : space->pid;
+}
+
+bool inject_stopped(struct space *space)
+{
+	return mappers_state(agent_thread(space)) == 'T';
+}
+
+/* ---- what stands against it ----------------------------------------------------------------- */
+
+int inject_ready(struct space *space, char why[INJECT_WHY])
+{
+	pid_t tid = agent_thread(space), tracer = mappers_tracer(space->pid, tid);
+
+	why[0] = 0;
+	if (mappers_frozen(space->pid))
+		snprintf(why, INJECT_WHY, "is in a frozen cgroup");
+	else if (tracer)
+		snprintf(why, INJECT_WHY, "is stopped and traced by process %d", (int)tracer);
+#ifndef __x86_64__
+	else
+		snprintf(why, INJECT_WHY, "is stopped");
+#endif
+	return why[0] ? -EBUSY : 0;
+}
+
+#ifdef __x86_64__
+
+#define SYSCALL_INSTRUCTION 0x050f
+#define RESTART_BLOCK	    516 /* the kernel's ERESTART_RESTARTBLOCK */
+#define USER_CS		    0x33
+
+/* ---- one thread, traced --------------------------------------------------------------------- */
+
+struct injection {
+	struct apart *apart;
+	pid_t pid, tid;
+	uint64_t until_ms;
+	char why[INJECT_WHY];
+	size_t count;
+	struct cover ranges[];
+};
+
+/* 0 when it has trapped, and how (of waitpid); -ETIMEDOUT; -ESRCH: it has ended. */
+static int wait_for_trap(struct injection *in, int *status)
+{
+	for (;;) {
+		pid_t pid = waitpid(in->tid, status, __WALL | WNOHANG);
+
+		if (pid == in->tid)
+			return WIFSTOPPED(*status) ? 0 : -ESRCH;
+		if (pid < 0 && errno != EINTR)
+			return -ESRCH;
+		if (now_ms() >= in->until_ms)
+			return -ETIMEDOUT;
+		usleep(TRAP_PAUSE_US);
+	}
+}
+
+static bool is_syscall_stop(int status)
+{
+	return WSTOPSIG(status) == (SIGTRAP | 0x80);
+}
+
+/* A signal that is about to be delivered goes on to its way; other stops have none. */
+static int signal_of(int status)
+{
+	return status >> 16 || is_syscall_stop(status) ? 0 : WSTOPSIG(status);
+}
+
+/* Runs to the next entry or exit of a system call. */
+static int run_to_syscall(struct injection *in)
+{
+	int status, sig = 0, rc;
+
+	for (int i = 0; i < ODD_STOPS; i++) {
+		if (ptrace(PTRACE_SYSCALL, in->tid, NULL, sig))
+			return -errno;
+		rc = wait_for_trap(in, &status);
+		if (rc || is_syscall_stop(status))
+			return rc;
+		sig = signal_of(status);
+	}
+	return -EBUSY;
+}
+
+/*
+ * Out of the call, past the deadline, too: only who is out can be given its registers back. A
+ * madvise ends by itself, and never sleeps so that a signal would wake it, but a filter of the
+ * program's may keep it waiting (seccomp(2), USER_NOTIF), and does: an interrupt ends that. What
+ * does not end at all is left as if the daemon had died.
+ */
+static int run_out(struct injection *in)
+{
+	uint64_t until_ms = in->until_ms, end_ms = now_ms() + OUT_MAX_MS;
+	int status, rc;
+
+	in->until_ms = now_ms() + OUT_MS;
+	rc = run_to_syscall(in);
+	while (rc == -ETIMEDOUT && mappers_state(in->tid) != 'S' && now_ms() < end_ms) {
+		(void)apart_enter(in->apart, in->pid); /* not stuck, but at work */
+		in->until_ms = now_ms() + OUT_MS;
+		rc = wait_for_trap(in, &status);
+	}
+	if (rc == -ETIMEDOUT && !ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL)) {
+		in->until_ms = now_ms() + OUT_MS;
+		if (wait_for_trap(in, &status) == -ESRCH)
+			rc = -ESRCH;
+	}
+	in->until_ms = until_ms;
+	return rc;
+}
+
+/* Makes one madvise(2); what it says, or how we failed in *broken. */
+static long call_madvise(struct injection *in, const struct user_regs_struct *kept,
+			 const struct cover *range, int advice, int *broken)
+{
+	struct user_regs_struct regs = *kept;
+
+	regs.rip = kept->rip - 2;
+	regs.rax = SYS_madvise;
+	regs.orig_rax = (unsigned long long)-1; /* no call to be begun anew */
+	regs.rdi = range->start;
+	regs.rsi = range->end - range->start;
+	regs.rdx = (unsigned long long)advice;
+	*broken = ptrace(PTRACE_SETREGS, in->tid, NULL, &regs) ? -errno : 0;
+	if (!*broken)
+		*broken = run_to_syscall(in); /* in */
+	if (!*broken)
+		*broken = run_out(in);
+	if (!*broken && ptrace(PTRACE_GETREGS, in->tid, NULL, &regs))
+		*broken = -errno;
+	return *broken ? 0 : (long)regs.rax;
+}
+
+static int drop_ranges(struct injection *in, const struct user_regs_struct *kept)
+{
+	int broken = 0;
+
+	for (size_t i = 0; i < in->count; i++) {
+		long rc;
+
+		if (now_ms() >= in->until_ms)
+			return -ETIMEDOUT;
+		rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED_LOCKED, &broken);
+		if (!broken && rc == -EINVAL)
+			rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED, &broken);
+		if (broken || (rc && rc != -ENOMEM))
+			return broken ? broken : (int)rc;
+	}
+	return 0;
+}
+
+/* The registers with which the interrupted call begins anew, whether the process is still stopped
+   or not. */
+static void begin_anew(struct user_regs_struct *regs)
+{
+	long long rax = (long long)regs->rax;
+
+	regs->rip -= 2;
+	regs->rax = rax == -RESTART_BLOCK ? SYS_restart_syscall : regs->orig_rax;
+	regs->orig_rax = (unsigned long long)-1;
+}
+
+static bool was_interrupted(const struct user_regs_struct *regs)
+{
+	long long rax = (long long)regs->rax;
+
+	return (long long)regs->orig_rax >= 0 && rax <= -512 && rax >= -RESTART_BLOCK;
+}
+
+/* It is trapped. */
+static int drop_in(struct injection *in)
+{
+	struct user_regs_struct kept;
+	long word;
+	int rc;
+
+	if (ptrace(PTRACE_GETREGS, in->tid, NULL, &kept))
+		return -errno;
+	errno = 0;
+	word = ptrace(PTRACE_PEEKTEXT, in->tid, kept.rip - 2, NULL);
+	if (errno || kept.cs != USER_CS || (word & 0xffff) != SYSCALL_INSTRUCTION ||
+	    (long long)kept.orig_rax < 0) {
+		snprintf(in->why, INJECT_WHY, "is stopped where no system call can be made in it");
+		return -EBUSY;
+	}
+	rc = drop_ranges(in, &kept);
+	if (was_interrupted(&kept))
+		begin_anew(&kept);
+	ptrace(PTRACE_SETREGS, in->tid, NULL, &kept);
+	return rc;
+}
+
+/* Whoever traces it must be one thread, and waits where it is in an execve that does not end. */
+static int inject(struct apart *apart, void *arg)
+{
+	struct injection *in = arg;
+	int status, rc = apart_enter(apart, in->pid);
+
+	if (rc)
+		return rc;
+	in->apart = apart;
+	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
+		rc = -errno;
+		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s", strerror(-rc));
+		return rc;
+	}
+	rc = apart_enter(apart, in->pid); /* unless too much time went by */
+	if (!rc) {
+		ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
+		rc = wait_for_trap(in, &status);
+	}
+	if (!rc)
+		rc = drop_in(in);
+	/* Where it has not trapped, the end of this thread does that. */
+	ptrace(PTRACE_DETACH, in->tid, NULL, NULL);
+	return rc;
+}
+
+int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
+		char why[INJECT_WHY])
+{
+	uint64_t own_ms = now_ms() + OWN_MS;
+	struct injection *in;
+	pid_t stuck;
+	int rc;
+
+	if (inject_ready(space, why))
+		return -EBUSY;
+	if (!process_lives(space->pidfd))
+		return -ESRCH;
+	in = malloc(sizeof(*in) + count * sizeof(*ranges));
+	if (!in)
+		return -ENOMEM;
+	*in = (struct injection){.pid = space->pid,
+				 .tid = agent_thread(space),
+				 .until_ms = until_ms < own_ms ? until_ms : own_ms,
+				 .count = count};
+	memcpy(in->ranges, ranges, count * sizeof(*ranges));
+	if (!apart_run(inject, in, free, &rc, &stuck)) {
+		snprintf(why, INJECT_WHY, "is stopped, and keeps who traces it waiting");
+		return -EBUSY;
+	}
+	memcpy(why, in->why, INJECT_WHY);
+	free(in);
+	if (rc && !why[0])
+		snprintf(why, INJECT_WHY, "is stopped, and dropping it there failed: %s",
+			 strerror(-rc));
+	return rc;
+}
+
+#else
+
+int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
+		char why[INJECT_WHY])
+{
+	(void)ranges;
+	(void)count;
+	(void)until_ms;
+	return inject_ready(space, why);
+}
+
+#endif

@@ -1,0 +1,705 @@
+/*
+ * Revoke: taking access away from every program, and giving it back.
+ *
+ * Happy path (programs_revoke): the pseg is FROZEN, so that nothing is resolved and nothing
+ * attaches any more; every attachment is registered; all agents get their DROP at once; when the
+ * last DONE is there, /proc is asked whether a page is present or a mapping is not registered. From
+ * there on every load and store waits in a page fault that the pager leaves alone.
+ *
+ * A process that is stopped has its entries dropped from outside (inject.c).
+ *
+ * How it fails: an agent that does not answer until the deadline, or whose process is stopped by a
+ * debugger or a frozen cgroup; a mapping that is not covered. Then everything is as before (thaw):
+ * unregistered, woken. Nobody has noticed more than a pause.
+ *
+ * No control loop, no allocation behind an agent's back, and no other lock than those of the
+ * sessions stands in the window; the caller's thread talks to the agents itself.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "memory/pages.h"
+#include "programs/local.h"
+
+#define ASK_MS	      1000u
+#define RESOLVING_MS  100u /* for pages to be mapped that have come */
+#define PATIENCE_MS   20   /* before we look whether a silent process is stopped */
+#define REVOKE_TRIES  2
+#define LOCK_PAUSE_US 20
+#define END_MS	      50 /* for a process to end whose session has */
+#define END_PAUSE_US  200
+
+/* Its session has hung up: as a rule since it ends, and what it maps goes a moment later. True: it
+   has; nobody can touch the segment through it any more. */
+static bool has_ended(struct space *space, uint64_t until_ms)
+{
+	uint64_t until = now_ms() + END_MS;
+
+	if (!space->maps_open)
+		return false;
+	while (space_maps(space)) {
+		if (now_ms() >= until || now_ms() >= until_ms)
+			return false;
+		usleep(END_PAUSE_US);
+	}
+	return true;
+}
+
+/* ---- may it move? --------------------------------------------------------------------------- */
+
+struct asking {
+	struct programs *programs;
+	struct pseg *pseg;
+	dev_t dev;
+	uint64_t ino;
+	struct ramp_err *err;
+};
+
+static int look_same(struct apart *apart, void *arg, struct space *space)
+{
+	return apart_same_memory(apart, *(const pid_t *)arg, space->pid);
+}
+
+/* That process's, which may have hung up and not be gone yet. */
+static struct space *holder_of(struct pseg *pseg, pid_t pid)
+{
+	struct space *space = NULL;
+	struct holding *h;
+
+	pthread_rwlock_rdlock(&pseg->lock);
+	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+		if (h->space->pid == pid) {
+			space = space_get(h->space);
+			break;
+		}
+	pthread_rwlock_unlock(&pseg->lock);
+	return space;
+}
+
+/* The space that answers for that process: its own, or that of a parent whose memory it shares
+   (vfork). */
+static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
+{
+	struct space *space = space_find(p, pid, 0), **list;
+	size_t count;
+	pid_t parent;
+
+	if (!space)
+		space = holder_of(pseg, pid);
+	if (space)
+		return space;
+	list = pseg_holders(pseg, &count);
+	if (!list || spaces_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
+		return NULL;
+	return holder_of(pseg, parent);
+}
+
+static int ask_agent(struct asking *asking, struct space *space, const char *name)
+{
+	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->pseg->id};
+	struct programs *p = asking->programs;
+	bool stopped = inject_stopped(space);
+	char why[INJECT_WHY];
+	int rc;
+
+	rc = stopped ? -ETIMEDOUT : agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
+	if (rc == -ESRCH && has_ended(space, UINT64_MAX))
+		return 0;
+	if (rc == -EPERM)
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and has sealed it (mseal)", name);
+	if (rc && inject_ready(space, why))
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
+	if (rc && !stopped && !inject_stopped(space))
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and its agent does not answer", name);
+	rc = pseg_look(p, asking->pseg, space);
+	if (rc == -E2BIG)
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it in too many pieces",
+				    name);
+	return rc ? ramp_err_set(asking->err, EBUSY, "looking into process %s: %s", name,
+				 strerror(-rc))
+		  : 0;
+}
+
+/* A private mapping that was written to: DROP would throw the program's own pages away. change is
+   held. */
+static bool has_copies(struct pseg *pseg, struct space *space)
+{
+	const struct holding *h = pseg_holding(pseg, space);
+	bool swapped = !pseg->seg || !pages_lost(pseg->seg);
+
+	for (size_t i = 0; h && i < h->count; i++)
+		if (!h->at[i].gone &&
+		    mappers_copied(space, h->at[i].start, h->at[i].end, swapped) > 0)
+			return true;
+	return false;
+}
+
+static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
+{
+	struct asking *asking = arg;
+	struct space *space;
+	char name[64];
+	int rc;
+
+	process_name(pid, name);
+	if (start < asking->pseg->lo || end > asking->pseg->hi)
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
+				    name);
+	space = space_for(asking->programs, asking->pseg, pid);
+	/* A child that shared its parent's memory when it was seen may have its own by now, or be
+	   over. */
+	if (!space && mappers_one(asking->dev, asking->ino, pid) == 0)
+		return 0;
+	if (!space)
+		return ramp_err_set(asking->err, EBUSY,
+				    "process %s maps it and answers to no session", name);
+	pthread_mutex_lock(&asking->pseg->change);
+	rc = ask_agent(asking, space, name);
+	if (!rc && has_copies(asking->pseg, space))
+		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
+				  name);
+	pthread_mutex_unlock(&asking->pseg->change);
+	space_put(space);
+	return rc;
+}
+
+void programs_set_passthrough(struct programs *p, programs_passthrough *fn, void *arg)
+{
+	p->passthrough = fn;
+	p->passthrough_arg = arg;
+}
+
+static int ask_passthrough(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	return p->passthrough ? p->passthrough(p->passthrough_arg, seg, err) : 0;
+}
+
+static int say_stuck(pid_t pid, struct ramp_err *err)
+{
+	char name[64];
+
+	process_name(pid, name);
+	return ramp_err_set(err, EBUSY,
+			    "process %s can't be looked into, and may map it: a filesystem that it "
+			    "uses does not answer",
+			    name);
+}
+
+/* Without `change`, but for the talk with an agent: the search may take seconds, and who attaches
+   meanwhile is met by the revoke. */
+static int ask_mappers(struct asking *asking, struct seg *seg)
+{
+	struct stat st;
+	pid_t stuck = 0;
+	int rc;
+
+	if (fstat(seg_fd(seg), &st))
+		return ramp_err_sys(asking->err, errno, "the segment's file");
+	asking->dev = st.st_dev;
+	asking->ino = st.st_ino;
+	rc = mappers_all(st.st_dev, st.st_ino, on_mapper, asking, &stuck);
+	if (stuck)
+		return say_stuck(stuck, asking->err);
+	if (rc && !asking->err->code)
+		ramp_err_sys(asking->err, -rc, "asking /proc who maps it");
+	return rc;
+}
+
+int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct asking asking = {.programs = p, .pseg = pseg, .err = err};
+	struct ramp_err own = {0};
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (!err)
+		asking.err = &own;
+	rc = watch_reach(pseg, asking.err);
+	if (!rc)
+		rc = ask_mappers(&asking, seg);
+	if (!rc)
+		rc = ask_passthrough(p, seg, err);
+	if (!rc)
+		ahead_cold(pseg);
+	pseg_put(p, pseg);
+	return rc;
+}
+
+int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
+{
+	return mappers_any(dev, ino, pid);
+}
+
+bool programs_mapped(struct programs *p, struct seg *seg)
+{
+	struct stat st;
+	pid_t pid;
+
+	(void)p;
+	/* Where /proc does not answer, somebody may. */
+	return !fstat(seg_fd(seg), &st) && mappers_any(st.st_dev, st.st_ino, &pid);
+}
+
+/* ---- the window ----------------------------------------------------------------------------- */
+
+struct drop {
+	struct space *space; /* of the pieces */
+	size_t first, count; /* its pieces */
+	uint32_t serial;     /* of the last DROP */
+	bool locked, done;
+};
+
+struct revoke {
+	struct programs *programs;
+	struct pseg *pseg;
+	uint64_t until_ms, ino;
+	struct piece *pieces;
+	size_t n_pieces;
+	struct drop *drops;
+	struct pollfd *polls;
+	struct cover *cover; /* the pieces' ranges */
+	size_t n_drops;
+	struct ramp_err *err;
+};
+
+static void revoke_free(struct revoke *r)
+{
+	pieces_free(r->pieces, r->n_pieces);
+	free(r->drops);
+	free(r->polls);
+	free(r->cover);
+	r->cover = NULL;
+	r->pieces = NULL;
+	r->drops = NULL;
+	r->polls = NULL;
+	r->n_pieces = 0;
+}
+
+/* A session that has ended: its process has a new one, or maps nothing any more. */
+static bool is_settled(struct space *space)
+{
+	return space_dead(space) && (space_replaced(space) || !space_maps(space));
+}
+
+/* Live pieces, and which belong to whom. */
+static int take_stock(struct revoke *r)
+{
+	size_t kept = 0;
+
+	revoke_free(r);
+	if (pseg_pieces(r->pseg, &r->pieces, &r->n_pieces))
+		return -ENOMEM;
+	r->n_drops = 0;
+	r->drops = calloc(r->n_pieces + 1, sizeof(*r->drops));
+	r->polls = calloc(r->n_pieces + 1, sizeof(*r->polls));
+	r->cover = calloc(r->n_pieces + 1, sizeof(*r->cover));
+	if (!r->drops || !r->polls || !r->cover)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->n_pieces; i++) {
+		if (r->pieces[i].gone || is_settled(r->pieces[i].space)) {
+			space_put(r->pieces[i].space);
+			continue;
+		}
+		r->pieces[kept] = r->pieces[i];
+		r->cover[kept] = (struct cover){r->pieces[i].start, r->pieces[i].end};
+		if (!kept || r->pieces[kept].space != r->pieces[kept - 1].space)
+			r->drops[r->n_drops++] =
+				(struct drop){.space = r->pieces[kept].space, .first = kept};
+		r->drops[r->n_drops - 1].count++;
+		kept++;
+	}
+	r->n_pieces = kept;
+	return 0;
+}
+
+static int busy(struct revoke *r, struct space *space, const char *what)
+{
+	char name[64];
+
+	process_name(space->pid, name);
+	return ramp_err_set(r->err, EBUSY, "process %s %s", name, what);
+}
+
+/* Registers everything. 1: the table was old, take stock again. */
+static int arm(struct revoke *r)
+{
+	int again = 0;
+
+	for (size_t i = 0; i < r->n_pieces; i++) {
+		struct space *space = r->pieces[i].space;
+
+		if (space_dead(space) && !is_settled(space))
+			return busy(r, space, "maps it and its session has ended");
+		if (!uffd_arm(space, r->pieces[i].start, r->pieces[i].end))
+			continue;
+		pseg_look(r->programs, r->pseg, space); /* an munmap, as a rule */
+		again = 1;
+	}
+	return again;
+}
+
+static int arm_all(struct revoke *r)
+{
+	int rc;
+
+	for (int i = 0; i < REVOKE_TRIES; i++) {
+		if (take_stock(r))
+			return ramp_err_sys(r->err, ENOMEM, "a revoke");
+		rc = arm(r);
+		if (rc <= 0)
+			return rc;
+	}
+	return busy(r, r->pieces[0].space, "changes its mappings all the time");
+}
+
+/* Nearly always at once: somebody who is in a conversation has it for microseconds. */
+static int lock_session(struct revoke *r, struct drop *d)
+{
+	while (pthread_mutex_trylock(&d->space->io)) {
+		if (now_ms() >= r->until_ms)
+			return busy(r, d->space, "maps it and its agent does not answer");
+		usleep(LOCK_PAUSE_US);
+	}
+	d->locked = true;
+	return 0;
+}
+
+static int send_drop(struct revoke *r, struct drop *d)
+{
+	for (size_t i = 0; i < d->count;) {
+		struct session_msg msg = {.type = SESSION_DROP, .segment = r->pseg->id};
+
+		for (; i < d->count && msg.count < SESSION_RANGES_MAX; i++) {
+			const struct piece *piece = &r->pieces[d->first + i];
+
+			msg.ranges[msg.count++] =
+				(struct session_range){piece->start, piece->end - piece->start};
+		}
+		if (agent_send(d->space, &msg, -1)) {
+			d->done = has_ended(d->space, r->until_ms);
+			return d->done ? 0
+				       : busy(r, d->space,
+					      "maps it and its session has just ended");
+		}
+		d->serial = msg.serial;
+	}
+	return 0;
+}
+
+/* One round of looking at those who have something to say; *left: who has not answered. */
+static int take_answers(struct revoke *r, size_t *left)
+{
+	for (size_t i = 0; i < r->n_drops; i++) {
+		struct drop *d = &r->drops[i];
+		int rc;
+
+		if (d->done || !r->polls[i].revents)
+			continue;
+		rc = agent_look(d->space, d->serial, NULL);
+		if (rc == -EAGAIN && !(r->polls[i].revents & POLLHUP))
+			continue;
+		if (rc && !((rc == -ESRCH || rc == -EAGAIN) && has_ended(d->space, r->until_ms)))
+			return busy(r, d->space, "maps it and its agent could not drop it");
+		d->done = true;
+		r->polls[i].fd = -1;
+		--*left;
+	}
+	return 0;
+}
+
+static int busy_why(struct revoke *r, struct space *space, const char *why)
+{
+	char what[INJECT_WHY + 16];
+
+	snprintf(what, sizeof(what), "maps it and %s", why);
+	return busy(r, space, what);
+}
+
+static int drop_stopped(struct revoke *r, struct drop *d)
+{
+	char why[INJECT_WHY];
+
+	if (inject_drop(d->space, r->cover + d->first, d->count, r->until_ms, why))
+		return busy_why(r, d->space, why);
+	d->done = true;
+	return 0;
+}
+
+/* Of those who have not answered: a stopped one's entries are dropped from outside. */
+static int find_stopped(struct revoke *r, size_t *left, bool late)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_drops && !rc; i++) {
+		struct drop *d = &r->drops[i];
+		char why[INJECT_WHY];
+
+		if (d->done)
+			continue;
+		if (inject_stopped(d->space)) {
+			rc = drop_stopped(r, d);
+			r->polls[i].fd = -1;
+			--*left;
+		} else if (late) {
+			if (!inject_ready(d->space, why))
+				snprintf(why, sizeof(why), "its agent does not answer");
+			rc = busy_why(r, d->space, why);
+		}
+	}
+	return rc;
+}
+
+static int collect(struct revoke *r)
+{
+	size_t left = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_drops; i++) {
+		bool done = r->drops[i].done;
+
+		r->polls[i] = (struct pollfd){.fd = done ? -1 : r->drops[i].space->sock,
+					      .events = POLLIN};
+		left += !done;
+	}
+	while (!rc && left) {
+		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
+
+		bool late = now_ms() >= r->until_ms;
+
+		if (n > 0)
+			rc = take_answers(r, &left);
+		/* Also where somebody has always something to say, but never the answer. */
+		if (!rc && left && (n <= 0 || late))
+			rc = find_stopped(r, &left, late);
+	}
+	return rc;
+}
+
+/* Sends all, then waits for all. Sessions are locked in the order of the pieces, by address. */
+static int drop_all(struct revoke *r)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		rc = lock_session(r, &r->drops[i]);
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		if (!atomic_load(&r->drops[i].space->stopped))
+			rc = send_drop(r, &r->drops[i]);
+	for (size_t i = 0; !rc && i < r->n_drops; i++)
+		if (atomic_load(&r->drops[i].space->stopped))
+			rc = drop_stopped(r, &r->drops[i]);
+	if (!rc)
+		rc = collect(r);
+	for (size_t i = 0; i < r->n_drops; i++)
+		if (r->drops[i].locked)
+			pthread_mutex_unlock(&r->drops[i].space->io);
+	return rc;
+}
+
+static bool was_asked(const struct revoke *r, const struct space *space)
+{
+	for (size_t i = 0; i < r->n_drops; i++)
+		if (r->drops[i].space == space)
+			return true;
+	return false;
+}
+
+static int look_clear(struct apart *apart, void *arg, struct space *space)
+{
+	(void)apart;
+	return mappers_clear(space, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
+}
+
+/* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
+static int verify_others(struct revoke *r)
+{
+	struct space **others;
+	size_t n, kept = 0;
+	char name[64];
+	pid_t pid;
+	int rc;
+
+	if (spaces_ready(r->programs, &others, &n))
+		return ramp_err_sys(r->err, ENOMEM, "a revoke");
+	for (size_t i = 0; i < n; i++)
+		if (was_asked(r, others[i]))
+			space_put(others[i]);
+		else
+			others[kept++] = others[i];
+	rc = spaces_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);
+	if (!rc)
+		return 0;
+	if (!pid)
+		return ramp_err_sys(r->err, -rc, "looking into sessions");
+	process_name(pid, name);
+	return ramp_err_set(r->err, EBUSY,
+			    "process %s has mapped it during the revoke, or can't be "
+			    "looked into",
+			    name);
+}
+
+/* What was looked at right before is as it was, or everything is looked at now. */
+static int verify(struct revoke *r)
+{
+	struct programs *p = r->programs;
+	bool same = watch_holds(p, r->pseg, r->pieces, r->n_pieces);
+	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < r->n_drops; i++) {
+		struct drop *d = &r->drops[i];
+
+		rc = mappers_clear(d->space, lo, hi, r->ino, r->cover + d->first, d->count);
+		if (rc)
+			rc = busy(r, d->space, "maps it and has changed that during the revoke");
+	}
+	return rc || same ? rc : verify_others(r);
+}
+
+/* ---- freezing and thawing ------------------------------------------------------------------- */
+
+/* change is held. */
+static void thaw(struct programs *p, struct pseg *pseg)
+{
+	struct piece *pieces;
+	size_t count;
+
+	pseg->watch.armed = false;
+	pseg_set_state(p, pseg, PSEG_OPEN);
+	if (pseg_pieces(pseg, &pieces, &count))
+		abort(); /* programs would wait for ever; the next daemon unregisters them */
+	for (size_t i = 0; i < count; i++)
+		if (pieces[i].gone)
+			continue;
+		else if (pseg->pulling)
+			kernel_uffd_wake(pieces[i].space->uffd, pieces[i].start,
+					 pieces[i].end - pieces[i].start);
+		else
+			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
+	pieces_free(pieces, count);
+}
+
+/* Those who map pages of it end, but for one that a program keeps. False: there is such a one. */
+static bool none_resolves(struct programs *p, struct pseg *pseg, uint64_t until_ms)
+{
+	uint64_t kept_ms = now_ms() + RESOLVING_MS;
+	bool idle = true;
+
+	pthread_mutex_lock(&p->lock);
+	while (idle && atomic_load(&pseg->resolving))
+		idle = programs_wait(p, kept_ms < until_ms ? kept_ms : until_ms);
+	pthread_mutex_unlock(&p->lock);
+	return idle;
+}
+
+/* Nothing attaches and nothing is resolved from here on. Returns with change held, on success. */
+static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, struct ramp_err *err)
+{
+	bool idle = true, kept;
+
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state != PSEG_OPEN) {
+		pthread_mutex_unlock(&pseg->change);
+		return ramp_err_set(err, EBUSY, "it is being moved already");
+	}
+	pseg_set_state(p, pseg, PSEG_FROZEN);
+	pthread_mutex_unlock(&pseg->change);
+	/* Those that have begun to attach need `change` to end. */
+	pthread_mutex_lock(&p->lock);
+	while (pseg->attaching && idle)
+		idle = programs_wait(p, until_ms);
+	pthread_mutex_unlock(&p->lock);
+	kept = idle && !none_resolves(p, pseg, until_ms);
+	pthread_mutex_lock(&pseg->change);
+	if (idle && !kept)
+		return 0;
+	pseg->watch.on = false;
+	thaw(p, pseg);
+	pthread_mutex_unlock(&pseg->change);
+	if (kept)
+		return ramp_err_set(err, EBUSY,
+				    "a program that has it mapped keeps the lock of its memory");
+	return ramp_err_set(err, ETIMEDOUT, "a program is just attaching it, and does not answer");
+}
+
+static void note(struct programs *p, uint64_t us)
+{
+	pthread_mutex_lock(&p->lock);
+	p->status.revokes++;
+	p->status.revoke_last_us = us;
+	if (us > p->status.revoke_max_us)
+		p->status.revoke_max_us = us;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static int freeze_and_drop(struct revoke *r)
+{
+	struct programs *p = r->programs;
+	int rc = freeze(p, r->pseg, r->until_ms, r->err);
+
+	if (rc)
+		return rc;
+	rc = arm_all(r);
+	if (!rc)
+		rc = drop_all(r);
+	if (!rc)
+		rc = verify(r);
+	r->pseg->watch.on = false;
+	if (rc)
+		thaw(p, r->pseg);
+	pthread_mutex_unlock(&r->pseg->change);
+	return rc;
+}
+
+int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
+{
+	uint64_t began_us = now_us();
+	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct revoke r = {
+		.programs = p, .pseg = pseg, .until_ms = now_ms() + timeout_ms, .err = err};
+	struct stat st;
+	int rc;
+
+	if (!pseg)
+		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (fstat(seg_fd(seg), &st)) {
+		rc = ramp_err_sys(err, errno, "the segment's file");
+	} else {
+		r.ino = st.st_ino;
+		rc = ask_passthrough(p, seg, err);
+		if (!rc)
+			rc = freeze_and_drop(&r);
+	}
+	if (!rc)
+		note(p, now_us() - began_us);
+	revoke_free(&r);
+	pseg_put(p, pseg);
+	return rc;
+}
+
+void programs_restore(struct programs *p, struct seg *seg)
+{
+	struct pseg *pseg = pseg_find(p, seg_id(seg));
+
+	if (!pseg)
+		return;
+	pthread_mutex_lock(&pseg->change);
+	if (pseg->state == PSEG_FROZEN) {
+		pseg_set_seg(pseg, seg);
+		thaw(p, pseg);
+	} else if (pseg->watch.armed) {
+		watch_end(pseg);
+	}
+	pthread_mutex_unlock(&pseg->change);
+	pseg_put(p, pseg);
+}

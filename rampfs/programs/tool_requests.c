@@ -1,0 +1,313 @@
+/*
+ * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
+ *
+ * A tool_request is counted: its connection has it until that hangs up, who carries it out until
+ * tool_answer, and a message on its way between the two. A tool that hangs up, or says CANCEL, asks
+ * once to cancel; the answer still comes, and goes nowhere where nobody listens any more.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/visible.h"
+#include "local.h"
+
+struct tool_request {
+	struct programs *programs;
+	struct conn *conn;	    /* NULL: it has hung up */
+	struct tool_migrate what;   /* MIGRATE */
+	struct tool_member *member; /* MEMBER; NULL: it is a MIGRATE */
+	unsigned int refs;
+	bool begun, cancelled, answered;
+};
+
+static void put(struct tool_request *tool, unsigned int refs)
+{
+	tool->refs -= refs;
+	if (tool->refs)
+		return;
+	free(tool->member);
+	free(tool);
+}
+
+static void answer(struct tool_request *tool, int result, const char *text)
+{
+	struct session_msg msg = {.type = SESSION_ANSWER,
+				  .result = (uint32_t)(result < 0 ? -result : result)};
+
+	tool->answered = true;
+	visible(msg.text, sizeof(msg.text), text ? text : "");
+	if (tool->conn)
+		conn_send(tool->conn, &msg);
+	tool->conn = NULL;
+}
+
+static void run_member(struct tool_request *tool)
+{
+	struct programs *p = tool->programs;
+
+	if (tool->what.uid != 0)
+		answer(tool, -EPERM, "only root may change the cluster's members");
+	else if (!p->member)
+		answer(tool, -EOPNOTSUPP, "this daemon changes no members");
+	if (tool->answered)
+		put(tool, 2);
+	else
+		p->member(p->member_arg, tool, tool->member);
+}
+
+/* The connection's pointer to the tool went with conn_send's ANSWER, or with tool_gone. */
+static void run_tool(void *arg)
+{
+	struct tool_request *tool = arg;
+	struct programs *p = tool->programs;
+
+	if (!tool->conn || atomic_load(&p->closing)) {
+		put(tool, 1);
+	} else if (tool->member) {
+		run_member(tool);
+	} else if (!p->tools.migrate) {
+		answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
+		put(tool, 2);
+	} else {
+		tool->begun = true; /* and the reference is the handler's */
+		p->tools.migrate(p->tools.arg, tool, &tool->what);
+	}
+}
+
+static struct tool_member *member_of(const struct session_msg *msg)
+{
+	struct tool_member *member = calloc(1, sizeof(*member));
+
+	if (!member)
+		return NULL;
+	member->verb = msg->mode;
+	memcpy(member->node, msg->node, sizeof(member->node));
+	memcpy(member->address, msg->name, sizeof(member->address));
+	member->capacity_bytes = msg->len;
+	member->incarnation = msg->addr;
+	member->force = msg->flags & SESSION_FORCE;
+	return member;
+}
+
+struct tool_request *tool_begin(struct programs *p, struct conn *conn,
+				const struct session_msg *msg, uid_t uid)
+{
+	struct tool_request *tool = calloc(1, sizeof(*tool));
+
+	if (!tool)
+		return NULL;
+	tool->programs = p;
+	tool->conn = conn;
+	tool->refs = 2; /* the connection's, and the handler's */
+	tool->what.id = msg->segment;
+	memcpy(tool->what.dst_node, msg->node, sizeof(tool->what.dst_node));
+	memcpy(tool->what.dst_name, msg->name, sizeof(tool->what.dst_name));
+	tool->what.mode = msg->mode;
+	tool->what.wait = msg->flags & SESSION_WAIT;
+	tool->what.progress = msg->flags & SESSION_WATCH;
+	tool->what.trace = msg->flags & SESSION_TRACE;
+	tool->what.uid = uid;
+	if (msg->type == SESSION_MEMBER) {
+		tool->member = member_of(msg);
+		if (!tool->member) {
+			free(tool);
+			return NULL;
+		}
+	}
+	loop_post(p->loop, run_tool, tool);
+	return tool;
+}
+
+static void run_cancel(void *arg)
+{
+	struct tool_request *tool = arg;
+	struct programs *p = tool->programs;
+
+	if (tool->begun && !tool->answered && p->tools.cancel && !atomic_load(&p->closing))
+		p->tools.cancel(p->tools.arg, tool);
+	put(tool, 1);
+}
+
+void tool_cancel(struct tool_request *tool)
+{
+	if (tool->cancelled || tool->answered)
+		return;
+	tool->cancelled = true;
+	tool->refs++;
+	/* Not at once: the handler may be the one who has just sent something. */
+	loop_post(tool->programs->loop, run_cancel, tool);
+}
+
+void tool_gone(struct tool_request *tool)
+{
+	tool_cancel(tool);
+	tool->conn = NULL;
+	put(tool, 1);
+}
+
+void tool_answer(struct tool_request *tool, int result, const char *text)
+{
+	bool connected = tool->conn;
+
+	answer(tool, result, text);
+	put(tool, connected ? 2 : 1);
+}
+
+void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_pages,
+		   const char *state)
+{
+	struct session_msg msg = {.type = SESSION_PROGRESS, .done = done_pages, .all = all_pages};
+
+	if (!tool->conn || !tool->what.progress)
+		return;
+	snprintf(msg.text, sizeof(msg.text), "%s", state);
+	conn_send(tool->conn, &msg);
+}
+
+void tool_step(struct tool_request *tool, const char *node, uint64_t page, uint64_t at_ns,
+	       const char *name)
+{
+	struct session_msg msg = {.type = SESSION_STEP, .done = at_ns, .all = page + 1};
+
+	if (!tool->conn)
+		return;
+	snprintf(msg.node, sizeof(msg.node), "%s", node);
+	snprintf(msg.text, sizeof(msg.text), "%s", name);
+	conn_send(tool->conn, &msg);
+}
+
+void programs_set_tools(struct programs *p, const struct programs_tools *tools)
+{
+	p->tools = *tools;
+}
+
+void programs_set_members(struct programs *p, programs_member *fn, void *arg)
+{
+	p->member = fn;
+	p->member_arg = arg;
+}
+
+/* ---- holes ---------------------------------------------------------------------------------- */
+
+struct punch_request {
+	struct request *request;
+	bool keeps_setid;
+};
+
+/*
+ * Whether the space's process may write to all of [from, to) of the file: as /proc says now, since
+ * an mremap that grew a mapping told nobody.
+ */
+static bool may_punch(struct programs *p, struct request *r, struct space *space)
+{
+	uint64_t from = r->msg.offset, to = from + r->msg.len;
+	struct pseg *pseg = pseg_held(p, r->msg.segment, space);
+	struct piece *pieces = NULL;
+	size_t count = 0;
+	bool more = true;
+
+	if (!pseg)
+		return false;
+	pthread_mutex_lock(&pseg->change);
+	if (pseg_look(p, pseg, space) || pseg_pieces(pseg, &pieces, &count))
+		count = 0;
+	pthread_mutex_unlock(&pseg->change);
+	/* Pieces of one process are in the order of their addresses, but not of their offsets. */
+	while (from < to && more) {
+		more = false;
+		for (size_t i = 0; i < count; i++) {
+			uint64_t end = pieces[i].offset + (pieces[i].end - pieces[i].start);
+
+			if (pieces[i].space == space && pieces[i].writable && !pieces[i].gone &&
+			    pieces[i].offset <= from && end > from) {
+				from = end;
+				more = true;
+			}
+		}
+	}
+	pieces_free(pieces, count);
+	pseg_put(p, pseg);
+	return from >= to;
+}
+
+static void run_punch(void *arg)
+{
+	struct punch_request *punch = arg;
+	struct programs *p = punch->request->programs;
+	const struct session_msg *msg = &punch->request->msg;
+
+	if (atomic_load(&p->closing))
+		punch_answer(punch, -ESHUTDOWN);
+	else if (p->punch)
+		p->punch(p->punch_arg, punch, msg->segment, msg->offset, msg->len);
+	else
+		punch_answer(punch, -EOPNOTSUPP);
+}
+
+void punch_begin(struct request *r)
+{
+	uint64_t mask = RAMP_PAGE_BYTES - 1;
+	struct punch_request *punch = malloc(sizeof(*punch));
+	struct space *space;
+	int rc = 0;
+
+	if (!punch) {
+		request_free(r);
+		return;
+	}
+	programs_hold(r->programs);
+	*punch = (struct punch_request){.request = r};
+	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
+	    r->msg.offset + r->msg.len < r->msg.offset)
+		rc = -EINVAL;
+	space = rc ? NULL : request_space(r, 0);
+	if (!rc && !space)
+		rc = -EPERM;
+	else if (!rc && !may_punch(r->programs, r, space))
+		rc = -EACCES;
+	if (space)
+		space_put(space);
+	/* Here, in the user's share: the process may keep whoever looks into it waiting. */
+	if (!rc && r->programs->keeps_setid)
+		punch->keeps_setid = r->programs->keeps_setid(r->pid);
+	if (rc)
+		punch_answer(punch, rc);
+	else
+		loop_post(r->programs->loop, run_punch, punch);
+}
+
+bool punch_is_late(const struct punch_request *punch)
+{
+	return now_ms() > punch->request->since_ms + SESSION_PUNCH_MS ||
+	       request_is_for_nobody(punch->request);
+}
+
+void punch_answer(struct punch_request *punch, int result)
+{
+	struct session_msg msg = {.type = SESSION_RESULT,
+				  .result = (uint32_t)(result < 0 ? -result : result)};
+	struct programs *p = punch->request->programs;
+
+	if (result != -ESHUTDOWN)
+		request_answer(punch->request, &msg);
+	request_free(punch->request);
+	free(punch);
+	programs_let_go(p);
+}
+
+bool punch_caller(const struct punch_request *punch, pid_t *pid, gid_t *gid)
+{
+	*pid = punch->request->pid;
+	*gid = punch->request->gid;
+	return punch->keeps_setid;
+}
+
+void programs_set_punch(struct programs *p, programs_punch *fn, void *arg,
+			programs_keeps_setid *keeps_setid)
+{
+	p->punch = fn;
+	p->punch_arg = arg;
+	p->keeps_setid = keeps_setid;
+}

@@ -1,0 +1,421 @@
+/*
+ * The source's side: what a GIVEN segment reads as under its attempt's key.
+ *
+ * Happy path: serve_grant maps the segment and exports it; the transport's serve thread asks for
+ * pieces: data where the file has some that is not all zero, else a hole as far as it reaches. The
+ * segment is frozen or GIVEN when anybody can ask, so nothing of it changes.
+ *
+ * How it fails: a page that is LOST here is -EIO to who asks, and so is one whose memory has failed.
+ * serve_revoke returns when no byte of it leaves this node any more. A program that holds the file
+ * itself may cut it at any moment, and a load from the mapping would be SIGBUS then: so this thread
+ * reads by pread, and only the kernel touches the mapping, to send from it. What it can't send from
+ * there (cut, or failed) ends the connection, and is read before it goes out the next time. One who
+ * may write to the file can keep its lock, too: then nothing that takes it is asked (room_look).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "memory/record.h"
+#include "memory/reserve.h"
+#include "pull/pull_impl.h"
+
+#define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
+#define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
+#define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
+#define DENSE_PIECES	16u /* without a zero page: only the first page of each is looked at then */
+#define GLANCE_BYTES	64u /* of a page: where one of these is not zero, the page is not */
+#define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
+#define FAILED_TRIES	3u  /* so often in a row must a page be EIO before it is lost */
+#define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool all_zero(const uint8_t *page)
+{
+	/* The analyzer does not see that pread(2) fills what it says.
+	   NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult) */
+	return page[0] == 0 && memcmp(page, page + 1, RAMP_PAGE_BYTES - 1) == 0;
+}
+
+/* A segment that has grown between its grant and its freeze. */
+static int map_again(struct grant *grant, uint64_t size)
+{
+	int rc;
+
+	if (size <= grant->mapped)
+		return 0;
+	rc = seg_map(grant->seg, &grant->base, &grant->mapped, NULL);
+	if (!rc)
+		grant->maps++;
+	return rc;
+}
+
+/* All of the range at once. */
+static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
+{
+	off_t from, to;
+
+	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
+	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
+	if (to < 0) {
+		/* Where the kernel does not say, all may be data: the pages themselves show it. */
+		grant->data_from = errno == ENXIO ? size : offset;
+		grant->data_to = size;
+		return;
+	}
+	grant->data_from = (uint64_t)from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	grant->data_to = ((uint64_t)to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+}
+
+/* The same of a file whose lock a program may keep, and about as much as is asked for: this thread
+   serves all others', too. */
+static void look_for_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
+{
+	const uint64_t to = min(size, grant->mapped); /* mapped as it was cut, it may be less */
+	struct room_range run = {.offset = size};
+
+	if (offset < to && room_look(grant->seg, grant->base, offset, to, len, &run) < 0)
+		run = (struct room_range){offset, to - offset};
+	grant->data_from = run.offset;
+	grant->data_to = run.offset + run.len;
+}
+
+/* The range of data around or behind `offset`, of which so much is asked for. data_from == data_to:
+   none that far. */
+static void find_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
+{
+	if (offset >= grant->data_from && offset < grant->data_to)
+		return;
+	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	if (seg_direct_begin(grant->seg)) {
+		seek_data(grant, offset, size);
+		seg_direct_end(grant->seg);
+	} else {
+		look_for_data(grant, offset, len, size);
+	}
+}
+
+static uint64_t zero_pages(const uint8_t *at, uint64_t max)
+{
+	uint64_t n = 0;
+
+	while (n < max && all_zero(at + n * RAMP_PAGE_BYTES))
+		n++;
+	return n;
+}
+
+/* Data goes on until a few zero pages come. */
+static uint64_t data_pages(const uint8_t *at, uint64_t max)
+{
+	uint64_t n = 1, zeros = 0;
+
+	for (; n < max && zeros < WORTH_A_HOLE; n++)
+		zeros = all_zero(at + n * RAMP_PAGE_BYTES) ? zeros + 1 : 0;
+	return n - zeros;
+}
+
+/* Bytes of hole from `offset` on; 0: there is data. */
+static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
+{
+	find_data(grant, offset, len, size);
+	if (offset >= size || grant->data_from >= size)
+		return HOLE_TO_THE_END;
+	return grant->data_from > offset ? grant->data_from - offset : 0;
+}
+
+/*
+ * The memory of the page there has failed (a hardware error): on tmpfs, read(2) says EIO for nothing
+ * else. -EIO: it is lost.
+ */
+static int has_failed(struct grant *grant, uint64_t offset)
+{
+	log_error("segment %llu: the memory of its page %llu has failed, which is lost",
+		  (unsigned long long)seg_id(grant->seg),
+		  (unsigned long long)(offset / RAMP_PAGE_BYTES));
+	return -EIO;
+}
+
+/* Whole pages into buf, the last one filled up with zeros; *pages becomes less where one behind the
+   first has failed, or the file ends (cut, since it was known as data). -EIO: the first has, or it
+   ends before that; -EAGAIN: who asks asks again. To lose a page is for ever, so it is not lost by
+   one EIO. */
+static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uint8_t *buf)
+{
+	size_t want = *pages * RAMP_PAGE_BYTES, got = 0;
+	unsigned failed = 0;
+
+	while (got < want) {
+		ssize_t n = pread(seg_fd(grant->seg), buf + got, want - got, (off_t)(offset + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EIO || errno == EHWPOISON) && ++failed < FAILED_TRIES)
+			continue;
+		if (n < 0 && (errno == EIO || errno == EHWPOISON)) {
+			*pages = got / RAMP_PAGE_BYTES;
+			return *pages ? 0 : has_failed(grant, offset);
+		}
+		if (n < 0)
+			return -EAGAIN; /* -EIO would say that they are lost */
+		if (n == 0)
+			break;
+		got += (size_t)n;
+		failed = 0;
+	}
+	*pages = (got + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	memset(buf + got, 0, *pages * RAMP_PAGE_BYTES - got);
+	return *pages ? 0 : -EIO;
+}
+
+/* A page that begins with zeros is read to its end. 1: it is all zero; 0: it is not. */
+static int is_zero_page(struct grant *grant, uint64_t offset)
+{
+	uint8_t buf[RAMP_PAGE_BYTES];
+	ssize_t n = pread(seg_fd(grant->seg), buf, GLANCE_BYTES, (off_t)offset);
+	uint64_t one = 1;
+	int rc;
+
+	for (ssize_t i = 0; i < n; i++)
+		if (buf[i])
+			return 0;
+	rc = read_pages(grant, offset, &one, buf);
+	return rc ? rc : all_zero(buf);
+}
+
+/* Of data that goes on and on: how many pages until the first page of a piece is zero. */
+static int dense_pages(struct grant *grant, uint64_t offset, uint64_t max, uint64_t *pages)
+{
+	int rc = 0;
+
+	for (*pages = 0; *pages < max; *pages += min(max - *pages, DATA_PAGES)) {
+		rc = is_zero_page(grant, offset + *pages * RAMP_PAGE_BYTES);
+		if (rc)
+			break;
+	}
+	/* What stands before a page that can't be read is good. */
+	return rc < 0 && *pages == 0 ? rc : 0;
+}
+
+/* Where the file has data: how many pages are zero, else how many are not (then *data). */
+static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data,
+			 uint64_t *pages)
+{
+	uint8_t buf[DATA_BYTES];
+	uint64_t zeros = 0, some, more;
+	int rc;
+
+	max = min(max, (grant->data_to - offset) / RAMP_PAGE_BYTES);
+	if (grant->dense >= DENSE_PIECES && !grant->failing) {
+		rc = dense_pages(grant, offset, max, pages);
+		if (*pages)
+			*data = grant->base + offset;
+		if (rc || *data)
+			return rc;
+	}
+	do {
+		some = min(max - zeros, DATA_PAGES);
+		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, &some, buf);
+		if (rc && zeros)
+			break; /* what stands before it is good */
+		if (rc)
+			return rc;
+		more = zero_pages(buf, some);
+		zeros += more;
+	} while (more == some && zeros < min(max, ZERO_PAGES));
+	*pages = zeros;
+	if (zeros == 0) {
+		*data = grant->base + offset;
+		*pages = data_pages(buf, some);
+	}
+	grant->dense = *pages == some && !zeros ? grant->dense + 1 : 0;
+	return 0;
+}
+
+/*
+ * A single page where the file had data the last time that it was asked: it goes out unread. To
+ * look whether it is zero would cost whoever waits for it more than to send it.
+ */
+static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len)
+{
+	return len == RAMP_PAGE_BYTES && offset >= grant->data_from &&
+	       offset + len <= min(grant->data_to, grant->mapped) && !grant->failing &&
+	       pages_get(grant->seg, offset / RAMP_PAGE_BYTES) == PAGE_LOCAL;
+}
+
+/* A target that can't go by its list gives back the room of what it is told is a hole: there, zeros
+   that have their pages here go out as what they are. */
+static bool tells_holes(struct grant *grant)
+{
+	struct record record;
+
+	record_get(grant->seg, &record);
+	return record.kind == RECORD_GIVEN && !record.unchanged;
+}
+
+static int find_piece(struct grant *grant, uint64_t offset, size_t len, const void **data,
+		      uint64_t *out_len)
+{
+	uint64_t size = seg_size(grant->seg), page = offset / RAMP_PAGE_BYTES, whole, pages;
+	int rc;
+
+	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	rc = map_again(grant, size);
+	if (rc)
+		return rc;
+	/* How many pages from here on are not lost. */
+	whole = pages_next_missing(grant->seg, page) - page;
+	if (whole == 0)
+		return -EIO;
+	*data = NULL;
+	pages = hole_bytes(grant, offset, len, size) / RAMP_PAGE_BYTES;
+	if (pages == 0) {
+		rc = data_or_zeros(grant, offset, min(len / RAMP_PAGE_BYTES, whole), data, &pages);
+		if (!rc && !*data && tells_holes(grant))
+			*data = grant->base + offset;
+	}
+	*out_len = min(pages, whole) * RAMP_PAGE_BYTES;
+	return rc;
+}
+
+static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
+{
+	struct grant *grant = arg;
+	uint64_t page = offset / RAMP_PAGE_BYTES;
+	int rc = 0;
+
+	if (len == RAMP_PAGE_BYTES)
+		trace_served(grant->trace, page, "the page is asked for");
+	/* Of what was cut between the grant and the freeze the target is to hear that it is a hole. */
+	if (grant->early && tells_holes(grant))
+		grant->data_from = grant->data_to = 0;
+	grant->early = false;
+	if (is_known_data(grant, offset, len)) {
+		*data = grant->base + offset;
+		*out_len = len;
+	} else {
+		rc = find_piece(grant, offset, len, data, out_len);
+	}
+	if (len == RAMP_PAGE_BYTES)
+		trace_served(grant->trace, page, "the page goes out");
+	return rc;
+}
+
+/* Whether what was to be sent from there can't be read. */
+static bool is_failing(struct grant *grant, const void *data, size_t len)
+{
+	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)grant->base);
+	uint64_t some = min((len + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES, DATA_PAGES);
+	uint64_t pages = some;
+	uint8_t buf[DATA_BYTES];
+
+	/* Of the mapping before the file grew: there is no telling. */
+	if (offset >= grant->mapped)
+		return true;
+	offset -= offset % RAMP_PAGE_BYTES;
+	return read_pages(grant, offset, &pages, buf) || pages < some;
+}
+
+/* The mapping stays for as long as the grant. What could not be read is looked for anew. */
+static void done(void *arg, const void *data, size_t len, size_t left)
+{
+	struct grant *grant = arg;
+
+	if (left == 0)
+		return;
+	grant->data_from = grant->data_to = 0;
+	if (!grant->failing)
+		grant->failing = is_failing(grant, (const uint8_t *)data + len, left);
+}
+
+static const struct tp_export_ops export_ops = {.piece = piece, .done = done};
+
+/* pull->lock is held. */
+static struct grant *find(struct pull *pull, const struct tp_key *key)
+{
+	struct grant *grant;
+
+	LIST_FOREACH (grant, &pull->grants, link)
+		if (tp_key_equal(&grant->key, key))
+			return grant;
+	return NULL;
+}
+
+static void grant_free(struct grant *grant)
+{
+	while (grant->maps--)
+		seg_unmap(grant->seg);
+	seg_put(grant->seg);
+	trace_put(grant->trace);
+	free(grant);
+}
+
+int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
+{
+	struct grant *grant = calloc(1, sizeof(*grant));
+	int rc;
+
+	if (!grant)
+		return ramp_err_set(err, ENOMEM, "no memory to serve a segment");
+	grant->key = *key;
+	grant->seg = seg_get(seg);
+	rc = seg_map(seg, &grant->base, &grant->mapped, err);
+	if (!rc) {
+		grant->maps = 1;
+		/* Where data ends, the kernel finds page by page (16 ms a GiB of small ones): the first
+		   page fault would wait for that, and with it all that this node serves. */
+		find_data(grant, 0, TP_READ_MAX_BYTES, seg_size(seg));
+		grant->early = true;
+		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
+	}
+	if (rc) {
+		grant_free(grant);
+		return rc == -EEXIST ? 0 : rc;
+	}
+	pthread_mutex_lock(&pull->lock);
+	LIST_INSERT_HEAD(&pull->grants, grant, link);
+	pthread_mutex_unlock(&pull->lock);
+	return 0;
+}
+
+void serve_revoke(struct pull *pull, const struct tp_key *key)
+{
+	struct grant *grant;
+
+	pthread_mutex_lock(&pull->lock);
+	grant = find(pull, key);
+	if (grant)
+		LIST_REMOVE(grant, link);
+	pthread_mutex_unlock(&pull->lock);
+	if (!grant)
+		return;
+	tp_unexport(pull->config.tp, key);
+	grant_free(grant);
+}
+
+void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace)
+{
+	struct grant *grant;
+
+	pthread_mutex_lock(&pull->lock);
+	grant = find(pull, key);
+	if (grant && !grant->trace)
+		grant->trace = trace_get(trace);
+	pthread_mutex_unlock(&pull->lock);
+}
+
+void serve_close(struct pull *pull)
+{
+	struct grant *grant;
+
+	while ((grant = LIST_FIRST(&pull->grants))) {
+		LIST_REMOVE(grant, link);
+		tp_unexport(pull->config.tp, &grant->key);
+		grant_free(grant);
+	}
+}

@@ -1,0 +1,626 @@
+/*
+ * The migration's states, drawn and guarded; what both ends share.
+ *
+ * Happy path: asks.c has a request, source_start makes a move at S, CONNECT makes one at T; each
+ * goes through its half of the drawing, driven by messages, workers that come back, proposals that
+ * are answered and rows that change, and ends. Whatever happens ends in move_look, which reads the
+ * record beside the bytes and the row in this node's tables and does what they call for: so what
+ * follows a restart is what follows a message.
+ *
+ * How it fails: before GIVEN everything is given back (R4). From GIVEN on nothing but the tables
+ * decides, and time proves nothing: TRANSFER, taken, settled and abort are repeated with a growing
+ * pause until the tables show a newer row.
+ *
+ *   source                                                   what holds in the state
+ *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
+ *   S_CHECKING -> S_CONNECTING            [checked]          the same; what is populated is known
+ *   S_CONNECTING -> S_PREPARING           [source_on_accept] the same; T has room for k
+ *   S_PREPARING -> S_FREEZING             [prepared]         row MOVING(k), of this life (R3)
+ *   S_PREPARING -> S_CHECKING             [prepare_failed]   row changed by something else
+ *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, nobody has access here
+ *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen, T reads
+ *   S_COPYING -> S_GIVEN                  [source_given]     T has every page
+ *   S_GIVEN -> S_LEAVING                  [given_leave]      T has it for certain; programs told
+ *   S_LEAVING -> S_LEFT                   [left]             they have been
+ *   S_LEFT -> S_FREEING                   [free_it]          row newer, S in neither role (R7)
+ *   S_FREEING -> END, S_LEFT              [freed]            gone; or mapped still: again later
+ *   S_GIVEN, S_LEFT -> S_REVERTING        [revert]           row STABLE(S), newer than e (R5)
+ *   S_GIVEN, S_LEFT -> S_ROLLED_BACK      [revert]           the same, but T may have served
+ *   S_ROLLED_BACK -> S_REVERTING          [revert]           it is accepted
+ *   S_ROLLED_BACK -> S_FREEING            [free_it]          it is unlinked
+ *   S_REVERTING -> END                    [reverted]         record OWNED
+ *   S_CHECKING, S_CONNECTING -> END       [fail_now]         given up before there was a row
+ *   S_PREPARING -> END                    [fail_now]         given up, and no row says otherwise
+ *   S_CONNECTING, S_PREPARING -> END      [prepare_late]     row in a former life's k: that first
+ *   S_PREPARING -> ABORTING               [source_give_up]   row in k, nothing frozen (R4)
+ *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
+ *   NEW -> ABORTING                       [sweep]            the same, left by a former life
+ *   NEW -> S_GIVEN                        [source_take_up]   found GIVEN
+ *   ABORTING -> END, S_CHECKING           [aborting_look]    the row has moved; perhaps again
+ *
+ *   target
+ *   NEW -> T_RESERVING                    [connect_new]      record NONE, a worker takes room
+ *   T_RESERVING -> T_RESERVED             [reserved]         ticket given, memory only (R2)
+ *   T_RESERVED -> T_TAKEN                 [take]             record TAKEN: serving, pulling (R11)
+ *   T_RESERVED -> T_TAKING                [take]             CONNECT's list is to be widened
+ *   T_TAKING -> T_TAKEN                   [widened]          as above
+ *   T_RESERVED -> T_COPYING               [keys_come]        mode copy: record NONE, pulling
+ *   T_COPYING -> T_TAKEN                  [take]             every page is here
+ *   T_RESERVING, T_RESERVED -> T_DROPPING [target_drop]      k is never taken any more (R2)
+ *   T_COPYING, T_TAKING -> T_DROPPING     [target_drop]      the same
+ *   T_TAKEN -> T_DROPPING                 [taken_look]       reverted by proof that we are over
+ *   T_TAKEN -> T_SETTLING                 [settle]           row newer, and ours
+ *   T_SETTLING -> END                     [settled]          record OWNED
+ *   T_DROPPING -> END                     [dropped]          record NONE, no file
+ *   NEW -> T_TAKEN                        [target_take_up]   found TAKEN
+ *
+ *   neither
+ *   NEW -> ABORTING                       [sweep]            one end is over, or both (R6)
+ */
+#include "transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "move.h"
+
+#define BIT(s) (1u << (s))
+
+static const struct {
+	const char *name;
+	uint32_t next; /* states that may follow */
+} states[MOVE_STATES] = {
+	[MOVE_NEW] = {"new", BIT(S_CHECKING) | BIT(S_GIVEN) | BIT(ABORTING) | BIT(T_RESERVING) |
+				     BIT(T_TAKEN)},
+	[S_CHECKING] = {"checking", BIT(S_CONNECTING) | BIT(MOVE_END)},
+	[S_CONNECTING] = {"connecting", BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_PREPARING] = {"preparing",
+			 BIT(S_FREEZING) | BIT(ABORTING) | BIT(S_CHECKING) | BIT(MOVE_END)},
+	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
+	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
+	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
+	[S_LEAVING] = {"leaving", BIT(S_LEFT)},
+	[S_LEFT] = {"left", BIT(S_FREEING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
+	[S_FREEING] = {"freeing", BIT(S_LEFT) | BIT(MOVE_END)},
+	[S_REVERTING] = {"reverting", BIT(MOVE_END)},
+	[S_ROLLED_BACK] = {"rolled back", BIT(S_REVERTING) | BIT(S_FREEING)},
+	[ABORTING] = {"aborting", BIT(S_CHECKING) | BIT(MOVE_END)},
+	[T_RESERVING] = {"reserving", BIT(T_RESERVED) | BIT(T_DROPPING) | BIT(MOVE_END)},
+	[T_RESERVED] = {"reserved",
+			BIT(T_COPYING) | BIT(T_TAKING) | BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_COPYING] = {"copying here", BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_TAKING] = {"taking", BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_TAKEN] = {"taken", BIT(T_SETTLING) | BIT(T_DROPPING)},
+	[T_SETTLING] = {"settling", BIT(MOVE_END)},
+	[T_DROPPING] = {"dropping", BIT(MOVE_END)},
+	[MOVE_END] = {"end", 0},
+};
+
+const char *move_state_name(enum move_state state)
+{
+	return states[state].name;
+}
+
+uint64_t move_now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+uint64_t move_now_ms(void)
+{
+	return move_now_us() / 1000;
+}
+
+uint32_t move_backoff(uint32_t *backoff_ms)
+{
+	uint32_t ms = *backoff_ms ? *backoff_ms : BACKOFF_MIN_MS;
+
+	*backoff_ms = ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : ms * 2;
+	return ms;
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+struct move *move_find(struct transfers *t, ramp_segment_t id)
+{
+	struct move *m;
+
+	LIST_FOREACH (m, &t->moves[id % MOVE_BUCKETS], link)
+		if (m->id == id)
+			return m;
+	return NULL;
+}
+
+void move_tick(struct move *m)
+{
+	if (m->state >= T_RESERVING)
+		target_tick(m);
+	else if (m->state == ABORTING)
+		move_look(m->t, m->id);
+	else
+		source_tick(m);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	move_tick(timer->data);
+}
+
+static uid_t owner_of(struct transfers *t, ramp_segment_t id, struct seg *seg)
+{
+	struct segment_row row;
+
+	if (!meta_segment(t->meta, id, &row))
+		return row.uid;
+	return seg ? seg_owner(seg).uid : 0; /* open, and unlinked */
+}
+
+struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
+{
+	struct move *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->t = t;
+	m->id = id;
+	m->serial = ++t->serials;
+	m->seg = seg;
+	m->owner = owner_of(t, id, seg);
+	m->since_ms = move_now_ms();
+	m->backoff_ms = BACKOFF_MIN_MS;
+	uv_timer_init(loop_uv(t->loop), &m->timer);
+	m->timer.data = m;
+	LIST_INSERT_HEAD(&t->moves[id % MOVE_BUCKETS], m, link);
+	return m;
+}
+
+/* What must hold of the record in a state; a worker may be about to change it in the others. */
+static bool holds(struct move *m)
+{
+	struct record record;
+
+	if (!m->seg)
+		return m->state != S_GIVEN && m->state != T_TAKEN;
+	record_get(m->seg, &record);
+	switch (m->state) {
+	case S_CHECKING:
+	case S_CONNECTING:
+	case S_PREPARING:
+	case S_COPYING:
+		return record.kind == RECORD_OWNED;
+	case S_GIVEN:
+	case S_LEAVING:
+	case S_LEFT:
+	case S_ROLLED_BACK:
+		return record.kind == RECORD_GIVEN && ramp_attempt_equal(record.k, m->k);
+	case T_RESERVED:
+	case T_COPYING:
+		return record.kind == RECORD_NONE;
+	case T_TAKEN:
+		return record.kind == RECORD_TAKEN && ramp_attempt_equal(record.k, m->k);
+	default:
+		return true;
+	}
+}
+
+/*
+ * The one door. A step that the drawing does not have, or a state whose invariant does not hold,
+ * ends the daemon: the records stand, and the next daemon takes them up.
+ */
+void move_go(struct move *m, enum move_state from, enum move_state to)
+{
+	if (m->state != from || !(states[from].next & BIT(to))) {
+		log_error("segment %llu: no step from %s (expected %s) to %s",
+			  (unsigned long long)m->id, states[m->state].name, states[from].name,
+			  states[to].name);
+		abort();
+	}
+	m->state = to;
+	m->since_ms = move_now_ms();
+	m->backoff_ms = BACKOFF_MIN_MS;
+	uv_timer_stop(&m->timer);
+	if (!holds(m)) {
+		log_error("segment %llu: its record is not what %s needs",
+			  (unsigned long long)m->id, states[to].name);
+		abort();
+	}
+	log_debug("segment %llu: %s -> %s", (unsigned long long)m->id, states[from].name,
+		  states[to].name);
+}
+
+struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record)
+{
+	struct move *m = move_new(t, seg_id(seg), seg);
+	struct segment_row row;
+
+	if (!m) {
+		seg_put(seg);
+		return NULL;
+	}
+	m->peer = record->peer;
+	m->peer_inc = record->peer_inc;
+	m->k = record->k;
+	m->epoch = record->epoch;
+	m->size = record->size;
+	m->unchanged = record->unchanged;
+	m->demand_only = record->demand_only;
+	move_node_name(t, m->peer, m->peer_name);
+	if (meta_segment(t->meta, m->id, &row) == 0)
+		memcpy(m->name, row.name, sizeof(m->name));
+	return m;
+}
+
+void move_answer(struct move *m, int result, const char *text)
+{
+	if (m->ask)
+		ask_done(m->ask, result, text);
+}
+
+static void free_move(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+void move_forget_ranges(struct move *m)
+{
+	free(m->ranges);
+	m->ranges = NULL;
+	m->n_ranges = 0;
+}
+
+void move_drop(struct move *m)
+{
+	LIST_REMOVE(m, link);
+	if (m->seg) {
+		seg_set_leaving(m->seg, false);
+		seg_forget_layout(m->seg);
+		seg_put(m->seg);
+	}
+	move_forget_ranges(m);
+	trace_put(m->trace);
+	m->seg = NULL;
+	uv_close((uv_handle_t *)&m->timer, free_move);
+}
+
+void move_end(struct move *m)
+{
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+
+	move_go(m, m->state, MOVE_END);
+	move_drop(m);
+	asks_look(t, id);
+}
+
+void move_tick_in(struct move *m, uint32_t ms)
+{
+	uv_timer_start(&m->timer, on_timer, ms, 0);
+}
+
+void move_retry(struct move *m)
+{
+	move_tick_in(m, move_backoff(&m->backoff_ms));
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static void run_work(void *arg)
+{
+	struct move *m = arg;
+
+	m->work(m);
+}
+
+static void back_from_work(void *arg)
+{
+	struct move *m = arg;
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+	bool look = m->look_again;
+
+	t->jobs--;
+	m->working = m->look_again = false;
+	if (t->closing)
+		return;
+	m->work_done(m);
+	if (look)
+		move_look(t, id);
+}
+
+/* A move stands at least until its worker is back, which may be kept by a program that has the
+   segment (seg_hand_out; a memory that is held). */
+void move_work(struct move *m, move_fn *work, move_fn *done)
+{
+	m->working = true;
+	m->work = work;
+	m->work_done = done;
+	m->work_rc = 0;
+	m->work_err.code = 0;
+	m->work_err.text[0] = 0;
+	m->t->jobs++;
+	loop_work_of(m->t->loop, m->owner, run_work, back_from_work, m);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+void move_say(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
+	      struct ramp_attempt k, uint64_t epoch)
+{
+	struct msg_verdict v = {.id = id, .k = k, .epoch = epoch};
+
+	MOVE_SEND(t, to, type, proto_put_verdict, &v);
+}
+
+bool move_heard(struct wire_r *body, int rc)
+{
+	if (rc)
+		body->bad = true;
+	return rc == 0;
+}
+
+struct move *move_with(struct transfers *t, ramp_segment_t id, ramp_node_t from)
+{
+	struct move *m = move_find(t, id);
+
+	return m && m->peer == from ? m : NULL;
+}
+
+/* ---- proposals ------------------------------------------------------------------------------- */
+
+void transfers_get(struct transfers *t)
+{
+	atomic_fetch_add(&t->refs, 1);
+}
+
+void transfers_put(struct transfers *t)
+{
+	if (atomic_fetch_sub(&t->refs, 1) != 1)
+		return;
+	pthread_mutex_destroy(&t->lock);
+	free(t->changed);
+	free(t->rolled_back);
+	free(t);
+}
+
+struct proposal {
+	struct transfers *t;
+	ramp_segment_t id;
+	uint64_t serial;
+	move_proposed *done;
+	struct meta_reply reply;
+};
+
+static void proposal_back(void *arg)
+{
+	struct proposal *p = arg;
+	struct transfers *t = p->t;
+	struct move *m = t->closing ? NULL : move_find(t, p->id);
+
+	if (m && m->serial == p->serial) {
+		m->proposing = false;
+		p->done(m, &p->reply);
+	}
+	free(p);
+	transfers_put(t);
+}
+
+/* Meta thread. */
+static void on_proposed(void *arg, const struct meta_reply *reply)
+{
+	struct proposal *p = arg;
+
+	p->reply = *reply;
+	loop_post(p->t->loop, proposal_back, p);
+}
+
+static struct proposal *proposal_new(struct move *m, move_proposed *done)
+{
+	struct proposal *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		abort(); /* a proposal that is never answered would hang its move */
+	p->t = m->t;
+	p->id = m->id;
+	p->serial = m->serial;
+	p->done = done;
+	transfers_get(m->t);
+	return p;
+}
+
+void move_propose(struct move *m, struct meta_command *command, move_proposed *done)
+{
+	command->cid = meta_own_command(m->t->meta);
+	command->id = m->id;
+	command->k = m->k;
+	m->proposing = true;
+	meta_propose(m->t->meta, command, on_proposed, proposal_new(m, done));
+}
+
+static void synced(struct move *m, const struct meta_reply *reply)
+{
+	m->syncing = false;
+	if (reply->result) {
+		move_retry(m);
+		return;
+	}
+	m->synced = true;
+	move_look(m->t, m->id);
+}
+
+void move_sync(struct move *m)
+{
+	if (m->syncing)
+		return;
+	m->syncing = m->proposing = true;
+	meta_sync(m->t->meta, on_proposed, proposal_new(m, synced));
+}
+
+static void abort_proposed(struct move *m, const struct meta_reply *reply)
+{
+	if (reply->result && reply->result != -ESTALE)
+		move_retry(m);
+	else
+		move_look(m->t, m->id);
+}
+
+void move_propose_abort(struct move *m, enum meta_proof proof)
+{
+	struct meta_command command = {
+		.type = META_ABORT,
+		.epoch = m->epoch,
+		.proof = proof,
+		.proof_node = proof == PROOF_OVER ? m->peer : 0,
+		.proof_inc = proof == PROOF_OVER ? m->peer_inc : 0,
+	};
+
+	if (m->proposing)
+		return;
+	log_info("segment %llu: abort proposed (%s)", (unsigned long long)m->id,
+		 proof == PROOF_OVER	  ? "the target is over"
+		 : proof == PROOF_REFUSED ? "the target refused"
+					  : "the source gave up");
+	move_propose(m, &command, abort_proposed);
+}
+
+/* ---- what the tables say --------------------------------------------------------------------- */
+
+bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)
+{
+	return (row->phase == SEGMENT_MOVING || row->phase == SEGMENT_PULLING) &&
+	       ramp_attempt_equal(row->k, k);
+}
+
+bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation)
+{
+	struct node_row row;
+
+	if (meta_node(t->meta, node, &row))
+		return false;
+	return row.incarnation != incarnation || row.fenced == incarnation;
+}
+
+void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1])
+{
+	struct node_row row;
+
+	if (meta_node(t->meta, node, &row))
+		snprintf(name, RAMP_NODE_NAME_MAX + 1, "%u", node);
+	else
+		memcpy(name, row.name, RAMP_NODE_NAME_MAX + 1);
+}
+
+/* ABORTING: proposes until the row has moved (R4, R6). */
+static void aborting_look(struct move *m)
+{
+	struct segment_row row;
+	int rc = meta_segment(m->t->meta, m->id, &row);
+
+	if (m->proposing)
+		return;
+	if (rc == 0 && row_in_attempt(&row, m->k)) {
+		move_propose_abort(m, m->proof);
+		return;
+	}
+	if (rc && rc != -ENOENT) {
+		move_retry(m);
+		return;
+	}
+	if (rc == 0 && m->again && m->ask && row.phase == SEGMENT_STABLE &&
+	    row.node == m->t->self) {
+		source_again(m, ABORTING);
+		return;
+	}
+	if (m->again) /* and there is no other attempt: source_give_up has not counted it */
+		source_count(m->t, &m->t->status.failed);
+	move_answer(m, -m->fail_code, m->fail_text);
+	move_end(m);
+}
+
+static void begin_abort(struct transfers *t, const struct segment_row *row, enum meta_proof proof)
+{
+	struct move *m = move_new(t, row->id, NULL);
+
+	if (!m)
+		return;
+	m->k = row->k;
+	m->epoch = row->k_epoch;
+	m->proof = proof;
+	m->peer = row->phase == SEGMENT_MOVING ? row->dst : row->node;
+	m->peer_inc = row->phase == SEGMENT_MOVING ? row->dst_inc : row->node_inc;
+	move_go(m, MOVE_NEW, ABORTING);
+	aborting_look(m);
+}
+
+/* A row in MOVING or PULLING for which nothing is under way here. */
+static void sweep(struct transfers *t, const struct segment_row *row, const struct record *record)
+{
+	bool moving = row->phase == SEGMENT_MOVING;
+	ramp_node_t src = moving ? row->node : row->src, dst = moving ? row->dst : row->node;
+	ramp_incarnation_t src_inc = moving ? row->node_inc : row->src_inc;
+	ramp_incarnation_t dst_inc = moving ? row->dst_inc : row->node_inc;
+
+	if (!t->registered) /* R1 */
+		return;
+	/* R4: OWNED, and k is not under way. */
+	if (moving && src == t->self && src_inc == t->incarnation && record->kind == RECORD_OWNED)
+		begin_abort(t, row, PROOF_NONE);
+	/* R6: the source is over, and we have not taken k. */
+	else if (moving && dst == t->self && dst_inc == t->incarnation &&
+		 !(record->kind == RECORD_TAKEN && ramp_attempt_equal(record->k, row->k)) &&
+		 move_node_over(t, src, src_inc))
+		begin_abort(t, row, PROOF_REFUSED);
+	/* R6: both are over. */
+	else if (move_node_over(t, src, src_inc) && move_node_over(t, dst, dst_inc))
+		begin_abort(t, row, PROOF_OVER);
+}
+
+static void look_without_move(struct transfers *t, ramp_segment_t id)
+{
+	struct seg *seg = store_find(t->store, id);
+	struct record record = {.kind = RECORD_NONE};
+	struct segment_row row;
+
+	if (seg && seg_damaged(seg)) { /* its record can't be read: no word about it is a proof */
+		seg_put(seg);
+		return;
+	}
+	if (seg)
+		record_get(seg, &record);
+	if (seg && record.kind == RECORD_GIVEN) {
+		source_take_up(t, seg, &record);
+		return;
+	}
+	if (seg && record.kind == RECORD_TAKEN) {
+		target_take_up(t, seg, &record);
+		return;
+	}
+	if (seg)
+		seg_put(seg);
+	if (meta_segment(t->meta, id, &row) == 0 &&
+	    (row.phase == SEGMENT_MOVING || row.phase == SEGMENT_PULLING))
+		sweep(t, &row, &record);
+}
+
+void move_look(struct transfers *t, ramp_segment_t id)
+{
+	struct move *m = move_find(t, id);
+
+	if (t->closing)
+		return;
+	if (!m)
+		look_without_move(t, id);
+	else if (m->working)
+		m->look_again = true;
+	else if (m->state == ABORTING)
+		aborting_look(m);
+	else if (m->state >= T_RESERVING)
+		target_look(m);
+	else
+		source_look(m);
+}

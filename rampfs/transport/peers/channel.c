@@ -1,0 +1,564 @@
+/*
+ * A control connection whose two ends have proved themselves.
+ *
+ *   message: u32 length of the body, u64 counter, u8 type, 32 bytes HMAC over these;
+ *            body, 32 bytes HMAC over all before it
+ *
+ * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
+ * socket from its own memory; no other thread wakes. What the socket does not take is copied to
+ * a queue, and the loop is told to wait until the socket is writable. The loop reads into one
+ * buffer and calls the handler of each whole message.
+ *
+ * Each direction has a key of its own, made from both nonces of the hello, and counts its messages
+ * from 1. So a message that is altered, replayed, left out, turned back or carried over from
+ * another connection fails, and ends the connection. The header is proved before it is believed:
+ * an altered length would swallow what comes after it, for as long as that takes. For the same
+ * reason bytes of a message that does not become whole count as silence, unless there are many.
+ *
+ * How it fails: any error of the socket, end of file, a bad message, silence, no memory for the
+ * rest of a half-written message. All end in peer_disconnected; a sender's thread marks the
+ * channel `broken` and leaves that to the loop. Messages in the queue are lost then.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "peer_impl.h"
+
+#define HEADER_BYTES	  13
+#define PROVED_BYTES	  (HEADER_BYTES + HMAC_BYTES) /* the header and its HMAC */
+#define IN_SMALL_BYTES	  (64u << 10)
+#define READ_TURN_BYTES	  (1u << 20) /* then the loop's other handles have their turn */
+#define QUEUE_CHUNK_COUNT 16
+#define HEARD_BYTES	  4096 /* in one tick: a long message is on its way */
+
+struct chunk {
+	STAILQ_ENTRY(chunk) link;
+	size_t len, pos;
+	uint8_t bytes[];
+};
+
+struct channel {
+	struct peer *peer;
+	int fd;
+	uv_poll_t poll;
+	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+	bool closing;
+
+	/* Out; protected by peer->lock. */
+	struct hmac *out_mac;
+	uint64_t out_count;
+	STAILQ_HEAD(, chunk) queue;
+	size_t queued_bytes;
+	bool broken;
+	bool spoke; /* since the last tick */
+
+	/* In; the loop's. */
+	struct hmac *in_mac;
+	uint64_t in_count;
+	uint8_t *in;
+	size_t in_cap, in_len;
+	bool waits_writable;
+	uint64_t heard_count; /* in_count and */
+	size_t came;	      /* bytes since the last tick */
+	unsigned int silent_ticks;
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static int open_mac(struct hmac **out, const struct hello *hello, bool from_dialer)
+{
+	uint8_t key[HMAC_BYTES];
+	int rc = hello_session_key(hello, from_dialer, key);
+
+	if (!rc)
+		rc = hmac_open(out, key, sizeof(key));
+	hmac_wipe(key, sizeof(key));
+	return rc;
+}
+
+static void free_channel(struct channel *channel)
+{
+	struct chunk *chunk;
+
+	while ((chunk = STAILQ_FIRST(&channel->queue))) {
+		STAILQ_REMOVE_HEAD(&channel->queue, link);
+		free(chunk);
+	}
+	hmac_close(channel->in_mac);
+	hmac_close(channel->out_mac);
+	free(channel->in);
+	free(channel);
+}
+
+int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dialed,
+		 struct ramp_err *err)
+{
+	struct channel *channel = calloc(1, sizeof(*channel));
+	int rc = -ENOMEM;
+
+	if (!channel)
+		return ramp_err_sys(err, ENOMEM, "control connection");
+	STAILQ_INIT(&channel->queue);
+	channel->peer = peer;
+	channel->fd = fd;
+	channel->in_cap = IN_SMALL_BYTES;
+	channel->in = malloc(channel->in_cap);
+	endpoint_text(fd, channel->endpoint);
+	if (channel->in)
+		rc = open_mac(&channel->out_mac, hello, dialed);
+	if (!rc)
+		rc = open_mac(&channel->in_mac, hello, !dialed);
+	if (!rc)
+		rc = uv_poll_init(loop_uv(peer->peers->loop), &channel->poll, fd);
+	if (rc) {
+		free_channel(channel);
+		return ramp_err_sys(err, -rc, "control connection");
+	}
+	channel->poll.data = channel;
+	peers_hold(peer->peers);
+	pthread_mutex_lock(&peer->lock);
+	peer->channel = channel;
+	pthread_mutex_unlock(&peer->lock);
+	return 0;
+}
+
+static void wait_for(struct channel *channel, bool writable)
+{
+	channel->waits_writable = writable;
+	uv_poll_start(&channel->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_poll);
+}
+
+void channel_start(struct channel *channel)
+{
+	wait_for(channel, false);
+}
+
+const char *channel_endpoint(const struct channel *channel)
+{
+	return channel->endpoint;
+}
+
+int channel_fd(const struct channel *channel)
+{
+	return channel->fd;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct channel *channel = handle->data;
+	struct peers *peers = channel->peer->peers;
+
+	free_channel(channel);
+	peers_release(peers);
+}
+
+void channel_close(struct channel *channel)
+{
+	channel->closing = true;
+	uv_close((uv_handle_t *)&channel->poll, on_closed);
+	close(channel->fd);
+	channel->fd = -1;
+}
+
+/* Out. */
+
+/* Copies what is left of iov after `done` bytes to the end of the queue. */
+static int queue_rest(struct channel *channel, const struct iovec *iov, size_t n, size_t done,
+		      size_t total)
+{
+	struct chunk *chunk = malloc(sizeof(*chunk) + total - done);
+
+	if (!chunk)
+		return -ENOMEM;
+	chunk->pos = 0;
+	chunk->len = 0;
+	for (size_t i = 0; i < n; i++) {
+		size_t skip = done < iov[i].iov_len ? done : iov[i].iov_len;
+		size_t len = iov[i].iov_len - skip;
+
+		if (len)
+			memcpy(chunk->bytes + chunk->len, (uint8_t *)iov[i].iov_base + skip, len);
+		chunk->len += len;
+		done -= skip;
+	}
+	STAILQ_INSERT_TAIL(&channel->queue, chunk, link);
+	channel->queued_bytes += chunk->len;
+	return 0;
+}
+
+/* Bytes that the socket took, or a negative errno; -EAGAIN is 0 bytes. */
+static ssize_t send_now(int fd, struct iovec *iov, size_t n)
+{
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+	ssize_t sent;
+
+	do
+		sent = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	if (sent < 0)
+		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+	return sent;
+}
+
+/* The header with its HMAC, and the HMAC of the whole. */
+static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uint8_t type,
+		      const void *body, size_t len, uint8_t mac[HMAC_BYTES])
+{
+	struct wire_w w;
+	int rc;
+
+	wire_w_init(&w, header, PROVED_BYTES);
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u64(&w, channel->out_count + 1);
+	wire_put_u8(&w, type);
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, HEADER_BYTES);
+	rc = hmac_end(channel->out_mac, header + HEADER_BYTES);
+	if (rc)
+		return rc;
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, PROVED_BYTES);
+	hmac_add(channel->out_mac, body, len);
+	return hmac_end(channel->out_mac, mac);
+}
+
+static int put_frame(struct channel *channel, struct iovec iov[3], size_t total, bool *wake)
+{
+	ssize_t sent = 0;
+
+	if (STAILQ_EMPTY(&channel->queue)) {
+		sent = send_now(channel->fd, iov, 3);
+		if (sent < 0) {
+			channel->broken = *wake = true;
+			return -EHOSTUNREACH;
+		}
+		if ((size_t)sent == total)
+			return 0;
+		*wake = true;
+	}
+	if (queue_rest(channel, iov, 3, (size_t)sent, total)) {
+		/* Half a message is out, or a counter is used up: the other end would notice. */
+		channel->broken = *wake = true;
+		return -ENOBUFS;
+	}
+	return 0;
+}
+
+int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake)
+{
+	size_t total = PROVED_BYTES + len + HMAC_BYTES;
+	uint8_t header[PROVED_BYTES], mac[HMAC_BYTES];
+	struct iovec iov[3] = {
+		{header, sizeof(header)},
+		{(void *)(uintptr_t)body, len},
+		{mac, sizeof(mac)},
+	};
+	int rc;
+
+	if (channel->broken)
+		return -EHOSTUNREACH;
+	if (channel->queued_bytes + total > PEER_QUEUE_MAX_BYTES)
+		return -ENOBUFS;
+	if (put_proofs(channel, header, type, body, len, mac))
+		return -ENOBUFS;
+	channel->out_count++;
+	rc = put_frame(channel, iov, total, wake);
+	if (rc)
+		return rc;
+	channel->spoke = true;
+	atomic_fetch_add_explicit(&channel->peer->messages_out, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&channel->peer->bytes_out, total, memory_order_relaxed);
+	return 0;
+}
+
+/* Writes the queue as far as the socket takes it; peer->lock held. */
+static int flush_queue(struct channel *channel)
+{
+	while (!STAILQ_EMPTY(&channel->queue)) {
+		struct iovec iov[QUEUE_CHUNK_COUNT];
+		struct chunk *chunk;
+		size_t n = 0;
+		ssize_t sent;
+
+		STAILQ_FOREACH (chunk, &channel->queue, link) {
+			iov[n++] =
+				(struct iovec){chunk->bytes + chunk->pos, chunk->len - chunk->pos};
+			if (n == QUEUE_CHUNK_COUNT)
+				break;
+		}
+		sent = send_now(channel->fd, iov, n);
+		if (sent <= 0)
+			return (int)sent;
+		channel->queued_bytes -= (size_t)sent;
+		while (sent > 0) {
+			size_t part;
+
+			chunk = STAILQ_FIRST(&channel->queue);
+			part = chunk->len - chunk->pos;
+			if ((size_t)sent < part) {
+				chunk->pos += (size_t)sent;
+				break;
+			}
+			STAILQ_REMOVE_HEAD(&channel->queue, link);
+			free(chunk);
+			sent -= (ssize_t)part;
+		}
+	}
+	return 0;
+}
+
+/* In. */
+
+static void reject(struct channel *channel, const char *reason)
+{
+	struct peer *peer = channel->peer;
+
+	reject_count(peer->peers, peer, channel->endpoint, reason);
+	peer_disconnected(peer, reason);
+}
+
+static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body, size_t len)
+{
+	struct peer *peer = channel->peer;
+	struct peers *peers = peer->peers;
+	char reason[64];
+	struct wire_r r;
+
+	if (type == PEER_TYPE_ALIVE)
+		return;
+	if (!peers->handlers[type].fn) {
+		snprintf(reason, sizeof(reason), "nothing here handles message type %u", type);
+		reject_count(peers, peer, channel->endpoint, reason);
+		return;
+	}
+	wire_r_init(&r, body, len);
+	peers->handlers[type].fn(peers->handlers[type].arg, peer->node,
+				 atomic_load(&peer->incarnation), &r);
+	if (r.bad) {
+		snprintf(reason, sizeof(reason), "a message of type %u is malformed", type);
+		reject_count(peers, peer, channel->endpoint, reason);
+	}
+}
+
+static const char no_memory[] = "no memory to prove a message";
+
+/* NULL where the `len` bytes at `at` are followed by their HMAC, or why the channel has to end. */
+static const char *prove(struct channel *channel, const uint8_t *at, size_t len)
+{
+	uint8_t mac[HMAC_BYTES];
+
+	hmac_begin(channel->in_mac);
+	hmac_add(channel->in_mac, at, len);
+	if (hmac_end(channel->in_mac, mac))
+		return no_memory;
+	return hmac_equal(mac, at + len) ? NULL
+					 : "a message does not carry the right HMAC (altered)";
+}
+
+/* Nobody is blamed for what is our own. */
+static void end_unproved(struct channel *channel, const char *reason)
+{
+	if (reason == no_memory)
+		peer_disconnected(channel->peer, reason);
+	else
+		reject(channel, reason);
+}
+
+/* The header at `at`, whole: NULL, or why the channel has to end. */
+static const char *take_header(struct channel *channel, const uint8_t *at, size_t *body_len,
+			       uint8_t *type)
+{
+	const char *bad = prove(channel, at, HEADER_BYTES);
+	uint64_t count;
+	struct wire_r r;
+
+	if (bad)
+		return bad;
+	wire_r_init(&r, at, HEADER_BYTES);
+	*body_len = wire_get_u32(&r);
+	count = wire_get_u64(&r);
+	*type = wire_get_u8(&r);
+	if (count != channel->in_count + 1)
+		return "a message is out of turn (replayed, or one is missing)";
+	return *body_len > PEER_MESSAGE_MAX_BYTES ? "a message is oversized" : NULL;
+}
+
+/*
+ * Takes the message at `at`, of which `len` bytes are there. Returns its length, or 0: not whole
+ * yet (*need: of the whole) or the channel has ended.
+ */
+static size_t take_message(struct channel *channel, const uint8_t *at, size_t len, size_t *need)
+{
+	size_t body_len, mac_pos;
+	const char *bad;
+	uint8_t type;
+
+	*need = PROVED_BYTES;
+	if (len < PROVED_BYTES)
+		return 0;
+	bad = take_header(channel, at, &body_len, &type);
+	if (bad) {
+		end_unproved(channel, bad);
+		return 0;
+	}
+	mac_pos = PROVED_BYTES + body_len;
+	*need = mac_pos + HMAC_BYTES;
+	if (len < *need)
+		return 0;
+	bad = prove(channel, at, mac_pos);
+	if (bad) {
+		end_unproved(channel, bad);
+		return 0;
+	}
+	channel->in_count++;
+	atomic_fetch_add_explicit(&channel->peer->messages_in, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&channel->peer->bytes_in, *need, memory_order_relaxed);
+	dispatch(channel, type, at + PROVED_BYTES, body_len);
+	return channel->closing ? 0 : *need;
+}
+
+/* Makes the buffer `cap` bytes; the bytes in it stay. */
+static int resize_in(struct channel *channel, size_t cap)
+{
+	uint8_t *in = realloc(channel->in, cap);
+
+	if (!in)
+		return -ENOMEM;
+	channel->in = in;
+	channel->in_cap = cap;
+	return 0;
+}
+
+/* Takes every whole message out of the buffer; false: the channel has ended. */
+static bool take_messages(struct channel *channel)
+{
+	size_t pos = 0, need = 0, taken;
+
+	do {
+		taken = take_message(channel, channel->in + pos, channel->in_len - pos, &need);
+		if (channel->closing)
+			return false;
+		pos += taken;
+	} while (taken);
+	channel->in_len -= pos;
+	if (pos && channel->in_len)
+		memmove(channel->in, channel->in + pos, channel->in_len);
+	if (need > channel->in_cap) {
+		if (resize_in(channel, need)) {
+			peer_disconnected(channel->peer, "no memory for a message");
+			return false;
+		}
+	} else if (channel->in_cap > IN_SMALL_BYTES && channel->in_len == 0) {
+		resize_in(channel, IN_SMALL_BYTES); /* shrinking: a failure costs nothing */
+	}
+	return true;
+}
+
+static void ended(struct channel *channel, const char *reason)
+{
+	if (channel->in_len)
+		reject(channel, "it ended in the middle of a message (truncated)");
+	else
+		peer_disconnected(channel->peer, reason);
+}
+
+static void read_more(struct channel *channel)
+{
+	size_t turn = 0;
+
+	while (turn < READ_TURN_BYTES) {
+		size_t room = channel->in_cap - channel->in_len;
+		ssize_t n = recv(channel->fd, channel->in + channel->in_len, room, MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (n <= 0) {
+			ended(channel, n ? strerror(errno) : "it closed the connection");
+			return;
+		}
+		channel->came += (size_t)n;
+		channel->in_len += (size_t)n;
+		turn += (size_t)n;
+		if (!take_messages(channel) || (size_t)n < room)
+			return; /* ended, or empty: the loop says when there is more */
+	}
+}
+
+static void write_more(struct channel *channel)
+{
+	struct peer *peer = channel->peer;
+	bool empty;
+	int rc;
+
+	pthread_mutex_lock(&peer->lock);
+	rc = channel->broken ? -EPIPE : flush_queue(channel);
+	empty = STAILQ_EMPTY(&channel->queue);
+	pthread_mutex_unlock(&peer->lock);
+	if (rc) { /* what has come before the end still counts */
+		read_more(channel);
+		if (!channel->closing)
+			ended(channel, strerror(-rc));
+		return;
+	}
+	if (empty == channel->waits_writable)
+		wait_for(channel, !empty);
+}
+
+void channel_attend(struct channel *channel)
+{
+	write_more(channel);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct channel *channel = poll->data;
+
+	if ((events & UV_READABLE) || status < 0)
+		read_more(channel);
+	/* On an error recv says which one it is, once it has given all that came before. */
+	if (!channel->closing && status < 0)
+		read_more(channel);
+	if (!channel->closing && status < 0)
+		ended(channel, uv_strerror(status));
+	if (!channel->closing && (events & UV_WRITABLE))
+		write_more(channel);
+}
+
+static bool was_heard(struct channel *channel)
+{
+	bool heard = channel->in_count != channel->heard_count || channel->came >= HEARD_BYTES;
+
+	channel->heard_count = channel->in_count;
+	channel->came = 0;
+	return heard;
+}
+
+void channel_tick(struct channel *channel)
+{
+	struct peer *peer = channel->peer;
+	bool wake = false;
+
+	/* Ticks that really ran are counted, not time: a loop of ours that stood still (a stopped
+	   process, a paused machine) says nothing of the peer. */
+	channel->silent_ticks = was_heard(channel) ? 0 : channel->silent_ticks + 1;
+	if (channel->silent_ticks >= PEER_SILENT_TICKS) {
+		if (channel->in_len)
+			reject(channel, "a message does not become whole in 2 s (truncated)");
+		else
+			peer_disconnected(peer, "it has been silent for 2 s");
+		return;
+	}
+	pthread_mutex_lock(&peer->lock);
+	if (!channel->spoke && STAILQ_EMPTY(&channel->queue))
+		channel_send(channel, PEER_TYPE_ALIVE, NULL, 0, &wake);
+	channel->spoke = false;
+	pthread_mutex_unlock(&peer->lock);
+	if (wake)
+		loop_wake_send(&peer->peers->wake);
+}

@@ -1,0 +1,270 @@
+/*
+ * Resolving the addresses of peers, and dialing them; the states are drawn in peer_impl.h.
+ *
+ * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by a worker),
+ * then greet.c connects and says hello; dial_done.
+ *
+ * How it fails: a name that does not resolve, a connection refused or not answered within the
+ * hello's time, a hello that ends badly. The next address of the name is tried at once; when all
+ * were tried, the wait doubles from reconnect_min_ms to reconnect_max_ms, and the name is
+ * resolved anew. A failure is logged when its words change, not each time.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "peer_impl.h"
+
+/* A resolution under way; outlives the peer's interest in it (peer == NULL then). */
+struct resolve {
+	struct peers *peers;
+	struct peer *peer;
+	atomic_bool dropped; /* nobody is interested */
+	char host[RAMP_ADDRESS_MAX + 1], port[16];
+	int rc; /* of getaddrinfo */
+	struct addrinfo *found;
+};
+
+static const char *const state_names[] = {
+	[DIAL_IDLE] = "IDLE",
+	[DIAL_RESOLVING] = "RESOLVING",
+	[DIAL_GREETING] = "GREETING",
+	[DIAL_WAITING] = "WAITING",
+};
+
+static void resolve_now(struct peer *peer);
+static void greet_next(struct peer *peer);
+
+/* The one door. */
+static void become(struct peer *peer, enum dial_state state)
+{
+	log_debug("dialing node %u: %s -> %s", peer->node, state_names[peer->dial],
+		  state_names[state]);
+	peer->dial = state;
+}
+
+static bool ours_to_dial(const struct peer *peer)
+{
+	return peer->peers->self.node < peer->node;
+}
+
+static void on_wait_over(uv_timer_t *timer)
+{
+	struct peer *peer = (struct peer *)((char *)timer - offsetof(struct peer, wait));
+
+	resolve_now(peer);
+}
+
+void dial_failed(struct peer *peer, const struct ramp_err *err)
+{
+	struct peers *peers = peer->peers;
+	uint32_t wait_ms;
+
+	peer->greet = NULL;
+	if (strcmp(peer->last_failure, err->text) != 0) {
+		log_info("node %u (%s) at %s is not reached: %s", peer->node, peer->name,
+			 peer->address, err->text);
+		snprintf(peer->last_failure, sizeof(peer->last_failure), "%s", err->text);
+	}
+	if (peer->dial == DIAL_GREETING && ++peer->next_address < peer->n_addresses) {
+		greet_next(peer);
+		return;
+	}
+	wait_ms = peer->wait_ms ? peer->wait_ms : peers->reconnect_min_ms;
+	peer->wait_ms =
+		wait_ms * 2 < peers->reconnect_max_ms ? wait_ms * 2 : peers->reconnect_max_ms;
+	become(peer, DIAL_WAITING);
+	uv_timer_start(&peer->wait, on_wait_over, wait_ms, 0);
+}
+
+static void greet_next(struct peer *peer)
+{
+	struct peer_address to = peer->addresses[peer->next_address];
+	struct ramp_err err;
+
+	become(peer, DIAL_GREETING);
+	/* A connect that fails at once is the same as one that fails later: no deep recursion,
+	   since each failure goes on to another address and there are few. */
+	if (greet_dial(peer, &to, &err))
+		dial_failed(peer, &err);
+}
+
+static void take_addresses(struct peer *peer, const struct addrinfo *found)
+{
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&peer->lock);
+	for (; found && n < PEER_ADDRESSES_MAX; found = found->ai_next) {
+		if (found->ai_addrlen > sizeof(peer->addresses[n].sa))
+			continue;
+		memcpy(&peer->addresses[n].sa, found->ai_addr, found->ai_addrlen);
+		peer->addresses[n].len = found->ai_addrlen;
+		n++;
+	}
+	peer->n_addresses = n;
+	if (peer->best >= n)
+		peer->best = 0;
+	pthread_mutex_unlock(&peer->lock);
+}
+
+static void resolved(struct peer *peer, int rc, const struct addrinfo *found)
+{
+	struct ramp_err err;
+
+	if (!rc && found)
+		take_addresses(peer, found);
+	if (rc || !found || peer->n_addresses == 0) {
+		ramp_err_set(&err, EHOSTUNREACH, "%s does not resolve: %s", peer->address,
+			     rc ? gai_strerror(rc) : "no address");
+		dial_failed(peer, &err);
+		return;
+	}
+	if (!ours_to_dial(peer)) {
+		peer->last_failure[0] = 0;
+		peer->wait_ms = 0;
+		become(peer, DIAL_IDLE);
+		if (peer->channel)
+			dial_prefer(peer, channel_fd(peer->channel));
+		return;
+	}
+	peer->next_address = 0;
+	greet_next(peer);
+}
+
+static void resolve_work(void *arg)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct resolve *resolve = arg;
+
+	if (!atomic_load(&resolve->dropped))
+		resolve->rc = getaddrinfo(resolve->host, resolve->port, &hints, &resolve->found);
+}
+
+static void on_resolved(void *arg)
+{
+	struct resolve *resolve = arg;
+	struct peers *peers = resolve->peers;
+	struct peer *peer = resolve->peer;
+
+	if (peer) {
+		peer->resolve = NULL;
+		resolved(peer, resolve->rc, resolve->found);
+	}
+	if (resolve->found)
+		freeaddrinfo(resolve->found);
+	free(resolve);
+	peers_release(peers);
+}
+
+static int resolve_later(struct peer *peer, const char *host, const char *port)
+{
+	struct resolve *resolve = calloc(1, sizeof(*resolve));
+
+	if (!resolve)
+		return -ENOMEM;
+	resolve->peers = peer->peers;
+	resolve->peer = peer;
+	snprintf(resolve->host, sizeof(resolve->host), "%s", host);
+	snprintf(resolve->port, sizeof(resolve->port), "%s", port);
+	peer->resolve = resolve;
+	peers_hold(peer->peers);
+	loop_work_slow(peer->peers->loop, resolve_work, on_resolved, resolve);
+	return 0;
+}
+
+static void resolve_now(struct peer *peer)
+{
+	struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+	};
+	char host[RAMP_ADDRESS_MAX + 1], port[16];
+	struct addrinfo *found = NULL;
+	struct ramp_err err;
+	int rc;
+
+	become(peer, DIAL_RESOLVING);
+	if (address_split(peer->address, host, sizeof(host), port, sizeof(port), &err)) {
+		dial_failed(peer, &err);
+		return;
+	}
+	if (getaddrinfo(host, port, &hints, &found) == 0) {
+		resolved(peer, 0, found);
+		freeaddrinfo(found);
+		return;
+	}
+	rc = resolve_later(peer, host, port);
+	if (rc) {
+		ramp_err_set(&err, -rc, "resolving %s: %s", peer->address, strerror(-rc));
+		dial_failed(peer, &err);
+	}
+}
+
+void dial_start(struct peer *peer)
+{
+	if (peer->dial != DIAL_IDLE || (ours_to_dial(peer) && peer->channel))
+		return;
+	resolve_now(peer);
+}
+
+void dial_stop(struct peer *peer)
+{
+	if (peer->resolve) {
+		peer->resolve->peer = NULL;
+		atomic_store(&peer->resolve->dropped, true); /* too late is as good */
+		peer->resolve = NULL;
+	}
+	if (peer->greet) {
+		greet_drop(peer->greet);
+		peer->greet = NULL;
+	}
+	uv_timer_stop(&peer->wait);
+	peer->wait_ms = 0;
+	peer->last_failure[0] = 0;
+	become(peer, DIAL_IDLE);
+}
+
+void dial_done(struct peer *peer)
+{
+	peer->greet = NULL;
+	peer->wait_ms = 0;
+	peer->last_failure[0] = 0;
+	become(peer, DIAL_IDLE);
+}
+
+/* The 16 bytes of an IPv6 address, IPv4 mapped into it. */
+static bool host_bytes(const struct sockaddr_storage *sa, uint8_t host[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	if (sa->ss_family == AF_INET6) {
+		memcpy(host, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+		return true;
+	}
+	if (sa->ss_family != AF_INET)
+		return false;
+	memcpy(host, mapped, sizeof(mapped));
+	memcpy(host + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	return true;
+}
+
+void dial_prefer(struct peer *peer, int fd)
+{
+	uint8_t connected[16], candidate[16];
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof(sa);
+
+	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !host_bytes(&sa, connected))
+		return;
+	pthread_mutex_lock(&peer->lock);
+	for (unsigned int i = 0; i < peer->n_addresses; i++)
+		if (host_bytes(&peer->addresses[i].sa, candidate) &&
+		    memcmp(connected, candidate, sizeof(connected)) == 0) {
+			peer->best = i;
+			break;
+		}
+	pthread_mutex_unlock(&peer->lock);
+}

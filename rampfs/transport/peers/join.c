@@ -1,0 +1,345 @@
+/*
+ * Joining a cluster: the two frames that follow a hello of class JOIN. See join.h.
+ *
+ * Happy path: join_ask resolves and connects, runs the hello, sends its request and waits for the
+ * answer; the member's worker calls join_receive and join_reply.
+ *
+ * How it fails: nobody there, a hello that ends badly (hello.c words it), a frame that is too long,
+ * not whole in time, or whose MAC is wrong; the connection is of no use then. What the member
+ * refuses comes as an answer.
+ */
+#include "join.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "peer_impl.h"
+
+#define FRAME_MAX_BYTES (256u << 10)
+#define ERRNO_MAX	4095
+
+static const char label_request[] = "join request";
+static const char label_answer[] = "join answer";
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* 0: the socket is ready; -ETIMEDOUT. */
+static int wait_for(int fd, short events, uint64_t deadline_ms)
+{
+	struct pollfd pfd = {.fd = fd, .events = events};
+	uint64_t now = now_ms();
+
+	if (now >= deadline_ms)
+		return -ETIMEDOUT;
+	if (poll(&pfd, 1, (int)(deadline_ms - now)) < 0 && errno != EINTR)
+		return -errno;
+	return 0;
+}
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
+static int send_all(int fd, const uint8_t *bytes, size_t len, uint64_t deadline_ms)
+{
+	while (len) {
+		ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		int rc = 0;
+
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return -errno;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		} else {
+			rc = wait_for(fd, POLLOUT, deadline_ms);
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int recv_all(int fd, uint8_t *bytes, size_t len, uint64_t deadline_ms)
+{
+	while (len) {
+		ssize_t n = recv(fd, bytes, len, MSG_DONTWAIT);
+		int rc = 0;
+
+		if (n == 0)
+			return -ECONNRESET;
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return -errno;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		} else {
+			rc = wait_for(fd, POLLIN, deadline_ms);
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* What proves a frame: its label, and the key of its direction. */
+static int frame_mac(const struct hello *hello, const char *label, const void *body, size_t len,
+		     uint8_t mac[HMAC_BYTES])
+{
+	uint8_t key[HMAC_BYTES];
+	int rc = hello_session_key(hello, label == label_request, key);
+
+	if (!rc)
+		rc = hmac_derive(key, label, body, len, mac);
+	hmac_wipe(key, sizeof(key));
+	return rc;
+}
+
+static int send_frame(int fd, const struct hello *hello, const char *label, const struct wire_w *w,
+		      struct ramp_err *err)
+{
+	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	uint8_t head[4], mac[HMAC_BYTES];
+	struct wire_w length;
+	int rc = w->bad ? -EMSGSIZE : frame_mac(hello, label, w->buf, w->len, mac);
+
+	wire_w_init(&length, head, sizeof(head));
+	wire_put_u32(&length, (uint32_t)w->len);
+	if (!rc)
+		rc = send_all(fd, head, sizeof(head), deadline_ms);
+	if (!rc)
+		rc = send_all(fd, w->buf, w->len, deadline_ms);
+	if (!rc)
+		rc = send_all(fd, mac, sizeof(mac), deadline_ms);
+	return rc ? ramp_err_sys(err, -rc, "sending the %s", label) : 0;
+}
+
+/* The frame's body into `buf` (FRAME_MAX_BYTES); returns its length. */
+static int recv_frame(int fd, const struct hello *hello, const char *label, uint64_t patience_ms,
+		      uint8_t *buf, struct ramp_err *err)
+{
+	uint64_t deadline_ms = now_ms() + patience_ms;
+	uint8_t head[4], mac[HMAC_BYTES], sent[HMAC_BYTES];
+	struct wire_r length;
+	uint32_t len = 0;
+	int rc = recv_all(fd, head, sizeof(head), deadline_ms);
+
+	wire_r_init(&length, head, sizeof(head));
+	if (!rc)
+		len = wire_get_u32(&length);
+	if (len > FRAME_MAX_BYTES)
+		return ramp_err_set(err, EPROTO, "a %s of %u bytes is too long", label, len);
+	if (!rc)
+		rc = recv_all(fd, buf, len, deadline_ms);
+	if (!rc)
+		rc = recv_all(fd, sent, sizeof(sent), deadline_ms);
+	if (!rc)
+		rc = frame_mac(hello, label, buf, len, mac);
+	if (rc)
+		return ramp_err_sys(err, -rc, "receiving the %s", label);
+	if (!hmac_equal(mac, sent))
+		return ramp_err_set(err, EPROTO, "the %s was altered on its way", label);
+	return (int)len;
+}
+
+/* ---- the member ----------------------------------------------------------------------------- */
+
+int join_receive(int fd, const struct hello *hello, struct join_request *request,
+		 struct ramp_err *err)
+{
+	uint8_t *buf = malloc(FRAME_MAX_BYTES);
+	struct wire_r r;
+	uint8_t kind;
+	int len;
+
+	if (!buf)
+		return ramp_err_sys(err, ENOMEM, "a join");
+	len = recv_frame(fd, hello, label_request, HELLO_TIMEOUT_MS, buf, err);
+	wire_r_init(&r, buf, len < 0 ? 0 : (size_t)len);
+	kind = wire_get_u8(&r);
+	wire_get_str(&r, request->name, sizeof(request->name));
+	wire_get_str(&r, request->address, sizeof(request->address));
+	request->capacity_bytes = wire_get_u64(&r);
+	request->kind = kind == JOIN_AGAIN ? JOIN_AGAIN : JOIN_NEW;
+	if (len >= 0 && (!wire_r_done(&r) || kind < JOIN_NEW || kind > JOIN_AGAIN))
+		len = ramp_err_set(err, EPROTO, "the join request is malformed");
+	free(buf);
+	return len < 0 ? len : 0;
+}
+
+int join_reply(int fd, const struct hello *hello, const struct join_answer *answer,
+	       struct ramp_err *err)
+{
+	uint8_t *buf = malloc(FRAME_MAX_BYTES);
+	struct wire_w w;
+	int rc;
+
+	if (!buf)
+		return ramp_err_sys(err, ENOMEM, "a join");
+	wire_w_init(&w, buf, FRAME_MAX_BYTES);
+	wire_put_u32(&w, (uint32_t)-answer->result);
+	wire_put_str(&w, answer->text);
+	wire_put_u32(&w, answer->node);
+	wire_put_str(&w, answer->cluster);
+	wire_put_u64(&w, answer->arena_addr);
+	wire_put_u64(&w, answer->arena_len);
+	wire_put_u32(&w, (uint32_t)answer->n_members);
+	for (size_t i = 0; i < answer->n_members; i++) {
+		const struct join_member *m = &answer->members[i];
+
+		wire_put_u32(&w, m->node);
+		wire_put_str(&w, m->name);
+		wire_put_str(&w, m->address);
+		wire_put_u64(&w, m->capacity_bytes);
+		wire_put_u8(&w, m->voter);
+	}
+	rc = send_frame(fd, hello, label_answer, &w, err);
+	free(buf);
+	return rc;
+}
+
+/* ---- the newcomer --------------------------------------------------------------------------- */
+
+static int run_hello(int fd, struct hello *hello, struct ramp_err *err)
+{
+	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	int code = 0, rc = wait_for(fd, POLLOUT, deadline_ms);
+	socklen_t len = sizeof(code);
+
+	/* connect(2) is over when the socket can be written to. */
+	if (!rc && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &len))
+		rc = -code;
+	if (rc)
+		return ramp_err_sys(err, -rc, "connecting");
+	while ((rc = hello_run(hello, fd, err)) == -EAGAIN) {
+		rc = wait_for(fd, hello_wants_write(hello) ? POLLOUT : POLLIN, deadline_ms);
+		if (rc)
+			return ramp_err_sys(err, -rc, "the hello");
+	}
+	return rc;
+}
+
+static int connect_any(const char *at, struct hello *hello, const struct hello_self *self,
+		       struct ramp_err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL, *to;
+	char host[RAMP_ADDRESS_MAX + 1], port[16];
+	int fd = -1, rc = address_split(at, host, sizeof(host), port, sizeof(port), err);
+
+	if (rc)
+		return rc;
+	rc = getaddrinfo(host, port, &hints, &found);
+	if (rc)
+		return ramp_err_set(err, EHOSTUNREACH, "%s does not resolve: %s", at,
+				    gai_strerror(rc));
+	for (to = found; to && fd < 0; to = to->ai_next) {
+		struct peer_address address = {.len = to->ai_addrlen};
+
+		memcpy(&address.sa, to->ai_addr, to->ai_addrlen);
+		fd = endpoint_socket(&address, err);
+		if (fd < 0)
+			continue;
+		hello_dial(hello, self, 0, 0, HELLO_JOIN);
+		if (run_hello(fd, hello, err)) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(found);
+	return fd < 0 ? ramp_err_wrap(err, "%s", at) : fd;
+}
+
+static int send_request(int fd, const struct hello *hello, const struct join_request *request,
+			struct ramp_err *err)
+{
+	uint8_t buf[32 + sizeof(*request)];
+	struct wire_w w;
+
+	wire_w_init(&w, buf, sizeof(buf));
+	wire_put_u8(&w, (uint8_t)request->kind);
+	wire_put_str(&w, request->name);
+	wire_put_str(&w, request->address);
+	wire_put_u64(&w, request->capacity_bytes);
+	return send_frame(fd, hello, label_request, &w, err);
+}
+
+static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answer,
+		       struct ramp_err *err)
+{
+	struct wire_r r;
+	uint32_t n, result;
+
+	wire_r_init(&r, buf, len);
+	result = wire_get_u32(&r);
+	wire_get_str(&r, answer->text, sizeof(answer->text));
+	answer->node = wire_get_u32(&r);
+	wire_get_str(&r, answer->cluster, sizeof(answer->cluster));
+	answer->arena_addr = wire_get_u64(&r);
+	answer->arena_len = wire_get_u64(&r);
+	n = wire_get_u32(&r);
+	if (n > JOIN_MEMBERS_MAX || result > ERRNO_MAX || (result && !answer->text[0]))
+		return ramp_err_set(err, EPROTO, "the join answer is malformed");
+	answer->members = calloc(n ? n : 1, sizeof(*answer->members));
+	if (!answer->members)
+		return ramp_err_sys(err, ENOMEM, "a join");
+	for (uint32_t i = 0; i < n; i++) {
+		struct join_member *m = &answer->members[i];
+
+		m->node = wire_get_u32(&r);
+		wire_get_str(&r, m->name, sizeof(m->name));
+		wire_get_str(&r, m->address, sizeof(m->address));
+		m->capacity_bytes = wire_get_u64(&r);
+		m->voter = wire_get_u8(&r) != 0;
+	}
+	answer->n_members = n;
+	if (!wire_r_done(&r))
+		return ramp_err_set(err, EPROTO, "the join answer is malformed");
+	return result ? ramp_err_set(err, (int)result, "%s", answer->text) : 0;
+}
+
+int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
+	     const struct join_request *request, struct join_answer *answer, struct ramp_err *err)
+{
+	struct hello_self self = {.incarnation = ramp_random64()}; /* nobody's yet */
+	uint8_t *buf = malloc(FRAME_MAX_BYTES);
+	struct hello hello;
+	int fd = -1, rc = buf ? hello_self_init(&self, cluster_key, err) : -ENOMEM;
+
+	memset(answer, 0, sizeof(*answer));
+	if (!buf)
+		return ramp_err_sys(err, ENOMEM, "a join");
+	if (!rc)
+		rc = fd = connect_any(at, &hello, &self, err);
+	if (rc >= 0)
+		rc = send_request(fd, &hello, request, err);
+	if (!rc)
+		rc = recv_frame(fd, &hello, label_answer, JOIN_PATIENCE_MS, buf, err);
+	if (rc >= 0)
+		rc = take_answer(buf, (size_t)rc, answer, err);
+	if (!rc)
+		memcpy(answer->cluster_id, hello.peer.cluster_id, sizeof(answer->cluster_id));
+	else
+		answer->result = rc;
+	if (rc) {
+		free(answer->members);
+		answer->members = NULL;
+		answer->n_members = 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	free(buf);
+	hmac_wipe(&self, sizeof(self));
+	return rc;
+}

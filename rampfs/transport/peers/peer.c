@@ -1,0 +1,448 @@
+/*
+ * The table of the other nodes, and what other threads may call.
+ *
+ * Happy path: peers_set makes a peer and dials it (dial.c) where this node has the smaller number;
+ * the hello (greet.c) ends in peer_connected, which gives the peer its channel (channel.c); from
+ * then on peer_send writes to it from any thread.
+ *
+ * How it fails: whatever ends a channel comes to peer_disconnected, which takes the channel from
+ * the peer under its lock (so that no sender has it any more), tells the upper floors, and lets
+ * dial.c begin again. A connection that proves itself while an older one of the same peer still
+ * seems to live replaces it: the peer has started anew, or has noticed the end before us.
+ */
+#include "peer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "peer_impl.h"
+
+void peers_hold(struct peers *peers)
+{
+	peers->handles++;
+}
+
+static void free_peers(struct peers *peers)
+{
+	struct peer *peer;
+
+	while ((peer = TAILQ_FIRST(&peers->list))) {
+		TAILQ_REMOVE(&peers->list, peer, link);
+		pthread_mutex_destroy(&peer->lock);
+		free(peer);
+	}
+	reject_log_close(peers->rejects);
+	pthread_mutex_destroy(&peers->lock);
+	pthread_mutex_destroy(&peers->door_lock);
+	hmac_wipe(&peers->self, sizeof(peers->self));
+	free(peers);
+}
+
+void peers_release(struct peers *peers)
+{
+	if (--peers->handles == 0)
+		free_peers(peers);
+}
+
+struct peer *peer_find(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer;
+
+	pthread_mutex_lock(&peers->lock);
+	TAILQ_FOREACH (peer, &peers->list, link)
+		if (peer->node == node)
+			break;
+	pthread_mutex_unlock(&peers->lock);
+	return peer;
+}
+
+/* Up and down. */
+
+void peer_disconnected(struct peer *peer, const char *reason)
+{
+	struct peers *peers = peer->peers;
+	struct channel *channel;
+
+	pthread_mutex_lock(&peer->lock);
+	channel = peer->channel;
+	peer->channel = NULL;
+	pthread_mutex_unlock(&peer->lock);
+	if (!channel)
+		return;
+	log_info("node %u (%s) at %s is down: %s", peer->node, peer->name,
+		 channel_endpoint(channel), reason);
+	channel_close(channel);
+	if (peers->up)
+		peers->up(peers->arg, peer->node, atomic_load(&peer->incarnation), false);
+	if (!peer->removed && !peers->closing)
+		dial_start(peer);
+}
+
+void peer_connected(struct peer *peer, int fd, const struct hello *hello, bool dialed)
+{
+	struct peers *peers = peer->peers;
+	struct channel *channel;
+	struct ramp_err err;
+
+	peer_disconnected(peer, "it connects anew");
+	atomic_store(&peer->incarnation, hello->peer.incarnation);
+	atomic_store(&peer->instance, hello->peer.instance);
+	if (channel_open(peer, fd, hello, dialed, &err)) {
+		log_error("node %u (%s): %s", peer->node, peer->name, err.text);
+		close(fd);
+		if (dialed)
+			dial_failed(peer, &err);
+		return;
+	}
+	if (dialed)
+		dial_done(peer);
+	else
+		dial_start(peer); /* its data connections need an address that is not stale */
+	dial_prefer(peer, fd);
+	atomic_fetch_add(&peer->ups, 1);
+	channel = peer->channel; /* the loop is the only one that changes it */
+	log_info("node %u (%s) at %s is up, incarnation %016" PRIx64, peer->node, peer->name,
+		 channel_endpoint(channel), hello->peer.incarnation);
+	channel_start(channel);
+	if (peers->up)
+		peers->up(peers->arg, peer->node, hello->peer.incarnation, true);
+}
+
+/* The clock, and what senders left. */
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct peers *peers = timer->data;
+	struct peer *peer;
+
+	greet_tick(peers);
+	/* Peers are only ever added, at the end, and by this thread. */
+	TAILQ_FOREACH (peer, &peers->list, link)
+		if (peer->channel)
+			channel_tick(peer->channel);
+}
+
+static void on_wake(void *arg)
+{
+	struct peers *peers = arg;
+	struct peer *peer;
+
+	TAILQ_FOREACH (peer, &peers->list, link)
+		if (peer->channel)
+			channel_attend(peer->channel);
+}
+
+/* Opening and closing. */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	peers_release(handle->data);
+}
+
+static void on_wake_closed(void *arg)
+{
+	peers_release(arg);
+}
+
+static struct peers *new_peers(const struct peers_config *config, struct ramp_err *err)
+{
+	struct peers *peers = calloc(1, sizeof(*peers));
+
+	if (peers)
+		peers->rejects = reject_log_open();
+	if (!peers || !peers->rejects) {
+		free(peers);
+		ramp_err_sys(err, ENOMEM, "peers");
+		return NULL;
+	}
+	TAILQ_INIT(&peers->list);
+	TAILQ_INIT(&peers->greets);
+	pthread_mutex_init(&peers->lock, NULL);
+	pthread_mutex_init(&peers->door_lock, NULL);
+	peers->loop = config->loop;
+	peers->self.node = config->self;
+	peers->self.incarnation = config->incarnation;
+	peers->self.instance = config->instance;
+	memcpy(peers->self.cluster_id, config->cluster_id, sizeof(peers->self.cluster_id));
+	peers->reconnect_min_ms = config->reconnect_min_ms ? config->reconnect_min_ms : 50;
+	peers->reconnect_max_ms = config->reconnect_max_ms ? config->reconnect_max_ms : 2000;
+	peers->up = config->up;
+	peers->join = config->join;
+	peers->arg = config->arg;
+	peers->handles = 1; /* the caller's, until peers_close */
+	return peers;
+}
+
+int peers_open(const struct peers_config *config, struct peers **out, struct ramp_err *err)
+{
+	struct peers *peers = new_peers(config, err);
+	uv_loop_t *uv = loop_uv(config->loop);
+	int rc;
+
+	if (!peers)
+		return -ENOMEM;
+	rc = hello_self_init(&peers->self, config->key, err);
+	if (rc)
+		goto err_free;
+	uv_timer_init(uv, &peers->tick);
+	peers->tick.data = peers;
+	rc = loop_wake_open(config->loop, &peers->wake, on_wake, peers, err);
+	if (rc)
+		goto err_tick;
+	peers->handles += 2;
+	rc = greet_listen(peers, config->listen_address, err);
+	if (rc) {
+		peers_close(peers);
+		return rc;
+	}
+	uv_timer_start(&peers->tick, on_tick, PEER_TICK_MS, PEER_TICK_MS);
+	*out = peers;
+	return 0;
+
+err_tick:
+	/* Not yet counted in handles, and its memory must outlive the close. */
+	peers->handles = 1;
+	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
+	return rc;
+err_free:
+	free_peers(peers);
+	return rc;
+}
+
+static void close_peer(struct peer *peer)
+{
+	struct channel *channel;
+
+	dial_stop(peer);
+	pthread_mutex_lock(&peer->lock);
+	channel = peer->channel;
+	peer->channel = NULL;
+	pthread_mutex_unlock(&peer->lock);
+	if (channel)
+		channel_close(channel);
+	uv_close((uv_handle_t *)&peer->wait, on_handle_closed);
+}
+
+void peers_close(struct peers *peers)
+{
+	struct peer *peer;
+
+	peers->closing = true;
+	TAILQ_FOREACH (peer, &peers->list, link)
+		close_peer(peer);
+	greet_close_all(peers);
+	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
+	loop_wake_close(&peers->wake, on_wake_closed);
+	peers_release(peers);
+}
+
+/* The membership. */
+
+static struct peer *new_peer(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer = calloc(1, sizeof(*peer));
+
+	if (!peer)
+		abort(); /* without it the cluster's membership would be wrong here */
+	peer->peers = peers;
+	peer->node = node;
+	pthread_mutex_init(&peer->lock, NULL);
+	uv_timer_init(loop_uv(peers->loop), &peer->wait);
+	peer->wait.data = peers;
+	peers_hold(peers);
+	pthread_mutex_lock(&peers->lock);
+	TAILQ_INSERT_TAIL(&peers->list, peer, link);
+	pthread_mutex_unlock(&peers->lock);
+	return peer;
+}
+
+void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address)
+{
+	struct peer *peer;
+
+	if (node == peers->self.node || node == 0)
+		return;
+	peer = peer_find(peers, node);
+	if (!peer)
+		peer = new_peer(peers, node);
+	snprintf(peer->name, sizeof(peer->name), "%s", name);
+	if (!peer->removed && strcmp(peer->address, address) == 0)
+		return;
+	peer->removed = false;
+	snprintf(peer->address, sizeof(peer->address), "%s", address);
+	dial_stop(peer);
+	pthread_mutex_lock(&peer->lock);
+	peer->n_addresses = 0;
+	pthread_mutex_unlock(&peer->lock);
+	/* Where the other node dials, a new address is no reason to end what it has dialed. */
+	if (peers->self.node < node)
+		peer_disconnected(peer, "it has another address now");
+	dial_start(peer);
+}
+
+void peers_remove(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer = peer_find(peers, node);
+
+	if (!peer || peer->removed)
+		return;
+	peer->removed = true;
+	dial_stop(peer);
+	greet_forget_peer(peers, node);
+	pthread_mutex_lock(&peer->lock);
+	peer->n_addresses = 0;
+	pthread_mutex_unlock(&peer->lock);
+	peer_disconnected(peer, "it is no member any more");
+	atomic_store(&peer->incarnation, 0);
+}
+
+void peers_on(struct peers *peers, uint8_t type, peer_handler *handler, void *arg)
+{
+	peers->handlers[type].fn = handler;
+	peers->handlers[type].arg = arg;
+}
+
+/* Any thread. */
+
+int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len)
+{
+	struct peer *peer = peer_find(peers, node);
+	int rc = -EHOSTUNREACH;
+	bool wake = false;
+
+	if (len > PEER_MESSAGE_MAX_BYTES)
+		return -EMSGSIZE;
+	if (!peer)
+		return -EHOSTUNREACH;
+	pthread_mutex_lock(&peer->lock);
+	if (peer->channel)
+		rc = channel_send(peer->channel, type, body, len, &wake);
+	pthread_mutex_unlock(&peer->lock);
+	if (wake)
+		loop_wake_send(&peers->wake);
+	return rc;
+}
+
+bool peer_up(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer = peer_find(peers, node);
+	bool up;
+
+	if (!peer)
+		return false;
+	pthread_mutex_lock(&peer->lock);
+	up = peer->channel != NULL;
+	pthread_mutex_unlock(&peer->lock);
+	return up;
+}
+
+ramp_incarnation_t peer_incarnation(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer = peer_find(peers, node);
+
+	return peer ? atomic_load(&peer->incarnation) : 0;
+}
+
+uint64_t peer_instance(struct peers *peers, ramp_node_t node)
+{
+	struct peer *peer = peer_find(peers, node);
+
+	return peer ? atomic_load(&peer->instance) : 0;
+}
+
+static void fill_status(struct peer *peer, struct peer_status *status)
+{
+	uint64_t ups = atomic_load(&peer->ups);
+
+	*status = (struct peer_status){
+		.node = peer->node,
+		.incarnation = atomic_load(&peer->incarnation),
+		.messages_in = atomic_load(&peer->messages_in),
+		.messages_out = atomic_load(&peer->messages_out),
+		.bytes_in = atomic_load(&peer->bytes_in),
+		.bytes_out = atomic_load(&peer->bytes_out),
+		.reconnects = ups ? ups - 1 : 0,
+		.rejected = atomic_load(&peer->rejected),
+	};
+	pthread_mutex_lock(&peer->lock);
+	status->up = peer->channel != NULL;
+	pthread_mutex_unlock(&peer->lock);
+}
+
+size_t peers_status(struct peers *peers, struct peer_status *out, size_t max)
+{
+	struct peer *peer;
+	size_t n = 0;
+
+	pthread_mutex_lock(&peers->lock);
+	TAILQ_FOREACH (peer, &peers->list, link) {
+		if (peer->removed)
+			continue;
+		if (n < max)
+			fill_status(peer, &out[n]);
+		n++;
+	}
+	pthread_mutex_unlock(&peers->lock);
+	return n;
+}
+
+uint64_t peers_rejected(struct peers *peers)
+{
+	return atomic_load(&peers->rejected);
+}
+
+uint16_t peers_port(struct peers *peers)
+{
+	return peers->port;
+}
+
+/* For tcp.c. */
+
+void peers_door(struct peers *peers, peers_take_data *take, void *arg)
+{
+	pthread_mutex_lock(&peers->door_lock);
+	peers->take_data = take;
+	peers->take_arg = arg;
+	pthread_mutex_unlock(&peers->door_lock);
+}
+
+const struct hello_self *peers_self(struct peers *peers)
+{
+	return &peers->self;
+}
+
+int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *out)
+{
+	struct peer *peer = peer_find(peers, node);
+	int rc = -EHOSTUNREACH;
+
+	if (!peer)
+		return rc;
+	pthread_mutex_lock(&peer->lock);
+	if (peer->n_addresses) {
+		*out = peer->addresses[peer->best];
+		rc = 0;
+	}
+	pthread_mutex_unlock(&peer->lock);
+	return rc;
+}
+
+/* Of several connections that fail together the first one counts. */
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at)
+{
+	struct peer *peer = peer_find(peers, node);
+	const struct peer_address *best;
+
+	if (!peer)
+		return;
+	pthread_mutex_lock(&peer->lock);
+	best = &peer->addresses[peer->best];
+	if (peer->n_addresses && best->len == at->len && !memcmp(&best->sa, &at->sa, at->len))
+		peer->best = (peer->best + 1) % peer->n_addresses;
+	pthread_mutex_unlock(&peer->lock);
+}

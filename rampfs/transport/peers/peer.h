@@ -1,0 +1,114 @@
+/*
+ * The other nodes: who is up, and messages between daemons.
+ *
+ * Each pair of nodes keeps one control connection (the node with the smaller number dials).
+ * A connection begins with a hello (hello.h): version and fresh nonces, then each end proves the
+ * cluster key by HMAC-SHA-256 over all that was said, and names its cluster, node number,
+ * incarnation and instance, the acceptor only to who has proved it. Nothing is served before both
+ * sides have proved it and agree on cluster, version and (where the caller named one)
+ * incarnation. From then on every control message carries a counter and an HMAC under a session
+ * key of its direction, made of the key and both nonces: a message that is replayed, altered, cut
+ * or out of turn ends the connection.
+ *
+ * A peer that is silent for 2 s is down (each side speaks at least every 200 ms); it is dialed
+ * again after 50 ms, then twice as long, to 2 s. What is turned away is counted, with one log
+ * line that names the address and the reason (not more than a few in ten seconds).
+ *
+ * One TCP port per node takes control and data connections; the hello's class says which. Data
+ * connections are handed to transport.h's side.
+ *
+ * Thread-safety: peer_send, peer_up, peer_incarnation, peer_instance, peers_status and
+ * peers_rejected from any thread; the rest on the control loop's thread (before the loop runs, or
+ * on it). Handlers and callbacks run on the control loop, with no lock held: they may call
+ * anything here but peers_close.
+ */
+#ifndef RAMP_PEER_H
+#define RAMP_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/ids.h"
+#include "base/loop.h"
+#include "base/wire.h"
+
+/* Of everything on this port: hello, messages, data, and what entries of the log mean: a node that
+   left out of an entry what it does not know would have other tables than the rest. */
+#define PEER_VERSION	       4
+#define PEER_MESSAGE_MAX_BYTES (4u << 20)
+
+struct hello;
+struct peers;
+
+struct peers_config {
+	struct loop *loop;
+	ramp_node_t self;
+	uint8_t cluster_id[32];
+	uint8_t key[32]; /* the cluster key, already hashed to 32 bytes */
+	ramp_incarnation_t incarnation;
+	uint64_t instance;
+	const char *listen_address; /* HOST:PORT, [V6]:PORT; resolved in peers_open, which waits */
+	uint32_t reconnect_min_ms, reconnect_max_ms; /* 0: 50, 2000 */
+	/* The control connection of `node` is up (both proofs done) or down; in turn for each
+	   node. Not called by peers_close. */
+	void (*up)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
+	/* Somebody who is no member has proved the key and wants to join (join.h): takes fd, and
+	   may copy `hello`, whose `self` lives as long as `peers`. NULL: nobody joins here. */
+	void (*join)(void *arg, int fd, const struct hello *hello);
+	void *arg;
+};
+
+int peers_open(const struct peers_config *config, struct peers **out, struct ramp_err *err);
+/*
+ * Closes connections and the port. On the control loop or after loop_run returned, before
+ * loop_close (which lets the memory go); no other thread may use `peers` any more.
+ */
+void peers_close(struct peers *peers);
+
+/*
+ * The membership as the metadata has it: (re)dials at a new address, drops a removed node. Only
+ * members may connect. `node` == self: nothing.
+ */
+void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address);
+void peers_remove(struct peers *peers, ramp_node_t node);
+
+/*
+ * Sends one message, in order with the others of the same thread to that node. `type` is one of
+ * proto.h's, 1..255 (0 is the keep-alive of the connection itself); `body` is copied or sent
+ * before it returns, and never blocks: where nothing is queued it goes to the socket straight from
+ * the caller's thread. 0, or -EHOSTUNREACH where the node is not up (this node itself never is),
+ * -ENOBUFS where it has fallen too far behind (16 MiB; the message is dropped: every protocol
+ * above repeats what matters), -EMSGSIZE above PEER_MESSAGE_MAX_BYTES. Arrival is not promised.
+ */
+int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len);
+
+/*
+ * One handler per message type; set before peers_set is first called. `body` ends with the call;
+ * where the handler leaves it bad, that is counted and logged as a malformed message.
+ */
+typedef void peer_handler(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			  struct wire_r *body);
+void peers_on(struct peers *peers, uint8_t type, peer_handler *handler, void *arg);
+
+bool peer_up(struct peers *peers, ramp_node_t node);
+/* The incarnation that the peer proved in its last hello; 0: none yet. */
+ramp_incarnation_t peer_incarnation(struct peers *peers, ramp_node_t node);
+/* The instance (mkfs's) that it proved with it; 0: none yet. */
+uint64_t peer_instance(struct peers *peers, ramp_node_t node);
+
+struct peer_status {
+	ramp_node_t node;
+	bool up;
+	ramp_incarnation_t incarnation;
+	uint64_t messages_in, messages_out, bytes_in, bytes_out, reconnects, rejected;
+};
+/* Fills at most `max`, returns how many there are. Any thread. */
+size_t peers_status(struct peers *peers, struct peer_status *out, size_t max);
+/* Connections and messages turned away, those of nobody known included. */
+uint64_t peers_rejected(struct peers *peers);
+/* The port that is listened at (where listen_address said port 0). */
+uint16_t peers_port(struct peers *peers);
+
+#endif

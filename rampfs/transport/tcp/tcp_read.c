@@ -1,0 +1,559 @@
+/*
+ * The target's side of a data connection: posts reads, receives into place.
+ *
+ *   CONNECTING --the socket is connected--> GREETING --proved both ways--> READY
+ *        |                                     |                             |
+ *        +--------------- any error, time-out -+-----------------------------+--> FAILED
+ *
+ * Happy path: tcp_read sends a request at once; tcp_reap reads a reply's header, finds the read
+ * it belongs to, and receives the payload straight into that read's dst. All by the thread that
+ * owns the connection; nothing is allocated after tcp_connect, and nothing blocks.
+ *
+ * How it fails: every error ends the connection, and with it the reads in flight. So does a peer
+ * that answers what was not asked: a reply must carry the tag of a read in flight, go on exactly
+ * where the last reply to it ended, and stay inside it; only then is a byte of it stored, and
+ * only there.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/wire.h"
+#include "tcp_impl.h"
+
+#define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
+#define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
+
+enum phase { CONNECTING, GREETING, READY, FAILED };
+
+struct flight {
+	bool used;
+	uint32_t turn; /* of this slot: an answer to an earlier read does not fit */
+	struct tp_read read;
+	uint64_t next; /* the offset that its next reply must have */
+};
+
+struct tcp_conn {
+	struct tp_conn base;
+	struct tcp *tcp;
+	enum phase phase;
+	int fd;
+	uint64_t deadline_ms;
+	struct hello hello;
+	struct ramp_err err; /* why it FAILED */
+	struct peer_address to;
+	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+
+	struct flight flights[TP_QUEUE_MAX];
+	unsigned int n_flights;
+	uint8_t out[TP_QUEUE_MAX * TCP_REQUEST_BYTES];
+	size_t out_len, out_pos;
+
+	uint8_t header[TCP_REPLY_BYTES];
+	size_t header_len;
+	size_t ahead; /* so much of the next header came behind the reply under way */
+	/* The reply whose header is whole; into == NULL: none. */
+	struct flight *into;
+	struct tp_done done;
+	uint8_t *at; /* where its next byte lands */
+	uint64_t left;
+	uint32_t lowat; /* so many bytes make the socket readable */
+};
+
+static struct tcp_conn *of(struct tp_conn *conn)
+{
+	return (struct tcp_conn *)conn;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* The one door to FAILED; conn->err says why already. */
+static int conn_failed(struct tcp_conn *conn)
+{
+	if (conn->phase == CONNECTING)
+		peers_address_failed(conn->tcp->peers, conn->hello.want_node, &conn->to);
+	conn->phase = FAILED;
+	return -ENOTCONN;
+}
+
+int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
+		enum tp_class class, struct tp_conn **out, struct ramp_err *err)
+{
+	struct tcp *tcp = (struct tcp *)tp;
+	struct peer_address to;
+	struct tcp_conn *conn;
+
+	if (peers_address(tcp->peers, node, &to))
+		return ramp_err_set(err, EHOSTUNREACH, "the address of node %u is not known", node);
+	conn = calloc(1, sizeof(*conn));
+	if (!conn)
+		return ramp_err_sys(err, ENOMEM, "data connection");
+	conn->base.tp = tp;
+	conn->tcp = tcp;
+	conn->to = to;
+	address_text((const struct sockaddr *)&to.sa, to.len, conn->endpoint);
+	conn->fd = endpoint_socket(&to, err);
+	if (conn->fd < 0) {
+		int rc = conn->fd;
+
+		peers_address_failed(tcp->peers, node, &to);
+		free(conn);
+		return rc;
+	}
+	conn->lowat = 1;
+	conn->deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	hello_dial(&conn->hello, peers_self(tcp->peers), node, incarnation,
+		   class == TP_DEMAND ? HELLO_DEMAND : HELLO_PREFETCH);
+	*out = &conn->base;
+	return 0;
+}
+
+/*
+ * Waking costs both ends more than what a piece of prefetch does. So much of it as the source has
+ * promised makes the socket readable, and no more: what it has not might never come.
+ */
+static void watch_for_promised(struct tcp_conn *conn)
+{
+	uint64_t left = conn->into && conn->hello.want_class == HELLO_PREFETCH ? conn->left : 1;
+	uint32_t lowat = left < LOWAT_BYTES ? (uint32_t)left : LOWAT_BYTES;
+
+	if (lowat == conn->lowat)
+		return;
+	if (!setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof(lowat)))
+		conn->lowat = lowat;
+}
+
+int tcp_fd(struct tp_conn *base, uint32_t *events)
+{
+	struct tcp_conn *conn = of(base);
+
+	switch (conn->phase) {
+	case CONNECTING:
+		*events = EPOLLOUT;
+		break;
+	case GREETING:
+		*events = hello_wants_write(&conn->hello) ? EPOLLOUT : EPOLLIN;
+		break;
+	case READY:
+		watch_for_promised(conn);
+		*events = EPOLLIN | (conn->out_pos < conn->out_len ? EPOLLOUT : 0);
+		break;
+	default:
+		*events = 0;
+		break;
+	}
+	return conn->fd;
+}
+
+static bool is_connected(struct tcp_conn *conn)
+{
+	struct pollfd pollfd = {.fd = conn->fd, .events = POLLOUT};
+	socklen_t len = sizeof(int);
+	int code = 0;
+
+	if (poll(&pollfd, 1, 0) <= 0)
+		return false;
+	getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &code, &len);
+	if (code) {
+		ramp_err_sys(&conn->err, code, "connecting to %s", conn->endpoint);
+		conn_failed(conn);
+		return false;
+	}
+	return true;
+}
+
+static void go_on(struct tcp_conn *conn)
+{
+	int rc;
+
+	if (conn->phase == CONNECTING && is_connected(conn))
+		conn->phase = GREETING;
+	if (conn->phase == GREETING) {
+		rc = hello_run(&conn->hello, conn->fd, &conn->err);
+		if (rc == 0) {
+			conn->phase = READY;
+		} else if (rc != -EAGAIN) {
+			ramp_err_wrap(&conn->err, "data connection with %s", conn->endpoint);
+			conn_failed(conn);
+		}
+	}
+	if ((conn->phase == CONNECTING || conn->phase == GREETING) &&
+	    now_ms() >= conn->deadline_ms) {
+		ramp_err_set(&conn->err, ETIMEDOUT,
+			     "data connection with %s: no answer within %d s", conn->endpoint,
+			     HELLO_TIMEOUT_MS / 1000);
+		conn_failed(conn);
+	}
+}
+
+enum tp_state tcp_state(struct tp_conn *base, struct ramp_err *err)
+{
+	struct tcp_conn *conn = of(base);
+
+	if (conn->phase == CONNECTING || conn->phase == GREETING)
+		go_on(conn);
+	switch (conn->phase) {
+	case READY:
+		return TP_READY;
+	case FAILED:
+		if (err)
+			*err = conn->err;
+		return TP_FAILED;
+	default:
+		return TP_CONNECTING;
+	}
+}
+
+ramp_incarnation_t tcp_incarnation(struct tp_conn *base)
+{
+	return of(base)->hello.peer.incarnation;
+}
+
+/* Requests. */
+
+static int flush_requests(struct tcp_conn *conn)
+{
+	while (conn->out_pos < conn->out_len) {
+		ssize_t n = send(conn->fd, conn->out + conn->out_pos, conn->out_len - conn->out_pos,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		if (n < 0) {
+			ramp_err_sys(&conn->err, errno, "sending to %s", conn->endpoint);
+			return conn_failed(conn);
+		}
+		conn->out_pos += (size_t)n;
+	}
+	conn->out_len = conn->out_pos = 0;
+	return 0;
+}
+
+static void put_request(struct tcp_conn *conn, const struct tp_read *read, uint64_t tag)
+{
+	struct wire_w w;
+
+	if (sizeof(conn->out) - conn->out_len < TCP_REQUEST_BYTES) {
+		/* What is unsent belongs to reads in flight, so there is room for one more. */
+		conn->out_len -= conn->out_pos;
+		memmove(conn->out, conn->out + conn->out_pos, conn->out_len);
+		conn->out_pos = 0;
+	}
+	wire_w_init(&w, conn->out + conn->out_len, TCP_REQUEST_BYTES);
+	wire_put_u32(&w, TCP_REQUEST_MAGIC);
+	wire_put_u32(&w, read->len);
+	wire_put_u64(&w, tag);
+	wire_put_u64(&w, read->key.segment);
+	wire_put_u64(&w, read->key.k_epoch);
+	wire_put_u64(&w, read->key.k.source_id);
+	wire_put_u64(&w, read->key.k.ticket);
+	wire_put_u64(&w, read->offset);
+	conn->out_len += w.len;
+}
+
+static bool is_valid(const struct tp_read *read)
+{
+	return read->len > 0 && read->len <= TP_READ_MAX_BYTES &&
+	       read->len % RAMP_PAGE_BYTES == 0 && read->offset % RAMP_PAGE_BYTES == 0 &&
+	       read->offset <= UINT64_MAX - read->len && read->dst;
+}
+
+int tcp_read(struct tp_conn *base, const struct tp_read *read)
+{
+	struct tcp_conn *conn = of(base);
+	struct flight *flight;
+	unsigned int slot = 0;
+
+	if (conn->phase != READY)
+		return -ENOTCONN;
+	if (!is_valid(read))
+		return -EINVAL;
+	if (conn->n_flights == TP_QUEUE_MAX)
+		return -EAGAIN;
+	while (conn->flights[slot].used)
+		slot++;
+	flight = &conn->flights[slot];
+	flight->used = true;
+	flight->turn++;
+	flight->read = *read;
+	flight->next = read->offset;
+	conn->n_flights++;
+	put_request(conn, read, (uint64_t)flight->turn << 32 | slot);
+	/* A failure shows at the next reap, as any other that comes after the post. */
+	flush_requests(conn);
+	return 0;
+}
+
+/* Replies. */
+
+static int lies(struct tcp_conn *conn, const char *what)
+{
+	ramp_err_set(&conn->err, EPROTO, "%s sent %s", conn->endpoint, what);
+	return conn_failed(conn);
+}
+
+static struct flight *find_flight(struct tcp_conn *conn, uint64_t tag)
+{
+	uint32_t slot = (uint32_t)tag;
+	struct flight *flight;
+
+	if (slot >= TP_QUEUE_MAX)
+		return NULL;
+	flight = &conn->flights[slot];
+	return flight->used && flight->turn == (uint32_t)(tag >> 32) ? flight : NULL;
+}
+
+/* Checks what a reply says against the read it answers. */
+static const char *wrong_with(const struct flight *flight, const struct tp_done *done)
+{
+	uint64_t left = flight->read.offset + flight->read.len - flight->next;
+
+	if (done->result)
+		return done->len || done->more ? "an error that has bytes" : NULL;
+	if (done->offset != flight->next)
+		return "another offset than the next";
+	if (done->len == 0 || done->len % RAMP_PAGE_BYTES)
+		return "a length that is not of whole pages";
+	if (done->kind == TP_DATA ? done->len > left : done->len > UINT64_MAX - done->offset)
+		return "more than was asked";
+	if (done->more != (done->len < left))
+		return "a wrong word on whether more follows";
+	return NULL;
+}
+
+static int take_header(struct tcp_conn *conn)
+{
+	struct flight *flight;
+	uint32_t magic, code;
+	const char *wrong;
+	struct wire_r r;
+	uint64_t tag;
+	uint8_t kind, more;
+
+	wire_r_init(&r, conn->header, TCP_REPLY_BYTES);
+	magic = wire_get_u32(&r);
+	code = wire_get_u32(&r);
+	tag = wire_get_u64(&r);
+	kind = wire_get_u8(&r);
+	more = wire_get_u8(&r);
+	if (wire_get_u16(&r) || wire_get_u32(&r) || magic != TCP_REPLY_MAGIC || code > 4095 ||
+	    kind > TP_HOLE || more > 1)
+		return lies(conn, "what is no reply");
+	flight = find_flight(conn, tag);
+	if (!flight)
+		return lies(conn, "a reply to what was not asked");
+	conn->done = (struct tp_done){
+		.cookie = flight->read.cookie,
+		.result = -(int)code,
+		.kind = (enum tp_kind)kind,
+		.offset = wire_get_u64(&r),
+		.len = wire_get_u64(&r),
+		.more = more,
+	};
+	wrong = wrong_with(flight, &conn->done);
+	if (wrong)
+		return lies(conn, wrong);
+	conn->into = flight;
+	conn->left = !code && kind == TP_DATA ? conn->done.len : 0;
+	conn->at = (uint8_t *)flight->read.dst + (flight->next - flight->read.offset);
+	return 0;
+}
+
+/*
+ * Receives up to `len` bytes to `at`, and behind them up to `more` to `then`, of which *got_more
+ * says how many came. Returns how many of `len`, 0 where none are there now, or -ENOTCONN.
+ */
+static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, void *then, size_t more,
+		       size_t *got_more)
+{
+	struct iovec iov[2] = {{at, len}, {then, more}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
+
+	for (;;) {
+		ssize_t n = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
+
+		if (n > 0 && (size_t)n > len) {
+			*got_more = (size_t)n - len;
+			return (ssize_t)len;
+		}
+		if (n > 0)
+			return n;
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		if (n < 0)
+			ramp_err_sys(&conn->err, errno, "receiving from %s", conn->endpoint);
+		else
+			ramp_err_set(&conn->err, ECONNRESET, "%s closed the data connection",
+				     conn->endpoint);
+		return conn_failed(conn);
+	}
+}
+
+/*
+ * Where all that is awaited is one page, as with most page faults, the page comes with its header
+ * in one call: its place. NULL: another.
+ */
+static uint8_t *place_of_only_page(const struct tcp_conn *conn)
+{
+	for (size_t i = 0; conn->n_flights == 1 && i < TP_QUEUE_MAX; i++)
+		if (conn->flights[i].used && conn->flights[i].read.len == RAMP_PAGE_BYTES)
+			return conn->flights[i].read.dst;
+	return NULL;
+}
+
+/* A header, and what came with it, whose place is `early`. 1: it is whole. */
+static int receive_header(struct tcp_conn *conn, uint8_t **early, size_t *early_len)
+{
+	size_t wanted = TCP_REPLY_BYTES - conn->header_len;
+	ssize_t n;
+
+	*early = place_of_only_page(conn);
+	*early_len = 0;
+	n = receive(conn, conn->header + conn->header_len, wanted, *early,
+		    *early ? RAMP_PAGE_BYTES : 0, early_len);
+	if (n > 0)
+		conn->header_len += (size_t)n;
+	return n <= 0 ? (int)n : conn->header_len == TCP_REPLY_BYTES;
+}
+
+/* What came with a header that turns out to announce something else is wiped out again. */
+static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
+{
+	bool right = !take_header(conn);
+
+	if (right && len <= conn->left) {
+		conn->at += len;
+		conn->left -= len;
+		atomic_fetch_add_explicit(&conn->tcp->read_bytes, len, memory_order_relaxed);
+		return 0;
+	}
+	if (len)
+		memset(early, 0, len);
+	return right ? lies(conn, "more than was asked") : -ENOTCONN;
+}
+
+/* The reply is whole: hands it over. */
+static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
+{
+	struct flight *flight = conn->into;
+
+	*done = conn->done;
+	flight->next += conn->done.len;
+	if (!conn->done.more) {
+		flight->used = false;
+		conn->n_flights--;
+		atomic_fetch_add_explicit(&conn->tcp->reads, 1, memory_order_relaxed);
+	}
+	conn->into = NULL;
+	conn->header_len = conn->ahead;
+	conn->ahead = 0;
+}
+
+/* Of a long reply whose rest is not here yet: hands over the whole pages that are. False: they are
+   too few to be worth it. */
+static bool take_part(struct tcp_conn *conn, struct tp_done *done)
+{
+	uint64_t came = (conn->done.len - conn->left) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+
+	if (came < PART_BYTES)
+		return false;
+	*done = conn->done;
+	done->len = came;
+	done->more = true;
+	conn->done.offset += came;
+	conn->done.len -= came;
+	conn->into->next += came;
+	return true;
+}
+
+/*
+ * Goes on with the reply under way. 1: `done` is filled; 0: no more bytes are there, or
+ * *budget is used up; -ENOTCONN. `last`: nothing is taken of the reply behind it, since a whole one
+ * that waits in conn->header makes no descriptor readable.
+ */
+static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget, bool last)
+{
+	uint8_t *early = NULL;
+	size_t early_len = 0;
+	ssize_t n;
+
+	while (!conn->into && conn->header_len < TCP_REPLY_BYTES) {
+		int rc = receive_header(conn, &early, &early_len);
+
+		if (rc <= 0)
+			return rc;
+	}
+	if (!conn->into && take_early(conn, early, early_len))
+		return -ENOTCONN;
+	while (conn->left) {
+		bool ahead;
+		size_t len = conn->left < *budget ? (size_t)conn->left : *budget;
+
+		if (len == 0)
+			return take_part(conn, done);
+		ahead = !last && len < *budget && len == conn->left;
+		n = receive(conn, conn->at, len, conn->header, ahead ? TCP_REPLY_BYTES : 0,
+			    &conn->ahead);
+		if (n <= 0)
+			return take_part(conn, done) ? 1 : (int)n;
+		conn->at += n;
+		conn->left -= (uint64_t)n;
+		*budget -= (size_t)n;
+		atomic_fetch_add_explicit(&conn->tcp->read_bytes, (uint64_t)n,
+					  memory_order_relaxed);
+	}
+	finish_reply(conn, done);
+	return 1;
+}
+
+int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_bytes)
+{
+	struct tcp_conn *conn = of(base);
+	size_t budget = max_bytes ? max_bytes : SIZE_MAX;
+	int n = 0;
+
+	if (conn->phase == CONNECTING || conn->phase == GREETING)
+		go_on(conn);
+	if (conn->phase == FAILED)
+		return -ENOTCONN;
+	if (conn->phase != READY)
+		return 0;
+	if (flush_requests(conn))
+		return -ENOTCONN;
+	while (n < max && budget > 0 && conn->phase == READY) {
+		int rc = reap_one(conn, &done[n], &budget, n + 1 == max);
+
+		if (rc < 0)
+			return n ? n : rc; /* what came before the failure counts */
+		if (rc == 0)
+			break;
+		n++;
+		if (conn->n_flights == 0)
+			break; /* nothing more can come */
+	}
+	return n;
+}
+
+void tcp_close(struct tp_conn *base)
+{
+	struct tcp_conn *conn = of(base);
+
+	close(conn->fd);
+	free(conn);
+}
