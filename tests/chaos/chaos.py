@@ -23,7 +23,7 @@ import traceback
 PAGE = 4096
 SETTLE_S = 60
 HINT_S = 3  # other nodes see a size a second late, and so much later on a busy machine
-# rename(2) and rampfs-migrate: what DESIGN.md names. ENOENT: it went by itself after EINPROGRESS.
+# rename(2) and rampfs-migrate: what contrib/doc/design.md, "What a user sees", names. ENOENT: it went by itself after EINPROGRESS.
 MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
                errno.ENOENT, errno.EINTR}
 MODES = [[], ["--wait"], ["--mode", "demand"], ["--mode", "copy"]]  # of rampfs-migrate
