@@ -29,17 +29,17 @@ long() { # NAME COMMAND...
 }
 for _ in 1 2 3; do
 	seed=$((RANDOM * 32768 + RANDOM))
-	long "fsx-$seed" tests/mount/fsx.sh --ops "$(of 1000000)" --seed $seed
-	long "fsx_user-$seed" tests/mount/fsx.sh --user 65534 --ops "$(of 200000)" --seed $seed
-	long "fsx_kills-$seed" tests/mount/fsx.sh --kills 0.7 --ops "$(of 100000)" --seed $seed
-	long "names-$seed" tests/mount/names.sh --storm "$(of 900)" --ops "$(of 1000000)" --seed $seed
-	long "crew-$seed" tests/mount/crew.sh --seconds "$(of 900)" --seed $seed
-	long "crew_kills-$seed" tests/mount/crew.sh --seconds "$(of 900)" --kills 0.7 --seed $seed
+	long "fsx-$seed" tests/mount/ops/fsx.sh --ops "$(of 1000000)" --seed $seed
+	long "fsx_user-$seed" tests/mount/ops/fsx.sh --user 65534 --ops "$(of 200000)" --seed $seed
+	long "fsx_kills-$seed" tests/mount/ops/fsx.sh --kills 0.7 --ops "$(of 100000)" --seed $seed
+	long "names-$seed" tests/mount/ops/names.sh --storm "$(of 900)" --ops "$(of 1000000)" --seed $seed
+	long "crew-$seed" tests/mount/programs/crew.sh --seconds "$(of 900)" --seed $seed
+	long "crew_kills-$seed" tests/mount/programs/crew.sh --seconds "$(of 900)" --kills 0.7 --seed $seed
 	long "chaos_kills-$seed" tests/chaos/kills.sh $seed "$(of 3000)" "$(of 100)"
 	long "chaos_partition-$seed" tests/chaos/partition.sh $seed "$(of 100)"
 	long "chaos_restarts-$seed" tests/chaos/restarts.sh $seed "$(of 800)" "$(of 100)"
 	long "chaos_middle-$seed" tests/chaos/middle.sh $seed "$(of 30)"
-	long "kill_load-$seed" tests/mount/kill_load.sh "$(of 1500)" # takes no seed
+	long "kill_load-$seed" tests/mount/lifecycle/kill_load.sh "$(of 1500)" # takes no seed
 done
 long inject_sites tests/inject/inject.sh --sites 1 # an hour or two, whatever the percentage
 if [ "$fuzz" -gt 0 ]; then

@@ -133,7 +133,7 @@ check setpriv 'setpriv --reuid=65534 --regid=65534 --clear-groups id -u'
 check timeout 'timeout 0.2 sleep 5; echo $?'
 check memcached 'memcached -u nobody -p 0 -s "$PWD/sock" & sleep 0.5; kill %1; wait; echo $?'
 left_out "gcc -fsanitize=address as it is" "its runtime wants to be first in LD_PRELOAD; the check above says verify_asan_link_order=0"
-left_out "segments under gdb, valgrind, numpy, Java..." "tests/mount/watched.sh and languages.sh have them"
+left_out "segments under gdb, valgrind, numpy, Java..." "tests/mount/programs/watched.sh and languages.sh have them"
 left_out "Go programs" "they call the kernel by themselves, past any preloaded library, as static ones do"
 
 echo "compat: $passed the same, $fails differ, $skipped not installed"

@@ -122,7 +122,7 @@ ln -s nowhere "$d/link.key"
 refused "link.key: File exists" "${good[@]}" --node a --key "$d/link.key" "$d/new"
 [ -z "$(find "$d" -maxdepth 1 -name '*.key.*')" ] || fail "a refused mkfs left a key"
 [ ! -e "$d/new" ] || fail "a refused mkfs left its directory"
-# joining, as far as it needs no cluster (tests/mount/members.sh has one)
+# joining, as far as it needs no cluster (tests/mount/members/members.sh has one)
 join=(--join 127.0.0.1:1 --node c --key "$d/good.conf.key" --address 127.0.0.1:7003 --capacity 1G)
 refused "127.0.0.1:1: connecting" "${join[@]}" "$d/new"
 refused "holds a node already" "${join[@]}" "$d/state"

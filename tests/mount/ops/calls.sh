@@ -5,7 +5,7 @@ cluster_start -n 2 -c 512M
 beside=$(mktemp -d /dev/shm/rampfs-calls.XXXXXX)
 trap 'status=$?; rm -rf "$beside"; cluster_cleanup $status' EXIT
 chmod 1777 "$beside"
-python3 tests/mount/calls.py "$beside" "$mnt/a/a"
+python3 tests/mount/ops/calls.py "$beside" "$mnt/a/a"
 
 echo "what a mapping has stored is sent from an open after it, and from one with O_DIRECT; what was written, from any"
 cat >"$scratch/sent.py" <<'P'

@@ -2,7 +2,7 @@
  * Every operation on a real mount: what is the same as on tmpfs is run on both, what is rampfs' own
  * is held against the table of the design.
  *
- * RAMPFS_A and RAMPFS_B: the mounts of two nodes a and b of one cluster (tests/mount/ops.sh).
+ * RAMPFS_A and RAMPFS_B: the mounts of two nodes a and b of one cluster (tests/mount/ops/ops.sh).
  */
 #include <check.h>
 #include <dirent.h>
@@ -1040,7 +1040,7 @@ int main(void)
 	int failed;
 
 	if (!mount_a || !mount_b) {
-		fputs("run tests/mount/ops.sh\n", stderr);
+		fputs("run tests/mount/ops/ops.sh\n", stderr);
 		return EXIT_FAILURE;
 	}
 	snprintf(a, sizeof(a), "%s", mount_a);

@@ -81,7 +81,7 @@ for user in 0 65533; do
 done
 others
 : >"$mnt/b/b/secret" # attacker.py looks for one
-holder_program=(python3 tests/mount/held.py writer "$mnt/b" "$files")
+holder_program=(python3 tests/mount/hostile/held.py writer "$mnt/b" "$files")
 holder held
 # shellcheck disable=SC2154 # holder sets it
 trap 'status=$?; kill -9 "$held_pid" 2>/dev/null || true; cluster_cleanup $status' EXIT

@@ -4,7 +4,7 @@
 . tests/lib/cluster.sh
 chmod 755 "$scratch" # also for the users
 cluster_start -n 3 -c 512M
-python3 tests/mount/owners.py "$mnt"
+python3 tests/mount/ops/owners.py "$mnt"
 
 echo "ctime: others see what a write did, and nothing goes back when it moves"
 ctime() { stat -c %.Z "$1" 2>/dev/null; }

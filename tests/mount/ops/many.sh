@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Many segments on one node: tests/mount/many.sh [COUNT], 6,000 where none is given. With 100,000 it takes some minutes,
+# Many segments on one node: tests/mount/ops/many.sh [COUNT], 6,000 where none is given. With 100,000 it takes some minutes,
 # nearly all of it to create and unlink them: each is a commit.
 . tests/lib/cluster.sh
 export LC_ALL=C

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/held.sh.
+"""Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/hostile/held.sh.
 
 Usage: held.py exec|agent|memory|mapped|writer MOUNT COUNT
        held.py pulled|entered FILE

@@ -8,7 +8,7 @@ slices() {
 	tr '\0' '\1' </dev/zero | head -c 32M >"$mnt/a/a/$1"
 	rampfs-migrate --mode demand "$mnt/a/a/$1" b
 	within 10 test -e "$mnt/b/b/$1"
-	rampfs-run /usr/bin/python3 tests/mount/slices.py "$mnt/b/b/$1" "${@:2}" || status=$?
+	rampfs-run /usr/bin/python3 tests/mount/programs/slices.py "$mnt/b/b/$1" "${@:2}" || status=$?
 	if [ $status = 77 ]; then
 		echo "(not tried: this kernel has no slices for threads; Linux 6.12 has)"
 		exit 0
@@ -42,7 +42,7 @@ within 20 test -e "$scratch/ready"
 first=$(daemon)
 kill -STOP "$first" # what it has not taken back by now it never will
 touch "$scratch/killed"
-program=$(pgrep -f "python3 tests/mount/slices.py $mnt/b/b/i wait" | tail -n 1)
+program=$(pgrep -f "python3 tests/mount/programs/slices.py $mnt/b/b/i wait" | tail -n 1)
 same 100100 "$(python3 -c 'import ctypes, os, struct, sys
 data = ctypes.create_string_buffer(48)
 number = 315 if os.uname().machine == "x86_64" else 275

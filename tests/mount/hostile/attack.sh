@@ -73,9 +73,9 @@ for node in a b; do
 	was[$node]=$(daemon $node) files[$node]=$(descriptors $node) kib[$node]=$(own_kib $node)
 done
 
-for attack in $(python3 tests/mount/attacker.py list); do
+for attack in $(python3 tests/mount/hostile/attacker.py list); do
 	: >"$scratch/attack"
-	python3 tests/mount/attacker.py "$attack" "$seconds" "$mnt/b" "$scratch/cluster/cluster.key" >"$scratch/attack" 2>&1 &
+	python3 tests/mount/hostile/attacker.py "$attack" "$seconds" "$mnt/b" "$scratch/cluster/cluster.key" >"$scratch/attack" 2>&1 &
 	attacker=$!
 	within 20 grep -q ready "$scratch/attack"
 	touch_pages 32

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A hostile neighbour of a rampfs node, for tests/mount/attack.sh and bench/run attack.
+"""A hostile neighbour of a rampfs node, for tests/mount/hostile/attack.sh and bench/run attack.
 
 Usage: attacker.py list | ATTACK SECONDS MOUNT KEY
 

@@ -35,7 +35,7 @@ touch_page() {
 touch_page
 
 echo "-- an execve that does not end"
-holder_program=(python3 tests/mount/held.py exec "$mnt/b" 1)
+holder_program=(python3 tests/mount/hostile/held.py exec "$mnt/b" 1)
 holder held
 pid=$(hear held)
 refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"
@@ -57,7 +57,7 @@ within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
 within 5 test -e "$mnt/b/b/mine"
 
 echo "-- one whose agent had priority"
-holder_program=(python3 tests/mount/held.py agent "$mnt/b" 1)
+holder_program=(python3 tests/mount/hostile/held.py agent "$mnt/b" 1)
 holder held
 hear held >"$scratch/pids"
 # Of the same user: his sessions look into each other.
@@ -76,7 +76,7 @@ bye his
 finish held
 
 echo "-- memories that can't be let go of"
-holder_program=(python3 tests/mount/held.py memory "$mnt/b" 12)
+holder_program=(python3 tests/mount/hostile/held.py memory "$mnt/b" 12)
 holder held
 hear held >"$scratch/pids"
 same 12 "$(wc -w <"$scratch/pids")" "processes that hold theirs"
@@ -110,7 +110,7 @@ echo "-- a memory that can't be let go of when a pull ends"
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 rampfs-migrate --mode demand "$mnt/a/a/his" b
 within 5 test -e "$mnt/b/b/his"
-holder_program=(rampfs-run python3 tests/mount/held.py pulled "$mnt/b/b/his")
+holder_program=(rampfs-run python3 tests/mount/hostile/held.py pulled "$mnt/b/b/his")
 holder held
 hear held >"$scratch/pids"
 his=$(stat -c %i "$mnt/b/b/his")
@@ -134,7 +134,7 @@ within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 echo "-- a memory that can't be entered when its pages come"
 rampfs-migrate --mode demand "$mnt/a/a/his" b
 within 5 test -e "$mnt/b/b/his"
-holder_program=(rampfs-run python3 tests/mount/held.py entered "$mnt/b/b/his")
+holder_program=(rampfs-run python3 tests/mount/hostile/held.py entered "$mnt/b/b/his")
 holder held
 pid=$(hear held)
 for _ in 1 2 3; do
@@ -168,7 +168,7 @@ migrate() { timeout 60 rampfs-migrate "$mnt/$1" "$2"; }
 many=$(seq 0 17)
 for i in $many; do head -c 65536 /dev/zero >"$mnt/b/b/many.$i"; done
 chown 65534:65534 "$mnt"/b/b/many.*
-holder_program=(python3 tests/mount/held.py mapped "$mnt/b" 18)
+holder_program=(python3 tests/mount/hostile/held.py mapped "$mnt/b" 18)
 holder held
 pids=$(hear held)
 moves=()

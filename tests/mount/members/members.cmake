@@ -1,0 +1,5 @@
+# Members, metadata, and how much of each there may be.
+rampfs_script_test(NAME members COMMAND tests/mount/members/members.sh TIMEOUT 300)
+rampfs_script_test(NAME limits COMMAND tests/mount/members/limits.sh TIMEOUT 200)
+rampfs_script_test(NAME metadata COMMAND tests/mount/members/metadata.sh TIMEOUT 300)
+rampfs_script_test(NAME newcomers COMMAND tests/mount/members/newcomers.sh TIMEOUT 200)
