@@ -20,6 +20,8 @@ case ${5-} in
 	mkdir -p "$root/etc/systemd/system" "${root:?}/mnt" "$root/var/log/journal"
 	echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 	DESTDIR=$root cmake --install "$build" >/dev/null
+	# Where systemd mounts a tmpfs on /tmp, it would cover DIR.
+	ln -sf /dev/null "$root/etc/systemd/system/tmp.mount"
 	# shellcheck disable=SC1090
 	. "$setup"
 	mount -t cgroup2 cgroup2 "$dir/cgroups"

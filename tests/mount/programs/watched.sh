@@ -121,7 +121,8 @@ valgrind_() {
 	back
 	same 7 "$(ask one load)" "a load after it came back"
 	finish one || fail "valgrind found something: $(cat "$scratch/err")"
-	says "$scratch/err" 'unhandled ioctl 0xaa00' || fail "rampfs-run(1) tells of a warning that is none: $(cat "$scratch/err")"
+	# Valgrind 3.19 warns of it, 3.24 does not.
+	same 0 "$(grep 'unhandled ioctl' "$scratch/err" | grep -cv 0xaa00)" "warnings that rampfs-run(1) does not tell of: $(cat "$scratch/err")"
 	# Not while the program touches it: who waits for the page keeps valgrind's one turn, the agent gets
 	# none, and SIGKILL alone ends them. The segment moves all the same. Where the agent had its turn just
 	# before, the program ends by SIGBUS as any other does: then some times more. On one processor, where
