@@ -530,7 +530,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	signal(SIGIO, SIG_IGN);
 	raise_descriptors();
 	kernel_slice_set(0, 0); /* whoever has begun us may page fault (slice.c) */
-	weight_set((int)config->options->nice);
+	cpu_weight_set((int)config->options->nice);
 	rc = open_all(&d, err);
 	if (!rc) {
 		uv_timer_init(loop_uv(d.loop), &d.linger);

@@ -245,7 +245,7 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	if (!adopt && !o->foreground)
 		rc = go_background(&config.ready_fd, &err);
 	if (!adopt)
-		weight_session();
+		cpu_weight_session();
 	if (!rc && !adopt) {
 		/* The child's pid stands in the lock, so it is taken after the fork. */
 		config.lock_fd = statedir_lock(place.state_dir, &err);

@@ -296,7 +296,7 @@ int options_parse(int argc, char **argv, bool own, struct options *o, struct ram
 	int rc, left;
 
 	*o = (struct options){
-		.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO, .nice = WEIGHT_NICE};
+		.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO, .nice = CPU_WEIGHT_NICE};
 	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)
 		return rc;

@@ -2,51 +2,51 @@
  * Polling for a moment before sleeping, as long as that pays.
  *
  * To wake a thread that sleeps costs more than a page (DESIGN, "Measured facts"), and to poll costs
- * a processor that others may want. So a thread that has just had something to do asks for SPIN_US
- * more without sleeping; where that has found nothing SPIN_MISSES times in a row, it sleeps at once
- * for the next SPIN_REST rounds.
+ * a processor that others may want. So a thread that has just had something to do asks for ADAPTIVE_POLL_US
+ * more without sleeping; where that has found nothing ADAPTIVE_POLL_MISSES times in a row, it sleeps at once
+ * for the next ADAPTIVE_POLL_REST rounds.
  *
  * Between two polls whoever waits for this processor goes first (sched_yield): on a small machine
  * that is the very program whose page has just come, or the thread that is to answer. Without it a
- * page fault takes a third longer here, and its p99 is the whole of SPIN_US. But where somebody
+ * page fault takes a third longer here, and its p99 is the whole of ADAPTIVE_POLL_US. But where somebody
  * wants the processor all the time, who yields gets it back after a whole time slice, milliseconds,
- * and one that sleeps is woken before that: a yield that took SPIN_CROWDED_US is the last for some
- * rounds, and for many where that happens again within SPIN_AGAIN. (A single one, as a quiet
+ * and one that sleeps is woken before that: a yield that took ADAPTIVE_POLL_CROWDED_US is the last for some
+ * rounds, and for many where that happens again within ADAPTIVE_POLL_AGAIN. (A single one, as a quiet
  * machine has them now and then, costs nobody anything.)
  *
  * A thread that may be `firm` goes on polling then, at real-time priority, where nobody can take
  * the processor from it; its owner sees to that there is another one, for whoever waits for what it
  * does. Where that one stands in line behind this thread all the same, the poll finds nothing, and
- * one such poll is enough to sleep for SPIN_FIRM_REST: of more than a hundred rounds only one is to
+ * one such poll is enough to sleep for ADAPTIVE_POLL_FIRM_REST: of more than a hundred rounds only one is to
  * be as late, since p99 would be that. (Beside an attacker who computes all the time p99 is a
  * quarter by that; where it was 6 rounds, beside one who sends garbage, twice as long. On a quiet
  * machine the median would be half as long again, where a program and the thread that serves it
  * share a processor.) It is not firm while it has several to serve, of whom each wants a processor
- * when the other's poll has it (spin_another).
+ * when the other's poll has it (adaptive_poll_another).
  *
  * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
  * in microseconds.
  */
-#ifndef RAMP_SPIN_H
-#define RAMP_SPIN_H
+#ifndef RAMP_ADAPTIVE_POLL_H
+#define RAMP_ADAPTIVE_POLL_H
 
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SPIN_US	    50
-#define SPIN_MISSES 8
-#define SPIN_REST   64
+#define ADAPTIVE_POLL_US     50
+#define ADAPTIVE_POLL_MISSES 8
+#define ADAPTIVE_POLL_REST   64
 
-#define SPIN_CROWDED_US	  100
-#define SPIN_CROWDED_REST 8
-#define SPIN_AGAIN	  1024 /* rounds after which a long yield is the first again */
-#define SPIN_AGAIN_REST	  1024
-#define SPIN_FIRM	  4096
-#define SPIN_FIRM_REST	  128
-#define SPIN_SEVERAL	  64
+#define ADAPTIVE_POLL_CROWDED_US   100
+#define ADAPTIVE_POLL_CROWDED_REST 8
+#define ADAPTIVE_POLL_AGAIN	   1024 /* rounds after which a long yield is the first again */
+#define ADAPTIVE_POLL_AGAIN_REST   1024
+#define ADAPTIVE_POLL_FIRM	   4096
+#define ADAPTIVE_POLL_FIRM_REST	   128
+#define ADAPTIVE_POLL_SEVERAL	   64
 
-struct spin {
+struct adaptive_poll {
 	uint64_t until_us;   /* 0: not polling */
 	uint64_t yielded_us; /* when the poll began after which it yielded; 0: it did not */
 	uint64_t polled_us;  /* when the last poll began */
@@ -58,86 +58,90 @@ struct spin {
 	bool may_be_firm; /* set by the owner; the rest begins as 0 */
 };
 
-static inline void spin_is_crowded(struct spin *spin)
+static inline void adaptive_poll_is_crowded(struct adaptive_poll *poll)
 {
-	const struct spin was = *spin;
+	const struct adaptive_poll was = *poll;
 
 	if (!was.again)
-		*spin = (struct spin){.rest = SPIN_CROWDED_REST, .again = SPIN_AGAIN};
+		*poll = (struct adaptive_poll){.rest = ADAPTIVE_POLL_CROWDED_REST,
+					       .again = ADAPTIVE_POLL_AGAIN};
 	else if (was.may_be_firm && !was.several)
-		*spin = (struct spin){.firm = SPIN_FIRM, .again = SPIN_FIRM + SPIN_AGAIN};
+		*poll = (struct adaptive_poll){.firm = ADAPTIVE_POLL_FIRM,
+					       .again = ADAPTIVE_POLL_FIRM + ADAPTIVE_POLL_AGAIN};
 	else
-		*spin = (struct spin){.rest = SPIN_AGAIN_REST,
-				      .again = SPIN_AGAIN_REST + SPIN_AGAIN};
-	spin->may_be_firm = was.may_be_firm;
-	spin->changed = was.changed;
-	spin->several = was.several;
+		*poll = (struct adaptive_poll){.rest = ADAPTIVE_POLL_AGAIN_REST,
+					       .again = ADAPTIVE_POLL_AGAIN_REST +
+							ADAPTIVE_POLL_AGAIN};
+	poll->may_be_firm = was.may_be_firm;
+	poll->changed = was.changed;
+	poll->several = was.several;
 }
 
 /* What happened was somebody else's than what happened before; once, that is the next one. */
-static inline void spin_another(struct spin *spin)
+static inline void adaptive_poll_another(struct adaptive_poll *poll)
 {
-	if (spin->changed) {
-		spin->several = SPIN_SEVERAL;
-		spin->firm = 0;
+	if (poll->changed) {
+		poll->several = ADAPTIVE_POLL_SEVERAL;
+		poll->firm = 0;
 	}
-	spin->changed = SPIN_SEVERAL;
+	poll->changed = ADAPTIVE_POLL_SEVERAL;
 }
 
 /* There is one again. Where it was crowded for the second time meanwhile it is firm now. */
-static inline void spin_one_again(struct spin *spin)
+static inline void adaptive_poll_one_again(struct adaptive_poll *poll)
 {
-	if (spin->may_be_firm && spin->again > SPIN_AGAIN) {
-		spin->rest = 0;
-		spin->firm = SPIN_FIRM;
-		spin->again = SPIN_FIRM + SPIN_AGAIN;
+	if (poll->may_be_firm && poll->again > ADAPTIVE_POLL_AGAIN) {
+		poll->rest = 0;
+		poll->firm = ADAPTIVE_POLL_FIRM;
+		poll->again = ADAPTIVE_POLL_FIRM + ADAPTIVE_POLL_AGAIN;
 	}
 }
 
 /* How long to sleep now: wait_ms, or 0 while polling pays. */
-static inline int spin_wait_ms(struct spin *spin, uint64_t now_us, int wait_ms)
+static inline int adaptive_poll_wait_ms(struct adaptive_poll *poll, uint64_t now_us, int wait_ms)
 {
-	if (spin->yielded_us && now_us >= spin->yielded_us + SPIN_CROWDED_US) {
-		spin_is_crowded(spin);
+	if (poll->yielded_us && now_us >= poll->yielded_us + ADAPTIVE_POLL_CROWDED_US) {
+		adaptive_poll_is_crowded(poll);
 		return wait_ms;
 	}
-	spin->yielded_us = 0;
-	if (spin->rest == 0 && now_us < spin->until_us) {
-		spin->polled_us = now_us;
+	poll->yielded_us = 0;
+	if (poll->rest == 0 && now_us < poll->until_us) {
+		poll->polled_us = now_us;
 		return 0;
 	}
-	if (spin->until_us && spin->rest == 0 && ++spin->misses >= (spin->firm ? 1 : SPIN_MISSES)) {
-		spin->misses = 0;
-		spin->rest = spin->firm ? SPIN_FIRM_REST : SPIN_REST;
+	if (poll->until_us && poll->rest == 0 &&
+	    ++poll->misses >= (poll->firm ? 1 : ADAPTIVE_POLL_MISSES)) {
+		poll->misses = 0;
+		poll->rest = poll->firm ? ADAPTIVE_POLL_FIRM_REST : ADAPTIVE_POLL_REST;
 	}
-	spin->until_us = 0;
+	poll->until_us = 0;
 	return wait_ms;
 }
 
 /* A wait has found nothing. True: it was a poll, and it is time for the next one. */
-static inline bool spin_again(struct spin *spin)
+static inline bool adaptive_poll_again(struct adaptive_poll *poll)
 {
-	if (spin->until_us == 0)
+	if (poll->until_us == 0)
 		return false;
-	if (!spin->firm) {
-		spin->yielded_us = spin->polled_us;
+	if (!poll->firm) {
+		poll->yielded_us = poll->polled_us;
 		sched_yield();
 	}
 	return true;
 }
 
 /* There was something to do. */
-static inline void spin_happened(struct spin *spin, uint64_t now_us)
+static inline void adaptive_poll_happened(struct adaptive_poll *poll, uint64_t now_us)
 {
-	spin->again -= spin->again > 0;
-	spin->firm -= spin->firm > 0;
-	spin->changed -= spin->changed > 0;
-	if (spin->several && --spin->several == 0)
-		spin_one_again(spin);
-	spin->rest -= spin->rest > 0;
-	if (spin->until_us)
-		spin->misses = 0;
-	spin->until_us = now_us + SPIN_US;
+	poll->again -= poll->again > 0;
+	poll->firm -= poll->firm > 0;
+	poll->changed -= poll->changed > 0;
+	if (poll->several && --poll->several == 0)
+		adaptive_poll_one_again(poll);
+	poll->rest -= poll->rest > 0;
+	if (poll->until_us)
+		poll->misses = 0;
+	poll->until_us = now_us + ADAPTIVE_POLL_US;
 }
 
 #endif

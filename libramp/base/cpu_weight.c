@@ -11,14 +11,14 @@
 
 #define OURS "RAMPFS_LEADS_ITS_SESSION"
 
-static int weight_nice = WEIGHT_NICE;
+static int wanted_nice = CPU_WEIGHT_NICE;
 static int usual; /* the session's nice while nothing moves */
 static bool ours; /* the session */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int moves; /* under lock */
 
-void weight_session(void)
+void cpu_weight_session(void)
 {
 	if (getsid(0) == getpid())
 		setenv(OURS, "1", 1);
@@ -50,9 +50,9 @@ static void set_group_nice(int nice)
 	close(fd);
 }
 
-void weight_set(int nice)
+void cpu_weight_set(int nice)
 {
-	weight_nice = nice;
+	wanted_nice = nice;
 	ours = getenv(OURS) != NULL;
 	usual = group_nice();
 	if (ours && usual == nice && nice < 0) {
@@ -61,18 +61,18 @@ void weight_set(int nice)
 	}
 }
 
-void weight_thread(bool answers)
+void cpu_weight_thread(bool answers)
 {
-	int nice = answers && weight_nice > 0 ? 0 : weight_nice;
+	int nice = answers && wanted_nice > 0 ? 0 : wanted_nice;
 
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
 }
 
-void weight_group(bool move)
+void cpu_weight_group(bool move)
 {
 	pthread_mutex_lock(&lock);
 	moves += move ? 1 : -1;
-	if (ours && weight_nice < usual && moves == (move ? 1 : 0))
-		set_group_nice(move ? weight_nice : usual);
+	if (ours && wanted_nice < usual && moves == (move ? 1 : 0))
+		set_group_nice(move ? wanted_nice : usual);
 	pthread_mutex_unlock(&lock);
 }

@@ -3,7 +3,7 @@
  *
  * A segment is moved off a machine because that is busy, and until its last page has come it hangs
  * on two machines: so who moves pages goes before programs of normal priority, but for a program's
- * sake (a page fault) before all of them (kernel_hurry). The scheduler shares a processor out among
+ * sake (a page fault) before all of them (kernel_rt_boost). The scheduler shares a processor out among
  * sessions first (autogroup, sched(7)), each of which has a nice value of its own, and then among a
  * session's threads. Both are set here: the thread's for good, and the session's while pages move
  * and no longer, as it counts for all that the daemon does. (Four programs and a reader beside
@@ -14,25 +14,25 @@
  * changed, and none gets less than it had. Nothing here is an error: without CAP_SYS_NICE, or where
  * a cpu cgroup or no autogroup at all decides, the share is what it is.
  */
-#ifndef RAMP_WEIGHT_H
-#define RAMP_WEIGHT_H
+#ifndef RAMP_CPU_WEIGHT_H
+#define RAMP_CPU_WEIGHT_H
 
 #include <stdbool.h>
 
-#define WEIGHT_NICE (-15)
+#define CPU_WEIGHT_NICE (-15)
 
 /* Before the first daemon: whether this process leads its session is told to all that come of it. */
-void weight_session(void);
+void cpu_weight_session(void);
 
-/* The nice value, -20 to 19, instead of WEIGHT_NICE. Once, before there are threads; undoes what a
+/* The nice value, -20 to 19, instead of CPU_WEIGHT_NICE. Once, before there are threads; undoes what a
    daemon left that was killed while pages moved. */
-void weight_set(int nice);
+void cpu_weight_set(int nice);
 
 /* The calling thread is one of those from now on: of what the node wants itself, or (`answers`) also
    of what others wait for, which never goes behind programs. */
-void weight_thread(bool answers);
+void cpu_weight_thread(bool answers);
 
 /* Pages move; or, with false, a former call's have come. Any thread. */
-void weight_group(bool move);
+void cpu_weight_group(bool move);
 
 #endif

@@ -7,83 +7,83 @@
 
 #include <stdlib.h>
 
-struct share {
-	TAILQ_ENTRY(share) link;
+struct fair_queue_user {
+	TAILQ_ENTRY(fair_queue_user) link;
 	uid_t uid;
-	STAILQ_HEAD(, turn) turns;
+	STAILQ_HEAD(, fair_queue_entry) entries;
 	unsigned int running;
 };
 
-void shares_init(struct shares *shares, unsigned int threads)
+void fair_queue_init(struct fair_queue *queue, unsigned int threads)
 {
-	*shares = (struct shares){.threads = threads};
-	TAILQ_INIT(&shares->users);
+	*queue = (struct fair_queue){.threads = threads};
+	TAILQ_INIT(&queue->users);
 }
 
-static struct share *share_of(struct shares *shares, uid_t uid)
+static struct fair_queue_user *user_of(struct fair_queue *queue, uid_t uid)
 {
-	struct share *share;
+	struct fair_queue_user *user;
 
-	TAILQ_FOREACH (share, &shares->users, link)
-		if (share->uid == uid)
-			return share;
-	share = malloc(sizeof(*share));
-	if (!share)
+	TAILQ_FOREACH (user, &queue->users, link)
+		if (user->uid == uid)
+			return user;
+	user = malloc(sizeof(*user));
+	if (!user)
 		abort(); /* the keeper starts us again */
-	*share = (struct share){.uid = uid};
-	STAILQ_INIT(&share->turns);
-	TAILQ_INSERT_TAIL(&shares->users, share, link);
-	return share;
+	*user = (struct fair_queue_user){.uid = uid};
+	STAILQ_INIT(&user->entries);
+	TAILQ_INSERT_TAIL(&queue->users, user, link);
+	return user;
 }
 
-void shares_add(struct shares *shares, uid_t uid, struct turn *turn)
+void fair_queue_add(struct fair_queue *queue, uid_t uid, struct fair_queue_entry *entry)
 {
-	turn->share = share_of(shares, uid);
-	STAILQ_INSERT_TAIL(&turn->share->turns, turn, link);
-	shares->waiting++;
+	entry->user = user_of(queue, uid);
+	STAILQ_INSERT_TAIL(&entry->user->entries, entry, link);
+	queue->waiting++;
 }
 
-static struct share *next_share(const struct shares *shares)
+static struct fair_queue_user *next_user(const struct fair_queue *queue)
 {
-	struct share *share;
+	struct fair_queue_user *user;
 
-	TAILQ_FOREACH (share, &shares->users, link)
-		if (!STAILQ_EMPTY(&share->turns) &&
-		    share->running < shares->threads - shares->running)
-			return share;
+	TAILQ_FOREACH (user, &queue->users, link)
+		if (!STAILQ_EMPTY(&user->entries) &&
+		    user->running < queue->threads - queue->running)
+			return user;
 	return NULL;
 }
 
-bool shares_ready(const struct shares *shares)
+bool fair_queue_ready(const struct fair_queue *queue)
 {
-	return next_share(shares) != NULL;
+	return next_user(queue) != NULL;
 }
 
-struct turn *shares_next(struct shares *shares)
+struct fair_queue_entry *fair_queue_next(struct fair_queue *queue)
 {
-	struct share *share = next_share(shares);
-	struct turn *turn;
+	struct fair_queue_user *user = next_user(queue);
+	struct fair_queue_entry *entry;
 
-	if (!share)
+	if (!user)
 		return NULL;
-	turn = STAILQ_FIRST(&share->turns);
-	STAILQ_REMOVE_HEAD(&share->turns, link);
-	TAILQ_REMOVE(&shares->users, share, link);
-	TAILQ_INSERT_TAIL(&shares->users, share, link);
-	share->running++;
-	shares->running++;
-	shares->waiting--;
-	return turn;
+	entry = STAILQ_FIRST(&user->entries);
+	STAILQ_REMOVE_HEAD(&user->entries, link);
+	TAILQ_REMOVE(&queue->users, user, link);
+	TAILQ_INSERT_TAIL(&queue->users, user, link);
+	user->running++;
+	queue->running++;
+	queue->waiting--;
+	return entry;
 }
 
-void shares_end(struct turn *turn, struct shares *shares)
+void fair_queue_end(struct fair_queue_entry *entry, struct fair_queue *queue)
 {
-	struct share *share = turn->share;
+	struct fair_queue_user *user = entry->user;
 
-	share->running--;
-	shares->running--;
-	if (!share->running && STAILQ_EMPTY(&share->turns)) {
-		TAILQ_REMOVE(&shares->users, share, link);
-		free(share);
+	user->running--;
+	queue->running--;
+	if (!user->running && STAILQ_EMPTY(&user->entries)) {
+		TAILQ_REMOVE(&queue->users, user, link);
+		free(user);
 	}
 }

@@ -398,7 +398,7 @@ int kernel_slice_set(pid_t tid, uint64_t ns)
 	return syscall(SYS_sched_setattr, tid, &attr, 0) ? -errno : 0;
 }
 
-int kernel_hurry(int priority)
+int kernel_rt_boost(int priority)
 {
 	struct sched_param param = {.sched_priority = priority};
 	int policy = priority ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER;
@@ -406,17 +406,17 @@ int kernel_hurry(int priority)
 	return sched_setscheduler(0, policy, &param) ? -errno : 0;
 }
 
-int kernel_hurry_while(struct kernel_hurry *hurry, bool on)
+int kernel_rt_boost_while(struct kernel_rt_boost *boost, bool on)
 {
 	int rc;
 
-	if (hurry->on == on || hurry->denied)
+	if (boost->on == on || boost->denied)
 		return 0;
-	rc = kernel_hurry(on ? KERNEL_FAULT_PRIORITY : 0);
+	rc = kernel_rt_boost(on ? KERNEL_FAULT_PRIORITY : 0);
 	if (rc)
-		hurry->denied = true;
+		boost->denied = true;
 	else
-		hurry->on = on;
+		boost->on = on;
 	return rc;
 }
 

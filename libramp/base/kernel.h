@@ -179,7 +179,7 @@ int kernel_refuse_fds(int sock);
 
 /* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. An agent's
    thread is the program's, which may let it compute for ever: never is it before who serves all. */
-#define KERNEL_HURRY_PRIORITY  50
+#define KERNEL_FREEZE_PRIORITY 50
 #define KERNEL_FAULT_PRIORITY  40
 #define KERNEL_WINDOW_PRIORITY 35
 #define KERNEL_AGENT_PRIORITY  30
@@ -187,13 +187,13 @@ int kernel_refuse_fds(int sock);
    What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread
    that polls a uv_async_t: it spins until whoever is in the middle of uv_async_send has gone on,
    which at normal priority he can't on the same processor (tried: windows of 34 to 950 ms). */
-int kernel_hurry(int priority);
+int kernel_rt_boost(int priority);
 /* The same for a thread that changes its mind often, and knows by this what it is; begins as 0.
    -EPERM only the first time; it is never in a hurry then. */
-struct kernel_hurry {
+struct kernel_rt_boost {
 	bool on, denied;
 };
-int kernel_hurry_while(struct kernel_hurry *hurry, bool on);
+int kernel_rt_boost_while(struct kernel_rt_boost *boost, bool on);
 /* On how many this process may run. */
 unsigned int kernel_processors(void);
 /* How long a thread (0: the calling one) without real-time priority runs at a time where others want

@@ -6,7 +6,7 @@
  * do than threads; what they have done comes back the same way.
  *
  * Neither uv_async_t nor uv_queue_work: a thread in the middle of uv_async_send is waited for by
- * spinning, and where the loop's thread is in a hurry (loop_hurry) he never gets on. So the lock
+ * spinning, and where the loop's thread is in a hurry (loop_rt_boost) he never gets on. So the lock
  * here hands its holder the priority of who waits for it.
  */
 #include "loop.h"
@@ -22,9 +22,9 @@
 #include "fair_queue.h"
 #include "kernel.h"
 
-#define WORKERS	     32u /* a user may keep a half of them (shares.h) */
-#define SLOW_WORKERS 16u
-#define HURRY_MAX_MS 500u /* at one go; then it is looked at what the thread has computed */
+#define WORKERS		32u /* a user may keep a half of them (fair_queue.h) */
+#define SLOW_WORKERS	16u
+#define RT_BOOST_MAX_MS 500u /* at one go; then it is looked at what the thread has computed */
 
 struct posted {
 	STAILQ_ENTRY(posted) link;
@@ -33,7 +33,7 @@ struct posted {
 };
 
 struct work {
-	struct turn turn; /* first */
+	struct fair_queue_entry entry; /* first */
 	struct loop *loop;
 	loop_fn *work, *done;
 	void *arg;
@@ -49,16 +49,16 @@ struct loop {
 	struct {
 		bool on, denied;
 		uint64_t since_ms, until_ms, ran_ns, not_before_ms;
-	} hurry;
+	} boost;
 
 	pthread_mutex_t lock; /* protects what follows */
 	STAILQ_HEAD(, posted) posted;
 	bool stop, ending;
-	pthread_cond_t more;	   /* for workers: work, or the end */
-	pthread_cond_t moved;	   /* for loop_close: something is posted */
-	struct shares works, slow; /* whose turn it is of each kind */
-	unsigned int pending;	   /* work that was given and is not over */
-	unsigned int idle;	   /* workers that sleep, or are about to wake */
+	pthread_cond_t more;	       /* for workers: work, or the end */
+	pthread_cond_t moved;	       /* for loop_close: something is posted */
+	struct fair_queue works, slow; /* whose turn it is of each kind */
+	unsigned int pending;	       /* work that was given and is not over */
+	unsigned int idle;	       /* workers that sleep, or are about to wake */
 	unsigned int threads;
 	pthread_t thread[WORKERS];
 };
@@ -117,7 +117,7 @@ void loop_wake_close(struct loop_wake *wake, loop_fn *closed)
 	uv_close((uv_handle_t *)&wake->poll, on_wake_closed);
 }
 
-/* ---- hurry ----------------------------------------------------------------------------------- */
+/* ---- real-time boost ------------------------------------------------------------------------- */
 
 static uint64_t computed_ns(void)
 {
@@ -130,22 +130,22 @@ static uint64_t computed_ns(void)
 /* Who has computed for half of the time was no help to those that he went before. */
 static void calm_down(struct loop *loop)
 {
-	uint64_t wall_ms = uv_now(&loop->uv) - loop->hurry.since_ms;
+	uint64_t wall_ms = uv_now(&loop->uv) - loop->boost.since_ms;
 
-	kernel_hurry(0);
-	loop->hurry.on = false;
-	if ((computed_ns() - loop->hurry.ran_ns) / 1000000 > wall_ms / 2)
-		loop->hurry.not_before_ms = uv_now(&loop->uv) + HURRY_MAX_MS;
+	kernel_rt_boost(0);
+	loop->boost.on = false;
+	if ((computed_ns() - loop->boost.ran_ns) / 1000000 > wall_ms / 2)
+		loop->boost.not_before_ms = uv_now(&loop->uv) + RT_BOOST_MAX_MS;
 }
 
 static void on_calm(uv_timer_t *timer);
 
 static void calm_later(struct loop *loop)
 {
-	uint64_t now = uv_now(&loop->uv), end = loop->hurry.since_ms + HURRY_MAX_MS;
+	uint64_t now = uv_now(&loop->uv), end = loop->boost.since_ms + RT_BOOST_MAX_MS;
 
-	if (end > loop->hurry.until_ms)
-		end = loop->hurry.until_ms;
+	if (end > loop->boost.until_ms)
+		end = loop->boost.until_ms;
 	if (now < end)
 		uv_timer_start(&loop->calm, on_calm, end - now, 0);
 	else
@@ -157,25 +157,25 @@ static void on_calm(uv_timer_t *timer)
 	calm_later(timer->data);
 }
 
-void loop_hurry(struct loop *loop, unsigned int ms)
+void loop_rt_boost(struct loop *loop, unsigned int ms)
 {
 	uint64_t now;
 
 	uv_update_time(&loop->uv);
 	now = uv_now(&loop->uv);
-	if (loop->hurry.denied || now < loop->hurry.not_before_ms)
+	if (loop->boost.denied || now < loop->boost.not_before_ms)
 		return;
-	if (loop->hurry.until_ms < now + ms)
-		loop->hurry.until_ms = now + ms;
-	if (loop->hurry.on)
+	if (loop->boost.until_ms < now + ms)
+		loop->boost.until_ms = now + ms;
+	if (loop->boost.on)
 		return;
-	if (kernel_hurry(KERNEL_WINDOW_PRIORITY)) {
-		loop->hurry.denied = true;
+	if (kernel_rt_boost(KERNEL_WINDOW_PRIORITY)) {
+		loop->boost.denied = true;
 		return;
 	}
-	loop->hurry.on = true;
-	loop->hurry.since_ms = now;
-	loop->hurry.ran_ns = computed_ns();
+	loop->boost.on = true;
+	loop->boost.since_ms = now;
+	loop->boost.ran_ns = computed_ns();
 	calm_later(loop);
 }
 
@@ -234,7 +234,7 @@ void loop_post(struct loop *loop, loop_fn *fn, void *arg)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static struct shares *kind_of(struct loop *loop, const struct work *w)
+static struct fair_queue *kind_of(struct loop *loop, const struct work *w)
 {
 	return w->slow ? &loop->slow : &loop->works;
 }
@@ -242,16 +242,16 @@ static struct shares *kind_of(struct loop *loop, const struct work *w)
 /* NULL: nothing that may run now. loop->lock is held. */
 static struct work *next_work(struct loop *loop)
 {
-	struct turn *turn = shares_next(&loop->works);
+	struct fair_queue_entry *entry = fair_queue_next(&loop->works);
 
-	return (struct work *)(turn ? turn : shares_next(&loop->slow));
+	return (struct work *)(entry ? entry : fair_queue_next(&loop->slow));
 }
 
 /* The end of one job may let two begin, of users that had all that they may have. loop->lock is
    held. */
 static void wake_next(struct loop *loop)
 {
-	if (loop->idle && (shares_ready(&loop->works) || shares_ready(&loop->slow)))
+	if (loop->idle && (fair_queue_ready(&loop->works) || fair_queue_ready(&loop->slow)))
 		pthread_cond_signal(&loop->more);
 }
 
@@ -270,7 +270,7 @@ static void *serve(void *arg)
 			if (w->done)
 				loop_post(loop, w->done, w->arg);
 			pthread_mutex_lock(&loop->lock);
-			shares_end(&w->turn, kind_of(loop, w));
+			fair_queue_end(&w->entry, kind_of(loop, w));
 			loop->pending--; /* not before: the loop stands until then */
 			pthread_cond_signal(&loop->moved);
 			free(w);
@@ -309,7 +309,7 @@ static void queue_work(void *arg)
 	struct loop *loop = w->loop;
 
 	pthread_mutex_lock(&loop->lock);
-	shares_add(kind_of(loop, w), w->uid, &w->turn);
+	fair_queue_add(kind_of(loop, w), w->uid, &w->entry);
 	if (loop->idle)
 		pthread_cond_signal(&loop->more);
 	/* What may not run yet counts, too: no matter. */
@@ -384,8 +384,8 @@ int loop_open(struct loop **out, struct ramp_err *err)
 	pthread_cond_init(&loop->more, NULL);
 	pthread_cond_init(&loop->moved, NULL);
 	STAILQ_INIT(&loop->posted);
-	shares_init(&loop->works, WORKERS);
-	shares_init(&loop->slow, SLOW_WORKERS);
+	fair_queue_init(&loop->works, WORKERS);
+	fair_queue_init(&loop->slow, SLOW_WORKERS);
 	pthread_mutex_lock(&loop->lock);
 	rc = start_worker(loop);
 	pthread_mutex_unlock(&loop->lock);
@@ -448,7 +448,7 @@ void loop_close(struct loop *loop)
 		uv_walk(&loop->uv, close_handle, NULL);
 		uv_run(&loop->uv, UV_RUN_DEFAULT);
 	} while (run_posted(loop) || wait_for_posts(loop));
-	if (loop->hurry.on)
+	if (loop->boost.on)
 		calm_down(loop);
 	end_workers(loop);
 	uv_loop_close(&loop->uv);

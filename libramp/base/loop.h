@@ -31,7 +31,7 @@ void loop_post(struct loop *loop, loop_fn *fn, void *arg);
 
 /* Runs work(arg) on a pool thread, then done(arg) on the control loop. Any thread. */
 void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
-/* The same for what waits as long as that user likes, in his share of the threads (shares.h);
+/* The same for what waits as long as that user likes, in his share of the threads (fair_queue.h);
    loop_work's are root's. */
 void loop_work_of(struct loop *loop, uid_t uid, loop_fn *work, loop_fn *done, void *arg);
 /* The same as loop_work for what takes seconds by itself: half of the threads are never busy with
@@ -43,7 +43,7 @@ void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
  * programs wait for; never for longer than half a second at a time, and not soon again where it
  * has computed for half of that. Control thread only; nothing happens where a cgroup denies it.
  */
-void loop_hurry(struct loop *loop, unsigned int ms);
+void loop_rt_boost(struct loop *loop, unsigned int ms);
 
 /* What uv_async_t is: fn(arg) runs on the control loop once for all the sends before. */
 struct loop_wake {

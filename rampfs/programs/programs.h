@@ -174,7 +174,7 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * on failure (-EBUSY, -ETIMEDOUT) everything has been given back. Blocks; `timeout_ms` at most, but
  * for a program that keeps the lock of its memory since programs_watch: until it lets go of it. So
  * may what follows: for loop_work_of, on whose threads that is its owner's concern alone.
- * Who calls it from kernel_hurry() on is not kept waiting by busy programs.
+ * Who calls it from kernel_rt_boost() on is not kept waiting by busy programs.
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err);
@@ -186,7 +186,7 @@ void programs_restore(struct programs *programs, struct seg *seg);
 void programs_gone(struct programs *programs, struct seg *seg, const char *owner_node);
 /* It is here again (TAKEN; programs_pulling, by pull_begin, comes first): agents that had it put it
    back in place at the old address. Blocks; the pager must be running. Who calls it from
-   kernel_hurry() on is as others are when it has taken half a second. */
+   kernel_rt_boost() on is as others are when it has taken half a second. */
 void programs_back(struct programs *programs, struct seg *seg);
 /*
  * After it: agents of a former daemon's time come to this one in a moment. Waits for the programs

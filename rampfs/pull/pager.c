@@ -16,7 +16,7 @@
  * goes on (turn.c), and the page faults of that program are left unread until it lets go.
  *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
- * held for long. It polls for a moment after something has happened (spin.h), and sleeps at
+ * held for long. It polls for a moment after something has happened (adaptive_poll.h), and sleeps at
  * real-time priority: a page fault would wait until whoever computes has used up his time slice.
  */
 #include <errno.h>
@@ -272,7 +272,7 @@ static bool read_space(struct pull *pull, struct watch *watch)
 		return false;
 	n = space_read(watch->space, faults, FAULTS_MAX, &more);
 	if (n > 0 && pull->last_fault != watch) {
-		spin_another(&pull->spin);
+		adaptive_poll_another(&pull->poll);
 		pull->last_fault = watch;
 	}
 	for (int i = 0; i < n; i++) {
@@ -495,16 +495,16 @@ static bool on_event(struct pull *pull, void *what)
 	}
 }
 
-static void hurry(struct pull *pull, struct kernel_hurry *state, bool on)
+static void hurry(struct pull *pull, struct kernel_rt_boost *state, bool on)
 {
-	int rc = kernel_hurry_while(state, on);
+	int rc = kernel_rt_boost_while(state, on);
 
 	if (!rc)
 		return;
 	log_warn("page faults are served at normal priority (%s): busy programs delay them by "
 		 "milliseconds",
 		 strerror(-rc));
-	pull->spin.may_be_firm = false;
+	pull->poll.may_be_firm = false;
 }
 
 /* Those that were fetched, by this thread or the one whose place it has taken. */
@@ -514,7 +514,7 @@ static bool on_events(struct pull *pull, struct turn *turn)
 
 	while (pager->next_event < pager->n_events) {
 		if (on_event(pull, pager->events[pager->next_event++].data.ptr))
-			spin_happened(&pull->spin, pull_now_us());
+			adaptive_poll_happened(&pull->poll, pull_now_us());
 		if (!puller_map_all(pager, turn))
 			return false;
 	}
@@ -525,20 +525,20 @@ static bool run(struct turn *turn)
 {
 	struct puller *pager = turn->puller;
 	struct pull *pull = pager->pull;
-	struct spin *spin = &pull->spin;
-	struct kernel_hurry state = {0};
+	struct adaptive_poll *poll = &pull->poll;
+	struct kernel_rt_boost state = {0};
 	int wait_ms = 0, sleep_ms;
 
 	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
-	spin->may_be_firm = kernel_processors() > 1;
+	poll->may_be_firm = kernel_processors() > 1;
 	if (!puller_map_all(pager, turn) || !on_events(pull, turn))
 		return false;
 	while (!atomic_load(&pull->stop)) {
-		sleep_ms = spin_wait_ms(spin, pull_now_us(), wait_ms);
-		hurry(pull, &state, sleep_ms || spin->firm);
+		sleep_ms = adaptive_poll_wait_ms(poll, pull_now_us(), wait_ms);
+		hurry(pull, &state, sleep_ms || poll->firm);
 		pager->next_event = 0;
 		pager->n_events = epoll_wait(pager->epoll, pager->events, EACH_EVENTS, sleep_ms);
-		if (pager->n_events == 0 && spin_again(spin))
+		if (pager->n_events == 0 && adaptive_poll_again(poll))
 			continue;
 		if (!on_events(pull, turn))
 			return false;

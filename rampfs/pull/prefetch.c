@@ -304,7 +304,7 @@ static bool run(struct turn *turn)
 	struct pull *pull = prefetch->pull;
 	int wait_ms = 0;
 
-	weight_thread(false);
+	cpu_weight_thread(false);
 	if (!puller_map_all(prefetch, turn) || !on_events(pull, turn))
 		return false;
 	while (!atomic_load(&pull->stop)) {
@@ -325,11 +325,11 @@ static bool run(struct turn *turn)
 			stage_forget(prefetch);
 		if (pull->moves != any_ready(prefetch)) {
 			pull->moves = !pull->moves;
-			weight_group(pull->moves);
+			cpu_weight_group(pull->moves);
 		}
 	}
 	if (pull->moves)
-		weight_group(false);
+		cpu_weight_group(false);
 	return true;
 }
 

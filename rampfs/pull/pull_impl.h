@@ -255,7 +255,7 @@ struct pull {
 	atomic_int demand_waiting; /* demand reads in flight: prefetch asks for less */
 	uint64_t clear_us;	   /* the prefetch thread's: not before that */
 	/* The pager's. */
-	struct spin spin;
+	struct adaptive_poll poll;
 	bool moves;		/* the prefetch thread's: the group has more weight */
 	const void *last_fault; /* whose page fault was the last: compared alone, it may be gone */
 

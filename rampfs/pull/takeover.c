@@ -10,7 +10,7 @@
  *
  * Happy path: what is to be mapped is put into a queue (puller_map), and mapped between two events,
  * when nothing of the puller stands in a local variable. To hand each page to a thread of its own
- * would cost a page fault more than the page (spin.h).
+ * would cost a page fault more than the page (adaptive_poll.h).
  *
  * How it fails: the kernel takes the lock of a program's memory there, which the program can keep
  * for as long as it likes. The guard, a thread that sleeps unless something was mapped within the

@@ -337,7 +337,7 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	    a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
-	loop_hurry(t->loop, WINDOW_MS);
+	loop_rt_boost(t->loop, WINDOW_MS);
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
 	command.epoch = m->row_epoch;
@@ -577,11 +577,11 @@ err_after_grant:
 /* Busy programs must not keep us off the processor while they are kept from their memory. */
 static void freeze_work(struct move *m)
 {
-	bool lifted = !kernel_hurry(KERNEL_HURRY_PRIORITY);
+	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
 
 	freeze_and_give(m);
 	if (lifted)
-		kernel_hurry(0);
+		kernel_rt_boost(0);
 }
 
 void source_given(struct move *m)

@@ -52,7 +52,7 @@ static void accept_send(struct move *m)
 	};
 
 	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
-	loop_hurry(m->t->loop, WINDOW_MS);
+	loop_rt_boost(m->t->loop, WINDOW_MS);
 	m->away = false;
 	move_tick_in(m, RESERVED_MS);
 }
@@ -521,11 +521,11 @@ static void begin_and_tell(struct move *m)
  */
 static void begin_work(struct move *m)
 {
-	bool lifted = !kernel_hurry(KERNEL_WINDOW_PRIORITY);
+	bool lifted = !kernel_rt_boost(KERNEL_WINDOW_PRIORITY);
 
 	begin_and_tell(m);
 	if (lifted)
-		kernel_hurry(0);
+		kernel_rt_boost(0);
 	if (m->work_rc)
 		return;
 	if (!m->unchanged)

@@ -281,19 +281,19 @@ static int childs_policy(void)
 
 START_TEST(who_is_in_a_hurry_is_so_alone)
 {
-	struct kernel_hurry hurry = {0};
+	struct kernel_rt_boost boost = {0};
 	struct sched_param param;
 
 	for (int i = 0; i < 3; i++) {
 		for (int again = 0; again < 2; again++) {
-			ck_assert_int_eq(kernel_hurry_while(&hurry, true), 0);
+			ck_assert_int_eq(kernel_rt_boost_while(&boost, true), 0);
 			ck_assert_int_eq(sched_getscheduler(0), SCHED_RR | SCHED_RESET_ON_FORK);
 			ck_assert_int_eq(sched_getparam(0, &param), 0);
 			ck_assert_int_eq(param.sched_priority, KERNEL_FAULT_PRIORITY);
 			ck_assert_int_eq(childs_policy(), SCHED_OTHER);
 		}
 		for (int again = 0; again < 2; again++) {
-			ck_assert_int_eq(kernel_hurry_while(&hurry, false), 0);
+			ck_assert_int_eq(kernel_rt_boost_while(&boost, false), 0);
 			ck_assert_int_eq(sched_getscheduler(0), SCHED_OTHER);
 		}
 	}
@@ -304,14 +304,14 @@ END_TEST
 START_TEST(who_may_not_hurry_is_told_once)
 {
 	const struct rlimit none = {0, 0};
-	struct kernel_hurry hurry = {0};
+	struct kernel_rt_boost boost = {0};
 
 	ck_assert_int_eq(setrlimit(RLIMIT_RTPRIO, &none), 0);
 	ck_assert_int_eq(setresuid(65534, 65534, 65534), 0);
-	ck_assert_int_eq(kernel_hurry_while(&hurry, false), 0);
-	ck_assert_int_eq(kernel_hurry_while(&hurry, true), -EPERM);
+	ck_assert_int_eq(kernel_rt_boost_while(&boost, false), 0);
+	ck_assert_int_eq(kernel_rt_boost_while(&boost, true), -EPERM);
 	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(kernel_hurry_while(&hurry, i % 2), 0);
+		ck_assert_int_eq(kernel_rt_boost_while(&boost, i % 2), 0);
 	ck_assert_int_eq(sched_getscheduler(0), SCHED_OTHER);
 }
 END_TEST

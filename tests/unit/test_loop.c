@@ -283,14 +283,14 @@ static void look_after_long(uv_timer_t *timer)
 
 static void hurry_for_long(uv_timer_t *timer)
 {
-	loop_hurry(hurrying, 400);
-	loop_hurry(hurrying, 10000);
+	loop_rt_boost(hurrying, 400);
+	loop_rt_boost(hurrying, 10000);
 	uv_timer_start(timer, look_after_long, 520, 0);
 }
 
 static void look_when_tired(uv_timer_t *timer)
 {
-	loop_hurry(hurrying, 20);
+	loop_rt_boost(hurrying, 20);
 	tired_policy = sched_getscheduler(0);
 	uv_timer_start(timer, hurry_for_long, 600, 0);
 }
@@ -298,14 +298,14 @@ static void look_when_tired(uv_timer_t *timer)
 static void look_when_calm(uv_timer_t *timer)
 {
 	calm_policy = sched_getscheduler(0);
-	loop_hurry(hurrying, 20);
+	loop_rt_boost(hurrying, 20);
 	compute_ms(30); /* it is over late, and it was no rest */
 	uv_timer_start(timer, look_when_tired, 20, 0);
 }
 
 static void begin_to_hurry(void *arg)
 {
-	loop_hurry(hurrying, 20);
+	loop_rt_boost(hurrying, 20);
 	hurried_policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
 	uv_timer_start(arg, look_when_calm, 60, 0);
 }
@@ -315,11 +315,11 @@ START_TEST(a_hurry_ends_by_itself_and_is_not_for_who_computes)
 	uv_timer_t timer;
 	struct ramp_err err;
 
-	if (kernel_hurry(1)) {
+	if (kernel_rt_boost(1)) {
 		printf("skipped: no real-time priority for this user\n");
 		return;
 	}
-	kernel_hurry(0);
+	kernel_rt_boost(0);
 	ck_assert_int_eq(loop_open(&hurrying, &err), 0);
 	uv_timer_init(loop_uv(hurrying), &timer);
 	loop_post(hurrying, begin_to_hurry, &timer);

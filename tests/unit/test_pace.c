@@ -6,12 +6,12 @@
 
 #include "base/throttle.h"
 
-static struct pace pace;
+static struct throttle throttle;
 static uint64_t now_us;
 
 static void reset(void)
 {
-	pace = (struct pace){.processors = 2};
+	throttle = (struct throttle){.processors = 2};
 	now_us = 1000000;
 }
 
@@ -19,8 +19,8 @@ static void reset(void)
 static uint64_t work(uint64_t piece_us)
 {
 	now_us += piece_us;
-	pace_spend(&pace, now_us, piece_us);
-	return pace_rest_us(&pace, piece_us);
+	throttle_spend(&throttle, now_us, piece_us);
+	return throttle_rest_us(&throttle, piece_us);
 }
 
 /* One piece of work after another for so long, with rests where they are due; what was done. */
@@ -46,10 +46,10 @@ START_TEST(of_a_burst_each_piece_has_a_rest_as_long)
 {
 	uint64_t done = 0;
 
-	while (done + PACE_PIECE_US < PACE_BURST_US) {
-		ck_assert_uint_eq(work(PACE_PIECE_US - 50), 0);
-		ck_assert_uint_eq(work(50), PACE_PIECE_US);
-		done += PACE_PIECE_US;
+	while (done + THROTTLE_PIECE_US < THROTTLE_BURST_US) {
+		ck_assert_uint_eq(work(THROTTLE_PIECE_US - 50), 0);
+		ck_assert_uint_eq(work(50), THROTTLE_PIECE_US);
+		done += THROTTLE_PIECE_US;
 	}
 }
 END_TEST
@@ -61,12 +61,12 @@ START_TEST(what_never_ends_rests_after_each_piece)
 
 	work_for(1000000, 100);
 	done = work_for(10000000, 100);
-	ck_assert_uint_ge(done, 10000000 / (1 + PACE_RESTS) * 99 / 100);
-	ck_assert_uint_le(done, 10000000 / (1 + PACE_RESTS) * 101 / 100);
+	ck_assert_uint_ge(done, 10000000 / (1 + THROTTLE_RESTS) * 99 / 100);
+	ck_assert_uint_le(done, 10000000 / (1 + THROTTLE_RESTS) * 101 / 100);
 	for (int i = 0; i < 1000; i++) {
-		ck_assert_uint_eq(work(30), 30 * PACE_RESTS);
-		ck_assert(pace_is_long(&pace));
-		now_us += 30 * PACE_RESTS;
+		ck_assert_uint_eq(work(30), 30 * THROTTLE_RESTS);
+		ck_assert(throttle_is_long(&throttle));
+		now_us += 30 * THROTTLE_RESTS;
 	}
 }
 END_TEST
@@ -74,21 +74,21 @@ END_TEST
 START_TEST(a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for)
 {
 	ck_assert_uint_eq(work(90), 0);
-	pace_spend(&pace, now_us, PACE_BURST_US); /* elsewhere */
-	ck_assert_uint_eq(pace_rest_us(&pace, 10), 100 * PACE_RESTS);
-	ck_assert_uint_eq(pace_rest_us(&pace, 0), 0);
+	throttle_spend(&throttle, now_us, THROTTLE_BURST_US); /* elsewhere */
+	ck_assert_uint_eq(throttle_rest_us(&throttle, 10), 100 * THROTTLE_RESTS);
+	ck_assert_uint_eq(throttle_rest_us(&throttle, 0), 0);
 }
 END_TEST
 
 START_TEST(what_was_of_use_is_given_back_and_no_more)
 {
-	pace_spend(&pace, now_us, PACE_BURST_US + 1000);
-	ck_assert(pace_is_long(&pace));
-	pace_refund(&pace, 1001);
-	ck_assert(!pace_is_long(&pace));
-	pace_refund(&pace, UINT64_MAX);
-	pace_spend(&pace, now_us, PACE_BURST_US + 1);
-	ck_assert(pace_is_long(&pace));
+	throttle_spend(&throttle, now_us, THROTTLE_BURST_US + 1000);
+	ck_assert(throttle_is_long(&throttle));
+	throttle_refund(&throttle, 1001);
+	ck_assert(!throttle_is_long(&throttle));
+	throttle_refund(&throttle, UINT64_MAX);
+	throttle_spend(&throttle, now_us, THROTTLE_BURST_US + 1);
+	ck_assert(throttle_is_long(&throttle));
 }
 END_TEST
 
@@ -97,18 +97,18 @@ START_TEST(small_pieces_get_their_share)
 {
 	for (int i = 0; i < 1000; i++) {
 		now_us += 50;
-		pace_spend(&pace, now_us, 1);
+		throttle_spend(&throttle, now_us, 1);
 	}
-	ck_assert_uint_le(pace.spent_us, 10);
+	ck_assert_uint_le(throttle.spent_us, 10);
 }
 END_TEST
 
 START_TEST(no_rest_is_long)
 {
-	ck_assert_uint_eq(work(10000000), PACE_REST_US);
+	ck_assert_uint_eq(work(10000000), THROTTLE_REST_US);
 	now_us += 2000000; /* nor is what was done remembered for longer */
-	pace_spend(&pace, now_us, 0);
-	ck_assert(!pace_is_long(&pace));
+	throttle_spend(&throttle, now_us, 0);
+	ck_assert(!throttle_is_long(&throttle));
 }
 END_TEST
 
@@ -116,14 +116,14 @@ START_TEST(after_a_while_there_is_another_burst)
 {
 	work_for(1000000, 100);
 	now_us += 8000000;
-	pace_spend(&pace, now_us, PACE_BURST_US);
-	ck_assert(!pace_is_long(&pace));
+	throttle_spend(&throttle, now_us, THROTTLE_BURST_US);
+	ck_assert(!throttle_is_long(&throttle));
 }
 END_TEST
 
 START_TEST(one_thread_of_many_processors_gets_the_half_of_one)
 {
-	pace.processors = PACE_PARTS;
+	throttle.processors = THROTTLE_PARTS;
 	ck_assert_uint_ge(work_for(1000000, 100), 490000);
 }
 END_TEST

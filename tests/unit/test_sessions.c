@@ -863,10 +863,10 @@ START_TEST(what_is_put_back_for_long_is_in_no_hurry)
 	ck_assert_int_eq(programs_pulling(world.programs, x.seg, NULL), 0);
 	slow_register_ms = 100;
 	hurried_first = -1;
-	ck_assert_int_eq(kernel_hurry(KERNEL_WINDOW_PRIORITY), 0);
+	ck_assert_int_eq(kernel_rt_boost(KERNEL_WINDOW_PRIORITY), 0);
 	programs_back(world.programs, x.seg);
 	slow_register_ms = 0;
-	kernel_hurry(0);
+	kernel_rt_boost(0);
 	ck_assert_int_eq(hurried_first & ~SCHED_RESET_ON_FORK, SCHED_RR);
 	ck_assert_int_eq(hurried_last & ~SCHED_RESET_ON_FORK, SCHED_OTHER);
 	world_detached(&x);

@@ -6,12 +6,12 @@
 
 #include "base/adaptive_poll.h"
 
-static struct spin spin;
+static struct adaptive_poll adaptive;
 static uint64_t now_us;
 
 static void reset(void)
 {
-	spin = (struct spin){0};
+	adaptive = (struct adaptive_poll){0};
 	now_us = 1000000;
 }
 
@@ -20,17 +20,17 @@ static bool round_of(uint64_t after_us)
 {
 	uint64_t until = now_us + after_us;
 
-	while (spin_wait_ms(&spin, now_us, 7) == 0) {
+	while (adaptive_poll_wait_ms(&adaptive, now_us, 7) == 0) {
 		if (now_us >= until) {
-			spin_happened(&spin, now_us);
+			adaptive_poll_happened(&adaptive, now_us);
 			return true;
 		}
-		ck_assert(spin_again(&spin));
+		ck_assert(adaptive_poll_again(&adaptive));
 		now_us++;
 	}
 	if (now_us < until)
 		now_us = until;
-	spin_happened(&spin, now_us);
+	adaptive_poll_happened(&adaptive, now_us);
 	return false;
 }
 
@@ -38,7 +38,7 @@ START_TEST(what_comes_soon_is_polled_for)
 {
 	ck_assert(!round_of(10)); /* nothing had happened yet */
 	for (int i = 0; i < 1000; i++)
-		ck_assert(round_of(SPIN_US - 5));
+		ck_assert(round_of(ADAPTIVE_POLL_US - 5));
 }
 END_TEST
 
@@ -47,16 +47,16 @@ START_TEST(what_comes_late_is_slept_for_after_some_tries)
 	int polled = 0;
 
 	round_of(0);
-	for (int i = 0; i < SPIN_MISSES; i++) {
+	for (int i = 0; i < ADAPTIVE_POLL_MISSES; i++) {
 		uint64_t began = now_us;
 
-		while (spin_wait_ms(&spin, now_us, 7) == 0)
+		while (adaptive_poll_wait_ms(&adaptive, now_us, 7) == 0)
 			now_us++;
-		ck_assert_uint_ge(now_us - began, SPIN_US);
+		ck_assert_uint_ge(now_us - began, ADAPTIVE_POLL_US);
 		now_us += 1000;
-		spin_happened(&spin, now_us);
+		adaptive_poll_happened(&adaptive, now_us);
 	}
-	for (int i = 1; i < SPIN_REST; i++)
+	for (int i = 1; i < ADAPTIVE_POLL_REST; i++)
 		polled += round_of(10);
 	ck_assert_int_eq(polled, 0);
 	round_of(10);
@@ -69,23 +69,23 @@ static int rounds_after_a_long_yield(void)
 {
 	int rounds = 0;
 
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
-	ck_assert(spin_again(&spin));
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 0);
+	ck_assert(adaptive_poll_again(&adaptive));
 	now_us += 3000;
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
-	ck_assert(!spin_again(&spin));
-	spin_happened(&spin, now_us);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 7);
+	ck_assert(!adaptive_poll_again(&adaptive));
+	adaptive_poll_happened(&adaptive, now_us);
 	for (; !round_of(10); rounds++)
-		ck_assert_int_le(rounds, SPIN_AGAIN_REST);
+		ck_assert_int_le(rounds, ADAPTIVE_POLL_AGAIN_REST);
 	return rounds;
 }
 
 START_TEST(the_second_long_yield_is_the_last_for_long)
 {
 	round_of(0);
-	ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
+	ck_assert_int_le(rounds_after_a_long_yield(), ADAPTIVE_POLL_CROWDED_REST);
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_ge(rounds_after_a_long_yield(), SPIN_AGAIN_REST - 2);
+		ck_assert_int_ge(rounds_after_a_long_yield(), ADAPTIVE_POLL_AGAIN_REST - 2);
 }
 END_TEST
 
@@ -93,8 +93,8 @@ START_TEST(one_now_and_then_is_soon_forgotten)
 {
 	round_of(0);
 	for (int i = 0; i < 10; i++) {
-		ck_assert_int_le(rounds_after_a_long_yield(), SPIN_CROWDED_REST);
-		for (int n = 0; n < SPIN_AGAIN; n++)
+		ck_assert_int_le(rounds_after_a_long_yield(), ADAPTIVE_POLL_CROWDED_REST);
+		for (int n = 0; n < ADAPTIVE_POLL_AGAIN; n++)
 			ck_assert(round_of(10));
 	}
 }
@@ -104,30 +104,30 @@ END_TEST
  * rounds. */
 START_TEST(who_may_be_firm_polls_on)
 {
-	spin.may_be_firm = true;
+	adaptive.may_be_firm = true;
 	round_of(0);
 	rounds_after_a_long_yield();
-	ck_assert_int_eq(spin.firm, 0);
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
-	ck_assert(spin_again(&spin));
+	ck_assert_int_eq(adaptive.firm, 0);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 0);
+	ck_assert(adaptive_poll_again(&adaptive));
 	now_us += 3000;
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
-	ck_assert_int_eq(spin.firm, SPIN_FIRM);
-	spin_happened(&spin, now_us);
-	for (int i = 1; i < SPIN_FIRM; i++) {
-		ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
-		ck_assert(spin_again(&spin));
-		now_us += SPIN_US - 1;
-		ck_assert_int_gt(spin.firm, 0);
-		spin_happened(&spin, now_us);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 7);
+	ck_assert_int_eq(adaptive.firm, ADAPTIVE_POLL_FIRM);
+	adaptive_poll_happened(&adaptive, now_us);
+	for (int i = 1; i < ADAPTIVE_POLL_FIRM; i++) {
+		ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 0);
+		ck_assert(adaptive_poll_again(&adaptive));
+		now_us += ADAPTIVE_POLL_US - 1;
+		ck_assert_int_gt(adaptive.firm, 0);
+		adaptive_poll_happened(&adaptive, now_us);
 	}
-	ck_assert_int_eq(spin.firm, 0);
+	ck_assert_int_eq(adaptive.firm, 0);
 	/* That it was crowded is not forgotten yet. */
-	spin_wait_ms(&spin, now_us, 7);
-	spin_again(&spin);
+	adaptive_poll_wait_ms(&adaptive, now_us, 7);
+	adaptive_poll_again(&adaptive);
 	now_us += 3000;
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
-	ck_assert_int_eq(spin.firm, SPIN_FIRM);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 7);
+	ck_assert_int_eq(adaptive.firm, ADAPTIVE_POLL_FIRM);
 }
 END_TEST
 
@@ -136,10 +136,10 @@ START_TEST(who_is_firm_sleeps_after_one_miss)
 {
 	int polled = 0;
 
-	spin = (struct spin){.firm = SPIN_FIRM, .may_be_firm = true};
+	adaptive = (struct adaptive_poll){.firm = ADAPTIVE_POLL_FIRM, .may_be_firm = true};
 	round_of(0);
-	ck_assert(!round_of(SPIN_US + 10));
-	for (int i = 1; i < SPIN_FIRM_REST; i++)
+	ck_assert(!round_of(ADAPTIVE_POLL_US + 10));
+	for (int i = 1; i < ADAPTIVE_POLL_FIRM_REST; i++)
 		polled += round_of(10);
 	ck_assert_int_eq(polled, 0);
 	round_of(10);
@@ -151,23 +151,24 @@ END_TEST
    when there is one again, it is known that it is crowded. */
 START_TEST(who_has_several_to_serve_is_not_firm)
 {
-	spin = (struct spin){.firm = SPIN_FIRM, .again = SPIN_AGAIN, .may_be_firm = true};
+	adaptive = (struct adaptive_poll){
+		.firm = ADAPTIVE_POLL_FIRM, .again = ADAPTIVE_POLL_AGAIN, .may_be_firm = true};
 	round_of(0);
-	spin_another(&spin);
-	ck_assert_int_gt(spin.firm, 0);
-	spin_another(&spin);
-	ck_assert_int_eq(spin.firm, 0);
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 0);
-	ck_assert(spin_again(&spin));
+	adaptive_poll_another(&adaptive);
+	ck_assert_int_gt(adaptive.firm, 0);
+	adaptive_poll_another(&adaptive);
+	ck_assert_int_eq(adaptive.firm, 0);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 0);
+	ck_assert(adaptive_poll_again(&adaptive));
 	now_us += 3000;
-	ck_assert_int_eq(spin_wait_ms(&spin, now_us, 7), 7);
-	spin_happened(&spin, now_us);
-	for (int i = 2; i < SPIN_SEVERAL; i++) {
-		ck_assert_int_eq(spin.firm, 0);
+	ck_assert_int_eq(adaptive_poll_wait_ms(&adaptive, now_us, 7), 7);
+	adaptive_poll_happened(&adaptive, now_us);
+	for (int i = 2; i < ADAPTIVE_POLL_SEVERAL; i++) {
+		ck_assert_int_eq(adaptive.firm, 0);
 		ck_assert(!round_of(10));
 	}
 	round_of(10);
-	ck_assert_int_gt(spin.firm, 0);
+	ck_assert_int_gt(adaptive.firm, 0);
 	ck_assert(round_of(10));
 }
 END_TEST
@@ -179,7 +180,7 @@ START_TEST(what_was_done_between_two_polls_is_no_yield)
 	for (int i = 0; i < 100; i++) {
 		ck_assert(round_of(10));
 		now_us += 5000;
-		spin_happened(&spin, now_us);
+		adaptive_poll_happened(&adaptive, now_us);
 	}
 }
 END_TEST

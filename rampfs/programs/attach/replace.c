@@ -286,7 +286,7 @@ static void say_not_back(struct programs *p, struct pseg *pseg, struct space *sp
 	agent_call(space, &msg, -1, now_ms() + GONE_MS, NULL);
 }
 
-/* Every gone piece (of one space, or of all: NULL, who calls from kernel_hurry() on); change is
+/* Every gone piece (of one space, or of all: NULL, who calls from kernel_rt_boost() on); change is
    held. `again`: who could not have it has been told. */
 static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
 {
@@ -311,7 +311,7 @@ static void back_all(struct programs *p, struct pseg *pseg, struct space *only, 
 		if (only && space != only)
 			continue;
 		if (now_ms() >= calm) {
-			kernel_hurry(0);
+			kernel_rt_boost(0);
 			calm = UINT64_MAX;
 		}
 		rc = pieces[i].gone ? back_in_parts(p, pseg, &pieces[i], flags, until) : 0;

@@ -59,8 +59,8 @@ struct listener {
 	uint32_t n_conns;	      /* in both */
 	LIST_HEAD(, door) doors;
 	uint32_t n_doors;
-	TAILQ_HEAD(, conn) line; /* that wait for a door, in their order */
-	struct pace pace;	 /* of what newcomers cost */
+	TAILQ_HEAD(, conn) line;  /* that wait for a door, in their order */
+	struct throttle throttle; /* of what newcomers cost */
 };
 
 /* ---- session.c ---- */

@@ -6,7 +6,7 @@
  *   (accepted) --> newcomer --newcomer_settle--> settled
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
- * Happy path: they are accepted and attended as they come. What that costs is counted (pace.h), and
+ * Happy path: they are accepted and attended as they come. What that costs is counted (throttle.h), and
  * there is a rest after each piece, where it is too much a long one after a small one. Who says
  * something or hangs up meanwhile stands in line, and of each line and of the socket's queue one is
  * taken by turns when the rest is over. So a thousand that hang up at once are a thousand small
@@ -37,7 +37,7 @@
 
 static void spend(struct listener *l, uint64_t us)
 {
-	pace_spend(&l->pace, now_us(), us);
+	throttle_spend(&l->throttle, now_us(), us);
 }
 
 void newcomer_cost(struct conn *conn, uint64_t us)
@@ -48,7 +48,7 @@ void newcomer_cost(struct conn *conn, uint64_t us)
 
 void newcomer_counts(struct conn *conn, uint32_t parts)
 {
-	pace_refund(&conn->programs->listener->pace, conn->cost_us - conn->cost_us / parts);
+	throttle_refund(&conn->programs->listener->throttle, conn->cost_us - conn->cost_us / parts);
 	conn->counts = parts;
 }
 
@@ -169,7 +169,7 @@ static bool pause_for(struct listener *l, uint64_t us)
 /* When so much has been done: nor is anybody attended, where a rest is due. True: it is. */
 static bool rest(struct listener *l, uint64_t us)
 {
-	uint64_t rest_us = pace_rest_us(&l->pace, us);
+	uint64_t rest_us = throttle_rest_us(&l->throttle, us);
 
 	if (rest_us)
 		l->rests = pause_for(l, rest_us);
@@ -235,7 +235,7 @@ static int accept_one(struct listener *l, uint64_t *us)
 /* It took so long for a piece, or there is too much: others have their turn. */
 static bool is_enough(struct listener *l, uint64_t us)
 {
-	return us >= PACE_PIECE_US || pace_is_long(&l->pace);
+	return us >= THROTTLE_PIECE_US || throttle_is_long(&l->throttle);
 }
 
 /* The socket stays ready: whoever comes meanwhile waits in its queue. */
@@ -325,7 +325,7 @@ void newcomers_expire(struct listener *l)
 
 int newcomers_open(struct listener *l, struct ramp_err *err)
 {
-	l->pace.processors = kernel_processors();
+	l->throttle.processors = kernel_processors();
 	TAILQ_INIT(&l->newcomers);
 	TAILQ_INIT(&l->ready);
 	TAILQ_INIT(&l->gone);

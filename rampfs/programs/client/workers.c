@@ -4,7 +4,7 @@
  * Not the control loop's workers: an agent that does not answer would hold up everybody's fallocate.
  * There are two kinds: what the daemon itself wants of sessions (one becomes ready, is looked at, is
  * buried) goes first and always has threads left, since others wait for it; the rest is what
- * programs ask for. In each, users have shares (shares.h).
+ * programs ask for. In each, users have shares (fair_queue.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #define POOL_THREADS (POOL_OWN + POOL_OTHERS) /* neither kind takes the other's */
 
 struct job {
-	struct turn turn; /* first */
-	struct shares *kind;
+	struct fair_queue_entry entry; /* first */
+	struct fair_queue *kind;
 	pool_fn *fn;
 	void *arg;
 };
@@ -26,7 +26,7 @@ struct job {
 struct pool {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t more;
-	struct shares own, others;
+	struct fair_queue own, others;
 	bool closing;
 	unsigned int idle; /* threads that sleep */
 	unsigned int threads;
@@ -36,14 +36,14 @@ struct pool {
 /* pool->lock is held; so for those that follow. */
 static struct job *begin_job(struct pool *pool)
 {
-	struct turn *turn = shares_next(&pool->own);
+	struct fair_queue_entry *entry = fair_queue_next(&pool->own);
 
-	return (struct job *)(turn ? turn : shares_next(&pool->others));
+	return (struct job *)(entry ? entry : fair_queue_next(&pool->others));
 }
 
 static void end_job(struct job *job)
 {
-	shares_end(&job->turn, job->kind);
+	fair_queue_end(&job->entry, job->kind);
 	free(job);
 }
 
@@ -51,7 +51,7 @@ static void end_job(struct job *job)
    cost more than most jobs. */
 static void wake_one(struct pool *pool)
 {
-	if (pool->idle && (shares_ready(&pool->own) || shares_ready(&pool->others)))
+	if (pool->idle && (fair_queue_ready(&pool->own) || fair_queue_ready(&pool->others)))
 		pthread_cond_signal(&pool->more);
 }
 
@@ -97,8 +97,8 @@ int pool_open(struct pool **out, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "threads for programs");
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->more, NULL);
-	shares_init(&pool->own, POOL_OWN);
-	shares_init(&pool->others, POOL_OTHERS);
+	fair_queue_init(&pool->own, POOL_OWN);
+	fair_queue_init(&pool->others, POOL_OTHERS);
 	for (; pool->threads < POOL_THREADS; pool->threads++) {
 		int rc = pthread_create(&pool->thread[pool->threads], NULL, work, pool);
 
@@ -125,7 +125,7 @@ void pool_close(struct pool *pool)
 	free(pool);
 }
 
-static void add(struct pool *pool, struct shares *kind, uid_t uid, pool_fn *fn, void *arg)
+static void add(struct pool *pool, struct fair_queue *kind, uid_t uid, pool_fn *fn, void *arg)
 {
 	struct job *job = malloc(sizeof(*job));
 
@@ -133,7 +133,7 @@ static void add(struct pool *pool, struct shares *kind, uid_t uid, pool_fn *fn, 
 		abort(); /* a lost job would hang a program; the keeper starts us again */
 	*job = (struct job){.kind = kind, .fn = fn, .arg = arg};
 	pthread_mutex_lock(&pool->lock);
-	shares_add(kind, uid, &job->turn);
+	fair_queue_add(kind, uid, &job->entry);
 	wake_one(pool);
 	pthread_mutex_unlock(&pool->lock);
 }

@@ -127,7 +127,7 @@ static void *apart_main(void *arg)
 	bool left;
 
 	if (a->priority)
-		(void)kernel_hurry(a->priority); /* somebody may be frozen meanwhile */
+		(void)kernel_rt_boost(a->priority); /* somebody may be frozen meanwhile */
 	a->rc = a->fn(a, a->arg);
 	pthread_mutex_lock(&a->lock);
 	a->done = true;

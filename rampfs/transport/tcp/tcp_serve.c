@@ -7,7 +7,7 @@
  * Every connection in the demand line has its turn before one in the prefetch line has one, and
  * epoll is asked between turns, so a demand waits for one piece of prefetch at most.
  *
- * After a demand that it had data for it polls for a moment before it sleeps again (spin.h). It
+ * After a demand that it had data for it polls for a moment before it sleeps again (adaptive_poll.h). It
  * sleeps at real-time priority, so that nobody who computes keeps it from a demand until his time
  * slice is over, and is like others when it polls or has sent one piece of each demand.
  *
@@ -121,8 +121,8 @@ struct tcp_serve {
 	struct conn *conns[CONNS_MAX]; /* the serve thread's, as all that is not marked */
 	unsigned int n_conns, n_rest;
 	TAILQ_HEAD(line_head, conn) demand, prefetch;
-	struct spin spin; /* after a demand: another is likely to follow */
-	struct kernel_hurry hurry;
+	struct adaptive_poll poll; /* after a demand: another is likely to follow */
+	struct kernel_rt_boost boost;
 
 	pthread_mutex_t lock;
 	pthread_cond_t unexported;
@@ -298,7 +298,7 @@ static void drop_conn(struct tcp_serve *serve, struct conn *conn)
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;
 	if (conn->who.class == HELLO_PREFETCH)
-		weight_group(false);
+		cpu_weight_group(false);
 	serve->n_rest -= conn->rests_until_ms != 0;
 	atomic_fetch_sub(&serve->connections, 1);
 	free(conn);
@@ -338,7 +338,7 @@ static void add_conn(struct tcp_serve *serve, int fd, const struct hello_peer *w
 	serve->conns[slot] = conn;
 	serve->n_conns++;
 	if (who->class == HELLO_PREFETCH)
-		weight_group(true);
+		cpu_weight_group(true);
 	atomic_fetch_add(&serve->connections, 1);
 }
 
@@ -484,7 +484,7 @@ static void next_reply(struct tcp_serve *serve, struct conn *conn)
 
 	conn->refused = rc == -EKEYREVOKED ? conn->refused + 1 : 0;
 	if (!rc && conn->who.class == HELLO_DEMAND)
-		spin_happened(&serve->spin, now_us());
+		adaptive_poll_happened(&serve->poll, now_us());
 	if (rc) {
 		put_reply(conn, request, rc, TP_DATA, 0, false);
 	} else if (!data) {
@@ -745,7 +745,7 @@ static bool run_lines(struct tcp_serve *serve)
 	if (TAILQ_EMPTY(&serve->demand)) {
 		conn = TAILQ_FIRST(&serve->prefetch);
 		if (conn) {
-			kernel_hurry_while(&serve->hurry, false);
+			kernel_rt_boost_while(&serve->boost, false);
 			take_turn(serve, conn);
 		}
 	}
@@ -754,7 +754,9 @@ static bool run_lines(struct tcp_serve *serve)
 
 static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
 {
-	return work ? 0 : spin_wait_ms(&serve->spin, now_us(), waiting || serve->n_rest ? 1 : -1);
+	return work ? 0
+		    : adaptive_poll_wait_ms(&serve->poll, now_us(),
+					    waiting || serve->n_rest ? 1 : -1);
 }
 
 static void *serve_main(void *arg)
@@ -763,14 +765,14 @@ static void *serve_main(void *arg)
 	struct epoll_event events[EVENTS];
 	bool work = false, waiting = false, go = true;
 
-	weight_thread(true);
+	cpu_weight_thread(true);
 	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
 	while (go) {
 		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 
-		kernel_hurry_while(&serve->hurry, wait_ms != 0); /* the pager says why not */
+		kernel_rt_boost_while(&serve->boost, wait_ms != 0); /* the pager says why not */
 		n = epoll_wait(serve->epoll, events, EVENTS, wait_ms);
-		if (n == 0 && !work && spin_again(&serve->spin))
+		if (n == 0 && !work && adaptive_poll_again(&serve->poll))
 			continue;
 		/* Each connection has one event at most, and is dropped only by its own. */
 		for (int i = 0; i < n; i++) {
