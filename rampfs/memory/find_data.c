@@ -13,13 +13,16 @@
  * How it fails: without cachestat (Linux 6.5, or a filter that does not know it) a hole is told in
  * more pieces.
  */
+#include "find_data.h"
+
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "reserve.h"
-#include "seg.h"
+#include "base/page.h"
+#include "mapping.h"
+#include "seg_file.h"
 
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* on every architecture but alpha */
@@ -90,7 +93,7 @@ int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64
 	uint8_t there[STEP_PAGES];
 
 	*run = (struct room_range){.offset = from};
-	to = (to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	to = page_up(to);
 	while (at < to && left && run->len < enough) {
 		n = min(min(step, left), (to - at) / RAMP_PAGE_BYTES);
 		if (mincore(base + at, n * RAMP_PAGE_BYTES, there))
@@ -108,4 +111,80 @@ int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64
 		at = run->offset + run->len;
 	}
 	return run->len && at < to;
+}
+
+/* ---- a walk ---- */
+
+void data_walk_end(struct data_walk *walk)
+{
+	if (walk->unmap)
+		seg_unmap(walk->seg);
+}
+
+/* Behind the first data nothing is looked at where that is beyond `to`. */
+static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
+{
+	int64_t at = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
+
+	if (at < 0)
+		return -errno;
+	if ((uint64_t)at >= to)
+		return -ENXIO;
+	*data = (uint64_t)at;
+	at = lseek(seg_fd(seg), at, SEEK_HOLE);
+	if (at < 0)
+		return -errno;
+	*hole = (uint64_t)at;
+	return 0;
+}
+
+static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t *data,
+		    uint64_t *hole)
+{
+	uint64_t at = page_down(from), size = seg_size(walk->seg);
+	struct room_range run;
+	bool found = false;
+	int rc;
+
+	if (!walk->base) {
+		rc = seg_map(walk->seg, &walk->base, &walk->mapped, NULL);
+		if (rc)
+			return rc;
+		walk->unmap = true;
+	}
+	/* What has grown since came after the walk began. */
+	if (size > walk->mapped)
+		size = walk->mapped;
+	if (to > size)
+		to = size;
+	if (from >= to)
+		return -ENXIO;
+	while (at < to) {
+		rc = room_look(walk->seg, walk->base, at, to, UINT64_MAX, &run);
+		if (rc < 0)
+			return rc;
+		if (found && (run.len == 0 || run.offset > at))
+			break;
+		if (run.len && !found)
+			*data = run.offset < from ? from : run.offset;
+		found = found || run.len;
+		at = run.offset + run.len;
+		if (found && rc == 0)
+			break;
+	}
+	*hole = at < size ? at : size;
+	return found ? 0 : -ENXIO;
+}
+
+/* The next run of data in [from, to), by the bytes, at least as far as `to`; -ENXIO: there is none. */
+int data_walk_next(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t *data,
+		   uint64_t *hole)
+{
+	int rc;
+
+	if (!seg_direct_begin(walk->seg))
+		return look_run(walk, from, to, data, hole);
+	rc = seek_run(walk->seg, from, to, data, hole);
+	seg_direct_end(walk->seg);
+	return rc;
 }

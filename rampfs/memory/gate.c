@@ -9,10 +9,13 @@
  * takes off the last one under FROZEN wakes the freezer, under the lock, so that it is not missed.
  * The freezer gives up after its time-out and opens the gate again.
  */
+#include "gate.h"
+
 #include <errno.h>
 #include <time.h>
 
-#include "seg.h"
+#include "open_cache.h"
+#include "seg_core.h"
 
 void gate_set(struct seg *seg, uint64_t flag)
 {

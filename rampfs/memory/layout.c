@@ -14,6 +14,8 @@
  * every one that was noted before. A hole whose system call is between its last page and its event
  * while everything is frozen is not seen: the kernel has no more to say about it.
  */
+#include "layout.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,10 +26,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "seg.h"
+#include "seg_core.h"
+#include "seg_file.h"
 
-void layout_open(struct store *store)
+void layout_open(struct store *store, store_cut_fn *cut)
 {
+	store->on_cut = cut;
 	store->layout_fd =
 		fanotify_init(FAN_CLASS_NOTIF | FAN_UNLIMITED_QUEUE | FAN_NONBLOCK | FAN_CLOEXEC,
 			      O_RDONLY | O_CLOEXEC);
@@ -50,12 +54,16 @@ static int mark(struct seg *seg, unsigned int what)
 	return fanotify_mark(seg->store->layout_fd, what, FAN_MODIFY, AT_FDCWD, path);
 }
 
+void seg_layout_cut(struct seg *seg)
+{
+	atomic_fetch_add(&seg->cuts, 1);
+}
+
 /* The event's file is an open one of ours. False: there is no telling which. */
 static bool take_event(struct store *store, const struct fanotify_event_metadata *event)
 {
 	char link[32], path[4096];
 	const char *name;
-	struct seg *seg;
 	ssize_t n;
 
 	if (event->fd < 0) /* the kernel had no memory for an event */
@@ -69,11 +77,7 @@ static bool take_event(struct store *store, const struct fanotify_event_metadata
 		return false;
 	if (event->pid == getpid())
 		return true;
-	seg = store_find(store, strtoull(name + 1, NULL, 10));
-	if (seg) {
-		seg_layout_cut(seg);
-		seg_put(seg);
-	}
+	store->on_cut(store, strtoull(name + 1, NULL, 10));
 	return true;
 }
 

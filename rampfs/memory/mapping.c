@@ -11,6 +11,8 @@
  *
  * How it fails: where there is no guard, the mapping has no huge pages at all.
  */
+#include "mapping.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,7 +24,11 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
-#include "seg.h"
+#include "base/page.h"
+#include "gate.h"
+#include "open_cache.h"
+#include "seg_core.h"
+#include "seg_file.h"
 
 void guard_open(struct store *store)
 {
@@ -114,8 +120,8 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 		to = size;
 	if (offset >= to)
 		return;
-	from = offset & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
-	to = (to + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	from = page_down(offset);
+	to = page_up(to);
 	if (!holes_fit(seg_fd(seg), from, to))
 		return;
 	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
@@ -217,7 +223,7 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 
 int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
 {
-	uint64_t need = (seg_size(seg) + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	uint64_t need = page_up(seg_size(seg));
 	/* Pages that are to come land in it, even where somebody has cut the file. */
 	uint64_t mapped = atomic_load(&seg->map_pages) * RAMP_PAGE_BYTES;
 	int rc = 0;

@@ -9,12 +9,15 @@
  * How it fails: waking needs a descriptor and a mapping. Those who read and write hear of it at the
  * gate, a migration at its first step; size and times are asked for by name and need neither.
  */
+#include "open_cache.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "seg.h"
+#include "pages.h"
+#include "seg_core.h"
 
 static void note_awake(struct seg *seg)
 {
@@ -128,90 +131,4 @@ void seg_may_rest(struct seg *seg)
 	if (seg->listed && atomic_load(&seg->refs) == 2 && may_rest(seg))
 		seg_close(seg);
 	pthread_mutex_unlock(&store->lock);
-}
-
-/* ---- touched ------------------------------------------------------------------------------------
- */
-
-/* What is removed is in no list: its last user's seg_put gives its memory back. */
-void seg_touch(struct seg *seg)
-{
-	struct store *store = seg->store;
-
-	if (atomic_load_explicit(&seg->touched, memory_order_relaxed))
-		return;
-	pthread_mutex_lock(&store->touched_lock);
-	if (!atomic_load(&seg->touched) && !(atomic_load(&seg->gate) & GATE_GONE)) {
-		atomic_store(&seg->touched, true);
-		seg_hold(seg);
-		LIST_INSERT_HEAD(&store->touched, seg, link);
-	}
-	pthread_mutex_unlock(&store->touched_lock);
-}
-
-/* touched_lock is held. The list's reference becomes the caller's. */
-static void take_off(struct seg *seg)
-{
-	LIST_REMOVE(seg, link);
-	atomic_store(&seg->touched, false);
-}
-
-void seg_untouch(struct seg *seg)
-{
-	struct store *store = seg->store;
-	bool was;
-
-	pthread_mutex_lock(&store->touched_lock);
-	was = atomic_load(&seg->touched);
-	if (was)
-		take_off(seg);
-	pthread_mutex_unlock(&store->touched_lock);
-	if (was)
-		seg_put(seg);
-}
-
-static struct seg *next_touched(struct store *store)
-{
-	struct seg *seg;
-
-	pthread_mutex_lock(&store->touched_lock);
-	seg = LIST_FIRST(&store->looked_at);
-	if (seg)
-		take_off(seg);
-	pthread_mutex_unlock(&store->touched_lock);
-	return seg;
-}
-
-/* What is touched from here on goes to the other list; this one was empty. */
-static void begin_look(struct store *store)
-{
-	struct seg *seg;
-
-	pthread_mutex_lock(&store->touched_lock);
-	while ((seg = LIST_FIRST(&store->touched))) {
-		LIST_REMOVE(seg, link);
-		LIST_INSERT_HEAD(&store->looked_at, seg, link);
-	}
-	pthread_mutex_unlock(&store->touched_lock);
-}
-
-void store_each_touched(struct store *store, bool (*fn)(void *arg, struct seg *seg), void *arg)
-{
-	struct seg *seg;
-
-	begin_look(store);
-	while ((seg = next_touched(store))) {
-		if (fn(arg, seg) || atomic_load(&seg->refs) > 2 || seg_passed(seg))
-			seg_touch(seg);
-		seg_put(seg);
-	}
-}
-
-void rest_close(struct store *store)
-{
-	struct seg *seg;
-
-	begin_look(store);
-	while ((seg = next_touched(store)))
-		seg_put(seg);
 }

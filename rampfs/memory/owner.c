@@ -7,6 +7,8 @@
  * may hold (seg_hand_out). And where there is no descriptor to be had, a segment at rest must not
  * read as root's, nor be written down as that.
  */
+#include "owner.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +16,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
-#include "seg.h"
+#include "seg_core.h"
 
 #define OWNER_XATTR "trusted.ramp.owner"
 #define OWNER_BYTES 12

@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "seg.h"
+#include "base/page.h"
+#include "seg_core.h"
 
 #define WORD_PAGES	  32u
 #define CHUNK_BYTES	  4096u		    /* of the map: one page of tmpfs */
@@ -160,7 +161,7 @@ static int open_state(struct seg *seg)
 
 int pages_prepare(struct seg *seg, uint64_t size_bytes, struct ramp_err *err)
 {
-	uint64_t pages = size_bytes / RAMP_PAGE_BYTES + (size_bytes % RAMP_PAGE_BYTES != 0);
+	uint64_t pages = page_count(size_bytes);
 	int fd, rc = 0;
 
 	if (pages <= atomic_load(&seg->map_pages))
@@ -217,7 +218,7 @@ static int forget_behind_end(struct seg *seg, uint64_t pages, struct ramp_err *e
 		return 0;
 	if (fstat(seg->fd, &st))
 		return ramp_err_sys(err, errno, "its file");
-	first = ((uint64_t)st.st_size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	first = page_count((uint64_t)st.st_size);
 	if (first < pages)
 		change(seg, first, pages - first,
 		       1u << PAGE_REMOTE | 1u << PAGE_IN_FLIGHT | 1u << PAGE_LOST, PAGE_LOCAL);

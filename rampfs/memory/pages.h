@@ -1,12 +1,12 @@
 /*
  * Page states of a segment at a target.
  *
+ *   LOCAL --mark--> REMOTE                             (listed in CONNECT; record NONE)
  *   REMOTE --claim--> IN_FLIGHT --arrive--> LOCAL
- *                     IN_FLIGHT --give back--> REMOTE     (connection lost; store_open)
- *   REMOTE | IN_FLIGHT --lose--> LOST                     (the source is proved gone)
- *   REMOTE | LOST --cut--> IN_FLIGHT                      (a whole page written, truncated,
- * punched)
- *   any --behind the end of the file--> LOCAL             (store_open: a truncate was broken off)
+ *                     IN_FLIGHT --give back--> REMOTE  (connection lost; store_open)
+ *   REMOTE | IN_FLIGHT --lose--> LOST                  (the source is proved gone)
+ *   REMOTE | LOST --cut--> IN_FLIGHT                   (a whole page written, truncated, punched)
+ *   any --behind the end of the file--> LOCAL          (store_open: a truncate was interrupted)
  *
  * Two bits a page in ID.state, LOCAL being 0, so that a fully local segment and a hole take no
  * room. Only the winner of a claim pulls; others wait. Order: data, then LOCAL (release), then
@@ -14,7 +14,7 @@
  *
  * Units: page numbers of RAMP_PAGE_BYTES, counts of pages. Beyond the map every page is LOCAL, so
  * that the map does not grow with the file. Thread-safety: any thread, no locks; pages_prepare and
- * pages_mark_* belong to the one who reserves, while the record is NONE.
+ * pages_mark_* are for the thread that reserves, while the record is NONE.
  */
 #ifndef RAMP_PAGES_H
 #define RAMP_PAGES_H
@@ -34,41 +34,48 @@ enum page_state { PAGE_LOCAL = 0, PAGE_REMOTE = 1, PAGE_IN_FLIGHT = 2, PAGE_LOST
 int pages_prepare(struct seg *seg, uint64_t size_bytes, struct ramp_err *err);
 /* LOCAL -> REMOTE for what CONNECT listed. -ENOSPC: no room for that piece of the map. */
 int pages_mark_remote(struct seg *seg, uint64_t first, uint64_t count, struct ramp_err *err);
-/* "Pages not listed are REMOTE": the whole map. */
+/* Marks the whole map, where CONNECT says "Pages not listed are REMOTE". */
 int pages_mark_all_remote(struct seg *seg, struct ramp_err *err);
 /* True after pages_mark_all_remote, through restarts: a REMOTE page may be a hole at the source. */
 bool pages_unlisted(struct seg *seg);
 
-/* The state of a page (acquire); beyond the map: LOCAL. */
+/* Returns the state of a page (acquire); beyond the map: LOCAL. */
 enum page_state pages_get(struct seg *seg, uint64_t page);
-/* How many pages from `first` (at most max) have the same state as it; *state: which. */
+/* Returns how many pages from `first` (at most max) have the same state as it; *state: which. */
 uint64_t pages_run(struct seg *seg, uint64_t first, uint64_t max, enum page_state *state);
 /* True when all of [first, first + count) is LOCAL; one load when the segment is whole. */
 bool pages_local(struct seg *seg, uint64_t first, uint64_t count);
-/* The first page >= from that is REMOTE; not LOCAL; UINT64_MAX: none. */
+/* Return the first page >= from that is REMOTE, or that is not LOCAL; UINT64_MAX: none. */
 uint64_t pages_next_remote(struct seg *seg, uint64_t from);
 uint64_t pages_next_missing(struct seg *seg, uint64_t from);
 
-/* REMOTE -> IN_FLIGHT for a run from `first`, at most max pages; returns how many were won (0:
-   the first is not REMOTE). */
+/* REMOTE -> IN_FLIGHT for a run from `first`, at most max pages; returns how many the caller won
+   (0: the first is not REMOTE). */
 uint64_t pages_claim(struct seg *seg, uint64_t first, uint64_t max);
-/* The same from REMOTE or LOST, for whoever makes the pages' bytes himself. */
+/* The same from REMOTE or LOST, for a caller that makes the bytes of the pages itself. */
 uint64_t pages_claim_cut(struct seg *seg, uint64_t first, uint64_t max);
-/* IN_FLIGHT -> LOCAL, after the data is in place. Tells store_ops.changed. */
+/* IN_FLIGHT -> LOCAL, after the data is in place. Calls store_changed. */
 void pages_arrive(struct seg *seg, uint64_t first, uint64_t count);
 /* IN_FLIGHT -> REMOTE. */
 void pages_give_back(struct seg *seg, uint64_t first, uint64_t count);
-/* REMOTE and IN_FLIGHT -> LOST, for who has those in flight himself; how many. Tells
-   store_ops.changed. */
+/* REMOTE and IN_FLIGHT -> LOST, for the thread that has those in flight; returns how many. Calls
+   store_changed. */
 uint64_t pages_lose(struct seg *seg, uint64_t first, uint64_t count);
-/* REMOTE -> LOST, everywhere, when nobody pulls any more: what is IN_FLIGHT then is a writer's, and
-   becomes right. How many. Tells store_ops.changed. */
+/* REMOTE -> LOST, everywhere, once no thread pulls any more: a page that is IN_FLIGHT then is a
+   writer's, and becomes LOCAL with its bytes. Returns how many. Calls store_changed. */
 uint64_t pages_lose_all(struct seg *seg);
 
-/* Pages that are not LOCAL; LOST ones. */
+/* Return how many pages are not LOCAL, and how many are LOST. */
 uint64_t pages_missing(struct seg *seg);
 uint64_t pages_lost(struct seg *seg);
-/* All pages became LOCAL: drops the map. Nothing happens while one is missing. */
+/* Drops the map once all pages are LOCAL; does nothing while one is missing. */
 void pages_settle(struct seg *seg);
+
+/* ---- for this folder alone ----------------------------------------------------------------- */
+
+/* Finds the map at store_open. -EUCLEAN: it makes no sense; another -errno: it can't be looked at
+   now. */
+int pages_load(struct seg *seg, int state_fd, struct ramp_err *err);
+void pages_free(struct seg *seg);
 
 #endif

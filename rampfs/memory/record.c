@@ -7,12 +7,16 @@
  * How it fails: a daemon killed within the copy leaves that slot with a CRC that is wrong, and the
  * other one counts. Where neither is whole the segment is damaged, which no kill can cause.
  */
+#include "record.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/wire.h"
-#include "seg.h"
+#include "gate.h"
+#include "open_cache.h"
+#include "seg_core.h"
 
 #define RECORD_UNCHANGED   1u
 #define RECORD_DEMAND_ONLY 2u

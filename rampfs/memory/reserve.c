@@ -22,201 +22,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/kernel.h"
+#include "base/page.h"
+#include "mapping.h"
 #include "pages.h"
-#include "seg.h"
+#include "seg_core.h"
+#include "seg_file.h"
 
-#define HUGE_PAGES	(RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
 #define HUGE_WORTH	(RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
 #define TAKE_MAX	(16 * RAMP_HUGE_BYTES)	  /* that one call takes */
-#define COLLAPSE_PAGES	(HUGE_PAGES / 8 * 7)
 #define SLACK_MIN_BYTES (UINT64_C(2) << 20)
 #define SLACK_MAX_BYTES (UINT64_C(256) << 20)
-
-static uint64_t round_up(uint64_t v, uint64_t unit)
-{
-	return (v + unit - 1) / unit * unit;
-}
-
-/* ---- what is populated ---- */
-
-/* Joins neighbours over gaps of up to `gap`; returns how many ranges are left. */
-static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
-{
-	uint32_t kept = 0;
-
-	for (uint32_t i = 1; i < count; i++) {
-		uint64_t end = ranges[kept].offset + ranges[kept].len;
-
-		if (ranges[i].offset - end <= gap)
-			ranges[kept].len = ranges[i].offset + ranges[i].len - ranges[kept].offset;
-		else
-			ranges[++kept] = ranges[i];
-	}
-	return kept + 1;
-}
-
-/* Adds one range; where the array is full, gaps are given up, the smallest first. */
-static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
-		uint64_t from, uint64_t to)
-{
-	while (*count == max && max > 1) {
-		*count = join(ranges, *count, *gap);
-		if (*count == max)
-			*gap *= 2;
-	}
-	if (*count == max)
-		ranges[0].len = to - ranges[0].offset;
-	else
-		ranges[(*count)++] = (struct room_range){from, to - from};
-}
-
-/* A walk over a file's data. The segment is mapped for it where its file's lock may be kept. */
-struct walk {
-	struct seg *seg;
-	uint8_t *base; /* NULL: not mapped (yet) */
-	uint64_t mapped;
-	bool unmap;
-};
-
-static void walk_end(struct walk *walk)
-{
-	if (walk->unmap)
-		seg_unmap(walk->seg);
-}
-
-/* Behind the first data nothing is looked at where that is beyond `to`. */
-static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
-{
-	int64_t at = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
-
-	if (at < 0)
-		return -errno;
-	if ((uint64_t)at >= to)
-		return -ENXIO;
-	*data = (uint64_t)at;
-	at = lseek(seg_fd(seg), at, SEEK_HOLE);
-	if (at < 0)
-		return -errno;
-	*hole = (uint64_t)at;
-	return 0;
-}
-
-static int look_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
-{
-	uint64_t at = from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES, size = seg_size(walk->seg);
-	struct room_range run;
-	bool found = false;
-	int rc;
-
-	if (!walk->base) {
-		rc = seg_map(walk->seg, &walk->base, &walk->mapped, NULL);
-		if (rc)
-			return rc;
-		walk->unmap = true;
-	}
-	/* What has grown since came after the walk began. */
-	if (size > walk->mapped)
-		size = walk->mapped;
-	if (to > size)
-		to = size;
-	if (from >= to)
-		return -ENXIO;
-	while (at < to) {
-		rc = room_look(walk->seg, walk->base, at, to, UINT64_MAX, &run);
-		if (rc < 0)
-			return rc;
-		if (found && (run.len == 0 || run.offset > at))
-			break;
-		if (run.len && !found)
-			*data = run.offset < from ? from : run.offset;
-		found = found || run.len;
-		at = run.offset + run.len;
-		if (found && rc == 0)
-			break;
-	}
-	*hole = at < size ? at : size;
-	return found ? 0 : -ENXIO;
-}
-
-/* The next run of data in [from, to), by the bytes, at least as far as `to`; -ENXIO: there is none. */
-static int next_run(struct walk *walk, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
-{
-	int rc;
-
-	if (!seg_direct_begin(walk->seg))
-		return look_run(walk, from, to, data, hole);
-	rc = seek_run(walk->seg, from, to, data, hole);
-	seg_direct_end(walk->seg);
-	return rc;
-}
-
-int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
-		   uint64_t *populated_bytes, struct ramp_err *err)
-{
-	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0, data = 0, hole = 0;
-	struct walk walk = {.seg = seg};
-	struct stat st;
-	int rc;
-
-	*count = 0;
-	if (max == 0)
-		return ramp_err_set(err, EINVAL, "room for no range at all");
-	while (!(rc = next_run(&walk, hole, UINT64_MAX, &data, &hole))) {
-		add(ranges, max, count, &gap, data, round_up(hole, RAMP_PAGE_BYTES));
-		seen_bytes += round_up(hole, RAMP_PAGE_BYTES) - data;
-	}
-	walk_end(&walk);
-	if (rc == -ENXIO) /* behind the last data */
-		rc = fstat(seg_fd(seg), &st) ? -errno : 0;
-	if (rc)
-		return ramp_err_sys(err, -rc, "looking for the data of segment %llu",
-				    (unsigned long long)seg->id);
-	*populated_bytes = (uint64_t)st.st_blocks * 512;
-	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
-	   count: nobody would see that the list is not true any more. So is a lost page, which
-	   would be zeros elsewhere; one that is just being written over may be lost again. */
-	if (*populated_bytes > seen_bytes || pages_missing(seg))
-		seg_layout_cut(seg);
-	return 0;
-}
-
-/* Adds to *bytes what is data in [from, to), until there is more than `enough` of it. */
-static int count_data(struct walk *walk, uint64_t from, uint64_t to, uint64_t enough,
-		      uint64_t *bytes)
-{
-	uint64_t data = 0, hole = 0;
-	int rc;
-
-	while (from < to && *bytes <= enough) {
-		rc = next_run(walk, from, to, &data, &hole);
-		if (rc)
-			return rc == -ENXIO ? 0 : rc;
-		from = round_up(hole, RAMP_PAGE_BYTES);
-		*bytes += (from < to ? from : to) - data;
-	}
-	return 0;
-}
-
-int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
-		  uint64_t *bytes, struct ramp_err *err)
-{
-	struct walk walk = {.seg = seg};
-	uint64_t from = 0;
-	int rc = 0;
-
-	*bytes = 0;
-	for (uint32_t i = 0; i < count && !rc; i++) {
-		rc = count_data(&walk, from, ranges[i].offset, enough, bytes);
-		from = ranges[i].offset + ranges[i].len;
-	}
-	if (!rc)
-		rc = count_data(&walk, from, INT64_MAX, enough, bytes);
-	walk_end(&walk);
-	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %llu",
-				 (unsigned long long)seg->id)
-		  : 0;
-}
 
 /* ---- taking room ---- */
 
@@ -274,7 +89,7 @@ void room_take_slack_again(struct seg *seg)
 	if (bytes > slack)
 		bytes = slack;
 	while (take_slack(seg, bytes) == -ENOSPC)
-		bytes = bytes / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+		bytes = page_down(bytes / 2);
 }
 
 void room_keep(struct seg *seg)
@@ -382,8 +197,8 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
 {
 	uint64_t end = walk->block_start + RAMP_HUGE_BYTES;
 
-	if (end > round_up(size, RAMP_PAGE_BYTES))
-		end = round_up(size, RAMP_PAGE_BYTES);
+	if (end > page_up(size))
+		end = page_up(size);
 	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end; i++) {
 		uint64_t from = walk->ranges[i].offset;
 		uint64_t to = from + walk->ranges[i].len;
@@ -464,116 +279,4 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 	if (ftruncate(seg_fd(seg), 0))
 		return ramp_err_sys(err, errno, "segment %llu", (unsigned long long)seg->id);
 	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
-}
-
-/* ---- collapsing ---- */
-
-/* Nearly full: what it lacks costs less than what a huge page saves. */
-static bool nearly_full(uint8_t *at)
-{
-	uint8_t resident[HUGE_PAGES];
-	uint32_t pages = 0;
-
-	if (mincore(at, RAMP_HUGE_BYTES, resident))
-		return false;
-	for (uint32_t i = 0; i < HUGE_PAGES; i++)
-		pages += resident[i] & 1;
-	return pages >= COLLAPSE_PAGES;
-}
-
-/* What leaves, or is removed, is to be freed when it has, and must not grow before. */
-static bool may_collapse(struct seg *seg, const atomic_bool *stop)
-{
-	return !atomic_load(stop) && !seg_leaving(seg) && !seg_removed(seg);
-}
-
-/* By a mapping of its own: one of the whole segment that takes huge pages khugepaged would go
-   through, which has another opinion of what is nearly full; and seg_map's keeps the holes. */
-static void collapse(struct seg *seg, uint64_t block)
-{
-	void *at = mapping_of_file(seg, PROT_READ, block, RAMP_HUGE_BYTES);
-
-	if (at == MAP_FAILED)
-		return;
-	madvise(at, RAMP_HUGE_BYTES, MADV_COLLAPSE);
-	munmap(at, RAMP_HUGE_BYTES);
-}
-
-void room_collapse(struct seg *seg, const atomic_bool *stop)
-{
-	uint64_t block = 0, size = seg_size(seg), data = 0, hole = 0;
-	struct walk walk = {.seg = seg, .mapped = size};
-	uint8_t *base;
-
-	if (seg_small(seg) || size < RAMP_HUGE_BYTES)
-		return;
-	base = mapping_of_file(seg, PROT_READ, 0, size);
-	if (base == MAP_FAILED)
-		return;
-	mapping_want_small(base, size);
-	walk.base = base;
-	while (may_collapse(seg, stop) && !next_run(&walk, hole, UINT64_MAX, &data, &hole)) {
-		if (hole <= data)
-			break;
-		data = data / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
-		if (data > block)
-			block = data;
-		for (; block < hole && block + RAMP_HUGE_BYTES <= size && may_collapse(seg, stop);
-		     block += RAMP_HUGE_BYTES)
-			if (nearly_full(base + block))
-				collapse(seg, block);
-	}
-	munmap(base, size);
-}
-
-/* ---- data and holes as the source has them ----
- *
- * First which pages are missing, then what the file has: a page that arrives in between is in both.
- * The other way round it would be in neither.
- */
-
-int64_t room_seek_data(struct seg *seg, uint64_t offset)
-{
-	uint64_t size = seg_size(seg), page, start;
-	int64_t data;
-
-	if (offset >= size)
-		return -ENXIO;
-	page = pages_next_missing(seg, offset / RAMP_PAGE_BYTES);
-	data = lseek(seg_fd(seg), (off_t)offset, SEEK_DATA);
-	if (data < 0 && errno != ENXIO)
-		return -errno;
-	if (page < round_up(size, RAMP_PAGE_BYTES) / RAMP_PAGE_BYTES) {
-		start = page * RAMP_PAGE_BYTES;
-		if (start < offset)
-			start = offset;
-		if (data < 0 || start < (uint64_t)data)
-			data = (int64_t)start;
-	}
-	return data < 0 ? -ENXIO : data;
-}
-
-int64_t room_seek_hole(struct seg *seg, uint64_t offset)
-{
-	uint64_t size = seg_size(seg), at = offset, run, missing;
-	enum page_state state;
-	int64_t hole;
-
-	if (offset >= size)
-		return -ENXIO;
-	while (at < size) {
-		run = pages_run(seg, at / RAMP_PAGE_BYTES, size / RAMP_PAGE_BYTES + 1, &state);
-		if (state != PAGE_LOCAL) {
-			at = (at / RAMP_PAGE_BYTES + run) * RAMP_PAGE_BYTES;
-			continue;
-		}
-		missing = pages_next_missing(seg, at / RAMP_PAGE_BYTES);
-		hole = lseek(seg_fd(seg), (off_t)at, SEEK_HOLE);
-		if (hole < 0)
-			return errno == ENXIO ? (int64_t)size : -errno;
-		if (missing == UINT64_MAX || (uint64_t)hole < missing * RAMP_PAGE_BYTES)
-			return hole;
-		at = missing * RAMP_PAGE_BYTES;
-	}
-	return (int64_t)size;
 }

@@ -8,34 +8,29 @@
  * seg_unlink does: seg_load removes it. A state file that makes no sense marks the segment damaged.
  * What can't be unlinked is litter, which store_tidy tries again.
  */
+#include "seg.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/wire.h"
-#include "reserve.h"
-#include "seg.h"
+#include "gate.h"
+#include "mapping.h"
+#include "open_cache.h"
+#include "pages.h"
+#include "record.h"
+#include "seg_core.h"
+#include "seg_file.h"
+#include "seg_times.h"
 
-#define DIRECT_NAP_NS 50000
-#define GOING_STAYS   UINT64_MAX /* seg->going: it did, and is in use after all, or free */
-
-void seg_state_name(ramp_segment_t id, char name[32])
-{
-	snprintf(name, 32, "%llu.state", (unsigned long long)id);
-}
-
-void seg_data_name(ramp_segment_t id, char name[32])
-{
-	snprintf(name, 32, "%llu", (unsigned long long)id);
-}
+#define GOING_STAYS UINT64_MAX /* seg->going: it did, and is in use after all, or free */
 
 bool seg_unlink_name(struct store *store, const char *name)
 {
@@ -58,14 +53,7 @@ bool seg_unlink(struct store *store, ramp_segment_t id)
 	return seg_unlink_name(store, name);
 }
 
-void seg_tell(struct seg *seg)
-{
-	if (seg->store->changed)
-		seg->store->changed(seg->store->changed_arg, seg->id);
-}
-
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- memory that is being freed ------------------------------------------------------------- */
 
 static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
 {
@@ -86,12 +74,6 @@ static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
 	pthread_cond_init(&seg->out, &attr);
 	pthread_condattr_destroy(&attr);
 	return seg;
-}
-
-struct seg *seg_get(struct seg *seg)
-{
-	seg_touch(seg);
-	return seg_hold(seg);
 }
 
 void seg_goes(struct seg *seg)
@@ -144,8 +126,7 @@ static uint32_t header_crc(const struct state_header *header)
 	return wire_crc32c(bytes, w.len);
 }
 
-/* ---- making one ---------------------------------------------------------------------------------
- */
+/* ---- making one ----------------------------------------------------------------------------- */
 
 static int write_state(struct seg *seg, const struct record *record, const struct timespec times[2],
 		       struct ramp_err *err)
@@ -213,8 +194,7 @@ err_after_alloc:
 	return rc;
 }
 
-/* ---- finding one --------------------------------------------------------------------------------
- */
+/* ---- finding one ---------------------------------------------------------------------------- */
 
 static bool header_sound(const struct seg *seg)
 {
@@ -324,369 +304,4 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	}
 	*out = seg;
 	return 1;
-}
-
-/* ---- small things -------------------------------------------------------------------------------
- */
-
-ramp_segment_t seg_id(const struct seg *seg)
-{
-	return seg->id;
-}
-
-int seg_fd(struct seg *seg)
-{
-	int rc = seg_wake_file(seg);
-
-	if (rc && rc != -EIO)
-		log_warn("segment %llu: its file: %s", (unsigned long long)seg->id, strerror(-rc));
-	return atomic_load(&seg->fd);
-}
-
-bool seg_damaged(struct seg *seg)
-{
-	return atomic_load(&seg->gate) & GATE_DAMAGED;
-}
-
-bool seg_removed(struct seg *seg)
-{
-	return atomic_load(&seg->gate) & GATE_GONE;
-}
-
-int seg_note_passed(struct seg *seg, bool passed)
-{
-	int rc;
-
-	if (seg_passed(seg) == passed)
-		return 0;
-	rc = seg_wake_header(seg);
-	if (!rc)
-		atomic_store(&seg->state->passed, passed);
-	return rc;
-}
-
-bool seg_passed(struct seg *seg)
-{
-	struct state_header *state = atomic_load(&seg->state);
-
-	return state && atomic_load(&state->passed);
-}
-
-void seg_set_leaving(struct seg *seg, bool leaving)
-{
-	atomic_store(&seg->leaving, leaving);
-}
-
-bool seg_leaving(struct seg *seg)
-{
-	return atomic_load(&seg->leaving);
-}
-
-void seg_set_copying(struct seg *seg, bool copying)
-{
-	atomic_store(&seg->copying, copying);
-}
-
-bool seg_copying(struct seg *seg)
-{
-	return atomic_load(&seg->copying);
-}
-
-static int64_t to_ns(struct timespec t)
-{
-	int64_t ns;
-
-	if (__builtin_mul_overflow((int64_t)t.tv_sec, INT64_C(1000000000), &ns) ||
-	    __builtin_add_overflow(ns, (int64_t)t.tv_nsec, &ns))
-		ns = t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
-	return ns == HELD_NOT ? HELD_NOT + 1 : ns;
-}
-
-static struct timespec from_ns(int64_t ns)
-{
-	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-
-	if (t.tv_nsec < 0) {
-		t.tv_sec--;
-		t.tv_nsec += 1000000000;
-	}
-	return t;
-}
-
-void seg_hold_mtime(struct seg *seg, struct timespec mtime)
-{
-	if (seg->state)
-		atomic_store(&seg->state->mtime, to_ns(mtime));
-}
-
-static bool holds_mtime(struct seg *seg)
-{
-	struct state_header *state = atomic_load(&seg->state);
-
-	return state && atomic_load(&state->mtime) != HELD_NOT;
-}
-
-/* Only as long as one is held: what is released meanwhile stays so, since nobody would again. */
-static void hold_still(struct seg *seg, struct timespec mtime)
-{
-	int64_t held = atomic_load(&seg->state->mtime);
-
-	while (held != HELD_NOT &&
-	       !atomic_compare_exchange_weak(&seg->state->mtime, &held, to_ns(mtime)))
-		;
-}
-
-/* A write that comes meanwhile has noted itself first, so it is seen or comes after futimens. */
-void seg_release_mtime(struct seg *seg)
-{
-	int64_t held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
-
-	while (held != HELD_NOT) {
-		times[1] = from_ns(held);
-		if (futimens(seg_fd(seg), times))
-			log_warn("segment %llu: its time of the last write: %s",
-				 (unsigned long long)seg->id, strerror(errno));
-		if (atomic_compare_exchange_strong(&seg->state->mtime, &held, HELD_NOT))
-			break;
-	}
-}
-
-/* Without waking it. */
-static int stat_file(struct seg *seg, struct stat *st)
-{
-	int fd = atomic_load(&seg->fd);
-	char name[32];
-
-	if (fd >= 0)
-		return fstat(fd, st) ? -errno : 0;
-	seg_data_name(seg->id, name);
-	return fstatat(seg->store->dir_fd, name, st, 0) ? -errno : 0;
-}
-
-int seg_stat(struct seg *seg, struct stat *st)
-{
-	int64_t held;
-	int rc = stat_file(seg, st);
-
-	if (rc)
-		return rc;
-	held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
-	if (held != HELD_NOT)
-		st->st_mtim = from_ns(held);
-	return 0;
-}
-
-/* The one held comes first, as a write's: the file's own alone could be undone by a release. */
-int seg_set_times(struct seg *seg, const struct timespec times[2])
-{
-	struct timespec mtime = times[1];
-
-	seg_touch(seg);
-	if (mtime.tv_nsec != UTIME_OMIT && holds_mtime(seg)) {
-		if (mtime.tv_nsec == UTIME_NOW)
-			clock_gettime(CLOCK_REALTIME, &mtime);
-		hold_still(seg, mtime);
-	}
-	return futimens(seg_fd(seg), times) ? -errno : 0;
-}
-
-void seg_note_hint(struct seg *seg, const struct timespec times[2])
-{
-	struct state_header *state;
-	int64_t *hint;
-
-	if (seg_hinted(seg, times) || seg_wake_header(seg))
-		return;
-	state = seg->state;
-	hint = state->hints[state->next_hint++ % SEG_HINTS];
-	hint[0] = to_ns(times[0]);
-	hint[1] = to_ns(times[1]);
-}
-
-bool seg_hinted(struct seg *seg, const struct timespec times[2])
-{
-	struct state_header *state;
-
-	if (seg_wake_header(seg))
-		return false;
-	state = seg->state;
-	for (size_t i = 0; i < SEG_HINTS; i++)
-		if ((state->hints[i][0] || state->hints[i][1]) &&
-		    state->hints[i][0] == to_ns(times[0]) && state->hints[i][1] == to_ns(times[1]))
-			return true;
-	return false;
-}
-
-void seg_forget_hints(struct seg *seg)
-{
-	struct state_header *state = seg->state;
-
-	if (state)
-		memset(state->hints, 0, sizeof(state->hints));
-}
-
-void seg_note_row(struct seg *seg, const struct timespec times[2])
-{
-	struct state_header *state;
-
-	if (seg_wake_header(seg))
-		return;
-	state = seg->state;
-	state->row[0] = to_ns(times[0]);
-	state->row[1] = to_ns(times[1]);
-}
-
-bool seg_row_news(struct seg *seg, const struct timespec times[2], bool news[2])
-{
-	struct state_header *state;
-
-	if (seg_wake_header(seg))
-		return false;
-	state = seg->state;
-	for (size_t i = 0; i < 2; i++)
-		news[i] = state->row[i] != to_ns(times[i]);
-	return state->row[0] || state->row[1];
-}
-
-void seg_forget_row(struct seg *seg)
-{
-	struct state_header *state = seg->state;
-
-	if (state)
-		memset(state->row, 0, sizeof(state->row));
-}
-
-void seg_note_write(struct seg *seg)
-{
-	struct timespec now;
-
-	if (!holds_mtime(seg))
-		return;
-	clock_gettime(CLOCK_REALTIME, &now);
-	hold_still(seg, now);
-}
-
-uint64_t seg_size(struct seg *seg)
-{
-	struct stat st;
-	int rc = stat_file(seg, &st);
-
-	if (!rc)
-		return (uint64_t)st.st_size;
-	if (rc == -ENOENT) /* damaged, or removed */
-		return 0;
-	/* A segment that is taken for empty would be moved as that. The next daemon asks again. */
-	log_error("segment %llu: its size: %s", (unsigned long long)seg->id, strerror(-rc));
-	abort();
-}
-
-static int note_handed(struct seg *seg)
-{
-	int rc = seg_handed(seg) ? 0 : seg_wake_header(seg);
-
-	if (!rc && !seg_handed(seg)) {
-		atomic_store(&seg->state->handed, 1);
-		atomic_store(&seg->handed, true);
-	}
-	return rc;
-}
-
-/* Under the lock, so that none is opened between the proof that nobody has it and the unlink. */
-static int open_file(struct seg *seg, int access_mode, bool hand_out)
-{
-	char name[32];
-	int fd = -ENOENT;
-
-	seg_touch(seg);
-	seg_data_name(seg->id, name);
-	pthread_mutex_lock(&seg->lock);
-	if (!(atomic_load(&seg->gate) & GATE_GONE))
-		fd = hand_out ? note_handed(seg) : 0;
-	if (!fd) {
-		fd = openat(seg->store->dir_fd, name, (access_mode & O_ACCMODE) | O_CLOEXEC);
-		if (fd < 0)
-			fd = -errno;
-	}
-	pthread_mutex_unlock(&seg->lock);
-	return fd;
-}
-
-int seg_open(struct seg *seg, int access_mode)
-{
-	return open_file(seg, access_mode, false);
-}
-
-/* Who has begun before it was noted ends before anybody can hold him up. */
-int seg_hand_out(struct seg *seg, int access_mode)
-{
-	int fd = open_file(seg, access_mode, (access_mode & O_ACCMODE) != O_RDONLY);
-
-	if (fd >= 0 && seg_handed(seg))
-		seg_direct_over(seg);
-	return fd;
-}
-
-bool seg_handed(struct seg *seg)
-{
-	return atomic_load(&seg->handed);
-}
-
-bool seg_direct_begin(struct seg *seg)
-{
-	atomic_fetch_add(&seg->direct, 1); /* first: seg_hand_out looks when it has noted */
-	if (!seg_handed(seg))
-		return true;
-	seg_direct_end(seg);
-	return false;
-}
-
-void seg_direct_end(struct seg *seg)
-{
-	atomic_fetch_sub(&seg->direct, 1);
-}
-
-void seg_direct_over(struct seg *seg)
-{
-	while (atomic_load(&seg->direct))
-		nanosleep(&(struct timespec){.tv_nsec = DIRECT_NAP_NS}, NULL);
-}
-
-/* A description that is mapped counts for the kernel like one that is open, so ours goes first; the
-   new one stays as ours where the proof fails. */
-static int take_lease(struct seg *seg, struct ramp_err *err)
-{
-	char name[32];
-	int fd, rc;
-
-	seg_data_name(seg->id, name);
-	fd = openat(seg->store->dir_fd, name, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "segment %s", name);
-	rc = seg_replace_file(seg, fd);
-	if (rc)
-		return ramp_err_sys(err, -rc, "segment %s", name);
-	fd = atomic_load(&seg->fd);
-	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
-		if (errno == EAGAIN)
-			return ramp_err_set(err, EBUSY,
-					    "segment %s is still open or mapped by a process",
-					    name);
-		return ramp_err_sys(err, errno, "lease on segment %s", name);
-	}
-	fcntl(fd, F_SETLEASE, F_UNLCK);
-	return 0;
-}
-
-int seg_prove_alone(struct seg *seg, struct ramp_err *err)
-{
-	if (!gate_empty(seg) || seg->map_users)
-		return ramp_err_set(err, EBUSY, "segment %llu is still in use here",
-				    (unsigned long long)seg->id);
-	return take_lease(seg, err);
-}
-
-void seg_layout_cut(struct seg *seg)
-{
-	atomic_fetch_add(&seg->cuts, 1);
 }

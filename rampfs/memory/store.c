@@ -24,7 +24,8 @@
 
 #include "base/log.h"
 #include "reserve.h"
-#include "seg.h"
+#include "seg_core.h"
+#include "tmpfs.h"
 
 #define GOING_PART   16	  /* of the store is worth a wait, */
 #define FREE_PART    2	  /* where no more of it than that is free, */
@@ -247,6 +248,16 @@ static int store_path(const char *state_dir, char **path, struct ramp_err *err)
 	return 0;
 }
 
+static void on_cut(struct store *store, ramp_segment_t id)
+{
+	struct seg *seg = store_find(store, id);
+
+	if (!seg)
+		return;
+	seg_layout_cut(seg);
+	seg_put(seg);
+}
+
 int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **out,
 	       struct ramp_err *err)
 {
@@ -269,7 +280,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 		store_close(store);
 		return rc;
 	}
-	layout_open(store);
+	layout_open(store, on_cut);
 	guard_open(store);
 	*out = store;
 	return 0;
@@ -282,7 +293,7 @@ static void put_node(void *key)
 
 void store_close(struct store *store)
 {
-	rest_close(store);
+	touched_close(store);
 	layout_close(store);
 	tdestroy(store->table, put_node);
 	guard_close(store);

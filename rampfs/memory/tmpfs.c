@@ -8,6 +8,8 @@
  * leaves an empty tmpfs, which gets one then. A second daemon on the same state directory finds the
  * lock taken (-EBUSY).
  */
+#include "tmpfs.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +23,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "seg.h"
+#include "base/page.h"
 
 int tmpfs_mounted(const char *path, struct ramp_err *err)
 {
@@ -76,7 +78,7 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 	int rc;
 
 	/* tmpfs counts whole pages. */
-	capacity_bytes &= ~(uint64_t)(RAMP_PAGE_BYTES - 1);
+	capacity_bytes = page_down(capacity_bytes);
 	if (capacity_bytes == 0)
 		return ramp_err_set(err, EINVAL, "a store needs a capacity of at least a page");
 	if (mkdir(path, 0700) && errno != EEXIST)

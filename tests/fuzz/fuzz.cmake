@@ -61,8 +61,8 @@ rampfs_fuzz(session libramp/base/session.c)
 rampfs_fuzz(raft meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(command meta/command.c)
 rampfs_fuzz(config libramp/base/config.c)
-set(memory ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c ${m}/gate.c ${m}/find_data.c ${m}/reserve.c
-  ${m}/mapping.c libramp/base/kernel.c)
+set(memory ${m}/seg_core.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c
+  ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/journal_reader.c
   meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)

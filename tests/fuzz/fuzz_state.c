@@ -14,7 +14,7 @@
 #include "base/wire.h"
 #include "fuzz.h"
 #include "memory/pages.h"
-#include "memory/seg.h"
+#include "memory/seg_core.h"
 
 #define ID	   UINT64_C(4711)
 #define INC	   UINT64_C(0x1234)

@@ -1,0 +1,75 @@
+/*
+ * Collapsing.
+ */
+#include "collapse.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "base/ids.h"
+#include "base/kernel.h"
+#include "find_data.h"
+#include "mapping.h"
+#include "seg_core.h"
+#include "seg_file.h"
+
+#define HUGE_PAGES     (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+#define COLLAPSE_PAGES (HUGE_PAGES / 8 * 7)
+
+/* Nearly full: what it lacks costs less than what a huge page saves. */
+static bool nearly_full(uint8_t *at)
+{
+	uint8_t resident[HUGE_PAGES];
+	uint32_t pages = 0;
+
+	if (mincore(at, RAMP_HUGE_BYTES, resident))
+		return false;
+	for (uint32_t i = 0; i < HUGE_PAGES; i++)
+		pages += resident[i] & 1;
+	return pages >= COLLAPSE_PAGES;
+}
+
+/* What leaves, or is removed, is to be freed when it has, and must not grow before. */
+static bool may_collapse(struct seg *seg, const atomic_bool *stop)
+{
+	return !atomic_load(stop) && !seg_leaving(seg) && !seg_removed(seg);
+}
+
+/* By a mapping of its own: one of the whole segment that takes huge pages khugepaged would go
+   through, which has another opinion of what is nearly full; and seg_map's keeps the holes. */
+static void collapse(struct seg *seg, uint64_t block)
+{
+	void *at = mapping_of_file(seg, PROT_READ, block, RAMP_HUGE_BYTES);
+
+	if (at == MAP_FAILED)
+		return;
+	madvise(at, RAMP_HUGE_BYTES, MADV_COLLAPSE);
+	munmap(at, RAMP_HUGE_BYTES);
+}
+
+void room_collapse(struct seg *seg, const atomic_bool *stop)
+{
+	uint64_t block = 0, size = seg_size(seg), data = 0, hole = 0;
+	struct data_walk walk = {.seg = seg, .mapped = size};
+	uint8_t *base;
+
+	if (seg_small(seg) || size < RAMP_HUGE_BYTES)
+		return;
+	base = mapping_of_file(seg, PROT_READ, 0, size);
+	if (base == MAP_FAILED)
+		return;
+	mapping_want_small(base, size);
+	walk.base = base;
+	while (may_collapse(seg, stop) && !data_walk_next(&walk, hole, UINT64_MAX, &data, &hole)) {
+		if (hole <= data)
+			break;
+		data = data / RAMP_HUGE_BYTES * RAMP_HUGE_BYTES;
+		if (data > block)
+			block = data;
+		for (; block < hole && block + RAMP_HUGE_BYTES <= size && may_collapse(seg, stop);
+		     block += RAMP_HUGE_BYTES)
+			if (nearly_full(base + block))
+				collapse(seg, block);
+	}
+	munmap(base, size);
+}

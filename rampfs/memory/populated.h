@@ -1,0 +1,30 @@
+/*
+ * What of a segment is populated: the list that a source sends, and data and holes for lseek(2).
+ */
+#ifndef RAMP_MEMORY_POPULATED_H
+#define RAMP_MEMORY_POPULATED_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "find_data.h"
+
+/*
+ * Lists the data of the file: at most `max` ranges, in order. Where there are more, neighbours are
+ * joined, over the smallest gaps first (a joined hole is sent as a hole when it is pulled).
+ * *populated_bytes: of st_blocks. Where more is allocated than is data (fallocated, never touched),
+ * or pages are lost, the layout counts as changed since seg_note_layout: neither could be told from
+ * holes. Blocks: call it from a worker.
+ */
+int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+		   uint64_t *populated_bytes, struct ramp_err *err);
+/* Counts the populated bytes outside of `ranges` (of room_populated), no further than to a little
+   above `enough`. Looks only between the ranges. */
+int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
+		  uint64_t *bytes, struct ramp_err *err);
+
+/* The next byte >= offset that is data in the sense of the source, as lseek(SEEK_DATA); -ENXIO. */
+int64_t room_seek_data(struct seg *seg, uint64_t offset);
+int64_t room_seek_hole(struct seg *seg, uint64_t offset);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * The ground of all files here: a segment's names, its flags, and its place among the touched.
+ */
+#include "seg_core.h"
+
+#include <stdio.h>
+
+#include "gate.h"
+
+void seg_state_name(ramp_segment_t id, char name[32])
+{
+	snprintf(name, 32, "%llu.state", (unsigned long long)id);
+}
+
+void seg_data_name(ramp_segment_t id, char name[32])
+{
+	snprintf(name, 32, "%llu", (unsigned long long)id);
+}
+
+void seg_tell(struct seg *seg)
+{
+	if (seg->store->changed)
+		seg->store->changed(seg->store->changed_arg, seg->id);
+}
+
+/* ---- references and touches ---- */
+
+/* What is removed is in no list: its last user's seg_put gives its memory back. */
+void seg_touch(struct seg *seg)
+{
+	struct store *store = seg->store;
+
+	if (atomic_load_explicit(&seg->touched, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&store->touched_lock);
+	if (!atomic_load(&seg->touched) && !(atomic_load(&seg->gate) & GATE_GONE)) {
+		atomic_store(&seg->touched, true);
+		seg_hold(seg);
+		LIST_INSERT_HEAD(&store->touched, seg, link);
+	}
+	pthread_mutex_unlock(&store->touched_lock);
+}
+
+struct seg *seg_get(struct seg *seg)
+{
+	seg_touch(seg);
+	return seg_hold(seg);
+}
+
+/* ---- questions and flags ---- */
+
+ramp_segment_t seg_id(const struct seg *seg)
+{
+	return seg->id;
+}
+
+bool seg_damaged(struct seg *seg)
+{
+	return atomic_load(&seg->gate) & GATE_DAMAGED;
+}
+
+bool seg_removed(struct seg *seg)
+{
+	return atomic_load(&seg->gate) & GATE_GONE;
+}
+
+bool seg_passed(struct seg *seg)
+{
+	struct state_header *state = atomic_load(&seg->state);
+
+	return state && atomic_load(&state->passed);
+}
+
+void seg_set_leaving(struct seg *seg, bool leaving)
+{
+	atomic_store(&seg->leaving, leaving);
+}
+
+bool seg_leaving(struct seg *seg)
+{
+	return atomic_load(&seg->leaving);
+}
+
+void seg_set_copying(struct seg *seg, bool copying)
+{
+	atomic_store(&seg->copying, copying);
+}
+
+bool seg_copying(struct seg *seg)
+{
+	return atomic_load(&seg->copying);
+}
