@@ -27,4 +27,9 @@ static inline uint64_t clock_ms(void)
 	return clock_ns() / 1000000;
 }
 
+static inline double clock_s(void)
+{
+	return (double)clock_ns() / 1e9;
+}
+
 #endif

@@ -1,16 +1,17 @@
 /*
- * Steps of one migration: a place is taken by counting, filled, and shown by its name, which is
- * stored last.
+ * Steps of one migration. A thread takes a slot by counting, fills it, and publishes it by its name,
+ * which is stored last.
  */
 #include "trace.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "clock.h"
 
 struct slot {
 	uint64_t at_ns, page;
-	_Atomic(const char *) name; /* NULL: not there yet */
+	_Atomic(const char *) name; /* NULL: not published yet */
 };
 
 struct trace {
@@ -44,10 +45,7 @@ void trace_put(struct trace *trace)
 
 uint64_t trace_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	return clock_ns();
 }
 
 void trace_add(struct trace *trace, uint64_t page, const char *name)
@@ -55,7 +53,7 @@ void trace_add(struct trace *trace, uint64_t page, const char *name)
 	uint64_t now = trace_now_ns();
 	unsigned at = atomic_load(&trace->steps);
 
-	/* Not by counting on: years of faults would come around. */
+	/* Does not count further once full: after years of page faults it would wrap around. */
 	while (at < TRACE_STEPS && !atomic_compare_exchange_weak(&trace->steps, &at, at + 1))
 		;
 	if (at >= TRACE_STEPS)

@@ -4,22 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/visible.h"
 
 enum { CELLS = 24, FEWEST_CELLS = 8, SHORTEST_NAME = 16 };
 
 #define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
-
-static double now_s(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 /* What a line has room for: a full one would go on in the next, which nobody clears. */
 static int room(void)
@@ -85,7 +77,7 @@ static void put_pages(const char *name, uint64_t done, uint64_t all, const char 
 
 static void draw_pages(struct bar *bar, uint64_t done, uint64_t all)
 {
-	double gone = now_s() - bar->since_s;
+	double gone = clock_s() - bar->since_s;
 	double rate = gone > 0.05 ? (double)(done - bar->first) / gone : 0;
 	char facts[160];
 	int len =
@@ -124,7 +116,7 @@ void bar_show(struct bar *bar, const struct session_msg *msg)
 
 	if (fresh) {
 		snprintf(bar->state, sizeof(bar->state), "%s", msg->text);
-		bar->since_s = now_s();
+		bar->since_s = clock_s();
 		bar->first = msg->done;
 		bar->lined = 0;
 	}

@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "bar.h"
+#include "base/clock.h"
 #include "base/ioc.h"
 #include "base/output.h"
 #include "base/session.h"
@@ -99,15 +100,13 @@ static volatile sig_atomic_t interrupted;
 /* One that comes right behind the first is the same (timeout(1) sends to process and group). */
 static void on_interrupt(int sig)
 {
-	static struct timespec first;
-	struct timespec now;
+	static uint64_t first_ms;
+	uint64_t now_ms = clock_ms();
 
 	(void)sig;
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (!interrupted)
-		first = now;
-	if (!interrupted || now.tv_sec > first.tv_sec + 1 ||
-	    (now.tv_sec - first.tv_sec) * 1000 + (now.tv_nsec - first.tv_nsec) / 1000000 > SAME_MS)
+		first_ms = now_ms;
+	if (!interrupted || now_ms - first_ms > SAME_MS)
 		interrupted = interrupted + 1;
 }
 
@@ -115,14 +114,6 @@ static void on_interrupt(int sig)
 static bool impatient(void)
 {
 	return interrupted > 1;
-}
-
-static double now_s(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
 /* A path as a terminal may see it, until the next one: somebody else may have named the file. */
@@ -296,7 +287,7 @@ static int see_where(const char *file, const struct options *o, uint64_t segment
 		     struct session_msg *answer)
 {
 	char there[PATH_MAX], *dir = strdup(file), *base = strdup(file);
-	double until = now_s() + AWAY_S;
+	double until = clock_s() + AWAY_S;
 	int rc = -ENOMEM;
 
 	if (dir && base)
@@ -313,7 +304,7 @@ static int see_where(const char *file, const struct options *o, uint64_t segment
 			break;
 		}
 		rc = -ETIMEDOUT;
-		if (now_s() > until || impatient())
+		if (clock_s() > until || impatient())
 			break;
 	}
 	free(dir);
@@ -351,7 +342,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 
 	bar_begin(&bar, file);
 	for (;;) {
-		asked = now_s();
+		asked = clock_s();
 		rc = ask_once(socket, o, segment, &bar, &cancelled, answer);
 		if (rc == 0 || rc == -EACCES || rc == -EPROTO || rc == -ENAMETOOLONG)
 			return rc;
@@ -359,13 +350,13 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 			return rc;
 		if (interrupted)
 			return o->reclaim ? rc : see_where(file, o, segment, answer);
-		if (away_since == 0 || now_s() - asked > 1) {
+		if (away_since == 0 || clock_s() - asked > 1) {
 			fprintf(stderr,
 				"rampfs-migrate: %s: the daemon has gone (%s); asking the next\n",
 				shown(file), strerror(-rc));
-			away_since = now_s();
+			away_since = clock_s();
 		}
-		if (now_s() - away_since > AWAY_S)
+		if (clock_s() - away_since > AWAY_S)
 			return rc;
 		pause_ms(AGAIN_MS);
 	}
@@ -374,7 +365,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 static int migrate(const char *file, const struct options *o)
 {
 	struct ramp_ioc_info info = {0};
-	double began = now_s();
+	double began = clock_s();
 	struct session_msg answer = {0};
 	struct stat st;
 	int rc = ask_mount(file, &info, &st);
@@ -390,7 +381,7 @@ static int migrate(const char *file, const struct options *o)
 			shown(file), strerror(-rc));
 		return EXIT_UNKNOWN;
 	}
-	return report(file, o, &answer, now_s() - began);
+	return report(file, o, &answer, clock_s() - began);
 }
 
 /* ---- options -------------------------------------------------------------------------------- */
