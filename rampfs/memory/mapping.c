@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,8 +78,7 @@ void seg_set_small(struct seg *seg, bool small)
 	if (seg_damaged(seg) || seg_small(seg) == small)
 		return;
 	if (seg_wake_header(seg)) {
-		log_warn("segment %llu: its kind of pages is not noted",
-			 (unsigned long long)seg->id);
+		log_warn("segment %" PRIu64 ": its kind of pages is not noted", seg->id);
 		return;
 	}
 	pthread_mutex_lock(&seg->lock);
@@ -129,8 +129,7 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 		return;
 	mapping_want_small(base, to - from);
 	if (madvise(base, to - from, MADV_POPULATE_WRITE))
-		log_debug("segment %llu: small pages: %s", (unsigned long long)seg->id,
-			  strerror(errno));
+		log_debug("segment %" PRIu64 ": small pages: %s", seg->id, strerror(errno));
 	munmap(base, to - from);
 }
 
@@ -190,7 +189,7 @@ static void *guard(struct seg *seg, uint64_t len)
 				  UFFDIO_REGISTER_MODE_MISSING);
 	if (rc == 0)
 		return guard;
-	log_debug("segment %llu: no guard: %s", (unsigned long long)seg->id, strerror(-rc));
+	log_debug("segment %" PRIu64 ": no guard: %s", seg->id, strerror(-rc));
 	munmap(guard, len);
 	return NULL;
 }
@@ -210,7 +209,7 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 		(struct seg_mapping){.next = seg->mappings, .guard = guard(seg, len), .len = len};
 	base = mapping_of_file(seg, PROT_READ | PROT_WRITE, 0, len);
 	if (base == MAP_FAILED) {
-		rc = ramp_err_sys(err, errno, "mapping segment %llu", (unsigned long long)seg->id);
+		rc = ramp_err_sys(err, errno, "mapping segment %" PRIu64, seg->id);
 		unmap(mapping);
 		return rc;
 	}
@@ -232,8 +231,7 @@ int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err
 		mapped = need;
 	pthread_mutex_lock(&seg->lock);
 	if (atomic_load(&seg->gate) & GATE_GONE)
-		rc = ramp_err_set(err, ENOENT, "segment %llu is removed",
-				  (unsigned long long)seg->id);
+		rc = ramp_err_set(err, ENOENT, "segment %" PRIu64 " is removed", seg->id);
 	else if (!seg->mappings || seg->mappings->len < mapped)
 		rc = grow_mapping(seg, mapped, err);
 	if (!rc) {

@@ -10,6 +10,7 @@
 #include "owner.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -86,8 +87,8 @@ void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
 	pthread_mutex_lock(&seg->store->owner_lock);
 	if (!know(seg) || !same(&seg->owner, owner)) {
 		if (put(seg, owner)) {
-			log_debug("segment %llu: owner is not noted: %s",
-				  (unsigned long long)seg_id(seg), strerror(errno));
+			log_debug("segment %" PRIu64 ": owner is not noted: %s", seg_id(seg),
+				  strerror(errno));
 		} else {
 			seg->owner = *owner;
 			seg->owner_known = true;

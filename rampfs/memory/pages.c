@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +101,8 @@ static int populate(struct seg *seg, uint64_t first, uint64_t count, struct ramp
 
 	if (madvise(map + from * CHUNK_BYTES, (to - from) * CHUNK_BYTES, MADV_POPULATE_WRITE))
 		return ramp_err_set(err, errno == EFAULT ? ENOSPC : errno,
-				    "no room in the store for the page states of segment %llu",
-				    (unsigned long long)seg->id);
+				    "no room in the store for the page states of segment %" PRIu64,
+				    seg->id);
 	chunks_set(seg, from, to - from);
 	return 0;
 }
@@ -168,11 +169,9 @@ int pages_prepare(struct seg *seg, uint64_t size_bytes, struct ramp_err *err)
 		return 0;
 	fd = open_state(seg);
 	if (fd < 0)
-		return ramp_err_sys(err, errno, "page states of segment %llu",
-				    (unsigned long long)seg->id);
+		return ramp_err_sys(err, errno, "page states of segment %" PRIu64, seg->id);
 	if (ftruncate(fd, (off_t)(STATE_HEADER_BYTES + map_bytes_for(pages))))
-		rc = ramp_err_sys(err, errno, "page states of segment %llu",
-				  (unsigned long long)seg->id);
+		rc = ramp_err_sys(err, errno, "page states of segment %" PRIu64, seg->id);
 	if (!rc)
 		rc = map_words(seg, fd, pages, err);
 	close(fd);
@@ -293,8 +292,8 @@ void pages_settle(struct seg *seg)
 	fd = open_state(seg);
 	/* Where this fails, the room comes back at the next start or with the segment. */
 	if (fd < 0 || ftruncate(fd, STATE_HEADER_BYTES))
-		log_warn("segment %llu: its page states keep their room: %s",
-			 (unsigned long long)seg->id, strerror(errno));
+		log_warn("segment %" PRIu64 ": its page states keep their room: %s", seg->id,
+			 strerror(errno));
 	if (fd >= 0)
 		close(fd);
 }

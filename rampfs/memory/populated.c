@@ -4,6 +4,7 @@
 #include "populated.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,8 +65,7 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	if (rc == -ENXIO) /* behind the last data */
 		rc = fstat(seg_fd(seg), &st) ? -errno : 0;
 	if (rc)
-		return ramp_err_sys(err, -rc, "looking for the data of segment %llu",
-				    (unsigned long long)seg->id);
+		return ramp_err_sys(err, -rc, "looking for the data of segment %" PRIu64, seg->id);
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
 	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
 	   count: nobody would see that the list is not true any more. So is a lost page, which
@@ -107,8 +107,7 @@ int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t cou
 	if (!rc)
 		rc = count_data(&walk, from, INT64_MAX, enough, bytes);
 	data_walk_end(&walk);
-	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %llu",
-				 (unsigned long long)seg->id)
+	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %" PRIu64, seg->id)
 		  : 0;
 }
 

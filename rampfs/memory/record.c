@@ -10,6 +10,7 @@
 #include "record.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -159,7 +160,7 @@ int record_change(struct seg *seg, const struct record *record, struct ramp_err 
 	if (!rc && !seg_damaged(seg))
 		rc = seg_wake_header(seg);
 	if (rc)
-		return ramp_err_sys(err, -rc, "segment %llu", (unsigned long long)seg->id);
+		return ramp_err_sys(err, -rc, "segment %" PRIu64, seg->id);
 	pthread_mutex_lock(&seg->lock);
 	from = seg->record.kind;
 	ok = allowed(from, record->kind) && !(atomic_load(&seg->gate) & (GATE_DAMAGED | GATE_GONE));
@@ -173,12 +174,11 @@ int record_change(struct seg *seg, const struct record *record, struct ramp_err 
 	}
 	pthread_mutex_unlock(&seg->lock);
 	if (!ok)
-		return ramp_err_set(err, EINVAL, "segment %llu: no step from %s to %s",
-				    (unsigned long long)seg->id, record_kind_name(from),
+		return ramp_err_set(err, EINVAL, "segment %" PRIu64 ": no step from %s to %s",
+				    seg->id, record_kind_name(from),
 				    record_kind_name(record->kind));
-	log_debug("segment %llu: %s -> %s at epoch %llu", (unsigned long long)seg->id,
-		  record_kind_name(from), record_kind_name(record->kind),
-		  (unsigned long long)record->epoch);
+	log_debug("segment %" PRIu64 ": %s -> %s at epoch %" PRIu64, seg->id,
+		  record_kind_name(from), record_kind_name(record->kind), record->epoch);
 	seg_tell(seg);
 	return 0;
 }

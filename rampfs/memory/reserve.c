@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +278,6 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 	if (!rc)
 		return 0;
 	if (ftruncate(seg_fd(seg), 0))
-		return ramp_err_sys(err, errno, "segment %llu", (unsigned long long)seg->id);
-	return ramp_err_sys(err, -rc, "no room for segment %llu", (unsigned long long)seg->id);
+		return ramp_err_sys(err, errno, "segment %" PRIu64, seg->id);
+	return ramp_err_sys(err, -rc, "no room for segment %" PRIu64, seg->id);
 }

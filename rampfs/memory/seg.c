@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,8 +269,8 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	seg_state_name(id, name);
 	state_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
 	if (state_fd < 0 && errno == ENOENT) {
-		log_info("segment %llu: removing what a creation or removal left half done",
-			 (unsigned long long)id);
+		log_info("segment %" PRIu64 ": removing what a creation or removal left half done",
+			 id);
 		seg_unlink(store, id);
 		return 0;
 	}
@@ -286,11 +287,10 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	close(state_fd);
 	if (rc) {
 		seg_put(seg);
-		return ramp_err_wrap(err, "segment %llu", (unsigned long long)id);
+		return ramp_err_wrap(err, "segment %" PRIu64, id);
 	}
 	if (!damage && seg->record.kind == RECORD_NONE) {
-		log_info("segment %llu: dropping the reservation of a former daemon",
-			 (unsigned long long)id);
+		log_info("segment %" PRIu64 ": dropping the reservation of a former daemon", id);
 		seg_unlink(store, id);
 		seg_put(seg);
 		return 0;
@@ -298,8 +298,7 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	if (!damage)
 		damage = no_data;
 	if (damage) {
-		log_error("segment %llu is damaged and not served: %s", (unsigned long long)id,
-			  damage);
+		log_error("segment %" PRIu64 " is damaged and not served: %s", id, damage);
 		gate_set(seg, GATE_DAMAGED);
 	}
 	*out = seg;

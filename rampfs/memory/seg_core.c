@@ -3,18 +3,19 @@
  */
 #include "seg_core.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "gate.h"
 
 void seg_state_name(ramp_segment_t id, char name[32])
 {
-	snprintf(name, 32, "%llu.state", (unsigned long long)id);
+	snprintf(name, 32, "%" PRIu64 ".state", id);
 }
 
 void seg_data_name(ramp_segment_t id, char name[32])
 {
-	snprintf(name, 32, "%llu", (unsigned long long)id);
+	snprintf(name, 32, "%" PRIu64, id);
 }
 
 void seg_tell(struct seg *seg)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +22,7 @@ int seg_fd(struct seg *seg)
 	int rc = seg_wake_file(seg);
 
 	if (rc && rc != -EIO)
-		log_warn("segment %llu: its file: %s", (unsigned long long)seg->id, strerror(-rc));
+		log_warn("segment %" PRIu64 ": its file: %s", seg->id, strerror(-rc));
 	return atomic_load(&seg->fd);
 }
 
@@ -80,7 +81,7 @@ uint64_t seg_size(struct seg *seg)
 	if (rc == -ENOENT) /* damaged, or removed */
 		return 0;
 	/* A segment that is taken for empty would be moved as that. The next daemon asks again. */
-	log_error("segment %llu: its size: %s", (unsigned long long)seg->id, strerror(-rc));
+	log_error("segment %" PRIu64 ": its size: %s", seg->id, strerror(-rc));
 	abort();
 }
 
@@ -200,7 +201,7 @@ static int take_lease(struct seg *seg, struct ramp_err *err)
 int seg_prove_alone(struct seg *seg, struct ramp_err *err)
 {
 	if (!gate_empty(seg) || seg->map_users)
-		return ramp_err_set(err, EBUSY, "segment %llu is still in use here",
-				    (unsigned long long)seg->id);
+		return ramp_err_set(err, EBUSY, "segment %" PRIu64 " is still in use here",
+				    seg->id);
 	return take_lease(seg, err);
 }

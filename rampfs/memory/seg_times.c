@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -48,8 +49,8 @@ void seg_release_mtime(struct seg *seg)
 	while (held != HELD_NOT) {
 		times[1] = seg_from_ns(held);
 		if (futimens(seg_fd(seg), times))
-			log_warn("segment %llu: its time of the last write: %s",
-				 (unsigned long long)seg->id, strerror(errno));
+			log_warn("segment %" PRIu64 ": its time of the last write: %s", seg->id,
+				 strerror(errno));
 		if (atomic_compare_exchange_strong(&seg->state->mtime, &held, HELD_NOT))
 			break;
 	}

@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <search.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -341,8 +342,9 @@ static int may_destroy(const char *path, bool force, struct ramp_err *err)
 	}
 	close(dir_fd);
 	if (!rc && count && !force)
-		return ramp_err_set(err, EBUSY, "%s holds %llu segment%s (--force destroys them)",
-				    path, (unsigned long long)count, count == 1 ? "" : "s");
+		return ramp_err_set(err, EBUSY,
+				    "%s holds %" PRIu64 " segment%s (--force destroys them)", path,
+				    count, count == 1 ? "" : "s");
 	return rc;
 }
 
@@ -425,12 +427,11 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 		return ramp_err_set(err, EINVAL, "a segment is not made %s",
 				    record_kind_name(kind));
 	if (id < RAMP_SEGMENT_ID_MIN)
-		return ramp_err_set(err, EINVAL, "%llu is no segment's id", (unsigned long long)id);
+		return ramp_err_set(err, EINVAL, "%" PRIu64 " is no segment's id", id);
 	store_tidy(store); /* or it may find its own name there */
 	pthread_mutex_lock(&store->lock);
 	if (table_find(store, id))
-		rc = ramp_err_set(err, EEXIST, "segment %llu is here already",
-				  (unsigned long long)id);
+		rc = ramp_err_set(err, EEXIST, "segment %" PRIu64 " is here already", id);
 	else
 		rc = seg_make(store, id, &record, times, &seg, err);
 	if (!rc && !tsearch(&seg->id, &store->table, by_id)) {
@@ -455,8 +456,7 @@ static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
 
 	pthread_mutex_lock(&seg->lock);
 	if (atomic_load(&seg->gate) & GATE_GONE) {
-		rc = ramp_err_set(err, ENOENT, "segment %llu is removed already",
-				  (unsigned long long)seg->id);
+		rc = ramp_err_set(err, ENOENT, "segment %" PRIu64 " is removed already", seg->id);
 	} else if (prove) {
 		closed = !(atomic_fetch_or(&seg->gate, GATE_FROZEN) & GATE_FROZEN);
 		rc = seg_prove_alone(seg, err);

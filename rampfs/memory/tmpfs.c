@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -49,9 +50,8 @@ static int do_mount(const char *path, uint64_t capacity_bytes, unsigned long fla
 {
 	char options[160];
 
-	snprintf(options, sizeof(options), "%ssize=%llu,nr_inodes=0",
-		 flags & MS_REMOUNT ? "" : "huge=within_size,noswap,mode=0700,",
-		 (unsigned long long)capacity_bytes);
+	snprintf(options, sizeof(options), "%ssize=%" PRIu64 ",nr_inodes=0",
+		 flags & MS_REMOUNT ? "" : "huge=within_size,noswap,mode=0700,", capacity_bytes);
 	return mount("rampfs-store", path, "tmpfs", flags | MS_NOSUID | MS_NODEV, options) ? -errno
 											   : 0;
 }
@@ -151,7 +151,7 @@ static int write_incarnation(int dir_fd, ramp_incarnation_t incarnation, struct 
 
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "the store's incarnation");
-	ok = dprintf(fd, "%016llx\n", (unsigned long long)incarnation) == 17;
+	ok = dprintf(fd, "%016" PRIx64 "\n", incarnation) == 17;
 	close(fd);
 	if (!ok || renameat(dir_fd, "incarnation.new", dir_fd, "incarnation"))
 		return ramp_err_sys(err, ok ? errno : ENOSPC, "the store's incarnation");
