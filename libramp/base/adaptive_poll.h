@@ -1,31 +1,34 @@
 /*
- * Polling for a moment before sleeping, as long as that pays.
+ * Polling for a short time before sleeping, as long as that pays.
  *
- * To wake a thread that sleeps costs more than a page (DESIGN, "Measured facts"), and to poll costs
- * a processor that others may want. So a thread that has just had something to do asks for ADAPTIVE_POLL_US
- * more without sleeping; where that has found nothing ADAPTIVE_POLL_MISSES times in a row, it sleeps at once
- * for the next ADAPTIVE_POLL_REST rounds.
+ * To wake a sleeping thread costs more than a page (contrib/doc/design.md, "Measured facts"), and
+ * polling costs a processor that other threads may want. So a thread that has just had something to
+ * do polls for ADAPTIVE_POLL_US more before it sleeps. If that has found nothing
+ * ADAPTIVE_POLL_MISSES times in a row, the thread sleeps at once for the next ADAPTIVE_POLL_REST
+ * rounds.
  *
- * Between two polls whoever waits for this processor goes first (sched_yield): on a small machine
- * that is the very program whose page has just come, or the thread that is to answer. Without it a
- * page fault takes a third longer here, and its p99 is the whole of ADAPTIVE_POLL_US. But where somebody
- * wants the processor all the time, who yields gets it back after a whole time slice, milliseconds,
- * and one that sleeps is woken before that: a yield that took ADAPTIVE_POLL_CROWDED_US is the last for some
- * rounds, and for many where that happens again within ADAPTIVE_POLL_AGAIN. (A single one, as a quiet
- * machine has them now and then, costs nobody anything.)
+ * Between two polls it yields (sched_yield) to threads that wait for this processor: on a small
+ * machine that is the very program whose page has just come, or the thread that is to answer.
+ * Without the yield a page fault takes a third longer here, and its p99 is the whole of
+ * ADAPTIVE_POLL_US. But if another thread wants the processor all the time, a thread that yields
+ * gets it back only after a whole time slice, milliseconds, and one that sleeps is woken before
+ * that. So a yield that took ADAPTIVE_POLL_CROWDED_US is the last for some rounds, and for many if
+ * that happens again within ADAPTIVE_POLL_AGAIN. (A single long yield, which a quiet machine has
+ * now and then, costs nothing.)
  *
- * A thread that may be `firm` goes on polling then, at real-time priority, where nobody can take
- * the processor from it; its owner sees to that there is another one, for whoever waits for what it
- * does. Where that one stands in line behind this thread all the same, the poll finds nothing, and
- * one such poll is enough to sleep for ADAPTIVE_POLL_FIRM_REST: of more than a hundred rounds only one is to
- * be as late, since p99 would be that. (Beside an attacker who computes all the time p99 is a
- * quarter by that; where it was 6 rounds, beside one who sends garbage, twice as long. On a quiet
- * machine the median would be half as long again, where a program and the thread that serves it
- * share a processor.) It is not firm while it has several to serve, of whom each wants a processor
- * when the other's poll has it (adaptive_poll_another).
+ * A thread that may be `firm` continues to poll then, at real-time priority, where no other thread
+ * can take the processor from it. Its owner makes sure that there is another processor, for the
+ * threads that wait for its work. If the other thread is queued behind this thread all the same,
+ * the poll finds nothing, and one such poll is enough to sleep for ADAPTIVE_POLL_FIRM_REST: of more
+ * than a hundred rounds only one may be that late, since p99 would be that. (Beside an attacker
+ * that computes all the time this brings p99 down to a quarter; with a rest of 6 rounds p99 was
+ * twice as long beside one that sends garbage. On a quiet machine the median would be half as long
+ * again, if a program and the thread that serves it share a processor.) It is not firm while it
+ * serves several threads, each of which wants a processor while the poll for the other has it
+ * (adaptive_poll_another).
  *
- * One thread's own; nothing here locks or allocates. Times are of one clock that does not go back,
- * in microseconds.
+ * A struct adaptive_poll belongs to one thread; nothing here locks or allocates. Times are of one
+ * clock that does not go back, in microseconds.
  */
 #ifndef RAMP_ADAPTIVE_POLL_H
 #define RAMP_ADAPTIVE_POLL_H
@@ -48,13 +51,13 @@
 
 struct adaptive_poll {
 	uint64_t until_us;   /* 0: not polling */
-	uint64_t yielded_us; /* when the poll began after which it yielded; 0: it did not */
+	uint64_t yielded_us; /* when the poll that ended in a yield began; 0: no yield */
 	uint64_t polled_us;  /* when the last poll began */
 	int misses, rest;
 	int again;	  /* rounds in which a long yield is not the first */
 	int firm;	  /* rounds in which it does not yield */
-	int changed;	  /* rounds in which whom it serves has changed before */
-	int several;	  /* rounds in which it is not to be firm */
+	int changed;	  /* rounds in which another change means several */
+	int several;	  /* rounds in which it must not be firm: it serves several threads */
 	bool may_be_firm; /* set by the owner; the rest begins as 0 */
 };
 
@@ -77,7 +80,8 @@ static inline void adaptive_poll_is_crowded(struct adaptive_poll *poll)
 	poll->several = was.several;
 }
 
-/* What happened was somebody else's than what happened before; once, that is the next one. */
+/* Notes that the last event came from another thread than the event before. Once means that the
+   thread served is another one now; again, that there are several. */
 static inline void adaptive_poll_another(struct adaptive_poll *poll)
 {
 	if (poll->changed) {
@@ -87,7 +91,8 @@ static inline void adaptive_poll_another(struct adaptive_poll *poll)
 	poll->changed = ADAPTIVE_POLL_SEVERAL;
 }
 
-/* There is one again. Where it was crowded for the second time meanwhile it is firm now. */
+/* Notes that it serves only one thread again. If the processor was crowded for the second time
+   meanwhile, the poll is firm now. */
 static inline void adaptive_poll_one_again(struct adaptive_poll *poll)
 {
 	if (poll->may_be_firm && poll->again > ADAPTIVE_POLL_AGAIN) {
@@ -97,7 +102,7 @@ static inline void adaptive_poll_one_again(struct adaptive_poll *poll)
 	}
 }
 
-/* How long to sleep now: wait_ms, or 0 while polling pays. */
+/* Returns how long to sleep now: wait_ms, or 0 while polling pays. */
 static inline int adaptive_poll_wait_ms(struct adaptive_poll *poll, uint64_t now_us, int wait_ms)
 {
 	if (poll->yielded_us && now_us >= poll->yielded_us + ADAPTIVE_POLL_CROWDED_US) {
@@ -118,7 +123,7 @@ static inline int adaptive_poll_wait_ms(struct adaptive_poll *poll, uint64_t now
 	return wait_ms;
 }
 
-/* A wait has found nothing. True: it was a poll, and it is time for the next one. */
+/* Called when a wait has found nothing. True: it was a poll, and it is time for the next one. */
 static inline bool adaptive_poll_again(struct adaptive_poll *poll)
 {
 	if (poll->until_us == 0)
@@ -130,7 +135,7 @@ static inline bool adaptive_poll_again(struct adaptive_poll *poll)
 	return true;
 }
 
-/* There was something to do. */
+/* Called when there was something to do. */
 static inline void adaptive_poll_happened(struct adaptive_poll *poll, uint64_t now_us)
 {
 	poll->again -= poll->again > 0;

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,15 @@ struct parser {
 	const char *path;
 	struct config_cluster *config;
 	struct ramp_err *err;
-	struct ramp_err own; /* where the caller gave none */
-	int line;	     /* of what the handler sees */
+	struct ramp_err own; /* used if the caller gave none */
+	int line;	     /* of the key that the handler sees */
 	bool failed, have_cluster, have_arena;
 	char section[RAMP_NODE_NAME_MAX + 16]; /* the last one seen */
 	unsigned seen;			       /* keys of this section, by bit */
 	bool voter_given[CONFIG_NODES_MAX];
 };
 
-static int refuse(struct parser *p, int line, const char *reason, const char *what)
+static int config_refuse(struct parser *p, int line, const char *reason, const char *what)
 {
 	if (!p->failed)
 		ramp_err_set(p->err, EINVAL, "%s:%d: %s%s%s%s", p->path, line, reason,
@@ -92,11 +93,11 @@ bool config_address_ok(const char *address)
 	return *end == 0 && port >= 1 && port <= 65535;
 }
 
-/* Marks key number `bit` of the section as seen; false where it stands there twice. */
+/* Marks key number `bit` of the section as seen; false if the section has it twice. */
 static bool first_time(struct parser *p, unsigned bit, const char *key)
 {
 	if (p->seen & (1u << bit)) {
-		refuse(p, p->line, "given twice in this section:", key);
+		config_refuse(p, p->line, "given twice in this section:", key);
 		return false;
 	}
 	p->seen |= 1u << bit;
@@ -111,14 +112,15 @@ static int parse_arena(struct parser *p, const char *value)
 	errno = 0;
 	addr = strtoull(value, &colon, 0);
 	if (errno || colon == value || *colon != ':' || config_size(colon + 1, &len))
-		return refuse(p, p->line, "arena is ADDRESS:SIZE, not", value);
+		return config_refuse(p, p->line, "arena is ADDRESS:SIZE, not", value);
 	if (addr % RAMP_EXTENT_MIN || len % RAMP_EXTENT_MIN)
-		return refuse(p, p->line,
-			      "arena's address and size must be multiples of 64M:", value);
+		return config_refuse(p, p->line,
+				     "arena's address and size must be multiples of 64M:", value);
 	if (len == 0)
-		return refuse(p, p->line, "arena is empty:", value);
+		return config_refuse(p, p->line, "arena is empty:", value);
 	if (addr < USER_ADDRESS_BEGIN || addr >= USER_ADDRESS_END || len > USER_ADDRESS_END - addr)
-		return refuse(p, p->line, "arena is outside of what a program can map:", value);
+		return config_refuse(p, p->line,
+				     "arena is outside of what a program can map:", value);
 	p->config->arena_addr = addr;
 	p->config->arena_len = len;
 	return 1;
@@ -130,22 +132,22 @@ static int parse_cluster(struct parser *p, const char *key, const char *value)
 		if (!first_time(p, 0, key))
 			return 0;
 		if (!config_name_ok(value))
-			return refuse(p, p->line, "not a cluster's name:", value);
+			return config_refuse(p, p->line, "not a cluster's name:", value);
 		snprintf(p->config->name, sizeof(p->config->name), "%s", value);
 		return 1;
 	}
 	if (strcmp(key, "arena") == 0)
 		return first_time(p, 1, key) && parse_arena(p, value);
-	return refuse(p, p->line, "unknown key in [cluster]:", key);
+	return config_refuse(p, p->line, "unknown key in [cluster]:", key);
 }
 
 static int parse_address(struct parser *p, struct config_node *node, const char *value)
 {
 	if (!config_address_ok(value))
-		return refuse(p, p->line, "address is HOST:PORT, not", value);
+		return config_refuse(p, p->line, "address is HOST:PORT, not", value);
 	for (size_t i = 0; i + 1 < p->config->n_nodes; i++)
 		if (strcmp(p->config->nodes[i].address, value) == 0)
-			return refuse(p, p->line, "another node has this address:", value);
+			return config_refuse(p, p->line, "another node has this address:", value);
 	snprintf(node->address, sizeof(node->address), "%s", value);
 	return 1;
 }
@@ -160,9 +162,9 @@ static int parse_node(struct parser *p, const char *key, const char *value)
 		if (!first_time(p, 1, key))
 			return 0;
 		if (config_size(value, &node->capacity_bytes))
-			return refuse(p, p->line, "not a size like 512M or 8G:", value);
+			return config_refuse(p, p->line, "not a size like 512M or 8G:", value);
 		if (node->capacity_bytes < CONFIG_CAPACITY_MIN)
-			return refuse(p, p->line, "capacity is less than 16M:", value);
+			return config_refuse(p, p->line, "capacity is less than 16M:", value);
 		return 1;
 	}
 	if (strcmp(key, "transport") == 0) {
@@ -175,21 +177,21 @@ static int parse_node(struct parser *p, const char *key, const char *value)
 				node->transport = (enum config_transport)i;
 				return 1;
 			}
-		return refuse(p, p->line, "transport is auto, verbs or tcp, not", value);
+		return config_refuse(p, p->line, "transport is auto, verbs or tcp, not", value);
 	}
 	if (strcmp(key, "voter") == 0) {
 		if (!first_time(p, 3, key))
 			return 0;
 		if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
-			return refuse(p, p->line, "voter is yes or no, not", value);
+			return config_refuse(p, p->line, "voter is yes or no, not", value);
 		node->voter = value[0] == 'y';
 		p->voter_given[p->config->n_nodes - 1] = true;
 		return 1;
 	}
-	return refuse(p, p->line, "unknown key in a [node] section:", key);
+	return config_refuse(p, p->line, "unknown key in a [node] section:", key);
 }
 
-/* What a node's section must have, asked when the next one begins or the file ends. */
+/* Checks that a node's section is complete, when the next one begins or the file ends. */
 static int end_section(struct parser *p)
 {
 	const struct config_node *node;
@@ -198,9 +200,9 @@ static int end_section(struct parser *p)
 		return 1;
 	node = &p->config->nodes[p->config->n_nodes - 1];
 	if (!node->address[0])
-		return refuse(p, node->line, "this node has no address:", node->name);
+		return config_refuse(p, node->line, "this node has no address:", node->name);
 	if (!node->capacity_bytes)
-		return refuse(p, node->line, "this node has no capacity:", node->name);
+		return config_refuse(p, node->line, "this node has no capacity:", node->name);
 	return 1;
 }
 
@@ -211,11 +213,11 @@ static int begin_node(struct parser *p, const char *name)
 	while (*name == ' ' || *name == '\t')
 		name++;
 	if (!config_name_ok(name))
-		return refuse(p, p->line, "not a node's name:", name);
+		return config_refuse(p, p->line, "not a node's name:", name);
 	if (config_find(c, name))
-		return refuse(p, p->line, "two sections of one node:", name);
+		return config_refuse(p, p->line, "two sections of one node:", name);
 	if (c->n_nodes == CONFIG_NODES_MAX)
-		return refuse(p, p->line, "more than 64 nodes", NULL);
+		return config_refuse(p, p->line, "more than 64 nodes", NULL);
 	c->nodes[c->n_nodes] = (struct config_node){.line = p->line};
 	snprintf(c->nodes[c->n_nodes].name, sizeof(c->nodes[0].name), "%.*s", RAMP_NODE_NAME_MAX,
 		 name);
@@ -228,15 +230,15 @@ static int begin_section(struct parser *p, const char *section)
 	if (!end_section(p))
 		return 0;
 	if (strlen(section) >= sizeof(p->section))
-		return refuse(p, p->line, "this section's name is too long:", section);
+		return config_refuse(p, p->line, "this section's name is too long:", section);
 	snprintf(p->section, sizeof(p->section), "%s", section);
 	p->seen = 0;
 	if (strncmp(section, "node ", 5) == 0)
 		return begin_node(p, section + 5);
 	if (strcmp(section, "cluster") != 0)
-		return refuse(p, p->line, "unknown section:", section);
+		return config_refuse(p, p->line, "unknown section:", section);
 	if (p->have_cluster)
-		return refuse(p, p->line, "a second [cluster] section", NULL);
+		return config_refuse(p, p->line, "a second [cluster] section", NULL);
 	p->have_cluster = true;
 	return 1;
 }
@@ -248,13 +250,13 @@ static int on_key(void *arg, const char *section, const char *key, const char *v
 	if (p->failed)
 		return 0;
 	if (!section[0])
-		return refuse(p, p->line, "a key before the first section:", key);
+		return config_refuse(p, p->line, "a key before the first section:", key);
 	if (strcmp(section, "cluster") == 0)
 		return parse_cluster(p, key, value);
 	return parse_node(p, key, value);
 }
 
-/* A section begins where its line is read: inih itself says nothing of one that has no keys. */
+/* Notes a section when its line is read: inih itself does not report one that has no keys. */
 static int see_section(struct parser *p, const char *line)
 {
 	char name[LINE_MAX_BYTES];
@@ -272,7 +274,8 @@ static int see_section(struct parser *p, const char *line)
 	return begin_section(p, name);
 }
 
-/* inih's reader: counts lines, and refuses what inih would cut or a text file does not hold. */
+/* The reader for inih: counts lines, and refuses a line that inih would cut, and bytes that are no
+   text. */
 static char *read_line(char *line, int size, void *arg)
 {
 	struct parser *p = arg;
@@ -282,18 +285,18 @@ static char *read_line(char *line, int size, void *arg)
 		return NULL;
 	p->line++;
 	if (!strchr(line, '\n') && !feof(p->file)) {
-		refuse(p, p->line, "this line is too long", NULL);
+		config_refuse(p, p->line, "this line is too long", NULL);
 		return NULL;
 	}
 	for (const char *c = line; *c; c++)
 		if (iscntrl((unsigned char)*c) && !isspace((unsigned char)*c)) {
-			refuse(p, p->line, "this is not text", NULL);
+			config_refuse(p, p->line, "this is not text", NULL);
 			return NULL;
 		}
 	return see_section(p, line) ? got : NULL;
 }
 
-static int finish(struct parser *p)
+static int config_finish(struct parser *p)
 {
 	struct config_cluster *c = p->config;
 	size_t voters = 0;
@@ -302,18 +305,18 @@ static int finish(struct parser *p)
 	if (!end_section(p))
 		return 0;
 	if (!p->have_cluster)
-		return refuse(p, last, "there is no [cluster] section", NULL);
+		return config_refuse(p, last, "there is no [cluster] section", NULL);
 	if (!c->name[0])
-		return refuse(p, last, "the cluster has no name", NULL);
+		return config_refuse(p, last, "the cluster has no name", NULL);
 	if (c->n_nodes == 0)
-		return refuse(p, last, "there is no [node] section", NULL);
+		return config_refuse(p, last, "there is no [node] section", NULL);
 	for (size_t i = 0; i < c->n_nodes; i++) {
 		if (!p->voter_given[i])
 			c->nodes[i].voter = i < CONFIG_VOTERS_DEFAULT;
 		voters += c->nodes[i].voter;
 	}
 	if (voters == 0)
-		return refuse(p, last, "no node is a voter", NULL);
+		return config_refuse(p, last, "no node is a voter", NULL);
 	return 1;
 }
 
@@ -336,13 +339,13 @@ int config_read(const char *path, struct config_cluster *config, struct ramp_err
 	}
 	rc = ini_parse_stream(read_line, &p, on_key, &p);
 	if (ferror(p.file) && !p.failed)
-		refuse(&p, p.line + 1, "cannot be read", NULL);
+		config_refuse(&p, p.line + 1, "cannot be read", NULL);
 	else if (rc > 0 && !p.failed)
-		refuse(&p, rc, "neither a [section] nor KEY=VALUE", NULL);
+		config_refuse(&p, rc, "neither a [section] nor KEY=VALUE", NULL);
 	else if (rc < 0 && !p.failed)
-		refuse(&p, p.line, "no memory", NULL);
+		config_refuse(&p, p.line, "no memory", NULL);
 	if (!p.failed)
-		finish(&p);
+		config_finish(&p);
 	fclose(p.file);
 	if (!p.failed)
 		return 0;
@@ -374,14 +377,14 @@ char *config_canonical(const struct config_cluster *config)
 
 	if (!f)
 		return NULL;
-	fprintf(f, "[cluster]\nname=%s\narena=0x%llx:%llu\n", config->name,
-		(unsigned long long)config->arena_addr, (unsigned long long)config->arena_len);
+	fprintf(f, "[cluster]\nname=%s\narena=0x%" PRIx64 ":%" PRIu64 "\n", config->name,
+		config->arena_addr, config->arena_len);
 	for (size_t i = 0; i < config->n_nodes; i++) {
 		const struct config_node *n = &config->nodes[i];
 
-		fprintf(f, "[node %s]\naddress=%s\ncapacity=%llu\ntransport=%s\nvoter=%s\n",
-			n->name, n->address, (unsigned long long)n->capacity_bytes,
-			transports[n->transport], n->voter ? "yes" : "no");
+		fprintf(f, "[node %s]\naddress=%s\ncapacity=%" PRIu64 "\ntransport=%s\nvoter=%s\n",
+			n->name, n->address, n->capacity_bytes, transports[n->transport],
+			n->voter ? "yes" : "no");
 	}
 	if (fclose(f)) {
 		free(text);

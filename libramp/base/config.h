@@ -1,5 +1,5 @@
 /*
- * cluster.conf: what a cluster is founded with.
+ * cluster.conf: the founding configuration of a cluster.
  *
  *	[cluster]
  *	name=NAME
@@ -27,7 +27,8 @@
 #define CONFIG_ARENA_ADDR     UINT64_C(0x200000000000)
 #define CONFIG_ARENA_LEN      (UINT64_C(32) << 40)
 #define CONFIG_CAPACITY_MIN   (UINT64_C(16) << 20)
-/* A line of inih's is 198 bytes: a joiner is told everybody's, and writes them into its file. */
+/* A line of inih's is 198 bytes: a joiner gets the address of each node, and writes them all into
+   its file. */
 #define CONFIG_ADDRESS_MAX 190
 
 enum config_transport { CONFIG_TRANSPORT_AUTO, CONFIG_TRANSPORT_VERBS, CONFIG_TRANSPORT_TCP };
@@ -51,21 +52,21 @@ struct config_cluster {
 /* Reads and checks `path`. On success the caller frees with config_free. */
 int config_read(const char *path, struct config_cluster *config, struct ramp_err *err);
 void config_free(struct config_cluster *config);
-/* The node of that name, or NULL. */
+/* Returns the node of that name, or NULL. */
 const struct config_node *config_find(const struct config_cluster *config, const char *name);
 
 /*
- * The canonical text: the same for two files that mean the same. It is a cluster.conf itself; the
- * cluster's id is an HMAC of it under the key. Returns malloc'ed text, NULL without memory.
+ * Returns the canonical text, malloc'ed: the same for two files that mean the same. It is a
+ * cluster.conf itself; the cluster's id is an HMAC of it under the key. NULL without memory.
  */
 char *config_canonical(const struct config_cluster *config);
 
-/* "8G", "4096", "1.5T" is not one: digits and one of K M G T (powers of 1024), nothing else.
-   -EINVAL, -ERANGE. */
+/* Reads a size such as "8G" or "4096": digits and one of K M G T (powers of 1024), nothing else;
+   "1.5T" is none. -EINVAL, -ERANGE. */
 int config_size(const char *text, uint64_t *bytes);
-/* Letters, digits, '.', '_', '-'; not "." or ".."; does not begin with '.'. */
+/* Whether it is of letters, digits, '.', '_', '-', and does not begin with '.' ("." and ".."). */
 bool config_name_ok(const char *name);
-/* HOST:PORT, [V6]:PORT, of CONFIG_ADDRESS_MAX 190bytes at most; a port of 1..65535. */
+/* Whether it is HOST:PORT or [V6]:PORT, of at most CONFIG_ADDRESS_MAX bytes; a port of 1..65535. */
 bool config_address_ok(const char *address);
 
 #endif

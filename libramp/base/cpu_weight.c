@@ -12,11 +12,11 @@
 #define OURS "RAMPFS_LEADS_ITS_SESSION"
 
 static int wanted_nice = CPU_WEIGHT_NICE;
-static int usual; /* the session's nice while nothing moves */
-static bool ours; /* the session */
+static int usual; /* the session's nice value while nothing moves */
+static bool ours; /* whether the session is the node's own */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int moves; /* under lock */
+static int moves; /* protected by lock */
 
 void cpu_weight_session(void)
 {

@@ -22,7 +22,7 @@ int ramp_err_set(struct ramp_err *err, int code, const char *fmt, ...)
 	return -code;
 }
 
-/* Where there is no room for both, what it is about (a long path) is cut, and not why. */
+/* If there is no room for both, the message (a long path) is cut, and not the reason. */
 int ramp_err_sys(struct ramp_err *err, int code, const char *fmt, ...)
 {
 	char buf[64];

@@ -1,9 +1,9 @@
 /*
- * Errors: what a function returns and what it says.
+ * Errors: a code for the caller and a sentence for a person.
  *
  * Functions of rampfs return 0 (or a count) on success and a negative errno on failure, and
- * fill the caller's struct ramp_err with one sentence for a person. Whoever first decides that
- * something has failed words it; callers may put more in front (ramp_err_wrap).
+ * fill the caller's struct ramp_err with one sentence. The function that first decides that an
+ * operation has failed words it; callers may put more in front (ramp_err_wrap).
  *
  * Thread-safety: a struct ramp_err belongs to its caller. Every function takes NULL for it.
  */

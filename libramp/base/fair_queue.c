@@ -1,7 +1,5 @@
 /*
- * Turns.
- *
- * A line for each user who has something that waits or runs; it is gone with the last of that.
+ * A queue for each user that has entries waiting or running; it is freed with the last of those.
  */
 #include "fair_queue.h"
 

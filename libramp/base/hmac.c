@@ -26,8 +26,8 @@ int hmac_open(struct hmac **out, const void *key, size_t len)
 
 	if (!hmac)
 		return -ENOMEM;
-	/* Without memory at its very start OpenSSL 3.0 has no context, and fetching crashes by
-	 * that. */
+	/* Without memory at its very start OpenSSL 3.0 has no context, and fetching crashes
+	   because of that. */
 	if (!OSSL_LIB_CTX_get0_global_default()) {
 		free(hmac);
 		return -ENOMEM;

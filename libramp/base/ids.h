@@ -20,7 +20,7 @@ typedef uint32_t ramp_node_t;	     /* a member's number; 1.. in the order of clu
 typedef uint64_t ramp_segment_t;     /* never reused; >= RAMP_SEGMENT_ID_MIN; 0: none */
 typedef uint64_t ramp_incarnation_t; /* random, made with a store; never 0 */
 
-/* One try at one migration: a random id by the source, a random ticket by the target. */
+/* One attempt at one migration: a random id from the source, a random ticket from the target. */
 struct ramp_attempt {
 	uint64_t source_id;
 	uint64_t ticket;
@@ -31,7 +31,7 @@ static inline bool ramp_attempt_equal(struct ramp_attempt a, struct ramp_attempt
 	return a.source_id == b.source_id && a.ticket == b.ticket;
 }
 
-/* A random number that is not 0 (getrandom(2); the process ends where there is none). */
+/* Returns a random number that is not 0 (getrandom(2)); exits if there is none. */
 uint64_t ramp_random64(void);
 
 #endif

@@ -9,14 +9,14 @@
 
 #define RAMP_SOCKET_PATH_MAX 107
 
-/* On an open segment: a one-time token for this open, and where the session socket is. */
+/* On an open segment: returns a one-time token for this open, and the path of the session socket. */
 struct ramp_ioc_attach {
 	uint64_t token[2];
 	uint64_t segment;
 	char socket[RAMP_SOCKET_PATH_MAX + 1];
 };
 
-/* On any file or directory of the mount: what it is. */
+/* On any file or directory of the mount: returns its nodeid, the arena and the socket. */
 struct ramp_ioc_info {
 	uint64_t arena_addr, arena_len;
 	uint64_t nodeid; /* the segment's id, or the directory's */

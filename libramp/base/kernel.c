@@ -46,9 +46,9 @@ int kernel_uffd_wake(int uffd, uint64_t start, uint64_t len)
 }
 
 /*
- * The kernel stops at the first page that it can't do and says how far it came: errno EAGAIN with
- * the count, or that page's own errno where it was the first. So a call after a partial one gets
- * the reason.
+ * The kernel stops at the first page that it can't map and says how far it came: errno EAGAIN with
+ * the count, or that page's own errno if it was the first. So a call after a partial one gets the
+ * reason.
  */
 int64_t kernel_uffd_continue(int uffd, uint64_t start, uint64_t len, bool wake)
 {
@@ -72,7 +72,7 @@ int64_t kernel_uffd_continue(int uffd, uint64_t start, uint64_t len, bool wake)
 			break;
 		}
 	}
-	/* CONTINUE wakes only what it mapped itself. */
+	/* CONTINUE wakes only threads at pages that it mapped itself. */
 	if (skipped && wake)
 		kernel_uffd_wake(uffd, start, done);
 	return done ? (int64_t)done : why;
@@ -136,7 +136,7 @@ int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct ker
 	(SIGNAL(SIGCHLD) | SIGNAL(SIGCONT) | SIGNAL(SIGURG) | SIGNAL(SIGWINCH) | SIGNAL(SIGSTOP) | \
 	 SIGNAL(SIGTSTP) | SIGNAL(SIGTTIN) | SIGNAL(SIGTTOU))
 
-/* The kernel marks all threads of a process that is about to end by a pending SIGKILL, but for
+/* The kernel marks all threads of a process that is about to end by a pending SIGKILL, except for
    signals that leave a core, and under a debugger. */
 bool kernel_ends(pid_t thread)
 {
@@ -234,7 +234,7 @@ int kernel_maps_open(struct kernel_maps *maps, pid_t pid)
 	return 0;
 }
 
-/* "start-end rwxs offset major:minor inode path". False: not a line of maps. */
+/* Parses "start-end rwxs offset major:minor inode path". False: not a line of maps. */
 static bool parse_line(const char *line, struct kernel_vma *vma)
 {
 	char prot[5];
@@ -249,7 +249,7 @@ static bool parse_line(const char *line, struct kernel_vma *vma)
 	return true;
 }
 
-/* A line's path may be as long as it likes: what does not fit is read on and thrown away. */
+/* Reads one line. Its path may be of any length: the part that does not fit is discarded. */
 static bool read_line(FILE *text, char *line, int cap)
 {
 	int c;
@@ -267,7 +267,7 @@ static int next_in_text(struct kernel_maps *maps, uint64_t from, bool any, struc
 	char line[256];
 
 	if (from < maps->text_at) {
-		fflush(maps->text); /* what is buffered is old */
+		fflush(maps->text); /* the buffered text is old */
 		rewind(maps->text);
 	}
 	while (read_line(maps->text, line, sizeof(line))) {
@@ -289,7 +289,7 @@ static int next_mapping(struct kernel_maps *maps, uint64_t from, uint64_t to, bo
 	if (rc <= 0)
 		return rc;
 	if (vma->start >= to) {
-		/* It was read too early: the next call may ask for it. */
+		/* The line is consumed, but the next call may ask for it: read again then. */
 		if (maps->text)
 			maps->text_at = UINT64_MAX;
 		return 0;
@@ -425,7 +425,7 @@ unsigned int kernel_processors(void)
 	cpu_set_t set;
 	long online;
 
-	/* More than the set has room for are EINVAL. */
+	/* EINVAL: more processors than the set has room for. */
 	if (!sched_getaffinity(0, sizeof(set), &set))
 		return (unsigned int)CPU_COUNT(&set);
 	online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,9 +1,9 @@
 /*
- * What Debian 12's headers (Linux 6.1) lack of the kernel's API, and thin helpers around it.
+ * The part of the kernel's API that Debian 12's headers (Linux 6.1) lack, and thin helpers around it.
  *
- * Constants and structs carry names of our own (KERNEL_, kernel_), so that they stand beside newer
- * headers too, and beside <sys/mount.h>, which does not suffer <linux/fs.h>. Layouts and numbers
- * are those of include/uapi/linux of Linux 6.18.
+ * Constants and structs have names of our own (KERNEL_, kernel_), so that they don't clash with
+ * newer headers, nor with <sys/mount.h>, which can't be included beside <linux/fs.h>. Layouts and
+ * numbers are those of include/uapi/linux of Linux 6.18.
  *
  * The helpers keep no state, allocate nothing unless said, and do not log. All return 0, a count or
  * a negative errno; addresses and lengths are bytes and page-aligned. Any thread.
@@ -40,22 +40,21 @@ struct kernel_uffdio_poison {
 #define KERNEL_UFFD_MODES                                                                          \
 	(UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP)
 
-/* The handshake, once in a userfaultfd's life. -EINVAL: the kernel lacks one of `features`. */
+/* Does the handshake, once in a userfaultfd's life. -EINVAL: the kernel lacks one of `features`. */
 int kernel_uffd_api(int uffd, uint64_t features);
 int kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
 int kernel_uffd_unregister(int uffd, uint64_t start, uint64_t len);
-/* Those blocked in the range try again (and raise their page fault again, where it is still one).
- */
+/* Wakes threads blocked in the range: they try again, and raise their page fault again if needed. */
 int kernel_uffd_wake(int uffd, uint64_t start, uint64_t len);
 
 /*
- * Maps what stands in the file's pages, and wakes (unless !wake). A page that is mapped already
- * counts as done. Returns how many bytes from `start` on are mapped now, or a negative errno where
- * the first page is not: -EAGAIN an event is unread (read it, try again), -EFAULT past the end of
- * the file or a hole, -ENOENT not registered, -ESRCH the process is gone.
+ * Maps the file's pages as they are, and wakes (unless !wake). A page that is mapped already counts
+ * as done. Returns how many bytes from `start` on are mapped now, or a negative errno if the first
+ * page is not: -EAGAIN an event is unread (read it, try again), -EFAULT past the end of the file or
+ * a hole, -ENOENT not registered, -ESRCH the process is gone.
  */
 int64_t kernel_uffd_continue(int uffd, uint64_t start, uint64_t len, bool wake);
-/* A touch of the page is SIGBUS from now on. As above; -EEXIST on a mapped page. */
+/* Poisons pages: a touch is SIGBUS from now on. As above; -EEXIST on a mapped page. */
 int64_t kernel_uffd_poison(int uffd, uint64_t start, uint64_t len);
 /* Sets or lifts write protection; lifting wakes. */
 int kernel_uffd_protect(int uffd, uint64_t start, uint64_t len, bool on);
@@ -79,16 +78,16 @@ struct kernel_pm_scan {
 #define KERNEL_PAGE_PFNZERO (UINT64_C(1) << 5)
 #define KERNEL_PAGE_HUGE    (UINT64_C(1) << 6)
 
-/* Which pages: those with all of these categories, none of those, and one of these at least
-   (any; 0: no matter). */
+/* Selects pages that have all of the categories `all`, none of `none`, and at least one of `any`
+   (0: no matter). */
 struct kernel_page_kind {
 	uint64_t all, none, any;
 };
 
 /*
- * 1 when a page in [start, end) is of that kind, 0 when none is; *at (may be NULL) is the first
- * one's address. all PRESENT: a load would go through. any PRESENT|WRITTEN: something is there or
- * is not write-protected. `pagemap_fd` is an open /proc/PID/pagemap. -ENOTTY before 6.7.
+ * Returns 1 if a page in [start, end) is of that kind, 0 if none is; *at (may be NULL) is the first
+ * one's address. all PRESENT: a load would go through. any PRESENT|WRITTEN: a page is there or is
+ * not write-protected. `pagemap_fd` is an open /proc/PID/pagemap. -ENOTTY before 6.7.
  */
 int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
 			uint64_t *at);
@@ -97,9 +96,9 @@ int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct ker
 
 /*
  * Whether the thread, which sleeps in a system call, will never return to its program: a signal
- * waits for it that ends its process, or it is gone. Not one that has a handler, that stops it, or
- * that it ignores or blocks: those interrupt no read of a file (signal(7)). Where /proc says
- * nothing, it is taken to end.
+ * that ends its process is pending, or the thread is gone. A signal that has a handler, that stops
+ * the thread, or that it ignores or blocks does not count: those interrupt no read of a file
+ * (signal(7)). If /proc says nothing, the thread is taken to end.
  */
 bool kernel_ends(pid_t thread);
 
@@ -125,31 +124,31 @@ struct kernel_procmap_query {
 #define KERNEL_PROCMAP_NEXT  0x10u /* the VMA that covers query_addr, or the next */
 #define KERNEL_PROCMAP_FILE  0x20u /* only file-backed ones */
 
-/* A process's mappings, by PROCMAP_QUERY, or where the kernel has none by reading the text. Of one
-   thread. */
+/* A process's mappings, by PROCMAP_QUERY, or by reading the text if the kernel has no such query.
+   For use by one thread. */
 struct kernel_maps {
 	int fd;		  /* for queries; -1 when `text` is used */
 	FILE *text;	  /* NULL when `fd` is used */
 	uint64_t text_at; /* where the last line read ended; UINT64_MAX: nothing read yet */
 };
 
-/* -ENOENT or -ESRCH: no such process; -EACCES. kernel_maps_close after success. */
+/* -ENOENT or -ESRCH: no such process; -EACCES. After success the caller calls kernel_maps_close. */
 int kernel_maps_open(struct kernel_maps *maps, pid_t pid);
 /* The same without PROCMAP_QUERY (older kernels). */
 int kernel_maps_open_text(struct kernel_maps *maps, pid_t pid);
-/* The first file-backed mapping of which something lies in [from, to): 1, 0 none, -errno (-ESRCH
-   when the process ended). Go on from vma->end. */
+/* Finds the first file-backed mapping that overlaps [from, to): 1; 0: none; -errno (-ESRCH when the
+   process ended). Continue from vma->end. */
 int kernel_maps_next(struct kernel_maps *maps, uint64_t from, uint64_t to, struct kernel_vma *vma);
-/* The same of all mappings, those of no file, too. */
+/* The same for all mappings, also those of no file. */
 int kernel_maps_next_any(struct kernel_maps *maps, uint64_t from, uint64_t to,
 			 struct kernel_vma *vma);
-/* The file that is mapped at `addr`, as its link in /proc/PID/map_files reads: 0; -errno. Linux
-   6.11. */
+/* Returns the name of the file mapped at `addr`, as its link in /proc/PID/map_files reads: 0; -errno.
+   Linux 6.11. */
 int kernel_maps_name(struct kernel_maps *maps, uint64_t addr, char *name, uint32_t cap);
 void kernel_maps_close(struct kernel_maps *maps);
 
-/* Whether two descriptors of this process are the same open file: 1; 0; -errno where the kernel does
-   not say. */
+/* Whether two descriptors of this process are the same open file: 1; 0; -errno if the kernel does not
+   say. */
 int kernel_same_file(int a, int b);
 
 /* ---- madvise(2), mount, files --------------------------------------------------------------- */
@@ -171,41 +170,43 @@ int kernel_version(void);
 /* ---- sockets -------------------------------------------------------------------------------- */
 
 #define KERNEL_SO_PASSRIGHTS 83 /* of SOL_SOCKET. Linux 6.16 */
-/* Who sends a descriptor to this unix socket, or to a connection made to it from now on, gets EPERM;
-   what the socket itself sends may have some. -ENOPROTOOPT before 6.16. */
+/* From now on a peer that sends a descriptor to this unix socket, or to a connection made to it, gets
+   EPERM; the socket itself may send some. -ENOPROTOOPT before 6.16. */
 int kernel_refuse_fds(int sock);
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
-/* Of SCHED_RR; who is revoked keeps everybody from the segment, a page fault one thread. An agent's
-   thread is the program's, which may let it compute for ever: never is it before who serves all. */
+/* Priorities of SCHED_RR. A freeze keeps all programs from the segment, a page fault one thread. An
+   agent's thread is the program's, which may let it compute for ever: it must never go before threads
+   that serve all programs. */
 #define KERNEL_FREEZE_PRIORITY 50
 #define KERNEL_FAULT_PRIORITY  40
 #define KERNEL_WINDOW_PRIORITY 35
 #define KERNEL_AGENT_PRIORITY  30
-/* From now on the calling thread goes before all of normal priority, or with 0 like them again.
-   What it starts is normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread
-   that polls a uv_async_t: it spins until whoever is in the middle of uv_async_send has gone on,
-   which at normal priority he can't on the same processor (tried: windows of 34 to 950 ms). */
+/* Gives the calling thread that real-time priority, or with 0 normal priority again. Threads that it
+   starts are normal. -EPERM: a cgroup denies it, and nothing has changed. Not for a thread that polls
+   a uv_async_t: it spins while another thread is in the middle of uv_async_send, which at normal
+   priority can't continue on the same processor (tried: windows of 34 to 950 ms). */
 int kernel_rt_boost(int priority);
-/* The same for a thread that changes its mind often, and knows by this what it is; begins as 0.
-   -EPERM only the first time; it is never in a hurry then. */
+/* The same for a thread that switches often, and keeps its state in this struct, which begins as 0.
+   -EPERM only the first time; the thread never gets the boost then. */
 struct kernel_rt_boost {
 	bool on, denied;
 };
 int kernel_rt_boost_while(struct kernel_rt_boost *boost, bool on);
-/* On how many this process may run. */
+/* Returns how many processors this process may run on. */
 unsigned int kernel_processors(void);
-/* How long a thread (0: the calling one) without real-time priority runs at a time where others want
-   its processor, sched_runtime of sched_setattr(2), in ns. -ENOTSUP: it has such priority, or the
-   kernel is older than 6.12. */
+/* Returns a thread's time slice in *ns: how long a thread (0: the calling one) without real-time
+   priority runs at a time when others want its processor, sched_runtime of sched_setattr(2).
+   -ENOTSUP: it has such priority, or the kernel is older than 6.12. */
 int kernel_slice(pid_t tid, uint64_t *ns);
-/* 100,000 to 100,000,000; 0: what is usual. Nothing else of that thread changes, but for a nice value
-   that somebody sets in the very moment, which is undone. */
+/* Sets it: 100,000 to 100,000,000; 0: the default. Nothing else of that thread changes, except that a
+   nice value that another process sets at the very same time is undone. */
 int kernel_slice_set(pid_t tid, uint64_t ns);
-/* Of who page faults, and as much of those who serve that: they poll, and yield between. Were it
-   longer, who wakes would interrupt them, which costs more than to wait for that (a page fault takes
-   a seventh longer). About the shortest there is, and what nobody else asks for: known by that. */
+/* The time slice of threads that have page faults, and of those that serve them, which poll and yield
+   between. If it were longer, threads that wake up would interrupt them, which costs more than to
+   wait for that (a page fault takes a seventh longer). About the shortest there is. No other program
+   asks for this very value: it marks the threads that have it. */
 #define KERNEL_FAULT_SLICE_NS 100100u
 
 /* ---- FUSE ------------------------------------------------------------------------------------ */

@@ -30,8 +30,8 @@ static const struct {
 	[LOG_LEVEL_DEBUG] = {LOG_DEBUG, "debug"},
 };
 
-/* Whether stderr is the journal's stream: systemd names its device and inode, and the variable
-   outlives a stderr that goes to a file (sd_journal_stream_fd(3), systemd.exec(5)). */
+/* Whether stderr is the journal's stream: systemd gives its device and inode in JOURNAL_STREAM,
+   which is set even if stderr was redirected to a file (sd_journal_stream_fd(3), systemd.exec(5)). */
 static int stderr_is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
@@ -53,7 +53,7 @@ void log_open(const char *ident, int to_syslog, enum log_level most)
 		openlog(ident, LOG_PID, LOG_DAEMON);
 }
 
-/* "2026-11-21 08:45:01.123 " in front of a line that goes to a file; a terminal needs none. */
+/* Formats "2026-11-21 08:45:01.123 ", which comes before a line in a file; a terminal needs none. */
 static const char *time_of_day(char stamp[STAMP_BYTES])
 {
 	struct timespec now;
@@ -90,7 +90,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	else
 		len = snprintf(line, sizeof(line), "%s%s: %s: %s\n", time_of_day(stamp), log_ident,
 			       levels[level].name, text);
-	/* Nothing can be done, and nobody told, where the log itself cannot be written. */
+	/* If the log itself cannot be written, there is no way to report that. */
 	if (write(STDERR_FILENO, line, (size_t)len) < 0)
 		return;
 }

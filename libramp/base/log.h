@@ -1,9 +1,10 @@
 /*
- * The log: one line per event that a person needs, none per page.
+ * The log: one line for each event that a person needs, none for each page.
  *
- * Lines go to stderr (`rampfs: LEVEL: text`, with the time in front where it is no terminal, with
- * syslog's <N> prefix where it is systemd's journal) or to syslog(3). Any thread may log; a line is
- * written by one write(2), and is one line whatever the names in it are. The pager never logs.
+ * Lines go to stderr or to syslog(3). On stderr they are `rampfs: LEVEL: text`, with the time in
+ * front if it is no terminal, with syslog's <N> prefix if it is systemd's journal. Any thread may
+ * log. A line is written by one write(2), and stays one line for any bytes in the names it shows.
+ * The pager never logs.
  */
 #ifndef RAMP_LOG_H
 #define RAMP_LOG_H

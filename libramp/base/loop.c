@@ -2,12 +2,12 @@
  * The control loop.
  *
  * Other threads put functions on a list under a lock and wake the loop by an eventfd; the loop
- * takes the list and runs it in order. Workers are threads of ours, started when there is more to
- * do than threads; what they have done comes back the same way.
+ * takes the list and runs it in order. Workers are threads of this file, started when there is more
+ * work than threads; their results come back the same way.
  *
- * Neither uv_async_t nor uv_queue_work: a thread in the middle of uv_async_send is waited for by
- * spinning, and where the loop's thread is in a hurry (loop_rt_boost) he never gets on. So the lock
- * here hands its holder the priority of who waits for it.
+ * uv_async_t and uv_queue_work are not used: libuv waits for a thread in the middle of uv_async_send
+ * by spinning, and while the loop's thread has real-time priority (loop_rt_boost) that thread never
+ * continues. So the lock here gives its holder the priority of the thread that waits for it.
  */
 #include "loop.h"
 
@@ -22,9 +22,9 @@
 #include "fair_queue.h"
 #include "kernel.h"
 
-#define WORKERS		32u /* a user may keep a half of them (fair_queue.h) */
+#define WORKERS		32u /* a user may block a half of them (fair_queue.h) */
 #define SLOW_WORKERS	16u
-#define RT_BOOST_MAX_MS 500u /* at one go; then it is looked at what the thread has computed */
+#define RT_BOOST_MAX_MS 500u /* at one go; then its computing time decides about the next */
 
 struct posted {
 	STAILQ_ENTRY(posted) link;
@@ -45,7 +45,7 @@ struct loop {
 	uv_loop_t uv;
 	struct loop_wake wake;
 
-	uv_timer_t calm; /* this and the next: control thread */
+	uv_timer_t boost_end; /* this and the next: control thread */
 	struct {
 		bool on, denied;
 		uint64_t since_ms, until_ms, ran_ns, not_before_ms;
@@ -56,7 +56,7 @@ struct loop {
 	bool stop, ending;
 	pthread_cond_t more;	       /* for workers: work, or the end */
 	pthread_cond_t moved;	       /* for loop_close: something is posted */
-	struct fair_queue works, slow; /* whose turn it is of each kind */
+	struct fair_queue works, slow; /* the queue of each kind */
 	unsigned int pending;	       /* work that was given and is not over */
 	unsigned int idle;	       /* workers that sleep, or are about to wake */
 	unsigned int threads;
@@ -72,7 +72,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
-	/* Before what it is about: a send after this comes again. */
+	/* Before fn: a send after this wakes the loop again. */
 	(void)!read(wake->fd, &count, sizeof(count));
 	wake->fn(wake->arg);
 }
@@ -98,7 +98,7 @@ int loop_wake_open(struct loop *loop, struct loop_wake *wake, loop_fn *fn, void 
 
 void loop_wake_send(struct loop_wake *wake)
 {
-	/* Can only fail when the counter is full: it is awake then. */
+	/* Can only fail when the counter is full; the loop is awake then. */
 	(void)!write(wake->fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
@@ -127,8 +127,8 @@ static uint64_t computed_ns(void)
 	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
 }
 
-/* Who has computed for half of the time was no help to those that he went before. */
-static void calm_down(struct loop *loop)
+/* A thread that has computed for half of the time delayed others without helping a move. */
+static void end_boost(struct loop *loop)
 {
 	uint64_t wall_ms = uv_now(&loop->uv) - loop->boost.since_ms;
 
@@ -138,23 +138,23 @@ static void calm_down(struct loop *loop)
 		loop->boost.not_before_ms = uv_now(&loop->uv) + RT_BOOST_MAX_MS;
 }
 
-static void on_calm(uv_timer_t *timer);
+static void on_boost_end(uv_timer_t *timer);
 
-static void calm_later(struct loop *loop)
+static void end_boost_later(struct loop *loop)
 {
 	uint64_t now = uv_now(&loop->uv), end = loop->boost.since_ms + RT_BOOST_MAX_MS;
 
 	if (end > loop->boost.until_ms)
 		end = loop->boost.until_ms;
 	if (now < end)
-		uv_timer_start(&loop->calm, on_calm, end - now, 0);
+		uv_timer_start(&loop->boost_end, on_boost_end, end - now, 0);
 	else
-		calm_down(loop);
+		end_boost(loop);
 }
 
-static void on_calm(uv_timer_t *timer)
+static void on_boost_end(uv_timer_t *timer)
 {
-	calm_later(timer->data);
+	end_boost_later(timer->data);
 }
 
 void loop_rt_boost(struct loop *loop, unsigned int ms)
@@ -176,12 +176,12 @@ void loop_rt_boost(struct loop *loop, unsigned int ms)
 	loop->boost.on = true;
 	loop->boost.since_ms = now;
 	loop->boost.ran_ns = computed_ns();
-	calm_later(loop);
+	end_boost_later(loop);
 }
 
-/* ---- what is posted -------------------------------------------------------------------------- */
+/* ---- posted functions ------------------------------------------------------------------------- */
 
-/* False: there was nothing. */
+/* Runs all that is posted. False: there was nothing. */
 static bool run_posted(struct loop *loop)
 {
 	for (bool any = false;; any = true) {
@@ -218,7 +218,7 @@ static void post(struct loop *loop, loop_fn *fn, void *arg)
 	struct posted *p = malloc(sizeof(*p));
 
 	if (!p)
-		abort(); /* a lost call would hang a program; the keeper starts us again */
+		abort(); /* a lost call would hang a program; the keeper starts the daemon again */
 	*p = (struct posted){.fn = fn, .arg = arg};
 	STAILQ_INSERT_TAIL(&loop->posted, p, link);
 	pthread_cond_signal(&loop->moved);
@@ -239,7 +239,7 @@ static struct fair_queue *kind_of(struct loop *loop, const struct work *w)
 	return w->slow ? &loop->slow : &loop->works;
 }
 
-/* NULL: nothing that may run now. loop->lock is held. */
+/* Takes the next work; NULL: none may run now. loop->lock is held. */
 static struct work *next_work(struct loop *loop)
 {
 	struct fair_queue_entry *entry = fair_queue_next(&loop->works);
@@ -247,7 +247,7 @@ static struct work *next_work(struct loop *loop)
 	return (struct work *)(entry ? entry : fair_queue_next(&loop->slow));
 }
 
-/* The end of one job may let two begin, of users that had all that they may have. loop->lock is
+/* The end of one work may let two others begin, of users that were at their limit. loop->lock is
    held. */
 static void wake_next(struct loop *loop)
 {
@@ -271,7 +271,7 @@ static void *serve(void *arg)
 				loop_post(loop, w->done, w->arg);
 			pthread_mutex_lock(&loop->lock);
 			fair_queue_end(&w->entry, kind_of(loop, w));
-			loop->pending--; /* not before: the loop stands until then */
+			loop->pending--; /* not before: the loop exists until then */
 			pthread_cond_signal(&loop->moved);
 			free(w);
 		} else if (loop->ending) {
@@ -302,7 +302,8 @@ static int start_worker(struct loop *loop)
 	return 0;
 }
 
-/* Posted, so that whoever calls loop_work on the control thread has that callback to himself. */
+/* Posted, so that a callback on the control thread that calls loop_work ends before its work
+   begins. */
 static void queue_work(void *arg)
 {
 	struct work *w = arg;
@@ -312,9 +313,9 @@ static void queue_work(void *arg)
 	fair_queue_add(kind_of(loop, w), w->uid, &w->entry);
 	if (loop->idle)
 		pthread_cond_signal(&loop->more);
-	/* What may not run yet counts, too: no matter. */
+	/* Work that may not run yet counts, too; that does no harm. */
 	if (loop->works.waiting + loop->slow.waiting > loop->idle)
-		start_worker(loop); /* without, it waits for one of those that there are */
+		start_worker(loop); /* if that fails, the work waits for an existing worker */
 	pthread_mutex_unlock(&loop->lock);
 }
 
@@ -378,8 +379,8 @@ int loop_open(struct loop **out, struct ramp_err *err)
 		free(loop);
 		return rc;
 	}
-	uv_timer_init(&loop->uv, &loop->calm);
-	loop->calm.data = loop;
+	uv_timer_init(&loop->uv, &loop->boost_end);
+	loop->boost_end.data = loop;
 	init_lock(&loop->lock);
 	pthread_cond_init(&loop->more, NULL);
 	pthread_cond_init(&loop->moved, NULL);
@@ -406,7 +407,7 @@ void loop_stop(struct loop *loop)
 {
 	pthread_mutex_lock(&loop->lock);
 	loop->stop = true;
-	/* With the lock: who runs the loop may have closed it otherwise. */
+	/* Under the lock: otherwise the thread that runs the loop may have closed it. */
 	loop_wake_send(&loop->wake);
 	pthread_mutex_unlock(&loop->lock);
 }
@@ -418,7 +419,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 		uv_close(handle, NULL);
 }
 
-/* Until something is posted, or no worker is left who could. False: nothing is. */
+/* Waits until a function is posted, or no worker is left that could post one. False: none is. */
 static bool wait_for_posts(struct loop *loop)
 {
 	bool posted;
@@ -443,13 +444,13 @@ static void end_workers(struct loop *loop)
 
 void loop_close(struct loop *loop)
 {
-	/* What was posted may be a worker's, who comes back to this loop. */
+	/* A posted function may give work to a worker, which posts its result to this loop. */
 	do {
 		uv_walk(&loop->uv, close_handle, NULL);
 		uv_run(&loop->uv, UV_RUN_DEFAULT);
 	} while (run_posted(loop) || wait_for_posts(loop));
 	if (loop->boost.on)
-		calm_down(loop);
+		end_boost(loop);
 	end_workers(loop);
 	uv_loop_close(&loop->uv);
 	close(loop->wake.fd);

@@ -17,7 +17,7 @@ void output_begin(void)
 
 int output_end(const char *program)
 {
-	/* Of a write that failed earlier only the fact is known. */
+	/* Only the fact is known of a write that failed earlier, not its errno. */
 	int failed = ferror(stdout);
 
 	errno = 0;

@@ -2,8 +2,8 @@
  * Encoding, decoding, sending and receiving of the session's messages (session.h).
  *
  * A table says which fields each type has; one pair of functions walks struct session_msg in order
- * and takes or leaves each field by it. What a received packet has too much or too little of is
- * -EBADMSG: wire_r_done says so.
+ * and takes or leaves each field by it. A received packet that is too long or too short is -EBADMSG:
+ * wire_r_done says so.
  */
 #include "session.h"
 
@@ -215,7 +215,7 @@ int session_decode(const void *buf, size_t len, struct session_msg *msg)
 	return wire_r_done(&r) ? 0 : -EBADMSG;
 }
 
-/* patience_ms 0: as long as it takes. */
+/* Waits without limit if patience_ms is 0. */
 static int connect_to(const char *path, uint32_t patience_ms)
 {
 	struct timeval time = {.tv_sec = patience_ms / 1000,
@@ -251,7 +251,7 @@ int session_connect_within(const char *path, uint32_t patience_ms)
 	return connect_to(path, patience_ms);
 }
 
-union control {
+union fd_control {
 	char bytes[CMSG_SPACE(sizeof(int) * SESSION_FDS_MAX)];
 	struct cmsghdr align;
 };
@@ -260,7 +260,7 @@ static int send_packet(int sock, void *buf, size_t len, const int *fds, int nfds
 {
 	struct iovec io = {buf, len};
 	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
-	union control control;
+	union fd_control control;
 	ssize_t n;
 
 	if (nfds > 0) {
@@ -312,7 +312,7 @@ int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int fla
 	uint8_t buf[SESSION_PACKET_MAX];
 	struct iovec io = {buf, sizeof(buf)};
 	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
-	union control control;
+	union fd_control control;
 	int rc;
 	ssize_t n;
 
@@ -342,9 +342,9 @@ int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int fla
 	return rc;
 }
 
-int session_send_uffd(int door, int uffd)
+int session_send_uffd(int broker, int uffd)
 {
 	uint8_t byte = SESSION_VERSION;
 
-	return send_packet(door, &byte, 1, &uffd, 1, 0);
+	return send_packet(broker, &byte, 1, &uffd, 1, 0);
 }

@@ -1,11 +1,11 @@
 /*
- * The protocol between the daemon and what runs on its machine: the shim's agents, the shim's
+ * The protocol between the daemon and the processes of its machine: the shim's agents, the shim's
  * calling threads, and the tools.
  *
  * All connections go to one SOCK_SEQPACKET Unix socket (its path: RAMP_IOC_ATTACH, RAMP_IOC_INFO).
  * One packet is one message: u16 version, u16 type, then the fields that the table below names, in
- * the order of struct session_msg, little-endian, by wire.h. The first message says what a
- * connection is:
+ * the order of struct session_msg, little-endian, by wire.h. The first message says what kind of
+ * connection it is:
  *
  *   HELLO                                an agent's session, for the life of its process
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
@@ -13,23 +13,24 @@
  *   MEMBER                               a tool: one ANSWER, closed
  *
  * File descriptors travel only from the daemon to the agent, beside WELCOME, MAP, GONE and BACK.
- * The daemon receives without a control buffer: what is sent to it is dropped by the kernel. The
- * one that must cross, the userfaultfd, goes over a socket pair of its own to the doorman, a child
- * process that looks at what it is.
+ * The daemon receives without a control buffer, so the kernel drops descriptors that are sent to
+ * it. The one that must reach the daemon, the userfaultfd, goes over a socket pair of its own to
+ * the broker, a child process of the daemon that checks what kind of file it is.
  *
  * The session, from the agent's side ("->" agent to daemon):
  *
  *   -> HELLO{serial, flags, tid}          tid: gettid() of the agent, as the agent sees it;
  *                                         flags: SESSION_RECONNECT where it has a userfaultfd
- *   <- WELCOME{serial, result, text}      fds: [0] the doorman's socket; [1] /dev/userfaultfd,
+ *   <- WELCOME{serial, result, text}      fds: [0] the broker's socket; [1] /dev/userfaultfd,
  *                                         without RECONNECT only. result EPERM (uffd_group),
  *                                         EUSERS (too many), EPROTO: text says why, no fds,
  *                                         the connection is closed
  *      the agent makes its userfaultfd: ioctl(fd, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK),
- *      session_send_uffd() on the doorman's socket, closes that socket and /dev/userfaultfd, keeps
+ *      session_send_uffd() on the broker's socket, closes that socket and /dev/userfaultfd, keeps
  *      its userfaultfd for as long as it lives (never UFFDIO_API: that is the daemon's)
- *   <- READY{serial, result, text}        from now on attaches of this process succeed. result: why
- *                                         the userfaultfd was no good; the connection is closed
+ *   <- READY{serial, result, text}        from now on attaches of this process succeed. result: the
+ *                                         userfaultfd was refused, text says why; the connection
+ *                                         is closed
  *   <- commands, each answered -> DONE{serial, result, addr}, in the order in which they come:
  *
  *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
@@ -39,45 +40,47 @@
  *      MAP_SHARED. So are the mappings of read-only opens, since the kernel takes no userfaultfd on
  *      a shared one that could never be written; they show the same pages, and the shim refuses
  *      them PROT_WRITE (EACCES) as the kernel would. Parts of the range that map this segment
- * already may be left as they are. On failure nothing new is mapped. PROTECT{serial, addr, len,
- * prot}      mprotect(): the program may touch it from now on UNMAP{serial, addr, len} munmap(): an
- * attach failed after MAP DROP{serial, segment, ranges}         urgent:
- * madvise(MADV_DONTNEED_LOCKED) of each range (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
+ *      already may be left as they are. On failure nothing new is mapped.
+ *   PROTECT{serial, addr, len, prot}      mprotect(): the program may touch it from now on
+ *   UNMAP{serial, addr, len}              munmap(): an attach failed after MAP
+ *   DROP{serial, segment, ranges}         urgent: madvise(MADV_DONTNEED_LOCKED) of each range
+ *                                         (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
  *                                         (part of it is not mapped any more) counts as success.
- *      Without ranges: whether the segment may leave. EPERM: what is mapped of it is sealed.
+ *      Without ranges: asks whether the segment may leave. EPERM: a mapping of it is sealed.
  *   GONE{serial, segment, addr, len, text} + fd (an empty file, O_RDONLY)
  *      z = mmap(NULL, len, the range's present protection, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
  *      MADV_DONTFORK; mremap(z, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr); close(fd). Then
- *      DONE, then `text`, where it is not empty, as a line to the user. PRIVATE: a store to it must
+ *      DONE, then `text`, if it is not empty, as a line to the user. PRIVATE: a store to it must
  *      be SIGBUS, as a load is, which takes PROT_WRITE on a file that is open for reading.
- *      Where nothing is mapped at addr (a fork's child) it is done all the same.
- *      Where the process's limits allow no second mapping of that length, z is mapped over the
- *      range at once; where they allow none to be written, without PROT_WRITE (a store is SIGSEGV
- *      then); where they allow none, or no descriptor (EMFILE), the range is unmapped: a touch is
- *      SIGSEGV, and it is not put back.
+ *      It is done even if nothing is mapped at addr (a fork's child).
+ *      If the process's limits allow no second mapping of that length, z is mapped over the
+ *      range at once; if they allow none that can be written, without PROT_WRITE (a store is
+ *      SIGSEGV then); if they allow none at all, or no descriptor (EMFILE), the range is unmapped:
+ *      a touch is SIGSEGV, and the range is not put back.
  *   BACK{serial, segment, addr, len, offset, prot, flags} + fd
  *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, flags as for MAP;
  *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
  *   SWAP{serial, addr, len, scratch}
  *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr), or one for each part that
- *      the program has protected otherwise meanwhile; after an errno the first of these may be in
- *      place. It waits in the kernel until the daemon has read the remap event: so it is done
- *      beside the agent, which must be able to connect again meanwhile. A daemon takes remap
- *      events that it did not ask for.
- *   SAY{serial, text}                     a line to the user (LOST pages); DONE when it is written
+ *      the program has protected differently meanwhile; after an errno the first of these may be
+ *      in place. It waits in the kernel until the daemon has read the remap event: so it is done
+ *      by another thread than the agent, which must be able to connect again meanwhile. A daemon
+ *      accepts remap events that it did not ask for.
+ *   SAY{serial, text}                     a line to the user (LOST pages); DONE once it is written
  *                                         or can't be
  *
- * `text` comes without a newline and with its "rampfs: " in front in GONE and SAY; without in
- * RESULT, READY, WELCOME and ANSWER, where the reader puts its own words in front.
+ * `text` has no newline. In GONE and SAY it begins with "rampfs: "; in RESULT, READY, WELCOME and
+ * ANSWER it does not, and the reader puts its own words in front.
  *
- * A session that hangs up: the daemon has died or is being upgraded. The agent connects again, in a
- * loop with a pause of 1 ms growing to 100 ms, for ever (while the listening socket's keeper lives,
- * connect(2) just waits), and says HELLO with RECONNECT. Its mappings are found in /proc; it need
- * not, and can't, tell them. The session also ends when the process execs or exits.
+ * A session that hangs up means that the daemon has died or is being upgraded. The agent connects
+ * again, for ever, with a pause of 1 ms that grows to 100 ms (while the keeper of the listening
+ * socket lives, connect(2) just waits), and sends HELLO with RECONNECT. The daemon finds its
+ * mappings in /proc; the agent need not, and can't, tell them. The session also ends when the
+ * process execs or exits.
  *
- * Throw-away requests. The process is the one that connected (SO_PEERCRED). Answer: RESULT{result,
- * segment, addr, len, token, all, text}; a field that a request does not define is 0.
- * Who hangs up before its turn has come: ATTACH, FORK, ADOPT and PUNCH are not done then.
+ * Throw-away requests. The process is the one that connected (SO_PEERCRED). The answer is
+ * RESULT{result, segment, addr, len, token, all, text}; a field that a request does not define is 0.
+ * If the client hangs up before its turn has come, ATTACH, FORK, ADOPT and PUNCH are not done.
  *
  *   ATTACH{token, offset, len, prot, flags}   token of RAMP_IOC_ATTACH; prot: PROT_*; flags:
  *      SESSION_NOHUGE, SESSION_REPLACE. offset and len are page-aligned by the caller. The agent
@@ -90,23 +93,23 @@
  *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
  *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
  *      ETIMEDOUT it was frozen or the agent silent for too long (and is hung up on then), EBUSY
- *      the program changes its mappings there, EAGAIN it was unlinked a moment ago while it came,
+ *      the program changes its mappings there, EAGAIN it was unlinked just now, while it came,
  *      EINVAL, ENOENT, EIO.
  *   FORK{}      before fork(2), by the parent: RESULT with a token, good for one ADOPT within 30 s.
- *               It stands for all that is attached now; segment: how many ranges that are (0: none,
- *               no ADOPT is needed). EDQUOT: its user has too many tokens out.
+ *               It covers all that is attached now; segment: how many ranges that are (0: none,
+ *               no ADOPT is needed). EDQUOT: its user has too many unused tokens.
  *   ADOPT{token}  in the child, after its own agent is READY: all those ranges are mapped by
  *               MAP/PROTECT (or GONE) when RESULT comes; segment: how many. EPERM; EIO: some could
  *               not be mapped, and text names the first. ETIMEDOUT (the agent was silent for too
- *               long), ESRCH (its session ended): of some nobody knows whether they are mapped and
- *               registered, and they may be mapped later; no access must be given to any.
- *               The token {0, 0}, where a daemon has died between FORK and ADOPT and with it the
+ *               long), ESRCH (its session ended): of some it is not known whether they are mapped
+ *               and registered, and they may be mapped later; no access must be given to any.
+ *               The token {0, 0}, used if a daemon has died between FORK and ADOPT and with it the
  *               token: what the parent process has attached now, if it is of the same user.
  *   DETACH{segment, addr, len}   after a munmap or an mremap in place: the daemon looks into /proc
- *               again. Nothing breaks where it never comes.
+ *               again. Nothing breaks if it never comes.
  *   PUNCH{segment, offset, len}   madvise(MADV_REMOVE): punches the hole in the segment. EACCES:
- *               no writable attachment covers it. EPERM: the process has no session (yet, where the
- *               daemon has just begun). EREMOTE, EOPNOTSUPP, EIO. ETIMEDOUT: not within
+ *               no writable attachment covers it. EPERM: the process has no session (yet, if the
+ *               daemon has just started). EREMOTE, EOPNOTSUPP, EIO. ETIMEDOUT: not within
  *               SESSION_PUNCH_MS, and it is not done later.
  *
  * Tools:
@@ -115,21 +118,21 @@
  *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, _WATCH, _TRACE
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
  *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
- *               done on which node, done ns after the first step; all: 0, or the page whose fault
- *               it belongs to + 1; node empty: a remark on the trace
+ *               done on which node, done ns after the first step; all: 0, or 1 + the page whose
+ *               page fault it belongs to; node empty: a remark on the trace
  *   <- ANSWER{result, text}        then the daemon closes
  *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
  *
  *   -> MEMBER{flags, addr, len, mode, node, name}   root only. mode: enum session_member; node:
- * which; FENCE: addr: the incarnation that is to be over, 0: the present one; ADD: name: its
- *               HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE
+ *               which node; FENCE: addr: the incarnation that is to be over, 0: the present one;
+ *               ADD: name: its HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE
  *   <- ANSWER{result, text}
  *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
- * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). Who does not read what is
- * sent to it is hung up on. So is the newest of a user who has too many connections or requests,
- * which comes again as after a daemon's death.
+ * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). The daemon hangs up on a
+ * client that does not read. If a user has too many connections or requests, it hangs up on the
+ * newest, which comes again as after a daemon's death.
  *
  * The functions here allocate nothing, take no locks, and may be called between fork and exec.
  */
@@ -141,7 +144,7 @@
 
 #include "ids.h"
 
-/* Where the sockets are: a directory of root's, in which everybody may look. */
+/* The directory of the sockets: root's, and readable by all users. */
 #define SESSION_DIR "/run/rampfs"
 
 #define SESSION_VERSION	   1
@@ -189,7 +192,7 @@ enum session_type {
 #define SESSION_FORCE	  (1u << 6) /* MEMBER: the operator knows better */
 #define SESSION_TRACE	  (1u << 7) /* MIGRATE: send STEPs */
 
-/* What MEMBER asks for. */
+/* The operation that MEMBER asks for. */
 enum session_member {
 	SESSION_MEMBER_FENCE = 1,
 	SESSION_MEMBER_REMOVE,
@@ -220,30 +223,31 @@ struct session_msg {
 	struct session_range ranges[SESSION_RANGES_MAX];
 };
 
-/* Bytes written into buf (SESSION_PACKET_MAX is always enough); -EMSGSIZE, -EINVAL no such type. */
+/* Returns the bytes written into buf (SESSION_PACKET_MAX is always enough); -EMSGSIZE; -EINVAL: no
+   such type. */
 int session_encode(const struct session_msg *msg, void *buf, size_t cap);
-/* 0; -EPROTO: another version (type is set where it is known); -EBADMSG: anything else. */
+/* Returns 0; -EPROTO: another version (type is set if it is known); -EBADMSG: anything else. */
 int session_decode(const void *buf, size_t len, struct session_msg *msg);
 
-/* A connected socket (close-on-exec, blocking), or a negative errno: -ENOENT, -ECONNREFUSED,
+/* Returns a connected socket (close-on-exec, blocking), or a negative errno: -ENOENT, -ECONNREFUSED,
    -EACCES. Waits while the backlog is full. */
 int session_connect(const char *path);
-/* The same, but -EAGAIN where the backlog is full for patience_ms (at least 1); later sends on the
-   socket wait so long, too (SO_SNDTIMEO). */
+/* The same, but -EAGAIN if the backlog is full for patience_ms (at least 1); later sends on the
+   socket wait at most as long, too (SO_SNDTIMEO). */
 int session_connect_within(const char *path, uint32_t patience_ms);
 
 /* Sends one message, with `nfds` descriptors (which stay the caller's). Flags of sendmsg(2);
-   MSG_NOSIGNAL is added. 0; -EAGAIN, -EPIPE, -ECONNRESET and so on. */
+   MSG_NOSIGNAL is added. Returns 0; -EAGAIN, -EPIPE, -ECONNRESET and so on. */
 int session_send(int sock, const struct session_msg *msg, const int *fds, int nfds, int flags);
 /*
  * Receives one message and at most SESSION_FDS_MAX descriptors (close-on-exec, the caller's from
- * here on; *nfds says how many). 0; -EPIPE: hung up; -EAGAIN; -EBADMSG, -EPROTO as above (then all
+ * here on; *nfds says how many). Returns 0; -EPIPE: hung up; -EAGAIN; -EBADMSG, -EPROTO as above (then all
  * descriptors have been closed). With fds == NULL there is no control buffer, and descriptors that
  * were sent are dropped by the kernel. Flags of recvmsg(2).
  */
 int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int flags);
 
-/* The agent's one message to the doorman. */
-int session_send_uffd(int door, int uffd);
+/* Sends the agent's one message to the broker. */
+int session_send_uffd(int broker, int uffd);
 
 #endif

@@ -22,7 +22,7 @@ int statedir_file(const char *path, const char *name, char *out, struct ramp_err
 	return 0;
 }
 
-/* Reads all of a small file; returns its length, -E2BIG where it is longer than cap. */
+/* Reads all of a small file; returns its length, -E2BIG if it is longer than cap. */
 static ssize_t read_all(int fd, uint8_t *bytes, size_t cap)
 {
 	size_t len = 0;
@@ -43,14 +43,14 @@ static ssize_t read_all(int fd, uint8_t *bytes, size_t cap)
 	}
 }
 
-/* True where who made the file has taken it away again. Nobody is waited for on a filesystem
-   without locks. */
+/* Waits for the maker of the file. True: the maker has removed it again. Does not wait on a
+   filesystem without locks. */
 static bool wait_for_maker(int fd, const char *path)
 {
 	struct stat st;
 
 	if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-		log_warn("key file %s: waiting for who has locked it", path);
+		log_warn("key file %s: waiting for the process that has locked it", path);
 		flock(fd, LOCK_SH);
 	}
 	return fstat(fd, &st) < 0 || st.st_nlink == 0;
@@ -92,7 +92,8 @@ static int name_key(const char *made, const char *path)
 {
 	if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return 0;
-	if (errno != EINVAL || link(made, path) < 0) /* a filesystem that can't look first */
+	/* EINVAL: a filesystem without RENAME_NOREPLACE. */
+	if (errno != EINVAL || link(made, path) < 0)
 		return -errno;
 	unlink(made);
 	return 0;
@@ -111,7 +112,7 @@ static int place_key(const char *path, const uint8_t *bytes, size_t len)
 	if (fd < 0)
 		return -errno;
 	flock(fd, LOCK_EX);
-	errno = ENOSPC; /* what a short write means */
+	errno = ENOSPC; /* the cause of a short write */
 	if (write(fd, bytes, len) != (ssize_t)len || fsync(fd) < 0)
 		rc = -errno;
 	rc = rc ? rc : name_key(made, path);

@@ -6,7 +6,7 @@
  *	STATE_DIR/cluster.conf	the founding configuration, canonical
  *				(of one that joined: the members as they were then)
  *	STATE_DIR/node		this node's name
- *	STATE_DIR/lock		held (flock) by whoever runs on it
+ *	STATE_DIR/lock		held (flock) by the daemon that runs on it
  *	STATE_DIR/store/	the store's mount point
  */
 #ifndef RAMP_STATEDIR_H
@@ -30,30 +30,30 @@ struct statedir {
 	struct config_cluster config;	 /* freed by statedir_free */
 };
 
-/* Reads and checks all that stands there. */
+/* Reads and checks all of these files. */
 int statedir_read(const char *path, struct statedir *dir, struct ramp_err *err);
 void statedir_free(struct statedir *dir);
 
-/* PATH/name into `out` (PATH_MAX bytes); -ENAMETOOLONG. */
+/* Writes PATH/name into `out` (PATH_MAX bytes); -ENAMETOOLONG. */
 int statedir_file(const char *path, const char *name, char *out, struct ramp_err *err);
 
-/* Takes the lock: a descriptor (O_CLOEXEC) that the caller keeps open for as long as it runs on
-   the directory; -EBUSY with the holder's pid where another does. */
+/* Takes the lock: returns a descriptor (O_CLOEXEC) that the caller keeps open for as long as it runs
+   on the directory; -EBUSY, with the holder's pid, if another process does. */
 int statedir_lock(const char *path, struct ramp_err *err);
 
 /* Reads a key file (a regular file, not readable by group or others, 16 to 4096 bytes) into
-   `bytes`; returns its length or a negative errno (-ENOENT also: taken away by who made it). */
+   `bytes`; returns its length or a negative errno (-ENOENT also: its maker removed it again). */
 int statedir_read_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES],
 			   struct ramp_err *err);
 /*
  * Makes a key file of 32 random bytes in hexadecimal, 0600, which is there whole or not at all, and
- * gives what reading it gives. As long as *fd is open whoever else reads it waits, so that until
- * then it can still be taken away. -EEXIST.
+ * returns the same as reading it. As long as *fd is open every other reader waits, so that until then
+ * the file can still be removed. -EEXIST.
  */
 int statedir_make_key_file(const char *path, uint8_t bytes[STATEDIR_KEY_FILE_BYTES], int *fd,
 			   struct ramp_err *err);
 
-/* The cluster's id: an HMAC, under the key, of the canonical founding configuration. */
+/* Computes the cluster's id: an HMAC, under the key, of the canonical founding configuration. */
 int statedir_cluster_id(const struct config_cluster *config, const uint8_t key[STATEDIR_KEY_BYTES],
 			uint8_t id[32], struct ramp_err *err);
 

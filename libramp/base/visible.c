@@ -24,7 +24,7 @@ size_t visible_length(const char *text)
 
 	if (s[0] < ' ' || s[0] == 0x7f || (len == 2 && s[0] == 0xc2 && s[1] < 0xa0))
 		return 0;
-	/* Of no character: C1, or what terminals show as they can. */
+	/* Not part of a character: 0 for a byte of C1; other bytes terminals show as they can. */
 	return len ? len : s[0] >= 0xa0;
 }
 

@@ -67,7 +67,7 @@ void wire_r_init(struct wire_r *r, const void *buf, size_t len)
 	*r = (struct wire_r){.buf = buf, .len = len};
 }
 
-static const uint8_t *take(struct wire_r *r, size_t len)
+static const uint8_t *wire_take(struct wire_r *r, size_t len)
 {
 	const uint8_t *at;
 
@@ -82,7 +82,7 @@ static const uint8_t *take(struct wire_r *r, size_t len)
 
 void wire_get_bytes(struct wire_r *r, void *bytes, size_t len)
 {
-	const uint8_t *at = take(r, len);
+	const uint8_t *at = wire_take(r, len);
 
 	if (at && len)
 		memcpy(bytes, at, len);
@@ -92,7 +92,7 @@ void wire_get_bytes(struct wire_r *r, void *bytes, size_t len)
 
 static uint64_t get_le(struct wire_r *r, size_t bytes)
 {
-	const uint8_t *at = take(r, bytes);
+	const uint8_t *at = wire_take(r, bytes);
 	uint64_t v = 0;
 
 	for (size_t i = 0; at && i < bytes; i++)
@@ -125,7 +125,7 @@ const uint8_t *wire_get_view(struct wire_r *r, size_t *len)
 	const uint8_t *at;
 
 	*len = wire_get_u32(r);
-	at = take(r, *len);
+	at = wire_take(r, *len);
 	if (!at)
 		*len = 0;
 	return at;

@@ -1,6 +1,6 @@
 /*
- * Explicit little-endian encoding of everything that leaves the process: messages, the journal's
- * log entries, records. No struct is ever written as it lies in memory.
+ * Explicit little-endian encoding of all data that leaves the process: messages, the journal's log
+ * entries, records. No struct is ever written as it lies in memory.
  *
  * Both ends keep a sticky `bad` flag, so that a whole message is built or taken apart without a
  * check per field and checked once at the end: wire_w is bad when the buffer was too small,
@@ -21,7 +21,7 @@ struct wire_w {
 };
 
 struct wire_r {
-	const uint8_t *buf; /* the caller's; must outlive what wire_get_view gave */
+	const uint8_t *buf; /* the caller's; must outlive the views of wire_get_view */
 	size_t len, pos;
 	bool bad;
 };
@@ -41,11 +41,11 @@ uint16_t wire_get_u16(struct wire_r *r);
 uint32_t wire_get_u32(struct wire_r *r);
 uint64_t wire_get_u64(struct wire_r *r);
 void wire_get_bytes(struct wire_r *r, void *bytes, size_t len);
-/* A blob as a view into the reader's buffer; NULL and *len = 0 where it is bad. */
+/* Returns a blob as a view into the reader's buffer; NULL and *len = 0 if it is bad. */
 const uint8_t *wire_get_view(struct wire_r *r, size_t *len);
-/* A string into `s` of `cap` bytes, NUL-terminated; bad where it is longer or holds a NUL. */
+/* Copies a string into `s` of `cap` bytes, NUL-terminated; bad if it is longer or holds a NUL. */
 void wire_get_str(struct wire_r *r, char *s, size_t cap);
-/* True when nothing was bad and every byte was taken. */
+/* True if nothing was bad and every byte was taken. */
 bool wire_r_done(const struct wire_r *r);
 
 uint32_t wire_crc32c(const void *bytes, size_t len);

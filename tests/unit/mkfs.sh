@@ -104,12 +104,12 @@ sed -n '/^   \[cluster\]/,/^   ```/p' README.md | sed '$d; s/^   //' >"$d/readme
 	flock 9
 	"$mkfs" "${good[@]}" --node b "$d/waits" 2>"$d/said" 9<&- & waits=$!
 	for _ in $(seq 200); do
-		! grep -q "waiting for who has locked it" "$d/said" || break
+		! grep -q "waiting for the process that has locked it" "$d/said" || break
 		sleep 0.05
 	done
 	flock -u 9
 	wait $waits || fail "$(cat "$d/said")"
-	grep -q "good.conf.key: waiting for who has locked it" "$d/said" || fail "it waited and said nothing"
+	grep -q "good.conf.key: waiting for the process that has locked it" "$d/said" || fail "it waited and said nothing"
 )
 chmod 644 "$d/good.conf.key"
 refused "others may read it" "${good[@]}" --node a "$d/new"
