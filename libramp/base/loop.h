@@ -39,7 +39,7 @@ void loop_work_of(struct loop *loop, uid_t uid, loop_fn *work, loop_fn *done, vo
 void loop_work_slow(struct loop *loop, loop_fn *work, loop_fn *done, void *arg);
 
 /*
- * Gives the control thread real-time priority for so many ms, for the steps of a move that programs
+ * Gives the control thread real-time priority for `ms`, for the steps of a move that programs
  * wait for; never for longer than half a second at a time, and not soon again if it has computed
  * for half of that. Control thread only; does nothing where a cgroup denies it.
  */

@@ -20,7 +20,7 @@ static inline uint64_t page_up(uint64_t bytes)
 	return page_down(bytes + RAMP_PAGE_BYTES - 1);
 }
 
-/* Returns how many pages so many bytes touch, from the start of a page; any number of bytes. */
+/* Returns how many pages that many bytes touch, from the start of a page; any number of bytes. */
 static inline uint64_t page_count(uint64_t bytes)
 {
 	return bytes / RAMP_PAGE_BYTES + (bytes % RAMP_PAGE_BYTES != 0);

@@ -1,5 +1,10 @@
 /*
- * Collapsing.
+ * Collapsing 2 MiB blocks of small pages into huge pages.
+ *
+ * Happy path: a walk over the segment's data; for each block that lies in it, mincore(2) counts the
+ * pages, and MADV_COLLAPSE makes a block that is nearly full huge.
+ *
+ * How it fails: a block that the kernel can't collapse stays as it is.
  */
 #include "collapse.h"
 
@@ -16,7 +21,7 @@
 #define HUGE_PAGES     (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
 #define COLLAPSE_PAGES (HUGE_PAGES / 8 * 7)
 
-/* Nearly full: what it lacks costs less than what a huge page saves. */
+/* Nearly full: the pages it lacks cost less than a huge page saves. */
 static bool nearly_full(uint8_t *at)
 {
 	uint8_t resident[HUGE_PAGES];
@@ -29,14 +34,14 @@ static bool nearly_full(uint8_t *at)
 	return pages >= COLLAPSE_PAGES;
 }
 
-/* What leaves, or is removed, is to be freed when it has, and must not grow before. */
+/* A segment that leaves, or is removed, will be freed, and must not grow before. */
 static bool may_collapse(struct seg *seg, const atomic_bool *stop)
 {
 	return !atomic_load(stop) && !seg_leaving(seg) && !seg_removed(seg);
 }
 
-/* By a mapping of its own: one of the whole segment that takes huge pages khugepaged would go
-   through, which has another opinion of what is nearly full; and seg_map's keeps the holes. */
+/* Uses a mapping of its own: through one of the whole segment that takes huge pages khugepaged would
+   go, which has another notion of nearly full; and the mapping of seg_map keeps the holes. */
 static void collapse(struct seg *seg, uint64_t block)
 {
 	void *at = mapping_of_file(seg, PROT_READ, block, RAMP_HUGE_BYTES);

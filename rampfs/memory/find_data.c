@@ -1,17 +1,17 @@
 /*
- * Where a file has data, without its lock.
+ * Where a file has data, also without its lock.
  *
- * lseek(SEEK_DATA) takes the lock of the inode, which who has a writable descriptor of the file can
- * keep for as long as he likes (seg_hand_out). mincore(2) takes none and says the same: on tmpfs a
- * page is data where the page cache has it and it is up to date; one that fallocate(2) reserved is
- * not. It looks at page after page, so where it has seen nothing for a while cachestat(2), which
- * passes by what is not there, finds out how far that goes. (It counts what is reserved, too, so it
+ * lseek(SEEK_DATA) takes the lock of the inode, which a program that has a writable descriptor of the
+ * file can hold for as long as it likes (seg_hand_out). mincore(2) takes no lock and says the same:
+ * on tmpfs a page is data if the page cache has it and it is up to date; a page that fallocate(2)
+ * reserved is not. It looks at page after page. So after some pages without data, cachestat(2), which
+ * skips pages that are not there, finds the end of the hole. (It counts reserved pages, too, so it
  * can't say more.)
  *
- * A file that is cut meanwhile has nothing there: neither touches the pages.
+ * If the file is cut meanwhile, no data is found there: neither call touches the pages.
  *
- * How it fails: without cachestat (Linux 6.5, or a filter that does not know it) a hole is told in
- * more pieces.
+ * How it fails: without cachestat (before Linux 6.5, or under a filter that does not know it) a hole
+ * is reported in more pieces.
  */
 #include "find_data.h"
 
@@ -28,15 +28,16 @@
 #define SYS_cachestat 451 /* on every architecture but alpha */
 #endif
 
-#define FIRST_PAGES 16u		     /* looked at first, then four times as many, and so on */
-#define STEP_PAGES  2048u	     /* up to here: 0.1 ms */
+#define FIRST_PAGES 16u	  /* by the first mincore(2), then four times as many, and so on */
+#define STEP_PAGES  2048u /* up to here: 0.1 ms */
 #define LOOK_PAGES  (4 * STEP_PAGES) /* in all: half a millisecond */
-/* One cachestat(2): at first, and at most, which is a quarter of a millisecond where it is full. */
+/* By one cachestat(2): at first, and at most, which takes a quarter of a millisecond where all pages
+   are there. */
 #define NEAR_BYTES (UINT64_C(256) << 10)
 #define FAR_BYTES  (UINT64_C(32) << 20)
 #define SKIPS_MAX  1024u /* a millisecond, 32 GiB */
 
-/* As <linux/mman.h> has them, which may be older than the kernel. */
+/* As in <linux/mman.h>, which may be older than the kernel. */
 struct cache_range {
 	uint64_t offset, len;
 };
@@ -58,8 +59,8 @@ static uint64_t min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Until where there is not even a reserved page, but for NEAR_BYTES: further and further, and then
-   back to what was too far. */
+/* Returns how far there is not even a reserved page, to NEAR_BYTES: in larger and larger steps, and
+   then in smaller ones after the step that was too large. */
 static uint64_t skip_hole(struct seg *seg, uint64_t at, uint64_t to)
 {
 	uint64_t len = NEAR_BYTES;
@@ -76,7 +77,7 @@ static uint64_t skip_hole(struct seg *seg, uint64_t at, uint64_t to)
 	return at;
 }
 
-/* Pages from the first on that are all data, or all none. */
+/* Returns how many pages from the first on are all data, or all not. */
 static uint64_t same(const uint8_t *there, uint64_t count, bool data)
 {
 	uint64_t n = 0;
@@ -113,7 +114,7 @@ int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64
 	return run->len && at < to;
 }
 
-/* ---- a walk ---- */
+/* ---- a walk ---------------------------------------------------------------------------------- */
 
 void data_walk_end(struct data_walk *walk)
 {
@@ -121,7 +122,7 @@ void data_walk_end(struct data_walk *walk)
 		seg_unmap(walk->seg);
 }
 
-/* Behind the first data nothing is looked at where that is beyond `to`. */
+/* As data_walk_next, by lseek(2). Does not look for the end of data that begins beyond `to`. */
 static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data, uint64_t *hole)
 {
 	int64_t at = lseek(seg_fd(seg), (off_t)from, SEEK_DATA);
@@ -138,6 +139,7 @@ static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data,
 	return 0;
 }
 
+/* As data_walk_next, by room_look. */
 static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t *data,
 		    uint64_t *hole)
 {
@@ -152,7 +154,7 @@ static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t
 			return rc;
 		walk->unmap = true;
 	}
-	/* What has grown since came after the walk began. */
+	/* The file may have grown since the walk began. */
 	if (size > walk->mapped)
 		size = walk->mapped;
 	if (to > size)
@@ -176,7 +178,6 @@ static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t
 	return found ? 0 : -ENXIO;
 }
 
-/* The next run of data in [from, to), by the bytes, at least as far as `to`; -ENXIO: there is none. */
 int data_walk_next(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t *data,
 		   uint64_t *hole)
 {

@@ -1,19 +1,20 @@
 /*
- * The gate: one word, the number of those inside and the reasons why nobody may enter.
+ * The gate: one word, which holds the number of threads inside and the reasons why none may enter.
  *
- * Happy path: seg_enter adds one and finds no reason; seg_leave takes it off again: two atomic
- * operations, no lock (but for the first one in a while: rest.c). A freeze sets FROZEN, waits until
- * the number is 0, and from then on nobody is inside.
+ * Happy path: seg_enter adds one and finds no reason; seg_leave subtracts it again: two atomic
+ * operations, no lock (except for the first entry in a while: open_cache.c, touched.c). A freeze
+ * sets FROZEN and waits until the number is 0; from then on no thread is inside.
  *
- * How it fails: one who enters and finds a reason takes his one off again, as if he left. Whoever
- * takes off the last one under FROZEN wakes the freezer, under the lock, so that it is not missed.
- * The freezer gives up after its time-out and opens the gate again.
+ * How it fails: a thread that enters and finds a reason subtracts its one again, as if it left. The
+ * thread that subtracts the last one under FROZEN wakes the freezer, under the lock, so that the
+ * wake-up is not missed. The freezer gives up after its time-out and opens the gate again.
  */
 #include "gate.h"
 
 #include <errno.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "open_cache.h"
 #include "seg_core.h"
 
@@ -33,8 +34,9 @@ bool gate_empty(struct seg *seg)
 }
 
 /*
- * What will not change outranks what may: a segment that was given is remote, not frozen, and so it
- * is for who still holds it when its bytes are freed here.
+ * Returns the reason that counts: one that will not change outranks one that may. A segment that was
+ * given is remote, not frozen; and it is remote, not removed, for a thread that still holds it when
+ * its bytes are freed here.
  */
 static int why_closed(uint64_t gate)
 {
@@ -76,16 +78,10 @@ void seg_leave(struct seg *seg)
 
 static struct timespec deadline_after(uint32_t ms)
 {
-	struct timespec at;
+	uint64_t at_ns = clock_ns() + (uint64_t)ms * 1000000;
 
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_sec += ms / 1000;
-	at.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (at.tv_nsec >= 1000000000) {
-		at.tv_sec++;
-		at.tv_nsec -= 1000000000;
-	}
-	return at;
+	return (struct timespec){.tv_sec = (time_t)(at_ns / 1000000000),
+				 .tv_nsec = (long)(at_ns % 1000000000)};
 }
 
 int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
@@ -97,7 +93,7 @@ int seg_freeze(struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 	if (atomic_fetch_or(&seg->gate, GATE_FROZEN) & GATE_FROZEN)
 		return ramp_err_set(err, EBUSY, "the segment is frozen already");
 	pthread_mutex_lock(&seg->lock);
-	/* Empty once is enough: from then on there are only those who come, find FROZEN and go. */
+	/* Empty once is enough: later threads find FROZEN and leave again. */
 	while (!(empty = gate_empty(seg)) && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&seg->out, &seg->lock, &deadline);
 	pthread_mutex_unlock(&seg->lock);

@@ -1,18 +1,18 @@
 /*
  * Whether a segment's holes are where they were.
  *
- * Happy path: a size in blocks that is as it was, and nothing cut out of the file since. The daemon
- * counts what it truncates and punches itself. A program that maps the segment can punch holes past
- * us, by a system call that the shim does not see (madvise(2), MADV_REMOVE), and as many new pages
- * elsewhere hide that from the count of blocks: fanotify(7) tells. It says nothing of stores, and
- * names the process, so that our own writes are left out.
+ * Happy path: the size in blocks is as it was, and nothing was cut out of the file since. The daemon
+ * counts its own truncates and punched holes. A program that maps the segment can punch holes by a
+ * system call that the shim does not see (madvise(2), MADV_REMOVE), and as many new pages elsewhere
+ * hide that from the count of blocks: fanotify(7) reports it. It does not report stores, and it names
+ * the process, so that the daemon's own writes are left out.
  *
- * An event holds its file, unlinked or not, until it is read: so a segment whose layout is
- * forgotten leaves none behind.
+ * An event holds its file, unlinked or not, until it is read. So seg_forget_layout leaves no event
+ * of the segment behind.
  *
- * How it fails: where there is no fanotify, every layout counts as changed; where an event is lost,
- * every one that was noted before. A hole whose system call is between its last page and its event
- * while everything is frozen is not seen: the kernel has no more to say about it.
+ * How it fails: without fanotify, every layout counts as changed; if an event is lost, every layout
+ * that was noted before. A hole whose system call is between its last page and its event while all
+ * programs are frozen is not seen: the kernel says no more about it.
  */
 #include "layout.h"
 
@@ -36,7 +36,7 @@ void layout_open(struct store *store, store_cut_fn *cut)
 		fanotify_init(FAN_CLASS_NOTIF | FAN_UNLIMITED_QUEUE | FAN_NONBLOCK | FAN_CLOEXEC,
 			      O_RDONLY | O_CLOEXEC);
 	if (store->layout_fd < 0)
-		log_warn("no fanotify (%s): every segment that moves is taken to have new holes",
+		log_warn("no fanotify (%s): every segment that moves is assumed to have new holes",
 			 strerror(errno));
 }
 
@@ -59,7 +59,7 @@ void seg_layout_cut(struct seg *seg)
 	atomic_fetch_add(&seg->cuts, 1);
 }
 
-/* The event's file is an open one of ours. False: there is no telling which. */
+/* Counts an event, whose file is open in this process. False: it can't be told which file it is. */
 static bool take_event(struct store *store, const struct fanotify_event_metadata *event)
 {
 	char link[32], path[4096];
@@ -82,8 +82,8 @@ static bool take_event(struct store *store, const struct fanotify_event_metadata
 }
 
 /*
- * One at a time: of several, the kernel drops one whose file it can't open without a word. Under
- * the lock, so that who finds none left knows that all are counted.
+ * Reads all events, one at a time: of several, the kernel silently drops one whose file it can't
+ * open. Under the lock, so that a thread that finds none left knows that all are counted.
  */
 static void take_events(struct store *store)
 {
@@ -161,6 +161,6 @@ bool seg_layout_was_cut(struct seg *seg)
 
 void seg_forget_layout(struct seg *seg)
 {
-	if (!mark(seg, FAN_MARK_REMOVE)) /* -1: it is not there */
+	if (!mark(seg, FAN_MARK_REMOVE)) /* -1: there was no mark */
 		take_events(seg->store);
 }

@@ -1,15 +1,16 @@
 /*
- * The daemon's mapping of a segment, and which pages it gets by it: small or huge ones.
+ * The daemon's mapping of a segment, and which pages it gets through it: small or huge ones.
  *
- * Happy path: whoever serves or pulls a segment maps it (seg_map); the last one to let go unmaps it.
- * Beside each mapping lies a guard: a second one that nobody ever touches, registered for MISSING
- * page faults, because khugepaged fills the holes of what any process has mapped, up to 2 MiB for
- * one page, unless somebody waits for page faults there. A program that is attached to a segment on
- * its way does; where none is, the zeros would be sent as data to where room for the listed pages
- * was promised, and at the target take the room of others. Blocks without holes it still collapses.
- * (Without MADV_NOHUGEPAGE, so that the daemon copies through entries of 2 MiB.)
+ * Happy path: a thread that serves or pulls a segment maps it (seg_map); the last seg_unmap unmaps
+ * it. Each mapping has a guard: a second mapping that no thread ever touches, registered for MISSING
+ * page faults. The reason is that khugepaged fills the holes of a file that any process has mapped,
+ * up to 2 MiB for one page, unless a userfaultfd is registered there. A program attached to a
+ * segment that moves has one; without any, the zeros would be sent as data to a target that promised
+ * room for the listed pages only, and would take the room of other segments there. khugepaged still
+ * collapses blocks without holes. (The mapping itself is without MADV_NOHUGEPAGE, so that the daemon
+ * copies through entries of 2 MiB.)
  *
- * How it fails: where there is no guard, the mapping has no huge pages at all.
+ * How it fails: without a guard, the mapping has no huge pages at all.
  */
 #include "mapping.h"
 
@@ -37,8 +38,8 @@ void guard_open(struct store *store)
 	int rc = fd < 0 ? -errno : kernel_uffd_api(fd, UFFD_FEATURE_MISSING_SHMEM);
 
 	if (rc) {
-		log_warn("no userfaultfd (%s): what this node serves and pulls, it maps by small "
-			 "pages",
+		log_warn("no userfaultfd (%s): segments that this node serves and pulls are "
+			 "mapped by small pages",
 			 strerror(-rc));
 		if (fd >= 0)
 			close(fd);
@@ -53,9 +54,9 @@ void guard_close(struct store *store)
 		close(store->guard_fd);
 }
 
-/* ---- small pages ---- */
+/* ---- small pages ----------------------------------------------------------------------------- */
 
-/* A kernel without huge pages refuses, and has none. */
+/* A kernel without huge pages refuses this, and makes none. */
 void mapping_want_small(void *base, uint64_t len)
 {
 	if (madvise(base, len, MADV_NOHUGEPAGE))
@@ -78,7 +79,7 @@ void seg_set_small(struct seg *seg, bool small)
 	if (seg_damaged(seg) || seg_small(seg) == small)
 		return;
 	if (seg_wake_header(seg)) {
-		log_warn("segment %" PRIu64 ": its kind of pages is not noted", seg->id);
+		log_warn("segment %" PRIu64 ": its wish for small pages is not recorded", seg->id);
 		return;
 	}
 	pthread_mutex_lock(&seg->lock);
@@ -89,8 +90,8 @@ void seg_set_small(struct seg *seg, bool small)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-/* Whether the holes there find room. What is taken page by page is not given back where it ends
-   halfway, as fallocate(2) gives it back. */
+/* Whether there is room for the holes in [from, to). Pages taken one by one are not given back if
+   that fails halfway, as fallocate(2) gives them back. */
 static bool holes_fit(int fd, uint64_t from, uint64_t to)
 {
 	off_t at = (off_t)from, end = (off_t)to, data;
@@ -110,7 +111,7 @@ static bool holes_fit(int fd, uint64_t from, uint64_t to)
 	return at >= 0 && holes <= free_bytes;
 }
 
-/* Behind the file's end it takes no huge pages anyway (huge=within_size). */
+/* Behind the file's end the kernel takes no huge pages anyway (huge=within_size). */
 void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 {
 	uint64_t size = seg_small(seg) ? seg_size(seg) : 0, from, to = offset + len;
@@ -133,10 +134,11 @@ void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 	munmap(base, to - from);
 }
 
-/* ---- the mapping and its guard ---- */
+/* ---- the mapping and its guard --------------------------------------------------------------- */
 
-/* By a description of its own: that we map it is no access to it, and would count as one wherever
-   the last is older than the last change (relatime). Without a descriptor to be had it does. */
+/* Opens the file O_NOATIME for it: the daemon's mapping is no access by a user, and would count as one
+   if the last access is older than the last change (relatime). If no descriptor is to be had, it
+   counts. */
 void *mapping_of_file(struct seg *seg, int prot, uint64_t from, uint64_t len)
 {
 	char name[32];
@@ -172,8 +174,9 @@ void mapping_drop_all(struct seg *seg)
 	}
 }
 
-/* NULL: there is none. Of very many segments some have none, for a process' mappings are counted.
-   khugepaged passes the guard itself by, which would make full blocks of small pages huge. */
+/* Maps the guard; NULL: there is none. If very many segments are awake they get none, since the
+   number of a process's mappings is limited. The guard itself is MADV_NOHUGEPAGE, or khugepaged would
+   make full blocks of small pages huge through it. */
 static void *guard(struct seg *seg, uint64_t len)
 {
 	void *guard;
@@ -194,7 +197,7 @@ static void *guard(struct seg *seg, uint64_t len)
 	return NULL;
 }
 
-/* Twice the size, so that a file that grows slowly does not make a mapping each time: what lies
+/* Maps twice the size, so that a file that grows slowly does not need a mapping each time; the part
    beyond its end costs addresses only. seg->lock is held. */
 static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 {
@@ -223,7 +226,7 @@ static int grow_mapping(struct seg *seg, uint64_t need, struct ramp_err *err)
 int seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_err *err)
 {
 	uint64_t need = page_up(seg_size(seg));
-	/* Pages that are to come land in it, even where somebody has cut the file. */
+	/* Pages that are to come land in it, even if the file has been cut. */
 	uint64_t mapped = atomic_load(&seg->map_pages) * RAMP_PAGE_BYTES;
 	int rc = 0;
 

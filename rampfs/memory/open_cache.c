@@ -1,13 +1,13 @@
 /*
- * Segments at rest, and those that were touched.
+ * The cache of open files and mapped headers: segments at rest have neither.
  *
- * Happy path: as long as there are few, a segment keeps its file open and its header mapped. Beyond
- * SEG_AWAKE_MAX the last user's seg_put closes both, and the next one's first use opens them again
- * (a few microseconds). A segment that somebody takes, enters or opens is put in the list of the
- * touched, so that whoever looks for changes need not look at all of them.
+ * Happy path: while there are few segments, each keeps its file open and its header mapped. Beyond
+ * SEG_AWAKE_MAX the last user's seg_put closes both, and the next user's first access opens them
+ * again (a few microseconds).
  *
- * How it fails: waking needs a descriptor and a mapping. Those who read and write hear of it at the
- * gate, a migration at its first step; size and times are asked for by name and need neither.
+ * How it fails: waking needs a descriptor and a mapping. If there is none, reads and writes get the
+ * error at the gate, a migration at its first step; size and times are read by name and need
+ * neither.
  */
 #include "open_cache.h"
 
@@ -34,7 +34,7 @@ void seg_take_file(struct seg *seg, int fd)
 		close(fd); /* another thread was faster */
 }
 
-/* Under the same number: somebody may be about to use that, for the file's size. */
+/* Keeps the number: another thread may be about to use it, for the file's size. */
 int seg_replace_file(struct seg *seg, int fd)
 {
 	int old = -1, rc;
@@ -109,7 +109,7 @@ void seg_close(struct seg *seg)
 		atomic_fetch_sub(&seg->store->awake, 1);
 }
 
-/* Nobody has a reference but the table and the caller, and store->lock is held. */
+/* Only the table and the caller have a reference, and store->lock is held. */
 static bool may_rest(struct seg *seg)
 {
 	struct state_header *state = atomic_load(&seg->state);

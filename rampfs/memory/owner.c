@@ -1,11 +1,11 @@
 /*
  * Mode, uid and gid beside the bytes: an extended attribute of the segment's state file, which only
- * root sees. What every descriptor of the segment shows outlives the daemon, and needs no room in
- * the header.
+ * root sees. So the owner that each descriptor of the segment shows outlives the daemon, and needs no
+ * room in the header.
  *
- * By name, and not of the data file: setting an attribute takes its file's lock, which a program
- * may hold (seg_hand_out). And where there is no descriptor to be had, a segment at rest must not
- * read as root's, nor be written down as that.
+ * It is the state file's attribute, not the data file's: setting an attribute takes the file's lock,
+ * which a program may hold (seg_hand_out). It is accessed by name: if no descriptor is to be had, a
+ * segment at rest must not read as root's, nor be recorded as that.
  */
 #include "owner.h"
 
@@ -32,7 +32,7 @@ static void name_of(struct seg *seg, void (*file_name)(ramp_segment_t, char[32])
 	snprintf(path, PATH_BYTES, "/proc/self/fd/%d/%s", seg->store->dir_fd, name);
 }
 
-static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
+static ssize_t owner_read(struct seg *seg, uint8_t buf[OWNER_BYTES])
 {
 	char path[PATH_BYTES];
 	ssize_t n;
@@ -41,11 +41,11 @@ static ssize_t get(struct seg *seg, uint8_t buf[OWNER_BYTES])
 	n = getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
 	if (n >= 0 || errno != ENODATA)
 		return n;
-	name_of(seg, seg_data_name, path); /* where former daemons have put it */
+	name_of(seg, seg_data_name, path); /* where earlier versions put it */
 	return getxattr(path, OWNER_XATTR, buf, OWNER_BYTES);
 }
 
-static int put(struct seg *seg, const struct seg_owner *owner)
+static int owner_write(struct seg *seg, const struct seg_owner *owner)
 {
 	uint8_t buf[OWNER_BYTES];
 	char path[PATH_BYTES];
@@ -59,7 +59,8 @@ static int put(struct seg *seg, const struct seg_owner *owner)
 	return setxattr(path, OWNER_XATTR, buf, sizeof(buf), 0);
 }
 
-/* store->owner_lock is held. False: it was never noted, or can't be read. */
+/* Reads it if it was not read before. False: it was never noted, or can't be read. store->owner_lock
+   is held. */
 static bool know(struct seg *seg)
 {
 	uint8_t buf[OWNER_BYTES];
@@ -67,7 +68,7 @@ static bool know(struct seg *seg)
 
 	if (seg->owner_known)
 		return true;
-	if (get(seg, buf) != OWNER_BYTES)
+	if (owner_read(seg, buf) != OWNER_BYTES)
 		return false;
 	wire_r_init(&r, buf, sizeof(buf));
 	seg->owner.mode = wire_get_u32(&r);
@@ -86,8 +87,8 @@ void seg_note_owner(struct seg *seg, const struct seg_owner *owner)
 {
 	pthread_mutex_lock(&seg->store->owner_lock);
 	if (!know(seg) || !same(&seg->owner, owner)) {
-		if (put(seg, owner)) {
-			log_debug("segment %" PRIu64 ": owner is not noted: %s", seg_id(seg),
+		if (owner_write(seg, owner)) {
+			log_debug("segment %" PRIu64 ": its owner is not recorded: %s", seg_id(seg),
 				  strerror(errno));
 		} else {
 			seg->owner = *owner;

@@ -1,16 +1,16 @@
 /*
  * The page-state map: two bits a page, 32 pages a word, changed by compare-and-swap.
  *
- * Happy path: pages_prepare maps as many words as the segment has pages; marking sets bits while
- * nobody looks; from TAKEN on, pullers claim runs and let them arrive, and readers ask. `missing`
- * counts what is not LOCAL: while it is 0 nobody looks at the map at all.
+ * Happy path: pages_prepare maps the words for all pages of the segment; marking sets bits while no
+ * other thread looks. From TAKEN on, pullers claim runs and let them arrive, and readers ask.
+ * `missing` counts the pages that are not LOCAL: while it is 0 no thread looks at the map at all.
  *
  * How it fails: a store through the mapping into a hole of a full tmpfs would be SIGBUS. So a word
- * is touched only where its page of the map is populated (a bit in `chunks`), and populating is
- * done by madvise(2), which says ENOSPC instead. A kill may leave IN_FLIGHT pages, which
- * pages_load makes REMOTE, and pages behind the end of a file that was just truncated, which it
- * makes LOCAL; the counts are counted again then. A late reader at a settle finds zeros (LOCAL) at
- * the same address.
+ * is touched only if its page of the map is populated (a bit in `chunks`), and populating is done
+ * by madvise(2), which fails with an error instead (EFAULT, returned as ENOSPC). A kill may leave
+ * IN_FLIGHT pages, which pages_load makes REMOTE, and pages behind the end of a file that was just
+ * truncated, which it makes LOCAL; the counts are counted again then. A late reader at a settle finds
+ * zeros (LOCAL) at the same address.
  */
 #include "pages.h"
 
@@ -35,8 +35,7 @@
 
 #define EACH_PAIR UINT64_C(0x5555555555555555)
 
-/* ---- words: a pair of bits a page, marked by its lower bit --------------------------------------
- */
+/* ---- words: a pair of bits a page, marked by its lower bit ----------------------------------- */
 
 static uint64_t pairs_of(uint64_t word, enum page_state state)
 {
@@ -50,7 +49,7 @@ static uint64_t pairs_missing(uint64_t word)
 	return (word | word >> 1) & EACH_PAIR;
 }
 
-/* The pairs of pages [at, at + count) within a word. */
+/* Returns the pairs of pages [at, at + count) within a word. */
 static uint64_t pairs_range(unsigned at, uint64_t count)
 {
 	uint64_t pairs = EACH_PAIR << (2 * at);
@@ -65,8 +64,7 @@ static uint64_t with_state(uint64_t word, uint64_t pairs, enum page_state to)
 	return (word & ~(pairs * 3)) | pairs * (uint64_t)to;
 }
 
-/* ---- chunks: which pages of the map are populated
- * ------------------------------------------------ */
+/* ---- chunks: which pages of the map are populated -------------------------------------------- */
 
 static size_t chunk_words(uint64_t map_pages)
 {
@@ -107,7 +105,7 @@ static int populate(struct seg *seg, uint64_t first, uint64_t count, struct ramp
 	return 0;
 }
 
-/* ---- the map's life ---- */
+/* ---- the map's life -------------------------------------------------------------------------- */
 
 static uint64_t map_bytes_for(uint64_t pages)
 {
@@ -124,8 +122,8 @@ void pages_free(struct seg *seg)
 	atomic_store(&seg->map_pages, 0);
 }
 
-/* Maps the words of `pages` pages in place of what is mapped; the chunks keep what they say. Only
-   while nobody else looks. */
+/* Maps the words of `pages` pages in place of the present map; the chunks keep their bits. Only while
+   no other thread looks. */
 static int map_words(struct seg *seg, int state_fd, uint64_t pages, struct ramp_err *err)
 {
 	size_t bytes = map_bytes_for(pages), words = chunk_words(pages);
@@ -204,9 +202,9 @@ static void count_again(struct seg *seg)
 }
 
 /*
- * A truncate that a kill broke off has cut the file, and its pages count as missing still. They are
- * nobody's: pulled, they would have no place in the file, and what the file gets there later must
- * be zeros.
+ * Makes pages behind the end LOCAL. A truncate that a kill interrupted has cut the file, and its
+ * pages still count as missing. If they were pulled they would have no place in
+ * the file, and pages that the file gets there later must be zeros.
  */
 static int forget_behind_end(struct seg *seg, uint64_t pages, struct ramp_err *err)
 {
@@ -255,10 +253,10 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 			   (uint64_t)(end - at + CHUNK_BYTES - 1) / CHUNK_BYTES);
 		at = end;
 	}
-	/* What is passed over counts as LOCAL, so the end must be one. */
+	/* Parts that were skipped count as LOCAL, so the search must have reached the end. */
 	if ((at < 0 || end < 0) && errno != ENXIO)
 		return ramp_err_sys(err, errno, "page states");
-	/* Beyond the map every page is LOCAL, whatever its last word says. */
+	/* Beyond the map every page is LOCAL, for any bits of its last word. */
 	if (pages % WORD_PAGES && chunk_there(seg, pages - 1))
 		atomic_fetch_and(&seg->map[pages / WORD_PAGES],
 				 pairs_range(0, pages % WORD_PAGES) * 3);
@@ -267,7 +265,7 @@ int pages_load(struct seg *seg, int state_fd, struct ramp_err *err)
 		return rc;
 	change(seg, 0, pages, 1u << PAGE_IN_FLIGHT, PAGE_REMOTE);
 	count_again(seg);
-	/* A daemon that was killed after OWNED, before it dropped the map. */
+	/* The earlier daemon was killed after OWNED, before it dropped the map. */
 	if (seg->record.kind == RECORD_OWNED)
 		pages_settle(seg);
 	return 0;
@@ -283,27 +281,27 @@ void pages_settle(struct seg *seg)
 	/* From here on a restart finds no map. */
 	if (atomic_exchange(&seg->state->map_pages, 0) == 0)
 		return;
-	/* Zeros at the same address, in one step: a reader that was told that pages were missing
-	   may be about to look. */
+	/* Zeros at the same address, in one step: a reader that saw pages missing may be about to
+	   look. */
 	if (mmap(map, seg->map_bytes, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return;
 	atomic_store(&seg->state->unlisted, 0);
 	fd = open_state(seg);
-	/* Where this fails, the room comes back at the next start or with the segment. */
+	/* If this fails, the room comes back at the next start or with the segment. */
 	if (fd < 0 || ftruncate(fd, STATE_HEADER_BYTES))
-		log_warn("segment %" PRIu64 ": its page states keep their room: %s", seg->id,
-			 strerror(errno));
+		log_warn("segment %" PRIu64 ": the memory of its page states is not freed yet: %s",
+			 seg->id, strerror(errno));
 	if (fd >= 0)
 		close(fd);
 }
 
-/* ---- changes ---- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 /*
- * The door of every change but a claim: pages of [first, first + count) that are in one of
- * from_states (bits by state) become `to`; returns how many. Release, so that what was written
- * before is seen by whoever sees the state; the counts are the caller's.
+ * The door of every change except a claim: pages of [first, first + count) that are in one of
+ * from_states (bits by state) become `to`; returns how many. Release, so that a thread that sees the
+ * state sees the bytes written before; the caller updates the counts.
  */
 static uint64_t change(struct seg *seg, uint64_t first, uint64_t count, uint64_t from_states,
 		       enum page_state to)
@@ -364,8 +362,8 @@ bool pages_unlisted(struct seg *seg)
 	return atomic_load(&seg->state->unlisted);
 }
 
-/* The longest prefix of [first, first + max) whose states are in from_states becomes IN_FLIGHT;
- *lost: how many of them were LOST. */
+/* Makes the longest prefix of [first, first + max) that is REMOTE (or LOST, if lost_too) IN_FLIGHT;
+   *lost: how many of them were LOST. */
 static uint64_t claim(struct seg *seg, uint64_t first, uint64_t max, bool lost_too, uint64_t *lost)
 {
 	uint64_t map_pages = atomic_load(&seg->map_pages), page = first, end;
@@ -385,7 +383,7 @@ static uint64_t claim(struct seg *seg, uint64_t first, uint64_t max, bool lost_t
 			if (lost_too)
 				match |= pairs_of(old, PAGE_LOST);
 			barrier = range & ~match;
-			/* Only what stands before the first page that does not match. */
+			/* Only pages before the first page that does not match. */
 			match &= range;
 			if (barrier)
 				match &= (barrier & (0 - barrier)) - 1;
@@ -446,7 +444,7 @@ uint64_t pages_lose_all(struct seg *seg)
 	return lose(seg, 0, UINT64_MAX, 1u << PAGE_REMOTE);
 }
 
-/* ---- questions ---- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 uint64_t pages_missing(struct seg *seg)
 {
@@ -498,14 +496,14 @@ uint64_t pages_run(struct seg *seg, uint64_t first, uint64_t max, enum page_stat
 		}
 		page += WORD_PAGES - page % WORD_PAGES;
 	}
-	/* The first page may have changed since it was asked. */
+	/* The first page may have changed since its state was read. */
 	if (page == first)
 		page++;
 	return (page < end ? page : end) - first;
 }
 
-/* The first REMOTE page of [from, end), or, with any_missing, the first that is not LOCAL; one
-   beyond `end` may be told too. UINT64_MAX: none. */
+/* Returns the first REMOTE page of [from, end), or, with any_missing, the first that is not LOCAL; it
+   may also be one beyond `end`. UINT64_MAX: none. */
 static uint64_t next(struct seg *seg, uint64_t from, uint64_t end, bool any_missing)
 {
 	uint64_t map_pages = atomic_load(&seg->map_pages), word, found;

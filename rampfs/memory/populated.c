@@ -1,5 +1,9 @@
 /*
- * What is populated.
+ * The list of a segment's data ranges, and data and holes in the sense of the source.
+ *
+ * Happy path: a walk over the file's data (find_data.c). If the list is full, neighbours are joined.
+ *
+ * How it fails: data that no list can tell from holes makes the list untrue: seg_layout_cut.
  */
 #include "populated.h"
 
@@ -15,8 +19,8 @@
 #include "seg_core.h"
 #include "seg_file.h"
 
-/* Joins neighbours over gaps of up to `gap`; returns how many ranges are left. */
-static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
+/* Joins neighbours over gaps of up to `gap`; returns how many ranges remain. */
+static uint32_t ranges_join(struct room_range *ranges, uint32_t count, uint64_t gap)
 {
 	uint32_t kept = 0;
 
@@ -31,12 +35,12 @@ static uint32_t join(struct room_range *ranges, uint32_t count, uint64_t gap)
 	return kept + 1;
 }
 
-/* Adds one range; where the array is full, gaps are given up, the smallest first. */
-static void add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
-		uint64_t from, uint64_t to)
+/* Adds one range; if the array is full, joins ranges over gaps, the smallest first. */
+static void ranges_add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
+		       uint64_t from, uint64_t to)
 {
 	while (*count == max && max > 1) {
-		*count = join(ranges, *count, *gap);
+		*count = ranges_join(ranges, *count, *gap);
 		if (*count == max)
 			*gap *= 2;
 	}
@@ -58,24 +62,25 @@ int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uin
 	if (max == 0)
 		return ramp_err_set(err, EINVAL, "room for no range at all");
 	while (!(rc = data_walk_next(&walk, hole, UINT64_MAX, &data, &hole))) {
-		add(ranges, max, count, &gap, data, page_up(hole));
+		ranges_add(ranges, max, count, &gap, data, page_up(hole));
 		seen_bytes += page_up(hole) - data;
 	}
 	data_walk_end(&walk);
-	if (rc == -ENXIO) /* behind the last data */
+	if (rc == -ENXIO) /* there is no more data */
 		rc = fstat(seg_fd(seg), &st) ? -errno : 0;
 	if (rc)
 		return ramp_err_sys(err, -rc, "looking for the data of segment %" PRIu64, seg->id);
 	*populated_bytes = (uint64_t)st.st_blocks * 512;
-	/* Allocated and never touched is a hole to SEEK_DATA, and a store into it changes no block
-	   count: nobody would see that the list is not true any more. So is a lost page, which
-	   would be zeros elsewhere; one that is just being written over may be lost again. */
+	/* A page allocated and never touched is a hole to SEEK_DATA, and a store into it does not
+	   change the count of blocks: the list would become untrue unnoticed. The same is true of a
+	   lost page, which would be zeros elsewhere; one that is just being written over may be
+	   lost again. */
 	if (*populated_bytes > seen_bytes || pages_missing(seg))
 		seg_layout_cut(seg);
 	return 0;
 }
 
-/* Adds to *bytes what is data in [from, to), until there is more than `enough` of it. */
+/* Adds to *bytes the data in [from, to), until there is more than `enough` of it. */
 static int count_data(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t enough,
 		      uint64_t *bytes)
 {
@@ -110,6 +115,13 @@ int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t cou
 	return rc ? ramp_err_sys(err, -rc, "looking for the new data of segment %" PRIu64, seg->id)
 		  : 0;
 }
+
+/* ---- data and holes as the source has them --------------------------------------------------- */
+
+/*
+ * Both functions first look which pages are missing, then where the file has data: a page that
+ * arrives in between is in both. The other way round it would be in neither.
+ */
 
 int64_t room_seek_data(struct seg *seg, uint64_t offset)
 {

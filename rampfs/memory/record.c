@@ -1,5 +1,5 @@
 /*
- * Records: read and written whole, by two slots that take turns.
+ * Records, read and written whole: in two slots that are used in turn.
  *
  * Happy path: a change is checked against the drawing in record.h, encoded with the next sequence
  * number and a CRC, and copied over the older of the two slots; the newer one stays as it is.
@@ -59,7 +59,7 @@ static void encode(uint8_t slot[STATE_SLOT_BYTES], uint64_t sequence, const stru
 	wire_put_u32(&w, wire_crc32c(slot, w.len));
 }
 
-/* The sequence number of a whole slot; 0: it is not whole. */
+/* Returns the sequence number of a whole slot; 0: it is not whole. */
 static uint64_t decode(const uint8_t slot[STATE_SLOT_BYTES], struct record *record)
 {
 	struct wire_r r;
@@ -86,24 +86,23 @@ static uint64_t decode(const uint8_t slot[STATE_SLOT_BYTES], struct record *reco
 	return sequence;
 }
 
-/* Slots take turns by the parity of the sequence number. seg->lock is held, or nobody else has the
+/* Writes the slot of the next sequence number's parity. seg->lock is held, or no other thread has the
    segment yet. */
-static void put(struct seg *seg, const struct record *record)
+static void record_put(struct seg *seg, const struct record *record)
 {
 	uint8_t slot[STATE_SLOT_BYTES];
 
 	seg->sequence++;
 	encode(slot, seg->sequence, record);
 	memcpy(seg->state->slots[seg->sequence % 2], slot, sizeof(slot));
-	/* What the caller does next must not be seen before the record by whoever comes after a
-	   kill. */
+	/* A daemon started after a kill must not see the caller's next step without the record. */
 	atomic_thread_fence(memory_order_seq_cst);
 	seg->record = *record;
 }
 
 void record_write_first(struct seg *seg, const struct record *record)
 {
-	put(seg, record);
+	record_put(seg, record);
 	if (record_serves(record))
 		gate_clear(seg, GATE_REMOTE);
 }
@@ -133,7 +132,7 @@ void record_get(struct seg *seg, struct record *record)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-/* The drawing in record.h; what ends at (none) is store_remove. */
+/* The drawing in record.h; the steps to (none) are store_remove. */
 static bool allowed(enum record_kind from, enum record_kind to)
 {
 	switch (from) {
@@ -154,7 +153,8 @@ int record_change(struct seg *seg, const struct record *record, struct ramp_err 
 	bool ok;
 	int rc = 0;
 
-	/* From OWNED it may rest. Both, since whoever serves what was given goes past the gate. */
+	/* An OWNED segment may be at rest. Wakes file and header, since a thread that serves a GIVEN
+	   segment does not pass the gate. */
 	if (!seg_damaged(seg))
 		rc = seg_wake_file(seg);
 	if (!rc && !seg_damaged(seg))
@@ -165,10 +165,10 @@ int record_change(struct seg *seg, const struct record *record, struct ramp_err 
 	from = seg->record.kind;
 	ok = allowed(from, record->kind) && !(atomic_load(&seg->gate) & (GATE_DAMAGED | GATE_GONE));
 	if (ok) {
-		/* Close before, open after: nobody may be let in by a record that is not there. */
+		/* Close before, open after: no thread may be let in by a record that is not there. */
 		if (!record_serves(record))
 			gate_set(seg, GATE_REMOTE);
-		put(seg, record);
+		record_put(seg, record);
 		if (record_serves(record))
 			gate_clear(seg, GATE_REMOTE);
 	}

@@ -1,15 +1,15 @@
 /*
- * Room: what is populated here, and taking as much elsewhere before it comes.
+ * Reserving the memory of a segment before it comes.
  *
- * Happy path: the source lists its data ranges; the target sets the size and takes the same ranges,
- * mostly populated blocks of 2 MiB with fallocate(2), which makes them huge, others page by page;
- * and a placeholder file holds the slack, for pages that are populated after the list was made. The
- * huge ones are cleared later, in the background, and what arrived in small pages is collapsed when
- * all is there.
+ * Happy path: the source lists its data ranges (populated.c). The target sets the size and takes the
+ * same ranges: mostly populated blocks of 2 MiB with fallocate(2), which makes them huge, others page
+ * by page. A placeholder file holds the slack, for pages that are populated after the list was made.
+ * The huge pages are cleared later, in the background, and blocks that arrived in small pages are
+ * collapsed when all is there (collapse.c).
  *
- * How it fails: no room: everything taken is given back at once, -ENOSPC. A killed daemon leaves a
- * reservation without a record, which store_open removes; the slack goes with it, and of what it had
- * recorded as taken the next one takes it again.
+ * How it fails: if there is no room, all that was taken is given back at once, -ENOSPC. A killed
+ * daemon leaves a reservation without a record, which store_open removes; the slack goes with it. For
+ * a segment whose record was TAKEN, the next daemon takes a slack again.
  */
 #include "reserve.h"
 
@@ -29,14 +29,14 @@
 #include "seg_core.h"
 #include "seg_file.h"
 
-#define HUGE_WORTH	(RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worth it */
-#define TAKE_MAX	(16 * RAMP_HUGE_BYTES)	  /* that one call takes */
+#define HUGE_WORTH	(RAMP_HUGE_BYTES / 4 * 3) /* bytes that make a huge page worthwhile */
+#define TAKE_MAX	(16 * RAMP_HUGE_BYTES)	  /* taken by one call */
 #define SLACK_MIN_BYTES (UINT64_C(2) << 20)
 #define SLACK_MAX_BYTES (UINT64_C(256) << 20)
 
-/* ---- taking room ---- */
+/* ---- the slack ------------------------------------------------------------------------------- */
 
-static int take(int fd, uint64_t from, uint64_t to)
+static int reserve_take(int fd, uint64_t from, uint64_t to)
 {
 	while (to > from && fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
 		if (errno != EINTR)
@@ -44,7 +44,7 @@ static int take(int fd, uint64_t from, uint64_t to)
 	return 0;
 }
 
-/* In a file without a name: it goes with its descriptor, however the daemon ends. */
+/* Takes it in a file without a name: it goes with its descriptor, in whatever way the daemon ends. */
 static int take_slack(struct seg *seg, uint64_t bytes)
 {
 	int fd, rc;
@@ -54,7 +54,7 @@ static int take_slack(struct seg *seg, uint64_t bytes)
 	fd = openat(seg->store->dir_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	rc = take(fd, 0, bytes);
+	rc = reserve_take(fd, 0, bytes);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -106,9 +106,9 @@ void room_keep(struct seg *seg)
 
 void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
 {
-	/* What is cut before room_keep returns is filled by the fallocate that comes after it. */
+	/* A hole punched before room_keep returns is filled by the fallocate that comes after it. */
 	pthread_mutex_lock(&seg->lock);
-	/* Where that fails the room goes with the segment. */
+	/* If this fails, the room goes with the segment. */
 	if (atomic_load(&seg->state->unlisted) != UNLISTED_KEPT && seg_direct_begin(seg)) {
 		(void)fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				(off_t)(first * RAMP_PAGE_BYTES), (off_t)(count * RAMP_PAGE_BYTES));
@@ -127,11 +127,11 @@ bool room_use_slack(struct seg *seg)
 	if (used) {
 		some = seg->slack_bytes < RAMP_HUGE_BYTES ? seg->slack_bytes : RAMP_HUGE_BYTES;
 		seg->slack_bytes -= some;
-		/* Can't fail but by a signal, and then what is left goes at the end. */
+		/* Can fail only by a signal; then the rest goes at the end. */
 		(void)fallocate(seg->slack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				(off_t)seg->slack_bytes, (off_t)some);
 	}
-	/* It is counted in what the source has: a page there may be a small one. */
+	/* The slack is counted by the source's pages, which may be small ones. */
 	if (used && !seg->scarce) {
 		seg->scarce = true;
 		seg_map_small(seg);
@@ -153,18 +153,32 @@ void room_release_slack(struct seg *seg)
 		close(fd);
 }
 
-/* What the ranges cover of each 2 MiB of the file decides whether it is to be huge: a walk over
-   ranges and blocks side by side. */
+/* ---- the ranges ------------------------------------------------------------------------------ */
+
+/* A walk over ranges and blocks of 2 MiB side by side: how much the ranges cover of a block decides
+   whether it becomes huge. */
 struct block_walk {
 	const struct room_range *ranges;
 	uint32_t count, at;
 	uint64_t block_start; /* bytes */
 };
 
-/* The next 2 MiB block of which a range covers something; *covered: how much. False: no more. */
+/* Returns the part of range number i within the block, which ends at `end`; to <= from: none. */
+static void clip_range(const struct block_walk *walk, uint32_t i, uint64_t end, uint64_t *from,
+		       uint64_t *to)
+{
+	*from = walk->ranges[i].offset;
+	*to = *from + walk->ranges[i].len;
+	if (*from < walk->block_start)
+		*from = walk->block_start;
+	if (*to > end)
+		*to = end;
+}
+
+/* Finds the next 2 MiB block of which a range covers a part; *covered: how many bytes. False: none. */
 static bool next_block(struct block_walk *walk, uint64_t *covered)
 {
-	uint64_t start, end;
+	uint64_t start, end, from, to;
 
 	while (walk->at < walk->count &&
 	       walk->ranges[walk->at].offset + walk->ranges[walk->at].len <= walk->block_start)
@@ -177,37 +191,25 @@ static bool next_block(struct block_walk *walk, uint64_t *covered)
 	end = walk->block_start + RAMP_HUGE_BYTES;
 	*covered = 0;
 	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end; i++) {
-		uint64_t from = walk->ranges[i].offset;
-		uint64_t to = from + walk->ranges[i].len;
-
-		if (from < walk->block_start)
-			from = walk->block_start;
-		if (to > end)
-			to = end;
+		clip_range(walk, i, end, &from, &to);
 		*covered += to > from ? to - from : 0;
 	}
 	return true;
 }
 
 /*
- * The parts of the ranges within one block, page by page: fallocate(2) would take aligned folios
- * around them, up to 2 MiB for one page, and so would a write(2). A mapping with MADV_NOHUGEPAGE
- * does not; its pages are cleared at once.
+ * Takes the parts of the ranges within one block, page by page: fallocate(2) would take aligned
+ * folios around them, up to 2 MiB for one page, and so would a write(2). A mapping with
+ * MADV_NOHUGEPAGE does not; its pages are cleared at once.
  */
 static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t size)
 {
-	uint64_t end = walk->block_start + RAMP_HUGE_BYTES;
+	uint64_t end = walk->block_start + RAMP_HUGE_BYTES, from, to;
 
 	if (end > page_up(size))
 		end = page_up(size);
 	for (uint32_t i = walk->at; i < walk->count && walk->ranges[i].offset < end; i++) {
-		uint64_t from = walk->ranges[i].offset;
-		uint64_t to = from + walk->ranges[i].len;
-
-		if (from < walk->block_start)
-			from = walk->block_start;
-		if (to > end)
-			to = end;
+		clip_range(walk, i, end, &from, &to);
 		if (to > from && madvise(base + from, to - from, MADV_POPULATE_WRITE))
 			return errno == EFAULT ? -ENOSPC : -errno;
 	}
@@ -215,14 +217,14 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
 }
 
 /*
- * `base`: the file, mapped for small pages. Huge blocks side by side are taken at once, since each
- * call costs as much as half a huge page; but not so many that a signal undoes much.
+ * Takes all ranges. `base`: the file, mapped for small pages. Adjacent huge blocks are taken at once,
+ * since each call costs as much as half a huge page; but not so many that a signal undoes much.
  */
 static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *ranges,
 		       uint32_t count, uint64_t size)
 {
 	struct block_walk walk = {.ranges = ranges, .count = count};
-	uint64_t covered, end, huge_from = 0, huge_to = 0; /* those not taken yet */
+	uint64_t covered, end, huge_from = 0, huge_to = 0; /* not taken yet */
 	int rc = 0;
 
 	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
@@ -232,12 +234,12 @@ static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *
 			continue;
 		}
 		if (walk.block_start != huge_to || huge_to - huge_from >= TAKE_MAX) {
-			rc = take(seg_fd(seg), huge_from, huge_to);
+			rc = reserve_take(seg_fd(seg), huge_from, huge_to);
 			huge_from = walk.block_start;
 		}
 		huge_to = end;
 	}
-	return rc ? rc : take(seg_fd(seg), huge_from, huge_to);
+	return rc ? rc : reserve_take(seg_fd(seg), huge_from, huge_to);
 }
 
 static int take_file(struct seg *seg, const struct room_range *ranges, uint32_t count,

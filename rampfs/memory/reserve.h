@@ -25,7 +25,7 @@ struct seg;
  */
 int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
 		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
-/* How much a source that has populated so many bytes may grow while it is moved. */
+/* How much a source that has populated that many bytes may grow while it is moved. */
 uint64_t room_slack_for(uint64_t populated_bytes);
 /* Takes a slack again where there is none, since it went with a daemon before this one: as much as
    there is room for, and not more than is missing. */

@@ -1,12 +1,13 @@
 /*
- * One segment in the store: its two files, its layout.
+ * One segment in the store: making, finding, unlinking and freeing it.
  *
  * Happy path: seg_make writes the data file, then ID.state under another name, and renames it: from
- * then on the segment is there. seg_load finds it again. What nobody uses rests (rest.c).
+ * then on the segment is there. seg_load finds it again. A segment that no thread uses rests
+ * (open_cache.c).
  *
- * How it fails: a kill before the rename leaves a data file alone, as one in the middle of
+ * How it fails: a kill before the rename leaves a data file alone, as a kill in the middle of
  * seg_unlink does: seg_load removes it. A state file that makes no sense marks the segment damaged.
- * What can't be unlinked is litter, which store_tidy tries again.
+ * A file that can't be unlinked is litter, which store_tidy tries again.
  */
 #include "seg.h"
 
@@ -31,15 +32,15 @@
 #include "seg_file.h"
 #include "seg_times.h"
 
-#define GOING_STAYS UINT64_MAX /* seg->going: it did, and is in use after all, or free */
+#define GOING_STAYS UINT64_MAX /* seg->going: it is in use after all, or freed */
 
 bool seg_unlink_name(struct store *store, const char *name)
 {
 	if (!unlinkat(store->dir_fd, name, 0) || errno == ENOENT)
 		return true;
 	if (!atomic_exchange(&store->litter, true))
-		log_warn("%s/%s could not be unlinked, and is tried again: %s", store->path, name,
-			 strerror(errno));
+		log_warn("%s/%s could not be unlinked; this is tried again later: %s", store->path,
+			 name, strerror(errno));
 	return false;
 }
 
@@ -141,7 +142,7 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 	fd = openat(seg->store->dir_fd, made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "%s", made);
-	/* With its page, or a store through the mapping might find no room. */
+	/* Takes the header's page, or a store through the mapping might find no room. */
 	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : seg_take_header(seg, fd);
 	close(fd);
 	if (rc) {
@@ -206,8 +207,8 @@ static bool header_sound(const struct seg *seg)
 }
 
 /*
- * 0; *damage says why the segment is damaged, NULL: it is not. What can't be looked at for want of
- * something is not damaged: -errno, and the next daemon finds it.
+ * Returns 0; *damage says why the segment is damaged, NULL: it is not. If the file can't be examined
+ * for want of a resource it is not damaged: -errno, and the next daemon finds it.
  */
 static int load_state(struct seg *seg, int state_fd, const char **damage, struct ramp_err *err)
 {
@@ -269,7 +270,8 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 	seg_state_name(id, name);
 	state_fd = openat(store->dir_fd, name, O_RDWR | O_CLOEXEC);
 	if (state_fd < 0 && errno == ENOENT) {
-		log_info("segment %" PRIu64 ": removing what a creation or removal left half done",
+		log_info("segment %" PRIu64
+			 ": removing the rest of an interrupted creation or removal",
 			 id);
 		seg_unlink(store, id);
 		return 0;
@@ -290,7 +292,7 @@ int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ra
 		return ramp_err_wrap(err, "segment %" PRIu64, id);
 	}
 	if (!damage && seg->record.kind == RECORD_NONE) {
-		log_info("segment %" PRIu64 ": dropping the reservation of a former daemon", id);
+		log_info("segment %" PRIu64 ": dropping the reservation of an earlier daemon", id);
 		seg_unlink(store, id);
 		seg_put(seg);
 		return 0;

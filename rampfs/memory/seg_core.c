@@ -1,5 +1,5 @@
 /*
- * The ground of all files here: a segment's names, its flags, and its place among the touched.
+ * The ground of all files here: names of files, references, flags.
  */
 #include "seg_core.h"
 
@@ -26,7 +26,7 @@ void seg_tell(struct seg *seg)
 
 /* ---- references and touches ---- */
 
-/* What is removed is in no list: its last user's seg_put gives its memory back. */
+/* A segment that is removed gets into no list, so that its last user's seg_put frees its memory. */
 void seg_touch(struct seg *seg)
 {
 	struct store *store = seg->store;

@@ -1,5 +1,11 @@
 /*
- * A segment's data file: its descriptor, its size and times, descriptions for others.
+ * A segment's data file: its descriptor, its size and times, descriptors for others.
+ *
+ * Happy path: the daemon's own descriptor is opened at the first use (open_cache.c). A program gets
+ * an open file description of its own. From the first writable one on, seg_direct_begin refuses.
+ *
+ * How it fails: a segment whose size can't be read ends the daemon (seg_size). A removal whose proof
+ * fails leaves the segment with the new descriptor, and all else as it was.
  */
 #include "seg_file.h"
 
@@ -26,7 +32,7 @@ int seg_fd(struct seg *seg)
 	return atomic_load(&seg->fd);
 }
 
-/* ---- size and times ---- */
+/* ---- size and times -------------------------------------------------------------------------- */
 
 struct timespec seg_from_ns(int64_t ns)
 {
@@ -46,7 +52,7 @@ bool seg_holds_mtime(struct seg *seg)
 	return state && atomic_load(&state->mtime) != HELD_NOT;
 }
 
-/* Without waking it. */
+/* Does not wake it. */
 static int stat_file(struct seg *seg, struct stat *st)
 {
 	int fd = atomic_load(&seg->fd);
@@ -80,12 +86,12 @@ uint64_t seg_size(struct seg *seg)
 		return (uint64_t)st.st_size;
 	if (rc == -ENOENT) /* damaged, or removed */
 		return 0;
-	/* A segment that is taken for empty would be moved as that. The next daemon asks again. */
+	/* A segment that is taken for empty would be moved as empty. The next daemon asks again. */
 	log_error("segment %" PRIu64 ": its size: %s", seg->id, strerror(-rc));
 	abort();
 }
 
-/* ---- descriptions for others ---- */
+/* ---- descriptions for others ----------------------------------------------------------------- */
 
 static int note_handed(struct seg *seg)
 {
@@ -98,7 +104,8 @@ static int note_handed(struct seg *seg)
 	return rc;
 }
 
-/* Under the lock, so that none is opened between the proof that nobody has it and the unlink. */
+/* Opens it under the lock, so that no description is made between the proof that no other process
+   has the file and the unlink. */
 static int open_file(struct seg *seg, int access_mode, bool hand_out)
 {
 	char name[32];
@@ -123,7 +130,7 @@ int seg_open(struct seg *seg, int access_mode)
 	return open_file(seg, access_mode, false);
 }
 
-/* Who has begun before it was noted ends before anybody can hold him up. */
+/* Waits for direct sections that began before it was noted, so that the program can block none. */
 int seg_hand_out(struct seg *seg, int access_mode)
 {
 	int fd = open_file(seg, access_mode, (access_mode & O_ACCMODE) != O_RDONLY);
@@ -140,7 +147,7 @@ bool seg_handed(struct seg *seg)
 
 bool seg_direct_begin(struct seg *seg)
 {
-	atomic_fetch_add(&seg->direct, 1); /* first: seg_hand_out looks when it has noted */
+	atomic_fetch_add(&seg->direct, 1); /* first: seg_hand_out notes, and then looks at it */
 	if (!seg_handed(seg))
 		return true;
 	seg_direct_end(seg);
@@ -170,10 +177,10 @@ int seg_note_passed(struct seg *seg, bool passed)
 	return rc;
 }
 
-/* ---- the proof that nobody else has it ---- */
+/* ---- the proof that no other process has it -------------------------------------------------- */
 
-/* A description that is mapped counts for the kernel like one that is open, so ours goes first; the
-   new one stays as ours where the proof fails. */
+/* Replaces the daemon's description, then takes the lease: one that is mapped counts for the kernel
+   like one that is open. If the proof fails, the new one stays the daemon's. */
 static int take_lease(struct seg *seg, struct ramp_err *err)
 {
 	char name[32];

@@ -1,5 +1,5 @@
 /*
- * Times that stand beside the bytes: the one held, those proposed, those of the row.
+ * Times kept in the header beside the bytes: the mtime held, the hints proposed, those of the row.
  */
 #include "seg_times.h"
 
@@ -30,7 +30,8 @@ void seg_hold_mtime(struct seg *seg, struct timespec mtime)
 		atomic_store(&seg->state->mtime, to_ns(mtime));
 }
 
-/* Only as long as one is held: what is released meanwhile stays so, since nobody would again. */
+/* Replaces the mtime held, only as long as one is held: if it is released meanwhile it stays so, since
+   no thread would release it again. */
 static void hold_still(struct seg *seg, struct timespec mtime)
 {
 	int64_t held = atomic_load(&seg->state->mtime);
@@ -40,7 +41,8 @@ static void hold_still(struct seg *seg, struct timespec mtime)
 		;
 }
 
-/* A write that comes meanwhile has noted itself first, so it is seen or comes after futimens. */
+/* A write that comes meanwhile calls seg_note_write first, so either that is seen here, or the write
+   comes after futimens. */
 void seg_release_mtime(struct seg *seg)
 {
 	int64_t held = seg->state ? atomic_load(&seg->state->mtime) : HELD_NOT;
@@ -49,14 +51,14 @@ void seg_release_mtime(struct seg *seg)
 	while (held != HELD_NOT) {
 		times[1] = seg_from_ns(held);
 		if (futimens(seg_fd(seg), times))
-			log_warn("segment %" PRIu64 ": its time of the last write: %s", seg->id,
-				 strerror(errno));
+			log_warn("segment %" PRIu64 ": setting its time of the last write: %s",
+				 seg->id, strerror(errno));
 		if (atomic_compare_exchange_strong(&seg->state->mtime, &held, HELD_NOT))
 			break;
 	}
 }
 
-/* The one held comes first, as a write's: the file's own alone could be undone by a release. */
+/* Sets the mtime held first, as a write does: the file's own alone could be undone by a release. */
 int seg_set_times(struct seg *seg, const struct timespec times[2])
 {
 	struct timespec mtime = times[1];
@@ -80,7 +82,7 @@ void seg_note_write(struct seg *seg)
 	hold_still(seg, now);
 }
 
-/* ---- hints and the row ---- */
+/* ---- hints and the row ----------------------------------------------------------------------- */
 
 void seg_note_hint(struct seg *seg, const struct timespec times[2])
 {

@@ -1,13 +1,14 @@
 /*
  * The store: its table of segments, found at the start and kept by create and remove.
  *
- * Happy path: store_open adopts or makes the tmpfs, goes through its directory once, and has a
- * struct seg for every segment. Creation and removal hold the table's lock from the first file to
- * the table's entry, so that directory and table say the same.
+ * Happy path: store_open adopts or makes the tmpfs, reads its directory once, and makes a struct seg
+ * for every segment. Creation and removal hold the table's lock from the first file to the table's
+ * entry, so that directory and table agree.
  *
- * How it fails: what a killed daemon left half made (a data file without its ID.state, a *.new, a
- * placeholder of room, a reservation) is removed at the next store_open; what is damaged stays in
- * the table, answers -EIO and is never served. What can't be unlinked is tried again (store_tidy).
+ * How it fails: files that a killed daemon left half made (a data file without its ID.state, a *.new,
+ * a placeholder of a reservation, a reservation) are removed at the next store_open. A damaged
+ * segment stays in the table, answers -EIO and is never served. A file that can't be unlinked is
+ * tried again (store_tidy).
  */
 #include "store.h"
 
@@ -28,10 +29,13 @@
 #include "seg_core.h"
 #include "tmpfs.h"
 
-#define GOING_PART   16	  /* of the store is worth a wait, */
-#define FREE_PART    2	  /* where no more of it than that is free, */
-#define GOING_MS     1000 /* for so long */
-#define GOING_GIB_MS 250  /* and for each GiB that goes, of which the kernel frees two meanwhile */
+/* A wait for memory that goes pays if that is at least 1/GOING_PART of the store, and less than
+   1/FREE_PART of the store is free. It lasts at most GOING_MS, and GOING_GIB_MS for each GiB that goes;
+   the kernel frees two GiB in that time. */
+#define GOING_PART   16
+#define FREE_PART    2
+#define GOING_MS     1000
+#define GOING_GIB_MS 250
 
 /* ---- the table: its keys are the ids inside the segments ------------------------------------ */
 
@@ -79,7 +83,7 @@ struct seg_list {
 	bool failed;
 };
 
-static void collect(const void *node, VISIT visit, void *arg)
+static void collect_seg(const void *node, VISIT visit, void *arg)
 {
 	struct seg_list *list = arg;
 	struct seg **more;
@@ -102,7 +106,7 @@ void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), voi
 	struct seg_list list = {0};
 
 	pthread_mutex_lock(&store->lock);
-	twalk_r(store->table, collect, &list);
+	twalk_r(store->table, collect_seg, &list);
 	pthread_mutex_unlock(&store->lock);
 	if (list.failed)
 		log_error("out of memory: not every segment was looked at");
@@ -113,9 +117,10 @@ void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), voi
 	free(list.at);
 }
 
-/* ---- opening ---- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-/* "4711", "4711.state" and so on: the id, and what stands behind it; 0: a file of another kind. */
+/* Returns the id of "4711", "4711.state" and so on, and the rest of the name; 0: it is a file of
+   another kind. */
 static ramp_segment_t id_of(const char *name, const char **suffix)
 {
 	char *end;
@@ -161,7 +166,7 @@ static DIR *list_dir(int dir_fd)
 	return dir;
 }
 
-/* Every name with an id is asked about, since either file may be there without the other. */
+/* Looks at every name with an id, since either file may be there without the other. */
 static int find_segments(struct store *store, DIR *dir, struct ramp_err *err)
 {
 	struct dirent *entry;
@@ -181,7 +186,8 @@ static int find_segments(struct store *store, DIR *dir, struct ramp_err *err)
 	return rc;
 }
 
-/* Nothing that is not in the table is in use. Its lock is held from a segment's first file on. */
+/* A file whose segment is not in the table is not in use, since the table's lock is held from a
+   segment's first file on. */
 static bool unlink_litter(struct store *store, DIR *dir)
 {
 	struct dirent *entry;
@@ -211,7 +217,7 @@ void store_tidy(struct store *store)
 	dir = list_dir(store->dir_fd);
 	if (dir && unlink_litter(store, dir)) {
 		atomic_store(&store->litter, false);
-		log_info("%s: what could not be unlinked is gone now", store->path);
+		log_info("%s: the files that could not be unlinked are gone now", store->path);
 	}
 	if (dir)
 		closedir(dir);
@@ -249,6 +255,7 @@ static int store_path(const char *state_dir, char **path, struct ramp_err *err)
 	return 0;
 }
 
+/* Counts a cut that layout.c has read, if the segment is still here. */
 static void on_cut(struct store *store, ramp_segment_t id)
 {
 	struct seg *seg = store_find(store, id);
@@ -310,7 +317,7 @@ void store_close(struct store *store)
 	free(store);
 }
 
-/* ---- destroying ---- */
+/* ---- destroying ------------------------------------------------------------------------------ */
 
 static int count_segments(int dir_fd, uint64_t *count, struct ramp_err *err)
 {
@@ -365,7 +372,7 @@ int store_destroy(const char *state_dir, bool force, struct ramp_err *err)
 	return rc;
 }
 
-/* ---- the rest ---- */
+/* ---- questions, creating, removing ----------------------------------------------------------- */
 
 void store_on_change(struct store *store, store_changed *fn, void *arg)
 {
@@ -390,7 +397,7 @@ int store_open_private(struct store *store, const char *name, int flags, mode_t 
 {
 	int fd;
 
-	/* What begins with a digit is a segment's. */
+	/* A name that begins with a digit is a segment's. */
 	if (strchr(name, '/') || name[0] == '.' || (name[0] >= '0' && name[0] <= '9'))
 		return -EINVAL;
 	fd = openat(store->dir_fd, name, flags | O_CLOEXEC, mode);
@@ -428,7 +435,7 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 				    record_kind_name(kind));
 	if (id < RAMP_SEGMENT_ID_MIN)
 		return ramp_err_set(err, EINVAL, "%" PRIu64 " is no segment's id", id);
-	store_tidy(store); /* or it may find its own name there */
+	store_tidy(store); /* or a file of that name may be there */
 	pthread_mutex_lock(&store->lock);
 	if (table_find(store, id))
 		rc = ramp_err_set(err, EEXIST, "segment %" PRIu64 " is here already", id);
@@ -447,8 +454,8 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 	return rc;
 }
 
-/* GONE, or why not. While it is being proved the gate is closed, and a removal that is refused is
-   not seen as one. */
+/* Sets GONE, or returns why not. During the proof the gate is closed, so that a removal that is
+   refused is not seen as one. */
 static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
 {
 	bool closed = false;

@@ -95,7 +95,7 @@ int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
    for the memory of segments that go (seg_goes), as it would have waited in unlink(2) of a tmpfs:
    where they are a good part of the store, and little of it is free. Not for ever. */
 bool store_makes_room(struct store *store, uint64_t waited_ms);
-/* Whether there is no room for so many bytes yet, and will be once those segments are freed. */
+/* Whether there is no room for that many bytes yet, and will be once those segments are freed. */
 bool store_makes_room_for(struct store *store, uint64_t bytes);
 
 /* Tries again to unlink the litter of removed segments, if there is any. Call it from time to time;

@@ -1,12 +1,12 @@
 /*
- * The tmpfs of a store: mounted once in a machine's life, adopted by every daemon after the first.
+ * The tmpfs of a store: mounted once between two boots, adopted by every daemon after the first.
  *
  * Happy path: mount, write `incarnation` before anything else, take the lock. A later daemon finds
  * the mount, reads the incarnation, and fits the size to the configuration.
  *
- * How it fails: what can't be looked at is not mounted upon. A kill between mount and incarnation
- * leaves an empty tmpfs, which gets one then. A second daemon on the same state directory finds the
- * lock taken (-EBUSY).
+ * How it fails: on a path that can't be examined nothing is mounted. A kill between mount and
+ * incarnation leaves an empty tmpfs, which the next daemon gives one. A second daemon on the same
+ * state directory finds the lock taken (-EBUSY).
  */
 #include "tmpfs.h"
 
@@ -35,8 +35,7 @@ int tmpfs_mounted(const char *path, struct ramp_err *err)
 	snprintf(parent, sizeof(parent), "%s/..", path);
 	if (stat(path, &here))
 		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "%s", path);
-	/* Taken for not mounted, a store would be covered by an empty one, with all that it holds.
-	 */
+	/* If a mounted store were taken for not mounted, an empty one would cover it. */
 	if (stat(parent, &above) || statfs(path, &fs))
 		return ramp_err_sys(err, errno, "%s", path);
 	return here.st_dev != above.st_dev && fs.f_type == TMPFS_MAGIC;
@@ -67,8 +66,8 @@ static int fit_size(const char *path, uint64_t capacity_bytes, struct ramp_err *
 		return 0;
 	rc = do_mount(path, capacity_bytes, MS_REMOUNT);
 	if (rc)
-		log_warn("%s: the size stays as it was (the new one is smaller than what is "
-			 "used?): %s",
+		log_warn("%s: the size stays as it was (is the new one smaller than the used "
+			 "memory?): %s",
 			 path, strerror(-rc));
 	return 0;
 }
@@ -97,8 +96,8 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 	return 0;
 }
 
-/* Of the mount, not of the filesystem: what is open on it already follows. A flag that is not named
-   would stay as it is. */
+/* Sets flags of the mount, not of the filesystem: they hold also for files that are open already. A
+   flag that is not named would stay as it is. */
 int tmpfs_set_flags(const char *path, unsigned long mount_flags)
 {
 	unsigned long atime = mount_flags & (MS_NOATIME | MS_STRICTATIME);
@@ -119,8 +118,8 @@ int tmpfs_unmount(const char *path, bool force, struct ramp_err *err)
 
 /*
  * A lock of fcntl(2), not of flock(2): it is the process's own, so that no child of a dead daemon
- * (a doorman) keeps it. It is lost when the process closes any descriptor of the file: nobody else
- * here opens it.
+ * (a broker) keeps it. It is lost when the process closes any descriptor of the file: no other
+ * function opens that file.
  */
 int tmpfs_lock(int dir_fd, int *lock_fd, struct ramp_err *err)
 {

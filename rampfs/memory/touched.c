@@ -1,5 +1,9 @@
 /*
- * The segments that were touched.
+ * The list of segments that were touched.
+ *
+ * Happy path: a segment that a thread takes, enters or opens is put in a list (seg_touch, in
+ * seg_core.c), with a reference. store_each_touched moves the whole list to a second one and works
+ * on that; a segment touched meanwhile is in the first again.
  */
 #include "touched.h"
 
@@ -39,7 +43,7 @@ static struct seg *next_touched(struct store *store)
 	return seg;
 }
 
-/* What is touched from here on goes to the other list; this one was empty. */
+/* Segments touched from here on go to the other list; this one was empty. */
 static void begin_look(struct store *store)
 {
 	struct seg *seg;
