@@ -241,9 +241,9 @@ int session_connect_within(const char *path, uint32_t patience_ms);
 int session_send(int sock, const struct session_msg *msg, const int *fds, int nfds, int flags);
 /*
  * Receives one message and at most SESSION_FDS_MAX descriptors (close-on-exec, the caller's from
- * here on; *nfds says how many). Returns 0; -EPIPE: hung up; -EAGAIN; -EBADMSG, -EPROTO as above (then all
- * descriptors have been closed). With fds == NULL there is no control buffer, and descriptors that
- * were sent are dropped by the kernel. Flags of recvmsg(2).
+ * here on; *nfds says how many). Returns 0; -EPIPE: hung up; -EAGAIN; -EBADMSG, -EPROTO as above
+ * (then all descriptors have been closed). With fds == NULL there is no control buffer, and the
+ * kernel drops descriptors that were sent. Flags of recvmsg(2).
  */
 int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int flags);
 

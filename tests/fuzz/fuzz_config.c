@@ -1,6 +1,6 @@
 /*
- * cluster.conf (config.c). What is taken keeps every promise of config.h, and its canonical text
- * is a cluster.conf that means the same; what is refused says which line.
+ * cluster.conf (config.c). A file that is accepted keeps every promise of config.h, and its
+ * canonical text is a cluster.conf that means the same; an error names the line.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * The session protocol (session.c): what programs and tools send to the daemon, and the daemon to
- * agents. What is taken comes back byte for byte; every text ends.
+ * The session protocol (session.c): messages that programs and tools send to the daemon, and the
+ * daemon to agents. An accepted message comes back byte for byte; every text is terminated.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int rc;
 
 	if (size > SESSION_PACKET_MAX)
-		return 0; /* recvmsg says MSG_TRUNC of these */
+		return 0; /* recvmsg reports MSG_TRUNC for these */
 	rc = session_decode(data, size, &msg);
 	fuzz_rule(rc == 0 || rc == -EBADMSG || rc == -EPROTO);
 	fuzz_rule(memchr(msg.text, 0, sizeof(msg.text)) && memchr(msg.node, 0, sizeof(msg.node)));

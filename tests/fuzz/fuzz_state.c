@@ -1,10 +1,10 @@
 /*
  * ID.state files (seg.c, record.c, pages.c): the input is one, cut or laid over a sparse file, and
- * is found by seg_load as at a daemon's start. The checksums are made right, unless the first byte
- * says to leave them: a wrong one ends everything at once.
+ * seg_load finds it as at a daemon's start. The checksums are made right, unless the first byte
+ * says to leave them: a wrong one ends the load at once.
  *
- * What is taken is used: states are read, claimed, given back, lost and settled; the counts fit
- * what the states say.
+ * A file that is accepted is used: states are read, claimed, given back, lost and settled; the
+ * counts fit the states.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -136,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-/* What the real code writes for a target with pages of every state. */
+/* Seeds: the files that the real code writes for a target with pages of every state. */
 void fuzz_seeds(void)
 {
 	struct record record = {.kind = RECORD_NONE, .k = {1, 2}, .peer = 2, .size = 1 << 20};

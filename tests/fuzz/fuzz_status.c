@@ -1,9 +1,9 @@
 /*
- * What rampfs-status makes of .ramp/status, nodes and segments (status.c, compiled in here), in
+ * The output of rampfs-status for .ramp/status, nodes and segments (status.c, compiled in here), in
  * which segments have the names that users gave them. The input: a byte (odd: --json), then the
  * three texts, each ended by a form feed; .ramp/segments gets the numbers at its ends.
  *
- * It ends with one of its two statuses; where that is 0, what it prints with --json is JSON.
+ * It ends with one of its two statuses; if that is 0, the output of --json is JSON.
  */
 #include <sys/stat.h>
 

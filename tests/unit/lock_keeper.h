@@ -1,5 +1,5 @@
 /*
- * A program that keeps the lock of a segment's file: it was handed a descriptor, and is in the middle
+ * A program that holds the lock of a segment's file: it was handed a descriptor, and is in the middle
  * of a write(2) of a page that does not come.
  */
 #ifndef LOCK_KEEPER_H
@@ -12,7 +12,7 @@
 
 struct lock_keeper {
 	int fd, uffd;
-	uint8_t *bytes; /* what it writes */
+	uint8_t *bytes; /* the bytes that it writes */
 	pthread_t thread;
 };
 

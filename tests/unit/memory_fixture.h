@@ -16,15 +16,15 @@
 #define MEMORY_CAPACITY (UINT64_C(64) << 20)
 #define MEMORY_ID	UINT64_C(4711)
 
-/* First thing in main: the namespace. Returns 0, or 77 (skipped) where this is not root. */
+/* Called first in main: makes the namespace. Returns 0, or 77 (skipped) if this is not root. */
 int memory_namespace(void);
-/* A fresh state directory with an empty store of `capacity` bytes; ends the test where it fails. */
+/* Makes a fresh state directory with an empty store of `capacity` bytes; a failure ends the test. */
 void memory_fresh(uint64_t capacity);
-/* Another store beside it, in a state directory of that name; opened. */
+/* Makes and opens another store beside it, in a state directory of that name. */
 struct store *memory_beside(const char *name, uint64_t capacity);
-/* The same, as it was left. */
+/* Opens that one again, as it was left. */
 struct store *memory_again(const char *name, uint64_t capacity);
-/* The state directory of memory_fresh. */
+/* Returns the state directory of memory_fresh. */
 const char *memory_dir(void);
 /* Opens that store (again). */
 struct store *memory_open(void);
@@ -33,7 +33,7 @@ void memory_fill(struct seg *seg, uint8_t byte, uint64_t offset, uint64_t len);
 /* Stores into one page of it, which is a small page then (write(2) may take more around it). */
 void memory_small_page(struct seg *seg, uint8_t byte, uint64_t page);
 uint64_t memory_blocks_bytes(struct seg *seg);
-/* Of a suite: runs it, and takes the state directories away. */
+/* Runs a suite, and removes the state directories. */
 int memory_run(Suite *suite);
 
 #endif

@@ -36,7 +36,8 @@ START_TEST(errors_that_are_too_long_are_cut)
 	long_text[sizeof(long_text) - 1] = 0;
 	ramp_err_sys(&err, EIO, "%s", long_text);
 	ck_assert_uint_eq(strlen(err.text), RAMP_ERR_TEXT_BYTES - 1);
-	ck_assert_ptr_nonnull(strstr(err.text, "xxx...: Input/output error")); /* why stays */
+	ck_assert_ptr_nonnull(
+		strstr(err.text, "xxx...: Input/output error")); /* the reason stays */
 	for (size_t len = RAMP_ERR_TEXT_BYTES - 30; len < RAMP_ERR_TEXT_BYTES; len++) {
 		ramp_err_sys(&err, EIO, "%.*s", (int)len, long_text);
 		ck_assert_str_eq(strchr(err.text, ':'), ": Input/output error");
@@ -160,7 +161,7 @@ START_TEST(names_and_addresses)
 }
 END_TEST
 
-/* One that could not be read would make the state directory of every later joiner useless. */
+/* An address that could not be read would make the state directory of every later joiner useless. */
 START_TEST(an_address_that_is_accepted_can_be_read_in_a_cluster_conf)
 {
 	struct config_node node = {.name = "a", .capacity_bytes = CONFIG_CAPACITY_MIN};
@@ -227,8 +228,8 @@ START_TEST(canonical_text_is_a_config_that_means_the_same)
 }
 END_TEST
 
-/* What log_line writes where stderr is a file; `stream`: JOURNAL_STREAM, empty: which names that
-   very file, NULL: which is not set. */
+/* Returns the line that log_line writes if stderr is a file. `stream`: JOURNAL_STREAM; empty: it
+   names that very file; NULL: it is not set. */
 static const char *logged(const char *stream, enum log_level level, const char *text)
 {
 	static char got[8192];

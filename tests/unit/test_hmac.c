@@ -1,5 +1,5 @@
 /*
- * HMAC-SHA-256 against RFC 4231, and what is made of it.
+ * HMAC-SHA-256 against RFC 4231, and the keys derived by it.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ START_TEST(a_context_is_used_again)
 		ck_assert_int_eq(hmac_end(hmac, again), 0);
 		ck_assert(hmac_equal(once, again));
 	}
-	/* What was begun and not ended leaves nothing behind. */
+	/* A MAC that was begun and not ended leaves nothing behind. */
 	hmac_begin(hmac);
 	hmac_add(hmac, "something else", 14);
 	hmac_begin(hmac);
@@ -123,7 +123,7 @@ static void give(void *at, const char *file, int line)
 	free(at);
 }
 
-/* None is what a crash, or the report of one, ends with. */
+/* None of them is the exit status of a crash, or of a sanitizer's report. */
 enum { RIGHT = 10, REFUSED, WRONG, ALL_MADE };
 
 /* The first use of OpenSSL in a process, with allocation n failing, and then the second. */
@@ -169,8 +169,7 @@ START_TEST(openssl_that_gets_no_memory_is_an_error_and_no_crash)
 				      WEXITSTATUS(status) != WRONG,
 			      "allocation %ld: status %#x", n, (unsigned int)status);
 		refused += WEXITSTATUS(status) == REFUSED;
-		/* Its context comes first; then there are thousands, most of them of error texts.
-		 */
+		/* Its context comes first; then thousands follow, most of them of error texts. */
 		n += n < 80 ? 1 : 16;
 	} while (WEXITSTATUS(status) != ALL_MADE);
 	ck_assert_int_gt(refused, 0);

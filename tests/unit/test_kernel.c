@@ -1,5 +1,5 @@
 /*
- * The kernel's API as kernel.h hands it on: userfaultfd on tmpfs, PAGEMAP_SCAN, PROCMAP_QUERY.
+ * The kernel's API through kernel.h: userfaultfd on tmpfs, PAGEMAP_SCAN, PROCMAP_QUERY.
  */
 #include <check.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ START_TEST(a_blocked_load_goes_on_by_continue_of_a_page_that_is_mapped_already)
 	while (read(uffd, &msg, sizeof(msg)) != sizeof(msg))
 		ck_assert_int_eq(errno, EAGAIN);
 	ck_assert_uint_eq(msg.arg.pagefault.address & ~(PAGE - 1), at);
-	/* mapped, but nobody is told: the second call is to wake */
+	/* mapped, but no thread is woken: the second call must wake */
 	ck_assert_int_eq(kernel_uffd_continue(uffd, at, PAGE, false), PAGE);
 	ck_assert_int_eq(kernel_uffd_continue(uffd, at, PAGE, true), PAGE);
 	pthread_join(thread, &seen);
@@ -175,7 +175,7 @@ START_TEST(whether_a_signal_ends_a_thread)
 
 	ck_assert(!kernel_ends(getpid()));
 	ck_assert(!kernel_ends(child));
-	/* It is held by ptrace, so that what is sent waits. */
+	/* It is held by ptrace, so that signals sent to it wait. */
 	ck_assert_int_eq(ptrace(PTRACE_SEIZE, child, NULL, NULL), 0);
 	ck_assert_int_eq(ptrace(PTRACE_INTERRUPT, child, NULL, NULL), 0);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -196,7 +196,7 @@ START_TEST(whether_a_signal_ends_a_thread)
 }
 END_TEST
 
-/* How many mappings of `file` there are, by one way and by the other. */
+/* Returns how many mappings of `file` there are, by the query or by the text. */
 static int count_mappings(int (*open_maps)(struct kernel_maps *, pid_t), uint64_t from, uint64_t to,
 			  struct kernel_vma *last)
 {
@@ -262,7 +262,7 @@ START_TEST(mappings_are_found_by_query_and_by_text)
 }
 END_TEST
 
-/* The policy that a thread has which this one starts. */
+/* Returns the policy of a thread that this one starts. */
 static void *policy(void *unused)
 {
 	(void)unused;

@@ -1,6 +1,6 @@
 /*
- * The control loop: what slow work leaves to others, its hurry, and its end: what was left to it is
- * done, also by a worker.
+ * The control loop: the threads that slow work leaves to other work, its real-time boost, and its
+ * end, before which all work that was given to it is done, also by a worker.
  */
 #include <check.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ START_TEST(a_worker_comes_back_before_the_loop_is_closed)
 	struct ramp_err err;
 
 	ck_assert_int_eq(loop_open(&loop, &err), 0);
-	loop_work(loop, work, come_back, NULL); /* of a loop that runs no more */
+	loop_work(loop, work, come_back, NULL); /* of a loop that does not run any more */
 	loop_close(loop);
 	ck_assert(came_back);
 }
@@ -72,7 +72,7 @@ static void nothing(void *arg)
 	(void)arg;
 }
 
-/* The slow ones are all at it or in line: they end because this was done beside them. */
+/* All slow works are running or queued: they end because this work was done beside them. */
 static void free_the_slow(void *arg)
 {
 	(void)arg;
@@ -101,7 +101,7 @@ END_TEST
 /* ---- shares ---------------------------------------------------------------------------------- */
 
 #define GREEDY	 100
-#define GREEDIES 3 /* users who keep what they get: of 32 threads they leave 4 */
+#define GREEDIES 3 /* users that block their threads: of 32 they leave 4 */
 
 static sem_t keep;
 static atomic_int kept_over;
@@ -125,7 +125,7 @@ static void kept_is_over(void *loop)
 		loop_stop(loop);
 }
 
-/* Ends because the last user's work and root's are done beside all that the greedy ones keep. */
+/* Ends because the last user's work and root's are done beside the works that block. */
 START_TEST(a_user_keeps_no_more_workers_than_he_leaves)
 {
 	struct loop *loop;
@@ -144,8 +144,8 @@ START_TEST(a_user_keeps_no_more_workers_than_he_leaves)
 }
 END_TEST
 
-/* Two users who have all that they may, beside a third one: where one of the first's ends, the
-   second's may begin, and then another of the first's, too. */
+/* Two users at their limit, beside a third one: if a work of the first ends, one of the second may
+   begin, and then another of the first, too. */
 #define HAVE 10
 
 struct stage {
@@ -243,7 +243,7 @@ static void end_loop(void *loop)
 
 static void give_two(void *loop)
 {
-	usleep(20000); /* whoever did the first work sleeps again */
+	usleep(20000); /* the worker of the first work sleeps again */
 	loop_work(loop, wait_for_second, end_loop, loop);
 	loop_work(loop, second, NULL, NULL);
 }
@@ -261,7 +261,7 @@ START_TEST(work_does_not_wait_behind_other_work_while_a_thread_can_be_had)
 }
 END_TEST
 
-/* ---- hurry ----------------------------------------------------------------------------------- */
+/* ---- real-time boost ------------------------------------------------------------------------- */
 
 static struct loop *hurrying;
 static int hurried_policy, calm_policy, tired_policy, long_policy;
@@ -299,7 +299,7 @@ static void look_when_calm(uv_timer_t *timer)
 {
 	calm_policy = sched_getscheduler(0);
 	loop_rt_boost(hurrying, 20);
-	compute_ms(30); /* it is over late, and it was no rest */
+	compute_ms(30); /* it ends late, and the thread has not rested */
 	uv_timer_start(timer, look_when_tired, 20, 0);
 }
 

@@ -219,7 +219,7 @@ START_TEST(private_files_live_with_the_store)
 }
 END_TEST
 
-/* ---- what is found at a start ---- */
+/* ---- segments found at a start ---- */
 
 static void damage(const char *suffix, off_t offset, const void *bytes, size_t len)
 {
@@ -292,7 +292,7 @@ START_TEST(a_state_file_that_makes_no_sense_is_one_damaged_segment)
 }
 END_TEST
 
-/* Set: the kernel does not say what is mounted. */
+/* If set, the kernel does not say which filesystem is mounted. */
 static bool no_statfs;
 int __real_statfs(const char *path, struct statfs *fs);
 int __wrap_statfs(const char *path, struct statfs *fs);
@@ -305,7 +305,7 @@ int __wrap_statfs(const char *path, struct statfs *fs)
 	return -1;
 }
 
-/* So many unlinkat(2) work, then so many fail. */
+/* How many calls of unlinkat(2) work, and how many fail then. */
 static unsigned unlinks_work, unlinks_fail;
 int __real_unlinkat(int dir_fd, const char *name, int flags);
 int __wrap_unlinkat(int dir_fd, const char *name, int flags);
@@ -322,7 +322,7 @@ int __wrap_unlinkat(int dir_fd, const char *name, int flags)
 	return __real_unlinkat(dir_fd, name, flags);
 }
 
-/* A segment with 1 MiB that is removed, of which something stays: its files in order. */
+/* Removes a segment with 1 MiB, of which a file stays; the files are unlinked in order. */
 static void remove_badly(unsigned works, unsigned fails)
 {
 	struct seg *seg = create(MEMORY_ID, RECORD_OWNED);
@@ -354,7 +354,7 @@ START_TEST(what_could_not_be_unlinked_goes_later)
 		store_space(store, &space);
 		ck_assert_uint_eq(space.used_bytes, before.used_bytes);
 
-		/* It comes back before anybody has looked. */
+		/* It comes back before any thread has looked. */
 		remove_badly(works, 1);
 		seg = create(MEMORY_ID, RECORD_OWNED);
 		ck_assert_uint_eq(seg_size(seg), 0);
@@ -362,7 +362,7 @@ START_TEST(what_could_not_be_unlinked_goes_later)
 		seg_put(seg);
 	}
 
-	/* Nor does it hinder the next daemon: with its state file it is a segment again. */
+	/* It does not hinder the next daemon either: with its state file it is a segment again. */
 	seg_put(other);
 	remove_badly(1, 1);
 	store_close(store);
@@ -404,7 +404,7 @@ START_TEST(a_store_that_cannot_be_looked_at_is_not_covered_by_another)
 }
 END_TEST
 
-/* How many descriptors there may be beside those that are open. */
+/* Limits how many descriptors there may be beside those that are open. */
 static void leave_free(rlim_t n)
 {
 	int next = open("/dev/null", O_RDONLY);
@@ -416,8 +416,8 @@ static void leave_free(rlim_t n)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* The first segment's state can't be opened, its file, the next one's, ...: none is called damaged,
-   or taken for one that a creation left. */
+/* In turn the first segment's state file can't be opened, its data file, those of the next one, ...:
+   none is called damaged, or taken for the rest of a creation. */
 START_TEST(what_cannot_be_looked_at_is_not_damaged)
 {
 	struct seg *seg;
@@ -633,7 +633,7 @@ static void *enter_and_leave(void *arg)
 			continue;
 		}
 		atomic_fetch_add(&race->inside, 1);
-		/* Nobody may be inside while the freezer believes that it is alone. */
+		/* No thread may be inside while the freezer believes that it is alone. */
 		ck_assert(!atomic_load(&race->frozen));
 		atomic_fetch_add(&race->entered, 1);
 		atomic_fetch_sub(&race->inside, 1);
@@ -689,10 +689,10 @@ START_TEST(removal_with_proof_refuses_while_anybody_has_it)
 	seg = create(MEMORY_ID, RECORD_OWNED);
 	memory_fill(seg, 1, 0, 8192);
 	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
-	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* our own mapping */
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* the daemon's own mapping */
 	seg_unmap(seg);
 	ck_assert_int_eq(seg_enter(seg), 0);
-	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* somebody inside */
+	ck_assert_int_eq(remove_proved(seg), -EBUSY); /* a thread is inside */
 	seg_leave(seg);
 	fd = seg_open(seg, O_RDONLY);
 	ck_assert_int_ge(fd, 0);
@@ -711,7 +711,7 @@ START_TEST(removal_with_proof_refuses_while_anybody_has_it)
 	munmap(theirs, 8192);
 	ck_assert_int_eq(remove_proved(seg), 0);
 	ck_assert_int_eq(remove_proved(seg), -ENOENT);
-	ck_assert_int_eq(seg_enter(seg), -EREMOTE); /* for who found it before */
+	ck_assert_int_eq(seg_enter(seg), -EREMOTE); /* for a thread that found it before */
 	ck_assert_int_eq(seg_open(seg, O_RDWR), -ENOENT);
 	ck_assert_int_eq(seg_map(seg, &base, &len, &err), -ENOENT);
 	ck_assert_ptr_null(store_find(store, MEMORY_ID));
@@ -744,7 +744,7 @@ START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
 
 	open_fresh();
 	seg = d.seg = create(MEMORY_ID, RECORD_OWNED);
-	fd = seg_hand_out(seg, O_RDONLY); /* who only reads can hold nothing up */
+	fd = seg_hand_out(seg, O_RDONLY); /* a program that only reads can block nothing */
 	ck_assert_int_ge(fd, 0);
 	close(fd);
 	ck_assert(!seg_handed(seg));
@@ -757,7 +757,7 @@ START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
 	close(fd);
 	ck_assert(seg_handed(seg));
 	ck_assert(!seg_direct_begin(seg));
-	seg_direct_over(seg); /* that was no beginning */
+	seg_direct_over(seg); /* the refused begin does not count */
 	seg_put(seg);
 
 	reopen();
@@ -927,7 +927,7 @@ START_TEST(a_hole_that_a_program_punches_past_us_is_seen)
 	punch_past_us(seg, 0, 4 * MIB);
 	ck_assert_int_eq(seg_stat(seg, &after), 0);
 	ck_assert_int_eq(after.st_blocks, before.st_blocks);
-	ck_assert(!seg_layout_changed(other, &grown)); /* takes what there is to know */
+	ck_assert(!seg_layout_changed(other, &grown)); /* reads all events */
 	ck_assert(seg_layout_changed(seg, &grown));
 	ck_assert_uint_eq(grown, 0);
 	seg_note_layout(seg);
@@ -963,7 +963,7 @@ static void *look_at_layout(void *arg)
 	return NULL;
 }
 
-/* Whoever looks first takes what there is to know of all; the other one must wait for it. */
+/* The first thread to look reads the events of all segments; the other one must wait for it. */
 START_TEST(two_who_look_at_layouts_at_once)
 {
 	struct seg *crowd[CROWD];
@@ -983,7 +983,7 @@ START_TEST(two_who_look_at_layouts_at_once)
 }
 END_TEST
 
-/* The kernel opens each event's file for us: where it can't, that is as good as a change. */
+/* The kernel opens the file of each event for the daemon: if it can't, that counts as a change. */
 START_TEST(a_hole_is_seen_without_descriptors_too)
 {
 	struct seg *seg, *other;
@@ -1004,7 +1004,7 @@ START_TEST(a_hole_is_seen_without_descriptors_too)
 }
 END_TEST
 
-/* A move that came to nothing; then the segment is removed. */
+/* A move is given up; then the segment is removed. */
 START_TEST(a_forgotten_layout_keeps_no_memory)
 {
 	struct store_space before, after;
@@ -1044,12 +1044,12 @@ START_TEST(the_time_of_the_last_write_is_held_while_pages_come)
 
 	open_fresh();
 	seg = create(MEMORY_ID, RECORD_OWNED);
-	seg_note_write(seg); /* nothing is held: the file says it */
+	seg_note_write(seg); /* no time is held: the file has it */
 	seg_hold_mtime(seg, (struct timespec){.tv_sec = -1000, .tv_nsec = 5});
 	memory_fill(seg, 1, 0, 4096); /* as a page that arrives */
 	ck_assert_int_eq(mtime_s(seg), -1000);
 
-	/* It stands beside the bytes: another daemon finds it. */
+	/* It is kept beside the bytes: another daemon finds it. */
 	seg_put(seg);
 	reopen();
 	seg = store_find(store, MEMORY_ID);
@@ -1060,7 +1060,7 @@ START_TEST(the_time_of_the_last_write_is_held_while_pages_come)
 	memory_fill(seg, 1, 4096, 4096);
 	ck_assert_int_eq(mtime_s(seg), 2000);
 
-	/* When all is here, the file has it, and says it itself from now on. */
+	/* When all pages are here, the file gets it, and reports it itself from now on. */
 	seg_release_mtime(seg);
 	ck_assert_int_eq(fstat(seg_fd(seg), &st), 0);
 	ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
@@ -1124,7 +1124,7 @@ static void check_owner(ramp_segment_t id, uint32_t mode)
 	seg_put(seg);
 }
 
-/* One at rest that can't be woken has its owner all the same, and its next daemon knows it. */
+/* A segment at rest that can't be woken reports its owner all the same, also to the next daemon. */
 static ramp_segment_t note_owner_without_descriptors(void)
 {
 	struct seg_owner owner = {.mode = 0640, .uid = 7, .gid = 8};
@@ -1167,7 +1167,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 	maps = mappings();
 	for (uint64_t i = 0; i < MANY; i++)
 		seg_put(create(MEMORY_ID + i, RECORD_OWNED));
-	store_each_touched(store, never, NULL); /* whoever touched them had references */
+	store_each_touched(store, never, NULL); /* each thread that touched them had a reference */
 	noted = note_owner_without_descriptors();
 	store_each_touched(store, never, NULL);
 	ck_assert_uint_le(open_files(), files + AWAKE);
@@ -1185,13 +1185,13 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 		ck_assert_int_eq(seg_enter(held), 0);
 		ck_assert_int_eq(pwrite(seg_fd(held), &byte, 1, 4096 * again), 1);
 		seg_leave(held);
-		/* At rest it is asked without being woken. */
+		/* At rest it is read without being woken. */
 		seg = store_find(store, MEMORY_ID + MANY - 2);
 		files = open_files();
 		ck_assert_uint_eq(seg_size(seg), 0);
 		ck_assert_uint_eq(open_files(), files);
 		seg_put(seg);
-		/* Whoever has a reference keeps his descriptor. */
+		/* A segment with a reference keeps its descriptor. */
 		store_each_touched(store, never, NULL);
 		ck_assert_int_eq(pwrite(seg_fd(held), &byte, 1, 4096 * again), 1);
 		seg_put(held);
@@ -1208,7 +1208,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 		ck_assert_uint_le(open_files(), files + AWAKE);
 	}
 
-	/* A migration's first step is taken from rest, and what it says stays. */
+	/* A migration takes its first step from rest, and its record stays. */
 	seg = store_find(store, MEMORY_ID + MANY - 3);
 	ck_assert_int_eq(record_change(seg, &given, &err), 0);
 	seg_put(seg);
@@ -1259,7 +1259,7 @@ START_TEST(the_touched_are_those_whose_files_may_have_changed)
 	b = create(MEMORY_ID + 1, RECORD_OWNED);
 	seg_put(b);
 	ck_assert_uint_eq(touched(), 2 * MEMORY_ID + 1);
-	ck_assert_uint_eq(touched(), MEMORY_ID); /* in somebody's hands */
+	ck_assert_uint_eq(touched(), MEMORY_ID); /* referenced by a thread */
 	seg_put(a);
 	ck_assert_uint_eq(touched(), MEMORY_ID);
 	ck_assert_uint_eq(touched(), 0);
@@ -1275,7 +1275,7 @@ START_TEST(the_touched_are_those_whose_files_may_have_changed)
 	ck_assert_uint_eq(touched(), MEMORY_ID + 1);
 	close(fd);
 
-	/* One that is removed is no more looked at, and its memory waits for nobody's look. */
+	/* A segment that is removed is not looked at any more, and its memory is freed without that. */
 	b = store_find(store, MEMORY_ID + 1);
 	memory_fill(b, 1, 0, 1 << 20);
 	seg_touch(b);
@@ -1291,7 +1291,7 @@ START_TEST(the_touched_are_those_whose_files_may_have_changed)
 	seg_put(a);
 	seg_put(a);
 	ck_assert_uint_eq(touched(), MEMORY_ID);
-	ck_assert_uint_eq(touched(), MEMORY_ID); /* passed through: nobody says when */
+	ck_assert_uint_eq(touched(), MEMORY_ID); /* passed through: it changes without notice */
 	store_close(store);
 }
 END_TEST

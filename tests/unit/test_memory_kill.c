@@ -1,7 +1,7 @@
 /*
- * kill -9 at any moment: a child takes segments through their whole lives in a loop and is killed
- * after a random while, hundreds of times over the same store. What the next store_open finds is a
- * state that the child had reached: begun at most, finished at least.
+ * kill -9 at any time: a child takes segments through their whole lives in a loop and is killed
+ * after a random while, hundreds of times over the same store. The next store_open finds a state
+ * that the child had reached: begun at most, finished at least.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #define KILLS	 400
 #define LONGEST	 4000 /* us */
 
-/* What the child says of each segment, in memory that outlives it. Epochs count the record changes
+/* The child's report on each segment, in memory that outlives it. Epochs count the record changes
    of a segment's lives, from 1. */
 struct told {
 	atomic_ullong begun, done;
@@ -33,7 +33,7 @@ static struct told *told;
 static struct store *store;
 static struct ramp_err err;
 
-/* A record that says by all its fields which epoch it is of. */
+/* Makes a record all of whose fields tell its epoch. */
 static struct record record_of(enum record_kind kind, uint64_t epoch)
 {
 	return (struct record){
@@ -204,7 +204,7 @@ static void check_one(ramp_segment_t id, const struct told *t)
 	seg_put(seg);
 }
 
-/* What was found is what counts from here on. */
+/* From here on the state that was found counts. */
 static void begin_from_what_is_there(ramp_segment_t id, struct told *t)
 {
 	struct seg *seg = store_find(store, id);

@@ -78,7 +78,7 @@ START_TEST(a_page_goes_through_the_drawing)
 	pages_arrive(seg, 40, 3);
 	ck_assert_int_eq(pages_get(seg, 42), PAGE_LOCAL);
 	ck_assert_uint_eq(pages_missing(seg), 27);
-	/* an arrival of what is not in flight changes nothing */
+	/* an arrival of pages that are not in flight changes nothing */
 	pages_arrive(seg, 60, 5);
 	ck_assert_int_eq(pages_get(seg, 60), PAGE_REMOTE);
 	/* IN_FLIGHT -> REMOTE */
@@ -88,7 +88,7 @@ START_TEST(a_page_goes_through_the_drawing)
 	ck_assert_uint_eq(pages_missing(seg), 27);
 	/* REMOTE | IN_FLIGHT -> LOST -> (cut) IN_FLIGHT -> LOCAL */
 	ck_assert_uint_eq(pages_claim(seg, 43, 1), 1);
-	ck_assert_uint_eq(pages_lose_all(seg), 26); /* what is in flight then is a writer's */
+	ck_assert_uint_eq(pages_lose_all(seg), 26); /* a page in flight then is a writer's */
 	pages_give_back(seg, 43, 1);
 	ck_assert_uint_eq(pages_lose_all(seg), 1);
 	ck_assert_uint_eq(pages_lost(seg), 27);
@@ -108,7 +108,7 @@ START_TEST(a_page_goes_through_the_drawing)
 }
 END_TEST
 
-/* The same changes to an array of bytes, and every question asked of both. */
+/* Makes the same changes to an array of bytes, and asks both every question. */
 static void check_against(struct seg *seg, const uint8_t *model)
 {
 	uint64_t missing = 0, lost = 0, next_missing = UINT64_MAX, next_remote = UINT64_MAX;
@@ -190,7 +190,7 @@ START_TEST(any_sequence_of_changes_is_what_a_plain_array_says)
 		model_step(seg, model);
 	check_against(seg, model);
 
-	/* a restart: what was in flight is remote again */
+	/* a restart: pages that were in flight are remote again */
 	seg = restart(seg);
 	model_change(model, 0, MODEL_PAGES, PAGE_IN_FLIGHT, PAGE_REMOTE);
 	check_against(seg, model);
@@ -307,7 +307,7 @@ START_TEST(what_is_behind_the_end_of_the_file_is_nobodys)
 	take(seg);
 	ck_assert_int_eq(ftruncate(seg_fd(seg), 2 * PAGE + 1), 0);
 
-	/* who cuts the file takes no place from what is to come */
+	/* a cut of the file takes no place from pages that are to come */
 	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
 	ck_assert_uint_eq(len, 3 * PAGE);
 	ck_assert_int_eq(mincore(base + 60 * MIB - PAGE, PAGE, &there), 0);
@@ -321,7 +321,7 @@ START_TEST(what_is_behind_the_end_of_the_file_is_nobodys)
 }
 END_TEST
 
-/* A daemon is killed when all pages are here, and the record may say so already. */
+/* A daemon is killed when all pages are here, and perhaps the record says so already. */
 START_TEST(a_map_that_a_kill_left_goes_at_the_next_start)
 {
 	const struct record owned = {.kind = RECORD_OWNED, .epoch = 3};
@@ -401,7 +401,7 @@ static void *puller(void *arg)
 	return NULL;
 }
 
-/* What is LOCAL has its data: read without any lock. */
+/* Checks without any lock that a LOCAL page has its data. */
 static void *reader(void *arg)
 {
 	struct race *race = arg;

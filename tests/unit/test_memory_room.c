@@ -1,5 +1,5 @@
 /*
- * Room: a promise that is kept, holes that stay holes, huge pages where they are worth it.
+ * Reservation: a promise that is kept, holes that stay holes, huge pages where they are worth it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 }
 END_TEST
 
-/* What a list does not name, between its ranges and behind them. */
+/* Data that a list does not name, between its ranges and behind them. */
 START_TEST(what_came_after_the_list_is_counted)
 {
 	struct room_range ranges[8];
@@ -108,7 +108,7 @@ START_TEST(what_came_after_the_list_is_counted)
 }
 END_TEST
 
-/* Also one that a writer has claimed, who may fail. */
+/* Also a page that a writer has claimed, which may fail. */
 START_TEST(a_list_is_not_true_of_lost_pages)
 {
 	struct room_range ranges[2];
@@ -134,7 +134,7 @@ START_TEST(a_list_is_not_true_of_lost_pages)
 }
 END_TEST
 
-/* khugepaged takes blocks, and gives them back where it can't collapse: a count that holds some of
+/* khugepaged takes blocks, and gives them back if it can't collapse: a count that includes some of
    those is noted, and later stores could make it true. */
 START_TEST(a_list_is_not_true_of_other_blocks_than_were_noted)
 {
@@ -267,7 +267,7 @@ START_TEST(a_promise_that_cannot_be_kept_is_not_made)
 }
 END_TEST
 
-/* How much of the file this process sees mapped by huge pages. */
+/* Returns how much of the file is mapped by huge pages in this process. */
 static uint64_t huge_bytes(struct seg *seg)
 {
 	uint64_t len, found = 0, kib;
@@ -301,13 +301,13 @@ int __wrap_madvise(void *addr, size_t len, int advice)
 }
 
 /*
- * khugepaged collapses, too, what any process has mapped, and fills holes for it, a moment after the
- * first mapping where it has nothing else to do: until the last step it passes this process by.
+ * khugepaged also collapses blocks that any process has mapped, and fills their holes, shortly after
+ * the first mapping if it has nothing else to do: until the last step it skips this process.
  */
 START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 {
 	struct seg *seg = fresh(RECORD_OWNED);
-	atomic_bool stop = true; /* whoever does not want to wait any more */
+	atomic_bool stop = true; /* the caller does not want to wait any more */
 	uint64_t taken;
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
@@ -332,7 +332,7 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
-	/* again where the kernel had no huge page just then */
+	/* again if the kernel had no huge page just then */
 	for (int tries = 50; huge_bytes(seg) < 2 * MIB && tries; tries--) {
 		room_collapse(seg, &stop);
 		usleep(1000);
@@ -342,8 +342,8 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 }
 END_TEST
 
-/* What khugepaged does now and then, a program asks for at once; and again where the kernel had no
-   huge page just then. */
+/* A program asks at once for the collapse that khugepaged does now and then; and asks again if the
+   kernel had no huge page just then. */
 static bool collapses(uint8_t *at)
 {
 	int tries = 50;
@@ -451,7 +451,7 @@ START_TEST(data_and_holes_are_the_sources)
 }
 END_TEST
 
-/* A page that arrives while somebody asks what the file has: right after he was told. */
+/* A page arrives while a thread asks where the file has data: right after the answer. */
 static struct seg *arriving;
 static uint64_t arriving_page;
 
@@ -497,7 +497,7 @@ START_TEST(what_arrives_meanwhile_is_data)
 }
 END_TEST
 
-/* ---- a program keeps the file's lock ---- */
+/* ---- a program holds the file's lock ---- */
 
 #define LAYOUT_BYTES (UINT64_C(768) << 20)
 #define RUNS	     40
@@ -574,7 +574,7 @@ static uint32_t look_at_all(struct seg *seg, struct room_range *ranges, uint32_t
 	return n;
 }
 
-/* All that lseek(2) said before, with the lock that it would wait for. */
+/* All that lseek(2) reported before, while a program holds the lock that it would wait for. */
 START_TEST(what_is_populated_is_found_without_the_files_lock)
 {
 	struct room_range before[2 * RUNS], after[2 * RUNS];
@@ -606,7 +606,7 @@ START_TEST(what_is_populated_is_found_without_the_files_lock)
 }
 END_TEST
 
-/* By who has such a descriptor. */
+/* By a program that has such a descriptor. */
 START_TEST(a_file_that_is_cut_while_it_is_looked_at_has_nothing_there)
 {
 	struct room_range run;
@@ -637,7 +637,7 @@ START_TEST(a_file_that_is_cut_while_it_is_looked_at_has_nothing_there)
 }
 END_TEST
 
-/* Nobody waits for it under the segment's lock either. */
+/* No thread waits for it under the segment's lock either. */
 START_TEST(room_is_not_given_back_where_that_could_wait)
 {
 	const struct room_range range = {0, MIB};
@@ -695,7 +695,7 @@ START_TEST(memory_that_goes_is_worth_a_wait)
 	memory_fill(full, 1, 0, 30 * MIB);
 	ck_assert(store_makes_room(store, 0));
 
-	/* in use after all, whoever says again that it goes */
+	/* in use after all, even if a thread says again that it goes */
 	seg_stays(seg);
 	seg_stays(seg);
 	seg_goes(seg);
@@ -706,7 +706,7 @@ START_TEST(memory_that_goes_is_worth_a_wait)
 	seg_stays(other);
 	ck_assert(!store_makes_room_for(store, space.free_bytes + 1));
 
-	/* it has gone with the last who held it */
+	/* it is freed with its last reference */
 	seg_goes(full);
 	ck_assert_int_eq(store_remove(full, false, &err), 0);
 	ck_assert(store_makes_room(store, 0));

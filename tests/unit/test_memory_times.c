@@ -1,6 +1,6 @@
 /*
- * The time of the last write while it is held beside a segment's bytes, and what comes just as it
- * is given to the file.
+ * The time of the last write while it is held beside a segment's bytes, and events that come just
+ * as it is given to the file.
  */
 #include <sys/stat.h>
 #include <time.h>
@@ -77,7 +77,7 @@ START_TEST(a_write_does_not_hold_what_is_released_meanwhile)
 	ck_assert_ptr_null(release_at_clock);
 	memory_fill(seg, 1, 0, 4096);
 
-	/* From here on the file says it. */
+	/* From here on the file has it. */
 	ck_assert_int_eq(seg_set_times(seg, times), 0);
 	memory_fill(seg, 1, 4096, 4096);
 	ck_assert_int_gt(mtime_s(seg), 2000);
@@ -113,7 +113,7 @@ START_TEST(what_the_row_said_stays_beside_the_bytes)
 	struct seg *seg = create();
 	struct stat st;
 
-	ck_assert(!seg_row_news(seg, made, news)); /* nobody has said what it was */
+	ck_assert(!seg_row_news(seg, made, news)); /* none was noted */
 	seg_put(seg);
 	ck_assert_int_eq(
 		store_create_dated(store, MEMORY_ID + 1, RECORD_OWNED, 1, made, &seg, &err), 0);

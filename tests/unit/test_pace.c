@@ -1,5 +1,5 @@
 /*
- * When work for strangers is enough, on a clock of the test's own.
+ * The limit of work for unauthenticated clients, on a clock of the test's own.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void reset(void)
 	now_us = 1000000;
 }
 
-/* `piece_us` done; the rest that it asks for. */
+/* Spends `piece_us`; returns the rest that is due. */
 static uint64_t work(uint64_t piece_us)
 {
 	now_us += piece_us;
@@ -23,7 +23,8 @@ static uint64_t work(uint64_t piece_us)
 	return throttle_rest_us(&throttle, piece_us);
 }
 
-/* One piece of work after another for so long, with rests where they are due; what was done. */
+/* Does one piece of work after another for that time, with rests where they are due; returns the time
+   spent. */
 static uint64_t work_for(uint64_t us, uint64_t piece_us)
 {
 	uint64_t end = now_us + us, done = 0;
@@ -54,7 +55,7 @@ START_TEST(of_a_burst_each_piece_has_a_rest_as_long)
 }
 END_TEST
 
-/* With two processors the share is less than what the rests leave. */
+/* With two processors the share is less than the rests leave. */
 START_TEST(what_never_ends_rests_after_each_piece)
 {
 	uint64_t done;
@@ -74,7 +75,7 @@ END_TEST
 START_TEST(a_rest_is_as_long_as_all_that_was_done_since_the_last_asks_for)
 {
 	ck_assert_uint_eq(work(90), 0);
-	throttle_spend(&throttle, now_us, THROTTLE_BURST_US); /* elsewhere */
+	throttle_spend(&throttle, now_us, THROTTLE_BURST_US); /* by other threads */
 	ck_assert_uint_eq(throttle_rest_us(&throttle, 10), 100 * THROTTLE_RESTS);
 	ck_assert_uint_eq(throttle_rest_us(&throttle, 0), 0);
 }
@@ -92,7 +93,7 @@ START_TEST(what_was_of_use_is_given_back_and_no_more)
 }
 END_TEST
 
-/* What is free in less than a microsecond adds up. */
+/* Fractions of a microsecond add up. */
 START_TEST(small_pieces_get_their_share)
 {
 	for (int i = 0; i < 1000; i++) {
@@ -106,7 +107,7 @@ END_TEST
 START_TEST(no_rest_is_long)
 {
 	ck_assert_uint_eq(work(10000000), THROTTLE_REST_US);
-	now_us += 2000000; /* nor is what was done remembered for longer */
+	now_us += 2000000; /* nor is the time spent remembered for longer */
 	throttle_spend(&throttle, now_us, 0);
 	ck_assert(!throttle_is_long(&throttle));
 }

@@ -15,7 +15,7 @@ static void reset(void)
 	now_us = 1000000;
 }
 
-/* One round that ends with something to do after so long; true: it was found by polling. */
+/* Makes a round that ends with something to do after that time; true: it was found by polling. */
 static bool round_of(uint64_t after_us)
 {
 	uint64_t until = now_us + after_us;
@@ -64,7 +64,7 @@ START_TEST(what_comes_late_is_slept_for_after_some_tries)
 }
 END_TEST
 
-/* Somebody has the processor when it yields; how many rounds it does not poll then. */
+/* Another thread has the processor when it yields. Returns in how many rounds it does not poll then. */
 static int rounds_after_a_long_yield(void)
 {
 	int rounds = 0;
@@ -100,8 +100,8 @@ START_TEST(one_now_and_then_is_soon_forgotten)
 }
 END_TEST
 
-/* Once it is firm it polls and does not yield, however long it is away meanwhile; for so many
- * rounds. */
+/* Once it is firm it polls and does not yield, for that many rounds, whatever time it is away
+   meanwhile. */
 START_TEST(who_may_be_firm_polls_on)
 {
 	adaptive.may_be_firm = true;
@@ -122,7 +122,7 @@ START_TEST(who_may_be_firm_polls_on)
 		adaptive_poll_happened(&adaptive, now_us);
 	}
 	ck_assert_int_eq(adaptive.firm, 0);
-	/* That it was crowded is not forgotten yet. */
+	/* It still remembers that the processor was crowded. */
 	adaptive_poll_wait_ms(&adaptive, now_us, 7);
 	adaptive_poll_again(&adaptive);
 	now_us += 3000;
@@ -131,7 +131,7 @@ START_TEST(who_may_be_firm_polls_on)
 }
 END_TEST
 
-/* Whoever would have come waits for this very processor, maybe. */
+/* The thread that would have come perhaps waits for this very processor. */
 START_TEST(who_is_firm_sleeps_after_one_miss)
 {
 	int polled = 0;
@@ -147,8 +147,8 @@ START_TEST(who_is_firm_sleeps_after_one_miss)
 }
 END_TEST
 
-/* Those who are served share the processors with who polls. A new one alone is not several; and
-   when there is one again, it is known that it is crowded. */
+/* Threads that are served share the processors with the one that polls. A new one alone is not
+   several; and when there is only one again, the poll knows that the processor is crowded. */
 START_TEST(who_has_several_to_serve_is_not_firm)
 {
 	adaptive = (struct adaptive_poll){
@@ -173,7 +173,7 @@ START_TEST(who_has_several_to_serve_is_not_firm)
 }
 END_TEST
 
-/* To do what was found takes as long as it takes. */
+/* The work that was found may take any time. */
 START_TEST(what_was_done_between_two_polls_is_no_yield)
 {
 	round_of(0);

@@ -1,4 +1,4 @@
-/* base/trace: what a trace keeps, what it does not, and that any thread may add to it. */
+/* base/trace: which steps a trace keeps, which not, and that any thread may add to it. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -162,14 +162,13 @@ START_TEST(it_lives_as_long_as_somebody_has_it)
 
 	ck_assert_ptr_eq(other, trace);
 	trace_put(trace);
-	trace_step(other, "still here"); /* AddressSanitizer would say, were it not */
+	trace_step(other, "still here"); /* AddressSanitizer would report if it were freed */
 	trace = other;
 	ck_assert_uint_eq(read_all(), 1);
 }
 END_TEST
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static const char *const names[ADDERS] = {"0", "1", "2", "3"};
 static atomic_bool go;
@@ -193,11 +192,11 @@ static void check_steps(size_t n)
 	uint64_t next[ADDERS] = {0};
 
 	for (size_t i = 0; i < n; i++) {
-		size_t who = (size_t)(steps[i].name[0] - '0');
+		size_t thread = (size_t)(steps[i].name[0] - '0');
 
-		ck_assert_uint_eq(steps[i].page / TRACE_STEPS, who);
-		ck_assert_uint_ge(steps[i].page % TRACE_STEPS, next[who]);
-		next[who] = steps[i].page % TRACE_STEPS + 1;
+		ck_assert_uint_eq(steps[i].page / TRACE_STEPS, thread);
+		ck_assert_uint_ge(steps[i].page % TRACE_STEPS, next[thread]);
+		next[thread] = steps[i].page % TRACE_STEPS + 1;
 		ck_assert_uint_ne(steps[i].at_ns, 0);
 	}
 }
@@ -215,7 +214,7 @@ START_TEST(threads_fill_it_together_while_another_reads)
 		}
 		atomic_store(&go, true);
 		while ((n = read_all()) < TRACE_STEPS) {
-			ck_assert_uint_ge(n, seen); /* what was there stays */
+			ck_assert_uint_ge(n, seen); /* steps that were there stay */
 			check_steps(n);
 			seen = n;
 		}
