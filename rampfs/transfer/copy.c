@@ -27,19 +27,19 @@
 void copy_begin(struct move *m)
 {
 	move_go(m, S_FREEZING, S_COPYING);
-	m->copied_pages = 0;
+	m->source.copied_pages = 0;
 	m->heard_ms = move_now_ms();
-	if (m->ask)
-		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	if (m->request)
+		ask_progress(m->request, 0, 0, move_state_name(m->state));
 	copy_source_tick(m);
 }
 
 /* Pages come: T is not silent. That it answers alone would not do, as programs wait. */
 void copy_heard(struct move *m, uint64_t done_pages)
 {
-	if (m->state != S_COPYING || done_pages <= m->copied_pages)
+	if (m->state != S_COPYING || done_pages <= m->source.copied_pages)
 		return;
-	m->copied_pages = done_pages;
+	m->source.copied_pages = done_pages;
 	m->heard_ms = move_now_ms();
 }
 
@@ -58,7 +58,7 @@ void copy_source_tick(struct move *m)
 	if (m->t->closing)
 		return; /* copy_close */
 	if (atomic_load(&m->cancelled)) {
-		if (!m->fail_code)
+		if (!m->source.fail_code)
 			source_fail(m, EINTR, "cancelled");
 		copy_stop(m);
 	} else if (move_now_ms() - m->heard_ms >= SILENT_MS) {
@@ -90,7 +90,7 @@ static void on_copied(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 /* The daemon ends, and nothing is given: as it was. Also where its worker has frozen it since. */
 void copy_close(struct move *m)
 {
-	if (m->held)
+	if (m->source.frozen_for_copy)
 		source_undo(m);
 }
 
@@ -112,7 +112,7 @@ static void keys_work(struct move *m)
 	m->work_rc = m->unchanged ? 0 : target_widen(m);
 	if (!m->work_rc)
 		m->work_rc = target_begin_pull(m);
-	m->pulling = !m->work_rc;
+	m->target.pull_begun = !m->work_rc;
 }
 
 static void keys_done(struct move *m)
@@ -122,7 +122,7 @@ static void keys_done(struct move *m)
 		refuse(m);
 	} else if (atomic_load(&m->cancelled)) {
 		target_drop(m);
-	} else if (m->pulled) {
+	} else if (m->target.has_every_page) {
 		copied_say(m);
 		move_tick_in(m, KEYS_MS);
 	} else {
@@ -161,7 +161,7 @@ static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		keys_come(m, &tr);
 	} else if (m->state == T_COPYING) {
 		m->heard_ms = move_now_ms();
-		if (m->pulled && !m->working)
+		if (m->target.has_every_page && !m->working)
 			copied_say(m);
 	}
 }
@@ -172,7 +172,7 @@ void copy_target_tick(struct move *m)
 		target_drop(m);
 		return;
 	}
-	if (!m->pulled)
+	if (!m->target.has_every_page)
 		target_pulled_send(m);
 	move_tick_in(m, KEYS_MS);
 }
@@ -185,7 +185,7 @@ void copy_pulled(struct move *m, uint64_t lost)
 	} else if (lost) {
 		refuse(m);
 	} else {
-		m->pulled = true;
+		m->target.has_every_page = true;
 		trace_step(m->trace, "every page is here");
 		if (!m->working)
 			copied_say(m);

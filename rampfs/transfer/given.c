@@ -76,7 +76,7 @@ static void leave_work(struct move *m)
 	programs_gone(m->t->programs, m->seg, m->peer_name);
 }
 
-static void hurried(void *arg, int result, const char *text)
+static void prefetch_all_answered(void *arg, int result, const char *text)
 {
 	(void)arg;
 	if (result)
@@ -84,7 +84,7 @@ static void hurried(void *arg, int result, const char *text)
 }
 
 /* T asks for all of it where somebody waits for that. */
-void given_hurry(struct move *m)
+void given_prefetch_all(struct move *m)
 {
 	struct migrate_request request = {
 		.id = m->id,
@@ -97,7 +97,7 @@ void given_hurry(struct move *m)
 	if (!m->demand_only || meta_segment(m->t->meta, m->id, &row) || row.node != m->peer)
 		return;
 	memcpy(request.dst_name, row.name, sizeof(request.dst_name));
-	transfers_migrate(m->t, &request, hurried, NULL);
+	transfers_migrate(m->t, &request, prefetch_all_answered, NULL);
 }
 
 static void left(struct move *m)
@@ -110,7 +110,7 @@ static void left(struct move *m)
 void given_leave(struct move *m)
 {
 	move_go(m, S_GIVEN, S_LEAVING);
-	m->gone = true;
+	m->source.told_programs = true;
 	move_work(m, leave_work, left);
 }
 
@@ -120,9 +120,9 @@ void given_window(struct move *m)
 	unsigned bucket;
 	uint64_t us;
 
-	if (!m->window_from_us || m->taken)
+	if (!m->source.window_from_us || m->source.got_taken)
 		return;
-	us = move_now_us() - m->window_from_us;
+	us = move_now_us() - m->source.window_from_us;
 	bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 	pthread_mutex_lock(&t->lock);
 	t->status.done++;
@@ -150,7 +150,7 @@ static void revert_work(struct move *m)
 		return;
 	pull_watch_lost(t->pull, m->seg); /* a daemon that found it GIVEN has not */
 	programs_restore(t->programs, m->seg);
-	if (m->gone || !m->transferred) /* perhaps in a former life */
+	if (m->source.told_programs || !m->source.sent_transfer) /* perhaps in a former life */
 		programs_back(t->programs, m->seg);
 	seg_thaw(m->seg);
 }
@@ -162,7 +162,7 @@ static void reverted(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	rolled_back_set(m->t, m->id, false);
-	if (m->reclaimed)
+	if (m->source.reclaim_accepted)
 		move_answer(m, 0, "");
 	else
 		move_answer(m, -EHOSTUNREACH, "the target gave up: the segment stays");
@@ -173,9 +173,10 @@ static void reverted(struct move *m)
    those of the freeze, and somebody has to accept that. */
 static void revert(struct move *m, const struct segment_row *row)
 {
-	bool may_have_served = !m->refused && move_node_over(m->t, m->peer, m->peer_inc);
+	bool may_have_served = !m->source.got_refused && move_node_over(m->t, m->peer, m->peer_inc);
 
-	if (m->state == S_ROLLED_BACK && !m->reclaimed && row->phase != SEGMENT_ORPHAN)
+	if (m->state == S_ROLLED_BACK && !m->source.reclaim_accepted &&
+	    row->phase != SEGMENT_ORPHAN)
 		return;
 	m->row_epoch = row->epoch;
 	if (may_have_served && m->state != S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN &&
@@ -186,9 +187,9 @@ static void revert(struct move *m, const struct segment_row *row)
 		move_go(m, m->state, S_ROLLED_BACK);
 		rolled_back_set(m->t, m->id, true);
 		move_answer(m, -EHOSTUNREACH, "the target is over: the segment is rolled back");
-		if (!m->gone)
+		if (!m->source.told_programs)
 			move_work(m, leave_work, given_look);
-		m->gone = true;
+		m->source.told_programs = true;
 		return;
 	}
 	log_info("segment %" PRIu64 " is ours again at epoch %" PRIu64, m->id, row->epoch);
@@ -199,7 +200,7 @@ static void revert(struct move *m, const struct segment_row *row)
 
 static void free_work(struct move *m)
 {
-	if (m->attempts) /* somebody maps it still: agents that came late */
+	if (m->source.free_tries) /* somebody maps it still: agents that came late */
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	given_ungrant(m);
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
@@ -217,12 +218,13 @@ static void freed(struct move *m)
 		move_end(m);
 		return;
 	}
-	if (m->attempts++ == 9)
+	if (m->source.free_tries++ == 9)
 		log_warn("segment %" PRIu64 " has left but can't be freed yet: %s", m->id,
 			 m->work_err.text);
 	move_go(m, S_FREEING, S_LEFT);
-	m->free_wait = true;
-	move_tick_in(m, m->attempts > 8 ? BACKOFF_MAX_MS : FREE_AGAIN_MS << m->attempts);
+	m->source.free_paused = true;
+	move_tick_in(m, m->source.free_tries > 8 ? BACKOFF_MAX_MS
+						 : FREE_AGAIN_MS << m->source.free_tries);
 }
 
 /* R7: the tables show an epoch above e in which we are neither owner nor source. */
@@ -232,11 +234,9 @@ static void free_it(struct move *m)
 		given_leave(m);
 		return;
 	}
-	if (m->free_wait)
+	if (m->source.free_paused)
 		return;
-	if (!m->freeing)
-		m->attempts = 0;
-	m->freeing = true;
+	m->source.freeing = true;
 	move_go(m, m->state, S_FREEING);
 	move_work(m, free_work, freed);
 }
@@ -250,9 +250,9 @@ static bool listed_there(struct move *m, bool pulling)
 {
 	uint64_t now = move_now_ms();
 
-	if (!m->seen_ms)
-		m->seen_ms = now;
-	if (!pulling || m->listed || now >= m->seen_ms + LISTED_MS ||
+	if (!m->source.shown_since_ms)
+		m->source.shown_since_ms = now;
+	if (!pulling || m->source.got_listed || now >= m->source.shown_since_ms + LISTED_MS ||
 	    !peer_up(m->t->peers, m->peer))
 		return true;
 	if (!uv_is_active((uv_handle_t *)&m->timer))
@@ -267,24 +267,25 @@ static void owned_there(struct move *m, const struct segment_row *row)
 
 	if (m->state == S_GIVEN) {
 		given_window(m);
-		m->taken = true;
+		m->source.got_taken = true;
 		given_leave(m);
 		return;
 	}
-	if (!m->seen) {
-		m->seen = true;
+	if (!m->source.row_shows_target) {
+		m->source.row_shows_target = true;
 		trace_step(m->trace, "the tables show the new owner");
 		if (m->t->take_no_more)
-			given_hurry(m);
+			given_prefetch_all(m);
 	}
 	/* Joined, by who waits for all of it: the one before may not have. */
-	if (pulling && m->ask && ask_request(m->ask)->wait_stable && !m->hurried) {
-		m->hurried = true;
-		given_hurry(m);
+	if (pulling && m->request && ask_request(m->request)->wait_stable &&
+	    !m->source.asked_prefetch) {
+		m->source.asked_prefetch = true;
+		given_prefetch_all(m);
 	}
-	if (m->ask && m->state == S_LEFT && !(pulling && ask_request(m->ask)->wait_stable) &&
-	    listed_there(m, pulling))
-		ask_done(m->ask, 0, "");
+	if (m->request && m->state == S_LEFT &&
+	    !(pulling && ask_request(m->request)->wait_stable) && listed_there(m, pulling))
+		ask_done(m->request, 0, "");
 	if (!pulling)
 		free_it(m);
 	else if (move_node_over(m->t, m->peer, m->peer_inc))
@@ -294,7 +295,7 @@ static void owned_there(struct move *m, const struct segment_row *row)
 /* The row is MOVING(k), or the tables are behind: TRANSFER is repeated until they show more. */
 static void undecided(struct move *m, const struct segment_row *row)
 {
-	if (m->refused)
+	if (m->source.got_refused)
 		move_propose_abort(m, PROOF_REFUSED);
 	else if (row_in_attempt(row, m->k) && move_node_over(m->t, m->peer, m->peer_inc))
 		move_propose_abort(m, PROOF_OVER);
@@ -309,7 +310,7 @@ void given_look(struct move *m)
 
 	if (m->working || m->syncing)
 		return;
-	if (m->ungranted && !uv_is_active((uv_handle_t *)&m->timer))
+	if (m->source.grant_failed && !uv_is_active((uv_handle_t *)&m->timer))
 		move_retry(m); /* whatever the row calls for: T waits for pages */
 	if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* R7: absent proves nothing by itself */
@@ -334,7 +335,7 @@ void given_resend(struct move *m)
 	struct segment_row row;
 	int rc = meta_segment(m->t->meta, m->id, &row);
 
-	if (m->state == S_GIVEN && !m->refused &&
+	if (m->state == S_GIVEN && !m->source.got_refused &&
 	    (rc || row.epoch <= m->epoch || row_in_attempt(&row, m->k)))
 		given_send(m, PROTO_TRANSFER);
 }
@@ -352,8 +353,9 @@ static void granted(struct move *m);
 
 void given_tick(struct move *m)
 {
-	m->free_wait = false;
-	if (m->ungranted && !m->freeing && (m->state == S_GIVEN || m->state == S_LEFT)) {
+	m->source.free_paused = false;
+	if (m->source.grant_failed && !m->source.freeing &&
+	    (m->state == S_GIVEN || m->state == S_LEFT)) {
 		move_work(m, grant_work, granted);
 		return;
 	}
@@ -376,7 +378,7 @@ bool given_comes_back(struct transfers *t, const struct segment_row *row)
 
 void source_reclaim(struct move *m)
 {
-	m->reclaimed = true;
+	m->source.reclaim_accepted = true;
 	move_look(m->t, m->id);
 }
 
@@ -389,14 +391,14 @@ static void grant_work(struct move *m)
 
 static void granted(struct move *m)
 {
-	bool was = m->ungranted;
+	bool was = m->source.grant_failed;
 
-	m->ungranted = m->work_rc != 0;
-	if (m->ungranted && !was)
+	m->source.grant_failed = m->work_rc != 0;
+	if (m->source.grant_failed && !was)
 		log_error("segment %" PRIu64
 			  ": its pages can't be served: %s; again, until they can",
 			  m->id, m->work_err.text);
-	else if (was && !m->ungranted)
+	else if (was && !m->source.grant_failed)
 		log_info("segment %" PRIu64 ": its pages are served again", m->id);
 	given_resend(m);
 	given_look(m);

@@ -258,8 +258,8 @@ struct move *move_take_up(struct transfers *t, struct seg *seg, const struct rec
 
 void move_answer(struct move *m, int result, const char *text)
 {
-	if (m->ask)
-		ask_done(m->ask, result, text);
+	if (m->request)
+		ask_done(m->request, result, text);
 }
 
 static void free_move(uv_handle_t *handle)
@@ -524,21 +524,22 @@ static void aborting_look(struct move *m)
 	if (m->proposing)
 		return;
 	if (rc == 0 && row_in_attempt(&row, m->k)) {
-		move_propose_abort(m, m->proof);
+		move_propose_abort(m, m->aborting.proof);
 		return;
 	}
 	if (rc && rc != -ENOENT) {
 		move_retry(m);
 		return;
 	}
-	if (rc == 0 && m->again && m->ask && row.phase == SEGMENT_STABLE &&
+	if (rc == 0 && m->aborting.then_again && m->request && row.phase == SEGMENT_STABLE &&
 	    row.node == m->t->self) {
 		source_again(m, ABORTING);
 		return;
 	}
-	if (m->again) /* and there is no other attempt: source_give_up has not counted it */
+	if (m->aborting
+		    .then_again) /* and there is no other attempt: source_give_up has not counted it */
 		source_count(m->t, &m->t->status.failed);
-	move_answer(m, -m->fail_code, m->fail_text);
+	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
 }
 
@@ -550,7 +551,7 @@ static void begin_abort(struct transfers *t, const struct segment_row *row, enum
 		return;
 	m->k = row->k;
 	m->epoch = row->k_epoch;
-	m->proof = proof;
+	m->aborting.proof = proof;
 	m->peer = row->phase == SEGMENT_MOVING ? row->dst : row->node;
 	m->peer_inc = row->phase == SEGMENT_MOVING ? row->dst_inc : row->node_inc;
 	move_go(m, MOVE_NEW, ABORTING);

@@ -59,6 +59,51 @@ struct collapse;
 struct move;
 typedef void move_fn(struct move *m);
 
+/* What only the source's end has. */
+struct move_source {
+	int fail_code; /* why it is given up; 0: it is not */
+	char fail_text[RAMP_ERR_TEXT_BYTES];
+	unsigned attempts;     /* for the same request */
+	uint32_t not_yet_ms;   /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
+	uint64_t copied_pages; /* S_COPYING: how many the target has */
+	bool copy_mode;	       /* every page goes before it is given */
+	bool frozen_for_copy;  /* frozen, and not given; the worker's */
+	bool got_in_progress;  /* S_CONNECTING: the target's last word is that it takes room */
+	bool sent_transfer;    /* TRANSFER went out, in this life */
+	bool got_taken;	       /* TAKEN has come, or the tables show the target */
+	bool got_refused;      /* REFUSED(k) has come, in this life */
+	bool got_listed;       /* LISTED has come: the target's tables show it as the owner */
+	bool row_shows_target; /* our tables show it as the owner */
+	bool told_programs;    /* programs_gone was called, in this life */
+	bool asked_prefetch;   /* given_prefetch_all was called for the request that joined */
+	bool grant_failed;     /* found GIVEN, and its pages can't be read yet */
+	bool reclaim_accepted; /* rolled back, and rampfs-migrate --reclaim accepts that */
+	bool freeing;	       /* the bytes are to be freed */
+	bool free_paused;      /* not before the timer */
+	unsigned free_tries;
+	uint64_t window_from_us; /* 0: the freeze was in another life */
+	uint64_t shown_since_ms; /* our tables have shown the target since; 0: not yet */
+};
+
+/* What only the target's end has. */
+struct move_target {
+	bool source_hung_up;  /* T_RESERVED: the connection ended after ACCEPT */
+	bool pull_begun;      /* pull_begin was called */
+	bool prefetch_wanted; /* all pages are wanted, as soon as the pull has begun */
+	bool prefetch_begun;  /* pull_hurry was called */
+	bool told_pull_over;  /* pull_source_over was called */
+	bool pull_said_done;  /* the pull says that it is over, which is not believed yet */
+	bool has_every_page;  /* nothing is REMOTE any more */
+	bool said_listed;     /* LISTED went out: our tables show us as the owner */
+	uint64_t lost_pages;
+};
+
+/* ABORTING, of an attempt whose prepare was, or may have been, committed. */
+struct move_aborting {
+	enum meta_proof proof;
+	bool then_again; /* another attempt follows; also set while it is only to be */
+};
+
 /* One end of one migration at this node; there is at most one a segment. */
 struct move {
 	LIST_ENTRY(move) link; /* of transfers.moves */
@@ -71,7 +116,7 @@ struct move {
 	uid_t owner;	   /* the segment's, in whose share of the workers it is moved */
 	uv_timer_t timer;
 	uint32_t backoff_ms;
-	struct ask *ask; /* who waits for it; NULL: nobody */
+	struct ask *request; /* that waits for it; NULL: none */
 
 	/* The attempt. */
 	ramp_node_t peer; /* the other end */
@@ -84,50 +129,23 @@ struct move {
 	uint64_t size, slack_bytes;
 	struct room_range *ranges; /* owned */
 	uint32_t n_ranges;
-	unsigned attempts;
-	uint32_t not_yet_ms; /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
+	bool demand_only, wants_progress, unchanged;
+	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */
+	struct trace *trace; /* a reference; NULL: not traced */
 
-	/* Aborting. */
-	enum meta_proof proof;
-	int fail_code;
-	char fail_text[RAMP_ERR_TEXT_BYTES];
-
-	bool demand_only, progress, unchanged;
-	bool copy;	      /* S: all pages go before it is given */
-	bool held;	      /* S, copy: frozen, and not given; a worker's */
-	bool proposing;	      /* a proposal is on its way */
-	bool working;	      /* a worker has it: the fields below are the worker's */
-	bool look_again;      /* something changed while a worker had it */
-	bool syncing, synced; /* the linearizable read that an absent row needs */
-	bool again;	      /* aborting: then another attempt */
-	bool at_it;	      /* S_CONNECTING: T takes room, it has said last */
-	bool refused;	      /* T has said REFUSED(k), in this life */
-	bool taken;	      /* S: TAKEN came, or the tables show T */
-	bool transferred;     /* S: TRANSFER went out in this life */
-	bool ungranted;	      /* S: found GIVEN, and its pages can't be read yet */
-	bool gone;	      /* S: programs_gone was called, in this life */
-	bool seen;	      /* our tables show T as the owner; T has said it, S traced it */
-	bool listed;	      /* S: T's tables show it, too */
-	bool reclaimed;	      /* S: somebody accepts that it is rolled back */
-	bool freeing;	      /* S: bytes are to go; attempts counts the tries */
-	bool free_wait;	      /* S: not before the timer */
-	bool pulling, pulled; /* T: pull_begin done; nothing is REMOTE any more */
-	bool away;	      /* T: the source hung up on the reservation */
-	bool hurry;	      /* T: all pages are wanted, as soon as it is pulled */
-	bool hurried;	      /* T: pull_hurry done; S: given_hurry */
-	bool over_told;	      /* T: pull_source_over done */
-	bool told;	      /* T: the pull says that it is over, which is not believed yet */
-	uint64_t lost_pages;
-	uint64_t copied_pages;	 /* *_COPYING: how far */
-	uint64_t heard_ms;	 /* *_COPYING, S_CONNECTING: since when the other is silent */
-	uint64_t window_from_us; /* 0: the freeze was in another life */
-	uint64_t seen_ms;	 /* S: when; 0: not yet */
-	struct trace *trace;	 /* a reference; NULL: nobody asked */
-
+	/* What is under way; nothing is begun twice. */
+	bool proposing;	       /* a proposal */
+	bool syncing, synced;  /* the linearizable read that an absent row needs */
+	bool working;	       /* a worker has the move: the fields below are the worker's */
+	bool look_again;       /* something changed while a worker had it */
 	atomic_bool cancelled; /* read by the freeze's worker */
 	move_fn *work, *work_done;
 	int work_rc;
 	struct ramp_err work_err;
+
+	struct move_source source;
+	struct move_target target;
+	struct move_aborting aborting;
 };
 
 #define ANSWERED    64
@@ -291,10 +309,10 @@ void given_look(struct move *m);
 void given_tick(struct move *m);
 /* TRANSFER or KEYS; any thread that has the move. */
 void given_send(struct move *m, uint8_t type);
-void given_resend(struct move *m); /* ... unless the tables show more already */
-void given_window(struct move *m); /* T has it: how long could nobody touch it? */
-void given_leave(struct move *m);  /* S_GIVEN: tells the programs */
-void given_hurry(struct move *m);  /* S_LEFT, on demand: asks T to pull all of it */
+void given_resend(struct move *m);	 /* ... unless the tables show more already */
+void given_window(struct move *m);	 /* T has it: how long could nobody touch it? */
+void given_leave(struct move *m);	 /* S_GIVEN: tells the programs */
+void given_prefetch_all(struct move *m); /* S_LEFT, on demand: asks T to pull all of it */
 /* Its record is GIVEN, and by the row it is ours again: as a daemon finds it that has just begun.
  */
 bool given_comes_back(struct transfers *t, const struct segment_row *row);

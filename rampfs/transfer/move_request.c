@@ -56,8 +56,8 @@ void ask_done(struct ask *a, int result, const char *text)
 {
 	struct move *m = move_find(a->t, a->request.id);
 
-	if (m && m->ask == a) {
-		m->ask = NULL;
+	if (m && m->request == a) {
+		m->request = NULL;
 		if (a->request.step && trace_collect(m, a->handle, result, text))
 			return;
 	}
@@ -208,14 +208,14 @@ static void wait_here(struct ask *a, struct move *taken)
    before this one, or one of a node that hung up. */
 static bool join(struct ask *a, struct move *m, const struct segment_row *row)
 {
-	struct ask *old = m->ask;
+	struct ask *old = m->request;
 
 	if (m->state < S_CHECKING || m->state > S_LEFT || m->peer != a->request.dst ||
 	    atomic_load(&m->cancelled) || (old && !old->unheard) ||
 	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, a->request.dst_name) !=
 		    0)
 		return false;
-	m->ask = a;
+	m->request = a;
 	a->state = ASK_MOVING;
 	if (old)
 		ask_done(old, -EBUSY, "it is on the move already");
@@ -238,9 +238,9 @@ static void ask_local(struct ask *a, const struct segment_row *row)
 		wait_here(a, m->state == T_TAKEN ? m : NULL);
 		return;
 	}
-	if (m && m->state == ABORTING && (!m->ask || m->ask->unheard)) {
-		if (m->ask) /* or it would be tried again for nobody, and before this one */
-			ask_done(m->ask, -ESHUTDOWN, "who asked has hung up");
+	if (m && m->state == ABORTING && (!m->request || m->request->unheard)) {
+		if (m->request) /* or it would be tried again for nobody, and before this one */
+			ask_done(m->request, -ESHUTDOWN, "who asked has hung up");
 		wait_here(a, NULL);
 		return;
 	}
@@ -283,15 +283,15 @@ static void ask_reclaim(struct ask *a, const struct segment_row *row)
 
 	if (row->node != a->t->self) {
 		ask_fail(a, EREMOTE, "it is not this node's; ask its owner");
-	} else if (!m || (m->state != S_ROLLED_BACK && !m->reclaimed)) {
+	} else if (!m || (m->state != S_ROLLED_BACK && !m->source.reclaim_accepted)) {
 		if (given_comes_back(a->t, row))
 			ask_again(a); /* rolled back or not, in a moment it is known */
 		else
 			ask_fail(a, EINVAL, "it is not rolled back");
-	} else if (m->ask) {
+	} else if (m->request) {
 		ask_fail(a, EBUSY, "somebody reclaims it already");
 	} else {
-		m->ask = a;
+		m->request = a;
 		a->state = ASK_MOVING;
 		source_reclaim(m);
 	}
@@ -366,7 +366,7 @@ static void waiting_tick(struct ask *a)
 	struct move *m = move_find(a->t, a->request.id);
 	uint64_t now = move_now_ms();
 
-	if ((m && m->state == T_TAKEN && !m->pulled) || meta_has_quorum(a->t->meta))
+	if ((m && m->state == T_TAKEN && !m->target.has_every_page) || meta_has_quorum(a->t->meta))
 		a->no_quorum_since_ms = 0;
 	else if (!a->no_quorum_since_ms)
 		a->no_quorum_since_ms = now;
@@ -456,7 +456,7 @@ static void moving_timeout(struct ask *a)
 	struct move *m = move_find(a->t, a->request.id);
 	enum move_state state = m ? m->state : MOVE_END;
 
-	if (!m || m->ask != a || source_past_return(m)) {
+	if (!m || m->request != a || source_past_return(m)) {
 		ask_fail(a, EINPROGRESS, "it goes on by itself");
 		return;
 	}
@@ -542,7 +542,7 @@ void ask_cancel(struct ask *a)
 	a->cancelled = true;
 	switch (a->state) {
 	case ASK_MOVING:
-		if (m && m->ask == a && !source_cancel(m, EINTR, "cancelled")) {
+		if (m && m->request == a && !source_cancel(m, EINTR, "cancelled")) {
 			a->request.wait_stable = false; /* it is done; nobody waits for pages */
 			move_look(a->t, a->request.id);
 		}

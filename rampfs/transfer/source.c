@@ -31,16 +31,16 @@ void source_fail(struct move *m, int code, const char *fmt, ...)
 {
 	va_list ap;
 
-	m->fail_code = code;
+	m->source.fail_code = code;
 	va_start(ap, fmt);
-	vsnprintf(m->fail_text, sizeof(m->fail_text), fmt, ap);
+	vsnprintf(m->source.fail_text, sizeof(m->source.fail_text), fmt, ap);
 	va_end(ap);
 }
 
 static void show_state(struct move *m)
 {
-	if (m->ask)
-		ask_progress(m->ask, 0, 0, move_state_name(m->state));
+	if (m->request)
+		ask_progress(m->request, 0, 0, move_state_name(m->state));
 }
 
 /* Answers with what fail_set said and ends; `m` is in a state that has no row. */
@@ -49,9 +49,9 @@ static void fail_now(struct move *m)
 	struct transfers *t = m->t;
 	ramp_segment_t id = m->id;
 
-	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
+	log_info("segment %" PRIu64 " stays: %s", m->id, m->source.fail_text);
 	source_count(m->t, &m->t->status.failed);
-	move_answer(m, -m->fail_code, m->fail_text);
+	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
 	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nobody else would
 	   look at that row again. */
@@ -67,11 +67,11 @@ static void say_close(struct move *m)
    move before anybody may try again. */
 void source_give_up(struct move *m)
 {
-	if (!m->again)
+	if (!m->aborting.then_again)
 		source_count(m->t, &m->t->status.failed);
-	log_info("segment %" PRIu64 " stays: %s", m->id, m->fail_text);
+	log_info("segment %" PRIu64 " stays: %s", m->id, m->source.fail_text);
 	say_close(m);
-	m->proof = PROOF_NONE;
+	m->aborting.proof = PROOF_NONE;
 	move_go(m, m->state, ABORTING);
 	move_look(m->t, m->id);
 }
@@ -89,7 +89,7 @@ static void connect_send(struct move *m)
 		.slack_bytes = m->slack_bytes,
 		.src_inc = m->t->incarnation,
 		.demand_only = m->demand_only,
-		.progress = m->progress,
+		.progress = m->wants_progress,
 		.trace = m->trace != NULL,
 		.n_ranges = m->n_ranges,
 	};
@@ -191,9 +191,9 @@ static void checked(struct move *m)
 {
 	if (m->work_rc)
 		source_fail(m, -m->work_rc, "%s", m->work_err.text);
-	else if (atomic_load(&m->cancelled) && !m->fail_code)
+	else if (atomic_load(&m->cancelled) && !m->source.fail_code)
 		source_fail(m, EINTR, "cancelled");
-	if (m->fail_code) {
+	if (m->source.fail_code) {
 		say_close(m);
 		fail_now(m);
 		return;
@@ -212,11 +212,12 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->k = (struct ramp_attempt){.source_id = ramp_random64()};
 	m->epoch = 0;
 	m->row_epoch = row_epoch;
-	m->fail_code = 0;
-	m->fail_text[0] = 0;
-	m->not_yet_ms = 0;
-	m->again = m->taken = m->refused = m->transferred = m->at_it = false;
-	m->attempts++;
+	m->source.fail_code = 0;
+	m->source.fail_text[0] = 0;
+	m->source.not_yet_ms = 0;
+	m->aborting.then_again = m->source.got_taken = m->source.got_refused =
+		m->source.sent_transfer = m->source.got_in_progress = false;
+	m->source.attempts++;
 	trace_source(m);
 	seg_set_leaving(m->seg, true); /* before it is asked who holds it by passthrough */
 	move_go(m, from, S_CHECKING);
@@ -235,13 +236,13 @@ void source_start(struct transfers *t, struct ask *a, const struct segment_row *
 		ask_done(a, -ENOMEM, "out of memory");
 		return;
 	}
-	m->ask = a;
+	m->request = a;
 	m->peer = request->dst;
 	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, request->dst_name, sizeof(m->name));
 	m->demand_only = request->mode == TRANSFER_DEMAND && !request->wait_stable;
-	m->copy = request->mode == TRANSFER_COPY;
-	m->progress = request->progress != NULL;
+	m->source.copy_mode = request->mode == TRANSFER_COPY;
+	m->wants_progress = request->progress != NULL;
 	source_count(t, &t->status.started);
 	begin(m, MOVE_NEW, row->epoch);
 }
@@ -251,16 +252,16 @@ void source_again(struct move *m, enum move_state from)
 	struct segment_row row;
 	int rc;
 
-	if (atomic_load(&m->cancelled) || m->attempts >= ATTEMPTS_MAX ||
+	if (atomic_load(&m->cancelled) || m->source.attempts >= ATTEMPTS_MAX ||
 	    meta_segment(m->t->meta, m->id, &row) || row.phase != SEGMENT_STABLE ||
 	    row.node != m->t->self || row.unlinked) {
-		if (!m->fail_code)
+		if (!m->source.fail_code)
 			source_fail(m, atomic_load(&m->cancelled) ? EINTR : EBUSY,
 				    "it changes too fast to be moved");
 		fail_now(m);
 		return;
 	}
-	rc = m->ask ? ask_means(m->ask, &row) : 0;
+	rc = m->request ? ask_means(m->request, &row) : 0;
 	if (rc) {
 		source_fail(m, -rc, "it has another name by now");
 		fail_now(m);
@@ -279,9 +280,9 @@ static void prepare_late(struct move *m)
 {
 	struct transfers *t = m->t;
 	ramp_segment_t id = m->id;
-	struct ask *ask = m->ask;
+	struct ask *ask = m->request;
 
-	m->ask = NULL;
+	m->request = NULL;
 	source_count(t, &t->status.failed);
 	say_close(m);
 	move_end(m);
@@ -311,7 +312,7 @@ static void connecting_tick(struct move *m)
 		move_tick_in(m, again_ms < left_ms ? again_ms : left_ms);
 		return;
 	}
-	if (!m->fail_code || m->at_it)
+	if (!m->source.fail_code || m->source.got_in_progress)
 		source_fail(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
 	say_close(m);
 	fail_now(m);
@@ -346,7 +347,7 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	command.src = t->self;
 	command.src_inc = t->incarnation;
 	memcpy(command.new_name, m->name, sizeof(command.new_name));
-	m->fail_code = 0;
+	m->source.fail_code = 0;
 	move_go(m, S_CONNECTING, S_PREPARING);
 	show_state(m);
 	move_propose(m, &command, prepared);
@@ -367,8 +368,8 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	source_fail(m, r.code == EAGAIN || r.code == EINPROGRESS ? EBUSY : (int)r.code,
 		    "node %s: %s", m->peer_name, r.text);
 	/* T is at it, however long that takes: only who asked has a bound then. */
-	m->at_it = r.code == EINPROGRESS;
-	if (m->at_it) {
+	m->source.got_in_progress = r.code == EINPROGRESS;
+	if (m->source.got_in_progress) {
 		m->heard_ms = move_now_ms();
 		move_tick_in(m, NOT_YET_MAX_MS);
 		return;
@@ -379,10 +380,10 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	}
 	/* Not yet, says T, because of what is over in a moment; and this is the reason if it is
 	   not. */
-	m->not_yet_ms = m->not_yet_ms ? m->not_yet_ms * 2 : NOT_YET_MIN_MS;
-	if (m->not_yet_ms > NOT_YET_MAX_MS)
-		m->not_yet_ms = NOT_YET_MAX_MS;
-	move_tick_in(m, m->not_yet_ms);
+	m->source.not_yet_ms = m->source.not_yet_ms ? m->source.not_yet_ms * 2 : NOT_YET_MIN_MS;
+	if (m->source.not_yet_ms > NOT_YET_MAX_MS)
+		m->source.not_yet_ms = NOT_YET_MAX_MS;
+	move_tick_in(m, m->source.not_yet_ms);
 }
 
 /* ---- S_PREPARING ----------------------------------------------------------------------------- */
@@ -392,7 +393,7 @@ static void frozen(struct move *m);
 
 static void prepare_failed(struct move *m, int result)
 {
-	if (atomic_load(&m->cancelled) && m->fail_code) { /* and that is the answer */
+	if (atomic_load(&m->cancelled) && m->source.fail_code) { /* and that is the answer */
 		say_close(m);
 		fail_now(m);
 		return;
@@ -443,7 +444,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 	m->epoch = row.k_epoch;
 	trace_step(m->trace, "prepare is committed");
 	if (atomic_load(&m->cancelled)) {
-		if (!m->fail_code)
+		if (!m->source.fail_code)
 			source_fail(m, EINTR, "cancelled");
 		source_give_up(m);
 		return;
@@ -500,7 +501,7 @@ static int record_given(struct move *m)
 /* Who reads or writes waits until all is copied, however long that takes. */
 static void hold(struct move *m, bool held)
 {
-	m->held = held;
+	m->source.frozen_for_copy = held;
 	seg_set_copying(m->seg, held);
 }
 
@@ -543,7 +544,7 @@ static void freeze_and_give(struct move *m)
 	trace_step(m->trace, "mappings are watched, the window opens");
 	if (m->work_rc)
 		goto err_after_grant;
-	m->window_from_us = move_now_us();
+	m->source.window_from_us = move_now_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_watch;
@@ -555,7 +556,7 @@ static void freeze_and_give(struct move *m)
 	m->work_rc = compare_layout(m);
 	if (m->work_rc)
 		source_undo(m);
-	else if (m->copy)
+	else if (m->source.copy_mode)
 		hold(m, true);
 	else
 		source_give(m);
@@ -588,19 +589,19 @@ void source_given(struct move *m)
 {
 	if (m->work_rc) {
 		/* Another attempt lists what it has grown to. */
-		m->again = m->work_rc == -ENOSPC;
-		if (!m->fail_code)
+		m->aborting.then_again = m->work_rc == -ENOSPC;
+		if (!m->source.fail_code)
 			source_fail(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
 				    m->work_err.text);
 		source_give_up(m);
 		return;
 	}
-	m->transferred = true;
-	m->fail_code = 0;
+	m->source.sent_transfer = true;
+	m->source.fail_code = 0;
 	move_go(m, m->state, S_GIVEN);
 	move_forget_ranges(m);
 	show_state(m);
-	if (m->taken) { /* T was faster than our own loop */
+	if (m->source.got_taken) { /* T was faster than our own loop */
 		given_leave(m);
 		return;
 	}
@@ -610,7 +611,7 @@ void source_given(struct move *m)
 
 static void frozen(struct move *m)
 {
-	if (m->copy && !m->work_rc)
+	if (m->source.copy_mode && !m->work_rc)
 		copy_begin(m);
 	else
 		source_given(m);
@@ -643,7 +644,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 		return;
 	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
-	m->taken = true;
+	m->source.got_taken = true;
 	if (m->state == S_GIVEN && !m->working)
 		given_leave(m);
 }
@@ -662,7 +663,7 @@ static void source_on_listed(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m = move_with(t, v.id, from);
 	if (!m || !ramp_attempt_equal(m->k, v.k))
 		return;
-	m->listed = true;
+	m->source.got_listed = true;
 	move_look(t, m->id);
 }
 
@@ -673,9 +674,9 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 {
 	struct move *m = verdict_on(arg, from, body);
 
-	if (!m || incarnation != m->peer_inc || m->taken)
+	if (!m || incarnation != m->peer_inc || m->source.got_taken)
 		return;
-	m->refused = true;
+	m->source.got_refused = true;
 	if (m->state == S_COPYING && !m->working) {
 		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
 		copy_stop(m);
@@ -697,8 +698,8 @@ static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!m || !ramp_attempt_equal(m->k, p.k))
 		return;
 	copy_heard(m, p.done_pages);
-	if (m->ask)
-		ask_progress(m->ask, p.done_pages, p.all_pages,
+	if (m->request)
+		ask_progress(m->request, p.done_pages, p.all_pages,
 			     m->state == S_COPYING ? "copying" : "pulling");
 }
 
@@ -726,7 +727,7 @@ bool source_cancel(struct move *m, int code, const char *text)
 	switch (m->state) {
 	case S_CONNECTING:
 		/* A refusal that was only "not yet" says more than a time-out does. */
-		if (code == EINTR || !m->fail_code)
+		if (code == EINTR || !m->source.fail_code)
 			source_fail(m, code, "%s", text);
 		say_close(m);
 		fail_now(m);
@@ -746,11 +747,11 @@ bool source_cancel(struct move *m, int code, const char *text)
 			copy_stop(m);
 		return true;
 	case ABORTING:
-		if (m->again) {
+		if (m->aborting.then_again) {
 			source_fail(m, code, "%s", text);
 			source_count(m->t, &m->t->status.failed);
 		}
-		m->again = false;
+		m->aborting.then_again = false;
 		return true;
 	default:
 		return false;

@@ -53,7 +53,7 @@ static void accept_send(struct move *m)
 
 	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
 	loop_rt_boost(m->t->loop, WINDOW_MS);
-	m->away = false;
+	m->target.source_hung_up = false;
 	move_tick_in(m, RESERVED_MS);
 }
 
@@ -160,7 +160,7 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 	m->size = c->size;
 	m->slack_bytes = c->slack_bytes;
 	m->demand_only = c->demand_only;
-	m->progress = c->progress;
+	m->wants_progress = c->progress;
 	if (c->trace)
 		trace_target(m);
 	memcpy(m->name, c->name, sizeof(m->name));
@@ -241,7 +241,7 @@ static void drop_work(struct move *m)
 
 	record_get(m->seg, &record);
 	took = record.kind != RECORD_NONE;
-	if (m->pulling)
+	if (m->target.pull_begun)
 		pull_end(m->t->pull, m->id);
 	if (took) { /* reverted by proof: nobody may go on with it here */
 		seg_freeze(m->seg, FREEZE_MS,
@@ -297,7 +297,7 @@ void target_source_away(struct move *m, bool over)
 	if (m->state == T_RESERVING || over) {
 		reserved_drop(m);
 	} else if (m->state == T_RESERVED) {
-		m->away = true;
+		m->target.source_hung_up = true;
 		move_tick_in(m, AWAY_MS);
 	}
 }
@@ -306,8 +306,9 @@ static void reserved_tick(struct move *m)
 {
 	struct segment_row row;
 
-	if (m->away && meta_segment(m->t->meta, m->id, &row) == 0 && row_in_attempt(&row, m->k)) {
-		m->away = false;
+	if (m->target.source_hung_up && meta_segment(m->t->meta, m->id, &row) == 0 &&
+	    row_in_attempt(&row, m->k)) {
+		m->target.source_hung_up = false;
 		move_tick_in(m, RESERVED_MS);
 	} else {
 		target_drop(m);
@@ -472,7 +473,8 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 		return;
 	m = move_with(t, tr.id, from);
 	if (m && ramp_attempt_equal(m->k, tr.k)) {
-		if (m->state == T_TAKING || (m->state == T_COPYING && (m->working || !m->pulled)))
+		if (m->state == T_TAKING ||
+		    (m->state == T_COPYING && (m->working || !m->target.has_every_page)))
 			return; /* the answer comes when its worker is back, or every page here */
 		if (m->state == T_RESERVED || m->state == T_COPYING) {
 			take(m, &tr);
@@ -507,7 +509,7 @@ int target_begin_pull(struct move *m)
 /* Of a copy nothing is left to pull. */
 static void begin_and_tell(struct move *m)
 {
-	m->work_rc = m->pulled ? 0 : target_begin_pull(m);
+	m->work_rc = m->target.has_every_page ? 0 : target_begin_pull(m);
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "page faults are answered");
@@ -536,10 +538,11 @@ static void begin_work(struct move *m)
 
 void target_prefetch(struct move *m)
 {
-	m->hurry = true;
-	if (m->hurried || !m->pulling) /* the latter: target_begun does it */
+	m->target.prefetch_wanted = true;
+	if (m->target.prefetch_begun ||
+	    !m->target.pull_begun) /* the latter: target_begun does it */
 		return;
-	m->hurried = true;
+	m->target.prefetch_begun = true;
 	pull_hurry(m->t->pull, m->id);
 	trace_step(m->trace, "the prefetch begins");
 }
@@ -551,10 +554,10 @@ static void target_begun(struct move *m)
 		move_retry(m);
 		return;
 	}
-	m->pulling = true;
-	if (m->hurry)
+	m->target.pull_begun = true;
+	if (m->target.prefetch_wanted)
 		target_prefetch(m);
-	if (!m->demand_only || m->progress)
+	if (!m->demand_only || m->wants_progress)
 		move_tick_in(m, m->demand_only ? PULLED_EVERY_MS : PREFETCH_AFTER_MS);
 	target_look(m);
 }
@@ -602,7 +605,7 @@ static void settled(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
-		 m->lost_pages ? "; pages of it are lost" : "");
+		 m->target.lost_pages ? "; pages of it are lost" : "");
 	move_say(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 	collapse_begin(t, m->id);
 	move_end(m);
@@ -626,18 +629,19 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 {
 	if (row->phase == SEGMENT_MOVING)
 		target_propose_taken(m);
-	else if (m->pulled)
+	else if (m->target.has_every_page)
 		propose_step(m, META_SETTLED);
-	if (row->phase == SEGMENT_PULLING && !m->seen) {
+	if (row->phase == SEGMENT_PULLING && !m->target.said_listed) {
 		trace_step(m->trace, "taken is committed");
 		move_say(m->t, m->peer, PROTO_LISTED, m->id, m->k, m->epoch);
-		m->seen = true;
+		m->target.said_listed = true;
 	}
 	/* R9: only whole it can be let go of; then hurry. */
 	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))
 		target_prefetch(m);
-	if (!m->pulled && !m->over_told && move_node_over(m->t, m->peer, m->peer_inc)) {
-		m->over_told = true;
+	if (!m->target.has_every_page && !m->target.told_pull_over &&
+	    move_node_over(m->t, m->peer, m->peer_inc)) {
+		m->target.told_pull_over = true;
 		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
 			 m->peer_name);
 		move_work(m, over_work, target_look);
@@ -657,11 +661,11 @@ static void taken_look(struct move *m)
 			  m->id);
 		move_node_name(m->t, row.node, m->peer_name);
 		target_drop(m);
-	} else if (!m->pulling) {
+	} else if (!m->target.pull_begun) {
 		move_work(m, begin_work, target_begun);
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
-	} else if (rc == -ENOENT && !m->pulled) {
+	} else if (rc == -ENOENT && !m->target.has_every_page) {
 		/* Unlinked, and taken back from us: nobody can want the rest. Where there is none,
 		   it has gone with the settled of a daemon before this one, and target_pulled is
 		   about to say so. */
@@ -721,26 +725,27 @@ void target_pulled_send(struct move *m)
  */
 static void heed_pulled(struct move *m)
 {
-	if (!m->told || m->pulled || (m->state != T_TAKEN && m->state != T_COPYING))
+	if (!m->target.pull_said_done || m->target.has_every_page ||
+	    (m->state != T_TAKEN && m->state != T_COPYING))
 		return;
 	if (pages_missing(m->seg) > pages_lost(m->seg)) {
 		move_tick_in(m, TOLD_AGAIN_MS);
 		return;
 	}
-	m->told = false;
+	m->target.pull_said_done = false;
 	if (m->state == T_COPYING)
-		copy_pulled(m, m->lost_pages);
+		copy_pulled(m, m->target.lost_pages);
 	if (m->state != T_TAKEN)
 		return;
-	m->pulled = true;
+	m->target.has_every_page = true;
 	trace_step(m->trace, "every page is here");
 	move_look(m->t, m->id);
 }
 
 void target_pulled(struct move *m, uint64_t lost)
 {
-	m->told = true;
-	m->lost_pages = lost;
+	m->target.pull_said_done = true;
+	m->target.lost_pages = lost;
 	heed_pulled(m);
 }
 
@@ -758,9 +763,9 @@ void target_tick(struct move *m)
 	} else if (m->state == T_DROPPING) {
 		move_work(m, drop_work, dropped);
 	} else if (m->state == T_TAKEN) {
-		if (m->pulling && !m->demand_only)
+		if (m->target.pull_begun && !m->demand_only)
 			target_prefetch(m);
-		if (m->progress && !m->pulled) {
+		if (m->wants_progress && !m->target.has_every_page) {
 			target_pulled_send(m);
 			move_tick_in(m, PULLED_EVERY_MS);
 		}
@@ -775,7 +780,7 @@ void target_take_up(struct transfers *t, struct seg *seg, const struct record *r
 
 	if (!m)
 		return;
-	m->hurry = t->take_no_more;
+	m->target.prefetch_wanted = t->take_no_more;
 	move_go(m, MOVE_NEW, T_TAKEN);
 	taken_look(m);
 }

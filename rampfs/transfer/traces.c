@@ -56,7 +56,7 @@ struct tracing {
 void trace_source(struct move *m)
 {
 	trace_put(m->trace);
-	m->trace = m->ask && ask_request(m->ask)->step ? trace_new() : NULL;
+	m->trace = m->request && ask_request(m->request)->step ? trace_new() : NULL;
 	trace_step(m->trace, "the move begins");
 }
 
@@ -119,7 +119,7 @@ static void on_clock(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	answer.source_id = c.source_id;
 	answer.sent_ns = c.sent_ns;
 	answer.faults = trace ? trace_faults(trace) : 0;
-	answer.whole = !trace || !m || m->pulled;
+	answer.whole = !trace || !m || m->target.has_every_page;
 	answer.answered_ns = trace_now_ns();
 	MOVE_SEND(t, from, PROTO_CLOCKED, proto_put_clocked, &answer);
 }

@@ -399,8 +399,8 @@ void transfers_take_no_more(struct transfers *t)
 		LIST_FOREACH (m, &t->moves[i], link) {
 			if (m->state >= T_RESERVING && m->state <= T_TAKEN)
 				target_prefetch(m);
-			else if (m->state == S_LEFT && m->seen)
-				given_hurry(m);
+			else if (m->state == S_LEFT && m->source.row_shows_target)
+				given_prefetch_all(m);
 		}
 	}
 }
@@ -414,7 +414,7 @@ unsigned transfers_undecided(struct transfers *t, bool cancel)
 		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
 			next = LIST_NEXT(m, link);
 			if (m->state == ABORTING) {
-				n += m->proof == PROOF_NONE;
+				n += m->aborting.proof == PROOF_NONE;
 			} else if (m->state >= S_PREPARING && m->state <= S_COPYING) {
 				n++;
 				if (cancel)
