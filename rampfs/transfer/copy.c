@@ -30,7 +30,7 @@ void copy_begin(struct move *m)
 	m->source.copied_pages = 0;
 	m->heard_ms = move_now_ms();
 	if (m->request)
-		ask_progress(m->request, 0, 0, move_state_name(m->state));
+		move_request_progress(m->request, 0, 0, move_state_name(m->state));
 	copy_source_tick(m);
 }
 

@@ -278,14 +278,14 @@ static void owned_there(struct move *m, const struct segment_row *row)
 			given_prefetch_all(m);
 	}
 	/* Joined, by who waits for all of it: the one before may not have. */
-	if (pulling && m->request && ask_request(m->request)->wait_stable &&
+	if (pulling && m->request && move_request_spec(m->request)->wait_stable &&
 	    !m->source.asked_prefetch) {
 		m->source.asked_prefetch = true;
 		given_prefetch_all(m);
 	}
 	if (m->request && m->state == S_LEFT &&
-	    !(pulling && ask_request(m->request)->wait_stable) && listed_there(m, pulling))
-		ask_done(m->request, 0, "");
+	    !(pulling && move_request_spec(m->request)->wait_stable) && listed_there(m, pulling))
+		move_request_done(m->request, 0, "");
 	if (!pulling)
 		free_it(m);
 	else if (move_node_over(m->t, m->peer, m->peer_inc))

@@ -259,7 +259,7 @@ struct move *move_take_up(struct transfers *t, struct seg *seg, const struct rec
 void move_answer(struct move *m, int result, const char *text)
 {
 	if (m->request)
-		ask_done(m->request, result, text);
+		move_request_done(m->request, result, text);
 }
 
 static void free_move(uv_handle_t *handle)
@@ -295,7 +295,7 @@ void move_end(struct move *m)
 
 	move_go(m, m->state, MOVE_END);
 	move_drop(m);
-	asks_look(t, id);
+	move_requests_look(t, id);
 }
 
 void move_tick_in(struct move *m, uint32_t ms)

@@ -54,7 +54,7 @@ enum move_state {
 	MOVE_STATES
 };
 
-struct ask;
+struct move_request;
 struct collapse;
 struct move;
 typedef void move_fn(struct move *m);
@@ -116,7 +116,7 @@ struct move {
 	uid_t owner;	   /* the segment's, in whose share of the workers it is moved */
 	uv_timer_t timer;
 	uint32_t backoff_ms;
-	struct ask *request; /* that waits for it; NULL: none */
+	struct move_request *request; /* that waits for it; NULL: none */
 
 	/* The attempt. */
 	ramp_node_t peer; /* the other end */
@@ -184,8 +184,8 @@ struct transfers {
 	uint32_t jobs; /* workers that have something of ours */
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
-	LIST_HEAD(, ask) asks;
-	struct answered answered[ANSWERED]; /* by ask_remote.c */
+	LIST_HEAD(, move_request) requests;
+	struct answered answered[ANSWERED]; /* by move_request_remote.c */
 	size_t n_answered;
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
 	size_t n_traces;
@@ -193,8 +193,8 @@ struct transfers {
 	STAILQ_HEAD(, collapse) collapses; /* settled segments; the first is under way */
 	atomic_bool collapse_stop;	   /* we close */
 
-	atomic_uint refs;	    /* of proposals and posted calls; the last one frees */
-	atomic_uint_fast64_t asked; /* the last handle */
+	atomic_uint refs;		  /* of proposals and posted calls; the last one frees */
+	atomic_uint_fast64_t last_handle; /* the last handle */
 
 	pthread_mutex_t lock; /* protects what follows */
 	ramp_segment_t *changed;
@@ -274,7 +274,7 @@ void rolled_back_set(struct transfers *t, ramp_segment_t id, bool on);
 /* ---- source.c -------------------------------------------------------------------------------- */
 
 /* Begins; the ask is answered whatever happens. */
-void source_start(struct transfers *t, struct ask *a, const struct segment_row *row,
+void source_start(struct transfers *t, struct move_request *req, const struct segment_row *row,
 		  struct seg *seg);
 void source_take_up(struct transfers *t, struct seg *seg, const struct record *record);
 void source_look(struct move *m);
@@ -358,34 +358,35 @@ void copy_listen(struct transfers *t);
 
 /* ---- asks.c ---------------------------------------------------------------------------------- */
 
-void ask_done(struct ask *a, int result, const char *text);
+void move_request_done(struct move_request *req, int result, const char *text);
 /* What it asked for could not begin, and may in a moment: it has no move any more. */
-void ask_retry(struct ask *a);
+void move_request_retry(struct move_request *req);
 /* 0, or -ENOENT (-ESTALE to another node): the row's name is not the one that was asked for. */
-int ask_means(const struct ask *a, const struct segment_row *row);
+int move_request_check_name(const struct move_request *req, const struct segment_row *row);
 /* Asks; `done` is answered once. */
-void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
-	       void *arg);
-/* The same in two steps; ask_new on any thread. */
-struct ask *ask_new(struct transfers *t, const struct migrate_request *request, migrate_done *done,
-		    void *arg, uint64_t handle);
-void ask_enter(struct ask *a);
-struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg);
-void ask_cancel(struct ask *a);
-void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state);
-void ask_step(struct ask *a, const struct transfer_step *step);
-struct ask *ask_find(struct transfers *t, uint64_t handle);
-struct transfers *ask_transfers(const struct ask *a);
-const struct migrate_request *ask_request(const struct ask *a);
-void asks_look(struct transfers *t, ramp_segment_t id);
-void asks_close(struct transfers *t);
+void move_request_start(struct transfers *t, const struct migrate_request *request,
+			migrate_done *done, void *arg);
+/* The same in two steps; move_request_new on any thread. */
+struct move_request *move_request_new(struct transfers *t, const struct migrate_request *request,
+				      migrate_done *done, void *arg, uint64_t handle);
+void move_request_enter(struct move_request *req);
+struct move_request *move_request_of(struct transfers *t, migrate_done *done, const void *arg);
+void move_request_cancel(struct move_request *req);
+void move_request_progress(struct move_request *req, uint64_t done_pages, uint64_t all_pages,
+			   const char *state);
+void move_request_step(struct move_request *req, const struct transfer_step *step);
+struct move_request *move_request_find(struct transfers *t, uint64_t handle);
+struct transfers *move_request_transfers(const struct move_request *req);
+const struct migrate_request *move_request_spec(const struct move_request *req);
+void move_requests_look(struct transfers *t, ramp_segment_t id);
+void move_requests_close(struct transfers *t);
 
-/* ---- ask_remote.c ---------------------------------------------------------------------------- */
+/* ---- move_request_remote.c ---------------------------------------------------------------------------- */
 
-void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *step);
-void asks_peer_up(struct transfers *t, ramp_node_t node);
-void asks_peer_down(struct transfers *t, ramp_node_t node);
-void asks_listen(struct transfers *t);
+void move_request_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *step);
+void move_requests_peer_up(struct transfers *t, ramp_node_t node);
+void move_requests_peer_down(struct transfers *t, ramp_node_t node);
+void move_requests_listen(struct transfers *t);
 
 /* ---- traces.c -------------------------------------------------------------------------------- */
 

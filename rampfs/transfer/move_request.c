@@ -2,16 +2,16 @@
  * Who asks for a migration: rename(2) here, a tool over its session, another node.
  *
  * Happy path: the owner starts a move (source.c) and answers when its own tables show the new
- * owner, and that one's, too (given.c); any other node asks the owner (ask_remote.c) and hands
+ * owner, and that one's, too (given.c); any other node asks the owner (move_request_ask_owner.c) and hands
  * its answer on when its own tables have come as far as the answerer's.
  *
  *   NEW -> MOVING [source_start] -> (answered)        this node owns it
- *   NEW -> MOVING [join] -> (answered)                it is on its way there, and nobody listens
- *   NEW -> MOVING [ask_reclaim] -> (answered)         no move: it was rolled back, and comes back
- *   MOVING -> NEW [ask_retry]                         another life's prepare is to be aborted first
+ *   NEW -> MOVING [join_move] -> (answered)                it is on its way there, and nobody listens
+ *   NEW -> MOVING [begin_reclaim] -> (answered)         no move: it was rolled back, and comes back
+ *   MOVING -> NEW [move_request_retry]                         another life's prepare is to be aborted first
  *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
  *                                                     under way
- *   NEW -> REMOTE [ask_remote] -> SEEING -> (answered)
+ *   NEW -> REMOTE [move_request_ask_owner] -> SEEING -> (answered)
  *   NEW -> AGAIN, REMOTE [wait_there]                 it is there, and not all of its pages are
  *   NEW, REMOTE -> AGAIN -> NEW                       tables were behind: in a moment
  *
@@ -34,39 +34,39 @@
 #define GRACE_MS  500u	/* for a worker or a commit to come back after a cancel */
 #define GREET_MS  5000u /* a daemon that has just begun has yet to meet the others */
 
-static void ask_begin(struct ask *a);
-static void ask_tick(uv_timer_t *timer);
+static void move_request_begin(struct move_request *req);
+static void move_request_tick(uv_timer_t *timer);
 
-const struct migrate_request *ask_request(const struct ask *a)
+const struct migrate_request *move_request_spec(const struct move_request *req)
 {
-	return &a->request;
+	return &req->spec;
 }
 
-struct transfers *ask_transfers(const struct ask *a)
+struct transfers *move_request_transfers(const struct move_request *req)
 {
-	return a->t;
+	return req->t;
 }
 
-static void ask_free(uv_handle_t *timer)
+static void move_request_free(uv_handle_t *timer)
 {
 	free(timer->data);
 }
 
-void ask_done(struct ask *a, int result, const char *text)
+void move_request_done(struct move_request *req, int result, const char *text)
 {
-	struct move *m = move_find(a->t, a->request.id);
+	struct move *m = move_find(req->t, req->spec.id);
 
-	if (m && m->request == a) {
+	if (m && m->request == req) {
 		m->request = NULL;
-		if (a->request.step && trace_collect(m, a->handle, result, text))
+		if (req->spec.step && trace_collect(m, req->handle, result, text))
 			return;
 	}
-	LIST_REMOVE(a, link);
-	a->done(a->arg, result, result ? text : "");
-	uv_close((uv_handle_t *)&a->timer, ask_free);
+	LIST_REMOVE(req, link);
+	req->done(req->arg, result, result ? text : "");
+	uv_close((uv_handle_t *)&req->timer, move_request_free);
 }
 
-void ask_fail(struct ask *a, int code, const char *fmt, ...)
+void move_request_fail(struct move_request *req, int code, const char *fmt, ...)
 {
 	char text[RAMP_ERR_TEXT_BYTES];
 	va_list ap;
@@ -74,533 +74,545 @@ void ask_fail(struct ask *a, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	ask_done(a, -code, text);
+	move_request_done(req, -code, text);
 }
 
-void ask_progress(struct ask *a, uint64_t done_pages, uint64_t all_pages, const char *state)
+void move_request_progress(struct move_request *req, uint64_t done_pages, uint64_t all_pages,
+			   const char *state)
 {
-	if (a->request.progress)
-		a->request.progress(a->arg, done_pages, all_pages, state);
+	if (req->spec.progress)
+		req->spec.progress(req->arg, done_pages, all_pages, state);
 }
 
-void ask_step(struct ask *a, const struct transfer_step *step)
+void move_request_step(struct move_request *req, const struct transfer_step *step)
 {
-	if (a->request.step)
-		a->request.step(a->arg, step);
+	if (req->spec.step)
+		req->spec.step(req->arg, step);
 }
 
-int ask_means(const struct ask *a, const struct segment_row *row)
+int move_request_check_name(const struct move_request *req, const struct segment_row *row)
 {
-	if (!a->request.from_name[0] || strcmp(row->name, a->request.from_name) == 0)
+	if (!req->spec.from_name[0] || strcmp(row->name, req->spec.from_name) == 0)
 		return 0;
 	/* Who asked may have tables that are behind ours: it looks at them again. */
-	return ask_is_remote(a) ? -ESTALE : -ENOENT;
+	return move_request_is_remote(req) ? -ESTALE : -ENOENT;
 }
 
-void ask_arm(struct ask *a, uint32_t soon_ms)
+void move_request_arm(struct move_request *req, uint32_t soon_ms)
 {
 	uint64_t now = move_now_ms(), ms = soon_ms;
 
-	if (a->deadline_ms) {
-		uint64_t left = a->deadline_ms > now ? a->deadline_ms - now : 0;
+	if (req->deadline_ms) {
+		uint64_t left = req->deadline_ms > now ? req->deadline_ms - now : 0;
 
 		if (!soon_ms || left < ms)
 			ms = left;
 	} else if (!soon_ms) {
-		uv_timer_stop(&a->timer);
+		uv_timer_stop(&req->timer);
 		return;
 	}
-	uv_timer_start(&a->timer, ask_tick, ms, 0);
+	uv_timer_start(&req->timer, move_request_tick, ms, 0);
 }
 
-void ask_again(struct ask *a)
+void move_request_again(struct move_request *req)
 {
-	a->state = ASK_AGAIN;
-	ask_arm(a, AGAIN_MS);
+	req->state = REQUEST_AGAIN;
+	move_request_arm(req, AGAIN_MS);
 }
 
-void ask_retry(struct ask *a)
+void move_request_retry(struct move_request *req)
 {
-	if (a->unheard)
-		ask_done(a, -ESHUTDOWN, "who asked has hung up");
+	if (req->unheard)
+		move_request_done(req, -ESHUTDOWN, "who asked has hung up");
 	else
-		ask_begin(a);
+		move_request_begin(req);
 }
 
-void ask_unreachable(struct ask *a, ramp_node_t node, const char *text)
+void move_request_unreachable(struct move_request *req, ramp_node_t node, const char *text)
 {
-	struct transfers *t = a->t;
+	struct transfers *t = req->t;
 
 	if (peer_incarnation(t->peers, node) == 0 && move_now_ms() - t->started_ms < GREET_MS)
-		ask_again(a);
+		move_request_again(req);
 	else
-		ask_fail(a, EHOSTUNREACH, "%s", text);
+		move_request_fail(req, EHOSTUNREACH, "%s", text);
 }
 
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
 /* What a former daemon left of it is taken up, also where the scan has not come to it yet. */
-static struct move *taken_up(struct ask *a)
+static struct move *taken_up(struct move_request *req)
 {
-	if (!move_find(a->t, a->request.id))
-		move_look(a->t, a->request.id);
-	return move_find(a->t, a->request.id);
+	if (!move_find(req->t, req->spec.id))
+		move_look(req->t, req->spec.id);
+	return move_find(req->t, req->spec.id);
 }
 
 /* From here: nothing is to be agreed on before it is waited for, and nobody can cancel it. */
-static bool is_given(struct ask *a)
+static bool is_given(struct move_request *req)
 {
-	struct move *m = taken_up(a);
+	struct move *m = taken_up(req);
 
 	return m && source_past_return(m);
 }
 
-static bool another_waits(struct ask *a)
+static bool another_waits(struct move_request *req)
 {
-	struct ask *other;
+	struct move_request *other;
 
-	LIST_FOREACH (other, &a->t->asks, link)
-		if (other != a && other->request.id == a->request.id && other->state == ASK_WAITING)
+	LIST_FOREACH (other, &req->t->requests, link)
+		if (other != req && other->spec.id == req->spec.id &&
+		    other->state == REQUEST_WAITING)
 			return true;
 	return false;
 }
 
 /* It is where it was to go, and perhaps on demand alone: who waits wants all of it. */
-static void wait_there(struct ask *a, const struct segment_row *row)
+static void wait_there(struct move_request *req, const struct segment_row *row)
 {
-	struct move *m = row->node == a->t->self ? taken_up(a) : NULL;
+	struct move *m = row->node == req->t->self ? taken_up(req) : NULL;
 	struct pull_progress p;
 
-	a->request.from = a->request.dst; /* who moves it on meanwhile is not undone */
-	if (row->node != a->t->self && peer_up(a->t->peers, row->node)) {
-		ask_remote(a, row);
+	req->spec.from = req->spec.dst; /* who moves it on meanwhile is not undone */
+	if (row->node != req->t->self && peer_up(req->t->peers, row->node)) {
+		move_request_ask_owner(req, row);
 		return;
 	}
 	if (m && m->state == T_TAKEN) {
 		target_prefetch(m);
-		if (pull_progress(a->t->pull, a->request.id, &p) == 0)
-			ask_progress(a, p.pages_all - p.pages_missing, p.pages_all, "pulling");
+		if (pull_progress(req->t->pull, req->spec.id, &p) == 0)
+			move_request_progress(req, p.pages_all - p.pages_missing, p.pages_all,
+					      "pulling");
 	}
-	ask_again(a);
+	move_request_again(req);
 }
 
-static bool is_there(const struct ask *a)
+static bool is_there(const struct move_request *req)
 {
 	struct segment_row row;
 
-	return meta_segment(a->t->meta, a->request.id, &row) == 0 && row.node == a->request.dst;
+	return meta_segment(req->t->meta, req->spec.id, &row) == 0 && row.node == req->spec.dst;
 }
 
 /* Until `taken` has all its pages; NULL: until something else is over. */
-static void wait_here(struct ask *a, struct move *taken)
+static void wait_here(struct move_request *req, struct move *taken)
 {
-	if (another_waits(a)) {
-		ask_fail(a, EBUSY, "it is on the move already");
+	if (another_waits(req)) {
+		move_request_fail(req, EBUSY, "it is on the move already");
 		return;
 	}
-	a->state = ASK_WAITING;
+	req->state = REQUEST_WAITING;
 	if (taken)
 		target_prefetch(taken);
-	ask_arm(a, AGAIN_MS);
+	move_request_arm(req, AGAIN_MS);
 }
 
 /* It is on its way to the same place, and who asked for it hears no answer any more: a daemon
    before this one, or one of a node that hung up. */
-static bool join(struct ask *a, struct move *m, const struct segment_row *row)
+static bool join_move(struct move_request *req, struct move *m, const struct segment_row *row)
 {
-	struct ask *old = m->request;
+	struct move_request *old = m->request;
 
-	if (m->state < S_CHECKING || m->state > S_LEFT || m->peer != a->request.dst ||
+	if (m->state < S_CHECKING || m->state > S_LEFT || m->peer != req->spec.dst ||
 	    atomic_load(&m->cancelled) || (old && !old->unheard) ||
-	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, a->request.dst_name) !=
-		    0)
+	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, req->spec.dst_name) != 0)
 		return false;
-	m->request = a;
-	a->state = ASK_MOVING;
+	m->request = req;
+	req->state = REQUEST_MOVING;
 	if (old)
-		ask_done(old, -EBUSY, "it is on the move already");
-	ask_arm(a, 0);
-	if (a->cancelled)
-		ask_cancel(a);
+		move_request_done(old, -EBUSY, "it is on the move already");
+	move_request_arm(req, 0);
+	if (req->cancelled)
+		move_request_cancel(req);
 	else
-		move_look(a->t, m->id);
+		move_look(req->t, m->id);
 	return true;
 }
 
-static void ask_local(struct ask *a, const struct segment_row *row)
+static void begin_here(struct move_request *req, const struct segment_row *row)
 {
-	struct transfers *t = a->t;
-	struct move *m = taken_up(a);
+	struct transfers *t = req->t;
+	struct move *m = taken_up(req);
 	struct record record;
 	struct seg *seg;
 
 	if (m && (m->state == T_TAKEN || m->state == T_SETTLING)) {
-		wait_here(a, m->state == T_TAKEN ? m : NULL);
+		wait_here(req, m->state == T_TAKEN ? m : NULL);
 		return;
 	}
 	if (m && m->state == ABORTING && (!m->request || m->request->unheard)) {
 		if (m->request) /* or it would be tried again for nobody, and before this one */
-			ask_done(m->request, -ESHUTDOWN, "who asked has hung up");
-		wait_here(a, NULL);
+			move_request_done(m->request, -ESHUTDOWN, "who asked has hung up");
+		wait_here(req, NULL);
 		return;
 	}
 	if (m && m->state == S_ROLLED_BACK) {
-		ask_fail(a, EIO, "it is rolled back: rampfs-migrate --reclaim accepts that");
+		move_request_fail(req, EIO,
+				  "it is rolled back: rampfs-migrate --reclaim accepts that");
 		return;
 	}
 	if (m) {
-		if (!join(a, m, row))
-			ask_fail(a, EBUSY, "it is on the move already");
+		if (!join_move(req, m, row))
+			move_request_fail(req, EBUSY, "it is on the move already");
 		return;
 	}
 	if (row->phase != SEGMENT_STABLE || !t->registered) {
-		ask_again(a); /* the scan has not come to it yet */
+		move_request_again(req); /* the scan has not come to it yet */
 		return;
 	}
-	seg = store_find(t->store, a->request.id);
+	seg = store_find(t->store, req->spec.id);
 	if (seg)
 		record_get(seg, &record);
 	if (!seg || seg_damaged(seg) || record.kind != RECORD_OWNED) {
 		if (seg)
 			seg_put(seg);
-		ask_fail(a, EIO, "its bytes are not here");
+		move_request_fail(req, EIO, "its bytes are not here");
 		return;
 	}
-	if (!peer_up(t->peers, a->request.dst)) {
+	if (!peer_up(t->peers, req->spec.dst)) {
 		seg_put(seg);
-		ask_unreachable(a, a->request.dst, "the target is down");
+		move_request_unreachable(req, req->spec.dst, "the target is down");
 		return;
 	}
-	a->state = ASK_MOVING;
-	ask_arm(a, 0);
-	source_start(t, a, row, seg);
+	req->state = REQUEST_MOVING;
+	move_request_arm(req, 0);
+	source_start(t, req, row, seg);
 }
 
 /* Answered when it is open to programs again. */
-static void ask_reclaim(struct ask *a, const struct segment_row *row)
+static void begin_reclaim(struct move_request *req, const struct segment_row *row)
 {
-	struct move *m = move_find(a->t, a->request.id);
+	struct move *m = move_find(req->t, req->spec.id);
 
-	if (row->node != a->t->self) {
-		ask_fail(a, EREMOTE, "it is not this node's; ask its owner");
+	if (row->node != req->t->self) {
+		move_request_fail(req, EREMOTE, "it is not this node's; ask its owner");
 	} else if (!m || (m->state != S_ROLLED_BACK && !m->source.reclaim_accepted)) {
-		if (given_comes_back(a->t, row))
-			ask_again(a); /* rolled back or not, in a moment it is known */
+		if (given_comes_back(req->t, row))
+			move_request_again(req); /* rolled back or not, in a moment it is known */
 		else
-			ask_fail(a, EINVAL, "it is not rolled back");
+			move_request_fail(req, EINVAL, "it is not rolled back");
 	} else if (m->request) {
-		ask_fail(a, EBUSY, "somebody reclaims it already");
+		move_request_fail(req, EBUSY, "somebody reclaims it already");
 	} else {
-		m->request = a;
-		a->state = ASK_MOVING;
+		m->request = req;
+		req->state = REQUEST_MOVING;
 		source_reclaim(m);
 	}
 }
 
 /* ---- beginning, waiting, ending -------------------------------------------------------------- */
 
-struct ask *ask_find(struct transfers *t, uint64_t handle)
+struct move_request *move_request_find(struct transfers *t, uint64_t handle)
 {
-	struct ask *a;
+	struct move_request *req;
 
-	LIST_FOREACH (a, &t->asks, link)
-		if (a->handle == handle)
-			return a;
+	LIST_FOREACH (req, &t->requests, link)
+		if (req->handle == handle)
+			return req;
 	return NULL;
 }
 
-struct ask *ask_new(struct transfers *t, const struct migrate_request *request, migrate_done *done,
-		    void *arg, uint64_t handle)
+struct move_request *move_request_new(struct transfers *t, const struct migrate_request *request,
+				      migrate_done *done, void *arg, uint64_t handle)
 {
-	struct ask *a = calloc(1, sizeof(*a));
+	struct move_request *req = calloc(1, sizeof(*req));
 
-	if (!a)
+	if (!req)
 		abort(); /* somebody waits for an answer that would never come */
-	a->t = t;
-	a->handle = handle;
-	a->request = *request;
-	a->done = done;
-	a->arg = arg;
-	return a;
+	req->t = t;
+	req->handle = handle;
+	req->spec = *request;
+	req->done = done;
+	req->arg = arg;
+	return req;
 }
 
-void ask_enter(struct ask *a)
+void move_request_enter(struct move_request *req)
 {
-	struct transfers *t = a->t;
+	struct transfers *t = req->t;
 
 	if (t->closing || !t->started) {
-		a->done(a->arg, -ESHUTDOWN, "the daemon ends");
-		free(a);
+		req->done(req->arg, -ESHUTDOWN, "the daemon ends");
+		free(req);
 		return;
 	}
-	uv_timer_init(loop_uv(t->loop), &a->timer);
-	a->timer.data = a;
-	if (a->request.timeout_ms)
-		a->deadline_ms = move_now_ms() + a->request.timeout_ms;
-	LIST_INSERT_HEAD(&t->asks, a, link);
-	ask_begin(a);
+	uv_timer_init(loop_uv(t->loop), &req->timer);
+	req->timer.data = req;
+	if (req->spec.timeout_ms)
+		req->deadline_ms = move_now_ms() + req->spec.timeout_ms;
+	LIST_INSERT_HEAD(&t->requests, req, link);
+	move_request_begin(req);
 }
 
-static void ask_no_quorum(struct ask *a)
+static void fail_no_quorum(struct move_request *req)
 {
-	ask_fail(a, EROFS, "no quorum: the cluster can't agree on the move now");
+	move_request_fail(req, EROFS, "no quorum: the cluster can't agree on the move now");
 }
 
 /* A node that has just started knows no leader yet, although there is one or will be in a moment.
  */
-static void ask_without_quorum(struct ask *a)
+static void without_quorum(struct move_request *req)
 {
 	uint64_t now = move_now_ms();
 
-	if (!a->no_quorum_since_ms)
-		a->no_quorum_since_ms = now;
-	if (now - a->no_quorum_since_ms >= QUORUM_MS)
-		ask_no_quorum(a);
+	if (!req->no_quorum_since_ms)
+		req->no_quorum_since_ms = now;
+	if (now - req->no_quorum_since_ms >= QUORUM_MS)
+		fail_no_quorum(req);
 	else
-		ask_again(a);
+		move_request_again(req);
 }
 
 /* What is not being pulled is an abort or to be settled, which only a quorum can do. */
-static void waiting_tick(struct ask *a)
+static void waiting_tick(struct move_request *req)
 {
-	struct move *m = move_find(a->t, a->request.id);
+	struct move *m = move_find(req->t, req->spec.id);
 	uint64_t now = move_now_ms();
 
-	if ((m && m->state == T_TAKEN && !m->target.has_every_page) || meta_has_quorum(a->t->meta))
-		a->no_quorum_since_ms = 0;
-	else if (!a->no_quorum_since_ms)
-		a->no_quorum_since_ms = now;
-	if (a->no_quorum_since_ms && now - a->no_quorum_since_ms >= QUORUM_MS)
-		ask_no_quorum(a);
+	if ((m && m->state == T_TAKEN && !m->target.has_every_page) ||
+	    meta_has_quorum(req->t->meta))
+		req->no_quorum_since_ms = 0;
+	else if (!req->no_quorum_since_ms)
+		req->no_quorum_since_ms = now;
+	if (req->no_quorum_since_ms && now - req->no_quorum_since_ms >= QUORUM_MS)
+		fail_no_quorum(req);
 	else
-		ask_arm(a, AGAIN_MS);
+		move_request_arm(req, AGAIN_MS);
 }
 
 /* Where it was, under the name that it had. False: answered, or it is looked at again. */
-static bool still_means(struct ask *a, const struct segment_row *row)
+static bool still_means(struct move_request *req, const struct segment_row *row)
 {
-	int rc = ask_means(a, row);
+	int rc = move_request_check_name(req, row);
 
-	if (a->request.from && row->node != a->request.from)
-		ask_fail(a, ENOENT, "another move has taken it away");
-	else if (rc == -ESTALE && !meta_has_quorum(a->t->meta))
-		ask_without_quorum(a); /* by newer tables it may have the name */
+	if (req->spec.from && row->node != req->spec.from)
+		move_request_fail(req, ENOENT, "another move has taken it away");
+	else if (rc == -ESTALE && !meta_has_quorum(req->t->meta))
+		without_quorum(req); /* by newer tables it may have the name */
 	else if (rc)
-		ask_fail(a, -rc, "it has another name by now");
+		move_request_fail(req, -rc, "it has another name by now");
 	else
 		return true;
 	return false;
 }
 
-static void ask_begin(struct ask *a)
+static void move_request_begin(struct move_request *req)
 {
-	struct transfers *t = a->t;
+	struct transfers *t = req->t;
 	struct segment_row row;
 	struct node_row node;
 	bool given;
 	int rc;
 
-	a->state = ASK_NEW;
-	rc = meta_segment(t->meta, a->request.id, &row);
+	req->state = REQUEST_NEW;
+	rc = meta_segment(t->meta, req->spec.id, &row);
 	if (rc == 0 && (row.unlinked || row.phase == SEGMENT_ORPHAN))
 		rc = -ENOENT;
 	if (rc) {
-		ask_fail(a, -rc, "%s", rc == -ENOENT ? "no such segment" : strerror(-rc));
+		move_request_fail(req, -rc, "%s",
+				  rc == -ENOENT ? "no such segment" : strerror(-rc));
 		return;
 	}
-	if (a->request.mode == TRANSFER_RECLAIM) {
-		ask_reclaim(a, &row);
+	if (req->spec.mode == TRANSFER_RECLAIM) {
+		begin_reclaim(req, &row);
 		return;
 	}
-	if (row.node != t->self && ask_is_remote(a)) {
+	if (row.node != t->self && move_request_is_remote(req)) {
 		/* Only who asked knows whether it is to be followed there. */
-		ask_fail(a, ESTALE, "it is not this node's any more");
+		move_request_fail(req, ESTALE, "it is not this node's any more");
 		return;
 	}
-	if (meta_node(t->meta, a->request.dst, &node) || node.role == NODE_REMOVED) {
-		ask_fail(a, ENOENT, "no such node");
+	if (meta_node(t->meta, req->spec.dst, &node) || node.role == NODE_REMOVED) {
+		move_request_fail(req, ENOENT, "no such node");
 		return;
 	}
-	if (row.node == a->request.dst) {
-		bool wait = a->request.wait_stable && !a->cancelled && row.phase != SEGMENT_STABLE;
+	if (row.node == req->spec.dst) {
+		bool wait = req->spec.wait_stable && !req->cancelled && row.phase != SEGMENT_STABLE;
 
-		if (strcmp(row.name, a->request.dst_name) != 0)
-			ask_fail(a, EEXIST, "it is on node %s already, as %s", node.name, row.name);
+		if (strcmp(row.name, req->spec.dst_name) != 0)
+			move_request_fail(req, EEXIST, "it is on node %s already, as %s", node.name,
+					  row.name);
 		else if (wait)
-			wait_there(a, &row);
+			wait_there(req, &row);
 		else
-			ask_done(a, 0, "");
+			move_request_done(req, 0, "");
 		return;
 	}
-	if (!still_means(a, &row))
+	if (!still_means(req, &row))
 		return;
-	given = row.node == t->self && is_given(a);
-	if (a->cancelled && !given && row.node != a->owner) {
-		ask_fail(a, EINTR, "cancelled");
-		return;
-	}
-	if (!given && !a->cancelled && !meta_has_quorum(t->meta)) {
-		ask_without_quorum(a);
+	given = row.node == t->self && is_given(req);
+	if (req->cancelled && !given && row.node != req->owner) {
+		move_request_fail(req, EINTR, "cancelled");
 		return;
 	}
-	a->no_quorum_since_ms = 0;
+	if (!given && !req->cancelled && !meta_has_quorum(t->meta)) {
+		without_quorum(req);
+		return;
+	}
+	req->no_quorum_since_ms = 0;
 	if (row.node == t->self)
-		ask_local(a, &row);
+		begin_here(req, &row);
 	else
-		ask_remote(a, &row);
+		move_request_ask_owner(req, &row);
 }
 
 /* The bound has come while a move is under way here. */
-static void moving_timeout(struct ask *a)
+static void moving_timeout(struct move_request *req)
 {
-	struct move *m = move_find(a->t, a->request.id);
+	struct move *m = move_find(req->t, req->spec.id);
 	enum move_state state = m ? m->state : MOVE_END;
 
-	if (!m || m->request != a || source_past_return(m)) {
-		ask_fail(a, EINPROGRESS, "it goes on by itself");
+	if (!m || m->request != req || source_past_return(m)) {
+		move_request_fail(req, EINPROGRESS, "it goes on by itself");
 		return;
 	}
-	if (a->gave_up) {
-		ask_fail(a, EBUSY, "it could not be moved in time (%s)", move_state_name(state));
+	if (req->gave_up) {
+		move_request_fail(req, EBUSY, "it could not be moved in time (%s)",
+				  move_state_name(state));
 		return;
 	}
-	a->gave_up = true;
-	a->deadline_ms = move_now_ms() + GRACE_MS;
-	ask_arm(a, 0);
+	req->gave_up = true;
+	req->deadline_ms = move_now_ms() + GRACE_MS;
+	move_request_arm(req, 0);
 	/* This may answer at once, and then there is no `a` any more. */
 	if (state == S_CONNECTING)
 		source_cancel(m, EHOSTUNREACH, "the target does not answer");
 	else if (state == S_PREPARING)
 		source_cancel(m, EROFS, "no quorum: the cluster did not agree in time");
 	else if (!source_cancel(m, EBUSY, "programs could not be stopped in time"))
-		ask_fail(a, EINPROGRESS, "it goes on by itself");
+		move_request_fail(req, EINPROGRESS, "it goes on by itself");
 }
 
-static void ask_timeout(struct ask *a)
+static void on_timeout(struct move_request *req)
 {
 	struct pull_progress p;
 
-	switch (a->state) {
-	case ASK_MOVING:
-		moving_timeout(a);
+	switch (req->state) {
+	case REQUEST_MOVING:
+		moving_timeout(req);
 		return;
-	case ASK_WAITING:
-		if (a->no_quorum_since_ms)
-			ask_no_quorum(a);
-		else if (pull_progress(a->t->pull, a->request.id, &p) == 0 && p.pages_all)
-			ask_fail(a, EBUSY, "still being pulled, %" PRIu64 " %%",
-				 (p.pages_all - p.pages_missing) * 100 / p.pages_all);
+	case REQUEST_WAITING:
+		if (req->no_quorum_since_ms)
+			fail_no_quorum(req);
+		else if (pull_progress(req->t->pull, req->spec.id, &p) == 0 && p.pages_all)
+			move_request_fail(req, EBUSY, "still being pulled, %" PRIu64 " %%",
+					  (p.pages_all - p.pages_missing) * 100 / p.pages_all);
 		else
-			ask_fail(a, EBUSY, "it is on the move already");
+			move_request_fail(req, EBUSY, "it is on the move already");
 		return;
-	case ASK_REMOTE:
-		ask_cancel_send(a);
-		ask_fail(a, EINPROGRESS, "its owner has not answered; it may go on by itself");
+	case REQUEST_REMOTE:
+		move_request_send_cancel(req);
+		move_request_fail(req, EINPROGRESS,
+				  "its owner has not answered; it may go on by itself");
 		return;
-	case ASK_SEEING:
-		ask_fail(a, EINPROGRESS, "it is moved, but this node's tables are behind");
+	case REQUEST_SEEING:
+		move_request_fail(req, EINPROGRESS,
+				  "it is moved, but this node's tables are behind");
 		return;
-	case ASK_NEW:
-	case ASK_AGAIN:
-		if (a->no_quorum_since_ms)
-			ask_no_quorum(a);
+	case REQUEST_NEW:
+	case REQUEST_AGAIN:
+		if (req->no_quorum_since_ms)
+			fail_no_quorum(req);
 		else
-			ask_fail(a, EBUSY, "it is on the move already");
+			move_request_fail(req, EBUSY, "it is on the move already");
 	}
 }
 
-static void ask_tick(uv_timer_t *timer)
+static void move_request_tick(uv_timer_t *timer)
 {
-	struct ask *a = timer->data;
+	struct move_request *req = timer->data;
 	struct segment_row row;
 
-	if (a->deadline_ms && move_now_ms() >= a->deadline_ms) {
-		ask_timeout(a);
-	} else if (a->state == ASK_AGAIN) {
-		ask_begin(a);
-	} else if (a->state == ASK_SEEING) {
-		ask_arm(a, AGAIN_MS);
-		ask_seeing_look(a);
-	} else if (a->state == ASK_REMOTE) {
-		ask_arm(a, REMOTE_AGAIN_MS);
-		if (meta_segment(a->t->meta, a->request.id, &row) ||
-		    (row.node != a->owner && !peer_up(a->t->peers, a->owner)))
-			ask_begin(a); /* gone, or moved meanwhile, and who knew it is down */
+	if (req->deadline_ms && move_now_ms() >= req->deadline_ms) {
+		on_timeout(req);
+	} else if (req->state == REQUEST_AGAIN) {
+		move_request_begin(req);
+	} else if (req->state == REQUEST_SEEING) {
+		move_request_arm(req, AGAIN_MS);
+		move_request_seeing_look(req);
+	} else if (req->state == REQUEST_REMOTE) {
+		move_request_arm(req, REMOTE_AGAIN_MS);
+		if (meta_segment(req->t->meta, req->spec.id, &row) ||
+		    (row.node != req->owner && !peer_up(req->t->peers, req->owner)))
+			move_request_begin(
+				req); /* gone, or moved meanwhile, and who knew it is down */
 		else
-			ask_remote_send(a); /* it knows it, or has answered, or it was lost */
-	} else if (a->state == ASK_WAITING) {
-		waiting_tick(a);
+			move_request_send(req); /* it knows it, or has answered, or it was lost */
+	} else if (req->state == REQUEST_WAITING) {
+		waiting_tick(req);
 	} else {
-		ask_arm(a, 0);
+		move_request_arm(req, 0);
 	}
 }
 
-void ask_cancel(struct ask *a)
+void move_request_cancel(struct move_request *req)
 {
-	struct move *m = move_find(a->t, a->request.id);
+	struct move *m = move_find(req->t, req->spec.id);
 
-	a->cancelled = true;
-	switch (a->state) {
-	case ASK_MOVING:
-		if (m && m->request == a && !source_cancel(m, EINTR, "cancelled")) {
-			a->request.wait_stable = false; /* it is done; nobody waits for pages */
-			move_look(a->t, a->request.id);
+	req->cancelled = true;
+	switch (req->state) {
+	case REQUEST_MOVING:
+		if (m && m->request == req && !source_cancel(m, EINTR, "cancelled")) {
+			req->spec.wait_stable = false; /* it is done; nobody waits for pages */
+			move_look(req->t, req->spec.id);
 		}
 		return;
-	case ASK_REMOTE:
-		ask_remote_send(a);
-		if (!peer_up(a->t->peers, a->owner))
-			ask_cancelled_unseen(a);
+	case REQUEST_REMOTE:
+		move_request_send(req);
+		if (!peer_up(req->t->peers, req->owner))
+			move_request_cancelled_unseen(req);
 		return;
-	case ASK_SEEING:
+	case REQUEST_SEEING:
 		return;
-	case ASK_AGAIN:
-		if (a->request.mode != TRANSFER_RECLAIM && (a->owner || is_given(a) || is_there(a)))
+	case REQUEST_AGAIN:
+		if (req->spec.mode != TRANSFER_RECLAIM &&
+		    (req->owner || is_given(req) || is_there(req)))
 			return; /* the next look says what has become of it */
-		ask_fail(a, EINTR, "cancelled");
+		move_request_fail(req, EINTR, "cancelled");
 		return;
 	default:
-		ask_fail(a, EINTR, "cancelled");
+		move_request_fail(req, EINTR, "cancelled");
 	}
 }
 
-void asks_look(struct transfers *t, ramp_segment_t id)
+void move_requests_look(struct transfers *t, ramp_segment_t id)
 {
-	struct ask *a, *next;
+	struct move_request *req, *next;
 
 	if (t->closing)
 		return;
-	for (a = LIST_FIRST(&t->asks); a; a = next) {
-		next = LIST_NEXT(a, link);
-		if (a->request.id != id)
+	for (req = LIST_FIRST(&t->requests); req; req = next) {
+		next = LIST_NEXT(req, link);
+		if (req->spec.id != id)
 			continue;
-		if (a->state == ASK_SEEING)
-			ask_seeing_look(a);
-		else if (a->state == ASK_WAITING && !move_find(t, id))
-			ask_begin(a);
+		if (req->state == REQUEST_SEEING)
+			move_request_seeing_look(req);
+		else if (req->state == REQUEST_WAITING && !move_find(t, id))
+			move_request_begin(req);
 	}
 }
 
-void asks_close(struct transfers *t)
+void move_requests_close(struct transfers *t)
 {
-	struct ask *a;
+	struct move_request *req;
 
-	while ((a = LIST_FIRST(&t->asks)))
-		ask_done(a, -ESHUTDOWN, "the daemon ends");
+	while ((req = LIST_FIRST(&t->requests)))
+		move_request_done(req, -ESHUTDOWN, "the daemon ends");
 }
 
-void ask_start(struct transfers *t, const struct migrate_request *request, migrate_done *done,
-	       void *arg)
+void move_request_start(struct transfers *t, const struct migrate_request *request,
+			migrate_done *done, void *arg)
 {
-	ask_enter(ask_new(t, request, done, arg, atomic_fetch_add(&t->asked, 1) + 1));
+	move_request_enter(
+		move_request_new(t, request, done, arg, atomic_fetch_add(&t->last_handle, 1) + 1));
 }
 
-struct ask *ask_of(struct transfers *t, migrate_done *done, const void *arg)
+struct move_request *move_request_of(struct transfers *t, migrate_done *done, const void *arg)
 {
-	struct ask *a;
+	struct move_request *req;
 
-	LIST_FOREACH (a, &t->asks, link)
-		if (a->done == done && a->arg == arg)
-			return a;
+	LIST_FOREACH (req, &t->requests, link)
+		if (req->done == done && req->arg == arg)
+			return req;
 	return NULL;
 }

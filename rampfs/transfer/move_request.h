@@ -1,9 +1,9 @@
 /*
  * An ask: one request to move a segment, of rename(2) here, a tool or another node. What asks.c and
- * ask_remote.c share; others have it by pointer (move.h). The control loop's.
+ * move_request_remote.c share; others have it by pointer (move.h). The control loop's.
  */
-#ifndef RAMP_ASK_H
-#define RAMP_ASK_H
+#ifndef RAMP_MOVE_REQUEST_H
+#define RAMP_MOVE_REQUEST_H
 
 #include "move.h"
 
@@ -11,14 +11,21 @@
 #define REMOTE_AGAIN_MS 1000u /* MIGRATE and CANCEL are repeated */
 
 /* The drawing is in asks.c. */
-enum ask_state { ASK_NEW, ASK_MOVING, ASK_WAITING, ASK_REMOTE, ASK_SEEING, ASK_AGAIN };
+enum move_request_state {
+	REQUEST_NEW,
+	REQUEST_MOVING,
+	REQUEST_WAITING,
+	REQUEST_REMOTE,
+	REQUEST_SEEING,
+	REQUEST_AGAIN
+};
 
-struct ask {
-	LIST_ENTRY(ask) link; /* of transfers.asks */
+struct move_request {
+	LIST_ENTRY(move_request) link; /* of transfers.requests */
 	struct transfers *t;
 	uint64_t handle;
-	enum ask_state state;
-	struct migrate_request request;
+	enum move_request_state state;
+	struct migrate_request spec;
 	migrate_done *done;
 	void *arg;
 	uv_timer_t timer;
@@ -33,25 +40,26 @@ struct ask {
 /* ---- asks.c ---------------------------------------------------------------------------------- */
 
 /* Answers, and frees it. */
-__attribute__((format(printf, 3, 4))) void ask_fail(struct ask *a, int code, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void move_request_fail(struct move_request *req, int code,
+							     const char *fmt, ...);
 /* Fails, or tries again where this daemon is so young that it may only have yet to meet it. */
-void ask_unreachable(struct ask *a, ramp_node_t node, const char *text);
+void move_request_unreachable(struct move_request *req, ramp_node_t node, const char *text);
 /* The next look: at the bound, or earlier (0: at the bound). */
-void ask_arm(struct ask *a, uint32_t soon_ms);
-void ask_again(struct ask *a); /* from NEW, in a moment */
+void move_request_arm(struct move_request *req, uint32_t soon_ms);
+void move_request_again(struct move_request *req); /* from NEW, in a moment */
 
-/* ---- ask_remote.c ---------------------------------------------------------------------------- */
+/* ---- move_request_remote.c ---------------------------------------------------------------------------- */
 
 /* The row is another node's: asks it, or answers why not. */
-void ask_remote(struct ask *a, const struct segment_row *row);
+void move_request_ask_owner(struct move_request *req, const struct segment_row *row);
 /* Another node has asked this one. */
-bool ask_is_remote(const struct ask *a);
+bool move_request_is_remote(const struct move_request *req);
 /* What REMOTE repeats. */
-void ask_remote_send(struct ask *a);
-void ask_cancel_send(struct ask *a);
+void move_request_send(struct move_request *req);
+void move_request_send_cancel(struct move_request *req);
 /* It is cancelled, and whoever could say more is down. */
-void ask_cancelled_unseen(struct ask *a);
+void move_request_cancelled_unseen(struct move_request *req);
 /* SEEING: answers where our tables have come as far. */
-void ask_seeing_look(struct ask *a);
+void move_request_seeing_look(struct move_request *req);
 
 #endif

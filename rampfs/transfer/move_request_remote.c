@@ -23,136 +23,138 @@
 
 /* ---- another node owns it -------------------------------------------------------------------- */
 
-static void migrate_send(struct ask *a)
+static void migrate_send(struct move_request *req)
 {
 	uint64_t now = move_now_ms(), left = 0;
 	struct msg_migrate mm = {
-		.request = a->handle,
-		.id = a->request.id,
-		.dst = a->request.dst,
-		.mode = (uint8_t)a->request.mode,
-		.wait_stable = a->request.wait_stable,
-		.progress = a->request.progress != NULL,
-		.trace = a->request.step != NULL,
+		.request = req->handle,
+		.id = req->spec.id,
+		.dst = req->spec.dst,
+		.mode = (uint8_t)req->spec.mode,
+		.wait_stable = req->spec.wait_stable,
+		.progress = req->spec.progress != NULL,
+		.trace = req->spec.step != NULL,
 	};
 
-	if (a->deadline_ms) {
-		left = a->deadline_ms > now ? a->deadline_ms - now : 1;
+	if (req->deadline_ms) {
+		left = req->deadline_ms > now ? req->deadline_ms - now : 1;
 		mm.timeout_ms =
 			(uint32_t)(left > 2 * REMOTE_SHORT_MS ? left - REMOTE_SHORT_MS : left);
 	}
-	memcpy(mm.name, a->request.dst_name, sizeof(mm.name));
-	memcpy(mm.from_name, a->request.from_name, sizeof(mm.from_name));
-	MOVE_SEND(a->t, a->owner, PROTO_MIGRATE, proto_put_migrate, &mm);
+	memcpy(mm.name, req->spec.dst_name, sizeof(mm.name));
+	memcpy(mm.from_name, req->spec.from_name, sizeof(mm.from_name));
+	MOVE_SEND(req->t, req->owner, PROTO_MIGRATE, proto_put_migrate, &mm);
 }
 
-void ask_cancel_send(struct ask *a)
+void move_request_send_cancel(struct move_request *req)
 {
-	struct msg_cancel c = {.request = a->handle};
+	struct msg_cancel c = {.request = req->handle};
 
-	MOVE_SEND(a->t, a->owner, PROTO_CANCEL, proto_put_cancel, &c);
+	MOVE_SEND(req->t, req->owner, PROTO_CANCEL, proto_put_cancel, &c);
 }
 
 /* The owner may be another daemon than the one that was asked: it hears first what is cancelled,
    finds it where it is given, and else begins it for as long as the next message takes. */
-void ask_remote_send(struct ask *a)
+void move_request_send(struct move_request *req)
 {
-	migrate_send(a);
-	if (a->cancelled)
-		ask_cancel_send(a);
+	migrate_send(req);
+	if (req->cancelled)
+		move_request_send_cancel(req);
 }
 
-void ask_cancelled_unseen(struct ask *a)
+void move_request_cancelled_unseen(struct move_request *req)
 {
-	ask_fail(a, EINTR,
-		 "cancelled, but its owner is down: rampfs-status shows what becomes of it");
+	move_request_fail(
+		req, EINTR,
+		"cancelled, but its owner is down: rampfs-status shows what becomes of it");
 }
 
-static bool is_elsewhere(const struct ask *a, const struct segment_row *row)
+static bool is_elsewhere(const struct move_request *req, const struct segment_row *row)
 {
 	return row->phase == SEGMENT_MOVING &&
-	       (row->dst != a->request.dst || strcmp(row->dst_name, a->request.dst_name) != 0);
+	       (row->dst != req->spec.dst || strcmp(row->dst_name, req->spec.dst_name) != 0);
 }
 
 /* Whether it is on the move its owner knows; our tables may show one that is over. */
-void ask_remote(struct ask *a, const struct segment_row *row)
+void move_request_ask_owner(struct move_request *req, const struct segment_row *row)
 {
-	if (!peer_up(a->t->peers, row->node)) {
-		if (a->cancelled)
-			ask_cancelled_unseen(a);
-		else if (is_elsewhere(a, row))
-			ask_fail(a, EBUSY, "it is on the move already");
+	if (!peer_up(req->t->peers, row->node)) {
+		if (req->cancelled)
+			move_request_cancelled_unseen(req);
+		else if (is_elsewhere(req, row))
+			move_request_fail(req, EBUSY, "it is on the move already");
 		else
-			ask_unreachable(a, row->node, "its owner is down");
+			move_request_unreachable(req, row->node, "its owner is down");
 		return;
 	}
-	a->owner = row->node;
-	a->state = ASK_REMOTE;
-	ask_arm(a, REMOTE_AGAIN_MS);
-	ask_remote_send(a);
+	req->owner = row->node;
+	req->state = REQUEST_REMOTE;
+	move_request_arm(req, REMOTE_AGAIN_MS);
+	move_request_send(req);
 }
 
-void ask_seeing_look(struct ask *a)
+void move_request_seeing_look(struct move_request *req)
 {
 	struct segment_row row;
-	int rc = meta_segment(a->t->meta, a->request.id, &row);
+	int rc = meta_segment(req->t->meta, req->spec.id, &row);
 
-	if (rc == -ENOENT || (rc == 0 && row.epoch >= a->epoch))
-		ask_done(a, 0, "");
+	if (rc == -ENOENT || (rc == 0 && row.epoch >= req->epoch))
+		move_request_done(req, 0, "");
 }
 
-static void asks_on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-			   struct wire_r *body)
+static void on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		      struct wire_r *body)
 {
 	struct transfers *t = arg;
 	struct msg_answer answer;
-	struct ask *a;
+	struct move_request *req;
 
 	(void)incarnation;
 	if (!move_heard(body, proto_get_answer(body, &answer)))
 		return;
-	a = ask_find(t, answer.request);
-	if (!a || a->state != ASK_REMOTE || a->owner != from)
+	req = move_request_find(t, answer.request);
+	if (!req || req->state != REQUEST_REMOTE || req->owner != from)
 		return;
 	if (answer.code == ESTALE) {
-		ask_again(a); /* it is not the owner: our tables were behind, or its are */
+		move_request_again(
+			req); /* it is not the owner: our tables were behind, or its are */
 	} else if (answer.code) {
-		ask_done(a, -(int)answer.code, answer.text);
+		move_request_done(req, -(int)answer.code, answer.text);
 	} else {
-		a->state = ASK_SEEING;
-		a->epoch = answer.epoch;
-		ask_arm(a, AGAIN_MS);
-		ask_seeing_look(a);
+		req->state = REQUEST_SEEING;
+		req->epoch = answer.epoch;
+		move_request_arm(req, AGAIN_MS);
+		move_request_seeing_look(req);
 	}
 }
 
-static void asks_on_progress(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-			     struct wire_r *body)
+static void on_progress(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			struct wire_r *body)
 {
 	struct transfers *t = arg;
 	struct msg_progress p;
-	struct ask *a;
+	struct move_request *req;
 
 	(void)incarnation;
 	if (!move_heard(body, proto_get_progress(body, &p)))
 		return;
-	a = ask_find(t, p.request);
-	if (a && a->owner == from)
-		ask_progress(a, p.done_pages, p.all_pages, p.state);
+	req = move_request_find(t, p.request);
+	if (req && req->owner == from)
+		move_request_progress(req, p.done_pages, p.all_pages, p.state);
 }
 
 /* A step of a trace that this node's tool asked for. */
-void asks_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *s)
+void move_request_on_step(struct transfers *t, ramp_node_t from, const struct msg_step *s)
 {
-	struct ask *a = ask_find(t, s->about);
+	struct move_request *req = move_request_find(t, s->about);
 	char name[RAMP_NODE_NAME_MAX + 1] = "";
 	struct transfer_step step = {s->node, name, s->page, s->at_ns, s->name};
 
-	if (!a || a->owner != from)
+	if (!req || req->owner != from)
 		return;
 	if (s->node)
 		move_node_name(t, s->node, name);
-	ask_step(a, &step);
+	move_request_step(req, &step);
 }
 
 /* ---- asked by another node ------------------------------------------------------------------- */
@@ -220,9 +222,9 @@ static void remote_done(void *arg, int result, const char *text)
 	free(r);
 }
 
-bool ask_is_remote(const struct ask *a)
+bool move_request_is_remote(const struct move_request *req)
 {
-	return a->done == remote_done;
+	return req->done == remote_done;
 }
 
 static void remote_progress(void *arg, uint64_t done_pages, uint64_t all_pages, const char *state)
@@ -252,28 +254,28 @@ static void remote_step(void *arg, const struct transfer_step *step)
 	MOVE_SEND(r->t, r->node, PROTO_STEP, proto_put_step, &s);
 }
 
-static struct ask *remote_find(struct transfers *t, ramp_node_t from, uint64_t request)
+static struct move_request *remote_find(struct transfers *t, ramp_node_t from, uint64_t request)
 {
-	struct ask *a;
+	struct move_request *req;
 
-	LIST_FOREACH (a, &t->asks, link) {
-		struct remote_asker *r = a->arg;
+	LIST_FOREACH (req, &t->requests, link) {
+		struct remote_asker *r = req->arg;
 
-		if (ask_is_remote(a) && r->node == from && r->request == request)
-			return a;
+		if (move_request_is_remote(req) && r->node == from && r->request == request)
+			return req;
 	}
 	return NULL;
 }
 
-static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-			    struct wire_r *body)
+static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		       struct wire_r *body)
 {
 	struct transfers *t = arg;
 	struct migrate_request request = {0};
 	struct segment_row row;
 	struct remote_asker *r;
 	struct msg_migrate mm;
-	struct ask *known;
+	struct move_request *known;
 
 	(void)incarnation;
 	if (!move_heard(body, proto_get_migrate(body, &mm)))
@@ -304,59 +306,59 @@ static void asks_on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	request.timeout_ms = mm.timeout_ms;
 	request.progress = mm.progress ? remote_progress : NULL;
 	request.step = mm.trace ? remote_step : NULL;
-	ask_start(t, &request, remote_done, r);
+	move_request_start(t, &request, remote_done, r);
 }
 
-static void asks_on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-			   struct wire_r *body)
+static void on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		      struct wire_r *body)
 {
 	struct msg_cancel c;
-	struct ask *a;
+	struct move_request *req;
 
 	(void)incarnation;
 	if (!move_heard(body, proto_get_cancel(body, &c)))
 		return;
-	a = remote_find(arg, from, c.request);
-	if (a)
-		ask_cancel(a);
+	req = remote_find(arg, from, c.request);
+	if (req)
+		move_request_cancel(req);
 	else /* or it is unknown: who asks repeats its MIGRATE before this, and gets that answered
 	      */
 		answer_again(arg, from, c.request);
 }
 
-void asks_peer_up(struct transfers *t, ramp_node_t node)
+void move_requests_peer_up(struct transfers *t, ramp_node_t node)
 {
-	struct ask *a;
+	struct move_request *req;
 
-	LIST_FOREACH (a, &t->asks, link)
-		if (a->state == ASK_REMOTE && a->owner == node)
-			ask_arm(a, 1); /* the tick asks again */
+	LIST_FOREACH (req, &t->requests, link)
+		if (req->state == REQUEST_REMOTE && req->owner == node)
+			move_request_arm(req, 1); /* the tick asks again */
 }
 
 /* What it asked and is under way goes on; perhaps it asks again under the same number, perhaps its
    daemon died. What has begun nothing ends: a daemon that died can't cancel it any more, and one
    that lives asks again. */
-void asks_peer_down(struct transfers *t, ramp_node_t node)
+void move_requests_peer_down(struct transfers *t, ramp_node_t node)
 {
-	struct ask *a, *next;
+	struct move_request *req, *next;
 
-	for (a = LIST_FIRST(&t->asks); a; a = next) {
-		struct remote_asker *r = a->arg;
+	for (req = LIST_FIRST(&t->requests); req; req = next) {
+		struct remote_asker *r = req->arg;
 
-		next = LIST_NEXT(a, link);
-		if (!ask_is_remote(a) || r->node != node)
+		next = LIST_NEXT(req, link);
+		if (!move_request_is_remote(req) || r->node != node)
 			continue;
-		if (a->state == ASK_MOVING)
-			a->unheard = true;
+		if (req->state == REQUEST_MOVING)
+			req->unheard = true;
 		else
-			ask_done(a, -ESHUTDOWN, "who asked has hung up");
+			move_request_done(req, -ESHUTDOWN, "who asked has hung up");
 	}
 }
 
-void asks_listen(struct transfers *t)
+void move_requests_listen(struct transfers *t)
 {
-	peers_on(t->peers, PROTO_MIGRATE, asks_on_migrate, t);
-	peers_on(t->peers, PROTO_ANSWER, asks_on_answer, t);
-	peers_on(t->peers, PROTO_PROGRESS, asks_on_progress, t);
-	peers_on(t->peers, PROTO_CANCEL, asks_on_cancel, t);
+	peers_on(t->peers, PROTO_MIGRATE, on_migrate, t);
+	peers_on(t->peers, PROTO_ANSWER, on_answer, t);
+	peers_on(t->peers, PROTO_PROGRESS, on_progress, t);
+	peers_on(t->peers, PROTO_CANCEL, on_cancel, t);
 }

@@ -40,7 +40,7 @@ void source_fail(struct move *m, int code, const char *fmt, ...)
 static void show_state(struct move *m)
 {
 	if (m->request)
-		ask_progress(m->request, 0, 0, move_state_name(m->state));
+		move_request_progress(m->request, 0, 0, move_state_name(m->state));
 }
 
 /* Answers with what fail_set said and ends; `m` is in a state that has no row. */
@@ -225,18 +225,18 @@ static void begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	move_work(m, check_work, checked);
 }
 
-void source_start(struct transfers *t, struct ask *a, const struct segment_row *row,
+void source_start(struct transfers *t, struct move_request *req, const struct segment_row *row,
 		  struct seg *seg)
 {
-	const struct migrate_request *request = ask_request(a);
+	const struct migrate_request *request = move_request_spec(req);
 	struct move *m = move_new(t, row->id, seg);
 
 	if (!m) {
 		seg_put(seg);
-		ask_done(a, -ENOMEM, "out of memory");
+		move_request_done(req, -ENOMEM, "out of memory");
 		return;
 	}
-	m->request = a;
+	m->request = req;
 	m->peer = request->dst;
 	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, request->dst_name, sizeof(m->name));
@@ -261,7 +261,7 @@ void source_again(struct move *m, enum move_state from)
 		fail_now(m);
 		return;
 	}
-	rc = m->request ? ask_means(m->request, &row) : 0;
+	rc = m->request ? move_request_check_name(m->request, &row) : 0;
 	if (rc) {
 		source_fail(m, -rc, "it has another name by now");
 		fail_now(m);
@@ -280,15 +280,15 @@ static void prepare_late(struct move *m)
 {
 	struct transfers *t = m->t;
 	ramp_segment_t id = m->id;
-	struct ask *ask = m->request;
+	struct move_request *req = m->request;
 
 	m->request = NULL;
 	source_count(t, &t->status.failed);
 	say_close(m);
 	move_end(m);
 	move_look(t, id); /* before anybody asks: he waits for the abort, and none overtakes him */
-	if (ask)
-		ask_retry(ask);
+	if (req)
+		move_request_retry(req);
 }
 
 /* T may take its time to say anything, and the row would stay as it is so long. */
@@ -699,8 +699,8 @@ static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		return;
 	copy_heard(m, p.done_pages);
 	if (m->request)
-		ask_progress(m->request, p.done_pages, p.all_pages,
-			     m->state == S_COPYING ? "copying" : "pulling");
+		move_request_progress(m->request, p.done_pages, p.all_pages,
+				      m->state == S_COPYING ? "copying" : "pulling");
 }
 
 void source_tick(struct move *m)

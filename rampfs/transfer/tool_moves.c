@@ -43,7 +43,7 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 	} else if (what->mode == TRANSFER_RECLAIM) {
 		mr.dst = t->self;
 		mr.mode = TRANSFER_RECLAIM;
-		ask_start(t, &mr, tool_done, request);
+		move_request_start(t, &mr, tool_done, request);
 	} else if (what->mode > TRANSFER_COPY) {
 		tool_answer(request, -EINVAL, "unknown mode");
 	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
@@ -59,16 +59,16 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		mr.wait_stable = what->wait;
 		mr.progress = what->progress ? tool_watch : NULL;
 		mr.step = what->trace ? tool_traced : NULL;
-		ask_start(t, &mr, tool_done, request);
+		move_request_start(t, &mr, tool_done, request);
 	}
 }
 
 static void tool_cancelled(void *arg, struct tool_request *request)
 {
-	struct ask *a = ask_of(arg, tool_done, request);
+	struct move_request *req = move_request_of(arg, tool_done, request);
 
-	if (a)
-		ask_cancel(a);
+	if (req)
+		move_request_cancel(req);
 }
 
 void tools_listen(struct transfers *t)

@@ -56,7 +56,7 @@ struct tracing {
 void trace_source(struct move *m)
 {
 	trace_put(m->trace);
-	m->trace = m->request && ask_request(m->request)->step ? trace_new() : NULL;
+	m->trace = m->request && move_request_spec(m->request)->step ? trace_new() : NULL;
 	trace_step(m->trace, "the move begins");
 }
 
@@ -155,7 +155,7 @@ static int by_time(const void *a, const void *b)
 	return x->at_ns < y->at_ns ? -1 : x->at_ns > y->at_ns;
 }
 
-static void remark(struct tracing *tr, struct ask *a, bool far)
+static void remark(struct tracing *tr, struct move_request *req, bool far)
 {
 	char text[PROTO_TEXT_BYTES];
 	struct transfer_step step = {0, "", TRACE_NO_PAGE, 0, text};
@@ -169,10 +169,10 @@ static void remark(struct tracing *tr, struct ask *a, bool far)
 	else
 		snprintf(text, sizeof(text), "node %s has no steps to show, or does not answer",
 			 tr->peer_name);
-	ask_step(a, &step);
+	move_request_step(req, &step);
 }
 
-static void show(struct tracing *tr, struct ask *a)
+static void show(struct tracing *tr, struct move_request *req)
 {
 	size_t far = tr->n, n;
 	struct trace_step near[TRACE_STEPS];
@@ -183,7 +183,7 @@ static void show(struct tracing *tr, struct ask *a)
 		add_step(tr, tr->t->self, near[i].page, (int64_t)near[i].at_ns, near[i].name);
 	qsort(tr->steps, tr->n, sizeof(tr->steps[0]), by_time);
 	move_node_name(tr->t, tr->t->self, self);
-	remark(tr, a, far > 0);
+	remark(tr, req, far > 0);
 	for (size_t i = 0; i < tr->n; i++) {
 		const struct traced_step *s = &tr->steps[i];
 		struct transfer_step step = {
@@ -194,7 +194,7 @@ static void show(struct tracing *tr, struct ask *a)
 			.name = s->name,
 		};
 
-		ask_step(a, &step);
+		move_request_step(req, &step);
 	}
 }
 
@@ -214,11 +214,11 @@ static void tracing_end(struct tracing *tr)
 
 static void finish(struct tracing *tr)
 {
-	struct ask *a = ask_find(tr->t, tr->handle);
+	struct move_request *req = move_request_find(tr->t, tr->handle);
 
-	if (a) { /* who asked may have been answered otherwise */
-		show(tr, a);
-		ask_done(a, tr->result, tr->text);
+	if (req) { /* who asked may have been answered otherwise */
+		show(tr, req);
+		move_request_done(req, tr->result, tr->text);
 	}
 	tracing_end(tr);
 }
@@ -300,7 +300,7 @@ static void on_step(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 	if (tr)
 		add_step(tr, from, s.page, (int64_t)s.at_ns - tr->ahead_ns, s.name);
 	else
-		asks_on_step(t, from, &s);
+		move_request_on_step(t, from, &s);
 }
 
 bool trace_collect(struct move *m, uint64_t handle, int result, const char *text)

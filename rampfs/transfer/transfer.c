@@ -207,7 +207,7 @@ static void rows_changed(void *arg)
 			scan(t);
 		} else {
 			move_look(t, ids[i]);
-			asks_look(t, ids[i]);
+			move_requests_look(t, ids[i]);
 		}
 	}
 	free(ids);
@@ -285,9 +285,9 @@ static void peer_changed(void *arg)
 		}
 	}
 	if (t->started && !t->closing && e->up)
-		asks_peer_up(t, e->node);
+		move_requests_peer_up(t, e->node);
 	else if (t->started && !t->closing)
-		asks_peer_down(t, e->node);
+		move_requests_peer_down(t, e->node);
 	free(e);
 	transfers_put(t);
 }
@@ -353,14 +353,14 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	t->incarnation = store_incarnation(config->store);
 	t->serials = ramp_random64() >> 1;
 	atomic_init(&t->refs, 1);
-	atomic_init(&t->asked, ramp_random64() >> 1);
+	atomic_init(&t->last_handle, ramp_random64() >> 1);
 	pthread_mutex_init(&t->lock, NULL);
 	STAILQ_INIT(&t->collapses);
 	uv_timer_init(loop_uv(t->loop), t->up_timer);
 	t->up_timer->data = t;
 	source_listen(t);
 	target_listen(t);
-	asks_listen(t);
+	move_requests_listen(t);
 	traces_listen(t);
 	copy_listen(t);
 	*out = t;
@@ -432,7 +432,7 @@ void transfers_close(struct transfers *t)
 	t->closing = true;
 	atomic_store(&t->collapse_stop, true); /* programs wait for the next daemon */
 	uv_close((uv_handle_t *)t->up_timer, free_timer);
-	asks_close(t);
+	move_requests_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		LIST_FOREACH (m, &t->moves[i], link)
 			atomic_store(&m->cancelled, true); /* R4: a freeze gives back */
@@ -457,20 +457,20 @@ void transfers_free(struct transfers *t)
 
 static void migrate_posted(void *arg)
 {
-	struct ask *a = arg;
-	struct transfers *t = ask_transfers(a);
+	struct move_request *req = arg;
+	struct transfers *t = move_request_transfers(req);
 
-	ask_enter(a);
+	move_request_enter(req);
 	transfers_put(t);
 }
 
 uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *request,
 			   migrate_done *done, void *arg)
 {
-	uint64_t handle = atomic_fetch_add(&t->asked, 1) + 1;
+	uint64_t handle = atomic_fetch_add(&t->last_handle, 1) + 1;
 
 	transfers_get(t);
-	loop_post(t->loop, migrate_posted, ask_new(t, request, done, arg, handle));
+	loop_post(t->loop, migrate_posted, move_request_new(t, request, done, arg, handle));
 	return handle;
 }
 
@@ -483,10 +483,10 @@ static void cancel_posted(void *arg)
 {
 	struct cancel *c = arg;
 	struct transfers *t = c->t;
-	struct ask *a = t->closing ? NULL : ask_find(t, c->handle);
+	struct move_request *req = t->closing ? NULL : move_request_find(t, c->handle);
 
-	if (a)
-		ask_cancel(a);
+	if (req)
+		move_request_cancel(req);
 	free(c);
 	transfers_put(t);
 }
