@@ -8,9 +8,11 @@
  * How it fails: without memory for its place in the line it stays as it is; huge pages are a wish.
  * One that leaves, and a daemon that ends, are waited for no longer than a huge page takes.
  */
+#include "collapse.h"
+
 #include <stdlib.h>
 
-#include "move.h"
+#include "memory/reserve.h"
 
 struct collapse {
 	STAILQ_ENTRY(collapse) link; /* of transfers.collapses */

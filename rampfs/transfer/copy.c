@@ -12,11 +12,19 @@
  * as it drops a reservation (R2): its source is over, or hung up and the row went on, or silent. A
  * copy that misses pages is refused: the source has them.
  */
+#include "copy.h"
+
 #include <errno.h>
 #include <inttypes.h>
 
 #include "base/log.h"
-#include "move.h"
+
+#include "given.h"
+#include "move_message.h"
+#include "source_connect.h"
+#include "source_window.h"
+#include "target_pull.h"
+#include "target_reserve.h"
 
 #define KEYS_MS	       200u /* KEYS is repeated; PULLED as well */
 #define SILENT_MS      5000u
@@ -29,8 +37,7 @@ void copy_begin(struct move *m)
 	move_go(m, S_FREEZING, S_COPYING);
 	m->source.copied_pages = 0;
 	m->heard_ms = move_now_ms();
-	if (m->request)
-		move_request_progress(m->request, 0, 0, move_state_name(m->state));
+	source_show_state(m);
 	copy_source_tick(m);
 }
 
@@ -74,14 +81,10 @@ void copy_source_tick(struct move *m)
 static void on_copied(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		      struct wire_r *body)
 {
-	struct msg_verdict v;
-	struct move *m;
+	struct move *m = move_for_verdict(arg, from, body);
 
-	if (!move_heard(body, proto_get_verdict(body, &v)))
-		return;
-	m = move_with(arg, v.id, from);
 	if (!m || m->t->closing || m->state != S_COPYING || m->working ||
-	    !ramp_attempt_equal(m->k, v.k) || incarnation != m->peer_inc)
+	    incarnation != m->peer_inc)
 		return;
 	trace_step(m->trace, "COPIED has come");
 	move_work(m, source_give, source_given);
@@ -98,12 +101,12 @@ void copy_close(struct move *m)
 
 static void copied_say(struct move *m)
 {
-	move_say(m->t, m->peer, PROTO_COPIED, m->id, m->k, m->epoch);
+	move_send_verdict(m->t, m->peer, PROTO_COPIED, m->id, m->k, m->epoch);
 }
 
-static void refuse(struct move *m)
+static void copy_refuse(struct move *m)
 {
-	move_say(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+	move_send_verdict(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
 	target_drop(m);
 }
 
@@ -119,7 +122,7 @@ static void keys_done(struct move *m)
 {
 	if (m->work_rc) {
 		log_warn("segment %" PRIu64 " can't be copied: %s", m->id, m->work_err.text);
-		refuse(m);
+		copy_refuse(m);
 	} else if (atomic_load(&m->cancelled)) {
 		target_drop(m);
 	} else if (m->target.has_every_page) {
@@ -150,10 +153,10 @@ static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 	struct move *m;
 
 	(void)incarnation;
-	if (!move_heard(body, proto_get_transfer(body, &tr)) || !t->registered || !t->started)
+	if (!move_decoded(body, proto_get_transfer(body, &tr)) || !t->registered || !t->started)
 		return;
-	m = move_with(t, tr.id, from);
-	if (!m || !ramp_attempt_equal(m->k, tr.k)) {
+	m = move_for(t, from, tr.id, tr.k);
+	if (!m) {
 		/* R2: no such ticket is out, and k is never taken; unless it was, and this is late.
 		 */
 		target_answer(t, from, &tr);
@@ -173,7 +176,7 @@ void copy_target_tick(struct move *m)
 		return;
 	}
 	if (!m->target.has_every_page)
-		target_pulled_send(m);
+		target_send_pulled(m);
 	move_tick_in(m, KEYS_MS);
 }
 
@@ -183,7 +186,7 @@ void copy_pulled(struct move *m, uint64_t lost)
 	if (lost && m->working) {
 		atomic_store(&m->cancelled, true);
 	} else if (lost) {
-		refuse(m);
+		copy_refuse(m);
 	} else {
 		m->target.has_every_page = true;
 		trace_step(m->trace, "every page is here");

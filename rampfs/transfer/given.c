@@ -10,13 +10,18 @@
  * A file that is still mapped can't be freed, and a grant may fail after a restart: again, with a
  * growing pause.
  */
+#include "given.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "move.h"
+
+#include "move_message.h"
+#include "move_meta.h"
+#include "move_request_core.h"
 
 #define FREE_AGAIN_MS 4u
 #define LISTED_MS     1000u
@@ -42,13 +47,6 @@ void given_ungrant(struct move *m)
 	struct tp_key key = key_of(m);
 
 	serve_revoke(m->t->pull, &key);
-}
-
-void source_count(struct transfers *t, uint64_t *counter)
-{
-	pthread_mutex_lock(&t->lock);
-	(*counter)++;
-	pthread_mutex_unlock(&t->lock);
 }
 
 void given_send(struct move *m, uint8_t type)
@@ -97,7 +95,7 @@ void given_prefetch_all(struct move *m)
 	if (!m->demand_only || meta_segment(m->t->meta, m->id, &row) || row.node != m->peer)
 		return;
 	memcpy(request.dst_name, row.name, sizeof(request.dst_name));
-	transfers_migrate(m->t, &request, prefetch_all_answered, NULL);
+	move_request_post(m->t, &request, prefetch_all_answered, NULL);
 }
 
 static void left(struct move *m)
@@ -161,7 +159,7 @@ static void reverted(struct move *m)
 		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
 		abort(); /* the next daemon takes it up from its record */
 	}
-	rolled_back_set(m->t, m->id, false);
+	transfers_set_rolled_back(m->t, m->id, false);
 	if (m->source.reclaim_accepted)
 		move_answer(m, 0, "");
 	else
@@ -185,7 +183,7 @@ static void revert(struct move *m, const struct segment_row *row)
 			  "node %s, which is over; rampfs-migrate --reclaim accepts that",
 			  m->id, row->name, m->peer_name);
 		move_go(m, m->state, S_ROLLED_BACK);
-		rolled_back_set(m->t, m->id, true);
+		transfers_set_rolled_back(m->t, m->id, true);
 		move_answer(m, -EHOSTUNREACH, "the target is over: the segment is rolled back");
 		if (!m->source.told_programs)
 			move_work(m, leave_work, given_look);
@@ -193,7 +191,7 @@ static void revert(struct move *m, const struct segment_row *row)
 		return;
 	}
 	log_info("segment %" PRIu64 " is ours again at epoch %" PRIu64, m->id, row->epoch);
-	source_count(m->t, &m->t->status.failed);
+	transfers_count(m->t, &m->t->status.failed);
 	move_go(m, m->state, S_REVERTING);
 	move_work(m, revert_work, reverted);
 }
@@ -214,7 +212,7 @@ static void free_work(struct move *m)
 static void freed(struct move *m)
 {
 	if (m->work_rc == 0) {
-		rolled_back_set(m->t, m->id, false);
+		transfers_set_rolled_back(m->t, m->id, false);
 		move_end(m);
 		return;
 	}
@@ -278,13 +276,12 @@ static void owned_there(struct move *m, const struct segment_row *row)
 			given_prefetch_all(m);
 	}
 	/* Joined, by who waits for all of it: the one before may not have. */
-	if (pulling && m->request && move_request_spec(m->request)->wait_stable &&
-	    !m->source.asked_prefetch) {
+	if (pulling && m->request && m->request->spec.wait_stable && !m->source.asked_prefetch) {
 		m->source.asked_prefetch = true;
 		given_prefetch_all(m);
 	}
-	if (m->request && m->state == S_LEFT &&
-	    !(pulling && move_request_spec(m->request)->wait_stable) && listed_there(m, pulling))
+	if (m->request && m->state == S_LEFT && !(pulling && m->request->spec.wait_stable) &&
+	    listed_there(m, pulling))
 		move_request_done(m->request, 0, "");
 	if (!pulling)
 		free_it(m);
@@ -330,7 +327,7 @@ void given_look(struct move *m)
 }
 
 /* R5: repeats TRANSFER until the tables show a newer epoch. */
-void given_resend(struct move *m)
+static void given_resend(struct move *m)
 {
 	struct segment_row row;
 	int rc = meta_segment(m->t->meta, m->id, &row);
@@ -339,50 +336,6 @@ void given_resend(struct move *m)
 	    (rc || row.epoch <= m->epoch || row_in_attempt(&row, m->k)))
 		given_send(m, PROTO_TRANSFER);
 }
-
-void source_look(struct move *m)
-{
-	if (m->state == S_CONNECTING)
-		source_connecting_look(m);
-	else if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
-		given_look(m);
-}
-
-static void grant_work(struct move *m);
-static void granted(struct move *m);
-
-void given_tick(struct move *m)
-{
-	m->source.free_paused = false;
-	if (m->source.grant_failed && !m->source.freeing &&
-	    (m->state == S_GIVEN || m->state == S_LEFT)) {
-		move_work(m, grant_work, granted);
-		return;
-	}
-	given_resend(m);
-	given_look(m);
-}
-
-bool given_comes_back(struct transfers *t, const struct segment_row *row)
-{
-	struct seg *seg = store_find(t->store, row->id);
-	struct record record = {.kind = RECORD_NONE};
-
-	if (!seg)
-		return false;
-	if (!seg_damaged(seg))
-		record_get(seg, &record);
-	seg_put(seg);
-	return record.kind == RECORD_GIVEN && row->phase == SEGMENT_STABLE && row->node == t->self;
-}
-
-void source_reclaim(struct move *m)
-{
-	m->source.reclaim_accepted = true;
-	move_look(m->t, m->id);
-}
-
-/* ---- after a restart ------------------------------------------------------------------------- */
 
 static void grant_work(struct move *m)
 {
@@ -404,8 +357,41 @@ static void granted(struct move *m)
 	given_look(m);
 }
 
+void given_tick(struct move *m)
+{
+	m->source.free_paused = false;
+	if (m->source.grant_failed && !m->source.freeing &&
+	    (m->state == S_GIVEN || m->state == S_LEFT)) {
+		move_work(m, grant_work, granted);
+		return;
+	}
+	given_resend(m);
+	given_look(m);
+}
+
+void given_reclaim(struct move *m)
+{
+	m->source.reclaim_accepted = true;
+	move_look(m->t, m->id);
+}
+
+/* ---- after a restart ------------------------------------------------------------------------- */
+
+bool given_comes_back(struct transfers *t, const struct segment_row *row)
+{
+	struct seg *seg = store_find(t->store, row->id);
+	struct record record = {.kind = RECORD_NONE};
+
+	if (!seg)
+		return false;
+	if (!seg_damaged(seg))
+		record_get(seg, &record);
+	seg_put(seg);
+	return record.kind == RECORD_GIVEN && row->phase == SEGMENT_STABLE && row->node == t->self;
+}
+
 /* R8: GIVEN serves pulls at once; R5: and asks on. */
-void source_take_up(struct transfers *t, struct seg *seg, const struct record *record)
+void given_take_up(struct transfers *t, struct seg *seg, const struct record *record)
 {
 	struct move *m = move_take_up(t, seg, record);
 

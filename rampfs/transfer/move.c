@@ -57,15 +57,15 @@
  *   neither
  *   NEW -> ABORTING                       [sweep]            one end is over, or both (R6)
  */
-#include "transfer.h"
+#include "move.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
-#include "move.h"
+#include "base/trace.h"
+#include "memory/reserve.h"
 
 #define BIT(s) (1u << (s))
 
@@ -137,19 +137,16 @@ struct move *move_find(struct transfers *t, ramp_segment_t id)
 	return NULL;
 }
 
-void move_tick(struct move *m)
+void move_look(struct transfers *t, ramp_segment_t id)
 {
-	if (m->state >= T_RESERVING)
-		target_tick(m);
-	else if (m->state == ABORTING)
-		move_look(m->t, m->id);
-	else
-		source_tick(m);
+	t->hooks->look(t, id);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void move_on_timer(uv_timer_t *timer)
 {
-	move_tick(timer->data);
+	struct move *m = timer->data;
+
+	m->t->hooks->tick(m);
 }
 
 static uid_t owner_of(struct transfers *t, ramp_segment_t id, struct seg *seg)
@@ -256,12 +253,6 @@ struct move *move_take_up(struct transfers *t, struct seg *seg, const struct rec
 	return m;
 }
 
-void move_answer(struct move *m, int result, const char *text)
-{
-	if (m->request)
-		move_request_done(m->request, result, text);
-}
-
 static void free_move(uv_handle_t *handle)
 {
 	free(handle->data);
@@ -295,12 +286,12 @@ void move_end(struct move *m)
 
 	move_go(m, m->state, MOVE_END);
 	move_drop(m);
-	move_requests_look(t, id);
+	t->hooks->ended(t, id);
 }
 
 void move_tick_in(struct move *m, uint32_t ms)
 {
-	uv_timer_start(&m->timer, on_timer, ms, 0);
+	uv_timer_start(&m->timer, move_on_timer, ms, 0);
 }
 
 void move_retry(struct move *m)
@@ -345,283 +336,4 @@ void move_work(struct move *m, move_fn *work, move_fn *done)
 	m->work_err.text[0] = 0;
 	m->t->jobs++;
 	loop_work_of(m->t->loop, m->owner, run_work, back_from_work, m);
-}
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
-void move_say(struct transfers *t, ramp_node_t to, uint8_t type, ramp_segment_t id,
-	      struct ramp_attempt k, uint64_t epoch)
-{
-	struct msg_verdict v = {.id = id, .k = k, .epoch = epoch};
-
-	MOVE_SEND(t, to, type, proto_put_verdict, &v);
-}
-
-bool move_heard(struct wire_r *body, int rc)
-{
-	if (rc)
-		body->bad = true;
-	return rc == 0;
-}
-
-struct move *move_with(struct transfers *t, ramp_segment_t id, ramp_node_t from)
-{
-	struct move *m = move_find(t, id);
-
-	return m && m->peer == from ? m : NULL;
-}
-
-/* ---- proposals ------------------------------------------------------------------------------- */
-
-void transfers_get(struct transfers *t)
-{
-	atomic_fetch_add(&t->refs, 1);
-}
-
-void transfers_put(struct transfers *t)
-{
-	if (atomic_fetch_sub(&t->refs, 1) != 1)
-		return;
-	pthread_mutex_destroy(&t->lock);
-	free(t->changed);
-	free(t->rolled_back);
-	free(t);
-}
-
-struct proposal {
-	struct transfers *t;
-	ramp_segment_t id;
-	uint64_t serial;
-	move_proposed *done;
-	struct meta_reply reply;
-};
-
-static void proposal_back(void *arg)
-{
-	struct proposal *p = arg;
-	struct transfers *t = p->t;
-	struct move *m = t->closing ? NULL : move_find(t, p->id);
-
-	if (m && m->serial == p->serial) {
-		m->proposing = false;
-		p->done(m, &p->reply);
-	}
-	free(p);
-	transfers_put(t);
-}
-
-/* Meta thread. */
-static void on_proposed(void *arg, const struct meta_reply *reply)
-{
-	struct proposal *p = arg;
-
-	p->reply = *reply;
-	loop_post(p->t->loop, proposal_back, p);
-}
-
-static struct proposal *proposal_new(struct move *m, move_proposed *done)
-{
-	struct proposal *p = calloc(1, sizeof(*p));
-
-	if (!p)
-		abort(); /* a proposal that is never answered would hang its move */
-	p->t = m->t;
-	p->id = m->id;
-	p->serial = m->serial;
-	p->done = done;
-	transfers_get(m->t);
-	return p;
-}
-
-void move_propose(struct move *m, struct meta_command *command, move_proposed *done)
-{
-	command->cid = meta_own_command(m->t->meta);
-	command->id = m->id;
-	command->k = m->k;
-	m->proposing = true;
-	meta_propose(m->t->meta, command, on_proposed, proposal_new(m, done));
-}
-
-static void synced(struct move *m, const struct meta_reply *reply)
-{
-	m->syncing = false;
-	if (reply->result) {
-		move_retry(m);
-		return;
-	}
-	m->synced = true;
-	move_look(m->t, m->id);
-}
-
-void move_sync(struct move *m)
-{
-	if (m->syncing)
-		return;
-	m->syncing = m->proposing = true;
-	meta_sync(m->t->meta, on_proposed, proposal_new(m, synced));
-}
-
-static void abort_proposed(struct move *m, const struct meta_reply *reply)
-{
-	if (reply->result && reply->result != -ESTALE)
-		move_retry(m);
-	else
-		move_look(m->t, m->id);
-}
-
-void move_propose_abort(struct move *m, enum meta_proof proof)
-{
-	struct meta_command command = {
-		.type = META_ABORT,
-		.epoch = m->epoch,
-		.proof = proof,
-		.proof_node = proof == PROOF_OVER ? m->peer : 0,
-		.proof_inc = proof == PROOF_OVER ? m->peer_inc : 0,
-	};
-
-	if (m->proposing)
-		return;
-	log_info("segment %llu: abort proposed (%s)", (unsigned long long)m->id,
-		 proof == PROOF_OVER	  ? "the target is over"
-		 : proof == PROOF_REFUSED ? "the target refused"
-					  : "the source gave up");
-	move_propose(m, &command, abort_proposed);
-}
-
-/* ---- what the tables say --------------------------------------------------------------------- */
-
-bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)
-{
-	return (row->phase == SEGMENT_MOVING || row->phase == SEGMENT_PULLING) &&
-	       ramp_attempt_equal(row->k, k);
-}
-
-bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t incarnation)
-{
-	struct node_row row;
-
-	if (meta_node(t->meta, node, &row))
-		return false;
-	return row.incarnation != incarnation || row.fenced == incarnation;
-}
-
-void move_node_name(struct transfers *t, ramp_node_t node, char name[RAMP_NODE_NAME_MAX + 1])
-{
-	struct node_row row;
-
-	if (meta_node(t->meta, node, &row))
-		snprintf(name, RAMP_NODE_NAME_MAX + 1, "%u", node);
-	else
-		memcpy(name, row.name, RAMP_NODE_NAME_MAX + 1);
-}
-
-/* ABORTING: proposes until the row has moved (R4, R6). */
-static void aborting_look(struct move *m)
-{
-	struct segment_row row;
-	int rc = meta_segment(m->t->meta, m->id, &row);
-
-	if (m->proposing)
-		return;
-	if (rc == 0 && row_in_attempt(&row, m->k)) {
-		move_propose_abort(m, m->aborting.proof);
-		return;
-	}
-	if (rc && rc != -ENOENT) {
-		move_retry(m);
-		return;
-	}
-	if (rc == 0 && m->aborting.then_again && m->request && row.phase == SEGMENT_STABLE &&
-	    row.node == m->t->self) {
-		source_again(m, ABORTING);
-		return;
-	}
-	if (m->aborting
-		    .then_again) /* and there is no other attempt: source_give_up has not counted it */
-		source_count(m->t, &m->t->status.failed);
-	move_answer(m, -m->source.fail_code, m->source.fail_text);
-	move_end(m);
-}
-
-static void begin_abort(struct transfers *t, const struct segment_row *row, enum meta_proof proof)
-{
-	struct move *m = move_new(t, row->id, NULL);
-
-	if (!m)
-		return;
-	m->k = row->k;
-	m->epoch = row->k_epoch;
-	m->aborting.proof = proof;
-	m->peer = row->phase == SEGMENT_MOVING ? row->dst : row->node;
-	m->peer_inc = row->phase == SEGMENT_MOVING ? row->dst_inc : row->node_inc;
-	move_go(m, MOVE_NEW, ABORTING);
-	aborting_look(m);
-}
-
-/* A row in MOVING or PULLING for which nothing is under way here. */
-static void sweep(struct transfers *t, const struct segment_row *row, const struct record *record)
-{
-	bool moving = row->phase == SEGMENT_MOVING;
-	ramp_node_t src = moving ? row->node : row->src, dst = moving ? row->dst : row->node;
-	ramp_incarnation_t src_inc = moving ? row->node_inc : row->src_inc;
-	ramp_incarnation_t dst_inc = moving ? row->dst_inc : row->node_inc;
-
-	if (!t->registered) /* R1 */
-		return;
-	/* R4: OWNED, and k is not under way. */
-	if (moving && src == t->self && src_inc == t->incarnation && record->kind == RECORD_OWNED)
-		begin_abort(t, row, PROOF_NONE);
-	/* R6: the source is over, and we have not taken k. */
-	else if (moving && dst == t->self && dst_inc == t->incarnation &&
-		 !(record->kind == RECORD_TAKEN && ramp_attempt_equal(record->k, row->k)) &&
-		 move_node_over(t, src, src_inc))
-		begin_abort(t, row, PROOF_REFUSED);
-	/* R6: both are over. */
-	else if (move_node_over(t, src, src_inc) && move_node_over(t, dst, dst_inc))
-		begin_abort(t, row, PROOF_OVER);
-}
-
-static void look_without_move(struct transfers *t, ramp_segment_t id)
-{
-	struct seg *seg = store_find(t->store, id);
-	struct record record = {.kind = RECORD_NONE};
-	struct segment_row row;
-
-	if (seg && seg_damaged(seg)) { /* its record can't be read: no word about it is a proof */
-		seg_put(seg);
-		return;
-	}
-	if (seg)
-		record_get(seg, &record);
-	if (seg && record.kind == RECORD_GIVEN) {
-		source_take_up(t, seg, &record);
-		return;
-	}
-	if (seg && record.kind == RECORD_TAKEN) {
-		target_take_up(t, seg, &record);
-		return;
-	}
-	if (seg)
-		seg_put(seg);
-	if (meta_segment(t->meta, id, &row) == 0 &&
-	    (row.phase == SEGMENT_MOVING || row.phase == SEGMENT_PULLING))
-		sweep(t, &row, &record);
-}
-
-void move_look(struct transfers *t, ramp_segment_t id)
-{
-	struct move *m = move_find(t, id);
-
-	if (t->closing)
-		return;
-	if (!m)
-		look_without_move(t, id);
-	else if (m->working)
-		m->look_again = true;
-	else if (m->state == ABORTING)
-		aborting_look(m);
-	else if (m->state >= T_RESERVING)
-		target_look(m);
-	else
-		source_look(m);
 }

@@ -21,122 +21,20 @@
  * tables. An asker whose daemon died asks its next one the same, and finds the move that it has
  * begun. One that is cancelled begins nothing, and what is given can't be.
  */
+#include "move_request.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "move_request.h"
+#include "given.h"
+#include "move_request_remote.h"
+#include "source.h"
+#include "source_connect.h"
+#include "target_pull.h"
 
 #define QUORUM_MS 5000u /* without a leader, until EROFS */
 #define GRACE_MS  500u	/* for a worker or a commit to come back after a cancel */
-#define GREET_MS  5000u /* a daemon that has just begun has yet to meet the others */
-
-static void move_request_begin(struct move_request *req);
-static void move_request_tick(uv_timer_t *timer);
-
-const struct migrate_request *move_request_spec(const struct move_request *req)
-{
-	return &req->spec;
-}
-
-struct transfers *move_request_transfers(const struct move_request *req)
-{
-	return req->t;
-}
-
-static void move_request_free(uv_handle_t *timer)
-{
-	free(timer->data);
-}
-
-void move_request_done(struct move_request *req, int result, const char *text)
-{
-	struct move *m = move_find(req->t, req->spec.id);
-
-	if (m && m->request == req) {
-		m->request = NULL;
-		if (req->spec.step && trace_collect(m, req->handle, result, text))
-			return;
-	}
-	LIST_REMOVE(req, link);
-	req->done(req->arg, result, result ? text : "");
-	uv_close((uv_handle_t *)&req->timer, move_request_free);
-}
-
-void move_request_fail(struct move_request *req, int code, const char *fmt, ...)
-{
-	char text[RAMP_ERR_TEXT_BYTES];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	move_request_done(req, -code, text);
-}
-
-void move_request_progress(struct move_request *req, uint64_t done_pages, uint64_t all_pages,
-			   const char *state)
-{
-	if (req->spec.progress)
-		req->spec.progress(req->arg, done_pages, all_pages, state);
-}
-
-void move_request_step(struct move_request *req, const struct transfer_step *step)
-{
-	if (req->spec.step)
-		req->spec.step(req->arg, step);
-}
-
-int move_request_check_name(const struct move_request *req, const struct segment_row *row)
-{
-	if (!req->spec.from_name[0] || strcmp(row->name, req->spec.from_name) == 0)
-		return 0;
-	/* Who asked may have tables that are behind ours: it looks at them again. */
-	return move_request_is_remote(req) ? -ESTALE : -ENOENT;
-}
-
-void move_request_arm(struct move_request *req, uint32_t soon_ms)
-{
-	uint64_t now = move_now_ms(), ms = soon_ms;
-
-	if (req->deadline_ms) {
-		uint64_t left = req->deadline_ms > now ? req->deadline_ms - now : 0;
-
-		if (!soon_ms || left < ms)
-			ms = left;
-	} else if (!soon_ms) {
-		uv_timer_stop(&req->timer);
-		return;
-	}
-	uv_timer_start(&req->timer, move_request_tick, ms, 0);
-}
-
-void move_request_again(struct move_request *req)
-{
-	req->state = REQUEST_AGAIN;
-	move_request_arm(req, AGAIN_MS);
-}
-
-void move_request_retry(struct move_request *req)
-{
-	if (req->unheard)
-		move_request_done(req, -ESHUTDOWN, "who asked has hung up");
-	else
-		move_request_begin(req);
-}
-
-void move_request_unreachable(struct move_request *req, ramp_node_t node, const char *text)
-{
-	struct transfers *t = req->t;
-
-	if (peer_incarnation(t->peers, node) == 0 && move_now_ms() - t->started_ms < GREET_MS)
-		move_request_again(req);
-	else
-		move_request_fail(req, EHOSTUNREACH, "%s", text);
-}
 
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
@@ -201,7 +99,7 @@ static void wait_here(struct move_request *req, struct move *taken)
 		move_request_fail(req, EBUSY, "it is on the move already");
 		return;
 	}
-	req->state = REQUEST_WAITING;
+	move_request_go(req, REQUEST_NEW, REQUEST_WAITING);
 	if (taken)
 		target_prefetch(taken);
 	move_request_arm(req, AGAIN_MS);
@@ -218,7 +116,7 @@ static bool join_move(struct move_request *req, struct move *m, const struct seg
 	    strcmp(row->phase == SEGMENT_MOVING ? row->dst_name : m->name, req->spec.dst_name) != 0)
 		return false;
 	m->request = req;
-	req->state = REQUEST_MOVING;
+	move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
 	if (old)
 		move_request_done(old, -EBUSY, "it is on the move already");
 	move_request_arm(req, 0);
@@ -274,7 +172,7 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 		move_request_unreachable(req, req->spec.dst, "the target is down");
 		return;
 	}
-	req->state = REQUEST_MOVING;
+	move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
 	move_request_arm(req, 0);
 	source_start(t, req, row, seg);
 }
@@ -295,54 +193,12 @@ static void begin_reclaim(struct move_request *req, const struct segment_row *ro
 		move_request_fail(req, EBUSY, "somebody reclaims it already");
 	} else {
 		m->request = req;
-		req->state = REQUEST_MOVING;
-		source_reclaim(m);
+		move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
+		given_reclaim(m);
 	}
 }
 
 /* ---- beginning, waiting, ending -------------------------------------------------------------- */
-
-struct move_request *move_request_find(struct transfers *t, uint64_t handle)
-{
-	struct move_request *req;
-
-	LIST_FOREACH (req, &t->requests, link)
-		if (req->handle == handle)
-			return req;
-	return NULL;
-}
-
-struct move_request *move_request_new(struct transfers *t, const struct migrate_request *request,
-				      migrate_done *done, void *arg, uint64_t handle)
-{
-	struct move_request *req = calloc(1, sizeof(*req));
-
-	if (!req)
-		abort(); /* somebody waits for an answer that would never come */
-	req->t = t;
-	req->handle = handle;
-	req->spec = *request;
-	req->done = done;
-	req->arg = arg;
-	return req;
-}
-
-void move_request_enter(struct move_request *req)
-{
-	struct transfers *t = req->t;
-
-	if (t->closing || !t->started) {
-		req->done(req->arg, -ESHUTDOWN, "the daemon ends");
-		free(req);
-		return;
-	}
-	uv_timer_init(loop_uv(t->loop), &req->timer);
-	req->timer.data = req;
-	if (req->spec.timeout_ms)
-		req->deadline_ms = move_now_ms() + req->spec.timeout_ms;
-	LIST_INSERT_HEAD(&t->requests, req, link);
-	move_request_begin(req);
-}
 
 static void fail_no_quorum(struct move_request *req)
 {
@@ -396,7 +252,7 @@ static bool still_means(struct move_request *req, const struct segment_row *row)
 	return false;
 }
 
-static void move_request_begin(struct move_request *req)
+void move_request_begin(struct move_request *req)
 {
 	struct transfers *t = req->t;
 	struct segment_row row;
@@ -404,7 +260,8 @@ static void move_request_begin(struct move_request *req)
 	bool given;
 	int rc;
 
-	req->state = REQUEST_NEW;
+	if (req->state != REQUEST_NEW)
+		move_request_go(req, req->state, REQUEST_NEW);
 	rc = meta_segment(t->meta, req->spec.id, &row);
 	if (rc == 0 && (row.unlinked || row.phase == SEGMENT_ORPHAN))
 		rc = -ENOENT;
@@ -413,11 +270,11 @@ static void move_request_begin(struct move_request *req)
 				  rc == -ENOENT ? "no such segment" : strerror(-rc));
 		return;
 	}
-	if (req->spec.mode == TRANSFER_RECLAIM) {
+	if (req->spec.reclaim) {
 		begin_reclaim(req, &row);
 		return;
 	}
-	if (row.node != t->self && move_request_is_remote(req)) {
+	if (row.node != t->self && req->of_node) {
 		/* Only who asked knows whether it is to be followed there. */
 		move_request_fail(req, ESTALE, "it is not this node's any more");
 		return;
@@ -518,9 +375,8 @@ static void on_timeout(struct move_request *req)
 	}
 }
 
-static void move_request_tick(uv_timer_t *timer)
+void move_request_tick(struct move_request *req)
 {
-	struct move_request *req = timer->data;
 	struct segment_row row;
 
 	if (req->deadline_ms && move_now_ms() >= req->deadline_ms) {
@@ -565,8 +421,7 @@ void move_request_cancel(struct move_request *req)
 	case REQUEST_SEEING:
 		return;
 	case REQUEST_AGAIN:
-		if (req->spec.mode != TRANSFER_RECLAIM &&
-		    (req->owner || is_given(req) || is_there(req)))
+		if (!req->spec.reclaim && (req->owner || is_given(req) || is_there(req)))
 			return; /* the next look says what has become of it */
 		move_request_fail(req, EINTR, "cancelled");
 		return;
@@ -590,29 +445,4 @@ void move_requests_look(struct transfers *t, ramp_segment_t id)
 		else if (req->state == REQUEST_WAITING && !move_find(t, id))
 			move_request_begin(req);
 	}
-}
-
-void move_requests_close(struct transfers *t)
-{
-	struct move_request *req;
-
-	while ((req = LIST_FIRST(&t->requests)))
-		move_request_done(req, -ESHUTDOWN, "the daemon ends");
-}
-
-void move_request_start(struct transfers *t, const struct migrate_request *request,
-			migrate_done *done, void *arg)
-{
-	move_request_enter(
-		move_request_new(t, request, done, arg, atomic_fetch_add(&t->last_handle, 1) + 1));
-}
-
-struct move_request *move_request_of(struct transfers *t, migrate_done *done, const void *arg)
-{
-	struct move_request *req;
-
-	LIST_FOREACH (req, &t->requests, link)
-		if (req->done == done && req->arg == arg)
-			return req;
-	return NULL;
 }

@@ -4,10 +4,12 @@
  * Happy path: who may, asks as anybody else does (asks.c), and is told how far it is. It fails by
  * one answer with the reason; Ctrl-C, or a tool that is gone, is a cancel.
  */
+#include "tool_moves.h"
+
 #include <errno.h>
 #include <string.h>
 
-#include "move.h"
+#include "move_request.h"
 
 static void tool_done(void *arg, int result, const char *text)
 {
@@ -40,9 +42,10 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		tool_answer(request, -ENOENT, "no such segment");
 	} else if (what->uid != 0 && what->uid != row.uid) {
 		tool_answer(request, -EPERM, "only its owner and root may move it");
-	} else if (what->mode == TRANSFER_RECLAIM) {
+	} else if (what->mode == TOOL_RECLAIM) {
 		mr.dst = t->self;
-		mr.mode = TRANSFER_RECLAIM;
+		mr.mode = TRANSFER_LAZY;
+		mr.reclaim = true;
 		move_request_start(t, &mr, tool_done, request);
 	} else if (what->mode > TRANSFER_COPY) {
 		tool_answer(request, -EINVAL, "unknown mode");
@@ -63,15 +66,25 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 	}
 }
 
+static struct move_request *find_request(struct transfers *t, const struct tool_request *request)
+{
+	struct move_request *req;
+
+	LIST_FOREACH (req, &t->requests, link)
+		if (req->done == tool_done && req->arg == request)
+			return req;
+	return NULL;
+}
+
 static void tool_cancelled(void *arg, struct tool_request *request)
 {
-	struct move_request *req = move_request_of(arg, tool_done, request);
+	struct move_request *req = find_request(arg, request);
 
 	if (req)
 		move_request_cancel(req);
 }
 
-void tools_listen(struct transfers *t)
+void tool_moves_listen(struct transfers *t)
 {
 	struct programs_tools tools = {
 		.migrate = tool_migrate_asked,

@@ -10,12 +10,14 @@
  * How it fails: a target that is down or does not answer, or has another daemon by now, gives no
  * steps; a remark says so, the source's own are shown, and the answer comes all the same.
  */
+#include "traces.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "move.h"
+#include "move_message.h"
 
 #define TRIPS	     8u
 #define FAULT_MS     50u   /* between two looks for a page fault */
@@ -33,7 +35,9 @@ struct traced_step {
 struct tracing {
 	LIST_ENTRY(tracing) link; /* of transfers.tracings */
 	struct transfers *t;
-	uint64_t handle; /* of the ask that waits */
+	uint64_t handle; /* of the request that waits */
+	trace_show *show;
+	trace_answer *answer;
 	int result;
 	char text[RAMP_ERR_TEXT_BYTES];
 	ramp_segment_t id;
@@ -53,10 +57,10 @@ struct tracing {
 
 /* ---- the two ends, while they move ----------------------------------------------------------- */
 
-void trace_source(struct move *m)
+void trace_source(struct move *m, bool wanted)
 {
 	trace_put(m->trace);
-	m->trace = m->request && move_request_spec(m->request)->step ? trace_new() : NULL;
+	m->trace = wanted ? trace_new() : NULL;
 	trace_step(m->trace, "the move begins");
 }
 
@@ -110,10 +114,10 @@ static void on_clock(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	struct move *m;
 
 	(void)incarnation;
-	if (!move_heard(body, proto_get_clock(body, &c)))
+	if (!move_decoded(body, proto_get_clock(body, &c)))
 		return;
 	trace = kept_find(t, c.source_id);
-	m = move_with(t, c.id, from);
+	m = move_with(t, from, c.id);
 	if (trace && c.steps)
 		steps_send(t, from, c.source_id, trace);
 	answer.source_id = c.source_id;
@@ -148,14 +152,14 @@ static void add_step(struct tracing *tr, ramp_node_t node, uint64_t page, int64_
 	snprintf(s->name, sizeof(s->name), "%.*s", TRACE_NAME_MAX - 1, name);
 }
 
-static int by_time(const void *a, const void *b)
+static int step_before(const void *a, const void *b)
 {
 	const struct traced_step *x = a, *y = b;
 
 	return x->at_ns < y->at_ns ? -1 : x->at_ns > y->at_ns;
 }
 
-static void remark(struct tracing *tr, struct move_request *req, bool far)
+static void tracing_remark(struct tracing *tr, bool far)
 {
 	char text[PROTO_TEXT_BYTES];
 	struct transfer_step step = {0, "", TRACE_NO_PAGE, 0, text};
@@ -169,10 +173,10 @@ static void remark(struct tracing *tr, struct move_request *req, bool far)
 	else
 		snprintf(text, sizeof(text), "node %s has no steps to show, or does not answer",
 			 tr->peer_name);
-	move_request_step(req, &step);
+	tr->show(tr->t, tr->handle, &step);
 }
 
-static void show(struct tracing *tr, struct move_request *req)
+static void tracing_show(struct tracing *tr)
 {
 	size_t far = tr->n, n;
 	struct trace_step near[TRACE_STEPS];
@@ -181,9 +185,9 @@ static void show(struct tracing *tr, struct move_request *req)
 	n = trace_read(tr->trace, near, TRACE_STEPS);
 	for (size_t i = 0; i < n; i++)
 		add_step(tr, tr->t->self, near[i].page, (int64_t)near[i].at_ns, near[i].name);
-	qsort(tr->steps, tr->n, sizeof(tr->steps[0]), by_time);
+	qsort(tr->steps, tr->n, sizeof(tr->steps[0]), step_before);
 	move_node_name(tr->t, tr->t->self, self);
-	remark(tr, req, far > 0);
+	tracing_remark(tr, far > 0);
 	for (size_t i = 0; i < tr->n; i++) {
 		const struct traced_step *s = &tr->steps[i];
 		struct transfer_step step = {
@@ -194,7 +198,7 @@ static void show(struct tracing *tr, struct move_request *req)
 			.name = s->name,
 		};
 
-		move_request_step(req, &step);
+		tr->show(tr->t, tr->handle, &step);
 	}
 }
 
@@ -212,35 +216,31 @@ static void tracing_end(struct tracing *tr)
 	uv_close((uv_handle_t *)&tr->timer, tracing_free);
 }
 
-static void finish(struct tracing *tr)
+static void tracing_finish(struct tracing *tr)
 {
-	struct move_request *req = move_request_find(tr->t, tr->handle);
-
-	if (req) { /* who asked may have been answered otherwise */
-		show(tr, req);
-		move_request_done(req, tr->result, tr->text);
-	}
+	tracing_show(tr);
+	tr->answer(tr->t, tr->handle, tr->result, tr->text);
 	tracing_end(tr);
 }
 
-static void on_timer(uv_timer_t *timer);
+static void tracing_on_timer(uv_timer_t *timer);
 
 static void clock_send(struct tracing *tr)
 {
 	struct msg_clock c = {.id = tr->id, .source_id = tr->source_id, .steps = tr->last};
 
-	uv_timer_start(&tr->timer, on_timer, ANSWER_MS, 0);
+	uv_timer_start(&tr->timer, tracing_on_timer, ANSWER_MS, 0);
 	c.sent_ns = trace_now_ns();
 	MOVE_SEND(tr->t, tr->peer, PROTO_CLOCK, proto_put_clock, &c);
 }
 
 /* Since an answer it was a pause, else silence. */
-static void on_timer(uv_timer_t *timer)
+static void tracing_on_timer(uv_timer_t *timer)
 {
 	struct tracing *tr = timer->data;
 
 	if (trace_now_ns() - tr->heard_ns >= NS_OF_MS(ANSWER_MS))
-		finish(tr);
+		tracing_finish(tr);
 	else
 		clock_send(tr);
 }
@@ -265,14 +265,14 @@ static void on_clocked(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	struct tracing *tr;
 
 	(void)incarnation;
-	if (!move_heard(body, proto_get_clocked(body, &c)))
+	if (!move_decoded(body, proto_get_clocked(body, &c)))
 		return;
 	tr = tracing_find(t, c.source_id, from);
 	if (!tr)
 		return;
 	tr->heard_ns = now;
 	if (tr->last) {
-		finish(tr);
+		tracing_finish(tr);
 		return;
 	}
 	if (tr->trips < TRIPS)
@@ -280,30 +280,22 @@ static void on_clocked(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	tr->last = tr->trips == TRIPS &&
 		   (c.faults || c.whole || tr->result || now - tr->began_ns >= NS_OF_MS(FAULTS_MS));
 	if (tr->trips == TRIPS && !tr->last)
-		uv_timer_start(&tr->timer, on_timer, FAULT_MS, 0);
+		uv_timer_start(&tr->timer, tracing_on_timer, FAULT_MS, 0);
 	else
 		clock_send(tr);
 }
 
-/* T's, for a trace that is collected here; or S's, for whoever asked here. */
-static void on_step(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
-		    struct wire_r *body)
+bool trace_take_step(struct transfers *t, ramp_node_t from, const struct msg_step *s)
 {
-	struct transfers *t = arg;
-	struct tracing *tr;
-	struct msg_step s;
+	struct tracing *tr = tracing_find(t, s->about, from);
 
-	(void)incarnation;
-	if (!move_heard(body, proto_get_step(body, &s)))
-		return;
-	tr = tracing_find(t, s.about, from);
 	if (tr)
-		add_step(tr, from, s.page, (int64_t)s.at_ns - tr->ahead_ns, s.name);
-	else
-		move_request_on_step(t, from, &s);
+		add_step(tr, from, s->page, (int64_t)s->at_ns - tr->ahead_ns, s->name);
+	return tr != NULL;
 }
 
-bool trace_collect(struct move *m, uint64_t handle, int result, const char *text)
+bool trace_collect(struct move *m, uint64_t handle, int result, const char *text, trace_show *show,
+		   trace_answer *answer)
 {
 	struct transfers *t = m->t;
 	struct tracing *tr = m->trace && !t->closing ? calloc(1, sizeof(*tr)) : NULL;
@@ -312,6 +304,8 @@ bool trace_collect(struct move *m, uint64_t handle, int result, const char *text
 		return false;
 	tr->t = t;
 	tr->handle = handle;
+	tr->show = show;
+	tr->answer = answer;
 	tr->result = result;
 	snprintf(tr->text, sizeof(tr->text), "%s", text);
 	tr->id = m->id;
@@ -339,5 +333,4 @@ void traces_listen(struct transfers *t)
 {
 	peers_on(t->peers, PROTO_CLOCK, on_clock, t);
 	peers_on(t->peers, PROTO_CLOCKED, on_clocked, t);
-	peers_on(t->peers, PROTO_STEP, on_step, t);
 }

@@ -8,185 +8,29 @@
  * How it fails: without a quorum NODE_UP is proposed again, and meanwhile nothing new begins;
  * what the records say is served all the same (R8).
  */
+#include "transfer.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "move.h"
+#include "collapse.h"
+#include "copy.h"
+#include "dispatch.h"
+#include "given.h"
+#include "move_request.h"
+#include "move_request_peer.h"
+#include "move_request_remote.h"
+#include "registration.h"
+#include "source.h"
+#include "source_connect.h"
+#include "target.h"
+#include "target_pull.h"
+#include "target_reserve.h"
+#include "tool_moves.h"
+#include "traces.h"
 
-struct up {
-	struct transfers *t;
-	struct meta_reply reply;
-};
-
-/* ---- taking part (R1) ------------------------------------------------------------------------ */
-
-static void register_look(struct transfers *t);
-
-static void on_up_timer(uv_timer_t *timer)
-{
-	register_look(timer->data);
-}
-
-static void up_back(void *arg)
-{
-	struct up *p = arg;
-	struct transfers *t = p->t;
-
-	t->up_proposing = false;
-	if (!t->closing) {
-		if (p->reply.result == -EPERM)
-			log_error("the cluster does not let this node take part: its incarnation "
-				  "was fenced, or its state directory is another's");
-		if (p->reply.result)
-			uv_timer_start(t->up_timer, on_up_timer,
-				       p->reply.result == -EPERM ? 10000 : 500, 0);
-		else
-			register_look(t);
-	}
-	free(p);
-	transfers_put(t);
-}
-
-static void on_up(void *arg, const struct meta_reply *reply)
-{
-	struct up *p = arg;
-
-	p->reply = *reply;
-	loop_post(p->t->loop, up_back, p);
-}
-
-static void propose_up(struct transfers *t, const struct node_row *row)
-{
-	struct meta_command command = {.type = META_NODE_UP, .node = t->self};
-	struct up *p = calloc(1, sizeof(*p));
-	struct store_space space;
-
-	if (!p)
-		abort();
-	store_space(t->store, &space);
-	command.cid = meta_own_command(t->meta);
-	command.node_inc = t->incarnation;
-	command.instance = meta_instance(t->meta);
-	command.capacity = space.capacity_bytes;
-	memcpy(command.address, row->address, sizeof(command.address));
-	p->t = t;
-	transfers_get(t);
-	t->up_proposing = true;
-	meta_propose(t->meta, &command, on_up, p);
-}
-
-static void scan(struct transfers *t);
-
-/* A daemon that came after a change of its configuration: the others show what it offers now. */
-static bool is_as_shown(const struct transfers *t, const struct node_row *row)
-{
-	struct store_space space;
-
-	store_space(t->store, &space);
-	return row->capacity == space.capacity_bytes;
-}
-
-/* Registers until the tables show it; a later fence takes it away again. */
-static void register_look(struct transfers *t)
-{
-	struct node_row row;
-	bool was = t->registered;
-
-	if (meta_node(t->meta, t->self, &row)) {
-		uv_timer_start(t->up_timer, on_up_timer, 500, 0);
-		return;
-	}
-	t->registered = row.incarnation == t->incarnation && row.fenced != t->incarnation;
-	if (t->registered && !was) {
-		log_info("node %s takes part", row.name);
-		scan(t);
-	}
-	if (!t->registered && was)
-		log_error("node %s was fenced: it takes part no more", row.name);
-	if ((!t->registered || !is_as_shown(t, &row)) && !t->up_proposing &&
-	    row.fenced != t->incarnation)
-		propose_up(t, &row);
-}
-
-/* ---- going through all rows ------------------------------------------------------------------ */
-
-struct scan {
-	struct transfers *t;
-	ramp_segment_t *ids;
-	size_t n, cap;
-};
-
-static void scan_add(struct scan *s, ramp_segment_t id)
-{
-	if (s->n == s->cap) {
-		s->cap = s->cap ? s->cap * 2 : 64;
-		s->ids = realloc(s->ids, s->cap * sizeof(*s->ids));
-		if (!s->ids)
-			abort();
-	}
-	s->ids[s->n++] = id;
-}
-
-static int scan_row(void *arg, const struct segment_row *row)
-{
-	if (row->phase == SEGMENT_MOVING || row->phase == SEGMENT_PULLING)
-		scan_add(arg, row->id);
-	return 0;
-}
-
-static void scan_seg(void *arg, struct seg *seg)
-{
-	struct record record;
-
-	record_get(seg, &record);
-	if (record.kind == RECORD_GIVEN || record.kind == RECORD_TAKEN)
-		scan_add(arg, seg_id(seg));
-}
-
-static void scan_work(void *arg)
-{
-	struct scan *s = arg;
-
-	store_each(s->t->store, scan_seg, s);
-	meta_each_segment(s->t->meta, 0, 0, scan_row, s);
-}
-
-static void scan_done(void *arg)
-{
-	struct scan *s = arg;
-	struct transfers *t = s->t;
-
-	t->jobs--;
-	t->scanning = false;
-	for (size_t i = 0; i < s->n; i++)
-		move_look(t, s->ids[i]);
-	free(s->ids);
-	free(s);
-	if (t->scan_again && !t->closing)
-		scan(t);
-}
-
-/* Looks at every record and row that is on the move: at the start, and when a node's row says that
-   an incarnation may be over. */
-static void scan(struct transfers *t)
-{
-	struct scan *s;
-
-	t->scan_again = t->scanning;
-	if (t->scanning)
-		return;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		abort();
-	s->t = t;
-	t->scanning = true;
-	t->jobs++;
-	loop_work(t->loop, scan_work, scan_done, s);
-}
-
-/* ---- wiring ---------------------------------------------------------------------------------- */
+/* ---- what changes elsewhere ------------------------------------------------------------------ */
 
 static void rows_changed(void *arg)
 {
@@ -203,8 +47,8 @@ static void rows_changed(void *arg)
 	pthread_mutex_unlock(&t->lock);
 	for (size_t i = 0; i < n && t->started && !t->closing; i++) {
 		if (ids[i] == 0) {
-			register_look(t);
-			scan(t);
+			registration_look(t);
+			registration_scan(t);
 		} else {
 			move_look(t, ids[i]);
 			move_requests_look(t, ids[i]);
@@ -267,7 +111,7 @@ static void move_peer_changed(struct move *m, const struct event *e)
 			target_source_away(m, over);
 	} else if (e->up && uv_is_active((uv_handle_t *)&m->timer)) {
 		m->backoff_ms = BACKOFF_MIN_MS;
-		move_tick(m);
+		dispatch_tick(m);
 	}
 }
 
@@ -326,6 +170,16 @@ void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost)
 	loop_post(e->t->loop, pull_came, e);
 }
 
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static const struct transfer_hooks hooks = {
+	.look = dispatch_look,
+	.tick = dispatch_tick,
+	.ended = move_requests_look,
+	.request_begin = move_request_begin,
+	.request_tick = move_request_tick,
+};
+
 static void free_timer(uv_handle_t *handle)
 {
 	free(handle);
@@ -344,6 +198,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 		return ramp_err_sys(err, ENOMEM, "transfers");
 	}
 	t->config = *config;
+	t->hooks = &hooks;
 	t->loop = config->loop;
 	t->store = config->store;
 	t->meta = config->meta;
@@ -358,24 +213,27 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	STAILQ_INIT(&t->collapses);
 	uv_timer_init(loop_uv(t->loop), t->up_timer);
 	t->up_timer->data = t;
+	source_connect_listen(t);
 	source_listen(t);
+	target_reserve_listen(t);
 	target_listen(t);
-	move_requests_listen(t);
-	traces_listen(t);
 	copy_listen(t);
+	move_request_remote_listen(t);
+	move_request_peer_listen(t);
+	traces_listen(t);
 	*out = t;
 	return 0;
 }
 
-static void start(void *arg)
+static void transfers_begin(void *arg)
 {
 	struct transfers *t = arg;
 
 	if (!t->closing) { /* the mount may have failed meanwhile */
 		t->started = true;
 		t->started_ms = move_now_ms();
-		register_look(t);
-		scan(t);
+		registration_look(t);
+		registration_scan(t);
 	}
 	transfers_put(t);
 }
@@ -384,9 +242,9 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 {
 	(void)err;
 	t->pull = pull;
-	tools_listen(t);
+	tool_moves_listen(t);
 	transfers_get(t);
-	loop_post(t->loop, start, t);
+	loop_post(t->loop, transfers_begin, t);
 	return 0;
 }
 
@@ -453,25 +311,12 @@ void transfers_free(struct transfers *t)
 	transfers_put(t);
 }
 
-/* ---- who asks ------------------------------------------------------------------------------- */
-
-static void migrate_posted(void *arg)
-{
-	struct move_request *req = arg;
-	struct transfers *t = move_request_transfers(req);
-
-	move_request_enter(req);
-	transfers_put(t);
-}
+/* ---- requests to move a segment -------------------------------------------------------------- */
 
 uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *request,
 			   migrate_done *done, void *arg)
 {
-	uint64_t handle = atomic_fetch_add(&t->last_handle, 1) + 1;
-
-	transfers_get(t);
-	loop_post(t->loop, migrate_posted, move_request_new(t, request, done, arg, handle));
-	return handle;
+	return move_request_post(t, request, done, arg);
 }
 
 struct cancel {
@@ -504,37 +349,6 @@ void transfers_cancel(struct transfers *t, uint64_t handle)
 }
 
 /* ---- what others may see --------------------------------------------------------------------- */
-
-void rolled_back_set(struct transfers *t, ramp_segment_t id, bool on)
-{
-	size_t i;
-
-	pthread_mutex_lock(&t->lock);
-	for (i = 0; i < t->n_rolled_back && t->rolled_back[i] != id; i++)
-		;
-	if (!on && i < t->n_rolled_back) {
-		t->rolled_back[i] = t->rolled_back[--t->n_rolled_back];
-	} else if (on && i == t->n_rolled_back) {
-		ramp_segment_t *grown = realloc(t->rolled_back, (i + 1) * sizeof(*grown));
-
-		if (!grown)
-			abort();
-		t->rolled_back = grown;
-		t->rolled_back[t->n_rolled_back++] = id;
-	}
-	pthread_mutex_unlock(&t->lock);
-}
-
-bool transfers_rolled_back(struct transfers *t, ramp_segment_t id)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&t->lock);
-	for (size_t i = 0; i < t->n_rolled_back && !found; i++)
-		found = t->rolled_back[i] == id;
-	pthread_mutex_unlock(&t->lock);
-	return found;
-}
 
 void transfers_status(struct transfers *t, struct transfers_status *status)
 {

@@ -29,8 +29,7 @@ struct transfers;
 enum transfer_mode {
 	TRANSFER_LAZY,
 	TRANSFER_DEMAND,
-	TRANSFER_COPY,	       /* every page is there before ownership passes; of tools only */
-	TRANSFER_RECLAIM = 16, /* no move: rampfs-migrate --reclaim, on the owner */
+	TRANSFER_COPY, /* every page is there before ownership passes; of tools only */
 };
 
 struct transfers_config {
@@ -88,6 +87,7 @@ struct migrate_request {
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;
+	bool reclaim;	     /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
 	bool wait_stable;    /* answer when it is STABLE, else when this node's tables show it, and
 				(within 1 s) the target's */
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */

@@ -1,8 +1,10 @@
 rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS quick TIMEOUT 60)
 
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
-set(transfer_sources transfer.c move.c source.c given.c copy.c target.c collapse.c move_request.c move_request_remote.c traces.c
-  tool_moves.c)
+set(transfer_sources transfer_core.c move.c move_message.c move_meta.c collapse.c traces.c
+  move_request_core.c source_list.c source_connect.c source_window.c given.c target_reserve.c target_pull.c copy.c
+  source.c target.c dispatch.c move_request_remote.c move_request.c move_request_peer.c tool_moves.c registration.c
+  transfer.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
 rampfs_test(NAME transfer
   SOURCES unit/test_transfer.c unit/transfer_asks.c unit/transfer_kills.c unit/transfer_world.c unit/transfer_node.c

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "transfer/tool_moves.h"
 #include "transfer_world.h"
 
 static struct daemon {
@@ -126,7 +127,7 @@ static void reclaim_answered(int result)
 static void reclaim(const struct command *c)
 {
 	static struct tool_request request = {reclaim_answered};
-	struct tool_migrate what = {.id = c->id, .mode = TRANSFER_RECLAIM};
+	struct tool_migrate what = {.id = c->id, .mode = TOOL_RECLAIM};
 
 	double_programs_tools(d.programs)->migrate(d.transfers, &request, &what);
 }

@@ -1,0 +1,14 @@
+/*
+ * Huge pages for what has come in small ones.
+ */
+#ifndef RAMP_COLLAPSE_H
+#define RAMP_COLLAPSE_H
+
+#include "transfer_core.h"
+
+/* Queues a settled segment. */
+void collapse_begin(struct transfers *t, ramp_segment_t id);
+/* Empties the queue; after the last worker is back. */
+void collapses_close(struct transfers *t);
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * The window at the source: the time in which neither end can touch the segment.
+ *
+ * Happy path: one worker call freezes, revokes, compares, records GIVEN and sends TRANSFER, with no
+ * hop between (R3).
+ *
+ * How it fails: what was done is undone in reverse within the same call, the keys first; then the
+ * prepare is aborted (R4).
+ */
+#include "source_window.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+
+#include "given.h"
+#include "source_connect.h"
+#include "source_list.h"
+
+#define FREEZE_MS 1000u /* for the daemon's own reads and writes under way */
+#define REVOKE_MS 2000u /* for programs */
+
+static int record_given(struct move *m)
+{
+	struct record given = {
+		.kind = RECORD_GIVEN,
+		.epoch = m->epoch,
+		.k = m->k,
+		.peer = m->peer,
+		.peer_inc = m->peer_inc,
+		.unchanged = m->unchanged,
+		.demand_only = m->demand_only,
+		.size = m->size,
+	};
+
+	if (atomic_load(&m->cancelled))
+		return ramp_err_set(&m->work_err, EINTR, "cancelled");
+	return record_change(m->seg, &given, &m->work_err);
+}
+
+/* Who reads or writes waits until all is copied, however long that takes. */
+static void hold(struct move *m, bool held)
+{
+	m->source.frozen_for_copy = held;
+	seg_set_copying(m->seg, held);
+}
+
+void source_undo(struct move *m)
+{
+	given_ungrant(m);
+	programs_restore(m->t->programs, m->seg);
+	seg_thaw(m->seg);
+	hold(m, false);
+}
+
+void source_give(struct move *m)
+{
+	m->work_rc = record_given(m);
+	if (m->work_rc) {
+		source_undo(m);
+		return;
+	}
+	hold(m, false);
+	trace_step(m->trace, "GIVEN is recorded");
+	trace_step(m->trace, "TRANSFER goes out");
+	given_send(m, PROTO_TRANSFER);
+}
+
+/*
+ * What leads to the window, and the window, in one call: gate, revoke, compare, record, message.
+ * The grant comes before it (T asks for nothing before it has TRANSFER), and so does the look that
+ * spares the revoke one. On failure everything is undone in reverse, the keys first. In mode copy T
+ * reads first (copy.c).
+ */
+static void freeze_and_give(struct move *m)
+{
+	struct transfers *t = m->t;
+
+	m->work_rc = given_grant(m);
+	if (m->work_rc)
+		return;
+	trace_step(m->trace, "pages may be read under the key");
+	m->work_rc = programs_watch(t->programs, m->seg, &m->work_err);
+	trace_step(m->trace, "mappings are watched, the window opens");
+	if (m->work_rc)
+		goto err_after_grant;
+	m->source.window_from_us = move_now_us();
+	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
+	if (m->work_rc)
+		goto err_after_watch;
+	trace_step(m->trace, "reads and writes are held");
+	m->work_rc = programs_revoke(t->programs, m->seg, REVOKE_MS, &m->work_err);
+	if (m->work_rc)
+		goto err_after_freeze;
+	trace_step(m->trace, "access is revoked");
+	m->work_rc = source_list_compare(m);
+	if (m->work_rc)
+		source_undo(m);
+	else if (m->source.copy_mode)
+		hold(m, true);
+	else
+		source_give(m);
+	return;
+
+err_after_freeze:
+	given_ungrant(m);
+	programs_restore(t->programs, m->seg);
+	seg_thaw(m->seg);
+	return;
+err_after_watch:
+	given_ungrant(m);
+	programs_restore(t->programs, m->seg);
+	return;
+err_after_grant:
+	given_ungrant(m);
+}
+
+/* Busy programs must not keep us off the processor while they are kept from their memory. */
+void source_freeze_work(struct move *m)
+{
+	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
+
+	freeze_and_give(m);
+	if (lifted)
+		kernel_rt_boost(0);
+}
+
+void source_given(struct move *m)
+{
+	if (m->work_rc) {
+		/* Another attempt lists what it has grown to. */
+		m->aborting.then_again = m->work_rc == -ENOSPC;
+		if (!m->source.fail_code)
+			source_fail(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
+				    m->work_err.text);
+		source_give_up(m);
+		return;
+	}
+	m->source.sent_transfer = true;
+	m->source.fail_code = 0;
+	move_go(m, m->state, S_GIVEN);
+	move_forget_ranges(m);
+	source_show_state(m);
+	if (m->source.got_taken) { /* T was faster than our own loop */
+		given_leave(m);
+		return;
+	}
+	move_retry(m);
+	given_look(m);
+}

@@ -1,0 +1,86 @@
+/*
+ * The target's pull: its beginning, its prefetch, and how far it is.
+ */
+#include "target_pull.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "memory/pages.h"
+#include "memory/reserve.h"
+
+#include "move_message.h"
+
+/* Pages beyond the end have no source any more: they are whole as they are. */
+static void forget_tail(struct seg *seg, uint64_t pages)
+{
+	uint64_t page = pages;
+
+	while ((page = pages_next_remote(seg, page)) != UINT64_MAX) {
+		uint64_t won = pages_claim(seg, page, UINT64_MAX - page);
+
+		pages_arrive(seg, page, won);
+		page += won;
+	}
+}
+
+/* The list in CONNECT is true no more: pages that it did not name are REMOTE too. */
+int target_widen(struct move *m)
+{
+	struct ramp_err *err = &m->work_err;
+	int rc = 0;
+
+	if (seg_size(m->seg) != m->size && ftruncate(seg_fd(m->seg), (off_t)m->size))
+		rc = ramp_err_sys(err, errno, "size of the segment");
+	if (!rc)
+		rc = pages_prepare(m->seg, m->size, err);
+	if (!rc)
+		rc = pages_mark_all_remote(m->seg, err);
+	if (!rc)
+		forget_tail(m->seg, (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES);
+	return rc;
+}
+
+/*
+ * Page faults are answered first; then those who had it mapped before get it back in place. What
+ * nobody asks for waits until taken is committed, or for a moment: a pull at full speed takes the
+ * processors from the commit, and whoever called mv waits for that.
+ */
+int target_begin_pull(struct move *m)
+{
+	struct pull_source source = {
+		.node = m->peer,
+		.incarnation = m->peer_inc,
+		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
+		.trace = m->trace,
+		.alone = m->state == T_COPYING,
+	};
+
+	if (m->unchanged)
+		room_release_slack(m->seg); /* all that comes is in the list */
+	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
+}
+
+void target_prefetch(struct move *m)
+{
+	m->target.prefetch_wanted = true;
+	if (m->target.prefetch_begun ||
+	    !m->target.pull_begun) /* the latter: target_begun does it */
+		return;
+	m->target.prefetch_begun = true;
+	pull_hurry(m->t->pull, m->id);
+	trace_step(m->trace, "the prefetch begins");
+}
+
+void target_send_pulled(struct move *m)
+{
+	struct pull_progress progress;
+	struct msg_pulled p = {.id = m->id, .k = m->k};
+
+	if (pull_progress(m->t->pull, m->id, &progress))
+		return;
+	p.all_pages = progress.pages_all;
+	p.done_pages =
+		progress.pages_missing > p.all_pages ? 0 : p.all_pages - progress.pages_missing;
+	MOVE_SEND(m->t, m->peer, PROTO_PULLED, proto_put_pulled, &p);
+}

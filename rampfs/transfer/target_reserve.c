@@ -1,0 +1,375 @@
+/*
+ * The target's reservation.
+ *
+ * Happy path: CONNECT makes a worker take room; the reservation is in memory alone and gets a random
+ * ticket, ACCEPT (R2).
+ *
+ * How it fails: a reservation may be dropped at any time (R2: its source hung up, CLOSE, a time-out,
+ * a restart), and then k is never taken: TRANSFER(k) is answered REFUSED for ever.
+ */
+#include "target_reserve.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/pages.h"
+#include "memory/reserve.h"
+
+#include "move_message.h"
+#include "traces.h"
+
+#define AWAY_MS	    1000u  /* a reservation whose source hung up: our tables may be behind */
+#define RESERVED_MS 30000u /* a reservation that nobody comes for */
+#define FREEZE_MS   1000u  /* for the daemon's own reads and writes under way */
+
+__attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
+							      const struct msg_connect *c, int code,
+							      const char *fmt, ...)
+{
+	struct msg_refuse r = {.id = c->id, .source_id = c->source_id, .code = (uint32_t)code};
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r.text, sizeof(r.text), fmt, ap);
+	va_end(ap);
+	MOVE_SEND(t, to, PROTO_REFUSE, proto_put_refuse, &r);
+}
+
+static void accept_send(struct move *m)
+{
+	struct msg_accept a = {
+		.id = m->id,
+		.source_id = m->k.source_id,
+		.ticket = m->k.ticket,
+		.dst_inc = m->t->incarnation,
+	};
+
+	MOVE_SEND(m->t, m->peer, PROTO_ACCEPT, proto_put_accept, &a);
+	loop_rt_boost(m->t->loop, WINDOW_MS);
+	m->target.source_hung_up = false;
+	move_tick_in(m, RESERVED_MS);
+}
+
+/* ---- CONNECT --------------------------------------------------------------------------------- */
+
+/* Room for what is populated and a slack; the page states of what will be pulled. */
+static void reserve_work(struct move *m)
+{
+	struct ramp_err *err = &m->work_err;
+	struct segment_row row;
+	int rc = store_create(m->t->store, m->id, RECORD_NONE, 0, &m->seg, err);
+
+	if (rc) {
+		m->seg = NULL;
+		m->work_rc = rc;
+		return;
+	}
+	/* How its pages are wished goes with the segment; it decides what room it takes. */
+	if (!meta_segment(m->t->meta, m->id, &row))
+		seg_set_small(m->seg, row.pages == SEGMENT_PAGES_SMALL);
+	rc = room_reserve(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
+	if (!rc)
+		rc = pages_prepare(m->seg, m->size, err);
+	for (uint32_t i = 0; i < m->n_ranges && !rc; i++)
+		rc = pages_mark_remote(m->seg, m->ranges[i].offset / RAMP_PAGE_BYTES,
+				       m->ranges[i].len / RAMP_PAGE_BYTES, err);
+	trace_step(m->trace, "room is taken");
+	m->work_rc = rc;
+}
+
+/* R2: a new random ticket for each attempt. */
+static void reserved(struct move *m)
+{
+	struct msg_connect c = {.id = m->id, .source_id = m->k.source_id};
+
+	if (m->work_rc) {
+		refuse_send(m->t, m->peer, &c, -m->work_rc, "%s", m->work_err.text);
+		if (m->seg)
+			target_drop(m);
+		else
+			move_end(m);
+		return;
+	}
+	if (atomic_load(&m->cancelled)) {
+		target_drop(m);
+		return;
+	}
+	move_forget_ranges(m); /* it may be pulled for hours */
+	m->k.ticket = ramp_random64();
+	move_go(m, T_RESERVING, T_RESERVED);
+	trace_step(m->trace, "ACCEPT goes out");
+	accept_send(m);
+}
+
+/* Nothing of it is recorded: it may be dropped at any time (R2). */
+bool target_is_reserved(const struct move *m)
+{
+	return m->state == T_RESERVED || m->state == T_COPYING;
+}
+
+/* Now, or when its worker is back. */
+static void drop_reservation(struct move *m)
+{
+	if (m->working)
+		atomic_store(&m->cancelled, true);
+	else
+		target_drop(m);
+}
+
+/* CONNECT for a segment that something is under way for here. */
+static void connect_again(struct move *m, ramp_node_t from, const struct msg_connect *c)
+{
+	bool same = m->peer == from && m->k.source_id == c->source_id;
+
+	if (m->state == T_RESERVED && same) {
+		accept_send(m);
+		return;
+	}
+	if (m->state == T_RESERVING && same) {
+		/* The answer comes when its worker is back: much room takes long. */
+		refuse_send(m->t, from, c, EINPROGRESS, "it is taking room for it");
+		return;
+	}
+	if (m->state == T_COPYING && same)
+		return; /* the answer is known */
+	/* A newer attempt takes the place of an older one. */
+	if ((target_is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
+		drop_reservation(m);
+	refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
+		    move_state_name(m->state));
+}
+
+static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connect *c)
+{
+	struct move *m = move_new(t, c->id, NULL);
+
+	if (!m)
+		return;
+	m->peer = from;
+	m->peer_inc = c->src_inc;
+	move_node_name(t, from, m->peer_name);
+	m->k.source_id = c->source_id;
+	m->row_epoch = c->epoch;
+	m->size = c->size;
+	m->slack_bytes = c->slack_bytes;
+	m->demand_only = c->demand_only;
+	m->wants_progress = c->progress;
+	if (c->trace)
+		trace_target(m);
+	memcpy(m->name, c->name, sizeof(m->name));
+	m->ranges = calloc(c->n_ranges + 1, sizeof(*m->ranges));
+	if (!m->ranges) {
+		move_go(m, MOVE_NEW, T_RESERVING);
+		move_end(m);
+		return;
+	}
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		m->ranges[i] = (struct room_range){c->ranges[i].offset, c->ranges[i].len};
+	m->n_ranges = c->n_ranges;
+	move_go(m, MOVE_NEW, T_RESERVING);
+	move_work(m, reserve_work, reserved);
+}
+
+static uint64_t bytes_of(const struct msg_connect *c)
+{
+	uint64_t bytes = c->slack_bytes;
+
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		bytes += c->ranges[i].len;
+	return bytes;
+}
+
+/* R1: we take part, and S is who it says. R2: not while there is any record of the segment. */
+static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect *c)
+{
+	struct move *m = move_find(t, c->id);
+	struct segment_row row;
+	struct seg *seg;
+
+	if (m) {
+		connect_again(m, from, c);
+		return;
+	}
+	seg = store_find(t->store, c->id);
+	if (seg) {
+		seg_put(seg);
+		refuse_send(t, from, c, EAGAIN, "a copy of it is here already");
+		return;
+	}
+	if (t->take_no_more) {
+		refuse_send(t, from, c, EHOSTUNREACH, "it is being unmounted");
+		return;
+	}
+	if (meta_lookup(t->meta, t->self, c->name, &row) == 0 && row.id != c->id) {
+		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
+		return;
+	}
+	if (store_makes_room_for(t->store, bytes_of(c))) {
+		refuse_send(t, from, c, EINPROGRESS, "what was unlinked there is not free yet");
+		return;
+	}
+	connect_new(t, from, c);
+}
+
+static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			      struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_connect c;
+
+	if (!move_decoded(body, proto_get_connect(body, &c)))
+		return;
+	/* What it begins nobody would wait for, once we close. */
+	if (t->registered && t->started && !t->closing && c.src_inc == incarnation)
+		do_connect(t, from, &c);
+	free(c.ranges);
+}
+
+/* ---- giving up a reservation ----------------------------------------------------------------- */
+
+static void drop_work(struct move *m)
+{
+	struct record record;
+	bool took;
+
+	record_get(m->seg, &record);
+	took = record.kind != RECORD_NONE;
+	if (m->target.pull_begun)
+		pull_end(m->t->pull, m->id);
+	if (took) { /* reverted by proof: nobody may go on with it here */
+		seg_freeze(m->seg, FREEZE_MS,
+			   NULL); /* for good; -EBUSY: it is, since the last try */
+		programs_gone(m->t->programs, m->seg, m->peer_name);
+	} else {
+		room_release_slack(m->seg);
+	}
+	m->work_rc = store_remove(m->seg, took, &m->work_err);
+	if (m->work_rc == -ENOENT)
+		m->work_rc = 0;
+}
+
+static void dropped(struct move *m)
+{
+	struct transfers *t = m->t;
+	ramp_segment_t id = m->id;
+
+	if (m->work_rc) {
+		move_retry(m);
+		return;
+	}
+	move_end(m);
+	move_look(t, id); /* R6 may want an abort now */
+}
+
+/* From here on k is never taken (R2). */
+void target_drop(struct move *m)
+{
+	move_go(m, m->state, T_DROPPING);
+	move_work(m, drop_work, dropped);
+}
+
+/* A drop that failed is tried again. */
+void target_drop_again(struct move *m)
+{
+	move_work(m, drop_work, dropped);
+}
+
+void target_release(struct move *m)
+{
+	struct record record;
+
+	if (m->state < T_RESERVING || !m->seg || seg_removed(m->seg))
+		return;
+	record_get(m->seg, &record);
+	if (record.kind == RECORD_NONE)
+		drop_work(m);
+}
+
+/*
+ * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped, which R2
+ * allows at any time; as soon as our tables have had time to show what was agreed. Only where the
+ * row is MOVING(k) the source may have recorded GIVEN, and repeats TRANSFER when its daemon is back
+ * (R5): that one is kept for it, until the timer.
+ */
+void target_source_away(struct move *m, bool over)
+{
+	if (m->state == T_RESERVING || over) {
+		drop_reservation(m);
+	} else if (m->state == T_RESERVED) {
+		m->target.source_hung_up = true;
+		move_tick_in(m, AWAY_MS);
+	}
+}
+
+void target_reserved_tick(struct move *m)
+{
+	struct segment_row row;
+
+	if (m->target.source_hung_up && meta_segment(m->t->meta, m->id, &row) == 0 &&
+	    row_in_attempt(&row, m->k)) {
+		m->target.source_hung_up = false;
+		move_tick_in(m, RESERVED_MS);
+	} else {
+		target_drop(m);
+	}
+}
+
+/* R6: the source is over, the row MOVING(k), and we have not taken k. And where the row has gone on
+   without k, nobody will come for it. */
+void target_reserved_look(struct move *m)
+{
+	struct segment_row row;
+
+	if (meta_segment(m->t->meta, m->id, &row))
+		return;
+	if (row_in_attempt(&row, m->k) ? move_node_over(m->t, m->peer, m->peer_inc)
+				       : row.epoch > m->row_epoch)
+		target_drop(m);
+}
+
+/* CLOSE: a source that has given up, or a target that has settled. A hint, in both cases. */
+static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_verdict v;
+	struct move *m;
+
+	(void)incarnation;
+	if (!move_decoded(body, proto_get_verdict(body, &v)))
+		return;
+	m = move_for_source_id(t, from, v.id, v.k.source_id);
+	if (!m)
+		return;
+	if (target_is_reserved(m) || m->state == T_RESERVING)
+		drop_reservation(m);
+	else
+		move_look(t, v.id);
+}
+
+/* R2: k is TAKEN or OWNED already -> TAKEN; else -> REFUSED(k), for ever. */
+void target_answer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr)
+{
+	struct seg *seg = store_find(t->store, tr->id);
+	struct record record = {.kind = RECORD_NONE};
+	bool have, damaged = false;
+
+	if (seg) {
+		record_get(seg, &record);
+		damaged = seg_damaged(seg);
+		seg_put(seg);
+	}
+	if (damaged)
+		return; /* it may say TAKEN: a refusal would make two owners */
+	have = record_serves(&record) && ramp_attempt_equal(record.k, tr->k);
+	move_send_verdict(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
+}
+
+void target_reserve_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_CONNECT, target_on_connect, t);
+	peers_on(t->peers, PROTO_CLOSE, on_close, t);
+}
