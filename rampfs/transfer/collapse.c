@@ -1,12 +1,12 @@
 /*
- * Huge pages for what has come in small ones.
+ * Huge pages for segments whose pages came as small ones.
  *
- * Happy path: a segment that is settled here stands in a line. A worker takes the first and makes
- * huge pages of it, apart from the move: the segment may go on at once. One at a time, since it
- * takes a worker for long.
+ * Happy path: a segment that is settled here is queued. A worker takes the first and makes huge
+ * pages of it. Its move has ended by then, so the segment may move on at once. One at a time, since
+ * it takes a worker long.
  *
- * How it fails: without memory for its place in the line it stays as it is; huge pages are a wish.
- * One that leaves, and a daemon that ends, are waited for no longer than a huge page takes.
+ * How it fails: without memory for its place in the queue a segment stays as it is: huge pages are
+ * optional. A segment that leaves, and a daemon that ends, wait no longer than one huge page takes.
  */
 #include "collapse.h"
 
@@ -17,7 +17,7 @@
 struct collapse {
 	STAILQ_ENTRY(collapse) link; /* of transfers.collapses */
 	struct transfers *t;
-	ramp_segment_t id; /* no reference: one that has left would keep its bytes till its turn */
+	ramp_segment_t id; /* no reference: it would keep the bytes of a segment that has left */
 };
 
 static void collapse_next(struct transfers *t);
@@ -31,7 +31,7 @@ static void collapse_work(void *arg)
 	if (!seg)
 		return;
 	record_get(seg, &record);
-	if (record.kind == RECORD_OWNED) /* it may have left, and be on its way back */
+	if (record.kind == RECORD_OWNED) /* else it has left, and may be coming back */
 		room_collapse(seg, &c->t->collapse_stop);
 	seg_put(seg);
 }
@@ -77,7 +77,7 @@ void collapse_begin(struct transfers *t, ramp_segment_t id)
 void collapses_close(struct transfers *t)
 {
 	while (!STAILQ_EMPTY(&t->collapses))
-		/* The analyzer does not see that the former one was taken out.
+		/* The analyzer does not see that the one before was taken out.
 		   NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		collapse_free(STAILQ_FIRST(&t->collapses));
 }

@@ -1,5 +1,5 @@
 /*
- * Huge pages for what has come in small ones.
+ * Huge pages for segments whose pages came as small ones.
  */
 #ifndef RAMP_COLLAPSE_H
 #define RAMP_COLLAPSE_H

@@ -1,16 +1,17 @@
 /*
  * Mode copy: every page is at the target before ownership passes (stop-and-copy).
  *
- * Happy path: S is frozen, as for any transfer, and still OWNED; it sends KEYS(k), and T, still
- * RESERVED, pulls everything under k. When nothing is missing T says COPIED; then S records GIVEN
- * and sends TRANSFER, T records TAKEN, as ever: programs stand still for as long as the pages take,
- * and nothing depends on the source afterwards. KEYS is repeated until GIVEN, since it or COPIED
- * may be lost, and answered by how far the pull is.
+ * Happy path: the source freezes the segment, as for any transfer, and its record is still OWNED.
+ * It sends KEYS(k); the target, which has only reserved, pulls every page under k, then says
+ * COPIED. The source records GIVEN and sends TRANSFER, and the target records TAKEN, as in any
+ * mode. Programs stand still while the pages are copied, and nothing depends on the source
+ * afterwards. KEYS is repeated until GIVEN, since KEYS or COPIED may be lost; the answer to it is
+ * COPIED, or PULLED: how far the pull is.
  *
- * How it fails: before GIVEN by giving up (R4): T refuses, or no page comes for SILENT_MS, or it is
- * cancelled; the keys go, access is given back, the prepare is aborted. T drops what it has copied
- * as it drops a reservation (R2): its source is over, or hung up and the row went on, or silent. A
- * copy that misses pages is refused: the source has them.
+ * How it fails: before GIVEN by giving up (R4): the target refuses, or reads no page for SILENT_MS,
+ * or the request is cancelled. Keys are revoked, access is given back, the prepare is aborted. The
+ * target drops its copy as it drops a reservation (R2): where the source is over, or hung up and
+ * the row has left k, or is silent. A copy that misses pages is refused: the source has them.
  */
 #include "copy.h"
 
@@ -41,7 +42,7 @@ void copy_begin(struct move *m)
 	copy_source_tick(m);
 }
 
-/* Pages come: T is not silent. That it answers alone would not do, as programs wait. */
+/* Notes that the target reads pages. That it answers would not be enough: programs wait. */
 void copy_heard(struct move *m, uint64_t done_pages)
 {
 	if (m->state != S_COPYING || done_pages <= m->source.copied_pages)
@@ -90,7 +91,7 @@ static void on_copied(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 	move_work(m, source_give, source_given);
 }
 
-/* The daemon ends, and nothing is given: as it was. Also where its worker has frozen it since. */
+/* Undoes the freeze, also one that a worker has finished since the close began. */
 void copy_close(struct move *m)
 {
 	if (m->source.frozen_for_copy)
@@ -157,8 +158,7 @@ static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		return;
 	m = move_for(t, from, tr.id, tr.k);
 	if (!m) {
-		/* R2: no such ticket is out, and k is never taken; unless it was, and this is late.
-		 */
+		/* R2: no such ticket is out, so k is never taken; or it was, and KEYS is late. */
 		target_answer(t, from, &tr);
 	} else if (m->state == T_RESERVED) {
 		keys_come(m, &tr);
@@ -180,7 +180,7 @@ void copy_target_tick(struct move *m)
 	move_tick_in(m, KEYS_MS);
 }
 
-/* Some are lost where the source is over, or has lost them itself. */
+/* Pages are lost where the source is over, or has lost them itself. */
 void copy_pulled(struct move *m, uint64_t lost)
 {
 	if (lost && m->working) {

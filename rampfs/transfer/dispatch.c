@@ -2,8 +2,8 @@
  * From a segment to the end that has it.
  *
  * Happy path: whatever happens to a segment (a message, a worker that comes back, an answered
- * proposal, a changed row, a restart) ends in dispatch_look, which hands its move to the source's or
- * the target's end; where there is no move, the record beside the bytes begins one (R8).
+ * proposal, a changed row, a restart) ends in dispatch_look, which hands its move to the source's
+ * or the target's end; where there is no move, the record beside the bytes begins one (R8).
  *
  * How it fails: a row that is MOVING or PULLING in an attempt that no end has under way any more is
  * aborted, by the node that may prove it (R4, R6): that is the state ABORTING.
@@ -19,7 +19,7 @@
 #include "source_connect.h"
 #include "target.h"
 
-/* ABORTING: proposes until the row has moved (R4, R6). */
+/* ABORTING: proposes abort(k) until the row is not in k any more (R4, R6). */
 static void aborting_look(struct move *m)
 {
 	struct segment_row row;
@@ -40,8 +40,8 @@ static void aborting_look(struct move *m)
 		source_again(m, ABORTING);
 		return;
 	}
-	if (m->aborting
-		    .then_again) /* and there is no other attempt: source_give_up has not counted it */
+	/* No other attempt follows after all; source_give_up has not counted this failure. */
+	if (m->aborting.then_again)
 		transfers_count(m->t, &m->t->status.failed);
 	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
@@ -62,7 +62,7 @@ static void begin_abort(struct transfers *t, const struct segment_row *row, enum
 	aborting_look(m);
 }
 
-/* A row in MOVING or PULLING for which nothing is under way here. */
+/* Aborts the attempt of a row in MOVING or PULLING that has no move here, where this node may. */
 static void sweep(struct transfers *t, const struct segment_row *row, const struct record *record)
 {
 	bool moving = row->phase == SEGMENT_MOVING;
@@ -91,7 +91,7 @@ static void look_without_move(struct transfers *t, ramp_segment_t id)
 	struct record record = {.kind = RECORD_NONE};
 	struct segment_row row;
 
-	if (seg && seg_damaged(seg)) { /* its record can't be read: no word about it is a proof */
+	if (seg && seg_damaged(seg)) { /* its record can't be read, so nothing is proved */
 		seg_put(seg);
 		return;
 	}

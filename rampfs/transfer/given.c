@@ -1,14 +1,15 @@
 /*
- * The source's end after GIVEN: the segment has left, or will never know until the tables say so.
+ * The source's end from GIVEN on: the segment has left, or comes back when the tables say so.
  *
- * Happy path: TRANSFER is repeated until T says TAKEN or the tables show T; programs are told; the
- * asker is answered when the tables, ours and T's, show T as the owner; when they show that T has
- * settled, the keys and the bytes go (R7).
+ * Happy path: TRANSFER is repeated until the target says TAKEN or the tables show it as the owner
+ * (R5). Programs are told. The request is answered when this node's tables and the target's show
+ * the target as the owner. When the tables show that the target has settled, keys and bytes are
+ * freed (R7).
  *
- * How it fails: abort(k) is proposed with T's REFUSED(k), or with proof that its incarnation is
- * over; when the tables show the row ours again, keys are destroyed and access is given back (R5).
- * A file that is still mapped can't be freed, and a grant may fail after a restart: again, with a
- * growing pause.
+ * How it fails: abort(k) is proposed with the target's REFUSED(k), or with proof that its
+ * incarnation is over. When the tables show this node as the owner again, keys are destroyed and
+ * access is given back (R5). A file that is still mapped can't be freed, and a grant may fail after
+ * a restart: both are tried again, with a growing pause.
  */
 #include "given.h"
 
@@ -24,7 +25,7 @@
 #include "move_request_core.h"
 
 #define FREE_AGAIN_MS 4u
-#define LISTED_MS     1000u
+#define LISTED_MS     1000u /* for the target's tables to show it as the owner */
 
 static struct tp_key key_of(const struct move *m)
 {
@@ -78,15 +79,16 @@ static void prefetch_all_answered(void *arg, int result, const char *text)
 {
 	(void)arg;
 	if (result)
-		log_debug("what was moved away on demand: %s", text);
+		log_debug("prefetch of a segment that was moved on demand: %s", text);
 }
 
-/* T asks for all of it where somebody waits for that. */
+/* Makes a request to move the segment to where it is, which waits for all of its pages: so the
+   target prefetches them. */
 void given_prefetch_all(struct move *m)
 {
 	struct migrate_request request = {
 		.id = m->id,
-		.from = m->peer, /* it may move on, and is not to come back */
+		.from = m->peer, /* it may have moved on, and must not be moved back */
 		.dst = m->peer,
 		.wait_stable = true,
 	};
@@ -135,7 +137,7 @@ void given_window(struct move *m)
 		 m->name, m->peer_name, us, m->unchanged ? "unchanged" : "changed");
 }
 
-/* ---- GIVEN: what the tables say -------------------------------------------------------------- */
+/* ---- GIVEN: the row in the tables ------------------------------------------------------------ */
 
 static void revert_work(struct move *m)
 {
@@ -146,9 +148,9 @@ static void revert_work(struct move *m)
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (m->work_rc)
 		return;
-	pull_watch_lost(t->pull, m->seg); /* a daemon that found it GIVEN has not */
+	pull_watch_lost(t->pull, m->seg); /* a daemon that found it GIVEN does not yet */
 	programs_restore(t->programs, m->seg);
-	if (m->source.told_programs || !m->source.sent_transfer) /* perhaps in a former life */
+	if (m->source.told_programs || !m->source.sent_transfer) /* perhaps in an earlier life */
 		programs_back(t->programs, m->seg);
 	seg_thaw(m->seg);
 }
@@ -167,8 +169,8 @@ static void reverted(struct move *m)
 	move_end(m);
 }
 
-/* R5: ours again, at an epoch above e. Where T may have served before it was over, the bytes are
-   those of the freeze, and somebody has to accept that. */
+/* R5: the row is ours again, at an epoch above e. Where the target may have served before it was
+   over, the bytes are those of the freeze, and the owner or root has to accept that. */
 static void revert(struct move *m, const struct segment_row *row)
 {
 	bool may_have_served = !m->source.got_refused && move_node_over(m->t, m->peer, m->peer_inc);
@@ -179,7 +181,7 @@ static void revert(struct move *m, const struct segment_row *row)
 	m->row_epoch = row->epoch;
 	if (may_have_served && m->state != S_ROLLED_BACK && row->phase != SEGMENT_ORPHAN &&
 	    !m->t->config.rollback_auto) {
-		log_error("segment %" PRIu64 " '%s' is rolled back to what it was when it left for "
+		log_error("segment %" PRIu64 " '%s' is rolled back to its state when it left for "
 			  "node %s, which is over; rampfs-migrate --reclaim accepts that",
 			  m->id, row->name, m->peer_name);
 		move_go(m, m->state, S_ROLLED_BACK);
@@ -198,13 +200,14 @@ static void revert(struct move *m, const struct segment_row *row)
 
 static void free_work(struct move *m)
 {
-	if (m->source.free_tries) /* somebody maps it still: agents that came late */
+	if (m->source.free_tries) /* it is still mapped: by clients that attached late */
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	given_ungrant(m);
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
 	if (m->work_rc == -ENOENT)
 		m->work_rc = 0;
-	/* A session that came after given_leave has found GIVEN, and keeps the freeze till now. */
+	/* A client that attached after given_leave has found GIVEN, and waits in the freeze until
+	   now. */
 	if (m->work_rc == 0)
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 }
@@ -225,7 +228,7 @@ static void freed(struct move *m)
 						 : FREE_AGAIN_MS << m->source.free_tries);
 }
 
-/* R7: the tables show an epoch above e in which we are neither owner nor source. */
+/* R7: the tables show an epoch above e in which this node is neither owner nor source. */
 static void free_it(struct move *m)
 {
 	if (m->state == S_GIVEN) {
@@ -240,9 +243,9 @@ static void free_it(struct move *m)
 }
 
 /*
- * Who called mv goes to the target next, and finds it there: its tables may show it a moment later
- * than ours. They do where the row has gone on, and a target that says nothing is not waited for
- * for long. The timer looks again.
+ * Returns whether a user of mv would find the segment at the target: the target's tables may show
+ * it later than ours. They do once it says LISTED, or once the row has left PULLING. A silent
+ * target is waited for LISTED_MS, one that is down not at all. The timer looks again.
  */
 static bool listed_there(struct move *m, bool pulling)
 {
@@ -258,7 +261,7 @@ static bool listed_there(struct move *m, bool pulling)
 	return false;
 }
 
-/* The row is T's, or has gone on from there. */
+/* The row is the target's, or has moved on from there. */
 static void owned_there(struct move *m, const struct segment_row *row)
 {
 	bool pulling = row_in_attempt(row, m->k);
@@ -275,7 +278,7 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		if (m->t->take_no_more)
 			given_prefetch_all(m);
 	}
-	/* Joined, by who waits for all of it: the one before may not have. */
+	/* A request that joined waits for every page; the one before it may not have. */
 	if (pulling && m->request && m->request->spec.wait_stable && !m->source.asked_prefetch) {
 		m->source.asked_prefetch = true;
 		given_prefetch_all(m);
@@ -289,7 +292,7 @@ static void owned_there(struct move *m, const struct segment_row *row)
 		move_propose_abort(m, PROOF_OVER); /* R5, from PULLING too */
 }
 
-/* The row is MOVING(k), or the tables are behind: TRANSFER is repeated until they show more. */
+/* R5: the row is MOVING(k), or the tables are behind: TRANSFER is repeated until they show more. */
 static void undecided(struct move *m, const struct segment_row *row)
 {
 	if (m->source.got_refused)
@@ -308,7 +311,7 @@ void given_look(struct move *m)
 	if (m->working || m->syncing)
 		return;
 	if (m->source.grant_failed && !uv_is_active((uv_handle_t *)&m->timer))
-		move_retry(m); /* whatever the row calls for: T waits for pages */
+		move_retry(m); /* whatever the row calls for: the target waits for pages */
 	if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* R7: absent proves nothing by itself */
 	} else if (rc == -ENOENT) {
@@ -390,7 +393,7 @@ bool given_comes_back(struct transfers *t, const struct segment_row *row)
 	return record.kind == RECORD_GIVEN && row->phase == SEGMENT_STABLE && row->node == t->self;
 }
 
-/* R8: GIVEN serves pulls at once; R5: and asks on. */
+/* R8: a record GIVEN serves pulls at once. R5: TRANSFER is repeated. */
 void given_take_up(struct transfers *t, struct seg *seg, const struct record *record)
 {
 	struct move *m = move_take_up(t, seg, record);

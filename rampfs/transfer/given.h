@@ -9,7 +9,7 @@
 /* Grants the target reads under the attempt's key; revokes them. Workers' calls. */
 int given_grant(struct move *m);
 void given_ungrant(struct move *m);
-/* S_GIVEN, S_LEFT, S_ROLLED_BACK: does what the row calls for. */
+/* S_GIVEN, S_LEFT, S_ROLLED_BACK: obeys the row in the tables. */
 void given_look(struct move *m);
 void given_tick(struct move *m);
 /* Sends TRANSFER or KEYS. Any thread that has the move. */

@@ -1,61 +1,66 @@
 /*
- * The migration's states, drawn and guarded; what both ends share.
+ * The states of a migration: their drawing, and the one door that guards them.
  *
- * Happy path: asks.c has a request, source_start makes a move at S, CONNECT makes one at T; each
- * goes through its half of the drawing, driven by messages, workers that come back, proposals that
- * are answered and rows that change, and ends. Whatever happens ends in move_look, which reads the
- * record beside the bytes and the row in this node's tables and does what they call for: so what
- * follows a restart is what follows a message.
+ * Happy path: a request (move_request.c) makes a move at the source S [source_start], CONNECT makes
+ * one at the target T [connect_new]. Each goes through its half of the drawing and ends. It is
+ * driven by messages, by workers that return, by proposals that are answered, and by rows that
+ * change. All of them end in move_look, which reads the record beside the bytes and the row in this
+ * node's tables, and does what the two call for. So the steps after a restart are the same as those
+ * after a message.
  *
- * How it fails: before GIVEN everything is given back (R4). From GIVEN on nothing but the tables
- * decides, and time proves nothing: TRANSFER, taken, settled and abort are repeated with a growing
- * pause until the tables show a newer row.
+ * How it fails: before GIVEN the source gives everything back (R4). From GIVEN on only the tables
+ * decide, and time proves nothing (R5): TRANSFER, taken, settled and abort are repeated with a
+ * growing pause until the tables show a newer row.
+ *
+ * k is the attempt, e the epoch of its prepare. A life is the time from a daemon's start to its
+ * end.
  *
  *   source                                                   what holds in the state
  *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
- *   S_CHECKING -> S_CONNECTING            [checked]          the same; what is populated is known
+ *   S_CHECKING -> S_CONNECTING            [checked]          the same; populated pages are known
  *   S_CONNECTING -> S_PREPARING           [source_on_accept] the same; T has room for k
  *   S_PREPARING -> S_FREEZING             [prepared]         row MOVING(k), of this life (R3)
  *   S_PREPARING -> S_CHECKING             [prepare_failed]   row changed by something else
- *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, nobody has access here
- *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen, T reads
+ *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, no access here
+ *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen; T reads
  *   S_COPYING -> S_GIVEN                  [source_given]     T has every page
- *   S_GIVEN -> S_LEAVING                  [given_leave]      T has it for certain; programs told
- *   S_LEAVING -> S_LEFT                   [left]             they have been
+ *   S_GIVEN -> S_LEAVING                  [given_leave]      T has taken k; programs are being told
+ *   S_LEAVING -> S_LEFT                   [left]             programs have been told
  *   S_LEFT -> S_FREEING                   [free_it]          row newer, S in neither role (R7)
- *   S_FREEING -> END, S_LEFT              [freed]            gone; or mapped still: again later
+ *   S_FREEING -> END, S_LEFT              [freed]            file removed; or still mapped: later
  *   S_GIVEN, S_LEFT -> S_REVERTING        [revert]           row STABLE(S), newer than e (R5)
  *   S_GIVEN, S_LEFT -> S_ROLLED_BACK      [revert]           the same, but T may have served
- *   S_ROLLED_BACK -> S_REVERTING          [revert]           it is accepted
- *   S_ROLLED_BACK -> S_FREEING            [free_it]          it is unlinked
+ *   S_ROLLED_BACK -> S_REVERTING          [revert]           the owner has accepted that
+ *   S_ROLLED_BACK -> S_FREEING            [free_it]          the segment is unlinked
  *   S_REVERTING -> END                    [reverted]         record OWNED
- *   S_CHECKING, S_CONNECTING -> END       [fail_now]         given up before there was a row
- *   S_PREPARING -> END                    [fail_now]         given up, and no row says otherwise
- *   S_CONNECTING, S_PREPARING -> END      [prepare_late]     row in a former life's k: that first
+ *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
+ *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
+ *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_PREPARING -> ABORTING               [source_give_up]   row in k, nothing frozen (R4)
  *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
- *   NEW -> ABORTING                       [sweep]            the same, left by a former life
- *   NEW -> S_GIVEN                        [source_take_up]   found GIVEN
- *   ABORTING -> END, S_CHECKING           [aborting_look]    the row has moved; perhaps again
+ *   NEW -> ABORTING                       [sweep]            the same, left by an earlier life
+ *   NEW -> S_GIVEN                        [given_take_up]    found GIVEN
+ *   ABORTING -> END, S_CHECKING           [aborting_look]    row not in k; perhaps another attempt
  *
  *   target
  *   NEW -> T_RESERVING                    [connect_new]      record NONE, a worker takes room
  *   T_RESERVING -> T_RESERVED             [reserved]         ticket given, memory only (R2)
- *   T_RESERVED -> T_TAKEN                 [take]             record TAKEN: serving, pulling (R11)
- *   T_RESERVED -> T_TAKING                [take]             CONNECT's list is to be widened
+ *   T_RESERVING -> END                    [reserved]         no room, and nothing to drop
+ *   T_RESERVED -> T_TAKEN                 [target_take]      record TAKEN: serving, pulling (R11)
+ *   T_RESERVED -> T_TAKING                [target_take]      a worker widens CONNECT's list
  *   T_TAKING -> T_TAKEN                   [widened]          as above
  *   T_RESERVED -> T_COPYING               [keys_come]        mode copy: record NONE, pulling
- *   T_COPYING -> T_TAKEN                  [take]             every page is here
+ *   T_COPYING -> T_TAKEN                  [target_take]      every page is here
  *   T_RESERVING, T_RESERVED -> T_DROPPING [target_drop]      k is never taken any more (R2)
  *   T_COPYING, T_TAKING -> T_DROPPING     [target_drop]      the same
- *   T_TAKEN -> T_DROPPING                 [taken_look]       reverted by proof that we are over
+ *   T_TAKEN -> T_DROPPING                 [taken_look]       reverted: this incarnation is over
  *   T_TAKEN -> T_SETTLING                 [settle]           row newer, and ours
  *   T_SETTLING -> END                     [settled]          record OWNED
  *   T_DROPPING -> END                     [dropped]          record NONE, no file
  *   NEW -> T_TAKEN                        [target_take_up]   found TAKEN
  *
  *   neither
- *   NEW -> ABORTING                       [sweep]            one end is over, or both (R6)
+ *   NEW -> ABORTING                       [sweep]            S is over, or both ends are (R6)
  */
 #include "move.h"
 
@@ -155,7 +160,7 @@ static uid_t owner_of(struct transfers *t, ramp_segment_t id, struct seg *seg)
 
 	if (!meta_segment(t->meta, id, &row))
 		return row.uid;
-	return seg ? seg_owner(seg).uid : 0; /* open, and unlinked */
+	return seg ? seg_owner(seg).uid : 0; /* unlinked, and still open */
 }
 
 struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
@@ -177,7 +182,8 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 	return m;
 }
 
-/* What must hold of the record in a state; a worker may be about to change it in the others. */
+/* Returns whether the record is as the state needs it. In the other states a worker may be changing
+   it. */
 static bool holds(struct move *m)
 {
 	struct record record;
@@ -208,7 +214,7 @@ static bool holds(struct move *m)
 
 /*
  * The one door. A step that the drawing does not have, or a state whose invariant does not hold,
- * ends the daemon: the records stand, and the next daemon takes them up.
+ * ends the daemon: the records remain, and the next daemon takes them up.
  */
 void move_go(struct move *m, enum move_state from, enum move_state to)
 {
@@ -223,7 +229,7 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_stop(&m->timer);
 	if (!holds(m)) {
-		log_error("segment %llu: its record is not what %s needs",
+		log_error("segment %llu: its record is not as the state '%s' needs it",
 			  (unsigned long long)m->id, states[to].name);
 		abort();
 	}
@@ -324,8 +330,8 @@ static void back_from_work(void *arg)
 		move_look(t, id);
 }
 
-/* A move stands at least until its worker is back, which may be kept by a program that has the
-   segment (seg_hand_out; a memory that is held). */
+/* A move exists at least until its worker returns. A program that has the segment may delay the
+   worker (seg_hand_out; a program that holds its mmap lock). */
 void move_work(struct move *m, move_fn *work, move_fn *done)
 {
 	m->working = true;

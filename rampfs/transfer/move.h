@@ -47,7 +47,7 @@ struct room_range;
 
 typedef void move_fn(struct move *m);
 
-/* What only the source's end has. */
+/* Fields of the source's end. */
 struct move_source {
 	int fail_code; /* why it is given up; 0: it is not */
 	char fail_text[RAMP_ERR_TEXT_BYTES];
@@ -73,7 +73,7 @@ struct move_source {
 	uint64_t shown_since_ms; /* our tables have shown the target since; 0: not yet */
 };
 
-/* What only the target's end has. */
+/* Fields of the target's end. */
 struct move_target {
 	bool source_hung_up;  /* T_RESERVED: the connection ended after ACCEPT */
 	bool pull_begun;      /* pull_begin was called */
@@ -101,10 +101,10 @@ struct move {
 	enum move_state state;
 	uint64_t since_ms; /* in this state */
 	struct seg *seg;   /* a reference, or NULL */
-	uid_t owner;	   /* the segment's, in whose share of the workers it is moved */
+	uid_t owner;	   /* the segment's, whose share of the workers its moves use */
 	uv_timer_t timer;
 	uint32_t backoff_ms;
-	struct move_request *request; /* that waits for it; NULL: none */
+	struct move_request *request; /* that waits for the move; NULL: none */
 
 	/* The attempt. */
 	ramp_node_t peer; /* the other end */
@@ -121,7 +121,7 @@ struct move {
 	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */
 	struct trace *trace; /* a reference; NULL: not traced */
 
-	/* What is under way; nothing is begun twice. */
+	/* Steps under way; none is begun twice. */
 	bool proposing;	       /* a proposal */
 	bool syncing, synced;  /* the linearizable read that an absent row needs */
 	bool working;	       /* a worker has the move: the fields below are the worker's */
@@ -143,7 +143,7 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg);
 /* Makes one in MOVE_NEW by the record that an earlier daemon left. Takes the reference `seg` in any
    case. NULL: no memory. */
 struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record);
-/* Frees the list of what is populated: the target needs it until it has room, the source until the
+/* Frees the list of populated pages: the target needs it until it has room, the source until the
    record is GIVEN. */
 void move_forget_ranges(struct move *m);
 /* From any state that may end; frees it. */

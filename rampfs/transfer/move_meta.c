@@ -50,7 +50,7 @@ static struct proposal *proposal_new(struct move *m, move_proposed *done)
 	struct proposal *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		abort(); /* a proposal that is never answered would hang its move */
+		abort(); /* a proposal that is never answered would block its move */
 	p->t = m->t;
 	p->id = m->id;
 	p->serial = m->serial;

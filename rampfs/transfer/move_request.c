@@ -1,25 +1,29 @@
 /*
- * Who asks for a migration: rename(2) here, a tool over its session, another node.
+ * Requests to move a segment: of rename(2) here, of a tool over its session, of another node.
  *
- * Happy path: the owner starts a move (source.c) and answers when its own tables show the new
- * owner, and that one's, too (given.c); any other node asks the owner (move_request_ask_owner.c) and hands
- * its answer on when its own tables have come as far as the answerer's.
+ * Happy path: the owner starts a move (source_connect.c), and answers when its own tables and the
+ * target's show the new owner (given.c). Any other node asks the owner (move_request_remote.c), and
+ * hands its answer on when its own tables have come as far as the owner's.
  *
- *   NEW -> MOVING [source_start] -> (answered)        this node owns it
- *   NEW -> MOVING [join_move] -> (answered)                it is on its way there, and nobody listens
- *   NEW -> MOVING [begin_reclaim] -> (answered)         no move: it was rolled back, and comes back
- *   MOVING -> NEW [move_request_retry]                         another life's prepare is to be aborted first
- *   NEW -> WAITING [wait_here] -> NEW                 it is still being pulled, or an abort is
- *                                                     under way
- *   NEW -> REMOTE [move_request_ask_owner] -> SEEING -> (answered)
- *   NEW -> AGAIN, REMOTE [wait_there]                 it is there, and not all of its pages are
- *   NEW, REMOTE -> AGAIN -> NEW                       tables were behind: in a moment
+ *   NEW -> MOVING         [begin_here]              this node owns it: source_start
+ *   NEW -> MOVING         [join_move]               it is moving there already, for no live request
+ *   NEW -> MOVING         [begin_reclaim]           no move: it was rolled back, and is reclaimed
+ *   MOVING -> NEW         [move_request_retry]      another prepare is to be aborted first
+ *   NEW -> WAITING        [wait_here]               it is still being pulled here, or being aborted
+ *   WAITING -> NEW        [move_requests_look]      that has ended
+ *   NEW -> REMOTE         [move_request_ask_owner]  another node owns it, and is asked
+ *   REMOTE -> SEEING      [on_answer]               moved; our tables do not show it yet
+ *   REMOTE -> NEW         [move_request_tick]       row gone, or another's and the owner down
+ *   NEW, REMOTE -> AGAIN  [move_request_again]      tables are behind, or pages are missing there
+ *   AGAIN -> NEW          [move_request_tick]       after AGAIN_MS
+ *   any -> answered       [move_request_done]
  *
- * How it fails: every wait has the asker's bound. Before GIVEN that is a failure and the move is
- * cancelled, after it EINPROGRESS: it goes on by itself. An owner that goes down and comes back is
- * asked again, and so does not answer because it ends; what it has done meanwhile shows in the
- * tables. An asker whose daemon died asks its next one the same, and finds the move that it has
- * begun. One that is cancelled begins nothing, and what is given can't be.
+ * How it fails: every wait has the request's deadline. Before GIVEN the move is cancelled then, and
+ * the request fails; after it the answer is EINPROGRESS, and the move continues by itself. An owner
+ * that goes down is asked again when it is back: one that ends gives no answer, and the tables show
+ * how far it came. If the asking daemon restarts, its client repeats the request, which joins the
+ * move in progress. A request that is cancelled before GIVEN starts nothing; after GIVEN it cannot
+ * be cancelled.
  */
 #include "move_request.h"
 
@@ -33,12 +37,13 @@
 #include "source_connect.h"
 #include "target_pull.h"
 
-#define QUORUM_MS 5000u /* without a leader, until EROFS */
-#define GRACE_MS  500u	/* for a worker or a commit to come back after a cancel */
+#define QUORUM_MS 5000u /* without a quorum, until EROFS */
+#define GRACE_MS  500u	/* for a worker to return, or a commit to be answered, after a cancel */
 
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
-/* What a former daemon left of it is taken up, also where the scan has not come to it yet. */
+/* The segment's move here. Takes up what an earlier daemon left, also where the scan has not come
+   to it yet. */
 static struct move *taken_up(struct move_request *req)
 {
 	if (!move_find(req->t, req->spec.id))
@@ -46,7 +51,8 @@ static struct move *taken_up(struct move_request *req)
 	return move_find(req->t, req->spec.id);
 }
 
-/* From here: nothing is to be agreed on before it is waited for, and nobody can cancel it. */
+/* True where this node has given it: the request needs no quorum to wait for that, and can't be
+   cancelled. */
 static bool is_given(struct move_request *req)
 {
 	struct move *m = taken_up(req);
@@ -65,13 +71,13 @@ static bool another_waits(struct move_request *req)
 	return false;
 }
 
-/* It is where it was to go, and perhaps on demand alone: who waits wants all of it. */
+/* It is at its target, perhaps with pages on demand alone: the request waits for all of them. */
 static void wait_there(struct move_request *req, const struct segment_row *row)
 {
 	struct move *m = row->node == req->t->self ? taken_up(req) : NULL;
 	struct pull_progress p;
 
-	req->spec.from = req->spec.dst; /* who moves it on meanwhile is not undone */
+	req->spec.from = req->spec.dst; /* a later move away from there is not undone */
 	if (row->node != req->t->self && peer_up(req->t->peers, row->node)) {
 		move_request_ask_owner(req, row);
 		return;
@@ -92,7 +98,7 @@ static bool is_there(const struct move_request *req)
 	return meta_segment(req->t->meta, req->spec.id, &row) == 0 && row.node == req->spec.dst;
 }
 
-/* Until `taken` has all its pages; NULL: until something else is over. */
+/* Waits until the move `taken` has all its pages; NULL: until the segment's move here ends. */
 static void wait_here(struct move_request *req, struct move *taken)
 {
 	if (another_waits(req)) {
@@ -105,8 +111,8 @@ static void wait_here(struct move_request *req, struct move *taken)
 	move_request_arm(req, AGAIN_MS);
 }
 
-/* It is on its way to the same place, and who asked for it hears no answer any more: a daemon
-   before this one, or one of a node that hung up. */
+/* Takes over a move to the same place that no request waits for any more: an earlier daemon began
+   it, or the node that asked for it hung up. */
 static bool join_move(struct move_request *req, struct move *m, const struct segment_row *row)
 {
 	struct move_request *old = m->request;
@@ -139,8 +145,8 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 		return;
 	}
 	if (m && m->state == ABORTING && (!m->request || m->request->unheard)) {
-		if (m->request) /* or it would be tried again for nobody, and before this one */
-			move_request_done(m->request, -ESHUTDOWN, "who asked has hung up");
+		if (m->request) /* else it would be tried again, for no client, before this one */
+			move_request_done(m->request, -ESHUTDOWN, "the asking node has hung up");
 		wait_here(req, NULL);
 		return;
 	}
@@ -177,7 +183,7 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 	source_start(t, req, row, seg);
 }
 
-/* Answered when it is open to programs again. */
+/* Accepts the rollback; answered when the segment is open to programs again. */
 static void begin_reclaim(struct move_request *req, const struct segment_row *row)
 {
 	struct move *m = move_find(req->t, req->spec.id);
@@ -186,11 +192,11 @@ static void begin_reclaim(struct move_request *req, const struct segment_row *ro
 		move_request_fail(req, EREMOTE, "it is not this node's; ask its owner");
 	} else if (!m || (m->state != S_ROLLED_BACK && !m->source.reclaim_accepted)) {
 		if (given_comes_back(req->t, row))
-			move_request_again(req); /* rolled back or not, in a moment it is known */
+			move_request_again(req); /* whether it is rolled back is not known yet */
 		else
 			move_request_fail(req, EINVAL, "it is not rolled back");
 	} else if (m->request) {
-		move_request_fail(req, EBUSY, "somebody reclaims it already");
+		move_request_fail(req, EBUSY, "it is being reclaimed already");
 	} else {
 		m->request = req;
 		move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
@@ -205,8 +211,8 @@ static void fail_no_quorum(struct move_request *req)
 	move_request_fail(req, EROFS, "no quorum: the cluster can't agree on the move now");
 }
 
-/* A node that has just started knows no leader yet, although there is one or will be in a moment.
- */
+/* Waits for a quorum: a node that has just started knows no leader yet, and an election takes
+   time. */
 static void without_quorum(struct move_request *req)
 {
 	uint64_t now = move_now_ms();
@@ -219,7 +225,7 @@ static void without_quorum(struct move_request *req)
 		move_request_again(req);
 }
 
-/* What is not being pulled is an abort or to be settled, which only a quorum can do. */
+/* WAITING needs a quorum, unless for pages: only a quorum can settle or abort. */
 static void waiting_tick(struct move_request *req)
 {
 	struct move *m = move_find(req->t, req->spec.id);
@@ -236,7 +242,8 @@ static void waiting_tick(struct move_request *req)
 		move_request_arm(req, AGAIN_MS);
 }
 
-/* Where it was, under the name that it had. False: answered, or it is looked at again. */
+/* Returns whether the segment is where it was, under the name that it had. False: the request is
+   answered, or begins again. */
 static bool still_means(struct move_request *req, const struct segment_row *row)
 {
 	int rc = move_request_check_name(req, row);
@@ -244,7 +251,7 @@ static bool still_means(struct move_request *req, const struct segment_row *row)
 	if (req->spec.from && row->node != req->spec.from)
 		move_request_fail(req, ENOENT, "another move has taken it away");
 	else if (rc == -ESTALE && !meta_has_quorum(req->t->meta))
-		without_quorum(req); /* by newer tables it may have the name */
+		without_quorum(req); /* newer tables may show that name */
 	else if (rc)
 		move_request_fail(req, -rc, "it has another name by now");
 	else
@@ -275,7 +282,7 @@ void move_request_begin(struct move_request *req)
 		return;
 	}
 	if (row.node != t->self && req->of_node) {
-		/* Only who asked knows whether it is to be followed there. */
+		/* Only the asking node knows whether the request follows it there. */
 		move_request_fail(req, ESTALE, "it is not this node's any more");
 		return;
 	}
@@ -313,14 +320,14 @@ void move_request_begin(struct move_request *req)
 		move_request_ask_owner(req, &row);
 }
 
-/* The bound has come while a move is under way here. */
+/* The deadline has come while a move is under way here. */
 static void moving_timeout(struct move_request *req)
 {
 	struct move *m = move_find(req->t, req->spec.id);
 	enum move_state state = m ? m->state : MOVE_END;
 
 	if (!m || m->request != req || source_past_return(m)) {
-		move_request_fail(req, EINPROGRESS, "it goes on by itself");
+		move_request_fail(req, EINPROGRESS, "the move continues by itself");
 		return;
 	}
 	if (req->gave_up) {
@@ -331,13 +338,13 @@ static void moving_timeout(struct move_request *req)
 	req->gave_up = true;
 	req->deadline_ms = move_now_ms() + GRACE_MS;
 	move_request_arm(req, 0);
-	/* This may answer at once, and then there is no `a` any more. */
+	/* This may answer at once, which frees `req`. */
 	if (state == S_CONNECTING)
 		source_cancel(m, EHOSTUNREACH, "the target does not answer");
 	else if (state == S_PREPARING)
 		source_cancel(m, EROFS, "no quorum: the cluster did not agree in time");
 	else if (!source_cancel(m, EBUSY, "programs could not be stopped in time"))
-		move_request_fail(req, EINPROGRESS, "it goes on by itself");
+		move_request_fail(req, EINPROGRESS, "the move continues by itself");
 }
 
 static void on_timeout(struct move_request *req)
@@ -360,7 +367,7 @@ static void on_timeout(struct move_request *req)
 	case REQUEST_REMOTE:
 		move_request_send_cancel(req);
 		move_request_fail(req, EINPROGRESS,
-				  "its owner has not answered; it may go on by itself");
+				  "its owner has not answered; the move may continue by itself");
 		return;
 	case REQUEST_SEEING:
 		move_request_fail(req, EINPROGRESS,
@@ -391,9 +398,9 @@ void move_request_tick(struct move_request *req)
 		if (meta_segment(req->t->meta, req->spec.id, &row) ||
 		    (row.node != req->owner && !peer_up(req->t->peers, req->owner)))
 			move_request_begin(
-				req); /* gone, or moved meanwhile, and who knew it is down */
+				req); /* unlinked; or moved, and the asked node is down */
 		else
-			move_request_send(req); /* it knows it, or has answered, or it was lost */
+			move_request_send(req); /* MIGRATE or ANSWER may have been lost */
 	} else if (req->state == REQUEST_WAITING) {
 		waiting_tick(req);
 	} else {
@@ -409,7 +416,8 @@ void move_request_cancel(struct move_request *req)
 	switch (req->state) {
 	case REQUEST_MOVING:
 		if (m && m->request == req && !source_cancel(m, EINTR, "cancelled")) {
-			req->spec.wait_stable = false; /* it is done; nobody waits for pages */
+			/* It is given: the request waits for pages no longer. */
+			req->spec.wait_stable = false;
 			move_look(req->t, req->spec.id);
 		}
 		return;
@@ -422,7 +430,7 @@ void move_request_cancel(struct move_request *req)
 		return;
 	case REQUEST_AGAIN:
 		if (!req->spec.reclaim && (req->owner || is_given(req) || is_there(req)))
-			return; /* the next look says what has become of it */
+			return; /* the next look shows how it ended */
 		move_request_fail(req, EINTR, "cancelled");
 		return;
 	default:

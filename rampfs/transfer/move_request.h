@@ -12,7 +12,7 @@ void move_request_tick(struct move_request *req);
 
 /* The segment's row has changed, or its move has ended: also a hook. */
 void move_requests_look(struct transfers *t, ramp_segment_t id);
-/* Cancels before GIVEN; after it, the request ends with what happens. */
+/* Cancels: before GIVEN the request fails, after it the request ends as the move does. */
 void move_request_cancel(struct move_request *req);
 
 #endif

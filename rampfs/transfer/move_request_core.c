@@ -1,5 +1,6 @@
 /*
- * A request to move a segment: the object, the door of its states, and its answer.
+ * A request to move a segment: the object, the door of its states (drawn in move_request.c), and
+ * its answer.
  */
 #include "move_request_core.h"
 
@@ -15,7 +16,7 @@
 #include "traces.h"
 
 #define BIT(s)	 (1u << (s))
-#define GREET_MS 5000u /* a daemon that has just begun has yet to meet the others */
+#define GREET_MS 5000u /* for a daemon that has just started to connect to the others */
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
@@ -35,7 +36,7 @@ struct move_request *move_request_new(struct transfers *t, const struct migrate_
 	struct move_request *req = calloc(1, sizeof(*req));
 
 	if (!req)
-		abort(); /* somebody waits for an answer that would never come */
+		abort(); /* a client or a node waits for an answer, which would never come */
 	req->t = t;
 	req->handle = atomic_fetch_add(&t->last_handle, 1) + 1;
 	req->spec = *spec;
@@ -148,7 +149,7 @@ void move_request_again(struct move_request *req)
 void move_request_retry(struct move_request *req)
 {
 	if (req->unheard)
-		move_request_done(req, -ESHUTDOWN, "who asked has hung up");
+		move_request_done(req, -ESHUTDOWN, "the asking node has hung up");
 	else
 		req->t->hooks->request_begin(req);
 }
@@ -235,7 +236,7 @@ int move_request_check_name(const struct move_request *req, const struct segment
 {
 	if (!req->spec.from_name[0] || strcmp(row->name, req->spec.from_name) == 0)
 		return 0;
-	/* Who asked may have tables that are behind ours: it looks at them again. */
+	/* The asking node's tables may be behind ours: it looks at them again. */
 	return req->of_node ? -ESTALE : -ENOENT;
 }
 

@@ -1,6 +1,6 @@
 /*
- * A request to move a segment, of rename(2) here, a tool or another node: the object, its states and
- * its answer. Control loop, except where stated.
+ * A request to move a segment, of rename(2) here, a tool or another node: the object, its states
+ * and its answer. Control loop, except where stated.
  */
 #ifndef RAMP_MOVE_REQUEST_CORE_H
 #define RAMP_MOVE_REQUEST_CORE_H
@@ -35,7 +35,7 @@ struct move_request {
 	bool cancelled, gave_up;
 	bool unheard;	   /* MOVING: the node that asks has hung up */
 	ramp_node_t owner; /* REMOTE, SEEING */
-	uint64_t epoch;	   /* SEEING: what our tables must show */
+	uint64_t epoch;	   /* SEEING: the row's, which our tables must show */
 };
 
 /* ---- beginning ------------------------------------------------------------------------------- */

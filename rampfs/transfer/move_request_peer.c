@@ -1,12 +1,13 @@
 /*
- * Requests of other nodes to move what this node owns.
+ * Requests of other nodes to move the segments that this node owns.
  *
  * Happy path: MIGRATE begins a request of this node's own (move_request.c); PROGRESS and STEP go to
  * the node that asks, then one ANSWER.
  *
- * How it fails: an answer that was given is given again. ESTALE says that this node is not the owner,
- * or not any more. A CANCEL for a number that is unknown is answered by nothing. A node that hangs up
- * may never cancel what its daemon asked for: what is not under way yet ends.
+ * How it fails: a request that is repeated gets the answer that it had. ESTALE says that this node
+ * is not the owner, or not any more when the move was to begin. A CANCEL with an unknown number
+ * gets no answer: the asking node sends MIGRATE before it, which does. A node that hung up may
+ * never cancel its requests: those that have no move yet end.
  */
 #include "move_request_peer.h"
 
@@ -47,7 +48,7 @@ static void remote_answer(struct transfers *t, ramp_node_t node, uint64_t reques
 	answer_send(t, answered);
 }
 
-/* True where it was answered already; it is answered again. */
+/* Answers again a request that was answered; returns false where it was not. */
 static bool answer_again(struct transfers *t, ramp_node_t node, uint64_t request)
 {
 	for (size_t i = 0; i < ANSWERED; i++) {
@@ -59,7 +60,7 @@ static bool answer_again(struct transfers *t, ramp_node_t node, uint64_t request
 	return false;
 }
 
-/* Not remembered: the asker looks at its tables and asks again under the same number. */
+/* Not kept for answer_again: the asking node looks at its tables, and repeats the same number. */
 static void not_the_owner(struct transfers *t, ramp_node_t node, uint64_t request)
 {
 	struct answered stale = {
@@ -76,7 +77,7 @@ static void remote_done(void *arg, int result, const char *text)
 
 	if (result == -ESTALE)
 		not_the_owner(r->t, r->node, r->request);
-	else if (result != -ESHUTDOWN) /* else it is asked again, of this daemon or the next */
+	else if (result != -ESHUTDOWN) /* else the node asks again, this daemon or the next */
 		remote_answer(r->t, r->node, r->request, r->id, result, text);
 	free(r);
 }
@@ -138,7 +139,7 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	if (known)
 		known->unheard = false;
 	if (!t->started || known || answer_again(t, from, mm.request))
-		return; /* the latter: asked again, for a message may be lost */
+		return; /* it is repeated, because messages may be lost */
 	if (mm.mode > TRANSFER_COPY) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
 		return;
@@ -177,14 +178,13 @@ static void on_cancel(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 	req = remote_find(arg, from, c.request);
 	if (req)
 		move_request_cancel(req);
-	else /* or it is unknown: who asks repeats its MIGRATE before this, and gets that answered
-	      */
+	else
 		answer_again(arg, from, c.request);
 }
 
-/* What it asked and is under way goes on; perhaps it asks again under the same number, perhaps its
-   daemon died. What has begun nothing ends: a daemon that died can't cancel it any more, and one
-   that lives asks again. */
+/* Moves under way continue, and the node may repeat their MIGRATE under the same number; or its
+   daemon has died. Requests without a move end: a daemon that died can't cancel them any more, and
+   one that lives asks again. */
 void move_requests_peer_down(struct transfers *t, ramp_node_t node)
 {
 	struct move_request *req, *next;
@@ -198,7 +198,7 @@ void move_requests_peer_down(struct transfers *t, ramp_node_t node)
 		if (req->state == REQUEST_MOVING)
 			req->unheard = true;
 		else
-			move_request_done(req, -ESHUTDOWN, "who asked has hung up");
+			move_request_done(req, -ESHUTDOWN, "the asking node has hung up");
 	}
 }
 

@@ -1,13 +1,13 @@
 /*
- * What a node asks of the node that owns a segment.
+ * Requests to the node that owns a segment.
  *
- * Happy path: MIGRATE goes to the owner, whose PROGRESS and STEP are handed on, then its ANSWER, when
+ * Happy path: MIGRATE goes to the owner. Its PROGRESS and STEP are handed on, then its ANSWER, once
  * this node's tables have come as far as the owner's.
  *
  * How it fails: messages are lost and daemons die, so MIGRATE is repeated under the same number.
- * ESTALE is "not mine", or not any more when it was to begin: this node looks at its tables. A cancel
- * may come to a daemon that has not heard of the move: only the owner knows whether it is given, so
- * MIGRATE goes before it.
+ * ESTALE says that the node is not the owner, or was not any more when the move was to begin: this
+ * node looks at its tables again. A CANCEL may come to a daemon that has not heard of the request.
+ * Only the owner knows whether the segment is given, so MIGRATE goes before each CANCEL.
  */
 #include "move_request_remote.h"
 
@@ -17,7 +17,7 @@
 #include "move_message.h"
 #include "traces.h"
 
-#define REMOTE_SHORT_MS 300u /* the owner gives up earlier than who asked it */
+#define REMOTE_SHORT_MS 300u /* the owner gives up so much earlier than the asking node */
 
 static void migrate_send(struct move_request *req)
 {
@@ -49,8 +49,9 @@ void move_request_send_cancel(struct move_request *req)
 	MOVE_SEND(req->t, req->owner, PROTO_CANCEL, proto_put_cancel, &c);
 }
 
-/* The owner may be another daemon than the one that was asked: it hears first what is cancelled,
-   finds it where it is given, and else begins it for as long as the next message takes. */
+/* The owner may have another daemon than the one that was asked. From MIGRATE it learns the request
+   that CANCEL names: it finds a move that is given; else it begins one, until CANCEL comes right
+   after. */
 void move_request_send(struct move_request *req)
 {
 	migrate_send(req);
@@ -60,9 +61,8 @@ void move_request_send(struct move_request *req)
 
 void move_request_cancelled_unseen(struct move_request *req)
 {
-	move_request_fail(
-		req, EINTR,
-		"cancelled, but its owner is down: rampfs-status shows what becomes of it");
+	move_request_fail(req, EINTR,
+			  "cancelled, but its owner is down: rampfs-status shows how it ends");
 }
 
 static bool is_elsewhere(const struct move_request *req, const struct segment_row *row)
@@ -71,7 +71,7 @@ static bool is_elsewhere(const struct move_request *req, const struct segment_ro
 	       (row->dst != req->spec.dst || strcmp(row->dst_name, req->spec.dst_name) != 0);
 }
 
-/* Whether it is on the move its owner knows; our tables may show one that is over. */
+/* Whether it is moving already the owner knows: our tables may show a move that has ended. */
 void move_request_ask_owner(struct move_request *req, const struct segment_row *row)
 {
 	if (!peer_up(req->t->peers, row->node)) {
@@ -112,8 +112,7 @@ static void on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 	if (!req || req->state != REQUEST_REMOTE || req->owner != from)
 		return;
 	if (answer.code == ESTALE) {
-		move_request_again(
-			req); /* it is not the owner: our tables were behind, or its are */
+		move_request_again(req); /* it is not the owner: its tables or ours are behind */
 	} else if (answer.code) {
 		move_request_done(req, -(int)answer.code, answer.text);
 	} else {
@@ -139,7 +138,7 @@ static void on_progress(void *arg, ramp_node_t from, ramp_incarnation_t incarnat
 		move_request_progress(req, p.done_pages, p.all_pages, p.state);
 }
 
-/* A step of a trace that this node's tool asked for. */
+/* Shows a step of a trace that a tool of this node asked for. */
 static void show_step(struct transfers *t, ramp_node_t from, const struct msg_step *s)
 {
 	struct move_request *req = move_request_find(t, s->about);

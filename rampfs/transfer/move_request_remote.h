@@ -1,5 +1,5 @@
 /*
- * What a node asks of the node that owns a segment.
+ * Requests to the node that owns a segment.
  */
 #ifndef RAMP_MOVE_REQUEST_REMOTE_H
 #define RAMP_MOVE_REQUEST_REMOTE_H
@@ -17,7 +17,7 @@ void move_request_send_cancel(struct move_request *req);
 void move_request_cancelled_unseen(struct move_request *req);
 /* SEEING: answers where our tables have come as far as the answerer's. */
 void move_request_seeing_look(struct move_request *req);
-/* That node is connected again: what REMOTE repeats goes to it at once. */
+/* That node is connected again: requests in REMOTE are repeated to it at once. */
 void move_requests_peer_up(struct transfers *t, ramp_node_t node);
 void move_request_remote_listen(struct transfers *t);
 

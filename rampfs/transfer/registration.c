@@ -1,11 +1,12 @@
 /*
- * Taking part (R1), and going through all records and rows that are on the move.
+ * Taking part (R1), and the scan of all records and rows that are on the move.
  *
- * Happy path: NODE_UP is proposed until the tables show our incarnation; then every record in the
- * store and every row that is on the move is looked at once, and again whenever a node's row changes.
+ * Happy path: NODE_UP is proposed until the tables show our incarnation. Then each record in the
+ * store and each row that is on the move is looked at once, and again whenever a node's row
+ * changes.
  *
- * How it fails: without a quorum NODE_UP is proposed again, and meanwhile nothing new begins; what
- * the records say is served all the same (R8).
+ * How it fails: without a quorum NODE_UP is proposed again, and meanwhile nothing new begins;
+ * records are served all the same (R8).
  */
 #include "registration.h"
 
@@ -77,7 +78,8 @@ static void propose_up(struct transfers *t, const struct node_row *row)
 	meta_propose(t->meta, &command, on_up, p);
 }
 
-/* A daemon that came after a change of its configuration: the others show what it offers now. */
+/* Returns whether the row has this node's capacity, which a changed configuration may have
+   changed. */
 static bool is_as_shown(const struct transfers *t, const struct node_row *row)
 {
 	struct store_space space;
@@ -86,7 +88,6 @@ static bool is_as_shown(const struct transfers *t, const struct node_row *row)
 	return row->capacity == space.capacity_bytes;
 }
 
-/* Registers until the tables show it; a later fence takes it away again. */
 void registration_look(struct transfers *t)
 {
 	struct node_row row;
@@ -101,7 +102,7 @@ void registration_look(struct transfers *t)
 		log_info("node %s takes part", row.name);
 		registration_scan(t);
 	}
-	if (!t->registered && was)
+	if (!t->registered && was) /* by a later fence */
 		log_error("node %s was fenced: it takes part no more", row.name);
 	if ((!t->registered || !is_as_shown(t, &row)) && !t->up_proposing &&
 	    row.fenced != t->incarnation)
@@ -166,8 +167,6 @@ static void scan_done(void *arg)
 		registration_scan(t);
 }
 
-/* Looks at every record and row that is on the move: at the start, and when a node's row says that
-   an incarnation may be over. */
 void registration_scan(struct transfers *t)
 {
 	struct scan *s;

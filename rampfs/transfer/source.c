@@ -1,16 +1,15 @@
 /*
- * The source's end.
+ * The source's end from ACCEPT to GIVEN, and the target's verdicts. (Before it: source_connect.c.
+ * After it: given.c.)
  *
- * Happy path: a worker asks what of the segment is populated and whether it may move; CONNECT is
- * repeated until T says ACCEPT; prepare is committed and seen; one worker call freezes, revokes,
- * records GIVEN and sends TRANSFER, with no hop between; TAKEN comes, programs are told, the
- * asker is answered when the tables show T as the owner; when they show that T has settled, the
- * bytes go.
+ * Happy path: ACCEPT makes the source propose prepare(k). When it is committed, and the source's
+ * own tables show it, a worker goes through the window (source_window.c): GIVEN is recorded and
+ * TRANSFER sent. TAKEN comes, programs are told, and given.c does the rest.
  *
- * How it fails: before GIVEN by giving up: what was frozen thaws within the same worker call, and
- * a prepare that was committed is aborted (R4). From GIVEN on by T's REFUSED(k), or by proof that
- * T's incarnation is over: abort(k) is proposed, and the segment is served again when the tables
- * show it ours (R5). Nothing else, and no time, takes it back.
+ * How it fails: before GIVEN by giving up: the worker's call that froze the segment thaws it, and a
+ * prepare that was committed is aborted (R4). From GIVEN on by the target's REFUSED(k), or by proof
+ * that its incarnation is over: abort(k) is proposed, and the segment is served again when the
+ * tables show this node as its owner (R5). Nothing else takes it back, and no lapse of time does.
  */
 #include "source.h"
 
@@ -41,8 +40,8 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!move_decoded(body, proto_get_accept(body, &a)))
 		return;
 	m = move_for_source_id(t, from, a.id, a.source_id);
-	/* What it begins nobody would end, once we close: the row would stay as it is till the next
-	   daemon. */
+	/* Once this daemon closes, nothing would end the move that an ACCEPT begins: the row would
+	   stay MOVING until the next daemon. */
 	if (!m || t->closing || m->state != S_CONNECTING || a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
@@ -65,17 +64,17 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 
 static void prepare_failed(struct move *m, int result)
 {
-	if (atomic_load(&m->cancelled) && m->source.fail_code) { /* and that is the answer */
+	if (atomic_load(&m->cancelled) && m->source.fail_code) { /* answered as cancelled */
 		source_say_close(m);
 		source_fail_now(m);
 		return;
 	}
-	if (result == -EBUSY && !atomic_load(&m->cancelled)) { /* the row is MOVING */
+	if (result == -EBUSY && !atomic_load(&m->cancelled)) { /* the row is MOVING in another k */
 		source_prepare_late(m);
 		return;
 	}
 	switch (result) {
-	case -ESTALE: /* a step of the row came between */
+	case -ESTALE: /* the row has changed since its epoch was read */
 		source_say_close(m);
 		source_again(m, S_PREPARING);
 		return;
@@ -86,7 +85,7 @@ static void prepare_failed(struct move *m, int result)
 		source_fail(m, EHOSTUNREACH, "node %s does not take part", m->peer_name);
 		break;
 	case -EROFS:
-	case -ETIMEDOUT: /* if it happens yet, the sweep aborts it (R4) */
+	case -ETIMEDOUT: /* if it is committed later, the sweep aborts it (R4) */
 		source_fail(m, EROFS, "no quorum: the cluster can't agree on the move now");
 		break;
 	default:
@@ -104,8 +103,8 @@ static void frozen(struct move *m)
 		source_given(m);
 }
 
-/* R3: S goes on only if the committed prepare is its own attempt's, in the daemon life that
-   proposed it. */
+/* R3: the source continues only where the committed prepare is its own attempt's, in the daemon
+   life that proposed it. */
 static void prepared(struct move *m, const struct meta_reply *reply)
 {
 	struct segment_row row;
@@ -135,7 +134,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 
 /* ---- S_FREEZING to S_LEFT: the target's verdicts --------------------------------------------- */
 
-/* The move that a verdict on its attempt is for, before anything else has decided it. */
+/* The move that a verdict is on, where nothing else has decided it yet; or NULL. */
 static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wire_r *body)
 {
 	struct move *m = move_for_verdict(t, from, body);
@@ -160,7 +159,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 		given_leave(m);
 }
 
-/* It may come before our own tables show it. */
+/* The target's tables show it as the owner. Ours may not yet. */
 static void source_on_listed(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
 {
@@ -173,8 +172,9 @@ static void source_on_listed(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	move_look(m->t, m->id);
 }
 
-/* R5: T's own word that it never took k and never will. Of the incarnation that was asked: a later
-   one knows nothing about what that one did, and proof that it is over decides. */
+/* R5: the target's own word that it never took k and never will. Only the incarnation that was
+   asked can say so: a later one does not know what that one did, and proof that it is over
+   decides. */
 static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			      struct wire_r *body)
 {
@@ -229,7 +229,7 @@ void source_look(struct move *m)
 		given_look(m);
 }
 
-/* ---- asked from above ------------------------------------------------------------------------ */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 bool source_past_return(const struct move *m)
 {
@@ -240,7 +240,7 @@ bool source_cancel(struct move *m, int code, const char *text)
 {
 	switch (m->state) {
 	case S_CONNECTING:
-		/* A refusal that was only "not yet" says more than a time-out does. */
+		/* A refusal that was only "not yet" says more than a time-out. */
 		if (code == EINTR || !m->source.fail_code)
 			source_fail(m, code, "%s", text);
 		source_say_close(m);
@@ -249,13 +249,13 @@ bool source_cancel(struct move *m, int code, const char *text)
 	case S_CHECKING:
 	case S_PREPARING:
 	case S_FREEZING:
-		/* The worker or the proposal comes back, and then it ends. */
+		/* It ends when the worker returns or the proposal is answered. */
 		source_fail(m, code, "%s", text);
 		atomic_store(&m->cancelled, true);
 		return true;
 	case S_COPYING:
 		source_fail(m, code, "%s", text);
-		if (m->working) /* it comes back as from S_FREEZING */
+		if (m->working) /* it returns as in S_FREEZING */
 			atomic_store(&m->cancelled, true);
 		else
 			copy_stop(m);

@@ -1,11 +1,11 @@
 /*
  * The source's end up to ACCEPT.
  *
- * Happy path: a worker lists what of the segment is populated, sends CONNECT, and asks whether the
- * segment may move; CONNECT is repeated until the target says ACCEPT (source.c).
+ * Happy path: a worker lists the populated pages of the segment, sends CONNECT, and asks whether
+ * the segment may move; CONNECT is repeated until the target says ACCEPT (source.c).
  *
- * How it fails: by giving up. Before prepare nothing is to be undone; a prepare that was, or may have
- * been, committed is aborted (R4).
+ * How it fails: by giving up. Before prepare nothing is to be undone; a prepare that was, or may
+ * have been, committed is aborted (R4).
  */
 #include "source_connect.h"
 
@@ -24,8 +24,8 @@
 #include "source_list.h"
 #include "traces.h"
 
-#define CONNECT_MS	 5000u /* a target that says nothing: EHOSTUNREACH */
-#define CONNECT_AGAIN_MS 100u  /* CONNECT is repeated, first after this */
+#define CONNECT_MS	 5000u /* without an answer of the target, until EHOSTUNREACH */
+#define CONNECT_AGAIN_MS 100u  /* the first pause before CONNECT is repeated */
 #define ATTEMPTS_MAX	 5u
 #define NOT_YET_MIN_MS	 4u
 #define NOT_YET_MAX_MS	 200u
@@ -48,7 +48,6 @@ void source_show_state(struct move *m)
 		move_request_progress(m->request, 0, 0, move_state_name(m->state));
 }
 
-/* Answers with what fail_set said and ends; `m` is in a state that has no row. */
 void source_fail_now(struct move *m)
 {
 	struct transfers *t = m->t;
@@ -58,8 +57,8 @@ void source_fail_now(struct move *m)
 	transfers_count(m->t, &m->t->status.failed);
 	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
-	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nobody else would
-	   look at that row again. */
+	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nothing else
+	   would look at that row again. */
 	move_look(t, id);
 }
 
@@ -68,8 +67,8 @@ void source_say_close(struct move *m)
 	move_send_verdict(m->t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 }
 
-/* R4: a prepare was, or may have been, committed: nothing is served differently, but the row must
-   move before anybody may try again. */
+/* R4: the prepare was, or may have been, committed. The segment is served as before, but the row
+   must leave k before another attempt can begin. */
 void source_give_up(struct move *m)
 {
 	if (!m->aborting.then_again)
@@ -83,7 +82,7 @@ void source_give_up(struct move *m)
 
 /* ---- S_CHECKING ------------------------------------------------------------------------------ */
 
-/* CONNECT, by whoever has the move. */
+/* Sends CONNECT. Any thread that has the move. */
 static void connect_send(struct move *m)
 {
 	struct msg_connect c = {
@@ -116,15 +115,16 @@ static void connect_send(struct move *m)
 }
 
 /*
- * May it move, and what of it is populated? CONNECT goes out as soon as the latter is known, so
- * that T takes room while /proc is read here; it is repeated when that has been found well.
+ * Lists the populated pages, then asks whether programs let the segment move. CONNECT goes out
+ * between the two, so that the target takes room while /proc is read here; it is repeated [checked]
+ * when no program is in the way.
  */
 static void check_work(struct move *m)
 {
 	source_list_make(m);
 	if (m->work_rc)
 		return;
-	trace_step(m->trace, "what is populated is known");
+	trace_step(m->trace, "the populated pages are known");
 	trace_step(m->trace, "CONNECT goes out");
 	connect_send(m);
 	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
@@ -150,7 +150,7 @@ static void checked(struct move *m)
 	move_retry(m);
 }
 
-/* A new attempt: R2's random id, and the row's epoch that prepare will compare. */
+/* Begins an attempt: with R2's random id, and the row's epoch, which prepare will compare (R3). */
 static void source_begin(struct move *m, enum move_state from, uint64_t row_epoch)
 {
 	m->k = (struct ramp_attempt){.source_id = ramp_random64()};
@@ -163,7 +163,8 @@ static void source_begin(struct move *m, enum move_state from, uint64_t row_epoc
 		m->source.sent_transfer = m->source.got_in_progress = false;
 	m->source.attempts++;
 	trace_source(m, m->request && m->request->spec.step);
-	seg_set_leaving(m->seg, true); /* before it is asked who holds it by passthrough */
+	seg_set_leaving(m->seg,
+			true); /* before programs that hold it by passthrough are looked for */
 	move_go(m, from, S_CHECKING);
 	source_show_state(m);
 	move_work(m, check_work, checked);
@@ -218,8 +219,8 @@ void source_again(struct move *m, enum move_state from)
 
 /* ---- S_CONNECTING ---------------------------------------------------------------------------- */
 
-/* R4: what a daemon before this one proposed was committed first, or what an attempt before had no
-   answer for. It is aborted; then who asked for the move has his try. */
+/* R4: another prepare was committed first: an earlier daemon's, or that of an earlier attempt that
+   got no answer. It is aborted, then the request begins again. */
 void source_prepare_late(struct move *m)
 {
 	struct transfers *t = m->t;
@@ -230,12 +231,12 @@ void source_prepare_late(struct move *m)
 	transfers_count(t, &t->status.failed);
 	source_say_close(m);
 	move_end(m);
-	move_look(t, id); /* before anybody asks: he waits for the abort, and none overtakes him */
+	move_look(t, id); /* begins the abort, for which the request then waits */
 	if (req)
 		move_request_retry(req);
 }
 
-/* T may take its time to say anything, and the row would stay as it is so long. */
+/* The target may be slow to answer, and the row would stay MOVING until then. */
 void source_connecting_look(struct move *m)
 {
 	struct segment_row row;
@@ -276,7 +277,7 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		return;
 	source_fail(m, r.code == EAGAIN || r.code == EINPROGRESS ? EBUSY : (int)r.code,
 		    "node %s: %s", m->peer_name, r.text);
-	/* T is at it, however long that takes: only who asked has a bound then. */
+	/* The target takes room, however long that takes: then only the request has a deadline. */
 	m->source.got_in_progress = r.code == EINPROGRESS;
 	if (m->source.got_in_progress) {
 		m->heard_ms = move_now_ms();
@@ -287,8 +288,8 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		source_fail_now(m);
 		return;
 	}
-	/* Not yet, says T, because of what is over in a moment; and this is the reason if it is
-	   not. */
+	/* "Not yet": the target expects its reason to pass soon. If it does not pass, that reason
+	   is the answer. */
 	m->source.not_yet_ms = m->source.not_yet_ms ? m->source.not_yet_ms * 2 : NOT_YET_MIN_MS;
 	if (m->source.not_yet_ms > NOT_YET_MAX_MS)
 		m->source.not_yet_ms = NOT_YET_MAX_MS;

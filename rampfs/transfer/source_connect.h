@@ -22,7 +22,7 @@ void source_connect_listen(struct transfers *t);
 /* Sets why the move is given up. */
 __attribute__((format(printf, 3, 4))) void source_fail(struct move *m, int code, const char *fmt,
 						       ...);
-/* Answers what source_fail set and ends; `m` is in a state that has no row. */
+/* Answers as source_fail has set and ends; `m` is in a state that has no row. */
 void source_fail_now(struct move *m);
 /* R4: a prepare was, or may have been, committed. Aborts it; source_fail has set why. */
 void source_give_up(struct move *m);

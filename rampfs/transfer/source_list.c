@@ -1,11 +1,12 @@
 /*
- * The list of what is populated in a segment: CONNECT carries it, and the target takes room by it.
+ * The list of the populated pages of a segment: CONNECT carries it, and the target takes room by
+ * it.
  *
- * Happy path: the layout is noted, then scanned; once frozen, the segment is compared with the note.
- * Nothing changed: the target pulls what is listed.
+ * Happy path: the layout is noted, then scanned. Once the segment is frozen, its layout is compared
+ * with the note. Where nothing has changed the target pulls the listed pages only.
  *
- * How it fails: what changed meanwhile makes the target ask for every page; what outgrew the slack is
- * -ENOSPC, and another attempt lists it.
+ * How it fails: after a change the target asks for every page. Growth past the slack is -ENOSPC,
+ * and another attempt makes a new list.
  */
 #include "source_list.h"
 
@@ -17,7 +18,7 @@
 
 #define LIST_TRIES 3
 
-/* Room for the longest list is a mebibyte, and thousands of segments may be on their way at once. */
+/* The longest list takes a mebibyte, and thousands of segments may be migrating at once. */
 static void shrink_ranges(struct move *m)
 {
 	struct room_range *less = realloc(m->ranges, (m->n_ranges + 1) * sizeof(*less));
@@ -26,8 +27,9 @@ static void shrink_ranges(struct move *m)
 		m->ranges = less;
 }
 
-/* What it has grown by since its size was read is no part of CONNECT, which T would not understand. At
-   the freeze its size is another, and T asks for every page. */
+/* Cuts the list off at the size: CONNECT must not list pages beyond it, which the segment may have
+   got since its size was read. At the freeze the size will differ, and the target asks for every
+   page. */
 static void forget_growth(struct move *m)
 {
 	uint64_t end = (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
@@ -40,16 +42,17 @@ static void forget_growth(struct move *m)
 		last->len = end - last->offset;
 }
 
-/* T takes a message with a larger size for a malformed one, and hangs up. */
+/* The target would take a message with a larger size for a malformed one, and hang up. */
 static int check_size(struct move *m, uint64_t size)
 {
 	if (size > PROTO_SIZE_MAX)
 		return ramp_err_set(&m->work_err, EFBIG,
-				    "it is larger than what can be moved (4 EiB)");
+				    "it is too large to be moved (more than 4 EiB)");
 	return 0;
 }
 
-/* Noted before the scan: what changes meanwhile counts as a change, unless it is listed again. */
+/* Notes the layout before it scans: a change meanwhile counts as one, unless the list is made
+   again. */
 static int list_data(struct move *m, uint64_t *populated)
 {
 	int rc, tries = LIST_TRIES;
@@ -74,7 +77,7 @@ void source_list_make(struct move *m)
 	move_forget_ranges(m);
 	m->ranges = calloc(PROTO_RANGES_MAX, sizeof(*m->ranges));
 	if (!m->ranges) {
-		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of what is populated");
+		m->work_rc = ramp_err_sys(&m->work_err, ENOMEM, "list of populated pages");
 		return;
 	}
 	m->work_rc = list_data(m, &populated);
@@ -83,11 +86,8 @@ void source_list_make(struct move *m)
 	m->slack_bytes = room_slack_for(populated);
 }
 
-/*
- * Everybody is out and nobody has access: is what CONNECT said still true? -ENOSPC: it has grown
- * past the slack that T took. T keeps room for what was listed, whether or not it is still there:
- * where something was cut out, all that is new elsewhere needs some.
- */
+/* The target keeps room for all listed pages, also for those that have been freed since: where
+   something was freed, all that is new elsewhere needs room of its own. */
 int source_list_compare(struct move *m)
 {
 	uint64_t size = seg_size(m->seg), grown = 0;

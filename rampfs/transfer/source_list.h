@@ -1,5 +1,5 @@
 /*
- * The list of what is populated in a segment, which CONNECT carries. Workers' calls.
+ * The list of the populated pages of a segment, which CONNECT carries. Workers' calls.
  */
 #ifndef RAMP_SOURCE_LIST_H
 #define RAMP_SOURCE_LIST_H

@@ -1,11 +1,11 @@
 /*
  * The window at the source: the time in which neither end can touch the segment.
  *
- * Happy path: one worker call freezes, revokes, compares, records GIVEN and sends TRANSFER, with no
- * hop between (R3).
+ * Happy path: one call of a worker freezes, revokes, compares, records GIVEN and sends TRANSFER,
+ * with no change of threads in between (R3).
  *
- * How it fails: what was done is undone in reverse within the same call, the keys first; then the
- * prepare is aborted (R4).
+ * How it fails: the same call undoes all steps in reverse, keys first; then the prepare is aborted
+ * (R4).
  */
 #include "source_window.h"
 
@@ -40,7 +40,8 @@ static int record_given(struct move *m)
 	return record_change(m->seg, &given, &m->work_err);
 }
 
-/* Who reads or writes waits until all is copied, however long that takes. */
+/* While it is held, readers and writers wait until every page is copied, however long that
+   takes. */
 static void hold(struct move *m, bool held)
 {
 	m->source.frozen_for_copy = held;
@@ -69,10 +70,10 @@ void source_give(struct move *m)
 }
 
 /*
- * What leads to the window, and the window, in one call: gate, revoke, compare, record, message.
- * The grant comes before it (T asks for nothing before it has TRANSFER), and so does the look that
- * spares the revoke one. On failure everything is undone in reverse, the keys first. In mode copy T
- * reads first (copy.c).
+ * Prepares the window and goes through it, in one call: gate, revoke, compare, record, message
+ * (R3). Two things come before it: the grant (the target reads nothing before it has TRANSFER), and
+ * programs_watch, which saves the revoke a look at all mappings. On failure everything is undone in
+ * reverse, keys first. In mode copy the target reads first (copy.c).
  */
 static void freeze_and_give(struct move *m)
 {
@@ -117,7 +118,8 @@ err_after_grant:
 	given_ungrant(m);
 }
 
-/* Busy programs must not keep us off the processor while they are kept from their memory. */
+/* Runs at real-time priority: busy programs must not keep this thread off the processor while it
+   keeps them from their memory. */
 void source_freeze_work(struct move *m)
 {
 	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
@@ -130,7 +132,7 @@ void source_freeze_work(struct move *m)
 void source_given(struct move *m)
 {
 	if (m->work_rc) {
-		/* Another attempt lists what it has grown to. */
+		/* It has grown: another attempt lists it again. */
 		m->aborting.then_again = m->work_rc == -ENOSPC;
 		if (!m->source.fail_code)
 			source_fail(m, m->work_rc == -ETIMEDOUT ? EBUSY : -m->work_rc, "%s",
@@ -143,7 +145,7 @@ void source_given(struct move *m)
 	move_go(m, m->state, S_GIVEN);
 	move_forget_ranges(m);
 	source_show_state(m);
-	if (m->source.got_taken) { /* T was faster than our own loop */
+	if (m->source.got_taken) { /* TAKEN came before the worker's return was handled */
 		given_leave(m);
 		return;
 	}

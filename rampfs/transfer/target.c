@@ -1,15 +1,13 @@
 /*
- * The target's end.
+ * The target's end from TRANSFER on. (Before it: target_reserve.c.)
  *
- * Happy path: CONNECT makes a worker take room; the reservation is in memory and gets a random
- * ticket, ACCEPT. TRANSFER(k) of that ticket: record TAKEN, answered at once, served at once,
- * whether or not Raft is there (R11); taken is proposed; pages are pulled; when all are here
- * settled is proposed, and when the tables show the row STABLE the record becomes OWNED.
+ * Happy path: TRANSFER(k) of a ticket that is reserved makes the record TAKEN. It is answered at
+ * once, and the segment is served at once, with or without Raft (R11). taken is proposed; pages are
+ * pulled; when all are here settled is proposed. When the tables show the row STABLE the record
+ * becomes OWNED.
  *
- * How it fails: a reservation may be dropped at any time (R2: its source hung up, CLOSE, a
- * time-out, a restart), and then k is never taken: TRANSFER(k) is answered REFUSED for ever. What
- * is TAKEN stays, through restarts, until the tables show it settled, or reverted by proof that
- * this incarnation is over.
+ * How it fails: a record TAKEN remains, through restarts, until the tables show the row settled, or
+ * reverted by proof that this incarnation is over. Proposals are repeated for as long as it takes.
  */
 #include "target.h"
 
@@ -30,9 +28,9 @@
 #include "target_reserve.h"
 
 #define PULLED_EVERY_MS	  200u
-#define TOLD_AGAIN_MS	  50u
+#define TOLD_AGAIN_MS	  50u	/* between two looks whether the pull is over, as it said */
 #define PREFETCH_AFTER_MS 10u	/* at the latest, whether or not taken is committed */
-#define COME_BACK_MS	  1000u /* after a daemon's start: for programs' sessions */
+#define COME_BACK_MS	  1000u /* after a daemon's start, for clients to attach again */
 
 /* ---- TRANSFER -------------------------------------------------------------------------------- */
 
@@ -63,9 +61,9 @@ static void target_begun(struct move *m);
 static void begin_work(struct move *m);
 
 /*
- * R11: TAKEN is recorded; it is served from here on, whatever Raft does. taken is proposed when the
- * programs that had the segment mapped have it back (taken_look): who sees it listed here, because
- * mv has returned, may touch it through an old mapping.
+ * R11: TAKEN is recorded; the segment is served from here on, whatever Raft does. taken is proposed
+ * when the programs that had the segment mapped have it back (taken_look): once it is listed here
+ * mv returns, and a program may then touch it through an old mapping.
  */
 static void taken(struct move *m, enum move_state from)
 {
@@ -88,7 +86,7 @@ static void widened(struct move *m)
 	target_drop(m);
 }
 
-/* R2: RESERVED(k) -> record TAKEN, then serve. What was copied is of the size that KEYS named. */
+/* R2: RESERVED(k) -> record TAKEN, then serve. A copy has the size that KEYS named. */
 static void target_take(struct move *m, const struct msg_transfer *tr)
 {
 	bool as_listed = m->state == T_COPYING || (tr->unchanged && tr->size == m->size);
@@ -125,7 +123,7 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 	m = move_for(t, from, tr.id, tr.k);
 	if (m && (m->state == T_TAKING ||
 		  (m->state == T_COPYING && (m->working || !m->target.has_every_page))))
-		return; /* the answer comes when its worker is back, or every page here */
+		return; /* the answer comes when the worker returns, or every page is here */
 	if (m && (m->state == T_RESERVED || m->state == T_COPYING)) {
 		target_take(m, &tr);
 		return;
@@ -135,7 +133,7 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 
 /* ---- T_TAKEN --------------------------------------------------------------------------------- */
 
-/* Of a copy nothing is left to pull. */
+/* Begins the pull, of which a copy needs none, and tells the programs. */
 static void begin_and_tell(struct move *m)
 {
 	m->work_rc = m->target.has_every_page ? 0 : target_begin_pull(m);
@@ -146,9 +144,10 @@ static void begin_and_tell(struct move *m)
 }
 
 /*
- * Programs wait for it, as they did for the source's worker. A daemon whose predecessor died
- * between TAKEN and here begins without sessions: before it proposes taken they have a moment to
- * come, since who sees mv return may touch the segment through an old mapping.
+ * Runs at real-time priority, as source_freeze_work does: programs wait for it. A daemon that died
+ * between TAKEN and here is followed by one that begins without clients. They have COME_BACK_MS to
+ * attach before taken is proposed: once mv returns, a program may touch the segment through an old
+ * mapping.
  */
 static void begin_work(struct move *m)
 {
@@ -182,8 +181,8 @@ static void target_begun(struct move *m)
 
 static void row_proposed(struct move *m, const struct meta_reply *reply)
 {
-	/* Anything but a success or ESTALE was decided by nobody: again, for as long as it takes.
-	   Both of those are in our own tables now. */
+	/* A success or ESTALE is in our own tables now. Any other answer has decided nothing: the
+	   proposal is repeated for as long as it takes. */
 	if (reply->result && reply->result != -ESTALE)
 		move_retry(m);
 	else
@@ -254,14 +253,15 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 		move_send_verdict(m->t, m->peer, PROTO_LISTED, m->id, m->k, m->epoch);
 		m->target.said_listed = true;
 	}
-	/* R9: only whole it can be let go of; then hurry. */
+	/* R9: it can be let go of only with all of its pages: prefetch. */
 	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))
 		target_prefetch(m);
 	if (!m->target.has_every_page && !m->target.told_pull_over &&
 	    move_node_over(m->t, m->peer, m->peer_inc)) {
 		m->target.told_pull_over = true;
-		log_warn("segment %" PRIu64 ": node %s is over; what was not pulled is lost", m->id,
-			 m->peer_name);
+		log_warn("segment %" PRIu64
+			 ": node %s is over; pages that were not pulled are lost",
+			 m->id, m->peer_name);
 		move_work(m, over_work, target_look);
 	}
 }
@@ -284,19 +284,19 @@ static void taken_look(struct move *m)
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
 	} else if (rc == -ENOENT && !m->target.has_every_page) {
-		/* Unlinked, and taken back from us: nobody can want the rest. Where there is none,
-		   it has gone with the settled of a daemon before this one, and target_pulled is
-		   about to say so. */
+		/* Unlinked, and taken back from this node: the missing pages are of no use. Where
+		   none is missing, the row was removed by an earlier daemon's settled, and
+		   target_pulled will be called. */
 		if (pages_missing(m->seg) > pages_lost(m->seg))
 			target_drop(m);
 	} else if (rc == -ENOENT) {
-		settle(m, m->epoch + 1); /* unlinked, settled and gone: ours to drop */
+		settle(m, m->epoch + 1); /* unlinked and settled: this node's to drop */
 	} else if (rc) {
 		move_retry(m);
 	} else if (row_in_attempt(&row, m->k)) {
 		in_attempt(m, &row);
 	} else if (row.epoch <= m->epoch) {
-		target_propose_taken(m); /* our tables are behind: the leader knows */
+		target_propose_taken(m); /* our tables are behind: the leader knows more */
 	} else {
 		settle(m, row.epoch);
 	}
@@ -311,9 +311,9 @@ void target_look(struct move *m)
 }
 
 /*
- * The pull's word names the segment alone: one that is late may be about a former copy of it, which
- * had lost pages that were written over. So the pages themselves have to agree. (A store into a
- * lost page takes it off those that are lost a moment before it is there.)
+ * Believes the pull's word only where the page states agree. That word names the segment alone: a
+ * late one may be about an earlier copy, whose lost pages were overwritten. (A store into a lost
+ * page takes it off the lost pages shortly before it is LOCAL.)
  */
 static void heed_pulled(struct move *m)
 {
@@ -365,7 +365,7 @@ void target_tick(struct move *m)
 	}
 }
 
-/* R8: TAKEN serves at once after a restart, and goes on pulling. */
+/* R8: a record TAKEN serves at once after a restart, and its pull continues. */
 void target_take_up(struct transfers *t, struct seg *seg, const struct record *record)
 {
 	struct move *m = move_take_up(t, seg, record);

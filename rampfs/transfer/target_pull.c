@@ -1,5 +1,10 @@
 /*
  * The target's pull: its beginning, its prefetch, and how far it is.
+ *
+ * Page faults are answered first; then the programs that had the segment mapped get it back in
+ * place (target.c). Pages that no program touches wait until taken is committed, or
+ * PREFETCH_AFTER_MS: a pull at full speed would take the processors from the commit, for which the
+ * caller of mv waits.
  */
 #include "target_pull.h"
 
@@ -11,7 +16,7 @@
 
 #include "move_message.h"
 
-/* Pages beyond the end have no source any more: they are whole as they are. */
+/* Marks the pages beyond the end as arrived: the source has none. */
 static void forget_tail(struct seg *seg, uint64_t pages)
 {
 	uint64_t page = pages;
@@ -24,7 +29,6 @@ static void forget_tail(struct seg *seg, uint64_t pages)
 	}
 }
 
-/* The list in CONNECT is true no more: pages that it did not name are REMOTE too. */
 int target_widen(struct move *m)
 {
 	struct ramp_err *err = &m->work_err;
@@ -41,11 +45,6 @@ int target_widen(struct move *m)
 	return rc;
 }
 
-/*
- * Page faults are answered first; then those who had it mapped before get it back in place. What
- * nobody asks for waits until taken is committed, or for a moment: a pull at full speed takes the
- * processors from the commit, and whoever called mv waits for that.
- */
 int target_begin_pull(struct move *m)
 {
 	struct pull_source source = {
@@ -57,7 +56,7 @@ int target_begin_pull(struct move *m)
 	};
 
 	if (m->unchanged)
-		room_release_slack(m->seg); /* all that comes is in the list */
+		room_release_slack(m->seg); /* all pages that will come are in the list */
 	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
@@ -65,7 +64,7 @@ void target_prefetch(struct move *m)
 {
 	m->target.prefetch_wanted = true;
 	if (m->target.prefetch_begun ||
-	    !m->target.pull_begun) /* the latter: target_begun does it */
+	    !m->target.pull_begun) /* not begun: target_begun calls again */
 		return;
 	m->target.prefetch_begun = true;
 	pull_hurry(m->t->pull, m->id);

@@ -6,8 +6,8 @@
 
 #include "move.h"
 
-/* Makes every page REMOTE, with the size that KEYS or TRANSFER names: CONNECT's list is not true any
-   more. A worker's call. */
+/* Makes every page REMOTE, with the size that KEYS or TRANSFER names: CONNECT's list is not true
+   any more. A worker's call. */
 int target_widen(struct move *m);
 /* Begins the pull; page faults are answered from here on. A worker's call. */
 int target_begin_pull(struct move *m);

@@ -1,11 +1,11 @@
 /*
  * The target's reservation.
  *
- * Happy path: CONNECT makes a worker take room; the reservation is in memory alone and gets a random
- * ticket, ACCEPT (R2).
+ * Happy path: CONNECT makes a worker take room; the reservation is in memory alone and gets a
+ * random ticket, ACCEPT (R2).
  *
- * How it fails: a reservation may be dropped at any time (R2: its source hung up, CLOSE, a time-out,
- * a restart), and then k is never taken: TRANSFER(k) is answered REFUSED for ever.
+ * How it fails: a reservation may be dropped at any time (R2: its source hung up, CLOSE, a
+ * time-out, a restart), and then k is never taken: TRANSFER(k) is answered REFUSED for ever.
  */
 #include "target_reserve.h"
 
@@ -22,7 +22,7 @@
 #include "traces.h"
 
 #define AWAY_MS	    1000u  /* a reservation whose source hung up: our tables may be behind */
-#define RESERVED_MS 30000u /* a reservation that nobody comes for */
+#define RESERVED_MS 30000u /* a reservation whose TRANSFER does not come */
 #define FREEZE_MS   1000u  /* for the daemon's own reads and writes under way */
 
 __attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
@@ -55,7 +55,7 @@ static void accept_send(struct move *m)
 
 /* ---- CONNECT --------------------------------------------------------------------------------- */
 
-/* Room for what is populated and a slack; the page states of what will be pulled. */
+/* Takes room for the listed ranges and a slack, and marks the listed pages REMOTE. */
 static void reserve_work(struct move *m)
 {
 	struct ramp_err *err = &m->work_err;
@@ -67,7 +67,7 @@ static void reserve_work(struct move *m)
 		m->work_rc = rc;
 		return;
 	}
-	/* How its pages are wished goes with the segment; it decides what room it takes. */
+	/* The wished page size is the segment's, and decides how much room it takes. */
 	if (!meta_segment(m->t->meta, m->id, &row))
 		seg_set_small(m->seg, row.pages == SEGMENT_PAGES_SMALL);
 	rc = room_reserve(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
@@ -97,20 +97,19 @@ static void reserved(struct move *m)
 		target_drop(m);
 		return;
 	}
-	move_forget_ranges(m); /* it may be pulled for hours */
+	move_forget_ranges(m); /* the pull may take hours */
 	m->k.ticket = ramp_random64();
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
 }
 
-/* Nothing of it is recorded: it may be dropped at any time (R2). */
 bool target_is_reserved(const struct move *m)
 {
 	return m->state == T_RESERVED || m->state == T_COPYING;
 }
 
-/* Now, or when its worker is back. */
+/* Drops it now, or when its worker returns. */
 static void drop_reservation(struct move *m)
 {
 	if (m->working)
@@ -119,7 +118,7 @@ static void drop_reservation(struct move *m)
 		target_drop(m);
 }
 
-/* CONNECT for a segment that something is under way for here. */
+/* Answers CONNECT for a segment that has a move here already. */
 static void connect_again(struct move *m, ramp_node_t from, const struct msg_connect *c)
 {
 	bool same = m->peer == from && m->k.source_id == c->source_id;
@@ -129,13 +128,13 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 		return;
 	}
 	if (m->state == T_RESERVING && same) {
-		/* The answer comes when its worker is back: much room takes long. */
+		/* The answer comes when the worker returns: a lot of room takes long. */
 		refuse_send(m->t, from, c, EINPROGRESS, "it is taking room for it");
 		return;
 	}
 	if (m->state == T_COPYING && same)
-		return; /* the answer is known */
-	/* A newer attempt takes the place of an older one. */
+		return; /* the source has had ACCEPT */
+	/* R2: a newer attempt replaces an older one. */
 	if ((target_is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
 		drop_reservation(m);
 	refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
@@ -182,7 +181,8 @@ static uint64_t bytes_of(const struct msg_connect *c)
 	return bytes;
 }
 
-/* R1: we take part, and S is who it says. R2: not while there is any record of the segment. */
+/* R1: this node takes part, and the source is the incarnation that it names (target_on_connect).
+   R2: CONNECT is refused while there is any record of the segment. */
 static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect *c)
 {
 	struct move *m = move_find(t, c->id);
@@ -208,7 +208,7 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		return;
 	}
 	if (store_makes_room_for(t->store, bytes_of(c))) {
-		refuse_send(t, from, c, EINPROGRESS, "what was unlinked there is not free yet");
+		refuse_send(t, from, c, EINPROGRESS, "unlinked segments there are not freed yet");
 		return;
 	}
 	connect_new(t, from, c);
@@ -222,7 +222,7 @@ static void target_on_connect(void *arg, ramp_node_t from, ramp_incarnation_t in
 
 	if (!move_decoded(body, proto_get_connect(body, &c)))
 		return;
-	/* What it begins nobody would wait for, once we close. */
+	/* Once this daemon closes, nothing would wait for the worker that a CONNECT begins. */
 	if (t->registered && t->started && !t->closing && c.src_inc == incarnation)
 		do_connect(t, from, &c);
 	free(c.ranges);
@@ -239,7 +239,7 @@ static void drop_work(struct move *m)
 	took = record.kind != RECORD_NONE;
 	if (m->target.pull_begun)
 		pull_end(m->t->pull, m->id);
-	if (took) { /* reverted by proof: nobody may go on with it here */
+	if (took) { /* reverted by proof: no program may use it here any more */
 		seg_freeze(m->seg, FREEZE_MS,
 			   NULL); /* for good; -EBUSY: it is, since the last try */
 		programs_gone(m->t->programs, m->seg, m->peer_name);
@@ -264,7 +264,6 @@ static void dropped(struct move *m)
 	move_look(t, id); /* R6 may want an abort now */
 }
 
-/* From here on k is never taken (R2). */
 void target_drop(struct move *m)
 {
 	move_go(m, m->state, T_DROPPING);
@@ -289,10 +288,10 @@ void target_release(struct move *m)
 }
 
 /*
- * Nobody comes for a reservation whose source has gone, and it holds room: it is dropped, which R2
- * allows at any time; as soon as our tables have had time to show what was agreed. Only where the
- * row is MOVING(k) the source may have recorded GIVEN, and repeats TRANSFER when its daemon is back
- * (R5): that one is kept for it, until the timer.
+ * A reservation whose source hung up holds room for nothing. It is dropped, as R2 allows at any
+ * time, once our tables have had time to show whether prepare was committed. Where the row is
+ * MOVING(k) the source may have recorded GIVEN, and its next daemon repeats TRANSFER (R5): then the
+ * reservation is kept for it, until RESERVED_MS are over.
  */
 void target_source_away(struct move *m, bool over)
 {
@@ -317,8 +316,8 @@ void target_reserved_tick(struct move *m)
 	}
 }
 
-/* R6: the source is over, the row MOVING(k), and we have not taken k. And where the row has gone on
-   without k, nobody will come for it. */
+/* R6: the source is over, the row MOVING(k), and this node has not taken k. Also where the row is
+   newer than the attempt and not in k: no TRANSFER(k) will come. */
 void target_reserved_look(struct move *m)
 {
 	struct segment_row row;
@@ -330,7 +329,7 @@ void target_reserved_look(struct move *m)
 		target_drop(m);
 }
 
-/* CLOSE: a source that has given up, or a target that has settled. A hint, in both cases. */
+/* CLOSE: the source has given up, or the target has settled. A hint in both cases (R7). */
 static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		     struct wire_r *body)
 {
@@ -350,7 +349,7 @@ static void on_close(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 		move_look(t, v.id);
 }
 
-/* R2: k is TAKEN or OWNED already -> TAKEN; else -> REFUSED(k), for ever. */
+/* R2: TAKEN where k is TAKEN or OWNED already, else REFUSED(k), for ever. */
 void target_answer(struct transfers *t, ramp_node_t from, const struct msg_transfer *tr)
 {
 	struct seg *seg = store_find(t->store, tr->id);
@@ -363,7 +362,7 @@ void target_answer(struct transfers *t, ramp_node_t from, const struct msg_trans
 		seg_put(seg);
 	}
 	if (damaged)
-		return; /* it may say TAKEN: a refusal would make two owners */
+		return; /* the record may say TAKEN: a refusal would make two owners */
 	have = record_serves(&record) && ramp_attempt_equal(record.k, tr->k);
 	move_send_verdict(t, from, have ? PROTO_TAKEN : PROTO_REFUSED, tr->id, tr->k, tr->epoch);
 }

@@ -1,8 +1,9 @@
 /*
  * Requests of tools (rampfs-migrate), which come over the session socket.
  *
- * Happy path: who may, asks as anybody else does (asks.c), and is told how far it is. It fails by
- * one answer with the reason; Ctrl-C, or a tool that is gone, is a cancel.
+ * Happy path: a tool whose user may move the segment makes a request (move_request.c), and is told
+ * how far it is. It fails by one answer with the reason; Ctrl-C, or a tool that has exited, is a
+ * cancel.
  */
 #include "tool_moves.h"
 

@@ -1,14 +1,15 @@
 /*
  * The trace of one migration (rampfs-migrate --trace): both ends' steps on one clock.
  *
- * Happy path: each end notes its own steps while it moves (base/trace.h), because CONNECT said so.
- * When the source knows the answer it keeps it for a moment: it asks the target for the time in
- * some round trips, of which the shortest tells how far the clocks are apart, and within what; then
- * for page faults, until one is over, or none can come any more; then for the steps. These are
- * put among its own by its own clock and go to whoever asked, and the answer after them.
+ * Happy path: each end notes its own steps while the segment moves (base/trace.h); CONNECT tells
+ * the target to. When the source knows the answer it holds it back, and asks the target: for the
+ * time, in TRIPS round trips, of which the shortest tells how far the clocks are apart, and how
+ * exactly; for page faults, until one has been resolved or none can come any more; then for the
+ * steps. The source sorts them among its own by its own clock, and sends all of them to the
+ * request, then the answer.
  *
- * How it fails: a target that is down or does not answer, or has another daemon by now, gives no
- * steps; a remark says so, the source's own are shown, and the answer comes all the same.
+ * How it fails: a target that is down or silent, or has another daemon by now, gives no steps. A
+ * remark says so, the source's own steps are shown, and the answer comes all the same.
  */
 #include "traces.h"
 
@@ -21,8 +22,8 @@
 
 #define TRIPS	     8u
 #define FAULT_MS     50u   /* between two looks for a page fault */
-#define FAULTS_MS    2000u /* a program that touches nothing for so long will not be seen */
-#define ANSWER_MS    1000u /* a target that is silent for so long says nothing any more */
+#define FAULTS_MS    2000u /* without a page fault, until none is waited for */
+#define ANSWER_MS    1000u /* without an answer of the target, until none is waited for */
 #define NS_OF_MS(ms) ((uint64_t)(ms)*1000000)
 
 struct traced_step {
@@ -49,8 +50,8 @@ struct tracing {
 	uint64_t began_ns, heard_ns;
 	unsigned trips;
 	uint64_t trip_ns; /* the shortest */
-	int64_t ahead_ns; /* T's clock before ours, by that one */
-	bool last;	  /* the steps are asked for, and then it is over */
+	int64_t ahead_ns; /* the target's clock before ours, by the shortest trip */
+	bool last;	  /* the steps are asked for; the answer ends it */
 	size_t n;
 	struct traced_step steps[2 * TRACE_STEPS];
 };
@@ -152,7 +153,7 @@ static void add_step(struct tracing *tr, ramp_node_t node, uint64_t page, int64_
 	snprintf(s->name, sizeof(s->name), "%.*s", TRACE_NAME_MAX - 1, name);
 }
 
-static int step_before(const void *a, const void *b)
+static int compare_steps(const void *a, const void *b)
 {
 	const struct traced_step *x = a, *y = b;
 
@@ -185,7 +186,7 @@ static void tracing_show(struct tracing *tr)
 	n = trace_read(tr->trace, near, TRACE_STEPS);
 	for (size_t i = 0; i < n; i++)
 		add_step(tr, tr->t->self, near[i].page, (int64_t)near[i].at_ns, near[i].name);
-	qsort(tr->steps, tr->n, sizeof(tr->steps[0]), step_before);
+	qsort(tr->steps, tr->n, sizeof(tr->steps[0]), compare_steps);
 	move_node_name(tr->t, tr->t->self, self);
 	tracing_remark(tr, far > 0);
 	for (size_t i = 0; i < tr->n; i++) {
@@ -234,7 +235,7 @@ static void clock_send(struct tracing *tr)
 	MOVE_SEND(tr->t, tr->peer, PROTO_CLOCK, proto_put_clock, &c);
 }
 
-/* Since an answer it was a pause, else silence. */
+/* The pause after an answer is over, or the target was silent. */
 static void tracing_on_timer(uv_timer_t *timer)
 {
 	struct tracing *tr = timer->data;
@@ -245,7 +246,7 @@ static void tracing_on_timer(uv_timer_t *timer)
 		clock_send(tr);
 }
 
-/* Both ways took as long, give or take: half of the trip is the most that it can be off. */
+/* Takes both ways as equally long: the error is at most half of the trip. */
 static void count_trip(struct tracing *tr, const struct msg_clocked *c, uint64_t now)
 {
 	uint64_t trip = now - c->sent_ns - (c->answered_ns - c->came_ns);

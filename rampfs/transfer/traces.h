@@ -6,7 +6,8 @@
 
 #include "move.h"
 
-/* An attempt begins at this end: it is traced from now on where the request, or CONNECT, wants it. */
+/* An attempt begins at this end: it is traced from now on where the request, or CONNECT, wants
+   it. */
 void trace_source(struct move *m, bool wanted);
 void trace_target(struct move *m);
 

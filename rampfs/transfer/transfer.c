@@ -1,12 +1,13 @@
 /*
- * The life of transfers in a daemon: opening, taking part, hearing of changes, closing.
+ * Migrations as the rest of the daemon has them: opening, events of other threads, requests,
+ * closing.
  *
- * Happy path: NODE_UP is proposed until the tables show our incarnation (R1); then every record in
- * the store and every row that is on the move is looked at once, and again whenever a node's row
- * changes. Events of other threads are posted to the control loop and end in move_look.
+ * Happy path: transfers_start registers this incarnation and scans all records and rows
+ * (registration.c). Events of other threads are posted to the control loop, and end in move_look or
+ * in a request.
  *
- * How it fails: without a quorum NODE_UP is proposed again, and meanwhile nothing new begins;
- * what the records say is served all the same (R8).
+ * How it fails: a close cancels each move before GIVEN (R4) and leaves the others to the next
+ * daemon's scan (R5, R8).
  */
 #include "transfer.h"
 
@@ -30,7 +31,7 @@
 #include "tool_moves.h"
 #include "traces.h"
 
-/* ---- what changes elsewhere ------------------------------------------------------------------ */
+/* ---- events of other threads ----------------------------------------------------------------- */
 
 static void rows_changed(void *arg)
 {
@@ -100,8 +101,8 @@ static struct event *event_new(struct transfers *t)
 	return e;
 }
 
-/* Who is up again is told at once what a timer would repeat. Who hung up, or is another now, does
-   not come for what he asked to be reserved. */
+/* A node that is connected again gets at once what a timer would repeat. A source that hung up, or
+   is another incarnation now, does not come for its reservation. */
 static void move_peer_changed(struct move *m, const struct event *e)
 {
 	bool over = e->up && e->incarnation != m->peer_inc;
@@ -141,8 +142,8 @@ void transfers_peer_changed(struct transfers *t, ramp_node_t node, ramp_incarnat
 {
 	struct event *e = event_new(t);
 
-	/* Silence proves nothing (R5), and a hello is no committed fact (R1): of these only what
-	   may happen at any time follows. */
+	/* Silence proves nothing (R5), and a hello is no committed fact (R1): only steps that may
+	   be taken at any time follow. */
 	e->node = node;
 	e->incarnation = incarnation;
 	e->up = up;
@@ -288,12 +289,12 @@ void transfers_close(struct transfers *t)
 	struct move *m;
 
 	t->closing = true;
-	atomic_store(&t->collapse_stop, true); /* programs wait for the next daemon */
+	atomic_store(&t->collapse_stop, true); /* clients wait for the next daemon */
 	uv_close((uv_handle_t *)t->up_timer, free_timer);
 	move_requests_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		LIST_FOREACH (m, &t->moves[i], link)
-			atomic_store(&m->cancelled, true); /* R4: a freeze gives back */
+			atomic_store(&m->cancelled, true); /* R4: a freeze is undone */
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
 	collapses_close(t);
@@ -341,14 +342,14 @@ void transfers_cancel(struct transfers *t, uint64_t handle)
 	struct cancel *c = calloc(1, sizeof(*c));
 
 	if (!c)
-		return; /* a cancel that is lost is one that came too late */
+		return; /* as if it had come too late */
 	c->t = t;
 	c->handle = handle;
 	transfers_get(t);
 	loop_post(t->loop, cancel_posted, c);
 }
 
-/* ---- what others may see --------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void transfers_status(struct transfers *t, struct transfers_status *status)
 {

@@ -1,9 +1,10 @@
 /*
- * Migrations: the moment when ownership passes, and all that can go wrong around it.
+ * Migrations: how ownership of a segment passes from node to node, and how that can fail.
  *
- * transfer.c draws and guards the states, source.c and target.c are the two ends, one handler a
- * message (transport/proto.h). All state machines run on the control loop; what blocks is done by
- * workers. The rules are R1 to R13 of the design, named beside the code that obeys them.
+ * move.c draws and guards the states. source*.c and given.c are the source's end, target*.c the
+ * target's, with one handler for each message (transport/proto.h). All state machines run on the
+ * control loop; workers do what blocks. Rules R1 to R13 are in contrib/doc/design.md, and named
+ * beside the code that obeys them.
  *
  * Thread-safety: any thread, except where stated.
  */
@@ -43,34 +44,35 @@ struct transfers_config {
 };
 
 /*
- * In two steps, since pull needs a callback of ours and we need it: transfers_open, pull_open with
- * transfers_pull_finished, then transfers_start, which goes through every record in the store and
- * takes up what a former daemon left (R4 to R8), and sends NODE_UP (R1).
+ * Opens in two steps, since pull needs a callback of transfer, and transfer needs pull:
+ * transfers_open, pull_open with transfers_pull_finished, then transfers_start, which goes through
+ * every record in the store, takes up what an earlier daemon left (R4 to R8), and proposes NODE_UP
+ * (R1).
  */
 int transfers_open(const struct transfers_config *config, struct transfers **out,
 		   struct ramp_err *err);
 void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
-/* What is on its way, to here and from here, is finished, on demand or not, and no other segment
-   taken: the node is unmounted. Control loop. */
+/* Finishes the moves under way, to here and from here, on demand or not, and takes no other
+   segment: the node is being unmounted. Control loop. */
 void transfers_take_no_more(struct transfers *transfers);
-/* How many moves away from here have a row that only this node can end, as long as it is there:
-   prepared, or about to be, and not given. `cancel`: they are given up. Control loop. */
+/* Returns how many moves away from here have a row that only this node can end while it lives:
+   prepared, or about to be, and not given. `cancel`: gives them up. Control loop. */
 unsigned transfers_undecided(struct transfers *transfers, bool cancel);
-/* Gives up what may be given up (R4), leaves the rest to the next daemon. On the control thread
-   after loop_run has returned, while meta, peers, pull and programs still stand. What others call
-   after it does nothing. */
+/* Gives up the moves that may be given up (R4), leaves the rest to the next daemon. Call on the
+   control thread after loop_run has returned, while meta, peers, pull and programs are still open.
+   Later calls from other threads do nothing. */
 void transfers_close(struct transfers *transfers);
-/* After pull_close and meta_close: nobody calls in any more. Before loop_close. */
+/* Call after pull_close and meta_close, when no thread calls in any more, and before loop_close. */
 void transfers_free(struct transfers *transfers);
 
-/* Wiring, called by main's callbacks: a row changed (meta; more of it than its attributes), a peer
-   came or went. */
+/* Wiring, called by the daemon's callbacks: a row changed (meta; not its attributes alone), a peer
+   connected or hung up. */
 void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
 void transfers_peer_changed(struct transfers *transfers, ramp_node_t node,
 			    ramp_incarnation_t incarnation, bool up);
 
-/* One step of a trace: what was done, where and when. */
+/* One step of a trace. */
 struct transfer_step {
 	ramp_node_t node; /* 0: a remark on the trace */
 	const char *node_name;
@@ -81,19 +83,19 @@ struct transfer_step {
 
 struct migrate_request {
 	ramp_segment_t id;
-	ramp_node_t from; /* 0: wherever it is; else -ENOENT where another move was faster */
-	/* "": whatever it is called; else -ENOENT where a rename was faster, which would be undone */
+	ramp_node_t from; /* 0: any; else -ENOENT where another move was faster */
+	/* "": any; else -ENOENT where a rename was faster, which the move would undo */
 	char from_name[RAMP_NAME_MAX + 1];
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;
 	bool reclaim;	     /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
-	bool wait_stable;    /* answer when it is STABLE, else when this node's tables show it, and
-				(within 1 s) the target's */
+	bool wait_stable;    /* answer when it is STABLE; else when this node's tables and (waited
+				for 1 s at most) the target's show it */
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
-	/* NULL, or: some progress, on the control loop */
+	/* Reports progress on the control loop; or NULL. */
 	void (*progress)(void *arg, uint64_t pages_done, uint64_t pages_all, const char *state);
-	/* NULL, or: it is traced, and these are the steps, in order, before `done` */
+	/* The migration is traced; called for its steps, in order, before `done`. Or NULL. */
 	void (*step)(void *arg, const struct transfer_step *step);
 };
 /* Control loop; exactly once. `text` says why it failed ("" on success). */
@@ -106,18 +108,20 @@ typedef void migrate_done(void *arg, int result, const char *text);
  */
 uint64_t transfers_migrate(struct transfers *transfers, const struct migrate_request *request,
 			   migrate_done *done, void *arg);
-/* Before GIVEN it ends with EINTR; after, with what happens (done is called in both cases). */
+/* Cancels: before GIVEN it ends with EINTR, after it as if not cancelled. `done` is called in both
+   cases. */
 void transfers_cancel(struct transfers *transfers, uint64_t handle);
 
-/* The segment is ours again, by proof that a target is over which may have served it: its bytes are
-   those of the freeze, and opening it is EIO until it is reclaimed. Any thread. */
+/* Returns whether the segment is ours again by proof that a target is over which may have served
+   it: its bytes are those of the freeze, and opening it is EIO until it is reclaimed. Any
+   thread. */
 bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id);
 
 struct transfer_row {
 	ramp_segment_t id;
 	char name[RAMP_NAME_MAX + 1];
 	ramp_node_t from, to;
-	const char *state; /* of the drawing in transfer.c */
+	const char *state; /* of the drawing in move.c */
 	bool source;	   /* this node is the source */
 	uint64_t age_ms;
 };

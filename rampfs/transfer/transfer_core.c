@@ -1,5 +1,5 @@
 /*
- * The ground of transfer.c: references, counters, and what the tables say of nodes and rows.
+ * The ground of transfer.c: references, counters, and reads of the tables.
  */
 #include "transfer_core.h"
 
@@ -60,7 +60,7 @@ bool transfers_rolled_back(struct transfers *t, ramp_segment_t id)
 	return found;
 }
 
-/* ---- what the tables say --------------------------------------------------------------------- */
+/* ---- reads of the tables --------------------------------------------------------------------- */
 
 bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)
 {

@@ -97,10 +97,10 @@ void transfers_put(struct transfers *t);
 
 /* Adds one to a counter of transfers.status. Any thread. */
 void transfers_count(struct transfers *t, uint64_t *counter);
-/* Notes what transfers_rolled_back says of a segment. */
+/* Sets the result of transfers_rolled_back for a segment. */
 void transfers_set_rolled_back(struct transfers *t, ramp_segment_t id, bool on);
 
-/* ---- what this node's tables say ------------------------------------------------------------- */
+/* ---- reads of this node's tables ------------------------------------------------------------- */
 
 /* True where the row is MOVING(k) or PULLING(k). */
 bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k);

@@ -528,9 +528,9 @@ START_TEST(in_progress_when_it_is_given)
 	ask = world_ask(_i ? C : A, id, B, 2000, false);
 	ck_assert_int_eq(world_answer(ask), -EINPROGRESS);
 	/* The owner's bound is earlier, but the asker may see to its own first. */
-	if (_i == 0 || strcmp(world_text(ask), "its owner has not answered; it may go on by "
-					       "itself") != 0)
-		ck_assert_str_eq(world_text(ask), "it goes on by itself");
+	if (_i == 0 || strcmp(world_text(ask), "its owner has not answered; the move may "
+					       "continue by itself") != 0)
+		ck_assert_str_eq(world_text(ask), "the move continues by itself");
 	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
 	world_arm(A, 0, 0, 0, 0);
 	eventually(world_owner(id) == B);
@@ -547,7 +547,7 @@ START_TEST(in_progress_when_it_is_taken_unheard)
 	world_arm(B, POINT(AT_SEND, PROTO_TAKEN), DO_DROP, 0, 1000);
 	atomic_store(&world->behind_ms[A], 60000);
 	ask = world_ask(A, id, B, 2000, false);
-	goes_on(ask, "it goes on by itself");
+	goes_on(ask, "the move continues by itself");
 	ck_assert_uint_eq(world_owner(id), B);
 	atomic_store(&world->behind_ms[A], 0);
 	stays(id, B);
@@ -565,7 +565,7 @@ START_TEST(in_progress_when_the_owner_does_not_answer)
 	else
 		world_arm(C, POINT(AT_SEND, PROTO_MIGRATE), DO_DROP, 0, 1000);
 	ask = world_ask(C, id, B, 2000, false);
-	goes_on(ask, "its owner has not answered; it may go on by itself");
+	goes_on(ask, "its owner has not answered; the move may continue by itself");
 	stays(id, _i ? B : A);
 }
 END_TEST
