@@ -161,7 +161,7 @@ static void move_request_free(uv_handle_t *timer)
 	free(timer->data);
 }
 
-static void show_step(struct transfers *t, uint64_t handle, const struct transfer_step *step)
+static void traced_step(struct transfers *t, uint64_t handle, const struct transfer_step *step)
 {
 	struct move_request *req = move_request_find(t, handle);
 
@@ -169,7 +169,7 @@ static void show_step(struct transfers *t, uint64_t handle, const struct transfe
 		move_request_step(req, step);
 }
 
-static void answer(struct transfers *t, uint64_t handle, int result, const char *text)
+static void traced_answer(struct transfers *t, uint64_t handle, int result, const char *text)
 {
 	struct move_request *req = move_request_find(t, handle);
 
@@ -184,7 +184,7 @@ void move_request_done(struct move_request *req, int result, const char *text)
 	if (m && m->request == req) {
 		m->request = NULL;
 		if (req->spec.step &&
-		    trace_collect(m, req->handle, result, text, show_step, answer))
+		    trace_collect(m, req->handle, result, text, traced_step, traced_answer))
 			return;
 	}
 	LIST_REMOVE(req, link);

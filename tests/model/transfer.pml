@@ -4,20 +4,20 @@
  * Names are the code's: move states (move.h), records (record.h), phases and commands (meta.h),
  * messages (proto.h), functions in brackets where a step is taken.
  *
- * What is left out, and how:
- *   messages    a set: each may come late, again and again, or never (what is not taken out of the
- *               set at all is only late, which for safety is the same)
+ * Abstractions:
+ *   messages    a set: each may come late, again and again, or never (a message that is never taken out of
+ *               the set is only late, which for safety is the same)
  *   proposals   the same, and their answers are not seen: only the tables are
  *   tables      row_phase[0..E] is the history of the row; a node decides by any one entry of it,
  *               so its tables may be behind, or an old copy (R8); apply_* alone sees entry E
- *   daemon      killed at any time: what is in memory (move, conn, try) is forgotten. Being slow
- *               or down is taking no step
+ *   daemon      killed at any time: its memory (move, conn, try) is lost. A slow daemon, or one
+ *               that is down, takes no step
  *   machine     a reboot: record, bytes and programs are gone, the incarnation is another (inc);
  *               up_inc is the one that is committed, by NODE_UP or by a fence
  *   programs    access[n]: they may load and store; they outlive the daemon
- *   bytes       whole[n]: no page is REMOTE; newest[n]: nobody else has stored since. lost: the
+ *   bytes       whole[n]: no page is REMOTE; newest[n]: no other node has stored since. lost: the
  *               newest went down with its machine
- *   attempt     k stands for (source_id, ticket): a new number for each reservation. Its first
+ *   attempt     k is (source_id, ticket): a new number for each reservation. Its first
  *               half, source_id, is c: a new number for each CONNECT
  *
  * M_x=1 seeds a mistake; transfer.sh runs the rules as they are, which must pass, and each
@@ -66,7 +66,7 @@
 #define M_ANY_PREPARE 0 /* S freezes by any attempt's prepare */
 #endif
 #ifndef M_NO_REGISTRATION
-#define M_NO_REGISTRATION 0 /* R1 is left out: anybody takes part, prepare compares nothing */
+#define M_NO_REGISTRATION 0 /* R1 is left out: any incarnation takes part, prepare compares nothing */
 #endif
 #ifndef M_NO_PROOF_IN_PULLING
 #define M_NO_PROOF_IN_PULLING 0 /* proof of T's end reverts from MOVING alone */
@@ -103,7 +103,7 @@ byte n_try, try_conn[TICKETS], try_inc[TICKETS];
 #define DST_INC(k) try_inc[k]
 #define PREPARED(k) (conn_epoch[try_conn[k]] + 1) /* the prepare's epoch */
 
-/* A node: what is beside the bytes, what is in memory, what its programs may do. */
+/* A node: the record beside the bytes, the move in memory, the access of its programs. */
 byte record[2], record_k[2], move[2], move_c[2], move_k[2];
 bool access[2], whole[2], newest[2];
 byte inc[2], up_inc[2];
@@ -133,11 +133,11 @@ inline invariant()
 	assert(!(access[0] && access[1]));
 	assert(!(SERVES(0) && SERVES(1)));
 	assert(M_NO_REVOKE || ((!access[0] || SERVES(0)) && (!access[1] || SERVES(1))));
-	/* Who can store at once stores into the newest version. */
+	/* A program that has access stores into the newest version. */
 	assert(!(access[0] && whole[0]) || newest[0]);
 	assert(!(access[1] && whole[1]) || newest[1]);
 	assert(newest[0] || newest[1] || lost);
-	/* R11: what is committed as T's is T's, as long as that incarnation lives. */
+	/* R11: a row that is committed as T's is T's, as long as that incarnation lives. */
 	assert(row_phase[E] != SEGMENT_PULLING || record[row_node[E]] == RECORD_TAKEN ||
 	       inc[row_node[E]] != DST_INC(row_k[E]));
 }
@@ -165,7 +165,7 @@ inline drop_record(n)
 	newest[n] = false
 }
 
-/* One of these for each attempt: what its messages and proposals do when they come. */
+/* One of these for each attempt: the effects of its messages and proposals. */
 proctype attempt(byte k)
 {
 end:	do
@@ -189,7 +189,7 @@ end:	do
 		     (row_phase[E] == SEGMENT_PULLING && !M_NO_PROOF_IN_PULLING)) &&
 		    row_k[E] == k ->
 		row_push(SEGMENT_STABLE, SRC(k), k); invariant() }
-	/* ---- what never arrives; while things still happen, for its sender says it again */
+	/* ---- messages that never arrive; only while things still happen, as they are repeated */
 	:: atomic { k < n_try && !quiet && IN(cmd_prepare, k) ->
 		cmd_prepare = cmd_prepare & ~BIT(k) }
 	:: atomic { k < n_try && !quiet && IN(cmd_abort_none, k) ->
@@ -215,17 +215,17 @@ end:	do
 		      move_k[SRC(k)] == k) && !IN(cmd_abort_none, k) ->
 		cmd_abort_none = cmd_abort_none | BIT(k) }
 
-	/* ---- target: TRANSFER, reserved under this ticket [take] */
+	/* ---- target: TRANSFER, reserved under this ticket [target_take] */
 	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
 		    move[DST(k)] == T_RESERVED && (M_NO_TICKET || move_k[DST(k)] == k) ->
 		forget(DST(k)); record[DST(k)] = RECORD_TAKEN; record_k[DST(k)] = k; invariant() }
-	/* ... and not: never, from here on [answer_transfer] */
+	/* ... and not: never, from here on [target_answer] */
 	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
 		    inc[DST(k)] == DST_INC(k) &&
 		    !(move[DST(k)] == T_RESERVED && (M_NO_TICKET || move_k[DST(k)] == k)) &&
 		    !(SERVES(DST(k)) && record_k[DST(k)] == k) && !IN(msg_refused, k) ->
 		msg_refused = msg_refused | BIT(k) }
-	/* R6: the source is over and k is not taken: dropped, aborted [reserved_look, sweep] */
+	/* R6: the source is over and k is not taken: dropped, aborted [target_reserved_look, sweep] */
 	:: atomic { !M_NO_SOURCE_OVER && k < n_try && SHOWS_MOVING(k) && SRC_OVER(k) &&
 		    inc[DST(k)] == DST_INC(k) && REGISTERED(DST(k)) &&
 		    !(record[DST(k)] == RECORD_TAKEN && record_k[DST(k)] == k) &&
@@ -235,7 +235,7 @@ end:	do
 		:: else
 		fi;
 		cmd_abort_refused = cmd_abort_refused | BIT(k) }
-	/* R5, R6: T is over; S in GIVEN says so, or anybody where S is over too */
+	/* R5, R6: T is over; S in GIVEN proposes it, or any node where S is over too */
 	:: atomic { k < n_try && (SHOWS_MOVING(k) || SHOWS_PULLING(k)) && DST_OVER(k) &&
 		    ((record[SRC(k)] == RECORD_GIVEN && record_k[SRC(k)] == k) || SRC_OVER(k)) &&
 		    !IN(cmd_abort_over, k) ->
@@ -275,7 +275,7 @@ end:	do
 		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
 		move[n] = S_FREEZING }
-	/* [freeze_work]: the revoke, then the record */
+	/* [freeze_and_give]: the revoke, then the record */
 	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE -> access[n] = false }
 	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
 		    (!access[n] || M_NO_REVOKE) &&
@@ -286,7 +286,7 @@ end:	do
 	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */
 	:: atomic { record[n] == RECORD_GIVEN && !IN(msg_transfer, K) && !IN(msg_refused, K) ->
 		msg_transfer = msg_transfer | BIT(K) }
-	/* R4: a time-out, a refusal, Ctrl-C, no quorum [fail_now, give_up] */
+	/* R4: a time-out, a refusal, Ctrl-C, no quorum [source_fail_now, source_give_up] */
 	:: atomic { move[n] >= S_CONNECTING && move[n] <= S_FREEZING -> forget(n) }
 	:: atomic { M_GIVEN_TIMES_OUT && record[n] == RECORD_GIVEN && !IN(cmd_abort_none, K) ->
 		cmd_abort_none = cmd_abort_none | BIT(K) }
@@ -331,9 +331,9 @@ end:	do
 		:: else
 		fi;
 		i = 0; invariant() }
-	/* R2: at any time [drop] */
+	/* R2: at any time [target_drop] */
 	:: atomic { move[n] == T_RESERVED -> forget(n) }
-	/* [pull_begin]: S serves what it has GIVEN, under k's key, in k's incarnation */
+	/* [pull_begin]: S, GIVEN, serves under k's key, in k's incarnation */
 	:: atomic { record[n] == RECORD_TAKEN && !whole[n] &&
 		    record[SRC(K)] == RECORD_GIVEN && record_k[SRC(K)] == K &&
 		    inc[SRC(K)] == SRC_INC(K) ->
@@ -352,7 +352,7 @@ end:	do
 	:: atomic { record[n] == RECORD_TAKEN && E > PREPARED(K) + 1 &&
 		    OWNER_HERE(n, PREPARED(K) + 2) -> record[n] = RECORD_OWNED; invariant() }
 
-	/* ---- what befalls it */
+	/* ---- kills and reboots */
 	:: atomic { !quiet && move[n] != MOVE_NEW -> forget(n) } /* daemon killed */
 	:: atomic { !quiet && reboots < REBOOTS ->
 		reboots++;
@@ -369,7 +369,7 @@ end:	do
 	od
 }
 
-/* When nothing happens any more to machines and daemons, and nobody asks: everything is decided. */
+/* When machines and daemons are left alone, and no move is asked for: everything is decided. */
 #define DECIDED                                                                \
 	(row_phase[E] == SEGMENT_STABLE && record[OTHER(row_node[E])] == RECORD_NONE && \
 	 (record[row_node[E]] == RECORD_OWNED ||                               \

@@ -1,6 +1,6 @@
 /*
- * Segments that move between three daemons, and everything that may go wrong on the way. After
- * each story: one owner, its record OWNED, every byte right, nothing left on the others.
+ * Segments that move between three daemons, and all that can go wrong. After each story there is
+ * one owner, its record is OWNED, every byte is right, and nothing is left on the other nodes.
  */
 #include <check.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ double seconds(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* ---- it moves ------------------------------------------------------------------------------- */
+/* ---- it moves -------------------------------------------------------------------------------- */
 
 START_TEST(to_and_fro)
 {
@@ -62,7 +62,7 @@ START_TEST(to_and_fro)
 }
 END_TEST
 
-/* Before the pull is done it is asked to move on: that waits, and goes. */
+/* A request to move on before the pull is done waits for it, then succeeds. */
 START_TEST(on_to_a_third_at_once)
 {
 	ramp_segment_t id = world_segment(A, "x", 4000, 0);
@@ -75,8 +75,8 @@ START_TEST(on_to_a_third_at_once)
 }
 END_TEST
 
-/* What is settled is collapsed, one after the other. One that has gone on before its turn keeps no
-   room where it was. */
+/* Settled segments are collapsed one after the other. One that has moved on before its turn keeps
+   no room where it was. */
 START_TEST(on_to_a_third_before_it_is_collapsed)
 {
 	ramp_segment_t first = world_segment(A, "x", 10, 0), id = world_segment(A, "y", 4000, 0);
@@ -94,7 +94,7 @@ START_TEST(on_to_a_third_before_it_is_collapsed)
 }
 END_TEST
 
-#ifdef __SANITIZE_THREAD__ /* which maps several bytes of its own for each */
+#ifdef __SANITIZE_THREAD__ /* TSan maps several bytes of its own for each */
 #define LARGE_PAGES (UINT64_C(1) << 20)
 #else
 #define LARGE_PAGES (UINT64_C(1) << 28) /* 1 TiB */
@@ -145,7 +145,7 @@ START_TEST(many_at_once_both_ways)
 }
 END_TEST
 
-/* A program at A maps it, one at B waits for it: only the owner's ever has access. */
+/* A program at A maps it, one at B waits for it: at any time only the owner's has access. */
 START_TEST(access_goes_with_it)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -160,10 +160,9 @@ START_TEST(access_goes_with_it)
 }
 END_TEST
 
-/* ---- what changes between CONNECT and the freeze ----------------------------------------------
- */
+/* ---- what changes between CONNECT and the freeze --------------------------------------------- */
 
-/* While T makes room programs at S store into holes. */
+/* Programs at S store into holes while T makes room. */
 START_TEST(holes_are_filled_meanwhile)
 {
 	ramp_segment_t id = world_segment(A, "x", 64, 2);
@@ -196,7 +195,7 @@ START_TEST(it_grows_or_shrinks_meanwhile)
 }
 END_TEST
 
-/* More of it than is taken within the bound of a target that hangs: a tool waits, rename(2) not. */
+/* Taking room lasts longer than a silent target is waited for: a tool waits, rename(2) does not. */
 START_TEST(room_takes_long)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -217,7 +216,7 @@ START_TEST(room_takes_long)
 }
 END_TEST
 
-/* Between the look at its size and that at what it has. */
+/* Its size changes between the read of its size and the scan of its pages. */
 START_TEST(it_grows_or_shrinks_while_it_is_looked_at)
 {
 	static const uint64_t sizes[] = {65, 100, 10, 0};
@@ -235,7 +234,7 @@ START_TEST(it_grows_or_shrinks_while_it_is_looked_at)
 }
 END_TEST
 
-/* More than the slack that T took: thawed, and connected again. */
+/* Growth past the slack that T took: the segment is thawed, and CONNECT sent again. */
 START_TEST(it_grows_past_the_slack)
 {
 	ramp_segment_t id = world_segment(A, "x", 16384, 1024);
@@ -253,8 +252,8 @@ START_TEST(it_grows_past_the_slack)
 }
 END_TEST
 
-/* As large as before, and all of it where T has taken no room: more than its slack, too. Less is what
-   the slack is for. */
+/* Its size is the same, but its data are where T has taken no room: more than the slack needs
+   another attempt, less fits. */
 START_TEST(its_data_moves_past_the_slack)
 {
 	ramp_segment_t id = world_segment(A, "x", _i ? 16384 : 1024, 1024);
@@ -272,7 +271,7 @@ START_TEST(its_data_moves_past_the_slack)
 }
 END_TEST
 
-/* What no list named has its room also with the target's next daemon. */
+/* The target's next daemon, too, keeps room for pages that no list named. */
 START_TEST(the_slack_is_there_after_a_restart)
 {
 	ramp_segment_t id = world_segment(A, "x", 512, 2);
@@ -293,11 +292,11 @@ START_TEST(the_slack_is_there_after_a_restart)
 	eventually(world_used(B) >= used);
 	atomic_store(&world->pull_stopped, false);
 	world_rest(id);
-	eventually(world_used(B) < used); /* and goes when all is there */
+	eventually(world_used(B) < used); /* freed when every page is there */
 }
 END_TEST
 
-/* ---- it stays ------------------------------------------------------------------------------- */
+/* ---- it stays -------------------------------------------------------------------------------- */
 
 START_TEST(the_name_is_taken)
 {
@@ -310,7 +309,7 @@ START_TEST(the_name_is_taken)
 }
 END_TEST
 
-/* Both are on the way to C under one name: one wins, by the cluster's agreement. */
+/* Two segments move to C under one name: the cluster's agreement lets one win. */
 START_TEST(one_name_two_sources)
 {
 	ramp_segment_t one = world_segment(A, "x", 500, 0), two = world_segment(B, "x", 500, 0);
@@ -346,7 +345,7 @@ static void cut_to(ramp_segment_t id, uint64_t size)
 	ck_assert_int_eq(truncate(path, (off_t)size), 0);
 }
 
-/* No message may carry its size: from the beginning, or only once T has taken room. */
+/* Its size exceeds the limit of messages: from the start, or only once T has taken room. */
 START_TEST(it_is_too_large)
 {
 	ramp_segment_t id = world_segment(A, "x", 64, 0);
@@ -390,7 +389,7 @@ START_TEST(the_target_hangs)
 	world_hold(A, id);
 	world_arm(B, POINT(AT_SEND, PROTO_ACCEPT), DO_DROP, 0, 10000);
 	ck_assert_int_eq(world_answer(world_ask(A, id, B, 0, false)), -EHOSTUNREACH);
-	ck_assert(seconds() - from < 20); /* it has said at first that it takes room, perhaps */
+	ck_assert(seconds() - from < 20); /* T may have answered at first that it takes room */
 	world_arm(B, 0, 0, 0, 0);
 	stays(id, A);
 	ck_assert_int_eq(world_move(A, id, B), 0);
@@ -410,7 +409,7 @@ START_TEST(no_quorum)
 	ck_assert_int_eq(world_answer(here), -EROFS);
 	ck_assert_int_eq(world_answer(there), -EROFS);
 	ck_assert(world_program(A, id).access);
-	/* An election is waited for. */
+	/* A request waits for an election. */
 	here = world_ask(A, id, B, 5000, false);
 	usleep(300000);
 	atomic_store(&world->quorum, true);
@@ -419,7 +418,7 @@ START_TEST(no_quorum)
 }
 END_TEST
 
-/* The agreement is gone just when prepare is proposed, or after it: nothing was frozen for long. */
+/* The quorum is lost just before or after prepare is proposed: nothing is frozen for long. */
 START_TEST(no_quorum_in_the_middle)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -448,7 +447,7 @@ START_TEST(a_program_that_cannot_be_asked)
 	ask = world_ask(C, id, B, 5000, false);
 	ck_assert_int_eq(world_answer(ask), -EBUSY);
 	ck_assert_str_eq(world_text(ask), "process 42 maps it");
-	eventually(!world_has_file(B, id)); /* what it had asked for meanwhile is given back */
+	eventually(!world_has_file(B, id)); /* the room that T took meanwhile is freed */
 	stays(id, A);
 }
 END_TEST
@@ -486,10 +485,10 @@ START_TEST(a_target_that_ends_begins_nothing)
 	ramp_segment_t id = world_segment(A, "x", 1000, 1);
 	int ask;
 
-	world_hold_reservation(B); /* its worker would come back when all is gone */
+	world_hold_reservation(B); /* else its worker would return when everything is closed */
 	world_end(B);
 	ask = world_ask(A, id, B, 2000, false);
-	usleep(300000); /* its CONNECT comes there meanwhile */
+	usleep(300000); /* CONNECT arrives at B meanwhile */
 	ck_assert_uint_eq(world->fault[B].hits, 0);
 	atomic_store(&world->hold, false);
 	world_let_end(B);
@@ -499,8 +498,8 @@ START_TEST(a_target_that_ends_begins_nothing)
 }
 END_TEST
 
-/* Unmounted, it finishes what is on its way; whoever wants to move something else there is told,
-   and what it has may leave. */
+/* A node that is being unmounted finishes the moves under way and refuses others; its segments may
+   leave. */
 START_TEST(an_unmounted_target_takes_no_more)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0), other = world_segment(A, "y", 10, 0);
@@ -520,14 +519,13 @@ START_TEST(an_unmounted_target_takes_no_more)
 }
 END_TEST
 
-/* What is only reserved would hold its room until the next daemon, which after umount may be
-   never. */
+/* A reservation would hold its room until the next daemon, which after umount may never come. */
 START_TEST(a_target_that_ends_keeps_no_reservation)
 {
 	ramp_segment_t id = world_segment(A, "x", 1000, 1);
 	int ask;
 
-	if (_i) /* its worker is not back */
+	if (_i) /* its worker has not returned */
 		world_hold_reservation(B);
 	else
 		world_arm(B, POINT(AT_SEND, PROTO_ACCEPT), DO_DROP, 0, 1000);
@@ -546,12 +544,12 @@ START_TEST(a_target_that_ends_keeps_no_reservation)
 }
 END_TEST
 
-/* Of a source that ends: nobody would end what is prepared then, as long as the node is away. */
+/* A source that ends does not prepare: nothing would end that attempt while the node is away. */
 START_TEST(a_source_that_ends_begins_nothing)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0), other = world_segment(A, "y", 10, 0);
 
-	atomic_store(&world->hold_revoke, true); /* the end waits for that move's worker */
+	atomic_store(&world->hold_revoke, true); /* the close waits for that move's worker */
 	world_arm(A, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
 	world_ask(A, other, C, 0, false);
 	eventually(atomic_load(&world->fault[A].hits));
@@ -561,7 +559,7 @@ START_TEST(a_source_that_ends_begins_nothing)
 	world_begin_end(A);
 	usleep(50000);
 	atomic_store(&world->hold, false);
-	usleep(300000); /* B's ACCEPT comes there meanwhile */
+	usleep(300000); /* B's ACCEPT arrives meanwhile */
 	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
 	atomic_store(&world->hold_revoke, false);
 	world_let_end(A);
@@ -571,7 +569,7 @@ START_TEST(a_source_that_ends_begins_nothing)
 }
 END_TEST
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 START_TEST(a_message_is_lost_doubled_or_late)
 {
@@ -605,7 +603,7 @@ START_TEST(a_message_is_lost_doubled_or_late)
 }
 END_TEST
 
-/* It happened, but the proposer is told that nobody knows. */
+/* The proposal is committed, but its proposer gets a time-out. */
 START_TEST(answers_of_proposals_are_lost)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -648,16 +646,17 @@ START_TEST(unlinked_while_it_is_pulled)
 	eventually(world_row(id).phase == SEGMENT_PULLING);
 	world_unlink(id);
 	usleep(100000);
-	ck_assert(world_has_file(A, id)); /* R9: the source stays until T has every page */
+	ck_assert(world_has_file(A, id)); /* R9: the source keeps it until T has every page */
 	atomic_store(&world->pull_stopped, false);
 	world_rest_lost(id);
 	eventually(!world_has_file(A, id));
 }
 END_TEST
 
-/* ---- mode copy ------------------------------------------------------------------------------ */
+/* ---- mode copy ------------------------------------------------------------------------------- */
 
-/* Its target reads nothing, or is gone, or the asker has had enough: programs go on as before. */
+/* The target reads nothing, or is down, or the request is cancelled: programs continue as
+   before. */
 START_TEST(a_copy_that_does_not_come_is_given_up)
 {
 	static const int results[] = {-EHOSTUNREACH, -EHOSTUNREACH, -EINTR};
@@ -684,8 +683,8 @@ START_TEST(a_copy_that_does_not_come_is_given_up)
 }
 END_TEST
 
-/* The daemon ends when programs have just been stopped for a copy: they go on, whether or not
-   another one comes. */
+/* The daemon ends when programs have just been stopped for a copy: they continue, whether or not
+   another daemon starts. */
 START_TEST(a_source_that_ends_holds_nobody)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -705,7 +704,7 @@ START_TEST(a_source_that_ends_holds_nobody)
 }
 END_TEST
 
-/* At the moment in which T records TAKEN the row is still S's, and no page is missing. */
+/* When T records TAKEN the row is still S's, and no page is missing. */
 START_TEST(nothing_is_given_before_all_is_copied)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -721,7 +720,7 @@ START_TEST(nothing_is_given_before_all_is_copied)
 	world_arm(B, POINT(AFTER_RECORD, RECORD_TAKEN), DO_KILL, 0, 1);
 	atomic_store(&world->pull_stopped, false);
 	world_wait_dead(B);
-	atomic_store(&world->pull_stopped, true); /* what it has recorded must be whole */
+	atomic_store(&world->pull_stopped, true); /* a recorded segment must be whole */
 	world_start(B);
 	ck_assert_int_eq(world_answer(ask), 0);
 	stays(id, B);
@@ -792,7 +791,7 @@ static Suite *copy_stories(void)
 	return suite;
 }
 
-/* test_transfer [copy]: of moves as they go by themselves, or in mode copy. */
+/* test_transfer [copy]: moves in the default mode, or in mode copy. */
 int main(int argc, char **argv)
 {
 	SRunner *runner;

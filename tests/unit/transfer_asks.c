@@ -1,5 +1,5 @@
 /*
- * Stories of who asks for a move: cancelled, asked again, answered by a daemon that has begun
+ * Stories of requests to move a segment: cancelled, repeated, answered by a daemon that has started
  * since.
  */
 #include <check.h>
@@ -23,9 +23,9 @@ START_TEST(asked_from_any_node)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
 
-	ck_assert_int_eq(world_move(C, id, B), 0); /* neither has it nor gets it */
+	ck_assert_int_eq(world_move(C, id, B), 0); /* C is neither source nor target */
 	ck_assert_uint_eq(world_owner(id), B);
-	ck_assert_int_eq(world_move(A, id, A), 0); /* who gets it */
+	ck_assert_int_eq(world_move(A, id, A), 0); /* the target asks */
 	ck_assert_uint_eq(world_owner(id), A);
 	ck_assert_int_eq(world_move(B, id, A), 0); /* it is there already */
 	world_rest(id);
@@ -54,7 +54,7 @@ START_TEST(two_movers)
 	ramp_segment_t id = world_segment(A, "x", 1000, 0);
 	int one, two, rc_one, rc_two;
 
-	/* Else the first may have gone before the second is asked for, which then follows it. */
+	/* Else the first may be done before the second begins, which would then move it on. */
 	atomic_store(&world->hold, true);
 	world_arm(B, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
 	world_arm(C, POINT(AT_RESERVE, 0), DO_DELAY, 0, 1);
@@ -71,7 +71,7 @@ START_TEST(two_movers)
 }
 END_TEST
 
-/* One has been given up, which is not what the asker's tables show yet. */
+/* An earlier move was given up, which the asking node's tables do not show yet. */
 START_TEST(moved_when_another_move_is_over)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -96,7 +96,7 @@ START_TEST(moved_when_another_move_is_over)
 }
 END_TEST
 
-/* It was read before another's move: its name is in another directory by now. */
+/* The row was read before another move, since which its name is in another directory. */
 START_TEST(a_rename_does_not_follow_what_was_moved)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -122,7 +122,7 @@ static int ask_named(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, const
 	return ask;
 }
 
-/* Both renames were answered: one may not take the other back. */
+/* Both renames succeeded: neither may undo the other. */
 static void is_renamed(int ask, ramp_segment_t id, ramp_node_t node)
 {
 	ck_assert_int_eq(world_answer(ask), -ENOENT);
@@ -172,7 +172,7 @@ START_TEST(a_rename_before_the_prepare_is_not_undone)
 }
 END_TEST
 
-/* Who asks has tables in which it has the name still. */
+/* The asking node's tables still show the old name. */
 START_TEST(a_rename_that_the_owner_knows_is_not_undone)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -188,7 +188,7 @@ START_TEST(a_rename_that_the_owner_knows_is_not_undone)
 }
 END_TEST
 
-/* Both have asked the owner when it can't begin either, and one is begun before it comes to the
+/* Two requests are at the owner while it can't begin either; one begins before it looks at the
    other. */
 START_TEST(two_renames_of_what_can_not_be_moved_yet)
 {
@@ -212,7 +212,7 @@ START_TEST(two_renames_of_what_can_not_be_moved_yet)
 }
 END_TEST
 
-/* Who moved it says so, wherever it has gone since. */
+/* A move that succeeded is answered so, wherever the segment is now. */
 START_TEST(moved_on_before_it_is_answered)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -247,7 +247,7 @@ START_TEST(still_being_pulled)
 }
 END_TEST
 
-/* The link between owner and asker fails and comes back while it waits. */
+/* The connection between owner and asking node fails and comes back while the request waits. */
 START_TEST(still_being_pulled_when_they_connect_anew)
 {
 	ramp_segment_t id = world_segment(B, "x", 100, 0);
@@ -265,7 +265,7 @@ START_TEST(still_being_pulled_when_they_connect_anew)
 }
 END_TEST
 
-/* Who called mv looks for it at the target, whose tables are behind those of all others. */
+/* After mv the segment is looked for at the target, whose tables are behind all others. */
 START_TEST(answered_when_the_target_shows_it)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -280,7 +280,7 @@ START_TEST(answered_when_the_target_shows_it)
 }
 END_TEST
 
-/* Whoever asked for a move asks again, because its daemon died meanwhile: it is told how that move
+/* A request is repeated because its daemon died meanwhile: the answer is how the first move
    ends. */
 START_TEST(asked_again_after_a_restart)
 {
@@ -312,7 +312,7 @@ START_TEST(asked_again_after_a_restart)
 }
 END_TEST
 
-/* It has it on demand, and the next one waits for all of it. */
+/* It was moved on demand, and the next request waits for every page. */
 START_TEST(joined_by_who_waits_for_all_of_it)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -332,9 +332,9 @@ START_TEST(joined_by_who_waits_for_all_of_it)
 }
 END_TEST
 
-/* ---- a prepare that nobody saw ----------------------------------------------------------------- */
+/* ---- a prepare without an answer ------------------------------------------------------------- */
 
-/* Committed, and whoever proposed it does not know: it answers, and its tables are behind. */
+/* Prepare is committed, and its proposer does not know: it answers a failure, its tables behind. */
 static ramp_segment_t prepared_unseen(void)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -346,7 +346,7 @@ static ramp_segment_t prepared_unseen(void)
 	return id;
 }
 
-/* The next attempt begins by what the tables show, and hears it when it proposes the same. */
+/* The next attempt begins by the old tables, and learns of it when it proposes prepare. */
 START_TEST(asked_again_when_a_prepare_has_come_late)
 {
 	ramp_segment_t id = prepared_unseen();
@@ -360,7 +360,7 @@ START_TEST(asked_again_when_a_prepare_has_come_late)
 }
 END_TEST
 
-/* Two at once: what is aborted is in neither's way. */
+/* Two at once: the aborted attempt blocks neither. */
 START_TEST(asked_twice_when_a_prepare_has_come_late)
 {
 	ramp_segment_t id = prepared_unseen();
@@ -381,7 +381,7 @@ START_TEST(asked_twice_when_a_prepare_has_come_late)
 }
 END_TEST
 
-/* The target takes its time to accept the next attempt: the row does not wait for that. */
+/* The target accepts the next attempt late: the abort does not wait for that. */
 START_TEST(a_prepare_that_has_come_late_is_aborted_meanwhile)
 {
 	ramp_segment_t id = prepared_unseen();
@@ -399,7 +399,7 @@ START_TEST(a_prepare_that_has_come_late_is_aborted_meanwhile)
 }
 END_TEST
 
-/* What is cancelled says so, whatever the cluster says of its prepare. */
+/* A cancelled request is answered so, whatever the cluster decides on its prepare. */
 START_TEST(cancelled_while_a_late_prepare_is_found)
 {
 	ramp_segment_t id = prepared_unseen();
@@ -417,7 +417,7 @@ START_TEST(cancelled_while_a_late_prepare_is_found)
 }
 END_TEST
 
-/* What is to be aborted first is not, without a quorum. */
+/* Without a quorum an attempt that is to be aborted first is not. */
 START_TEST(no_quorum_for_an_abort_that_is_waited_for)
 {
 	ramp_segment_t id = prepared_unseen();
@@ -454,7 +454,7 @@ START_TEST(cancelled_in_time)
 }
 END_TEST
 
-/* Its asker's first daemon has asked, too, and died. */
+/* An earlier daemon of the asking node has asked, too, and died. */
 START_TEST(cancelled_when_it_was_asked_again)
 {
 	ramp_segment_t id = world_segment(B, "x", 100, 0);
@@ -476,7 +476,7 @@ START_TEST(cancelled_when_it_was_asked_again)
 }
 END_TEST
 
-/* It is done; whoever waited for every page need not any more. */
+/* It is given; a cancelled request waits for every page no longer. */
 START_TEST(cancelled_while_it_is_pulled)
 {
 	ramp_segment_t id = world_segment(A, "x", 10, 0);
@@ -510,7 +510,7 @@ START_TEST(cancelled_too_late)
 }
 END_TEST
 
-/* ---- the bound comes, and it goes on by itself ------------------------------------------------ */
+/* ---- the deadline comes, and the move continues ---------------------------------------------- */
 
 static void goes_on(int ask, const char *text)
 {
@@ -518,7 +518,8 @@ static void goes_on(int ask, const char *text)
 	ck_assert_str_eq(world_text(ask), text);
 }
 
-/* What is given can't be taken back: who waits no longer, here or at a third node, is told so. */
+/* A given segment can't be taken back: a request whose deadline comes, here or at a third node, is
+   answered so. */
 START_TEST(in_progress_when_it_is_given)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -527,7 +528,7 @@ START_TEST(in_progress_when_it_is_given)
 	world_arm(A, POINT(AT_SEND, PROTO_TRANSFER), DO_DROP, 0, 1000);
 	ask = world_ask(_i ? C : A, id, B, 2000, false);
 	ck_assert_int_eq(world_answer(ask), -EINPROGRESS);
-	/* The owner's bound is earlier, but the asker may see to its own first. */
+	/* The owner's deadline is earlier, but the asking node may act on its own first. */
 	if (_i == 0 || strcmp(world_text(ask), "its owner has not answered; the move may "
 					       "continue by itself") != 0)
 		ck_assert_str_eq(world_text(ask), "the move continues by itself");
@@ -538,7 +539,7 @@ START_TEST(in_progress_when_it_is_given)
 }
 END_TEST
 
-/* The target has it; the source hears that neither from it nor from its tables. */
+/* The target has it; the source learns that neither by a message nor from its tables. */
 START_TEST(in_progress_when_it_is_taken_unheard)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -554,7 +555,7 @@ START_TEST(in_progress_when_it_is_taken_unheard)
 }
 END_TEST
 
-/* The owner's answer is lost, or the question: who asked does not know which. */
+/* The owner's answer is lost, or the request: the asking node does not know which. */
 START_TEST(in_progress_when_the_owner_does_not_answer)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -570,7 +571,7 @@ START_TEST(in_progress_when_the_owner_does_not_answer)
 }
 END_TEST
 
-/* Who asked would look for it where its own tables don't show it yet. */
+/* It has moved, but the asking node's tables do not show that yet. */
 START_TEST(in_progress_when_the_askers_tables_are_behind)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -585,10 +586,9 @@ START_TEST(in_progress_when_the_askers_tables_are_behind)
 }
 END_TEST
 
-/* ---- an owner that was killed -------------------------------------------------------------------
- */
+/* ---- an owner that was killed ---------------------------------------------------------------- */
 
-/* A node is killed when it has recorded GIVEN, by a move to B that `asker` asks for. */
+/* Kills a node when it has recorded GIVEN, by a move to B that `asker` asks for. */
 static int ask_and_die_given(ramp_node_t asker, ramp_segment_t id)
 {
 	int ask;
@@ -599,7 +599,7 @@ static int ask_and_die_given(ramp_node_t asker, ramp_segment_t id)
 	return ask;
 }
 
-/* The owner's next daemon has heard of nobody who asks when CANCEL comes; but it is given. */
+/* CANCEL comes to the owner's next daemon, which knows no request; but the segment is given. */
 START_TEST(cancelled_at_an_owner_that_was_killed_in_given)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -617,7 +617,7 @@ START_TEST(cancelled_at_an_owner_that_was_killed_in_given)
 }
 END_TEST
 
-/* The same, and the next daemon knows that it is the owner no more before the asker does. */
+/* The same, and the next daemon learns before the asking node that it is no longer the owner. */
 START_TEST(cancelled_at_an_owner_that_is_none_any_more)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -636,8 +636,8 @@ START_TEST(cancelled_at_an_owner_that_is_none_any_more)
 }
 END_TEST
 
-/* Asked again of the next daemon, which has no quorum yet: of what is given nothing is to be agreed
-   on before it is waited for, and it can't be cancelled. */
+/* The request is repeated to the next daemon, which has no quorum yet: a given segment needs no
+   quorum to be waited for, and can't be cancelled. */
 START_TEST(what_is_given_needs_no_quorum_to_be_waited_for)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -654,7 +654,7 @@ START_TEST(what_is_given_needs_no_quorum_to_be_waited_for)
 	atomic_store(&world->quorum, true);
 	ck_assert_int_eq(world_answer(ask), 0);
 	stays(id, B);
-	/* What is not given is, as ever. */
+	/* A segment that is not given can be. */
 	atomic_store(&world->quorum, false);
 	cancelled = world_ask(B, id, A, 0, false);
 	world_cancel(B, cancelled);
@@ -664,7 +664,7 @@ START_TEST(what_is_given_needs_no_quorum_to_be_waited_for)
 }
 END_TEST
 
-/* Its next daemon takes part and is asked, and has yet to look at what the one before it left. */
+/* The owner's next daemon takes part and gets the request before it has looked at the records. */
 START_TEST(asked_before_the_records_are_looked_at)
 {
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
@@ -683,8 +683,8 @@ START_TEST(asked_before_the_records_are_looked_at)
 }
 END_TEST
 
-/* It has grown too much, and is to be tried again when the first attempt is aborted: that is one
-   move that failed. */
+/* It has grown too much, and another attempt is to follow when the first is aborted: that counts as
+   one failed move. */
 START_TEST(cancelled_between_two_attempts)
 {
 	ramp_segment_t id = world_segment(A, "x", 16384, 1024);

@@ -1,5 +1,5 @@
 /*
- * Faults at the boundaries, caught at link time: what the code under test calls as peer_send is
+ * Faults at the boundaries, caught at link time: the code under test calls peer_send and gets
  * __wrap_peer_send here, and so on.
  */
 #include <pthread.h>

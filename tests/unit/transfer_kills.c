@@ -1,6 +1,6 @@
 /*
- * Stories of the transfer in which somebody dies: daemons at every step, machines, both at once;
- * and what they leave to those who live.
+ * Stories of transfers in which daemons are killed at every step, or machines die, or both at once;
+ * and of the state that they leave to the other nodes.
  */
 #include <check.h>
 #include <errno.h>
@@ -10,8 +10,7 @@
 #include "transfer_stories.h"
 #include "transport/proto.h"
 
-/* ---- kill -9 at every step (R4, R5, R8) -------------------------------------------------------
- */
+/* ---- kill -9 at every step (R4, R5, R8) ------------------------------------------------------ */
 
 enum pulled { NONE, COPIES, ALL };
 
@@ -19,7 +18,7 @@ static const struct step {
 	const char *name;
 	ramp_node_t node;
 	uint32_t point;
-	int owner;	   /* who has it in the end; 0: either */
+	int owner;	   /* the owner in the end; 0: either */
 	enum pulled after; /* which moves have pulled pages by then */
 } steps[] = {
 	{"S connects", A, POINT(AT_SEND, PROTO_CONNECT), A, NONE},
@@ -45,7 +44,7 @@ static const struct step {
 	{"T has recorded OWNED", B, POINT(AFTER_RECORD, RECORD_OWNED), B, ALL},
 	{"T says LISTED", B, POINT(AT_SEND, PROTO_LISTED), B, COPIES},
 	{"T says CLOSE", B, POINT(AT_SEND, PROTO_CLOSE), B, ALL},
-	/* Of mode copy, in which T has half of the pages before it has anything else. */
+	/* Mode copy, in which T has half of the pages first. */
 	{"S sends KEYS", A, POINT(AT_SEND, PROTO_KEYS), A, NONE},
 	{"T says COPIED", B, POINT(AT_SEND, PROTO_COPIED), A, COPIES},
 };
@@ -58,7 +57,7 @@ static bool has_pulled(const struct step *step)
 	       (step->after == COPIES && atomic_load(&world->mode) == TRANSFER_COPY);
 }
 
-/* Who has it in the end. */
+/* The owner in the end. */
 static bool ends_well(const struct step *step, ramp_segment_t id)
 {
 	int owner = step->owner;
@@ -80,13 +79,13 @@ START_TEST(killed_and_started_again)
 	world_start(step->node);
 	world_rest(id);
 	ck_assert_msg(ends_well(step, id), "%s: it is at %u", step->name, world_owner(id));
-	/* And it moves as ever. */
+	/* And it can be moved again. */
 	ck_assert_int_eq(world_move(C, id, C), 0);
 	world_rest(id);
 }
 END_TEST
 
-/* Whoever is killed, and the other one right after it. */
+/* One daemon is killed at a step, and the other one right after it. */
 START_TEST(both_are_killed)
 {
 	const struct step *step = &steps[_i];
@@ -106,7 +105,7 @@ START_TEST(both_are_killed)
 }
 END_TEST
 
-/* The machine, not the daemon: record and bytes are gone with it. */
+/* The machine fails, not the daemon alone: record and bytes are gone. */
 START_TEST(the_other_end_reboots)
 {
 	const struct step *step = &steps[_i];
@@ -122,21 +121,20 @@ START_TEST(the_other_end_reboots)
 	world_start(step->node);
 	atomic_store(&world->pull_stopped, false);
 	eventually((row = world_row(id)).phase ==
-		   SEGMENT_STABLE); /* decided, whoever has what of it */
+		   SEGMENT_STABLE); /* decided, wherever its bytes are */
 	if (world_rolled_back(A, id))
 		ck_assert_int_eq(world_reclaim(A, id), 0);
 	usleep(50000);
 	ck_assert_uint_eq(world->double_access, 0);
-	/* Where the newest bytes were on the machine that lives, they are there. */
+	/* Where the newest bytes were on the machine that is up, they are still there. */
 	if (row.node == A && other == B)
 		world_rest(id);
 }
 END_TEST
 
-/* ---- what a killed one leaves -----------------------------------------------------------------
- */
+/* ---- the state that a killed daemon leaves --------------------------------------------------- */
 
-/* The source comes back, and can't let its pages be read at first (R8). */
+/* The source's next daemon can't grant reads of its pages at first (R8). */
 START_TEST(a_grant_fails_after_a_restart)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -158,8 +156,9 @@ START_TEST(a_grant_fails_after_a_restart)
 }
 END_TEST
 
-/* T is killed when it has recorded TAKEN and its programs do not have the segment yet: they come to
-   the next daemon, and have it when mv returns. Who waits for them leaves them the processors. */
+/* T is killed when it has recorded TAKEN and its programs do not have the segment yet: they attach
+   to the next daemon, and have it when mv returns. The worker that waits for them has normal
+   priority, and leaves them the processors. */
 START_TEST(programs_come_back_before_mv_returns)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -178,7 +177,7 @@ START_TEST(programs_come_back_before_mv_returns)
 }
 END_TEST
 
-/* Nobody asks for its pages but who asks it to move on, before its new daemon has begun to pull. */
+/* Its pages are wanted only by a request to move it on, before its new daemon has begun to pull. */
 START_TEST(asked_to_move_on_before_the_pull_begins_again)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -201,9 +200,8 @@ START_TEST(asked_to_move_on_before_the_pull_begins_again)
 }
 END_TEST
 
-/* Unlinked, pulled and settled, so that its row is gone; T is killed before its record says so. Its
-   next daemon hears of the tables sooner than of the pages, and a program there has it open still.
- */
+/* It is unlinked, pulled and settled, so its row is gone; T is killed before its record says so.
+   Its next daemon reads the tables before the pages, and a program there still has it open. */
 START_TEST(a_row_that_went_with_settled_takes_nothing_away)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -223,12 +221,12 @@ START_TEST(a_row_that_went_with_settled_takes_nothing_away)
 	ck_assert(world_has_file(B, id));
 	atomic_store(&world->hold, false);
 	world_rest_lost(id);
-	ck_assert(world_has_file(B, id)); /* until nobody has it open: rampfs/mount */
+	ck_assert(world_has_file(B, id)); /* until no program has it open: rampfs/mount */
 }
 END_TEST
 
-/* Its source is killed before anything was agreed: nobody comes for the reservation, and what it
-   holds is free long before its time is over. */
+/* The source is killed before prepare is committed: no TRANSFER comes for the reservation, and its
+   room is free long before its time-out. */
 START_TEST(a_reservation_goes_with_its_source)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -253,7 +251,8 @@ START_TEST(a_reservation_goes_with_its_source)
 }
 END_TEST
 
-/* It was agreed on, so the source may have recorded GIVEN: the reservation waits for its daemon. */
+/* Prepare is committed, so the source may have recorded GIVEN: the reservation waits for its
+   daemon. */
 START_TEST(a_prepared_reservation_waits_for_its_source)
 {
 	ramp_segment_t id = world_segment(A, "x", 200, 0);
@@ -268,10 +267,10 @@ START_TEST(a_prepared_reservation_waits_for_its_source)
 }
 END_TEST
 
-/* ---- proofs -----------------------------------------------------------------------------------
- */
+/* ---- proofs ---------------------------------------------------------------------------------- */
 
-/* T may have served, then its machine died: S has it as it was, and somebody must accept that. */
+/* T may have served, then its machine died: S has the bytes of the freeze, and a user must accept
+   that. */
 START_TEST(rolled_back_until_reclaimed)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -283,7 +282,7 @@ START_TEST(rolled_back_until_reclaimed)
 	eventually(world_rolled_back(A, id));
 	ck_assert(!world_program(A, id).access);
 	ck_assert_int_eq(world_move(A, id, C), -EIO);
-	/* A restart forgets nothing of it. */
+	/* It is still rolled back after a restart. */
 	world_kill(A);
 	world_start(A);
 	eventually(world_rolled_back(A, id));
@@ -291,7 +290,7 @@ START_TEST(rolled_back_until_reclaimed)
 	usleep(50000);
 	world_arm(A, POINT(AT_RECORD, RECORD_OWNED), DO_DELAY, 0, 1);
 	ck_assert_int_eq(world_reclaim(A, id), 0);
-	ck_assert(!world_rolled_back(A, id)); /* the answer comes when it is so */
+	ck_assert(!world_rolled_back(A, id)); /* the answer comes only then */
 	ck_assert_int_eq(world_reclaim(A, id), -EINVAL);
 	atomic_store(&world->pull_stopped, false);
 	stays(id, A);
@@ -306,7 +305,7 @@ static void *let_go(void *arg)
 	return NULL;
 }
 
-/* Its daemon has just begun, and has found it GIVEN only: it is rolled back all the same. */
+/* S's daemon has just started and found it GIVEN: it is rolled back all the same. */
 START_TEST(reclaimed_right_after_a_restart)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -329,7 +328,7 @@ START_TEST(reclaimed_right_after_a_restart)
 }
 END_TEST
 
-/* S's machine dies while T has half: what was not pulled is lost, and said to be. */
+/* S's machine dies when T has half: the pages that were not pulled are lost, and shown as lost. */
 START_TEST(the_source_reboots_while_it_is_pulled)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -342,7 +341,7 @@ START_TEST(the_source_reboots_while_it_is_pulled)
 }
 END_TEST
 
-/* What was lost is lost still where it comes back to a daemon that found it GIVEN. */
+/* Lost pages are still lost when the segment comes back to a daemon that found it GIVEN. */
 START_TEST(refused_with_lost_pages_after_a_restart)
 {
 	ramp_segment_t id = world_segment(B, "x", 100, 0);
@@ -362,7 +361,7 @@ START_TEST(refused_with_lost_pages_after_a_restart)
 }
 END_TEST
 
-/* A silent target proves nothing; the operator's word does. */
+/* A silent target proves nothing; the operator's fence does. */
 START_TEST(fenced)
 {
 	ramp_segment_t id = world_segment(A, "x", 100, 0);
@@ -376,15 +375,14 @@ START_TEST(fenced)
 	world_fence(B);
 	eventually(world_rolled_back(A, id));
 	ck_assert_uint_eq(world_owner(id), A);
-	/* The fenced one comes back: it takes no part, and drops what it took. */
+	/* The fenced node is back: it takes no part, and drops the segment that it took. */
 	world_start(B);
 	eventually(!world_has_file(B, id));
 	ck_assert_int_eq(world_move(A, id, B), -EIO);
 }
 END_TEST
 
-/* ---- an orderly end -----------------------------------------------------------------------------
- */
+/* ---- an orderly end -------------------------------------------------------------------------- */
 
 START_TEST(ended_in_the_middle)
 {
@@ -401,10 +399,9 @@ START_TEST(ended_in_the_middle)
 }
 END_TEST
 
-/* ---- everything at once -------------------------------------------------------------------------
- */
+/* ---- everything at once ---------------------------------------------------------------------- */
 
-/* Messages are lost, doubled and late, daemons are killed, segments are moved about. */
+/* Messages are lost, doubled and late, daemons are killed, segments are moved around. */
 START_TEST(chaos)
 {
 	ramp_segment_t ids[8];

@@ -13,8 +13,7 @@
 #include "memory/pages.h"
 #include "transfer_world.h"
 
-/* ---- programs
- * -------------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 struct programs {
 	struct programs_tools tools;
@@ -130,7 +129,7 @@ void programs_await(struct programs *programs, struct seg *seg, uint64_t until_m
 	if (!atomic_load(&world->sessions_away) ||
 	    until_ms <= (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000)
 		return;
-	usleep(20000); /* they have come */
+	usleep(20000); /* the sessions have attached */
 	atomic_store(&world->sessions_away, false);
 	programs_back(programs, seg);
 }
@@ -165,8 +164,7 @@ void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t a
 	(void)state;
 }
 
-/* ---- serving
- * ---------------------------------------------------------------------------------------- */
+/* ---- serving --------------------------------------------------------------------------------- */
 
 static bool key_equal(const struct tp_key *a, const struct tp_key *b)
 {
@@ -217,8 +215,7 @@ void serve_revoke(struct pull *pull, const struct tp_key *key)
 	world_unlock();
 }
 
-/* ---- pulling
- * ---------------------------------------------------------------------------------------- */
+/* ---- pulling --------------------------------------------------------------------------------- */
 
 struct job {
 	struct job *next;
@@ -287,7 +284,7 @@ static bool pull_page(struct job *job, uint64_t page)
 	return n >= 0;
 }
 
-/* What is whole is not in use here any more. Who ends the job has the lock, and waits for us. */
+/* Lets go of a whole segment. The thread that ends the job has the lock, and waits for this one. */
 static void let_go(struct job *job)
 {
 	struct pull *pull = job->pull;

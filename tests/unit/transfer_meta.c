@@ -1,6 +1,6 @@
 /*
  * The double of meta.h: one truth in shared memory, every node with a copy of its own that may be
- * behind. What the commands of a migration do is what meta/fsm.h draws.
+ * behind. The commands of a migration change it as drawn in meta/fsm.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct meta {
 	uint64_t unique;
 };
 
-/* ---- the state machine: world->lock is held ------------------------------------------------ */
+/* ---- the state machine: world->lock is held -------------------------------------------------- */
 
 static int find(ramp_segment_t id)
 {
@@ -151,12 +151,12 @@ static int node_up(const struct meta_command *c)
 	if (node->fenced == c->node_inc)
 		return -EPERM;
 	node->incarnation = c->node_inc;
-	node->capacity = c->capacity; /* else it would say so again, without an end */
+	node->capacity = c->capacity; /* else its node would propose NODE_UP again and again */
 	world->nodes_version = ++world->version;
 	return 0;
 }
 
-/* The row goes when it is unlinked and settled or reverted: it has no extent. */
+/* Removes the row when it is unlinked and settled or reverted: it has no extent. */
 static int step(const struct meta_command *c, int i)
 {
 	struct segment_row *row = &world->rows[i];
@@ -188,9 +188,9 @@ static void apply(const struct meta_command *c, struct meta_reply *reply)
 	reply->epoch = i < 0 ? 0 : world->rows[i].epoch;
 }
 
-/* ---- a node's copy ------------------------------------------------------------------------- */
+/* ---- a node's copy --------------------------------------------------------------------------- */
 
-/* Copies what is newer; the ids that changed go to `ids`, 0 for nodes. meta->lock is not held. */
+/* Copies newer rows; writes the ids that changed to `ids`, 0 for nodes. meta->lock is not held. */
 static int copy_tables(struct meta *meta, ramp_segment_t ids[ROWS + 1])
 {
 	int n = 0;
@@ -233,7 +233,7 @@ static void carry_out(struct meta *meta, struct proposal *p)
 	if (!p->sync && atomic_load(&world->quorum) &&
 	    fault_hit(POINT(AT_PROPOSE, p->command.type)) == DO_DELAY)
 		for (int ms = 0; ms < REST_MS && atomic_load(&world->quorum); ms++)
-			usleep(1000); /* until the agreement goes */
+			usleep(1000); /* until the quorum is lost */
 	if (!atomic_load(&world->quorum)) {
 		reply.result = p->sync ? -ETIMEDOUT : -EROFS;
 	} else if (!p->sync) {
@@ -241,7 +241,7 @@ static void carry_out(struct meta *meta, struct proposal *p)
 		apply(&p->command, &reply);
 		world_unlock();
 		if (fault_hit(POINT(AFTER_PROPOSE, p->command.type)) == DO_DELAY)
-			usleep(300000); /* the others know it before us */
+			usleep(300000); /* the other nodes know it first */
 		if (lose && p->command.type != META_NODE_UP) {
 			atomic_store(&world->lose_answers, lose - 1);
 			reply.result = -ETIMEDOUT;
@@ -319,8 +319,7 @@ void meta_close(struct meta *meta)
 	free(meta);
 }
 
-/* ---- meta.h
- * --------------------------------------------------------------------------------------- */
+/* ---- meta.h ---------------------------------------------------------------------------------- */
 
 static void enqueue(struct meta *meta, const struct meta_command *command, meta_done *done,
 		    void *arg)

@@ -1,6 +1,6 @@
 /*
  * One node of the tests' cluster: a daemon with the real store, peers and transfer floor, and the
- * doubles around it; it does what the story orders over a socket.
+ * doubles around it; it obeys the story's orders from a socket.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +41,7 @@ static void die(const char *what, const struct ramp_err *err)
 	_exit(3);
 }
 
-/* ---- orders
- * -------------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 struct posted_order {
 	struct command command;
@@ -202,8 +201,7 @@ static void *take_orders(void *arg)
 	}
 }
 
-/* ---- wiring, as rampfs/main does it
- * -------------------------------------------------------------- */
+/* ---- wiring, as rampfs/main does it ---------------------------------------------------------- */
 
 static void on_changed(void *arg, ramp_segment_t id, bool attributes)
 {
@@ -256,7 +254,7 @@ static void open_transfers(struct ramp_err *err)
 			set_peer(n);
 }
 
-/* What the programs floor finds at its start: who maps what may be served has access again. */
+/* As the programs floor does at its start: programs get access to segments that may be served. */
 static void known_again(void *arg, struct seg *seg)
 {
 	struct record record;

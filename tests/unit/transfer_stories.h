@@ -1,5 +1,5 @@
 /*
- * What the files of stories about the transfer share.
+ * Shared by the files of stories about the transfer.
  */
 #ifndef TRANSFER_STORIES_H
 #define TRANSFER_STORIES_H

@@ -97,15 +97,14 @@ static void wipe(ramp_node_t node)
 	int rc;
 
 	node_dir(node, dir);
-	/* What a failed story left dies with it, but not in the same moment. */
+	/* Processes of a failed story die with it, but not at once. */
 	for (int ms = 0; (rc = store_destroy(dir, true, &err)) == -EBUSY && ms < 5000; ms++)
 		usleep(1000);
 	ck_assert_msg(rc == 0, "%s", err.text);
 	ck_assert(!mkdir(dir, 0700) || errno == EEXIST);
 }
 
-/* ---- processes
- * ------------------------------------------------------------------------------------ */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static struct command_reply order(ramp_node_t node, struct command command)
 {
@@ -127,7 +126,7 @@ static bool node_is_up(ramp_node_t node)
 	return up;
 }
 
-/* Every node that runs sees every other one that does. */
+/* Returns whether all running nodes are connected to each other. */
 static bool together(void)
 {
 	uint32_t up = 0;
@@ -178,7 +177,7 @@ static void reap(ramp_node_t node, int want_signal)
 	atomic_store(&world->running[node], false);
 	atomic_store(&world->fault[node].point, 0);
 	world_lock();
-	for (int i = 0; i < EXPORTS; i++) /* what it granted is gone with the daemon */
+	for (int i = 0; i < EXPORTS; i++) /* its grants end with the daemon */
 		if (world->exports[i].node == node)
 			world->exports[i].used = false;
 	world_unlock();
@@ -205,8 +204,8 @@ void world_wait_dead(ramp_node_t node)
 	reap(node, SIGKILL);
 }
 
-/* A machine that stands still for seconds looks like a silent target: the move is given up, and
-   asked for again. */
+/* Repeats the request where the move is given up: a machine that is stopped for seconds looks like
+   a silent target. */
 void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim)
 {
 	int ask = world_ask(node, id, dst, 0, false);
@@ -353,8 +352,7 @@ void world_close(void)
 	}
 }
 
-/* ---- segments
- * ------------------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static int row_of(ramp_segment_t id)
 {
@@ -530,8 +528,7 @@ uint64_t world_used(ramp_node_t node)
 	return (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize;
 }
 
-/* ---- asking
- * --------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t timeout_ms, bool wait)
 {
@@ -601,10 +598,9 @@ uint64_t world_failed(ramp_node_t node)
 	return order(node, (struct command){.order = ORDER_STATUS}).failed;
 }
 
-/* ---- at rest
- * -------------------------------------------------------------------------------------- */
+/* ---- at rest --------------------------------------------------------------------------------- */
 
-/* Writes why it is not at rest to `why`; false where it is. */
+/* Returns false where it is at rest; else writes the reason to `why`. */
 static bool restless(ramp_segment_t id, char why[200])
 {
 	struct segment_row row = world_row(id);

@@ -30,7 +30,7 @@
 #define REST_MS	 20000
 #define CAPACITY (UINT64_C(256) << 20)
 
-/* Where something may go wrong. */
+/* Where a fault may be injected. */
 enum where {
 	AT_SEND = 1,   /* + enum proto_type */
 	AT_RECORD,     /* + enum record_kind: before it is written */
@@ -62,9 +62,9 @@ struct answer {
 	char text[RAMP_ERR_TEXT_BYTES];
 };
 
-/* What the programs of a node may do with a segment, as the double of programs.h keeps it. */
+/* The access of a node's programs to a segment, as the double of programs.h keeps it. */
 struct local_program {
-	bool mapped;	/* some program has it mapped; goes on over a daemon's death */
+	bool mapped;	/* some program has it mapped; outlives a daemon */
 	bool access;	/* ... and may touch it now */
 	bool frozen;	/* programs_revoke was the last */
 	bool unmovable; /* programs_may_move says EBUSY */
@@ -118,8 +118,7 @@ extern struct world *world;
 
 /* ---- for the stories ------------------------------------------------------------------------- */
 
-/* Looks every millisecond until `what` holds; the story fails where it does not in REST_MS looks.
- */
+/* Looks every millisecond until `what` holds; fails the story after REST_MS looks. */
 #define eventually(what)                                                                           \
 	do {                                                                                       \
 		int looks = 0;                                                                     \
@@ -138,11 +137,11 @@ void world_close_nodes(void); /* in order */
 void world_close(void);
 /* A node begins to end and comes no further than to transfers_close, until it is let. */
 void world_end(ramp_node_t node);
-/* The same, and it comes no further than to what its workers are held by. */
+/* The same, and it comes no further than to its workers, which are held. */
 void world_begin_end(ramp_node_t node);
 void world_let_end(ramp_node_t node);
 void world_take_no_more(ramp_node_t node);
-/* One closes their connection; they connect anew. */
+/* One closes their connection; they connect again. */
 void world_hang_up(ramp_node_t node, ramp_node_t peer);
 void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
@@ -174,7 +173,7 @@ const char *world_text(int ask);
 void world_cancel(ramp_node_t node, int ask);
 int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two, waiting, 10 s */
 int world_reclaim(ramp_node_t node, ramp_segment_t id);
-/* The pull's word that all is here, which may be late and about a former copy. */
+/* The pull says that every page is here, which may be late and about an earlier copy. */
 void world_say_finished(ramp_node_t node, ramp_segment_t id);
 struct segment_row world_row(ramp_segment_t id);
 bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as its own */
@@ -184,7 +183,7 @@ void world_rename(ramp_segment_t id, const char *name); /* by yet another node *
 void world_hold(ramp_node_t node, ramp_segment_t id);	/* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
 bool world_rolled_back(ramp_node_t node, ramp_segment_t id);
-bool world_copying(ramp_node_t node, ramp_segment_t id); /* who reads or writes waits for that */
+bool world_copying(ramp_node_t node, ramp_segment_t id); /* readers and writers wait */
 uint64_t world_failed(ramp_node_t node);		 /* moves, by what its daemon counts */
 
 /* Waits until nothing is under way, and checks: the row STABLE, its owner's record OWNED and its
@@ -195,7 +194,7 @@ void world_rest_lost(ramp_segment_t id);
 /* True where a file of the segment is in the node's store. */
 bool world_has_file(ramp_node_t node, ramp_segment_t id);
 bool world_reserved(ramp_node_t node);		      /* it has a reservation */
-void world_wait_peers(ramp_node_t node, uint32_t up); /* it sees so many others */
+void world_wait_peers(ramp_node_t node, uint32_t up); /* it is connected to `up` others */
 uint64_t world_blocks(ramp_node_t node, ramp_segment_t id);
 uint64_t world_used(ramp_node_t node); /* bytes of its store, also of files without a name */
 void world_path(ramp_node_t node, ramp_segment_t id, char path[PATH_LEN]);
