@@ -13,7 +13,7 @@
 
 #include "transfer_core.h"
 
-#define WINDOW_MS      100u /* control threads are boosted so long once the target has accepted */
+#define WINDOW_MS      100u /* RT boost of the control threads, from ACCEPT on */
 #define BACKOFF_MIN_MS 50u
 #define BACKOFF_MAX_MS 2000u
 

@@ -17,7 +17,7 @@
 #include "move_message.h"
 #include "traces.h"
 
-#define REMOTE_SHORT_MS 300u /* the owner gives up so much earlier than the asking node */
+#define REMOTE_SHORT_MS 300u /* the owner gives up earlier than the asking node, by this */
 
 static void migrate_send(struct move_request *req)
 {
