@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include "given.h"
@@ -37,7 +38,7 @@ void copy_begin(struct move *m)
 {
 	move_go(m, S_FREEZING, S_COPYING);
 	m->source.copied_pages = 0;
-	m->heard_ms = move_now_ms();
+	m->heard_ms = clock_ms();
 	source_show_state(m);
 	copy_source_tick(m);
 }
@@ -48,7 +49,7 @@ void copy_heard(struct move *m, uint64_t done_pages)
 	if (m->state != S_COPYING || done_pages <= m->source.copied_pages)
 		return;
 	m->source.copied_pages = done_pages;
-	m->heard_ms = move_now_ms();
+	m->heard_ms = clock_ms();
 }
 
 static void stopped(struct move *m)
@@ -69,7 +70,7 @@ void copy_source_tick(struct move *m)
 		if (!m->source.fail_code)
 			source_fail(m, EINTR, "cancelled");
 		copy_stop(m);
-	} else if (move_now_ms() - m->heard_ms >= SILENT_MS) {
+	} else if (clock_ms() - m->heard_ms >= SILENT_MS) {
 		source_fail(m, EHOSTUNREACH, "node %s has read no page for %u s", m->peer_name,
 			    SILENT_MS / 1000);
 		copy_stop(m);
@@ -142,7 +143,7 @@ static void keys_come(struct move *m, const struct msg_transfer *tr)
 	m->unchanged = tr->unchanged && tr->size == m->size;
 	m->size = tr->size;
 	move_go(m, T_RESERVED, T_COPYING);
-	m->heard_ms = move_now_ms();
+	m->heard_ms = clock_ms();
 	move_work(m, keys_work, keys_done);
 }
 
@@ -163,7 +164,7 @@ static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 	} else if (m->state == T_RESERVED) {
 		keys_come(m, &tr);
 	} else if (m->state == T_COPYING) {
-		m->heard_ms = move_now_ms();
+		m->heard_ms = clock_ms();
 		if (m->target.has_every_page && !m->working)
 			copied_say(m);
 	}
@@ -171,7 +172,7 @@ static void on_keys(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 
 void copy_target_tick(struct move *m)
 {
-	if (move_now_ms() - m->heard_ms >= SOURCE_GONE_MS) {
+	if (clock_ms() - m->heard_ms >= SOURCE_GONE_MS) {
 		target_drop(m);
 		return;
 	}

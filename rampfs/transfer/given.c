@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include "move_message.h"
@@ -122,7 +123,7 @@ void given_window(struct move *m)
 
 	if (!m->source.window_from_us || m->source.got_taken)
 		return;
-	us = move_now_us() - m->source.window_from_us;
+	us = clock_us() - m->source.window_from_us;
 	bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 	pthread_mutex_lock(&t->lock);
 	t->status.done++;
@@ -249,7 +250,7 @@ static void free_it(struct move *m)
  */
 static bool listed_there(struct move *m, bool pulling)
 {
-	uint64_t now = move_now_ms();
+	uint64_t now = clock_ms();
 
 	if (!m->source.shown_since_ms)
 		m->source.shown_since_ms = now;

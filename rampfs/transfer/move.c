@@ -66,8 +66,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "memory/reserve.h"
@@ -107,19 +107,6 @@ static const struct {
 const char *move_state_name(enum move_state state)
 {
 	return states[state].name;
-}
-
-uint64_t move_now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
-uint64_t move_now_ms(void)
-{
-	return move_now_us() / 1000;
 }
 
 uint32_t move_backoff(uint32_t *backoff_ms)
@@ -174,7 +161,7 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 	m->serial = ++t->serials;
 	m->seg = seg;
 	m->owner = owner_of(t, id, seg);
-	m->since_ms = move_now_ms();
+	m->since_ms = clock_ms();
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_init(loop_uv(t->loop), &m->timer);
 	m->timer.data = m;
@@ -225,7 +212,7 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 		abort();
 	}
 	m->state = to;
-	m->since_ms = move_now_ms();
+	m->since_ms = clock_ms();
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_stop(&m->timer);
 	if (!holds(m)) {

@@ -165,8 +165,6 @@ void move_retry(struct move *m);
 /* Has a worker call `work`, then the control loop `done`. */
 void move_work(struct move *m, move_fn *work, move_fn *done);
 
-uint64_t move_now_ms(void);
-uint64_t move_now_us(void);
 /* The next pause; doubles it, up to BACKOFF_MAX_MS. */
 uint32_t move_backoff(uint32_t *backoff_ms);
 

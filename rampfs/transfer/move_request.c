@@ -31,6 +31,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #include "given.h"
 #include "move_request_remote.h"
 #include "source.h"
@@ -215,7 +217,7 @@ static void fail_no_quorum(struct move_request *req)
    time. */
 static void without_quorum(struct move_request *req)
 {
-	uint64_t now = move_now_ms();
+	uint64_t now = clock_ms();
 
 	if (!req->no_quorum_since_ms)
 		req->no_quorum_since_ms = now;
@@ -229,7 +231,7 @@ static void without_quorum(struct move_request *req)
 static void waiting_tick(struct move_request *req)
 {
 	struct move *m = move_find(req->t, req->spec.id);
-	uint64_t now = move_now_ms();
+	uint64_t now = clock_ms();
 
 	if ((m && m->state == T_TAKEN && !m->target.has_every_page) ||
 	    meta_has_quorum(req->t->meta))
@@ -336,7 +338,7 @@ static void moving_timeout(struct move_request *req)
 		return;
 	}
 	req->gave_up = true;
-	req->deadline_ms = move_now_ms() + GRACE_MS;
+	req->deadline_ms = clock_ms() + GRACE_MS;
 	move_request_arm(req, 0);
 	/* This may answer at once, which frees `req`. */
 	if (state == S_CONNECTING)
@@ -386,7 +388,7 @@ void move_request_tick(struct move_request *req)
 {
 	struct segment_row row;
 
-	if (req->deadline_ms && move_now_ms() >= req->deadline_ms) {
+	if (req->deadline_ms && clock_ms() >= req->deadline_ms) {
 		on_timeout(req);
 	} else if (req->state == REQUEST_AGAIN) {
 		move_request_begin(req);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include "traces.h"
@@ -57,7 +58,7 @@ void move_request_enter(struct move_request *req)
 	uv_timer_init(loop_uv(t->loop), &req->timer);
 	req->timer.data = req;
 	if (req->spec.timeout_ms)
-		req->deadline_ms = move_now_ms() + req->spec.timeout_ms;
+		req->deadline_ms = clock_ms() + req->spec.timeout_ms;
 	LIST_INSERT_HEAD(&t->requests, req, link);
 	t->hooks->request_begin(req);
 }
@@ -126,7 +127,7 @@ static void request_on_timer(uv_timer_t *timer)
 
 void move_request_arm(struct move_request *req, uint32_t soon_ms)
 {
-	uint64_t now = move_now_ms(), ms = soon_ms;
+	uint64_t now = clock_ms(), ms = soon_ms;
 
 	if (req->deadline_ms) {
 		uint64_t left = req->deadline_ms > now ? req->deadline_ms - now : 0;
@@ -207,7 +208,7 @@ void move_request_unreachable(struct move_request *req, ramp_node_t node, const 
 {
 	struct transfers *t = req->t;
 
-	if (peer_incarnation(t->peers, node) == 0 && move_now_ms() - t->started_ms < GREET_MS)
+	if (peer_incarnation(t->peers, node) == 0 && clock_ms() - t->started_ms < GREET_MS)
 		move_request_again(req);
 	else
 		move_request_fail(req, EHOSTUNREACH, "%s", text);

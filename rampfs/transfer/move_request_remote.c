@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #include "move_message.h"
 #include "traces.h"
 
@@ -21,7 +23,7 @@
 
 static void migrate_send(struct move_request *req)
 {
-	uint64_t now = move_now_ms(), left = 0;
+	uint64_t now = clock_ms(), left = 0;
 	struct msg_migrate mm = {
 		.request = req->handle,
 		.id = req->spec.id,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "memory/reserve.h"
 
@@ -247,7 +248,7 @@ void source_connecting_look(struct move *m)
 
 void source_connecting_tick(struct move *m)
 {
-	uint64_t silent_ms = move_now_ms() - m->heard_ms;
+	uint64_t silent_ms = clock_ms() - m->heard_ms;
 	uint32_t again_ms = move_backoff(&m->backoff_ms);
 
 	if (silent_ms < CONNECT_MS) {
@@ -280,7 +281,7 @@ static void source_on_refuse(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	/* The target takes room, however long that takes: then only the request has a deadline. */
 	m->source.got_in_progress = r.code == EINPROGRESS;
 	if (m->source.got_in_progress) {
-		m->heard_ms = move_now_ms();
+		m->heard_ms = clock_ms();
 		move_tick_in(m, NOT_YET_MAX_MS);
 		return;
 	}

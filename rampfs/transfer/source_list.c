@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/page.h"
 #include "memory/reserve.h"
 
 #define LIST_TRIES 3
@@ -32,7 +33,7 @@ static void shrink_ranges(struct move *m)
    page. */
 static void forget_growth(struct move *m)
 {
-	uint64_t end = (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	uint64_t end = page_up(m->size);
 	struct room_range *last;
 
 	while (m->n_ranges && m->ranges[m->n_ranges - 1].offset >= end)

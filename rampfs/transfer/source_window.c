@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 
@@ -87,7 +88,7 @@ static void freeze_and_give(struct move *m)
 	trace_step(m->trace, "mappings are watched, the window opens");
 	if (m->work_rc)
 		goto err_after_grant;
-	m->source.window_from_us = move_now_us();
+	m->source.window_from_us = clock_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
 		goto err_after_watch;

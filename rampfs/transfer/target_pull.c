@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
 
@@ -41,7 +42,7 @@ int target_widen(struct move *m)
 	if (!rc)
 		rc = pages_mark_all_remote(m->seg, err);
 	if (!rc)
-		forget_tail(m->seg, (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES);
+		forget_tail(m->seg, page_count(m->size));
 	return rc;
 }
 

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #include "collapse.h"
 #include "copy.h"
 #include "dispatch.h"
@@ -232,7 +234,7 @@ static void transfers_begin(void *arg)
 
 	if (!t->closing) { /* the mount may have failed meanwhile */
 		t->started = true;
-		t->started_ms = move_now_ms();
+		t->started_ms = clock_ms();
 		registration_look(t);
 		registration_scan(t);
 	}
@@ -372,7 +374,7 @@ void transfers_each(struct transfers *t, void (*fn)(void *arg, const struct tran
 				.to = target ? t->self : m->peer,
 				.state = move_state_name(m->state),
 				.source = !target,
-				.age_ms = move_now_ms() - m->since_ms,
+				.age_ms = clock_ms() - m->since_ms,
 			};
 
 			memcpy(row.name, m->name, sizeof(row.name));
