@@ -27,6 +27,8 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/statedir.h"
+#include "keeper/inherited.h"
+#include "keeper/protocol.h"
 #include "members.h"
 #include "memory/store.h"
 #include "meta/meta.h"

@@ -26,8 +26,10 @@
 #include "base/statedir.h"
 #include "base/wire.h"
 #include "daemon.h"
+#include "keeper/inherited.h"
+#include "keeper/keeper.h"
+#include "keeper/protocol.h"
 #include "memory/store.h"
-#include "mount/mount.h"
 #include "options.h"
 #include "programs/programs.h"
 

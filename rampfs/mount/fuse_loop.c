@@ -25,7 +25,7 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
-#include "keeper/keeper.h"
+#include "keeper/protocol.h"
 #include "mnt.h"
 #include "passthrough.h"
 

@@ -10,7 +10,6 @@
  * mount working, but nobody would start us again; it is tried again every second, and said once.
  */
 #include <errno.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "keeper/keeper.h"
+#include "keeper/keeper_spawn.h"
+#include "keeper/protocol.h"
 #include "mnt.h"
 
 #define RETRY_MS   1000
@@ -37,26 +37,6 @@ struct control {
 };
 
 extern char **environ;
-
-int control_say(char what)
-{
-	int rc = send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) == 1 ? 0 : -errno;
-
-	if (rc)
-		log_debug("the keeper is not told '%c': %s", what, strerror(-rc));
-	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead one is replaced */
-}
-
-void keeper_tell_failure(const struct ramp_err *err)
-{
-	char message[1 + RAMP_ERR_TEXT_BYTES];
-	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, err->text);
-
-	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: it is nobody's socket */
-		return;
-	if (send(KEEPER_FD_CONTROL, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
-		log_debug("the keeper is not told why: %s", strerror(errno));
-}
 
 static void watch(struct control *c);
 
@@ -78,20 +58,6 @@ static char **adopt_env(char *pid_text)
 	return env;
 }
 
-/* What the keeper is given, each where it looks for it. An errno. */
-static int add_descriptors(int socket, posix_spawn_file_actions_t *actions)
-{
-	const int given[][2] = {
-		{KEEPER_FD_FUSE, KEEPER_FD_FUSE},	  {socket, KEEPER_FD_CONTROL},
-		{KEEPER_FD_SESSIONS, KEEPER_FD_SESSIONS}, {KEEPER_FD_LOCK, KEEPER_FD_LOCK},
-		{KEEPER_FD_SHELF, KEEPER_FD_SHELF},	  {KEEPER_FD_LAST, KEEPER_FD_LAST}};
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < sizeof(given) / sizeof(given[0]); i++)
-		rc = posix_spawn_file_actions_adddup2(actions, given[i][0], given[i][1]);
-	return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, KEEPER_FD_LAST + 1);
-}
-
 /* Our child is not yet the keeper: it ends with 0 when it has one of its own (keeper_adopt). */
 static int wait_for_keeper(pid_t pid)
 {
@@ -99,40 +65,26 @@ static int wait_for_keeper(pid_t pid)
 
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			return errno;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EIO;
+			return -errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
 }
 
 static int spawn_keeper(struct mount *m, int socket)
 {
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
+	const int given[KEEPER_FDS] = {KEEPER_FD_FUSE, socket,		KEEPER_FD_SESSIONS,
+				       KEEPER_FD_LOCK, KEEPER_FD_SHELF, KEEPER_FD_LAST};
 	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], **env = adopt_env(pid_text);
-	sigset_t none, all;
 	pid_t pid;
 	int rc;
 
 	if (!env)
 		return -ENOMEM;
 	snprintf(pid_text, sizeof(pid_text), KEEPER_ENV_ADOPT "=%d", (int)getpid());
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attr);
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-						POSIX_SPAWN_SETSID);
-	rc = add_descriptors(socket, &actions);
-	if (!rc)
-		rc = posix_spawn(&pid, m->config.adopt_argv[0], &actions, &attr,
-				 m->config.adopt_argv, env);
+	rc = keeper_spawn(given, m->config.adopt_argv, env, POSIX_SPAWN_SETSID, &pid);
 	if (!rc)
 		rc = wait_for_keeper(pid);
-	posix_spawnattr_destroy(&attr);
-	posix_spawn_file_actions_destroy(&actions);
 	free(env);
-	return -rc;
+	return rc;
 }
 
 static void on_retry(uv_timer_t *timer);

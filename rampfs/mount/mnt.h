@@ -123,8 +123,6 @@ void mount_drop_names(struct mount *m);
 /* Control thread. */
 int control_open(struct mount *m, struct ramp_err *err);
 void control_close(struct mount *m);
-/* Tells the keeper; 0 also where it has died. Any thread. */
-int control_say(char what);
 
 /* ---- ops.c ---------------------------------------------------------------------------------- */
 

@@ -14,7 +14,8 @@
 #include "attr_sync.h"
 #include "base/log.h"
 #include "inode.h"
-#include "keeper/keeper.h"
+#include "keeper/inherited.h"
+#include "keeper/protocol.h"
 #include "offload.h"
 #include "ops.h"
 #include "passthrough.h"
@@ -113,7 +114,7 @@ void mount_end(struct mount *m, enum mount_end why)
 	if (!is_new_reason(m, why))
 		return;
 	if (why == MOUNT_UNMOUNTED)
-		control_say(KEEPER_SAY_GONE); /* else the next daemon finds it out */
+		keeper_tell(KEEPER_SAY_GONE); /* else the next daemon finds it out */
 	loop_post(m->config.loop, on_end, mount_get(m));
 }
 
@@ -278,7 +279,7 @@ int mount_start(struct mount *m, struct ramp_err *err)
 	rc = fuse_loop_start(m, err);
 	if (rc)
 		return rc;
-	rc = control_say(KEEPER_SAY_SERVING);
+	rc = keeper_tell(KEEPER_SAY_SERVING);
 	return rc ? ramp_err_sys(err, -rc, "telling the keeper that it serves") : 0;
 }
 

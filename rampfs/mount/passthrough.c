@@ -35,7 +35,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "inode.h"
-#include "keeper/keeper.h"
+#include "keeper/protocol.h"
 #include "memory/pages.h"
 #include "ops.h"
 

@@ -1,0 +1,168 @@
+/*
+ * The keeper's daemon: started, watched, and started again when it dies.
+ */
+#include "keeper_daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "base/log.h"
+#include "keeper_held.h"
+#include "keeper_mount.h"
+#include "keeper_spawn.h"
+#include "protocol.h"
+
+#define QUICK_MS	20 /* a daemon that served for less has died at once */
+#define QUICK_FREE	5  /* so many quick deaths cost no pause */
+#define PAUSE_FIRST_MS	10
+#define PAUSE_MAX_MS	5000
+#define STARTS_UNSERVED 5   /* killed so often before the first ever served: give up */
+#define RESEND_SINCE	609 /* Linux 6.9 */
+
+extern char **environ;
+
+static int spawn_daemon(struct keeper *k, int control)
+{
+	const int given[KEEPER_FDS] = {k->fuse, control,       k->sessions,
+				       k->lock, k->fdstore[0], k->fdstore[1]};
+
+	return keeper_spawn(given, k->config->daemon_argv, environ, 0, &k->pid);
+}
+
+int keeper_watch_daemon(struct keeper *k, bool child)
+{
+	k->pidfd = (int)syscall(SYS_pidfd_open, k->pid, 0);
+	k->child = child;
+	k->serving_since_ms = 0;
+	k->kill_at_ms = 0;
+	return k->pidfd < 0 ? -errno : 0;
+}
+
+/* Our end of the connection to the next daemon is k->control, its own *theirs. */
+static int make_control(struct keeper *k, int *theirs)
+{
+	int pair[2], rc, rc_theirs;
+
+	if (k->control >= 0)
+		close(k->control);
+	k->control = *theirs = -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	rc = keeper_move_high(pair[0], &k->control);
+	rc_theirs = keeper_move_high(pair[1], theirs);
+	return rc ? rc : rc_theirs;
+}
+
+/* One that can't be watched must not run: another would be started beside it. */
+static int spawn_watched(struct keeper *k, int control)
+{
+	int rc = spawn_daemon(k, control);
+
+	if (rc)
+		return rc;
+	rc = keeper_watch_daemon(k, true);
+	if (rc) {
+		kill(k->pid, SIGKILL);
+		waitpid(k->pid, NULL, 0);
+	}
+	return rc;
+}
+
+/* What can't be started comes later, where there was one before; else that is an error. */
+int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
+{
+	int control, rc;
+
+	k->start_at_ms = 0;
+	k->starts++;
+	rc = make_control(k, &control);
+	if (!rc)
+		rc = spawn_watched(k, control);
+	if (control >= 0)
+		close(control);
+	if (!rc) {
+		keeper_set_oom(k->pid, KEEPER_OOM_DAEMON);
+		return 0;
+	}
+	rc = ramp_err_sys(err, -rc, "starting the daemon %s", k->config->daemon_argv[0]);
+	if (!k->served)
+		return rc;
+	log_error("%s", err->text);
+	k->start_at_ms = keeper_now_ms() + PAUSE_MAX_MS;
+	return 0;
+}
+
+/* The pause before the next start. */
+static uint64_t pause_ms(struct keeper *k)
+{
+	uint64_t pause = PAUSE_FIRST_MS;
+
+	if (k->serving_since_ms && keeper_now_ms() - k->serving_since_ms >= QUICK_MS) {
+		k->quick = 0;
+		return 0;
+	}
+	if (++k->quick <= QUICK_FREE)
+		return 0;
+	for (unsigned i = QUICK_FREE + 1; i < k->quick && pause < PAUSE_MAX_MS; i++)
+		pause *= 2;
+	return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
+}
+
+/* No RESEND in this kernel: what the dead daemon had read would hang for ever. */
+static int mount_again(struct keeper *k, struct ramp_err *err)
+{
+	log_warn("Linux before 6.9 can't send requests again: mounting anew");
+	umount2(k->config->mountpoint, MNT_DETACH);
+	close(k->fuse);
+	return keeper_make_mount(k, err);
+}
+
+/* 0: go on; else the keeper ends with that. */
+int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
+{
+	int status = 0;
+	uint64_t pause;
+
+	if (k->child)
+		waitpid(k->pid, &status, 0);
+	close(k->pidfd);
+	k->pidfd = -1;
+	if (k->ending || k->gone)
+		return 0;
+	if (!k->served &&
+	    ((WIFEXITED(status) && WEXITSTATUS(status) != 0) || k->starts >= STARTS_UNSERVED))
+		return ramp_err_set(err, EIO, "%s",
+				    k->failure[0] ? k->failure
+						  : "the daemon does not start (see its log)");
+	if (k->child && WIFSIGNALED(status))
+		log_warn("the daemon was killed by signal %d; starting it again", WTERMSIG(status));
+	else
+		log_info("the daemon has ended; starting it again");
+	if (kernel_version() < RESEND_SINCE) {
+		int rc = mount_again(k, err);
+
+		if (rc)
+			return rc;
+	}
+	pause = pause_ms(k);
+	if (pause)
+		log_warn("%u daemons have died at once: the next in %llu ms", k->quick,
+			 (unsigned long long)pause);
+	k->start_at_ms = keeper_now_ms() + pause;
+	return 0;
+}
+
+void keeper_say(struct keeper *k, char what)
+{
+	if (k->control >= 0 && send(k->control, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+		log_debug("the daemon is not told '%c': %s", what, strerror(errno));
+}

@@ -1,0 +1,18 @@
+/*
+ * The keeper's daemon: started, watched, and started again when it dies.
+ */
+#ifndef RAMP_KEEPER_DAEMON_H
+#define RAMP_KEEPER_DAEMON_H
+
+#include "keeper_state.h"
+
+/* Starts a daemon. What can't be started comes later, where there was one before; else that is an error. */
+int keeper_start_daemon(struct keeper *k, struct ramp_err *err);
+/* Opens k->pidfd of the running process k->pid. -ESRCH: it has ended. */
+int keeper_watch_daemon(struct keeper *k, bool child);
+/* Takes note of its end. 0: go on; else the keeper ends with that. */
+int keeper_daemon_died(struct keeper *k, struct ramp_err *err);
+/* Sends KEEPER_SAY_*; a failure is logged. */
+void keeper_say(struct keeper *k, char what);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * Executing a daemon or a keeper with the descriptors that it inherits.
+ */
+#ifndef RAMP_KEEPER_SPAWN_H
+#define RAMP_KEEPER_SPAWN_H
+
+#include <sys/types.h>
+
+#include "protocol.h"
+
+/*
+ * Executes argv[0]. given[i] becomes its descriptor KEEPER_FD_FIRST + i; of the others it inherits
+ * 0 to 2 alone. Its signals are as at login. `flags`: further POSIX_SPAWN_*. 0 or -errno.
+ */
+int keeper_spawn(const int given[KEEPER_FDS], char *const *argv, char **env, short flags,
+		 pid_t *pid);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * What the keeper knows and holds.
+ */
+#ifndef RAMP_KEEPER_STATE_H
+#define RAMP_KEEPER_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "keeper.h"
+
+struct keeper {
+	const struct keeper_config *config;
+	int fuse, sessions, lock, control, signals, fdstore[2];
+	pid_t pid;
+	int pidfd;			   /* -1: no daemon runs */
+	bool child;			   /* not adopted: has an exit status */
+	bool served;			   /* this daemon or a former one */
+	bool ending;			   /* SIGTERM */
+	bool gone;			   /* the daemon said that the mount is gone */
+	char failure[RAMP_ERR_TEXT_BYTES]; /* why the daemon did not come to serve, as it said */
+	unsigned quick, starts;
+	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
+	uint64_t start_at_ms, kill_at_ms; /* 0: not */
+};
+
+static inline uint64_t keeper_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+#endif
