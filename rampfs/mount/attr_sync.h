@@ -5,7 +5,7 @@
 #ifndef RAMP_SWEEP_H
 #define RAMP_SWEEP_H
 
-#include "mnt.h"
+#include "mount_ref.h"
 
 /* Control thread. */
 int sweep_open(struct mount *m, struct ramp_err *err);

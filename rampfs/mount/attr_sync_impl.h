@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "mnt.h"
+#include "mount_ref.h"
 
 #define REMOVED_WORDS  1024
 #define ORPHAN_BUCKETS 1024

@@ -7,7 +7,8 @@
 #ifndef RAMP_CALLER_H
 #define RAMP_CALLER_H
 
-#include "mnt.h"
+#include "libfuse.h"
+#include "mount_ref.h"
 
 /* What /proc says of the thread (or process) behind `name`; NULL: nothing. The caller's to free. */
 char *caller_status(pid_t pid, const char *name);

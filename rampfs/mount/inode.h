@@ -11,7 +11,8 @@
 
 #include <sys/stat.h>
 
-#include "mnt.h"
+#include "libfuse.h"
+#include "mount_ref.h"
 
 #define INODE_ROOT     1
 #define INODE_RAMP     2

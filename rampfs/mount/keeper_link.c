@@ -9,6 +9,8 @@
  * two keepers, one would start daemons in vain for ever. A keeper that can't be executed leaves the
  * mount working, but nobody would start us again; it is tried again every second, and said once.
  */
+#include "keeper_link.h"
+
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -21,7 +23,6 @@
 #include "base/log.h"
 #include "keeper/keeper_spawn.h"
 #include "keeper/protocol.h"
-#include "mnt.h"
 
 #define RETRY_MS   1000
 #define READ_TRIES 3u

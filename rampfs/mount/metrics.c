@@ -1,13 +1,11 @@
 /*
  * The text for Prometheus.
  */
+#include "metrics.h"
+
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "inode.h"
-#include "ramp_files_impl.h"
 
 static void metric(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
 {
@@ -97,7 +95,7 @@ static void put_pull_metrics(struct mount *m, FILE *out)
 
 struct peer_counts {
 	const struct node_list *nodes;
-	struct peer_status control[MAX_NODES];
+	struct peer_status control[FACTS_MAX_NODES];
 	struct pull_peer pull[PULL_PEERS];
 	size_t n_control, n_pull;
 };
@@ -106,7 +104,7 @@ static void peer_line(FILE *out, const struct peer_counts *c, const char *name, 
 		      const char *more, uint64_t value)
 {
 	fprintf(out, "rampfs_%s{peer=\"", name);
-	put_label(out, view_node_name(c->nodes, node));
+	put_label(out, facts_node_name(c->nodes, node));
 	fprintf(out, "\"%s} %" PRIu64 "\n", more, value);
 }
 
@@ -131,9 +129,9 @@ static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FIL
 	if (!c)
 		return;
 	c->nodes = nodes;
-	c->n_control = peers_status(m->config.peers, c->control, MAX_NODES);
-	if (c->n_control > MAX_NODES)
-		c->n_control = MAX_NODES;
+	c->n_control = peers_status(m->config.peers, c->control, FACTS_MAX_NODES);
+	if (c->n_control > FACTS_MAX_NODES)
+		c->n_control = FACTS_MAX_NODES;
 	c->n_pull = pull_peers(m->config.pull, c->pull, PULL_PEERS);
 	head(out, "peer_up", "gauge", "1 while this node sees that one");
 	for (size_t i = 0; i < c->n_control; i++)
@@ -173,7 +171,7 @@ static int add_pulled(void *arg, const struct segment_row *row)
 	if (pull_progress(list->m->config.pull, row->id, &list->at[list->n].progress))
 		return 0;
 	list->at[list->n++].row = *row;
-	return list->n == MAX_MOVES;
+	return list->n == METRICS_MAX_MOVES;
 }
 
 static void segment_line(FILE *out, const struct pulled_segment *s, const char *name,
@@ -186,7 +184,7 @@ static void segment_line(FILE *out, const struct pulled_segment *s, const char *
 
 static void put_pulled_metrics(struct mount *m, FILE *out)
 {
-	struct pulled_list list = {.m = m, .at = calloc(MAX_MOVES, sizeof(*list.at))};
+	struct pulled_list list = {.m = m, .at = calloc(METRICS_MAX_MOVES, sizeof(*list.at))};
 
 	if (!list.at)
 		return;
@@ -278,7 +276,7 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 
 	store_space(m->config.store, &space);
 	for (size_t i = 0; i < nodes->n; i++)
-		up += view_node_up(m, &nodes->row[i]);
+		up += facts_node_up(m, &nodes->row[i]);
 	metric(out, "uptime_seconds", "gauge", "since this daemon began to serve",
 	       (park_now_ms() - m->since_ms) / 1000);
 	metric(out, "nodes", "gauge", "members of the cluster", nodes->n);

@@ -1,8 +1,5 @@
 /*
  * Opening, starting and ending the daemon's side of the mount.
- *
- * The mount is counted: whatever is under way (requests on the heap, proposals, posted calls) holds
- * a reference, so that an answer that comes after mount_stop finds something to be dropped into.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,130 +10,16 @@
 
 #include "attr_sync.h"
 #include "base/log.h"
+#include "fuse_loop.h"
 #include "inode.h"
 #include "keeper/inherited.h"
 #include "keeper/protocol.h"
+#include "keeper_link.h"
+#include "mount_ref.h"
 #include "offload.h"
 #include "ops.h"
 #include "passthrough.h"
 #include "ramp_files.h"
-
-struct mount *mount_get(struct mount *m)
-{
-	__atomic_fetch_add(&m->refs, 1, __ATOMIC_RELAXED);
-	return m;
-}
-
-void mount_put(struct mount *m)
-{
-	if (__atomic_sub_fetch(&m->refs, 1, __ATOMIC_ACQ_REL))
-		return;
-	sweep_free(m);
-	view_close(m);
-	if (m->session)
-		fuse_session_destroy(m->session);
-	if (m->park)
-		park_free(m->park);
-	spare_close(m);
-	if (m->handover)
-		handover_close(m->handover);
-	for (size_t i = 0; i < 64; i++)
-		pthread_mutex_destroy(&m->append_lock[i]);
-	pthread_mutex_destroy(&m->make_lock);
-	pthread_mutex_destroy(&m->pass_lock);
-	pthread_mutex_destroy(&m->work_lock);
-	pthread_cond_destroy(&m->work_done);
-	free(m);
-}
-
-bool mount_work_enter(struct mount *m)
-{
-	bool ok;
-
-	pthread_mutex_lock(&m->work_lock);
-	ok = !m->stopped;
-	if (ok)
-		m->working++;
-	pthread_mutex_unlock(&m->work_lock);
-	return ok;
-}
-
-void mount_work_leave(struct mount *m)
-{
-	pthread_mutex_lock(&m->work_lock);
-	if (--m->working == 0)
-		pthread_cond_broadcast(&m->work_done);
-	pthread_mutex_unlock(&m->work_lock);
-}
-
-/* Control loop: nothing is waited for any more. */
-static void tell_end(void *arg)
-{
-	struct mount *m = arg;
-
-	if (mount_work_enter(m)) {
-		m->end_told = true;
-		m->config.ended(m->config.arg, (enum mount_end)(atomic_load(&m->ends) - 1));
-		mount_work_leave(m);
-	}
-	mount_put(m);
-}
-
-/* An upgrade's next daemon goes on by itself; others are told the last sizes and times now. Where
-   those are waited for already, whoever waits tells the new reason. */
-static void on_end(void *arg)
-{
-	struct mount *m = arg;
-	bool again = m->ending;
-
-	m->ending = true;
-	if (again && !m->end_told)
-		mount_put(m);
-	else if (again || !m->sweep || atomic_load(&m->ends) == 1 + MOUNT_UPGRADE)
-		tell_end(m);
-	else
-		sweep_finish(m, tell_end, m);
-}
-
-/* Who is told to end takes no time to finish what an umount leaves. */
-static bool is_new_reason(struct mount *m, enum mount_end why)
-{
-	int was = 0, now = 1 + (int)why;
-
-	if (atomic_compare_exchange_strong(&m->ends, &was, now))
-		return true;
-	return why == MOUNT_TERMINATE && was == 1 + MOUNT_UNMOUNTED &&
-	       atomic_compare_exchange_strong(&m->ends, &was, now);
-}
-
-void mount_end(struct mount *m, enum mount_end why)
-{
-	if (!is_new_reason(m, why))
-		return;
-	if (why == MOUNT_UNMOUNTED)
-		keeper_tell(KEEPER_SAY_GONE); /* else the next daemon finds it out */
-	loop_post(m->config.loop, on_end, mount_get(m));
-}
-
-/* ---- tables that are no older than this daemon ----------------------------------------------- */
-
-/* Meta thread. */
-static void on_synced(void *arg, const struct meta_reply *reply)
-{
-	struct mount *m = arg;
-
-	if (reply->result == 0)
-		atomic_store(&m->caught_up, true);
-	atomic_store(&m->catches_up, false);
-	mount_put(m);
-}
-
-void mount_catch_up(struct mount *m)
-{
-	if (atomic_load(&m->caught_up) || atomic_exchange(&m->catches_up, true))
-		return;
-	meta_sync(m->config.meta, on_synced, mount_get(m));
-}
 
 /* ---- what the floors below tell ------------------------------------------------------------- */
 
@@ -218,6 +101,35 @@ static int open_handover(struct mount *m, struct ramp_err *err)
 	return handover_open(fd, m->config.connection, &m->handover, err);
 }
 
+static void destroy(struct mount *m)
+{
+	sweep_free(m);
+	view_close(m);
+	if (m->session)
+		fuse_session_destroy(m->session);
+	if (m->park)
+		park_free(m->park);
+	spare_close(m);
+	if (m->handover)
+		handover_close(m->handover);
+	for (size_t i = 0; i < 64; i++)
+		pthread_mutex_destroy(&m->append_lock[i]);
+	pthread_mutex_destroy(&m->make_lock);
+	pthread_mutex_destroy(&m->pass_lock);
+	pthread_mutex_destroy(&m->work_lock);
+	pthread_cond_destroy(&m->work_done);
+	free(m);
+}
+
+/* Nothing is left to tell where the mount has not started. */
+static void finish(struct mount *m, loop_fn *fn)
+{
+	if (m->sweep)
+		sweep_finish(m, fn, m);
+	else
+		fn(m);
+}
+
 static struct mount *make(const struct mount_config *config)
 {
 	struct mount *m = calloc(1, sizeof(*m));
@@ -226,6 +138,8 @@ static struct mount *make(const struct mount_config *config)
 		return NULL;
 	m->config = *config;
 	m->refs = 1;
+	m->destroy = destroy;
+	m->finish = finish;
 	m->since_ms = park_now_ms();
 	m->self = meta_self(config->meta);
 	m->incarnation = store_incarnation(config->store);
@@ -286,11 +200,7 @@ int mount_start(struct mount *m, struct ramp_err *err)
 void mount_stop(struct mount *m)
 {
 	fuse_loop_stop(m);
-	pthread_mutex_lock(&m->work_lock);
-	m->stopped = true;
-	while (m->working)
-		pthread_cond_wait(&m->work_done, &m->work_lock);
-	pthread_mutex_unlock(&m->work_lock);
+	mount_work_end(m);
 	if (m->park)
 		park_close(m->park);
 	sweep_close(m);

@@ -1,6 +1,8 @@
 /*
  * What the mount asks of the kernel about itself, from outside: by its mountpoint.
  */
+#include "mount_self.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "mnt.h"
 
 uint64_t mount_device(struct mount *m)
 {

@@ -3,6 +3,8 @@
  */
 #include "ops.h"
 
+#include "fuse_request.h"
+
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;

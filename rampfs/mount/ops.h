@@ -4,9 +4,10 @@
 #ifndef RAMP_OPS_H
 #define RAMP_OPS_H
 
-#include <stdio.h>
-
 #include "request.h"
+
+/* ops.c */
+extern const struct fuse_lowlevel_ops mount_ops;
 
 /* ops_name.c: names */
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
@@ -77,13 +78,6 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 		 int flags);
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
-/* Of a listing: a tab and the name of each attribute; the same with the values of one segment
-   (`seg` may be NULL). `node` is the caller's memory of the node that was looked up last, zeroed at
-   first. */
-void facts_put_names(FILE *out);
-void facts_put(struct mount *m, const struct segment_row *row, struct seg *seg,
-	       struct node_row *node, FILE *out);
-
 /* change.c: one proposal to the metadata. */
 struct change {
 	struct request r; /* first */

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fuse_request.h"
 #include "inode.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
@@ -403,7 +404,7 @@ static void setid_gone(void *arg, int rc)
 
 static void try_write(struct io *io)
 {
-	uint32_t which = fuse_loop_kills_setid() ? setid_goes(io->r.fuse, io->id) : 0;
+	uint32_t which = fuse_request_kills_setid() ? setid_goes(io->r.fuse, io->id) : 0;
 	struct io *kept;
 
 	if (!which) {

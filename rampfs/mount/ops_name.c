@@ -24,6 +24,7 @@
 #include "attr_sync.h"
 #include "base/log.h"
 #include "caller.h"
+#include "fuse_request.h"
 #include "inode.h"
 #include "ops.h"
 
@@ -247,7 +248,7 @@ static int named_row(fuse_req_t req, fuse_ino_t parent, const char *name, struct
 	if (strlen(name) > RAMP_NAME_MAX)
 		return -ENAMETOOLONG;
 	rc = meta_lookup(mount_of(req)->config.meta, inode_node(parent), name, row);
-	return rc == -ENOENT && fuse_loop_resent() ? 0 : rc;
+	return rc == -ENOENT && fuse_request_resent() ? 0 : rc;
 }
 
 /* The directories are sticky, and root's. */

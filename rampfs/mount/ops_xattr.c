@@ -5,202 +5,36 @@
  * carry a segment's id and owner to its copies. Attributes of any other name are not supported.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "facts.h"
 #include "inode.h"
-#include "memory/pages.h"
 #include "ops.h"
 #include "passthrough.h"
-#include "ramp_files.h"
-
-#define PREFIX	    "user.ramp."
-#define VALUE_BYTES 4096
-
-struct facts {
-	struct mount *m;
-	struct segment_row row;
-	struct seg *seg;       /* NULL: no bytes of it are on this node */
-	struct node_row *node; /* the one that was asked for last */
-};
-
-typedef void fact_fn(const struct facts *f, FILE *out);
-
-static void fact_id(const struct facts *f, FILE *out)
-{
-	fprintf(out, "%" PRIu64, f->row.id);
-}
-
-static void fact_addr(const struct facts *f, FILE *out)
-{
-	if (f->row.extent_len)
-		fprintf(out, "0x%" PRIx64, f->row.extent_addr);
-	else
-		fputs("none", out);
-}
-
-static void fact_extent(const struct facts *f, FILE *out)
-{
-	fprintf(out, "%" PRIu64, f->row.extent_len ? f->row.extent_len : f->row.extent_asked);
-}
-
-/* NULL: there is no such node. */
-static const struct node_row *find_node(const struct facts *f, ramp_node_t node)
-{
-	if (!node || (f->node->node != node && meta_node(f->m->config.meta, node, f->node)))
-		return NULL;
-	return f->node;
-}
-
-static void put_node(const struct facts *f, ramp_node_t node, FILE *out)
-{
-	const struct node_row *row = find_node(f, node);
-
-	fputs(row ? row->name : "none", out);
-}
-
-static void fact_owner(const struct facts *f, FILE *out)
-{
-	put_node(f, f->row.node, out);
-}
-
-static void fact_state(const struct facts *f, FILE *out)
-{
-	fputs(view_state(f->m, &f->row, find_node(f, f->row.node)), out);
-}
-
-static void fact_epoch(const struct facts *f, FILE *out)
-{
-	fprintf(out, "%" PRIu64, f->row.epoch);
-}
-
-static void fact_resident(const struct facts *f, FILE *out)
-{
-	struct stat st;
-	uint64_t have = 0, missing;
-
-	if (f->seg && seg_stat(f->seg, &st) == 0) {
-		have = (uint64_t)st.st_blocks * 512; /* at a target: reserved before it is pulled */
-		missing = pages_missing(f->seg) * RAMP_PAGE_BYTES;
-		have = have > missing ? have - missing : 0;
-	}
-	fprintf(out, "%" PRIu64, have);
-}
-
-static void fact_source(const struct facts *f, FILE *out)
-{
-	put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
-}
-
-/* The byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too many. */
-static void fact_lost(const struct facts *f, FILE *out)
-{
-	uint64_t page = 0, pages, n;
-	enum page_state state;
-	long begin;
-
-	if (!f->seg || !pages_lost(f->seg)) {
-		fputs("none", out);
-		return;
-	}
-	begin = ftell(out);
-	pages = (seg_size(f->seg) + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
-	for (bool first = true; page < pages; page += n) {
-		n = pages_run(f->seg, page, pages - page, &state);
-		if (!n)
-			break;
-		if (state != PAGE_LOST)
-			continue;
-		if (ftell(out) - begin > VALUE_BYTES - 64) {
-			fputs(" ...", out);
-			break;
-		}
-		fprintf(out, "%s%" PRIu64 "-%" PRIu64, first ? "" : " ", page * RAMP_PAGE_BYTES,
-			(page + n) * RAMP_PAGE_BYTES);
-		first = false;
-	}
-}
-
-static void fact_pages(const struct facts *f, FILE *out)
-{
-	static const char *const names[] = {"auto", "small", "huge"};
-
-	fputs(f->row.pages < 3 ? names[f->row.pages] : "auto", out);
-}
-
-static void fact_mmap(const struct facts *f, FILE *out)
-{
-	fputs(f->row.mmap == SEGMENT_MMAP_PASSTHROUGH ? "passthrough" : "none", out);
-}
-
-static const struct {
-	const char *name;
-	fact_fn *get;
-} facts[] = {
-	{"id", fact_id},
-	{"addr", fact_addr},
-	{"extent", fact_extent},
-	{"owner", fact_owner},
-	{"state", fact_state},
-	{"epoch", fact_epoch},
-	{"resident_bytes", fact_resident},
-	{"source", fact_source},
-	{"lost", fact_lost},
-	{"pages", fact_pages},
-	{"mmap", fact_mmap},
-};
-
-static fact_fn *find_fact(const char *name)
-{
-	if (strncmp(name, PREFIX, sizeof(PREFIX) - 1) != 0)
-		return NULL;
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-		if (strcmp(facts[i].name, name + sizeof(PREFIX) - 1) == 0)
-			return facts[i].get;
-	return NULL;
-}
 
 static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char **value, size_t *len)
 {
-	fact_fn *get = find_fact(name);
-	struct node_row node = {0};
-	struct facts f = {.m = m, .node = &node};
+	struct segment_row row;
+	struct seg *seg;
 	FILE *out;
 	int rc;
 
-	if (inode_kind(ino) != INODE_IS_SEGMENT || !get)
+	if (inode_kind(ino) != INODE_IS_SEGMENT || !facts_has(name))
 		return -ENODATA;
-	rc = meta_segment(m->config.meta, ino, &f.row);
+	rc = meta_segment(m->config.meta, ino, &row);
 	if (rc)
 		return rc == -ENOENT ? -ENODATA : rc;
 	out = open_memstream(value, len);
 	if (!out)
 		return -ENOMEM;
-	f.seg = store_find(m->config.store, ino);
-	get(&f, out);
-	if (f.seg)
-		seg_put(f.seg);
+	seg = store_find(m->config.store, ino);
+	facts_put_one(m, &row, seg, name, out);
+	if (seg)
+		seg_put(seg);
 	return fclose(out) ? -ENOMEM : 0;
-}
-
-void facts_put_names(FILE *out)
-{
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-		fprintf(out, "\t%s", facts[i].name);
-}
-
-void facts_put(struct mount *m, const struct segment_row *row, struct seg *seg,
-	       struct node_row *node, FILE *out)
-{
-	struct facts f = {.m = m, .row = *row, .seg = seg, .node = node};
-
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
-		fputc('\t', out);
-		facts[i].get(&f, out);
-	}
 }
 
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
@@ -270,9 +104,9 @@ static int parse_set(struct mount *m, const char *name, const char *text,
 	uint64_t addr, len;
 	int rc;
 
-	if (!find_fact(name))
+	if (!facts_has(name))
 		return -EOPNOTSUPP;
-	name += sizeof(PREFIX) - 1;
+	name += sizeof(FACTS_PREFIX) - 1;
 	if (strcmp(name, "extent") == 0) {
 		command->flags = META_SET_EXTENT;
 		rc = parse_extent(text, &command->attr.extent_asked);
@@ -344,5 +178,5 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	(void)ino;
-	fuse_reply_err(req, find_fact(name) ? EPERM : ENODATA);
+	fuse_reply_err(req, facts_has(name) ? EPERM : ENODATA);
 }

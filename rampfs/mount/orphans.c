@@ -17,6 +17,7 @@
 #include "attr_sync_impl.h"
 #include "base/log.h"
 #include "inode.h"
+#include "mount_self.h"
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000

@@ -34,9 +34,11 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
+#include "fuse_request.h"
 #include "inode.h"
 #include "keeper/protocol.h"
 #include "memory/pages.h"
+#include "mount_self.h"
 #include "ops.h"
 
 #define FH_PASS		0x8000u /* above the access mode's bits; the request's number above it */
@@ -168,7 +170,7 @@ static struct handover_pass *add(struct mount *m, fuse_req_t req, struct seg *se
 		free_one->id = seg_id(seg);
 		free_one->backing = (uint32_t)backing;
 		free_one->pid = (uint32_t)opener(req);
-		set(&free_one->unique, fuse_loop_unique());
+		set(&free_one->unique, fuse_request_unique());
 	} else {
 		log_warn("segment %" PRIu64 ": no passthrough: %s", seg_id(seg),
 			 strerror(-backing));
@@ -216,7 +218,8 @@ static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct s
 static struct handover_pass *grant(struct mount *m, fuse_req_t req, ramp_segment_t id)
 {
 	struct handover_passes *p = handover_passes(m->handover);
-	struct handover_pass *open = fuse_loop_resent() ? find_unique(p, fuse_loop_unique()) : NULL;
+	struct handover_pass *open =
+		fuse_request_resent() ? find_unique(p, fuse_request_unique()) : NULL;
 	struct seg *seg;
 
 	if (open && open->id == id)
@@ -248,7 +251,7 @@ bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 		memcpy((char *)&out + sizeof(out) - sizeof(backing), &backing, sizeof(backing));
 		/* Whoever opened it has been killed meanwhile (ENOENT), or the kernel takes no such
 		   answer and has failed the open: no RELEASE will come. */
-		if (fuse_loop_reply(req, &out, sizeof(out)))
+		if (fuse_request_reply(req, &out, sizeof(out)))
 			drop(handover_passes(m->handover), open);
 	}
 	pthread_mutex_unlock(&m->pass_lock);

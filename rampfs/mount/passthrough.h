@@ -8,7 +8,8 @@
 #ifndef RAMP_PASS_H
 #define RAMP_PASS_H
 
-#include "mnt.h"
+#include "libfuse.h"
+#include "mount_ref.h"
 
 /* After the handover; ends what a former daemon of this connection had begun. */
 int pass_open(struct mount *m, struct ramp_err *err);

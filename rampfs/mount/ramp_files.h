@@ -4,7 +4,8 @@
 #ifndef RAMP_VIEW_H
 #define RAMP_VIEW_H
 
-#include "mnt.h"
+#include "libfuse.h"
+#include "mount_ref.h"
 
 int view_open(struct mount *m, struct ramp_err *err);
 void view_close(struct mount *m);
@@ -13,10 +14,5 @@ uint64_t view_fh(void);
 /* Answers a read of it. The text is made when it is read from its beginning. */
 void view_read(fuse_req_t req, fuse_ino_t ino, uint64_t fh, size_t size, uint64_t offset);
 void view_released(struct mount *m, uint64_t fh);
-
-/* "stable", "moving", ... as user.ramp.state and status say it. `owner` is row->node's row; NULL:
-   there is none. */
-const char *view_state(struct mount *m, const struct segment_row *row,
-		       const struct node_row *owner);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/kernel.h"
+#include "fuse_request.h"
 
 static void drop(struct parked *parked)
 {
@@ -31,8 +32,8 @@ void request_init(struct request *r, fuse_req_t fuse)
 	memset(r, 0, sizeof(*r));
 	r->mount = mount_of(fuse);
 	r->fuse = fuse;
-	r->unique = fuse_loop_unique();
-	r->resent = fuse_loop_resent();
+	r->unique = fuse_request_unique();
+	r->resent = fuse_request_resent();
 	r->caller = fuse_req_ctx(fuse)->pid;
 	r->parked.drop = drop;
 }

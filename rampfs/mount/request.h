@@ -8,7 +8,8 @@
 #ifndef RAMP_REQUEST_H
 #define RAMP_REQUEST_H
 
-#include "mnt.h"
+#include "libfuse.h"
+#include "mount_ref.h"
 
 /* A gate that stays closed for longer than a revoke may take (2 x 5 s) is somebody's mistake, but
    for one behind which all pages are being copied: that ends with the copy. */

@@ -69,7 +69,7 @@ rampfs_fuzz(dump meta/journal.c meta/journal_tables.c meta/journal_dump.c meta/j
 rampfs_fuzz(journal meta/replica.c meta/fsm.c meta/fsm_members.c meta/journal.c meta/journal_tables.c meta/journal_dump.c
   meta/journal_reader.c meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(handover rampfs/mount/handover.c)
-rampfs_fuzz(xattr rampfs/mount/ops_xattr.c ${memory})
+rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/facts.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
   libramp/base/hmac.c)

@@ -12,7 +12,6 @@
 #include "memory/pages.h"
 #include "mount/inode.h"
 #include "mount/ops.h"
-#include "mount/ramp_files.h"
 
 #define ARENA_LEN (UINT64_C(32) << 40)
 
@@ -84,12 +83,18 @@ struct seg *store_find(struct store *store, ramp_segment_t id)
 	return NULL;
 }
 
-const char *view_state(struct mount *m, const struct segment_row *row, const struct node_row *owner)
+bool peer_up(struct peers *peers, ramp_node_t node)
 {
-	(void)m;
-	(void)row;
-	(void)owner;
-	return "stable";
+	(void)peers;
+	(void)node;
+	return row_kind & 4;
+}
+
+bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id)
+{
+	(void)transfers;
+	(void)id;
+	return row_kind & 8;
 }
 
 /* pass.c: what the kernel can. */

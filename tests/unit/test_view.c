@@ -4,7 +4,7 @@
 #include <check.h>
 #include <errno.h>
 
-#include "mount/ramp_files.h"
+#include "mount/facts.h"
 
 #define OWNER 2
 
@@ -42,7 +42,7 @@ static const char *state(ramp_incarnation_t made_in, const struct node_row *owne
 	struct segment_row row = {
 		.phase = SEGMENT_STABLE, .node = OWNER, .node_inc = made_in, .id = 5000};
 
-	return view_state(&mount_double, &row, owner);
+	return facts_state(&mount_double, &row, owner);
 }
 
 START_TEST(what_went_with_an_incarnation_is_lost)

@@ -1,0 +1,278 @@
+/*
+ * What status files and extended attributes say of a node or a segment: one place, so that they
+ * agree.
+ */
+#include "facts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "inode.h"
+#include "memory/pages.h"
+
+#define VALUE_BYTES 4096
+
+/* ---- nodes --- */
+
+const struct node_row *facts_find_node(const struct node_list *list, ramp_node_t node)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->row[i].node == node)
+			return &list->row[i];
+	return NULL;
+}
+
+const char *facts_node_name(const struct node_list *list, ramp_node_t node)
+{
+	const struct node_row *row = facts_find_node(list, node);
+
+	return row ? row->name : "?";
+}
+
+bool facts_node_up(struct mount *m, const struct node_row *row)
+{
+	if (!row->incarnation || row->fenced == row->incarnation)
+		return false;
+	if (row->node == m->self)
+		return row->incarnation == m->incarnation;
+	return peer_up(m->config.peers, row->node);
+}
+
+const char *facts_node_state(struct mount *m, const struct node_row *row)
+{
+	if (facts_node_up(m, row))
+		return "up";
+	return row->fenced && row->fenced == row->incarnation ? "fenced" : "down";
+}
+
+/* ---- a segment's state --- */
+
+bool facts_is_silent(struct mount *m, ramp_node_t node)
+{
+	return node != m->self && !peer_up(m->config.peers, node);
+}
+
+static bool is_lost(const struct segment_row *row, const struct node_row *owner)
+{
+	return owner->incarnation &&
+	       (owner->incarnation != row->node_inc || owner->fenced == row->node_inc);
+}
+
+/* The state of a STABLE row: its bytes may be gone with an incarnation. `owner` may have been read
+   long before the row, and its node have come with new memory and made this in it: what was read
+   after the row decides. */
+static const char *stable_state(struct mount *m, const struct segment_row *row,
+				const struct node_row *owner)
+{
+	struct seg *seg;
+	const char *state = "stable";
+	struct node_row now;
+
+	if (owner && is_lost(row, owner) && !meta_node(m->config.meta, row->node, &now) &&
+	    is_lost(row, &now))
+		return "lost";
+	seg = store_find(m->config.store, row->id);
+	if (seg) {
+		if (seg_damaged(seg))
+			state = "damaged";
+		seg_put(seg);
+	}
+	if (transfers_rolled_back(m->config.transfers, row->id))
+		state = "rolled back";
+	return state;
+}
+
+const char *facts_state(struct mount *m, const struct segment_row *row,
+			const struct node_row *owner)
+{
+	switch (row->phase) {
+	case SEGMENT_STABLE:
+		return stable_state(m, row, owner);
+	case SEGMENT_MOVING:
+		return facts_is_silent(m, row->node) || facts_is_silent(m, row->dst) ? "in doubt"
+										     : "moving";
+	case SEGMENT_PULLING:
+		return "pulling";
+	case SEGMENT_ORPHAN:
+		return "orphan";
+	}
+	return "?";
+}
+
+/* ---- a segment's facts --- */
+
+struct facts {
+	struct mount *m;
+	struct segment_row row;
+	struct seg *seg;       /* NULL: no bytes of it are on this node */
+	struct node_row *node; /* the one that was asked for last */
+};
+
+typedef void fact_fn(const struct facts *f, FILE *out);
+
+static void fact_id(const struct facts *f, FILE *out)
+{
+	fprintf(out, "%" PRIu64, f->row.id);
+}
+
+static void fact_addr(const struct facts *f, FILE *out)
+{
+	if (f->row.extent_len)
+		fprintf(out, "0x%" PRIx64, f->row.extent_addr);
+	else
+		fputs("none", out);
+}
+
+static void fact_extent(const struct facts *f, FILE *out)
+{
+	fprintf(out, "%" PRIu64, f->row.extent_len ? f->row.extent_len : f->row.extent_asked);
+}
+
+/* NULL: there is no such node. */
+static const struct node_row *find_node(const struct facts *f, ramp_node_t node)
+{
+	if (!node || (f->node->node != node && meta_node(f->m->config.meta, node, f->node)))
+		return NULL;
+	return f->node;
+}
+
+static void put_node(const struct facts *f, ramp_node_t node, FILE *out)
+{
+	const struct node_row *row = find_node(f, node);
+
+	fputs(row ? row->name : "none", out);
+}
+
+static void fact_owner(const struct facts *f, FILE *out)
+{
+	put_node(f, f->row.node, out);
+}
+
+static void fact_state(const struct facts *f, FILE *out)
+{
+	fputs(facts_state(f->m, &f->row, find_node(f, f->row.node)), out);
+}
+
+static void fact_epoch(const struct facts *f, FILE *out)
+{
+	fprintf(out, "%" PRIu64, f->row.epoch);
+}
+
+static void fact_resident(const struct facts *f, FILE *out)
+{
+	struct stat st;
+	uint64_t have = 0, missing;
+
+	if (f->seg && seg_stat(f->seg, &st) == 0) {
+		have = (uint64_t)st.st_blocks * 512; /* at a target: reserved before it is pulled */
+		missing = pages_missing(f->seg) * RAMP_PAGE_BYTES;
+		have = have > missing ? have - missing : 0;
+	}
+	fprintf(out, "%" PRIu64, have);
+}
+
+static void fact_source(const struct facts *f, FILE *out)
+{
+	put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
+}
+
+/* The byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too many. */
+static void fact_lost(const struct facts *f, FILE *out)
+{
+	uint64_t page = 0, pages, n;
+	enum page_state state;
+	long begin;
+
+	if (!f->seg || !pages_lost(f->seg)) {
+		fputs("none", out);
+		return;
+	}
+	begin = ftell(out);
+	pages = (seg_size(f->seg) + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	for (bool first = true; page < pages; page += n) {
+		n = pages_run(f->seg, page, pages - page, &state);
+		if (!n)
+			break;
+		if (state != PAGE_LOST)
+			continue;
+		if (ftell(out) - begin > VALUE_BYTES - 64) {
+			fputs(" ...", out);
+			break;
+		}
+		fprintf(out, "%s%" PRIu64 "-%" PRIu64, first ? "" : " ", page * RAMP_PAGE_BYTES,
+			(page + n) * RAMP_PAGE_BYTES);
+		first = false;
+	}
+}
+
+static void fact_pages(const struct facts *f, FILE *out)
+{
+	static const char *const names[] = {"auto", "small", "huge"};
+
+	fputs(f->row.pages < 3 ? names[f->row.pages] : "auto", out);
+}
+
+static void fact_mmap(const struct facts *f, FILE *out)
+{
+	fputs(f->row.mmap == SEGMENT_MMAP_PASSTHROUGH ? "passthrough" : "none", out);
+}
+
+static const struct {
+	const char *name;
+	fact_fn *get;
+} facts[] = {
+	{"id", fact_id},
+	{"addr", fact_addr},
+	{"extent", fact_extent},
+	{"owner", fact_owner},
+	{"state", fact_state},
+	{"epoch", fact_epoch},
+	{"resident_bytes", fact_resident},
+	{"source", fact_source},
+	{"lost", fact_lost},
+	{"pages", fact_pages},
+	{"mmap", fact_mmap},
+};
+
+static fact_fn *find_fact(const char *name)
+{
+	if (strncmp(name, FACTS_PREFIX, sizeof(FACTS_PREFIX) - 1) != 0)
+		return NULL;
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		if (strcmp(facts[i].name, name + sizeof(FACTS_PREFIX) - 1) == 0)
+			return facts[i].get;
+	return NULL;
+}
+
+bool facts_has(const char *name)
+{
+	return find_fact(name) != NULL;
+}
+
+void facts_put_one(struct mount *m, const struct segment_row *row, struct seg *seg,
+		   const char *name, FILE *out)
+{
+	struct node_row node = {0};
+	struct facts f = {.m = m, .row = *row, .seg = seg, .node = &node};
+	fact_fn *get = find_fact(name);
+
+	if (get)
+		get(&f, out);
+}
+
+void facts_put_names(FILE *out)
+{
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		fprintf(out, "\t%s", facts[i].name);
+}
+
+void facts_put(struct mount *m, const struct segment_row *row, struct seg *seg,
+	       struct node_row *node, FILE *out)
+{
+	struct facts f = {.m = m, .row = *row, .seg = seg, .node = node};
+
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+		fputc('\t', out);
+		facts[i].get(&f, out);
+	}
+}

@@ -1,0 +1,14 @@
+/*
+ * The text for Prometheus: .ramp/metrics.
+ */
+#ifndef RAMP_METRICS_H
+#define RAMP_METRICS_H
+
+#include "facts.h"
+
+#define METRICS_MAX_MOVES 256
+
+/* `n_moves`: migrations under way here, which the control loop alone knows. */
+void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves, FILE *out);
+
+#endif

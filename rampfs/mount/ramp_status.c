@@ -1,0 +1,263 @@
+/*
+ * The text of .ramp/status, .ramp/nodes and .ramp/segments.
+ */
+#include "ramp_status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/visible.h"
+#include "inode.h"
+
+#define MAX_SEGMENTS 2000 /* lines of status, and those that want attention */
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+/* It is to vote and can't: formatted again, or an old copy. */
+static bool has_no_vote(struct mount *m, const struct node_row *row)
+{
+	return row->role == NODE_VOTER && meta_is_voiceless(m->config.meta, row->node);
+}
+
+void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
+{
+	ramp_node_t leader = meta_leader(m->config.meta);
+
+	for (size_t i = 0; i < nodes->n; i++) {
+		const struct node_row *row = &nodes->row[i];
+
+		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s%s\n",
+			row->name, row->role == NODE_VOTER ? "voter" : "standby",
+			facts_node_state(m, row), row->address, row->capacity, row->incarnation,
+			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "",
+			has_no_vote(m, row) ? " no-vote" : "");
+	}
+}
+
+/* ---- status --------------------------------------------------------------------------------- */
+
+static void put_bytes(FILE *out, uint64_t bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double v = (double)bytes;
+	int unit = 0;
+
+	while (v >= 1024 && unit < 4) {
+		v /= 1024;
+		unit++;
+	}
+	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
+}
+
+/* A name in a line: it may hold a newline, or what a terminal would obey. With `whole` a backslash
+   is escaped, too, so that the bytes can be found again. */
+static void put_name(FILE *out, const char *name, bool whole)
+{
+	size_t len;
+
+	for (; *name; name += len ? len : 1) {
+		len = whole && *name == '\\' ? 0 : visible_length(name);
+		if (len)
+			fwrite(name, 1, len, out);
+		else
+			fprintf(out, "\\x%02x", (unsigned char)*name);
+	}
+}
+
+/* `seg`: NULL where it is not here. */
+static uint64_t size_of(const struct segment_row *row, struct seg *seg)
+{
+	struct stat st;
+
+	return seg && inode_is_local(seg) && seg_stat(seg, &st) == 0 ? (uint64_t)st.st_size
+								     : row->size;
+}
+
+/* False: it is not being pulled. */
+static bool find_progress(struct mount *m, ramp_segment_t id, struct pull_progress *progress)
+{
+	return pull_progress(m->config.pull, id, progress) == 0 && progress->pages_all;
+}
+
+/* A pull that nobody asks anything of has no connection to say so by. */
+static bool source_is_silent(struct mount *m, const struct pull_progress *progress)
+{
+	return progress->source_silent && facts_is_silent(m, progress->source);
+}
+
+/* How far it has come. True: some of it is lost, or its source is silent. */
+static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
+{
+	struct pull_progress progress;
+	bool quiet;
+
+	if (!find_progress(m, id, &progress))
+		return false;
+	fprintf(out, ", %" PRIu64 " %% here",
+		100 - progress.pages_missing * 100 / progress.pages_all);
+	quiet = source_is_silent(m, &progress);
+	if (quiet)
+		fputs(", source is silent", out);
+	if (progress.pages_lost)
+		fprintf(out, ", %" PRIu64 " pages lost", progress.pages_lost);
+	return quiet || progress.pages_lost;
+}
+
+/* True: somebody should look at it. */
+static bool put_segment(struct mount *m, const struct node_list *nodes,
+			const struct segment_row *row, struct seg *seg, FILE *out)
+{
+	const char *state = facts_state(m, row, facts_find_node(nodes, row->node));
+	bool bad;
+
+	fprintf(out, "  %s/", facts_node_name(nodes, row->node));
+	put_name(out, row->name, false);
+	fputs("  ", out);
+	put_bytes(out, size_of(row, seg));
+	fprintf(out, "  %s", state);
+	if (row->phase == SEGMENT_MOVING)
+		fprintf(out, " to %s", facts_node_name(nodes, row->dst));
+	if (row->phase == SEGMENT_PULLING)
+		fprintf(out, " from %s", facts_node_name(nodes, row->src));
+	bad = seg && put_progress(m, row->id, out);
+	if (row->extent_len)
+		fprintf(out, "  at 0x%" PRIx64, row->extent_addr);
+	fputc('\n', out);
+	return bad || !(strcmp(state, "stable") == 0 || strcmp(state, "moving") == 0 ||
+			strcmp(state, "pulling") == 0 || strcmp(state, "orphan") == 0);
+}
+
+struct segment_lines {
+	struct mount *m;
+	const struct node_list *nodes;
+	FILE *out;
+	size_t n, left_out;
+	char *line; /* of one that may be left out */
+	size_t line_len;
+	FILE *one;
+	struct node_row node; /* facts_put's */
+};
+
+/* Of very many, the first; and each that wants attention. */
+static int add_status_line(void *arg, const struct segment_row *row)
+{
+	struct segment_lines *l = arg;
+	struct seg *seg = store_find(l->m->config.store, row->id);
+
+	if (l->n++ < MAX_SEGMENTS) {
+		put_segment(l->m, l->nodes, row, seg, l->out);
+	} else {
+		rewind(l->one);
+		if (put_segment(l->m, l->nodes, row, seg, l->one) && !fflush(l->one))
+			fwrite(l->line, 1, l->line_len, l->out);
+		else
+			l->left_out++;
+	}
+	if (seg)
+		seg_put(seg);
+	return 0;
+}
+
+static void put_segments(struct mount *m, const struct node_list *nodes, FILE *out)
+{
+	struct segment_lines l = {.m = m, .nodes = nodes};
+	char *lines = NULL;
+	size_t len = 0;
+
+	l.out = open_memstream(&lines, &len);
+	l.one = l.out ? open_memstream(&l.line, &l.line_len) : NULL;
+	if (l.one) {
+		meta_each_segment(m->config.meta, 0, 0, add_status_line, &l);
+		fclose(l.one);
+	}
+	if (l.out && !fclose(l.out) && l.one) {
+		fprintf(out, "\nsegments: %zu\n", l.n);
+		fwrite(lines, 1, len, out);
+		if (l.left_out)
+			fprintf(out, "... and %zu more\n", l.left_out);
+	}
+	free(lines);
+	free(l.line);
+}
+
+/* ---- segments: all that is known of each, for programs ----------------------------------------
+ */
+
+static int add_facts(void *arg, const struct segment_row *row)
+{
+	struct segment_lines *l = arg;
+	struct pull_progress progress;
+	struct seg *seg;
+	bool quiet;
+
+	if (row->unlinked || row->phase == SEGMENT_ORPHAN)
+		return 0;
+	seg = store_find(l->m->config.store, row->id);
+	fputs(facts_node_name(l->nodes, row->node), l->out);
+	fputc('\t', l->out);
+	put_name(l->out, row->name, true);
+	fprintf(l->out, "\t%" PRIu64, size_of(row, seg));
+	facts_put(l->m, row, seg, &l->node, l->out);
+	quiet = seg && find_progress(l->m, row->id, &progress) && source_is_silent(l->m, &progress);
+	fprintf(l->out, "\t%s\n", quiet ? "yes" : "no");
+	if (seg)
+		seg_put(seg);
+	return 0;
+}
+
+void status_put_segments(struct mount *m, const struct node_list *nodes, uint64_t number, FILE *out)
+{
+	struct segment_lines l = {.m = m, .nodes = nodes, .out = out};
+
+	fprintf(out, "%" PRIu64 "\nnode\tname\tsize", number);
+	facts_put_names(out);
+	fputs("\tsource_silent\n", out);
+	meta_each_segment(m->config.meta, 0, 0, add_facts, &l);
+	fprintf(out, "%" PRIu64 "\n", number);
+}
+
+static void put_moves(const struct node_list *nodes, const struct transfer_row *moves,
+		      size_t n_moves, FILE *out)
+{
+	fprintf(out, "\nmigrations: %zu\n", n_moves);
+	for (size_t i = 0; i < n_moves; i++) {
+		const struct transfer_row *t = &moves[i];
+
+		fputs("  ", out);
+		put_name(out, t->name, true);
+		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s)\n",
+			facts_node_name(nodes, t->from), facts_node_name(nodes, t->to), t->state,
+			t->age_ms, t->source ? "source" : "target");
+	}
+}
+
+void status_put(struct mount *m, const struct node_list *nodes, const struct transfer_row *moves,
+		size_t n_moves, FILE *out)
+{
+	ramp_node_t leader = meta_leader(m->config.meta);
+	struct programs_status programs;
+	struct store_space space;
+	bool removed = nodes->n && !facts_find_node(nodes, m->self);
+
+	programs_status(m->config.programs, &programs);
+	store_space(m->config.store, &space);
+	fprintf(out, "rampfs %s, node %s\n", RAMPFS_VERSION, facts_node_name(nodes, m->self));
+	/* What the others decide does not reach it any more. */
+	if (removed)
+		fputs("member: no, this node was removed from the cluster\n", out);
+	fprintf(out, "quorum: %s\n", !removed && meta_has_quorum(m->config.meta) ? "yes" : "no");
+	fprintf(out, "leader: %s\n", leader ? facts_node_name(nodes, leader) : "none");
+	fputs("store: ", out);
+	put_bytes(out, space.used_bytes);
+	fputs(" used of ", out);
+	put_bytes(out, space.capacity_bytes);
+	fprintf(out, "\nprograms: %u, with %u mappings\n", programs.sessions, programs.attachments);
+	fprintf(out, "requests waiting: %u\n", park_count(m->park));
+	fprintf(out, "\nnodes: %zu\n", nodes->n);
+	for (size_t i = 0; i < nodes->n; i++)
+		fprintf(out, "  %s  %s  %s\n", nodes->row[i].name,
+			facts_node_state(m, &nodes->row[i]), nodes->row[i].address);
+	put_segments(m, nodes, out);
+	put_moves(nodes, moves, n_moves, out);
+}
