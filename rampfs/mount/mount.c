@@ -18,8 +18,10 @@
 #include "mount_ref.h"
 #include "offload.h"
 #include "ops.h"
+#include "orphans.h"
 #include "passthrough.h"
 #include "ramp_files.h"
+#include "row_sync.h"
 
 /* ---- what the floors below tell ------------------------------------------------------------- */
 
@@ -39,7 +41,7 @@ static void on_row(void *arg)
 {
 	struct row_change *c = arg;
 
-	sweep_row(c->mount, c->id);
+	row_sync(c->mount, c->id);
 	__atomic_fetch_sub(&c->mount->rows_posted, 1, __ATOMIC_RELEASE);
 	mount_put(c->mount);
 	free(c);
@@ -56,7 +58,7 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 	seg = store_find(m->config.store, id);
 	if (seg)
 		seg_put(seg);
-	else if (!sweep_removed(m, id))
+	else if (!orphan_was_removed(m, id))
 		return;
 	c = malloc(sizeof(*c));
 	if (!c)
@@ -70,7 +72,7 @@ static void on_restored(void *arg)
 {
 	struct mount *m = arg;
 
-	sweep_all(m);
+	attr_sync_all(m);
 	mount_put(m);
 }
 
@@ -103,7 +105,7 @@ static int open_handover(struct mount *m, struct ramp_err *err)
 
 static void destroy(struct mount *m)
 {
-	sweep_free(m);
+	attr_sync_free(m);
 	view_close(m);
 	if (m->session)
 		fuse_session_destroy(m->session);
@@ -124,8 +126,8 @@ static void destroy(struct mount *m)
 /* Nothing is left to tell where the mount has not started. */
 static void finish(struct mount *m, loop_fn *fn)
 {
-	if (m->sweep)
-		sweep_finish(m, fn, m);
+	if (m->attr_sync)
+		attr_sync_finish(m, fn, m);
 	else
 		fn(m);
 }
@@ -185,7 +187,7 @@ int mount_start(struct mount *m, struct ramp_err *err)
 	int rc = control_open(m, err);
 
 	if (!rc)
-		rc = sweep_open(m, err);
+		rc = attr_sync_open(m, err);
 	if (rc)
 		return rc;
 	programs_set_punch(m->config.programs, ops_punch, m, setid_kept);
@@ -203,7 +205,7 @@ void mount_stop(struct mount *m)
 	mount_work_end(m);
 	if (m->park)
 		park_close(m->park);
-	sweep_close(m);
+	attr_sync_close(m);
 	control_close(m);
 }
 

@@ -16,7 +16,9 @@
 
 struct fuse_session;
 struct server;
-struct sweep;
+struct attr_sync;
+struct hints;
+struct orphans;
 struct view;
 struct control;
 struct spares;
@@ -33,7 +35,9 @@ struct mount {
 
 	struct handover *handover;
 	struct park *park;
-	struct sweep *sweep;
+	struct attr_sync *attr_sync;
+	struct hints *hints;
+	struct orphans *orphans;
 	struct view *view;
 	struct control *control;
 	struct spares *spares;

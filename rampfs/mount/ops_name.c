@@ -21,12 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attr_sync.h"
 #include "base/log.h"
 #include "caller.h"
 #include "fuse_request.h"
 #include "inode.h"
 #include "ops.h"
+#include "orphans.h"
 
 static int fill_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e)
 {
@@ -231,8 +231,8 @@ static void name_changed(struct change *c)
 	ramp_segment_t gone = c->command.type == META_UNLINK ? c->command.id : c->reply.other;
 
 	if (!c->reply.result && gone) {
-		sweep_goes(m, gone);
-		sweep_forgotten(m, gone);
+		orphan_goes(m, gone);
+		orphan_forgotten(m, gone);
 	}
 	request_reply_err(&c->r, c->reply.result);
 }
@@ -610,13 +610,13 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
 	(void)nlookup;
-	sweep_forgotten(mount_of(req), ino);
+	orphan_forgotten(mount_of(req), ino);
 	fuse_reply_none(req);
 }
 
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
-		sweep_forgotten(mount_of(req), forgets[i].ino);
+		orphan_forgotten(mount_of(req), forgets[i].ino);
 	fuse_reply_none(req);
 }

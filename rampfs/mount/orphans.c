@@ -9,26 +9,56 @@
  * looks it up: that would hold the memory for ever, so the cache is emptied first, though not more
  * than once in DROP_EVERY_MS, since all names of the mount go.
  */
+#include "orphans.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
-#include "attr_sync.h"
-#include "attr_sync_impl.h"
 #include "base/log.h"
 #include "inode.h"
+#include "libfuse.h"
 #include "mount_self.h"
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000
 #define RETRY_PAUSE_MS 20 /* between looks at all of them, which may be very many */
 #define DROP_EVERY_MS  1000
+#define REMOVED_WORDS  1024
+#define ORPHAN_BUCKETS 1024
 
-static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
+struct orphan {
+	TAILQ_ENTRY(orphan) link;
+	LIST_ENTRY(orphan) by_id;
+	struct orphans *all;
+	ramp_segment_t id;
+	uint64_t due_ms, retry_ms;
+	bool busy;   /* a sync or a worker has it */
+	bool again;  /* meanwhile the kernel forgot it */
+	bool synced; /* this node's tables hold all that was committed when it became one */
+	int result;  /* of the sync or the worker */
+};
+TAILQ_HEAD(orphan_list, orphan);
+LIST_HEAD(orphan_bucket, orphan);
+
+/* Lives as long as the mount, of which all that is in flight holds a reference. */
+struct orphans {
+	struct mount *mount;
+	const struct orphans_ops *ops;
+	bool closed;
+	struct orphan_list list;
+	struct orphan_bucket by_id[ORPHAN_BUCKETS];
+	uint32_t n;				 /* atomic: forgets are cheap while there is none */
+	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
+	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
+};
+
+static struct orphan *find_orphan(struct orphans *s, ramp_segment_t id)
 {
 	struct orphan *o;
 
-	LIST_FOREACH (o, &s->orphans_by_id[id % ORPHAN_BUCKETS], by_id)
+	LIST_FOREACH (o, &s->by_id[id % ORPHAN_BUCKETS], by_id)
 		if (o->id == id)
 			return o;
 	return NULL;
@@ -36,11 +66,11 @@ static struct orphan *find_orphan(struct sweep *s, ramp_segment_t id)
 
 static void drop_orphan(struct orphan *o)
 {
-	struct sweep *s = o->sweep;
+	struct orphans *s = o->all;
 
-	TAILQ_REMOVE(&s->orphans, o, link);
+	TAILQ_REMOVE(&s->list, o, link);
 	LIST_REMOVE(o, by_id);
-	__atomic_fetch_sub(&s->n_orphans, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&s->n, 1, __ATOMIC_RELAXED);
 	free(o);
 }
 
@@ -48,7 +78,7 @@ static void try_orphan(struct orphan *o);
 
 /* An orphan that is here whole: what is not is freed when its migration has ended. Without addresses
    it has no row any more, and the caller knows that it had one. */
-void sweep_goes(struct mount *m, ramp_segment_t id)
+void orphan_goes(struct mount *m, ramp_segment_t id)
 {
 	struct seg *seg = store_find(m->config.store, id);
 	struct segment_row row;
@@ -68,7 +98,7 @@ void sweep_goes(struct mount *m, ramp_segment_t id)
 /* It is in use, so nobody is to wait for its memory. (The first look may come before FORGET does.) */
 static void stays(struct orphan *o)
 {
-	struct mount *m = o->sweep->mount;
+	struct mount *m = o->all->mount;
 	struct seg *seg = store_find(m->config.store, o->id);
 
 	if (!seg)
@@ -91,7 +121,7 @@ static void try_later(struct orphan *o)
 	if (o->retry_ms > RETRY_MAX_MS)
 		o->retry_ms = RETRY_MAX_MS;
 	o->due_ms = park_now_ms() + o->retry_ms;
-	sweep_in(o->sweep, o->retry_ms);
+	o->all->ops->wake_in(o->all->mount, o->retry_ms);
 }
 
 static void free_proposed(void *arg, const struct meta_reply *reply)
@@ -104,7 +134,7 @@ static void free_proposed(void *arg, const struct meta_reply *reply)
 static void on_removed(void *arg)
 {
 	struct orphan *o = arg;
-	struct sweep *s = o->sweep;
+	struct orphans *s = o->all;
 	struct mount *m = s->mount;
 	struct segment_row row;
 	struct meta_command c = {.type = META_FREED, .id = o->id};
@@ -133,13 +163,13 @@ static uint64_t removed_bit(ramp_segment_t id)
 	return UINT64_C(1) << id / REMOVED_WORDS % 64;
 }
 
-bool sweep_removed(struct mount *m, ramp_segment_t id)
+bool orphan_was_removed(struct mount *m, ramp_segment_t id)
 {
-	return m->sweep && m->sweep->removed[id % REMOVED_WORDS] & removed_bit(id);
+	return m->orphans && m->orphans->removed[id % REMOVED_WORDS] & removed_bit(id);
 }
 
 /* Of all orphans one, now and then: it drops the others' names as well, and everybody's. */
-static bool may_drop_names(struct sweep *s)
+static bool may_drop_names(struct orphans *s)
 {
 	uint64_t now = park_now_ms(), last = atomic_load(&s->dropped_ms);
 
@@ -152,7 +182,7 @@ static bool kernel_knows(struct mount *m, ramp_segment_t id)
 {
 	if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT)
 		return false;
-	if (!may_drop_names(m->sweep))
+	if (!may_drop_names(m->orphans))
 		return true; /* it is tried again */
 	mount_drop_names(m);
 	return fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) != -ENOENT;
@@ -174,7 +204,7 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 	} else if (kernel_knows(m, id)) {
 		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
 	} else {
-		m->sweep->removed[id % REMOVED_WORDS] |= removed_bit(id);
+		m->orphans->removed[id % REMOVED_WORDS] |= removed_bit(id);
 		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
 	}
 	if (rc)
@@ -187,7 +217,7 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 static void remove_work(void *arg)
 {
 	struct orphan *o = arg;
-	struct mount *m = o->sweep->mount;
+	struct mount *m = o->all->mount;
 
 	o->result = -ESHUTDOWN;
 	if (!mount_work_enter(m))
@@ -199,16 +229,16 @@ static void remove_work(void *arg)
 static void on_synced(void *arg)
 {
 	struct orphan *o = arg;
-	struct mount *m = o->sweep->mount;
+	struct mount *m = o->all->mount;
 
 	o->busy = false;
-	if (o->sweep->closed) {
+	if (o->all->closed) {
 		drop_orphan(o);
 	} else if (o->result) {
 		try_later(o);
 	} else {
 		o->synced = true;
-		sweep_goes(m, o->id);
+		orphan_goes(m, o->id);
 		try_orphan(o);
 	}
 	mount_put(m);
@@ -219,12 +249,12 @@ static void sync_done(void *arg, const struct meta_reply *reply)
 	struct orphan *o = arg;
 
 	o->result = reply->result;
-	loop_post(o->sweep->mount->config.loop, on_synced, o);
+	loop_post(o->all->mount->config.loop, on_synced, o);
 }
 
 static void try_orphan(struct orphan *o)
 {
-	struct mount *m = o->sweep->mount;
+	struct mount *m = o->all->mount;
 	struct segment_row row;
 	int rc = meta_segment(m->config.meta, o->id, &row);
 
@@ -245,8 +275,9 @@ static void try_orphan(struct orphan *o)
 		loop_work(m->config.loop, remove_work, on_removed, o);
 }
 
-void orphan_add(struct sweep *s, ramp_segment_t id)
+void orphan_add(struct mount *m, ramp_segment_t id)
 {
+	struct orphans *s = m->orphans;
 	struct orphan *o = find_orphan(s, id);
 	struct segment_row row;
 
@@ -254,13 +285,13 @@ void orphan_add(struct sweep *s, ramp_segment_t id)
 		o = calloc(1, sizeof(*o));
 		if (!o)
 			return; /* the next start finds it */
-		o->sweep = s;
+		o->all = s;
 		o->id = id;
-		TAILQ_INSERT_TAIL(&s->orphans, o, link);
-		LIST_INSERT_HEAD(&s->orphans_by_id[id % ORPHAN_BUCKETS], o, by_id);
-		__atomic_fetch_add(&s->n_orphans, 1, __ATOMIC_RELAXED);
+		TAILQ_INSERT_TAIL(&s->list, o, link);
+		LIST_INSERT_HEAD(&s->by_id[id % ORPHAN_BUCKETS], o, by_id);
+		__atomic_fetch_add(&s->n, 1, __ATOMIC_RELAXED);
 		if (meta_segment(s->mount->config.meta, id, &row) == 0) /* else it is to be seen */
-			sweep_goes(s->mount, id); /* another node took its name away */
+			orphan_goes(s->mount, id); /* another node took its name away */
 	}
 	if (!o->busy)
 		try_orphan(o);
@@ -275,7 +306,7 @@ static void on_forgotten(void *arg)
 {
 	struct forgotten *f = arg;
 	struct mount *m = f->mount;
-	struct orphan *o = m->sweep->closed ? NULL : find_orphan(m->sweep, f->id);
+	struct orphan *o = m->orphans->closed ? NULL : find_orphan(m->orphans, f->id);
 
 	if (o) {
 		o->retry_ms = 0;
@@ -283,18 +314,18 @@ static void on_forgotten(void *arg)
 		if (!o->busy)
 			try_orphan(o);
 	} else {
-		sweep_row(m, f->id);
+		m->orphans->ops->look_at_row(m, f->id);
 	}
 	free(f);
 	mount_put(m);
 }
 
-void sweep_forgotten(struct mount *m, ramp_segment_t id)
+void orphan_forgotten(struct mount *m, ramp_segment_t id)
 {
 	struct forgotten *f;
 
-	if (id < RAMP_SEGMENT_ID_MIN || !m->sweep ||
-	    !__atomic_load_n(&m->sweep->n_orphans, __ATOMIC_RELAXED))
+	if (id < RAMP_SEGMENT_ID_MIN || !m->orphans ||
+	    !__atomic_load_n(&m->orphans->n, __ATOMIC_RELAXED))
 		return;
 	f = malloc(sizeof(*f));
 	if (!f)
@@ -304,12 +335,13 @@ void sweep_forgotten(struct mount *m, ramp_segment_t id)
 	loop_post(m->config.loop, on_forgotten, f);
 }
 
-void orphans_retry(struct sweep *s)
+void orphans_retry(struct mount *m)
 {
+	struct orphans *s = m->orphans;
 	uint64_t now = park_now_ms(), wait_ms = RETRY_MAX_MS;
 	struct orphan *o, *next;
 
-	for (o = TAILQ_FIRST(&s->orphans); o; o = next) {
+	for (o = TAILQ_FIRST(&s->list); o; o = next) {
 		next = TAILQ_NEXT(o, link);
 		if (o->busy)
 			continue;
@@ -318,15 +350,36 @@ void orphans_retry(struct sweep *s)
 		else if (o->due_ms - now < wait_ms)
 			wait_ms = o->due_ms - now;
 	}
-	sweep_in(s, wait_ms > RETRY_PAUSE_MS ? wait_ms : RETRY_PAUSE_MS);
+	s->ops->wake_in(m, wait_ms > RETRY_PAUSE_MS ? wait_ms : RETRY_PAUSE_MS);
 }
 
-void orphans_free(struct sweep *s)
+int orphans_open(struct mount *m, const struct orphans_ops *ops)
+{
+	struct orphans *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->mount = m;
+	s->ops = ops;
+	TAILQ_INIT(&s->list);
+	m->orphans = s;
+	return 0;
+}
+
+void orphans_close(struct mount *m)
+{
+	m->orphans->closed = true;
+}
+
+void orphans_free(struct mount *m)
 {
 	struct orphan *o, *next;
 
-	for (o = TAILQ_FIRST(&s->orphans); o; o = next) {
+	if (!m->orphans)
+		return;
+	for (o = TAILQ_FIRST(&m->orphans->list); o; o = next) {
 		next = TAILQ_NEXT(o, link);
 		drop_orphan(o);
 	}
+	free(m->orphans);
 }

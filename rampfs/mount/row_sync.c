@@ -1,0 +1,46 @@
+/*
+ * A segment's row has changed.
+ */
+#include "row_sync.h"
+
+#include <errno.h>
+
+#include "hints.h"
+#include "inode.h"
+#include "orphans.h"
+
+void row_sync(struct mount *m, ramp_segment_t id)
+{
+	struct segment_row row;
+	struct seg *seg;
+	int rc;
+
+	if (!m->hints || m->hints->closed)
+		return;
+	seg = store_find(m->config.store, id);
+	rc = meta_segment(m->config.meta, id, &row);
+	if (!seg) {
+		/* An extent that was asked for while the file was open, and came too late. */
+		if (rc == 0 && row.phase == SEGMENT_ORPHAN && row.node == m->self)
+			orphan_add(m, id);
+		return;
+	}
+	if (rc == 0)
+		seg_set_small(seg, row.pages == SEGMENT_PAGES_SMALL);
+	if (rc == 0 && row.node != m->self) {
+		hint_elsewhere(m->hints, seg, &row);
+	} else if (rc == 0 && row.phase == SEGMENT_ORPHAN) {
+		/* The record may say GIVEN still, of a migration that came back: it is tried again
+		   until that has ended, since no change of the row would tell of it. */
+		orphan_add(m, id);
+	} else if (inode_is_local(seg)) {
+		if (rc == -ENOENT) {
+			orphan_goes(m, id); /* it had one until now */
+			orphan_add(m, id);
+		} else if (rc == 0) {
+			hint_adopt(m->hints, seg, &row);
+		}
+		seg_touch(seg); /* what its file says may have waited for this row */
+	}
+	seg_put(seg);
+}
