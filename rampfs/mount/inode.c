@@ -178,6 +178,14 @@ int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st)
 	return -ENOENT;
 }
 
+int inode_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e)
+{
+	memset(e, 0, sizeof(*e));
+	e->ino = ino;
+	e->generation = 1;
+	return inode_attr(m, ino, &e->attr);
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 static int lookup_in_root(struct mount *m, const char *name, fuse_ino_t *ino)

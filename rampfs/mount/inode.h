@@ -45,6 +45,8 @@ const char *inode_view_name(fuse_ino_t ino);
 
 /* -ENOENT: nothing has that number (any more). */
 int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st);
+/* A lookup's answer. */
+int inode_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e);
 /* -ENOENT; -ENAMETOOLONG. */
 int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_t *ino);
 

@@ -4,6 +4,14 @@
 #include "ops.h"
 
 #include "fuse_request.h"
+#include "ops_attr.h"
+#include "ops_create.h"
+#include "ops_io.h"
+#include "ops_ioctl.h"
+#include "ops_name.h"
+#include "ops_open.h"
+#include "ops_readdir.h"
+#include "ops_xattr.h"
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {

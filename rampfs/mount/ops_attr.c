@@ -1,5 +1,5 @@
 /*
- * Attributes, statfs and the ioctls.
+ * Attributes and statfs.
  *
  * setattr in the order in which it may have to wait: set-user-ID and set-group-ID that go with a
  * new size (ops_setid.c: a file with them must not change under them); the size at the owner (parks
@@ -12,18 +12,20 @@
  * for an open file as of its last look, however long ago. So the proposal says whose the segment
  * must be, and so is looked at here what is not proposed: EPERM.
  */
+#include "ops_attr.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "base/ioc.h"
 #include "caller.h"
 #include "inode.h"
 #include "offload.h"
-#include "ops.h"
+#include "ops_setid.h"
+#include "propose.h"
+#include "truncate.h"
 
 /* ---- getattr, setattr ----------------------------------------------------------------------- */
 
@@ -224,7 +226,7 @@ static int do_setattr(struct setattr *sa)
 
 	sa->gate = sa->c.r.spare = false;
 	if (sa->to_set & FUSE_SET_ATTR_SIZE) {
-		rc = ops_truncate(&sa->c.r, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
+		rc = truncate_segment(&sa->c.r, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
 		if (rc)
 			return rc;
 		sa->to_set &= ~FUSE_SET_ATTR_SIZE;
@@ -403,88 +405,4 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	st.f_blocks = space.capacity_bytes / RAMP_PAGE_BYTES;
 	st.f_bfree = st.f_bavail = space.free_bytes / RAMP_PAGE_BYTES;
 	fuse_reply_statfs(req, &st);
-}
-
-/* ---- ioctls --------------------------------------------------------------------------------- */
-
-/* FUSE tells the calling thread; tokens are good for its process. -errno: there is no telling. */
-static pid_t process_of(pid_t thread)
-{
-	char path[64], line[128];
-	FILE *f;
-	int pid = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
-	f = fopen(path, "re");
-	if (!f)
-		return errno == ENOENT ? -ESRCH : -errno;
-	while (!pid && fgets(line, sizeof(line), f))
-		if (sscanf(line, "Tgid: %d", &pid) == 1)
-			break;
-	fclose(f);
-	return pid ? pid : -ESRCH;
-}
-
-static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t fh,
-		     struct ramp_ioc_attach *out)
-{
-	int mode = (int)(fh & O_ACCMODE);
-	pid_t pid = process_of(fuse_req_ctx(req)->pid);
-	struct seg *seg;
-	bool local;
-	int rc;
-
-	if (inode_kind(ino) != INODE_IS_SEGMENT)
-		return -ENOTTY;
-	if (mode == O_WRONLY)
-		return -EACCES;
-	if (pid < 0)
-		return pid;
-	rc = inode_segment(m, ino, &seg);
-	if (rc)
-		return rc;
-	local = inode_is_local(seg);
-	rc = seg_damaged(seg) ? -EIO : local ? 0 : -EREMOTE;
-	seg_put(seg);
-	if (rc)
-		return rc;
-	memset(out, 0, sizeof(*out));
-	out->segment = ino;
-	snprintf(out->socket, sizeof(out->socket), "%s", m->config.session_path);
-	return programs_token(m->config.programs, ino, mode, pid, out->token, NULL);
-}
-
-static void do_info(struct mount *m, fuse_ino_t ino, struct ramp_ioc_info *out)
-{
-	memset(out, 0, sizeof(*out));
-	meta_arena(m->config.meta, &out->arena_addr, &out->arena_len);
-	out->nodeid = ino;
-	snprintf(out->socket, sizeof(out->socket), "%s", m->config.session_path);
-}
-
-void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
-	      struct fuse_file_info *fi, unsigned int flags, const void *in_buf, size_t in_bufsz,
-	      size_t out_bufsz)
-{
-	struct mount *m = mount_of(req);
-	struct ramp_ioc_attach attach;
-	struct ramp_ioc_info info;
-	int rc;
-
-	(void)arg;
-	(void)flags;
-	(void)in_buf;
-	(void)in_bufsz;
-	if (cmd == (unsigned int)RAMP_IOC_ATTACH && out_bufsz >= sizeof(attach)) {
-		rc = do_attach(m, req, ino, fi ? fi->fh : O_RDONLY, &attach);
-		if (rc)
-			fuse_reply_err(req, -rc);
-		else
-			fuse_reply_ioctl(req, 0, &attach, sizeof(attach));
-	} else if (cmd == (unsigned int)RAMP_IOC_INFO && out_bufsz >= sizeof(info)) {
-		do_info(m, ino, &info);
-		fuse_reply_ioctl(req, 0, &info, sizeof(info));
-	} else {
-		fuse_reply_err(req, ENOTTY);
-	}
 }

@@ -11,6 +11,8 @@
  * with those bits must not change under them. While the segment is on the move it waits, as any
  * write does.
  */
+#include "ops_setid.h"
+
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 
 #include "caller.h"
 #include "inode.h"
-#include "ops.h"
+#include "propose.h"
 
 struct clear {
 	struct change c; /* first */

@@ -4,6 +4,8 @@
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
  * carry a segment's id and owner to its copies. Attributes of any other name are not supported.
  */
+#include "ops_xattr.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,8 @@
 
 #include "facts.h"
 #include "inode.h"
-#include "ops.h"
 #include "passthrough.h"
+#include "propose.h"
 
 static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char **value, size_t *len)
 {

@@ -39,7 +39,7 @@
 #include "keeper/protocol.h"
 #include "memory/pages.h"
 #include "mount_self.h"
-#include "ops.h"
+#include "request.h"
 
 #define FH_PASS		0x8000u /* above the access mode's bits; the request's number above it */
 #define FH_UNIQUE_SHIFT 16

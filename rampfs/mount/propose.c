@@ -9,10 +9,10 @@
  * may be more when that daemon dies, too). Without a quorum the answer is EROFS after 5 s (nothing
  * was proposed) or ETIMEDOUT (it may still happen, as may what is sent again).
  */
+#include "propose.h"
+
 #include <errno.h>
 #include <time.h>
-
-#include "ops.h"
 
 #define CHANGES_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
 #define CHANGES_WAKE 128u

@@ -11,7 +11,8 @@
 #include "fuzz.h"
 #include "memory/pages.h"
 #include "mount/inode.h"
-#include "mount/ops.h"
+#include "mount/ops_xattr.h"
+#include "mount/propose.h"
 
 #define ARENA_LEN (UINT64_C(32) << 40)
 

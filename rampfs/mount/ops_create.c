@@ -1,0 +1,188 @@
+/*
+ * New segments.
+ *
+ * create: commit, then the file (inode_segment makes it), then the answer; on a node that has just
+ * started not before its row names this memory, for 5 s. A daemon killed between the two leaves a
+ * row without a file, which gets its file when it is first used. Where the file can't be made the
+ * name is taken back.
+ */
+#include "ops_create.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inode.h"
+#include "ops_open.h"
+#include "propose.h"
+
+struct create {
+	struct change c; /* first */
+	struct fuse_file_info fi;
+};
+
+static void reply_create(struct create *cr, fuse_ino_t ino)
+{
+	struct request *r = &cr->c.r;
+	struct fuse_entry_param e;
+	int rc = inode_entry(r->mount, ino, &e);
+
+	if (!rc)
+		rc = inode_openable(r->mount, ino);
+	if (rc) {
+		request_reply_err(r, rc);
+		return;
+	}
+	ops_open_flags(&cr->fi);
+	request_finish(r);
+	fuse_reply_create(r->fuse, &e, &cr->fi);
+	request_end(r);
+}
+
+struct take_back {
+	struct mount *mount;
+	ramp_segment_t id;
+};
+
+/* Where nobody knows whether it happened it may happen yet: no file in this daemon's life. */
+static void taken_back(void *arg, const struct meta_reply *reply)
+{
+	struct take_back *back = arg;
+
+	if (reply->result == 0 || reply->result == -ENOENT)
+		inode_taken_back(back->mount, back->id);
+	free(back);
+}
+
+/* No room, no memory or no descriptor for the file: the name goes again. */
+static void take_back(struct create *cr, ramp_segment_t id)
+{
+	struct mount *m = cr->c.r.mount;
+	struct take_back *back = malloc(sizeof(*back));
+	struct meta_command unlink = {
+		.type = META_UNLINK,
+		.id = id,
+		.now = cr->c.command.now,
+	};
+
+	if (!back) {
+		inode_taken_back(m, id); /* the name stays, and gets its file when it is used */
+		return;
+	}
+	*back = (struct take_back){.mount = m, .id = id};
+	unlink.cid = meta_own_command(m->config.meta);
+	memcpy(unlink.name, cr->c.command.name, sizeof(unlink.name));
+	meta_propose(m->config.meta, &unlink, taken_back, back);
+}
+
+static void created(struct change *c)
+{
+	struct create *cr = (struct create *)c;
+	struct mount *m = c->r.mount;
+	struct seg *seg = NULL;
+	bool doomed = false;
+	fuse_ino_t ino;
+	int rc = c->reply.result;
+
+	/*
+	 * Another node has put a segment there since the kernel looked. The kernel checks no
+	 * permission of what a create answers with: ESTALE makes it look again, and check. A name
+	 * that is not to be seen yet is a move's.
+	 */
+	if (rc == -EEXIST && !(cr->fi.flags & O_EXCL))
+		rc = inode_lookup(m, inode_of_node(c->command.node), c->command.name, &ino)
+			     ? -EBUSY
+			     : -ESTALE;
+	if (!rc)
+		rc = inode_segment_made(m, c->reply.id, &seg, &doomed);
+	if (seg)
+		seg_put(seg);
+	if (doomed)
+		take_back(cr, c->reply.id);
+	if (rc && rc != -EREMOTE)
+		request_reply_err(&c->r, rc);
+	else
+		reply_create(cr, c->reply.id);
+}
+
+static int may_create(struct mount *m, fuse_ino_t parent, const char *name)
+{
+	if (inode_kind(parent) != INODE_IS_NODE)
+		return -EPERM;
+	if (strlen(name) > RAMP_NAME_MAX)
+		return -ENAMETOOLONG;
+	/* A segment is made where its bytes will lie. */
+	return inode_node(parent) == m->self ? 0 : -EREMOTE;
+}
+
+#define UP_MS 5000 /* as any change waits for a quorum */
+
+/* Something can be made in this memory: the cluster knows that it is this node's. */
+static bool is_up(struct mount *m)
+{
+	struct node_row row;
+
+	if (atomic_load(&m->up))
+		return true;
+	if (meta_node(m->config.meta, m->self, &row) || row.incarnation != m->incarnation)
+		return false;
+	atomic_store(&m->up, true);
+	return true;
+}
+
+/* It is to be filled: what was unlinked before is to be free again by then. What is sent again is
+   proposed at once, since meta keeps results of the last life only so long. */
+static bool has_room(const struct change *c, uint64_t waited_ms)
+{
+	return c->r.resent || !store_makes_room(c->r.mount->config.store, waited_ms);
+}
+
+static enum park_verdict create_when_ready(struct parked *parked)
+{
+	struct change *c = (struct change *)parked;
+	struct mount *m = c->r.mount;
+	uint64_t waited_ms = park_now_ms() - parked->since_ms;
+	bool up = is_up(m);
+
+	if (up && has_room(c, waited_ms))
+		change_propose(c);
+	else if (request_interrupted(&c->r))
+		request_reply_err(&c->r, -EINTR);
+	else if (up || waited_ms < UP_MS)
+		return PARK_WAIT;
+	else
+		request_reply_err(&c->r, meta_has_quorum(m->config.meta) ? -EHOSTDOWN : -EROFS);
+	return PARK_DONE;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct create *cr;
+	int rc = may_create(mount_of(req), parent, name);
+
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	cr = change_new(req, sizeof(*cr), META_CREATE, created);
+	if (!cr)
+		return;
+	cr->fi = *fi;
+	cr->c.command.node = inode_node(parent);
+	cr->c.command.node_inc = mount_of(req)->incarnation;
+	strcpy(cr->c.command.name, name);
+	cr->c.command.attr.mode = mode & 07777;
+	cr->c.command.attr.uid = ctx->uid;
+	cr->c.command.attr.gid = ctx->gid;
+	cr->c.command.attr.atime = cr->c.command.now;
+	if (is_up(mount_of(req)) && has_room(&cr->c, 0)) {
+		change_propose(&cr->c);
+		return;
+	}
+	cr->c.r.parked.step = create_when_ready;
+	request_interruptible(&cr->c.r);
+	park_wait(mount_of(req)->park, &cr->c.r.parked, parent);
+}

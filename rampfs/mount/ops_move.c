@@ -1,0 +1,162 @@
+/*
+ * A rename to another node's directory: the migration.
+ *
+ * A move is no command: which segment it is about is handed over, and whether that is where it was
+ * to go tells whether it happened. One that has gone on from there before it is looked at, within
+ * the daemon's restart, is ENOENT.
+ */
+#include "ops_move.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "caller.h"
+#include "inode.h"
+#include "request.h"
+
+#define MOVE_MS 5000 /* mv holds the kernel's rename lock of the whole mount */
+
+struct rename_move {
+	struct request r; /* first */
+	struct migrate_request what;
+	ramp_node_t from;
+	char name[RAMP_NAME_MAX + 1];
+	bool limited; /* to what is this owner's */
+	uint32_t owner;
+	uint64_t handle; /* atomic; 0: not begun */
+	uint32_t refs;	 /* atomic: who began it, and who is told the result */
+};
+
+static void put_move(struct rename_move *mv)
+{
+	if (__atomic_sub_fetch(&mv->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		request_end(&mv->r);
+}
+
+static void on_move_interrupt(fuse_req_t fuse, void *data)
+{
+	struct rename_move *mv = data;
+	uint64_t handle;
+
+	(void)fuse;
+	__atomic_store_n(&mv->r.parked.interrupted, true, __ATOMIC_SEQ_CST);
+	handle = __atomic_load_n(&mv->handle, __ATOMIC_SEQ_CST);
+	if (handle)
+		transfers_cancel(mv->r.mount->config.transfers, handle);
+}
+
+static void moved(void *arg, int result, const char *text)
+{
+	struct rename_move *mv = arg;
+
+	if (result)
+		log_info("%s to node %u: %s", mv->name, mv->what.dst,
+			 text && *text ? text : strerror(result < 0 ? -result : result));
+	request_finish(&mv->r);
+	if (mv->r.mount->stopped)
+		fuse_reply_none(mv->r.fuse); /* the next daemon has it sent again, and looks */
+	else
+		fuse_reply_err(mv->r.fuse, result < 0 ? -result : result);
+	put_move(mv);
+}
+
+static void begin_move(struct rename_move *mv)
+{
+	struct transfers *transfers = mv->r.mount->config.transfers;
+	uint64_t handle;
+
+	handover_move_begin(mv->r.mount->handover, mv->r.unique, mv->what.id);
+	mv->r.interruptible = true;
+	fuse_req_interrupt_func(mv->r.fuse, on_move_interrupt, mv);
+	handle = transfers_migrate(transfers, &mv->what, moved, mv);
+	__atomic_store_n(&mv->handle, handle, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&mv->r.parked.interrupted, __ATOMIC_SEQ_CST))
+		transfers_cancel(transfers, handle);
+	put_move(mv);
+}
+
+/* Sent again, and not where it was. 1: it is where it was to go, by what a former daemon began.
+   Anywhere else it is by another's move, or by one after this. */
+static int look_where_it_went(const struct rename_move *mv, ramp_segment_t id)
+{
+	struct segment_row row;
+	int rc = meta_segment(mv->r.mount->config.meta, id, &row);
+
+	if (rc)
+		return rc;
+	return row.node == mv->what.dst && strcmp(row.name, mv->what.dst_name) == 0 ? 1 : -ENOENT;
+}
+
+/* 0: to be moved; 1: it is there already (sent again); -EAGAIN: sent again, and on its way. */
+static int look_before_move(struct rename_move *mv)
+{
+	struct meta *meta = mv->r.mount->config.meta;
+	ramp_segment_t begun = handover_move(mv->r.mount->handover, mv->r.unique);
+	struct segment_row row, there;
+	int rc = meta_lookup(meta, mv->from, mv->name, &row);
+
+	if (begun && (rc == -ENOENT || (!rc && row.id != begun)))
+		return look_where_it_went(mv, begun);
+	if (rc)
+		return rc;
+	if (mv->limited && row.uid != mv->owner)
+		return -EPERM; /* the name is another's since the kernel looked */
+	/* Between the two looks it may have gone there. */
+	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
+		return there.id == row.id ? look_before_move(mv) : -EEXIST;
+	mv->what.id = row.id;
+	return row.phase == SEGMENT_MOVING && mv->r.resent ? -EAGAIN : 0;
+}
+
+/* The daemon that began the move has died: its attempt is given up, or goes through. */
+static enum park_verdict move_step(struct parked *parked)
+{
+	struct rename_move *mv = (struct rename_move *)parked;
+	int rc = look_before_move(mv);
+
+	if (rc == -EAGAIN && park_now_ms() - parked->since_ms < MOVE_MS)
+		return PARK_WAIT;
+	if (rc == 0) {
+		begin_move(mv);
+		return PARK_DONE;
+	}
+	request_finish(&mv->r);
+	fuse_reply_err(mv->r.fuse, rc == -EAGAIN ? EINPROGRESS : rc < 0 ? -rc : 0);
+	request_end(&mv->r);
+	return PARK_DONE;
+}
+
+void rename_to_node(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
+		    const char *newname)
+{
+	struct rename_move *mv = request_new(req, sizeof(*mv));
+	struct segment_row row;
+	int rc;
+
+	if (!mv)
+		return;
+	mv->refs = 2;
+	mv->from = inode_node(parent);
+	strcpy(mv->name, name);
+	rc = meta_lookup(mv->r.mount->config.meta, mv->from, name, &row);
+	/* Whoever is found under that name only later is looked at, too. */
+	mv->limited = caller_is_limited(req, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
+	mv->what.from = mv->from;
+	strcpy(mv->what.from_name, name);
+	mv->what.dst = inode_node(newparent);
+	strcpy(mv->what.dst_name, newname);
+	mv->what.mode = TRANSFER_LAZY;
+	mv->what.timeout_ms = MOVE_MS;
+	rc = look_before_move(mv);
+	if (rc == -EAGAIN) {
+		mv->r.parked.step = move_step;
+		park_wait(mv->r.mount->park, &mv->r.parked, mv->what.id);
+	} else if (rc) {
+		fuse_reply_err(req, rc < 0 ? -rc : 0);
+		request_end(&mv->r);
+	} else {
+		begin_move(mv);
+	}
+}
