@@ -116,7 +116,7 @@ int attr_sync_open(struct mount *m, struct ramp_err *err)
 	m->hints = hints_new(m);
 	if (!s || !m->hints || orphans_open(m, &ops)) {
 		free(s);
-		return ramp_err_sys(err, ENOMEM, "sweep");
+		return ramp_err_sys(err, ENOMEM, "attributes");
 	}
 	s->mount = s->scan.mount = m;
 	uv_timer_init(loop_uv(m->config.loop), &s->timer);

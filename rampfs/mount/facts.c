@@ -129,28 +129,28 @@ static void fact_extent(const struct facts *f, FILE *out)
 }
 
 /* NULL: there is no such node. */
-static const struct node_row *find_node(const struct facts *f, ramp_node_t node)
+static const struct node_row *fact_find_node(const struct facts *f, ramp_node_t node)
 {
 	if (!node || (f->node->node != node && meta_node(f->m->config.meta, node, f->node)))
 		return NULL;
 	return f->node;
 }
 
-static void put_node(const struct facts *f, ramp_node_t node, FILE *out)
+static void fact_put_node(const struct facts *f, ramp_node_t node, FILE *out)
 {
-	const struct node_row *row = find_node(f, node);
+	const struct node_row *row = fact_find_node(f, node);
 
 	fputs(row ? row->name : "none", out);
 }
 
 static void fact_owner(const struct facts *f, FILE *out)
 {
-	put_node(f, f->row.node, out);
+	fact_put_node(f, f->row.node, out);
 }
 
 static void fact_state(const struct facts *f, FILE *out)
 {
-	fputs(facts_state(f->m, &f->row, find_node(f, f->row.node)), out);
+	fputs(facts_state(f->m, &f->row, fact_find_node(f, f->row.node)), out);
 }
 
 static void fact_epoch(const struct facts *f, FILE *out)
@@ -173,7 +173,7 @@ static void fact_resident(const struct facts *f, FILE *out)
 
 static void fact_source(const struct facts *f, FILE *out)
 {
-	put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
+	fact_put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
 }
 
 /* The byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too many. */

@@ -28,17 +28,17 @@
 
 #define STOP_SIGNAL SIGUSR1
 
-struct server {
+struct fuse_thread {
 	pthread_t thread;
 	struct mount *mount;
 	uint8_t *receive;
 };
 
-static void *serve(void *arg)
+static void *fuse_thread_main(void *arg)
 {
-	struct server *server = arg;
-	struct mount *m = server->mount;
-	struct fuse_buf buf = {.mem = server->receive};
+	struct fuse_thread *t = arg;
+	struct mount *m = t->mount;
+	struct fuse_buf buf = {.mem = t->receive};
 	struct timespec pause = {.tv_nsec = 10000000};
 
 	while (!fuse_session_exited(m->session)) {
@@ -69,14 +69,14 @@ static void on_stop_signal(int sig)
 
 int fuse_loop_open(struct mount *m, struct ramp_err *err)
 {
-	m->n_servers = m->config.threads ? m->config.threads : 8;
-	m->servers = calloc(m->n_servers, sizeof(*m->servers));
-	if (!m->servers)
+	m->n_threads = m->config.threads ? m->config.threads : 8;
+	m->threads = calloc(m->n_threads, sizeof(*m->threads));
+	if (!m->threads)
 		return ramp_err_sys(err, ENOMEM, "fuse pool");
-	for (uint32_t i = 0; i < m->n_servers; i++) {
-		m->servers[i].mount = m;
-		m->servers[i].receive = locked_buffer(RECEIVE_BYTES);
-		if (!m->servers[i].receive)
+	for (uint32_t i = 0; i < m->n_threads; i++) {
+		m->threads[i].mount = m;
+		m->threads[i].receive = locked_buffer(RECEIVE_BYTES);
+		if (!m->threads[i].receive)
 			return ramp_err_sys(err, ENOMEM, "fuse pool's buffers");
 	}
 	return fuse_process_open(m, err);
@@ -85,22 +85,22 @@ int fuse_loop_open(struct mount *m, struct ramp_err *err)
 int fuse_loop_start(struct mount *m, struct ramp_err *err)
 {
 	struct sigaction sa = {.sa_handler = on_stop_signal};
-	int rc = fuse_takeover(m, m->servers[0].receive, err);
+	int rc = fuse_takeover(m, m->threads[0].receive, err);
 
 	if (rc)
 		return rc;
 	sigaction(STOP_SIGNAL, &sa, NULL);
-	for (uint32_t i = 0; i < m->n_servers; i++) {
-		rc = pthread_create(&m->servers[i].thread, NULL, serve, &m->servers[i]);
+	for (uint32_t i = 0; i < m->n_threads; i++) {
+		rc = pthread_create(&m->threads[i].thread, NULL, fuse_thread_main, &m->threads[i]);
 		if (rc)
 			return ramp_err_sys(err, rc, "fuse pool's thread");
-		pthread_setname_np(m->servers[i].thread, "fuse");
+		pthread_setname_np(m->threads[i].thread, "fuse");
 	}
 	return 0;
 }
 
 /* A thread that has just looked at the flag and not yet slept misses one signal: so they repeat. */
-static void join(pthread_t thread)
+static void fuse_thread_join(pthread_t thread)
 {
 	struct timespec wait = {.tv_nsec = 1000000};
 
@@ -112,17 +112,17 @@ static void join(pthread_t thread)
 
 void fuse_loop_stop(struct mount *m)
 {
-	if (!m->servers)
+	if (!m->threads)
 		return;
 	__atomic_store_n(&m->stopping, true, __ATOMIC_RELEASE);
 	if (m->session)
 		fuse_session_exit(m->session);
-	for (uint32_t i = 0; i < m->n_servers; i++) {
-		if (m->servers[i].thread)
-			join(m->servers[i].thread);
-		if (m->servers[i].receive)
-			munmap(m->servers[i].receive, RECEIVE_BYTES);
+	for (uint32_t i = 0; i < m->n_threads; i++) {
+		if (m->threads[i].thread)
+			fuse_thread_join(m->threads[i].thread);
+		if (m->threads[i].receive)
+			munmap(m->threads[i].receive, RECEIVE_BYTES);
 	}
-	free(m->servers);
-	m->servers = NULL;
+	free(m->threads);
+	m->threads = NULL;
 }

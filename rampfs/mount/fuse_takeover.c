@@ -117,7 +117,7 @@ static void refuse_deadly(struct mount *m, const struct fuse_in_header *in, uint
 	if (write(KEEPER_FD_FUSE, &out, sizeof(out)) < 0 && errno != ENOENT)
 		log_warn("answering a request: %s", strerror(errno));
 	handover_append_drop(m->handover, unique);
-	pass_dropped(m, unique);
+	passthrough_dropped(m, unique);
 }
 
 /* A request that ends the daemon would be sent again to each that comes after it, for ever. */

@@ -13,13 +13,13 @@
 static const struct {
 	fuse_ino_t ino;
 	const char *name;
-} views[] = {
+} ramp_files[] = {
 	{INODE_STATUS, "status"},
 	{INODE_NODES, "nodes"},
 	{INODE_METRICS, "metrics"},
 	{INODE_SEGMENTS, "segments"},
 };
-#define N_VIEWS (sizeof(views) / sizeof(views[0]))
+#define N_RAMP_FILES (sizeof(ramp_files) / sizeof(ramp_files[0]))
 
 enum inode_kind inode_kind(fuse_ino_t ino)
 {
@@ -31,14 +31,14 @@ enum inode_kind inode_kind(fuse_ino_t ino)
 		return INODE_IS_ROOT;
 	if (ino == INODE_RAMP)
 		return INODE_IS_RAMP;
-	return inode_view_name(ino) ? INODE_IS_VIEW : INODE_IS_NONE;
+	return inode_ramp_file_name(ino) ? INODE_IS_RAMP_FILE : INODE_IS_NONE;
 }
 
-const char *inode_view_name(fuse_ino_t ino)
+const char *inode_ramp_file_name(fuse_ino_t ino)
 {
-	for (size_t i = 0; i < N_VIEWS; i++)
-		if (views[i].ino == ino)
-			return views[i].name;
+	for (size_t i = 0; i < N_RAMP_FILES; i++)
+		if (ramp_files[i].ino == ino)
+			return ramp_files[i].name;
 	return NULL;
 }
 
@@ -162,7 +162,7 @@ int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st)
 	case INODE_IS_RAMP:
 		directory_attr(m, 0755, st);
 		return 0;
-	case INODE_IS_VIEW:
+	case INODE_IS_RAMP_FILE:
 		st->st_mode = S_IFREG | 0444;
 		st->st_nlink = 1;
 		clock_gettime(CLOCK_REALTIME, &st->st_mtim);
@@ -215,9 +215,9 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 	case INODE_IS_ROOT:
 		return lookup_in_root(m, name, ino);
 	case INODE_IS_RAMP:
-		for (size_t i = 0; i < N_VIEWS; i++)
-			if (strcmp(views[i].name, name) == 0) {
-				*ino = views[i].ino;
+		for (size_t i = 0; i < N_RAMP_FILES; i++)
+			if (strcmp(ramp_files[i].name, name) == 0) {
+				*ino = ramp_files[i].ino;
 				return 0;
 			}
 		return -ENOENT;

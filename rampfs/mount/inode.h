@@ -26,7 +26,7 @@ enum inode_kind {
 	INODE_IS_NONE,
 	INODE_IS_ROOT,
 	INODE_IS_RAMP,
-	INODE_IS_VIEW,
+	INODE_IS_RAMP_FILE,
 	INODE_IS_NODE,
 	INODE_IS_SEGMENT
 };
@@ -41,7 +41,7 @@ static inline fuse_ino_t inode_of_node(ramp_node_t node)
 	return INODE_NODE + node;
 }
 /* The name of one of .ramp's files; NULL. */
-const char *inode_view_name(fuse_ino_t ino);
+const char *inode_ramp_file_name(fuse_ino_t ino);
 
 /* -ENOENT: nothing has that number (any more). */
 int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st);

@@ -28,12 +28,12 @@ static int do_inside(struct io *io, struct seg *seg)
 	int how, rc;
 
 	if (!io->op->locks)
-		return io->op->work(io, seg, SPARE_DIRECT);
-	how = spare_begin(&io->r, seg, io->op->is_long);
+		return io->op->work(io, seg, OFFLOAD_DIRECT);
+	how = offload_begin(&io->r, seg, io->op->is_long);
 	if (how < 0)
 		return how;
 	rc = io->op->work(io, seg, how);
-	spare_end(seg, how);
+	offload_end(seg, how);
 	return rc;
 }
 
@@ -43,7 +43,7 @@ static int do_io(struct io *io)
 	struct seg *seg;
 	int rc;
 
-	io->gate = io->r.spare = false;
+	io->gate = io->r.needs_worker = false;
 	if (io->op->was_done(io))
 		return 0;
 	/* What it stores once it has its answer must stand. */
@@ -78,7 +78,7 @@ static void reply_io(struct io *io, int rc)
 	io->punch = NULL;
 }
 
-static void release_io(struct request *r)
+static void release_io(struct parked_request *r)
 {
 	struct io *io = (struct io *)r;
 
@@ -93,7 +93,7 @@ static enum park_verdict io_step(struct parked *parked)
 	int rc = do_io(io);
 
 	if (request_judge(&io->r, &rc, io->gate) == PARK_WAIT)
-		return spare_later(&io->r);
+		return offload_later(&io->r);
 	request_finish(&io->r);
 	reply_io(io, rc);
 	request_end(&io->r);
@@ -106,7 +106,7 @@ static void park_io(struct io *io)
 	io->r.release = release_io;
 	if (!io->punch)
 		request_interruptible(&io->r);
-	spare_wait(&io->r, io->id);
+	offload_wait(&io->r, io->id);
 }
 
 /* The stack's request moves to the heap, with its data. NULL after ENOMEM has been replied. */

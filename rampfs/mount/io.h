@@ -12,7 +12,7 @@ struct io;
 /* A kind of operation. */
 struct io_op {
 	/* Carries it out inside the segment's gate: 0, with io->result; -EAGAIN where it has to
-	   wait for pages; or -errno. `how`: an enum spare, for one that locks. */
+	   wait for pages; or -errno. `how`: an enum offload_how, for one that locks. */
 	int (*work)(struct io *io, struct seg *seg, int how);
 	/* Replies to its FUSE request when that went well. */
 	void (*reply)(struct io *io);
@@ -26,7 +26,7 @@ struct io_op {
 
 /* One operation. */
 struct io {
-	struct request r; /* first */
+	struct parked_request r; /* first */
 	const struct io_op *op;
 	ramp_segment_t id;
 	uint64_t offset, len;

@@ -28,7 +28,7 @@
 #define READ_TRIES 3u
 
 /* The handles live until libuv has closed them, which may be after the mount is freed. */
-struct control {
+struct keeper_link {
 	uv_poll_t poll;
 	uv_timer_t retry;
 	struct mount *mount;
@@ -39,7 +39,7 @@ struct control {
 
 extern char **environ;
 
-static void watch(struct control *c);
+static void keeper_link_watch(struct keeper_link *c);
 
 /* Our environment, and whom to adopt; NULL: no memory. */
 static char **adopt_env(char *pid_text)
@@ -88,10 +88,10 @@ static int spawn_keeper(struct mount *m, int socket)
 	return rc;
 }
 
-static void on_retry(uv_timer_t *timer);
+static void keeper_link_retry(uv_timer_t *timer);
 
 /* The keeper is gone: its successor gets the other end of a new socket. */
-static void replace_keeper(struct control *c)
+static void replace_keeper(struct keeper_link *c)
 {
 	struct mount *m = c->mount;
 	int pair[2], rc = 0;
@@ -109,23 +109,23 @@ static void replace_keeper(struct control *c)
 	}
 	if (!rc) {
 		log_warn("the keeper has died: a new one has been started");
-		watch(c);
+		keeper_link_watch(c);
 		return;
 	}
 	if (!c->said)
 		log_error("the keeper has died, and no new one can be started: %s", strerror(-rc));
 	c->said = true;
-	uv_timer_start(&c->retry, on_retry, RETRY_MS, 0);
+	uv_timer_start(&c->retry, keeper_link_retry, RETRY_MS, 0);
 }
 
-static void on_retry(uv_timer_t *timer)
+static void keeper_link_retry(uv_timer_t *timer)
 {
 	replace_keeper(timer->data);
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void keeper_link_readable(uv_poll_t *poll, int status, int events)
 {
-	struct control *c = poll->data;
+	struct keeper_link *c = poll->data;
 	char what = 0;
 	ssize_t n;
 
@@ -133,7 +133,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || ++c->failed < READ_TRIES)) {
 		if (status) /* then libuv has stopped */
-			watch(c);
+			keeper_link_watch(c);
 		return;
 	}
 	c->failed = 0;
@@ -145,14 +145,14 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		mount_end(c->mount, MOUNT_UPGRADE);
 }
 
-static void watch(struct control *c)
+static void keeper_link_watch(struct keeper_link *c)
 {
-	uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+	uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, keeper_link_readable);
 }
 
-int control_open(struct mount *m, struct ramp_err *err)
+int keeper_link_open(struct mount *m, struct ramp_err *err)
 {
-	struct control *c = calloc(1, sizeof(*c));
+	struct keeper_link *c = calloc(1, sizeof(*c));
 	int rc;
 
 	if (!c)
@@ -166,24 +166,24 @@ int control_open(struct mount *m, struct ramp_err *err)
 	c->poll.data = c->retry.data = c;
 	c->mount = m;
 	c->handles = 2;
-	m->control = c;
-	watch(c);
+	m->keeper_link = c;
+	keeper_link_watch(c);
 	return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void keeper_link_closed(uv_handle_t *handle)
 {
-	struct control *c = handle->data;
+	struct keeper_link *c = handle->data;
 
 	if (--c->handles == 0)
 		free(c);
 }
 
-void control_close(struct mount *m)
+void keeper_link_close(struct mount *m)
 {
-	if (!m->control)
+	if (!m->keeper_link)
 		return;
-	uv_close((uv_handle_t *)&m->control->poll, on_closed);
-	uv_close((uv_handle_t *)&m->control->retry, on_closed);
-	m->control = NULL;
+	uv_close((uv_handle_t *)&m->keeper_link->poll, keeper_link_closed);
+	uv_close((uv_handle_t *)&m->keeper_link->retry, keeper_link_closed);
+	m->keeper_link = NULL;
 }

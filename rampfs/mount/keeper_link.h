@@ -6,7 +6,7 @@
 
 #include "mount_ref.h"
 
-int control_open(struct mount *m, struct ramp_err *err);
-void control_close(struct mount *m);
+int keeper_link_open(struct mount *m, struct ramp_err *err);
+void keeper_link_close(struct mount *m);
 
 #endif

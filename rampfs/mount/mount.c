@@ -104,28 +104,28 @@ static int open_handover(struct mount *m, struct ramp_err *err)
 	return handover_open(fd, m->config.connection, &m->handover, err);
 }
 
-static void destroy(struct mount *m)
+static void mount_destroy(struct mount *m)
 {
 	attr_sync_free(m);
-	view_close(m);
+	ramp_files_close(m);
 	if (m->session)
 		fuse_session_destroy(m->session);
 	if (m->park)
 		park_free(m->park);
-	spare_close(m);
+	offload_close(m);
 	if (m->handover)
 		handover_close(m->handover);
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_destroy(&m->append_lock[i]);
 	pthread_mutex_destroy(&m->make_lock);
-	pthread_mutex_destroy(&m->pass_lock);
+	pthread_mutex_destroy(&m->passthrough_lock);
 	pthread_mutex_destroy(&m->work_lock);
 	pthread_cond_destroy(&m->work_done);
 	free(m);
 }
 
 /* Nothing is left to tell where the mount has not started. */
-static void finish(struct mount *m, loop_fn *fn)
+static void mount_finish(struct mount *m, loop_fn *fn)
 {
 	if (m->attr_sync)
 		attr_sync_finish(m, fn, m);
@@ -133,7 +133,7 @@ static void finish(struct mount *m, loop_fn *fn)
 		fn(m);
 }
 
-static struct mount *make(const struct mount_config *config)
+static struct mount *mount_new(const struct mount_config *config)
 {
 	struct mount *m = calloc(1, sizeof(*m));
 
@@ -141,15 +141,15 @@ static struct mount *make(const struct mount_config *config)
 		return NULL;
 	m->config = *config;
 	m->refs = 1;
-	m->destroy = destroy;
-	m->finish = finish;
+	m->destroy = mount_destroy;
+	m->finish = mount_finish;
 	m->since_ms = park_now_ms();
 	m->self = meta_self(config->meta);
 	m->incarnation = store_incarnation(config->store);
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_init(&m->append_lock[i], NULL);
 	pthread_mutex_init(&m->make_lock, NULL);
-	pthread_mutex_init(&m->pass_lock, NULL);
+	pthread_mutex_init(&m->passthrough_lock, NULL);
 	pthread_mutex_init(&m->work_lock, NULL);
 	pthread_cond_init(&m->work_done, NULL);
 	return m;
@@ -157,20 +157,20 @@ static struct mount *make(const struct mount_config *config)
 
 int mount_open(const struct mount_config *config, struct mount **out, struct ramp_err *err)
 {
-	struct mount *m = make(config);
+	struct mount *m = mount_new(config);
 	int rc;
 
 	if (!m)
 		return ramp_err_sys(err, ENOMEM, "mount");
 	rc = open_handover(m, err);
 	if (!rc)
-		rc = pass_open(m, err);
+		rc = passthrough_open(m, err);
 	if (!rc)
 		rc = park_open(&m->park, err);
 	if (!rc)
-		rc = spare_open(m) ? ramp_err_sys(err, ENOMEM, "mount") : 0;
+		rc = offload_open(m) ? ramp_err_sys(err, ENOMEM, "mount") : 0;
 	if (!rc)
-		rc = view_open(m, err);
+		rc = ramp_files_open(m, err);
 	if (!rc)
 		rc = fuse_loop_open(m, err);
 	if (rc) {
@@ -185,14 +185,14 @@ int mount_open(const struct mount_config *config, struct mount **out, struct ram
 
 int mount_start(struct mount *m, struct ramp_err *err)
 {
-	int rc = control_open(m, err);
+	int rc = keeper_link_open(m, err);
 
 	if (!rc)
 		rc = attr_sync_open(m, err);
 	if (rc)
 		return rc;
 	programs_set_punch(m->config.programs, ops_punch, m, setid_kept);
-	programs_set_passthrough(m->config.programs, pass_check, m);
+	programs_set_passthrough(m->config.programs, passthrough_check, m);
 	rc = fuse_loop_start(m, err);
 	if (rc)
 		return rc;
@@ -207,7 +207,7 @@ void mount_stop(struct mount *m)
 	if (m->park)
 		park_close(m->park);
 	attr_sync_close(m);
-	control_close(m);
+	keeper_link_close(m);
 }
 
 void mount_free(struct mount *m)

@@ -15,13 +15,13 @@
 #include "park.h"
 
 struct fuse_session;
-struct server;
+struct fuse_thread;
 struct attr_sync;
 struct hints;
 struct orphans;
-struct view;
-struct control;
-struct spares;
+struct ramp_files;
+struct keeper_link;
+struct offload;
 
 /* So many names are taken back at a time; another one stays, and gets its file when it is used. */
 #define DOOMED_MAX 64u
@@ -38,14 +38,14 @@ struct mount {
 	struct attr_sync *attr_sync;
 	struct hints *hints;
 	struct orphans *orphans;
-	struct view *view;
-	struct control *control;
-	struct spares *spares;
+	struct ramp_files *ramp_files;
+	struct keeper_link *keeper_link;
+	struct offload *offload;
 
 	/* fuse_loop.c */
 	struct fuse_session *session;
-	struct server *servers; /* the fuse pool */
-	uint32_t n_servers;
+	struct fuse_thread *threads; /* the fuse pool */
+	uint32_t n_threads;
 	bool stopping;		   /* atomic: the pool is to end, whatever the mount does */
 	uint64_t requests, resent; /* atomic */
 
@@ -55,12 +55,12 @@ struct mount {
 	ramp_segment_t doomed[DOOMED_MAX];
 
 	/* propose.c: proposed and not finished; that wait for their turn. */
-	atomic_uint changes, waiting_changes;
+	atomic_uint proposals, waiting_proposals;
 	atomic_bool sent_again; /* fuse_takeover.c takes the former life's requests now */
 
 	/* passthrough.c */
-	pthread_mutex_t pass_lock; /* of the handover's table of passthrough opens, and: */
-	uint64_t pass_grants;	   /* how many there ever were */
+	pthread_mutex_t passthrough_lock; /* of the handover's table of passthrough opens, and: */
+	uint64_t passthrough_grants;	  /* how many there ever were */
 
 	/* ops_io.c: by segment id: an append's size holds until it is written */
 	pthread_mutex_t append_lock[64];

@@ -19,56 +19,56 @@
 
 #define BUCKETS 64u
 
-struct errand {
-	LIST_ENTRY(errand) link;
+struct offload_job {
+	LIST_ENTRY(offload_job) link;
 	ramp_segment_t id;
 	struct mount *mount; /* a reference */
-	struct request *request;
+	struct parked_request *request;
 };
-LIST_HEAD(errands, errand);
+LIST_HEAD(offload_list, offload_job);
 
-struct spares {
+struct offload {
 	pthread_mutex_t lock; /* protects the lists */
-	struct errands errands[BUCKETS];
+	struct offload_list jobs[BUCKETS];
 };
 
-int spare_begin(struct request *r, struct seg *seg, bool long_one)
+int offload_begin(struct parked_request *r, struct seg *seg, bool long_one)
 {
-	r->spare = false;
+	r->needs_worker = false;
 	/* Who is handed a descriptor waits for what is direct, so no long one is. */
 	if (!long_one && seg_direct_begin(seg))
-		return SPARE_DIRECT;
+		return OFFLOAD_DIRECT;
 	if (r->on_worker) {
 		if (!long_one)
 			seg_direct_over(seg); /* an append, say, which counts on nobody else */
-		return SPARE_WORKER;
+		return OFFLOAD_WORKER;
 	}
-	r->spare = true;
+	r->needs_worker = true;
 	r->owner = seg_owner(seg).uid;
 	return -EAGAIN;
 }
 
-void spare_end(struct seg *seg, int how)
+void offload_end(struct seg *seg, int how)
 {
-	if (how == SPARE_DIRECT)
+	if (how == OFFLOAD_DIRECT)
 		seg_direct_end(seg);
 }
 
-static struct errand *claim(struct request *r)
+static struct offload_job *offload_claim(struct parked_request *r)
 {
-	struct spares *s = r->mount->spares;
+	struct offload *s = r->mount->offload;
 	ramp_segment_t id = r->parked.id;
-	struct errand *e = malloc(sizeof(*e)), *other;
+	struct offload_job *e = malloc(sizeof(*e)), *other;
 
 	if (!e)
 		return NULL;
-	*e = (struct errand){.id = id, .mount = r->mount, .request = r};
+	*e = (struct offload_job){.id = id, .mount = r->mount, .request = r};
 	pthread_mutex_lock(&s->lock);
-	LIST_FOREACH (other, &s->errands[id % BUCKETS], link)
+	LIST_FOREACH (other, &s->jobs[id % BUCKETS], link)
 		if (other->id == id)
 			break;
 	if (!other)
-		LIST_INSERT_HEAD(&s->errands[id % BUCKETS], e, link);
+		LIST_INSERT_HEAD(&s->jobs[id % BUCKETS], e, link);
 	pthread_mutex_unlock(&s->lock);
 	if (!other)
 		return e;
@@ -76,89 +76,89 @@ static struct errand *claim(struct request *r)
 	return NULL;
 }
 
-static void give_up(struct errand *e)
+static void offload_release(struct offload_job *e)
 {
-	struct spares *s = e->mount->spares;
+	struct offload *s = e->mount->offload;
 
 	pthread_mutex_lock(&s->lock);
 	LIST_REMOVE(e, link);
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void run_step(struct request *r)
+static void offload_run_step(struct parked_request *r)
 {
 	struct park *park = r->mount->park;
 	uint64_t changes = park_changes(park, r->parked.id);
 
 	r->on_worker = true;
-	r->spare = r->parked.turn = false;
+	r->needs_worker = r->parked.awaits_worker = false;
 	if (r->parked.step(&r->parked) == PARK_DONE)
 		return;
 	r->on_worker = false;
 	park_again(park, &r->parked, changes);
 }
 
-static void errand_work(void *arg)
+static void offload_work(void *arg)
 {
-	struct errand *e = arg;
+	struct offload_job *e = arg;
 	struct mount *m = e->mount;
 
 	if (mount_work_enter(m)) {
-		run_step(e->request);
-		give_up(e);
-		park_turn(m->park, e->id);
+		offload_run_step(e->request);
+		offload_release(e);
+		park_worker_free(m->park, e->id);
 		mount_work_leave(m);
 	} else {
 		e->request->parked.drop(&e->request->parked);
-		give_up(e);
+		offload_release(e);
 	}
 	free(e);
 	mount_put(m);
 }
 
 /* Whether a worker has it now. */
-static bool try_errand(struct request *r)
+static bool offload_try(struct parked_request *r)
 {
-	struct errand *e = claim(r);
+	struct offload_job *e = offload_claim(r);
 
 	if (!e)
 		return false;
 	mount_get(e->mount);
-	loop_work_of(e->mount->config.loop, r->owner, errand_work, NULL, e);
+	loop_work_of(e->mount->config.loop, r->owner, offload_work, NULL, e);
 	return true;
 }
 
-void spare_wait(struct request *r, ramp_segment_t id)
+void offload_wait(struct parked_request *r, ramp_segment_t id)
 {
 	r->parked.id = id;
 	r->parked.since_ms = park_now_ms();
-	if (!r->spare || !try_errand(r))
+	if (!r->needs_worker || !offload_try(r))
 		park_run(r->mount->park, &r->parked);
 }
 
-enum park_verdict spare_later(struct request *r)
+enum park_verdict offload_later(struct parked_request *r)
 {
-	r->parked.turn = r->spare;
-	return r->spare && try_errand(r) ? PARK_DONE : PARK_WAIT;
+	r->parked.awaits_worker = r->needs_worker;
+	return r->needs_worker && offload_try(r) ? PARK_DONE : PARK_WAIT;
 }
 
-int spare_open(struct mount *m)
+int offload_open(struct mount *m)
 {
-	struct spares *s = calloc(1, sizeof(*s));
+	struct offload *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return -ENOMEM;
 	pthread_mutex_init(&s->lock, NULL);
 	for (size_t i = 0; i < BUCKETS; i++)
-		LIST_INIT(&s->errands[i]);
-	m->spares = s;
+		LIST_INIT(&s->jobs[i]);
+	m->offload = s;
 	return 0;
 }
 
-void spare_close(struct mount *m)
+void offload_close(struct mount *m)
 {
-	if (!m->spares)
+	if (!m->offload)
 		return;
-	pthread_mutex_destroy(&m->spares->lock);
-	free(m->spares);
+	pthread_mutex_destroy(&m->offload->lock);
+	free(m->offload);
 }

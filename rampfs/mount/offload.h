@@ -9,26 +9,26 @@
  * What takes no such lock (a read) does not come here, and what is done to a segment that no
  * program has is done at once.
  */
-#ifndef RAMP_SPARE_H
-#define RAMP_SPARE_H
+#ifndef RAMP_OFFLOAD_H
+#define RAMP_OFFLOAD_H
 
 #include "request.h"
 
 /* How a thread may do it: at once, since nobody can hold the lock up; or since it can be spared. */
-enum spare { SPARE_DIRECT = 1, SPARE_WORKER };
+enum offload_how { OFFLOAD_DIRECT = 1, OFFLOAD_WORKER };
 
-/* Before the lock is taken, in a request's step: an enum spare for spare_end, or -EAGAIN: not on
-   this thread (r->spare is set). `long_one`: never on a thread that others wait for. */
-int spare_begin(struct request *r, struct seg *seg, bool long_one);
-void spare_end(struct seg *seg, int how);
+/* Before the lock is taken, in a request's step: an enum offload_how for offload_end, or -EAGAIN: not on
+   this thread (r->needs_worker is set). `long_one`: never on a thread that others wait for. */
+int offload_begin(struct parked_request *r, struct seg *seg, bool long_one);
+void offload_end(struct seg *seg, int how);
 
 /* Of a request on the heap that was told -EAGAIN, with its step set: a worker runs the step, or it
    is parked until one can, as what waits for something else is. */
-void spare_wait(struct request *r, ramp_segment_t id);
+void offload_wait(struct parked_request *r, ramp_segment_t id);
 /* In the step, where request_judge says PARK_WAIT: the same, as the step's verdict. */
-enum park_verdict spare_later(struct request *r);
+enum park_verdict offload_later(struct parked_request *r);
 
-int spare_open(struct mount *m);   /* of a mount that is being made: 0 or -ENOMEM */
-void spare_close(struct mount *m); /* of one that nobody uses any more */
+int offload_open(struct mount *m);   /* of a mount that is being made: 0 or -ENOMEM */
+void offload_close(struct mount *m); /* of one that nobody uses any more */
 
 #endif

@@ -47,7 +47,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 struct setattr {
-	struct change c; /* first */
+	struct metadata_change c; /* first */
 	ramp_segment_t id;
 	int to_set;	/* FUSE_SET_ATTR_*: what is not done yet */
 	uint32_t clear; /* META_CLEAR_* */
@@ -65,7 +65,7 @@ struct setattr {
 
 static void finish_setattr(struct setattr *sa, int rc)
 {
-	struct request *r = &sa->c.r;
+	struct parked_request *r = &sa->c.r;
 
 	request_finish(r);
 	if (rc)
@@ -135,7 +135,7 @@ static int set_beside_alone(struct setattr *sa)
 	return rc ? rc : set_beside(sa);
 }
 
-static void row_set(struct change *c)
+static void row_set(struct metadata_change *c)
 {
 	struct setattr *sa = (struct setattr *)c;
 	int rc = c->reply.result;
@@ -156,17 +156,17 @@ static struct timespec one_time(int to_set, int bit, int now_bit, struct timespe
 
 static int set_times(struct setattr *sa, struct seg *seg, const struct timespec times[2])
 {
-	int how = spare_begin(&sa->c.r, seg, false), done;
+	int how = offload_begin(&sa->c.r, seg, false), done;
 
 	if (how < 0)
 		return how;
 	done = seg_set_times(seg, times) == 0;
-	spare_end(seg, how);
+	offload_end(seg, how);
 	return done;
 }
 
 /* 1 where this node has the file, and has set its times; 0: the metadata will. What is sent again
-   was looked at then. -EAGAIN as spare_begin. */
+   was looked at then. -EAGAIN as offload_begin. */
 static int set_times_here(struct setattr *sa)
 {
 	struct timespec times[2];
@@ -224,7 +224,7 @@ static int do_setattr(struct setattr *sa)
 {
 	int rc;
 
-	sa->gate = sa->c.r.spare = false;
+	sa->gate = sa->c.r.needs_worker = false;
 	if (sa->to_set & FUSE_SET_ATTR_SIZE) {
 		rc = truncate_segment(&sa->c.r, sa->id, (uint64_t)sa->attr.st_size, &sa->gate);
 		if (rc)
@@ -242,10 +242,10 @@ static int do_setattr(struct setattr *sa)
 	return 0;
 }
 
-static void go_on(struct setattr *sa, int rc)
+static void setattr_continue(struct setattr *sa, int rc)
 {
 	if (!rc && sa->c.command.flags)
-		change_propose(&sa->c);
+		propose_change(&sa->c);
 	else
 		finish_setattr(sa, rc);
 }
@@ -256,8 +256,8 @@ static enum park_verdict setattr_step(struct parked *parked)
 	int rc = do_setattr(sa);
 
 	if (request_judge(&sa->c.r, &rc, sa->gate) == PARK_WAIT)
-		return spare_later(&sa->c.r);
-	go_on(sa, rc);
+		return offload_later(&sa->c.r);
+	setattr_continue(sa, rc);
 	return PARK_DONE;
 }
 
@@ -265,7 +265,7 @@ static void wait_for_file(struct setattr *sa)
 {
 	sa->c.r.parked.step = setattr_step;
 	request_interruptible(&sa->c.r);
-	spare_wait(&sa->c.r, sa->id);
+	offload_wait(&sa->c.r, sa->id);
 }
 
 /* Set-user-ID and set-group-ID are gone, or can't go. */
@@ -371,7 +371,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		fuse_reply_err(req, EPERM);
 		return;
 	}
-	sa = change_new(req, sizeof(*sa), META_SETATTR, row_set);
+	sa = propose_new(req, sizeof(*sa), META_SETATTR, row_set);
 	if (!sa)
 		return;
 	sa->id = ino;
@@ -388,7 +388,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 	if (rc == -EAGAIN)
 		wait_for_file(sa);
 	else
-		go_on(sa, rc);
+		setattr_continue(sa, rc);
 }
 
 /* ---- statfs --------------------------------------------------------------------------------- */

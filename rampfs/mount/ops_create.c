@@ -17,14 +17,14 @@
 #include "ops_open.h"
 #include "propose.h"
 
-struct create {
-	struct change c; /* first */
+struct create_request {
+	struct metadata_change c; /* first */
 	struct fuse_file_info fi;
 };
 
-static void reply_create(struct create *cr, fuse_ino_t ino)
+static void reply_create(struct create_request *cr, fuse_ino_t ino)
 {
-	struct request *r = &cr->c.r;
+	struct parked_request *r = &cr->c.r;
 	struct fuse_entry_param e;
 	int rc = inode_entry(r->mount, ino, &e);
 
@@ -56,7 +56,7 @@ static void taken_back(void *arg, const struct meta_reply *reply)
 }
 
 /* No room, no memory or no descriptor for the file: the name goes again. */
-static void take_back(struct create *cr, ramp_segment_t id)
+static void take_back(struct create_request *cr, ramp_segment_t id)
 {
 	struct mount *m = cr->c.r.mount;
 	struct take_back *back = malloc(sizeof(*back));
@@ -76,9 +76,9 @@ static void take_back(struct create *cr, ramp_segment_t id)
 	meta_propose(m->config.meta, &unlink, taken_back, back);
 }
 
-static void created(struct change *c)
+static void segment_created(struct metadata_change *c)
 {
-	struct create *cr = (struct create *)c;
+	struct create_request *cr = (struct create_request *)c;
 	struct mount *m = c->r.mount;
 	struct seg *seg = NULL;
 	bool doomed = false;
@@ -133,20 +133,20 @@ static bool is_up(struct mount *m)
 
 /* It is to be filled: what was unlinked before is to be free again by then. What is sent again is
    proposed at once, since meta keeps results of the last life only so long. */
-static bool has_room(const struct change *c, uint64_t waited_ms)
+static bool has_room(const struct metadata_change *c, uint64_t waited_ms)
 {
 	return c->r.resent || !store_makes_room(c->r.mount->config.store, waited_ms);
 }
 
 static enum park_verdict create_when_ready(struct parked *parked)
 {
-	struct change *c = (struct change *)parked;
+	struct metadata_change *c = (struct metadata_change *)parked;
 	struct mount *m = c->r.mount;
 	uint64_t waited_ms = park_now_ms() - parked->since_ms;
 	bool up = is_up(m);
 
 	if (up && has_room(c, waited_ms))
-		change_propose(c);
+		propose_change(c);
 	else if (request_interrupted(&c->r))
 		request_reply_err(&c->r, -EINTR);
 	else if (up || waited_ms < UP_MS)
@@ -160,14 +160,14 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	       struct fuse_file_info *fi)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	struct create *cr;
+	struct create_request *cr;
 	int rc = may_create(mount_of(req), parent, name);
 
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	cr = change_new(req, sizeof(*cr), META_CREATE, created);
+	cr = propose_new(req, sizeof(*cr), META_CREATE, segment_created);
 	if (!cr)
 		return;
 	cr->fi = *fi;
@@ -179,7 +179,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	cr->c.command.attr.gid = ctx->gid;
 	cr->c.command.attr.atime = cr->c.command.now;
 	if (is_up(mount_of(req)) && has_room(&cr->c, 0)) {
-		change_propose(&cr->c);
+		propose_change(&cr->c);
 		return;
 	}
 	cr->c.r.parked.step = create_when_ready;

@@ -138,7 +138,7 @@ static int do_append(struct io *io, struct seg *seg, int how)
 	pthread_mutex_t *lock = &io->r.mount->append_lock[io->id % 64];
 	int rc;
 
-	if (how == SPARE_WORKER)
+	if (how == OFFLOAD_WORKER)
 		return put_at_end(io, seg);
 	pthread_mutex_lock(lock);
 	rc = put_at_end(io, seg);
@@ -239,8 +239,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 {
 	struct io io;
 
-	if (inode_kind(ino) == INODE_IS_VIEW) {
-		view_read(req, ino, fi->fh, size, (uint64_t)off);
+	if (inode_kind(ino) == INODE_IS_RAMP_FILE) {
+		ramp_files_read(req, ino, fi->fh, size, (uint64_t)off);
 		return;
 	}
 	io_init(&io, req, &io_ops[IO_READ], ino);

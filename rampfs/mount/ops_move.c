@@ -19,7 +19,7 @@
 #define MOVE_MS 5000 /* mv holds the kernel's rename lock of the whole mount */
 
 struct rename_move {
-	struct request r; /* first */
+	struct parked_request r; /* first */
 	struct migrate_request what;
 	ramp_node_t from;
 	char name[RAMP_NAME_MAX + 1];

@@ -40,7 +40,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 /* ---- unlink, rename in a directory ---------------------------------------------------------- */
 
-static void name_changed(struct change *c)
+static void name_changed(struct metadata_change *c)
 {
 	struct mount *m = c->r.mount;
 	ramp_segment_t gone = c->command.type == META_UNLINK ? c->command.id : c->reply.other;
@@ -85,14 +85,14 @@ static void limit_to_owner(fuse_req_t req, struct meta_command *c, const struct 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct segment_row row;
-	struct change *c;
+	struct metadata_change *c;
 	int rc = named_row(req, parent, name, &row);
 
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	c = change_new(req, sizeof(*c), META_UNLINK, name_changed);
+	c = propose_new(req, sizeof(*c), META_UNLINK, name_changed);
 	if (!c)
 		return;
 	c->command.id = row.id;
@@ -100,21 +100,21 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	c->command.node = inode_node(parent);
 	strcpy(c->command.name, name);
 	limit_to_owner(req, &c->command, &row);
-	change_propose(c);
+	propose_change(c);
 }
 
 static void rename_here(fuse_req_t req, fuse_ino_t parent, const char *name, const char *newname,
 			unsigned int flags)
 {
 	struct segment_row row;
-	struct change *c;
+	struct metadata_change *c;
 	int rc = named_row(req, parent, name, &row);
 
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	c = change_new(req, sizeof(*c), META_RENAME, name_changed);
+	c = propose_new(req, sizeof(*c), META_RENAME, name_changed);
 	if (!c)
 		return;
 	c->command.id = row.id;
@@ -123,7 +123,7 @@ static void rename_here(fuse_req_t req, fuse_ino_t parent, const char *name, con
 	strcpy(c->command.name, name);
 	strcpy(c->command.new_name, newname);
 	limit_to_owner(req, &c->command, &row);
-	change_propose(c);
+	propose_change(c);
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,

@@ -22,7 +22,7 @@ void ops_open_flags(struct fuse_file_info *fi)
 #define OPEN_MS 5000 /* as any change waits for a quorum */
 
 struct opening {
-	struct request r; /* first */
+	struct parked_request r; /* first */
 	fuse_ino_t ino;
 };
 
@@ -64,7 +64,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	case INODE_IS_SEGMENT:
 		rc = inode_openable(m, ino);
 		break;
-	case INODE_IS_VIEW:
+	case INODE_IS_RAMP_FILE:
 		rc = (fi->flags & O_ACCMODE) == O_RDONLY ? 0 : -EACCES;
 		break;
 	default:
@@ -78,19 +78,19 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	if (inode_kind(ino) == INODE_IS_SEGMENT && pass_reply_open(req, ino, fi))
+	if (inode_kind(ino) == INODE_IS_SEGMENT && passthrough_reply_open(req, ino, fi))
 		return;
 	ops_open_flags(fi);
-	if (inode_kind(ino) == INODE_IS_VIEW)
-		fi->fh = view_fh();
+	if (inode_kind(ino) == INODE_IS_RAMP_FILE)
+		fi->fh = ramp_files_fh();
 	fuse_reply_open(req, fi);
 }
 
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (inode_kind(ino) == INODE_IS_VIEW)
-		view_released(mount_of(req), fi->fh);
+	if (inode_kind(ino) == INODE_IS_RAMP_FILE)
+		ramp_files_released(mount_of(req), fi->fh);
 	else
-		pass_released(mount_of(req), fi->fh);
+		passthrough_released(mount_of(req), fi->fh);
 	fuse_reply_err(req, 0);
 }

@@ -52,8 +52,8 @@ static int add_segment_entry(void *arg, const struct segment_row *row)
 
 static void list_views(struct listing *l)
 {
-	for (fuse_ino_t ino = INODE_STATUS; inode_view_name(ino); ino++)
-		if (add_entry(l, inode_view_name(ino), ino, S_IFREG, ino))
+	for (fuse_ino_t ino = INODE_STATUS; inode_ramp_file_name(ino); ino++)
+		if (add_entry(l, inode_ramp_file_name(ino), ino, S_IFREG, ino))
 			return;
 }
 

@@ -22,8 +22,8 @@
 #include "inode.h"
 #include "propose.h"
 
-struct clear {
-	struct change c; /* first */
+struct setid_clearing {
+	struct metadata_change c; /* first */
 	ramp_segment_t id;
 	void (*then)(void *arg, int rc);
 	void *arg;
@@ -62,7 +62,7 @@ static bool in_group(const struct caller *caller, gid_t gid)
 }
 
 /* By the row where another node's chmod may not stand beside the bytes yet. */
-static struct seg_owner look(struct mount *m, struct seg *seg)
+static struct seg_owner setid_owner_of(struct mount *m, struct seg *seg)
 {
 	struct seg_owner owner = seg_owner(seg);
 	struct segment_row row;
@@ -74,13 +74,13 @@ static struct seg_owner look(struct mount *m, struct seg *seg)
 }
 
 /* The row says it of a segment that is another node's, or has no file yet. */
-static bool look_up(struct mount *m, ramp_segment_t id, struct seg_owner *owner)
+static bool setid_find_owner(struct mount *m, ramp_segment_t id, struct seg_owner *owner)
 {
 	struct seg *seg = store_find(m->config.store, id);
 	struct segment_row row;
 
 	if (seg) {
-		*owner = look(m, seg);
+		*owner = setid_owner_of(m, seg);
 		seg_put(seg);
 		return true;
 	}
@@ -95,14 +95,15 @@ uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino)
 	struct caller caller = caller_of(req);
 	struct seg_owner owner;
 
-	if (!look_up(mount_of(req), ino, &owner) || (owner.mode & (S_ISGID | S_IXGRP)) != S_ISGID ||
-	    in_group(&caller, owner.gid) || caller_has(caller.pid, CAP_FSETID))
+	if (!setid_find_owner(mount_of(req), ino, &owner) ||
+	    (owner.mode & (S_ISGID | S_IXGRP)) != S_ISGID || in_group(&caller, owner.gid) ||
+	    caller_has(caller.pid, CAP_FSETID))
 		return 0;
 	return META_CLEAR_SGID;
 }
 
 /* Of who has no CAP_FSETID. */
-static uint32_t goes(struct mount *m, const struct caller *caller, ramp_segment_t id)
+static uint32_t setid_that_go(struct mount *m, const struct caller *caller, ramp_segment_t id)
 {
 	struct seg *seg = store_find(m->config.store, id);
 	struct seg_owner owner;
@@ -110,7 +111,7 @@ static uint32_t goes(struct mount *m, const struct caller *caller, ramp_segment_
 
 	if (!seg)
 		return 0;
-	owner = look(m, seg);
+	owner = setid_owner_of(m, seg);
 	if (owner.mode & S_ISUID)
 		which |= META_CLEAR_SUID;
 	/* Without the group's x it means something else, which the group may keep. */
@@ -124,7 +125,7 @@ uint32_t setid_goes(fuse_req_t req, fuse_ino_t ino)
 {
 	struct caller caller = caller_of(req);
 
-	return goes(mount_of(req), &caller, ino);
+	return setid_that_go(mount_of(req), &caller, ino);
 }
 
 uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_segment_t id)
@@ -132,7 +133,7 @@ uint32_t setid_punched(struct mount *m, const struct punch_request *punch, ramp_
 	struct caller caller;
 	bool keeps = punch_caller(punch, &caller.pid, &caller.gid);
 
-	return keeps ? 0 : goes(m, &caller, id);
+	return keeps ? 0 : setid_that_go(m, &caller, id);
 }
 
 bool setid_kept(pid_t pid)
@@ -141,7 +142,7 @@ bool setid_kept(pid_t pid)
 }
 
 /* Beside the bytes too, of an unlinked file there alone, before the write can be answered. */
-static void note(struct mount *m, ramp_segment_t id, uint32_t which)
+static void setid_note(struct mount *m, ramp_segment_t id, uint32_t which)
 {
 	struct seg *seg = store_find(m->config.store, id);
 	struct seg_owner owner;
@@ -157,7 +158,7 @@ static void note(struct mount *m, ramp_segment_t id, uint32_t which)
 	seg_put(seg);
 }
 
-static void finish(struct clear *cl, int rc)
+static void setid_finish(struct setid_clearing *cl, int rc)
 {
 	void (*then)(void *arg, int rc) = cl->then;
 	void *arg = cl->arg;
@@ -169,43 +170,43 @@ static void finish(struct clear *cl, int rc)
 }
 
 /* The park has closed; the request has been left to the next daemon. */
-static void abandon(struct request *r)
+static void setid_abandon(struct parked_request *r)
 {
-	struct clear *cl = (struct clear *)r;
+	struct setid_clearing *cl = (struct setid_clearing *)r;
 
 	cl->then(cl->arg, -ESHUTDOWN);
 }
 
 /* By an id of our own each time: the request's would find the first answer again. */
-static void propose(struct clear *cl)
+static void setid_propose(struct setid_clearing *cl)
 {
 	cl->c.command.cid = meta_own_command(cl->c.r.mount->config.meta);
-	change_propose(&cl->c);
+	propose_change(&cl->c);
 }
 
-static enum park_verdict try_again(struct parked *parked)
+static enum park_verdict setid_try_again(struct parked *parked)
 {
-	struct clear *cl = (struct clear *)parked;
+	struct setid_clearing *cl = (struct setid_clearing *)parked;
 	struct segment_row row;
 	int rc = -EAGAIN;
 
 	if (meta_segment(cl->c.r.mount->config.meta, cl->id, &row) || row.phase != SEGMENT_MOVING) {
-		propose(cl);
+		setid_propose(cl);
 		return PARK_DONE;
 	}
 	if (request_judge(&cl->c.r, &rc, true) == PARK_WAIT)
 		return PARK_WAIT;
-	finish(cl, rc);
+	setid_finish(cl, rc);
 	return PARK_DONE;
 }
 
-static void cleared(struct change *c)
+static void setid_cleared(struct metadata_change *c)
 {
-	struct clear *cl = (struct clear *)c;
+	struct setid_clearing *cl = (struct setid_clearing *)c;
 	int rc = c->reply.result;
 
 	if (rc == -EBUSY) { /* on the move */
-		c->r.parked.step = try_again;
+		c->r.parked.step = setid_try_again;
 		c->r.gate_since_ms = 0;
 		if (c->r.fuse)
 			request_interruptible(&c->r);
@@ -213,16 +214,16 @@ static void cleared(struct change *c)
 		return;
 	}
 	if (!rc || rc == -ENOENT) {
-		note(c->r.mount, cl->id, c->command.flags);
+		setid_note(c->r.mount, cl->id, c->command.flags);
 		rc = 0;
 	}
-	finish(cl, rc == -ESHUTDOWN ? -EIO : rc);
+	setid_finish(cl, rc == -ESHUTDOWN ? -EIO : rc);
 }
 
-void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
+void setid_clear(const struct parked_request *r, ramp_segment_t id, uint32_t which,
 		 void (*then)(void *arg, int rc), void *arg)
 {
-	struct clear *cl = calloc(1, sizeof(*cl));
+	struct setid_clearing *cl = calloc(1, sizeof(*cl));
 
 	if (!cl) {
 		then(arg, -ENOMEM);
@@ -231,13 +232,13 @@ void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
 	request_init_own(&cl->c.r, r->mount);
 	cl->c.r.fuse = r->fuse; /* which a closed park leaves to the next daemon */
 	cl->c.r.caller = r->caller;
-	change_init(&cl->c, META_SETATTR, cleared);
+	propose_init(&cl->c, META_SETATTR, setid_cleared);
 	cl->id = id;
 	cl->then = then;
 	cl->arg = arg;
-	cl->c.r.release = abandon;
+	cl->c.r.release = setid_abandon;
 	cl->c.command.id = id;
 	cl->c.command.flags = which | META_SET_CTIME;
 	cl->c.command.attr.ctime = cl->c.command.now;
-	propose(cl);
+	setid_propose(cl);
 }

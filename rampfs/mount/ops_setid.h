@@ -21,7 +21,7 @@ bool setid_kept(pid_t pid); /* programs_keeps_setid */
  * the park thread, or with why not (-EROFS: no quorum). -ESHUTDOWN: the request is the next
  * daemon's, and is not to be answered. It may come before this returns.
  */
-void setid_clear(const struct request *r, ramp_segment_t id, uint32_t which,
+void setid_clear(const struct parked_request *r, ramp_segment_t id, uint32_t which,
 		 void (*then)(void *arg, int rc), void *arg);
 
 #endif

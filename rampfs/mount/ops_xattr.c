@@ -124,14 +124,14 @@ static int parse_set(struct mount *m, const char *name, const char *text,
 		command->attr.mmap = SEGMENT_MMAP_NONE;
 		if (strcmp(text, "passthrough") == 0) {
 			command->attr.mmap = SEGMENT_MMAP_PASSTHROUGH;
-			return pass_able(m) ? 0 : -EOPNOTSUPP; /* Linux before 6.9 */
+			return passthrough_able(m) ? 0 : -EOPNOTSUPP; /* Linux before 6.9 */
 		}
 		return strcmp(text, "none") == 0 ? 0 : -EINVAL;
 	}
 	return -EPERM;
 }
 
-static void xattr_set(struct change *c)
+static void xattr_set(struct metadata_change *c)
 {
 	request_reply_err(&c->r, c->reply.result);
 }
@@ -140,7 +140,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 		 int flags)
 {
 	struct meta_command parsed = {0};
-	struct change *c;
+	struct metadata_change *c;
 	char text[64];
 	int rc;
 
@@ -159,13 +159,13 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	c = change_new(req, sizeof(*c), META_SETATTR, xattr_set);
+	c = propose_new(req, sizeof(*c), META_SETATTR, xattr_set);
 	if (!c)
 		return;
 	c->command.id = ino;
 	c->command.flags = parsed.flags;
 	c->command.attr = parsed.attr;
-	change_propose(c);
+	propose_change(c);
 }
 
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)

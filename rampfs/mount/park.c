@@ -25,7 +25,7 @@ TAILQ_HEAD(parked_list, parked);
 
 struct bucket {
 	struct parked_list list;
-	uint64_t changes, turns;
+	uint64_t changes, workers_freed;
 };
 
 struct park {
@@ -51,7 +51,7 @@ static struct bucket *bucket_of(struct park *park, ramp_segment_t id)
 	return &park->buckets[id % BUCKETS];
 }
 
-static void wake(struct park *park)
+static void park_wake(struct park *park)
 {
 	uint64_t one = 1;
 
@@ -93,7 +93,7 @@ static void put_back(struct park *park, struct parked *parked, struct bucket *b,
 static void run_one(struct park *park, struct parked *parked)
 {
 	struct bucket *b = bucket_of(park, parked->id);
-	uint64_t changes = b->changes, turns = b->turns;
+	uint64_t changes = b->changes, workers_freed = b->workers_freed;
 	enum park_verdict verdict;
 
 	/* Said once, it makes the step look once: the caller may have handled its signal, and go on
@@ -104,7 +104,7 @@ static void run_one(struct park *park, struct parked *parked)
 	pthread_mutex_lock(&park->lock);
 	if (verdict == PARK_DONE)
 		return;
-	if (parked->turn && b->turns != turns)
+	if (parked->awaits_worker && b->workers_freed != workers_freed)
 		parked->woken = true;
 	put_back(park, parked, b, changes);
 }
@@ -191,7 +191,7 @@ void park_close(struct park *park)
 	pthread_mutex_lock(&park->lock);
 	park->closed = true;
 	pthread_mutex_unlock(&park->lock);
-	wake(park);
+	park_wake(park);
 	pthread_join(park->thread, NULL);
 
 	pthread_mutex_lock(&park->lock);
@@ -224,7 +224,7 @@ void park_run(struct park *park, struct parked *parked)
 	if (closed)
 		parked->drop(parked);
 	else
-		wake(park);
+		park_wake(park);
 }
 
 void park_wait(struct park *park, struct parked *parked, ramp_segment_t id)
@@ -256,11 +256,11 @@ void park_again(struct park *park, struct parked *parked, uint64_t changes)
 	if (closed)
 		parked->drop(parked);
 	else
-		wake(park); /* it may sleep without a tick */
+		park_wake(park); /* it may sleep without a tick */
 }
 
 /* Lock held. */
-static bool ready_all(struct park *park, ramp_segment_t id, bool turn)
+static bool ready_all(struct park *park, ramp_segment_t id, bool worker_free)
 {
 	struct bucket *b = bucket_of(park, id);
 	struct parked *parked, *next;
@@ -268,7 +268,7 @@ static bool ready_all(struct park *park, ramp_segment_t id, bool turn)
 
 	for (parked = TAILQ_FIRST(&b->list); parked; parked = next) {
 		next = TAILQ_NEXT(parked, link);
-		if (parked->id != id || (turn && !parked->turn))
+		if (parked->id != id || (worker_free && !parked->awaits_worker))
 			continue;
 		make_ready(park, parked);
 		any = true;
@@ -285,19 +285,19 @@ void park_changed(struct park *park, ramp_segment_t id)
 	any = ready_all(park, id, false);
 	pthread_mutex_unlock(&park->lock);
 	if (any)
-		wake(park);
+		park_wake(park);
 }
 
-void park_turn(struct park *park, ramp_segment_t id)
+void park_worker_free(struct park *park, ramp_segment_t id)
 {
 	bool any;
 
 	pthread_mutex_lock(&park->lock);
-	bucket_of(park, id)->turns++;
+	bucket_of(park, id)->workers_freed++;
 	any = ready_all(park, id, true);
 	pthread_mutex_unlock(&park->lock);
 	if (any)
-		wake(park);
+		park_wake(park);
 }
 
 void park_interrupt(struct park *park, struct parked *parked)
@@ -314,7 +314,7 @@ void park_interrupt(struct park *park, struct parked *parked)
 		break;
 	}
 	pthread_mutex_unlock(&park->lock);
-	wake(park);
+	park_wake(park);
 }
 
 uint32_t park_count(struct park *park)

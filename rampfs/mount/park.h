@@ -29,11 +29,11 @@ enum park_verdict { PARK_DONE, PARK_WAIT };
 
 struct parked {
 	TAILQ_ENTRY(parked) link;
-	ramp_segment_t id; /* park_changed of this one wakes it */
-	uint64_t since_ms; /* CLOCK_MONOTONIC, of the first park_wait */
-	bool interrupted;  /* atomic; once, and for good */
-	bool woken;	   /* the park's: since the step began its last look */
-	bool turn;	   /* the step's: it waits for park_turn, too */
+	ramp_segment_t id;  /* park_changed of this one wakes it */
+	uint64_t since_ms;  /* CLOCK_MONOTONIC, of the first park_wait */
+	bool interrupted;   /* atomic; once, and for good */
+	bool woken;	    /* the park's: since the step began its last look */
+	bool awaits_worker; /* the step's: it waits for park_worker_free, too */
 	/* Tries (again). PARK_DONE: replied and freed, not touched any more. Park thread. */
 	enum park_verdict (*step)(struct parked *parked);
 	/* The park has closed: frees it without a reply. */
@@ -52,7 +52,7 @@ void park_run(struct park *park, struct parked *parked);
 /* Something that requests on this segment wait for may have changed. */
 void park_changed(struct park *park, ramp_segment_t id);
 /* The same for those alone that wait for their turn: others would look for nothing. */
-void park_turn(struct park *park, ramp_segment_t id);
+void park_worker_free(struct park *park, ramp_segment_t id);
 /* How many park_changed there were: before a step that another thread runs, for park_again. */
 uint64_t park_changes(struct park *park, ramp_segment_t id);
 /* Such a step has said PARK_WAIT: as if the park thread had run it. */

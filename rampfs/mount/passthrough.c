@@ -13,7 +13,7 @@
  * keeper and daemon both died, opens are dead with their connection, and mappings live on: they
  * show under the former mount's device, which is remembered.
  *
- * Against a move: pass_check is asked when it begins, and no open is granted from then on until it
+ * Against a move: passthrough_check is asked when it begins, and no open is granted from then on until it
  * has ended: programs that come meanwhile get an open without a mapping, as of a segment that is
  * elsewhere (the kernel allows such opens before passthrough ones, not beside them). It is asked
  * once more in the window, when the gate is closed, for a former daemon may have granted some.
@@ -47,7 +47,7 @@
 
 /* ---- the kernel's side ---------------------------------------------------------------------- */
 
-bool pass_able(struct mount *m)
+bool passthrough_able(struct mount *m)
 {
 	struct fuse_init_out reply;
 	size_t len;
@@ -81,7 +81,7 @@ static void set(uint64_t *at, uint64_t value)
 	__atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 
-/* pass_lock is held here and below. */
+/* passthrough_lock is held here and below. */
 static struct handover_pass *find_unique(struct handover_passes *p, uint64_t unique)
 {
 	for (size_t i = 0; i < HANDOVER_PASSES; i++)
@@ -106,7 +106,7 @@ static bool backing_used(const struct handover_passes *p, uint32_t backing)
 	return false;
 }
 
-static void drop(struct handover_passes *p, struct handover_pass *open)
+static void passthrough_drop(struct handover_passes *p, struct handover_pass *open)
 {
 	uint32_t backing = open->backing;
 	ramp_segment_t id = open->id;
@@ -146,13 +146,13 @@ static pid_t opener(fuse_req_t req)
 }
 
 /* Writes a new open down, with the segment's backing id; NULL: it can't be granted. */
-static struct handover_pass *add(struct mount *m, fuse_req_t req, struct seg *seg)
+static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, struct seg *seg)
 {
 	struct handover_passes *p = handover_passes(m->handover);
 	struct handover_pass *free_one = find_unique(p, 0), *other = find_segment(p, seg_id(seg));
 	int backing;
 
-	m->pass_grants++;
+	m->passthrough_grants++;
 	if (!p->dev)
 		set(&p->dev, mount_device(m));
 	if (!free_one || !p->dev)
@@ -187,9 +187,10 @@ static bool may_grant(struct mount *m, struct seg *seg)
 	if (meta_segment(m->config.meta, seg_id(seg), &row) ||
 	    row.mmap != SEGMENT_MMAP_PASSTHROUGH || row.phase == SEGMENT_MOVING)
 		return false;
-	if (!pass_able(m) || !inode_is_local(seg))
+	if (!passthrough_able(m) || !inode_is_local(seg))
 		return false;
-	if (seg_leaving(seg)) { /* pass_lock: pass_check comes after it, or has seen us */
+	if (seg_leaving(
+		    seg)) { /* passthrough_lock: passthrough_check comes after it, or has seen us */
 		log_info("segment %s is opened without passthrough: it is about to be moved",
 			 row.name);
 		return false;
@@ -210,7 +211,7 @@ static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct s
 	if (seg_enter(seg))
 		return NULL;
 	if (may_grant(m, seg))
-		open = add(m, req, seg);
+		open = passthrough_add(m, req, seg);
 	seg_leave(seg);
 	return open;
 }
@@ -228,19 +229,19 @@ static struct handover_pass *grant(struct mount *m, fuse_req_t req, ramp_segment
 	if (!seg)
 		return NULL;
 	/* The kernel takes no other kind of open beside a passthrough one. */
-	open = find_segment(p, id) ? add(m, req, seg) : grant_new(m, req, seg);
+	open = find_segment(p, id) ? passthrough_add(m, req, seg) : grant_new(m, req, seg);
 	seg_put(seg);
 	return open;
 }
 
-bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
+bool passthrough_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
 {
 	struct mount *m = mount_of(req);
 	struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO | KERNEL_FOPEN_NOFLUSH |
 						  KERNEL_FOPEN_PASSTHROUGH};
 	struct handover_pass *open;
 
-	pthread_mutex_lock(&m->pass_lock);
+	pthread_mutex_lock(&m->passthrough_lock);
 	open = grant(m, req, ino);
 	if (open) {
 		int32_t backing = (int32_t)open->backing;
@@ -252,33 +253,33 @@ bool pass_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 		/* Whoever opened it has been killed meanwhile (ENOENT), or the kernel takes no such
 		   answer and has failed the open: no RELEASE will come. */
 		if (fuse_request_reply(req, &out, sizeof(out)))
-			drop(handover_passes(m->handover), open);
+			passthrough_drop(handover_passes(m->handover), open);
 	}
-	pthread_mutex_unlock(&m->pass_lock);
+	pthread_mutex_unlock(&m->passthrough_lock);
 	return open != NULL;
 }
 
-void pass_dropped(struct mount *m, uint64_t unique)
+void passthrough_dropped(struct mount *m, uint64_t unique)
 {
 	struct handover_passes *p = handover_passes(m->handover);
 	struct handover_pass *open;
 
-	pthread_mutex_lock(&m->pass_lock);
+	pthread_mutex_lock(&m->passthrough_lock);
 	open = find_unique(p, unique);
 	if (open)
-		drop(p, open);
-	pthread_mutex_unlock(&m->pass_lock);
+		passthrough_drop(p, open);
+	pthread_mutex_unlock(&m->passthrough_lock);
 }
 
-void pass_released(struct mount *m, uint64_t fh)
+void passthrough_released(struct mount *m, uint64_t fh)
 {
 	if (fh & FH_PASS)
-		pass_dropped(m, fh >> FH_UNIQUE_SHIFT);
+		passthrough_dropped(m, fh >> FH_UNIQUE_SHIFT);
 }
 
 /* ---- a move --------------------------------------------------------------------------------- */
 
-static int busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *how)
+static int passthrough_busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *how)
 {
 	return ramp_err_set(err, EBUSY,
 			    "process %d has segment %" PRIu64
@@ -309,14 +310,14 @@ static int check_mappings(const struct devices *of, ramp_segment_t id, struct ra
 		if (of->dev[i])
 			rc = programs_maps_file((dev_t)of->dev[i], id, &pid);
 	if (rc > 0)
-		return busy(err, id, pid, "mapped without the shim");
+		return passthrough_busy(err, id, pid, "mapped without the shim");
 	if (rc == -EBUSY)
 		return ramp_err_set(err, EBUSY, "process %d can't be looked into, and may map it",
 				    (int)pid);
 	return rc ? ramp_err_sys(err, -rc, "asking /proc who maps segment %" PRIu64, id) : 0;
 }
 
-/* Not under pass_lock, which every open takes: a process may keep whoever looks into it waiting. */
+/* Not under passthrough_lock, which every open takes: a process may keep whoever looks into it waiting. */
 static int check_passed(struct mount *m, struct seg *seg, const struct devices *of, uint64_t grants,
 			struct ramp_err *err)
 {
@@ -324,14 +325,14 @@ static int check_passed(struct mount *m, struct seg *seg, const struct devices *
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&m->pass_lock);
-	if (m->pass_grants == grants) /* else it is looked for once more */
+	pthread_mutex_lock(&m->passthrough_lock);
+	if (m->passthrough_grants == grants) /* else it is looked for once more */
 		seg_note_passed(seg, false);
-	pthread_mutex_unlock(&m->pass_lock);
+	pthread_mutex_unlock(&m->passthrough_lock);
 	return 0;
 }
 
-int pass_check(void *mount, struct seg *seg, struct ramp_err *err)
+int passthrough_check(void *mount, struct seg *seg, struct ramp_err *err)
 {
 	struct mount *m = mount;
 	struct handover_passes *p = handover_passes(m->handover);
@@ -340,23 +341,23 @@ int pass_check(void *mount, struct seg *seg, struct ramp_err *err)
 	uint64_t grants;
 	int rc = 0;
 
-	pthread_mutex_lock(&m->pass_lock);
+	pthread_mutex_lock(&m->passthrough_lock);
 	open = find_segment(p, seg_id(seg));
 	if (open)
-		rc = busy(err, seg_id(seg), (pid_t)open->pid, "open for mapping");
+		rc = passthrough_busy(err, seg_id(seg), (pid_t)open->pid, "open for mapping");
 	of = devices_of(p);
-	grants = m->pass_grants;
-	pthread_mutex_unlock(&m->pass_lock);
+	grants = m->passthrough_grants;
+	pthread_mutex_unlock(&m->passthrough_lock);
 	return rc || !seg_passed(seg) ? rc : check_passed(m, seg, &of, grants, err);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-int pass_open(struct mount *m, struct ramp_err *err)
+int passthrough_open(struct mount *m, struct ramp_err *err)
 {
 	int fd;
 
-	if (!pass_able(m))
+	if (!passthrough_able(m))
 		return 0;
 	fd = store_open_private(m->config.store, "mount", O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)

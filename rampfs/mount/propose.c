@@ -14,11 +14,12 @@
 #include <errno.h>
 #include <time.h>
 
-#define CHANGES_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
-#define CHANGES_WAKE 128u
-#define TURN_MS	     5000u /* then EROFS, as where there is no quorum */
+#define PROPOSALS_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
+#define PROPOSALS_WAKE 128u
+#define TURN_MS	       5000u /* then EROFS, as where there is no quorum */
 
-void change_init(struct change *c, enum meta_command_type type, void (*done)(struct change *c))
+void propose_init(struct metadata_change *c, enum meta_command_type type,
+		  void (*done)(struct metadata_change *c))
 {
 	struct timespec now;
 
@@ -28,86 +29,86 @@ void change_init(struct change *c, enum meta_command_type type, void (*done)(str
 	c->command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
 }
 
-void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
-		 void (*done)(struct change *c))
+void *propose_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
+		  void (*done)(struct metadata_change *c))
 {
-	struct change *c = request_new(fuse, size);
+	struct metadata_change *c = request_new(fuse, size);
 
 	if (!c)
 		return NULL;
-	change_init(c, type, done);
+	propose_init(c, type, done);
 	c->command.cid.client = c->r.mount->config.connection;
 	c->command.cid.unique = c->r.unique;
 	return c;
 }
 
 /* The park looks at each that waits. */
-static void finished(struct mount *m)
+static void propose_finished(struct mount *m)
 {
-	if (atomic_fetch_sub(&m->changes, 1) == CHANGES_WAKE + 1)
+	if (atomic_fetch_sub(&m->proposals, 1) == PROPOSALS_WAKE + 1)
 		park_changed(m->park, 0);
 }
 
-static enum park_verdict on_answer(struct parked *parked)
+static enum park_verdict propose_answer(struct parked *parked)
 {
-	struct change *c = (struct change *)parked;
+	struct metadata_change *c = (struct metadata_change *)parked;
 	struct mount *m = c->r.mount;
 
 	c->done(c);
-	finished(m);
+	propose_finished(m);
 	return PARK_DONE;
 }
 
-static void on_proposed(void *arg, const struct meta_reply *reply)
+static void propose_replied(void *arg, const struct meta_reply *reply)
 {
-	struct change *c = arg;
+	struct metadata_change *c = arg;
 
 	c->reply = *reply;
-	c->r.parked.step = on_answer;
+	c->r.parked.step = propose_answer;
 	park_run(c->r.mount->park, &c->r.parked);
 }
 
 /* What is sent again is all asked for before anything new is proposed (meta_hold). */
-static bool propose(struct change *c)
+static bool propose_now(struct metadata_change *c)
 {
 	struct mount *m = c->r.mount;
 
-	if (atomic_fetch_add(&m->changes, 1) >= CHANGES_MAX && !atomic_load(&m->sent_again)) {
-		finished(m);
+	if (atomic_fetch_add(&m->proposals, 1) >= PROPOSALS_MAX && !atomic_load(&m->sent_again)) {
+		propose_finished(m);
 		return false;
 	}
 	c->command.again = c->r.resent;
-	meta_propose(m->config.meta, &c->command, on_proposed, c);
+	meta_propose(m->config.meta, &c->command, propose_replied, c);
 	return true;
 }
 
-static enum park_verdict on_turn(struct parked *parked)
+static enum park_verdict propose_step(struct parked *parked)
 {
-	struct change *c = (struct change *)parked;
+	struct metadata_change *c = (struct metadata_change *)parked;
 	struct mount *m = c->r.mount;
 
 	if (park_now_ms() - c->waits_since_ms >= TURN_MS) {
-		atomic_fetch_sub(&m->waiting_changes, 1);
+		atomic_fetch_sub(&m->waiting_proposals, 1);
 		c->reply = (struct meta_reply){.result = -EROFS};
 		c->done(c);
 		return PARK_DONE;
 	}
-	if (!propose(c))
+	if (!propose_now(c))
 		return PARK_WAIT;
-	atomic_fetch_sub(&m->waiting_changes, 1);
+	atomic_fetch_sub(&m->waiting_proposals, 1);
 	return PARK_DONE;
 }
 
 /* Nobody overtakes those that wait. */
-void change_propose(struct change *c)
+void propose_change(struct metadata_change *c)
 {
 	struct mount *m = c->r.mount;
-	bool now = atomic_load(&m->waiting_changes) == 0 || atomic_load(&m->sent_again);
+	bool now = atomic_load(&m->waiting_proposals) == 0 || atomic_load(&m->sent_again);
 
-	if (now && propose(c))
+	if (now && propose_now(c))
 		return;
-	atomic_fetch_add(&m->waiting_changes, 1);
+	atomic_fetch_add(&m->waiting_proposals, 1);
 	c->waits_since_ms = park_now_ms();
-	c->r.parked.step = on_turn;
+	c->r.parked.step = propose_step;
 	park_wait(m->park, &c->r.parked, 0);
 }

@@ -35,15 +35,15 @@ struct text {
 	size_t len;
 };
 
-struct view {
+struct ramp_files {
 	pthread_mutex_t lock;	  /* protects all */
 	TAILQ_HEAD(, text) texts; /* the oldest first */
 	size_t n, bytes;
 	uint64_t made; /* of `segments`, so far */
 };
 
-struct view_request {
-	struct request r; /* first */
+struct ramp_read {
+	struct parked_request r; /* first */
 	fuse_ino_t ino;
 	uint64_t open;
 	size_t size;
@@ -67,13 +67,13 @@ static void put_segments(struct mount *m, const struct node_list *nodes, FILE *o
 {
 	uint64_t number;
 
-	pthread_mutex_lock(&m->view->lock);
-	number = ++m->view->made;
-	pthread_mutex_unlock(&m->view->lock);
+	pthread_mutex_lock(&m->ramp_files->lock);
+	number = ++m->ramp_files->made;
+	pthread_mutex_unlock(&m->ramp_files->lock);
 	status_put_segments(m, nodes, number, out);
 }
 
-static int render(const struct view_request *v, char **text, size_t *len)
+static int ramp_files_render(const struct ramp_read *v, char **text, size_t *len)
 {
 	struct node_list *nodes = calloc(1, sizeof(*nodes));
 	FILE *out = nodes ? open_memstream(text, len) : NULL;
@@ -95,43 +95,44 @@ static int render(const struct view_request *v, char **text, size_t *len)
 	return fclose(out) ? -ENOMEM : 0;
 }
 
-/* view->lock is held in these. */
-static struct text *find_text(struct view *view, uint64_t open)
+/* ramp_files.lock is held in these. */
+static struct text *find_text(struct ramp_files *files, uint64_t open)
 {
 	struct text *text;
 
-	TAILQ_FOREACH (text, &view->texts, link)
+	TAILQ_FOREACH (text, &files->texts, link)
 		if (text->open == open)
 			return text;
 	return NULL;
 }
 
-static void drop_text(struct view *view, struct text *text)
+static void drop_text(struct ramp_files *files, struct text *text)
 {
-	TAILQ_REMOVE(&view->texts, text, link);
-	view->n--;
-	view->bytes -= text->len;
+	TAILQ_REMOVE(&files->texts, text, link);
+	files->n--;
+	files->bytes -= text->len;
 	free(text->bytes);
 	free(text);
 }
 
-static void add_text(struct view *view, struct text *text)
+static void add_text(struct ramp_files *files, struct text *text)
 {
-	struct text *other = find_text(view, text->open), *next;
+	struct text *other = find_text(files, text->open), *next;
 
 	if (other)
-		drop_text(view, other);
-	for (other = TAILQ_FIRST(&view->texts);
-	     other && (view->n >= MAX_TEXTS || view->bytes + text->len > MAX_BYTES); other = next) {
+		drop_text(files, other);
+	for (other = TAILQ_FIRST(&files->texts);
+	     other && (files->n >= MAX_TEXTS || files->bytes + text->len > MAX_BYTES);
+	     other = next) {
 		next = TAILQ_NEXT(other, link);
-		drop_text(view, other);
+		drop_text(files, other);
 	}
-	TAILQ_INSERT_TAIL(&view->texts, text, link);
-	view->n++;
-	view->bytes += text->len;
+	TAILQ_INSERT_TAIL(&files->texts, text, link);
+	files->n++;
+	files->bytes += text->len;
 }
 
-static void reply_part(struct view *view, struct text *text, fuse_req_t req, size_t size,
+static void reply_part(struct ramp_files *files, struct text *text, fuse_req_t req, size_t size,
 		       uint64_t offset)
 {
 	if (offset < text->len) {
@@ -139,29 +140,29 @@ static void reply_part(struct view *view, struct text *text, fuse_req_t req, siz
 			       size < text->len - offset ? size : text->len - offset);
 	} else {
 		fuse_reply_buf(req, NULL, 0);
-		drop_text(view, text);
+		drop_text(files, text);
 	}
 }
 
 /* False: there is no text of that open. */
-static bool reply_rest(struct view *view, fuse_req_t req, uint64_t open, size_t size,
+static bool reply_rest(struct ramp_files *files, fuse_req_t req, uint64_t open, size_t size,
 		       uint64_t offset)
 {
 	struct text *text;
 
-	pthread_mutex_lock(&view->lock);
-	text = find_text(view, open);
+	pthread_mutex_lock(&files->lock);
+	text = find_text(files, open);
 	if (text)
-		reply_part(view, text, req, size, offset);
-	pthread_mutex_unlock(&view->lock);
+		reply_part(files, text, req, size, offset);
+	pthread_mutex_unlock(&files->lock);
 	return text != NULL;
 }
 
-static void render_and_reply(struct view_request *v)
+static void render_and_reply(struct ramp_read *v)
 {
-	struct view *view = v->r.mount->view;
+	struct ramp_files *files = v->r.mount->ramp_files;
 	struct text *text = calloc(1, sizeof(*text));
-	int rc = text ? render(v, &text->bytes, &text->len) : -ENOMEM;
+	int rc = text ? ramp_files_render(v, &text->bytes, &text->len) : -ENOMEM;
 
 	if (rc) {
 		if (text)
@@ -171,16 +172,16 @@ static void render_and_reply(struct view_request *v)
 		return;
 	}
 	text->open = v->open;
-	pthread_mutex_lock(&view->lock);
-	add_text(view, text);
-	reply_part(view, text, v->r.fuse, v->size, v->offset);
-	pthread_mutex_unlock(&view->lock);
+	pthread_mutex_lock(&files->lock);
+	add_text(files, text);
+	reply_part(files, text, v->r.fuse, v->size, v->offset);
+	pthread_mutex_unlock(&files->lock);
 	request_end(&v->r);
 }
 
 struct rendering {
 	struct mount *mount;
-	struct view_request *v;
+	struct ramp_read *v;
 };
 
 static void render_work(void *arg)
@@ -195,7 +196,7 @@ static void render_work(void *arg)
 	}
 }
 
-static void rendered(void *arg)
+static void ramp_files_rendered(void *arg)
 {
 	struct rendering *job = arg;
 
@@ -205,15 +206,15 @@ static void rendered(void *arg)
 
 static void add_move(void *arg, const struct transfer_row *row)
 {
-	struct view_request *v = arg;
+	struct ramp_read *v = arg;
 
 	if (v->n_moves < METRICS_MAX_MOVES)
 		v->moves[v->n_moves++] = *row;
 }
 
-static void collect(void *arg)
+static void ramp_files_collect(void *arg)
 {
-	struct view_request *v = arg;
+	struct ramp_read *v = arg;
 	struct mount *m = v->r.mount;
 	struct rendering *job = malloc(sizeof(*job));
 
@@ -230,26 +231,26 @@ static void collect(void *arg)
 	if (v->moves)
 		transfers_each(m->config.transfers, add_move, v);
 	*job = (struct rendering){.mount = mount_get(m), .v = v};
-	loop_work(m->config.loop, render_work, rendered, job);
+	loop_work(m->config.loop, render_work, ramp_files_rendered, job);
 	mount_work_leave(m);
 }
 
-static void release(struct request *r)
+static void ramp_read_release(struct parked_request *r)
 {
-	free(((struct view_request *)r)->moves);
+	free(((struct ramp_read *)r)->moves);
 }
 
-uint64_t view_fh(void)
+uint64_t ramp_files_fh(void)
 {
 	return fuse_request_unique();
 }
 
-void view_read(fuse_req_t req, fuse_ino_t ino, uint64_t fh, size_t size, uint64_t offset)
+void ramp_files_read(fuse_req_t req, fuse_ino_t ino, uint64_t fh, size_t size, uint64_t offset)
 {
 	struct mount *m = mount_of(req);
-	struct view_request *v;
+	struct ramp_read *v;
 
-	if (offset && reply_rest(m->view, req, fh, size, offset))
+	if (offset && reply_rest(m->ramp_files, req, fh, size, offset))
 		return;
 	v = request_new(req, sizeof(*v));
 	if (!v)
@@ -258,41 +259,41 @@ void view_read(fuse_req_t req, fuse_ino_t ino, uint64_t fh, size_t size, uint64_
 	v->open = fh;
 	v->size = size;
 	v->offset = offset;
-	v->r.release = release;
-	loop_post(m->config.loop, collect, v);
+	v->r.release = ramp_read_release;
+	loop_post(m->config.loop, ramp_files_collect, v);
 }
 
-void view_released(struct mount *m, uint64_t fh)
+void ramp_files_released(struct mount *m, uint64_t fh)
 {
 	struct text *text;
 
-	pthread_mutex_lock(&m->view->lock);
-	text = find_text(m->view, fh);
+	pthread_mutex_lock(&m->ramp_files->lock);
+	text = find_text(m->ramp_files, fh);
 	if (text)
-		drop_text(m->view, text);
-	pthread_mutex_unlock(&m->view->lock);
+		drop_text(m->ramp_files, text);
+	pthread_mutex_unlock(&m->ramp_files->lock);
 }
 
-int view_open(struct mount *m, struct ramp_err *err)
+int ramp_files_open(struct mount *m, struct ramp_err *err)
 {
-	m->view = calloc(1, sizeof(*m->view));
-	if (!m->view)
-		return ramp_err_sys(err, ENOMEM, "view");
-	pthread_mutex_init(&m->view->lock, NULL);
-	TAILQ_INIT(&m->view->texts);
+	m->ramp_files = calloc(1, sizeof(*m->ramp_files));
+	if (!m->ramp_files)
+		return ramp_err_sys(err, ENOMEM, ".ramp");
+	pthread_mutex_init(&m->ramp_files->lock, NULL);
+	TAILQ_INIT(&m->ramp_files->texts);
 	return 0;
 }
 
-void view_close(struct mount *m)
+void ramp_files_close(struct mount *m)
 {
 	struct text *text, *next;
 
-	if (!m->view)
+	if (!m->ramp_files)
 		return;
-	for (text = TAILQ_FIRST(&m->view->texts); text; text = next) {
+	for (text = TAILQ_FIRST(&m->ramp_files->texts); text; text = next) {
 		next = TAILQ_NEXT(text, link);
-		drop_text(m->view, text);
+		drop_text(m->ramp_files, text);
 	}
-	pthread_mutex_destroy(&m->view->lock);
-	free(m->view);
+	pthread_mutex_destroy(&m->ramp_files->lock);
+	free(m->ramp_files);
 }

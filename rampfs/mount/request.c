@@ -10,9 +10,9 @@
 #include "base/kernel.h"
 #include "fuse_request.h"
 
-static void drop(struct parked *parked)
+static void request_drop(struct parked *parked)
 {
-	struct request *r = (struct request *)parked;
+	struct parked_request *r = (struct parked_request *)parked;
 
 	request_finish(r);
 	if (r->fuse)
@@ -20,14 +20,14 @@ static void drop(struct parked *parked)
 	request_end(r);
 }
 
-void request_init_own(struct request *r, struct mount *m)
+void request_init_own(struct parked_request *r, struct mount *m)
 {
 	memset(r, 0, sizeof(*r));
 	r->mount = mount_get(m);
-	r->parked.drop = drop;
+	r->parked.drop = request_drop;
 }
 
-void request_init(struct request *r, fuse_req_t fuse)
+void request_init(struct parked_request *r, fuse_req_t fuse)
 {
 	memset(r, 0, sizeof(*r));
 	r->mount = mount_of(fuse);
@@ -35,12 +35,12 @@ void request_init(struct request *r, fuse_req_t fuse)
 	r->unique = fuse_request_unique();
 	r->resent = fuse_request_resent();
 	r->caller = fuse_req_ctx(fuse)->pid;
-	r->parked.drop = drop;
+	r->parked.drop = request_drop;
 }
 
 void *request_new(fuse_req_t fuse, size_t size)
 {
-	struct request *r = calloc(1, size);
+	struct parked_request *r = calloc(1, size);
 
 	if (!r) {
 		fuse_reply_err(fuse, ENOMEM);
@@ -51,9 +51,9 @@ void *request_new(fuse_req_t fuse, size_t size)
 	return r;
 }
 
-void *request_keep(const struct request *r, size_t size)
+void *request_keep(const struct parked_request *r, size_t size)
 {
-	struct request *copy = malloc(size);
+	struct parked_request *copy = malloc(size);
 
 	if (!copy) {
 		fuse_reply_err(r->fuse, ENOMEM);
@@ -66,19 +66,19 @@ void *request_keep(const struct request *r, size_t size)
 
 static void on_interrupt(fuse_req_t fuse, void *data)
 {
-	struct request *r = data;
+	struct parked_request *r = data;
 
 	(void)fuse;
 	park_interrupt(r->mount->park, &r->parked);
 }
 
-void request_interruptible(struct request *r)
+void request_interruptible(struct parked_request *r)
 {
 	r->interruptible = true;
 	fuse_req_interrupt_func(r->fuse, on_interrupt, r);
 }
 
-bool request_interrupted(const struct request *r)
+bool request_interrupted(const struct parked_request *r)
 {
 	/* The kernel says it once: what comes later is found at the park's next tick. */
 	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED) && kernel_ends(r->caller);
@@ -86,7 +86,7 @@ bool request_interrupted(const struct request *r)
 
 /* It has waited for pages all the time, and not one has come. The pull knows longer silences of one
    connection; a source that takes connections and never answers is as silent. */
-static bool waits_in_vain(const struct request *r)
+static bool waits_in_vain(const struct parked_request *r)
 {
 	struct pull_progress progress;
 	uint64_t since = r->pages_since_ms, now;
@@ -100,7 +100,7 @@ static bool waits_in_vain(const struct request *r)
 	return now - since > REQUEST_SILENT_MS;
 }
 
-static bool is_copied(const struct request *r)
+static bool is_copied(const struct parked_request *r)
 {
 	struct seg *seg = store_find(r->mount->config.store, r->parked.id);
 	bool copying = seg && seg_copying(seg);
@@ -110,7 +110,7 @@ static bool is_copied(const struct request *r)
 	return copying;
 }
 
-enum park_verdict request_judge(struct request *r, int *rc, bool gate)
+enum park_verdict request_judge(struct parked_request *r, int *rc, bool gate)
 {
 	uint64_t now;
 
@@ -120,7 +120,7 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 		*rc = -EINTR;
 		return PARK_DONE;
 	}
-	if (r->spare) {
+	if (r->needs_worker) {
 		r->gate_since_ms = 0; /* only the worker sees whether pages are here */
 		return PARK_WAIT;
 	}
@@ -147,7 +147,7 @@ enum park_verdict request_judge(struct request *r, int *rc, bool gate)
 	return PARK_DONE;
 }
 
-void request_finish(struct request *r)
+void request_finish(struct parked_request *r)
 {
 	/* Waits for an interrupt that is just being told, so that none touches a freed request. */
 	if (r->interruptible)
@@ -155,7 +155,7 @@ void request_finish(struct request *r)
 	r->interruptible = false;
 }
 
-void request_end(struct request *r)
+void request_end(struct parked_request *r)
 {
 	struct mount *m = r->mount;
 
@@ -165,7 +165,7 @@ void request_end(struct request *r)
 	mount_put(m);
 }
 
-void request_reply_err(struct request *r, int rc)
+void request_reply_err(struct parked_request *r, int rc)
 {
 	request_finish(r);
 	fuse_reply_err(r->fuse, -rc);

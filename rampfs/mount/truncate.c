@@ -31,18 +31,18 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 	return rc;
 }
 
-static int cut_inside(struct request *r, struct seg *seg, uint64_t size)
+static int cut_inside(struct parked_request *r, struct seg *seg, uint64_t size)
 {
-	int how = spare_begin(r, seg, false), rc;
+	int how = offload_begin(r, seg, false), rc;
 
 	if (how < 0)
 		return how;
 	rc = cut_to(r->mount, seg, size);
-	spare_end(seg, how);
+	offload_end(seg, how);
 	return rc;
 }
 
-int truncate_segment(struct request *r, ramp_segment_t id, uint64_t size, bool *gate)
+int truncate_segment(struct parked_request *r, ramp_segment_t id, uint64_t size, bool *gate)
 {
 	struct seg *seg;
 	int rc = inode_segment(r->mount, id, &seg);

@@ -8,6 +8,6 @@
 
 /* Sets the size, at the owner: 0, -EAGAIN (*gate: it was the gate; else spare.h, or pages), or what
    open would say. */
-int truncate_segment(struct request *r, ramp_segment_t id, uint64_t size, bool *gate);
+int truncate_segment(struct parked_request *r, ramp_segment_t id, uint64_t size, bool *gate);
 
 #endif

@@ -99,8 +99,8 @@ bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id)
 }
 
 /* pass.c: what the kernel can. */
-bool pass_able(struct mount *m);
-bool pass_able(struct mount *m)
+bool passthrough_able(struct mount *m);
+bool passthrough_able(struct mount *m)
 {
 	(void)m;
 	return row_kind & 2;
@@ -111,23 +111,23 @@ enum inode_kind inode_kind(fuse_ino_t ino)
 	return ino < RAMP_SEGMENT_ID_MIN ? INODE_IS_NODE : INODE_IS_SEGMENT;
 }
 
-void request_reply_err(struct request *r, int rc)
+void request_reply_err(struct parked_request *r, int rc)
 {
 	(void)r;
 	(void)rc;
 }
 
-void *change_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
-		 void (*done)(struct change *c))
+void *propose_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
+		  void (*done)(struct metadata_change *c))
 {
-	struct change *c = calloc(1, size);
+	struct metadata_change *c = calloc(1, size);
 
 	(void)fuse;
 	fuzz_rule(c && type == META_SETATTR && done);
 	return c;
 }
 
-void change_propose(struct change *c)
+void propose_change(struct metadata_change *c)
 {
 	uint64_t asked = c->command.attr.extent_asked;
 

@@ -152,14 +152,14 @@ START_TEST(a_turn_is_for_those_that_wait_for_it)
 
 	init_waiter(&turn, 1);
 	init_waiter(&other, 1);
-	turn.parked.turn = true;
+	turn.parked.awaits_worker = true;
 	park_wait(park, &turn.parked, 5000);
 	park_wait(park, &other.parked, 5000);
 	wait_until(has_run, &turn);
 	wait_until(has_run, &other);
 	for (int i = 0; i < 100; i++) {
 		runs = __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST);
-		park_turn(park, 5000);
+		park_worker_free(park, 5000);
 		for (int j = 0; j < 1000 && __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST) == runs;
 		     j++)
 			usleep(100);
@@ -167,7 +167,7 @@ START_TEST(a_turn_is_for_those_that_wait_for_it)
 	ck_assert_int_ge(__atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST), 100);
 	ck_assert_int_lt(__atomic_load_n(&other.runs, __ATOMIC_SEQ_CST), 50);
 	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
-	park_turn(park, 5000);
+	park_worker_free(park, 5000);
 	wait_until(is_finished, &turn);
 	park_changed(park, 5000);
 	wait_until(is_finished, &other);

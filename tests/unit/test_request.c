@@ -14,7 +14,7 @@ static uint64_t now_ms;
 static bool pulling;
 static struct pull_progress progress;
 static struct mount mount_double;
-static struct request r;
+static struct parked_request r;
 static bool copying;
 static int references;
 
@@ -63,7 +63,7 @@ static void setup(void)
 	now_ms = 1000 * SECOND;
 	pulling = true;
 	progress = (struct pull_progress){0};
-	r = (struct request){.mount = &mount_double, .parked = {.since_ms = now_ms}};
+	r = (struct parked_request){.mount = &mount_double, .parked = {.since_ms = now_ms}};
 }
 
 /* What it gets at each look in the next `ms`: 0 where it waited all the time. */
@@ -99,9 +99,9 @@ START_TEST(a_silent_source_is_given_up_on_a_worker_too)
 	progress.source_silent = true;
 	while (rc == 0 && now_ms - from < 60 * SECOND) {
 		rc = -EAGAIN;
-		r.spare = true;
+		r.needs_worker = true;
 		ck_assert_int_eq(request_judge(&r, &rc, false), PARK_WAIT);
-		r.spare = false;
+		r.needs_worker = false;
 		rc = looks_for(PARK_TICK_MS, false);
 	}
 	ck_assert_int_eq(rc, -EHOSTDOWN);
