@@ -86,7 +86,7 @@ void attr_sync_all(struct mount *m)
 	struct attr_sync *s = m->attr_sync;
 
 	if (!s || s->closed) {
-		__atomic_fetch_sub(&m->rows_posted, 1, __ATOMIC_RELEASE);
+		atomic_fetch_sub_explicit(&m->rows_posted, 1, memory_order_release);
 		return;
 	}
 	startup_scan_again(&s->scan);

@@ -52,7 +52,7 @@ static void *fuse_thread_main(void *arg)
 			continue;
 		}
 		if (n == 0) { /* ENODEV, to libfuse, or somebody else ended the session */
-			if (!__atomic_load_n(&m->stopping, __ATOMIC_ACQUIRE))
+			if (!atomic_load_explicit(&m->stopping, memory_order_acquire))
 				mount_end(m, MOUNT_UNMOUNTED);
 			break;
 		}
@@ -114,7 +114,7 @@ void fuse_loop_stop(struct mount *m)
 {
 	if (!m->threads)
 		return;
-	__atomic_store_n(&m->stopping, true, __ATOMIC_RELEASE);
+	atomic_store_explicit(&m->stopping, true, memory_order_release);
 	if (m->session)
 		fuse_session_exit(m->session);
 	for (uint32_t i = 0; i < m->n_threads; i++) {

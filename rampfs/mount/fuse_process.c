@@ -97,9 +97,9 @@ void fuse_process(struct mount *m, const struct fuse_buf *buf)
 		return;
 	memcpy(&header, buf->mem, sizeof(header));
 	fuse_request_begin(&header, kills_setid(&header, buf));
-	__atomic_fetch_add(&m->requests, 1, __ATOMIC_RELAXED);
+	atomic_fetch_add_explicit(&m->requests, 1, memory_order_relaxed);
 	if (fuse_request_resent())
-		__atomic_fetch_add(&m->resent, 1, __ATOMIC_RELAXED);
+		atomic_fetch_add_explicit(&m->resent, 1, memory_order_relaxed);
 	if (header.opcode == FUSE_INIT)
 		process_init(m, buf);
 	else

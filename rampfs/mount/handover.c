@@ -21,22 +21,23 @@
 #define HANDOVER_VERSION 2
 
 struct handover_append {
-	uint64_t unique; /* atomic; 0: free */
-	uint64_t id;	 /* atomic; 0: it has been written, `len` bytes of it */
+	_Atomic uint64_t unique; /* 0: free */
+	_Atomic uint64_t id;	 /* 0: it has been written, `len` bytes of it */
 	uint64_t offset, len;
 };
 
 struct handover_file {
-	uint64_t magic, version, connection;
-	uint64_t init_len, reply_len; /* atomic; 0: not yet */
+	uint64_t magic, version;
+	_Atomic uint64_t connection;
+	_Atomic uint64_t init_len, reply_len; /* 0: not yet */
 	uint8_t init[HANDOVER_INIT_BYTES];
 	uint8_t reply[HANDOVER_INIT_BYTES];
 	struct handover_append appends[HANDOVER_APPENDS];
 	struct handover_passes passes;
-	uint64_t move_unique; /* atomic; 0: none */
-	ramp_segment_t move_id;
+	_Atomic uint64_t move_unique; /* 0: none */
+	_Atomic ramp_segment_t move_id;
 	/* An older version's file ends before these, and reads as zeros here. */
-	uint64_t trying;	    /* atomic; the request that is carried out again; 0: none */
+	_Atomic uint64_t trying;    /* the request that is carried out again; 0: none */
 	uint64_t deadly, deaths_of; /* so many daemons in a row have died of that request */
 };
 
@@ -45,14 +46,14 @@ struct handover {
 	pthread_mutex_t lock; /* of the search for a free slot */
 };
 
-static void set(uint64_t *at, uint64_t value)
+static void handover_store(_Atomic uint64_t *at, uint64_t value)
 {
-	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+	atomic_store_explicit(at, value, memory_order_release);
 }
 
-static uint64_t get(const uint64_t *at)
+static uint64_t handover_load(const _Atomic uint64_t *at)
 {
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+	return atomic_load_explicit(at, memory_order_acquire);
 }
 
 /* The mount of the former connection is remembered; of many, the oldest is forgotten. */
@@ -74,29 +75,29 @@ static void begin_connection(struct handover_file *file, uint64_t connection)
 	uint64_t former[HANDOVER_FORMER] = {0};
 
 	keep_former(file, former);
-	set(&file->connection, 0);
+	handover_store(&file->connection, 0);
 	memcpy(file->passes.former, former, sizeof(former));
 	memset(&file->passes.opens, 0, sizeof(file->passes.opens));
 	file->passes.opening = file->passes.closing = file->passes.dev = 0;
-	set(&file->move_unique, 0);
+	handover_store(&file->move_unique, 0);
 	file->trying = file->deadly = file->deaths_of = 0;
 	memset(file, 0, offsetof(struct handover_file, passes));
 	file->magic = HANDOVER_MAGIC;
 	file->version = HANDOVER_VERSION;
-	set(&file->connection, connection);
+	handover_store(&file->connection, connection);
 }
 
 /* Killed in the middle it may count a death twice. */
 static void count_death(struct handover_file *file)
 {
-	uint64_t unique = get(&file->trying);
+	uint64_t unique = handover_load(&file->trying);
 
 	if (unique != file->deadly)
 		file->deaths_of = 0;
 	file->deadly = unique;
 	if (unique)
 		file->deaths_of++;
-	set(&file->trying, 0);
+	handover_store(&file->trying, 0);
 }
 
 int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err)
@@ -119,9 +120,9 @@ int handover_open(int fd, uint64_t connection, struct handover **out, struct ram
 		goto err_alloc;
 	}
 	if (h->file->magic != HANDOVER_MAGIC || h->file->version != HANDOVER_VERSION ||
-	    get(&h->file->connection) != connection ||
-	    get(&h->file->init_len) > HANDOVER_INIT_BYTES ||
-	    get(&h->file->reply_len) > HANDOVER_INIT_BYTES)
+	    handover_load(&h->file->connection) != connection ||
+	    handover_load(&h->file->init_len) > HANDOVER_INIT_BYTES ||
+	    handover_load(&h->file->reply_len) > HANDOVER_INIT_BYTES)
 		begin_connection(h->file, connection);
 	count_death(h->file);
 	pthread_mutex_init(&h->lock, NULL);
@@ -148,7 +149,7 @@ int handover_save_init(struct handover *h, const void *in, size_t len)
 	if (len > HANDOVER_INIT_BYTES)
 		return -EMSGSIZE;
 	memcpy(h->file->init, in, len);
-	set(&h->file->init_len, len);
+	handover_store(&h->file->init_len, len);
 	return 0;
 }
 
@@ -157,18 +158,18 @@ void handover_save_reply(struct handover *h, const void *out, size_t len)
 	if (len > HANDOVER_INIT_BYTES)
 		len = HANDOVER_INIT_BYTES;
 	memcpy(h->file->reply, out, len);
-	set(&h->file->reply_len, len);
+	handover_store(&h->file->reply_len, len);
 }
 
 const void *handover_init(struct handover *h, size_t *len)
 {
-	*len = get(&h->file->reply_len) ? get(&h->file->init_len) : 0;
+	*len = handover_load(&h->file->reply_len) ? handover_load(&h->file->init_len) : 0;
 	return *len ? h->file->init : NULL;
 }
 
 const void *handover_reply(struct handover *h, size_t *len)
 {
-	*len = get(&h->file->reply_len);
+	*len = handover_load(&h->file->reply_len);
 	return *len ? h->file->reply : NULL;
 }
 
@@ -200,14 +201,15 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 
 void handover_move_begin(struct handover *h, uint64_t unique, ramp_segment_t id)
 {
-	set(&h->file->move_unique, 0);
-	set(&h->file->move_id, id);
-	set(&h->file->move_unique, unique);
+	handover_store(&h->file->move_unique, 0);
+	handover_store(&h->file->move_id, id);
+	handover_store(&h->file->move_unique, unique);
 }
 
 ramp_segment_t handover_move(struct handover *h, uint64_t unique)
 {
-	return get(&h->file->move_unique) == unique ? get(&h->file->move_id) : 0;
+	return handover_load(&h->file->move_unique) == unique ? handover_load(&h->file->move_id)
+							      : 0;
 }
 
 struct handover_passes *handover_passes(struct handover *h)
@@ -223,7 +225,7 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 
 	pthread_mutex_lock(&h->lock);
 	for (int i = 0; i < HANDOVER_APPENDS; i++) {
-		uint64_t u = get(&appends[i].unique);
+		uint64_t u = handover_load(&appends[i].unique);
 
 		if (u == unique) {
 			*slot = &appends[i];
@@ -233,7 +235,8 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 		}
 		if (!u && free_at < 0)
 			free_at = i;
-		if (u && get(&appends[i].id) == id && appends[i].offset + appends[i].len > size)
+		if (u && handover_load(&appends[i].id) == id &&
+		    appends[i].offset + appends[i].len > size)
 			size = appends[i].offset + appends[i].len;
 	}
 	if (free_at < 0) {
@@ -241,10 +244,10 @@ int handover_append_begin(struct handover *h, uint64_t unique, ramp_segment_t id
 		goto unlock;
 	}
 	free_slot = &appends[free_at];
-	set(&free_slot->id, id);
+	handover_store(&free_slot->id, id);
 	free_slot->offset = size;
 	free_slot->len = len;
-	set(&free_slot->unique, unique);
+	handover_store(&free_slot->unique, unique);
 	*slot = free_slot;
 	*at = size;
 unlock:
@@ -255,7 +258,7 @@ unlock:
 void handover_append_written(struct handover_append *slot, uint64_t len)
 {
 	slot->len = len;
-	set(&slot->id, 0);
+	handover_store(&slot->id, 0);
 }
 
 bool handover_append_done(struct handover *h, uint64_t unique, uint64_t *len)
@@ -263,7 +266,7 @@ bool handover_append_done(struct handover *h, uint64_t unique, uint64_t *len)
 	for (int i = 0; i < HANDOVER_APPENDS; i++) {
 		const struct handover_append *slot = &h->file->appends[i];
 
-		if (get(&slot->unique) != unique || get(&slot->id))
+		if (handover_load(&slot->unique) != unique || handover_load(&slot->id))
 			continue;
 		*len = slot->len;
 		return true;
@@ -273,37 +276,37 @@ bool handover_append_done(struct handover *h, uint64_t unique, uint64_t *len)
 
 void handover_append_end(struct handover_append *slot)
 {
-	set(&slot->unique, 0);
+	handover_store(&slot->unique, 0);
 }
 
 void handover_append_drop(struct handover *h, uint64_t unique)
 {
 	for (int i = 0; i < HANDOVER_APPENDS; i++)
-		if (get(&h->file->appends[i].unique) == unique)
-			set(&h->file->appends[i].unique, 0);
+		if (handover_load(&h->file->appends[i].unique) == unique)
+			handover_store(&h->file->appends[i].unique, 0);
 }
 
 void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t n)
 {
 	for (int i = 0; i < HANDOVER_APPENDS; i++) {
-		uint64_t u = get(&h->file->appends[i].unique);
+		uint64_t u = handover_load(&h->file->appends[i].unique);
 		bool wanted = false;
 
 		for (size_t j = 0; j < n && !wanted; j++)
 			wanted = uniques[j] == u;
 		if (!wanted)
-			set(&h->file->appends[i].unique, 0);
+			handover_store(&h->file->appends[i].unique, 0);
 	}
 }
 
 void handover_try_begin(struct handover *h, uint64_t unique)
 {
-	set(&h->file->trying, unique);
+	handover_store(&h->file->trying, unique);
 }
 
 void handover_try_end(struct handover *h)
 {
-	set(&h->file->trying, 0);
+	handover_store(&h->file->trying, 0);
 }
 
 uint64_t handover_deaths(struct handover *h, uint64_t unique)

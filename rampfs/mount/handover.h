@@ -10,6 +10,7 @@
 #ifndef RAMP_HANDOVER_H
 #define RAMP_HANDOVER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,15 +29,15 @@ struct handover_append;
 
 /* An open of a segment that was answered with a backing id (pass.c). */
 struct handover_pass {
-	uint64_t unique; /* atomic; of the OPEN; 0: free */
+	_Atomic uint64_t unique; /* of the OPEN; 0: free */
 	ramp_segment_t id;
 	uint32_t backing, pid;
 };
 
 struct handover_passes {
-	uint64_t opening; /* atomic; 1: a backing id is being made */
-	uint64_t closing; /* atomic; the backing id that is being closed; 0: none */
-	uint64_t dev;	  /* atomic; of the mount, once one was granted; 0: none was */
+	_Atomic uint64_t opening; /* 1: a backing id is being made */
+	_Atomic uint64_t closing; /* the backing id that is being closed; 0: none */
+	_Atomic uint64_t dev;	  /* of the mount, once one was granted; 0: none was */
 	/* Of mounts that died before with mappings: outlives connections. 0: none. */
 	uint64_t former[HANDOVER_FORMER];
 	struct handover_pass opens[HANDOVER_PASSES];

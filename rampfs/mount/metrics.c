@@ -291,8 +291,8 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 	put_peer_metrics(m, nodes, out);
 	put_pulled_metrics(m, out);
 	metric(out, "fuse_requests_total", "counter", "requests of this daemon's life",
-	       __atomic_load_n(&m->requests, __ATOMIC_RELAXED));
+	       atomic_load_explicit(&m->requests, memory_order_relaxed));
 	metric(out, "fuse_resent_total", "counter", "requests that a former daemon left",
-	       __atomic_load_n(&m->resent, __ATOMIC_RELAXED));
+	       atomic_load_explicit(&m->resent, memory_order_relaxed));
 	metric(out, "fuse_waiting", "gauge", "requests that wait", park_count(m->park));
 }

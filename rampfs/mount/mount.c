@@ -43,7 +43,7 @@ static void on_row(void *arg)
 	struct row_change *c = arg;
 
 	row_sync(c->mount, c->id);
-	__atomic_fetch_sub(&c->mount->rows_posted, 1, __ATOMIC_RELEASE);
+	atomic_fetch_sub_explicit(&c->mount->rows_posted, 1, memory_order_release);
 	mount_put(c->mount);
 	free(c);
 }
@@ -65,7 +65,7 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 	if (!c)
 		abort();
 	*c = (struct row_change){.mount = mount_get(m), .id = id};
-	__atomic_fetch_add(&m->rows_posted, 1, __ATOMIC_RELAXED);
+	atomic_fetch_add_explicit(&m->rows_posted, 1, memory_order_relaxed);
 	loop_post(m->config.loop, on_row, c);
 }
 
@@ -79,7 +79,7 @@ static void on_restored(void *arg)
 
 void mount_rows_restored(struct mount *m)
 {
-	__atomic_fetch_add(&m->rows_posted, 1, __ATOMIC_RELAXED);
+	atomic_fetch_add_explicit(&m->rows_posted, 1, memory_order_relaxed);
 	loop_post(m->config.loop, on_restored, mount_get(m));
 }
 

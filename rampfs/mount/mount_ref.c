@@ -9,13 +9,13 @@
 
 struct mount *mount_get(struct mount *m)
 {
-	__atomic_fetch_add(&m->refs, 1, __ATOMIC_RELAXED);
+	atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
 	return m;
 }
 
 void mount_put(struct mount *m)
 {
-	if (__atomic_sub_fetch(&m->refs, 1, __ATOMIC_ACQ_REL) == 0)
+	if (atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) == 1)
 		m->destroy(m);
 }
 

@@ -46,8 +46,8 @@ struct mount {
 	struct fuse_session *session;
 	struct fuse_thread *threads; /* the fuse pool */
 	uint32_t n_threads;
-	bool stopping;		   /* atomic: the pool is to end, whatever the mount does */
-	uint64_t requests, resent; /* atomic */
+	atomic_bool stopping; /* the pool is to end, whatever the mount does */
+	_Atomic uint64_t requests, resent;
 
 	/* inode.c */
 	pthread_mutex_t make_lock; /* a row's file is made by one thread */
@@ -65,11 +65,11 @@ struct mount {
 	/* ops_io.c: by segment id: an append's size holds until it is written */
 	pthread_mutex_t append_lock[64];
 
-	atomic_bool up;	      /* this node's row has named this memory */
-	uint32_t rows_posted; /* atomic: changed rows that the sweep has not looked at yet */
+	atomic_bool up;		 /* this node's row has named this memory */
+	atomic_uint rows_posted; /* changed rows that the sweep has not looked at yet */
 
 	/* mount_ref.c */
-	uint32_t refs;	  /* atomic */
+	atomic_uint refs;
 	atomic_int ends;  /* 0: it goes on; else 1 + why it ends, by enum mount_end */
 	bool ending;	  /* control loop: that was seen there */
 	bool end_told;	  /* control loop: config.ended has been called */

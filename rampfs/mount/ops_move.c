@@ -25,13 +25,13 @@ struct rename_move {
 	char name[RAMP_NAME_MAX + 1];
 	bool limited; /* to what is this owner's */
 	uint32_t owner;
-	uint64_t handle; /* atomic; 0: not begun */
-	uint32_t refs;	 /* atomic: who began it, and who is told the result */
+	_Atomic uint64_t handle; /* 0: not begun */
+	atomic_uint refs;	 /* who began it, and who is told the result */
 };
 
 static void put_move(struct rename_move *mv)
 {
-	if (__atomic_sub_fetch(&mv->refs, 1, __ATOMIC_ACQ_REL) == 0)
+	if (atomic_fetch_sub_explicit(&mv->refs, 1, memory_order_acq_rel) == 1)
 		request_end(&mv->r);
 }
 
@@ -41,8 +41,8 @@ static void on_move_interrupt(fuse_req_t fuse, void *data)
 	uint64_t handle;
 
 	(void)fuse;
-	__atomic_store_n(&mv->r.parked.interrupted, true, __ATOMIC_SEQ_CST);
-	handle = __atomic_load_n(&mv->handle, __ATOMIC_SEQ_CST);
+	atomic_store(&mv->r.parked.interrupted, true);
+	handle = atomic_load(&mv->handle);
 	if (handle)
 		transfers_cancel(mv->r.mount->config.transfers, handle);
 }
@@ -71,8 +71,8 @@ static void begin_move(struct rename_move *mv)
 	mv->r.interruptible = true;
 	fuse_req_interrupt_func(mv->r.fuse, on_move_interrupt, mv);
 	handle = transfers_migrate(transfers, &mv->what, moved, mv);
-	__atomic_store_n(&mv->handle, handle, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&mv->r.parked.interrupted, __ATOMIC_SEQ_CST))
+	atomic_store(&mv->handle, handle);
+	if (atomic_load(&mv->r.parked.interrupted))
 		transfers_cancel(transfers, handle);
 	put_move(mv);
 }

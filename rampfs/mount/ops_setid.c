@@ -67,7 +67,7 @@ static struct seg_owner setid_owner_of(struct mount *m, struct seg *seg)
 	struct seg_owner owner = seg_owner(seg);
 	struct segment_row row;
 
-	if (__atomic_load_n(&m->rows_posted, __ATOMIC_ACQUIRE) &&
+	if (atomic_load_explicit(&m->rows_posted, memory_order_acquire) &&
 	    meta_segment(m->config.meta, seg_id(seg), &row) == 0)
 		owner = (struct seg_owner){.mode = row.mode, .uid = row.uid, .gid = row.gid};
 	return owner;

@@ -49,7 +49,7 @@ struct orphans {
 	bool closed;
 	struct orphan_list list;
 	struct orphan_bucket by_id[ORPHAN_BUCKETS];
-	uint32_t n;				 /* atomic: forgets are cheap while there is none */
+	atomic_uint n;				 /* forgets are cheap while there is none */
 	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
 	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
 };
@@ -70,7 +70,7 @@ static void drop_orphan(struct orphan *o)
 
 	TAILQ_REMOVE(&s->list, o, link);
 	LIST_REMOVE(o, by_id);
-	__atomic_fetch_sub(&s->n, 1, __ATOMIC_RELAXED);
+	atomic_fetch_sub_explicit(&s->n, 1, memory_order_relaxed);
 	free(o);
 }
 
@@ -289,7 +289,7 @@ void orphan_add(struct mount *m, ramp_segment_t id)
 		o->id = id;
 		TAILQ_INSERT_TAIL(&s->list, o, link);
 		LIST_INSERT_HEAD(&s->by_id[id % ORPHAN_BUCKETS], o, by_id);
-		__atomic_fetch_add(&s->n, 1, __ATOMIC_RELAXED);
+		atomic_fetch_add_explicit(&s->n, 1, memory_order_relaxed);
 		if (meta_segment(s->mount->config.meta, id, &row) == 0) /* else it is to be seen */
 			orphan_goes(s->mount, id); /* another node took its name away */
 	}
@@ -325,7 +325,7 @@ void orphan_forgotten(struct mount *m, ramp_segment_t id)
 	struct forgotten *f;
 
 	if (id < RAMP_SEGMENT_ID_MIN || !m->orphans ||
-	    !__atomic_load_n(&m->orphans->n, __ATOMIC_RELAXED))
+	    !atomic_load_explicit(&m->orphans->n, memory_order_relaxed))
 		return;
 	f = malloc(sizeof(*f));
 	if (!f)

@@ -31,7 +31,7 @@ struct bucket {
 struct park {
 	pthread_t thread;
 	int event;
-	uint32_t waiting; /* in buckets; atomic, so that park_changed is cheap when it is 0 */
+	atomic_uint waiting; /* in buckets; atomic, so that park_changed is cheap when it is 0 */
 	pthread_mutex_t lock;
 	struct bucket buckets[BUCKETS]; /* protected by lock */
 	struct parked_list ready;	/* protected by lock */
@@ -63,7 +63,7 @@ static void park_wake(struct park *park)
 static void make_ready(struct park *park, struct parked *parked)
 {
 	TAILQ_REMOVE(&bucket_of(park, parked->id)->list, parked, link);
-	__atomic_fetch_sub(&park->waiting, 1, __ATOMIC_RELAXED);
+	atomic_fetch_sub_explicit(&park->waiting, 1, memory_order_relaxed);
 	TAILQ_INSERT_TAIL(&park->ready, parked, link);
 }
 
@@ -86,7 +86,7 @@ static void put_back(struct park *park, struct parked *parked, struct bucket *b,
 		return;
 	}
 	TAILQ_INSERT_TAIL(&b->list, parked, link);
-	__atomic_fetch_add(&park->waiting, 1, __ATOMIC_SEQ_CST);
+	atomic_fetch_add(&park->waiting, 1);
 }
 
 /* Lock held; gives it up while the step runs. */
@@ -115,7 +115,7 @@ static void wait_for_work(struct park *park, uint64_t next_tick)
 	uint64_t now = park_now_ms(), count;
 	int timeout = -1;
 
-	if (__atomic_load_n(&park->waiting, __ATOMIC_SEQ_CST))
+	if (atomic_load(&park->waiting))
 		timeout = next_tick > now ? (int)(next_tick - now) : 0;
 	if (poll(&p, 1, timeout) > 0)
 		while (read(park->event, &count, sizeof(count)) < 0 && errno == EINTR)
@@ -304,7 +304,7 @@ void park_interrupt(struct park *park, struct parked *parked)
 {
 	struct parked *p;
 
-	__atomic_store_n(&parked->interrupted, true, __ATOMIC_RELAXED);
+	atomic_store_explicit(&parked->interrupted, true, memory_order_relaxed);
 	pthread_mutex_lock(&park->lock);
 	parked->woken = true;
 	TAILQ_FOREACH (p, &bucket_of(park, parked->id)->list, link) {
@@ -323,7 +323,7 @@ uint32_t park_count(struct park *park)
 	struct parked *parked;
 
 	pthread_mutex_lock(&park->lock);
-	n = __atomic_load_n(&park->waiting, __ATOMIC_RELAXED);
+	n = atomic_load_explicit(&park->waiting, memory_order_relaxed);
 	TAILQ_FOREACH (parked, &park->ready, link)
 		n++;
 	pthread_mutex_unlock(&park->lock);

@@ -13,6 +13,7 @@
 #ifndef RAMP_PARK_H
 #define RAMP_PARK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -29,11 +30,11 @@ enum park_verdict { PARK_DONE, PARK_WAIT };
 
 struct parked {
 	TAILQ_ENTRY(parked) link;
-	ramp_segment_t id;  /* park_changed of this one wakes it */
-	uint64_t since_ms;  /* CLOCK_MONOTONIC, of the first park_wait */
-	bool interrupted;   /* atomic; once, and for good */
-	bool woken;	    /* the park's: since the step began its last look */
-	bool awaits_worker; /* the step's: it waits for park_worker_free, too */
+	ramp_segment_t id;	 /* park_changed of this one wakes it */
+	uint64_t since_ms;	 /* CLOCK_MONOTONIC, of the first park_wait */
+	atomic_bool interrupted; /* once, and for good */
+	bool woken;		 /* the park's: since the step began its last look */
+	bool awaits_worker;	 /* the step's: it waits for park_worker_free, too */
 	/* Tries (again). PARK_DONE: replied and freed, not touched any more. Park thread. */
 	enum park_verdict (*step)(struct parked *parked);
 	/* The park has closed: frees it without a reply. */

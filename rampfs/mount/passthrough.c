@@ -76,9 +76,9 @@ static void backing_close(uint32_t id)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-static void set(uint64_t *at, uint64_t value)
+static void passthrough_store(_Atomic uint64_t *at, uint64_t value)
 {
-	__atomic_store_n(at, value, __ATOMIC_RELEASE);
+	atomic_store_explicit(at, value, memory_order_release);
 }
 
 /* passthrough_lock is held here and below. */
@@ -112,11 +112,11 @@ static void passthrough_drop(struct handover_passes *p, struct handover_pass *op
 	ramp_segment_t id = open->id;
 
 	/* The kernel has let go of an inode's backing before it says RELEASE. */
-	set(&p->closing, backing);
-	set(&open->unique, 0);
+	passthrough_store(&p->closing, backing);
+	passthrough_store(&open->unique, 0);
 	if (!find_segment(p, id))
 		backing_close(backing);
-	set(&p->closing, 0);
+	passthrough_store(&p->closing, 0);
 }
 
 /* What a former daemon was in the middle of. */
@@ -127,7 +127,7 @@ static void recover(struct mount *m, int probe_fd)
 
 	if (p->closing && !backing_used(p, (uint32_t)p->closing))
 		backing_close((uint32_t)p->closing);
-	set(&p->closing, 0);
+	passthrough_store(&p->closing, 0);
 	if (p->opening) {
 		probe = backing_open(probe_fd);
 		if (probe > 1 && !backing_used(p, (uint32_t)probe - 1))
@@ -135,7 +135,7 @@ static void recover(struct mount *m, int probe_fd)
 		if (probe > 0)
 			backing_close((uint32_t)probe);
 	}
-	set(&p->opening, 0);
+	passthrough_store(&p->opening, 0);
 }
 
 /* ---- granting ------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, st
 
 	m->passthrough_grants++;
 	if (!p->dev)
-		set(&p->dev, mount_device(m));
+		passthrough_store(&p->dev, mount_device(m));
 	if (!free_one || !p->dev)
 		return NULL;
 	if (other) {
@@ -162,7 +162,7 @@ static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, st
 	} else {
 		/* Before the id: from here on somebody may map it. */
 		backing = seg_note_passed(seg, true);
-		set(&p->opening, 1);
+		passthrough_store(&p->opening, 1);
 		if (!backing)
 			backing = backing_open(seg_fd(seg));
 	}
@@ -170,12 +170,12 @@ static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, st
 		free_one->id = seg_id(seg);
 		free_one->backing = (uint32_t)backing;
 		free_one->pid = (uint32_t)opener(req);
-		set(&free_one->unique, fuse_request_unique());
+		passthrough_store(&free_one->unique, fuse_request_unique());
 	} else {
 		log_warn("segment %" PRIu64 ": no passthrough: %s", seg_id(seg),
 			 strerror(-backing));
 	}
-	set(&p->opening, 0);
+	passthrough_store(&p->opening, 0);
 	return backing > 0 ? free_one : NULL;
 }
 

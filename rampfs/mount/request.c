@@ -81,7 +81,8 @@ void request_interruptible(struct parked_request *r)
 bool request_interrupted(const struct parked_request *r)
 {
 	/* The kernel says it once: what comes later is found at the park's next tick. */
-	return __atomic_load_n(&r->parked.interrupted, __ATOMIC_RELAXED) && kernel_ends(r->caller);
+	return atomic_load_explicit(&r->parked.interrupted, memory_order_relaxed) &&
+	       kernel_ends(r->caller);
 }
 
 /* It has waited for pages all the time, and not one has come. The pull knows longer silences of one

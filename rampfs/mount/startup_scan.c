@@ -68,7 +68,7 @@ static void find_unlinked(struct startup_scan *scan, struct seg *seg)
 static void end_first(struct startup_scan *scan)
 {
 	scan->over = true;
-	__atomic_fetch_sub(&scan->mount->rows_posted, scan->restored, __ATOMIC_RELEASE);
+	atomic_fetch_sub_explicit(&scan->mount->rows_posted, scan->restored, memory_order_release);
 	scan->restored = 0;
 }
 

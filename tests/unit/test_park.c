@@ -3,6 +3,7 @@
  */
 #include <check.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,15 +13,14 @@
 struct waiter {
 	struct parked parked; /* first */
 	struct park *park;
-	int wanted;   /* the value of `gate` that it waits for */
-	int runs;     /* atomic */
-	int finished; /* atomic: in which place; 0: not */
+	int wanted; /* the value of `gate` that it waits for */
+	atomic_int runs;
+	atomic_int finished; /* in which place; 0: not */
 	int dropped;
 };
 
 static struct park *park;
-static int gate;  /* atomic */
-static int order; /* atomic */
+static atomic_int gate, order;
 
 static void setup(void)
 {
@@ -40,12 +40,10 @@ static enum park_verdict step(struct parked *parked)
 {
 	struct waiter *w = (struct waiter *)parked;
 
-	__atomic_fetch_add(&w->runs, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&gate, __ATOMIC_SEQ_CST) < w->wanted &&
-	    !__atomic_load_n(&parked->interrupted, __ATOMIC_SEQ_CST))
+	atomic_fetch_add(&w->runs, 1);
+	if (atomic_load(&gate) < w->wanted && !atomic_load(&parked->interrupted))
 		return PARK_WAIT;
-	__atomic_store_n(&w->finished, __atomic_add_fetch(&order, 1, __ATOMIC_SEQ_CST),
-			 __ATOMIC_SEQ_CST);
+	atomic_store_explicit(&w->finished, atomic_fetch_add(&order, 1) + 1, memory_order_seq_cst);
 	return PARK_DONE;
 }
 
@@ -61,7 +59,7 @@ static void init_waiter(struct waiter *w, int wanted)
 
 static int finished(struct waiter *w)
 {
-	return __atomic_load_n(&w->finished, __ATOMIC_SEQ_CST);
+	return atomic_load(&w->finished);
 }
 
 static void wait_until(bool (*is)(void *), void *arg)
@@ -80,7 +78,7 @@ static bool is_finished(void *arg)
 
 static bool has_run(void *arg)
 {
-	return __atomic_load_n(&((struct waiter *)arg)->runs, __ATOMIC_SEQ_CST) > 0;
+	return atomic_load_explicit(&((struct waiter *)arg)->runs, memory_order_seq_cst) > 0;
 }
 
 START_TEST(what_has_happened_already_is_seen)
@@ -108,7 +106,7 @@ START_TEST(a_change_wakes_its_segment_in_order)
 	park_wait(park, &other.parked, 5000 + 256); /* the same bucket, another segment */
 	wait_until(has_run, &other);
 
-	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	atomic_store(&gate, 1);
 	park_changed(park, 5000);
 	for (int i = 0; i < 8; i++)
 		wait_until(is_finished, &w[i]);
@@ -116,7 +114,7 @@ START_TEST(a_change_wakes_its_segment_in_order)
 	for (int i = 1; i < 8; i++)
 		ck_assert_int_lt(w[i - 1].finished, w[i].finished);
 	ck_assert_int_eq(finished(&other), 0);
-	__atomic_store_n(&gate, 2, __ATOMIC_SEQ_CST);
+	atomic_store(&gate, 2);
 	park_changed(park, 5000 + 256);
 	wait_until(is_finished, &other);
 }
@@ -132,9 +130,9 @@ START_TEST(what_another_thread_ran_waits_for_a_change)
 	w.parked.id = 5000;
 	park_again(park, &w.parked, changes);
 	usleep(PARK_TICK_MS * 1000 * 5);
-	ck_assert_int_le(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 5); /* its ticks */
-	ck_assert_int_gt(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 0);
-	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	ck_assert_int_le(atomic_load(&w.runs), 5); /* its ticks */
+	ck_assert_int_gt(atomic_load(&w.runs), 0);
+	atomic_store(&gate, 1);
 	park_changed(park, 5000);
 	wait_until(is_finished, &w);
 
@@ -158,15 +156,14 @@ START_TEST(a_turn_is_for_those_that_wait_for_it)
 	wait_until(has_run, &turn);
 	wait_until(has_run, &other);
 	for (int i = 0; i < 100; i++) {
-		runs = __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST);
+		runs = atomic_load(&turn.runs);
 		park_worker_free(park, 5000);
-		for (int j = 0; j < 1000 && __atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST) == runs;
-		     j++)
+		for (int j = 0; j < 1000 && atomic_load(&turn.runs) == runs; j++)
 			usleep(100);
 	}
-	ck_assert_int_ge(__atomic_load_n(&turn.runs, __ATOMIC_SEQ_CST), 100);
-	ck_assert_int_lt(__atomic_load_n(&other.runs, __ATOMIC_SEQ_CST), 50);
-	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	ck_assert_int_ge(atomic_load(&turn.runs), 100);
+	ck_assert_int_lt(atomic_load(&other.runs), 50);
+	atomic_store(&gate, 1);
 	park_worker_free(park, 5000);
 	wait_until(is_finished, &turn);
 	park_changed(park, 5000);
@@ -182,7 +179,7 @@ START_TEST(a_lost_signal_costs_one_tick)
 	init_waiter(&w, 1);
 	park_wait(park, &w.parked, 5000);
 	wait_until(has_run, &w);
-	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST); /* and nobody says so */
+	atomic_store(&gate, 1); /* and nobody says so */
 	since = park_now_ms();
 	wait_until(is_finished, &w);
 	ck_assert_uint_lt(park_now_ms() - since, 20 * PARK_TICK_MS);
@@ -207,10 +204,10 @@ static enum park_verdict wait_on(struct parked *parked)
 {
 	struct waiter *w = (struct waiter *)parked;
 
-	__atomic_fetch_add(&w->runs, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&gate, __ATOMIC_SEQ_CST) < w->wanted)
+	atomic_fetch_add(&w->runs, 1);
+	if (atomic_load(&gate) < w->wanted)
 		return PARK_WAIT;
-	__atomic_store_n(&w->finished, 1, __ATOMIC_SEQ_CST);
+	atomic_store(&w->finished, 1);
 	return PARK_DONE;
 }
 
@@ -229,13 +226,13 @@ static void wait_for_a_tick(void)
 	init_waiter(&other, 1);
 	park_wait(park, &other.parked, 5001);
 	wait_until(has_run, &other);
-	__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	atomic_store(&gate, 1);
 	wait_until(is_finished, &other);
 }
 
 static void end(struct waiter *w)
 {
-	__atomic_store_n(&gate, w->wanted, __ATOMIC_SEQ_CST);
+	atomic_store(&gate, w->wanted);
 	park_changed(park, w->parked.id);
 	wait_until(is_finished, w);
 }
@@ -250,7 +247,7 @@ START_TEST(an_interrupt_that_ends_nothing_makes_it_look_once)
 	wait_until(has_run, &w);
 	park_interrupt(park, &w.parked);
 	wait_for_a_tick();
-	ck_assert_int_lt(__atomic_load_n(&w.runs, __ATOMIC_SEQ_CST), 100);
+	ck_assert_int_lt(atomic_load(&w.runs), 100);
 	end(&w);
 }
 END_TEST
@@ -273,12 +270,12 @@ static enum park_verdict change_while_running(struct parked *parked)
 {
 	struct waiter *w = (struct waiter *)parked;
 
-	if (__atomic_fetch_add(&w->runs, 1, __ATOMIC_SEQ_CST) == 0) {
-		__atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+	if (atomic_fetch_add(&w->runs, 1) == 0) {
+		atomic_store(&gate, 1);
 		park_changed(w->park, parked->id);
 		return PARK_WAIT; /* as if it had looked before the change */
 	}
-	__atomic_store_n(&w->finished, 1, __ATOMIC_SEQ_CST);
+	atomic_store(&w->finished, 1);
 	return PARK_DONE;
 }
 
@@ -343,7 +340,7 @@ START_TEST(a_storm_of_changes_runs_each_to_its_end_once)
 			init_waiter(&w[i], round + 1);
 			park_wait(park, &w[i].parked, 5000 + (ramp_segment_t)(i % 8));
 		}
-		__atomic_store_n(&gate, round + 1, __ATOMIC_SEQ_CST);
+		atomic_store(&gate, round + 1);
 		for (int i = 0; i < 8; i++)
 			park_changed(park, 5000 + (ramp_segment_t)i);
 		for (int i = 0; i < STORM_WAITERS; i++)
