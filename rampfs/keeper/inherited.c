@@ -15,7 +15,7 @@
 #include "keeper_held.h"
 #include "protocol.h"
 
-/* Both places are free. */
+/* Makes an fdstore of the daemon's own. Both descriptor numbers are free. */
 static int make_own_fdstore(void)
 {
 	int pair[2], rc;
@@ -49,7 +49,8 @@ int keeper_inherited(uint64_t *connection, struct ramp_err *err)
 	if (!text || !*text || *end || !*connection)
 		return ramp_err_set(err, EINVAL,
 				    "the daemon is started by rampfs itself, not by hand");
-	/* A keeper of an older version has none: what is put on this one, nobody finds. */
+	/* A keeper of an older version has no fdstore. The next daemon does not receive from this
+	   one. */
 	if (fcntl(KEEPER_FD_LAST, F_GETFD) < 0)
 		rc = make_own_fdstore();
 	for (int fd = KEEPER_FD_FUSE; !rc && fd <= KEEPER_FD_LAST; fd++)
@@ -62,8 +63,8 @@ int keeper_tell(char what)
 	int rc = send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL) == 1 ? 0 : -errno;
 
 	if (rc)
-		log_debug("the keeper is not told '%c': %s", what, strerror(-rc));
-	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead one is replaced */
+		log_debug("telling the keeper '%c': %s", what, strerror(-rc));
+	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc; /* a dead keeper is replaced */
 }
 
 void keeper_tell_failure(const struct ramp_err *err)
@@ -71,8 +72,8 @@ void keeper_tell_failure(const struct ramp_err *err)
 	char message[1 + RAMP_ERR_TEXT_BYTES];
 	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, err->text);
 
-	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: it is nobody's socket */
+	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: that descriptor is no socket to a keeper */
 		return;
 	if (send(KEEPER_FD_CONTROL, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
-		log_debug("the keeper is not told why: %s", strerror(errno));
+		log_debug("telling the keeper the error: %s", strerror(errno));
 }

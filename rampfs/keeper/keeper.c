@@ -1,14 +1,15 @@
 /*
- * The keeper: holds /dev/fuse, the listening session socket and what daemons leave to each other
- * (the shelf, mount.h), and keeps a daemon running.
+ * The keeper: holds /dev/fuse, the listening session socket and the descriptors that daemons leave
+ * to each other (the fdstore, protocol.h), and keeps a daemon running.
  *
- * It mounts, executes the daemon, and executes it again when it dies: at once, or after a pause
+ * It mounts and executes the daemon, and executes it again when it dies: at once, or after a pause
  * that grows while daemons die as soon as they start. It ends when the mount is gone and the daemon
- * has exited. All that it waits for is one poll(2); it allocates nothing after its start.
+ * has exited. It waits in one poll(2) alone (keeper_loop.c) and allocates nothing after its start.
  *
- * How it fails: a daemon that gives up before any has ever served ends the keeper with an error. A
- * daemon that does not end when told to is killed after END_MS. Before Linux 6.9 requests that a
- * dead daemon had read can't be had again: the connection is dropped and the mount made anew.
+ * How it fails: a daemon that gives up before any daemon has served ends the keeper with an error.
+ * A daemon that does not end when told to is killed after END_MS. Before Linux 6.9 the kernel
+ * cannot send again requests that a dead daemon had read: the keeper drops the connection and
+ * mounts again.
  */
 #include "keeper.h"
 
@@ -62,7 +63,7 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 	return rc;
 }
 
-/* What we find at its place moves up, so that the next daemon's find theirs free. */
+/* Moves an inherited descriptor up, so that its number is free for the next daemon's. */
 static int take_descriptor(int fd)
 {
 	int high = fcntl(fd, F_DUPFD_CLOEXEC, KEEPER_HIGH_FD);
@@ -72,7 +73,7 @@ static int take_descriptor(int fd)
 	return high;
 }
 
-/* Both, or neither: a daemon of an older version has none. */
+/* Takes both ends of the fdstore, or neither: a daemon of an older version has none. */
 static int take_fdstore(struct keeper *k)
 {
 	const int at[2] = {KEEPER_FD_SHELF, KEEPER_FD_LAST};
@@ -92,7 +93,7 @@ static int take_fdstore(struct keeper *k)
 	return 0;
 }
 
-/* systemd's main process was the dead keeper. */
+/* Tells systemd its new main process, which was the dead keeper. */
 static void tell_main_pid(void)
 {
 	char state[64];
@@ -101,8 +102,9 @@ static void tell_main_pid(void)
 	notify_systemd(state);
 }
 
-/* The lock's file says whom to tell that the node is to end. Empty lines cover what a longer number
-   leaves: who reads it meanwhile, or where it could not be cut, would find two. */
+/* Writes our pid into the lock's file, where contrib/local-cluster and others find the process that
+   ends the node. Empty lines cover the rest of a longer number: a reader that comes meanwhile, or a
+   file that could not be cut, would show two numbers. */
 static void sign_lock(int lock)
 {
 	char text[16];
@@ -114,9 +116,9 @@ static void sign_lock(int lock)
 }
 
 /*
- * The daemon's child leaves its place to a child of its own, which is init's when it has ended:
- * systemd waits for the end of a main process only where that is its child (elsewhere it kills the
- * rest of the unit as soon as it has told it to end, and the mount stays, dead).
+ * Continues in a child of its own and ends, so that the keeper becomes a child of init. systemd
+ * waits for the end of a main process only where that is its own child. Elsewhere it kills the rest
+ * of the unit as soon as it has told the main process to end, and the mount stays, dead.
  */
 static int become_inits_child(struct ramp_err *err)
 {
@@ -139,7 +141,7 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	int rc;
 
 	if (!pid || !getenv(KEEPER_ENV_CONNECTION))
-		return ramp_err_set(err, EINVAL, "nobody asks to be adopted");
+		return ramp_err_set(err, EINVAL, "no daemon asks to be adopted");
 	k.pid = (pid_t)atol(pid);
 	unsetenv(KEEPER_ENV_ADOPT);
 	k.fuse = take_descriptor(KEEPER_FD_FUSE);
@@ -148,18 +150,18 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	k.lock = take_descriptor(KEEPER_FD_LOCK);
 	rc = take_fdstore(&k);
 	if (rc || k.fuse < 0 || k.control < 0 || k.sessions < 0 || k.lock < 0)
-		return ramp_err_set(err, EBADF, "a descriptor of the daemon's is missing");
+		return ramp_err_set(err, EBADF, "a descriptor of the daemon is missing");
 	rc = become_inits_child(err);
 	if (!rc && k.fdstore[0] < 0)
 		rc = keeper_make_fdstore(&k, err);
 	if (!rc)
 		rc = keeper_hold(&k, err);
 	if (rc)
-		return rc; /* the daemon sees us hang up and starts another: the mount stays */
+		return rc; /* the daemon sees us hang up and starts another keeper: the mount stays */
 	rc = keeper_watch_daemon(&k, false);
 	if (rc && rc != -ESRCH)
 		return ramp_err_sys(err, -rc, "watching the daemon");
-	if (rc) /* it has died meanwhile: start another */
+	if (rc) /* the daemon has died meanwhile: start another */
 		k.start_at_ms = keeper_now_ms();
 	sign_lock(k.lock);
 	log_info("adopted the daemon, process %d", (int)k.pid);

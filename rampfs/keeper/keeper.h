@@ -2,16 +2,15 @@
  * The keeper: the process that holds the mount and keeps a daemon running.
  *
  * rampfs is one program in three processes. main.c starts as the keeper (keeper_run), which mounts
- * and executes main.c again as the daemon (daemon_argv); the daemon opens every floor and calls
+ * and executes main.c again as the daemon (daemon_argv). The daemon opens every floor and calls
  * mount_open, mount_start, loop_run, mount_stop, mount_free. When the daemon dies the keeper
- * executes it again on the same connection; when the keeper dies the daemon executes a new one that
- * adopts it (adopt_argv -> keeper_adopt). What each of them inherits is in protocol.h. (The third
- * process is the daemon's broker, programs/client/broker.c.)
+ * executes it again on the same connection; when the keeper dies the daemon executes a new keeper
+ * that adopts it (adopt_argv -> keeper_adopt). protocol.h lists the descriptors that they inherit.
+ * The third process is the daemon's broker (programs/client/broker.c).
  *
  * Signals of the keeper: SIGTERM, SIGINT: unmount and end; SIGHUP: open the log's file again and
  * upgrade (the daemon is asked to end and is executed again, reading its configuration). The daemon
- * should ignore SIGINT, SIGTERM and SIGHUP: its keeper tells it what to do through
- * mount_config.ended.
+ * should ignore SIGINT, SIGTERM and SIGHUP: its keeper tells it to end through mount_config.ended.
  */
 #ifndef RAMP_KEEPER_H
 #define RAMP_KEEPER_H
@@ -19,7 +18,7 @@
 #include "base/err.h"
 
 struct keeper_config {
-	const char *source; /* what mount(8) shows in front: the state directory's absolute path */
+	const char *source; /* the state directory's absolute path, which mount(8) shows in front */
 	const char *mountpoint;	   /* absolute */
 	unsigned long mount_flags; /* MS_RDONLY, MS_NOEXEC, ... ; MS_NOSUID|MS_NODEV are added */
 	const char *session_path;  /* made (mode 0666, an old one removed) and listened on */
@@ -46,7 +45,7 @@ struct keeper_config {
 int keeper_run(const struct keeper_config *config, struct ramp_err *err);
 
 /* Continues where the dead keeper stopped; for main.c, when RAMPFS_ADOPT is set. lock_fd and
-   ready_fd are ignored; session_path and mountpoint as before. */
+   ready_fd are ignored; session_path and mountpoint as in keeper_run. */
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err);
 
 #endif

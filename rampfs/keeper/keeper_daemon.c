@@ -22,10 +22,10 @@
 #include "protocol.h"
 
 #define QUICK_MS	20 /* a daemon that served for less has died at once */
-#define QUICK_FREE	5  /* so many quick deaths cost no pause */
+#define QUICK_FREE	5  /* that many quick deaths cost no pause */
 #define PAUSE_FIRST_MS	10
 #define PAUSE_MAX_MS	5000
-#define STARTS_UNSERVED 5   /* killed so often before the first ever served: give up */
+#define STARTS_UNSERVED 5   /* give up after that many, where none ever served */
 #define RESEND_SINCE	609 /* Linux 6.9 */
 
 extern char **environ;
@@ -47,7 +47,7 @@ int keeper_watch_daemon(struct keeper *k, bool child)
 	return k->pidfd < 0 ? -errno : 0;
 }
 
-/* Our end of the connection to the next daemon is k->control, its own *theirs. */
+/* Makes the socket pair to the next daemon: our end is k->control, the daemon's *theirs. */
 static int make_control(struct keeper *k, int *theirs)
 {
 	int pair[2], rc, rc_theirs;
@@ -62,7 +62,7 @@ static int make_control(struct keeper *k, int *theirs)
 	return rc ? rc : rc_theirs;
 }
 
-/* One that can't be watched must not run: another would be started beside it. */
+/* Starts a daemon, and kills it if it can't be watched: another would be started beside it. */
 static int spawn_watched(struct keeper *k, int control)
 {
 	int rc = spawn_daemon(k, control);
@@ -77,7 +77,6 @@ static int spawn_watched(struct keeper *k, int control)
 	return rc;
 }
 
-/* What can't be started comes later, where there was one before; else that is an error. */
 int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
 {
 	int control, rc;
@@ -101,7 +100,7 @@ int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
 	return 0;
 }
 
-/* The pause before the next start. */
+/* Returns the pause before the next start. */
 static uint64_t pause_ms(struct keeper *k)
 {
 	uint64_t pause = PAUSE_FIRST_MS;
@@ -117,16 +116,16 @@ static uint64_t pause_ms(struct keeper *k)
 	return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
-/* No RESEND in this kernel: what the dead daemon had read would hang for ever. */
+/* Mounts again, since this kernel has no RESEND: requests that the dead daemon had read would hang
+   for ever. */
 static int mount_again(struct keeper *k, struct ramp_err *err)
 {
-	log_warn("Linux before 6.9 can't send requests again: mounting anew");
+	log_warn("Linux before 6.9 can't send requests again: mounting again");
 	umount2(k->config->mountpoint, MNT_DETACH);
 	close(k->fuse);
 	return keeper_make_mount(k, err);
 }
 
-/* 0: go on; else the keeper ends with that. */
 int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 {
 	int status = 0;
@@ -155,7 +154,7 @@ int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 	}
 	pause = pause_ms(k);
 	if (pause)
-		log_warn("%u daemons have died at once: the next in %llu ms", k->quick,
+		log_warn("%u daemons have died at once: starting the next in %llu ms", k->quick,
 			 (unsigned long long)pause);
 	k->start_at_ms = keeper_now_ms() + pause;
 	return 0;
@@ -164,5 +163,5 @@ int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 void keeper_say(struct keeper *k, char what)
 {
 	if (k->control >= 0 && send(k->control, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
-		log_debug("the daemon is not told '%c': %s", what, strerror(errno));
+		log_debug("telling the daemon '%c': %s", what, strerror(errno));
 }

@@ -31,7 +31,6 @@ void keeper_set_oom(pid_t pid, const char *score)
 		close(fd);
 }
 
-/* Moves a descriptor up, out of the way of those that a daemon is given; closes it in any case. */
 int keeper_move_high(int fd, int *high)
 {
 	int rc;
@@ -54,7 +53,7 @@ int keeper_listen(struct keeper *k, struct ramp_err *err)
 	fd = socket(AF_UNIX, k->config->session_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "session socket");
-	kernel_refuse_fds(fd); /* before anybody connects; where that fails the daemon says so */
+	kernel_refuse_fds(fd); /* before any client connects; where that fails the daemon says so */
 	unlink(addr.sun_path);
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || chmod(addr.sun_path, 0666) ||
 	    listen(fd, 128)) {

@@ -27,7 +27,7 @@ void keeper_tell_ready(const struct keeper_config *config, const char *text)
 	if (config->ready_fd < 0)
 		return;
 	if (dprintf(config->ready_fd, "%s\n", text) < 0)
-		log_debug("nobody waits for the mount");
+		log_debug("no process waits for the mount");
 	close(config->ready_fd);
 }
 
@@ -39,8 +39,9 @@ static void on_control(struct keeper *k)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n < 0) {
-		/* It may have said what we would wait for. */
-		log_warn("the daemon can't be heard: %s; starting another", strerror(errno));
+		/* The daemon may have sent the message that we would wait for. */
+		log_warn("no message of the daemon can be received: %s; starting another",
+			 strerror(errno));
 		syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
 	}
 	what = message[0];
@@ -61,7 +62,7 @@ static void on_control(struct keeper *k)
 	}
 }
 
-/* Where the log was moved away: what the next daemon inherits is the new file. */
+/* Opens the log file again, where it was moved away: the next daemon inherits the new file. */
 static void reopen_log(const struct keeper *k)
 {
 	int fd;
@@ -110,7 +111,6 @@ static int next_timeout(const struct keeper *k)
 	return at <= now ? 0 : (int)(at - now);
 }
 
-/* Ends when the mount is gone, or with an error before it ever served. */
 int keeper_loop(struct keeper *k, struct ramp_err *err)
 {
 	while (k->pidfd >= 0 || !(k->ending || k->gone)) {

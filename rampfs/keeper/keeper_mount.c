@@ -22,7 +22,8 @@
 
 #define FSTYPE "fuse.rampfs"
 
-/* The kernel writes a # in a source as \043, and getmntent(3) leaves it so. */
+/* Returns whether a listed source is this one. The kernel writes a # in a source as \043, and
+   getmntent(3) leaves it so. */
 static bool is_source(const char *listed, const char *source)
 {
 	for (; *source; source++) {
@@ -34,7 +35,8 @@ static bool is_source(const char *listed, const char *source)
 	return !*listed;
 }
 
-/* True where `dir` is mounted and is ours by type and source; *other: something else is there. */
+/* Returns true where `dir` is mounted and is ours by type and source. *other: another rampfs is
+   mounted there. */
 static bool our_mount(const char *source, const char *dir, bool *other)
 {
 	FILE *mounts = setmntent("/proc/self/mounts", "re");
@@ -45,7 +47,7 @@ static bool our_mount(const char *source, const char *dir, bool *other)
 	while (mounts && (e = getmntent(mounts))) {
 		if (strcmp(e->mnt_dir, dir) != 0)
 			continue;
-		/* The last one that is listed covers the others. */
+		/* The mount listed last covers the others. */
 		ours = strcmp(e->mnt_type, FSTYPE) == 0 && is_source(e->mnt_fsname, source);
 		*other = !ours && strcmp(e->mnt_type, FSTYPE) == 0;
 	}
@@ -54,7 +56,7 @@ static bool our_mount(const char *source, const char *dir, bool *other)
 	return ours;
 }
 
-/* A mount of our source anywhere: its mountpoint in `dir`. */
+/* Finds a mount of our source anywhere: its mountpoint in `dir`. */
 static bool find_ours(const char *source, char *dir, size_t cap)
 {
 	FILE *mounts = setmntent("/proc/self/mounts", "re");
@@ -81,7 +83,6 @@ static int detach(const char *dir, struct ramp_err *err)
 	return 0;
 }
 
-/* Whoever locked the state directory knows that nobody serves a mount of it. */
 int keeper_detach_dead(const struct keeper_config *config, struct ramp_err *err)
 {
 	char dir[4096];

@@ -9,9 +9,9 @@
 /* Detaches dead mounts of our source, and one at our mountpoint. The caller holds the lock of the
    state directory, so no daemon serves a mount of it. -EBUSY: another rampfs is mounted there. */
 int keeper_detach_dead(const struct keeper_config *config, struct ramp_err *err);
-/* Mounts: k->fuse, and RAMPFS_CONNECTION in our environment. */
+/* Mounts: sets k->fuse, and RAMPFS_CONNECTION in our environment. */
 int keeper_make_mount(struct keeper *k, struct ramp_err *err);
-/* Unmounts, at once where the mount is in use. */
+/* Unmounts; a mount that is in use is detached. */
 void keeper_drop_mount(struct keeper *k);
 
 #endif

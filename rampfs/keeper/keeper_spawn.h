@@ -9,8 +9,8 @@
 #include "protocol.h"
 
 /*
- * Executes argv[0]. given[i] becomes its descriptor KEEPER_FD_FIRST + i; of the others it inherits
- * 0 to 2 alone. Its signals are as at login. `flags`: further POSIX_SPAWN_*. 0 or -errno.
+ * Executes argv[0]. given[i] becomes its descriptor KEEPER_FD_FIRST + i; besides those it inherits
+ * 0 to 2 alone. Its signals are as at login. `flags`: further POSIX_SPAWN_*. Returns 0 or -errno.
  */
 int keeper_spawn(const int given[KEEPER_FDS], char *const *argv, char **env, short flags,
 		 pid_t *pid);

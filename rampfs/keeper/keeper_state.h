@@ -1,5 +1,5 @@
 /*
- * What the keeper knows and holds.
+ * The state of the keeper process.
  */
 #ifndef RAMP_KEEPER_STATE_H
 #define RAMP_KEEPER_STATE_H
@@ -17,10 +17,10 @@ struct keeper {
 	pid_t pid;
 	int pidfd;			   /* -1: no daemon runs */
 	bool child;			   /* not adopted: has an exit status */
-	bool served;			   /* this daemon or a former one */
-	bool ending;			   /* SIGTERM */
+	bool served;			   /* by this daemon or an earlier one */
+	bool ending;			   /* SIGTERM has come */
 	bool gone;			   /* the daemon said that the mount is gone */
-	char failure[RAMP_ERR_TEXT_BYTES]; /* why the daemon did not come to serve, as it said */
+	char failure[RAMP_ERR_TEXT_BYTES]; /* the daemon's message why it could not serve */
 	unsigned quick, starts;
 	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
 	uint64_t start_at_ms, kill_at_ms; /* 0: not */

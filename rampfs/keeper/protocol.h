@@ -2,14 +2,16 @@
  * How the keeper and its daemon find and tell each other.
  *
  * A daemon finds when it is executed:
+ *
  *   fd 3 KEEPER_FD_FUSE      /dev/fuse of the living connection
  *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET)
  *   fd 5 KEEPER_FD_SESSIONS  the listening session socket
  *   fd 6 KEEPER_FD_LOCK      the locked file that shows that the state directory is in use
- *   fd 7, 8 KEEPER_FD_SHELF  the fdstore, a socket pair: what a daemon sends into one end, the next
- *                            daemon receives from the other (programs/client/fdstore.c).
- *                            Older keepers give none
+ *   fd 7, 8 KEEPER_FD_SHELF  the fdstore, a socket pair: the next daemon receives from it the messages
+ *                            and descriptors that a daemon has sent into it
+ *                            (programs/client/fdstore.c). Older keepers give none
  *   RAMPFS_CONNECTION        the connection's random id in hex, made at mount
+ *
  * An adopting keeper finds the same (fd 4: the socket to the daemon), and RAMPFS_ADOPT, the
  * daemon's pid. 0 to 2 are inherited; every other descriptor is closed, and signals are as at
  * login. A process that forks without exec must close these: a forgotten copy of /dev/fuse keeps a
@@ -22,7 +24,7 @@
 #define KEEPER_FD_CONTROL  4
 #define KEEPER_FD_SESSIONS 5
 #define KEEPER_FD_LOCK	   6
-#define KEEPER_FD_SHELF	   7 /* and the next */
+#define KEEPER_FD_SHELF	   7 /* and the next number */
 #define KEEPER_FD_LAST	   8
 
 #define KEEPER_FD_FIRST KEEPER_FD_FUSE

@@ -1,13 +1,13 @@
 /*
- * What systemd is told, by its own datagram socket (sd_notify(3)'s protocol): nothing where it did
- * not start us.
+ * Messages to systemd by its own datagram socket (sd_notify(3)'s protocol). Nothing is sent where
+ * systemd did not start us.
  */
 #ifndef RAMP_NOTIFY_H
 #define RAMP_NOTIFY_H
 
-/* `state` is one or more lines NAME=VALUE, as in sd_notify(3). Never blocks. */
+/* Sends `state`: one or more lines NAME=VALUE, as in sd_notify(3). Never blocks. */
 void notify_systemd(const char *state);
-/* RELOADING=1, with the time that belongs to it. */
+/* Sends RELOADING=1, with the time that belongs to it. */
 void notify_reloading(void);
 
 #endif

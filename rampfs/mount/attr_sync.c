@@ -1,18 +1,19 @@
 /*
- * Hints and adopted attributes; unlinked segments are orphans.c's. All of it runs on the control
- * loop, every SWEEP_MS and when a row changes; what blocks is done by a worker. A sweep looks at
- * the segments that were touched, since a node may hold very many; only the first looks at each, a
- * part at a time, and so does one after a snapshot, which tells of no row.
+ * The timer behind hints, rows and unlinked segments. All of it runs on the control loop, every
+ * SWEEP_MS and when a row changes; workers do the parts that block. A sweep looks at the segments
+ * that were touched, since a node may hold very many. Only the first sweep looks at each, a part at
+ * a time, and so does a sweep after a snapshot, which reports no single row (startup_scan.c).
  *
- * Hints (R13): size and times are the owner's. Where the file's differ from what the row says, they
- * are proposed, so that other nodes see them at most a second late while a quorum stands. Other
- * nodes' utimens comes the other way: the row's times are new, and go to the file. What looks like
- * that may be a hint of ours, or of a daemon that was killed, and the file has newer times by then:
- * so they are remembered beside the file (seg_note_hint). A hint names the row's epoch: one that is
- * late says nothing about the next owner's file, and one that is refused is asked anew. A segment
- * that has just come takes the row's atime once; its mtime came with it (seg_hold_mtime). A hint
- * raises the row's ctime to the file's. By itself that is worth one only where it is much later,
- * since a new file is always a little younger than its row.
+ * Hints (R13, contrib/doc/design.md): size and times are the owner's. Where the file's differ from
+ * the row's, they are proposed, so that other nodes see them at most a second late while there is a
+ * quorum. Other nodes' utimens comes the other way: the row's times are new, and go to the file.
+ * New times in a row may also be a hint of ours, or of a daemon that was killed, and the file may
+ * have newer times by then: so proposed times are remembered beside the file (seg_note_hint). A
+ * hint carries the row's epoch, so a late one cannot touch the next owner's row; a rejected hint is
+ * proposed again with fresh values. A segment that has just come takes the row's atime once; its
+ * mtime came with it (seg_hold_mtime). A hint raises the row's ctime to the file's. A difference of
+ * ctime alone is worth a hint only where the file's is much later, since a new file is always
+ * slightly younger than its row.
  */
 #include "attr_sync.h"
 
@@ -71,7 +72,7 @@ static void attr_sync_tick(uv_timer_t *timer)
 	finish_if_due(s);
 }
 
-/* The next sweep is in `ms` at the latest. */
+/* Makes the next sweep come in `ms` at the latest. */
 static void attr_sync_wake_in(struct mount *m, uint64_t ms)
 {
 	struct attr_sync *s = m->attr_sync;
@@ -141,7 +142,7 @@ void attr_sync_close(struct mount *m)
 		return;
 	s->closed = m->hints->closed = true;
 	orphans_close(m);
-	s->finish_ms = 0; /* whatever is in flight */
+	s->finish_ms = 0; /* do not wait for proposals in flight */
 	finish_if_due(s);
 	mount_get(m);
 	uv_close((uv_handle_t *)&s->timer, attr_sync_timer_closed);

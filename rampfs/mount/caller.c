@@ -1,5 +1,5 @@
 /*
- * Who stands behind a request; see caller.h.
+ * The caller of a request; see caller.h.
  */
 #include "caller.h"
 
@@ -39,7 +39,7 @@ static bool in_our_user_namespace(pid_t pid)
 	       theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
 }
 
-/* In whatever namespace. */
+/* Returns true if the thread has the capability in its own user namespace, whichever that is. */
 static bool has_somewhere(pid_t pid, int cap)
 {
 	char *line = caller_status(pid, "CapEff:");
@@ -54,7 +54,8 @@ bool caller_has(pid_t pid, int cap)
 	return has_somewhere(pid, cap) && in_our_user_namespace(pid);
 }
 
-/* `map`: uid_map or gid_map, as user_namespaces(7) describes them. */
+/* Returns true if the user namespace of that process knows the id. `map`: uid_map or gid_map, as
+   user_namespaces(7) describes them. */
 static bool maps(pid_t pid, const char *map, uint32_t id)
 {
 	unsigned long inside, outside, count;

@@ -1,6 +1,6 @@
 /*
- * Who stands behind a request, as /proc tells of the thread that FUSE names. What was asked of it
- * while it went is answered as for somebody without privileges.
+ * The caller of a request, as /proc describes the thread that FUSE names. A caller that has ended
+ * meanwhile is treated as one without privileges.
  *
  * Thread-safety: any thread.
  */
@@ -10,15 +10,17 @@
 #include "libfuse.h"
 #include "mount_ref.h"
 
-/* What /proc says of the thread (or process) behind `name`; NULL: nothing. The caller's to free. */
+/* Returns the text that /proc/PID/status has behind `name`; NULL: none. The caller frees it. */
 char *caller_status(pid_t pid, const char *name);
-/* A capability of another user namespace is none here; where /proc does not tell, neither. */
+/* Returns true if the caller has the capability in our user namespace. False where it has it in
+   another one, or /proc does not tell. */
 bool caller_has(pid_t pid, int cap);
 /*
- * Whose a segment must be for the caller to do what its owner may, or who has CAP_* `cap`. False:
- * anybody's (the caller is root, or has it). Else *owner: the caller; but `seen`'s (its
- * row as it is now; NULL: there is none) where the caller has the capability in another user
- * namespace, and that knows the row's user and group: the kernel's rule (capable_wrt_inode_uidgid).
+ * Returns whether the caller may do to a segment what only its owner or a process with CAP_* `cap`
+ * may do, only if a certain user owns it. False: to any segment (the caller is root, or has `cap`).
+ * True: only where *owner owns it, which is the caller; or the owner of `seen` (the segment's row
+ * now; NULL: there is none) where the caller has the capability in another user namespace that
+ * knows the row's user and group. That is the kernel's rule (capable_wrt_inode_uidgid).
  */
 bool caller_is_limited(fuse_req_t req, int cap, const struct segment_row *seen, uint32_t *owner);
 

@@ -16,16 +16,17 @@ static inline uint64_t count_pages(uint64_t offset, uint64_t len)
 	return len ? first_page(offset + len - 1) - first_page(offset) + 1 : 0;
 }
 
-/* What a write, a truncate or a punched hole replaces needs no pulling, but for its edges. */
+/* A range that a write, a truncate or a punched hole replaces. */
 struct cut {
-	struct pull *pull; /* NULL: everything is LOCAL anyway */
+	struct pull *pull; /* NULL: all its pages are LOCAL */
 	struct seg *seg;
 	uint64_t offset, len;
 };
 
-/* Before the bytes are replaced: 0, or -EAGAIN: an edge has to come first; or -errno. */
+/* Prepares the range before its bytes are replaced: 0, -EAGAIN where an edge has to be pulled
+   first, or -errno. */
 int cut_begin(struct cut *cut, struct mount *m, struct seg *seg, uint64_t offset, uint64_t len);
-/* Bytes [offset, offset + done) are as they should be. */
+/* Ends it: bytes [offset, offset + done) have been replaced. */
 void cut_end(struct cut *cut, uint64_t done);
 
 #endif

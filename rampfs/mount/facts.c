@@ -1,5 +1,5 @@
 /*
- * What status files and extended attributes say of a node or a segment: one place, so that they
+ * Facts of a node or a segment for status files and extended attributes: in one place, so that they
  * agree.
  */
 #include "facts.h"
@@ -12,7 +12,7 @@
 
 #define VALUE_BYTES 4096
 
-/* ---- nodes --- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 const struct node_row *facts_find_node(const struct node_list *list, ramp_node_t node)
 {
@@ -45,7 +45,7 @@ const char *facts_node_state(struct mount *m, const struct node_row *row)
 	return row->fenced && row->fenced == row->incarnation ? "fenced" : "down";
 }
 
-/* ---- a segment's state --- */
+/* ---- a segment's state ----------------------------------------------------------------------- */
 
 bool facts_is_silent(struct mount *m, ramp_node_t node)
 {
@@ -58,9 +58,9 @@ static bool is_lost(const struct segment_row *row, const struct node_row *owner)
 	       (owner->incarnation != row->node_inc || owner->fenced == row->node_inc);
 }
 
-/* The state of a STABLE row: its bytes may be gone with an incarnation. `owner` may have been read
-   long before the row, and its node have come with new memory and made this in it: what was read
-   after the row decides. */
+/* Returns the state of a STABLE row, whose bytes may be lost with an incarnation. `owner` may have
+   been read long before the row, and its node may have come with new memory and made this segment
+   in it: a row of the node read after the segment's decides. */
 static const char *stable_state(struct mount *m, const struct segment_row *row,
 				const struct node_row *owner)
 {
@@ -99,13 +99,13 @@ const char *facts_state(struct mount *m, const struct segment_row *row,
 	return "?";
 }
 
-/* ---- a segment's facts --- */
+/* ---- a segment's facts ----------------------------------------------------------------------- */
 
 struct facts {
 	struct mount *m;
 	struct segment_row row;
 	struct seg *seg;       /* NULL: no bytes of it are on this node */
-	struct node_row *node; /* the one that was asked for last */
+	struct node_row *node; /* the row of the node that was looked up last */
 };
 
 typedef void fact_fn(const struct facts *f, FILE *out);
@@ -176,7 +176,8 @@ static void fact_source(const struct facts *f, FILE *out)
 	fact_put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
 }
 
-/* The byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too many. */
+/* Writes the byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too
+   many. */
 static void fact_lost(const struct facts *f, FILE *out)
 {
 	uint64_t page = 0, pages, n;

@@ -19,7 +19,7 @@ static void give_times(struct seg *seg, const struct timespec times[2])
 			  strerror(-rc));
 }
 
-/* To a file whose lock a program may hold up. What is wished meanwhile is the worker's next. */
+/* Times for a file whose lock a program may hold. Times given meanwhile are in `next`. */
 struct file_times {
 	struct mount *mount; /* a reference */
 	struct file_times **slot;
@@ -27,7 +27,7 @@ struct file_times {
 	ramp_segment_t id;
 	uid_t owner;
 	struct timespec times[2], next[2];
-	struct timespec row[2]; /* to be noted once the file has them; 0, 0: nothing is */
+	struct timespec row[2]; /* to be noted once the file has them; 0, 0: none */
 	bool again;
 };
 
@@ -42,7 +42,7 @@ static void file_times_work(void *arg)
 	seg = store_find(m->config.store, ft->id);
 	if (seg) {
 		give_times(seg, ft->times);
-		seg_touch(seg); /* no hint was given meanwhile */
+		seg_touch(seg); /* no hint was proposed meanwhile */
 		seg_put(seg);
 	}
 	mount_work_leave(m);
@@ -121,7 +121,7 @@ void file_times_give(struct mount *m, struct file_times **slot, const bool *clos
 	} else {
 		*slot = file_times_new(m, slot, closed, row);
 		if (!*slot)
-			return; /* the file's own stay, and become the row's */
+			return; /* the file's own times stay, and become the row's */
 		file_times_add(*slot, times);
 		file_times_begin(*slot);
 	}

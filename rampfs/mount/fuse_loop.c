@@ -1,16 +1,18 @@
 /*
- * /dev/fuse, read by a pool of threads on the one descriptor.
+ * A pool of threads that read /dev/fuse on the one descriptor.
  *
- * A daemon that starts on a living connection feeds itself the INIT that was saved (its reply goes
- * nowhere), asks the kernel to send again what the dead daemon had read and not answered, serves
- * that, and starts the pool. A daemon that starts on a new connection gets INIT as any server does;
- * the request and the answer, patched for a resend, are saved before the answer is written.
+ * A daemon that starts on a living connection takes it over first (fuse_takeover.c): it feeds
+ * itself the saved INIT (the reply goes nowhere), has the kernel send again the requests that the
+ * dead daemon had read and not answered, serves them, and then starts the pool. A daemon that
+ * starts on a new connection gets INIT as any server does; the request and the answer, patched for
+ * a resend, are saved before the answer is written (fuse_process.c).
  *
- * How it fails: a read that says ENODEV means that the mount is gone, which the keeper and main are
- * told. An INIT that comes again (the former daemon died between saving and writing its answer) is
- * answered as it was the first time. A request of which daemon after daemon dies as soon as it is
- * carried out again is answered EIO; one that ends them later, from another thread, can't be told
- * from the others. Not clone_fd: a dead daemon's clones close, and requests hang.
+ * How it fails: a read that says ENODEV means that the mount is gone, which the keeper and daemon.c
+ * are told. An INIT that comes again (the earlier daemon died between saving and writing its
+ * answer) gets the same answer as the first time. A request that kills one daemon after another as
+ * soon as it is carried out again is answered EIO; one that kills them later, from another thread,
+ * can't be told from the others. Threads do not clone the descriptor (clone_fd): a dead daemon's
+ * clones close, and requests hang.
  */
 #include "fuse_loop.h"
 
@@ -51,7 +53,7 @@ static void *fuse_thread_main(void *arg)
 			nanosleep(&pause, NULL);
 			continue;
 		}
-		if (n == 0) { /* ENODEV, to libfuse, or somebody else ended the session */
+		if (n == 0) { /* ENODEV, to libfuse, or another thread ended the session */
 			if (!atomic_load_explicit(&m->stopping, memory_order_acquire))
 				mount_end(m, MOUNT_UNMOUNTED);
 			break;
@@ -64,7 +66,7 @@ static void *fuse_thread_main(void *arg)
 
 static void on_stop_signal(int sig)
 {
-	(void)sig; /* it is there to end a read(2) */
+	(void)sig; /* the signal only ends a read(2) */
 }
 
 int fuse_loop_open(struct mount *m, struct ramp_err *err)
@@ -99,7 +101,8 @@ int fuse_loop_start(struct mount *m, struct ramp_err *err)
 	return 0;
 }
 
-/* A thread that has just looked at the flag and not yet slept misses one signal: so they repeat. */
+/* Signals the thread until it ends: one signal is lost on a thread that has looked at the flag and
+   not yet gone to sleep. */
 static void fuse_thread_join(pthread_t thread)
 {
 	struct timespec wait = {.tv_nsec = 1000000};

@@ -18,7 +18,7 @@
 static __thread const struct fuse_buf *current_buf; /* while INIT is being processed */
 static __thread bool swallow;
 
-/* ---- what libfuse calls --------------------------------------------------------------------- */
+/* ---- callbacks of libfuse -------------------------------------------------------------------- */
 
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -33,9 +33,9 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 
 	for (int i = 0; i < count; i++)
 		len += (ssize_t)iov[i].iov_len;
-	/* An INIT that fails for want of memory would break the mount for good: libfuse would
-	   answer every request EIO, or the kernel take none any more. The next daemon gets it
-	   again. */
+	/* An INIT that fails with ENOMEM would break the mount for good: libfuse would answer every
+	   request EIO, or the kernel would accept no request any more. The next daemon gets the
+	   INIT again. */
 	if ((swallow || current_buf) && count == 1 &&
 	    ((const struct fuse_out_header *)iov[0].iov_base)->error == -ENOMEM)
 		abort();
@@ -49,9 +49,9 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 	return writev(fd, iov, count);
 }
 
-/* ---- one request ---------------------------------------------------------------------------- */
+/* ---- one request ----------------------------------------------------------------------------- */
 
-/* INIT again: its answer was saved, and maybe not written. */
+/* Answers an INIT that came again: the answer was saved, and maybe not written. */
 static void answer_init_again(struct mount *m)
 {
 	size_t len;
@@ -59,7 +59,7 @@ static void answer_init_again(struct mount *m)
 	int rc = fuse_request_write(reply, len);
 
 	if (rc)
-		log_warn("INIT answered again: %s", strerror(-rc));
+		log_warn("answering INIT again: %s", strerror(-rc));
 }
 
 static void process_init(struct mount *m, const struct fuse_buf *buf)
@@ -78,7 +78,8 @@ static void process_init(struct mount *m, const struct fuse_buf *buf)
 	current_buf = NULL;
 }
 
-/* What libfuse does not hand on: the kernel marks a direct write, and leaves the rest to us. */
+/* Reads a mark that libfuse does not pass on: the kernel marks a direct write that has to clear
+   set-user-ID and set-group-ID, and leaves the clearing to us. */
 static bool kills_setid(const struct fuse_in_header *header, const struct fuse_buf *buf)
 {
 	struct fuse_write_in in;
@@ -122,7 +123,7 @@ int fuse_process_saved_init(struct mount *m, struct ramp_err *err)
 	fuse_session_process_buf(m->session, &buf);
 	swallow = false;
 	if (fuse_session_exited(m->session))
-		return ramp_err_set(err, EPROTO, "libfuse does not take the saved INIT");
+		return ramp_err_set(err, EPROTO, "libfuse does not accept the saved INIT");
 	return 0;
 }
 
@@ -140,6 +141,6 @@ int fuse_process_open(struct mount *m, struct ramp_err *err)
 	rc = fuse_session_custom_io(m->session, &io, KEEPER_FD_FUSE);
 	if (rc)
 		return ramp_err_set(err, rc < 0 ? -rc : rc,
-				    "libfuse does not take our read and write");
+				    "libfuse does not accept our read and write");
 	return 0;
 }

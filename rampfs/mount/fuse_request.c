@@ -59,8 +59,8 @@ int fuse_request_reply(fuse_req_t req, const void *body, size_t len)
 	return rc;
 }
 
-/* What lies behind the first LOCKED_BYTES is for a connection that an older daemon opened, with
-   larger requests: it is taken where it is used. */
+/* A request behind the first LOCKED_BYTES comes only on a connection that an older daemon opened
+   with larger requests. That part gets its memory when it is used. */
 void *locked_buffer(size_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -22,7 +22,7 @@
 #include "keeper/protocol.h"
 #include "passthrough.h"
 
-#define DEATHS_MAX 8 /* more than the keeper starts without a pause */
+#define DEATHS_MAX 8 /* more than the keeper starts without a pause (QUICK_FREE) */
 
 struct drained {
 	STAILQ_ENTRY(drained) link;
@@ -37,17 +37,17 @@ static void ask_resend(void)
 					 .error = (int32_t)KERNEL_FUSE_NOTIFY_RESEND};
 
 	if (write(KEEPER_FD_FUSE, &notice, sizeof(notice)) < 0)
-		log_warn("requests that a former daemon had read are not sent again: %s",
+		log_warn("requests that an earlier daemon had read are not sent again: %s",
 			 strerror(errno));
 }
 
-/* True when a request of this kind may stand before the end of what is sent again. */
+/* Returns true when a request of this kind may come before the last one that is sent again. */
 static bool no_reply_expected(uint32_t opcode)
 {
 	return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT;
 }
 
-/* Reads all that is sent again (it comes first), and at most one request behind it. */
+/* Reads all requests that are sent again (they come first), and at most one request behind them. */
 static int drain(uint8_t *buf, struct drained_list *list)
 {
 	for (;;) {
@@ -63,7 +63,7 @@ static int drain(uint8_t *buf, struct drained_list *list)
 			return -EPROTO;
 		d = malloc(sizeof(*d) + (size_t)n);
 		if (!d)
-			abort(); /* the keeper starts us again, and the kernel sends again */
+			abort(); /* the keeper starts a new daemon, and the kernel sends the requests again */
 		d->len = (size_t)n;
 		memcpy(d->bytes, buf, d->len);
 		STAILQ_INSERT_TAIL(list, d, link);
@@ -106,7 +106,7 @@ static void drop_drained(struct drained_list *list)
 	}
 }
 
-/* Whoever waits for it gets EIO, and everybody else a daemon. */
+/* Answers EIO to the one caller of that request, so that all others get a daemon. */
 static void refuse_deadly(struct mount *m, const struct fuse_in_header *in, uint64_t unique)
 {
 	struct fuse_out_header out = {.len = sizeof(out), .error = -EIO, .unique = in->unique};
@@ -120,7 +120,8 @@ static void refuse_deadly(struct mount *m, const struct fuse_in_header *in, uint
 	passthrough_dropped(m, unique);
 }
 
-/* A request that ends the daemon would be sent again to each that comes after it, for ever. */
+/* Carries out a request that was sent again, and counts the daemons that died of it: it would be
+   sent again to each later daemon, for ever. */
 static void process_again(struct mount *m, struct drained *d)
 {
 	struct fuse_buf buf = {.mem = d->bytes, .size = d->len};
@@ -167,7 +168,7 @@ int fuse_takeover(struct mount *m, uint8_t *buf, struct ramp_err *err)
 	set_nonblocking(false);
 	if (rc && rc != -ENODEV) {
 		drop_drained(&list);
-		return ramp_err_sys(err, -rc, "reading what is sent again");
+		return ramp_err_sys(err, -rc, "reading requests that are sent again");
 	}
 	if (rc)
 		mount_end(m, MOUNT_UNMOUNTED);
@@ -181,6 +182,6 @@ int fuse_takeover(struct mount *m, uint8_t *buf, struct ramp_err *err)
 	}
 	atomic_store(&m->sent_again, false);
 	meta_release(m->config.meta);
-	reply_buffer_free(); /* of the control thread, which serves no more */
+	reply_buffer_free(); /* of the control thread, which serves no more requests */
 	return 0;
 }

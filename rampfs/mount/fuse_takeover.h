@@ -10,9 +10,9 @@
 #define RECEIVE_BYTES ((1u << 20) + 65536)
 
 /*
- * Feeds libfuse the INIT that was saved, has the kernel send again what the dead daemon had read
- * and not answered, and serves that. On a new connection there is none, and INIT comes as to any
- * server. `buf` of RECEIVE_BYTES. Before the pool starts.
+ * Feeds libfuse the saved INIT, has the kernel send again the requests that the dead daemon had
+ * read and not answered, and serves them. On a new connection no INIT is saved: it comes as to any
+ * server. `buf` has RECEIVE_BYTES. Call it before the pool starts.
  */
 int fuse_takeover(struct mount *m, uint8_t *buf, struct ramp_err *err);
 

@@ -1,9 +1,9 @@
 /*
  * The file that outlives a daemon.
  *
- * It is read by the same program on the same machine while the machine is up, so it is a struct
- * mapped as it lies. Every entry becomes valid by one store (connection, reply_len, unique), made
- * after all else of it.
+ * The same program reads it on the same machine while the machine is up, so it is a mapped struct
+ * without an encoding. Every entry becomes valid by one store (connection, reply_len, unique), made
+ * after all its other fields.
  */
 #include "handover.h"
 
@@ -37,13 +37,14 @@ struct handover_file {
 	_Atomic uint64_t move_unique; /* 0: none */
 	_Atomic ramp_segment_t move_id;
 	/* An older version's file ends before these, and reads as zeros here. */
-	_Atomic uint64_t trying;    /* the request that is carried out again; 0: none */
-	uint64_t deadly, deaths_of; /* so many daemons in a row have died of that request */
+	_Atomic uint64_t trying; /* the request that is carried out again; 0: none */
+	uint64_t deadly,
+		deaths_of; /* the number of daemons in a row that died of request `deadly` */
 };
 
 struct handover {
 	struct handover_file *file;
-	pthread_mutex_t lock; /* of the search for a free slot */
+	pthread_mutex_t lock; /* held while a free slot is searched for */
 };
 
 static void handover_store(_Atomic uint64_t *at, uint64_t value)
@@ -56,7 +57,8 @@ static uint64_t handover_load(const _Atomic uint64_t *at)
 	return atomic_load_explicit(at, memory_order_acquire);
 }
 
-/* The mount of the former connection is remembered; of many, the oldest is forgotten. */
+/* Copies the devices of earlier connections, with that of the last one in front. Of too many, the
+   oldest is forgotten. */
 static void keep_former(struct handover_file *file, uint64_t former[HANDOVER_FORMER])
 {
 	if (file->magic != HANDOVER_MAGIC || file->version != HANDOVER_VERSION)
@@ -68,8 +70,8 @@ static void keep_former(struct handover_file *file, uint64_t former[HANDOVER_FOR
 	former[0] = file->passes.dev;
 }
 
-/* Killed in the middle it is begun again, and at worst remembers a mount twice, or one that could
-   not be mapped from any more. */
+/* Wipes the file for a new connection. A kill in the middle makes the next daemon begin again: at
+   worst a mount is remembered twice, or one from which nothing could be mapped any more. */
 static void begin_connection(struct handover_file *file, uint64_t connection)
 {
 	uint64_t former[HANDOVER_FORMER] = {0};
@@ -87,7 +89,7 @@ static void begin_connection(struct handover_file *file, uint64_t connection)
 	handover_store(&file->connection, connection);
 }
 
-/* Killed in the middle it may count a death twice. */
+/* Counts the death of the last daemon. A kill in the middle may count it twice. */
 static void count_death(struct handover_file *file)
 {
 	uint64_t unique = handover_load(&file->trying);
@@ -178,7 +180,7 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 	const struct fuse_in_header *header = in;
 	struct fuse_init_in offered = {0};
 	struct fuse_init_out reply = {0};
-	const uint32_t depth = 1; /* ours above the store's tmpfs */
+	const uint32_t depth = 1; /* our filesystem above the store's tmpfs */
 
 	if (in_len <= sizeof(*header) || out_len > sizeof(reply) ||
 	    out_len < offsetof(struct fuse_init_out, flags2) + sizeof(reply.flags2))

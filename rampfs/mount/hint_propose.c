@@ -18,8 +18,8 @@ struct hint_answer {
 	int result;
 };
 
-/* The row says it, or what has come after it; what was asked before it, by whichever daemon, is
-   decided, too. */
+/* Handles an accepted hint: the row has its values, or newer ones. All hints proposed before it, by
+   any daemon, are decided, too. */
 static void hint_decided(struct hints *hints, ramp_segment_t id)
 {
 	struct seg *seg = store_find(hints->mount->config.store, id);
@@ -102,7 +102,6 @@ static bool row_says(const struct hint *h, const struct stat *st)
 	       st->st_ctim.tv_sec <= h->ctime.sec + CTIME_LATE_S;
 }
 
-/* True: to be looked at again in the next sweep. */
 bool hint_look_at_file(void *arg, struct seg *seg)
 {
 	struct hints *hints = arg;
@@ -111,7 +110,7 @@ bool hint_look_at_file(void *arg, struct seg *seg)
 	struct stat st;
 
 	if (!inode_is_local(seg))
-		return false; /* whoever makes it ours takes it */
+		return false; /* when it becomes ours its row is adopted */
 	if (!h) {
 		if (meta_segment(hints->mount->config.meta, seg_id(seg), &row) ||
 		    row.node != hints->mount->self)
@@ -128,5 +127,5 @@ bool hint_look_at_file(void *arg, struct seg *seg)
 		return false;
 	if (!h->in_flight && hints->in_flight < HINTS_IN_FLIGHT)
 		propose_hint(hints, h, seg, &st);
-	return true; /* until the row says it */
+	return true; /* until the row has it */
 }

@@ -6,8 +6,8 @@
 
 #include "hints.h"
 
-/* For store_each_touched: proposes what the row does not say of the segment's file. `arg`: struct
-   hints. True: to be looked at again in the next sweep. */
+/* Proposes size and times of the segment's file where its row has others. For store_each_touched;
+   `arg`: struct hints. Returns true if the segment has to be looked at again in the next sweep. */
 bool hint_look_at_file(void *arg, struct seg *seg);
 
 #endif

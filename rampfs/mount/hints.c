@@ -1,5 +1,5 @@
 /*
- * Sizes and times as the metadata has them, and how they come from there to the owner's file.
+ * Sizes and times in the metadata, and their way from there to the owner's file.
  */
 #include "hints.h"
 
@@ -9,7 +9,7 @@
 
 #include "inode.h"
 
-#define LOOK_BUCKETS 1024 /* of them are gone through in each sweep */
+#define LOOK_BUCKETS 1024 /* the number looked through in each sweep */
 
 struct hint *hint_find(struct hints *hints, ramp_segment_t id)
 {
@@ -89,8 +89,9 @@ static void take_times(struct hints *hints, struct hint *h, struct seg *seg,
 	file_times_give(hints->mount, &h->setting, &hints->closed, seg, row, times);
 }
 
-/* It is another node's now. What unshimmed MAP_PRIVATE mappings and exec left of it in the page
-   cache goes; a worker, since the kernel may wait for a page that is being read. */
+/* A segment that is another node's now, and left pages of unshimmed MAP_PRIVATE mappings and exec
+   in the page cache. A worker drops them, since the kernel may wait for a page that is being
+   read. */
 struct left {
 	struct mount *mount;
 	ramp_segment_t id;
@@ -119,7 +120,7 @@ static void drop_page_cache(struct mount *m, ramp_segment_t id)
 	struct left *left = malloc(sizeof(*left));
 
 	if (!left)
-		return; /* stale as MAP_PRIVATE allows */
+		return; /* the pages are stale, as MAP_PRIVATE allows */
 	*left = (struct left){.mount = mount_get(m), .id = id};
 	loop_work(m->config.loop, drop_cache, cache_dropped, left);
 }
@@ -132,8 +133,8 @@ static bool file_says(struct seg *seg, const struct segment_row *row)
 	       same_time(meta_time_of(st.st_mtim), row->mtime);
 }
 
-/* This daemon sees its row for the first time. What lies beside the file costs its waking, so it is
-   not asked where the file has those times anyway. */
+/* Makes a hint, where this daemon sees the row for the first time. Reading the note beside the file
+   would open the file, so that is skipped where the file has the row's times anyway. */
 static struct hint *first_hint(struct hints *hints, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = make_hint(hints, row);
@@ -146,7 +147,7 @@ static struct hint *first_hint(struct hints *hints, struct seg *seg, const struc
 	if (seg_row_news(seg, times, h->news)) {
 		record_get(seg, &record);
 		h->ours = true;
-		h->adopted = record.epoch; /* whatever has come, came before */
+		h->adopted = record.epoch; /* a segment that has come, came before this daemon */
 	} else {
 		h->news[0] = h->news[1] = false;
 		seg_note_row(seg, times);
@@ -154,7 +155,6 @@ static struct hint *first_hint(struct hints *hints, struct seg *seg, const struc
 	return h;
 }
 
-/* The row of a segment that is here and ours. NULL: no memory. */
 struct hint *hint_adopt(struct hints *hints, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = hint_find(hints, row->id);
@@ -180,7 +180,7 @@ struct hint *hint_adopt(struct hints *hints, struct seg *seg, const struct segme
 		take_times(hints, h, seg, row, atime, mtime);
 	if (come)
 		h->adopted = record.epoch;
-	if (h->setting) /* a daemon that dies before that leaves them to the next one */
+	if (h->setting) /* where a daemon dies before that, the next one takes the times */
 		file_times_note(h->setting, times);
 	else if (come || atime || mtime)
 		seg_note_row(seg, times);
@@ -188,8 +188,7 @@ struct hint *hint_adopt(struct hints *hints, struct seg *seg, const struct segme
 	return h;
 }
 
-/* The row of a segment that is another node's: it has left, or is about to come. Until it has, no
-   times but somebody's wish change. */
+/* Times in a row change only by a utimens of a user until the segment has come. */
 void hint_elsewhere(struct hints *hints, struct seg *seg, const struct segment_row *row)
 {
 	struct hint *h = hint_find(hints, row->id);

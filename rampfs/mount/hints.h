@@ -9,30 +9,30 @@
 #include "file_times.h"
 #include "mount_ref.h"
 
-#define HINT_BUCKETS 65536 /* a page of them is taken with the first hint in it */
+#define HINT_BUCKETS 65536 /* memory comes page by page, with the first hint in a page */
 
 struct hint {
 	LIST_ENTRY(hint) link;
 	ramp_segment_t id;
-	bool ours;		       /* the row says that this node owns it */
-	uint64_t adopted;	       /* epoch of the migration whose times it has taken */
-	uint64_t moving;	       /* of the one on its way here, when the row was noted */
-	bool in_flight;		       /* a proposal is on its way */
-	struct file_times *setting;    /* times that a worker gives to the file; NULL: none */
-	bool news[2];		       /* the row's atime, mtime are not those of a former daemon */
-	uint64_t size;		       /* as the row has it */
+	bool ours;	  /* the row says that this node owns it */
+	uint64_t adopted; /* epoch of the migration whose times it has taken */
+	uint64_t moving;  /* epoch of the migration on its way here when the row was noted */
+	bool in_flight;	  /* a proposal is on its way */
+	struct file_times *setting; /* times that a worker is giving to the file; NULL: none */
+	bool news[2];		    /* the row's atime, mtime are newer than an earlier daemon's */
+	uint64_t size;		    /* as the row has it */
 	struct meta_time atime, mtime; /* as the row has them */
-	struct meta_time ctime;	       /* that, too */
+	struct meta_time ctime;	       /* as the row has it */
 };
 LIST_HEAD(hint_bucket, hint);
 
-/* Lives as long as the mount, of which all that is in flight holds a reference. */
+/* Lives as long as the mount, to which everything in flight holds a reference. */
 struct hints {
 	struct mount *mount;
 	bool closed; /* the store may be closed, too */
 	struct hint_bucket by_id[HINT_BUCKETS];
 	uint32_t in_flight;
-	uint32_t next_bucket; /* to be looked through for hints of what is not here any more */
+	uint32_t next_bucket; /* the next to be looked through by hints_forget */
 };
 
 static inline bool same_time(struct meta_time a, struct meta_time b)
@@ -49,11 +49,12 @@ struct hints *hints_new(struct mount *m); /* NULL: no memory */
 void hints_free(struct hints *hints);
 
 struct hint *hint_find(struct hints *hints, ramp_segment_t id);
-/* The row of a segment that is here and ours. NULL: no memory. */
+/* Takes over the row of a segment that is here and ours: owner, mode and new times. NULL: no
+   memory. */
 struct hint *hint_adopt(struct hints *hints, struct seg *seg, const struct segment_row *row);
-/* The row of a segment that is another node's. */
+/* Takes note of the row of a segment that is another node's: it has left, or is about to come. */
 void hint_elsewhere(struct hints *hints, struct seg *seg, const struct segment_row *row);
-/* Frees some of those whose segment is not here any more. */
+/* Frees some hints of segments that are not here any more. */
 void hints_forget(struct hints *hints);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * What stat(2) shows: the row of the metadata, and at the owner the file's own size and times.
+ * Attributes for stat(2): the row of the metadata, and at the owner the file's own size and times.
  */
 #include "inode.h"
 
@@ -42,7 +42,7 @@ const char *inode_ramp_file_name(fuse_ino_t ino)
 	return NULL;
 }
 
-/* ---- owner's attributes beside the bytes ---------------------------------------------------- */
+/* ---- owner's attributes beside the bytes ----------------------------------------------------- */
 
 void inode_note_owner(struct seg *seg, const struct segment_row *row)
 {
@@ -60,7 +60,7 @@ void inode_read_owner(struct seg *seg, struct segment_row *row)
 	row->gid = owner.gid;
 }
 
-/* ---- attributes ----------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 bool inode_is_local(struct seg *seg)
 {
@@ -95,7 +95,8 @@ static void attr_of_row(const struct segment_row *row, bool unlinked, struct sta
 	st->st_ctim = to_timespec(row->ctime);
 }
 
-/* Size and times are the owner's; the row has what chmod and chown did to ctime. */
+/* Takes size and times from the owner's file. ctime is the later of the file's and the row's, which
+   chmod and chown raise. */
 static void attr_of_file(struct seg *seg, struct stat *st)
 {
 	struct stat file;
@@ -186,7 +187,7 @@ int inode_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e)
 	return inode_attr(m, ino, &e->attr);
 }
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static int lookup_in_root(struct mount *m, const char *name, fuse_ino_t *ino)
 {
@@ -230,9 +231,10 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 	}
 }
 
-/* ---- from number to bytes ------------------------------------------------------------------- */
+/* ---- from number to bytes -------------------------------------------------------------------- */
 
-/* A new file has its row's owner and times, so that no hint needs to say that they differ. */
+/* Makes a row's file, with the row's owner and times, so that no hint needs to report a
+   difference. */
 static int begin_file(struct mount *m, const struct segment_row *row, struct seg **seg,
 		      struct ramp_err *err)
 {
@@ -250,7 +252,7 @@ static bool is_short(int rc)
 	return rc == -ENOSPC || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
 }
 
-/* NULL: it is none. m->make_lock is held. */
+/* Finds the slot of a doomed row; NULL: it is not doomed. m->make_lock is held. */
 static ramp_segment_t *doomed_at(struct mount *m, ramp_segment_t id)
 {
 	for (unsigned int i = 0; i < DOOMED_MAX; i++)
@@ -259,7 +261,7 @@ static ramp_segment_t *doomed_at(struct mount *m, ramp_segment_t id)
 	return NULL;
 }
 
-/* False: there is no place, and the name stays. */
+/* Dooms a row. False: no slot is free, and the name stays. */
 static bool doom(struct mount *m, ramp_segment_t id)
 {
 	ramp_segment_t *at = doomed_at(m, 0);
@@ -270,11 +272,11 @@ static bool doom(struct mount *m, ramp_segment_t id)
 }
 
 /*
- * A row of ours without a file. Looking for the file before the row is read: a file that was there
- * and went has left a newer row. Not in tables from before this life, which may be an old copy
- * (R8): there it may be another node's by now. `made`: this node's own command has just made the
- * row; where there is no room for its file the row is doomed in the same moment, since a file that
- * somebody else has made and written must not go with the name.
+ * Makes the file of a row of ours that has none. The file is looked up before the row is read: a
+ * file that was there and went has left a newer row. Tables from before this life may be an old
+ * copy (R8), in which the row may be another node's by now: they make no file. `made`: this node's
+ * own command has just made the row. Where there is no room for its file the row is doomed under
+ * the same lock, since a file that another request has made and written must not go with the name.
  */
 static int make_missing(struct mount *m, ramp_segment_t id, bool *made, struct seg **seg)
 {
@@ -321,7 +323,7 @@ static int find_segment(struct mount *m, ramp_segment_t id, bool *made, struct s
 	record_get(*seg, &record);
 	if (record.kind != RECORD_NONE || seg_damaged(*seg))
 		return 0;
-	/* Reserved for an attempt: until it is taken it is the source's. */
+	/* The file is reserved for an attempt: until that is TAKEN the source owns the segment. */
 	seg_put(*seg);
 	*seg = NULL;
 	return meta_segment(m->config.meta, id, &row) ? -ENOENT : -EREMOTE;
@@ -355,7 +357,7 @@ int inode_openable(struct mount *m, ramp_segment_t id)
 	int rc = inode_segment(m, id, &seg);
 
 	if (rc == -EREMOTE)
-		return 0; /* it may come here while it is open */
+		return 0; /* the segment may come here while it is open */
 	if (rc)
 		return rc;
 	if (seg_damaged(seg) || transfers_rolled_back(m->config.transfers, id))

@@ -1,9 +1,9 @@
 /*
- * Numbers, names and attributes.
+ * Inode numbers, names and attributes.
  *
  *   1 the root    2 .ramp    3.. its files    16 + n the directory of node n    4096.. segments
  *
- * A number says by itself what it is, so that a daemon which starts on a living connection needs no
+ * A number itself tells its kind, so that a daemon which starts on a living connection needs no
  * table. Functions read the node's own tables and fstat(2) files of the store; they do not wait.
  */
 #ifndef RAMP_INODE_H
@@ -40,34 +40,35 @@ static inline fuse_ino_t inode_of_node(ramp_node_t node)
 {
 	return INODE_NODE + node;
 }
-/* The name of one of .ramp's files; NULL. */
+/* Returns the name of one of .ramp's files; NULL: it is none. */
 const char *inode_ramp_file_name(fuse_ino_t ino);
 
-/* -ENOENT: nothing has that number (any more). */
+/* Fills in the attributes. -ENOENT: no inode has that number (any more). */
 int inode_attr(struct mount *m, fuse_ino_t ino, struct stat *st);
-/* A lookup's answer. */
+/* Fills in the answer to a lookup. */
 int inode_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e);
-/* -ENOENT; -ENAMETOOLONG. */
+/* Looks a name up. -ENOENT; -ENAMETOOLONG. */
 int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_t *ino);
 
 /*
- * The segment's struct where this node serves it, with a reference: it may still say EREMOTE or
- * EAGAIN at its gate. A row of ours that has no file yet (the daemon was killed between the commit
- * and the file) gets one; -EAGAIN: not before this node has caught up (mount.caught_up). -EREMOTE:
- * another node's; -EIO: its bytes are lost or damaged; -ENOENT.
+ * Finds the segment's struct, with a reference, where this node serves it; its gate may still say
+ * EREMOTE or EAGAIN. A row of ours that has no file yet (the daemon was killed between the commit
+ * and the file) gets one. -EAGAIN: not before this node has caught up (mount.caught_up). -EREMOTE:
+ * another node has it. -EIO: its bytes are lost or damaged. -ENOENT.
  */
 int inode_segment(struct mount *m, ramp_segment_t id, struct seg **seg);
-/* The same of a row that the caller's own command has made: it is no old copy's. *doomed: for want
-   of room, memory or a descriptor there is no file, and nobody makes one until inode_taken_back;
+/* The same for a row that the caller's own command has made, which is no old copy. *doomed: there
+   was no room, memory or descriptor for the file, and no request makes it until inode_taken_back;
    the caller unlinks the name. */
 int inode_segment_made(struct mount *m, ramp_segment_t id, struct seg **seg, bool *doomed);
 void inode_taken_back(struct mount *m, ramp_segment_t id);
-/* The same where the caller has no use for the struct: may it be opened? */
+/* Returns 0 if the segment may be opened, or the errors of inode_segment; 0 for another node's. */
 int inode_openable(struct mount *m, ramp_segment_t id);
-/* True when this node has the segment's bytes and may serve them. */
+/* Returns true when this node has the segment's bytes and may serve them. */
 bool inode_is_local(struct seg *seg);
 
-/* Between a row and what stands beside the bytes (seg_note_owner, seg_owner). */
+/* Copy owner and mode between a row and the attributes beside the bytes (seg_note_owner,
+   seg_owner). */
 void inode_note_owner(struct seg *seg, const struct segment_row *row);
 void inode_read_owner(struct seg *seg, struct segment_row *row);
 

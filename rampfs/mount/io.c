@@ -1,17 +1,18 @@
 /*
  * Driver of the operations on a segment's bytes.
  *
- * The happy path: into the segment's gate, ask the page states, do it to the store's file, out of
- * the gate, reply; all on the fuse thread. A closed gate, and pages that are still at the source,
- * park the request; it is tried again on the park thread when the segment changed. What changes the
- * file of a segment that a program may hold up, and what takes long, is a worker's (spare.c).
+ * Happy path: enter the segment's gate, ask the page states, do it to the store's file, leave the
+ * gate, reply; all on the fuse thread. A closed gate, and pages that are still at the source, park
+ * the request; it is tried again on the park thread when the segment has changed. An operation that
+ * changes the file of a segment that a program may block, or that takes long, runs on a worker
+ * (offload.c).
  *
- * A request that is sent again is carried out again, but for an append that was written: that is
- * answered as it was, also where the segment has left since.
+ * A request that is sent again is carried out again. Exception: an append that was written is
+ * answered as it was the first time, also where the segment has left since.
  *
  * How it fails: EREMOTE where the segment is another node's, EIO where bytes are lost, EHOSTDOWN
- * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR; ETIMEDOUT
- * of a program's MADV_REMOVE, which is told within its patience or not carried out.
+ * when the source has been silent for 5 s, EBUSY from a gate that does not open, EINTR. A program's
+ * MADV_REMOVE that can't be answered within its patience is not carried out, and gets ETIMEDOUT.
  */
 #include "io.h"
 
@@ -37,7 +38,7 @@ static int do_inside(struct io *io, struct seg *seg)
 	return rc;
 }
 
-/* -EAGAIN: park. */
+/* Tries it. -EAGAIN: park it. */
 static int do_io(struct io *io)
 {
 	struct seg *seg;
@@ -46,7 +47,7 @@ static int do_io(struct io *io)
 	io->gate = io->r.needs_worker = false;
 	if (io->op->was_done(io))
 		return 0;
-	/* What it stores once it has its answer must stand. */
+	/* A punch after its ETIMEDOUT could wipe bytes that the program has stored since. */
 	if (io->punch && punch_is_late(io->punch))
 		return -ETIMEDOUT;
 	rc = inode_segment(io->r.mount, io->id, &seg);
@@ -109,7 +110,7 @@ static void park_io(struct io *io)
 	offload_wait(&io->r, io->id);
 }
 
-/* The stack's request moves to the heap, with its data. NULL after ENOMEM has been replied. */
+/* Moves a request from the stack to the heap, with its data. NULL after ENOMEM has been replied. */
 static struct io *keep_io(struct io *on_stack)
 {
 	struct io *io = request_keep(&on_stack->r, sizeof(*io));
@@ -125,7 +126,8 @@ static struct io *keep_io(struct io *on_stack)
 			io = NULL;
 		}
 	}
-	/* Others would append behind the place that a former daemon promised to it. */
+	/* Other requests would append behind the offset that an earlier daemon promised to this
+	   one. */
 	if (!io)
 		on_stack->op->over(on_stack);
 	return io;
@@ -144,7 +146,7 @@ void io_try(struct io *io)
 	}
 }
 
-/* Set-user-ID and set-group-ID are gone, or can't go. */
+/* Continues when set-user-ID and set-group-ID are cleared, or replies the error. */
 static void setid_gone(void *arg, int rc)
 {
 	struct io *io = arg;

@@ -1,13 +1,14 @@
 /*
  * The daemon's end of the socket to the keeper.
  *
- * The keeper says when to end or to make room for another daemon, we say that we serve, or that the
+ * The keeper says when to end or to make room for another daemon; we say that we serve, or that the
  * mount is gone. When the keeper dies the socket hangs up: we execute a new one, which adopts us
  * and finds the same descriptors as a daemon does.
  *
- * How it fails: an error of a read is no end: where the keeper has died, the next read says so. Of
- * two keepers, one would start daemons in vain for ever. A keeper that can't be executed leaves the
- * mount working, but nobody would start us again; it is tried again every second, and said once.
+ * How it fails: an error of one read is not taken for the keeper's death: where the keeper has
+ * died, the next read says so. Of two keepers, one would start daemons in vain for ever. Where no
+ * keeper can be executed the mount works, but no process would start us again; the start is tried
+ * again every second, and logged once.
  */
 #include "keeper_link.h"
 
@@ -33,15 +34,15 @@ struct keeper_link {
 	uv_timer_t retry;
 	struct mount *mount;
 	int handles;	 /* still open */
-	unsigned failed; /* reads in a row */
-	bool said;	 /* that no keeper can be executed */
+	unsigned failed; /* failed reads in a row */
+	bool said;	 /* logged that no keeper can be executed */
 };
 
 extern char **environ;
 
 static void keeper_link_watch(struct keeper_link *c);
 
-/* Our environment, and whom to adopt; NULL: no memory. */
+/* Copies our environment, with RAMPFS_ADOPT. NULL: no memory. */
 static char **adopt_env(char *pid_text)
 {
 	size_t n = 0;
@@ -59,7 +60,8 @@ static char **adopt_env(char *pid_text)
 	return env;
 }
 
-/* Our child is not yet the keeper: it ends with 0 when it has one of its own (keeper_adopt). */
+/* Waits for our child, which is not yet the keeper: it ends with 0 when it has a child that is
+   (keeper_adopt). */
 static int wait_for_keeper(pid_t pid)
 {
 	int status;
@@ -90,7 +92,7 @@ static int spawn_keeper(struct mount *m, int socket)
 
 static void keeper_link_retry(uv_timer_t *timer);
 
-/* The keeper is gone: its successor gets the other end of a new socket. */
+/* Executes a new keeper, which gets the other end of a new socket. */
 static void replace_keeper(struct keeper_link *c)
 {
 	struct mount *m = c->mount;
@@ -100,7 +102,8 @@ static void replace_keeper(struct keeper_link *c)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		rc = -errno;
 	if (!rc) {
-		/* What can fail comes before: two keepers would start a daemon each. */
+		/* dup3 can fail and so comes before the start: two keepers would start a daemon
+		   each. */
 		rc = dup3(pair[0], KEEPER_FD_CONTROL, O_CLOEXEC) < 0 ? -errno : 0;
 		close(pair[0]);
 		if (!rc)
@@ -132,7 +135,7 @@ static void keeper_link_readable(uv_poll_t *poll, int status, int events)
 	(void)events;
 	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || ++c->failed < READ_TRIES)) {
-		if (status) /* then libuv has stopped */
+		if (status) /* after an error libuv has stopped watching */
 			keeper_link_watch(c);
 		return;
 	}

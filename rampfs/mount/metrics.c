@@ -34,8 +34,8 @@ static void put_segment_metrics(struct mount *m, FILE *out)
 		fprintf(out, "rampfs_segments{phase=\"%s\"} %" PRIu64 "\n", names[i], counts[i]);
 }
 
-/* A label's value: a name may hold any byte but / and NUL, the format is UTF-8 in quotes.
-   Other bytes, and a backslash, are \xHH in it. */
+/* Writes a label's value. A name may hold any byte but / and NUL; the format wants UTF-8 in quotes.
+   Other bytes, and a backslash, are written as \xHH. */
 static void put_label(FILE *out, const char *text)
 {
 	const unsigned char *at = (const unsigned char *)text;
@@ -55,7 +55,8 @@ static void head(FILE *out, const char *name, const char *type, const char *help
 	fprintf(out, "# HELP rampfs_%s %s\n# TYPE rampfs_%s %s\n", name, help, name, type);
 }
 
-/* Buckets by powers of two of microseconds, counted from below as the format wants it. */
+/* Writes a histogram with buckets by powers of two of microseconds, counted from below as the
+   format wants it. */
 static void histogram(FILE *out, const char *name, const char *help, const uint64_t *us, int n,
 		      uint64_t sum_us)
 {
@@ -64,7 +65,7 @@ static void histogram(FILE *out, const char *name, const char *help, const uint6
 	head(out, name, "histogram", help);
 	for (int i = 0; i < n; i++) {
 		below += us[i];
-		/* The last one holds what is longer, too. */
+		/* The last bucket holds longer times, too. */
 		if (i < n - 1)
 			fprintf(out, "rampfs_%s_bucket{le=\"%g\"} %" PRIu64 "\n", name,
 				(double)(UINT64_C(1) << i) / 1e6, below);
@@ -91,7 +92,7 @@ static void put_pull_metrics(struct mount *m, FILE *out)
 		  PULL_HISTOGRAM, p.faults_us);
 }
 
-/* ---- of each node --------------------------------------------------------------------------- */
+/* ---- of each node ---------------------------------------------------------------------------- */
 
 struct peer_counts {
 	const struct node_list *nodes;
@@ -133,7 +134,7 @@ static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FIL
 	if (c->n_control > FACTS_MAX_NODES)
 		c->n_control = FACTS_MAX_NODES;
 	c->n_pull = pull_peers(m->config.pull, c->pull, PULL_PEERS);
-	head(out, "peer_up", "gauge", "1 while this node sees that one");
+	head(out, "peer_up", "gauge", "1 while this node has a connection to that one");
 	for (size_t i = 0; i < c->n_control; i++)
 		peer_line(out, c, "peer_up", c->control[i].node, "", c->control[i].up);
 	head(out, "peer_control_bytes_total", "counter", "bytes of control messages");
@@ -151,7 +152,7 @@ static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FIL
 	free(c);
 }
 
-/* ---- of each segment that is being pulled --------------------------------------------------- */
+/* ---- of each segment that is being pulled ---------------------------------------------------- */
 
 struct pulled_segment {
 	struct segment_row row;
@@ -192,15 +193,15 @@ static void put_pulled_metrics(struct mount *m, FILE *out)
 	head(out, "segment_pages", "gauge", "pages of a segment that is being pulled here");
 	for (size_t i = 0; i < list.n; i++)
 		segment_line(out, &list.at[i], "segment_pages", "", list.at[i].progress.pages_all);
-	head(out, "segment_missing_pages", "gauge", "those that are not here yet");
+	head(out, "segment_missing_pages", "gauge", "its pages that are not here yet");
 	for (size_t i = 0; i < list.n; i++)
 		segment_line(out, &list.at[i], "segment_missing_pages", "",
 			     list.at[i].progress.pages_missing);
-	head(out, "segment_lost_pages", "gauge", "those that went with their source");
+	head(out, "segment_lost_pages", "gauge", "its pages that were lost with their source");
 	for (size_t i = 0; i < list.n; i++)
 		segment_line(out, &list.at[i], "segment_lost_pages", "",
 			     list.at[i].progress.pages_lost);
-	head(out, "segment_pulled_pages", "gauge", "those that have come");
+	head(out, "segment_pulled_pages", "gauge", "its pages that have come");
 	for (size_t i = 0; i < list.n; i++) {
 		segment_line(out, &list.at[i], "segment_pulled_pages", ",by=\"demand\"",
 			     list.at[i].progress.demand_pages);
@@ -212,7 +213,7 @@ static void put_pulled_metrics(struct mount *m, FILE *out)
 	free(list.at);
 }
 
-/* ---- of the whole --------------------------------------------------------------------------- */
+/* ---- of the node as a whole ------------------------------------------------------------------ */
 
 static void put_metadata_metrics(struct mount *m, const struct node_list *nodes, FILE *out)
 {
@@ -231,7 +232,7 @@ static void put_metadata_metrics(struct mount *m, const struct node_list *nodes,
 	       meta.snapshots_taken);
 	metric(out, "journal_bytes", "gauge", "size of the journal", meta.journal_bytes);
 	metric(out, "journal_commits_total", "counter", "the journal's transactions", meta.commits);
-	head(out, "raft_leader", "gauge", "1: that node leads, as this one knows");
+	head(out, "raft_leader", "gauge", "1: that node leads, as far as this one knows");
 	for (size_t i = 0; i < nodes->n; i++) {
 		fputs("rampfs_raft_leader{node=\"", out);
 		put_label(out, nodes->row[i].name);
@@ -265,7 +266,7 @@ static void put_move_metrics(struct mount *m, size_t n_moves, FILE *out)
 	metric(out, "window_last_microseconds", "gauge", "the last transfer's window",
 	       moves.window_last_us);
 	metric(out, "window_max_microseconds", "gauge", "the longest window", moves.window_max_us);
-	histogram(out, "window_seconds", "how long neither end could touch a segment",
+	histogram(out, "window_seconds", "time in which neither end could touch a segment",
 		  moves.window_us, TRANSFER_HISTOGRAM, moves.windows_us);
 }
 
@@ -280,7 +281,7 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 	metric(out, "uptime_seconds", "gauge", "since this daemon began to serve",
 	       (park_now_ms() - m->since_ms) / 1000);
 	metric(out, "nodes", "gauge", "members of the cluster", nodes->n);
-	metric(out, "nodes_up", "gauge", "members that this node sees", up);
+	metric(out, "nodes_up", "gauge", "members that are up, as this node sees it", up);
 	metric(out, "store_capacity_bytes", "gauge", "the store's capacity", space.capacity_bytes);
 	metric(out, "store_used_bytes", "gauge", "bytes in the store", space.used_bytes);
 	put_metadata_metrics(m, nodes, out);
@@ -292,7 +293,7 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 	put_pulled_metrics(m, out);
 	metric(out, "fuse_requests_total", "counter", "requests of this daemon's life",
 	       atomic_load_explicit(&m->requests, memory_order_relaxed));
-	metric(out, "fuse_resent_total", "counter", "requests that a former daemon left",
+	metric(out, "fuse_resent_total", "counter", "requests that an earlier daemon left",
 	       atomic_load_explicit(&m->resent, memory_order_relaxed));
-	metric(out, "fuse_waiting", "gauge", "requests that wait", park_count(m->park));
+	metric(out, "fuse_waiting", "gauge", "parked requests", park_count(m->park));
 }

@@ -8,7 +8,7 @@
 
 #define METRICS_MAX_MOVES 256
 
-/* `n_moves`: migrations under way here, which the control loop alone knows. */
+/* Writes all metrics. `n_moves`: migrations under way here, which the control loop alone knows. */
 void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves, FILE *out);
 
 #endif

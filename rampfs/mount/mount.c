@@ -24,7 +24,7 @@
 #include "ramp_files.h"
 #include "row_sync.h"
 
-/* ---- what the floors below tell ------------------------------------------------------------- */
+/* ---- callbacks of the floors below ----------------------------------------------------------- */
 
 static void store_changed_here(void *arg, ramp_segment_t id)
 {
@@ -54,7 +54,7 @@ void mount_row_changed(struct mount *m, ramp_segment_t id)
 	struct seg *seg;
 
 	if (!id)
-		return; /* nodes are looked up when they are asked for */
+		return; /* rows of nodes are looked up when they are needed */
 	park_changed(m->park, id);
 	seg = store_find(m->config.store, id);
 	if (seg)
@@ -83,9 +83,10 @@ void mount_rows_restored(struct mount *m)
 	loop_post(m->config.loop, on_restored, mount_get(m));
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-/* The directories' times: those of the store, so that they do not change with daemons. */
+/* Opens the handover file. Its own age gives the directories' times, so that they do not change
+   with daemons. */
 static int open_handover(struct mount *m, struct ramp_err *err)
 {
 	struct stat st;
@@ -124,7 +125,7 @@ static void mount_destroy(struct mount *m)
 	free(m);
 }
 
-/* Nothing is left to tell where the mount has not started. */
+/* mount.finish. Nothing is left to tell where the mount has not started. */
 static void mount_finish(struct mount *m, loop_fn *fn)
 {
 	if (m->attr_sync)

@@ -21,9 +21,9 @@
 struct mount;
 
 enum mount_end {
-	MOUNT_UNMOUNTED, /* umount(8): finish pulls in both directions unseen, then exit 0 */
+	MOUNT_UNMOUNTED, /* umount(8): finish pulls in both directions without the mount, then exit 0 */
 	MOUNT_TERMINATE, /* the keeper was told to end, and has unmounted: the same, but at once */
-	MOUNT_UPGRADE,	 /* hand over what can be handed over, then exit 0: a new one is executed */
+	MOUNT_UPGRADE, /* hand over what can be handed over, then exit 0: the keeper executes a new daemon */
 };
 
 struct mount_config {
@@ -35,48 +35,48 @@ struct mount_config {
 	struct pull *pull;
 	struct transfers *transfers;
 
-	uint64_t connection;	  /* of keeper_inherited */
-	const char *session_path; /* told to programs by the ioctls */
+	uint64_t connection;	  /* from keeper_inherited */
+	const char *session_path; /* the ioctls tell it to programs */
 	const char *mountpoint;	  /* absolute */
 	char *const *adopt_argv;  /* executed when the keeper dies; [0] absolute */
 	uint32_t threads;	  /* of the fuse pool; 0: 8 */
 	bool debug;		  /* libfuse's own trace on stderr */
 
-	/* Control loop: serving has ended, or should. Once; and once more with MOUNT_TERMINATE
-	   where that comes after MOUNT_UNMOUNTED. */
+	/* Called on the control loop when serving has ended, or should: once, and once more with
+	   MOUNT_TERMINATE where that comes after MOUNT_UNMOUNTED. */
 	void (*ended)(void *arg, enum mount_end why);
 	void *arg;
 };
 
 /*
- * Reads what a former daemon left in the store (saved INIT, appends under way), registers
- * store_on_change. `config` is copied, strings and argv must outlive the mount.
+ * Reads what an earlier daemon left in the store (saved INIT, appends under way) and registers
+ * store_on_change. `config` is copied; strings and argv must outlive the mount.
  */
 int mount_open(const struct mount_config *config, struct mount **out, struct ramp_err *err);
 
 /*
  * Takes the connection over: feeds libfuse the saved INIT, has unanswered requests sent again,
  * serves them, starts the threads, and tells the keeper. Everything below must be open, and
- * transfers started; main calls it on the control thread just before loop_run.
+ * transfers started. daemon.c calls it on the control thread just before loop_run.
  */
 int mount_start(struct mount *mount, struct ramp_err *err);
 
-/* main's callback of meta: a segment's row changed (id), or a node's (0). Any thread, also before
-   mount_start; never blocks. */
+/* Takes note that a segment's row changed (id), or a node's (0). daemon.c calls it from meta's
+   callback. Any thread, also before mount_start; never blocks. */
 void mount_row_changed(struct mount *mount, ramp_segment_t id);
-/* The same, any segments' rows. */
+/* The same for all segments' rows: a snapshot has replaced the tables. */
 void mount_rows_restored(struct mount *mount);
 
 /*
- * Stops reading requests, and ends the threads. Requests that are parked stay unanswered: the next
- * daemon on this connection has them sent again; where the mount is gone nobody waits for them.
- * After the loop has stopped, before the floors below are closed. The keeper knows by then whether
- * another daemon is wanted: exit(0).
+ * Stops reading requests, and ends the threads. Parked requests stay unanswered: the next daemon on
+ * this connection has them sent again; where the mount is gone no program waits for them. Call it
+ * after the loop has stopped and before the floors below are closed. The keeper knows by then
+ * whether another daemon is wanted: exit(0).
  */
 void mount_stop(struct mount *mount);
-/* After pull_close, programs_close, meta_close and transfers_free: nobody calls in any more,
-   neither with a page, a row, a punched hole nor a question who has something open. Before
-   loop_close. */
+/* Frees the mount. Call it after pull_close, programs_close, meta_close and transfers_free, since
+   then no floor calls in any more, with a page, a row, a punched hole or the question for
+   passthrough opens; and before loop_close. */
 void mount_free(struct mount *mount);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The mount is counted: whatever is under way (requests on the heap, proposals, posted calls) holds
- * a reference, so that an answer that comes after mount_stop finds something to be dropped into.
+ * The mount is counted: everything under way (requests on the heap, proposals, posted calls) holds
+ * a reference, so that an answer that comes after mount_stop still finds a mount, and is dropped.
  */
 #include "mount_ref.h"
 
@@ -48,7 +48,7 @@ void mount_work_end(struct mount *m)
 	pthread_mutex_unlock(&m->work_lock);
 }
 
-/* Control loop: nothing is waited for any more. */
+/* Calls config.ended, when there is nothing left to wait for. Control loop. */
 static void tell_end(void *arg)
 {
 	struct mount *m = arg;
@@ -61,8 +61,9 @@ static void tell_end(void *arg)
 	mount_put(m);
 }
 
-/* An upgrade's next daemon goes on by itself; others are told the last sizes and times now. Where
-   those are waited for already, whoever waits tells the new reason. */
+/* Proposes the last sizes and times before the end, but not before an upgrade, since the next
+   daemon proposes them. Where the mount waits for those already, the call under way will tell the
+   new reason. */
 static void on_end(void *arg)
 {
 	struct mount *m = arg;
@@ -77,7 +78,8 @@ static void on_end(void *arg)
 		m->finish(m, tell_end);
 }
 
-/* Who is told to end takes no time to finish what an umount leaves. */
+/* Returns whether `why` is to be told. A daemon that is told to end (MOUNT_TERMINATE) does not take
+   the time to finish what an umount leaves. */
 static bool is_new_reason(struct mount *m, enum mount_end why)
 {
 	int was = 0, now = 1 + (int)why;
@@ -93,7 +95,7 @@ void mount_end(struct mount *m, enum mount_end why)
 	if (!is_new_reason(m, why))
 		return;
 	if (why == MOUNT_UNMOUNTED)
-		keeper_tell(KEEPER_SAY_GONE); /* else the next daemon finds it out */
+		keeper_tell(KEEPER_SAY_GONE); /* otherwise the next daemon would find out */
 	loop_post(m->config.loop, on_end, mount_get(m));
 }
 

@@ -1,5 +1,5 @@
 /*
- * What the mount asks of the kernel about itself, from outside: by its mountpoint.
+ * Requests to the kernel about our own mount, from outside: by its mountpoint.
  */
 #include "mount_self.h"
 
@@ -24,15 +24,16 @@ uint64_t mount_device(struct mount *m)
 }
 
 /*
- * A reconfiguration that changes nothing: the kernel empties the superblock's cache of names first
- * (fs/super.c, reconfigure_super). A notification would need each name, and who removed it was
- * another node; FUSE_NOTIFY_PRUNE, which takes inodes, came with Linux 6.18.
+ * Reconfigures the mount without changing anything: the kernel first empties the superblock's cache
+ * of names (fs/super.c, reconfigure_super). A notification would need each name, and another node
+ * has removed it; FUSE_NOTIFY_PRUNE, which takes inodes, came with Linux 6.18.
  */
 void mount_drop_names(struct mount *m)
 {
 	int fd = fspick(AT_FDCWD, m->config.mountpoint, FSPICK_CLOEXEC | FSPICK_NO_AUTOMOUNT);
 
-	/* Something else may be mounted there now: that loses cached names, too, and no more. */
+	/* If another filesystem is mounted there by now, that one loses its cached names, and
+	   nothing else. */
 	if (fd < 0 || fsconfig(fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0))
 		log_debug("names stay in the kernel's cache: %s", strerror(errno));
 	else

@@ -1,15 +1,17 @@
 /*
- * What the mount asks of the kernel about itself, from outside: by its mountpoint.
+ * Requests to the kernel about our own mount, from outside: by its mountpoint.
  */
 #ifndef RAMP_MOUNT_SELF_H
 #define RAMP_MOUNT_SELF_H
 
 #include "mount_ref.h"
 
-/* The mount's own device, without asking ourselves; 0: not to be had. Any thread. */
+/* Returns the mount's own device, without sending a request to ourselves; 0: unknown. Any
+   thread. */
 uint64_t mount_device(struct mount *m);
-/* Has the kernel let go of every name of this mount that is not in use: inodes that nobody has open
-   go with theirs, and FORGETs follow. Costs as much as names are cached. Blocks. */
+/* Has the kernel drop every name of this mount that is not in use. Inodes that no program has open
+   go with their names, and FORGETs follow. Its cost grows with the number of cached names.
+   Blocks. */
 void mount_drop_names(struct mount *m);
 
 #endif

@@ -1,14 +1,14 @@
 /*
- * Errands: a request's step on a worker, at most one at a time of a segment.
+ * Requests handed to a worker: a request's step runs there, at most one at a time of a segment.
  *
- * Happy path: nobody is at it for that segment, so the request gets an errand at once, and its step
- * runs on a worker; with the errand's end those in the park that wait for one look again, and the
- * first of them gets his. What finds on the worker that it waits for something else is parked for
- * that: it asks for an errand again when the segment has changed.
+ * Happy path: no worker is busy for that segment, so the request becomes a job at once, and its
+ * step runs on a worker. When the job ends, the parked requests that wait for a worker look again,
+ * and the first of them becomes the next job. A step that finds on the worker that it waits for
+ * something else is parked for that: it asks for a worker again when the segment has changed.
  *
- * How it fails: without memory for an errand it is tried again with the park's tick. An errand
- * whose worker comes when the mount has stopped drops the request, as the park does. One that a
- * program holds up keeps its worker, and those behind it wait, until that program ends.
+ * How it fails: without memory for a job the request tries again at the park's tick. A job whose
+ * worker starts after the mount has stopped drops the request, as the park does. A job that a
+ * program holds up keeps its worker, and the requests behind it wait, until that program ends.
  */
 #include "offload.h"
 
@@ -35,12 +35,13 @@ struct offload {
 int offload_begin(struct parked_request *r, struct seg *seg, bool long_one)
 {
 	r->needs_worker = false;
-	/* Who is handed a descriptor waits for what is direct, so no long one is. */
+	/* A client waits for direct sections before it is handed a descriptor, so no long operation
+	   is direct. */
 	if (!long_one && seg_direct_begin(seg))
 		return OFFLOAD_DIRECT;
 	if (r->on_worker) {
 		if (!long_one)
-			seg_direct_over(seg); /* an append, say, which counts on nobody else */
+			seg_direct_over(seg); /* an append, say, relies on running alone */
 		return OFFLOAD_WORKER;
 	}
 	r->needs_worker = true;
@@ -116,7 +117,7 @@ static void offload_work(void *arg)
 	mount_put(m);
 }
 
-/* Whether a worker has it now. */
+/* Returns true if a worker has the request now. */
 static bool offload_try(struct parked_request *r)
 {
 	struct offload_job *e = offload_claim(r);

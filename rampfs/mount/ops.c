@@ -1,5 +1,5 @@
 /*
- * The table of handlers, and what is agreed on with the kernel at INIT.
+ * The table of handlers, and our answer to INIT.
  */
 #include "ops.h"
 
@@ -16,8 +16,8 @@
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
-	/* O_TRUNC comes as a setattr, which can wait at the gate; suid bits are the kernel's to
-	   clear; data is copied, since a splice's pipe dies with the daemon. */
+	/* O_TRUNC comes as a setattr, which can wait at the gate. The kernel clears suid bits. Data
+	   is copied, since a splice's pipe dies with the daemon. */
 	conn->want &= ~(unsigned int)(FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_HANDLE_KILLPRIV |
 				      FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 				      FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE);

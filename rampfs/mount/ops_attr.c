@@ -1,16 +1,16 @@
 /*
  * Attributes and statfs.
  *
- * setattr in the order in which it may have to wait: set-user-ID and set-group-ID that go with a
- * new size (ops_setid.c: a file with them must not change under them); the size at the owner (parks
- * while the gate is closed, pages are in flight, or a program may hold the file's lock: spare.c), the
- * times at the owner's own file, without a quorum; then what the metadata decides (mode, uid, gid, and times from other nodes) in one
- * proposal; then the answer. Each step is idempotent, so a request that is sent again goes through
- * all of them again.
+ * setattr works in the order in which it may have to wait. First set-user-ID and set-group-ID that
+ * go with a new size (ops_setid.c: a file with them must not change under them). Then the size at
+ * the owner; it parks while the gate is closed, pages are in flight, or a program may hold the
+ * file's lock (offload.c). Then the times at the owner's own file, without a quorum. Then the
+ * metadata's part (mode, uid, gid, and times from other nodes) in one proposal. Then the answer.
+ * Each step is idempotent, so a request that is sent again goes through all of them again.
  *
- * The kernel has checked the caller against the owner that it knew: before another node's chown, or
- * for an open file as of its last look, however long ago. So the proposal says whose the segment
- * must be, and so is looked at here what is not proposed: EPERM.
+ * The kernel has checked the caller against the owner that it knew: from before another node's
+ * chown, or for an open file from its last look, however long ago. So the proposal names the user
+ * that must own the segment, and changes that are not proposed are checked here: EPERM.
  */
 #include "ops_attr.h"
 
@@ -27,7 +27,7 @@
 #include "propose.h"
 #include "truncate.h"
 
-/* ---- getattr, setattr ----------------------------------------------------------------------- */
+/* ---- getattr, setattr ------------------------------------------------------------------------ */
 
 static void reply_attr(fuse_req_t req, fuse_ino_t ino)
 {
@@ -49,10 +49,10 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 struct setattr {
 	struct metadata_change c; /* first */
 	ramp_segment_t id;
-	int to_set;	/* FUSE_SET_ATTR_*: what is not done yet */
+	int to_set;	/* FUSE_SET_ATTR_*: not done yet */
 	uint32_t clear; /* META_CLEAR_* */
 	struct stat attr;
-	bool limited; /* to what is command.owner's */
+	bool limited; /* only if command.owner owns it */
 	bool gate;
 };
 
@@ -75,7 +75,7 @@ static void finish_setattr(struct setattr *sa, int rc)
 	request_end(r);
 }
 
-/* By the row, or of an open file without one by what stands beside the bytes. */
+/* Reads owner and mode from the row, or for an open file without a row from beside the bytes. */
 static bool read_owner(const struct setattr *sa, struct segment_row *row)
 {
 	struct seg *seg;
@@ -90,7 +90,7 @@ static bool read_owner(const struct setattr *sa, struct segment_row *row)
 	return true;
 }
 
-/* 0, or -EPERM: it is not the caller's any more. */
+/* Returns 0, or -EPERM where the caller does not own it any more. */
 static int check_owner(const struct setattr *sa)
 {
 	struct segment_row row;
@@ -100,8 +100,8 @@ static int check_owner(const struct setattr *sa)
 	return -EPERM;
 }
 
-/* Beside the bytes, where the next write looks (setid_goes); the sweep would do it a moment later.
-   Of an open file without a row they stand there alone. */
+/* Sets owner and mode beside the bytes, where the next write looks (setid_goes); row_sync would do
+   it slightly later. An open file without a row has them there alone. */
 static int set_beside(struct setattr *sa)
 {
 	const struct segment_row *want = &sa->c.command.attr;
@@ -127,7 +127,7 @@ static int set_beside(struct setattr *sa)
 	return 0;
 }
 
-/* Of an open file without a row. */
+/* The same for an open file without a row, after a check of its owner. */
 static int set_beside_alone(struct setattr *sa)
 {
 	int rc = check_owner(sa);
@@ -165,8 +165,8 @@ static int set_times(struct setattr *sa, struct seg *seg, const struct timespec 
 	return done;
 }
 
-/* 1 where this node has the file, and has set its times; 0: the metadata will. What is sent again
-   was looked at then. -EAGAIN as offload_begin. */
+/* Returns 1 where this node has the file and has set its times, 0 where the metadata will. The
+   owner of a request that is sent again was checked the first time. -EAGAIN as offload_begin. */
 static int set_times_here(struct setattr *sa)
 {
 	struct timespec times[2];
@@ -219,7 +219,7 @@ static void fill_command(struct setattr *sa)
 		c->flags |= META_SET_CTIME | (sa->limited ? META_OF_OWNER : 0);
 }
 
-/* -EAGAIN: wait. Else it has been answered, or the metadata will. */
+/* Does the file's part. -EAGAIN: wait. 0: the metadata's part is next. */
 static int do_setattr(struct setattr *sa)
 {
 	int rc;
@@ -268,7 +268,7 @@ static void wait_for_file(struct setattr *sa)
 	offload_wait(&sa->c.r, sa->id);
 }
 
-/* Set-user-ID and set-group-ID are gone, or can't go. */
+/* Continues when set-user-ID and set-group-ID are cleared, or replies the error. */
 static void setid_gone(void *arg, int rc)
 {
 	struct setattr *sa = arg;
@@ -283,7 +283,7 @@ static void setid_gone(void *arg, int rc)
 	}
 }
 
-/* What is told without a look at the bytes, as EREMOTE: then nothing goes. */
+/* Returns the error that needs no look at the bytes, as EREMOTE: then no bit is cleared. */
 static int may_cut(const struct setattr *sa)
 {
 	struct seg *seg;
@@ -314,9 +314,10 @@ static uint32_t clears(mode_t mode)
 }
 
 /*
- * Set-user-ID and set-group-ID that the kernel takes away by itself: in a chown, a truncate, or
- * (the mode alone, whoever writes) before a fallocate. It sends all of the mode that it knew, or
- * nothing where it knew of no such bit. Either may be another by now: the bits alone go.
+ * Takes the set-user-ID and set-group-ID bits that the kernel clears by itself: in a chown, a
+ * truncate, or (the mode alone, for any writer) before a fallocate. The kernel sends the whole mode
+ * that it knew, or nothing where it knew of no such bit. The mode may have changed since, so only
+ * those bits are cleared.
  */
 static void take_stripped(struct setattr *sa, const struct segment_row *row)
 {
@@ -334,8 +335,8 @@ static void take_stripped(struct setattr *sa, const struct segment_row *row)
 	sa->to_set &= ~FUSE_SET_ATTR_MODE;
 }
 
-/* As setattr_prepare in the kernel: who may write may change the size, and set both times to now.
- */
+/* Returns true if only the owner may do it, as setattr_prepare in the kernel: a process that may
+   write may change the size, and set both times to now. */
 static bool is_owners(int to_set)
 {
 	const int both = FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
@@ -347,7 +348,7 @@ static bool is_owners(int to_set)
 	return (to_set & TIME_BITS) && (to_set & both) != both;
 }
 
-/* Whose it must be, and what goes with it. */
+/* Finds out which user must own the segment, and which bits go. */
 static void look_at_row(fuse_req_t req, struct setattr *sa)
 {
 	int cap = sa->to_set & CHOWN_BITS ? CAP_CHOWN : CAP_FOWNER;
@@ -391,7 +392,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		setattr_continue(sa, rc);
 }
 
-/* ---- statfs --------------------------------------------------------------------------------- */
+/* ---- statfs ---------------------------------------------------------------------------------- */
 
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {

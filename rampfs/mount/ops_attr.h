@@ -1,5 +1,5 @@
 /*
- * Attributes.
+ * Handlers of attributes and statfs.
  */
 #ifndef RAMP_OPS_ATTR_H
 #define RAMP_OPS_ATTR_H

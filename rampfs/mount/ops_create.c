@@ -1,10 +1,10 @@
 /*
  * New segments.
  *
- * create: commit, then the file (inode_segment makes it), then the answer; on a node that has just
- * started not before its row names this memory, for 5 s. A daemon killed between the two leaves a
- * row without a file, which gets its file when it is first used. Where the file can't be made the
- * name is taken back.
+ * A create commits the row, then makes the file (inode_segment_made), then answers. On a node that
+ * has just started it first waits until the node's row names this incarnation, for up to 5 s. A
+ * daemon killed between commit and file leaves a row without a file, which gets its file when it is
+ * first used. Where the file can't be made the name is taken back.
  */
 #include "ops_create.h"
 
@@ -45,7 +45,8 @@ struct take_back {
 	ramp_segment_t id;
 };
 
-/* Where nobody knows whether it happened it may happen yet: no file in this daemon's life. */
+/* Lifts the doom when the name is gone. Where it is unknown whether the unlink happened it may
+   happen yet: the row gets no file in this daemon's life. */
 static void taken_back(void *arg, const struct meta_reply *reply)
 {
 	struct take_back *back = arg;
@@ -55,7 +56,7 @@ static void taken_back(void *arg, const struct meta_reply *reply)
 	free(back);
 }
 
-/* No room, no memory or no descriptor for the file: the name goes again. */
+/* Unlinks the name again, since there was no room, memory or descriptor for the file. */
 static void take_back(struct create_request *cr, ramp_segment_t id)
 {
 	struct mount *m = cr->c.r.mount;
@@ -87,8 +88,8 @@ static void segment_created(struct metadata_change *c)
 
 	/*
 	 * Another node has put a segment there since the kernel looked. The kernel checks no
-	 * permission of what a create answers with: ESTALE makes it look again, and check. A name
-	 * that is not to be seen yet is a move's.
+	 * permission of the inode that answers a create: ESTALE makes it look again, and check. A
+	 * name that is not visible yet belongs to a move.
 	 */
 	if (rc == -EEXIST && !(cr->fi.flags & O_EXCL))
 		rc = inode_lookup(m, inode_of_node(c->command.node), c->command.name, &ino)
@@ -112,13 +113,14 @@ static int may_create(struct mount *m, fuse_ino_t parent, const char *name)
 		return -EPERM;
 	if (strlen(name) > RAMP_NAME_MAX)
 		return -ENAMETOOLONG;
-	/* A segment is made where its bytes will lie. */
+	/* A segment is made on the node that will have its bytes. */
 	return inode_node(parent) == m->self ? 0 : -EREMOTE;
 }
 
-#define UP_MS 5000 /* as any change waits for a quorum */
+#define UP_MS 5000 /* as long as any change waits for a quorum */
 
-/* Something can be made in this memory: the cluster knows that it is this node's. */
+/* Returns true if the cluster knows this node's incarnation, so that segments can be made in its
+   memory. */
 static bool is_up(struct mount *m)
 {
 	struct node_row row;
@@ -131,8 +133,8 @@ static bool is_up(struct mount *m)
 	return true;
 }
 
-/* It is to be filled: what was unlinked before is to be free again by then. What is sent again is
-   proposed at once, since meta keeps results of the last life only so long. */
+/* Returns false while the new file should wait for the memory of unlinked ones. A request that is
+   sent again is proposed at once, since meta keeps results of the last life only for a while. */
 static bool has_room(const struct metadata_change *c, uint64_t waited_ms)
 {
 	return c->r.resent || !store_makes_room(c->r.mount->config.store, waited_ms);

@@ -1,5 +1,5 @@
 /*
- * New segments.
+ * Handler of create.
  */
 #ifndef RAMP_OPS_CREATE_H
 #define RAMP_OPS_CREATE_H

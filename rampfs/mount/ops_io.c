@@ -1,6 +1,6 @@
 /*
- * Reads, writes and what changes a file's holes: one line of the table each (io.h says how they are
- * driven).
+ * Reads, writes, seeks and changes of holes: each is one line of the table below, and its functions
+ * are together (io.h: how they are driven).
  */
 #include "ops_io.h"
 
@@ -18,7 +18,7 @@
 #include "ops_setid.h"
 #include "ramp_files.h"
 
-/* ---- common --- */
+/* ---- common ---------------------------------------------------------------------------------- */
 
 static bool never_done(struct io *io)
 {
@@ -41,7 +41,7 @@ static void reply_written(struct io *io)
 	fuse_reply_write(io->r.fuse, (size_t)io->result);
 }
 
-/* ---- read --- */
+/* ---- read ------------------------------------------------------------------------------------ */
 
 static int want_pages(struct io *io, struct seg *seg, uint64_t len)
 {
@@ -83,7 +83,7 @@ static void reply_read(struct io *io)
 	fuse_reply_buf(io->r.fuse, (const char *)reply_buffer(), (size_t)io->result);
 }
 
-/* ---- write, append --- */
+/* ---- write, append --------------------------------------------------------------------------- */
 
 static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 {
@@ -109,8 +109,8 @@ static int do_write(struct io *io, struct seg *seg, int how)
 	return put_bytes(io, seg, io->offset);
 }
 
-/* Where the owner's file ends, which the kernel may not know; and where a former daemon put it. One
-   at a time: the caller sees to it. */
+/* Appends at the end of the owner's file, which the kernel may not know; or at the offset where an
+   earlier daemon did. The caller makes sure that appends run one at a time. */
 static int put_at_end(struct io *io, struct seg *seg)
 {
 	struct mount *m = io->r.mount;
@@ -124,7 +124,7 @@ static int put_at_end(struct io *io, struct seg *seg)
 		rc = put_bytes(io, seg, at);
 	if (!rc)
 		handover_append_written(io->append, (uint64_t)io->result);
-	/* One that fails has no place; a new one has none that is promised while it waits. */
+	/* A failed append gives its offset back, and so does a new one that has to wait. */
 	if (rc && io->append && (rc != -EAGAIN || state == HANDOVER_NEW)) {
 		handover_append_end(io->append);
 		io->append = NULL;
@@ -132,7 +132,8 @@ static int put_at_end(struct io *io, struct seg *seg)
 	return rc;
 }
 
-/* Of a segment's errands there is one at a time, and the lock is other segments', too. */
+/* Offloaded requests of one segment already run one at a time. append_lock is shared by hash, so
+   taking it there could block another segment. */
 static int do_append(struct io *io, struct seg *seg, int how)
 {
 	pthread_mutex_t *lock = &io->r.mount->append_lock[io->id % 64];
@@ -146,7 +147,7 @@ static int do_append(struct io *io, struct seg *seg, int how)
 	return rc;
 }
 
-/* What it was answered, or would have been. */
+/* Returns true if an earlier daemon has written it, with the answer. */
 static bool was_appended(struct io *io)
 {
 	uint64_t len;
@@ -165,7 +166,7 @@ static void append_over(struct io *io)
 		handover_append_drop(io->r.mount->handover, io->r.unique);
 }
 
-/* ---- holes, space --- */
+/* ---- holes, space ---------------------------------------------------------------------------- */
 
 static int do_punch(struct io *io, struct seg *seg, int how)
 {
@@ -174,7 +175,7 @@ static int do_punch(struct io *io, struct seg *seg, int how)
 	int rc = 0;
 
 	(void)how;
-	/* Pages end with the file's last one. */
+	/* There are no pages behind the file's last one. */
 	if (end > size)
 		end = size;
 	rc = cut_begin(&cut, io->r.mount, seg, io->offset, end > io->offset ? end - io->offset : 0);
@@ -198,7 +199,7 @@ static int do_allocate(struct io *io, struct seg *seg, int how)
 	return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno : 0;
 }
 
-/* ---- seek --- */
+/* ---- seek ------------------------------------------------------------------------------------ */
 
 static int do_seek(struct io *io, struct seg *seg, int how)
 {
@@ -217,7 +218,7 @@ static void reply_seek(struct io *io)
 	fuse_reply_lseek(io->r.fuse, io->result);
 }
 
-/* ---- the table --- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK };
 
@@ -233,7 +234,7 @@ static const struct io_op io_ops[] = {
 };
 /* clang-format on */
 
-/* ---- handlers --- */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
@@ -281,7 +282,7 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 	(void)ino;
 	(void)datasync;
 	(void)fi;
-	fuse_reply_err(req, 0); /* memory is all there is */
+	fuse_reply_err(req, 0); /* a segment is in memory alone */
 }
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,

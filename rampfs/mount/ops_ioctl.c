@@ -1,5 +1,5 @@
 /*
- * The ioctls: a token for an open file, and what a program is told of the mount.
+ * The ioctls: a token for an open file, and facts of the mount for programs.
  */
 #include "ops_ioctl.h"
 
@@ -12,7 +12,8 @@
 #include "inode.h"
 #include "request.h"
 
-/* FUSE tells the calling thread; tokens are good for its process. -errno: there is no telling. */
+/* Returns the process of a thread: FUSE names the calling thread, and tokens are valid for its
+   process. -errno where /proc does not tell. */
 static pid_t process_of(pid_t thread)
 {
 	char path[64], line[128];

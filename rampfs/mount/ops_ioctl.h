@@ -1,5 +1,5 @@
 /*
- * The ioctls (base/ioc.h).
+ * Handler of the ioctls (base/ioc.h).
  */
 #ifndef RAMP_OPS_IOCTL_H
 #define RAMP_OPS_IOCTL_H

@@ -1,9 +1,9 @@
 /*
  * A rename to another node's directory: the migration.
  *
- * A move is no command: which segment it is about is handed over, and whether that is where it was
- * to go tells whether it happened. One that has gone on from there before it is looked at, within
- * the daemon's restart, is ENOENT.
+ * A move is no command of the metadata, so a resend finds no result of it. The segment of the move
+ * is noted in the handover file instead, and a resend looks whether that segment is at its target.
+ * A segment that has already moved on from there, within the daemon's restart, is ENOENT.
  */
 #include "ops_move.h"
 
@@ -23,10 +23,10 @@ struct rename_move {
 	struct migrate_request what;
 	ramp_node_t from;
 	char name[RAMP_NAME_MAX + 1];
-	bool limited; /* to what is this owner's */
+	bool limited; /* only if `owner` owns it */
 	uint32_t owner;
 	_Atomic uint64_t handle; /* 0: not begun */
-	atomic_uint refs;	 /* who began it, and who is told the result */
+	atomic_uint refs;	 /* begin_move's, and that of the callback with the result */
 };
 
 static void put_move(struct rename_move *mv)
@@ -77,8 +77,9 @@ static void begin_move(struct rename_move *mv)
 	put_move(mv);
 }
 
-/* Sent again, and not where it was. 1: it is where it was to go, by what a former daemon began.
-   Anywhere else it is by another's move, or by one after this. */
+/* Looks for a segment whose move was sent again and that is not in its old place. Returns 1 if it
+   is at its target, by the move that an earlier daemon began; in any other place it is by another
+   move, or by a later one. */
 static int look_where_it_went(const struct rename_move *mv, ramp_segment_t id)
 {
 	struct segment_row row;
@@ -89,7 +90,8 @@ static int look_where_it_went(const struct rename_move *mv, ramp_segment_t id)
 	return row.node == mv->what.dst && strcmp(row.name, mv->what.dst_name) == 0 ? 1 : -ENOENT;
 }
 
-/* 0: to be moved; 1: it is there already (sent again); -EAGAIN: sent again, and on its way. */
+/* Returns 0 if the segment has to be moved; 1 if a request that is sent again finds it at its
+   target; -EAGAIN if such a request finds it on its way. */
 static int look_before_move(struct rename_move *mv)
 {
 	struct meta *meta = mv->r.mount->config.meta;
@@ -102,15 +104,15 @@ static int look_before_move(struct rename_move *mv)
 	if (rc)
 		return rc;
 	if (mv->limited && row.uid != mv->owner)
-		return -EPERM; /* the name is another's since the kernel looked */
-	/* Between the two looks it may have gone there. */
+		return -EPERM; /* the name belongs to another user's segment since the kernel looked */
+	/* Between the two look-ups it may have gone there. */
 	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
 		return there.id == row.id ? look_before_move(mv) : -EEXIST;
 	mv->what.id = row.id;
 	return row.phase == SEGMENT_MOVING && mv->r.resent ? -EAGAIN : 0;
 }
 
-/* The daemon that began the move has died: its attempt is given up, or goes through. */
+/* Waits for an attempt whose daemon has died: the attempt is given up, or goes through. */
 static enum park_verdict move_step(struct parked *parked)
 {
 	struct rename_move *mv = (struct rename_move *)parked;
@@ -141,7 +143,7 @@ void rename_to_node(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_in
 	mv->from = inode_node(parent);
 	strcpy(mv->name, name);
 	rc = meta_lookup(mv->r.mount->config.meta, mv->from, name, &row);
-	/* Whoever is found under that name only later is looked at, too. */
+	/* The check applies also to a segment that gets that name only later. */
 	mv->limited = caller_is_limited(req, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
 	mv->what.from = mv->from;
 	strcpy(mv->what.from_name, name);

@@ -6,7 +6,7 @@
 
 #include "libfuse.h"
 
-/* Replies when the segment has been moved, or not. The names are not too long. */
+/* Moves the segment and replies with the result. The names are not too long. */
 void rename_to_node(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
 		    const char *newname);
 

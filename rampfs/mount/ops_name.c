@@ -1,12 +1,12 @@
 /*
  * Names: lookups from this node's own tables, changes through the metadata.
  *
- * unlink and rename name the segment's id besides its name, the directory, and
- * whose it must be: other nodes' commands may come between what the kernel has looked at and the
- * commit, which decides as the kernel would have then. The id is looked up after the kernel did,
- * and may be another's already.
+ * unlink and rename propose, besides the name, the segment's id, the directory, and the user that
+ * must own it: other nodes' commands may come between the kernel's look and the commit, which
+ * decides as the kernel would have then. The id is looked up after the kernel has looked, and the
+ * name may have another by then.
  *
- * A request that is sent again may have happened already, and then its name is gone: it is proposed
+ * A request that is sent again may have happened already, and then its name is gone. It is proposed
  * all the same, since the command's id finds the first result.
  */
 #include "ops_name.h"
@@ -38,7 +38,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_entry(req, &e);
 }
 
-/* ---- unlink, rename in a directory ---------------------------------------------------------- */
+/* ---- unlink, rename in a directory ----------------------------------------------------------- */
 
 static void name_changed(struct metadata_change *c)
 {
@@ -52,7 +52,7 @@ static void name_changed(struct metadata_change *c)
 	request_reply_err(&c->r, c->reply.result);
 }
 
-/* The row behind a name; for a request that is sent again, none is an answer too (id 0). */
+/* Reads the row behind a name. A request that is sent again may find none (id 0). */
 static int named_row(fuse_req_t req, fuse_ino_t parent, const char *name, struct segment_row *row)
 {
 	int rc;
@@ -66,7 +66,7 @@ static int named_row(fuse_req_t req, fuse_ino_t parent, const char *name, struct
 	return rc == -ENOENT && fuse_request_resent() ? 0 : rc;
 }
 
-/* The directories are sticky, and root's. */
+/* Limits the command to the owner: the directories are sticky and belong to root. */
 static void limit_to_owner(fuse_req_t req, struct meta_command *c, const struct segment_row *row)
 {
 	struct meta *meta = mount_of(req)->config.meta;
@@ -142,7 +142,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	}
 }
 
-/* ---- what a flat directory of segments has not ---------------------------------------------- */
+/* ---- not in a flat directory of segments ----------------------------------------------------- */
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
@@ -184,7 +184,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	fuse_reply_err(req, EPERM);
 }
 
-/* ---- forget: there are no counts, but an unlinked segment may go now ------------------------ */
+/* ---- forget: nothing is counted, but an unlinked segment may go now -------------------------- */
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {

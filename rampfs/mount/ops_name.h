@@ -1,5 +1,5 @@
 /*
- * Names.
+ * Handlers of names.
  */
 #ifndef RAMP_OPS_NAME_H
 #define RAMP_OPS_NAME_H

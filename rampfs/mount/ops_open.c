@@ -19,15 +19,15 @@ void ops_open_flags(struct fuse_file_info *fi)
 	fi->keep_cache = 0;
 }
 
-#define OPEN_MS 5000 /* as any change waits for a quorum */
+#define OPEN_MS 5000 /* as long as any change waits for a quorum */
 
 struct opening {
 	struct parked_request r; /* first */
 	fuse_ino_t ino;
 };
 
-/* What it waits for is its file: ESTALE makes the kernel open it anew, from a fuse thread, which
-   alone may grant a passthrough. */
+/* Waits until the segment has its file. ESTALE then makes the kernel open it again, on a fuse
+   thread, which alone may grant a passthrough. */
 static enum park_verdict open_step(struct parked *parked)
 {
 	struct opening *o = (struct opening *)parked;

@@ -9,8 +9,8 @@
 #include "inode.h"
 #include "request.h"
 
-/* A cookie is the id of the entry that it stands behind: it means the same to every daemon. "." and
-   ".." are 1 and 2, .ramp is 3 in the root, whatever its inode is. */
+/* A listing under way. A cookie is the id of the entry before it, so it means the same to every
+   daemon. "." and ".." are 1 and 2, .ramp is 3 in the root, whichever inode number it has. */
 struct listing {
 	struct mount *m;
 	fuse_req_t req;
@@ -19,7 +19,7 @@ struct listing {
 	uint64_t after;
 };
 
-/* 1: the buffer is full. */
+/* Adds an entry. Returns 1 if the buffer is full. */
 static int add_entry(struct listing *l, const char *name, fuse_ino_t ino, mode_t type,
 		     uint64_t cookie)
 {

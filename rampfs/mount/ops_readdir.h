@@ -1,5 +1,5 @@
 /*
- * Listings.
+ * Handler of readdir.
  */
 #ifndef RAMP_OPS_READDIR_H
 #define RAMP_OPS_READDIR_H

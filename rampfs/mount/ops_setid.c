@@ -1,15 +1,16 @@
 /*
- * Set-user-ID and set-group-ID, which go when somebody writes who has no CAP_FSETID.
+ * Set-user-ID and set-group-ID, which a write by a process without CAP_FSETID clears.
  *
- * Before a truncate, a fallocate or a chown the kernel changes the mode by itself, but for a
- * set-group-ID without the group's x: of that it says nothing, so we look who asks, as we do for a
- * program's MADV_REMOVE, which the shim brings past it. A write it only marks: the bits are looked
- * for beside the bytes, which costs every such write next to nothing; where there are any the
- * metadata clears them, and the write goes on when this node's tables have it.
+ * Before a truncate, a fallocate or a chown the kernel changes the mode by itself, except for a
+ * set-group-ID without the group's x: it does not report that, so we check the caller, as we do for
+ * a program's MADV_REMOVE, which the shim sends past the kernel. A write is only marked by the
+ * kernel: the bits are looked up beside the bytes, which costs every such write next to nothing.
+ * Where there are any the metadata clears them, and the write continues when this node's tables
+ * show it.
  *
- * How it fails: the write fails with what the metadata says (EROFS without a quorum), since a file
- * with those bits must not change under them. While the segment is on the move it waits, as any
- * write does.
+ * How it fails: the write fails with the metadata's error (EROFS without a quorum), since a file
+ * with those bits must not change under them. While the segment is on the move the clearing waits,
+ * as any write does.
  */
 #include "ops_setid.h"
 
@@ -41,7 +42,7 @@ static struct caller caller_of(fuse_req_t req)
 	return (struct caller){.pid = ctx->pid, .gid = ctx->gid};
 }
 
-/* Whether the caller is of that group; where /proc does not tell, not. */
+/* Returns whether the caller is in that group; false where /proc does not tell. */
 static bool in_group(const struct caller *caller, gid_t gid)
 {
 	char *groups, *at, *end;
@@ -61,7 +62,8 @@ static bool in_group(const struct caller *caller, gid_t gid)
 	return is;
 }
 
-/* By the row where another node's chmod may not stand beside the bytes yet. */
+/* Reads the owner beside the bytes; or in the row, where another node's chmod may not be beside the
+   bytes yet. */
 static struct seg_owner setid_owner_of(struct mount *m, struct seg *seg)
 {
 	struct seg_owner owner = seg_owner(seg);
@@ -73,7 +75,7 @@ static struct seg_owner setid_owner_of(struct mount *m, struct seg *seg)
 	return owner;
 }
 
-/* The row says it of a segment that is another node's, or has no file yet. */
+/* Finds the owner; in the row for a segment that is another node's, or has no file yet. */
 static bool setid_find_owner(struct mount *m, ramp_segment_t id, struct seg_owner *owner)
 {
 	struct seg *seg = store_find(m->config.store, id);
@@ -102,7 +104,7 @@ uint32_t setid_unseen(fuse_req_t req, fuse_ino_t ino)
 	return META_CLEAR_SGID;
 }
 
-/* Of who has no CAP_FSETID. */
+/* Returns the bits that a write by a caller without CAP_FSETID clears. */
 static uint32_t setid_that_go(struct mount *m, const struct caller *caller, ramp_segment_t id)
 {
 	struct seg *seg = store_find(m->config.store, id);
@@ -114,7 +116,8 @@ static uint32_t setid_that_go(struct mount *m, const struct caller *caller, ramp
 	owner = setid_owner_of(m, seg);
 	if (owner.mode & S_ISUID)
 		which |= META_CLEAR_SUID;
-	/* Without the group's x it means something else, which the group may keep. */
+	/* Without the group's x a set-group-ID has another meaning (mandatory locking), and a
+	   member of the group may keep it. */
 	if (owner.mode & S_ISGID && (owner.mode & S_IXGRP || !in_group(caller, owner.gid)))
 		which |= META_CLEAR_SGID;
 	seg_put(seg);
@@ -141,7 +144,8 @@ bool setid_kept(pid_t pid)
 	return caller_has(pid, CAP_FSETID);
 }
 
-/* Beside the bytes too, of an unlinked file there alone, before the write can be answered. */
+/* Clears the bits beside the bytes too, before the write can be answered; an unlinked file has them
+   there alone. */
 static void setid_note(struct mount *m, ramp_segment_t id, uint32_t which)
 {
 	struct seg *seg = store_find(m->config.store, id);
@@ -169,7 +173,7 @@ static void setid_finish(struct setid_clearing *cl, int rc)
 	then(arg, rc);
 }
 
-/* The park has closed; the request has been left to the next daemon. */
+/* Reports -ESHUTDOWN: the park has closed, and the request is left to the next daemon. */
 static void setid_abandon(struct parked_request *r)
 {
 	struct setid_clearing *cl = (struct setid_clearing *)r;
@@ -177,7 +181,8 @@ static void setid_abandon(struct parked_request *r)
 	cl->then(cl->arg, -ESHUTDOWN);
 }
 
-/* By an id of our own each time: the request's would find the first answer again. */
+/* Proposes, under a new id of our own each time: under the request's id the metadata would find the
+   first answer again. */
 static void setid_propose(struct setid_clearing *cl)
 {
 	cl->c.command.cid = meta_own_command(cl->c.r.mount->config.meta);
@@ -205,7 +210,7 @@ static void setid_cleared(struct metadata_change *c)
 	struct setid_clearing *cl = (struct setid_clearing *)c;
 	int rc = c->reply.result;
 
-	if (rc == -EBUSY) { /* on the move */
+	if (rc == -EBUSY) { /* the segment is on the move */
 		c->r.parked.step = setid_try_again;
 		c->r.gate_since_ms = 0;
 		if (c->r.fuse)
@@ -230,7 +235,7 @@ void setid_clear(const struct parked_request *r, ramp_segment_t id, uint32_t whi
 		return;
 	}
 	request_init_own(&cl->c.r, r->mount);
-	cl->c.r.fuse = r->fuse; /* which a closed park leaves to the next daemon */
+	cl->c.r.fuse = r->fuse; /* a closed park leaves the request to the next daemon */
 	cl->c.r.caller = r->caller;
 	propose_init(&cl->c, META_SETATTR, setid_cleared);
 	cl->id = id;

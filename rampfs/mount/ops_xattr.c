@@ -1,5 +1,5 @@
 /*
- * user.ramp.*: what a segment is and where it lies, and three things that may be asked of it.
+ * user.ramp.*: facts of a segment (facts.c), three of which can be set.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
  * carry a segment's id and owner to its copies. Attributes of any other name are not supported.
@@ -56,9 +56,10 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	free(value);
 }
 
-/* ---- setxattr ------------------------------------------------------------------------------- */
+/* ---- setxattr -------------------------------------------------------------------------------- */
 
-/* Bytes with K, M, G or T behind them (powers of 1024), or 0x...; a power of two from 64 MiB on. */
+/* Parses bytes with K, M, G or T behind them (powers of 1024), or 0x...; the value is a power of
+   two from 64 MiB on. */
 static int parse_extent(const char *text, uint64_t *out)
 {
 	static const char units[] = "KMGT";
@@ -99,7 +100,7 @@ static int parse_pages(const char *text, uint8_t *out)
 	return 0;
 }
 
-/* What the value asks of the row: flags and attr of a SETATTR. */
+/* Parses the value into flags and attr of a SETATTR. */
 static int parse_set(struct mount *m, const char *name, const char *text,
 		     struct meta_command *command)
 {

@@ -1,5 +1,5 @@
 /*
- * user.ramp.*
+ * Handlers of the extended attributes user.ramp.*
  */
 #ifndef RAMP_OPS_XATTR_H
 #define RAMP_OPS_XATTR_H

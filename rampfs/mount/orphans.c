@@ -1,13 +1,14 @@
 /*
- * Unlinked segments, from when their name has gone until their memory is free.
+ * Unlinked segments, from the end of their name until their memory is free.
  *
- * Happy path: a segment goes when its row is an orphan or gone (a row that is absent proves nothing
- * before a linearizable read, R8), the kernel does not know the inode any more, and a lease proves
- * that nobody has it open or mapped. Then the row is told (FREED). Until then it is looked at
- * again, when the kernel forgets the inode, or later and later up to RETRY_MAX_MS. A name that
- * another node took away stays in the kernel's cache here, and its inode with it, until somebody
- * looks it up: that would hold the memory for ever, so the cache is emptied first, though not more
- * than once in DROP_EVERY_MS, since all names of the mount go.
+ * Happy path: a segment goes when its row is an orphan or gone (an absent row proves nothing before
+ * a linearizable read, R8), the kernel does not know the inode any more, and a lease proves that no
+ * program has it open or mapped. Then the row is told (FREED). Until then it is tried again, when
+ * the kernel forgets the inode, or after growing pauses up to RETRY_MAX_MS.
+ *
+ * A name that another node removed stays in the kernel's cache here, and its inode with it, until a
+ * program looks the name up. That would hold the memory for ever, so the cache is emptied first,
+ * but at most once in DROP_EVERY_MS, since all names of the mount go.
  */
 #include "orphans.h"
 
@@ -23,7 +24,7 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000
-#define RETRY_PAUSE_MS 20 /* between looks at all of them, which may be very many */
+#define RETRY_PAUSE_MS 20 /* between two looks at all of them, which may be very many */
 #define DROP_EVERY_MS  1000
 #define REMOVED_WORDS  1024
 #define ORPHAN_BUCKETS 1024
@@ -35,21 +36,21 @@ struct orphan {
 	ramp_segment_t id;
 	uint64_t due_ms, retry_ms;
 	bool busy;   /* a sync or a worker has it */
-	bool again;  /* meanwhile the kernel forgot it */
-	bool synced; /* this node's tables hold all that was committed when it became one */
+	bool again;  /* the kernel forgot it meanwhile */
+	bool synced; /* the tables hold all that was committed when it became an orphan */
 	int result;  /* of the sync or the worker */
 };
 TAILQ_HEAD(orphan_list, orphan);
 LIST_HEAD(orphan_bucket, orphan);
 
-/* Lives as long as the mount, of which all that is in flight holds a reference. */
+/* Lives as long as the mount, to which everything in flight holds a reference. */
 struct orphans {
 	struct mount *mount;
 	const struct orphans_ops *ops;
 	bool closed;
 	struct orphan_list list;
 	struct orphan_bucket by_id[ORPHAN_BUCKETS];
-	atomic_uint n;				 /* forgets are cheap while there is none */
+	atomic_uint n; /* the number of orphans: FORGETs are cheap while it is 0 */
 	_Atomic uint64_t removed[REMOVED_WORDS]; /* a bit for each id modulo their number */
 	_Atomic uint64_t dropped_ms;		 /* when names were last dropped */
 };
@@ -76,8 +77,8 @@ static void drop_orphan(struct orphan *o)
 
 static void try_orphan(struct orphan *o);
 
-/* An orphan that is here whole: what is not is freed when its migration has ended. Without addresses
-   it has no row any more, and the caller knows that it had one. */
+/* Counts an orphan that is whole here as going; any other is freed when its migration has ended. A
+   segment without addresses has no row any more: the caller knows that it had one. */
 void orphan_goes(struct mount *m, ramp_segment_t id)
 {
 	struct seg *seg = store_find(m->config.store, id);
@@ -95,7 +96,8 @@ void orphan_goes(struct mount *m, ramp_segment_t id)
 	seg_put(seg);
 }
 
-/* It is in use, so nobody is to wait for its memory. (The first look may come before FORGET does.) */
+/* Stops requests from waiting for its memory, since it is in use. (The first look may come before
+   FORGET does, so it is called from the second on.) */
 static void stays(struct orphan *o)
 {
 	struct mount *m = o->all->mount;
@@ -145,7 +147,7 @@ static void on_removed(void *arg)
 	} else if (o->result) {
 		try_later(o);
 	} else {
-		park_changed(m->park, inode_of_node(m->self)); /* create waits for its memory */
+		park_changed(m->park, inode_of_node(m->self)); /* a create waits for its memory */
 		if (meta_segment(m->config.meta, o->id, &row) == 0) {
 			c.cid = meta_own_command(m->config.meta);
 			meta_propose(m->config.meta, &c, free_proposed, NULL);
@@ -168,7 +170,8 @@ bool orphan_was_removed(struct mount *m, ramp_segment_t id)
 	return m->orphans && m->orphans->removed[id % REMOVED_WORDS] & removed_bit(id);
 }
 
-/* Of all orphans one, now and then: it drops the others' names as well, and everybody's. */
+/* Returns true for one orphan in DROP_EVERY_MS: emptying the cache drops the names of all other
+   files, too. */
 static bool may_drop_names(struct orphans *s)
 {
 	uint64_t now = park_now_ms(), last = atomic_load(&s->dropped_ms);
@@ -177,7 +180,8 @@ static bool may_drop_names(struct orphans *s)
 	       atomic_compare_exchange_strong(&s->dropped_ms, &last, now);
 }
 
-/* Worker. Open, mapped or a working place: something more than a name that nobody looks up. */
+/* Returns true if the kernel still needs the inode: it is open, mapped or a working directory, and
+   not just a cached name. Worker. */
 static bool kernel_knows(struct mount *m, ramp_segment_t id)
 {
 	if (fuse_lowlevel_notify_inval_inode(m->session, id, -1, 0) == -ENOENT)
@@ -205,7 +209,7 @@ static int remove_unused(struct mount *m, ramp_segment_t id)
 		rc = ramp_err_set(&err, EBUSY, "the kernel knows its inode");
 	} else {
 		m->orphans->removed[id % REMOVED_WORDS] |= removed_bit(id);
-		rc = store_remove(seg, true, &err); /* a lease proves that nobody maps it */
+		rc = store_remove(seg, true, &err); /* a lease proves that no process maps it */
 	}
 	if (rc)
 		log_debug("segment %llu is unlinked and stays: %s", (unsigned long long)id,
@@ -260,7 +264,7 @@ static void try_orphan(struct orphan *o)
 
 	if (rc == 0 && row.phase != SEGMENT_ORPHAN) {
 		drop_orphan(
-			o); /* it has a name, or a migration to end first: its row will change */
+			o); /* it has a name, or its migration has to end first: its row will change */
 		return;
 	}
 	if (rc && rc != -ENOENT) {
@@ -290,8 +294,9 @@ void orphan_add(struct mount *m, ramp_segment_t id)
 		TAILQ_INSERT_TAIL(&s->list, o, link);
 		LIST_INSERT_HEAD(&s->by_id[id % ORPHAN_BUCKETS], o, by_id);
 		atomic_fetch_add_explicit(&s->n, 1, memory_order_relaxed);
-		if (meta_segment(s->mount->config.meta, id, &row) == 0) /* else it is to be seen */
-			orphan_goes(s->mount, id); /* another node took its name away */
+		if (meta_segment(s->mount->config.meta, id, &row) ==
+		    0)				   /* else the row may be gone, or not known yet */
+			orphan_goes(s->mount, id); /* another node removed its name */
 	}
 	if (!o->busy)
 		try_orphan(o);
@@ -329,7 +334,7 @@ void orphan_forgotten(struct mount *m, ramp_segment_t id)
 		return;
 	f = malloc(sizeof(*f));
 	if (!f)
-		return; /* it is tried again later anyway */
+		return; /* the next retry comes anyway */
 	f->mount = mount_get(m);
 	f->id = id;
 	loop_post(m->config.loop, on_forgotten, f);

@@ -1,13 +1,13 @@
 /*
  * The park thread.
  *
- * What waits stands in a bucket by its segment's id; a change moves the segment's requests, in the
- * order in which they came, to the list of what is ready, and signals the eventfd. The thread takes
- * from there, runs the step, and puts back what must go on waiting. A change that happens while a
- * step runs is not lost: the bucket counts changes, and a request that comes back to a bucket whose
- * count has moved is ready again at once.
+ * A waiting request is in a bucket by its segment's id. A change moves the segment's requests, in
+ * the order in which they came, to the ready list, and signals the eventfd. The thread takes a
+ * request from there, runs its step, and puts it back if it must keep waiting. A change that
+ * happens while a step runs is not lost: the bucket counts changes, and a request that comes back
+ * to a bucket whose count has moved is ready again at once.
  *
- * How it fails: it does not; memory is the callers', and a lost signal costs PARK_TICK_MS.
+ * How it fails: it does not; callers provide the memory, and a lost signal costs PARK_TICK_MS.
  */
 #include "park.h"
 
@@ -31,7 +31,7 @@ struct bucket {
 struct park {
 	pthread_t thread;
 	int event;
-	atomic_uint waiting; /* in buckets; atomic, so that park_changed is cheap when it is 0 */
+	atomic_uint waiting; /* in buckets; the park thread reads it without the lock */
 	pthread_mutex_t lock;
 	struct bucket buckets[BUCKETS]; /* protected by lock */
 	struct parked_list ready;	/* protected by lock */
@@ -67,7 +67,7 @@ static void make_ready(struct park *park, struct parked *parked)
 	TAILQ_INSERT_TAIL(&park->ready, parked, link);
 }
 
-/* Every request gets its turn: deadlines are the steps' own business. Lock held. */
+/* Makes every waiting request ready: a step checks its own deadline. Lock held. */
 static void tick(struct park *park)
 {
 	for (int i = 0; i < BUCKETS; i++) {
@@ -78,7 +78,8 @@ static void tick(struct park *park)
 	}
 }
 
-/* Lock held: it goes on waiting, if nothing has happened since its step began. */
+/* Puts a request back to wait, or to the ready list where something has happened since its step
+   began. Lock held. */
 static void put_back(struct park *park, struct parked *parked, struct bucket *b, uint64_t changes)
 {
 	if (bucket_of(park, parked->id)->changes != changes || parked->woken) {
@@ -89,14 +90,14 @@ static void put_back(struct park *park, struct parked *parked, struct bucket *b,
 	atomic_fetch_add(&park->waiting, 1);
 }
 
-/* Lock held; gives it up while the step runs. */
+/* Runs a step. Lock held, but given up while the step runs. */
 static void run_one(struct park *park, struct parked *parked)
 {
 	struct bucket *b = bucket_of(park, parked->id);
 	uint64_t changes = b->changes, workers_freed = b->workers_freed;
 	enum park_verdict verdict;
 
-	/* Said once, it makes the step look once: the caller may have handled its signal, and go on
+	/* One interrupt makes the step look once: the caller may have handled its signal and keep
 	   waiting. */
 	parked->woken = false;
 	pthread_mutex_unlock(&park->lock);
@@ -131,8 +132,8 @@ static void *park_thread(void *arg)
 	while (!park->closed) {
 		struct parked *parked;
 
-		/* Also while there is always something to do: of one segment pages may come all the
-		   time, and another's source be silent. */
+		/* Ticks come also while the ready list is never empty: one segment's pages may come
+		   all the time while another's source is silent. */
 		if (park_now_ms() >= next_tick) {
 			tick(park);
 			next_tick = park_now_ms() + PARK_TICK_MS;
@@ -256,7 +257,7 @@ void park_again(struct park *park, struct parked *parked, uint64_t changes)
 	if (closed)
 		parked->drop(parked);
 	else
-		park_wake(park); /* it may sleep without a tick */
+		park_wake(park); /* the thread may sleep without a time-out */
 }
 
 /* Lock held. */

@@ -1,24 +1,24 @@
 /*
- * Passthrough opens: who has one, by which backing id, and whether a segment may move.
+ * Passthrough opens: which process has one, by which backing id, and whether a segment may move.
  *
- * Happy path: the first open of a fully local segment registers the store's file with the kernel
- * (a backing id), is written down in the handover's file, and is answered. Opens after it get the
- * same id, as the kernel demands. With the last RELEASE the id is closed. When the segment is to
- * move, no open may be left, nor a mapping: one outlives its file, and shows in /proc under the
+ * Happy path: the first open of a fully local segment registers the store's file with the kernel (a
+ * backing id), is entered in the handover's file, and is answered. Opens after it get the same id,
+ * as the kernel demands. With the last RELEASE the id is closed. A segment that is about to move
+ * must have no such open, nor a mapping: a mapping outlives its file, and shows in /proc under the
  * mount's own device and the segment's number.
  *
  * How it fails: a daemon that is killed leaves the table, and an open that is sent again finds its
  * entry by `unique`. An id that was being made or closed when the daemon died is closed by the next
- * one: ids go upwards, so what was made last stands right before the next one that is made. When
- * keeper and daemon both died, opens are dead with their connection, and mappings live on: they
- * show under the former mount's device, which is remembered.
+ * one: ids go upwards, so the last id made is right before the next one that is made. When keeper
+ * and daemon both died, opens are dead with their connection, and mappings live on: they show under
+ * the device of the earlier mount, which is remembered.
  *
- * Against a move: passthrough_check is asked when it begins, and no open is granted from then on until it
- * has ended: programs that come meanwhile get an open without a mapping, as of a segment that is
- * elsewhere (the kernel allows such opens before passthrough ones, not beside them). It is asked
- * once more in the window, when the gate is closed, for a former daemon may have granted some.
- * Where one open is a passthrough one the kernel takes no other kind, so others are granted too:
- * the check has failed then, or is about to.
+ * Against a move: passthrough_check is called when it begins, and no open is granted from then on
+ * until it has ended. Programs that come meanwhile get an open without a mapping, as for a segment
+ * that is elsewhere (the kernel allows such opens before passthrough ones, not beside them). It is
+ * called once more in the window, when the gate is closed, since an earlier daemon may have granted
+ * some. While one open is a passthrough one the kernel accepts no other kind, so further ones are
+ * granted, too: the check has failed then, or is about to.
  */
 #include "passthrough.h"
 
@@ -45,7 +45,7 @@
 #define FH_UNIQUE_SHIFT 16
 #define PROC_PATH	64
 
-/* ---- the kernel's side ---------------------------------------------------------------------- */
+/* ---- the kernel's side ----------------------------------------------------------------------- */
 
 bool passthrough_able(struct mount *m)
 {
@@ -74,7 +74,7 @@ static void backing_close(uint32_t id)
 		log_warn("passthrough: closing backing id %u: %s", id, strerror(errno));
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void passthrough_store(_Atomic uint64_t *at, uint64_t value)
 {
@@ -119,7 +119,7 @@ static void passthrough_drop(struct handover_passes *p, struct handover_pass *op
 	passthrough_store(&p->closing, 0);
 }
 
-/* What a former daemon was in the middle of. */
+/* Finishes what an earlier daemon left half done. */
 static void recover(struct mount *m, int probe_fd)
 {
 	struct handover_passes *p = handover_passes(m->handover);
@@ -138,14 +138,14 @@ static void recover(struct mount *m, int probe_fd)
 	passthrough_store(&p->opening, 0);
 }
 
-/* ---- granting ------------------------------------------------------------------------------- */
+/* ---- granting -------------------------------------------------------------------------------- */
 
 static pid_t opener(fuse_req_t req)
 {
 	return fuse_req_ctx(req)->pid;
 }
 
-/* Writes a new open down, with the segment's backing id; NULL: it can't be granted. */
+/* Enters a new open in the table, with the segment's backing id; NULL: it can't be granted. */
 static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, struct seg *seg)
 {
 	struct handover_passes *p = handover_passes(m->handover);
@@ -160,7 +160,7 @@ static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, st
 	if (other) {
 		backing = (int)other->backing;
 	} else {
-		/* Before the id: from here on somebody may map it. */
+		/* Noted before the id is made: from here on a program may map it. */
 		backing = seg_note_passed(seg, true);
 		passthrough_store(&p->opening, 1);
 		if (!backing)
@@ -179,7 +179,7 @@ static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, st
 	return backing > 0 ? free_one : NULL;
 }
 
-/* Only where every page is here, and nobody is about to take the segment away. */
+/* Returns true only where every page is here, and no move is about to take the segment away. */
 static bool may_grant(struct mount *m, struct seg *seg)
 {
 	struct segment_row row;
@@ -190,7 +190,7 @@ static bool may_grant(struct mount *m, struct seg *seg)
 	if (!passthrough_able(m) || !inode_is_local(seg))
 		return false;
 	if (seg_leaving(
-		    seg)) { /* passthrough_lock: passthrough_check comes after it, or has seen us */
+		    seg)) { /* passthrough_lock is held: passthrough_check comes later, or has seen us */
 		log_info("segment %s is opened without passthrough: it is about to be moved",
 			 row.name);
 		return false;
@@ -203,7 +203,7 @@ static bool may_grant(struct mount *m, struct seg *seg)
 	return true;
 }
 
-/* Inside the gate, so that a freeze comes before it or after it. */
+/* Grants the first one, inside the gate, so that a freeze comes before it or after it. */
 static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct seg *seg)
 {
 	struct handover_pass *open = NULL;
@@ -248,10 +248,11 @@ bool passthrough_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_fi
 
 		out.fh = open->unique << FH_UNIQUE_SHIFT | FH_PASS |
 			 (uint64_t)(unsigned int)(fi->flags & (O_ACCMODE | O_APPEND));
-		/* Its last four bytes: the padding of headers before Linux 6.9, backing_id since. */
+		/* backing_id is in the last four bytes, which were padding in headers before Linux
+		   6.9. */
 		memcpy((char *)&out + sizeof(out) - sizeof(backing), &backing, sizeof(backing));
-		/* Whoever opened it has been killed meanwhile (ENOENT), or the kernel takes no such
-		   answer and has failed the open: no RELEASE will come. */
+		/* Where the opener has been killed meanwhile (ENOENT), or the kernel does not
+		   accept the answer and has failed the open, no RELEASE will come. */
 		if (fuse_request_reply(req, &out, sizeof(out)))
 			passthrough_drop(handover_passes(m->handover), open);
 	}
@@ -277,7 +278,7 @@ void passthrough_released(struct mount *m, uint64_t fh)
 		passthrough_dropped(m, fh >> FH_UNIQUE_SHIFT);
 }
 
-/* ---- a move --------------------------------------------------------------------------------- */
+/* ---- a move ---------------------------------------------------------------------------------- */
 
 static int passthrough_busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *how)
 {
@@ -287,7 +288,7 @@ static int passthrough_busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, 
 			    (int)pid, id, how);
 }
 
-/* Of the mount, and of those before it (0: none). */
+/* Devices of the mount, and of those before it (0: none). */
 struct devices {
 	uint64_t dev[HANDOVER_FORMER + 1];
 };
@@ -314,10 +315,12 @@ static int check_mappings(const struct devices *of, ramp_segment_t id, struct ra
 	if (rc == -EBUSY)
 		return ramp_err_set(err, EBUSY, "process %d can't be looked into, and may map it",
 				    (int)pid);
-	return rc ? ramp_err_sys(err, -rc, "asking /proc who maps segment %" PRIu64, id) : 0;
+	return rc ? ramp_err_sys(err, -rc, "asking /proc which process maps segment %" PRIu64, id)
+		  : 0;
 }
 
-/* Not under passthrough_lock, which every open takes: a process may keep whoever looks into it waiting. */
+/* Looks for mappings; not under passthrough_lock, which every open takes: a process can block a
+   reader of its /proc files. */
 static int check_passed(struct mount *m, struct seg *seg, const struct devices *of, uint64_t grants,
 			struct ramp_err *err)
 {
@@ -326,7 +329,7 @@ static int check_passed(struct mount *m, struct seg *seg, const struct devices *
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&m->passthrough_lock);
-	if (m->passthrough_grants == grants) /* else it is looked for once more */
+	if (m->passthrough_grants == grants) /* else the next check looks once more */
 		seg_note_passed(seg, false);
 	pthread_mutex_unlock(&m->passthrough_lock);
 	return 0;
@@ -351,7 +354,7 @@ int passthrough_check(void *mount, struct seg *seg, struct ramp_err *err)
 	return rc || !seg_passed(seg) ? rc : check_passed(m, seg, &of, grants, err);
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 int passthrough_open(struct mount *m, struct ramp_err *err)
 {

@@ -3,18 +3,22 @@
  *
  * The command's id is the connection's random id and the request's own `unique`, so that a request
  * that is sent again after the daemon died finds its first result. The meta thread hands the answer
- * to the park thread, which does the rest and replies. A daemon that dies before that leaves
- * changes that are done and not answered: no more of them than the tables keep results of, so
- * further ones wait in the park until some are finished (but for what is sent again, of which there
- * may be more when that daemon dies, too). Without a quorum the answer is EROFS after 5 s (nothing
- * was proposed) or ETIMEDOUT (it may still happen, as may what is sent again).
+ * to the park thread, which does the rest and replies.
+ *
+ * A daemon that dies before that leaves changes that are done and not answered. Their number must
+ * not exceed the results that the tables keep, so further requests wait in the park until some are
+ * finished. Requests that were sent again do not wait, since there may be more of them when that
+ * daemon dies, too.
+ *
+ * Without a quorum the answer is EROFS after 5 s (nothing was proposed) or ETIMEDOUT (it may still
+ * happen, as may a request that is sent again).
  */
 #include "propose.h"
 
 #include <errno.h>
 #include <time.h>
 
-#define PROPOSALS_MAX  192u /* with what the next life proposes meanwhile: META_RESULTS_KEPT */
+#define PROPOSALS_MAX  192u /* with the next daemon's proposals meanwhile: META_RESULTS_KEPT */
 #define PROPOSALS_WAKE 128u
 #define TURN_MS	       5000u /* then EROFS, as where there is no quorum */
 
@@ -42,7 +46,7 @@ void *propose_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
 	return c;
 }
 
-/* The park looks at each that waits. */
+/* Counts a proposal out; the waiting ones look again. */
 static void propose_finished(struct mount *m)
 {
 	if (atomic_fetch_sub(&m->proposals, 1) == PROPOSALS_WAKE + 1)
@@ -68,7 +72,8 @@ static void propose_replied(void *arg, const struct meta_reply *reply)
 	park_run(c->r.mount->park, &c->r.parked);
 }
 
-/* What is sent again is all asked for before anything new is proposed (meta_hold). */
+/* Proposes, or returns false where the change has to wait. All requests that are sent again are
+   proposed before any new one (meta_hold). */
 static bool propose_now(struct metadata_change *c)
 {
 	struct mount *m = c->r.mount;
@@ -99,7 +104,7 @@ static enum park_verdict propose_step(struct parked *parked)
 	return PARK_DONE;
 }
 
-/* Nobody overtakes those that wait. */
+/* A new proposal does not overtake those that wait. */
 void propose_change(struct metadata_change *c)
 {
 	struct mount *m = c->r.mount;

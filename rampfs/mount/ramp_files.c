@@ -1,15 +1,16 @@
 /*
- * Text for people (status), for scripts (nodes, segments) and for Prometheus (metrics.c).
+ * The files of .ramp: text for people (status), for scripts (nodes, segments) and for Prometheus
+ * (metrics.c).
  *
- * A read from the beginning goes once around the control loop, which alone knows the migrations
- * under way, and is rendered and answered by a worker, since many segments take a while. Reads
- * further on are answered from the text that was made for the same open, so that a file that is
- * read in pieces fits together; the read that finds its end frees it, or the RELEASE.
+ * A read from the beginning goes once through the control loop, which alone knows the migrations
+ * under way. A worker then renders the text and replies, since many segments take a while. Later
+ * reads are answered from the text that was made for the same open, so that a file that is read in
+ * pieces fits together. The read that finds its end frees the text, or the RELEASE.
  *
- * How it fails: of very many texts at a time, or very long ones, the oldest are freed, and so are
- * all when the daemon is another; who is in the middle of one gets the rest of a new one. The first
- * and the last line of `segments` bear the same number, by which a reader knows that it has one
- * text.
+ * How it fails: of very many texts at a time, or very long ones, the oldest are freed, and a new
+ * daemon has none of them; a reader that was in the middle of one gets the rest of a new one. The
+ * first and the last line of `segments` bear the same number, by which a reader knows that it has
+ * read one text.
  */
 #include "ramp_files.h"
 
@@ -30,7 +31,7 @@
 
 struct text {
 	TAILQ_ENTRY(text) link;
-	uint64_t open; /* the file's fh */
+	uint64_t open; /* fh of the open file */
 	char *bytes;
 	size_t len;
 };
@@ -39,7 +40,7 @@ struct ramp_files {
 	pthread_mutex_t lock;	  /* protects all */
 	TAILQ_HEAD(, text) texts; /* the oldest first */
 	size_t n, bytes;
-	uint64_t made; /* of `segments`, so far */
+	uint64_t made; /* the number of `segments` texts so far */
 };
 
 struct ramp_read {
@@ -52,7 +53,7 @@ struct ramp_read {
 	size_t n_moves;
 };
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int add_member(void *arg, const struct node_row *row)
 {
@@ -95,7 +96,7 @@ static int ramp_files_render(const struct ramp_read *v, char **text, size_t *len
 	return fclose(out) ? -ENOMEM : 0;
 }
 
-/* ramp_files.lock is held in these. */
+/* ramp_files.lock is held from here to reply_part. */
 static struct text *find_text(struct ramp_files *files, uint64_t open)
 {
 	struct text *text;
@@ -144,7 +145,7 @@ static void reply_part(struct ramp_files *files, struct text *text, fuse_req_t r
 	}
 }
 
-/* False: there is no text of that open. */
+/* Replies from the text of that open. False: there is none. */
 static bool reply_rest(struct ramp_files *files, fuse_req_t req, uint64_t open, size_t size,
 		       uint64_t offset)
 {

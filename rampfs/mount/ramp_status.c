@@ -10,11 +10,11 @@
 #include "base/visible.h"
 #include "inode.h"
 
-#define MAX_SEGMENTS 2000 /* lines of status, and those that want attention */
+#define MAX_SEGMENTS 2000 /* lines of status, without those that want attention */
 
-/* ---- nodes ---------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* It is to vote and can't: formatted again, or an old copy. */
+/* Returns true for a voter that can't vote: it was formatted again, or is an old copy. */
 static bool has_no_vote(struct mount *m, const struct node_row *row)
 {
 	return row->role == NODE_VOTER && meta_is_voiceless(m->config.meta, row->node);
@@ -35,7 +35,7 @@ void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 	}
 }
 
-/* ---- status --------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 static void put_bytes(FILE *out, uint64_t bytes)
 {
@@ -50,8 +50,8 @@ static void put_bytes(FILE *out, uint64_t bytes)
 	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
 }
 
-/* A name in a line: it may hold a newline, or what a terminal would obey. With `whole` a backslash
-   is escaped, too, so that the bytes can be found again. */
+/* Writes a name into a line, with newlines and control characters escaped. With `whole` a backslash
+   is escaped, too, so that the bytes can be restored. */
 static void put_name(FILE *out, const char *name, bool whole)
 {
 	size_t len;
@@ -65,7 +65,7 @@ static void put_name(FILE *out, const char *name, bool whole)
 	}
 }
 
-/* `seg`: NULL where it is not here. */
+/* `seg`: NULL where the segment is not here. */
 static uint64_t size_of(const struct segment_row *row, struct seg *seg)
 {
 	struct stat st;
@@ -74,19 +74,20 @@ static uint64_t size_of(const struct segment_row *row, struct seg *seg)
 								     : row->size;
 }
 
-/* False: it is not being pulled. */
+/* Returns false if the segment is not being pulled. */
 static bool find_progress(struct mount *m, ramp_segment_t id, struct pull_progress *progress)
 {
 	return pull_progress(m->config.pull, id, progress) == 0 && progress->pages_all;
 }
 
-/* A pull that nobody asks anything of has no connection to say so by. */
+/* Returns true if the source is silent. A pull without requests has no connection, so the control
+   connection has to be down, too. */
 static bool source_is_silent(struct mount *m, const struct pull_progress *progress)
 {
 	return progress->source_silent && facts_is_silent(m, progress->source);
 }
 
-/* How far it has come. True: some of it is lost, or its source is silent. */
+/* Writes the progress of a pull. Returns true if some of it is lost, or its source is silent. */
 static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
 {
 	struct pull_progress progress;
@@ -104,7 +105,7 @@ static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
 	return quiet || progress.pages_lost;
 }
 
-/* True: somebody should look at it. */
+/* Writes a line of status. Returns true if the segment wants attention. */
 static bool put_segment(struct mount *m, const struct node_list *nodes,
 			const struct segment_row *row, struct seg *seg, FILE *out)
 {
@@ -133,13 +134,13 @@ struct segment_lines {
 	const struct node_list *nodes;
 	FILE *out;
 	size_t n, left_out;
-	char *line; /* of one that may be left out */
+	char *line; /* of a segment that may be left out */
 	size_t line_len;
 	FILE *one;
 	struct node_row node; /* facts_put's */
 };
 
-/* Of very many, the first; and each that wants attention. */
+/* Adds the line of one of the first MAX_SEGMENTS, or of one that wants attention. */
 static int add_status_line(void *arg, const struct segment_row *row)
 {
 	struct segment_lines *l = arg;
@@ -181,8 +182,7 @@ static void put_segments(struct mount *m, const struct node_list *nodes, FILE *o
 	free(l.line);
 }
 
-/* ---- segments: all that is known of each, for programs ----------------------------------------
- */
+/* ---- segments: all facts of each, for programs ----------------------------------------------- */
 
 static int add_facts(void *arg, const struct segment_row *row)
 {
@@ -243,7 +243,7 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 	programs_status(m->config.programs, &programs);
 	store_space(m->config.store, &space);
 	fprintf(out, "rampfs %s, node %s\n", RAMPFS_VERSION, facts_node_name(nodes, m->self));
-	/* What the others decide does not reach it any more. */
+	/* Decisions of the cluster do not reach it any more. */
 	if (removed)
 		fputs("member: no, this node was removed from the cluster\n", out);
 	fprintf(out, "quorum: %s\n", !removed && meta_has_quorum(m->config.meta) ? "yes" : "no");

@@ -6,12 +6,14 @@
 
 #include "facts.h"
 
-/* For people. `moves`: migrations under way here, which the control loop alone knows. */
+/* Writes status, for people. `moves`: migrations under way here, which the control loop alone
+   knows. */
 void status_put(struct mount *m, const struct node_list *nodes, const struct transfer_row *moves,
 		size_t n_moves, FILE *out);
-/* For scripts: a line a node. */
+/* Writes nodes, for scripts: a line a node. */
 void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out);
-/* For programs: all facts, a line a segment. The first and the last line are `number`. */
+/* Writes segments, for programs: all facts, a line a segment. The first and the last line are
+   `number`. */
 void status_put_segments(struct mount *m, const struct node_list *nodes, uint64_t number,
 			 FILE *out);
 

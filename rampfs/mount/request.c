@@ -80,13 +80,15 @@ void request_interruptible(struct parked_request *r)
 
 bool request_interrupted(const struct parked_request *r)
 {
-	/* The kernel says it once: what comes later is found at the park's next tick. */
+	/* The kernel sends one INTERRUPT a request: a later signal is found at the park's next
+	   tick. */
 	return atomic_load_explicit(&r->parked.interrupted, memory_order_relaxed) &&
 	       kernel_ends(r->caller);
 }
 
-/* It has waited for pages all the time, and not one has come. The pull knows longer silences of one
-   connection; a source that takes connections and never answers is as silent. */
+/* Returns true if the request has waited for pages for REQUEST_SILENT_MS and not one page has come.
+   The pull measures the silence of one connection, which can be longer; a source that accepts
+   connections and never answers is silent, too. */
 static bool waits_in_vain(const struct parked_request *r)
 {
 	struct pull_progress progress;
@@ -97,7 +99,7 @@ static bool waits_in_vain(const struct parked_request *r)
 		return false;
 	if (progress.heard_ms > since)
 		since = progress.heard_ms;
-	now = park_now_ms(); /* after the pull has looked at the clock */
+	now = park_now_ms(); /* read after the pull has read the clock */
 	return now - since > REQUEST_SILENT_MS;
 }
 
@@ -122,7 +124,7 @@ enum park_verdict request_judge(struct parked_request *r, int *rc, bool gate)
 		return PARK_DONE;
 	}
 	if (r->needs_worker) {
-		r->gate_since_ms = 0; /* only the worker sees whether pages are here */
+		r->gate_since_ms = 0; /* only the step on the worker sees whether pages are here */
 		return PARK_WAIT;
 	}
 	now = park_now_ms();
@@ -150,7 +152,7 @@ enum park_verdict request_judge(struct parked_request *r, int *rc, bool gate)
 
 void request_finish(struct parked_request *r)
 {
-	/* Waits for an interrupt that is just being told, so that none touches a freed request. */
+	/* Waits for an interrupt handler that is running, so that none touches a freed request. */
 	if (r->interruptible)
 		fuse_req_interrupt_func(r->fuse, NULL, NULL);
 	r->interruptible = false;

@@ -20,7 +20,8 @@ void row_sync(struct mount *m, ramp_segment_t id)
 	seg = store_find(m->config.store, id);
 	rc = meta_segment(m->config.meta, id, &row);
 	if (!seg) {
-		/* An extent that was asked for while the file was open, and came too late. */
+		/* The row of an extent that was requested while the file was open, and came too
+		   late. */
 		if (rc == 0 && row.phase == SEGMENT_ORPHAN && row.node == m->self)
 			orphan_add(m, id);
 		return;
@@ -30,17 +31,17 @@ void row_sync(struct mount *m, ramp_segment_t id)
 	if (rc == 0 && row.node != m->self) {
 		hint_elsewhere(m->hints, seg, &row);
 	} else if (rc == 0 && row.phase == SEGMENT_ORPHAN) {
-		/* The record may say GIVEN still, of a migration that came back: it is tried again
-		   until that has ended, since no change of the row would tell of it. */
+		/* The record may still say GIVEN, from a migration that came back. The removal is
+		   tried again until that has ended, since no change of the row would report it. */
 		orphan_add(m, id);
 	} else if (inode_is_local(seg)) {
 		if (rc == -ENOENT) {
-			orphan_goes(m, id); /* it had one until now */
+			orphan_goes(m, id); /* its row has gone just now */
 			orphan_add(m, id);
 		} else if (rc == 0) {
 			hint_adopt(m->hints, seg, &row);
 		}
-		seg_touch(seg); /* what its file says may have waited for this row */
+		seg_touch(seg); /* a change of its file may have waited for this row */
 	}
 	seg_put(seg);
 }

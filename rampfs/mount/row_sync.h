@@ -6,7 +6,7 @@
 
 #include "mount_ref.h"
 
-/* Does at the segment's file what its row says: attributes of other nodes, the end of its name. */
+/* Applies a segment's row to its file: attributes that other nodes changed, the end of its name. */
 void row_sync(struct mount *m, ramp_segment_t id);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The first sweep: what a former daemon left.
+ * The first look at all segments of the store and all rows: what an earlier daemon left undone.
  */
 #include "startup_scan.h"
 
@@ -11,7 +11,7 @@
 #include "orphans.h"
 #include "row_sync.h"
 
-#define FIRST_AT_ONCE 500 /* segments of the first sweep, so that the loop goes on meanwhile */
+#define FIRST_AT_ONCE 500 /* segments of one step, so that the loop serves others meanwhile */
 
 struct first_list {
 	ramp_segment_t *ids;
@@ -24,7 +24,7 @@ static void count_first(void *arg, struct seg *seg)
 	((struct first_list *)arg)->max++;
 }
 
-/* What is made while these are counted is no former daemon's. */
+/* Notes a segment's id. A segment made since they were counted is no earlier daemon's. */
 static void note_first(void *arg, struct seg *seg)
 {
 	struct first_list *list = arg;
@@ -41,7 +41,7 @@ static void begin_first(struct startup_scan *scan)
 	store_each(scan->mount->config.store, count_first, &list);
 	list.ids = calloc(list.max, sizeof(*list.ids));
 	if (!list.ids)
-		return; /* there is none; or the next start finds what is unlinked */
+		return; /* the store is empty; or the next start finds unlinked segments */
 	store_each(scan->mount->config.store, note_first, &list);
 	scan->first = list.ids;
 	scan->n_first = list.n;
@@ -72,7 +72,7 @@ static void end_first(struct startup_scan *scan)
 	scan->restored = 0;
 }
 
-/* Some of the store's segments; false: there are none any more. */
+/* Looks at some of the store's segments. Returns false when none is left. */
 static bool look_at_first(struct startup_scan *scan)
 {
 	struct seg *seg;
@@ -101,7 +101,7 @@ struct row_search {
 	bool found;
 };
 
-/* One id at a time: the tables are not read from inside a reading. */
+/* Finds one id at a time: the tables must not be read inside this callback. */
 static int find_row(void *arg, const struct segment_row *row)
 {
 	struct row_search *search = arg;
@@ -112,7 +112,8 @@ static int find_row(void *arg, const struct segment_row *row)
 	return search->found || search->seen >= FIRST_AT_ONCE;
 }
 
-/* Rows that a dead daemon did not tell that their bytes are gone. False: there are no more. */
+/* Looks for rows that a dead daemon did not tell that their bytes are gone. Returns false when no
+   row is left. */
 static bool look_at_rows(struct startup_scan *scan)
 {
 	struct row_search search = {.node = scan->mount->self, .last = scan->first_row};

@@ -6,8 +6,8 @@
 
 #include "request.h"
 
-/* Sets the size, at the owner: 0, -EAGAIN (*gate: it was the gate; else spare.h, or pages), or what
-   open would say. */
+/* Sets the size, at the owner: 0, -EAGAIN (*gate: from the gate; else it needs a worker
+   (offload.h), or pages), or the errors of an open. */
 int truncate_segment(struct parked_request *r, ramp_segment_t id, uint64_t size, bool *gate);
 
 #endif

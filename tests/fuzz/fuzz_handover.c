@@ -1,7 +1,7 @@
 /*
- * The file that one daemon leaves to the next (handover.c), and INIT's answer as it is patched.
- * The input is the file (behind a byte: 1 leaves its head, which names the connection, as it is); a
- * next daemon of the same connection reads it, and goes on with appends.
+ * The file that one daemon leaves to the next (handover.c), and INIT's answer as it is patched. The
+ * input is the file (after a byte: 1 keeps its head, which names the connection); a next daemon of
+ * the same connection reads it, and continues with appends.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #define HEAD_BYTES 24 /* magic, version, connection */
 #define FILE_BYTES 4096
 
-/* What a daemon that ended in the middle of two appends leaves. */
+/* The file of a daemon that ended in the middle of two appends. */
 static void make_file(uint8_t file[FILE_BYTES])
 {
 	uint8_t init[104] = {104, 0, 0, 0, 26}, reply[64] = {7, 0, 0, 0, 39};
@@ -98,7 +98,7 @@ void fuzz_seeds(void)
 	uint8_t bytes[1 + FILE_BYTES] = {0};
 
 	make_file(bytes + 1);
-	/* The rest of its slots are zeros. */
+	/* The other slots are zeros. */
 	fuzz_seed("appends", bytes, 701);
 	bytes[0] = 1;
 	fuzz_seed("as-it-is", bytes, 701);

@@ -1,7 +1,7 @@
 /*
- * Extended attributes as users give them (ops_xattr.c): names and values of setfattr, names of
- * getfattr. The ops are called as libfuse calls them; what they ask of libfuse, meta and the store
- * is answered here. Each request is answered exactly once, and what is proposed is in range.
+ * Extended attributes from users (ops_xattr.c, facts.c): names and values of setfattr, names of
+ * getfattr. The ops are called as libfuse calls them; this file answers their calls to libfuse,
+ * meta and the store. Each request is answered exactly once, and proposed values are in range.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static struct mount mount;
 static unsigned int answers;
 static uint8_t row_kind;
 
-/* ---- libfuse -------------------------------------------------------------------------------- */
+/* ---- libfuse --------------------------------------------------------------------------------- */
 
 void *fuse_req_userdata(fuse_req_t req)
 {
@@ -52,7 +52,7 @@ int fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
 	return 0;
 }
 
-/* ---- the floors below ----------------------------------------------------------------------- */
+/* ---- the floors below ------------------------------------------------------------------------ */
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
@@ -98,7 +98,7 @@ bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id)
 	return row_kind & 8;
 }
 
-/* pass.c: what the kernel can. */
+/* passthrough.c: whether the kernel supports it. */
 bool passthrough_able(struct mount *m);
 bool passthrough_able(struct mount *m)
 {
@@ -145,9 +145,7 @@ void propose_change(struct metadata_change *c)
 	free(c);
 }
 
-/* ---- */
-
-/* Nothing stands behind it: the ops only hand it on. */
+/* No request is behind it: the ops only pass it on. */
 #define REQ ((fuse_req_t)(uintptr_t)&mount)
 
 /* The input: two bytes of choices, a name that ends in a zero, a value. */
@@ -163,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		len++;
 	name[len] = 0;
 	value = malloc(in.left ? in.left
-			       : 1); /* of its own, so that what is read beyond it shows */
+			       : 1); /* an allocation of its own, so that a read beyond it shows */
 	memcpy(value, in.left ? (const char *)in.at : "", in.left);
 	answers = 0;
 	op_setxattr(REQ, ino, name, value, in.left, 0);

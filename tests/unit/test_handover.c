@@ -1,5 +1,6 @@
 /*
- * What one daemon leaves to the next: INIT and its answer, and appends that land where they did.
+ * State that one daemon leaves to the next: INIT and its answer, and appends that land where they
+ * did.
  */
 #include <check.h>
 #include <errno.h>
@@ -93,13 +94,13 @@ START_TEST(passthrough_opens_outlive_a_daemon_and_the_mount_a_connection)
 	ck_assert_uint_eq(p->opens[7].unique, 12);
 	ck_assert_uint_eq(p->opens[7].backing, 3);
 	handover_close(h);
-	/* On another connection it is dead; what was mapped by it shows under device 44. */
+	/* On another connection the open is dead; its mappings show under device 44. */
 	h = open_on(CONNECTION + 1);
 	p = handover_passes(h);
 	ck_assert_uint_eq(p->opens[7].unique, 0);
 	ck_assert_uint_eq(p->dev, 0);
 	ck_assert_uint_eq(p->former[0], 44);
-	/* A connection without any is not remembered; the older one stays. */
+	/* A connection without opens is not remembered; the older one stays. */
 	handover_close(h);
 	h = open_on(CONNECTION + 2);
 	ck_assert_uint_eq(handover_passes(h)->former[0], 44);
@@ -205,7 +206,7 @@ START_TEST(a_new_append_goes_behind_one_that_is_promised)
 }
 END_TEST
 
-/* Who appended may cut the file and append again before the slot of the first is free. */
+/* A program may cut the file and append again before the slot of its first append is free. */
 START_TEST(an_append_that_is_written_promises_nothing)
 {
 	struct handover *h = open_on(CONNECTION);
@@ -219,7 +220,8 @@ START_TEST(an_append_that_is_written_promises_nothing)
 	handover_append_written(second, 20); /* there was no room for more */
 	handover_close(h);
 
-	/* Sent again, since nobody knows whether it was answered, neither is written again. */
+	/* Both are sent again, since it is unknown whether they were answered; neither is written
+	   again. */
 	h = open_on(CONNECTION);
 	ck_assert(handover_append_done(h, 10, &at));
 	ck_assert_uint_eq(at, 50);
@@ -227,7 +229,7 @@ START_TEST(an_append_that_is_written_promises_nothing)
 	ck_assert_uint_eq(at, 20);
 	handover_append_drop(h, 10);
 	ck_assert(!handover_append_done(h, 10, &at));
-	/* One that was begun is written, and so is one that nobody has begun. */
+	/* An append that was begun is written, and so is one that no daemon has begun. */
 	ck_assert_int_eq(handover_append_begin(h, 14, SEG, 27, 30, &first, &at), HANDOVER_NEW);
 	ck_assert(!handover_append_done(h, 14, &at));
 	ck_assert(!handover_append_done(h, 16, &at));
@@ -313,7 +315,7 @@ START_TEST(a_kill_leaves_whole_slots)
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		h = open_on(CONNECTION);
-		/* Behind whatever stands open: a multiple of 7 and 3, or the size itself. */
+		/* Behind all open promises: a multiple of 7 and 3, or the size itself. */
 		ck_assert_int_ge(handover_append_begin(h, UINT64_MAX, SEG, 1, 3, &slot, &at), 0);
 		ck_assert(at == 1 || (at - 3) % 7 == 0);
 		handover_forget_others(h, NULL, 0);
@@ -322,7 +324,7 @@ START_TEST(a_kill_leaves_whole_slots)
 }
 END_TEST
 
-/* The next daemon, after one that died in this request (0: elsewhere). */
+/* Opens as the next daemon, after one that died in this request (0: in another place). */
 static struct handover *after_a_death_in(struct handover *h, uint64_t unique)
 {
 	if (unique)

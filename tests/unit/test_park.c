@@ -120,7 +120,8 @@ START_TEST(a_change_wakes_its_segment_in_order)
 }
 END_TEST
 
-/* Its step was run elsewhere, and waits: not again at once, but where something has happened. */
+/* A request whose step another thread ran waits: it does not run again at once, except where
+   something has changed. */
 START_TEST(what_another_thread_ran_waits_for_a_change)
 {
 	struct waiter w;
@@ -179,7 +180,7 @@ START_TEST(a_lost_signal_costs_one_tick)
 	init_waiter(&w, 1);
 	park_wait(park, &w.parked, 5000);
 	wait_until(has_run, &w);
-	atomic_store(&gate, 1); /* and nobody says so */
+	atomic_store(&gate, 1); /* and no thread signals it */
 	since = park_now_ms();
 	wait_until(is_finished, &w);
 	ck_assert_uint_lt(park_now_ms() - since, 20 * PARK_TICK_MS);
@@ -199,7 +200,7 @@ START_TEST(an_interrupt_ends_the_wait)
 }
 END_TEST
 
-/* As of a program that has handled its signal: the request goes on waiting. */
+/* A program has handled its signal: the request keeps waiting. */
 static enum park_verdict wait_on(struct parked *parked)
 {
 	struct waiter *w = (struct waiter *)parked;
@@ -211,14 +212,14 @@ static enum park_verdict wait_on(struct parked *parked)
 	return PARK_DONE;
 }
 
-/* Something of its segment changes each time that it is looked at. */
+/* The segment changes each time that the step runs. */
 static enum park_verdict change_and_wait(struct parked *parked)
 {
 	park_changed(((struct waiter *)parked)->park, parked->id);
 	return wait_on(parked);
 }
 
-/* Of another one nobody says anything: it is found at a tick. */
+/* No thread signals the other request: a tick finds it. */
 static void wait_for_a_tick(void)
 {
 	struct waiter other;
@@ -265,7 +266,7 @@ START_TEST(a_tick_comes_while_there_is_always_something_to_do)
 }
 END_TEST
 
-/* A change between a step's look and its return to the bucket makes it look again at once. */
+/* A change between a step's look and its return to the bucket makes the step run again at once. */
 static enum park_verdict change_while_running(struct parked *parked)
 {
 	struct waiter *w = (struct waiter *)parked;
@@ -284,7 +285,7 @@ START_TEST(a_change_during_a_step_is_not_lost)
 	struct waiter w;
 	uint64_t since;
 
-	/* Many times, so that waiting for ticks would show. */
+	/* Many times, so that a wait for ticks would show. */
 	since = park_now_ms();
 	for (int i = 0; i < 100; i++) {
 		init_waiter(&w, 1);

@@ -1,6 +1,6 @@
 /*
- * How long a request waits: for a gate, for pages, and when a source counts as silent. The clock,
- * the pull and the segment are this file's.
+ * How long a request waits: for a gate, for pages, and when a source counts as silent. This file
+ * stands in for the clock, the pull and the segment.
  */
 #include <check.h>
 #include <errno.h>
@@ -66,7 +66,7 @@ static void setup(void)
 	r = (struct parked_request){.mount = &mount_double, .parked = {.since_ms = now_ms}};
 }
 
-/* What it gets at each look in the next `ms`: 0 where it waited all the time. */
+/* Returns the result of the looks in the next `ms`: 0 where the request waited all the time. */
 static int looks_for(uint64_t ms, bool gate)
 {
 	for (uint64_t end = now_ms + ms; now_ms < end; now_ms += PARK_TICK_MS) {
@@ -90,7 +90,7 @@ START_TEST(a_source_that_is_silent_is_given_up_after_five_seconds)
 }
 END_TEST
 
-/* Between its looks it waits for a worker, which alone sees the pages. */
+/* Between its looks the request waits for a worker; only the step there sees the pages. */
 START_TEST(a_silent_source_is_given_up_on_a_worker_too)
 {
 	uint64_t from = now_ms;
@@ -112,13 +112,13 @@ END_TEST
 START_TEST(a_source_that_answers_is_waited_for)
 {
 	ck_assert_int_eq(looks_for(60 * SECOND, false), 0);
-	pulling = false; /* it is about to begin */
+	pulling = false; /* the pull is about to begin */
 	ck_assert_int_eq(looks_for(60 * SECOND, false), 0);
 }
 END_TEST
 
-/* The pages of others came all the time, or its own: that the source says nothing at the moment is
-   no silence of five seconds. */
+/* Pages of other requests, or its own, came all the time: a source that is silent just now has not
+   been silent for five seconds. */
 START_TEST(silence_begins_with_the_last_page)
 {
 	uint64_t from;

@@ -1,5 +1,5 @@
 /*
- * What a segment's state is called. The tables are this file's.
+ * The names of a segment's states. This file stands in for the tables.
  */
 #include <check.h>
 #include <errno.h>
@@ -55,7 +55,7 @@ START_TEST(what_went_with_an_incarnation_is_lost)
 }
 END_TEST
 
-/* A list of very many takes seconds, and its nodes were read at its beginning. */
+/* A list of very many segments takes seconds, and its nodes were read at its beginning. */
 START_TEST(what_a_node_has_made_since_it_was_read_is_not_lost)
 {
 	struct node_row before = {.node = OWNER, .incarnation = 7, .fenced = 7};

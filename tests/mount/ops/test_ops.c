@@ -1,6 +1,6 @@
 /*
- * Every operation on a real mount: what is the same as on tmpfs is run on both, what is rampfs' own
- * is held against the table of the design.
+ * Every operation on a real mount. Tests of behaviour that tmpfs shares run on both; tests of
+ * rampfs' own behaviour follow the table in contrib/doc/design.md.
  *
  * RAMPFS_A and RAMPFS_B: the mounts of two nodes a and b of one cluster (tests/mount/ops/ops.sh).
  */
@@ -34,7 +34,7 @@
 static char tmpfs_dir[PATH_MAX], a[PATH_MAX], b[PATH_MAX], here[PATH_MAX];
 static const char *dirs[2]; /* tmpfs, and a's directory seen on a */
 
-/* ---- helpers -------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static const char *path(const char *dir, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -112,7 +112,7 @@ static void setup(void)
 	clear(dirs[1]);
 }
 
-/* Runs fn in a child as nobody; fn returns 0 or an errno. */
+/* Runs fn in a child as the user nobody; fn returns 0 or an errno. */
 static int as_nobody(int (*fn)(const char *dir), const char *dir)
 {
 	int status;
@@ -128,8 +128,7 @@ static int as_nobody(int (*fn)(const char *dir), const char *dir)
 	return WEXITSTATUS(status);
 }
 
-/* ---- as on tmpfs ------------------------------------------------------------------------------
- */
+/* ---- as on tmpfs ----------------------------------------------------------------------------- */
 
 START_TEST(open_and_create)
 {
@@ -464,7 +463,8 @@ static int what_nobody_may(const char *dir)
 	return chmod(path(dir, "own"), 0444) || rename(path(dir, "own"), path(dir, "own2")) ? 7 : 0;
 }
 
-/* What a stranger to the group may do to a file of his own; each takes its set-group-ID away. */
+/* The changes that a user outside the group may make to a file of its own; each clears its
+   set-group-ID. */
 static int change_by(int how, const char *file)
 {
 	int fd = open(file, O_RDWR);
@@ -526,7 +526,7 @@ START_TEST(set_group_id_goes)
 }
 END_TEST
 
-/* Who may keep it keeps it. */
+/* A process that may keep it keeps it. */
 START_TEST(set_group_id_stays)
 {
 	const char *file = path(dirs[_i], "f");
@@ -672,8 +672,7 @@ START_TEST(locks_and_sync)
 }
 END_TEST
 
-/* ---- rampfs alone ------------------------------------------------------------------------------
- */
+/* ---- rampfs alone ---------------------------------------------------------------------------- */
 
 START_TEST(what_it_has_not)
 {
@@ -754,7 +753,7 @@ START_TEST(views)
 	ck_assert_ptr_nonnull(strstr(buf, "\nrampfs_demand_pages_total "));
 	ck_assert_ptr_nonnull(strstr(buf, "\nrampfs_prefetch_pages_total "));
 	ck_assert_ptr_nonnull(strstr(buf, "\nrampfs_window_last_microseconds "));
-	/* In pieces it is the same text. */
+	/* Read in pieces it is the same text. */
 	fd = open(path(a, ".ramp/status"), O_RDONLY);
 	ck_assert_int_eq(read(fd, buf, 10), 10);
 	ck_assert_int_eq(read(fd, part, 6), 6);
@@ -877,8 +876,7 @@ START_TEST(space_comes_back)
 }
 END_TEST
 
-/* ---- from another node
- * --------------------------------------------------------------------------- */
+/* ---- from another node ----------------------------------------------------------------------- */
 
 /* Hints are at most a second old. */
 static void size_seen(const char *file, off_t size)
@@ -954,7 +952,7 @@ static void dated(int i, char f[PATH_MAX], char seen[PATH_MAX])
 	snprintf(f, PATH_MAX, "%s", path(here, "dated-%d", i));
 }
 
-/* Whatever the owner has said of it yet. */
+/* Whether or not the owner has proposed it yet. */
 START_TEST(another_nodes_times_count_from_the_beginning)
 {
 	char f[PATH_MAX], seen[PATH_MAX];
@@ -984,8 +982,6 @@ START_TEST(another_nodes_times_count_from_the_beginning)
 	}
 }
 END_TEST
-
-/* ---- */
 
 static void add_both(Suite *suite)
 {
