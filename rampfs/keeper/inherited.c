@@ -72,7 +72,7 @@ void keeper_tell_failure(const struct ramp_err *err)
 	char message[1 + RAMP_ERR_TEXT_BYTES];
 	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, err->text);
 
-	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: that descriptor is no socket to a keeper */
+	if (!getenv(KEEPER_ENV_CONNECTION)) /* started by hand: that is no socket to a keeper */
 		return;
 	if (send(KEEPER_FD_CONTROL, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
 		log_debug("telling the keeper the error: %s", strerror(errno));

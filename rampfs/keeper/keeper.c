@@ -157,7 +157,7 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	if (!rc)
 		rc = keeper_hold(&k, err);
 	if (rc)
-		return rc; /* the daemon sees us hang up and starts another keeper: the mount stays */
+		return rc; /* the daemon sees us hang up and starts another: the mount stays */
 	rc = keeper_watch_daemon(&k, false);
 	if (rc && rc != -ESRCH)
 		return ramp_err_sys(err, -rc, "watching the daemon");

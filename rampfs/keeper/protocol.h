@@ -7,8 +7,8 @@
  *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET)
  *   fd 5 KEEPER_FD_SESSIONS  the listening session socket
  *   fd 6 KEEPER_FD_LOCK      the locked file that shows that the state directory is in use
- *   fd 7, 8 KEEPER_FD_SHELF  the fdstore, a socket pair: the next daemon receives from it the messages
- *                            and descriptors that a daemon has sent into it
+ *   fd 7, 8 KEEPER_FD_SHELF  the fdstore, a socket pair: the next daemon receives from it the
+ *                            messages and descriptors that a daemon has sent into it
  *                            (programs/client/fdstore.c). Older keepers give none
  *   RAMPFS_CONNECTION        the connection's random id in hex, made at mount
  *

@@ -12,7 +12,7 @@
 
 #define VALUE_BYTES 4096
 
-/* ---- nodes ----------------------------------------------------------------------------------- */
+/* ---- nodes ---------------------------------------------------------------------------------- */
 
 const struct node_row *facts_find_node(const struct node_list *list, ramp_node_t node)
 {
@@ -45,7 +45,7 @@ const char *facts_node_state(struct mount *m, const struct node_row *row)
 	return row->fenced && row->fenced == row->incarnation ? "fenced" : "down";
 }
 
-/* ---- a segment's state ----------------------------------------------------------------------- */
+/* ---- a segment's state ---------------------------------------------------------------------- */
 
 bool facts_is_silent(struct mount *m, ramp_node_t node)
 {
@@ -99,7 +99,7 @@ const char *facts_state(struct mount *m, const struct segment_row *row,
 	return "?";
 }
 
-/* ---- a segment's facts ----------------------------------------------------------------------- */
+/* ---- a segment's facts ---------------------------------------------------------------------- */
 
 struct facts {
 	struct mount *m;

@@ -18,7 +18,7 @@
 static __thread const struct fuse_buf *current_buf; /* while INIT is being processed */
 static __thread bool swallow;
 
-/* ---- callbacks of libfuse -------------------------------------------------------------------- */
+/* ---- callbacks of libfuse ------------------------------------------------------------------- */
 
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -49,7 +49,7 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 	return writev(fd, iov, count);
 }
 
-/* ---- one request ----------------------------------------------------------------------------- */
+/* ---- one request ---------------------------------------------------------------------------- */
 
 /* Answers an INIT that came again: the answer was saved, and maybe not written. */
 static void answer_init_again(struct mount *m)

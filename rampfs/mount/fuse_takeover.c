@@ -63,7 +63,7 @@ static int drain(uint8_t *buf, struct drained_list *list)
 			return -EPROTO;
 		d = malloc(sizeof(*d) + (size_t)n);
 		if (!d)
-			abort(); /* the keeper starts a new daemon, and the kernel sends the requests again */
+			abort(); /* the next daemon has them sent again */
 		d->len = (size_t)n;
 		memcpy(d->bytes, buf, d->len);
 		STAILQ_INSERT_TAIL(list, d, link);

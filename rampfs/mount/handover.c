@@ -33,7 +33,7 @@ struct handover_file {
 	uint8_t init[HANDOVER_INIT_BYTES];
 	uint8_t reply[HANDOVER_INIT_BYTES];
 	struct handover_append appends[HANDOVER_APPENDS];
-	struct handover_passes passes;
+	struct handover_passthroughs passes;
 	_Atomic uint64_t move_unique; /* 0: none */
 	_Atomic ramp_segment_t move_id;
 	/* An older version's file ends before these, and reads as zeros here. */
@@ -214,7 +214,7 @@ ramp_segment_t handover_move(struct handover *h, uint64_t unique)
 							      : 0;
 }
 
-struct handover_passes *handover_passes(struct handover *h)
+struct handover_passthroughs *handover_passthroughs(struct handover *h)
 {
 	return &h->file->passes;
 }

@@ -21,26 +21,26 @@
 #define HANDOVER_INIT_BYTES 256
 #define HANDOVER_APPENDS    512 /* more than the threads that can be in an append at once */
 
-#define HANDOVER_PASSES 4096
-#define HANDOVER_FORMER 16
+#define HANDOVER_PASSTHROUGHS 4096
+#define HANDOVER_FORMER	      16
 
 struct handover;
 struct handover_append;
 
 /* An open of a segment that was answered with a backing id (passthrough.c). */
-struct handover_pass {
+struct handover_passthrough {
 	_Atomic uint64_t unique; /* of the OPEN; 0: free */
 	ramp_segment_t id;
 	uint32_t backing, pid;
 };
 
-struct handover_passes {
+struct handover_passthroughs {
 	_Atomic uint64_t opening; /* 1: a backing id is being made */
 	_Atomic uint64_t closing; /* the backing id that is being closed; 0: none */
 	_Atomic uint64_t dev;	  /* the mount's device, once an open was granted; 0: none was */
 	/* Devices of earlier mounts that died with mappings: they outlive connections. 0: none. */
 	uint64_t former[HANDOVER_FORMER];
-	struct handover_pass opens[HANDOVER_PASSES];
+	struct handover_passthrough opens[HANDOVER_PASSTHROUGHS];
 };
 
 /* Maps the private file `fd` (closed in any case). Another connection's content is wiped. */
@@ -90,7 +90,7 @@ void handover_move_begin(struct handover *h, uint64_t unique, ramp_segment_t id)
 ramp_segment_t handover_move(struct handover *h, uint64_t unique);
 
 /* Returns the passthrough opens; passthrough.c alone changes them, under its lock. */
-struct handover_passes *handover_passes(struct handover *h);
+struct handover_passthroughs *handover_passthroughs(struct handover *h);
 /* Frees the slots of all requests but these (sorted or not), at a start: no others can come
    again. */
 void handover_forget_others(struct handover *h, const uint64_t *uniques, size_t n);

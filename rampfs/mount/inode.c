@@ -42,7 +42,7 @@ const char *inode_ramp_file_name(fuse_ino_t ino)
 	return NULL;
 }
 
-/* ---- owner's attributes beside the bytes ----------------------------------------------------- */
+/* ---- owner's attributes beside the bytes ---------------------------------------------------- */
 
 void inode_note_owner(struct seg *seg, const struct segment_row *row)
 {
@@ -60,7 +60,7 @@ void inode_read_owner(struct seg *seg, struct segment_row *row)
 	row->gid = owner.gid;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------ */
+/* ---- attributes ----------------------------------------------------------------------------- */
 
 bool inode_is_local(struct seg *seg)
 {
@@ -187,7 +187,7 @@ int inode_entry(struct mount *m, fuse_ino_t ino, struct fuse_entry_param *e)
 	return inode_attr(m, ino, &e->attr);
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 static int lookup_in_root(struct mount *m, const char *name, fuse_ino_t *ino)
 {
@@ -231,7 +231,7 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 	}
 }
 
-/* ---- from number to bytes -------------------------------------------------------------------- */
+/* ---- from number to bytes ------------------------------------------------------------------- */
 
 /* Makes a row's file, with the row's owner and times, so that no hint needs to report a
    difference. */

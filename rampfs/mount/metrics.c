@@ -92,7 +92,7 @@ static void put_pull_metrics(struct mount *m, FILE *out)
 		  PULL_HISTOGRAM, p.faults_us);
 }
 
-/* ---- of each node ---------------------------------------------------------------------------- */
+/* ---- of each node --------------------------------------------------------------------------- */
 
 struct peer_counts {
 	const struct node_list *nodes;
@@ -152,7 +152,7 @@ static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FIL
 	free(c);
 }
 
-/* ---- of each segment that is being pulled ---------------------------------------------------- */
+/* ---- of each segment that is being pulled --------------------------------------------------- */
 
 struct pulled_segment {
 	struct segment_row row;
@@ -213,7 +213,7 @@ static void put_pulled_metrics(struct mount *m, FILE *out)
 	free(list.at);
 }
 
-/* ---- of the node as a whole ------------------------------------------------------------------ */
+/* ---- of the node as a whole ----------------------------------------------------------------- */
 
 static void put_metadata_metrics(struct mount *m, const struct node_list *nodes, FILE *out)
 {

@@ -24,7 +24,7 @@
 #include "ramp_files.h"
 #include "row_sync.h"
 
-/* ---- callbacks of the floors below ----------------------------------------------------------- */
+/* ---- callbacks of the floors below ---------------------------------------------------------- */
 
 static void store_changed_here(void *arg, ramp_segment_t id)
 {
@@ -83,7 +83,7 @@ void mount_rows_restored(struct mount *m)
 	loop_post(m->config.loop, on_restored, mount_get(m));
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 /* Opens the handover file. Its own age gives the directories' times, so that they do not change
    with daemons. */

@@ -1,6 +1,6 @@
 /*
- * The mount: the daemon's end of /dev/fuse, which the keeper holds (keeper/keeper.h). Reads requests
- * and answers them.
+ * The mount: the daemon's end of /dev/fuse, which the keeper holds (keeper/keeper.h). It reads
+ * requests and answers them.
  */
 #ifndef RAMP_MOUNT_H
 #define RAMP_MOUNT_H
@@ -21,9 +21,9 @@
 struct mount;
 
 enum mount_end {
-	MOUNT_UNMOUNTED, /* umount(8): finish pulls in both directions without the mount, then exit 0 */
+	MOUNT_UNMOUNTED, /* umount(8): finish pulls in both directions, then exit 0 */
 	MOUNT_TERMINATE, /* the keeper was told to end, and has unmounted: the same, but at once */
-	MOUNT_UPGRADE, /* hand over what can be handed over, then exit 0: the keeper executes a new daemon */
+	MOUNT_UPGRADE, /* hand over to the next daemon, then exit 0: the keeper executes it */
 };
 
 struct mount_config {

@@ -99,7 +99,7 @@ void mount_end(struct mount *m, enum mount_end why)
 	loop_post(m->config.loop, on_end, mount_get(m));
 }
 
-/* ---- tables that are no older than this daemon ----------------------------------------------- */
+/* ---- tables that are no older than this daemon ---------------------------------------------- */
 
 /* Meta thread. */
 static void on_synced(void *arg, const struct meta_reply *reply)

@@ -27,7 +27,7 @@
 #include "propose.h"
 #include "truncate.h"
 
-/* ---- getattr, setattr ------------------------------------------------------------------------ */
+/* ---- getattr, setattr ----------------------------------------------------------------------- */
 
 static void reply_attr(fuse_req_t req, fuse_ino_t ino)
 {
@@ -392,7 +392,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		setattr_continue(sa, rc);
 }
 
-/* ---- statfs ---------------------------------------------------------------------------------- */
+/* ---- statfs --------------------------------------------------------------------------------- */
 
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {

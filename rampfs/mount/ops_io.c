@@ -1,6 +1,6 @@
 /*
- * Reads, writes, seeks and changes of holes: each is one line of the table below, and its functions
- * are together (io.h: how they are driven).
+ * Reads, writes, seeks and changes of holes: each is one line of the table at the end, and its
+ * functions are together. io.h says how they are driven.
  */
 #include "ops_io.h"
 
@@ -18,7 +18,11 @@
 #include "ops_setid.h"
 #include "ramp_files.h"
 
-/* ---- common ---------------------------------------------------------------------------------- */
+enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK, IO_KINDS };
+
+static const struct io_op io_ops[IO_KINDS]; /* at the end */
+
+/* ---- common --------------------------------------------------------------------------------- */
 
 static bool never_done(struct io *io)
 {
@@ -41,7 +45,7 @@ static void reply_written(struct io *io)
 	fuse_reply_write(io->r.fuse, (size_t)io->result);
 }
 
-/* ---- read ------------------------------------------------------------------------------------ */
+/* ---- read ----------------------------------------------------------------------------------- */
 
 static int want_pages(struct io *io, struct seg *seg, uint64_t len)
 {
@@ -83,7 +87,21 @@ static void reply_read(struct io *io)
 	fuse_reply_buf(io->r.fuse, (const char *)reply_buffer(), (size_t)io->result);
 }
 
-/* ---- write, append --------------------------------------------------------------------------- */
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct io io;
+
+	if (inode_kind(ino) == INODE_IS_RAMP_FILE) {
+		ramp_files_read(req, ino, fi->fh, size, (uint64_t)off);
+		return;
+	}
+	io_init(&io, req, &io_ops[IO_READ], ino);
+	io.offset = (uint64_t)off;
+	io.len = size;
+	io_try(&io);
+}
+
+/* ---- write, append -------------------------------------------------------------------------- */
 
 static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 {
@@ -166,7 +184,19 @@ static void append_over(struct io *io)
 		handover_append_drop(io->r.mount->handover, io->r.unique);
 }
 
-/* ---- holes, space ---------------------------------------------------------------------------- */
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+	      struct fuse_file_info *fi)
+{
+	struct io io;
+
+	io_init(&io, req, &io_ops[fi->flags & O_APPEND ? IO_APPEND : IO_WRITE], ino);
+	io.data = (const uint8_t *)buf;
+	io.offset = (uint64_t)off;
+	io.len = size;
+	io_try_write(&io);
+}
+
+/* ---- holes, space --------------------------------------------------------------------------- */
 
 static int do_punch(struct io *io, struct seg *seg, int how)
 {
@@ -197,92 +227,6 @@ static int do_allocate(struct io *io, struct seg *seg, int how)
 	seg_note_write(seg);
 	room_keep(seg);
 	return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno : 0;
-}
-
-/* ---- seek ------------------------------------------------------------------------------------ */
-
-static int do_seek(struct io *io, struct seg *seg, int how)
-{
-	int64_t at = io->mode == SEEK_DATA ? room_seek_data(seg, io->offset)
-					   : room_seek_hole(seg, io->offset);
-
-	(void)how;
-	if (at < 0)
-		return (int)at;
-	io->result = at;
-	return 0;
-}
-
-static void reply_seek(struct io *io)
-{
-	fuse_reply_lseek(io->r.fuse, io->result);
-}
-
-/* ---- the table ------------------------------------------------------------------------------- */
-
-enum io_kind { IO_READ, IO_WRITE, IO_APPEND, IO_ALLOCATE, IO_PUNCH, IO_SEEK };
-
-/* clang-format off */
-static const struct io_op io_ops[] = {
-	/*               work         reply          was_done      over          locks  is_long */
-	[IO_READ]     = {do_read,     reply_read,    never_done,   nothing_left, false, false},
-	[IO_WRITE]    = {do_write,    reply_written, never_done,   nothing_left, true,  false},
-	[IO_APPEND]   = {do_append,   reply_written, was_appended, append_over,  true,  false},
-	[IO_ALLOCATE] = {do_allocate, reply_done,    never_done,   nothing_left, true,  true},
-	[IO_PUNCH]    = {do_punch,    reply_done,    never_done,   nothing_left, true,  true},
-	[IO_SEEK]     = {do_seek,     reply_seek,    never_done,   nothing_left, true,  false},
-};
-/* clang-format on */
-
-/* ---- handlers -------------------------------------------------------------------------------- */
-
-void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
-{
-	struct io io;
-
-	if (inode_kind(ino) == INODE_IS_RAMP_FILE) {
-		ramp_files_read(req, ino, fi->fh, size, (uint64_t)off);
-		return;
-	}
-	io_init(&io, req, &io_ops[IO_READ], ino);
-	io.offset = (uint64_t)off;
-	io.len = size;
-	io_try(&io);
-}
-
-void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
-	      struct fuse_file_info *fi)
-{
-	struct io io;
-
-	io_init(&io, req, &io_ops[fi->flags & O_APPEND ? IO_APPEND : IO_WRITE], ino);
-	io.data = (const uint8_t *)buf;
-	io.offset = (uint64_t)off;
-	io.len = size;
-	io_try_write(&io);
-}
-
-void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
-{
-	struct io io;
-
-	(void)fi;
-	if (inode_kind(ino) != INODE_IS_SEGMENT || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
-		fuse_reply_err(req, EINVAL);
-		return;
-	}
-	io_init(&io, req, &io_ops[IO_SEEK], ino);
-	io.offset = (uint64_t)off;
-	io.mode = whence;
-	io_try(&io);
-}
-
-void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
-{
-	(void)ino;
-	(void)datasync;
-	(void)fi;
-	fuse_reply_err(req, 0); /* a segment is in memory alone */
 }
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -320,3 +264,61 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 	io->len = len;
 	io_begin(io, setid_punched(mount, punch, id));
 }
+
+/* ---- seek ----------------------------------------------------------------------------------- */
+
+static int do_seek(struct io *io, struct seg *seg, int how)
+{
+	int64_t at = io->mode == SEEK_DATA ? room_seek_data(seg, io->offset)
+					   : room_seek_hole(seg, io->offset);
+
+	(void)how;
+	if (at < 0)
+		return (int)at;
+	io->result = at;
+	return 0;
+}
+
+static void reply_seek(struct io *io)
+{
+	fuse_reply_lseek(io->r.fuse, io->result);
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct io io;
+
+	(void)fi;
+	if (inode_kind(ino) != INODE_IS_SEGMENT || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	io_init(&io, req, &io_ops[IO_SEEK], ino);
+	io.offset = (uint64_t)off;
+	io.mode = whence;
+	io_try(&io);
+}
+
+/* ---- fsync ---------------------------------------------------------------------------------- */
+
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)datasync;
+	(void)fi;
+	fuse_reply_err(req, 0); /* a segment is in memory alone */
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* clang-format off */
+static const struct io_op io_ops[IO_KINDS] = {
+	/*               work         reply          was_done      over          locks  is_long */
+	[IO_READ]     = {do_read,     reply_read,    never_done,   nothing_left, false, false},
+	[IO_WRITE]    = {do_write,    reply_written, never_done,   nothing_left, true,  false},
+	[IO_APPEND]   = {do_append,   reply_written, was_appended, append_over,  true,  false},
+	[IO_ALLOCATE] = {do_allocate, reply_done,    never_done,   nothing_left, true,  true},
+	[IO_PUNCH]    = {do_punch,    reply_done,    never_done,   nothing_left, true,  true},
+	[IO_SEEK]     = {do_seek,     reply_seek,    never_done,   nothing_left, true,  false},
+};
+/* clang-format on */

@@ -104,7 +104,7 @@ static int look_before_move(struct rename_move *mv)
 	if (rc)
 		return rc;
 	if (mv->limited && row.uid != mv->owner)
-		return -EPERM; /* the name belongs to another user's segment since the kernel looked */
+		return -EPERM; /* the name is another user's segment since the kernel looked */
 	/* Between the two look-ups it may have gone there. */
 	if (meta_lookup(meta, mv->what.dst, mv->what.dst_name, &there) == 0)
 		return there.id == row.id ? look_before_move(mv) : -EEXIST;

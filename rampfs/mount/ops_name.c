@@ -38,7 +38,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_entry(req, &e);
 }
 
-/* ---- unlink, rename in a directory ----------------------------------------------------------- */
+/* ---- unlink, rename in a directory ---------------------------------------------------------- */
 
 static void name_changed(struct metadata_change *c)
 {
@@ -142,7 +142,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	}
 }
 
-/* ---- not in a flat directory of segments ----------------------------------------------------- */
+/* ---- not in a flat directory of segments ---------------------------------------------------- */
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
@@ -184,7 +184,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	fuse_reply_err(req, EPERM);
 }
 
-/* ---- forget: nothing is counted, but an unlinked segment may go now -------------------------- */
+/* ---- forget: nothing is counted, but an unlinked segment may go now ------------------------- */
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {

@@ -56,7 +56,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	free(value);
 }
 
-/* ---- setxattr -------------------------------------------------------------------------------- */
+/* ---- setxattr ------------------------------------------------------------------------------- */
 
 /* Parses bytes with K, M, G or T behind them (powers of 1024), or 0x...; the value is a power of
    two from 64 MiB on. */

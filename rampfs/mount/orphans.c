@@ -263,8 +263,8 @@ static void try_orphan(struct orphan *o)
 	int rc = meta_segment(m->config.meta, o->id, &row);
 
 	if (rc == 0 && row.phase != SEGMENT_ORPHAN) {
-		drop_orphan(
-			o); /* it has a name, or its migration has to end first: its row will change */
+		/* It has a name, or its migration has to end first: its row will change. */
+		drop_orphan(o);
 		return;
 	}
 	if (rc && rc != -ENOENT) {
@@ -294,9 +294,9 @@ void orphan_add(struct mount *m, ramp_segment_t id)
 		TAILQ_INSERT_TAIL(&s->list, o, link);
 		LIST_INSERT_HEAD(&s->by_id[id % ORPHAN_BUCKETS], o, by_id);
 		atomic_fetch_add_explicit(&s->n, 1, memory_order_relaxed);
-		if (meta_segment(s->mount->config.meta, id, &row) ==
-		    0)				   /* else the row may be gone, or not known yet */
-			orphan_goes(s->mount, id); /* another node removed its name */
+		/* Another node removed its name; without a row it may also not be known yet. */
+		if (meta_segment(s->mount->config.meta, id, &row) == 0)
+			orphan_goes(s->mount, id);
 	}
 	if (!o->busy)
 		try_orphan(o);

@@ -45,7 +45,7 @@
 #define FH_UNIQUE_SHIFT 16
 #define PROC_PATH	64
 
-/* ---- the kernel's side ----------------------------------------------------------------------- */
+/* ---- the kernel's side ---------------------------------------------------------------------- */
 
 bool passthrough_able(struct mount *m)
 {
@@ -74,7 +74,7 @@ static void backing_close(uint32_t id)
 		log_warn("passthrough: closing backing id %u: %s", id, strerror(errno));
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 static void passthrough_store(_Atomic uint64_t *at, uint64_t value)
 {
@@ -82,31 +82,31 @@ static void passthrough_store(_Atomic uint64_t *at, uint64_t value)
 }
 
 /* passthrough_lock is held here and below. */
-static struct handover_pass *find_unique(struct handover_passes *p, uint64_t unique)
+static struct handover_passthrough *find_unique(struct handover_passthroughs *p, uint64_t unique)
 {
-	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+	for (size_t i = 0; i < HANDOVER_PASSTHROUGHS; i++)
 		if (p->opens[i].unique == unique)
 			return &p->opens[i];
 	return NULL;
 }
 
-static struct handover_pass *find_segment(struct handover_passes *p, ramp_segment_t id)
+static struct handover_passthrough *find_segment(struct handover_passthroughs *p, ramp_segment_t id)
 {
-	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+	for (size_t i = 0; i < HANDOVER_PASSTHROUGHS; i++)
 		if (p->opens[i].unique && p->opens[i].id == id)
 			return &p->opens[i];
 	return NULL;
 }
 
-static bool backing_used(const struct handover_passes *p, uint32_t backing)
+static bool backing_used(const struct handover_passthroughs *p, uint32_t backing)
 {
-	for (size_t i = 0; i < HANDOVER_PASSES; i++)
+	for (size_t i = 0; i < HANDOVER_PASSTHROUGHS; i++)
 		if (p->opens[i].unique && p->opens[i].backing == backing)
 			return true;
 	return false;
 }
 
-static void passthrough_drop(struct handover_passes *p, struct handover_pass *open)
+static void passthrough_drop(struct handover_passthroughs *p, struct handover_passthrough *open)
 {
 	uint32_t backing = open->backing;
 	ramp_segment_t id = open->id;
@@ -122,7 +122,7 @@ static void passthrough_drop(struct handover_passes *p, struct handover_pass *op
 /* Finishes what an earlier daemon left half done. */
 static void recover(struct mount *m, int probe_fd)
 {
-	struct handover_passes *p = handover_passes(m->handover);
+	struct handover_passthroughs *p = handover_passthroughs(m->handover);
 	int probe;
 
 	if (p->closing && !backing_used(p, (uint32_t)p->closing))
@@ -138,7 +138,7 @@ static void recover(struct mount *m, int probe_fd)
 	passthrough_store(&p->opening, 0);
 }
 
-/* ---- granting -------------------------------------------------------------------------------- */
+/* ---- granting ------------------------------------------------------------------------------- */
 
 static pid_t opener(fuse_req_t req)
 {
@@ -146,10 +146,12 @@ static pid_t opener(fuse_req_t req)
 }
 
 /* Enters a new open in the table, with the segment's backing id; NULL: it can't be granted. */
-static struct handover_pass *passthrough_add(struct mount *m, fuse_req_t req, struct seg *seg)
+static struct handover_passthrough *passthrough_add(struct mount *m, fuse_req_t req,
+						    struct seg *seg)
 {
-	struct handover_passes *p = handover_passes(m->handover);
-	struct handover_pass *free_one = find_unique(p, 0), *other = find_segment(p, seg_id(seg));
+	struct handover_passthroughs *p = handover_passthroughs(m->handover);
+	struct handover_passthrough *free_one = find_unique(p, 0),
+				    *other = find_segment(p, seg_id(seg));
 	int backing;
 
 	m->passthrough_grants++;
@@ -189,8 +191,8 @@ static bool may_grant(struct mount *m, struct seg *seg)
 		return false;
 	if (!passthrough_able(m) || !inode_is_local(seg))
 		return false;
-	if (seg_leaving(
-		    seg)) { /* passthrough_lock is held: passthrough_check comes later, or has seen us */
+	/* passthrough_lock is held: passthrough_check comes later, or has seen us. */
+	if (seg_leaving(seg)) {
 		log_info("segment %s is opened without passthrough: it is about to be moved",
 			 row.name);
 		return false;
@@ -204,9 +206,9 @@ static bool may_grant(struct mount *m, struct seg *seg)
 }
 
 /* Grants the first one, inside the gate, so that a freeze comes before it or after it. */
-static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct seg *seg)
+static struct handover_passthrough *grant_new(struct mount *m, fuse_req_t req, struct seg *seg)
 {
-	struct handover_pass *open = NULL;
+	struct handover_passthrough *open = NULL;
 
 	if (seg_enter(seg))
 		return NULL;
@@ -216,10 +218,10 @@ static struct handover_pass *grant_new(struct mount *m, fuse_req_t req, struct s
 	return open;
 }
 
-static struct handover_pass *grant(struct mount *m, fuse_req_t req, ramp_segment_t id)
+static struct handover_passthrough *grant(struct mount *m, fuse_req_t req, ramp_segment_t id)
 {
-	struct handover_passes *p = handover_passes(m->handover);
-	struct handover_pass *open =
+	struct handover_passthroughs *p = handover_passthroughs(m->handover);
+	struct handover_passthrough *open =
 		fuse_request_resent() ? find_unique(p, fuse_request_unique()) : NULL;
 	struct seg *seg;
 
@@ -239,7 +241,7 @@ bool passthrough_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_fi
 	struct mount *m = mount_of(req);
 	struct fuse_open_out out = {.open_flags = FOPEN_DIRECT_IO | KERNEL_FOPEN_NOFLUSH |
 						  KERNEL_FOPEN_PASSTHROUGH};
-	struct handover_pass *open;
+	struct handover_passthrough *open;
 
 	pthread_mutex_lock(&m->passthrough_lock);
 	open = grant(m, req, ino);
@@ -254,7 +256,7 @@ bool passthrough_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_fi
 		/* Where the opener has been killed meanwhile (ENOENT), or the kernel does not
 		   accept the answer and has failed the open, no RELEASE will come. */
 		if (fuse_request_reply(req, &out, sizeof(out)))
-			passthrough_drop(handover_passes(m->handover), open);
+			passthrough_drop(handover_passthroughs(m->handover), open);
 	}
 	pthread_mutex_unlock(&m->passthrough_lock);
 	return open != NULL;
@@ -262,8 +264,8 @@ bool passthrough_reply_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_fi
 
 void passthrough_dropped(struct mount *m, uint64_t unique)
 {
-	struct handover_passes *p = handover_passes(m->handover);
-	struct handover_pass *open;
+	struct handover_passthroughs *p = handover_passthroughs(m->handover);
+	struct handover_passthrough *open;
 
 	pthread_mutex_lock(&m->passthrough_lock);
 	open = find_unique(p, unique);
@@ -278,7 +280,7 @@ void passthrough_released(struct mount *m, uint64_t fh)
 		passthrough_dropped(m, fh >> FH_UNIQUE_SHIFT);
 }
 
-/* ---- a move ---------------------------------------------------------------------------------- */
+/* ---- a move --------------------------------------------------------------------------------- */
 
 static int passthrough_busy(struct ramp_err *err, ramp_segment_t id, pid_t pid, const char *how)
 {
@@ -293,7 +295,7 @@ struct devices {
 	uint64_t dev[HANDOVER_FORMER + 1];
 };
 
-static struct devices devices_of(const struct handover_passes *p)
+static struct devices devices_of(const struct handover_passthroughs *p)
 {
 	struct devices of = {{p->dev}};
 
@@ -338,8 +340,8 @@ static int check_passed(struct mount *m, struct seg *seg, const struct devices *
 int passthrough_check(void *mount, struct seg *seg, struct ramp_err *err)
 {
 	struct mount *m = mount;
-	struct handover_passes *p = handover_passes(m->handover);
-	struct handover_pass *open;
+	struct handover_passthroughs *p = handover_passthroughs(m->handover);
+	struct handover_passthrough *open;
 	struct devices of;
 	uint64_t grants;
 	int rc = 0;
@@ -354,7 +356,7 @@ int passthrough_check(void *mount, struct seg *seg, struct ramp_err *err)
 	return rc || !seg_passed(seg) ? rc : check_passed(m, seg, &of, grants, err);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 int passthrough_open(struct mount *m, struct ramp_err *err)
 {

@@ -12,7 +12,7 @@
 
 #define MAX_SEGMENTS 2000 /* lines of status, without those that want attention */
 
-/* ---- nodes ----------------------------------------------------------------------------------- */
+/* ---- nodes ---------------------------------------------------------------------------------- */
 
 /* Returns true for a voter that can't vote: it was formatted again, or is an old copy. */
 static bool has_no_vote(struct mount *m, const struct node_row *row)
@@ -35,7 +35,7 @@ void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 	}
 }
 
-/* ---- status ---------------------------------------------------------------------------------- */
+/* ---- status --------------------------------------------------------------------------------- */
 
 static void put_bytes(FILE *out, uint64_t bytes)
 {
@@ -182,7 +182,7 @@ static void put_segments(struct mount *m, const struct node_list *nodes, FILE *o
 	free(l.line);
 }
 
-/* ---- segments: all facts of each, for programs ----------------------------------------------- */
+/* ---- segments: all facts of each, for programs ---------------------------------------------- */
 
 static int add_facts(void *arg, const struct segment_row *row)
 {

@@ -20,7 +20,7 @@ static struct mount mount;
 static unsigned int answers;
 static uint8_t row_kind;
 
-/* ---- libfuse --------------------------------------------------------------------------------- */
+/* ---- libfuse -------------------------------------------------------------------------------- */
 
 void *fuse_req_userdata(fuse_req_t req)
 {
@@ -52,7 +52,7 @@ int fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
 	return 0;
 }
 
-/* ---- the floors below ------------------------------------------------------------------------ */
+/* ---- the floors below ----------------------------------------------------------------------- */
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {

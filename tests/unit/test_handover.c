@@ -82,29 +82,29 @@ END_TEST
 START_TEST(passthrough_opens_outlive_a_daemon_and_the_mount_a_connection)
 {
 	struct handover *h = open_on(CONNECTION);
-	struct handover_passes *p = handover_passes(h);
+	struct handover_passthroughs *p = handover_passthroughs(h);
 
 	/* One open, granted by a mount whose device is 44. */
 	p->dev = 44;
-	p->opens[7] = (struct handover_pass){.unique = 12, .id = SEG, .backing = 3};
+	p->opens[7] = (struct handover_passthrough){.unique = 12, .id = SEG, .backing = 3};
 	handover_close(h);
 	/* The next daemon finds it. */
 	h = open_on(CONNECTION);
-	p = handover_passes(h);
+	p = handover_passthroughs(h);
 	ck_assert_uint_eq(p->opens[7].unique, 12);
 	ck_assert_uint_eq(p->opens[7].backing, 3);
 	handover_close(h);
 	/* On another connection the open is dead; its mappings show under device 44. */
 	h = open_on(CONNECTION + 1);
-	p = handover_passes(h);
+	p = handover_passthroughs(h);
 	ck_assert_uint_eq(p->opens[7].unique, 0);
 	ck_assert_uint_eq(p->dev, 0);
 	ck_assert_uint_eq(p->former[0], 44);
 	/* A connection without opens is not remembered; the older one stays. */
 	handover_close(h);
 	h = open_on(CONNECTION + 2);
-	ck_assert_uint_eq(handover_passes(h)->former[0], 44);
-	ck_assert_uint_eq(handover_passes(h)->former[1], 0);
+	ck_assert_uint_eq(handover_passthroughs(h)->former[0], 44);
+	ck_assert_uint_eq(handover_passthroughs(h)->former[1], 0);
 	handover_close(h);
 }
 END_TEST

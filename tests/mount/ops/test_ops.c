@@ -34,7 +34,7 @@
 static char tmpfs_dir[PATH_MAX], a[PATH_MAX], b[PATH_MAX], here[PATH_MAX];
 static const char *dirs[2]; /* tmpfs, and a's directory seen on a */
 
-/* ---- helpers --------------------------------------------------------------------------------- */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
 static const char *path(const char *dir, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -128,7 +128,7 @@ static int as_nobody(int (*fn)(const char *dir), const char *dir)
 	return WEXITSTATUS(status);
 }
 
-/* ---- as on tmpfs ----------------------------------------------------------------------------- */
+/* ---- as on tmpfs ---------------------------------------------------------------------------- */
 
 START_TEST(open_and_create)
 {
@@ -672,7 +672,7 @@ START_TEST(locks_and_sync)
 }
 END_TEST
 
-/* ---- rampfs alone ---------------------------------------------------------------------------- */
+/* ---- rampfs alone --------------------------------------------------------------------------- */
 
 START_TEST(what_it_has_not)
 {
@@ -876,7 +876,7 @@ START_TEST(space_comes_back)
 }
 END_TEST
 
-/* ---- from another node ----------------------------------------------------------------------- */
+/* ---- from another node ---------------------------------------------------------------------- */
 
 /* Hints are at most a second old. */
 static void size_seen(const char *file, off_t size)
