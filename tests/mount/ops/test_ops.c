@@ -112,7 +112,7 @@ static void setup(void)
 	clear(dirs[1]);
 }
 
-/* Runs fn in a child as the user nobody; fn returns 0 or an errno. */
+/* Runs fn in a child as an unprivileged user; fn returns 0 or an errno. */
 static int as_nobody(int (*fn)(const char *dir), const char *dir)
 {
 	int status;
@@ -718,7 +718,7 @@ START_TEST(the_namespace)
 	ck_assert_uint_eq(root.st_ino, 1);
 	ck_assert_uint_eq(ramp.st_ino, 2);
 	ck_assert_uint_eq(node.st_ino, 17);
-	fails(access(path(a, "nobody"), F_OK), ENOENT, "a node that is not");
+	fails(access(path(a, "absent"), F_OK), ENOENT, "a node that does not exist");
 	must(access(path(a, "b"), F_OK), "the other node");
 }
 END_TEST
