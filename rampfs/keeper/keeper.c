@@ -21,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "keeper_daemon.h"
 #include "keeper_held.h"
@@ -162,7 +163,7 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	if (rc && rc != -ESRCH)
 		return ramp_err_sys(err, -rc, "watching the daemon");
 	if (rc) /* the daemon has died meanwhile: start another */
-		k.start_at_ms = keeper_now_ms();
+		k.start_at_ms = clock_ms();
 	sign_lock(k.lock);
 	log_info("adopted the daemon, process %d", (int)k.pid);
 	tell_main_pid();

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "keeper_held.h"
@@ -96,7 +97,7 @@ int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
 	if (!k->served)
 		return rc;
 	log_error("%s", err->text);
-	k->start_at_ms = keeper_now_ms() + PAUSE_MAX_MS;
+	k->start_at_ms = clock_ms() + PAUSE_MAX_MS;
 	return 0;
 }
 
@@ -105,7 +106,7 @@ static uint64_t pause_ms(struct keeper *k)
 {
 	uint64_t pause = PAUSE_FIRST_MS;
 
-	if (k->serving_since_ms && keeper_now_ms() - k->serving_since_ms >= QUICK_MS) {
+	if (k->serving_since_ms && clock_ms() - k->serving_since_ms >= QUICK_MS) {
 		k->quick = 0;
 		return 0;
 	}
@@ -156,7 +157,7 @@ int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 	if (pause)
 		log_warn("%u daemons have died at once: starting the next in %llu ms", k->quick,
 			 (unsigned long long)pause);
-	k->start_at_ms = keeper_now_ms() + pause;
+	k->start_at_ms = clock_ms() + pause;
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "keeper_daemon.h"
 #include "keeper_mount.h"
@@ -49,7 +50,7 @@ static void on_control(struct keeper *k)
 		close(k->control);
 		k->control = -1;
 	} else if (what == KEEPER_SAY_SERVING) {
-		k->serving_since_ms = keeper_now_ms();
+		k->serving_since_ms = clock_ms();
 		if (!k->served && k->child)
 			keeper_tell_ready(k->config, "");
 		notify_systemd("READY=1\nSTATUS=serving");
@@ -88,7 +89,7 @@ static void on_signal(struct keeper *k)
 		notify_systemd("STOPPING=1");
 		keeper_say(k, KEEPER_SAY_END);
 		keeper_drop_mount(k);
-		k->kill_at_ms = keeper_now_ms() + END_MS;
+		k->kill_at_ms = clock_ms() + END_MS;
 	} else if (si.ssi_signo == SIGHUP && !k->ending && !k->gone) {
 		notify_reloading();
 		reopen_log(k);
@@ -98,13 +99,13 @@ static void on_signal(struct keeper *k)
 			return;
 		}
 		keeper_say(k, KEEPER_SAY_UPGRADE);
-		k->kill_at_ms = keeper_now_ms() + END_MS;
+		k->kill_at_ms = clock_ms() + END_MS;
 	}
 }
 
 static int next_timeout(const struct keeper *k)
 {
-	uint64_t at = k->pidfd < 0 ? k->start_at_ms : k->kill_at_ms, now = keeper_now_ms();
+	uint64_t at = k->pidfd < 0 ? k->start_at_ms : k->kill_at_ms, now = clock_ms();
 
 	if (!at)
 		return -1;
@@ -130,13 +131,13 @@ int keeper_loop(struct keeper *k, struct ramp_err *err)
 			if (rc)
 				return rc;
 		}
-		if (k->pidfd >= 0 && k->kill_at_ms && keeper_now_ms() >= k->kill_at_ms) {
+		if (k->pidfd >= 0 && k->kill_at_ms && clock_ms() >= k->kill_at_ms) {
 			log_warn("the daemon does not end: killing it");
 			syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
 			k->kill_at_ms = 0;
 		}
-		if (k->pidfd < 0 && k->start_at_ms && keeper_now_ms() >= k->start_at_ms &&
-		    !k->ending && !k->gone) {
+		if (k->pidfd < 0 && k->start_at_ms && clock_ms() >= k->start_at_ms && !k->ending &&
+		    !k->gone) {
 			rc = keeper_start_daemon(k, err);
 			if (rc)
 				return rc;

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include "keeper.h"
 
@@ -25,13 +24,5 @@ struct keeper {
 	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
 	uint64_t start_at_ms, kill_at_ms; /* 0: not */
 };
-
-static inline uint64_t keeper_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 #endif

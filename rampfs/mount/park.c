@@ -16,8 +16,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define BUCKETS 256
 
@@ -40,10 +41,7 @@ struct park {
 
 uint64_t park_now_ms(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return clock_ms();
 }
 
 static struct bucket *bucket_of(struct park *park, ramp_segment_t id)
