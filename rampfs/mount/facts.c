@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "inode.h"
 #include "memory/pages.h"
 
@@ -189,7 +190,7 @@ static void fact_lost(const struct facts *f, FILE *out)
 		return;
 	}
 	begin = ftell(out);
-	pages = (seg_size(f->seg) + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	pages = page_count(seg_size(f->seg));
 	for (bool first = true; page < pages; page += n) {
 		n = pages_run(f->seg, page, pages - page, &state);
 		if (!n)

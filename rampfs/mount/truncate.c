@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "cut.h"
 #include "inode.h"
 #include "offload.h"
@@ -17,7 +18,7 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 	int rc = 0;
 
 	if (size < old) {
-		end = (old + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+		end = page_up(old);
 		rc = cut_begin(&cut, m, seg, size, end - size);
 		if (rc)
 			return rc;
