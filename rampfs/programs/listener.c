@@ -2,16 +2,16 @@
  * Connections to the session socket, and the lives of sessions.
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
- *                  FIRST --ATTACH and so on--> (a request on the pool, which answers and closes)
+ *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
- * Happy path: HELLO makes a space and is answered with one end of a socket pair, whose other end
- * goes to the doorman, in its turn (doors.c); the userfaultfd comes back from there (session_uffd),
- * and the rest happens in space.c. Until then it is a newcomer (newcomers.c).
+ * Happy path: HELLO makes a client and is answered with one end of a socket pair, whose other end
+ * goes to the broker, in its turn (broker_queue.c); the userfaultfd comes back from there (listener_uffd),
+ * and the rest happens in client_life.c. Until then it is a pending connection (pending.c).
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
  * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many
- * sessions of one user (users.c): EUSERS. A request for an attachment that nobody waits for any
+ * sessions of one user (quota.c): EUSERS. A request for an attachment that nobody waits for any
  * more is dropped, not begun: it could hold a thread of its user's for as long as a session may
  * take to come. No descriptor is ever received here.
  */
@@ -32,7 +32,7 @@
 #define LOOK_MS	      30000u
 #define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
 #define TICK_MS	      1000u
-/* Of what a newcomer has cost that became that, one part in so many counts. */
+/* Of what a pending connection has cost that became that, one part in so many counts. */
 #define REQUEST_COUNTS 4
 #define SESSION_COUNTS 16
 
@@ -42,67 +42,67 @@ static const char out_of_memory[] = "the daemon is out of memory";
 
 static void on_conn_closed(uv_handle_t *handle)
 {
-	struct conn *conn = handle->data;
+	struct session_conn *conn = handle->data;
 
 	conn->programs->listener->handles--;
 	free(conn);
 }
 
-/* The session has hung up: its space goes, as soon as nobody needs it. */
-static void end_space(struct conn *conn)
+/* The session has hung up: its client goes, as soon as nobody needs it. */
+static void client_end(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
-	struct space *space = conn->space;
+	struct space *client = conn->client;
 
 	pthread_mutex_lock(&p->lock);
-	if (space->state == SPACE_READY)
+	if (client->state == CLIENT_READY)
 		p->status.sessions--;
-	space->state = SPACE_DEAD;
-	space->since_ms = now_ms();
+	client->state = CLIENT_DEAD;
+	client->since_ms = now_ms();
 	/* At once: its mappings stand until /proc says that they don't. */
-	atomic_store(&space->orphan, true);
-	TAILQ_REMOVE(&p->spaces, space, link);
+	atomic_store(&client->orphan, true);
+	TAILQ_REMOVE(&p->clients, client, link);
 	pthread_mutex_unlock(&p->lock);
-	space->conn = NULL;
-	shutdown(space->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
-	pool_run_own(p->pool, space->uid, space_bury, space);
+	client->conn = NULL;
+	shutdown(client->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
+	workers_run_own(p->workers, client->uid, client_bury, client);
 }
 
 /* What it had to do with, but for its socket. */
-static void leave(struct conn *conn)
+static void leave(struct session_conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
 	if (conn->settled)
 		TAILQ_REMOVE(&l->conns, conn, link);
 	else
-		newcomer_leave(conn);
+		conn_leave_pending(conn);
 	l->n_conns--;
 	if (conn->waits)
 		TAILQ_REMOVE(&l->line, conn, in_line);
 	if (conn->door)
 		conn->door->conn = NULL;
 	if (conn->kind == CONN_FIRST)
-		user_give(conn->programs, conn->uid, USER_NEWCOMERS, 1);
+		quota_give(conn->programs, conn->uid, QUOTA_PENDING, 1);
 	else if (conn->kind == CONN_TOOL)
-		user_give(conn->programs, conn->uid, USER_TOOLS, 1);
+		quota_give(conn->programs, conn->uid, QUOTA_TOOLS, 1);
 	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
 	if (conn->tool)
 		tool_gone(conn->tool);
 }
 
-void conn_close(struct conn *conn)
+void conn_close(struct session_conn *conn)
 {
 	if (uv_is_closing((uv_handle_t *)&conn->poll))
 		return;
 	leave(conn);
-	if (conn->space)
-		end_space(conn);
+	if (conn->client)
+		client_end(conn);
 	else
 		close(conn->fd);
 }
 
-void conn_send(struct conn *conn, const struct session_msg *msg)
+void conn_send(struct session_conn *conn, const struct session_msg *msg)
 {
 	if (session_send(conn->fd, msg, NULL, 0, MSG_DONTWAIT) || msg->type == SESSION_ANSWER) {
 		if (msg->type == SESSION_ANSWER)
@@ -112,34 +112,35 @@ void conn_send(struct conn *conn, const struct session_msg *msg)
 }
 
 /* It has said what it is; false: its user has too many such. */
-static bool become(struct conn *conn, enum conn_kind kind, enum user_count what, uint32_t max)
+static bool become(struct session_conn *conn, enum conn_kind kind, enum quota_kind what,
+		   uint32_t max)
 {
-	if (!user_take(conn->programs, conn->uid, what, 1, max))
+	if (!quota_take(conn->programs, conn->uid, what, 1, max))
 		return false;
-	user_give(conn->programs, conn->uid, USER_NEWCOMERS, 1);
+	quota_give(conn->programs, conn->uid, QUOTA_PENDING, 1);
 	conn->kind = kind;
 	return true;
 }
 
 static void on_conn(uv_poll_t *poll, int status, int events)
 {
-	struct conn *conn = poll->data;
+	struct session_conn *conn = poll->data;
 
 	if (status < 0)
 		conn_close(conn);
 	else if (conn->settled)
 		conn_attend(conn, events & UV_DISCONNECT);
 	else
-		newcomer_event(conn, events & UV_DISCONNECT);
+		pending_event(conn, events & UV_DISCONNECT);
 }
 
-void conn_watch(struct conn *conn)
+void conn_watch(struct session_conn *conn)
 {
 	int events = UV_DISCONNECT;
 
 	if (conn->ready)
 		return; /* when it has been attended */
-	if (conn->kind != CONN_SESSION || agent_has_late(conn->space))
+	if (conn->kind != CONN_SESSION || client_has_late(conn->client))
 		events |= UV_READABLE;
 	uv_poll_start(&conn->poll, events, on_conn);
 }
@@ -147,7 +148,7 @@ void conn_watch(struct conn *conn)
 /* ---- HELLO ---------------------------------------------------------------------------------- */
 
 /* Up to NGROUPS_MAX (65,536) of them, as the kernel says where there is too little room. */
-static bool in_group(struct conn *conn, gid_t group)
+static bool in_group(struct session_conn *conn, gid_t group)
 {
 	gid_t *groups = NULL;
 	socklen_t len = 0;
@@ -179,21 +180,22 @@ static const char *no_pidfd(int pidfd, struct ramp_err *err)
 	return err->text;
 }
 
-/* The pidfd is the space's, on success. */
-static struct space *make_space(struct conn *conn, const struct session_msg *hello, int pidfd)
+/* The pidfd is the client's, on success. */
+static struct space *make_client(struct session_conn *conn, const struct session_msg *hello,
+				 int pidfd)
 {
-	struct space *space = space_make(conn->programs, conn->pid, conn->uid);
+	struct space *client = client_make(conn->programs, conn->pid, conn->uid);
 
-	if (!space)
+	if (!client)
 		return NULL;
-	space->agent_tid = hello->tid;
-	space->conn = conn;
-	space->sock = conn->fd;
-	space->pidfd = pidfd;
-	return space;
+	client->agent_tid = hello->tid;
+	client->conn = conn;
+	client->sock = conn->fd;
+	client->pidfd = pidfd;
+	return client;
 }
 
-void conn_refuse(struct conn *conn, uint16_t type, int result, const char *text)
+void conn_refuse(struct session_conn *conn, uint16_t type, int result, const char *text)
 {
 	struct session_msg msg = {.type = type, .result = (uint32_t)result};
 
@@ -202,31 +204,31 @@ void conn_refuse(struct conn *conn, uint16_t type, int result, const char *text)
 	conn_close(conn);
 }
 
-/* False: refused. The share of its user is the space's; without one it is given back here. */
-static bool start_space(struct conn *conn)
+/* False: refused. The share of its user is the client's; without one it is given back here. */
+static bool start_client(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
 	int pidfd = peer_pidfd(conn->fd);
-	struct space *space = pidfd < 0 ? NULL : make_space(conn, &conn->hello, pidfd);
+	struct space *client = pidfd < 0 ? NULL : make_client(conn, &conn->hello, pidfd);
 	struct ramp_err err;
 
-	if (!space) {
-		user_give(p, conn->uid, USER_SESSIONS, 1);
+	if (!client) {
+		quota_give(p, conn->uid, QUOTA_SESSIONS, 1);
 		if (pidfd >= 0)
 			close(pidfd);
 		conn_refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
 			    pidfd < 0 ? no_pidfd(pidfd, &err) : out_of_memory);
 		return false;
 	}
-	conn->space = space; /* the list's reference goes with it; it closes the socket */
+	conn->client = client; /* the list's reference goes with it; it closes the socket */
 	pthread_mutex_lock(&p->lock);
-	space->id = ++p->next_space;
-	TAILQ_INSERT_TAIL(&p->spaces, space, link);
+	client->id = ++p->next_client;
+	TAILQ_INSERT_TAIL(&p->clients, client, link);
 	pthread_mutex_unlock(&p->lock);
 	return true;
 }
 
-static void hello(struct conn *conn, const struct session_msg *msg)
+static void take_hello(struct session_conn *conn, const struct session_msg *msg)
 {
 	struct programs *p = conn->programs;
 	struct pollfd at = {.fd = conn->fd, .events = POLLRDHUP};
@@ -245,97 +247,97 @@ static void hello(struct conn *conn, const struct session_msg *msg)
 			    "this kernel has no /dev/userfaultfd");
 		return;
 	}
-	if (!become(conn, CONN_SESSION, USER_SESSIONS, p->user_sessions)) {
+	if (!become(conn, CONN_SESSION, QUOTA_SESSIONS, p->user_sessions)) {
 		conn_refuse(conn, SESSION_WELCOME, EUSERS,
 			    "too many programs of this user have segments mapped");
 		return;
 	}
 	conn->hello = *msg;
-	if (!start_space(conn))
+	if (!start_client(conn))
 		return;
-	if (!doors_take(conn))
-		doors_line_up(conn);
+	if (!broker_queue_take(conn))
+		broker_queue_wait(conn);
 }
 
-void session_uffd(struct programs *p, uint64_t id, int fd, int why)
+void listener_uffd(struct programs *p, uint64_t id, int fd, int why)
 {
-	struct space *space;
+	struct space *client;
 	struct ramp_err err;
 
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (space, &p->spaces, link)
-		if (space->id == id && space->state == SPACE_DOOR)
+	TAILQ_FOREACH (client, &p->clients, link)
+		if (client->id == id && client->state == CLIENT_AT_BROKER)
 			break;
-	if (space && fd >= 0)
-		space->state = SPACE_READYING;
+	if (client && fd >= 0)
+		client->state = CLIENT_READYING;
 	pthread_mutex_unlock(&p->lock);
-	if (!space) {
+	if (!client) {
 		if (fd >= 0)
-			uffd_let_go(p, door_uid(p->listener, id), fd);
+			broker_release(p, broker_queue_uid(p->listener, id), fd);
 		return;
 	}
 	if (fd < 0) {
 		ramp_err_sys(&err, why, "the userfaultfd");
-		space_say_ready(space, why, err.text);
+		client_say_ready(client, why, err.text);
 		return;
 	}
-	space->uffd = fd;
-	newcomer_counts(space->conn, SESSION_COUNTS);
-	newcomer_settle(space->conn);
-	pool_run_own(p->pool, space->uid, space_ready, space_get(space));
+	client->uffd = fd;
+	pending_counts(client->conn, SESSION_COUNTS);
+	conn_settle(client->conn);
+	workers_run_own(p->workers, client->uid, client_ready, space_get(client));
 }
 
 /* ---- first messages ------------------------------------------------------------------------- */
 
-int request_answer(struct request *request, const struct session_msg *result)
+int request_answer(struct client_request *request, const struct session_msg *result)
 {
 	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
 }
 
-void request_free(struct request *request)
+void request_free(struct client_request *request)
 {
 	if (request->pidfd >= 0)
 		close(request->pidfd);
 	close(request->sock);
-	user_give(request->programs, request->uid, USER_REQUESTS, 1);
+	quota_give(request->programs, request->uid, QUOTA_REQUESTS, 1);
 	free(request);
 }
 
-bool request_is_for_nobody(const struct request *r)
+bool request_is_for_nobody(const struct client_request *r)
 {
 	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
 
 	return r->msg.type != SESSION_DETACH && poll(&at, 1, 0) > 0;
 }
 
-struct space *request_find(struct request *request, pid_t pid, uint64_t until_ms)
+struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms)
 {
 	struct programs *p = request->programs;
-	struct space *space;
+	struct space *client;
 	uint64_t look_ms;
 
 	do {
 		look_ms = now_ms() + FOR_NOBODY_MS;
-		space = space_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
-	} while (!space && look_ms < until_ms && !atomic_load(&p->closing) &&
+		client = client_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
+	} while (!client && look_ms < until_ms && !atomic_load(&p->closing) &&
 		 !request_is_for_nobody(request));
-	return space;
+	return client;
 }
 
-struct space *request_space(struct request *request, uint64_t until_ms)
+struct space *request_space(struct client_request *request, uint64_t until_ms)
 {
-	struct space *space = request_find(request, request->pid, until_ms);
+	struct space *client = request_find(request, request->pid, until_ms);
 
 	/* Both were there at one time under one number: it is the same process. */
-	if (!space || process_lives(request->pidfd))
-		return space;
-	space_put(space);
+	if (!client || process_lives(request->pidfd))
+		return client;
+	space_put(client);
 	return NULL;
 }
 
 static void run_request(void *arg)
 {
-	struct request *r = arg;
+	struct client_request *r = arg;
 
 	if (request_is_for_nobody(r)) {
 		request_free(r);
@@ -360,10 +362,10 @@ static void run_request(void *arg)
 	}
 }
 
-/* The socket and all that is known of its other end go to the pool. */
-static void request(struct conn *conn, const struct session_msg *msg)
+/* The socket and all that is known of its other end go to a worker. */
+static void take_request(struct session_conn *conn, const struct session_msg *msg)
 {
-	struct request *r = malloc(sizeof(*r));
+	struct client_request *r = malloc(sizeof(*r));
 	int pidfd = peer_pidfd(conn->fd);
 	struct ramp_err err;
 
@@ -373,21 +375,21 @@ static void request(struct conn *conn, const struct session_msg *msg)
 		goto no_request;
 	}
 	/* Who is hung up on comes again, as after a daemon's death. */
-	if (!user_take(conn->programs, conn->uid, USER_REQUESTS, 1, USER_SHARE)) {
+	if (!quota_take(conn->programs, conn->uid, QUOTA_REQUESTS, 1, QUOTA_DEFAULT)) {
 		conn_close(conn);
 		goto no_request;
 	}
-	*r = (struct request){.programs = conn->programs,
-			      .sock = conn->fd,
-			      .pidfd = pidfd,
-			      .pid = conn->pid,
-			      .uid = conn->uid,
-			      .gid = conn->gid,
-			      .since_ms = now_ms(),
-			      .msg = *msg};
-	newcomer_counts(conn, REQUEST_COUNTS);
+	*r = (struct client_request){.programs = conn->programs,
+				     .sock = conn->fd,
+				     .pidfd = pidfd,
+				     .pid = conn->pid,
+				     .uid = conn->uid,
+				     .gid = conn->gid,
+				     .since_ms = now_ms(),
+				     .msg = *msg};
+	pending_counts(conn, REQUEST_COUNTS);
 	leave(conn);
-	pool_run(r->programs->pool, r->uid, run_request, r);
+	workers_run(r->programs->workers, r->uid, run_request, r);
 	return;
 no_request:
 	if (pidfd >= 0)
@@ -395,34 +397,34 @@ no_request:
 	free(r);
 }
 
-static void tool(struct conn *conn, const struct session_msg *msg)
+static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 {
-	if (!become(conn, CONN_TOOL, USER_TOOLS, USER_SHARE)) {
+	if (!become(conn, CONN_TOOL, QUOTA_TOOLS, QUOTA_DEFAULT)) {
 		conn_refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
 		return;
 	}
-	newcomer_settle(conn);
+	conn_settle(conn);
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
 		conn_refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
 }
 
-static void first_message(struct conn *conn, const struct session_msg *msg)
+static void first_message(struct session_conn *conn, const struct session_msg *msg)
 {
 	switch (msg->type) {
 	case SESSION_HELLO:
-		hello(conn, msg);
+		take_hello(conn, msg);
 		break;
 	case SESSION_ATTACH:
 	case SESSION_FORK:
 	case SESSION_ADOPT:
 	case SESSION_DETACH:
 	case SESSION_PUNCH:
-		request(conn, msg);
+		take_request(conn, msg);
 		break;
 	case SESSION_MIGRATE:
 	case SESSION_MEMBER:
-		tool(conn, msg);
+		take_tool(conn, msg);
 		break;
 	default:
 		conn_close(conn);
@@ -430,7 +432,7 @@ static void first_message(struct conn *conn, const struct session_msg *msg)
 	}
 }
 
-static void wrong_version(struct conn *conn, const struct session_msg *msg)
+static void wrong_version(struct session_conn *conn, const struct session_msg *msg)
 {
 	char text[64];
 
@@ -443,7 +445,7 @@ static void wrong_version(struct conn *conn, const struct session_msg *msg)
 		    EPROTO, text);
 }
 
-static void receive(struct conn *conn)
+static void receive_message(struct session_conn *conn)
 {
 	struct session_msg msg;
 	int rc = session_recv(conn->fd, &msg, NULL, NULL, MSG_DONTWAIT);
@@ -462,14 +464,14 @@ static void receive(struct conn *conn)
 		conn_close(conn);
 }
 
-void conn_attend(struct conn *conn, bool hung_up)
+void conn_attend(struct session_conn *conn, bool hung_up)
 {
 	if (conn->kind != CONN_SESSION) {
-		receive(conn); /* a hang-up is read as one */
+		receive_message(conn); /* a hang-up is read as one */
 	} else if (hung_up) {
 		conn_close(conn);
 	} else {
-		agent_take_late(conn->space);
+		agent_take_late(conn->client);
 		conn_watch(conn);
 	}
 }
@@ -477,50 +479,50 @@ void conn_attend(struct conn *conn, bool hung_up)
 /* ---- listening ------------------------------------------------------------------------------ */
 
 /* No program says what it unmaps. */
-static void look_now_and_then(struct programs *p, struct space *space, uint64_t now)
+static void look_now_and_then(struct programs *p, struct space *client, uint64_t now)
 {
-	uint32_t every_ms = atomic_load(&space->behind) ? TICK_MS : LOOK_MS;
+	uint32_t every_ms = atomic_load(&client->behind) ? TICK_MS : LOOK_MS;
 
-	if (now < atomic_load(&space->looked_ms) + every_ms) /* which may be after `now` */
+	if (now < atomic_load(&client->looked_ms) + every_ms) /* which may be after `now` */
 		return;
-	atomic_store(&space->looked_ms, now);
-	if (space_is(space, SPACE_READY))
-		pool_run_own(p->pool, space->uid, space_look, space_get(space));
+	atomic_store(&client->looked_ms, now);
+	if (client_is(client, CLIENT_READY))
+		workers_run_own(p->workers, client->uid, client_look, space_get(client));
 }
 
-static void on_tick(uv_timer_t *timer)
+static void listener_on_tick(uv_timer_t *timer)
 {
 	struct listener *l = timer->data;
 	uint64_t now = now_ms();
-	struct conn *conn;
+	struct session_conn *conn;
 
-	leaving_go_on(l->programs);
-	pool_run_own(l->programs->pool, POOL_SELF, space_sweep, l->programs);
-	pool_run_own(l->programs->pool, POOL_SELF, agents_watch, l->programs);
+	broker_release_run(l->programs);
+	workers_run_own(l->programs->workers, WORKERS_SELF, clients_sweep, l->programs);
+	workers_run_own(l->programs->workers, WORKERS_SELF, agents_watch, l->programs);
 	tokens_expire(l->programs);
-	newcomers_expire(l);
+	pending_expire(l);
 	TAILQ_FOREACH (conn, &l->conns, link)
 		if (conn->kind == CONN_SESSION)
-			look_now_and_then(l->programs, conn->space, now);
+			look_now_and_then(l->programs, conn->client, now);
 }
 
 static void on_look(void *arg)
 {
 	struct listener *l = arg;
-	struct conn *conn;
+	struct session_conn *conn;
 
-	leaving_go_on(l->programs);
+	broker_release_run(l->programs);
 	TAILQ_FOREACH (conn, &l->conns, link) {
 		if (conn->kind != CONN_SESSION)
 			continue;
-		if (atomic_exchange(&conn->space->stale, false))
-			pool_run_own(l->programs->pool, conn->uid, space_look,
-				     space_get(conn->space));
+		if (atomic_exchange(&conn->client->stale, false))
+			workers_run_own(l->programs->workers, conn->uid, client_look,
+					space_get(conn->client));
 		conn_watch(conn);
 	}
 }
 
-static void on_closed(uv_handle_t *handle)
+static void listener_on_closed(uv_handle_t *handle)
 {
 	struct listener *l = handle->data;
 
@@ -534,7 +536,7 @@ static void on_look_closed(void *arg)
 	l->handles--;
 }
 
-static void release(struct listener *l)
+static void listener_release(struct listener *l)
 {
 	close(l->timer);
 	free(l);
@@ -545,7 +547,7 @@ static void on_abandoned(void *arg)
 	struct listener *l = arg;
 
 	if (--l->handles == 0)
-		release(l);
+		listener_release(l);
 }
 
 static void on_poll_abandoned(uv_handle_t *handle)
@@ -602,14 +604,14 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	l->fd = listen_fd;
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->line);
-	rc = newcomers_open(l, err);
+	rc = pending_open(l, err);
 	if (rc) {
 		free(l);
 		return rc;
 	}
 	rc = loop_wake_open(p->loop, &l->look, on_look, l, err);
 	if (rc) {
-		release(l);
+		listener_release(l);
 		return rc;
 	}
 	l->handles++;
@@ -623,8 +625,8 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	uv_timer_init(loop_uv(p->loop), &l->tick);
 	l->tick.data = l;
 	l->handles++;
-	newcomers_start(l);
-	uv_timer_start(&l->tick, on_tick, TICK_MS, TICK_MS);
+	pending_start(l);
+	uv_timer_start(&l->tick, listener_on_tick, TICK_MS, TICK_MS);
 	p->listener = l;
 	p->look = &l->look;
 	return 0;
@@ -633,13 +635,13 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 void listener_stop(struct programs *p)
 {
 	struct listener *l = p->listener;
-	struct conn *conn;
+	struct session_conn *conn;
 
-	while ((conn = TAILQ_FIRST(&l->newcomers)) || (conn = TAILQ_FIRST(&l->conns)))
+	while ((conn = TAILQ_FIRST(&l->pending)) || (conn = TAILQ_FIRST(&l->conns)))
 		conn_close(conn);
-	uv_close((uv_handle_t *)&l->poll, on_closed);
-	uv_close((uv_handle_t *)&l->tick, on_closed);
-	uv_close((uv_handle_t *)&l->rest, on_closed);
+	uv_close((uv_handle_t *)&l->poll, listener_on_closed);
+	uv_close((uv_handle_t *)&l->tick, listener_on_closed);
+	uv_close((uv_handle_t *)&l->rest, listener_on_closed);
 }
 
 void listener_close(struct programs *p)
@@ -650,10 +652,10 @@ void listener_close(struct programs *p)
 	p->look = NULL;
 	pthread_mutex_unlock(&p->lock);
 	loop_wake_close(&l->look, on_look_closed);
-	doors_free(l);
+	broker_queue_free(l);
 	while (l->handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
-	release(l);
+	listener_release(l);
 	p->listener = NULL;
 }

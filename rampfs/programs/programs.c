@@ -31,7 +31,7 @@ bool programs_wait(struct programs *p, uint64_t until_ms)
 static int find_store(struct programs *p, struct ramp_err *err)
 {
 	struct stat st;
-	int fd = gone_open(p, 0, false), rc;
+	int fd = replace_open_empty(p, 0, false), rc;
 
 	if (fd < 0)
 		return ramp_err_sys(err, -fd, "the store");
@@ -43,7 +43,7 @@ static int find_store(struct programs *p, struct ramp_err *err)
 	return 0;
 }
 
-static struct programs *make(const struct programs_config *config)
+static struct programs *programs_make(const struct programs_config *config)
 {
 	struct programs *p = calloc(1, sizeof(*p));
 	pthread_condattr_t clock;
@@ -51,8 +51,8 @@ static struct programs *make(const struct programs_config *config)
 
 	if (!p)
 		return NULL;
-	p->users = users_open();
-	if (!p->users) {
+	p->quota = quota_open();
+	if (!p->quota) {
 		free(p);
 		return NULL;
 	}
@@ -62,7 +62,7 @@ static struct programs *make(const struct programs_config *config)
 	p->meta = config->meta;
 	p->shelf[0] = config->shelf ? config->shelf[0] : -1;
 	p->shelf[1] = config->shelf ? config->shelf[1] : -1;
-	p->shelf_round = (uint32_t)ramp_random64();
+	p->fdstore_round = (uint32_t)ramp_random64();
 	p->uffd_group = config->uffd_group;
 	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;
 	p->token_ms = config->token_ms ? config->token_ms : TOKEN_MS;
@@ -73,14 +73,14 @@ static struct programs *make(const struct programs_config *config)
 		p->slice_ns = 0;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->lift, NULL);
-	pthread_mutex_init(&p->shelving, NULL);
+	pthread_mutex_init(&p->fdstore_lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &clock);
 	pthread_condattr_destroy(&clock);
 	pthread_rwlock_init(&p->pager_lock, NULL);
 	pthread_rwlock_init(&p->ending, NULL);
-	TAILQ_INIT(&p->spaces);
+	TAILQ_INIT(&p->clients);
 	TAILQ_INIT(&p->orphans);
 	TAILQ_INIT(&p->leaving);
 	p->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
@@ -92,15 +92,15 @@ static struct programs *make(const struct programs_config *config)
 static void free_programs(struct programs *p)
 {
 	tokens_close(p);
-	pseg_free_all(p);
-	leaving_close(p);
+	mseg_free_all(p);
+	broker_release_close(p);
 	if (p->uffd_dev >= 0)
 		close(p->uffd_dev);
 	pthread_rwlock_destroy(&p->pager_lock);
 	pthread_rwlock_destroy(&p->ending);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lift);
-	pthread_mutex_destroy(&p->shelving);
+	pthread_mutex_destroy(&p->fdstore_lock);
 	pthread_mutex_destroy(&p->lock);
 	programs_let_go(p);
 }
@@ -114,13 +114,13 @@ void programs_let_go(struct programs *p)
 {
 	if (atomic_fetch_sub(&p->refs, 1) != 1)
 		return;
-	users_close(p->users);
+	quota_close(p->quota);
 	free(p);
 }
 
 int programs_open(const struct programs_config *config, struct programs **out, struct ramp_err *err)
 {
-	struct programs *p = make(config);
+	struct programs *p = programs_make(config);
 	int rc;
 
 	if (!p)
@@ -128,10 +128,10 @@ int programs_open(const struct programs_config *config, struct programs **out, s
 	rc = find_store(p, err);
 	if (rc)
 		goto err_free;
-	rc = pool_open(&p->pool, err);
+	rc = workers_open(&p->workers, err);
 	if (rc)
 		goto err_free;
-	rc = doorman_open(p, &p->doorman, err);
+	rc = broker_open(p, &p->broker, err);
 	if (rc)
 		goto err_pool;
 	rc = listener_open(p, config->listen_fd, err);
@@ -141,9 +141,9 @@ int programs_open(const struct programs_config *config, struct programs **out, s
 	return 0;
 
 err_doorman:
-	doorman_close(p->doorman);
+	broker_close(p->broker);
 err_pool:
-	pool_close(p->pool);
+	workers_close(p->workers);
 err_free:
 	free_programs(p);
 	return rc;
@@ -171,11 +171,11 @@ void programs_close(struct programs *p)
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	listener_stop(p);
-	pool_close(p->pool);
+	workers_close(p->workers);
 	kept = is_kept(p);
-	space_sweep(p);
-	leaving_go_on(p);
-	doorman_close(p->doorman);
+	clients_sweep(p);
+	broker_release_run(p);
+	broker_close(p->broker);
 	listener_close(p);
 	/* Who still looks into a process needs it, too; that ends with us. */
 	if (!kept && !atomic_load(&p->looking))

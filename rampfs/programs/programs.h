@@ -2,7 +2,7 @@
  * Local programs: who has which segment mapped, how access is taken away and given back.
  *
  * An unmodified program maps a segment through the shim (libramp/preload.c), whose agent thread
- * keeps a session here. What is mapped is what /proc says (mappers.c), not what a table remembers.
+ * keeps a session here. What is mapped is what /proc says (proc/mappings.c), not what a table remembers.
  * A fully local segment is not registered with userfaultfd at all; from a revoke on, and while
  * pages are still remote, every attachment's range is registered MISSING|MINOR|WP together.
  *
@@ -37,7 +37,7 @@ struct programs_config {
 	struct meta *meta;
 	int listen_fd; /* the session socket, listening (the keeper holds it too) */
 	/* Two ends of a socket pair that the keeper holds, too, in which a daemon leaves what the
-	   next one finds (shelf.c); NULL: none. */
+	   next one finds (client/fdstore.c); NULL: none. */
 	const int *shelf;
 	const char *session_path;
 	const char *mountpoint; /* for messages */
@@ -162,7 +162,7 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Right before the freeze: a full look at who maps it, so that the revoke need not make it within
- * the window (watch.c), nor find more mapped than programs touch within a moment (ahead.c). -EBUSY
+ * the window (revoke/prelook.c), nor find more mapped than programs touch within a moment (revoke/drop_ahead.c). -EBUSY
  * as above. Where no revoke follows, programs_restore takes back what
  * it has registered. Blocks; programs go on.
  */

@@ -15,14 +15,14 @@
 
 struct tool_request {
 	struct programs *programs;
-	struct conn *conn;	    /* NULL: it has hung up */
+	struct session_conn *conn;  /* NULL: it has hung up */
 	struct tool_migrate what;   /* MIGRATE */
 	struct tool_member *member; /* MEMBER; NULL: it is a MIGRATE */
 	unsigned int refs;
 	bool begun, cancelled, answered;
 };
 
-static void put(struct tool_request *tool, unsigned int refs)
+static void tool_put(struct tool_request *tool, unsigned int refs)
 {
 	tool->refs -= refs;
 	if (tool->refs)
@@ -31,7 +31,7 @@ static void put(struct tool_request *tool, unsigned int refs)
 	free(tool);
 }
 
-static void answer(struct tool_request *tool, int result, const char *text)
+static void tool_send_answer(struct tool_request *tool, int result, const char *text)
 {
 	struct session_msg msg = {.type = SESSION_ANSWER,
 				  .result = (uint32_t)(result < 0 ? -result : result)};
@@ -48,11 +48,11 @@ static void run_member(struct tool_request *tool)
 	struct programs *p = tool->programs;
 
 	if (tool->what.uid != 0)
-		answer(tool, -EPERM, "only root may change the cluster's members");
+		tool_send_answer(tool, -EPERM, "only root may change the cluster's members");
 	else if (!p->member)
-		answer(tool, -EOPNOTSUPP, "this daemon changes no members");
+		tool_send_answer(tool, -EOPNOTSUPP, "this daemon changes no members");
 	if (tool->answered)
-		put(tool, 2);
+		tool_put(tool, 2);
 	else
 		p->member(p->member_arg, tool, tool->member);
 }
@@ -64,12 +64,12 @@ static void run_tool(void *arg)
 	struct programs *p = tool->programs;
 
 	if (!tool->conn || atomic_load(&p->closing)) {
-		put(tool, 1);
+		tool_put(tool, 1);
 	} else if (tool->member) {
 		run_member(tool);
 	} else if (!p->tools.migrate) {
-		answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
-		put(tool, 2);
+		tool_send_answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
+		tool_put(tool, 2);
 	} else {
 		tool->begun = true; /* and the reference is the handler's */
 		p->tools.migrate(p->tools.arg, tool, &tool->what);
@@ -91,7 +91,7 @@ static struct tool_member *member_of(const struct session_msg *msg)
 	return member;
 }
 
-struct tool_request *tool_begin(struct programs *p, struct conn *conn,
+struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid)
 {
 	struct tool_request *tool = calloc(1, sizeof(*tool));
@@ -127,7 +127,7 @@ static void run_cancel(void *arg)
 
 	if (tool->begun && !tool->answered && p->tools.cancel && !atomic_load(&p->closing))
 		p->tools.cancel(p->tools.arg, tool);
-	put(tool, 1);
+	tool_put(tool, 1);
 }
 
 void tool_cancel(struct tool_request *tool)
@@ -144,15 +144,15 @@ void tool_gone(struct tool_request *tool)
 {
 	tool_cancel(tool);
 	tool->conn = NULL;
-	put(tool, 1);
+	tool_put(tool, 1);
 }
 
 void tool_answer(struct tool_request *tool, int result, const char *text)
 {
 	bool connected = tool->conn;
 
-	answer(tool, result, text);
-	put(tool, connected ? 2 : 1);
+	tool_send_answer(tool, result, text);
+	tool_put(tool, connected ? 2 : 1);
 }
 
 void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_pages,
@@ -192,43 +192,43 @@ void programs_set_members(struct programs *p, programs_member *fn, void *arg)
 /* ---- holes ---------------------------------------------------------------------------------- */
 
 struct punch_request {
-	struct request *request;
+	struct client_request *request;
 	bool keeps_setid;
 };
 
 /*
- * Whether the space's process may write to all of [from, to) of the file: as /proc says now, since
+ * Whether the client's process may write to all of [from, to) of the file: as /proc says now, since
  * an mremap that grew a mapping told nobody.
  */
-static bool may_punch(struct programs *p, struct request *r, struct space *space)
+static bool may_punch(struct programs *p, struct client_request *r, struct space *client)
 {
 	uint64_t from = r->msg.offset, to = from + r->msg.len;
-	struct pseg *pseg = pseg_held(p, r->msg.segment, space);
-	struct piece *pieces = NULL;
+	struct mapped_segment *mseg = mseg_held(p, r->msg.segment, client);
+	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 	bool more = true;
 
-	if (!pseg)
+	if (!mseg)
 		return false;
-	pthread_mutex_lock(&pseg->change);
-	if (pseg_look(p, pseg, space) || pseg_pieces(pseg, &pieces, &count))
+	pthread_mutex_lock(&mseg->change);
+	if (mseg_look(p, mseg, client) || mseg_refs(mseg, &refs, &count))
 		count = 0;
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_unlock(&mseg->change);
 	/* Pieces of one process are in the order of their addresses, but not of their offsets. */
 	while (from < to && more) {
 		more = false;
 		for (size_t i = 0; i < count; i++) {
-			uint64_t end = pieces[i].offset + (pieces[i].end - pieces[i].start);
+			uint64_t end = refs[i].offset + (refs[i].end - refs[i].start);
 
-			if (pieces[i].space == space && pieces[i].writable && !pieces[i].gone &&
-			    pieces[i].offset <= from && end > from) {
+			if (refs[i].client == client && refs[i].writable && !refs[i].gone &&
+			    refs[i].offset <= from && end > from) {
 				from = end;
 				more = true;
 			}
 		}
 	}
-	pieces_free(pieces, count);
-	pseg_put(p, pseg);
+	mapping_refs_free(refs, count);
+	mseg_put(p, mseg);
 	return from >= to;
 }
 
@@ -246,11 +246,11 @@ static void run_punch(void *arg)
 		punch_answer(punch, -EOPNOTSUPP);
 }
 
-void punch_begin(struct request *r)
+void punch_begin(struct client_request *r)
 {
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
 	struct punch_request *punch = malloc(sizeof(*punch));
-	struct space *space;
+	struct space *client;
 	int rc = 0;
 
 	if (!punch) {
@@ -262,13 +262,13 @@ void punch_begin(struct request *r)
 	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
 	    r->msg.offset + r->msg.len < r->msg.offset)
 		rc = -EINVAL;
-	space = rc ? NULL : request_space(r, 0);
-	if (!rc && !space)
+	client = rc ? NULL : request_space(r, 0);
+	if (!rc && !client)
 		rc = -EPERM;
-	else if (!rc && !may_punch(r->programs, r, space))
+	else if (!rc && !may_punch(r->programs, r, client))
 		rc = -EACCES;
-	if (space)
-		space_put(space);
+	if (client)
+		space_put(client);
 	/* Here, in the user's share: the process may keep whoever looks into it waiting. */
 	if (!rc && r->programs->keeps_setid)
 		punch->keeps_setid = r->programs->keeps_setid(r->pid);

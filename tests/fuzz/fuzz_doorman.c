@@ -1,9 +1,9 @@
 /*
- * The doorman (doorman.c, whose two sides are its own, so that it is compiled in here): what a
+ * The broker (broker.c, whose two sides are its own, so that it is compiled in here): what a
  * thread of it reads from a stranger, and what the daemon reads from it, over real sockets with
  * real descriptors.
  *
- * The input, again and again: who sends (an odd byte: the doorman itself, as it never would), how
+ * The input, again and again: who sends (an odd byte: the broker itself, as it never would), how
  * many descriptors (a byte), a byte for the kind of each, the length (a byte), the message.
  *
  * A stranger gets exactly one answer, and of what he sends a userfaultfd alone reaches the daemon.
@@ -36,22 +36,22 @@ static struct {
 	int why;
 } heard;
 
-/* ---- in place of leaving.c ------------------------------------------------------------------ */
+/* ---- in place of broker_release.c ------------------------------------------------------------ */
 
-void leaving_ended(struct programs *p, uint64_t id)
+void broker_release_ended(struct programs *p, uint64_t id)
 {
 	(void)p;
 	(void)id;
 }
 
-void leaving_lost(struct programs *p)
+void broker_release_lost(struct programs *p)
 {
 	(void)p;
 }
 
-/* ---- in place of session.c ------------------------------------------------------------------ */
+/* ---- in place of listener.c, broker_queue.c -------------------------------------------------- */
 
-void session_uffd(struct programs *p, uint64_t space, int fd, int why)
+void listener_uffd(struct programs *p, uint64_t space, int fd, int why)
 {
 	(void)p;
 	heard.times++;
@@ -62,7 +62,7 @@ void session_uffd(struct programs *p, uint64_t space, int fd, int why)
 		close(fd);
 }
 
-void session_door_closed(struct programs *p, uint64_t space)
+void broker_queue_closed(struct programs *p, uint64_t space)
 {
 	(void)p;
 	heard.times++;
@@ -70,7 +70,7 @@ void session_door_closed(struct programs *p, uint64_t space)
 	heard.ended = true;
 }
 
-void session_doors_lost(struct programs *p)
+void broker_queue_lost(struct programs *p)
 {
 	(void)p;
 	heard.times++;
@@ -118,15 +118,15 @@ static void send_message(int sock, const struct message *m)
 	fuzz_rule(sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)m->len);
 }
 
-/* What a thread of the doorman does with a stranger's message. */
-static void ask_stranger(int doorman, uint64_t space, const struct message *m)
+/* What a thread of the broker does with a stranger's message. */
+static void ask_stranger(int broker, uint64_t space, const struct message *m)
 {
 	int door[2], fds[FDS_MAX];
 	size_t n;
 
 	fuzz_rule(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) == 0);
 	send_message(door[1], m);
-	n = serve_door(doorman, space, door[0], fds);
+	n = serve_door(broker, space, door[0], fds);
 	fuzz_rule(n == m->n_fds);
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
@@ -143,7 +143,7 @@ static void check_stranger(uint64_t space, const struct message *m)
 	fuzz_rule(!heard.ended && !heard.lost && heard.got == !why);
 }
 
-static void check_doorman(const struct message *m)
+static void check_broker(const struct message *m)
 {
 	struct wire_r r;
 	uint64_t space;
@@ -159,9 +159,9 @@ static void check_doorman(const struct message *m)
 	fuzz_rule(heard.ended || (heard.got == (m->n_fds > 0) && (heard.got || heard.why)));
 }
 
-static struct doorman *begin(int *theirs)
+static struct broker *begin(int *theirs)
 {
-	struct doorman *d = calloc(1, sizeof(*d));
+	struct broker *d = calloc(1, sizeof(*d));
 	int pair[2];
 
 	fuzz_rule(d && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
@@ -194,30 +194,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static unsigned int inputs, open_before;
 	struct fuzz_in in = {data, size};
-	struct doorman *d;
-	int doorman;
+	struct broker *d;
+	int broker;
 
 	if (!loop)
 		open_kinds();
-	d = begin(&doorman);
+	d = begin(&broker);
 	for (uint64_t space = 1; in.left && d->sock >= 0; space++) {
-		bool by_doorman = fuzz_u8(&in) & 1;
+		bool by_broker = fuzz_u8(&in) & 1;
 		struct message m;
 
 		take_message(&in, &m);
 		memset(&heard, 0, sizeof(heard));
-		if (by_doorman)
-			send_message(doorman, &m);
+		if (by_broker)
+			send_message(broker, &m);
 		else
-			ask_stranger(doorman, space, &m);
+			ask_stranger(broker, space, &m);
 		uv_run(loop_uv(loop), UV_RUN_NOWAIT);
-		if (by_doorman)
-			check_doorman(&m);
+		if (by_broker)
+			check_broker(&m);
 		else
 			check_stranger(space, &m);
 	}
-	doorman_close(d);
-	close(doorman);
+	broker_close(d);
+	close(broker);
 	uv_run(loop_uv(loop), UV_RUN_NOWAIT);
 	if (inputs++ % LOOK_AGAIN == 1) {
 		fuzz_rule(!open_before || fuzz_open_files() == open_before);

@@ -2,4 +2,4 @@ programs_test(revoke)
 # A call that was put into a stopped process takes long to come out of it.
 target_link_options(test_revoke PRIVATE -Wl,--wrap=waitpid)
 # Memory is short.
-target_link_options(test_revoke PRIVATE -Wl,--wrap=malloc,--wrap=pseg_pieces)
+target_link_options(test_revoke PRIVATE -Wl,--wrap=malloc,--wrap=mseg_refs)

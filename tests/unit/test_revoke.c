@@ -719,12 +719,12 @@ END_TEST
 /* ---- without memory -----------------------------------------------------------------------------
  */
 
-struct pseg;
-struct piece;
+struct mapped_segment;
+struct mapping_ref;
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
-int __real_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
-int __wrap_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count);
+int __real_mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count);
+int __wrap_mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count);
 
 static __thread bool no_malloc;
 static _Atomic bool no_pieces;
@@ -734,11 +734,11 @@ void *__wrap_malloc(size_t bytes)
 	return no_malloc ? NULL : __real_malloc(bytes);
 }
 
-int __wrap_pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count)
+int __wrap_mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count)
 {
 	if (!no_pieces)
-		return __real_pseg_pieces(pseg, pieces, count);
-	*pieces = NULL;
+		return __real_mseg_refs(mseg, refs, count);
+	*refs = NULL;
 	*count = 0;
 	return -ENOMEM;
 }

@@ -96,51 +96,51 @@ START_TEST(a_program_whose_page_faults_nobody_would_serve_is_refused)
 END_TEST
 
 struct look {
-	struct pseg *pseg;
-	struct space *space;
+	struct mapped_segment *mseg;
+	struct space *client;
 };
 
 static void *look_at_it(void *arg)
 {
 	struct look *look = arg;
 
-	pthread_mutex_lock(&look->pseg->change);
-	ck_assert_int_eq(pseg_look(world.programs, look->pseg, look->space), 0);
-	pthread_mutex_unlock(&look->pseg->change);
+	pthread_mutex_lock(&look->mseg->change);
+	ck_assert_int_eq(mseg_look(world.programs, look->mseg, look->client), 0);
+	pthread_mutex_unlock(&look->mseg->change);
 	return NULL;
 }
 
 /* The look has found a mapping; before that stands in the table the process has ended, and its
-   space, which had nothing there, is buried. Nobody would come to take it out. */
+   client, which had nothing there, is buried. Nobody would come to take it out. */
 START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct programs *p = world.programs;
-	struct look look = {.pseg = pseg_find(p, seg_id(x.seg)),
-			    .space = space_find(p, x.prog.pid, now_ms() + 5000)};
+	struct look look = {.mseg = mseg_find(p, seg_id(x.seg)),
+			    .client = client_find(p, x.prog.pid, now_ms() + 5000)};
 	struct programs_status status;
 	pthread_t thread;
 	int n = 0;
 
-	ck_assert_ptr_nonnull(look.pseg);
-	ck_assert_ptr_nonnull(look.space);
-	space_forget(p, look.space);
-	pthread_rwlock_rdlock(&look.pseg->lock); /* here the look stops with what it has found */
+	ck_assert_ptr_nonnull(look.mseg);
+	ck_assert_ptr_nonnull(look.client);
+	client_forget(p, look.client);
+	pthread_rwlock_rdlock(&look.mseg->lock); /* here the look stops with what it has found */
 	ck_assert_int_eq(pthread_create(&thread, NULL, look_at_it, &look), 0);
 	usleep(BLOCKED_MS * 1000);
 	prog_end(&x.prog);
-	for (; atomic_load(&look.space->orphan) || !space_dead(look.space); n++) {
+	for (; atomic_load(&look.client->orphan) || !client_dead(look.client); n++) {
 		ck_assert_int_lt(n, 1000);
 		usleep(10000);
 	}
 	usleep(BLOCKED_MS * 1000); /* and what it had is taken out */
-	pthread_rwlock_unlock(&look.pseg->lock);
+	pthread_rwlock_unlock(&look.mseg->lock);
 	pthread_join(thread, NULL);
 
 	programs_status(p, &status);
 	ck_assert_uint_eq(status.attachments, 0);
-	space_put(look.space);
-	pseg_put(p, look.pseg);
+	space_put(look.client);
+	mseg_put(p, look.mseg);
 	seg_put(x.seg);
 }
 END_TEST
@@ -150,7 +150,7 @@ struct seen {
 	unsigned int holes, doubles, unwritable;
 };
 
-static int see(void *arg, const struct mapping *m)
+static int see(void *arg, const struct proc_mapping *m)
 {
 	struct seen *seen = arg;
 
@@ -187,7 +187,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct seen seen = {.to = x.addr};
-	struct space *space;
+	struct space *client;
 
 	world_freeze(x.seg);
 	world_give(x.seg);
@@ -196,14 +196,14 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	world_revert(x.seg);
 	programs_back(world.programs, x.seg);
 	protect(&x, SEG_BYTES / 2, PROT_READ); /* as an agent does it by its table */
-	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
-	ck_assert_ptr_nonnull(space);
+	client = client_find(world.programs, x.prog.pid, now_ms() + 5000);
+	ck_assert_ptr_nonnull(client);
 	splits = &x;
-	ck_assert_int_eq(mappers_each(space, x.addr, x.addr + SEG_BYTES, see, &seen), 0);
+	ck_assert_int_eq(mappings_each(client, x.addr, x.addr + SEG_BYTES, see, &seen), 0);
 	ck_assert_ptr_null(splits);
 	ck_assert_uint_eq(seen.to, x.addr + SEG_BYTES);
 	ck_assert_uint_eq(seen.unwritable, 0);
-	space_put(space);
+	space_put(client);
 	world_detached(&x);
 }
 END_TEST
@@ -246,16 +246,16 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 
 	programs_pulling(p, seg, NULL);
 	x = world_attached(seg, O_RDWR);
-	look = (struct look){.pseg = pseg_find(p, seg_id(x.seg)),
-			     .space = space_find(p, x.prog.pid, now_ms() + 5000)};
-	ck_assert_ptr_nonnull(look.space);
+	look = (struct look){.mseg = mseg_find(p, seg_id(x.seg)),
+			     .client = client_find(p, x.prog.pid, now_ms() + 5000)};
+	ck_assert_ptr_nonnull(look.client);
 	unmaps = &x;
 	unmaps_after = 0;
 	look_at_it(&look);
 	ck_assert_ptr_null(unmaps);
-	ck_assert(RB_EMPTY(&look.pseg->holdings));
-	space_put(look.space);
-	pseg_put(p, look.pseg);
+	ck_assert(RB_EMPTY(&look.mseg->attached));
+	space_put(look.client);
+	mseg_put(p, look.mseg);
 	world_detached(&x);
 }
 END_TEST
@@ -290,17 +290,17 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct prog_order order = {.op = PROG_SPLIT, .addr = x.addr, .len = SEG_BYTES, .value = 1};
 	struct seen all = {0};
-	struct space *space;
+	struct space *client;
 	uint64_t until;
 	int looks = 0;
 
-	space = space_find(world.programs, x.prog.pid, now_ms() + 5000);
-	ck_assert_ptr_nonnull(space);
+	client = client_find(world.programs, x.prog.pid, now_ms() + 5000);
+	ck_assert_ptr_nonnull(client);
 	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
 	until = now_ms() + 10000; /* where each takes long, so many suffice */
 	for (int i = 0; i < 20000 && now_ms() < until; i++) {
 		struct seen seen = {.to = x.addr};
-		int rc = mappers_each(space, x.addr, x.addr + SEG_BYTES, see, &seen);
+		int rc = mappings_each(client, x.addr, x.addr + SEG_BYTES, see, &seen);
 
 		ck_assert(rc == 0 || rc == -EBUSY);
 		if (rc)
@@ -316,7 +316,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 		      "%u holes, %u seen twice, %u not writable in %d looks", all.holes,
 		      all.doubles, all.unwritable, looks);
 	ck_assert_int_gt(looks, 1000);
-	space_put(space);
+	space_put(client);
 	world_detached(&x);
 }
 END_TEST
@@ -335,13 +335,13 @@ START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 	struct prog_order attach = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
 	struct prog_order take_back = {.op = PROG_MUNMAP, .len = SEG_BYTES};
 	struct seg *seg = world_segment("x", 3);
-	struct pseg *pseg = pseg_get(world.programs, seg_id(seg));
+	struct mapped_segment *mseg = mseg_get(world.programs, seg_id(seg));
 	struct segment_row row;
 	struct prog_report r;
 	struct prog prog;
 
 	world_prog(&prog);
-	pthread_mutex_lock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, attach.token, NULL);
 	attach.value = 1000;
 	ck_assert_int_eq(prog_do(&prog, &attach).result, -EAGAIN);
@@ -353,14 +353,14 @@ START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 	attach.value = 0;
 	prog_send(&prog, &attach);
 	wait_until_mapped(seg);
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_unlock(&mseg->change);
 	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_msg(!r.result, "%s", r.text);
 	for (int i = 0; i < 100; i++) {
 		ck_assert_uint_eq(prog_load(&prog, row.extent_addr), UINT64_C(0x0303030303030303));
 		usleep(3000);
 	}
-	pseg_put(world.programs, pseg);
+	mseg_put(world.programs, mseg);
 	prog_end(&prog);
 	seg_put(seg);
 }
@@ -745,12 +745,12 @@ START_TEST(users_whose_requests_wait_leave_threads_to_others)
 	begun = 0;
 	over = false;
 	for (int i = 0; i < 20; i++)
-		pool_run(world.programs->pool, 1001, keep_a_thread, &first);
+		workers_run(world.programs->workers, 1001, keep_a_thread, &first);
 	ck_assert(grows_to(&first, 6));
 	for (int i = 0; i < 20; i++)
-		pool_run(world.programs->pool, 1002, keep_a_thread, &second);
+		workers_run(world.programs->workers, 1002, keep_a_thread, &second);
 	ck_assert(grows_to(&second, 3));
-	pool_run(world.programs->pool, 0, keep_a_thread, &third);
+	workers_run(world.programs->workers, 0, keep_a_thread, &third);
 	ck_assert(grows_to(&third, 1));
 	atomic_store(&over, true);
 	ck_assert(grows_to(&first, 20));
@@ -781,12 +781,12 @@ START_TEST(users_take_turns)
 	begun = n_turns = 0;
 	over = false;
 	for (i = 0; i < 12; i++) /* all threads but what the daemon has */
-		pool_run(world.programs->pool, 2000 + i, keep_a_thread, &kept);
+		workers_run(world.programs->workers, 2000 + i, keep_a_thread, &kept);
 	ck_assert(grows_to(&kept, 12));
 	for (i = 0; i < 50; i++)
-		pool_run(world.programs->pool, users[0], take_turn, &users[0]);
+		workers_run(world.programs->workers, users[0], take_turn, &users[0]);
 	for (i = 1; i < 5; i++)
-		pool_run(world.programs->pool, users[i], take_turn, &users[i]);
+		workers_run(world.programs->workers, users[i], take_turn, &users[i]);
 	atomic_store(&over, true);
 	ck_assert(grows_to(&begun, 54));
 	for (i = 0; i < 54 && turns[i] != users[4]; i++)
@@ -878,11 +878,11 @@ END_TEST
 
 static size_t count_orphans(void)
 {
-	struct space *space;
+	struct space *client;
 	size_t n = 0;
 
 	pthread_mutex_lock(&world.programs->lock);
-	TAILQ_FOREACH (space, &world.programs->orphans, link)
+	TAILQ_FOREACH (client, &world.programs->orphans, link)
 		n++;
 	pthread_mutex_unlock(&world.programs->lock);
 	return n;
@@ -891,18 +891,18 @@ static size_t count_orphans(void)
 /* One more memory that is left to the next daemon; false: the shelf is full. */
 static bool leave_another(void)
 {
-	struct space *space = space_make(world.programs, getpid(), getuid());
-	bool shelved;
+	struct space *client = client_make(world.programs, getpid(), getuid());
+	bool stored;
 
-	ck_assert_ptr_nonnull(space);
-	space->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	ck_assert_int_eq(uffd_handshake(space->uffd, NULL), 0);
-	ck_assert_int_eq(kernel_maps_open(&space->maps, getpid()), 0);
-	space->maps_open = true;
-	shelf_put(space);
-	shelved = space->shelved;
-	space_put(space);
-	return shelved;
+	ck_assert_ptr_nonnull(client);
+	client->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	ck_assert_int_eq(uffd_handshake(client->uffd, NULL), 0);
+	ck_assert_int_eq(kernel_maps_open(&client->maps, getpid()), 0);
+	client->maps_open = true;
+	fdstore_put(client);
+	stored = client->stored;
+	space_put(client);
+	return stored;
 }
 
 START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
@@ -913,7 +913,7 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	char byte;
 	void *at;
 
-	space_sweep(p); /* this daemon has found nothing */
+	clients_sweep(p); /* this daemon has found nothing */
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->shelf), 0);
 	setsockopt(p->shelf[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
 	at = mmap((void *)(uintptr_t)p->arena_lo, SEG_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
@@ -922,10 +922,10 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	while (leave_another())
 		n++;
 	ck_assert_uint_gt(n, 2);
-	shelf_adopt(p);
+	fdstore_adopt(p);
 	ck_assert_uint_eq(count_orphans(), n);
 	munmap(at, SEG_BYTES);
-	space_sweep(p); /* each on the pool */
+	clients_sweep(p); /* each on the pool */
 	for (int ms = 0; recv(p->shelf[1], &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0; ms++) {
 		ck_assert_int_lt(ms, 20000);
 		usleep(1000);

@@ -1,5 +1,5 @@
 /*
- * Conversations with an agent: one command, one DONE, one conversation at a time (space->io).
+ * Conversations with an agent: one command, one DONE, one conversation at a time (client->io).
  *
  * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (it may be
  * stopped) and answers later; that DONE has an older serial and is skipped by the next
@@ -18,56 +18,56 @@
 #define SLICE_MS 100u
 #define SKIP_MAX 4096 /* late answers that one conversation may find */
 
-static int hang_up(struct space *space, int why)
+static int hang_up(struct space *client, int why)
 {
-	shutdown(space->sock, SHUT_RDWR); /* the control loop sees it and buries the space */
+	shutdown(client->sock, SHUT_RDWR); /* the control loop sees it and buries the client */
 	return why;
 }
 
-int agent_send(struct space *space, struct session_msg *msg, int fd)
+int agent_send(struct space *client, struct session_msg *msg, int fd)
 {
 	int rc;
 
-	if (!space_is(space, SPACE_READY))
+	if (!client_is(client, CLIENT_READY))
 		return -ESRCH;
-	msg->serial = ++space->serial;
-	rc = session_send(space->sock, msg, &fd, fd >= 0, MSG_DONTWAIT);
-	return rc ? hang_up(space, -ESRCH) : 0;
+	msg->serial = ++client->serial;
+	rc = session_send(client->sock, msg, &fd, fd >= 0, MSG_DONTWAIT);
+	return rc ? hang_up(client, -ESRCH) : 0;
 }
 
-static void late_done(struct space *space, uint32_t serial)
+static void late_done(struct space *client, uint32_t serial)
 {
 	struct late *late;
 
-	STAILQ_FOREACH (late, &space->late, link)
+	STAILQ_FOREACH (late, &client->late, link)
 		if (late->serial == serial)
 			break;
 	if (!late)
 		return;
-	STAILQ_REMOVE(&space->late, late, late, link);
-	space->n_late--;
-	kernel_uffd_wake(space->uffd, late->addr, late->len);
-	atomic_store(&space->stale, true);
-	loop_wake_send(space->programs->look);
-	pseg_put(space->programs, late->pseg);
+	STAILQ_REMOVE(&client->late, late, late, link);
+	client->n_late--;
+	kernel_uffd_wake(client->uffd, late->addr, late->len);
+	atomic_store(&client->stale, true);
+	loop_wake_send(client->programs->look);
+	mseg_put(client->programs, late->mseg);
 	free(late);
 }
 
-int agent_look(struct space *space, uint32_t serial, uint64_t *at)
+int agent_look(struct space *client, uint32_t serial, uint64_t *at)
 {
 	struct session_msg msg;
 
 	for (int i = 0; i < SKIP_MAX; i++) {
-		int rc = session_recv(space->sock, &msg, NULL, NULL, MSG_DONTWAIT);
+		int rc = session_recv(client->sock, &msg, NULL, NULL, MSG_DONTWAIT);
 
 		if (rc == -EAGAIN)
 			return rc;
 		if (rc == -EPIPE || rc == -ECONNRESET)
 			return -ESRCH;
 		if (rc || msg.type != SESSION_DONE || msg.result > 4095)
-			return hang_up(space, -EPROTO);
+			return hang_up(client, -EPROTO);
 		if (msg.serial != serial) {
-			late_done(space, msg.serial);
+			late_done(client, msg.serial);
 			continue;
 		}
 		if (at)
@@ -75,23 +75,23 @@ int agent_look(struct space *space, uint32_t serial, uint64_t *at)
 		/* EAGAIN is ours; the kernel says it of an mmap that would lock too much. */
 		return msg.result == EAGAIN ? -ENOMEM : -(int)msg.result;
 	}
-	return hang_up(space, -EPROTO);
+	return hang_up(client, -EPROTO);
 }
 
-int agent_wait(struct space *space, uint32_t serial, uint64_t until_ms, uint64_t *at)
+int agent_wait(struct space *client, uint32_t serial, uint64_t until_ms, uint64_t *at)
 {
-	struct pollfd poller = {.fd = space->sock, .events = POLLIN};
+	struct pollfd poller = {.fd = client->sock, .events = POLLIN};
 
 	for (;;) {
 		uint64_t now = now_ms();
 		int rc, slice;
 
-		if (now >= until_ms || atomic_load(&space->programs->closing))
+		if (now >= until_ms || atomic_load(&client->programs->closing))
 			return -ETIMEDOUT;
 		slice = (int)(until_ms - now < SLICE_MS ? until_ms - now : SLICE_MS);
 		if (poll(&poller, 1, slice) <= 0)
 			continue;
-		rc = agent_look(space, serial, at);
+		rc = agent_look(client, serial, at);
 		if (rc == -EAGAIN && !(poller.revents & POLLHUP))
 			continue;
 		return rc == -EAGAIN ? -ESRCH : rc;
@@ -103,70 +103,71 @@ static bool leaves_half_done(uint16_t type)
 	return type != SESSION_DROP && type != SESSION_SAY;
 }
 
-int agent_ask(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms, uint64_t *at)
+int agent_ask(struct space *client, struct session_msg *msg, int fd, uint64_t until_ms,
+	      uint64_t *at)
 {
-	int rc = agent_send(space, msg, fd);
+	int rc = agent_send(client, msg, fd);
 
 	if (!rc)
-		rc = agent_wait(space, msg->serial, until_ms, at);
+		rc = agent_wait(client, msg->serial, until_ms, at);
 	if (rc == -ETIMEDOUT && leaves_half_done(msg->type))
-		hang_up(space, rc);
+		hang_up(client, rc);
 	return rc;
 }
 
-int agent_call(struct space *space, struct session_msg *msg, int fd, uint64_t until_ms,
+int agent_call(struct space *client, struct session_msg *msg, int fd, uint64_t until_ms,
 	       uint64_t *at)
 {
 	int rc;
 
-	pthread_mutex_lock(&space->io);
-	rc = agent_ask(space, msg, fd, until_ms, at);
-	pthread_mutex_unlock(&space->io);
+	pthread_mutex_lock(&client->io);
+	rc = agent_ask(client, msg, fd, until_ms, at);
+	pthread_mutex_unlock(&client->io);
 	return rc;
 }
 
-void agent_expect(struct space *space, uint32_t serial, struct pseg *pseg, uint64_t addr,
+void agent_expect(struct space *client, uint32_t serial, struct mapped_segment *mseg, uint64_t addr,
 		  uint64_t len)
 {
 	struct late *late = malloc(sizeof(*late));
 
-	if (!late || space->n_late >= LATE_MAX) {
+	if (!late || client->n_late >= LATE_MAX) {
 		free(late);
-		hang_up(space, 0); /* it comes again, and is told anew */
+		hang_up(client, 0); /* it comes again, and is told anew */
 		return;
 	}
 	*late = (struct late){
 		.serial = serial,
-		.pseg = pseg_hold(space->programs, pseg),
+		.mseg = mseg_hold(client->programs, mseg),
 		.addr = addr,
 		.len = len,
 	};
-	STAILQ_INSERT_TAIL(&space->late, late, link);
-	space->n_late++;
-	loop_wake_send(space->programs->look);
+	STAILQ_INSERT_TAIL(&client->late, late, link);
+	client->n_late++;
+	loop_wake_send(client->programs->look);
 }
 
-void agent_take_late(struct space *space)
+void agent_take_late(struct space *client)
 {
-	if (pthread_mutex_trylock(&space->io))
+	if (pthread_mutex_trylock(&client->io))
 		return;
 	/* No command has the serial 0, so every answer is a late one. */
-	agent_look(space, 0, NULL);
-	pthread_mutex_unlock(&space->io);
+	agent_look(client, 0, NULL);
+	pthread_mutex_unlock(&client->io);
 }
 
-bool agent_has_late(struct space *space)
+bool client_has_late(struct space *client)
 {
-	return space->n_late > 0;
+	return client->n_late > 0;
 }
 
-void agent_forget_late(struct space *space)
+void agent_forget_late(struct space *client)
 {
 	struct late *late;
 
-	while ((late = STAILQ_FIRST(&space->late))) {
-		STAILQ_REMOVE_HEAD(&space->late, link);
-		pseg_put(space->programs, late->pseg);
+	while ((late = STAILQ_FIRST(&client->late))) {
+		STAILQ_REMOVE_HEAD(&client->late, link);
+		mseg_put(client->programs, late->mseg);
 		free(late);
 	}
 }

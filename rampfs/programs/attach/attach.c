@@ -1,5 +1,5 @@
 /*
- * ATTACH and DETACH: how a mapping comes into a process. Into the child of a fork: adopt.c.
+ * ATTACH and DETACH: how a mapping comes into a process. Into the child of a fork: fork_adopt.c.
  *
  * Happy path of an ATTACH: the token says which segment and with which access; the segment gets its
  * extent, if it has none; a freeze is waited out; the agent maps the file without access (MAP); the
@@ -10,7 +10,7 @@
  * that asked has given up. That one may have asked again, and what it has got must not be taken
  * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP (what
  * is left of the first goes with that MAP, or with the program's next mmap). Everything runs on the
- * pool and may wait: for a session, for a freeze, for Raft, for the agent, each with a bound.
+ * workers and may wait: for a session, for a freeze, for Raft, for the agent, each with a bound.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@
 /*
  * An address is given in the segment's row. That of one which was never mapped has gone with its
  * name; as long as it is open its owner gets one again, which goes when nothing has the file open
- * or mapped any more (mount/sweep.c). What it is to say stands beside the bytes.
+ * or mapped any more (mount/orphans.c). What it is to say stands beside the bytes.
  */
 static int row_of_unlinked(struct programs *p, struct seg *seg, struct segment_row *row,
 			   struct ramp_err *err)
@@ -102,7 +102,7 @@ static bool wait_moved(struct programs *p, ramp_segment_t id, uint64_t until_ms)
 	return true;
 }
 
-static bool has_left(struct programs *p, struct seg *seg)
+static bool segment_has_left(struct programs *p, struct seg *seg)
 {
 	struct segment_row row;
 	struct record record;
@@ -137,7 +137,7 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	while ((rc = meta_propose_wait(p->meta, &command, &reply)) == -EBUSY) {
 		if (!wait_moved(p, row->id, until))
 			return is_moved_long(err);
-		if (has_left(p, seg))
+		if (segment_has_left(p, seg))
 			return not_here(p, row->id, err);
 		command.cid = meta_own_command(p->meta);
 	}
@@ -168,8 +168,8 @@ static int read_row(struct programs *p, struct seg *seg, struct segment_row *row
 }
 
 /* The segment's extent, given now where it has none, and whether it holds the mapping. */
-static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, struct wish *wish,
-		       struct segment_row *row, struct ramp_err *err)
+static int find_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
+		       struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
 {
 	uint64_t end = wish->offset + wish->len;
 	int rc = read_row(p, seg, row, err);
@@ -194,10 +194,10 @@ static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, s
 	wish->addr = row->extent_addr + wish->offset;
 	if (row->pages == SEGMENT_PAGES_SMALL)
 		wish->flags |= SESSION_NOHUGE;
-	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->lo = row->extent_addr;
-	pseg->hi = row->extent_addr + row->extent_len;
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->lo = row->extent_addr;
+	mseg->hi = row->extent_addr + row->extent_len;
+	pthread_rwlock_unlock(&mseg->lock);
 	return 0;
 }
 
@@ -207,7 +207,7 @@ static int find_extent(struct programs *p, struct pseg *pseg, struct seg *seg, s
  * A segment that has come back, or was looked at while it was only reserved: where no attachment of
  * the past waits to be put back, it is open. True: look again.
  */
-static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
+static bool open_again(struct programs *p, struct mapped_segment *mseg, struct seg *seg)
 {
 	struct record record;
 	bool opened = false;
@@ -215,20 +215,20 @@ static bool open_again(struct programs *p, struct pseg *pseg, struct seg *seg)
 	record_get(seg, &record);
 	if (!record_serves(&record))
 		return false;
-	pthread_mutex_lock(&pseg->change);
-	if (pseg->state == PSEG_GONE && RB_EMPTY(&pseg->holdings)) {
-		pseg_set_seg(pseg, seg);
-		pthread_rwlock_wrlock(&pseg->lock);
-		pseg->pulling = pages_missing(seg) > 0;
-		pthread_rwlock_unlock(&pseg->lock);
-		pseg_set_state(p, pseg, PSEG_OPEN);
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->state == MSEG_GONE && RB_EMPTY(&mseg->attached)) {
+		mseg_set_seg(mseg, seg);
+		pthread_rwlock_wrlock(&mseg->lock);
+		mseg->pulling = pages_missing(seg) > 0;
+		pthread_rwlock_unlock(&mseg->lock);
+		mseg_set_state(p, mseg, MSEG_OPEN);
 		opened = true;
 	}
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_unlock(&mseg->change);
 	return opened;
 }
 
-int attach_enter(struct programs *p, struct pseg *pseg, struct ramp_err *err)
+int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err)
 {
 	uint64_t until = now_ms() + FREEZE_WAIT_MS;
 	bool passes;
@@ -236,72 +236,72 @@ int attach_enter(struct programs *p, struct pseg *pseg, struct ramp_err *err)
 
 	pthread_mutex_lock(&p->lock);
 	do {
-		passes = atomic_load(&pseg->coming); /* before the state: it is set after */
-		state = pseg->state;
-		if (state == PSEG_OPEN) {
-			pseg->attaching++;
-			pseg->attaches++;
+		passes = atomic_load(&mseg->coming); /* before the state: it is set after */
+		state = mseg->state;
+		if (state == MSEG_OPEN) {
+			mseg->attaching++;
+			mseg->attaches++;
 		}
-		passes = state == PSEG_FROZEN || (state == PSEG_GONE && passes);
+		passes = state == MSEG_FROZEN || (state == MSEG_GONE && passes);
 	} while (passes && programs_wait(p, until));
 	pthread_mutex_unlock(&p->lock);
-	if (state == PSEG_FROZEN)
+	if (state == MSEG_FROZEN)
 		return is_moved_long(err);
-	if (state == PSEG_GONE)
+	if (state == MSEG_GONE)
 		return ramp_err_set(err, EREMOTE, "it is on another node");
 	return 0;
 }
 
-void attach_leave(struct programs *p, struct pseg *pseg)
+void attach_leave(struct programs *p, struct mapped_segment *mseg)
 {
 	pthread_mutex_lock(&p->lock);
-	pseg->attaching--;
+	mseg->attaching--;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
-static int look(struct programs *p, struct pseg *pseg, struct space *space)
+static int attach_look(struct programs *p, struct mapped_segment *mseg, struct space *client)
 {
 	int rc;
 
-	pthread_mutex_lock(&pseg->change);
-	rc = pseg_look(p, pseg, space);
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
+	rc = mseg_look(p, mseg, client);
+	pthread_mutex_unlock(&mseg->change);
 	return rc;
 }
 
-static int unmap(struct programs *p, struct pseg *pseg, struct space *space,
+static int unmap(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		 const struct session_msg *mapped)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = mapped->addr, .len = mapped->len};
 	int rc = 0;
 
-	pthread_mutex_lock(&space->io);
-	if (mapped->serial && mapped->serial == space->mapped)
-		rc = agent_ask(space, &msg, -1, now_ms() + p->connect_ms, NULL);
-	pthread_mutex_unlock(&space->io);
-	look(p, pseg, space);
+	pthread_mutex_lock(&client->io);
+	if (mapped->serial && mapped->serial == client->mapped)
+		rc = agent_ask(client, &msg, -1, now_ms() + p->connect_ms, NULL);
+	pthread_mutex_unlock(&client->io);
+	attach_look(p, mseg, client);
 	return rc;
 }
 
 /* Who asks again has hung up before: it is looked for that with io held. */
-static int send_map(struct space *space, struct session_msg *map, int fd,
-		    const struct request *asker)
+static int send_map(struct space *client, struct session_msg *map, int fd,
+		    const struct client_request *asker)
 {
 	int rc = -EPIPE;
 
-	pthread_mutex_lock(&space->io);
+	pthread_mutex_lock(&client->io);
 	if (!asker || !request_is_for_nobody(asker)) {
-		rc = agent_ask(space, map, fd, now_ms() + space->programs->connect_ms, NULL);
-		space->mapped = map->serial;
+		rc = agent_ask(client, map, fd, now_ms() + client->programs->connect_ms, NULL);
+		client->mapped = map->serial;
 	}
-	pthread_mutex_unlock(&space->io);
+	pthread_mutex_unlock(&client->io);
 	return rc;
 }
 
-int attach_failed(int rc, const struct wish *wish, struct ramp_err *err)
+int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 {
 	unsigned long long addr = wish->addr;
 
@@ -321,29 +321,30 @@ int attach_failed(int rc, const struct wish *wish, struct ramp_err *err)
 
 /* Whether the last look has found all of the wish: what it has not found is not registered, and no
    revoke would stop it. */
-static bool is_found(struct pseg *pseg, struct space *space, const struct wish *wish)
+static bool is_found(struct mapped_segment *mseg, struct space *client,
+		     const struct attach_range *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
 	const struct attachment *a;
-	struct holding *h;
+	struct client_mappings *h;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	h = pseg_holding(pseg, space);
+	pthread_rwlock_rdlock(&mseg->lock);
+	h = mseg_mappings_of(mseg, client);
 	for (size_t i = 0; h && i < h->count; i++) {
 		a = &h->at[i];
 		if (!a->gone && a->start <= at && a->end > at && (a->writable || !wish->writable))
 			at = a->end;
 	}
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_unlock(&mseg->lock);
 	return at >= end;
 }
 
 /* The range is mapped with less access: the new one takes its place. */
-static int replace_range(struct programs *p, struct pseg *pseg, struct space *space,
-			 const struct wish *wish)
+static int replace_range(struct programs *p, struct mapped_segment *mseg, struct space *client,
+			 const struct attach_range *wish)
 {
-	struct piece piece = {
-		.space = space,
+	struct mapping_ref ref = {
+		.client = client,
 		.start = wish->addr,
 		.end = wish->addr + wish->len,
 		.offset = wish->offset,
@@ -352,18 +353,18 @@ static int replace_range(struct programs *p, struct pseg *pseg, struct space *sp
 	};
 	int rc, looked;
 
-	pthread_mutex_lock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
 	/* Others wait for the lock. An agent that is silent for longer is hung up on. */
-	rc = back_range(p, pseg, &piece, wish->flags & SESSION_NOHUGE, now_ms() + REPLACE_MS);
-	looked = pseg_look(p, pseg, space); /* what is there, also where that has failed */
-	if (!rc && !looked && !is_found(pseg, space, wish))
+	rc = replace_back(p, mseg, &ref, wish->flags & SESSION_NOHUGE, now_ms() + REPLACE_MS);
+	looked = mseg_look(p, mseg, client); /* what is there, also where that has failed */
+	if (!rc && !looked && !is_found(mseg, client, wish))
 		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_unlock(&mseg->change);
 	return rc ? rc : looked;
 }
 
-int attach_map(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
-	       struct wish *wish)
+int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *client,
+	       struct seg *seg, struct attach_range *wish)
 {
 	struct session_msg map = {
 		.type = SESSION_MAP,
@@ -379,28 +380,28 @@ int attach_map(struct programs *p, struct pseg *pseg, struct space *space, struc
 	int fd, rc, undone = 0;
 
 	if (wish->flags & SESSION_REPLACE)
-		return replace_range(p, pseg, space, wish);
-	fd = space_open(space, seg, wish->writable);
+		return replace_range(p, mseg, client, wish);
+	fd = client_open_seg(client, seg, wish->writable);
 	if (fd < 0)
 		return fd;
-	rc = send_map(space, &map, fd, wish->asker);
+	rc = send_map(client, &map, fd, wish->asker);
 	close(fd);
 	if (rc)
 		return rc;
 	wish->serial = map.serial;
-	rc = look(p, pseg, space);
-	if (!rc && !is_found(pseg, space, wish))
+	rc = attach_look(p, mseg, client);
+	if (!rc && !is_found(mseg, client, wish))
 		rc = -EBUSY;
 	if (!rc) /* the look may have waited for others: that is not the agent's time */
-		rc = agent_call(space, &protect, -1, now_ms() + p->connect_ms, NULL);
+		rc = agent_call(client, &protect, -1, now_ms() + p->connect_ms, NULL);
 	if (rc)
-		undone = unmap(p, pseg, space, &map);
+		undone = unmap(p, mseg, client, &map);
 	return undone && rc != -ETIMEDOUT ? undone : rc;
 }
 
 /* ---- ATTACH --------------------------------------------------------------------------------- */
 
-static int check(struct request *r, const struct token *token, struct ramp_err *err)
+static int check(struct client_request *r, const struct token *token, struct ramp_err *err)
 {
 	const struct session_msg *msg = &r->msg;
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
@@ -420,34 +421,34 @@ static int check(struct request *r, const struct token *token, struct ramp_err *
 	return 0;
 }
 
-/* With a reference to the segment. *space: a reference, on success. */
-static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, struct space **space,
-		      struct session_msg *result, struct ramp_err *err)
+/* With a reference to the segment. *client: a reference, on success. */
+static int attach_seg(struct client_request *r, struct seg *seg, struct attach_range *wish,
+		      struct space **client, struct session_msg *result, struct ramp_err *err)
 {
 	struct programs *p = r->programs;
-	struct pseg *pseg = pseg_get(p, wish->id);
+	struct mapped_segment *mseg = mseg_get(p, wish->id);
 	struct segment_row row;
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
-	rc = find_extent(p, pseg, seg, wish, &row, err);
+	rc = find_extent(p, mseg, seg, wish, &row, err);
 	if (!rc)
-		rc = attach_enter(p, pseg, err);
-	if (rc == -EREMOTE && open_again(p, pseg, seg))
-		rc = attach_enter(p, pseg, err);
+		rc = attach_enter(p, mseg, err);
+	if (rc == -EREMOTE && open_again(p, mseg, seg))
+		rc = attach_enter(p, mseg, err);
 	if (rc)
 		goto out_put;
-	*space = request_space(r, now_ms() + p->connect_ms);
-	if (!*space) {
+	*client = request_space(r, now_ms() + p->connect_ms);
+	if (!*client) {
 		rc = ramp_err_set(err, ESRCH, "the process has no session");
 		goto out_end;
 	}
-	rc = attach_map(p, pseg, *space, seg, wish);
+	rc = attach_map(p, mseg, *client, seg, wish);
 	if (rc) {
 		rc = attach_failed(rc, wish, err);
-		space_put(*space);
-		*space = NULL;
+		space_put(*client);
+		*client = NULL;
 		goto out_end;
 	}
 	result->segment = wish->id;
@@ -456,20 +457,20 @@ static int attach_seg(struct request *r, struct seg *seg, struct wish *wish, str
 	result->all = row.extent_len;
 	result->serial = wish->serial; /* is not sent */
 out_end:
-	attach_leave(p, pseg);
+	attach_leave(p, mseg);
 out_put:
-	pseg_put(p, pseg);
+	mseg_put(p, mseg);
 	return rc;
 }
 
-static int attach(struct request *r, struct token *token, struct space **space,
+static int attach(struct client_request *r, struct token *token, struct space **client,
 		  struct session_msg *result, struct ramp_err *err)
 {
-	struct wish wish = {.len = r->msg.len,
-			    .offset = r->msg.offset,
-			    .prot = r->msg.prot,
-			    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE),
-			    .asker = r};
+	struct attach_range wish = {.len = r->msg.len,
+				    .offset = r->msg.offset,
+				    .prot = r->msg.prot,
+				    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE),
+				    .asker = r};
 	struct seg *seg;
 	int rc = check(r, token, err);
 
@@ -483,51 +484,51 @@ static int attach(struct request *r, struct token *token, struct space **space,
 	if (seg_damaged(seg))
 		rc = ramp_err_set(err, EIO, "its state file is damaged");
 	else
-		rc = attach_seg(r, seg, &wish, space, result, err);
+		rc = attach_seg(r, seg, &wish, client, result, err);
 	seg_put(seg);
 	return rc;
 }
 
-void attach_begin(struct request *r)
+void attach_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct token *token = token_take(r->programs, r->msg.token);
-	struct space *space = NULL;
+	struct space *client = NULL;
 	struct ramp_err err = {0};
-	int rc = attach(r, token, &space, &result, &err);
+	int rc = attach(r, token, &client, &result, &err);
 
 	result.result = (uint32_t)-rc;
 	memcpy(result.text, err.text, sizeof(err.text));
 	if (request_answer(r, &result) && !rc) {
-		struct pseg *pseg = pseg_find(r->programs, result.segment);
+		struct mapped_segment *mseg = mseg_find(r->programs, result.segment);
 
 		/* Nobody waits any more: nobody would ever unmap it. */
-		if (pseg) {
-			unmap(r->programs, pseg, space, &result);
-			pseg_put(r->programs, pseg);
+		if (mseg) {
+			unmap(r->programs, mseg, client, &result);
+			mseg_put(r->programs, mseg);
 		}
 	}
-	if (space)
-		space_put(space);
+	if (client)
+		space_put(client);
 	token_free(token);
 	request_free(r);
 }
 
 /* ---- DETACH --------------------------------------------------------------------------------- */
 
-void detach_begin(struct request *r)
+void detach_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
-	struct space *space = request_space(r, 0);
-	struct pseg *pseg = space ? pseg_held(p, r->msg.segment, space) : NULL;
+	struct space *client = request_space(r, 0);
+	struct mapped_segment *mseg = client ? mseg_held(p, r->msg.segment, client) : NULL;
 
-	if (pseg) {
-		look(p, pseg, space);
-		pseg_put(p, pseg);
+	if (mseg) {
+		attach_look(p, mseg, client);
+		mseg_put(p, mseg);
 	}
-	if (space)
-		space_put(space);
+	if (client)
+		space_put(client);
 	request_answer(r, &result);
 	request_free(r);
 }

@@ -1,9 +1,9 @@
 /*
- * What is attached: psegs by id, and the attachments that /proc showed.
+ * What is attached: mapped segments by id, and the attachments that /proc showed.
  *
  * The table is a copy of what /proc says, for the pager's sake; whoever has a reason to think that
  * it has changed (an attach, a fork, a notice, a remap event, a new session, a revoke that fails)
- * calls pseg_look, which replaces a space's holding of one segment by what is there now.
+ * calls mseg_look, which replaces a client's mappings of one segment by what is there now.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,36 +21,36 @@
 
 /* Their ends: the first one behind an address is the one that has it, if any has. What two segments
    have in one place (a program may say so) is told apart by their ids. */
-static int holding_by_end(const struct holding *a, const struct holding *b)
+static int compare_ends(const struct client_mappings *a, const struct client_mappings *b)
 {
 	if (a->end != b->end)
 		return (a->end > b->end) - (a->end < b->end);
 	return (a->id > b->id) - (a->id < b->id);
 }
 
-static int holding_by_space(const struct holding *a, const struct holding *b)
+static int compare_clients(const struct client_mappings *a, const struct client_mappings *b)
 {
-	return (a->space > b->space) - (a->space < b->space);
+	return (a->client > b->client) - (a->client < b->client);
 }
 
-RB_GENERATE(space_holdings, holding, in_space, holding_by_end)
-RB_GENERATE(pseg_holdings, holding, in_pseg, holding_by_space)
+RB_GENERATE(attached_by_end, client_mappings, in_client, compare_ends)
+RB_GENERATE(attached_by_client, client_mappings, in_mseg, compare_clients)
 
-struct holding *pseg_holding(struct pseg *pseg, struct space *space)
+struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client)
 {
-	struct holding key = {.space = space};
+	struct client_mappings key = {.client = client};
 
-	return RB_FIND(pseg_holdings, &pseg->holdings, &key);
+	return RB_FIND(attached_by_client, &mseg->attached, &key);
 }
 
-struct holding *space_holding(struct space *space, uint64_t addr)
+struct client_mappings *client_mappings_at(struct space *client, uint64_t addr)
 {
-	struct holding key = {.end = addr + 1};
+	struct client_mappings key = {.end = addr + 1};
 
-	return RB_NFIND(space_holdings, &space->holdings, &key);
+	return RB_NFIND(attached_by_end, &client->attached, &key);
 }
 
-const struct attachment *holding_at(const struct holding *holding, uint64_t addr)
+const struct attachment *attachment_at(const struct client_mappings *holding, uint64_t addr)
 {
 	size_t lo = 0, hi = holding->count, mid;
 
@@ -64,86 +64,86 @@ const struct attachment *holding_at(const struct holding *holding, uint64_t addr
 	return lo < holding->count && holding->at[lo].start <= addr ? &holding->at[lo] : NULL;
 }
 
-/* ---- psegs ---------------------------------------------------------------------------------- */
+/* ---- mapped segments ---------------------------------------------------------------------------------- */
 
 /* p->lock is held. */
-static struct pseg *find_locked(struct programs *p, ramp_segment_t id)
+static struct mapped_segment *find_locked(struct programs *p, ramp_segment_t id)
 {
-	struct pseg *pseg;
+	struct mapped_segment *mseg;
 
-	LIST_FOREACH (pseg, &p->psegs[id % PSEG_BUCKETS], link)
-		if (pseg->id == id) {
-			pseg->refs++;
-			return pseg;
+	LIST_FOREACH (mseg, &p->msegs[id % MSEG_BUCKETS], link)
+		if (mseg->id == id) {
+			mseg->refs++;
+			return mseg;
 		}
 	return NULL;
 }
 
-struct pseg *pseg_find(struct programs *p, ramp_segment_t id)
+struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id)
 {
-	struct pseg *pseg;
+	struct mapped_segment *mseg;
 
 	pthread_mutex_lock(&p->lock);
-	pseg = find_locked(p, id);
+	mseg = find_locked(p, id);
 	pthread_mutex_unlock(&p->lock);
-	return pseg;
+	return mseg;
 }
 
-struct pseg *pseg_held(struct programs *p, ramp_segment_t id, struct space *space)
+struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client)
 {
-	struct pseg *pseg = pseg_find(p, id);
+	struct mapped_segment *mseg = mseg_find(p, id);
 	bool held;
 
-	if (!pseg)
+	if (!mseg)
 		return NULL;
-	pthread_rwlock_rdlock(&pseg->lock);
-	held = pseg_holding(pseg, space);
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_rdlock(&mseg->lock);
+	held = mseg_mappings_of(mseg, client);
+	pthread_rwlock_unlock(&mseg->lock);
 	if (!held)
-		pseg_put(p, pseg);
-	return held ? pseg : NULL;
+		mseg_put(p, mseg);
+	return held ? mseg : NULL;
 }
 
-struct pseg *pseg_hold(struct programs *p, struct pseg *pseg)
+struct mapped_segment *mseg_hold(struct programs *p, struct mapped_segment *mseg)
 {
 	pthread_mutex_lock(&p->lock);
-	pseg->refs++;
+	mseg->refs++;
 	pthread_mutex_unlock(&p->lock);
-	return pseg;
+	return mseg;
 }
 
-static void free_pseg(struct pseg *pseg)
+static void free_mseg(struct mapped_segment *mseg)
 {
-	if (pseg->seg)
-		seg_put(pseg->seg);
-	pthread_rwlock_destroy(&pseg->lock);
-	pthread_mutex_destroy(&pseg->change);
-	free(pseg);
+	if (mseg->seg)
+		seg_put(mseg->seg);
+	pthread_rwlock_destroy(&mseg->lock);
+	pthread_mutex_destroy(&mseg->change);
+	free(mseg);
 }
 
-void pseg_put(struct programs *p, struct pseg *pseg)
+void mseg_put(struct programs *p, struct mapped_segment *mseg)
 {
 	bool last;
 
 	pthread_mutex_lock(&p->lock);
 	/* A freeze is remembered until it ends, whoever else forgets it. */
-	last = --pseg->refs == 0 && pseg->state != PSEG_FROZEN;
+	last = --mseg->refs == 0 && mseg->state != MSEG_FROZEN;
 	if (last)
-		LIST_REMOVE(pseg, link);
+		LIST_REMOVE(mseg, link);
 	pthread_mutex_unlock(&p->lock);
 	if (last)
-		free_pseg(pseg);
+		free_mseg(mseg);
 }
 
-static void first_range(struct programs *p, struct pseg *pseg)
+static void first_range(struct programs *p, struct mapped_segment *mseg)
 {
 	struct segment_row row;
 
-	pseg->lo = p->arena_lo;
-	pseg->hi = p->arena_hi;
-	if (!meta_segment(p->meta, pseg->id, &row) && row.extent_len) {
-		pseg->lo = row.extent_addr;
-		pseg->hi = row.extent_addr + row.extent_len;
+	mseg->lo = p->arena_lo;
+	mseg->hi = p->arena_hi;
+	if (!meta_segment(p->meta, mseg->id, &row) && row.extent_len) {
+		mseg->lo = row.extent_addr;
+		mseg->hi = row.extent_addr + row.extent_len;
 	}
 }
 
@@ -157,116 +157,116 @@ static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record
 }
 
 /* The state that the record means, for a segment that nobody has asked about in this life. */
-static void first_state(struct programs *p, struct pseg *pseg)
+static void first_state(struct programs *p, struct mapped_segment *mseg)
 {
-	struct seg *seg = store_find(p->store, pseg->id);
-	enum pseg_state state = PSEG_GONE;
+	struct seg *seg = store_find(p->store, mseg->id);
+	enum mseg_state state = MSEG_GONE;
 	struct record record;
 
 	if (seg) {
 		record_get(seg, &record);
 		if (record_serves(&record))
-			state = PSEG_OPEN;
-		else if (record.kind == RECORD_GIVEN && !is_theirs(p, pseg->id, &record))
-			state = PSEG_FROZEN;
+			state = MSEG_OPEN;
+		else if (record.kind == RECORD_GIVEN && !is_theirs(p, mseg->id, &record))
+			state = MSEG_FROZEN;
 	}
-	pseg_set_seg(pseg, seg);
-	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->state = state;
-	pseg->pulling = state == PSEG_OPEN && pages_missing(seg) > 0;
-	pthread_rwlock_unlock(&pseg->lock);
+	mseg_set_seg(mseg, seg);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->state = state;
+	mseg->pulling = state == MSEG_OPEN && pages_missing(seg) > 0;
+	pthread_rwlock_unlock(&mseg->lock);
 	if (seg)
 		seg_put(seg);
 }
 
-static struct pseg *make(struct programs *p, ramp_segment_t id)
+static struct mapped_segment *mseg_make(struct programs *p, ramp_segment_t id)
 {
-	struct pseg *pseg = calloc(1, sizeof(*pseg));
+	struct mapped_segment *mseg = calloc(1, sizeof(*mseg));
 	pthread_rwlockattr_t attr;
 
-	if (!pseg)
+	if (!mseg)
 		return NULL;
-	pseg->id = id;
-	pseg->refs = 1;
-	RB_INIT(&pseg->holdings);
-	pthread_mutex_init(&pseg->change, NULL);
+	mseg->id = id;
+	mseg->refs = 1;
+	RB_INIT(&mseg->attached);
+	pthread_mutex_init(&mseg->change, NULL);
 	/* The pager reads all the time: without this nobody would ever write. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&pseg->lock, &attr);
+	pthread_rwlock_init(&mseg->lock, &attr);
 	pthread_rwlockattr_destroy(&attr);
-	first_range(p, pseg);
-	first_state(p, pseg);
-	return pseg;
+	first_range(p, mseg);
+	first_state(p, mseg);
+	return mseg;
 }
 
-struct pseg *pseg_get(struct programs *p, ramp_segment_t id)
+struct mapped_segment *mseg_get(struct programs *p, ramp_segment_t id)
 {
-	struct pseg *pseg = pseg_find(p, id), *made;
+	struct mapped_segment *mseg = mseg_find(p, id), *made;
 
-	if (pseg)
-		return pseg;
-	made = make(p, id);
+	if (mseg)
+		return mseg;
+	made = mseg_make(p, id);
 	if (!made)
 		return NULL;
 	pthread_mutex_lock(&made->change);
 	pthread_mutex_lock(&p->lock);
-	pseg = find_locked(p, id);
-	if (!pseg)
-		LIST_INSERT_HEAD(&p->psegs[id % PSEG_BUCKETS], made, link);
+	mseg = find_locked(p, id);
+	if (!mseg)
+		LIST_INSERT_HEAD(&p->msegs[id % MSEG_BUCKETS], made, link);
 	pthread_mutex_unlock(&p->lock);
 	/* Who changed the record before this one could be found has not told it. */
-	if (!pseg)
+	if (!mseg)
 		first_state(p, made);
 	pthread_mutex_unlock(&made->change);
-	if (!pseg)
+	if (!mseg)
 		return made;
-	free_pseg(made);
-	return pseg;
+	free_mseg(made);
+	return mseg;
 }
 
-void pseg_free_all(struct programs *p)
+void mseg_free_all(struct programs *p)
 {
-	struct pseg *pseg;
+	struct mapped_segment *mseg;
 
 	/* What is frozen stays so for the next daemon, which finds it by its record. */
-	for (size_t i = 0; i < PSEG_BUCKETS; i++)
-		while ((pseg = LIST_FIRST(&p->psegs[i]))) {
-			LIST_REMOVE(pseg, link);
-			free_pseg(pseg);
+	for (size_t i = 0; i < MSEG_BUCKETS; i++)
+		while ((mseg = LIST_FIRST(&p->msegs[i]))) {
+			LIST_REMOVE(mseg, link);
+			free_mseg(mseg);
 		}
 }
 
-void pseg_set_seg(struct pseg *pseg, struct seg *seg)
+void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg)
 {
 	struct seg *old;
 
-	pthread_rwlock_wrlock(&pseg->lock);
-	old = pseg->seg;
-	pseg->seg = seg ? seg_get(seg) : NULL;
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_wrlock(&mseg->lock);
+	old = mseg->seg;
+	mseg->seg = seg ? seg_get(seg) : NULL;
+	pthread_rwlock_unlock(&mseg->lock);
 	if (old)
 		seg_put(old);
 }
 
-void pseg_set_state(struct programs *p, struct pseg *pseg, enum pseg_state state)
+void mseg_set_state(struct programs *p, struct mapped_segment *mseg, enum mseg_state state)
 {
 	static const char *const names[] = {"OPEN", "FROZEN", "GONE"};
 
-	log_debug("segment %llu: %s -> %s", (unsigned long long)pseg->id, names[pseg->state],
+	log_debug("segment %llu: %s -> %s", (unsigned long long)mseg->id, names[mseg->state],
 		  names[state]);
-	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->state = state;
-	pthread_rwlock_unlock(&pseg->lock);
-	atomic_store(&pseg->coming, false);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->state = state;
+	pthread_rwlock_unlock(&mseg->lock);
+	atomic_store(&mseg->coming, false);
 	pthread_mutex_lock(&p->lock);
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 }
 
-bool pseg_armed(struct pseg *pseg)
+bool mseg_armed(struct mapped_segment *mseg)
 {
-	return pseg->pulling || pseg->state == PSEG_FROZEN;
+	return mseg->pulling || mseg->state == MSEG_FROZEN;
 }
 
 /* ---- attachments ---------------------------------------------------------------------------- */
@@ -279,65 +279,65 @@ static void count_attachments(struct programs *p, int by)
 }
 
 /* NULL: nothing. */
-static void free_holding(struct programs *p, struct holding *holding)
+static void free_mappings(struct programs *p, struct client_mappings *holding)
 {
 	if (!holding)
 		return;
-	pseg_put(p, holding->pseg);
-	space_put(holding->space);
+	mseg_put(p, holding->mseg);
+	space_put(holding->client);
 	free(holding);
 }
 
-/* Nobody would ever take its attachments out of the table again. Under space->list, since
-   space_forget takes that after the space has become so. */
-static bool is_buried(struct space *space)
+/* Nobody would ever take its attachments out of the table again. Under client->list, since
+   client_forget takes that after the client has become so. */
+static bool is_buried(struct space *client)
 {
-	return space_dead(space) && !atomic_load(&space->orphan);
+	return client_dead(client) && !atomic_load(&client->orphan);
 }
 
-/* Takes the space's holding of pseg out, and puts `fresh`, if any, in its place, unless the space
+/* Takes the client's mappings of mseg out, and puts `fresh`, if any, in its place, unless the client
    is buried. `fresh` is the table's, or freed. */
-static void replace(struct programs *p, struct pseg *pseg, struct space *space,
-		    struct holding *fresh)
+static void replace_mappings(struct programs *p, struct mapped_segment *mseg, struct space *client,
+			     struct client_mappings *fresh)
 {
-	struct holding *old;
+	struct client_mappings *old;
 	bool keep;
 	int by = 0;
 
-	pthread_rwlock_wrlock(&pseg->lock);
-	pthread_mutex_lock(&space->list);
-	keep = fresh && !is_buried(space);
-	old = pseg_holding(pseg, space);
+	pthread_rwlock_wrlock(&mseg->lock);
+	pthread_mutex_lock(&client->list);
+	keep = fresh && !is_buried(client);
+	old = mseg_mappings_of(mseg, client);
 	if (old) {
-		RB_REMOVE(pseg_holdings, &pseg->holdings, old);
-		RB_REMOVE(space_holdings, &space->holdings, old);
+		RB_REMOVE(attached_by_client, &mseg->attached, old);
+		RB_REMOVE(attached_by_end, &client->attached, old);
 		by -= (int)old->count;
 	}
 	if (keep) {
-		RB_INSERT(pseg_holdings, &pseg->holdings, fresh);
-		RB_INSERT(space_holdings, &space->holdings, fresh);
+		RB_INSERT(attached_by_client, &mseg->attached, fresh);
+		RB_INSERT(attached_by_end, &client->attached, fresh);
 		by += (int)fresh->count;
 	}
-	pthread_mutex_unlock(&space->list);
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_mutex_unlock(&client->list);
+	pthread_rwlock_unlock(&mseg->lock);
 	/* Page faults are left waiting by the table: by that which now stands there they may not
 	   be, and whoever ends a freeze wakes what it has. */
 	if (old)
-		kernel_uffd_wake(space->uffd, old->at[0].start, old->end - old->at[0].start);
-	free_holding(p, old);
+		kernel_uffd_wake(client->uffd, old->at[0].start, old->end - old->at[0].start);
+	free_mappings(p, old);
 	if (!keep)
-		free_holding(p, fresh);
+		free_mappings(p, fresh);
 	count_attachments(p, by);
 }
 
-struct looking {
+struct table_look {
 	struct programs *programs;
-	struct pseg *pseg;
-	struct space *space;
-	struct holding *found; /* NULL: nothing yet */
-	size_t room;	       /* in it */
-	uint32_t prot;	       /* of the last mapping */
-	uint32_t parts;	       /* protections in a row in the last attachment */
+	struct mapped_segment *mseg;
+	struct space *client;
+	struct client_mappings *found; /* NULL: nothing yet */
+	size_t room;		       /* in it */
+	uint32_t prot;		       /* of the last mapping */
+	uint32_t parts;		       /* protections in a row in the last attachment */
 };
 
 /*
@@ -345,8 +345,8 @@ struct looking {
  * itself: thousands of mappings, which are registered, dropped, taken away and put back as one.
  * What comes back is protected by its agent's table, in so many parts by one SWAP.
  */
-static bool is_more_of(struct looking *l, const struct attachment *last, const struct mapping *m,
-		       uint64_t offset)
+static bool is_more_of(struct table_look *l, const struct attachment *last,
+		       const struct proc_mapping *m, uint64_t offset)
 {
 	return last && last->end == m->start && last->gone == m->gone &&
 	       last->writable == m->writable &&
@@ -355,10 +355,10 @@ static bool is_more_of(struct looking *l, const struct attachment *last, const s
 }
 
 /* One more in what was found; NULL: no memory. */
-static struct attachment *one_more(struct looking *l)
+static struct attachment *one_more(struct table_look *l)
 {
 	size_t room = l->found ? 2 * l->room : FIRST_COUNT;
-	struct holding *more;
+	struct client_mappings *more;
 
 	if (l->found && l->found->count < l->room)
 		return &l->found->at[l->found->count++];
@@ -366,25 +366,25 @@ static struct attachment *one_more(struct looking *l)
 	if (!more)
 		return NULL;
 	if (!l->found)
-		*more = (struct holding){
-			.pseg = pseg_hold(l->programs, l->pseg),
-			.space = space_get(l->space),
-			.id = l->pseg->id,
+		*more = (struct client_mappings){
+			.mseg = mseg_hold(l->programs, l->mseg),
+			.client = space_get(l->client),
+			.id = l->mseg->id,
 		};
 	l->found = more;
 	l->room = room;
 	return &more->at[more->count++];
 }
 
-static int on_mapping(void *arg, const struct mapping *m)
+static int on_mapping(void *arg, const struct proc_mapping *m)
 {
-	struct looking *l = arg;
+	struct table_look *l = arg;
 	struct attachment *a = l->found ? &l->found->at[l->found->count - 1] : NULL;
 	uint64_t offset;
 
-	if (m->id != l->pseg->id)
+	if (m->id != l->mseg->id)
 		return 0;
-	offset = m->gone ? m->start - l->pseg->lo : m->offset;
+	offset = m->gone ? m->start - l->mseg->lo : m->offset;
 	if (is_more_of(l, a, m, offset)) {
 		l->parts += m->prot != l->prot;
 		l->prot = m->prot;
@@ -412,65 +412,65 @@ static int on_mapping(void *arg, const struct mapping *m)
 }
 
 /* change is held, and no lock that page faults need: this may have to wait for the program. */
-static int arm_all(struct pseg *pseg, struct space *space)
+static int arm_all(struct mapped_segment *mseg, struct space *client)
 {
-	const struct holding *h = pseg_holding(pseg, space);
+	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 	int rc = 0;
 
-	for (size_t i = 0; h && i < h->count && !rc; i++)
-		if (!h->at[i].gone)
-			rc = uffd_arm(space, h->at[i].start, h->at[i].end);
+	for (size_t i = 0; cm && i < cm->count && !rc; i++)
+		if (!cm->at[i].gone)
+			rc = uffd_arm(client, cm->at[i].start, cm->at[i].end);
 	return rc == -ESRCH ? 0 : rc;
 }
 
-static int look_once(struct programs *p, struct pseg *pseg, struct space *space)
+static int look_once(struct programs *p, struct mapped_segment *mseg, struct space *client)
 {
-	struct looking l = {.programs = p, .pseg = pseg, .space = space};
+	struct table_look l = {.programs = p, .mseg = mseg, .client = client};
 	int rc;
 
-	rc = mappers_each(space, pseg->lo, pseg->hi, on_mapping, &l);
+	rc = mappings_each(client, mseg->lo, mseg->hi, on_mapping, &l);
 	if (rc == -ESRCH)
 		rc = 0; /* it has ended: nothing is mapped */
 	if (rc) {
-		free_holding(p, l.found);
+		free_mappings(p, l.found);
 		return rc;
 	}
-	replace(p, pseg, space, l.found);
-	return pseg_armed(pseg) ? arm_all(pseg, space) : 0;
+	replace_mappings(p, mseg, client, l.found);
+	return mseg_armed(mseg) ? arm_all(mseg, client) : 0;
 }
 
-int pseg_look(struct programs *p, struct pseg *pseg, struct space *space)
+int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *client)
 {
-	int rc = look_once(p, pseg, space);
+	int rc = look_once(p, mseg, client);
 
 	/* What was found is not there any more, or no segment's: the program goes on meanwhile. */
 	for (int tries = 1; rc == -EINVAL && tries < LOOK_TRIES; tries++)
-		rc = look_once(p, pseg, space);
+		rc = look_once(p, mseg, client);
 	return rc;
 }
 
-void pseg_look_all(struct programs *p, struct pseg *pseg, const struct space *only)
+void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct space *only)
 {
-	struct piece *pieces = NULL;
+	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 
-	if (pseg_pieces(pseg, &pieces, &count))
+	if (mseg_refs(mseg, &refs, &count))
 		return;
 	for (size_t i = 0; i < count; i++)
-		if ((!only || pieces[i].space == only) &&
-		    (i == 0 || pieces[i - 1].space != pieces[i].space))
-			pseg_look(p, pseg, pieces[i].space);
-	pieces_free(pieces, count);
+		if ((!only || refs[i].client == only) &&
+		    (i == 0 || refs[i - 1].client != refs[i].client))
+			mseg_look(p, mseg, refs[i].client);
+	mapping_refs_free(refs, count);
 }
 
-/* ---- a whole space -------------------------------------------------------------------------- */
+/* ---- a whole client -------------------------------------------------------------------------- */
 
 struct ids {
 	ramp_segment_t *at;
 	size_t count, cap;
 };
 
-static int collect_id(void *arg, const struct mapping *m)
+static int collect_id(void *arg, const struct proc_mapping *m)
 {
 	struct ids *ids = arg;
 	ramp_segment_t *more;
@@ -490,123 +490,123 @@ static int collect_id(void *arg, const struct mapping *m)
 }
 
 /* As arm_all. */
-static void disarm_all(struct pseg *pseg, struct space *space)
+static void disarm_all(struct mapped_segment *mseg, struct space *client)
 {
-	const struct holding *h = pseg_holding(pseg, space);
+	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 
-	for (size_t i = 0; h && i < h->count; i++)
-		if (!h->at[i].gone)
-			uffd_disarm(space, h->at[i].start, h->at[i].end);
+	for (size_t i = 0; cm && i < cm->count; i++)
+		if (!cm->at[i].gone)
+			uffd_disarm(client, cm->at[i].start, cm->at[i].end);
 }
 
-static int learn_one(struct programs *p, struct space *space, ramp_segment_t id)
+static int learn_one(struct programs *p, struct space *client, ramp_segment_t id)
 {
-	struct pseg *pseg = pseg_get(p, id);
+	struct mapped_segment *mseg = mseg_get(p, id);
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return -ENOMEM;
-	pthread_mutex_lock(&pseg->change);
-	rc = pseg_look(p, pseg, space);
-	pseg->poisoned |= pseg->pulling; /* by a former daemon, perhaps */
+	pthread_mutex_lock(&mseg->change);
+	rc = mseg_look(p, mseg, client);
+	mseg->poisoned |= mseg->pulling; /* by a former daemon, perhaps */
 	/* What a former daemon registered for a freeze that its death has ended. */
-	if (!rc && pseg->state == PSEG_OPEN && !pseg->pulling) {
-		pseg->watch.on = false;
-		disarm_all(pseg, space);
+	if (!rc && mseg->state == MSEG_OPEN && !mseg->pulling) {
+		mseg->watch.on = false;
+		disarm_all(mseg, client);
 	}
-	pthread_mutex_unlock(&pseg->change);
-	pseg_put(p, pseg);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
 	return rc;
 }
 
-int space_learn(struct programs *p, struct space *space)
+int client_learn(struct programs *p, struct space *client)
 {
 	struct ids ids = {0};
-	int rc = mappers_each(space, p->arena_lo, p->arena_hi, collect_id, &ids);
+	int rc = mappings_each(client, p->arena_lo, p->arena_hi, collect_id, &ids);
 
 	for (size_t i = 0; !rc && i < ids.count; i++)
-		rc = learn_one(p, space, ids.at[i]);
+		rc = learn_one(p, client, ids.at[i]);
 	free(ids.at);
 	return rc == -ESRCH ? 0 : rc;
 }
 
-void space_forget(struct programs *p, struct space *space)
+void client_forget(struct programs *p, struct space *client)
 {
-	struct holding *h;
-	struct pseg *pseg;
+	struct client_mappings *cm;
+	struct mapped_segment *mseg;
 
 	for (;;) {
-		pthread_mutex_lock(&space->list);
-		h = RB_MIN(space_holdings, &space->holdings);
-		pseg = h ? pseg_hold(p, h->pseg) : NULL;
-		pthread_mutex_unlock(&space->list);
-		if (!pseg)
+		pthread_mutex_lock(&client->list);
+		cm = RB_MIN(attached_by_end, &client->attached);
+		mseg = cm ? mseg_hold(p, cm->mseg) : NULL;
+		pthread_mutex_unlock(&client->list);
+		if (!mseg)
 			return;
-		pthread_mutex_lock(&pseg->change);
-		replace(p, pseg, space, NULL);
-		pthread_mutex_unlock(&pseg->change);
-		pseg_put(p, pseg);
+		pthread_mutex_lock(&mseg->change);
+		replace_mappings(p, mseg, client, NULL);
+		pthread_mutex_unlock(&mseg->change);
+		mseg_put(p, mseg);
 	}
 }
 
-void pseg_mark_live(struct pseg *pseg, const struct piece *piece)
+void mseg_mark_live(struct mapped_segment *mseg, const struct mapping_ref *ref)
 {
-	struct holding *h;
+	struct client_mappings *cm;
 	struct attachment *a;
 
-	pthread_rwlock_wrlock(&pseg->lock);
-	pthread_mutex_lock(&piece->space->list);
-	h = pseg_holding(pseg, piece->space);
-	for (size_t i = 0; h && i < h->count; i++) {
-		a = &h->at[i];
-		if (a->start >= piece->start && a->end <= piece->end) {
+	pthread_rwlock_wrlock(&mseg->lock);
+	pthread_mutex_lock(&ref->client->list);
+	cm = mseg_mappings_of(mseg, ref->client);
+	for (size_t i = 0; cm && i < cm->count; i++) {
+		a = &cm->at[i];
+		if (a->start >= ref->start && a->end <= ref->end) {
 			a->gone = false;
-			a->offset = piece->offset + (a->start - piece->start);
-			a->writable = piece->writable;
+			a->offset = ref->offset + (a->start - ref->start);
+			a->writable = ref->writable;
 		}
 	}
-	pthread_mutex_unlock(&piece->space->list);
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_mutex_unlock(&ref->client->list);
+	pthread_rwlock_unlock(&mseg->lock);
 }
 
 /* ---- copies for those who do not want to hold the lock -------------------------------------- */
 
-static void copy_pieces(const struct holding *h, struct piece *pieces)
+static void copy_refs(const struct client_mappings *cm, struct mapping_ref *refs)
 {
-	for (size_t i = 0; i < h->count; i++)
-		pieces[i] = (struct piece){
-			.space = space_get(h->space),
-			.start = h->at[i].start,
-			.end = h->at[i].end,
-			.offset = h->at[i].offset,
-			.prot = h->at[i].prot,
-			.writable = h->at[i].writable,
-			.gone = h->at[i].gone,
+	for (size_t i = 0; i < cm->count; i++)
+		refs[i] = (struct mapping_ref){
+			.client = space_get(cm->client),
+			.start = cm->at[i].start,
+			.end = cm->at[i].end,
+			.offset = cm->at[i].offset,
+			.prot = cm->at[i].prot,
+			.writable = cm->at[i].writable,
+			.gone = cm->at[i].gone,
 		};
 }
 
-int pseg_pieces(struct pseg *pseg, struct piece **pieces, size_t *count)
+int mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count)
 {
-	struct holding *h;
+	struct client_mappings *cm;
 	size_t n = 0;
 
 	*count = 0;
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		n += h->count;
-	*pieces = calloc(n + 1, sizeof(**pieces));
-	if (*pieces)
-		RB_FOREACH (h, pseg_holdings, &pseg->holdings) {
-			copy_pieces(h, *pieces + *count);
-			*count += h->count;
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		n += cm->count;
+	*refs = calloc(n + 1, sizeof(**refs));
+	if (*refs)
+		RB_FOREACH (cm, attached_by_client, &mseg->attached) {
+			copy_refs(cm, *refs + *count);
+			*count += cm->count;
 		}
-	pthread_rwlock_unlock(&pseg->lock);
-	return *pieces ? 0 : -ENOMEM;
+	pthread_rwlock_unlock(&mseg->lock);
+	return *refs ? 0 : -ENOMEM;
 }
 
-void pieces_free(struct piece *pieces, size_t count)
+void mapping_refs_free(struct mapping_ref *refs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		space_put(pieces[i].space);
-	free(pieces);
+		space_put(refs[i].client);
+	free(refs);
 }

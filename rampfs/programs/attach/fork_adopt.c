@@ -20,7 +20,7 @@
 
 #define QUIET_MS 1000u /* for a conversation to end before a fork */
 
-static bool is_more_of(const struct adopt_range *last, const struct mapping *m)
+static bool is_more_of(const struct adopt_range *last, const struct proc_mapping *m)
 {
 	return last->id == m->id && last->end == m->start && last->gone == m->gone &&
 	       last->writable == m->writable &&
@@ -28,7 +28,7 @@ static bool is_more_of(const struct adopt_range *last, const struct mapping *m)
 }
 
 /* What is protected in different ways is one range: the child knows its protections (fork.c). */
-static int collect(void *arg, const struct mapping *m)
+static int collect_range(void *arg, const struct proc_mapping *m)
 {
 	struct token *token = arg;
 	struct adopt_range *more;
@@ -63,37 +63,37 @@ static int collect(void *arg, const struct mapping *m)
  * What its agent puts in place of something else may show in /proc as nothing for a moment: so
  * while nobody is in a conversation with it. One that is silent is not waited for long.
  */
-static int collect_all(struct space *space, struct token *token)
+static int collect_all(struct space *client, struct token *token)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 	uint64_t until_ms = now_ms() + QUIET_MS;
 	bool quiet;
 	int rc;
 
 	/* Not pthread_mutex_clocklock: ThreadSanitizer does not know it (GCC 12). */
-	while (!(quiet = !pthread_mutex_trylock(&space->io)) && now_ms() < until_ms)
+	while (!(quiet = !pthread_mutex_trylock(&client->io)) && now_ms() < until_ms)
 		usleep(200);
-	rc = mappers_each(space, p->arena_lo, p->arena_hi, collect, token);
+	rc = mappings_each(client, p->arena_lo, p->arena_hi, collect_range, token);
 	if (quiet)
-		pthread_mutex_unlock(&space->io);
+		pthread_mutex_unlock(&client->io);
 	return rc;
 }
 
 /* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
  */
-static struct token *take_stock(struct request *r, pid_t pid, struct ramp_err *err)
+static struct token *stock_of(struct client_request *r, pid_t pid, struct ramp_err *err)
 {
-	struct space *space = request_find(r, pid, now_ms() + r->programs->connect_ms);
+	struct space *client = request_find(r, pid, now_ms() + r->programs->connect_ms);
 	struct token *token;
 	int rc;
 
-	if (!space) {
+	if (!client) {
 		ramp_err_set(err, ESRCH, "process %d has no session", (int)pid);
 		return NULL;
 	}
 	token = calloc(1, sizeof(*token));
-	rc = token ? collect_all(space, token) : -ENOMEM;
-	space_put(space);
+	rc = token ? collect_all(client, token) : -ENOMEM;
+	space_put(client);
 	if (!rc)
 		return token;
 	token_free(token);
@@ -101,10 +101,11 @@ static struct token *take_stock(struct request *r, pid_t pid, struct ramp_err *e
 	return NULL;
 }
 
-static int make_fork_token(struct request *r, struct session_msg *result, struct ramp_err *err)
+static int make_fork_token(struct client_request *r, struct session_msg *result,
+			   struct ramp_err *err)
 {
 	struct programs *p = r->programs;
-	struct token *token = take_stock(r, r->pid, err);
+	struct token *token = stock_of(r, r->pid, err);
 	int rc;
 
 	if (!token)
@@ -124,7 +125,7 @@ static int make_fork_token(struct request *r, struct session_msg *result, struct
 	return token_add(p, token, result->token, err);
 }
 
-void fork_begin(struct request *r)
+void fork_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct ramp_err err = {0};
@@ -137,41 +138,41 @@ void fork_begin(struct request *r)
 }
 
 /* A range of a segment that is on another node: the child gets the empty file, too. */
-static int adopt_gone(struct programs *p, struct pseg *pseg, struct space *space,
+static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		      const struct adopt_range *range)
 {
-	struct piece piece = {.space = space,
-			      .start = range->start,
-			      .end = range->end,
-			      .prot = range->prot,
-			      .writable = range->writable};
+	struct mapping_ref ref = {.client = client,
+				  .start = range->start,
+				  .end = range->end,
+				  .prot = range->prot,
+				  .writable = range->writable};
 	int rc;
 
-	pthread_mutex_lock(&pseg->change);
-	rc = gone_range(p, pseg, &piece, false, now_ms() + p->connect_ms);
+	pthread_mutex_lock(&mseg->change);
+	rc = replace_gone(p, mseg, &ref, false, now_ms() + p->connect_ms);
 	if (!rc)
-		rc = pseg_look(p, pseg, space);
-	pthread_mutex_unlock(&pseg->change);
+		rc = mseg_look(p, mseg, client);
+	pthread_mutex_unlock(&mseg->change);
 	return rc;
 }
 
 /* What the program has put over a part of it since its parent was looked at is the child's, too: the
    rest is mapped. */
-static int map_around(struct programs *p, struct pseg *pseg, struct space *space, struct seg *seg,
-		      struct wish *wish)
+static int map_around(struct programs *p, struct mapped_segment *mseg, struct space *client,
+		      struct seg *seg, struct attach_range *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
-	int rc = attach_map(p, pseg, space, seg, wish);
-	struct wish part = *wish;
-	struct cover gap;
+	int rc = attach_map(p, mseg, client, seg, wish);
+	struct attach_range part = *wish;
+	struct address_range gap;
 
 	if (rc != -EEXIST)
 		return rc;
-	while ((rc = mappers_gap(space, at, end, &gap)) > 0) {
+	while ((rc = mappings_gap(client, at, end, &gap)) > 0) {
 		part.addr = gap.start;
 		part.len = gap.end - gap.start;
 		part.offset = wish->offset + (gap.start - wish->addr);
-		rc = attach_map(p, pseg, space, seg, &part);
+		rc = attach_map(p, mseg, client, seg, &part);
 		if (rc)
 			return rc;
 		at = gap.end;
@@ -179,44 +180,44 @@ static int map_around(struct programs *p, struct pseg *pseg, struct space *space
 	return rc;
 }
 
-static int adopt_one(struct request *r, struct space *space, const struct adopt_range *range,
-		     struct ramp_err *err)
+static int adopt_one(struct client_request *r, struct space *client,
+		     const struct adopt_range *range, struct ramp_err *err)
 {
 	struct programs *p = r->programs;
-	struct wish wish = {.id = range->id,
-			    .addr = range->start,
-			    .len = range->end - range->start,
-			    .offset = range->offset,
-			    .prot = range->prot,
-			    .writable = range->writable,
-			    .asker = r};
-	struct pseg *pseg = pseg_get(p, range->id);
+	struct attach_range wish = {.id = range->id,
+				    .addr = range->start,
+				    .len = range->end - range->start,
+				    .offset = range->offset,
+				    .prot = range->prot,
+				    .writable = range->writable,
+				    .asker = r};
+	struct mapped_segment *mseg = mseg_get(p, range->id);
 	struct segment_row row;
 	struct seg *seg;
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (!meta_segment(p->meta, range->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		wish.flags |= SESSION_NOHUGE;
 	if (range->gone)
-		wish.offset = range->start - pseg->lo;
+		wish.offset = range->start - mseg->lo;
 	if (range->prot & PROT_WRITE && !range->writable) {
 		/* A private mapping would take the child's stores and show them to nobody. */
-		pseg_put(p, pseg);
+		mseg_put(p, mseg);
 		return ramp_err_set(err, EACCES, "a range is writable that was opened read-only");
 	}
-	rc = attach_enter(p, pseg, err);
+	rc = attach_enter(p, mseg, err);
 	if (rc == -EREMOTE) {
-		rc = adopt_gone(p, pseg, space, range);
+		rc = adopt_gone(p, mseg, client, range);
 	} else if (!rc) {
 		seg = store_find(p->store, range->id);
-		rc = seg ? map_around(p, pseg, space, seg, &wish) : -ENOENT;
+		rc = seg ? map_around(p, mseg, client, seg, &wish) : -ENOENT;
 		if (seg)
 			seg_put(seg);
-		attach_leave(p, pseg);
+		attach_leave(p, mseg);
 	}
-	pseg_put(p, pseg);
+	mseg_put(p, mseg);
 	return rc ? attach_failed(rc, &wish, err) : 0;
 }
 
@@ -224,9 +225,9 @@ static int adopt_one(struct request *r, struct space *space, const struct adopt_
  * A fork whose token a former daemon has forgotten: what the parent has now. The parent must be one
  * that this user may look into anyway, which the owner of its directory in /proc says.
  */
-static struct token *parents_stock(struct request *r, struct ramp_err *err)
+static struct token *parents_stock(struct client_request *r, struct ramp_err *err)
 {
-	pid_t parent = mappers_parent(r->pid);
+	pid_t parent = process_parent(r->pid);
 	char path[32];
 	struct stat st;
 
@@ -235,10 +236,10 @@ static struct token *parents_stock(struct request *r, struct ramp_err *err)
 		ramp_err_set(err, EPERM, "its parent is gone, or somebody else's");
 		return NULL;
 	}
-	return take_stock(r, parent, err);
+	return stock_of(r, parent, err);
 }
 
-static struct token *adopt_token(struct request *r, struct ramp_err *err)
+static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
 {
 	struct token *token;
 
@@ -263,28 +264,28 @@ static void note_failed(struct ramp_err *first, const struct ramp_err *err)
 		ramp_err_set(first, unknown ? err->code : EIO, "%s", err->text);
 }
 
-void adopt_begin(struct request *r)
+void adopt_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
 	struct ramp_err err = {0}, first = {0};
 	struct token *token = adopt_token(r, &first);
-	struct space *space = NULL;
+	struct space *client = NULL;
 
 	if (token)
-		space = request_space(r, now_ms() + p->connect_ms);
-	if (!space && !first.code)
+		client = request_space(r, now_ms() + p->connect_ms);
+	if (!client && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");
-	for (uint32_t i = 0; space && i < token->count && !request_is_for_nobody(r); i++)
-		if (!adopt_one(r, space, &token->ranges[i], &err))
+	for (uint32_t i = 0; client && i < token->count && !request_is_for_nobody(r); i++)
+		if (!adopt_one(r, client, &token->ranges[i], &err))
 			result.segment++;
 		else
 			note_failed(&first, &err);
 	result.result = (uint32_t)first.code;
 	memcpy(result.text, first.text, sizeof(first.text));
 	request_answer(r, &result);
-	if (space)
-		space_put(space);
+	if (client)
+		space_put(client);
 	token_free(token);
 	request_free(r);
 }

@@ -3,7 +3,7 @@
  *
  * GONE: the agent puts an empty file over the range, and who waits there is woken to find SIGBUS.
  * The empty file lies in the store, without a name but `gone.ID.w` or `.r`, which /proc shows: so a
- * later daemon knows what belongs there, and with which access (mappers.c). BACK: the agent maps
+ * later daemon knows what belongs there, and with which access (mappings.c). BACK: the agent maps
  * the segment beside it, we register that where pages are missing, and SWAP moves it into place
  * with its registration, so that there is no moment in which a page could be read before it has
  * come.
@@ -31,7 +31,7 @@
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u
-#define HURRY_MS	 500u /* so long before others who have something to compute */
+#define BOOST_MS	 500u /* so long before others who have something to compute */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
 #define SESSION_LOOK_US	 5000u
 #define STUCK_LOOK_US	 100000
@@ -47,19 +47,20 @@ void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap)
 		snprintf(name, cap, "%s/%s", self.name, row.name);
 }
 
-static void owner_name(struct programs *p, struct pseg *pseg, char owner[RAMP_NODE_NAME_MAX + 1])
+static void owner_name(struct programs *p, struct mapped_segment *mseg,
+		       char owner[RAMP_NODE_NAME_MAX + 1])
 {
 	struct segment_row row;
 	struct node_row node;
 
-	memcpy(owner, pseg->owner, RAMP_NODE_NAME_MAX + 1);
-	if (owner[0] || meta_segment(p->meta, pseg->id, &row))
+	memcpy(owner, mseg->owner, RAMP_NODE_NAME_MAX + 1);
+	if (owner[0] || meta_segment(p->meta, mseg->id, &row))
 		return;
 	if (!meta_node(p->meta, row.phase == SEGMENT_MOVING ? row.dst : row.node, &node))
 		memcpy(owner, node.name, sizeof(node.name));
 }
 
-int gone_open(struct programs *p, ramp_segment_t id, bool writable)
+int replace_open_empty(struct programs *p, ramp_segment_t id, bool writable)
 {
 	char name[64], link[32], path[4096];
 	ssize_t n;
@@ -78,37 +79,37 @@ int gone_open(struct programs *p, ramp_segment_t id, bool writable)
 	return fd;
 }
 
-int gone_range(struct programs *p, struct pseg *pseg, const struct piece *piece, bool say,
-	       uint64_t until_ms)
+int replace_gone(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
+		 bool say, uint64_t until_ms)
 {
 	struct session_msg msg = {.type = SESSION_GONE,
-				  .segment = pseg->id,
-				  .addr = piece->start,
-				  .len = piece->end - piece->start};
+				  .segment = mseg->id,
+				  .addr = ref->start,
+				  .len = ref->end - ref->start};
 	char name[SESSION_TEXT_MAX - 160], raw[sizeof(name)], owner[RAMP_NODE_NAME_MAX + 1];
 	int fd, rc;
 
 	if (say) {
-		segment_name(p, pseg->id, raw, sizeof(raw));
+		segment_name(p, mseg->id, raw, sizeof(raw));
 		visible(name, sizeof(name), raw);
-		owner_name(p, pseg, owner);
+		owner_name(p, mseg, owner);
 		snprintf(msg.text, sizeof(msg.text),
 			 "rampfs: %s is now on %s%s; touching it here is SIGBUS", name,
 			 owner[0] ? "node " : "another node", owner);
 	}
-	fd = gone_open(p, pseg->id, piece->writable);
+	fd = replace_open_empty(p, mseg->id, ref->writable);
 	if (fd < 0)
 		return fd;
-	pthread_mutex_lock(&piece->space->io);
-	rc = agent_send(piece->space, &msg, fd);
+	pthread_mutex_lock(&ref->client->io);
+	rc = agent_send(ref->client, &msg, fd);
 	if (!rc)
-		rc = agent_wait(piece->space, msg.serial, until_ms, NULL);
+		rc = agent_wait(ref->client, msg.serial, until_ms, NULL);
 	if (rc == -ETIMEDOUT)
-		agent_expect(piece->space, msg.serial, pseg, msg.addr, msg.len);
-	pthread_mutex_unlock(&piece->space->io);
+		agent_expect(ref->client, msg.serial, mseg, msg.addr, msg.len);
+	pthread_mutex_unlock(&ref->client->io);
 	close(fd);
 	if (!rc)
-		kernel_uffd_wake(piece->space->uffd, msg.addr, msg.len);
+		kernel_uffd_wake(ref->client->uffd, msg.addr, msg.len);
 	return rc;
 }
 
@@ -118,147 +119,148 @@ static const char *why_not(int rc)
 }
 
 /* Whether the process of that piece is another than the one that was told last, if any. */
-static bool is_another(const struct piece *pieces, size_t i, size_t told)
+static bool is_another(const struct mapping_ref *refs, size_t i, size_t told)
 {
-	return told == SIZE_MAX || pieces[told].space != pieces[i].space;
+	return told == SIZE_MAX || refs[told].client != refs[i].client;
 }
 
-/* Without memory: every process that maps it is looked at again in a second (space_catch_up). */
-static void catch_up_soon(struct pseg *pseg)
+/* Without memory: every process that maps it is looked at again in a second (client_catch_up). */
+static void catch_up_soon(struct mapped_segment *mseg)
 {
-	struct holding *h;
+	struct client_mappings *cm;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		atomic_store(&h->space->behind, true);
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		atomic_store(&cm->client->behind, true);
+	pthread_rwlock_unlock(&mseg->lock);
 }
 
-/* Every live piece (of one space, or of all: NULL); change is held. One line a process. `again`:
+/* Every live piece (of one client, or of all: NULL); change is held. One line a process. `again`:
    who does not answer is known by now. */
-static void gone_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
+static void gone_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
+		     bool again)
 {
 	uint64_t until = now_ms() + GONE_MS;
-	struct piece *pieces = NULL;
+	struct mapping_ref *refs = NULL;
 	size_t count = 0, told = SIZE_MAX;
 
-	pseg_look_all(p, pseg, only);
-	if (pseg_pieces(pseg, &pieces, &count)) {
+	mseg_look_all(p, mseg, only);
+	if (mseg_refs(mseg, &refs, &count)) {
 		log_error("out of memory: programs are not told that segment %llu has gone",
-			  (unsigned long long)pseg->id);
-		catch_up_soon(pseg);
+			  (unsigned long long)mseg->id);
+		catch_up_soon(mseg);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct space *space = pieces[i].space;
+		struct space *client = refs[i].client;
 		bool stopped;
 		int rc;
 
-		if (pieces[i].gone || (only && space != only))
+		if (refs[i].gone || (only && client != only))
 			continue;
 		/* A stopped one does it when it goes on; what it touches before waits, as now. */
-		stopped = inject_stopped(space);
-		rc = gone_range(p, pseg, &pieces[i], is_another(pieces, i, told),
-				stopped ? 0 : until);
+		stopped = client_stopped(client);
+		rc = replace_gone(p, mseg, &refs[i], is_another(refs, i, told),
+				  stopped ? 0 : until);
 		if (rc && rc != -ESRCH && !stopped && !again)
 			log_warn("process %d still waits for segment %llu, which has gone: %s",
-				 (int)space->pid, (unsigned long long)pseg->id, why_not(rc));
+				 (int)client->pid, (unsigned long long)mseg->id, why_not(rc));
 		told = i;
-		if (i + 1 == count || pieces[i + 1].space != space)
-			pseg_look(p, pseg, space);
+		if (i + 1 == count || refs[i + 1].client != client)
+			mseg_look(p, mseg, client);
 	}
-	pieces_free(pieces, count);
+	mapping_refs_free(refs, count);
 }
 
 void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 {
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
 	bool again;
 
-	if (!pseg)
+	if (!mseg)
 		return;
-	pthread_mutex_lock(&pseg->change);
-	again = pseg->state == PSEG_GONE;
-	snprintf(pseg->owner, sizeof(pseg->owner), "%s", owner_node ? owner_node : "");
-	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->pulling = false;
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_mutex_lock(&mseg->change);
+	again = mseg->state == MSEG_GONE;
+	snprintf(mseg->owner, sizeof(mseg->owner), "%s", owner_node ? owner_node : "");
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->pulling = false;
+	pthread_rwlock_unlock(&mseg->lock);
 	if (!again)
-		pseg_set_state(p, pseg, PSEG_GONE);
-	gone_all(p, pseg, NULL, again);
-	pseg_set_seg(pseg, NULL);
-	pthread_mutex_unlock(&pseg->change);
-	pseg_put(p, pseg);
+		mseg_set_state(p, mseg, MSEG_GONE);
+	gone_all(p, mseg, NULL, again);
+	mseg_set_seg(mseg, NULL);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
 }
 
 /* ---- back ----------------------------------------------------------------------------------- */
 
-static void unmap_scratch(struct space *space, uint64_t addr, uint64_t len, uint64_t until_ms)
+static void unmap_scratch(struct space *client, uint64_t addr, uint64_t len, uint64_t until_ms)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
 
-	agent_call(space, &msg, -1, until_ms, NULL);
+	agent_call(client, &msg, -1, until_ms, NULL);
 }
 
-int back_range(struct programs *p, struct pseg *pseg, const struct piece *piece, uint32_t flags,
-	       uint64_t until_ms)
+int replace_back(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
+		 uint32_t flags, uint64_t until_ms)
 {
-	struct space *space = piece->space;
-	uint64_t len = piece->end - piece->start, scratch = 0;
+	struct space *client = ref->client;
+	uint64_t len = ref->end - ref->start, scratch = 0;
 	struct session_msg back = {
 		.type = SESSION_BACK,
-		.flags = flags | (piece->writable ? 0 : SESSION_PRIVATE),
-		.segment = pseg->id,
-		.addr = piece->start,
+		.flags = flags | (ref->writable ? 0 : SESSION_PRIVATE),
+		.segment = mseg->id,
+		.addr = ref->start,
 		.len = len,
-		.offset = piece->offset,
-		.prot = piece->prot,
+		.offset = ref->offset,
+		.prot = ref->prot,
 	};
-	struct session_msg swap = {.type = SESSION_SWAP, .addr = piece->start, .len = len};
-	int fd = space_open(space, pseg->seg, piece->writable), rc;
+	struct session_msg swap = {.type = SESSION_SWAP, .addr = ref->start, .len = len};
+	int fd = client_open_seg(client, mseg->seg, ref->writable), rc;
 
 	(void)p;
 	if (fd < 0)
 		return fd;
-	rc = agent_call(space, &back, fd, until_ms, &scratch);
+	rc = agent_call(client, &back, fd, until_ms, &scratch);
 	close(fd);
 	/* Nobody would take its late scratch mapping. The agent drops it when it comes again, and
 	   the new session catches up. */
 	if (rc == -ETIMEDOUT)
-		shutdown(space->sock, SHUT_RDWR);
+		shutdown(client->sock, SHUT_RDWR);
 	if (rc)
 		return rc;
 	if (!scratch || scratch & (RAMP_PAGE_BYTES - 1) || scratch + len < scratch)
 		return -EPROTO;
-	if (pseg_armed(pseg))
-		rc = uffd_arm(space, scratch, scratch + len);
+	if (mseg_armed(mseg))
+		rc = uffd_arm(client, scratch, scratch + len);
 	if (rc) {
-		unmap_scratch(space, scratch, len, until_ms);
+		unmap_scratch(client, scratch, len, until_ms);
 		return rc;
 	}
 	/* From the swap on page faults arrive, and must be known. */
-	pseg_mark_live(pseg, piece);
+	mseg_mark_live(mseg, ref);
 	swap.scratch = scratch;
-	return agent_call(space, &swap, -1, until_ms, NULL);
+	return agent_call(client, &swap, -1, until_ms, NULL);
 }
 
-/* As back_range; the halves that were put back stay where another is not. */
-static int back_in_parts(struct programs *p, struct pseg *pseg, const struct piece *piece,
-			 uint32_t flags, uint64_t until_ms)
+/* As replace_back; the halves that were put back stay where another is not. */
+static int back_in_parts(struct programs *p, struct mapped_segment *mseg,
+			 const struct mapping_ref *ref, uint32_t flags, uint64_t until_ms)
 {
-	struct piece low = *piece, high = *piece;
-	int rc = back_range(p, pseg, piece, flags, until_ms);
+	struct mapping_ref low = *ref, high = *ref;
+	int rc = replace_back(p, mseg, ref, flags, until_ms);
 
-	low.end = piece->start + (piece->end - piece->start) / 2;
+	low.end = ref->start + (ref->end - ref->start) / 2;
 	low.end -= low.end % BACK_LEAST_BYTES;
-	if (rc != -ENOMEM || low.end <= piece->start)
+	if (rc != -ENOMEM || low.end <= ref->start)
 		return rc;
 	high.start = low.end;
 	high.offset += low.end - low.start;
-	rc = back_in_parts(p, pseg, &low, flags, until_ms);
+	rc = back_in_parts(p, mseg, &low, flags, until_ms);
 	if (rc)
 		return rc;
-	pseg_look(p, pseg, piece->space); /* one attachment has become two */
-	return back_in_parts(p, pseg, &high, flags, until_ms);
+	mseg_look(p, mseg, ref->client); /* one attachment has become two */
+	return back_in_parts(p, mseg, &high, flags, until_ms);
 }
 
 static const char *why_not_back(int rc)
@@ -270,66 +272,68 @@ static const char *why_not_back(int rc)
 	return strerror(-rc);
 }
 
-static void say_not_back(struct programs *p, struct pseg *pseg, struct space *space, int why)
+static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct space *client,
+			 int why)
 {
 	struct session_msg msg = {.type = SESSION_SAY};
 	char name[SESSION_TEXT_MAX - 220], raw[sizeof(name)];
 
-	log_warn("process %d does not get segment %llu back: %s; trying again", (int)space->pid,
-		 (unsigned long long)pseg->id, strerror(-why));
-	segment_name(p, pseg->id, raw, sizeof(raw));
+	log_warn("process %d does not get segment %llu back: %s; trying again", (int)client->pid,
+		 (unsigned long long)mseg->id, strerror(-why));
+	segment_name(p, mseg->id, raw, sizeof(raw));
 	visible(name, sizeof(name), raw);
 	snprintf(msg.text, sizeof(msg.text),
 		 "rampfs: %s is here again, and could not be put in its place: %s; touching it is "
 		 "SIGBUS until it can",
 		 name, why_not_back(why));
-	agent_call(space, &msg, -1, now_ms() + GONE_MS, NULL);
+	agent_call(client, &msg, -1, now_ms() + GONE_MS, NULL);
 }
 
-/* Every gone piece (of one space, or of all: NULL, who calls from kernel_rt_boost() on); change is
+/* Every gone piece (of one client, or of all: NULL, who calls from kernel_rt_boost() on); change is
    held. `again`: who could not have it has been told. */
-static void back_all(struct programs *p, struct pseg *pseg, struct space *only, bool again)
+static void back_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
+		     bool again)
 {
-	uint64_t until = now_ms() + BACK_MS, calm = only ? UINT64_MAX : now_ms() + HURRY_MS;
-	struct piece *pieces = NULL;
+	uint64_t until = now_ms() + BACK_MS, calm = only ? UINT64_MAX : now_ms() + BOOST_MS;
+	struct mapping_ref *refs = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
 	size_t count = 0, told = SIZE_MAX;
 
-	if (!meta_segment(p->meta, pseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
+	if (!meta_segment(p->meta, mseg->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		flags = SESSION_NOHUGE;
-	pseg_look_all(p, pseg, only);
-	if (pseg_pieces(pseg, &pieces, &count)) {
+	mseg_look_all(p, mseg, only);
+	if (mseg_refs(mseg, &refs, &count)) {
 		log_error("out of memory: programs stay without segment %llu",
-			  (unsigned long long)pseg->id);
-		catch_up_soon(pseg);
+			  (unsigned long long)mseg->id);
+		catch_up_soon(mseg);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct space *space = pieces[i].space;
+		struct space *client = refs[i].client;
 		int rc;
 
-		if (only && space != only)
+		if (only && client != only)
 			continue;
 		if (now_ms() >= calm) {
 			kernel_rt_boost(0);
 			calm = UINT64_MAX;
 		}
-		rc = pieces[i].gone ? back_in_parts(p, pseg, &pieces[i], flags, until) : 0;
+		rc = refs[i].gone ? back_in_parts(p, mseg, &refs[i], flags, until) : 0;
 		if (rc && rc != -ESRCH) {
-			atomic_store(&space->behind, true);
-			if (!again && is_another(pieces, i, told))
-				say_not_back(p, pseg, space, rc);
+			atomic_store(&client->behind, true);
+			if (!again && is_another(refs, i, told))
+				say_not_back(p, mseg, client, rc);
 			told = i;
 		}
-		if (i + 1 == count || pieces[i + 1].space != space)
-			pseg_look(p, pseg, space);
+		if (i + 1 == count || refs[i + 1].client != client)
+			mseg_look(p, mseg, client);
 	}
-	pieces_free(pieces, count);
+	mapping_refs_free(refs, count);
 }
 
 /*
  * A daemon that has just begun has none of its programs' sessions. Each puts the segment back when
- * it comes (space_catch_up); that it has done so shows in /proc.
+ * it comes (client_catch_up); that it has done so shows in /proc.
  */
 void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 {
@@ -343,8 +347,8 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	    fstat(seg_fd(seg), &st))
 		return;
 	/* Who can't be looked into may have it. */
-	while ((rc = mappers_replaced(p->store_dev, st.st_ino, row.extent_addr,
-				      row.extent_addr + row.extent_len, &pid)) == 1 ||
+	while ((rc = search_replaced(p->store_dev, st.st_ino, row.extent_addr,
+				     row.extent_addr + row.extent_len, &pid)) == 1 ||
 	       rc == -EBUSY) {
 		if (now_ms() >= until_ms || atomic_load(&p->closing)) {
 			process_name(pid, name);
@@ -357,70 +361,70 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	}
 }
 
-static void back_now(struct programs *p, struct pseg *pseg, struct seg *seg)
+static void back_now(struct programs *p, struct mapped_segment *mseg, struct seg *seg)
 {
-	pthread_mutex_lock(&pseg->change);
-	pseg_set_seg(pseg, seg);
-	pthread_rwlock_wrlock(&pseg->lock);
-	pseg->pulling = pages_missing(seg) > 0;
-	pseg->owner[0] = 0;
-	pthread_rwlock_unlock(&pseg->lock);
-	if (pseg->state == PSEG_GONE)
-		pseg_set_state(p, pseg, PSEG_OPEN);
-	back_all(p, pseg, NULL, false);
-	pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
+	mseg_set_seg(mseg, seg);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->pulling = pages_missing(seg) > 0;
+	mseg->owner[0] = 0;
+	pthread_rwlock_unlock(&mseg->lock);
+	if (mseg->state == MSEG_GONE)
+		mseg_set_state(p, mseg, MSEG_OPEN);
+	back_all(p, mseg, NULL, false);
+	pthread_mutex_unlock(&mseg->change);
 }
 
 void programs_back(struct programs *p, struct seg *seg)
 {
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
 
-	if (!pseg)
+	if (!mseg)
 		return;
-	back_now(p, pseg, seg);
-	pseg_put(p, pseg);
+	back_now(p, mseg, seg);
+	mseg_put(p, mseg);
 }
 
 /* ---- a session that has come ---------------------------------------------------------------- */
 
 /* Some of it is. */
-static bool is_behind(const struct holding *h)
+static bool is_behind(const struct client_mappings *cm)
 {
-	int state = h->pseg->state;
+	int state = cm->mseg->state;
 
-	for (size_t i = 0; i < h->count; i++)
-		if (state == (h->at[i].gone ? PSEG_OPEN : PSEG_GONE))
+	for (size_t i = 0; i < cm->count; i++)
+		if (state == (cm->at[i].gone ? MSEG_OPEN : MSEG_GONE))
 			return true;
 	return false;
 }
 
-void space_catch_up(struct programs *p, struct space *space, bool again)
+void client_catch_up(struct programs *p, struct space *client, bool again)
 {
-	struct pseg **list;
-	struct holding *h;
+	struct mapped_segment **list;
+	struct client_mappings *cm;
 	size_t n = 0, most = 0;
 
-	pthread_mutex_lock(&space->list);
-	RB_FOREACH (h, space_holdings, &space->holdings)
-		most += is_behind(h);
-	list = most ? calloc(most, sizeof(struct pseg *)) : NULL;
+	pthread_mutex_lock(&client->list);
+	RB_FOREACH (cm, attached_by_end, &client->attached)
+		most += is_behind(cm);
+	list = most ? calloc(most, sizeof(struct mapped_segment *)) : NULL;
 	if (most && !list) {
 		log_error("out of memory: process %d is not told what has left and come back",
-			  (int)space->pid);
-		atomic_store(&space->behind, true);
+			  (int)client->pid);
+		atomic_store(&client->behind, true);
 	}
-	RB_FOREACH (h, space_holdings, &space->holdings)
-		if (list && n < most && is_behind(h))
-			list[n++] = pseg_hold(p, h->pseg);
-	pthread_mutex_unlock(&space->list);
+	RB_FOREACH (cm, attached_by_end, &client->attached)
+		if (list && n < most && is_behind(cm))
+			list[n++] = mseg_hold(p, cm->mseg);
+	pthread_mutex_unlock(&client->list);
 	for (size_t i = 0; i < n; i++) {
 		pthread_mutex_lock(&list[i]->change);
-		if (list[i]->state == PSEG_GONE)
-			gone_all(p, list[i], space, false);
-		else if (list[i]->state == PSEG_OPEN && list[i]->seg)
-			back_all(p, list[i], space, again);
+		if (list[i]->state == MSEG_GONE)
+			gone_all(p, list[i], client, false);
+		else if (list[i]->state == MSEG_OPEN && list[i]->seg)
+			back_all(p, list[i], client, again);
 		pthread_mutex_unlock(&list[i]->change);
-		pseg_put(p, list[i]);
+		mseg_put(p, list[i]);
 	}
 	free(list);
 }

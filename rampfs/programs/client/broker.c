@@ -1,9 +1,9 @@
 /*
- * The doorman: a small process that receives what strangers send and passes on userfaultfds alone.
+ * The broker: a small process that receives what strangers send and passes on userfaultfds alone.
  *
  * A descriptor that a stranger sends may be of a file whose close(2) never returns, and then the
  * thread that closes it can't even be killed. So the daemon receives none. Each agent gets one end
- * of a socket pair (WELCOME), the doorman the other. It makes a thread for each, with a table of
+ * of a socket pair (WELCOME), the broker the other. It makes a thread for each, with a table of
  * descriptors of its own (unshare), which waits for the one message, looks what the descriptor is
  * (readlink of its own /proc/thread-self/fd), and passes on what is a userfaultfd and nothing else;
  * what it thinks of anything else it answers as an errno. A thread that hangs in close hangs alone:
@@ -13,14 +13,14 @@
  * not. A process for each would cost eight times as much, in pieces of which each keeps a processor
  * for a tenth of a millisecond: page faults of others would wait for that.
  *
- * The doorman is this program executed anew: a forked copy of the daemon would keep the store's
+ * The broker is this program executed anew: a forked copy of the daemon would keep the store's
  * files mapped, and the proof that nobody maps a segment would never hold again.
  *
  * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
  * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
- * doorman that can't make a thread ends, too: it must not close what it was given.
+ * broker that can't make a thread ends, too: it must not close what it was given.
  *
- * What the daemon itself wants to let go of comes the same way (leaving.c): a message with it, and,
+ * What the daemon itself wants to let go of comes the same way (broker_release.c): a message with it, and,
  * when the daemon has closed its own, another that says so.
  */
 #include <errno.h>
@@ -46,7 +46,7 @@
 #define DOOR_MS	      5000
 #define RESTART_MS    100u
 #define BURY_TRIES    1000 /* a millisecond each */
-#define MESSAGE_BYTES 12u  /* u64 the space's id, u32 errno or ENDED */
+#define MESSAGE_BYTES 12u  /* u64 the client's id, u32 errno or ENDED */
 #define ENDED	      UINT32_MAX
 #define LET_GO	      (UINT32_MAX - 1)
 #define GO	      (UINT32_MAX - 2)
@@ -57,21 +57,21 @@ extern char **environ;
 
 /* ---- messages: both ways with one descriptor at most, a stranger's with many ----------------- */
 
-union control {
+union broker_control {
 	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	struct cmsghdr align;
 };
 
-static int send_one(int sock, uint64_t space, uint32_t why, int fd)
+static int send_one(int sock, uint64_t client, uint32_t why, int fd)
 {
 	uint8_t buf[MESSAGE_BYTES];
 	struct iovec io = {buf, sizeof(buf)};
 	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
-	union control control;
+	union broker_control control;
 	struct wire_w w;
 
 	wire_w_init(&w, buf, sizeof(buf));
-	wire_put_u64(&w, space);
+	wire_put_u64(&w, client);
 	wire_put_u32(&w, why);
 	if (fd >= 0) {
 		struct cmsghdr *c;
@@ -91,10 +91,10 @@ static int send_one(int sock, uint64_t space, uint32_t why, int fd)
 /* Bytes received (0: hung up), or -errno; *n_fds: of how many descriptors there is room, and how
    many came. Of more the kernel closes the others here: there is no room for them, not even what
    aligns the last. */
-static int receive(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int flags)
+static int receive_fds(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int flags)
 {
 	struct iovec io = {buf, cap};
-	union control control;
+	union broker_control control;
 	struct msghdr m = {.msg_iov = &io,
 			   .msg_iovlen = 1,
 			   .msg_control = control.bytes,
@@ -116,7 +116,7 @@ static int receive(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int
 	return (int)n;
 }
 
-static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int flags)
+static int receive_one(int sock, uint64_t *client, uint32_t *why, int *fd, int flags)
 {
 	uint8_t buf[MESSAGE_BYTES + 1];
 	size_t n_fds = 1;
@@ -124,25 +124,25 @@ static int receive_one(int sock, uint64_t *space, uint32_t *why, int *fd, int fl
 	int n;
 
 	*fd = -1;
-	n = receive(sock, buf, sizeof(buf), fd, &n_fds, flags);
+	n = receive_fds(sock, buf, sizeof(buf), fd, &n_fds, flags);
 	if (n <= 0)
 		return n ? n : -EPIPE;
 	wire_r_init(&r, buf, (size_t)n);
-	*space = wire_get_u64(&r);
+	*client = wire_get_u64(&r);
 	*why = wire_get_u32(&r);
 	return wire_r_done(&r) ? 0 : -EBADMSG;
 }
 
 /* ---- the process itself --------------------------------------------------------------------- */
 
-struct door {
-	uint64_t space;
+struct broker_door {
+	uint64_t client;
 	bool leaves; /* `door` is to be closed, and no more */
 	int daemon, door, ended;
 	sem_t unshared, alone;
 };
 
-static int look(int fd)
+static int look_at_fd(int fd)
 {
 	static const char wanted[] = "anon_inode:[userfaultfd]";
 	char path[40], is[sizeof(wanted) + 1];
@@ -156,7 +156,7 @@ static int look(int fd)
 }
 
 /* One message, one answer. How many descriptors have come. */
-static size_t serve_door(int daemon, uint64_t space, int door, int fds[FDS_MAX])
+static size_t serve_door(int daemon, uint64_t client, int door, int fds[FDS_MAX])
 {
 	struct pollfd at = {.fd = door, .events = POLLIN};
 	size_t n_fds = FDS_MAX;
@@ -165,15 +165,15 @@ static size_t serve_door(int daemon, uint64_t space, int door, int fds[FDS_MAX])
 
 	n = poll(&at, 1, DOOR_MS);
 	if (n <= 0) {
-		send_one(daemon, space, ETIMEDOUT, -1);
+		send_one(daemon, client, ETIMEDOUT, -1);
 		return 0;
 	}
-	n = receive(door, byte, sizeof(byte), fds, &n_fds, MSG_DONTWAIT);
+	n = receive_fds(door, byte, sizeof(byte), fds, &n_fds, MSG_DONTWAIT);
 	if (n != 1 || byte[0] != SESSION_VERSION || n_fds == 0)
 		why = n == 0 ? EPIPE : EBADMSG;
 	else
-		why = look(fds[0]);
-	send_one(daemon, space, (uint32_t)why, why ? -1 : fds[0]);
+		why = look_at_fd(fds[0]);
+	send_one(daemon, client, (uint32_t)why, why ? -1 : fds[0]);
 	return n_fds;
 }
 
@@ -193,7 +193,7 @@ const char *__tsan_default_suppressions(void)
  */
 static void *at_door(void *arg)
 {
-	struct door *d = arg;
+	struct broker_door *d = arg;
 	int fds[FDS_MAX];
 	size_t n;
 
@@ -203,27 +203,27 @@ static void *at_door(void *arg)
 	sem_post(&d->unshared);
 	while (sem_wait(&d->alone))
 		;
-	n = d->leaves ? 0 : serve_door(d->daemon, d->space, d->door, fds);
+	n = d->leaves ? 0 : serve_door(d->daemon, d->client, d->door, fds);
 	close(d->daemon);
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
 	close(d->door);
-	if (write(d->ended, &d->space, sizeof(d->space)) != sizeof(d->space))
+	if (write(d->ended, &d->client, sizeof(d->client)) != sizeof(d->client))
 		_exit(1);
 	free(d);
 	return NULL;
 }
 
 /* Its thread goes on when `alone` is said, which for a door that leaves the daemon does. */
-static struct door *open_door(int daemon, uint64_t space, int door, int ended, bool leaves)
+static struct broker_door *open_door(int daemon, uint64_t client, int door, int ended, bool leaves)
 {
-	struct door *d = calloc(1, sizeof(*d));
+	struct broker_door *d = calloc(1, sizeof(*d));
 	pthread_attr_t attr;
 	pthread_t thread;
 
 	if (!d || sem_init(&d->unshared, 0, 0) || sem_init(&d->alone, 0, 0))
 		_exit(1);
-	d->space = space;
+	d->client = client;
 	d->leaves = leaves;
 	d->daemon = daemon;
 	d->door = door;
@@ -242,10 +242,10 @@ static struct door *open_door(int daemon, uint64_t space, int door, int ended, b
 static void take_request(int daemon, int ended)
 {
 	/* Until the daemon has closed its own. No other thread's table has a copy. */
-	static struct door *leaving;
-	uint64_t space;
+	static struct broker_door *leaving;
+	uint64_t client;
 	uint32_t what;
-	int door, rc = receive_one(daemon, &space, &what, &door, MSG_DONTWAIT);
+	int door, rc = receive_one(daemon, &client, &what, &door, MSG_DONTWAIT);
 
 	if (rc == -EAGAIN)
 		return;
@@ -255,26 +255,26 @@ static void take_request(int daemon, int ended)
 	    (what == LET_GO && leaving))
 		_exit(1);
 	if (what == LET_GO) {
-		leaving = open_door(daemon, space, door, ended, true);
+		leaving = open_door(daemon, client, door, ended, true);
 	} else if (what == GO) {
 		sem_post(&leaving->alone);
 		leaving = NULL;
 	} else {
-		sem_post(&open_door(daemon, space, door, ended, false)->alone);
+		sem_post(&open_door(daemon, client, door, ended, false)->alone);
 	}
 }
 
 /* Tells the daemon which threads have ended. */
 static void tell_ended(int daemon, int ended)
 {
-	uint64_t space[64];
-	ssize_t n = read(ended, space, sizeof(space));
+	uint64_t client[64];
+	ssize_t n = read(ended, client, sizeof(client));
 
-	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*space); i++)
-		send_one(daemon, space[i], ENDED, -1);
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*client); i++)
+		send_one(daemon, client[i], ENDED, -1);
 }
 
-static void doorman_serve(int daemon)
+static void broker_serve(int daemon)
 {
 	struct pollfd wait[2] = {{.fd = daemon, .events = POLLIN}, {.events = POLLIN}};
 	int ended[2];
@@ -302,12 +302,12 @@ void programs_doorman(int argc, char **argv)
 	signal(SIGHUP, SIG_IGN);
 	if (close_range(DOOR_FD + 1, ~0U, 0))
 		_exit(1);
-	doorman_serve(DOOR_FD);
+	broker_serve(DOOR_FD);
 }
 
 /* ---- the daemon's side: control thread ------------------------------------------------------ */
 
-struct doorman {
+struct broker {
 	struct programs *programs;
 	int sock;
 	pid_t pid;
@@ -316,7 +316,7 @@ struct doorman {
 	int handles; /* not closed yet; the last one's callback frees */
 };
 
-static int spawn(struct doorman *d, int sock)
+static int spawn(struct broker *d, int sock)
 {
 	char *argv[] = {"rampfs", "--doorman", NULL};
 	posix_spawn_file_actions_t files;
@@ -340,7 +340,7 @@ static int spawn(struct doorman *d, int sock)
 
 static void on_door(uv_poll_t *poll, int status, int events);
 
-static int start(struct doorman *d, struct ramp_err *err)
+static int broker_start(struct broker *d, struct ramp_err *err)
 {
 	int pair[2], rc;
 
@@ -366,9 +366,9 @@ static int start(struct doorman *d, struct ramp_err *err)
 	return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void broker_on_closed(uv_handle_t *handle)
 {
-	struct doorman *d = handle->data;
+	struct broker *d = handle->data;
 
 	if (--d->handles == 0)
 		free(d);
@@ -377,75 +377,75 @@ static void on_closed(uv_handle_t *handle)
 /* The poll handle may not be used again before it is closed, so the new one waits for that. */
 static void on_poll_closed(uv_handle_t *handle)
 {
-	struct doorman *d = handle->data;
+	struct broker *d = handle->data;
 
 	if (!uv_is_closing((uv_handle_t *)&d->again)) {
 		d->handles--;
 		return;
 	}
-	on_closed(handle);
+	broker_on_closed(handle);
 }
 
 static void on_again(uv_timer_t *timer)
 {
-	struct doorman *d = timer->data;
+	struct broker *d = timer->data;
 	struct ramp_err err;
 
 	waitpid(d->pid, NULL, WNOHANG); /* while a thread of it hangs it stays a zombie */
-	if (start(d, &err)) {
+	if (broker_start(d, &err)) {
 		log_error("no program can attach: %s", err.text);
 		uv_timer_start(&d->again, on_again, 10 * RESTART_MS, 0);
 	}
 }
 
-static void lost(struct doorman *d)
+static void broker_died(struct broker *d)
 {
 	log_warn("the doorman has died; starting another");
 	uv_close((uv_handle_t *)&d->poll, on_poll_closed);
 	close(d->sock);
 	d->sock = -1;
 	uv_timer_start(&d->again, on_again, RESTART_MS, 0);
-	leaving_lost(d->programs);
-	session_doors_lost(d->programs);
+	broker_release_lost(d->programs);
+	broker_queue_lost(d->programs);
 }
 
 static void on_door(uv_poll_t *poll, int status, int events)
 {
-	struct doorman *d = poll->data;
-	uint64_t space;
+	struct broker *d = poll->data;
+	uint64_t client;
 	uint32_t why;
 	int fd, rc;
 
 	(void)status;
 	(void)events;
 	for (;;) {
-		rc = receive_one(d->sock, &space, &why, &fd, MSG_DONTWAIT);
+		rc = receive_one(d->sock, &client, &why, &fd, MSG_DONTWAIT);
 		if (rc == -EAGAIN)
 			return;
 		if (rc) {
 			if (fd >= 0)
 				close(fd);
-			lost(d);
+			broker_died(d);
 			return;
 		}
-		if (why == ENDED && fd < 0 && space >= LEAVING_IDS)
-			leaving_ended(d->programs, space);
+		if (why == ENDED && fd < 0 && client >= RELEASE_IDS)
+			broker_release_ended(d->programs, client);
 		if (why == ENDED && fd < 0)
-			session_door_closed(d->programs, space);
+			broker_queue_closed(d->programs, client);
 		else
-			session_uffd(d->programs, space, fd, fd < 0 && !why ? EBADMSG : (int)why);
+			listener_uffd(d->programs, client, fd, fd < 0 && !why ? EBADMSG : (int)why);
 	}
 }
 
-int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err)
+int broker_open(struct programs *p, struct broker **out, struct ramp_err *err)
 {
-	struct doorman *d = calloc(1, sizeof(*d));
+	struct broker *d = calloc(1, sizeof(*d));
 	int rc;
 
 	if (!d)
 		return ramp_err_sys(err, ENOMEM, "the doorman");
 	d->programs = p;
-	rc = start(d, err);
+	rc = broker_start(d, err);
 	if (rc) {
 		free(d);
 		return rc;
@@ -457,29 +457,29 @@ int doorman_open(struct programs *p, struct doorman **out, struct ramp_err *err)
 	return 0;
 }
 
-void doorman_close(struct doorman *d)
+void broker_close(struct broker *d)
 {
-	uv_close((uv_handle_t *)&d->again, on_closed);
+	uv_close((uv_handle_t *)&d->again, broker_on_closed);
 	if (d->sock < 0)
 		return;
-	uv_close((uv_handle_t *)&d->poll, on_closed);
+	uv_close((uv_handle_t *)&d->poll, broker_on_closed);
 	close(d->sock); /* it ends by that */
 	/* Where a thread of it hangs nobody can bury it before that ends: then init does. */
 	for (int i = 0; i < BURY_TRIES && waitpid(d->pid, NULL, WNOHANG) == 0; i++)
 		usleep(1000);
 }
 
-int doorman_ask(struct doorman *d, uint64_t space, int door)
+int broker_ask(struct broker *d, uint64_t client, int door)
 {
-	return d->sock < 0 ? -EAGAIN : send_one(d->sock, space, 0, door);
+	return d->sock < 0 ? -EAGAIN : send_one(d->sock, client, 0, door);
 }
 
-int doorman_let_go(struct doorman *d, uint64_t id, int fd)
+int broker_let_go(struct broker *d, uint64_t id, int fd)
 {
 	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, LET_GO, fd);
 }
 
-int doorman_go(struct doorman *d, uint64_t id)
+int broker_go(struct broker *d, uint64_t id)
 {
 	return d->sock < 0 ? -EAGAIN : send_one(d->sock, id, GO, -1);
 }

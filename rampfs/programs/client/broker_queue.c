@@ -1,12 +1,12 @@
 /*
- * The places at the doorman's: who may send his userfaultfd now, and who stands in line.
+ * The places at the broker's: who may send his userfaultfd now, and who stands in line.
  *
  * Happy path: a session that said HELLO takes a door, is told where it is (WELCOME), and the door
- * is free when the doorman says that its thread has ended, not when that has answered, since what a
+ * is free when the broker says that its thread has ended, not when that has answered, since what a
  * stranger sent may hang it in close(2) for ever. Only so many of one user and of all are at the
  * door at a time; the next in line gets a place that is free.
  *
- * How it fails: session.c and doorman.c.
+ * How it fails: listener.c and broker.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 
 #include "conns.h"
 
-#define DOORS_MAX    1024 /* of all users: threads of the doorman */
-#define DOOR_COST_US 150  /* what the doorman computes for one */
+#define SLOTS_MAX    1024 /* of all users: threads of the broker */
+#define SLOT_COST_US 150  /* what the broker computes for one */
 
 /*
- * Sends WELCOME with the doorman's socket, and gives the doorman the other end, which is not ours
+ * Sends WELCOME with the broker's socket, and gives the broker the other end, which is not ours
  * any more when a stranger gets his: who closes it last closes what lies in it unread.
  */
-static int welcome(struct conn *conn, bool *asked)
+static int welcome(struct session_conn *conn, bool *asked)
 {
 	struct programs *p = conn->programs;
 	struct session_msg msg = {.type = SESSION_WELCOME, .serial = conn->hello.serial};
@@ -33,7 +33,7 @@ static int welcome(struct conn *conn, bool *asked)
 		return -errno;
 	fds[0] = pair[0];
 	fds[1] = p->uffd_dev;
-	rc = doorman_ask(p->doorman, conn->space->id, pair[1]);
+	rc = broker_ask(p->broker, conn->client->id, pair[1]);
 	close(pair[1]);
 	*asked = !rc;
 	if (!rc)
@@ -42,55 +42,55 @@ static int welcome(struct conn *conn, bool *asked)
 	return rc;
 }
 
-static void free_door(struct listener *l, struct door *door)
+static void free_slot(struct listener *l, struct broker_slot *door)
 {
-	user_give(l->programs, door->uid, USER_DOORS, 1);
+	quota_give(l->programs, door->uid, QUOTA_BROKER, 1);
 	if (door->conn)
 		door->conn->door = NULL;
 	LIST_REMOVE(door, link);
-	l->n_doors--;
+	l->n_slots--;
 	free(door);
 }
 
-void doors_free(struct listener *l)
+void broker_queue_free(struct listener *l)
 {
-	struct door *door, *next;
+	struct broker_slot *door, *next;
 
 	for (door = LIST_FIRST(&l->doors); door; door = next) {
 		next = LIST_NEXT(door, link);
-		free_door(l, door);
+		free_slot(l, door);
 	}
 }
 
-bool doors_take(struct conn *conn)
+bool broker_queue_take(struct session_conn *conn)
 {
 	struct listener *l = conn->programs->listener;
-	struct door *door;
+	struct broker_slot *door;
 	bool asked = false;
 
-	if (l->n_doors >= DOORS_MAX)
+	if (l->n_slots >= SLOTS_MAX)
 		return false;
 	door = malloc(sizeof(*door));
 	if (!door) {
 		conn_refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
 		return true;
 	}
-	if (!user_take(l->programs, conn->uid, USER_DOORS, 1, USER_SHARE)) {
+	if (!quota_take(l->programs, conn->uid, QUOTA_BROKER, 1, QUOTA_DEFAULT)) {
 		free(door);
 		return false;
 	}
-	*door = (struct door){.space = conn->space->id, .uid = conn->uid, .conn = conn};
+	*door = (struct broker_slot){.client = conn->client->id, .uid = conn->uid, .conn = conn};
 	conn->door = door;
 	LIST_INSERT_HEAD(&l->doors, door, link);
-	l->n_doors++;
-	newcomer_renew(conn);
-	newcomer_cost(conn, DOOR_COST_US);
+	l->n_slots++;
+	conn_renew(conn);
+	pending_cost(conn, SLOT_COST_US);
 	if (welcome(conn, &asked))
 		conn_close(conn);
 	else
 		conn_watch(conn);
-	if (!asked) /* else the doorman's thread says when it has ended */
-		free_door(l, door);
+	if (!asked) /* else the broker's thread says when it has ended */
+		free_slot(l, door);
 	return true;
 }
 
@@ -98,17 +98,17 @@ bool doors_take(struct conn *conn)
    floods it alone is asked for once.) */
 static void serve_line(struct listener *l)
 {
-	struct conn *conn, *next;
+	struct session_conn *conn, *next;
 	bool any_full = false;
 	uid_t full = 0;
 
-	for (conn = TAILQ_FIRST(&l->line); conn && l->n_doors < DOORS_MAX; conn = next) {
+	for (conn = TAILQ_FIRST(&l->line); conn && l->n_slots < SLOTS_MAX; conn = next) {
 		next = TAILQ_NEXT(conn, in_line);
 		if (any_full && conn->uid == full)
 			continue;
 		TAILQ_REMOVE(&l->line, conn, in_line);
 		conn->waits = false;
-		if (doors_take(conn))
+		if (broker_queue_take(conn))
 			continue;
 		any_full = true;
 		full = conn->uid;
@@ -120,50 +120,50 @@ static void serve_line(struct listener *l)
 	}
 }
 
-uid_t door_uid(const struct listener *l, uint64_t space)
+uid_t broker_queue_uid(const struct listener *l, uint64_t client)
 {
-	const struct door *door;
+	const struct broker_slot *door;
 
 	LIST_FOREACH (door, &l->doors, link)
-		if (door->space == space)
+		if (door->client == client)
 			return door->uid;
 	return (uid_t)-1;
 }
 
-void session_door_closed(struct programs *p, uint64_t space)
+void broker_queue_closed(struct programs *p, uint64_t client)
 {
 	struct listener *l = p->listener;
-	struct conn *conn;
-	struct door *door;
+	struct session_conn *conn;
+	struct broker_slot *door;
 
 	LIST_FOREACH (door, &l->doors, link)
-		if (door->space == space)
+		if (door->client == client)
 			break;
 	if (door) {
 		conn = door->conn;
-		free_door(l, door);
+		free_slot(l, door);
 		/* Its answer may not have come through: nothing would come any more. Its agent
 		   comes again. */
-		if (conn && conn->space->uffd < 0)
+		if (conn && conn->client->uffd < 0)
 			conn_close(conn);
 	}
 	serve_line(l);
 }
 
-void doors_line_up(struct conn *conn)
+void broker_queue_wait(struct session_conn *conn)
 {
 	conn->waits = true;
 	TAILQ_INSERT_TAIL(&conn->programs->listener->line, conn, in_line);
 	conn_watch(conn);
 }
 
-void session_doors_lost(struct programs *p)
+void broker_queue_lost(struct programs *p)
 {
 	struct listener *l = p->listener;
-	struct conn *conn, *next;
+	struct session_conn *conn, *next;
 
-	doors_free(l);
-	for (conn = TAILQ_FIRST(&l->newcomers); conn; conn = next) {
+	broker_queue_free(l);
+	for (conn = TAILQ_FIRST(&l->pending); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
 		if (conn->kind == CONN_SESSION)
 			conn_close(conn);

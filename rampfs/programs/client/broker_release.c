@@ -1,20 +1,20 @@
 /*
- * Letting go of userfaultfds, which the doorman does.
+ * Letting go of userfaultfds, which the broker does.
  *
  * The last close(2) of one waits for the lock of the memory that it is of, and can't be killed. Who
  * has a FUSE filesystem of his own can hold that lock for as long as he likes: a read of
  * /proc/self/mem, of a page of a file there. So no thread of the daemon closes one that a program
- * has sent. Each goes to the doorman, where a thread of its own closes it and hangs alone.
+ * has sent. Each goes to the broker, where a thread of its own closes it and hangs alone.
  *
  *   waits in the list --(few of its user are there)--> sent, and ours closed --GO--> closed there
  *                                                                         --ENDED--> forgotten
  *
- * GO says that the doorman's is the last: before that, its thread could be done, and ours be it.
- * Each counts as a place at the door of its user's (doors.c) until it is closed, also while it
+ * GO says that the broker's is the last: before that, its thread could be done, and ours be it.
+ * Each counts as a place at the door of its user's (broker_queue.c) until it is closed, also while it
  * waits: whose memory is not let go of gets no new session.
  *
- * How it fails: a doorman that is behind, or has died: the list waits for the next tick, or the next
- * doorman. At the end of the daemon, and without memory, they are closed here.
+ * How it fails: a broker that is behind, or has died: the list waits for the next tick, or the next
+ * broker. At the end of the daemon, and without memory, they are closed here.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@
 
 #define SENT_MAX 8u /* of one user */
 
-struct leaving {
-	TAILQ_ENTRY(leaving) link; /* programs->leaving, protected by programs->lock */
+struct release {
+	TAILQ_ENTRY(release) link; /* programs->leaving, protected by programs->lock */
 	uint64_t id;
 	uid_t uid;
 	int fd;	      /* -1: sent */
@@ -32,18 +32,18 @@ struct leaving {
 	bool counted; /* in its user's share */
 };
 
-void uffd_let_go(struct programs *p, uid_t uid, int fd)
+void broker_release(struct programs *p, uid_t uid, int fd)
 {
-	struct leaving *l = malloc(sizeof(*l));
+	struct release *l = malloc(sizeof(*l));
 
 	if (!l) {
 		close(fd);
 		return;
 	}
-	*l = (struct leaving){.uid = uid, .fd = fd};
-	l->counted = user_take(p, uid, USER_DOORS, 1, UINT32_MAX);
+	*l = (struct release){.uid = uid, .fd = fd};
+	l->counted = quota_take(p, uid, QUOTA_BROKER, 1, UINT32_MAX);
 	pthread_mutex_lock(&p->lock);
-	l->id = LEAVING_IDS | ++p->next_leaving;
+	l->id = RELEASE_IDS | ++p->next_release;
 	TAILQ_INSERT_TAIL(&p->leaving, l, link);
 	/* Who was left in a process may come here at the daemon's end, and after it. */
 	if (!atomic_load(&p->closing) && p->look)
@@ -54,7 +54,7 @@ void uffd_let_go(struct programs *p, uid_t uid, int fd)
 /* p->lock is held; so for the next. */
 static uint32_t sent_of(const struct programs *p, uid_t uid)
 {
-	const struct leaving *l;
+	const struct release *l;
 	uint32_t n = 0;
 
 	TAILQ_FOREACH (l, &p->leaving, link)
@@ -63,9 +63,9 @@ static uint32_t sent_of(const struct programs *p, uid_t uid)
 }
 
 /* What is next to be said: a GO, or the first whose user has few there; NULL. */
-static struct leaving *next(struct programs *p)
+static struct release *next(struct programs *p)
 {
-	struct leaving *l;
+	struct release *l;
 	uid_t full = 0;
 	bool any_full = false;
 
@@ -83,9 +83,9 @@ static struct leaving *next(struct programs *p)
 	return NULL;
 }
 
-static struct leaving *next_locked(struct programs *p)
+static struct release *next_locked(struct programs *p)
 {
-	struct leaving *l;
+	struct release *l;
 
 	pthread_mutex_lock(&p->lock);
 	l = next(p);
@@ -93,19 +93,19 @@ static struct leaving *next_locked(struct programs *p)
 	return l;
 }
 
-void leaving_go_on(struct programs *p)
+void broker_release_run(struct programs *p)
 {
-	struct leaving *l;
+	struct release *l;
 	int fd;
 
 	while ((l = next_locked(p))) {
 		if (l->fd < 0) {
-			if (doorman_go(p->doorman, l->id))
+			if (broker_go(p->broker, l->id))
 				return;
 			l->go = true;
 			continue;
 		}
-		if (doorman_let_go(p->doorman, l->id, l->fd))
+		if (broker_let_go(p->broker, l->id, l->fd))
 			return;
 		fd = l->fd;
 		pthread_mutex_lock(&p->lock);
@@ -116,17 +116,17 @@ void leaving_go_on(struct programs *p)
 }
 
 /* p->lock is held. */
-static void forget(struct programs *p, struct leaving *l)
+static void forget(struct programs *p, struct release *l)
 {
 	TAILQ_REMOVE(&p->leaving, l, link);
 	if (l->counted)
-		user_give(p, l->uid, USER_DOORS, 1);
+		quota_give(p, l->uid, QUOTA_BROKER, 1);
 	free(l);
 }
 
-void leaving_ended(struct programs *p, uint64_t id)
+void broker_release_ended(struct programs *p, uint64_t id)
 {
-	struct leaving *l;
+	struct release *l;
 
 	pthread_mutex_lock(&p->lock);
 	TAILQ_FOREACH (l, &p->leaving, link)
@@ -135,12 +135,12 @@ void leaving_ended(struct programs *p, uint64_t id)
 	if (l && l->fd < 0)
 		forget(p, l);
 	pthread_mutex_unlock(&p->lock);
-	leaving_go_on(p);
+	broker_release_run(p);
 }
 
-void leaving_lost(struct programs *p)
+void broker_release_lost(struct programs *p)
 {
-	struct leaving *l, *after;
+	struct release *l, *after;
 
 	pthread_mutex_lock(&p->lock);
 	for (l = TAILQ_FIRST(&p->leaving); l; l = after) {
@@ -151,11 +151,11 @@ void leaving_lost(struct programs *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void leaving_close(struct programs *p)
+void broker_release_close(struct programs *p)
 {
-	struct leaving *l;
+	struct release *l;
 
-	leaving_lost(p);
+	broker_release_lost(p);
 	while ((l = TAILQ_FIRST(&p->leaving))) {
 		close(l->fd);
 		pthread_mutex_lock(&p->lock);

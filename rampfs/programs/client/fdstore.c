@@ -1,16 +1,16 @@
 /*
- * What this daemon leaves to the next one: the userfaultfds of orphans (space.c), whose last copies
+ * What this daemon leaves to the next one: the userfaultfds of orphans (client_life.c), whose last copies
  * it has. With the last one goes all that is registered, and who goes on with that memory would read
  * zeros where pages are missing.
  *
  * Happy path: an orphan's userfaultfd is sent into a socket pair both ends of which the keeper holds,
  * too, and with it the file of /proc that is its memory's, whatever has become of its process. Nobody
  * reads that as long as this daemon lives. The next one does, sends it again, and makes it an orphan
- * of its own. When an orphan goes, it is taken off the shelf.
+ * of its own. When an orphan goes, it is taken off the fdstore.
  *
- * How it fails: on a full shelf nothing is put, and one line says so: that orphan's missing pages
+ * How it fails: on a full fdstore nothing is put, and one line says so: that orphan's missing pages
  * hang on this daemon's life, as all do until their session's end has been seen, and before Linux
- * 6.11. One that can't be looked at stays on the shelf, and its page faults wait.
+ * 6.11. One that can't be looked at stays on the fdstore, and its page faults wait.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 #include "programs/local.h"
 
 /* The HELLO that nobody says any more: `tid` is the process, `flags` its user. */
-static int put(struct programs *p, const struct session_msg *hello, const int fds[2])
+static int fdstore_send(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
 	return session_send(p->shelf[0], hello, fds, 2, MSG_DONTWAIT);
 }
@@ -42,122 +42,122 @@ static void take_first(struct programs *p)
 }
 
 /* It goes to the end before it is taken from the front: this daemon may be killed between. A full
-   shelf has room for it only then. */
+   fdstore has room for it only then. */
 static int move_to_end(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
-	int rc = put(p, hello, fds);
+	int rc = fdstore_send(p, hello, fds);
 
 	if (rc && rc != -EAGAIN)
 		return rc;
 	take_first(p);
-	return rc ? put(p, hello, fds) : 0;
+	return rc ? fdstore_send(p, hello, fds) : 0;
 }
 
-typedef bool shelf_fn(void *arg, const struct session_msg *hello, const int fds[2]);
+typedef bool fdstore_fn(void *arg, const struct session_msg *hello, const int fds[2]);
 
 /* fn for all that lies there; what it says false of is taken off. What comes without its
    descriptors, for want of room for them here, stays where it is, and so does all behind it. */
-static void each(struct programs *p, shelf_fn *fn, void *arg)
+static void fdstore_each(struct programs *p, fdstore_fn *fn, void *arg)
 {
 	struct session_msg hello;
 	int fds[SESSION_FDS_MAX], nfds;
 	bool more = true;
 
-	pthread_mutex_lock(&p->shelving);
-	p->shelf_round++;
+	pthread_mutex_lock(&p->fdstore_lock);
+	p->fdstore_round++;
 	while (more && !session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT | MSG_PEEK)) {
-		more = hello.serial != p->shelf_round && nfds == 2;
-		hello.serial = p->shelf_round;
+		more = hello.serial != p->fdstore_round && nfds == 2;
+		hello.serial = p->fdstore_round;
 		if (more && fn(arg, &hello, fds))
 			more = !move_to_end(p, &hello, fds);
 		else if (more)
 			take_first(p);
 		close_all(fds, nfds);
 	}
-	pthread_mutex_unlock(&p->shelving);
+	pthread_mutex_unlock(&p->fdstore_lock);
 }
 
-void shelf_put(struct space *space)
+void fdstore_put(struct space *client)
 {
-	struct programs *p = space->programs;
-	const int fds[2] = {space->uffd, space->maps.fd};
+	struct programs *p = client->programs;
+	const int fds[2] = {client->uffd, client->maps.fd};
 	struct session_msg hello = {
-		.type = SESSION_HELLO, .tid = (uint32_t)space->pid, .flags = space->uid};
+		.type = SESSION_HELLO, .tid = (uint32_t)client->pid, .flags = client->uid};
 	static atomic_bool said;
 	int rc;
 
-	if (p->shelf[0] < 0 || space->uffd < 0 || !space->maps_open || space->maps.text)
+	if (p->shelf[0] < 0 || client->uffd < 0 || !client->maps_open || client->maps.text)
 		return;
-	pthread_mutex_lock(&p->shelving);
-	hello.serial = p->shelf_round;
-	rc = put(p, &hello, fds);
-	pthread_mutex_unlock(&p->shelving);
-	space->shelved = !rc;
+	pthread_mutex_lock(&p->fdstore_lock);
+	hello.serial = p->fdstore_round;
+	rc = fdstore_send(p, &hello, fds);
+	pthread_mutex_unlock(&p->fdstore_lock);
+	client->stored = !rc;
 	if (rc && !atomic_exchange(&said, true))
 		log_warn("missing pages of what process %d has left hang on this daemon's life: %s",
-			 (int)space->pid, strerror(-rc));
+			 (int)client->pid, strerror(-rc));
 }
 
 static bool is_another(void *arg, const struct session_msg *hello, const int fds[2])
 {
-	struct space *space = arg;
+	struct space *client = arg;
 
 	(void)hello;
-	return kernel_same_file(space->uffd, fds[0]) <= 0;
+	return kernel_same_file(client->uffd, fds[0]) <= 0;
 }
 
-void shelf_drop(struct space *space)
+void fdstore_drop(struct space *client)
 {
-	if (space->shelved)
-		each(space->programs, is_another, space);
-	space->shelved = false;
+	if (client->stored)
+		fdstore_each(client->programs, is_another, client);
+	client->stored = false;
 }
 
 /* ---- what a former daemon has left ---------------------------------------------------------- */
 
-struct finds {
+struct adopted {
 	struct programs *programs;
-	struct space_list list;
+	struct client_list list;
 };
 
-static bool find(void *arg, const struct session_msg *hello, const int fds[2])
+static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[2])
 {
-	struct finds *finds = arg;
+	struct adopted *finds = arg;
 	struct programs *p = finds->programs;
-	struct space *space;
+	struct space *client;
 
-	TAILQ_FOREACH (space, &finds->list, link)
-		if (kernel_same_file(space->uffd, fds[0]) > 0)
+	TAILQ_FOREACH (client, &finds->list, link)
+		if (kernel_same_file(client->uffd, fds[0]) > 0)
 			return false;
-	space = space_make(p, (pid_t)hello->tid, hello->flags);
-	if (!space)
+	client = client_make(p, (pid_t)hello->tid, hello->flags);
+	if (!client)
 		return true;
-	space->uffd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-	space->maps = (struct kernel_maps){.fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 0)};
-	space->maps_open = space->maps.fd >= 0;
-	if (space->uffd < 0 || !space->maps_open) {
+	client->uffd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	client->maps = (struct kernel_maps){.fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 0)};
+	client->maps_open = client->maps.fd >= 0;
+	if (client->uffd < 0 || !client->maps_open) {
 		log_warn("what process %d has left waits for a daemon with more descriptors",
 			 (int)hello->tid);
-		space_put(space); /* the shelf's own copies stay */
+		space_put(client); /* the fdstore's own copies stay */
 		return true;
 	}
-	space->state = SPACE_DEAD;
-	space->orphan = space->shelved = true;
-	TAILQ_INSERT_TAIL(&finds->list, space, link);
+	client->state = CLIENT_DEAD;
+	client->orphan = client->stored = true;
+	TAILQ_INSERT_TAIL(&finds->list, client, link);
 	return true;
 }
 
-void shelf_adopt(struct programs *p)
+void fdstore_adopt(struct programs *p)
 {
-	struct finds finds = {.programs = p};
-	struct space *space;
+	struct adopted finds = {.programs = p};
+	struct space *client;
 
 	if (p->shelf[0] < 0)
 		return;
 	TAILQ_INIT(&finds.list);
-	each(p, find, &finds);
-	while ((space = TAILQ_FIRST(&finds.list))) {
-		TAILQ_REMOVE(&finds.list, space, link);
-		space_adopt(space);
+	fdstore_each(p, adopt_one, &finds);
+	while ((client = TAILQ_FIRST(&finds.list))) {
+		TAILQ_REMOVE(&finds.list, client, link);
+		client_adopt(client);
 	}
 }

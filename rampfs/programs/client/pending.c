@@ -3,7 +3,7 @@
  * session with its userfaultfd, or a tool's. Anybody may make as many as he likes, as fast as he
  * can.
  *
- *   (accepted) --> newcomer --newcomer_settle--> settled
+ *   (accepted) --> pending connection --conn_settle--> settled
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
  * Happy path: they are accepted and attended as they come. What that costs is counted (throttle.h), and
@@ -14,7 +14,7 @@
  * came to be has cost hardly counts, and a request a part: else a program that forks much, or a
  * thousand that come again when the daemon has died, would get there, too.
  *
- * How it fails: too many of one user (users.c), or of all: the newest is closed, and comes again
+ * How it fails: too many of one user (quota.c), or of all: the newest is closed, and comes again
  * where it is the shim's. Without a descriptor or memory for another one nobody is accepted for a
  * moment; who comes meanwhile waits in the kernel's queue.
  */
@@ -40,13 +40,13 @@ static void spend(struct listener *l, uint64_t us)
 	throttle_spend(&l->throttle, now_us(), us);
 }
 
-void newcomer_cost(struct conn *conn, uint64_t us)
+void pending_cost(struct session_conn *conn, uint64_t us)
 {
 	conn->cost_us += us;
 	spend(conn->programs->listener, us / conn->counts);
 }
 
-void newcomer_counts(struct conn *conn, uint32_t parts)
+void pending_counts(struct session_conn *conn, uint32_t parts)
 {
 	throttle_refund(&conn->programs->listener->throttle, conn->cost_us - conn->cost_us / parts);
 	conn->counts = parts;
@@ -54,17 +54,17 @@ void newcomer_counts(struct conn *conn, uint32_t parts)
 
 /* ---- one of them ---------------------------------------------------------------------------- */
 
-/* The newcomer is counted, where this is true. */
+/* The pending connection is counted, where this is true. */
 static bool may_come(struct listener *l, uid_t uid)
 {
 	return (l->n_conns < CONNECTIONS_MAX || uid == 0) &&
-	       user_take(l->programs, uid, USER_NEWCOMERS, 1, USER_SHARE);
+	       quota_take(l->programs, uid, QUOTA_PENDING, 1, QUOTA_DEFAULT);
 }
 
 /* NULL: it can't be, and is closed. */
-static struct conn *add_conn(struct listener *l, int fd)
+static struct session_conn *add_conn(struct listener *l, int fd)
 {
-	struct conn *conn = calloc(1, sizeof(*conn));
+	struct session_conn *conn = calloc(1, sizeof(*conn));
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
@@ -82,63 +82,62 @@ static struct conn *add_conn(struct listener *l, int fd)
 		goto no_watch;
 	conn->poll.data = conn;
 	l->handles++;
-	TAILQ_INSERT_TAIL(&l->newcomers, conn, link);
+	TAILQ_INSERT_TAIL(&l->pending, conn, link);
 	l->n_conns++;
 	conn_watch(conn);
 	return conn;
 no_watch:
-	user_give(l->programs, peer.uid, USER_NEWCOMERS, 1);
+	quota_give(l->programs, peer.uid, QUOTA_PENDING, 1);
 no_conn:
 	free(conn);
 	close(fd);
 	return NULL;
 }
 
-void newcomer_renew(struct conn *conn)
+void conn_renew(struct session_conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
 	conn->since_ms = now_ms();
-	TAILQ_REMOVE(&l->newcomers, conn, link);
-	TAILQ_INSERT_TAIL(&l->newcomers, conn, link);
+	TAILQ_REMOVE(&l->pending, conn, link);
+	TAILQ_INSERT_TAIL(&l->pending, conn, link);
 }
 
 /* Those who hang up stand in one of their own: a user may have thousands of sessions that do. */
-static struct conn_list *line_of(struct conn *conn)
+static struct conn_list *line_of(struct session_conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
 	return conn->kind == CONN_SESSION && conn->hung_up ? &l->gone : &l->ready;
 }
 
-void newcomer_leave(struct conn *conn)
+void conn_leave_pending(struct session_conn *conn)
 {
 	struct listener *l = conn->programs->listener;
 
 	if (conn->ready)
 		TAILQ_REMOVE(line_of(conn), conn, in_ready);
 	conn->ready = false;
-	TAILQ_REMOVE(&l->newcomers, conn, link);
+	TAILQ_REMOVE(&l->pending, conn, link);
 }
 
-void newcomer_settle(struct conn *conn)
+void conn_settle(struct session_conn *conn)
 {
-	newcomer_leave(conn);
+	conn_leave_pending(conn);
 	conn->settled = true;
 	TAILQ_INSERT_TAIL(&conn->programs->listener->conns, conn, link);
 	conn_watch(conn);
 }
 
 /* The first of those that have had their time. Who stands in line has not. */
-static struct conn *expired(struct listener *l)
+static struct session_conn *expired(struct listener *l)
 {
-	struct conn *conn;
+	struct session_conn *conn;
 
-	while ((conn = TAILQ_FIRST(&l->newcomers)) &&
-	       now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
+	while ((conn = TAILQ_FIRST(&l->pending)) && now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
 		if (!conn->ready)
 			return conn;
-		newcomer_renew(conn);
+		conn_renew(conn);
 	}
 	return NULL;
 }
@@ -177,17 +176,17 @@ static bool rest(struct listener *l, uint64_t us)
 }
 
 /* What it took. */
-static uint64_t attend(struct conn *conn, bool hung_up)
+static uint64_t attend(struct session_conn *conn, bool hung_up)
 {
 	uint64_t us = computed_us();
 
 	conn_attend(conn, hung_up);
 	us = computed_us() - us;
-	newcomer_cost(conn, us); /* closed it stands until the next round */
+	pending_cost(conn, us); /* closed it stands until the next round */
 	return us;
 }
 
-void newcomer_event(struct conn *conn, bool hung_up)
+void pending_event(struct session_conn *conn, bool hung_up)
 {
 	struct listener *l = conn->programs->listener;
 
@@ -211,7 +210,7 @@ static int accept_one(struct listener *l, uint64_t *us)
 {
 	uint64_t began = computed_us(), cost;
 	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
-	struct conn *conn = NULL;
+	struct session_conn *conn = NULL;
 
 	if (fd >= 0)
 		conn = add_conn(l, fd);
@@ -222,7 +221,7 @@ static int accept_one(struct listener *l, uint64_t *us)
 	cost = computed_us() - began;
 	*us += cost;
 	if (conn)
-		newcomer_cost(conn, cost);
+		pending_cost(conn, cost);
 	else
 		spend(l, cost);
 	if (rc < 0 && now_ms() >= l->said_ms + SAY_MS) {
@@ -257,7 +256,7 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 /* False: there was nobody. *us grows by what it took. */
 static bool attend_first(struct conn_list *line, uint64_t *us)
 {
-	struct conn *conn = TAILQ_FIRST(line);
+	struct session_conn *conn = TAILQ_FIRST(line);
 
 	if (!conn)
 		return false;
@@ -271,7 +270,7 @@ static bool attend_first(struct conn_list *line, uint64_t *us)
 
 static bool expire_one(struct listener *l, uint64_t *us)
 {
-	struct conn *conn = expired(l);
+	struct session_conn *conn = expired(l);
 	uint64_t cost = computed_us();
 
 	if (!conn)
@@ -317,23 +316,23 @@ static void on_rest_over(uv_poll_t *poll, int status, int events)
 }
 
 /* Now and then: the pieces see to it where there are some. */
-void newcomers_expire(struct listener *l)
+void pending_expire(struct listener *l)
 {
 	if (!l->rests && expired(l))
 		l->rests = pause_for(l, 1);
 }
 
-int newcomers_open(struct listener *l, struct ramp_err *err)
+int pending_open(struct listener *l, struct ramp_err *err)
 {
 	l->throttle.processors = kernel_processors();
-	TAILQ_INIT(&l->newcomers);
+	TAILQ_INIT(&l->pending);
 	TAILQ_INIT(&l->ready);
 	TAILQ_INIT(&l->gone);
 	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	return l->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
 }
 
-void newcomers_start(struct listener *l)
+void pending_start(struct listener *l)
 {
 	uv_poll_start(&l->poll, UV_READABLE, on_listen);
 	uv_poll_start(&l->rest, UV_READABLE, on_rest_over);

@@ -38,69 +38,69 @@
 #define AGAIN_MS   500u /* somebody else may have taken it back: another mount's daemon */
 #define SCAN_SHARE 100u /* until its next scan a process has so many times as long as one took */
 
-void slices_init(struct space *space)
+void time_slices_init(struct space *client)
 {
-	pthread_mutex_init(&space->slices.lock, NULL);
+	pthread_mutex_init(&client->time_slices.lock, NULL);
 }
 
-static void shorten(const struct space *space, pid_t tid)
+static void shorten(const struct space *client, pid_t tid)
 {
 	uint64_t ns;
 
 	/* A thread of that process, by our numbers. */
-	if (syscall(SYS_tgkill, space->pid, tid, 0) || !process_lives(space->pidfd))
+	if (syscall(SYS_tgkill, client->pid, tid, 0) || !process_lives(client->pidfd))
 		return;
-	if (!kernel_slice(tid, &ns) && ns == space->programs->slice_ns &&
+	if (!kernel_slice(tid, &ns) && ns == client->programs->slice_ns &&
 	    (sched_getscheduler(tid) & ~SCHED_RESET_ON_FORK) == SCHED_OTHER)
 		kernel_slice_set(tid, KERNEL_FAULT_SLICE_NS);
 }
 
 /* What can't be shortened is remembered, too: it is not tried again for each page. lock is held. */
-static void note_fault(struct space *space, pid_t tid, uint64_t now)
+static void note_fault(struct space *client, pid_t tid, uint64_t now)
 {
-	struct slices *slices = &space->slices;
-	size_t at = 0, none = SLICES_MAX;
+	struct time_slices *time_slices = &client->time_slices;
+	size_t at = 0, none = TIME_SLICES_MAX;
 
-	while (at < SLICES_MAX && slices->of[at].tid != tid) {
-		if (!slices->of[at].tid && none == SLICES_MAX)
+	while (at < TIME_SLICES_MAX && time_slices->of[at].tid != tid) {
+		if (!time_slices->of[at].tid && none == TIME_SLICES_MAX)
 			none = at;
 		at++;
 	}
-	if (at == SLICES_MAX) {
+	if (at == TIME_SLICES_MAX) {
 		at = none;
-		if (at == SLICES_MAX)
+		if (at == TIME_SLICES_MAX)
 			return;
-		slices->of[at].tid = tid;
-		slices->of[at].set_ms = 0;
+		time_slices->of[at].tid = tid;
+		time_slices->of[at].set_ms = 0;
 	}
-	slices->of[at].fault_ms = now;
-	if (now >= slices->of[at].set_ms + AGAIN_MS) {
-		slices->of[at].set_ms = now;
-		shorten(space, tid);
+	time_slices->of[at].fault_ms = now;
+	if (now >= time_slices->of[at].set_ms + AGAIN_MS) {
+		time_slices->of[at].set_ms = now;
+		shorten(client, tid);
 	}
 }
 
-void space_waits(struct space *space, pid_t tid)
+void space_waits(struct space *client, pid_t tid)
 {
-	struct slices *slices = &space->slices;
+	struct time_slices *time_slices = &client->time_slices;
 
-	if (!tid || !space->programs->slice_ns || pthread_mutex_trylock(&slices->lock))
+	if (!tid || !client->programs->slice_ns || pthread_mutex_trylock(&time_slices->lock))
 		return;
-	if (!slices->over)
-		note_fault(space, tid, now_ms());
-	pthread_mutex_unlock(&slices->lock);
+	if (!time_slices->over)
+		note_fault(client, tid, now_ms());
+	pthread_mutex_unlock(&time_slices->lock);
 }
 
-static bool is_listed(const struct slices *slices, pid_t tid)
+static bool is_listed(const struct time_slices *time_slices, pid_t tid)
 {
-	for (size_t i = 0; i < SLICES_MAX; i++)
-		if (slices->of[i].tid == tid)
+	for (size_t i = 0; i < TIME_SLICES_MAX; i++)
+		if (time_slices->of[i].tid == tid)
 			return true;
 	return false;
 }
 
 /* True: there were some; one that it has begun meanwhile may not have been seen. lock is held. */
-static bool restore_unlisted(struct space *space)
+static bool restore_unlisted(struct space *client)
 {
 	struct dirent *entry;
 	bool any = false;
@@ -108,14 +108,14 @@ static bool restore_unlisted(struct space *space)
 	uint64_t ns;
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)space->pid);
-	dir = space->programs->slice_ns && process_lives(space->pidfd) ? opendir(path) : NULL;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)client->pid);
+	dir = client->programs->slice_ns && process_lives(client->pidfd) ? opendir(path) : NULL;
 	if (!dir)
 		return false;
 	while ((entry = readdir(dir))) {
 		pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
 
-		if (tid > 0 && !is_listed(&space->slices, tid) && !kernel_slice(tid, &ns) &&
+		if (tid > 0 && !is_listed(&client->time_slices, tid) && !kernel_slice(tid, &ns) &&
 		    ns == KERNEL_FAULT_SLICE_NS)
 			any |= !kernel_slice_set(tid, 0);
 	}
@@ -124,52 +124,52 @@ static bool restore_unlisted(struct space *space)
 }
 
 /* True: there is something to restore. lock is held. */
-static bool expire(struct slices *slices, uint64_t now)
+static bool expire(struct time_slices *time_slices, uint64_t now)
 {
-	bool any = slices->again;
+	bool any = time_slices->again;
 
-	if (now < slices->next_ms)
+	if (now < time_slices->next_ms)
 		return false;
-	for (size_t i = 0; i < SLICES_MAX; i++) {
-		if (slices->of[i].tid && now >= slices->of[i].fault_ms + FAULT_MS) {
-			slices->of[i].tid = 0;
+	for (size_t i = 0; i < TIME_SLICES_MAX; i++) {
+		if (time_slices->of[i].tid && now >= time_slices->of[i].fault_ms + FAULT_MS) {
+			time_slices->of[i].tid = 0;
 			any = true;
 		}
 	}
 	return any;
 }
 
-uint64_t slices_restore(struct space *space)
+uint64_t time_slices_restore(struct space *client)
 {
-	struct slices *slices = &space->slices;
+	struct time_slices *time_slices = &client->time_slices;
 	uint64_t began = now_us(), took = 0;
 
-	if (pthread_mutex_trylock(&slices->lock))
+	if (pthread_mutex_trylock(&time_slices->lock))
 		return 0;
-	if (expire(slices, began / 1000)) {
-		slices->again = restore_unlisted(space);
+	if (expire(time_slices, began / 1000)) {
+		time_slices->again = restore_unlisted(client);
 		took = now_us() - began;
-		slices->next_ms = (began + took * SCAN_SHARE) / 1000;
+		time_slices->next_ms = (began + took * SCAN_SHARE) / 1000;
 	}
-	pthread_mutex_unlock(&slices->lock);
+	pthread_mutex_unlock(&time_slices->lock);
 	return took;
 }
 
-void slices_inherited(struct space *space)
+void time_slices_inherited(struct space *client)
 {
-	pthread_mutex_lock(&space->slices.lock);
-	space->slices.again = restore_unlisted(space);
-	pthread_mutex_unlock(&space->slices.lock);
+	pthread_mutex_lock(&client->time_slices.lock);
+	client->time_slices.again = restore_unlisted(client);
+	pthread_mutex_unlock(&client->time_slices.lock);
 }
 
-void slices_over(struct space *space)
+void time_slices_over(struct space *client)
 {
-	struct slices *slices = &space->slices;
+	struct time_slices *time_slices = &client->time_slices;
 
-	pthread_mutex_lock(&slices->lock);
-	slices->over = true;
-	for (size_t i = 0; i < SLICES_MAX; i++)
-		slices->of[i].tid = 0;
-	restore_unlisted(space);
-	pthread_mutex_unlock(&slices->lock);
+	pthread_mutex_lock(&time_slices->lock);
+	time_slices->over = true;
+	for (size_t i = 0; i < TIME_SLICES_MAX; i++)
+		time_slices->of[i].tid = 0;
+	restore_unlisted(client);
+	pthread_mutex_unlock(&time_slices->lock);
 }

@@ -77,7 +77,7 @@ static bool has_ended(const struct process *process)
 	int rc = process_find(process->pid, &now);
 
 	return rc == -ESRCH || (!rc && now.start_ticks != process->start_ticks) ||
-	       mappers_state(process->pid) == 'Z';
+	       process_state(process->pid) == 'Z';
 }
 
 static uint64_t now_ticks(void)
@@ -96,7 +96,7 @@ static bool is_child(const struct token *token, const struct process *who)
 {
 	if (who->uid != token->process.uid || who->start_ticks < token->made_ticks)
 		return false;
-	return mappers_parent(who->pid) == token->process.pid || has_ended(&token->process);
+	return process_parent(who->pid) == token->process.pid || has_ended(&token->process);
 }
 
 static bool same_process(const struct process *a, const struct process *b)
@@ -109,7 +109,7 @@ int token_refused(struct ramp_err *err)
 	return ramp_err_set(err, EPERM, "the token is used, old, of another process or made up");
 }
 
-int token_check(const struct token *token, struct request *r, struct ramp_err *err)
+int token_check(const struct token *token, struct client_request *r, struct ramp_err *err)
 {
 	struct process who;
 	int rc = process_find(r->pid, &who);
@@ -138,7 +138,7 @@ static void take_out(struct programs *p, struct token *token)
 {
 	LIST_REMOVE(token, link);
 	p->n_tokens--;
-	user_give(p, token->process.uid, USER_TOKENS, token->share);
+	quota_give(p, token->process.uid, QUOTA_TOKENS, token->share);
 }
 
 static void drop_old(struct programs *p)
@@ -187,8 +187,8 @@ int token_add(struct programs *p, struct token *token, uint64_t secret[2], struc
 	drop_old(p);
 	drop_own(p, &token->process, true);
 	do
-		taken = p->n_tokens < TOKENS_MAX &&
-			user_take(p, token->process.uid, USER_TOKENS, token->share, USER_SHARE);
+		taken = p->n_tokens < TOKENS_MAX && quota_take(p, token->process.uid, QUOTA_TOKENS,
+							       token->share, QUOTA_DEFAULT);
 	while (!taken && drop_own(p, &token->process, false));
 	if (taken) {
 		LIST_INSERT_HEAD(&p->tokens, token, link);

@@ -12,36 +12,36 @@
 #include "base/fair_queue.h"
 #include "programs/local.h"
 
-#define POOL_OWN     16u
-#define POOL_OTHERS  12u
-#define POOL_THREADS (POOL_OWN + POOL_OTHERS) /* neither kind takes the other's */
+#define WORKERS_OWN	16u
+#define WORKERS_OTHERS	12u
+#define WORKERS_THREADS (WORKERS_OWN + WORKERS_OTHERS) /* neither kind takes the other's */
 
-struct job {
+struct worker_job {
 	struct fair_queue_entry entry; /* first */
 	struct fair_queue *kind;
-	pool_fn *fn;
+	worker_fn *fn;
 	void *arg;
 };
 
-struct pool {
+struct workers {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t more;
 	struct fair_queue own, others;
 	bool closing;
 	unsigned int idle; /* threads that sleep */
 	unsigned int threads;
-	pthread_t thread[POOL_THREADS];
+	pthread_t thread[WORKERS_THREADS];
 };
 
-/* pool->lock is held; so for those that follow. */
-static struct job *begin_job(struct pool *pool)
+/* workers->lock is held; so for those that follow. */
+static struct worker_job *begin_job(struct workers *workers)
 {
-	struct fair_queue_entry *entry = fair_queue_next(&pool->own);
+	struct fair_queue_entry *entry = fair_queue_next(&workers->own);
 
-	return (struct job *)(entry ? entry : fair_queue_next(&pool->others));
+	return (struct worker_job *)(entry ? entry : fair_queue_next(&workers->others));
 }
 
-static void end_job(struct job *job)
+static void end_job(struct worker_job *job)
 {
 	fair_queue_end(&job->entry, job->kind);
 	free(job);
@@ -49,101 +49,103 @@ static void end_job(struct job *job)
 
 /* One thread for the next job: it wakes one for the job behind that. All of them for each job would
    cost more than most jobs. */
-static void wake_one(struct pool *pool)
+static void wake_one(struct workers *workers)
 {
-	if (pool->idle && (fair_queue_ready(&pool->own) || fair_queue_ready(&pool->others)))
-		pthread_cond_signal(&pool->more);
+	if (workers->idle &&
+	    (fair_queue_ready(&workers->own) || fair_queue_ready(&workers->others)))
+		pthread_cond_signal(&workers->more);
 }
 
 /* Some job, whose user has all the threads that he may have. */
-static bool waits(const struct pool *pool)
+static bool waits(const struct workers *workers)
 {
-	return pool->own.waiting || pool->others.waiting;
+	return workers->own.waiting || workers->others.waiting;
 }
 
 static void *work(void *arg)
 {
-	struct pool *pool = arg;
-	struct job *job;
+	struct workers *workers = arg;
+	struct worker_job *job;
 
-	pthread_mutex_lock(&pool->lock);
+	pthread_mutex_lock(&workers->lock);
 	for (;;) {
-		job = begin_job(pool);
-		if (!job && pool->closing && !waits(pool))
+		job = begin_job(workers);
+		if (!job && workers->closing && !waits(workers))
 			break;
 		if (!job) {
-			pool->idle++;
-			pthread_cond_wait(&pool->more, &pool->lock);
-			pool->idle--;
+			workers->idle++;
+			pthread_cond_wait(&workers->more, &workers->lock);
+			workers->idle--;
 			continue;
 		}
-		wake_one(pool);
-		pthread_mutex_unlock(&pool->lock);
+		wake_one(workers);
+		pthread_mutex_unlock(&workers->lock);
 		job->fn(job->arg);
-		pthread_mutex_lock(&pool->lock);
+		pthread_mutex_lock(&workers->lock);
 		end_job(job);
 	}
 	/* Those that sleep until the last job is taken may end, too. */
-	pthread_cond_broadcast(&pool->more);
-	pthread_mutex_unlock(&pool->lock);
+	pthread_cond_broadcast(&workers->more);
+	pthread_mutex_unlock(&workers->lock);
 	return NULL;
 }
 
-int pool_open(struct pool **out, struct ramp_err *err)
+int workers_open(struct workers **out, struct ramp_err *err)
 {
-	struct pool *pool = calloc(1, sizeof(*pool));
+	struct workers *workers = calloc(1, sizeof(*workers));
 
-	if (!pool)
+	if (!workers)
 		return ramp_err_sys(err, ENOMEM, "threads for programs");
-	pthread_mutex_init(&pool->lock, NULL);
-	pthread_cond_init(&pool->more, NULL);
-	fair_queue_init(&pool->own, POOL_OWN);
-	fair_queue_init(&pool->others, POOL_OTHERS);
-	for (; pool->threads < POOL_THREADS; pool->threads++) {
-		int rc = pthread_create(&pool->thread[pool->threads], NULL, work, pool);
+	pthread_mutex_init(&workers->lock, NULL);
+	pthread_cond_init(&workers->more, NULL);
+	fair_queue_init(&workers->own, WORKERS_OWN);
+	fair_queue_init(&workers->others, WORKERS_OTHERS);
+	for (; workers->threads < WORKERS_THREADS; workers->threads++) {
+		int rc = pthread_create(&workers->thread[workers->threads], NULL, work, workers);
 
 		if (rc) {
-			pool_close(pool);
+			workers_close(workers);
 			return ramp_err_sys(err, rc, "threads for programs");
 		}
-		pthread_setname_np(pool->thread[pool->threads], "programs");
+		pthread_setname_np(workers->thread[workers->threads], "programs");
 	}
-	*out = pool;
+	*out = workers;
 	return 0;
 }
 
-void pool_close(struct pool *pool)
+void workers_close(struct workers *workers)
 {
-	pthread_mutex_lock(&pool->lock);
-	pool->closing = true;
-	pthread_cond_broadcast(&pool->more);
-	pthread_mutex_unlock(&pool->lock);
-	for (unsigned int i = 0; i < pool->threads; i++)
-		pthread_join(pool->thread[i], NULL);
-	pthread_cond_destroy(&pool->more);
-	pthread_mutex_destroy(&pool->lock);
-	free(pool);
+	pthread_mutex_lock(&workers->lock);
+	workers->closing = true;
+	pthread_cond_broadcast(&workers->more);
+	pthread_mutex_unlock(&workers->lock);
+	for (unsigned int i = 0; i < workers->threads; i++)
+		pthread_join(workers->thread[i], NULL);
+	pthread_cond_destroy(&workers->more);
+	pthread_mutex_destroy(&workers->lock);
+	free(workers);
 }
 
-static void add(struct pool *pool, struct fair_queue *kind, uid_t uid, pool_fn *fn, void *arg)
+static void workers_add(struct workers *workers, struct fair_queue *kind, uid_t uid, worker_fn *fn,
+			void *arg)
 {
-	struct job *job = malloc(sizeof(*job));
+	struct worker_job *job = malloc(sizeof(*job));
 
 	if (!job)
 		abort(); /* a lost job would hang a program; the keeper starts us again */
-	*job = (struct job){.kind = kind, .fn = fn, .arg = arg};
-	pthread_mutex_lock(&pool->lock);
+	*job = (struct worker_job){.kind = kind, .fn = fn, .arg = arg};
+	pthread_mutex_lock(&workers->lock);
 	fair_queue_add(kind, uid, &job->entry);
-	wake_one(pool);
-	pthread_mutex_unlock(&pool->lock);
+	wake_one(workers);
+	pthread_mutex_unlock(&workers->lock);
 }
 
-void pool_run(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
+void workers_run(struct workers *workers, uid_t uid, worker_fn *fn, void *arg)
 {
-	add(pool, &pool->others, uid, fn, arg);
+	workers_add(workers, &workers->others, uid, fn, arg);
 }
 
-void pool_run_own(struct pool *pool, uid_t uid, pool_fn *fn, void *arg)
+void workers_run_own(struct workers *workers, uid_t uid, worker_fn *fn, void *arg)
 {
-	add(pool, &pool->own, uid, fn, arg);
+	workers_add(workers, &workers->own, uid, fn, arg);
 }

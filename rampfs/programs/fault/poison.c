@@ -21,22 +21,23 @@
 
 struct unpoison {
 	struct programs *programs;
-	struct pseg *pseg; /* a reference */
+	struct mapped_segment *mseg; /* a reference */
 };
 
-static int drop(struct pseg *pseg, struct space *space, struct session_msg *msg, uint64_t until_ms)
+static int drop_poison(struct mapped_segment *mseg, struct space *client, struct session_msg *msg,
+		       uint64_t until_ms)
 {
 	int rc;
 
 	msg->type = SESSION_DROP;
-	msg->segment = pseg->id;
-	rc = agent_call(space, msg, -1, until_ms, NULL);
+	msg->segment = mseg->id;
+	rc = agent_call(client, msg, -1, until_ms, NULL);
 	msg->count = 0;
 	return rc;
 }
 
 /* One more page of those to be dropped. False: there is no place for it. */
-static bool add(struct session_msg *msg, uint64_t addr)
+static bool add_page(struct session_msg *msg, uint64_t addr)
 {
 	struct session_range *last = msg->count ? &msg->ranges[msg->count - 1] : NULL;
 
@@ -51,77 +52,77 @@ static bool add(struct session_msg *msg, uint64_t addr)
 }
 
 /* The first POISON from *at on. False: there is none. */
-static bool find(const struct piece *piece, uint64_t *at)
+static bool find_poison(const struct mapping_ref *ref, uint64_t *at)
 {
 	int found = 0;
 
-	while (!found && *at < piece->end) {
-		uint64_t left = piece->end - *at, len = left < LOOK_BYTES ? left : LOOK_BYTES;
+	while (!found && *at < ref->end) {
+		uint64_t left = ref->end - *at, len = left < LOOK_BYTES ? left : LOOK_BYTES;
 
-		found = mappers_poisoned(piece->space, *at, *at + len, at);
+		found = mappings_poisoned(ref->client, *at, *at + len, at);
 		if (!found)
 			*at += len;
 	}
 	return found > 0;
 }
 
-static int unpoison(struct pseg *pseg, const struct piece *piece, uint64_t until_ms)
+static int unpoison(struct mapped_segment *mseg, const struct mapping_ref *ref, uint64_t until_ms)
 {
 	struct session_msg msg = {0};
-	uint64_t at = piece->start;
+	uint64_t at = ref->start;
 	int rc = 0;
 
 	/* A page of the program's own that is swapped out looks the same. */
-	if (!piece->writable && mappers_copied(piece->space, at, piece->end, false))
+	if (!ref->writable && mappings_copied(ref->client, at, ref->end, false))
 		return 0;
-	for (; !rc && find(piece, &at); at += RAMP_PAGE_BYTES)
-		if (!add(&msg, at)) {
-			rc = drop(pseg, piece->space, &msg, until_ms);
-			add(&msg, at);
+	for (; !rc && find_poison(ref, &at); at += RAMP_PAGE_BYTES)
+		if (!add_page(&msg, at)) {
+			rc = drop_poison(mseg, ref->client, &msg, until_ms);
+			add_page(&msg, at);
 		}
-	return msg.count && !rc ? drop(pseg, piece->space, &msg, until_ms) : rc;
+	return msg.count && !rc ? drop_poison(mseg, ref->client, &msg, until_ms) : rc;
 }
 
-static void run(void *arg)
+static void run_unpoison(void *arg)
 {
 	struct unpoison *job = arg;
-	struct pseg *pseg = job->pseg;
+	struct mapped_segment *mseg = job->mseg;
 	uint64_t until_ms = now_ms() + ANSWER_MS;
-	struct piece *pieces = NULL;
+	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 
-	pthread_mutex_lock(&pseg->change);
-	if (pseg->poisoned && pseg->state == PSEG_OPEN && !pseg_pieces(pseg, &pieces, &count)) {
-		pseg->poisoned = false;
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->poisoned && mseg->state == MSEG_OPEN && !mseg_refs(mseg, &refs, &count)) {
+		mseg->poisoned = false;
 		for (size_t i = 0; i < count; i++)
-			if (!pieces[i].gone && unpoison(pseg, &pieces[i], until_ms))
-				pseg->poisoned = true;
+			if (!refs[i].gone && unpoison(mseg, &refs[i], until_ms))
+				mseg->poisoned = true;
 	}
-	pieces_free(pieces, count);
-	pthread_mutex_unlock(&pseg->change);
-	pseg_put(job->programs, pseg);
+	mapping_refs_free(refs, count);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(job->programs, mseg);
 	free(job);
 }
 
-bool unpoison_begin(struct programs *p, struct pseg *pseg, uid_t owner)
+bool unpoison_begin(struct programs *p, struct mapped_segment *mseg, uid_t owner)
 {
 	struct unpoison *job = malloc(sizeof(*job));
 
 	if (!job)
 		return false;
-	*job = (struct unpoison){.programs = p, .pseg = pseg_hold(p, pseg)};
-	pool_run_own(p->pool, owner, run, job);
+	*job = (struct unpoison){.programs = p, .mseg = mseg_hold(p, mseg)};
+	workers_run_own(p->workers, owner, run_unpoison, job);
 	return true;
 }
 
 bool programs_unpoison(struct programs *p, struct seg *seg)
 {
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
 	bool begun;
 
-	if (!pseg)
+	if (!mseg)
 		return true;
-	begun = atomic_load(&pseg->poisoning) == 0 && unpoison_begin(p, pseg, seg_owner(seg).uid);
-	pseg_put(p, pseg);
+	begun = atomic_load(&mseg->poisoning) == 0 && unpoison_begin(p, mseg, seg_owner(seg).uid);
+	mseg_put(p, mseg);
 	return begun;
 }

@@ -5,13 +5,13 @@
  * Nothing is locked meanwhile: the kernel takes the lock of the program's memory where it can't do
  * with less (a private mapping before its first page, no mapping any more, or before Linux 6.9),
  * and a program can keep that lock for as long as it likes. Whoever is in there is counted in
- * pseg->resolving instead, which a freeze waits for: a page that were mapped behind it would be a
+ * mseg->resolving instead, which a freeze waits for: a page that were mapped behind it would be a
  * program's way to a segment that has left.
  *
  * How it fails: what is not LOCAL any more, frozen, or attached elsewhere by now is left to the
  * page fault that comes again. Who keeps his memory keeps the caller; of the pager and the prefetch
- * thread another one goes on (pull/turn.c). A program that has kept the pager does it no more, nor
- * does its user by another: for APART_MS pages are mapped for him on the pool, in his share. So is
+ * thread another one goes on (pull/takeover.c). A program that has kept the pager does it no more, nor
+ * does its user by another: for BY_WORKER_MS pages are mapped for him on a worker, in his share. So is
  * what a write(2) has brought, which goes on after a moment. Whoever is about to go where somebody
  * is kept passes it over, and who is back wakes all that wait there.
  */
@@ -27,7 +27,7 @@
 #define HASTY_TRIES  8	 /* no sleep: it may have tens of such page faults to look at */
 #define KEPT_MS	     50u /* so long in one program's memory: it keeps whoever goes there */
 #define WRITTEN_MS   100u
-#define APART_MS     600000u
+#define BY_WORKER_MS 600000u
 #define SPANS	     16u /* looked up at once */
 
 /* A part of an attachment. */
@@ -36,26 +36,26 @@ struct span {
 	bool gone;
 };
 
-static void resolve_range(struct space *space, uint64_t addr, uint64_t len, bool patient)
+static void resolve_range(struct space *client, uint64_t addr, uint64_t len, bool patient)
 {
 	int tries = 0, most = patient ? EAGAIN_TRIES : HASTY_TRIES;
 	uint64_t done = 0;
 
 	while (done < len) {
-		int64_t n = kernel_uffd_continue(space->uffd, addr + done, len - done, true);
+		int64_t n = kernel_uffd_continue(client->uffd, addr + done, len - done, true);
 
 		if (n > 0) {
 			done += (uint64_t)n;
 		} else if (n == -EAGAIN && tries++ < most &&
-			   !atomic_load(&space->programs->closing)) {
-			uffd_drain(space);
+			   !atomic_load(&client->programs->closing)) {
+			uffd_drain(client);
 			uffd_let_others(tries);
 		} else if (n == -EFAULT) {
 			/* Past the end of the file: the access finds that out by itself. */
-			space_wake(space, addr + done);
+			space_wake(client, addr + done);
 			done += RAMP_PAGE_BYTES;
 		} else {
-			kernel_uffd_wake(space->uffd, addr + done, len - done);
+			kernel_uffd_wake(client->uffd, addr + done, len - done);
 			return;
 		}
 	}
@@ -63,20 +63,20 @@ static void resolve_range(struct space *space, uint64_t addr, uint64_t len, bool
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* pseg->lock is held: whoever sets another state from here on sees it. */
-static bool begin(struct programs *p, struct pseg *pseg)
+/* mseg->lock is held: whoever sets another state from here on sees it. */
+static bool resolve_begin(struct programs *p, struct mapped_segment *mseg)
 {
-	if (pseg->state != PSEG_OPEN || !pseg->pulling)
+	if (mseg->state != MSEG_OPEN || !mseg->pulling)
 		return false;
 	atomic_fetch_add(&p->resolving, 1);
-	atomic_fetch_add(&pseg->resolving, 1);
+	atomic_fetch_add(&mseg->resolving, 1);
 	return true;
 }
 
-static void end(struct programs *p, struct pseg *pseg)
+static void resolve_end(struct programs *p, struct mapped_segment *mseg)
 {
-	atomic_fetch_sub(&pseg->resolving, 1);
-	if (pseg->state != PSEG_OPEN) {
+	atomic_fetch_sub(&mseg->resolving, 1);
+	if (mseg->state != MSEG_OPEN) {
 		pthread_mutex_lock(&p->lock);
 		pthread_cond_broadcast(&p->changed);
 		pthread_mutex_unlock(&p->lock);
@@ -84,25 +84,25 @@ static void end(struct programs *p, struct pseg *pseg)
 }
 
 /* The last of it. Where programs_close has been and gone, what is left is the process's to free. */
-static void let_go(struct programs *p, struct pseg *pseg, struct space *space)
+static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, struct space *client)
 {
 	pthread_rwlock_rdlock(&p->ending);
 	if (!p->ended) {
-		if (pseg)
-			pseg_put(p, pseg);
-		if (space)
-			space_put(space);
+		if (mseg)
+			mseg_put(p, mseg);
+		if (client)
+			space_put(client);
 	}
 	atomic_fetch_sub(&p->resolving, 1);
 	pthread_rwlock_unlock(&p->ending);
 }
 
-static bool keeps(const struct space *space)
+static bool keeps(const struct space *client)
 {
 	uint64_t now = now_ms(), since;
 
 	for (int i = 0; i < RESOLVERS; i++) {
-		since = atomic_load(&space->resolving_ms[i]);
+		since = atomic_load(&client->resolving_ms[i]);
 		if (since && now > since + KEPT_MS)
 			return true;
 	}
@@ -110,130 +110,131 @@ static bool keeps(const struct space *space)
 }
 
 /* When it began; *noted: as the first of them. */
-static uint64_t enter(struct space *space, enum resolver who, bool *noted)
+static uint64_t resolve_enter(struct space *client, enum resolver who, bool *noted)
 {
 	uint64_t now = now_ms(), nobody = 0;
 
-	*noted = atomic_compare_exchange_strong(&space->resolving_ms[who], &nobody, now);
+	*noted = atomic_compare_exchange_strong(&client->resolving_ms[who], &nobody, now);
 	return now;
 }
 
-static void leave(struct space *space, enum resolver who, uint64_t since_ms, bool noted)
+static void resolve_leave(struct space *client, enum resolver who, uint64_t since_ms, bool noted)
 {
 	if (noted)
-		atomic_store(&space->resolving_ms[who], 0);
-	/* What has passed it over. The pager's space was parked as well. */
+		atomic_store(&client->resolving_ms[who], 0);
+	/* What has passed it over. The pager's client was parked as well. */
 	if (now_ms() > since_ms + KEPT_MS)
-		space_wake_all(space);
+		space_wake_all(client);
 }
 
 /* ---- where somebody waits ------------------------------------------------------------------- */
 
 /* How many of these pages are LOCAL. Since they came the segment may have left, and come again.
-   pseg->lock is held. */
-static uint64_t local_pages(struct pseg *pseg, uint64_t first, uint64_t count)
+   mseg->lock is held. */
+static uint64_t local_pages(struct mapped_segment *mseg, uint64_t first, uint64_t count)
 {
 	enum page_state state;
-	uint64_t run = pseg->seg ? pages_run(pseg->seg, first, count, &state) : 0;
+	uint64_t run = mseg->seg ? pages_run(mseg->seg, first, count, &state) : 0;
 
 	return run && state == PAGE_LOCAL ? run : 0;
 }
 
-/* How many bytes of it are attached at that address; 0: something else is there by now. pseg->lock is
+/* How many bytes of it are attached at that address; 0: something else is there by now. mseg->lock is
    held. */
-static uint64_t attached_at(struct pseg *pseg, struct space *space, uint64_t addr, uint64_t first,
-			    uint64_t count)
+static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, uint64_t addr,
+			    uint64_t first, uint64_t count)
 {
-	struct holding *h = pseg_holding(pseg, space);
-	const struct attachment *a = h ? holding_at(h, addr) : NULL;
-	uint64_t len = local_pages(pseg, first, count) * RAMP_PAGE_BYTES;
+	struct client_mappings *cm = mseg_mappings_of(mseg, client);
+	const struct attachment *a = cm ? attachment_at(cm, addr) : NULL;
+	uint64_t len = local_pages(mseg, first, count) * RAMP_PAGE_BYTES;
 
 	if (!a || a->gone || a->offset + (addr - a->start) != first * RAMP_PAGE_BYTES)
 		return 0;
 	return len < a->end - addr ? len : a->end - addr;
 }
 
-static void resolve_at(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
+static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		       uint64_t count, enum resolver who)
 {
-	struct programs *p = space->programs;
-	struct pseg *pseg = pseg_find(p, id);
+	struct programs *p = client->programs;
+	struct mapped_segment *mseg = mseg_find(p, id);
 	bool begun = false, noted;
 	uint64_t len = 0, since_ms;
 
-	if (!pseg)
+	if (!mseg)
 		return;
-	if (pthread_rwlock_tryrdlock(&pseg->lock)) {
-		space_wake(space, addr);
+	if (pthread_rwlock_tryrdlock(&mseg->lock)) {
+		space_wake(client, addr);
 	} else {
-		begun = begin(p, pseg);
+		begun = resolve_begin(p, mseg);
 		if (begun)
-			len = attached_at(pseg, space, addr, first, count);
-		pthread_rwlock_unlock(&pseg->lock);
+			len = attached_at(mseg, client, addr, first, count);
+		pthread_rwlock_unlock(&mseg->lock);
 	}
 	if (!begun) {
-		pseg_put(p, pseg);
+		mseg_put(p, mseg);
 		return;
 	}
-	since_ms = enter(space, who, &noted);
+	since_ms = resolve_enter(client, who, &noted);
 	if (len)
-		resolve_range(space, addr, len, false);
+		resolve_range(client, addr, len, false);
 	else
-		space_wake(space, addr);
-	leave(space, who, since_ms, noted);
-	end(p, pseg);
-	let_go(p, pseg, NULL);
+		space_wake(client, addr);
+	resolve_leave(client, who, since_ms, noted);
+	resolve_end(p, mseg);
+	resolve_let_go(p, mseg, NULL);
 }
 
-struct apart_job {
-	struct space *space; /* a reference */
+struct by_worker_job {
+	struct space *client; /* a reference */
 	ramp_segment_t id;
 	uint64_t addr, first, count;
 };
 
-static void run_apart(void *arg)
+static void run_by_worker(void *arg)
 {
-	struct apart_job *job = arg;
+	struct by_worker_job *job = arg;
 
-	if (!keeps(job->space))
-		resolve_at(job->space, job->id, job->addr, job->first, job->count, RESOLVER_POOL);
-	space_put(job->space);
+	if (!keeps(job->client))
+		resolve_at(job->client, job->id, job->addr, job->first, job->count,
+			   RESOLVER_WORKER);
+	space_put(job->client);
 	free(job);
 }
 
-static void resolve_apart(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
-			  uint64_t count)
+static void resolve_by_worker(struct space *client, ramp_segment_t id, uint64_t addr,
+			      uint64_t first, uint64_t count)
 {
-	struct apart_job *job = malloc(sizeof(*job));
+	struct by_worker_job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		space_wake(space, addr); /* until there is memory */
+		space_wake(client, addr); /* until there is memory */
 		return;
 	}
-	*job = (struct apart_job){space_get(space), id, addr, first, count};
-	pool_run_own(space->programs->pool, space->uid, run_apart, job);
+	*job = (struct by_worker_job){space_get(client), id, addr, first, count};
+	workers_run_own(client->programs->workers, client->uid, run_by_worker, job);
 }
 
-static _Atomic uint64_t *apart_until(struct space *space)
+static _Atomic uint64_t *by_worker_until(struct space *client)
 {
-	return &space->programs->apart_until_ms[space->uid % GREEDY_SLOTS];
+	return &client->programs->by_worker_until_ms[client->uid % UID_SLOTS];
 }
 
-void space_kept(struct space *space)
+void space_kept(struct space *client)
 {
-	if (atomic_exchange(apart_until(space), now_ms() + APART_MS) <= now_ms())
+	if (atomic_exchange(by_worker_until(client), now_ms() + BY_WORKER_MS) <= now_ms())
 		log_warn("process %d keeps the lock of its memory, where pages of it are to be "
 			 "mapped: page faults of user %u are served apart for %u minutes",
-			 (int)space->pid, (unsigned int)space->uid, APART_MS / 60000u);
+			 (int)client->pid, (unsigned int)client->uid, BY_WORKER_MS / 60000u);
 }
 
-void space_resolve(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
+void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		   uint64_t count)
 {
-	if (atomic_load(apart_until(space)) > now_ms())
-		resolve_apart(space, id, addr, first, count);
+	if (atomic_load(by_worker_until(client)) > now_ms())
+		resolve_by_worker(client, id, addr, first, count);
 	else
-		resolve_at(space, id, addr, first, count, RESOLVER_PAGER);
+		resolve_at(client, id, addr, first, count, RESOLVER_PAGER);
 }
 
 /* ---- wherever it is attached ---------------------------------------------------------------- */
@@ -251,105 +252,105 @@ uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t 
 	return hi - lo;
 }
 
-/* Where the space has these pages, from that address on; pseg->lock is held. */
-static size_t find_spans(struct pseg *pseg, struct space *space, uint64_t from_addr, uint64_t first,
-			 uint64_t count, struct span *spans)
+/* Where the client has these pages, from that address on; mseg->lock is held. */
+static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint64_t from_addr,
+			 uint64_t first, uint64_t count, struct span *spans)
 {
-	const struct holding *h = pseg_holding(pseg, space);
+	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 	uint64_t from = first * RAMP_PAGE_BYTES, to = from + count * RAMP_PAGE_BYTES, addr, len;
 	size_t n = 0;
 
-	for (size_t i = 0; h && i < h->count && n < SPANS; i++) {
-		if (h->at[i].end <= from_addr)
+	for (size_t i = 0; cm && i < cm->count && n < SPANS; i++) {
+		if (cm->at[i].end <= from_addr)
 			continue;
-		len = attachment_overlap(&h->at[i], from, to, &addr);
+		len = attachment_overlap(&cm->at[i], from, to, &addr);
 		if (len && addr >= from_addr)
-			spans[n++] = (struct span){addr, len, h->at[i].gone};
+			spans[n++] = (struct span){addr, len, cm->at[i].gone};
 	}
 	return n;
 }
 
 /* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited for. */
-static bool is_passed_over(const struct space *space, bool patient)
+static bool is_passed_over(const struct space *client, bool patient)
 {
 	uint64_t until_ms = now_ms() + WRITTEN_MS;
 
-	while (patient && keeps(space) && now_ms() < until_ms &&
-	       !atomic_load(&space->programs->closing))
+	while (patient && keeps(client) && now_ms() < until_ms &&
+	       !atomic_load(&client->programs->closing))
 		usleep(1000);
-	return keeps(space);
+	return keeps(client);
 }
 
-/* As it is attached in that space. `space` and `pseg`: references, which it gives back. */
-static void resolve_space(struct programs *p, struct pseg *pseg, struct space *space,
-			  uint64_t first, uint64_t count, bool patient)
+/* As it is attached in that client. `client` and `mseg`: references, which it gives back. */
+static void resolve_client(struct programs *p, struct mapped_segment *mseg, struct space *client,
+			   uint64_t first, uint64_t count, bool patient)
 {
 	uint64_t from_addr = 0, left = 0, since_ms;
 	struct span spans[SPANS];
-	const enum resolver who = patient ? RESOLVER_POOL : RESOLVER_PREFETCH;
+	const enum resolver who = patient ? RESOLVER_WORKER : RESOLVER_PREFETCH;
 	size_t n = SPANS;
 	bool begun, noted;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	begun = begin(p, pseg);
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_rdlock(&mseg->lock);
+	begun = resolve_begin(p, mseg);
+	pthread_rwlock_unlock(&mseg->lock);
 	if (!begun) {
-		pseg_put(p, pseg);
-		space_put(space);
+		mseg_put(p, mseg);
+		space_put(client);
 		return;
 	}
-	for (; n == SPANS && !is_passed_over(space, patient) &&
+	for (; n == SPANS && !is_passed_over(client, patient) &&
 	       !(from_addr && atomic_load(&p->closing));
 	     from_addr = spans[n - 1].addr + spans[n - 1].len) {
-		pthread_rwlock_rdlock(&pseg->lock);
-		left = local_pages(pseg, first, count);
-		n = pseg->state == PSEG_OPEN
-			    ? find_spans(pseg, space, from_addr, first, left, spans)
+		pthread_rwlock_rdlock(&mseg->lock);
+		left = local_pages(mseg, first, count);
+		n = mseg->state == MSEG_OPEN
+			    ? find_spans(mseg, client, from_addr, first, left, spans)
 			    : 0;
-		pthread_rwlock_unlock(&pseg->lock);
+		pthread_rwlock_unlock(&mseg->lock);
 		if (n == 0)
 			break;
-		since_ms = enter(space, who, &noted);
+		since_ms = resolve_enter(client, who, &noted);
 		for (size_t i = 0; i < n; i++)
 			if (spans[i].gone) /* as the table has it; the access finds out */
-				kernel_uffd_wake(space->uffd, spans[i].addr, spans[i].len);
+				kernel_uffd_wake(client->uffd, spans[i].addr, spans[i].len);
 			else
-				resolve_range(space, spans[i].addr, spans[i].len, patient);
-		leave(space, who, since_ms, noted);
+				resolve_range(client, spans[i].addr, spans[i].len, patient);
+		resolve_leave(client, who, since_ms, noted);
 	}
-	end(p, pseg);
-	let_go(p, pseg, space);
+	resolve_end(p, mseg);
+	resolve_let_go(p, mseg, client);
 }
 
-/* The space after `last` (NULL: the first) that has it attached, with a reference; NULL: none. It
+/* The client after `last` (NULL: the first) that has it attached, with a reference; NULL: none. It
    compares addresses alone: the last one may be gone. */
-static struct space *next_space(struct pseg *pseg, const struct space *last)
+static struct space *next_client(struct mapped_segment *mseg, const struct space *last)
 {
-	struct holding key = {.space = (struct space *)((uintptr_t)last + 1)};
+	struct client_mappings key = {.client = (struct space *)((uintptr_t)last + 1)};
 	struct space *next;
-	struct holding *h;
+	struct client_mappings *cm;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	h = RB_NFIND(pseg_holdings, &pseg->holdings, &key);
-	next = h ? space_get(h->space) : NULL;
-	pthread_rwlock_unlock(&pseg->lock);
+	pthread_rwlock_rdlock(&mseg->lock);
+	cm = RB_NFIND(attached_by_client, &mseg->attached, &key);
+	next = cm ? space_get(cm->client) : NULL;
+	pthread_rwlock_unlock(&mseg->lock);
 	return next;
 }
 
 void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count,
 		      _Atomic uint64_t *since_us)
 {
-	struct space *space = NULL;
-	struct pseg *pseg;
+	struct space *client = NULL;
+	struct mapped_segment *mseg;
 
-	/* From one space to the next, too: who was kept may be on his way there while the daemon ends. */
+	/* From one client to the next, too: who was kept may be on his way there while the daemon ends. */
 	atomic_fetch_add(&p->resolving, 1);
-	pseg = pseg_find(p, id);
-	while (pseg && !atomic_load(&p->closing) && (space = next_space(pseg, space))) {
+	mseg = mseg_find(p, id);
+	while (mseg && !atomic_load(&p->closing) && (client = next_client(mseg, client))) {
 		atomic_store(since_us, now_us());
-		resolve_space(p, pseg_hold(p, pseg), space, first, count, false);
+		resolve_client(p, mseg_hold(p, mseg), client, first, count, false);
 	}
-	let_go(p, pseg, NULL);
+	resolve_let_go(p, mseg, NULL);
 }
 
 /* ---- after a write(2) ----------------------------------------------------------------------- */
@@ -363,8 +364,8 @@ struct written {
 
 struct written_job {
 	struct written *written; /* references */
-	struct pseg *pseg;
-	struct space *space;
+	struct mapped_segment *mseg;
+	struct space *client;
 	uint64_t first, count;
 };
 
@@ -404,7 +405,7 @@ static void run_written(void *arg)
 {
 	struct written_job *job = arg;
 
-	resolve_space(job->space->programs, job->pseg, job->space, job->first, job->count, true);
+	resolve_client(job->client->programs, job->mseg, job->client, job->first, job->count, true);
 	written_put(job->written);
 	free(job);
 }
@@ -422,38 +423,38 @@ static void written_wait(struct written *written)
 	pthread_mutex_unlock(&written->lock);
 }
 
-/* False: no memory. `space` is the job's, or given back. */
-static bool written_in(struct programs *p, struct pseg *pseg, struct space *space,
+/* False: no memory. `client` is the job's, or given back. */
+static bool written_in(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		       struct written *written, uint64_t first, uint64_t count)
 {
 	struct written_job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		space_put(space);
+		space_put(client);
 		return false;
 	}
-	*job = (struct written_job){written, pseg_hold(p, pseg), space, first, count};
+	*job = (struct written_job){written, mseg_hold(p, mseg), client, first, count};
 	pthread_mutex_lock(&written->lock);
 	written->refs++;
 	pthread_mutex_unlock(&written->lock);
-	pool_run_own(p->pool, space->uid, run_written, job);
+	workers_run_own(p->workers, client->uid, run_written, job);
 	return true;
 }
 
 /* Reads the table as it goes; what attaches meanwhile finds the page by itself. */
-static void map_written(struct programs *p, struct pseg *pseg, struct space *space, uint64_t first,
-			uint64_t count)
+static void map_written(struct programs *p, struct mapped_segment *mseg, struct space *client,
+			uint64_t first, uint64_t count)
 {
 	struct written *written = written_new();
-	struct space *next = space;
+	struct space *next = client;
 	bool room = written != NULL;
 
 	if (!written)
-		space_put(space);
+		space_put(client);
 	while (room && next) {
-		space = next;
-		room = written_in(p, pseg, space, written, first, count);
-		next = room ? next_space(pseg, space) : NULL;
+		client = next;
+		room = written_in(p, mseg, client, written, first, count);
+		next = room ? next_client(mseg, client) : NULL;
 	}
 	if (!room)
 		log_error("out of memory: a page that was written may stay SIGBUS");
@@ -465,11 +466,11 @@ static void map_written(struct programs *p, struct pseg *pseg, struct space *spa
 
 void programs_written(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
 {
-	struct pseg *pseg = pseg_find(p, id);
-	struct space *space = pseg ? next_space(pseg, NULL) : NULL;
+	struct mapped_segment *mseg = mseg_find(p, id);
+	struct space *client = mseg ? next_client(mseg, NULL) : NULL;
 
-	if (space)
-		map_written(p, pseg, space, first, count);
-	if (pseg)
-		pseg_put(p, pseg);
+	if (client)
+		map_written(p, mseg, client, first, count);
+	if (mseg)
+		mseg_put(p, mseg);
 }

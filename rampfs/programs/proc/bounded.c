@@ -5,13 +5,13 @@
  * closed what it closes, and that of its memory. Who has a FUSE filesystem of his own, whose server
  * never answers, can keep either for as long as he likes, and whoever looks waits.
  *
- * Happy path: the thread says which process it is about to look into (apart_enter), one after the
+ * Happy path: the thread says which process it is about to look into (bounded_enter), one after the
  * other; whoever has begun it waits for its end.
  *
  * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told who
  * that is. The thread ends when the process lets it. As long as it does not, nobody else waits there:
- * apart_enter says -EBUSY at once. Whose memory alone is locked can still be looked into (Linux 6.17
- * asks without that lock who maps what), and only those wait who need it (apart_enter_memory).
+ * bounded_enter says -EBUSY at once. Whose memory alone is locked can still be looked into (Linux 6.17
+ * asks without that lock who maps what), and only those wait who need it (bounded_enter_memory).
  */
 #include <errno.h>
 #include <linux/kcmp.h>
@@ -30,10 +30,10 @@
 #define ROUND_MS     100u
 #define STUCK_ROUNDS 30u
 
-struct apart {
-	LIST_ENTRY(apart) link; /* in `stuck` */
-	apart_fn *fn;
-	apart_forget *forget;
+struct bounded {
+	LIST_ENTRY(bounded) link; /* in `stuck` */
+	bounded_fn *fn;
+	bounded_forget *forget;
 	void *arg;
 	int priority; /* of who begins it, in real time; 0: none */
 	int rc;	      /* the thread's, until it is done */
@@ -49,11 +49,11 @@ struct apart {
 
 /* Those that were left. */
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
-static LIST_HEAD(, apart) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
+static LIST_HEAD(, bounded) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
 
 static bool is_stuck(pid_t pid, bool memory)
 {
-	const struct apart *a;
+	const struct bounded *a;
 	bool stuck = false;
 
 	pthread_mutex_lock(&stuck_lock);
@@ -65,7 +65,7 @@ static bool is_stuck(pid_t pid, bool memory)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static int enter(struct apart *a, pid_t pid, bool memory)
+static int bounded_begin(struct bounded *a, pid_t pid, bool memory)
 {
 	bool left;
 
@@ -82,14 +82,14 @@ static int enter(struct apart *a, pid_t pid, bool memory)
 	return is_stuck(pid, memory) ? -EBUSY : 0;
 }
 
-int apart_enter(struct apart *a, pid_t pid)
+int bounded_enter(struct bounded *a, pid_t pid)
 {
-	return enter(a, pid, false);
+	return bounded_begin(a, pid, false);
 }
 
-int apart_enter_memory(struct apart *a, pid_t pid)
+int bounded_enter_memory(struct bounded *a, pid_t pid)
 {
-	return enter(a, pid, true);
+	return bounded_begin(a, pid, true);
 }
 
 static bool same_memory(pid_t a, pid_t b)
@@ -98,14 +98,14 @@ static bool same_memory(pid_t a, pid_t b)
 }
 
 /* kcmp(2) waits for either: each by itself first, so that the right one is known. */
-int apart_same_memory(struct apart *apart, pid_t a, pid_t b)
+int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b)
 {
 	const pid_t both[] = {a, b};
 
 	if (a == b)
 		return 1;
 	for (int i = 0; i < 2; i++) {
-		int rc = apart_enter(apart, both[i]);
+		int rc = bounded_enter(bounded, both[i]);
 
 		if (rc)
 			return rc;
@@ -114,16 +114,16 @@ int apart_same_memory(struct apart *apart, pid_t a, pid_t b)
 	return same_memory(a, b);
 }
 
-static void apart_free(struct apart *a)
+static void bounded_free(struct bounded *a)
 {
 	pthread_cond_destroy(&a->ended);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
 
-static void *apart_main(void *arg)
+static void *bounded_main(void *arg)
 {
-	struct apart *a = arg;
+	struct bounded *a = arg;
 	bool left;
 
 	if (a->priority)
@@ -140,7 +140,7 @@ static void *apart_main(void *arg)
 	LIST_REMOVE(a, link);
 	pthread_mutex_unlock(&stuck_lock);
 	a->forget(a->arg);
-	apart_free(a);
+	bounded_free(a);
 	return NULL;
 }
 
@@ -156,9 +156,9 @@ static int own_priority(void)
 		       : 0;
 }
 
-static struct apart *make(apart_fn *fn, void *arg, apart_forget *forget)
+static struct bounded *bounded_make(bounded_fn *fn, void *arg, bounded_forget *forget)
 {
-	struct apart *a = calloc(1, sizeof(*a));
+	struct bounded *a = calloc(1, sizeof(*a));
 	pthread_condattr_t clock;
 
 	if (!a)
@@ -175,7 +175,7 @@ static struct apart *make(apart_fn *fn, void *arg, apart_forget *forget)
 	return a;
 }
 
-static int start(struct apart *a)
+static int bounded_start(struct bounded *a)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -185,12 +185,12 @@ static int start(struct apart *a)
 		return -rc;
 	rc = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	if (!rc)
-		rc = pthread_create(&thread, &attr, apart_main, a);
+		rc = pthread_create(&thread, &attr, bounded_main, a);
 	pthread_attr_destroy(&attr);
 	return -rc;
 }
 
-static void wait_a_round(struct apart *a)
+static void wait_a_round(struct bounded *a)
 {
 	uint64_t until_ms = now_ms() + ROUND_MS;
 	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
@@ -200,7 +200,7 @@ static void wait_a_round(struct apart *a)
 }
 
 /* False: it is the thread's, which is stuck in that process (0: it has not come to any). */
-static bool wait_for(struct apart *a, pid_t *stuck, bool *memory)
+static bool bounded_wait(struct bounded *a, pid_t *stuck, bool *memory)
 {
 	unsigned int rounds = 0;
 	bool done;
@@ -243,19 +243,19 @@ static void say_stuck(pid_t pid, bool memory)
 		 name);
 }
 
-bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *stuck)
+bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
 {
-	struct apart *a = make(fn, arg, forget);
+	struct bounded *a = bounded_make(fn, arg, forget);
 	bool memory;
 
 	*stuck = 0;
-	*rc = a ? start(a) : -ENOMEM;
+	*rc = a ? bounded_start(a) : -ENOMEM;
 	if (*rc) {
 		if (a)
-			apart_free(a);
+			bounded_free(a);
 		return true;
 	}
-	if (!wait_for(a, stuck, &memory)) {
+	if (!bounded_wait(a, stuck, &memory)) {
 		if (*stuck)
 			say_stuck(*stuck, memory);
 		return false;
@@ -263,6 +263,6 @@ bool apart_run(apart_fn *fn, void *arg, apart_forget *forget, int *rc, pid_t *st
 	*rc = a->rc;
 	if (*rc == -EBUSY)
 		*stuck = a->at;
-	apart_free(a);
+	bounded_free(a);
 	return true;
 }

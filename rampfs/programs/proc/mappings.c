@@ -43,54 +43,54 @@ static int open_in(pid_t tid, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_files(struct space *space, pid_t tid)
+static int open_files(struct space *client, pid_t tid)
 {
 	int rc;
 
-	space->pagemap = open_in(tid, "pagemap", 0);
-	if (space->pagemap < 0)
-		return space->pagemap;
-	space->map_files = open_in(tid, "map_files", O_DIRECTORY);
-	if (space->map_files < 0)
-		return space->map_files;
-	rc = kernel_maps_open(&space->maps, tid);
-	space->maps_open = !rc;
+	client->pagemap = open_in(tid, "pagemap", 0);
+	if (client->pagemap < 0)
+		return client->pagemap;
+	client->map_files = open_in(tid, "map_files", O_DIRECTORY);
+	if (client->map_files < 0)
+		return client->map_files;
+	rc = kernel_maps_open(&client->maps, tid);
+	client->maps_open = !rc;
 	return rc;
 }
 
-int mappers_open(struct space *space)
+int mappings_open(struct space *client)
 {
-	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+	pid_t tid = process_tid(client->pid, client->agent_tid);
 	int rc;
 
-	rc = open_files(space, tid ? tid : space->pid);
+	rc = open_files(client, tid ? tid : client->pid);
 	/* Still a thread of that process: no later one of another, with the same number. */
-	if (!rc && tid && mappers_tid(space->pid, space->agent_tid) != tid)
+	if (!rc && tid && process_tid(client->pid, client->agent_tid) != tid)
 		rc = -ESRCH;
 	return rc == -ENOENT ? -ESRCH : rc;
 }
 
-void mappers_close(struct space *space)
+void mappings_close(struct space *client)
 {
-	if (space->pagemap >= 0)
-		close(space->pagemap);
-	if (space->map_files >= 0)
-		close(space->map_files);
-	if (space->maps_open)
-		kernel_maps_close(&space->maps);
+	if (client->pagemap >= 0)
+		close(client->pagemap);
+	if (client->map_files >= 0)
+		close(client->map_files);
+	if (client->maps_open)
+		kernel_maps_close(&client->maps);
 }
 
 /* Only a text is read by one at a time. Else nobody waits here for who waits in that process. */
-static void enter_maps(struct space *space)
+static void enter_maps(struct space *client)
 {
-	if (space->maps.text)
-		pthread_mutex_lock(&space->proc);
+	if (client->maps.text)
+		pthread_mutex_lock(&client->proc);
 }
 
-static void leave_maps(struct space *space)
+static void leave_maps(struct space *client)
 {
-	if (space->maps.text)
-		pthread_mutex_unlock(&space->proc);
+	if (client->maps.text)
+		pthread_mutex_unlock(&client->proc);
 }
 
 static uint32_t prot_of(uint32_t flags)
@@ -122,7 +122,7 @@ static int fresh_proc(void)
  * was asked for, or there is no telling. Taken for unwritable, it would come back private from its
  * next move, and its stores be lost.
  */
-static int is_writable(struct space *space, const struct kernel_vma *vma, mode_t mode,
+static int is_writable(struct space *client, const struct kernel_vma *vma, mode_t mode,
 		       const char *range, int *fresh)
 {
 	char path[PROC_PATH];
@@ -136,11 +136,11 @@ static int is_writable(struct space *space, const struct kernel_vma *vma, mode_t
 		*fresh = fresh_proc();
 	if (*fresh < 0)
 		return *fresh;
-	snprintf(path, sizeof(path), "%d/map_files/%s", (int)space->pid, range);
+	snprintf(path, sizeof(path), "%d/map_files/%s", (int)client->pid, range);
 	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
 		/* The main thread may have ended, and its agent not. */
 		snprintf(path, sizeof(path), "%d/map_files/%s",
-			 (int)mappers_tid(space->pid, space->agent_tid), range);
+			 (int)process_tid(client->pid, client->agent_tid), range);
 		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
 			return -errno;
 	}
@@ -158,7 +158,7 @@ static int read_name(int dir, const char *path, char target[4096], struct stat *
 }
 
 /* 1; 0: not a segment's; -errno: it has changed between the query and here. */
-static int know_file(struct space *space, const struct kernel_vma *vma, struct mapping *m,
+static int know_file(struct space *client, const struct kernel_vma *vma, struct proc_mapping *m,
 		     int *fresh)
 {
 	char path[PROC_PATH], target[4096];
@@ -167,15 +167,15 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 	struct stat st;
 	int writable;
 
-	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)space->pid,
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)client->pid,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
 	range = strrchr(path, '/') + 1;
-	if (space->pidfd < 0) {
+	if (client->pidfd < 0) {
 		/* No process is known by which it could be seen, and nothing of it comes back. */
-		if (kernel_maps_name(&space->maps, vma->start, target, sizeof(target)))
+		if (kernel_maps_name(&client->maps, vma->start, target, sizeof(target)))
 			return -ENOENT;
 		st.st_mode = S_IWUSR;
-	} else if (read_name(space->map_files, range, target, &st) &&
+	} else if (read_name(client->map_files, range, target, &st) &&
 		   read_name(AT_FDCWD, path, target, &st)) {
 		/* Neither by the agent's thread, which may have ended, nor by the main one. */
 		return -ENOENT;
@@ -194,28 +194,28 @@ static int know_file(struct space *space, const struct kernel_vma *vma, struct m
 	}
 	if (*end && *end != ' ')
 		return 0;
-	writable = is_writable(space, vma, st.st_mode, range, fresh);
+	writable = is_writable(client, vma, st.st_mode, range, fresh);
 	m->writable = writable > 0;
 	return writable < 0 ? writable : 1;
 }
 
-int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, void *arg)
+int mappings_each(struct space *client, uint64_t lo, uint64_t hi, proc_mapping_fn *fn, void *arg)
 {
-	dev_t dev = space->programs->store_dev;
+	dev_t dev = client->programs->store_dev;
 	struct kernel_vma vma;
 	uint64_t seen = 0;
 	int rc = 0, tries = 0, known, fresh = -1;
 
-	enter_maps(space);
+	enter_maps(client);
 	while (!rc && lo < hi) {
-		struct mapping m = {0};
+		struct proc_mapping m = {0};
 
-		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		rc = kernel_maps_next(&client->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
 		known = 0;
 		if (makedev(vma.dev_major, vma.dev_minor) == dev)
-			known = know_file(space, &vma, &m, &fresh);
+			known = know_file(client, &vma, &m, &fresh);
 		rc = known < 0 && ++tries == KNOW_TRIES ? -EBUSY : 0;
 		if (known < 0)
 			continue;
@@ -229,41 +229,41 @@ int mappers_each(struct space *space, uint64_t lo, uint64_t hi, mapping_fn *fn, 
 		m.prot = prot_of(vma.flags);
 		rc = fn(arg, &m);
 	}
-	leave_maps(space);
+	leave_maps(client);
 	if (fresh >= 0)
 		close(fresh);
 	return rc;
 }
 
-int mappers_copied(struct space *space, uint64_t start, uint64_t end, bool swapped)
+int mappings_copied(struct space *client, uint64_t start, uint64_t end, bool swapped)
 {
 	struct kernel_page_kind own = {
 		.none = KERNEL_PAGE_FILE,
 		.any = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
 	};
 
-	return kernel_pagemap_find(space->pagemap, start, end, own, NULL);
+	return kernel_pagemap_find(client->pagemap, start, end, own, NULL);
 }
 
-int mappers_small(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+int mappings_small(struct space *client, uint64_t start, uint64_t end, uint64_t *at)
 {
 	struct kernel_page_kind small = {
 		.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
 		.none = KERNEL_PAGE_HUGE,
 	};
 
-	return kernel_pagemap_find(space->pagemap, start, end, small, at);
+	return kernel_pagemap_find(client->pagemap, start, end, small, at);
 }
 
-int mappers_poisoned(struct space *space, uint64_t start, uint64_t end, uint64_t *at)
+int mappings_poisoned(struct space *client, uint64_t start, uint64_t end, uint64_t *at)
 {
 	/* The store's pages are never swapped out. */
 	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
 
-	return kernel_pagemap_find(space->pagemap, start, end, marked, at);
+	return kernel_pagemap_find(client->pagemap, start, end, marked, at);
 }
 
-static bool is_covered(const struct kernel_vma *vma, const struct cover *covered, size_t n)
+static bool is_covered(const struct kernel_vma *vma, const struct address_range *covered, size_t n)
 {
 	uint64_t at = vma->start;
 
@@ -273,73 +273,73 @@ static bool is_covered(const struct kernel_vma *vma, const struct cover *covered
 	return at >= vma->end;
 }
 
-int mappers_clear(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino,
-		  const struct cover *covered, size_t n)
+int mappings_clear(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino,
+		   const struct address_range *covered, size_t n)
 {
 	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
-	dev_t dev = space->programs->store_dev;
+	dev_t dev = client->programs->store_dev;
 	struct kernel_vma vma;
 	int rc;
 
-	enter_maps(space);
+	enter_maps(client);
 	for (;;) {
-		rc = kernel_maps_next(&space->maps, lo, hi, &vma);
+		rc = kernel_maps_next(&client->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
 		lo = vma.end;
 		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
 			continue;
-		rc = is_covered(&vma, covered, n) ? kernel_pagemap_find(space->pagemap, vma.start,
+		rc = is_covered(&vma, covered, n) ? kernel_pagemap_find(client->pagemap, vma.start,
 									vma.end, present, NULL)
 						  : 1;
 		if (rc)
 			break;
 	}
-	leave_maps(space);
+	leave_maps(client);
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
-int mappers_outside(struct space *space, uint64_t lo, uint64_t hi, uint64_t ino)
+int mappings_outside(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino)
 {
-	dev_t dev = space->programs->store_dev;
+	dev_t dev = client->programs->store_dev;
 	struct kernel_vma vma;
 	uint64_t at = 0;
 	int rc;
 
-	enter_maps(space);
-	while ((rc = kernel_maps_next(&space->maps, at, UINT64_MAX, &vma)) > 0) {
+	enter_maps(client);
+	while ((rc = kernel_maps_next(&client->maps, at, UINT64_MAX, &vma)) > 0) {
 		at = vma.end;
 		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
 		    (vma.start < lo || vma.end > hi))
 			break;
 	}
-	leave_maps(space);
+	leave_maps(client);
 	return rc == -ESRCH ? 0 : rc;
 }
 
-int mappers_foreign(struct space *space, uint64_t addr, struct cover *range)
+int mappings_foreign(struct space *client, uint64_t addr, struct address_range *range)
 {
 	struct kernel_vma vma = {0};
 	int rc;
 
-	enter_maps(space);
-	rc = kernel_maps_next(&space->maps, addr, addr + 1, &vma);
-	leave_maps(space);
-	*range = (struct cover){vma.start, vma.end};
-	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != space->programs->store_dev : rc;
+	enter_maps(client);
+	rc = kernel_maps_next(&client->maps, addr, addr + 1, &vma);
+	leave_maps(client);
+	*range = (struct address_range){vma.start, vma.end};
+	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != client->programs->store_dev : rc;
 }
 
-int mappers_gap(struct space *space, uint64_t at, uint64_t end, struct cover *gap)
+int mappings_gap(struct space *client, uint64_t at, uint64_t end, struct address_range *gap)
 {
 	struct kernel_vma vma = {0};
 	int rc = 0;
 
-	enter_maps(space);
-	while (at < end && (rc = kernel_maps_next_any(&space->maps, at, end, &vma)) > 0 &&
+	enter_maps(client);
+	while (at < end && (rc = kernel_maps_next_any(&client->maps, at, end, &vma)) > 0 &&
 	       vma.start <= at)
 		at = vma.end;
-	leave_maps(space);
-	*gap = (struct cover){at, rc > 0 ? vma.start : end};
+	leave_maps(client);
+	*gap = (struct address_range){at, rc > 0 ? vma.start : end};
 	return rc < 0 ? rc : at < end;
 }
 
@@ -368,7 +368,7 @@ static uint32_t status_number(const char *path, const char *name)
 }
 
 /* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
-char mappers_state(pid_t pid)
+char process_state(pid_t pid)
 {
 	char path[PROC_PATH], line[STATUS_LINE];
 	const char *word;
@@ -378,7 +378,7 @@ char mappers_state(pid_t pid)
 	return word ? *word : 0;
 }
 
-pid_t mappers_parent(pid_t pid)
+pid_t process_parent(pid_t pid)
 {
 	char path[PROC_PATH];
 
@@ -386,7 +386,7 @@ pid_t mappers_parent(pid_t pid)
 	return (pid_t)status_number(path, "PPid:");
 }
 
-pid_t mappers_tracer(pid_t pid, pid_t tid)
+pid_t process_tracer(pid_t pid, pid_t tid)
 {
 	char path[PROC_PATH];
 
@@ -431,7 +431,7 @@ static bool frozen_by(char *line)
 	return file_says(file, "FROZEN") || file_says(file, "FREEZING");
 }
 
-bool mappers_frozen(pid_t pid)
+bool process_frozen(pid_t pid)
 {
 	char path[PROC_PATH], *line = NULL;
 	bool frozen = false;
@@ -458,7 +458,7 @@ static uint32_t own_tid(pid_t pid, pid_t tid)
 	return status_number(path, "NSpid:");
 }
 
-pid_t mappers_tid(pid_t pid, uint32_t tid)
+pid_t process_tid(pid_t pid, uint32_t tid)
 {
 	char path[PROC_PATH];
 	struct dirent *entry;

@@ -1,7 +1,7 @@
 /*
  * Who maps a file, of all the processes that there are.
  *
- * Happy path: a thread that can be left (apart.c) goes through /proc and notes who maps the file.
+ * Happy path: a thread that can be left (bounded.c) goes through /proc and notes who maps the file.
  *
  * How it fails: a process that keeps it waiting is -EBUSY: it may map the file. A process that even
  * root may not look at (it has more capabilities than this daemon, as a container's init may have)
@@ -47,7 +47,7 @@ static void pass_over(pid_t pid)
 			 (int)pid);
 }
 
-static int note(struct search *s, pid_t pid, uint64_t start, uint64_t end)
+static int note_mapper(struct search *s, pid_t pid, uint64_t start, uint64_t end)
 {
 	struct found *last = s->n ? &s->found[s->n - 1] : NULL;
 
@@ -89,7 +89,7 @@ static int look_at_thread(struct search *s, pid_t pid, pid_t tid)
 		if ((vma.inode == s->ino) == s->others ||
 		    makedev(vma.dev_major, vma.dev_minor) != s->dev)
 			continue;
-		rc = note(s, pid, vma.start, vma.end);
+		rc = note_mapper(s, pid, vma.start, vma.end);
 		if (rc)
 			break;
 	}
@@ -123,15 +123,15 @@ static int look_at(struct search *s, pid_t pid)
 	return rc == -ESRCH ? 0 : rc;
 }
 
-static int look_at_one(struct apart *apart, struct search *s)
+static int look_at_one(struct bounded *bounded, struct search *s)
 {
-	int rc = apart_enter(apart, s->only);
+	int rc = bounded_enter(bounded, s->only);
 
 	rc = rc ? rc : look_at(s, s->only);
 	return rc < 0 ? rc : 0;
 }
 
-static int look_at_all(struct apart *apart, void *arg)
+static int look_at_all(struct bounded *bounded, void *arg)
 {
 	struct search *s = arg;
 	DIR *dir = s->only ? NULL : opendir("/proc");
@@ -139,7 +139,7 @@ static int look_at_all(struct apart *apart, void *arg)
 	int rc = 0;
 
 	if (s->only)
-		return look_at_one(apart, s);
+		return look_at_one(bounded, s);
 	if (!dir)
 		return -errno;
 	while (!rc && (entry = readdir(dir))) {
@@ -147,7 +147,7 @@ static int look_at_all(struct apart *apart, void *arg)
 
 		if (pid <= 0 || pid == getpid())
 			continue;
-		rc = apart_enter(apart, pid);
+		rc = bounded_enter(bounded, pid);
 		if (!rc)
 			rc = look_at(s, pid);
 	}
@@ -172,7 +172,7 @@ static int search(const struct search *what, struct search **out, pid_t *stuck)
 	if (!s)
 		return -ENOMEM;
 	*s = *what;
-	if (!apart_run(look_at_all, s, search_free, &rc, stuck))
+	if (!bounded_run(look_at_all, s, search_free, &rc, stuck))
 		return -EBUSY;
 	if (rc)
 		search_free(s);
@@ -181,7 +181,7 @@ static int search(const struct search *what, struct search **out, pid_t *stuck)
 	return rc;
 }
 
-int mappers_all(dev_t dev, uint64_t ino, mapper_fn *fn, void *arg, pid_t *stuck)
+int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
 {
 	struct search what = {.dev = dev, .ino = ino, .hi = UINT64_MAX}, *s;
 	int rc = search(&what, &s, stuck);
@@ -208,14 +208,14 @@ static int any(const struct search *what, pid_t *pid)
 	return rc;
 }
 
-int mappers_any(dev_t dev, uint64_t ino, pid_t *pid)
+int search_any(dev_t dev, uint64_t ino, pid_t *pid)
 {
 	const struct search what = {.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true};
 
 	return any(&what, pid);
 }
 
-int mappers_one(dev_t dev, uint64_t ino, pid_t pid)
+int search_one(dev_t dev, uint64_t ino, pid_t pid)
 {
 	const struct search what = {
 		.dev = dev, .ino = ino, .hi = UINT64_MAX, .one = true, .only = pid};
@@ -223,7 +223,7 @@ int mappers_one(dev_t dev, uint64_t ino, pid_t pid)
 	return any(&what, &pid);
 }
 
-int mappers_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)
+int search_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid)
 {
 	const struct search what = {
 		.dev = dev, .ino = ino, .others = true, .lo = lo, .hi = hi, .one = true};

@@ -3,14 +3,14 @@
  * is a privilege, so one thread of an address space has it at a time, and only while its session
  * stands.
  *
- *   (none) --session ready--> lifted --session over--> (none)
- *                             lifted --another thread of that memory named--> (none)
- *                             lifted --computes all the time--> (none)
+ *   (none) --session ready--> raised --session over--> (none)
+ *                             raised --another thread of that memory named--> (none)
+ *                             raised --computes all the time--> (none)
  *
  * Happy path: the thread that HELLO named is found among the threads of the process that has
- * connected, and lifted; after that it is looked at again, since a thread's number has no handle
+ * connected, and raised; after that it is looked at again, since a thread's number has no handle
  * that would keep it from being somebody else's by now. A session of that memory that came while we
- * looked for such may have been lifted unseen, as we by it: so who has lifted looks at those again,
+ * looked for such may have been raised unseen, as we by it: so who has raised looks at those again,
  * and of two of them the first to do so takes it from the other.
  *
  * How it fails: where a cgroup denies real-time priority, nice -20 and one line in the log. A
@@ -37,44 +37,44 @@
 #include "base/log.h"
 #include "programs/local.h"
 
-#define AGENT_NICE  (-20)
-#define LOOK_MIN_US 500000u /* what has happened in less says little */
-#define LOOKS_ASKED 30u
-#define AGENTS_MAX  100u
-#define KIN_MAX	    64u
-#define GREEDY_MS   60000u
-#define SLICES_US   50000u /* a second, for all processes' scans but the last */
+#define AGENT_NICE     (-20)
+#define LOOK_MIN_US    500000u /* what has happened in less says little */
+#define LOOKS_ASKED    30u
+#define AGENTS_MAX     100u
+#define KIN_MAX	       64u
+#define GREEDY_MS      60000u
+#define TIME_SLICES_US 50000u /* a second, for all processes' scans but the last */
 
 _Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
 
-static bool is_agent(struct space *space, pid_t tid)
+static bool is_agent(struct space *client, pid_t tid)
 {
-	return mappers_tid(space->pid, space->agent_tid) == tid && process_lives(space->pidfd);
+	return process_tid(client->pid, client->agent_tid) == tid && process_lives(client->pidfd);
 }
 
 /* As its process is, whatever it had. */
-static void set_normal(struct space *space, pid_t tid)
+static void set_normal(struct space *client, pid_t tid)
 {
 	struct sched_param none = {0};
 
 	sched_setscheduler(tid, SCHED_OTHER, &none);
-	setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, (id_t)space->pid));
+	setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, (id_t)client->pid));
 }
 
 /* Takes it away from a thread that has it. One that has called exec is its process's main thread
    now, under that number, and has kept it. */
-static void lower(struct space *space)
+static void lower(struct space *client)
 {
 	struct sched_param param = {0};
 
-	if (is_agent(space, space->lifted))
-		set_normal(space, space->lifted);
-	else if (process_lives(space->pidfd) &&
-		 sched_getscheduler(space->pid) == (SCHED_RR | SCHED_RESET_ON_FORK) &&
-		 !sched_getparam(space->pid, &param) &&
+	if (is_agent(client, client->raised))
+		set_normal(client, client->raised);
+	else if (process_lives(client->pidfd) &&
+		 sched_getscheduler(client->pid) == (SCHED_RR | SCHED_RESET_ON_FORK) &&
+		 !sched_getparam(client->pid, &param) &&
 		 param.sched_priority == KERNEL_AGENT_PRIORITY)
-		set_normal(space, space->pid);
-	space->lifted = 0;
+		set_normal(client, client->pid);
+	client->raised = 0;
 }
 
 static void set_high(pid_t tid)
@@ -100,45 +100,45 @@ struct kin {
 	pid_t pids[KIN_MAX];
 };
 
-static int look_kin(struct apart *apart, void *arg, struct space *space)
+static int look_kin(struct bounded *bounded, void *arg, struct space *client)
 {
 	struct kin *kin = arg;
-	int same = apart_same_memory(apart, kin->pid, space->pid);
+	int same = bounded_same_memory(bounded, kin->pid, client->pid);
 
 	if (same != 1)
 		return same;
 	if (kin->count == KIN_MAX)
 		return -E2BIG;
-	kin->pids[kin->count++] = space->pid;
+	kin->pids[kin->count++] = client->pid;
 	return 0;
 }
 
-static bool may_be_kin(const struct space *space, const struct space *other, uint64_t after)
+static bool may_be_kin(const struct space *client, const struct space *other, uint64_t after)
 {
-	return other->uid == space->uid && other->pid != space->pid && other->id > after;
+	return other->uid == client->uid && other->pid != client->pid && other->id > after;
 }
 
 /* Among the sessions behind that one, *last being the last that there is. -errno: that can't be
    told. Not under programs->lift, as a process may keep whoever looks into it waiting. */
-static int find_kin(struct space *space, struct kin *kin, uint64_t after, uint64_t *last)
+static int find_kin(struct space *client, struct kin *kin, uint64_t after, uint64_t *last)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 	struct space *other, **others;
 	size_t cap = 0, count = 0;
 	pid_t at;
 
-	*kin = (struct kin){.pid = space->pid};
+	*kin = (struct kin){.pid = client->pid};
 	pthread_mutex_lock(&p->lock);
-	*last = p->next_space;
-	TAILQ_FOREACH (other, &p->spaces, link)
-		cap += may_be_kin(space, other, after);
+	*last = p->next_client;
+	TAILQ_FOREACH (other, &p->clients, link)
+		cap += may_be_kin(client, other, after);
 	others = calloc(cap + 1, sizeof(struct space *));
 	if (others)
-		TAILQ_FOREACH (other, &p->spaces, link)
-			if (may_be_kin(space, other, after))
+		TAILQ_FOREACH (other, &p->clients, link)
+			if (may_be_kin(client, other, after))
 				others[count++] = space_get(other);
 	pthread_mutex_unlock(&p->lock);
-	return others ? spaces_look(others, count, look_kin, kin, sizeof(*kin), &at) : -ENOMEM;
+	return others ? clients_look(others, count, look_kin, kin, sizeof(*kin), &at) : -ENOMEM;
 }
 
 static bool shares(const struct kin *kin, const struct space *other)
@@ -150,92 +150,92 @@ static bool shares(const struct kin *kin, const struct space *other)
 	return does;
 }
 
-/* Those other spaces of that memory that have a thread lifted, with references. */
-static struct space **lifted_kin(struct space *space, const struct kin *kin, size_t *count)
+/* Those other clients of that memory that have a thread raised, with references. */
+static struct space **raised_kin(struct space *client, const struct kin *kin, size_t *count)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 	struct space *other, **list;
 	size_t cap = 1;
 
 	*count = 0;
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (other, &p->spaces, link)
-		cap += other->lifted != 0;
+	TAILQ_FOREACH (other, &p->clients, link)
+		cap += other->raised != 0;
 	list = calloc(cap, sizeof(struct space *));
 	if (list)
-		TAILQ_FOREACH (other, &p->spaces, link)
-			if (other != space && other->lifted && shares(kin, other))
+		TAILQ_FOREACH (other, &p->clients, link)
+			if (other != client && other->raised && shares(kin, other))
 				list[(*count)++] = space_get(other);
 	pthread_mutex_unlock(&p->lock);
 	return list;
 }
 
 /* No other thread of that memory keeps it. False: no memory. */
-static bool take_from_kin(struct space *space, const struct kin *kin, pid_t tid)
+static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid)
 {
 	size_t count;
-	struct space **others = lifted_kin(space, kin, &count);
+	struct space **others = raised_kin(client, kin, &count);
 
 	if (!others)
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		struct space *other = others[i];
 
-		if (other->lifted != tid && is_agent(other, other->lifted))
-			set_normal(other, other->lifted);
-		other->lifted = 0;
+		if (other->raised != tid && is_agent(other, other->raised))
+			set_normal(other, other->raised);
+		other->raised = 0;
 	}
-	spaces_free(others, count);
+	clients_free(others, count);
 	return true;
 }
 
 /* ---- who computes all the time ---- */
 
-static int read_ran(struct space *space, uint64_t *us)
+static int read_ran(struct space *client, uint64_t *us)
 {
 	char text[64] = "";
 
-	if (pread(space->look.schedstat, text, sizeof(text) - 1, 0) < 0)
+	if (pread(client->look.schedstat, text, sizeof(text) - 1, 0) < 0)
 		return -errno;
 	*us = strtoull(text, NULL, 10) / 1000;
 	return 0;
 }
 
 /* A kernel that does not say what threads compute leaves it at that. */
-static void begin_looks(struct space *space, pid_t tid)
+static void begin_looks(struct space *client, pid_t tid)
 {
-	struct agent_look *look = &space->look;
+	struct agent_load *look = &client->look;
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)space->pid, (int)tid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)client->pid, (int)tid);
 	look->schedstat = open(path, O_RDONLY | O_CLOEXEC);
 	look->at_us = now_us();
-	read_ran(space, &look->ran_us);
+	read_ran(client, &look->ran_us);
 }
 
 /* It has something to do, or has got something to do since the last look. */
-static bool is_asked(struct space *space)
+static bool is_asked(struct space *client)
 {
 	bool asked;
 
-	if (pthread_mutex_trylock(&space->io))
+	if (pthread_mutex_trylock(&client->io))
 		return true;
-	asked = space->serial != space->look.serial || agent_has_late(space);
-	space->look.serial = space->serial;
-	pthread_mutex_unlock(&space->io);
+	asked = client->serial != client->look.serial || client_has_late(client);
+	client->look.serial = client->serial;
+	pthread_mutex_unlock(&client->io);
 	return asked;
 }
 
 /* One of so many agents, by what it has computed so far. */
-static bool is_greedy(struct space *space, uint64_t ran_us, size_t agents)
+static bool is_greedy(struct space *client, uint64_t ran_us, size_t agents)
 {
-	struct agent_look *look = &space->look;
+	struct agent_load *look = &client->look;
 	uint64_t now = now_us(), wall_us = now - look->at_us, ran = ran_us - look->ran_us;
 	bool asked;
 
 	if (wall_us < LOOK_MIN_US)
 		return false;
-	asked = is_asked(space);
+	asked = is_asked(client);
 	look->at_us = now;
 	look->ran_us = ran_us;
 	if (ran * 2 * (agents < AGENTS_MAX ? agents : AGENTS_MAX) <= wall_us) {
@@ -245,113 +245,113 @@ static bool is_greedy(struct space *space, uint64_t ran_us, size_t agents)
 	return ++look->busy > LOOKS_ASKED || !asked;
 }
 
-static uint64_t *greedy_until_ms(struct space *space)
+static uint64_t *greedy_until_ms(struct space *client)
 {
-	return &space->programs->greedy_until_ms[space->uid % GREEDY_SLOTS];
+	return &client->programs->greedy_until_ms[client->uid % UID_SLOTS];
 }
 
 /* programs->lift is held. */
-static void watch_agent(struct space *space, size_t agents)
+static void watch_agent(struct space *client, size_t agents)
 {
 	uint64_t ran_us = 0;
 	char name[64];
 	int rc;
 
-	if (!space->lifted)
+	if (!client->raised)
 		return;
-	rc = read_ran(space, &ran_us);
+	rc = read_ran(client, &ran_us);
 	if (rc == -ESRCH) /* there is no such thread any more */
-		lower(space);
-	if (rc || !is_greedy(space, ran_us, agents))
+		lower(client);
+	if (rc || !is_greedy(client, ran_us, agents))
 		return;
-	process_name(space->pid, name);
+	process_name(client->pid, name);
 	log_warn("process %s of user %u: its agent computes all the time, and runs at normal "
 		 "priority from now on",
-		 name, (unsigned int)space->uid);
-	*greedy_until_ms(space) = now_ms() + GREEDY_MS;
-	lower(space);
+		 name, (unsigned int)client->uid);
+	*greedy_until_ms(client) = now_ms() + GREEDY_MS;
+	lower(client);
 }
 
 void agents_watch(void *arg)
 {
 	struct programs *p = arg;
-	struct space **spaces;
+	struct space **clients;
 	uint64_t spent_us = 0;
 	size_t count;
 
-	spaces_ready(p, &spaces, &count); /* without memory: in a second */
+	clients_get_ready(p, &clients, &count); /* without memory: in a second */
 	for (size_t i = 0; i < count; i++) {
 		pthread_mutex_lock(&p->lift);
-		watch_agent(spaces[i], count);
+		watch_agent(clients[i], count);
 		pthread_mutex_unlock(&p->lift);
-		if (spent_us < SLICES_US) /* else in a second */
-			spent_us += slices_restore(spaces[i]);
+		if (spent_us < TIME_SLICES_US) /* else in a second */
+			spent_us += time_slices_restore(clients[i]);
 	}
-	spaces_free(spaces, count);
+	clients_free(clients, count);
 }
 
 /* ---- a session's beginning and end ---- */
 
 /* programs->lift is held. */
-static void lift(struct space *space, const struct kin *kin)
+static void lift(struct space *client, const struct kin *kin)
 {
-	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+	pid_t tid = process_tid(client->pid, client->agent_tid);
 
-	if (!tid || !process_lives(space->pidfd) || now_ms() < *greedy_until_ms(space) ||
-	    !take_from_kin(space, kin, tid))
+	if (!tid || !process_lives(client->pidfd) || now_ms() < *greedy_until_ms(client) ||
+	    !take_from_kin(client, kin, tid))
 		return;
-	begin_looks(space, tid);
+	begin_looks(client, tid);
 	set_high(tid);
-	space->lifted = tid;
-	if (!is_agent(space, tid)) {
-		set_normal(space, tid);
-		space->lifted = 0;
+	client->raised = tid;
+	if (!is_agent(client, tid)) {
+		set_normal(client, tid);
+		client->raised = 0;
 	}
 }
 
-void agent_lift(struct space *space)
+void agent_raise(struct space *client)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 	struct kin kin;
 	uint64_t last;
 	int rc;
 
-	if (find_kin(space, &kin, 0, &last))
+	if (find_kin(client, &kin, 0, &last))
 		return;
 	pthread_mutex_lock(&p->lift);
-	lift(space, &kin);
+	lift(client, &kin);
 	pthread_mutex_unlock(&p->lift);
-	/* Who comes from now on finds this one lifted. */
-	rc = find_kin(space, &kin, last, &last);
+	/* Who comes from now on finds this one raised. */
+	rc = find_kin(client, &kin, last, &last);
 	if (!rc && !kin.count)
 		return;
 	pthread_mutex_lock(&p->lift);
-	if (space->lifted && (rc || !take_from_kin(space, &kin, space->lifted)))
-		lower(space);
+	if (client->raised && (rc || !take_from_kin(client, &kin, client->raised)))
+		lower(client);
 	pthread_mutex_unlock(&p->lift);
 }
 
-/* Whether the session that has come in its place has lifted the same thread. */
-static bool is_taken_over(struct space *space)
+/* Whether the session that has come in its place has raised the same thread. */
+static bool is_taken_over(struct space *client)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 	struct space *other;
 	bool taken = false;
 
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (other, &p->spaces, link)
-		taken |= other != space && other->lifted == space->lifted;
+	TAILQ_FOREACH (other, &p->clients, link)
+		taken |= other != client && other->raised == client->raised;
 	pthread_mutex_unlock(&p->lock);
 	return taken;
 }
 
-void agent_lower(struct space *space)
+void agent_lower(struct space *client)
 {
-	struct programs *p = space->programs;
+	struct programs *p = client->programs;
 
 	pthread_mutex_lock(&p->lift);
-	if (space->lifted && !is_taken_over(space))
-		lower(space);
-	space->lifted = 0;
+	if (client->raised && !is_taken_over(client))
+		lower(client);
+	client->raised = 0;
 	pthread_mutex_unlock(&p->lift);
 }

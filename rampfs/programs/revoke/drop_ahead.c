@@ -6,8 +6,8 @@
  * not does not.
  *
  * Happy path: at CONNECT, where a gigabyte of small pages takes its time, chunk by chunk and with
- * pauses, of small pages only (ahead_cold). Right before the freeze all at once, and then again
- * what has come back meanwhile, for as long as there is less every time (ahead_last): what is left
+ * pauses, of small pages only (drop_ahead_cold). Right before the freeze all at once, and then again
+ * what has come back meanwhile, for as long as there is less every time (drop_ahead_last): what is left
  * for the window is what programs touch in the time of the last round, however much they use.
  *
  * How it fails: it is a help and no promise. An agent that does not answer, one that is stopped,
@@ -28,76 +28,76 @@
 #define ANSWER_MS    200u
 #define PAUSE_MAX_US 2000u
 
-static bool is_ours(const struct piece *piece)
+static bool is_ours(const struct mapping_ref *ref)
 {
-	return !piece->gone && piece->writable && !atomic_load(&piece->space->stopped);
+	return !ref->gone && ref->writable && !atomic_load(&ref->client->stopped);
 }
 
-static bool drop(struct pseg *pseg, struct space *space, struct session_msg *msg)
+static bool ask_drop(struct mapped_segment *mseg, struct space *client, struct session_msg *msg)
 {
 	msg->type = SESSION_DROP;
-	msg->segment = pseg->id;
-	return !agent_call(space, msg, -1, now_ms() + ANSWER_MS, NULL);
+	msg->segment = mseg->id;
+	return !agent_call(client, msg, -1, now_ms() + ANSWER_MS, NULL);
 }
 
 /* ---- at CONNECT ----------------------------------------------------------------------------- */
 
-/* How far we are: pieces are sorted by space and address. */
+/* How far we are: pieces are sorted by client and address. */
 struct cursor {
-	const struct space *space;
+	const struct space *client;
 	uint64_t at;
 };
 
 /* The next chunk that has small pages mapped; false: there is none. */
-static bool find_chunk(const struct piece *pieces, size_t count, struct cursor *cursor,
-		       struct space **space, struct session_range *range)
+static bool find_chunk(const struct mapping_ref *refs, size_t count, struct cursor *cursor,
+		       struct space **client, struct session_range *range)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct piece *piece = &pieces[i];
-		uint64_t from = piece->start, at;
+		const struct mapping_ref *ref = &refs[i];
+		uint64_t from = ref->start, at;
 
-		if (!is_ours(piece) || (uintptr_t)piece->space < (uintptr_t)cursor->space)
+		if (!is_ours(ref) || (uintptr_t)ref->client < (uintptr_t)cursor->client)
 			continue;
-		if (piece->space == cursor->space && cursor->at > from)
+		if (ref->client == cursor->client && cursor->at > from)
 			from = cursor->at;
-		if (from >= piece->end || mappers_small(piece->space, from, piece->end, &at) <= 0)
+		if (from >= ref->end || mappings_small(ref->client, from, ref->end, &at) <= 0)
 			continue;
-		*space = piece->space;
+		*client = ref->client;
 		range->addr = at - at % HUGE_BYTES > from ? at - at % HUGE_BYTES : from;
 		range->len = CHUNK_BYTES;
-		if (range->len > piece->end - range->addr)
-			range->len = piece->end - range->addr;
-		*cursor = (struct cursor){piece->space, range->addr + range->len};
+		if (range->len > ref->end - range->addr)
+			range->len = ref->end - range->addr;
+		*cursor = (struct cursor){ref->client, range->addr + range->len};
 		return true;
 	}
 	return false;
 }
 
 /* Anew for each chunk, so that attaches need not wait: 1, 0 when all is done. */
-static int drop_chunk(struct pseg *pseg, struct cursor *cursor)
+static int drop_chunk(struct mapped_segment *mseg, struct cursor *cursor)
 {
 	struct session_msg msg = {.count = 1};
-	struct piece *pieces = NULL;
-	struct space *space;
+	struct mapping_ref *refs = NULL;
+	struct space *client;
 	size_t count = 0;
 	int found = 0;
 
-	pthread_mutex_lock(&pseg->change);
-	if (pseg->state == PSEG_OPEN && !pseg->pulling && !pseg_pieces(pseg, &pieces, &count))
-		found = find_chunk(pieces, count, cursor, &space, &msg.ranges[0]);
-	if (found && (inject_stopped(space) || !drop(pseg, space, &msg)))
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->state == MSEG_OPEN && !mseg->pulling && !mseg_refs(mseg, &refs, &count))
+		found = find_chunk(refs, count, cursor, &client, &msg.ranges[0]);
+	if (found && (client_stopped(client) || !ask_drop(mseg, client, &msg)))
 		cursor->at = UINT64_MAX;
-	pieces_free(pieces, count);
-	pthread_mutex_unlock(&pseg->change);
+	mapping_refs_free(refs, count);
+	pthread_mutex_unlock(&mseg->change);
 	return found;
 }
 
-void ahead_cold(struct pseg *pseg)
+void drop_ahead_cold(struct mapped_segment *mseg)
 {
 	uint64_t until_us = now_us() + COLD_MS * 1000u, began_us = now_us();
 	struct cursor cursor = {0};
 
-	while (drop_chunk(pseg, &cursor) && now_us() < until_us) {
+	while (drop_chunk(mseg, &cursor) && now_us() < until_us) {
 		uint64_t took_us = now_us() - began_us;
 
 		/* The agent goes before every thread of the program. */
@@ -108,35 +108,36 @@ void ahead_cold(struct pseg *pseg)
 
 /* ---- right before the window ---------------------------------------------------------------- */
 
-/* All of one space's, from pieces[*i] on. */
-static void drop_space(struct pseg *pseg, const struct piece *pieces, size_t count, size_t *i)
+/* All of one client's, from pieces[*i] on. */
+static void drop_client(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count,
+			size_t *i)
 {
-	struct space *space = pieces[*i].space;
+	struct space *client = refs[*i].client;
 
-	while (*i < count && pieces[*i].space == space) {
+	while (*i < count && refs[*i].client == client) {
 		struct session_msg msg = {0};
 
-		for (; *i < count && pieces[*i].space == space && msg.count < SESSION_RANGES_MAX;
+		for (; *i < count && refs[*i].client == client && msg.count < SESSION_RANGES_MAX;
 		     ++*i)
-			if (is_ours(&pieces[*i]))
+			if (is_ours(&refs[*i]))
 				msg.ranges[msg.count++] = (struct session_range){
-					pieces[*i].start, pieces[*i].end - pieces[*i].start};
+					refs[*i].start, refs[*i].end - refs[*i].start};
 		if (msg.count)
-			drop(pseg, space, &msg);
+			ask_drop(mseg, client, &msg);
 	}
 }
 
-void ahead_last(struct pseg *pseg, const struct piece *pieces, size_t count)
+void drop_ahead_last(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count)
 {
 	uint64_t began_us = now_us(), last_us = UINT64_MAX, took_us = 0;
 
-	if (pseg->pulling)
+	if (mseg->pulling)
 		return;
 	for (int round = 0; round < LAST_ROUNDS && now_us() - began_us < LAST_MS * 1000u; round++) {
 		uint64_t from_us = now_us();
 
 		for (size_t i = 0; i < count;)
-			drop_space(pseg, pieces, count, &i);
+			drop_client(mseg, refs, count, &i);
 		took_us = now_us() - from_us;
 		if (took_us < FEW_US || took_us > last_us / 4 * 3)
 			return;

@@ -7,7 +7,7 @@
  * Happy path: the agent is parked in a system call, so the instruction before its program counter
  * is `syscall`; it is executed again with the registers of an madvise(2). At the end the kept
  * registers make it begin the interrupted call anew. All of it happens on a thread of its own
- * (apart.c), which lives for this: if the agent does not trap in time, the end of that thread is
+ * (bounded.c), which lives for this: if the agent does not trap in time, the end of that thread is
  * what lets go of it.
  *
  * How it fails: somebody else traces it, its cgroup is frozen, it was stopped outside of a system
@@ -36,26 +36,26 @@
 #define OUT_MAX_MS    30000u
 
 /* The agent's thread, or the main one. */
-static pid_t agent_thread(struct space *space)
+static pid_t agent_thread(struct space *client)
 {
-	pid_t tid = mappers_tid(space->pid, space->agent_tid);
+	pid_t tid = process_tid(client->pid, client->agent_tid);
 
-	return tid ? tid : space->pid;
+	return tid ? tid : client->pid;
 }
 
-bool inject_stopped(struct space *space)
+bool client_stopped(struct space *client)
 {
-	return mappers_state(agent_thread(space)) == 'T';
+	return process_state(agent_thread(client)) == 'T';
 }
 
 /* ---- what stands against it ----------------------------------------------------------------- */
 
-int inject_ready(struct space *space, char why[INJECT_WHY])
+int inject_ready(struct space *client, char why[INJECT_WHY])
 {
-	pid_t tid = agent_thread(space), tracer = mappers_tracer(space->pid, tid);
+	pid_t tid = agent_thread(client), tracer = process_tracer(client->pid, tid);
 
 	why[0] = 0;
-	if (mappers_frozen(space->pid))
+	if (process_frozen(client->pid))
 		snprintf(why, INJECT_WHY, "is in a frozen cgroup");
 	else if (tracer)
 		snprintf(why, INJECT_WHY, "is stopped and traced by process %d", (int)tracer);
@@ -75,12 +75,12 @@ int inject_ready(struct space *space, char why[INJECT_WHY])
 /* ---- one thread, traced --------------------------------------------------------------------- */
 
 struct injection {
-	struct apart *apart;
+	struct bounded *bounded;
 	pid_t pid, tid;
 	uint64_t until_ms;
 	char why[INJECT_WHY];
 	size_t count;
-	struct cover ranges[];
+	struct address_range ranges[];
 };
 
 /* 0 when it has trapped, and how (of waitpid); -ETIMEDOUT; -ESRCH: it has ended. */
@@ -139,8 +139,8 @@ static int run_out(struct injection *in)
 
 	in->until_ms = now_ms() + OUT_MS;
 	rc = run_to_syscall(in);
-	while (rc == -ETIMEDOUT && mappers_state(in->tid) != 'S' && now_ms() < end_ms) {
-		(void)apart_enter(in->apart, in->pid); /* not stuck, but at work */
+	while (rc == -ETIMEDOUT && process_state(in->tid) != 'S' && now_ms() < end_ms) {
+		(void)bounded_enter(in->bounded, in->pid); /* not stuck, but at work */
 		in->until_ms = now_ms() + OUT_MS;
 		rc = wait_for_trap(in, &status);
 	}
@@ -155,7 +155,7 @@ static int run_out(struct injection *in)
 
 /* Makes one madvise(2); what it says, or how we failed in *broken. */
 static long call_madvise(struct injection *in, const struct user_regs_struct *kept,
-			 const struct cover *range, int advice, int *broken)
+			 const struct address_range *range, int advice, int *broken)
 {
 	struct user_regs_struct regs = *kept;
 
@@ -235,20 +235,20 @@ static int drop_in(struct injection *in)
 }
 
 /* Whoever traces it must be one thread, and waits where it is in an execve that does not end. */
-static int inject(struct apart *apart, void *arg)
+static int inject(struct bounded *bounded, void *arg)
 {
 	struct injection *in = arg;
-	int status, rc = apart_enter(apart, in->pid);
+	int status, rc = bounded_enter(bounded, in->pid);
 
 	if (rc)
 		return rc;
-	in->apart = apart;
+	in->bounded = bounded;
 	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
 		rc = -errno;
 		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s", strerror(-rc));
 		return rc;
 	}
-	rc = apart_enter(apart, in->pid); /* unless too much time went by */
+	rc = bounded_enter(bounded, in->pid); /* unless too much time went by */
 	if (!rc) {
 		ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
 		rc = wait_for_trap(in, &status);
@@ -260,27 +260,27 @@ static int inject(struct apart *apart, void *arg)
 	return rc;
 }
 
-int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
-		char why[INJECT_WHY])
+int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
+		uint64_t until_ms, char why[INJECT_WHY])
 {
 	uint64_t own_ms = now_ms() + OWN_MS;
 	struct injection *in;
 	pid_t stuck;
 	int rc;
 
-	if (inject_ready(space, why))
+	if (inject_ready(client, why))
 		return -EBUSY;
-	if (!process_lives(space->pidfd))
+	if (!process_lives(client->pidfd))
 		return -ESRCH;
 	in = malloc(sizeof(*in) + count * sizeof(*ranges));
 	if (!in)
 		return -ENOMEM;
-	*in = (struct injection){.pid = space->pid,
-				 .tid = agent_thread(space),
+	*in = (struct injection){.pid = client->pid,
+				 .tid = agent_thread(client),
 				 .until_ms = until_ms < own_ms ? until_ms : own_ms,
 				 .count = count};
 	memcpy(in->ranges, ranges, count * sizeof(*ranges));
-	if (!apart_run(inject, in, free, &rc, &stuck)) {
+	if (!bounded_run(inject, in, free, &rc, &stuck)) {
 		snprintf(why, INJECT_WHY, "is stopped, and keeps who traces it waiting");
 		return -EBUSY;
 	}
@@ -294,13 +294,13 @@ int inject_drop(struct space *space, const struct cover *ranges, size_t count, u
 
 #else
 
-int inject_drop(struct space *space, const struct cover *ranges, size_t count, uint64_t until_ms,
-		char why[INJECT_WHY])
+int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
+		uint64_t until_ms, char why[INJECT_WHY])
 {
 	(void)ranges;
 	(void)count;
 	(void)until_ms;
-	return inject_ready(space, why);
+	return inject_ready(client, why);
 }
 
 #endif

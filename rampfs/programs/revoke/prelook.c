@@ -9,15 +9,15 @@
  * it comes with a new attach, which is counted as well. A fork's child has no session: the look of
  * CONNECT and the lease before the bytes are freed are for those.
  *
- * The last thing that the look does is to drop what programs have mapped (ahead.c).
+ * The last thing that the look does is to drop what programs have mapped (drop_ahead.c).
  *
  * Registered for write protection only: with WP_ASYNC no page fault comes to us for that, and the
  * program goes on.
  *
  * How it fails: what does not hold any more, or was never watched, costs a full look within the
- * window (watch_holds is false). A mapping out of place is -EBUSY, here or there. A program that
+ * window (prelook_holds is false). A mapping out of place is -EBUSY, here or there. A program that
  * keeps the lock of its memory is -EBUSY, and known by name, before anything waits for it
- * (watch_reach). One that takes it a moment later, within the window perhaps, keeps this move, and
+ * (prelook_reach). One that takes it a moment later, within the window perhaps, keeps this move, and
  * of its owner's others as many as have threads (loop_work_of).
  */
 #include <errno.h>
@@ -31,82 +31,82 @@
 #define NOWHERE UINT64_C(0x100000) /* above mmap_min_addr, below all that is mapped by itself */
 
 /* The ready sessions, with references. -ENOMEM. */
-int spaces_ready(struct programs *p, struct space ***spaces, size_t *count)
+int clients_get_ready(struct programs *p, struct space ***clients, size_t *count)
 {
-	struct space *space;
+	struct space *client;
 	size_t cap = 0;
 
 	*count = 0;
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (space, &p->spaces, link)
+	TAILQ_FOREACH (client, &p->clients, link)
 		cap++;
-	*spaces = calloc(cap + 1, sizeof(struct space *));
-	if (*spaces)
-		TAILQ_FOREACH (space, &p->spaces, link)
-			if (space->state == SPACE_READY)
-				(*spaces)[(*count)++] = space_get(space);
+	*clients = calloc(cap + 1, sizeof(struct space *));
+	if (*clients)
+		TAILQ_FOREACH (client, &p->clients, link)
+			if (client->state == CLIENT_READY)
+				(*clients)[(*count)++] = space_get(client);
 	pthread_mutex_unlock(&p->lock);
-	return *spaces ? 0 : -ENOMEM;
+	return *clients ? 0 : -ENOMEM;
 }
 
-void spaces_free(struct space **spaces, size_t count)
+void clients_free(struct space **clients, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		space_put(spaces[i]);
-	free(spaces);
+		space_put(clients[i]);
+	free(clients);
 }
 
-/* What spaces_look does, on a thread that may outlive it. */
-struct looking {
+/* What clients_look does, on a thread that may outlive it. */
+struct clients_looking {
 	struct programs *programs;
-	struct space **spaces;
+	struct space **clients;
 	size_t count;
-	space_fn *fn;
+	client_fn *fn;
 	pid_t pid; /* the last one */
 	max_align_t arg[];
 };
 
-static int look_at_spaces(struct apart *apart, void *arg)
+static int look_at_clients(struct bounded *bounded, void *arg)
 {
-	struct looking *l = arg;
+	struct clients_looking *l = arg;
 	int rc = 0;
 
 	for (size_t i = 0; i < l->count && !rc; i++) {
-		l->pid = l->spaces[i]->pid;
-		rc = apart_enter(apart, l->pid);
+		l->pid = l->clients[i]->pid;
+		rc = bounded_enter(bounded, l->pid);
 		if (!rc)
-			rc = l->fn(apart, l->arg, l->spaces[i]);
+			rc = l->fn(bounded, l->arg, l->clients[i]);
 	}
 	return rc;
 }
 
 static void looking_free(void *arg)
 {
-	struct looking *l = arg;
+	struct clients_looking *l = arg;
 	struct programs *p = l->programs;
 
-	spaces_free(l->spaces, l->count);
+	clients_free(l->clients, l->count);
 	free(l);
 	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
 }
 
-int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, size_t len,
-		pid_t *pid)
+int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
+		 pid_t *pid)
 {
-	struct looking *l = count ? malloc(sizeof(*l) + len) : NULL;
+	struct clients_looking *l = count ? malloc(sizeof(*l) + len) : NULL;
 	int rc;
 
 	*pid = 0;
 	if (!l) {
-		spaces_free(spaces, count);
+		clients_free(clients, count);
 		return count ? -ENOMEM : 0;
 	}
-	*l = (struct looking){
-		.programs = spaces[0]->programs, .spaces = spaces, .count = count, .fn = fn};
+	*l = (struct clients_looking){
+		.programs = clients[0]->programs, .clients = clients, .count = count, .fn = fn};
 	atomic_fetch_add(&l->programs->looking, 1);
 	if (len)
 		memcpy(l->arg, arg, len);
-	if (!apart_run(look_at_spaces, l, looking_free, &rc, pid))
+	if (!bounded_run(look_at_clients, l, looking_free, &rc, pid))
 		return -EBUSY;
 	if (rc != -EBUSY) /* else who is stuck */
 		*pid = l->pid;
@@ -118,48 +118,48 @@ int spaces_look(struct space **spaces, size_t count, space_fn *fn, void *arg, si
 
 /* ---- whose memory is locked ------------------------------------------------------------------ */
 
-struct space **pseg_holders(struct pseg *pseg, size_t *count)
+struct space **mseg_clients(struct mapped_segment *mseg, size_t *count)
 {
 	struct space **list;
-	struct holding *h;
+	struct client_mappings *cm;
 	size_t cap = 1;
 
 	*count = 0;
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
 		cap++;
 	list = calloc(cap, sizeof(struct space *));
 	if (list)
-		RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-			list[(*count)++] = space_get(h->space);
-	pthread_rwlock_unlock(&pseg->lock);
+		RB_FOREACH (cm, attached_by_client, &mseg->attached)
+			list[(*count)++] = space_get(cm->client);
+	pthread_rwlock_unlock(&mseg->lock);
 	return list;
 }
 
 /* Takes that lock for writing, as every REGISTER does, and changes nothing. Should a program have
    mapped something there, it is not registered. */
-static int look_reach(struct apart *apart, void *arg, struct space *space)
+static int look_reach(struct bounded *bounded, void *arg, struct space *client)
 {
-	int rc = apart_enter_memory(apart, space->pid);
+	int rc = bounded_enter_memory(bounded, client->pid);
 
 	(void)arg;
 	if (!rc)
-		(void)kernel_uffd_unregister(space->uffd, NOWHERE, RAMP_PAGE_BYTES);
+		(void)kernel_uffd_unregister(client->uffd, NOWHERE, RAMP_PAGE_BYTES);
 	return rc;
 }
 
-int watch_reach(struct pseg *pseg, struct ramp_err *err)
+int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 {
-	struct space **spaces;
+	struct space **clients;
 	char name[64];
 	size_t count;
 	pid_t pid;
 	int rc;
 
-	spaces = pseg_holders(pseg, &count);
-	if (!spaces)
+	clients = mseg_clients(mseg, &count);
+	if (!clients)
 		return ramp_err_sys(err, ENOMEM, "attachments");
-	rc = spaces_look(spaces, count, look_reach, NULL, 0, &pid);
+	rc = clients_look(clients, count, look_reach, NULL, 0, &pid);
 	if (!rc)
 		return 0;
 	if (!pid)
@@ -173,21 +173,21 @@ int watch_reach(struct pseg *pseg, struct ramp_err *err)
 
 /* ---- the look -------------------------------------------------------------------------------- */
 
-/* Live pieces, and the remap events of their spaces. False: an mremap is under way. */
-static bool count_all(const struct piece *pieces, size_t count, size_t *live, uint64_t *remaps)
+/* Live pieces, and the remap events of their clients. False: an mremap is under way. */
+static bool count_all(const struct mapping_ref *refs, size_t count, size_t *live, uint64_t *remaps)
 {
 	const struct space *last = NULL;
 	uint64_t one;
 
 	*live = *remaps = 0;
 	for (size_t i = 0; i < count; i++) {
-		if (pieces[i].gone)
+		if (refs[i].gone)
 			continue;
 		++*live;
-		if (pieces[i].space == last)
+		if (refs[i].client == last)
 			continue;
-		last = pieces[i].space;
-		if (!uffd_remaps(pieces[i].space, &one))
+		last = refs[i].client;
+		if (!uffd_remaps(refs[i].client, &one))
 			return false;
 		*remaps += one;
 	}
@@ -195,35 +195,36 @@ static bool count_all(const struct piece *pieces, size_t count, size_t *live, ui
 }
 
 /* How many attaches there ever were. False: one is under way. */
-static bool count_attaches(struct programs *p, struct pseg *pseg, uint64_t *attaches)
+static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint64_t *attaches)
 {
 	bool none;
 
 	pthread_mutex_lock(&p->lock);
-	*attaches = pseg->attaches;
-	none = pseg->attaching == 0;
+	*attaches = mseg->attaches;
+	none = mseg->attaching == 0;
 	pthread_mutex_unlock(&p->lock);
 	return none;
 }
 
-bool watch_holds(struct programs *p, struct pseg *pseg, const struct piece *pieces, size_t count)
+bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
+		   size_t count)
 {
-	const struct watch *w = &pseg->watch;
+	const struct prelook *w = &mseg->watch;
 	uint64_t remaps, attaches;
 	size_t live;
 
-	return w->on && count_attaches(p, pseg, &attaches) && attaches == w->attaches &&
-	       count_all(pieces, count, &live, &remaps) && live == w->live && remaps == w->remaps;
+	return w->on && count_attaches(p, mseg, &attaches) && attaches == w->attaches &&
+	       count_all(refs, count, &live, &remaps) && live == w->live && remaps == w->remaps;
 }
 
 /* False: one of them is not there any more. */
-static bool arm_early(struct pseg *pseg, const struct piece *pieces, size_t count)
+static bool arm_early(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count)
 {
-	uint64_t modes = pseg->pulling ? KERNEL_UFFD_MODES : UFFDIO_REGISTER_MODE_WP;
+	uint64_t modes = mseg->pulling ? KERNEL_UFFD_MODES : UFFDIO_REGISTER_MODE_WP;
 
 	for (size_t i = 0; i < count; i++)
-		if (!pieces[i].gone && kernel_uffd_register(pieces[i].space->uffd, pieces[i].start,
-							    pieces[i].end - pieces[i].start, modes))
+		if (!refs[i].gone && kernel_uffd_register(refs[i].client->uffd, refs[i].start,
+							  refs[i].end - refs[i].start, modes))
 			return false;
 	return true;
 }
@@ -232,26 +233,27 @@ struct extent {
 	uint64_t lo, hi, ino;
 };
 
-static int look_outside(struct apart *apart, void *arg, struct space *space)
+static int look_outside(struct bounded *bounded, void *arg, struct space *client)
 {
 	const struct extent *e = arg;
 
-	(void)apart;
-	return mappers_outside(space, e->lo, e->hi, e->ino);
+	(void)bounded;
+	return mappings_outside(client, e->lo, e->hi, e->ino);
 }
 
-int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err)
+int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
+		 struct ramp_err *err)
 {
-	struct extent extent = {pseg->lo, pseg->hi, ino};
-	struct space **spaces;
+	struct extent extent = {mseg->lo, mseg->hi, ino};
+	struct space **clients;
 	char name[64];
 	pid_t pid;
 	size_t n;
 	int rc;
 
-	if (spaces_ready(p, &spaces, &n))
+	if (clients_get_ready(p, &clients, &n))
 		return ramp_err_sys(err, ENOMEM, "asking who maps it");
-	rc = spaces_look(spaces, n, look_outside, &extent, sizeof(extent), &pid);
+	rc = clients_look(clients, n, look_outside, &extent, sizeof(extent), &pid);
 	if (!rc)
 		return 0;
 	if (!pid)
@@ -262,70 +264,71 @@ int watch_look(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_
 				     strerror(-rc));
 }
 
-static void note_stopped(const struct piece *pieces, size_t count)
+static void note_stopped(const struct mapping_ref *refs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (i == 0 || pieces[i].space != pieces[i - 1].space)
-			atomic_store(&pieces[i].space->stopped, inject_stopped(pieces[i].space));
+		if (i == 0 || refs[i].client != refs[i - 1].client)
+			atomic_store(&refs[i].client->stopped, client_stopped(refs[i].client));
 }
 
 /* change is held. */
-static int watch(struct programs *p, struct pseg *pseg, uint64_t ino, struct ramp_err *err)
+static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
+			struct ramp_err *err)
 {
-	struct watch *w = &pseg->watch;
-	struct piece *pieces = NULL;
+	struct prelook *w = &mseg->watch;
+	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 	int rc;
 
 	/* CONNECT was a while ago. */
-	pseg_look_all(p, pseg, NULL);
-	if (pseg_pieces(pseg, &pieces, &count))
+	mseg_look_all(p, mseg, NULL);
+	if (mseg_refs(mseg, &refs, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	w->armed = true;
-	w->on = count_attaches(p, pseg, &w->attaches) && arm_early(pseg, pieces, count) &&
-		count_all(pieces, count, &w->live, &w->remaps);
-	rc = watch_look(p, pseg, ino, err);
-	note_stopped(pieces, count);
+	w->on = count_attaches(p, mseg, &w->attaches) && arm_early(mseg, refs, count) &&
+		count_all(refs, count, &w->live, &w->remaps);
+	rc = prelook_look(p, mseg, ino, err);
+	note_stopped(refs, count);
 	if (!rc)
-		ahead_last(pseg, pieces, count);
-	pieces_free(pieces, count);
+		drop_ahead_last(mseg, refs, count);
+	mapping_refs_free(refs, count);
 	if (rc)
-		watch_end(pseg);
+		prelook_end(mseg);
 	return rc;
 }
 
-void watch_end(struct pseg *pseg)
+void prelook_end(struct mapped_segment *mseg)
 {
-	struct holding *h;
+	struct client_mappings *cm;
 
-	pseg->watch.on = pseg->watch.armed = false;
-	if (pseg_armed(pseg))
+	mseg->watch.on = mseg->watch.armed = false;
+	if (mseg_armed(mseg))
 		return;
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		for (size_t i = 0; i < h->count; i++)
-			if (!h->at[i].gone)
-				uffd_disarm(h->space, h->at[i].start, h->at[i].end);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		for (size_t i = 0; i < cm->count; i++)
+			if (!cm->at[i].gone)
+				uffd_disarm(cm->client, cm->at[i].start, cm->at[i].end);
 }
 
 int programs_watch(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
-	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct stat st;
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
-	rc = watch_reach(pseg, err);
+	rc = prelook_reach(mseg, err);
 	if (rc) {
-		pseg_put(p, pseg);
+		mseg_put(p, mseg);
 		return rc;
 	}
-	pthread_mutex_lock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
 	if (fstat(seg_fd(seg), &st))
 		rc = ramp_err_sys(err, errno, "the segment's file");
-	else if (pseg->state == PSEG_OPEN)
-		rc = watch(p, pseg, st.st_ino, err);
-	pthread_mutex_unlock(&pseg->change);
-	pseg_put(p, pseg);
+	else if (mseg->state == MSEG_OPEN)
+		rc = take_prelook(p, mseg, st.st_ino, err);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
 	return rc;
 }

@@ -1,7 +1,7 @@
 /*
  * Revoke: taking access away from every program, and giving it back.
  *
- * Happy path (programs_revoke): the pseg is FROZEN, so that nothing is resolved and nothing
+ * Happy path (programs_revoke): the mseg is FROZEN, so that nothing is resolved and nothing
  * attaches any more; every attachment is registered; all agents get their DROP at once; when the
  * last DONE is there, /proc is asked whether a page is present or a mapping is not registered. From
  * there on every load and store waits in a page fault that the pager leaves alone.
@@ -37,13 +37,13 @@
 
 /* Its session has hung up: as a rule since it ends, and what it maps goes a moment later. True: it
    has; nobody can touch the segment through it any more. */
-static bool has_ended(struct space *space, uint64_t until_ms)
+static bool has_ended(struct space *client, uint64_t until_ms)
 {
 	uint64_t until = now_ms() + END_MS;
 
-	if (!space->maps_open)
+	if (!client->maps_open)
 		return false;
-	while (space_maps(space)) {
+	while (client_maps(client)) {
 		if (now_ms() >= until || now_ms() >= until_ms)
 			return false;
 		usleep(END_PAUSE_US);
@@ -55,71 +55,71 @@ static bool has_ended(struct space *space, uint64_t until_ms)
 
 struct asking {
 	struct programs *programs;
-	struct pseg *pseg;
+	struct mapped_segment *mseg;
 	dev_t dev;
 	uint64_t ino;
 	struct ramp_err *err;
 };
 
-static int look_same(struct apart *apart, void *arg, struct space *space)
+static int look_same(struct bounded *bounded, void *arg, struct space *client)
 {
-	return apart_same_memory(apart, *(const pid_t *)arg, space->pid);
+	return bounded_same_memory(bounded, *(const pid_t *)arg, client->pid);
 }
 
 /* That process's, which may have hung up and not be gone yet. */
-static struct space *holder_of(struct pseg *pseg, pid_t pid)
+static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
 {
-	struct space *space = NULL;
-	struct holding *h;
+	struct space *client = NULL;
+	struct client_mappings *cm;
 
-	pthread_rwlock_rdlock(&pseg->lock);
-	RB_FOREACH (h, pseg_holdings, &pseg->holdings)
-		if (h->space->pid == pid) {
-			space = space_get(h->space);
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		if (cm->client->pid == pid) {
+			client = space_get(cm->client);
 			break;
 		}
-	pthread_rwlock_unlock(&pseg->lock);
-	return space;
+	pthread_rwlock_unlock(&mseg->lock);
+	return client;
 }
 
-/* The space that answers for that process: its own, or that of a parent whose memory it shares
+/* The client that answers for that process: its own, or that of a parent whose memory it shares
    (vfork). */
-static struct space *space_for(struct programs *p, struct pseg *pseg, pid_t pid)
+static struct space *client_for(struct programs *p, struct mapped_segment *mseg, pid_t pid)
 {
-	struct space *space = space_find(p, pid, 0), **list;
+	struct space *client = client_find(p, pid, 0), **list;
 	size_t count;
 	pid_t parent;
 
-	if (!space)
-		space = holder_of(pseg, pid);
-	if (space)
-		return space;
-	list = pseg_holders(pseg, &count);
-	if (!list || spaces_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
+	if (!client)
+		client = holder_of(mseg, pid);
+	if (client)
+		return client;
+	list = mseg_clients(mseg, &count);
+	if (!list || clients_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
 		return NULL;
-	return holder_of(pseg, parent);
+	return holder_of(mseg, parent);
 }
 
-static int ask_agent(struct asking *asking, struct space *space, const char *name)
+static int ask_agent(struct asking *asking, struct space *client, const char *name)
 {
-	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->pseg->id};
+	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->mseg->id};
 	struct programs *p = asking->programs;
-	bool stopped = inject_stopped(space);
+	bool stopped = client_stopped(client);
 	char why[INJECT_WHY];
 	int rc;
 
-	rc = stopped ? -ETIMEDOUT : agent_call(space, &drop, -1, now_ms() + ASK_MS, NULL);
-	if (rc == -ESRCH && has_ended(space, UINT64_MAX))
+	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, now_ms() + ASK_MS, NULL);
+	if (rc == -ESRCH && has_ended(client, UINT64_MAX))
 		return 0;
 	if (rc == -EPERM)
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and has sealed it (mseal)", name);
-	if (rc && inject_ready(space, why))
+	if (rc && inject_ready(client, why))
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
-	if (rc && !stopped && !inject_stopped(space))
+	if (rc && !stopped && !client_stopped(client))
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and its agent does not answer", name);
-	rc = pseg_look(p, asking->pseg, space);
+	rc = mseg_look(p, asking->mseg, client);
 	if (rc == -E2BIG)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it in too many pieces",
 				    name);
@@ -130,44 +130,44 @@ static int ask_agent(struct asking *asking, struct space *space, const char *nam
 
 /* A private mapping that was written to: DROP would throw the program's own pages away. change is
    held. */
-static bool has_copies(struct pseg *pseg, struct space *space)
+static bool has_copies(struct mapped_segment *mseg, struct space *client)
 {
-	const struct holding *h = pseg_holding(pseg, space);
-	bool swapped = !pseg->seg || !pages_lost(pseg->seg);
+	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
+	bool swapped = !mseg->seg || !pages_lost(mseg->seg);
 
-	for (size_t i = 0; h && i < h->count; i++)
-		if (!h->at[i].gone &&
-		    mappers_copied(space, h->at[i].start, h->at[i].end, swapped) > 0)
+	for (size_t i = 0; cm && i < cm->count; i++)
+		if (!cm->at[i].gone &&
+		    mappings_copied(client, cm->at[i].start, cm->at[i].end, swapped) > 0)
 			return true;
 	return false;
 }
 
-static int on_mapper(void *arg, pid_t pid, uint64_t start, uint64_t end)
+static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
 	struct asking *asking = arg;
-	struct space *space;
+	struct space *client;
 	char name[64];
 	int rc;
 
 	process_name(pid, name);
-	if (start < asking->pseg->lo || end > asking->pseg->hi)
+	if (start < asking->mseg->lo || end > asking->mseg->hi)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
-	space = space_for(asking->programs, asking->pseg, pid);
+	client = client_for(asking->programs, asking->mseg, pid);
 	/* A child that shared its parent's memory when it was seen may have its own by now, or be
 	   over. */
-	if (!space && mappers_one(asking->dev, asking->ino, pid) == 0)
+	if (!client && search_one(asking->dev, asking->ino, pid) == 0)
 		return 0;
-	if (!space)
+	if (!client)
 		return ramp_err_set(asking->err, EBUSY,
 				    "process %s maps it and answers to no session", name);
-	pthread_mutex_lock(&asking->pseg->change);
-	rc = ask_agent(asking, space, name);
-	if (!rc && has_copies(asking->pseg, space))
+	pthread_mutex_lock(&asking->mseg->change);
+	rc = ask_agent(asking, client, name);
+	if (!rc && has_copies(asking->mseg, client))
 		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
 				  name);
-	pthread_mutex_unlock(&asking->pseg->change);
-	space_put(space);
+	pthread_mutex_unlock(&asking->mseg->change);
+	space_put(client);
 	return rc;
 }
 
@@ -195,7 +195,7 @@ static int say_stuck(pid_t pid, struct ramp_err *err)
 
 /* Without `change`, but for the talk with an agent: the search may take seconds, and who attaches
    meanwhile is met by the revoke. */
-static int ask_mappers(struct asking *asking, struct seg *seg)
+static int ask_search(struct asking *asking, struct seg *seg)
 {
 	struct stat st;
 	pid_t stuck = 0;
@@ -205,7 +205,7 @@ static int ask_mappers(struct asking *asking, struct seg *seg)
 		return ramp_err_sys(asking->err, errno, "the segment's file");
 	asking->dev = st.st_dev;
 	asking->ino = st.st_ino;
-	rc = mappers_all(st.st_dev, st.st_ino, on_mapper, asking, &stuck);
+	rc = search_all(st.st_dev, st.st_ino, on_found, asking, &stuck);
 	if (stuck)
 		return say_stuck(stuck, asking->err);
 	if (rc && !asking->err->code)
@@ -215,29 +215,29 @@ static int ask_mappers(struct asking *asking, struct seg *seg)
 
 int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
-	struct pseg *pseg = pseg_get(p, seg_id(seg));
-	struct asking asking = {.programs = p, .pseg = pseg, .err = err};
+	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
+	struct asking asking = {.programs = p, .mseg = mseg, .err = err};
 	struct ramp_err own = {0};
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (!err)
 		asking.err = &own;
-	rc = watch_reach(pseg, asking.err);
+	rc = prelook_reach(mseg, asking.err);
 	if (!rc)
-		rc = ask_mappers(&asking, seg);
+		rc = ask_search(&asking, seg);
 	if (!rc)
 		rc = ask_passthrough(p, seg, err);
 	if (!rc)
-		ahead_cold(pseg);
-	pseg_put(p, pseg);
+		drop_ahead_cold(mseg);
+	mseg_put(p, mseg);
 	return rc;
 }
 
 int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
 {
-	return mappers_any(dev, ino, pid);
+	return search_any(dev, ino, pid);
 }
 
 bool programs_mapped(struct programs *p, struct seg *seg)
@@ -247,86 +247,86 @@ bool programs_mapped(struct programs *p, struct seg *seg)
 
 	(void)p;
 	/* Where /proc does not answer, somebody may. */
-	return !fstat(seg_fd(seg), &st) && mappers_any(st.st_dev, st.st_ino, &pid);
+	return !fstat(seg_fd(seg), &st) && search_any(st.st_dev, st.st_ino, &pid);
 }
 
 /* ---- the window ----------------------------------------------------------------------------- */
 
 struct drop {
-	struct space *space; /* of the pieces */
-	size_t first, count; /* its pieces */
-	uint32_t serial;     /* of the last DROP */
+	struct space *client; /* of the pieces */
+	size_t first, count;  /* its pieces */
+	uint32_t serial;      /* of the last DROP */
 	bool locked, done;
 };
 
 struct revoke {
 	struct programs *programs;
-	struct pseg *pseg;
+	struct mapped_segment *mseg;
 	uint64_t until_ms, ino;
-	struct piece *pieces;
-	size_t n_pieces;
+	struct mapping_ref *refs;
+	size_t n_refs;
 	struct drop *drops;
 	struct pollfd *polls;
-	struct cover *cover; /* the pieces' ranges */
+	struct address_range *ranges; /* the pieces' ranges */
 	size_t n_drops;
 	struct ramp_err *err;
 };
 
 static void revoke_free(struct revoke *r)
 {
-	pieces_free(r->pieces, r->n_pieces);
+	mapping_refs_free(r->refs, r->n_refs);
 	free(r->drops);
 	free(r->polls);
-	free(r->cover);
-	r->cover = NULL;
-	r->pieces = NULL;
+	free(r->ranges);
+	r->ranges = NULL;
+	r->refs = NULL;
 	r->drops = NULL;
 	r->polls = NULL;
-	r->n_pieces = 0;
+	r->n_refs = 0;
 }
 
 /* A session that has ended: its process has a new one, or maps nothing any more. */
-static bool is_settled(struct space *space)
+static bool is_settled(struct space *client)
 {
-	return space_dead(space) && (space_replaced(space) || !space_maps(space));
+	return client_dead(client) && (client_replaced(client) || !client_maps(client));
 }
 
 /* Live pieces, and which belong to whom. */
-static int take_stock(struct revoke *r)
+static int revoke_take_stock(struct revoke *r)
 {
 	size_t kept = 0;
 
 	revoke_free(r);
-	if (pseg_pieces(r->pseg, &r->pieces, &r->n_pieces))
+	if (mseg_refs(r->mseg, &r->refs, &r->n_refs))
 		return -ENOMEM;
 	r->n_drops = 0;
-	r->drops = calloc(r->n_pieces + 1, sizeof(*r->drops));
-	r->polls = calloc(r->n_pieces + 1, sizeof(*r->polls));
-	r->cover = calloc(r->n_pieces + 1, sizeof(*r->cover));
-	if (!r->drops || !r->polls || !r->cover)
+	r->drops = calloc(r->n_refs + 1, sizeof(*r->drops));
+	r->polls = calloc(r->n_refs + 1, sizeof(*r->polls));
+	r->ranges = calloc(r->n_refs + 1, sizeof(*r->ranges));
+	if (!r->drops || !r->polls || !r->ranges)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->n_pieces; i++) {
-		if (r->pieces[i].gone || is_settled(r->pieces[i].space)) {
-			space_put(r->pieces[i].space);
+	for (size_t i = 0; i < r->n_refs; i++) {
+		if (r->refs[i].gone || is_settled(r->refs[i].client)) {
+			space_put(r->refs[i].client);
 			continue;
 		}
-		r->pieces[kept] = r->pieces[i];
-		r->cover[kept] = (struct cover){r->pieces[i].start, r->pieces[i].end};
-		if (!kept || r->pieces[kept].space != r->pieces[kept - 1].space)
+		r->refs[kept] = r->refs[i];
+		r->ranges[kept] = (struct address_range){r->refs[i].start, r->refs[i].end};
+		if (!kept || r->refs[kept].client != r->refs[kept - 1].client)
 			r->drops[r->n_drops++] =
-				(struct drop){.space = r->pieces[kept].space, .first = kept};
+				(struct drop){.client = r->refs[kept].client, .first = kept};
 		r->drops[r->n_drops - 1].count++;
 		kept++;
 	}
-	r->n_pieces = kept;
+	r->n_refs = kept;
 	return 0;
 }
 
-static int busy(struct revoke *r, struct space *space, const char *what)
+static int busy(struct revoke *r, struct space *client, const char *what)
 {
 	char name[64];
 
-	process_name(space->pid, name);
+	process_name(client->pid, name);
 	return ramp_err_set(r->err, EBUSY, "process %s %s", name, what);
 }
 
@@ -335,14 +335,14 @@ static int arm(struct revoke *r)
 {
 	int again = 0;
 
-	for (size_t i = 0; i < r->n_pieces; i++) {
-		struct space *space = r->pieces[i].space;
+	for (size_t i = 0; i < r->n_refs; i++) {
+		struct space *client = r->refs[i].client;
 
-		if (space_dead(space) && !is_settled(space))
-			return busy(r, space, "maps it and its session has ended");
-		if (!uffd_arm(space, r->pieces[i].start, r->pieces[i].end))
+		if (client_dead(client) && !is_settled(client))
+			return busy(r, client, "maps it and its session has ended");
+		if (!uffd_arm(client, r->refs[i].start, r->refs[i].end))
 			continue;
-		pseg_look(r->programs, r->pseg, space); /* an munmap, as a rule */
+		mseg_look(r->programs, r->mseg, client); /* an munmap, as a rule */
 		again = 1;
 	}
 	return again;
@@ -353,21 +353,21 @@ static int arm_all(struct revoke *r)
 	int rc;
 
 	for (int i = 0; i < REVOKE_TRIES; i++) {
-		if (take_stock(r))
+		if (revoke_take_stock(r))
 			return ramp_err_sys(r->err, ENOMEM, "a revoke");
 		rc = arm(r);
 		if (rc <= 0)
 			return rc;
 	}
-	return busy(r, r->pieces[0].space, "changes its mappings all the time");
+	return busy(r, r->refs[0].client, "changes its mappings all the time");
 }
 
 /* Nearly always at once: somebody who is in a conversation has it for microseconds. */
 static int lock_session(struct revoke *r, struct drop *d)
 {
-	while (pthread_mutex_trylock(&d->space->io)) {
+	while (pthread_mutex_trylock(&d->client->io)) {
 		if (now_ms() >= r->until_ms)
-			return busy(r, d->space, "maps it and its agent does not answer");
+			return busy(r, d->client, "maps it and its agent does not answer");
 		usleep(LOCK_PAUSE_US);
 	}
 	d->locked = true;
@@ -377,18 +377,18 @@ static int lock_session(struct revoke *r, struct drop *d)
 static int send_drop(struct revoke *r, struct drop *d)
 {
 	for (size_t i = 0; i < d->count;) {
-		struct session_msg msg = {.type = SESSION_DROP, .segment = r->pseg->id};
+		struct session_msg msg = {.type = SESSION_DROP, .segment = r->mseg->id};
 
 		for (; i < d->count && msg.count < SESSION_RANGES_MAX; i++) {
-			const struct piece *piece = &r->pieces[d->first + i];
+			const struct mapping_ref *ref = &r->refs[d->first + i];
 
 			msg.ranges[msg.count++] =
-				(struct session_range){piece->start, piece->end - piece->start};
+				(struct session_range){ref->start, ref->end - ref->start};
 		}
-		if (agent_send(d->space, &msg, -1)) {
-			d->done = has_ended(d->space, r->until_ms);
+		if (agent_send(d->client, &msg, -1)) {
+			d->done = has_ended(d->client, r->until_ms);
 			return d->done ? 0
-				       : busy(r, d->space,
+				       : busy(r, d->client,
 					      "maps it and its session has just ended");
 		}
 		d->serial = msg.serial;
@@ -405,11 +405,11 @@ static int take_answers(struct revoke *r, size_t *left)
 
 		if (d->done || !r->polls[i].revents)
 			continue;
-		rc = agent_look(d->space, d->serial, NULL);
+		rc = agent_look(d->client, d->serial, NULL);
 		if (rc == -EAGAIN && !(r->polls[i].revents & POLLHUP))
 			continue;
-		if (rc && !((rc == -ESRCH || rc == -EAGAIN) && has_ended(d->space, r->until_ms)))
-			return busy(r, d->space, "maps it and its agent could not drop it");
+		if (rc && !((rc == -ESRCH || rc == -EAGAIN) && has_ended(d->client, r->until_ms)))
+			return busy(r, d->client, "maps it and its agent could not drop it");
 		d->done = true;
 		r->polls[i].fd = -1;
 		--*left;
@@ -417,20 +417,20 @@ static int take_answers(struct revoke *r, size_t *left)
 	return 0;
 }
 
-static int busy_why(struct revoke *r, struct space *space, const char *why)
+static int busy_why(struct revoke *r, struct space *client, const char *why)
 {
 	char what[INJECT_WHY + 16];
 
 	snprintf(what, sizeof(what), "maps it and %s", why);
-	return busy(r, space, what);
+	return busy(r, client, what);
 }
 
 static int drop_stopped(struct revoke *r, struct drop *d)
 {
 	char why[INJECT_WHY];
 
-	if (inject_drop(d->space, r->cover + d->first, d->count, r->until_ms, why))
-		return busy_why(r, d->space, why);
+	if (inject_drop(d->client, r->ranges + d->first, d->count, r->until_ms, why))
+		return busy_why(r, d->client, why);
 	d->done = true;
 	return 0;
 }
@@ -446,20 +446,20 @@ static int find_stopped(struct revoke *r, size_t *left, bool late)
 
 		if (d->done)
 			continue;
-		if (inject_stopped(d->space)) {
+		if (client_stopped(d->client)) {
 			rc = drop_stopped(r, d);
 			r->polls[i].fd = -1;
 			--*left;
 		} else if (late) {
-			if (!inject_ready(d->space, why))
+			if (!inject_ready(d->client, why))
 				snprintf(why, sizeof(why), "its agent does not answer");
-			rc = busy_why(r, d->space, why);
+			rc = busy_why(r, d->client, why);
 		}
 	}
 	return rc;
 }
 
-static int collect(struct revoke *r)
+static int collect_answers(struct revoke *r)
 {
 	size_t left = 0;
 	int rc = 0;
@@ -467,7 +467,7 @@ static int collect(struct revoke *r)
 	for (size_t i = 0; i < r->n_drops; i++) {
 		bool done = r->drops[i].done;
 
-		r->polls[i] = (struct pollfd){.fd = done ? -1 : r->drops[i].space->sock,
+		r->polls[i] = (struct pollfd){.fd = done ? -1 : r->drops[i].client->sock,
 					      .events = POLLIN};
 		left += !done;
 	}
@@ -493,31 +493,31 @@ static int drop_all(struct revoke *r)
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
 		rc = lock_session(r, &r->drops[i]);
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
-		if (!atomic_load(&r->drops[i].space->stopped))
+		if (!atomic_load(&r->drops[i].client->stopped))
 			rc = send_drop(r, &r->drops[i]);
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
-		if (atomic_load(&r->drops[i].space->stopped))
+		if (atomic_load(&r->drops[i].client->stopped))
 			rc = drop_stopped(r, &r->drops[i]);
 	if (!rc)
-		rc = collect(r);
+		rc = collect_answers(r);
 	for (size_t i = 0; i < r->n_drops; i++)
 		if (r->drops[i].locked)
-			pthread_mutex_unlock(&r->drops[i].space->io);
+			pthread_mutex_unlock(&r->drops[i].client->io);
 	return rc;
 }
 
-static bool was_asked(const struct revoke *r, const struct space *space)
+static bool was_asked(const struct revoke *r, const struct space *client)
 {
 	for (size_t i = 0; i < r->n_drops; i++)
-		if (r->drops[i].space == space)
+		if (r->drops[i].client == client)
 			return true;
 	return false;
 }
 
-static int look_clear(struct apart *apart, void *arg, struct space *space)
+static int look_clear(struct bounded *bounded, void *arg, struct space *client)
 {
-	(void)apart;
-	return mappers_clear(space, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
+	(void)bounded;
+	return mappings_clear(client, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
 }
 
 /* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
@@ -529,14 +529,14 @@ static int verify_others(struct revoke *r)
 	pid_t pid;
 	int rc;
 
-	if (spaces_ready(r->programs, &others, &n))
+	if (clients_get_ready(r->programs, &others, &n))
 		return ramp_err_sys(r->err, ENOMEM, "a revoke");
 	for (size_t i = 0; i < n; i++)
 		if (was_asked(r, others[i]))
 			space_put(others[i]);
 		else
 			others[kept++] = others[i];
-	rc = spaces_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);
+	rc = clients_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);
 	if (!rc)
 		return 0;
 	if (!pid)
@@ -552,16 +552,16 @@ static int verify_others(struct revoke *r)
 static int verify(struct revoke *r)
 {
 	struct programs *p = r->programs;
-	bool same = watch_holds(p, r->pseg, r->pieces, r->n_pieces);
+	bool same = prelook_holds(p, r->mseg, r->refs, r->n_refs);
 	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
 		struct drop *d = &r->drops[i];
 
-		rc = mappers_clear(d->space, lo, hi, r->ino, r->cover + d->first, d->count);
+		rc = mappings_clear(d->client, lo, hi, r->ino, r->ranges + d->first, d->count);
 		if (rc)
-			rc = busy(r, d->space, "maps it and has changed that during the revoke");
+			rc = busy(r, d->client, "maps it and has changed that during the revoke");
 	}
 	return rc || same ? rc : verify_others(r);
 }
@@ -569,70 +569,71 @@ static int verify(struct revoke *r)
 /* ---- freezing and thawing ------------------------------------------------------------------- */
 
 /* change is held. */
-static void thaw(struct programs *p, struct pseg *pseg)
+static void thaw(struct programs *p, struct mapped_segment *mseg)
 {
-	struct piece *pieces;
+	struct mapping_ref *refs;
 	size_t count;
 
-	pseg->watch.armed = false;
-	pseg_set_state(p, pseg, PSEG_OPEN);
-	if (pseg_pieces(pseg, &pieces, &count))
+	mseg->watch.armed = false;
+	mseg_set_state(p, mseg, MSEG_OPEN);
+	if (mseg_refs(mseg, &refs, &count))
 		abort(); /* programs would wait for ever; the next daemon unregisters them */
 	for (size_t i = 0; i < count; i++)
-		if (pieces[i].gone)
+		if (refs[i].gone)
 			continue;
-		else if (pseg->pulling)
-			kernel_uffd_wake(pieces[i].space->uffd, pieces[i].start,
-					 pieces[i].end - pieces[i].start);
+		else if (mseg->pulling)
+			kernel_uffd_wake(refs[i].client->uffd, refs[i].start,
+					 refs[i].end - refs[i].start);
 		else
-			uffd_disarm(pieces[i].space, pieces[i].start, pieces[i].end);
-	pieces_free(pieces, count);
+			uffd_disarm(refs[i].client, refs[i].start, refs[i].end);
+	mapping_refs_free(refs, count);
 }
 
 /* Those who map pages of it end, but for one that a program keeps. False: there is such a one. */
-static bool none_resolves(struct programs *p, struct pseg *pseg, uint64_t until_ms)
+static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms)
 {
 	uint64_t kept_ms = now_ms() + RESOLVING_MS;
 	bool idle = true;
 
 	pthread_mutex_lock(&p->lock);
-	while (idle && atomic_load(&pseg->resolving))
+	while (idle && atomic_load(&mseg->resolving))
 		idle = programs_wait(p, kept_ms < until_ms ? kept_ms : until_ms);
 	pthread_mutex_unlock(&p->lock);
 	return idle;
 }
 
 /* Nothing attaches and nothing is resolved from here on. Returns with change held, on success. */
-static int freeze(struct programs *p, struct pseg *pseg, uint64_t until_ms, struct ramp_err *err)
+static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms,
+		  struct ramp_err *err)
 {
 	bool idle = true, kept;
 
-	pthread_mutex_lock(&pseg->change);
-	if (pseg->state != PSEG_OPEN) {
-		pthread_mutex_unlock(&pseg->change);
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->state != MSEG_OPEN) {
+		pthread_mutex_unlock(&mseg->change);
 		return ramp_err_set(err, EBUSY, "it is being moved already");
 	}
-	pseg_set_state(p, pseg, PSEG_FROZEN);
-	pthread_mutex_unlock(&pseg->change);
+	mseg_set_state(p, mseg, MSEG_FROZEN);
+	pthread_mutex_unlock(&mseg->change);
 	/* Those that have begun to attach need `change` to end. */
 	pthread_mutex_lock(&p->lock);
-	while (pseg->attaching && idle)
+	while (mseg->attaching && idle)
 		idle = programs_wait(p, until_ms);
 	pthread_mutex_unlock(&p->lock);
-	kept = idle && !none_resolves(p, pseg, until_ms);
-	pthread_mutex_lock(&pseg->change);
+	kept = idle && !none_resolves(p, mseg, until_ms);
+	pthread_mutex_lock(&mseg->change);
 	if (idle && !kept)
 		return 0;
-	pseg->watch.on = false;
-	thaw(p, pseg);
-	pthread_mutex_unlock(&pseg->change);
+	mseg->watch.on = false;
+	thaw(p, mseg);
+	pthread_mutex_unlock(&mseg->change);
 	if (kept)
 		return ramp_err_set(err, EBUSY,
 				    "a program that has it mapped keeps the lock of its memory");
 	return ramp_err_set(err, ETIMEDOUT, "a program is just attaching it, and does not answer");
 }
 
-static void note(struct programs *p, uint64_t us)
+static void note_revoke(struct programs *p, uint64_t us)
 {
 	pthread_mutex_lock(&p->lock);
 	p->status.revokes++;
@@ -645,7 +646,7 @@ static void note(struct programs *p, uint64_t us)
 static int freeze_and_drop(struct revoke *r)
 {
 	struct programs *p = r->programs;
-	int rc = freeze(p, r->pseg, r->until_ms, r->err);
+	int rc = freeze(p, r->mseg, r->until_ms, r->err);
 
 	if (rc)
 		return rc;
@@ -654,23 +655,23 @@ static int freeze_and_drop(struct revoke *r)
 		rc = drop_all(r);
 	if (!rc)
 		rc = verify(r);
-	r->pseg->watch.on = false;
+	r->mseg->watch.on = false;
 	if (rc)
-		thaw(p, r->pseg);
-	pthread_mutex_unlock(&r->pseg->change);
+		thaw(p, r->mseg);
+	pthread_mutex_unlock(&r->mseg->change);
 	return rc;
 }
 
 int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 {
 	uint64_t began_us = now_us();
-	struct pseg *pseg = pseg_get(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct revoke r = {
-		.programs = p, .pseg = pseg, .until_ms = now_ms() + timeout_ms, .err = err};
+		.programs = p, .mseg = mseg, .until_ms = now_ms() + timeout_ms, .err = err};
 	struct stat st;
 	int rc;
 
-	if (!pseg)
+	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (fstat(seg_fd(seg), &st)) {
 		rc = ramp_err_sys(err, errno, "the segment's file");
@@ -681,25 +682,25 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 			rc = freeze_and_drop(&r);
 	}
 	if (!rc)
-		note(p, now_us() - began_us);
+		note_revoke(p, now_us() - began_us);
 	revoke_free(&r);
-	pseg_put(p, pseg);
+	mseg_put(p, mseg);
 	return rc;
 }
 
 void programs_restore(struct programs *p, struct seg *seg)
 {
-	struct pseg *pseg = pseg_find(p, seg_id(seg));
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
 
-	if (!pseg)
+	if (!mseg)
 		return;
-	pthread_mutex_lock(&pseg->change);
-	if (pseg->state == PSEG_FROZEN) {
-		pseg_set_seg(pseg, seg);
-		thaw(p, pseg);
-	} else if (pseg->watch.armed) {
-		watch_end(pseg);
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->state == MSEG_FROZEN) {
+		mseg_set_seg(mseg, seg);
+		thaw(p, mseg);
+	} else if (mseg->watch.armed) {
+		prelook_end(mseg);
 	}
-	pthread_mutex_unlock(&pseg->change);
-	pseg_put(p, pseg);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
 }
