@@ -52,11 +52,11 @@ struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
 	client->uid = uid;
 	client->since_ms = now_ms();
 	client->looked_ms = now_ms();
-	client->sock = client->uffd = client->pidfd = client->pagemap = client->map_files = -1;
+	client->sock = client->uffd = client->pidfd = -1;
 	client->look.schedstat = -1;
 	pthread_mutex_init(&client->life, NULL);
 	pthread_mutex_init(&client->io, NULL);
-	pthread_mutex_init(&client->proc, NULL);
+	mappings_init(&client->mappings, p->store_dev);
 	pthread_mutex_init(&client->list, NULL);
 	time_slices_init(client);
 	STAILQ_INIT(&client->late);
@@ -69,7 +69,7 @@ void space_put(struct space *client)
 	if (atomic_fetch_sub(&client->refs, 1) != 1)
 		return;
 	agent_forget_late(client);
-	mappings_close(client);
+	mappings_close(&client->mappings);
 	if (client->uffd >= 0)
 		broker_release(client->programs, client->uid, client->uffd);
 	if (client->pidfd >= 0)
@@ -80,7 +80,6 @@ void space_put(struct space *client)
 		close(client->sock);
 	pthread_mutex_destroy(&client->life);
 	pthread_mutex_destroy(&client->io);
-	pthread_mutex_destroy(&client->proc);
 	pthread_mutex_destroy(&client->list);
 	pthread_mutex_destroy(&client->time_slices.lock);
 	free(client);
@@ -106,11 +105,6 @@ int client_open_seg(struct space *client, struct seg *seg, bool writable)
 bool client_dead(struct space *client)
 {
 	return client_is(client, CLIENT_DEAD);
-}
-
-bool process_lives(int pidfd)
-{
-	return pidfd >= 0 && (!syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) || errno == EPERM);
 }
 
 /*
@@ -143,21 +137,6 @@ struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
 	return client;
 }
 
-void process_name(pid_t pid, char name[64])
-{
-	char path[64], comm[32] = "?";
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-	file = fopen(path, "re");
-	if (file) {
-		if (fgets(comm, sizeof(comm), file))
-			comm[strcspn(comm, "\n")] = 0;
-		fclose(file);
-	}
-	snprintf(name, 64, "%d (%s)", (int)pid, comm);
-}
-
 /* ---- becoming ready: on a worker ------------------------------------------------------------ */
 
 static int learn(struct space *client, struct ramp_err *err)
@@ -166,7 +145,7 @@ static int learn(struct space *client, struct ramp_err *err)
 
 	if (rc)
 		return rc;
-	rc = mappings_open(client);
+	rc = mappings_open(&client->mappings, client->pid, client->agent_tid);
 	/* It was this process and no later one of that number when /proc was opened. */
 	if (!rc && !process_lives(client->pidfd))
 		rc = -ESRCH;
@@ -275,7 +254,8 @@ static void leave_alone(struct space *client, uint64_t addr)
 	if (pthread_mutex_trylock(&client->io))
 		return;
 	/* Where it can't be registered it is another daemon's, or none of ours. */
-	if (mappings_foreign(client, addr, &range) > 0 && !uffd_arm(client, range.start, range.end))
+	if (mappings_foreign(&client->mappings, addr, &range) > 0 &&
+	    !uffd_arm(client, range.start, range.end))
 		uffd_disarm(client, range.start, range.end);
 	pthread_mutex_unlock(&client->io);
 }
@@ -322,9 +302,9 @@ bool client_maps(struct space *client)
 {
 	struct programs *p = client->programs;
 
-	int rc = client->maps_open
-			 ? mappings_each(client, p->arena_lo, p->arena_hi, any_mapping, NULL)
-			 : 0;
+	int rc = client->mappings.maps_open ? mappings_each(&client->mappings, p->arena_lo,
+							    p->arena_hi, any_mapping, NULL)
+					    : 0;
 
 	/* Where /proc does not say, it may. */
 	return rc && rc != -ESRCH;
@@ -494,7 +474,7 @@ void client_adopt(struct space *client)
 	pthread_mutex_lock(&p->lock);
 	client->id = ++p->next_client;
 	pthread_mutex_unlock(&p->lock);
-	rc = client->maps_open ? client_learn(p, client) : -EBADF;
+	rc = client->mappings.maps_open ? client_learn(p, client) : -EBADF;
 	if (rc)
 		ramp_err_sys(&err, -rc, "looking into its memory");
 	else

@@ -10,7 +10,7 @@
  *   mseg->change   who registers, unregisters, revokes or looks anew; held over agents' answers
  *   client->life    becoming ready and being buried
  *   client->io      one conversation with an agent at a time
- *   client->proc    the text of /proc/PID/maps
+ *   client->mappings.lock  the text of /proc/PID/maps
  *   mseg->lock     its mappings; nothing that may wait for a program is called under it, but for
  *                  want of memory
  *   client->list    the same mappings, by client; they change under mseg->change, too, so whoever has
@@ -38,6 +38,11 @@
 #include "base/kernel.h"
 #include "base/session.h"
 #include "programs.h"
+#include "programs/proc/bounded.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/mappings.h"
+#include "programs/proc/process.h"
+#include "programs/proc/search.h"
 
 #define FREEZE_WAIT_MS	 10000u /* how long an attach waits for a freeze to end */
 #define FIRST_MESSAGE_MS 5000u	/* a connection that says nothing is closed */
@@ -186,10 +191,7 @@ struct space {
 	atomic_uint n_late;	  /* written under io */
 	STAILQ_HEAD(, late) late; /* GONEs without an answer yet */
 
-	int pagemap, map_files; /* these and the next: mappings_open */
-	bool maps_open;
-	pthread_mutex_t proc; /* protects what follows, where it is a text */
-	struct kernel_maps maps;
+	struct mappings mappings; /* of its process */
 
 	pthread_mutex_t list;
 	struct attached_by_end attached; /* protected by list */
@@ -200,13 +202,6 @@ struct adopt_range {
 	uint64_t start, end, offset;
 	uint32_t prot;
 	bool writable, gone;
-};
-
-/* Which process, and no later one of its number. */
-struct process {
-	pid_t pid;
-	uid_t uid;
-	uint64_t start_ticks; /* since boot */
 };
 
 struct token {
@@ -276,19 +271,6 @@ struct programs {
 	uint64_t next_client, next_release;
 	struct programs_status status;
 };
-
-static inline uint64_t now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000;
-}
-
-static inline uint64_t now_ms(void)
-{
-	return now_us() / 1000;
-}
 
 /* Waits on p->changed (p->lock held) until then; false: the time is over, or programs_close. */
 bool programs_wait(struct programs *p, uint64_t until_ms);
@@ -404,16 +386,10 @@ bool client_maps(struct space *client);
 bool client_replaced(struct space *client);
 /* A reference to the ready client of that process, waiting for one at most until then; NULL. */
 struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms);
-/* Whether the process that this pidfd stands for is still there (a zombie is: its number is not
-   used anew). -1: no. */
-bool process_lives(int pidfd);
 bool client_is(struct space *client, enum client_state state);
 /* A descriptor of the segment's file for its agent, which the caller closes: seg_hand_out. */
 int client_open_seg(struct space *client, struct seg *seg, bool writable);
 bool client_dead(struct space *client);
-/* "4711 (memcached)", for messages. */
-void process_name(pid_t pid, char name[64]);
-
 /* ---- fdstore.c -------------------------------------------------------------------------------- */
 
 /* An orphan: the next daemon finds it there (stored is set); or not any more. */
@@ -479,84 +455,6 @@ void agent_expect(struct space *client, uint32_t serial, struct mapped_segment *
 void agent_take_late(struct space *client);
 bool client_has_late(struct space *client);
 void agent_forget_late(struct space *client);
-
-/* ---- mappings.c: what /proc says ------------------------------------------------------------- */
-
-struct proc_mapping {
-	ramp_segment_t id;
-	uint64_t start, end, offset;
-	uint32_t prot;
-	bool writable, gone;
-};
-typedef int proc_mapping_fn(void *arg, const struct proc_mapping *mapping);
-/* Opens the client's files of /proc; -ESRCH. */
-int mappings_open(struct space *client);
-void mappings_close(struct space *client);
-/* fn for each mapping of a file of the store in [lo, hi), until it returns nonzero. 0, that, or
-   -errno (-EBUSY: one of them changes all the time). */
-int mappings_each(struct space *client, uint64_t lo, uint64_t hi, proc_mapping_fn *fn, void *arg);
-/* In the window: 0 when no page of the file `ino` is present in [lo, hi), and every mapping of it
-   lies in `covered` (sorted, n). -EBUSY. */
-struct address_range {
-	uint64_t start, end;
-};
-int mappings_clear(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino,
-		   const struct address_range *covered, size_t n);
-/* 1 when a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. All mappings are asked:
-   milliseconds where there are thousands. */
-int mappings_outside(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino);
-/* 1 when a file that is not the store's is mapped at that address, in *range; 0; -errno. */
-int mappings_foreign(struct space *client, uint64_t addr, struct address_range *range);
-/* 1: the first part of [at, end) where nothing is mapped, in *gap; 0: there is none; -errno. */
-int mappings_gap(struct space *client, uint64_t at, uint64_t end, struct address_range *gap);
-/* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
-   `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
-int mappings_copied(struct space *client, uint64_t start, uint64_t end, bool swapped);
-/* 1 when there is a POISON there, *at being the first; 0; -errno. A private mapping's pages that
-   are swapped out look the same. */
-int mappings_poisoned(struct space *client, uint64_t start, uint64_t end, uint64_t *at);
-/* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
-int mappings_small(struct space *client, uint64_t start, uint64_t end, uint64_t *at);
-/* 'R', 'S', 'T', ... of /proc/PID/status; 0: no such process. Never waits. */
-char process_state(pid_t pid);
-pid_t process_tracer(pid_t pid, pid_t tid); /* who traces that thread of it; 0: nobody */
-bool process_frozen(pid_t pid);		    /* by a cgroup */
-pid_t process_parent(pid_t pid);	    /* 0: none, or no such process */
-/* The thread of `pid` that calls itself `tid` in its own pid namespace; 0: none. */
-pid_t process_tid(pid_t pid, uint32_t tid);
-
-/* ---- bounded.c: what looks into processes, and can be left ------------------------------------- */
-
-struct bounded;
-/* Says with bounded_enter into which process it is about to look; ends where that is not 0: -EBUSY: it
-   is known not to let anybody; -ECANCELED: nobody waits any more. Has nothing locked that others
-   need but to look into that process. */
-typedef int bounded_fn(struct bounded *bounded, void *arg);
-typedef void bounded_forget(void *arg);
-int bounded_enter(struct bounded *bounded, pid_t pid);
-/* The same of who is about to take the lock of its memory. */
-int bounded_enter_memory(struct bounded *bounded, pid_t pid);
-/* 1: the processes share their memory; 0; -errno, as bounded_enter. */
-int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b);
-/* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what it says (-EBUSY: process *stuck
-   does not let it), and arg is the caller's. False: process *stuck keeps it for 3 s by now, and
-   forget(arg) comes when it ends. */
-bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
-
-/* ---- search.c: all processes ---------------------------------------------------------------- */
-
-/* fn for each process but the daemon that maps the file, with where its first mapping of it begins
-   and its last one ends, until it returns nonzero. 0, that, or -errno; -EBUSY: process *stuck can't
-   be looked at (it takes up to 3 s to see that), and may map it. */
-typedef int search_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
-int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck);
-/* 1 when a process, *pid, maps the file; 0; -errno, of -EBUSY as above with *pid. */
-int search_any(dev_t dev, uint64_t ino, pid_t *pid);
-/* The same of that one process. */
-int search_one(dev_t dev, uint64_t ino, pid_t pid);
-/* The same of who has something of the store mapped in the extent [lo, hi) that is not the segment's
-   file `ino`: an empty file, in its place. */
-int search_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 
 /* ---- attachments.c: mapped segments and attachments --------------------------------------------------------- */
 
@@ -697,8 +595,6 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 		 uint32_t flags, uint64_t until_ms);
 
 /* tokens.c */
-/* 0; -ESRCH: there is none; why it can't be looked at. */
-int process_find(pid_t pid, struct process *process);
 int token_refused(struct ramp_err *err); /* -EPERM */
 /* Whether the token was made for who asks: his own open, or a fork of his parent. 0;
    -EPERM: it was not; why he can't be looked at. */

@@ -199,7 +199,8 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	client = client_find(world.programs, x.prog.pid, now_ms() + 5000);
 	ck_assert_ptr_nonnull(client);
 	splits = &x;
-	ck_assert_int_eq(mappings_each(client, x.addr, x.addr + SEG_BYTES, see, &seen), 0);
+	ck_assert_int_eq(mappings_each(&client->mappings, x.addr, x.addr + SEG_BYTES, see, &seen),
+			 0);
 	ck_assert_ptr_null(splits);
 	ck_assert_uint_eq(seen.to, x.addr + SEG_BYTES);
 	ck_assert_uint_eq(seen.unwritable, 0);
@@ -300,7 +301,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	until = now_ms() + 10000; /* where each takes long, so many suffice */
 	for (int i = 0; i < 20000 && now_ms() < until; i++) {
 		struct seen seen = {.to = x.addr};
-		int rc = mappings_each(client, x.addr, x.addr + SEG_BYTES, see, &seen);
+		int rc = mappings_each(&client->mappings, x.addr, x.addr + SEG_BYTES, see, &seen);
 
 		ck_assert(rc == 0 || rc == -EBUSY);
 		if (rc)
@@ -897,8 +898,8 @@ static bool leave_another(void)
 	ck_assert_ptr_nonnull(client);
 	client->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	ck_assert_int_eq(uffd_handshake(client->uffd, NULL), 0);
-	ck_assert_int_eq(kernel_maps_open(&client->maps, getpid()), 0);
-	client->maps_open = true;
+	ck_assert_int_eq(kernel_maps_open(&client->mappings.maps, getpid()), 0);
+	client->mappings.maps_open = true;
 	fdstore_put(client);
 	stored = client->stored;
 	space_put(client);

@@ -428,7 +428,7 @@ static int look_once(struct programs *p, struct mapped_segment *mseg, struct spa
 	struct table_look l = {.programs = p, .mseg = mseg, .client = client};
 	int rc;
 
-	rc = mappings_each(client, mseg->lo, mseg->hi, on_mapping, &l);
+	rc = mappings_each(&client->mappings, mseg->lo, mseg->hi, on_mapping, &l);
 	if (rc == -ESRCH)
 		rc = 0; /* it has ended: nothing is mapped */
 	if (rc) {
@@ -522,7 +522,7 @@ static int learn_one(struct programs *p, struct space *client, ramp_segment_t id
 int client_learn(struct programs *p, struct space *client)
 {
 	struct ids ids = {0};
-	int rc = mappings_each(client, p->arena_lo, p->arena_hi, collect_id, &ids);
+	int rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_id, &ids);
 
 	for (size_t i = 0; !rc && i < ids.count; i++)
 		rc = learn_one(p, client, ids.at[i]);

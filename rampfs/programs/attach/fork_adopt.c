@@ -73,7 +73,7 @@ static int collect_all(struct space *client, struct token *token)
 	/* Not pthread_mutex_clocklock: ThreadSanitizer does not know it (GCC 12). */
 	while (!(quiet = !pthread_mutex_trylock(&client->io)) && now_ms() < until_ms)
 		usleep(200);
-	rc = mappings_each(client, p->arena_lo, p->arena_hi, collect_range, token);
+	rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_range, token);
 	if (quiet)
 		pthread_mutex_unlock(&client->io);
 	return rc;
@@ -168,7 +168,7 @@ static int map_around(struct programs *p, struct mapped_segment *mseg, struct sp
 
 	if (rc != -EEXIST)
 		return rc;
-	while ((rc = mappings_gap(client, at, end, &gap)) > 0) {
+	while ((rc = mappings_gap(&client->mappings, at, end, &gap)) > 0) {
 		part.addr = gap.start;
 		part.len = gap.end - gap.start;
 		part.offset = wish->offset + (gap.start - wish->addr);

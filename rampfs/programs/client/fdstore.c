@@ -80,13 +80,14 @@ static void fdstore_each(struct programs *p, fdstore_fn *fn, void *arg)
 void fdstore_put(struct space *client)
 {
 	struct programs *p = client->programs;
-	const int fds[2] = {client->uffd, client->maps.fd};
+	const int fds[2] = {client->uffd, client->mappings.maps.fd};
 	struct session_msg hello = {
 		.type = SESSION_HELLO, .tid = (uint32_t)client->pid, .flags = client->uid};
 	static atomic_bool said;
 	int rc;
 
-	if (p->shelf[0] < 0 || client->uffd < 0 || !client->maps_open || client->maps.text)
+	if (p->shelf[0] < 0 || client->uffd < 0 || !client->mappings.maps_open ||
+	    client->mappings.maps.text)
 		return;
 	pthread_mutex_lock(&p->fdstore_lock);
 	hello.serial = p->fdstore_round;
@@ -133,9 +134,8 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 	if (!client)
 		return true;
 	client->uffd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-	client->maps = (struct kernel_maps){.fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 0)};
-	client->maps_open = client->maps.fd >= 0;
-	if (client->uffd < 0 || !client->maps_open) {
+	mappings_take(&client->mappings, fcntl(fds[1], F_DUPFD_CLOEXEC, 0));
+	if (client->uffd < 0 || !client->mappings.maps_open) {
 		log_warn("what process %d has left waits for a daemon with more descriptors",
 			 (int)hello->tid);
 		space_put(client); /* the fdstore's own copies stay */

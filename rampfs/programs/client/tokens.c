@@ -21,53 +21,6 @@
 #define TOKENS_MAX	   16384u
 #define TOKENS_PER_PROCESS 256u
 #define RANGES_PER_SHARE   64u /* a fork's token with many ranges counts as several */
-#define STAT_START	   20  /* spaces from the end of the name to the start time, proc(5) */
-
-/* ---- processes ------------------------------------------------------------------------------ */
-
-/* Reads all of a small file of /proc, as a string. 0; -ESRCH: no such process; why it can't be. */
-static int read_proc(pid_t pid, const char *name, char *text, size_t cap)
-{
-	char path[48];
-	ssize_t n;
-	int fd, rc;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT ? -ESRCH : -errno;
-	n = read(fd, text, cap - 1);
-	rc = n > 0 ? 0 : n < 0 ? -errno : -ESRCH;
-	close(fd);
-	text[n > 0 ? n : 0] = 0;
-	return rc;
-}
-
-int process_find(pid_t pid, struct process *process)
-{
-	char text[2048];
-	const char *at;
-	int rc;
-
-	*process = (struct process){.pid = pid};
-	rc = read_proc(pid, "stat", text, sizeof(text));
-	if (rc)
-		return rc;
-	at = strrchr(text, ')');
-	for (int i = 0; at && i < STAT_START; i++)
-		at = strchr(at + 1, ' ');
-	if (!at)
-		return -ESRCH;
-	process->start_ticks = strtoull(at + 1, NULL, 10);
-	rc = read_proc(pid, "status", text, sizeof(text));
-	if (rc)
-		return rc;
-	at = strstr(text, "\nUid:");
-	if (!at)
-		return -ESRCH;
-	process->uid = (uid_t)strtoul(at + strlen("\nUid:"), NULL, 10);
-	return 0;
-}
 
 /* Whoever has not been waited for has: its children are another's already. What can't be looked at
    has not. */

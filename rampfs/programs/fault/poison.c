@@ -59,7 +59,7 @@ static bool find_poison(const struct mapping_ref *ref, uint64_t *at)
 	while (!found && *at < ref->end) {
 		uint64_t left = ref->end - *at, len = left < LOOK_BYTES ? left : LOOK_BYTES;
 
-		found = mappings_poisoned(ref->client, *at, *at + len, at);
+		found = mappings_poisoned(&ref->client->mappings, *at, *at + len, at);
 		if (!found)
 			*at += len;
 	}
@@ -73,7 +73,7 @@ static int unpoison(struct mapped_segment *mseg, const struct mapping_ref *ref, 
 	int rc = 0;
 
 	/* A page of the program's own that is swapped out looks the same. */
-	if (!ref->writable && mappings_copied(ref->client, at, ref->end, false))
+	if (!ref->writable && mappings_copied(&ref->client->mappings, at, ref->end, false))
 		return 0;
 	for (; !rc && find_poison(ref, &at); at += RAMP_PAGE_BYTES)
 		if (!add_page(&msg, at)) {

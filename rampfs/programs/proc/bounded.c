@@ -18,12 +18,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
-#include "programs/local.h"
+#include "bounded.h"
+#include "clock.h"
+#include "process.h"
 
 /* In one process, where thousands of mappings take milliseconds: so many of these in a row are 3 s,
    and one of them when all of us was stopped meanwhile. */

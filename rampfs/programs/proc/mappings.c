@@ -27,11 +27,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "programs/local.h"
+#include "mappings.h"
+#include "process.h"
 
-#define PROC_PATH   64
-#define STATUS_LINE 256
-#define KNOW_TRIES  100 /* for a mapping that changes all the time */
+#define PROC_PATH  64
+#define KNOW_TRIES 100 /* for a mapping that changes all the time */
 
 static int open_in(pid_t tid, const char *name, int flags)
 {
@@ -43,54 +43,69 @@ static int open_in(pid_t tid, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_files(struct space *client, pid_t tid)
+static int open_files(struct mappings *mappings, pid_t tid)
 {
 	int rc;
 
-	client->pagemap = open_in(tid, "pagemap", 0);
-	if (client->pagemap < 0)
-		return client->pagemap;
-	client->map_files = open_in(tid, "map_files", O_DIRECTORY);
-	if (client->map_files < 0)
-		return client->map_files;
-	rc = kernel_maps_open(&client->maps, tid);
-	client->maps_open = !rc;
+	mappings->pagemap = open_in(tid, "pagemap", 0);
+	if (mappings->pagemap < 0)
+		return mappings->pagemap;
+	mappings->map_files = open_in(tid, "map_files", O_DIRECTORY);
+	if (mappings->map_files < 0)
+		return mappings->map_files;
+	rc = kernel_maps_open(&mappings->maps, tid);
+	mappings->maps_open = !rc;
 	return rc;
 }
 
-int mappings_open(struct space *client)
+void mappings_init(struct mappings *mappings, dev_t store_dev)
 {
-	pid_t tid = process_tid(client->pid, client->agent_tid);
+	*mappings = (struct mappings){.store_dev = store_dev, .pagemap = -1, .map_files = -1};
+	pthread_mutex_init(&mappings->lock, NULL);
+}
+
+int mappings_open(struct mappings *mappings, pid_t pid, uint32_t agent_tid)
+{
+	pid_t tid = process_tid(pid, agent_tid);
 	int rc;
 
-	rc = open_files(client, tid ? tid : client->pid);
+	mappings->pid = pid;
+	mappings->agent_tid = agent_tid;
+	rc = open_files(mappings, tid ? tid : pid);
 	/* Still a thread of that process: no later one of another, with the same number. */
-	if (!rc && tid && process_tid(client->pid, client->agent_tid) != tid)
+	if (!rc && tid && process_tid(pid, agent_tid) != tid)
 		rc = -ESRCH;
 	return rc == -ENOENT ? -ESRCH : rc;
 }
 
-void mappings_close(struct space *client)
+void mappings_take(struct mappings *mappings, int maps_fd)
 {
-	if (client->pagemap >= 0)
-		close(client->pagemap);
-	if (client->map_files >= 0)
-		close(client->map_files);
-	if (client->maps_open)
-		kernel_maps_close(&client->maps);
+	mappings->maps = (struct kernel_maps){.fd = maps_fd};
+	mappings->maps_open = maps_fd >= 0;
+}
+
+void mappings_close(struct mappings *mappings)
+{
+	if (mappings->pagemap >= 0)
+		close(mappings->pagemap);
+	if (mappings->map_files >= 0)
+		close(mappings->map_files);
+	if (mappings->maps_open)
+		kernel_maps_close(&mappings->maps);
+	pthread_mutex_destroy(&mappings->lock);
 }
 
 /* Only a text is read by one at a time. Else nobody waits here for who waits in that process. */
-static void enter_maps(struct space *client)
+static void enter_maps(struct mappings *mappings)
 {
-	if (client->maps.text)
-		pthread_mutex_lock(&client->proc);
+	if (mappings->maps.text)
+		pthread_mutex_lock(&mappings->lock);
 }
 
-static void leave_maps(struct space *client)
+static void leave_maps(struct mappings *mappings)
 {
-	if (client->maps.text)
-		pthread_mutex_unlock(&client->proc);
+	if (mappings->maps.text)
+		pthread_mutex_unlock(&mappings->lock);
 }
 
 static uint32_t prot_of(uint32_t flags)
@@ -122,7 +137,7 @@ static int fresh_proc(void)
  * was asked for, or there is no telling. Taken for unwritable, it would come back private from its
  * next move, and its stores be lost.
  */
-static int is_writable(struct space *client, const struct kernel_vma *vma, mode_t mode,
+static int is_writable(struct mappings *mappings, const struct kernel_vma *vma, mode_t mode,
 		       const char *range, int *fresh)
 {
 	char path[PROC_PATH];
@@ -136,11 +151,11 @@ static int is_writable(struct space *client, const struct kernel_vma *vma, mode_
 		*fresh = fresh_proc();
 	if (*fresh < 0)
 		return *fresh;
-	snprintf(path, sizeof(path), "%d/map_files/%s", (int)client->pid, range);
+	snprintf(path, sizeof(path), "%d/map_files/%s", (int)mappings->pid, range);
 	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
 		/* The main thread may have ended, and its agent not. */
 		snprintf(path, sizeof(path), "%d/map_files/%s",
-			 (int)process_tid(client->pid, client->agent_tid), range);
+			 (int)process_tid(mappings->pid, mappings->agent_tid), range);
 		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
 			return -errno;
 	}
@@ -158,8 +173,8 @@ static int read_name(int dir, const char *path, char target[4096], struct stat *
 }
 
 /* 1; 0: not a segment's; -errno: it has changed between the query and here. */
-static int know_file(struct space *client, const struct kernel_vma *vma, struct proc_mapping *m,
-		     int *fresh)
+static int know_file(struct mappings *mappings, const struct kernel_vma *vma,
+		     struct proc_mapping *m, int *fresh)
 {
 	char path[PROC_PATH], target[4096];
 	const char *name, *range;
@@ -167,15 +182,15 @@ static int know_file(struct space *client, const struct kernel_vma *vma, struct 
 	struct stat st;
 	int writable;
 
-	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)client->pid,
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)mappings->pid,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
 	range = strrchr(path, '/') + 1;
-	if (client->pidfd < 0) {
+	if (!mappings->pid) {
 		/* No process is known by which it could be seen, and nothing of it comes back. */
-		if (kernel_maps_name(&client->maps, vma->start, target, sizeof(target)))
+		if (kernel_maps_name(&mappings->maps, vma->start, target, sizeof(target)))
 			return -ENOENT;
 		st.st_mode = S_IWUSR;
-	} else if (read_name(client->map_files, range, target, &st) &&
+	} else if (read_name(mappings->map_files, range, target, &st) &&
 		   read_name(AT_FDCWD, path, target, &st)) {
 		/* Neither by the agent's thread, which may have ended, nor by the main one. */
 		return -ENOENT;
@@ -194,28 +209,29 @@ static int know_file(struct space *client, const struct kernel_vma *vma, struct 
 	}
 	if (*end && *end != ' ')
 		return 0;
-	writable = is_writable(client, vma, st.st_mode, range, fresh);
+	writable = is_writable(mappings, vma, st.st_mode, range, fresh);
 	m->writable = writable > 0;
 	return writable < 0 ? writable : 1;
 }
 
-int mappings_each(struct space *client, uint64_t lo, uint64_t hi, proc_mapping_fn *fn, void *arg)
+int mappings_each(struct mappings *mappings, uint64_t lo, uint64_t hi, proc_mapping_fn *fn,
+		  void *arg)
 {
-	dev_t dev = client->programs->store_dev;
+	dev_t dev = mappings->store_dev;
 	struct kernel_vma vma;
 	uint64_t seen = 0;
 	int rc = 0, tries = 0, known, fresh = -1;
 
-	enter_maps(client);
+	enter_maps(mappings);
 	while (!rc && lo < hi) {
 		struct proc_mapping m = {0};
 
-		rc = kernel_maps_next(&client->maps, lo, hi, &vma);
+		rc = kernel_maps_next(&mappings->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
 		known = 0;
 		if (makedev(vma.dev_major, vma.dev_minor) == dev)
-			known = know_file(client, &vma, &m, &fresh);
+			known = know_file(mappings, &vma, &m, &fresh);
 		rc = known < 0 && ++tries == KNOW_TRIES ? -EBUSY : 0;
 		if (known < 0)
 			continue;
@@ -229,38 +245,38 @@ int mappings_each(struct space *client, uint64_t lo, uint64_t hi, proc_mapping_f
 		m.prot = prot_of(vma.flags);
 		rc = fn(arg, &m);
 	}
-	leave_maps(client);
+	leave_maps(mappings);
 	if (fresh >= 0)
 		close(fresh);
 	return rc;
 }
 
-int mappings_copied(struct space *client, uint64_t start, uint64_t end, bool swapped)
+int mappings_copied(struct mappings *mappings, uint64_t start, uint64_t end, bool swapped)
 {
 	struct kernel_page_kind own = {
 		.none = KERNEL_PAGE_FILE,
 		.any = KERNEL_PAGE_PRESENT | (swapped ? KERNEL_PAGE_SWAPPED : 0),
 	};
 
-	return kernel_pagemap_find(client->pagemap, start, end, own, NULL);
+	return kernel_pagemap_find(mappings->pagemap, start, end, own, NULL);
 }
 
-int mappings_small(struct space *client, uint64_t start, uint64_t end, uint64_t *at)
+int mappings_small(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at)
 {
 	struct kernel_page_kind small = {
 		.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
 		.none = KERNEL_PAGE_HUGE,
 	};
 
-	return kernel_pagemap_find(client->pagemap, start, end, small, at);
+	return kernel_pagemap_find(mappings->pagemap, start, end, small, at);
 }
 
-int mappings_poisoned(struct space *client, uint64_t start, uint64_t end, uint64_t *at)
+int mappings_poisoned(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at)
 {
 	/* The store's pages are never swapped out. */
 	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
 
-	return kernel_pagemap_find(client->pagemap, start, end, marked, at);
+	return kernel_pagemap_find(mappings->pagemap, start, end, marked, at);
 }
 
 static bool is_covered(const struct kernel_vma *vma, const struct address_range *covered, size_t n)
@@ -273,210 +289,73 @@ static bool is_covered(const struct kernel_vma *vma, const struct address_range 
 	return at >= vma->end;
 }
 
-int mappings_clear(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino,
+int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
 		   const struct address_range *covered, size_t n)
 {
 	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
-	dev_t dev = client->programs->store_dev;
+	dev_t dev = mappings->store_dev;
 	struct kernel_vma vma;
 	int rc;
 
-	enter_maps(client);
+	enter_maps(mappings);
 	for (;;) {
-		rc = kernel_maps_next(&client->maps, lo, hi, &vma);
+		rc = kernel_maps_next(&mappings->maps, lo, hi, &vma);
 		if (rc <= 0)
 			break;
 		lo = vma.end;
 		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
 			continue;
-		rc = is_covered(&vma, covered, n) ? kernel_pagemap_find(client->pagemap, vma.start,
-									vma.end, present, NULL)
-						  : 1;
+		rc = is_covered(&vma, covered, n)
+			     ? kernel_pagemap_find(mappings->pagemap, vma.start, vma.end, present,
+						   NULL)
+			     : 1;
 		if (rc)
 			break;
 	}
-	leave_maps(client);
+	leave_maps(mappings);
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
-int mappings_outside(struct space *client, uint64_t lo, uint64_t hi, uint64_t ino)
+int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino)
 {
-	dev_t dev = client->programs->store_dev;
+	dev_t dev = mappings->store_dev;
 	struct kernel_vma vma;
 	uint64_t at = 0;
 	int rc;
 
-	enter_maps(client);
-	while ((rc = kernel_maps_next(&client->maps, at, UINT64_MAX, &vma)) > 0) {
+	enter_maps(mappings);
+	while ((rc = kernel_maps_next(&mappings->maps, at, UINT64_MAX, &vma)) > 0) {
 		at = vma.end;
 		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
 		    (vma.start < lo || vma.end > hi))
 			break;
 	}
-	leave_maps(client);
+	leave_maps(mappings);
 	return rc == -ESRCH ? 0 : rc;
 }
 
-int mappings_foreign(struct space *client, uint64_t addr, struct address_range *range)
+int mappings_foreign(struct mappings *mappings, uint64_t addr, struct address_range *range)
 {
 	struct kernel_vma vma = {0};
 	int rc;
 
-	enter_maps(client);
-	rc = kernel_maps_next(&client->maps, addr, addr + 1, &vma);
-	leave_maps(client);
+	enter_maps(mappings);
+	rc = kernel_maps_next(&mappings->maps, addr, addr + 1, &vma);
+	leave_maps(mappings);
 	*range = (struct address_range){vma.start, vma.end};
-	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != client->programs->store_dev : rc;
+	return rc > 0 ? makedev(vma.dev_major, vma.dev_minor) != mappings->store_dev : rc;
 }
 
-int mappings_gap(struct space *client, uint64_t at, uint64_t end, struct address_range *gap)
+int mappings_gap(struct mappings *mappings, uint64_t at, uint64_t end, struct address_range *gap)
 {
 	struct kernel_vma vma = {0};
 	int rc = 0;
 
-	enter_maps(client);
-	while (at < end && (rc = kernel_maps_next_any(&client->maps, at, end, &vma)) > 0 &&
+	enter_maps(mappings);
+	while (at < end && (rc = kernel_maps_next_any(&mappings->maps, at, end, &vma)) > 0 &&
 	       vma.start <= at)
 		at = vma.end;
-	leave_maps(client);
+	leave_maps(mappings);
 	*gap = (struct address_range){at, rc > 0 ? vma.start : end};
 	return rc < 0 ? rc : at < end;
-}
-
-/* What stands behind the last tab of a line of a status file, in `line`; NULL: there is none. */
-static const char *status_word(const char *path, const char *name, char line[STATUS_LINE])
-{
-	FILE *file = fopen(path, "re");
-	const char *tab = NULL;
-
-	if (!file)
-		return NULL;
-	while (!tab && fgets(line, STATUS_LINE, file))
-		if (strncmp(line, name, strlen(name)) == 0)
-			tab = strrchr(line, '\t');
-	fclose(file);
-	return tab ? tab + 1 : NULL;
-}
-
-/* 0: none. */
-static uint32_t status_number(const char *path, const char *name)
-{
-	char line[STATUS_LINE];
-	const char *word = status_word(path, name, line);
-
-	return word ? (uint32_t)strtoul(word, NULL, 10) : 0;
-}
-
-/* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
-char process_state(pid_t pid)
-{
-	char path[PROC_PATH], line[STATUS_LINE];
-	const char *word;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	word = status_word(path, "State:", line);
-	return word ? *word : 0;
-}
-
-pid_t process_parent(pid_t pid)
-{
-	char path[PROC_PATH];
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	return (pid_t)status_number(path, "PPid:");
-}
-
-pid_t process_tracer(pid_t pid, pid_t tid)
-{
-	char path[PROC_PATH];
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
-	return (pid_t)status_number(path, "TracerPid:");
-}
-
-static bool file_says(const char *path, const char *words)
-{
-	char line[64];
-	bool says = false;
-	FILE *file = fopen(path, "re");
-
-	if (!file)
-		return false;
-	while (!says && fgets(line, sizeof(line), file))
-		says = strncmp(line, words, strlen(words)) == 0;
-	fclose(file);
-	return says;
-}
-
-/* One line of /proc/PID/cgroup, "HIERARCHY:CONTROLLERS:PATH". */
-static bool frozen_by(char *line)
-{
-	char *controllers = strchr(line, ':'), *path, file[4200];
-
-	path = controllers ? strchr(controllers + 1, ':') : NULL;
-	if (!path)
-		return false;
-	*path++ = 0;
-	path[strcspn(path, "\n")] = 0;
-	if (strcmp(line, "0:") == 0) {
-		snprintf(file, sizeof(file), "/sys/fs/cgroup%s/cgroup.events", path);
-		if (file_says(file, "frozen 1"))
-			return true;
-		snprintf(file, sizeof(file), "/sys/fs/cgroup/unified%s/cgroup.events", path);
-		return file_says(file, "frozen 1");
-	}
-	if (!strstr(controllers, "freezer"))
-		return false;
-	snprintf(file, sizeof(file), "/sys/fs/cgroup/freezer%s/freezer.state", path);
-	return file_says(file, "FROZEN") || file_says(file, "FREEZING");
-}
-
-bool process_frozen(pid_t pid)
-{
-	char path[PROC_PATH], *line = NULL;
-	bool frozen = false;
-	size_t cap = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	while (!frozen && getline(&line, &cap, file) > 0)
-		frozen = frozen_by(line);
-	free(line);
-	fclose(file);
-	return frozen;
-}
-
-/* What a thread calls itself. */
-static uint32_t own_tid(pid_t pid, pid_t tid)
-{
-	char path[PROC_PATH];
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)pid, (int)tid);
-	return status_number(path, "NSpid:");
-}
-
-pid_t process_tid(pid_t pid, uint32_t tid)
-{
-	char path[PROC_PATH];
-	struct dirent *entry;
-	pid_t found = 0;
-	DIR *dir;
-
-	if (own_tid(pid, (pid_t)tid) == tid)
-		return (pid_t)tid; /* the daemon's own namespace, nearly always */
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	if (!dir)
-		return 0;
-	while (!found && (entry = readdir(dir))) {
-		pid_t one = atoi(entry->d_name);
-
-		if (one > 0 && own_tid(pid, one) == tid)
-			found = one;
-	}
-	closedir(dir);
-	return found;
 }

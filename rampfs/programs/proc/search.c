@@ -12,13 +12,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
-#include "programs/local.h"
+#include "bounded.h"
+#include "search.h"
 
 #define PROC_PATH 64
 

@@ -60,7 +60,8 @@ static bool find_chunk(const struct mapping_ref *refs, size_t count, struct curs
 			continue;
 		if (ref->client == cursor->client && cursor->at > from)
 			from = cursor->at;
-		if (from >= ref->end || mappings_small(ref->client, from, ref->end, &at) <= 0)
+		if (from >= ref->end ||
+		    mappings_small(&ref->client->mappings, from, ref->end, &at) <= 0)
 			continue;
 		*client = ref->client;
 		range->addr = at - at % HUGE_BYTES > from ? at - at % HUGE_BYTES : from;

@@ -238,7 +238,7 @@ static int look_outside(struct bounded *bounded, void *arg, struct space *client
 	const struct extent *e = arg;
 
 	(void)bounded;
-	return mappings_outside(client, e->lo, e->hi, e->ino);
+	return mappings_outside(&client->mappings, e->lo, e->hi, e->ino);
 }
 
 int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,

@@ -41,7 +41,7 @@ static bool has_ended(struct space *client, uint64_t until_ms)
 {
 	uint64_t until = now_ms() + END_MS;
 
-	if (!client->maps_open)
+	if (!client->mappings.maps_open)
 		return false;
 	while (client_maps(client)) {
 		if (now_ms() >= until || now_ms() >= until_ms)
@@ -137,7 +137,7 @@ static bool has_copies(struct mapped_segment *mseg, struct space *client)
 
 	for (size_t i = 0; cm && i < cm->count; i++)
 		if (!cm->at[i].gone &&
-		    mappings_copied(client, cm->at[i].start, cm->at[i].end, swapped) > 0)
+		    mappings_copied(&client->mappings, cm->at[i].start, cm->at[i].end, swapped) > 0)
 			return true;
 	return false;
 }
@@ -517,7 +517,7 @@ static bool was_asked(const struct revoke *r, const struct space *client)
 static int look_clear(struct bounded *bounded, void *arg, struct space *client)
 {
 	(void)bounded;
-	return mappings_clear(client, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
+	return mappings_clear(&client->mappings, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
 }
 
 /* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
@@ -559,7 +559,8 @@ static int verify(struct revoke *r)
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
 		struct drop *d = &r->drops[i];
 
-		rc = mappings_clear(d->client, lo, hi, r->ino, r->ranges + d->first, d->count);
+		rc = mappings_clear(&d->client->mappings, lo, hi, r->ino, r->ranges + d->first,
+				    d->count);
 		if (rc)
 			rc = busy(r, d->client, "maps it and has changed that during the revoke");
 	}
