@@ -26,116 +26,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "attach/agent_call.h"
+#include "attach/attachments.h"
+#include "attach/replace.h"
+#include "base/kernel.h"
 #include "base/log.h"
-#include "local.h"
+#include "base/session.h"
+#include "client/clients.h"
+#include "client/conn.h"
+#include "client/fdstore.h"
+#include "client/time_slice.h"
+#include "client/uffd.h"
+#include "client_life.h"
+#include "proc/clock.h"
+#include "proc/process.h"
+#include "programs.h"
+#include "revoke/agent_priority.h"
 
 #define ENDING_MS 500u
 #define LOOK_MAX  64 /* mapped segments that one look goes through */
-
-/* ---- references ----------------------------------------------------------------------------- */
-
-struct space *space_get(struct space *client)
-{
-	atomic_fetch_add(&client->refs, 1);
-	return client;
-}
-
-struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
-{
-	struct space *client = calloc(1, sizeof(*client));
-
-	if (!client)
-		return NULL;
-	client->programs = p;
-	client->refs = 1;
-	client->pid = pid;
-	client->uid = uid;
-	client->since_ms = now_ms();
-	client->looked_ms = now_ms();
-	client->sock = client->uffd = client->pidfd = -1;
-	client->look.schedstat = -1;
-	pthread_mutex_init(&client->life, NULL);
-	pthread_mutex_init(&client->io, NULL);
-	mappings_init(&client->mappings, p->store_dev);
-	pthread_mutex_init(&client->list, NULL);
-	time_slices_init(client);
-	STAILQ_INIT(&client->late);
-	RB_INIT(&client->attached);
-	return client;
-}
-
-void space_put(struct space *client)
-{
-	if (atomic_fetch_sub(&client->refs, 1) != 1)
-		return;
-	agent_forget_late(client);
-	mappings_close(&client->mappings);
-	if (client->uffd >= 0)
-		broker_release(client->programs, client->uid, client->uffd);
-	if (client->pidfd >= 0)
-		close(client->pidfd);
-	if (client->look.schedstat >= 0)
-		close(client->look.schedstat);
-	if (client->sock >= 0)
-		close(client->sock);
-	pthread_mutex_destroy(&client->life);
-	pthread_mutex_destroy(&client->io);
-	pthread_mutex_destroy(&client->list);
-	pthread_mutex_destroy(&client->time_slices.lock);
-	free(client);
-}
-
-bool client_is(struct space *client, enum client_state state)
-{
-	bool is;
-
-	pthread_mutex_lock(&client->programs->lock);
-	is = client->state == state;
-	pthread_mutex_unlock(&client->programs->lock);
-	return is;
-}
-
-int client_open_seg(struct space *client, struct seg *seg, bool writable)
-{
-	if (client->uid && writable)
-		return seg_hand_out(seg, O_RDWR);
-	return seg_open(seg, writable ? O_RDWR : O_RDONLY); /* root is trusted with its lock */
-}
-
-bool client_dead(struct space *client)
-{
-	return client_is(client, CLIENT_DEAD);
-}
-
-/*
- * p->lock is held. A session outlives its process where another holds the socket, and the number
- * comes to a stranger: what is meant for him must not go there.
- */
-static struct space *find_ready(struct programs *p, pid_t pid)
-{
-	struct space *client;
-
-	TAILQ_FOREACH (client, &p->clients, link) {
-		if (client->pid != pid || client->state != CLIENT_READY)
-			continue;
-		if (process_lives(client->pidfd))
-			return space_get(client);
-		shutdown(client->sock, SHUT_RDWR);
-	}
-	return NULL;
-}
-
-struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
-{
-	struct space *client;
-
-	pthread_mutex_lock(&p->lock);
-	do
-		client = find_ready(p, pid);
-	while (!client && programs_wait(p, until_ms));
-	pthread_mutex_unlock(&p->lock);
-	return client;
-}
 
 /* ---- becoming ready: on a worker ------------------------------------------------------------ */
 
@@ -160,7 +69,7 @@ static void set_ready(struct space *client)
 
 	pthread_mutex_lock(&p->lock);
 	if (client->state == CLIENT_READYING) {
-		client->state = CLIENT_READY;
+		client_go(client, CLIENT_READYING, CLIENT_READY);
 		p->status.sessions++;
 	}
 	pthread_cond_broadcast(&p->changed);
@@ -291,50 +200,6 @@ void client_look(void *arg)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static int any_mapping(void *arg, const struct proc_mapping *m)
-{
-	(void)arg;
-	(void)m;
-	return 1;
-}
-
-bool client_maps(struct space *client)
-{
-	struct programs *p = client->programs;
-
-	int rc = client->mappings.maps_open ? mappings_each(&client->mappings, p->arena_lo,
-							    p->arena_hi, any_mapping, NULL)
-					    : 0;
-
-	/* Where /proc does not say, it may. */
-	return rc && rc != -ESRCH;
-}
-
-/* An agent keeps its userfaultfd, which is of one memory, from session to session; after an exec
-   there is another. Where the kernel does not say, it is the same. p->lock is held. */
-static bool has_new_session(struct programs *p, struct space *orphan)
-{
-	struct space *client;
-
-	TAILQ_FOREACH (client, &p->clients, link)
-		if (client->pid == orphan->pid && client->state == CLIENT_READY)
-			return (orphan->pidfd < 0 ||
-				process_lives(orphan->pidfd)) && /* else it is another process's */
-			       kernel_same_file(client->uffd, orphan->uffd) != 0;
-	return false;
-}
-
-bool client_replaced(struct space *client)
-{
-	struct programs *p = client->programs;
-	bool replaced;
-
-	pthread_mutex_lock(&p->lock);
-	replaced = has_new_session(p, client);
-	pthread_mutex_unlock(&p->lock);
-	return replaced;
-}
-
 static bool process_ended(struct space *client)
 {
 	struct pollfd at = {.fd = client->pidfd, .events = POLLIN};
@@ -419,7 +284,7 @@ static void sweep_one(void *arg)
 	take_from_pager(orphan);
 	atomic_store(&orphan->orphan, false);
 	client_forget(p, orphan);
-	quota_give(p, orphan->uid, QUOTA_SESSIONS, 1);
+	quota_give(p->quota, orphan->uid, QUOTA_SESSIONS, 1);
 	space_put(orphan);
 }
 
@@ -432,7 +297,7 @@ void clients_sweep(void *arg)
 
 	TAILQ_INIT(&all);
 	if (!atomic_load(&p->closing) && !atomic_exchange(&p->adopted, true))
-		fdstore_adopt(p);
+		fdstore_adopt(p, client_adopt);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_CONCAT(&all, &p->orphans, link);
 	pthread_mutex_unlock(&p->lock);
@@ -445,7 +310,7 @@ void clients_sweep(void *arg)
 	}
 }
 
-void client_bury(void *arg)
+static void client_bury(void *arg)
 {
 	struct space *client = arg;
 	struct programs *p = client->programs;
@@ -460,6 +325,26 @@ void client_bury(void *arg)
 	sweep_one(client);
 }
 
+/* The session has hung up: its client goes, as soon as nobody needs it. */
+void client_end(struct session_conn *conn)
+{
+	struct programs *p = conn->programs;
+	struct space *client = conn->client;
+
+	pthread_mutex_lock(&p->lock);
+	if (client->state == CLIENT_READY)
+		p->status.sessions--;
+	client_go(client, client->state, CLIENT_DEAD);
+	client->since_ms = now_ms();
+	/* At once: its mappings stand until /proc says that they don't. */
+	atomic_store(&client->orphan, true);
+	TAILQ_REMOVE(&p->clients, client, link);
+	pthread_mutex_unlock(&p->lock);
+	client->conn = NULL;
+	shutdown(client->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
+	workers_run_own(p->workers, client->uid, client_bury, client);
+}
+
 /* Its page faults wait where it can't be looked at, or there is no memory. */
 void client_adopt(struct space *client)
 {
@@ -467,7 +352,7 @@ void client_adopt(struct space *client)
 	struct ramp_err err = {0};
 	int rc;
 
-	if (!quota_take(p, client->uid, QUOTA_SESSIONS, 1, UINT32_MAX)) {
+	if (!quota_take(p->quota, client->uid, QUOTA_SESSIONS, 1, UINT32_MAX)) {
 		space_put(client);
 		return;
 	}

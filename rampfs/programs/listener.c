@@ -23,127 +23,43 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "attach/agent_call.h"
+#include "attach/attach.h"
+#include "attach/fork_adopt.h"
+#include "base/kernel.h"
 #include "base/log.h"
-#include "programs/client/conns.h"
+#include "client/broker_queue.h"
+#include "client/broker_release.h"
+#include "client/clients.h"
+#include "client/conn.h"
+#include "client/pending.h"
+#include "client/request.h"
+#include "client/tokens.h"
+#include "client_life.h"
+#include "listener.h"
+#include "proc/clock.h"
+#include "revoke/agent_priority.h"
+#include "tool_requests.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-#define LOOK_MS	      30000u
-#define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
-#define TICK_MS	      1000u
+#define LOOK_MS 30000u
+#define TICK_MS 1000u
 /* Of what a pending connection has cost that became that, one part in so many counts. */
 #define REQUEST_COUNTS 4
 #define SESSION_COUNTS 16
 
+struct listener {
+	struct programs *programs;
+	struct conns conns;
+	struct pending pending;
+	uv_timer_t tick;
+	struct loop_wake look;
+};
+
 static const char out_of_memory[] = "the daemon is out of memory";
-
-/* ---- connections ---------------------------------------------------------------------------- */
-
-static void on_conn_closed(uv_handle_t *handle)
-{
-	struct session_conn *conn = handle->data;
-
-	conn->programs->listener->handles--;
-	free(conn);
-}
-
-/* The session has hung up: its client goes, as soon as nobody needs it. */
-static void client_end(struct session_conn *conn)
-{
-	struct programs *p = conn->programs;
-	struct space *client = conn->client;
-
-	pthread_mutex_lock(&p->lock);
-	if (client->state == CLIENT_READY)
-		p->status.sessions--;
-	client->state = CLIENT_DEAD;
-	client->since_ms = now_ms();
-	/* At once: its mappings stand until /proc says that they don't. */
-	atomic_store(&client->orphan, true);
-	TAILQ_REMOVE(&p->clients, client, link);
-	pthread_mutex_unlock(&p->lock);
-	client->conn = NULL;
-	shutdown(client->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
-	workers_run_own(p->workers, client->uid, client_bury, client);
-}
-
-/* What it had to do with, but for its socket. */
-static void leave(struct session_conn *conn)
-{
-	struct listener *l = conn->programs->listener;
-
-	if (conn->settled)
-		TAILQ_REMOVE(&l->conns, conn, link);
-	else
-		conn_leave_pending(conn);
-	l->n_conns--;
-	if (conn->waits)
-		TAILQ_REMOVE(&l->line, conn, in_line);
-	if (conn->door)
-		conn->door->conn = NULL;
-	if (conn->kind == CONN_FIRST)
-		quota_give(conn->programs, conn->uid, QUOTA_PENDING, 1);
-	else if (conn->kind == CONN_TOOL)
-		quota_give(conn->programs, conn->uid, QUOTA_TOOLS, 1);
-	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
-	if (conn->tool)
-		tool_gone(conn->tool);
-}
-
-void conn_close(struct session_conn *conn)
-{
-	if (uv_is_closing((uv_handle_t *)&conn->poll))
-		return;
-	leave(conn);
-	if (conn->client)
-		client_end(conn);
-	else
-		close(conn->fd);
-}
-
-void conn_send(struct session_conn *conn, const struct session_msg *msg)
-{
-	if (session_send(conn->fd, msg, NULL, 0, MSG_DONTWAIT) || msg->type == SESSION_ANSWER) {
-		if (msg->type == SESSION_ANSWER)
-			conn->tool = NULL;
-		conn_close(conn);
-	}
-}
-
-/* It has said what it is; false: its user has too many such. */
-static bool become(struct session_conn *conn, enum conn_kind kind, enum quota_kind what,
-		   uint32_t max)
-{
-	if (!quota_take(conn->programs, conn->uid, what, 1, max))
-		return false;
-	quota_give(conn->programs, conn->uid, QUOTA_PENDING, 1);
-	conn->kind = kind;
-	return true;
-}
-
-static void on_conn(uv_poll_t *poll, int status, int events)
-{
-	struct session_conn *conn = poll->data;
-
-	if (status < 0)
-		conn_close(conn);
-	else if (conn->settled)
-		conn_attend(conn, events & UV_DISCONNECT);
-	else
-		pending_event(conn, events & UV_DISCONNECT);
-}
-
-void conn_watch(struct session_conn *conn)
-{
-	int events = UV_DISCONNECT;
-
-	if (conn->ready)
-		return; /* when it has been attended */
-	if (conn->kind != CONN_SESSION || client_has_late(conn->client))
-		events |= UV_READABLE;
-	uv_poll_start(&conn->poll, events, on_conn);
-}
+static const struct conn_kind_ops session_ops, tool_ops;
 
 /* ---- HELLO ---------------------------------------------------------------------------------- */
 
@@ -195,15 +111,6 @@ static struct space *make_client(struct session_conn *conn, const struct session
 	return client;
 }
 
-void conn_refuse(struct session_conn *conn, uint16_t type, int result, const char *text)
-{
-	struct session_msg msg = {.type = type, .result = (uint32_t)result};
-
-	snprintf(msg.text, sizeof(msg.text), "%s", text);
-	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
-	conn_close(conn);
-}
-
 /* False: refused. The share of its user is the client's; without one it is given back here. */
 static bool start_client(struct session_conn *conn)
 {
@@ -213,7 +120,7 @@ static bool start_client(struct session_conn *conn)
 	struct ramp_err err;
 
 	if (!client) {
-		quota_give(p, conn->uid, QUOTA_SESSIONS, 1);
+		quota_give(p->quota, conn->uid, QUOTA_SESSIONS, 1);
 		if (pidfd >= 0)
 			close(pidfd);
 		conn_refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
@@ -247,7 +154,7 @@ static void take_hello(struct session_conn *conn, const struct session_msg *msg)
 			    "this kernel has no /dev/userfaultfd");
 		return;
 	}
-	if (!become(conn, CONN_SESSION, QUOTA_SESSIONS, p->user_sessions)) {
+	if (!conn_become(conn, &session_ops, QUOTA_SESSIONS, p->user_sessions)) {
 		conn_refuse(conn, SESSION_WELCOME, EUSERS,
 			    "too many programs of this user have segments mapped");
 		return;
@@ -259,8 +166,9 @@ static void take_hello(struct session_conn *conn, const struct session_msg *msg)
 		broker_queue_wait(conn);
 }
 
-void listener_uffd(struct programs *p, uint64_t id, int fd, int why)
+static void on_uffd(void *arg, uint64_t id, int fd, int why)
 {
+	struct programs *p = arg;
 	struct space *client;
 	struct ramp_err err;
 
@@ -269,11 +177,11 @@ void listener_uffd(struct programs *p, uint64_t id, int fd, int why)
 		if (client->id == id && client->state == CLIENT_AT_BROKER)
 			break;
 	if (client && fd >= 0)
-		client->state = CLIENT_READYING;
+		client_go(client, CLIENT_AT_BROKER, CLIENT_READYING);
 	pthread_mutex_unlock(&p->lock);
 	if (!client) {
 		if (fd >= 0)
-			broker_release(p, broker_queue_uid(p->listener, id), fd);
+			broker_release(p, broker_queue_uid(p, id), fd);
 		return;
 	}
 	if (fd < 0) {
@@ -287,53 +195,30 @@ void listener_uffd(struct programs *p, uint64_t id, int fd, int why)
 	workers_run_own(p->workers, client->uid, client_ready, space_get(client));
 }
 
+static void on_broker_thread_ended(void *arg, uint64_t id)
+{
+	struct programs *p = arg;
+
+	if (id >= RELEASE_IDS)
+		broker_release_ended(p, id);
+	broker_queue_closed(p, id);
+}
+
+static void on_broker_lost(void *arg)
+{
+	struct programs *p = arg;
+
+	broker_release_lost(p);
+	broker_queue_lost(p);
+}
+
+const struct broker_ops listener_broker_ops = {
+	.uffd = on_uffd,
+	.ended = on_broker_thread_ended,
+	.lost = on_broker_lost,
+};
+
 /* ---- first messages ------------------------------------------------------------------------- */
-
-int request_answer(struct client_request *request, const struct session_msg *result)
-{
-	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
-}
-
-void request_free(struct client_request *request)
-{
-	if (request->pidfd >= 0)
-		close(request->pidfd);
-	close(request->sock);
-	quota_give(request->programs, request->uid, QUOTA_REQUESTS, 1);
-	free(request);
-}
-
-bool request_is_for_nobody(const struct client_request *r)
-{
-	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
-
-	return r->msg.type != SESSION_DETACH && poll(&at, 1, 0) > 0;
-}
-
-struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms)
-{
-	struct programs *p = request->programs;
-	struct space *client;
-	uint64_t look_ms;
-
-	do {
-		look_ms = now_ms() + FOR_NOBODY_MS;
-		client = client_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
-	} while (!client && look_ms < until_ms && !atomic_load(&p->closing) &&
-		 !request_is_for_nobody(request));
-	return client;
-}
-
-struct space *request_space(struct client_request *request, uint64_t until_ms)
-{
-	struct space *client = request_find(request, request->pid, until_ms);
-
-	/* Both were there at one time under one number: it is the same process. */
-	if (!client || process_lives(request->pidfd))
-		return client;
-	space_put(client);
-	return NULL;
-}
 
 static void run_request(void *arg)
 {
@@ -375,7 +260,7 @@ static void take_request(struct session_conn *conn, const struct session_msg *ms
 		goto no_request;
 	}
 	/* Who is hung up on comes again, as after a daemon's death. */
-	if (!quota_take(conn->programs, conn->uid, QUOTA_REQUESTS, 1, QUOTA_DEFAULT)) {
+	if (!quota_take(conn->programs->quota, conn->uid, QUOTA_REQUESTS, 1, QUOTA_DEFAULT)) {
 		conn_close(conn);
 		goto no_request;
 	}
@@ -388,7 +273,7 @@ static void take_request(struct session_conn *conn, const struct session_msg *ms
 				     .since_ms = now_ms(),
 				     .msg = *msg};
 	pending_counts(conn, REQUEST_COUNTS);
-	leave(conn);
+	conn_leave(conn);
 	workers_run(r->programs->workers, r->uid, run_request, r);
 	return;
 no_request:
@@ -399,7 +284,7 @@ no_request:
 
 static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 {
-	if (!become(conn, CONN_TOOL, QUOTA_TOOLS, QUOTA_DEFAULT)) {
+	if (!conn_become(conn, &tool_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
 		conn_refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
 		return;
 	}
@@ -452,11 +337,11 @@ static void receive_message(struct session_conn *conn)
 
 	if (rc == -EAGAIN)
 		return;
-	if (rc == -EPROTO && conn->kind == CONN_FIRST)
+	if (rc == -EPROTO && conn->ops->kind == CONN_FIRST)
 		wrong_version(conn, &msg);
 	else if (rc)
 		conn_close(conn);
-	else if (conn->kind == CONN_FIRST)
+	else if (conn->ops->kind == CONN_FIRST)
 		first_message(conn, &msg);
 	else if (conn->tool && msg.type == SESSION_CANCEL)
 		tool_cancel(conn->tool);
@@ -464,17 +349,48 @@ static void receive_message(struct session_conn *conn)
 		conn_close(conn);
 }
 
-void conn_attend(struct session_conn *conn, bool hung_up)
+/* ---- kinds of connections ------------------------------------------------------------------- */
+
+/* A hang-up is read as one. */
+static void take_message(struct session_conn *conn, bool hung_up)
 {
-	if (conn->kind != CONN_SESSION) {
-		receive_message(conn); /* a hang-up is read as one */
-	} else if (hung_up) {
+	(void)hung_up;
+	receive_message(conn);
+}
+
+static void take_late(struct session_conn *conn, bool hung_up)
+{
+	if (hung_up) {
 		conn_close(conn);
 	} else {
 		agent_take_late(conn->client);
 		conn_watch(conn);
 	}
 }
+
+static void close_socket(struct session_conn *conn)
+{
+	close(conn->fd);
+}
+
+static void end_session(struct session_conn *conn)
+{
+	if (conn->client)
+		client_end(conn);
+	else
+		close(conn->fd);
+}
+
+static void end_tool(struct session_conn *conn)
+{
+	if (conn->tool)
+		tool_gone(conn->tool);
+	close(conn->fd);
+}
+
+static const struct conn_kind_ops first_ops = {CONN_FIRST, take_message, close_socket};
+static const struct conn_kind_ops session_ops = {CONN_SESSION, take_late, end_session};
+static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool};
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
@@ -500,9 +416,9 @@ static void listener_on_tick(uv_timer_t *timer)
 	workers_run_own(l->programs->workers, WORKERS_SELF, clients_sweep, l->programs);
 	workers_run_own(l->programs->workers, WORKERS_SELF, agents_watch, l->programs);
 	tokens_expire(l->programs);
-	pending_expire(l);
-	TAILQ_FOREACH (conn, &l->conns, link)
-		if (conn->kind == CONN_SESSION)
+	pending_expire(&l->pending);
+	TAILQ_FOREACH (conn, &l->conns.settled, link)
+		if (conn->ops->kind == CONN_SESSION)
 			look_now_and_then(l->programs, conn->client, now);
 }
 
@@ -512,8 +428,8 @@ static void on_look(void *arg)
 	struct session_conn *conn;
 
 	broker_release_run(l->programs);
-	TAILQ_FOREACH (conn, &l->conns, link) {
-		if (conn->kind != CONN_SESSION)
+	TAILQ_FOREACH (conn, &l->conns.settled, link) {
+		if (conn->ops->kind != CONN_SESSION)
 			continue;
 		if (atomic_exchange(&conn->client->stale, false))
 			workers_run_own(l->programs->workers, conn->uid, client_look,
@@ -526,19 +442,27 @@ static void listener_on_closed(uv_handle_t *handle)
 {
 	struct listener *l = handle->data;
 
-	l->handles--;
+	l->conns.handles--;
+}
+
+/* Their data is the pending connections' from pending_start on. */
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct pending *pending = handle->data;
+
+	pending->conns->handles--;
 }
 
 static void on_look_closed(void *arg)
 {
 	struct listener *l = arg;
 
-	l->handles--;
+	l->conns.handles--;
 }
 
 static void listener_release(struct listener *l)
 {
-	close(l->timer);
+	close(l->pending.timer);
 	free(l);
 }
 
@@ -546,7 +470,7 @@ static void on_abandoned(void *arg)
 {
 	struct listener *l = arg;
 
-	if (--l->handles == 0)
+	if (--l->conns.handles == 0)
 		listener_release(l);
 }
 
@@ -558,7 +482,7 @@ static void on_poll_abandoned(uv_handle_t *handle)
 /* What listener_open could not finish. */
 static void abandon(struct listener *l)
 {
-	uv_poll_t *const polls[] = {&l->poll, &l->rest};
+	uv_poll_t *const polls[] = {&l->pending.poll, &l->pending.rest};
 
 	for (size_t i = 0; i < sizeof(polls) / sizeof(*polls); i++)
 		if (polls[i]->data)
@@ -573,7 +497,7 @@ static int open_poll(struct listener *l, uv_poll_t *poll, int fd, struct ramp_er
 	if (rc)
 		return ramp_err_set(err, -rc, "the session socket: %s", uv_strerror(rc));
 	poll->data = l;
-	l->handles++;
+	l->conns.handles++;
 	return 0;
 }
 
@@ -601,10 +525,10 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "the session socket");
 	refuse_descriptors(listen_fd);
 	l->programs = p;
-	l->fd = listen_fd;
-	TAILQ_INIT(&l->conns);
-	TAILQ_INIT(&l->line);
-	rc = pending_open(l, err);
+	TAILQ_INIT(&l->conns.settled);
+	TAILQ_INIT(&l->conns.line);
+	l->conns.first = &first_ops;
+	rc = pending_open(&l->pending, p, &l->conns, listen_fd, err);
 	if (rc) {
 		free(l);
 		return rc;
@@ -614,20 +538,22 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		listener_release(l);
 		return rc;
 	}
-	l->handles++;
-	rc = open_poll(l, &l->poll, l->fd, err);
+	l->conns.handles++;
+	rc = open_poll(l, &l->pending.poll, listen_fd, err);
 	if (!rc)
-		rc = open_poll(l, &l->rest, l->timer, err);
+		rc = open_poll(l, &l->pending.rest, l->pending.timer, err);
 	if (rc) {
 		abandon(l);
 		return rc;
 	}
 	uv_timer_init(loop_uv(p->loop), &l->tick);
 	l->tick.data = l;
-	l->handles++;
-	pending_start(l);
+	l->conns.handles++;
+	pending_start(&l->pending);
 	uv_timer_start(&l->tick, listener_on_tick, TICK_MS, TICK_MS);
 	p->listener = l;
+	p->conns = &l->conns;
+	p->pending = &l->pending;
 	p->look = &l->look;
 	return 0;
 }
@@ -637,11 +563,11 @@ void listener_stop(struct programs *p)
 	struct listener *l = p->listener;
 	struct session_conn *conn;
 
-	while ((conn = TAILQ_FIRST(&l->pending)) || (conn = TAILQ_FIRST(&l->conns)))
+	while ((conn = TAILQ_FIRST(&l->conns.pending)) || (conn = TAILQ_FIRST(&l->conns.settled)))
 		conn_close(conn);
-	uv_close((uv_handle_t *)&l->poll, listener_on_closed);
+	uv_close((uv_handle_t *)&l->pending.poll, on_poll_closed);
 	uv_close((uv_handle_t *)&l->tick, listener_on_closed);
-	uv_close((uv_handle_t *)&l->rest, listener_on_closed);
+	uv_close((uv_handle_t *)&l->pending.rest, on_poll_closed);
 }
 
 void listener_close(struct programs *p)
@@ -652,8 +578,8 @@ void listener_close(struct programs *p)
 	p->look = NULL;
 	pthread_mutex_unlock(&p->lock);
 	loop_wake_close(&l->look, on_look_closed);
-	broker_queue_free(l);
-	while (l->handles > 0)
+	broker_queue_free(p);
+	while (l->conns.handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
 	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
 	listener_release(l);

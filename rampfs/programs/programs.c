@@ -9,22 +9,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attach/agent_call.h"
+#include "attach/attachments.h"
+#include "attach/replace.h"
+#include "base/kernel.h"
 #include "base/log.h"
-#include "local.h"
+#include "client/broker_release.h"
+#include "client/clients.h"
+#include "client/tokens.h"
+#include "client_life.h"
+#include "listener.h"
 
 #define CONNECT_MS 5000u
 #define TOKEN_MS   30000u
-
-bool programs_wait(struct programs *p, uint64_t until_ms)
-{
-	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
-				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
-
-	if (now_ms() >= until_ms || atomic_load(&p->closing))
-		return false;
-	return pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 &&
-	       !atomic_load(&p->closing);
-}
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
@@ -57,11 +54,12 @@ static struct programs *programs_make(const struct programs_config *config)
 		return NULL;
 	}
 	atomic_init(&p->refs, 1);
+	p->client_released = agent_forget_late;
 	p->loop = config->loop;
 	p->store = config->store;
 	p->meta = config->meta;
-	p->shelf[0] = config->shelf ? config->shelf[0] : -1;
-	p->shelf[1] = config->shelf ? config->shelf[1] : -1;
+	p->fdstore[0] = config->shelf ? config->shelf[0] : -1;
+	p->fdstore[1] = config->shelf ? config->shelf[1] : -1;
 	p->fdstore_round = (uint32_t)ramp_random64();
 	p->uffd_group = config->uffd_group;
 	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;
@@ -72,7 +70,7 @@ static struct programs *programs_make(const struct programs_config *config)
 	if (kernel_slice(getpid(), &p->slice_ns))
 		p->slice_ns = 0;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_mutex_init(&p->lift, NULL);
+	pthread_mutex_init(&p->priority_lock, NULL);
 	pthread_mutex_init(&p->fdstore_lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -99,23 +97,10 @@ static void free_programs(struct programs *p)
 	pthread_rwlock_destroy(&p->pager_lock);
 	pthread_rwlock_destroy(&p->ending);
 	pthread_cond_destroy(&p->changed);
-	pthread_mutex_destroy(&p->lift);
+	pthread_mutex_destroy(&p->priority_lock);
 	pthread_mutex_destroy(&p->fdstore_lock);
 	pthread_mutex_destroy(&p->lock);
 	programs_let_go(p);
-}
-
-void programs_hold(struct programs *p)
-{
-	atomic_fetch_add(&p->refs, 1);
-}
-
-void programs_let_go(struct programs *p)
-{
-	if (atomic_fetch_sub(&p->refs, 1) != 1)
-		return;
-	quota_close(p->quota);
-	free(p);
 }
 
 int programs_open(const struct programs_config *config, struct programs **out, struct ramp_err *err)
@@ -131,7 +116,7 @@ int programs_open(const struct programs_config *config, struct programs **out, s
 	rc = workers_open(&p->workers, err);
 	if (rc)
 		goto err_free;
-	rc = broker_open(p, &p->broker, err);
+	rc = broker_open(p->loop, &listener_broker_ops, p, &p->broker, err);
 	if (rc)
 		goto err_pool;
 	rc = listener_open(p, config->listen_fd, err);

@@ -10,8 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/attachments.h"
 #include "base/visible.h"
-#include "local.h"
+#include "client/clients.h"
+#include "client/conn.h"
+#include "client/request.h"
+#include "proc/clock.h"
+#include "tool_requests.h"
 
 struct tool_request {
 	struct programs *programs;
@@ -262,7 +267,7 @@ void punch_begin(struct client_request *r)
 	if (!r->msg.len || (r->msg.offset | r->msg.len) & mask ||
 	    r->msg.offset + r->msg.len < r->msg.offset)
 		rc = -EINVAL;
-	client = rc ? NULL : request_space(r, 0);
+	client = rc ? NULL : request_client(r, 0);
 	if (!rc && !client)
 		rc = -EPERM;
 	else if (!rc && !may_punch(r->programs, r, client))

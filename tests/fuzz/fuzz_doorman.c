@@ -31,51 +31,40 @@ static struct loop *loop;
 /* What the daemon heard last. */
 static struct {
 	unsigned int times;
-	uint64_t space;
+	uint64_t client;
 	bool ended, lost, got; /* got: a userfaultfd */
 	int why;
 } heard;
 
-/* ---- in place of broker_release.c ------------------------------------------------------------ */
+/* ---- in place of listener.c ----------------------------------------------------------------- */
 
-void broker_release_ended(struct programs *p, uint64_t id)
+static void on_uffd(void *arg, uint64_t client, int fd, int why)
 {
-	(void)p;
-	(void)id;
-}
-
-void broker_release_lost(struct programs *p)
-{
-	(void)p;
-}
-
-/* ---- in place of listener.c, broker_queue.c -------------------------------------------------- */
-
-void listener_uffd(struct programs *p, uint64_t space, int fd, int why)
-{
-	(void)p;
+	(void)arg;
 	heard.times++;
-	heard.space = space;
+	heard.client = client;
 	heard.why = why;
 	heard.got = fd >= 0;
 	if (fd >= 0)
 		close(fd);
 }
 
-void broker_queue_closed(struct programs *p, uint64_t space)
+static void on_ended(void *arg, uint64_t id)
 {
-	(void)p;
+	(void)arg;
 	heard.times++;
-	heard.space = space;
+	heard.client = id;
 	heard.ended = true;
 }
 
-void broker_queue_lost(struct programs *p)
+static void on_lost(void *arg)
 {
-	(void)p;
+	(void)arg;
 	heard.times++;
 	heard.lost = true;
 }
+
+static const struct broker_ops ops = {.uffd = on_uffd, .ended = on_ended, .lost = on_lost};
 
 /* ---- */
 
@@ -119,14 +108,14 @@ static void send_message(int sock, const struct message *m)
 }
 
 /* What a thread of the broker does with a stranger's message. */
-static void ask_stranger(int broker, uint64_t space, const struct message *m)
+static void ask_stranger(int broker, uint64_t client, const struct message *m)
 {
 	int door[2], fds[FDS_MAX];
 	size_t n;
 
 	fuzz_rule(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) == 0);
 	send_message(door[1], m);
-	n = serve_door(broker, space, door[0], fds);
+	n = serve_door(broker, client, door[0], fds);
 	fuzz_rule(n == m->n_fds);
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
@@ -134,28 +123,28 @@ static void ask_stranger(int broker, uint64_t space, const struct message *m)
 	close(door[1]);
 }
 
-static void check_stranger(uint64_t space, const struct message *m)
+static void check_stranger(uint64_t client, const struct message *m)
 {
 	bool right = m->len == 1 && m->bytes[0] == SESSION_VERSION && m->n_fds;
 	int why = !m->len ? EPIPE : !right ? EBADMSG : m->kind[0] != USERFAULTFD ? EBADF : 0;
 
-	fuzz_rule(heard.times == 1 && heard.space == space && heard.why == why);
+	fuzz_rule(heard.times == 1 && heard.client == client && heard.why == why);
 	fuzz_rule(!heard.ended && !heard.lost && heard.got == !why);
 }
 
 static void check_broker(const struct message *m)
 {
 	struct wire_r r;
-	uint64_t space;
+	uint64_t client;
 	uint32_t why;
 
 	fuzz_rule(heard.times == 1 && heard.lost == (m->len != MESSAGE_BYTES));
 	if (heard.lost)
 		return;
 	wire_r_init(&r, m->bytes, m->len);
-	space = wire_get_u64(&r);
+	client = wire_get_u64(&r);
 	why = wire_get_u32(&r);
-	fuzz_rule(heard.space == space && heard.ended == (why == ENDED && !m->n_fds));
+	fuzz_rule(heard.client == client && heard.ended == (why == ENDED && !m->n_fds));
 	fuzz_rule(heard.ended || (heard.got == (m->n_fds > 0) && (heard.got || heard.why)));
 }
 
@@ -165,6 +154,8 @@ static struct broker *begin(int *theirs)
 	int pair[2];
 
 	fuzz_rule(d && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+	d->loop = loop;
+	d->ops = &ops;
 	d->sock = pair[0];
 	d->pid = INT_MAX; /* nobody's child */
 	d->handles = 2;
@@ -200,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!loop)
 		open_kinds();
 	d = begin(&broker);
-	for (uint64_t space = 1; in.left && d->sock >= 0; space++) {
+	for (uint64_t client = 1; in.left && d->sock >= 0; client++) {
 		bool by_broker = fuzz_u8(&in) & 1;
 		struct message m;
 
@@ -209,12 +200,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (by_broker)
 			send_message(broker, &m);
 		else
-			ask_stranger(broker, space, &m);
+			ask_stranger(broker, client, &m);
 		uv_run(loop_uv(loop), UV_RUN_NOWAIT);
 		if (by_broker)
 			check_broker(&m);
 		else
-			check_stranger(space, &m);
+			check_stranger(client, &m);
 	}
 	broker_close(d);
 	close(broker);

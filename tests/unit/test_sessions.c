@@ -14,7 +14,12 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
-#include "programs/local.h"
+#include "programs/attach/attachments.h"
+#include "programs/client/clients.h"
+#include "programs/client/fdstore.h"
+#include "programs/client/uffd.h"
+#include "programs/client_life.h"
+#include "programs/proc/clock.h"
 #include "programs_world.h"
 
 /* ---- hostile input
@@ -915,26 +920,26 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	void *at;
 
 	clients_sweep(p); /* this daemon has found nothing */
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->shelf), 0);
-	setsockopt(p->shelf[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->fdstore), 0);
+	setsockopt(p->fdstore[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
 	at = mmap((void *)(uintptr_t)p->arena_lo, SEG_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
 		  seg_fd(seg), 0);
 	ck_assert_ptr_eq(at, (void *)(uintptr_t)p->arena_lo);
 	while (leave_another())
 		n++;
 	ck_assert_uint_gt(n, 2);
-	fdstore_adopt(p);
+	fdstore_adopt(p, client_adopt);
 	ck_assert_uint_eq(count_orphans(), n);
 	munmap(at, SEG_BYTES);
 	clients_sweep(p); /* each on the pool */
-	for (int ms = 0; recv(p->shelf[1], &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0; ms++) {
+	for (int ms = 0; recv(p->fdstore[1], &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0; ms++) {
 		ck_assert_int_lt(ms, 20000);
 		usleep(1000);
 	}
 	ck_assert_uint_eq(count_orphans(), 0);
-	close(p->shelf[0]);
-	close(p->shelf[1]);
-	p->shelf[0] = p->shelf[1] = -1;
+	close(p->fdstore[0]);
+	close(p->fdstore[1]);
+	p->fdstore[0] = p->fdstore[1] = -1;
 	seg_put(seg);
 }
 END_TEST

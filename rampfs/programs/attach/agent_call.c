@@ -13,10 +13,22 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "programs/local.h"
+#include "agent_call.h"
+#include "attachments.h"
+#include "base/kernel.h"
+#include "programs/client/clients.h"
+#include "programs/proc/clock.h"
 
+#define LATE_MAX 1024u /* GONEs that an agent has not answered yet */
 #define SLICE_MS 100u
 #define SKIP_MAX 4096 /* late answers that one conversation may find */
+
+struct late {
+	STAILQ_ENTRY(late) link;
+	uint32_t serial;
+	struct mapped_segment *mseg; /* a reference */
+	uint64_t addr, len;
+};
 
 static int hang_up(struct space *client, int why)
 {
@@ -154,11 +166,6 @@ void agent_take_late(struct space *client)
 	/* No command has the serial 0, so every answer is a late one. */
 	agent_look(client, 0, NULL);
 	pthread_mutex_unlock(&client->io);
-}
-
-bool client_has_late(struct space *client)
-{
-	return client->n_late > 0;
 }
 
 void agent_forget_late(struct space *client)

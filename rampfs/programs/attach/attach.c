@@ -21,10 +21,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "attach_impl.h"
+#include "agent_call.h"
+#include "attach.h"
+#include "attachments.h"
 #include "base/log.h"
+#include "base/session.h"
 #include "memory/pages.h"
 #include "memory/record.h"
+#include "programs/client/clients.h"
+#include "programs/client/request.h"
+#include "programs/client/tokens.h"
+#include "programs/proc/clock.h"
+#include "programs/programs.h"
+#include "replace.h"
 
 #define REPLACE_MS     1000u
 #define MOVING_LOOK_MS 10u /* at its row, while it is being moved */
@@ -439,7 +448,7 @@ static int attach_seg(struct client_request *r, struct seg *seg, struct attach_r
 		rc = attach_enter(p, mseg, err);
 	if (rc)
 		goto out_put;
-	*client = request_space(r, now_ms() + p->connect_ms);
+	*client = request_client(r, now_ms() + p->connect_ms);
 	if (!*client) {
 		rc = ramp_err_set(err, ESRCH, "the process has no session");
 		goto out_end;
@@ -520,7 +529,7 @@ void detach_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
-	struct space *client = request_space(r, 0);
+	struct space *client = request_client(r, 0);
 	struct mapped_segment *mseg = client ? mseg_held(p, r->msg.segment, client) : NULL;
 
 	if (mseg) {

@@ -15,8 +15,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach_impl.h"
+#include "attach.h"
+#include "attachments.h"
 #include "base/log.h"
+#include "base/session.h"
+#include "fork_adopt.h"
+#include "programs/client/clients.h"
+#include "programs/client/request.h"
+#include "programs/client/tokens.h"
+#include "programs/proc/clock.h"
+#include "programs/programs.h"
+#include "replace.h"
 
 #define QUIET_MS 1000u /* for a conversation to end before a fork */
 
@@ -273,7 +282,7 @@ void adopt_begin(struct client_request *r)
 	struct space *client = NULL;
 
 	if (token)
-		client = request_space(r, now_ms() + p->connect_ms);
+		client = request_client(r, now_ms() + p->connect_ms);
 	if (!client && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");
 	for (uint32_t i = 0; client && i < token->count && !request_is_for_nobody(r); i++)

@@ -24,10 +24,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent_call.h"
+#include "attachments.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/visible.h"
 #include "memory/pages.h"
-#include "programs/local.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "programs/proc/search.h"
+#include "programs/programs.h"
+#include "replace.h"
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u

@@ -37,10 +37,13 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "base/log.h"
+#include "base/session.h"
 #include "base/wire.h"
-#include "programs/local.h"
+#include "broker.h"
+#include "programs/programs.h"
 
 #define DOOR_FD	      3
 #define DOOR_MS	      5000
@@ -308,7 +311,9 @@ void programs_doorman(int argc, char **argv)
 /* ---- the daemon's side: control thread ------------------------------------------------------ */
 
 struct broker {
-	struct programs *programs;
+	struct loop *loop;
+	const struct broker_ops *ops;
+	void *arg; /* of ops */
 	int sock;
 	pid_t pid;
 	uv_poll_t poll;
@@ -352,7 +357,7 @@ static int broker_start(struct broker *d, struct ramp_err *err)
 		close(pair[0]);
 		return ramp_err_sys(err, -rc, "the doorman");
 	}
-	rc = uv_poll_init(loop_uv(d->programs->loop), &d->poll, pair[0]);
+	rc = uv_poll_init(loop_uv(d->loop), &d->poll, pair[0]);
 	if (rc) {
 		close(pair[0]);
 		kill(d->pid, SIGKILL);
@@ -405,8 +410,7 @@ static void broker_died(struct broker *d)
 	close(d->sock);
 	d->sock = -1;
 	uv_timer_start(&d->again, on_again, RESTART_MS, 0);
-	broker_release_lost(d->programs);
-	broker_queue_lost(d->programs);
+	d->ops->lost(d->arg);
 }
 
 static void on_door(uv_poll_t *poll, int status, int events)
@@ -428,29 +432,30 @@ static void on_door(uv_poll_t *poll, int status, int events)
 			broker_died(d);
 			return;
 		}
-		if (why == ENDED && fd < 0 && client >= RELEASE_IDS)
-			broker_release_ended(d->programs, client);
 		if (why == ENDED && fd < 0)
-			broker_queue_closed(d->programs, client);
+			d->ops->ended(d->arg, client);
 		else
-			listener_uffd(d->programs, client, fd, fd < 0 && !why ? EBADMSG : (int)why);
+			d->ops->uffd(d->arg, client, fd, fd < 0 && !why ? EBADMSG : (int)why);
 	}
 }
 
-int broker_open(struct programs *p, struct broker **out, struct ramp_err *err)
+int broker_open(struct loop *loop, const struct broker_ops *ops, void *arg, struct broker **out,
+		struct ramp_err *err)
 {
 	struct broker *d = calloc(1, sizeof(*d));
 	int rc;
 
 	if (!d)
 		return ramp_err_sys(err, ENOMEM, "the doorman");
-	d->programs = p;
+	d->loop = loop;
+	d->ops = ops;
+	d->arg = arg;
 	rc = broker_start(d, err);
 	if (rc) {
 		free(d);
 		return rc;
 	}
-	uv_timer_init(loop_uv(p->loop), &d->again);
+	uv_timer_init(loop_uv(loop), &d->again);
 	d->again.data = d;
 	d->handles++;
 	*out = d;

@@ -13,7 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "conns.h"
+#include "broker.h"
+#include "broker_queue.h"
+#include "clients.h"
+#include "pending.h"
 
 #define SLOTS_MAX    1024 /* of all users: threads of the broker */
 #define SLOT_COST_US 150  /* what the broker computes for one */
@@ -42,47 +45,48 @@ static int welcome(struct session_conn *conn, bool *asked)
 	return rc;
 }
 
-static void free_slot(struct listener *l, struct broker_slot *door)
+static void free_slot(struct programs *p, struct broker_slot *slot)
 {
-	quota_give(l->programs, door->uid, QUOTA_BROKER, 1);
-	if (door->conn)
-		door->conn->door = NULL;
-	LIST_REMOVE(door, link);
-	l->n_slots--;
-	free(door);
+	quota_give(p->quota, slot->uid, QUOTA_BROKER, 1);
+	if (slot->conn)
+		slot->conn->slot = NULL;
+	LIST_REMOVE(slot, link);
+	p->conns->n_slots--;
+	free(slot);
 }
 
-void broker_queue_free(struct listener *l)
+void broker_queue_free(struct programs *p)
 {
-	struct broker_slot *door, *next;
+	struct broker_slot *slot, *next;
 
-	for (door = LIST_FIRST(&l->doors); door; door = next) {
-		next = LIST_NEXT(door, link);
-		free_slot(l, door);
+	for (slot = LIST_FIRST(&p->conns->slots); slot; slot = next) {
+		next = LIST_NEXT(slot, link);
+		free_slot(p, slot);
 	}
 }
 
 bool broker_queue_take(struct session_conn *conn)
 {
-	struct listener *l = conn->programs->listener;
-	struct broker_slot *door;
+	struct programs *p = conn->programs;
+	struct conns *conns = p->conns;
+	struct broker_slot *slot;
 	bool asked = false;
 
-	if (l->n_slots >= SLOTS_MAX)
+	if (conns->n_slots >= SLOTS_MAX)
 		return false;
-	door = malloc(sizeof(*door));
-	if (!door) {
+	slot = malloc(sizeof(*slot));
+	if (!slot) {
 		conn_refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
 		return true;
 	}
-	if (!quota_take(l->programs, conn->uid, QUOTA_BROKER, 1, QUOTA_DEFAULT)) {
-		free(door);
+	if (!quota_take(p->quota, conn->uid, QUOTA_BROKER, 1, QUOTA_DEFAULT)) {
+		free(slot);
 		return false;
 	}
-	*door = (struct broker_slot){.client = conn->client->id, .uid = conn->uid, .conn = conn};
-	conn->door = door;
-	LIST_INSERT_HEAD(&l->doors, door, link);
-	l->n_slots++;
+	*slot = (struct broker_slot){.client = conn->client->id, .uid = conn->uid, .conn = conn};
+	conn->slot = slot;
+	LIST_INSERT_HEAD(&conns->slots, slot, link);
+	conns->n_slots++;
 	conn_renew(conn);
 	pending_cost(conn, SLOT_COST_US);
 	if (welcome(conn, &asked))
@@ -90,23 +94,23 @@ bool broker_queue_take(struct session_conn *conn)
 	else
 		conn_watch(conn);
 	if (!asked) /* else the broker's thread says when it has ended */
-		free_slot(l, door);
+		free_slot(p, slot);
 	return true;
 }
 
 /* The first in the line whose user may have another door, again and again. (A user who
    floods it alone is asked for once.) */
-static void serve_line(struct listener *l)
+static void serve_line(struct conns *conns)
 {
 	struct session_conn *conn, *next;
 	bool any_full = false;
 	uid_t full = 0;
 
-	for (conn = TAILQ_FIRST(&l->line); conn && l->n_slots < SLOTS_MAX; conn = next) {
+	for (conn = TAILQ_FIRST(&conns->line); conn && conns->n_slots < SLOTS_MAX; conn = next) {
 		next = TAILQ_NEXT(conn, in_line);
 		if (any_full && conn->uid == full)
 			continue;
-		TAILQ_REMOVE(&l->line, conn, in_line);
+		TAILQ_REMOVE(&conns->line, conn, in_line);
 		conn->waits = false;
 		if (broker_queue_take(conn))
 			continue;
@@ -116,56 +120,56 @@ static void serve_line(struct listener *l)
 		if (next)
 			TAILQ_INSERT_BEFORE(next, conn, in_line);
 		else
-			TAILQ_INSERT_TAIL(&l->line, conn, in_line);
+			TAILQ_INSERT_TAIL(&conns->line, conn, in_line);
 	}
 }
 
-uid_t broker_queue_uid(const struct listener *l, uint64_t client)
+uid_t broker_queue_uid(const struct programs *p, uint64_t client)
 {
-	const struct broker_slot *door;
+	const struct broker_slot *slot;
 
-	LIST_FOREACH (door, &l->doors, link)
-		if (door->client == client)
-			return door->uid;
+	LIST_FOREACH (slot, &p->conns->slots, link)
+		if (slot->client == client)
+			return slot->uid;
 	return (uid_t)-1;
 }
 
 void broker_queue_closed(struct programs *p, uint64_t client)
 {
-	struct listener *l = p->listener;
+	struct conns *conns = p->conns;
 	struct session_conn *conn;
-	struct broker_slot *door;
+	struct broker_slot *slot;
 
-	LIST_FOREACH (door, &l->doors, link)
-		if (door->client == client)
+	LIST_FOREACH (slot, &conns->slots, link)
+		if (slot->client == client)
 			break;
-	if (door) {
-		conn = door->conn;
-		free_slot(l, door);
+	if (slot) {
+		conn = slot->conn;
+		free_slot(p, slot);
 		/* Its answer may not have come through: nothing would come any more. Its agent
 		   comes again. */
 		if (conn && conn->client->uffd < 0)
 			conn_close(conn);
 	}
-	serve_line(l);
+	serve_line(conns);
 }
 
 void broker_queue_wait(struct session_conn *conn)
 {
 	conn->waits = true;
-	TAILQ_INSERT_TAIL(&conn->programs->listener->line, conn, in_line);
+	TAILQ_INSERT_TAIL(&conn->programs->conns->line, conn, in_line);
 	conn_watch(conn);
 }
 
 void broker_queue_lost(struct programs *p)
 {
-	struct listener *l = p->listener;
+	struct conns *conns = p->conns;
 	struct session_conn *conn, *next;
 
-	broker_queue_free(l);
-	for (conn = TAILQ_FIRST(&l->pending); conn; conn = next) {
+	broker_queue_free(p);
+	for (conn = TAILQ_FIRST(&conns->pending); conn; conn = next) {
 		next = TAILQ_NEXT(conn, link);
-		if (conn->kind == CONN_SESSION)
+		if (conn->ops->kind == CONN_SESSION)
 			conn_close(conn);
 	}
 }

@@ -19,7 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "programs/local.h"
+#include "broker.h"
+#include "broker_release.h"
+#include "clients.h"
 
 #define SENT_MAX 8u /* of one user */
 
@@ -41,7 +43,7 @@ void broker_release(struct programs *p, uid_t uid, int fd)
 		return;
 	}
 	*l = (struct release){.uid = uid, .fd = fd};
-	l->counted = quota_take(p, uid, QUOTA_BROKER, 1, UINT32_MAX);
+	l->counted = quota_take(p->quota, uid, QUOTA_BROKER, 1, UINT32_MAX);
 	pthread_mutex_lock(&p->lock);
 	l->id = RELEASE_IDS | ++p->next_release;
 	TAILQ_INSERT_TAIL(&p->leaving, l, link);
@@ -120,7 +122,7 @@ static void forget(struct programs *p, struct release *l)
 {
 	TAILQ_REMOVE(&p->leaving, l, link);
 	if (l->counted)
-		quota_give(p, l->uid, QUOTA_BROKER, 1);
+		quota_give(p->quota, l->uid, QUOTA_BROKER, 1);
 	free(l);
 }
 

@@ -18,12 +18,14 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "programs/local.h"
+#include "base/session.h"
+#include "clients.h"
+#include "fdstore.h"
 
 /* The HELLO that nobody says any more: `tid` is the process, `flags` its user. */
 static int fdstore_send(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
-	return session_send(p->shelf[0], hello, fds, 2, MSG_DONTWAIT);
+	return session_send(p->fdstore[0], hello, fds, 2, MSG_DONTWAIT);
 }
 
 static void close_all(const int *fds, int nfds)
@@ -37,7 +39,7 @@ static void take_first(struct programs *p)
 	struct session_msg hello;
 	int fds[SESSION_FDS_MAX], nfds;
 
-	if (!session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT))
+	if (!session_recv(p->fdstore[1], &hello, fds, &nfds, MSG_DONTWAIT))
 		close_all(fds, nfds);
 }
 
@@ -65,7 +67,7 @@ static void fdstore_each(struct programs *p, fdstore_fn *fn, void *arg)
 
 	pthread_mutex_lock(&p->fdstore_lock);
 	p->fdstore_round++;
-	while (more && !session_recv(p->shelf[1], &hello, fds, &nfds, MSG_DONTWAIT | MSG_PEEK)) {
+	while (more && !session_recv(p->fdstore[1], &hello, fds, &nfds, MSG_DONTWAIT | MSG_PEEK)) {
 		more = hello.serial != p->fdstore_round && nfds == 2;
 		hello.serial = p->fdstore_round;
 		if (more && fn(arg, &hello, fds))
@@ -86,7 +88,7 @@ void fdstore_put(struct space *client)
 	static atomic_bool said;
 	int rc;
 
-	if (p->shelf[0] < 0 || client->uffd < 0 || !client->mappings.maps_open ||
+	if (p->fdstore[0] < 0 || client->uffd < 0 || !client->mappings.maps_open ||
 	    client->mappings.maps.text)
 		return;
 	pthread_mutex_lock(&p->fdstore_lock);
@@ -141,23 +143,23 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 		space_put(client); /* the fdstore's own copies stay */
 		return true;
 	}
-	client->state = CLIENT_DEAD;
+	client_go(client, CLIENT_AT_BROKER, CLIENT_DEAD);
 	client->orphan = client->stored = true;
 	TAILQ_INSERT_TAIL(&finds->list, client, link);
 	return true;
 }
 
-void fdstore_adopt(struct programs *p)
+void fdstore_adopt(struct programs *p, void (*adopt)(struct space *client))
 {
 	struct adopted finds = {.programs = p};
 	struct space *client;
 
-	if (p->shelf[0] < 0)
+	if (p->fdstore[0] < 0)
 		return;
 	TAILQ_INIT(&finds.list);
 	fdstore_each(p, adopt_one, &finds);
 	while ((client = TAILQ_FIRST(&finds.list))) {
 		TAILQ_REMOVE(&finds.list, client, link);
-		client_adopt(client);
+		adopt(client);
 	}
 }

@@ -28,113 +28,83 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
-#include "conns.h"
+#include "clients.h"
+#include "pending.h"
+#include "programs/proc/clock.h"
 
-#define REST_COST_US	8     /* what the loop does around a piece that has its rest */
-#define CONNECTIONS_MAX 16384 /* of all users; root's come in beyond */
-#define ACCEPT_PAUSE_US 100000u
-#define SAY_MS		1000u
+#define FIRST_MESSAGE_MS 5000u /* a connection that says nothing is closed */
+#define REST_COST_US	 8     /* what the loop does around a piece that has its rest */
+#define CONNECTIONS_MAX	 16384 /* of all users; root's come in beyond */
+#define ACCEPT_PAUSE_US	 100000u
+#define SAY_MS		 1000u
 
-static void spend(struct listener *l, uint64_t us)
+static void spend(struct pending *pend, uint64_t us)
 {
-	throttle_spend(&l->throttle, now_us(), us);
+	throttle_spend(&pend->throttle, now_us(), us);
 }
 
 void pending_cost(struct session_conn *conn, uint64_t us)
 {
 	conn->cost_us += us;
-	spend(conn->programs->listener, us / conn->counts);
+	spend(conn->programs->pending, us / conn->counts);
 }
 
 void pending_counts(struct session_conn *conn, uint32_t parts)
 {
-	throttle_refund(&conn->programs->listener->throttle, conn->cost_us - conn->cost_us / parts);
+	throttle_refund(&conn->programs->pending->throttle, conn->cost_us - conn->cost_us / parts);
 	conn->counts = parts;
 }
 
 /* ---- one of them ---------------------------------------------------------------------------- */
 
 /* The pending connection is counted, where this is true. */
-static bool may_come(struct listener *l, uid_t uid)
+static bool may_come(struct pending *pend, uid_t uid)
 {
-	return (l->n_conns < CONNECTIONS_MAX || uid == 0) &&
-	       quota_take(l->programs, uid, QUOTA_PENDING, 1, QUOTA_DEFAULT);
+	return (pend->conns->count < CONNECTIONS_MAX || uid == 0) &&
+	       quota_take(pend->programs->quota, uid, QUOTA_PENDING, 1, QUOTA_DEFAULT);
 }
 
 /* NULL: it can't be, and is closed. */
-static struct session_conn *add_conn(struct listener *l, int fd)
+static struct session_conn *add_conn(struct pending *pend, int fd)
 {
 	struct session_conn *conn = calloc(1, sizeof(*conn));
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
 	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0 ||
-	    !may_come(l, peer.uid))
+	    !may_come(pend, peer.uid))
 		goto no_conn;
-	conn->programs = l->programs;
+	conn->programs = pend->programs;
 	conn->fd = fd;
 	conn->pid = peer.pid;
 	conn->uid = peer.uid;
 	conn->gid = peer.gid;
+	conn->ops = pend->conns->first;
 	conn->counts = 1;
 	conn->since_ms = now_ms();
-	if (uv_poll_init(loop_uv(l->programs->loop), &conn->poll, fd))
+	if (uv_poll_init(loop_uv(pend->programs->loop), &conn->poll, fd))
 		goto no_watch;
 	conn->poll.data = conn;
-	l->handles++;
-	TAILQ_INSERT_TAIL(&l->pending, conn, link);
-	l->n_conns++;
+	pend->conns->handles++;
+	TAILQ_INSERT_TAIL(&pend->conns->pending, conn, link);
+	pend->conns->count++;
 	conn_watch(conn);
 	return conn;
 no_watch:
-	quota_give(l->programs, peer.uid, QUOTA_PENDING, 1);
+	quota_give(pend->programs->quota, peer.uid, QUOTA_PENDING, 1);
 no_conn:
 	free(conn);
 	close(fd);
 	return NULL;
 }
 
-void conn_renew(struct session_conn *conn)
-{
-	struct listener *l = conn->programs->listener;
-
-	conn->since_ms = now_ms();
-	TAILQ_REMOVE(&l->pending, conn, link);
-	TAILQ_INSERT_TAIL(&l->pending, conn, link);
-}
-
-/* Those who hang up stand in one of their own: a user may have thousands of sessions that do. */
-static struct conn_list *line_of(struct session_conn *conn)
-{
-	struct listener *l = conn->programs->listener;
-
-	return conn->kind == CONN_SESSION && conn->hung_up ? &l->gone : &l->ready;
-}
-
-void conn_leave_pending(struct session_conn *conn)
-{
-	struct listener *l = conn->programs->listener;
-
-	if (conn->ready)
-		TAILQ_REMOVE(line_of(conn), conn, in_ready);
-	conn->ready = false;
-	TAILQ_REMOVE(&l->pending, conn, link);
-}
-
-void conn_settle(struct session_conn *conn)
-{
-	conn_leave_pending(conn);
-	conn->settled = true;
-	TAILQ_INSERT_TAIL(&conn->programs->listener->conns, conn, link);
-	conn_watch(conn);
-}
-
 /* The first of those that have had their time. Who stands in line has not. */
-static struct session_conn *expired(struct listener *l)
+static struct session_conn *expired(struct pending *pend)
 {
 	struct session_conn *conn;
 
-	while ((conn = TAILQ_FIRST(&l->pending)) && now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
+	while ((conn = TAILQ_FIRST(&pend->conns->pending)) &&
+	       now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
 		if (!conn->ready)
 			return conn;
 		conn_renew(conn);
@@ -154,25 +124,25 @@ static uint64_t computed_us(void)
 }
 
 /* Nobody is accepted for so long. (The loop's own timers know milliseconds.) */
-static bool pause_for(struct listener *l, uint64_t us)
+static bool pause_for(struct pending *pend, uint64_t us)
 {
 	const struct itimerspec until = {.it_value = {.tv_sec = (time_t)(us / 1000000),
 						      .tv_nsec = (long)(us % 1000000 * 1000)}};
 
-	if (us == 0 || timerfd_settime(l->timer, 0, &until, NULL))
+	if (us == 0 || timerfd_settime(pend->timer, 0, &until, NULL))
 		return false;
-	uv_poll_stop(&l->poll);
+	uv_poll_stop(&pend->poll);
 	return true;
 }
 
 /* When so much has been done: nor is anybody attended, where a rest is due. True: it is. */
-static bool rest(struct listener *l, uint64_t us)
+static bool rest(struct pending *pend, uint64_t us)
 {
-	uint64_t rest_us = throttle_rest_us(&l->throttle, us);
+	uint64_t rest_us = throttle_rest_us(&pend->throttle, us);
 
 	if (rest_us)
-		l->rests = pause_for(l, rest_us);
-	return l->rests;
+		pend->rests = pause_for(pend, rest_us);
+	return pend->rests;
 }
 
 /* What it took. */
@@ -180,40 +150,38 @@ static uint64_t attend(struct session_conn *conn, bool hung_up)
 {
 	uint64_t us = computed_us();
 
-	conn_attend(conn, hung_up);
+	conn->ops->event(conn, hung_up);
 	us = computed_us() - us;
 	pending_cost(conn, us); /* closed it stands until the next round */
 	return us;
 }
 
-void pending_event(struct session_conn *conn, bool hung_up)
+static void pending_event(struct session_conn *conn, bool hung_up)
 {
-	struct listener *l = conn->programs->listener;
+	struct pending *pend = conn->programs->pending;
 
-	if (!l->rests) {
-		rest(l, attend(conn, hung_up));
+	if (!pend->rests) {
+		rest(pend, attend(conn, hung_up));
 		return;
 	}
 	uv_poll_stop(&conn->poll);
 	conn->ready = true;
 	conn->hung_up = hung_up;
-	TAILQ_INSERT_TAIL(line_of(conn), conn, in_ready);
-	if (hung_up && conn->waits) { /* it needs no door */
-		TAILQ_REMOVE(&l->line, conn, in_line);
-		conn->waits = false;
-	}
+	TAILQ_INSERT_TAIL(conn_ready_line(conn), conn, in_ready);
+	if (hung_up)
+		conn_leave_line(conn); /* it needs no slot */
 }
 
 /* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one.
    *us grows by what it took. */
-static int accept_one(struct listener *l, uint64_t *us)
+static int accept_one(struct pending *pend, uint64_t *us)
 {
 	uint64_t began = computed_us(), cost;
-	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
+	int fd = accept4(pend->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
 	struct session_conn *conn = NULL;
 
 	if (fd >= 0)
-		conn = add_conn(l, fd);
+		conn = add_conn(pend, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
 		rc = -errno;
 	else if (errno != ECONNABORTED && errno != EINTR)
@@ -223,34 +191,34 @@ static int accept_one(struct listener *l, uint64_t *us)
 	if (conn)
 		pending_cost(conn, cost);
 	else
-		spend(l, cost);
-	if (rc < 0 && now_ms() >= l->said_ms + SAY_MS) {
+		spend(pend, cost);
+	if (rc < 0 && now_ms() >= pend->said_ms + SAY_MS) {
 		log_warn("connections wait: %s", strerror(-rc));
-		l->said_ms = now_ms();
+		pend->said_ms = now_ms();
 	}
 	return rc;
 }
 
 /* It took so long for a piece, or there is too much: others have their turn. */
-static bool is_enough(struct listener *l, uint64_t us)
+static bool is_enough(struct pending *pend, uint64_t us)
 {
-	return us >= THROTTLE_PIECE_US || throttle_is_long(&l->throttle);
+	return us >= THROTTLE_PIECE_US || throttle_is_long(&pend->throttle);
 }
 
 /* The socket stays ready: whoever comes meanwhile waits in its queue. */
 static void on_listen(uv_poll_t *poll, int status, int events)
 {
-	struct listener *l = poll->data;
+	struct pending *pend = poll->data;
 	uint64_t us = 0;
 	int rc;
 
 	(void)status;
 	(void)events;
 	do
-		rc = accept_one(l, &us);
-	while (rc > 0 && !is_enough(l, us));
-	if (!rest(l, us) && rc < 0)
-		pause_for(l, ACCEPT_PAUSE_US);
+		rc = accept_one(pend, &us);
+	while (rc > 0 && !is_enough(pend, us));
+	if (!rest(pend, us) && rc < 0)
+		pause_for(pend, ACCEPT_PAUSE_US);
 }
 
 /* False: there was nobody. *us grows by what it took. */
@@ -268,16 +236,16 @@ static bool attend_first(struct conn_list *line, uint64_t *us)
 	return true;
 }
 
-static bool expire_one(struct listener *l, uint64_t *us)
+static bool expire_one(struct pending *pend, uint64_t *us)
 {
-	struct session_conn *conn = expired(l);
+	struct session_conn *conn = expired(pend);
 	uint64_t cost = computed_us();
 
 	if (!conn)
 		return false;
 	conn_close(conn);
 	cost = computed_us() - cost;
-	spend(l, cost);
+	spend(pend, cost);
 	*us += cost;
 	return true;
 }
@@ -285,55 +253,60 @@ static bool expire_one(struct listener *l, uint64_t *us)
 /* The next piece. */
 static void on_rest_over(uv_poll_t *poll, int status, int events)
 {
-	struct listener *l = poll->data;
+	struct pending *pend = poll->data;
 	uint64_t count, us = 0;
 	bool any, some = false;
 	int rc = 1;
 
 	(void)status;
 	(void)events;
-	if (read(l->timer, &count, sizeof(count)) != sizeof(count))
+	if (read(pend->timer, &count, sizeof(count)) != sizeof(count))
 		return;
-	l->rests = false;
+	pend->rests = false;
 	do {
-		any = attend_first(&l->ready, &us);
-		any |= attend_first(&l->gone, &us);
-		any |= expire_one(l, &us);
+		any = attend_first(&pend->conns->ready, &us);
+		any |= attend_first(&pend->conns->gone, &us);
+		any |= expire_one(pend, &us);
 		if (rc > 0)
-			rc = accept_one(l, &us);
+			rc = accept_one(pend, &us);
 		any |= rc > 0;
 		some |= any;
-	} while (any && !is_enough(l, us));
+	} while (any && !is_enough(pend, us));
 	if (some) {
-		spend(l, REST_COST_US);
-		if (rest(l, us + REST_COST_US))
+		spend(pend, REST_COST_US);
+		if (rest(pend, us + REST_COST_US))
 			return;
 	}
-	any = !TAILQ_EMPTY(&l->ready) || !TAILQ_EMPTY(&l->gone) || expired(l);
-	l->rests = any && pause_for(l, 1);
-	if (!l->rests && (rc >= 0 || !pause_for(l, ACCEPT_PAUSE_US)))
-		uv_poll_start(&l->poll, UV_READABLE, on_listen);
+	any = !TAILQ_EMPTY(&pend->conns->ready) || !TAILQ_EMPTY(&pend->conns->gone) ||
+	      expired(pend);
+	pend->rests = any && pause_for(pend, 1);
+	if (!pend->rests && (rc >= 0 || !pause_for(pend, ACCEPT_PAUSE_US)))
+		uv_poll_start(&pend->poll, UV_READABLE, on_listen);
 }
 
 /* Now and then: the pieces see to it where there are some. */
-void pending_expire(struct listener *l)
+void pending_expire(struct pending *pend)
 {
-	if (!l->rests && expired(l))
-		l->rests = pause_for(l, 1);
+	if (!pend->rests && expired(pend))
+		pend->rests = pause_for(pend, 1);
 }
 
-int pending_open(struct listener *l, struct ramp_err *err)
+int pending_open(struct pending *pend, struct programs *programs, struct conns *conns, int fd,
+		 struct ramp_err *err)
 {
-	l->throttle.processors = kernel_processors();
-	TAILQ_INIT(&l->pending);
-	TAILQ_INIT(&l->ready);
-	TAILQ_INIT(&l->gone);
-	l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return l->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
+	*pend = (struct pending){.programs = programs, .conns = conns, .fd = fd};
+	pend->throttle.processors = kernel_processors();
+	TAILQ_INIT(&conns->pending);
+	TAILQ_INIT(&conns->ready);
+	TAILQ_INIT(&conns->gone);
+	conns->pending_event = pending_event;
+	pend->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return pend->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
 }
 
-void pending_start(struct listener *l)
+void pending_start(struct pending *pend)
 {
-	uv_poll_start(&l->poll, UV_READABLE, on_listen);
-	uv_poll_start(&l->rest, UV_READABLE, on_rest_over);
+	pend->poll.data = pend->rest.data = pend;
+	uv_poll_start(&pend->poll, UV_READABLE, on_listen);
+	uv_poll_start(&pend->rest, UV_READABLE, on_rest_over);
 }

@@ -5,10 +5,12 @@
  * with its end. A share that is used up: the taker says no to its client, and the log has one line
  * for as long as the user has anything here. root's share has no end, where `max` is QUOTA_DEFAULT.
  */
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "base/log.h"
-#include "programs/local.h"
+#include "quota.h"
 
 #define QUOTA_BUCKETS 64u
 
@@ -70,9 +72,8 @@ static void forget_idle(struct quota_user *user)
 	free(user);
 }
 
-bool quota_take(struct programs *p, uid_t uid, enum quota_kind what, uint32_t by, uint32_t max)
+bool quota_take(struct quota *quota, uid_t uid, enum quota_kind what, uint32_t by, uint32_t max)
 {
-	struct quota *quota = p->quota;
 	struct quota_user *user;
 	bool taken = false, say = false;
 
@@ -96,9 +97,8 @@ bool quota_take(struct programs *p, uid_t uid, enum quota_kind what, uint32_t by
 	return taken;
 }
 
-void quota_give(struct programs *p, uid_t uid, enum quota_kind what, uint32_t by)
+void quota_give(struct quota *quota, uid_t uid, enum quota_kind what, uint32_t by)
 {
-	struct quota *quota = p->quota;
 	struct quota_user *user;
 
 	pthread_mutex_lock(&quota->lock);

@@ -32,7 +32,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "programs/local.h"
+#include "base/kernel.h"
+#include "clients.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "time_slice.h"
 
 #define FAULT_MS   2000u
 #define AGAIN_MS   500u /* somebody else may have taken it back: another mount's daemon */

@@ -16,7 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "programs/local.h"
+#include "clients.h"
+#include "programs/proc/clock.h"
+#include "programs/programs.h"
+#include "request.h"
+#include "tokens.h"
 
 #define TOKENS_MAX	   16384u
 #define TOKENS_PER_PROCESS 256u
@@ -91,7 +95,7 @@ static void take_out(struct programs *p, struct token *token)
 {
 	LIST_REMOVE(token, link);
 	p->n_tokens--;
-	quota_give(p, token->process.uid, QUOTA_TOKENS, token->share);
+	quota_give(p->quota, token->process.uid, QUOTA_TOKENS, token->share);
 }
 
 static void drop_old(struct programs *p)
@@ -140,8 +144,9 @@ int token_add(struct programs *p, struct token *token, uint64_t secret[2], struc
 	drop_old(p);
 	drop_own(p, &token->process, true);
 	do
-		taken = p->n_tokens < TOKENS_MAX && quota_take(p, token->process.uid, QUOTA_TOKENS,
-							       token->share, QUOTA_DEFAULT);
+		taken = p->n_tokens < TOKENS_MAX &&
+			quota_take(p->quota, token->process.uid, QUOTA_TOKENS, token->share,
+				   QUOTA_DEFAULT);
 	while (!taken && drop_own(p, &token->process, false));
 	if (taken) {
 		LIST_INSERT_HEAD(&p->tokens, token, link);

@@ -7,10 +7,12 @@
  * programs ask for. In each, users have shares (fair_queue.h).
  */
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/fair_queue.h"
-#include "programs/local.h"
+#include "workers.h"
 
 #define WORKERS_OWN	16u
 #define WORKERS_OTHERS	12u

@@ -11,13 +11,179 @@
  * How it fails: an agent that does not answer in time has the message all the same, and drops them
  * when it goes on. Those that did not fit into it stay until the next time.
  */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
-#include "programs/local.h"
+#include "memory/pages.h"
+#include "poison.h"
+#include "programs/attach/agent_call.h"
+#include "programs/attach/attachments.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/proc/clock.h"
+#include "programs/programs.h"
 
-#define ANSWER_MS  300u			 /* all agents together */
-#define LOOK_BYTES (UINT64_C(128) << 20) /* at once: meanwhile the program can map nothing */
+#define EAGAIN_TRIES 2000
+#define SAY_MS	     300u
+#define ANSWER_MS    300u		   /* all agents together */
+#define LOOK_BYTES   (UINT64_C(128) << 20) /* at once: meanwhile the program can map nothing */
+
+/* ---- a page that is lost -------------------------------------------------------------------- */
+
+struct poison {
+	struct programs *programs;
+	struct mapped_segment *mseg;
+	uint64_t page;
+	char why[SESSION_TEXT_MAX];
+};
+
+static void poison_once(struct space *client, uint64_t addr)
+{
+	int64_t n;
+
+	for (int tries = 0; tries < EAGAIN_TRIES; tries++) {
+		kernel_uffd_protect(client->uffd, addr, RAMP_PAGE_BYTES, false);
+		n = kernel_uffd_poison(client->uffd, addr, RAMP_PAGE_BYTES);
+		if (n != -EAGAIN)
+			break;
+		uffd_drain(client);
+		uffd_let_others(tries);
+	}
+}
+
+/* LOCAL, and there: a hole that found no room is LOCAL as well. Maps it, which lifts a POISON. */
+static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *client,
+		     uint64_t addr)
+{
+	int64_t n = -EAGAIN;
+
+	if (!mseg->seg || pages_get(mseg->seg, page) != PAGE_LOCAL)
+		return false;
+	for (int tries = 0; n == -EAGAIN && tries < EAGAIN_TRIES; tries++) {
+		n = kernel_uffd_continue(client->uffd, addr, RAMP_PAGE_BYTES, false);
+		if (n == -EAGAIN) {
+			uffd_drain(client);
+			uffd_let_others(tries);
+		}
+	}
+	return n > 0;
+}
+
+/*
+ * change is held, so that the segment stays what it is, but not mseg->lock: the program may keep us
+ * here. Since the page was touched a write may have made it good, and may do so while we are here.
+ * Who makes it LOCAL maps it afterwards, which lifts our POISON; who did both before ours is seen by
+ * the second look.
+ */
+static void poison_range(struct mapped_segment *mseg, uint64_t page, struct space *client,
+			 uint64_t addr)
+{
+	if (mseg->state == MSEG_OPEN && !map_good(mseg, page, client, addr)) {
+		poison_once(client, addr);
+		map_good(mseg, page, client, addr);
+	}
+	/* Of a segment that is frozen or gone, whoever ends that wakes. */
+	if (mseg->state == MSEG_OPEN)
+		space_wake(client, addr);
+}
+
+/* Where programs map that page, in the table as it stands: needs no memory. change is held. */
+static void poison_untold(struct poison *job)
+{
+	uint64_t addr, from = job->page * RAMP_PAGE_BYTES;
+	struct client_mappings *cm;
+
+	RB_FOREACH (cm, attached_by_client, &job->mseg->attached)
+		for (size_t i = 0; i < cm->count; i++)
+			if (!cm->at[i].gone &&
+			    attachment_overlap(&cm->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+				poison_range(job->mseg, job->page, cm->client, addr);
+}
+
+/* change is held. -ENOMEM: nothing has been done. */
+static int tell_and_poison(struct poison *job)
+{
+	uint64_t from = job->page * RAMP_PAGE_BYTES;
+	struct mapping_ref *refs = NULL;
+	size_t count = 0;
+	uint64_t told = 0; /* the client with this id, none has 0 */
+	bool say;
+
+	if (mseg_refs(job->mseg, &refs, &count))
+		return -ENOMEM;
+	say = !job->mseg->poison_said;
+	job->mseg->poison_said = true;
+	for (size_t i = 0; i < count; i++) {
+		struct mapping_ref *ref = &refs[i];
+		struct session_msg msg = {.type = SESSION_SAY};
+
+		if (ref->gone || from < ref->offset || from - ref->offset >= ref->end - ref->start)
+			continue;
+		if (say && ref->client->id != told) {
+			told = ref->client->id;
+			memcpy(msg.text, job->why, sizeof(msg.text));
+			agent_call(ref->client, &msg, -1, now_ms() + SAY_MS, NULL);
+		}
+		poison_range(job->mseg, job->page, ref->client, ref->start + (from - ref->offset));
+	}
+	mapping_refs_free(refs, count);
+	return 0;
+}
+
+static void run_poison(void *arg)
+{
+	struct poison *job = arg;
+
+	pthread_mutex_lock(&job->mseg->change);
+	job->mseg->poisoned = true;
+	if (tell_and_poison(job)) {
+		log_error("out of memory: programs are not told of a lost page");
+		poison_untold(job);
+	}
+	pthread_mutex_unlock(&job->mseg->change);
+	atomic_fetch_sub(&job->mseg->poisoning, 1);
+	mseg_put(job->programs, job->mseg);
+	free(job);
+}
+
+/* Who waits for that page tries again. */
+static void wake_page(struct mapped_segment *mseg, uint64_t page)
+{
+	uint64_t addr, from = page * RAMP_PAGE_BYTES;
+	struct client_mappings *cm;
+
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		for (size_t i = 0; i < cm->count; i++)
+			if (attachment_overlap(&cm->at[i], from, from + RAMP_PAGE_BYTES, &addr))
+				space_wake(cm->client, addr);
+	pthread_rwlock_unlock(&mseg->lock);
+}
+
+void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const char *why)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	struct poison *job;
+
+	if (!mseg)
+		return;
+	job = malloc(sizeof(*job));
+	if (!job) {
+		wake_page(mseg, page); /* until there is memory */
+		mseg_put(p, mseg);
+		return;
+	}
+	*job = (struct poison){.programs = p, .mseg = mseg, .page = page};
+	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
+	atomic_fetch_add(&mseg->poisoning, 1);
+	workers_run_own(p->workers, seg_owner(seg).uid, run_poison, job); /* waits in programs */
+}
+
+/* ---- taking it out again --------------------------------------------------------------------- */
 
 struct unpoison {
 	struct programs *programs;

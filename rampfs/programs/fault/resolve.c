@@ -21,7 +21,11 @@
 
 #include "base/log.h"
 #include "memory/pages.h"
-#include "programs/local.h"
+#include "programs/attach/mapped_segment.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/proc/clock.h"
+#include "programs/programs.h"
 
 #define EAGAIN_TRIES 2000
 #define HASTY_TRIES  8	 /* no sleep: it may have tens of such page faults to look at */
@@ -238,19 +242,6 @@ void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint6
 }
 
 /* ---- wherever it is attached ---------------------------------------------------------------- */
-
-/* The part of an attachment that maps bytes [from, to) of the file: its address, and length. */
-uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr)
-{
-	uint64_t a_to = a->offset + (a->end - a->start);
-	uint64_t lo = from > a->offset ? from : a->offset;
-	uint64_t hi = to < a_to ? to : a_to;
-
-	if (lo >= hi)
-		return 0;
-	*addr = a->start + (lo - a->offset);
-	return hi - lo;
-}
 
 /* Where the client has these pages, from that address on; mseg->lock is held. */
 static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint64_t from_addr,

@@ -22,7 +22,7 @@
  * 34 ms a GiB of small pages. What that user names within the next minute gets nothing either. (A
  * false judgement costs a slower revoke, where programs are busy, and nothing else.)
  *
- * All of it under programs->lift, so that a session that ends takes nothing from the one that has
+ * All of it under programs->priority_lock, so that a session that ends takes nothing from the one that has
  * come in its place.
  */
 #include <errno.h>
@@ -34,8 +34,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent_priority.h"
+#include "base/kernel.h"
 #include "base/log.h"
-#include "programs/local.h"
+#include "programs/client/clients.h"
+#include "programs/client/time_slice.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
 
 #define AGENT_NICE     (-20)
 #define LOOK_MIN_US    500000u /* what has happened in less says little */
@@ -119,7 +124,7 @@ static bool may_be_kin(const struct space *client, const struct space *other, ui
 }
 
 /* Among the sessions behind that one, *last being the last that there is. -errno: that can't be
-   told. Not under programs->lift, as a process may keep whoever looks into it waiting. */
+   told. Not under programs->priority_lock, as a process may keep whoever looks into it waiting. */
 static int find_kin(struct space *client, struct kin *kin, uint64_t after, uint64_t *last)
 {
 	struct programs *p = client->programs;
@@ -250,7 +255,7 @@ static uint64_t *greedy_until_ms(struct space *client)
 	return &client->programs->greedy_until_ms[client->uid % UID_SLOTS];
 }
 
-/* programs->lift is held. */
+/* programs->priority_lock is held. */
 static void watch_agent(struct space *client, size_t agents)
 {
 	uint64_t ran_us = 0;
@@ -281,9 +286,9 @@ void agents_watch(void *arg)
 
 	clients_get_ready(p, &clients, &count); /* without memory: in a second */
 	for (size_t i = 0; i < count; i++) {
-		pthread_mutex_lock(&p->lift);
+		pthread_mutex_lock(&p->priority_lock);
 		watch_agent(clients[i], count);
-		pthread_mutex_unlock(&p->lift);
+		pthread_mutex_unlock(&p->priority_lock);
 		if (spent_us < TIME_SLICES_US) /* else in a second */
 			spent_us += time_slices_restore(clients[i]);
 	}
@@ -292,7 +297,7 @@ void agents_watch(void *arg)
 
 /* ---- a session's beginning and end ---- */
 
-/* programs->lift is held. */
+/* programs->priority_lock is held. */
 static void lift(struct space *client, const struct kin *kin)
 {
 	pid_t tid = process_tid(client->pid, client->agent_tid);
@@ -318,17 +323,17 @@ void agent_raise(struct space *client)
 
 	if (find_kin(client, &kin, 0, &last))
 		return;
-	pthread_mutex_lock(&p->lift);
+	pthread_mutex_lock(&p->priority_lock);
 	lift(client, &kin);
-	pthread_mutex_unlock(&p->lift);
+	pthread_mutex_unlock(&p->priority_lock);
 	/* Who comes from now on finds this one raised. */
 	rc = find_kin(client, &kin, last, &last);
 	if (!rc && !kin.count)
 		return;
-	pthread_mutex_lock(&p->lift);
+	pthread_mutex_lock(&p->priority_lock);
 	if (client->raised && (rc || !take_from_kin(client, &kin, client->raised)))
 		lower(client);
-	pthread_mutex_unlock(&p->lift);
+	pthread_mutex_unlock(&p->priority_lock);
 }
 
 /* Whether the session that has come in its place has raised the same thread. */
@@ -349,9 +354,9 @@ void agent_lower(struct space *client)
 {
 	struct programs *p = client->programs;
 
-	pthread_mutex_lock(&p->lift);
+	pthread_mutex_lock(&p->priority_lock);
 	if (client->raised && !is_taken_over(client))
 		lower(client);
 	client->raised = 0;
-	pthread_mutex_unlock(&p->lift);
+	pthread_mutex_unlock(&p->priority_lock);
 }

@@ -17,7 +17,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "programs/local.h"
+#include "base/session.h"
+#include "drop_ahead.h"
+#include "programs/attach/agent_call.h"
+#include "programs/attach/mapped_segment.h"
+#include "programs/client/clients.h"
+#include "programs/proc/clock.h"
 
 #define CHUNK_BYTES  (UINT64_C(4) << 20)
 #define HUGE_BYTES   (UINT64_C(2) << 20)

@@ -27,7 +27,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "programs/local.h"
+#include "inject.h"
+#include "programs/client/client.h"
+#include "programs/proc/bounded.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
 
 #define TRAP_PAUSE_US 20
 #define ODD_STOPS     16 /* that we let pass while one call is made */
@@ -35,24 +39,11 @@
 #define OUT_MS	      1000u
 #define OUT_MAX_MS    30000u
 
-/* The agent's thread, or the main one. */
-static pid_t agent_thread(struct space *client)
-{
-	pid_t tid = process_tid(client->pid, client->agent_tid);
-
-	return tid ? tid : client->pid;
-}
-
-bool client_stopped(struct space *client)
-{
-	return process_state(agent_thread(client)) == 'T';
-}
-
 /* ---- what stands against it ----------------------------------------------------------------- */
 
 int inject_ready(struct space *client, char why[INJECT_WHY])
 {
-	pid_t tid = agent_thread(client), tracer = process_tracer(client->pid, tid);
+	pid_t tid = client_agent_thread(client), tracer = process_tracer(client->pid, tid);
 
 	why[0] = 0;
 	if (process_frozen(client->pid))
@@ -276,7 +267,7 @@ int inject_drop(struct space *client, const struct address_range *ranges, size_t
 	if (!in)
 		return -ENOMEM;
 	*in = (struct injection){.pid = client->pid,
-				 .tid = agent_thread(client),
+				 .tid = client_agent_thread(client),
 				 .until_ms = until_ms < own_ms ? until_ms : own_ms,
 				 .count = count};
 	memcpy(in->ranges, ranges, count * sizeof(*ranges));

@@ -26,115 +26,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "programs/local.h"
+#include "base/kernel.h"
+#include "drop_ahead.h"
+#include "prelook.h"
+#include "programs/attach/agent_call.h"
+#include "programs/attach/attachments.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "programs/programs.h"
 
-#define NOWHERE UINT64_C(0x100000) /* above mmap_min_addr, below all that is mapped by itself */
-
-/* The ready sessions, with references. -ENOMEM. */
-int clients_get_ready(struct programs *p, struct space ***clients, size_t *count)
-{
-	struct space *client;
-	size_t cap = 0;
-
-	*count = 0;
-	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (client, &p->clients, link)
-		cap++;
-	*clients = calloc(cap + 1, sizeof(struct space *));
-	if (*clients)
-		TAILQ_FOREACH (client, &p->clients, link)
-			if (client->state == CLIENT_READY)
-				(*clients)[(*count)++] = space_get(client);
-	pthread_mutex_unlock(&p->lock);
-	return *clients ? 0 : -ENOMEM;
-}
-
-void clients_free(struct space **clients, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		space_put(clients[i]);
-	free(clients);
-}
-
-/* What clients_look does, on a thread that may outlive it. */
-struct clients_looking {
-	struct programs *programs;
-	struct space **clients;
-	size_t count;
-	client_fn *fn;
-	pid_t pid; /* the last one */
-	max_align_t arg[];
-};
-
-static int look_at_clients(struct bounded *bounded, void *arg)
-{
-	struct clients_looking *l = arg;
-	int rc = 0;
-
-	for (size_t i = 0; i < l->count && !rc; i++) {
-		l->pid = l->clients[i]->pid;
-		rc = bounded_enter(bounded, l->pid);
-		if (!rc)
-			rc = l->fn(bounded, l->arg, l->clients[i]);
-	}
-	return rc;
-}
-
-static void looking_free(void *arg)
-{
-	struct clients_looking *l = arg;
-	struct programs *p = l->programs;
-
-	clients_free(l->clients, l->count);
-	free(l);
-	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
-}
-
-int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
-		 pid_t *pid)
-{
-	struct clients_looking *l = count ? malloc(sizeof(*l) + len) : NULL;
-	int rc;
-
-	*pid = 0;
-	if (!l) {
-		clients_free(clients, count);
-		return count ? -ENOMEM : 0;
-	}
-	*l = (struct clients_looking){
-		.programs = clients[0]->programs, .clients = clients, .count = count, .fn = fn};
-	atomic_fetch_add(&l->programs->looking, 1);
-	if (len)
-		memcpy(l->arg, arg, len);
-	if (!bounded_run(look_at_clients, l, looking_free, &rc, pid))
-		return -EBUSY;
-	if (rc != -EBUSY) /* else who is stuck */
-		*pid = l->pid;
-	if (len)
-		memcpy(arg, l->arg, len);
-	looking_free(l);
-	return rc;
-}
+#define NOWHERE UINT64_C(0x100000)
 
 /* ---- whose memory is locked ------------------------------------------------------------------ */
-
-struct space **mseg_clients(struct mapped_segment *mseg, size_t *count)
-{
-	struct space **list;
-	struct client_mappings *cm;
-	size_t cap = 1;
-
-	*count = 0;
-	pthread_rwlock_rdlock(&mseg->lock);
-	RB_FOREACH (cm, attached_by_client, &mseg->attached)
-		cap++;
-	list = calloc(cap, sizeof(struct space *));
-	if (list)
-		RB_FOREACH (cm, attached_by_client, &mseg->attached)
-			list[(*count)++] = space_get(cm->client);
-	pthread_rwlock_unlock(&mseg->lock);
-	return list;
-}
 
 /* Takes that lock for writing, as every REGISTER does, and changes nothing. Should a program have
    mapped something there, it is not registered. */
@@ -241,8 +146,8 @@ static int look_outside(struct bounded *bounded, void *arg, struct space *client
 	return mappings_outside(&client->mappings, e->lo, e->hi, e->ino);
 }
 
-int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
-		 struct ramp_err *err)
+static int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
+			struct ramp_err *err)
 {
 	struct extent extent = {mseg->lo, mseg->hi, ino};
 	struct space **clients;

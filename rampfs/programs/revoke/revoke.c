@@ -23,33 +23,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
+#include "drop_ahead.h"
+#include "inject.h"
 #include "memory/pages.h"
-#include "programs/local.h"
+#include "prelook.h"
+#include "programs/attach/agent_call.h"
+#include "programs/attach/attachments.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "programs/proc/search.h"
+#include "programs/programs.h"
 
 #define ASK_MS	      1000u
 #define RESOLVING_MS  100u /* for pages to be mapped that have come */
 #define PATIENCE_MS   20   /* before we look whether a silent process is stopped */
 #define REVOKE_TRIES  2
 #define LOCK_PAUSE_US 20
-#define END_MS	      50 /* for a process to end whose session has */
-#define END_PAUSE_US  200
-
-/* Its session has hung up: as a rule since it ends, and what it maps goes a moment later. True: it
-   has; nobody can touch the segment through it any more. */
-static bool has_ended(struct space *client, uint64_t until_ms)
-{
-	uint64_t until = now_ms() + END_MS;
-
-	if (!client->mappings.maps_open)
-		return false;
-	while (client_maps(client)) {
-		if (now_ms() >= until || now_ms() >= until_ms)
-			return false;
-		usleep(END_PAUSE_US);
-	}
-	return true;
-}
 
 /* ---- may it move? --------------------------------------------------------------------------- */
 
@@ -109,7 +102,7 @@ static int ask_agent(struct asking *asking, struct space *client, const char *na
 	int rc;
 
 	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, now_ms() + ASK_MS, NULL);
-	if (rc == -ESRCH && has_ended(client, UINT64_MAX))
+	if (rc == -ESRCH && client_has_ended(client, UINT64_MAX))
 		return 0;
 	if (rc == -EPERM)
 		return ramp_err_set(asking->err, EBUSY,
@@ -386,7 +379,7 @@ static int send_drop(struct revoke *r, struct drop *d)
 				(struct session_range){ref->start, ref->end - ref->start};
 		}
 		if (agent_send(d->client, &msg, -1)) {
-			d->done = has_ended(d->client, r->until_ms);
+			d->done = client_has_ended(d->client, r->until_ms);
 			return d->done ? 0
 				       : busy(r, d->client,
 					      "maps it and its session has just ended");
@@ -408,7 +401,8 @@ static int take_answers(struct revoke *r, size_t *left)
 		rc = agent_look(d->client, d->serial, NULL);
 		if (rc == -EAGAIN && !(r->polls[i].revents & POLLHUP))
 			continue;
-		if (rc && !((rc == -ESRCH || rc == -EAGAIN) && has_ended(d->client, r->until_ms)))
+		if (rc &&
+		    !((rc == -ESRCH || rc == -EAGAIN) && client_has_ended(d->client, r->until_ms)))
 			return busy(r, d->client, "maps it and its agent could not drop it");
 		d->done = true;
 		r->polls[i].fd = -1;

@@ -1,11 +1,22 @@
 /*
- * Shared by attach.c and fork_adopt.c alone: how one range comes into one process. On a worker; each may
- * wait, with a bound.
+ * How one range comes into one process (attach.c). On a worker; each may wait, with a bound.
  */
-#ifndef RAMP_PROGRAMS_ATTACH_IMPL_H
-#define RAMP_PROGRAMS_ATTACH_IMPL_H
+#ifndef RAMP_PROGRAMS_ATTACH_H
+#define RAMP_PROGRAMS_ATTACH_H
 
-#include "programs/local.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/ids.h"
+
+struct client_request;
+struct mapped_segment;
+struct programs;
+struct seg;
+struct space;
+
+#define FREEZE_WAIT_MS 10000u /* how long an attach waits for a freeze to end */
 
 /* What is to be mapped where. */
 struct attach_range {
@@ -27,5 +38,9 @@ int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *cl
 	       struct seg *seg, struct attach_range *wish);
 /* What attach_map says, for the program. */
 int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err);
+
+/* The requests ATTACH and DETACH, which are theirs. */
+void attach_begin(struct client_request *request);
+void detach_begin(struct client_request *request);
 
 #endif

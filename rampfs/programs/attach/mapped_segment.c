@@ -1,0 +1,338 @@
+/*
+ * Segments as local programs have them: by id, with their state, and with what each client has mapped
+ * of them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "mapped_segment.h"
+#include "memory/pages.h"
+#include "memory/record.h"
+#include "programs/client/clients.h"
+#include "programs/programs.h"
+
+/* ---- the two orders ------------------------------------------------------------------------- */
+
+/* Their ends: the first one behind an address is the one that has it, if any has. What two segments
+   have in one place (a program may say so) is told apart by their ids. */
+static int compare_ends(const struct client_mappings *a, const struct client_mappings *b)
+{
+	if (a->end != b->end)
+		return (a->end > b->end) - (a->end < b->end);
+	return (a->id > b->id) - (a->id < b->id);
+}
+
+static int compare_clients(const struct client_mappings *a, const struct client_mappings *b)
+{
+	return (a->client > b->client) - (a->client < b->client);
+}
+
+RB_GENERATE(attached_by_end, client_mappings, in_client, compare_ends)
+RB_GENERATE(attached_by_client, client_mappings, in_mseg, compare_clients)
+
+struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client)
+{
+	struct client_mappings key = {.client = client};
+
+	return RB_FIND(attached_by_client, &mseg->attached, &key);
+}
+
+struct client_mappings *client_mappings_at(struct space *client, uint64_t addr)
+{
+	struct client_mappings key = {.end = addr + 1};
+
+	return RB_NFIND(attached_by_end, &client->attached, &key);
+}
+
+const struct attachment *attachment_at(const struct client_mappings *holding, uint64_t addr)
+{
+	size_t lo = 0, hi = holding->count, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (holding->at[mid].end <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < holding->count && holding->at[lo].start <= addr ? &holding->at[lo] : NULL;
+}
+
+/* The part of an attachment that maps bytes [from, to) of the file: its address, and length. */
+uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr)
+{
+	uint64_t a_to = a->offset + (a->end - a->start);
+	uint64_t lo = from > a->offset ? from : a->offset;
+	uint64_t hi = to < a_to ? to : a_to;
+
+	if (lo >= hi)
+		return 0;
+	*addr = a->start + (lo - a->offset);
+	return hi - lo;
+}
+
+/* ---- mapped segments ---------------------------------------------------------------------------------- */
+
+/* p->lock is held. */
+static struct mapped_segment *find_locked(struct programs *p, ramp_segment_t id)
+{
+	struct mapped_segment *mseg;
+
+	LIST_FOREACH (mseg, &p->msegs[id % MSEG_BUCKETS], link)
+		if (mseg->id == id) {
+			mseg->refs++;
+			return mseg;
+		}
+	return NULL;
+}
+
+struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id)
+{
+	struct mapped_segment *mseg;
+
+	pthread_mutex_lock(&p->lock);
+	mseg = find_locked(p, id);
+	pthread_mutex_unlock(&p->lock);
+	return mseg;
+}
+
+struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client)
+{
+	struct mapped_segment *mseg = mseg_find(p, id);
+	bool held;
+
+	if (!mseg)
+		return NULL;
+	pthread_rwlock_rdlock(&mseg->lock);
+	held = mseg_mappings_of(mseg, client);
+	pthread_rwlock_unlock(&mseg->lock);
+	if (!held)
+		mseg_put(p, mseg);
+	return held ? mseg : NULL;
+}
+
+struct mapped_segment *mseg_hold(struct programs *p, struct mapped_segment *mseg)
+{
+	pthread_mutex_lock(&p->lock);
+	mseg->refs++;
+	pthread_mutex_unlock(&p->lock);
+	return mseg;
+}
+
+static void free_mseg(struct mapped_segment *mseg)
+{
+	if (mseg->seg)
+		seg_put(mseg->seg);
+	pthread_rwlock_destroy(&mseg->lock);
+	pthread_mutex_destroy(&mseg->change);
+	free(mseg);
+}
+
+void mseg_put(struct programs *p, struct mapped_segment *mseg)
+{
+	bool last;
+
+	pthread_mutex_lock(&p->lock);
+	/* A freeze is remembered until it ends, whoever else forgets it. */
+	last = --mseg->refs == 0 && mseg->state != MSEG_FROZEN;
+	if (last)
+		LIST_REMOVE(mseg, link);
+	pthread_mutex_unlock(&p->lock);
+	if (last)
+		free_mseg(mseg);
+}
+
+static void first_range(struct programs *p, struct mapped_segment *mseg)
+{
+	struct segment_row row;
+
+	mseg->lo = p->arena_lo;
+	mseg->hi = p->arena_hi;
+	if (!meta_segment(p->meta, mseg->id, &row) && row.extent_len) {
+		mseg->lo = row.extent_addr;
+		mseg->hi = row.extent_addr + row.extent_len;
+	}
+}
+
+/* GIVEN, and the tables say that the target has it: an agent that comes back now must be told. */
+static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record *given)
+{
+	struct segment_row row;
+
+	return meta_segment(p->meta, id, &row) == 0 && row.epoch > given->epoch &&
+	       row.phase != SEGMENT_MOVING && row.node != meta_self(p->meta);
+}
+
+/* The state that the record means, for a segment that nobody has asked about in this life. */
+static void first_state(struct programs *p, struct mapped_segment *mseg)
+{
+	struct seg *seg = store_find(p->store, mseg->id);
+	enum mseg_state state = MSEG_GONE;
+	struct record record;
+
+	if (seg) {
+		record_get(seg, &record);
+		if (record_serves(&record))
+			state = MSEG_OPEN;
+		else if (record.kind == RECORD_GIVEN && !is_theirs(p, mseg->id, &record))
+			state = MSEG_FROZEN;
+	}
+	mseg_set_seg(mseg, seg);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->state = state;
+	mseg->pulling = state == MSEG_OPEN && pages_missing(seg) > 0;
+	pthread_rwlock_unlock(&mseg->lock);
+	if (seg)
+		seg_put(seg);
+}
+
+static struct mapped_segment *mseg_make(struct programs *p, ramp_segment_t id)
+{
+	struct mapped_segment *mseg = calloc(1, sizeof(*mseg));
+	pthread_rwlockattr_t attr;
+
+	if (!mseg)
+		return NULL;
+	mseg->id = id;
+	mseg->refs = 1;
+	RB_INIT(&mseg->attached);
+	pthread_mutex_init(&mseg->change, NULL);
+	/* The pager reads all the time: without this nobody would ever write. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&mseg->lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	first_range(p, mseg);
+	first_state(p, mseg);
+	return mseg;
+}
+
+struct mapped_segment *mseg_get(struct programs *p, ramp_segment_t id)
+{
+	struct mapped_segment *mseg = mseg_find(p, id), *made;
+
+	if (mseg)
+		return mseg;
+	made = mseg_make(p, id);
+	if (!made)
+		return NULL;
+	pthread_mutex_lock(&made->change);
+	pthread_mutex_lock(&p->lock);
+	mseg = find_locked(p, id);
+	if (!mseg)
+		LIST_INSERT_HEAD(&p->msegs[id % MSEG_BUCKETS], made, link);
+	pthread_mutex_unlock(&p->lock);
+	/* Who changed the record before this one could be found has not told it. */
+	if (!mseg)
+		first_state(p, made);
+	pthread_mutex_unlock(&made->change);
+	if (!mseg)
+		return made;
+	free_mseg(made);
+	return mseg;
+}
+
+void mseg_free_all(struct programs *p)
+{
+	struct mapped_segment *mseg;
+
+	/* What is frozen stays so for the next daemon, which finds it by its record. */
+	for (size_t i = 0; i < MSEG_BUCKETS; i++)
+		while ((mseg = LIST_FIRST(&p->msegs[i]))) {
+			LIST_REMOVE(mseg, link);
+			free_mseg(mseg);
+		}
+}
+
+void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg)
+{
+	struct seg *old;
+
+	pthread_rwlock_wrlock(&mseg->lock);
+	old = mseg->seg;
+	mseg->seg = seg ? seg_get(seg) : NULL;
+	pthread_rwlock_unlock(&mseg->lock);
+	if (old)
+		seg_put(old);
+}
+
+void mseg_set_state(struct programs *p, struct mapped_segment *mseg, enum mseg_state state)
+{
+	static const char *const names[] = {"OPEN", "FROZEN", "GONE"};
+
+	log_debug("segment %llu: %s -> %s", (unsigned long long)mseg->id, names[mseg->state],
+		  names[state]);
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->state = state;
+	pthread_rwlock_unlock(&mseg->lock);
+	atomic_store(&mseg->coming, false);
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+bool mseg_armed(struct mapped_segment *mseg)
+{
+	return mseg->pulling || mseg->state == MSEG_FROZEN;
+}
+
+/* ---- copies for those who do not want to hold the lock -------------------------------------- */
+
+static void copy_refs(const struct client_mappings *cm, struct mapping_ref *refs)
+{
+	for (size_t i = 0; i < cm->count; i++)
+		refs[i] = (struct mapping_ref){
+			.client = space_get(cm->client),
+			.start = cm->at[i].start,
+			.end = cm->at[i].end,
+			.offset = cm->at[i].offset,
+			.prot = cm->at[i].prot,
+			.writable = cm->at[i].writable,
+			.gone = cm->at[i].gone,
+		};
+}
+
+int mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count)
+{
+	struct client_mappings *cm;
+	size_t n = 0;
+
+	*count = 0;
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		n += cm->count;
+	*refs = calloc(n + 1, sizeof(**refs));
+	if (*refs)
+		RB_FOREACH (cm, attached_by_client, &mseg->attached) {
+			copy_refs(cm, *refs + *count);
+			*count += cm->count;
+		}
+	pthread_rwlock_unlock(&mseg->lock);
+	return *refs ? 0 : -ENOMEM;
+}
+
+void mapping_refs_free(struct mapping_ref *refs, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		space_put(refs[i].client);
+	free(refs);
+}
+
+struct space **mseg_clients(struct mapped_segment *mseg, size_t *count)
+{
+	struct space **list;
+	struct client_mappings *cm;
+	size_t cap = 1;
+
+	*count = 0;
+	pthread_rwlock_rdlock(&mseg->lock);
+	RB_FOREACH (cm, attached_by_client, &mseg->attached)
+		cap++;
+	list = calloc(cap, sizeof(struct space *));
+	if (list)
+		RB_FOREACH (cm, attached_by_client, &mseg->attached)
+			list[(*count)++] = space_get(cm->client);
+	pthread_rwlock_unlock(&mseg->lock);
+	return list;
+}

@@ -1,0 +1,178 @@
+/*
+ * A client: the daemon's side of one process that has a session. It is counted; what becomes of it
+ * is in client_life.c.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "broker_release.h"
+#include "clients.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "programs/programs.h"
+
+#define END_MS	     50 /* for a process to end whose session has */
+#define END_PAUSE_US 200
+
+struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
+{
+	struct space *client = calloc(1, sizeof(*client));
+
+	if (!client)
+		return NULL;
+	client->programs = p;
+	client->refs = 1;
+	client->pid = pid;
+	client->uid = uid;
+	client->since_ms = now_ms();
+	client->looked_ms = now_ms();
+	client->sock = client->uffd = client->pidfd = -1;
+	client->look.schedstat = -1;
+	pthread_mutex_init(&client->life, NULL);
+	pthread_mutex_init(&client->io, NULL);
+	mappings_init(&client->mappings, p->store_dev);
+	pthread_mutex_init(&client->list, NULL);
+	time_slices_init(client);
+	STAILQ_INIT(&client->late);
+	RB_INIT(&client->attached);
+	return client;
+}
+
+struct space *space_get(struct space *client)
+{
+	atomic_fetch_add(&client->refs, 1);
+	return client;
+}
+
+void space_put(struct space *client)
+{
+	if (atomic_fetch_sub(&client->refs, 1) != 1)
+		return;
+	client->programs->client_released(client);
+	mappings_close(&client->mappings);
+	if (client->uffd >= 0)
+		broker_release(client->programs, client->uid, client->uffd);
+	if (client->pidfd >= 0)
+		close(client->pidfd);
+	if (client->look.schedstat >= 0)
+		close(client->look.schedstat);
+	if (client->sock >= 0)
+		close(client->sock);
+	pthread_mutex_destroy(&client->life);
+	pthread_mutex_destroy(&client->io);
+	pthread_mutex_destroy(&client->list);
+	pthread_mutex_destroy(&client->time_slices.lock);
+	free(client);
+}
+
+void client_go(struct space *client, enum client_state from, enum client_state to)
+{
+	static const struct {
+		const char *name;
+		unsigned int next; /* bits of the states that may follow */
+	} states[] = {
+		[CLIENT_AT_BROKER] = {"AT_BROKER", 1u << CLIENT_READYING | 1u << CLIENT_DEAD},
+		[CLIENT_READYING] = {"READYING", 1u << CLIENT_READY | 1u << CLIENT_DEAD},
+		[CLIENT_READY] = {"READY", 1u << CLIENT_DEAD},
+		[CLIENT_DEAD] = {"DEAD", 0},
+	};
+
+	if (client->state != from || !(states[from].next & 1u << to)) {
+		log_error("process %d: no step from %s (expected %s) to %s", (int)client->pid,
+			  states[client->state].name, states[from].name, states[to].name);
+		abort();
+	}
+	client->state = to;
+	log_debug("process %d: %s -> %s", (int)client->pid, states[from].name, states[to].name);
+}
+
+bool client_is(struct space *client, enum client_state state)
+{
+	bool is;
+
+	pthread_mutex_lock(&client->programs->lock);
+	is = client->state == state;
+	pthread_mutex_unlock(&client->programs->lock);
+	return is;
+}
+
+int client_open_seg(struct space *client, struct seg *seg, bool writable)
+{
+	if (client->uid && writable)
+		return seg_hand_out(seg, O_RDWR);
+	return seg_open(seg, writable ? O_RDWR : O_RDONLY); /* root is trusted with its lock */
+}
+
+bool client_dead(struct space *client)
+{
+	return client_is(client, CLIENT_DEAD);
+}
+
+static int any_mapping(void *arg, const struct proc_mapping *m)
+{
+	(void)arg;
+	(void)m;
+	return 1;
+}
+
+bool client_maps(struct space *client)
+{
+	struct programs *p = client->programs;
+
+	int rc = client->mappings.maps_open ? mappings_each(&client->mappings, p->arena_lo,
+							    p->arena_hi, any_mapping, NULL)
+					    : 0;
+
+	/* Where /proc does not say, it may. */
+	return rc && rc != -ESRCH;
+}
+
+/* Its session has hung up: as a rule since it ends, and what it maps goes a moment later. True: it
+   has; nobody can touch the segment through it any more. */
+bool client_has_ended(struct space *client, uint64_t until_ms)
+{
+	uint64_t until = now_ms() + END_MS;
+
+	if (!client->mappings.maps_open)
+		return false;
+	while (client_maps(client)) {
+		if (now_ms() >= until || now_ms() >= until_ms)
+			return false;
+		usleep(END_PAUSE_US);
+	}
+	return true;
+}
+
+/* Who was kept may come here at the daemon's end, and after it. */
+void client_look_soon(struct space *client)
+{
+	struct programs *p = client->programs;
+
+	atomic_store(&client->stale, true);
+	pthread_mutex_lock(&p->lock);
+	if (!atomic_load(&p->closing) && p->look)
+		loop_wake_send(p->look);
+	pthread_mutex_unlock(&p->lock);
+}
+
+bool client_has_late(struct space *client)
+{
+	return client->n_late > 0;
+}
+
+/* The agent's thread, or the main one. */
+pid_t client_agent_thread(struct space *client)
+{
+	pid_t tid = process_tid(client->pid, client->agent_tid);
+
+	return tid ? tid : client->pid;
+}
+
+bool client_stopped(struct space *client)
+{
+	return process_state(client_agent_thread(client)) == 'T';
+}

@@ -1,0 +1,183 @@
+/*
+ * All clients: who is there, who answers for a process, and a look at many of them.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/kernel.h"
+#include "clients.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "programs/programs.h"
+#include "quota.h"
+
+bool programs_wait(struct programs *p, uint64_t until_ms)
+{
+	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+
+	if (now_ms() >= until_ms || atomic_load(&p->closing))
+		return false;
+	return pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 &&
+	       !atomic_load(&p->closing);
+}
+
+void programs_hold(struct programs *p)
+{
+	atomic_fetch_add(&p->refs, 1);
+}
+
+void programs_let_go(struct programs *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) != 1)
+		return;
+	quota_close(p->quota);
+	free(p);
+}
+
+/*
+ * p->lock is held. A session outlives its process where another holds the socket, and the number
+ * comes to a stranger: what is meant for him must not go there.
+ */
+static struct space *find_ready(struct programs *p, pid_t pid)
+{
+	struct space *client;
+
+	TAILQ_FOREACH (client, &p->clients, link) {
+		if (client->pid != pid || client->state != CLIENT_READY)
+			continue;
+		if (process_lives(client->pidfd))
+			return space_get(client);
+		shutdown(client->sock, SHUT_RDWR);
+	}
+	return NULL;
+}
+
+struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
+{
+	struct space *client;
+
+	pthread_mutex_lock(&p->lock);
+	do
+		client = find_ready(p, pid);
+	while (!client && programs_wait(p, until_ms));
+	pthread_mutex_unlock(&p->lock);
+	return client;
+}
+
+/* An agent keeps its userfaultfd, which is of one memory, from session to session; after an exec
+   there is another. Where the kernel does not say, it is the same. p->lock is held. */
+static bool has_new_session(struct programs *p, struct space *orphan)
+{
+	struct space *client;
+
+	TAILQ_FOREACH (client, &p->clients, link)
+		if (client->pid == orphan->pid && client->state == CLIENT_READY)
+			return (orphan->pidfd < 0 ||
+				process_lives(orphan->pidfd)) && /* else it is another process's */
+			       kernel_same_file(client->uffd, orphan->uffd) != 0;
+	return false;
+}
+
+bool client_replaced(struct space *client)
+{
+	struct programs *p = client->programs;
+	bool replaced;
+
+	pthread_mutex_lock(&p->lock);
+	replaced = has_new_session(p, client);
+	pthread_mutex_unlock(&p->lock);
+	return replaced;
+}
+
+/* The ready sessions, with references. -ENOMEM. */
+int clients_get_ready(struct programs *p, struct space ***clients, size_t *count)
+{
+	struct space *client;
+	size_t cap = 0;
+
+	*count = 0;
+	pthread_mutex_lock(&p->lock);
+	TAILQ_FOREACH (client, &p->clients, link)
+		cap++;
+	*clients = calloc(cap + 1, sizeof(struct space *));
+	if (*clients)
+		TAILQ_FOREACH (client, &p->clients, link)
+			if (client->state == CLIENT_READY)
+				(*clients)[(*count)++] = space_get(client);
+	pthread_mutex_unlock(&p->lock);
+	return *clients ? 0 : -ENOMEM;
+}
+
+/* above mmap_min_addr, below all that is mapped by itself */
+
+void clients_free(struct space **clients, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		space_put(clients[i]);
+	free(clients);
+}
+
+/* What clients_look does, on a thread that may outlive it. */
+struct clients_looking {
+	struct programs *programs;
+	struct space **clients;
+	size_t count;
+	client_fn *fn;
+	pid_t pid; /* the last one */
+	max_align_t arg[];
+};
+
+static int look_at_clients(struct bounded *bounded, void *arg)
+{
+	struct clients_looking *l = arg;
+	int rc = 0;
+
+	for (size_t i = 0; i < l->count && !rc; i++) {
+		l->pid = l->clients[i]->pid;
+		rc = bounded_enter(bounded, l->pid);
+		if (!rc)
+			rc = l->fn(bounded, l->arg, l->clients[i]);
+	}
+	return rc;
+}
+
+static void looking_free(void *arg)
+{
+	struct clients_looking *l = arg;
+	struct programs *p = l->programs;
+
+	clients_free(l->clients, l->count);
+	free(l);
+	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
+}
+
+int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
+		 pid_t *pid)
+{
+	struct clients_looking *l = count ? malloc(sizeof(*l) + len) : NULL;
+	int rc;
+
+	*pid = 0;
+	if (!l) {
+		clients_free(clients, count);
+		return count ? -ENOMEM : 0;
+	}
+	*l = (struct clients_looking){
+		.programs = clients[0]->programs, .clients = clients, .count = count, .fn = fn};
+	atomic_fetch_add(&l->programs->looking, 1);
+	if (len)
+		memcpy(l->arg, arg, len);
+	if (!bounded_run(look_at_clients, l, looking_free, &rc, pid))
+		return -EBUSY;
+	if (rc != -EBUSY) /* else who is stuck */
+		*pid = l->pid;
+	if (len)
+		memcpy(arg, l->arg, len);
+	looking_free(l);
+	return rc;
+}

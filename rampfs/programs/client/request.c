@@ -1,0 +1,61 @@
+/*
+ * A throw-away request: one message of a process that waits for the answer.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clients.h"
+#include "programs/proc/clock.h"
+#include "programs/proc/process.h"
+#include "request.h"
+
+#define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
+
+int request_answer(struct client_request *request, const struct session_msg *result)
+{
+	return session_send(request->sock, result, NULL, 0, MSG_DONTWAIT);
+}
+
+void request_free(struct client_request *request)
+{
+	if (request->pidfd >= 0)
+		close(request->pidfd);
+	close(request->sock);
+	quota_give(request->programs->quota, request->uid, QUOTA_REQUESTS, 1);
+	free(request);
+}
+
+bool request_is_for_nobody(const struct client_request *r)
+{
+	struct pollfd at = {.fd = r->sock, .events = POLLRDHUP};
+
+	return r->msg.type != SESSION_DETACH && poll(&at, 1, 0) > 0;
+}
+
+struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms)
+{
+	struct programs *p = request->programs;
+	struct space *client;
+	uint64_t look_ms;
+
+	do {
+		look_ms = now_ms() + FOR_NOBODY_MS;
+		client = client_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
+	} while (!client && look_ms < until_ms && !atomic_load(&p->closing) &&
+		 !request_is_for_nobody(request));
+	return client;
+}
+
+struct space *request_client(struct client_request *request, uint64_t until_ms)
+{
+	struct space *client = request_find(request, request->pid, until_ms);
+
+	/* Both were there at one time under one number: it is the same process. */
+	if (!client || process_lives(request->pidfd))
+		return client;
+	space_put(client);
+	return NULL;
+}

@@ -1,0 +1,89 @@
+/*
+ * Page faults as they arrive: which page of which segment, and who is to have it.
+ *
+ * The pager reads them here (space_read), fills the page in the file and calls space_resolve
+ * (resolve.c). What can't be served now is left waiting where a freeze will end it, or woken, and
+ * comes again.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "programs/attach/attachments.h"
+#include "programs/client/clients.h"
+#include "programs/client/uffd.h"
+#include "programs/programs.h"
+
+/* The attachment's mseg with a reference, and the page; NULL: none. */
+static struct mapped_segment *find_page(struct space *client, uint64_t addr, uint64_t *page)
+{
+	const struct attachment *a = NULL;
+	struct mapped_segment *mseg = NULL;
+	struct client_mappings *cm;
+
+	pthread_mutex_lock(&client->list);
+	cm = client_mappings_at(client, addr);
+	if (cm)
+		a = attachment_at(cm, addr);
+	if (a) {
+		*page = (a->offset + addr - a->start) / RAMP_PAGE_BYTES;
+		mseg = mseg_hold(client->programs, cm->mseg);
+	}
+	pthread_mutex_unlock(&client->list);
+	return mseg;
+}
+
+/* True where the pager shall have it. */
+static bool take_fault(struct space *client, const struct uffd_msg *msg, struct space_fault *fault)
+{
+	struct programs *p = client->programs;
+	bool wait = false, serve = false;
+	struct mapped_segment *mseg;
+
+	*fault = (struct space_fault){
+		.addr = msg->arg.pagefault.address,
+		.tid = (pid_t)msg->arg.pagefault.feat.ptid,
+		.write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
+	};
+	mseg = find_page(client, fault->addr, &fault->page);
+	if (!mseg) {
+		/* A mapping that the program has moved or grown by itself; or none of ours. */
+		atomic_store(&client->strange, fault->addr);
+		client_look_soon(client);
+		space_wake(client, fault->addr);
+		return false;
+	}
+	if (!pthread_rwlock_tryrdlock(&mseg->lock)) {
+		wait = mseg->state != MSEG_OPEN;
+		serve = !wait && mseg->pulling && mseg->seg;
+		if (serve)
+			fault->seg = seg_get(mseg->seg);
+		pthread_rwlock_unlock(&mseg->lock);
+	}
+	mseg_put(p, mseg);
+	if (!serve && !wait)
+		space_wake(client, fault->addr);
+	return serve;
+}
+
+int space_read(struct space *client, struct space_fault *faults, int max, bool *more)
+{
+	struct uffd_msg msgs[UFFD_READ_MAX];
+	size_t room = max < UFFD_READ_MAX ? (size_t)max : UFFD_READ_MAX;
+	ssize_t n = uffd_read(client, msgs, room);
+	int count = 0;
+
+	*more = n == (ssize_t)(room * sizeof(*msgs));
+	if (n < 0 && n != -EAGAIN)
+		log_error("process %d: its page faults can't be read, and wait for the next "
+			  "daemon: %s",
+			  (int)client->pid, strerror((int)-n));
+	if (n < 0)
+		return n == -EAGAIN ? -EAGAIN : -EIO;
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
+		if (msgs[i].event != UFFD_EVENT_PAGEFAULT)
+			uffd_take_event(client, &msgs[i]);
+		else if (take_fault(client, &msgs[i], &faults[count]))
+			count++;
+	return count;
+}
