@@ -1,8 +1,5 @@
 /*
- * A client: one process's session, from its userfaultfd to its end.
- *
- *   DOOR --userfaultfd--> READYING --learned--> READY
- *   DOOR | READYING | READY --hang-up--> DEAD (--> orphan, while the process still maps something)
+ * A client: one process's session, from its userfaultfd to its end. client/client.h has its states.
  *
  * Happy path: a worker thread makes the handshake, learns from /proc what the process maps
  * (a former daemon's agents map a lot already), tells the pager, wakes what a former daemon has
@@ -94,7 +91,7 @@ static int add_to_pager(struct space *client, struct ramp_err *err)
 	pthread_rwlock_rdlock(&p->pager_lock);
 	if (p->pager.space_added) {
 		rc = p->pager.space_added(p->pager.arg, space_get(client), client->uffd);
-		client->told = !rc;
+		client->pager_has = !rc;
 		if (rc)
 			atomic_fetch_sub(&client->refs, 1); /* the caller has another */
 	}
@@ -107,7 +104,7 @@ static void take_from_pager(struct space *client)
 	struct programs *p = client->programs;
 
 	pthread_rwlock_rdlock(&p->pager_lock);
-	if (p->pager.space_gone && client->told)
+	if (p->pager.space_gone && client->pager_has)
 		p->pager.space_gone(p->pager.arg, client);
 	pthread_rwlock_unlock(&p->pager_lock);
 }
@@ -175,7 +172,7 @@ void client_look(void *arg)
 	struct space *client = arg;
 	struct programs *p = client->programs;
 	struct mapped_segment *had[LOOK_MAX];
-	uint64_t strange = atomic_exchange(&client->strange, 0);
+	uint64_t strange = atomic_exchange(&client->stray_fault, 0);
 	struct client_mappings *cm;
 	size_t n = 0;
 

@@ -10,7 +10,7 @@
  * and the rest happens in client_life.c. Until then it is a pending connection (pending.c).
  *
  * How it fails: what a client does wrong closes its connection; a first message that does not come,
- * a userfaultfd that does not, a wrong one, a door that never gets free: the same. Too many
+ * a userfaultfd that does not, a wrong one, a slot that never gets free: the same. Too many
  * sessions of one user (quota.c): EUSERS. A request for an attachment that nobody waits for any
  * more is dropped, not begun: it could hold a thread of its user's for as long as a session may
  * take to come. No descriptor is ever received here.

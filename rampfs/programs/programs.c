@@ -80,7 +80,7 @@ static struct programs *programs_make(const struct programs_config *config)
 	pthread_rwlock_init(&p->ending, NULL);
 	TAILQ_INIT(&p->clients);
 	TAILQ_INIT(&p->orphans);
-	TAILQ_INIT(&p->leaving);
+	TAILQ_INIT(&p->releases);
 	p->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (p->uffd_dev < 0)
 		log_warn("no program can attach: /dev/userfaultfd: %s", strerror(errno));
@@ -121,11 +121,11 @@ int programs_open(const struct programs_config *config, struct programs **out, s
 		goto err_pool;
 	rc = listener_open(p, config->listen_fd, err);
 	if (rc)
-		goto err_doorman;
+		goto err_broker;
 	*out = p;
 	return 0;
 
-err_doorman:
+err_broker:
 	broker_close(p->broker);
 err_pool:
 	workers_close(p->workers);

@@ -230,7 +230,7 @@ static bool open_again(struct programs *p, struct mapped_segment *mseg, struct s
 		pthread_rwlock_wrlock(&mseg->lock);
 		mseg->pulling = pages_missing(seg) > 0;
 		pthread_rwlock_unlock(&mseg->lock);
-		mseg_set_state(p, mseg, MSEG_OPEN);
+		mseg_go(p, mseg, MSEG_GONE, MSEG_OPEN);
 		opened = true;
 	}
 	pthread_mutex_unlock(&mseg->change);

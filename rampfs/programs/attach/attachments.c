@@ -261,7 +261,7 @@ static int learn_one(struct programs *p, struct space *client, ramp_segment_t id
 	mseg->poisoned |= mseg->pulling; /* by a former daemon, perhaps */
 	/* What a former daemon registered for a freeze that its death has ended. */
 	if (!rc && mseg->state == MSEG_OPEN && !mseg->pulling) {
-		mseg->watch.on = false;
+		mseg->prelook.on = false;
 		disarm_all(mseg, client);
 	}
 	pthread_mutex_unlock(&mseg->change);

@@ -257,14 +257,28 @@ void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg)
 		seg_put(old);
 }
 
-void mseg_set_state(struct programs *p, struct mapped_segment *mseg, enum mseg_state state)
+void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state from,
+	     enum mseg_state to)
 {
-	static const char *const names[] = {"OPEN", "FROZEN", "GONE"};
+	static const struct {
+		const char *name;
+		unsigned int next; /* bits of the states that may follow */
+	} states[] = {
+		[MSEG_OPEN] = {"OPEN", 1u << MSEG_FROZEN | 1u << MSEG_GONE},
+		[MSEG_FROZEN] = {"FROZEN", 1u << MSEG_OPEN | 1u << MSEG_GONE},
+		[MSEG_GONE] = {"GONE", 1u << MSEG_OPEN},
+	};
 
-	log_debug("segment %llu: %s -> %s", (unsigned long long)mseg->id, names[mseg->state],
-		  names[state]);
+	if (mseg->state != (int)from || !(states[from].next & 1u << to)) {
+		log_error("segment %llu: no step from %s (expected %s) to %s",
+			  (unsigned long long)mseg->id, states[mseg->state].name, states[from].name,
+			  states[to].name);
+		abort();
+	}
+	log_debug("segment %llu: %s -> %s", (unsigned long long)mseg->id, states[from].name,
+		  states[to].name);
 	pthread_rwlock_wrlock(&mseg->lock);
-	mseg->state = state;
+	mseg->state = to;
 	pthread_rwlock_unlock(&mseg->lock);
 	atomic_store(&mseg->coming, false);
 	pthread_mutex_lock(&p->lock);

@@ -46,6 +46,7 @@ RB_PROTOTYPE(attached_by_client, client_mappings, in_mseg, compare_clients)
 /*
  *   OPEN --programs_revoke--> FROZEN --programs_gone--> GONE --programs_back--> OPEN
  *                             FROZEN --programs_restore--> OPEN
+ *   OPEN --programs_gone, in a daemon's life that never revoked--> GONE
  *
  * OPEN: not registered, or `pulling`: every attachment is registered and the pager serves it.
  * FROZEN: every attachment is registered, what touches it waits, nothing resolves it.
@@ -69,10 +70,10 @@ struct mapped_segment {
 	uint64_t attaches;	  /* how many began; protected by programs->lock */
 	ramp_segment_t id;
 	pthread_mutex_t change;
-	struct prelook watch;  /* protected by change */
-	pthread_rwlock_t lock; /* protects what follows */
-	_Atomic int state;     /* enum mseg_state; written under lock and change */
-	atomic_bool coming;    /* GONE, but programs_back is about to come */
+	struct prelook prelook; /* protected by change */
+	pthread_rwlock_t lock;	/* protects what follows */
+	_Atomic int state;	/* enum mseg_state; written under lock and change */
+	atomic_bool coming;	/* GONE, but programs_back is about to come */
 	bool pulling;
 	struct seg *seg;	 /* a reference, or NULL: not in this store */
 	_Atomic uint64_t lo, hi; /* its extent, or the arena where it is not known */
@@ -104,7 +105,10 @@ void mseg_put(struct programs *p, struct mapped_segment *mseg);
 void mseg_free_all(struct programs *p); /* at the end */
 /* Makes mseg->seg this one (takes a reference of its own), or NULL. */
 void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg);
-void mseg_set_state(struct programs *p, struct mapped_segment *mseg, enum mseg_state state);
+/* The one door for its state: aborts where it is not `from`, or where no arrow leads to `to`. change
+   is held. */
+void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state from,
+	     enum mseg_state to);
 bool mseg_armed(struct mapped_segment *mseg); /* attachments must be registered; change is held */
 /* What that client has of it, or NULL; mseg->lock or change is held. */
 struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client);

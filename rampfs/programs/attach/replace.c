@@ -194,7 +194,7 @@ void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 	mseg->pulling = false;
 	pthread_rwlock_unlock(&mseg->lock);
 	if (!again)
-		mseg_set_state(p, mseg, MSEG_GONE);
+		mseg_go(p, mseg, mseg->state, MSEG_GONE);
 	gone_all(p, mseg, NULL, again);
 	mseg_set_seg(mseg, NULL);
 	pthread_mutex_unlock(&mseg->change);
@@ -379,7 +379,7 @@ static void back_now(struct programs *p, struct mapped_segment *mseg, struct seg
 	mseg->owner[0] = 0;
 	pthread_rwlock_unlock(&mseg->lock);
 	if (mseg->state == MSEG_GONE)
-		mseg_set_state(p, mseg, MSEG_OPEN);
+		mseg_go(p, mseg, MSEG_GONE, MSEG_OPEN);
 	back_all(p, mseg, NULL, false);
 	pthread_mutex_unlock(&mseg->change);
 }

@@ -1,10 +1,10 @@
 /*
  * The places at the broker's: who may send his userfaultfd now, and who stands in line.
  *
- * Happy path: a session that said HELLO takes a door, is told where it is (WELCOME), and the door
+ * Happy path: a session that said HELLO takes a slot, is told where the broker is (WELCOME), and the slot
  * is free when the broker says that its thread has ended, not when that has answered, since what a
- * stranger sent may hang it in close(2) for ever. Only so many of one user and of all are at the
- * door at a time; the next in line gets a place that is free.
+ * stranger sent may hang it in close(2) for ever. Only so many of one user and of all have a
+ * slot at a time; the next in line gets a place that is free.
  *
  * How it fails: listener.c and broker.c.
  */
@@ -98,7 +98,7 @@ bool broker_queue_take(struct session_conn *conn)
 	return true;
 }
 
-/* The first in the line whose user may have another door, again and again. (A user who
+/* The first in the line whose user may have another slot, again and again. (A user who
    floods it alone is asked for once.) */
 static void serve_line(struct conns *conns)
 {

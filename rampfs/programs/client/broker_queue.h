@@ -1,5 +1,5 @@
 /*
- * The places at the broker: which client may send its userfaultfd now, and which stands in line
+ * The slots at the broker: which client may send its userfaultfd now, and which stands in line
  * (broker_queue.c). Control thread.
  */
 #ifndef RAMP_PROGRAMS_BROKER_QUEUE_H

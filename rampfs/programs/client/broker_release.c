@@ -10,7 +10,7 @@
  *                                                                         --ENDED--> forgotten
  *
  * GO says that the broker's is the last: before that, its thread could be done, and ours be it.
- * Each counts as a place at the door of its user's (broker_queue.c) until it is closed, also while it
+ * Each counts as a slot of its user's (broker_queue.c) until it is closed, also while it
  * waits: whose memory is not let go of gets no new session.
  *
  * How it fails: a broker that is behind, or has died: the list waits for the next tick, or the next
@@ -26,7 +26,7 @@
 #define SENT_MAX 8u /* of one user */
 
 struct release {
-	TAILQ_ENTRY(release) link; /* programs->leaving, protected by programs->lock */
+	TAILQ_ENTRY(release) link; /* programs->releases, protected by programs->lock */
 	uint64_t id;
 	uid_t uid;
 	int fd;	      /* -1: sent */
@@ -46,7 +46,7 @@ void broker_release(struct programs *p, uid_t uid, int fd)
 	l->counted = quota_take(p->quota, uid, QUOTA_BROKER, 1, UINT32_MAX);
 	pthread_mutex_lock(&p->lock);
 	l->id = RELEASE_IDS | ++p->next_release;
-	TAILQ_INSERT_TAIL(&p->leaving, l, link);
+	TAILQ_INSERT_TAIL(&p->releases, l, link);
 	/* Who was left in a process may come here at the daemon's end, and after it. */
 	if (!atomic_load(&p->closing) && p->look)
 		loop_wake_send(p->look);
@@ -59,7 +59,7 @@ static uint32_t sent_of(const struct programs *p, uid_t uid)
 	const struct release *l;
 	uint32_t n = 0;
 
-	TAILQ_FOREACH (l, &p->leaving, link)
+	TAILQ_FOREACH (l, &p->releases, link)
 		n += l->fd < 0 && l->uid == uid;
 	return n;
 }
@@ -71,10 +71,10 @@ static struct release *next(struct programs *p)
 	uid_t full = 0;
 	bool any_full = false;
 
-	TAILQ_FOREACH (l, &p->leaving, link)
+	TAILQ_FOREACH (l, &p->releases, link)
 		if (l->fd < 0 && !l->go)
 			return l;
-	TAILQ_FOREACH (l, &p->leaving, link) {
+	TAILQ_FOREACH (l, &p->releases, link) {
 		if (l->fd < 0 || (any_full && l->uid == full))
 			continue;
 		if (atomic_load(&p->closing) || sent_of(p, l->uid) < SENT_MAX)
@@ -120,7 +120,7 @@ void broker_release_run(struct programs *p)
 /* p->lock is held. */
 static void forget(struct programs *p, struct release *l)
 {
-	TAILQ_REMOVE(&p->leaving, l, link);
+	TAILQ_REMOVE(&p->releases, l, link);
 	if (l->counted)
 		quota_give(p->quota, l->uid, QUOTA_BROKER, 1);
 	free(l);
@@ -131,7 +131,7 @@ void broker_release_ended(struct programs *p, uint64_t id)
 	struct release *l;
 
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (l, &p->leaving, link)
+	TAILQ_FOREACH (l, &p->releases, link)
 		if (l->id == id)
 			break;
 	if (l && l->fd < 0)
@@ -145,7 +145,7 @@ void broker_release_lost(struct programs *p)
 	struct release *l, *after;
 
 	pthread_mutex_lock(&p->lock);
-	for (l = TAILQ_FIRST(&p->leaving); l; l = after) {
+	for (l = TAILQ_FIRST(&p->releases); l; l = after) {
 		after = TAILQ_NEXT(l, link);
 		if (l->fd < 0)
 			forget(p, l);
@@ -158,7 +158,7 @@ void broker_release_close(struct programs *p)
 	struct release *l;
 
 	broker_release_lost(p);
-	while ((l = TAILQ_FIRST(&p->leaving))) {
+	while ((l = TAILQ_FIRST(&p->releases))) {
 		close(l->fd);
 		pthread_mutex_lock(&p->lock);
 		forget(p, l);

@@ -83,7 +83,7 @@ struct space {
 	/* Of who has connected: its pid alone may be somebody else's by now. -1: a former daemon's
 	   orphan, of which only the memory is known. */
 	int pidfd;
-	bool told; /* the pager has it; protected by life */
+	bool pager_has; /* the pager has it; protected by life */
 	atomic_bool orphan;
 	bool prefetched;	 /* an orphan, whose pages are not left missing; the sweep */
 	bool stored;		 /* an orphan, which the next daemon finds; the sweep */
@@ -95,7 +95,8 @@ struct space {
 	/* Since when that one, or the first of them, maps pages there; 0: not. */
 	_Atomic uint64_t resolving_ms[RESOLVERS];
 	_Atomic uint64_t looked_ms;
-	_Atomic uint64_t strange; /* where a page fault was and the table has nothing; 0: none */
+	_Atomic uint64_t
+		stray_fault; /* where a page fault was and the table has nothing; 0: none */
 
 	pthread_mutex_t life;
 

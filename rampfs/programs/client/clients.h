@@ -77,7 +77,7 @@ struct programs {
 	LIST_HEAD(, mapped_segment) msegs[MSEG_BUCKETS];
 	LIST_HEAD(, token) tokens;
 	uint32_t n_tokens;
-	TAILQ_HEAD(release_list, release) leaving; /* broker_release.c */
+	TAILQ_HEAD(release_list, release) releases; /* broker_release.c */
 	uint64_t next_client, next_release;
 	struct programs_status status;
 };

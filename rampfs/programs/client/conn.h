@@ -52,7 +52,7 @@ struct session_conn {
 	struct tool_request *tool; /* TOOL, until it hangs up */
 };
 
-/* A place at the broker, where a userfaultfd is awaited: one thread of it. */
+/* A slot at the broker, where a userfaultfd is awaited: one thread of it. */
 struct broker_slot {
 	LIST_ENTRY(broker_slot) link;
 	uint64_t client;

@@ -1,13 +1,5 @@
 /*
- * Userfaultfds: the handshake, what arrives on them, and how waiting accesses go on.
- *
- * A page fault arrives at the pager (space_read), which fills the page in the file and calls
- * space_resolve (resolve.c): CONTINUE maps it where the page fault was and wakes who waits. Whoever
- * waits for the same page elsewhere has a page fault of his own, which the pager has read and
- * remembers, or is about to read: one page costs one process's CONTINUE, however many have the
- * segment attached. While a segment is FROZEN, faults are read and left: whoever ends the freeze
- * wakes the whole range, and what is still a fault then is raised again. That holds for every case
- * here: where it is not clear what to do with a fault, wake it.
+ * Userfaultfds: the handshake, registering, what arrives on them, and how waiting accesses go on.
  *
  * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
  * remap event is unread the kernel says -EAGAIN: uffd_drain reads it, on whichever thread, and

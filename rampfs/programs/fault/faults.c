@@ -1,9 +1,13 @@
 /*
  * Page faults as they arrive: which page of which segment, and who is to have it.
  *
- * The pager reads them here (space_read), fills the page in the file and calls space_resolve
- * (resolve.c). What can't be served now is left waiting where a freeze will end it, or woken, and
- * comes again.
+ * A page fault arrives at the pager (space_read), which fills the page in the file and calls
+ * space_resolve (resolve.c): CONTINUE maps it where the page fault was and wakes who waits. Whoever
+ * waits for the same page elsewhere has a page fault of his own, which the pager has read and
+ * remembers, or is about to read: one page costs one process's CONTINUE, however many have the
+ * segment attached. While a segment is FROZEN, faults are read and left: whoever ends the freeze
+ * wakes the whole range, and what is still a fault then is raised again. That holds for every case
+ * here: where it is not clear what to do with a fault, wake it.
  */
 #include <errno.h>
 #include <string.h>
@@ -48,7 +52,7 @@ static bool take_fault(struct space *client, const struct uffd_msg *msg, struct 
 	mseg = find_page(client, fault->addr, &fault->page);
 	if (!mseg) {
 		/* A mapping that the program has moved or grown by itself; or none of ours. */
-		atomic_store(&client->strange, fault->addr);
+		atomic_store(&client->stray_fault, fault->addr);
 		client_look_soon(client);
 		space_wake(client, fault->addr);
 		return false;

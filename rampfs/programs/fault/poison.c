@@ -1,4 +1,6 @@
 /*
+ * POISON: SIGBUS for who touches a page that is lost, and its end.
+ *
  * A SIGBUS that was given for want of room, or of a page that is there by now, is not for ever.
  *
  * The POISON that gives it is an entry in the program's page table, beside all that comes into the

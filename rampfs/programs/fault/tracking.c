@@ -72,7 +72,7 @@ static void run_disarm(void *arg)
 
 	pthread_mutex_lock(&job->mseg->change);
 	if (!mseg_armed(job->mseg)) { /* by a freeze that has come meanwhile, or the next pull */
-		job->mseg->watch.on = false; /* of a move that has begun: it looks again */
+		job->mseg->prelook.on = false; /* of a move that has begun: it looks again */
 		disarm_all(job->mseg);
 	}
 	pthread_mutex_unlock(&job->mseg->change);
@@ -101,7 +101,7 @@ bool programs_pulled(struct programs *p, struct seg *seg)
 	}
 	pthread_rwlock_wrlock(&mseg->lock);
 	mseg->pulling = false;
-	mseg->watch.on = false;
+	mseg->prelook.on = false;
 	mseg->poison_said = false;
 	pthread_rwlock_unlock(&mseg->lock);
 	*job = (struct disarm){p, mseg_hold(p, mseg)};

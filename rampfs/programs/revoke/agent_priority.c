@@ -66,6 +66,22 @@ static void set_normal(struct space *client, pid_t tid)
 	setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, (id_t)client->pid));
 }
 
+/*
+ * The one door for the states above: the thread that has priority is `tid` from now on; 0: none.
+ * Aborts where it goes from one thread to another. programs->priority_lock is held.
+ */
+static void agent_go(struct space *client, pid_t tid)
+{
+	if (!client->raised == !tid) {
+		log_error("process %d: its agent's thread %d can't go to %d", (int)client->pid,
+			  (int)client->raised, (int)tid);
+		abort();
+	}
+	client->raised = tid;
+	log_debug("process %d: its agent: %s -> %s", (int)client->pid, tid ? "none" : "raised",
+		  tid ? "raised" : "none");
+}
+
 /* Takes it away from a thread that has it. One that has called exec is its process's main thread
    now, under that number, and has kept it. */
 static void lower(struct space *client)
@@ -79,7 +95,7 @@ static void lower(struct space *client)
 		 !sched_getparam(client->pid, &param) &&
 		 param.sched_priority == KERNEL_AGENT_PRIORITY)
 		set_normal(client, client->pid);
-	client->raised = 0;
+	agent_go(client, 0);
 }
 
 static void set_high(pid_t tid)
@@ -188,7 +204,7 @@ static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid
 
 		if (other->raised != tid && is_agent(other, other->raised))
 			set_normal(other, other->raised);
-		other->raised = 0;
+		agent_go(other, 0);
 	}
 	clients_free(others, count);
 	return true;
@@ -307,10 +323,10 @@ static void lift(struct space *client, const struct kin *kin)
 		return;
 	begin_looks(client, tid);
 	set_high(tid);
-	client->raised = tid;
+	agent_go(client, tid);
 	if (!is_agent(client, tid)) {
 		set_normal(client, tid);
-		client->raised = 0;
+		agent_go(client, 0);
 	}
 }
 
@@ -357,6 +373,7 @@ void agent_lower(struct space *client)
 	pthread_mutex_lock(&p->priority_lock);
 	if (client->raised && !is_taken_over(client))
 		lower(client);
-	client->raised = 0;
+	else if (client->raised)
+		agent_go(client, 0);
 	pthread_mutex_unlock(&p->priority_lock);
 }

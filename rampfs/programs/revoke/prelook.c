@@ -114,7 +114,7 @@ static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count)
 {
-	const struct prelook *w = &mseg->watch;
+	const struct prelook *w = &mseg->prelook;
 	uint64_t remaps, attaches;
 	size_t live;
 
@@ -180,7 +180,7 @@ static void note_stopped(const struct mapping_ref *refs, size_t count)
 static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
 			struct ramp_err *err)
 {
-	struct prelook *w = &mseg->watch;
+	struct prelook *w = &mseg->prelook;
 	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 	int rc;
@@ -206,7 +206,7 @@ void prelook_end(struct mapped_segment *mseg)
 {
 	struct client_mappings *cm;
 
-	mseg->watch.on = mseg->watch.armed = false;
+	mseg->prelook.on = mseg->prelook.armed = false;
 	if (mseg_armed(mseg))
 		return;
 	RB_FOREACH (cm, attached_by_client, &mseg->attached)

@@ -25,9 +25,8 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
-#include "drop_ahead.h"
 #include "inject.h"
-#include "memory/pages.h"
+#include "may_move.h"
 #include "prelook.h"
 #include "programs/attach/agent_call.h"
 #include "programs/attach/attachments.h"
@@ -35,213 +34,12 @@
 #include "programs/client/uffd.h"
 #include "programs/proc/clock.h"
 #include "programs/proc/process.h"
-#include "programs/proc/search.h"
 #include "programs/programs.h"
 
-#define ASK_MS	      1000u
 #define RESOLVING_MS  100u /* for pages to be mapped that have come */
 #define PATIENCE_MS   20   /* before we look whether a silent process is stopped */
 #define REVOKE_TRIES  2
 #define LOCK_PAUSE_US 20
-
-/* ---- may it move? --------------------------------------------------------------------------- */
-
-struct asking {
-	struct programs *programs;
-	struct mapped_segment *mseg;
-	dev_t dev;
-	uint64_t ino;
-	struct ramp_err *err;
-};
-
-static int look_same(struct bounded *bounded, void *arg, struct space *client)
-{
-	return bounded_same_memory(bounded, *(const pid_t *)arg, client->pid);
-}
-
-/* That process's, which may have hung up and not be gone yet. */
-static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
-{
-	struct space *client = NULL;
-	struct client_mappings *cm;
-
-	pthread_rwlock_rdlock(&mseg->lock);
-	RB_FOREACH (cm, attached_by_client, &mseg->attached)
-		if (cm->client->pid == pid) {
-			client = space_get(cm->client);
-			break;
-		}
-	pthread_rwlock_unlock(&mseg->lock);
-	return client;
-}
-
-/* The client that answers for that process: its own, or that of a parent whose memory it shares
-   (vfork). */
-static struct space *client_for(struct programs *p, struct mapped_segment *mseg, pid_t pid)
-{
-	struct space *client = client_find(p, pid, 0), **list;
-	size_t count;
-	pid_t parent;
-
-	if (!client)
-		client = holder_of(mseg, pid);
-	if (client)
-		return client;
-	list = mseg_clients(mseg, &count);
-	if (!list || clients_look(list, count, look_same, &pid, sizeof(pid), &parent) != 1)
-		return NULL;
-	return holder_of(mseg, parent);
-}
-
-static int ask_agent(struct asking *asking, struct space *client, const char *name)
-{
-	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->mseg->id};
-	struct programs *p = asking->programs;
-	bool stopped = client_stopped(client);
-	char why[INJECT_WHY];
-	int rc;
-
-	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, now_ms() + ASK_MS, NULL);
-	if (rc == -ESRCH && client_has_ended(client, UINT64_MAX))
-		return 0;
-	if (rc == -EPERM)
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and has sealed it (mseal)", name);
-	if (rc && inject_ready(client, why))
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
-	if (rc && !stopped && !client_stopped(client))
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and its agent does not answer", name);
-	rc = mseg_look(p, asking->mseg, client);
-	if (rc == -E2BIG)
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it in too many pieces",
-				    name);
-	return rc ? ramp_err_set(asking->err, EBUSY, "looking into process %s: %s", name,
-				 strerror(-rc))
-		  : 0;
-}
-
-/* A private mapping that was written to: DROP would throw the program's own pages away. change is
-   held. */
-static bool has_copies(struct mapped_segment *mseg, struct space *client)
-{
-	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
-	bool swapped = !mseg->seg || !pages_lost(mseg->seg);
-
-	for (size_t i = 0; cm && i < cm->count; i++)
-		if (!cm->at[i].gone &&
-		    mappings_copied(&client->mappings, cm->at[i].start, cm->at[i].end, swapped) > 0)
-			return true;
-	return false;
-}
-
-static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
-{
-	struct asking *asking = arg;
-	struct space *client;
-	char name[64];
-	int rc;
-
-	process_name(pid, name);
-	if (start < asking->mseg->lo || end > asking->mseg->hi)
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
-				    name);
-	client = client_for(asking->programs, asking->mseg, pid);
-	/* A child that shared its parent's memory when it was seen may have its own by now, or be
-	   over. */
-	if (!client && search_one(asking->dev, asking->ino, pid) == 0)
-		return 0;
-	if (!client)
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and answers to no session", name);
-	pthread_mutex_lock(&asking->mseg->change);
-	rc = ask_agent(asking, client, name);
-	if (!rc && has_copies(asking->mseg, client))
-		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
-				  name);
-	pthread_mutex_unlock(&asking->mseg->change);
-	space_put(client);
-	return rc;
-}
-
-void programs_set_passthrough(struct programs *p, programs_passthrough *fn, void *arg)
-{
-	p->passthrough = fn;
-	p->passthrough_arg = arg;
-}
-
-static int ask_passthrough(struct programs *p, struct seg *seg, struct ramp_err *err)
-{
-	return p->passthrough ? p->passthrough(p->passthrough_arg, seg, err) : 0;
-}
-
-static int say_stuck(pid_t pid, struct ramp_err *err)
-{
-	char name[64];
-
-	process_name(pid, name);
-	return ramp_err_set(err, EBUSY,
-			    "process %s can't be looked into, and may map it: a filesystem that it "
-			    "uses does not answer",
-			    name);
-}
-
-/* Without `change`, but for the talk with an agent: the search may take seconds, and who attaches
-   meanwhile is met by the revoke. */
-static int ask_search(struct asking *asking, struct seg *seg)
-{
-	struct stat st;
-	pid_t stuck = 0;
-	int rc;
-
-	if (fstat(seg_fd(seg), &st))
-		return ramp_err_sys(asking->err, errno, "the segment's file");
-	asking->dev = st.st_dev;
-	asking->ino = st.st_ino;
-	rc = search_all(st.st_dev, st.st_ino, on_found, asking, &stuck);
-	if (stuck)
-		return say_stuck(stuck, asking->err);
-	if (rc && !asking->err->code)
-		ramp_err_sys(asking->err, -rc, "asking /proc who maps it");
-	return rc;
-}
-
-int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
-{
-	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
-	struct asking asking = {.programs = p, .mseg = mseg, .err = err};
-	struct ramp_err own = {0};
-	int rc;
-
-	if (!mseg)
-		return ramp_err_sys(err, ENOMEM, "attachments");
-	if (!err)
-		asking.err = &own;
-	rc = prelook_reach(mseg, asking.err);
-	if (!rc)
-		rc = ask_search(&asking, seg);
-	if (!rc)
-		rc = ask_passthrough(p, seg, err);
-	if (!rc)
-		drop_ahead_cold(mseg);
-	mseg_put(p, mseg);
-	return rc;
-}
-
-int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
-{
-	return search_any(dev, ino, pid);
-}
-
-bool programs_mapped(struct programs *p, struct seg *seg)
-{
-	struct stat st;
-	pid_t pid;
-
-	(void)p;
-	/* Where /proc does not answer, somebody may. */
-	return !fstat(seg_fd(seg), &st) && search_any(st.st_dev, st.st_ino, &pid);
-}
 
 /* ---- the window ----------------------------------------------------------------------------- */
 
@@ -569,8 +367,8 @@ static void thaw(struct programs *p, struct mapped_segment *mseg)
 	struct mapping_ref *refs;
 	size_t count;
 
-	mseg->watch.armed = false;
-	mseg_set_state(p, mseg, MSEG_OPEN);
+	mseg->prelook.armed = false;
+	mseg_go(p, mseg, MSEG_FROZEN, MSEG_OPEN);
 	if (mseg_refs(mseg, &refs, &count))
 		abort(); /* programs would wait for ever; the next daemon unregisters them */
 	for (size_t i = 0; i < count; i++)
@@ -608,7 +406,7 @@ static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t unti
 		pthread_mutex_unlock(&mseg->change);
 		return ramp_err_set(err, EBUSY, "it is being moved already");
 	}
-	mseg_set_state(p, mseg, MSEG_FROZEN);
+	mseg_go(p, mseg, MSEG_OPEN, MSEG_FROZEN);
 	pthread_mutex_unlock(&mseg->change);
 	/* Those that have begun to attach need `change` to end. */
 	pthread_mutex_lock(&p->lock);
@@ -619,7 +417,7 @@ static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t unti
 	pthread_mutex_lock(&mseg->change);
 	if (idle && !kept)
 		return 0;
-	mseg->watch.on = false;
+	mseg->prelook.on = false;
 	thaw(p, mseg);
 	pthread_mutex_unlock(&mseg->change);
 	if (kept)
@@ -650,7 +448,7 @@ static int freeze_and_drop(struct revoke *r)
 		rc = drop_all(r);
 	if (!rc)
 		rc = verify(r);
-	r->mseg->watch.on = false;
+	r->mseg->prelook.on = false;
 	if (rc)
 		thaw(p, r->mseg);
 	pthread_mutex_unlock(&r->mseg->change);
@@ -672,7 +470,7 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 		rc = ramp_err_sys(err, errno, "the segment's file");
 	} else {
 		r.ino = st.st_ino;
-		rc = ask_passthrough(p, seg, err);
+		rc = may_move_ask_passthrough(p, seg, err);
 		if (!rc)
 			rc = freeze_and_drop(&r);
 	}
@@ -693,7 +491,7 @@ void programs_restore(struct programs *p, struct seg *seg)
 	if (mseg->state == MSEG_FROZEN) {
 		mseg_set_seg(mseg, seg);
 		thaw(p, mseg);
-	} else if (mseg->watch.armed) {
+	} else if (mseg->prelook.armed) {
 		prelook_end(mseg);
 	}
 	pthread_mutex_unlock(&mseg->change);
