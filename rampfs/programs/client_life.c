@@ -23,17 +23,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "attach/agent_call.h"
 #include "attach/attachments.h"
 #include "attach/replace.h"
-#include "base/kernel.h"
 #include "base/log.h"
 #include "base/session.h"
 #include "client/clients.h"
 #include "client/conn.h"
 #include "client/fdstore.h"
+#include "client/quota.h"
 #include "client/time_slice.h"
 #include "client/uffd.h"
+#include "client/workers.h"
 #include "client_life.h"
 #include "proc/clock.h"
 #include "proc/process.h"

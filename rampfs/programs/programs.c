@@ -10,13 +10,15 @@
 #include <unistd.h>
 
 #include "attach/agent_call.h"
-#include "attach/attachments.h"
+#include "attach/mapped_segment.h"
 #include "attach/replace.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "client/broker_release.h"
 #include "client/clients.h"
+#include "client/quota.h"
 #include "client/tokens.h"
+#include "client/workers.h"
 #include "client_life.h"
 #include "listener.h"
 

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 
 #include "agent_call.h"
-#include "attachments.h"
 #include "base/kernel.h"
+#include "mapped_segment.h"
 #include "programs/client/clients.h"
 #include "programs/proc/clock.h"
 

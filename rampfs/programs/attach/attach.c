@@ -24,7 +24,6 @@
 #include "agent_call.h"
 #include "attach.h"
 #include "attachments.h"
-#include "base/log.h"
 #include "base/session.h"
 #include "memory/pages.h"
 #include "memory/record.h"

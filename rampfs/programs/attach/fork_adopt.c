@@ -17,7 +17,6 @@
 
 #include "attach.h"
 #include "attachments.h"
-#include "base/log.h"
 #include "base/session.h"
 #include "fork_adopt.h"
 #include "programs/client/clients.h"

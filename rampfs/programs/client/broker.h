@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/loop.h"
 
 struct broker;
+struct loop;
 
 /* What comes from it. */
 struct broker_ops {

@@ -17,6 +17,7 @@
 #include "broker_queue.h"
 #include "clients.h"
 #include "pending.h"
+#include "quota.h"
 
 #define SLOTS_MAX    1024 /* of all users: threads of the broker */
 #define SLOT_COST_US 150  /* what the broker computes for one */

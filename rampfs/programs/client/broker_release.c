@@ -22,6 +22,7 @@
 #include "broker.h"
 #include "broker_release.h"
 #include "clients.h"
+#include "quota.h"
 
 #define SENT_MAX 8u /* of one user */
 

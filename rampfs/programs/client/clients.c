@@ -10,6 +10,7 @@
 
 #include "base/kernel.h"
 #include "clients.h"
+#include "programs/proc/bounded.h"
 #include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"

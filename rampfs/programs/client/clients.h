@@ -12,14 +12,18 @@
 #include <sys/types.h>
 
 #include "client.h"
-#include "programs/proc/bounded.h"
 #include "programs/programs.h"
-#include "quota.h"
-#include "workers.h"
 
+struct bounded;
+struct broker;
+struct conns;
+struct listener;
 struct mapped_segment;
+struct pending;
+struct quota;
 struct release;
 struct token;
+struct workers;
 
 #define UID_SLOTS    1024u /* by uid; users who share one share its fate */
 #define MSEG_BUCKETS 1024u

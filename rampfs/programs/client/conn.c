@@ -14,6 +14,7 @@
 #include "clients.h"
 #include "conn.h"
 #include "programs/proc/clock.h"
+#include "quota.h"
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 

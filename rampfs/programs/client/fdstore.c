@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/session.h"
 #include "clients.h"

@@ -31,6 +31,7 @@
 #include "clients.h"
 #include "pending.h"
 #include "programs/proc/clock.h"
+#include "quota.h"
 
 #define FIRST_MESSAGE_MS 5000u /* a connection that says nothing is closed */
 #define REST_COST_US	 8     /* what the loop does around a piece that has its rest */

@@ -10,6 +10,7 @@
 #include "clients.h"
 #include "programs/proc/clock.h"
 #include "programs/proc/process.h"
+#include "quota.h"
 #include "request.h"
 
 #define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */

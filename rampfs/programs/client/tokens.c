@@ -19,6 +19,7 @@
 #include "clients.h"
 #include "programs/proc/clock.h"
 #include "programs/programs.h"
+#include "quota.h"
 #include "request.h"
 #include "tokens.h"
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "programs/attach/attachments.h"
+#include "programs/attach/mapped_segment.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/programs.h"

@@ -23,9 +23,10 @@
 #include "memory/pages.h"
 #include "poison.h"
 #include "programs/attach/agent_call.h"
-#include "programs/attach/attachments.h"
+#include "programs/attach/mapped_segment.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
+#include "programs/client/workers.h"
 #include "programs/proc/clock.h"
 #include "programs/programs.h"
 

@@ -19,11 +19,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "memory/pages.h"
 #include "programs/attach/mapped_segment.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
+#include "programs/client/workers.h"
 #include "programs/proc/clock.h"
 #include "programs/programs.h"
 

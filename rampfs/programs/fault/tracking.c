@@ -12,6 +12,7 @@
 #include "programs/attach/attachments.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
+#include "programs/client/workers.h"
 #include "programs/programs.h"
 
 int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)

@@ -26,7 +26,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/kernel.h"
 #include "mappings.h"
 #include "process.h"
 

@@ -39,6 +39,7 @@
 #include "base/log.h"
 #include "programs/client/clients.h"
 #include "programs/client/time_slice.h"
+#include "programs/proc/bounded.h"
 #include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 

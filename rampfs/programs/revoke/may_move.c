@@ -20,6 +20,7 @@
 #include "programs/attach/agent_call.h"
 #include "programs/attach/attachments.h"
 #include "programs/client/clients.h"
+#include "programs/proc/bounded.h"
 #include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/proc/search.h"

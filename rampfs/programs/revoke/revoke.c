@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
-#include "base/log.h"
 #include "inject.h"
 #include "may_move.h"
 #include "prelook.h"
