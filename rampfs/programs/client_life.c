@@ -14,14 +14,10 @@
  * (fdstore.c), and what is still missing is pulled at once.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "attach/attachments.h"
 #include "attach/replace.h"

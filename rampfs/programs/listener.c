@@ -1,29 +1,25 @@
 /*
- * Connections to the session socket, and the lives of sessions.
+ * Connections to the session socket, and what each of them asks for.
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
- * Happy path: HELLO makes a client and is answered with one end of a socket pair, whose other end
- * goes to the broker, in its turn (broker_queue.c); the userfaultfd comes back from there (listener_uffd),
- * and the rest happens in client_life.c. Until then it is a pending connection (pending.c).
+ * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; what a tool asks
+ * for goes up (tool_requests.c).
  *
- * How it fails: what a client does wrong closes its connection; a first message that does not come,
- * a userfaultfd that does not, a wrong one, a slot that never gets free: the same. Too many
- * sessions of one user (quota.c): EUSERS. A request for an attachment that nobody waits for any
+ * How it fails: what a client does wrong closes its connection, as does a first message that does
+ * not come. A request for an attachment that nobody waits for any
  * more is dropped, not begun: it could hold a thread of its user's for as long as a session may
  * take to come. No descriptor is ever received here.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "attach/agent_call.h"
 #include "attach/attach.h"
 #include "attach/fork_adopt.h"
 #include "base/kernel.h"
@@ -41,16 +37,13 @@
 #include "listener.h"
 #include "proc/clock.h"
 #include "revoke/agent_priority.h"
+#include "session_start.h"
 #include "tool_requests.h"
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5 */
-#endif
 #define LOOK_MS 30000u
 #define TICK_MS 1000u
-/* Of what a pending connection has cost that became that, one part in so many counts. */
+/* Of what a pending connection has cost that became a request, one part in so many counts. */
 #define REQUEST_COUNTS 4
-#define SESSION_COUNTS 16
 
 struct listener {
 	struct programs *programs;
@@ -60,165 +53,7 @@ struct listener {
 	struct loop_wake look;
 };
 
-static const char out_of_memory[] = "the daemon is out of memory";
-static const struct conn_kind_ops session_ops, tool_ops;
-
-/* ---- HELLO ---------------------------------------------------------------------------------- */
-
-/* Up to NGROUPS_MAX (65,536) of them, as the kernel says where there is too little room. */
-static bool in_group(struct session_conn *conn, gid_t group)
-{
-	gid_t *groups = NULL;
-	socklen_t len = 0;
-	bool is = false;
-
-	if (group == (gid_t)-1 || conn->uid == 0 || conn->gid == group)
-		return true;
-	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) && errno == ERANGE)
-		groups = malloc(len);
-	if (groups && getsockopt(conn->fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) == 0)
-		for (size_t i = 0; i < len / sizeof(gid_t) && !is; i++)
-			is = groups[i] == group;
-	free(groups);
-	return is;
-}
-
-/* Of the process that has connected, whatever its number stands for now; -errno. */
-static int peer_pidfd(int sock)
-{
-	socklen_t len = sizeof(int);
-	int pidfd;
-
-	return getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) ? -errno : pidfd;
-}
-
-static const char *no_pidfd(int pidfd, struct ramp_err *err)
-{
-	ramp_err_sys(err, -pidfd, "looking at the process that has connected");
-	return err->text;
-}
-
-/* The pidfd is the client's, on success. */
-static struct space *make_client(struct session_conn *conn, const struct session_msg *hello,
-				 int pidfd)
-{
-	struct space *client = client_make(conn->programs, conn->pid, conn->uid);
-
-	if (!client)
-		return NULL;
-	client->agent_tid = hello->tid;
-	client->conn = conn;
-	client->sock = conn->fd;
-	client->pidfd = pidfd;
-	return client;
-}
-
-/* False: refused. The share of its user is the client's; without one it is given back here. */
-static bool start_client(struct session_conn *conn)
-{
-	struct programs *p = conn->programs;
-	int pidfd = peer_pidfd(conn->fd);
-	struct space *client = pidfd < 0 ? NULL : make_client(conn, &conn->hello, pidfd);
-	struct ramp_err err;
-
-	if (!client) {
-		quota_give(p->quota, conn->uid, QUOTA_SESSIONS, 1);
-		if (pidfd >= 0)
-			close(pidfd);
-		conn_refuse(conn, SESSION_WELCOME, pidfd < 0 ? -pidfd : ENOMEM,
-			    pidfd < 0 ? no_pidfd(pidfd, &err) : out_of_memory);
-		return false;
-	}
-	conn->client = client; /* the list's reference goes with it; it closes the socket */
-	pthread_mutex_lock(&p->lock);
-	client->id = ++p->next_client;
-	TAILQ_INSERT_TAIL(&p->clients, client, link);
-	pthread_mutex_unlock(&p->lock);
-	return true;
-}
-
-static void take_hello(struct session_conn *conn, const struct session_msg *msg)
-{
-	struct programs *p = conn->programs;
-	struct pollfd at = {.fd = conn->fd, .events = POLLRDHUP};
-
-	if (poll(&at, 1, 0) > 0) { /* nobody waits for it */
-		conn_close(conn);
-		return;
-	}
-	if (!in_group(conn, p->uffd_group)) {
-		conn_refuse(conn, SESSION_WELCOME, EPERM,
-			    "mapping is for members of the group that uffd_group= names");
-		return;
-	}
-	if (p->uffd_dev < 0) {
-		conn_refuse(conn, SESSION_WELCOME, EOPNOTSUPP,
-			    "this kernel has no /dev/userfaultfd");
-		return;
-	}
-	if (!conn_become(conn, &session_ops, QUOTA_SESSIONS, p->user_sessions)) {
-		conn_refuse(conn, SESSION_WELCOME, EUSERS,
-			    "too many programs of this user have segments mapped");
-		return;
-	}
-	conn->hello = *msg;
-	if (!start_client(conn))
-		return;
-	if (!broker_queue_take(conn))
-		broker_queue_wait(conn);
-}
-
-static void on_uffd(void *arg, uint64_t id, int fd, int why)
-{
-	struct programs *p = arg;
-	struct space *client;
-	struct ramp_err err;
-
-	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (client, &p->clients, link)
-		if (client->id == id && client->state == CLIENT_AT_BROKER)
-			break;
-	if (client && fd >= 0)
-		client_go(client, CLIENT_AT_BROKER, CLIENT_READYING);
-	pthread_mutex_unlock(&p->lock);
-	if (!client) {
-		if (fd >= 0)
-			broker_release(p, broker_queue_uid(p, id), fd);
-		return;
-	}
-	if (fd < 0) {
-		ramp_err_sys(&err, why, "the userfaultfd");
-		client_say_ready(client, why, err.text);
-		return;
-	}
-	client->uffd = fd;
-	pending_counts(client->conn, SESSION_COUNTS);
-	conn_settle(client->conn);
-	workers_run_own(p->workers, client->uid, client_ready, space_get(client));
-}
-
-static void on_broker_thread_ended(void *arg, uint64_t id)
-{
-	struct programs *p = arg;
-
-	if (id >= RELEASE_IDS)
-		broker_release_ended(p, id);
-	broker_queue_closed(p, id);
-}
-
-static void on_broker_lost(void *arg)
-{
-	struct programs *p = arg;
-
-	broker_release_lost(p);
-	broker_queue_lost(p);
-}
-
-const struct broker_ops listener_broker_ops = {
-	.uffd = on_uffd,
-	.ended = on_broker_thread_ended,
-	.lost = on_broker_lost,
-};
+static const struct conn_kind_ops tool_ops;
 
 /* ---- first messages ------------------------------------------------------------------------- */
 
@@ -253,12 +88,10 @@ static void run_request(void *arg)
 static void take_request(struct session_conn *conn, const struct session_msg *msg)
 {
 	struct client_request *r = malloc(sizeof(*r));
-	int pidfd = peer_pidfd(conn->fd);
-	struct ramp_err err;
+	int pidfd = conn_pidfd(conn);
 
 	if (!r || pidfd < 0) {
-		conn_refuse(conn, SESSION_RESULT, r ? -pidfd : ENOMEM,
-			    r ? no_pidfd(pidfd, &err) : out_of_memory);
+		conn_refuse_lack(conn, SESSION_RESULT, r ? pidfd : 0);
 		goto no_request;
 	}
 	/* Who is hung up on comes again, as after a daemon's death. */
@@ -293,14 +126,14 @@ static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 	conn_settle(conn);
 	conn->tool = tool_begin(conn->programs, conn, msg, conn->uid);
 	if (!conn->tool)
-		conn_refuse(conn, SESSION_ANSWER, ENOMEM, out_of_memory);
+		conn_refuse_lack(conn, SESSION_ANSWER, 0);
 }
 
 static void first_message(struct session_conn *conn, const struct session_msg *msg)
 {
 	switch (msg->type) {
 	case SESSION_HELLO:
-		take_hello(conn, msg);
+		session_start(conn, msg);
 		break;
 	case SESSION_ATTACH:
 	case SESSION_FORK:
@@ -360,27 +193,9 @@ static void take_message(struct session_conn *conn, bool hung_up)
 	receive_message(conn);
 }
 
-static void take_late(struct session_conn *conn, bool hung_up)
-{
-	if (hung_up) {
-		conn_close(conn);
-	} else {
-		agent_take_late(conn->client);
-		conn_watch(conn);
-	}
-}
-
 static void close_socket(struct session_conn *conn)
 {
 	close(conn->fd);
-}
-
-static void end_session(struct session_conn *conn)
-{
-	if (conn->client)
-		client_end(conn);
-	else
-		close(conn->fd);
 }
 
 static void end_tool(struct session_conn *conn)
@@ -391,7 +206,6 @@ static void end_tool(struct session_conn *conn)
 }
 
 static const struct conn_kind_ops first_ops = {CONN_FIRST, take_message, close_socket};
-static const struct conn_kind_ops session_ops = {CONN_SESSION, take_late, end_session};
 static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool};
 
 /* ---- listening ------------------------------------------------------------------------------ */

@@ -5,7 +5,6 @@
 #define RAMP_PROGRAMS_LISTENER_H
 
 #include "base/err.h"
-#include "client/broker.h"
 
 struct programs;
 
@@ -13,7 +12,5 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err);
 /* Hangs up everybody; then, when the workers have ended, the rest. */
 void listener_stop(struct programs *p);
 void listener_close(struct programs *p);
-/* What comes from the broker; its arg is the programs. */
-extern const struct broker_ops listener_broker_ops;
 
 #endif

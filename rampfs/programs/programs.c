@@ -14,6 +14,7 @@
 #include "attach/replace.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "client/broker.h"
 #include "client/broker_release.h"
 #include "client/clients.h"
 #include "client/quota.h"
@@ -21,6 +22,7 @@
 #include "client/workers.h"
 #include "client_life.h"
 #include "listener.h"
+#include "session_start.h"
 
 #define CONNECT_MS 5000u
 #define TOKEN_MS   30000u
@@ -118,7 +120,7 @@ int programs_open(const struct programs_config *config, struct programs **out, s
 	rc = workers_open(&p->workers, err);
 	if (rc)
 		goto err_free;
-	rc = broker_open(p->loop, &listener_broker_ops, p, &p->broker, err);
+	rc = broker_open(p->loop, &session_broker_ops, p, &p->broker, err);
 	if (rc)
 		goto err_pool;
 	rc = listener_open(p, config->listen_fd, err);

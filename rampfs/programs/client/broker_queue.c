@@ -77,7 +77,7 @@ bool broker_queue_take(struct session_conn *conn)
 		return false;
 	slot = malloc(sizeof(*slot));
 	if (!slot) {
-		conn_refuse(conn, SESSION_WELCOME, ENOMEM, "the daemon is out of memory");
+		conn_refuse_lack(conn, SESSION_WELCOME, 0);
 		return true;
 	}
 	if (!quota_take(p->quota, conn->uid, QUOTA_BROKER, 1, QUOTA_DEFAULT)) {

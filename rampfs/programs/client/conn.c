@@ -7,14 +7,20 @@
  * What is done with it is its kind's (struct conn_kind_ops), which is the roof's; while it is
  * pending it is pending.c that decides when.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/err.h"
 #include "clients.h"
 #include "conn.h"
 #include "programs/proc/clock.h"
 #include "quota.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
@@ -147,4 +153,24 @@ void conn_refuse(struct session_conn *conn, uint16_t type, int result, const cha
 	snprintf(msg.text, sizeof(msg.text), "%s", text);
 	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
 	conn_close(conn);
+}
+
+void conn_refuse_lack(struct session_conn *conn, uint16_t type, int pidfd)
+{
+	struct ramp_err err;
+
+	if (pidfd >= 0) {
+		conn_refuse(conn, type, ENOMEM, "the daemon is out of memory");
+		return;
+	}
+	ramp_err_sys(&err, -pidfd, "looking at the process that has connected");
+	conn_refuse(conn, type, -pidfd, err.text);
+}
+
+int conn_pidfd(struct session_conn *conn)
+{
+	socklen_t len = sizeof(int);
+	int pidfd;
+
+	return getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) ? -errno : pidfd;
 }

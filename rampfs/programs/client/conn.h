@@ -84,6 +84,10 @@ bool conn_become(struct session_conn *conn, const struct conn_kind_ops *ops, enu
 void conn_send(struct session_conn *conn, const struct session_msg *msg);
 /* Says why in a message of that type, and closes. */
 void conn_refuse(struct session_conn *conn, uint16_t type, int result, const char *text);
+/* The same where its process can't be had (pidfd: -errno, as conn_pidfd says it), or no memory. */
+void conn_refuse_lack(struct session_conn *conn, uint16_t type, int pidfd);
+/* Of the process that has connected, whatever its number stands for now; -errno. */
+int conn_pidfd(struct session_conn *conn);
 void conn_close(struct session_conn *conn);
 /* As conn_close, but its socket and what its kind has are the caller's. */
 void conn_leave(struct session_conn *conn);

@@ -1,7 +1,6 @@
 /*
  * A throw-away request: one message of a process that waits for the answer.
  */
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>

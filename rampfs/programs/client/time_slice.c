@@ -26,11 +26,9 @@
  */
 #include <dirent.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/kernel.h"
 #include "clients.h"

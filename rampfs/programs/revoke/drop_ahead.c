@@ -14,7 +14,6 @@
  * or no more time: the revoke finds more. Private mappings are left to the revoke, too, since a
  * program may make copies in them at any time. Nothing has to be undone.
  */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/session.h"

@@ -16,7 +16,6 @@
  * had ended, and finds its session hung up, which it knows how to bear.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

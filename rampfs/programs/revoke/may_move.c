@@ -8,7 +8,6 @@
  * How it fails: -EBUSY, with the process and why. Nothing has to be undone.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
