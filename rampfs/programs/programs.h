@@ -23,7 +23,7 @@
 #include "meta/meta.h"
 
 struct programs;
-struct space; /* one process's userfaultfd */
+struct space; /* one client: a process, its session and its userfaultfd */
 
 /*
  * The first statement of main(): where this program was executed as `--doorman` (by programs_open),
@@ -47,12 +47,12 @@ struct programs_config {
 	uint32_t token_ms;	/* how long a token is good; 0: 30000 */
 };
 
-/* Starts the doorman, and listens. Control thread, as programs_close and the programs_set_*
+/* Starts the broker, and listens. Control thread, as programs_close and the programs_set_*
    functions, which come before the loop runs. */
 int programs_open(const struct programs_config *config, struct programs **out,
 		  struct ramp_err *err);
 /* Ends sessions' service (programs keep their mappings and come back to the next daemon). After
-   the pager has given back every space, and the loop has stopped. A thread that a program keeps in
+   the pager has given back every client, and the loop has stopped. A thread that a program keeps in
    space_resolve or programs_resolve keeps its memory. */
 void programs_close(struct programs *programs);
 
@@ -76,13 +76,13 @@ struct space_fault {
 };
 
 struct programs_pager {
-	/* A space has come (with a reference for the pager), or gone: the pager adds `uffd` to its
+	/* A client has come (with a reference for the pager), or gone: the pager adds `uffd` to its
 	   epoll set, or forgets it and gives the reference back by space_put. Any thread but the
 	   pager's; once each. `uffd` stays open until the last reference goes. Where it can't be
 	   added (-errno) no reference is kept, and the program is told so: nobody would serve its
 	   page faults. */
-	int (*space_added)(void *arg, struct space *space, int uffd);
-	void (*space_gone)(void *arg, struct space *space);
+	int (*space_added)(void *arg, struct space *client, int uffd);
+	void (*space_gone)(void *arg, struct space *client);
 	/* If that segment is pulled: at full speed. Never blocks. */
 	void (*hurry)(void *arg, ramp_segment_t id);
 	void *arg;
@@ -92,17 +92,17 @@ void programs_set_pager(struct programs *programs, const struct programs_pager *
    page faults of a segment that is frozen or gone are left waiting. Returns how many faults, which
    may be 0; -EAGAIN none; -EIO: they can't be read, which the log says. At most 32 a call; *more:
    there may be some left. Pager thread. */
-int space_read(struct space *space, struct space_fault *faults, int max, bool *more);
-struct space *space_get(struct space *space); /* one more reference. Any thread */
-void space_put(struct space *space);
+int space_read(struct space *client, struct space_fault *faults, int max, bool *more);
+struct space *space_get(struct space *client); /* one more reference. Any thread */
+void space_put(struct space *client);
 /* A thread of it waits for a page: when that has come it is to run soon. Never waits. Pager thread. */
-void space_waits(struct space *space, pid_t tid);
+void space_waits(struct space *client, pid_t tid);
 /* Lets one blocked access try again. Pager thread. */
-void space_wake(struct space *space, uint64_t addr);
+void space_wake(struct space *client, uint64_t addr);
 /* The same for all of them, whatever stands in the tables. Any thread. */
-void space_wake_all(struct space *space);
+void space_wake_all(struct space *client);
 /*
- * The page `first` of the segment, which is at `addr` in that space, and those behind it, `count`
+ * The page `first` of the segment, which is at `addr` in that client, and those behind it, `count`
  * in all, have come: maps (CONTINUE) those of them that are LOCAL in that attachment, and wakes who
  * waits there. Others who wait for one of them have page faults of their own. Does nothing while
  * the segment is frozen. What it costs does not depend on who else has the segment attached. It
@@ -112,13 +112,13 @@ void space_wake_all(struct space *space);
  * long as nobody writes it over.)
  *
  * But the kernel may wait in there for the program, which can keep the caller for as long as it
- * lives. Not more than one of them for a space: another thread of the pager's says space_kept, and
+ * lives. Not more than one of them for a client: another thread of the pager's says space_kept, and
  * from then on comes back at once from here for all programs of that user, whose pages are mapped
  * elsewhere.
  */
-void space_resolve(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
+void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		   uint64_t count);
-void space_kept(struct space *space);
+void space_kept(struct space *client);
 
 /*
  * The same in every registered attachment. Takes the attachments' lock for reading, for a moment at
@@ -131,8 +131,8 @@ void programs_resolve(struct programs *programs, ramp_segment_t id, uint64_t fir
 		      _Atomic uint64_t *since_us);
 /*
  * The same for what a write(2) has brought, where page faults may have been told SIGBUS: on the
- * pool, in the share of each program's user. Waits until it is done, but 100 ms at most: no program
- * keeps the caller. Any thread but the pager's and the pool's.
+ * workers, in the share of each program's user. Waits until it is done, but 100 ms at most: no program
+ * keeps the caller. Any thread but the pager's and the workers'.
  */
 void programs_written(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
