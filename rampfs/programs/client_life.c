@@ -21,6 +21,7 @@
 
 #include "attach/attachments.h"
 #include "attach/replace.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/session.h"
 #include "client/clients.h"
@@ -31,7 +32,6 @@
 #include "client/uffd.h"
 #include "client/workers.h"
 #include "client_life.h"
-#include "proc/clock.h"
 #include "proc/process.h"
 #include "programs.h"
 #include "revoke/agent_priority.h"
@@ -172,7 +172,7 @@ void client_look(void *arg)
 	struct client_mappings *cm;
 	size_t n = 0;
 
-	atomic_store(&client->looked_ms, now_ms());
+	atomic_store(&client->looked_ms, clock_ms());
 	atomic_store(&client->behind, false);
 	pthread_mutex_lock(&client->list);
 	RB_FOREACH (cm, attached_by_end, &client->attached)
@@ -210,7 +210,7 @@ static bool has_agent(struct space *client)
 static bool agent_ended(struct space *client)
 {
 	return process_ended(client) ||
-	       (now_ms() >= client->since_ms + ENDING_MS && !has_agent(client));
+	       (clock_ms() >= client->since_ms + ENDING_MS && !has_agent(client));
 }
 
 /* What it maps of segments that are pulled is pulled at full speed. */
@@ -328,7 +328,7 @@ void client_end(struct session_conn *conn)
 	if (client->state == CLIENT_READY)
 		p->status.sessions--;
 	client_go(client, client->state, CLIENT_DEAD);
-	client->since_ms = now_ms();
+	client->since_ms = clock_ms();
 	/* At once: its mappings stand until /proc says that they don't. */
 	atomic_store(&client->orphan, true);
 	TAILQ_REMOVE(&p->clients, client, link);

@@ -22,6 +22,7 @@
 
 #include "attach/attach.h"
 #include "attach/fork_adopt.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "client/broker_queue.h"
@@ -35,7 +36,6 @@
 #include "client/workers.h"
 #include "client_life.h"
 #include "listener.h"
-#include "proc/clock.h"
 #include "revoke/agent_priority.h"
 #include "session_start.h"
 #include "tool_requests.h"
@@ -105,7 +105,7 @@ static void take_request(struct session_conn *conn, const struct session_msg *ms
 				     .pid = conn->pid,
 				     .uid = conn->uid,
 				     .gid = conn->gid,
-				     .since_ms = now_ms(),
+				     .since_ms = clock_ms(),
 				     .msg = *msg};
 	pending_counts(conn, REQUEST_COUNTS);
 	conn_leave(conn);
@@ -225,7 +225,7 @@ static void look_now_and_then(struct programs *p, struct space *client, uint64_t
 static void listener_on_tick(uv_timer_t *timer)
 {
 	struct listener *l = timer->data;
-	uint64_t now = now_ms();
+	uint64_t now = clock_ms();
 	struct session_conn *conn;
 
 	broker_release_run(l->programs);

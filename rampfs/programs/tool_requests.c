@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "attach/attachments.h"
+#include "base/clock.h"
 #include "base/visible.h"
 #include "client/clients.h"
 #include "client/conn.h"
 #include "client/request.h"
-#include "proc/clock.h"
 #include "tool_requests.h"
 
 struct tool_request {
@@ -285,7 +285,7 @@ void punch_begin(struct client_request *r)
 
 bool punch_is_late(const struct punch_request *punch)
 {
-	return now_ms() > punch->request->since_ms + SESSION_PUNCH_MS ||
+	return clock_ms() > punch->request->since_ms + SESSION_PUNCH_MS ||
 	       request_is_for_nobody(punch->request);
 }
 

@@ -13,13 +13,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "programs/attach/attachments.h"
 #include "programs/client/clients.h"
 #include "programs/client/fdstore.h"
 #include "programs/client/uffd.h"
 #include "programs/client_life.h"
-#include "programs/proc/clock.h"
 #include "programs_world.h"
 
 /* ---- hostile input
@@ -122,7 +122,7 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct programs *p = world.programs;
 	struct look look = {.mseg = mseg_find(p, seg_id(x.seg)),
-			    .client = client_find(p, x.prog.pid, now_ms() + 5000)};
+			    .client = client_find(p, x.prog.pid, clock_ms() + 5000)};
 	struct programs_status status;
 	pthread_t thread;
 	int n = 0;
@@ -201,7 +201,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	world_revert(x.seg);
 	programs_back(world.programs, x.seg);
 	protect(&x, SEG_BYTES / 2, PROT_READ); /* as an agent does it by its table */
-	client = client_find(world.programs, x.prog.pid, now_ms() + 5000);
+	client = client_find(world.programs, x.prog.pid, clock_ms() + 5000);
 	ck_assert_ptr_nonnull(client);
 	splits = &x;
 	ck_assert_int_eq(mappings_each(&client->mappings, x.addr, x.addr + SEG_BYTES, see, &seen),
@@ -253,7 +253,7 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 	programs_pulling(p, seg, NULL);
 	x = world_attached(seg, O_RDWR);
 	look = (struct look){.mseg = mseg_find(p, seg_id(x.seg)),
-			     .client = client_find(p, x.prog.pid, now_ms() + 5000)};
+			     .client = client_find(p, x.prog.pid, clock_ms() + 5000)};
 	ck_assert_ptr_nonnull(look.client);
 	unmaps = &x;
 	unmaps_after = 0;
@@ -300,11 +300,11 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	uint64_t until;
 	int looks = 0;
 
-	client = client_find(world.programs, x.prog.pid, now_ms() + 5000);
+	client = client_find(world.programs, x.prog.pid, clock_ms() + 5000);
 	ck_assert_ptr_nonnull(client);
 	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
-	until = now_ms() + 10000; /* where each takes long, so many suffice */
-	for (int i = 0; i < 20000 && now_ms() < until; i++) {
+	until = clock_ms() + 10000; /* where each takes long, so many suffice */
+	for (int i = 0; i < 20000 && clock_ms() < until; i++) {
 		struct seen seen = {.to = x.addr};
 		int rc = mappings_each(&client->mappings, x.addr, x.addr + SEG_BYTES, see, &seen);
 

@@ -14,10 +14,10 @@
 #include <sys/socket.h>
 
 #include "agent_call.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "mapped_segment.h"
 #include "programs/client/clients.h"
-#include "programs/proc/clock.h"
 
 #define LATE_MAX 1024u /* GONEs that an agent has not answered yet */
 #define SLICE_MS 100u
@@ -95,7 +95,7 @@ int agent_wait(struct space *client, uint32_t serial, uint64_t until_ms, uint64_
 	struct pollfd poller = {.fd = client->sock, .events = POLLIN};
 
 	for (;;) {
-		uint64_t now = now_ms();
+		uint64_t now = clock_ms();
 		int rc, slice;
 
 		if (now >= until_ms || atomic_load(&client->programs->closing))

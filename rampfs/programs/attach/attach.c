@@ -24,13 +24,13 @@
 #include "agent_call.h"
 #include "attach.h"
 #include "attachments.h"
+#include "base/clock.h"
 #include "base/session.h"
 #include "memory/pages.h"
 #include "memory/record.h"
 #include "programs/client/clients.h"
 #include "programs/client/request.h"
 #include "programs/client/tokens.h"
-#include "programs/proc/clock.h"
 #include "programs/programs.h"
 #include "replace.h"
 
@@ -102,9 +102,9 @@ static bool wait_moved(struct programs *p, ramp_segment_t id, uint64_t until_ms)
 
 	do {
 		pthread_mutex_lock(&p->lock);
-		programs_wait(p, now_ms() + MOVING_LOOK_MS);
+		programs_wait(p, clock_ms() + MOVING_LOOK_MS);
 		pthread_mutex_unlock(&p->lock);
-		if (now_ms() >= until_ms || atomic_load(&p->closing))
+		if (clock_ms() >= until_ms || atomic_load(&p->closing))
 			return false;
 	} while (!meta_segment(p->meta, id, &row) && row.phase == SEGMENT_MOVING);
 	return true;
@@ -128,7 +128,7 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 				       .id = row->id,
 				       .length = row->extent_asked};
 	struct meta_reply reply;
-	uint64_t size = seg_size(seg), until = now_ms() + FREEZE_WAIT_MS;
+	uint64_t size = seg_size(seg), until = clock_ms() + FREEZE_WAIT_MS;
 	struct timespec now;
 	int rc;
 
@@ -238,7 +238,7 @@ static bool open_again(struct programs *p, struct mapped_segment *mseg, struct s
 
 int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err)
 {
-	uint64_t until = now_ms() + FREEZE_WAIT_MS;
+	uint64_t until = clock_ms() + FREEZE_WAIT_MS;
 	bool passes;
 	int state;
 
@@ -288,7 +288,7 @@ static int unmap(struct programs *p, struct mapped_segment *mseg, struct space *
 
 	pthread_mutex_lock(&client->io);
 	if (mapped->serial && mapped->serial == client->mapped)
-		rc = agent_ask(client, &msg, -1, now_ms() + p->connect_ms, NULL);
+		rc = agent_ask(client, &msg, -1, clock_ms() + p->connect_ms, NULL);
 	pthread_mutex_unlock(&client->io);
 	attach_look(p, mseg, client);
 	return rc;
@@ -302,7 +302,7 @@ static int send_map(struct space *client, struct session_msg *map, int fd,
 
 	pthread_mutex_lock(&client->io);
 	if (!asker || !request_is_for_nobody(asker)) {
-		rc = agent_ask(client, map, fd, now_ms() + client->programs->connect_ms, NULL);
+		rc = agent_ask(client, map, fd, clock_ms() + client->programs->connect_ms, NULL);
 		client->mapped = map->serial;
 	}
 	pthread_mutex_unlock(&client->io);
@@ -363,7 +363,7 @@ static int replace_range(struct programs *p, struct mapped_segment *mseg, struct
 
 	pthread_mutex_lock(&mseg->change);
 	/* Others wait for the lock. An agent that is silent for longer is hung up on. */
-	rc = replace_back(p, mseg, &ref, wish->flags & SESSION_NOHUGE, now_ms() + REPLACE_MS);
+	rc = replace_back(p, mseg, &ref, wish->flags & SESSION_NOHUGE, clock_ms() + REPLACE_MS);
 	looked = mseg_look(p, mseg, client); /* what is there, also where that has failed */
 	if (!rc && !looked && !is_found(mseg, client, wish))
 		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
@@ -401,7 +401,7 @@ int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *cl
 	if (!rc && !is_found(mseg, client, wish))
 		rc = -EBUSY;
 	if (!rc) /* the look may have waited for others: that is not the agent's time */
-		rc = agent_call(client, &protect, -1, now_ms() + p->connect_ms, NULL);
+		rc = agent_call(client, &protect, -1, clock_ms() + p->connect_ms, NULL);
 	if (rc)
 		undone = unmap(p, mseg, client, &map);
 	return undone && rc != -ETIMEDOUT ? undone : rc;
@@ -447,7 +447,7 @@ static int attach_seg(struct client_request *r, struct seg *seg, struct attach_r
 		rc = attach_enter(p, mseg, err);
 	if (rc)
 		goto out_put;
-	*client = request_client(r, now_ms() + p->connect_ms);
+	*client = request_client(r, clock_ms() + p->connect_ms);
 	if (!*client) {
 		rc = ramp_err_set(err, ESRCH, "the process has no session");
 		goto out_end;

@@ -17,12 +17,12 @@
 
 #include "attach.h"
 #include "attachments.h"
+#include "base/clock.h"
 #include "base/session.h"
 #include "fork_adopt.h"
 #include "programs/client/clients.h"
 #include "programs/client/request.h"
 #include "programs/client/tokens.h"
-#include "programs/proc/clock.h"
 #include "programs/programs.h"
 #include "replace.h"
 
@@ -74,12 +74,12 @@ static int collect_range(void *arg, const struct proc_mapping *m)
 static int collect_all(struct space *client, struct token *token)
 {
 	struct programs *p = client->programs;
-	uint64_t until_ms = now_ms() + QUIET_MS;
+	uint64_t until_ms = clock_ms() + QUIET_MS;
 	bool quiet;
 	int rc;
 
 	/* Not pthread_mutex_clocklock: ThreadSanitizer does not know it (GCC 12). */
-	while (!(quiet = !pthread_mutex_trylock(&client->io)) && now_ms() < until_ms)
+	while (!(quiet = !pthread_mutex_trylock(&client->io)) && clock_ms() < until_ms)
 		usleep(200);
 	rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_range, token);
 	if (quiet)
@@ -91,7 +91,7 @@ static int collect_all(struct space *client, struct token *token)
  */
 static struct token *stock_of(struct client_request *r, pid_t pid, struct ramp_err *err)
 {
-	struct space *client = request_find(r, pid, now_ms() + r->programs->connect_ms);
+	struct space *client = request_find(r, pid, clock_ms() + r->programs->connect_ms);
 	struct token *token;
 	int rc;
 
@@ -157,7 +157,7 @@ static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct sp
 	int rc;
 
 	pthread_mutex_lock(&mseg->change);
-	rc = replace_gone(p, mseg, &ref, false, now_ms() + p->connect_ms);
+	rc = replace_gone(p, mseg, &ref, false, clock_ms() + p->connect_ms);
 	if (!rc)
 		rc = mseg_look(p, mseg, client);
 	pthread_mutex_unlock(&mseg->change);
@@ -281,7 +281,7 @@ void adopt_begin(struct client_request *r)
 	struct space *client = NULL;
 
 	if (token)
-		client = request_client(r, now_ms() + p->connect_ms);
+		client = request_client(r, clock_ms() + p->connect_ms);
 	if (!client && !first.code)
 		ramp_err_set(&first, ESRCH, "the process has no session");
 	for (uint32_t i = 0; client && i < token->count && !request_is_for_nobody(r); i++)

@@ -26,13 +26,13 @@
 
 #include "agent_call.h"
 #include "attachments.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/visible.h"
 #include "memory/pages.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/proc/search.h"
 #include "programs/programs.h"
@@ -149,7 +149,7 @@ static void catch_up_soon(struct mapped_segment *mseg)
 static void gone_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
 		     bool again)
 {
-	uint64_t until = now_ms() + GONE_MS;
+	uint64_t until = clock_ms() + GONE_MS;
 	struct mapping_ref *refs = NULL;
 	size_t count = 0, told = SIZE_MAX;
 
@@ -295,7 +295,7 @@ static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct
 		 "rampfs: %s is here again, and could not be put in its place: %s; touching it is "
 		 "SIGBUS until it can",
 		 name, why_not_back(why));
-	agent_call(client, &msg, -1, now_ms() + GONE_MS, NULL);
+	agent_call(client, &msg, -1, clock_ms() + GONE_MS, NULL);
 }
 
 /* Every gone piece (of one client, or of all: NULL, who calls from kernel_rt_boost() on); change is
@@ -303,7 +303,7 @@ static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct
 static void back_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
 		     bool again)
 {
-	uint64_t until = now_ms() + BACK_MS, calm = only ? UINT64_MAX : now_ms() + BOOST_MS;
+	uint64_t until = clock_ms() + BACK_MS, calm = only ? UINT64_MAX : clock_ms() + BOOST_MS;
 	struct mapping_ref *refs = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
@@ -323,7 +323,7 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct spa
 
 		if (only && client != only)
 			continue;
-		if (now_ms() >= calm) {
+		if (clock_ms() >= calm) {
 			kernel_rt_boost(0);
 			calm = UINT64_MAX;
 		}
@@ -352,14 +352,14 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	pid_t pid = 0;
 	int rc;
 
-	if (now_ms() >= until_ms || meta_segment(p->meta, seg_id(seg), &row) || !row.extent_len ||
+	if (clock_ms() >= until_ms || meta_segment(p->meta, seg_id(seg), &row) || !row.extent_len ||
 	    fstat(seg_fd(seg), &st))
 		return;
 	/* Who can't be looked into may have it. */
 	while ((rc = search_replaced(p->store_dev, st.st_ino, row.extent_addr,
 				     row.extent_addr + row.extent_len, &pid)) == 1 ||
 	       rc == -EBUSY) {
-		if (now_ms() >= until_ms || atomic_load(&p->closing)) {
+		if (clock_ms() >= until_ms || atomic_load(&p->closing)) {
 			process_name(pid, name);
 			log_warn("process %s %s segment %llu mapped and has not come back for it",
 				 name, rc == 1 ? "had" : "can't be looked into, and may have had",

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "broker_release.h"
 #include "clients.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
@@ -27,8 +27,8 @@ struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
 	client->refs = 1;
 	client->pid = pid;
 	client->uid = uid;
-	client->since_ms = now_ms();
-	client->looked_ms = now_ms();
+	client->since_ms = clock_ms();
+	client->looked_ms = clock_ms();
 	client->sock = client->uffd = client->pidfd = -1;
 	client->look.schedstat = -1;
 	pthread_mutex_init(&client->life, NULL);
@@ -134,12 +134,12 @@ bool client_maps(struct space *client)
    has; nobody can touch the segment through it any more. */
 bool client_has_ended(struct space *client, uint64_t until_ms)
 {
-	uint64_t until = now_ms() + END_MS;
+	uint64_t until = clock_ms() + END_MS;
 
 	if (!client->mappings.maps_open)
 		return false;
 	while (client_maps(client)) {
-		if (now_ms() >= until || now_ms() >= until_ms)
+		if (clock_ms() >= until || clock_ms() >= until_ms)
 			return false;
 		usleep(END_PAUSE_US);
 	}

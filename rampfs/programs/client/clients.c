@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "clients.h"
 #include "programs/proc/bounded.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 #include "quota.h"
@@ -21,7 +21,7 @@ bool programs_wait(struct programs *p, uint64_t until_ms)
 	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
 				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
 
-	if (now_ms() >= until_ms || atomic_load(&p->closing))
+	if (clock_ms() >= until_ms || atomic_load(&p->closing))
 		return false;
 	return pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0 &&
 	       !atomic_load(&p->closing);

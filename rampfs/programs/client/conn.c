@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "clients.h"
 #include "conn.h"
-#include "programs/proc/clock.h"
 #include "quota.h"
 
 #ifndef SO_PEERPIDFD
@@ -54,7 +54,7 @@ void conn_renew(struct session_conn *conn)
 {
 	struct conns *conns = conn->programs->conns;
 
-	conn->since_ms = now_ms();
+	conn->since_ms = clock_ms();
 	TAILQ_REMOVE(&conns->pending, conn, link);
 	TAILQ_INSERT_TAIL(&conns->pending, conn, link);
 }

@@ -26,11 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "clients.h"
 #include "pending.h"
-#include "programs/proc/clock.h"
 #include "quota.h"
 
 #define FIRST_MESSAGE_MS 5000u /* a connection that says nothing is closed */
@@ -41,7 +41,7 @@
 
 static void spend(struct pending *pend, uint64_t us)
 {
-	throttle_spend(&pend->throttle, now_us(), us);
+	throttle_spend(&pend->throttle, clock_us(), us);
 }
 
 void pending_cost(struct session_conn *conn, uint64_t us)
@@ -82,7 +82,7 @@ static struct session_conn *add_conn(struct pending *pend, int fd)
 	conn->gid = peer.gid;
 	conn->ops = pend->conns->first;
 	conn->counts = 1;
-	conn->since_ms = now_ms();
+	conn->since_ms = clock_ms();
 	if (uv_poll_init(loop_uv(pend->programs->loop), &conn->poll, fd))
 		goto no_watch;
 	conn->poll.data = conn;
@@ -105,7 +105,7 @@ static struct session_conn *expired(struct pending *pend)
 	struct session_conn *conn;
 
 	while ((conn = TAILQ_FIRST(&pend->conns->pending)) &&
-	       now_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
+	       clock_ms() - conn->since_ms > FIRST_MESSAGE_MS) {
 		if (!conn->ready)
 			return conn;
 		conn_renew(conn);
@@ -193,9 +193,9 @@ static int accept_one(struct pending *pend, uint64_t *us)
 		pending_cost(conn, cost);
 	else
 		spend(pend, cost);
-	if (rc < 0 && now_ms() >= pend->said_ms + SAY_MS) {
+	if (rc < 0 && clock_ms() >= pend->said_ms + SAY_MS) {
 		log_warn("connections wait: %s", strerror(-rc));
-		pend->said_ms = now_ms();
+		pend->said_ms = clock_ms();
 	}
 	return rc;
 }

@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "clients.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "quota.h"
 #include "request.h"
@@ -42,7 +42,7 @@ struct space *request_find(struct client_request *request, pid_t pid, uint64_t u
 	uint64_t look_ms;
 
 	do {
-		look_ms = now_ms() + FOR_NOBODY_MS;
+		look_ms = clock_ms() + FOR_NOBODY_MS;
 		client = client_find(p, pid, look_ms < until_ms ? look_ms : until_ms);
 	} while (!client && look_ms < until_ms && !atomic_load(&p->closing) &&
 		 !request_is_for_nobody(request));

@@ -30,9 +30,9 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "clients.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "time_slice.h"
 
@@ -89,7 +89,7 @@ void space_waits(struct space *client, pid_t tid)
 	if (!tid || !client->programs->slice_ns || pthread_mutex_trylock(&time_slices->lock))
 		return;
 	if (!time_slices->over)
-		note_fault(client, tid, now_ms());
+		note_fault(client, tid, clock_ms());
 	pthread_mutex_unlock(&time_slices->lock);
 }
 
@@ -144,13 +144,13 @@ static bool expire(struct time_slices *time_slices, uint64_t now)
 uint64_t time_slices_restore(struct space *client)
 {
 	struct time_slices *time_slices = &client->time_slices;
-	uint64_t began = now_us(), took = 0;
+	uint64_t began = clock_us(), took = 0;
 
 	if (pthread_mutex_trylock(&time_slices->lock))
 		return 0;
 	if (expire(time_slices, began / 1000)) {
 		time_slices->again = restore_unlisted(client);
-		took = now_us() - began;
+		took = clock_us() - began;
 		time_slices->next_ms = (began + took * SCAN_SHARE) / 1000;
 	}
 	pthread_mutex_unlock(&time_slices->lock);

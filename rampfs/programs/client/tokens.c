@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "clients.h"
-#include "programs/proc/clock.h"
 #include "programs/programs.h"
 #include "quota.h"
 #include "request.h"
@@ -100,7 +100,7 @@ static void take_out(struct programs *p, struct token *token)
 static void drop_old(struct programs *p)
 {
 	struct token *token, *next;
-	uint64_t now = now_ms();
+	uint64_t now = clock_ms();
 
 	for (token = LIST_FIRST(&p->tokens); token; token = next) {
 		next = LIST_NEXT(token, link);
@@ -136,7 +136,7 @@ int token_add(struct programs *p, struct token *token, uint64_t secret[2], struc
 
 	secret[0] = token->secret[0] = ramp_random64();
 	secret[1] = token->secret[1] = ramp_random64();
-	token->until_ms = now_ms() + p->token_ms;
+	token->until_ms = clock_ms() + p->token_ms;
 	token->made_ticks = now_ticks();
 	token->share = 1 + token->count / RANGES_PER_SHARE;
 	pthread_mutex_lock(&p->lock);

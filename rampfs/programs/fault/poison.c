@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "memory/pages.h"
@@ -27,7 +28,6 @@
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/client/workers.h"
-#include "programs/proc/clock.h"
 #include "programs/programs.h"
 
 #define EAGAIN_TRIES 2000
@@ -129,7 +129,7 @@ static int tell_and_poison(struct poison *job)
 		if (say && ref->client->id != told) {
 			told = ref->client->id;
 			memcpy(msg.text, job->why, sizeof(msg.text));
-			agent_call(ref->client, &msg, -1, now_ms() + SAY_MS, NULL);
+			agent_call(ref->client, &msg, -1, clock_ms() + SAY_MS, NULL);
 		}
 		poison_range(job->mseg, job->page, ref->client, ref->start + (from - ref->offset));
 	}
@@ -256,7 +256,7 @@ static void run_unpoison(void *arg)
 {
 	struct unpoison *job = arg;
 	struct mapped_segment *mseg = job->mseg;
-	uint64_t until_ms = now_ms() + ANSWER_MS;
+	uint64_t until_ms = clock_ms() + ANSWER_MS;
 	struct mapping_ref *refs = NULL;
 	size_t count = 0;
 

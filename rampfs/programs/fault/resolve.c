@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "memory/pages.h"
@@ -26,7 +27,6 @@
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/client/workers.h"
-#include "programs/proc/clock.h"
 #include "programs/programs.h"
 
 #define EAGAIN_TRIES 2000
@@ -105,7 +105,7 @@ static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, stru
 
 static bool keeps(const struct space *client)
 {
-	uint64_t now = now_ms(), since;
+	uint64_t now = clock_ms(), since;
 
 	for (int i = 0; i < RESOLVERS; i++) {
 		since = atomic_load(&client->resolving_ms[i]);
@@ -118,7 +118,7 @@ static bool keeps(const struct space *client)
 /* When it began; *noted: as the first of them. */
 static uint64_t resolve_enter(struct space *client, enum resolver who, bool *noted)
 {
-	uint64_t now = now_ms(), nobody = 0;
+	uint64_t now = clock_ms(), nobody = 0;
 
 	*noted = atomic_compare_exchange_strong(&client->resolving_ms[who], &nobody, now);
 	return now;
@@ -129,7 +129,7 @@ static void resolve_leave(struct space *client, enum resolver who, uint64_t sinc
 	if (noted)
 		atomic_store(&client->resolving_ms[who], 0);
 	/* What has passed it over. The pager's client was parked as well. */
-	if (now_ms() > since_ms + KEPT_MS)
+	if (clock_ms() > since_ms + KEPT_MS)
 		space_wake_all(client);
 }
 
@@ -228,7 +228,7 @@ static _Atomic uint64_t *by_worker_until(struct space *client)
 
 void space_kept(struct space *client)
 {
-	if (atomic_exchange(by_worker_until(client), now_ms() + BY_WORKER_MS) <= now_ms())
+	if (atomic_exchange(by_worker_until(client), clock_ms() + BY_WORKER_MS) <= clock_ms())
 		log_warn("process %d keeps the lock of its memory, where pages of it are to be "
 			 "mapped: page faults of user %u are served apart for %u minutes",
 			 (int)client->pid, (unsigned int)client->uid, BY_WORKER_MS / 60000u);
@@ -237,7 +237,7 @@ void space_kept(struct space *client)
 void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		   uint64_t count)
 {
-	if (atomic_load(by_worker_until(client)) > now_ms())
+	if (atomic_load(by_worker_until(client)) > clock_ms())
 		resolve_by_worker(client, id, addr, first, count);
 	else
 		resolve_at(client, id, addr, first, count, RESOLVER_PAGER);
@@ -266,9 +266,9 @@ static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint
 /* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited for. */
 static bool is_passed_over(const struct space *client, bool patient)
 {
-	uint64_t until_ms = now_ms() + WRITTEN_MS;
+	uint64_t until_ms = clock_ms() + WRITTEN_MS;
 
-	while (patient && keeps(client) && now_ms() < until_ms &&
+	while (patient && keeps(client) && clock_ms() < until_ms &&
 	       !atomic_load(&client->programs->closing))
 		usleep(1000);
 	return keeps(client);
@@ -340,7 +340,7 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 	atomic_fetch_add(&p->resolving, 1);
 	mseg = mseg_find(p, id);
 	while (mseg && !atomic_load(&p->closing) && (client = next_client(mseg, client))) {
-		atomic_store(since_us, now_us());
+		atomic_store(since_us, clock_us());
 		resolve_client(p, mseg_hold(p, mseg), client, first, count, false);
 	}
 	resolve_let_go(p, mseg, NULL);
@@ -405,7 +405,7 @@ static void run_written(void *arg)
 
 static void written_wait(struct written *written)
 {
-	uint64_t until_us = now_us() + WRITTEN_MS * 1000u;
+	uint64_t until_us = clock_us() + WRITTEN_MS * 1000u;
 	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
 				 .tv_nsec = (long)(until_us % 1000000) * 1000};
 	int rc = 0;

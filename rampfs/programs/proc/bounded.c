@@ -23,10 +23,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "bounded.h"
-#include "clock.h"
 #include "process.h"
 
 /* In one process, where thousands of mappings take milliseconds: so many of these in a row are 3 s,
@@ -196,7 +196,7 @@ static int bounded_start(struct bounded *a)
 
 static void wait_a_round(struct bounded *a)
 {
-	uint64_t until_ms = now_ms() + ROUND_MS;
+	uint64_t until_ms = clock_ms() + ROUND_MS;
 	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
 				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
 

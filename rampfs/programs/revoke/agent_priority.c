@@ -35,12 +35,12 @@
 #include <unistd.h>
 
 #include "agent_priority.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "programs/client/clients.h"
 #include "programs/client/time_slice.h"
 #include "programs/proc/bounded.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 
 #define AGENT_NICE     (-20)
@@ -231,7 +231,7 @@ static void begin_looks(struct space *client, pid_t tid)
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)client->pid, (int)tid);
 	look->schedstat = open(path, O_RDONLY | O_CLOEXEC);
-	look->at_us = now_us();
+	look->at_us = clock_us();
 	read_ran(client, &look->ran_us);
 }
 
@@ -252,7 +252,7 @@ static bool is_asked(struct space *client)
 static bool is_greedy(struct space *client, uint64_t ran_us, size_t agents)
 {
 	struct agent_load *look = &client->look;
-	uint64_t now = now_us(), wall_us = now - look->at_us, ran = ran_us - look->ran_us;
+	uint64_t now = clock_us(), wall_us = now - look->at_us, ran = ran_us - look->ran_us;
 	bool asked;
 
 	if (wall_us < LOOK_MIN_US)
@@ -290,7 +290,7 @@ static void watch_agent(struct space *client, size_t agents)
 	log_warn("process %s of user %u: its agent computes all the time, and runs at normal "
 		 "priority from now on",
 		 name, (unsigned int)client->uid);
-	*greedy_until_ms(client) = now_ms() + GREEDY_MS;
+	*greedy_until_ms(client) = clock_ms() + GREEDY_MS;
 	lower(client);
 }
 
@@ -319,7 +319,7 @@ static void lift(struct space *client, const struct kin *kin)
 {
 	pid_t tid = process_tid(client->pid, client->agent_tid);
 
-	if (!tid || !process_lives(client->pidfd) || now_ms() < *greedy_until_ms(client) ||
+	if (!tid || !process_lives(client->pidfd) || clock_ms() < *greedy_until_ms(client) ||
 	    !take_from_kin(client, kin, tid))
 		return;
 	begin_looks(client, tid);

@@ -16,12 +16,12 @@
  */
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/session.h"
 #include "drop_ahead.h"
 #include "programs/attach/agent_call.h"
 #include "programs/attach/mapped_segment.h"
 #include "programs/client/clients.h"
-#include "programs/proc/clock.h"
 
 #define CHUNK_BYTES  (UINT64_C(4) << 20)
 #define HUGE_BYTES   (UINT64_C(2) << 20)
@@ -41,7 +41,7 @@ static bool ask_drop(struct mapped_segment *mseg, struct space *client, struct s
 {
 	msg->type = SESSION_DROP;
 	msg->segment = mseg->id;
-	return !agent_call(client, msg, -1, now_ms() + ANSWER_MS, NULL);
+	return !agent_call(client, msg, -1, clock_ms() + ANSWER_MS, NULL);
 }
 
 /* ---- at CONNECT ----------------------------------------------------------------------------- */
@@ -99,15 +99,15 @@ static int drop_chunk(struct mapped_segment *mseg, struct cursor *cursor)
 
 void drop_ahead_cold(struct mapped_segment *mseg)
 {
-	uint64_t until_us = now_us() + COLD_MS * 1000u, began_us = now_us();
+	uint64_t until_us = clock_us() + COLD_MS * 1000u, began_us = clock_us();
 	struct cursor cursor = {0};
 
-	while (drop_chunk(mseg, &cursor) && now_us() < until_us) {
-		uint64_t took_us = now_us() - began_us;
+	while (drop_chunk(mseg, &cursor) && clock_us() < until_us) {
+		uint64_t took_us = clock_us() - began_us;
 
 		/* The agent goes before every thread of the program. */
 		usleep((useconds_t)(took_us < PAUSE_MAX_US ? took_us : PAUSE_MAX_US) / 2);
-		began_us = now_us();
+		began_us = clock_us();
 	}
 }
 
@@ -134,16 +134,17 @@ static void drop_client(struct mapped_segment *mseg, const struct mapping_ref *r
 
 void drop_ahead_last(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count)
 {
-	uint64_t began_us = now_us(), last_us = UINT64_MAX, took_us = 0;
+	uint64_t began_us = clock_us(), last_us = UINT64_MAX, took_us = 0;
 
 	if (mseg->pulling)
 		return;
-	for (int round = 0; round < LAST_ROUNDS && now_us() - began_us < LAST_MS * 1000u; round++) {
-		uint64_t from_us = now_us();
+	for (int round = 0; round < LAST_ROUNDS && clock_us() - began_us < LAST_MS * 1000u;
+	     round++) {
+		uint64_t from_us = clock_us();
 
 		for (size_t i = 0; i < count;)
 			drop_client(mseg, refs, count, &i);
-		took_us = now_us() - from_us;
+		took_us = clock_us() - from_us;
 		if (took_us < FEW_US || took_us > last_us / 4 * 3)
 			return;
 		last_us = took_us;

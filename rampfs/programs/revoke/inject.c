@@ -26,10 +26,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "inject.h"
 #include "programs/client/client.h"
 #include "programs/proc/bounded.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 
 #define TRAP_PAUSE_US 20
@@ -83,7 +83,7 @@ static int wait_for_trap(struct injection *in, int *status)
 			return WIFSTOPPED(*status) ? 0 : -ESRCH;
 		if (pid < 0 && errno != EINTR)
 			return -ESRCH;
-		if (now_ms() >= in->until_ms)
+		if (clock_ms() >= in->until_ms)
 			return -ETIMEDOUT;
 		usleep(TRAP_PAUSE_US);
 	}
@@ -124,18 +124,18 @@ static int run_to_syscall(struct injection *in)
  */
 static int run_out(struct injection *in)
 {
-	uint64_t until_ms = in->until_ms, end_ms = now_ms() + OUT_MAX_MS;
+	uint64_t until_ms = in->until_ms, end_ms = clock_ms() + OUT_MAX_MS;
 	int status, rc;
 
-	in->until_ms = now_ms() + OUT_MS;
+	in->until_ms = clock_ms() + OUT_MS;
 	rc = run_to_syscall(in);
-	while (rc == -ETIMEDOUT && process_state(in->tid) != 'S' && now_ms() < end_ms) {
+	while (rc == -ETIMEDOUT && process_state(in->tid) != 'S' && clock_ms() < end_ms) {
 		(void)bounded_enter(in->bounded, in->pid); /* not stuck, but at work */
-		in->until_ms = now_ms() + OUT_MS;
+		in->until_ms = clock_ms() + OUT_MS;
 		rc = wait_for_trap(in, &status);
 	}
 	if (rc == -ETIMEDOUT && !ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL)) {
-		in->until_ms = now_ms() + OUT_MS;
+		in->until_ms = clock_ms() + OUT_MS;
 		if (wait_for_trap(in, &status) == -ESRCH)
 			rc = -ESRCH;
 	}
@@ -172,7 +172,7 @@ static int drop_ranges(struct injection *in, const struct user_regs_struct *kept
 	for (size_t i = 0; i < in->count; i++) {
 		long rc;
 
-		if (now_ms() >= in->until_ms)
+		if (clock_ms() >= in->until_ms)
 			return -ETIMEDOUT;
 		rc = call_madvise(in, kept, &in->ranges[i], MADV_DONTNEED_LOCKED, &broken);
 		if (!broken && rc == -EINVAL)
@@ -253,7 +253,7 @@ static int inject(struct bounded *bounded, void *arg)
 int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
 		uint64_t until_ms, char why[INJECT_WHY])
 {
-	uint64_t own_ms = now_ms() + OWN_MS;
+	uint64_t own_ms = clock_ms() + OWN_MS;
 	struct injection *in;
 	pid_t stuck;
 	int rc;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "drop_ahead.h"
 #include "inject.h"
 #include "may_move.h"
@@ -20,7 +21,6 @@
 #include "programs/attach/attachments.h"
 #include "programs/client/clients.h"
 #include "programs/proc/bounded.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/proc/search.h"
 #include "programs/programs.h"
@@ -82,7 +82,7 @@ static int ask_agent(struct asking *asking, struct space *client, const char *na
 	char why[INJECT_WHY];
 	int rc;
 
-	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, now_ms() + ASK_MS, NULL);
+	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, clock_ms() + ASK_MS, NULL);
 	if (rc == -ESRCH && client_has_ended(client, UINT64_MAX))
 		return 0;
 	if (rc == -EPERM)

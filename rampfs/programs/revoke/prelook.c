@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "drop_ahead.h"
 #include "prelook.h"
@@ -32,7 +33,6 @@
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/bounded.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "inject.h"
 #include "may_move.h"
@@ -30,7 +31,6 @@
 #include "programs/attach/attachments.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
-#include "programs/proc/clock.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
@@ -155,7 +155,7 @@ static int arm_all(struct revoke *r)
 static int lock_session(struct revoke *r, struct drop *d)
 {
 	while (pthread_mutex_trylock(&d->client->io)) {
-		if (now_ms() >= r->until_ms)
+		if (clock_ms() >= r->until_ms)
 			return busy(r, d->client, "maps it and its agent does not answer");
 		usleep(LOCK_PAUSE_US);
 	}
@@ -264,7 +264,7 @@ static int collect_answers(struct revoke *r)
 	while (!rc && left) {
 		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
 
-		bool late = now_ms() >= r->until_ms;
+		bool late = clock_ms() >= r->until_ms;
 
 		if (n > 0)
 			rc = take_answers(r, &left);
@@ -383,7 +383,7 @@ static void thaw(struct programs *p, struct mapped_segment *mseg)
 /* Those who map pages of it end, but for one that a program keeps. False: there is such a one. */
 static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms)
 {
-	uint64_t kept_ms = now_ms() + RESOLVING_MS;
+	uint64_t kept_ms = clock_ms() + RESOLVING_MS;
 	bool idle = true;
 
 	pthread_mutex_lock(&p->lock);
@@ -455,10 +455,10 @@ static int freeze_and_drop(struct revoke *r)
 
 int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, struct ramp_err *err)
 {
-	uint64_t began_us = now_us();
+	uint64_t began_us = clock_us();
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct revoke r = {
-		.programs = p, .mseg = mseg, .until_ms = now_ms() + timeout_ms, .err = err};
+		.programs = p, .mseg = mseg, .until_ms = clock_ms() + timeout_ms, .err = err};
 	struct stat st;
 	int rc;
 
@@ -473,7 +473,7 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 			rc = freeze_and_drop(&r);
 	}
 	if (!rc)
-		note_revoke(p, now_us() - began_us);
+		note_revoke(p, clock_us() - began_us);
 	revoke_free(&r);
 	mseg_put(p, mseg);
 	return rc;
