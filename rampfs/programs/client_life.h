@@ -9,8 +9,8 @@
 struct session_conn;
 struct space;
 
-/* Jobs of the workers. ready and look: take a reference with them. sweep: of the programs, drops the
-   orphans that need not be kept any more. */
+/* Jobs of the workers. ready and look: take a reference with them. sweep: of the programs, drops
+   the orphans that need not be kept any more. */
 worker_fn client_ready, client_look, clients_sweep;
 /* A former daemon's orphan, DEAD, is one of ours, reference and all. */
 void client_adopt(struct space *client);

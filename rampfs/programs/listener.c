@@ -5,13 +5,13 @@
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
- * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; what a tool asks
- * for goes up (tool_requests.c).
+ * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; what a tool
+ * asks for goes up (tool_requests.c).
  *
  * How it fails: what a client does wrong closes its connection, as does a first message that does
- * not come. A request for an attachment that nobody waits for any
- * more is dropped, not begun: it could hold a thread of its user's for as long as a session may
- * take to come. No descriptor is ever received here.
+ * not come. A request for an attachment that nobody waits for any more is dropped, not begun: it
+ * could hold a thread of its user's for as long as a session may take to come. No descriptor is
+ * ever received here.
  */
 #include <errno.h>
 #include <stdio.h>

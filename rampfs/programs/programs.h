@@ -2,9 +2,9 @@
  * Local programs: who has which segment mapped, how access is taken away and given back.
  *
  * An unmodified program maps a segment through the shim (libramp/preload.c), whose agent thread
- * keeps a session here. What is mapped is what /proc says (proc/mappings.c), not what a table remembers.
- * A fully local segment is not registered with userfaultfd at all; from a revoke on, and while
- * pages are still remote, every attachment's range is registered MISSING|MINOR|WP together.
+ * keeps a session here. What is mapped is what /proc says (proc/mappings.c), not what a table
+ * remembers. A fully local segment is not registered with userfaultfd at all; from a revoke on, and
+ * while pages are still remote, every attachment's range is registered MISSING|MINOR|WP together.
  *
  * Thread-safety: stated with each function. "Blocks": for workers (loop_work), never on the control
  * loop, a fuse thread or the pager.
@@ -95,7 +95,8 @@ void programs_set_pager(struct programs *programs, const struct programs_pager *
 int space_read(struct space *client, struct space_fault *faults, int max, bool *more);
 struct space *space_get(struct space *client); /* one more reference. Any thread */
 void space_put(struct space *client);
-/* A thread of it waits for a page: when that has come it is to run soon. Never waits. Pager thread. */
+/* A thread of it waits for a page: when that has come it is to run soon. Never waits. Pager
+   thread. */
 void space_waits(struct space *client, pid_t tid);
 /* Lets one blocked access try again. Pager thread. */
 void space_wake(struct space *client, uint64_t addr);
@@ -123,16 +124,16 @@ void space_kept(struct space *client);
 /*
  * The same in every registered attachment. Takes the attachments' lock for reading, for a moment at
  * a time, and allocates nothing. A program may keep the caller here, too; where it keeps somebody
- * already it is passed over: its page faults get it all. *since_us (CLOCK_MONOTONIC) is when it came
- * to where it is: it takes its time where thousands have the segment attached, and nobody keeps it
- * then. The prefetch thread.
+ * already it is passed over: its page faults get it all. *since_us (CLOCK_MONOTONIC) is when it
+ * came to where it is: it takes its time where thousands have the segment attached, and nobody
+ * keeps it then. The prefetch thread.
  */
 void programs_resolve(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count,
 		      _Atomic uint64_t *since_us);
 /*
  * The same for what a write(2) has brought, where page faults may have been told SIGBUS: on the
- * workers, in the share of each program's user. Waits until it is done, but 100 ms at most: no program
- * keeps the caller. Any thread but the pager's and the workers'.
+ * workers, in the share of each program's user. Waits until it is done, but 100 ms at most: no
+ * program keeps the caller. Any thread but the pager's and the workers'.
  */
 void programs_written(struct programs *programs, ramp_segment_t id, uint64_t first, uint64_t count);
 /* A LOST page was touched (or its hole found no room): POISON, after the agent has said why. */
@@ -145,11 +146,11 @@ bool programs_unpoison(struct programs *programs, struct seg *seg);
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /* All pages are LOCAL: begins to unregister, to wake and to take out every POISON. False: not now,
-   an agent is being waited for, which may take seconds; come again. It does not wait: who pulls this
-   segment pulls others, too. */
+   an agent is being waited for, which may take seconds; come again. It does not wait: who pulls
+   this segment pulls others, too. */
 bool programs_pulled(struct programs *programs, struct seg *seg);
 
-/* ---- revoke (transfer/source.c) -------------------------------------------------------------- */
+/* ---- revoke (transfer/source.c) ------------------------------------------------------------- */
 
 /*
  * At CONNECT: may the segment be moved? -EBUSY with the pid and name of a process that maps it and
@@ -162,8 +163,8 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Right before the freeze: a full look at who maps it, so that the revoke need not make it within
- * the window (revoke/prelook.c), nor find more mapped than programs touch within a moment (revoke/drop_ahead.c). -EBUSY
- * as above. Where no revoke follows, programs_restore takes back what
+ * the window (revoke/prelook.c), nor find more mapped than programs touch within a moment
+ * (revoke/drop_ahead.c). -EBUSY as above. Where no revoke follows, programs_restore takes back what
  * it has registered. Blocks; programs go on.
  */
 int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err);
@@ -206,8 +207,8 @@ bool programs_mapped(struct programs *programs, struct seg *seg);
  */
 typedef int programs_passthrough(void *arg, struct seg *seg, struct ramp_err *err);
 void programs_set_passthrough(struct programs *programs, programs_passthrough *fn, void *arg);
-/* 1: a process maps that file, and *pid is one; 0; -errno, of -EBUSY: *pid can't be looked into, and
-   may map it. Blocks (asks /proc; up to 3 s). */
+/* 1: a process maps that file, and *pid is one; 0; -errno, of -EBUSY: *pid can't be looked into,
+   and may map it. Blocks (asks /proc; up to 3 s). */
 int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid);
 
 /* ---- madvise(MADV_REMOVE) of a program ---------------------------------------------------------
@@ -219,8 +220,8 @@ struct punch_request; /* alive until punch_answer */
    programs_close. Control loop. Without a handler: EOPNOTSUPP. */
 typedef void programs_punch(void *arg, struct punch_request *request, ramp_segment_t id,
 			    uint64_t offset, uint64_t len);
-/* Whether that process may leave set-id bits in what it changes (CAP_FSETID). Any thread; may wait for
-   the process. */
+/* Whether that process may leave set-id bits in what it changes (CAP_FSETID). Any thread; may wait
+   for the process. */
 typedef bool programs_keeps_setid(pid_t pid);
 void programs_set_punch(struct programs *programs, programs_punch *fn, void *arg,
 			programs_keeps_setid *keeps_setid);
@@ -232,7 +233,7 @@ void punch_answer(struct punch_request *request, int result);
 /* Who asks: his process, and his group when he connected; what programs_keeps_setid said of him. */
 bool punch_caller(const struct punch_request *request, pid_t *pid, gid_t *gid);
 
-/* ---- tools over the session (tools/migrate.c, tools/node.c) ---------------------------------- */
+/* ---- tools over the session (tools/migrate.c, tools/node.c) --------------------------------- */
 
 struct tool_request; /* one request of a tool, alive until tool_answer */
 struct tool_migrate {

@@ -2,8 +2,9 @@
  * HELLO: how a session begins.
  *
  * Happy path: HELLO makes a client and is answered with one end of a socket pair, whose other end
- * goes to the broker, in its turn (broker_queue.c); the userfaultfd comes back from there (on_uffd),
- * and the rest happens in client_life.c. Until then it is a pending connection (pending.c).
+ * goes to the broker, in its turn (broker_queue.c); the userfaultfd comes back from there
+ * (on_uffd), and the rest happens in client_life.c. Until then it is a pending connection
+ * (pending.c).
  *
  * How it fails: a userfaultfd that does not come, a wrong one, a slot that never gets free: the
  * connection is closed. Too many sessions of one user (quota.c): EUSERS.

@@ -8,9 +8,10 @@
  *
  * How it fails: before MAP nothing has happened. After, UNMAP takes it back, also where the thread
  * that asked has given up. That one may have asked again, and what it has got must not be taken
- * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP (what
- * is left of the first goes with that MAP, or with the program's next mmap). Everything runs on the
- * workers and may wait: for a session, for a freeze, for Raft, for the agent, each with a bound.
+ * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP
+ * (what is left of the first goes with that MAP, or with the program's next mmap). Everything runs
+ * on the workers and may wait: for a session, for a freeze, for Raft, for the agent, each with a
+ * bound.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -32,8 +32,8 @@ struct attach_range {
    another node's; -errno. */
 int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err);
 void attach_leave(struct programs *p, struct mapped_segment *mseg);
-/* Maps it, registered where it must be, and gives the access. -ETIMEDOUT, -ESRCH, -EPROTO: it may be
-   mapped, or be so later, without access and not registered. After another error it is not. */
+/* Maps it, registered where it must be, and gives the access. -ETIMEDOUT, -ESRCH, -EPROTO: it may
+   be mapped, or be so later, without access and not registered. After another error it is not. */
 int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *client,
 	       struct seg *seg, struct attach_range *wish);
 /* What attach_map says, for the program. */

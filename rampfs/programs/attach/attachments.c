@@ -44,8 +44,8 @@ static bool is_buried(struct space *client)
 	return client_dead(client) && !atomic_load(&client->orphan);
 }
 
-/* Takes the client's mappings of mseg out, and puts `fresh`, if any, in its place, unless the client
-   is buried. `fresh` is the table's, or freed. */
+/* Takes the client's mappings of mseg out, and puts `fresh`, if any, in its place, unless the
+   client is buried. `fresh` is the table's, or freed. */
 static void replace_mappings(struct programs *p, struct mapped_segment *mseg, struct space *client,
 			     struct client_mappings *fresh)
 {
@@ -212,7 +212,7 @@ void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct
 	mapping_refs_free(refs, count);
 }
 
-/* ---- a whole client -------------------------------------------------------------------------- */
+/* ---- a whole client ------------------------------------------------------------------------- */
 
 struct ids {
 	ramp_segment_t *at;

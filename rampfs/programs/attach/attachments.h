@@ -11,8 +11,8 @@
 /* Looks what `client` maps of mseg and makes the table say so; registers what is new where it must
    be. change is held. -E2BIG: more than RANGES_MAX attachments. */
 int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *client);
-/* The same for all that have it (or that client: NULL for all), since a program says nothing when it
-   unmaps, splits or lets grow. Without memory the table stays as it is. change is held. */
+/* The same for all that have it (or that client: NULL for all), since a program says nothing when
+   it unmaps, splits or lets grow. Without memory the table stays as it is. change is held. */
 void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct space *only);
 /* All that the client maps, for a session that has come. */
 int client_learn(struct programs *p, struct space *client);

@@ -1,12 +1,12 @@
 /*
  * FORK and ADOPT: how a child gets what its parent has mapped.
  *
- * Happy path: before the fork, FORK looks what the parent has mapped and gives a token for it; in the
- * child, when its own agent is ready, ADOPT maps all of that as an ATTACH does (attach.c).
+ * Happy path: before the fork, FORK looks what the parent has mapped and gives a token for it; in
+ * the child, when its own agent is ready, ADOPT maps all of that as an ATTACH does (attach.c).
  *
- * How it fails: a range that can't be mapped is told, the first of them by name; one of which nobody
- * knows whether it is mapped, before all others, as the child has to unmap everything then. A token
- * that a former daemon has made: what the parent has now.
+ * How it fails: a range that can't be mapped is told, the first of them by name; one of which
+ * nobody knows whether it is mapped, before all others, as the child has to unmap everything then.
+ * A token that a former daemon has made: what the parent has now.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -164,8 +164,8 @@ static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct sp
 	return rc;
 }
 
-/* What the program has put over a part of it since its parent was looked at is the child's, too: the
-   rest is mapped. */
+/* What the program has put over a part of it since its parent was looked at is the child's, too:
+   the rest is mapped. */
 static int map_around(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		      struct seg *seg, struct attach_range *wish)
 {
@@ -262,8 +262,8 @@ static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
 	return NULL;
 }
 
-/* The first one is told; before it goes one after which nobody knows what the child has mapped: then
-   it must unmap all of that (fork.c). */
+/* The first one is told; before it goes one after which nobody knows what the child has mapped:
+   then it must unmap all of that (fork.c). */
 static void note_failed(struct ramp_err *first, const struct ramp_err *err)
 {
 	bool unknown = err->code == ETIMEDOUT || err->code == ESRCH;

@@ -1,6 +1,6 @@
 /*
- * Segments as local programs have them: by id, with their state, and with what each client has mapped
- * of them.
+ * Segments as local programs have them: by id, with their state, and with what each client has
+ * mapped of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t 
 	return hi - lo;
 }
 
-/* ---- mapped segments ---------------------------------------------------------------------------------- */
+/* ---- mapped segments ------------------------------------------------------------------------ */
 
 /* p->lock is held. */
 static struct mapped_segment *find_locked(struct programs *p, ramp_segment_t id)

@@ -98,15 +98,15 @@ struct mapping_ref {
 struct mapped_segment *mseg_get(struct programs *p, ramp_segment_t id);
 struct mapped_segment *mseg_hold(struct programs *p, struct mapped_segment *mseg);
 struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id); /* NULL: none */
-/* The same where the table knows that the client has it mapped: whoever names another's segment does
-   not get to its locks. */
+/* The same where the table knows that the client has it mapped: whoever names another's segment
+   does not get to its locks. */
 struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client);
 void mseg_put(struct programs *p, struct mapped_segment *mseg);
 void mseg_free_all(struct programs *p); /* at the end */
 /* Makes mseg->seg this one (takes a reference of its own), or NULL. */
 void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg);
-/* The one door for its state: aborts where it is not `from`, or where no arrow leads to `to`. change
-   is held. */
+/* The one door for its state: aborts where it is not `from`, or where no arrow leads to `to`.
+   change is held. */
 void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state from,
 	     enum mseg_state to);
 bool mseg_armed(struct mapped_segment *mseg); /* attachments must be registered; change is held */

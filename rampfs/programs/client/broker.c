@@ -20,8 +20,8 @@
  * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
  * broker that can't make a thread ends, too: it must not close what it was given.
  *
- * What the daemon itself wants to let go of comes the same way (broker_release.c): a message with it, and,
- * when the daemon has closed its own, another that says so.
+ * What the daemon itself wants to let go of comes the same way (broker_release.c): a message with
+ * it, and, when the daemon has closed its own, another that says so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +58,7 @@
 
 extern char **environ;
 
-/* ---- messages: both ways with one descriptor at most, a stranger's with many ----------------- */
+/* ---- messages: both ways with one descriptor at most, a stranger's with many ---------------- */
 
 union broker_control {
 	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];

@@ -1,6 +1,6 @@
 /*
- * The broker as the daemon has it: a process that receives what strangers send, and closes what they
- * sent (broker.c). Control thread.
+ * The broker as the daemon has it: a process that receives what strangers send, and closes what
+ * they sent (broker.c). Control thread.
  */
 #ifndef RAMP_PROGRAMS_BROKER_H
 #define RAMP_PROGRAMS_BROKER_H
@@ -14,7 +14,8 @@ struct loop;
 
 /* What comes from it. */
 struct broker_ops {
-	/* The userfaultfd of that client, fd is the callee's; -1: `why` (an errno) it was no good. */
+	/* The userfaultfd of that client, fd is the callee's; -1: `why` (an errno) it was no
+	   good. */
 	void (*uffd)(void *arg, uint64_t client, int fd, int why);
 	/* The thread that waited for that client, or had that id to let go of, has ended. */
 	void (*ended)(void *arg, uint64_t id);

@@ -1,10 +1,10 @@
 /*
  * The places at the broker's: who may send his userfaultfd now, and who stands in line.
  *
- * Happy path: a session that said HELLO takes a slot, is told where the broker is (WELCOME), and the slot
- * is free when the broker says that its thread has ended, not when that has answered, since what a
- * stranger sent may hang it in close(2) for ever. Only so many of one user and of all have a
- * slot at a time; the next in line gets a place that is free.
+ * Happy path: a session that said HELLO takes a slot, is told where the broker is (WELCOME), and
+ * the slot is free when the broker says that its thread has ended, not when that has answered,
+ * since what a stranger sent may hang it in close(2) for ever. Only so many of one user and of all
+ * have a slot at a time; the next in line gets a place that is free.
  *
  * How it fails: listener.c and broker.c.
  */

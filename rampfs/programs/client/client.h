@@ -16,8 +16,8 @@
  *   programs->lock everything else
  *   client->time_slices.lock its own fields
  * The control thread takes only client->list and programs->lock and, if free, io. The pager takes
- * client->list and programs->lock, and, if free, client->time_slices.lock and mseg->lock for reading:
- * who has that may look at all that many programs have mapped.
+ * client->list and programs->lock, and, if free, client->time_slices.lock and mseg->lock for
+ * reading: who has that may look at all that many programs have mapped.
  */
 #ifndef RAMP_PROGRAMS_CLIENT_H
 #define RAMP_PROGRAMS_CLIENT_H
@@ -123,8 +123,8 @@ bool client_dead(struct space *client);
 int client_open_seg(struct space *client, struct seg *seg, bool writable);
 /* Whether the process maps anything of the store. */
 bool client_maps(struct space *client);
-/* Waits, for 50 ms and until until_ms at most, for what it maps to go: its session has hung up, as a
-   rule since it ends. True: it has; nobody can touch a segment through it any more. */
+/* Waits, for 50 ms and until until_ms at most, for what it maps to go: its session has hung up, as
+   a rule since it ends. True: it has; nobody can touch a segment through it any more. */
 bool client_has_ended(struct space *client, uint64_t until_ms);
 /* Has the control thread look soon at what it maps. Any thread. */
 void client_look_soon(struct space *client);

@@ -48,8 +48,8 @@ struct programs {
 	programs_keeps_setid *keeps_setid; /* NULL: none does */
 	programs_passthrough *passthrough;
 	void *passthrough_arg;
-	/* Lets go of what other rooms have hung to a client that nobody knows any more; set before the
-	   first one. */
+	/* Lets go of what other rooms have hung to a client that nobody knows any more; set before
+	   the first one. */
 	void (*client_released)(struct space *client);
 	struct listener *listener; /* listener.c; these four: control thread */
 	struct conns *conns;
@@ -100,9 +100,10 @@ bool client_replaced(struct space *client);
 /* The ready sessions, with references. -ENOMEM, and clients_free takes that, too. */
 int clients_get_ready(struct programs *p, struct space ***clients, size_t *count);
 void clients_free(struct space **clients, size_t count);
-/* fn(a copy of arg, client), entered, for each, apart, until it returns nonzero: that, and whose *pid; -errno, of
-   which -EBUSY: that process does not let itself be looked into (0: none was looked into). What fn has
-   written into the copy is in arg afterwards, but for -EBUSY. Frees the clients. */
+/* fn(a copy of arg, client), entered, for each, apart, until it returns nonzero: that, and whose
+   *pid; -errno, of which -EBUSY: that process does not let itself be looked into (0: none was
+   looked into). What fn has written into the copy is in arg afterwards, but for -EBUSY. Frees the
+   clients. */
 typedef int client_fn(struct bounded *bounded, void *arg, struct space *client);
 int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid);

@@ -1,12 +1,12 @@
 /*
- * What this daemon leaves to the next one: the userfaultfds of orphans (client_life.c), whose last copies
- * it has. With the last one goes all that is registered, and who goes on with that memory would read
- * zeros where pages are missing.
+ * What this daemon leaves to the next one: the userfaultfds of orphans (client_life.c), whose last
+ * copies it has. With the last one goes all that is registered, and who goes on with that memory
+ * would read zeros where pages are missing.
  *
- * Happy path: an orphan's userfaultfd is sent into a socket pair both ends of which the keeper holds,
- * too, and with it the file of /proc that is its memory's, whatever has become of its process. Nobody
- * reads that as long as this daemon lives. The next one does, sends it again, and makes it an orphan
- * of its own. When an orphan goes, it is taken off the fdstore.
+ * Happy path: an orphan's userfaultfd is sent into a socket pair both ends of which the keeper
+ * holds, too, and with it the file of /proc that is its memory's, whatever has become of its
+ * process. Nobody reads that as long as this daemon lives. The next one does, sends it again, and
+ * makes it an orphan of its own. When an orphan goes, it is taken off the fdstore.
  *
  * How it fails: on a full fdstore nothing is put, and one line says so: that orphan's missing pages
  * hang on this daemon's life, as all do until their session's end has been seen, and before Linux

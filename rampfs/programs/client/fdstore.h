@@ -1,5 +1,6 @@
 /*
- * What this daemon leaves to the next one (fdstore.c). One of the workers, or the end of the daemon.
+ * What this daemon leaves to the next one (fdstore.c). One of the workers, or the end of the
+ * daemon.
  */
 #ifndef RAMP_PROGRAMS_FDSTORE_H
 #define RAMP_PROGRAMS_FDSTORE_H

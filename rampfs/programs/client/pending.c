@@ -6,8 +6,8 @@
  *   (accepted) --> pending connection --conn_settle--> settled
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
- * Happy path: they are accepted and attended as they come. What that costs is counted (throttle.h), and
- * there is a rest after each piece, where it is too much a long one after a small one. Who says
+ * Happy path: they are accepted and attended as they come. What that costs is counted (throttle.h),
+ * and there is a rest after each piece, where it is too much a long one after a small one. Who says
  * something or hangs up meanwhile stands in line, and of each line and of the socket's queue one is
  * taken by turns when the rest is over. So a thousand that hang up at once are a thousand small
  * pieces, not a long one. Those who are settled have nothing to do with that. What a session that

@@ -14,15 +14,15 @@
  *
  * Happy path: while the page is on its way its thread's slice is set; when it has not waited for
  * another page for a while, or its session is over, the slice is the usual one again, and so are
- * those that others of its process have inherited meanwhile. A child that it has forked has it until
- * its own session is ready, or for good where it gets none (vfork, and execve at once).
+ * those that others of its process have inherited meanwhile. A child that it has forked has it
+ * until its own session is ready, or for good where it gets none (vfork, and execve at once).
  *
- * How it fails: a thread that has asked for a slice of its own, or has another policy, keeps what it
- * has; so does one whose number in its namespace is not ours, one too many of its process, and all
- * where the kernel is older than 6.12, CAP_SYS_NICE lacks, or the usual slice is another than when
- * the daemon began: they wait as they would without this. To look through the threads of a process
- * takes a part of the time and no more, however many there are: it is done later then. What a killed
- * daemon has left is taken back when the session is ready with the next one.
+ * How it fails: a thread that has asked for a slice of its own, or has another policy, keeps what
+ * it has; so does one whose number in its namespace is not ours, one too many of its process, and
+ * all where the kernel is older than 6.12, CAP_SYS_NICE lacks, or the usual slice is another than
+ * when the daemon began: they wait as they would without this. To look through the threads of a
+ * process takes a part of the time and no more, however many there are: it is done later then. What
+ * a killed daemon has left is taken back when the session is ready with the next one.
  */
 #include <dirent.h>
 #include <sched.h>

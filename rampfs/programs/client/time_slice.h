@@ -26,8 +26,8 @@ struct time_slices {
 };
 
 void time_slices_init(struct space *client);
-/* Of those which have not page faulted for a moment the slice is as it was. Each second; the us that
-   it took. */
+/* Of those which have not page faulted for a moment the slice is as it was. Each second; the us
+   that it took. */
 uint64_t time_slices_restore(struct space *client);
 /* The same of threads that inherited a short one, or got it from a former daemon. */
 void time_slices_inherited(struct space *client);

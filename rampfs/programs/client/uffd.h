@@ -1,6 +1,6 @@
 /*
- * A client's userfaultfd: the handshake, registering, and what arrives on it (uffd.c). The waking is in
- * programs.h.
+ * A client's userfaultfd: the handshake, registering, and what arrives on it (uffd.c). The waking
+ * is in programs.h.
  */
 #ifndef RAMP_PROGRAMS_UFFD_H
 #define RAMP_PROGRAMS_UFFD_H

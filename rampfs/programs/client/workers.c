@@ -1,10 +1,10 @@
 /*
  * Threads for what may have to wait for a program's agent, or in a program's memory.
  *
- * Not the control loop's workers: an agent that does not answer would hold up everybody's fallocate.
- * There are two kinds: what the daemon itself wants of sessions (one becomes ready, is looked at, is
- * buried) goes first and always has threads left, since others wait for it; the rest is what
- * programs ask for. In each, users have shares (fair_queue.h).
+ * Not the control loop's workers: an agent that does not answer would hold up everybody's
+ * fallocate. There are two kinds: what the daemon itself wants of sessions (one becomes ready, is
+ * looked at, is buried) goes first and always has threads left, since others wait for it; the rest
+ * is what programs ask for. In each, users have shares (fair_queue.h).
  */
 #include <errno.h>
 #include <pthread.h>

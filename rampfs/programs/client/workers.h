@@ -15,8 +15,8 @@ void workers_close(struct workers *workers); /* ends when all that was queued ha
 /* Runs fn(arg) on a worker thread, for a program of that user. Users take turns, and at most half
    of the threads run for one of them. Any thread. */
 void workers_run(struct workers *workers, uid_t uid, worker_fn *fn, void *arg);
-/* The same of what the daemon itself has to do for such a program, which goes first; WORKERS_SELF: for
-   none of them. */
+/* The same of what the daemon itself has to do for such a program, which goes first; WORKERS_SELF:
+   for none of them. */
 #define WORKERS_SELF ((uid_t)-1)
 void workers_run_own(struct workers *workers, uid_t uid, worker_fn *fn, void *arg);
 

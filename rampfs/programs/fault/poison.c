@@ -79,8 +79,8 @@ static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *c
 /*
  * change is held, so that the segment stays what it is, but not mseg->lock: the program may keep us
  * here. Since the page was touched a write may have made it good, and may do so while we are here.
- * Who makes it LOCAL maps it afterwards, which lifts our POISON; who did both before ours is seen by
- * the second look.
+ * Who makes it LOCAL maps it afterwards, which lifts our POISON; who did both before ours is seen
+ * by the second look.
  */
 static void poison_range(struct mapped_segment *mseg, uint64_t page, struct space *client,
 			 uint64_t addr)
@@ -186,7 +186,7 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 	workers_run_own(p->workers, seg_owner(seg).uid, run_poison, job); /* waits in programs */
 }
 
-/* ---- taking it out again --------------------------------------------------------------------- */
+/* ---- taking it out again -------------------------------------------------------------------- */
 
 struct unpoison {
 	struct programs *programs;

@@ -10,10 +10,10 @@
  *
  * How it fails: what is not LOCAL any more, frozen, or attached elsewhere by now is left to the
  * page fault that comes again. Who keeps his memory keeps the caller; of the pager and the prefetch
- * thread another one goes on (pull/takeover.c). A program that has kept the pager does it no more, nor
- * does its user by another: for BY_WORKER_MS pages are mapped for him on a worker, in his share. So is
- * what a write(2) has brought, which goes on after a moment. Whoever is about to go where somebody
- * is kept passes it over, and who is back wakes all that wait there.
+ * thread another one goes on (pull/takeover.c). A program that has kept the pager does it no more,
+ * nor does its user by another: for BY_WORKER_MS pages are mapped for him on a worker, in his
+ * share. So is what a write(2) has brought, which goes on after a moment. Whoever is about to go
+ * where somebody is kept passes it over, and who is back wakes all that wait there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -145,8 +145,8 @@ static uint64_t local_pages(struct mapped_segment *mseg, uint64_t first, uint64_
 	return run && state == PAGE_LOCAL ? run : 0;
 }
 
-/* How many bytes of it are attached at that address; 0: something else is there by now. mseg->lock is
-   held. */
+/* How many bytes of it are attached at that address; 0: something else is there by now. mseg->lock
+   is held. */
 static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, uint64_t addr,
 			    uint64_t first, uint64_t count)
 {
@@ -263,7 +263,8 @@ static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint
 	return n;
 }
 
-/* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited for. */
+/* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited
+   for. */
 static bool is_passed_over(const struct space *client, bool patient)
 {
 	uint64_t until_ms = clock_ms() + WRITTEN_MS;
@@ -336,7 +337,8 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 	struct space *client = NULL;
 	struct mapped_segment *mseg;
 
-	/* From one client to the next, too: who was kept may be on his way there while the daemon ends. */
+	/* From one client to the next, too: who was kept may be on his way there while the daemon
+	   ends. */
 	atomic_fetch_add(&p->resolving, 1);
 	mseg = mseg_find(p, id);
 	while (mseg && !atomic_load(&p->closing) && (client = next_client(mseg, client))) {

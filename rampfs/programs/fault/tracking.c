@@ -82,9 +82,9 @@ static void run_disarm(void *arg)
 }
 
 /*
- * To let go of page faults takes the lock of a program's memory, which it may keep: that waits in the
- * share of the segment's owner, not in the thread of all pulls. Until then a page fault there comes
- * again and again, since nobody resolves it any more.
+ * To let go of page faults takes the lock of a program's memory, which it may keep: that waits in
+ * the share of the segment's owner, not in the thread of all pulls. Until then a page fault there
+ * comes again and again, since nobody resolves it any more.
  */
 bool programs_pulled(struct programs *p, struct seg *seg)
 {

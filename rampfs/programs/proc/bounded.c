@@ -8,10 +8,11 @@
  * Happy path: the thread says which process it is about to look into (bounded_enter), one after the
  * other; whoever has begun it waits for its end.
  *
- * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told who
- * that is. The thread ends when the process lets it. As long as it does not, nobody else waits there:
- * bounded_enter says -EBUSY at once. Whose memory alone is locked can still be looked into (Linux 6.17
- * asks without that lock who maps what), and only those wait who need it (bounded_enter_memory).
+ * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told
+ * who that is. The thread ends when the process lets it. As long as it does not, nobody else waits
+ * there: bounded_enter says -EBUSY at once. Whose memory alone is locked can still be looked into
+ * (Linux 6.17 asks without that lock who maps what), and only those wait who need it
+ * (bounded_enter_memory).
  */
 #include <errno.h>
 #include <linux/kcmp.h>

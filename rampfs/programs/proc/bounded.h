@@ -18,8 +18,8 @@ int bounded_enter(struct bounded *bounded, pid_t pid);
 int bounded_enter_memory(struct bounded *bounded, pid_t pid);
 /* 1: the processes share their memory; 0; -errno, as bounded_enter. */
 int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b);
-/* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what it
-   says (-EBUSY: process *stuck does not let it), and arg is the caller's. False: process *stuck
+/* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what
+   it says (-EBUSY: process *stuck does not let it), and arg is the caller's. False: process *stuck
    keeps it for 3 s by now, and forget(arg) comes when it ends. */
 bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
 

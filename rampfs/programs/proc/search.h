@@ -16,8 +16,8 @@ int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck);
 int search_any(dev_t dev, uint64_t ino, pid_t *pid);
 /* The same of that one process. */
 int search_one(dev_t dev, uint64_t ino, pid_t pid);
-/* The same of who has something of the store mapped in the extent [lo, hi) that is not the segment's
-   file `ino`: an empty file, in its place. */
+/* The same of who has something of the store mapped in the extent [lo, hi) that is not the
+   segment's file `ino`: an empty file, in its place. */
 int search_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 
 #endif

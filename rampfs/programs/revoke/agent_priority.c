@@ -22,8 +22,8 @@
  * 34 ms a GiB of small pages. What that user names within the next minute gets nothing either. (A
  * false judgement costs a slower revoke, where programs are busy, and nothing else.)
  *
- * All of it under programs->priority_lock, so that a session that ends takes nothing from the one that has
- * come in its place.
+ * All of it under programs->priority_lock, so that a session that ends takes nothing from the one
+ * that has come in its place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -113,7 +113,7 @@ static void set_high(pid_t tid)
 	setpriority(PRIO_PROCESS, (id_t)tid, AGENT_NICE);
 }
 
-/* ---- one thread of a memory ---- */
+/* ---- one thread of a memory ----------------------------------------------------------------- */
 
 /* The processes that share that one's memory, which is rare: vfork(2), CLONE_VM. */
 struct kin {
@@ -211,7 +211,7 @@ static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid
 	return true;
 }
 
-/* ---- who computes all the time ---- */
+/* ---- who computes all the time -------------------------------------------------------------- */
 
 static int read_ran(struct space *client, uint64_t *us)
 {
@@ -312,7 +312,7 @@ void agents_watch(void *arg)
 	clients_free(clients, count);
 }
 
-/* ---- a session's beginning and end ---- */
+/* ---- a session's beginning and end ---------------------------------------------------------- */
 
 /* programs->priority_lock is held. */
 static void lift(struct space *client, const struct kin *kin)

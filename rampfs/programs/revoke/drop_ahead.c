@@ -6,9 +6,10 @@
  * not does not.
  *
  * Happy path: at CONNECT, where a gigabyte of small pages takes its time, chunk by chunk and with
- * pauses, of small pages only (drop_ahead_cold). Right before the freeze all at once, and then again
- * what has come back meanwhile, for as long as there is less every time (drop_ahead_last): what is left
- * for the window is what programs touch in the time of the last round, however much they use.
+ * pauses, of small pages only (drop_ahead_cold). Right before the freeze all at once, and then
+ * again what has come back meanwhile, for as long as there is less every time (drop_ahead_last):
+ * what is left for the window is what programs touch in the time of the last round, however much
+ * they use.
  *
  * How it fails: it is a help and no promise. An agent that does not answer, one that is stopped,
  * or no more time: the revoke finds more. Private mappings are left to the revoke, too, since a

@@ -17,8 +17,8 @@
  * How it fails: what does not hold any more, or was never watched, costs a full look within the
  * window (prelook_holds is false). A mapping out of place is -EBUSY, here or there. A program that
  * keeps the lock of its memory is -EBUSY, and known by name, before anything waits for it
- * (prelook_reach). One that takes it a moment later, within the window perhaps, keeps this move, and
- * of its owner's others as many as have threads (loop_work_of).
+ * (prelook_reach). One that takes it a moment later, within the window perhaps, keeps this move,
+ * and of its owner's others as many as have threads (loop_work_of).
  */
 #include <errno.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@
 
 #define NOWHERE UINT64_C(0x100000)
 
-/* ---- whose memory is locked ------------------------------------------------------------------ */
+/* ---- whose memory is locked ----------------------------------------------------------------- */
 
 /* Takes that lock for writing, as every REGISTER does, and changes nothing. Should a program have
    mapped something there, it is not registered. */
@@ -75,7 +75,7 @@ int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 			    name);
 }
 
-/* ---- the look -------------------------------------------------------------------------------- */
+/* ---- the look ------------------------------------------------------------------------------- */
 
 /* Live pieces, and the remap events of their clients. False: an mremap is under way. */
 static bool count_all(const struct mapping_ref *refs, size_t count, size_t *live, uint64_t *remaps)
