@@ -16,7 +16,6 @@
 #include <sys/socket.h>
 
 #include "base/wire.h"
-#include "transport/peers/peer.h"
 
 #define HELLO_MAGIC	   UINT32_C(0x504d4152) /* "RAMP" */
 #define HELLO_HEADER_BYTES 8

@@ -32,6 +32,11 @@
 #include "base/hmac.h"
 #include "base/ids.h"
 
+/* Of everything on a node's port: hello, control messages, data requests; and of what entries of the
+   log mean: a node that left out of an entry what it does not know would have other tables than
+   the others. */
+#define PEER_VERSION 4
+
 #define HELLO_CLUSTER_BYTES    32
 #define HELLO_NONCE_BYTES      32
 #define HELLO_TIMEOUT_MS       5000

@@ -44,7 +44,7 @@ void reject_count(struct peers *p, struct peer *from, const char *endpoint, cons
 	fuzz_rule(endpoint && reason[0]);
 }
 
-void endpoint_text(int fd, char text[PEER_ENDPOINT_TEXT_BYTES])
+void endpoint_text(int fd, char text[ENDPOINT_TEXT_BYTES])
 {
 	(void)fd;
 	strcpy(text, "the fuzzer");

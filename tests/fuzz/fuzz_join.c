@@ -48,8 +48,8 @@ static int newcomers_end = -1;
 
 /* ---- in place of greet.c -------------------------------------------------------------------- */
 
-int address_split(const char *address, char *host, size_t host_cap, char *port, size_t port_cap,
-		  struct ramp_err *err)
+int endpoint_split(const char *address, char *host, size_t host_cap, char *port, size_t port_cap,
+		   struct ramp_err *err)
 {
 	(void)err;
 	fuzz_rule(strcmp(address, ADDRESS) == 0 && host_cap > 10 && port_cap > 2);
@@ -58,7 +58,7 @@ int address_split(const char *address, char *host, size_t host_cap, char *port, 
 	return 0;
 }
 
-int endpoint_socket(const struct peer_address *to, struct ramp_err *err)
+int endpoint_connect(const struct endpoint_address *to, struct ramp_err *err)
 {
 	(void)err;
 	fuzz_rule(to->sa.ss_family == AF_INET && newcomers_end >= 0);

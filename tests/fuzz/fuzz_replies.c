@@ -17,19 +17,19 @@
 #define READS	   3
 #define READ_BYTES 8192u
 
-static int source; /* the other end of what endpoint_socket gave */
+static int source; /* the other end of what endpoint_connect gave */
 
 /* ---- in place of peer.c, greet.c and hello.c: connected, and proved ------------------------- */
 
-int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *to)
+int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *to)
 {
 	(void)peers;
 	(void)node;
-	*to = (struct peer_address){0};
+	*to = (struct endpoint_address){0};
 	return 0;
 }
 
-void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at)
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct endpoint_address *at)
 {
 	(void)peers;
 	(void)node;
@@ -42,7 +42,7 @@ const struct hello_self *peers_self(struct peers *peers)
 	return NULL;
 }
 
-int endpoint_socket(const struct peer_address *to, struct ramp_err *err)
+int endpoint_connect(const struct endpoint_address *to, struct ramp_err *err)
 {
 	int pair[2];
 
@@ -53,10 +53,9 @@ int endpoint_socket(const struct peer_address *to, struct ramp_err *err)
 	return pair[0];
 }
 
-void address_text(const struct sockaddr *sa, socklen_t len, char text[PEER_ENDPOINT_TEXT_BYTES])
+void endpoint_address_text(const struct endpoint_address *address, char text[ENDPOINT_TEXT_BYTES])
 {
-	(void)sa;
-	(void)len;
+	(void)address;
 	strcpy(text, "the fuzzer");
 }
 

@@ -27,7 +27,7 @@ static uint8_t *segment;
 static atomic_int out; /* pieces */
 
 /* In place of greet.c's: a socket pair has no address. */
-void endpoint_text(int fd, char text[PEER_ENDPOINT_TEXT_BYTES])
+void endpoint_text(int fd, char text[ENDPOINT_TEXT_BYTES])
 {
 	(void)fd;
 	strcpy(text, "the fuzzer");

@@ -11,6 +11,7 @@
 
 #include <check.h>
 
+#include "transport/hello.h"
 #include "transport_node.h"
 
 #define HELLO_TO_SERVER 137 /* bytes of a hello; messages come after them */

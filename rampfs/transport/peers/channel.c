@@ -45,7 +45,7 @@ struct channel {
 	struct peer *peer;
 	int fd;
 	uv_poll_t poll;
-	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+	char endpoint[ENDPOINT_TEXT_BYTES];
 	bool closing;
 
 	/* Out; protected by peer->lock. */

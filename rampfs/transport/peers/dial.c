@@ -82,7 +82,7 @@ void dial_failed(struct peer *peer, const struct ramp_err *err)
 
 static void greet_next(struct peer *peer)
 {
-	struct peer_address to = peer->addresses[peer->next_address];
+	struct endpoint_address to = peer->addresses[peer->next_address];
 	struct ramp_err err;
 
 	become(peer, DIAL_GREETING);
@@ -187,7 +187,7 @@ static void resolve_now(struct peer *peer)
 	int rc;
 
 	become(peer, DIAL_RESOLVING);
-	if (address_split(peer->address, host, sizeof(host), port, sizeof(port), &err)) {
+	if (endpoint_split(peer->address, host, sizeof(host), port, sizeof(port), &err)) {
 		dial_failed(peer, &err);
 		return;
 	}

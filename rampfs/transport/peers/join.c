@@ -236,7 +236,7 @@ static int connect_any(const char *at, struct hello *hello, const struct hello_s
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL, *to;
 	char host[RAMP_ADDRESS_MAX + 1], port[16];
-	int fd = -1, rc = address_split(at, host, sizeof(host), port, sizeof(port), err);
+	int fd = -1, rc = endpoint_split(at, host, sizeof(host), port, sizeof(port), err);
 
 	if (rc)
 		return rc;
@@ -245,10 +245,10 @@ static int connect_any(const char *at, struct hello *hello, const struct hello_s
 		return ramp_err_set(err, EHOSTUNREACH, "%s does not resolve: %s", at,
 				    gai_strerror(rc));
 	for (to = found; to && fd < 0; to = to->ai_next) {
-		struct peer_address address = {.len = to->ai_addrlen};
+		struct endpoint_address address = {.len = to->ai_addrlen};
 
 		memcpy(&address.sa, to->ai_addr, to->ai_addrlen);
-		fd = endpoint_socket(&address, err);
+		fd = endpoint_connect(&address, err);
 		if (fd < 0)
 			continue;
 		hello_dial(hello, self, 0, 0, HELLO_JOIN);

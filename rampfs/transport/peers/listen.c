@@ -13,7 +13,6 @@
  */
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,94 +33,11 @@ struct greet {
 	bool connecting;
 	uint64_t deadline_ms;
 	struct hello hello;
-	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+	char endpoint[ENDPOINT_TEXT_BYTES];
 };
 
 static void on_greet(uv_poll_t *poll, int status, int events);
 static void on_listener(uv_poll_t *poll, int status, int events);
-
-/* Addresses. */
-
-void address_text(const struct sockaddr *sa, socklen_t len, char text[PEER_ENDPOINT_TEXT_BYTES])
-{
-	char host[64], port[16];
-
-	if (getnameinfo(sa, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(text, PEER_ENDPOINT_TEXT_BYTES, "an unknown address");
-	else
-		snprintf(text, PEER_ENDPOINT_TEXT_BYTES,
-			 sa->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
-void endpoint_text(int fd, char text[PEER_ENDPOINT_TEXT_BYTES])
-{
-	struct sockaddr_storage sa = {0};
-	socklen_t len = sizeof(sa);
-
-	if (getpeername(fd, (struct sockaddr *)&sa, &len))
-		snprintf(text, PEER_ENDPOINT_TEXT_BYTES, "an unknown address");
-	else
-		address_text((struct sockaddr *)&sa, len, text);
-}
-
-int address_split(const char *address, char *host, size_t host_cap, char *port, size_t port_cap,
-		  struct ramp_err *err)
-{
-	const char *colon = strrchr(address, ':');
-	const char *first = address;
-	size_t host_len;
-
-	if (!colon || colon == address || !colon[1])
-		return ramp_err_set(err, EINVAL, "%s is not HOST:PORT", address);
-	host_len = (size_t)(colon - address);
-	if (address[0] == '[') {
-		if (colon[-1] != ']' || host_len < 3)
-			return ramp_err_set(err, EINVAL, "%s is not [HOST]:PORT", address);
-		first++;
-		host_len -= 2;
-	} else if (memchr(address, ':', host_len)) {
-		return ramp_err_set(err, EINVAL, "%s: write an IPv6 address as [HOST]:PORT",
-				    address);
-	}
-	if (host_len >= host_cap || strlen(colon + 1) >= port_cap)
-		return ramp_err_set(err, EINVAL, "%s is too long for HOST:PORT", address);
-	memcpy(host, first, host_len);
-	host[host_len] = 0;
-	memcpy(port, colon + 1, strlen(colon + 1) + 1);
-	return 0;
-}
-
-/* A connection must be quick, and must end when the other machine is gone. */
-static void tune(int fd)
-{
-	const int on = 1, idle_s = 4, interval_s = 1, probes = 4, unacked_ms = 8000;
-
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
-}
-
-int endpoint_socket(const struct peer_address *to, struct ramp_err *err)
-{
-	int fd = socket(to->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	char text[PEER_ENDPOINT_TEXT_BYTES];
-
-	if (fd < 0)
-		return ramp_err_sys(err, errno, "socket");
-	tune(fd);
-	if (connect(fd, (const struct sockaddr *)&to->sa, to->len) && errno != EINPROGRESS) {
-		int code = errno;
-
-		address_text((const struct sockaddr *)&to->sa, to->len, text);
-		close(fd);
-		return ramp_err_sys(err, code, "connecting to %s", text);
-	}
-	return fd;
-}
 
 /* The life of a greeting. */
 
@@ -289,10 +205,10 @@ static struct greet *new_greet(struct peers *peers, struct peer *peer, int fd, s
 	return greet;
 }
 
-int greet_dial(struct peer *peer, const struct peer_address *to, struct ramp_err *err)
+int greet_dial(struct peer *peer, const struct endpoint_address *to, struct ramp_err *err)
 {
 	struct peers *peers = peer->peers;
-	int fd = endpoint_socket(to, err);
+	int fd = endpoint_connect(to, err);
 	struct greet *greet;
 
 	if (fd < 0)
@@ -303,7 +219,7 @@ int greet_dial(struct peer *peer, const struct peer_address *to, struct ramp_err
 		return -err->code;
 	}
 	greet->connecting = true;
-	address_text((const struct sockaddr *)&to->sa, to->len, greet->endpoint);
+	endpoint_address_text(to, greet->endpoint);
 	hello_dial(&greet->hello, &peers->self, peer->node, 0, HELLO_CONTROL);
 	peer->greet = greet;
 	greet_wait(greet);
@@ -365,7 +281,7 @@ static void accepted(struct peers *peers, int fd)
 
 	if (peers->n_accepted >= PEER_GREETS_MAX)
 		push_out_oldest(peers);
-	tune(fd);
+	endpoint_tune(fd);
 	greet = new_greet(peers, NULL, fd, &err);
 	if (!greet) {
 		log_error("accepting a connection: %s", err.text);
@@ -402,38 +318,13 @@ static void on_listener(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static uint16_t bound_port(int fd)
-{
-	union {
-		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} at = {0};
-	socklen_t len = sizeof(at);
-
-	if (getsockname(fd, &at.any, &len))
-		return 0;
-	return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
-}
-
 static int listen_one(struct peers *peers, const struct addrinfo *at)
 {
-	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	uv_poll_t *poll = &peers->listeners[peers->n_listeners].poll;
-	const int on = 1;
-	int rc;
+	int fd = endpoint_listen(at), rc;
 
 	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* Who dials speaks first. Of one that says nothing, or is reset before that, the kernel
-	   alone knows (for a second). */
-	setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &on, sizeof(on));
-	if (bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, SOMAXCONN)) {
-		rc = -errno;
-		close(fd);
-		return rc;
-	}
+		return fd;
 	rc = uv_poll_init(loop_uv(peers->loop), poll, fd);
 	if (rc) {
 		close(fd);
@@ -442,7 +333,7 @@ static int listen_one(struct peers *peers, const struct addrinfo *at)
 	poll->data = peers;
 	peers_hold(peers);
 	peers->listeners[peers->n_listeners++].fd = fd;
-	peers->port = bound_port(fd);
+	peers->port = endpoint_port(fd);
 	return uv_poll_start(poll, UV_READABLE, on_listener);
 }
 
@@ -450,7 +341,7 @@ int greet_listen(struct peers *peers, const char *address, struct ramp_err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found, *at;
 	char host[RAMP_ADDRESS_MAX + 1], port[16];
-	int rc = address_split(address, host, sizeof(host), port, sizeof(port), err);
+	int rc = endpoint_split(address, host, sizeof(host), port, sizeof(port), err);
 
 	if (rc)
 		return rc;

@@ -416,7 +416,7 @@ const struct hello_self *peers_self(struct peers *peers)
 	return &peers->self;
 }
 
-int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *out)
+int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *out)
 {
 	struct peer *peer = peer_find(peers, node);
 	int rc = -EHOSTUNREACH;
@@ -433,10 +433,10 @@ int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *ou
 }
 
 /* Of several connections that fail together the first one counts. */
-void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at)
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct endpoint_address *at)
 {
 	struct peer *peer = peer_find(peers, node);
-	const struct peer_address *best;
+	const struct endpoint_address *best;
 
 	if (!peer)
 		return;

@@ -34,9 +34,6 @@
 #include "base/loop.h"
 #include "base/wire.h"
 
-/* Of everything on this port: hello, messages, data, and what entries of the log mean: a node that
-   left out of an entry what it does not know would have other tables than the rest. */
-#define PEER_VERSION	       4
 #define PEER_MESSAGE_MAX_BYTES (4u << 20)
 
 struct hello;

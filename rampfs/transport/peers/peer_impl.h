@@ -22,24 +22,19 @@
 #include <sys/socket.h>
 
 #include "peer.h"
+#include "transport/endpoint.h"
 #include "transport/hello.h"
 
-#define PEER_ADDRESSES_MAX	 8
-#define PEER_LISTENERS_MAX	 4
-#define PEER_GREETS_MAX		 64 /* accepted connections that have not proved themselves */
-#define PEER_TICK_MS		 200
-#define PEER_SILENT_TICKS	 10 /* without a message: the peer is down */
-#define PEER_QUEUE_MAX_BYTES	 (16u << 20)
-#define PEER_TYPE_ALIVE		 0 /* the one message type that is ours; it has no body */
-#define PEER_ENDPOINT_TEXT_BYTES 80
+#define PEER_ADDRESSES_MAX   8
+#define PEER_LISTENERS_MAX   4
+#define PEER_GREETS_MAX	     64 /* accepted connections that have not proved themselves */
+#define PEER_TICK_MS	     200
+#define PEER_SILENT_TICKS    10 /* without a message: the peer is down */
+#define PEER_QUEUE_MAX_BYTES (16u << 20)
+#define PEER_TYPE_ALIVE	     0 /* the one message type that is ours; it has no body */
 
 struct channel;
 struct greet;
-
-struct peer_address {
-	struct sockaddr_storage sa;
-	socklen_t len;
-};
 
 /*
  * The dialing of one peer. Only the node with the smaller number dials; the other one resolves
@@ -70,9 +65,9 @@ struct peer {
 	char last_failure[RAMP_ERR_TEXT_BYTES]; /* logged already */
 
 	pthread_mutex_t lock;
-	struct channel *channel;			   /* protected by lock; NULL: down */
-	struct peer_address addresses[PEER_ADDRESSES_MAX]; /* protected by lock */
-	unsigned int n_addresses, best;			   /* protected by lock */
+	struct channel *channel;			       /* protected by lock; NULL: down */
+	struct endpoint_address addresses[PEER_ADDRESSES_MAX]; /* protected by lock */
+	unsigned int n_addresses, best;			       /* protected by lock */
 	_Atomic ramp_incarnation_t incarnation;
 	_Atomic uint64_t instance;
 	_Atomic uint64_t messages_in, messages_out, bytes_in, bytes_out, ups, rejected;
@@ -136,17 +131,10 @@ void dial_prefer(struct peer *peer, int fd); /* the address that fd is connected
 /* greet.c */
 int greet_listen(struct peers *peers, const char *address, struct ramp_err *err);
 void greet_close_all(struct peers *peers);
-int greet_dial(struct peer *peer, const struct peer_address *to, struct ramp_err *err);
+int greet_dial(struct peer *peer, const struct endpoint_address *to, struct ramp_err *err);
 void greet_drop(struct greet *greet); /* without a word */
 void greet_tick(struct peers *peers); /* ends those whose time is over */
 void greet_forget_peer(struct peers *peers, ramp_node_t node);
-int endpoint_socket(const struct peer_address *to,
-		    struct ramp_err *err); /* connecting, or -errno */
-void endpoint_text(int fd, char text[PEER_ENDPOINT_TEXT_BYTES]);
-void address_text(const struct sockaddr *sa, socklen_t len, char text[PEER_ENDPOINT_TEXT_BYTES]);
-/* HOST:PORT or [V6]:PORT, in two. */
-int address_split(const char *address, char *host, size_t host_cap, char *port, size_t port_cap,
-		  struct ramp_err *err);
 
 /* channel.c */
 int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dialed,
@@ -169,8 +157,8 @@ void reject_count(struct peers *peers, struct peer *peer, const char *endpoint, 
 void peers_door(struct peers *peers, peers_take_data *take, void *arg); /* NULL: shut */
 const struct hello_self *peers_self(struct peers *peers);
 /* Where to dial `node`. -EHOSTUNREACH: not known. */
-int peers_address(struct peers *peers, ramp_node_t node, struct peer_address *out);
+int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *out);
 /* It could not be reached there: the next one is told another of its addresses. */
-void peers_address_failed(struct peers *peers, ramp_node_t node, const struct peer_address *at);
+void peers_address_failed(struct peers *peers, ramp_node_t node, const struct endpoint_address *at);
 
 #endif

@@ -47,8 +47,8 @@ struct tcp_conn {
 	uint64_t deadline_ms;
 	struct hello hello;
 	struct ramp_err err; /* why it FAILED */
-	struct peer_address to;
-	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+	struct endpoint_address to;
+	char endpoint[ENDPOINT_TEXT_BYTES];
 
 	struct flight flights[TP_QUEUE_MAX];
 	unsigned int n_flights;
@@ -92,7 +92,7 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		enum tp_class class, struct tp_conn **out, struct ramp_err *err)
 {
 	struct tcp *tcp = (struct tcp *)tp;
-	struct peer_address to;
+	struct endpoint_address to;
 	struct tcp_conn *conn;
 
 	if (peers_address(tcp->peers, node, &to))
@@ -103,8 +103,8 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 	conn->base.tp = tp;
 	conn->tcp = tcp;
 	conn->to = to;
-	address_text((const struct sockaddr *)&to.sa, to.len, conn->endpoint);
-	conn->fd = endpoint_socket(&to, err);
+	endpoint_address_text(&to, conn->endpoint);
+	conn->fd = endpoint_connect(&to, err);
 	if (conn->fd < 0) {
 		int rc = conn->fd;
 

@@ -80,7 +80,7 @@ struct conn {
 	int fd;
 	unsigned int slot;
 	struct hello_peer who;
-	char endpoint[PEER_ENDPOINT_TEXT_BYTES];
+	char endpoint[ENDPOINT_TEXT_BYTES];
 	uint32_t events;	 /* that epoll watches */
 	bool blocked;		 /* the socket is full */
 	unsigned int refused;	 /* requests in a row */
