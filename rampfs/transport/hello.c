@@ -1,20 +1,28 @@
 /*
- * The hello of a new connection; hello.h has the drawing.
+ * The hello of a new connection, as bytes; hello.h has the drawing.
  *
- * Happy path: each step is one frame {magic, version, step, length, payload}; hello_run flushes
- * what is to be sent, reads exactly one frame, checks it, and makes the next.
+ * The steps, and the functions that make them (by hello_go):
  *
- * How it fails: hello_fail tells the other end why with a REJECT, as far as the socket takes it at
- * once, and words the reason for our own log. Nothing is retried here.
+ *   dialer:    OPEN -> WAIT_OFFER [hello_next]   WAIT_OFFER -> WAIT_WELCOME [take_offer]
+ *              WAIT_WELCOME -> PROVED [take_welcome]
+ *   acceptor:  WAIT_OPEN -> WAIT_PROVE [take_open]   WAIT_PROVE -> PROVED [take_prove]
+ *   any but PROVED -> FAILED [hello_failed]
+ *
+ * Happy path: each step is one frame {magic, version, step, length, payload}; hello_feed collects
+ * exactly one frame, checks it, and makes the next, which hello_next gives.
+ *
+ * How it fails: hello_reject makes a REJECT that tells the other end why, and the reason for our
+ * own log is worded in `err`. Nothing is retried here.
  */
 #include "hello.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
+#include "base/log.h"
 #include "base/wire.h"
 
 #define HELLO_MAGIC	   UINT32_C(0x504d4152) /* "RAMP" */
@@ -28,7 +36,7 @@ enum frame { FRAME_OPEN = 1, FRAME_OFFER, FRAME_PROVE, FRAME_WELCOME, FRAME_REJE
 #define WELCOME_BYTES (HELLO_CLUSTER_BYTES + 4 + 8 + 8 + HMAC_BYTES)
 #define REJECT_BYTES  1
 
-enum reject {
+enum reject_reason {
 	REJECT_MALFORMED = 1,
 	REJECT_VERSION,
 	REJECT_KEY,
@@ -52,6 +60,38 @@ static const char label_offer[] = "acceptor's offer";
 static const char label_prove[] = "dialer's proof";
 static const char label_welcome[] = "acceptor's welcome";
 
+#define STEP(step) (1u << (step))
+
+static const struct {
+	const char *name;
+	unsigned int next;
+} hello_steps[] = {
+	[HELLO_OPEN] = {"OPEN", STEP(HELLO_WAIT_OFFER)},
+	[HELLO_WAIT_OPEN] = {"WAIT_OPEN", STEP(HELLO_WAIT_PROVE)},
+	[HELLO_WAIT_OFFER] = {"WAIT_OFFER", STEP(HELLO_WAIT_WELCOME)},
+	[HELLO_WAIT_PROVE] = {"WAIT_PROVE", STEP(HELLO_STEP_PROVED)},
+	[HELLO_WAIT_WELCOME] = {"WAIT_WELCOME", STEP(HELLO_STEP_PROVED)},
+	[HELLO_STEP_PROVED] = {"PROVED", 0},
+	[HELLO_STEP_FAILED] = {"FAILED", 0},
+};
+
+/* Changes the step: the only function that does. Aborts on a step that the list does not have. */
+static void hello_go(struct hello *hello, enum hello_step from, enum hello_step to)
+{
+	unsigned int next = hello_steps[from].next;
+
+	if (next)
+		next |= STEP(HELLO_STEP_FAILED);
+	if (hello->step != from || !(next & STEP(to))) {
+		log_error("hello: no step from %s (expected %s) to %s",
+			  hello_steps[hello->step].name, hello_steps[from].name,
+			  hello_steps[to].name);
+		abort();
+	}
+	log_debug("hello: %s -> %s", hello_steps[from].name, hello_steps[to].name);
+	hello->step = to;
+}
+
 int hello_self_init(struct hello_self *self, const uint8_t cluster_key[HMAC_BYTES],
 		    struct ramp_err *err)
 {
@@ -68,47 +108,45 @@ static void put_header(struct wire_w *w, enum frame type, size_t len)
 	wire_put_u8(w, (uint8_t)len);
 }
 
-static void remember(struct hello *hello, const uint8_t *bytes, size_t len)
+static void transcript_add(struct hello *hello, const uint8_t *bytes, size_t len)
 {
 	/* The four frames together are shorter than the transcript. */
 	memcpy(hello->transcript + hello->transcript_len, bytes, len);
 	hello->transcript_len += len;
 }
 
-/* The proof of one step: over its label and everything that went before. */
+/* Computes the proof of one step: over its label and everything that went before. */
 static int proof(const struct hello *hello, const char *label, uint8_t mac[HMAC_BYTES])
 {
 	return hmac_derive(hello->self->key, label, hello->transcript, hello->transcript_len, mac);
 }
 
-static int hello_fail(struct hello *hello, int fd, enum reject why, struct ramp_err *err)
+/* Queues a REJECT, behind nothing: a frame is taken only when all is sent. Returns -err->code. */
+static int hello_reject(struct hello *hello, enum reject_reason why, const struct ramp_err *err)
 {
-	uint8_t frame[HELLO_HEADER_BYTES + REJECT_BYTES];
 	struct wire_w w;
 
-	wire_w_init(&w, frame, sizeof(frame));
+	wire_w_init(&w, hello->out, sizeof(hello->out));
 	put_header(&w, FRAME_REJECT, REJECT_BYTES);
 	wire_put_u8(&w, (uint8_t)why);
-	/* A courtesy: where it does not arrive, the end of the connection says enough. */
-	(void)!send(fd, frame, w.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	hello->step = HELLO_OVER;
-	hello->failed = true;
+	hello->out_len = w.len;
+	hello->out_pos = 0;
 	return -err->code;
 }
 
-/* Ends the frame that is being built: with its proof where `label` is given. */
+/* Completes the frame that is being built: with its proof where `label` is given. */
 static int finish_frame(struct hello *hello, struct wire_w *w, const char *label)
 {
 	uint8_t mac[HMAC_BYTES];
 	int rc;
 
-	remember(hello, w->buf, w->len);
+	transcript_add(hello, w->buf, w->len);
 	if (label) {
 		rc = proof(hello, label, mac);
 		if (rc)
 			return rc;
 		wire_put_bytes(w, mac, sizeof(mac));
-		remember(hello, mac, sizeof(mac));
+		transcript_add(hello, mac, sizeof(mac));
 	}
 	hello->out_len = w->len;
 	hello->out_pos = 0;
@@ -158,68 +196,66 @@ static int send_welcome(struct hello *hello)
 	return finish_frame(hello, &w, label_welcome);
 }
 
-/* Takes the frame in `in` into the transcript and checks the proof at its end. */
-static int check_proof(struct hello *hello, int fd, const char *label, struct ramp_err *err)
+/* Adds the frame in `in` to the transcript and checks the proof at its end. */
+static int check_proof(struct hello *hello, const char *label, struct ramp_err *err)
 {
 	const uint8_t *sent = hello->in + hello->in_len - HMAC_BYTES;
 	uint8_t mac[HMAC_BYTES];
 	int rc;
 
-	remember(hello, hello->in, hello->in_len - HMAC_BYTES);
+	transcript_add(hello, hello->in, hello->in_len - HMAC_BYTES);
 	rc = proof(hello, label, mac);
-	if (rc) {
-		hello->failed = true;
+	if (rc)
 		return ramp_err_sys(err, -rc, "HMAC of the hello");
-	}
 	if (!hmac_equal(mac, sent)) {
 		ramp_err_set(err, EKEYREJECTED, "it does not prove our cluster key");
-		return hello_fail(hello, fd, REJECT_KEY, err);
+		return hello_reject(hello, REJECT_KEY, err);
 	}
-	remember(hello, sent, HMAC_BYTES);
+	transcript_add(hello, sent, HMAC_BYTES);
 	return 0;
 }
 
-static int check_cluster(struct hello *hello, int fd, const uint8_t cluster[HELLO_CLUSTER_BYTES],
+static int check_cluster(struct hello *hello, const uint8_t cluster[HELLO_CLUSTER_BYTES],
 			 struct ramp_err *err)
 {
 	if (memcmp(cluster, hello->self->cluster_id, HELLO_CLUSTER_BYTES) == 0)
 		return 0;
 	ramp_err_set(err, EPERM, "it is of another cluster");
-	return hello_fail(hello, fd, REJECT_CLUSTER, err);
+	return hello_reject(hello, REJECT_CLUSTER, err);
 }
 
 static int take_open(struct hello *hello, struct ramp_err *err)
 {
 	int rc;
 
-	remember(hello, hello->in, hello->in_len);
+	transcript_add(hello, hello->in, hello->in_len);
 	rc = send_nonce(hello, FRAME_OFFER, label_offer);
 	if (rc)
 		return ramp_err_sys(err, -rc, "making an offer");
-	hello->step = HELLO_WAIT_PROVE;
+	hello_go(hello, HELLO_WAIT_OPEN, HELLO_WAIT_PROVE);
 	return 0;
 }
 
-static int take_offer(struct hello *hello, int fd, struct ramp_err *err)
+static int take_offer(struct hello *hello, struct ramp_err *err)
 {
-	int rc = check_proof(hello, fd, label_offer, err);
+	int rc = check_proof(hello, label_offer, err);
 
 	if (rc)
 		return rc;
 	rc = send_prove(hello);
 	if (rc)
 		return ramp_err_sys(err, -rc, "making a proof");
-	hello->step = HELLO_WAIT_WELCOME;
+	hello_go(hello, HELLO_WAIT_OFFER, HELLO_WAIT_WELCOME);
 	return 0;
 }
 
-static int take_prove(struct hello *hello, int fd, struct ramp_err *err)
+static int take_prove(struct hello *hello, struct ramp_err *err)
 {
 	struct hello_peer peer = {0};
 	uint8_t cluster[HELLO_CLUSTER_BYTES], class;
 	ramp_node_t want;
 	struct wire_r r;
-	int rc = check_proof(hello, fd, label_prove, err);
+	int rc = check_proof(hello, label_prove, err);
 
 	if (rc)
 		return rc;
@@ -231,44 +267,44 @@ static int take_prove(struct hello *hello, int fd, struct ramp_err *err)
 	peer.instance = wire_get_u64(&r);
 	class = wire_get_u8(&r);
 	if (class != HELLO_JOIN) {
-		rc = check_cluster(hello, fd, cluster, err);
+		rc = check_cluster(hello, cluster, err);
 		if (rc)
 			return rc;
 	}
 	if (!wire_r_done(&r) || class > HELLO_JOIN || peer.incarnation == 0 ||
 	    (class == HELLO_JOIN && (peer.node || want))) {
 		ramp_err_set(err, EPROTO, "its proof is malformed");
-		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+		return hello_reject(hello, REJECT_MALFORMED, err);
 	}
 	peer.class = (enum hello_class) class;
-	/* Also what keeps a node from being talked into talking with itself. */
+	/* This also keeps a node from being led to its own port. */
 	if (class != HELLO_JOIN && (want != hello->self->node || peer.node == hello->self->node)) {
 		ramp_err_set(err, ENODEV, "node %u wants node %u here, this is node %u", peer.node,
 			     want, hello->self->node);
-		return hello_fail(hello, fd, REJECT_NODE, err);
+		return hello_reject(hello, REJECT_NODE, err);
 	}
 	hello->peer = peer;
 	if (hello->admit && hello->admit(hello->arg, &peer, err))
-		return hello_fail(hello, fd, REJECT_ADMIT, err);
+		return hello_reject(hello, REJECT_ADMIT, err);
 	rc = send_welcome(hello);
 	if (rc)
 		return ramp_err_sys(err, -rc, "making a welcome");
-	hello->step = HELLO_OVER;
+	hello_go(hello, HELLO_WAIT_PROVE, HELLO_STEP_PROVED);
 	return 0;
 }
 
-static int take_welcome(struct hello *hello, int fd, struct ramp_err *err)
+static int take_welcome(struct hello *hello, struct ramp_err *err)
 {
 	struct hello_peer peer = {.class = hello->want_class};
 	struct wire_r r;
-	int rc = check_proof(hello, fd, label_welcome, err);
+	int rc = check_proof(hello, label_welcome, err);
 
 	if (rc)
 		return rc;
 	wire_r_init(&r, hello->in + HELLO_HEADER_BYTES, WELCOME_BYTES - HMAC_BYTES);
 	wire_get_bytes(&r, peer.cluster_id, sizeof(peer.cluster_id));
 	if (hello->want_class != HELLO_JOIN) {
-		rc = check_cluster(hello, fd, peer.cluster_id, err);
+		rc = check_cluster(hello, peer.cluster_id, err);
 		if (rc)
 			return rc;
 	}
@@ -279,24 +315,22 @@ static int take_welcome(struct hello *hello, int fd, struct ramp_err *err)
 	    (hello->want_class != HELLO_JOIN && peer.node != hello->want_node)) {
 		ramp_err_set(err, ENODEV, "node %u answers where node %u is wanted", peer.node,
 			     hello->want_node);
-		return hello_fail(hello, fd, REJECT_NODE, err);
+		return hello_reject(hello, REJECT_NODE, err);
 	}
 	hello->peer = peer;
 	if (hello->want_incarnation && peer.incarnation != hello->want_incarnation) {
 		ramp_err_set(err, ESTALE, "node %u has another incarnation than the wanted one",
 			     peer.node);
-		return hello_fail(hello, fd, REJECT_INCARNATION, err);
+		return hello_reject(hello, REJECT_INCARNATION, err);
 	}
-	hello->step = HELLO_OVER;
+	hello_go(hello, HELLO_WAIT_WELCOME, HELLO_STEP_PROVED);
 	return 0;
 }
 
-static int take_reject(struct hello *hello, unsigned int version, struct ramp_err *err)
+static int take_reject(const struct hello *hello, unsigned int version, struct ramp_err *err)
 {
 	uint8_t why = hello->in[HELLO_HEADER_BYTES];
 
-	hello->step = HELLO_OVER;
-	hello->failed = true;
 	if (version != PEER_VERSION)
 		return ramp_err_set(err, EPROTONOSUPPORT,
 				    "it speaks protocol version %u, this node %u", version,
@@ -311,83 +345,46 @@ struct frame_rule {
 	size_t len;
 };
 
-/* The one frame that each step takes, beside REJECT. */
-static const struct frame_rule rules[] = {
+/* The one frame that each step takes, besides REJECT. */
+static const struct frame_rule frame_rules[] = {
 	[HELLO_WAIT_OPEN] = {FRAME_OPEN, OPEN_BYTES},
 	[HELLO_WAIT_OFFER] = {FRAME_OFFER, OFFER_BYTES},
 	[HELLO_WAIT_PROVE] = {FRAME_PROVE, PROVE_BYTES},
 	[HELLO_WAIT_WELCOME] = {FRAME_WELCOME, WELCOME_BYTES},
 };
 
-/* Checks the header in `in`; 0 and *need: the bytes of the whole frame. */
-static int check_header(struct hello *hello, int fd, size_t *need, struct ramp_err *err)
+/* Checks the header in `in`; sets in_need to the bytes of the whole frame. */
+static int check_header(struct hello *hello, struct ramp_err *err)
 {
-	const struct frame_rule *rule = &rules[hello->step];
+	const struct frame_rule *rule = &frame_rules[hello->step];
 	unsigned int version, type, len;
 	struct wire_r r;
 
 	wire_r_init(&r, hello->in, HELLO_HEADER_BYTES);
 	if (wire_get_u32(&r) != HELLO_MAGIC) {
 		ramp_err_set(err, EPROTO, "it does not speak rampfs's protocol");
-		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+		return hello_reject(hello, REJECT_MALFORMED, err);
 	}
 	version = wire_get_u16(&r);
 	type = wire_get_u8(&r);
 	len = wire_get_u8(&r);
-	*need = HELLO_HEADER_BYTES + len;
+	hello->in_need = HELLO_HEADER_BYTES + len;
 	if (type == FRAME_REJECT && len == REJECT_BYTES)
 		return 0;
 	if (version != PEER_VERSION) {
 		ramp_err_set(err, EPROTONOSUPPORT, "it speaks protocol version %u, this node %u",
 			     version, PEER_VERSION);
-		return hello_fail(hello, fd, REJECT_VERSION, err);
+		return hello_reject(hello, REJECT_VERSION, err);
 	}
 	if (type != rule->type || len != rule->len) {
 		ramp_err_set(err, EPROTO, "a hello frame of type %u and %u bytes is out of turn",
 			     type, len);
-		return hello_fail(hello, fd, REJECT_MALFORMED, err);
+		return hello_reject(hello, REJECT_MALFORMED, err);
 	}
 	return 0;
 }
 
-static int flush(struct hello *hello, int fd, struct ramp_err *err)
-{
-	while (hello->out_pos < hello->out_len) {
-		ssize_t n = send(fd, hello->out + hello->out_pos, hello->out_len - hello->out_pos,
-				 MSG_DONTWAIT | MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return -EAGAIN;
-		if (n < 0)
-			return ramp_err_sys(err, errno, "sending the hello");
-		hello->out_pos += (size_t)n;
-	}
-	return 0;
-}
-
-/* Reads until `in` holds `need` bytes. */
-static int fill(struct hello *hello, int fd, size_t need, struct ramp_err *err)
-{
-	while (hello->in_len < need) {
-		ssize_t n = recv(fd, hello->in + hello->in_len, need - hello->in_len, MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return -EAGAIN;
-		if (n < 0)
-			return ramp_err_sys(err, errno, "reading the hello");
-		if (n == 0)
-			return ramp_err_set(err, ECONNRESET,
-					    "it closed in the middle of the hello");
-		hello->in_len += (size_t)n;
-	}
-	return 0;
-}
-
-static int take_frame(struct hello *hello, int fd, struct ramp_err *err)
+static int take_frame(struct hello *hello, struct ramp_err *err)
 {
 	struct wire_r r;
 	int rc;
@@ -401,55 +398,90 @@ static int take_frame(struct hello *hello, int fd, struct ramp_err *err)
 		rc = take_open(hello, err);
 		break;
 	case HELLO_WAIT_OFFER:
-		rc = take_offer(hello, fd, err);
+		rc = take_offer(hello, err);
 		break;
 	case HELLO_WAIT_PROVE:
-		rc = take_prove(hello, fd, err);
+		rc = take_prove(hello, err);
 		break;
 	default:
-		rc = take_welcome(hello, fd, err);
+		rc = take_welcome(hello, err);
 		break;
 	}
 	hello->in_len = 0;
+	hello->in_need = HELLO_HEADER_BYTES;
 	return rc;
 }
 
-int hello_run(struct hello *hello, int fd, struct ramp_err *err)
+static int hello_failed(struct hello *hello, int rc)
 {
+	hello_go(hello, hello->step, HELLO_STEP_FAILED);
+	return rc;
+}
+
+enum hello_state hello_state(const struct hello *hello)
+{
+	if (hello->step == HELLO_STEP_FAILED)
+		return HELLO_FAILED;
+	if (hello->step == HELLO_OPEN || hello->out_pos < hello->out_len)
+		return HELLO_SENDING;
+	return hello->step == HELLO_STEP_PROVED ? HELLO_PROVED : HELLO_RECEIVING;
+}
+
+size_t hello_needs(const struct hello *hello)
+{
+	return hello_state(hello) == HELLO_RECEIVING ? hello->in_need - hello->in_len : 0;
+}
+
+int hello_feed(struct hello *hello, const void *data, size_t len, size_t *taken,
+	       struct ramp_err *err)
+{
+	const uint8_t *at = data;
 	struct ramp_err own;
-	size_t need = HELLO_HEADER_BYTES;
-	int rc;
+	size_t need;
+	int rc = 0;
 
 	if (!err)
 		err = &own;
-	if (hello->step == HELLO_SEND) {
-		rc = send_nonce(hello, FRAME_OPEN, NULL);
-		if (rc)
-			return ramp_err_sys(err, -rc, "making an opening");
-		hello->step = HELLO_WAIT_OFFER;
+	*taken = 0;
+	if (hello->step == HELLO_STEP_FAILED)
+		return ramp_err_set(err, EPROTO, "the hello has failed");
+	while (!rc && *taken < len && (need = hello_needs(hello)) > 0) {
+		size_t n = need < len - *taken ? need : len - *taken;
+
+		memcpy(hello->in + hello->in_len, at + *taken, n);
+		hello->in_len += n;
+		*taken += n;
+		if (hello->in_len < hello->in_need)
+			continue;
+		if (hello->in_len == HELLO_HEADER_BYTES)
+			rc = check_header(hello, err);
+		else
+			rc = take_frame(hello, err);
 	}
-	for (;;) {
-		rc = flush(hello, fd, err);
-		if (rc)
-			return rc;
-		if (hello->step == HELLO_OVER)
-			return hello->failed ? ramp_err_set(err, EPROTO, "the hello has failed")
-					     : 0;
-		rc = fill(hello, fd, HELLO_HEADER_BYTES, err);
-		if (!rc)
-			rc = check_header(hello, fd, &need, err);
-		if (!rc)
-			rc = fill(hello, fd, need, err);
-		if (!rc)
-			rc = take_frame(hello, fd, err);
-		if (rc)
-			return rc;
-	}
+	return rc ? hello_failed(hello, rc) : 0;
 }
 
-bool hello_wants_write(const struct hello *hello)
+int hello_next(struct hello *hello, const uint8_t **out, size_t *len, struct ramp_err *err)
 {
-	return hello->out_pos < hello->out_len;
+	int rc;
+
+	*len = 0;
+	if (hello->step == HELLO_OPEN) {
+		rc = send_nonce(hello, FRAME_OPEN, NULL);
+		if (rc)
+			return hello_failed(hello, ramp_err_sys(err, -rc, "making an opening"));
+		hello_go(hello, HELLO_OPEN, HELLO_WAIT_OFFER);
+	}
+	*out = hello->out + hello->out_pos;
+	*len = hello->out_len - hello->out_pos;
+	return 0;
+}
+
+void hello_sent(struct hello *hello, size_t len)
+{
+	hello->out_pos += len;
+	if (hello->out_pos == hello->out_len)
+		hello->out_pos = hello->out_len = 0;
 }
 
 void hello_dial(struct hello *hello, const struct hello_self *self, ramp_node_t want_node,
@@ -457,7 +489,8 @@ void hello_dial(struct hello *hello, const struct hello_self *self, ramp_node_t 
 {
 	*hello = (struct hello){
 		.self = self,
-		.step = HELLO_SEND,
+		.step = HELLO_OPEN,
+		.in_need = HELLO_HEADER_BYTES,
 		.want_node = want_node,
 		.want_incarnation = want_incarnation,
 		.want_class = class,
@@ -471,6 +504,7 @@ void hello_accept(struct hello *hello, const struct hello_self *self,
 	*hello = (struct hello){
 		.self = self,
 		.step = HELLO_WAIT_OPEN,
+		.in_need = HELLO_HEADER_BYTES,
 		.admit = admit,
 		.arg = arg,
 	};

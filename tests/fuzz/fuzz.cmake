@@ -70,13 +70,13 @@ rampfs_fuzz(journal meta/replica.c meta/fsm.c meta/fsm_members.c meta/journal.c 
   meta/journal_reader.c meta/command.c meta/raft.c meta/raft_follow.c meta/raft_lead.c meta/raft_log.c meta/raft_wire.c)
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/facts.c ${memory})
-rampfs_fuzz(hello ${t}/hello.c libramp/base/hmac.c)
-rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c mkfs.rampfs/plan.c libramp/base/statedir.c libramp/base/config.c
-  libramp/base/hmac.c)
+rampfs_fuzz(hello ${t}/hello.c ${t}/hello_io.c ${t}/stream.c libramp/base/hmac.c)
+rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mkfs.rampfs/plan.c
+  libramp/base/statedir.c libramp/base/config.c libramp/base/hmac.c)
 rampfs_fuzz(doorman libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
 rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c)
-rampfs_fuzz(replies ${t}/tcp/tcp_read.c)
-rampfs_fuzz(control ${t}/peers/channel.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
+rampfs_fuzz(replies ${t}/tcp/tcp_read.c ${t}/stream.c)
+rampfs_fuzz(control ${t}/peers/channel.c ${t}/stream.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)
 add_custom_target(fuzzers ALL DEPENDS ${fuzz_programs})

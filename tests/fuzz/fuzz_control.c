@@ -139,6 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t key[HMAC_BYTES];
 	struct hmac *mac;
 	uint64_t count = 0;
+	struct stream stream;
 	int pair[2];
 
 	if (!loop)
@@ -148,7 +149,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(key, 1, sizeof(key));
 	fuzz_rule(hmac_open(&mac, key, sizeof(key)) == 0);
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-	fuzz_rule(channel_open(&peer, pair[0], NULL, false, NULL) == 0);
+	stream = stream_plain(pair[0]);
+	fuzz_rule(channel_open(&peer, &stream, NULL, false, NULL) == 0);
 	channel_start(peer.channel);
 	while (in.left && send_one(&in, pair[1], mac, &count))
 		uv_run(loop_uv(loop), UV_RUN_NOWAIT);

@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "transport/hello.h"
-#include "transport/peers/peer.h"
+#include "transport/hello_io.h"
 
 #define FRAMES 4
 
@@ -26,6 +25,13 @@ struct end {
 	int fd, other; /* its own end of a socket pair, and the middle's */
 	int rc;
 };
+
+static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct stream stream = stream_plain(fd);
+
+	return hello_run(hello, &stream, err);
+}
 
 static void start(struct end *end)
 {
@@ -43,7 +49,7 @@ static void run(struct end *end)
 
 	if (end->rc != -EAGAIN)
 		return;
-	end->rc = hello_run(&end->hello, end->fd, &err);
+	end->rc = hello_on(&end->hello, end->fd, &err);
 	fuzz_rule(end->rc == 0 || end->rc == -EAGAIN || err.text[0]);
 }
 

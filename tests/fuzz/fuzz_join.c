@@ -22,8 +22,9 @@
 #include "base/wire.h"
 #include "fuzz.h"
 #include "mkfs.rampfs/plan.h"
+#include "transport/endpoint.h"
+#include "transport/hello_io.h"
 #include "transport/peers/join.h"
-#include "transport/peers/peer_impl.h"
 
 #define ADDRESS	     "127.0.0.1:1"
 #define LOOK_AGAIN   256 /* inputs between two looks at the open descriptors */
@@ -46,7 +47,7 @@ static struct {
 } member;
 static int newcomers_end = -1;
 
-/* ---- in place of greet.c -------------------------------------------------------------------- */
+/* ---- in place of endpoint.c ----------------------------------------------------------------- */
 
 int endpoint_split(const char *address, char *host, size_t host_cap, char *port, size_t port_cap,
 		   struct ramp_err *err)
@@ -105,12 +106,19 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct stream stream = stream_plain(fd);
+
+	return hello_run(hello, &stream, err);
+}
+
 static int say_hello(struct hello *hello, int fd)
 {
 	uint8_t byte;
 	int rc;
 
-	while ((rc = hello_run(hello, fd, NULL)) == -EAGAIN)
+	while ((rc = hello_on(hello, fd, NULL)) == -EAGAIN)
 		(void)!recv(fd, &byte, 1, MSG_PEEK);
 	return rc;
 }
@@ -183,8 +191,8 @@ static void receive(void)
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	hello_dial(&newcomer, &newcomer_self, 0, 0, HELLO_JOIN);
 	hello_accept(&hello, &member_self, NULL, NULL);
-	while (hello_run(&newcomer, pair[0], NULL) == -EAGAIN)
-		(void)!hello_run(&hello, pair[1], NULL);
+	while (hello_on(&newcomer, pair[0], NULL) == -EAGAIN)
+		(void)!hello_on(&hello, pair[1], NULL);
 	send_frame(pair[0], &newcomer, true, "join request", member.bytes, member.len);
 	shutdown(pair[0], SHUT_WR);
 	rc = join_receive(pair[1], &hello, &request, &err);

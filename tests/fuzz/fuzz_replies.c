@@ -5,6 +5,7 @@
  * The input: a byte (whether each header's first bytes are made right), then headers and data.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 
 #include "base/wire.h"
 #include "fuzz.h"
+#include "transport/hello_io.h"
 #include "transport/tcp/tcp_impl.h"
 
 #define READS	   3
@@ -66,21 +68,22 @@ void hello_dial(struct hello *hello, const struct hello_self *self, ramp_node_t 
 	(void)want_node;
 	(void)want_incarnation;
 	(void)class;
-	*hello = (struct hello){.step = HELLO_OVER};
+	*hello = (struct hello){.step = HELLO_STEP_PROVED};
 }
 
-int hello_run(struct hello *hello, int fd, struct ramp_err *err)
+int hello_run(struct hello *hello, struct stream *stream, struct ramp_err *err)
 {
 	(void)hello;
-	(void)fd;
+	(void)stream;
 	(void)err;
 	return 0;
 }
 
-bool hello_wants_write(const struct hello *hello)
+short hello_events(const struct hello *hello, const struct stream *stream)
 {
 	(void)hello;
-	return false;
+	(void)stream;
+	return POLLIN;
 }
 
 /* ---- */

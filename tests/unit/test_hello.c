@@ -3,6 +3,7 @@
  * cut, replayed, turned back.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,8 +11,7 @@
 
 #include <check.h>
 
-#include "transport/hello.h"
-#include "transport/peers/peer.h"
+#include "transport/hello_io.h"
 
 #define DIALER_BYTES   137 /* OPEN and PROVE */
 #define ACCEPTOR_BYTES 164 /* OFFER and WELCOME */
@@ -34,6 +34,13 @@ struct pair {
 	size_t flip_at, cut_at;
 	int cut_way; /* -1: none */
 };
+
+static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct stream stream = stream_plain(fd);
+
+	return hello_run(hello, &stream, err);
+}
 
 static void init_self(struct hello_self *self, ramp_node_t node, uint8_t key, uint8_t cluster)
 {
@@ -100,7 +107,7 @@ static void step(struct pair *pair, int end)
 {
 	if (pair->results[end] != -EAGAIN)
 		return;
-	pair->results[end] = hello_run(&pair->hellos[end], pair->theirs[end], &pair->errs[end]);
+	pair->results[end] = hello_on(&pair->hellos[end], pair->theirs[end], &pair->errs[end]);
 	if (pair->results[end] < 0 && pair->results[end] != -EAGAIN)
 		shutdown(pair->theirs[end], SHUT_RDWR);
 }
@@ -342,7 +349,7 @@ static int play_to_acceptor(const uint8_t *bytes, size_t len, struct ramp_err *e
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
 	ck_assert_int_eq(send(fds[1], bytes, len, 0), (ssize_t)len);
 	shutdown(fds[1], SHUT_WR);
-	rc = hello_run(&hello, fds[0], err);
+	rc = hello_on(&hello, fds[0], err);
 	close(fds[0]);
 	close(fds[1]);
 	return rc;
@@ -400,11 +407,11 @@ START_TEST(reflection)
 	init_self(&self, 1, 'k', 'c');
 	hello_dial(&dialer, &self, 2, 0, HELLO_CONTROL);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-	ck_assert_int_eq(hello_run(&dialer, fds[0], &err), -EAGAIN);
+	ck_assert_int_eq(hello_on(&dialer, fds[0], &err), -EAGAIN);
 	n = recv(fds[1], bytes, sizeof(bytes), 0);
 	ck_assert_int_eq(n, OPEN_BYTES);
 	ck_assert_int_eq(send(fds[1], bytes, (size_t)n, 0), n);
-	ck_assert_int_eq(hello_run(&dialer, fds[0], &err), -EPROTO);
+	ck_assert_int_eq(hello_on(&dialer, fds[0], &err), -EPROTO);
 	close(fds[0]);
 	close(fds[1]);
 
@@ -421,12 +428,12 @@ START_TEST(reflection)
 	hello_accept(&acceptor, &self, NULL, NULL);
 	hello_dial(&dialer, &self, 1, 0, HELLO_CONTROL);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-	ck_assert_int_eq(hello_run(&dialer, fds[1], &err), -EAGAIN);
-	ck_assert_int_eq(hello_run(&acceptor, fds[0], &err), -EAGAIN);
+	ck_assert_int_eq(hello_on(&dialer, fds[1], &err), -EAGAIN);
+	ck_assert_int_eq(hello_on(&acceptor, fds[0], &err), -EAGAIN);
 	n = recv(fds[1], bytes, sizeof(bytes), 0);
 	ck_assert_int_eq(n, OFFER_BYTES);
 	ck_assert_int_eq(send(fds[1], bytes, (size_t)n, 0), n);
-	ck_assert_int_eq(hello_run(&acceptor, fds[0], &err), -EPROTO);
+	ck_assert_int_eq(hello_on(&acceptor, fds[0], &err), -EPROTO);
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -461,6 +468,79 @@ START_TEST(nothing_is_read_beyond_the_hello)
 }
 END_TEST
 
+/* Hands what `from` has to send to `to`, `most` bytes a call, with one byte more behind the last. */
+static int hand_over(struct hello *from, struct hello *to, size_t most, size_t *calls)
+{
+	uint8_t bytes[HELLO_FRAME_MAX_BYTES + 1];
+	const uint8_t *out;
+	size_t len, taken;
+	int rc = 0;
+
+	ck_assert_int_eq(hello_next(from, &out, &len, NULL), 0);
+	memcpy(bytes, out, len);
+	bytes[len] = 'z';
+	hello_sent(from, len);
+	for (size_t at = 0; at <= len && !rc; at += taken) {
+		size_t n = most < len + 1 - at ? most : len + 1 - at;
+
+		rc = hello_feed(to, bytes + at, n, &taken, NULL);
+		++*calls;
+		/* The answer is to be sent, or all is over: the byte behind the frame stays. */
+		ck_assert_uint_eq(taken, at + n > len ? len - at : n);
+		if (at + taken == len)
+			break;
+	}
+	ck_assert_uint_eq(hello_needs(to), 0);
+	return rc;
+}
+
+/* No socket, and no stream: bytes in, bytes out. */
+START_TEST(bytes_may_come_in_any_pieces)
+{
+	struct hello_self selves[2];
+
+	init_self(&selves[0], 1, 'k', 'c');
+	init_self(&selves[1], 2, 'k', 'c');
+	for (size_t most = 1; most < HELLO_FRAME_MAX_BYTES; most++) {
+		struct hello dialer, acceptor;
+		size_t calls = 0;
+
+		hello_dial(&dialer, &selves[0], 2, 0, HELLO_DEMAND);
+		hello_accept(&acceptor, &selves[1], NULL, NULL);
+		ck_assert_int_eq(hello_state(&dialer), HELLO_SENDING);
+		ck_assert_int_eq(hello_state(&acceptor), HELLO_RECEIVING);
+		for (int frame = 0; frame < 4; frame++) {
+			struct hello *from = frame % 2 ? &acceptor : &dialer;
+
+			ck_assert_int_eq(
+				hand_over(from, frame % 2 ? &dialer : &acceptor, most, &calls), 0);
+		}
+		ck_assert_int_eq(hello_state(&dialer), HELLO_PROVED);
+		ck_assert_int_eq(hello_state(&acceptor), HELLO_PROVED);
+		ck_assert(most > 1 || calls == DIALER_BYTES + ACCEPTOR_BYTES);
+	}
+}
+END_TEST
+
+START_TEST(a_failed_hello_takes_nothing_more)
+{
+	struct hello_self self;
+	struct hello acceptor;
+	const uint8_t *out;
+	size_t len, taken;
+
+	init_self(&self, 2, 'k', 'c');
+	hello_accept(&acceptor, &self, NULL, NULL);
+	ck_assert_int_eq(hello_feed(&acceptor, "GET / HTTP/1.1", 14, &taken, NULL), -EPROTO);
+	ck_assert_uint_eq(taken, 8);
+	ck_assert_int_eq(hello_state(&acceptor), HELLO_FAILED);
+	ck_assert_int_eq(hello_next(&acceptor, &out, &len, NULL), 0);
+	ck_assert_uint_eq(len, 9); /* a REJECT */
+	ck_assert_int_eq(hello_feed(&acceptor, "more", 4, &taken, NULL), -EPROTO);
+	ck_assert_uint_eq(taken, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("hello");
@@ -483,6 +563,8 @@ int main(void)
 	tcase_add_test(tc, strange_first_frames);
 	tcase_add_test(tc, reflection);
 	tcase_add_test(tc, nothing_is_read_beyond_the_hello);
+	tcase_add_test(tc, bytes_may_come_in_any_pieces);
+	tcase_add_test(tc, a_failed_hello_takes_nothing_more);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

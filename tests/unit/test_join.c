@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/wire.h"
+#include "transport/hello_io.h"
 #include "transport/peers/join.h"
 
 #define MEMBER_NUMBER 7
@@ -33,6 +34,13 @@ static struct member {
 	struct ramp_err err;
 } member;
 
+static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct stream stream = stream_plain(fd);
+
+	return hello_run(hello, &stream, err);
+}
+
 static void *serve(void *arg)
 {
 	struct timeval patience = {.tv_sec = 10};
@@ -44,7 +52,7 @@ static void *serve(void *arg)
 	hello_accept(&hello, &member.self, NULL, NULL);
 	do {
 		usleep(200);
-		member.hello_rc = hello_run(&hello, fd, &member.err);
+		member.hello_rc = hello_on(&hello, fd, &member.err);
 	} while (member.hello_rc == -EAGAIN);
 	if (!member.hello_rc) {
 		member.who = hello.peer;
@@ -181,7 +189,7 @@ static int say_hello(struct hello *hello, struct hello_self *self)
 	hello_dial(hello, self, 0, 0, HELLO_JOIN);
 	do {
 		usleep(200);
-		rc = hello_run(hello, fd, NULL);
+		rc = hello_on(hello, fd, NULL);
 	} while (rc == -EAGAIN);
 	if (!rc)
 		return fd;

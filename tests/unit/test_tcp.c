@@ -16,7 +16,7 @@
 
 #include <check.h>
 
-#include "transport/hello.h"
+#include "transport/hello_io.h"
 #include "transport_node.h"
 
 #define PAGE ((size_t)RAMP_PAGE_BYTES)
@@ -980,6 +980,13 @@ static void identify(struct hello_self *self)
 	ck_assert_int_eq(hello_self_init(self, key, NULL), 0);
 }
 
+static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
+{
+	struct stream stream = stream_plain(fd);
+
+	return hello_run(hello, &stream, err);
+}
+
 static int proved(struct both *both, const struct hello_self *self)
 {
 	int fd = raw_connect(both->s.port), rc;
@@ -987,7 +994,7 @@ static int proved(struct both *both, const struct hello_self *self)
 	struct hello hello;
 
 	hello_dial(&hello, self, 1, 0, HELLO_DEMAND);
-	while ((rc = hello_run(&hello, fd, &err)) == -EAGAIN)
+	while ((rc = hello_on(&hello, fd, &err)) == -EAGAIN)
 		usleep(100);
 	ck_assert_msg(rc == 0, "%s", err.text);
 	return fd;

@@ -20,10 +20,10 @@
  * channel `broken` and leaves that to the loop. Messages in the queue are lost then.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "peer_impl.h"
@@ -43,7 +43,7 @@ struct chunk {
 
 struct channel {
 	struct peer *peer;
-	int fd;
+	struct stream stream;
 	uv_poll_t poll;
 	char endpoint[ENDPOINT_TEXT_BYTES];
 	bool closing;
@@ -94,8 +94,8 @@ static void free_channel(struct channel *channel)
 	free(channel);
 }
 
-int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dialed,
-		 struct ramp_err *err)
+int channel_open(struct peer *peer, const struct stream *stream, const struct hello *hello,
+		 bool dialed, struct ramp_err *err)
 {
 	struct channel *channel = calloc(1, sizeof(*channel));
 	int rc = -ENOMEM;
@@ -104,16 +104,16 @@ int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dial
 		return ramp_err_sys(err, ENOMEM, "control connection");
 	STAILQ_INIT(&channel->queue);
 	channel->peer = peer;
-	channel->fd = fd;
+	channel->stream = *stream;
 	channel->in_cap = IN_SMALL_BYTES;
 	channel->in = malloc(channel->in_cap);
-	endpoint_text(fd, channel->endpoint);
+	endpoint_text(stream->fd, channel->endpoint);
 	if (channel->in)
 		rc = open_mac(&channel->out_mac, hello, dialed);
 	if (!rc)
 		rc = open_mac(&channel->in_mac, hello, !dialed);
 	if (!rc)
-		rc = uv_poll_init(loop_uv(peer->peers->loop), &channel->poll, fd);
+		rc = uv_poll_init(loop_uv(peer->peers->loop), &channel->poll, stream->fd);
 	if (rc) {
 		free_channel(channel);
 		return ramp_err_sys(err, -rc, "control connection");
@@ -128,8 +128,12 @@ int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dial
 
 static void wait_for(struct channel *channel, bool writable)
 {
+	short events = stream_wants(&channel->stream, POLLIN | (writable ? POLLOUT : 0));
+
 	channel->waits_writable = writable;
-	uv_poll_start(&channel->poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_poll);
+	uv_poll_start(&channel->poll,
+		      (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0),
+		      on_poll);
 }
 
 void channel_start(struct channel *channel)
@@ -144,7 +148,7 @@ const char *channel_endpoint(const struct channel *channel)
 
 int channel_fd(const struct channel *channel)
 {
-	return channel->fd;
+	return channel->stream.fd;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -160,8 +164,7 @@ void channel_close(struct channel *channel)
 {
 	channel->closing = true;
 	uv_close((uv_handle_t *)&channel->poll, on_closed);
-	close(channel->fd);
-	channel->fd = -1;
+	stream_close(&channel->stream);
 }
 
 /* Out. */
@@ -190,18 +193,12 @@ static int queue_rest(struct channel *channel, const struct iovec *iov, size_t n
 	return 0;
 }
 
-/* Bytes that the socket took, or a negative errno; -EAGAIN is 0 bytes. */
-static ssize_t send_now(int fd, struct iovec *iov, size_t n)
+/* Returns how many bytes the stream took (-EAGAIN is 0), or another negative errno. */
+static ssize_t channel_write(struct channel *channel, const struct iovec *iov, size_t n)
 {
-	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-	ssize_t sent;
+	ssize_t sent = stream_writev(&channel->stream, iov, n);
 
-	do
-		sent = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (sent < 0 && errno == EINTR);
-	if (sent < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
-	return sent;
+	return sent == -EAGAIN ? 0 : sent;
 }
 
 /* The header with its HMAC, and the HMAC of the whole. */
@@ -231,7 +228,7 @@ static int put_frame(struct channel *channel, struct iovec iov[3], size_t total,
 	ssize_t sent = 0;
 
 	if (STAILQ_EMPTY(&channel->queue)) {
-		sent = send_now(channel->fd, iov, 3);
+		sent = channel_write(channel, iov, 3);
 		if (sent < 0) {
 			channel->broken = *wake = true;
 			return -EHOSTUNREACH;
@@ -290,7 +287,7 @@ static int flush_queue(struct channel *channel)
 			if (n == QUEUE_CHUNK_COUNT)
 				break;
 		}
-		sent = send_now(channel->fd, iov, n);
+		sent = channel_write(channel, iov, n);
 		if (sent <= 0)
 			return (int)sent;
 		channel->queued_bytes -= (size_t)sent;
@@ -472,14 +469,12 @@ static void read_more(struct channel *channel)
 
 	while (turn < READ_TURN_BYTES) {
 		size_t room = channel->in_cap - channel->in_len;
-		ssize_t n = recv(channel->fd, channel->in + channel->in_len, room, MSG_DONTWAIT);
+		ssize_t n = stream_read(&channel->stream, channel->in + channel->in_len, room);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		if (n == -EAGAIN)
 			return;
 		if (n <= 0) {
-			ended(channel, n ? strerror(errno) : "it closed the connection");
+			ended(channel, n ? strerror((int)-n) : "it closed the connection");
 			return;
 		}
 		channel->came += (size_t)n;

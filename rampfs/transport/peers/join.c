@@ -11,17 +11,16 @@
 #include "join.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/wire.h"
-#include "peer_impl.h"
+#include "transport/endpoint.h"
+#include "transport/hello_io.h"
 
 #define FRAME_MAX_BYTES (256u << 10)
 #define ERRNO_MAX	4095
@@ -37,10 +36,10 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* 0: the socket is ready; -ETIMEDOUT. */
-static int wait_for(int fd, short events, uint64_t deadline_ms)
+/* Waits until the stream may be read (POLLIN) or written (POLLOUT). 0, or -ETIMEDOUT. */
+static int join_wait(const struct stream *stream, short want, uint64_t deadline_ms)
 {
-	struct pollfd pfd = {.fd = fd, .events = events};
+	struct pollfd pfd = {.fd = stream->fd, .events = stream_wants(stream, want)};
 	uint64_t now = now_ms();
 
 	if (now >= deadline_ms)
@@ -52,19 +51,20 @@ static int wait_for(int fd, short events, uint64_t deadline_ms)
 
 /* ---- frames --------------------------------------------------------------------------------- */
 
-static int send_all(int fd, const uint8_t *bytes, size_t len, uint64_t deadline_ms)
+static int send_all(struct stream *stream, const uint8_t *bytes, size_t len, uint64_t deadline_ms)
 {
 	while (len) {
-		ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		struct iovec iov = {(void *)(uintptr_t)bytes, len};
+		ssize_t n = stream_writev(stream, &iov, 1);
 		int rc = 0;
 
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
-			return -errno;
+		if (n < 0 && n != -EAGAIN)
+			return (int)n;
 		if (n > 0) {
 			bytes += n;
 			len -= (size_t)n;
 		} else {
-			rc = wait_for(fd, POLLOUT, deadline_ms);
+			rc = join_wait(stream, POLLOUT, deadline_ms);
 		}
 		if (rc)
 			return rc;
@@ -72,21 +72,21 @@ static int send_all(int fd, const uint8_t *bytes, size_t len, uint64_t deadline_
 	return 0;
 }
 
-static int recv_all(int fd, uint8_t *bytes, size_t len, uint64_t deadline_ms)
+static int recv_all(struct stream *stream, uint8_t *bytes, size_t len, uint64_t deadline_ms)
 {
 	while (len) {
-		ssize_t n = recv(fd, bytes, len, MSG_DONTWAIT);
+		ssize_t n = stream_read(stream, bytes, len);
 		int rc = 0;
 
 		if (n == 0)
 			return -ECONNRESET;
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
-			return -errno;
+		if (n < 0 && n != -EAGAIN)
+			return (int)n;
 		if (n > 0) {
 			bytes += n;
 			len -= (size_t)n;
 		} else {
-			rc = wait_for(fd, POLLIN, deadline_ms);
+			rc = join_wait(stream, POLLIN, deadline_ms);
 		}
 		if (rc)
 			return rc;
@@ -107,8 +107,8 @@ static int frame_mac(const struct hello *hello, const char *label, const void *b
 	return rc;
 }
 
-static int send_frame(int fd, const struct hello *hello, const char *label, const struct wire_w *w,
-		      struct ramp_err *err)
+static int send_frame(struct stream *stream, const struct hello *hello, const char *label,
+		      const struct wire_w *w, struct ramp_err *err)
 {
 	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
 	uint8_t head[4], mac[HMAC_BYTES];
@@ -118,23 +118,23 @@ static int send_frame(int fd, const struct hello *hello, const char *label, cons
 	wire_w_init(&length, head, sizeof(head));
 	wire_put_u32(&length, (uint32_t)w->len);
 	if (!rc)
-		rc = send_all(fd, head, sizeof(head), deadline_ms);
+		rc = send_all(stream, head, sizeof(head), deadline_ms);
 	if (!rc)
-		rc = send_all(fd, w->buf, w->len, deadline_ms);
+		rc = send_all(stream, w->buf, w->len, deadline_ms);
 	if (!rc)
-		rc = send_all(fd, mac, sizeof(mac), deadline_ms);
+		rc = send_all(stream, mac, sizeof(mac), deadline_ms);
 	return rc ? ramp_err_sys(err, -rc, "sending the %s", label) : 0;
 }
 
 /* The frame's body into `buf` (FRAME_MAX_BYTES); returns its length. */
-static int recv_frame(int fd, const struct hello *hello, const char *label, uint64_t patience_ms,
-		      uint8_t *buf, struct ramp_err *err)
+static int recv_frame(struct stream *stream, const struct hello *hello, const char *label,
+		      uint64_t patience_ms, uint8_t *buf, struct ramp_err *err)
 {
 	uint64_t deadline_ms = now_ms() + patience_ms;
 	uint8_t head[4], mac[HMAC_BYTES], sent[HMAC_BYTES];
 	struct wire_r length;
 	uint32_t len = 0;
-	int rc = recv_all(fd, head, sizeof(head), deadline_ms);
+	int rc = recv_all(stream, head, sizeof(head), deadline_ms);
 
 	wire_r_init(&length, head, sizeof(head));
 	if (!rc)
@@ -142,9 +142,9 @@ static int recv_frame(int fd, const struct hello *hello, const char *label, uint
 	if (len > FRAME_MAX_BYTES)
 		return ramp_err_set(err, EPROTO, "a %s of %u bytes is too long", label, len);
 	if (!rc)
-		rc = recv_all(fd, buf, len, deadline_ms);
+		rc = recv_all(stream, buf, len, deadline_ms);
 	if (!rc)
-		rc = recv_all(fd, sent, sizeof(sent), deadline_ms);
+		rc = recv_all(stream, sent, sizeof(sent), deadline_ms);
 	if (!rc)
 		rc = frame_mac(hello, label, buf, len, mac);
 	if (rc)
@@ -159,6 +159,7 @@ static int recv_frame(int fd, const struct hello *hello, const char *label, uint
 int join_receive(int fd, const struct hello *hello, struct join_request *request,
 		 struct ramp_err *err)
 {
+	struct stream stream = stream_plain(fd); /* never closed: the socket stays the caller's */
 	uint8_t *buf = malloc(FRAME_MAX_BYTES);
 	struct wire_r r;
 	uint8_t kind;
@@ -166,7 +167,7 @@ int join_receive(int fd, const struct hello *hello, struct join_request *request
 
 	if (!buf)
 		return ramp_err_sys(err, ENOMEM, "a join");
-	len = recv_frame(fd, hello, label_request, HELLO_TIMEOUT_MS, buf, err);
+	len = recv_frame(&stream, hello, label_request, HELLO_TIMEOUT_MS, buf, err);
 	wire_r_init(&r, buf, len < 0 ? 0 : (size_t)len);
 	kind = wire_get_u8(&r);
 	wire_get_str(&r, request->name, sizeof(request->name));
@@ -182,6 +183,7 @@ int join_receive(int fd, const struct hello *hello, struct join_request *request
 int join_reply(int fd, const struct hello *hello, const struct join_answer *answer,
 	       struct ramp_err *err)
 {
+	struct stream stream = stream_plain(fd); /* never closed: the socket stays the caller's */
 	uint8_t *buf = malloc(FRAME_MAX_BYTES);
 	struct wire_w w;
 	int rc;
@@ -205,38 +207,39 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 		wire_put_u64(&w, m->capacity_bytes);
 		wire_put_u8(&w, m->voter);
 	}
-	rc = send_frame(fd, hello, label_answer, &w, err);
+	rc = send_frame(&stream, hello, label_answer, &w, err);
 	free(buf);
 	return rc;
 }
 
 /* ---- the newcomer --------------------------------------------------------------------------- */
 
-static int run_hello(int fd, struct hello *hello, struct ramp_err *err)
+static int run_hello(struct stream *stream, struct hello *hello, struct ramp_err *err)
 {
 	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
-	int code = 0, rc = wait_for(fd, POLLOUT, deadline_ms);
+	int code = 0, rc = join_wait(stream, POLLOUT, deadline_ms);
 	socklen_t len = sizeof(code);
 
 	/* connect(2) is over when the socket can be written to. */
-	if (!rc && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &len))
+	if (!rc && !getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &code, &len))
 		rc = -code;
 	if (rc)
 		return ramp_err_sys(err, -rc, "connecting");
-	while ((rc = hello_run(hello, fd, err)) == -EAGAIN) {
-		rc = wait_for(fd, hello_wants_write(hello) ? POLLOUT : POLLIN, deadline_ms);
+	while ((rc = hello_run(hello, stream, err)) == -EAGAIN) {
+		rc = join_wait(stream, hello_state(hello) == HELLO_SENDING ? POLLOUT : POLLIN,
+			       deadline_ms);
 		if (rc)
 			return ramp_err_sys(err, -rc, "the hello");
 	}
 	return rc;
 }
 
-static int connect_any(const char *at, struct hello *hello, const struct hello_self *self,
-		       struct ramp_err *err)
+static int connect_any(const char *at, struct stream *stream, struct hello *hello,
+		       const struct hello_self *self, struct ramp_err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL, *to;
 	char host[RAMP_ADDRESS_MAX + 1], port[16];
-	int fd = -1, rc = endpoint_split(at, host, sizeof(host), port, sizeof(port), err);
+	int rc = endpoint_split(at, host, sizeof(host), port, sizeof(port), err);
 
 	if (rc)
 		return rc;
@@ -244,25 +247,26 @@ static int connect_any(const char *at, struct hello *hello, const struct hello_s
 	if (rc)
 		return ramp_err_set(err, EHOSTUNREACH, "%s does not resolve: %s", at,
 				    gai_strerror(rc));
-	for (to = found; to && fd < 0; to = to->ai_next) {
+	rc = -EHOSTUNREACH;
+	for (to = found; to && rc; to = to->ai_next) {
 		struct endpoint_address address = {.len = to->ai_addrlen};
 
 		memcpy(&address.sa, to->ai_addr, to->ai_addrlen);
-		fd = endpoint_connect(&address, err);
-		if (fd < 0)
+		rc = endpoint_connect(&address, err);
+		if (rc < 0)
 			continue;
+		*stream = stream_plain(rc);
 		hello_dial(hello, self, 0, 0, HELLO_JOIN);
-		if (run_hello(fd, hello, err)) {
-			close(fd);
-			fd = -1;
-		}
+		rc = run_hello(stream, hello, err);
+		if (rc)
+			stream_close(stream);
 	}
 	freeaddrinfo(found);
-	return fd < 0 ? ramp_err_wrap(err, "%s", at) : fd;
+	return rc ? ramp_err_wrap(err, "%s", at) : 0;
 }
 
-static int send_request(int fd, const struct hello *hello, const struct join_request *request,
-			struct ramp_err *err)
+static int send_request(struct stream *stream, const struct hello *hello,
+			const struct join_request *request, struct ramp_err *err)
 {
 	uint8_t buf[32 + sizeof(*request)];
 	struct wire_w w;
@@ -272,7 +276,7 @@ static int send_request(int fd, const struct hello *hello, const struct join_req
 	wire_put_str(&w, request->name);
 	wire_put_str(&w, request->address);
 	wire_put_u64(&w, request->capacity_bytes);
-	return send_frame(fd, hello, label_request, &w, err);
+	return send_frame(stream, hello, label_request, &w, err);
 }
 
 static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answer,
@@ -315,17 +319,18 @@ int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	struct hello_self self = {.incarnation = ramp_random64()}; /* nobody's yet */
 	uint8_t *buf = malloc(FRAME_MAX_BYTES);
 	struct hello hello;
-	int fd = -1, rc = buf ? hello_self_init(&self, cluster_key, err) : -ENOMEM;
+	struct stream stream = stream_plain(-1);
+	int rc = buf ? hello_self_init(&self, cluster_key, err) : -ENOMEM;
 
 	memset(answer, 0, sizeof(*answer));
 	if (!buf)
 		return ramp_err_sys(err, ENOMEM, "a join");
 	if (!rc)
-		rc = fd = connect_any(at, &hello, &self, err);
-	if (rc >= 0)
-		rc = send_request(fd, &hello, request, err);
+		rc = connect_any(at, &stream, &hello, &self, err);
 	if (!rc)
-		rc = recv_frame(fd, &hello, label_answer, JOIN_PATIENCE_MS, buf, err);
+		rc = send_request(&stream, &hello, request, err);
+	if (!rc)
+		rc = recv_frame(&stream, &hello, label_answer, JOIN_PATIENCE_MS, buf, err);
 	if (rc >= 0)
 		rc = take_answer(buf, (size_t)rc, answer, err);
 	if (!rc)
@@ -337,8 +342,7 @@ int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 		answer->members = NULL;
 		answer->n_members = 0;
 	}
-	if (fd >= 0)
-		close(fd);
+	stream_close(&stream);
 	free(buf);
 	hmac_wipe(&self, sizeof(self));
 	return rc;

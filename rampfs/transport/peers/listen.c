@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 
 #include "base/log.h"
 #include "peer_impl.h"
+#include "transport/hello_io.h"
 
 #define ACCEPT_TURN 16 /* connections accepted before other handles have their turn */
 
@@ -27,7 +29,7 @@ struct greet {
 	TAILQ_ENTRY(greet) link; /* peers->greets; accepted ones in the order they came */
 	struct peers *peers;
 	struct peer *peer; /* whom we dial; NULL: accepted */
-	int fd;
+	struct stream stream;
 	uv_poll_t poll;
 	int waits; /* UV_READABLE, UV_WRITABLE */
 	bool connecting;
@@ -50,21 +52,23 @@ static void on_greet_closed(uv_handle_t *handle)
 	peers_release(peers);
 }
 
-/* Ends the greeting and gives its socket, which libuv no longer watches. */
-static int take_socket(struct greet *greet)
+/* Ends the greeting and gives its stream, which libuv no longer watches. */
+static struct stream take_stream(struct greet *greet)
 {
-	int fd = greet->fd;
+	struct stream stream = greet->stream;
 
 	TAILQ_REMOVE(&greet->peers->greets, greet, link);
 	if (!greet->peer)
 		greet->peers->n_accepted--;
 	uv_close((uv_handle_t *)&greet->poll, on_greet_closed);
-	return fd;
+	return stream;
 }
 
 void greet_drop(struct greet *greet)
 {
-	close(take_socket(greet));
+	struct stream stream = take_stream(greet);
+
+	stream_close(&stream);
 }
 
 static bool is_rejection(int code)
@@ -133,22 +137,22 @@ static void greet_proved(struct greet *greet)
 	struct hello hello = greet->hello;
 	struct peer *peer = greet->peer;
 	bool dialed = peer != NULL;
-	int fd = take_socket(greet);
+	struct stream stream = take_stream(greet);
 
 	if (!dialed)
 		peer = peer_find(peers, hello.peer.node);
 	if (hello.peer.class == HELLO_CONTROL)
-		peer_connected(peer, fd, &hello, dialed);
+		peer_connected(peer, &stream, &hello, dialed);
 	else if (hello.peer.class == HELLO_JOIN)
-		peers->join(peers->arg, fd, &hello);
+		peers->join(peers->arg, stream_take_fd(&stream), &hello);
 	else
-		give_to_door(peers, fd, &hello);
+		give_to_door(peers, stream_take_fd(&stream), &hello);
 }
 
 static void greet_wait(struct greet *greet)
 {
-	bool writable = greet->connecting || hello_wants_write(&greet->hello);
-	int waits = writable ? UV_WRITABLE : UV_READABLE;
+	short events = greet->connecting ? POLLOUT : hello_events(&greet->hello, &greet->stream);
+	int waits = (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0);
 
 	if (waits != greet->waits)
 		uv_poll_start(&greet->poll, waits, on_greet);
@@ -165,7 +169,7 @@ static void on_greet(uv_poll_t *poll, int status, int events)
 
 	(void)events;
 	if (greet->connecting) {
-		getsockopt(greet->fd, SOL_SOCKET, SO_ERROR, &code, &len);
+		getsockopt(greet->stream.fd, SOL_SOCKET, SO_ERROR, &code, &len);
 		if (code) {
 			ramp_err_sys(&err, code, "connecting to %s", greet->endpoint);
 			greet_failed(greet, &err);
@@ -173,8 +177,9 @@ static void on_greet(uv_poll_t *poll, int status, int events)
 		}
 		greet->connecting = false;
 	}
-	rc = hello_run(&greet->hello, greet->fd, &err);
-	if (rc == -EAGAIN && status < 0) /* libuv saw an error that neither recv nor send says */
+	rc = hello_run(&greet->hello, &greet->stream, &err);
+	if (rc == -EAGAIN &&
+	    status < 0) /* libuv saw an error that neither read nor write reports */
 		rc = ramp_err_set(&err, -status, "%s", uv_strerror(status));
 	if (rc == -EAGAIN)
 		greet_wait(greet);
@@ -199,7 +204,7 @@ static struct greet *new_greet(struct peers *peers, struct peer *peer, int fd, s
 	greet->poll.data = greet;
 	greet->peers = peers;
 	greet->peer = peer;
-	greet->fd = fd;
+	greet->stream = stream_plain(fd);
 	greet->deadline_ms = uv_now(loop_uv(peers->loop)) + HELLO_TIMEOUT_MS;
 	TAILQ_INSERT_TAIL(&peers->greets, greet, link);
 	return greet;

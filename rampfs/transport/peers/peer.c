@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "peer_impl.h"
@@ -83,7 +82,8 @@ void peer_disconnected(struct peer *peer, const char *reason)
 		dial_start(peer);
 }
 
-void peer_connected(struct peer *peer, int fd, const struct hello *hello, bool dialed)
+void peer_connected(struct peer *peer, const struct stream *stream, const struct hello *hello,
+		    bool dialed)
 {
 	struct peers *peers = peer->peers;
 	struct channel *channel;
@@ -92,9 +92,11 @@ void peer_connected(struct peer *peer, int fd, const struct hello *hello, bool d
 	peer_disconnected(peer, "it connects anew");
 	atomic_store(&peer->incarnation, hello->peer.incarnation);
 	atomic_store(&peer->instance, hello->peer.instance);
-	if (channel_open(peer, fd, hello, dialed, &err)) {
+	if (channel_open(peer, stream, hello, dialed, &err)) {
+		struct stream unused = *stream;
+
 		log_error("node %u (%s): %s", peer->node, peer->name, err.text);
-		close(fd);
+		stream_close(&unused);
 		if (dialed)
 			dial_failed(peer, &err);
 		return;
@@ -103,7 +105,7 @@ void peer_connected(struct peer *peer, int fd, const struct hello *hello, bool d
 		dial_done(peer);
 	else
 		dial_start(peer); /* its data connections need an address that is not stale */
-	dial_prefer(peer, fd);
+	dial_prefer(peer, stream->fd);
 	atomic_fetch_add(&peer->ups, 1);
 	channel = peer->channel; /* the loop is the only one that changes it */
 	log_info("node %u (%s) at %s is up, incarnation %016" PRIx64, peer->node, peer->name,

@@ -24,6 +24,7 @@
 #include "peer.h"
 #include "transport/endpoint.h"
 #include "transport/hello.h"
+#include "transport/stream.h"
 
 #define PEER_ADDRESSES_MAX   8
 #define PEER_LISTENERS_MAX   4
@@ -116,8 +117,9 @@ struct peers {
 struct peer *peer_find(struct peers *peers, ramp_node_t node); /* NULL; also removed ones */
 void peers_hold(struct peers *peers);			       /* one more handle */
 void peers_release(struct peers *peers); /* one less; the last one after peers_close frees */
-/* Hello both ways is over: takes fd. */
-void peer_connected(struct peer *peer, int fd, const struct hello *hello, bool dialed);
+/* Hello both ways is over: takes the stream. */
+void peer_connected(struct peer *peer, const struct stream *stream, const struct hello *hello,
+		    bool dialed);
 /* The channel is over. Loop; its peer is down when this returns. */
 void peer_disconnected(struct peer *peer, const char *reason);
 
@@ -137,8 +139,8 @@ void greet_tick(struct peers *peers); /* ends those whose time is over */
 void greet_forget_peer(struct peers *peers, ramp_node_t node);
 
 /* channel.c */
-int channel_open(struct peer *peer, int fd, const struct hello *hello, bool dialed,
-		 struct ramp_err *err); /* takes fd on success */
+int channel_open(struct peer *peer, const struct stream *stream, const struct hello *hello,
+		 bool dialed, struct ramp_err *err); /* takes the stream on success */
 void channel_start(struct channel *channel);
 /* peer->lock held; *wake: signal peers->wake after. */
 int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake);

@@ -22,10 +22,10 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/wire.h"
 #include "tcp_impl.h"
+#include "transport/hello_io.h"
 
 #define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
 #define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
@@ -43,7 +43,8 @@ struct tcp_conn {
 	struct tp_conn base;
 	struct tcp *tcp;
 	enum phase phase;
-	int fd;
+	struct stream stream; /* what comes after the hello goes past it: stream.h */
+	int fd;		      /* the stream's */
 	uint64_t deadline_ms;
 	struct hello hello;
 	struct ramp_err err; /* why it FAILED */
@@ -105,6 +106,7 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 	conn->to = to;
 	endpoint_address_text(&to, conn->endpoint);
 	conn->fd = endpoint_connect(&to, err);
+	conn->stream = stream_plain(conn->fd);
 	if (conn->fd < 0) {
 		int rc = conn->fd;
 
@@ -144,7 +146,8 @@ int tcp_fd(struct tp_conn *base, uint32_t *events)
 		*events = EPOLLOUT;
 		break;
 	case GREETING:
-		*events = hello_wants_write(&conn->hello) ? EPOLLOUT : EPOLLIN;
+		*events = (uint32_t)hello_events(&conn->hello,
+						 &conn->stream); /* poll's are epoll's */
 		break;
 	case READY:
 		watch_for_promised(conn);
@@ -181,7 +184,7 @@ static void go_on(struct tcp_conn *conn)
 	if (conn->phase == CONNECTING && is_connected(conn))
 		conn->phase = GREETING;
 	if (conn->phase == GREETING) {
-		rc = hello_run(&conn->hello, conn->fd, &conn->err);
+		rc = hello_run(&conn->hello, &conn->stream, &conn->err);
 		if (rc == 0) {
 			conn->phase = READY;
 		} else if (rc != -EAGAIN) {
@@ -554,6 +557,6 @@ void tcp_close(struct tp_conn *base)
 {
 	struct tcp_conn *conn = of(base);
 
-	close(conn->fd);
+	stream_close(&conn->stream);
 	free(conn);
 }
