@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "transport/peers/peer_impl.h"
+#include "transport/peers/channel.h"
+#include "transport/peers/peer_core.h"
 #include "transport/proto.h"
 
 #define HEADER_BYTES 13 /* and its HMAC */
@@ -25,7 +26,7 @@ static struct peer peer;
 static unsigned int handled, expected;
 static bool ended;
 
-/* ---- in place of peer.c, reject.c, greet.c and hello.c -------------------------------------- */
+/* ---- in place of peer.c, peer_core.c, endpoint.c and hello.c -------------------------------------- */
 
 void peers_hold(struct peers *p)
 {
@@ -37,7 +38,7 @@ void peers_release(struct peers *p)
 	p->handles--;
 }
 
-void reject_count(struct peers *p, struct peer *from, const char *endpoint, const char *reason)
+void peer_rejected(struct peers *p, struct peer *from, const char *endpoint, const char *reason)
 {
 	(void)p;
 	(void)from;
@@ -57,7 +58,7 @@ int hello_session_key(const struct hello *hello, bool from_dialer, uint8_t key[H
 	return 0;
 }
 
-void peer_disconnected(struct peer *p, const char *reason)
+static void disconnected(struct peer *p, const char *reason)
 {
 	struct channel *channel = p->channel;
 
@@ -68,6 +69,8 @@ void peer_disconnected(struct peer *p, const char *reason)
 	pthread_mutex_unlock(&p->lock);
 	channel_close(channel);
 }
+
+static const struct peer_events events = {.disconnected = disconnected};
 
 /* ---- */
 
@@ -86,6 +89,7 @@ static void start(void)
 {
 	fuzz_rule(loop_open(&loop, NULL) == 0);
 	peers.loop = loop;
+	peers.events = &events;
 	for (size_t i = 1; i < 256; i++)
 		peers.handlers[i].fn = i % 8 ? handle : NULL;
 	peer.peers = &peers;

@@ -21,7 +21,7 @@
 
 static int source; /* the other end of what endpoint_connect gave */
 
-/* ---- in place of peer.c, greet.c and hello.c: connected, and proved ------------------------- */
+/* ---- in place of peers_data.c, endpoint.c and hello.c: connected, and proved ------------------------- */
 
 int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *to)
 {

@@ -26,7 +26,7 @@ static struct tcp_serve *serve;
 static uint8_t *segment;
 static atomic_int out; /* pieces */
 
-/* In place of greet.c's: a socket pair has no address. */
+/* In place of endpoint.c's: a socket pair has no address. */
 void endpoint_text(int fd, char text[ENDPOINT_TEXT_BYTES])
 {
 	(void)fd;

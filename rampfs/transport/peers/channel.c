@@ -19,6 +19,8 @@
  * rest of a half-written message. All end in peer_disconnected; a sender's thread marks the
  * channel `broken` and leaves that to the loop. Messages in the queue are lost then.
  */
+#include "channel.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -26,8 +28,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "peer_impl.h"
+#include "peer_core.h"
 
+#define SILENT_TICKS	  10 /* without a message: the peer is down */
+#define QUEUE_MAX_BYTES	  (16u << 20)
+#define TYPE_ALIVE	  0 /* the one message type that is ours; it has no body */
 #define HEADER_BYTES	  13
 #define PROVED_BYTES	  (HEADER_BYTES + HMAC_BYTES) /* the header and its HMAC */
 #define IN_SMALL_BYTES	  (64u << 10)
@@ -258,7 +263,7 @@ int channel_send(struct channel *channel, uint8_t type, const void *body, size_t
 
 	if (channel->broken)
 		return -EHOSTUNREACH;
-	if (channel->queued_bytes + total > PEER_QUEUE_MAX_BYTES)
+	if (channel->queued_bytes + total > QUEUE_MAX_BYTES)
 		return -ENOBUFS;
 	if (put_proofs(channel, header, type, body, len, mac))
 		return -ENOBUFS;
@@ -310,12 +315,18 @@ static int flush_queue(struct channel *channel)
 
 /* In. */
 
-static void reject(struct channel *channel, const char *reason)
+/* Asks for the end of the channel: when this returns, it is closed. */
+static void channel_end(struct channel *channel, const char *reason)
+{
+	channel->peer->peers->events->disconnected(channel->peer, reason);
+}
+
+static void channel_reject(struct channel *channel, const char *reason)
 {
 	struct peer *peer = channel->peer;
 
-	reject_count(peer->peers, peer, channel->endpoint, reason);
-	peer_disconnected(peer, reason);
+	peer_rejected(peer->peers, peer, channel->endpoint, reason);
+	channel_end(channel, reason);
 }
 
 static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body, size_t len)
@@ -325,11 +336,11 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 	char reason[64];
 	struct wire_r r;
 
-	if (type == PEER_TYPE_ALIVE)
+	if (type == TYPE_ALIVE)
 		return;
 	if (!peers->handlers[type].fn) {
 		snprintf(reason, sizeof(reason), "nothing here handles message type %u", type);
-		reject_count(peers, peer, channel->endpoint, reason);
+		peer_rejected(peers, peer, channel->endpoint, reason);
 		return;
 	}
 	wire_r_init(&r, body, len);
@@ -337,7 +348,7 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 				 atomic_load(&peer->incarnation), &r);
 	if (r.bad) {
 		snprintf(reason, sizeof(reason), "a message of type %u is malformed", type);
-		reject_count(peers, peer, channel->endpoint, reason);
+		peer_rejected(peers, peer, channel->endpoint, reason);
 	}
 }
 
@@ -360,9 +371,9 @@ static const char *prove(struct channel *channel, const uint8_t *at, size_t len)
 static void end_unproved(struct channel *channel, const char *reason)
 {
 	if (reason == no_memory)
-		peer_disconnected(channel->peer, reason);
+		channel_end(channel, reason);
 	else
-		reject(channel, reason);
+		channel_reject(channel, reason);
 }
 
 /* The header at `at`, whole: NULL, or why the channel has to end. */
@@ -446,7 +457,7 @@ static bool take_messages(struct channel *channel)
 		memmove(channel->in, channel->in + pos, channel->in_len);
 	if (need > channel->in_cap) {
 		if (resize_in(channel, need)) {
-			peer_disconnected(channel->peer, "no memory for a message");
+			channel_end(channel, "no memory for a message");
 			return false;
 		}
 	} else if (channel->in_cap > IN_SMALL_BYTES && channel->in_len == 0) {
@@ -458,9 +469,9 @@ static bool take_messages(struct channel *channel)
 static void ended(struct channel *channel, const char *reason)
 {
 	if (channel->in_len)
-		reject(channel, "it ended in the middle of a message (truncated)");
+		channel_reject(channel, "it ended in the middle of a message (truncated)");
 	else
-		peer_disconnected(channel->peer, reason);
+		channel_end(channel, reason);
 }
 
 static void read_more(struct channel *channel)
@@ -542,16 +553,17 @@ void channel_tick(struct channel *channel)
 	/* Ticks that really ran are counted, not time: a loop of ours that stood still (a stopped
 	   process, a paused machine) says nothing of the peer. */
 	channel->silent_ticks = was_heard(channel) ? 0 : channel->silent_ticks + 1;
-	if (channel->silent_ticks >= PEER_SILENT_TICKS) {
+	if (channel->silent_ticks >= SILENT_TICKS) {
 		if (channel->in_len)
-			reject(channel, "a message does not become whole in 2 s (truncated)");
+			channel_reject(channel,
+				       "a message does not become whole in 2 s (truncated)");
 		else
-			peer_disconnected(peer, "it has been silent for 2 s");
+			channel_end(channel, "it has been silent for 2 s");
 		return;
 	}
 	pthread_mutex_lock(&peer->lock);
 	if (!channel->spoke && STAILQ_EMPTY(&channel->queue))
-		channel_send(channel, PEER_TYPE_ALIVE, NULL, 0, &wake);
+		channel_send(channel, TYPE_ALIVE, NULL, 0, &wake);
 	channel->spoke = false;
 	pthread_mutex_unlock(&peer->lock);
 	if (wake)

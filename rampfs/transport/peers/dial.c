@@ -2,13 +2,15 @@
  * Resolving the addresses of peers, and dialing them; the states are drawn in peer_impl.h.
  *
  * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by a worker),
- * then greet.c connects and says hello; dial_done.
+ * then handshake.c connects and runs the hello; dial_done.
  *
  * How it fails: a name that does not resolve, a connection refused or not answered within the
  * hello's time, a hello that ends badly. The next address of the name is tried at once; when all
  * were tried, the wait doubles from reconnect_min_ms to reconnect_max_ms, and the name is
  * resolved anew. A failure is logged when its words change, not each time.
  */
+#include "dial.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -16,7 +18,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "peer_impl.h"
+#include "channel.h"
+#include "handshake.h"
+#include "peer_core.h"
 
 /* A resolution under way; outlives the peer's interest in it (peer == NULL then). */
 struct resolve {
@@ -31,12 +35,12 @@ struct resolve {
 static const char *const state_names[] = {
 	[DIAL_IDLE] = "IDLE",
 	[DIAL_RESOLVING] = "RESOLVING",
-	[DIAL_GREETING] = "GREETING",
+	[DIAL_HANDSHAKE] = "HANDSHAKE",
 	[DIAL_WAITING] = "WAITING",
 };
 
 static void resolve_now(struct peer *peer);
-static void greet_next(struct peer *peer);
+static void handshake_next(struct peer *peer);
 
 /* The one door. */
 static void become(struct peer *peer, enum dial_state state)
@@ -63,14 +67,14 @@ void dial_failed(struct peer *peer, const struct ramp_err *err)
 	struct peers *peers = peer->peers;
 	uint32_t wait_ms;
 
-	peer->greet = NULL;
+	peer->handshake = NULL;
 	if (strcmp(peer->last_failure, err->text) != 0) {
 		log_info("node %u (%s) at %s is not reached: %s", peer->node, peer->name,
 			 peer->address, err->text);
 		snprintf(peer->last_failure, sizeof(peer->last_failure), "%s", err->text);
 	}
-	if (peer->dial == DIAL_GREETING && ++peer->next_address < peer->n_addresses) {
-		greet_next(peer);
+	if (peer->dial == DIAL_HANDSHAKE && ++peer->next_address < peer->n_addresses) {
+		handshake_next(peer);
 		return;
 	}
 	wait_ms = peer->wait_ms ? peer->wait_ms : peers->reconnect_min_ms;
@@ -80,15 +84,15 @@ void dial_failed(struct peer *peer, const struct ramp_err *err)
 	uv_timer_start(&peer->wait, on_wait_over, wait_ms, 0);
 }
 
-static void greet_next(struct peer *peer)
+static void handshake_next(struct peer *peer)
 {
 	struct endpoint_address to = peer->addresses[peer->next_address];
 	struct ramp_err err;
 
-	become(peer, DIAL_GREETING);
+	become(peer, DIAL_HANDSHAKE);
 	/* A connect that fails at once is the same as one that fails later: no deep recursion,
 	   since each failure goes on to another address and there are few. */
-	if (greet_dial(peer, &to, &err))
+	if (handshake_dial(peer, &to, &err))
 		dial_failed(peer, &err);
 }
 
@@ -131,7 +135,7 @@ static void resolved(struct peer *peer, int rc, const struct addrinfo *found)
 		return;
 	}
 	peer->next_address = 0;
-	greet_next(peer);
+	handshake_next(peer);
 }
 
 static void resolve_work(void *arg)
@@ -217,9 +221,9 @@ void dial_stop(struct peer *peer)
 		atomic_store(&peer->resolve->dropped, true); /* too late is as good */
 		peer->resolve = NULL;
 	}
-	if (peer->greet) {
-		greet_drop(peer->greet);
-		peer->greet = NULL;
+	if (peer->handshake) {
+		handshake_drop(peer->handshake);
+		peer->handshake = NULL;
 	}
 	uv_timer_stop(&peer->wait);
 	peer->wait_ms = 0;
@@ -229,7 +233,7 @@ void dial_stop(struct peer *peer)
 
 void dial_done(struct peer *peer)
 {
-	peer->greet = NULL;
+	peer->handshake = NULL;
 	peer->wait_ms = 0;
 	peer->last_failure[0] = 0;
 	become(peer, DIAL_IDLE);

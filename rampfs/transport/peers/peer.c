@@ -19,50 +19,16 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "peer_impl.h"
+#include "channel.h"
+#include "dial.h"
+#include "handshake.h"
+#include "peer_core.h"
 
-void peers_hold(struct peers *peers)
-{
-	peers->handles++;
-}
-
-static void free_peers(struct peers *peers)
-{
-	struct peer *peer;
-
-	while ((peer = TAILQ_FIRST(&peers->list))) {
-		TAILQ_REMOVE(&peers->list, peer, link);
-		pthread_mutex_destroy(&peer->lock);
-		free(peer);
-	}
-	reject_log_close(peers->rejects);
-	pthread_mutex_destroy(&peers->lock);
-	pthread_mutex_destroy(&peers->door_lock);
-	hmac_wipe(&peers->self, sizeof(peers->self));
-	free(peers);
-}
-
-void peers_release(struct peers *peers)
-{
-	if (--peers->handles == 0)
-		free_peers(peers);
-}
-
-struct peer *peer_find(struct peers *peers, ramp_node_t node)
-{
-	struct peer *peer;
-
-	pthread_mutex_lock(&peers->lock);
-	TAILQ_FOREACH (peer, &peers->list, link)
-		if (peer->node == node)
-			break;
-	pthread_mutex_unlock(&peers->lock);
-	return peer;
-}
+#define PEER_TICK_MS 200
 
 /* Up and down. */
 
-void peer_disconnected(struct peer *peer, const char *reason)
+static void peer_disconnected(struct peer *peer, const char *reason)
 {
 	struct peers *peers = peer->peers;
 	struct channel *channel;
@@ -82,8 +48,8 @@ void peer_disconnected(struct peer *peer, const char *reason)
 		dial_start(peer);
 }
 
-void peer_connected(struct peer *peer, const struct stream *stream, const struct hello *hello,
-		    bool dialed)
+static void peer_connected(struct peer *peer, const struct stream *stream,
+			   const struct hello *hello, bool dialed)
 {
 	struct peers *peers = peer->peers;
 	struct channel *channel;
@@ -122,7 +88,8 @@ static void on_tick(uv_timer_t *timer)
 	struct peers *peers = timer->data;
 	struct peer *peer;
 
-	greet_tick(peers);
+	listen_tick(&peers->listeners);
+	handshakes_tick(peers);
 	/* Peers are only ever added, at the end, and by this thread. */
 	TAILQ_FOREACH (peer, &peers->list, link)
 		if (peer->channel)
@@ -151,21 +118,23 @@ static void on_wake_closed(void *arg)
 	peers_release(arg);
 }
 
-static struct peers *new_peers(const struct peers_config *config, struct ramp_err *err)
-{
-	struct peers *peers = calloc(1, sizeof(*peers));
+static const struct peer_events peer_events = {
+	.connected = peer_connected,
+	.disconnected = peer_disconnected,
+	.dial_failed = dial_failed,
+};
 
-	if (peers)
-		peers->rejects = reject_log_open();
-	if (!peers || !peers->rejects) {
-		free(peers);
-		ramp_err_sys(err, ENOMEM, "peers");
+static void on_listener_closed(void *arg)
+{
+	peers_release(arg);
+}
+
+static struct peers *make_peers(const struct peers_config *config)
+{
+	struct peers *peers = peers_new(&peer_events);
+
+	if (!peers)
 		return NULL;
-	}
-	TAILQ_INIT(&peers->list);
-	TAILQ_INIT(&peers->greets);
-	pthread_mutex_init(&peers->lock, NULL);
-	pthread_mutex_init(&peers->door_lock, NULL);
 	peers->loop = config->loop;
 	peers->self.node = config->self;
 	peers->self.incarnation = config->incarnation;
@@ -176,18 +145,21 @@ static struct peers *new_peers(const struct peers_config *config, struct ramp_er
 	peers->up = config->up;
 	peers->join = config->join;
 	peers->arg = config->arg;
-	peers->handles = 1; /* the caller's, until peers_close */
+	peers->listeners = (struct listeners){.loop = config->loop,
+					      .accepted = handshake_accepted,
+					      .closed = on_listener_closed,
+					      .arg = peers};
 	return peers;
 }
 
 int peers_open(const struct peers_config *config, struct peers **out, struct ramp_err *err)
 {
-	struct peers *peers = new_peers(config, err);
+	struct peers *peers = make_peers(config);
 	uv_loop_t *uv = loop_uv(config->loop);
 	int rc;
 
 	if (!peers)
-		return -ENOMEM;
+		return ramp_err_sys(err, ENOMEM, "peers");
 	rc = hello_self_init(&peers->self, config->key, err);
 	if (rc)
 		goto err_free;
@@ -197,7 +169,8 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 	if (rc)
 		goto err_tick;
 	peers->handles += 2;
-	rc = greet_listen(peers, config->listen_address, err);
+	rc = listen_open(&peers->listeners, config->listen_address, err);
+	peers->handles += peers->listeners.n;
 	if (rc) {
 		peers_close(peers);
 		return rc;
@@ -208,11 +181,10 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 
 err_tick:
 	/* Not yet counted in handles, and its memory must outlive the close. */
-	peers->handles = 1;
 	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
 	return rc;
 err_free:
-	free_peers(peers);
+	peers_release(peers);
 	return rc;
 }
 
@@ -237,31 +209,14 @@ void peers_close(struct peers *peers)
 	peers->closing = true;
 	TAILQ_FOREACH (peer, &peers->list, link)
 		close_peer(peer);
-	greet_close_all(peers);
+	handshakes_close(peers);
+	listen_close(&peers->listeners);
 	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
 	loop_wake_close(&peers->wake, on_wake_closed);
 	peers_release(peers);
 }
 
 /* The membership. */
-
-static struct peer *new_peer(struct peers *peers, ramp_node_t node)
-{
-	struct peer *peer = calloc(1, sizeof(*peer));
-
-	if (!peer)
-		abort(); /* without it the cluster's membership would be wrong here */
-	peer->peers = peers;
-	peer->node = node;
-	pthread_mutex_init(&peer->lock, NULL);
-	uv_timer_init(loop_uv(peers->loop), &peer->wait);
-	peer->wait.data = peers;
-	peers_hold(peers);
-	pthread_mutex_lock(&peers->lock);
-	TAILQ_INSERT_TAIL(&peers->list, peer, link);
-	pthread_mutex_unlock(&peers->lock);
-	return peer;
-}
 
 void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address)
 {
@@ -271,7 +226,7 @@ void peers_set(struct peers *peers, ramp_node_t node, const char *name, const ch
 		return;
 	peer = peer_find(peers, node);
 	if (!peer)
-		peer = new_peer(peers, node);
+		peer = peer_new(peers, node);
 	snprintf(peer->name, sizeof(peer->name), "%s", name);
 	if (!peer->removed && strcmp(peer->address, address) == 0)
 		return;
@@ -295,7 +250,7 @@ void peers_remove(struct peers *peers, ramp_node_t node)
 		return;
 	peer->removed = true;
 	dial_stop(peer);
-	greet_forget_peer(peers, node);
+	handshakes_forget(peers, node);
 	pthread_mutex_lock(&peer->lock);
 	peer->n_addresses = 0;
 	pthread_mutex_unlock(&peer->lock);
@@ -400,51 +355,5 @@ uint64_t peers_rejected(struct peers *peers)
 
 uint16_t peers_port(struct peers *peers)
 {
-	return peers->port;
-}
-
-/* For tcp.c. */
-
-void peers_door(struct peers *peers, peers_take_data *take, void *arg)
-{
-	pthread_mutex_lock(&peers->door_lock);
-	peers->take_data = take;
-	peers->take_arg = arg;
-	pthread_mutex_unlock(&peers->door_lock);
-}
-
-const struct hello_self *peers_self(struct peers *peers)
-{
-	return &peers->self;
-}
-
-int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *out)
-{
-	struct peer *peer = peer_find(peers, node);
-	int rc = -EHOSTUNREACH;
-
-	if (!peer)
-		return rc;
-	pthread_mutex_lock(&peer->lock);
-	if (peer->n_addresses) {
-		*out = peer->addresses[peer->best];
-		rc = 0;
-	}
-	pthread_mutex_unlock(&peer->lock);
-	return rc;
-}
-
-/* Of several connections that fail together the first one counts. */
-void peers_address_failed(struct peers *peers, ramp_node_t node, const struct endpoint_address *at)
-{
-	struct peer *peer = peer_find(peers, node);
-	const struct endpoint_address *best;
-
-	if (!peer)
-		return;
-	pthread_mutex_lock(&peer->lock);
-	best = &peer->addresses[peer->best];
-	if (peer->n_addresses && best->len == at->len && !memcmp(&best->sa, &at->sa, at->len))
-		peer->best = (peer->best + 1) % peer->n_addresses;
-	pthread_mutex_unlock(&peer->lock);
+	return peers->listeners.port;
 }

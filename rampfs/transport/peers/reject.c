@@ -1,16 +1,17 @@
 /*
- * The log of what was turned away: one clear line, and never a flood of them.
+ * The log of rejected connections: one clear line, and never a flood of them.
  *
  * The same reason from the same host is written at most every 30 s, with how many there were in
- * between; all together at most ten lines in ten seconds. What is not written is counted all the
- * same (peers->rejected, and the peer's own counter where the other end has proved who it is).
+ * between; all together at most ten lines in ten seconds. The caller counts every one.
  */
+#include "reject.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "peer_impl.h"
+#include "base/wire.h"
 
 #define REJECT_SAME_MS	  30000
 #define REJECT_WINDOW_MS  10000
@@ -67,24 +68,22 @@ static bool may_write(struct reject_log *log, struct reject_slot *slot, uint64_t
 	return log->written++ < REJECT_WINDOW_MAX;
 }
 
-void reject_count(struct peers *peers, struct peer *peer, const char *endpoint, const char *reason)
+void reject_log_write(struct reject_log *log, uint64_t now_ms, const char *endpoint,
+		      const char *reason)
 {
-	uint64_t now_ms = uv_now(loop_uv(peers->loop)) + 1;
 	const char *port = strrchr(endpoint, ':');
 	char key[512];
 	struct reject_slot *slot;
 	int len;
 
-	atomic_fetch_add(&peers->rejected, 1);
-	if (peer)
-		atomic_fetch_add(&peer->rejected, 1);
+	now_ms++; /* an at_ms of 0 is an unused slot */
 	len = snprintf(key, sizeof(key), "%.*s %s",
 		       (int)(port ? (size_t)(port - endpoint) : strlen(endpoint)), endpoint,
 		       reason);
 	if (len >= (int)sizeof(key))
 		len = (int)sizeof(key) - 1;
-	slot = find_slot(peers->rejects, wire_crc32c(key, (size_t)len));
-	if (!may_write(peers->rejects, slot, now_ms)) {
+	slot = find_slot(log, wire_crc32c(key, (size_t)len));
+	if (!may_write(log, slot, now_ms)) {
 		slot->silent++;
 		return;
 	}

@@ -21,7 +21,7 @@ static void tcp_stop(struct tp *tp)
 {
 	struct tcp *tcp = (struct tcp *)tp;
 
-	peers_door(tcp->peers, NULL, NULL);
+	peers_on_data(tcp->peers, NULL, NULL);
 	tcp_serve_stop(tcp->serve);
 	free(tcp);
 }
@@ -66,7 +66,7 @@ int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err)
 		free(tcp);
 		return rc;
 	}
-	peers_door(peers, tcp_serve_take, tcp->serve);
+	peers_on_data(peers, tcp_serve_take, tcp->serve);
 	*out = &tcp->tp;
 	return 0;
 }

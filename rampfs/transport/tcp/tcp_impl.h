@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #include "transport/hello.h"
-#include "transport/peers/peer_impl.h"
+#include "transport/peers/peers_data.h"
 #include "transport/transport.h"
 
 #define TCP_REQUEST_MAGIC UINT32_C(0x51524d52) /* "RMRQ" */
