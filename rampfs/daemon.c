@@ -371,7 +371,7 @@ static int open_peers(struct daemon *d, struct ramp_err *err)
 	rc = peers_open(&config, &d->peers, err);
 	if (!rc)
 		peers_on(d->peers, PROTO_RAFT, on_raft, d);
-	return rc ? rc : tcp_open(d->peers, &d->tp, err);
+	return rc ? rc : transport_open(d->peers, &d->tp, err);
 }
 
 static int open_programs(struct daemon *d, struct ramp_err *err)

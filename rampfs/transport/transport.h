@@ -148,7 +148,8 @@ static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
 	tp->ops->stats(tp, stats);
 }
 
-/* Starts TCP with its serve thread; takes data connections from `peers`, which outlives it. */
-int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err);
+/* Opens what reads of other nodes need (today TCP alone), and takes data connections from `peers`,
+   which outlives it. The caller ends it with ops->stop. */
+int transport_open(struct peers *peers, struct tp **out, struct ramp_err *err);
 
 #endif

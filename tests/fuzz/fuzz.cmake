@@ -75,7 +75,8 @@ rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mk
   libramp/base/statedir.c libramp/base/config.c libramp/base/hmac.c)
 rampfs_fuzz(doorman libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
-rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c)
+rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c ${t}/tcp/serve_conn.c
+  ${t}/tcp/export.c)
 rampfs_fuzz(replies ${t}/tcp/tcp_read.c ${t}/stream.c)
 rampfs_fuzz(control ${t}/peers/channel.c ${t}/stream.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)

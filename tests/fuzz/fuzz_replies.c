@@ -13,8 +13,12 @@
 
 #include "base/wire.h"
 #include "fuzz.h"
+#include "transport/endpoint.h"
 #include "transport/hello_io.h"
-#include "transport/tcp/tcp_impl.h"
+#include "transport/peers/peers_data.h"
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_read.h"
+#include "transport/tcp/tcp_wire.h"
 
 #define READS	   3
 #define READ_BYTES 8192u

@@ -16,7 +16,9 @@
 
 #include "base/wire.h"
 #include "fuzz.h"
-#include "transport/tcp/tcp_impl.h"
+#include "transport/endpoint.h"
+#include "transport/tcp/tcp_serve.h"
+#include "transport/tcp/tcp_wire.h"
 
 #define SEGMENT_BYTES (1u << 20)
 

@@ -309,7 +309,7 @@ static void start_node(struct node *node, ramp_node_t id, ramp_incarnation_t inc
 
 	*node = (struct node){0};
 	node_start(node, id, who);
-	ck_assert_int_eq(tcp_open(node->peers, &node->tp, &err), 0);
+	ck_assert_int_eq(transport_open(node->peers, &node->tp, &err), 0);
 }
 
 /* The target reaches the source through the middle; the source, which has the smaller number,

@@ -117,8 +117,8 @@ static void both_start(struct both *both)
 	node_start(&both->s, 1, ID_S);
 	node_start(&both->t, 2, ID_T);
 	nodes_join(&both->s, &both->t);
-	ck_assert_int_eq(tcp_open(both->s.peers, &both->s.tp, &err), 0);
-	ck_assert_int_eq(tcp_open(both->t.peers, &both->t.tp, &err), 0);
+	ck_assert_int_eq(transport_open(both->s.peers, &both->s.tp, &err), 0);
+	ck_assert_int_eq(transport_open(both->t.peers, &both->t.tp, &err), 0);
 }
 
 static void both_stop(struct both *both)

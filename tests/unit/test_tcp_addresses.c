@@ -67,8 +67,8 @@ static void setup(void)
 	know_source_as(SOURCE_AT);
 	node_know(&s, 2, t.port);
 	wait_until(peer_up(t.peers, 1));
-	ck_assert_int_eq(tcp_open(s.peers, &s.tp, &err), 0);
-	ck_assert_int_eq(tcp_open(t.peers, &t.tp, &err), 0);
+	ck_assert_int_eq(transport_open(s.peers, &s.tp, &err), 0);
+	ck_assert_int_eq(transport_open(t.peers, &t.tp, &err), 0);
 }
 
 static void teardown(void)

@@ -1,10 +1,14 @@
 /*
  * The TCP transport: transport.h's operations over tcp_serve.c and tcp_read.c.
  */
+#include "tcp.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
-#include "tcp_impl.h"
+#include "tcp_read.h"
+#include "tcp_serve.h"
+#include "transport/peers/peers_data.h"
 
 static int tcp_export(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
 		      void *arg, struct ramp_err *err)

@@ -14,6 +14,8 @@
  * where the last reply to it ended, and stay inside it; only then is a byte of it stored, and
  * only there.
  */
+#include "tcp_read.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,15 +27,18 @@
 #include <time.h>
 
 #include "base/wire.h"
-#include "tcp_impl.h"
+#include "tcp.h"
+#include "tcp_wire.h"
+#include "transport/endpoint.h"
 #include "transport/hello_io.h"
+#include "transport/peers/peers_data.h"
 
 #define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
 #define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
 
 enum phase { CONNECTING, GREETING, READY, FAILED };
 
-struct flight {
+struct pending_read {
 	bool used;
 	uint32_t turn; /* of this slot: an answer to an earlier read does not fit */
 	struct tp_read read;
@@ -52,7 +57,7 @@ struct tcp_conn {
 	struct endpoint_address to;
 	char endpoint[ENDPOINT_TEXT_BYTES];
 
-	struct flight flights[TP_QUEUE_MAX];
+	struct pending_read flights[TP_QUEUE_MAX];
 	unsigned int n_flights;
 	uint8_t out[TP_QUEUE_MAX * TCP_REQUEST_BYTES];
 	size_t out_len, out_pos;
@@ -61,7 +66,7 @@ struct tcp_conn {
 	size_t header_len;
 	size_t ahead; /* so much of the next header came behind the reply under way */
 	/* The reply whose header is whole; into == NULL: none. */
-	struct flight *into;
+	struct pending_read *into;
 	struct tp_done done;
 	uint8_t *at; /* where its next byte lands */
 	uint64_t left;
@@ -279,7 +284,7 @@ static bool is_valid(const struct tp_read *read)
 int tcp_read(struct tp_conn *base, const struct tp_read *read)
 {
 	struct tcp_conn *conn = of(base);
-	struct flight *flight;
+	struct pending_read *flight;
 	unsigned int slot = 0;
 
 	if (conn->phase != READY)
@@ -310,10 +315,10 @@ static int lies(struct tcp_conn *conn, const char *what)
 	return conn_failed(conn);
 }
 
-static struct flight *find_flight(struct tcp_conn *conn, uint64_t tag)
+static struct pending_read *find_flight(struct tcp_conn *conn, uint64_t tag)
 {
 	uint32_t slot = (uint32_t)tag;
-	struct flight *flight;
+	struct pending_read *flight;
 
 	if (slot >= TP_QUEUE_MAX)
 		return NULL;
@@ -322,7 +327,7 @@ static struct flight *find_flight(struct tcp_conn *conn, uint64_t tag)
 }
 
 /* Checks what a reply says against the read it answers. */
-static const char *wrong_with(const struct flight *flight, const struct tp_done *done)
+static const char *wrong_with(const struct pending_read *flight, const struct tp_done *done)
 {
 	uint64_t left = flight->read.offset + flight->read.len - flight->next;
 
@@ -341,7 +346,7 @@ static const char *wrong_with(const struct flight *flight, const struct tp_done 
 
 static int take_header(struct tcp_conn *conn)
 {
-	struct flight *flight;
+	struct pending_read *flight;
 	uint32_t magic, code;
 	const char *wrong;
 	struct wire_r r;
@@ -455,7 +460,7 @@ static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
 /* The reply is whole: hands it over. */
 static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
 {
-	struct flight *flight = conn->into;
+	struct pending_read *flight = conn->into;
 
 	*done = conn->done;
 	flight->next += conn->done.len;

@@ -1,0 +1,163 @@
+/*
+ * The table of exports of the TCP transport. See export.h.
+ */
+#include "export.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define UNEXPORT_MS 250 /* longer than any kernel delays an acknowledgement */
+
+/* On its caller's stack. */
+struct unexport {
+	TAILQ_ENTRY(unexport) link;
+	struct export *export;
+	uint64_t deadline_ms;
+	bool done;
+};
+
+static uint64_t export_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void exports_init(struct exports *exports)
+{
+	pthread_mutex_init(&exports->lock, NULL);
+	pthread_cond_init(&exports->unexported, NULL);
+	TAILQ_INIT(&exports->unexports);
+}
+
+void exports_free(struct exports *exports)
+{
+	struct export *export;
+
+	for (size_t i = 0; i < EXPORT_BUCKETS; i++)
+		while ((export = LIST_FIRST(&exports->buckets[i]))) {
+			LIST_REMOVE(export, link);
+			free(export);
+		}
+	pthread_cond_destroy(&exports->unexported);
+	pthread_mutex_destroy(&exports->lock);
+}
+
+static bool key_equal(const struct tp_key *a, const struct tp_key *b)
+{
+	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
+	       ramp_attempt_equal(a->k, b->k);
+}
+
+static unsigned int bucket_of(const struct tp_key *key)
+{
+	return (unsigned int)(key->segment * UINT64_C(0x9e3779b97f4a7c15) >> 56) % EXPORT_BUCKETS;
+}
+
+/* exports->lock held. */
+static struct export *find_export(struct exports *exports, const struct tp_key *key)
+{
+	struct export *export;
+
+	LIST_FOREACH (export, &exports->buckets[bucket_of(key)], link)
+		if (key_equal(&export->key, key))
+			return export;
+	return NULL;
+}
+
+int exports_add(struct exports *exports, const struct tp_key *key, const struct tp_export_ops *ops,
+		void *arg, struct ramp_err *err)
+{
+	struct export *export = calloc(1, sizeof(*export));
+	bool twice;
+
+	if (!export)
+		return ramp_err_sys(err, ENOMEM, "export of segment %llu",
+				    (unsigned long long)key->segment);
+	export->key = *key;
+	export->ops = ops;
+	export->arg = arg;
+	pthread_mutex_lock(&exports->lock);
+	twice = find_export(exports, key) != NULL;
+	if (!twice)
+		LIST_INSERT_HEAD(&exports->buckets[bucket_of(key)], export, link);
+	pthread_mutex_unlock(&exports->lock);
+	if (twice) {
+		free(export);
+		return ramp_err_set(err, EEXIST, "segment %llu is exported under this key already",
+				    (unsigned long long)key->segment);
+	}
+	return 0;
+}
+
+void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
+		    void *arg)
+{
+	struct unexport unexport = {.deadline_ms = export_now_ms() + UNEXPORT_MS};
+
+	pthread_mutex_lock(&exports->lock);
+	unexport.export = find_export(exports, key);
+	if (unexport.export) {
+		LIST_REMOVE(unexport.export, link);
+		TAILQ_INSERT_TAIL(&exports->unexports, &unexport, link);
+		wake(arg);
+		while (!unexport.done)
+			pthread_cond_wait(&exports->unexported, &exports->lock);
+	}
+	pthread_mutex_unlock(&exports->lock);
+	free(unexport.export);
+}
+
+struct export *exports_find(struct exports *exports, const struct tp_key *key)
+{
+	struct export *export;
+
+	pthread_mutex_lock(&exports->lock);
+	export = find_export(exports, key);
+	pthread_mutex_unlock(&exports->lock);
+	return export;
+}
+
+void exports_forget_slot(struct exports *exports, unsigned int slot)
+{
+	struct unexport *unexport;
+	struct export *export;
+
+	pthread_mutex_lock(&exports->lock);
+	for (size_t i = 0; i < EXPORT_BUCKETS; i++)
+		LIST_FOREACH (export, &exports->buckets[i], link)
+			export->ends[slot] = 0;
+	TAILQ_FOREACH (unexport, &exports->unexports, link)
+		unexport->export->ends[slot] = 0;
+	pthread_mutex_unlock(&exports->lock);
+}
+
+bool exports_attend(struct exports *exports,
+		    bool (*all_left)(void *arg, struct export *export, bool late), void *arg)
+{
+	struct unexport *unexport, *next;
+	uint64_t now;
+
+	pthread_mutex_lock(&exports->lock);
+	unexport = TAILQ_FIRST(&exports->unexports);
+	pthread_mutex_unlock(&exports->lock);
+	if (!unexport)
+		return false;
+	now = export_now_ms();
+	/* Others only add at the end, and none goes but by us. */
+	for (; unexport; unexport = next) {
+		bool over = all_left(arg, unexport->export, now >= unexport->deadline_ms);
+
+		pthread_mutex_lock(&exports->lock);
+		next = TAILQ_NEXT(unexport, link);
+		if (over) {
+			TAILQ_REMOVE(&exports->unexports, unexport, link);
+			unexport->done = true;
+			pthread_cond_broadcast(&exports->unexported);
+		}
+		pthread_mutex_unlock(&exports->lock);
+	}
+	return true;
+}

@@ -1,0 +1,65 @@
+/*
+ * What a source exports, by key; and unexport, which waits until no byte of it can leave any more.
+ *
+ * Where bytes of an export stand in the streams of connections is known to the serve thread alone
+ * (tcp_serve.c): it notes the position of the last one in `ends`, by the connection's slot.
+ *
+ * Thread-safety: exports_add and exports_remove from any thread but the serve thread; the rest is
+ * the serve thread's.
+ */
+#ifndef RAMP_TCP_EXPORT_H
+#define RAMP_TCP_EXPORT_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "transport/transport.h"
+
+#define EXPORT_SLOTS   256 /* connections */
+#define EXPORT_BUCKETS 256
+
+struct unexport; /* one call of exports_remove that waits */
+
+struct export
+{
+	LIST_ENTRY(export) link; /* protected by exports->lock */
+	struct tp_key key;
+	const struct tp_export_ops *ops;
+	void *arg;
+	/* Where its last byte stands, or will stand, in each connection's stream; 0: nothing
+	   that could still leave. The serve thread's. */
+	uint64_t ends[EXPORT_SLOTS];
+};
+
+struct exports {
+	pthread_mutex_t lock;
+	pthread_cond_t unexported;
+	LIST_HEAD(, export) buckets[EXPORT_BUCKETS]; /* protected by lock */
+	TAILQ_HEAD(, unexport) unexports;	     /* protected by lock */
+};
+
+void exports_init(struct exports *exports);
+void exports_free(struct exports *exports);
+/* Exports under a key. 0, -EEXIST: the key is in use; -ENOMEM. */
+int exports_add(struct exports *exports, const struct tp_key *key, const struct tp_export_ops *ops,
+		void *arg, struct ramp_err *err);
+/*
+ * Takes an export out of the table, so that no new piece of it begins, and blocks until
+ * exports_attend has found that nothing of it can leave any more. `wake` makes the serve thread
+ * call that; it is called with the lock held. A key that is not exported: nothing.
+ */
+void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
+		    void *arg);
+/* Returns the export of a key, or NULL. It stays until the next exports_attend. */
+struct export *exports_find(struct exports *exports, const struct tp_key *key);
+/* Forgets a slot's positions: they say nothing of the next connection that gets it. */
+void exports_forget_slot(struct exports *exports, unsigned int slot);
+/*
+ * Asks `all_left` of each export that is being removed whether nothing of it can leave any more,
+ * and ends the removal where that is so. `late`: its time is over, connections that hold bytes of it
+ * are to be cut. True: some removal still waits.
+ */
+bool exports_attend(struct exports *exports,
+		    bool (*all_left)(void *arg, struct export *export, bool late), void *arg);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * The TCP transport.
+ *
+ *   export.c     what a source exports
+ *   tcp_serve.c  the source's side: the serve thread that answers reads
+ *   tcp_read.c   the target's side: connections that post reads and receive into place
+ *   tcp.c        the operations of transport.h over these
+ */
+#ifndef RAMP_TCP_H
+#define RAMP_TCP_H
+
+#include <stdatomic.h>
+
+#include "transport/transport.h"
+
+struct tcp_serve;
+
+struct tcp {
+	struct tp tp;
+	struct peers *peers;
+	struct tcp_serve *serve;
+	_Atomic uint64_t read_bytes, reads;
+};
+
+/* Starts the transport with its serve thread; takes data connections from `peers`, which outlives
+   it. */
+int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err);
+
+#endif
