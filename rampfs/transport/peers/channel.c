@@ -46,19 +46,20 @@ struct chunk {
 	uint8_t bytes[];
 };
 
+enum channel_state { CHANNEL_NEW, CHANNEL_UP, CHANNEL_BROKEN, CHANNEL_CLOSED };
+
 struct channel {
 	struct peer *peer;
 	struct stream stream;
 	uv_poll_t poll;
 	char endpoint[ENDPOINT_TEXT_BYTES];
-	bool closing;
+	_Atomic enum channel_state state; /* changed by the loop, or under peer->lock */
 
 	/* Out; protected by peer->lock. */
 	struct hmac *out_mac;
 	uint64_t out_count;
 	STAILQ_HEAD(, chunk) queue;
 	size_t queued_bytes;
-	bool broken;
 	bool spoke; /* since the last tick */
 
 	/* In; the loop's. */
@@ -73,6 +74,37 @@ struct channel {
 };
 
 static void on_poll(uv_poll_t *poll, int status, int events);
+
+#define STATE(state) (1u << (state))
+
+static const struct {
+	const char *name;
+	unsigned int next;
+} channel_states[] = {
+	[CHANNEL_NEW] = {"NEW", STATE(CHANNEL_UP) | STATE(CHANNEL_BROKEN) | STATE(CHANNEL_CLOSED)},
+	[CHANNEL_UP] = {"UP", STATE(CHANNEL_BROKEN) | STATE(CHANNEL_CLOSED)},
+	[CHANNEL_BROKEN] = {"BROKEN", STATE(CHANNEL_CLOSED)},
+	[CHANNEL_CLOSED] = {"CLOSED", 0},
+};
+
+/* Changes the state: the only function that does. Aborts on a step that the drawing lacks. */
+static void channel_go(struct channel *channel, enum channel_state from, enum channel_state to)
+{
+	if (channel->state != from || !(channel_states[from].next & STATE(to))) {
+		log_error("channel with %s: no step from %s (expected %s) to %s", channel->endpoint,
+			  channel_states[channel->state].name, channel_states[from].name,
+			  channel_states[to].name);
+		abort();
+	}
+	log_debug("channel with %s: %s -> %s", channel->endpoint, channel_states[from].name,
+		  channel_states[to].name);
+	channel->state = to;
+}
+
+static bool channel_is_closed(const struct channel *channel)
+{
+	return channel->state == CHANNEL_CLOSED;
+}
 
 static int open_mac(struct hmac **out, const struct hello *hello, bool from_dialer)
 {
@@ -143,6 +175,13 @@ static void wait_for(struct channel *channel, bool writable)
 
 void channel_start(struct channel *channel)
 {
+	pthread_mutex_t *lock = &channel->peer->lock;
+
+	pthread_mutex_lock(lock);
+	/* A sender may have found the channel since channel_open, and may have broken it. */
+	if (channel->state == CHANNEL_NEW)
+		channel_go(channel, CHANNEL_NEW, CHANNEL_UP);
+	pthread_mutex_unlock(lock);
 	wait_for(channel, false);
 }
 
@@ -167,7 +206,7 @@ static void on_closed(uv_handle_t *handle)
 
 void channel_close(struct channel *channel)
 {
-	channel->closing = true;
+	channel_go(channel, channel->state, CHANNEL_CLOSED);
 	uv_close((uv_handle_t *)&channel->poll, on_closed);
 	stream_close(&channel->stream);
 }
@@ -228,6 +267,13 @@ static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uin
 	return hmac_end(channel->out_mac, mac);
 }
 
+/* The loop ends the channel; no sender writes to it any more. peer->lock held. */
+static void channel_break(struct channel *channel, bool *wake)
+{
+	channel_go(channel, channel->state, CHANNEL_BROKEN);
+	*wake = true;
+}
+
 static int put_frame(struct channel *channel, struct iovec iov[3], size_t total, bool *wake)
 {
 	ssize_t sent = 0;
@@ -235,7 +281,7 @@ static int put_frame(struct channel *channel, struct iovec iov[3], size_t total,
 	if (STAILQ_EMPTY(&channel->queue)) {
 		sent = channel_write(channel, iov, 3);
 		if (sent < 0) {
-			channel->broken = *wake = true;
+			channel_break(channel, wake);
 			return -EHOSTUNREACH;
 		}
 		if ((size_t)sent == total)
@@ -244,7 +290,7 @@ static int put_frame(struct channel *channel, struct iovec iov[3], size_t total,
 	}
 	if (queue_rest(channel, iov, 3, (size_t)sent, total)) {
 		/* Half a message is out, or a counter is used up: the other end would notice. */
-		channel->broken = *wake = true;
+		channel_break(channel, wake);
 		return -ENOBUFS;
 	}
 	return 0;
@@ -261,7 +307,7 @@ int channel_send(struct channel *channel, uint8_t type, const void *body, size_t
 	};
 	int rc;
 
-	if (channel->broken)
+	if (channel->state == CHANNEL_BROKEN)
 		return -EHOSTUNREACH;
 	if (channel->queued_bytes + total > QUEUE_MAX_BYTES)
 		return -ENOBUFS;
@@ -426,7 +472,7 @@ static size_t take_message(struct channel *channel, const uint8_t *at, size_t le
 	atomic_fetch_add_explicit(&channel->peer->messages_in, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&channel->peer->bytes_in, *need, memory_order_relaxed);
 	dispatch(channel, type, at + PROVED_BYTES, body_len);
-	return channel->closing ? 0 : *need;
+	return channel_is_closed(channel) ? 0 : *need;
 }
 
 /* Makes the buffer `cap` bytes; the bytes in it stay. */
@@ -448,7 +494,7 @@ static bool take_messages(struct channel *channel)
 
 	do {
 		taken = take_message(channel, channel->in + pos, channel->in_len - pos, &need);
-		if (channel->closing)
+		if (channel_is_closed(channel))
 			return false;
 		pos += taken;
 	} while (taken);
@@ -503,12 +549,12 @@ static void write_more(struct channel *channel)
 	int rc;
 
 	pthread_mutex_lock(&peer->lock);
-	rc = channel->broken ? -EPIPE : flush_queue(channel);
+	rc = channel->state == CHANNEL_BROKEN ? -EPIPE : flush_queue(channel);
 	empty = STAILQ_EMPTY(&channel->queue);
 	pthread_mutex_unlock(&peer->lock);
 	if (rc) { /* what has come before the end still counts */
 		read_more(channel);
-		if (!channel->closing)
+		if (!channel_is_closed(channel))
 			ended(channel, strerror(-rc));
 		return;
 	}
@@ -528,11 +574,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	if ((events & UV_READABLE) || status < 0)
 		read_more(channel);
 	/* On an error recv says which one it is, once it has given all that came before. */
-	if (!channel->closing && status < 0)
+	if (!channel_is_closed(channel) && status < 0)
 		read_more(channel);
-	if (!channel->closing && status < 0)
+	if (!channel_is_closed(channel) && status < 0)
 		ended(channel, uv_strerror(status));
-	if (!channel->closing && (events & UV_WRITABLE))
+	if (!channel_is_closed(channel) && (events & UV_WRITABLE))
 		write_more(channel);
 }
 

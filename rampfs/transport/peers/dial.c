@@ -32,22 +32,34 @@ struct resolve {
 	struct addrinfo *found;
 };
 
-static const char *const state_names[] = {
-	[DIAL_IDLE] = "IDLE",
-	[DIAL_RESOLVING] = "RESOLVING",
-	[DIAL_HANDSHAKE] = "HANDSHAKE",
-	[DIAL_WAITING] = "WAITING",
+#define STATE(state) (1u << (state))
+
+/* Besides any -> IDLE. */
+static const struct {
+	const char *name;
+	unsigned int next;
+} dial_states[] = {
+	[DIAL_IDLE] = {"IDLE", STATE(DIAL_RESOLVING)},
+	[DIAL_RESOLVING] = {"RESOLVING", STATE(DIAL_HANDSHAKE) | STATE(DIAL_WAITING)},
+	[DIAL_HANDSHAKE] = {"HANDSHAKE", STATE(DIAL_HANDSHAKE) | STATE(DIAL_WAITING)},
+	[DIAL_WAITING] = {"WAITING", STATE(DIAL_RESOLVING)},
 };
 
 static void resolve_now(struct peer *peer);
 static void handshake_next(struct peer *peer);
 
-/* The one door. */
-static void become(struct peer *peer, enum dial_state state)
+/* Changes the state: the only function that does. Aborts on a step that the drawing lacks. */
+static void dial_go(struct peer *peer, enum dial_state from, enum dial_state to)
 {
-	log_debug("dialing node %u: %s -> %s", peer->node, state_names[peer->dial],
-		  state_names[state]);
-	peer->dial = state;
+	if (peer->dial != from || !((dial_states[from].next | STATE(DIAL_IDLE)) & STATE(to))) {
+		log_error("dialing node %u: no step from %s (expected %s) to %s", peer->node,
+			  dial_states[peer->dial].name, dial_states[from].name,
+			  dial_states[to].name);
+		abort();
+	}
+	log_debug("dialing node %u: %s -> %s", peer->node, dial_states[from].name,
+		  dial_states[to].name);
+	peer->dial = to;
 }
 
 static bool ours_to_dial(const struct peer *peer)
@@ -80,7 +92,7 @@ void dial_failed(struct peer *peer, const struct ramp_err *err)
 	wait_ms = peer->wait_ms ? peer->wait_ms : peers->reconnect_min_ms;
 	peer->wait_ms =
 		wait_ms * 2 < peers->reconnect_max_ms ? wait_ms * 2 : peers->reconnect_max_ms;
-	become(peer, DIAL_WAITING);
+	dial_go(peer, peer->dial, DIAL_WAITING);
 	uv_timer_start(&peer->wait, on_wait_over, wait_ms, 0);
 }
 
@@ -89,7 +101,7 @@ static void handshake_next(struct peer *peer)
 	struct endpoint_address to = peer->addresses[peer->next_address];
 	struct ramp_err err;
 
-	become(peer, DIAL_HANDSHAKE);
+	dial_go(peer, peer->dial, DIAL_HANDSHAKE);
 	/* A connect that fails at once is the same as one that fails later: no deep recursion,
 	   since each failure goes on to another address and there are few. */
 	if (handshake_dial(peer, &to, &err))
@@ -129,7 +141,7 @@ static void resolved(struct peer *peer, int rc, const struct addrinfo *found)
 	if (!ours_to_dial(peer)) {
 		peer->last_failure[0] = 0;
 		peer->wait_ms = 0;
-		become(peer, DIAL_IDLE);
+		dial_go(peer, DIAL_RESOLVING, DIAL_IDLE);
 		if (peer->channel)
 			dial_prefer(peer, channel_fd(peer->channel));
 		return;
@@ -190,7 +202,7 @@ static void resolve_now(struct peer *peer)
 	struct ramp_err err;
 	int rc;
 
-	become(peer, DIAL_RESOLVING);
+	dial_go(peer, peer->dial, DIAL_RESOLVING);
 	if (endpoint_split(peer->address, host, sizeof(host), port, sizeof(port), &err)) {
 		dial_failed(peer, &err);
 		return;
@@ -228,7 +240,7 @@ void dial_stop(struct peer *peer)
 	uv_timer_stop(&peer->wait);
 	peer->wait_ms = 0;
 	peer->last_failure[0] = 0;
-	become(peer, DIAL_IDLE);
+	dial_go(peer, peer->dial, DIAL_IDLE);
 }
 
 void dial_done(struct peer *peer)
@@ -236,7 +248,7 @@ void dial_done(struct peer *peer)
 	peer->handshake = NULL;
 	peer->wait_ms = 0;
 	peer->last_failure[0] = 0;
-	become(peer, DIAL_IDLE);
+	dial_go(peer, peer->dial, DIAL_IDLE);
 }
 
 /* The 16 bytes of an IPv6 address, IPv4 mapped into it. */

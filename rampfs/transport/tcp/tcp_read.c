@@ -26,6 +26,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/wire.h"
 #include "tcp.h"
 #include "tcp_wire.h"
@@ -36,7 +37,7 @@
 #define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
 #define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
 
-enum phase { CONNECTING, GREETING, READY, FAILED };
+enum tcp_phase { TCP_CONNECTING, TCP_HANDSHAKE, TCP_READY, TCP_FAILED };
 
 struct pending_read {
 	bool used;
@@ -48,12 +49,12 @@ struct pending_read {
 struct tcp_conn {
 	struct tp_conn base;
 	struct tcp *tcp;
-	enum phase phase;
+	enum tcp_phase phase;
 	struct stream stream; /* what comes after the hello goes past it: stream.h */
 	int fd;		      /* the stream's */
 	uint64_t deadline_ms;
 	struct hello hello;
-	struct ramp_err err; /* why it FAILED */
+	struct ramp_err err; /* why it has failed */
 	struct endpoint_address to;
 	char endpoint[ENDPOINT_TEXT_BYTES];
 
@@ -86,12 +87,39 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* The one door to FAILED; conn->err says why already. */
+#define PHASE(phase) (1u << (phase))
+
+static const struct {
+	const char *name;
+	unsigned int next;
+} tcp_phases[] = {
+	[TCP_CONNECTING] = {"CONNECTING", PHASE(TCP_HANDSHAKE) | PHASE(TCP_FAILED)},
+	[TCP_HANDSHAKE] = {"HANDSHAKE", PHASE(TCP_READY) | PHASE(TCP_FAILED)},
+	[TCP_READY] = {"READY", PHASE(TCP_FAILED)},
+	[TCP_FAILED] = {"FAILED", 0},
+};
+
+/* Changes the phase: the only function that does. Aborts on a step that the drawing lacks. */
+static void tcp_conn_go(struct tcp_conn *conn, enum tcp_phase from, enum tcp_phase to)
+{
+	if (conn->phase != from || !(tcp_phases[from].next & PHASE(to))) {
+		log_error("data connection with %s: no step from %s (expected %s) to %s",
+			  conn->endpoint, tcp_phases[conn->phase].name, tcp_phases[from].name,
+			  tcp_phases[to].name);
+		abort();
+	}
+	log_debug("data connection with %s: %s -> %s", conn->endpoint, tcp_phases[from].name,
+		  tcp_phases[to].name);
+	conn->phase = to;
+}
+
+/* Ends the connection; conn->err says why already. Returns -ENOTCONN. */
 static int conn_failed(struct tcp_conn *conn)
 {
-	if (conn->phase == CONNECTING)
+	if (conn->phase == TCP_CONNECTING)
 		peers_address_failed(conn->tcp->peers, conn->hello.want_node, &conn->to);
-	conn->phase = FAILED;
+	if (conn->phase != TCP_FAILED)
+		tcp_conn_go(conn, conn->phase, TCP_FAILED);
 	return -ENOTCONN;
 }
 
@@ -148,14 +176,14 @@ int tcp_fd(struct tp_conn *base, uint32_t *events)
 	struct tcp_conn *conn = of(base);
 
 	switch (conn->phase) {
-	case CONNECTING:
+	case TCP_CONNECTING:
 		*events = EPOLLOUT;
 		break;
-	case GREETING:
+	case TCP_HANDSHAKE:
 		*events = (uint32_t)hello_events(&conn->hello,
 						 &conn->stream); /* poll's are epoll's */
 		break;
-	case READY:
+	case TCP_READY:
 		watch_for_promised(conn);
 		*events = EPOLLIN | (conn->out_pos < conn->out_len ? EPOLLOUT : 0);
 		break;
@@ -187,18 +215,18 @@ static void go_on(struct tcp_conn *conn)
 {
 	int rc;
 
-	if (conn->phase == CONNECTING && is_connected(conn))
-		conn->phase = GREETING;
-	if (conn->phase == GREETING) {
+	if (conn->phase == TCP_CONNECTING && is_connected(conn))
+		tcp_conn_go(conn, TCP_CONNECTING, TCP_HANDSHAKE);
+	if (conn->phase == TCP_HANDSHAKE) {
 		rc = hello_run(&conn->hello, &conn->stream, &conn->err);
 		if (rc == 0) {
-			conn->phase = READY;
+			tcp_conn_go(conn, TCP_HANDSHAKE, TCP_READY);
 		} else if (rc != -EAGAIN) {
 			ramp_err_wrap(&conn->err, "data connection with %s", conn->endpoint);
 			conn_failed(conn);
 		}
 	}
-	if ((conn->phase == CONNECTING || conn->phase == GREETING) &&
+	if ((conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE) &&
 	    now_ms() >= conn->deadline_ms) {
 		ramp_err_set(&conn->err, ETIMEDOUT,
 			     "data connection with %s: no answer within %d s", conn->endpoint,
@@ -211,12 +239,12 @@ enum tp_state tcp_state(struct tp_conn *base, struct ramp_err *err)
 {
 	struct tcp_conn *conn = of(base);
 
-	if (conn->phase == CONNECTING || conn->phase == GREETING)
+	if (conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE)
 		go_on(conn);
 	switch (conn->phase) {
-	case READY:
+	case TCP_READY:
 		return TP_READY;
-	case FAILED:
+	case TCP_FAILED:
 		if (err)
 			*err = conn->err;
 		return TP_FAILED;
@@ -287,7 +315,7 @@ int tcp_read(struct tp_conn *base, const struct tp_read *read)
 	struct pending_read *flight;
 	unsigned int slot = 0;
 
-	if (conn->phase != READY)
+	if (conn->phase != TCP_READY)
 		return -ENOTCONN;
 	if (!is_valid(read))
 		return -EINVAL;
@@ -537,15 +565,15 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 	size_t budget = max_bytes ? max_bytes : SIZE_MAX;
 	int n = 0;
 
-	if (conn->phase == CONNECTING || conn->phase == GREETING)
+	if (conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE)
 		go_on(conn);
-	if (conn->phase == FAILED)
+	if (conn->phase == TCP_FAILED)
 		return -ENOTCONN;
-	if (conn->phase != READY)
+	if (conn->phase != TCP_READY)
 		return 0;
 	if (flush_requests(conn))
 		return -ENOTCONN;
-	while (n < max && budget > 0 && conn->phase == READY) {
+	while (n < max && budget > 0 && conn->phase == TCP_READY) {
 		int rc = reap_one(conn, &done[n], &budget, n + 1 == max);
 
 		if (rc < 0)
