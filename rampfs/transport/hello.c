@@ -121,7 +121,8 @@ static int proof(const struct hello *hello, const char *label, uint8_t mac[HMAC_
 	return hmac_derive(hello->self->key, label, hello->transcript, hello->transcript_len, mac);
 }
 
-/* Queues a REJECT, behind nothing: a frame is taken only when all is sent. Returns -err->code. */
+/* Makes a REJECT the bytes to send (there are no others: a frame is taken only when all is sent).
+   Returns -err->code. */
 static int hello_reject(struct hello *hello, enum reject_reason why, const struct ramp_err *err)
 {
 	struct wire_w w;

@@ -32,9 +32,9 @@
 #include "base/hmac.h"
 #include "base/ids.h"
 
-/* Of everything on a node's port: hello, control messages, data requests; and of what entries of the
-   log mean: a node that left out of an entry what it does not know would have other tables than
-   the others. */
+/* The version of everything on a node's port (hello, control messages, data requests) and of the
+   meaning of entries in the replicated log: a node that ignored a part of an entry would have other
+   tables than the others. */
 #define PEER_VERSION 4
 
 #define HELLO_CLUSTER_BYTES    32
@@ -122,7 +122,7 @@ size_t hello_needs(const struct hello *hello);
  * sent first or the hello is over. 0: see hello_state; else the hello has failed:
  * -EKEYREJECTED wrong key, -EPROTONOSUPPORT version, -EPROTO malformed, -EPERM another cluster,
  * -ENODEV another node, -ESTALE another incarnation than the wanted one (peer.incarnation is
- * proved), -EACCES the other end rejects us, or what `admit` said. `err` may be NULL.
+ * proved), -EACCES the other end rejects us, or the errno of `admit`. `err` may be NULL.
  */
 int hello_feed(struct hello *hello, const void *data, size_t len, size_t *taken,
 	       struct ramp_err *err);

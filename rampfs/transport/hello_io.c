@@ -1,12 +1,12 @@
 /*
  * Carries bytes between a hello and its stream.
  *
- * Happy path: what the hello has to send is written; as many bytes as its next frame lacks are
+ * Happy path: the bytes that the hello has to send are written; as many as its next frame lacks are
  * read and fed to it; and so on, until both ends have proved themselves or the stream is empty.
  *
- * How it fails: an error of the stream, its end, or what hello_feed says. In the last case a REJECT
- * that the hello has for the other end is sent as far as the socket takes it at once: it is a
- * courtesy, and the end of the connection says enough. Nothing is retried here.
+ * How it fails: an error of the stream, its end, or an error of hello_feed. In the last case the
+ * REJECT that the hello may have for the other end is sent as far as the socket takes it at once: it
+ * is a courtesy, and the end of the connection says enough. Nothing is retried here.
  */
 #include "hello_io.h"
 

@@ -12,11 +12,11 @@
 /*
  * Sends and receives as far as the stream lets it, and reads no byte behind the hello. 0: both
  * ends have proved themselves; -EAGAIN: call again when the socket shows hello_events; else the
- * hello is over, with what hello_feed says or the stream's errno. -ECONNRESET: the other end
+ * hello is over, with the error of hello_feed or of the stream. -ECONNRESET: the other end
  * closed in the middle of it. `err` may be NULL.
  */
 int hello_run(struct hello *hello, struct stream *stream, struct ramp_err *err);
-/* Returns what to wait for after -EAGAIN: POLLIN, POLLOUT. */
+/* Returns the events to wait for after -EAGAIN: POLLIN, POLLOUT. */
 short hello_events(const struct hello *hello, const struct stream *stream);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Peers' messages: encoding, decoding, bounds.
+ * The messages between daemons: encoding, decoding, bounds.
  *
  * Happy path: a get function takes the fields in order and asks once, at the end, whether every
  * byte was there and none was left. It fails with -EBADMSG and then owns nothing: CONNECT's
@@ -67,7 +67,7 @@ static ramp_segment_t get_id(struct wire_r *r)
 	return id;
 }
 
-/* A number that no valid message leaves at 0. */
+/* Decodes a number that is 0 in no valid message. */
 static uint64_t get_set(struct wire_r *r)
 {
 	uint64_t v = wire_get_u64(r);
@@ -132,7 +132,7 @@ void proto_put_connect(struct wire_w *w, const struct msg_connect *m)
 	}
 }
 
-/* In order, apart, whole pages, none beyond the page in which the file ends. */
+/* Decodes the ranges: in order, apart, whole pages, none beyond the page in which the file ends. */
 static int get_ranges(struct wire_r *r, struct msg_connect *m)
 {
 	uint64_t end = (m->size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;

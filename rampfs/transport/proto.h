@@ -1,13 +1,14 @@
 /*
- * What daemons say to each other over a control connection, message by message.
+ * The messages between daemons over a control connection.
  *
  * A body is a version byte and the fields in the order of the struct, little-endian. proto_put_x
  * encodes (the writer is bad where it does not fit); proto_get_x decodes a whole body and checks
- * every bound that can be checked without knowing anything else: 0, or -EBADMSG (too short, too
+ * every bound that can be checked by the body alone. It returns 0, or -EBADMSG (too short, too
  * long, another version, a number out of its range), or -ENOMEM.
  *
  * `k` and `epoch` are the attempt and the prepare's epoch, in every message from TRANSFER on.
- * `source_id` is the source's half of k, which is all that exists before ACCEPT (R2).
+ * `source_id` is the source's half of k; before ACCEPT there is no other half (R2). S is the source,
+ * T the target, and the requester the node (any one) that has asked S for a migration.
  */
 #ifndef RAMP_PROTO_H
 #define RAMP_PROTO_H
@@ -18,7 +19,7 @@
 #include "base/ids.h"
 #include "base/wire.h"
 
-#define PROTO_VERSION	 3 /* with another, PEER_VERSION is another, too */
+#define PROTO_VERSION	 3 /* when it changes, PEER_VERSION changes, too */
 #define PROTO_RANGES_MAX 65536u
 #define PROTO_TEXT_BYTES 256
 #define PROTO_SIZE_MAX	 (UINT64_C(1) << 62)
@@ -26,26 +27,26 @@
 enum proto_type {
 	PROTO_RAFT = 1, /* an opaque blob for meta_receive */
 
-	PROTO_CONNECT = 0x10,  /* S -> T: will you take it? Repeated until answered */
+	PROTO_CONNECT = 0x10,  /* S -> T: asks T to take it. Repeated until answered */
 	PROTO_ACCEPT = 0x11,   /* T -> S: RESERVED */
 	PROTO_REFUSE = 0x12,   /* T -> S: no room, name taken, ... */
-	PROTO_TRANSFER = 0x13, /* S -> T: it is yours. Repeated until the tables show it (R5) */
+	PROTO_TRANSFER = 0x13, /* S -> T: it is T's. Repeated until the tables show it (R5) */
 	PROTO_TAKEN = 0x14,    /* T -> S: TAKEN is recorded */
 	PROTO_REFUSED = 0x15,  /* T -> S: never taken, and never will be (R2) */
-	PROTO_CLOSE = 0x16,    /* both ways, a hint: settled, look at your tables; or given up */
-	PROTO_PULLED = 0x17,   /* T -> S: how far the pull is, for whoever asked */
-	PROTO_KEYS = 0x18,     /* S -> T, mode copy: frozen, read it all. Repeated until GIVEN */
+	PROTO_CLOSE = 0x16,    /* both ways, a hint: settled, look at your tables; or aborted */
+	PROTO_PULLED = 0x17,   /* T -> S: how far the pull is, for the requester */
+	PROTO_KEYS = 0x18,     /* S -> T, mode copy: frozen, read all of it. Repeated until GIVEN */
 	PROTO_COPIED = 0x19,   /* T -> S: every page is here */
-	PROTO_LISTED = 0x1a,   /* T -> S, a hint: its own tables show it there */
+	PROTO_LISTED = 0x1a,   /* T -> S, a hint: T's own tables show the segment at T */
 
-	PROTO_MIGRATE = 0x20,  /* anybody -> S: move it */
-	PROTO_ANSWER = 0x21,   /* S -> who asked, once */
-	PROTO_PROGRESS = 0x22, /* S -> who asked */
-	PROTO_CANCEL = 0x23,   /* who asked -> S */
+	PROTO_MIGRATE = 0x20,  /* requester -> S: move it */
+	PROTO_ANSWER = 0x21,   /* S -> requester, once */
+	PROTO_PROGRESS = 0x22, /* S -> requester */
+	PROTO_CANCEL = 0x23,   /* requester -> S */
 
-	PROTO_CLOCK = 0x30,   /* S -> T: what time is it there? And, perhaps, what was done? */
+	PROTO_CLOCK = 0x30,   /* S -> T: asks for T's clock, and perhaps for the steps of a trace */
 	PROTO_CLOCKED = 0x31, /* T -> S, after the steps that were asked for */
-	PROTO_STEP = 0x32, /* T -> S, and S -> who asked, before the ANSWER: one step of a trace */
+	PROTO_STEP = 0x32, /* T -> S, and S -> requester, before the ANSWER: one step of a trace */
 };
 
 struct msg_range {
@@ -73,7 +74,7 @@ struct msg_accept {
 struct msg_refuse {
 	ramp_segment_t id;
 	uint64_t source_id;
-	uint32_t code; /* an errno; EAGAIN: not yet, ask again; EINPROGRESS: T is at it */
+	uint32_t code; /* an errno; EAGAIN: not yet, ask again; EINPROGRESS: T is working on it */
 	char text[PROTO_TEXT_BYTES];
 };
 
@@ -103,11 +104,11 @@ struct msg_pulled {
 };
 
 struct msg_migrate {
-	uint64_t request; /* the asker's number, random in each of its lives */
+	uint64_t request; /* a number of the requester; random at each start of it */
 	ramp_segment_t id;
 	ramp_node_t dst;
-	char name[RAMP_NAME_MAX + 1];	   /* there */
-	char from_name[RAMP_NAME_MAX + 1]; /* here; "": whatever it is called */
+	char name[RAMP_NAME_MAX + 1];	   /* at the target */
+	char from_name[RAMP_NAME_MAX + 1]; /* at the source; "": any */
 	uint8_t mode;			   /* enum transfer_mode */
 	bool wait_stable, progress, trace;
 	uint32_t timeout_ms;
@@ -116,7 +117,7 @@ struct msg_migrate {
 struct msg_answer {
 	uint64_t request;
 	uint32_t code;	/* an errno; 0: done */
-	uint64_t epoch; /* of the row in the answerer's tables */
+	uint64_t epoch; /* of the row in the tables of S */
 	char text[PROTO_TEXT_BYTES];
 };
 
@@ -130,32 +131,32 @@ struct msg_cancel {
 	uint64_t request;
 };
 
-/* Of the clocks CLOCK_MONOTONIC of two machines, by the four times of a round trip (RFC 5905, 8).
- */
+/* CLOCK, CLOCKED: the offset between CLOCK_MONOTONIC of two machines, by the four times of a round
+   trip (RFC 5905, 8). */
 struct msg_clock {
 	ramp_segment_t id;
 	uint64_t source_id; /* of the attempt that is traced */
-	uint64_t sent_ns;   /* by the clock of who asks */
+	uint64_t sent_ns;   /* by S's clock */
 	bool steps;
 };
 
 struct msg_clocked {
 	uint64_t source_id;
-	uint64_t sent_ns; /* as it came */
+	uint64_t sent_ns; /* of the CLOCK */
 	uint64_t came_ns, answered_ns;
-	uint32_t faults; /* page faults that the trace has from beginning to end by now */
-	bool whole;	 /* no page is missing any more, or it is not known here */
+	uint32_t faults; /* page faults that the trace has whole by now */
+	bool whole;	 /* no page is missing any more, or the segment is not known here */
 };
 
 struct msg_step {
-	uint64_t about;	  /* T -> S: source_id; S -> who asked: his request */
+	uint64_t about;	  /* T -> S: source_id; S -> requester: its request */
 	ramp_node_t node; /* where it was done; 0: a remark on the trace */
 	uint64_t page;	  /* of a page fault; UINT64_MAX: of the transfer */
-	uint64_t at_ns;	  /* T -> S: T's clock; S -> who asked: since the first step */
+	uint64_t at_ns;	  /* T -> S: T's clock; S -> requester: since the first step */
 	char name[PROTO_TEXT_BYTES];
 };
 
-/* A segment's name in a directory: not empty, not "." or "..", without a slash. */
+/* Checks a segment's name in a directory: not empty, not "." or "..", without a slash. */
 bool proto_name_ok(const char *name);
 
 void proto_put_connect(struct wire_w *w, const struct msg_connect *m);
@@ -185,8 +186,9 @@ int proto_get_clocked(struct wire_r *r, struct msg_clocked *m);
 void proto_put_step(struct wire_w *w, const struct msg_step *m);
 int proto_get_step(struct wire_r *r, struct msg_step *m);
 
-/* How many bytes an encoded CONNECT takes; every other message fits in PROTO_SMALL_BYTES. */
+/* Every message but CONNECT fits. */
 #define PROTO_SMALL_BYTES 640
+/* Returns how many bytes an encoded CONNECT takes at most. */
 size_t proto_connect_bytes(const struct msg_connect *m);
 
 #endif

@@ -1,17 +1,17 @@
 /*
- * Remote memory: what a source exports under a key, and one-sided reads of it.
+ * Remote memory: memory that a source exports under a key, and one-sided reads of it.
  *
- * A target opens two connections to a source, one for demand and one for prefetch (RAMP's stated
- * flaw was to share one), posts reads and reaps completions; received bytes land in the caller's
- * memory itself. With verbs a read is an RDMA READ and nobody runs at the source; with TCP the
- * source's serve thread answers from what pull/serve.c exports.
+ * A target opens two connections to a source, one for demand and one for prefetch (the RAMP paper
+ * states as its flaw that it shared one), posts reads and reaps completions; received bytes land in
+ * the caller's memory itself. With TCP the source's serve thread answers from what serve/serve.c
+ * exports. With verbs (to come: verbs/) a read is an RDMA READ, and no thread runs at the source.
  *
  * A key names one attempt of one segment. It is granted (tp_export) before TRANSFER and revoked
- * (tp_unexport) before access at the source is given back; after tp_unexport returns no byte of
+ * (tp_unexport) before access at the source is given back; after tp_unexport returns, no byte of
  * that attempt leaves this node.
  *
  * Thread-safety: a tp_conn belongs to the one thread that opened it. tp_export, tp_unexport and
- * tp_get_stats from any thread, but not from within a struct tp_export_ops.
+ * tp_get_stats may be called from any thread, but not from within a struct tp_export_ops.
  */
 #ifndef RAMP_TRANSPORT_H
 #define RAMP_TRANSPORT_H
@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "base/ids.h"
 
-struct tp; /* one transport of one daemon */
+struct tp; /* the transport of one daemon */
 struct peers;
 
 enum tp_class { TP_DEMAND = 1, TP_PREFETCH = 2 };
@@ -33,28 +33,30 @@ enum tp_class { TP_DEMAND = 1, TP_PREFETCH = 2 };
 
 struct tp_key {
 	ramp_segment_t segment;
-	uint64_t k_epoch; /* the prepare's */
+	uint64_t k_epoch; /* of the prepare */
 	struct ramp_attempt k;
 };
 
-/* What an exported key reads as. */
+/* The content of an exported key. Called by the serve thread. */
 struct tp_export_ops {
 	/*
-	 * Finds what stands at [offset, offset + len) of the segment: sets *data to readable
-	 * memory that stays valid until `done`, or NULL where the source has a hole there, and
-	 * *out_len to how far that one answer reaches (a multiple of the page size, > 0; for a
-	 * hole it may reach beyond len, to the next data or the end of the file). Returns 0 or a
-	 * negative errno, which the reader gets. Serve thread; must not block for long. Each *data
-	 * is followed by one `done` with the same pointer, when it was sent or its connection
-	 * ended; at most one a connection is out at a time. `len` there is how much of it was
-	 * sent, and `left` how much was not: it could not be read, or the connection failed.
+	 * Finds the content of [offset, offset + len) of the segment: sets *data to readable memory
+	 * that stays valid until `done`, or to NULL where the source has a hole, and *out_len to
+	 * how far this one answer reaches (a multiple of the page size, > 0; for a hole it may
+	 * reach beyond len, to the next data or the end of the file). Returns 0 or a negative
+	 * errno, which the reader gets. Must not block for long.
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
+	/*
+	 * Gives a *data back: called once for each, with the same pointer, when it was sent or its
+	 * connection ended. At most one per connection is out at a time. `len` is how much of it
+	 * was sent, `left` how much was not, because it could not be read or the connection failed.
+	 */
 	void (*done)(void *arg, const void *data, size_t len, size_t left);
 };
 
 enum tp_kind {
-	TP_DATA, /* len bytes stand in dst */
+	TP_DATA, /* len bytes are in dst */
 	TP_HOLE, /* [offset, offset + hole_len) reads as zeros at the source; dst is untouched */
 };
 
@@ -63,13 +65,13 @@ struct tp_read {
 	uint64_t offset; /* into the segment; page-aligned */
 	uint32_t len;	 /* bytes, a multiple of the page size, <= TP_READ_MAX_BYTES */
 	void *dst;	 /* where the bytes land; stays valid until the read is reaped */
-	uint64_t cookie; /* the caller's */
+	uint64_t cookie; /* of the caller */
 };
 
 struct tp_done {
 	uint64_t cookie;
-	int result; /* 0; -EKEYREVOKED: the source does not grant that key (any more); other: -errno
-		       of the source */
+	int result; /* 0; -EKEYREVOKED: the source does not grant that key, or no longer does; other:
+		       -errno of the source */
 	enum tp_kind kind;
 	uint64_t offset;
 	uint64_t len; /* of the data or hole that begins at offset; may be less than asked (then a
@@ -86,44 +88,49 @@ struct tp_conn {
 struct tp_stats {
 	uint64_t served_bytes, served_reads, served_holes; /* as a source */
 	uint64_t read_bytes, reads;			   /* as a target */
-	uint64_t connections;				   /* taken from peers, now */
+	uint64_t connections;				   /* now, those taken from peers */
 	uint64_t cut;	   /* connections cut by an unexport: their reader was too slow */
-	uint64_t rejected; /* connections ended since the peer sent what it must not */
+	uint64_t rejected; /* connections closed for a protocol violation */
 };
 
 enum tp_state { TP_CONNECTING, TP_READY, TP_FAILED };
 
-/* A transport's operations: no slot is NULL. */
+/* The operations of a transport. No slot is NULL. */
 struct tp_ops {
 	const char *name; /* "tcp", "verbs" */
+	/* Exports under a key. 0, -EEXIST or -ENOMEM. */
 	int (*export)(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
 		      void *arg, struct ramp_err *err);
-	/* Waits until what was sent of it has arrived, at most 250 ms: a connection that has not
-	   taken it by then is cut. A key that is not exported: nothing. */
+	/* Revokes a key. Blocks until the bytes that were sent of it have arrived, at most 250 ms: a
+	   connection that has not taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
 	/* Begins to connect; -EHOSTUNREACH where the peer's address is not known. The peer must
-	   prove `incarnation` (0: any). */
+	   prove `incarnation` (0: any). The caller owns *out, and closes it. */
 	int (*connect)(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		       enum tp_class class, struct tp_conn **out, struct ramp_err *err);
-	/* For poll(2)/epoll; *events: what to wait for now (EPOLLIN, EPOLLOUT). */
+	/* Returns a descriptor for poll(2) or epoll(7); *events: those to wait for now (EPOLLIN,
+	   EPOLLOUT). */
 	int (*fd)(struct tp_conn *conn, uint32_t *events);
-	/* Goes on with connecting and the hello, without blocking: call it when fd() says so, and
-	   at least every second, since it is what ends a hello that takes more than 5 s. `err` is
-	   filled where it is TP_FAILED. */
+	/* Continues to connect, and the hello, without blocking. Call it when fd() shows events,
+	   and at least every second, since it is this that ends a hello that takes more than 5 s.
+	   `err` is filled where the result is TP_FAILED. */
 	enum tp_state (*state)(struct tp_conn *conn, struct ramp_err *err);
-	/* The incarnation that the peer proved; 0 before TP_READY (also set on a TP_FAILED whose
-	   reason was another incarnation: that is the proof that the old one is over). */
+	/* Returns the incarnation that the peer proved; 0 before TP_READY. It is also set on a
+	   TP_FAILED whose reason was another incarnation: that proves that the old one is over. */
 	ramp_incarnation_t (*incarnation)(struct tp_conn *conn);
-	/* Posts a read; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
+	/* Posts a read. 0; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
 	   says; -ENOTCONN: not TP_READY. */
 	int (*read)(struct tp_conn *conn, const struct tp_read *read);
-	/* Moves bytes without blocking and gives up to `max` completions; *max_bytes bounds what
-	   it takes before it returns (0: no bound). Returns how many, or -ENOTCONN once failed:
-	   reads in flight are then lost and the caller gives their pages back. */
+	/* Moves bytes without blocking and gives up to `max` completions. `max_bytes` bounds the
+	   bytes that it takes before it returns (0: no bound). Returns how many completions, or
+	   -ENOTCONN once failed: reads in flight are then lost, and the caller gives their pages
+	   back. */
 	int (*reap)(struct tp_conn *conn, struct tp_done *done, int max, size_t max_bytes);
-	void (*close)(struct tp_conn *conn); /* reads in flight are lost */
-	/* Ends its threads and what peers have connected, frees; before peers_close. No other call
-	   may be under way, and connections of one's own are closed. */
+	/* Closes and frees; reads in flight are lost. */
+	void (*close)(struct tp_conn *conn);
+	/* Ends its threads and the connections that peers have opened, and frees. Before
+	   peers_close; no other call may be under way, and the caller's own connections are
+	   closed. */
 	void (*stop)(struct tp *tp);
 	void (*stats)(struct tp *tp, struct tp_stats *stats);
 };
@@ -148,7 +155,7 @@ static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
 	tp->ops->stats(tp, stats);
 }
 
-/* Opens what reads of other nodes need (today TCP alone), and takes data connections from `peers`,
+/* Opens the transports that reads of other nodes need (today TCP alone), and takes data connections from `peers`,
    which outlives it. The caller ends it with ops->stop. */
 int transport_open(struct peers *peers, struct tp **out, struct ramp_err *err);
 

@@ -4,20 +4,30 @@
  *   message: u32 length of the body, u64 counter, u8 type, 32 bytes HMAC over these;
  *            body, 32 bytes HMAC over all before it
  *
+ * The states, and the functions that change them (by channel_go):
+ *
+ *   NEW --channel_start--> UP --channel_break--> BROKEN --channel_close--> CLOSED
+ *    |                      |                      |                         |
+ *    +--channel_break-------|----------------------+                         |
+ *    +--channel_close-------+------------------------------------------------+
+ *
+ * BROKEN: a sender's write has failed, and the loop has not ended the channel yet.
+ *
  * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
- * socket from its own memory; no other thread wakes. What the socket does not take is copied to
+ * stream from its own memory; no other thread wakes. What the stream does not take is copied to
  * a queue, and the loop is told to wait until the socket is writable. The loop reads into one
  * buffer and calls the handler of each whole message.
  *
  * Each direction has a key of its own, made from both nonces of the hello, and counts its messages
  * from 1. So a message that is altered, replayed, left out, turned back or carried over from
  * another connection fails, and ends the connection. The header is proved before it is believed:
- * an altered length would swallow what comes after it, for as long as that takes. For the same
- * reason bytes of a message that does not become whole count as silence, unless there are many.
+ * an altered length would swallow the messages behind it, for as long as they take to fill it. For
+ * the same reason bytes of a message that does not become whole count as silence, unless there are
+ * many.
  *
- * How it fails: any error of the socket, end of file, a bad message, silence, no memory for the
- * rest of a half-written message. All end in peer_disconnected; a sender's thread marks the
- * channel `broken` and leaves that to the loop. Messages in the queue are lost then.
+ * How it fails: any error of the stream, end of file, a bad message, silence, no memory for the
+ * rest of a half-written message. All end in peer_events.disconnected; a sender's thread makes the
+ * channel BROKEN and leaves the rest to the loop. Messages in the queue are lost then.
  */
 #include "channel.h"
 
@@ -36,9 +46,9 @@
 #define HEADER_BYTES	  13
 #define PROVED_BYTES	  (HEADER_BYTES + HMAC_BYTES) /* the header and its HMAC */
 #define IN_SMALL_BYTES	  (64u << 10)
-#define READ_TURN_BYTES	  (1u << 20) /* then the loop's other handles have their turn */
+#define READ_TURN_BYTES	  (1u << 20) /* then the other handles of the loop get their turn */
 #define QUEUE_CHUNK_COUNT 16
-#define HEARD_BYTES	  4096 /* in one tick: a long message is on its way */
+#define HEARD_BYTES	  4096 /* in one tick: a long message is arriving, the peer is not silent */
 
 struct chunk {
 	STAILQ_ENTRY(chunk) link;
@@ -62,7 +72,7 @@ struct channel {
 	size_t queued_bytes;
 	bool spoke; /* since the last tick */
 
-	/* In; the loop's. */
+	/* In; of the loop. */
 	struct hmac *in_mac;
 	uint64_t in_count;
 	uint8_t *in;
@@ -163,7 +173,7 @@ int channel_open(struct peer *peer, const struct stream *stream, const struct he
 	return 0;
 }
 
-static void wait_for(struct channel *channel, bool writable)
+static void channel_wait(struct channel *channel, bool writable)
 {
 	short events = stream_wants(&channel->stream, POLLIN | (writable ? POLLOUT : 0));
 
@@ -182,7 +192,7 @@ void channel_start(struct channel *channel)
 	if (channel->state == CHANNEL_NEW)
 		channel_go(channel, CHANNEL_NEW, CHANNEL_UP);
 	pthread_mutex_unlock(lock);
-	wait_for(channel, false);
+	channel_wait(channel, false);
 }
 
 const char *channel_endpoint(const struct channel *channel)
@@ -195,7 +205,7 @@ int channel_fd(const struct channel *channel)
 	return channel->stream.fd;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_channel_closed(uv_handle_t *handle)
 {
 	struct channel *channel = handle->data;
 	struct peers *peers = channel->peer->peers;
@@ -207,13 +217,13 @@ static void on_closed(uv_handle_t *handle)
 void channel_close(struct channel *channel)
 {
 	channel_go(channel, channel->state, CHANNEL_CLOSED);
-	uv_close((uv_handle_t *)&channel->poll, on_closed);
+	uv_close((uv_handle_t *)&channel->poll, on_channel_closed);
 	stream_close(&channel->stream);
 }
 
 /* Out. */
 
-/* Copies what is left of iov after `done` bytes to the end of the queue. */
+/* Copies the bytes of iov behind the first `done` to the end of the queue. */
 static int queue_rest(struct channel *channel, const struct iovec *iov, size_t n, size_t done,
 		      size_t total)
 {
@@ -245,7 +255,7 @@ static ssize_t channel_write(struct channel *channel, const struct iovec *iov, s
 	return sent == -EAGAIN ? 0 : sent;
 }
 
-/* The header with its HMAC, and the HMAC of the whole. */
+/* Makes the header with its HMAC, and the HMAC of the whole message. */
 static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uint8_t type,
 		      const void *body, size_t len, uint8_t mac[HMAC_BYTES])
 {
@@ -400,8 +410,9 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 
 static const char no_memory[] = "no memory to prove a message";
 
-/* NULL where the `len` bytes at `at` are followed by their HMAC, or why the channel has to end. */
-static const char *prove(struct channel *channel, const uint8_t *at, size_t len)
+/* Returns NULL where the `len` bytes at `at` are followed by their HMAC, else why the channel has to
+   end. */
+static const char *check_hmac(struct channel *channel, const uint8_t *at, size_t len)
 {
 	uint8_t mac[HMAC_BYTES];
 
@@ -413,8 +424,8 @@ static const char *prove(struct channel *channel, const uint8_t *at, size_t len)
 					 : "a message does not carry the right HMAC (altered)";
 }
 
-/* Nobody is blamed for what is our own. */
-static void end_unproved(struct channel *channel, const char *reason)
+/* Ends the channel; the peer is blamed only where the fault is not our own. */
+static void end_bad(struct channel *channel, const char *reason)
 {
 	if (reason == no_memory)
 		channel_end(channel, reason);
@@ -422,11 +433,11 @@ static void end_unproved(struct channel *channel, const char *reason)
 		channel_reject(channel, reason);
 }
 
-/* The header at `at`, whole: NULL, or why the channel has to end. */
+/* Decodes and checks the whole header at `at`. Returns NULL, or why the channel has to end. */
 static const char *take_header(struct channel *channel, const uint8_t *at, size_t *body_len,
 			       uint8_t *type)
 {
-	const char *bad = prove(channel, at, HEADER_BYTES);
+	const char *bad = check_hmac(channel, at, HEADER_BYTES);
 	uint64_t count;
 	struct wire_r r;
 
@@ -456,16 +467,16 @@ static size_t take_message(struct channel *channel, const uint8_t *at, size_t le
 		return 0;
 	bad = take_header(channel, at, &body_len, &type);
 	if (bad) {
-		end_unproved(channel, bad);
+		end_bad(channel, bad);
 		return 0;
 	}
 	mac_pos = PROVED_BYTES + body_len;
 	*need = mac_pos + HMAC_BYTES;
 	if (len < *need)
 		return 0;
-	bad = prove(channel, at, mac_pos);
+	bad = check_hmac(channel, at, mac_pos);
 	if (bad) {
-		end_unproved(channel, bad);
+		end_bad(channel, bad);
 		return 0;
 	}
 	channel->in_count++;
@@ -475,7 +486,7 @@ static size_t take_message(struct channel *channel, const uint8_t *at, size_t le
 	return channel_is_closed(channel) ? 0 : *need;
 }
 
-/* Makes the buffer `cap` bytes; the bytes in it stay. */
+/* Resizes the buffer to `cap` bytes; the bytes in it stay. */
 static int resize_in(struct channel *channel, size_t cap)
 {
 	uint8_t *in = realloc(channel->in, cap);
@@ -487,7 +498,7 @@ static int resize_in(struct channel *channel, size_t cap)
 	return 0;
 }
 
-/* Takes every whole message out of the buffer; false: the channel has ended. */
+/* Takes every whole message out of the buffer. False: the channel has ended. */
 static bool take_messages(struct channel *channel)
 {
 	size_t pos = 0, need = 0, taken;
@@ -512,7 +523,7 @@ static bool take_messages(struct channel *channel)
 	return true;
 }
 
-static void ended(struct channel *channel, const char *reason)
+static void channel_ended(struct channel *channel, const char *reason)
 {
 	if (channel->in_len)
 		channel_reject(channel, "it ended in the middle of a message (truncated)");
@@ -531,7 +542,7 @@ static void read_more(struct channel *channel)
 		if (n == -EAGAIN)
 			return;
 		if (n <= 0) {
-			ended(channel, n ? strerror((int)-n) : "it closed the connection");
+			channel_ended(channel, n ? strerror((int)-n) : "it closed the connection");
 			return;
 		}
 		channel->came += (size_t)n;
@@ -552,14 +563,14 @@ static void write_more(struct channel *channel)
 	rc = channel->state == CHANNEL_BROKEN ? -EPIPE : flush_queue(channel);
 	empty = STAILQ_EMPTY(&channel->queue);
 	pthread_mutex_unlock(&peer->lock);
-	if (rc) { /* what has come before the end still counts */
+	if (rc) { /* messages that came before the end still count */
 		read_more(channel);
 		if (!channel_is_closed(channel))
-			ended(channel, strerror(-rc));
+			channel_ended(channel, strerror(-rc));
 		return;
 	}
 	if (empty == channel->waits_writable)
-		wait_for(channel, !empty);
+		channel_wait(channel, !empty);
 }
 
 void channel_attend(struct channel *channel)
@@ -573,11 +584,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 	if ((events & UV_READABLE) || status < 0)
 		read_more(channel);
-	/* On an error recv says which one it is, once it has given all that came before. */
+	/* On an error read says which one it is, once it has given all that came before. */
 	if (!channel_is_closed(channel) && status < 0)
 		read_more(channel);
 	if (!channel_is_closed(channel) && status < 0)
-		ended(channel, uv_strerror(status));
+		channel_ended(channel, uv_strerror(status));
 	if (!channel_is_closed(channel) && (events & UV_WRITABLE))
 		write_more(channel);
 }
@@ -596,8 +607,8 @@ void channel_tick(struct channel *channel)
 	struct peer *peer = channel->peer;
 	bool wake = false;
 
-	/* Ticks that really ran are counted, not time: a loop of ours that stood still (a stopped
-	   process, a paused machine) says nothing of the peer. */
+	/* Ticks that ran are counted, not time: where our own loop did not run (a stopped process,
+	   a paused machine), that says nothing about the peer. */
 	channel->silent_ticks = was_heard(channel) ? 0 : channel->silent_ticks + 1;
 	if (channel->silent_ticks >= SILENT_TICKS) {
 		if (channel->in_len)

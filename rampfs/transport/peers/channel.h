@@ -24,7 +24,7 @@ void channel_start(struct channel *channel);
 /* Sends one message, as peer_send says. Any thread, peer->lock held; *wake: call loop_wake_send for
    peers->wake after. */
 int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake);
-/* Writes what senders have left. */
+/* Writes the messages that senders have queued; ends a broken channel. */
 void channel_attend(struct channel *channel);
 /* Sends a keep-alive where nothing was sent; ends the channel where the peer was silent for too
    long. */

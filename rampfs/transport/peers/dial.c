@@ -1,13 +1,23 @@
 /*
- * Resolving the addresses of peers, and dialing them; the states are drawn in peer_impl.h.
+ * Resolving the addresses of peers, and dialing them.
  *
- * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by a worker),
+ * Only the node with the smaller number dials; the other one resolves the address too, since its
+ * data connections go there.
+ *
+ *   IDLE --dial_start--> RESOLVING --resolved--> HANDSHAKE --dial_done--> IDLE
+ *                            |                      |          (its channel is up)
+ *                            +----dial_failed-------+--> WAITING --on_wait_over--> RESOLVING
+ *   HANDSHAKE --dial_failed--> HANDSHAKE   with the next address of the name
+ *   RESOLVING --resolved--> IDLE           where the other node dials
+ *   any --dial_stop--> IDLE                removed, or its address changed
+ *
+ * Happy path: dial_start resolves HOST:PORT (at once where it is numeric, else by a worker);
  * then handshake.c connects and runs the hello; dial_done.
  *
  * How it fails: a name that does not resolve, a connection refused or not answered within the
  * hello's time, a hello that ends badly. The next address of the name is tried at once; when all
  * were tried, the wait doubles from reconnect_min_ms to reconnect_max_ms, and the name is
- * resolved anew. A failure is logged when its words change, not each time.
+ * resolved again. A failure is logged when its words change, not each time.
  */
 #include "dial.h"
 
@@ -22,11 +32,11 @@
 #include "handshake.h"
 #include "peer_core.h"
 
-/* A resolution under way; outlives the peer's interest in it (peer == NULL then). */
+/* A resolution under way. It outlives a dial_stop (peer == NULL then). */
 struct resolve {
 	struct peers *peers;
 	struct peer *peer;
-	atomic_bool dropped; /* nobody is interested */
+	atomic_bool dropped; /* the result is not needed any more */
 	char host[RAMP_ADDRESS_MAX + 1], port[16];
 	int rc; /* of getaddrinfo */
 	struct addrinfo *found;
@@ -102,8 +112,8 @@ static void handshake_next(struct peer *peer)
 	struct ramp_err err;
 
 	dial_go(peer, peer->dial, DIAL_HANDSHAKE);
-	/* A connect that fails at once is the same as one that fails later: no deep recursion,
-	   since each failure goes on to another address and there are few. */
+	/* A connect that fails at once is treated as one that fails later. The recursion is not
+	   deep: each failure takes another address, and there are few. */
 	if (handshake_dial(peer, &to, &err))
 		dial_failed(peer, &err);
 }
@@ -230,7 +240,7 @@ void dial_stop(struct peer *peer)
 {
 	if (peer->resolve) {
 		peer->resolve->peer = NULL;
-		atomic_store(&peer->resolve->dropped, true); /* too late is as good */
+		atomic_store(&peer->resolve->dropped, true); /* too late does no harm */
 		peer->resolve = NULL;
 	}
 	if (peer->handshake) {
@@ -251,7 +261,7 @@ void dial_done(struct peer *peer)
 	dial_go(peer, peer->dial, DIAL_IDLE);
 }
 
-/* The 16 bytes of an IPv6 address, IPv4 mapped into it. */
+/* Gets the 16 bytes of an IPv6 address, with IPv4 mapped into it. False: neither. */
 static bool host_bytes(const struct sockaddr_storage *sa, uint8_t host[16])
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};

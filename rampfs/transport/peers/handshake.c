@@ -30,7 +30,7 @@
 struct handshake {
 	TAILQ_ENTRY(handshake) link; /* peers->handshakes; accepted ones in the order they came */
 	struct peers *peers;
-	struct peer *peer; /* whom we dial; NULL: accepted */
+	struct peer *peer; /* the dialed one; NULL: accepted */
 	struct stream stream;
 	uv_poll_t poll;
 	int waits; /* UV_READABLE, UV_WRITABLE */
@@ -42,8 +42,6 @@ struct handshake {
 
 static void on_handshake(uv_poll_t *poll, int status, int events);
 
-/* The life of a greeting. */
-
 static void on_handshake_closed(uv_handle_t *handle)
 {
 	struct handshake *handshake = handle->data;
@@ -53,7 +51,7 @@ static void on_handshake_closed(uv_handle_t *handle)
 	peers_release(peers);
 }
 
-/* Ends the greeting and gives its stream, which libuv no longer watches. */
+/* Ends the handshake and returns its stream, which libuv no longer watches. */
 static struct stream take_stream(struct handshake *handshake)
 {
 	struct stream stream = handshake->stream;
@@ -106,21 +104,21 @@ static void handshake_failed(struct handshake *handshake, const struct ramp_err 
 		peers->events->dial_failed(peer, err);
 }
 
-/* Called within the hello, when the other node has proved who it is. */
-static int admit(void *arg, const struct hello_peer *who, struct ramp_err *err)
+/* Tells whether a node may connect; called within the hello, when it has proved the key. */
+static int handshake_admit(void *arg, const struct hello_peer *other, struct ramp_err *err)
 {
 	struct handshake *handshake = arg;
-	struct peer *peer = peer_find(handshake->peers, who->node);
+	struct peer *peer = peer_find(handshake->peers, other->node);
 
-	if (who->class == HELLO_JOIN) {
+	if (other->class == HELLO_JOIN) {
 		if (!handshake->peers->join)
-			return ramp_err_set(err, EACCES, "nobody joins here");
+			return ramp_err_set(err, EACCES, "no node joins here");
 		return 0;
 	}
 	if (!peer || peer->removed)
-		return ramp_err_set(err, EACCES, "node %u is no member here", who->node);
-	if (who->class == HELLO_CONTROL && who->node > handshake->peers->self.node)
-		return ramp_err_set(err, EACCES, "node %u is not the one that dials", who->node);
+		return ramp_err_set(err, EACCES, "node %u is no member here", other->node);
+	if (other->class == HELLO_CONTROL && other->node > handshake->peers->self.node)
+		return ramp_err_set(err, EACCES, "node %u is not the one that dials", other->node);
 	return 0;
 }
 
@@ -182,8 +180,8 @@ static void on_handshake(uv_poll_t *poll, int status, int events)
 		handshake->connecting = false;
 	}
 	rc = hello_run(&handshake->hello, &handshake->stream, &err);
-	if (rc == -EAGAIN &&
-	    status < 0) /* libuv saw an error that neither read nor write reports */
+	/* libuv saw an error that neither read nor write reports. */
+	if (rc == -EAGAIN && status < 0)
 		rc = ramp_err_set(&err, -status, "%s", uv_strerror(status));
 	if (rc == -EAGAIN)
 		handshake_wait(handshake);
@@ -193,7 +191,7 @@ static void on_handshake(uv_poll_t *poll, int status, int events)
 		handshake_proved(handshake);
 }
 
-/* Takes fd on success. */
+/* Makes a handshake; takes fd on success. */
 static struct handshake *new_handshake(struct peers *peers, struct peer *peer, int fd,
 				       struct ramp_err *err)
 {
@@ -251,7 +249,8 @@ void handshakes_tick(struct peers *peers)
 						   : "the hello was not over within %d s",
 			     HELLO_TIMEOUT_MS / 1000);
 		handshake_failed(handshake, &err);
-		/* A dial that failed may have put the next one at the list's end: seen later. */
+		/* A failed dial may have put its next handshake at the end of the list: it is seen
+		   later in this loop. */
 	}
 }
 
@@ -296,7 +295,7 @@ void handshake_accepted(void *arg, int fd)
 	}
 	peers->n_accepted++;
 	endpoint_text(fd, handshake->endpoint);
-	hello_accept(&handshake->hello, &peers->self, admit, handshake);
+	hello_accept(&handshake->hello, &peers->self, handshake_admit, handshake);
 	handshake_wait(handshake);
 }
 

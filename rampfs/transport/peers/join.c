@@ -4,9 +4,9 @@
  * Happy path: join_ask resolves and connects, runs the hello, sends its request and waits for the
  * answer; the member's worker calls join_receive and join_reply.
  *
- * How it fails: nobody there, a hello that ends badly (hello.c words it), a frame that is too long,
- * not whole in time, or whose MAC is wrong; the connection is of no use then. What the member
- * refuses comes as an answer.
+ * How it fails: no node listens there, a hello that ends badly (hello.c words it), a frame that is
+ * too long, not whole in time, or has a wrong MAC; the connection is of no use then. A refusal by
+ * the member comes as an answer.
  */
 #include "join.h"
 
@@ -28,7 +28,7 @@
 static const char label_request[] = "join request";
 static const char label_answer[] = "join answer";
 
-static uint64_t now_ms(void)
+static uint64_t join_now_ms(void)
 {
 	struct timespec ts;
 
@@ -40,7 +40,7 @@ static uint64_t now_ms(void)
 static int join_wait(const struct stream *stream, short want, uint64_t deadline_ms)
 {
 	struct pollfd pfd = {.fd = stream->fd, .events = stream_wants(stream, want)};
-	uint64_t now = now_ms();
+	uint64_t now = join_now_ms();
 
 	if (now >= deadline_ms)
 		return -ETIMEDOUT;
@@ -94,7 +94,7 @@ static int recv_all(struct stream *stream, uint8_t *bytes, size_t len, uint64_t 
 	return 0;
 }
 
-/* What proves a frame: its label, and the key of its direction. */
+/* Computes the MAC of a frame: over its label and body, under the key of its direction. */
 static int frame_mac(const struct hello *hello, const char *label, const void *body, size_t len,
 		     uint8_t mac[HMAC_BYTES])
 {
@@ -110,7 +110,7 @@ static int frame_mac(const struct hello *hello, const char *label, const void *b
 static int send_frame(struct stream *stream, const struct hello *hello, const char *label,
 		      const struct wire_w *w, struct ramp_err *err)
 {
-	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	uint64_t deadline_ms = join_now_ms() + HELLO_TIMEOUT_MS;
 	uint8_t head[4], mac[HMAC_BYTES];
 	struct wire_w length;
 	int rc = w->bad ? -EMSGSIZE : frame_mac(hello, label, w->buf, w->len, mac);
@@ -126,11 +126,11 @@ static int send_frame(struct stream *stream, const struct hello *hello, const ch
 	return rc ? ramp_err_sys(err, -rc, "sending the %s", label) : 0;
 }
 
-/* The frame's body into `buf` (FRAME_MAX_BYTES); returns its length. */
+/* Receives a frame's body into `buf` (FRAME_MAX_BYTES); returns its length. */
 static int recv_frame(struct stream *stream, const struct hello *hello, const char *label,
 		      uint64_t patience_ms, uint8_t *buf, struct ramp_err *err)
 {
-	uint64_t deadline_ms = now_ms() + patience_ms;
+	uint64_t deadline_ms = join_now_ms() + patience_ms;
 	uint8_t head[4], mac[HMAC_BYTES], sent[HMAC_BYTES];
 	struct wire_r length;
 	uint32_t len = 0;
@@ -216,7 +216,7 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 
 static int run_hello(struct stream *stream, struct hello *hello, struct ramp_err *err)
 {
-	uint64_t deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	uint64_t deadline_ms = join_now_ms() + HELLO_TIMEOUT_MS;
 	int code = 0, rc = join_wait(stream, POLLOUT, deadline_ms);
 	socklen_t len = sizeof(code);
 
@@ -316,7 +316,7 @@ static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answe
 int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	     const struct join_request *request, struct join_answer *answer, struct ramp_err *err)
 {
-	struct hello_self self = {.incarnation = ramp_random64()}; /* nobody's yet */
+	struct hello_self self = {.incarnation = ramp_random64()}; /* it has none yet */
 	uint8_t *buf = malloc(FRAME_MAX_BYTES);
 	struct hello hello;
 	struct stream stream = stream_plain(-1);

@@ -1,5 +1,5 @@
 /*
- * How a node that is no member yet asks one to take it in (mkfs.rampfs --join).
+ * How a node that is no member yet asks a member to take it in (mkfs.rampfs --join).
  *
  *   newcomer                                                member
  *   hello of class JOIN: both prove the cluster key; the newcomer learns the cluster's id
@@ -7,8 +7,8 @@
  *                      <-----  {result, text, number, cluster's name, arena, members} MAC
  *   and the end
  *
- * The key is the proof that both need: who has it may join. Each frame's MAC is under the key of
- * its direction of this one connection.
+ * The key is the proof that both need: a node that has it may join. Each frame's MAC is under the
+ * key of its direction of this one connection.
  *
  * All functions block, join_ask for JOIN_PATIENCE_MS at most, the others for HELLO_TIMEOUT_MS; none
  * belongs on the control loop. Thread-safety: one connection, one thread.
@@ -24,19 +24,19 @@
 #include "base/ids.h"
 #include "transport/hello.h"
 
-#define JOIN_PATIENCE_MS 60000 /* a member may have to wait for others */
+#define JOIN_PATIENCE_MS 60000 /* a member may have to wait for other members */
 #define JOIN_MEMBERS_MAX 256
 
 enum join_kind {
 	JOIN_NEW = 1, /* a name that no member has, or one that was added and was never up */
-	JOIN_AGAIN,   /* a member whose state is lost: its number goes, it gets another one */
+	JOIN_AGAIN,   /* a member that has lost its state: its number goes, it gets another one */
 };
 
 struct join_request {
 	enum join_kind kind;
 	char name[RAMP_NODE_NAME_MAX + 1];
-	char address[RAMP_ADDRESS_MAX + 1]; /* empty: as the cluster knows it */
-	uint64_t capacity_bytes;	    /* 0: as the cluster knows it */
+	char address[RAMP_ADDRESS_MAX + 1]; /* empty: the one that the cluster has */
+	uint64_t capacity_bytes;	    /* 0: the one that the cluster has */
 };
 
 struct join_member {
@@ -54,16 +54,17 @@ struct join_answer {
 	uint8_t cluster_id[HELLO_CLUSTER_BYTES]; /* from the hello */
 	char cluster[RAMP_NODE_NAME_MAX + 1];
 	uint64_t arena_addr, arena_len;
-	struct join_member *members; /* free() them */
+	struct join_member *members; /* the caller frees them */
 	size_t n_members;
 };
 
-/* The newcomer: asks the member at HOST:PORT. The result is also the answer's; on failure there
-   are no members. */
+/* Newcomer: asks the member at HOST:PORT. The result is also answer->result; on failure there are
+   no members. */
 int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	     const struct join_request *request, struct join_answer *answer, struct ramp_err *err);
 
-/* The member: after the hello, on its socket, which stays the caller's. */
+/* Member: receive a request and reply to it, after the hello, on its socket, which stays the
+   caller's. */
 int join_receive(int fd, const struct hello *hello, struct join_request *request,
 		 struct ramp_err *err);
 int join_reply(int fd, const struct hello *hello, const struct join_answer *answer,

@@ -1,8 +1,8 @@
 /*
  * The port that control and data connections come in at.
  *
- * Happy path: listen_open resolves the address, and each listening socket gives what it accepts to
- * `accepted`.
+ * Happy path: listen_open resolves the address; `accepted` gets each connection that a listening
+ * socket accepts.
  *
  * How it fails: a name that does not resolve, or a port that cannot be bound, fails listen_open.
  * Out of file descriptors or memory, the port rests until listen_tick.
@@ -79,7 +79,7 @@ int listen_open(struct listeners *listeners, const char *address, struct ramp_er
 	for (at = found; at && listeners->n < LISTENERS_MAX; at = at->ai_next) {
 		int one = listen_one(listeners, at);
 
-		/* A name may have an address that this machine lacks; a port in use is final. */
+		/* A name may have an address that this machine lacks. A port in use is final. */
 		if (one == 0 || rc == -EADDRNOTAVAIL)
 			rc = one;
 		if (one && one != -EADDRNOTAVAIL && one != -EAFNOSUPPORT) {

@@ -1,14 +1,14 @@
 /*
- * The table of the other nodes, and what other threads may call.
+ * The other nodes: up and down, the clock, the membership, and the calls of other threads.
  *
  * Happy path: peers_set makes a peer and dials it (dial.c) where this node has the smaller number;
- * the hello (greet.c) ends in peer_connected, which gives the peer its channel (channel.c); from
- * then on peer_send writes to it from any thread.
+ * the handshake (handshake.c) ends in peer_connected, which gives the peer its channel (channel.c);
+ * from then on peer_send writes to it from any thread.
  *
- * How it fails: whatever ends a channel comes to peer_disconnected, which takes the channel from
- * the peer under its lock (so that no sender has it any more), tells the upper floors, and lets
- * dial.c begin again. A connection that proves itself while an older one of the same peer still
- * seems to live replaces it: the peer has started anew, or has noticed the end before us.
+ * How it fails: every end of a channel comes to peer_disconnected. It takes the channel from the
+ * peer under its lock (so that no sender has it any more), tells the upper floors, and lets dial.c
+ * begin again. A connection that proves itself while an older one of the same peer still seems to
+ * live replaces it: the peer has restarted, or has noticed the end before us.
  */
 #include "peer.h"
 
@@ -26,7 +26,7 @@
 
 #define PEER_TICK_MS 200
 
-/* Up and down. */
+/* ---- up and down -------------------------------------------------------------------------- */
 
 static void peer_disconnected(struct peer *peer, const char *reason)
 {
@@ -55,7 +55,7 @@ static void peer_connected(struct peer *peer, const struct stream *stream,
 	struct channel *channel;
 	struct ramp_err err;
 
-	peer_disconnected(peer, "it connects anew");
+	peer_disconnected(peer, "it connects again");
 	atomic_store(&peer->incarnation, hello->peer.incarnation);
 	atomic_store(&peer->instance, hello->peer.instance);
 	if (channel_open(peer, stream, hello, dialed, &err)) {
@@ -70,10 +70,10 @@ static void peer_connected(struct peer *peer, const struct stream *stream,
 	if (dialed)
 		dial_done(peer);
 	else
-		dial_start(peer); /* its data connections need an address that is not stale */
+		dial_start(peer); /* our data connections to it need an address that is not stale */
 	dial_prefer(peer, stream->fd);
 	atomic_fetch_add(&peer->ups, 1);
-	channel = peer->channel; /* the loop is the only one that changes it */
+	channel = peer->channel; /* only this thread changes it */
 	log_info("node %u (%s) at %s is up, incarnation %016" PRIx64, peer->node, peer->name,
 		 channel_endpoint(channel), hello->peer.incarnation);
 	channel_start(channel);
@@ -81,9 +81,9 @@ static void peer_connected(struct peer *peer, const struct stream *stream,
 		peers->up(peers->arg, peer->node, hello->peer.incarnation, true);
 }
 
-/* The clock, and what senders left. */
+/* ---- the clock, and work that senders left ------------------------------------------------ */
 
-static void on_tick(uv_timer_t *timer)
+static void on_peers_tick(uv_timer_t *timer)
 {
 	struct peers *peers = timer->data;
 	struct peer *peer;
@@ -106,7 +106,7 @@ static void on_wake(void *arg)
 			channel_attend(peer->channel);
 }
 
-/* Opening and closing. */
+/* ---- opening and closing ------------------------------------------------------------------ */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -175,7 +175,7 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 		peers_close(peers);
 		return rc;
 	}
-	uv_timer_start(&peers->tick, on_tick, PEER_TICK_MS, PEER_TICK_MS);
+	uv_timer_start(&peers->tick, on_peers_tick, PEER_TICK_MS, PEER_TICK_MS);
 	*out = peers;
 	return 0;
 
@@ -216,7 +216,7 @@ void peers_close(struct peers *peers)
 	peers_release(peers);
 }
 
-/* The membership. */
+/* ---- the membership ----------------------------------------------------------------------- */
 
 void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address)
 {
@@ -236,7 +236,7 @@ void peers_set(struct peers *peers, ramp_node_t node, const char *name, const ch
 	pthread_mutex_lock(&peer->lock);
 	peer->n_addresses = 0;
 	pthread_mutex_unlock(&peer->lock);
-	/* Where the other node dials, a new address is no reason to end what it has dialed. */
+	/* Where the other node dials, a new address is no reason to end its connection. */
 	if (peers->self.node < node)
 		peer_disconnected(peer, "it has another address now");
 	dial_start(peer);
@@ -264,7 +264,7 @@ void peers_on(struct peers *peers, uint8_t type, peer_handler *handler, void *ar
 	peers->handlers[type].arg = arg;
 }
 
-/* Any thread. */
+/* ---- any thread --------------------------------------------------------------------------- */
 
 int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len)
 {

@@ -1,21 +1,21 @@
 /*
- * The other nodes: who is up, and messages between daemons.
+ * The other nodes: which of them are up, and messages between daemons.
  *
  * Each pair of nodes keeps one control connection (the node with the smaller number dials).
  * A connection begins with a hello (hello.h): version and fresh nonces, then each end proves the
- * cluster key by HMAC-SHA-256 over all that was said, and names its cluster, node number,
- * incarnation and instance, the acceptor only to who has proved it. Nothing is served before both
- * sides have proved it and agree on cluster, version and (where the caller named one)
- * incarnation. From then on every control message carries a counter and an HMAC under a session
- * key of its direction, made of the key and both nonces: a message that is replayed, altered, cut
- * or out of turn ends the connection.
+ * cluster key by HMAC-SHA-256 over every byte that went before, and names its cluster, node number,
+ * incarnation and instance; the acceptor does so only after the dialer has proved the key. Nothing
+ * is served before both ends have proved it and agree on cluster, version and (where the caller
+ * named one) incarnation. From then on every control message carries a counter and an HMAC under a
+ * session key of its direction, made of the key and both nonces: a message that is replayed,
+ * altered, cut or out of turn ends the connection.
  *
  * A peer that is silent for 2 s is down (each side speaks at least every 200 ms); it is dialed
- * again after 50 ms, then twice as long, to 2 s. What is turned away is counted, with one log
- * line that names the address and the reason (not more than a few in ten seconds).
+ * again after 50 ms, then twice as long, to 2 s. Rejected connections and messages are counted,
+ * with one log line that names the address and the reason (not more than a few in ten seconds).
  *
  * One TCP port per node takes control and data connections; the hello's class says which. Data
- * connections are handed to transport.h's side.
+ * connections go to the transport (peers_data.h).
  *
  * Thread-safety: peer_send, peer_up, peer_incarnation, peer_instance, peers_status and
  * peers_rejected from any thread; the rest on the control loop's thread (before the loop runs, or
@@ -46,17 +46,18 @@ struct peers_config {
 	uint8_t key[32]; /* the cluster key, already hashed to 32 bytes */
 	ramp_incarnation_t incarnation;
 	uint64_t instance;
-	const char *listen_address; /* HOST:PORT, [V6]:PORT; resolved in peers_open, which waits */
+	const char *listen_address; /* HOST:PORT, [V6]:PORT; peers_open blocks to resolve it */
 	uint32_t reconnect_min_ms, reconnect_max_ms; /* 0: 50, 2000 */
-	/* The control connection of `node` is up (both proofs done) or down; in turn for each
-	   node. Not called by peers_close. */
+	/* The control connection of `node` is up (both proofs done) or down; the two alternate for
+	   each node. Not called by peers_close. */
 	void (*up)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
-	/* Somebody who is no member has proved the key and wants to join (join.h): takes fd, and
-	   may copy `hello`, whose `self` lives as long as `peers`. NULL: nobody joins here. */
+	/* A node that is no member has proved the key and wants to join (join.h): takes fd, and
+	   may copy `hello`; its `self` lives as long as `peers`. NULL: no node joins here. */
 	void (*join)(void *arg, int fd, const struct hello *hello);
 	void *arg;
 };
 
+/* Makes the table and listens. */
 int peers_open(const struct peers_config *config, struct peers **out, struct ramp_err *err);
 /*
  * Closes connections and the port. On the control loop or after loop_run returned, before
@@ -65,16 +66,16 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 void peers_close(struct peers *peers);
 
 /*
- * The membership as the metadata has it: (re)dials at a new address, drops a removed node. Only
- * members may connect. `node` == self: nothing.
+ * Follow the membership in the metadata: peers_set dials, again at a new address; peers_remove drops
+ * a removed node. Only members may connect. `node` == self: nothing.
  */
 void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address);
 void peers_remove(struct peers *peers, ramp_node_t node);
 
 /*
  * Sends one message, in order with the others of the same thread to that node. `type` is one of
- * proto.h's, 1..255 (0 is the keep-alive of the connection itself); `body` is copied or sent
- * before it returns, and never blocks: where nothing is queued it goes to the socket straight from
+ * proto.h's, 1..255 (0 is the keep-alive of the connection itself). `body` is copied or sent before
+ * this returns. Never blocks: where nothing is queued, the body goes to the socket straight from
  * the caller's thread. 0, or -EHOSTUNREACH where the node is not up (this node itself never is),
  * -ENOBUFS where it has fallen too far behind (16 MiB; the message is dropped: every protocol
  * above repeats what matters), -EMSGSIZE above PEER_MESSAGE_MAX_BYTES. Arrival is not promised.
@@ -82,17 +83,17 @@ void peers_remove(struct peers *peers, ramp_node_t node);
 int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *body, size_t len);
 
 /*
- * One handler per message type; set before peers_set is first called. `body` ends with the call;
- * where the handler leaves it bad, that is counted and logged as a malformed message.
+ * Sets the one handler of a message type, before peers_set is first called. `body` is valid during
+ * the call; where the handler leaves it bad, that is counted and logged as a malformed message.
  */
 typedef void peer_handler(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			  struct wire_r *body);
 void peers_on(struct peers *peers, uint8_t type, peer_handler *handler, void *arg);
 
 bool peer_up(struct peers *peers, ramp_node_t node);
-/* The incarnation that the peer proved in its last hello; 0: none yet. */
+/* Returns the incarnation that the peer proved in its last hello; 0: none yet. */
 ramp_incarnation_t peer_incarnation(struct peers *peers, ramp_node_t node);
-/* The instance (mkfs's) that it proved with it; 0: none yet. */
+/* Returns the instance (made by mkfs) that it proved with it; 0: none yet. */
 uint64_t peer_instance(struct peers *peers, ramp_node_t node);
 
 struct peer_status {
@@ -101,11 +102,11 @@ struct peer_status {
 	ramp_incarnation_t incarnation;
 	uint64_t messages_in, messages_out, bytes_in, bytes_out, reconnects, rejected;
 };
-/* Fills at most `max`, returns how many there are. Any thread. */
+/* Fills at most `max` entries; returns how many peers there are. Any thread. */
 size_t peers_status(struct peers *peers, struct peer_status *out, size_t max);
-/* Connections and messages turned away, those of nobody known included. */
+/* Returns how many connections and messages were rejected, those of unknown nodes included. */
 uint64_t peers_rejected(struct peers *peers);
-/* The port that is listened at (where listen_address said port 0). */
+/* Returns the port that is listened at (listen_address may say port 0). */
 uint16_t peers_port(struct peers *peers);
 
 #endif

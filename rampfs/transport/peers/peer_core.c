@@ -70,7 +70,7 @@ struct peer *peer_new(struct peers *peers, ramp_node_t node)
 	struct peer *peer = calloc(1, sizeof(*peer));
 
 	if (!peer)
-		abort(); /* without it the cluster's membership would be wrong here */
+		abort(); /* without it this node's view of the membership would be wrong */
 	peer->peers = peers;
 	peer->node = node;
 	pthread_mutex_init(&peer->lock, NULL);

@@ -6,13 +6,14 @@
  *   channel.c     a control connection after its hello: frames, counters, HMACs
  *   handshake.c   connections whose two ends have not proved themselves yet
  *   dial.c        resolving addresses, dialing, back-off
- *   peers_data.c  what transports take of peers: data connections, addresses
- *   peer.c        up and down, the clock, and what other threads may call
+ *   peers_data.c  for transports: data connections, addresses
+ *   peer.c        up and down, the clock, the calls of other threads
  *
- * Each calls those above it; what must go down the list is a callback in struct peer_events.
+ * Each calls those above it in this list; a call in the other direction is a callback in struct
+ * peer_events.
  *
  * Locks: peers->lock guards the table's links; peers->data_lock guards on_data; peer->lock guards
- * what is marked so below. Order: peers->lock, then peer->lock; none is held while a handler or
+ * the fields that are marked so below. Order: peers->lock, then peer->lock; none is held while a handler or
  * callback runs (on_data alone is called with data_lock held). Everything else belongs to the
  * control loop.
  */

@@ -1,5 +1,5 @@
 /*
- * What transports take of peers. See peers_data.h.
+ * Peers, for transports. See peers_data.h.
  */
 #include "peers_data.h"
 
@@ -37,7 +37,6 @@ int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address
 	return rc;
 }
 
-/* Of several connections that fail together the first one counts. */
 void peers_address_failed(struct peers *peers, ramp_node_t node, const struct endpoint_address *at)
 {
 	struct peer *peer = peer_find(peers, node);

@@ -1,6 +1,6 @@
 /*
- * What transports take of peers: data connections that have proved themselves, this node's
- * identity, and where to dial another node.
+ * Peers, for transports: data connections that have proved themselves, this node's identity, and
+ * where to dial another node.
  *
  * Thread-safety: any thread.
  */
@@ -17,8 +17,8 @@ struct peers;
    loop; must not call peers_on_data. */
 typedef void peers_take_data(void *arg, int fd, const struct hello_peer *peer);
 
-/* Sets what takes data connections; NULL: they are closed. Once this returns, the function that
-   was set before runs no more. */
+/* Sets the function that takes data connections; NULL: they are closed. Once this returns, the
+   function that was set before runs no more. */
 void peers_on_data(struct peers *peers, peers_take_data *take, void *arg);
 /* Returns this node's identity, which lives as long as `peers`. */
 const struct hello_self *peers_self(struct peers *peers);

@@ -40,7 +40,7 @@ void reject_log_close(struct reject_log *log)
 	free(log);
 }
 
-/* The slot of this host and reason, or the one that was used the longest ago. */
+/* Returns the slot of this host and reason, or else the least recently used one, emptied. */
 static struct reject_slot *find_slot(struct reject_log *log, uint32_t hash)
 {
 	struct reject_slot *oldest = &log->slots[0];

@@ -146,7 +146,7 @@ bool exports_attend(struct exports *exports,
 	if (!unexport)
 		return false;
 	now = export_now_ms();
-	/* Others only add at the end, and none goes but by us. */
+	/* Other threads only add, at the end; only this one removes. */
 	for (; unexport; unexport = next) {
 		bool over = all_left(arg, unexport->export, now >= unexport->deadline_ms);
 

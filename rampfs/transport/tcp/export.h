@@ -1,8 +1,8 @@
 /*
- * What a source exports, by key; and unexport, which waits until no byte of it can leave any more.
+ * The exports of a source, by key; and unexport, which waits until no byte of one can leave any more.
  *
- * Where bytes of an export stand in the streams of connections is known to the serve thread alone
- * (tcp_serve.c): it notes the position of the last one in `ends`, by the connection's slot.
+ * The serve thread (tcp_serve.c) alone knows where bytes of an export are in the streams of
+ * connections: it notes the position of the last one in `ends`, by the connection's slot.
  *
  * Thread-safety: exports_add and exports_remove from any thread but the serve thread; the rest is
  * the serve thread's.
@@ -26,8 +26,8 @@ struct export
 	struct tp_key key;
 	const struct tp_export_ops *ops;
 	void *arg;
-	/* Where its last byte stands, or will stand, in each connection's stream; 0: nothing
-	   that could still leave. The serve thread's. */
+	/* The position of its last byte, sent or to be sent, in each connection's stream; 0: no
+	   byte can still leave. Of the serve thread. */
 	uint64_t ends[EXPORT_SLOTS];
 };
 
@@ -57,7 +57,7 @@ void exports_forget_slot(struct exports *exports, unsigned int slot);
 /*
  * Asks `all_left` of each export that is being removed whether nothing of it can leave any more,
  * and ends the removal where that is so. `late`: its time is over, connections that hold bytes of it
- * are to be cut. True: some removal still waits.
+ * are to be cut. True: a removal still waits.
  */
 bool exports_attend(struct exports *exports,
 		    bool (*all_left)(void *arg, struct export *export, bool late), void *arg);

@@ -13,9 +13,7 @@
 #include "base/log.h"
 #include "base/wire.h"
 
-/* Requests. */
-
-/* False: it makes no sense. */
+/* Decodes a request. False: it makes no sense. */
 static bool parse_request(struct read_request *request, const uint8_t *bytes)
 {
 	struct wire_r r;
@@ -86,7 +84,7 @@ static void put_reply(struct serve_conn *conn, const struct read_request *reques
 	conn->header_left = TCP_REPLY_BYTES;
 }
 
-/* Asks the export for what stands at the request's offset. */
+/* Asks the export for the content at the request's offset. */
 static int find_piece(struct exports *exports, struct read_request *request, struct export **out,
 		      const void **data, uint64_t *len)
 {
@@ -177,7 +175,7 @@ int serve_conn_send(struct serve_conn *conn, size_t *budget)
 		msg.msg_iovlen = 2;
 		more |= left > *budget;
 	}
-	/* Where something follows at once: no short packet for the end of this. */
+	/* Where more follows at once, the end of this need not leave in a short packet. */
 	n = sendmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
 	if (n >= 0) {
 		*budget -= (size_t)n < *budget ? (size_t)n : *budget;
@@ -197,9 +195,9 @@ int serve_conn_send(struct serve_conn *conn, size_t *budget)
 }
 
 /*
- * Of what goes on and on no short packet leaves. MSG_MORE says that of one call only: the kernel
- * sends the end of a piece all the same when an acknowledgement or its pacing timer finds it, and
- * twice as many packets cost a third more.
+ * Of a long row of replies no short packet leaves. MSG_MORE asks for that in one call only: the
+ * kernel sends the end of a piece all the same when an acknowledgement or its pacing timer finds
+ * it, and twice as many packets cost a third more.
  */
 void serve_conn_cork(struct serve_conn *conn, bool corked)
 {

@@ -24,7 +24,7 @@ struct serve_counters {
 	_Atomic uint64_t bytes, reads, holes;
 };
 
-/* The line that a connection stands in. */
+/* The line in which a connection waits for its turn. */
 enum line { LINE_NONE, LINE_DEMAND, LINE_PREFETCH };
 
 struct serve_conn {
@@ -49,7 +49,7 @@ struct serve_conn {
 	/* The reply under way. */
 	uint8_t header[TCP_REPLY_BYTES];
 	size_t header_left;
-	struct export *export; /* whose data it is; NULL: no data is left to send */
+	struct export *export; /* of the data; NULL: no data is left to send */
 	const uint8_t *data;
 	size_t data_len, data_pos;
 	uint64_t written; /* bytes of the stream so far */
@@ -60,15 +60,15 @@ struct serve_conn {
 bool serve_conn_requests(struct serve_conn *conn);
 /* True: there is something to send. */
 bool serve_conn_has_work(const struct serve_conn *conn);
-/* Makes the next reply to the first request; the request shrinks by it, and goes with the last. True:
-   the key is exported and has not said an error. */
+/* Makes the next reply to the first request. The request shrinks by it; the last reply removes it.
+   True: the reply is no error. */
 bool serve_conn_next(struct serve_conn *conn);
 /* Sends at most *budget bytes of the reply under way. 0; -EAGAIN: the socket is full; -ENOTCONN: the
    connection is to be dropped. */
 int serve_conn_send(struct serve_conn *conn, size_t *budget);
 /* Gives the data of the reply under way back to its export, sent or not. */
 void serve_conn_finish(struct serve_conn *conn);
-/* Holds short packets back, or sends them; of prefetch only. */
+/* Makes the kernel hold short packets back, or send them. Of prefetch connections only. */
 void serve_conn_cork(struct serve_conn *conn, bool corked);
 
 #endif

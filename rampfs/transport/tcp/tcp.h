@@ -1,7 +1,8 @@
 /*
  * The TCP transport.
  *
- *   export.c     what a source exports
+ *   export.c     the exports of a source
+ *   serve_conn.c one data connection at the source
  *   tcp_serve.c  the source's side: the serve thread that answers reads
  *   tcp_read.c   the target's side: connections that post reads and receive into place
  *   tcp.c        the operations of transport.h over these

@@ -1,18 +1,18 @@
 /*
  * The target's side of a data connection: posts reads, receives into place.
  *
- *   CONNECTING --the socket is connected--> GREETING --proved both ways--> READY
- *        |                                     |                             |
- *        +--------------- any error, time-out -+-----------------------------+--> FAILED
+ *   CONNECTING --the socket is connected--> HANDSHAKE --proved both ways--> READY
+ *        |                                      |                             |
+ *        +--------------- any error, time-out --+-----------------------------+--> FAILED
+ *              [tcp_advance, by tcp_conn_go; FAILED by conn_failed]
  *
  * Happy path: tcp_read sends a request at once; tcp_reap reads a reply's header, finds the read
- * it belongs to, and receives the payload straight into that read's dst. All by the thread that
- * owns the connection; nothing is allocated after tcp_connect, and nothing blocks.
+ * it belongs to, and receives the payload straight into that read's dst. All this is done by the
+ * thread that owns the connection; nothing is allocated after tcp_connect, and nothing blocks.
  *
- * How it fails: every error ends the connection, and with it the reads in flight. So does a peer
- * that answers what was not asked: a reply must carry the tag of a read in flight, go on exactly
- * where the last reply to it ended, and stay inside it; only then is a byte of it stored, and
- * only there.
+ * How it fails: every error ends the connection, and with it the reads in flight. So does a reply
+ * that was not asked for: a reply must carry the tag of a read in flight, begin exactly where the
+ * last reply to it ended, and stay inside it; only then is a byte of it stored, and only there.
  */
 #include "tcp_read.h"
 
@@ -34,14 +34,14 @@
 #include "transport/hello_io.h"
 #include "transport/peers/peers_data.h"
 
-#define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest is here */
-#define LOWAT_BYTES (512u << 10)    /* that are sure to come are worth one waking, not eight */
+#define PART_BYTES  TCP_PIECE_BYTES /* of a long reply, handed over before the rest has come */
+#define LOWAT_BYTES (512u << 10)    /* that are sure to come: wake once for them, not eight times */
 
 enum tcp_phase { TCP_CONNECTING, TCP_HANDSHAKE, TCP_READY, TCP_FAILED };
 
 struct pending_read {
 	bool used;
-	uint32_t turn; /* of this slot: an answer to an earlier read does not fit */
+	uint32_t generation; /* of this slot: a reply to an earlier read does not match */
 	struct tp_read read;
 	uint64_t next; /* the offset that its next reply must have */
 };
@@ -50,7 +50,7 @@ struct tcp_conn {
 	struct tp_conn base;
 	struct tcp *tcp;
 	enum tcp_phase phase;
-	struct stream stream; /* what comes after the hello goes past it: stream.h */
+	struct stream stream; /* for the hello; later bytes go past it: stream.h */
 	int fd;		      /* the stream's */
 	uint64_t deadline_ms;
 	struct hello hello;
@@ -58,28 +58,28 @@ struct tcp_conn {
 	struct endpoint_address to;
 	char endpoint[ENDPOINT_TEXT_BYTES];
 
-	struct pending_read flights[TP_QUEUE_MAX];
-	unsigned int n_flights;
+	struct pending_read pending[TP_QUEUE_MAX];
+	unsigned int n_pending;
 	uint8_t out[TP_QUEUE_MAX * TCP_REQUEST_BYTES];
 	size_t out_len, out_pos;
 
 	uint8_t header[TCP_REPLY_BYTES];
 	size_t header_len;
-	size_t ahead; /* so much of the next header came behind the reply under way */
+	size_t ahead; /* bytes of the next header that came behind the reply under way */
 	/* The reply whose header is whole; into == NULL: none. */
 	struct pending_read *into;
 	struct tp_done done;
 	uint8_t *at; /* where its next byte lands */
 	uint64_t left;
-	uint32_t lowat; /* so many bytes make the socket readable */
+	uint32_t lowat; /* SO_RCVLOWAT: this many bytes make the socket readable */
 };
 
-static struct tcp_conn *of(struct tp_conn *conn)
+static struct tcp_conn *conn_of(struct tp_conn *conn)
 {
 	return (struct tcp_conn *)conn;
 }
 
-static uint64_t now_ms(void)
+static uint64_t tcp_now_ms(void)
 {
 	struct timespec ts;
 
@@ -149,7 +149,7 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		return rc;
 	}
 	conn->lowat = 1;
-	conn->deadline_ms = now_ms() + HELLO_TIMEOUT_MS;
+	conn->deadline_ms = tcp_now_ms() + HELLO_TIMEOUT_MS;
 	hello_dial(&conn->hello, peers_self(tcp->peers), node, incarnation,
 		   class == TP_DEMAND ? HELLO_DEMAND : HELLO_PREFETCH);
 	*out = &conn->base;
@@ -157,8 +157,9 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 }
 
 /*
- * Waking costs both ends more than what a piece of prefetch does. So much of it as the source has
- * promised makes the socket readable, and no more: what it has not might never come.
+ * Sets how many bytes make the socket readable. A wake-up costs both ends more than a piece of
+ * prefetch itself, so of prefetch this is as much as the source has promised, but not more: bytes
+ * that it has not promised might never come.
  */
 static void watch_for_promised(struct tcp_conn *conn)
 {
@@ -173,7 +174,7 @@ static void watch_for_promised(struct tcp_conn *conn)
 
 int tcp_fd(struct tp_conn *base, uint32_t *events)
 {
-	struct tcp_conn *conn = of(base);
+	struct tcp_conn *conn = conn_of(base);
 
 	switch (conn->phase) {
 	case TCP_CONNECTING:
@@ -211,7 +212,7 @@ static bool is_connected(struct tcp_conn *conn)
 	return true;
 }
 
-static void go_on(struct tcp_conn *conn)
+static void tcp_advance(struct tcp_conn *conn)
 {
 	int rc;
 
@@ -227,7 +228,7 @@ static void go_on(struct tcp_conn *conn)
 		}
 	}
 	if ((conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE) &&
-	    now_ms() >= conn->deadline_ms) {
+	    tcp_now_ms() >= conn->deadline_ms) {
 		ramp_err_set(&conn->err, ETIMEDOUT,
 			     "data connection with %s: no answer within %d s", conn->endpoint,
 			     HELLO_TIMEOUT_MS / 1000);
@@ -237,10 +238,10 @@ static void go_on(struct tcp_conn *conn)
 
 enum tp_state tcp_state(struct tp_conn *base, struct ramp_err *err)
 {
-	struct tcp_conn *conn = of(base);
+	struct tcp_conn *conn = conn_of(base);
 
 	if (conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE)
-		go_on(conn);
+		tcp_advance(conn);
 	switch (conn->phase) {
 	case TCP_READY:
 		return TP_READY;
@@ -255,10 +256,10 @@ enum tp_state tcp_state(struct tp_conn *base, struct ramp_err *err)
 
 ramp_incarnation_t tcp_incarnation(struct tp_conn *base)
 {
-	return of(base)->hello.peer.incarnation;
+	return conn_of(base)->hello.peer.incarnation;
 }
 
-/* Requests. */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static int flush_requests(struct tcp_conn *conn)
 {
@@ -285,7 +286,7 @@ static void put_request(struct tcp_conn *conn, const struct tp_read *read, uint6
 	struct wire_w w;
 
 	if (sizeof(conn->out) - conn->out_len < TCP_REQUEST_BYTES) {
-		/* What is unsent belongs to reads in flight, so there is room for one more. */
+		/* Unsent requests belong to reads in flight, so there is room for one more. */
 		conn->out_len -= conn->out_pos;
 		memmove(conn->out, conn->out + conn->out_pos, conn->out_len);
 		conn->out_pos = 0;
@@ -311,57 +312,57 @@ static bool is_valid(const struct tp_read *read)
 
 int tcp_read(struct tp_conn *base, const struct tp_read *read)
 {
-	struct tcp_conn *conn = of(base);
-	struct pending_read *flight;
+	struct tcp_conn *conn = conn_of(base);
+	struct pending_read *pending;
 	unsigned int slot = 0;
 
 	if (conn->phase != TCP_READY)
 		return -ENOTCONN;
 	if (!is_valid(read))
 		return -EINVAL;
-	if (conn->n_flights == TP_QUEUE_MAX)
+	if (conn->n_pending == TP_QUEUE_MAX)
 		return -EAGAIN;
-	while (conn->flights[slot].used)
+	while (conn->pending[slot].used)
 		slot++;
-	flight = &conn->flights[slot];
-	flight->used = true;
-	flight->turn++;
-	flight->read = *read;
-	flight->next = read->offset;
-	conn->n_flights++;
-	put_request(conn, read, (uint64_t)flight->turn << 32 | slot);
-	/* A failure shows at the next reap, as any other that comes after the post. */
+	pending = &conn->pending[slot];
+	pending->used = true;
+	pending->generation++;
+	pending->read = *read;
+	pending->next = read->offset;
+	conn->n_pending++;
+	put_request(conn, read, (uint64_t)pending->generation << 32 | slot);
+	/* A failure shows at the next reap, like every failure after the post. */
 	flush_requests(conn);
 	return 0;
 }
 
-/* Replies. */
+/* ---- replies ------------------------------------------------------------------------------ */
 
-static int lies(struct tcp_conn *conn, const char *what)
+static int bad_reply(struct tcp_conn *conn, const char *what)
 {
 	ramp_err_set(&conn->err, EPROTO, "%s sent %s", conn->endpoint, what);
 	return conn_failed(conn);
 }
 
-static struct pending_read *find_flight(struct tcp_conn *conn, uint64_t tag)
+static struct pending_read *find_pending(struct tcp_conn *conn, uint64_t tag)
 {
 	uint32_t slot = (uint32_t)tag;
-	struct pending_read *flight;
+	struct pending_read *pending;
 
 	if (slot >= TP_QUEUE_MAX)
 		return NULL;
-	flight = &conn->flights[slot];
-	return flight->used && flight->turn == (uint32_t)(tag >> 32) ? flight : NULL;
+	pending = &conn->pending[slot];
+	return pending->used && pending->generation == (uint32_t)(tag >> 32) ? pending : NULL;
 }
 
-/* Checks what a reply says against the read it answers. */
-static const char *wrong_with(const struct pending_read *flight, const struct tp_done *done)
+/* Checks a reply's header against the read that it answers. Returns NULL, or what is wrong. */
+static const char *reply_error(const struct pending_read *pending, const struct tp_done *done)
 {
-	uint64_t left = flight->read.offset + flight->read.len - flight->next;
+	uint64_t left = pending->read.offset + pending->read.len - pending->next;
 
 	if (done->result)
 		return done->len || done->more ? "an error that has bytes" : NULL;
-	if (done->offset != flight->next)
+	if (done->offset != pending->next)
 		return "another offset than the next";
 	if (done->len == 0 || done->len % RAMP_PAGE_BYTES)
 		return "a length that is not of whole pages";
@@ -374,7 +375,7 @@ static const char *wrong_with(const struct pending_read *flight, const struct tp
 
 static int take_header(struct tcp_conn *conn)
 {
-	struct pending_read *flight;
+	struct pending_read *pending;
 	uint32_t magic, code;
 	const char *wrong;
 	struct wire_r r;
@@ -389,33 +390,33 @@ static int take_header(struct tcp_conn *conn)
 	more = wire_get_u8(&r);
 	if (wire_get_u16(&r) || wire_get_u32(&r) || magic != TCP_REPLY_MAGIC || code > 4095 ||
 	    kind > TP_HOLE || more > 1)
-		return lies(conn, "what is no reply");
-	flight = find_flight(conn, tag);
-	if (!flight)
-		return lies(conn, "a reply to what was not asked");
+		return bad_reply(conn, "something that is no reply");
+	pending = find_pending(conn, tag);
+	if (!pending)
+		return bad_reply(conn, "a reply that was not asked for");
 	conn->done = (struct tp_done){
-		.cookie = flight->read.cookie,
+		.cookie = pending->read.cookie,
 		.result = -(int)code,
 		.kind = (enum tp_kind)kind,
 		.offset = wire_get_u64(&r),
 		.len = wire_get_u64(&r),
 		.more = more,
 	};
-	wrong = wrong_with(flight, &conn->done);
+	wrong = reply_error(pending, &conn->done);
 	if (wrong)
-		return lies(conn, wrong);
-	conn->into = flight;
+		return bad_reply(conn, wrong);
+	conn->into = pending;
 	conn->left = !code && kind == TP_DATA ? conn->done.len : 0;
-	conn->at = (uint8_t *)flight->read.dst + (flight->next - flight->read.offset);
+	conn->at = (uint8_t *)pending->read.dst + (pending->next - pending->read.offset);
 	return 0;
 }
 
 /*
- * Receives up to `len` bytes to `at`, and behind them up to `more` to `then`, of which *got_more
- * says how many came. Returns how many of `len`, 0 where none are there now, or -ENOTCONN.
+ * Receives up to `len` bytes to `at`, and behind them up to `more` to `then`; *got_more is how many
+ * of the latter came. Returns how many of `len` came, 0 where none has, or -ENOTCONN.
  */
-static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, void *then, size_t more,
-		       size_t *got_more)
+static ssize_t tcp_receive(struct tcp_conn *conn, void *at, size_t len, void *then, size_t more,
+			   size_t *got_more)
 {
 	struct iovec iov[2] = {{at, len}, {then, more}};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = more ? 2 : 1};
@@ -443,18 +444,18 @@ static ssize_t receive(struct tcp_conn *conn, void *at, size_t len, void *then, 
 }
 
 /*
- * Where all that is awaited is one page, as with most page faults, the page comes with its header
- * in one call: its place. NULL: another.
+ * Returns where the one page lands that is awaited; NULL: another number of reads or pages is. With
+ * most page faults it is one, and then header and page are received by one call.
  */
 static uint8_t *place_of_only_page(const struct tcp_conn *conn)
 {
-	for (size_t i = 0; conn->n_flights == 1 && i < TP_QUEUE_MAX; i++)
-		if (conn->flights[i].used && conn->flights[i].read.len == RAMP_PAGE_BYTES)
-			return conn->flights[i].read.dst;
+	for (size_t i = 0; conn->n_pending == 1 && i < TP_QUEUE_MAX; i++)
+		if (conn->pending[i].used && conn->pending[i].read.len == RAMP_PAGE_BYTES)
+			return conn->pending[i].read.dst;
 	return NULL;
 }
 
-/* A header, and what came with it, whose place is `early`. 1: it is whole. */
+/* Receives a header, and bytes that come with it into *early. 1: the header is whole. */
 static int receive_header(struct tcp_conn *conn, uint8_t **early, size_t *early_len)
 {
 	size_t wanted = TCP_REPLY_BYTES - conn->header_len;
@@ -462,14 +463,15 @@ static int receive_header(struct tcp_conn *conn, uint8_t **early, size_t *early_
 
 	*early = place_of_only_page(conn);
 	*early_len = 0;
-	n = receive(conn, conn->header + conn->header_len, wanted, *early,
-		    *early ? RAMP_PAGE_BYTES : 0, early_len);
+	n = tcp_receive(conn, conn->header + conn->header_len, wanted, *early,
+			*early ? RAMP_PAGE_BYTES : 0, early_len);
 	if (n > 0)
 		conn->header_len += (size_t)n;
 	return n <= 0 ? (int)n : conn->header_len == TCP_REPLY_BYTES;
 }
 
-/* What came with a header that turns out to announce something else is wiped out again. */
+/* Takes the header, and the bytes that came with it; wipes them where the header announces something
+   else. */
 static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
 {
 	bool right = !take_header(conn);
@@ -482,19 +484,19 @@ static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
 	}
 	if (len)
 		memset(early, 0, len);
-	return right ? lies(conn, "more than was asked") : -ENOTCONN;
+	return right ? bad_reply(conn, "more than was asked") : -ENOTCONN;
 }
 
-/* The reply is whole: hands it over. */
+/* Hands a whole reply over. */
 static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
 {
-	struct pending_read *flight = conn->into;
+	struct pending_read *pending = conn->into;
 
 	*done = conn->done;
-	flight->next += conn->done.len;
+	pending->next += conn->done.len;
 	if (!conn->done.more) {
-		flight->used = false;
-		conn->n_flights--;
+		pending->used = false;
+		conn->n_pending--;
 		atomic_fetch_add_explicit(&conn->tcp->reads, 1, memory_order_relaxed);
 	}
 	conn->into = NULL;
@@ -502,8 +504,8 @@ static void finish_reply(struct tcp_conn *conn, struct tp_done *done)
 	conn->ahead = 0;
 }
 
-/* Of a long reply whose rest is not here yet: hands over the whole pages that are. False: they are
-   too few to be worth it. */
+/* Hands over the whole pages that have come of a long reply. False: they are too few to be worth
+   it. */
 static bool take_part(struct tcp_conn *conn, struct tp_done *done)
 {
 	uint64_t came = (conn->done.len - conn->left) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
@@ -520,9 +522,9 @@ static bool take_part(struct tcp_conn *conn, struct tp_done *done)
 }
 
 /*
- * Goes on with the reply under way. 1: `done` is filled; 0: no more bytes are there, or
- * *budget is used up; -ENOTCONN. `last`: nothing is taken of the reply behind it, since a whole one
- * that waits in conn->header makes no descriptor readable.
+ * Continues with the reply under way. 1: `done` is filled; 0: no more bytes have come, or *budget
+ * is used up; -ENOTCONN. `last`: takes nothing of the reply behind it, since a whole header that
+ * waits in conn->header makes no descriptor readable.
  */
 static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget, bool last)
 {
@@ -545,8 +547,8 @@ static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget,
 		if (len == 0)
 			return take_part(conn, done);
 		ahead = !last && len < *budget && len == conn->left;
-		n = receive(conn, conn->at, len, conn->header, ahead ? TCP_REPLY_BYTES : 0,
-			    &conn->ahead);
+		n = tcp_receive(conn, conn->at, len, conn->header, ahead ? TCP_REPLY_BYTES : 0,
+				&conn->ahead);
 		if (n <= 0)
 			return take_part(conn, done) ? 1 : (int)n;
 		conn->at += n;
@@ -561,12 +563,12 @@ static int reap_one(struct tcp_conn *conn, struct tp_done *done, size_t *budget,
 
 int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_bytes)
 {
-	struct tcp_conn *conn = of(base);
+	struct tcp_conn *conn = conn_of(base);
 	size_t budget = max_bytes ? max_bytes : SIZE_MAX;
 	int n = 0;
 
 	if (conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE)
-		go_on(conn);
+		tcp_advance(conn);
 	if (conn->phase == TCP_FAILED)
 		return -ENOTCONN;
 	if (conn->phase != TCP_READY)
@@ -577,11 +579,11 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 		int rc = reap_one(conn, &done[n], &budget, n + 1 == max);
 
 		if (rc < 0)
-			return n ? n : rc; /* what came before the failure counts */
+			return n ? n : rc; /* replies before the failure count */
 		if (rc == 0)
 			break;
 		n++;
-		if (conn->n_flights == 0)
+		if (conn->n_pending == 0)
 			break; /* nothing more can come */
 	}
 	return n;
@@ -589,7 +591,7 @@ int tcp_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_byt
 
 void tcp_close(struct tp_conn *base)
 {
-	struct tcp_conn *conn = of(base);
+	struct tcp_conn *conn = conn_of(base);
 
 	stream_close(&conn->stream);
 	free(conn);

@@ -1,30 +1,31 @@
 /*
- * The source's side of the TCP transport: what is exported, and the thread that sends it.
+ * The source's side of the TCP transport: the thread that sends exported memory.
  *
  * Happy path: the serve thread sleeps in epoll; a request comes, its key is looked up, the export
- * says where the bytes stand (piece), and they go to the socket straight from there. A connection
+ * says where the bytes are (piece), and they go to the socket straight from there. A connection
  * that has something to send is in one of two lines; each turn sends at most TCP_PIECE_BYTES.
  * Every connection in the demand line has its turn before one in the prefetch line has one, and
  * epoll is asked between turns, so a demand waits for one piece of prefetch at most.
  *
- * After a demand that it had data for it polls for a moment before it sleeps again (adaptive_poll.h). It
- * sleeps at real-time priority, so that nobody who computes keeps it from a demand until his time
- * slice is over, and is like others when it polls or has sent one piece of each demand.
+ * After a demand that it had data for, the thread polls for a short time before it sleeps again
+ * (base/adaptive_poll.h). It sleeps at real-time priority, so that no thread that computes keeps it
+ * from a demand until the end of its time slice. It has ordinary priority while it polls, and once
+ * it has sent one piece of each demand.
  *
  * Never blocks: a socket that is full takes its connection out of the line until epoll says that
- * it has room again. So a slow reader holds up nobody.
+ * it has room again. So a slow reader delays no other one.
  *
  * unexport: the export leaves the table, so no new piece of it begins; then the serve thread
- * waits until what was sent of it is acknowledged by the reader's kernel (each export knows the
- * position of its last byte in each connection), and cuts what has not come so far in
- * UNEXPORT_MS. Only acknowledged bytes cannot be sent again.
+ * waits until the bytes that were sent of it are acknowledged by the reader's kernel (each export
+ * knows the position of its last byte in each connection), and cuts connections whose reader has
+ * not acknowledged them within UNEXPORT_MS. Only acknowledged bytes cannot be sent again.
  *
- * Who is refused REFUSED_MAX times in a row, under keys that nothing is exported under, rests for
- * REST_MS after each turn: to refuse costs this thread as much as to serve.
+ * A connection that is refused REFUSED_MAX times in a row, under keys that nothing is exported
+ * under, rests for REST_MS after each turn: a refusal costs this thread as much as an answer.
  *
  * How it fails: an error of a socket, a request that makes no sense, or exported memory that
  * cannot be read (EFAULT: the file was cut) ends that connection; half a reply cannot be taken
- * back. What an export says goes to the reader as the reply's errno.
+ * back. An error of an export goes to the reader as the reply's errno.
  */
 #include "tcp_serve.h"
 
@@ -54,7 +55,7 @@
 #include "transport/endpoint.h"
 
 #define EVENTS	    32
-#define REFUSED_MAX TP_QUEUE_MAX /* so many has a target under way whose source is not ready */
+#define REFUSED_MAX TP_QUEUE_MAX /* a target has this many under way when its source is not ready */
 #define REST_MS	    10
 
 struct taken {
@@ -66,7 +67,8 @@ struct taken {
 struct tcp_serve {
 	pthread_t thread;
 	int epoll, wake;
-	struct serve_conn *conns[EXPORT_SLOTS]; /* the serve thread's, as all that is not marked */
+	struct serve_conn
+		*conns[EXPORT_SLOTS]; /* of the serve thread, like all that is not marked */
 	unsigned int n_conns, n_rest;
 	TAILQ_HEAD(line_head, serve_conn) demand, prefetch;
 	struct adaptive_poll poll; /* after a demand: another is likely to follow */
@@ -81,7 +83,7 @@ struct tcp_serve {
 	_Atomic uint64_t connections, cut, rejected;
 };
 
-static uint64_t now_us(void)
+static uint64_t serve_now_us(void)
 {
 	struct timespec ts;
 
@@ -89,18 +91,18 @@ static uint64_t now_us(void)
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-static uint64_t now_ms(void)
+static uint64_t serve_now_ms(void)
 {
-	return now_us() / 1000;
+	return serve_now_us() / 1000;
 }
 
 static void serve_wake(struct tcp_serve *serve)
 {
-	/* Can only fail when the counter is full: it is awake then. */
+	/* Can only fail when the counter is full: the thread is awake then. */
 	(void)!write(serve->wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
-/* Exports. */
+/* ---- exports ------------------------------------------------------------------------------ */
 
 int tcp_serve_export(struct tcp_serve *serve, const struct tp_key *key,
 		     const struct tp_export_ops *ops, void *arg, struct ramp_err *err)
@@ -118,7 +120,7 @@ void tcp_serve_unexport(struct tcp_serve *serve, const struct tp_key *key)
 	exports_remove(&serve->exports, key, wake_for_unexport, serve);
 }
 
-/* Connections. */
+/* ---- connections -------------------------------------------------------------------------- */
 
 static struct line_head *head_of(struct tcp_serve *serve, enum line line)
 {
@@ -132,7 +134,7 @@ static void leave_line(struct tcp_serve *serve, struct serve_conn *conn)
 	conn->line = LINE_NONE;
 }
 
-/* Stands at the end of its line if it has something to send and room to send it to. */
+/* Puts a connection at the end of its line if it has something to send and room to send it to. */
 static void queue_up(struct tcp_serve *serve, struct serve_conn *conn)
 {
 	if (conn->line != LINE_NONE || conn->blocked || conn->rests_until_ms ||
@@ -154,7 +156,7 @@ static void watch_conn(struct tcp_serve *serve, struct serve_conn *conn)
 	conn->events = events;
 }
 
-/* Closes at once: what stands in the socket's buffer is thrown away. */
+/* Closes at once: the bytes in the socket's buffer are thrown away. */
 static void drop_conn(struct tcp_serve *serve, struct serve_conn *conn)
 {
 	const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
@@ -164,7 +166,7 @@ static void drop_conn(struct tcp_serve *serve, struct serve_conn *conn)
 		serve_conn_finish(conn);
 	exports_forget_slot(&serve->exports, conn->slot);
 	setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-	/* While a child between fork and exec has a copy of it, close(2) leaves it in there. */
+	/* While a child between fork and exec has a copy, close(2) leaves it in the epoll. */
 	epoll_ctl(serve->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
@@ -262,7 +264,7 @@ static void read_requests(struct tcp_serve *serve, struct serve_conn *conn)
 	watch_conn(serve, conn);
 }
 
-/* One turn of a connection at the head of its line. */
+/* Gives a connection at the head of its line its turn. */
 static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 {
 	size_t budget = TCP_PIECE_BYTES;
@@ -273,14 +275,14 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	while (!rc && budget > 0 && serve_conn_has_work(conn)) {
 		if (!conn->header_left && !conn->export && serve_conn_next(conn) &&
 		    conn->peer.class == HELLO_DEMAND)
-			adaptive_poll_happened(&serve->poll, now_us());
+			adaptive_poll_happened(&serve->poll, serve_now_us());
 		rc = serve_conn_send(conn, &budget);
 	}
 	if (rc == -ENOTCONN) {
 		drop_conn(serve, conn);
 		return;
 	}
-	/* Requests that the queue had no room for. */
+	/* There may be requests that the queue had no room for. */
 	if (!serve_conn_requests(conn)) {
 		reject_conn(serve, conn, "a request makes no sense");
 		return;
@@ -288,17 +290,17 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	if (!serve_conn_has_work(conn))
 		serve_conn_cork(conn, false);
 	if (conn->refused >= REFUSED_MAX) {
-		conn->rests_until_ms = now_ms() + REST_MS;
+		conn->rests_until_ms = serve_now_ms() + REST_MS;
 		serve->n_rest++;
 	}
 	queue_up(serve, conn);
 	watch_conn(serve, conn);
 }
 
-/* Those that have rested go on. */
+/* Lets connections continue that have rested. */
 static void attend_rest(struct tcp_serve *serve)
 {
-	uint64_t now = serve->n_rest ? now_ms() : 0;
+	uint64_t now = serve->n_rest ? serve_now_ms() : 0;
 
 	for (size_t i = 0; serve->n_rest && i < EXPORT_SLOTS; i++) {
 		struct serve_conn *conn = serve->conns[i];
@@ -312,9 +314,9 @@ static void attend_rest(struct tcp_serve *serve)
 	}
 }
 
-/* Unexports. */
+/* ---- unexports ---------------------------------------------------------------------------- */
 
-/* True: nothing of it can leave any more through this connection. */
+/* True: nothing of the export can leave any more through this connection. */
 static bool conn_sent_all(const struct serve_conn *conn, struct export *export)
 {
 	int unacked = 0;
@@ -351,9 +353,9 @@ static bool all_left(void *arg, struct export *export, bool late)
 	return all;
 }
 
-/* The thread. */
+/* ---- the thread --------------------------------------------------------------------------- */
 
-/* Takes what others left; false: stop. */
+/* Takes the connections that other threads have left. False: stop. */
 static bool attend_wake(struct tcp_serve *serve)
 {
 	struct taken *taken;
@@ -395,7 +397,7 @@ static bool run_lines(struct tcp_serve *serve)
 	struct serve_conn *last = TAILQ_LAST(&serve->demand, line_head), *conn;
 	bool end = !last;
 
-	/* One turn for each that stands in the demand line now. */
+	/* One turn for each that is in the demand line now. */
 	while (!end) {
 		conn = TAILQ_FIRST(&serve->demand);
 		end = conn == last;
@@ -414,7 +416,7 @@ static bool run_lines(struct tcp_serve *serve)
 static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
 {
 	return work ? 0
-		    : adaptive_poll_wait_ms(&serve->poll, now_us(),
+		    : adaptive_poll_wait_ms(&serve->poll, serve_now_us(),
 					    waiting || serve->n_rest ? 1 : -1);
 }
 
@@ -429,11 +431,11 @@ static void *serve_main(void *arg)
 	while (go) {
 		int wait_ms = may_sleep_ms(serve, work, waiting), n;
 
-		kernel_rt_boost_while(&serve->boost, wait_ms != 0); /* the pager says why not */
+		kernel_rt_boost_while(&serve->boost, wait_ms != 0); /* while it sleeps: see above */
 		n = epoll_wait(serve->epoll, events, EVENTS, wait_ms);
 		if (n == 0 && !work && adaptive_poll_again(&serve->poll))
 			continue;
-		/* Each connection has one event at most, and is dropped only by its own. */
+		/* Each connection has one event at most, and is dropped only by its own event. */
 		for (int i = 0; i < n; i++) {
 			if (events[i].data.ptr)
 				attend_conn(serve, events[i].data.ptr, events[i].events);
