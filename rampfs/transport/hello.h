@@ -43,8 +43,8 @@
 #define HELLO_FRAME_MAX_BYTES  128
 #define HELLO_TRANSCRIPT_BYTES 512
 
-/* JOIN: the dialer is no member yet. It proves the key, gives zeros because it has no cluster and no
-   number, and learns the cluster's id (peers/join.h). */
+/* JOIN: the dialer is no member yet. It proves the key, gives zeros because it has no cluster and
+   no number, and learns the cluster's id (peers/join.h). */
 enum hello_class { HELLO_CONTROL = 0, HELLO_DEMAND = 1, HELLO_PREFETCH = 2, HELLO_JOIN = 3 };
 
 /* The identity of this node. The caller fills it but for `key`; read from any thread. */

@@ -5,8 +5,8 @@
  * read and fed to it; and so on, until both ends have proved themselves or the stream is empty.
  *
  * How it fails: an error of the stream, its end, or an error of hello_feed. In the last case the
- * REJECT that the hello may have for the other end is sent as far as the socket takes it at once: it
- * is a courtesy, and the end of the connection says enough. Nothing is retried here.
+ * REJECT that the hello may have for the other end is sent as far as the socket takes it at once:
+ * it is a courtesy, and the end of the connection says enough. Nothing is retried here.
  */
 #include "hello_io.h"
 

@@ -7,8 +7,9 @@
  * long, another version, a number out of its range), or -ENOMEM.
  *
  * `k` and `epoch` are the attempt and the prepare's epoch, in every message from TRANSFER on.
- * `source_id` is the source's half of k; before ACCEPT there is no other half (R2). S is the source,
- * T the target, and the requester the node (any one) that has asked S for a migration.
+ * `source_id` is the source's half of k; before ACCEPT there is no other half (R2).
+ *
+ * S is the source, T the target; the requester is the node (any one) that asked S for a migration.
  */
 #ifndef RAMP_PROTO_H
 #define RAMP_PROTO_H

@@ -155,8 +155,8 @@ static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
 	tp->ops->stats(tp, stats);
 }
 
-/* Opens the transports that reads of other nodes need (today TCP alone), and takes data connections from `peers`,
-   which outlives it. The caller ends it with ops->stop. */
+/* Opens the transports that reads of other nodes need (today TCP alone), and takes data connections
+   from `peers`, which outlives it. The caller ends it with ops->stop. */
 int transport_open(struct peers *peers, struct tp **out, struct ramp_err *err);
 
 #endif

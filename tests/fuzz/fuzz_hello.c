@@ -1,7 +1,7 @@
 /*
  * The hello (hello.c): two ends that know the key talk to each other, and the input is a man in the
- * middle who changes, cuts, repeats or makes up what he carries. The first byte: whom the changes
- * hit, and whether he takes one end's place from the start.
+ * middle that changes, cuts, repeats or makes up the bytes between them. The first byte: which end
+ * the changes hit, and whether the middle takes one end's place from the start.
  *
  * No end is ever done with a talk in which a byte was changed, and both see each other as they are
  * where none was.
@@ -53,7 +53,7 @@ static void run(struct end *end)
 	fuzz_rule(end->rc == 0 || end->rc == -EAGAIN || err.text[0]);
 }
 
-/* Carries what `from` has said to `to`; `in` != NULL: with one change. True: it was changed. */
+/* Carries the bytes of `from` to `to`; `in` != NULL: with one change. True: they were changed. */
 static bool carry(struct end *from, struct end *to, struct fuzz_in *in)
 {
 	uint8_t bytes[1024];

@@ -1,14 +1,14 @@
 /*
- * Joining (join.c, and mkfs.rampfs's plan.c over it). The first byte: who listens to the input, and
- * what it is to him.
+ * Joining (join.c, and mkfs.rampfs's plan.c over it). The first byte: which end gets the input, and
+ * as what.
  *
- * STRANGER: whoever listens at the address has not proved the key: the input is all that he says.
- * ANSWER: a member that has, and whose answer is the input under a right MAC.
- * FRAME: the same, but the input is the frame as it is, so that it has none.
- * REQUEST: a newcomer that has, and whose request is the input; a member receives it.
+ * STRANGER: the program at the address has not proved the key; the input is all that it sends.
+ * ANSWER: a member has proved it; its answer is the input under a right MAC.
+ * FRAME: the same, but the input is the whole frame, so that it has no right MAC.
+ * REQUEST: a newcomer has proved it; its request is the input, and a member receives it.
  *
- * Nothing is taken of what is not proved; of what is taken a cluster.conf can be written; no
- * descriptor stays open.
+ * Nothing is taken of a frame that is not proved; a cluster.conf can be written of one that is
+ * taken; no descriptor stays open.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -76,13 +76,13 @@ static void send_all(int fd, const void *bytes, size_t len)
 		ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
 
 		if (n < 0)
-			return; /* who has heard enough hangs up */
+			return; /* the other end has heard enough, and hangs up */
 		at += n;
 		len -= (size_t)n;
 	}
 }
 
-/* The body with what proves it. */
+/* Sends the body with its MAC. */
 static void send_frame(int fd, const struct hello *hello, bool from_dialer, const char *label,
 		       const uint8_t *body, size_t len)
 {

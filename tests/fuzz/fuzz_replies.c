@@ -1,6 +1,6 @@
 /*
  * Replies on a data connection (tcp_read.c): a source that has proved itself answers three reads
- * with the input. Not a byte lands outside of what was asked, and what is reaped fits the reads.
+ * with the input. Not a byte lands outside of a read, and the completions match the reads.
  *
  * The input: a byte (whether each header's first bytes are made right), then headers and data.
  */
@@ -23,7 +23,7 @@
 #define READS	   3
 #define READ_BYTES 8192u
 
-static int source; /* the other end of what endpoint_connect gave */
+static int source; /* the other end of the socket that endpoint_connect gave */
 
 /* ---- in place of peers_data.c, endpoint.c and hello.c: connected, and proved ------------------------- */
 
@@ -103,7 +103,8 @@ static struct tp_conn *ask(struct tcp *tcp, struct tp_read reads[READS])
 			.key = {4097, 3, {7, 8}},
 			.offset = i * 65536,
 			.len = READ_BYTES,
-			.dst = malloc(READ_BYTES), /* of its own: what lands beyond it shows */
+			.dst = malloc(
+				READ_BYTES), /* one each: AddressSanitizer shows bytes beyond it */
 			.cookie = i,
 		};
 		fuzz_rule(reads[i].dst && tcp_read(conn, &reads[i]) == 0);

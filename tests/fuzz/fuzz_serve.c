@@ -1,6 +1,6 @@
 /*
  * Requests on a data connection (tcp_serve.c): a peer that has proved itself sends the input. The
- * serve thread may hang up; what it answers are whole replies, and every piece that it took of the
+ * serve thread may hang up; its answers are whole replies, and every piece that it took of the
  * export is given back.
  *
  * The input: a byte (the class of the connection; whether requests get a right magic), then the
@@ -116,7 +116,7 @@ static void read_replies(int fd)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct hello_peer who = {.node = 2, .incarnation = 9, .class = HELLO_DEMAND};
+	struct hello_peer peer = {.node = 2, .incarnation = 9, .class = HELLO_DEMAND};
 	struct fuzz_in in = {data, size};
 	uint8_t choices = fuzz_u8(&in), bytes[4096];
 	size_t len = in.left < sizeof(bytes) ? in.left : sizeof(bytes);
@@ -133,12 +133,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		wire_put_u32(&w, TCP_REQUEST_MAGIC);
 	}
 	if (choices & PREFETCH)
-		who.class = HELLO_PREFETCH;
+		peer.class = HELLO_PREFETCH;
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	fuzz_rule(send(pair[1], bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
 	/* Its end comes with the input's: a thread that has read both hangs up. */
 	shutdown(pair[1], SHUT_WR);
-	tcp_serve_take(serve, pair[0], &who);
+	tcp_serve_take(serve, pair[0], &peer);
 	read_replies(pair[1]);
 	close(pair[1]);
 	fuzz_rule(atomic_load(&out) == 0);

@@ -1,6 +1,6 @@
 /*
- * The hello between two ends whose bytes pass through our hands: every one of them altered,
- * cut, replayed, turned back.
+ * The hello between two ends whose bytes pass through the test: every one of them altered, cut,
+ * replayed, turned back.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 enum { FROM_DIALER = 0, FROM_ACCEPTOR = 1 };
 
-/* A dialer (0) and an acceptor (1), each with a socket whose other end is ours. */
+/* A dialer (0) and an acceptor (1), each with a socket; the test has the other end. */
 struct pair {
 	struct hello_self selves[2];
 	struct hello hellos[2];
@@ -81,7 +81,7 @@ static void pair_close(struct pair *pair)
 	}
 }
 
-/* Carries what one end has said to the other; false: there was nothing. */
+/* Carries the bytes that one end has sent to the other. False: there were none. */
 static bool carry(struct pair *pair, int way)
 {
 	uint8_t *bytes = pair->said[way] + pair->n_said[way];
@@ -175,7 +175,7 @@ START_TEST(two_hellos_share_nothing)
 }
 END_TEST
 
-/* Whoever is told an altered byte does not believe the hello; nor does anyone after. */
+/* The end that gets an altered byte does not accept the hello, and neither does the other one. */
 START_TEST(no_byte_may_change)
 {
 	static const size_t lengths[2] = {DIALER_BYTES, ACCEPTOR_BYTES};
@@ -230,7 +230,7 @@ START_TEST(wrong_key)
 
 	ck_assert_int_eq(pair.results[0], -EKEYREJECTED);
 	ck_assert_int_eq(pair.results[1], -EACCES);
-	/* Nobody has named itself. */
+	/* Neither end has named itself. */
 	ck_assert_uint_lt(pair.n_said[FROM_DIALER], OPEN_BYTES + 16);
 	ck_assert_uint_eq(pair.n_said[FROM_ACCEPTOR], OFFER_BYTES);
 	pair_close(&pair);
@@ -242,7 +242,7 @@ START_TEST(acceptor_checks_the_key_too)
 	static const size_t mac_first = DIALER_BYTES - HMAC_BYTES;
 	struct pair pair;
 
-	/* A dialer that does not care what the acceptor proves, and makes up its own proof. */
+	/* A dialer that ignores the acceptor's proof, and makes up its own. */
 	pair_open(&pair);
 	pair.flip_way = FROM_DIALER;
 	pair.flip_at = mac_first;
@@ -337,7 +337,7 @@ START_TEST(not_admitted)
 }
 END_TEST
 
-/* Plays `bytes` to an acceptor; what it answers is thrown away. */
+/* Plays `bytes` to an acceptor; its answers are thrown away. */
 static int play_to_acceptor(const uint8_t *bytes, size_t len, struct ramp_err *err)
 {
 	struct hello_self self;
@@ -393,7 +393,7 @@ START_TEST(strange_first_frames)
 }
 END_TEST
 
-/* A dialer whose own words come back, and one that is led to its own port. */
+/* A dialer that gets its own bytes back, and one that is led to its own port. */
 START_TEST(reflection)
 {
 	struct hello_self self;
@@ -424,7 +424,7 @@ START_TEST(reflection)
 	ck_assert_int_eq(pair.results[0], -EACCES);
 	pair_close(&pair);
 
-	/* An acceptor to whom its own offer is sent back as a proof. */
+	/* An acceptor that gets its own offer back as a proof. */
 	hello_accept(&acceptor, &self, NULL, NULL);
 	hello_dial(&dialer, &self, 1, 0, HELLO_CONTROL);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
@@ -468,7 +468,7 @@ START_TEST(nothing_is_read_beyond_the_hello)
 }
 END_TEST
 
-/* Hands what `from` has to send to `to`, `most` bytes a call, with one byte more behind the last. */
+/* Hands a frame of `from` to `to`, `most` bytes a call, with one byte more behind the last. */
 static int hand_over(struct hello *from, struct hello *to, size_t most, size_t *calls)
 {
 	uint8_t bytes[HELLO_FRAME_MAX_BYTES + 1];

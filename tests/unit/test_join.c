@@ -21,15 +21,15 @@
 static const uint8_t cluster_key[HMAC_BYTES] = {1, 2, 3};
 static const uint8_t other_key[HMAC_BYTES] = {3, 2, 1};
 
-/* The member: takes one connection, and answers what `answer` says. */
+/* The member: takes one connection, and replies with `answer`. */
 static struct member {
 	int listener;
 	char at[64];
 	pthread_t thread;
 	struct hello_self self;
 	struct join_answer answer;
-	struct join_request request; /* what it was asked */
-	struct hello_peer who;
+	struct join_request request; /* as it came */
+	struct hello_peer peer;
 	int hello_rc, receive_rc;
 	struct ramp_err err;
 } member;
@@ -55,7 +55,7 @@ static void *serve(void *arg)
 		member.hello_rc = hello_on(&hello, fd, &member.err);
 	} while (member.hello_rc == -EAGAIN);
 	if (!member.hello_rc) {
-		member.who = hello.peer;
+		member.peer = hello.peer;
 		member.receive_rc = join_receive(fd, &hello, &member.request, &member.err);
 	}
 	if (!member.hello_rc && !member.receive_rc)
@@ -107,8 +107,8 @@ START_TEST(a_newcomer_is_taken_in_and_learns_the_cluster)
 					     .n_members = 2};
 	ck_assert_msg(join_ask(member.at, cluster_key, &wish, &answer, &err) == 0, "%s", err.text);
 	member_done();
-	ck_assert_int_eq(member.who.class, HELLO_JOIN);
-	ck_assert_uint_eq(member.who.node, 0);
+	ck_assert_int_eq(member.peer.class, HELLO_JOIN);
+	ck_assert_uint_eq(member.peer.node, 0);
 	ck_assert_int_eq(member.request.kind, JOIN_AGAIN);
 	ck_assert_str_eq(member.request.name, "d");
 	ck_assert_str_eq(member.request.address, "host:9");
@@ -169,14 +169,14 @@ START_TEST(nobody_there_is_said_with_the_address)
 	ck_assert_ptr_nonnull(strstr(err.text, where));
 	close(fd);
 	ck_assert_int_eq(join_ask("nowhere", cluster_key, &wish, &answer, &err), -EINVAL);
-	shutdown(member.listener, SHUT_RDWR); /* nobody came there */
+	shutdown(member.listener, SHUT_RDWR); /* no connection came there */
 	member_done();
 }
 END_TEST
 
 /* ---- bad newcomers -------------------------------------------------------------------------- */
 
-/* A newcomer of the test's own, after its hello; -1: it was turned away in it. */
+/* Returns the socket of a newcomer of the test's own, after its hello; -1: it was rejected. */
 static int say_hello(struct hello *hello, struct hello_self *self)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -313,7 +313,7 @@ START_TEST(a_frame_that_is_cut_is_refused)
 }
 END_TEST
 
-/* Who has a number is a member, and comes by the other door. */
+/* A node with a number is a member, and connects by another class. */
 START_TEST(a_member_does_not_join)
 {
 	struct hello_self self = {.node = 3};

@@ -496,7 +496,7 @@ static int connect_with(struct msg_connect *m)
 	return rc;
 }
 
-/* What would make a target reserve, or mark, what is not there. */
+/* Ranges that would make a target reserve, or mark, pages that do not exist. */
 START_TEST(senseless_ranges_are_refused)
 {
 	static struct msg_range bad[][2] = {

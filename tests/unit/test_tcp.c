@@ -1,5 +1,5 @@
 /*
- * Remote reads over TCP: what a source exports, a target reads, and what comes between them.
+ * Remote reads over TCP: a source exports, a target reads, and something comes between them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,13 +24,13 @@
 static const struct node_identity ID_S = {.key = 'k', .cluster = 'c', .incarnation = 0x51};
 static const struct node_identity ID_T = {.key = 'k', .cluster = 'c', .incarnation = 0x71};
 
-/* ---- what is exported -------------------------------------------------------------------- */
+/* ---- exports ------------------------------------------------------------------------------ */
 
 /* Page i is a hole where i % hole_every == hole_every - 1 (0: none), else full of page_byte(i). */
 struct image {
 	uint8_t *mem;
 	size_t pages, hole_every;
-	int error;			    /* negative: what piece says */
+	int error;			    /* negative: the result of piece */
 	void (*asked)(struct image *image); /* NULL, or called by piece first */
 	_Atomic bool over;
 	_Atomic unsigned int pieces, held, late; /* late: asked for after it was over */
@@ -650,7 +650,7 @@ START_TEST(unexport_cuts_a_reader_that_stands_still)
 	ck_assert_uint_eq(stats.cut, 1);
 	ck_assert_uint_eq(stats.connections, 1);
 	while (next_done(slow, &done) == 0)
-		ck_assert_int_eq(done.result, 0);	/* what had arrived before */
+		ck_assert_int_eq(done.result, 0);	/* it had arrived before */
 	read_and_check(other, &second, &image, 0, 512); /* the other one lives */
 	slow->tp->ops->close(slow);
 	other->tp->ops->close(other);
@@ -690,7 +690,7 @@ START_TEST(demand_while_prefetch_is_saturated)
 		n = prefetch[0]->tp->ops->reap(prefetch[0], done, 16, 64 << 10);
 		ck_assert_int_ge(n, 0);
 		for (int k = 0; k < n; k++) {
-			/* what was too little to hand over at the last turn, and a turn */
+			/* the rest of the last turn, too little to hand over, and a turn */
 			ck_assert_uint_le(done[k].len, 2 * (64 << 10));
 			prefetched += done[k].len;
 		}
@@ -847,7 +847,7 @@ END_TEST
 #define REPLY_MORE_AT	17
 
 struct meddler {
-	uint64_t at; /* in what goes to the client */
+	uint64_t at; /* in the stream to the client */
 	enum { CUT, ALTER } what;
 	uint8_t mask; /* of the bits altered */
 	_Atomic bool done;
@@ -1091,7 +1091,7 @@ START_TEST(a_dropped_connection_is_over_whoever_holds_its_descriptor)
 	ck_assert_int_eq(send(fd, nonsense, sizeof(nonsense), MSG_NOSIGNAL), sizeof(nonsense));
 	wait_until((tp_get_stats(both.s.tp, &stats), stats.connections == 0));
 
-	/* It still takes what we send; the source has nothing to do with it any more. */
+	/* It still takes our bytes; the source has nothing to do with it any more. */
 	ck_assert_int_eq(send(fd, nonsense, sizeof(nonsense), MSG_NOSIGNAL), sizeof(nonsense));
 	conn = open_to(&both.t, 1, TP_DEMAND);
 	read_and_check(conn, &KEY, &image, 0, 64);

@@ -108,7 +108,7 @@ static enum tp_state connect_to(ramp_node_t node)
 START_TEST(who_is_down_changes_nothing_for_others)
 {
 	know_source_as("two.test");
-	node_know(&t, 9, 1); /* nobody listens there */
+	node_know(&t, 9, 1); /* no node listens there */
 	ck_assert_int_eq(connect_to(9), TP_FAILED);
 	ck_assert_int_eq(connect_to(1), TP_READY);
 	ck_assert_int_eq(connect_to(1), TP_READY);

@@ -109,7 +109,7 @@ START_TEST(dialed_before_it_is_there)
 	int fd = raw_listen(&port);
 	struct node_identity id = ID_B;
 
-	close(fd); /* the port is free, and nobody listens there yet */
+	close(fd); /* the port is free, and no node listens there yet */
 	node_start(&a, 1, ID_A);
 	node_know(&a, 2, port);
 	usleep(200000); /* some refused dials */
@@ -250,7 +250,7 @@ END_TEST
 #define SENDERS	 4
 #define PER_SEND 2000
 
-/* Counts what each sender's numbers say: in order, none twice. */
+/* Checks each sender's numbers: in order, none twice. */
 struct inbox {
 	_Atomic uint64_t messages, bytes, wrong;
 	_Atomic uint64_t next[SENDERS];
@@ -398,8 +398,8 @@ static void hold_the_loop(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 	take_numbered(arg, from, incarnation, body);
 }
 
-/* A peer that does not read: the sender is told, keeps its bound, and nothing is lost but what
-   it was told of. */
+/* A peer that does not read: the sender is told, keeps its bound, and no message is lost but those
+   that it was told of. */
 START_TEST(a_peer_that_falls_behind)
 {
 	struct inbox at_b = {0};
@@ -590,7 +590,7 @@ START_TEST(closed_in_the_midst)
 }
 END_TEST
 
-/* ---- those who must not come in ----------------------------------------------------------- */
+/* ---- connections that must be rejected ---------------------------------------------------- */
 
 static void never_up(struct node_identity other)
 {
@@ -868,7 +868,7 @@ static void meddle(struct plan *plan)
 		usleep(500);
 	}
 	ck_assert_uint_eq(plan->happened, 1);
-	for (unsigned int k = 0; k < 50; k++, i++) { /* what would show a gap */
+	for (unsigned int k = 0; k < 50; k++, i++) { /* later messages would show a gap */
 		send_numbered(&a, 2, 0, i, 100);
 		send_numbered(&b, 1, 0, i, 100);
 	}
@@ -932,7 +932,7 @@ START_TEST(an_oversized_length)
 }
 END_TEST
 
-/* The same, to 16 KiB more than it is: nobody waits until so much has come, and swallows it. */
+/* The same, to 16 KiB more than it is: the receiver does not wait for as much, and swallows none. */
 START_TEST(a_length_that_swallows)
 {
 	struct plan plan = {.way = (enum way)(_i % 2), .what = FLIP};
@@ -942,7 +942,7 @@ START_TEST(a_length_that_swallows)
 }
 END_TEST
 
-/* Takes bytes 10,000 to 30,000 of what the server should hear. */
+/* Removes bytes 10,000 to 30,000 of those that the server should get. */
 static bool take_the_middle(void *arg, unsigned int connection, enum way way, uint64_t offset,
 			    uint8_t *bytes, size_t *len, size_t cap)
 {
@@ -959,7 +959,7 @@ static bool take_the_middle(void *arg, unsigned int connection, enum way way, ui
 	return true;
 }
 
-/* Keep-alives would fill it up in a minute: nobody waits for them. */
+/* Keep-alives would fill it up in a minute: the receiver does not wait for them. */
 START_TEST(a_long_message_that_lacks_its_middle)
 {
 	struct inbox at_b = {0};

@@ -241,7 +241,7 @@ static void middle_accept(struct middle *middle)
 	middle->n++;
 }
 
-/* Carries what is there one way; false: the connection ends. */
+/* Carries the bytes that have come one way. False: the connection ends. */
 static bool middle_carry(struct middle *middle, unsigned int i, enum way way)
 {
 	uint8_t bytes[1 << 16];
@@ -260,8 +260,8 @@ static bool middle_carry(struct middle *middle, unsigned int i, enum way way)
 	return write_all(middle->conns[i].fds[!way], bytes, len) && go;
 }
 
-/* An end, not a reset, which may overtake what was sent: so what still comes is read first, until
-   the other side ends, too. */
+/* Ends a connection without a reset, which may overtake bytes that were sent: reads the bytes that
+   still come, until the other side ends, too. */
 static void end_orderly(int fd)
 {
 	struct pollfd pollfd = {.fd = fd, .events = POLLIN};

@@ -1,6 +1,6 @@
 /*
- * What the tests of the transport share: a node with a control loop and thread of its own, and a
- * man in the middle who sees, and may change, every byte between two ports.
+ * Shared by the tests of the transport: a node with a control loop and thread of its own, and a man
+ * in the middle that sees, and may change, every byte between two ports.
  */
 #ifndef TRANSPORT_NODE_H
 #define TRANSPORT_NODE_H
@@ -14,7 +14,7 @@
 
 #define WAIT_MS 15000
 
-/* Looks every millisecond until `what` holds; the test fails where it does not in WAIT_MS. */
+/* Checks every millisecond until `what` holds; fails the test where it does not within WAIT_MS. */
 #define wait_until(what)                                                                           \
 	do {                                                                                       \
 		int waited_ms = 0;                                                                 \
@@ -62,8 +62,8 @@ enum way { TO_SERVER = 0, TO_CLIENT = 1 };
 struct middle;
 
 /*
- * What the man in the middle does with the bytes that stand at `offset` of a connection's stream:
- * may change them and *len (up to cap); false: cuts the connection after them.
+ * Handles the bytes at `offset` of a connection's stream for the man in the middle: may change them
+ * and *len (up to cap). False: cut the connection after them.
  */
 typedef bool middle_fn(void *arg, unsigned int connection, enum way way, uint64_t offset,
 		       uint8_t *bytes, size_t *len, size_t cap);

@@ -410,8 +410,8 @@ static void dispatch(struct channel *channel, uint8_t type, const uint8_t *body,
 
 static const char no_memory[] = "no memory to prove a message";
 
-/* Returns NULL where the `len` bytes at `at` are followed by their HMAC, else why the channel has to
-   end. */
+/* Returns NULL where the `len` bytes at `at` are followed by their HMAC, else why the channel has
+   to end. */
 static const char *check_hmac(struct channel *channel, const uint8_t *at, size_t len)
 {
 	uint8_t mac[HMAC_BYTES];

@@ -66,8 +66,8 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 void peers_close(struct peers *peers);
 
 /*
- * Follow the membership in the metadata: peers_set dials, again at a new address; peers_remove drops
- * a removed node. Only members may connect. `node` == self: nothing.
+ * Follow the membership in the metadata: peers_set dials, again at a new address; peers_remove
+ * drops a removed node. Only members may connect. `node` == self: nothing.
  */
 void peers_set(struct peers *peers, ramp_node_t node, const char *name, const char *address);
 void peers_remove(struct peers *peers, ramp_node_t node);

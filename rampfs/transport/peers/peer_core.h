@@ -13,9 +13,9 @@
  * peer_events.
  *
  * Locks: peers->lock guards the table's links; peers->data_lock guards on_data; peer->lock guards
- * the fields that are marked so below. Order: peers->lock, then peer->lock; none is held while a handler or
- * callback runs (on_data alone is called with data_lock held). Everything else belongs to the
- * control loop.
+ * the fields that are marked so below. Order: peers->lock, then peer->lock; none is held while a
+ * handler or callback runs (on_data alone is called with data_lock held). Everything else belongs
+ * to the control loop.
  */
 #ifndef RAMP_PEER_CORE_H
 #define RAMP_PEER_CORE_H

@@ -1,5 +1,5 @@
 /*
- * The exports of a source, by key; and unexport, which waits until no byte of one can leave any more.
+ * The exports of a source, by key; and unexport, which waits until no byte of one can leave.
  *
  * The serve thread (tcp_serve.c) alone knows where bytes of an export are in the streams of
  * connections: it notes the position of the last one in `ends`, by the connection's slot.
@@ -56,8 +56,8 @@ struct export *exports_find(struct exports *exports, const struct tp_key *key);
 void exports_forget_slot(struct exports *exports, unsigned int slot);
 /*
  * Asks `all_left` of each export that is being removed whether nothing of it can leave any more,
- * and ends the removal where that is so. `late`: its time is over, connections that hold bytes of it
- * are to be cut. True: a removal still waits.
+ * and ends the removal where that is so. `late`: its time is over, and connections that hold bytes
+ * of it are to be cut. True: a removal still waits.
  */
 bool exports_attend(struct exports *exports,
 		    bool (*all_left)(void *arg, struct export *export, bool late), void *arg);

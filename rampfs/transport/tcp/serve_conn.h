@@ -56,15 +56,16 @@ struct serve_conn {
 	bool corked;
 };
 
-/* Takes whole requests out of `in`, as many as the queue has room for. False: one makes no sense. */
+/* Takes whole requests out of `in`, as many as the queue has room for. False: one makes no
+   sense. */
 bool serve_conn_requests(struct serve_conn *conn);
 /* True: there is something to send. */
 bool serve_conn_has_work(const struct serve_conn *conn);
 /* Makes the next reply to the first request. The request shrinks by it; the last reply removes it.
    True: the reply is no error. */
 bool serve_conn_next(struct serve_conn *conn);
-/* Sends at most *budget bytes of the reply under way. 0; -EAGAIN: the socket is full; -ENOTCONN: the
-   connection is to be dropped. */
+/* Sends at most *budget bytes of the reply under way. 0; -EAGAIN: the socket is full; -ENOTCONN:
+   the connection is to be dropped. */
 int serve_conn_send(struct serve_conn *conn, size_t *budget);
 /* Gives the data of the reply under way back to its export, sent or not. */
 void serve_conn_finish(struct serve_conn *conn);

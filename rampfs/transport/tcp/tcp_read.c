@@ -470,8 +470,8 @@ static int receive_header(struct tcp_conn *conn, uint8_t **early, size_t *early_
 	return n <= 0 ? (int)n : conn->header_len == TCP_REPLY_BYTES;
 }
 
-/* Takes the header, and the bytes that came with it; wipes them where the header announces something
-   else. */
+/* Takes the header, and the bytes that came with it; wipes them where the header announces
+   something else. */
 static int take_early(struct tcp_conn *conn, uint8_t *early, size_t len)
 {
 	bool right = !take_header(conn);
