@@ -60,7 +60,7 @@ struct hello_self {
 int hello_self_init(struct hello_self *self, const uint8_t cluster_key[HMAC_BYTES],
 		    struct ramp_err *err);
 
-/* What the other end has proved; zeros before. */
+/* The proved identity of the other end; zeros before. */
 struct hello_peer {
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;

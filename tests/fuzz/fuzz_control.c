@@ -26,7 +26,7 @@ static struct peer peer;
 static unsigned int handled, expected;
 static bool ended;
 
-/* ---- in place of peer.c, peer_core.c, endpoint.c and hello.c -------------------------------------- */
+/* ---- in place of peer.c, peer_core.c, endpoint.c and hello.c ------------------------------- */
 
 void peers_hold(struct peers *p)
 {

@@ -1,7 +1,7 @@
 /*
  * Control messages between daemons (proto.c): the first byte is the type, the rest the body.
- * The encoder gives a body that its decoder takes back byte for byte; nothing is kept of one that the
- * decoder refuses.
+ * The encoder gives a body that its decoder takes back byte for byte; nothing is kept of one that
+ * the decoder refuses.
  */
 #include <stdlib.h>
 #include <string.h>

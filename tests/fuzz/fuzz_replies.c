@@ -25,7 +25,7 @@
 
 static int source; /* the other end of the socket that endpoint_connect gave */
 
-/* ---- in place of peers_data.c, endpoint.c and hello.c: connected, and proved ------------------------- */
+/* ---- in place of peers_data.c, endpoint.c and hello.c: connected, and proved ------------------ */
 
 int peers_address(struct peers *peers, ramp_node_t node, struct endpoint_address *to)
 {

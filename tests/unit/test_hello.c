@@ -27,7 +27,7 @@ struct pair {
 	int theirs[2], ours[2];
 	int results[2]; /* -EAGAIN: not over */
 	struct ramp_err errs[2];
-	/* What has passed, and where to change it. */
+	/* The bytes that have passed, and where to change them. */
 	uint8_t said[2][512];
 	size_t n_said[2];
 	int flip_way; /* -1: none */
@@ -122,7 +122,7 @@ static void pair_run(struct pair *pair)
 		moved = carry(pair, FROM_DIALER);
 		moved |= carry(pair, FROM_ACCEPTOR);
 	} while (moved);
-	/* What is still waiting learns that the other end is gone. */
+	/* An end that still waits learns that the other one is gone. */
 	for (int end = 0; end < 2; end++) {
 		shutdown(pair->ours[end], SHUT_RDWR);
 		step(pair, end);

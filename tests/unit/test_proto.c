@@ -1,5 +1,5 @@
 /*
- * Peers' messages: every one comes back as it was sent, and nothing else is taken for one.
+ * The messages between daemons: each comes back as it was sent, and nothing else is taken for one.
  */
 #include <check.h>
 #include <errno.h>

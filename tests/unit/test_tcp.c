@@ -145,7 +145,7 @@ static void wait_io(struct tp_conn *conn, int timeout_ms)
 	poll(&pollfd, 1, timeout_ms);
 }
 
-/* Until it is ready or has failed. */
+/* Waits until the connection is ready or has failed. */
 static enum tp_state settle(struct tp_conn *conn, struct ramp_err *err)
 {
 	enum tp_state state;
@@ -180,7 +180,7 @@ static int post(struct tp_conn *conn, const struct tp_key *key, uint64_t page, s
 	return conn->tp->ops->read(conn, &read);
 }
 
-/* One completion, waited for; -ENOTCONN where the connection ends first. */
+/* Waits for one completion; -ENOTCONN where the connection ends first. */
 static int next_done(struct tp_conn *conn, struct tp_done *done)
 {
 	for (int i = 0; i < 20000; i++) {
@@ -285,7 +285,7 @@ START_TEST(holes_alone)
 }
 END_TEST
 
-/* The node with the larger number as the source: the smaller one has dialed, both know where. */
+/* The source has the larger number: the other node has dialed, both know the address. */
 START_TEST(the_other_way_round)
 {
 	struct ramp_err err;
@@ -301,7 +301,7 @@ START_TEST(the_other_way_round)
 	conn = open_to(&both.s, 2, TP_DEMAND);
 	read_and_check(conn, &KEY, &image, 0, 64);
 
-	/* The last bytes are counted when they are sent, and may be here before. */
+	/* The last bytes are counted once they are sent, and may arrive before that. */
 	wait_until((tp_get_stats(both.t.tp, &stats), stats.served_bytes == 64 * PAGE));
 	ck_assert_uint_eq(stats.served_reads, 1);
 	ck_assert_uint_eq(stats.connections, 1);
@@ -444,7 +444,7 @@ START_TEST(errors_of_the_source)
 }
 END_TEST
 
-/* A request that was posted later, for what there is, is answered before the next one of a reader
+/* A request for an exported key that was posted later is answered before the next one of a reader
    that has made up key after key. */
 START_TEST(who_is_refused_again_and_again_rests)
 {
@@ -574,8 +574,8 @@ static void *reader_main(void *arg)
 	return NULL;
 }
 
-/* Whatever is stored after tp_unexport has returned is never seen by a reader, and the export is
-   never asked again. */
+/* No reader sees bytes that are stored after tp_unexport has returned, and the export is never
+   asked again. */
 START_TEST(unexport_under_load)
 {
 	struct reader readers[3] = {{0}};
@@ -619,8 +619,8 @@ START_TEST(unexport_under_load)
 }
 END_TEST
 
-/* A reader that asked for much and takes nothing: it is cut, and the caller waits for no longer
-   than it says. */
+/* A reader that asked for much and takes nothing is cut, and unexport blocks no longer than its
+   contract says. */
 START_TEST(unexport_cuts_a_reader_that_stands_still)
 {
 	struct image image;
@@ -682,7 +682,7 @@ START_TEST(demand_while_prefetch_is_saturated)
 	}
 	demand = open_to(&both.t, 1, TP_DEMAND);
 
-	/* prefetch[1] never takes a byte; prefetch[0] takes a piece now and then. */
+	/* prefetch[1] never takes a byte; prefetch[0] takes a piece at times. */
 	for (uint64_t i = 0; i < 500; i++) {
 		int n;
 
@@ -728,8 +728,8 @@ static void stop_in_second_demand(struct image *image)
 	sem_wait(&go_on);
 }
 
-/* The serve thread stands in the first piece of prefetch, with eight MiB to come, when a demand
-   arrives: it is the next, or the one after. */
+/* The serve thread is in the first piece of prefetch, with eight MiB to come, when a demand
+   arrives: the demand is the next that it serves, or the one after. */
 START_TEST(a_demand_waits_for_one_piece)
 {
 	struct image far, near;
@@ -871,7 +871,7 @@ static bool meddle(void *arg, unsigned int connection, enum way way, uint64_t of
 	return false;
 }
 
-/* Source and target with a middle through which the target's data connections go. */
+/* Source and target, with a man in the middle of the target's data connections. */
 static struct middle *in_between(struct both *both, struct meddler *meddler)
 {
 	struct middle *middle = middle_start(both->s.port, meddle, meddler);
@@ -922,7 +922,8 @@ START_TEST(cut_in_the_middle_of_a_payload)
 END_TEST
 
 /* Each byte of a reply's header altered: the connection ends, and not a byte is stored. A page that
-   is awaited alone comes with its header: its place is zeros then, as that of any page to come. */
+   is awaited alone comes with its header: its place holds zeros then, like that of any other page
+   to come. */
 static void lie_about(uint32_t pages)
 {
 	uint8_t memory[6 * PAGE], *dst = memory + 2 * PAGE;
@@ -933,7 +934,7 @@ static void lie_about(uint32_t pages)
 	image_make(&image, 16, 0);
 	export_image(&both, &KEY, &image);
 	for (uint64_t at = 0; at <= REPLY_BYTES; at++) {
-		/* The last time only the word on whether more follows. */
+		/* The last time only the flag that more follows. */
 		struct meddler meddler = {
 			.at = HELLO_TO_CLIENT + (at < REPLY_BYTES ? at : REPLY_MORE_AT),
 			.what = ALTER,
@@ -1053,7 +1054,7 @@ START_TEST(requests_that_lie)
 }
 END_TEST
 
-/* A child of the source's, as between fork and exec: it has copies of all descriptors. */
+/* A child of the source, as between fork and exec: it has copies of all descriptors. */
 static pid_t child_that_holds(int ends[2])
 {
 	pid_t pid;
@@ -1110,8 +1111,7 @@ START_TEST(a_dropped_connection_is_over_whoever_holds_its_descriptor)
 }
 END_TEST
 
-/* ---- many at once, and the end ----------------------------------------------------------------
- */
+/* ---- many at once, and the end ------------------------------------------------------------ */
 
 struct worker {
 	pthread_t thread;

@@ -78,7 +78,7 @@ START_TEST(restart_with_another_incarnation)
 }
 END_TEST
 
-/* The one with the smaller number, which dials, goes and comes back. */
+/* The node with the smaller number, which dials, stops and starts again. */
 START_TEST(restart_of_the_dialer)
 {
 	struct node_identity later = ID_A;
@@ -411,7 +411,7 @@ START_TEST(a_peer_that_falls_behind)
 	nodes_join(&a, &b);
 	hold = true;
 
-	/* Not for 2 s: it would be taken for dead. */
+	/* For less than 2 s: it would be down otherwise. */
 	for (uint64_t i = 0; i < 100 && refused < 3; i++) {
 		int rc = send_numbered(&a, 2, 0, i, 1 << 20);
 
@@ -544,8 +544,8 @@ START_TEST(senders_while_the_connection_breaks)
 		usleep(1000);
 	}
 	calm = true;
-	/* What a broken connection has not delivered is lost; nothing comes twice, out of order or
-	   altered. */
+	/* Messages that a broken connection has not delivered are lost; none comes twice, out of
+	   order or altered. */
 	wait_until(is_up(&a, 2) && is_up(&b, 1));
 	for (uint64_t last = LAST; at_a.next[0] <= LAST || at_b.next[0] <= LAST; last++) {
 		ck_assert_uint_lt(last, LAST + WAIT_MS);
@@ -563,7 +563,7 @@ START_TEST(senders_while_the_connection_breaks)
 }
 END_TEST
 
-/* Everything that can be under way when a node ends. */
+/* A node ends with everything under way that can be. */
 START_TEST(closed_in_the_midst)
 {
 	struct node a = {0}, b = {0};
@@ -600,7 +600,7 @@ static void never_up(struct node_identity other)
 	node_start(&b, 2, other);
 	node_know(&b, 1, a.port);
 	node_know(&a, 2, b.port);
-	/* a is told why in its dial, or b in its accept: each side counts. */
+	/* a gets the reason in its dial, or b in its accept: each side counts. */
 	wait_until(peers_rejected(a.peers) >= 2 && peers_rejected(b.peers) >= 2);
 	ck_assert(!is_up(&a, 2) && !is_up(&b, 1));
 	ck_assert_uint_eq(a.ups + b.ups, 0);
@@ -621,7 +621,7 @@ START_TEST(another_cluster)
 }
 END_TEST
 
-/* Ends where the other side has closed; false: it spoke on for 10 s. */
+/* Returns when the other side has closed. False: it continued to speak for 10 s. */
 static bool closes(int fd, uint8_t *said, size_t *n_said, size_t cap)
 {
 	*n_said = 0;
@@ -663,7 +663,7 @@ START_TEST(strangers_learn_nothing)
 }
 END_TEST
 
-/* What is logged until log_read. */
+/* The log until log_read. */
 struct kept_log {
 	int file, stderr_was;
 	char text[65536];
@@ -688,7 +688,7 @@ static const char *log_read(struct kept_log *log)
 	return log->text;
 }
 
-/* What a flood of strangers leaves in the log. */
+/* A flood of strangers leaves a few lines in the log. */
 START_TEST(the_log_is_not_flooded)
 {
 	static struct kept_log log;
@@ -747,7 +747,7 @@ START_TEST(a_crowd_of_idlers_keeps_nobody_out)
 	node_start(&b, 2, ID_B);
 	for (size_t i = 0; i < 200; i++)
 		fds[i] = raw_connect(b.port);
-	/* More where that has taken so long that the others have had their time. */
+	/* More where that has taken the others past their time limit. */
 	wait_until(peers_rejected(b.peers) >= 200 - 64);
 	ck_assert_ptr_nonnull(
 		strstr(log_read(&log), "more than 64 connections have not proved themselves"));
@@ -846,7 +846,7 @@ static bool follow_plan(void *arg, unsigned int connection, enum way way, uint64
 }
 
 /* a dials b through the middle; messages flow both ways until the plan has happened. The bad
-   connection must end, with nothing wrong delivered, and a new one must come up. */
+   connection must end with no wrong message delivered, and a new one must come up. */
 static void meddle(struct plan *plan)
 {
 	struct inbox at_a = {0}, at_b = {0};
@@ -888,7 +888,7 @@ static void meddle(struct plan *plan)
 	node_stop(&b);
 }
 
-/* Somewhere in the messages: in a header, a body, an HMAC, as the loop index has it. */
+/* Somewhere in the messages: in a header, a body, an HMAC, by the loop index. */
 static uint64_t spot(enum way way, int i)
 {
 	/* A numbered message is 45 + 116 + 32 bytes; keep-alives shift it all the time. */
@@ -932,7 +932,7 @@ START_TEST(an_oversized_length)
 }
 END_TEST
 
-/* The same, to 16 KiB more than it is: the receiver does not wait for as much, and swallows none. */
+/* The same, to 16 KiB more than it is: the receiver neither waits for as much nor swallows it. */
 START_TEST(a_length_that_swallows)
 {
 	struct plan plan = {.way = (enum way)(_i % 2), .what = FLIP};
@@ -985,7 +985,7 @@ START_TEST(a_long_message_that_lacks_its_middle)
 }
 END_TEST
 
-/* What a said to b is sent back to a. */
+/* The bytes that a sent to b are sent back to a. */
 struct mirror {
 	uint8_t bytes[4096];
 	_Atomic size_t len;

@@ -14,8 +14,8 @@
  * BROKEN: a sender's write has failed, and the loop has not ended the channel yet.
  *
  * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
- * stream from its own memory; no other thread wakes. What the stream does not take is copied to
- * a queue, and the loop is told to wait until the socket is writable. The loop reads into one
+ * stream from its own memory; no other thread wakes. Bytes that the stream does not take are copied
+ * to a queue, and the loop is told to wait until the socket is writable. The loop reads into one
  * buffer and calls the handler of each whole message.
  *
  * Each direction has a key of its own, made from both nonces of the hello, and counts its messages
