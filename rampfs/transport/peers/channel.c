@@ -6,12 +6,9 @@
  *
  * The states, and the functions that change them (by channel_go):
  *
- *   NEW --channel_start--> UP --channel_break--> BROKEN --channel_close--> CLOSED
- *    |                      |                      |                         |
- *    +--channel_break-------|----------------------+                         |
- *    +--channel_close-------+------------------------------------------------+
- *
- * BROKEN: a sender's write has failed, and the loop has not ended the channel yet.
+ *   NEW -> UP             [channel_start]
+ *   NEW, UP -> BROKEN     [channel_break]  a sender's write has failed; the loop has yet to end it
+ *   any other -> CLOSED   [channel_close]
  *
  * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
  * stream from its own memory; no other thread wakes. Bytes that the stream does not take are copied

@@ -67,8 +67,8 @@ struct taken {
 struct tcp_serve {
 	pthread_t thread;
 	int epoll, wake;
-	struct serve_conn
-		*conns[EXPORT_SLOTS]; /* of the serve thread, like all that is not marked */
+	/* Of the serve thread, like all that is not marked. */
+	struct serve_conn *conns[EXPORT_SLOTS];
 	unsigned int n_conns, n_rest;
 	TAILQ_HEAD(line_head, serve_conn) demand, prefetch;
 	struct adaptive_poll poll; /* after a demand: another is likely to follow */
