@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/wire.h"
 #include "fuzz.h"
 #include "mkfs.rampfs/plan.h"
@@ -98,14 +98,6 @@ static void send_frame(int fd, const struct hello *hello, bool from_dialer, cons
 	send_all(fd, mac, sizeof(mac));
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static int hello_on(struct hello *hello, int fd, struct ramp_err *err)
 {
 	struct stream stream = stream_plain(fd);
@@ -131,7 +123,7 @@ static void *be_member(void *unused)
 	hello_accept(&hello, &member_self, NULL, NULL);
 	if (member.what != STRANGER && (say_hello(&hello, member.fd) ||
 					join_receive(member.fd, &hello, &member.request, NULL))) {
-		fuzz_rule(now_ms() - member.began_ms >= HELLO_TIMEOUT_MS);
+		fuzz_rule(clock_ms() - member.began_ms >= HELLO_TIMEOUT_MS);
 		member.late = true;
 	} else if (member.what == ANSWER)
 		send_frame(member.fd, &hello, false, "join answer", member.bytes, member.len);
@@ -167,7 +159,7 @@ static void join(void)
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	newcomers_end = pair[0]; /* which join.c closes */
 	member.late = false;
-	member.began_ms = now_ms();
+	member.began_ms = clock_ms();
 	member.fd = pair[1];
 	fuzz_rule(pthread_create(&thread, NULL, be_member, NULL) == 0);
 	if (plan_join(&o, key, &plan, &err) == 0)

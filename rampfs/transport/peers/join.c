@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/wire.h"
 #include "transport/endpoint.h"
 #include "transport/hello_io.h"
@@ -28,19 +28,11 @@
 static const char label_request[] = "join request";
 static const char label_answer[] = "join answer";
 
-static uint64_t join_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* Waits until the stream may be read (POLLIN) or written (POLLOUT). 0, or -ETIMEDOUT. */
 static int join_wait(const struct stream *stream, short want, uint64_t deadline_ms)
 {
 	struct pollfd pfd = {.fd = stream->fd, .events = stream_wants(stream, want)};
-	uint64_t now = join_now_ms();
+	uint64_t now = clock_ms();
 
 	if (now >= deadline_ms)
 		return -ETIMEDOUT;
@@ -110,7 +102,7 @@ static int frame_mac(const struct hello *hello, const char *label, const void *b
 static int send_frame(struct stream *stream, const struct hello *hello, const char *label,
 		      const struct wire_w *w, struct ramp_err *err)
 {
-	uint64_t deadline_ms = join_now_ms() + HELLO_TIMEOUT_MS;
+	uint64_t deadline_ms = clock_ms() + HELLO_TIMEOUT_MS;
 	uint8_t head[4], mac[HMAC_BYTES];
 	struct wire_w length;
 	int rc = w->bad ? -EMSGSIZE : frame_mac(hello, label, w->buf, w->len, mac);
@@ -130,7 +122,7 @@ static int send_frame(struct stream *stream, const struct hello *hello, const ch
 static int recv_frame(struct stream *stream, const struct hello *hello, const char *label,
 		      uint64_t patience_ms, uint8_t *buf, struct ramp_err *err)
 {
-	uint64_t deadline_ms = join_now_ms() + patience_ms;
+	uint64_t deadline_ms = clock_ms() + patience_ms;
 	uint8_t head[4], mac[HMAC_BYTES], sent[HMAC_BYTES];
 	struct wire_r length;
 	uint32_t len = 0;
@@ -216,7 +208,7 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 
 static int run_hello(struct stream *stream, struct hello *hello, struct ramp_err *err)
 {
-	uint64_t deadline_ms = join_now_ms() + HELLO_TIMEOUT_MS;
+	uint64_t deadline_ms = clock_ms() + HELLO_TIMEOUT_MS;
 	int code = 0, rc = join_wait(stream, POLLOUT, deadline_ms);
 	socklen_t len = sizeof(code);
 

@@ -5,7 +5,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define UNEXPORT_MS 250 /* longer than any kernel delays an acknowledgement */
 
@@ -16,14 +17,6 @@ struct unexport {
 	uint64_t deadline_ms;
 	bool done;
 };
-
-static uint64_t export_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 void exports_init(struct exports *exports)
 {
@@ -95,7 +88,7 @@ int exports_add(struct exports *exports, const struct tp_key *key, const struct 
 void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
 		    void *arg)
 {
-	struct unexport unexport = {.deadline_ms = export_now_ms() + UNEXPORT_MS};
+	struct unexport unexport = {.deadline_ms = clock_ms() + UNEXPORT_MS};
 
 	pthread_mutex_lock(&exports->lock);
 	unexport.export = find_export(exports, key);
@@ -145,7 +138,7 @@ bool exports_attend(struct exports *exports,
 	pthread_mutex_unlock(&exports->lock);
 	if (!unexport)
 		return false;
-	now = export_now_ms();
+	now = clock_ms();
 	/* Other threads only add, at the end; only this one removes. */
 	for (; unexport; unexport = next) {
 		bool over = all_left(arg, unexport->export, now >= unexport->deadline_ms);

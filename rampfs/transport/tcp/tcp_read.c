@@ -24,8 +24,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/wire.h"
 #include "tcp.h"
@@ -77,14 +77,6 @@ struct tcp_conn {
 static struct tcp_conn *conn_of(struct tp_conn *conn)
 {
 	return (struct tcp_conn *)conn;
-}
-
-static uint64_t tcp_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 #define PHASE(phase) (1u << (phase))
@@ -149,7 +141,7 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		return rc;
 	}
 	conn->lowat = 1;
-	conn->deadline_ms = tcp_now_ms() + HELLO_TIMEOUT_MS;
+	conn->deadline_ms = clock_ms() + HELLO_TIMEOUT_MS;
 	hello_dial(&conn->hello, peers_self(tcp->peers), node, incarnation,
 		   class == TP_DEMAND ? HELLO_DEMAND : HELLO_PREFETCH);
 	*out = &conn->base;
@@ -228,7 +220,7 @@ static void tcp_advance(struct tcp_conn *conn)
 		}
 	}
 	if ((conn->phase == TCP_CONNECTING || conn->phase == TCP_HANDSHAKE) &&
-	    tcp_now_ms() >= conn->deadline_ms) {
+	    clock_ms() >= conn->deadline_ms) {
 		ramp_err_set(&conn->err, ETIMEDOUT,
 			     "data connection with %s: no answer within %d s", conn->endpoint,
 			     HELLO_TIMEOUT_MS / 1000);

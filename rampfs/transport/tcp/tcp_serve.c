@@ -42,10 +42,10 @@
 #include <sys/ioctl.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/adaptive_poll.h"
+#include "base/clock.h"
 #include "base/cpu_weight.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -82,19 +82,6 @@ struct tcp_serve {
 	struct serve_counters counters;
 	_Atomic uint64_t connections, cut, rejected;
 };
-
-static uint64_t serve_now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
-static uint64_t serve_now_ms(void)
-{
-	return serve_now_us() / 1000;
-}
 
 static void serve_wake(struct tcp_serve *serve)
 {
@@ -275,7 +262,7 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	while (!rc && budget > 0 && serve_conn_has_work(conn)) {
 		if (!conn->header_left && !conn->export && serve_conn_next(conn) &&
 		    conn->peer.class == HELLO_DEMAND)
-			adaptive_poll_happened(&serve->poll, serve_now_us());
+			adaptive_poll_happened(&serve->poll, clock_us());
 		rc = serve_conn_send(conn, &budget);
 	}
 	if (rc == -ENOTCONN) {
@@ -290,7 +277,7 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	if (!serve_conn_has_work(conn))
 		serve_conn_cork(conn, false);
 	if (conn->refused >= REFUSED_MAX) {
-		conn->rests_until_ms = serve_now_ms() + REST_MS;
+		conn->rests_until_ms = clock_ms() + REST_MS;
 		serve->n_rest++;
 	}
 	queue_up(serve, conn);
@@ -300,7 +287,7 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 /* Lets connections continue that have rested. */
 static void attend_rest(struct tcp_serve *serve)
 {
-	uint64_t now = serve->n_rest ? serve_now_ms() : 0;
+	uint64_t now = serve->n_rest ? clock_ms() : 0;
 
 	for (size_t i = 0; serve->n_rest && i < EXPORT_SLOTS; i++) {
 		struct serve_conn *conn = serve->conns[i];
@@ -416,7 +403,7 @@ static bool run_lines(struct tcp_serve *serve)
 static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
 {
 	return work ? 0
-		    : adaptive_poll_wait_ms(&serve->poll, serve_now_us(),
+		    : adaptive_poll_wait_ms(&serve->poll, clock_us(),
 					    waiting || serve->n_rest ? 1 : -1);
 }
 
