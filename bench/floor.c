@@ -1,6 +1,6 @@
 /*
- * Floors: what the kernel and the wire cost by themselves, by the smallest programs that do the
- * job.
+ * Floors: the costs of the kernel and the wire by themselves, measured with the smallest programs
+ * that do the job.
  *
  *	floor pagefault MIB COUNT	us per page fault, one a line: a toucher, a resolver that
  *					reads the userfaultfd, sends 16 bytes, receives 4 KiB in
@@ -47,7 +47,7 @@
 #include <linux/userfaultfd.h>
 
 #define PAGE 4096u
-#define AT   ((uint8_t *)0x100000000000) /* where the mapping stands in every process */
+#define AT   ((uint8_t *)0x100000000000) /* the mapping's address in every process */
 
 static void must(int ok, const char *what)
 {
@@ -111,8 +111,8 @@ static void tcp_pair(int ends[2])
 	close(listener);
 }
 
-/* Receives all of it; false at the end of the stream. `spin_us`: polls that long before it sleeps.
- */
+/* Receives all of it. Returns false at the end of the stream. `spin_us`: polls that long before it
+   sleeps. */
 static int receive(int sock, void *bytes, size_t len, unsigned spin_us)
 {
 	size_t got = 0;
@@ -212,8 +212,7 @@ static int take_fd(int sock)
 	return fd;
 }
 
-/* ---- pagefault
- * ----------------------------------------------------------------------------------- */
+/* ---- pagefault ---- */
 
 static void respond(int sock, const uint8_t *source)
 {
@@ -313,8 +312,7 @@ static int floor_pagefault(size_t mib, size_t count)
 	return 0;
 }
 
-/* ---- stream -------------------------------------------------------------------------------------
- */
+/* ---- stream ---- */
 
 static void stay_on(unsigned int cpu)
 {
@@ -362,8 +360,7 @@ static int floor_stream(size_t mib, bool apart)
 	return 0;
 }
 
-/* ---- revoke -------------------------------------------------------------------------------------
- */
+/* ---- revoke ---- */
 
 static atomic_int stop_writers;
 static size_t revoke_bytes;
@@ -377,7 +374,8 @@ static void *write_at_random(void *arg)
 	return NULL;
 }
 
-/* The program: three writers and an agent (this thread), which drops the entries when told to. */
+/* The program: three writers and an agent (this thread), which drops the page-table entries when
+   told to. */
 static void program(int control, int fd, size_t bytes, int huge)
 {
 	struct sched_param rr = {.sched_priority = 10};
@@ -399,7 +397,7 @@ static void program(int control, int fd, size_t bytes, int huge)
 	_exit(0);
 }
 
-/* The pages are mapped again, as they were: a page at a time would leave small entries. */
+/* Maps the pages again as they were: one page at a time would leave small entries. */
 static void give_back(int uffd, size_t bytes)
 {
 	struct uffd_msg m;
@@ -434,7 +432,7 @@ static int floor_revoke(size_t mib, int huge, int reps)
 	for (int i = 0; i < reps; i++) {
 		uint64_t since;
 
-		usleep(200000); /* the writers touch what they use */
+		usleep(200000); /* the writers touch their working set */
 		since = now_ns();
 		must(kernel_uffd_register(uffd, (uint64_t)AT, bytes,
 					  UFFDIO_REGISTER_MODE_MISSING |
@@ -450,8 +448,7 @@ static int floor_revoke(size_t mib, int huge, int reps)
 	return 0;
 }
 
-/* ---- round trip ---------------------------------------------------------------------------------
- */
+/* ---- round trip ---- */
 
 static int floor_roundtrip(int count)
 {
@@ -483,8 +480,7 @@ static int floor_roundtrip(int count)
 	return 0;
 }
 
-/* ---- commit -------------------------------------------------------------------------------------
- */
+/* ---- commit ---- */
 
 static void append(int fd, const uint8_t *entry)
 {
@@ -514,7 +510,7 @@ static void follow(const char *dir, int sock)
 	_exit(0);
 }
 
-/* How many more it has on its disk. */
+/* Returns how many more it has on its disk. */
 static int answers(const struct pollfd *follower)
 {
 	uint8_t done[64];

@@ -1,5 +1,5 @@
 /*
- * What a program sees of a segment: run by rampfs-run, knows nothing of rampfs.
+ * A program's view of a segment: run by rampfs-run, knows nothing of rampfs.
  *
  *	touch fill FILE MIB small|huge		makes FILE and stores into every page
  *	touch fault FILE COUNT			loads from COUNT random pages; us per load, one a
@@ -23,8 +23,8 @@
  *	touch chmod DIR FILES EACH		opens FILES files in DIR and changes the mode of each
  *						EACH times, all at once, a thread a file; seconds
  *	touch warm MIB				memory that was just in use is free
- *	touch burn RUN REST			computes so many us in empty system calls, rests so
- *						many, and so on until it is ended
+ *	touch burn RUN REST			computes RUN us in empty system calls, rests REST us,
+ *						and so on until it is ended
  *	touch exec COUNT			ms from the exec of a minimal daemon to its first
  *						answer, one a line
  */
@@ -51,7 +51,7 @@
 #define LOCAL_ROUNDS 2
 #define CHASED	     1000000u
 #define CHASED_NS    5000u
-#define CHASE_ENDS   50000u /* as many pages drawn at random that were there */
+#define CHASE_ENDS   50000u /* ends after as many randomly drawn pages that were there */
 
 static uint8_t *memory;
 static size_t bytes, used_bytes; /* mapped; stored to in the end */
@@ -140,8 +140,8 @@ static int fault(const char *path, size_t count)
 	return 0;
 }
 
-/* Whether its page was there shows in how long a load took: shorter than any page fault, or longer
-   than a load (but for one that was preempted, which counts as a page fault). */
+/* The time of a load shows whether its page was there: it is shorter than any page fault, or longer
+   than a load. (A load that was preempted counts as a page fault.) */
 static int chase(const char *path)
 {
 	static float took[CHASED];
@@ -166,7 +166,8 @@ static int chase(const char *path)
 static void write_for_ever(uint64_t random, volatile uint64_t *last)
 {
 	for (unsigned i = 1;; i++) {
-		/* Before the store: who is preempted after it would say when it ran again. */
+		/* Before the store: a thread that is preempted after it would report the time when
+		   it ran again. */
 		uint64_t now = i % 64 ? 0 : now_ns();
 
 		*(volatile uint64_t *)(memory + next_random(&random) % (used_bytes / 8) * 8) = i;
@@ -210,7 +211,7 @@ static int write_until_gone(const char *path, unsigned threads, size_t mib)
 	return 0;
 }
 
-/* One who has mapped FILE here before, and tries to load from it again and again. */
+/* A process that has mapped FILE here before, and tries to load from it again and again. */
 static int await_return(const char *path)
 {
 	const struct timespec rest = {.tv_nsec = 5000};
@@ -303,7 +304,7 @@ static double ns_each(const struct way *way, void *at)
 	return (double)(now_ns() - since) / (double)count;
 }
 
-/* As much anonymous memory, each page of it there. */
+/* Maps as much anonymous memory, each page of it there. */
 static uint8_t *anonymous(size_t size, int small)
 {
 	uint8_t *at = mmap(NULL, size + (2u << 20), PROT_READ | PROT_WRITE,
@@ -317,8 +318,8 @@ static uint8_t *anonymous(size_t size, int small)
 	return at;
 }
 
-/* Where its pages lie makes memory faster or slower by a tenth, whosever it is, and who gets them
-   first gets others: so each comes first in one run of two. */
+/* The place of its pages makes any memory faster or slower by a tenth, and the one that gets its
+   pages first gets others: so each comes first in one run of two. */
 static int local(const char *path, size_t mib, int small, int memory_first)
 {
 	uint8_t *other = memory_first ? anonymous(mib << 20, small) : NULL;
@@ -330,7 +331,7 @@ static int local(const char *path, size_t mib, int small, int memory_first)
 		return 1;
 	for (int round = 0; round < LOCAL_ROUNDS; round++)
 		for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-			/* who goes first gains or loses nothing by it */
+			/* the order gives neither of them an advantage */
 			double a = ns_each(&ways[i], round % 2 ? other : memory);
 			double b = ns_each(&ways[i], round % 2 ? memory : other);
 
@@ -370,16 +371,17 @@ static int loop(const char *path, double seconds)
 	return 0;
 }
 
-/* ---- what stands beside it ---- */
+/* ---- beside it ---- */
 
-/* The machine's host may have taken back what was free for long, and then the first touch pays. */
+/* Touches memory: the machine's host may have taken back pages that were free for long, and then
+   the first touch pays. */
 static struct {
 	pthread_barrier_t begin;
 	const char *dir;
 	unsigned each;
 } changing;
 
-/* Open, so that each is a commit and nothing else, no walk to it. */
+/* Keeps the files open, so that each change is a commit and nothing else, without a path walk. */
 static void *change_modes(void *arg)
 {
 	char path[4096];
@@ -441,7 +443,7 @@ static _Noreturn void burn(uint64_t run_us, uint64_t rest_us)
 	const struct timespec rest = {.tv_sec = (time_t)(rest_us / 1000000),
 				      .tv_nsec = (long)(rest_us % 1000000 * 1000)};
 
-	prctl(PR_SET_TIMERSLACK, 1UL); /* of 50 us, most who attack rest less */
+	prctl(PR_SET_TIMERSLACK, 1UL); /* not 50 us: most attackers rest less */
 	puts("ready");
 	fflush(stdout);
 	for (;;) {

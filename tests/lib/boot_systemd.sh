@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# This machine once more, as systemd boots it: its files with rampfs installed over them, its own
-# processes, mounts, network and cgroups. What is written is in memory and goes with it.
+# This machine once more, as systemd boots it: its files with rampfs installed over them, and processes,
+# mounts, network and cgroups of its own. Writes stay in memory and go with it.
 #   unshare --mount --propagation unchanged --pid --uts --ipc --net --fork --kill-child tests/lib/boot_systemd.sh BUILD DIR CGROUP SETUP
 # DIR is seen there, too, with the journal in it; CGROUP is the name of a new one; SETUP is sourced before
 # the start, with $root where the files are. Never returns.

@@ -14,7 +14,7 @@ fail() {
 	echo "FAILED: $*" >&2
 	exit 1
 }
-# Says what is wrong unless two values are equal.
+# Fails with a text unless two values are equal.
 same() { [ "$1" = "$2" ] || fail "$3: expected \"$1\", got \"$2\""; }
 # Runs a command that must fail with this errno's text.
 refused() {
@@ -23,7 +23,7 @@ refused() {
 	if out=$(LC_ALL=C "$@" 2>&1); then fail "should have failed with \"$text\": $*"; fi
 	case $out in *"$text"*) ;; *) fail "should have said \"$text\": $* said: $out" ;; esac
 }
-# Waits at most $1 seconds for a command to succeed: where it is tested how long something takes.
+# Waits at most $1 seconds for a command to succeed: for tests of how long something takes.
 at_most() {
 	local deadline=$((SECONDS + $1))
 	shift
@@ -32,8 +32,8 @@ at_most() {
 		sleep 0.02
 	done
 }
-# The same, for 20 seconds at least: on a busy machine everything comes late, and what never comes true
-# is found all the same.
+# The same, for 20 seconds at least: on a busy machine everything comes late, and a condition that never
+# comes true is found all the same.
 within() { at_most $(($1 < 20 ? 20 : $1)) "${@:2}"; }
 xattr() { python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "user.ramp." + sys.argv[2]).decode())' "$1" "$2"; }
 cluster_start() {
@@ -50,10 +50,10 @@ reported() {
 	done >&2
 	return $bad
 }
-# What a daemon leaks it says at its very end, when its log has no name any more but ours.
+# A daemon reports its leaks at its very end, when its log has no other name than ours.
 keep_logs() { ln -f "$scratch"/cluster/?.log "$scratch/" 2>/dev/null || true; }
-# In the log of any daemon that a test has started, the cluster's or another (or in what a sanitizer
-# was told to write to $scratch/sanitizer.PID).
+# Looks at the log of every daemon that a test has started, the cluster's or another (and at the reports
+# that a sanitizer writes to $scratch/sanitizer.PID).
 anything_reported() { reported "$scratch"/*.log "$scratch"/*/log "$scratch"/cluster/old "$scratch"/sanitizer.*; }
 cluster_stop() {
 	keep_logs

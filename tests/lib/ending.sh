@@ -2,7 +2,7 @@
 # For scripts of tests: nodes whose end is looked at. After cluster.sh.
 #   begin_node NODE: starts it, in the foreground of a job; serves NODE: waits until it does
 #   begin_again NODE: the same for one that runs
-#   outset NODE: what is to go with it is noted
+#   outset NODE: notes everything that is to go with it
 #   is_stopped PID: all its threads are; is_held PID: it waits in a page fault
 #   goes NODE SECONDS: its end comes in time, with status 0, and leaves nothing but its state and its memory
 : "${scratch:?cluster.sh makes it}" "${mnt:?}" "${state:?}"
@@ -18,7 +18,7 @@ serves() {
 	within 20 has_quorum "$1"
 	within 10 test -d "$mnt/$1/$1"
 }
-# Those of a cluster that cluster_start has started are none's children.
+# The nodes of a cluster that cluster_start has started are no children of this shell.
 begin_again() {
 	local was
 	was=$(keeper "$1")
@@ -29,7 +29,7 @@ begin_again() {
 outset() {
 	local daemon
 	daemon=$(daemon "$1")
-	parts_of[$1]="$(keeper "$1") $daemon $(pgrep -d ' ' -P "$daemon")" # the last: its doorman
+	parts_of[$1]="$(keeper "$1") $daemon $(pgrep -d ' ' -P "$daemon")" # the last: its broker
 	[ "$(wc -w <<<"${parts_of[$1]}")" -ge 3 ] || fail "no keeper, daemon and doorman of node $1: ${parts_of[$1]}"
 	files_of[$1]=$(cd "$state/$1" && ls -A)
 	listens "$1" || fail "node $1 does not listen"

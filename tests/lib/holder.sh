@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# For scripts of tests: programs that do what they are told, a line at a time. After cluster.sh.
+# For scripts of tests: programs that take commands, a line at a time. After cluster.sh.
 #   holder_program=(COMMAND...); holder NAME [PREFIX...]: starts one, by `PREFIX... COMMAND...`
 #   ask NAME WORDS: its answer; tell NAME WORDS: the answer is not waited for; hear NAME: the next line that it says;
 #   is_mute NAME: there is none; pid_of NAME; bye NAME [SIGNAL]: ends it;
-#   finish NAME: it has read all that it is told, and ends as wait(1) says
+#   finish NAME: waits until it has read all its commands; ends with its status, as wait(1) does
 : "${scratch:?cluster.sh makes it}"
 holder_program=()
 holder() {

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# public_build DIR: $build becomes what every user can reach, for programs that run as somebody else:
-# itself, or where it lies under somebody's home (/root), a copy in DIR of what such programs need.
+# public_build DIR: makes $build a directory that every user can reach, for programs that run as another
+# user: itself, or where it lies under a user's home (/root), a copy in DIR of what such programs need.
 public_build() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$build/bin/rampfs-run" && return
 	mkdir -p "$1/tests" "$1/bench"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The shim on real mounts: every way to map, as root and as nobody; segments that go and come back;
+# The shim on real mounts: every way to map, as root and as another user; segments that go and come back;
 # daemons that are killed under programs that map, unmap, fork and wait.
 . tests/lib/cluster.sh
 export LC_ALL=C
@@ -7,7 +7,7 @@ prog=$build/tests/shim_prog
 quietly() { "$@" 2>/dev/null; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
-# run LINES SCENARIO [PREFIX...]: it succeeds, and says so many lines. It may wait for thousands of commits.
+# run LINES SCENARIO [PREFIX...]: it succeeds, and writes LINES lines. It may wait for thousands of commits.
 run() {
 	local lines=$1 scenario=$2 file=$mnt/a/a/$2
 	shift 2
@@ -33,7 +33,7 @@ finish() {
 	wait "$program" || fail "status $?: $(cat "$scratch/said")"
 	exec 8>&- 9<&-
 }
-chmod 755 "$scratch" # for nobody
+chmod 755 "$scratch" # for the other user
 cluster_start -n 2 -c 512M
 
 echo "every way to map"
