@@ -2,9 +2,9 @@
 """Fills a memcached with items whose values follow from their keys, and checks every one.
 
     mc.py fill PORT ITEMS BYTES     sets ITEMS items with values of BYTES bytes
-    mc.py check PORT ITEMS BYTES    gets them all; exit status 1 where one is missing or wrong
-    mc.py stat PORT NAME            one figure of memcached's own statistics
-    mc.py wait PORT                 until it answers (10 s)
+    mc.py check PORT ITEMS BYTES    gets them all; exit status 1 if one is missing or wrong
+    mc.py stat PORT NAME            prints one figure of memcached's own statistics
+    mc.py wait PORT                 waits until it answers (10 s)
 """
 import random
 import socket

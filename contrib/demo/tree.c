@@ -2,9 +2,9 @@
  * A live program for the quickstart: a search tree with plain pointers, built inside a segment.
  *
  *	tree grow FILE		inserts random keys as fast as it can, until the segment is taken
- *				away under its hands; then says what it had inserted
+ *				away under its hands; then prints how many it has inserted
  *	tree follow FILE	waits until FILE is here, walks the tree by the pointers that the
- *				other process stored, checks its order, goes on inserting 1000 keys
+ *				other process stored, checks its order, inserts 1000 more keys
  *
  * There is not a line of rampfs in it: open(2), mmap(2), pointers. It is run by rampfs-run.
  */
@@ -51,8 +51,7 @@ static uint64_t next_random(uint64_t *state)
 	return *state = x;
 }
 
-/* The node is complete before the tree points to it: whenever the memory goes, the tree is whole.
- */
+/* The node is complete before the tree points to it: the tree is whole whenever the memory goes. */
 static void insert(struct tree *tree, uint64_t key)
 {
 	struct node **at = &tree->root, *node = tree->next;
@@ -110,7 +109,7 @@ static int grow(const char *path)
 	return inserted < most ? 0 : 1;
 }
 
-/* In order, without recursion: a stack of the nodes that are still to be visited. */
+/* Walks in order, without recursion: the stack has the nodes that are still to be visited. */
 static uint64_t walk(const struct tree *tree)
 {
 	const struct node **stack = calloc(4096, sizeof(*stack)), *at = tree->root;
