@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The random tests for hours: each with three seeds, a million operations or what takes as long. What
-# each says goes to $RAMPFS_BUILD/long/; one that fails does not end the others. tests/run --long is this.
+# The random tests for hours: each with three seeds, for a million operations or as long as these take.
+# A test's output goes to $RAMPFS_BUILD/long/; a test that fails does not end the others. tests/run --long
+# runs this script.
 #   long.sh [--percent P] [--fuzz SECONDS] [REGEX]
-# --percent: so much of each. --fuzz: each fuzzer for so long besides. REGEX: only the tests whose
-# names match, which are those of its lines without the seed.
+# --percent: P percent of each test. --fuzz: besides, each fuzzer for SECONDS. REGEX: only the tests whose
+# names match; a name is the one in the output, without the seed.
 set -eu
 cd "$(dirname "$0")/.."
 : "${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}"

@@ -1,7 +1,7 @@
-# Fuzzers: libFuzzer with ASan and UBSan, so with clang, whatever the rest is compiled with. Objects
+# Fuzzers: libFuzzer with ASan and UBSan, so with clang, whichever compiler the rest takes. Objects
 # are compiled once for all of them. tests/fuzz/run.sh NAME [SECONDS] runs one; ctest runs each for
-# 15 s, with what earlier runs of this build found as a corpus beside tests/fuzz/corpus/NAME.
-# They are the same in every build, so only one has them: the one with AddressSanitizer.
+# 15 s; the findings of earlier runs of this build are a corpus beside tests/fuzz/corpus/NAME.
+# They are the same in every build, so only one build has them: the one with AddressSanitizer.
 string(COMPARE EQUAL "${RAMPFS_SANITIZE}" address fuzzed)
 option(RAMPFS_FUZZ "build the fuzzers" ${fuzzed})
 if(NOT RAMPFS_FUZZ)

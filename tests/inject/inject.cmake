@@ -1,11 +1,11 @@
-# Failing calls, one by one. The suite takes those at which something was wrong once, and an even
-# sample of the others; tests/inject/inject.sh --all takes every one.
+# Failing calls, one by one. The suite takes the calls at which something was wrong once, and an even
+# sample of the others; tests/inject/inject.sh --all takes every call.
 add_library(inject MODULE ${CMAKE_CURRENT_LIST_DIR}/inject.c)
 set_target_properties(inject PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET hidden)
 target_compile_options(inject PRIVATE -Wall -Wextra $<$<BOOL:${RAMPFS_WERROR}>:-Werror> -O2)
 target_compile_definitions(inject PRIVATE _GNU_SOURCE)
 target_link_libraries(inject PRIVATE ${CMAKE_DL_LIBS})
-# A program of strangers: not sanitized, the shim is loaded into it.
+# A foreign program: not sanitized, the shim is loaded into it.
 add_executable(stores ${CMAKE_CURRENT_LIST_DIR}/stores.c)
 set_target_properties(stores PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(stores PRIVATE rampfs_flags Threads::Threads)

@@ -2,7 +2,7 @@
 set(model ${CMAKE_CURRENT_SOURCE_DIR}/model)
 
 # raft_model(NAME [PLAIN] SOURCES ... NEEDS ...): a program of this folder. PLAIN: never sanitized, for the
-# long runs of what the quick ones look at with a sanitizer.
+# long runs of programs whose quick runs have a sanitizer.
 function(raft_model name)
   cmake_parse_arguments(M "PLAIN" "" "SOURCES;NEEDS" ${ARGN})
   list(TRANSFORM M_SOURCES PREPEND ${model}/)
@@ -45,7 +45,7 @@ rampfs_computing_test(NAME raft_explore_quick CHAIN model COMMAND $<TARGET_FILE:
   LABELS quick TIMEOUT 1200)
 rampfs_computing_test(NAME raft_explore CHAIN model COMMAND $<TARGET_FILE:raft_explore> TIMEOUT 3600)
 
-# Scripted cases: what random schedules seldom meet.
+# Scripted cases: schedules that random ones seldom meet.
 rampfs_test(NAME raft_scripted
   SOURCES ${model}/scripted.c ${model}/scripted_log.c ${model}/scripted_votes.c ${model}/scripted_leader.c
           ${model}/stage.c ${model}/puppet.c
@@ -54,7 +54,7 @@ rampfs_test(NAME raft_scripted
 rampfs_test(NAME journal_disk SOURCES ${model}/journal_disk.c ${model}/sim_vfs.c NEEDS meta PkgConfig::SQLITE3
   LABELS quick)
 
-# Each mistake of the notes, made in a copy of meta/, must be caught.
+# Each mistake that design.md, "Metadata", names, made in a copy of meta/, must be caught.
 set(few old-term-committed-by-counting unchecked-suffix-acknowledged old-vote-in-a-new-term
   late-snapshot-installed vote-sent-before-durable term-before-the-first-entry-lost)
 rampfs_computing_test(NAME raft_mutants_quick CHAIN model COMMAND ${model}/mutants.sh --quick ${few}

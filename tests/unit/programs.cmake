@@ -1,4 +1,4 @@
-# What the tests order about: a program, which takes the few files of base that it needs unsanitized.
+# The program that the tests command. It takes the few files of base that it needs unsanitized.
 add_executable(programs_prog unit/programs_prog.c ${CMAKE_SOURCE_DIR}/libramp/base/session.c
   ${CMAKE_SOURCE_DIR}/libramp/base/wire.c)
 set_target_properties(programs_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -18,9 +18,9 @@ endforeach()
 foreach(part strangers doors)
   target_sources(test_${part} PRIVATE unit/stranger.c)
 endforeach()
-# What the kernel says to who reads page faults.
+# The kernel's answer to a read of page faults is changed.
 target_link_options(test_programs PRIVATE -Wl,--wrap=preadv2)
-# What a program does between two looks at it.
+# A program does something between two looks at it.
 target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen,--wrap=kernel_uffd_register)
 # One program mremaps all the time.
 target_link_options(test_strangers PRIVATE -Wl,--wrap=kernel_uffd_continue)

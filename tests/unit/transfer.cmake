@@ -15,5 +15,5 @@ target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=room_reserve
   -Wl,--wrap=room_collapse -Wl,--wrap=room_populated)
 add_test(NAME transfer_copy COMMAND test_transfer copy)
-# The longest of those that run beside others: they begin first.
+# The longest tests that run beside others: they begin first.
 set_tests_properties(transfer transfer_copy PROPERTIES TIMEOUT 600 LABELS threads PROCESSORS ${slots_of_programs} COST 1000)

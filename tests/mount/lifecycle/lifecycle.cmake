@@ -1,7 +1,7 @@
 # Daemons that are killed, end, come back or are alone; their logs, status and metrics.
 rampfs_mount_program(kill_load lifecycle/kill_load.c)
 target_link_libraries(kill_load PRIVATE base PkgConfig::CHECK)
-# Loaded into daemons, whatever they are made with.
+# Loaded into daemons, whichever sanitizer these are built with.
 add_library(hold MODULE mount/lifecycle/hold.c)
 set_target_properties(hold PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET hidden)
 target_compile_definitions(hold PRIVATE _GNU_SOURCE)

@@ -1,4 +1,4 @@
-# Members, metadata, and how much of each there may be.
+# Members, metadata, and the limits of both.
 rampfs_script_test(NAME members COMMAND tests/mount/members/members.sh TIMEOUT 300)
 rampfs_script_test(NAME limits COMMAND tests/mount/members/limits.sh TIMEOUT 200)
 rampfs_script_test(NAME metadata COMMAND tests/mount/members/metadata.sh TIMEOUT 300)

@@ -1,4 +1,4 @@
-# Real programs, in several languages, watched by debuggers, stopped, and hard ones.
+# Real programs: in several languages, watched by debuggers, stopped, and difficult ones.
 find_library(LMDB_LIBRARY lmdb REQUIRED)
 find_path(BOOST_INTERPROCESS boost/interprocess/managed_mapped_file.hpp REQUIRED)
 rampfs_mount_program(lmdb_user programs/lmdb_user.c)
