@@ -1,8 +1,8 @@
-"""What the tests of this folder share: a cluster under load, and what must be true of it.
+"""Shared by the tests of this folder: a cluster under load, and the conditions that it must meet.
 
-Load: unmapped segments with bytes of which a model is kept (one thread each reads, compares and
-overwrites), one segment mapped by live programs on every node (the program `live`), and one mover
-for each, which sends it from node to node with rename(2) and rampfs-migrate. A test injects its
+Load: unmapped segments, with a model of their bytes (one thread each reads, compares and
+overwrites); one segment mapped by live programs on every node (the program `live`); and one mover
+for each segment, which sends it from node to node with rename(2) and rampfs-migrate. A test injects its
 faults meanwhile and then calls settle(): the movers rest, and within a bounded time every segment
 must be stable at one node, the same on all nodes, with the model's bytes, in that node's store alone.
 
@@ -22,19 +22,20 @@ import traceback
 
 PAGE = 4096
 SETTLE_S = 60
-HINT_S = 3  # other nodes see a size a second late, and so much later on a busy machine
-# rename(2) and rampfs-migrate: what contrib/doc/design.md, "What a user sees", names. ENOENT: it went by itself after EINPROGRESS.
+HINT_S = 3  # other nodes see a size a second late, and up to this much later on a busy machine
+# Errors of rename(2) and rampfs-migrate that contrib/doc/design.md, "What a user sees", names. ENOENT: the segment moved by
+# itself after EINPROGRESS.
 MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
                errno.ENOENT, errno.EINTR}
 MODES = [[], ["--wait"], ["--mode", "demand"], ["--mode", "copy"]]  # of rampfs-migrate
-# read(2) and write(2): it is elsewhere, or its source is silent.
+# Errors of read(2) and write(2): the segment is elsewhere, or its source is silent.
 IO_ERRORS = {errno.ENOENT, errno.EREMOTE, errno.EHOSTDOWN}
 started = time.monotonic()
 children = []  # programs that must not stay when a test fails
 
 
 class Wrong(Exception):
-    """What the specification forbids."""
+    """Raised for a behaviour that the specification forbids."""
 
 
 def say(text):
@@ -68,7 +69,7 @@ def is_quorum(text):
 
 
 class Cluster:
-    """A cluster made by contrib/local-cluster, or laid out as it does."""
+    """A cluster that contrib/local-cluster has made, or one with the same layout."""
 
     def __init__(self, top):
         self.top = top
@@ -96,7 +97,7 @@ class Cluster:
         return n
 
     def leader(self, default):
-        """As the raft of a node that answers at once has it; a fault may hit any."""
+        """The leader in the view of the first node that knows one; a fault may hit any node."""
         for node in self.nodes:
             for line in self.text(node).splitlines():
                 if line.startswith("leader: ") and line[8:] in self.nodes:
@@ -124,8 +125,8 @@ for line in sys.stdin:
 
 
 class Toucher:
-    """A segment of random bytes that has gone to another node in demand mode, and a program there
-    that has mapped it: which loads when told to."""
+    """A segment of random bytes that has moved to another node in demand mode, and a program there
+    that has mapped it and loads from it on request."""
 
     def __init__(self, cluster, source, target, mib=64):
         self.name = f"touched{time.monotonic_ns()}"
@@ -157,7 +158,7 @@ class Toucher:
         self.expect(page, when)
 
     def waits(self):
-        """True while what was begun has not ended, nor the program."""
+        """True while the load that was begun has not ended, nor the program."""
         return not select.select([self.program.stdout], [], [], 0)[0] and self.program.poll() is None
 
     def right(self, page):
@@ -176,7 +177,7 @@ class Toucher:
                 os.close(fd)
 
     def end(self, when):
-        """All bytes by read(2), within the time to settle; then it goes."""
+        """Compares all bytes by read(2), within the time to settle; then removes the segment."""
         deadline = time.monotonic() + SETTLE_S
         for page in range(0, len(self.data) // PAGE, 512):
             while self.read(page) != self.right(page):
@@ -194,7 +195,7 @@ class Toucher:
 
 class Load:
     def __init__(self, cluster, seed, files=5, live_mib=8, also=()):
-        """also: errors that these faults bring besides, for whatever is asked of a mount."""
+        """also: further errors that these faults bring, in any call on a mount."""
         self.cluster = cluster
         self.move_errors = MOVE_ERRORS | set(also)
         self.io_errors = IO_ERRORS | set(also)
@@ -219,7 +220,7 @@ class Load:
     def guard(self, work, *args):
         try:
             work(*args)
-        except Exception as e:  # whatever it is, the test must say it and fail
+        except Exception as e:  # the test must say any exception and fail
             self.failures.append(f"{type(e).__name__}: {e}")
             say(f"WRONG {self.failures[-1]}")
 
@@ -277,7 +278,7 @@ class Load:
     # ---- at rest ----
 
     def await_true(self, what, deadline):
-        """what() says what is not right yet, or None."""
+        """Waits until what() returns None; until then it returns a text that says what is not right yet."""
         while True:
             self.check()
             try:
@@ -292,7 +293,7 @@ class Load:
             time.sleep(0.05)
 
     def settle(self, title):
-        """Movers rest; everything must become right within SETTLE_S."""
+        """Lets the movers rest; every condition must come true within SETTLE_S."""
         self.rest.set()
         since = time.monotonic()
         deadline = since + SETTLE_S
@@ -312,7 +313,7 @@ class Load:
         self.rest.clear()
 
     def unsettled(self):
-        """What is not as it must be at rest, or None."""
+        """Returns a text about the first condition that does not hold at rest, or None."""
         c = self.cluster
         for node in c.nodes:
             text = c.text(node)
@@ -351,21 +352,21 @@ class Load:
 
 
     def drop(self):
-        """After a failure: nothing that would keep the mounts busy stays."""
+        """After a failure: ends all threads that would keep the mounts busy."""
         self.ending.set()
         for t in self.threads:
             t.join(2)
 
 
 class File:
-    """A segment that nobody maps, and the bytes that it must have."""
+    """A segment that no program maps, and the bytes that it must have."""
 
     def __init__(self, load, name, pages, seed):
         self.load, self.name, self.pages = load, name, pages
         self.random = random.Random(seed)
         self.model = [self.random.randbytes(PAGE) for _ in range(pages)]
-        self.maybe = {}  # page: what a write that was not confirmed may have left
-        self.whole = threading.Event()  # set once all was compared since it was cleared
+        self.maybe = {}  # page: the bytes that an unconfirmed write may have left
+        self.whole = threading.Event()  # set once every page was compared since it was cleared
         self.whole.set()
         node = self.load.cluster.nodes[seed % len(self.load.cluster.nodes)]
         with open(f"{load.cluster.mnt(node)}/{node}/{name}", "xb", buffering=0) as f:
@@ -395,13 +396,13 @@ class File:
         fd = -1
         try:
             fd = os.open(f"{self.load.cluster.mnt(node)}/{node}/{self.name}", os.O_RDWR)
-            if self.load.rest.is_set() or not self.whole.is_set():  # demand pulls what is missing
+            if self.load.rest.is_set() or not self.whole.is_set():  # demand pulls the missing pages
                 self.compare_whole(fd, node)
             for _ in range(8):
                 n = min(self.pages, self.random.choice([1, 1, 16, 256]))
                 first = self.random.randrange(self.pages - n + 1)
                 data = os.pread(fd, n * PAGE, first * PAGE)
-                if len(data) < n * PAGE:  # it left between the requests of one read
+                if len(data) < n * PAGE:  # the segment left between the requests of one read
                     if not data:
                         raise Wrong(f"{self.name}: nothing to read at page {first} on {node}")
                     count["reads cut short"] += 1
@@ -447,7 +448,7 @@ class File:
         return {os.stat(f"{cluster.mnt(n)}/{cluster.place(self.name, n)}/{self.name}").st_size for n in cluster.nodes}
 
     def compare_all(self):
-        """The worker, which alone knows the model, is asked to compare."""
+        """Asks the worker, which alone knows the model, to compare."""
         end = time.monotonic() + HINT_S
         while (sizes := self.sizes()) != {self.pages * PAGE}:
             if time.monotonic() > end:
@@ -489,7 +490,7 @@ class Live:
         return " | ".join(self.lines[-5:]) + " | " + self.stderr.read()[-500:]
 
     def waiting(self):
-        """Where the threads of the processes wait, which map the segment of the first, second ... node."""
+        """Where the threads of the processes wait; process 0, 1, ... maps the segment at the first, second, ... node."""
         text = ""
         for n, pid in enumerate(filter(None, read_file(f"/proc/{self.process.pid}/task/{self.process.pid}/children").split(" "))):
             for tid in os.listdir(f"/proc/{pid}/task"):
@@ -513,7 +514,7 @@ class Live:
 
 
 def run(test):
-    """The main of a test, which is given a function that makes its load: 0, or 1 after a word."""
+    """The main of a test, which gets a function that makes its load. Exits with 0, or with 1 after a message."""
     load = []
 
     def make(*args, **options):
@@ -522,7 +523,7 @@ def run(test):
 
     try:
         test(make)
-    except Exception as e:  # whatever it is, nothing stays
+    except Exception as e:  # no process stays after any exception
         say(f"FAILED: {e}")
         if not isinstance(e, Wrong):
             traceback.print_exc()

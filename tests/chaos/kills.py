@@ -10,7 +10,7 @@ seed, kills, rounds = map(int, sys.argv[2:5])
 
 
 def victim(load, rand):
-    """A node that has something to lose just now, and its part in it."""
+    """A node that takes part in a move just now, and its part in it."""
     part = rand.choice(["source", "target", "leader", "any"])
     moves = list(load.moving.values())
     if part in ("source", "target") and moves:

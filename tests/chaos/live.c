@@ -4,14 +4,14 @@
  *	rampfs-run live FILE MOUNT/NODE... (the same file under each node's own mount)
  *
  * One process a node maps the segment when it first comes there and keeps that mapping for good.
- * Its threads count in random pages, on and on: where the segment is elsewhere they get SIGBUS and
+ * Its threads count in random pages for ever: while the segment is elsewhere they get SIGBUS and
  * try again a little later, through the same pointer. Thread t of every process counts in the same
- * words, and holds lock t while it does, so that the word's mirror is exact: a load that does not
- * show it is stale, zero, or proves a store that was lost, whoever made it.
+ * words, and holds lock t meanwhile, so that the word's mirror is exact: a load that differs from
+ * it is stale, zero, or proves that a store of any process was lost.
  *
- * It says "filled" when the segment may move. Lines on stdin ask: "check" waits until one process
- * has compared every byte of the segment and says "checked STORES"; the end of the input ends it.
- * Anything wrong is one line and exit status 1.
+ * It says "filled" when the segment may move. It answers lines on stdin: "check" waits until one
+ * process has compared every byte of the segment, and says "checked: STORES stores, ..."; the end of
+ * the input ends the program. Any error is one line and exit status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@
 struct shared {
 	pthread_mutex_t slot[THREADS]; /* of the words and mirrors of thread t in every process */
 	atomic_int failed, quit;
-	atomic_int want, checked; /* numbers of the check asked for and of the last one done */
+	atomic_int want, checked; /* number of the last check asked for; of the last one done */
 	atomic_ullong stores, gone, nodes_mapped;
 	uint64_t mirror[]; /* [page][thread] */
 };
@@ -77,7 +77,7 @@ static uint64_t filler(uint64_t page, unsigned word)
 	return x ^ x >> 33;
 }
 
-/* Word of thread t: the first of the page's t-th 64 bytes. */
+/* Returns the word of thread t: the first one in the page's t-th 64 bytes. */
 static volatile uint64_t *word_of(uint64_t page, unsigned t)
 {
 	return (volatile uint64_t *)(segment + page * PAGE + 64 * (uint64_t)t);
@@ -90,7 +90,7 @@ static void wrong(const char *what, uint64_t page, unsigned word, uint64_t got, 
 	shared->failed = 1;
 }
 
-/* One count, or false where the segment is not here. Called with lock t held. */
+/* Counts once. Returns false if the segment is not here. Called with lock t held. */
 static bool count(uint64_t page, unsigned t)
 {
 	uint64_t *mirror = &shared->mirror[page * THREADS + t], got;
@@ -134,7 +134,7 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-/* Every byte, with all writers waiting. False where the segment is not here (any more). */
+/* Compares every byte, with all writers waiting. Returns false if the segment is not here (any more). */
 static bool check_all(void)
 {
 	if (sigsetjmp(on_gone, 1)) {
@@ -176,8 +176,8 @@ static void check_when_asked(void)
 		shared->checked = want;
 }
 
-/* Maps the segment when it is here first. Errors of an open or a mapping come from daemons that die
- * just then: it tries again. */
+/* Maps the segment when it first comes here. Tries again after an error of an open or a mapping, which
+   comes from a daemon that dies just then. */
 static void map(const char *path)
 {
 	void *at;
@@ -220,7 +220,7 @@ static int node_main(const char *path)
 	return shared->failed;
 }
 
-/* Fills the file through the first node, where it lies at the beginning. */
+/* Fills the file through the first node, which owns it at the beginning. */
 static int fill(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);

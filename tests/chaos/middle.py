@@ -1,10 +1,10 @@
-"""middle.py DIR NET SEED ROUNDS|told: a man in the middle of all that the nodes say to each other.
+"""middle.py DIR NET SEED ROUNDS|told: a proxy (the man in the middle) of all connections between nodes.
 
-NET: the prefix of the namespaces that net.sh has made. The others' addresses become each node's own,
-too, so that it finds this program where it looks for them; on the bridge it answers for its own
-alone. Every byte is carried on as it is, until a deed is to be done: to one message of one kind, on
-a control connection that lives and whose ends have proved themselves. He knows no key; where a
-message begins he sees by the lengths.
+NET: the prefix of the namespaces that net.sh has made. Each node gets the other nodes' addresses as its
+own, too, so that it finds this program where it looks for them; on the bridge it answers for its own
+address alone. The proxy forwards every byte unchanged, until a deed is to be done: to one message of one
+kind, on a living control connection whose ends have proved themselves. The proxy knows no key; it finds
+the beginning of a message by the lengths.
 """
 import collections
 import ctypes
@@ -31,8 +31,8 @@ OPEN, OFFER, PROVE, WELCOME = 1, 2, 3, 4  # frames of a hello
 HEADER, HMAC = 13, 32
 KINDS = {"RAFT": 1, "CONNECT": 0x10, "ACCEPT": 0x11, "TRANSFER": 0x13, "TAKEN": 0x14}
 MIGRATE = 0x20
-AT_ONCE_S = 1.5  # with the next message, which comes after 200 ms at most, on a machine that is busy
-LACKING_S = 4  # where bytes are awaited that do not come
+AT_ONCE_S = 1.5  # with the next message, which comes after 200 ms at most, on a busy machine
+LACKING_S = 4  # if the receiver waits for bytes that do not come
 ALTERED, TURN, CUT = "right HMAC (altered)", "out of turn", "(truncated)"
 
 
@@ -51,7 +51,7 @@ def enter(where):
 
 
 class End(Exception):
-    """Of a connection."""
+    """The end of a connection."""
 
 
 def exactly(sock, n):
@@ -65,7 +65,7 @@ def exactly(sock, n):
 
 
 class Connection:
-    """From `dialer` to `acceptor`; a way is the node that speaks."""
+    """A connection from `dialer` to `acceptor`; a way is named by the node that sends."""
 
     def __init__(self, middle, near, dialer, acceptor):
         self.middle, self.dialer, self.acceptor = middle, dialer, acceptor
@@ -129,7 +129,7 @@ def count_of(message):
 
 
 class Deed:
-    """Done to the first message of its kind (None: any) that comes and allows it."""
+    """A manipulation of the first message of its kind (None: any) that comes and allows it."""
 
     def __init__(self, how, kind, rand):
         self.how, self.kind, self.rand = how, kind, rand
@@ -139,7 +139,7 @@ class Deed:
         self.done = threading.Event()
 
     def begin(self, connection, way, message):
-        """What goes on in place of the message; None: not with this one."""
+        """Returns the chunks to forward in place of the message; None: this message does not allow it."""
         if self.kind not in (kind_of(message), None):
             return None
         chunks = self.act(self, connection, way, message)
@@ -151,12 +151,12 @@ class Deed:
         return chunks
 
     def over(self):
-        """From now on the receiver can know."""
+        """Notes the time from which the receiver can notice."""
         self.since = time.monotonic()
         self.done.set()
 
     def next(self, message):
-        """The message after it."""
+        """Returns the chunks to forward in place of the message after it."""
         if not self.again:
             return [message]
         self.again = False
@@ -169,13 +169,13 @@ def replayed(deed, connection, way, message):
 
 
 def brought(deed, connection, way, message):
-    """One of an earlier connection of the same two, whose turn it would be."""
+    """Adds a message of an earlier connection of the same two nodes, with the counter that is due."""
     old = connection.middle.past.get((way, connection.other(way), count_of(message) + 1))
     return [message, old] if old else None
 
 
 def turned_back(deed, connection, way, message):
-    """One that its receiver has said itself, whose turn it would be."""
+    """Adds a message that the receiver has sent itself, with the counter that is due."""
     own = [m for m in connection.said[connection.other(way)] if count_of(m) == count_of(message) + 1]
     return [message, own[0]] if own else None
 
@@ -187,7 +187,7 @@ def flip(message, bit):
 
 
 def altered_in(first, last):
-    """A bit of the bytes from `first` to `last` of the message; negative: from its end."""
+    """Flips a bit of the bytes from `first` to `last` of the message; negative: from its end."""
     def alter(deed, connection, way, message):
         begin, end = (at % (len(message) + 1) if at < 0 else at for at in (first, last))
         return [flip(message, deed.rand.randrange(begin * 8, end * 8))] if begin < end else None
@@ -283,7 +283,7 @@ class Middle:
             return [message] if chunks is None else chunks
 
     def between(self, x, y):
-        """The control connection of two nodes that both have spoken on, or None."""
+        """Returns the control connection of two nodes on which both have sent messages, or None."""
         with self.lock:
             for c in self.connections:
                 if c.control and not c.ended and {c.dialer, c.acceptor} == {x, y} and all(c.said.values()):
@@ -298,7 +298,7 @@ class Middle:
             time.sleep(0.01)
 
     def do(self, deed, what, check):
-        """The whole of one deed, and what must come of it."""
+        """Does one deed and checks its consequences; returns after how many seconds the receiver hung up."""
         logs = {n: os.path.getsize(log_of(n)) for n in cluster.nodes}
         self.deed = deed
         deadline = time.monotonic() + 30
@@ -326,14 +326,14 @@ def log_of(node):
 
 
 def ends_in_log(node, other, since):
-    """Why `node` has hung up on `other`."""
+    """Returns the reasons for which `node` has hung up on `other`."""
     with open(log_of(node), errors="replace") as f:
         f.seek(since)
         return re.findall(rf"node \d+ \({other}\) at \S+ is down: (.*)", f.read())
 
 
 def replayed_migrate(middle):
-    """A request to move a segment, said again on the same connection when the segment is back."""
+    """Repeats a request to move a segment on the same connection when the segment is back."""
     path = f"{cluster.mnt('a')}/a/wanted"
     data = random.Random(seed).randbytes(1 << 20)
     with open(path, "xb") as f:
@@ -349,7 +349,7 @@ def replayed_migrate(middle):
     connection = middle.between("c", "a")
     asked = [m for m in connection.said["c"] if kind_of(m) == MIGRATE] if connection else []
     if not asked:
-        raise chaos.Wrong("the man in the middle saw nobody ask for a move")
+        raise chaos.Wrong("the proxy saw no request for a move")
     moved("b", "b", "a")
     epoch = cluster.xattr("a", "a", "wanted", "epoch")
     deed = Deed("replayed", None, random.Random(seed))
@@ -365,17 +365,17 @@ def replayed_migrate(middle):
 
 
 def step_in():
-    """The man in the middle, when all have found each other again through him."""
+    """Returns the proxy when all nodes have found each other again through it."""
     middle = Middle()
     for pair in ("ab", "ac", "bc"):
         middle.await_pair(*pair)
-    time.sleep(1)  # all are up again
+    time.sleep(1)  # until all nodes are up again
     return middle
 
 
 def told(_):
-    """Says the cluster's folder. Then, from one line of standard input to the next, deeds of all sorts by turns to
-    whatever message comes, and how many they were; so on until it ends."""
+    """Prints the cluster's folder. Then, from one line of standard input to the next, does deeds of all sorts by turns
+    to any message that comes, and prints how many they were; repeats this until the input ends."""
     rand, hows = random.Random(seed), itertools.cycle(HOWS)
     middle = step_in()
     print(cluster.top, flush=True)
@@ -393,7 +393,7 @@ def test(make_load):
     was = {n: sorted(cluster.pids(n, keeper=True)) for n in cluster.nodes}
     middle = step_in()
     replayed_migrate(middle)
-    chaos.say("a MIGRATE that was said again: nobody moved")
+    chaos.say("a repeated MIGRATE: no segment moved")
     load = make_load(cluster, seed, files=4)
     for r in range(int(rounds)):
         longest = collections.Counter()

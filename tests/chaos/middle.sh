@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A man in the middle of every connection between three nodes, who replays, alters, leaves out, cuts,
-# exchanges and turns back messages of living control connections: each time that connection is hung
-# up on at once, and nothing else comes of it.
+# A proxy in the middle of every connection between three nodes replays, alters, leaves out, cuts,
+# exchanges and turns back messages of living control connections. Each time the receiver hangs up on that
+# connection at once, and nothing else comes of it.
 #   middle.sh [SEED [ROUNDS|told]]
-# told: no test, but deeds while a program says so on its standard input (see middle.py, bench/run).
+# told: no test; the proxy meddles while a program says so on its standard input (see middle.py, bench/run).
 # shellcheck source=tests/lib/cluster.sh
 . tests/lib/cluster.sh
 # shellcheck source=tests/chaos/net.sh

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034 # variables of cluster.sh
-# A cluster of nodes a, b, c whose networks are apart: each in a network namespace of its own, joined
-# by a bridge in another. Needs tests/lib/cluster.sh.
+# A cluster of nodes a, b, c with separate networks: each node is in a network namespace of its own, and a
+# bridge in another namespace joins them. Needs tests/lib/cluster.sh.
 #   net_cluster_start CAPACITY
 nodes="a b c"
 net=rampfs-$$
@@ -20,7 +20,7 @@ net_make() {
 		in_net "$n" ip link set lo up
 	done
 }
-# Only the names: what still runs inside keeps its network.
+# Drops only the names: a process that still runs inside keeps its network.
 net_drop_names() {
 	local n
 	for n in hub $nodes; do ip netns delete "$net-$n" 2>/dev/null || true; done
@@ -40,7 +40,7 @@ net_cluster_start() {
 	done
 	cluster_up=yes
 	for n in $nodes; do net_start_node "$n"; done
-	cluster_start # waits until all see all
+	cluster_start # waits until every node sees every node
 }
 net_finish() {
 	local status=$?

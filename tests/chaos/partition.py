@@ -39,7 +39,7 @@ class Cut:
 
 
 class Lost:
-    """What one node sends to another goes to a machine that is not there; answers still come."""
+    """A node's packets to another node go to a machine that is not there; answers still come."""
 
     def __init__(self, node, to):
         self.node, self.to = node, to
@@ -51,11 +51,11 @@ class Lost:
         ip(self.node, "neigh", "del", address(self.to), "dev", "eth0")
 
     def __str__(self):
-        return f"what {self.node} sends to {self.to} is lost"
+        return f"every packet from {self.node} to {self.to} is lost"
 
 
 def silent_source(fault):
-    """A page fault waits as long as its source is silent, a read(2) says EHOSTDOWN."""
+    """A page fault waits as long as its source is silent; a read(2) says EHOSTDOWN."""
     t = chaos.Toucher(cluster, "a", "b")
     t.touch(5, f"before {fault}")
     fault.begin()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Cables are pulled, and packets lost one way, at random moments of moves and pulls: no two owners,
-# all bytes right after healing; what waits for a silent source goes on when it speaks again.
+# Cables are pulled, and packets lost one way, at random moments of moves and pulls. There are no two
+# owners, all bytes are right after healing, and threads that wait for a silent source continue when it
+# speaks again.
 #   partition.sh [SEED [ROUNDS]]
 # shellcheck source=tests/lib/cluster.sh
 . tests/lib/cluster.sh

@@ -1,7 +1,7 @@
-"""restarts.py DIR SEED RESTARTS ROUNDS: keeper and daemon are killed at once, rampfs is started anew.
+"""restarts.py DIR SEED RESTARTS ROUNDS: keeper and daemon are killed at once, rampfs is started again.
 
-The mount is gone then, until the start: what is asked of it fails with ENOTCONN, what was under way
-with ECONNABORTED. Segments, mappings and moves go on.
+The mount is gone until the start: new calls on it fail with ENOTCONN, calls under way with
+ECONNABORTED. Segments, mappings and moves continue.
 """
 import errno
 import fcntl
@@ -27,7 +27,7 @@ def runs(node):
 
 
 def kill_both(node):
-    """Each starts the other again, so that it may take more than one look."""
+    """Kills both. Each starts the other again, so it may take several tries."""
     deadline = time.monotonic() + 20
     while True:
         cluster.kill(node, keeper=True)
@@ -46,7 +46,7 @@ def start(node):
 
 
 def while_it_is_pulled(which):
-    """Source or target killed and started again, while a program has remote pages mapped."""
+    """The source or the target is killed and started again, while a program has remote pages mapped."""
     t = chaos.Toucher(cluster, "a", "b")
     node = {"source": "a", "target": "b"}[which]
     t.touch(5, "at first")
@@ -60,7 +60,7 @@ def while_it_is_pulled(which):
     t.expect(9000, f"when the {which} was back")
     t.touch(12000, f"after the {which} was back")
     t.end(f"after the {which} was back")
-    chaos.say(f"the {which} of a pull, started again: its program went on, all bytes are right")
+    chaos.say(f"the {which} of a pull, started again: its program continued, all bytes are right")
 
 
 def test(make_load):
