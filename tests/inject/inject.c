@@ -2,12 +2,12 @@
  * Failing calls, one by one, in a living process of ours: a library for LD_PRELOAD.
  *
  * It arms itself in the daemon of a node ($INJECT_DIR/NODE; NODE: the last part of its mountpoint),
- * in its keeper ($INJECT_DIR/keeper-NODE), in the doormen ($INJECT_DIR/doorman), and in a program
- * that has the shim ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone: each maps
- * that file, where the test writes which kind of call is to fail and how many of that kind may pass
- * before. The call that fails is counted down to by whichever thread makes it, says ENOMEM, EMFILE,
- * ENOSPC or whatever that call says when something runs out, and writes its name and where it was
- * called from. One call fails, and everything goes on.
+ * in its keeper ($INJECT_DIR/keeper-NODE), in the brokers ($INJECT_DIR/doorman), and in a program
+ * that has the shim ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone. Each process
+ * maps that file, where the test writes which kind of call is to fail and how many of that kind may
+ * pass before. Every thread counts down; the call that fails says ENOMEM, EMFILE, ENOSPC or the error
+ * of that call when a resource runs out, and writes its name and its caller's address. One call
+ * fails, and the process continues.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -49,11 +49,11 @@ enum kind {
 	KIND_MEMORY = 1, /* malloc and its like */
 	KIND_MAP,	 /* mmap, mremap, madvise, mprotect, mlock, mincore; not munmap, which fails
 			    only where it cuts a mapping in two */
-	KIND_OPEN,	 /* what makes a descriptor, a thread or a process */
+	KIND_OPEN,	 /* calls that make a descriptor, a thread or a process */
 	KIND_FILE,	 /* ftruncate, fallocate, pread, pwrite, fsync, stat, rename, mount, and
 			    read and write of files */
 	KIND_SEND,	 /* connect, send, sendmsg, recv, socket options. Not writev: /dev/fuse
-			    takes an answer, or has nobody who waits for it */
+			    takes an answer, or no program waits for it */
 	KIND_IOCTL,	 /* ioctl, epoll_ctl, leases, priorities */
 	KINDS
 };
@@ -68,7 +68,7 @@ struct control {
 	char name[24];		      /* of the call */
 	uint64_t caller;	      /* its return address, from the start of its object */
 	char object[CALLER_BYTES];    /* the end of that object's path */
-	uint32_t per_site;	      /* a place in the code fails so often at most; 0: no matter */
+	uint32_t per_site;	      /* most failures of one place in the code; 0: no limit */
 	struct {
 		uint32_t place, times; /* how often it has failed; 0: the end of the list */
 	} sites[SITES_MAX];
@@ -84,7 +84,7 @@ static const char *last_part(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* The name of our control: "" where this process is none of those. */
+/* Finds the name of our control: "" if this process is none of those. */
 static void find_name(char *name, size_t cap)
 {
 	char line[4096];
@@ -147,7 +147,7 @@ static void note(const char *name, const void *caller)
 	control->hits++;
 }
 
-/* AddressSanitizer, which ends the process where that fails as a thread of ours begins. */
+/* True while AddressSanitizer asks, when a thread of ours begins: it ends the process on a failure. */
 static __thread bool asks_for_stack;
 
 static bool counts(const void *caller)
@@ -160,7 +160,7 @@ static bool counts(const void *caller)
 			       strcmp(last_part(info.dli_fname), SHIM) == 0);
 }
 
-/* Of the one that is asked for by its name, and by the object that calls it. */
+/* Returns whether control->only means this call, by its name and by the object that calls it. */
 static bool is_meant(const char *name, const void *caller)
 {
 	size_t len = strcspn(control->only, "@");
@@ -175,7 +175,7 @@ static bool is_meant(const char *name, const void *caller)
 		strcmp(last_part(info.dli_fname), control->only + len + 1) == 0);
 }
 
-/* Where a call stands in the code, the same in each process. */
+/* Returns a number for the call's place in the code, the same in each process. */
 static uint32_t place_of(const char *name, const void *caller)
 {
 	uint64_t at = (uint64_t)(uintptr_t)caller;
@@ -193,7 +193,7 @@ static uint32_t place_of(const char *name, const void *caller)
 	return (uint32_t)(at ^ at >> 32);
 }
 
-/* One more failure of this place; false: it has had its share. Threads may count one too few. */
+/* Counts one more failure of this place; false: it has had its share. Threads may count one too few. */
 static bool site_takes(const char *name, const void *caller)
 {
 	uint32_t place;
@@ -211,7 +211,7 @@ static bool site_takes(const char *name, const void *caller)
 	return true;
 }
 
-/* True: this call is the one that fails. */
+/* Returns whether this call is the one that fails. */
 static bool hit(enum kind kind, const char *name, const void *caller)
 {
 	if (!control || !counts(caller) || !is_meant(name, caller))
@@ -431,7 +431,7 @@ PASS(KIND_IOCTL, ENOMEM, FAIL, int, fanotify_mark,
 PASS(KIND_IOCTL, ENOMEM, FAIL, int, epoll_ctl,
      (int epoll, int op, int fd, struct epoll_event *event), (epoll, op, fd, event))
 
-/* What takes a further argument only sometimes. */
+/* Calls that take a further argument only sometimes. */
 
 #define WITH_MODE(kind, code, name, params, args, last)                                            \
 	static void *real_##name;                                                                  \
@@ -459,8 +459,8 @@ WITH_MODE(KIND_OPEN, EMFILE, openat64, (int dir, const char *path, int flags, ..
 WITH_MODE(KIND_IOCTL, ENOMEM, ioctl, (int fd, unsigned long request, ...), (fd, request, more),
 	  request)
 
-/* Of fcntl(2) leases and new descriptors: giving back a lock can't fail, and SQLite is not made for
-   that. */
+/* Fails only leases and new descriptors of fcntl(2): giving back a lock can't fail, and SQLite is not
+   made for that. */
 static bool fcntl_hit(int command, const char *name, const void *caller)
 {
 	bool fails = false;
@@ -489,7 +489,7 @@ static bool fcntl_hit(int command, const char *name, const void *caller)
 		return REAL(name)(fd, command, more);                                              \
 	}
 
-/* Its child has a stack of its own, and never comes back to here. */
+/* The child has a stack of its own, and never comes back to here. */
 static void *real_clone;
 
 EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
@@ -531,8 +531,8 @@ EXPORT long ptrace(enum __ptrace_request request, ...)
 WITH_FCNTL(fcntl)
 WITH_FCNTL(fcntl64)
 
-/* A file has an end and a size; what else is read and written (eventfds, pipes, /dev/fuse) can't
-   fail for want of something. Standard error is the log. */
+/* A regular file has an end and a size; reads and writes of other descriptors (eventfds, pipes,
+   /dev/fuse) can't fail for want of a resource. Standard error is the log. */
 static bool is_file(int fd)
 {
 	struct stat st;
@@ -555,8 +555,7 @@ static bool is_file(int fd)
 WITH_FILE(read, EIO, ssize_t, void *)
 WITH_FILE(write, ENOSPC, ssize_t, const void *)
 
-/* ---- calls without a wrapper --------------------------------------------------------------------
- */
+/* ---- calls without a wrapper ---- */
 
 static bool syscall_fails(long number, const void *caller)
 {

@@ -1,15 +1,15 @@
 """Failing calls one by one, on a living cluster of three nodes (inject.c makes them fail).
 
 For each path, each kind of call and each number N: arm the process so that its N-th call of that kind
-fails, do what the path does, and look: it succeeded, or failed with an error that says something; within
-a bounded time (at once, where no other node is needed) the cluster is itself again (the daemon may have ended: its keeper starts it), every byte
-is there, no store holds anything that is nobody's, no descriptor is left open.
+fails, take the path, and check: it succeeded, or failed with an error that names a cause; within a bounded
+time (at once, if no other node is needed) the cluster is as before (the daemon may have ended: its keeper
+starts it); every byte is there; no store holds a file of no segment; no descriptor is left open.
 
 Paths (where the calls fail):
   mount        reading, writing, names, attributes and .ramp of a mounted node (its daemon)
   attach       a program maps a segment and forks (the daemon)
   program      the same (the shim in the program)
-  doorman      the same (the doorman, whose thread waits for the program's userfaultfd)
+  doorman      the same (the broker, whose thread waits for the program's userfaultfd)
   source       a segment moves to another node (the daemon that it leaves)
   target       the same (the daemon that takes and pulls it)
   third        the same, asked for at a node that is neither (its daemon)
@@ -17,8 +17,8 @@ Paths (where the calls fail):
   copy-target  the same (the daemon that takes it)
   mv           rename(2) to another node (the daemon that it leaves)
   stopped      a segment moves that a stopped program has mapped (the daemon that it leaves)
-  agent        a segment leaves and comes back under programs that store to it, here, there and to another
-               one (the shim in the program that it leaves and comes back to)
+  agent        a segment leaves and comes back under programs that store to it at both nodes, and to another
+               segment (the shim in the program that it leaves and comes back to)
   agent-source the same (the daemon of that program)
   agent-target the same (the daemon where it stays between)
   pull         read(2) and page faults at pages that are still elsewhere (the daemon that pulls)
@@ -53,10 +53,10 @@ import time
 KINDS = ["memory", "map", "open", "file", "send", "ioctl"]
 SIZE = (1 << 20) + 4096 * 3 + 100
 AGAIN_S = 60  # until everything must be as before
-NAMESPACE_S = 2  # then another mount namespace, of a test beside it, has a copy of the mount
-SLOW_S = 4  # for what waits for no other node
-LONG_S = 30  # for anything
-SOCKETS = 8  # with peers and programs, come and go
+NAMESPACE_S = 2  # after that, the mount namespace of another test has a copy of the mount
+SLOW_S = 4  # for a path that waits for no other node
+LONG_S = 30  # for any path
+SOCKETS = 8  # connections to peers and programs, which come and go
 NODES = ["a", "b", "c"]
 CONTROLS = NODES + ["keeper-a", "keeper-c", "program", "doorman"]
 
@@ -110,7 +110,7 @@ class Storer:
         return line
 
     def wait(self, what):
-        """Until a touch is SIGBUS (gone), or every page can be stored to (here)."""
+        """Waits until a touch is SIGBUS (gone), or every page can be stored to (here)."""
         try:
             os.write(self.process.stdin.fileno(), f"{what}\n".encode())
         except BrokenPipeError:
@@ -118,7 +118,7 @@ class Storer:
         return self.hear(what)
 
     def end(self):
-        """What it has stored to each page; it has said nothing that is not ours."""
+        """Ends it, checks that its stderr has only lines of rampfs, and returns its last store to each page."""
         stored = [int(n) for n in self.wait("end").split()]
         if self.process.wait(AGAIN_S):
             raise Wrong(f"{self.path}: a program ended with {self.process.returncode}")
@@ -146,7 +146,7 @@ class Control:
         self.map = mmap.mmap(self.fd, self.SIZE)
 
     def sites(self, times):
-        """From now on each place in the code fails so often (0: no matter), those before not counted."""
+        """From now on each place in the code fails `times` times (0: no limit); earlier failures don't count."""
         self.map[self.SITES_AT:] = bytes(self.SIZE - self.SITES_AT)
         struct.pack_into("<I", self.map, self.SITES_AT - 4, times)
 
@@ -155,7 +155,7 @@ class Control:
         struct.pack_into("<I", self.map, 0, kind)
 
     def disarm(self):
-        """How many calls of each kind were made; what was hit (or None)."""
+        """Returns how many calls of each kind were made, and the call that was hit (or None)."""
         struct.pack_into("<I", self.map, 0, 0)
         _, hits, _, *made, _, name, caller, obj, _ = struct.unpack_from(self.LAYOUT, self.map, 0)
         where = None
@@ -188,7 +188,7 @@ class Test:
         return None
 
     def keepers(self, node):
-        """The process that keeps a node's daemon, and for a moment the one that follows it."""
+        """The keeper of a node, and for a short time also its successor."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -201,7 +201,7 @@ class Test:
                 found.append(int(pid))
         return found
 
-    # ---- what the paths do: "" or the error ----
+    # ---- the paths: each returns "" or the error ----
 
     def run(self, *argv, **env):
         try:
@@ -234,7 +234,7 @@ class Test:
         except OSError as e:
             return str(e)
         if len(got) < wrote:
-            return "a short read"  # what an error behind some bytes gives
+            return "a short read"  # the result of an error behind some bytes
         if got != self.bytes[:wrote]:
             raise Wrong("a file that was just written reads as something else")
         return ""
@@ -279,14 +279,14 @@ class Test:
                 error = self.move()
             finally:
                 p.send_signal(signal.SIGCONT)
-            # Where the segment has gone it is SIGBUS.
+            # If the segment has moved, the load is SIGBUS.
             out = p.communicate("\n", timeout=60)[0].strip()
             if out != self.sum if error else p.returncode != -signal.SIGBUS:
                 raise Wrong(f"the program that was stopped ended with {p.returncode}: {out!r}; the move: {error!r}")
         return error
 
     def begin_stores(self):
-        """One at b, from when the segment was there; one at a, where it is; one on what stays."""
+        """Starts one at b, while the segment is there; one at a, where it is now; one on the segment that stays."""
         self.insist(self.move)
         self.storers = [Storer(self.mnt("b", "b", "moved"), 1)]
         self.insist(self.move_back)
@@ -295,7 +295,7 @@ class Test:
 
     @staticmethod
     def insist(move):
-        """A daemon that ended by the call before may only be about to meet the others."""
+        """Repeats the move: a daemon that ended by the call before may not yet have connected to the others."""
         until = time.monotonic() + AGAIN_S
         while (error := move()):
             if time.monotonic() > until:
@@ -322,7 +322,7 @@ class Test:
         return error
 
     def end_stores(self):
-        """Every store is there, and nothing else has changed; then the bytes are as before."""
+        """Checks that every store is there and that no other byte has changed; restores the bytes."""
         try:
             wrote = [(s.slot, os.path.basename(s.path), s.end()) for s in self.storers]
         finally:
@@ -334,7 +334,7 @@ class Test:
                     struct.pack_into("<Q", bytes_now, page * mmap.PAGESIZE + slot * 8, number)
             with open(self.mnt("a", "a", name), "r+b") as f:
                 if f.read() != bytes_now:
-                    raise Wrong(f"{name} has not what was stored to it")
+                    raise Wrong(f"{name} does not have the stored bytes")
                 f.seek(0)
                 f.write(self.bytes)
 
@@ -344,7 +344,7 @@ class Test:
         self.storers = []
 
     def leave(self):
-        """Its pages stay where they are until somebody asks for them."""
+        """Moves the segment; its pages stay where they are until they are touched."""
         error = self.run("rampfs-migrate", "--mode", "demand", self.mnt("a", "a", "moved"), "b")[0]
         if error:
             raise Wrong(f"rampfs-migrate --mode demand fails by itself: {error}")
@@ -361,7 +361,7 @@ class Test:
         return self.map(path)
 
     def kill(self, node):
-        """One may just have ended by the call that failed before."""
+        """Kills the daemon, which may just have ended by the call that failed before: then its successor."""
         until = time.monotonic() + AGAIN_S
         while (pid := self.daemon(node)) is None:
             if time.monotonic() > until:
@@ -407,7 +407,7 @@ class Test:
             if time.monotonic() > until:
                 raise Wrong("a has no keeper any more")
             time.sleep(0.01)
-        # What a keeper is worth shows when it has to start a daemon.
+        # A keeper proves itself when it has to start a daemon.
         self.kill("a")
         self.run("ls", self.mnt("a", "a"))
         return self.look("a")
@@ -467,7 +467,7 @@ class Test:
         return " | ".join([error] + said[-1:])
 
     def start_again(self):
-        """Where it did not, or its keeper with its daemon ended after."""
+        """Starts c again if it did not start, or if its keeper ended with its daemon afterwards."""
         until = time.monotonic() + AGAIN_S
         while self.look("c"):
             error = self.start()
@@ -477,7 +477,7 @@ class Test:
     # ---- as before ----
 
     def renew(self):
-        """Both segments anew, whatever has become of them."""
+        """Makes both segments again, whatever their state."""
         until = time.monotonic() + AGAIN_S
         while True:
             try:
@@ -491,7 +491,7 @@ class Test:
                 return self.settle()
             except OSError as e:
                 if time.monotonic() > until:
-                    raise Wrong(f"can't be made anew: {e}") from None
+                    raise Wrong(f"can't be made again: {e}") from None
                 time.sleep(0.1)
 
     def unmade(self):
@@ -501,7 +501,7 @@ class Test:
             pass
 
     def home(self):
-        """Everything stable, at a, with its bytes; "" or what is not yet so."""
+        """Returns "" if both segments are stable, at a, with their bytes; else the condition that does not hold yet."""
         try:
             self.unmade()
             for seen_by in NODES:
@@ -522,7 +522,7 @@ class Test:
         except OSError as e:
             return str(e)
         for node in NODES:
-            # A new keeper that can't write there says so, and goes on.
+            # A new keeper that can't write there says so, and continues.
             if self.keepers(node) != [self.locker(node)] and not (
                     len(self.keepers(node)) == 1 and self.logged(node, "names a keeper that has died")):
                 return f"{node}'s keeper is {self.keepers(node)}, its lock says {self.locker(node)}"
@@ -558,7 +558,7 @@ class Test:
             except OSError:
                 continue
             if "/journal.db" in to:
-                continue  # its readers are a pool, which grows by use
+                continue  # the journal's readers are a pool, which grows by use
             found["socket" if to.startswith("socket:") else to] += 1
         return found
 
@@ -603,8 +603,8 @@ PATHS = {
 
 
 # Calls at which something was wrong once: a keeper that waited for ever, or said nothing, or took the
-# mount away with it, or was there twice; page faults that nobody read any more; a segment that was
-# called damaged, a store that was covered by an empty one.
+# mount away with it, or was there twice; page faults that no thread read any more; a segment that was
+# called damaged; a store that was covered by an empty one.
 FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)", 1),
          ("adopted", "open", "fcntl", 7), ("keeper", "open", "dup2", 3), ("keeper", "open", "fcntl", 5),
          ("keeper", "open", "socketpair", 1), ("keeper", "open", "posix_spawn", 1),
@@ -630,7 +630,7 @@ class Loop:
         self.errors = collections.Counter()
 
     def act(self, name, kind, n, only=""):
-        """The path with its call n of that kind failing; its error, and what was made."""
+        """Takes the path with its call n of that kind failing; returns its error, and how many calls were made."""
         path = PATHS[name]
         control, self.where = self.test.controls[path.control], None
         if path.before:
@@ -650,14 +650,14 @@ class Loop:
         return error, made
 
     def count(self, name):
-        """How many calls of each kind the path makes."""
+        """Returns how many calls of each kind the path makes."""
         error, made = self.act(name, 0, 0)
         if error:
             raise Wrong(f"{name} fails by itself: {error}")
         return dict(zip(KINDS, made))
 
     def once(self, name, kind, n, only=""):
-        """Fails call n (of those of one name, or NAME@OBJECT); false: there are not so many."""
+        """Fails call n (of those of one name, or NAME@OBJECT); false: there are fewer calls."""
         node = PATHS[name].control
         before = self.test.daemon(node)
         try:
@@ -677,7 +677,7 @@ class Loop:
             return False
         died = self.test.daemon(node) != before and name not in ("restart", "resume", "resume-serve", "start", "upgrade",
                                                                    "umount")
-        result = "ended" if died else "failed" if error else "went on"
+        result = "ended" if died else "failed" if error else "continued"
         self.counts[name, kind, result] += 1
         if error:
             self.errors[error] += 1
@@ -686,12 +686,12 @@ class Loop:
         return True
 
     def found(self):
-        """Where something was wrong once."""
+        """Fails the calls at which something was wrong once."""
         for name, kind, only, times in FOUND:
             for n in range(times):
                 if self.once(name, kind, n, only):
                     continue
-                # How many calls a library makes is its version's affair.
+                # The number of a library's calls depends on its version.
                 if "@lib" in only:
                     print(f"{name}: this version of {only.split('@')[1]} makes no call {n} of {only}")
                     break
@@ -700,12 +700,12 @@ class Loop:
     def all(self, cases, first, every):
         for name, kind in cases:
             n, missed = first, 0
-            while missed < 3:  # what is going on beside it makes some, too
+            while missed < 3:  # other work of the process makes calls, too
                 missed = 0 if self.once(name, kind, n) else missed + 1
                 n += every
 
     def sites(self, cases, times):
-        """Each place in the code that makes such calls, so many times."""
+        """Fails each place in the code that makes such calls, `times` times."""
         for name, kind in cases:
             control = self.test.controls[PATHS[name].control]
             control.sites(times)
@@ -715,8 +715,8 @@ class Loop:
             control.sites(0)
 
     def slice(self, cases, seed, seconds):
-        """Paths and kinds in turn, and each one's calls in golden steps: however few there is time
-        for, they lie evenly between the first and the last. The seed moves all."""
+        """Takes paths and kinds in turn, and each one's calls in golden steps: these lie evenly between the first
+        and the last call, however few there is time for. The seed shifts all of them."""
         golden, made, rounds = (5 ** 0.5 - 1) / 2, {}, 0
         until = time.monotonic() + seconds
         random.Random(seed).shuffle(cases)
@@ -747,11 +747,11 @@ def main():
     parser.add_argument("control_dir", help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true",
                         help="every call, to the last (hours); else as many as there is time for, evenly"
-                             " spread, and the first thing that is wrong ends it")
+                             " spread, and the first error ends the test")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="with --all: begin at call N")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="with --all: each K-th call")
     parser.add_argument("--sites", type=int, default=0, metavar="N",
-                        help="as --all, but of each place in the code that makes calls the first N")
+                        help="as --all, but only the first N calls of each place in the code")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="without --all: where it begins")
     parser.add_argument("--seconds", type=float, default=60, metavar="T", help="without --all: how long")
     parser.add_argument("--path", action="append", choices=PATHS, help="this path alone (may be repeated)")

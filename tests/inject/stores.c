@@ -3,14 +3,14 @@
  *
  *	rampfs-run stores FILE SLOT
  *
- * A thread stores ever larger numbers to word SLOT of each page of FILE, and looks before each store
- * whether its last one is still there: where it is not, something is lost, and the exit status is 3.
- * Where the segment has gone (SIGBUS) nothing was stored; it tries again. The program says "ready",
- * and then answers each line:
+ * A thread stores ever larger numbers to word SLOT of each page of FILE, and checks before each store
+ * whether its last one is still there: if it is not, a store is lost, and the exit status is 3.
+ * While the segment is gone (SIGBUS) nothing is stored, and the thread tries again. The program says
+ * "ready", and then answers each line:
  *
- *	gone	when a touch has been SIGBUS since
- *	here	when every page has been stored to since
- *	end	what it has stored last, a number for each page; and it ends
+ *	gone	when a touch has been SIGBUS since then
+ *	here	when every page has been stored to since then
+ *	end	with the last number that it has stored to each page; then it ends
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -61,7 +61,7 @@ static void store(size_t page, uint64_t number)
 
 static void *storer(void *arg)
 {
-	volatile size_t page = 0; /* what a jump leaves alone */
+	volatile size_t page = 0; /* kept over a jump */
 	volatile uint64_t number = 1;
 
 	(void)arg;
@@ -83,7 +83,7 @@ static void *storer(void *arg)
 	return NULL;
 }
 
-/* More than `more` of it than now: a round may have begun before. */
+/* Waits until the count is more than `more` higher than now: a round may have begun before. */
 static void wait_for(atomic_ulong *count, unsigned long more)
 {
 	unsigned long now = atomic_load(count);
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody waits for it any more */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with inject.py */
 	slot = (size_t)atoi(argv[2]);
 	if (set_out(argv[1]) || pthread_create(&thread, NULL, storer, NULL)) {
 		perror(argv[1]);
