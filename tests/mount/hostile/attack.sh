@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Hostile neighbours, one attack after the other (attacker.py), on a node that pulls a segment and on the one that
-# it pulls from: none gets a byte, the daemons stay the same processes and give back what they took, pages
-# arrive as they were, and programs come and go meanwhile.
+# Hostile neighbours, one attack after the other (attacker.py), on a node that pulls a segment and on its source.
+# No attacker gets a byte; the daemons stay the same processes and give back what they took; pages arrive as they
+# were; and programs come and go meanwhile.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
-# What a sanitized daemon has freed goes back, so that what it holds says something.
+# A sanitized daemon gives freed memory back at once, so that the memory that it holds says something.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=4
 seconds=${1:-2} pages=2048 keeps_mib=16
 # Its allocator keeps what each thread has freed, and where each block was made: some 60 MiB after 300,000 steps.
@@ -18,13 +18,13 @@ if sys.argv[2] == "make":
     with open(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
         for number in range(int(sys.argv[3])):
             f.write(page(number))
-else: # a program that has it mapped, and says whether a page is right
+else: # a program that has the segment mapped, and says whether a page is right
     m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
     for line in sys.stdin:
         at = int(line)
         print("right" if m[at * 4096:at * 4096 + 4096] == page(at) else "WRONG", flush=True)
 P
-# One that comes while the node is attacked.
+# A program that comes while the node is attacked.
 cat >"$scratch/newcomer.py" <<'P'
 import mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
@@ -45,7 +45,7 @@ head -c 1M /dev/zero >"$mnt/b/b/own"
 holder_program=(rampfs-run python3 "$scratch/secret.py" "$mnt/b/b/secret" hold)
 holder victim
 page=0
-touch_pages() { # the next $1 of those that nobody has touched
+touch_pages() { # the next $1 pages that are not touched yet
 	local _
 	for _ in $(seq "$1"); do
 		same right "$(ask victim "$page")" "page $page"
@@ -54,7 +54,7 @@ touch_pages() { # the next $1 of those that nobody has touched
 }
 touch_pages 8
 rampfs-run python3 "$scratch/newcomer.py" "$mnt/b/b/own"
-# Who answers page faults sleeps at real-time priority; who works for strangers does not.
+# Threads that answer page faults sleep at real-time priority; threads that work for strangers do not.
 policy() { # of node $1's threads of that name
 	local task
 	for task in "/proc/$(daemon "$1")"/task/*; do
@@ -98,4 +98,4 @@ same "$sum" "$(sha256sum <"$mnt/b/b/secret")" "the segment, all of it"
 touch_pages 8
 bye victim
 cluster_stop
-echo "attack: none got a byte"
+echo "attack: no attacker got a byte"

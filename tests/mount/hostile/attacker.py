@@ -3,10 +3,11 @@
 
 Usage: attacker.py list | ATTACK SECONDS MOUNT KEY
 
-As root: it prepares what only root can (a hostile filesystem, a recorded hello, a token that is somebody else's) and
-goes on as nobody, without the key. Says "ready" when the attack is under way, goes on for SECONDS or until SIGTERM and
-says what it did, and how often. Exit status 3: it got something that is not its own; the lines before say what. 4: in
-SECONDS it has not done what it is there for (ATTACKS). What must not get out begins each of its 16 bytes with MARK.
+Runs as root: it makes preparations that only root can make (a hostile filesystem, a recorded hello, another user's token)
+and continues as the user `nobody`, without the key. Prints "ready" when the attack is under way, continues for SECONDS or
+until SIGTERM, and prints its deeds, and how often it did each. Exit status 3: it got something that is not its own; the
+lines before name it. 4: in SECONDS it has not done all deeds of this attack (ATTACKS). Of the secret each 16 bytes begin
+with MARK.
 """
 import collections
 import ctypes
@@ -40,7 +41,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def kernel_refuses():
-    """Whether it can keep descriptors from a socket (SO_PASSRIGHTS, Linux 6.16)."""
+    """Returns whether the kernel can keep descriptors from a socket (SO_PASSRIGHTS, Linux 6.16)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         try:
             return sock.getsockopt(socket.SOL_SOCKET, 83) == 1
@@ -76,7 +77,7 @@ def migrate_message(segment, node=b"a", flags=1 << 4):
 
 
 class Target:
-    """The node that is attacked, and what the attacker has got of it."""
+    """The attacked node, and a list of all that the attacker has got from it."""
 
     def __init__(self, mount):
         self.got, self.steps, self.mount = [], 0, mount
@@ -100,7 +101,7 @@ class Target:
             self.take("bytes of a segment: %r" % data[:64])
 
     def dial(self):
-        """A connection to the session socket, or None where there is no room at this moment."""
+        """Returns a connection to the session socket, or None if there is no room just now."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(0.5)
         try:
@@ -125,7 +126,7 @@ class Target:
         return sock
 
     def hear(self, sock, wait):
-        """The next packet of a session, b"" for its end or none in time; its descriptors are looked at."""
+        """Returns the next packet of a session (b"": its end, or none in time), and its descriptors, which it checks."""
         sock.settimeout(wait)
         try:
             data, fds, _, _ = socket.recv_fds(sock, 4096, 8)
@@ -136,23 +137,23 @@ class Target:
             return b"", []
         self.did["answered" if data else "hung up"] += 1
         self.heard(data)
-        for fd in fds:  # what HELLO gives to everybody, and nothing else
+        for fd in fds:  # only the two that every HELLO is answered with
             name, what = os.readlink("/proc/self/fd/%d" % fd), os.fstat(fd)
-            # By what it is: from another mount namespace, in a chroot, the path is another.
+            # By type and device: from another mount namespace, in a chroot, the path is another.
             if not stat.S_ISSOCK(what.st_mode) and not (stat.S_ISCHR(what.st_mode) and
                                                         what.st_rdev == os.stat("/dev/userfaultfd").st_rdev):
                 self.take("a descriptor of " + name)
         return data, fds
 
     def ask(self, packet, fds=()):
-        """Whether a throw-away request is answered; a success is more than an attacker may have."""
+        """Returns whether a throw-away request is answered; success is more than an attacker may get."""
         sock = self.dial()
         if not sock:
             return False
         with sock:
             try:
                 socket.send_fds(sock, [packet], fds)
-            except PermissionError:  # of descriptors
+            except PermissionError:  # the kernel refuses descriptors
                 self.did["refused at the session socket"] += 1
                 return False
             except ConnectionError:
@@ -168,7 +169,7 @@ class Target:
 
 
 def send(sock, data):
-    """False: the other end does not want it."""
+    """Sends data; returns False if the other end does not take it."""
     try:
         sock.sendall(data)
         return True
@@ -177,7 +178,7 @@ def send(sock, data):
 
 
 def receive(sock, length):
-    """So many bytes, or fewer at the end or after the socket's time."""
+    """Returns `length` bytes, or fewer at the end of the stream or after the socket's time-out."""
     data = b""
     try:
         while len(data) < length:
@@ -190,7 +191,7 @@ def receive(sock, length):
     return data
 
 
-# ---- what only root, or who has the key, can prepare ----
+# ---- preparations that need root or the key ----
 
 
 def frame(kind, payload, version=4, length=None):
@@ -203,7 +204,7 @@ class Key:
         self.key = hmac.digest(cluster, b"rampfs hello\0", hashlib.sha256)
 
     def prove(self, sock, kind, node=0, want=0, cluster=bytes(32)):
-        """A whole hello, this end dialing: (what was sent, what WELCOME says)."""
+        """Does a whole hello as the dialing end; returns the frames that were sent, and WELCOME."""
         opening = frame(OPEN, os.urandom(32))
         send(sock, opening)
         offer = receive(sock, 72)
@@ -214,7 +215,7 @@ class Key:
         return [opening, begun + proof], receive(sock, 8 + 32 + 4 + 8 + 8 + 32)
 
     def data_connection(self, t, port):
-        """What a node would have for its pulls, with the frames that made it."""
+        """Returns a data connection as a node has for its pulls, with the frames that made it."""
         with t.call(port) as sock:
             welcome = self.prove(sock, JOIN)[1]
         node, = struct.unpack_from("<I", welcome, 40)
@@ -226,13 +227,13 @@ class Key:
 
 
 def request(t, length, offset=0, magic=b"RMRQ"):
-    """A read of the secret under an attempt that is guessed."""
+    """Returns a request to read the secret under a guessed key."""
     numbers = [random.getrandbits(64) for _ in range(2)]
     return struct.pack("<4sIQQQQQQ", magic, length, 1, t.segment, random.randrange(8), *numbers, offset)
 
 
 def somebodys_token(t):
-    """A right one, of a process that lives and may read the secret."""
+    """Returns a valid token of a living process that may read the secret."""
     ends = os.pipe()
     if os.fork() == 0:
         die_with_parent()
@@ -251,11 +252,11 @@ def status_of(path):
         with open(path, encoding="ascii") as f:
             return dict(line.rstrip("\n").split(":\t", 1) for line in f)
     except OSError:
-        return {}  # it has ended
+        return {}  # the process has ended
 
 
 def parent_ends():
-    """Killed, or about to close what it has open: either may wait for us."""
+    """Returns whether the parent is killed, or about to close its files: either may wait for us."""
     parent = "/proc/%d" % os.getppid()
     kill = 1 << (signal.SIGKILL - 1)
     return "VmSize" not in status_of(parent + "/status") or any(
@@ -263,7 +264,7 @@ def parent_ends():
 
 
 def serve_one_file(dev):
-    """A filesystem with one file of a page that can be opened; nothing that comes after is ever answered."""
+    """Serves a filesystem with one file of a page that can be opened; no later request is ever answered."""
     attr = struct.pack("<QQQQQQIIIIIIIIII", 2, 4096, 8, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 0, 0)
     root = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40777, 2, 0, 0, 0, 0, 0)
     while True:
@@ -302,7 +303,7 @@ def hanging_file():
     return fd, server
 
 
-# ---- attacks: a step each time; the first ends when it is under way ----
+# ---- attacks: generators; after the first step the attack is under way ----
 
 
 def attack_garbage(t, _):
@@ -327,7 +328,7 @@ def attack_garbage(t, _):
             if not send(sock, packet):
                 break
             t.did[how] += 1
-        # Beside a flood the daemon takes its time to answer: to some he listens.
+        # Beside a flood the daemon takes its time to answer: the attacker listens on some connections.
         if sock and len(said) < 32:
             said.append((time.monotonic() + 0.5, sock))
         elif sock:
@@ -341,7 +342,7 @@ def attack_garbage(t, _):
 
 
 def attack_crowd(t, _):
-    """Thousands of connections that are held: half of them silent, half that said HELLO and nothing more."""
+    """Thousands of connections that are held: half of them silent, half of them with a HELLO and nothing more."""
     crowd = []
 
     def come(count):
@@ -391,7 +392,7 @@ def attack_deaf(t, _):
 
 
 def come_to_the_door(t, wait):
-    """A session that may send its userfaultfd now, and where to; None: it stands in line."""
+    """Returns a session that may send its userfaultfd now, and the socket for it; None: it must wait for a place."""
     sock = t.dial()
     if not sock or not send(sock, hello_message()):
         return None
@@ -405,7 +406,7 @@ def come_to_the_door(t, wait):
 
 
 def attack_descriptors(t, _):
-    """Descriptors that are no userfaultfd, none and too many, at the door and at the session socket."""
+    """Descriptors that are no userfaultfd, none and too many, at the broker and at the session socket."""
     pair = socket.socketpair()
     wrong = [[os.open("/dev/null", os.O_RDWR)], list(os.pipe()), [pair[0].fileno()], [], [0, 1, 2] * 60,
              [os.memfd_create("wrong")]]
@@ -428,7 +429,7 @@ def attack_descriptors(t, _):
 
 
 def attack_hanging(t, prepared):
-    """A hostile filesystem's file, which hangs whoever closes it, in every place at the door that one user has."""
+    """A hostile filesystem's file, which hangs every thread that closes it, in every place at the broker that one user has."""
     held = []
     while True:
         for _ in range(4):
@@ -442,7 +443,8 @@ def attack_hanging(t, prepared):
 
 
 def attack_tokens(t, prepared):
-    """Tokens made up, somebody else's, spent; what is out of range; what needs no token and is not the user's."""
+    """Tokens that are made up, another user's or spent; ranges out of bounds; requests without a token for a segment that is
+    not the user's."""
     own = os.path.join(t.directory, "own-%d" % os.getpid())
     with open(own, "wb") as f:
         f.write(bytes(4096))
@@ -469,7 +471,7 @@ def attack_tokens(t, prepared):
 
 
 def attack_fill(t, _):
-    """Fills the store, looks what stands in the room that it was given, and begins again."""
+    """Fills the store, looks for foreign bytes in the room that it got, and begins again."""
     path = os.path.join(t.directory, "filler-%d" % os.getpid())
     data, size, full = b"filler.." * (1 << 17), 0, False
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -496,12 +498,12 @@ def attack_fill(t, _):
 
 
 def is_before_others(pid):
-    """Whether that thread has real-time priority, or what stands in for it."""
+    """Returns whether that thread has real-time priority, or the nice value that stands in for it."""
     return os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR or os.getpriority(os.PRIO_PROCESS, pid) < 0
 
 
 def compute_as_agent(t, says, begin):
-    """A program of one thread, which is its agent and computes: until its parent ends, and for 20 s at most."""
+    """A program of one thread, which is its agent and computes until its parent ends, for 20 s at most."""
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
     sock = t.dial()
@@ -518,7 +520,7 @@ def compute_as_agent(t, says, begin):
 
 
 def attack_greedy(t, _):
-    """As many programs as there are processors, each with an agent that computes: none keeps its priority for long."""
+    """As many programs as there are processors, each with an agent that computes: no agent keeps its priority for long."""
     heard, says = os.pipe()
     begin, go = os.pipe()
     agents = []
@@ -573,7 +575,7 @@ def attack_silent(t, _):
 
 
 def attack_noise(t, _):
-    """Hellos that are none: other protocols, versions, steps and lengths."""
+    """Wrong hellos: other protocols, versions, steps and lengths."""
     noises = (
         lambda: os.urandom(random.randrange(1, 4096)), lambda: b"GET / HTTP/1.0\r\n\r\n",
         lambda: frame(OPEN, os.urandom(32), version=9), lambda: frame(OPEN, os.urandom(255)),
@@ -604,7 +606,7 @@ def attack_flood(t, _):
 
 
 def attack_wrong_key(t, _):
-    """A right hello under another key."""
+    """A correct hello under another key."""
     key = Key(os.urandom(32))
     while True:
         sock = t.call()
@@ -619,7 +621,7 @@ def attack_wrong_key(t, _):
 
 
 def attack_replay(t, prepared):
-    """What a node once sent to make a data connection, sent again."""
+    """Frames that a node once sent to make a data connection, sent again."""
     while True:
         for port, (_, frames) in zip(t.ports, prepared):
             sock = t.call(port)
@@ -647,7 +649,7 @@ def attack_halfway(t, prepared):
 
 
 def attack_oversized(t, prepared):
-    """Peers that have proved themselves, and ask for what makes no sense, or under an attempt that they guess."""
+    """Peers that have proved themselves, and send requests that make no sense, or under a guessed key."""
     for sock, _ in prepared[len(t.ports):]:
         t.did["4 GiB"] += send(sock, request(t, 0xfffff000))
         if receive(sock, 1):
@@ -664,7 +666,7 @@ def attack_oversized(t, prepared):
         yield
 
 
-# On the machine, as a user; then at the port. With each what it must have done, and how often at least.
+# First the attacks on the machine, as a user; then those at the port. With each: its deeds, and their least number.
 ATTACKS = {
     "garbage": (attack_garbage, dict.fromkeys(("random", "cut", "lengthened", "altered", "hung up"), 10)),
     "crowd": (attack_crowd, {"silent": 300, "said HELLO": 300}),
@@ -696,7 +698,7 @@ def prepare(name, t, key):
 
 
 def attack(name, seconds, t, prepared):
-    """In a child that is nobody: until the time is over, or SIGTERM. What it got."""
+    """Runs the attack in a child with the uid of `nobody`, until the time is over or SIGTERM. Returns the exit status."""
     files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 16384)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     os.setgroups([])
@@ -750,7 +752,7 @@ def main(args):
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     status = os.read(ends[0], 1)
     if name == "hanging":
-        os.kill(prepared[1], signal.SIGKILL)  # or nobody who has its file could end
+        os.kill(prepared[1], signal.SIGKILL)  # otherwise no process that has its file could end
     os.waitpid(child, 0)
     return status[0] if status else 1
 

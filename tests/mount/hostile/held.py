@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Processes of nobody that keep waiting whoever looks into them, or lets go of their memory: for tests/mount/hostile/held.sh.
+"""Processes that block every thread that looks into them, or that releases their memory: for tests/mount/hostile/held.sh.
 
 Usage: held.py exec|agent|memory|mapped|writer MOUNT COUNT
        held.py pulled|entered FILE
 
-exec: an execve(2) that does not end, as a file that it closes is of a filesystem that never answers. agent: the same of
-one that has a session, whose agent had priority. memory: a session that has ended and whose userfaultfd nobody has but
-the daemon, of a memory whose lock is held: a read of /proc/self/mem waits for a page of such a file. mapped: those of
-programs of which each has one of nobody's segments many.0, many.1, ... mapped, and whose agents say of everything that it
-is done. writer: the locks of the files of segments held.0, held.1, ..., which it makes: a write(2) of such a page by the
-descriptor that it got to map it. pulled: the memory of a program (root's, with the shim) that has FILE mapped. entered:
-the same of one that has it mapped read-only, and where nobody else gets that lock even for reading: for each line that it
-is told it touches a page, and says so; in the end it says what it has found in them. As root: it mounts that filesystem,
-and goes on as nobody.
-Says the process numbers when all are there, and goes on until its input ends.
+exec: an execve(2) that does not end, because it closes a file of a filesystem that never answers.
+agent: the same in a process that has a session, and whose agent had priority.
+memory: a session that has ended. Only the daemon has its userfaultfd, of a memory whose mmap lock is held: a read of
+    /proc/self/mem waits for a page of such a file.
+mapped: the memories of programs each of which has mapped one of the segments many.0, many.1, ... of the user `nobody`,
+    and whose agents answer DONE to every command.
+writer: the locks of the files of segments held.0, held.1, ..., which it makes: a write(2) of such a page through the
+    descriptor that it got to map the segment.
+pulled: the memory of a program (root's, with the shim) that has FILE mapped.
+entered: the same of a program that has FILE mapped read-only, and whose lock no other thread gets, even for reading. For
+    each line of its input it touches a page, and says so; in the end it prints the bytes that it has found in them.
+Runs as root: it mounts that filesystem, and continues as the user `nobody`.
+Prints the process numbers when all are there, and continues until its input ends.
 """
 import ctypes
 import fcntl
@@ -57,7 +60,8 @@ def map_raw(address, length, prot, flags, fd, offset):
 
 
 def map_page(fd):
-    """The address: Python's own does not tell it of what is read-only. The shim would look at the file, and wait."""
+    """Maps a page and returns its address: Python's mmap does not tell that of a read-only mapping. The shim would look at
+    the file, and wait."""
     return map_raw(0, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 
 
@@ -85,11 +89,11 @@ def hold_agent(fd, target, say, _):
     sock = begin_session(target)
     if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK != os.SCHED_RR:
         raise PermissionError("held: no priority, no test")
-    hang_in_exec(fd, sock, say, 0)  # who keeps it open
+    hang_in_exec(fd, sock, say, 0)  # it keeps the session open
 
 
 def hold_memory(fd, target, say, _):
-    """The parent gets the session's socket, and hangs up for it."""
+    """Sends the session's socket to the parent, which hangs up for it."""
     address = map_page(fd)
     sock = begin_session(target)
     memory = os.open("/proc/self/mem", os.O_RDONLY)
@@ -164,7 +168,8 @@ HOLD = {"exec": hang_in_exec, "agent": hold_agent, "memory": hold_memory, "mappe
 
 
 def waits(pid):
-    """How often it has gone to sleep, if it sleeps. Of all that /proc tells this alone takes none of the held locks."""
+    """Returns how often the process has gone to sleep, if it sleeps. No other file of /proc/PID can be read without one of
+    the held locks."""
     status = attacker.status_of("/proc/%d/status" % pid)
     return None if status["State"][0] == "R" else status["voluntary_ctxt_switches"]
 
@@ -210,13 +215,13 @@ def hold(fd, target, do, count, pids):
 
 
 def hold_pulled(path):
-    """This process itself: an agent that begins later would close the file, and wait."""
+    """Holds this process's own memory: an agent that begins later would close the file, and wait."""
     mapped = mmap.mmap(os.open(path, os.O_RDWR), 0)
     fd, server = attacker.hanging_file()
     address = map_page(fd)
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     thread = threading.Thread(target=read_held, args=(memory, address))
-    waits(os.getpid())  # what that takes is there from now on: nothing more can be mapped
+    waits(os.getpid())  # the memory that this needs is there from now on: nothing more can be mapped
     thread.start()
     wait_until_held(thread.native_id)
     os.write(1, b"%d\n" % os.getpid())
@@ -228,7 +233,7 @@ def hold_pulled(path):
 
 
 def map_read_only(path):
-    """By the shim's mmap. Python's own has no address of what is read-only."""
+    """Maps by the shim's mmap. Python's own does not tell the address of a read-only mapping."""
     fd = os.open(path, os.O_RDONLY)
     attacker.LIBC.mmap.restype = ctypes.c_void_p
     attacker.LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
@@ -241,7 +246,7 @@ def map_read_only(path):
 
 
 class Waiter:
-    """A thread that does one thing when it is told. It begins before: a thread takes memory."""
+    """A thread that does one thing on command. It is started earlier: a new thread takes memory."""
 
     def __init__(self, do, *args):
         self.told, self.tell = os.pipe()
@@ -256,7 +261,7 @@ class Waiter:
 
 
 def hold_entered(path):
-    """Who reads has the lock. One that wants it for writing waits, and behind it all others."""
+    """The reader has the lock. A writer waits for it, and all other threads wait behind the writer."""
     libc, pages = attacker.LIBC, 3
     address = map_read_only(path)
     found = ctypes.create_string_buffer(4 * pages)
@@ -267,7 +272,7 @@ def hold_entered(path):
     reader = Waiter(read_held, memory, page)
     writer = Waiter(libc.syscall, ctypes.c_long(number), None, ctypes.c_long(4096), ctypes.c_long(mmap.PROT_READ),
                     ctypes.c_long(mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), ctypes.c_long(-1), ctypes.c_long(0))
-    # By ctypes: it is not only this thread that would wait for what holds Python's lock.
+    # By ctypes: otherwise every thread would wait for the thread that holds Python's lock.
     touching = [Waiter(libc.memcpy, ctypes.c_void_p(ctypes.addressof(found) + 4 * i),
                        ctypes.c_void_p(address + 4096 * i), ctypes.c_size_t(4)) for i in range(pages)]
     reader.begin()
@@ -299,7 +304,7 @@ def main(args):
     try:
         hold(fd, target, HOLD[args[0]], int(args[2]), pids)
     finally:
-        os.kill(server, signal.SIGKILL)  # or none of them could end, nor this process
+        os.kill(server, signal.SIGKILL)  # otherwise none of them could end, nor this process
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

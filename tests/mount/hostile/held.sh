@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Processes of a user that keep waiting whoever looks into them, or lets go of their memory (held.py): a move says EBUSY
-# and who it is, all else goes on, and when they have ended all is as before.
+# A user's processes that block every thread that looks into them, or that releases their memory (held.py). A move says
+# EBUSY, and the log names the process; all other work continues; and when those processes have ended all is as before.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -16,7 +16,7 @@ for line in sys.stdin:
     print(m[at:at + 4].decode(), flush=True)
 P
 cluster_start -n 2 -c 96M
-# Now: while processes are held pgrep waits, too.
+# Found now: while processes are held pgrep waits, too.
 was_a=$(daemon a) was_b=$(daemon b) doorman=$(pgrep -P "$(daemon b)" -f -- --doorman)
 python3 -c 'import sys; sys.stdout.buffer.write(b"".join(b"p%03d" % i + bytes(4092) for i in range(1000)))' >"$mnt/a/a/secret"
 cp "$mnt/a/a/secret" "$mnt/b/b/mine"
@@ -56,11 +56,11 @@ within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
 within 5 test -e "$mnt/b/b/mine"
 
-echo "-- one whose agent had priority"
+echo "-- a process whose agent had priority"
 holder_program=(python3 tests/mount/hostile/held.py agent "$mnt/b" 1)
 holder held
 hear held >"$scratch/pids"
-# Of the same user: his sessions look into each other.
+# A program of the same user: its sessions look into each other.
 holder_program=(setpriv --reuid 65534 --regid 65534 --clear-groups rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/his")
 holder his
 for _ in 1 2 3; do
@@ -75,12 +75,12 @@ same mapped "$(hear his)" "another program of that user"
 bye his
 finish held
 
-echo "-- memories that can't be let go of"
+echo "-- memories that can't be released"
 holder_program=(python3 tests/mount/hostile/held.py memory "$mnt/b" 12)
 holder held
 hear held >"$scratch/pids"
 same 12 "$(wc -w <"$scratch/pids")" "processes that hold theirs"
-# Looked for each second: until all have been let go of, or hang.
+# The daemon looks each second, until all of them have been released, or hang.
 for _ in 1 2 3 4; do
 	sleep 1
 	touch_page
@@ -91,8 +91,8 @@ for _ in 1 2 3 4; do
 done
 sleeping=$(grep -ls '^State:.D' "/proc/$was_b"/task/*/status || true)
 [ -z "$sleeping" ] || fail "threads of the daemon hang: $(for task in $sleeping; do cat "${task%status}comm"; done)"
-[ "$(grep -ls '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "none hangs at the doorman: no attack"
-# A kernel that takes that lock to tell what is mapped (before Linux 6.17) lets nobody look into them now.
+[ "$(grep -ls '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "no thread hangs in the broker: no attack"
+# A kernel that takes that lock to tell what is mapped (before Linux 6.17) lets no process look into them now.
 if said=$(move "$mnt/b/b/mine" "$mnt/b/a/mine" 2>&1); then
 	within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
 	within 5 test -e "$mnt/b/b/mine"
@@ -106,7 +106,7 @@ within 20 none_hangs
 within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 
-echo "-- a memory that can't be let go of when a pull ends"
+echo "-- a memory that can't be released when a pull ends"
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 rampfs-migrate --mode demand "$mnt/a/a/his" b
 within 5 test -e "$mnt/b/b/his"
@@ -118,10 +118,10 @@ same "$(seq -f p%03g 0 999 | md5sum)" "$(timeout 60 rampfs-run python3 -c '
 import mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 for page in range(1000):
-    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "the pages of what is pulled"
+    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "the pages of the pulled segment"
 within 20 grep -q "segment $his: pulled 1000 pages" "$scratch/cluster/b.log"
 touch_page
-# Not in mode demand: what is pulled ahead ends by itself.
+# Not in mode demand: a prefetch ends by itself.
 mine=$(stat -c %i "$mnt/b/a/mine")
 settled() { grep -c "segment $mine is settled here" "$scratch/cluster/b.log" || true; }
 before=$(settled)
@@ -146,7 +146,7 @@ for _ in 1 2 3; do
 	same mapped "$(hear newcomer)" "a program that comes meanwhile"
 	same p$((500 + page)) "$(ask newcomer $((500 + page)))" "its page"
 	bye newcomer
-	# A write(2) gets there, too.
+	# A write(2) reaches the segment, too.
 	printf p%03d $((100 + page)) |
 		timeout 20 dd of="$mnt/b/b/his" bs=4096 seek=$((100 + page)) conv=notrunc,nocreat status=none ||
 		fail "a write meanwhile"
@@ -161,9 +161,9 @@ for page in range(1000):
     print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "all pages"
 within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
 
-echo "-- memories that are held when all that they have mapped is moved at once"
-# More of them than a daemon has threads for the moves of one user. Not by rename(2): the kernel lets one move of a mount
-# to another directory begin after the other.
+echo "-- memories that are held when all segments that they have mapped are moved at once"
+# More of them than a daemon has threads for the moves of one user. Not by rename(2): within a mount the kernel does
+# moves to another directory one at a time.
 migrate() { timeout 60 rampfs-migrate "$mnt/$1" "$2"; }
 many=$(seq 0 17)
 for i in $many; do head -c 65536 /dev/zero >"$mnt/b/b/many.$i"; done
@@ -177,10 +177,10 @@ for i in $many; do
 	moves+=($!)
 done
 sleep 1 # until they wait there
-timeout -k 2 20 rampfs-migrate "$mnt/b/b/mine" a || fail "another's move meanwhile: $?"
-timeout -k 2 20 rampfs-migrate "$mnt/a/a/mine" b || fail "another's move hither meanwhile: $?"
+timeout -k 2 20 rampfs-migrate "$mnt/b/b/mine" a || fail "a move of another user meanwhile: $?"
+timeout -k 2 20 rampfs-migrate "$mnt/a/a/mine" b || fail "a move of another user to here meanwhile: $?"
 within 5 test -e "$mnt/b/b/mine"
-timeout 20 fallocate -l 8M "$mnt/b/b/mine" || fail "fallocate(2) of another's segment meanwhile: $?"
+timeout 20 fallocate -l 8M "$mnt/b/b/mine" || fail "fallocate(2) of another user's segment meanwhile: $?"
 touch_page
 for i in $many; do
 	! wait "${moves[i]}" || fail "many.$i has moved: no attack"
@@ -194,4 +194,4 @@ for i in $many; do within 20 migrate "b/b/many.$i" a; done
 bye victim
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 cluster_stop
-echo "held: nobody waits for them"
+echo "held: no other process waits for them"

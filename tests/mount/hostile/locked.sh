@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Files whose lock a user's program holds: by a write(2) of a page that does not come, by the descriptor that it got to map
-# the segment (held.py writer). Who changes such a file waits as long as that program is there (a second one in the kernel already, by the lock of the mount's own inode); nobody else
-# does.
+# Files whose lock a user's program holds: by a write(2) of a page that does not come, through the descriptor that it
+# got to map the segment (held.py writer). A call that changes such a file waits as long as that program is there (a
+# second one waits in the kernel already, for the lock of the mount's own inode). No other call waits.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -11,7 +11,7 @@ import os, sys
 what, path = sys.argv[1:]
 fd = os.open(path, os.O_RDWR | (os.O_APPEND if what == "append" else 0)) if what != "move" else -1
 try:
-    if what == "move": # not by rename(2), of which the kernel lets one mount do one at a time
+    if what == "move": # not by rename(2), which the kernel does one at a time within a mount
         os.execvp("rampfs-migrate", ["rampfs-migrate", path, "a"])
     elif what == "write":
         os.pwrite(fd, b"w" * 4096, 8192)
@@ -35,14 +35,14 @@ start() { # WHAT: to each of the files, by their owner, in the background
 	for ((i = 0; i < files; i++)); do
 		(
 			# shellcheck disable=SC2154 # holder sets it
-			exec {held_in}>&- # or `held` would not hear the end
+			exec {held_in}>&- # otherwise `held` would not see the end of its input
 			exec setpriv --reuid 65534 --regid 65534 --clear-groups \
 				/usr/bin/python3 "$scratch/do.py" "$1" "$mnt/b/b/held.$i" >"$scratch/$1.$i" 2>&1
 		) &
 		doing+=($!)
 	done
 }
-left() { # so many of them have not ended, at most
+left() { # at most $1 of them have not ended
 	local pid n=0
 	for pid in "${doing[@]}"; do
 		! kill -0 "$pid" 2>/dev/null || n=$((n + 1))
@@ -87,7 +87,7 @@ holder held
 trap 'status=$?; kill -9 "$held_pid" 2>/dev/null || true; cluster_cleanup $status' EXIT
 hear held >"$scratch/pids"
 
-echo "-- who changes a held file waits, and all else goes on"
+echo "-- calls that change a held file wait, and all others continue"
 for ((i = 0; i < files; i++)); do
 	try /usr/bin/python3 "$scratch/do.py" read "$mnt/b/b/held.$i"
 	try chmod 640 "$mnt/b/b/held.$i"
@@ -102,12 +102,12 @@ for what in append truncate allocate seek touch; do start $what; done
 sleep 1
 others
 
-echo "-- their moves keep nobody else's waiting"
+echo "-- their moves keep no other user's waiting"
 start move
 sleep 2
 others
 
-echo "-- and when those programs have ended all is done"
+echo "-- and when those programs have ended all calls are done"
 finish held
 within 60 left 0
 for ((i = 0; i < files; i++)); do
@@ -121,4 +121,4 @@ done
 others
 same "$was" "$(daemon)" "the daemon"
 cluster_stop
-echo "locked: who holds a file's lock keeps nobody else waiting"
+echo "locked: a program that holds a file's lock keeps no other user waiting"
