@@ -112,9 +112,9 @@ class Target:
         return sock
 
     def call(self, port=None):
-        """The same to a node's port."""
+        """Returns a connection to a node's port, or None."""
         sock = socket.socket()
-        # No port of this machine stays taken for a minute.
+        # With a reset at the end, so that no port of this machine stays taken for a minute.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.settimeout(0.5)
         try:
@@ -284,7 +284,7 @@ def serve_one_file(dev):
 
 
 def hanging_file():
-    """A descriptor whose close(2) never returns; its mount goes with this process, its server with its end."""
+    """Returns a descriptor whose close(2) never returns. Its mount goes with this process, its server when that ends."""
     at, dev = tempfile.mkdtemp(prefix="rampfs-attack."), os.open("/dev/fuse", os.O_RDWR)
     options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % dev
     # In a chroot whose root is no mount there is nothing to make private: EINVAL.

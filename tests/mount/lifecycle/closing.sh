@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A daemon that ends while something of it is under way: what comes back finds what it needs, or that
-# it is over. The sanitizers look.
+# A daemon ends while work of it is under way: a thread that comes back finds everything that it needs, or that the
+# daemon is over. The sanitizers look.
 . tests/lib/cluster.sh
 export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold
-# The library stands before AddressSanitizer's.
+# The library comes before AddressSanitizer's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
-# One voter, whose own sync decides.
+# There is one voter, so that its own sync decides.
 LD_PRELOAD=$build/tests/libhold.so cluster_start -n 1 -c 64M
 contrib/local-cluster join -c 64M b "$scratch/cluster"
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/a\$" | head -n 1; }
@@ -13,7 +13,7 @@ keeper() { pgrep -f -- "^rampfs -o .*$mnt/a\$"; }
 another_daemon() { local now && now=$(daemon) && [ "$now" != "$1" ]; }
 serves_nobody() { ! grep -qx fuse /proc/"$1"/task/*/comm 2>/dev/null; }
 at() { [ "$(xattr "$1" state)" = stable ]; }
-# begin WHAT: whoever does that waits from now on; end_under: the daemon ends, and then they go on
+# begin WHAT: threads that do WHAT wait from now on; end_under: the daemon ends, and then they continue
 begin() { rm -f "$HOLD_FILE.held" && touch "$HOLD_FILE.$1"; }
 end_under() {
 	local was
@@ -21,7 +21,7 @@ end_under() {
 	was=$(daemon)
 	kill -HUP "$(keeper)"
 	within 20 serves_nobody "$was"
-	sleep 0.2 # it closes what does not wait
+	sleep 0.2 # it closes everything that does not wait
 	rm "$HOLD_FILE.$1"
 	within 20 another_daemon "$was"
 }
@@ -34,14 +34,14 @@ touch -d @1000000000 "$mnt/a/a/f"
 end_under sync
 same 1000000000 "$(stat -c %Y "$mnt/a/a/f")" "the time that was set"
 
-echo "who has a segment open is asked when the daemon serves its mount no more"
+echo "the programs that have a segment open are looked for when the daemon serves its mount no more"
 begin proc
 rampfs-migrate "$mnt/a/a/f" b &
 end_under proc
-wait $! || true # given up, and asked again or not
+wait $! || true # the move was given up, and requested again or not
 within 20 eval "[ -e '$mnt/a/a/f' ] || [ -e '$mnt/b/b/f' ]"
 f=$mnt/a/a/f
 [ -e "$f" ] || f=$mnt/b/b/f
 within 20 at "$f"
-same bytes "$(cat "$f")" "what is in it"
+same bytes "$(cat "$f")" "its bytes"
 cluster_stop

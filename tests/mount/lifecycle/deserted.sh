@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Nodes are unmounted while the one that they would have to finish with (a) is silent, and while it is dead: b lacks
-# pages that a has, and a program of b's waits for one; c has pages that a lacks. Neither waits for a for ever, nothing
-# is left of them but their memory, and nothing is lost.
+# Nodes are unmounted while node a, with which they would have to finish transfers, is silent, and while it is dead: b
+# lacks pages that a has, and a program of b's waits for one; c has pages that a lacks. Neither waits for a for ever;
+# only their memory is left of them; and no byte is lost.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 . tests/lib/ending.sh
 export LC_ALL=C RAMPFS_QUIET=1
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
-wake_up() { # nobody stays stopped
+wake_up() { # no process stays stopped
 	local status=$?
 	set +e
 	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
@@ -26,7 +26,7 @@ is_started() {
 }
 logged() { grep -c "are still on their way and do not get on" "$scratch/cluster/$1.log" || true; }
 
-# Both are moved at once, and a is stopped before it has or has given all.
+# Both segments are moved at once, and a is stopped before it has all pages of one, or has given all of the other.
 leave_half() {
 	python3 -c 'import os, signal, sys, threading
 moves = [threading.Thread(target=os.rename, args=sys.argv[i:i + 2]) for i in (2, 4)]

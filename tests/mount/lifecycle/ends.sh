@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How a mount ends, in every state, and what programs notice; what SIGHUP and systemd see.
+# How a mount ends, in every state, and what programs notice; the effects of SIGHUP; the messages to systemd.
 . tests/lib/cluster.sh
 export LC_ALL=C
-# Not the first of keeper and daemon: where the numbers of processes begin anew, that is the daemon.
+# Not simply the first of keeper and daemon: when process numbers wrap around, the first is the daemon.
 keeper() {
 	pgrep -af -- "^$build/bin/rampfs .*$mnt/$1\$|^rampfs -[of] .*$mnt/$1\$" | grep -v -- ' --daemon ' | head -n 1 | cut -d ' ' -f 1
 }
@@ -20,7 +20,7 @@ somewhere() { [ -e "$mnt/a/a/big" ] || [ -e "$mnt/b/b/big" ]; }
 ready_twice() { [ "$(grep -c ^READY=1 "$scratch/told")" = 2 ]; }
 says() { grep -q "$2" "$1"; }
 
-echo "the command line says what it is and what it takes"
+echo "the command line names its version and its options"
 rampfs --version | grep -qx 'rampfs [0-9.]*' || fail "--version: $(rampfs --version)"
 rampfs -o help | grep -q 'uffd_group=GROUP' || fail "-o help"
 rampfs --help | grep -q 'takes the names away' || fail "--help does not say what umount does"
@@ -56,7 +56,7 @@ for which in -Sf -f; do
 	rm "$mnt/b/b/long"
 done
 
-echo "a lease of the daemon's that is broken, by who looks at every file that is opened, ends no daemon"
+echo "a program that looks at every opened file breaks a lease of the daemon's, and ends no daemon"
 kill -IO "$was"
 touch "$mnt/b/b/short" && rm "$mnt/b/b/short"
 same "$was" "$(daemon)" "the daemon"
@@ -98,7 +98,7 @@ again_with ""
 reads "yes no"
 rm "$mnt/b/b/read"
 
-echo "umount while a program has a segment mapped: it goes on, and the next mount shows what it did"
+echo "umount while a program has a segment mapped: it continues, and the next mount shows its stores"
 head -c 1M /dev/zero >"$mnt/a/a/mapped"
 cat >"$scratch/counter.py" <<'P'
 import mmap, os, sys, time
@@ -130,7 +130,7 @@ touch "$scratch/stop"
 wait "$counter" || fail "the program failed"
 same "$(printf %020d "$(cat "$scratch/counted")")" "$(head -c 20 "$mnt/a/a/mapped")" "its last store"
 
-echo "umount of a target that is still pulling: it has all before it ends, the source is not needed"
+echo "umount of a target that is still pulling: it has all pages before it ends, and the source is not needed"
 head -c 200M /dev/urandom >"$mnt/a/a/big"
 sum=$(sha256sum <"$mnt/a/a/big")
 within 5 test -e "$mnt/b/a/big"
@@ -138,17 +138,17 @@ mv "$mnt/b/a/big" "$mnt/b/b/" && umount "$mnt/b"
 within 30 ended b
 again b
 within 20 is "$mnt/b/b/big" state stable
-same "$sum" "$(sha256sum <"$mnt/b/b/big")" "what was pulled while it ended"
+same "$sum" "$(sha256sum <"$mnt/b/b/big")" "the segment that was pulled while the node ended"
 
-echo "umount of a source that is still serving: the target gets all"
+echo "umount of a source that is still serving: the target gets all pages"
 within 10 test -e "$mnt/a/b/big"
 mv "$mnt/a/b/big" "$mnt/a/a/" && umount "$mnt/b"
 within 20 is "$mnt/a/a/big" state stable
-same "$sum" "$(sha256sum <"$mnt/a/a/big")" "what was served while it ended"
+same "$sum" "$(sha256sum <"$mnt/a/a/big")" "the segment that was served while the node ended"
 within 30 ended b
 again b
 
-echo "SIGTERM in the middle of migrations: nothing is lost, the next start goes on"
+echo "SIGTERM in the middle of migrations: no byte is lost, the next start continues"
 mv "$mnt/a/a/big" "$mnt/a/b/" &
 mover=$!
 kill -TERM "$(keeper b)"
@@ -161,7 +161,7 @@ at=$mnt/a/a/big
 within 20 quietly is "$at" state stable
 same "$sum" "$(sha256sum <"$at")" "after SIGTERM"
 
-echo "SIGHUP: a log that was moved away is begun anew"
+echo "SIGHUP: a log that was moved away is begun again"
 mv "$scratch/cluster/a.log" "$scratch/cluster/old"
 kill -HUP "$(keeper a)"
 within 20 quietly says "$scratch/cluster/a.log" "node a of cluster local serves"
@@ -199,7 +199,7 @@ umount "$mnt/a"
 within 20 ended a
 again a
 
-echo "what does not start says why, and leaves no mount; nor is one made that hides its own files"
+echo "a start that fails says why, and leaves no mount; no mount is made that hides its own files"
 umount "$mnt/a"
 within 20 ended a
 port=$(sed -n '/^\[node a\]/,/^$/s/^address=.*://p' "$scratch/cluster/cluster.conf")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a mount says when others are silent, and how it ends, is handed over and comes back.
+# A mount's answers when other nodes are silent; how it ends, is handed over and comes back.
 . tests/lib/cluster.sh
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
@@ -10,7 +10,7 @@ is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
 reads() { [ "$(cat "$1")" = "$2" ]; }
 quietly() { "$@" 2>/dev/null; }
 ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
-# Seconds that a command takes, which must fail with this text.
+# refused_in FROM TO TEXT COMMAND...: the command must fail with this text within FROM to TO seconds.
 refused_in() {
 	local from=$1 to=$2 since=${EPOCHREALTIME/./} took_ms
 	shift 2
@@ -18,7 +18,7 @@ refused_in() {
 	took_ms=$(((${EPOCHREALTIME/./} - since) / 1000))
 	[ $took_ms -ge $((from * 1000)) ] && [ $took_ms -le $((to * 1000)) ] || fail "took $took_ms ms, not $from to $to s: $*"
 }
-# Whatever fails, nobody stays stopped.
+# No process stays stopped, whatever fails.
 wake_up() {
 	local status=$?
 	set +e
@@ -38,7 +38,7 @@ if [ "$(xattr "$mnt/b/b/pulled" resident_bytes)" = 314572800 ]; then
 else
 	refused_in 0 3 "" timeout -s INT 1 sha256sum "$mnt/b/b/pulled" # it hears signals
 	refused_in 2 9 "Host is down" sha256sum "$mnt/b/b/pulled"
-	ls "$mnt/b/b" >/dev/null # the mount goes on
+	ls "$mnt/b/b" >/dev/null # the mount continues
 fi
 kill -CONT "$(daemon a)"
 within 10 quietly has_sum "$mnt/b/b/pulled" "$sum"
@@ -63,7 +63,7 @@ same "124, " "$status, $(cat "$scratch/said")" "a read that SIGTERM ends"
 kill -CONT "$(daemon a)"
 within 10 has_sum "$mnt/b/b/waited" "$(head -c 8M "$mnt/b/b/pulled" | sha256sum)"
 
-echo "no quorum: what changes metadata is EROFS after 5 s, bytes go on at full speed"
+echo "no quorum: a change of metadata is EROFS after 5 s; reads and writes continue at full speed"
 echo before >"$mnt/a/a/own"
 kill -STOP "$(daemon b)" "$(daemon c)"
 sleep 1.5 # the leader hears no quorum for an election time-out
@@ -77,7 +77,8 @@ within 10 quietly touch "$mnt/a/a/new3"
 within 10 test -e "$mnt/b/a/new3"
 
 echo "a quorum that is lost under a change: ETIMEDOUT after 5 s, and on every node it is done, or on none"
-# One after the other: the last is proposed before the others fall silent, or so soon after that they are not missed yet.
+# One after the other: the last one is proposed before the others fall silent, or so soon after that they are not missed
+# yet.
 python3 - "$mnt/a/a" >"$scratch/said" <<'P' &
 import errno, itertools, os, sys, time
 for i in itertools.count():
@@ -134,7 +135,7 @@ refused "Too many open files" python3 -c 'import os, sys; os.open(sys.argv[1], o
 prlimit --pid "$(daemon a)" --nofile="$hard:$hard"
 not_there() { [ ! -e "$mnt/a/a/made" ] && [ ! -e "$mnt/b/a/made" ]; }
 within 5 not_there
-# While the name goes nobody else gets a file by it, which would go with it.
+# While the name is taken away, no other user gets a file by it, which would go with it.
 python3 - "$(daemon a)" "$mnt/a/a" <<'P'
 import os, resource, sys, time
 pid, at = int(sys.argv[1]), sys.argv[2]
@@ -169,7 +170,7 @@ kill -CONT "$(daemon c)"
 within 10 quietly mv "$mnt/a/a/own" "$mnt/a/c/own"
 within 5 quietly reads "$mnt/c/c/own" after
 
-echo "an upgrade: SIGHUP to the keeper, another daemon, open files go on"
+echo "an upgrade: SIGHUP to the keeper, another daemon, open files continue to work"
 exec 7<>"$mnt/a/a/open"
 echo one >&7
 was=$(daemon a)
@@ -179,11 +180,11 @@ echo two >&7
 exec 7>&-
 same "one two" "$(tr '\n' ' ' <"$mnt/a/a/open" | sed 's/ $//')" "a file open across an upgrade"
 
-echo "twice on one state directory is refused; the first goes on"
+echo "a second start on one state directory is refused; the first continues"
 refused "" rampfs "$state/a" "$mnt/a"
 same one "$(head -n 1 "$mnt/a/a/open")" "after the second start"
 
-echo "SIGTERM to the keeper ends both and unmounts; what is in the store stays"
+echo "SIGTERM to the keeper ends both and unmounts; the store stays"
 kill -TERM "$(keeper a)"
 within 20 ended a
 mountpoint -q "$mnt/a" && fail "still mounted"
@@ -191,7 +192,7 @@ rampfs "$state/a" "$mnt/a"
 within 10 grep -q '^quorum: yes' "$mnt/a/.ramp/status"
 same one "$(head -n 1 "$mnt/a/a/open")" "after a new start"
 
-echo "also where the names of its directories are no usual ones"
+echo "also if its directories have unusual names"
 odd=$scratch/$'#\\043 \t\n1'
 mkdir -p "$odd/mnt" && chmod 755 "$odd"
 printf '[cluster]\nname=odd\n[node odd]\naddress=127.0.0.1:%s\ncapacity=16M\n' $((20000 + RANDOM % 10000)) >"$odd/conf"

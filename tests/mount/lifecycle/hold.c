@@ -1,13 +1,13 @@
 /*
- * Steps that a daemon does not come to the end of: a library for LD_PRELOAD.
+ * Steps of a daemon that do not end: a library for LD_PRELOAD.
  *
  * In the daemon of the mount $HOLD_MOUNT, while the file $HOLD_FILE is there, an answer to write(2)
- * on /dev/fuse waits: what was asked for is done, and nobody is told. While $HOLD_FILE.sync is
- * there, so does whoever syncs a file; $HOLD_FILE.proc, whoever begins to list /proc;
- * $HOLD_FILE.cut, whoever is about to punch a hole or to truncate a file. All else goes on, so that
- * a test may do what it likes meanwhile; that somebody waits shows in $HOLD_FILE.held.
- * While $HOLD_FILE.lost is there, an answer that something is done, or is EBUSY, is not written: as
- * if the daemon had been killed right before, but that it goes on till the test kills it.
+ * on /dev/fuse waits: the request is done, and its caller is not told. While $HOLD_FILE.sync is
+ * there, each thread waits that syncs a file; $HOLD_FILE.proc, that begins to list /proc;
+ * $HOLD_FILE.cut, that is about to punch a hole or to truncate a file. All other threads continue,
+ * so that a test may act meanwhile; $HOLD_FILE.held shows that a thread waits.
+ * While $HOLD_FILE.lost is there, an answer that says success or EBUSY is not written: as if the
+ * daemon had been killed right before, except that it continues until the test kills it.
  * While $HOLD_FILE.deadly is there, a daemon that is about to write "deadly" into a file dies.
  */
 #include <dirent.h>
@@ -27,7 +27,7 @@
 #define FUSE_FD	    3 /* KEEPER_FD_FUSE */
 #define WRITE_BYTES (sizeof(struct fuse_out_header) + sizeof(struct fuse_write_out))
 
-static const char *held; /* NULL: not this process's */
+static const char *held; /* NULL: not in this process */
 
 /* `rampfs --daemon ... MOUNT` */
 __attribute__((constructor)) static void begin(void)

@@ -75,7 +75,7 @@ static void bad(const struct worker *w, const char *fmt, ...)
 		strerror(code));
 }
 
-/* One operation: counted, timed, its result handed on. */
+/* Counts and times one operation, and passes its result on. */
 #define OP(call)                                                                                   \
 	({                                                                                         \
 		double op_since = now_s(), op_took;                                                \
@@ -306,7 +306,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* After everything was killed: the files by their names, opened anew. */
+/* After all processes were killed: checks the files by their names, opened again. */
 static void check_all(struct worker *w)
 {
 	char name[600];
@@ -334,10 +334,9 @@ static void check_all(struct worker *w)
 		bad(w, "an unlinked file has come back");
 }
 
-/* ---- processes --------------------------------------------------------------------------------
- */
+/* ---- processes ---- */
 
-/* The arguments of a process, NUL between them; the length, or 0. */
+/* Reads the arguments of a process, with NUL between them. Returns the length, or 0. */
 static size_t cmdline(pid_t pid, char *buf, size_t cap)
 {
 	char path[64];
@@ -413,7 +412,7 @@ static void kill_now(pid_t pid)
 		perror("kill");
 }
 
-/* Until the load has got something done since `ops`. A sanitizer's daemon takes its time. */
+/* Waits until the load has done an operation since `ops`. A sanitizer's daemon takes its time. */
 static void wait_for_progress(unsigned long ops)
 {
 	for (int i = 0; i < 10000 && !__atomic_load_n(&errors, __ATOMIC_RELAXED) &&
@@ -422,7 +421,7 @@ static void wait_for_progress(unsigned long ops)
 		usleep(1000);
 }
 
-/* Killed at moments that have nothing to do with what it is doing: every fourth hardly started,
+/* Kills the daemon at moments that do not depend on its work: every fourth hardly started,
    the others young or old. Returns the last one that was killed. */
 static pid_t kill_daemons(int kills)
 {
@@ -443,7 +442,7 @@ static pid_t kill_daemons(int kills)
 	return last;
 }
 
-/* The daemon sees its keeper die and executes another, which then does its work. */
+/* Kills the keeper: the daemon sees it die and executes another, which then does its work. */
 static void kill_keeper_then_daemon(pid_t dead)
 {
 	pid_t daemon = wait_for("daemon", find_daemon, dead),
@@ -454,7 +453,7 @@ static void kill_keeper_then_daemon(pid_t dead)
 	kill_now(keeper);
 	wait_for("new keeper", find_keeper, keeper);
 	usleep(200000);
-	successor = find_keeper(); /* a child of the one that was executed, which has ended */
+	successor = find_keeper(); /* a child of the executed process, which has ended */
 	if (find_daemon() != daemon) {
 		fputs("kill_load: the daemon did not outlive its keeper\n", stderr);
 		exit(1);
@@ -475,7 +474,7 @@ static bool gone(pid_t pid)
 	return cmdline(pid, buf, sizeof(buf)) == 0;
 }
 
-/* Both die; whoever started rampfs starts it again. */
+/* Kills both, and starts rampfs again as it was started. */
 static void kill_both_and_start(char *command, size_t len)
 {
 	pid_t keeper = find_keeper(), daemon = find_daemon(), pid;
@@ -483,7 +482,7 @@ static void kill_both_and_start(char *command, size_t len)
 	int argc = 0, status;
 	struct statfs fs;
 
-	kill(keeper, SIGSTOP); /* so that it starts no daemon between the two */
+	kill(keeper, SIGSTOP); /* so that it starts no daemon between the two kills */
 	kill_now(daemon);
 	kill_now(keeper);
 	while (!gone(keeper) || !gone(daemon))

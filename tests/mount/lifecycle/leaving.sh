@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node ends in the middle of a move away from it that is agreed on, and not over: nobody else could
-# do anything with the segment until its next start.
+# A node ends in the middle of a move away from it that is agreed on and not over: no other node could
+# serve the segment until that node's next start.
 . tests/lib/cluster.sh
 export LC_ALL=C
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/${1:-a}\$"; }
@@ -16,7 +16,7 @@ start_again() {
 	within 20 has_quorum "$n"
 	within 10 test -d "$mnt/$n/$n"
 }
-begin() { # a copy of a file that takes a while, asked for by another node
+begin() { # a copy of a file that takes a while, requested by another node
 	head -c 400M /dev/zero | tr '\0' x >"$mnt/a/a/$1"
 	sum=$(sha256sum <"$mnt/a/a/$1")
 	within 5 test -e "$mnt/b/a/$1"
@@ -25,33 +25,33 @@ begin() { # a copy of a file that takes a while, asked for by another node
 	within 20 is "$mnt/b/a/$1" moving
 }
 
-echo "umount: it goes to its end first"
+echo "umount: the move goes to its end first"
 begin one
 umount "$mnt/a"
 within 30 ended
 within 10 test -e "$mnt/b/b/one"
 wait "$mover" || fail "the move failed"
-same "$sum" "$(sha256sum <"$mnt/b/b/one")" "what was copied"
+same "$sum" "$(sha256sum <"$mnt/b/b/one")" "the copied segment"
 rm "$mnt/b/b/one"
 
 start_again
-echo "umount: what is pulled on demand alone goes to its end, too, from here and to here"
+echo "umount: a pull on demand alone goes to its end, too, from here and to here"
 head -c 64M /dev/urandom >"$mnt/a/a/goes"
 head -c 64M /dev/urandom >"$mnt/b/b/comes"
 sum=$(sha256sum <"$mnt/a/a/goes")
 within 5 test -e "$mnt/a/b/comes"
 rampfs-migrate --mode demand "$mnt/a/a/goes" b
 rampfs-migrate --mode demand "$mnt/b/b/comes" a
-same "pulling pulling" "$(xattr "$mnt/b/b/goes" state) $(xattr "$mnt/a/a/comes" state)" "what nobody touches"
+same "pulling pulling" "$(xattr "$mnt/b/b/goes" state) $(xattr "$mnt/a/a/comes" state)" "the segments that no program touches"
 umount "$mnt/a"
 within 30 ended
 within 5 is "$mnt/b/b/goes" stable
 within 5 is "$mnt/b/a/comes" stable
-same "$sum" "$(sha256sum <"$mnt/b/b/goes")" "what has left"
+same "$sum" "$(sha256sum <"$mnt/b/b/goes")" "the segment that has left"
 ! grep "still on their way" "$scratch/cluster/a.log" || fail "it did not get to its end"
 rm "$mnt/b/b/goes"
 
-echo "SIGTERM: it is given up, and the name is free for others"
+echo "SIGTERM: the move is given up, and the name is free for others"
 start_again
 begin two
 kill -TERM "$(keeper)"
@@ -59,7 +59,7 @@ within 30 ended
 within 10 has_quorum c
 mv "$mnt/c/a/two" "$mnt/c/a/three"
 rm "$mnt/c/a/three"
-wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
+wait "$mover" && fail "the move was given up, and its caller was told that it was done"
 
 echo "SIGTERM after an umount that would have to wait: the same"
 start_again
@@ -80,10 +80,10 @@ kill -CONT "$target"
 within 10 has_quorum c
 mv "$mnt/c/a/three" "$mnt/c/a/four"
 rm "$mnt/c/a/four"
-wait "$mover" && fail "it was given up, and who asked for it was told that it was moved"
+wait "$mover" && fail "the move was given up, and its caller was told that it was done"
 start_again
 
-echo "SIGTERM to a leader that the others lag behind: it hands over once one has caught up"
+echo "SIGTERM to a leader that the others lag behind: it hands over once one of them has caught up"
 leader() { sed -n 's/^leader: *\([a-z]\).*/\1/p' "$mnt/a/.ramp/status"; }
 has_leader() { [ -n "$(leader)" ]; }
 told() { grep -c "told to end" "$scratch/cluster/$1.log"; }
@@ -111,6 +111,6 @@ for i in range(1, 101):
 	start_again "$n"
 	grep -q "leads in term" "$scratch/last"
 }
-# Where the machine stands still meanwhile, it leads no more when it is told to end.
-hands_over || hands_over || hands_over || fail "nobody led when the leader went"
+# If the machine stops meanwhile, the node leads no more when it is told to end.
+hands_over || hands_over || hands_over || fail "no node led when the leader ended"
 cluster_stop

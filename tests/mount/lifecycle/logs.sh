@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The log: a line an event, none a page; with levels; in a file, and by default in syslog. What somebody
-# calls a segment is no line of it.
+# The log: a line for an event, none for a page; with levels; in a file, and by default in syslog. The name that a user
+# gives a segment cannot make a line of it.
 . tests/lib/cluster.sh
 export LC_ALL=C
 quietly() { "$@" 2>/dev/null; }
@@ -65,7 +65,7 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 printf '[cluster]\nname=one\n[node a]\naddress=127.0.0.1:%s\ncapacity=64M\n' "$port" >"$scratch/one.conf"
 mkfs.rampfs --config "$scratch/one.conf" --node a "$scratch/one" >/dev/null
 export scratch
-# Its stderr is nobody's.
+# Its stderr leads nowhere.
 export ASAN_OPTIONS=${ASAN_OPTIONS-}:log_path=$scratch/sanitizer UBSAN_OPTIONS=${UBSAN_OPTIONS-}:log_path=$scratch/sanitizer
 : >"$scratch/syslog"
 unshare -m --propagation unchanged bash "$scratch/inside.sh" || fail "in the namespace: $(cat "$scratch/syslog")"

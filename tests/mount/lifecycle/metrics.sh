@@ -2,8 +2,8 @@
 # .ramp/metrics, read as Prometheus reads it, before and after a segment has moved.
 . tests/lib/cluster.sh
 cluster_start -n 2 -c 256M
-# Prometheus' own parser where Debian's Python has it, else the format's grammar; either way: a
-# histogram's buckets never fall and end with its count, counters are not negative.
+# Uses Prometheus' own parser if Debian's Python has it, else the format's grammar. With both: a
+# histogram's buckets never fall and end with its count; counters are not negative.
 cat >"$scratch/parse.py" <<'P'
 import re, sys
 text = open(sys.argv[1], encoding="utf-8").read()
@@ -63,7 +63,7 @@ metrics b 'value("peer_pulled_pages_total", peer="a", by="demand") == value("dem
 	"value('segment_pages', id='$id', segment=r'we\"ird \\x5c \\x0a n\\xc3\\xa4me') == 256" \
 	"0 < value('segment_missing_pages', id='$id', segment=r'we\"ird \\x5c \\x0a n\\xc3\\xa4me') <= 246"
 
-echo "page faults of a program are in the histogram; prefetch is told from demand"
+echo "page faults of a program are in the histogram; prefetch and demand are counted apart"
 rampfs-run python3 -c 'import mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 sum(m[i] for i in range(0, 1 << 20, 4096))' "$mnt/b/b/$name"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A node (a) ends while it has no quorum, and calls, moves and page faults of its programs wait: c and d are silent, and
-# c has pages that a lacks.
+# A node (a) ends while it has no quorum, and while calls, moves and page faults of its programs wait: c and d are silent,
+# and c has pages that a lacks.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 . tests/lib/ending.sh
 export LC_ALL=C RAMPFS_QUIET=1
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
 others() { kill "-$1" "$(daemon c)" "$(daemon d)"; }
-wake_up() { # nobody stays stopped
+wake_up() { # no process stays stopped
 	local status=$?
 	set +e
 	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
@@ -16,7 +16,7 @@ wake_up() { # nobody stays stopped
 trap wake_up EXIT
 pages=2048
 holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/in" closed)
-# COMMAND...: its exit status goes to $scratch/NAME.status, what it says to $scratch/NAME.said
+# The command's exit status goes to $scratch/NAME.status, its output to $scratch/NAME.said
 begin() { # NAME COMMAND...
 	rm -f "$scratch/$1.status"
 	(
@@ -42,7 +42,7 @@ prepare() {
 	within 5 test -e "$mnt/a/a/in"
 	echo "what stays" >"$mnt/a/a/stays"
 	holder program
-	ask program load 3 >"$scratch/answer" # so it has it mapped
+	ask program load 3 >"$scratch/answer" # so the program has the segment mapped
 	outset a
 	others STOP
 	within 10 is_stopped "$(daemon c)"
@@ -76,11 +76,11 @@ goes a 10
 failed move 1 "no quorum"
 goes_on
 within 20 is "$mnt/a/a/stays" stable
-same "what stays" "$(cat "$mnt/a/a/stays")" "what was to move"
+same "what stays" "$(cat "$mnt/a/a/stays")" "the segment that was to move"
 within 10 mv "$mnt/a/a/stays" "$mnt/a/a/free"
 rm "$mnt/a/a/free"
 
-echo "SIGTERM: at once, whatever waits; umount says EBUSY while a call does"
+echo "SIGTERM: at once, whatever waits; umount says EBUSY while a call waits"
 prepare
 begin read dd if="$mnt/a/a/in" of=/dev/null bs=4096 skip=99 count=1 status=none
 begin create touch "$mnt/a/a/new"
@@ -95,10 +95,10 @@ failed read 1 "Software caused connection abort"
 failed create 1 "Software caused connection abort"
 refused "Transport endpoint is not connected" cat <&5
 exec 5<&-
-! is_done move || fail "who asked for the move was not to know yet: $(cat "$scratch/move.said")"
+! is_done move || fail "the caller of the move knew too early: $(cat "$scratch/move.said")"
 goes_on
-within 20 is_done move # asked again
-same 0 "$(cat "$scratch/move.status")" "the status of who asked for the move, which said: $(cat "$scratch/move.said")"
+within 20 is_done move # requested again
+same 0 "$(cat "$scratch/move.status")" "the status of the move's caller, which said: $(cat "$scratch/move.said")"
 within 10 is "$mnt/b/b/stays" stable
-same "what stays" "$(cat "$mnt/b/b/stays")" "what has moved"
+same "what stays" "$(cat "$mnt/b/b/stays")" "the segment that has moved"
 cluster_stop

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What is asked of a daemon that ends before it answers, and is done only once, or not at all.
+# Requests to a daemon that ends before it answers them: each is done only once, or not at all.
 . tests/lib/cluster.sh
 export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold
-# The library stands before AddressSanitizer's.
+# The library comes before AddressSanitizer's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 LD_PRELOAD=$build/tests/libhold.so cluster_start -n 3 -c 256M
 a=$mnt/a
@@ -11,7 +11,7 @@ keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
 another_daemon() { local now && now=$(daemon "$1") && [ "$now" != "$2" ]; }
 size_of() { [ "$(stat -c %s "$1")" = "$2" ]; }
 says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
-# One system call in the background; what it answered is in $scratch/answer.
+# Makes one system call in the background; its result is in $scratch/answer.
 ask() {
 	rm -f "$scratch/answer"
 	python3 -c '
@@ -43,9 +43,9 @@ rampfs-migrate "$a/a/log" b
 kill -9 "$(daemon a)"
 rm "$HOLD_FILE"
 answered 10 "the append"
-same "begun once more" "$(tr '\n' ' ' <"$mnt/b/b/log" | sed 's/ $//')" "what was appended"
+same "begun once more" "$(tr '\n' ' ' <"$mnt/b/b/log" | sed 's/ $//')" "the appended lines"
 
-echo "a write of which every daemon dies: others do not wait for ever, nor who asked"
+echo "a write of which every daemon dies: neither others nor its caller wait for ever"
 trap 'status=$?; rm -f "$HOLD_FILE.deadly"; cluster_cleanup $status' EXIT
 for how in 0 1024; do # O_APPEND
 	printf 'begun\n' >"$a/a/poisoned"
@@ -55,10 +55,10 @@ for how in 0 1024; do # O_APPEND
 	echo innocent >"$a/a/innocent"
 	answered "Input/output error" "the deadly write"
 	rm "$HOLD_FILE.deadly" "$HOLD_FILE.held"
-	same innocent "$(cat "$a/a/innocent")" "what was written meanwhile"
-	same begun "$(cat "$a/a/poisoned")" "what the deadly write left"
+	same innocent "$(cat "$a/a/innocent")" "the file written meanwhile"
+	same begun "$(cat "$a/a/poisoned")" "the file after the deadly write"
 	printf 'after\n' >>"$a/a/poisoned"
-	same "begun after" "$(tr '\n' ' ' <"$a/a/poisoned" | sed 's/ $//')" "what was appended behind it"
+	same "begun after" "$(tr '\n' ' ' <"$a/a/poisoned" | sed 's/ $//')" "the line appended behind it"
 done
 within 20 grep -q "8 daemons in a row have died of request .* of process .*: it is answered EIO" "$scratch/cluster/a.log"
 for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -69,14 +69,14 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 done
 [ "$(grep -c 'answered EIO' "$scratch/cluster/a.log")" = 2 ] || fail "others were answered EIO, too"
 
-# A target that says nothing keeps a move waiting. The cluster agrees without it, if another leads.
+# A silent target keeps a move waiting. The cluster agrees without it, if another node leads.
 target=b other=c
 says a '^leader: *b' && target=c other=b
 silence() { kill -STOP "$(daemon $target)"; }
 speak() { kill -CONT "$(daemon $target)"; }
 trap 'status=$?; speak || true; cluster_cleanup $status' EXIT
 
-echo "a move whose segment is gone, where another has the name that it was to get"
+echo "a move whose segment is gone, and whose name another segment has at the target"
 touch "$a/a/gone" "$mnt/$target/$target/another"
 within 20 says a " $target/another "
 silence
@@ -89,8 +89,8 @@ kill -9 "$(daemon a)"
 answered "No such file or directory" "the move"
 speak
 
-# The daemon is killed when it has the result, which nobody has been told. Nobody reads there
-# meanwhile: the end of a file is an answer like that.
+# The daemon is killed when it has the result, before it tells any caller. No program reads there
+# meanwhile: the end of a file is an answer like that one.
 lose() { rm -f "$HOLD_FILE.held" && touch "$HOLD_FILE.lost"; }
 kill_it() {
 	kill -9 "$(daemon a)"
@@ -104,9 +104,9 @@ ask rename "$a/a/done" "$a/$other/done"
 within 20 test -e "$HOLD_FILE.held"
 kill_it
 answered None "the move that was done"
-same moved "$(cat "$mnt/$other/$other/done")" "what was moved"
+same moved "$(cat "$mnt/$other/$other/done")" "the moved segment"
 
-echo "a move that was refused, when the one that was under way has taken the segment elsewhere"
+echo "a move that was refused, when the move under way has taken the segment elsewhere"
 touch "$a/a/taken"
 silence
 rampfs-migrate "$a/a/taken" $target &
@@ -121,7 +121,7 @@ kill_it
 answered "No such file or directory" "the move that was refused"
 test -e "$mnt/$target/$target/taken"
 
-echo "a move whose daemon hands over to the next, asked for here and elsewhere"
+echo "a move whose daemon hands over to the next, requested here and on another node"
 for asker in a $other; do
 	touch "$a/a/$asker"
 	within 20 test -e "$mnt/$asker/a/$asker"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# rampfs-status: tables for people, one JSON object for programs, and what is lost in both.
+# rampfs-status: tables for people, one JSON object for programs, and lost segments in both.
 . tests/lib/cluster.sh
 export LC_ALL=C
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
@@ -20,7 +20,7 @@ segment = {(x["node"], x["name"]): x for x in s["segments"]}
 node = {x["name"]: x for x in s["nodes"]}
 for check in sys.argv[1:]:
     assert eval(check), "%s in %s" % (check, json.dumps(s, indent=1))' "${@:2}"; }
-# Every member of the JSON is documented, with its type, in the manual page; and none is missing.
+# Every member of the JSON is documented, with its type, in the manual page; and no documented one is missing.
 cat >"$scratch/schema.py" <<'P'
 import json, re, sys
 text, number, boolean = str, (int, float), bool
@@ -50,7 +50,7 @@ for list_name, more in sometimes.items():
     if list_name in sys.argv[1:]:
         assert s[list_name], list_name + " is empty"
 assert {x["why"] for x in s["attention"]} <= set(whys), s["attention"]
-# The states that a migration goes through, but for its end, at which it is shown no more.
+# The states that a migration goes through, except for its end, at which it is no longer shown.
 states = re.findall(r'^\t\[[A-Z_]+\] = \{"([a-z ]+)"', open("rampfs/transfer/move.c").read(), re.M)
 assert states[-1] == "end" and len(states) > 10 and {x["state"] for x in s["migrations"]} <= set(states[:-1]), states
 for word in (*whys, *states[:-1]):
@@ -80,7 +80,7 @@ json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"
 
 as_documented b nodes segments
 
-echo "a node's name is no word of what becomes of a segment"
+echo "a node's name cannot be taken for the state of a segment"
 mkdir -p "$scratch/said/.ramp"
 : >"$scratch/said/.ramp/nodes"
 printf 'quorum: yes\n\nsegments: 3\n  a/x  1 B  moving to lost-2\n  b/y  1 B  pulling from silent, 4 %% here  at 0x20\n  c/z  1 B  %s\n' \
@@ -108,7 +108,7 @@ rm "$mnt/a/a/"*y*
 long=$(printf 'n%.0s' {1..255})
 : >"$mnt/a/a/$long" && : >"$mnt/a/a/short"
 shows a "^a/$long  +0 B  stable  -\$"
-shows a '^a/short {40,80}0 B  stable  -$' # not pushed away by the other
+shows a '^a/short {40,80}0 B  stable  -$' # not pushed away by the long name
 rm "$mnt/a/a/$long" "$mnt/a/a/short"
 
 echo "names of 255 bytes, of any bytes: in the table, in JSON, moved"
@@ -123,7 +123,7 @@ mv "$mnt/b/c/$long" "$mnt/b/b/"
 same "$long" "$(ls "$mnt/c/b")" "ls"
 rm "$mnt/b/b/$long"
 
-echo "a migration under way, of a name that has everything"
+echo "a migration under way, of a name with every kind of byte"
 odd=$'  two\n\\x41 -> b  \xff'
 head -c 1M /dev/urandom >"$mnt/a/a/$odd"
 stopped=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
@@ -139,7 +139,7 @@ trap cluster_cleanup EXIT
 wait $mover || true
 rm "$mnt/a/a/$odd" 2>/dev/null || within 10 rm "$mnt/c/c/$odd" 2>/dev/null
 
-echo "a program waits for a page of a source that is silent: it stands first, in JSON, too, until that is back"
+echo "a program waits for a page of a silent source: the segment is listed first, in JSON, too, until the source is back"
 head -c 1M /dev/urandom >"$mnt/a/a/awaited"
 rampfs-migrate --mode demand "$mnt/a/a/awaited" b
 json b 's["attention"] == []' 'segment["b", "awaited"]["source_silent"] is False'
@@ -157,12 +157,12 @@ json b 's["attention"] == [{"node": "b", "name": "awaited", "why": "source is si
 as_documented b attention
 kill -CONT "$stopped"
 trap cluster_cleanup EXIT
-wait $toucher || fail "the touch failed, whose page came late"
+wait $toucher || fail "the touch failed whose page came late"
 soon b '^nothing is lost or in doubt$'
 json b 's["attention"] == []' 'segment["b", "awaited"]["source_silent"] is False'
 rm "$mnt/b/b/awaited"
 
-echo "half pulled, and then the source's memory is gone: what is lost stands first"
+echo "half pulled, and then the source's memory is gone: the lost segment is listed first"
 rampfs-migrate --mode demand "$mnt/a/a/two  spaces" b
 soon b '^b/two  spaces  1\.0 MiB  pulling from a, [0-9]+ % here  -$'
 kill -TERM "$(keeper a)"
@@ -213,7 +213,7 @@ for _ in range(5):
         look()
         os._exit(0)
 assert not any([os.waitpid(pid, 0)[1] for pid in readers])
-# More than there are texts kept for: those whose text is gone go on in a new one.
+# More readers than there are kept texts: a reader whose text is gone continues in a new one.
 fds = [os.open(f"{sys.argv[1]}/nodes", os.O_RDONLY) for _ in range(100)]
 begun = [os.read(fd, 20) for fd in fds]
 for fd, first in zip(fds, begun):

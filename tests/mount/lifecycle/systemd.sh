@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A real systemd with two nodes, rampfs@a and rampfs@b: how they start, whose death is survived, an
-# upgrade, a restart, fstab, and that nothing is lost when all goes down.
+# A real systemd with two nodes, rampfs@a and rampfs@b: how they start, the deaths that the service survives, an
+# upgrade, a restart, fstab, and a shutdown that loses nothing.
 whole_build=${RAMPFS_BUILD-} # cluster.sh may take a copy of the programs alone
 . tests/lib/cluster.sh
 export LC_ALL=C
 shared=$scratch/host cgroup=rampfs-test-${scratch##*.} unshare="" host=""
 mkdir -p "$shared" "$scratch/cluster" "$scratch/cgroups"
 ends() { [ ! -d "/proc/$host" ]; }
-# Whatever lives in it ends with its first process; the kernel takes a while to let go.
+# Every process in it ends with its first process; the kernel takes a while to release them.
 cleanup() {
 	local status=$?
 	trap - EXIT
@@ -26,17 +26,17 @@ cleanup() {
 	cluster_cleanup $status
 }
 trap cleanup EXIT
-# in_host COMMAND: as on the machine that systemd runs
+# in_host COMMAND: runs it as on the machine that systemd runs
 in_host() {
 	nsenter -t "$host" -a -r -w env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"
 }
 journal() { journalctl --no-pager -D "$shared/journal" -o short-precise "$@" 2>/dev/null; }
-# The unit's properties: of UNIT.
+# of UNIT PROPERTY: prints the unit's property
 of() { in_host systemctl show -P "$2" "$1"; }
 has() { [ "$(of "$1" "$2")" = "$3" ]; }
 processes() { in_host sh -c "cat '/sys/fs/cgroup$(of "$1" ControlGroup)/cgroup.procs' 2>/dev/null" || true; }
 daemon() { in_host pgrep -f -- "rampfs --daemon .*/var/lib/rampfs/$1 "; }
-# What systemd calls the first process of UNIT: it is its own child, and not WAS.
+# Whether systemd's first process of UNIT is its own child, and not WAS.
 has_keeper() { # unit, was
 	local now
 	now=$(of "$1" MainPID)
@@ -49,7 +49,7 @@ logged() { in_host journalctl -q --no-pager -u "rampfs@$1" -p "$2..$2" -o cat -g
 is() { in_host getfattr --absolute-names --only-values -n "user.ramp.$2" "$1" | grep -qx "$3"; }
 count() { in_host head -c 20 /mnt/a/a/counter | tr -d '\0'; }
 counts_on() { [ "$(count)" != "$1" ]; }
-# The program stores on, and the file shows it.
+# Whether the program continues to store, and the file shows it.
 goes_on() { serves a && first=$(count) && within 10 counts_on "$first"; }
 
 cat >"$scratch/cluster.conf" <<'C'
@@ -80,9 +80,9 @@ while not os.path.exists(sys.argv[2]):
     time.sleep(0.0005)
 print(n)
 P
-# The nodes as they are installed on a machine that has not been started yet. What only a mount that
-# answers has is asked for behind READY=1, and not before; the umask is a careful administrator's.
-# /proc is still that of other processes, where LeakSanitizer does not find those that it stops.
+# The nodes as they are installed on a machine that has not been started yet. A file that only a serving
+# mount has is looked for after READY=1, and not before; the umask is a careful administrator's.
+# /proc is still that of other processes, in which LeakSanitizer does not find the threads that it stops.
 cat >"$scratch/setup" <<'S'
 for n in a b; do
 	mkdir -p "$root/var/lib/rampfs"
@@ -112,15 +112,15 @@ same active "$(of remote-fs.target ActiveState)" "remote-fs.target"
 [ "$(of rampfs@a ActiveEnterTimestampMonotonic)" -le "$(of remote-fs.target ActiveEnterTimestampMonotonic)" ] || fail "remote-fs.target did not wait"
 [ "$(of network-online.target ActiveEnterTimestampMonotonic)" -le "$(of rampfs@a ExecMainStartTimestampMonotonic)" ] || fail "network-online.target was not waited for"
 in_host systemctl status --no-pager rampfs@a >"$scratch/status" || fail "systemctl status: $(cat "$scratch/status")"
-grep -q 'Status: "serving"' "$scratch/status" || fail "what systemctl status says: $(cat "$scratch/status")"
+grep -q 'Status: "serving"' "$scratch/status" || fail "systemctl status says: $(cat "$scratch/status")"
 logged a 6 "^node a of cluster here serves /mnt/a" || fail "the journal has no such line with its level"
 
-echo "the unit: what systemd thinks of it, and what it may take"
+echo "the unit: systemd's verdict on it, and its limits"
 in_host systemd-analyze verify --man=no rampfs@a.service >"$scratch/err" 2>&1 || fail "systemd-analyze: $(cat "$scratch/err")"
-same "" "$(grep rampfs "$scratch/err" || true)" "what systemd-analyze verify says"
+same "" "$(grep rampfs "$scratch/err" || true)" "the output of systemd-analyze verify"
 in_host systemd-analyze security --no-pager rampfs@a >"$scratch/security" || fail "systemd-analyze security"
 same "continue infinity infinity" "$(of rampfs@a OOMPolicy) $(of rampfs@a MemoryMax) $(of rampfs@a TasksMax)" "OOMPolicy, MemoryMax, TasksMax"
-# Whoever lacks CAP_SYS_RESOURCE can't lower it, here as elsewhere.
+# A process without CAP_SYS_RESOURCE can't lower it, here as elsewhere.
 if sh -c 'echo -1 >/proc/self/oom_score_adj' 2>/dev/null; then
 	same -1000 "$(in_host cat "/proc/$(of rampfs@a MainPID)/oom_score_adj")" "the keeper's oom_score_adj"
 	same -900 "$(in_host cat "/proc/$(daemon a)/oom_score_adj")" "the daemon's oom_score_adj"
@@ -135,7 +135,7 @@ in_host setpriv --reuid=65534 --regid=65534 --clear-groups rampfs-run python3 "$
 program=$!
 goes_on
 
-echo "kill -9 of the daemon, and of the keeper: the service goes on, and systemd waits for the new keeper"
+echo "kill -9 of the daemon, and of the keeper: the service continues, and systemd waits for the new keeper"
 was=$(of rampfs@a MainPID)
 in_host kill -9 "$(daemon a)"
 goes_on
@@ -177,7 +177,7 @@ in_host systemctl stop rampfs@a
 same "inactive success" "$(of rampfs@a ActiveState) $(of rampfs@a Result)" "rampfs@a"
 same "" "$(processes rampfs@a)" "processes left"
 in_host ls /mnt/a >"$scratch/left" || fail "a dead mount is left"
-same "" "$(cat "$scratch/left")" "what is left in /mnt/a"
+same "" "$(cat "$scratch/left")" "the files left in /mnt/a"
 in_host mountpoint -q /var/lib/rampfs/a/store || fail "the store went with the service"
 kill -0 $program || fail "the program ended with the service"
 touch "$shared/closed"
@@ -189,7 +189,7 @@ touch "$shared/stop"
 wait $program || fail "the program failed"
 same "$(printf %020d "$(cat "$shared/counted")")" "$(count)" "its last store"
 
-echo "stop of a source whose target is slow: what is on its way gets there first"
+echo "stop of a source whose target is slow: the pages on their way get there first"
 serves b
 in_host sh -c 'head -c 150M /dev/urandom >/mnt/a/a/big'
 sum=$(in_host sha256sum /mnt/a/a/big | cut -d' ' -f1)
@@ -197,7 +197,7 @@ within 10 in_host test -e /mnt/b/a/big
 target=$(daemon b)
 in_host sh -c "mv /mnt/a/a/big /mnt/a/b/ && kill -STOP $target"
 in_host systemctl stop --no-block rampfs@a
-# Longer than the 10 s that a daemon has which was told to end.
+# Longer than the 10 s that a daemon has when it was told to end.
 in_host python3 - "$target" <<'P'
 import os, signal, sys, time
 for i in range(13):
@@ -209,9 +209,9 @@ os.kill(int(sys.argv[1]), signal.SIGCONT)
 P
 within 30 has rampfs@a ActiveState inactive
 same "inactive success" "$(of rampfs@a ActiveState) $(of rampfs@a Result)" "rampfs@a"
-same "$sum" "$(in_host timeout 20 sha256sum /mnt/b/b/big | cut -d' ' -f1)" "what was on its way"
+same "$sum" "$(in_host timeout 20 sha256sum /mnt/b/b/big | cut -d' ' -f1)" "the segment that was on its way"
 
-echo "a node that can't start: systemctl says so, and stop ends the trying"
+echo "a node that can't start: systemctl says so, and stop ends the attempts"
 in_host sh -c 'echo STATE_DIR=/var/lib/rampfs/none >/etc/rampfs/none.conf' 2>/dev/null ||
 	in_host sh -c 'mkdir /etc/rampfs && echo STATE_DIR=/var/lib/rampfs/none >/etc/rampfs/none.conf'
 if in_host systemctl start rampfs@none 2>/dev/null; then fail "a node without a state directory starts"; fi
@@ -233,7 +233,7 @@ gone() { [ -z "$(processes mnt-fs.mount)" ]; }
 within 20 gone
 in_host systemctl start rampfs@a
 
-echo "all goes down while a segment is on its way: it gets there, and nothing fails"
+echo "the machine goes down while a segment is on its way: it gets there, and no unit fails"
 serves a
 serves b
 in_host mv /mnt/b/b/big /mnt/b/a/
