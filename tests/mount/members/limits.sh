@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a cluster has room for: 64 nodes, and an arena that is full.
+# The limits of a cluster: 64 nodes, and an arena that is full.
 . tests/lib/cluster.sh
 export LC_ALL=C
 port=""
@@ -10,13 +10,13 @@ pick() { # a free port; below the kernel's range for outgoing connections
 		(: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
 	done
 }
-run=(0 1 2 3 4 63) # those that are started
+run=(0 1 2 3 4 63) # the nodes that are started
 sees() { [ "$(grep -c ' up ' "$scratch/m$1/.ramp/nodes" 2>/dev/null)" = ${#run[@]} ]; }
 down() {
 	local status=$? i
 	set +e
 	for i in "${run[@]}"; do umount "$scratch/m$i" 2>/dev/null; done
-	# A test in a mount namespace of its own may hold copies of these mounts: they end all the same.
+	# A test in a mount namespace of its own may hold copies of these mounts: the nodes end all the same.
 	pkill -TERM -f -- "^rampfs -o log=$scratch/n"
 	for i in "${run[@]}"; do
 		[ -d "$scratch/s$i" ] || continue
@@ -62,11 +62,11 @@ rampfs-run python3 -c "$map" "$mnt/a/a/f1"
 rampfs-run python3 -c "$map" "$mnt/a/a/f2"
 refused "rampfs: mmap: the cluster's arena has no free range that is large enough" rampfs-run python3 -c "$map" "$mnt/a/a/f3"
 refused "[Errno 12]" rampfs-run python3 -c "$map" "$mnt/a/a/f3"
-rampfs-run python3 -c "$map" "$mnt/a/a/f2" # what has its own goes on
-echo B | dd of="$mnt/a/a/f3" conv=notrunc status=none && same B "$(head -c 1 "$mnt/a/a/f3")" "unmapped, it works"
+rampfs-run python3 -c "$map" "$mnt/a/a/f2" # a segment with an extent continues to work
+echo B | dd of="$mnt/a/a/f3" conv=notrunc status=none && same B "$(head -c 1 "$mnt/a/a/f3")" "a segment that is not mapped works"
 rm "$mnt/a/a/f1"
 mapped() { rampfs-run python3 -c "$map" "$mnt/a/a/f3" 2>/dev/null; }
 within 10 mapped
-same A "$(head -c 1 "$mnt/a/a/f3")" "what the mapping wrote"
+same A "$(head -c 1 "$mnt/a/a/f3")" "the byte that the mapping wrote"
 cluster_stop
 echo "limits: all well"

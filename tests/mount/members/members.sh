@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Members that come and go on real daemons: one joins, votes, is emptied and removed; one dies and is
+# Members that come and go, on real daemons: one joins, votes, is emptied and removed; one dies and is
 # fenced; one is formatted again and comes back under a new number.
 . tests/lib/cluster.sh
 export LC_ALL=C
@@ -15,7 +15,7 @@ shows_not() { ! shows "$@"; }
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 has_sum() { [ "$(sum "$1" 2>/dev/null)" = "$2" ]; }
 processes() { pgrep -f -- "^[^ ]*rampfs (-o|--daemon|--adopt) .*$mnt/$1\$" | xargs; }
-# Power fails at one node: keeper and daemon at once, and the mount and the memory with them.
+# Power fails at one node: keeper and daemon end at once, and the mount and the memory with them.
 power_off() {
 	local pids
 	# The keeper starts the daemon again, and the daemon a keeper: neither may see the other die.
@@ -35,7 +35,7 @@ cluster_start -n 3 -c 256M
 head -c 20M /dev/urandom >"$mnt/a/a/data"
 data=$(sum "$mnt/a/a/data")
 
-echo "who may not change members, and what is refused"
+echo "users who may not change members, and refused changes"
 refused "no such node" at a fence nobody
 refused "no such node" at a promote nobody
 refused "has the address" at a add d "$(at a list | awk '$1 == "b" { print $4 }')" 1G
@@ -57,13 +57,13 @@ refused "address and capacity are needed" mkfs.rampfs --join "$b_at" --key "$clu
 refused "is no member" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d"
 refused "is alive" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node c "$scratch/d"
 [ ! -e "$scratch/d" ] && [ ! -e "$scratch/none.key" ] || fail "a refused mkfs left something behind"
-same 3 "$(at a list | wc -l)" "members after what was refused"
+same 3 "$(at a list | wc -l)" "members after the refused changes"
 
 echo "a fourth node joins, sees the segments, takes one, votes, and survives kill -9"
 join join d
 shows a "d standby up" || fail "d is no standby"
 has_sum "$mnt/d/a/data" "$data" && fail "bytes of a segment that is elsewhere"
-same data "$(ls "$mnt/d/a")" "what d sees of a"
+same data "$(ls "$mnt/d/a")" "d's view of a"
 mv "$mnt/d/a/data" "$mnt/d/d/data"
 has_sum "$mnt/d/d/data" "$data" || fail "bytes after the move to d"
 at c promote d
@@ -96,7 +96,7 @@ within 15 flock -n "$state/d/lock" true
 rampfs --destroy "$state/d"
 rm -r "$state/d" "$mnt/d"
 touch "$mnt/b/b/without-d" && rm "$mnt/b/b/without-d"
-# Nobody goes whose going leaves no quorum: that could never be undone.
+# No node is removed whose removal leaves no quorum: that could never be undone.
 kill -STOP "$(daemon c)"
 within 10 shows a "c voter down"
 refused "no quorum" at a remove b
@@ -107,12 +107,12 @@ echo "its name is free again: added by hand, joined under a new number, removed 
 at b add d 127.0.0.1:9 256M
 refused "was never up" at b promote d
 refused "was never up" at b fence d
-at b add e 127.0.0.1:10 256M && at b remove e # one that nobody reaches is in nobody's way
+at b add e 127.0.0.1:10 256M && at b remove e # a member that no node reaches delays no node
 refused "was added with the address" mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" "${newcomer[@]/127.0.0.1:9/127.0.0.1:10}"
 mkfs.rampfs --join "$b_at" --key "$cluster/cluster.key" --node d "$scratch/d" | grep -q "as number 5" || fail "d's number"
 at b remove d
 
-echo "another is formatted under its name, and put away again: the first comes back as if nothing had been"
+echo "another node is formatted under its name, and put away again: the first one comes back as if nothing had happened"
 votes() { ! no_vote "$@"; }
 no_vote() { at "$1" list | grep -q "^$2 voter .* no-vote\$"; }
 umount "$mnt/c" && within 20 released c
@@ -131,7 +131,7 @@ within 5 votes a c
 says "$cluster/c.log" "is an old copy" && fail "the first is taken for an old copy"
 rm "$mnt/c/c/mine"
 
-echo "a node dies and is fenced: what it owned is lost, what it was giving is half there, what it was taking goes back"
+echo "a node dies and is fenced: its segments are lost, one that it was giving is half there, one that it was taking goes back"
 echo own >"$mnt/c/c/own"
 head -c 8M /dev/urandom >"$mnt/c/c/giving"
 head -c 8M /dev/urandom >"$mnt/b/b/taking"
@@ -153,7 +153,7 @@ refused "Input/output error" cat "$mnt/b/b/giving"
 within 10 is "$mnt/b/b/taking" state "rolled back"
 refused "Input/output error" cat "$mnt/b/b/taking"
 rampfs-migrate --reclaim "$mnt/b/b/taking"
-has_sum "$mnt/b/b/taking" "$taking" || fail "bytes of what was rolled back"
+has_sum "$mnt/b/b/taking" "$taking" || fail "bytes of the segment that was rolled back"
 refused "lost with it (own)" at a remove c
 
 echo "formatted again: its log and votes are lost, it takes part no more"
@@ -166,7 +166,7 @@ within 10 is_alive_for_b
 power_off c
 within 10 shows a "c voter fenced"
 
-echo "--rejoin: a new number, when nothing is named as its own any more"
+echo "--rejoin: a new number, when no segment is named as its own any more"
 refused "lost with it (own): unlink them first" join rejoin c
 rm "$mnt/a/c/own"
 refused "node b has the address" mkfs.rampfs --rejoin "$b_at" --key "$cluster/cluster.key" --node c --address "$b_at" "$scratch/c"
@@ -182,7 +182,7 @@ kill -9 "$old"
 within 10 another_daemon c "$old"
 within 10 shows a "c voter up"
 
-echo "one that lives is fenced by force: it takes part no more, until it comes with new memory"
+echo "a living node is fenced by force: it takes part no more, until it comes with new memory"
 at a fence --force c
 within 5 shows b "c voter fenced"
 within 10 says "$cluster/c.log" "was fenced: it takes part no more"
@@ -192,10 +192,10 @@ power_on c
 within 20 shows a "c voter up"
 within 10 touch "$mnt/c/c/new" 2>/dev/null
 
-echo "one that lives is ended by the hook: it is fenced, although it was heard a moment ago"
+echo "a living node is ended by the hook: it is fenced, although it was heard just before"
 at a fence --hook "kill -STOP $(processes c)" c && said=fenced || said=refused
 power_off c
-same fenced "$said" "what became of c"
+same fenced "$said" "the state of c"
 shows a "c voter fenced" || fail "c is not shown as fenced"
 power_on c
 within 20 shows a "c voter up"
@@ -209,10 +209,10 @@ power_on c
 within 20 read_only c
 within 20 says "$cluster/c.log" "no other member is heard, .* at $(at c list | awk '$1 == "c" { print $4 }')"
 kill -CONT "$(daemon a)" "$(daemon b)"
-echo here >"$mnt/c/c/first" || fail "who makes something does not wait until it can be made"
-same here "$(cat "$mnt/c/c/first")" "what was written at c"
+echo here >"$mnt/c/c/first" || fail "a program that makes a file does not wait until the file can be made"
+same here "$(cat "$mnt/c/c/first")" "the file written at c"
 
-echo "a journal that was put back from a backup: no vote, but what lies there can be moved away"
+echo "a journal that was put back from a backup: no vote, but its segments can be moved away"
 within 20 touch "$mnt/c/c/went" "$mnt/c/c/made" 2>/dev/null
 went=$state/c/store/$(xattr "$mnt/c/c/went" id) made=$state/c/store/$(xattr "$mnt/c/c/made" id)
 umount "$mnt/c" && within 20 released c
@@ -230,7 +230,7 @@ rm -f "$state/c"/journal.db-*
 cp "$scratch/backup.db" "$state/c/journal.db"
 kill -STOP "$(daemon a)" "$(daemon b)"
 power_on c
-# Its tables say that it is c's, and empty: so was everything that has no file yet.
+# Its tables say that the segment is c's, and empty: so was everything that has no file yet.
 said=$(sh -c 'echo c >"$1"' - "$mnt/c/c/went" 2>&1) && said=nothing
 gone "$went" || said="nothing, and made a second $went"
 kill -CONT "$(daemon a)" "$(daemon b)"
@@ -240,14 +240,14 @@ within 20 says "$cluster/c.log" "has an old copy of its journal and no vote: nee
 within 20 test -e "$mnt/c/c/kept"
 within 20 mv "$mnt/c/c/kept" "$mnt/c/a/kept"
 within 20 mv "$mnt/a/a/went" "$mnt/a/c/went" 2>/dev/null
-same a "$(cat "$mnt/c/c/went")" "what a wrote"
+same a "$(cat "$mnt/c/c/went")" "the bytes that a wrote"
 within 5 no_vote a c
 rm "$mnt/b/b"/*
 stays() { grep -q "1 have no vote (rampfs-node list): no quorum" <<<"$(at a remove b 2>&1)"; }
 within 20 stays
 shows a "b voter up" || fail "b has gone, without which there is no quorum"
 
-echo "no quorum: nothing is changed, and it is said"
+echo "no quorum: no member changes, and the tool says why"
 kill -STOP "$(daemon b)" "$(daemon c)"
 within 10 says "$mnt/a/.ramp/status" '^quorum: no'
 refused "no quorum" at a add e 127.0.0.1:9 1G

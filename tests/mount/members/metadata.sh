@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The metadata on real daemons: all are killed at once, one is far behind, one has no room on its disk.
+# The metadata on real daemons: all are killed at once; one is far behind; one has no room on its disk.
 . tests/lib/cluster.sh
 export LC_ALL=C
 cluster=$scratch/cluster
@@ -23,7 +23,7 @@ down() {
 trap down EXIT
 cluster_start -n 3 -c 64M
 
-echo "all daemons are killed at once: what was acknowledged is there"
+echo "all daemons are killed at once: every acknowledged change is there"
 for i in {1..50}; do touch "$mnt/a/a/f$i"; done
 old=$(daemon a)
 # shellcheck disable=SC2046 # pids are words
@@ -33,9 +33,9 @@ for n in a b c; do within 20 quorum $n; done
 for n in a b c; do within 10 listed $n a 50; done
 within 10 touch "$mnt/c/c/goes-on" 2>/dev/null
 
-echo "a daemon's last word on a file's times, decided after its end, does not undo what came since"
+echo "a daemon's last hint of a file's times, committed after its end, does not undo later changes"
 leads() { sed -n 's/^leader: //p' "$mnt/b/.ramp/status"; }
-owner=$(leads | tr abc bca) # its hint is on its way to the leader then, which stands still
+owner=$(leads | tr abc bca) # its hint is then on its way to the leader, which is stopped
 others=$(echo abc | tr -d "$owner" | fold -w 1)
 f=$mnt/$owner/$owner/times
 echo bytes >"$f"
@@ -43,7 +43,7 @@ sleep 1
 # shellcheck disable=SC2046 # pids are words
 kill -STOP $(for n in $others; do daemon "$n"; done)
 touch -d @1000000000 "$f"
-sleep 0.7 # a sweep proposes it
+sleep 0.7 # attr_sync proposes it
 old=$(daemon "$owner")
 kill -9 "$old"
 touch -d @1500000000 "$f" # by the next daemon
@@ -56,15 +56,15 @@ touch -d @0 "$mnt/$(leads)/$owner/times"
 within 5 eval "[ \"\$(stat -c %Y '$f')\" = 0 ]"
 rm "$f"
 
-echo "another node's touch counts as well where this node's tables have it before its daemon looks"
+echo "another node's touch counts also if this node's tables have it before its daemon looks"
 echo bytes >"$mnt/c/c/dated"
 seen() { [ "$(stat -c %s "$mnt/a/c/dated" 2>/dev/null)" = 6 ]; }
 within 5 seen
-sleep 0.5 # the hint's answer
+sleep 0.5 # until the hint's answer
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
 touch -d @1300000000 "$mnt/a/c/dated"
-# As if the log had come between the daemon's start and its first look.
+# As if the log entry had come between the daemon's start and its first look.
 python3 - "$state/c/journal.db" <<'P'
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
@@ -78,7 +78,7 @@ sleep 1 # for a hint
 same 1300000000 "$(stat -c %Y "$mnt/a/c/dated")" "the time that a set"
 rm "$mnt/a/c/dated"
 
-echo "and so it does where it comes with the row by which the segment is there"
+echo "and also if it comes with the row that brings the segment"
 leader=$(leads)
 target=$(echo "$leader" | tr abc bca)
 python3 - "$mnt" "$leader" "$target" "$(daemon "$target")" <<'P'
@@ -107,16 +107,16 @@ for n in names:
     os.unlink(f"{mnt}/{leader}/{target}/{n}")
 P
 
-echo "whoever leads says before it ends who is to lead next"
+echo "a leader names its successor before it ends"
 last=$(leads)
 log=$cluster/$last.log
 kill -TERM "$(cat "$state/$last/lock")"
 within 15 flock -n "$state/$last/lock" true
-sed -n '/told to end/,$p' "$log" | grep -q 'leads in term' || fail "$last has ended with nobody in its place"
+sed -n '/told to end/,$p' "$log" | grep -q 'leads in term' || fail "$last has ended without a successor"
 rampfs -o "log=$log" "$state/$last" "$mnt/$last"
 for n in a b c; do within 20 quorum $n; done
 
-echo "a node that is far behind takes a snapshot, and looks at all that lies there"
+echo "a node that is far behind takes a snapshot, and looks at all its segments"
 head -c 4M /dev/zero >"$mnt/c/c/unlinked"
 touch "$mnt/c/c/dated"
 unlinked=$state/c/store/$(xattr "$mnt/c/c/unlinked" id)
@@ -144,7 +144,7 @@ within 5 eval "[ \"\$(stat -c %Y '$mnt/c/c/dated')\" = 1400000000 ]"
 sleep 1 # for a hint
 same 1400000000 "$(stat -c %Y "$mnt/a/c/dated")" "the time that a set"
 
-echo "a journal without room: its node stops with a clear line, the others go on, and it comes back"
+echo "a journal without room: its node stops with a clear line, the others continue, and it comes back"
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
 within 10 rampfs --destroy --force "$state/c"

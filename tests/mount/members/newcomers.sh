@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node that was down while others came: whom it knows leads no more, and who leads it has never heard
-# of. Members tell it of each other. And one that can have no vote.
+# A node was down while others came: the member that it knows leads no more, and the leader has never heard
+# of the node. Members tell it of each other. And a node that can have no vote.
 . tests/lib/cluster.sh
 says() { grep -q "$2" "$mnt/$1/.ramp/status"; }
 leave() {
@@ -28,18 +28,18 @@ within 20 says c '^leader: *[cd]'
 come_back a
 within 20 says a '^leader: *[cd]'
 
-echo "b knows a alone when it comes back"
+echo "b knows only a when it comes back"
 come_back b
 within 20 says b '^leader: *[cd]'
 grep -q "cluster.conf: address=127.0.0.1:9 does not count: the cluster knows this node at $was " "$scratch/cluster/b.log" ||
 	fail "nothing is said of an address that does not count"
 within 20 grep -q '^d voter up' "$mnt/b/.ramp/nodes"
-same kept "$(cat "$mnt/b/b/kept")" "what it owns"
+same kept "$(cat "$mnt/b/b/kept")" "its own segment"
 echo new >"$mnt/b/b/new"
 mv "$mnt/b/b/kept" "$mnt/b/d/"
-same kept "$(cat "$mnt/d/d/kept")" "what was moved to one that it had not known"
+same kept "$(cat "$mnt/d/d/kept")" "the segment that was moved to a node that b had not known"
 
-echo "a standby with an old copy of its journal is not promoted, and so in nobody's way"
+echo "a standby with an old copy of its journal is not promoted, and so hinders no other node"
 newcomer e
 leave e
 cp "$state/e/journal.db" "$scratch/backup.db"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # rampfs-migrate --mode copy on real mounts: programs stand still until every page is there, and then
-# nothing depends on the old node; what is given up half-way leaves everything as it was.
+# nothing depends on the old node; a copy that is given up half-way leaves everything as it was.
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
@@ -23,7 +23,7 @@ rampfs-run /usr/bin/python3 "$scratch/count.py" "$mnt/a/a/f" 3<>"$scratch/said" 
 counter=$!
 within 20 test -s "$scratch/said"
 rampfs-migrate --mode copy --trace "$mnt/c/a/f" b >"$scratch/trace"
-wait $counter && fail "the program at the old node went on"
+wait $counter && fail "the program at the old node continued"
 grep -q "b  *every page is here" "$scratch/trace" || fail "$(cat "$scratch/trace")"
 [ "$(grep -n "every page is here" "$scratch/trace" | cut -d: -f1)" -lt "$(grep -n "GIVEN is recorded" "$scratch/trace" | cut -d: -f1)" ] ||
 	fail "given before it was copied: $(cat "$scratch/trace")"
@@ -37,10 +37,10 @@ with open(sys.argv[1], "rb") as f:
         before = n
 P
 
-echo "cancelled in the middle: it stays, and the program goes on"
+echo "cancelled in the middle: the segment stays, and the program continues"
 dd if=/dev/urandom of="$mnt/a/a/g" bs=1M count=300 status=none
 sum=$(sha256sum <"$mnt/a/a/g")
-# The target stands still from the first page on, until its source has been told.
+# The target is stopped from the first page on, until its source has been told.
 tries=0
 begin_copy() {
 	tries=$((tries + 1))
@@ -59,7 +59,7 @@ begin_copy() {
 target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
 trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
 until begin_copy; do :; done
-for node in a c; do # its name and mode stay as they are meanwhile, whoever asks
+for node in a c; do # its name and mode stay as they are meanwhile, on every node
 	same moving "$(xattr "$mnt/$node/a/g" state)" "its state on $node"
 	python3 - "$mnt/$node/a/g" <<'P'
 import errno, os, sys
@@ -77,14 +77,14 @@ within 5 grep -q cancelling "$scratch/err"
 kill -CONT "$target"
 status=0
 wait $mover || status=$?
-same 130 "$status" "the end of what was cancelled ($(cat "$scratch/err"))"
+same 130 "$status" "the exit status of the cancelled move ($(cat "$scratch/err"))"
 grep -q "cancelled: it stays where it is" "$scratch/err" || fail "$(cat "$scratch/err")"
-[ ! -e "$mnt/b/b/g" ] || fail "it is there all the same"
+[ ! -e "$mnt/b/b/g" ] || fail "the segment is there all the same"
 same "$sum 644" "$(sha256sum <"$mnt/a/a/g") $(stat -c %a "$mnt/c/a/g")" "the bytes and the mode after a cancel"
 head -c 500M /dev/urandom >>"$mnt/a/a/g"
 sum=$(sha256sum <"$mnt/a/a/g")
 
-echo "a copy that takes long: who reads or writes waits for its end, and who is killed does not"
+echo "a copy that takes long: a reader or writer waits for its end, a killed one does not"
 cat >"$scratch/wait.py" <<'P'
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -94,7 +94,7 @@ try:
 except OSError as e:
     print(e.strerror)
 P
-# Whose write takes set-user-ID away first; a second one would wait in the kernel, where no signal reaches it.
+# Its write takes set-user-ID away first; a second one would wait in the kernel, where no signal reaches it.
 stranger() { exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 "$scratch/wait.py" "$mnt/a/a/g" "$1"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 chmod 4777 "$mnt/a/a/g"
@@ -103,14 +103,14 @@ rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
 within 20 grep -q copying "$scratch/err"
 b=$(pgrep -f "rampfs --daemon .*$state/b ")
-slow() { # so many seconds; some pages now and then are enough for it to go on
+slow() { # for $1 seconds; some pages now and then are enough for the copy to continue
 	local now
 	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < $1; i++)); do
 		kill -STOP "$b"
 		sleep 1
 		kill -CONT "$b"
-		# After 5 s without a page it would be given up; a busy machine needs more time for one.
+		# After 5 s without a page the copy would be given up; a busy machine needs more time for a page.
 		sleep "${pauses[still < 5 ? still : 4]}"
 		now=$(tail -c 60 "$scratch/err")
 		if [ "$now" = "$was" ]; then still=$((still + 1)); else still=0; fi
@@ -150,7 +150,7 @@ same "$sum" "$(sha256sum <"$mnt/b/b/g")" "the bytes without the old node"
 kill -CONT $a
 within 20 settled "$mnt/b/b/g"
 
-echo "what is refused"
+echo "refused moves"
 if rampfs-migrate --mode precopy "$mnt/b/b/g" a 2>"$scratch/err"; then fail "precopy was taken"; fi
 grep -q "mode precopy is not there yet" "$scratch/err" || fail "$(cat "$scratch/err")"
 : >"$mnt/c/c/g"

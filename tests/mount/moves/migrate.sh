@@ -33,7 +33,7 @@ ends() {
 cluster_start -n 3 -c 512M
 a=$mnt/a/a
 
-echo "what somebody else has named tells no terminal what to do, in our words and in the daemon's"
+echo "a name that another user chose controls no terminal, in our lines and in the daemon's"
 odd=$a/$'\e]0;x\a\xc2\x9b'
 : >"$odd"
 exits 1 rampfs-migrate "$odd" nowhere
@@ -45,7 +45,7 @@ echo "on a terminal: one line that is drawn again and again, with pages, GB/s an
 head -c 200M /dev/urandom >"$a/large"
 cat >"$scratch/terminal.py" <<'P'
 import fcntl, os, pty, re, signal, struct, subprocess, sys, termios, time
-# The command in a terminal of so many columns; while its source stands still it can be seen half-way.
+# Runs the command in a terminal of that many columns; while its source is stopped it can be seen half-way.
 daemon, columns = int(sys.argv[1]), int(sys.argv[2])
 pid, terminal = pty.fork()
 if pid == 0:
@@ -93,7 +93,7 @@ done
 rampfs-migrate --wait "$mnt/b/b/large" a
 rm "$mnt/a/a/large"
 
-echo "exit statuses, and what is said"
+echo "exit statuses and messages"
 echo one >"$a/one" && echo two >"$a/two"
 exits 2 rampfs-migrate
 exits 2 rampfs-migrate "$a/one"
@@ -111,7 +111,7 @@ exits 1 rampfs-migrate "$mnt/a/.ramp/status" b
 says "$scratch/err" 'is not a segment' || fail "$(cat "$scratch/err")"
 exits 1 rampfs-migrate "$a/none" "$a/one" b
 within 5 test -e "$mnt/b/b/one" # the others are moved all the same
-exits 0 rampfs-migrate "$mnt/b/b/one" b # it is there
+exits 0 rampfs-migrate "$mnt/b/b/one" b # it is there already
 exits 0 rampfs-migrate --wait "$mnt/b/b/one" "$mnt/b/a/two" c
 same "one two" "$(cat "$mnt/c/c/one" "$mnt/c/c/two" | xargs)" "two files at once"
 rampfs-migrate --wait "$mnt/c/c/one" "$mnt/c/c/two" a
@@ -125,17 +125,17 @@ for to in '&-' /dev/full; do
 	rampfs-migrate --wait "$mnt/b/b/one" a # it was moved all the same
 done
 
-echo "it is there, on demand alone: who waits has every page, whichever node he asks"
+echo "it is there, on demand alone: a caller that waits has every page, whichever node it asks"
 head -c 64M /dev/urandom >"$a/large"
 sum=$(sha256sum <"$a/large")
 for from in a b c; do
 	rampfs-migrate --mode demand "$a/large" b
-	same pulling "$(xattr "$mnt/b/b/large" state)" "one that nobody waits for"
+	same pulling "$(xattr "$mnt/b/b/large" state)" "a segment that no caller waits for"
 	exits 0 rampfs-migrate --wait "$mnt/$from/b/large" b
 	same stable "$(xattr "$mnt/b/b/large" state)" "one that was waited for on $from"
 	rampfs-migrate --wait "$mnt/b/b/large" a
 done
-same "$sum" "$(sha256sum <"$a/large")" "what was on demand"
+same "$sum" "$(sha256sum <"$a/large")" "the segment that came on demand"
 rampfs-migrate --mode demand "$a/large" b
 hang a
 for from in b c; do
@@ -151,15 +151,15 @@ done
 rampfs-migrate --progress --wait "$mnt/c/b/large" b 2>"$scratch/err" &
 waiter=$!
 within 10 says "$scratch/err" ': pulling'
-rampfs-migrate --wait "$mnt/b/b/large" c & # it moves on, and is not moved back for who waits
+rampfs-migrate --wait "$mnt/b/b/large" c & # it moves on, and is not moved back for the caller that waits
 mover=$!
 wake
 ends 0
 wait $waiter || says "$scratch/err" 'another move has taken it away' || fail "$(cat "$scratch/err")"
-same stable "$(xattr "$mnt/c/c/large" state)" "what has moved on"
+same stable "$(xattr "$mnt/c/c/large" state)" "the segment that has moved on"
 rm "$mnt/c/c/large"
 
-echo "Ctrl-C once: it stays, the rest is not tried; twice, where the daemon does not answer: at once"
+echo "Ctrl-C once: the segment stays, the rest is not tried; twice, if the daemon does not answer: at once"
 migrate_to_a_silent_node() {
 	hang b
 	: >"$scratch/err"
@@ -168,10 +168,10 @@ migrate_to_a_silent_node() {
 	within 10 says "$scratch/err" ': connecting'
 }
 migrate_to_a_silent_node
-kill -INT $mover $mover # one that is sent twice is one
+kill -INT $mover $mover # a signal that is sent twice counts once
 ends 130
 says "$scratch/err" 'one: cancelled: it stays where it is' && says "$scratch/err" 'two: not tried' || fail "$(cat "$scratch/err")"
-same one "$(cat "$a/one")" "what was cancelled"
+same one "$(cat "$a/one")" "the segment whose move was cancelled"
 wake
 b_is_up() { grep -q '^b .* up' "$mnt/a/.ramp/nodes"; }
 within 20 b_is_up

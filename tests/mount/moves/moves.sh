@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Many segments at once in both directions, on to a third node and back, large ones; a program that
-# touches what has gone gets SIGBUS and one line that names segment and owner.
+# Many segments at once in both directions, on to a third node and back, and large ones; a program that
+# touches a segment which has left gets SIGBUS and one line that names segment and owner.
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 6G
 a=$mnt/a b=$mnt/b c=$mnt/c
 daemon() { pgrep -f "rampfs --daemon .*$scratch/cluster/state/$1 "; }
-# rampfs-migrate in the background, told apart by what it says: its pid, its lines in $scratch/tool.
+# rampfs-migrate in the background; its messages show where it is: its pid is $tool, its lines are in $scratch/tool.
 tool() {
 	: >"$scratch/tool"
 	rampfs-migrate --progress "$@" 2>"$scratch/tool" &
 	tool=$!
 }
-# A daemon that hangs; whatever fails meanwhile, nobody waits for it at the end.
+# Stops a daemon; fail() lets it continue, so that nothing waits for it at the end.
 hang() {
 	hung=$(daemon "$1")
 	kill -STOP "$hung"
@@ -21,14 +21,14 @@ fail() {
 	echo "FAILED: $*" >&2
 	exit 1
 }
-# It ends with this status, and has said so.
+# tool_ends STATUS TEXT: it ends with this status, and has said so.
 tool_ends() {
 	local status=0
 	wait "$tool" || status=$?
 	same "$1" $status "the exit status of rampfs-migrate ($(cat "$scratch/tool"))"
 	grep -q "$2" "$scratch/tool" || fail "rampfs-migrate does not say \"$2\": $(cat "$scratch/tool")"
 }
-# Every byte of file N follows from N.
+# make N BYTES: every byte of file N follows from N.
 make() { python3 -c 'import random, sys; sys.stdout.buffer.write(random.Random(int(sys.argv[1])).randbytes(int(sys.argv[2])))' "$1" "$2"; }
 for i in $(seq 1 12); do
 	make "$i" $((i * 1000003)) >"$scratch/$i"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Live writers on two nodes and hundreds of moves under their hands: oracle.c keeps the account.
+# Live writers on two nodes, and hundreds of moves meanwhile: oracle.c keeps the account.
 #   oracle.sh MEBIBYTES THREADS ROUNDS [small]
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 1G

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a program learns by touching pages that have left, are on their way, or are lost (pages.c).
+# The results of touching pages that have left, are on their way, or are lost (pages.c).
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C RAMPFS_QUIET=1
@@ -12,14 +12,14 @@ cluster_start -n 3 -c 128M
 head -c 16M /dev/urandom >"$scratch/bytes"
 cp "$scratch/bytes" "$mnt/a/a/f"
 
-echo "what has left: BUS_ADRERR, and EFAULT of a system call"
+echo "a segment that has left: BUS_ADRERR, and EFAULT of a system call"
 holder_on a
 same "$(byte 7)" "$(ask a load 7)" "a page that is here"
 rampfs-migrate --mode demand "$mnt/a/a/f" b
-same BUS_ADRERR "$(ask a load 7)" "a load from what has left"
-same "Bad address" "$(ask a call 7)" "a system call with what has left"
+same BUS_ADRERR "$(ask a load 7)" "a load from a segment that has left"
+same "Bad address" "$(ask a call 7)" "a system call with a segment that has left"
 
-echo "what is on its way can't be collapsed, which would fill it with zeros"
+echo "pages on their way can't be collapsed, which would fill them with zeros"
 holder_on b
 same "$(byte 600)" "$(ask b load 600)" "a page that is fetched"
 same "Invalid argument" "$(ask b collapse 512)" "MADV_COLLAPSE around a page that is here"
@@ -30,10 +30,10 @@ done
 refused "resource busy" setfattr -n user.ramp.extent -v 1G "$mnt/b/b/f"
 refused "resource busy" setfattr -n user.ramp.extent -v 1G "$mnt/c/b/f" # its extent is for life
 
-# As for memory that the machine has lost, where the kernel is made to know of such.
+# As for memory that the machine has lost, if the kernel is built to handle that.
 lost=BUS_ADRERR
 ! grep -q '^HardwareCorrupted' /proc/meminfo || lost=BUS_MCEERR_AR
-echo "what is lost: $lost, and EFAULT of a system call; what had come stays"
+echo "lost pages: $lost, and EFAULT of a system call; pages that had come stay"
 bye a
 kill -TERM "$(cat "$state/a/lock")"
 within 20 flock -n "$state/a/lock" true

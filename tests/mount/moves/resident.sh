@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What mincore, mlock, mlockall, MAP_LOCKED, MAP_POPULATE, msync and fsync do with a segment that is
-# here, away, on its way, and back, as rampfs-mmap(3) says it (pages.c).
+# mincore, mlock, mlockall, MAP_LOCKED, MAP_POPULATE, msync and fsync on a segment that is here, away,
+# on its way, and back, as rampfs-mmap(3) describes them (pages.c).
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C RAMPFS_QUIET=1
@@ -11,14 +11,14 @@ holder_on() { # a node, NAME [PREFIX...]
 }
 # Of every page, in order: "+3 -5" are three in memory and five that are not.
 says_core() { [ "$(ask "$1" core 0)" = "$2" ]; }
-core() { same "$2" "$(ask "$1" core 0)" "what mincore tells $1, $3"; }
+core() { same "$2" "$(ask "$1" core 0)" "mincore's answer to $1, $3"; }
 answers() { same "$1" "$(ask "$2" "$3" "$4")" "$3 of 2 MiB from page $4, by $2"; }
 locked() { # NAME, KiB
 	local pid=${1}_pid
 	same "$2" "$(awk '/^VmLck/ { print $2 }' "/proc/${!pid}/status")" "KiB that $1 has locked"
 }
-# From the pages that were asked for, which are all there, the pull reads ahead.
-came() { # BYTES, what for
+# From the requested pages, which are all there, the pull reads ahead.
+came() { # BYTES CAUSE
 	local bytes
 	bytes=$(xattr "$mnt/b/b/f" resident_bytes)
 	[ "$bytes" -ge "$1" ] && [ "$bytes" -lt $(($1 + ($1 ? 1 << 20 : 1))) ] || fail "$bytes bytes have come, by $2; not $1"
@@ -55,10 +55,10 @@ answers "done" root fsync 0
 answers "done" root unmap 1024
 answers "Cannot allocate memory" root msync 768
 
-echo "on its way: what asks fetches nothing, what locks and populates fetches all that it names"
+echo "on its way: a call that asks fetches no page, a call that locks or populates fetches all pages that it names"
 holder_on b there
 holder_on b guest "${nobody[@]}"
-within 10 says_core there "+2048 -512" # the room that is kept
+within 10 says_core there "+2048 -512" # the reserved room counts
 core guest "+2560" "on its way"
 answers "done" there msync 0
 answers "done" there fsync 0
@@ -83,7 +83,7 @@ answers "done" there lock_all 0 # the hole, too, as any file's
 came $((10 << 20)) MCL_CURRENT
 core there "+2560" "all there"
 
-echo "back: what was locked is not any more (but by MCL_FUTURE), what was unmapped is not there"
+echo "back: locked pages are locked no more (but by MCL_FUTURE), unmapped pages are not there"
 rampfs-migrate --wait "$mnt/b/b/f" a
 within 10 test -e "$mnt/a/a/f"
 is_back() { [ "$(ask root load 7)" = "$(cat "$scratch/byte")" ]; }
@@ -94,7 +94,7 @@ answers "done" root lock 512
 locked root 2048
 answers "Cannot allocate memory" root msync 768
 answers "done" root msync 0
-same "Cannot allocate memory" "$(ask root core 0)" "mincore over what is not mapped"
+same "Cannot allocate memory" "$(ask root core 0)" "mincore over pages that are not mapped"
 for program in root user future there guest; do bye $program; done
 cluster_stop
 echo "resident: all as it should be"

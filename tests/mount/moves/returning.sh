@@ -4,9 +4,9 @@
 #   returning.sh [SECONDS]
 . tests/lib/cluster.sh
 cluster_start -n 2 -c 64M
-comes_and_goes() { # name, what returning is told
+comes_and_goes() { # NAME, returning's arguments
 	truncate -s 4M "$mnt/a/a/$1"
-	: >"$scratch/said" # what the one before said
+	: >"$scratch/said" # it has the output of the run before
 	RAMPFS_QUIET=1 rampfs-run "$build/tests/returning" "$mnt/a/a/$1" "${@:2}" >"$scratch/said" &
 	toucher=$!
 	within 20 grep -q filled "$scratch/said"

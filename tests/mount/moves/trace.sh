@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # rampfs-migrate --trace: the steps of a transfer and of page faults, of both ends, whose clocks differ, and in the order
-# in which they must have been done; asked for at the source, and at a node that has neither end.
+# in which they must have been done; requested at the source, and at a node that has neither end.
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 256M
-# Node a gets a clock that is 1000 s before the others' (CLOCK_MONOTONIC, as on another machine).
+# Node a gets a clock that is 1000 s ahead of the others' (CLOCK_MONOTONIC, as on another machine).
 ahead=1000
 if unshare --time --fork --monotonic $ahead true 2>"$scratch/err"; then
 	umount "$mnt/a"
@@ -12,7 +12,7 @@ if unshare --time --fork --monotonic $ahead true 2>"$scratch/err"; then
 	contrib/local-cluster start "$scratch/cluster" # waits until all are up again
 else
 	ahead=0
-	echo "(no time namespaces here: all clocks are one) $(cat "$scratch/err")"
+	echo "(no time namespaces here: there is only one clock) $(cat "$scratch/err")"
 fi
 # FILE TOOK AHEAD LIST...: a trace, how many microseconds the command took, and by how many the target's clock is before
 # the source's. Each list of steps "node:text", parted by ";", must be there in this order, of the transfer or, after
@@ -54,7 +54,7 @@ traced() {
 	took=$((${EPOCHREALTIME/[.,]/} - begin))
 	return $status
 }
-# On one clock what one end sends the other has after it.
+# On one clock the other end receives a message after it was sent.
 source_steps() {
 	echo "$1:the move begins;$1:CONNECT goes out;$1:ACCEPT has come;$1:prepare is committed;$1:mappings are watched, the window opens;$1:access is revoked;$1:GIVEN is recorded;$1:TRANSFER goes out;$1:TAKEN has come, the window is closed;$1:the tables show the new owner"
 }
@@ -63,12 +63,12 @@ target_steps() {
 }
 fault() { echo "fault:T:the page fault is read;T:the request goes out;S:the page is asked for;S:the page goes out;T:the page is in its place;T:CONTINUE is done" | sed "s/S:/$1:/g; s/T:/$2:/g"; }
 
-echo "nothing is printed where nobody asks"
+echo "nothing is printed without --trace"
 head -c 8M /dev/urandom >"$mnt/a/a/f"
 sum=$(sha256sum <"$mnt/a/a/f")
 same "" "$(rampfs-migrate --wait "$mnt/a/a/f" b 2>&1)" "a move without --trace"
 
-echo "asked at the source; a program at the target touches it, and its page faults are there"
+echo "requested at the source; a program at the target touches the segment, and its page faults are there"
 rampfs-migrate --wait "$mnt/b/b/f" c
 cat >"$scratch/touch.py" <<'P'
 import mmap, os, sys, time
@@ -87,13 +87,13 @@ steps $((ahead * 1000000)) "$(source_steps c)" "$(target_steps a)" "$(fault c a)
 grep -q "node a's clock is put .* us beside the source's, within .* us: by the shortest of 8 round trips" "$scratch/trace" ||
 	fail "nothing is said of the clocks"
 
-echo "asked at a third node, until every page is there"
+echo "requested at a third node, until every page is there"
 traced --wait "$mnt/c/a/f" b
 steps $((ahead * -1000000)) "$(source_steps a)" "$(target_steps b)" "b:page faults are answered;b:every page is here" \
 	"a:CONNECT goes out;b:CONNECT has come;b:ACCEPT goes out;a:ACCEPT has come;a:prepare is committed;b:taken is committed"
 same "$sum" "$(sha256sum <"$mnt/b/b/f")" "the bytes after all moves"
 
-echo "a target that refuses: what the source did is shown, and the reason as ever"
+echo "a target that refuses: the source's steps are shown, and the reason as usual"
 : >"$mnt/c/c/f"
 if traced "$mnt/b/b/f" c 2>"$scratch/err"; then fail "moved onto another"; fi
 grep -q "something is named f there" "$scratch/err" || fail "no reason: $(cat "$scratch/err")"
