@@ -1,5 +1,5 @@
 /*
- * The oracle: live writers on two nodes, a segment that is moved to and fro under their hands, and
+ * The oracle: live writers on two nodes, a segment that moves to and fro while they store, and
  * an account of every store.
  *
  *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small]
@@ -8,7 +8,7 @@
  * one side bump counters in random pages, each store followed by one to a private mirror, with no
  * synchronisation at all, until the segment goes away under them (SIGBUS). The other side then,
  * before its first store, compares every byte: a counter is its mirror or its mirror plus one (the
- * store was made, the mirror's was not), everything else in the page is as it was made.
+ * store was made, the mirror's was not); every other byte of the page is as it was made.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -70,7 +70,7 @@ static uint64_t filler(uint64_t page, unsigned word)
 	return x;
 }
 
-/* Counter of thread t: the first word of the page's t-th 64 bytes. */
+/* Returns the counter of thread t: the first word of the page's t-th 64 bytes. */
 static volatile uint64_t *counter(uint64_t page, unsigned t)
 {
 	return (volatile uint64_t *)(segment + page * PAGE + 64 * (uint64_t)t);
@@ -121,10 +121,10 @@ static void nap(long us)
 }
 
 /*
- * Waiting is done on futexes, never by short naps: threads that wake every 100 us beside others
+ * Threads wait on futexes, never by short naps: threads that wake every 100 us beside others
  * that spin in one scheduling group (autogroup, or a cgroup) keep every other group of the machine,
  * kernel threads too, off the processors for up to half a minute (Linux 6.18, two cores; without
- * groups the longest delay is 10 ms). It needs no rampfs for that.
+ * groups the longest delay is 10 ms). This happens without rampfs, too.
  */
 static void wake(atomic_int *what)
 {
@@ -234,7 +234,7 @@ static int side_main(unsigned side, const char *path)
 	return 0;
 }
 
-/* True while nothing has failed; waits for `what` to become `value`. */
+/* Waits until `what` is `value`. Returns whether nothing has failed. */
 static int await(atomic_int *what, int value)
 {
 	time_t until = time(NULL) + 60;
@@ -253,8 +253,8 @@ static int await(atomic_int *what, int value)
 }
 
 /*
- * On a machine that has too much to do a move may be refused for want of a quorum or because the
- * other node seems to be down: nothing has happened then, and it is asked for again.
+ * Moves the file. On an overloaded machine a move may be refused for want of a quorum or because the
+ * other node seems to be down: nothing has happened then, and the move is repeated.
  */
 static int move(unsigned round, const char *from, const char *to)
 {
@@ -303,7 +303,7 @@ static int move_to_and_fro(char paths[2][600])
 
 int main(int argc, char **argv)
 {
-	/* Each end has its own mount; renames go through the first. own: through the owner's. */
+	/* Each end has its own mount; renames go through the first one, or with `own` through the owner's. */
 	char paths[2][600], own[2][600];
 	pid_t children[2];
 	int fd, status, rc;

@@ -1,13 +1,13 @@
 /*
- * Does with the pages of a mapped segment what it is told, a line at a time, and answers each.
+ * Takes commands about the pages of a mapped segment, a line at a time, and answers each.
  *
  *	pages PATH [closed]
  *			load PAGE | store PAGE | call PAGE | core PAGE | collapse PAGE | remove PAGE | ...
  *
  * closed: the file is closed once it is mapped, so that its mount is not busy.
  * load: the page's first byte as two hexadecimal digits, or the signal's si_code. store: that byte
- * becomes 5a. call: a system call is given the page. core: what mincore says of all from there on:
- * "+3 -5" are three pages in memory and five that are not. The others are calls for the 2 MiB from
+ * becomes 5a. call: a system call is given the page. core: mincore's answer for all pages from there
+ * on: "+3 -5" are three pages in memory and five that are not. The others are calls for the 2 MiB from
  * there (do_call): "done", or the errno.
  */
 #include <errno.h>

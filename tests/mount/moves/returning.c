@@ -1,15 +1,15 @@
 /*
- * A program that never stops touching a segment which leaves and comes back: at every moment a load
- * shows what was stored, or is SIGBUS. A mapping put back a moment before its missing pages are
- * watched would show zeros, in a window that nobody meets who waits for mv to return.
+ * A program that never stops touching a segment which leaves and comes back: at any time a load
+ * shows the stored word, or is SIGBUS. A mapping that is put back just before its missing pages are
+ * watched would show zeros, in a window that a program which waits for mv to return never meets.
  *
  *	rampfs-run returning FILE SECONDS [locked]
  *
- * locked: after mlockall(2), so that the kernel fills what is mapped from now on by itself.
+ * locked: after mlockall(2), so that the kernel fills later mappings by itself.
  *
  * It fills FILE, of 4 MiB, with words that follow from their places, says "filled", and loads words
- * drawn at random until the time is over. Then one line of figures; exit status 1 where a word was
- * wrong, or where the segment never left or never came back.
+ * drawn at random until the time is over. Then it prints one line of figures. Exit status 1: a word
+ * was wrong, or the segment never left or never came back.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static uint64_t word_of(uint64_t place)
 
 static void *toucher(void *arg)
 {
-	volatile uint32_t random = (uint32_t)(uintptr_t)arg; /* what a jump leaves alone */
+	volatile uint32_t random = (uint32_t)(uintptr_t)arg; /* kept over a jump */
 	volatile bool away = false;
 
 	while (!atomic_load(&stop)) {

@@ -38,8 +38,7 @@
 static unsigned long all_ops = 5000, lie_at, moves, refused;
 static long base; /* where offset 0 is mapped, on every node; 0: not known yet */
 
-/* ---- the operations ---------------------------------------------------------------------------
- */
+/* ---- the operations ---- */
 
 static void op_read(void)
 {
@@ -533,8 +532,7 @@ static void op_elsewhere(void)
 	}
 }
 
-/* ---- moves ------------------------------------------------------------------------------------
- */
+/* ---- moves ---- */
 
 extern char **environ;
 

@@ -189,8 +189,7 @@ void same_bytes(const uint8_t *got, long n, long off)
 		}
 }
 
-/* ---- what is drawn ----------------------------------------------------------------------------
- */
+/* ---- what is drawn ---- */
 
 long draw_length(void)
 {

@@ -111,8 +111,7 @@ static struct {
 	bool open[SLOTS];
 } users[USERS];
 
-/* ---- a user -----------------------------------------------------------------------------------
- */
+/* ---- a user ---- */
 
 static int slots[2][SLOTS];
 
@@ -248,8 +247,7 @@ static void user(int n, int sock, struct wire *wire)
 	_exit(0);
 }
 
-/* ---- what is drawn -----------------------------------------------------------------------------
- */
+/* ---- what is drawn ---- */
 
 static long draw(long below)
 {
@@ -343,8 +341,7 @@ static void draw_call(struct call *c)
 	draw_time(&c->times[1]);
 }
 
-/* ---- comparing ---------------------------------------------------------------------------------
- */
+/* ---- comparing ---- */
 
 static void print_name(char *out, size_t cap, const char *name)
 {
@@ -480,8 +477,7 @@ static void compare(const struct call *c, const struct answer *a)
 	fail("the %s differs", what);
 }
 
-/* ---- whole directories -------------------------------------------------------------------------
- */
+/* ---- whole directories ---- */
 
 static int by_text(const void *x, const void *y)
 {

@@ -1,43 +1,43 @@
 /*
- * Programs that make it hard to take a segment away from them, and to give it back: whatever they
- * are allowed no more, whatever they do at that moment, a touch has an end, what they see is right,
- * and what is their own stays theirs.
+ * Programs that make it hard to take a segment away from them, and to give it back: whichever limits
+ * they have, and whatever they do just then, a touch has an end, their loads are right, and their own
+ * memory stays theirs.
  *
  *	rampfs-run awkward data|as|full|lock|files|filter FILE
- *		after it has mapped FILE it may have no more memory of its own, addresses (full: by
- *		less than the least part), locked memory or open files than it has, or may call
- *		poll(2) no more (seccomp(2), all threads). Says "mapped", and "gone" when a load is
- *		the signal that it shall be; ends when it has what it stored in its hands again.
- *		full: once a file GO is there it makes room. filter: and has lost it once more
+ *		once it has mapped FILE it may have no more memory of its own, addresses (full: by
+ *		less than the least part), locked memory or open files than it has, or may no longer
+ *		call poll(2) (seccomp(2), all threads). Says "mapped", and "gone" when a load is the
+ *		signal that it must be; ends when a load shows its stored word again.
+ *		full: once a file GO is there it makes room. filter: ends when FILE has left once more
  *	rampfs-run awkward again FILE
- *		when FILE has gone it maps it again, through the same open file, until it may
+ *		when FILE has gone it maps it again, through the same open file, until that succeeds
  *	rampfs-run awkward outlived|left FILE
  *		stores to every page. When FILE has gone, and a file GO is there, it waits until
  *		FILE has come back, says "back", and when a file GO0 is there, ends before a child
- *		that shares its memory. That says "first" when it has loaded some of the pages,
+ *		that shares its memory. The child says "first" when it has loaded some of the pages,
  *		waits for a file GO2, and says "right" when it has loaded all
  *	rampfs-run awkward replaced FILE OTHER
  *		the same, but instead of ending it becomes another program, which maps OTHER, says
- *		"anew", and ends when a file GO3 is there; its child waits for a file GO1
+ *		"other", and ends when a file GO3 is there; its child waits for a file GO1
  *	rampfs-run awkward mosaic FILE
  *		protects every other of PIECES pages; when FILE has gone and come back, and a file
- *		GO2 is there, it and a child of it load all that it has stored, and may store to
- *		just what they may
+ *		GO2 is there, it and a child of it load all stored words, and may store exactly
+ *		where they are allowed to
  *	rampfs-run awkward sealed FILE
- *		seals what it has mapped (mseal(2)), and ends when a file GO is there
+ *		seals its mapping (mseal(2)), and ends when a file GO is there
  *	rampfs-run awkward forks FILE THERE ROUNDS
- *		moves FILE to THERE and back, while threads of it make children that no handler of
- *		fork(2) is told of: none has anything of FILE
+ *		moves FILE to THERE and back, while its threads make children of which no handler of
+ *		fork(2) is told: no child has anything of FILE
  *	rampfs-run awkward holes FILE THERE ROUNDS
  *		moves FILE to THERE and back, while a thread of it stores to one page and punches
- *		another out past the shim, in turn, all the time: what it stored last is there
+ *		another out past the shim, in turn, all the time: its last store is there
  *	rampfs-run awkward over FILE THERE ROUNDS
  *		moves FILE to THERE and back, and has put memory of its own in its place by then
  *	rampfs-run awkward covered FILE THERE ROUNDS
  *		forks, FILE being here or THERE in turn, and has put memory of its own over a part
  *		of it in the midst of that: its child has both
  *
- * Exit status 0: all was as it shall be.
+ * Exit status 0: all was as it must be.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@
 #define BYTES	    (64u << 20)
 #define OVER_BYTES  (2u << 20)
 #define ROOM	    (32u << 20) /* less than BYTES */
-#define LOCKED	    (4u << 20)	/* once and a half is what a user may lock, as a rule */
+#define LOCKED	    (4u << 20)	/* a user may usually lock one and a half times as much */
 #define PATIENCE_US 20000000u
 #define STORED	    UINT64_C(0x5245544e454d4553)
 #define NOBODY	    65534
@@ -98,7 +98,7 @@ static _Noreturn void fail(const char *what)
 	exit(1);
 }
 
-/* The signal that a load is; 0: *got is what it shows. */
+/* Loads a word. Returns the signal that the load is; 0: *got is the word. */
 static int touch(const volatile uint64_t *at, uint64_t *got)
 {
 	int number = sigsetjmp(on_signal, 1);
@@ -116,7 +116,7 @@ static volatile uint64_t *map(int fd, size_t bytes)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* Until a load is that signal, or for 0 shows what was stored. */
+/* Waits until a load is that signal, or for 0 shows the stored word. */
 static void await(const volatile uint64_t *at, int wanted)
 {
 	uint64_t until = now_us() + PATIENCE_US, got = 0;
@@ -135,8 +135,7 @@ static void await(const volatile uint64_t *at, int wanted)
 	}
 }
 
-/* ---- limits ------------------------------------------------------------------------------------
- */
+/* ---- limits ---- */
 
 static rlim_t mapped_bytes(void)
 {
@@ -194,7 +193,7 @@ static void set_limit(const char *which, const volatile uint64_t *at)
 	}
 }
 
-/* Who could not have it back has been told so, and has it when there is room. */
+/* The program could not get the segment back and was told so; it gets it when there is room. */
 static void make_room(const volatile uint64_t *at)
 {
 	uint64_t got;
@@ -202,7 +201,7 @@ static void make_room(const volatile uint64_t *at)
 	while (access("GO", F_OK))
 		usleep(10000);
 	if (touch(at, &got) != SIGBUS) {
-		puts("what could not be put in its place is no SIGBUS");
+		puts("a segment that could not be put in its place is no SIGBUS");
 		exit(1);
 	}
 	if (munmap(ballast, ROOM))
@@ -230,13 +229,12 @@ static int limited(const char *which, const char *path)
 	return 0;
 }
 
-/* ---- again -------------------------------------------------------------------------------------
- */
+/* ---- again ---- */
 
 static int again(const char *path)
 {
 	int fd = open(path, O_RDWR), number;
-	volatile uint64_t *at = map(fd, BYTES), *anew;
+	volatile uint64_t *at = map(fd, BYTES), *second;
 	uint64_t until = now_us() + PATIENCE_US, got = 0;
 
 	if (!at)
@@ -245,18 +243,17 @@ static int again(const char *path)
 	puts("mapped");
 	await(at, SIGBUS);
 	puts("gone");
-	while (!(anew = map(fd, BYTES)))
+	while (!(second = map(fd, BYTES)))
 		if (now_us() > until)
 			fail("mapping it again");
-	number = touch(anew, &got);
-	if (anew == at && number == 0 && got == STORED)
+	number = touch(second, &got);
+	if (second == at && number == 0 && got == STORED)
 		return 0;
 	printf("mapped again, a load is signal %d, or %lx\n", number, (unsigned long)got);
 	return 1;
 }
 
-/* ---- outlived ----------------------------------------------------------------------------------
- */
+/* ---- outlived ---- */
 
 static void await_file(const char *name)
 {
@@ -298,7 +295,7 @@ static int outlive(void *at)
 	_exit(0);
 }
 
-/* other: the file that its next program maps; NULL: it has none. */
+/* other: the file that the next program in this process maps; NULL: there is no next one. */
 static int outlived(const char *path, const char *other)
 {
 	static char stack[STACK_BYTES] __attribute__((aligned(16)));
@@ -319,20 +316,20 @@ static int outlived(const char *path, const char *other)
 	if (clone(outlive, stack + sizeof(stack), CLONE_VM | SIGCHLD, (void *)at) < 0)
 		fail("a child");
 	if (other)
-		execl("/proc/self/exe", "awkward", "anew", other, (char *)NULL);
+		execl("/proc/self/exe", "awkward", "other", other, (char *)NULL);
 	_exit(other != NULL);
 }
 
-static int anew(const char *path)
+static int map_other(const char *path)
 {
 	if (!map(open(path, O_RDWR), OVER_BYTES))
 		fail(path);
-	puts("anew");
+	puts("other");
 	await_file("GO3");
 	return 0;
 }
 
-/* The signal that a store is. */
+/* Stores a word. Returns the signal that the store is, or 0. */
 static int store(volatile uint64_t *at, uint64_t number)
 {
 	int caught = sigsetjmp(on_signal, 1);
@@ -400,8 +397,7 @@ static int sealed(const char *path)
 	return 0;
 }
 
-/* ---- over --------------------------------------------------------------------------------------
- */
+/* ---- over ---- */
 
 static char **paths;
 
@@ -422,13 +418,13 @@ static nlink_t count_threads(void)
 	return st.st_nlink;
 }
 
-/* Until the shim has a thread more, which puts the segment in its place, or for long enough. */
+/* Waits until the shim has a thread more, which puts the segment in its place, or long enough. */
 static bool await_swap(void)
 {
 	uint64_t until = now_us() + 200000;
 	nlink_t before;
 
-	usleep(300); /* for the thread that moves it to have begun */
+	usleep(300); /* until the thread that moves it has begun */
 	before = count_threads();
 	while (now_us() < until)
 		if (count_threads() > before)
@@ -466,7 +462,7 @@ static volatile uint64_t *send_away(void)
 	return at;
 }
 
-/* False: there was nothing to meet. */
+/* Returns false if the shim had no such thread meanwhile. */
 static bool put_over(void)
 {
 	volatile uint64_t *at = send_away();
@@ -506,12 +502,11 @@ static int over(int rounds)
 	return met == 0;
 }
 
-/* ---- forks -------------------------------------------------------------------------------------
- */
+/* ---- forks ---- */
 
 static atomic_bool forking = true, found;
 
-/* A line of /proc/self/maps that names a file of the store. */
+/* Returns whether a line of /proc/self/maps names a file of the store. */
 static bool has_any(void)
 {
 	static char text[1 << 20];
@@ -564,7 +559,7 @@ static void *fork_on(void *make)
 	return NULL;
 }
 
-/* Memory that takes long to copy: then they wait for each other, and come right behind an agent. */
+/* Memory that takes long to copy: then the forks wait for each other, and come right behind an agent. */
 static void fill_memory(void)
 {
 	char *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -600,12 +595,11 @@ static int forks(int rounds)
 	return found;
 }
 
-/* ---- holes -------------------------------------------------------------------------------------
- */
+/* ---- holes ---- */
 
 #define STRIDE (OVER_BYTES / 2 / sizeof(uint64_t))
 
-static volatile uint64_t stored; /* what the page of its number shows */
+static volatile uint64_t stored; /* plus its number: the word of a page */
 
 static void *punch_on(void *arg)
 {
@@ -649,8 +643,7 @@ static int holes(int rounds)
 	return 0;
 }
 
-/* ---- covered -----------------------------------------------------------------------------------
- */
+/* ---- covered ---- */
 
 #define COVER_PAGES 4 /* of each COVER_EACH, but for the first page */
 #define COVER_EACH  8
@@ -667,7 +660,7 @@ static struct {
 	bool one_more;
 } covers;
 
-/* The shim's own handler has run: what it knows is older than this. */
+/* Runs after the shim's own handler, which does not know of this mapping. */
 static void cover_one(void)
 {
 	uint64_t first = 1 + covers.parts * COVER_EACH;
@@ -773,7 +766,7 @@ int main(int argc, char **argv)
 		return outlived(argv[2], NULL);
 	if (strcmp(argv[1], "replaced") == 0)
 		return argc == 4 ? outlived(argv[2], argv[3]) : 2;
-	if (strcmp(argv[1], "anew") == 0)
-		return anew(argv[2]);
+	if (strcmp(argv[1], "other") == 0)
+		return map_other(argv[2]);
 	return strcmp(argv[1], "again") == 0 ? again(argv[2]) : limited(argv[1], argv[2]);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A segment leaves programs that make it hard, and comes back to them (awkward.c).
+# A segment leaves programs that make that hard, and comes back to them (awkward.c).
 #   awkward.sh [WHICH...]
 . tests/lib/cluster.sh
 [ $# -gt 0 ] || set -- data as full lock files filter again outlived replaced left mosaic sealed over forks holes covered
@@ -12,10 +12,10 @@ leave() {
 	within 20 grep -q mapped "$scratch/said"
 	mv "$mnt/a/a/$1" "$mnt/a/b/"
 	within 20 grep -q gone "$scratch/said"
-	mv "$mnt/b/b/$1" "$mnt/b/a/" # nothing of it is left there
+	mv "$mnt/b/b/$1" "$mnt/b/a/" # no page of it is left there
 	if [ "$1" = full ]; then
 		within 20 grep -q "a/full is here again, and could not be put in its place: this process may map no more" "$scratch/lines"
-		same 1 "$(grep -c 'is here again' "$scratch/lines")" "lines of why it is not back"
+		same 1 "$(grep -c 'is here again' "$scratch/lines")" "lines that say why it is not back"
 		touch "$scratch/GO"
 	fi
 	[ "$1" != filter ] || within 20 mv "$mnt/a/a/$1" "$mnt/a/b/"
@@ -23,7 +23,7 @@ leave() {
 	wait $program || status=$?
 	tail -n 3 "$scratch/said" "$scratch/lines"
 	same 0 $status "the end of one with $1"
-	# Who has given up root's rights, or opens nothing, has no way to its stderr.
+	# A program that has given up root's rights, or opens no file, has no way to its stderr.
 	case $1 in
 	lock | files) ;;
 	filter) same 2 "$(grep -c 'is now on node b' "$scratch/lines")" "lines that it has left, with $1" ;;
@@ -32,7 +32,7 @@ leave() {
 }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 is_stable() { [ "$(xattr "$1" state 2>/dev/null)" = stable ]; }
-# Pages are missing of what program $1 of awkward.c has mapped; what comes after $1 is told to it.
+# with_pages_missing PROGRAM ARGUMENT...: starts that program of awkward.c; pages of its mapping are missing then.
 with_pages_missing() {
 	local file=$mnt/a/a/$1
 	rm -f "$scratch/said" "$scratch"/GO*
@@ -61,19 +61,19 @@ outlived() {
 	wait $program || fail "the parent"
 	child_goes_on outlived
 }
-# The same where it is another program by then, with a session of its own.
+# The same if the process runs another program by then, with a session of its own.
 replaced() {
 	truncate -s 2M "$mnt/a/a/other"
 	with_pages_missing replaced "$mnt/a/a/other"
 	touch "$scratch/GO0"
-	within 20 grep -q anew "$scratch/said"
-	sleep 2 # two looks at who has gone
+	within 20 grep -q other "$scratch/said"
+	sleep 2 # the daemon has looked twice for processes that are gone
 	touch "$scratch/GO1"
 	child_goes_on replaced
 	touch "$scratch/GO3"
 	wait $program || fail "the next program"
 }
-# The next daemon knows of that memory, too, and nobody else does: nothing has come of it yet.
+# The next daemon knows of that memory, too, and no other process does: no page has come to it yet.
 left() {
 	with_pages_missing left
 	within 20 grep -q back "$scratch/said"
@@ -103,7 +103,7 @@ mosaic() {
 	touch "$scratch/GO2"
 	wait $program || fail "the mosaic: $(tail -n 1 "$scratch/said")"
 }
-# What is sealed stays where it is, until its program has ended.
+# A sealed segment stays where it is, until its program has ended.
 sealed() {
 	rm -f "$scratch/said" "$scratch/GO"
 	truncate -s 64M "$mnt/a/a/sealed"

@@ -1,11 +1,11 @@
 /*
- * A stranger's program of C++: a Boost.Interprocess managed_mapped_file, with a map in it whose
- * keys and values follow from each other, and plain pointers to its nodes.
+ * A foreign C++ program: a Boost.Interprocess managed_mapped_file, with a map in it whose
+ * keys and values follow from each other, and plain pointers to the map's nodes.
  *
  *	boost_user make|check FILE COUNT
  *
- * make fills it up to COUNT entries, check looks at COUNT of them, both also through the pointers;
- * then the address of the map. Exit status 1 where something is not as it was.
+ * make fills the map up to COUNT entries, check looks at COUNT of them, both also through the
+ * pointers; then they print the address of the map. Exit status 1: an entry is not as it was.
  */
 #include <boost/interprocess/containers/map.hpp>
 #include <boost/interprocess/containers/string.hpp>
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 	bi::managed_mapped_file file(bi::open_or_create, argv[2], 32 << 20);
 	auto *map =
 		file.find_or_construct<Map>("map")(std::less<int>(), file.get_segment_manager());
-	/* Plain: they hold because a segment has one address in every process of every node. */
+	/* Plain pointers hold because a segment has one address in every process of every node. */
 	auto **plain = file.find_or_construct<const Node *>("plain")[100000](nullptr);
 
 	for (int key = static_cast<int>(map->size()); make && key < count; key++)

@@ -1,25 +1,24 @@
 /*
- * A program of many threads that does to a segment whatever a program may, all at once, while the
+ * A program of many threads that do to a segment all that a program may do, at the same time, while the
  * segment leaves and comes back.
  *
  *	rampfs-run crew [--seconds N] [--seed S] FILE
  *
  * FILE is the segment's name where it is at home, in the directory of the node whose mount it is.
- * It is made here: in its first part every page says which it is, and all threads look at it;
- * then each changer has an area of its own, where only it stores.
+ * The program makes it: in its first part every page has its own number, and all threads look at it;
+ * behind that each changer has an area of its own, where only it stores.
  *
- * Happy path: it says "begun" once all of FILE is mapped, and from then on somebody else moves it
- * (crew.sh). Threads map and unmap windows of it that overlap; fork children that look at all of it
+ * Happy path: it says "begun" once all of FILE is mapped, and from then on crew.sh moves it.
+ * Threads map and unmap windows of it that overlap; fork children that look at all of it
  * and map, too; make children by posix_spawn, clone and _Fork; read and write it by system calls,
- * also from the mapping itself; and the changers protect, unmap, shrink and grow what they have. In
- * the end FILE holds what was stored last, and is not mapped in more parts than it need be.
+ * also from the mapping itself; and the changers protect, unmap, shrink and grow their mappings.
+ * In the end FILE holds the last stores, and is not mapped in more parts than necessary.
  *
- * What each touch may find: the page as it was stored, or SIGBUS while the segment is away, and
- * SIGSEGV only where it was protected or unmapped. What a call may say: that the segment is not
- * here.
+ * A touch may find the page as it was stored, or SIGBUS while the segment is away, and SIGSEGV only
+ * where it was protected or unmapped. A call may say that the segment is not here.
  *
- * How it fails: by the first thing that is otherwise, said on stdout; exit status 1. Also where
- * something never happened, since such a run has shown nothing.
+ * How it fails: the first other result is printed on stdout; exit status 1. Also if a kind of event
+ * never happened, since such a run has shown nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +65,7 @@ static char *base; /* where all of FILE is mapped */
 static atomic_bool stop;
 static atomic_ulong looks, gone, windows, refused, forks, forks_away, spawns, calls, protects,
 	holes, grows;
-/* What each changer's pages hold; that changer's, until it has ended. */
+/* The words of each changer's pages. A word belongs to its changer until that has ended. */
 static uint64_t stored[CHANGERS * AREA];
 
 static __thread uint64_t random_state;
@@ -108,15 +107,13 @@ static time_t now_s(void)
 	return now.tv_sec;
 }
 
-/* ---- touching the mapping ---------------------------------------------------------------------
- */
+/* ---- touching the mapping ---- */
 
 static void take_signal(int number)
 {
 	if (touching)
 		siglongjmp(on_signal, number);
-	signal(number,
-	       SIG_DFL); /* nobody meant to touch anything: it ends us when it comes again */
+	signal(number, SIG_DFL); /* no thread meant to touch it: the next one ends us */
 }
 
 static volatile uint64_t *word(uint64_t page)
@@ -124,7 +121,7 @@ static volatile uint64_t *word(uint64_t page)
 	return (volatile uint64_t *)(base + page * PAGE);
 }
 
-/* 0, or the signal that it was. */
+/* Returns 0, or the signal of the load. */
 static int load(uint64_t page, uint64_t *value)
 {
 	int number = sigsetjmp(on_signal, 0);
@@ -160,7 +157,7 @@ static void same_value(uint64_t page, uint64_t value, const char *who)
 		fail("%s found %lx in page %lu, which holds %lx", who, value, page, expected(page));
 }
 
-/* A page that is mapped, and may be written if `writes`. False: the segment is away. */
+/* Looks at a page that is mapped, and may be written if `writes`. Returns false if the segment is away. */
 static bool look(uint64_t page, bool writes, const char *who)
 {
 	uint64_t value = 0;
@@ -176,7 +173,7 @@ static bool look(uint64_t page, bool writes, const char *who)
 	return number == 0;
 }
 
-/* NULL: the segment is away. */
+/* Returns NULL if the segment is away. */
 static char *map(uint64_t first, uint64_t pages, int prot, const char *who)
 {
 	int fd = open(path, (prot & PROT_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC), code;
@@ -202,10 +199,10 @@ static char *map(uint64_t first, uint64_t pages, int prot, const char *who)
 	return at;
 }
 
-/* ---- the threads ------------------------------------------------------------------------------
- */
+/* ---- the threads ---- */
 
-/* What several have mapped stays until the last of them unmaps it, and all of it is there. */
+/* A window that several threads have mapped stays until the last of them unmaps it, and all of it is
+   there. */
 static void be_mapper(uint64_t unused)
 {
 	(void)unused;
@@ -227,7 +224,7 @@ static void be_mapper(uint64_t unused)
 	}
 }
 
-/* A fork's child has what its parent has. */
+/* A fork's child has the mappings of its parent. */
 static int be_child(void)
 {
 	uint64_t first = draw(COMMON - 10);
@@ -277,7 +274,7 @@ static void be_forker(uint64_t unused)
 	}
 }
 
-/* Whoever is made behind the shim's back has nothing, rather than something stale: 0. */
+/* Returns 0: a child that is made behind the shim's back has no mapping, rather than a stale one. */
 static int has_some(void *unused)
 {
 	uint64_t value;
@@ -298,7 +295,7 @@ static void be_spawner(uint64_t unused)
 		if (posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ))
 			fail("posix_spawn: %s", strerror(errno));
 		if (end_of(pid, "posix_spawn"))
-			fail("what was made by posix_spawn did not run as it should");
+			fail("a child of posix_spawn did not run as it should");
 		pid = clone(has_some, stack + CLONE_STACK, SIGCHLD, NULL);
 		if (end_of(pid, "clone"))
 			fail("a child of clone has the segment mapped");
@@ -313,7 +310,7 @@ static void be_spawner(uint64_t unused)
 	free(stack);
 }
 
-/* Of what a call did with a word: all of it, or it may not have been there. */
+/* Returns whether a call handled a word: all of it, or none because the segment was not here. */
 static bool called(ssize_t rc, bool from_mapping, const char *what)
 {
 	if (rc == sizeof(uint64_t)) {
@@ -349,8 +346,7 @@ static void be_caller(uint64_t unused)
 	}
 }
 
-/* ---- a thread that changes what it has mapped -------------------------------------------------
- */
+/* ---- a thread that changes what it has mapped ---- */
 
 static char *map_until(uint64_t first, uint64_t pages)
 {
@@ -373,7 +369,7 @@ static void unmap(char *at, uint64_t pages)
 		fail("a changer: munmap: %s", strerror(errno));
 }
 
-/* Stores what was never there before, for the loads and reads to come. */
+/* Stores a word that was never there before, for the loads and reads to come. */
 static void store_next(uint64_t page)
 {
 	uint64_t next = expected(page) + (UINT64_C(1) << 32);
@@ -414,7 +410,7 @@ static void change_protection(uint64_t page)
 	atomic_fetch_add(&protects, 1);
 }
 
-/* What is stored can be read: a mapping that came back as a private one would keep it to itself. */
+/* A store can be read: a mapping that came back as a private one would keep it to itself. */
 static void read_back(uint64_t page)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -443,7 +439,7 @@ static void make_hole(uint64_t first, uint64_t pages)
 	atomic_fetch_add(&holes, 1);
 }
 
-/* False: it could not grow again, as where the segment has left meanwhile; it is all unmapped. */
+/* Returns false if it could not grow again, since the segment has left meanwhile: all is unmapped. */
 static bool resize(uint64_t first)
 {
 	char *at = base + first * PAGE;
@@ -497,8 +493,7 @@ static void be_changer(uint64_t which)
 		unmap(at, AREA);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ---- */
 
 static const struct job {
 	const char *name;
@@ -568,10 +563,9 @@ static void work(void)
 			fail("a %s does not end: what it waits for never came", hands[n].job->name);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
-/* The file is at home for a moment every now and then; what is open goes on where it comes back. */
+/* The file is at home for short times; an open descriptor works again when it comes back. */
 static void check_bytes(void)
 {
 	time_t until = now_s() + END_S;
@@ -591,7 +585,7 @@ static void check_bytes(void)
 	close(fd);
 }
 
-/* Into how many parts the mapping of all of it has fallen. */
+/* Returns into how many parts the mapping of all of it has fallen. */
 static unsigned count_parts(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");

@@ -30,7 +30,7 @@ kill_daemons() {
 	done
 }
 begun() { grep -q begun "$scratch/said" || ! kill -0 $crew 2>/dev/null; }
-where() { # is it now
+where() { # prints the node that has it now
 	local node
 	for node in a b c; do
 		[ ! -e "$mnt/a/$node/crew" ] || at=$node
@@ -67,7 +67,7 @@ status=0
 wait $crew || status=$?
 cat "$scratch/said"
 if [ $status != 0 ]; then
-	echo "--- what the shim has said, and how often:" >&2
+	echo "--- the shim's lines, and how often:" >&2
 	sed 's/[0-9]\+/N/g' "$scratch/lines" | sort | uniq -c | sort -rn | head -n 20 >&2
 fi
 echo "$moves moves, $refusals refused:"
@@ -80,7 +80,7 @@ if [ -n "$pause" ]; then
 	echo "$(wc -l <"$scratch/killed") daemons were killed meanwhile"
 fi
 [ $moves -gt 3 ] || fail "the segment could not be moved more than $moves times"
-# What a daemon was killed in the midst of is gone on with.
+# The next daemon continues a move during which a daemon was killed.
 ends_on() {
 	where
 	[ $at = "$1" ] || { move "$1" && false; }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Programs in the languages that people have, whose files are moved between nodes while they run and
-# between their runs: C++ (Boost.Interprocess), numpy, Perl, Java.
+# Programs in several languages, whose files move between nodes while they run and between their runs:
+# C++ (Boost.Interprocess), numpy, Perl, Java.
 #   languages.sh cxx|numpy|perl|java
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 cluster_start -n 3 -c 256M
 a=$mnt/a b=$mnt/b c=$mnt/c
 quietly() { "$@" 2>/dev/null; }
-# To a node, from whichever has it: as soon as the former move is over.
+# Moves a file to a node, from the node that has it: as soon as the last move is over.
 to() {
 	local n from=""
 	for n in a b c; do [ ! -e "$mnt/$n/$n/$2" ] || from=$n; done
@@ -50,7 +50,7 @@ P
 }
 
 perl_() {
-	# File::Map for what is written, PerlIO's own :mmap for what is read.
+	# File::Map for writing, PerlIO's own :mmap for reading.
 	cat >"$scratch/p.pl" <<'P'
 use strict; use warnings; use File::Map "map_file";
 my ($mode, $path) = @ARGV;

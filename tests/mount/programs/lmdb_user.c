@@ -1,9 +1,9 @@
 /*
- * An LMDB user with MDB_FIXEDMAP and MDB_WRITEMAP: pointers into the map are part of its life.
+ * An LMDB user with MDB_FIXEDMAP and MDB_WRITEMAP: it depends on pointers into the map.
  *
  *	lmdb_user put FILE FROM TO	writes keys FROM..TO-1, a thousand a transaction
  *	lmdb_user check FILE TO		every key 0..TO-1 is there with its value, and no other
- *	lmdb_user where FILE		the address of the map
+ *	lmdb_user where FILE		prints the address of the map
  */
 #include <lmdb.h>
 #include <stdio.h>

@@ -23,7 +23,7 @@ start() { # mount, node
 stop() {
 	kill -USR1 "$pid"
 	wait "$pid" || fail "memcached did not stop cleanly"
-	sleep 1.1 # it refuses a stop_time that is not past
+	sleep 1.1 # it refuses a stop_time that is not in the past
 }
 start "$a" a
 $mc fill "$p" "$items" $bytes

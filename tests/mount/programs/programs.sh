@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Real programs whose files are moved between nodes: LMDB, SQLite, Python's mmap, and programs that
+# Real programs whose files move between nodes: LMDB, SQLite, Python's mmap, and programs that
 # know nothing of the shim, on local and on half-pulled segments.
 #   programs.sh lmdb|sqlite|wal|python|plain
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 cluster_start -n 3 -c 1G
 a=$mnt/a b=$mnt/b c=$mnt/c
-# When mv returns, its own node shows the new place; others do when they have heard of the commit.
+# When mv returns, its own node shows the new place; others do when the commit has reached them.
 mv() {
 	local n
 	command mv "$@"
@@ -31,7 +31,7 @@ lmdb() {
 	rampfs-run "$user" check "$c/c/db" 150000
 }
 
-# SQLite reads and writes where it can't map, and says nothing: so it is looked whether it has mapped.
+# SQLite reads and writes if it can't map, and says nothing: so the test checks that it has mapped.
 sums="SELECT count(*), sum(length(v)), sum(k) FROM t;"
 mapped_by() { # NAME, a segment
 	local pid=${1}_pid addr
@@ -39,7 +39,7 @@ mapped_by() { # NAME, a segment
 	grep -q "^${addr#0x}-[0-9a-f]* r..s 00000000 " "/proc/${!pid}/maps" ||
 		fail "$1 has not mapped $2 at $addr: $(cat "/proc/${!pid}/maps")"
 }
-sqlite_on() { # NAME, a database: a program to be asked
+sqlite_on() { # NAME DATABASE: starts a program that answers queries
 	holder_program=(rampfs-run sqlite3 -cmd "PRAGMA mmap_size=268435456" -batch "$2")
 	holder "$1"
 	same 268435456 "$(hear "$1")" "what it may map"
@@ -72,8 +72,8 @@ sqlite() {
 	same ok "$(sql "$a/a/s.db" "PRAGMA integrity_check;")" "integrity back on a"
 }
 
-# A database with a log beside it, whose index (-shm) SQLite can but map. It is moved there and back
-# under a program that has all three open, and changed there by another.
+# A database with a log beside it, whose index (-shm) SQLite uses only by mapping it. It moves there and back
+# under a program that has all three files open, and another program changes it there.
 wal() {
 	local sum step part
 	move_all() { # from, to
@@ -91,7 +91,7 @@ wal() {
 		mapped_by one "$a/a/w.db-shm"
 		[ "$(stat -c %s "$a/a/w.db-wal")" -gt 100000 ] || fail "nothing is in the log"
 		move_all a b
-		# Nobody there knows that a program at home has it open: it keeps the log when it closes it.
+		# No program there knows that a program at home has it open: the last one that closes it there must keep the log.
 		sqlite_on two "$b/b/w.db"
 		same 1 "$(ask two .filectrl persist_wal 1)" "the log that stays"
 		same "$sum" "$(ask two "$sums")" "the sums on b"

@@ -1,11 +1,11 @@
-"""How long the threads of a program that page faults may run at a time, as the kernel has it, for slices.sh.
+"""The time slices of the threads of a program that page faults, as the kernel tells them, for slices.sh.
 
 Usage: rampfs-run slices.py FILE shorten | leave | children | wait READY KILLED
 
 FILE is a segment whose pages are all missing.
-  shorten   a thread that page faults has a short slice, and after a while its usual one, as has one that it began
-  leave     one that has asked for a slice, or has another policy, keeps that
-  children  who is forked by such a thread has the usual one
+  shorten   a thread that page faults has a short slice, and after a while its usual one; so has a thread that it starts
+  leave     a thread that has asked for a slice, or has another policy, keeps that
+  children  a child that such a thread forks has the usual one
   wait      makes READY once its slice is short, page faults until KILLED is there, and waits for the usual one
 """
 import ctypes
@@ -24,7 +24,7 @@ ATTR = struct.Struct("<IIQiIQQQ")
 
 
 def attributes(tid=0):
-    """(policy, nice, slice in ns)"""
+    """Returns (policy, nice, slice in ns)."""
     data = ctypes.create_string_buffer(ATTR.size)
     if LIBC.syscall(GETATTR, tid, data, ATTR.size, 0):
         raise OSError(ctypes.get_errno(), "sched_getattr")
@@ -52,7 +52,7 @@ def comes(expected, tid, what):
 
 
 class Pages:
-    """Each load is of another page."""
+    """The pages of a segment, each of which is loaded from only once."""
 
     def __init__(self, path):
         with open(path, "r+b") as f:
@@ -64,7 +64,7 @@ class Pages:
         self.page += 1
 
     def faults(self, what):
-        """Until this thread's slice is short: one page fault may come in the moment of a look at the process's threads."""
+        """Waits until this thread's slice is short: one page fault may come just while the daemon looks at the threads."""
         for _ in range(20):
             self.fault()
             if attributes()[2] == SHORT:
@@ -74,7 +74,7 @@ class Pages:
 
 
 def in_thread(work):
-    """Its number and what it returns; the thread lasts until the second result is set."""
+    """Starts a thread; returns its number and its result. The thread lasts until the second result is set."""
     found, end = [], threading.Event()
     done = threading.Event()
 
@@ -111,7 +111,7 @@ def shorten(pages):
         time.sleep(0.01)
     same(usual[2], found[0][1], "an older thread that has not page faulted")
     same((OTHER, 3, SHORT), found[1], "the same, when it has")
-    for _ in range(40):  # longer than it lasts after one
+    for _ in range(40):  # longer than the slice lasts after a page fault
         pages.fault()
         time.sleep(0.1)
     same((OTHER, 3, SHORT), attributes(), "who page faults now and then")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A program's thread that page faults has a short time slice while it does, and no other has.
+# A thread of a program has a short time slice while it page faults, and no other thread has.
 . tests/lib/cluster.sh
 export LC_ALL=C
 # slices NAME CASE...: with a segment of which b has no page.
@@ -15,7 +15,7 @@ slices() {
 	fi
 	[ $status = 0 ] || fail "slices.py $2 ended with $status"
 }
-# Whatever fails, nobody stays stopped.
+# No process stays stopped, whatever fails.
 wake_up() {
 	local status=$?
 	set +e
@@ -25,22 +25,22 @@ wake_up() {
 trap wake_up EXIT
 cluster_start -n 2 -c 512M
 
-echo "it is short while a thread page faults, and the usual one after that; also a thread's which that one has begun"
+echo "it is short while a thread page faults, and the usual one after that; also for a thread that this thread has started"
 slices f shorten
 
-echo "who has asked for a slice, or has another policy, keeps it"
+echo "a thread that has asked for a slice, or has another policy, keeps it"
 slices g leave
 
 echo "a forked child's is the usual one"
 slices h children
 
-echo "what a daemon left that was killed with kill -9 is taken back by the next"
+echo "the short slices that a daemon left when it was killed with kill -9 are taken back by the next"
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/b\$"; }
 slices i wait "$scratch/ready" "$scratch/killed" &
 waiting=$!
 within 20 test -e "$scratch/ready"
 first=$(daemon)
-kill -STOP "$first" # what it has not taken back by now it never will
+kill -STOP "$first" # from now on it takes no slice back
 touch "$scratch/killed"
 program=$(pgrep -f "python3 tests/mount/programs/slices.py $mnt/b/b/i wait" | tail -n 1)
 same 100100 "$(python3 -c 'import ctypes, os, struct, sys

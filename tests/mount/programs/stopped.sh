@@ -55,7 +55,7 @@ counter() { dd if="$1" bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d '
 stop() { kill -STOP "$pid" && within 5 is_state T; }
 move() { python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$1" "$2"; }
 
-# away, while it is stopped; it learns when it goes on
+# away, while the program is stopped; it learns of it when it continues
 writer "$a/a/f"
 stop
 move "$a/a/f" "$a/b/f"
@@ -69,7 +69,7 @@ grep -q "a/f is now on node b; touching it here is SIGBUS" "$scratch/err" || fai
 same "$at" "$(counter "$b/b/f")" "the counter, after the writer went on"
 rm "$b/b/f"
 
-# away and, once it went on and has the empty file, back: its pointers work again
+# away and, once the program has continued and has the empty file, back: its pointers work again
 cat >"$scratch/patient.py" <<'P'
 import mmap, os, sys
 f = os.open(sys.argv[1], os.O_RDWR)
@@ -91,11 +91,11 @@ stop
 move "$a/a/f" "$a/b/f"
 kill -CONT "$pid"
 within 10 grep -q "is now on node b" "$scratch/err"
-# A source frees what is not mapped any more; until then the way back is "not yet".
+# A source frees the segment when no process maps it any more; until then the way back is "not yet".
 within 20 move "$a/b/f" "$a/a/f"
 echo >&9
 within 20 grep -q "as it was" "$scratch/out"
-# the same with the way back while it is still stopped: nothing old is ever seen
+# the same with the way back while the program is still stopped: no old byte is ever seen
 stop
 move "$a/a/f" "$a/b/f"
 printf 'anew     ' | dd of="$b/b/f" bs=4096 seek=1 conv=notrunc status=none
@@ -110,7 +110,7 @@ exec 9>&-
 wait "$pid"
 rm "$a/a/f"
 
-# traced by another: EBUSY, and everything as before
+# traced by another process: EBUSY, and everything as before
 if command -v gdb >/dev/null || command -v strace >/dev/null; then
 	writer "$a/a/f"
 	if command -v gdb >/dev/null; then
@@ -124,7 +124,7 @@ if command -v gdb >/dev/null || command -v strace >/dev/null; then
 	within 10 sh -c "! grep -l '^State:.[RS]' /proc/$pid/task/*/status | grep -q ."
 	refused "busy" move "$a/a/f" "$a/b/f"
 	grep -q "process $pid (python3) maps it and is stopped and traced by process" "$scratch/cluster/a.log" ||
-		fail "the log does not say who is traced"
+		fail "the log does not name the traced process"
 	kill -KILL "$tracer"
 	pkill -KILL -P "$tracer" || true
 	wait "$tracer" || true
@@ -140,7 +140,7 @@ else
 	echo "no gdb and no strace here: tracing is not tested"
 fi
 
-# a frozen cgroup: the same, in one of version 2, which can always be made, and in one of version 1 where there is that
+# a frozen cgroup: the same, in one of version 2, which can always be made, and in one of version 1 if there is that
 mkdir "$scratch/cgroups"
 mount -t cgroup2 cgroup2 "$scratch/cgroups"
 for root in "$scratch/cgroups" /sys/fs/cgroup/freezer; do
@@ -153,7 +153,7 @@ for frozen in "${freezers[@]}"; do
 	freeze
 	refused "busy" move "$a/a/f" "$a/b/f"
 	grep -q "process $pid (python3) maps it and is in a frozen cgroup" "$scratch/cluster/a.log" ||
-		fail "the log does not say who is frozen in $frozen"
+		fail "the log does not name the process that is frozen in $frozen"
 	thaw
 	at=$(counter "$a/a/f")
 	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
@@ -166,8 +166,8 @@ for frozen in "${freezers[@]}"; do
 done
 umount "$scratch/cgroups"
 
-# stopped, with a filter that hands each madvise(2) to a supervisor who never answers: EBUSY soon, and who has it mapped
-# besides goes on
+# stopped, with a filter that hands each madvise(2) to a supervisor that never answers: EBUSY soon, and another program
+# that has it mapped continues
 cat >"$scratch/filtered.py" <<'P'
 import ctypes, mmap, os, struct, sys, time
 f = os.open(sys.argv[1], os.O_RDWR)
@@ -197,7 +197,7 @@ if [ "$(uname -m)" = x86_64 ]; then
 	refused "busy" timeout 60 python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$a/a/f" "$a/b/f"
 	[ $((SECONDS - from)) -lt 40 ] || fail "it took $((SECONDS - from)) s"
 	grep -q "process $pid (python3) maps it and is stopped, and dropping it there failed: Connection timed out" \
-		"$scratch/cluster/a.log" || fail "the log does not say who it was: $(tail -n 5 "$scratch/cluster/a.log")"
+		"$scratch/cluster/a.log" || fail "the log does not name the process: $(tail -n 5 "$scratch/cluster/a.log")"
 	same T "$(state_of)" "the state of who has the filter"
 	at=$(counter "$a/a/f")
 	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# A program with the shim that somebody watches: gdb, strace, valgrind, AddressSanitizer; and programs
-# that go past the shim: static ones and setuid ones. What does not work is tested to be so, as
-# rampfs-run(1) says it.
+# A program with the shim under gdb, strace, valgrind, AddressSanitizer; and programs that go past the
+# shim: static ones and setuid ones. Cases that do not work are tested to fail as rampfs-run(1) says.
 #   watched.sh gdb|strace|valgrind|asan|unshimmed
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
@@ -54,8 +53,8 @@ word() { dd if="$1" bs=8 skip="$2" count=1 status=none | od -An -tu8 | tr -d ' '
 stores() { [ "$(word "$a/f" 0)" != "$1" ]; }
 says() { grep -q "$2" "$1"; }
 # A program that stores all the time while its segment leaves: it ends by SIGBUS, and every store is there,
-# in its order: where the SIGBUS is the second store's, the first counter gets one ahead.
-leaves_under() { # what runs it
+# in its order. If the SIGBUS is the second store's, the first counter gets one ahead.
+leaves_under() { # COMMAND...: runs it under COMMAND
 	local status=0 first second ahead
 	mkfifo "$scratch/in"
 	timeout -k 5 60 rampfs-run "$@" "$a/f" <"$scratch/in" >"$scratch/out" 2>"$scratch/err" &
@@ -77,7 +76,7 @@ leaves_under() { # what runs it
 }
 
 gdb_() {
-	# Memory of a segment is read and written by the debugger; it moves while the program runs under it.
+	# The debugger reads and writes memory of a segment; the segment moves while the program runs under the debugger.
 	cat >"$scratch/commands" <<'G'
 set breakpoint pending on
 break mapped
@@ -90,7 +89,7 @@ info threads
 print words[1]
 G
 	leaves_under gdb -q -batch -x "$scratch/commands" --args "$scratch/storer"
-	says "$scratch/out" '^\$1 = 4711$' || fail "what gdb wrote is not there: $(cat "$scratch/out")"
+	says "$scratch/out" '^\$1 = 4711$' || fail "gdb's store is not there: $(cat "$scratch/out")"
 	says "$scratch/out" 'received signal SIGBUS' || fail "no SIGBUS: $(cat "$scratch/out")"
 	says "$scratch/err" 'Cannot access memory' || fail "gdb saw memory that is gone: $(cat "$scratch/out" "$scratch/err")"
 	says "$scratch/out" 'rampfs-agent' || fail "gdb does not show the agent: $(cat "$scratch/out")"
@@ -123,15 +122,15 @@ valgrind_() {
 	finish one || fail "valgrind found something: $(cat "$scratch/err")"
 	# Valgrind 3.19 warns of it, 3.24 does not.
 	same 0 "$(grep 'unhandled ioctl' "$scratch/err" | grep -cv 0xaa00)" "warnings that rampfs-run(1) does not tell of: $(cat "$scratch/err")"
-	# Not while the program touches it: who waits for the page keeps valgrind's one turn, the agent gets
-	# none, and SIGKILL alone ends them. The segment moves all the same. Where the agent had its turn just
-	# before, the program ends by SIGBUS as any other does: then some times more. On one processor, where
-	# the agent, who is more urgent, gets its turn when the program lets go of it; from another one it
-	# comes too late each time.
+	# Not while the program touches it: the thread that waits for the page keeps valgrind's one turn, the agent gets
+	# none, and SIGKILL alone ends them. The segment moves all the same. If the agent had its turn just
+	# before, the program ends by SIGBUS as any other does: then the test tries again some times. It runs on one
+	# processor, where the agent, which is more urgent, gets its turn when the program releases it; from another
+	# processor the agent comes too late each time.
 	for _ in 1 2 3 4 5; do
 		holder two taskset -c 0 rampfs-run 2>"$scratch/err"
 		same mapped "$(hear two)" "its first line: $(cat "$scratch/err")"
-		renice -n -20 -p "${two_pid:?}" >/dev/null # of that thread alone: it takes its turns first
+		renice -n -20 -p "${two_pid:?}" >/dev/null # only that thread: it takes its turns first
 		first=$(word "$a/f" 0)
 		echo spin >&"${two_in:?}"
 		within 30 stores "$first"
@@ -143,7 +142,7 @@ valgrind_() {
 		same 135 $status "its end (128 + SIGBUS)"
 		back
 	done
-	kill -TERM "$two_pid" 2>/dev/null || return 0 # it never stood still: that may be, too
+	kill -TERM "$two_pid" 2>/dev/null || return 0 # it never hung: that may be, too
 	sleep 1
 	same handle_userfault "$(cat "/proc/$two_pid/wchan")" "where it stands still, SIGTERM or not"
 	bye two KILL
@@ -175,7 +174,7 @@ unshimmed_() {
 	chown 65534 "$scratch/setuid" && chmod 4755 "$scratch/setuid"
 	chmod 666 "$a/f"
 	for p in static setuid; do
-		# As a user: root's programs are loaded as everybody's where they don't change who they are.
+		# As a user: a program of root's that does not change its user is loaded with the shim as any other.
 		run=(setpriv --reuid=1001 --regid=1001 --clear-groups rampfs-run "$scratch/$p" "$a/f")
 		same "No such device" "$("${run[@]}" </dev/null 2>"$scratch/err")" "mmap by a $p program"
 		says "$scratch/err" "^rampfs-run: $scratch/$p .*does not load the shim" || fail "$p: $(cat "$scratch/err")"
@@ -191,7 +190,7 @@ unshimmed_() {
 		finish one
 		python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.mmap", b"none")' "$a/f"
 	done
-	away # nothing holds it any more
+	away # no process holds it any more
 }
 
 "${1}_"
