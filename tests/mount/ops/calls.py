@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Calls that programs make on files, on tmpfs and on a node's directory: what they return, their
-# errno, and what is in the files then must be the same, but for BY_DESIGN.
+# Calls that programs make on files, on tmpfs and on a node's directory: their results, their
+# errno, and the bytes of the files afterwards must be the same, but for BY_DESIGN.
 #   calls.py TMPFS_DIR RAMPFS_DIR
 import ctypes, errno, fcntl, os, resource, signal, struct, sys
 
@@ -8,7 +8,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ctypes.c_long
 BYTES = 10000
 PROBES = []
-# What rampfs(8) says is different: what it answers instead.
+# Differences that rampfs(8) names: the call, and rampfs' answer.
 BY_DESIGN = {
     "RWF_NOAPPEND": "4 10004",
     "RENAME_EXCHANGE": "EINVAL",
@@ -35,7 +35,7 @@ def probe(name):
 
 
 def each(names):
-    """A probe for each of names: what is done with it."""
+    """Returns a probe for each of the names, with the action on it."""
     def add(fn):
         for name, what in names.items():
             PROBES.append((name, lambda d, what=what: fn(d, what)))
@@ -44,7 +44,7 @@ def each(names):
 
 
 def call(name, *args):
-    """A function of the C library."""
+    """Calls a function of the C library."""
     rc = getattr(LIBC, name)(*[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
     if rc < 0:
         raise OSError(ctypes.get_errno(), name)
@@ -52,7 +52,7 @@ def call(name, *args):
 
 
 class Dir:
-    """A directory with a file f of BYTES bytes and a file g of 3000, and what is open of them."""
+    """A directory with a file f of BYTES bytes and a file g of 3000, and open descriptors of them."""
 
     def __init__(self, path):
         self.path, self.open_fds = path, []
@@ -78,7 +78,7 @@ class Dir:
         return fd
 
     def shows(self, *results):
-        """Those, and what is in both files."""
+        """Returns the results, and the bytes of both files."""
         said = " ".join(str(r) for r in results)
         for name in ("f", "g"):
             with open(self.at(name), "rb") as file:
@@ -343,7 +343,7 @@ def opened2(d, resolve):
     "ftruncate": lambda fd: os.ftruncate(fd, 1), "fchmod": lambda fd: os.fchmod(fd, 0o600),
     "fstat": lambda fd: os.fstat(fd).st_size, "flock": lambda fd: fcntl.flock(fd, fcntl.LOCK_EX),
     "futimens": lambda fd: call("futimens", fd, 0),
-    "opened anew": lambda fd: os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDWR))}.items()})
+    "opened again": lambda fd: os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDWR))}.items()})
 def of_a_path(d, fn):
     return fn(d.open("f", os.O_PATH))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Calls that programs make on files, against tmpfs (calls.py); and what they read through the page cache.
+# Calls that programs make on files, against tmpfs (calls.py); and the bytes that they read through the page cache.
 . tests/lib/cluster.sh
 cluster_start -n 2 -c 512M
 beside=$(mktemp -d /dev/shm/rampfs-calls.XXXXXX)
@@ -7,7 +7,7 @@ trap 'status=$?; rm -rf "$beside"; cluster_cleanup $status' EXIT
 chmod 1777 "$beside"
 python3 tests/mount/ops/calls.py "$beside" "$mnt/a/a"
 
-echo "what a mapping has stored is sent from an open after it, and from one with O_DIRECT; what was written, from any"
+echo "stores through a mapping are sent from a later open, and from one with O_DIRECT; writes are sent from any open"
 cat >"$scratch/sent.py" <<'P'
 import fcntl, mmap, os, sys
 path = sys.argv[1]
@@ -38,7 +38,7 @@ for byte in b"abc":
 P
 rampfs-run python3 "$scratch/sent.py" "$mnt/a/a/sent"
 
-echo "what another node has written meanwhile is sent from an open of before"
+echo "writes of another node are sent from an open that is older"
 cat >"$scratch/moved.py" <<'P'
 import errno, os, subprocess, sys, time
 here, there = sys.argv[1:]

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What is cut out of a segment just as it begins to move, while a program stores as much elsewhere: the
-# file has as many pages as when it was looked at, and others.
+# Pages are cut out of a segment just as it begins to move, while a program stores as many elsewhere: the
+# file has as many pages as at the look before, and others.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export HOLD_MOUNT=$mnt/a HOLD_FILE=$scratch/hold RAMPFS_QUIET=1
-# The library stands before AddressSanitizer's.
+# The library comes before AddressSanitizer's.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 LD_PRELOAD=$build/tests/libhold.so cluster_start -n 3 -c 1G
 holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/f")
-# WHAT COMMAND...: it is begun, and waits in the daemon where that does it
+# begin WHAT COMMAND...: starts it; it waits in the daemon where that does WHAT
 begin() {
 	rm -f "$HOLD_FILE.held"
 	touch "$HOLD_FILE.$1"
@@ -16,17 +16,17 @@ begin() {
 	within 20 test -e "$HOLD_FILE.held"
 }
 byte() { od -An -tx1 -j $(($1 * 4096)) -N 1 "$mnt/b/b/f" | tr -d ' '; }
-cut_meanwhile() { # PAGE COMMAND...: cuts it out
+cut_meanwhile() { # PAGE COMMAND...: COMMAND cuts the page out
 	local cutter mover
 	head -c 1M /dev/zero | tr '\0' x >"$mnt/a/a/f"
 	fallocate -p -o $((200 * 4096)) -l 4096 "$mnt/a/a/f"
 	holder program
-	same 78 "$(ask program load 0)" "what it finds" # so it has it mapped
+	same 78 "$(ask program load 0)" "the byte that it finds" # so it has the segment mapped
 	begin cut "${@:2}"
 	cutter=$!
 	begin proc rampfs-migrate --wait "$mnt/a/a/f" b # mv would wait for the cutter
 	mover=$!
-	within 20 grep -q reserved "$mnt/b/.ramp/status" # so it has been looked at
+	within 20 grep -q reserved "$mnt/b/.ramp/status" # so the source has looked at it
 	same "done" "$(ask program store 200)" "a store into a hole"
 	rm "$HOLD_FILE.cut"
 	wait "$cutter" || fail "it was not cut"
@@ -52,7 +52,7 @@ cutter=$!
 rampfs-migrate --wait "$mnt/a/a/f" b &
 mover=$!
 within 20 grep -q reserved "$mnt/b/.ramp/status"
-sleep 0.3 # of the second that a freeze waits; what takes longer finds it cut before
+sleep 0.3 # of the second that a freeze waits; a slower freeze finds it cut before
 rm "$HOLD_FILE.cut"
 wait "$cutter" || fail "it was not cut"
 wait "$mover" || fail "it was not moved"
@@ -62,10 +62,10 @@ echo "a hole that cannot be punched in time is not punched later"
 head -c 800M /dev/urandom >"$mnt/a/a/g"
 holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/g")
 holder program
-ask program load 0 >"$scratch/before" # so it has it mapped
+ask program load 0 >"$scratch/before" # so it has the segment mapped
 target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
 trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
-slow() { # 12 s; some pages now and then are enough for the copy to go on
+slow() { # 12 s; some pages now and then are enough for the copy to continue
 	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < 12; i++)); do
 		kill -STOP "$target"
@@ -74,7 +74,7 @@ slow() { # 12 s; some pages now and then are enough for the copy to go on
 		sleep 0.01
 	done
 }
-# Its program is told that; not where the machine stands still, and the copy ends meanwhile.
+# Its program is told so, unless the machine stops and the copy ends meanwhile.
 tries=0
 is_late() {
 	local said slowly mover

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What everybody's tools make of segments: local, another node's, half pulled, come back.
+# Common tools on segments: local, another node's, half pulled, come back.
 . tests/lib/cluster.sh
 for tool in rsync tar cp find du df stat cmp; do command -v "$tool" >/dev/null || fail "$tool is not installed"; done
 cluster_start -n 3 -c 512M
 a=$mnt/a/a beside=$scratch/beside
 mkdir "$beside"
 field() { stat -c "$1" "$2"; }
-# What a node that does not own it knows is at most a second old.
+# The view of a node that does not own a segment is at most a second old.
 shows() { [ "$(field "$2" "$3")" = "$1" ]; }
 used() { df -B1 --output=used "$1" | tail -n 1; }
 df_of() { df -B1 --output=size,used,avail "$1" | tail -n 1; }
@@ -50,7 +50,7 @@ rsync -a --checksum --itemize-changes "$beside"/* "$a/" >"$scratch/changes"
 [ ! -s "$scratch/changes" ] || fail "rsync would copy what is the same"
 
 shape='%s %Y %a %u %g'
-# All that only reads, on the files of directory $1 (whose owner's mount it is on)
+# Every reading tool, on the files of directory $1 (on its owner's mount)
 out() {
 	local dir=$1 got=$scratch/got
 	rm -rf "$got" && mkdir "$got"
@@ -58,7 +58,7 @@ out() {
 	diff -r "$beside" "$got"
 	[ "$(blocks "$got/sparse")" -le $((8 * 1024 * 1024)) ] || fail "cp --sparse=always made a whole file of it"
 	same "$(field "$shape" "$beside/sparse")" "$(field "$shape" "$got/sparse")" "what cp -a copied"
-	cp "$dir/sparse" "$got/" # by itself: where SEEK_HOLE says that there are holes
+	cp "$dir/sparse" "$got/" # by default it finds holes with SEEK_HOLE
 	cmp "$beside/sparse" "$got/sparse"
 	[ "$(blocks "$got/sparse")" -le $((8 * 1024 * 1024)) ] || fail "cp makes a whole file of it"
 	rm "$got"/*
@@ -74,7 +74,7 @@ out() {
 	[ "$(field %s "$scratch/sparse.tar")" -lt $((60 * 1024 * 1024)) ] || fail "tar -S does not see the holes"
 	for f in sparse whole empty; do same "$(field "$shape" "$beside/$f")" "$(field "$shape" "$dir/$f")" "stat of $f"; done
 }
-# What any node shows of directory $1
+# The view that any node has of directory $1
 seen() {
 	local dir=$1 f
 	same "$(printf 'empty\nsparse\nwhole')" "$(cd "$dir" && find . -mindepth 1 -type f -printf '%P\n' | sort)" "find in $dir"
@@ -109,7 +109,7 @@ within 5 test -e "$b/empty"
 dd if="$b/whole" of="$scratch/part" bs=1M skip=20 count=5 status=none
 cmp -n $((5 * 1024 * 1024)) -i $((20 * 1024 * 1024)):0 "$beside/whole" "$scratch/part"
 same pulling "$(xattr "$b/whole" state)" "the state after a part was read"
-echo "-- written in the middle of a pull: that is when it was changed"
+echo "-- written in the middle of a pull: that time is the time of change"
 touch "$scratch/before_write"
 sleep 0.05 # times are those of the kernel's last tick
 dd if="$beside/whole" of="$b/whole" bs=4096 count=1 conv=notrunc status=none
@@ -127,7 +127,7 @@ rampfs-migrate --wait "$b/sparse" "$b/whole" "$b/empty" a
 within 5 test -e "$a/empty"
 out "$a"
 seen "$a"
-echo "-- written just before a move: the time of that write goes along"
+echo "-- written just before a move: the time of that write moves along"
 touch "$scratch/before_write"
 printf x | dd of="$a/empty" conv=notrunc status=none
 written=$(stat -c %y "$a/empty")
@@ -137,7 +137,7 @@ same "$written" "$(stat -c %y "$b/empty")" "the time of a write just before a mo
 rampfs-migrate --wait "$b/empty" a
 within 5 test -e "$a/empty"
 within 5 used_at_most "$mnt/b" $((4 * 1024 * 1024))
-echo "-- to and fro: the time of the last access goes along each time"
+echo "-- to and fro: the time of the last access moves along each time"
 touch -a -d '2001-02-03 04:05:06' "$a/empty"
 accessed=$(stat -c %x "$a/empty") at=a
 within 5 shows "$accessed" %x "$mnt/b/a/empty"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is unlinked is free for who comes next, in a store that it nearly filled: the kernel is at its small
-# pages for a tenth of a second after rm(1) has ended.
+# The memory of unlinked files is free for the next writer, in a store that they nearly filled: the kernel is still at their
+# small pages for a tenth of a second after rm(1) has ended.
 . tests/lib/cluster.sh
 export LC_ALL=C
 cluster_start -n 2 -c 1G
@@ -31,22 +31,22 @@ nearly_full
 rm "$a/old"
 store "$a/new"
 rm "$a/new"
-echo "what was never mapped"
+echo "a file that was never mapped"
 dd if=/dev/zero of="$a/old" bs=4k count=230400 status=none
 rm "$a/old"
 fallocate -l 900M "$a/new"
 rm "$a/new"
-echo "what another node unlinks, when that is heard of here"
+echo "a file that another node unlinks, when this node hears of it"
 dd if=/dev/zero of="$a/old" bs=4k count=230400 status=none
 rm "$mnt/b/a/old"
 within 10 quietly fallocate -l 900M "$a/new"
 rm "$a/new"
-echo "what moves there"
+echo "a segment that moves there"
 nearly_full
 rm "$a/old"
 rampfs-migrate --wait "$b/comes" a
 rm "$a/comes"
-echo "what is still open keeps its memory, and who creates goes on"
+echo "a file that is still open keeps its memory, and a program that creates files continues"
 nearly_full
 exec 9<"$a/old"
 rm "$a/old"

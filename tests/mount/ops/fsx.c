@@ -5,16 +5,16 @@
  *
  * Happy path: a worker on each node has the segment open, and mapped once it was the owner there.
  * The driver draws an operation, has the owner's worker carry it out, does the same to the model (a
- * memfd) and compares what came back; the others must say EREMOTE, and their old mappings SIGBUS.
- * It goes on at a new owner the moment the move returns, while pages are still coming. What is
- * drawn follows from the seed alone, so a failure can be tried again.
+ * memfd) and compares the results; the others must say EREMOTE, and their old mappings SIGBUS.
+ * It continues at a new owner as soon as the move returns, while pages are still coming. All draws
+ * follow from the seed alone, so a failure can be tried again.
  *
  * How it fails: the first difference ends it with the seed, the operation's number and the last 50
  * operations; so does an answer that does not come within a minute. --lie N changes a byte of the
- * model before operation N: a run that does not notice is no good (fsx.sh tries it).
+ * model before operation N: a run that does not notice is worthless (fsx.sh tries it).
  *
- * Offsets are drawn from three zones, at 0, around 4 GiB and around 9 GiB; all between them is
- * hole.
+ * Offsets are drawn from three zones, at 0, around 4 GiB and around 9 GiB; the ranges between them
+ * are holes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ static void op_truncate(void)
 	long size = model_size(), len;
 
 	draw_range(&c.off, &len);
-	/* Down to a lower zone takes much away: seldom. */
+	/* Draws a lower zone seldom: that takes much away. */
 	for (int i = 0; i < 3 && c.off < size - ZONE; i++)
 		draw_range(&c.off, &len);
 	note("truncate from %ld to %ld", size, c.off);
@@ -108,7 +108,7 @@ static void op_allocate(void)
 	must(&c, 0);
 }
 
-/* Whether the byte is lost or only not told of: by what a read and another seek say of its page. */
+/* Says whether the byte is lost or only not reported, by a read and another seek of its page. */
 static void say_page(long at)
 {
 	struct call c = {.verb = SEEK, .how = SEEK_DATA, .off = at / PAGE * PAGE, .len = PAGE};
@@ -119,7 +119,7 @@ static void say_page(long at)
 	printf("of which that one is %02x\n", nodes[owner].wire->data[at % PAGE]);
 }
 
-/* Nothing but zeros in the model's [from, to). */
+/* Fails unless the model's [from, to) is all zeros. */
 static void must_be_zero(long from, long to)
 {
 	while (from < to) {
@@ -138,15 +138,15 @@ static void must_be_zero(long from, long to)
 	}
 }
 
-/* The part of the gap behind a zone that is a hole on every node: whatever a huge page may take
-   beside a zone is left out. */
+/* Returns the part of the gap behind a zone that is a hole on every node: without the pages that a
+   huge page may take beside a zone. */
 static void sure_gap(int zone, long *from, long *to)
 {
 	*from = zones[zone] + ZONE + HUGE_PAGE;
 	*to = zones[zone + 1] - HUGE_PAGE;
 }
 
-/* Every page is at the owner. Until then it may not know what is hole, and say data. */
+/* Returns whether every page is at the owner. Until then it may not know the holes, and say data. */
 static bool is_whole(void)
 {
 	char path[PATH_MAX], state[16];
@@ -164,12 +164,12 @@ static void must_not_reach_a_gap(long from, long to)
 	for (int z = 0; z < 2; z++) {
 		sure_gap(z, &begin, &end);
 		if (from < end && begin < to)
-			fail("%ld to %ld is said to be data, and nobody wrote to %ld to %ld", from,
-			     to, begin, end);
+			fail("%ld to %ld is said to be data, but %ld to %ld was never written",
+			     from, to, begin, end);
 	}
 }
 
-/* In a zone; and now and then between two. */
+/* Draws an offset in a zone, and now and then one between two zones. */
 static long draw_place(void)
 {
 	long off, len, end;
@@ -183,7 +183,7 @@ static long draw_place(void)
 	return off;
 }
 
-/* What a seek answered that did not refuse, against the model and the gaps. */
+/* Checks a seek's answer that is no error against the model and the gaps. */
 static void check_seek(const struct call *c, long got, long size, bool whole)
 {
 	if (c->how == SEEK_DATA)
@@ -196,7 +196,7 @@ static void check_seek(const struct call *c, long got, long size, bool whole)
 		must_not_reach_a_gap(c->off, got);
 }
 
-/* From data to hole to data, so many steps or until the end. */
+/* Seeks from data to hole to data, `max_steps` times or until the end. */
 static void seek_on(long off, long max_steps)
 {
 	struct call c = {.verb = SEEK, .off = off};
@@ -297,8 +297,8 @@ static void op_copy_inside(void)
 }
 
 /*
- * SIGBUS; but a huge page that somebody refers to at the moment when the file is cut within it (as
- * DAMON does, or compaction) stays whole on any tmpfs, and its rest is zeros then.
+ * Expects SIGBUS. But a huge page to which the kernel holds a reference just when the file is cut within
+ * it (as DAMON or compaction does) stays whole on any tmpfs, and its rest is zeros then.
  */
 static void op_past_the_end(void)
 {
@@ -390,7 +390,7 @@ static void draw_window(struct call *c)
 
 	c->off = 0;
 	c->len = MAP_END;
-	if (kind == 0) /* one zone and what is around it */
+	if (kind == 0) /* one zone and its surroundings */
 		c->off = zones[draw(3)];
 	if (kind == 0)
 		c->len = 2 * ZONE;
@@ -428,7 +428,7 @@ static void op_map(void)
 		map();
 }
 
-/* What grows and is locked is filled, with all that a store has room for. */
+/* A locked mapping that grows is filled, with as many pages as the store has room for. */
 static void unlock(struct node *n)
 {
 	struct call c = {.verb = LOCK, .off = n->map_off, .len = n->map_len};
@@ -478,7 +478,7 @@ static bool is_listed(int on, int under)
 	return access(path, F_OK) == 0;
 }
 
-/* A mount that has not heard of the last move yet says ENOENT of anything. */
+/* Waits until a mount has heard of the last move: before that it says ENOENT to every call. */
 static void hear(int on)
 {
 	time_t start = time(NULL);
@@ -490,7 +490,7 @@ static void hear(int on)
 	}
 }
 
-/* What a node says that does not own it. */
+/* Checks the answer of a node that does not own the segment. */
 static void op_elsewhere(void)
 {
 	static const enum verb calls[] = {READ, WRITE, APPEND, TRUNCATE, ALLOCATE, SEEK};
@@ -536,8 +536,8 @@ static void op_elsewhere(void)
 
 extern char **environ;
 
-/* `mode` NULL: what is there already is waited for. 0, or -1 where it was refused (1) or is not
-   known yet to have moved (3): why is on stderr. */
+/* `mode` NULL: waits for a segment that is there already. Returns 0, or -1 if the move was refused (1)
+   or is not known yet to be done (3): the reason is on stderr. */
 static int run_migrate(int on, int to, const char *mode)
 {
 	char path[4096], dst[2] = {(char)('a' + to), 0};
@@ -561,8 +561,8 @@ static int run_migrate(int on, int to, const char *mode)
 }
 
 /*
- * One try. A mount that has not heard of the last move yet says ENOENT; what a loaded machine may
- * answer is tried again, anything else is wrong.
+ * Tries once to move. A mount that has not heard of the last move yet says ENOENT; answers that a loaded
+ * machine may give are tried again, any other error is wrong.
  */
 static bool try_move(int on, int to, const char *mode)
 {
@@ -652,7 +652,7 @@ static void lie(void)
 	printf("the model lies about byte %ld from operation %lu on\n", at, op);
 }
 
-/* Every byte of the zones. */
+/* Compares every byte of the zones. */
 static void check_bytes(void)
 {
 	struct call c = {.verb = READ, .len = IO_MAX};
@@ -667,7 +667,7 @@ static void check_bytes(void)
 		}
 }
 
-/* And that all between them is hole, once the owner can know. */
+/* Checks that the ranges between them are holes, once the owner can know. */
 static void check_all(void)
 {
 	time_t start = time(NULL);
@@ -709,7 +709,7 @@ static void start(void)
 	for (int n = 0; n < NODES; n++)
 		start_worker(n);
 	must(&c, 0);
-	/* Whatever is mapped first, the whole fits later. */
+	/* Sets the extent, so that the whole fits later, whichever part is mapped first. */
 	snprintf(path, sizeof(path), "%s/a/fsx", mounts[0]);
 	if (setxattr(path, "user.ramp.extent", "16G", 3, 0))
 		fail("%s: %s", path, strerror(errno));
@@ -749,7 +749,7 @@ int main(int argc, char **argv)
 	}
 	for (int n = 0; n < NODES; n++)
 		mounts[n] = argv[optind + n];
-	/* We have the shim; rampfs-migrate needs none, and may be sanitized. */
+	/* This program has the shim; rampfs-migrate needs none, and may be sanitized. */
 	unsetenv("LD_PRELOAD");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("fsx: seed %lu, %lu operations\n", seed, all_ops);

@@ -1,5 +1,5 @@
 /*
- * What the parts of the random tester share: fsx.c (operations), fsx_worker.c (a process on each
+ * Shared by the parts of the random tester: fsx.c (operations), fsx_worker.c (a process on each
  * node), fsx_driver.c (asking the workers, drawing, the model).
  */
 #ifndef FSX_H
@@ -17,11 +17,10 @@
 #define ZONE	  (4 * MIB)
 #define IO_MAX	  (1 * MIB)
 #define MAP_END	  (10 * GIB)
-#define BLOCKS_OK                                                                                  \
-	(64 * MIB / 512) /* what three zones, their huge pages and a move's slack may take */
-#define LOGGED	 50
-#define PATIENCE 60 /* seconds */
-#define NAME	 "fsx"
+#define BLOCKS_OK (64 * MIB / 512) /* room for three zones, their huge pages and a move's slack */
+#define LOGGED	  50
+#define PATIENCE  60 /* seconds */
+#define NAME	  "fsx"
 
 enum verb {
 	OPEN,
@@ -51,10 +50,10 @@ enum verb {
 
 struct call {
 	enum verb verb;
-	int how;	/* flags, whence, advice, protection: what the verb needs */
+	int how;	/* flags, whence, advice or protection, by the verb */
 	long off, len;	/* of the file */
 	long from;	/* COPY_INSIDE: whence */
-	int owner, dst; /* whose directory it lies in; RENAME: and where to */
+	int owner, dst; /* the directory's node; RENAME: and the target's */
 };
 
 struct answer {
@@ -64,7 +63,7 @@ struct answer {
 	long blocks;
 };
 
-/* Shared by the driver and one worker: the one writes a call, the other its answer. */
+/* Shared by the driver, which writes a call, and one worker, which writes its answer. */
 struct wire {
 	struct call call;
 	struct answer answer;

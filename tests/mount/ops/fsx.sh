@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Random operations and moves on three nodes, against tmpfs: fsx.c keeps the model.
 #   fsx.sh [--kills SECONDS] [--user UID] [--ops N] [--seed S]      without a seed: a new one, printed
-# --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again. --user: by a user's program, whom the
-# daemon trusts less than root's (seg_hand_out).
+# --kills: meanwhile some node's daemon is killed -9 after SECONDS, again and again. --user: by a user's program, which
+# the daemon trusts less than root's (seg_hand_out).
 . tests/lib/cluster.sh
 pause="" as=()
 while true; do
@@ -38,7 +38,7 @@ if [ -n "$pause" ]; then
 	echo "$(wc -l <"$scratch/killed") daemons were killed meanwhile"
 fi
 rm "$mnt"/a/?/fsx
-# A tester that does not see a wrong byte is none.
+# A tester that does not see a wrong byte is worthless.
 if run --seed 1 --ops 200 --lie 150 >"$scratch/lie"; then fail "a byte was wrong, and nobody saw it"; fi
 grep -q 'differ\|said to be in a hole' "$scratch/lie" || { cat "$scratch/lie"; fail "it failed for another reason"; }
 cluster_stop

@@ -1,6 +1,6 @@
 /*
- * The random tester's driver: asks the workers, draws what is to be done, keeps the model and the
- * log of what was done. The first difference ends it.
+ * The random tester's driver: asks the workers, draws the operations, keeps the model and the
+ * log of the operations. The first difference ends it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -126,7 +126,7 @@ const struct answer *ask(int n, const struct call *c)
 	return &node->wire->answer;
 }
 
-/* Asks the owner, who must answer with `want`. */
+/* Asks the owner's worker, which must answer with `want`. */
 void must(const struct call *c, long want)
 {
 	const struct answer *a = ask(owner, c);
@@ -189,7 +189,7 @@ void same_bytes(const uint8_t *got, long n, long off)
 		}
 }
 
-/* ---- what is drawn ---- */
+/* ---- drawing ---- */
 
 long draw_length(void)
 {
@@ -198,7 +198,7 @@ long draw_length(void)
 	return 1 + draw(kind < 70 ? 8192 : kind < 95 ? 65536 : IO_MAX);
 }
 
-/* A range in one zone; its ends are a page's now and then. */
+/* Draws a range in one zone; its ends are those of a page now and then. */
 void draw_range(long *off, long *len)
 {
 	long start = draw(ZONE);
@@ -221,7 +221,7 @@ bool in_zone(long off, long len)
 	return false;
 }
 
-/* The part of a drawn range that is mapped at the owner, and before `end`. */
+/* Returns the part of a drawn range that is mapped at the owner, and before `end`. */
 bool draw_mapped(long *off, long *len, long end)
 {
 	const struct node *n = &nodes[owner];

@@ -1,7 +1,7 @@
 /*
  * The random tester's worker: one process on one node that has the segment open and mapped, and
- * does what it is told (struct call) with it. A SIGBUS or SIGSEGV that a load or store gets is an
- * answer.
+ * carries out the driver's calls (struct call) on it. A SIGBUS or SIGSEGV that a load or store gets is
+ * an answer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -110,7 +110,7 @@ static long by_child(const uint8_t *at, size_t len)
 	return status ? -1 : (long)len;
 }
 
-/* Through the mapping. A signal comes back as the answer. */
+/* Loads or stores through the mapping. A signal is the answer. */
 static long touch(const struct call *c, struct answer *answer)
 {
 	uint8_t *at = me.map + (c->off - me.map_off), *data = me.wire->data;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A store that fills up by mapped stores, by writes and by segments that come, all at once: what was
-# promised is kept (what has been allocated can be filled, what has moved there has room for every page),
-# what is not to be had is refused, and nobody loses a byte.
+# A store that fills up by mapped stores, by writes and by segments that come, all at once: promises are
+# kept (allocated room can be filled, a segment that has moved there has room for every page), requests
+# for more room are refused, and no program loses a byte.
 . tests/lib/cluster.sh
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
@@ -25,7 +25,7 @@ if how in ("make", "write"):
             sys.exit(0)
         if progress >= 0:
             os.pwrite(progress, b"%20d" % (n + 1), 0)
-elif how == "store": # until SIGBUS, where it is not said how much there is room for
+elif how == "store": # until SIGBUS: it is not told how much room there is
     if os.fstat(fd).st_size < size:
         os.ftruncate(fd, size)
     m = mmap.mmap(fd, size)
@@ -33,7 +33,7 @@ elif how == "store": # until SIGBUS, where it is not said how much there is room
         m[n * 4096:n * 4096 + 4096] = page(n)
         if progress >= 0:
             os.pwrite(progress, b"%20d" % (n + 1), 0)
-else: # check: so many pages
+else: # check: that number of pages
     with open(path, "rb") as f:
         for n in range(int(os.pread(progress, 20, 0)) if progress >= 0 else size // 4096):
             assert f.read(4096) == page(n), (path, n)
@@ -41,7 +41,7 @@ P
 fill() { python3 "$scratch/fill.py" "$@"; }
 for i in 1 2 3 4 5 6 7 8 9 10; do fill make "$a/s$i" 10; done
 fallocate -l 24M "$b/promised" # and not touched yet
-rampfs-migrate --mode demand "$a/s1" b # room for all of it is taken, its pages are elsewhere
+rampfs-migrate --mode demand "$a/s1" b # room for all of it is reserved, its pages are elsewhere
 within 10 test -e "$b/s1"
 
 echo "filled from three sides"
@@ -71,7 +71,7 @@ echo "  moved: ${moved[*]}; refused: ${stayed[*]-none}; $(cat "$scratch/stored")
 refused "No space left" dd if=/dev/zero of="$b/more" bs=1M count=8 status=none
 rm -f "$b/more"
 
-echo "it is full: what was allocated and what has moved there can be filled to the last page"
+echo "it is full: allocated room, and segments that have moved there, can be filled to the last page"
 rampfs-run python3 "$scratch/fill.py" store "$b/promised" 24
 fill check "$b/promised" 24
 for s in "${moved[@]}"; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Many segments on one node: tests/mount/ops/many.sh [COUNT], 6,000 where none is given. With 100,000 it takes some minutes,
-# nearly all of it to create and unlink them: each is a commit.
+# Many segments on one node: tests/mount/ops/many.sh [COUNT], by default 6,000. With 100,000 it takes some minutes,
+# nearly all of them to create and unlink the segments: each of these is a commit.
 . tests/lib/cluster.sh
 export LC_ALL=C
 count=${1:-6000}
-awake=4096 # rampfs/memory/seg.h: as many have a file open and a mapping in the daemon
+awake=4096 # SEG_AWAKE_MAX, rampfs/memory/: at most as many segments have an open file and a mapping in the daemon
 daemon() {
 	local p
 	for p in $(pgrep -f -- "rampfs .*$mnt/a"); do
@@ -15,7 +15,7 @@ rss() { awk '/^Rss(Anon|File):/ { kib += $2 } END { print kib }' "/proc/$1/statu
 cluster_start -n 1 -c 4G
 before=$(rss "$(daemon)")
 
-echo "$count segments: each has its bytes, and what nobody uses has no descriptor and no mapping"
+echo "$count segments: each has its bytes, and an unused one has no descriptor and no mapping"
 python3 - "$mnt/a/a" "$count" <<'PY'
 import os, sys
 for i in range(int(sys.argv[2])):
@@ -23,16 +23,16 @@ for i in range(int(sys.argv[2])):
         if i % 100 == 0:
             f.write("bytes of %d\n" % i)
 PY
-sleep 1 # a sweep
+sleep 1 # a look of attr_sync
 pid=$(daemon)
 same yes "$([ "$(find "/proc/$pid/fd" -mindepth 1 -maxdepth 1 | wc -l)" -lt $((awake + 200)) ] && echo yes)" "few descriptors"
 same yes "$([ "$(wc -l <"/proc/$pid/maps")" -lt $((awake + 2000)) ] && echo yes)" "few mappings"
 each=$((($(rss "$pid") - before) * 1024 / count))
 echo "  $each bytes of the daemon each"
-# A sanitizer's bookkeeping is no part of it.
+# A sanitizer's bookkeeping does not count.
 ldd "$build/bin/rampfs" | grep -q 'lib.san' || [ $each -le 2048 ] || fail "more than 2 KiB of the daemon a segment"
 
-# The figures are for whoever reads (2 s is the goal): they are not judged here.
+# The figures are for the reader (2 s is the goal): they are not judged here.
 took() { echo "  $1 in $(((${EPOCHREALTIME/./} - begin) / 1000)) ms"; }
 lists() {
 	local begin i
@@ -71,7 +71,7 @@ lists
 echo more >>"$mnt/a/a/s$((count - 1))"
 same more "$(cat "$mnt/a/a/s$((count - 1))")" "one at rest is written"
 
-echo "two that ask at a time each get one whole answer"
+echo "two readers at a time each get one whole answer"
 for _ in 1 2 3; do
 	rampfs-status --json "$mnt/a" >"$scratch/json1" &
 	rampfs-status --json "$mnt/a" >"$scratch/json2"

@@ -1,14 +1,14 @@
 /*
  * Random operations on names, modes, owners and times, as three users, on tmpfs and on rampfs at
- * once: what comes back, and what is there afterwards, must be the same.
+ * once: the results, and the files afterwards, must be the same.
  *
  *	names [--ops N] [--seed S] TMPFS_DIR RAMPFS_DIR SAME_DIR_ON_ANOTHER_NODE
  *
- * Happy path: three children with the users' ids do what is drawn in both directories (both are
- * root's, 1777); the parent compares result, errno and stat. Now and then it is done through
- * another node's mount, once that has heard of what was done before.
+ * Happy path: three children with the users' ids carry out the drawn operation in both directories
+ * (both are root's, 1777); the parent compares result, errno and stat. Now and then an operation goes
+ * through another node's mount, once that has heard of the operations before.
  *
- * What differs by design stands in by_design(): rampfs is flat and has neither links nor special
+ * by_design() has the intended differences: rampfs is flat and has neither links nor special
  * files, and does not exchange names. Times are the same where they were set, else within two
  * seconds; but what is an access (reading nothing, O_NOATIME) is not compared.
  *
@@ -88,7 +88,7 @@ struct call {
 
 struct answer {
 	int rc, code;
-	struct stat st; /* of what it was about, where there is something */
+	struct stat st; /* of the file that it was about, if there is one */
 	char data[64];
 };
 
@@ -247,7 +247,7 @@ static void user(int n, int sock, struct wire *wire)
 	_exit(0);
 }
 
-/* ---- what is drawn ---- */
+/* ---- drawing ---- */
 
 static long draw(long below)
 {
@@ -267,13 +267,13 @@ static void make_names(void)
 
 	for (size_t i = 0; i < n; i++)
 		strcpy(names[i], fixed[i]);
-	/* As long as a name may be, of every byte that may be in one; and one that is too long. */
+	/* Names of the greatest length, of every byte that a name may have; and one that is too long. */
 	for (int i = 0; i < 255; i++)
 		names[n][i] = i + 1 == '/' ? 'x' : (char)(i + 1);
 	memset(names[n + 1], 'x', 256);
 }
 
-/* The odd ones less often. */
+/* Draws the odd names less often. */
 static const char *draw_name(void)
 {
 	long n = draw(3) ? draw(4) : draw(NAMES);
@@ -388,8 +388,8 @@ static void fail(const char *fmt, ...)
 }
 
 /*
- * What rampfs says where tmpfs does it; 0: the same. Where tmpfs refuses, rampfs may say the same
- * or this: the kernel decides first, or it does not.
+ * Returns rampfs' errno for an operation that tmpfs does; 0: the same result. If tmpfs refuses, rampfs
+ * may say the same or this: the kernel decides first, or it does not.
  */
 static int by_design(const struct call *c)
 {
@@ -408,7 +408,7 @@ static int by_design(const struct call *c)
 	}
 }
 
-/* What tmpfs did and rampfs does not is taken back. */
+/* Takes an operation back that tmpfs did and rampfs does not do. */
 static void take_back(const struct call *c)
 {
 	char path[PATH_MAX], to[PATH_MAX];
@@ -484,7 +484,7 @@ static int by_text(const void *x, const void *y)
 	return strcmp(*(char *const *)x, *(char *const *)y);
 }
 
-/* Names, and what any node knows of them at once; sorted. */
+/* Lists names, and the attributes that every node knows at once; sorted. */
 static int list(int dir, char *lines[64])
 {
 	DIR *d = opendir(dirs[dir]);
@@ -524,7 +524,7 @@ static bool same_lists(int x, int y, bool say)
 	return same;
 }
 
-/* Another node hears of it when it is committed, some milliseconds later. */
+/* Waits for another node, which hears of a change when it is committed, some milliseconds later. */
 static void wait_for(int dir)
 {
 	for (int i = 0; i < 1000; i++) {
@@ -573,7 +573,7 @@ static void run_one(void)
 
 	draw_call(&c);
 	draw_another_size(&c);
-	/* The directory itself is not to be changed: EPERM, and tmpfs would. */
+	/* rampfs refuses to change the directory itself: EPERM; tmpfs would do it. */
 	/* FUSE has no part in a chown that changes nothing, which may be EPERM on tmpfs. */
 	if ((c.verb == CHOWN || c.verb == FCHOWN) && c.uid == (uid_t)-1 && c.gid == (gid_t)-1)
 		return;
@@ -596,8 +596,7 @@ static void run_one(void)
 		take_back(&c);
 	if (c.far) {
 		wait_for(1);
-		/* Times and sizes of the other node are a second old at times: the next look finds.
-		 */
+		/* Its times and sizes may be a second old: a later look finds a difference. */
 		users[n].wire->answers[1].st = users[n].wire->answers[0].st;
 	}
 	compare(&c, users[n].wire->answers);

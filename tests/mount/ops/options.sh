@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What mount options change for programs: who may map (uffd_group=), that nothing is executed (noexec),
-# what the scheduler gives to pulls (nice=), and what comes of a segment whose new owner's memory is gone
+# The effects of mount options on programs: which users may map (uffd_group=), that nothing is executed (noexec),
+# the scheduler's share for pulls (nice=), and the fate of a segment whose new owner's memory is gone
 # (rollback=).
 . tests/lib/cluster.sh
 export LC_ALL=C
@@ -8,15 +8,15 @@ is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
 map='import mmap, sys
 f = open(sys.argv[1], "r+b")
 mmap.mmap(f.fileno(), 0)[0] = 65'
-# Maps the file as a user of his own with these options of setpriv(1), and stores an A.
+# Maps the file as another user with these options of setpriv(1), and stores an A.
 maps() { setpriv --reuid=65534 "$@" rampfs-run /usr/bin/python3 -c "$map" "$mnt/a/a/f"; }
 stored() {
 	same A "$(head -c 1 "$mnt/a/a/f")" "what was stored by $1"
 	printf 0 | dd of="$mnt/a/a/f" conv=notrunc status=none
 }
-chmod 755 "$scratch" # for nobody
+chmod 755 "$scratch" # for that user
 
-echo "uffd_group=: root and members map, by their first group or another; who is none is told so, and reads and writes"
+echo "uffd_group=: root and members map, by their first group or another; another user is told why not, and reads and writes"
 group=$(getent group daemon | cut -d: -f3)
 cluster_start -n 1 -c 64M -o uffd_group=daemon
 head -c 8K /dev/zero >"$mnt/a/a/f"
@@ -39,7 +39,7 @@ setpriv --reuid=65534 --regid=65534 --clear-groups sh -c 'printf B | dd of="$1" 
 same B "$(cat "$scratch/said")" "by read and write"
 cluster_stop
 
-echo "noexec: for mappings, too; the next mount has its own say"
+echo "noexec: for mappings, too; the next mount decides again"
 executable() {
 	rampfs-run /usr/bin/python3 -c 'import mmap, sys
 f = open(sys.argv[1], "r+b")
@@ -64,7 +64,7 @@ session() {
 	read -r line <"/proc/$(daemon "$1")/autogroup"
 	echo "${line##* }"
 }
-# Those of its threads of that name.
+# The nice values of its threads of that name.
 threads() {
 	for t in /proc/"$(daemon "$1")"/task/*; do
 		if [ "$(cat "$t/comm")" = "$2" ]; then sed 's/.*) //' "$t/stat" | cut -d' ' -f17; fi
@@ -93,7 +93,7 @@ pulls() {
 }
 keeper() { pgrep -f -- "rampfs (--adopt )?.*$mnt/$1\$" | grep -vx "$(daemon "$1")"; }
 # b's daemon ends by this signal to it or to its keeper while its session goes before others, as in a
-# pull: not so the next one's.
+# pull: the next daemon's session does not.
 ends_raised() {
 	local before
 	before=$(daemon b)
@@ -103,7 +103,7 @@ ends_raised() {
 	within 20 comes_again
 }
 if [ -e /proc/self/autogroup ]; then
-	echo "nice=: what pulls go before others, both ends, only while they pull; also after a kill -9 of the daemon in the middle, and of its keeper"
+	echo "nice=: threads that pull go before others, at both ends, only while they pull; also after a kill -9 of the daemon in the middle, and of its keeper"
 	cluster_start -n 2 -c 512M
 	same -15 "$(threads b prefetch)" "the nice value of a thread that moves pages"
 	pulls -15
@@ -119,7 +119,7 @@ if [ -e /proc/self/autogroup ]; then
 	pulls -15
 	cluster_stop
 
-	echo "nice=N says how much, and what is no such number is refused"
+	echo "nice=N says how much, and another value is refused"
 	cluster_start -n 2 -c 512M -o nice=5
 	same 5 "$(threads b prefetch)" "the nice value of what pulls"
 	same 0 "$(threads a serve)" "the nice value of what page faults wait for, too"
@@ -131,7 +131,7 @@ else
 	echo "nice=: not tried, since this kernel has no autogroup"
 fi
 
-# lose MODE: with rollback=MODE, the memory of a new owner goes before it has pulled what it owns.
+# lose MODE: with rollback=MODE, the memory of a new owner is lost before it has pulled its segment.
 lose() {
 	cluster_start -n 3 -c 64M -o "rollback=$1"
 	head -c 8M /dev/urandom >"$mnt/a/a/f"
@@ -143,7 +143,7 @@ lose() {
 	rampfs --destroy --force "$state/b"
 	rampfs -o "log=$scratch/cluster/b.log,rollback=$1" "$state/b" "$mnt/b"
 }
-echo "rollback=auto: what left for a node whose memory is gone is where it was, as it was, and works at once"
+echo "rollback=auto: a segment that left for a node whose memory is gone is where it was, as it was, and works at once"
 lose auto
 within 20 is "$mnt/a/a/f" state stable
 same "$sum" "$(sha256sum <"$mnt/a/a/f")" "the bytes as they left"
@@ -153,11 +153,11 @@ rampfs-migrate --wait "$mnt/a/a/f" c
 same "$(((8 << 20) + 2))" "$(stat -c %s "$mnt/c/c/f")" "its size on the next node"
 cluster_stop
 
-echo "rollback=ask: it is EIO until that is accepted"
+echo "rollback=ask: the segment is EIO until the user accepts that"
 lose ask
 within 20 is "$mnt/a/a/f" state "rolled back"
 refused "Input/output error" cat "$mnt/a/a/f"
-# Ctrl-C comes too late: before it waits for the answer, which comes at once.
+# Ctrl-C comes too late: before the tool waits for the answer, which comes at once.
 python3 -c '
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -1,5 +1,5 @@
-"""Two users on several nodes at once: what the kernel of one node allowed, another node may have changed
-before it is committed.   owners.py MNT [STORY...]"""
+"""Two users on several nodes at once: a change that the kernel of one node allowed may be forbidden when it
+is committed, since another node has changed the file before.   owners.py MNT [STORY...]"""
 import ctypes, errno, os, random, subprocess, sys, time
 
 mnt = sys.argv[1]
@@ -13,7 +13,7 @@ def fail(text):
 
 
 def as_user(uid, fn, *args):
-    """Runs fn in a process of that user's; its pid."""
+    """Runs fn in a process of that user; returns its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -50,7 +50,7 @@ def make(path, uid, mode=0o644, data=b""):
 
 
 def at_once(n, *sides):
-    """Each side (uid, fn): fn(i) for i in range(n), all at about the same moments."""
+    """For each side (uid, fn) calls fn(i) for i in range(n), all at about the same times."""
     begin = time.time() + 0.3
 
     def side(seed, fn):
@@ -129,7 +129,7 @@ def nor_through_a_file_that_was_open():
         time.sleep(0.2)
         os.chown(f"{C}/a/open", 0, 0)
         make(f"{C}/c/after", 0)
-        while not os.path.exists(f"{where}/c/after"):  # no stat of the file: the kernel knows its former owner
+        while not os.path.exists(f"{where}/c/after"):  # no stat of the file: the kernel knows its old owner
             time.sleep(0.01)
         os.close(w)
         done(pid)
@@ -141,7 +141,7 @@ def nor_through_a_file_that_was_open():
 
 
 def hunt(i, act):
-    """As soon as the move of x is seen on a third node, acts there until that is decided."""
+    """Acts on a third node as soon as the move of x is seen there, until the move is decided."""
     x = f"{A}/a/x{i}"
     mover = subprocess.Popen(["rampfs-migrate", x, "b"], stderr=subprocess.DEVNULL)
     here = f"{C}/a/x{i}"
@@ -191,7 +191,7 @@ def a_name_that_has_left_is_not_changed_where_it_is():
 
 
 def in_namespace(fn, first, count):
-    """Runs fn as root of a user namespace of the users first...; its pid."""
+    """Runs fn as root of a user namespace of the users first...; returns its pid."""
     ready, mapped = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -237,7 +237,7 @@ def who_may_is_not_refused():
         if time.monotonic() > until:
             fail(f"left: {os.listdir(f'{A}/a')}")
         time.sleep(0.01)
-    # Who may write may touch and cut, which takes the bits away.
+    # A writer may touch and cut the file, which takes the bits away.
     os.chmod(f"{A}/a/foreign", 0o4666)
 
     def writer():

@@ -8,7 +8,7 @@ keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
 another_daemon() { local now && now=$(daemon "$1") && [ "$now" != "$2" ]; }
 quietly() { "$@" 2>/dev/null; }
 set_xattr() { python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp." + sys.argv[2], sys.argv[3].encode())' "$@"; }
-# A program that keeps a mapping and does what it is told, a line a time, and answers each.
+# A program that keeps a mapping and takes commands, a line at a time, and answers each.
 cat >"$scratch/holder.py" <<'P'
 import ctypes, os, sys
 # mmap(2) itself: Python's own keeps a duplicate of the file.
@@ -41,7 +41,7 @@ for line in sys.stdin:
     print(out, flush=True)
 P
 holder_program=(python3 "$scratch/holder.py")
-# A move is refused, and the log's last refusal says why. RELEASE comes a moment after close(2).
+# A move is refused, and the log's last refusal says why. RELEASE comes a little after close(2).
 stays_because() {
 	refused "Device or resource busy" mv "$mnt/a/a/seg" "$mnt/a/b/"
 	grep 'stays: ' "$scratch/cluster/a.log" | tail -n 1 | grep -q "$1"
@@ -75,13 +75,13 @@ same written "$(ask plain get 6000000 7)" "a write(2), by a load without the shi
 ask shim unmap >/dev/null
 ask shim close >/dev/null
 
-echo "it does not move while it is open, nor while a mapping has outlived the file"
+echo "it does not move while it is open, nor while a mapping outlives the open file"
 within 5 stays_because "open for mapping"
 ask plain close >/dev/null
 within 5 stays_because "mapped without the shim"
 same plain "$(ask plain get 5000 5)" "after the refused moves"
 
-echo "a daemon that is killed: the mapping goes on, and others can be made beside an open one"
+echo "a daemon that is killed: the mapping continues, and others can be made beside an open one"
 holder other
 same yes "$(ask other open "$mnt/a/a/seg")" "a second open"
 for _ in 1 2 3; do
@@ -132,7 +132,7 @@ within 10 stays_because "mapped without the shim"
 ask plain unmap >/dev/null
 ask plain close >/dev/null
 
-echo "an open between CONNECT and the prepare gets no mapping, and the move goes on"
+echo "an open between CONNECT and the prepare gets no mapping, and the move continues"
 begun() { sed -n 's/^rampfs_migrations_started_total //p' "$mnt/a/.ramp/metrics"; }
 has_begun() { [ "$(begun)" -gt "$1" ]; }
 # The target is stopped, so that CONNECT has no answer; too long a stop, and the move gives up.
@@ -161,7 +161,7 @@ same yes "$(ask plain map)" "its mapping"
 ask plain unmap >/dev/null
 ask plain close >/dev/null
 
-echo "no more of it: as it was before"
+echo "passthrough is off again: as it was before"
 within 10 test -e "$mnt/b/b/seg"
 set_xattr "$mnt/b/b/seg" mmap none
 within 10 is "$mnt/b/b/seg" state stable

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What mv, the daemon and its sockets refuse, on a real cluster: with which error, how soon, and that
-# everything is as it was afterwards.
+# Refusals by mv, the daemon and its sockets, on a real cluster: with which error, how soon, and that
+# everything is as before afterwards.
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 256M
 a=$mnt/a b=$mnt/b c=$mnt/c
 
-# The daemon of a node: its pid.
+# Prints the pid of a node's daemon.
 daemon() { pgrep -f "rampfs --daemon .*/cluster/state/$1 $scratch/cluster/mnt/$1\$" || pgrep -f "/rampfs --daemon .*$scratch/cluster/state/$1 "; }
 keeper() { cat "$state/$1/lock"; }
-# Runs a command that must fail with the text within so many seconds.
+# Runs a command that must fail with the text within $1 seconds.
 refused_within() {
 	local most=$1 begin=$SECONDS
 	shift
@@ -32,7 +32,7 @@ refused "Object is remote" dd if=/dev/zero of="$b/a/f" bs=1 count=1 conv=notrunc
 refused "Object is remote" truncate -s 0 "$b/a/f"
 refused "Object is remote" cat "$c/a/f"
 
-# so large that no message may say so: nobody hangs up
+# so large that no message may carry the size: no node hangs up
 truncate -s 5E "$a/a/huge"
 refused_within 4 "File too large" mv "$a/a/huge" "$a/b/"
 rm "$a/a/huge"
@@ -42,13 +42,13 @@ rm "$a/a/huge"
 fallocate -l 245M "$b/b/filler"
 refused_within 6 "No space left" mv "$a/a/f" "$a/b/"
 intact "no room"
-# a store that is full says so at the call, and goes on
+# a full store says so at the call, and continues
 refused "No space left" dd if=/dev/zero of="$b/b/more" bs=1M count=64 status=none
 rm -f "$b/b/filler" "$b/b/more"
 echo fine >"$b/b/again"
 same fine "$(cat "$b/b/again")" "a store that was full"
 
-# two at once: one wins, the other is told so (or finds it gone)
+# two moves at once: one wins, the other is told so (or finds the segment gone)
 for i in 1 2 3 4 5; do
 	cp "$scratch/data" "$a/a/race"
 	won=0
@@ -65,7 +65,8 @@ for i in 1 2 3 4 5; do
 	rm "$at"
 done
 
-# where set-user-ID can't go it stays, with every byte under it; elsewhere than at its owner it stays, too
+# a file whose set-user-ID can't be taken away keeps it, with every byte under it; on a node that is not its owner it
+# keeps it, too
 stranger() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 cp "$scratch/data" "$a/a/setid" && chmod 4777 "$a/a/setid"
 refused "Object is remote" stranger truncate -s 5 "$b/a/setid"
@@ -85,7 +86,7 @@ within 10 sh -c "! grep -q '^b .* up' '$a/.ramp/nodes'"
 refused_within 15 "No route to host" mv "$a/a/f" "$a/b/"
 intact "target down"
 
-# no quorum: what changes metadata is refused, everything owned goes on
+# no quorum: a change of metadata is refused, the node's own segments continue to work
 umount "$c"
 within 10 flock -n "$state/c/lock" true
 within 10 grep -q '^quorum: *no' "$a/.ramp/status"
@@ -104,7 +105,7 @@ same "777 5" "$(stat -c '%a %s' "$a/a/setid")" "mode and size once there is a qu
 within 10 test -e "$b/b/f"
 cmp "$scratch/data" "$b/b/f"
 
-# a start that can't do what it was asked for; one that fails leaves nothing that passes for a cluster
+# a start that can't do what it was asked for; a failed one leaves nothing that passes for a cluster
 refused "was made with 3 nodes, not 5" contrib/local-cluster start -n 5 "$scratch/cluster"
 refused "not 3G" contrib/local-cluster start -c 3G "$scratch/cluster"
 refused "not a size" contrib/local-cluster start -n 2 -c 1X "$scratch/none"
@@ -114,7 +115,7 @@ refused "not a size" contrib/local-cluster start -n 2 -c 1X "$scratch/none"
 refused "a rampfs runs on it already" rampfs "$state/a" "$scratch/cluster/mnt/c"
 refused "a rampfs runs on it already" rampfs --destroy --force "$state/a"
 
-# a node with another key, and one of another cluster, are let in by nobody
+# a node with another key, and one of another cluster, are let in by no node
 mkdir "$scratch/other" "$scratch/m"
 mkfs.rampfs --config "$scratch/cluster/cluster.conf" --key "$scratch/other/key" --node c "$scratch/other/c"
 umount "$c"
@@ -137,7 +138,7 @@ rampfs --destroy --force "$scratch/other/c"
 sed -i 's/^name=.*/name=local/' "$scratch/cluster/cluster.conf"
 contrib/local-cluster start "$scratch/cluster"
 
-# garbage on the port and on the session socket: the same daemon goes on
+# garbage on the port and on the session socket: the same daemon continues
 port=$(sed -n '/node a/,/address/s/address=127.0.0.1://p' "$scratch/cluster/cluster.conf")
 before=$(daemon a)
 python3 - "$port" /run/rampfs <<'P'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # user.ramp.pages=small: scattered stores take their own pages, here and where the segment goes.
-# And =huge: what is full is in huge pages, here and there.
+# And =huge: full ranges are in huge pages, here and there.
 . tests/lib/cluster.sh
-cluster_start -n 2 -c 300M # huge pages for all of it would not fit
+cluster_start -n 2 -c 300M # too small for huge pages for all of it
 is() { [ "$(xattr "$1" "$2")" = "$3" ]; }
 cat >"$scratch/scatter.py" <<'P'
 import mmap, os, random, sys
@@ -109,9 +109,9 @@ for step in a:b b:a; do
 done
 rm "$mnt/a/a/huge"
 
-echo "small, and then huge: made so where it goes"
+echo "small, and then huge: made huge where it goes"
 same 0 "$(rampfs-run python3 "$scratch/huge.py" fill "$mnt/b/b/full")" "KiB in huge pages where it was filled as a small one"
-setfattr -n user.ramp.pages -v huge "$mnt/b/b/full" # nobody has it mapped: khugepaged finds it where it goes at the earliest
+setfattr -n user.ramp.pages -v huge "$mnt/b/b/full" # no process has it mapped: khugepaged finds it at the earliest where it goes
 rampfs-migrate --wait "$mnt/b/b/full" a
 within 10 is "$mnt/a/a/full" pages huge
 within 20 in_huge_pages "$mnt/a/a/full"

@@ -5,13 +5,13 @@
  *
  * Happy path: two writers on each node write ever higher numbers, each into places of its own in
  * every file, and append lines to one more; two movers take the files from node to node under
- * them, by rename(2) or with rampfs-migrate in copy mode. Who is not on the owner gets EREMOTE, and
- * that write must not be there. A reader, on whichever node it gets through, finds every number
- * that was acknowledged before it began. In the end each place holds what was acknowledged last,
- * and the log every line once, in order.
+ * them, by rename(2) or with rampfs-migrate in copy mode. A writer that is not on the owner gets EREMOTE,
+ * and its write must not be there. A reader, on any node that answers, finds every number that was
+ * acknowledged before it began. In the end each place holds the number that was acknowledged last,
+ * and the log has every line once, in order.
  *
- * How it fails: an errno that the design does not name for this, or a number that is missing or too
- * many; said on stdout, exit status 1.
+ * How it fails: an errno that the design does not name for this, or a missing or superfluous
+ * number; a line on stdout, exit status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -91,7 +91,7 @@ static const char *path(int node, int dir, int file)
 	return p;
 }
 
-/* Wherever it is now. It may be missed while it moves, not for long. */
+/* Opens the file wherever it is now. While it moves it may be missed, but not for long. */
 static int open_any(int node, int file, int flags)
 {
 	for (int i = 0; i < 3000; i++) {
@@ -122,7 +122,7 @@ static long place(int writer, uint64_t number)
 	return writer * STRIDE + (long)(number * 4096 % STRIDE);
 }
 
-/* The number goes to the writer's first place, which counts, and to another page besides. */
+/* Writes the number to the writer's first place, which counts, and also to another page. */
 static bool write_number(int fd, int file, int writer)
 {
 	uint64_t number = ++shared->issued[file][writer];
@@ -186,7 +186,7 @@ static void be_reader(int node)
 	}
 }
 
-/* What a move may answer, and a change of a row that is moving. */
+/* Returns whether a move, or a change of a row that is moving, may fail with this errno. */
 static bool may_be_refused(int code)
 {
 	switch (code) {
@@ -205,7 +205,7 @@ static bool may_be_refused(int code)
 	}
 }
 
-/* Those who write and read it wait meanwhile. What it may answer is rename's, in words. */
+/* Moves by copy: writers and readers of the file wait meanwhile. It may fail as rename does, in words. */
 static void move_as_copy(const char *file, int to)
 {
 	char node[] = {(char)('a' + to), '\0'};
@@ -249,7 +249,7 @@ static void must(int rc, const char *what)
 		fail("%s: %s", what, strerror(errno));
 }
 
-/* Names of its own, which nobody else touches; and the modes of those that move. */
+/* Changes names of its own, which no other process touches, and the modes of the files that move. */
 static void be_namer(int node)
 {
 	char x[4096], y[4096];
@@ -294,7 +294,7 @@ static void prepare(void)
 	nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
 }
 
-/* Opened where it is: the first node that can read it. */
+/* Opens the file where it is: at the first node that can read it. */
 static int open_at_owner(int file)
 {
 	uint64_t byte;
@@ -307,7 +307,7 @@ static int open_at_owner(int file)
 		close(fd);
 		nap();
 	}
-	fail("nobody has storm%d", file);
+	fail("no node has storm%d", file);
 }
 
 static void check_numbers(int file)
@@ -364,7 +364,7 @@ static void begin(void (*what)(int), int arg, uint64_t seed)
 	_exit(0);
 }
 
-/* Nobody ends but by what is asked of him. */
+/* Waits for all processes: each must end only as it was told. */
 static void await_all(void)
 {
 	int status;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Temporary files: a program unlinks what it has open and maps it only then. Its addresses are its
-# own while anything has it open or mapped, through daemons that are killed, and are free after.
+# Temporary files: a program unlinks an open file and maps it only then. Its addresses stay reserved
+# while any process has it open or mapped, through daemons that are killed, and are free after that.
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 export LC_ALL=C
@@ -14,7 +14,7 @@ kill_daemon() {
 	kill -9 "$was"
 	within 20 another_daemon "$was"
 }
-# A program that makes a file and does what it is told, a line a time, and answers each.
+# A program that makes a file and takes commands, a line at a time, and answers each.
 cat >"$scratch/holder.py" <<'P'
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +59,7 @@ for line in sys.stdin:
     print(out, flush=True)
 P
 holder_program=(rampfs-run python3 "$scratch/holder.py")
-map_all() { # as many extents as the arena has, each of another file; says their addresses
+map_all() { # maps as many extents as the arena has, each of another file; prints their addresses
 	rampfs-run python3 - "$1" "$mnt/a/a/full" <<'P'
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -74,7 +74,7 @@ for i in range(int(sys.argv[1])):
     print(hex(at))
 P
 }
-chmod 755 "$scratch" # for nobody
+chmod 755 "$scratch" # for another user
 cluster_start -n 2 -c 256M -A 0x1000000000:256M -o loglevel=debug # four extents
 files=$(find "$state/a/store" -regex '.*/[0-9]+' | wc -l)
 
@@ -84,7 +84,7 @@ for who in "" "setpriv --reuid=65534 --regid=65534 --clear-groups"; do
 		# shellcheck disable=SC2086
 		$who rampfs-run python3 - "$mnt/a/a" <<'P'
 import errno, mmap, os, sys, tempfile, time
-def mapped(fd): # what the last ones had is free a moment after they have ended
+def mapped(fd): # the addresses of the last ones are free a little after these have ended
     until = time.monotonic() + 20
     while True:
         try:
@@ -132,7 +132,7 @@ same stored "$(ask one get 9000 6)" "a mapping without a file"
 sleep 1
 same 1 "$(orphans)" "its row, while it is mapped"
 
-echo "nobody else gets its addresses while it is mapped"
+echo "no other file gets its addresses while it is mapped"
 map_all 3 >"$scratch/addresses"
 grep -qx "$addr" "$scratch/addresses" && fail "$addr was given again while it is mapped"
 refused "Cannot allocate memory" rampfs-run python3 -c '
@@ -182,13 +182,13 @@ done
 open_all() { [ "$(find /proc/[0-9]*/fd -lname "$mnt/a/a/open?" 2>/dev/null | wc -l)" = 8 ]; }
 within 10 open_all
 rm "$mnt"/a/a/open?
-within 20 eval '[ "$(emptied)" -ge $((was + 2)) ]' # they are looked at
+within 20 eval '[ "$(emptied)" -ge $((was + 2)) ]' # the daemon looks at them
 now=$(emptied)
 [ $((now - was)) -le $(((${EPOCHREALTIME/./} - since) / 1000000 + 1)) ] || fail "names were dropped $((now - was)) times"
 kill "${openers[@]}"
 within 20 no_orphans
 
-echo "the whole arena is there again, and no bytes are left"
+echo "the whole arena is free again, and no bytes are left"
 within 20 no_orphans
 same 4 "$(map_all 4 | sort -u | wc -l)" "places in the arena"
 rm "$mnt"/a/a/full?
