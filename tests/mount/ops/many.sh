@@ -23,7 +23,7 @@ for i in range(int(sys.argv[2])):
         if i % 100 == 0:
             f.write("bytes of %d\n" % i)
 PY
-sleep 1 # a look of attr_sync
+sleep 1 # for a sweep of the mount over its segments
 pid=$(daemon)
 same yes "$([ "$(find "/proc/$pid/fd" -mindepth 1 -maxdepth 1 | wc -l)" -lt $((awake + 200)) ] && echo yes)" "few descriptors"
 same yes "$([ "$(wc -l <"/proc/$pid/maps")" -lt $((awake + 2000)) ] && echo yes)" "few mappings"
