@@ -20,8 +20,8 @@ cluster_start -n 2 -c 96M
 was_a=$(daemon a) was_b=$(daemon b) doorman=$(pgrep -P "$(daemon b)" -f -- --doorman)
 python3 -c 'import sys; sys.stdout.buffer.write(b"".join(b"p%03d" % i + bytes(4092) for i in range(1000)))' >"$mnt/a/a/secret"
 cp "$mnt/a/a/secret" "$mnt/b/b/mine"
-cp "$mnt/a/a/secret" "$mnt/b/b/his"
-chown 65534:65534 "$mnt/b/b/his"
+cp "$mnt/a/a/secret" "$mnt/b/b/theirs"
+chown 65534:65534 "$mnt/b/b/theirs"
 rampfs-migrate --mode demand "$mnt/a/a/secret" b
 within 5 test -e "$mnt/b/b/secret"
 holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/secret")
@@ -40,7 +40,7 @@ holder held
 pid=$(hear held)
 refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"
 grep -q "process $pid .* can't be looked into, and may map it" "$scratch/cluster/b.log" ||
-	fail "the log does not say who it is: $(tail -n 4 "$scratch/cluster/b.log")"
+	fail "the log does not name the process: $(tail -n 4 "$scratch/cluster/b.log")"
 from=$SECONDS
 for _ in 1 2 3 4 5 6; do refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"; done # it is known: no waiting
 [ $((SECONDS - from)) -lt 15 ] || fail "six refusals took $((SECONDS - from)) s"
@@ -61,8 +61,8 @@ holder_program=(python3 tests/mount/hostile/held.py agent "$mnt/b" 1)
 holder held
 hear held >"$scratch/pids"
 # A program of the same user: its sessions look into each other.
-holder_program=(setpriv --reuid 65534 --regid 65534 --clear-groups rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/his")
-holder his
+holder_program=(setpriv --reuid 65534 --regid 65534 --clear-groups rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/theirs")
+holder theirs
 for _ in 1 2 3; do
 	holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/mine")
 	holder newcomer
@@ -71,8 +71,8 @@ for _ in 1 2 3; do
 	bye newcomer
 	touch_page
 done
-same mapped "$(hear his)" "another program of that user"
-bye his
+same mapped "$(hear theirs)" "another program of that user"
+bye theirs
 finish held
 
 echo "-- memories that can't be released"
@@ -107,19 +107,19 @@ within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"
 
 echo "-- a memory that can't be released when a pull ends"
-within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
-rampfs-migrate --mode demand "$mnt/a/a/his" b
-within 5 test -e "$mnt/b/b/his"
-holder_program=(rampfs-run python3 tests/mount/hostile/held.py pulled "$mnt/b/b/his")
+within 20 move "$mnt/b/b/theirs" "$mnt/b/a/theirs"
+rampfs-migrate --mode demand "$mnt/a/a/theirs" b
+within 5 test -e "$mnt/b/b/theirs"
+holder_program=(rampfs-run python3 tests/mount/hostile/held.py pulled "$mnt/b/b/theirs")
 holder held
 hear held >"$scratch/pids"
-his=$(stat -c %i "$mnt/b/b/his")
+theirs=$(stat -c %i "$mnt/b/b/theirs")
 same "$(seq -f p%03g 0 999 | md5sum)" "$(timeout 60 rampfs-run python3 -c '
 import mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 for page in range(1000):
-    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "the pages of the pulled segment"
-within 20 grep -q "segment $his: pulled 1000 pages" "$scratch/cluster/b.log"
+    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/theirs" | md5sum)" "the pages of the pulled segment"
+within 20 grep -q "segment $theirs: pulled 1000 pages" "$scratch/cluster/b.log"
 touch_page
 # Not in mode demand: a prefetch ends by itself.
 mine=$(stat -c %i "$mnt/b/a/mine")
@@ -129,12 +129,12 @@ within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
 more_settled() { [ "$(settled)" -gt "$before" ]; }
 within 20 more_settled
 finish held
-within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
+within 20 move "$mnt/b/b/theirs" "$mnt/b/a/theirs"
 
 echo "-- a memory that can't be entered when its pages come"
-rampfs-migrate --mode demand "$mnt/a/a/his" b
-within 5 test -e "$mnt/b/b/his"
-holder_program=(rampfs-run python3 tests/mount/hostile/held.py entered "$mnt/b/b/his")
+rampfs-migrate --mode demand "$mnt/a/a/theirs" b
+within 5 test -e "$mnt/b/b/theirs"
+holder_program=(rampfs-run python3 tests/mount/hostile/held.py entered "$mnt/b/b/theirs")
 holder held
 pid=$(hear held)
 for _ in 1 2 3; do
@@ -148,7 +148,7 @@ for _ in 1 2 3; do
 	bye newcomer
 	# A write(2) reaches the segment, too.
 	printf p%03d $((100 + page)) |
-		timeout 20 dd of="$mnt/b/b/his" bs=4096 seek=$((100 + page)) conv=notrunc,nocreat status=none ||
+		timeout 20 dd of="$mnt/b/b/theirs" bs=4096 seek=$((100 + page)) conv=notrunc,nocreat status=none ||
 		fail "a write meanwhile"
 done
 same 1 "$(grep -c "process $pid keeps the lock of its memory" "$scratch/cluster/b.log")" "lines about it"
@@ -158,8 +158,8 @@ same "$(seq -f p%03g 0 999 | md5sum)" "$(timeout 60 rampfs-run python3 -c '
 import mmap, os, sys
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 for page in range(1000):
-    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/his" | md5sum)" "all pages"
-within 20 move "$mnt/b/b/his" "$mnt/b/a/his"
+    print(m[page * 4096:page * 4096 + 4].decode())' "$mnt/b/b/theirs" | md5sum)" "all pages"
+within 20 move "$mnt/b/b/theirs" "$mnt/b/a/theirs"
 
 echo "-- memories that are held when all segments that they have mapped are moved at once"
 # More of them than a daemon has threads for the moves of one user. Not by rename(2): within a mount the kernel does

@@ -66,7 +66,7 @@ user_does() {
 m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
 print(m[16384:16385].decode())' "$mnt/b/b/of.$1")" "a program of $1"
 }
-others() { # what everybody else does on that node
+others() { # the work of all other users on that node
 	user_does 0
 	user_does 65533
 	try ls -l "$mnt/b/b" >/dev/null

@@ -78,7 +78,7 @@ desert() { # WHAT HAPPENS TO a THEN, WHAT ENDS THAT
 	"$2"
 	serves b
 	serves c
-	same "$byte" "$(hear program)" "what the program read"
+	same "$byte" "$(hear program)" "the byte that the program read"
 	bye program
 	within 20 is "$mnt/b/b/in" stable
 	cmp "$scratch/random" "$mnt/b/b/in"

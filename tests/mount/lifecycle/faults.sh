@@ -55,7 +55,7 @@ reader=$!
 sleep 2
 kill -CONT "$(daemon a)"
 wait $reader || fail "the read was interrupted"
-same "4096 bytes, rang 1" "$(cat "$scratch/rang")" "what the reader said"
+same "4096 bytes, rang 1" "$(cat "$scratch/rang")" "the reader's line"
 kill -STOP "$(daemon a)"
 status=0
 timeout -s TERM 1 dd if="$mnt/b/b/waited" of=/dev/null bs=4096 skip=1500 count=1 status=none 2>"$scratch/said" || status=$?
@@ -109,7 +109,7 @@ sum=$(sha256sum <"$mnt/a/a/asked")
 kill -STOP "$(daemon a)"
 refused_in 4 20 "Operation now in progress" mv "$mnt/c/a/asked" "$mnt/c/b/asked"
 kill -CONT "$(daemon a)"
-sleep 6 # what it has been asked it begins within 5 s, or never
+sleep 6 # it begins a request within 5 s, or never
 comes_to_rest() {
 	at=""
 	for n in a b; do [ ! -e "$mnt/c/$n/asked" ] || at=$at$n; done

@@ -56,7 +56,7 @@ goes_on() {
 	begin_node a
 	others CONT
 	serves a
-	same "$byte" "$(hear program)" "what the program read"
+	same "$byte" "$(hear program)" "the byte that the program read"
 	bye program
 	same "$sum" "$(sha256sum <"$mnt/a/a/in")" "the segment that came"
 	rm "$mnt/a/a/in"

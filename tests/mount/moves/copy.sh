@@ -11,7 +11,7 @@ import mmap, os, sys
 f = open(sys.argv[1], "r+b")
 m = mmap.mmap(f.fileno(), 0)
 n = 0
-while True:  # SIGBUS ends it; what it has stored it says before, page after page
+while True:  # SIGBUS ends it; before that it prints each store, page after page
     n += 1
     for page in range(0, len(m), 4096):
         m[page:page + 8] = n.to_bytes(8, "little")
@@ -67,7 +67,7 @@ g = sys.argv[1]
 for what, *args in (os.unlink, g), (os.rename, g, g + "2"), (os.chmod, g, 0o600):
     try:
         what(*args)
-        sys.exit(f"{what.__name__} of what is moving")
+        sys.exit(f"{what.__name__} of a moving segment")
     except OSError as e:
         assert e.errno == errno.EBUSY, (what.__name__, e)
 P

@@ -51,7 +51,7 @@ for round in 1 2 3; do
 	done
 done
 
-# 4 GiB: mv takes no longer for it than for a small one, the bytes come after
+# 4 GiB: mv takes no longer than for a small segment; the bytes come after
 rampfs-run "$build/bench/bench-touch" fill "$a/a/large" 4096 huge
 begin=$(date +%s%N)
 mv "$a/a/large" "$a/b/"
@@ -65,14 +65,14 @@ rampfs-run "$build/bench/bench-touch" sum "$a/a/large" >"$scratch/sum2"
 same "$(cut -d' ' -f2 "$scratch/sum1")" "$(cut -d' ' -f2 "$scratch/sum2")" "the sums of 4 GiB"
 same none "$(xattr "$a/a/large" lost)" "lost pages"
 
-# Ctrl-C too late: it is done, and its pages follow; what came before it is said as it is
+# Ctrl-C too late: the move is done, and its pages follow; the message says so
 tool --wait "$a/a/large" b
 within 20 grep -q ': pulling' "$scratch/tool"
 kill -INT $tool
 tool_ends 0 'past the point of no return: it is on node b, and its pages follow by themselves'
 rampfs-migrate --wait "$a/b/large" b
 
-# the tool's daemon, which is the target, is killed while pages come, and then the one that owns it
+# the tool's daemon, which is the target, is killed while pages come, and then the owner's
 tool --wait "$a/b/large" a
 within 20 grep -q ': pulling' "$scratch/tool"
 kill -9 "$(daemon a)"
@@ -106,7 +106,7 @@ kill -CONT "$hung"
 tool_ends 0 'on node b'
 within 10 test -e "$b/b/early"
 cmp "$scratch/early" "$b/b/early"
-# several at once, one of them nothing
+# several at once, one of them missing
 cp "$scratch/early" "$a/a/one"
 cp "$scratch/early" "$a/a/two"
 tool "$a/a/one" "$a/a/none" "$a/a/two" b

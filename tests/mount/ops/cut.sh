@@ -33,8 +33,8 @@ cut_meanwhile() { # PAGE COMMAND...: COMMAND cuts the page out
 	rm "$HOLD_FILE.proc"
 	wait "$mover" || fail "it was not moved"
 	within 10 test -e "$mnt/b/b/f"
-	same 00 "$(byte "$1")" "what was cut"
-	same 5a "$(byte 200)" "what was stored meanwhile"
+	same 00 "$(byte "$1")" "the byte that was cut"
+	same 5a "$(byte 200)" "the byte stored meanwhile"
 	bye program
 	rm "$mnt/b/b/f"
 }
@@ -56,7 +56,7 @@ sleep 0.3 # of the second that a freeze waits; a slower freeze finds it cut befo
 rm "$HOLD_FILE.cut"
 wait "$cutter" || fail "it was not cut"
 wait "$mover" || fail "it was not moved"
-same 00 "$(byte 7)" "what was cut"
+same 00 "$(byte 7)" "the byte that was cut"
 same $((255 * 8)) "$(stat -c %b "$mnt/b/b/f")" "its blocks: a hole has none"
 echo "a hole that cannot be punched in time is not punched later"
 head -c 800M /dev/urandom >"$mnt/a/a/g"
@@ -90,7 +90,7 @@ is_late() {
 	wait $slowly
 	wait $mover || true
 	[ "$said" != "Connection timed out" ] || [ -e "$mnt/b/b/g" ] || return 0
-	[ $tries -lt 5 ] || fail "a hole in what is being copied: $said"
+	[ $tries -lt 5 ] || fail "a hole in a segment that is being copied: $said"
 	rm "$HOLD_FILE.cut"
 	[ ! -e "$mnt/b/b/g" ] || rampfs-migrate --wait "$mnt/b/b/g" a
 	return 1
@@ -99,6 +99,6 @@ until is_late; do :; done
 same "done" "$(ask program store 0)" "a store after that"
 rm "$HOLD_FILE.cut"
 sleep 0.5
-same 5a "$(ask program load 0)" "what was stored"
+same 5a "$(ask program load 0)" "the stored byte"
 bye program
 cluster_stop

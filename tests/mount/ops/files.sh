@@ -38,7 +38,7 @@ after=$(used "$a")
 	fail "df: $((after - before)) bytes more are used"
 read -r size now free <<<"$(df_of "$a")"
 same "$((512 * 1024 * 1024)) $after" "$size $now" "df: of 512 MiB, as much is used as before"
-same "$size" "$((now + free))" "df: what is used and what is free"
+same "$size" "$((now + free))" "df: used and free space"
 same "$(df_of "$a")" "$(df_of "$mnt/a/b")" "df of another node's directory: the store of the node that is asked"
 [ "$(df_of "$mnt/b/a")" != "$(df_of "$a")" ] || fail "df on b shows what is used on a"
 (cd "$beside" && tar -cSf "$scratch/in.tar" sparse)
@@ -47,7 +47,7 @@ tar -C "$a" -xSf "$scratch/in.tar"
 cmp "$beside/sparse" "$a/sparse"
 [ "$(blocks "$a/sparse")" -le $((8 * 1024 * 1024)) ] || fail "tar -x -S made it whole"
 rsync -a --checksum --itemize-changes "$beside"/* "$a/" >"$scratch/changes"
-[ ! -s "$scratch/changes" ] || fail "rsync would copy what is the same"
+[ ! -s "$scratch/changes" ] || fail "rsync would copy files that are equal"
 
 shape='%s %Y %a %u %g'
 # Every reading tool, on the files of directory $1 (on its owner's mount)

@@ -39,6 +39,6 @@ if [ -n "$pause" ]; then
 fi
 rm "$mnt"/a/?/fsx
 # A tester that does not see a wrong byte is worthless.
-if run --seed 1 --ops 200 --lie 150 >"$scratch/lie"; then fail "a byte was wrong, and nobody saw it"; fi
+if run --seed 1 --ops 200 --lie 150 >"$scratch/lie"; then fail "a byte was wrong, and the tester did not see it"; fi
 grep -q 'differ\|said to be in a hole' "$scratch/lie" || { cat "$scratch/lie"; fail "it failed for another reason"; }
 cluster_stop

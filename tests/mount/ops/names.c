@@ -10,7 +10,7 @@
  *
  * by_design() has the intended differences: rampfs is flat and has neither links nor special
  * files, and does not exchange names. Times are the same where they were set, else within two
- * seconds; but what is an access (reading nothing, O_NOATIME) is not compared.
+ * seconds; but whether a call is an access (reading nothing, O_NOATIME) is not compared.
  *
  * How it fails: the first difference ends it with the seed and the last 50 operations.
  */

@@ -11,7 +11,7 @@ mmap.mmap(f.fileno(), 0)[0] = 65'
 # Maps the file as another user with these options of setpriv(1), and stores an A.
 maps() { setpriv --reuid=65534 "$@" rampfs-run /usr/bin/python3 -c "$map" "$mnt/a/a/f"; }
 stored() {
-	same A "$(head -c 1 "$mnt/a/a/f")" "what was stored by $1"
+	same A "$(head -c 1 "$mnt/a/a/f")" "the byte that $1 stored"
 	printf 0 | dd of="$mnt/a/a/f" conv=notrunc status=none
 }
 chmod 755 "$scratch" # for that user
@@ -24,16 +24,16 @@ chmod 666 "$mnt/a/a/f"
 rampfs-run /usr/bin/python3 -c "$map" "$mnt/a/a/f"
 stored root
 maps --regid="$group" --clear-groups
-stored "who is in it by his first group"
+stored "a member by the first group"
 maps --regid=65534 --groups="1000,$group"
-stored "who is in it by another group"
+stored "a member by another group"
 maps --regid=65534 --groups="$(seq -s, 2000 2399),$group"
-stored "who is in it by one of 401 groups"
+stored "a member by one of 401 groups"
 for others in --clear-groups --groups=1000; do
 	refused "rampfs: mmap: mapping is for members of the group that uffd_group= names" maps --regid=65534 $others
 	refused "[Errno 1] Operation not permitted" maps --regid=65534 $others
 done
-same 0 "$(head -c 1 "$mnt/a/a/f")" "what was stored by who is no member"
+same 0 "$(head -c 1 "$mnt/a/a/f")" "the byte, which no member stored"
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -c 'printf B | dd of="$1" conv=notrunc status=none && head -c 1 "$1"' \
 	sh "$mnt/a/a/f" >"$scratch/said"
 same B "$(cat "$scratch/said")" "by read and write"
@@ -85,7 +85,7 @@ pulls() {
 	wait $!
 	for pid in $pids; do
 		same "${1-}" "$(tr ' ' '\n' <<<"$seen" | sed -n "s/^$pid=//p" | grep -vx 0 | sort -u)" \
-			"what the session's nice value was in a pull but 0"
+			"nice values of the session other than 0 in a pull"
 		rests() { read -r line <"/proc/$pid/autogroup" && [ "${line##* }" = 0 ]; }
 		within 10 rests
 	done
@@ -165,7 +165,7 @@ os.kill(os.getpid(), signal.SIGINT)
 os.execvp(sys.argv[1], sys.argv[1:])' rampfs-migrate --reclaim "$mnt/a/a/f" 2>"$scratch/said" ||
 	fail "a reclaim that could not be cancelled ended with $?: $(cat "$scratch/said")"
 same "$(printf '%s\n' "rampfs-migrate: $mnt/a/a/f: cancelling" "rampfs-migrate: $mnt/a/a/f: it is reclaimed already")" \
-	"$(cat "$scratch/said")" "what is said of a reclaim that could not be cancelled"
+	"$(cat "$scratch/said")" "the message of a reclaim that could not be cancelled"
 same "$sum" "$(sha256sum <"$mnt/a/a/f")" "the bytes as they left"
 cluster_stop
 echo "options: all as it should be"

@@ -103,7 +103,7 @@ def a_former_owner_sets_no_mode():
     at_once(n, (ONE, chmod_while_it_is_mine), (0, lambda i: os.chown(f"{A}/a/o{i}", 0, 0)))
     bad = [i for i in range(n) if os.stat(f"{A}/a/o{i}").st_mode & 0o4000]
     if bad:
-        fail(f"the former owner made {len(bad)} of {n} of root's files set-user-ID")
+        fail(f"the old owner made {len(bad)} of {n} of root's files set-user-ID")
     for i in range(n):
         os.unlink(f"{A}/a/o{i}")
 
@@ -122,7 +122,7 @@ def nor_through_a_file_that_was_open():
             said = [error(os.fchmod, fd, 0o4777), error(os.fchown, fd, ONE, ONE),
                     error(lambda: os.utime(fd, (1, 1)))]
             if said != [errno.EPERM] * 3:
-                fail(f"fchmod, fchown and futimens of a former owner: {said}")
+                fail(f"fchmod, fchown and futimens of an old owner: {said}")
 
         pid = as_user(ONE, former_owner)
         os.close(r)
@@ -135,7 +135,7 @@ def nor_through_a_file_that_was_open():
         done(pid)
         st = os.stat(f"{A}/a/open")
         if st.st_uid or st.st_mode & 0o7777 != 0o666 or st.st_mtime == 1:
-            fail(f"a former owner's open file changed {st}")
+            fail(f"an old owner's open file changed {st}")
         os.unlink(f"{A}/a/open")
         os.unlink(f"{C}/c/after")
 

@@ -90,7 +90,7 @@ for _ in 1 2 3; do
 	ask plain put 7000 "$was" >/dev/null
 	within 20 another_daemon a "$was"
 	same "$was" "$(tail -c +7001 "$mnt/a/a/seg" | head -c ${#was})" "a store while there was no daemon"
-	same yes "$(ask other map)" "a mapping by an open of the former daemon's"
+	same yes "$(ask other map)" "a mapping by an open of the old daemon's"
 	same "$was" "$(ask other get 7000 ${#was})" "its load"
 	ask other unmap >/dev/null
 done
@@ -104,7 +104,7 @@ within 10 test -e "$mnt/b/b/seg"
 within 10 is "$mnt/b/b/seg" state stable
 same yes "$(ask plain open "$mnt/b/b/seg")" "an open on b"
 same yes "$(ask plain map)" "a mapping on b"
-same shimmed "$(ask plain get 4000000 7)" "what was stored on a"
+same shimmed "$(ask plain get 4000000 7)" "the bytes stored on a"
 ask plain put 100 on-b >/dev/null
 ask plain unmap >/dev/null
 ask plain close >/dev/null
@@ -113,7 +113,7 @@ within 10 test -e "$mnt/a/a/seg"
 same yes "$(ask plain open "$mnt/a/a/seg")" "an open of a half-pulled segment"
 same "No such device" "$(ask plain map)" "a mapping of a half-pulled segment"
 ask plain close >/dev/null
-same on-b "$(tail -c +101 "$mnt/a/a/seg" | head -c 4)" "what was stored on b"
+same on-b "$(tail -c +101 "$mnt/a/a/seg" | head -c 4)" "the bytes stored on b"
 cat "$mnt/a/a/seg" >/dev/null # pulls all of it
 within 10 is "$mnt/a/a/seg" state stable
 
@@ -127,7 +127,7 @@ while kill -0 "$keeper_was" "$was" 2>/dev/null; do sleep 0.02; done
 rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
 within 20 grep -q '^quorum: yes' "$mnt/a/.ramp/status"
 ask plain put 200 lives >/dev/null
-same lives "$(tail -c +201 "$mnt/a/a/seg" | head -c 5)" "a store through the former mount"
+same lives "$(tail -c +201 "$mnt/a/a/seg" | head -c 5)" "a store through the old mount"
 within 10 stays_because "mapped without the shim"
 ask plain unmap >/dev/null
 ask plain close >/dev/null
@@ -152,7 +152,7 @@ opened_meanwhile() {
 }
 within 20 opened_meanwhile
 within 10 test -e "$mnt/b/b/seg"
-same lives "$(tail -c +201 "$mnt/b/b/seg" | head -c 5)" "what was stored before the move"
+same lives "$(tail -c +201 "$mnt/b/b/seg" | head -c 5)" "the bytes stored before the move"
 same yes "$(ask plain open "$mnt/b/b/seg")" "an open there"
 within 10 is "$mnt/b/b/seg" state stable
 ask plain close >/dev/null

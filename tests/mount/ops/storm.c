@@ -264,7 +264,7 @@ static void be_namer(int node)
 		must(write(fd, "x", 1) != 1, "write");
 		must(rename(x, y), "rename");
 		must(unlink(y), "unlink");
-		must(fstat(fd, &st) || st.st_size != 1, "fstat of what is unlinked");
+		must(fstat(fd, &st) || st.st_size != 1, "fstat of an unlinked file");
 		must(close(fd), "close");
 		if (chmod(path(node, dir, 0), draw(2) ? 0600 : 0644) && !may_be_refused(errno))
 			fail("chmod: %s", strerror(errno));

@@ -117,13 +117,13 @@ case $addr in 0x10*) ;; *) fail "no mapping: $addr" ;; esac
 same 1 "$(orphans)" "rows of the unlinked"
 same "${was% * *} 0 ${was##* }" "$(ask one stat)" "fstat(2) of it"
 ask one chmod 604 >/dev/null
-same written "$(ask one get 5000 7)" "what was written before"
+same written "$(ask one get 5000 7)" "the bytes written before"
 ask one put 9000 stored >/dev/null
 kill_daemon
 same stored "$(ask one read 9000 6)" "by read(2), of another daemon"
 same "100604 0 0 1048576" "$(ask one stat)" "fstat(2) after a chmod and a restart"
 same 0 "$(ask one fork)" "a child"
-same child "$(ask one get 0 5)" "what the child stored"
+same child "$(ask one get 0 5)" "the bytes that the child stored"
 ask one unmap >/dev/null
 same "$addr" "$(ask one map)" "the same address for life"
 ask one close >/dev/null
@@ -152,7 +152,7 @@ ask two make "$mnt/a/a/temp" >/dev/null
 rm "$mnt/b/a/temp"
 addr=$(ask two map)
 case $addr in 0x10*) ;; *) fail "no mapping: $addr" ;; esac
-same written "$(ask two get 5000 7)" "what was written before"
+same written "$(ask two get 5000 7)" "the bytes written before"
 bye two KILL
 within 20 no_orphans
 within 20 a_file_less $((files + 1))

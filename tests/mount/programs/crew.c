@@ -43,12 +43,12 @@
 #define PAGE	      4096ul
 #define COMMON	      4096ul /* pages that all look at: 16 MiB */
 #define AREA	      64ul   /* pages of a changer */
-#define SHRUNK	      16ul   /* ... and what it shrinks them to */
+#define SHRUNK	      16ul   /* ... after it has shrunk */
 #define CHANGERS      4ul
 #define ALL	      (COMMON + CHANGERS * AREA)
 #define WINDOW	      300   /* pages at most */
 #define STRIDE	      501   /* pages between those that a child looks at */
-#define PATIENCE      10000 /* looks at what has just been allowed: about a ms */
+#define PATIENCE      10000 /* looks at a page that was just allowed: about a ms */
 #define CHILD_SLOW_S  20
 #define CHILD_STUCK_S 60
 #define END_S	      60 /* for all threads to end */
@@ -346,7 +346,7 @@ static void be_caller(uint64_t unused)
 	}
 }
 
-/* ---- a thread that changes what it has mapped ---- */
+/* ---- a thread that changes its mappings ---- */
 
 static char *map_until(uint64_t first, uint64_t pages)
 {
@@ -560,7 +560,8 @@ static void work(void)
 	end.tv_sec += END_S;
 	while (n--)
 		if (pthread_timedjoin_np(hands[n].thread, NULL, &end))
-			fail("a %s does not end: what it waits for never came", hands[n].job->name);
+			fail("a %s does not end: the event that it waits for never came",
+			     hands[n].job->name);
 }
 
 /* ---- the end ---- */
@@ -610,7 +611,7 @@ static void check_parts(void)
 
 	while ((parts = count_parts()) > PARTS_MAX) {
 		if (now_s() >= until)
-			fail("what was mapped as one is mapped in %u parts", parts);
+			fail("a mapping that was one is in %u parts", parts);
 		nap(1000);
 	}
 	until = now_s() + END_S;

@@ -110,7 +110,7 @@ J
 	same yes "$(ask one put 8192 42)" "a store"
 	same 42 "$(ask one get 8192)" "a load"
 	to b f
-	same gone "$(ask one get 8192)" "a load of what has left"
+	same gone "$(ask one get 8192)" "a load from a segment that has left"
 	same 42 "$(dd if="$b/b/f" bs=8 skip=1024 count=1 status=none | od -An -t d8 --endian=big | tr -d ' ')" "the store, on b"
 	printf 'x' | dd of="$b/b/f" bs=1 seek=8199 conv=notrunc status=none
 	to a f

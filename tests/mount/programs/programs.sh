@@ -42,7 +42,7 @@ mapped_by() { # NAME, a segment
 sqlite_on() { # NAME DATABASE: starts a program that answers queries
 	holder_program=(rampfs-run sqlite3 -cmd "PRAGMA mmap_size=268435456" -batch "$2")
 	holder "$1"
-	same 268435456 "$(hear "$1")" "what it may map"
+	same 268435456 "$(hear "$1")" "how many bytes it may map"
 }
 
 sqlite() {
@@ -101,7 +101,7 @@ wal() {
 		mapped_by two "$b/b/w.db-shm"
 		if [ $step = 2 ]; then bye two KILL; else finish two; fi
 		move_all b a
-		same "$sum" "$(ask one "$sums")" "the sums back on a, by who had it open"
+		same "$sum" "$(ask one "$sums")" "the sums back on a, by the program that had it open"
 		same ok "$(ask one "PRAGMA integrity_check;")" "integrity back on a"
 	done
 	finish one

@@ -102,8 +102,8 @@ def shorten(pages):
         end.wait()
 
     threading.Thread(target=older).start()
-    pages.faults("who has page faulted")
-    same((OTHER, 3, SHORT), attributes(), "who has page faulted")
+    pages.faults("a thread that has page faulted")
+    same((OTHER, 3, SHORT), attributes(), "a thread that has page faulted")
     (tid, inherited), last = in_thread(attributes)
     same((OTHER, 3, SHORT), inherited, "a thread that it begins")
     go.set()
@@ -114,11 +114,11 @@ def shorten(pages):
     for _ in range(40):  # longer than the slice lasts after a page fault
         pages.fault()
         time.sleep(0.1)
-    same((OTHER, 3, SHORT), attributes(), "who page faults now and then")
+    same((OTHER, 3, SHORT), attributes(), "a thread that page faults now and then")
     for who in (0, tid, found[0][0]):
-        comes(usual, who, "who page faults no more")
-    pages.faults("who page faults again")
-    same((OTHER, 3, SHORT), attributes(), "who page faults again")
+        comes(usual, who, "a thread that page faults no more")
+    pages.faults("a thread that page faults again")
+    same((OTHER, 3, SHORT), attributes(), "a thread that page faults again")
     end.set()
     last.set()
 
@@ -132,14 +132,14 @@ def leave(pages):
             return before, attributes()
 
         (tid, (before, after)), _ = in_thread(work)
-        same(before, after, "who has a slice or policy of its own, after a page fault")
+        same(before, after, "a thread with a slice or policy of its own, after a page fault")
         time.sleep(5)
         same(before, attributes(tid), "the same, later")
 
 
 def children(pages):
     usual = attributes()
-    pages.faults("who has page faulted")
+    pages.faults("a thread that has page faulted")
     pid = os.fork()
     if pid == 0:
         comes(usual, 0, "a child that does not page fault")
@@ -150,13 +150,13 @@ def children(pages):
 
 def wait(pages, ready, killed):
     usual = attributes()
-    pages.faults("who has page faulted")
+    pages.faults("a thread that has page faulted")
     with open(ready, "w", encoding="ascii"):
         pass
     while not os.path.exists(killed):
         pages.fault()
         time.sleep(0.2)
-    comes(usual, 0, "who was left by a daemon that was killed")
+    comes(usual, 0, "a thread that a killed daemon has left")
 
 
 if attributes()[2] == 0:

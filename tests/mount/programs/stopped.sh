@@ -198,7 +198,7 @@ if [ "$(uname -m)" = x86_64 ]; then
 	[ $((SECONDS - from)) -lt 40 ] || fail "it took $((SECONDS - from)) s"
 	grep -q "process $pid (python3) maps it and is stopped, and dropping it there failed: Connection timed out" \
 		"$scratch/cluster/a.log" || fail "the log does not name the process: $(tail -n 5 "$scratch/cluster/a.log")"
-	same T "$(state_of)" "the state of who has the filter"
+	same T "$(state_of)" "the state of the program with the filter"
 	at=$(counter "$a/a/f")
 	within 10 sh -c "[ \"\$(dd if=$a/a/f bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d ' ')\" != $at ]"
 	same mine "$(head -c 4 "$a/a/f")" "its store"

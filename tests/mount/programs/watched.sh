@@ -20,7 +20,7 @@ cat >"$scratch/storer.c" <<'C'
 #include <unistd.h>
 volatile unsigned long *words;
 static void mapped(void) { puts("mapped"), fflush(stdout); }
-/* storer FILE: maps it, then does what it is told: "store N", "load", and until it is killed "go"
+/* storer FILE: maps it, then takes commands: "store N", "load", and until it is killed "go"
    (stores, and sleeps) or "spin" (stores). */
 int main(int argc, char **argv)
 {
@@ -179,7 +179,7 @@ unshimmed_() {
 		same "No such device" "$("${run[@]}" </dev/null 2>"$scratch/err")" "mmap by a $p program"
 		says "$scratch/err" "^rampfs-run: $scratch/$p .*does not load the shim" || fail "$p: $(cat "$scratch/err")"
 		RAMPFS_QUIET=1 "${run[@]}" </dev/null >/dev/null 2>"$scratch/err" || true # ENODEV
-		same "" "$(cat "$scratch/err")" "what is said of it with RAMPFS_QUIET=1"
+		same "" "$(cat "$scratch/err")" "the message with RAMPFS_QUIET=1"
 		python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.mmap", b"passthrough")' "$a/f"
 		holder_program=("${run[@]}")
 		holder one
