@@ -230,7 +230,7 @@ HOWS = {
     "made longer": (lengthened, [ALTERED], AT_ONCE_S),
     "left out": (left_out, [TURN], AT_ONCE_S),
     "cut": (cut, [ALTERED, CUT], LACKING_S),
-    # A receiver that is busy may see that the sender has connected anew before it sees the end.
+    # A receiver that is busy may see that the sender has connected again before it sees the end.
     "broken off": (broken_off, [CUT, "it connects again"], AT_ONCE_S),
     "exchanged": (exchanged, [TURN], AT_ONCE_S),
 }
