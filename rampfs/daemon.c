@@ -35,6 +35,7 @@
 #include "mount/mount.h"
 #include "programs/programs.h"
 #include "pull/pull.h"
+#include "serve/serve.h"
 #include "transfer/transfer.h"
 #include "transport/peers/peer.h"
 #include "transport/proto.h"
@@ -59,6 +60,7 @@ struct daemon {
 	struct tp *tp;
 	struct programs *programs;
 	struct transfers *transfers;
+	struct serve *serve;
 	struct pull *pull;
 	struct mount *mount;
 	atomic_bool running;	 /* all floors stand */
@@ -408,6 +410,7 @@ static int open_transfers(struct daemon *d, struct ramp_err *err)
 					  .peers = d->peers,
 					  .tp = d->tp,
 					  .programs = d->programs,
+					  .serve = d->serve,
 					  .rollback_auto = d->config->options->rollback_auto};
 	struct pull_config pull = {.store = d->store,
 				   .programs = d->programs,
@@ -472,6 +475,8 @@ static int open_all(struct daemon *d, struct ramp_err *err)
 	if (!rc)
 		rc = open_members(d, err);
 	if (!rc)
+		rc = serve_open(d->tp, &d->serve, err);
+	if (!rc)
 		rc = open_transfers(d, err);
 	return rc ? rc : open_mount(d, err);
 }
@@ -487,6 +492,8 @@ static void close_all(struct daemon *d)
 		transfers_close(d->transfers);
 	if (d->pull)
 		pull_close(d->pull);
+	if (d->serve)
+		serve_close(d->serve);
 	if (d->programs)
 		programs_close(d->programs);
 	if (d->tp)

@@ -746,7 +746,6 @@ void pull_close(struct pull *pull)
 	all = turns_end(&pull->prefetch) && all;
 	pager_close(pull);
 	prefetch_close(pull);
-	serve_close(pull);
 	while ((pulled = TAILQ_FIRST(&pull->entries))) {
 		TAILQ_REMOVE(&pull->entries, pulled, link);
 		pulled_put(pulled);

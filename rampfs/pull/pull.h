@@ -1,9 +1,8 @@
 /*
- * Pulling pages, and serving them.
+ * Pulling pages from the source of a segment.
  *
- * At a target: the pager thread turns page faults and parked requests into demand reads, the
- * prefetch thread pulls the rest in the background, yielding to demand. At a source: what a GIVEN
- * record lets others read is exported under the attempt's key (serve.c).
+ * The pager thread turns page faults and parked requests into demand reads. The prefetch thread
+ * pulls the rest in the background, yielding to demand. The source's side is serve/serve.h.
  *
  * While pages are missing every attachment is registered. When the last one is LOCAL, they are
  * unregistered and `finished` is called. Where some are LOST, `finished` is called, too, and the
@@ -115,12 +114,5 @@ struct pull_peer {
 };
 /* Fills at most `max`, returns how many there are. */
 size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max);
-
-/* At the source: grants `key` for a frozen or GIVEN segment; what is asked is answered from the
-   file. serve_revoke returns when nothing more is sent. Both block shortly. */
-int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err);
-void serve_revoke(struct pull *pull, const struct tp_key *key);
-/* How the first single pages of a grant are served goes into `trace`, from before anybody asks. */
-void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace);
 
 #endif

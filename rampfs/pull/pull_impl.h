@@ -227,21 +227,6 @@ struct watch {
 };
 TAILQ_HEAD(watch_list, watch);
 
-struct grant {
-	LIST_ENTRY(grant) link;
-	struct tp_key key;
-	struct seg *seg;
-	struct trace *trace; /* a reference; NULL: nobody asked */
-	/* The serve thread's from here on. */
-	uint8_t *base;
-	uint64_t mapped;
-	uint32_t maps;
-	uint64_t data_from, data_to; /* bytes: the last range of data that was found */
-	bool early;		     /* it was found before the freeze */
-	uint32_t dense;		     /* pieces in a row without a zero page to skip */
-	bool failing; /* something could not be sent: all is read before it goes out */
-};
-
 /* What has come from one node. A place is taken by setting `node`, and never given back. */
 struct pull_tally {
 	_Atomic ramp_node_t node; /* 0: free */
@@ -269,7 +254,6 @@ struct pull {
 	pthread_cond_t released;
 	struct pulled_list entries;
 	struct watch_list watches, gone; /* gone: not forgotten by the pager yet */
-	LIST_HEAD(, grant) grants;
 
 	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
 	_Atomic uint64_t faults_us; /* all that fault_us counts, together */
@@ -415,9 +399,5 @@ void pager_unpark(struct pull *pull, struct watch *watch);
 void pager_mapped(struct pull *pull, const struct mapping *mapping);
 int prefetch_open(struct pull *pull, struct ramp_err *err);
 void prefetch_close(struct pull *pull);
-
-/* ---- serve.c ---- */
-
-void serve_close(struct pull *pull); /* revokes what is left */
 
 #endif

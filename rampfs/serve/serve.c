@@ -12,15 +12,21 @@
  * there (cut, or failed) ends the connection, and is read before it goes out the next time. One who
  * may write to the file can keep its lock, too: then nothing that takes it is asked (room_look).
  */
+#include "serve.h"
+
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "memory/pages.h"
 #include "memory/record.h"
 #include "memory/reserve.h"
-#include "pull/pull_impl.h"
 
 #define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
 #define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
@@ -30,6 +36,27 @@
 #define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
 #define FAILED_TRIES	3u  /* so often in a row must a page be EIO before it is lost */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
+
+struct grant {
+	LIST_ENTRY(grant) entry; /* protected by serve->lock */
+	struct tp_key key;
+	struct seg *seg;
+	struct trace *trace; /* a reference; NULL: not traced */
+	/* The serve thread's from here on. */
+	uint8_t *base;
+	uint64_t mapped;
+	uint32_t maps;
+	uint64_t data_from, data_to; /* bytes: the last range of data that was found */
+	bool early;		     /* it was found before the freeze */
+	uint32_t dense;		     /* pieces in a row without a zero page to skip */
+	bool failing; /* something could not be sent: all is read before it goes out */
+};
+
+struct serve {
+	struct tp *tp;
+	pthread_mutex_t lock; /* protects grants */
+	LIST_HEAD(, grant) grants;
+};
 
 static uint64_t min(uint64_t a, uint64_t b)
 {
@@ -335,13 +362,19 @@ static void done(void *arg, const void *data, size_t len, size_t left)
 
 static const struct tp_export_ops export_ops = {.piece = piece, .done = done};
 
-/* pull->lock is held. */
-static struct grant *find(struct pull *pull, const struct tp_key *key)
+static bool same_key(const struct tp_key *a, const struct tp_key *b)
+{
+	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
+	       ramp_attempt_equal(a->k, b->k);
+}
+
+/* serve->lock is held. */
+static struct grant *find_grant(struct serve *serve, const struct tp_key *key)
 {
 	struct grant *grant;
 
-	LIST_FOREACH (grant, &pull->grants, link)
-		if (tp_key_equal(&grant->key, key))
+	LIST_FOREACH (grant, &serve->grants, entry)
+		if (same_key(&grant->key, key))
 			return grant;
 	return NULL;
 }
@@ -355,7 +388,20 @@ static void grant_free(struct grant *grant)
 	free(grant);
 }
 
-int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
+int serve_open(struct tp *tp, struct serve **out, struct ramp_err *err)
+{
+	struct serve *serve = calloc(1, sizeof(*serve));
+
+	if (!serve)
+		return ramp_err_set(err, ENOMEM, "no memory to serve segments");
+	serve->tp = tp;
+	pthread_mutex_init(&serve->lock, NULL);
+	*out = serve;
+	return 0;
+}
+
+int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
+		struct ramp_err *err)
 {
 	struct grant *grant = calloc(1, sizeof(*grant));
 	int rc;
@@ -371,51 +417,53 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 		   page fault would wait for that, and with it all that this node serves. */
 		find_data(grant, 0, TP_READ_MAX_BYTES, seg_size(seg));
 		grant->early = true;
-		rc = tp_export(pull->config.tp, key, &export_ops, grant, err);
+		rc = tp_export(serve->tp, key, &export_ops, grant, err);
 	}
 	if (rc) {
 		grant_free(grant);
 		return rc == -EEXIST ? 0 : rc;
 	}
-	pthread_mutex_lock(&pull->lock);
-	LIST_INSERT_HEAD(&pull->grants, grant, link);
-	pthread_mutex_unlock(&pull->lock);
+	pthread_mutex_lock(&serve->lock);
+	LIST_INSERT_HEAD(&serve->grants, grant, entry);
+	pthread_mutex_unlock(&serve->lock);
 	return 0;
 }
 
-void serve_revoke(struct pull *pull, const struct tp_key *key)
+void serve_revoke(struct serve *serve, const struct tp_key *key)
 {
 	struct grant *grant;
 
-	pthread_mutex_lock(&pull->lock);
-	grant = find(pull, key);
+	pthread_mutex_lock(&serve->lock);
+	grant = find_grant(serve, key);
 	if (grant)
-		LIST_REMOVE(grant, link);
-	pthread_mutex_unlock(&pull->lock);
+		LIST_REMOVE(grant, entry);
+	pthread_mutex_unlock(&serve->lock);
 	if (!grant)
 		return;
-	tp_unexport(pull->config.tp, key);
+	tp_unexport(serve->tp, key);
 	grant_free(grant);
 }
 
-void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace)
+void serve_trace(struct serve *serve, const struct tp_key *key, struct trace *trace)
 {
 	struct grant *grant;
 
-	pthread_mutex_lock(&pull->lock);
-	grant = find(pull, key);
+	pthread_mutex_lock(&serve->lock);
+	grant = find_grant(serve, key);
 	if (grant && !grant->trace)
 		grant->trace = trace_get(trace);
-	pthread_mutex_unlock(&pull->lock);
+	pthread_mutex_unlock(&serve->lock);
 }
 
-void serve_close(struct pull *pull)
+void serve_close(struct serve *serve)
 {
 	struct grant *grant;
 
-	while ((grant = LIST_FIRST(&pull->grants))) {
-		LIST_REMOVE(grant, link);
-		tp_unexport(pull->config.tp, &grant->key);
+	while ((grant = LIST_FIRST(&serve->grants))) {
+		LIST_REMOVE(grant, entry);
+		tp_unexport(serve->tp, &grant->key);
 		grant_free(grant);
 	}
+	pthread_mutex_destroy(&serve->lock);
+	free(serve);
 }

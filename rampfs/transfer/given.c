@@ -37,10 +37,10 @@ int given_grant(struct move *m)
 {
 	struct tp_key key = key_of(m);
 
-	int rc = serve_grant(m->t->pull, m->seg, &key, &m->work_err);
+	int rc = serve_grant(m->t->serve, m->seg, &key, &m->work_err);
 
 	if (!rc && m->trace)
-		serve_trace(m->t->pull, &key, m->trace);
+		serve_trace(m->t->serve, &key, m->trace);
 	return rc;
 }
 
@@ -48,7 +48,7 @@ void given_ungrant(struct move *m)
 {
 	struct tp_key key = key_of(m);
 
-	serve_revoke(m->t->pull, &key);
+	serve_revoke(m->t->serve, &key);
 }
 
 void given_send(struct move *m, uint8_t type)

@@ -207,6 +207,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	t->meta = config->meta;
 	t->peers = config->peers;
 	t->programs = config->programs;
+	t->serve = config->serve;
 	t->self = meta_self(config->meta);
 	t->incarnation = store_incarnation(config->store);
 	t->serials = ramp_random64() >> 1;

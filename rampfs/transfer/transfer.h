@@ -22,6 +22,7 @@
 #include "meta/meta.h"
 #include "programs/programs.h"
 #include "pull/pull.h"
+#include "serve/serve.h"
 #include "transport/peers/peer.h"
 #include "transport/transport.h"
 
@@ -40,6 +41,7 @@ struct transfers_config {
 	struct peers *peers;
 	struct tp *tp;
 	struct programs *programs;
+	struct serve *serve;
 	bool rollback_auto; /* mount option rollback=auto */
 };
 

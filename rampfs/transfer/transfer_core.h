@@ -58,6 +58,7 @@ struct transfers {
 	struct peers *peers;
 	struct programs *programs;
 	struct pull *pull;
+	struct serve *serve;
 	ramp_node_t self;
 	ramp_incarnation_t incarnation;
 	const struct transfer_hooks *hooks;

@@ -300,6 +300,21 @@ static struct pull *open_pull(struct world *w, struct node *node, struct store *
 	return pull;
 }
 
+static void open_source(struct world *w)
+{
+	struct ramp_err err = {0};
+
+	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
+	ck_assert_msg(serve_open(w->s.tp, &w->s_serve, &err) == 0, "%s", err.text);
+}
+
+static void close_source(struct world *w)
+{
+	pull_close(w->s_pull);
+	serve_close(w->s_serve);
+	w->s_pull = NULL;
+}
+
 static void start_node(struct node *node, ramp_node_t id, ramp_incarnation_t incarnation,
 		       uint16_t port)
 {
@@ -333,7 +348,7 @@ void world_open(struct world *w, uint64_t size)
 	start_node(&w->t, 2, 0x71, 0);
 	w->middle = middle_start(w->s.port, in_the_middle, w);
 	join(w);
-	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
+	open_source(w);
 	w->t_programs.uffd = -1;
 	w->t_pull = open_pull(w, &w->t, w->t_store, &w->t_programs);
 	ck_assert_int_eq(store_create(w->s_store, MEMORY_ID, RECORD_OWNED, 1, &w->s_seg, &err), 0);
@@ -357,7 +372,7 @@ void world_close(struct world *w)
 {
 	pull_close(w->t_pull);
 	if (w->s_pull)
-		pull_close(w->s_pull);
+		close_source(w);
 	detach(w);
 	node_stop(&w->t);
 	if (w->s.tp)
@@ -398,7 +413,7 @@ void world_take(struct world *w, bool listed)
 	uint64_t bytes;
 	uint32_t n = 0;
 
-	ck_assert_int_eq(serve_grant(w->s_pull, w->s_seg, &w->key, &err), 0);
+	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, &err), 0);
 	if (listed)
 		ck_assert_int_eq(room_populated(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
 	ck_assert_int_eq(store_create(w->t_store, MEMORY_ID, RECORD_NONE, 0, &w->t_seg, &err), 0);
@@ -554,8 +569,7 @@ void world_attach_anew(struct world *w)
 
 void world_source_stop(struct world *w)
 {
-	pull_close(w->s_pull);
-	w->s_pull = NULL;
+	close_source(w);
 	node_stop(&w->s);
 }
 
@@ -565,8 +579,8 @@ void world_source_start(struct world *w, ramp_incarnation_t incarnation)
 
 	start_node(&w->s, 1, incarnation, w->s.port);
 	node_know(&w->s, w->t.id, w->t.port);
-	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
-	ck_assert_int_eq(serve_grant(w->s_pull, w->s_seg, &w->key, &err), 0);
+	open_source(w);
+	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, &err), 0);
 }
 
 void world_target_restart(struct world *w)

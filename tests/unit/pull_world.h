@@ -12,6 +12,7 @@
 #include "memory_fixture.h"
 #include "programs/programs.h"
 #include "pull/pull.h"
+#include "serve/serve.h"
 #include "transport_node.h"
 
 #define PAGE	     UINT64_C(4096)
@@ -64,6 +65,7 @@ struct world {
 	_Atomic uint64_t slowed_ms; /* when it last let some bytes pass */
 	struct store *s_store, *t_store;
 	struct pull *s_pull, *t_pull;
+	struct serve *s_serve;
 	struct seg *s_seg, *t_seg;
 	struct programs s_programs, t_programs;
 	struct tp_key key;

@@ -308,14 +308,14 @@ START_TEST(a_key_that_is_not_granted_is_asked_for_again)
 	world_write_all(&w);
 	world_take(&w, true);
 	world_attach(&w);
-	serve_revoke(w.s_pull, &w.key);
+	serve_revoke(w.s_serve, &w.key);
 	world_begin(&w, true);
 	thread = world_touch(&w, 30);
 	world_wait_for_fault(&w, 1);
 	wait_until(pull_want(w.t_pull, w.t_seg, 3, 1) == -EAGAIN);
 	ck_assert_uint_eq(pages_missing(w.t_seg), 256);
-	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
-	ck_assert_int_eq(serve_grant(w.s_pull, w.s_seg, &w.key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, &err), 0);
 	ck_assert_uint_eq(world_touched(thread), world_byte(30, 0));
 	world_wait_finished(&w);
 	world_check(&w);
@@ -333,7 +333,7 @@ START_TEST(an_ended_pull_lets_go_of_the_segment)
 	pull_end(w.t_pull, MEMORY_ID);
 	ck_assert_int_eq(store_remove(w.t_seg, true, &err), 0);
 	ck_assert_uint_eq(atomic_load(&w.finished), 0);
-	serve_revoke(w.s_pull, &w.key);
+	serve_revoke(w.s_serve, &w.key);
 	ck_assert_int_eq(store_remove(w.s_seg, true, &err), 0);
 	world_close(&w);
 }

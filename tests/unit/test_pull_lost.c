@@ -440,6 +440,7 @@ START_TEST(lost_pages_are_lost_after_a_restart_too)
 
 	/* and it can be removed: nothing of ours holds it */
 	pull_close(w.s_pull);
+	serve_close(w.s_serve);
 	w.s_pull = NULL;
 	munmap(w.t_programs.map, w.t_programs.len);
 	w.t_programs.map = NULL;

@@ -256,7 +256,7 @@ START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
 	world_begin(&w, true);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 1);
-	serve_revoke(w.s_pull, &w.key);
+	serve_revoke(w.s_serve, &w.key);
 
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 9 * PAGE, PAGE), 0);
 	for (int i = 0; i < 20; i++) { /* somebody wants it meanwhile */
@@ -410,7 +410,7 @@ START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
 	ck_assert_uint_eq(atomic_load(&maps_to_fail), 0);
 	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), MIB), 0);
 	world_check(&w);
-	serve_revoke(w.s_pull, &w.key);
+	serve_revoke(w.s_serve, &w.key);
 	ck_assert_int_eq(store_remove(w.s_seg, true, &err), 0);
 	world_close(&w);
 }

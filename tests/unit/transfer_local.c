@@ -172,11 +172,12 @@ static bool key_equal(const struct tp_key *a, const struct tp_key *b)
 	       ramp_attempt_equal(a->k, b->k);
 }
 
-int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, struct ramp_err *err)
+int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
+		struct ramp_err *err)
 {
 	enum what what = fault_hit(POINT(AT_GRANT, 0));
 
-	(void)pull;
+	(void)serve;
 	(void)seg;
 	if (what == DO_DROP)
 		return ramp_err_set(err, ENOMEM, "no mapping left");
@@ -197,16 +198,16 @@ int serve_grant(struct pull *pull, struct seg *seg, const struct tp_key *key, st
 	return 0;
 }
 
-void serve_trace(struct pull *pull, const struct tp_key *key, struct trace *trace)
+void serve_trace(struct serve *serve, const struct tp_key *key, struct trace *trace)
 {
-	(void)pull;
+	(void)serve;
 	(void)key;
 	(void)trace;
 }
 
-void serve_revoke(struct pull *pull, const struct tp_key *key)
+void serve_revoke(struct serve *serve, const struct tp_key *key)
 {
-	(void)pull;
+	(void)serve;
 	world_lock();
 	for (int i = 0; i < EXPORTS; i++)
 		if (world->exports[i].used && world->exports[i].node == world_self() &&
