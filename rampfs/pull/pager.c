@@ -70,15 +70,6 @@ static int make_room(struct pulled *pulled, uint64_t first, uint64_t count)
 
 /* ---- page faults ---- */
 
-static void count_fault(struct pull *pull, uint64_t since_us)
-{
-	uint64_t us = pull_now_us() - since_us;
-	unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
-
-	atomic_fetch_add(&pull->faults_us, us);
-	atomic_fetch_add(&pull->fault_us[bucket < PULL_HISTOGRAM ? bucket : PULL_HISTOGRAM - 1], 1);
-}
-
 /* SIGBUS, which the prefetch thread takes back once there may be room. */
 static void deny(struct pulled *pulled, uint64_t page)
 {
@@ -111,7 +102,7 @@ void pager_mapped(struct pull *pull, const struct mapping *mapping)
 {
 	trace_page_over(mapping->trace, mapping->first, "CONTINUE is done");
 	if (mapping->fault)
-		count_fault(pull, mapping->waiter.since_us);
+		pull_count_fault(pull, mapping->waiter.since_us);
 }
 
 /* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
@@ -250,18 +241,6 @@ static void on_fault(struct pull *pull, struct watch *watch, const struct space_
 	pulled_put(pulled);
 }
 
-/*
- * A userfaultfd that blocks is always ready, with an error, and whether it does is the program's to
- * say at any time: O_NONBLOCK is shared. So we want to hear of each message once, and of what is
- * left behind one more time.
- */
-static int watch_uffd(struct pull *pull, int op, struct watch *watch)
-{
-	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = watch};
-
-	return epoll_ctl(pull->pager.epoll, op, watch->uffd, &event) ? -errno : 0;
-}
-
 static bool read_space(struct pull *pull, struct watch *watch)
 {
 	struct space_fault faults[FAULTS_MAX];
@@ -286,28 +265,8 @@ static bool read_space(struct pull *pull, struct watch *watch)
 	if (n == -EIO)
 		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
 	else if (more)
-		watch_uffd(pull, EPOLL_CTL_MOD, watch);
+		puller_client_watch(pull, EPOLL_CTL_MOD, watch);
 	return n > 0;
-}
-
-/* With no events, and not taken out: that needs no memory when it is watched again. */
-void pager_park(struct pull *pull, struct watch *watch)
-{
-	struct epoll_event event = {.events = EPOLLET, .data.ptr = watch};
-
-	epoll_ctl(pull->pager.epoll, EPOLL_CTL_MOD, watch->uffd, &event);
-	watch->parked = true;
-	if (watch->space)
-		space_kept(watch->space);
-}
-
-void pager_unpark(struct pull *pull, struct watch *watch)
-{
-	watch->parked = false;
-	if (!watch->space) /* its uffd may be closed, and the number another's */
-		return;
-	watch_uffd(pull, EPOLL_CTL_MOD, watch);
-	space_wake_all(watch->space);
 }
 
 /* ---- wanted pages ---- */
@@ -399,81 +358,9 @@ static void arrived(struct puller *puller, struct flight *flight, uint64_t first
 
 /* ---- spaces ---- */
 
-static int on_space_added(void *arg, struct space *space, int uffd)
-{
-	struct pull *pull = arg;
-	struct watch *watch = calloc(1, sizeof(*watch));
-	int rc;
-
-	if (!watch)
-		return -ENOMEM;
-	watch->kind = WATCH_SPACE;
-	atomic_init(&watch->refs, 1);
-	watch->space = space;
-	watch->uffd = uffd;
-	pthread_mutex_lock(&pull->lock);
-	TAILQ_INSERT_TAIL(&pull->watches, watch, link);
-	rc = watch_uffd(pull, EPOLL_CTL_ADD, watch);
-	if (rc)
-		TAILQ_REMOVE(&pull->watches, watch, link);
-	pthread_mutex_unlock(&pull->lock);
-	if (rc)
-		free(watch);
-	return rc;
-}
-
 static void on_hurry(void *arg, ramp_segment_t id)
 {
 	pull_hurry(arg, id);
-}
-
-/* The pager may be about to look at it: it lets it go itself. */
-static void on_space_gone(void *arg, struct space *space)
-{
-	struct pull *pull = arg;
-	struct watch *watch;
-
-	pthread_mutex_lock(&pull->lock);
-	TAILQ_FOREACH (watch, &pull->watches, link)
-		if (watch->space == space)
-			break;
-	if (watch) {
-		TAILQ_REMOVE(&pull->watches, watch, link);
-		TAILQ_INSERT_TAIL(&pull->gone, watch, link);
-	}
-	pthread_mutex_unlock(&pull->lock);
-	puller_wake(&pull->pager);
-}
-
-/*
- * What it has read comes again, and is read by whoever watches the same process now: a session that
- * comes again has a space of its own, beside which this one is watched for a moment.
- */
-static void unread(struct watch *watch)
-{
-	if (atomic_load(&watch->refs) > 1)
-		space_wake_all(watch->space);
-}
-
-/* all: of a pager that has ended. */
-static void forget_spaces(struct pull *pull, bool all)
-{
-	struct watch_list gone = TAILQ_HEAD_INITIALIZER(gone);
-	struct watch *watch;
-
-	pthread_mutex_lock(&pull->lock);
-	TAILQ_CONCAT(&gone, &pull->gone, link);
-	if (all)
-		TAILQ_CONCAT(&gone, &pull->watches, link);
-	pthread_mutex_unlock(&pull->lock);
-	while ((watch = TAILQ_FIRST(&gone))) {
-		TAILQ_REMOVE(&gone, watch, link);
-		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
-		unread(watch);
-		space_put(watch->space);
-		watch->space = NULL;
-		waiter_put(&(struct waiter){.watch = watch});
-	}
 }
 
 /* ---- the thread ---- */
@@ -548,7 +435,7 @@ static bool run(struct turn *turn)
 		if (!puller_map_all(pager, turn))
 			return false;
 		wait_ms = puller_wait(pager, wait_ms);
-		forget_spaces(pull, false);
+		puller_clients_forget(pull, false);
 	}
 	return true;
 }
@@ -556,8 +443,8 @@ static bool run(struct turn *turn)
 int pager_open(struct pull *pull, struct ramp_err *err)
 {
 	const struct programs_pager pager = {
-		.space_added = on_space_added,
-		.space_gone = on_space_gone,
+		.space_added = puller_client_added,
+		.space_gone = puller_client_gone,
 		.hurry = on_hurry,
 		.arg = pull,
 	};
@@ -582,5 +469,5 @@ void pager_join(struct pull *pull)
 void pager_close(struct pull *pull)
 {
 	puller_close(&pull->pager);
-	forget_spaces(pull, true);
+	puller_clients_forget(pull, true);
 }

@@ -400,4 +400,25 @@ void pager_mapped(struct pull *pull, const struct mapping *mapping);
 int prefetch_open(struct pull *pull, struct ramp_err *err);
 void prefetch_close(struct pull *pull);
 
+void pull_wake_both(struct pull *pull);
+struct pull_tally *pull_tally_of(struct pull *pull, ramp_node_t node);
+void pull_count_fault(struct pull *pull, uint64_t since_us);
+int puller_client_watch(struct pull *pull, int op, struct watch *watch);
+int puller_client_added(void *arg, struct space *space, int uffd);
+void puller_client_gone(void *arg, struct space *space);
+void puller_clients_forget(struct pull *pull, bool all);
+void wish_for(struct pulled *pulled, uint64_t from, uint64_t to);
+void wish_fulfilled(struct pulled *pulled, uint64_t from, uint64_t to);
+struct pulled *pulled_at(struct pull *pull, ramp_segment_t id);
+uint64_t pulled_silent_since(struct pulled *pulled);
+struct pulled *pulled_new(struct pull *pull, struct seg *seg, const struct pull_source *source,
+			  struct ramp_err *err);
+int pulled_insert(struct pull *pull, struct pulled *pulled, struct ramp_err *err);
+struct mapping map_queue_next(struct puller *puller);
+void map_queue_over(struct mapping *mapping);
+void link_down(struct link *link, uint64_t after_ms);
+void link_step(struct link *link, uint64_t now);
+int turn_start(struct turn *turn);
+struct turn *turn_new(struct puller *puller, struct turn *before, uint64_t seen_us);
+
 #endif

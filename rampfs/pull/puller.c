@@ -1,678 +1,255 @@
 /*
- * Links to sources: what the pager and the prefetch thread do alike.
- *
- * Happy path: puller_step connects to every source that an entry needs; link_post asks for pages
- * that were claimed; link_reap takes what has come: data stands in the file's pages already, so
- * they are LOCAL, and `arrived` does the rest. A hole that reaches beyond what was asked for makes
- * the REMOTE pages there LOCAL as well.
- *
- * How it fails: a link that breaks, or is silent for SILENT_MS while reads are under way, gives
- * their pages back to REMOTE and connects again after 50 ms, then twice as long, up to 2 s; what
- * somebody waits for is remembered as wanted. A source that does not know the key is asked again
- * in the same rhythm. A hello that proves another incarnation of the node means that the source is
- * over. A page that the source itself has lost is lost here, too.
+ * The threads that pull.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "memory/reserve.h"
 #include "pull_impl.h"
 
-#define CONNECTING_MS	100  /* a hello's time-out is looked at so often */
-#define SLOW_MS		1000 /* without an answer: silent, as a read(2) sees it */
-#define LOOK_MS		250  /* without an event, what has come is taken all the same */
-#define DONE_MAX	16
-#define HOLE_MORE_PAGES (UINT64_C(1) << 20) /* 4 GiB beyond what was asked, at once */
+#define BACK_MS	    1000u /* at the end */
+#define END_LOOK_US 10000
 
-uint64_t pull_now_us(void)
+/* The guard sleeps while `guarded` is not set, and looks once more after it has taken that back. */
+static void begin_to_map(struct turn *turn, struct space *space)
 {
-	struct timespec ts;
+	struct pull *pull = turn->puller->pull;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+	turn->space = space;
+	atomic_store(&turn->since_us, pull_now_us());
+	atomic_store(&turn->state, TURN_MAPS);
+	if (!atomic_load(&pull->guarded) && !atomic_exchange(&pull->guarded, true))
+		(void)!write(pull->guard_wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
-uint64_t pull_now_ms(void)
+static void come_back(struct turn *turn)
 {
-	return pull_now_us() / 1000;
+	struct pull *pull = turn->puller->pull;
+
+	pthread_mutex_lock(&pull->lock);
+	atomic_store(&turn->state, TURN_BACK);
+	pthread_cond_broadcast(&pull->released);
+	if (!atomic_load(&pull->stop)) /* after that it may be closed */
+		puller_wake(turn->puller);
+	pthread_mutex_unlock(&pull->lock);
 }
 
-void puller_wake(struct puller *puller)
+/* True: the puller is still its own. */
+static bool map_one(struct turn *turn, const struct mapping *mapping)
 {
-	/* Can only fail when the counter is full: it is awake then. */
-	(void)!write(puller->wake, &(uint64_t){1}, sizeof(uint64_t));
-}
+	struct puller *puller = turn->puller;
+	struct programs *programs = puller->pull->config.programs;
+	const struct waiter waiter = mapping->waiter;
+	struct space *space = waiter.watch ? space_get(waiter.watch->space) : NULL;
+	int state = TURN_MAPS;
 
-static const struct tp_ops *ops(const struct puller *puller)
-{
-	return puller->pull->config.tp->ops;
-}
-
-/* ---- flights ---- */
-
-/* Waits for what the connection waits for now: after every call that moved bytes. One that has
-   failed waits for nothing, so the next step is to find it. */
-static void watch_fd(struct link *link)
-{
-	uint32_t events = 0;
-	int fd = link->conn ? ops(link->puller)->fd(link->conn, &events) : -1;
-	struct epoll_event event = {.events = events, .data.ptr = link};
-
-	if (link->conn && ops(link->puller)->state(link->conn, NULL) == TP_FAILED)
-		puller_wake(link->puller);
-	if (fd == link->fd && (fd < 0 || events == link->events))
-		return;
-	if (fd >= 0 && epoll_ctl(link->puller->epoll,
-				 fd == link->fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event)) {
-		if (fd != link->fd)
-			link->fd = -1;
-		return; /* the next call tries again, at the latest that of a look (LOOK_MS) */
+	begin_to_map(turn, space);
+	if (space)
+		space_resolve(space, mapping->id, waiter.addr, mapping->first, mapping->count);
+	else
+		programs_resolve(programs, mapping->id, mapping->first, mapping->count,
+				 &turn->since_us);
+	if (!atomic_compare_exchange_strong(&turn->state, &state, TURN_RUNS)) {
+		come_back(turn);
+		return false;
 	}
-	link->fd = fd;
-	link->events = events;
+	if (space)
+		space_put(space);
+	return true;
 }
 
-static void flight_end(struct link *link, struct flight *flight)
+bool puller_map_all(struct puller *puller, struct turn *turn)
 {
-	struct pulled *pulled = flight->pulled;
+	struct watch *watch;
 
-	stage_put(link->puller, flight->stage);
-	waiter_put(&flight->waiter);
-	flight->pulled = NULL;
-	flight->stage = NULL;
-	link->n_flights--;
-	pulled->n_flights[link->puller->which - 1]--;
-	if (link->puller->class == TP_DEMAND)
-		atomic_fetch_sub(&pulled->pull->demand_waiting, 1);
-	pulled_put(pulled);
+	while (puller->n_mappings) {
+		turn->mapping = map_queue_next(puller);
+		watch = turn->mapping.waiter.watch;
+		/* Who is parked is woken when that ends. */
+		if (!watch || (watch->space && !watch->parked)) {
+			if (!map_one(turn, &turn->mapping))
+				return false;
+			if (watch)
+				pager_mapped(puller->pull, &turn->mapping);
+		}
+		map_queue_over(&turn->mapping);
+	}
+	return true;
 }
 
-/* A page fault waits for the first page of its read; whoever touches another has a want of it. */
-static struct waiter waiter_of(const struct flight *flight, uint64_t page)
+static void *turn_run(void *arg)
 {
-	return page == flight->first ? flight->waiter : (struct waiter){0};
+	struct turn *turn = arg;
+	struct puller *puller = turn->puller;
+	struct pull *pull = puller->pull;
+	struct turn *before = turn->before;
+	int state = TURN_MAPS;
+	bool ours = !before || atomic_compare_exchange_strong(&before->state, &state, TURN_LEFT);
+
+	if (before) {
+		pthread_mutex_lock(&pull->lock);
+		if (ours) {
+			puller->turn = turn;
+			TAILQ_INSERT_TAIL(&puller->left, before, link);
+		}
+		turn->decided = true;
+		pthread_cond_broadcast(&pull->released);
+		pthread_mutex_unlock(&pull->lock);
+	}
+	if (!ours)
+		return NULL;
+	/* While we began it may have come back, and mapped others' pages: they are not to blame. */
+	if (before && before->mapping.waiter.watch &&
+	    atomic_load(&before->since_us) == turn->seen_us)
+		pager_park(pull, before->mapping.waiter.watch);
+	if (puller->run(turn)) {
+		pthread_mutex_lock(&pull->lock);
+		puller->over = true;
+		pthread_cond_broadcast(&pull->released);
+		pthread_mutex_unlock(&pull->lock);
+	}
+	return NULL;
 }
 
-/* What has not arrived is REMOTE again; a demand is remembered. */
-static void flight_back(struct link *link, struct flight *flight)
+int turn_start(struct turn *turn)
 {
-	struct pulled *pulled = flight->pulled;
-	const uint64_t from = flight->stage ? flight->first : flight->next;
-	const struct want want = {
-		.first = from,
-		.count = flight->first + flight->count - from,
-		.waiter = waiter_of(flight, from),
-	};
+	struct puller *puller = turn->puller;
+	sigset_t all, old;
+	int rc;
 
-	pages_give_back(pulled->seg, want.first, want.count);
-	if (want.count && link->puller->class == TP_DEMAND)
-		pulled_want_back(pulled, &want);
-	else if (want.count) /* page faults may have waited for it */
-		puller_wake(&pulled->pull->pager);
-	flight_end(link, flight);
+	/* Signals are the main thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&turn->thread, NULL, turn_run, turn);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!rc)
+		pthread_setname_np(turn->thread,
+				   puller->which == PULLER_PAGER ? "pager" : "prefetch");
+	return rc;
 }
 
-int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-	      const struct waiter *waiter, uint8_t *stage)
+struct turn *turn_new(struct puller *puller, struct turn *before, uint64_t seen_us)
 {
-	struct tp_read read = {
-		.key = pulled->source.key,
-		.offset = first * RAMP_PAGE_BYTES,
-		.len = (uint32_t)(count * RAMP_PAGE_BYTES),
-		.dst = stage ? stage : pulled->base + first * RAMP_PAGE_BYTES,
-	};
-	struct flight *flight = link->flights;
-	int who = link->puller->which - 1, rc;
+	struct turn *turn = calloc(1, sizeof(*turn));
 
-	if (link->n_flights == TP_QUEUE_MAX)
-		return -EAGAIN;
-	while (flight->pulled)
-		flight++;
-	read.cookie = (uint64_t)(flight - link->flights);
-	rc = ops(link->puller)->read(link->conn, &read);
-	if (rc)
+	if (!turn)
+		return NULL;
+	turn->puller = puller;
+	turn->before = before;
+	turn->seen_us = seen_us;
+	atomic_init(&turn->state, TURN_RUNS);
+	return turn;
+}
+
+int turn_begin(struct puller *puller)
+{
+	struct turn *turn = turn_new(puller, NULL, 0);
+	int rc = turn ? turn_start(turn) : ENOMEM;
+
+	if (rc) {
+		free(turn);
 		return rc;
-	if (link->n_flights++ == 0)
-		link->progress_ms = link->reaped_ms = pull_now_ms();
-	if (pulled->n_flights[who]++ == 0)
-		pulled->asked_ms[who] = pull_now_ms();
-	*flight = (struct flight){
-		.pulled = pulled_get(pulled),
-		.first = first,
-		.count = count,
-		.next = first,
-		.stage = stage,
-	};
-	if (waiter) {
-		waiter_hold(waiter);
-		flight->waiter = *waiter;
 	}
-	if (link->puller->class == TP_DEMAND)
-		atomic_fetch_add(&pulled->pull->demand_waiting, 1);
-	watch_fd(link);
+	puller->turn = turn; /* nobody else looks before the guard is there */
 	return 0;
 }
 
-/* ---- a link's life ---- */
-
-/* The one door to DOWN. The connection goes first: nothing lands any more when pages go back. */
-static void link_down(struct link *link, uint64_t after_ms)
+void turn_join(struct puller *puller)
 {
-	if (link->state == LINK_READY)
-		link->down_ms = pull_now_ms();
-	link->state = LINK_DOWN;
-	link->try_ms = pull_now_ms() + after_ms;
-	/* While a child between fork and exec has a copy of it, close(2) leaves it in there. */
-	if (link->fd >= 0)
-		epoll_ctl(link->puller->epoll, EPOLL_CTL_DEL, link->fd, NULL);
-	if (link->conn)
-		ops(link->puller)->close(link->conn);
-	link->conn = NULL;
-	link->fd = -1;
-	for (unsigned i = 0; i < TP_QUEUE_MAX; i++)
-		if (link->flights[i].pulled)
-			flight_back(link, &link->flights[i]);
+	struct pull *pull = puller->pull;
+
+	if (!puller->turn)
+		return;
+	puller_wake(puller);
+	pthread_mutex_lock(&pull->lock);
+	while (!puller->over)
+		pthread_cond_wait(&pull->released, &pull->lock);
+	pthread_mutex_unlock(&pull->lock);
 }
 
-/* An earlier read of the same segment lands in place, too. */
-static bool lands_again(const struct link *link, unsigned i)
+/* pull->lock is held. */
+static struct turn *take_back(struct puller *puller)
 {
-	for (unsigned j = 0; j < i; j++)
-		if (link->flights[j].pulled == link->flights[i].pulled && !link->flights[j].stage)
+	struct turn *turn;
+
+	TAILQ_FOREACH (turn, &puller->left, link)
+		if (atomic_load(&turn->state) == TURN_BACK) {
+			TAILQ_REMOVE(&puller->left, turn, link);
+			return turn;
+		}
+	return NULL;
+}
+
+static void turn_over(struct turn *turn)
+{
+	struct watch *watch = turn->mapping.waiter.watch;
+
+	pthread_join(turn->thread, NULL);
+	if (watch)
+		pager_unpark(turn->puller->pull, watch);
+	if (turn->space)
+		space_put(turn->space);
+	map_queue_over(&turn->mapping);
+	free(turn);
+}
+
+void turns_back(struct puller *puller)
+{
+	struct pull *pull = puller->pull;
+	struct turn *turn;
+
+	if (TAILQ_EMPTY(&puller->left)) /* who has the puller has put in there what is in there */
+		return;
+	do {
+		pthread_mutex_lock(&pull->lock);
+		turn = take_back(puller);
+		pthread_mutex_unlock(&pull->lock);
+		if (turn)
+			turn_over(turn);
+	} while (turn);
+}
+
+static bool any_kept(struct puller *puller)
+{
+	struct turn *turn;
+
+	TAILQ_FOREACH (turn, &puller->left, link)
+		if (atomic_load(&turn->state) == TURN_LEFT)
 			return true;
 	return false;
 }
 
-/* The landing place of one read found no room, nobody knows of which: each segment gets some, once,
-   however many of its reads were under way. */
-static void link_no_room(struct link *link)
+bool turns_end(struct puller *puller)
 {
-	for (unsigned i = 0; i < TP_QUEUE_MAX; i++) {
-		const struct flight *flight = &link->flights[i];
+	struct pull *pull = puller->pull;
+	uint64_t until_ms = pull_now_ms() + BACK_MS;
+	struct turn *turn;
+	bool kept;
 
-		if (flight->pulled && !flight->stage && !lands_again(link, i))
-			pulled_no_room(flight->pulled);
+	if (puller->turn) {
+		pthread_join(puller->turn->thread, NULL);
+		free(puller->turn);
+		puller->turn = NULL;
 	}
-}
+	while (puller->n_mappings) {
+		struct mapping mapping = map_queue_next(puller);
 
-static void link_failed(struct link *link)
-{
-	struct ramp_err err = {.text = "it has not answered for 5 s"};
-	ramp_incarnation_t proved = 0;
-
-	if (link->conn && ops(link->puller)->state(link->conn, &err) == TP_FAILED)
-		proved = ops(link->puller)->incarnation(link->conn);
-	if (link->state == LINK_READY)
-		log_info("pulling from node %u: %s", link->node, err.text);
-	if (err.code == EFAULT) /* the source is not to blame */
-		link_no_room(link);
-	link_down(link, link->after_ms);
-	link->after_ms = link->after_ms * 2 < RETRY_MAX_MS ? link->after_ms * 2 : RETRY_MAX_MS;
-	if (proved && proved != link->incarnation)
-		pull_source_over(link->puller->pull, link->node, link->incarnation);
-}
-
-static void link_connect(struct link *link)
-{
-	struct puller *puller = link->puller;
-	struct ramp_err err;
-
-	if (ops(puller)->connect(puller->pull->config.tp, link->node, link->incarnation,
-				 puller->class, &link->conn, &err)) {
-		link->conn = NULL;
-		link_failed(link);
-		return;
+		map_queue_over(&mapping);
 	}
-	link->state = LINK_CONNECTING;
-	watch_fd(link);
-}
-
-static void link_connecting(struct link *link)
-{
-	struct puller *puller = link->puller;
-
-	switch (ops(puller)->state(link->conn, NULL)) {
-	case TP_CONNECTING:
-		break;
-	case TP_READY:
-		link->state = LINK_READY;
-		link->progress_ms = link->ready_ms = pull_now_ms();
-		if (link->down_ms)
-			atomic_fetch_add(&puller->pull->reconnects, 1);
-		puller_wake(puller); /* the silence is over, which the next step tells */
-		break;
-	case TP_FAILED:
-		link_failed(link);
-		return;
-	}
-	watch_fd(link);
-}
-
-static void link_step(struct link *link, uint64_t now)
-{
-	if (link->state == LINK_DOWN && now >= link->try_ms)
-		link_connect(link);
-	if (link->state == LINK_CONNECTING)
-		link_connecting(link);
-	/* The transport may wait for more than a slow network brings at once: no silence. */
-	if (link->state == LINK_READY && link->n_flights && now >= link->reaped_ms + LOOK_MS)
-		link_reap(link, PIECE_BYTES);
-	if (link->state == LINK_READY && (ops(link->puller)->state(link->conn, NULL) == TP_FAILED ||
-					  (link->n_flights && now > link->progress_ms + SILENT_MS)))
-		link_failed(link);
-}
-
-/* ---- what comes ---- */
-
-/* Data stands in place: LOCAL, then CONTINUE. */
-static void arrive(struct link *link, struct flight *flight, uint64_t first, uint64_t count,
-		   bool hole)
-{
-	pages_arrive(flight->pulled->seg, first, count);
-	link->puller->arrived(link->puller, flight, first, count, hole);
-}
-
-/* What stands in its buffer goes into place. False: there was no room for it, or no way any more. */
-static bool unload(struct link *link, struct flight *flight)
-{
-	uint64_t first = flight->first, count = flight->next - first;
-	int rc;
-
-	if (count == 0)
-		return true;
-	while (flight->some && (rc = stage_store(flight)))
-		if (rc == -EBUSY || pulled_no_room(flight->pulled))
-			return false;
-	flight->first += count;
-	flight->count -= count;
-	arrive(link, flight, first, count, !flight->some);
-	return true;
-}
-
-/* A reply to a read that has a buffer. False: it could not be stored, and the flight is over. */
-static bool load(struct link *link, struct flight *flight, const struct tp_done *done,
-		 uint64_t first, uint64_t count)
-{
-	if (done->kind == TP_HOLE)
-		memset(flight->stage + (first - flight->first) * RAMP_PAGE_BYTES, 0,
-		       count * RAMP_PAGE_BYTES);
-	else
-		flight->some = true;
-	if (done->more || unload(link, flight))
-		return true;
-	flight_back(link, flight);
-	return false;
-}
-
-/* The source has lost the next page itself: it is lost here, too, and whoever waits for it is told.
- */
-static void flight_lose(struct link *link, struct flight *flight)
-{
-	struct pulled *pulled = flight->pulled;
-	const struct want want = {
-		.first = flight->next,
-		.count = 1,
-		.waiter = waiter_of(flight, flight->next),
-	};
-
-	pages_lose(pulled->seg, flight->next, 1);
-	flight->next++; /* no longer ours to give back: a writer may have claimed it */
-	if (flight->stage) {
-		flight->first++;
-		flight->count--;
-	}
-	if (want.waiter.watch)
-		pulled_want_back(pulled, &want);
-	if (link->puller->class != TP_DEMAND)
-		puller_wake(&pulled->pull->pager); /* page faults may have waited for it */
-	pulled_look(pulled);
-}
-
-/* Its key is not granted (yet), or the source could not read a page. */
-static void flight_refused(struct link *link, struct flight *flight, int result)
-{
-	struct pulled *pulled = flight->pulled;
-	int who = link->puller->which - 1;
-
-	if (result == -EIO && (!flight->stage || unload(link, flight))) {
-		flight_lose(link, flight);
-	} else {
-		pulled->retry_after_ms[who] = pulled->retry_after_ms[who] * 2;
-		if (pulled->retry_after_ms[who] < RETRY_MIN_MS)
-			pulled->retry_after_ms[who] = RETRY_MIN_MS;
-		if (pulled->retry_after_ms[who] > RETRY_MAX_MS)
-			pulled->retry_after_ms[who] = RETRY_MAX_MS;
-		pulled->retry_ms[who] = pull_now_ms() + pulled->retry_after_ms[who];
-	}
-	flight_back(link, flight);
-}
-
-/*
- * A hole where the list in CONNECT is not true: what it named there was cut out since, and the room
- * that was taken for it would be nobody's, and travel on as data with the next move. (A copy's
- * source does not tell holes from zeros.) Not of pages that somebody touches: they are to be there.
- */
-static void give_room_back(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count)
-{
-	if (link->puller->class != TP_DEMAND && pages_unlisted(pulled->seg) &&
-	    !pulled->source.alone)
-		room_give_back(pulled->seg, first, count);
-}
-
-/* Who is asked for a page that somebody touches gives no room back, also not behind that page: where
-   there may be some, the prefetch asks again. */
-static bool leaves_beyond(struct link *link, struct pulled *pulled)
-{
-	return link->puller->class == TP_DEMAND && pages_unlisted(pulled->seg) &&
-	       !pulled->source.alone && pulled_prefetches(pulled);
-}
-
-/* Beyond what was asked the source has nothing either: the REMOTE pages there are LOCAL zeros. */
-static uint64_t take_hole(struct link *link, struct pulled *pulled, uint64_t from, uint64_t count)
-{
-	const struct wish wish = pulled_wish(pulled, pull_now_ms());
-	uint64_t to, page = from, won, taken = 0;
-
-	to = count > HOLE_MORE_PAGES ? from + HOLE_MORE_PAGES : from + count;
-	while ((page = pages_next_remote(pulled->seg, page)) < to) {
-		won = wish_leaves(&wish, page, to - page);
-		if (won == 0) {
-			page = wish.to;
-			continue;
-		}
-		won = pages_claim(pulled->seg, page, won);
-		if (won) {
-			give_room_back(link, pulled, page, won);
-			pages_arrive(pulled->seg, page, won);
-		}
-		taken += won;
-		page += won ? won : 1;
-	}
-	return taken;
-}
-
-/* Both threads take places; a node has one. More nodes than places: those are not told apart. */
-static struct pull_tally *tally_of(struct pull *pull, ramp_node_t node)
-{
-	for (size_t i = 0; i < PULL_PEERS; i++) {
-		ramp_node_t none = 0;
-
-		if (atomic_compare_exchange_strong(&pull->tallies[i].node, &none, node) ||
-		    none == node)
-			return &pull->tallies[i];
-	}
-	return &pull->tallies[PULL_PEERS - 1];
-}
-
-static void count_pages(struct link *link, uint64_t count, uint64_t bytes)
-{
-	struct pull_tally *tally = tally_of(link->puller->pull, link->node);
-
-	atomic_fetch_add(link->puller->which == PULLER_PAGER ? &tally->demand_pages
-							     : &tally->prefetch_pages,
-			 count);
-	atomic_fetch_add(&tally->bytes, bytes);
-}
-
-size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max)
-{
-	size_t n = 0;
-
-	for (; n < max && n < PULL_PEERS && atomic_load(&pull->tallies[n].node); n++)
-		out[n] = (struct pull_peer){
-			.node = atomic_load(&pull->tallies[n].node),
-			.demand_pages = atomic_load(&pull->tallies[n].demand_pages),
-			.prefetch_pages = atomic_load(&pull->tallies[n].prefetch_pages),
-			.bytes = atomic_load(&pull->tallies[n].bytes),
-		};
-	return n;
-}
-
-static void flight_came(struct link *link, const struct tp_done *done)
-{
-	struct flight *flight = &link->flights[done->cookie];
-	struct pulled *pulled = flight->pulled;
-	uint64_t first = done->offset / RAMP_PAGE_BYTES, count = done->len / RAMP_PAGE_BYTES;
-	uint64_t end = flight->first + flight->count, beyond = 0;
-	bool hole = done->kind == TP_HOLE;
-
-	if (done->result) {
-		flight_refused(link, flight, done->result);
-		return;
-	}
-	if (count > end - first) {
-		beyond = count - (end - first);
-		count = end - first;
-	}
-	flight->next = first + count;
-	link->after_ms = RETRY_MIN_MS;
-	pulled->retry_after_ms[link->puller->which - 1] = 0;
-	pulled->hung[link->puller->which - 1] = false;
-	atomic_store(&pulled->heard_ms, link->progress_ms);
-	count_pages(link, count, hole ? 0 : done->len);
-	if (hole)
-		give_room_back(link, pulled, first, count);
-	if (!flight->stage)
-		arrive(link, flight, first, count, hole);
-	else if (!load(link, flight, done, first, count))
-		return;
-	if (beyond && !leaves_beyond(link, pulled))
-		beyond = take_hole(link, pulled, end, beyond);
-	else
-		beyond = 0;
-	/* Page faults may have found them claimed. */
-	if (beyond && link->puller->class != TP_DEMAND && pulled_wanted(pulled))
-		puller_wake(&pulled->pull->pager);
-	if (hole) {
-		atomic_fetch_add(&pulled->hole_pages, count + beyond);
-		atomic_fetch_add(&pulled->pull->hole_pages, count + beyond);
-	} else {
-		atomic_fetch_add(&pulled->pull->bytes, done->len);
-	}
-	pulled_look(pulled);
-	if (!done->more)
-		flight_end(link, flight);
-}
-
-void link_reap(struct link *link, size_t max_bytes)
-{
-	struct tp_done done[DONE_MAX];
-	int n;
-
-	if (link->state != LINK_READY)
-		return;
-	link->reaped_ms = pull_now_ms();
-	n = ops(link->puller)->reap(link->conn, done, DONE_MAX, max_bytes);
-	if (n > 0)
-		link->progress_ms = link->reaped_ms;
-	for (int i = 0; i < n; i++)
-		flight_came(link, &done[i]);
-	if (n < 0)
-		link_failed(link);
-	else
-		watch_fd(link);
-}
-
-/* ---- all links of a thread ---- */
-
-static struct link *find(struct puller *puller, const struct pull_source *source)
-{
-	struct link *link;
-
-	LIST_FOREACH (link, &puller->links, entry)
-		if (link->node == source->node && link->incarnation == source->incarnation)
-			return link;
-	return NULL;
-}
-
-static struct link *need(struct puller *puller, const struct pull_source *source)
-{
-	struct link *link = find(puller, source);
-
-	if (link)
-		return link;
-	link = calloc(1, sizeof(*link));
-	if (!link)
-		return NULL; /* the next step tries again, soon */
-	link->kind = WATCH_LINK;
-	link->puller = puller;
-	link->node = source->node;
-	link->incarnation = source->incarnation;
-	link->after_ms = RETRY_MIN_MS;
-	link->fd = -1;
-	LIST_INSERT_HEAD(&puller->links, link, entry);
-	return link;
-}
-
-/* Somebody waits for its pages, or the prefetch does. */
-static bool waited_for(struct pulled *pulled, int who)
-{
-	return pulled->n_flights[who] || pulled_prefetches(pulled) || pulled_wanted(pulled);
-}
-
-/* Of a link that is slow: from its last answer on, or from the entry's own question. */
-static uint64_t unanswered_since(const struct pulled *pulled, int who, const struct link *link,
-				 uint64_t now)
-{
-	if (pulled->n_flights[who] == 0)
-		return now;
-	return pulled->asked_ms[who] > link->progress_ms ? pulled->asked_ms[who]
-							 : link->progress_ms;
-}
-
-/*
- * A read(2) gives up on a source that has been silent for long. The demand link tells, and a
- * prefetch that hangs, since it has claimed pages that somebody may wait for. One that hung stays
- * silent until it has proved itself anew, or a page comes (flight_came): its kernel may still take
- * connections. Whom nobody asks is not silent: the first read of a pull that was left alone finds
- * a source that has come back, or waits for as long as any other.
- */
-static void tell_silence(struct puller *puller, struct pulled *pulled, const struct link *link,
-			 uint64_t now)
-{
-	int who = puller->which - 1;
-	uint64_t since = atomic_load(&pulled->silent_since_ms[who]);
-	bool slow = link->n_flights && now > link->progress_ms + SLOW_MS;
-	bool down = puller->class == TP_DEMAND &&
-		    (link->state != LINK_READY || pulled->retry_ms[who] > now);
-
-	if ((slow || down || since) && !waited_for(pulled, who))
-		slow = down = pulled->hung[who] = false;
-	if (slow)
-		pulled->hung[who] = true;
-	if (slow || down) {
-		if (!since)
-			since = slow ? unanswered_since(pulled, who, link, now) : now;
-	} else if (!pulled->hung[who] || (link->state == LINK_READY && link->ready_ms > since)) {
-		pulled->hung[who] = false;
-		since = 0;
-	}
-	atomic_store(&pulled->silent_since_ms[who], since);
-}
-
-void pull_sooner(int *wait_ms, uint64_t at, uint64_t now)
-{
-	int in = at > now ? (int)(at - now) : 0;
-
-	if (*wait_ms < 0 || in < *wait_ms)
-		*wait_ms = in;
-}
-
-static void need_links(struct puller *puller, bool (*needs)(struct pulled *pulled), uint64_t now,
-		       int *wait_ms)
-{
-	struct pulled *pulled = NULL;
-	struct link *link;
-
-	while ((pulled = pulled_next(puller->pull, pulled))) {
-		if (!pulled_alive(pulled)) {
-			puller_drop(puller, pulled);
-			pulled_release(pulled, puller->which);
-			continue;
-		}
-		if (!needs(pulled)) {
-			atomic_store(&pulled->silent_since_ms[puller->which - 1], 0);
-			continue;
-		}
-		link = need(puller, &pulled->source);
-		if (!link) {
-			pull_sooner(wait_ms, now + RETRY_MIN_MS, now);
-			continue;
-		}
-		link->used = true;
-		tell_silence(puller, pulled, link, now);
-		if (pulled->retry_ms[puller->which - 1] > now)
-			pull_sooner(wait_ms, pulled->retry_ms[puller->which - 1], now);
-	}
-}
-
-int puller_step(struct puller *puller, bool (*needs)(struct pulled *pulled))
-{
-	uint64_t now = pull_now_ms();
-	struct link *link, *next;
-	int wait_ms = -1;
-
-	LIST_FOREACH (link, &puller->links, entry)
-		link->used = false;
-	need_links(puller, needs, now, &wait_ms);
-	for (link = LIST_FIRST(&puller->links); link; link = next) {
-		next = LIST_NEXT(link, entry);
-		if (!link->used && link->n_flights == 0) {
-			link_down(link, 0);
-			LIST_REMOVE(link, entry);
-			free(link);
-			continue;
-		}
-		link_step(link, now);
-		if (link->state == LINK_DOWN)
-			pull_sooner(&wait_ms, link->try_ms, now);
-		else if (link->state == LINK_CONNECTING)
-			pull_sooner(&wait_ms, now + CONNECTING_MS, now);
-	}
-	return wait_ms;
-}
-
-int puller_wait(const struct puller *puller, int wait_ms)
-{
-	const struct link *link;
-
-	LIST_FOREACH (link, &puller->links, entry)
-		if (link->n_flights && (wait_ms < 0 || wait_ms > LOOK_MS))
-			wait_ms = LOOK_MS;
-	return wait_ms;
-}
-
-struct link *puller_link(struct puller *puller, struct pulled *pulled)
-{
-	struct link *link;
-
-	if (!pulled_alive(pulled) || !pulled_undecided(pulled))
-		return NULL;
-	link = find(puller, &pulled->source);
-	if (!link || link->state != LINK_READY)
-		return NULL;
-	if (pulled->retry_ms[puller->which - 1] &&
-	    pulled->retry_ms[puller->which - 1] > pull_now_ms())
-		return NULL;
-	return link;
-}
-
-void puller_drop(struct puller *puller, struct pulled *pulled)
-{
-	struct link *link = find(puller, &pulled->source);
-
-	for (unsigned i = 0; link && i < TP_QUEUE_MAX; i++)
-		if (link->flights[i].pulled == pulled) {
-			/* The only way to be sure that no byte of it lands any more. */
-			link_down(link, 0);
-			return;
-		}
+	do {
+		pthread_mutex_lock(&pull->lock);
+		kept = any_kept(puller);
+		pthread_mutex_unlock(&pull->lock);
+		if (kept)
+			usleep(END_LOOK_US);
+	} while (kept && pull_now_ms() < until_ms);
+	turns_back(puller);
+	TAILQ_FOREACH (turn, &puller->left, link)
+		pthread_detach(turn->thread); /* nobody waits for it any more */
+	return TAILQ_EMPTY(&puller->left);
 }
 
 int puller_open(struct puller *puller, int which, bool (*run)(struct turn *turn),
