@@ -1,28 +1,36 @@
 /*
- * Reads and writes of a file whose pages are being pulled: for parked requests.
+ * Reads and writes of a file whose pages are being pulled, by read(2), write(2), truncate and punched
+ * holes: the requests that mount/ parks until their pages are there.
+ *
+ * A read needs its pages LOCAL (pull_want). A write, a truncate or a punched hole replaces whole pages
+ * without pulling them: it claims them (pull_cut_begin), changes the file, and makes them LOCAL
+ * (pull_cut_end).
  */
+#include "pull.h"
+
 #include <errno.h>
 
-#include "pull_impl.h"
+#include "pull_core.h"
+#include "pulled.h"
 
-/* More than any write; what is beyond is a hole or an end that moves. */
+/* More than any write has. Pages beyond are of a hole or of an end that moves. */
 #define WRITTEN_PAGES 1024u
 
-static int ask(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+static int ask_pager(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
-	const struct want want = {.first = first, .count = count};
+	const struct waitlist_entry entry = {.first = first, .count = count};
 	struct pulled *pulled = pulled_of(pull, seg);
 	uint64_t now = pull_now_ms(), since;
 	int rc = -EAGAIN;
 
 	if (!pulled)
 		return -EAGAIN; /* it is about to begin */
-	pulled_want(pulled, &want);
-	puller_wake(&pull->pager);
-	since = pulled_silent_since(pulled); /* by the puller's clock: it may be after `now` */
+	waitlist_add(&pulled->waitlist, &entry);
+	pull_wake_pager(pull);
+	since = pulled_silent_since(pulled); /* the pager's time: it may be after `now` */
 	if (atomic_load(&pulled->no_room_ms) > now)
 		rc = -ENOSPC;
-	else if (since && now >= since + SILENT_MS && pulled_alive(pulled))
+	else if (since && now >= since + PULL_SILENT_MS && pulled_is_alive(pulled))
 		rc = -EHOSTDOWN;
 	pulled_put(pulled);
 	return rc;
@@ -43,36 +51,36 @@ int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count
 			return -EIO;
 		page = pages_next_missing(seg, page + run);
 	}
-	return ask(pull, seg, from, end - from);
+	return ask_pager(pull, seg, from, end - from);
 }
 
-/* Nobody pulls it any more: what is not LOCAL is LOST, or a writer's. */
-static bool is_decided(struct pulled *pulled)
+/* True: no thread pulls it any more. A page that is not LOCAL is LOST, or claimed by a writer. */
+static bool nothing_comes(struct pulled *pulled)
 {
-	return atomic_load(&pulled->told) ||
-	       (atomic_load(&pulled->over) && atomic_load(&pulled->released) == PULLER_BOTH);
+	return pulled_is(pulled, PULLED_FINISHED) ||
+	       (pulled_is(pulled, PULLED_SOURCE_OVER) && pulled_is_released(pulled));
 }
 
-/* What was claimed and did not become right; of pages that nobody pulls any more, what was lost is
-   lost again. */
-static void give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+/* Gives back pages that were claimed and did not get their bytes. If no thread pulls the segment any
+   more they were LOST, and are LOST again. */
+static void cut_give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	struct pulled *pulled;
 
 	pages_give_back(seg, first, count);
 	pulled = pulled_of(pull, seg);
-	if (pulled && is_decided(pulled))
+	if (pulled && nothing_comes(pulled))
 		pages_lose_all(seg);
 	if (pulled) {
-		pulled_again(pulled);
-		puller_wake(&pull->pager); /* page faults may have found them claimed */
+		pulled_given_back(pulled);
+		pull_wake_pager(pull); /* page faults may have found them claimed */
 	}
 	pulled_put(pulled);
 }
 
-/* Claims all that is not LOCAL; where a page is another's, everything goes back, and is wished for:
-   beside a prefetch there would always be one. */
-static int claim_all(struct pull *pull, struct seg *seg, uint64_t first, uint64_t end)
+/* Claims all pages that are not LOCAL. Where another one has claimed a page, all go back and are
+   requested: beside a prefetch there would always be a page under way. */
+static int cut_claim(struct pull *pull, struct seg *seg, uint64_t first, uint64_t end)
 {
 	struct pulled *pulled = pulled_of(pull, seg);
 	uint64_t page = first, from = end, won;
@@ -86,13 +94,13 @@ static int claim_all(struct pull *pull, struct seg *seg, uint64_t first, uint64_
 			from = page;
 		page += won;
 	}
-	if (pulled && rc)
-		wish_for(pulled, first, end); /* before others see what goes back */
+	if (pulled && rc) /* before others see the pages that go back */
+		claim_request_make(&pulled->claim, first, end, pull_now_ms());
 	else if (pulled)
-		wish_fulfilled(pulled, first, end);
+		claim_request_end(&pulled->claim, first, end);
 	/* Up to here every page that is IN_FLIGHT was claimed by us. */
 	if (rc && from < page)
-		give_back(pull, seg, from, page - from);
+		cut_give_back(pull, seg, from, page - from);
 	pulled_put(pulled);
 	return rc;
 }
@@ -116,19 +124,19 @@ int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t
 		return 0;
 	if (offset % RAMP_PAGE_BYTES)
 		rc = pull_want(pull, seg, offset / RAMP_PAGE_BYTES, 1);
-	/* Nothing lies behind the end of the file: a last page that is cut up to there is whole. */
+	/* Nothing lies behind the end of the file, so a last page that is cut up to there is whole. */
 	if (end % RAMP_PAGE_BYTES && end >= seg_size(seg))
 		last++;
 	else if (!rc && end % RAMP_PAGE_BYTES)
 		rc = pull_want(pull, seg, last, 1);
 	if (rc || last <= first)
 		return rc;
-	return claim_all(pull, seg, first, last);
+	return cut_claim(pull, seg, first, last);
 }
 
 /*
- * The file's size may be another than at the beginning. So the last page is always seen as a whole
- * one: where it was not, it is LOCAL, and stays that.
+ * The file's size may differ from the one that pull_cut_begin saw. So the last page is always taken
+ * for a whole one: where it is not, it is LOCAL, and stays LOCAL.
  */
 void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done)
 {
@@ -145,10 +153,10 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 		atomic_fetch_add(&held->cuts, 1);
 	pages_arrive(seg, first, right - first);
 	if (right < last)
-		give_back(pull, seg, right, last - right);
+		cut_give_back(pull, seg, right, last - right);
 	pulled = held ? held : pulled_of(pull, seg); /* one that has begun meanwhile */
-	/* Who was told SIGBUS of one gets it now. A hole has no page to give, and
-	   stays SIGBUS until the end. */
+	/* A program that got SIGBUS for one of them gets the page now. A hole has no page to give,
+	   and stays SIGBUS until the end. */
 	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
 	    right <= page_up(seg_size(seg)))
 		programs_written(pull->config.programs, seg_id(seg), first, right - first);
@@ -156,7 +164,7 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 		atomic_fetch_sub(&held->cuts, 1);
 	if (!pulled)
 		return;
-	pulled_look(pulled);
-	puller_wake(&pull->pager); /* page faults that waited for these are among its wants */
+	pulled_check_end(pulled);
+	pull_wake_pager(pull); /* page faults that waited for these are in the waitlist */
 	pulled_put(pulled);
 }

@@ -1,37 +1,34 @@
-/*
- * Pages that have come, and are to be mapped.
- */
-#include "pull_impl.h"
+#include "map_queue.h"
 
-bool puller_map(struct puller *puller, const struct mapping *mapping)
+bool map_queue_add(struct map_queue *queue, const struct map_request *request)
 {
-	struct mapping *at;
+	struct map_request *at;
 
-	if (puller->n_mappings == MAPPINGS_MAX)
+	if (queue->n == MAP_QUEUE_MAX)
 		return false;
-	at = &puller->mappings[(puller->first_mapping + puller->n_mappings++) % MAPPINGS_MAX];
-	*at = *mapping;
-	waiter_hold(&at->waiter);
+	at = &queue->requests[(queue->first + queue->n++) % MAP_QUEUE_MAX];
+	*at = *request;
+	fault_waiter_get(&at->waiter);
 	trace_get(at->trace);
 	return true;
 }
 
-bool puller_map_full(const struct puller *puller)
+bool map_queue_is_full(const struct map_queue *queue)
 {
-	return puller->n_mappings == MAPPINGS_MAX;
+	return queue->n == MAP_QUEUE_MAX;
 }
 
-struct mapping map_queue_next(struct puller *puller)
+struct map_request map_queue_take(struct map_queue *queue)
 {
-	struct mapping mapping = puller->mappings[puller->first_mapping];
+	struct map_request request = queue->requests[queue->first];
 
-	puller->first_mapping = (puller->first_mapping + 1) % MAPPINGS_MAX;
-	puller->n_mappings--;
-	return mapping;
+	queue->first = (queue->first + 1) % MAP_QUEUE_MAX;
+	queue->n--;
+	return request;
 }
 
-void map_queue_over(struct mapping *mapping)
+void map_request_release(struct map_request *request)
 {
-	waiter_put(&mapping->waiter);
-	trace_put(mapping->trace);
+	fault_waiter_put(&request->waiter);
+	trace_put(request->trace);
 }

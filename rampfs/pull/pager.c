@@ -1,41 +1,59 @@
 /*
- * The pager: page faults and wanted pages become demand reads, and what has come is mapped.
+ * The pager: page faults and the waitlists become demand reads, and pages that have come are mapped.
  *
- * Happy path: a page fault's message is read; its page is REMOTE, so it is claimed, with a few
- * behind it where faults are sequential, and a read is posted; the reply lands in the page itself,
- * which is LOCAL then, is mapped by CONTINUE where the page fault was, and whoever waits there goes
- * on. What can't be asked for now (no connection, too many reads, another read brings it) is
- * remembered in the entry's wants and looked at again when something has changed: so is each page
- * fault of a page that is on its way. Who faults later finds it LOCAL.
+ * Where a page fault goes, at the target:
+ *   read_page_faults -> handle_page_fault -> demand_read -> link_post           (the request goes out)
+ *   link_reap -> flight_arrive -> pager_arrived -> resolve_page_fault           (the page is LOCAL)
+ *   puller_map_all -> space_resolve -> UFFDIO_CONTINUE                          (the program wakes)
  *
- * How it fails: puller.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS,
- * the latter for a second, after which it may be tried again. A process that ends is taken out when
- * programs says so.
+ * Happy path: a page fault's message is read. Its page is REMOTE, so it is claimed, with a few behind
+ * it where page faults are sequential, and a read is posted. The reply lands in the page itself, which
+ * is LOCAL then. It is mapped by CONTINUE where the page fault was, and the program continues. A page
+ * that can't be asked for now (no connection, too many reads, another read brings it) goes into the
+ * segment's waitlist, which is looked at again when something has changed: so does each page fault of
+ * a page that is on its way. A later page fault finds the page LOCAL.
  *
- * A program can keep this thread for as long as it likes where pages are mapped: then another one
- * goes on (turn.c), and the page faults of that program are left unread until it lets go.
+ * How it fails: as in link.c. A LOST page, or one for which the store has no room, is poisoned: SIGBUS,
+ * the latter for a second, after which it may be tried again. A process that ends is forgotten when
+ * programs/ says so.
+ *
+ * A program can block this thread for as long as it likes where pages are mapped. Then another thread
+ * takes over (takeover.c), and the page faults of that program are left unread until it lets go.
  *
  * This thread allocates nothing but connections, logs nothing per page, and takes no lock that is
- * held for long. It polls for a moment after something has happened (adaptive_poll.h), and sleeps at
- * real-time priority: a page fault would wait until whoever computes has used up his time slice.
+ * held for long. It polls for a short time after something has happened (adaptive_poll.h), and sleeps
+ * at real-time priority: a page fault would wait until a computing thread has used up its time slice.
  */
+#include "pager.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/adaptive_poll.h"
 #include "base/kernel.h"
 #include "base/log.h"
-#include "pull_impl.h"
+#include "link.h"
+#include "links.h"
+#include "pulled.h"
+#include "puller.h"
+#include "waitlist.h"
 
-#define FAULTS_MAX 32
+#define FAULTS_MAX   32
+#define AROUND_PAGES 16u /* fault-around grows up to 64 KiB */
 
-/* ---- a place for a page ---- */
+struct pager {
+	struct puller puller; /* first: pull->pager points to it */
+	struct adaptive_poll poll;
+	const void
+		*last_fault; /* the client of the last page fault: only compared, it may be gone */
+};
 
-/* Where a page of the file is mapped here; NULL: behind its end. */
-static uint8_t *place(struct pulled *pulled, uint64_t page)
+/* ---- room for a page ---- */
+
+/* Returns where a page of the file is mapped here; NULL: behind its end. */
+static uint8_t *page_place(struct pulled *pulled, uint64_t page)
 {
 	uint64_t end = (page + 1) * RAMP_PAGE_BYTES;
 	uint8_t *base;
@@ -52,10 +70,10 @@ static uint8_t *place(struct pulled *pulled, uint64_t page)
 	return end <= pulled->far_mapped ? pulled->far_base + page * RAMP_PAGE_BYTES : NULL;
 }
 
-/* -ENOSPC: the store has none; -ENXIO: behind the end of the file. */
+/* 0; -ENOSPC: the store has no room; -ENXIO: behind the end of the file. */
 static int make_room(struct pulled *pulled, uint64_t first, uint64_t count)
 {
-	uint8_t *at = place(pulled, first);
+	uint8_t *at = page_place(pulled, first);
 
 	if (!at)
 		return -ENXIO;
@@ -70,22 +88,25 @@ static int make_room(struct pulled *pulled, uint64_t first, uint64_t count)
 
 /* ---- page faults ---- */
 
-/* SIGBUS, which the prefetch thread takes back once there may be room. */
-static void deny(struct pulled *pulled, uint64_t page)
+/* Makes the page SIGBUS, which the prefetch thread takes back once there may be room. */
+static void poison_no_room(struct pulled *pulled, uint64_t page)
 {
 	programs_poison(pulled->pull->config.programs, pulled->seg, page,
 			"the store is full: no room for a page that was touched");
 	if (!atomic_exchange(&pulled->denied, true))
-		puller_wake(&pulled->pull->prefetch);
+		pull_wake_prefetch(pulled->pull);
 }
 
-/* Pages [first, first + count) are LOCAL, the first being at `addr` in the waiter's space. `fault`:
-   his page fault is over by that. */
-static void resolve(struct pulled *pulled, const struct waiter *waiter, uint64_t addr,
-		    uint64_t first, uint64_t count, bool fault)
+/*
+ * Resolves a page fault: queues pages [first, first + count), which are LOCAL, to be mapped in the
+ * waiter's client, the first at `addr`. puller_map_all does it soon, by UFFDIO_CONTINUE
+ * (space_resolve), which wakes the program's thread. `fault`: its page fault is over by that.
+ */
+static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter *waiter,
+			       uint64_t addr, uint64_t first, uint64_t count, bool fault)
 {
-	const struct mapping mapping = {
-		.waiter = {.watch = waiter->watch, .addr = addr, .since_us = waiter->since_us},
+	const struct map_request request = {
+		.waiter = {.client = waiter->client, .addr = addr, .since_us = waiter->since_us},
 		.id = seg_id(pulled->seg),
 		.first = first,
 		.count = count,
@@ -93,33 +114,28 @@ static void resolve(struct pulled *pulled, const struct waiter *waiter, uint64_t
 		.trace = pulled->source.trace,
 	};
 
-	/* More than can be remembered: it finds them when it faults again. */
-	if (!puller_map(&pulled->pull->pager, &mapping) && waiter->watch->space)
-		space_wake(waiter->watch->space, addr);
+	/* No room in the queue: the program finds the page when it faults again. */
+	if (!map_queue_add(&pulled->pull->pager->map_queue, &request) && waiter->client->space)
+		space_wake(waiter->client->space, addr);
 }
 
-void pager_mapped(struct pull *pull, const struct mapping *mapping)
-{
-	trace_page_over(mapping->trace, mapping->first, "CONTINUE is done");
-	if (mapping->fault)
-		pull_count_fault(pull, mapping->waiter.since_us);
-}
-
-/* The page is LOCAL; a hole gets its page now, as a page fault without us would have done. */
-static void resolve_one(struct pulled *pulled, uint64_t page, const struct waiter *waiter)
+/* Resolves a page fault of a page that is LOCAL. A hole gets its page now, as the kernel would have
+   done without a userfaultfd. */
+static void resolve_local(struct pulled *pulled, uint64_t page, const struct fault_waiter *waiter)
 {
 	if (make_room(pulled, page, 1) == -ENOSPC) {
-		deny(pulled, page);
+		poison_no_room(pulled, page);
 		return;
 	}
-	resolve(pulled, waiter, waiter->addr, page, 1, true);
+	resolve_page_fault(pulled, waiter, waiter->addr, page, 1, true);
 }
 
-/* How many pages a fault at `page` shall get: doubled where the last one of a stream ended here. */
-static uint32_t around(struct pulled *pulled, uint64_t page, struct stream **stream)
+/* Returns how many pages a page fault at `page` gets: doubled where the last one of a stream ended
+   here. */
+static uint32_t fault_around(struct pulled *pulled, uint64_t page, struct fault_stream **stream)
 {
-	for (unsigned i = 0; i < STREAMS; i++) {
-		struct stream *s = &pulled->streams[i];
+	for (unsigned i = 0; i < FAULT_STREAMS; i++) {
+		struct fault_stream *s = &pulled->streams[i];
 
 		if (s->pages && page >= s->next && page < s->next + AROUND_PAGES) {
 			s->pages = s->pages * 2 < AROUND_PAGES ? s->pages * 2 : AROUND_PAGES;
@@ -127,38 +143,38 @@ static uint32_t around(struct pulled *pulled, uint64_t page, struct stream **str
 			return s->pages;
 		}
 	}
-	*stream = &pulled->streams[pulled->next_stream++ % STREAMS];
+	*stream = &pulled->streams[pulled->next_stream++ % FAULT_STREAMS];
 	(*stream)->pages = 1;
 	return 1;
 }
 
-/* Room where a read is to land: for all of the pages, or for the first; returns for how many. */
-static uint64_t room_for(struct pulled *pulled, uint64_t first, uint64_t count)
+/* Makes room where a read lands: for all of the pages, or for the first. Returns for how many. */
+static uint64_t make_read_room(struct pulled *pulled, uint64_t first, uint64_t count)
 {
 	if (make_room(pulled, first, count) != -ENOSPC)
 		return count;
 	return count > 1 && make_room(pulled, first, 1) != -ENOSPC;
 }
 
-static void give_back(struct pulled *pulled, uint64_t first, uint64_t count)
+static void demand_give_back(struct pulled *pulled, uint64_t first, uint64_t count)
 {
 	pages_give_back(pulled->seg, first, count);
 	if (count)
-		pulled_again(pulled);
+		pulled_given_back(pulled);
 }
 
 /*
- * Claims and asks for up to `count` pages from a REMOTE one on. How many that settles; 0: not now.
- * Room is taken while they are on their way; where the store was full a moment ago, before they are
- * asked for: recv(2) finds no room then, and the link with all that is under way is lost. But where
- * REMOTE pages may be holes, what nobody touches gets no room: a read(2) of a sparse file would
- * fill it.
+ * Claims up to `count` pages from a REMOTE one on, and posts a read of them. Returns how many pages
+ * that settles; 0: not now. Room is made while they are on their way. Where the store was full within
+ * the last second it is made before the read: recv(2) would find no room, and the link with all its
+ * reads would be lost. But where REMOTE pages may be holes, pages that no program touches get no room:
+ * a read(2) of a sparse file would fill it.
  */
-static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		       const struct waiter *waiter)
+static uint64_t demand_read(struct link *link, struct pulled *pulled, uint64_t first,
+			    uint64_t count, const struct fault_waiter *waiter)
 {
 	uint64_t most = TP_READ_MAX_BYTES / RAMP_PAGE_BYTES, won, fit;
-	bool room = waiter->watch || !pages_unlisted(pulled->seg), first_room;
+	bool room = waiter->client || !pages_unlisted(pulled->seg), first_room;
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return 0;
@@ -166,223 +182,242 @@ static uint64_t demand(struct link *link, struct pulled *pulled, uint64_t first,
 	if (won == 0)
 		return 0;
 	first_room = room && atomic_load(&pulled->no_room_ms) > pull_now_ms();
-	fit = first_room ? room_for(pulled, first, won) : won;
-	give_back(pulled, first + fit, won - fit);
+	fit = first_room ? make_read_room(pulled, first, won) : won;
+	demand_give_back(pulled, first + fit, won - fit);
 	if (fit == 0) {
-		if (waiter->watch)
-			deny(pulled, first);
+		if (waiter->client)
+			poison_no_room(pulled, first);
 		return 1;
 	}
 	trace_page(pulled->source.trace, first, "the request goes out");
 	if (link_post(link, pulled, first, fit, waiter, NULL)) {
-		give_back(pulled, first, fit);
+		demand_give_back(pulled, first, fit);
 		return 0;
 	}
 	if (room && !first_room)
-		room_for(pulled, first, fit);
+		make_read_room(pulled, first, fit);
 	return fit;
 }
 
-static void lost(struct pulled *pulled, uint64_t page)
+static void poison_lost(struct pulled *pulled, uint64_t page)
 {
 	programs_poison(pulled->pull->config.programs, pulled->seg, page,
 			"a page was lost at the node that had it");
 }
 
-static void remember(struct pulled *pulled, uint64_t page, const struct waiter *waiter)
+static void wait_for_page(struct pulled *pulled, uint64_t page, const struct fault_waiter *waiter)
 {
-	const struct want want = {.first = page, .count = 1, .waiter = *waiter};
+	const struct waitlist_entry entry = {.first = page, .count = 1, .waiter = *waiter};
 
-	/* More threads than we can remember: this one tries again, which costs it time only. */
-	if (!pulled_want(pulled, &want))
-		space_wake(waiter->watch->space, waiter->addr);
+	/* No room in the list: this thread tries again, which only costs it time. */
+	if (!waitlist_add(&pulled->waitlist, &entry))
+		space_wake(waiter->client->space, waiter->addr);
 }
 
-static void on_fault(struct pull *pull, struct watch *watch, const struct space_fault *fault)
+/* Handles one page fault, by the state of its page: resolves it, posts a read of the page, or puts it
+   into the waitlist. */
+static void handle_page_fault(struct pull *pull, struct puller_client *client,
+			      const struct space_fault *fault)
 {
 	struct pulled *pulled = pulled_of(pull, fault->seg);
-	const struct waiter waiter = {
-		.watch = watch,
+	const struct fault_waiter waiter = {
+		.client = client,
 		.addr = fault->addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
 		.since_us = pull_now_us(),
 	};
 	uint64_t won = 0, count;
-	struct stream *stream;
-	struct wish wish;
+	struct fault_stream *stream;
+	struct claim_request request;
 	struct link *link;
 
 	atomic_fetch_add(&pull->faults, 1);
 	if (!pulled)
-		return; /* its pull was ended, or is to begin: whoever does that wakes it */
+		return; /* its pull was ended, or is about to begin, which wakes it */
 	trace_fault(pulled->source.trace, fault->page, "the page fault is read");
 	switch (pages_get(pulled->seg, fault->page)) {
 	case PAGE_LOCAL:
-		resolve_one(pulled, fault->page, &waiter);
+		resolve_local(pulled, fault->page, &waiter);
 		break;
 	case PAGE_LOST:
-		lost(pulled, fault->page);
+		poison_lost(pulled, fault->page);
 		break;
 	case PAGE_REMOTE:
-		link = pulled_crowded(pulled) ? NULL : puller_link(&pull->pager, pulled);
+		link = waitlist_is_crowded(&pulled->waitlist)
+			       ? NULL
+			       : links_ready(&pull->pager->links, pulled);
 		if (link) {
-			wish = pulled_wish(pulled, pull_now_ms());
-			count = around(pulled, fault->page, &stream);
-			count = 1 + wish_leaves(&wish, fault->page + 1, count - 1);
-			won = demand(link, pulled, fault->page, count, &waiter);
+			request = pulled_claim_request(pulled);
+			count = fault_around(pulled, fault->page, &stream);
+			count = 1 + claim_request_leaves(&request, fault->page + 1, count - 1);
+			won = demand_read(link, pulled, fault->page, count, &waiter);
 			stream->next = fault->page + won;
 		}
 		if (won == 0)
-			remember(pulled, fault->page, &waiter);
+			wait_for_page(pulled, fault->page, &waiter);
 		break;
 	case PAGE_IN_FLIGHT:
-		remember(pulled, fault->page, &waiter);
+		wait_for_page(pulled, fault->page, &waiter);
 		break;
 	}
 	pulled_put(pulled);
 }
 
-static bool read_space(struct pull *pull, struct watch *watch)
+/* Reads the page faults of a client, and handles them. True: there were some. */
+static bool read_page_faults(struct pager *pager, struct puller_client *client)
 {
+	struct pull *pull = pager->puller.links.pull;
 	struct space_fault faults[FAULTS_MAX];
 	bool more;
 	int n;
 
-	if (watch->parked)
+	if (client->parked)
 		return false;
-	n = space_read(watch->space, faults, FAULTS_MAX, &more);
-	if (n > 0 && pull->last_fault != watch) {
-		adaptive_poll_another(&pull->poll);
-		pull->last_fault = watch;
+	n = space_read(client->space, faults, FAULTS_MAX, &more);
+	if (n > 0 && pager->last_fault != client) {
+		adaptive_poll_another(&pager->poll);
+		pager->last_fault = client;
 	}
 	for (int i = 0; i < n; i++) {
 		if (faults[i].seg) {
-			on_fault(pull, watch, &faults[i]);
+			handle_page_fault(pull, client, &faults[i]);
 			seg_put(faults[i].seg);
-			space_waits(watch->space, faults[i].tid); /* its page is on the way */
+			space_waits(client->space, faults[i].tid); /* its page is on the way */
 		}
 	}
-	/* It would be ready for ever. The watch goes when programs says so. */
+	/* The client goes when programs/ says so. */
 	if (n == -EIO)
-		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
+		puller_client_unwatch(client);
 	else if (more)
-		puller_client_watch(pull, EPOLL_CTL_MOD, watch);
+		puller_client_watch_again(client);
 	return n > 0;
 }
 
-/* ---- wanted pages ---- */
+/* ---- the waitlists ---- */
 
-/* True: nothing more is to be done for it. */
-static bool serve_want(struct pulled *pulled, struct link *link, struct want *want)
+/* True: nothing more is to be done for the entry. */
+static bool serve_entry(struct pulled *pulled, struct link *link, struct waitlist_entry *entry)
 {
 	enum page_state state;
 	uint64_t run, won;
 
-	while (want->count) {
-		if (want->waiter.watch && puller_map_full(&pulled->pull->pager)) {
-			puller_wake(&pulled->pull->pager); /* when there is room again */
+	while (entry->count) {
+		if (entry->waiter.client && map_queue_is_full(&pulled->pull->pager->map_queue)) {
+			pull_wake_pager(pulled->pull); /* to come again when there is room */
 			return false;
 		}
-		run = pages_run(pulled->seg, want->first, want->count, &state);
+		run = pages_run(pulled->seg, entry->first, entry->count, &state);
 		if (state == PAGE_IN_FLIGHT)
 			return false;
 		if (state == PAGE_REMOTE) {
-			won = link ? demand(link, pulled, want->first, run, &want->waiter) : 0;
+			won = link ? demand_read(link, pulled, entry->first, run, &entry->waiter)
+				   : 0;
 			if (won == 0)
 				return false;
 			run = won;
-		} else if (want->waiter.watch && state == PAGE_LOST) {
-			lost(pulled, want->first);
-		} else if (want->waiter.watch) {
-			resolve_one(pulled, want->first, &want->waiter);
+		} else if (entry->waiter.client && state == PAGE_LOST) {
+			poison_lost(pulled, entry->first);
+		} else if (entry->waiter.client) {
+			resolve_local(pulled, entry->first, &entry->waiter);
 		}
-		want->first += run;
-		want->count -= run;
-		waiter_put(&want->waiter); /* a page fault waits for the first page alone */
+		entry->first += run;
+		entry->count -= run;
+		fault_waiter_put(&entry->waiter); /* only the first page has a waiter */
 	}
 	return true;
 }
 
-/* Takes the wants out, one after the other, and puts back what has to wait. */
-static void serve_wants(struct pull *pull, struct pulled *pulled)
+/* Takes each entry out, and puts those back that have to wait. */
+static void serve_waitlist(struct pull *pull, struct pulled *pulled)
 {
-	struct link *link = puller_link(&pull->pager, pulled);
-	struct want want;
+	struct link *link = links_ready(&pull->pager->links, pulled);
+	struct waitlist *list = &pulled->waitlist;
+	struct waitlist_entry entry;
 	uint32_t n, kept = 0;
 	bool done;
 
-	pthread_mutex_lock(&pulled->lock);
-	n = pulled->n_wants;
+	pthread_mutex_lock(&list->lock);
+	n = list->n;
 	for (uint32_t i = 0; i < n; i++) {
-		want = pulled->wants[i];
-		pthread_mutex_unlock(&pulled->lock);
-		done = serve_want(pulled, link, &want);
-		pthread_mutex_lock(&pulled->lock);
+		entry = list->entries[i];
+		pthread_mutex_unlock(&list->lock);
+		done = serve_entry(pulled, link, &entry);
+		pthread_mutex_lock(&list->lock);
 		if (!done)
-			pulled->wants[kept++] = want;
+			list->entries[kept++] = entry;
 	}
-	/* Others only add behind what was there. */
-	for (uint32_t i = n; i < pulled->n_wants; i++)
-		pulled->wants[kept++] = pulled->wants[i];
-	pulled->n_wants = kept;
-	pthread_mutex_unlock(&pulled->lock);
+	/* Other threads only add behind the entries that were there. */
+	for (uint32_t i = n; i < list->n; i++)
+		list->entries[kept++] = list->entries[i];
+	list->n = kept;
+	pthread_mutex_unlock(&list->lock);
 }
 
-static void serve_all_wants(struct pull *pull)
+static void serve_waitlists(struct pull *pull)
 {
 	struct pulled *pulled = NULL;
 
 	while ((pulled = pulled_next(pull, pulled))) {
-		serve_wants(pull, pulled);
-		if (atomic_load(&pulled->told))
+		serve_waitlist(pull, pulled);
+		if (pulled_is(pulled, PULLED_FINISHED))
 			pulled_unmap(pulled);
 	}
 }
 
-/* A demand read has brought pages. A hole that a page fault asked for has its pages (room_for). Who
-   else waits for one of them, or for what a parked request asked for, is among the wants. */
-static void arrived(struct puller *puller, struct flight *flight, uint64_t first, uint64_t count,
-		    bool hole)
+/* A demand read has brought pages. A hole that a page fault asked for has its pages (make_read_room).
+   Other page faults and requests that wait for one of them are in the waitlist. */
+static void pager_arrived(struct links *links, struct link_flight *flight, uint64_t first,
+			  uint64_t count, bool hole)
 {
-	const struct waiter *waiter = &flight->waiter;
+	const struct fault_waiter *waiter = &flight->waiter;
 	struct pulled *pulled = flight->pulled;
 
 	atomic_fetch_add(&pulled->demand_pages, count);
-	atomic_fetch_add(&puller->pull->demand_pages, count);
-	if (!hole || waiter->watch)
+	atomic_fetch_add(&links->pull->demand_pages, count);
+	if (!hole || waiter->client)
 		trace_page(pulled->source.trace, first, "the page is in its place");
-	if (!waiter->watch)
+	if (!waiter->client)
 		return;
-	resolve(pulled, waiter, waiter->addr + (first - flight->first) * RAMP_PAGE_BYTES, first,
-		count, first == flight->first);
+	resolve_page_fault(pulled, waiter, waiter->addr + (first - flight->first) * RAMP_PAGE_BYTES,
+			   first, count, first == flight->first);
 }
 
-/* ---- spaces ---- */
+/* ---- clients ---- */
 
-static void on_hurry(void *arg, ramp_segment_t id)
+static int on_client_added(void *arg, struct space *space, int uffd)
 {
-	pull_hurry(arg, id);
+	struct pull *pull = arg;
+
+	return puller_client_add(pull, pull->pager->links.epoll, space, uffd);
+}
+
+static void on_client_gone(void *arg, struct space *space)
+{
+	puller_client_gone(arg, space);
+}
+
+static void on_prefetch_all(void *arg, ramp_segment_t id)
+{
+	pulled_prefetch_all(arg, id);
 }
 
 /* ---- the thread ---- */
 
-/* One event; true: it was of use. */
-static bool on_event(struct pull *pull, void *what)
+/* Handles one event. True: it was of use. */
+static bool pager_event(struct pager *pager, void *what)
 {
-	uint64_t count;
-
 	switch (*(int *)what) {
-	case WATCH_WAKE:
-		(void)!read(pull->pager.wake, &count, sizeof(count));
+	case PULLER_EVENT_WAKE:
+		puller_take_wake(&pager->puller);
 		return true;
-	case WATCH_SPACE:
-		return read_space(pull, what);
+	case PULLER_EVENT_CLIENT:
+		return read_page_faults(pager, what);
 	default:
 		link_reap(what, 0);
 		return true;
 	}
 }
 
-static void hurry(struct pull *pull, struct kernel_rt_boost *state, bool on)
+static void boost(struct pager *pager, struct kernel_rt_boost *state, bool on)
 {
 	int rc = kernel_rt_boost_while(state, on);
 
@@ -391,50 +426,49 @@ static void hurry(struct pull *pull, struct kernel_rt_boost *state, bool on)
 	log_warn("page faults are served at normal priority (%s): busy programs delay them by "
 		 "milliseconds",
 		 strerror(-rc));
-	pull->poll.may_be_firm = false;
+	pager->poll.may_be_firm = false;
 }
 
-/* Those that were fetched, by this thread or the one whose place it has taken. */
-static bool on_events(struct pull *pull, struct turn *turn)
+/* False: another thread has the puller now. */
+static bool pager_events(struct pager *pager, struct puller_thread *thread)
 {
-	struct puller *pager = &pull->pager;
+	void *event;
 
-	while (pager->next_event < pager->n_events) {
-		if (on_event(pull, pager->events[pager->next_event++].data.ptr))
-			adaptive_poll_happened(&pull->poll, pull_now_us());
-		if (!puller_map_all(pager, turn))
+	while ((event = puller_next_event(&pager->puller))) {
+		if (pager_event(pager, event))
+			adaptive_poll_happened(&pager->poll, pull_now_us());
+		if (!puller_map_all(thread))
 			return false;
 	}
 	return true;
 }
 
-static bool run(struct turn *turn)
+static bool pager_run(struct puller_thread *thread)
 {
-	struct puller *pager = turn->puller;
-	struct pull *pull = pager->pull;
-	struct adaptive_poll *poll = &pull->poll;
+	struct pager *pager = (struct pager *)thread->puller;
+	struct links *links = &pager->puller.links;
+	struct pull *pull = links->pull;
+	struct adaptive_poll *poll = &pager->poll;
 	struct kernel_rt_boost state = {0};
 	int wait_ms = 0, sleep_ms;
 
 	kernel_slice_set(0, KERNEL_FAULT_SLICE_NS);
 	poll->may_be_firm = kernel_processors() > 1;
-	if (!puller_map_all(pager, turn) || !on_events(pull, turn))
+	if (!puller_map_all(thread) || !pager_events(pager, thread))
 		return false;
 	while (!atomic_load(&pull->stop)) {
 		sleep_ms = adaptive_poll_wait_ms(poll, pull_now_us(), wait_ms);
-		hurry(pull, &state, sleep_ms || poll->firm);
-		pager->next_event = 0;
-		pager->n_events = epoll_wait(pager->epoll, pager->events, EACH_EVENTS, sleep_ms);
-		if (pager->n_events == 0 && adaptive_poll_again(poll))
+		boost(pager, &state, sleep_ms || poll->firm);
+		if (puller_wait(&pager->puller, sleep_ms) == 0 && adaptive_poll_again(poll))
 			continue;
-		if (!on_events(pull, turn))
+		if (!pager_events(pager, thread))
 			return false;
-		turns_back(pager);
-		wait_ms = puller_step(pager, pulled_undecided);
-		serve_all_wants(pull);
-		if (!puller_map_all(pager, turn))
+		puller_reap(&pager->puller);
+		wait_ms = links_step(links, pulled_may_come);
+		serve_waitlists(pull);
+		if (!puller_map_all(thread))
 			return false;
-		wait_ms = puller_wait(pager, wait_ms);
+		wait_ms = links_wait(links, wait_ms);
 		puller_clients_forget(pull, false);
 	}
 	return true;
@@ -442,32 +476,42 @@ static bool run(struct turn *turn)
 
 int pager_open(struct pull *pull, struct ramp_err *err)
 {
-	const struct programs_pager pager = {
-		.space_added = puller_client_added,
-		.space_gone = puller_client_gone,
-		.hurry = on_hurry,
+	const struct programs_pager callbacks = {
+		.space_added = on_client_added,
+		.space_gone = on_client_gone,
+		.hurry = on_prefetch_all,
 		.arg = pull,
 	};
+	struct pager *pager = calloc(1, sizeof(*pager));
 	int rc;
 
-	pull->pager.arrived = arrived;
-	rc = puller_open(&pull->pager, PULLER_PAGER, run, err);
+	if (!pager)
+		return ramp_err_set(err, ENOMEM, "no memory for pulling");
+	pull->pager = &pager->puller;
+	pager->puller.links.arrived = pager_arrived;
+	rc = puller_open(&pager->puller, pull, PULLER_PAGER, pager_run, err);
 	if (!rc)
-		programs_set_pager(pull->config.programs, &pager);
+		programs_set_pager(pull->config.programs, &callbacks);
 	return rc;
 }
 
 void pager_join(struct pull *pull)
 {
-	static const struct programs_pager nobody;
+	static const struct programs_pager none;
 
-	if (pull->pager.turn)
-		programs_set_pager(pull->config.programs, &nobody);
-	turn_join(&pull->pager);
+	if (pull->pager && pull->pager->thread)
+		programs_set_pager(pull->config.programs, &none);
+	puller_join(pull->pager);
 }
 
 void pager_close(struct pull *pull)
 {
-	puller_close(&pull->pager);
+	puller_close(pull->pager);
 	puller_clients_forget(pull, true);
+}
+
+void pager_free(struct pull *pull)
+{
+	free((struct pager *)pull->pager);
+	pull->pager = NULL;
 }

@@ -1,35 +1,49 @@
 /*
- * The prefetch thread: what nobody asks for, in the background; and the end of every pull.
+ * The prefetch thread: pages that are not asked for, in the background; and the end of every pull.
  *
- * Happy path: it keeps a few large reads under way for each segment, front to back, on connections
- * of its own; while demand reads are under way its own are smaller and fewer, and so are the pieces
- * that it takes from a socket at once: the pager, which goes before it wherever it wants to run,
- * need not wait long for it in the kernel. When every page of a segment is decided it unregisters
- * the attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the
- * huge pages that are reserved, so that a page fault need not.
+ * Happy path: it keeps a few large reads under way for each segment, front to back, on connections of
+ * its own. While demand reads are under way its own are smaller and fewer, and so are the pieces that
+ * it takes from a socket at once: the pager, which goes before it wherever it wants to run, need not
+ * wait long for it in the kernel. When every page of a segment is decided it unregisters the
+ * attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the huge
+ * pages that are reserved, so that a page fault need not.
  *
- * How it fails: puller.c. What a writer was to have at once, and found partly under way, is left to
- * him for a moment (struct wish). Where the store is full it rests; page faults and reads say so,
- * and page faults may be tried again when it goes on. A program whose agent is being waited for
- * delays the end of its own segment's pull alone.
+ * How it fails: as in link.c. Pages that a writer needs at once, and found partly under way, are left
+ * to the writer for a short time (claim_request.h). Where the store is full it rests; page faults and
+ * reads say so, and page faults may be tried again when it continues. A program whose agent is being
+ * waited for delays the end of its own segment's pull alone.
  */
+#include "prefetch.h"
+
 #include <errno.h>
-#include <sys/epoll.h>
+#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/cpu_weight.h"
 #include "base/log.h"
-#include "pull_impl.h"
+#include "bounce.h"
+#include "claim_request.h"
+#include "link.h"
+#include "links.h"
+#include "pulled.h"
+#include "puller.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
 #define CHUNKS		  3u /* under way for one segment */
 #define SMALL_CHUNKS	  2u
+#define PIECE_BYTES	  (64u << 10) /* received at once while demand waits */
+#define REAP_BYTES	  (1u << 20)
 #define LOST_LOOK_MS	  1000
 #define NOT_YET_MS	  5	  /* until it is tried again to end a pull, or to undo a SIGBUS */
-#define CLEAR_AFTER_US	  100000u /* who prefetches begins before, and clears nothing */
-#define CLEAR_SHARE	  50u /* while demand waits it rests so many times as long as one took */
+#define CLEAR_AFTER_US	  100000u /* a prefetch begins before, and clears nothing */
+#define CLEAR_SHARE	  50u /* while demand waits it rests 50 times as long as one clearing took */
+
+struct prefetch {
+	struct puller puller; /* first: pull->prefetch points to it */
+	uint64_t clear_us;    /* it clears nothing before that time */
+	bool moves;	      /* the group of threads has more weight */
+};
 
 static bool demand_waits(struct pull *pull)
 {
@@ -38,20 +52,21 @@ static bool demand_waits(struct pull *pull)
 
 static bool needs_link(struct pulled *pulled)
 {
-	return pulled_prefetches(pulled) && pulled_undecided(pulled);
+	return pulled_prefetches(pulled) && pulled_may_come(pulled);
 }
 
 /* ---- asking ---- */
 
-/* False: there is nothing to ask for, or not now. */
-static bool ask_one(struct link *link, struct pulled *pulled, const struct wish *wish)
+/* Posts one read. False: there is nothing to ask for, or not now. */
+static bool prefetch_one(struct link *link, struct pulled *pulled,
+			 const struct claim_request *request)
 {
 	bool waits = demand_waits(pulled->pull);
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
-	uint8_t *stage;
+	uint8_t *buffer;
 
-	if (wish_leaves(wish, page, 1) == 0)
-		page = pages_next_remote(pulled->seg, wish->to);
+	if (claim_request_leaves(request, page, 1) == 0)
+		page = pages_next_remote(pulled->seg, request->to);
 
 	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
 	    link->n_flights == TP_QUEUE_MAX)
@@ -59,29 +74,29 @@ static bool ask_one(struct link *link, struct pulled *pulled, const struct wish 
 	if (page == UINT64_MAX) {
 		if (pulled->cursor == 0)
 			return false;
-		pulled->cursor = 0; /* what was given back, or skipped */
+		pulled->cursor = 0; /* pages that were given back, or skipped */
 		return true;
 	}
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
-	won = pages_claim(pulled->seg, page, wish_leaves(wish, page, won));
-	stage = waits ? NULL : stage_take(link->puller, pulled, page, won);
-	if (won && link_post(link, pulled, page, won, NULL, stage)) {
-		stage_put(link->puller, stage);
+	won = pages_claim(pulled->seg, page, claim_request_leaves(request, page, won));
+	buffer = waits ? NULL : bounce_take(&link->links->bounce, pulled, page, won);
+	if (won && link_post(link, pulled, page, won, NULL, buffer)) {
+		bounce_put(&link->links->bounce, buffer);
 		pages_give_back(pulled->seg, page, won);
-		puller_wake(&pulled->pull->pager); /* page faults may have found them claimed */
+		pull_wake_pager(pulled->pull); /* page faults may have found them claimed */
 		return false;
 	}
 	pulled->cursor = page + won;
 	return true;
 }
 
-/* Returns when to come again because of a store that is full, or of pages that a writer may not want
-   any more, or wait_ms where that is sooner. */
-static int ask_for_more(struct pull *pull, int wait_ms)
+/* Posts reads for all segments. Returns when to come again because of a store that is full, or of
+   pages that a writer may not need any more, or wait_ms where that is sooner. */
+static int prefetch_more(struct pull *pull, int wait_ms)
 {
 	uint64_t now = pull_now_ms(), full;
 	struct pulled *pulled = NULL;
-	struct wish wish;
+	struct claim_request request;
 	struct link *link;
 
 	while ((pulled = pulled_next(pull, pulled))) {
@@ -92,18 +107,18 @@ static int ask_for_more(struct pull *pull, int wait_ms)
 			pull_sooner(&wait_ms, full, now);
 			continue;
 		}
-		wish = pulled_wish(pulled, now);
-		if (wish.until_ms)
-			pull_sooner(&wait_ms, wish.until_ms, now);
-		link = puller_link(&pull->prefetch, pulled);
-		while (link && ask_one(link, pulled, &wish))
+		request = claim_request_at(&pulled->claim, now);
+		if (request.until_ms)
+			pull_sooner(&wait_ms, request.until_ms, now);
+		link = links_ready(&pull->prefetch->links, pulled);
+		while (link && prefetch_one(link, pulled, &request))
 			;
 	}
 	return wait_ms;
 }
 
-/* Who was denied a page may try again. Returns when to come again, or wait_ms where that is sooner.
- */
+/* Lets programs that were denied a page try again. Returns when to come again, or wait_ms where that
+   is sooner. */
 static int look_for_room(struct pull *pull, int wait_ms)
 {
 	uint64_t now = pull_now_ms(), full;
@@ -117,7 +132,7 @@ static int look_for_room(struct pull *pull, int wait_ms)
 			pull_sooner(&wait_ms, full, now);
 			continue;
 		}
-		atomic_store(&pulled->denied, false); /* first: who is denied meanwhile is seen */
+		atomic_store(&pulled->denied, false); /* first: a denial meanwhile is seen */
 		if (!programs_unpoison(pull->config.programs, pulled->seg)) {
 			atomic_store(&pulled->denied, true);
 			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
@@ -130,34 +145,38 @@ static int look_for_room(struct pull *pull, int wait_ms)
 
 static bool has_uncleared(struct pulled *pulled)
 {
-	return pulled->cleared != UINT64_MAX && pulled_alive(pulled) && pulled_undecided(pulled) &&
-	       !pulled_prefetches(pulled) && !pages_unlisted(pulled->seg);
+	return pulled->cleared != UINT64_MAX && pulled_is_alive(pulled) &&
+	       pulled_may_come(pulled) && !pulled_prefetches(pulled) &&
+	       !pages_unlisted(pulled->seg);
 }
 
-/* One huge page. Claimed meanwhile, so that nobody punches a hole there: that would be filled. */
+/* Clears one huge page. It is claimed meanwhile, so that no hole is punched there: the hole would be
+   filled. */
 static void clear_one(struct pulled *pulled)
 {
 	uint64_t page = pages_next_remote(pulled->seg, pulled->cleared);
-	struct wish wish = pulled_wish(pulled, pull_now_ms());
+	struct claim_request request = pulled_claim_request(pulled);
 
 	if (page >= pulled->mapped / RAMP_PAGE_BYTES) {
 		pulled->cleared = UINT64_MAX;
 		return;
 	}
 	pulled->cleared = (page / HUGE_PAGES + 1) * HUGE_PAGES;
-	if (!stage_untouched(pulled, page) ||
-	    !pages_claim(pulled->seg, page, wish_leaves(&wish, page, 1)))
+	if (!bounce_is_untouched(pulled, page) ||
+	    !pages_claim(pulled->seg, page, claim_request_leaves(&request, page, 1)))
 		return;
 	/* Where that fails the page fault finds out. */
 	(void)madvise(pulled->base + page * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, MADV_POPULATE_WRITE);
 	pages_give_back(pulled->seg, page, 1);
-	puller_wake(&pulled->pull->pager); /* page faults may have found it claimed */
+	pull_wake_pager(pulled->pull); /* page faults may have found it claimed */
 }
 
-/* Returns when to come again, or wait_ms where that is sooner. Programs get a segment back in the
-   first moments, and its move is committed: they need the processors. */
-static int clear_ahead(struct pull *pull, int wait_ms)
+/* Clears one huge page of one segment. Returns when to come again, or wait_ms where that is sooner.
+   In the first CLEAR_AFTER_US programs get the segment back and its move is committed: they need the
+   processors. */
+static int clear_ahead(struct prefetch *prefetch, int wait_ms)
 {
+	struct pull *pull = prefetch->puller.links.pull;
 	struct pulled *pulled = NULL;
 	uint64_t began = pull_now_us(), now;
 
@@ -169,12 +188,12 @@ static int clear_ahead(struct pull *pull, int wait_ms)
 					    began / 1000);
 				continue;
 			}
-			if (began >= pull->clear_us || !demand_waits(pull)) {
+			if (began >= prefetch->clear_us || !demand_waits(pull)) {
 				clear_one(pulled);
 				now = pull_now_us();
-				pull->clear_us = now;
+				prefetch->clear_us = now;
 				if (demand_waits(pull))
-					pull->clear_us += (now - began) * CLEAR_SHARE;
+					prefetch->clear_us += (now - began) * CLEAR_SHARE;
 			}
 			pulled_put(pulled);
 			return demand_waits(pull) ? 1 : 0;
@@ -184,8 +203,9 @@ static int clear_ahead(struct pull *pull, int wait_ms)
 
 /* ---- the end ---- */
 
-/* Of this daemon's life: a pull that an earlier one began is counted from where it was found. */
-static void tell_figures(struct pulled *pulled, uint64_t n_lost)
+/* Logs the figures of this daemon's life: a pull that an earlier daemon began is counted from where it
+   was found. */
+static void log_figures(struct pulled *pulled, uint64_t n_lost)
 {
 	uint64_t us = pull_now_us() - pulled->began_us;
 	uint64_t demand = atomic_load(&pulled->demand_pages);
@@ -199,8 +219,8 @@ static void tell_figures(struct pulled *pulled, uint64_t n_lost)
 		 (unsigned long long)demand, (unsigned long long)n_lost);
 }
 
-/* False: not yet, since an agent is being waited for. */
-static bool finish(struct pulled *pulled)
+/* Ends the pull. False: not yet, since an agent is being waited for. */
+static bool finish_pull(struct pulled *pulled)
 {
 	struct pull *pull = pulled->pull;
 	uint64_t n_lost = pages_lost(pulled->seg);
@@ -209,20 +229,21 @@ static bool finish(struct pulled *pulled)
 
 	if (whole && !programs_pulled(pull->config.programs, pulled->seg))
 		return false;
-	if (!atomic_exchange(&pulled->told, true)) {
-		tell_figures(pulled, n_lost);
+	if (pulled_set(pulled, PULLED_FINISHED)) {
+		log_figures(pulled, n_lost);
 		pull->config.finished(pull->config.arg, id, n_lost);
 	}
-	/* Last: pull_end waits for what it finds in the list. Said after it, "finished" would be
-	   taken for the next pull of the segment. */
+	/* Last: pull_end waits for the entry that it finds in the list. Called after that, "finished"
+	   would be taken for the next pull of the segment. */
 	if (whole)
-		pulled_take_out(pulled);
-	puller_wake(&pull->pager); /* it unmaps */
+		pulled_remove(pulled);
+	pull_wake_pager(pull); /* it unmaps */
 	return true;
 }
 
-/* An entry with lost pages stays until they have been written over, or the segment is removed:
-   which nobody tells. Returns when to look again, or wait_ms where that is sooner. */
+/* Ends the pulls whose pages are all LOCAL or LOST. An entry with lost pages stays until they have
+   been written over, or the segment is removed, of which there is no message. Returns when to look
+   again, or wait_ms where that is sooner. */
 static int look_for_ends(struct pull *pull, int wait_ms)
 {
 	uint64_t now = pull_now_ms(), missing;
@@ -230,15 +251,15 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 
 	while ((pulled = pulled_next(pull, pulled))) {
 		missing = pages_missing(pulled->seg);
-		if (atomic_load(&pulled->ended) || missing != pages_lost(pulled->seg) ||
+		if (pulled_is(pulled, PULLED_ENDED) || missing != pages_lost(pulled->seg) ||
 		    atomic_load(&pulled->cuts))
 			continue;
-		if ((missing == 0 || !atomic_load(&pulled->told)) && !finish(pulled))
+		if ((missing == 0 || !pulled_is(pulled, PULLED_FINISHED)) && !finish_pull(pulled))
 			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
 		if (missing == 0)
 			continue;
 		if (seg_removed(pulled->seg))
-			pulled_take_out(pulled);
+			pulled_remove(pulled);
 		else
 			pull_sooner(&wait_ms, now + LOST_LOOK_MS, now);
 	}
@@ -247,99 +268,100 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 
 /* ---- the thread ---- */
 
-/* Of a hole nothing is mapped; a page fault that waits for it is among the pager's wants. */
-static void arrived(struct puller *puller, struct flight *flight, uint64_t first, uint64_t count,
-		    bool hole)
+/* A prefetch read has brought pages. Nothing of a hole is mapped; a page fault that waits for it is in
+   the waitlist. */
+static void prefetch_arrived(struct links *links, struct link_flight *flight, uint64_t first,
+			     uint64_t count, bool hole)
 {
 	struct pulled *pulled = flight->pulled;
 
 	atomic_fetch_add(&pulled->prefetch_pages, count);
-	atomic_fetch_add(&puller->pull->prefetch_pages, count);
-	/* What is too much to remember page faults find, or the end of the pull where it was SIGBUS. */
+	atomic_fetch_add(&links->pull->prefetch_pages, count);
+	/* No room in the queue: page faults find the pages, or the end of the pull does where they
+	   were SIGBUS. */
 	if (!hole)
-		(void)puller_map(puller, &(struct mapping){.id = seg_id(pulled->seg),
-							   .first = first,
-							   .count = count});
-	if (pulled_wanted(pulled))
-		puller_wake(&puller->pull->pager);
+		(void)map_queue_add(&links->pull->prefetch->map_queue,
+				    &(struct map_request){.id = seg_id(pulled->seg),
+							  .first = first,
+							  .count = count});
+	if (!waitlist_is_empty(&pulled->waitlist))
+		pull_wake_pager(links->pull);
 }
 
-static void on_event(struct pull *pull, void *what)
+static void prefetch_event(struct puller *puller, void *what)
 {
-	uint64_t count;
-
-	if (*(int *)what == WATCH_WAKE) {
-		(void)!read(pull->prefetch.wake, &count, sizeof(count));
-		return;
-	}
-	link_reap(what, demand_waits(pull) ? PIECE_BYTES : REAP_BYTES);
+	if (*(int *)what == PULLER_EVENT_WAKE)
+		puller_take_wake(puller);
+	else
+		link_reap(what, demand_waits(puller->links.pull) ? PIECE_BYTES : REAP_BYTES);
 }
 
-static bool any_ready(const struct puller *prefetch)
+/* False: another thread has the puller now. */
+static bool prefetch_events(struct puller *puller, struct puller_thread *thread)
 {
-	const struct link *link;
+	void *event;
 
-	LIST_FOREACH (link, &prefetch->links, entry)
-		if (link->state == LINK_READY)
-			return true;
-	return false;
-}
-
-/* Those that were fetched, by this thread or the one whose place it has taken. */
-static bool on_events(struct pull *pull, struct turn *turn)
-{
-	struct puller *prefetch = &pull->prefetch;
-
-	while (prefetch->next_event < prefetch->n_events) {
-		on_event(pull, prefetch->events[prefetch->next_event++].data.ptr);
-		if (!puller_map_all(prefetch, turn))
+	while ((event = puller_next_event(puller))) {
+		prefetch_event(puller, event);
+		if (!puller_map_all(thread))
 			return false;
 	}
 	return true;
 }
 
-static bool run(struct turn *turn)
+static bool prefetch_run(struct puller_thread *thread)
 {
-	struct puller *prefetch = turn->puller;
-	struct pull *pull = prefetch->pull;
+	struct prefetch *prefetch = (struct prefetch *)thread->puller;
+	struct puller *puller = &prefetch->puller;
+	struct links *links = &puller->links;
+	struct pull *pull = links->pull;
 	int wait_ms = 0;
 
 	cpu_weight_thread(false);
-	if (!puller_map_all(prefetch, turn) || !on_events(pull, turn))
+	if (!puller_map_all(thread) || !prefetch_events(puller, thread))
 		return false;
 	while (!atomic_load(&pull->stop)) {
-		prefetch->next_event = 0;
-		prefetch->n_events =
-			epoll_wait(prefetch->epoll, prefetch->events, EACH_EVENTS, wait_ms);
-		if (!on_events(pull, turn))
+		puller_wait(puller, wait_ms);
+		if (!prefetch_events(puller, thread))
 			return false;
-		turns_back(prefetch);
-		wait_ms = puller_step(prefetch, needs_link);
-		if (!puller_map_all(prefetch, turn)) /* before the end of a pull */
+		puller_reap(puller);
+		wait_ms = links_step(links, needs_link);
+		if (!puller_map_all(thread)) /* before the end of a pull */
 			return false;
-		wait_ms = ask_for_more(pull, wait_ms);
+		wait_ms = prefetch_more(pull, wait_ms);
 		wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
-		wait_ms = clear_ahead(pull, wait_ms);
-		wait_ms = puller_wait(prefetch, wait_ms);
-		if (LIST_EMPTY(&prefetch->links))
-			stage_forget(prefetch);
-		if (pull->moves != any_ready(prefetch)) {
-			pull->moves = !pull->moves;
-			cpu_weight_group(pull->moves);
+		wait_ms = clear_ahead(prefetch, wait_ms);
+		wait_ms = links_wait(links, wait_ms);
+		if (LIST_EMPTY(&links->list))
+			bounce_trim(&links->bounce);
+		if (prefetch->moves != links_any_ready(links)) {
+			prefetch->moves = !prefetch->moves;
+			cpu_weight_group(prefetch->moves);
 		}
 	}
-	if (pull->moves)
+	if (prefetch->moves)
 		cpu_weight_group(false);
 	return true;
 }
 
 int prefetch_open(struct pull *pull, struct ramp_err *err)
 {
-	pull->prefetch.arrived = arrived;
-	return puller_open(&pull->prefetch, PULLER_PREFETCH, run, err);
+	struct prefetch *prefetch = calloc(1, sizeof(*prefetch));
+
+	if (!prefetch)
+		return ramp_err_set(err, ENOMEM, "no memory for pulling");
+	pull->prefetch = &prefetch->puller;
+	prefetch->puller.links.arrived = prefetch_arrived;
+	return puller_open(&prefetch->puller, pull, PULLER_PREFETCH, prefetch_run, err);
 }
 
 void prefetch_close(struct pull *pull)
 {
-	puller_close(&pull->prefetch);
+	puller_close(pull->prefetch);
+}
+
+void prefetch_free(struct pull *pull)
+{
+	free((struct prefetch *)pull->prefetch);
+	pull->prefetch = NULL;
 }

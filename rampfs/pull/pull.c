@@ -1,14 +1,21 @@
 /*
- * Pulling: the doors of this room.
+ * Beginning and ending of pulls, and their figures: what other rooms call, but for reads and writes
+ * (file_access.c).
  */
 #include "pull.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "memory/record.h"
-#include "pull_impl.h"
+#include "pager.h"
+#include "prefetch.h"
+#include "pull_core.h"
+#include "pulled.h"
+#include "puller.h"
+#include "takeover.h"
 
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err)
@@ -44,19 +51,19 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 
 	if (!pulled)
 		return;
-	if (atomic_exchange(&pulled->ended, true)) { /* somebody else's call waits for it */
+	if (!pulled_set(pulled, PULLED_ENDED)) { /* another call waits for it */
 		pulled_put(pulled);
 		return;
 	}
 	pull_wake_both(pull);
 	pthread_mutex_lock(&pull->lock);
-	/* One that finishes at this moment goes out of the list, and neither thread meets it there
+	/* An entry that finishes meanwhile is removed from the list, and neither thread meets it there
 	   to release it: its references, given back, wake us. */
-	while (atomic_load(&pulled->released) != PULLER_BOTH && pulled_at(pull, id) == pulled &&
+	while (!pulled_is_released(pulled) && pulled_find_locked(pull, id) == pulled &&
 	       !atomic_load(&pull->stop))
 		pthread_cond_wait(&pull->released, &pull->lock);
 	pthread_mutex_unlock(&pull->lock);
-	pulled_take_out(pulled);
+	pulled_remove(pulled);
 	/* Either thread may be in the middle of a walk over the entries. */
 	pthread_mutex_lock(&pull->lock);
 	while (atomic_load(&pulled->refs) > 1 && !atomic_load(&pull->stop))
@@ -65,6 +72,16 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 	/* The analyzer takes each put of a counted reference for the last one.
 	   NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 	pulled_put(pulled);
+}
+
+void pull_hurry(struct pull *pull, ramp_segment_t id)
+{
+	pulled_prefetch_all(pull, id);
+}
+
+void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
+{
+	pulled_source_over(pull, node, incarnation);
 }
 
 size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max)
@@ -124,7 +141,7 @@ void pull_status(struct pull *pull, struct pull_status *status)
 
 void pull_watch_lost(struct pull *pull, struct seg *seg)
 {
-	const struct pull_source nobody = {.key = {.segment = seg_id(seg)}};
+	const struct pull_source none = {.key = {.segment = seg_id(seg)}};
 	struct ramp_err err = {0};
 	struct pulled *pulled;
 	int rc;
@@ -132,26 +149,26 @@ void pull_watch_lost(struct pull *pull, struct seg *seg)
 	if (pages_missing(seg) == 0)
 		return;
 	pulled = pulled_find(pull, seg_id(seg));
-	if (pulled) { /* since its own pull, in this life */
+	if (pulled) { /* since its own pull, by this daemon */
 		pulled_put(pulled);
 		return;
 	}
 	pages_lose_all(seg); /* a write that a kill cut short */
-	pulled = pulled_new(pull, seg, &nobody, &err);
+	pulled = pulled_new(pull, seg, &none, &err);
 	rc = pulled ? 0 : -err.code;
 	if (!rc) {
-		atomic_store(&pulled->over, true);
-		atomic_store(&pulled->told, true);
+		pulled_set(pulled, PULLED_SOURCE_OVER);
+		pulled_set(pulled, PULLED_FINISHED);
 		atomic_store(&pulled->released, PULLER_BOTH);
 		pthread_mutex_lock(&pull->lock);
-		TAILQ_INSERT_TAIL(&pull->entries, pulled, link);
+		TAILQ_INSERT_TAIL(&pull->entries, pulled, entry);
 		pthread_mutex_unlock(&pull->lock);
 		pull_wake_both(pull); /* one unmaps it, the other waits for its end */
 		rc = programs_pulling(pull->config.programs, seg, &err);
 	}
 	if (rc)
-		log_error("segment %llu: its lost pages are not watched: %s",
-			  (unsigned long long)seg_id(seg), err.text);
+		log_error("segment %" PRIu64 ": its lost pages are not watched: %s", seg_id(seg),
+			  err.text);
 }
 
 static void adopt_lost(void *arg, struct seg *seg)
@@ -165,29 +182,16 @@ static void adopt_lost(void *arg, struct seg *seg)
 
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err)
 {
-	struct pull *pull = calloc(1, sizeof(*pull));
+	struct pull *pull = pull_new(config);
 	int rc;
 
 	if (!pull)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
-	pull->config = *config;
-	/* pull_close asks those that were not begun, too. */
-	pull->pager.pull = pull->prefetch.pull = pull;
-	pull->pager.epoll = pull->pager.wake = -1;
-	pull->prefetch.epoll = pull->prefetch.wake = -1;
-	pull->guard_wake = pull->guard_end = -1;
-	TAILQ_INIT(&pull->pager.left);
-	TAILQ_INIT(&pull->prefetch.left);
-	pthread_mutex_init(&pull->lock, NULL);
-	pthread_cond_init(&pull->released, NULL);
-	TAILQ_INIT(&pull->entries);
-	TAILQ_INIT(&pull->watches);
-	TAILQ_INIT(&pull->gone);
 	rc = pager_open(pull, err);
 	if (!rc)
 		rc = prefetch_open(pull, err);
 	if (!rc)
-		rc = turn_guard_open(pull, err);
+		rc = takeover_open(pull, err);
 	if (rc) {
 		pull_close(pull);
 		return rc;
@@ -208,23 +212,23 @@ void pull_close(struct pull *pull)
 	pthread_cond_broadcast(&pull->released);
 	pthread_mutex_unlock(&pull->lock);
 	pager_join(pull);
-	turn_join(&pull->prefetch);
-	turn_guard_join(pull);
-	all = turns_end(&pull->pager);
-	all = turns_end(&pull->prefetch) && all;
+	puller_join(pull->prefetch);
+	takeover_join(pull);
+	all = puller_end(pull->pager);
+	all = puller_end(pull->prefetch) && all;
 	pager_close(pull);
 	prefetch_close(pull);
 	while ((pulled = TAILQ_FIRST(&pull->entries))) {
-		TAILQ_REMOVE(&pull->entries, pulled, link);
+		TAILQ_REMOVE(&pull->entries, pulled, entry);
 		pulled_put(pulled);
 	}
-	turn_guard_close(pull);
+	takeover_close(pull);
 	if (!all) {
-		log_warn("a program keeps the lock of its memory: this daemon's last thread ends "
-			 "when it lets go");
+		log_warn("a program holds its mmap lock and blocks a thread of this daemon, which "
+			 "ends when the program lets go");
 		return;
 	}
-	pthread_cond_destroy(&pull->released);
-	pthread_mutex_destroy(&pull->lock);
-	free(pull);
+	pager_free(pull);
+	prefetch_free(pull);
+	pull_free(pull);
 }

@@ -1,11 +1,31 @@
-/*
- * What all files of this room share: clocks, waking the two threads, counters.
- */
-#include <sys/eventfd.h>
+#include "pull_core.h"
+
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "pull_impl.h"
+struct pull *pull_new(const struct pull_config *config)
+{
+	struct pull *pull = calloc(1, sizeof(*pull));
+
+	if (!pull)
+		return NULL;
+	pull->config = *config;
+	pull->wake[0] = pull->wake[1] = pull->guard_wake = -1;
+	pthread_mutex_init(&pull->lock, NULL);
+	pthread_cond_init(&pull->released, NULL);
+	TAILQ_INIT(&pull->entries);
+	TAILQ_INIT(&pull->clients);
+	TAILQ_INIT(&pull->gone);
+	return pull;
+}
+
+void pull_free(struct pull *pull)
+{
+	pthread_cond_destroy(&pull->released);
+	pthread_mutex_destroy(&pull->lock);
+	free(pull);
+}
 
 uint64_t pull_now_us(void)
 {
@@ -28,19 +48,28 @@ void pull_sooner(int *wait_ms, uint64_t at, uint64_t now)
 		*wait_ms = in;
 }
 
-void puller_wake(struct puller *puller)
+void pull_wake(struct pull *pull, int which)
 {
-	/* Can only fail when the counter is full: it is awake then. */
-	(void)!write(puller->wake, &(uint64_t){1}, sizeof(uint64_t));
+	/* Fails only when the counter is full: then the thread is awake. */
+	(void)!write(pull->wake[which - 1], &(uint64_t){1}, sizeof(uint64_t));
+}
+
+void pull_wake_pager(struct pull *pull)
+{
+	pull_wake(pull, PULLER_PAGER);
+}
+
+void pull_wake_prefetch(struct pull *pull)
+{
+	pull_wake(pull, PULLER_PREFETCH);
 }
 
 void pull_wake_both(struct pull *pull)
 {
-	puller_wake(&pull->pager);
-	puller_wake(&pull->prefetch);
+	pull_wake_pager(pull);
+	pull_wake_prefetch(pull);
 }
 
-/* Both threads take places; a node has one. More nodes than places: those are not told apart. */
 struct pull_tally *pull_tally_of(struct pull *pull, ramp_node_t node)
 {
 	for (size_t i = 0; i < PULL_PEERS; i++) {

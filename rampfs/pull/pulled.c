@@ -1,21 +1,34 @@
 /*
- * Segments that are being pulled.
+ * Segments that are being pulled. An entry has four marks, each set once:
  *
- * Happy path: pull_begin makes an entry and registers the segment's attachments; the pager and the
- * prefetch thread find it in the list and bring its pages; the last one makes pulled_look wake the
- * prefetch thread, which unregisters the attachments, calls `finished` and takes the entry out.
+ *   ENDED         [pull_end]             the pull ends before its time
+ *   SOURCE_OVER   [pulled_source_over, pull_watch_lost]
+ *                                        that incarnation of the source is proved gone
+ *   released      [pulled_release]       ENDED or SOURCE_OVER, by each of the two threads: it has
+ *                                        no read of it any more
+ *   FINISHED      [look_for_ends, pull_watch_lost]
+ *                                        `finished` was called: every page was LOCAL or LOST
  *
- * How it fails: an entry that is ended, or whose source is over, is released by both threads, each
- * when it has no read of it any more. Only then pull_end returns, and only then what is missing
- * becomes LOST: a read that lands late must not write over what somebody wrote into a lost page.
+ * Happy path: pull_begin makes an entry and registers the segment's attachments. The pager and the
+ * prefetch thread find it in the list and bring its pages. The last page makes pulled_check_end wake
+ * the prefetch thread, which unregisters the attachments, calls `finished` and removes the entry.
+ *
+ * How it fails: an entry that is ENDED, or SOURCE_OVER, is released by both threads, each when it
+ * has no read of it any more. Only then pull_end returns, and only then missing pages become LOST: a
+ * read that lands late must not write over what a program wrote into a lost page.
  */
+#include "pulled.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/log.h"
 #include "memory/reserve.h"
-#include "pull_impl.h"
+
+#define NO_ROOM_MS 1000u /* how long a store that was full is taken to be full */
 
 struct pulled *pulled_get(struct pulled *pulled)
 {
@@ -47,137 +60,19 @@ void pulled_put(struct pulled *pulled)
 	}
 	if (left)
 		return;
-	for (uint32_t i = 0; i < pulled->n_wants; i++)
-		waiter_put(&pulled->wants[i].waiter);
+	waitlist_destroy(&pulled->waitlist);
+	claim_slot_destroy(&pulled->claim);
 	pulled_unmap(pulled);
 	seg_put(pulled->seg);
 	trace_put(pulled->source.trace);
-	pthread_mutex_destroy(&pulled->lock);
 	munmap(pulled, sizeof(*pulled));
-}
-
-/* pull->lock is held. */
-struct pulled *pulled_at(struct pull *pull, ramp_segment_t id)
-{
-	struct pulled *pulled;
-
-	TAILQ_FOREACH (pulled, &pull->entries, link)
-		if (seg_id(pulled->seg) == id)
-			return pulled;
-	return NULL;
-}
-
-struct pulled *pulled_find(struct pull *pull, ramp_segment_t id)
-{
-	struct pulled *pulled;
-
-	pthread_mutex_lock(&pull->lock);
-	pulled = pulled_at(pull, id);
-	if (pulled)
-		pulled_get(pulled);
-	pthread_mutex_unlock(&pull->lock);
-	return pulled;
-}
-
-struct pulled *pulled_of(struct pull *pull, const struct seg *seg)
-{
-	struct pulled *pulled = pulled_find(pull, seg_id(seg));
-
-	if (pulled && pulled->seg != seg) {
-		pulled_put(pulled);
-		pulled = NULL;
-	}
-	return pulled;
-}
-
-/* An entry that has been taken out points to nowhere: the walk ends early, and since both threads
-   are woken then, the next one follows. */
-struct pulled *pulled_next(struct pull *pull, struct pulled *last)
-{
-	struct pulled *pulled;
-
-	pthread_mutex_lock(&pull->lock);
-	pulled = last ? TAILQ_NEXT(last, link) : TAILQ_FIRST(&pull->entries);
-	if (pulled)
-		pulled_get(pulled);
-	pthread_mutex_unlock(&pull->lock);
-	pulled_put(last);
-	return pulled;
-}
-
-bool pulled_alive(struct pulled *pulled)
-{
-	return !atomic_load(&pulled->ended) && !atomic_load(&pulled->over);
-}
-
-bool pulled_undecided(struct pulled *pulled)
-{
-	return !atomic_load(&pulled->told) && pages_missing(pulled->seg) != pages_lost(pulled->seg);
-}
-
-bool pulled_prefetches(struct pulled *pulled)
-{
-	return pulled->source.prefetch || atomic_load(&pulled->hurry);
-}
-
-/* Since when the source has been silent; 0: it answers, or nobody asks it. */
-uint64_t pulled_silent_since(struct pulled *pulled)
-{
-	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER - 1]);
-	uint64_t prefetch = atomic_load(&pulled->silent_since_ms[PULLER_PREFETCH - 1]);
-
-	if (demand && prefetch)
-		return demand < prefetch ? demand : prefetch;
-	return demand ? demand : prefetch;
-}
-
-static bool all_decided(struct pulled *pulled)
-{
-	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
-}
-
-bool pulled_no_room(struct pulled *pulled)
-{
-	if (room_use_slack(pulled->seg))
-		return false;
-	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
-	return true;
-}
-
-void pulled_again(struct pulled *pulled)
-{
-	if (pulled_prefetches(pulled))
-		puller_wake(&pulled->pull->prefetch);
-}
-
-void pulled_look(struct pulled *pulled)
-{
-	if (all_decided(pulled))
-		puller_wake(&pulled->pull->prefetch);
-}
-
-void pulled_release(struct pulled *pulled, int which)
-{
-	struct pull *pull = pulled->pull;
-	unsigned before = atomic_fetch_or(&pulled->released, (unsigned)which);
-
-	if ((before | (unsigned)which) != PULLER_BOTH || before == PULLER_BOTH)
-		return;
-	if (atomic_load(&pulled->over) && !atomic_load(&pulled->ended)) {
-		pages_lose_all(pulled->seg);
-		pulled_look(pulled);
-		puller_wake(&pull->pager); /* page faults that wait are of lost pages now */
-	}
-	pthread_mutex_lock(&pull->lock);
-	pthread_cond_broadcast(&pull->released);
-	pthread_mutex_unlock(&pull->lock);
 }
 
 struct pulled *pulled_new(struct pull *pull, struct seg *seg, const struct pull_source *source,
 			  struct ramp_err *err)
 {
-	/* Not from the heap: most of it is the wants, which few segments have many of, and what is
-	   never touched takes no memory here. */
+	/* Not from the heap: most of it is the waitlist. Few segments have a long one, and memory
+	   that is never touched is not taken here. */
 	struct pulled *pulled = mmap(NULL, sizeof(*pulled), PROT_READ | PROT_WRITE,
 				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -196,34 +91,93 @@ struct pulled *pulled_new(struct pull *pull, struct seg *seg, const struct pull_
 	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
 	pulled->began_us = pull_now_us();
 	atomic_init(&pulled->refs, 1);
-	pthread_mutex_init(&pulled->lock, NULL);
+	claim_slot_init(&pulled->claim);
+	waitlist_init(&pulled->waitlist);
 	return pulled;
 }
 
-/* pull->lock is held. */
+/* ---- the list ---- */
+
+struct pulled *pulled_find_locked(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled;
+
+	TAILQ_FOREACH (pulled, &pull->entries, entry)
+		if (seg_id(pulled->seg) == id)
+			return pulled;
+	return NULL;
+}
+
+struct pulled *pulled_find(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled;
+
+	pthread_mutex_lock(&pull->lock);
+	pulled = pulled_find_locked(pull, id);
+	if (pulled)
+		pulled_get(pulled);
+	pthread_mutex_unlock(&pull->lock);
+	return pulled;
+}
+
+struct pulled *pulled_of(struct pull *pull, const struct seg *seg)
+{
+	struct pulled *pulled = pulled_find(pull, seg_id(seg));
+
+	if (pulled && pulled->seg != seg) {
+		pulled_put(pulled);
+		pulled = NULL;
+	}
+	return pulled;
+}
+
+/* An entry that was removed has no next one: the walk ends early, and since both threads are woken
+   by the removal, the next walk follows. */
+struct pulled *pulled_next(struct pull *pull, struct pulled *last)
+{
+	struct pulled *pulled;
+
+	pthread_mutex_lock(&pull->lock);
+	pulled = last ? TAILQ_NEXT(last, entry) : TAILQ_FIRST(&pull->entries);
+	if (pulled)
+		pulled_get(pulled);
+	pthread_mutex_unlock(&pull->lock);
+	pulled_put(last);
+	return pulled;
+}
+
+static bool pulled_has_key(const struct pulled *pulled, const struct tp_key *key)
+{
+	const struct tp_key *own = &pulled->source.key;
+
+	return own->segment == key->segment && own->k_epoch == key->k_epoch &&
+	       ramp_attempt_equal(own->k, key->k);
+}
+
 int pulled_insert(struct pull *pull, struct pulled *pulled, struct ramp_err *err)
 {
-	struct pulled *there = pulled_at(pull, seg_id(pulled->seg));
+	struct pulled *there = pulled_find_locked(pull, seg_id(pulled->seg));
 
-	if (there && tp_key_equal(&there->source.key, &pulled->source.key))
+	if (there && pulled_has_key(there, &pulled->source.key))
 		return -EALREADY;
 	if (there)
-		return ramp_err_set(err, EBUSY, "segment %llu is being pulled in another attempt",
-				    (unsigned long long)seg_id(pulled->seg));
-	TAILQ_INSERT_TAIL(&pull->entries, pulled, link);
+		return ramp_err_set(err, EBUSY,
+				    "segment %" PRIu64 " is being pulled in another attempt",
+				    seg_id(pulled->seg));
+	TAILQ_INSERT_TAIL(&pull->entries, pulled, entry);
 	return 0;
 }
 
-void pulled_take_out(struct pulled *pulled)
+void pulled_remove(struct pulled *pulled)
 {
 	struct pull *pull = pulled->pull;
 	bool there;
 
 	pthread_mutex_lock(&pull->lock);
-	there = pulled_at(pull, seg_id(pulled->seg)) == pulled;
+	there = pulled_find_locked(pull, seg_id(pulled->seg)) == pulled;
 	if (there) {
-		TAILQ_REMOVE(&pull->entries, pulled, link);
-		pulled->link.tqe_next = NULL;
+		TAILQ_REMOVE(&pull->entries, pulled, entry);
+		pulled->entry.tqe_next = NULL;
 	}
 	pthread_mutex_unlock(&pull->lock);
 	if (there)
@@ -231,26 +185,134 @@ void pulled_take_out(struct pulled *pulled)
 	pull_wake_both(pull);
 }
 
-void pull_hurry(struct pull *pull, ramp_segment_t id)
+/* ---- how it is ---- */
+
+bool pulled_is(struct pulled *pulled, enum pulled_mark mark)
+{
+	return atomic_load(&pulled->marks[mark]);
+}
+
+/* The one door to a mark. */
+bool pulled_set(struct pulled *pulled, enum pulled_mark mark)
+{
+	static const char *const names[] = {
+		[PULLED_ENDED] = "ENDED",
+		[PULLED_SOURCE_OVER] = "SOURCE_OVER",
+		[PULLED_FINISHED] = "FINISHED",
+	};
+	bool was = atomic_exchange(&pulled->marks[mark], true);
+
+	if (!was)
+		log_debug("segment %" PRIu64 ": its pull is %s", seg_id(pulled->seg), names[mark]);
+	return !was;
+}
+
+bool pulled_is_alive(struct pulled *pulled)
+{
+	return !pulled_is(pulled, PULLED_ENDED) && !pulled_is(pulled, PULLED_SOURCE_OVER);
+}
+
+bool pulled_is_decided(struct pulled *pulled)
+{
+	return pages_missing(pulled->seg) == pages_lost(pulled->seg);
+}
+
+bool pulled_may_come(struct pulled *pulled)
+{
+	return !pulled_is(pulled, PULLED_FINISHED) && !pulled_is_decided(pulled);
+}
+
+bool pulled_prefetches(struct pulled *pulled)
+{
+	return pulled->source.prefetch || atomic_load(&pulled->prefetch_all);
+}
+
+bool pulled_is_released(struct pulled *pulled)
+{
+	return atomic_load(&pulled->released) == PULLER_BOTH;
+}
+
+uint64_t pulled_silent_since(struct pulled *pulled)
+{
+	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER - 1]);
+	uint64_t prefetch = atomic_load(&pulled->silent_since_ms[PULLER_PREFETCH - 1]);
+
+	if (demand && prefetch)
+		return demand < prefetch ? demand : prefetch;
+	return demand ? demand : prefetch;
+}
+
+struct claim_request pulled_claim_request(struct pulled *pulled)
+{
+	return claim_request_at(&pulled->claim, pull_now_ms());
+}
+
+/* ---- what happens to it ---- */
+
+bool pulled_no_room(struct pulled *pulled)
+{
+	if (room_use_slack(pulled->seg))
+		return false;
+	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
+	return true;
+}
+
+void pulled_given_back(struct pulled *pulled)
+{
+	if (pulled_prefetches(pulled))
+		pull_wake_prefetch(pulled->pull);
+}
+
+void pulled_check_end(struct pulled *pulled)
+{
+	if (pulled_is_decided(pulled))
+		pull_wake_prefetch(pulled->pull);
+}
+
+void pulled_release(struct pulled *pulled, int which)
+{
+	struct pull *pull = pulled->pull;
+	unsigned before;
+
+	if (pulled_is_alive(pulled)) {
+		log_error("segment %" PRIu64 ": its pull is released, and not over",
+			  seg_id(pulled->seg));
+		abort();
+	}
+	before = atomic_fetch_or(&pulled->released, (unsigned)which);
+	if ((before | (unsigned)which) != PULLER_BOTH || before == PULLER_BOTH)
+		return;
+	log_debug("segment %" PRIu64 ": its pull is released", seg_id(pulled->seg));
+	if (pulled_is(pulled, PULLED_SOURCE_OVER) && !pulled_is(pulled, PULLED_ENDED)) {
+		pages_lose_all(pulled->seg);
+		pulled_check_end(pulled);
+		pull_wake_pager(pull); /* page faults that wait are of lost pages now */
+	}
+	pthread_mutex_lock(&pull->lock);
+	pthread_cond_broadcast(&pull->released);
+	pthread_mutex_unlock(&pull->lock);
+}
+
+void pulled_prefetch_all(struct pull *pull, ramp_segment_t id)
 {
 	struct pulled *pulled = pulled_find(pull, id);
 
 	if (!pulled)
 		return;
-	atomic_store(&pulled->hurry, true);
-	puller_wake(&pull->prefetch);
+	atomic_store(&pulled->prefetch_all, true);
+	pull_wake_prefetch(pull);
 	pulled_put(pulled);
 }
 
-void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
+void pulled_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
 {
 	struct pulled *pulled;
 	bool any = false;
 
 	pthread_mutex_lock(&pull->lock);
-	TAILQ_FOREACH (pulled, &pull->entries, link)
+	TAILQ_FOREACH (pulled, &pull->entries, entry)
 		if (pulled->source.node == node && pulled->source.incarnation == incarnation &&
-		    !atomic_exchange(&pulled->over, true))
+		    pulled_set(pulled, PULLED_SOURCE_OVER))
 			any = true;
 	pthread_mutex_unlock(&pull->lock);
 	if (any) {

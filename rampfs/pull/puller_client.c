@@ -1,125 +1,131 @@
-/*
- * The processes whose page faults the pager reads.
- */
+#include "puller_client.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include "pull_impl.h"
-
-void waiter_hold(const struct waiter *waiter)
+void fault_waiter_get(const struct fault_waiter *waiter)
 {
-	if (waiter->watch)
-		atomic_fetch_add(&waiter->watch->refs, 1);
+	if (waiter->client)
+		atomic_fetch_add(&waiter->client->refs, 1);
 }
 
-void waiter_put(struct waiter *waiter)
+void fault_waiter_put(struct fault_waiter *waiter)
 {
-	if (waiter->watch && atomic_fetch_sub(&waiter->watch->refs, 1) == 1)
-		free(waiter->watch);
-	waiter->watch = NULL;
+	if (waiter->client && atomic_fetch_sub(&waiter->client->refs, 1) == 1)
+		free(waiter->client);
+	waiter->client = NULL;
 }
 
 /*
- * A userfaultfd that blocks is always ready, with an error, and whether it does is the program's to
- * say at any time: O_NONBLOCK is shared. So we want to hear of each message once, and of what is
- * left behind one more time.
+ * A userfaultfd that blocks is always ready, with an error. Whether it blocks is the program's to
+ * say at any time, since O_NONBLOCK is shared. So epoll is edge-triggered: it reports each message
+ * once, and what is left behind only when it is asked again.
  */
-int puller_client_watch(struct pull *pull, int op, struct watch *watch)
+static int client_watch(struct puller_client *client, int op)
 {
-	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = watch};
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = client};
 
-	return epoll_ctl(pull->pager.epoll, op, watch->uffd, &event) ? -errno : 0;
+	return epoll_ctl(client->epoll, op, client->uffd, &event) ? -errno : 0;
 }
 
-/* With no events, and not taken out: that needs no memory when it is watched again. */
-void pager_park(struct pull *pull, struct watch *watch)
+int puller_client_watch_again(struct puller_client *client)
 {
-	struct epoll_event event = {.events = EPOLLET, .data.ptr = watch};
-
-	epoll_ctl(pull->pager.epoll, EPOLL_CTL_MOD, watch->uffd, &event);
-	watch->parked = true;
-	if (watch->space)
-		space_kept(watch->space);
+	return client_watch(client, EPOLL_CTL_MOD);
 }
 
-void pager_unpark(struct pull *pull, struct watch *watch)
+void puller_client_unwatch(struct puller_client *client)
 {
-	watch->parked = false;
-	if (!watch->space) /* its uffd may be closed, and the number another's */
+	epoll_ctl(client->epoll, EPOLL_CTL_DEL, client->uffd, NULL);
+}
+
+/* It stays in the epoll set, with no events: so no memory is needed when it is watched again. */
+void puller_client_park(struct puller_client *client)
+{
+	struct epoll_event event = {.events = EPOLLET, .data.ptr = client};
+
+	epoll_ctl(client->epoll, EPOLL_CTL_MOD, client->uffd, &event);
+	client->parked = true;
+	if (client->space)
+		space_kept(client->space);
+}
+
+void puller_client_unpark(struct puller_client *client)
+{
+	client->parked = false;
+	if (!client->space) /* its uffd may be closed, and the number another file's */
 		return;
-	puller_client_watch(pull, EPOLL_CTL_MOD, watch);
-	space_wake_all(watch->space);
+	puller_client_watch_again(client);
+	space_wake_all(client->space);
 }
 
-int puller_client_added(void *arg, struct space *space, int uffd)
+int puller_client_add(struct pull *pull, int epoll, struct space *space, int uffd)
 {
-	struct pull *pull = arg;
-	struct watch *watch = calloc(1, sizeof(*watch));
+	struct puller_client *client = calloc(1, sizeof(*client));
 	int rc;
 
-	if (!watch)
+	if (!client)
 		return -ENOMEM;
-	watch->kind = WATCH_SPACE;
-	atomic_init(&watch->refs, 1);
-	watch->space = space;
-	watch->uffd = uffd;
+	client->kind = PULLER_EVENT_CLIENT;
+	atomic_init(&client->refs, 1);
+	client->space = space;
+	client->uffd = uffd;
+	client->epoll = epoll;
 	pthread_mutex_lock(&pull->lock);
-	TAILQ_INSERT_TAIL(&pull->watches, watch, link);
-	rc = puller_client_watch(pull, EPOLL_CTL_ADD, watch);
+	TAILQ_INSERT_TAIL(&pull->clients, client, entry);
+	rc = client_watch(client, EPOLL_CTL_ADD);
 	if (rc)
-		TAILQ_REMOVE(&pull->watches, watch, link);
+		TAILQ_REMOVE(&pull->clients, client, entry);
 	pthread_mutex_unlock(&pull->lock);
 	if (rc)
-		free(watch);
+		free(client);
 	return rc;
 }
 
-/* The pager may be about to look at it: it lets it go itself. */
-void puller_client_gone(void *arg, struct space *space)
+/* The pager may be about to look at it, so the pager itself forgets it. */
+void puller_client_gone(struct pull *pull, struct space *space)
 {
-	struct pull *pull = arg;
-	struct watch *watch;
+	struct puller_client *client;
 
 	pthread_mutex_lock(&pull->lock);
-	TAILQ_FOREACH (watch, &pull->watches, link)
-		if (watch->space == space)
+	TAILQ_FOREACH (client, &pull->clients, entry)
+		if (client->space == space)
 			break;
-	if (watch) {
-		TAILQ_REMOVE(&pull->watches, watch, link);
-		TAILQ_INSERT_TAIL(&pull->gone, watch, link);
+	if (client) {
+		TAILQ_REMOVE(&pull->clients, client, entry);
+		TAILQ_INSERT_TAIL(&pull->gone, client, entry);
 	}
 	pthread_mutex_unlock(&pull->lock);
-	puller_wake(&pull->pager);
+	pull_wake_pager(pull);
 }
 
 /*
- * What it has read comes again, and is read by whoever watches the same process now: a session that
- * comes again has a space of its own, beside which this one is watched for a moment.
+ * Page faults that were read by a client that goes come again, and are read by the client that
+ * watches the same process now: a session that comes again has a client of its own, beside which
+ * this one is watched for a short time.
  */
-static void unread(struct watch *watch)
+static void client_unread(struct puller_client *client)
 {
-	if (atomic_load(&watch->refs) > 1)
-		space_wake_all(watch->space);
+	if (atomic_load(&client->refs) > 1)
+		space_wake_all(client->space);
 }
 
-/* all: of a pager that has ended. */
 void puller_clients_forget(struct pull *pull, bool all)
 {
-	struct watch_list gone = TAILQ_HEAD_INITIALIZER(gone);
-	struct watch *watch;
+	struct puller_client_list gone = TAILQ_HEAD_INITIALIZER(gone);
+	struct puller_client *client;
 
 	pthread_mutex_lock(&pull->lock);
-	TAILQ_CONCAT(&gone, &pull->gone, link);
+	TAILQ_CONCAT(&gone, &pull->gone, entry);
 	if (all)
-		TAILQ_CONCAT(&gone, &pull->watches, link);
+		TAILQ_CONCAT(&gone, &pull->clients, entry);
 	pthread_mutex_unlock(&pull->lock);
-	while ((watch = TAILQ_FIRST(&gone))) {
-		TAILQ_REMOVE(&gone, watch, link);
-		epoll_ctl(pull->pager.epoll, EPOLL_CTL_DEL, watch->uffd, NULL);
-		unread(watch);
-		space_put(watch->space);
-		watch->space = NULL;
-		waiter_put(&(struct waiter){.watch = watch});
+	while ((client = TAILQ_FIRST(&gone))) {
+		TAILQ_REMOVE(&gone, client, entry);
+		puller_client_unwatch(client);
+		client_unread(client);
+		space_put(client->space);
+		client->space = NULL;
+		fault_waiter_put(&(struct fault_waiter){.client = client});
 	}
 }

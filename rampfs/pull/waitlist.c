@@ -1,66 +1,77 @@
-/*
- * Pages of a segment that somebody waits for.
- */
-#include "pull_impl.h"
+#include "waitlist.h"
 
-/* Whoever waits for `b` is served by what `a` gets. */
-static bool serves(const struct waiter *a, const struct waiter *b)
+void waitlist_init(struct waitlist *list)
 {
-	return !b->watch || (a->watch == b->watch && a->addr == b->addr);
+	pthread_mutex_init(&list->lock, NULL);
 }
 
-static bool wanted_already(const struct pulled *pulled, const struct want *want)
+void waitlist_destroy(struct waitlist *list)
 {
-	for (uint32_t i = 0; i < pulled->n_wants; i++)
-		if (pulled->wants[i].first == want->first &&
-		    pulled->wants[i].count >= want->count &&
-		    serves(&pulled->wants[i].waiter, &want->waiter))
+	for (uint32_t i = 0; i < list->n; i++)
+		fault_waiter_put(&list->entries[i].waiter);
+	pthread_mutex_destroy(&list->lock);
+}
+
+/* True: what `a` gets serves `b`, too. */
+static bool waiter_serves(const struct fault_waiter *a, const struct fault_waiter *b)
+{
+	return !b->client || (a->client == b->client && a->addr == b->addr);
+}
+
+/* list->lock is held. */
+static bool waitlist_has(const struct waitlist *list, const struct waitlist_entry *entry)
+{
+	for (uint32_t i = 0; i < list->n; i++)
+		if (list->entries[i].first == entry->first &&
+		    list->entries[i].count >= entry->count &&
+		    waiter_serves(&list->entries[i].waiter, &entry->waiter))
 			return true;
 	return false;
 }
 
-static bool want_up_to(struct pulled *pulled, const struct want *want, uint32_t most)
+static bool waitlist_add_up_to(struct waitlist *list, const struct waitlist_entry *entry,
+			       uint32_t most)
 {
 	bool room = true;
 
-	pthread_mutex_lock(&pulled->lock);
-	if (!wanted_already(pulled, want)) {
-		room = pulled->n_wants < most;
+	pthread_mutex_lock(&list->lock);
+	if (!waitlist_has(list, entry)) {
+		room = list->n < most;
 		if (room) {
-			waiter_hold(&want->waiter);
-			pulled->wants[pulled->n_wants++] = *want;
+			fault_waiter_get(&entry->waiter);
+			list->entries[list->n++] = *entry;
 		}
 	}
-	pthread_mutex_unlock(&pulled->lock);
+	pthread_mutex_unlock(&list->lock);
 	return room;
 }
 
-bool pulled_want(struct pulled *pulled, const struct want *want)
+bool waitlist_add(struct waitlist *list, const struct waitlist_entry *entry)
 {
-	return want_up_to(pulled, want, WANTS_NEW);
+	return waitlist_add_up_to(list, entry, WAITLIST_NEW);
 }
 
-void pulled_want_back(struct pulled *pulled, const struct want *want)
+void waitlist_return(struct waitlist *list, const struct waitlist_entry *entry)
 {
-	want_up_to(pulled, want, WANTS_MAX);
+	waitlist_add_up_to(list, entry, WAITLIST_MAX);
 }
 
-bool pulled_crowded(struct pulled *pulled)
+static uint32_t waitlist_length(struct waitlist *list)
 {
-	bool crowded;
+	uint32_t n;
 
-	pthread_mutex_lock(&pulled->lock);
-	crowded = pulled->n_wants >= WANTS_NEW;
-	pthread_mutex_unlock(&pulled->lock);
-	return crowded;
+	pthread_mutex_lock(&list->lock);
+	n = list->n;
+	pthread_mutex_unlock(&list->lock);
+	return n;
 }
 
-bool pulled_wanted(struct pulled *pulled)
+bool waitlist_is_crowded(struct waitlist *list)
 {
-	bool wanted;
+	return waitlist_length(list) >= WAITLIST_NEW;
+}
 
-	pthread_mutex_lock(&pulled->lock);
-	wanted = pulled->n_wants > 0;
-	pthread_mutex_unlock(&pulled->lock);
-	return wanted;
+bool waitlist_is_empty(struct waitlist *list)
+{
+	return waitlist_length(list) == 0;
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
-#include "pull/pull_impl.h"
+#include "pull/link.h"
 #include "pull_world.h"
 
 #define COME_BY_US 50000 /* the pager has seen what it can see, and sleeps */
@@ -63,15 +63,15 @@ static struct hold before_post;	      /* of a prefetch that fails */
 static _Atomic int posts_left = 1000; /* of the prefetch: more fail */
 
 int __real_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     const struct waiter *waiter, uint8_t *stage);
+		     const struct fault_waiter *waiter, uint8_t *bounce);
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     const struct waiter *waiter, uint8_t *stage);
+		     const struct fault_waiter *waiter, uint8_t *bounce);
 
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
-		     const struct waiter *waiter, uint8_t *stage)
+		     const struct fault_waiter *waiter, uint8_t *bounce)
 {
-	if (link->puller->class != TP_PREFETCH || atomic_fetch_sub(&posts_left, 1) > 0)
-		return __real_link_post(link, pulled, first, count, waiter, stage);
+	if (link->links->class != TP_PREFETCH || atomic_fetch_sub(&posts_left, 1) > 0)
+		return __real_link_post(link, pulled, first, count, waiter, bounce);
 	hold_here(&before_post);
 	return -EAGAIN;
 }

@@ -1,0 +1,13 @@
+/*
+ * The prefetch thread: the rest of each segment, in the background, and the end of every pull.
+ */
+#ifndef RAMP_PREFETCH_H
+#define RAMP_PREFETCH_H
+
+#include "pull_core.h"
+
+int prefetch_open(struct pull *pull, struct ramp_err *err);
+void prefetch_close(struct pull *pull);
+void prefetch_free(struct pull *pull);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * The object that all files of this room share: its configuration, its lists and their lock, what
+ * wakes its two threads, and its counters.
+ *
+ * Locks, in the order in which they are taken: pull->lock (the lists), then pulled->lock or a
+ * waitlist's lock. Each is held for a few stores or a short walk. Everything else belongs to one
+ * thread, or is atomic.
+ */
+#ifndef RAMP_PULL_CORE_H
+#define RAMP_PULL_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "base/ids.h"
+#include "pull.h"
+
+#define PULL_SILENT_MS 5000u /* a read(2) of a silent source's page is EHOSTDOWN then */
+
+/* Bits, and by PULLER_* - 1 the index of what each of the two threads has. */
+enum { PULLER_PAGER = 1, PULLER_PREFETCH = 2, PULLER_BOTH = 3 };
+
+/* The first member of each object that is in a thread's epoll set, for epoll's data.ptr. */
+enum puller_event { PULLER_EVENT_WAKE, PULLER_EVENT_CLIENT, PULLER_EVENT_LINK };
+
+/* What has come from one node. A place is taken by setting `node`, and never given back. */
+struct pull_tally {
+	_Atomic ramp_node_t node; /* 0: free */
+	_Atomic uint64_t demand_pages, prefetch_pages, bytes;
+};
+
+struct pulled;
+struct puller;
+struct puller_client;
+struct takeover_guard;
+
+struct pull {
+	struct pull_config config;
+	atomic_bool stop;
+	struct puller *pager, *prefetch; /* NULL: not open */
+	struct takeover_guard *guard;	 /* NULL: not open */
+	int wake[2];			 /* by PULLER_* - 1: an eventfd; -1: not open */
+	int guard_wake;			 /* an eventfd; -1: not open */
+	atomic_bool guarded;		 /* the guard looks by itself, and need not be woken */
+	atomic_int demand_waiting;	 /* demand reads in flight: prefetch asks for less */
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t released;
+	TAILQ_HEAD(, pulled) entries;
+	/* gone: the pager has not forgotten them yet */
+	TAILQ_HEAD(puller_client_list, puller_client) clients, gone;
+
+	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
+	_Atomic uint64_t faults_us; /* sum of all page faults that fault_us counts */
+	struct pull_tally tallies[PULL_PEERS];
+	_Atomic uint64_t fault_us[PULL_HISTOGRAM];
+};
+
+/* NULL: no memory. */
+struct pull *pull_new(const struct pull_config *config);
+/* No thread uses it any more. */
+void pull_free(struct pull *pull);
+
+uint64_t pull_now_ms(void);
+uint64_t pull_now_us(void);
+/* Makes *wait_ms (-1: for ever) end at `at` at the latest. */
+void pull_sooner(int *wait_ms, uint64_t at, uint64_t now);
+
+/* Make the thread look at everything again. From any thread. */
+void pull_wake(struct pull *pull, int which);
+void pull_wake_pager(struct pull *pull);
+void pull_wake_prefetch(struct pull *pull);
+void pull_wake_both(struct pull *pull);
+
+/* The place of a node. More nodes than places share the last one. Both threads take places. */
+struct pull_tally *pull_tally_of(struct pull *pull, ramp_node_t node);
+/* Counts a page fault that is over. */
+void pull_count_fault(struct pull *pull, uint64_t since_us);
+
+#endif
