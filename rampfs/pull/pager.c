@@ -403,16 +403,16 @@ static void on_prefetch_all(void *arg, ramp_segment_t id)
 /* ---- the thread ---- */
 
 /* Handles one event. True: it was of use. */
-static bool pager_event(struct pager *pager, void *what)
+static bool pager_event(struct pager *pager, void *event)
 {
-	switch (*(int *)what) {
+	switch (*(int *)event) {
 	case PULLER_EVENT_WAKE:
 		puller_take_wake(&pager->puller);
 		return true;
 	case PULLER_EVENT_CLIENT:
-		return read_page_faults(pager, what);
+		return read_page_faults(pager, event);
 	default:
-		link_reap(what, 0);
+		link_reap(event, 0);
 		return true;
 	}
 }

@@ -16,6 +16,7 @@
 #include "prefetch.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -212,11 +213,10 @@ static void log_figures(struct pulled *pulled, uint64_t n_lost)
 	uint64_t prefetch = atomic_load(&pulled->prefetch_pages);
 	double gb = (double)((demand + prefetch) * RAMP_PAGE_BYTES) / 1e9;
 
-	log_info("segment %llu: pulled %llu pages in %llu us (%.2f GB/s), %llu of them on demand, "
-		 "%llu lost",
-		 (unsigned long long)seg_id(pulled->seg), (unsigned long long)(demand + prefetch),
-		 (unsigned long long)us, us ? gb * 1e6 / (double)us : 0.0,
-		 (unsigned long long)demand, (unsigned long long)n_lost);
+	log_info("segment %" PRIu64 ": pulled %" PRIu64 " pages in %" PRIu64
+		 " us (%.2f GB/s), %" PRIu64 " of them on demand, %" PRIu64 " lost",
+		 seg_id(pulled->seg), demand + prefetch, us, us ? gb * 1e6 / (double)us : 0.0,
+		 demand, n_lost);
 }
 
 /* Ends the pull. False: not yet, since an agent is being waited for. */
@@ -288,12 +288,12 @@ static void prefetch_arrived(struct links *links, struct link_flight *flight, ui
 		pull_wake_pager(links->pull);
 }
 
-static void prefetch_event(struct puller *puller, void *what)
+static void prefetch_event(struct puller *puller, void *event)
 {
-	if (*(int *)what == PULLER_EVENT_WAKE)
+	if (*(int *)event == PULLER_EVENT_WAKE)
 		puller_take_wake(puller);
 	else
-		link_reap(what, demand_waits(puller->links.pull) ? PIECE_BYTES : REAP_BYTES);
+		link_reap(event, demand_waits(puller->links.pull) ? PIECE_BYTES : REAP_BYTES);
 }
 
 /* False: another thread has the puller now. */

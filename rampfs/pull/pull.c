@@ -1,6 +1,6 @@
 /*
- * Beginning and ending of pulls, and their figures: what other rooms call, but for reads and writes
- * (file_access.c).
+ * Beginning and ending of pulls, and their figures. Other rooms call this file, and file_access.c for
+ * reads and writes.
  */
 #include "pull.h"
 

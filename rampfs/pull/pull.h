@@ -4,9 +4,10 @@
  * The pager thread turns page faults and parked requests into demand reads. The prefetch thread
  * pulls the rest in the background, yielding to demand. The source's side is serve/serve.h.
  *
- * While pages are missing every attachment is registered. When the last one is LOCAL, they are
- * unregistered and `finished` is called. Where some are LOST, `finished` is called, too, and the
- * rest goes on: who touches one of those gets SIGBUS, until all have been written over.
+ * While pages are missing every attachment is registered. When the last page is LOCAL, they are
+ * unregistered and `finished` is called. Where some pages are LOST, `finished` is called, too, and the
+ * attachments stay registered: a program that touches a lost page gets SIGBUS, until all lost pages
+ * have been written over.
  *
  * How it fails: a lost connection gives the pages in flight back to REMOTE and connects again
  * (50 ms to 2 s), for as long as the source is silent; a page fault waits that long. Only a source
@@ -41,7 +42,8 @@ struct pull_config {
 
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err);
 /* Stops both threads; pages in flight are REMOTE again; programs wait for the next daemon. A thread
-   that a program keeps in its memory lasts until it lets go, and so does what `pull` points to. */
+   that a program blocks by its mmap lock lasts until the program lets go, and so does the memory of
+   `pull`. */
 void pull_close(struct pull *pull);
 
 struct pull_source {
@@ -57,32 +59,39 @@ struct pull_source {
    Calls finished at once where nothing is missing. Blocks shortly. */
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err);
-/* Ends it before its time (reverted by proof, unlinked): when it returns nothing is pulled any
+/* Ends it before its time (reverted by proof, unlinked): when this returns nothing is pulled any
    more, and the segment is not in use here. Blocks shortly; not from `finished`. */
 void pull_end(struct pull *pull, ramp_segment_t id);
-/* Of a segment that is OWNED and not pulled any more: who touches a lost page gets SIGBUS, until it
-   has been written over. pull_open does it for those that it finds OWNED. Blocks shortly. */
+/* For a segment that is OWNED and not pulled any more: makes a program that touches a lost page get
+   SIGBUS, until the page has been written over. pull_open does it for all segments that it finds
+   OWNED. Blocks shortly. */
 void pull_watch_lost(struct pull *pull, struct seg *seg);
-/* From `demand` to full speed (a segment that is asked to move on, --wait). */
+/* Prefetches all of it at full speed, also in mode `demand` (a segment that is asked to move again,
+   --wait). */
 void pull_hurry(struct pull *pull, ramp_segment_t id);
-/* That incarnation of that node is over, by a committed fact: what it had is LOST. Never blocks. */
+/* That incarnation of that node is over, by a committed fact: the pages that it had are LOST. Never
+   blocks. */
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);
 
 /*
- * For parked requests: all of [first, first + count) LOCAL: 0. Else asks for what is missing on
- * demand: -EAGAIN, and store_on_change tells when to look again. -EIO: some are LOST.
- * -EHOSTDOWN: the source has been silent for 5 s since somebody first asked it (the prefetch asks,
- * too). Never blocks.
+ * For parked requests: 0 if all of [first, first + count) are LOCAL. Else asks for the missing ones on
+ * demand. -EAGAIN: store_on_change tells when to look again. -EIO: some are LOST. -ENOSPC: the store
+ * had no room for a page within the last second. -EHOSTDOWN: the source has been silent for 5 s since
+ * it was first asked (the prefetch asks, too). Never blocks.
  */
 int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count);
 /*
- * Around a truncate, a punched hole or a write of bytes [offset, offset + len), within one
- * seg_enter. begin: the partial pages at the edges become LOCAL by pulling, the whole ones inside
- * the caller's (IN_FLIGHT: nobody pulls or maps them). 0: go on now; -EAGAIN: some are on their
- * way, look again as after pull_want; -EIO, -EHOSTDOWN: of an edge, as pull_want. Never blocks.
- * end, always after a begin that was 0: the bytes [offset, offset + done) are right now: whole
- * pages of them are LOCAL, and who waits for them goes on; the others are REMOTE again. So nobody
- * sees a page between its claim and its bytes, and a kill in between loses nothing.
+ * Around a truncate, a punched hole or a write of bytes [offset, offset + len), within one seg_enter.
+ *
+ * pull_cut_begin makes the partial pages at the edges LOCAL by pulling, and claims the whole pages
+ * inside for the caller (IN_FLIGHT: no thread pulls or maps them). 0: continue now; -EAGAIN: some are
+ * on their way, look again as after pull_want; -EIO, -EHOSTDOWN: of an edge, as pull_want. Never
+ * blocks.
+ *
+ * pull_cut_end is called after each begin that was 0. The bytes [offset, offset + done) are right now:
+ * their whole pages are LOCAL, and page faults that wait for them are resolved; the others are REMOTE
+ * again. So no program sees a page between its claim and its bytes, and a kill in between loses
+ * nothing.
  */
 int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len);
 void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done);
@@ -106,7 +115,7 @@ struct pull_status {
 };
 void pull_status(struct pull *pull, struct pull_status *status);
 
-/* What has come from each node in this daemon's life. */
+/* Pages that have come from each node in this daemon's life. */
 #define PULL_PEERS 64
 struct pull_peer {
 	ramp_node_t node;

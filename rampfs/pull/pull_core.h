@@ -1,6 +1,6 @@
 /*
- * The object that all files of this room share: its configuration, its lists and their lock, what
- * wakes its two threads, and its counters.
+ * The object that all files of this room share: its configuration, its lists and their lock, the
+ * wake-ups of its two threads, and its counters.
  *
  * Locks, in the order in which they are taken: pull->lock (the lists), then pulled->lock or a
  * waitlist's lock. Each is held for a few stores or a short walk. Everything else belongs to one
@@ -20,13 +20,13 @@
 
 #define PULL_SILENT_MS 5000u /* a read(2) of a silent source's page is EHOSTDOWN then */
 
-/* Bits, and by PULLER_* - 1 the index of what each of the two threads has. */
+/* The two threads. Bits; PULLER_* - 1 is an index. */
 enum { PULLER_PAGER = 1, PULLER_PREFETCH = 2, PULLER_BOTH = 3 };
 
 /* The first member of each object that is in a thread's epoll set, for epoll's data.ptr. */
 enum puller_event { PULLER_EVENT_WAKE, PULLER_EVENT_CLIENT, PULLER_EVENT_LINK };
 
-/* What has come from one node. A place is taken by setting `node`, and never given back. */
+/* Pages that have come from one node. A place is taken by setting `node`, and never given back. */
 struct pull_tally {
 	_Atomic ramp_node_t node; /* 0: free */
 	_Atomic uint64_t demand_pages, prefetch_pages, bytes;
@@ -47,7 +47,7 @@ struct pull {
 	atomic_bool guarded;		 /* the guard looks by itself, and need not be woken */
 	atomic_int demand_waiting;	 /* demand reads in flight: prefetch asks for less */
 
-	pthread_mutex_t lock; /* protects what follows */
+	pthread_mutex_t lock; /* protects the following */
 	pthread_cond_t released;
 	TAILQ_HEAD(, pulled) entries;
 	/* gone: the pager has not forgotten them yet */

@@ -185,7 +185,7 @@ void pulled_remove(struct pulled *pulled)
 	pull_wake_both(pull);
 }
 
-/* ---- how it is ---- */
+/* ---- state ---- */
 
 bool pulled_is(struct pulled *pulled, enum pulled_mark mark)
 {
@@ -247,7 +247,7 @@ struct claim_request pulled_claim_request(struct pulled *pulled)
 	return claim_request_at(&pulled->claim, pull_now_ms());
 }
 
-/* ---- what happens to it ---- */
+/* ---- changes ---- */
 
 bool pulled_no_room(struct pulled *pulled)
 {

@@ -68,7 +68,7 @@ struct pulled {
 	uint64_t asked_ms[2]; /* when the first of these was posted */
 	bool hung[2];
 
-	struct waitlist waitlist; /* last: what is not touched takes no memory */
+	struct waitlist waitlist; /* last: untouched pages take no memory */
 };
 
 /* With one reference, in no list. NULL: no memory, and `err` says so. */
@@ -97,7 +97,7 @@ struct pulled *pulled_of(struct pull *pull, const struct seg *seg);
 /* The entry after `last` (NULL: the first) with a reference; puts `last`. */
 struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 
-/* ---- how it is ---- */
+/* ---- state ---- */
 
 /* Sets a mark. False: it was set before. */
 bool pulled_set(struct pulled *pulled, enum pulled_mark mark);
@@ -118,9 +118,10 @@ uint64_t pulled_silent_since(struct pulled *pulled);
 /* The writer's request for pages, if there is one now. */
 struct claim_request pulled_claim_request(struct pulled *pulled);
 
-/* ---- what happens to it ---- */
+/* ---- changes ---- */
 
-/* The store had no room for what comes. False: there is some now, of what its move has reserved. */
+/* The store had no room for a page that has come. False: there is some now, of the reserve of its
+   move. True: there is none, which no_room_ms says. */
 bool pulled_no_room(struct pulled *pulled);
 /* Pages that were claimed are REMOTE again: wakes a prefetch that found nothing to ask for. */
 void pulled_given_back(struct pulled *pulled);
@@ -130,7 +131,7 @@ void pulled_check_end(struct pulled *pulled);
 void pulled_release(struct pulled *pulled, int which);
 /* Pulls all of it at full speed, if it is being pulled. */
 void pulled_prefetch_all(struct pull *pull, ramp_segment_t id);
-/* That incarnation of that node is over: marks what is pulled from it. */
+/* That incarnation of that node is over: marks all that are pulled from it. */
 void pulled_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * A puller: what one of the two threads (pager, prefetch) works on, and the thread itself.
+ * A puller: the work of one of the two threads (pager, prefetch), and the thread itself.
  *
  * A program can block the thread that maps pages for it. So the puller is an object apart from its
  * thread, and another thread can take it over (takeover.h).
@@ -38,7 +38,7 @@ struct puller_thread {
 
 struct puller {
 	struct links links;
-	struct puller_thread *thread; /* has what follows; NULL: none (yet) */
+	struct puller_thread *thread; /* has the following; NULL: none (yet) */
 	bool over;		      /* that thread has ended; protected by pull->lock */
 	/* The loop. False: another thread has the puller now. True: pull->stop is set. */
 	bool (*run)(struct puller_thread *thread);

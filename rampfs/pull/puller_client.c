@@ -20,7 +20,7 @@ void fault_waiter_put(struct fault_waiter *waiter)
 /*
  * A userfaultfd that blocks is always ready, with an error. Whether it blocks is the program's to
  * say at any time, since O_NONBLOCK is shared. So epoll is edge-triggered: it reports each message
- * once, and what is left behind only when it is asked again.
+ * once, and messages that are left behind only when it is asked again.
  */
 static int client_watch(struct puller_client *client, int op)
 {

@@ -48,7 +48,7 @@ void puller_client_gone(struct pull *pull, struct space *space);
 
 /* Forgets those that have gone. `all`: also the others, of a pager that has ended. */
 void puller_clients_forget(struct pull *pull, bool all);
-/* Asks epoll to report what is left unread one more time. 0, or a negative errno. */
+/* Asks epoll to report messages that are left unread one more time. 0, or a negative errno. */
 int puller_client_watch_again(struct puller_client *client);
 /* Its page faults can't be read. Without this epoll would report it for ever. */
 void puller_client_unwatch(struct puller_client *client);

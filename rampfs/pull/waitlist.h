@@ -16,8 +16,8 @@
 #include "transport/transport.h"
 
 #define WAITLIST_MAX 1024u
-/* Only these are for new entries, which can be tried again. The rest is for what comes back from
-   reads under way, at most two entries each. */
+/* Only these are for new entries, which can be tried again. The rest is for pages that reads under
+   way give back, at most two entries each. */
 #define WAITLIST_NEW (WAITLIST_MAX - 2 * TP_QUEUE_MAX)
 
 /* Pages [first, first + count). */
@@ -27,7 +27,7 @@ struct waitlist_entry {
 };
 
 struct waitlist {
-	pthread_mutex_t lock; /* protects what follows */
+	pthread_mutex_t lock; /* protects the following */
 	uint32_t n;
 	struct waitlist_entry entries[WAITLIST_MAX]; /* those beyond n may never be touched */
 };
@@ -39,7 +39,7 @@ void waitlist_destroy(struct waitlist *list);
 bool waitlist_add(struct waitlist *list, const struct waitlist_entry *entry);
 /* Adds pages that a read brought back, which nothing else would ask for again. The pager. */
 void waitlist_return(struct waitlist *list, const struct waitlist_entry *entry);
-/* True: reads for new entries must wait, since what they bring back needs its place. */
+/* True: reads for new entries must wait, since pages that they give back need a place. */
 bool waitlist_is_crowded(struct waitlist *list);
 bool waitlist_is_empty(struct waitlist *list);
 

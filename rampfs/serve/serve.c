@@ -1,20 +1,22 @@
 /*
- * The source's side: what a GIVEN segment reads as under its attempt's key.
+ * The source's side: answers reads of a GIVEN segment under its attempt's key.
  *
- * Happy path: serve_grant maps the segment and exports it; the transport's serve thread asks for
+ * Happy path: serve_grant maps the segment and exports it. The transport's serve thread asks for
  * pieces: data where the file has some that is not all zero, else a hole as far as it reaches. The
- * segment is frozen or GIVEN when anybody can ask, so nothing of it changes.
+ * segment is frozen or GIVEN when a target can ask, so nothing of it changes.
  *
- * How it fails: a page that is LOST here is -EIO to who asks, and so is one whose memory has failed.
- * serve_revoke returns when no byte of it leaves this node any more. A program that holds the file
- * itself may cut it at any moment, and a load from the mapping would be SIGBUS then: so this thread
- * reads by pread, and only the kernel touches the mapping, to send from it. What it can't send from
- * there (cut, or failed) ends the connection, and is read before it goes out the next time. One who
- * may write to the file can keep its lock, too: then nothing that takes it is asked (room_look).
+ * How it fails: a page that is LOST here is -EIO to the target, and so is a page whose memory has
+ * failed. serve_revoke returns when no byte of the segment leaves this node any more. A program that
+ * holds the file itself may cut it at any time, and a load from the mapping would be SIGBUS then: so
+ * this thread reads by pread, and only the kernel touches the mapping, to send from it. A piece that
+ * the kernel can't send from there (cut, or failed) ends the connection, and is read before it goes
+ * out the next time. A program that may write to the file can keep the file's lock, too: then this
+ * thread makes no call that takes it (room_look).
  */
 #include "serve.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,13 +30,13 @@
 #include "memory/record.h"
 #include "memory/reserve.h"
 
-#define DATA_BYTES	(64u << 10) /* looked through at once: what the wire takes at once */
+#define DATA_BYTES	(64u << 10) /* looked through at once: as many as the wire takes at once */
 #define DATA_PAGES	(DATA_BYTES / RAMP_PAGE_BYTES)
 #define ZERO_PAGES	(TP_READ_MAX_BYTES / RAMP_PAGE_BYTES) /* looked through for zeros at once */
 #define DENSE_PIECES	16u /* without a zero page: only the first page of each is looked at then */
-#define GLANCE_BYTES	64u /* of a page: where one of these is not zero, the page is not */
-#define WORTH_A_HOLE	4u  /* so many zero pages interrupt data */
-#define FAILED_TRIES	3u  /* so often in a row must a page be EIO before it is lost */
+#define GLANCE_BYTES	64u /* of a page: where one of these is not zero, the page is not zero */
+#define WORTH_A_HOLE	4u  /* zero pages that interrupt data */
+#define FAILED_TRIES	3u  /* times in a row that a page must be EIO before it is lost */
 #define HOLE_TO_THE_END (UINT64_C(1) << 62) /* bytes */
 
 struct grant {
@@ -65,12 +67,12 @@ static uint64_t min(uint64_t a, uint64_t b)
 
 static bool all_zero(const uint8_t *page)
 {
-	/* The analyzer does not see that pread(2) fills what it says.
+	/* The analyzer does not see that pread(2) fills as many bytes as it says.
 	   NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult) */
 	return page[0] == 0 && memcmp(page, page + 1, RAMP_PAGE_BYTES - 1) == 0;
 }
 
-/* A segment that has grown between its grant and its freeze. */
+/* Maps a segment again that has grown between its grant and its freeze. */
 static int map_again(struct grant *grant, uint64_t size)
 {
 	int rc;
@@ -83,7 +85,7 @@ static int map_again(struct grant *grant, uint64_t size)
 	return rc;
 }
 
-/* All of the range at once. */
+/* Finds the range of data around or behind `offset`, all of it. */
 static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 {
 	off_t from, to;
@@ -91,7 +93,7 @@ static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 	from = lseek(seg_fd(grant->seg), (off_t)offset, SEEK_DATA);
 	to = from < 0 ? from : lseek(seg_fd(grant->seg), from, SEEK_HOLE);
 	if (to < 0) {
-		/* Where the kernel does not say, all may be data: the pages themselves show it. */
+		/* Where the kernel does not say, all may be data: reading the pages shows it. */
 		grant->data_from = errno == ENXIO ? size : offset;
 		grant->data_to = size;
 		return;
@@ -100,8 +102,8 @@ static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 	grant->data_to = ((uint64_t)to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
 }
 
-/* The same of a file whose lock a program may keep, and about as much as is asked for: this thread
-   serves all others', too. */
+/* Does the same for a file whose lock a program may keep, and for about as much as is asked for: this
+   thread serves all other segments, too. */
 static void look_for_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
 {
 	const uint64_t to = min(size, grant->mapped); /* mapped as it was cut, it may be less */
@@ -113,8 +115,8 @@ static void look_for_data(struct grant *grant, uint64_t offset, uint64_t len, ui
 	grant->data_to = run.offset + run.len;
 }
 
-/* The range of data around or behind `offset`, of which so much is asked for. data_from == data_to:
-   none that far. */
+/* Finds the range of data around or behind `offset`, of which `len` bytes are asked for.
+   data_from == data_to: none that far. */
 static void find_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
 {
 	if (offset >= grant->data_from && offset < grant->data_to)
@@ -137,7 +139,7 @@ static uint64_t zero_pages(const uint8_t *at, uint64_t max)
 	return n;
 }
 
-/* Data goes on until a few zero pages come. */
+/* Returns how many pages are data: they end where a few zero pages come. */
 static uint64_t data_pages(const uint8_t *at, uint64_t max)
 {
 	uint64_t n = 1, zeros = 0;
@@ -147,7 +149,7 @@ static uint64_t data_pages(const uint8_t *at, uint64_t max)
 	return n - zeros;
 }
 
-/* Bytes of hole from `offset` on; 0: there is data. */
+/* Returns the bytes of hole from `offset` on; 0: there is data. */
 static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
 {
 	find_data(grant, offset, len, size);
@@ -156,22 +158,20 @@ static uint64_t hole_bytes(struct grant *grant, uint64_t offset, uint64_t len, u
 	return grant->data_from > offset ? grant->data_from - offset : 0;
 }
 
-/*
- * The memory of the page there has failed (a hardware error): on tmpfs, read(2) says EIO for nothing
- * else. -EIO: it is lost.
- */
+/* Logs that the memory of the page there has failed (a hardware error): on tmpfs, read(2) says EIO
+   for nothing else. Returns -EIO: the page is lost. */
 static int has_failed(struct grant *grant, uint64_t offset)
 {
-	log_error("segment %llu: the memory of its page %llu has failed, which is lost",
-		  (unsigned long long)seg_id(grant->seg),
-		  (unsigned long long)(offset / RAMP_PAGE_BYTES));
+	log_error("segment %" PRIu64 ": the memory of its page %" PRIu64
+		  " has failed, which is lost",
+		  seg_id(grant->seg), offset / RAMP_PAGE_BYTES);
 	return -EIO;
 }
 
-/* Whole pages into buf, the last one filled up with zeros; *pages becomes less where one behind the
-   first has failed, or the file ends (cut, since it was known as data). -EIO: the first has, or it
-   ends before that; -EAGAIN: who asks asks again. To lose a page is for ever, so it is not lost by
-   one EIO. */
+/* Reads whole pages into buf, the last one filled up with zeros. *pages becomes less where one behind
+   the first has failed, or the file ends (cut, since it was known as data). -EIO: the first page has
+   failed, or the file ends before it; -EAGAIN: the target asks again. To lose a page is for ever, so
+   it is not lost by one EIO. */
 static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uint8_t *buf)
 {
 	size_t want = *pages * RAMP_PAGE_BYTES, got = 0;
@@ -200,7 +200,7 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uin
 	return *pages ? 0 : -EIO;
 }
 
-/* A page that begins with zeros is read to its end. 1: it is all zero; 0: it is not. */
+/* Reads a page that begins with zeros to its end. 1: it is all zero; 0: it is not. */
 static int is_zero_page(struct grant *grant, uint64_t offset)
 {
 	uint8_t buf[RAMP_PAGE_BYTES];
@@ -215,7 +215,7 @@ static int is_zero_page(struct grant *grant, uint64_t offset)
 	return rc ? rc : all_zero(buf);
 }
 
-/* Of data that goes on and on: how many pages until the first page of a piece is zero. */
+/* Counts the pages of long data, until the first page of a piece is zero. */
 static int dense_pages(struct grant *grant, uint64_t offset, uint64_t max, uint64_t *pages)
 {
 	int rc = 0;
@@ -225,11 +225,11 @@ static int dense_pages(struct grant *grant, uint64_t offset, uint64_t max, uint6
 		if (rc)
 			break;
 	}
-	/* What stands before a page that can't be read is good. */
+	/* The pages before one that can't be read are good. */
 	return rc < 0 && *pages == 0 ? rc : 0;
 }
 
-/* Where the file has data: how many pages are zero, else how many are not (then *data). */
+/* Counts, where the file has data, the pages that are zero, else those that are not (then *data). */
 static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, const void **data,
 			 uint64_t *pages)
 {
@@ -249,7 +249,7 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 		some = min(max - zeros, DATA_PAGES);
 		rc = read_pages(grant, offset + zeros * RAMP_PAGE_BYTES, &some, buf);
 		if (rc && zeros)
-			break; /* what stands before it is good */
+			break; /* the pages before it are good */
 		if (rc)
 			return rc;
 		more = zero_pages(buf, some);
@@ -265,8 +265,8 @@ static int data_or_zeros(struct grant *grant, uint64_t offset, uint64_t max, con
 }
 
 /*
- * A single page where the file had data the last time that it was asked: it goes out unread. To
- * look whether it is zero would cost whoever waits for it more than to send it.
+ * True: a single page where the file had data the last time that it was asked. It goes out unread: to
+ * look whether it is zero would cost the program that waits for it more than to send it.
  */
 static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len)
 {
@@ -275,8 +275,8 @@ static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len
 	       pages_get(grant->seg, offset / RAMP_PAGE_BYTES) == PAGE_LOCAL;
 }
 
-/* A target that can't go by its list gives back the room of what it is told is a hole: there, zeros
-   that have their pages here go out as what they are. */
+/* True: a target that can't go by its list gives back the room of each hole that it is told. To it,
+   zeros that have their pages here go out as zeros, not as a hole. */
 static bool tells_holes(struct grant *grant)
 {
 	struct record record;
@@ -295,7 +295,7 @@ static int find_piece(struct grant *grant, uint64_t offset, size_t len, const vo
 	rc = map_again(grant, size);
 	if (rc)
 		return rc;
-	/* How many pages from here on are not lost. */
+	/* pages from here on that are not lost */
 	whole = pages_next_missing(grant->seg, page) - page;
 	if (whole == 0)
 		return -EIO;
@@ -310,7 +310,7 @@ static int find_piece(struct grant *grant, uint64_t offset, size_t len, const vo
 	return rc;
 }
 
-static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
+static int serve_piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
 {
 	struct grant *grant = arg;
 	uint64_t page = offset / RAMP_PAGE_BYTES;
@@ -318,7 +318,7 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 
 	if (len == RAMP_PAGE_BYTES)
 		trace_served(grant->trace, page, "the page is asked for");
-	/* Of what was cut between the grant and the freeze the target is to hear that it is a hole. */
+	/* The target is to hear that a range that was cut between the grant and the freeze is a hole. */
 	if (grant->early && tells_holes(grant))
 		grant->data_from = grant->data_to = 0;
 	grant->early = false;
@@ -333,7 +333,7 @@ static int piece(void *arg, uint64_t offset, size_t len, const void **data, uint
 	return rc;
 }
 
-/* Whether what was to be sent from there can't be read. */
+/* True: the pages that were to be sent from there can't be read. */
 static bool is_failing(struct grant *grant, const void *data, size_t len)
 {
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)grant->base);
@@ -341,15 +341,15 @@ static bool is_failing(struct grant *grant, const void *data, size_t len)
 	uint64_t pages = some;
 	uint8_t buf[DATA_BYTES];
 
-	/* Of the mapping before the file grew: there is no telling. */
+	/* In the mapping from before the file grew: it can't be told. */
 	if (offset >= grant->mapped)
 		return true;
 	offset -= offset % RAMP_PAGE_BYTES;
 	return read_pages(grant, offset, &pages, buf) || pages < some;
 }
 
-/* The mapping stays for as long as the grant. What could not be read is looked for anew. */
-static void done(void *arg, const void *data, size_t len, size_t left)
+/* The mapping stays for as long as the grant. Where pages could not be read, data is looked for again. */
+static void piece_done(void *arg, const void *data, size_t len, size_t left)
 {
 	struct grant *grant = arg;
 
@@ -360,7 +360,7 @@ static void done(void *arg, const void *data, size_t len, size_t left)
 		grant->failing = is_failing(grant, (const uint8_t *)data + len, left);
 }
 
-static const struct tp_export_ops export_ops = {.piece = piece, .done = done};
+static const struct tp_export_ops export_ops = {.piece = serve_piece, .done = piece_done};
 
 static bool same_key(const struct tp_key *a, const struct tp_key *b)
 {
@@ -413,8 +413,8 @@ int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
 	rc = seg_map(seg, &grant->base, &grant->mapped, err);
 	if (!rc) {
 		grant->maps = 1;
-		/* Where data ends, the kernel finds page by page (16 ms a GiB of small ones): the first
-		   page fault would wait for that, and with it all that this node serves. */
+		/* The kernel finds the end of data page by page (16 ms a GiB of small ones): the first
+		   page fault would wait for that, and with it all reads that this node serves. */
 		find_data(grant, 0, TP_READ_MAX_BYTES, seg_size(seg));
 		grant->early = true;
 		rc = tp_export(serve->tp, key, &export_ops, grant, err);

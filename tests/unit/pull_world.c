@@ -91,7 +91,7 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 	if (atomic_load(&p->keeps_prefetch) && atomic_fetch_add(&p->kept, 1) == 0)
 		while (atomic_load(&p->keeps_prefetch))
 			usleep(1000);
-	/* Else what a program stores there is pulled over, if the daemon dies now. */
+	/* Else bytes that a program stores there are overwritten by a pull, if the daemon dies now. */
 	ck_assert(pages_local(p->seg, first, count));
 	resolve(p, p->map, first, count);
 	for (unsigned i = 0; i < p->n_others; i++)
@@ -203,7 +203,7 @@ void space_put(struct space *space)
 void space_waits(struct space *space, pid_t tid)
 {
 	(void)space;
-	ck_assert_int_eq(tid, 0); /* this userfaultfd does not say who waits */
+	ck_assert_int_eq(tid, 0); /* this userfaultfd does not tell the thread that waits */
 }
 
 void space_wake(struct space *space, uint64_t addr)
@@ -555,7 +555,7 @@ void world_attach(struct world *w)
 	tell_pager(p);
 }
 
-void world_attach_anew(struct world *w)
+void world_attach_again(struct world *w)
 {
 	struct programs *p = &w->t_programs;
 	unsigned before = atomic_load(&p->forgotten);

@@ -1,7 +1,7 @@
 /*
  * A source and a target in one process: two stores, two nodes on loopback with a man in the middle
- * of their data connections, and programs_* played by a userfaultfd of this process's own, whose
- * mapping of the target's file is touched by the test's threads.
+ * of their data connections. programs_* is played by a userfaultfd of this process: the test's threads
+ * touch its mapping of the target's file.
  */
 #ifndef PULL_WORLD_H
 #define PULL_WORLD_H
@@ -35,7 +35,7 @@ struct programs {
 	struct seg *seg;
 	int uffd;
 	uint8_t *map;
-	uint8_t *others[OTHERS_MAX]; /* it maps the file so many times more */
+	uint8_t *others[OTHERS_MAX]; /* n_others more mappings of the file */
 	unsigned n_others;
 	uint64_t len;
 	_Atomic unsigned resolves; /* page faults that were resolved, each where it was */
@@ -45,20 +45,20 @@ struct programs {
 	_Atomic unsigned pulled, poisoned;
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
 	_Atomic bool unread;	     /* space_read waits before it reads */
-	_Atomic bool keeps;	     /* whoever maps a page where somebody waits */
-	_Atomic bool keeps_prefetch; /* the first who maps pages wherever they are attached */
-	_Atomic unsigned kept;	     /* how often it has kept somebody */
+	_Atomic bool keeps;	     /* blocks a thread that maps a page where one waits */
+	_Atomic bool keeps_prefetch; /* blocks the first that maps pages everywhere */
+	_Atomic unsigned kept;	     /* how often it has blocked one */
 	_Atomic unsigned told;	     /* by the pager: space_kept */
 };
 
 struct world {
 	struct node s, t;
 	struct middle *middle;
-	/* Cuts a data connection after so many bytes to the target, each anew; 0: never. */
+	/* Cuts each data connection after this many bytes to the target; 0: never. */
 	_Atomic uint64_t cut_after;
 	_Atomic unsigned cuts;
 	_Atomic bool held; /* nothing passes the middle, and nothing is refused */
-	/* Behind so many bytes of a data connection to the target the network is slow (256 KB/s);
+	/* Behind this many bytes of a data connection to the target the network is slow (256 KB/s);
 	   0: never. */
 	_Atomic uint64_t slow_after;
 	_Atomic unsigned slowed;
@@ -72,7 +72,7 @@ struct world {
 	uint64_t size, slack;
 	_Atomic unsigned finished;
 	_Atomic unsigned finished_other; /* the same of any other segment */
-	_Atomic bool busy;		 /* who was told so does not return */
+	_Atomic bool busy;		 /* the callback does not return */
 	_Atomic uint64_t lost;
 };
 
@@ -82,14 +82,15 @@ void world_close(struct world *w);
 /* Page `page` at the source gets its bytes. */
 void world_write(struct world *w, uint64_t page);
 void world_write_all(struct world *w);
-/* What a page holds; never zeros. */
+/* Returns a byte of a page; never 0. */
 uint8_t world_byte(uint64_t page, uint64_t at);
-/* The target has reserved and TAKEN it, with the list of what is populated, or with all REMOTE. */
+/* The target has reserved and TAKEN it, with the list of populated ranges, or with all REMOTE. */
 void world_take(struct world *w, bool listed);
 void world_begin(struct world *w, bool prefetch);
 /* All of that, of a segment that is full of data; attached or not. */
 void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch);
-/* The target's pull of OTHER_ID, `other`, whose pages have been prepared; what the source must grant. */
+/* The target's pull of OTHER_ID, `other`, whose pages have been prepared; and the key that the source
+   must grant. */
 extern const struct tp_key world_other_key;
 void world_begin_other(struct world *w, struct seg *other);
 /* Three pages of a tebibyte, pulled with the list of them or without, cost their huge pages' room;
@@ -102,15 +103,15 @@ uint8_t *world_attach_other(struct world *w);
 /* Another program that has it attached, after world_begin; until the pull has been closed. */
 void world_attach_second(struct world *w, struct programs *second);
 void world_detach_second(struct programs *second);
-/* Its session has ended, and comes again: the pager has the same userfaultfd as another space. */
-void world_attach_anew(struct world *w);
-/* A thread that loads from the attached page; what it got, in the end. */
+/* Its session has ended, and comes again: the pager gets the same userfaultfd as another client. */
+void world_attach_again(struct world *w);
+/* Begins a thread that loads from the attached page. world_touched returns the byte that it got. */
 pthread_t world_touch(struct world *w, uint64_t page);
 pthread_t world_touch_at(uint8_t *at);
 uint8_t world_touched(pthread_t thread);
 /* A load in this thread: -1 is SIGBUS. */
 int world_load(const uint8_t *at);
-/* Until the pager has read so many page faults. */
+/* Returns when the pager has read `count` page faults. */
 void world_wait_for_fault(struct world *w, uint64_t count);
 /* Ends the source's daemon; begins it again, as that incarnation, and grants. */
 void world_source_stop(struct world *w);

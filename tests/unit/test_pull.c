@@ -283,7 +283,7 @@ START_TEST(a_write_over_remote_pages_pulls_its_edges_only)
 	ck_assert_uint_eq(got[99], 0xee);
 	ck_assert_uint_eq(got[100], world_byte(30, 100));
 
-	/* a write that fell short: what it did not reach is remote again */
+	/* a write that fell short: pages that it did not reach are REMOTE again */
 	ck_assert_int_eq(cut_wait(100 * PAGE, 10 * PAGE), 0);
 	ck_assert_int_eq(pwrite(seg_fd(w.t_seg), bytes, 3 * PAGE, 100 * PAGE), 3 * PAGE);
 	pull_cut_end(w.t_pull, w.t_seg, 100 * PAGE, 10 * PAGE, 3 * PAGE);
@@ -382,7 +382,7 @@ START_TEST(a_truncate_that_a_kill_breaks_off_leaves_nothing_to_pull_behind_the_e
 	ck_assert_uint_eq(pages_missing(w.t_seg), kept / PAGE);
 	world_begin(&w, true);
 	world_wait_finished(&w);
-	/* what it gets behind its end later is its own */
+	/* pages that it gets behind its end later are its own */
 	ck_assert_int_eq(ftruncate(seg_fd(w.t_seg), (off_t)w.size), 0);
 	for (uint64_t page = 0; page < w.size / PAGE; page++) {
 		ck_assert_int_eq(pread(seg_fd(w.t_seg), got, PAGE, (off_t)(page * PAGE)), PAGE);

@@ -77,7 +77,7 @@ static double seconds(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* What a parked read of a page gets in the end, and how long that takes. */
+/* Returns the result that a parked read of a page gets in the end, and how long that takes. */
 static int want_pages_until(uint64_t first, uint64_t count)
 {
 	int rc, looks = 0;
@@ -104,7 +104,7 @@ static bool source_is_silent(void)
 	return progress.source_silent;
 }
 
-/* Nobody asks the pull for anything meanwhile. */
+/* Nothing asks the pull for a page meanwhile. */
 static void leave_alone(double for_s)
 {
 	double from = seconds();
@@ -139,7 +139,7 @@ END_TEST
 
 /*
  * Stands in for pull_now_ms (pull.cmake: --wrap): between a thread's look at the clock and what it
- * does next, another one may have asked and the pager found out that nobody answers.
+ * does next, another one may have asked and the pager found out that the source does not answer.
  */
 uint64_t __real_pull_now_ms(void);
 uint64_t __wrap_pull_now_ms(void);
@@ -194,7 +194,7 @@ START_TEST(a_pull_that_nobody_asks_anything_of_is_not_silent)
 }
 END_TEST
 
-/* A source that is stopped: its kernel takes connections and bytes, and nobody answers. */
+/* A source that is stopped: its kernel takes connections and bytes, and no daemon answers. */
 START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 {
 	pthread_t thread;
@@ -209,11 +209,11 @@ START_TEST(a_source_that_hangs_is_silent_and_comes_back)
 		world_close(&w);
 		return;
 	}
-	/* its last page: claimed by nobody yet, or by a prefetch that hangs */
+	/* its last page: not claimed yet, or claimed by a prefetch that hangs */
 	ck_assert_int_eq(want_until(64 * MIB / PAGE - 1, &took), -EHOSTDOWN);
 	ck_assert_double_le(took, 20);
 	thread = world_touch(&w, 64 * MIB / PAGE - 1);
-	/* it is found out and connected to anew, though nobody else asks */
+	/* the pull notices that and connects again, though nothing else asks */
 	atomic_store(&w.held, false);
 	ck_assert_uint_eq(world_touched(thread), world_byte(64 * MIB / PAGE - 1, 0));
 	world_wait_finished(&w);
@@ -240,8 +240,8 @@ START_TEST(a_slow_network_is_not_silent)
 	for (double from = looked; seconds() - from < 2.5; usleep(10000)) {
 		silent = source_is_silent();
 		now = seconds();
-		/* A machine that stood still tells nothing, nor does the middle: what it has let
-		   pass takes a moment to be there. */
+		/* A machine that stood still tells nothing. Nor does the middle: bytes that it has let
+		   pass take a short time to arrive. */
 		if (now - looked > 0.3 || world_slowed_ago_ms(&w) > 600)
 			stood_still = now;
 		ck_assert(!silent || now - stood_still < 0.6);
@@ -454,14 +454,14 @@ static void pull_into_full_store(bool prefetch, uint64_t mib, uint64_t first, ui
 	world_close(&w);
 }
 
-/* Of what the list named some is cut out since, and some is zeros: those keep their room. */
+/* Some of the ranges that the list named are cut out since, and some are zeros: those keep their room. */
 START_TEST(what_was_cut_since_the_list_takes_no_room)
 {
 	const struct record given = {.kind = RECORD_GIVEN, .epoch = 2, .k = {1, 1}, .peer = 2};
 	const uint8_t zeros[PAGE] = {0};
 	struct ramp_err err = {0};
 
-	/* What khugepaged finds mapped it may take blocks for, if only for a moment. */
+	/* khugepaged may take blocks for memory that it finds mapped, if only for a short time. */
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
 	world_open(&w, 8 * MIB);
 	for (uint64_t page = 0; page < 2048; page += 2)
@@ -517,7 +517,7 @@ START_TEST(what_a_program_takes_room_for_keeps_it)
 }
 END_TEST
 
-/* What was populated at the source after the list was made is what the slack was taken for. */
+/* The slack was taken for pages that are populated at the source after the list was made. */
 START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 {
 	world_open(&w, 6 * MIB);
@@ -527,7 +527,7 @@ START_TEST(pages_that_no_list_names_have_their_room_in_a_full_store)
 }
 END_TEST
 
-/* Pages that lie far apart take what they are, and not the huge page around each. */
+/* Pages that lie far apart take their own size, and not the huge page around each. */
 START_TEST(scattered_pages_share_the_slack_in_a_full_store)
 {
 	world_open(&w, 64 * MIB);
@@ -566,7 +566,7 @@ START_TEST(no_room_for_one_read_does_not_take_the_slack_of_all)
 }
 END_TEST
 
-/* ---- a source's file that somebody cuts ---- */
+/* ---- a source's file that a program cuts ---- */
 
 /*
  * Stands in for seg_size (pull.cmake: --wrap), to cut the source's file at the worst moment: right
@@ -586,7 +586,7 @@ uint64_t __wrap_seg_size(struct seg *seg)
 	return size;
 }
 
-/* A single page of what is known as data goes out without a look at the file. */
+/* A single page of a range that is known as data goes out without a look at the file. */
 START_TEST(a_file_cut_since_it_was_known_as_data_is_looked_at_again)
 {
 	uint8_t got[PAGE], zeros[PAGE] = {0};
@@ -605,7 +605,8 @@ START_TEST(a_file_cut_since_it_was_known_as_data_is_looked_at_again)
 }
 END_TEST
 
-/* What stands before the cut is there, also where it is looked through together with what is not. */
+/* The pages before the cut are there, also where they are looked through together with pages that are
+   not. */
 START_TEST(no_page_before_a_cut_is_lost)
 {
 	const uint64_t left = 128 - 3;
@@ -637,7 +638,7 @@ START_TEST(a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page)
 	ck_assert_int_eq(pages_get(w.t_seg, 1536), PAGE_LOST);
 	ck_assert_uint_eq(pages_lost(w.t_seg), 1);
 
-	/* the same daemon serves what is still there, and zeros for the rest */
+	/* the same daemon serves the pages that are still there, and zeros for the rest */
 	ck_assert_int_eq(want_until(1023, &took), 0);
 	pull_hurry(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
@@ -663,7 +664,7 @@ static bool source_sends(void)
 	return after.served_bytes < MIB || after.served_bytes != before.served_bytes;
 }
 
-/* What is cut then is a hole in the next answer, and no error. */
+/* A range that is cut then is a hole in the next answer, and no error. */
 static bool between_answers(void)
 {
 	struct pull_status status;
@@ -717,7 +718,7 @@ START_TEST(a_file_cut_in_the_middle_of_an_answer_ends_that_connection_only)
 	ops->close(conn);
 	free(dst);
 
-	/* the source serves the next one: what is there, and zeros behind it */
+	/* the source serves the next one: the pages that are there, and zeros behind them */
 	world_begin(&w, true);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
@@ -733,7 +734,7 @@ END_TEST
 
 /* ---- a program that spoils its userfaultfd ---- */
 
-/* What this process's threads of that name have computed, in ticks. */
+/* Returns the processor time of this process's threads of that name, in ticks. */
 static unsigned long ticks_of(const char *name)
 {
 	unsigned long user, system, sum = 0;

@@ -43,7 +43,7 @@ static void scatter(unsigned seed)
 	memory_small_page(w.s_seg, 1, 0);
 }
 
-/* Where no list says what there is, the target has no page that the source has not. */
+/* Without a list of the populated ranges, the target has no page that the source has not. */
 START_TEST(a_source_whose_lock_is_kept_tells_its_data_and_holes)
 {
 	const bool listed = _i % 2;
@@ -97,7 +97,7 @@ START_TEST(page_faults_of_a_source_whose_lock_is_kept_are_served)
 }
 END_TEST
 
-/* Who has such a descriptor cuts the file between two answers. */
+/* A program that has such a descriptor cuts the file between two answers. */
 START_TEST(what_is_cut_by_a_program_is_a_hole_and_what_is_left_comes)
 {
 	uint8_t got[PAGE], zeros[PAGE] = {0};
@@ -126,7 +126,7 @@ END_TEST
 
 /* ---- at the target ---- */
 
-/* Beside the one whose lock is kept; both are to come from the same source by the same threads. */
+/* Begins a pull beside the one whose lock is kept; both come from the same source by the same threads. */
 static struct seg *begin_other(void)
 {
 	const struct room_range range = {0, 4 * MIB};
@@ -183,7 +183,7 @@ START_TEST(a_target_whose_lock_is_kept_gets_its_pages)
 }
 END_TEST
 
-/* What the list named is a hole at the source by now: its room is not given back. */
+/* A range that the list named is a hole at the source by now: its room is not given back. */
 START_TEST(holes_in_a_target_whose_lock_is_kept_keep_nobody_waiting)
 {
 	const struct record given = {.kind = RECORD_GIVEN, .epoch = 2, .k = {1, 1}, .peer = 2};
@@ -207,7 +207,7 @@ START_TEST(holes_in_a_target_whose_lock_is_kept_keep_nobody_waiting)
 }
 END_TEST
 
-/* Neither by what is kept at the source nor at the target. */
+/* Neither a lock that is kept at the source nor one at the target. */
 START_TEST(a_lock_that_is_kept_delays_no_other)
 {
 	struct lock_keeper keeper;
@@ -220,7 +220,7 @@ START_TEST(a_lock_that_is_kept_delays_no_other)
 	world_begin(&w, true);
 	wait_until(atomic_load(&w.slowed));
 	lock_keep(&keeper, _i ? w.s_seg : w.t_seg, 0);
-	if (_i) /* so that it is looked for anew */
+	if (_i) /* so that it is looked for again */
 		serve_revoke(w.s_serve, &w.key);
 	atomic_store(&w.slow_after, 0);
 	if (_i)
@@ -248,7 +248,8 @@ START_TEST(a_write_that_waits_for_the_lock_keeps_its_own_pages_only)
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 16 * PAGE, 4 * PAGE), 0);
 	lock_keep(&keeper, w.t_seg, 0);
 	world_begin(&w, true);
-	thread = world_touch(&w, 17); /* who touches one of those waits, and is not in the way */
+	thread = world_touch(
+		&w, 17); /* a thread that touches one of those waits, and is not in the way */
 	other = begin_other();
 	ck_assert_uint_eq(world_touched(world_touch(&w, 100)), world_byte(100, 0));
 	wait_until(pages_missing(w.t_seg) == 4);

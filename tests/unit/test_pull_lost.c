@@ -1,5 +1,5 @@
 /*
- * Pages that are lost, with their source or by it; and what a page fault is told, and counted as,
+ * Pages that are lost, with their source or by it; and how a page fault ends, and how it is counted,
  * when its read comes back.
  */
 #include <errno.h>
@@ -31,7 +31,7 @@ START_TEST(another_incarnation_of_the_source_proves_the_loss)
 	ck_assert_int_eq(world_load(w.t_programs.map + 5 * PAGE), -1);
 	ck_assert_uint_ge(atomic_load(&w.t_programs.poisoned), 1);
 
-	/* what is written over is there again */
+	/* a page that is written over is there again */
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 7 * PAGE, PAGE), 0);
 	thread = world_touch(&w, 7);
 	world_wait_for_fault(&w, 3);
@@ -130,8 +130,8 @@ START_TEST(a_page_fault_whose_read_is_cut_is_one_page_fault)
 }
 END_TEST
 
-/* The same where the source has lost one of the others; of that one nobody is told who has not
-   touched it. */
+/* The same where the source has lost one of the other pages; no program that has not touched that one
+   is told of it. */
 START_TEST(a_page_fault_whose_read_meets_a_lost_page_is_one_page_fault)
 {
 	uint64_t page;
@@ -187,7 +187,7 @@ END_TEST
 
 /*
  * Stands in for pread(2) (pull.cmake: --wrap): a page of the source's file whose memory has failed
- * is EIO, and what is before it is read, as on tmpfs.
+ * is EIO, and the pages before it are read, as on tmpfs.
  */
 ssize_t __real_pread(int fd, void *buf, size_t len, off_t offset);
 ssize_t __wrap_pread(int fd, void *buf, size_t len, off_t offset);
@@ -244,8 +244,8 @@ static bool has_failed(uint64_t page)
 	return found;
 }
 
-/* Found by who touches them, among others that are known as data; by the prefetch, which sends from
-   the mapping what it has seen no zeros in for long; or by both at once. */
+/* Found by a program that touches them, among others that are known as data; by the prefetch, to which
+   pages without zeros for long are sent from the mapping; or by both at once. */
 START_TEST(memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes)
 {
 	bool touched = _i != 1;
@@ -374,8 +374,7 @@ static void leave_and_come_again(void)
 	world_take(&w, true);
 }
 
-/* Before its pull can begin: the former one's entry is still there, and says nothing of this one.
- */
+/* Before its pull can begin: the entry of the one before is still there, and says nothing of this one. */
 START_TEST(what_came_again_is_not_what_left)
 {
 	static const uint64_t pages[] = {20, 21};
@@ -449,8 +448,9 @@ START_TEST(lost_pages_are_lost_after_a_restart_too)
 }
 END_TEST
 
-/* Who was told SIGBUS of it finds it, once it has been written over: others, and what is still
-   lost, as before. Also where that was the last one, and nobody resolves page faults any more. */
+/* A program that got SIGBUS for a page finds it, once it has been written over. Other pages, and those
+   that are still lost, are as before. Also where that was the last one, and no page fault is resolved
+   any more. */
 START_TEST(a_page_that_was_told_lost_is_there_when_it_is_written_over)
 {
 	const uint64_t len = _i ? MIB : PAGE;

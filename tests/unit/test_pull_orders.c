@@ -1,6 +1,6 @@
 /*
  * Orders of steps that two threads seldom find by themselves: one is held between two of its steps
- * until the other has come by. And what is left behind where a step fails.
+ * until the other has come by. And leftovers where a step fails.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "pull/link.h"
 #include "pull_world.h"
 
-#define COME_BY_US 50000 /* the pager has seen what it can see, and sleeps */
+#define COME_BY_US 50000 /* the pager has seen all that it can see, and sleeps */
 
 static struct world w;
 
@@ -93,7 +93,7 @@ static _Atomic bool seen_before_lost;
 uint64_t __real_pages_lose_all(struct seg *seg);
 uint64_t __wrap_pages_lose_all(struct seg *seg);
 
-/* What was given back is REMOTE here, and both threads are told to look. */
+/* Pages that were given back are REMOTE here, and both threads are told to look. */
 uint64_t __wrap_pages_lose_all(struct seg *seg)
 {
 	if (seg == w.t_seg && atomic_exchange(&seen_before_lost, false)) {
@@ -121,7 +121,7 @@ int __wrap_seg_map(struct seg *seg, uint8_t **base, uint64_t *len, struct ramp_e
 	return __real_seg_map(seg, base, len, err);
 }
 
-static _Atomic uint64_t stopped_ms; /* 0: it goes on */
+static _Atomic uint64_t stopped_ms; /* 0: it runs */
 
 uint64_t __real_pull_now_ms(void);
 uint64_t __wrap_pull_now_ms(void);
@@ -136,7 +136,7 @@ uint64_t __wrap_pull_now_ms(void)
 /* ---- the orders ---- */
 
 /*
- * A hole that reaches beyond what was asked for: the prefetch claims its pages and makes them
+ * A hole that reaches beyond the read: the prefetch claims its pages and makes them
  * LOCAL. A page fault that finds one of them claimed is told when that is over, though nothing else
  * comes: page 1 is a writer's meanwhile.
  */
@@ -197,7 +197,7 @@ static void *cut_five(void *arg)
 	return NULL;
 }
 
-/* A writer who finds another in his way gives back what he has claimed. */
+/* A writer that finds another in its way gives back the pages that it has claimed. */
 START_TEST(a_page_fault_of_what_a_writer_gives_back_is_asked_for)
 {
 	pthread_t thread, writer;
@@ -259,7 +259,7 @@ START_TEST(what_a_writer_gives_back_after_the_end_is_lost_again)
 	serve_revoke(w.s_serve, &w.key);
 
 	ck_assert_int_eq(pull_cut_begin(w.t_pull, w.t_seg, 9 * PAGE, PAGE), 0);
-	for (int i = 0; i < 20; i++) { /* somebody wants it meanwhile */
+	for (int i = 0; i < 20; i++) { /* a request waits for it meanwhile */
 		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, 9, 1), -EAGAIN);
 		usleep(10000);
 	}
@@ -276,7 +276,7 @@ END_TEST
 /*
  * Page faults of one page, in several places: each is resolved where it was, whether it was read
  * before the page was asked for, while it was under way, or when it had come. Nothing is mapped
- * where nobody waits.
+ * where no page fault waits.
  */
 START_TEST(who_waits_for_a_page_elsewhere_gets_it_too)
 {
@@ -299,7 +299,7 @@ START_TEST(who_waits_for_a_page_elsewhere_gets_it_too)
 	third = world_touch_at(another + 7 * PAGE + 5);
 	world_wait_for_fault(&w, 3);
 	usleep(COME_BY_US);
-	if (_i) { /* what they wait for is asked for again */
+	if (_i) { /* the page that they wait for is asked for again */
 		atomic_store(&w.cut_after, 1);
 		atomic_store(&w.held, false);
 		wait_until(atomic_load(&w.cuts) >= 1);
@@ -316,8 +316,8 @@ START_TEST(who_waits_for_a_page_elsewhere_gets_it_too)
 }
 END_TEST
 
-/* The pager has read a page fault by a space that goes while the page is on its way, or waits to be
-   asked for, a writer having claimed it. */
+/* The pager has read a page fault by a client that goes while the page is on its way, or waits to
+   be asked for, a writer having claimed it. */
 START_TEST(a_page_fault_outlives_the_session_by_which_it_was_read)
 {
 	pthread_t thread;
@@ -335,7 +335,7 @@ START_TEST(a_page_fault_outlives_the_session_by_which_it_was_read)
 	thread = world_touch(&w, 7);
 	world_wait_for_fault(&w, 1);
 	usleep(COME_BY_US);
-	world_attach_anew(&w);
+	world_attach_again(&w);
 	if (_i)
 		pull_cut_end(w.t_pull, w.t_seg, 7 * PAGE, PAGE, 0);
 	atomic_store(&w.held, false);
@@ -358,7 +358,7 @@ static int begin_slowly_and_cut(void)
 	return pull_cut_begin(w.t_pull, w.t_seg, 0, w.size);
 }
 
-/* There is always a page under way somewhere. His patience is the clock's that stands still. */
+/* There is always a page under way somewhere. The writer never gives up: its clock is stopped. */
 START_TEST(a_truncate_beside_a_prefetch_does_not_wait_for_all_pages)
 {
 	uint64_t last = 64 * MIB / PAGE - 1;
@@ -368,7 +368,7 @@ START_TEST(a_truncate_beside_a_prefetch_does_not_wait_for_all_pages)
 	atomic_store(&stopped_ms, __real_pull_now_ms());
 	ck_assert_int_eq(begin_slowly_and_cut(), -EAGAIN);
 	atomic_store(&w.slow_after, 0);
-	/* Who touches one of them gets it. */
+	/* A program that touches one of them gets it. */
 	ck_assert(world_page_is(w.t_programs.map + last * PAGE, last));
 	while ((rc = pull_cut_begin(w.t_pull, w.t_seg, 0, w.size)) == -EAGAIN && looks++ < WAIT_MS)
 		usleep(1000);
@@ -383,7 +383,7 @@ START_TEST(a_truncate_beside_a_prefetch_does_not_wait_for_all_pages)
 }
 END_TEST
 
-/* Nothing else wakes the prefetch, which has left him his pages. */
+/* Nothing else wakes the prefetch, which has left the pages to the writer. */
 START_TEST(a_truncate_that_is_given_up_leaves_its_pages_to_the_prefetch)
 {
 	ck_assert_int_eq(begin_slowly_and_cut(), -EAGAIN);
@@ -394,7 +394,7 @@ START_TEST(a_truncate_that_is_given_up_leaves_its_pages_to_the_prefetch)
 }
 END_TEST
 
-/* ---- what is left behind ---- */
+/* ---- leftovers ---- */
 
 START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
 {
@@ -416,7 +416,7 @@ START_TEST(a_source_that_could_not_map_what_has_grown_can_be_freed)
 }
 END_TEST
 
-/* A daemon that finds it GIVEN, and its own again, while nobody touches it. */
+/* A daemon that finds it GIVEN, and its own again, while no program touches it. */
 START_TEST(what_is_watched_for_lost_pages_can_leave)
 {
 	struct record record = {.kind = RECORD_OWNED, .epoch = 4};
@@ -447,7 +447,7 @@ START_TEST(what_is_watched_for_lost_pages_can_leave)
 }
 END_TEST
 
-/* As one does that keeps the lock of its memory. */
+/* A program that holds its mmap lock. */
 static struct programs keeper;
 
 static uint8_t page_of(uint64_t page)
