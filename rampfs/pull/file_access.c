@@ -10,6 +10,7 @@
 
 #include <errno.h>
 
+#include "base/page.h"
 #include "pull_core.h"
 #include "pulled.h"
 
@@ -105,11 +106,6 @@ static int cut_claim(struct pull *pull, struct seg *seg, uint64_t first, uint64_
 	return rc;
 }
 
-static uint64_t page_up(uint64_t offset)
-{
-	return offset / RAMP_PAGE_BYTES + (offset % RAMP_PAGE_BYTES != 0);
-}
-
 static uint64_t end_of(uint64_t offset, uint64_t len)
 {
 	return len > UINT64_MAX - offset ? UINT64_MAX : offset + len;
@@ -117,7 +113,8 @@ static uint64_t end_of(uint64_t offset, uint64_t len)
 
 int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len)
 {
-	uint64_t end = end_of(offset, len), first = page_up(offset), last = end / RAMP_PAGE_BYTES;
+	uint64_t end = end_of(offset, len), first = page_count(offset),
+		 last = end / RAMP_PAGE_BYTES;
 	int rc = 0;
 
 	if (len == 0 || pages_missing(seg) == 0)
@@ -140,7 +137,7 @@ int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t
  */
 void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done)
 {
-	uint64_t first = page_up(offset), last = page_up(end_of(offset, len)), right;
+	uint64_t first = page_count(offset), last = page_count(end_of(offset, len)), right;
 	struct pulled *pulled, *held;
 
 	if (len == 0 || pages_missing(seg) == 0 || last <= first)
@@ -158,7 +155,7 @@ void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t 
 	/* A program that got SIGBUS for one of them gets the page now. A hole has no page to give,
 	   and stays SIGBUS until the end. */
 	if (pulled && right > first && right - first <= WRITTEN_PAGES &&
-	    right <= page_up(seg_size(seg)))
+	    right <= page_count(seg_size(seg)))
 		programs_written(pull->config.programs, seg_id(seg), first, right - first);
 	if (held)
 		atomic_fetch_sub(&held->cuts, 1);

@@ -34,6 +34,7 @@
 #include "base/adaptive_poll.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/page.h"
 #include "link.h"
 #include "links.h"
 #include "pulled.h"
@@ -222,7 +223,7 @@ static void handle_page_fault(struct pull *pull, struct puller_client *client,
 	struct pulled *pulled = pulled_of(pull, fault->seg);
 	const struct fault_waiter waiter = {
 		.client = client,
-		.addr = fault->addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
+		.addr = page_down(fault->addr),
 		.since_us = pull_now_us(),
 	};
 	uint64_t won = 0, count;

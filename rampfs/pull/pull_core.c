@@ -1,8 +1,9 @@
 #include "pull_core.h"
 
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 struct pull *pull_new(const struct pull_config *config)
 {
@@ -29,15 +30,12 @@ void pull_free(struct pull *pull)
 
 uint64_t pull_now_us(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+	return clock_us();
 }
 
 uint64_t pull_now_ms(void)
 {
-	return pull_now_us() / 1000;
+	return clock_ms();
 }
 
 void pull_sooner(int *wait_ms, uint64_t at, uint64_t now)

@@ -64,6 +64,7 @@ struct pull *pull_new(const struct pull_config *config);
 /* No thread uses it any more. */
 void pull_free(struct pull *pull);
 
+/* clock_ms() and clock_us(), as functions that tests can replace. */
 uint64_t pull_now_ms(void);
 uint64_t pull_now_us(void);
 /* Makes *wait_ms (-1: for ever) end at `at` at the latest. */

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/page.h"
 #include "memory/pages.h"
 #include "memory/record.h"
 #include "memory/reserve.h"
@@ -98,8 +99,8 @@ static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 		grant->data_to = size;
 		return;
 	}
-	grant->data_from = (uint64_t)from / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
-	grant->data_to = ((uint64_t)to + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	grant->data_from = page_down((uint64_t)from);
+	grant->data_to = page_up((uint64_t)to);
 }
 
 /* Does the same for a file whose lock a program may keep, and for about as much as is asked for: this
@@ -121,7 +122,7 @@ static void find_data(struct grant *grant, uint64_t offset, uint64_t len, uint64
 {
 	if (offset >= grant->data_from && offset < grant->data_to)
 		return;
-	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	size = page_up(size);
 	if (seg_direct_begin(grant->seg)) {
 		seek_data(grant, offset, size);
 		seg_direct_end(grant->seg);
@@ -195,7 +196,7 @@ static int read_pages(struct grant *grant, uint64_t offset, uint64_t *pages, uin
 		got += (size_t)n;
 		failed = 0;
 	}
-	*pages = (got + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES;
+	*pages = page_count(got);
 	memset(buf + got, 0, *pages * RAMP_PAGE_BYTES - got);
 	return *pages ? 0 : -EIO;
 }
@@ -291,7 +292,7 @@ static int find_piece(struct grant *grant, uint64_t offset, size_t len, const vo
 	uint64_t size = seg_size(grant->seg), page = offset / RAMP_PAGE_BYTES, whole, pages;
 	int rc;
 
-	size = (size + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	size = page_up(size);
 	rc = map_again(grant, size);
 	if (rc)
 		return rc;
@@ -337,7 +338,7 @@ static int serve_piece(void *arg, uint64_t offset, size_t len, const void **data
 static bool is_failing(struct grant *grant, const void *data, size_t len)
 {
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)grant->base);
-	uint64_t some = min((len + RAMP_PAGE_BYTES - 1) / RAMP_PAGE_BYTES, DATA_PAGES);
+	uint64_t some = min(page_count(len), DATA_PAGES);
 	uint64_t pages = some;
 	uint8_t buf[DATA_BYTES];
 

@@ -101,8 +101,8 @@ static uint64_t fault_in_order(void)
 	return page;
 }
 
-/* It waits for one page. The others of its read come, or do not, whether or not anybody wants
-   them: here a writer brings all of them, since the connection is cut. */
+/* It waits for one page. The others of its read come, or do not, whether or not a program
+   touches them: here a writer brings all of them, since the connection is cut. */
 START_TEST(a_page_fault_whose_read_is_cut_is_one_page_fault)
 {
 	uint8_t bytes[16 * PAGE];
