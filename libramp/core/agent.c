@@ -1,8 +1,8 @@
 /*
- * The thread that lends a daemon its hands in this process.
+ * The thread that lends a daemon its session in this process.
  *
  * Happy path: it takes a file table of its own, connects, makes a userfaultfd with the device that
- * the daemon hands it, sends the doorman a copy, and then sleeps in recvmsg(2) and carries out one
+ * the daemon session it, sends the doorman a copy, and then sleeps in recvmsg(2) and carries out one
  * command after the other. What it opens there no closefrom(3) of the program reaches and no child
  * inherits.
  *
@@ -40,6 +40,10 @@
 #include "base/ioc.h"
 #include "commands.h"
 #include "daemon_request.h"
+#include "say.h"
+#include "swap.h"
+#include "sys.h"
+#include "thread_count.h"
 
 #define HANDSHAKE_MS	 5000
 #define STACK_BYTES	 (256 * 1024)
@@ -55,10 +59,12 @@ struct agent {
 	struct agent_error error;	       /* the thread's, until it has set FAILED */
 	/* From here on the thread's alone. */
 	int uffd;
-	struct hands hands; /* and the session's socket */
+	struct agent_session session; /* and the session's socket */
 };
 
-static struct agent agents[AGENTS_MAX]; /* the attach lock */
+struct futex_lock attach_lock;
+
+static struct agent agents[AGENTS_MAX]; /* protected by attach_lock */
 
 /* ---- the session --------------------------------------------------------------------------------
  */
@@ -70,28 +76,23 @@ static bool serve_one(struct agent *agent)
 	int fds[SESSION_FDS_MAX], nfds = 0;
 	bool hung_up = false;
 
-	if (session_recv(agent->hands.sock, &msg, fds, &nfds, 0))
+	if (session_recv(agent->session.sock, &msg, fds, &nfds, 0))
 		return false;
 	/* Before: who touches it may end by that. */
 	if (msg.type == SESSION_GONE && msg.text[0])
-		shim_say_agent(msg.text, NULL);
+		say_agent_line(msg.text, NULL);
 	done.serial = msg.serial;
-	done.result = (uint32_t)hands_carry_out(&agent->hands, &msg, nfds > 0 ? fds[0] : -1, &done,
-						&hung_up);
+	done.result = (uint32_t)command_run(&agent->session, &msg, nfds > 0 ? fds[0] : -1, &done,
+					    &hung_up);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
-	return !hung_up && !session_send(agent->hands.sock, &done, NULL, 0, 0);
+	return !hung_up && !session_send(agent->session.sock, &done, NULL, 0, 0);
 }
 
-bool agent_daemon_away(int rc)
-{
-	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
-}
-
-static int refuse(struct agent *agent, int code, const char *text)
+static int agent_refuse(struct agent *agent, int code, const char *text)
 {
 	agent->error.code = code;
-	shim_copy(agent->error.text, sizeof(agent->error.text), text);
+	copy_text(agent->error.text, sizeof(agent->error.text), text);
 	return -code;
 }
 
@@ -104,27 +105,27 @@ static void set_patience(int sock, uint32_t ms)
 }
 
 /* Why nothing could be sent or received. */
-static int lost(struct agent *agent, int rc)
+static int agent_lost(struct agent *agent, int rc)
 {
 	if (rc == -EAGAIN)
-		return refuse(agent, ETIMEDOUT, "the daemon does not answer");
+		return agent_refuse(agent, ETIMEDOUT, "the daemon does not answer");
 	if (rc == -EPROTO || rc == -EBADMSG)
-		return refuse(agent, -rc, "the daemon speaks another language");
-	return refuse(agent, -rc,
-		      agent_daemon_away(rc) ? "the daemon hung up" : strerrordesc_np(-rc));
+		return agent_refuse(agent, -rc, "the daemon speaks another language");
+	return agent_refuse(agent, -rc,
+			    daemon_is_away(rc) ? "the daemon hung up" : strerrordesc_np(-rc));
 }
 
 /* The answer of that type, or why there is none. */
 static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, int *fds, int *nfds)
 {
-	int rc = session_recv(agent->hands.sock, msg, fds, nfds, 0);
+	int rc = session_recv(agent->session.sock, msg, fds, nfds, 0);
 
 	if (rc)
-		return lost(agent, rc);
+		return agent_lost(agent, rc);
 	if (msg->result)
-		return refuse(agent, (int)msg->result, msg->text);
+		return agent_refuse(agent, (int)msg->result, msg->text);
 	if (msg->type != type)
-		return refuse(agent, EPROTO, "the daemon speaks another language");
+		return agent_refuse(agent, EPROTO, "the daemon speaks another language");
 	return 0;
 }
 
@@ -134,14 +135,14 @@ static int hand_over_uffd(struct agent *agent, const int *fds, int nfds, bool ag
 	int rc;
 
 	if (nfds != (again ? 1 : 2))
-		return refuse(agent, EPROTO, "the daemon's welcome lacks a descriptor");
+		return agent_refuse(agent, EPROTO, "the daemon's welcome lacks a descriptor");
 	if (!again) {
 		agent->uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
 		if (agent->uffd < 0)
-			return refuse(agent, errno, "no userfaultfd");
+			return agent_refuse(agent, errno, "no userfaultfd");
 	}
 	rc = session_send_uffd(fds[0], agent->uffd);
-	return rc ? lost(agent, rc) : 0;
+	return rc ? agent_lost(agent, rc) : 0;
 }
 
 static int greet(struct agent *agent, bool again)
@@ -151,9 +152,9 @@ static int greet(struct agent *agent, bool again)
 	int rc;
 
 	msg.tid = (uint32_t)syscall(SYS_gettid);
-	rc = session_send(agent->hands.sock, &msg, NULL, 0, 0);
+	rc = session_send(agent->session.sock, &msg, NULL, 0, 0);
 	if (rc)
-		return lost(agent, rc);
+		return agent_lost(agent, rc);
 	rc = expect(agent, SESSION_WELCOME, &msg, fds, &nfds);
 	if (rc == 0)
 		rc = hand_over_uffd(agent, fds, nfds, again);
@@ -168,23 +169,23 @@ static const char *why_not_connected(int rc)
 		return "who listens for it is not root's daemon below " SESSION_DIR;
 	if (rc == -ETIMEDOUT)
 		return "the daemon does not answer";
-	return agent_daemon_away(rc) ? "no daemon listens" : strerrordesc_np(-rc);
+	return daemon_is_away(rc) ? "no daemon listens" : strerrordesc_np(-rc);
 }
 
 static int connect_session(struct agent *agent, bool again)
 {
-	int rc = listener_connect(agent->socket, HANDSHAKE_MS);
+	int rc = daemon_connect(agent->socket, HANDSHAKE_MS);
 
-	agent->hands.sock = rc;
+	agent->session.sock = rc;
 	if (rc < 0)
-		return refuse(agent, -rc, why_not_connected(rc));
-	set_patience(agent->hands.sock, HANDSHAKE_MS);
+		return agent_refuse(agent, -rc, why_not_connected(rc));
+	set_patience(agent->session.sock, HANDSHAKE_MS);
 	rc = greet(agent, again);
 	if (rc) {
-		close(agent->hands.sock);
+		close(agent->session.sock);
 		return rc;
 	}
-	set_patience(agent->hands.sock, 0);
+	set_patience(agent->session.sock, 0);
 	return 0;
 }
 
@@ -198,13 +199,13 @@ static void reconnect(struct agent *agent)
 	while ((rc = connect_session(agent, true)) != 0) {
 		if (rc == -EPERM || rc == -EUSERS || rc == -EPROTO) {
 			if (!said)
-				shim_say_agent("rampfs: the daemon came back and refuses this "
+				say_agent_line("rampfs: the daemon came back and refuses this "
 					       "program: ",
 					       agent->error.text, NULL);
 			said = true;
 			pause = PAUSE_REFUSED_MS;
 		}
-		shim_pause_ms(pause);
+		sys_pause_ms(pause);
 		if (pause < PAUSE_LAST_MS)
 			pause *= 2;
 	}
@@ -219,21 +220,21 @@ static int leave_file_table(struct agent *agent)
 
 	/* A container's seccomp may forbid it. */
 	if (syscall(SYS_unshare, CLONE_FS) == 0 && chdir("/"))
-		return refuse(agent, errno, "no working directory of its own");
+		return agent_refuse(agent, errno, "no working directory of its own");
 	if (syscall(SYS_close_range, 0U, ~0U, CLOSE_RANGE_UNSHARE))
-		return refuse(agent, errno, "no file table of its own");
-	fd = shim_open("/dev/null", O_RDWR);
+		return agent_refuse(agent, errno, "no file table of its own");
+	fd = sys_open("/dev/null", O_RDWR);
 	if (fd < 0)
 		fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	while (fd >= 0 && fd < STDERR_FILENO)
 		fd = dup(fd);
-	return fd < 0 ? refuse(agent, errno, "no /dev/null") : 0;
+	return fd < 0 ? agent_refuse(agent, errno, "no /dev/null") : 0;
 }
 
 static void set_state(struct agent *agent, enum agent_state state)
 {
 	agent->state = state;
-	shim_futex_wake(&agent->state);
+	sys_futex_wake(&agent->state);
 }
 
 static void *agent_main(void *arg)
@@ -241,9 +242,9 @@ static void *agent_main(void *arg)
 	struct agent *agent = arg;
 
 	prctl(PR_SET_NAME, "rampfs-agent", 0, 0, 0);
-	shim_count_thread_out();
+	thread_count_hide();
 	if (leave_file_table(agent) || connect_session(agent, false)) {
-		shim_count_thread_in();
+		thread_count_show();
 		set_state(agent, FAILED);
 		return NULL;
 	}
@@ -251,14 +252,14 @@ static void *agent_main(void *arg)
 	for (;;) {
 		while (serve_one(agent))
 			;
-		close(agent->hands.sock);
-		if (!agent->hands.swapping)
-			hands_drop_scratch(&agent->hands);
+		close(agent->session.sock);
+		if (!agent->session.swapping)
+			scratch_drop_all(&agent->session);
 		do
 			reconnect(agent);
-		while (agent->hands.swapping && !hands_finish_swap(&agent->hands) &&
-		       close(agent->hands.sock) == 0);
-		hands_drop_scratch(&agent->hands);
+		while (agent->session.swapping && !swap_finish(&agent->session) &&
+		       close(agent->session.sock) == 0);
+		scratch_drop_all(&agent->session);
 	}
 	return NULL;
 }
@@ -275,7 +276,7 @@ int agent_of(const char *socket_path)
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		if (agents[i].socket[0] == '\0') {
 			memcpy(agents[i].socket, socket_path, len + 1);
-			agents[i].hands.session = (uint8_t)i;
+			agents[i].session.index = (uint8_t)i;
 		}
 		if (strcmp(agents[i].socket, socket_path) == 0)
 			return i;
@@ -322,24 +323,24 @@ int agent_start(int index, struct agent_error *err)
 	rc = spawn(agent);
 	if (rc) {
 		agent->state = NONE;
-		refuse(agent, rc, "no thread for the agent");
+		agent_refuse(agent, rc, "no thread for the agent");
 		*err = agent->error;
 		return -rc;
 	}
 	/* The thread bounds every wait of its first handshake. */
 	while (agent->state == STARTING)
-		shim_futex_wait(&agent->state, STARTING, HANDSHAKE_MS);
+		sys_futex_wait(&agent->state, STARTING, HANDSHAKE_MS);
 	if (agent->state == RUNNING)
 		return 0;
 	*err = agent->error;
-	return agent_daemon_away(-err->code) ? -EPIPE : -err->code;
+	return daemon_is_away(-err->code) ? -EPIPE : -err->code;
 }
 
 void agents_reset(void)
 {
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		agents[i].state = NONE;
-		agents[i].hands.swapping = false;
-		memset(agents[i].hands.scratch, 0, sizeof(agents[i].hands.scratch));
+		agents[i].session.swapping = false;
+		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
 	}
 }

@@ -1,34 +1,35 @@
 /*
- * The agent: the shim's thread in a program, one for each daemon whose segments it maps.
+ * The agent: our thread in a program, one for each daemon whose segments the process maps.
  *
  * An agent carries out what its daemon commands over the session (base/session.h): map, protect,
- * drop, gone, back, swap. Program threads ask the daemon, never the agent (attach.h).
+ * drop, gone, back, swap. Program threads ask the daemon (daemon_request.h), never the agent.
  */
 #ifndef RAMP_AGENT_H
 #define RAMP_AGENT_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/session.h"
-#include "sys.h"
+#include "lock.h"
 
 #define AGENTS_MAX 8 /* daemons of which one process may map segments */
+
+/* Serialises attaches, starts of agents and forks. May be held while a daemon answers; no agent ever
+   takes it. Taken before table.lock. */
+extern struct futex_lock attach_lock;
 
 struct agent_error {
 	int code; /* a positive errno */
 	char text[SESSION_TEXT_MAX];
 };
 
-/* The agent of the daemon that listens there: its index, or -EUSERS (too many daemons). The
-   thread is not started by this. Under the attach lock (attach.c), like all below. */
+/* ---- under attach_lock ---- */
+
+/* Returns the index of the agent of the daemon that listens there, or -EUSERS (too many daemons). Does
+   not start its thread. */
 int agent_of(const char *socket_path);
 const char *agent_socket(int index);
-/* A negative errno of a connection: no daemon, or one that hung up. The next one may be asked. */
-bool agent_daemon_away(int rc);
-/* Returns when the agent is ready, at once where it is already; waits at most some 10 s. A negative
-   errno and the reason where it can't be had (-EPIPE: the daemon is away); the next call tries
-   again. */
+/* Returns 0 when the agent is ready, at once where it is already; waits some 10 s at most. Returns a
+   negative errno and the reason where the agent can't be had (-EPIPE: the daemon is away); the next call
+   tries again. */
 int agent_start(int index, struct agent_error *err);
 /* In a fork's child, which has none of its parent's threads. */
 void agents_reset(void);

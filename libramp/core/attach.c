@@ -19,7 +19,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,7 +29,8 @@
 #include "base/session.h"
 #include "daemon_request.h"
 #include "fork.h"
-#include "remap.h"
+#include "guard.h"
+#include "say.h"
 #include "sys.h"
 #include "table.h"
 
@@ -38,9 +38,6 @@
 #define RETRY_PAUSE_MS	   5
 #define GONE_PAUSE_LAST_MS 256
 #define PROT_ALL	   (PROT_READ | PROT_WRITE | PROT_EXEC)
-
-struct shim_lock attach_lock;
-_Atomic bool attach_used;
 
 /* One request to map a range, under the attach lock. */
 struct attach {
@@ -56,57 +53,25 @@ struct attach {
 	char reason[SESSION_TEXT_MAX]; /* why it failed; empty: errno says it */
 };
 
-static int refuse(struct attach *a, int code, const char *reason)
+static int attach_refuse(struct attach *a, int code, const char *reason)
 {
-	shim_copy(a->reason, sizeof(a->reason), reason);
+	copy_text(a->reason, sizeof(a->reason), reason);
 	return -code;
 }
 
 /* ---- requests to the daemon --------------------------------------------------------------------
  */
 
-static uint32_t left_ms(uint64_t deadline_ms)
-{
-	uint64_t now_ms = shim_now_ms();
-
-	return now_ms < deadline_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
-}
-
-int attach_ask(const char *path, struct session_msg *msg, uint64_t deadline_ms)
-{
-	struct timeval time;
-	uint32_t ms;
-	int sock, rc;
-
-	sock = listener_connect(path, left_ms(deadline_ms));
-	if (sock < 0)
-		return agent_daemon_away(sock) ? -EPIPE : sock;
-	ms = left_ms(deadline_ms);
-	time = (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
-	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
-	rc = session_send(sock, msg, NULL, 0, 0);
-	if (rc == 0)
-		rc = session_recv(sock, msg, NULL, NULL, 0);
-	close(sock);
-	if (rc == -EAGAIN)
-		return -ETIMEDOUT;
-	if (agent_daemon_away(rc))
-		return -EPIPE;
-	if (rc == 0 && msg->type != SESSION_RESULT)
-		return -EPROTO;
-	return rc;
-}
-
 /* -ENOTTY: the file is no segment. */
 static int get_token(struct attach *a)
 {
-	int rc = shim_ioctl(a->call->fd, RAMP_IOC_ATTACH, &a->ioc);
+	int rc = sys_ioctl(a->call->fd, RAMP_IOC_ATTACH, &a->ioc);
 
 	a->has_token = rc == 0;
-	return rc == -EREMOTE ? refuse(a, EREMOTE, "the segment is on another node") : rc;
+	return rc == -EREMOTE ? attach_refuse(a, EREMOTE, "the segment is on another node") : rc;
 }
 
-/* The daemon may come back under our hands: then everything from the token on is done anew. */
+/* The daemon may come back under our session: then everything from the token on is done anew. */
 static int attach_once(struct attach *a, const struct session_msg *request,
 		       struct session_msg *answer)
 {
@@ -123,40 +88,18 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	rc = agent_start(a->session, &err);
 	a->again = rc == -EPIPE;
 	if (rc)
-		return refuse(a, -rc, err.text);
+		return attach_refuse(a, -rc, err.text);
 	*answer = *request;
 	answer->token[0] = a->ioc.token[0];
 	answer->token[1] = a->ioc.token[1];
-	rc = attach_ask(agent_socket(a->session), answer, a->deadline_ms);
+	rc = daemon_request(agent_socket(a->session), answer, a->deadline_ms);
 	a->again = rc == -EPIPE || (rc == 0 && answer->result == EPERM && !a->asked_again);
 	if (rc)
-		return refuse(a, -rc, rc == -ETIMEDOUT ? "the daemon does not answer" : "");
+		return attach_refuse(a, -rc, rc == -ETIMEDOUT ? "the daemon does not answer" : "");
 	a->asked_again = answer->result == EPERM;
 	if (answer->result)
-		return refuse(a, (int)answer->result, answer->text);
+		return attach_refuse(a, (int)answer->result, answer->text);
 	return 0;
-}
-
-/* table.lock is held. What an agent has mapped late is nobody's, and has no access. */
-static void drop_pending(void)
-{
-	for (uint32_t i = 0; i < table.ranges.n;) {
-		struct range *r = &table.ranges.at[i];
-
-		if (!(r->flags & RANGE_PENDING)) {
-			i++;
-			continue;
-		}
-		shim_munmap(r->addr, r->len);
-		ranges_remove(&table.ranges, i);
-	}
-}
-
-void attach_drop_pending(void)
-{
-	shim_lock(&table.lock);
-	drop_pending();
-	shim_unlock(&table.lock);
 }
 
 /* The agent has mapped it; from now on the range is the program's. What else is pending is of an
@@ -165,7 +108,7 @@ static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 {
 	uint32_t first, last;
 
-	shim_lock(&table.lock);
+	futex_lock(&table.lock);
 	if (ranges_isolate(&table.ranges, start, end, &first, &last)) {
 		first = 0;
 		last = table.ranges.n;
@@ -178,7 +121,7 @@ static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 		if (r->segment == a->segment && r->session == a->session)
 			r->end_max = a->end_max;
 	}
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 }
 
 /* Bytes [offset, offset + len) of the segment: nothing of it is mapped, or, with SESSION_REPLACE,
@@ -195,12 +138,12 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 	int rc;
 
 	while ((rc = attach_once(a, &request, &answer)) != 0) {
-		attach_drop_pending();
+		table_drop_pending();
 		if (!a->again)
 			return rc;
-		if (shim_now_ms() >= a->deadline_ms)
+		if (sys_now_ms() >= a->deadline_ms)
 			return -ETIMEDOUT;
-		shim_pause_ms(RETRY_PAUSE_MS);
+		sys_pause_ms(RETRY_PAUSE_MS);
 	}
 	a->reason[0] = '\0';
 	a->end_max = answer.addr - offset + answer.all;
@@ -218,12 +161,12 @@ static int count_parts(const struct attach *a)
 	uint32_t first, last;
 	int rc;
 
-	shim_lock(&table.lock);
-	drop_pending();
+	futex_lock(&table.lock);
+	table_drop_pending_locked();
 	rc = ranges_isolate(&table.ranges, a->start, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++)
 		table.ranges.at[first].count++;
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return rc;
 }
 
@@ -235,7 +178,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 	int rc;
 
 	*piece = (struct range){.addr = a->end};
-	change_lock(); /* what is put in place meanwhile has the protection of before */
+	table_lock_settled(); /* what is put in place meanwhile has the protection of before */
 	rc = ranges_isolate(&table.ranges, from, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++) {
 		struct range *r = &table.ranges.at[first];
@@ -247,7 +190,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 		rc = table_protect(r, prot);
 	}
 	ranges_join(&table.ranges);
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return rc;
 }
 
@@ -272,15 +215,15 @@ static bool known_place(struct attach *a)
 {
 	const struct range *r;
 
-	shim_lock(&table.lock);
-	drop_pending();
+	futex_lock(&table.lock);
+	table_drop_pending_locked();
 	r = ranges_of(&table.ranges, a->session, a->segment);
 	if (r) {
 		a->start = r->extent + a->call->offset;
 		a->end = a->start + a->call->len;
 		a->end_max = r->end_max;
 	}
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return r != NULL;
 }
 
@@ -288,10 +231,10 @@ static bool next_gap(const struct attach *a, uint64_t from, uint64_t *start, uin
 {
 	bool found;
 
-	shim_lock(&table.lock);
-	drop_pending();
+	futex_lock(&table.lock);
+	table_drop_pending_locked();
 	found = ranges_gap(&table.ranges, from, a->end, start, end);
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return found;
 }
 
@@ -313,11 +256,11 @@ static bool any_gone(const struct attach *a)
 {
 	bool gone = false;
 
-	shim_lock(&table.lock);
+	futex_lock(&table.lock);
 	for (uint32_t i = ranges_first(&table.ranges, a->start);
 	     i < table.ranges.n && table.ranges.at[i].addr < a->end; i++)
 		gone |= (table.ranges.at[i].flags & RANGE_GONE) != 0;
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return gone;
 }
 
@@ -328,25 +271,27 @@ static int await_back(struct attach *a)
 	int rc;
 
 	while (any_gone(a)) {
-		if (shim_now_ms() >= a->deadline_ms)
-			return refuse(a, ETIMEDOUT,
-				      "it is here again, and the daemon could not put it in its "
-				      "place; munmap what is left of it there");
-		shim_pause_ms(pause_ms);
+		if (sys_now_ms() >= a->deadline_ms)
+			return attach_refuse(
+				a, ETIMEDOUT,
+				"it is here again, and the daemon could not put it in its "
+				"place; munmap what is left of it there");
+		sys_pause_ms(pause_ms);
 		if (pause_ms < GONE_PAUSE_LAST_MS)
 			pause_ms *= 2;
 		rc = get_token(a);
-		if (rc && !agent_daemon_away(rc))
+		if (rc && !daemon_is_away(rc))
 			return rc;
 	}
 	return 0;
 }
 
-static int refuse_place(struct attach *a)
+static int attach_refuse_place(struct attach *a)
 {
-	return refuse(a, EINVAL,
-		      "MAP_FIXED: a segment has its own address, the same in every process; map it "
-		      "without");
+	return attach_refuse(
+		a, EINVAL,
+		"MAP_FIXED: a segment has its own address, the same in every process; map it "
+		"without");
 }
 
 static int attach_known(struct attach *a)
@@ -355,7 +300,7 @@ static int attach_known(struct attach *a)
 	int rc;
 
 	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start)
-		return refuse_place(a);
+		return attach_refuse_place(a);
 	if ((a->call->flags & MAP_FIXED_NOREPLACE) &&
 	    !(next_gap(a, a->start, &start, &end) && start == a->start && end == a->end))
 		return -EEXIST;
@@ -366,9 +311,9 @@ static int attach_known(struct attach *a)
 	if (rc == 0)
 		rc = await_back(a);
 	if (rc) {
-		shim_lock(&table.lock);
-		table_release(a->start, a->end, false);
-		shim_unlock(&table.lock);
+		futex_lock(&table.lock);
+		table_release(a->start, a->end, NULL);
+		futex_unlock(&table.lock);
 	}
 	return rc;
 }
@@ -381,10 +326,10 @@ static int attach_new(struct attach *a)
 		return rc;
 	a->end = a->start + a->call->len;
 	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start) {
-		shim_lock(&table.lock);
-		table_release(a->start, a->end, false);
-		shim_unlock(&table.lock);
-		return refuse_place(a);
+		futex_lock(&table.lock);
+		table_release(a->start, a->end, NULL);
+		futex_unlock(&table.lock);
+		return attach_refuse_place(a);
 	}
 	return 0;
 }
@@ -400,12 +345,12 @@ static int check_call(const struct attach_call *call)
 		return -EACCES;
 	if ((call->prot & PROT_WRITE) && (mode & O_ACCMODE) != O_RDWR)
 		return -EACCES;
-	if (call->len == 0 || !shim_page_aligned(call->offset))
+	if (call->len == 0 || !page_aligned(call->offset))
 		return -EINVAL;
 	/* Whoever gets it takes stores for durable. */
 	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & MAP_SYNC))
 		return -EOPNOTSUPP;
-	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !shim_page_aligned(call->addr))
+	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !page_aligned(call->addr))
 		return -EINVAL;
 	if (call->len > UINT64_MAX / 4 || call->offset > UINT64_MAX / 4)
 		return -EOVERFLOW;
@@ -416,13 +361,13 @@ static int map_segment(struct attach *a)
 {
 	int rc, session;
 
-	attach_drop_pending();
+	table_drop_pending();
 	rc = get_token(a);
 	if (rc)
 		return rc;
 	session = agent_of(a->ioc.socket);
 	if (session < 0)
-		return refuse(a, -session, "segments of too many mounts in one process");
+		return attach_refuse(a, -session, "segments of too many mounts in one process");
 	a->session = (uint8_t)session;
 	a->segment = a->ioc.segment;
 	return known_place(a) ? attach_known(a) : attach_new(a);
@@ -434,35 +379,35 @@ static void after_map(const struct attach_call *call, uint64_t at)
 	if (call->flags & MAP_LOCKED)
 		syscall(SYS_mlock, at, call->len);
 	else if (call->flags & MAP_POPULATE)
-		shim_madvise(at, call->len, MADV_POPULATE_READ);
+		sys_madvise(at, call->len, MADV_POPULATE_READ);
 }
 
 int attach_mmap(const struct attach_call *given, uint64_t *at)
 {
 	struct attach_call call = *given;
-	struct attach a = {.call = &call, .deadline_ms = shim_now_ms() + PATIENCE_MS};
-	struct shim_guard guard;
+	struct attach a = {.call = &call, .deadline_ms = sys_now_ms() + PATIENCE_MS};
+	struct signal_guard guard;
 	int rc = check_call(&call);
 
 	if (rc)
 		return rc;
-	call.len = shim_page_up(call.len);
-	shim_enter(&guard);
+	call.len = page_up(call.len);
+	guard_enter(&guard);
 	if (fork_settle()) {
-		shim_lock(&attach_lock);
+		futex_lock(&attach_lock);
 		rc = fork_watch();
-		attach_used |= rc == 0;
 		if (rc == 0)
 			rc = map_segment(&a);
-		shim_unlock(&attach_lock);
+		futex_unlock(&attach_lock);
 	} else {
-		rc = refuse(&a, EOPNOTSUPP,
-			    "a process that shares its parent's memory (vfork) maps no segment; "
-			    "its parent can");
+		rc = attach_refuse(
+			&a, EOPNOTSUPP,
+			"a process that shares its parent's memory (vfork) maps no segment; "
+			"its parent can");
 	}
 	if (rc && rc != -ENOTTY && rc != -EEXIST)
-		shim_refuse("mmap", -rc, a.reason);
-	shim_leave(&guard);
+		say_refusal("mmap", -rc, a.reason);
+	guard_leave(&guard);
 	*at = a.start;
 	if (rc == 0 && (call.flags & (MAP_LOCKED | MAP_POPULATE)))
 		after_map(&call, *at);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/session.h"
@@ -47,7 +48,7 @@ static bool some_have_no_uid(void)
 {
 	char map[128];
 	const char *at = map;
-	int fd = shim_open("/proc/self/uid_map", O_RDONLY);
+	int fd = sys_open("/proc/self/uid_map", O_RDONLY);
 	ssize_t n = fd < 0 ? -1 : syscall(SYS_read, fd, map, sizeof(map) - 1);
 	uint64_t inside, outside;
 
@@ -71,7 +72,7 @@ static bool is_roots(int sock)
 	return who.uid == 0 || (who.uid == OVERFLOW_UID && some_have_no_uid());
 }
 
-int listener_connect(const char *path, uint32_t patience_ms)
+int daemon_connect(const char *path, uint32_t patience_ms)
 {
 	int sock;
 
@@ -84,4 +85,41 @@ int listener_connect(const char *path, uint32_t patience_ms)
 		return sock;
 	close(sock);
 	return -EPERM;
+}
+
+bool daemon_is_away(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT;
+}
+
+static uint32_t left_ms(uint64_t deadline_ms)
+{
+	uint64_t now_ms = sys_now_ms();
+
+	return now_ms < deadline_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
+}
+
+int daemon_request(const char *path, struct session_msg *msg, uint64_t deadline_ms)
+{
+	struct timeval time;
+	uint32_t ms;
+	int sock, rc;
+
+	sock = daemon_connect(path, left_ms(deadline_ms));
+	if (sock < 0)
+		return daemon_is_away(sock) ? -EPIPE : sock;
+	ms = left_ms(deadline_ms);
+	time = (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+	rc = session_send(sock, msg, NULL, 0, 0);
+	if (rc == 0)
+		rc = session_recv(sock, msg, NULL, NULL, 0);
+	close(sock);
+	if (rc == -EAGAIN)
+		return -ETIMEDOUT;
+	if (daemon_is_away(rc))
+		return -EPIPE;
+	if (rc == 0 && msg->type != SESSION_RESULT)
+		return -EPROTO;
+	return rc;
 }

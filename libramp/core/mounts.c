@@ -24,7 +24,7 @@ enum verdict { UNKNOWN, FOREIGN, OURS };
  * Of one mount. Its number is never another's (Linux 6.8); a device's, which has to do before, is:
  * after an umount it may be that of what somebody else mounts.
  */
-struct place {
+struct mount_key {
 	uint64_t number;
 	dev_t dev;
 };
@@ -38,7 +38,7 @@ static uint64_t pack(uint64_t number, enum verdict verdict)
 	return number << 2 | (uint64_t)verdict;
 }
 
-static enum verdict recall(uint64_t number)
+static enum verdict mounts_recall(uint64_t number)
 {
 	for (int i = 0; i < KNOWN_MAX; i++) {
 		uint64_t word = known[i];
@@ -49,7 +49,7 @@ static enum verdict recall(uint64_t number)
 	return UNKNOWN;
 }
 
-static void remember(uint64_t number, enum verdict verdict)
+static void mounts_remember(uint64_t number, enum verdict verdict)
 {
 	for (int i = 0; i < KNOWN_MAX; i++) {
 		uint64_t word = known[i];
@@ -126,7 +126,7 @@ static enum verdict listed(dev_t dev)
 	struct reader reader = {.found = FOREIGN};
 	char chunk[2048];
 	ssize_t n;
-	int fd = shim_open("/proc/self/mountinfo", O_RDONLY);
+	int fd = sys_open("/proc/self/mountinfo", O_RDONLY);
 
 	if (fd < 0)
 		return UNKNOWN;
@@ -148,10 +148,10 @@ static enum verdict examine(int fd, dev_t dev)
 	verdict = listed(dev);
 	if (verdict != UNKNOWN)
 		return verdict;
-	return shim_ioctl(fd, RAMP_IOC_INFO, &info) == 0 ? OURS : FOREIGN;
+	return sys_ioctl(fd, RAMP_IOC_INFO, &info) == 0 ? OURS : FOREIGN;
 }
 
-static bool place_of(int fd, struct place *place)
+static bool mount_key_of(int fd, struct mount_key *key)
 {
 	struct statx x;
 	struct stat st;
@@ -159,14 +159,14 @@ static bool place_of(int fd, struct place *place)
 	/* Without asking a file system that may be anybody's. */
 	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
 		    KERNEL_STATX_MNT_ID_UNIQUE, &x) == 0) {
-		place->dev = makedev(x.stx_dev_major, x.stx_dev_minor);
-		place->number = x.stx_mask & KERNEL_STATX_MNT_ID_UNIQUE ? x.stx_mnt_id : place->dev;
+		key->dev = makedev(x.stx_dev_major, x.stx_dev_minor);
+		key->number = x.stx_mask & KERNEL_STATX_MNT_ID_UNIQUE ? x.stx_mnt_id : key->dev;
 		return true;
 	}
 	if (syscall(SYS_fstat, fd, &st))
 		return false;
-	place->dev = st.st_dev;
-	place->number = st.st_dev;
+	key->dev = st.st_dev;
+	key->number = st.st_dev;
 	return true;
 }
 
@@ -174,13 +174,13 @@ bool mounts_has(int fd)
 {
 	int saved = errno;
 	enum verdict verdict = FOREIGN;
-	struct place place;
+	struct mount_key key;
 
-	if (place_of(fd, &place)) {
-		verdict = recall(place.number);
+	if (mount_key_of(fd, &key)) {
+		verdict = mounts_recall(key.number);
 		if (verdict == UNKNOWN) {
-			verdict = examine(fd, place.dev);
-			remember(place.number, verdict);
+			verdict = examine(fd, key.dev);
+			mounts_remember(key.number, verdict);
 		}
 	}
 	errno = saved;
@@ -191,11 +191,11 @@ bool mounts_look_again(int fd)
 {
 	int saved = errno;
 	enum verdict verdict = FOREIGN;
-	struct place place;
+	struct mount_key key;
 
-	if (place_of(fd, &place)) {
-		verdict = examine(fd, place.dev);
-		remember(place.number, verdict);
+	if (mount_key_of(fd, &key)) {
+		verdict = examine(fd, key.dev);
+		mounts_remember(key.number, verdict);
 	}
 	errno = saved;
 	return verdict == OURS;

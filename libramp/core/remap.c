@@ -14,9 +14,10 @@
 #include <sys/mman.h>
 
 #include "agent.h"
-#include "attach.h"
 #include "base/ids.h"
 #include "base/session.h"
+#include "daemon_request.h"
+#include "say.h"
 #include "sys.h"
 #include "table.h"
 
@@ -24,74 +25,58 @@
 #define PUNCH_PATIENCE_MS 10000
 #define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes; the kernel is done with them in no time */
 #define RETRY_PAUSE_MS	  5
-#define SWAP_PATIENCE_MS  10000
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
-
-/* A daemon that dies in the middle of one leaves it to the next. */
-void change_lock(void)
-{
-	uint64_t deadline_ms = shim_now_ms() + SWAP_PATIENCE_MS;
-
-	shim_lock(&table.lock);
-	while (table.swaps && shim_now_ms() < deadline_ms) {
-		shim_unlock(&table.lock);
-		shim_pause_ms(1);
-		shim_lock(&table.lock);
-	}
-}
 
 /* It has pages, and the last one does not lie before the first. */
 static bool ends_behind(uint64_t start, uint64_t len)
 {
-	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + shim_page_up(len) > start;
+	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + page_up(len) > start;
 }
 
-int change_over_begin(struct shim_guard *guard, const void *addr, uint64_t len)
+int remap_over_begin(struct signal_guard *guard, const void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
 	uint32_t ignored;
 	int rc = 0;
 
-	shim_enter(guard);
-	change_lock();
+	guard_enter(guard);
+	table_lock_settled();
 	/* Afterwards it would be too late for a full table. */
-	if (shim_page_aligned(start) && ends_behind(start, len))
-		rc = ranges_isolate(&table.ranges, start, start + shim_page_up(len), &ignored,
-				    &ignored);
+	if (page_aligned(start) && ends_behind(start, len))
+		rc = ranges_isolate(&table.ranges, start, start + page_up(len), &ignored, &ignored);
 	if (rc) {
-		shim_unlock(&table.lock);
-		shim_leave(guard);
+		futex_unlock(&table.lock);
+		guard_leave(guard);
 	}
 	return rc;
 }
 
-void change_over_end(const struct shim_guard *guard, const void *addr, uint64_t len)
+void remap_over_end(const struct signal_guard *guard, const void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
 	uint32_t first, last;
 
-	if (len &&
-	    ranges_isolate(&table.ranges, start, start + shim_page_up(len), &first, &last) == 0)
+	if (len && ranges_isolate(&table.ranges, start, start + page_up(len), &first, &last) == 0)
 		for (; first < last; last--)
 			ranges_remove(&table.ranges, first);
 	ranges_join(&table.ranges);
-	shim_unlock(&table.lock);
-	shim_leave(guard);
+	futex_unlock(&table.lock);
+	guard_leave(guard);
 }
 
-int change_munmap(void *addr, uint64_t len)
+int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t length))
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
-	struct shim_guard guard;
+	struct signal_guard guard;
 	int rc;
 
-	if (!shim_page_aligned(start) || !ends_behind(start, len))
+	if (!page_aligned(start) || !ends_behind(start, len))
 		return -EINVAL;
-	shim_enter(&guard);
-	shim_lock(&table.lock);
-	rc = table_release(start, start + shim_page_up(len), true);
-	shim_unlock(&table.lock);
-	shim_leave(&guard);
+	guard_enter(&guard);
+	futex_lock(&table.lock);
+	rc = table_release(start, start + page_up(len), unmap_rest);
+	futex_unlock(&table.lock);
+	guard_leave(&guard);
 	return rc;
 }
 
@@ -101,7 +86,7 @@ static bool is_protected(const struct range *r, uint64_t *at, int prot)
 	bool next = r->addr == *at;
 
 	*at = r->addr + r->len;
-	return next && shim_mprotect(r->addr, r->len, prot) == 0;
+	return next && sys_mprotect(r->addr, r->len, prot) == 0;
 }
 
 /* Under table.lock. */
@@ -116,7 +101,7 @@ static int protect(uint64_t start, uint64_t len, int prot)
 	for (uint32_t i = first; i < last; i++)
 		if ((prot & PROT_WRITE) && (table.ranges.at[i].flags & RANGE_READONLY))
 			return -EACCES;
-	rc = shim_mprotect(start, len, prot);
+	rc = sys_mprotect(start, len, prot);
 	for (; first < last && (rc == 0 || is_protected(&table.ranges.at[first], &start, prot));
 	     first++)
 		table.ranges.at[first].prot = (uint8_t)(prot & PROT_ALL);
@@ -124,21 +109,21 @@ static int protect(uint64_t start, uint64_t len, int prot)
 	return rc;
 }
 
-int change_mprotect(void *addr, uint64_t len, int prot)
+int remap_mprotect(void *addr, uint64_t len, int prot)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
-	struct shim_guard guard;
+	struct signal_guard guard;
 	int rc;
 
-	if (!shim_page_aligned(start))
+	if (!page_aligned(start))
 		return -EINVAL;
 	if (len && !ends_behind(start, len))
 		return -ENOMEM;
-	shim_enter(&guard);
-	change_lock(); /* what is put in place meanwhile has the protection of before */
-	rc = protect(start, shim_page_up(len), prot);
-	shim_unlock(&table.lock);
-	shim_leave(&guard);
+	guard_enter(&guard);
+	table_lock_settled(); /* what is put in place meanwhile has the protection of before */
+	rc = protect(start, page_up(len), prot);
+	futex_unlock(&table.lock);
+	guard_leave(&guard);
 	return rc;
 }
 
@@ -153,8 +138,8 @@ static int grow_over(uint64_t start, uint64_t end)
 	long at;
 	int rc;
 
-	at = shim_mremap(start - RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES + (end - start),
-			 0, 0);
+	at = sys_mremap(start - RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES + (end - start),
+			0, 0);
 	if (at < 0)
 		return (int)at;
 	range.addr = start;
@@ -162,7 +147,7 @@ static int grow_over(uint64_t start, uint64_t end)
 	range.count = 1;
 	rc = table_add(&range);
 	if (rc)
-		shim_munmap(start, end - start);
+		sys_munmap(start, end - start);
 	return rc;
 }
 
@@ -186,7 +171,7 @@ static int grow(uint64_t start, uint64_t end)
 	}
 	/* Something foreign stands there, or the kernel has no room: as before. */
 	if (rc)
-		table_release(start, end, false);
+		table_release(start, end, NULL);
 	ranges_join(&table.ranges);
 	return rc;
 }
@@ -210,7 +195,7 @@ static int remap(const struct mremap_call *call, const char **reason)
 		*reason = "a segment stays at its address";
 		return -EINVAL;
 	}
-	if (!shim_page_aligned(call->old) || call->new_len == 0)
+	if (!page_aligned(call->old) || call->new_len == 0)
 		return -EINVAL;
 	if (old_end <= call->old)
 		return -EFAULT;
@@ -219,7 +204,7 @@ static int remap(const struct mremap_call *call, const char **reason)
 	if (ranges_gap(&table.ranges, call->old, old_end, &gap_start, &gap_end))
 		return -EFAULT;
 	if (new_end <= old_end)
-		return new_end == old_end ? 0 : table_release(new_end, old_end, false);
+		return new_end == old_end ? 0 : table_release(new_end, old_end, NULL);
 	if (new_end > table.ranges.at[index].end_max) {
 		*reason = "the segment's extent ends before; set user.ramp.extent before its first "
 			  "mapping";
@@ -228,23 +213,23 @@ static int remap(const struct mremap_call *call, const char **reason)
 	return grow(old_end, new_end);
 }
 
-int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
+int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 {
 	struct mremap_call call = {.old = (uint64_t)(uintptr_t)old,
-				   .old_len = shim_page_up(old_len),
-				   .new_len = shim_page_up(new_len),
+				   .old_len = page_up(old_len),
+				   .new_len = page_up(new_len),
 				   .flags = flags};
 	const char *reason = NULL;
-	struct shim_guard guard;
+	struct signal_guard guard;
 	int rc;
 
-	shim_enter(&guard);
-	change_lock(); /* else what stands there meanwhile would grow, and not what is put there */
+	guard_enter(&guard);
+	table_lock_settled(); /* else what stands there meanwhile would grow, and not what is put there */
 	rc = remap(&call, &reason);
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	if (reason)
-		shim_refuse("mremap", -rc, reason);
-	shim_leave(&guard);
+		say_refusal("mremap", -rc, reason);
+	guard_leave(&guard);
 	return rc;
 }
 
@@ -253,13 +238,13 @@ int change_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 static int ask_punch(const char *path, struct session_msg *msg)
 {
 	const struct session_msg asked = *msg;
-	uint64_t deadline_ms = shim_now_ms() + PUNCH_PATIENCE_MS;
-	int rc = attach_ask(path, msg, deadline_ms);
+	uint64_t deadline_ms = sys_now_ms() + PUNCH_PATIENCE_MS;
+	int rc = daemon_request(path, msg, deadline_ms);
 
-	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && shim_now_ms() < deadline_ms) {
-		shim_pause_ms(RETRY_PAUSE_MS);
+	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && sys_now_ms() < deadline_ms) {
+		sys_pause_ms(RETRY_PAUSE_MS);
 		*msg = asked;
-		rc = attach_ask(path, msg, shim_now_ms() + PUNCH_PATIENCE_MS);
+		rc = daemon_request(path, msg, sys_now_ms() + PUNCH_PATIENCE_MS);
 	}
 	return rc == -EPIPE || (rc == 0 && msg->result == EPERM) ? -ETIMEDOUT : rc;
 }
@@ -275,11 +260,11 @@ static int punch(uint64_t start, uint64_t end, char *reason)
 		uint64_t left;
 		uint32_t index;
 
-		shim_lock(&table.lock);
+		futex_lock(&table.lock);
 		index = ranges_first(&table.ranges, start);
 		if (index < table.ranges.n && table.ranges.at[index].addr <= start)
 			r = table.ranges.at[index];
-		shim_unlock(&table.lock);
+		futex_unlock(&table.lock);
 		if (r.len == 0)
 			return -ENOMEM;
 		msg.segment = r.segment;
@@ -291,7 +276,7 @@ static int punch(uint64_t start, uint64_t end, char *reason)
 		start += msg.len;
 		rc = ask_punch(agent_socket(r.session), &msg);
 		if (rc == 0 && msg.result) {
-			shim_copy(reason, SESSION_TEXT_MAX, msg.text);
+			copy_text(reason, SESSION_TEXT_MAX, msg.text);
 			rc = -(int)msg.result;
 		}
 	}
@@ -303,10 +288,10 @@ static bool any_of_ours(uint64_t start, uint64_t end)
 	uint32_t index;
 	bool found;
 
-	shim_lock(&table.lock);
+	futex_lock(&table.lock);
 	index = ranges_first(&table.ranges, start);
 	found = index < table.ranges.n && table.ranges.at[index].addr < end;
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 	return found;
 }
 
@@ -315,7 +300,7 @@ static void note_nohuge(uint64_t start, uint64_t end, bool nohuge)
 {
 	uint32_t first, last;
 
-	shim_lock(&table.lock);
+	futex_lock(&table.lock);
 	if (ranges_isolate(&table.ranges, start, end, &first, &last) == 0)
 		for (; first < last; first++) {
 			uint8_t *flags = &table.ranges.at[first].flags;
@@ -323,46 +308,46 @@ static void note_nohuge(uint64_t start, uint64_t end, bool nohuge)
 			*flags = (uint8_t)(nohuge ? *flags | RANGE_NOHUGE : *flags & ~RANGE_NOHUGE);
 		}
 	ranges_join(&table.ranges);
-	shim_unlock(&table.lock);
+	futex_unlock(&table.lock);
 }
 
-int change_madvise(void *addr, uint64_t len, int advice)
+int remap_madvise(void *addr, uint64_t len, int advice)
 {
-	uint64_t start = (uint64_t)(uintptr_t)addr, end = start + shim_page_up(len);
+	uint64_t start = (uint64_t)(uintptr_t)addr, end = start + page_up(len);
 	char reason[SESSION_TEXT_MAX] = "";
-	struct shim_guard guard;
+	struct signal_guard guard;
 	int rc = -ENOTTY;
 
-	if (!shim_page_aligned(start) || end <= start)
+	if (!page_aligned(start) || end <= start)
 		return -ENOTTY;
-	shim_enter(&guard);
+	guard_enter(&guard);
 	if (!any_of_ours(start, end)) {
 		rc = -ENOTTY;
 	} else if (advice == MADV_DOFORK) {
-		rc = shim_refuse("madvise", EINVAL,
+		rc = say_refusal("madvise", EINVAL,
 				 "MADV_DOFORK: a child gets its mappings of segments by itself");
 	} else if (advice == MADV_REMOVE) {
 		rc = punch(start, end, reason);
 		if (rc)
-			shim_refuse("madvise(MADV_REMOVE)", -rc, reason);
+			say_refusal("madvise(MADV_REMOVE)", -rc, reason);
 	} else if (advice == MADV_NOHUGEPAGE || advice == MADV_HUGEPAGE) {
 		note_nohuge(start, end, advice == MADV_NOHUGEPAGE);
 	}
-	shim_leave(&guard);
+	guard_leave(&guard);
 	return rc;
 }
 
 /* The kernel would map the file anew there: not registered, and in a fork's child. */
-int change_remap_file_pages(void *addr, uint64_t len)
+int remap_file_pages_refuse(void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
-	struct shim_guard guard;
+	struct signal_guard guard;
 	int rc = -ENOTTY;
 
-	shim_enter(&guard);
-	if (any_of_ours(start, start + shim_page_up(len)))
-		rc = shim_refuse("remap_file_pages", EINVAL,
+	guard_enter(&guard);
+	if (any_of_ours(start, start + page_up(len)))
+		rc = say_refusal("remap_file_pages", EINVAL,
 				 "the pages of a segment stay in their order");
-	shim_leave(&guard);
+	guard_leave(&guard);
 	return rc;
 }

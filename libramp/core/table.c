@@ -3,7 +3,13 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-struct table table;
+#include "sys.h"
+
+/* How long to wait for agents to put segments in their place, and for the table's lock. */
+#define SWAP_PATIENCE_MS 10000
+#define LOCK_PATIENCE_MS 1000
+
+struct mapping_table table;
 
 int table_add(const struct range *range)
 {
@@ -31,13 +37,13 @@ int table_protect(struct range *range, uint8_t prot)
 
 	if ((prot & PROT_WRITE) && (range->flags & RANGE_READONLY))
 		return -EACCES;
-	rc = shim_mprotect(range->addr, range->len, prot);
+	rc = sys_mprotect(range->addr, range->len, prot);
 	if (rc == 0)
 		range->prot = prot;
 	return rc;
 }
 
-int table_release(uint64_t start, uint64_t end, bool gaps_too)
+int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length))
 {
 	uint32_t i, last;
 	uint64_t gap_start, gap_end, at = start;
@@ -46,8 +52,8 @@ int table_release(uint64_t start, uint64_t end, bool gaps_too)
 	rc = ranges_isolate(&table.ranges, start, end, &i, &last);
 	if (rc)
 		return rc;
-	while (gaps_too && ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
-		rc = shim_next.munmap((void *)(uintptr_t)gap_start, gap_end - gap_start);
+	while (unmap_rest && ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		rc = unmap_rest((void *)(uintptr_t)gap_start, gap_end - gap_start);
 		if (rc)
 			worst = -errno;
 		at = gap_end;
@@ -60,7 +66,7 @@ int table_release(uint64_t start, uint64_t end, bool gaps_too)
 			i++;
 			continue;
 		}
-		rc = shim_munmap(r->addr, r->len);
+		rc = sys_munmap(r->addr, r->len);
 		if (rc) {
 			worst = rc;
 			i++;
@@ -70,4 +76,65 @@ int table_release(uint64_t start, uint64_t end, bool gaps_too)
 	}
 	ranges_join(&table.ranges);
 	return worst;
+}
+
+/* A daemon that dies in the middle of a swap leaves it to the next daemon. */
+void table_lock_settled(void)
+{
+	uint64_t deadline_ms = sys_now_ms() + SWAP_PATIENCE_MS;
+
+	futex_lock(&table.lock);
+	while (table.swaps && sys_now_ms() < deadline_ms) {
+		futex_unlock(&table.lock);
+		sys_pause_ms(1);
+		futex_lock(&table.lock);
+	}
+}
+
+/* What an agent has mapped late belongs to no attach, and has no access. */
+void table_drop_pending_locked(void)
+{
+	for (uint32_t i = 0; i < table.ranges.n;) {
+		struct range *r = &table.ranges.at[i];
+
+		if (!(r->flags & RANGE_PENDING)) {
+			i++;
+			continue;
+		}
+		sys_munmap(r->addr, r->len);
+		ranges_remove(&table.ranges, i);
+	}
+}
+
+void table_drop_pending(void)
+{
+	futex_lock(&table.lock);
+	table_drop_pending_locked();
+	futex_unlock(&table.lock);
+}
+
+bool table_agent_lock(void)
+{
+	return futex_lock_for(&table.lock, LOCK_PATIENCE_MS);
+}
+
+void table_agent_unlock(bool locked)
+{
+	if (locked)
+		futex_unlock(&table.lock);
+}
+
+void table_pieces(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last)
+{
+	if (ranges_isolate(&table.ranges, addr, addr + len, first, last))
+		*first = *last = 0;
+}
+
+void table_pieces_across(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last)
+{
+	if (ranges_isolate(&table.ranges, addr, addr + len, first, last) == 0)
+		return;
+	*first = *last = ranges_first(&table.ranges, addr);
+	while (*last < table.ranges.n && table.ranges.at[*last].addr < addr + len)
+		++*last;
 }

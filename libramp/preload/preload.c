@@ -14,39 +14,29 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 
 #include "core/attach.h"
+#include "core/core.h"
 #include "core/fork.h"
+#include "core/fork_gate.h"
 #include "core/mounts.h"
 #include "core/remap.h"
 #include "core/sys.h"
 #include "core/table.h"
+#include "next_libc.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Before the first attach and before any child: constructors of libraries that the program is linked
-   with may have run before ours. */
+/* Constructors of libraries that the program is linked with may have run before this one, and may have
+   called a wrapper. */
 static __attribute__((constructor)) void preload_init(void)
 {
-	static _Atomic bool done;
-	static struct shim_lock lock;
-	struct shim_guard guard;
-
-	if (done)
-		return;
-	shim_enter(&guard);
-	shim_lock(&lock);
-	if (!done) {
-		shim_resolve();
-		fork_init();
-	}
-	done = true;
-	shim_unlock(&lock);
-	shim_leave(&guard);
+	core_init(next_libc_resolve);
 }
 
 static bool shared_file(int flags, int fd)
@@ -86,8 +76,8 @@ static void populate(void *at, size_t length, int prot, int flags)
 	bool copies = (prot & PROT_WRITE) && (flags & MAP_TYPE) == MAP_PRIVATE;
 	int saved = errno;
 
-	shim_madvise((uint64_t)(uintptr_t)at, length,
-		     copies ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	sys_madvise((uint64_t)(uintptr_t)at, length,
+		    copies ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	errno = saved;
 }
 
@@ -96,17 +86,17 @@ static void populate(void *at, size_t length, int prot, int flags)
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
 	size_t over = flags & MAP_FIXED ? length : 0;
-	struct shim_guard guard;
+	struct signal_guard guard;
 	void *out;
-	int code = -change_over_begin(&guard, addr, over);
+	int code = -remap_over_begin(&guard, addr, over);
 
 	if (code) {
 		errno = code;
 		return MAP_FAILED;
 	}
-	out = shim_next.mmap(addr, length, prot, flags & ~MAP_POPULATE, fd, offset);
+	out = next_libc.mmap(addr, length, prot, flags & ~MAP_POPULATE, fd, offset);
 	code = errno;
-	change_over_end(&guard, addr, out != MAP_FAILED ? over : 0);
+	remap_over_end(&guard, addr, out != MAP_FAILED ? over : 0);
 	if (out == MAP_FAILED)
 		errno = code;
 	else if ((flags & MAP_POPULATE) && !(flags & MAP_NONBLOCK))
@@ -118,7 +108,7 @@ static void *map_other(void *addr, size_t length, int prot, int flags, int fd, o
 {
 	return addr && may_be_ours(addr, length)
 		       ? map_over(addr, length, prot, flags, fd, offset)
-		       : shim_next.mmap(addr, length, prot, flags, fd, offset);
+		       : next_libc.mmap(addr, length, prot, flags, fd, offset);
 }
 
 EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
@@ -158,44 +148,44 @@ static int answer(int rc)
 
 EXPORT int munmap(void *addr, size_t length)
 {
-	return may_be_ours(addr, length) ? answer(change_munmap(addr, length))
-					 : shim_next.munmap(addr, length);
+	return may_be_ours(addr, length) ? answer(remap_munmap(addr, length, next_libc.munmap))
+					 : next_libc.munmap(addr, length);
 }
 
 EXPORT int mprotect(void *addr, size_t length, int prot)
 {
-	return may_be_ours(addr, length) ? answer(change_mprotect(addr, length, prot))
-					 : shim_next.mprotect(addr, length, prot);
+	return may_be_ours(addr, length) ? answer(remap_mprotect(addr, length, prot))
+					 : next_libc.mprotect(addr, length, prot);
 }
 
 EXPORT int madvise(void *addr, size_t length, int advice)
 {
-	int rc = may_be_ours(addr, length) ? change_madvise(addr, length, advice) : -ENOTTY;
+	int rc = may_be_ours(addr, length) ? remap_madvise(addr, length, advice) : -ENOTTY;
 
-	return rc == -ENOTTY ? shim_next.madvise(addr, length, advice) : answer(rc);
+	return rc == -ENOTTY ? next_libc.madvise(addr, length, advice) : answer(rc);
 }
 
 EXPORT int remap_file_pages(void *addr, size_t length, int prot, size_t page, int flags)
 {
-	int rc = may_be_ours(addr, length) ? change_remap_file_pages(addr, length) : -ENOTTY;
+	int rc = may_be_ours(addr, length) ? remap_file_pages_refuse(addr, length) : -ENOTTY;
 
-	return rc == -ENOTTY ? shim_next.remap_file_pages(addr, length, prot, page, flags)
+	return rc == -ENOTTY ? next_libc.remap_file_pages(addr, length, prot, page, flags)
 			     : answer(rc);
 }
 
 static void *move_over(void *old, size_t old_size, size_t new_size, int flags, void *to)
 {
-	struct shim_guard guard;
+	struct signal_guard guard;
 	void *out;
-	int code = -change_over_begin(&guard, to, new_size);
+	int code = -remap_over_begin(&guard, to, new_size);
 
 	if (code) {
 		errno = code;
 		return MAP_FAILED;
 	}
-	out = shim_next.mremap(old, old_size, new_size, flags, to);
+	out = next_libc.mremap(old, old_size, new_size, flags, to);
 	code = errno;
-	change_over_end(&guard, to, out != MAP_FAILED ? new_size : 0);
+	remap_over_end(&guard, to, out != MAP_FAILED ? new_size : 0);
 	if (out == MAP_FAILED)
 		errno = code;
 	return out;
@@ -213,7 +203,7 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		va_end(ap);
 	}
 	rc = may_be_ours(old, old_size ? old_size : 1)
-		     ? change_mremap(old, old_size, new_size, flags)
+		     ? remap_mremap(old, old_size, new_size, flags)
 		     : -ENOTTY;
 	if (rc == 0)
 		return old;
@@ -223,7 +213,7 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 	}
 	return (flags & MREMAP_FIXED) && may_be_ours(to, new_size)
 		       ? move_over(old, old_size, new_size, flags, to)
-		       : shim_next.mremap(old, old_size, new_size, flags, to);
+		       : next_libc.mremap(old, old_size, new_size, flags, to);
 }
 
 /* ---- children that no handler of ours would see -------------------------------------------------
@@ -238,13 +228,13 @@ EXPORT pid_t _Fork(void)
 	pid_t pid;
 
 	preload_init();
-	fork_begin();
+	fork_gate_begin_fork();
 	errno = saved;
-	pid = shim_next.fork_raw();
+	pid = next_libc.fork_raw();
 	if (pid == 0)
 		return 0;
 	code = errno;
-	fork_end();
+	fork_gate_end_fork();
 	errno = code;
 	return pid;
 }
@@ -264,12 +254,12 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	va_end(ap);
 	preload_init();
 	if (apart)
-		fork_begin();
+		fork_gate_begin_fork();
 	errno = saved;
-	pid = shim_next.clone(fn, stack, flags, arg, ptid, tls, ctid);
+	pid = next_libc.clone(fn, stack, flags, arg, ptid, tls, ctid);
 	code = errno;
 	if (apart)
-		fork_end();
+		fork_gate_end_fork();
 	errno = code;
 	return pid;
 }

@@ -1,0 +1,57 @@
+/*
+ * What the commands of one session leave behind for the next command, and for the next session.
+ *
+ * Of the agent's thread alone.
+ */
+#ifndef RAMP_AGENT_SESSION_H
+#define RAMP_AGENT_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "base/session.h"
+
+#define SCRATCH_MAX	 64
+#define SWAP_STACK_BYTES 16384
+
+/* A mapping that BACK has made and no SWAP has put in its place yet. */
+struct scratch {
+	uint64_t at, len;
+	uint32_t prot;
+	bool readonly;
+};
+
+/* All zero, but for index and sock, when an agent begins. */
+struct agent_session {
+	uint8_t index; /* of the agent; the table's ranges carry it as their session */
+	int sock;      /* a swap stops waiting when it hangs up */
+	struct scratch scratch[SCRATCH_MAX];
+	bool swapping; /* a SWAP's mremap is under way, in a thread of its own */
+	uint64_t swap_from, swap_to, swap_len;
+	/* The parts of a SWAP, which are put in place one after the other because each has a protection
+	   of its own: where each ends, counted from the range's beginning, and how far the swap has
+	   come. */
+	uint64_t swap_ends[SESSION_PARTS_MAX], swap_done;
+	uint32_t swap_parts;
+	int swap_event;
+	long swap_result;
+	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
+	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
+};
+
+/* mmap(2)'s flags for the segment's file that comes with a MAP or a BACK. */
+static inline int segment_map_type(const struct session_msg *msg)
+{
+	return msg->flags & SESSION_PRIVATE ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+}
+
+/* Returns the scratch mapping at that address, a free entry for address 0, or NULL. */
+struct scratch *scratch_find(struct agent_session *session, uint64_t at);
+/* Unmaps a scratch mapping but for its first `done` bytes, which have been put in place: their old
+   addresses may belong to another mapping by now. Frees the entry. */
+void scratch_drop(struct scratch *scratch, uint64_t done);
+/* Unmaps what a daemon that died between BACK and SWAP has left; the next daemon makes its own. */
+void scratch_drop_all(struct agent_session *session);
+
+#endif

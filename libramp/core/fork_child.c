@@ -1,0 +1,119 @@
+#include "fork_child.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "base/ids.h"
+#include "sys.h"
+#include "table.h"
+
+/* All of it is mapped, and gets what it had in the parent at last. */
+static bool child_give_back(const struct range *r)
+{
+	if (sys_madvise(r->addr, r->len, MADV_DONTFORK))
+		return false;
+	if (r->flags & RANGE_NOHUGE)
+		sys_madvise(r->addr, r->len, MADV_NOHUGEPAGE);
+	sys_mprotect(r->addr, r->len, r->prot);
+	return true;
+}
+
+/* Nothing of it is mapped, as far as the kernel says. */
+static bool is_free(uint64_t start, uint64_t len)
+{
+	long at =
+		sys_mmap(start, len, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (at >= 0)
+		sys_munmap(start, len);
+	return at != -EEXIST;
+}
+
+/* All of it is mapped. Changes nothing. */
+static bool is_full(uint64_t start, uint64_t end)
+{
+	return !sys_msync(start, end - start, MS_ASYNC);
+}
+
+/* Nothing of a segment is there yet: what is mapped is the program's own, and stays. */
+static void child_forget_replaced(uint64_t start, uint64_t end)
+{
+	uint64_t half = start + (end - start) / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
+	uint32_t first, last;
+
+	if (is_free(start, end - start))
+		return;
+	if (half > start && !is_full(start, end)) {
+		child_forget_replaced(start, half);
+		child_forget_replaced(half, end);
+		return;
+	}
+	/* Where the table is full, the child lacks more. */
+	if (ranges_isolate(&table.ranges, start, end, &first, &last))
+		first = ranges_first(&table.ranges, start);
+	while (first < table.ranges.n && table.ranges.at[first].addr < end)
+		ranges_remove(&table.ranges, first);
+}
+
+/* Neighbours are looked at as one. */
+void fork_child_forget_replaced(void)
+{
+	uint64_t start, end = 0;
+	uint32_t i;
+
+	futex_lock(&table.lock);
+	while ((i = ranges_first(&table.ranges, end)) < table.ranges.n) {
+		start = end = table.ranges.at[i].addr;
+		for (; i < table.ranges.n && table.ranges.at[i].addr == end; i++)
+			end += table.ranges.at[i].len;
+		child_forget_replaced(start, end);
+	}
+	futex_unlock(&table.lock);
+}
+
+/* What is not mapped after all is none of ours; where that is a part of a range, that part. */
+void fork_child_forget_missing(int session)
+{
+	uint32_t ignored;
+
+	futex_lock(&table.lock);
+	for (uint32_t i = 0; i < table.ranges.n;) {
+		const struct range *r = &table.ranges.at[i];
+		uint64_t pages = r->len / RAMP_PAGE_BYTES;
+		uint64_t half = r->addr + pages / 2 * RAMP_PAGE_BYTES;
+
+		if (r->session != session || child_give_back(r))
+			i++;
+		else if (pages == 1 || is_free(r->addr, r->len) ||
+			 ranges_isolate(&table.ranges, r->addr, half, &ignored, &ignored))
+			ranges_remove(&table.ranges, i);
+	}
+	ranges_join(&table.ranges);
+	futex_unlock(&table.lock);
+}
+
+/* What a daemon that died had us map already. */
+void fork_child_unmap(int session)
+{
+	for (uint32_t i = 0; i < table.ranges.n; i++)
+		if (table.ranges.at[i].session == session)
+			sys_munmap(table.ranges.at[i].addr, table.ranges.at[i].len);
+}
+
+/* Nobody has said that it is all as it should be: a range may be mapped and not watched yet, and what
+   is missing there would read as zeros. One that is mapped only afterwards is pending (commands.c),
+   and gets no access. */
+void fork_child_forget_all(int session)
+{
+	futex_lock(&table.lock);
+	fork_child_unmap(session);
+	for (uint32_t i = 0; i < table.ranges.n;)
+		if (table.ranges.at[i].session == session)
+			ranges_remove(&table.ranges, i);
+		else
+			i++;
+	futex_unlock(&table.lock);
+}

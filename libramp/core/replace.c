@@ -1,0 +1,139 @@
+#include "replace.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fork_gate.h"
+#include "sys.h"
+#include "table.h"
+
+static int put_beside(const struct range *r, int empty_fd)
+{
+	long z, at;
+
+	z = fork_gate_mmap(0, r->len, r->prot, MAP_PRIVATE | MAP_NORESERVE, empty_fd, 0);
+	if (z < 0)
+		return (int)z;
+	at = sys_mremap((uint64_t)z, r->len, r->len, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
+	if (at < 0) {
+		sys_munmap((uint64_t)z, r->len);
+		return (int)at;
+	}
+	return 0;
+}
+
+static int put_over(const struct range *r, int prot, int empty_fd)
+{
+	long at = fork_gate_mmap(r->addr, r->len, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+				 empty_fd, 0);
+
+	return at < 0 ? (int)at : 0;
+}
+
+/*
+ * What the process may have (RLIMIT_AS, RLIMIT_MEMLOCK, mappings) may not suffice for both at a
+ * time: then the empty file takes the very room of the segment. And what it may write to of its own
+ * (RLIMIT_DATA) may not suffice for that one: then a store there is SIGSEGV. What touches it must
+ * not wait for ever, nor its bytes stay on this node.
+ */
+static int put_empty(struct range *r, int empty_fd)
+{
+	int rc = put_beside(r, empty_fd);
+
+	if (rc) {
+		sys_munlock(r->addr, r->len);
+		rc = put_over(r, r->prot, empty_fd);
+	}
+	if (rc && (r->prot & PROT_WRITE))
+		rc = put_over(r, r->prot & ~PROT_WRITE, empty_fd);
+	if (rc == 0)
+		r->flags |= RANGE_GONE;
+	return rc;
+}
+
+/*
+ * What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
+ * since, which has the segment now, is that one's. Where no empty file can be put there, nothing
+ * is: a touch is SIGSEGV, and the segment is not put back when it returns. All of the segment goes:
+ * so where a piece can't be cut, the rest of it does so a moment earlier.
+ */
+static int put_empty_pieces(const struct agent_session *session, const struct session_msg *msg,
+			    int fd)
+{
+	uint32_t i, last;
+	int rc = 0;
+
+	table_pieces_across(msg->addr, msg->len, &i, &last);
+	for (uint32_t left = last - i; left && rc == 0; left--) {
+		struct range *r = &table.ranges.at[i];
+
+		if (r->segment != msg->segment || r->session != session->index ||
+		    put_empty(r, fd) == 0) {
+			i++;
+			continue;
+		}
+		rc = sys_munmap(r->addr, r->len);
+		if (rc == 0)
+			ranges_remove(&table.ranges, i);
+	}
+	ranges_join(&table.ranges);
+	return rc;
+}
+
+/* Whether it may open nothing any more: the message has come, its descriptor could not. */
+static bool opens_nothing(int sock)
+{
+	int fd = dup(sock);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EMFILE;
+}
+
+int replace_gone(const struct agent_session *session, const struct session_msg *msg, int fd)
+{
+	struct range whole = {.addr = msg->addr, .len = msg->len, .prot = PROT_READ | PROT_WRITE};
+	bool locked;
+	int rc;
+
+	if (fd < 0 && !opens_nothing(session->sock))
+		return EINVAL;
+	locked = table_agent_lock();
+	rc = locked ? put_empty_pieces(session, msg, fd) : put_empty(&whole, fd);
+	table_agent_unlock(locked);
+	return -rc;
+}
+
+int replace_back(struct agent_session *session, const struct session_msg *msg, int fd, uint64_t *at)
+{
+	struct scratch *scratch = scratch_find(session, 0);
+	long z;
+	int rc;
+
+	if (fd < 0)
+		return EINVAL;
+	if (!scratch)
+		return ENOMEM;
+	/* Without access at first: where the program has said mlockall(MCL_FUTURE), mmap(2) would
+	   fill it at once, before it is registered, and put zeros where pages are still missing. */
+	z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
+	/* What stands in its place is locked as well, and RLIMIT_MEMLOCK not enough for both. */
+	if (z == -EAGAIN && sys_munlock(msg->addr, msg->len) == 0)
+		z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
+	if (z < 0)
+		return (int)-z;
+	rc = sys_mprotect((uint64_t)z, msg->len, (int)msg->prot);
+	if (rc) {
+		sys_munmap((uint64_t)z, msg->len);
+		return -rc;
+	}
+	if (msg->flags & SESSION_NOHUGE)
+		sys_madvise((uint64_t)z, msg->len, MADV_NOHUGEPAGE);
+	*scratch = (struct scratch){.at = (uint64_t)z,
+				    .len = msg->len,
+				    .prot = msg->prot,
+				    .readonly = (msg->flags & SESSION_PRIVATE) != 0};
+	*at = (uint64_t)z;
+	return 0;
+}
