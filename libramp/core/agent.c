@@ -1,28 +1,37 @@
 /*
- * The thread that lends a daemon its session in this process.
+ * The thread that carries out a daemon's commands in this process.
  *
- * Happy path: it takes a file table of its own, connects, makes a userfaultfd with the device that
- * the daemon session it, sends the doorman a copy, and then sleeps in recvmsg(2) and carries out one
- * command after the other. What it opens there no closefrom(3) of the program reaches and no child
- * inherits.
+ * Happy path: the agent takes a file table of its own, connects, makes a userfaultfd with the device
+ * that the daemon hands it, and sends the broker a copy. Then it sleeps in recvmsg(2) and carries out
+ * one command after the other. No closefrom(3) of the program reaches a descriptor in its file table,
+ * and no child inherits one.
  *
- * How it fails: before the daemon has said READY for the first time, the thread ends and
- * agent_start says why. Afterwards it never ends: a session that hangs up is a daemon that died or
- * is being upgraded, so it connects again, for ever, and sends the userfaultfd that it kept (were
- * the last copy closed, blocked loads would go on and read zeros).
+ * How it fails: before the daemon has said READY for the first time, the thread ends and agent_start
+ * returns the reason. Afterwards it never ends. A session that hangs up means a daemon that died or is
+ * being upgraded: so the agent connects again, for ever, and sends the userfaultfd that it kept. (If
+ * the last copy were closed, blocked loads would continue and read zeros.)
  *
- * It must never wait for a thread of the program, which may be blocked in a page fault that only
- * this thread can resolve, whatever locks it holds: so no allocation, no stdio, no symbol looked
- * up, and where it wants the table's lock it goes on without after a second (commands.c).
+ * The agent must never wait for a thread of the program: that thread may hold any lock and be blocked
+ * in a page fault that only the agent can resolve. So the agent allocates nothing, uses no stdio and
+ * looks up no symbol; where it wants the table's lock it continues without it after a second
+ * (table_agent_lock).
  *
- *           agent_start              READY
- *   NONE ---------------> STARTING --------> RUNNING
- *    ^                       |
- *    +------ FAILED <--------+ the thread has ended; error holds
- *     agent_start
+ * States of an agent (agent_go). Nothing is logged: a line would go to the program's stderr.
+ *
+ *   NONE -----> STARTING -----> RUNNING
+ *    ^           |  ^  |
+ *    +-----------+  |  v
+ *                   FAILED
+ *
+ *   NONE, FAILED -> STARTING  [agent_start]
+ *   STARTING -> RUNNING       READY has come [agent_main]
+ *   STARTING -> FAILED        the thread has ended; error is set [agent_main]
+ *   STARTING -> NONE          no thread could be made [agent_start]
+ *   any -> NONE               in a fork's child [agents_reset]
  */
 #include "agent.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -51,12 +60,13 @@
 #define PAUSE_LAST_MS	 100
 #define PAUSE_REFUSED_MS 1000
 
-enum agent_state { NONE, STARTING, RUNNING, FAILED };
+enum agent_state { AGENT_NONE, AGENT_STARTING, AGENT_RUNNING, AGENT_FAILED };
 
 struct agent {
-	char socket[RAMP_SOCKET_PATH_MAX + 1]; /* empty: the slot is free. Attach lock */
-	_Atomic uint32_t state;		       /* enum agent_state; a futex */
-	struct agent_error error;	       /* the thread's, until it has set FAILED */
+	char socket[RAMP_SOCKET_PATH_MAX +
+		    1];		  /* empty: the slot is free. Protected by attach_lock */
+	_Atomic uint32_t state;	  /* enum agent_state; a futex */
+	struct agent_error error; /* the thread's, until it has set AGENT_FAILED */
 	/* From here on the thread's alone. */
 	int uffd;
 	struct agent_session session; /* and the session's socket */
@@ -69,7 +79,7 @@ static struct agent agents[AGENTS_MAX]; /* protected by attach_lock */
 /* ---- the session --------------------------------------------------------------------------------
  */
 
-/* One command. False: the session is over. */
+/* Carries out one command. Returns false where the session is over. */
 static bool serve_one(struct agent *agent)
 {
 	struct session_msg msg, done = {.type = SESSION_DONE};
@@ -78,7 +88,7 @@ static bool serve_one(struct agent *agent)
 
 	if (session_recv(agent->session.sock, &msg, fds, &nfds, 0))
 		return false;
-	/* Before: who touches it may end by that. */
+	/* Before the command: a thread that touches the segment afterwards may end by that. */
 	if (msg.type == SESSION_GONE && msg.text[0])
 		say_agent_line(msg.text, NULL);
 	done.serial = msg.serial;
@@ -104,7 +114,7 @@ static void set_patience(int sock, uint32_t ms)
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
 }
 
-/* Why nothing could be sent or received. */
+/* Sets the reason why nothing could be sent or received. */
 static int agent_lost(struct agent *agent, int rc)
 {
 	if (rc == -EAGAIN)
@@ -115,7 +125,7 @@ static int agent_lost(struct agent *agent, int rc)
 			    daemon_is_away(rc) ? "the daemon hung up" : strerrordesc_np(-rc));
 }
 
-/* The answer of that type, or why there is none. */
+/* Receives the answer of that type, or sets the reason why there is none. */
 static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, int *fds, int *nfds)
 {
 	int rc = session_recv(agent->session.sock, msg, fds, nfds, 0);
@@ -129,7 +139,7 @@ static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, i
 	return 0;
 }
 
-/* fds: the doorman's socket, and the device where this is the first time. */
+/* fds: the broker's socket, and the userfaultfd device where this is the first time. */
 static int hand_over_uffd(struct agent *agent, const int *fds, int nfds, bool again)
 {
 	int rc;
@@ -166,7 +176,7 @@ static int greet(struct agent *agent, bool again)
 static const char *why_not_connected(int rc)
 {
 	if (rc == -EPERM)
-		return "who listens for it is not root's daemon below " SESSION_DIR;
+		return "the listener at its socket is not root's daemon below " SESSION_DIR;
 	if (rc == -ETIMEDOUT)
 		return "the daemon does not answer";
 	return daemon_is_away(rc) ? "no daemon listens" : strerrordesc_np(-rc);
@@ -189,7 +199,7 @@ static int connect_session(struct agent *agent, bool again)
 	return 0;
 }
 
-/* Until a daemon is there again; says once why it would not have us. */
+/* Returns when a daemon is there again. Says once why a daemon refuses this program. */
 static void reconnect(struct agent *agent)
 {
 	uint32_t pause = PAUSE_FIRST_MS;
@@ -211,9 +221,9 @@ static void reconnect(struct agent *agent)
 	}
 }
 
-/* A file table of its own, in which a stray write to stdout or stderr goes nowhere; and a root and
-   a working directory of its own, so that it finds the next daemon also where the program goes into
-   a chroot. */
+/* Gives the agent a file table of its own, in which a stray write to stdout or stderr goes nowhere.
+   Gives it a root and a working directory of its own, too, so that it finds the next daemon also where
+   the program enters a chroot. */
 static int leave_file_table(struct agent *agent)
 {
 	int fd;
@@ -231,9 +241,32 @@ static int leave_file_table(struct agent *agent)
 	return fd < 0 ? agent_refuse(agent, errno, "no /dev/null") : 0;
 }
 
-static void set_state(struct agent *agent, enum agent_state state)
+static bool agent_may_go(enum agent_state from, enum agent_state to)
 {
-	agent->state = state;
+	switch (to) {
+	case AGENT_NONE:
+		return true;
+	case AGENT_STARTING:
+		return from == AGENT_NONE || from == AGENT_FAILED;
+	case AGENT_RUNNING:
+	case AGENT_FAILED:
+		return from == AGENT_STARTING;
+	}
+	return false;
+}
+
+static void agent_go(struct agent *agent, enum agent_state to)
+{
+	bool allowed = agent_may_go((enum agent_state)agent->state, to);
+
+	assert(allowed);
+	(void)allowed;
+	agent->state = to;
+}
+
+static void agent_started(struct agent *agent, enum agent_state to)
+{
+	agent_go(agent, to);
 	sys_futex_wake(&agent->state);
 }
 
@@ -245,10 +278,10 @@ static void *agent_main(void *arg)
 	thread_count_hide();
 	if (leave_file_table(agent) || connect_session(agent, false)) {
 		thread_count_show();
-		set_state(agent, FAILED);
+		agent_started(agent, AGENT_FAILED);
 		return NULL;
 	}
-	set_state(agent, RUNNING);
+	agent_started(agent, AGENT_RUNNING);
 	for (;;) {
 		while (serve_one(agent))
 			;
@@ -289,8 +322,8 @@ const char *agent_socket(int index)
 	return agents[index].socket;
 }
 
-/* The caller has all signals blocked, and so has the thread. A program's thread-local storage may
-   be larger than the stack that the agent needs: then it gets the default. */
+/* Starts the thread. The caller has all signals blocked, and so has the thread. A program's thread-local
+   storage may be larger than the stack that the agent needs: then the agent gets the default stack. */
 static int spawn(struct agent *agent)
 {
 	pthread_attr_t attr;
@@ -317,20 +350,20 @@ int agent_start(int index, struct agent_error *err)
 	struct agent *agent = &agents[index];
 	int rc;
 
-	if (agent->state == RUNNING)
+	if (agent->state == AGENT_RUNNING)
 		return 0;
-	agent->state = STARTING;
+	agent_go(agent, AGENT_STARTING);
 	rc = spawn(agent);
 	if (rc) {
-		agent->state = NONE;
+		agent_go(agent, AGENT_NONE);
 		agent_refuse(agent, rc, "no thread for the agent");
 		*err = agent->error;
 		return -rc;
 	}
 	/* The thread bounds every wait of its first handshake. */
-	while (agent->state == STARTING)
-		sys_futex_wait(&agent->state, STARTING, HANDSHAKE_MS);
-	if (agent->state == RUNNING)
+	while (agent->state == AGENT_STARTING)
+		sys_futex_wait(&agent->state, AGENT_STARTING, HANDSHAKE_MS);
+	if (agent->state == AGENT_RUNNING)
 		return 0;
 	*err = agent->error;
 	return daemon_is_away(-err->code) ? -EPIPE : -err->code;
@@ -339,7 +372,7 @@ int agent_start(int index, struct agent_error *err)
 void agents_reset(void)
 {
 	for (int i = 0; i < AGENTS_MAX; i++) {
-		agents[i].state = NONE;
+		agent_go(&agents[i], AGENT_NONE);
 		agents[i].session.swapping = false;
 		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
 	}

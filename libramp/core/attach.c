@@ -1,17 +1,17 @@
 /*
  * A program's thread maps a segment.
  *
- * Happy path: the FUSE ioctl gives a one-time token for the open, the agent of that daemon
- * is started if it is the first time, and an ATTACH with the token goes to the daemon over a
- * throw-away connection. Before its answer comes, the agent has mapped the range and put it into
- * the table. Where part of the range is mapped already, that part is counted, and only the gaps are
- * asked for, each with a token of its own.
+ * Happy path: the FUSE ioctl gives a one-time token for the open, the agent of that daemon is started if
+ * it does not run yet, and an ATTACH with the token goes to the daemon over a throw-away connection.
+ * Before the answer comes, the agent has mapped the range and put it into the table. Where part of the
+ * range is mapped already, that part is counted, and only the gaps are asked for, each with a token of
+ * its own.
  *
- * How it fails: a daemon that is on its way back is asked again, for 10 s in all; then ETIMEDOUT.
- * What an attach has half done is taken back.
+ * How it fails: a daemon that is on its way back is asked again, for 10 s in all; then ETIMEDOUT. An
+ * attach that is half done is undone.
  *
- * Locks: the attach lock, which may be held while a daemon answers, then the table's. An agent
- * takes only the latter.
+ * Locks: attach_lock, which may be held while a daemon answers, then the table's. An agent takes only the
+ * table's.
  */
 #include "attach.h"
 
@@ -23,9 +23,7 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "base/ids.h"
 #include "base/ioc.h"
-#include "base/kernel.h"
 #include "base/session.h"
 #include "daemon_request.h"
 #include "fork.h"
@@ -39,17 +37,17 @@
 #define GONE_PAUSE_LAST_MS 256
 #define PROT_ALL	   (PROT_READ | PROT_WRITE | PROT_EXEC)
 
-/* One request to map a range, under the attach lock. */
+/* One request to map a range, under attach_lock. */
 struct attach {
 	const struct attach_call *call;
 	struct ramp_ioc_attach ioc; /* of the last token */
-	bool has_token;		    /* ... which has not been used yet */
+	bool has_token;		    /* the token has not been used yet */
 	uint8_t session;
 	uint64_t segment, end_max;
 	uint64_t start, end; /* addresses; known once a first part is mapped */
 	uint64_t deadline_ms;
 	bool again;		       /* it failed because the daemon was away */
-	bool asked_again;	       /* ... or had forgotten the token: that is tried once */
+	bool asked_again;	       /* the daemon had forgotten the token: that is tried once */
 	char reason[SESSION_TEXT_MAX]; /* why it failed; empty: errno says it */
 };
 
@@ -59,10 +57,9 @@ static int attach_refuse(struct attach *a, int code, const char *reason)
 	return -code;
 }
 
-/* ---- requests to the daemon --------------------------------------------------------------------
- */
+/* ---- requests to the daemon ---- */
 
-/* -ENOTTY: the file is no segment. */
+/* Gets a token for the open. -ENOTTY: the file is no segment. */
 static int get_token(struct attach *a)
 {
 	int rc = sys_ioctl(a->call->fd, RAMP_IOC_ATTACH, &a->ioc);
@@ -71,7 +68,8 @@ static int get_token(struct attach *a)
 	return rc == -EREMOTE ? attach_refuse(a, EREMOTE, "the segment is on another node") : rc;
 }
 
-/* The daemon may come back under our session: then everything from the token on is done anew. */
+/* Asks the daemon once. It may be replaced by the next daemon meanwhile: then everything from the token on
+   has to be done again (a->again). */
 static int attach_once(struct attach *a, const struct session_msg *request,
 		       struct session_msg *answer)
 {
@@ -102,8 +100,8 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	return 0;
 }
 
-/* The agent has mapped it; from now on the range is the program's. What else is pending is of an
-   attach that was given up, and has no access; it is taken for ours only where it can't be cut off. */
+/* Makes a range that the agent has mapped the program's. Other pending ranges belong to an attach that was
+   given up, and have no access; one of them is taken along only where it can't be cut off. */
 static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 {
 	uint32_t first, last;
@@ -124,8 +122,8 @@ static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 	futex_unlock(&table.lock);
 }
 
-/* Bytes [offset, offset + len) of the segment: nothing of it is mapped, or, with SESSION_REPLACE,
-   all of it with less access. */
+/* Attaches bytes [offset, offset + len) of the segment. Nothing of them is mapped, or, with
+   SESSION_REPLACE, all of them with less access. */
 static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t flags,
 		       uint64_t *at)
 {
@@ -152,10 +150,9 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 	return 0;
 }
 
-/* ---- mmap ---------------------------------------------------------------------------------------
- */
+/* ---- mmap ---- */
 
-/* The parts that stand already: one more each. */
+/* Counts each part that is mapped already once more. */
 static int count_parts(const struct attach *a)
 {
 	uint32_t first, last;
@@ -170,15 +167,15 @@ static int count_parts(const struct attach *a)
 	return rc;
 }
 
-/* The first piece from `from` on that allows less than this mapping asks for: what it shall allow
-   is allowed. -EACCES: it was mapped through an open that does not allow that. 0: all is well. */
+/* Gives the first piece from `from` on that allows less than this mapping asks for the access that it
+   lacks, and returns 0. -EACCES: *piece was mapped through an open that does not allow that. */
 static int widen_next(const struct attach *a, uint64_t from, struct range *piece)
 {
 	uint32_t first, last;
 	int rc;
 
 	*piece = (struct range){.addr = a->end};
-	table_lock_settled(); /* what is put in place meanwhile has the protection of before */
+	table_lock_settled(); /* what a swap puts in place meanwhile has the protection of before */
 	rc = ranges_isolate(&table.ranges, from, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++) {
 		struct range *r = &table.ranges.at[first];
@@ -194,7 +191,8 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 	return rc;
 }
 
-/* An older mapping of the same bytes is the same mapping, and loses nothing. */
+/* Gives older mappings of the same bytes, which are the same mapping, the access that they lack. They lose
+   none. */
 static int widen(struct attach *a)
 {
 	struct range piece;
@@ -210,7 +208,7 @@ static int widen(struct attach *a)
 	return rc;
 }
 
-/* Where the segment lies, if anything of it is mapped already. */
+/* Sets the address of the range, if anything of the segment is mapped already. */
 static bool known_place(struct attach *a)
 {
 	const struct range *r;
@@ -264,7 +262,8 @@ static bool any_gone(const struct attach *a)
 	return gone;
 }
 
-/* It left and is here again, but not in its place yet: the daemon is about to put it there. */
+/* Waits for a segment that left and is here again, but not in its place yet: the daemon is about to put it
+   there. */
 static int await_back(struct attach *a)
 {
 	uint32_t pause_ms = 1;
@@ -334,7 +333,7 @@ static int attach_new(struct attach *a)
 	return 0;
 }
 
-/* As the kernel would refuse them: silently. */
+/* Refuses calls that the kernel would refuse, and like the kernel without a line. */
 static int check_call(const struct attach_call *call)
 {
 	long mode = syscall(SYS_fcntl, call->fd, F_GETFL);
@@ -347,7 +346,7 @@ static int check_call(const struct attach_call *call)
 		return -EACCES;
 	if (call->len == 0 || !page_aligned(call->offset))
 		return -EINVAL;
-	/* Whoever gets it takes stores for durable. */
+	/* With MAP_SYNC a program takes its stores for durable. */
 	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & MAP_SYNC))
 		return -EOPNOTSUPP;
 	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !page_aligned(call->addr))
@@ -373,7 +372,8 @@ static int map_segment(struct attach *a)
 	return known_place(a) ? attach_known(a) : attach_new(a);
 }
 
-/* What the kernel does at the end of mmap, as far as it can: failures are no failure of it. */
+/* Does what the kernel does at the end of mmap, as far as possible. A failure here is no failure of
+   mmap. */
 static void after_map(const struct attach_call *call, uint64_t at)
 {
 	if (call->flags & MAP_LOCKED)

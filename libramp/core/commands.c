@@ -1,15 +1,16 @@
 /*
- * Carrying out the daemon's commands in this process: system calls on its mappings, and the table
- * that goes with them.
+ * The daemon's commands: system calls on the process's mappings, and the changes of the table that go
+ * with them.
  *
- * Happy path: MAP and PROTECT attach a range; DROP takes it away for a while; GONE puts an empty
- * file in its place, BACK maps the segment somewhere else, and SWAP puts that in place.
+ * Happy path: MAP and PROTECT attach a range; DROP takes its page-table entries away for a while; GONE
+ * puts an empty file in its place, BACK maps the segment somewhere else (replace.c), and SWAP puts that
+ * in place (swap.c).
  *
- * How it fails: a command's errno goes to the daemon, and nothing is half done, but that of a SWAP
- * in parts the first ones may be in place: the daemon looks. What the program did meanwhile, it
- * knows better: DROP, GONE and SWAP leave out what it has unmapped, and the latter set the
- * protection that it has set; SWAP is EAGAIN where it has put something of its own in between. For
- * the lock see agent.c: it is waited for a second at most.
+ * How it fails: a command's errno goes to the daemon, and nothing is half done, except that of a SWAP
+ * in parts the first ones may be in place: the daemon looks. What the program did meanwhile counts:
+ * DROP, GONE and SWAP leave out what it has unmapped, and GONE and SWAP set the protection that it has
+ * set. SWAP is EAGAIN where the program has put something of its own in between. The table's lock is
+ * waited for a second at most (agent.c says why).
  */
 #include "commands.h"
 
@@ -27,11 +28,10 @@
 #define ASKED_PATIENCE_MS 100
 #define DROP_PATIENCE_MS  5
 
-/* ---- the commands: a positive errno, or 0 -----------------------------------------------------
- */
+/* ---- the commands: each returns 0 or a positive errno ---- */
 
-/* What stands in the way and is nobody's any more: an attach that its daemon did not live to
-   finish, or what is left of a segment that has gone and is now mapped through another node. */
+/* Unmaps what is in the way and no longer used: the rest of an attach that its daemon did not live to
+   finish, or of a segment that has gone and is now mapped through another node. */
 static void clear_leftovers(const struct agent_session *session, uint64_t addr, uint64_t len)
 {
 	uint32_t i, last;
@@ -63,9 +63,9 @@ static int map_file(const struct session_msg *msg, int fd)
 }
 
 /*
- * What the table does not have is pending until its attach has ended. In a fork's child it has the
- * range already, as it was in the parent: where that was gone it has come back since, and what is
- * missing has been unmapped since (fork.c).
+ * Enters what has been mapped. A part that the table does not have is pending until its attach has
+ * ended. In a fork's child the table has the range already, as it was in the parent: a part that was
+ * gone there has come back since, and a part that is missing has been unmapped since (fork.c).
  */
 static int note_mapped(const struct range *range)
 {
@@ -121,7 +121,7 @@ static int do_map(struct agent_session *session, const struct session_msg *msg, 
 	return -rc;
 }
 
-/* A scratch mapping, too: what the program maps there later is not ours to unmap. */
+/* Also frees the entry of a scratch mapping: what the program maps there later is not ours to unmap. */
 static int do_unmap(struct agent_session *session, const struct session_msg *msg)
 {
 	struct scratch *scratch = scratch_find(session, msg->addr);
@@ -141,13 +141,14 @@ static int do_unmap(struct agent_session *session, const struct session_msg *msg
 	return -rc;
 }
 
-/* An mremap(2) that changes nothing says so of the mapping in which that page lies. */
+/* Whether the mapping in which that page lies is sealed: an mremap(2) that changes nothing tells. */
 static bool is_sealed(uint64_t addr)
 {
 	return sys_mremap(addr, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, 0, 0) == -EPERM;
 }
 
-/* Nothing can be put in the place of what is sealed (mseal(2)). Nobody knows without the lock. */
+/* Answers a DROP without ranges. EPERM: a range is sealed (mseal(2)), and nothing can be put in its place.
+   Without the lock that can't be known, and the answer is 0. */
 static int may_leave(const struct agent_session *session, const struct session_msg *msg)
 {
 	bool locked = futex_lock_for(&table.lock, ASKED_PATIENCE_MS), sealed = false;
@@ -164,8 +165,8 @@ static int may_leave(const struct agent_session *session, const struct session_m
 	return sealed ? EPERM : 0;
 }
 
-/* Positive errno. */
-static int drop(uint64_t addr, uint64_t len)
+/* Takes away the page-table entries. Returns 0 or a positive errno. */
+static int drop_entries(uint64_t addr, uint64_t len)
 {
 	int rc = sys_madvise(addr, len, MADV_DONTNEED_LOCKED);
 
@@ -174,8 +175,8 @@ static int drop(uint64_t addr, uint64_t len)
 	return rc == -ENOMEM ? 0 : -rc;
 }
 
-/* The daemon's look may be older than what the program has put there of its own, whose bytes are
-   nowhere else: so what the table has of the segment, neighbours in one call. */
+/* Drops only what the table has of the segment, neighbours in one call. The daemon may have looked before
+   the program put something of its own there, of which there is no other copy. */
 static int drop_ours(const struct agent_session *session, const struct session_msg *msg,
 		     uint64_t at, uint64_t end)
 {
@@ -189,17 +190,18 @@ static int drop_ours(const struct agent_session *session, const struct session_m
 		if (r->segment != msg->segment || r->session != session->index)
 			continue;
 		if (r->addr > at) {
-			rc = start < at ? drop(start, at - start) : 0;
+			rc = start < at ? drop_entries(start, at - start) : 0;
 			start = r->addr;
 		}
 		at = r->addr + r->len < end ? r->addr + r->len : end;
 	}
-	return !rc && start < at ? drop(start, at - start) : rc;
+	return !rc && start < at ? drop_entries(start, at - start) : rc;
 }
 
-/* In the window: hardly any patience. What is read wrong without the lock lies in the daemon's ranges
-   all the same, and of what is left out it finds the entries (verify). Without ranges: a question,
-   before. */
+/* This runs in the window of a transfer, so it waits 5 ms at most for the lock. A range that is read
+   wrong without the lock lies in the daemon's ranges all the same; of a range that is left out the daemon
+   finds the page-table entries (verify). A DROP without ranges is a question that the daemon asks before
+   the window. */
 static int do_drop(const struct agent_session *session, const struct session_msg *msg)
 {
 	bool locked;

@@ -1,11 +1,10 @@
 /*
- * Who may listen: root, that is uid 0 of the program's own user namespace, which may do anything
- * with the program as it is. That is the uid of whoever called listen(2), as the kernel remembers
- * it: for a daemon, of its keeper.
+ * Root may listen: uid 0 of the program's own user namespace, which may do anything with the program as
+ * it is. The kernel remembers the uid of the process that called listen(2): for a daemon, of its keeper.
  *
- * In a user namespace that does not have the machine's root (a rootless container), the kernel
- * shows that one as nobody, like all others who have no number there. There the place has to do:
- * /run/rampfs belongs to root, or to whoever made the container.
+ * In a user namespace that does not have the machine's root (a rootless container), the kernel shows that
+ * uid as the overflow uid, like all others that have no number there. There the path has to do:
+ * /run/rampfs belongs to root, or to the user that made the container.
  */
 #include "daemon_request.h"
 
@@ -21,7 +20,7 @@
 #include "base/session.h"
 #include "sys.h"
 
-#define OVERFLOW_UID 65534 /* /proc/sys/kernel/overflowuid, as everybody leaves it */
+#define OVERFLOW_UID 65534 /* the default of /proc/sys/kernel/overflowuid */
 #define UIDS	     UINT32_MAX
 
 static bool right_place(const char *path)
@@ -31,7 +30,7 @@ static bool right_place(const char *path)
 	return strncmp(path, SESSION_DIR "/", len) == 0 && !strchr(path + len, '/');
 }
 
-/* The next number in the text, and *text behind it. */
+/* Returns the next number in the text, and moves *text behind it. */
 static uint64_t parse_number(const char **text)
 {
 	uint64_t number = 0;
@@ -43,7 +42,7 @@ static uint64_t parse_number(const char **text)
 	return number;
 }
 
-/* Our user namespace has no number for some users: its map is not "0 0 4294967295". */
+/* Whether our user namespace has no number for some users: its map is not "0 0 4294967295". */
 static bool some_have_no_uid(void)
 {
 	char map[128];
@@ -64,12 +63,12 @@ static bool some_have_no_uid(void)
 
 static bool is_roots(int sock)
 {
-	struct ucred who;
-	socklen_t len = sizeof(who);
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
 
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len))
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len))
 		return false;
-	return who.uid == 0 || (who.uid == OVERFLOW_UID && some_have_no_uid());
+	return peer.uid == 0 || (peer.uid == OVERFLOW_UID && some_have_no_uid());
 }
 
 int daemon_connect(const char *path, uint32_t patience_ms)

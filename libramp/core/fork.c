@@ -1,36 +1,35 @@
 /*
- * What a fork does to a process that has segments mapped.
+ * The fork of a process that has segments mapped.
  *
- * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, nor the agents. Before
- * the fork the parent asks each daemon for a token that stands for what it has mapped, and takes a
- * copy of the table, since the table itself may be in the middle of a change when the child is
- * made. The child starts agents of its own and each daemon, given its token, has them map
- * everything again. Only the attach lock is held over the fork: no agent waits for it, and other
- * libraries' handlers may run into our wrappers meanwhile.
+ * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, and none of the agents.
+ * Before the fork the parent asks each daemon for a token for what it has mapped there, and takes a copy
+ * of the table, because the table itself may be in the middle of a change when the child is made. The
+ * child starts agents of its own, and each daemon, given its token, has them map everything again. Only
+ * attach_lock is held over the fork: no agent waits for it, and other libraries' handlers may call our
+ * wrappers meanwhile.
  *
- * A mapping is MADV_DONTFORK a moment after it was made, and no call makes one that is so from the
- * start (only mremap(2) session it on). A child of that moment would keep a part of the segment for
- * its life, which nobody could take away: so agents and forks stay out of each other's way (the
- * gate). Of the ways to make a child, clone(2) and _Fork(3) run no handlers and are wrapped for
- * this.
+ * A mapping becomes MADV_DONTFORK shortly after it was made; no call makes one that is so from the start
+ * (only mremap(2) hands it on). A child made in between would keep a part of the segment for its life,
+ * and nothing could take it away: so agents and forks exclude each other (fork_gate.h). Of the ways to
+ * make a child, clone(2) and _Fork(3) run no handlers; they are wrapped for this.
  *
- * There are two sets of handlers, since another library's take that library's locks, and what we do
- * for the child may need those: starting an agent allocates. The one that asks, holds the attach
- * lock and starts agents is registered at the first attach, so that of all that a program has by
- * then its prepare comes first and its child last; an allocator's locks are free at both. The other
- * is registered when the program begins and keeps the gate alone.
+ * There are two sets of handlers. Handlers of another library take that library's locks, and our work for
+ * the child may need these: starting an agent allocates. The set that asks the daemons, holds attach_lock
+ * and starts agents is registered at the first attach. So of all handlers that the program has by then its
+ * prepare runs first and its child handler last; an allocator's locks are free at both. The other set is
+ * registered when the program begins and keeps the gate alone.
  *
- * Other threads of the parent go on meanwhile: what they have unmapped or protected between the
- * token and the copy, the child finds out when it has its mappings: the copy counts. What they have
- * put in the place of a segment until the fork, the child has itself, and none of the segment there.
+ * Other threads of the parent continue meanwhile. What they have unmapped or protected between the token
+ * and the copy, the child finds out when it has its mappings: the copy counts. What they have put in the
+ * place of a segment until the fork, the child has itself, and nothing of the segment there.
  *
- * A child that came otherwise begins without anything: it knows itself by a page that forks wipe.
- * One that shares its parent's memory maps no segment: its agent would end with it, and the mapping
- * stay.
+ * A child made in another way begins without anything: it recognises itself by a page that forks wipe.
+ * A child that shares its parent's memory maps no segment: its agent would end with it, and the mapping
+ * would remain.
  *
- * How it fails: no token, or no answer in the child within 5 s: the child goes on without these
- * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
- * a segment does nothing here. vfork, posix_spawn and system(3) never come here.
+ * How it fails: no token, or no answer in the child within 5 s: the child continues without these
+ * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for a
+ * segment does nothing here. vfork, posix_spawn and system(3) never come here.
  */
 #include "fork.h"
 
@@ -55,29 +54,28 @@
 /* One daemon's answer to FORK. */
 struct ticket {
 	uint64_t token[2];
-	uint64_t ranges; /* that the token stands for */
-	bool needed;	 /* we have ranges there */
+	uint64_t ranges; /* how many the token covers */
+	bool needed;	 /* the table has ranges of that daemon */
 	int error;	 /* positive errno: no token */
 };
 
-/* Between prepare and the end of the fork; under the attach lock. */
+/* Between prepare and the end of the fork; protected by attach_lock. */
 static struct ticket tickets[AGENTS_MAX];
 static struct ranges copy;
 
-/* The handlers that need a ticket are registered: a segment was asked for. Before that, forks have
-   nothing to do with us. Written under the attach lock. */
+/* The handlers that take tickets are registered: a segment was asked for. Before that, forks have
+   nothing to do with us. Written under attach_lock. */
 static _Atomic bool watched;
 
-/* Of the forking thread: other threads may fork at the same time, before the first attach. */
+/* Of the forking thread: before the first attach, other threads may fork at the same time. */
 static __thread struct {
 	struct signal_guard guard;
-	bool locked; /* prepare took the attach lock */
+	bool locked; /* prepare took attach_lock */
 } own __attribute__((tls_model("initial-exec")));
 
-/* ---- whose memory is this? ----------------------------------------------------------------------
- */
+/* ---- a child at its first call ---- */
 
-/* In a child: whoever else held these is not here. */
+/* In a child: frees the locks of threads that the child does not have. */
 static void free_locks(void)
 {
 	table.lock.word = 0;
@@ -97,8 +95,7 @@ bool fork_settle(void)
 	return memory != FORK_MEMORY_SHARED;
 }
 
-/* ---- the handlers -------------------------------------------------------------------------------
- */
+/* ---- the handlers ---- */
 
 static bool has_ranges(int session)
 {
@@ -115,7 +112,7 @@ static void ask_ticket(int session)
 	uint64_t deadline_ms = sys_now_ms() + FORK_PATIENCE_MS;
 	int rc;
 
-	/* A daemon on its way back: its keeper holds the socket, so the next one is waited for. */
+	/* A daemon on its way back: its keeper holds the socket, so the next daemon is waited for. */
 	while ((rc = daemon_request(agent_socket(session), &msg, deadline_ms)) == -EPIPE &&
 	       sys_now_ms() < deadline_ms) {
 		msg = (struct session_msg){.type = SESSION_FORK};
@@ -127,8 +124,8 @@ static void ask_ticket(int session)
 	ticket->ranges = msg.segment;
 }
 
-/* Tickets, and a copy of the table. Takes the attach lock. */
-static void take_stock(void)
+/* Takes attach_lock, a ticket of each daemon, and a copy of the table. */
+static void take_tickets(void)
 {
 	guard_enter(&own.guard);
 	futex_lock(&attach_lock);
@@ -145,15 +142,15 @@ static void take_stock(void)
 	futex_unlock(&table.lock);
 }
 
-static void stock_prepare(void)
+static void ticket_prepare(void)
 {
 	if (!watched || own.locked)
 		return;
-	take_stock();
+	take_tickets();
 	own.locked = true;
 }
 
-static void stock_in_parent(void)
+static void ticket_in_parent(void)
 {
 	if (!own.locked)
 		return;
@@ -162,23 +159,23 @@ static void stock_in_parent(void)
 	guard_leave(&own.guard);
 }
 
-/* The table is as the child shall have it, before anybody looks. */
+/* Makes the table what the child shall have, before any other code reads it. */
 static void gate_in_child(void)
 {
 	fork_gate_reset();
 	free_locks();
-	/* Where we hold nothing, another thread may have been in its first attach. */
+	/* Where this thread holds nothing, another thread may have been in its first attach. */
 	table.ranges.n = own.locked ? copy.n : 0;
 	memcpy(table.ranges.at, copy.at, table.ranges.n * sizeof(copy.at[0]));
 }
 
-/* The daemon's answer did not come, or makes no sense; or our agent's to the daemon. */
+/* Whether the daemon's answer did not come or makes no sense, or the agent's answer to the daemon. */
 static bool unanswered(int code)
 {
 	return code == EPIPE || code == ETIMEDOUT || code == ESRCH || code == EPROTO;
 }
 
-/* One ADOPT: 0, or a positive errno and why. */
+/* Asks for one ADOPT. Returns 0, or a positive errno and the reason. */
 static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
 		     struct agent_error *err)
 {
@@ -195,8 +192,9 @@ static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
 }
 
 /*
- * A daemon that has died since it gave the token has forgotten it: the next one is asked without,
- * for what our parent has mapped.
+ * Gets the child's mappings from one daemon. Returns 0 or a positive errno. A daemon that has died since it
+ * gave the token takes the token with it: the next daemon is asked without one, for what our parent has
+ * mapped.
  */
 static int adopt(int session, struct agent_error *err)
 {
@@ -220,7 +218,7 @@ static int adopt(int session, struct agent_error *err)
 	return code;
 }
 
-static void stock_in_child(void)
+static void ticket_in_child(void)
 {
 	struct agent_error err = {0};
 	int code;
@@ -254,7 +252,7 @@ void fork_init(void)
 
 int fork_watch(void)
 {
-	if (!watched && pthread_atfork(stock_prepare, stock_in_parent, stock_in_child))
+	if (!watched && pthread_atfork(ticket_prepare, ticket_in_parent, ticket_in_child))
 		return -ENOMEM;
 	watched = true;
 	return 0;

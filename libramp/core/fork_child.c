@@ -9,7 +9,8 @@
 #include "sys.h"
 #include "table.h"
 
-/* All of it is mapped, and gets what it had in the parent at last. */
+/* Gives a range the advice and the protection that it had in the parent. Returns false where not all of it
+   is mapped. */
 static bool child_give_back(const struct range *r)
 {
 	if (sys_madvise(r->addr, r->len, MADV_DONTFORK))
@@ -20,7 +21,7 @@ static bool child_give_back(const struct range *r)
 	return true;
 }
 
-/* Nothing of it is mapped, as far as the kernel says. */
+/* Whether nothing of it is mapped, as far as the kernel says. */
 static bool is_free(uint64_t start, uint64_t len)
 {
 	long at =
@@ -32,13 +33,14 @@ static bool is_free(uint64_t start, uint64_t len)
 	return at != -EEXIST;
 }
 
-/* All of it is mapped. Changes nothing. */
+/* Whether all of it is mapped. Changes nothing. */
 static bool is_full(uint64_t start, uint64_t end)
 {
 	return !sys_msync(start, end - start, MS_ASYNC);
 }
 
-/* Nothing of a segment is there yet: what is mapped is the program's own, and stays. */
+/* Takes out the parts of [start, end) that are mapped. Nothing of a segment is mapped yet, so these are the
+   program's own, and stay. */
 static void child_forget_replaced(uint64_t start, uint64_t end)
 {
 	uint64_t half = start + (end - start) / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
@@ -51,14 +53,14 @@ static void child_forget_replaced(uint64_t start, uint64_t end)
 		child_forget_replaced(half, end);
 		return;
 	}
-	/* Where the table is full, the child lacks more. */
+	/* Where the table is full, the child loses more than that. */
 	if (ranges_isolate(&table.ranges, start, end, &first, &last))
 		first = ranges_first(&table.ranges, start);
 	while (first < table.ranges.n && table.ranges.at[first].addr < end)
 		ranges_remove(&table.ranges, first);
 }
 
-/* Neighbours are looked at as one. */
+/* Looks at neighbours as one. */
 void fork_child_forget_replaced(void)
 {
 	uint64_t start, end = 0;
@@ -74,7 +76,7 @@ void fork_child_forget_replaced(void)
 	futex_unlock(&table.lock);
 }
 
-/* What is not mapped after all is none of ours; where that is a part of a range, that part. */
+/* Where only a part of a range is not mapped, halves it until that part is known. */
 void fork_child_forget_missing(int session)
 {
 	uint32_t ignored;
@@ -95,7 +97,6 @@ void fork_child_forget_missing(int session)
 	futex_unlock(&table.lock);
 }
 
-/* What a daemon that died had us map already. */
 void fork_child_unmap(int session)
 {
 	for (uint32_t i = 0; i < table.ranges.n; i++)
@@ -103,8 +104,8 @@ void fork_child_unmap(int session)
 			sys_munmap(table.ranges.at[i].addr, table.ranges.at[i].len);
 }
 
-/* Nobody has said that it is all as it should be: a range may be mapped and not watched yet, and what
-   is missing there would read as zeros. One that is mapped only afterwards is pending (commands.c),
+/* The daemon has not said that all is as it should be. A range may be mapped and not registered yet, and
+   its missing pages would read as zeros. A range that is mapped only afterwards is pending (commands.c),
    and gets no access. */
 void fork_child_forget_all(int session)
 {

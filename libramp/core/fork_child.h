@@ -12,7 +12,7 @@ void fork_child_forget_replaced(void);
 /* Gives the ranges of that agent's daemon the protection of the parent, and takes out those that are
    not mapped after all. */
 void fork_child_forget_missing(int session);
-/* Unmaps the ranges of that agent's daemon; the table keeps them. */
+/* Unmaps the ranges that the agent's daemon had us map before it died; the table keeps them. */
 void fork_child_unmap(int session);
 /* Unmaps them and takes them out. */
 void fork_child_forget_all(int session);

@@ -17,7 +17,7 @@
 /* All zero in a child with a memory of its own, however that child was made. */
 struct unforked {
 	_Atomic uint32_t gate; /* how many forks, how many agents, in its two halves */
-	_Atomic pid_t owner;   /* whose memory it is */
+	_Atomic pid_t owner;   /* the process to which the memory belongs */
 };
 
 /* Used until there is a page that forks wipe, and where there can be none: a child finds its parent's

@@ -1,6 +1,6 @@
 /*
  * The gate: a process either makes a child or makes a mapping that a child would get, not both at a
- * time. And whose memory this is: the parent's or a child's.
+ * time. It also tells to which process this memory belongs.
  *
  * Threads that fork pass through it by the begin and end of a fork; agents block it around mmap(2) and
  * the MADV_DONTFORK that follows. Each side waits for the other a second at most.

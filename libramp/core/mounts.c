@@ -16,20 +16,20 @@
 
 #define FUSE_MAGIC 0x65735546
 #define KNOWN_MAX  16
-#define FIELD_MAX  256 /* of a security module's options, too */
+#define FIELD_MAX  256 /* also of a security module's options */
 
 enum verdict { UNKNOWN, FOREIGN, OURS };
 
 /*
- * Of one mount. Its number is never another's (Linux 6.8); a device's, which has to do before, is:
- * after an umount it may be that of what somebody else mounts.
+ * One mount. Since Linux 6.8 a mount's number is never given to another one. Before, the device's number
+ * has to do, which after an umount may be given to what another user mounts.
  */
 struct mount_key {
 	uint64_t number;
 	dev_t dev;
 };
 
-/* Each 0, or a place's number with its verdict; a full table is overwritten in turn. */
+/* Each is 0, or a mount's number with its verdict; a full table is overwritten in turn. */
 static _Atomic uint64_t known[KNOWN_MAX];
 static _Atomic uint32_t next_known;
 
@@ -62,8 +62,7 @@ static void mounts_remember(uint64_t number, enum verdict verdict)
 	known[next_known++ % KNOWN_MAX] = pack(number, verdict);
 }
 
-/* ---- /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE ..." ------
- */
+/* ---- /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE ..." ---- */
 
 struct reader {
 	char field[FIELD_MAX]; /* the field being read; its beginning, where it is longer */
@@ -84,13 +83,13 @@ static dev_t parse_device(const char *s)
 	return makedev(number[0], number[1]);
 }
 
-/* Of a FUSE mount's own options: it was root that mounted it. */
+/* Whether root has mounted it, from a FUSE mount's own options. */
 static bool by_root(const char *options)
 {
 	return strstr(options, ",user_id=0,") != NULL;
 }
 
-/* What anybody mounts may call itself rampfs (-o subtype=rampfs). */
+/* Takes a field that is complete. Any user's mount may call itself rampfs (-o subtype=rampfs). */
 static void end_field(struct reader *r, dev_t dev)
 {
 	r->field[r->len] = '\0';
@@ -119,8 +118,8 @@ static void take_byte(struct reader *r, char c, dev_t dev)
 	}
 }
 
-/* UNKNOWN: there is no list. What is not in it may be anybody's, handed to us from a namespace of
-   his own. */
+/* Returns UNKNOWN where there is no list. A mount that is not in the list may be any user's, handed to us
+   from a mount namespace of that user. */
 static enum verdict listed(dev_t dev)
 {
 	struct reader reader = {.found = FOREIGN};
@@ -156,7 +155,7 @@ static bool mount_key_of(int fd, struct mount_key *key)
 	struct statx x;
 	struct stat st;
 
-	/* Without asking a file system that may be anybody's. */
+	/* Without asking the filesystem, which may be any user's. */
 	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
 		    KERNEL_STATX_MNT_ID_UNIQUE, &x) == 0) {
 		key->dev = makedev(x.stx_dev_major, x.stx_dev_minor);

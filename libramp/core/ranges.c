@@ -49,7 +49,7 @@ static bool cuts(const struct ranges *t, uint64_t at)
 	return index < t->n && t->at[index].addr < at;
 }
 
-/* Where `at` lies inside a range, that becomes two. Returns the index of what starts at or after
+/* Cuts the range in which `at` lies in two. Returns the index of the first range that starts at or after
    `at`. */
 static uint32_t cut(struct ranges *t, uint64_t at)
 {

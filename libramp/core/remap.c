@@ -1,12 +1,11 @@
 /*
- * A program's thread changes what it has mapped.
+ * Happy path: a system call, and the change of the table's entries that goes with it, under the table's
+ * lock; no message. The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE) is punched by
+ * the daemon.
  *
- * Happy path: a system call, and the table's entries with it, under the table's lock; no message.
- * The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE) is the daemon's to punch.
- *
- * How it fails: what would move a segment from its address, let it grow past its extent or have a
- * fork copy it is refused with a line; everything else as the kernel says. A mapping that is gone
- * is changed all the same: it comes back as it was left.
+ * How it fails: a call that would move a segment from its address, let it grow past its extent or have a
+ * fork copy it is refused with a line; all else fails as the kernel says. A mapping that is gone is
+ * changed all the same: it comes back as it was left.
  */
 #include "remap.h"
 
@@ -21,13 +20,14 @@
 #include "sys.h"
 #include "table.h"
 
-/* More than a daemon needs to give up by itself (SESSION_PUNCH_MS): one that has died, or hangs. */
+/* Longer than a daemon takes to give up by itself (SESSION_PUNCH_MS): after it, the daemon has died or
+   hangs. */
 #define PUNCH_PATIENCE_MS 10000
-#define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes; the kernel is done with them in no time */
+#define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes, which the kernel punches in no time */
 #define RETRY_PAUSE_MS	  5
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
 
-/* It has pages, and the last one does not lie before the first. */
+/* Whether the range has pages, and the last one does not lie before the first. */
 static bool ends_behind(uint64_t start, uint64_t len)
 {
 	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + page_up(len) > start;
@@ -41,7 +41,7 @@ int remap_over_begin(struct signal_guard *guard, const void *addr, uint64_t len)
 
 	guard_enter(guard);
 	table_lock_settled();
-	/* Afterwards it would be too late for a full table. */
+	/* After the call it would be too late to find the table full. */
 	if (page_aligned(start) && ends_behind(start, len))
 		rc = ranges_isolate(&table.ranges, start, start + page_up(len), &ignored, &ignored);
 	if (rc) {
@@ -80,7 +80,8 @@ int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t 
 	return rc;
 }
 
-/* The kernel has come so far before it failed: *at is where the range before it ended. */
+/* Whether the kernel came this far before it failed. *at is the end of the range before; it becomes this
+   range's end. */
 static bool is_protected(const struct range *r, uint64_t *at, int prot)
 {
 	bool next = r->addr == *at;
@@ -120,7 +121,7 @@ int remap_mprotect(void *addr, uint64_t len, int prot)
 	if (len && !ends_behind(start, len))
 		return -ENOMEM;
 	guard_enter(&guard);
-	table_lock_settled(); /* what is put in place meanwhile has the protection of before */
+	table_lock_settled(); /* what a swap puts in place meanwhile has the protection of before */
 	rc = protect(start, page_up(len), prot);
 	futex_unlock(&table.lock);
 	guard_leave(&guard);
@@ -128,8 +129,8 @@ int remap_mprotect(void *addr, uint64_t len, int prot)
 }
 
 /*
- * The mapping before the gap grows over it. The kernel wants a range that ends where its mapping
- * ends, so its last page stands for it. Under table.lock.
+ * Grows the mapping before the gap over the gap. The kernel wants a range that ends where its mapping
+ * ends, so the mapping's last page is given. Under table.lock.
  */
 static int grow_over(uint64_t start, uint64_t end)
 {
@@ -151,7 +152,7 @@ static int grow_over(uint64_t start, uint64_t end)
 	return rc;
 }
 
-/* Under table.lock. [start, end) is what comes on top; what is there of it is counted. */
+/* Adds [start, end), and counts the parts of it that are mapped already. Under table.lock. */
 static int grow(uint64_t start, uint64_t end)
 {
 	uint32_t first, last;
@@ -169,7 +170,7 @@ static int grow(uint64_t start, uint64_t end)
 			break;
 		at = gap_end;
 	}
-	/* Something foreign stands there, or the kernel has no room: as before. */
+	/* Something foreign is there, or the kernel has no room: all is as before. */
 	if (rc)
 		table_release(start, end, NULL);
 	ranges_join(&table.ranges);
@@ -181,7 +182,7 @@ struct mremap_call {
 	int flags;
 };
 
-/* Under table.lock. *reason: what to say, where the kernel's errno is not enough. */
+/* Under table.lock. *reason: the text to write, where the kernel's errno is not enough. */
 static int remap(const struct mremap_call *call, const char **reason)
 {
 	uint32_t index = ranges_first(&table.ranges, call->old);
@@ -224,7 +225,7 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	int rc;
 
 	guard_enter(&guard);
-	table_lock_settled(); /* else what stands there meanwhile would grow, and not what is put there */
+	table_lock_settled(); /* else the empty file would grow, and not the mapping that replaces it */
 	rc = remap(&call, &reason);
 	futex_unlock(&table.lock);
 	if (reason)
@@ -233,8 +234,8 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	return rc;
 }
 
-/* Of a daemon that dies meanwhile nobody knows what it did; the next one does it (again), when our
-   agent has come to it. */
+/* Asks for one part of a hole. How much a daemon that dies meanwhile has done is not known; the next
+   daemon does it (again) once our agent has connected to it. */
 static int ask_punch(const char *path, struct session_msg *msg)
 {
 	const struct session_msg asked = *msg;
@@ -249,7 +250,7 @@ static int ask_punch(const char *path, struct session_msg *msg)
 	return rc == -EPIPE || (rc == 0 && msg->result == EPERM) ? -ETIMEDOUT : rc;
 }
 
-/* The daemon punches the hole, part by part. */
+/* Has the daemon punch the hole, part by part. */
 static int punch(uint64_t start, uint64_t end, char *reason)
 {
 	int rc = 0;
@@ -295,7 +296,7 @@ static bool any_of_ours(uint64_t start, uint64_t end)
 	return found;
 }
 
-/* Remembered for when the segment goes and comes back. */
+/* Notes the advice for when the segment goes and comes back. */
 static void note_nohuge(uint64_t start, uint64_t end, bool nohuge)
 {
 	uint32_t first, last;
@@ -337,7 +338,7 @@ int remap_madvise(void *addr, uint64_t len, int advice)
 	return rc;
 }
 
-/* The kernel would map the file anew there: not registered, and in a fork's child. */
+/* Refuses: the kernel would map the file again there, not registered, and also in a fork's child. */
 int remap_file_pages_refuse(void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;

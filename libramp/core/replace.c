@@ -8,6 +8,7 @@
 #include "sys.h"
 #include "table.h"
 
+/* Maps the empty file elsewhere and moves it over the range. Returns 0 or a negative errno. */
 static int put_beside(const struct range *r, int empty_fd)
 {
 	long z, at;
@@ -23,6 +24,7 @@ static int put_beside(const struct range *r, int empty_fd)
 	return 0;
 }
 
+/* Maps the empty file over the range. Returns 0 or a negative errno. */
 static int put_over(const struct range *r, int prot, int empty_fd)
 {
 	long at = fork_gate_mmap(r->addr, r->len, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
@@ -32,10 +34,11 @@ static int put_over(const struct range *r, int prot, int empty_fd)
 }
 
 /*
- * What the process may have (RLIMIT_AS, RLIMIT_MEMLOCK, mappings) may not suffice for both at a
- * time: then the empty file takes the very room of the segment. And what it may write to of its own
- * (RLIMIT_DATA) may not suffice for that one: then a store there is SIGSEGV. What touches it must
- * not wait for ever, nor its bytes stay on this node.
+ * Puts the empty file in the place of a range. The process's limits (RLIMIT_AS, RLIMIT_MEMLOCK, the
+ * number of mappings) may not allow both mappings at a time: then the empty file is mapped over the
+ * segment. RLIMIT_DATA may not allow the empty file to be writable: then a store there is SIGSEGV. It has
+ * to succeed in some way: a thread that touches the range must not wait for ever, and the segment's bytes
+ * must not stay on this node.
  */
 static int put_empty(struct range *r, int empty_fd)
 {
@@ -53,10 +56,10 @@ static int put_empty(struct range *r, int empty_fd)
 }
 
 /*
- * What the program has unmapped meanwhile stays unmapped; what it has mapped through another node
- * since, which has the segment now, is that one's. Where no empty file can be put there, nothing
- * is: a touch is SIGSEGV, and the segment is not put back when it returns. All of the segment goes:
- * so where a piece can't be cut, the rest of it does so a moment earlier.
+ * What the program has unmapped meanwhile stays unmapped. What it has mapped since through the node that
+ * has the segment now belongs to that node's session, and stays. Where no empty file can be put, the piece
+ * is unmapped: a touch is SIGSEGV, and the segment is not put back when it returns. All of the segment
+ * goes in the end: so where a piece can't be cut, the rest of it goes a little earlier.
  */
 static int put_empty_pieces(const struct agent_session *session, const struct session_msg *msg,
 			    int fd)
@@ -81,7 +84,7 @@ static int put_empty_pieces(const struct agent_session *session, const struct se
 	return rc;
 }
 
-/* Whether it may open nothing any more: the message has come, its descriptor could not. */
+/* Whether the process may open nothing any more: the message has come, but its descriptor could not. */
 static bool opens_nothing(int sock)
 {
 	int fd = dup(sock);
@@ -115,10 +118,11 @@ int replace_back(struct agent_session *session, const struct session_msg *msg, i
 		return EINVAL;
 	if (!scratch)
 		return ENOMEM;
-	/* Without access at first: where the program has said mlockall(MCL_FUTURE), mmap(2) would
-	   fill it at once, before it is registered, and put zeros where pages are still missing. */
+	/* Without access at first: where the program has called mlockall(MCL_FUTURE), mmap(2) would
+	   fill the mapping at once, before it is registered, and put zeros where pages are still
+	   missing. */
 	z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
-	/* What stands in its place is locked as well, and RLIMIT_MEMLOCK not enough for both. */
+	/* The empty file in its place is locked as well, and RLIMIT_MEMLOCK is not enough for both. */
 	if (z == -EAGAIN && sys_munlock(msg->addr, msg->len) == 0)
 		z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
 	if (z < 0)

@@ -44,8 +44,8 @@ void say_init(void)
 	note_stderr();
 }
 
-/* The line's bytes, with its newline; what does not fit is cut. */
-static size_t join(char *line, const char *part, va_list ap)
+/* Returns the line's bytes with its newline; a line that does not fit is cut. */
+static size_t join_parts(char *line, const char *part, va_list ap)
 {
 	size_t len = 0;
 
@@ -57,10 +57,10 @@ static size_t join(char *line, const char *part, va_list ap)
 }
 
 /*
- * Whether that is a place for lines. A program that has closed its stderr gets the number for
- * another file, and a line in the midst of its data would spoil that: so nothing is written where
- * there was no stderr, nor into a file that the program also reads. A log that was put in stderr's
- * place is a file for writing alone; pipes and sockets are the first one or none.
+ * Whether a line may be written there. A program that has closed its stderr gets the number for another
+ * file, and a line in the midst of its data would spoil that: so nothing is written where there was no
+ * stderr, nor into a file that the program also reads. A log that was put in stderr's place is a file for
+ * writing alone. A pipe or socket has to be the one that was stderr at the beginning.
  */
 static bool takes_lines(const struct stat *st, bool also_read)
 {
@@ -74,7 +74,8 @@ static bool takes_lines(const struct stat *st, bool also_read)
 				   st->st_ino == first_stderr.ino);
 }
 
-/* A pipe that has no reader raises SIGPIPE in the thread that writes: that one is taken back. */
+/* Writes the line. A pipe without a reader raises SIGPIPE in the thread that writes: that signal is taken
+   back. */
 static void write_stderr(const char *line, size_t len)
 {
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -106,7 +107,7 @@ void say_line(const char *first, ...)
 	if (quiet)
 		return;
 	va_start(ap, first);
-	len = join(line, first, ap);
+	len = join_parts(line, first, ap);
 	va_end(ap);
 	write_stderr(line, len);
 }
@@ -118,9 +119,10 @@ int say_refusal(const char *what, int code, const char *reason)
 }
 
 /*
- * The program's stderr, for a thread with a file table of its own. Opened anew, so that nothing of
- * the program's is held and nobody waits. But a file has a place where the program goes on writing,
- * and would write over the line: there it has to be the very same open file, which never waits.
+ * Opens the program's stderr, for a thread with a file table of its own. It is opened again, so that
+ * nothing of the program's is held and no thread waits. But a regular file has an offset at which the
+ * program continues to write, and the program would write over the line: there the descriptor has to be of
+ * the same open file, which never waits.
  */
 static int open_stderr(void)
 {
@@ -149,7 +151,7 @@ static int open_stderr(void)
 	return same;
 }
 
-/* SIGPIPE stays blocked and pending. */
+/* A SIGPIPE stays blocked and pending. */
 void say_agent_line(const char *first, ...)
 {
 	char line[LINE_BYTES];
@@ -160,13 +162,13 @@ void say_agent_line(const char *first, ...)
 	if (quiet)
 		return;
 	va_start(ap, first);
-	len = join(line, first, ap);
+	len = join_parts(line, first, ap);
 	va_end(ap);
 	fd = open_stderr();
 	if (fd < 0)
 		return;
 	if (write(fd, line, len) < 0) {
-		/* Nobody reads it: the line is lost, the program goes on. */
+		/* It has no reader: the line is lost, the program continues. */
 	}
 	close(fd);
 }

@@ -1,13 +1,14 @@
 /*
  * librampfs-preload.so: mmap and its kin for programs that know nothing of rampfs.
  *
- * Happy path: a call that is none of ours goes on to the next library (or the kernel, before our
- * constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one statx(2)
- * more. Only where the file is on a rampfs mount, or the range was mapped through us, attach.c and
- * change.c have it. Private mappings of rampfs files are the kernel's: fork must keep their copies.
+ * Happy path: a call that does not concern a segment is passed to the next library (or the kernel, before
+ * our constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one statx(2)
+ * more. Only where the file is on a rampfs mount, or the range was mapped by us, core/attach.c and
+ * core/remap.c carry it out. Private mappings of rampfs files are the kernel's: fork must keep their
+ * copies.
  *
- * How it fails: what can't be done gets an errno and one line on stderr. errno is untouched on
- * success. A wrapper must not assume anything: it may be called by the dynamic loader, by another
+ * How it fails: a call that can't be carried out gets an errno and one line on stderr. errno is untouched
+ * on success. A wrapper must not assume anything: it may be called by the dynamic loader, by another
  * library's constructor, in a signal handler, in vfork's child.
  */
 #include <errno.h>
@@ -47,7 +48,7 @@ static bool shared_file(int flags, int fd)
 	       (type == MAP_SHARED || type == MAP_SHARED_VALIDATE);
 }
 
-/* True: it is done, with *out and errno as the caller shall see them. */
+/* Returns true where the call is done, with *out and errno as the caller shall see them. */
 static bool map_segment(const struct attach_call *call, void **out)
 {
 	int saved = errno, rc;
@@ -70,7 +71,7 @@ static bool may_be_ours(const void *addr, size_t length)
 	return true;
 }
 
-/* As the kernel does at the end of mmap, with its silence about failures. */
+/* Fills pages in as the kernel does at the end of mmap, and like the kernel is silent about failures. */
 static void populate(void *at, size_t length, int prot, int flags)
 {
 	bool copies = (prot & PROT_WRITE) && (flags & MAP_TYPE) == MAP_PRIVATE;
@@ -81,8 +82,8 @@ static void populate(void *at, size_t length, int prot, int flags)
 	errno = saved;
 }
 
-/* Where something of ours may be, or come: a call that fails leaves what was there. Pages are
-   filled in afterwards: an agent does not wait so long for the table. */
+/* Maps where something of ours may be or may come: a call that fails leaves what was there. Pages are
+   filled in afterwards, because an agent must not wait that long for the table. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
 	size_t over = flags & MAP_FIXED ? length : 0;
@@ -127,8 +128,8 @@ EXPORT void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t 
 		return out;
 	errno = saved;
 	out = map_other(addr, length, prot, flags, fd, offset);
-	/* As FUSE answers for a rampfs mount: its device's number may have been another's before.
-	 */
+	/* ENODEV is FUSE's answer for a rampfs mount: its device's number may have been another
+	   filesystem's before. */
 	if (out == MAP_FAILED && errno == ENODEV && shared && mounts_look_again(fd) &&
 	    !map_segment(&call, &out))
 		errno = ENODEV;
@@ -216,8 +217,7 @@ EXPORT void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 		       : next_libc.mremap(old, old_size, new_size, flags, to);
 }
 
-/* ---- children that no handler of ours would see -------------------------------------------------
- */
+/* ---- children that no handler of ours would see ---- */
 
 /* The C library's since 2.34. */
 pid_t _Fork(void);
@@ -241,24 +241,24 @@ EXPORT pid_t _Fork(void)
 
 EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
-	bool apart = !(flags & CLONE_VM);
+	bool own_memory = !(flags & CLONE_VM);
 	int saved = errno, code, pid;
 	void *ptid, *tls, *ctid;
 	va_list ap;
 
-	/* As many as its flags call for; the next one looks at no more. */
+	/* The caller gave as many as its flags call for; the next library looks at no more. */
 	va_start(ap, arg);
 	ptid = va_arg(ap, void *);
 	tls = va_arg(ap, void *);
 	ctid = va_arg(ap, void *);
 	va_end(ap);
 	preload_init();
-	if (apart)
+	if (own_memory)
 		fork_gate_begin_fork();
 	errno = saved;
 	pid = next_libc.clone(fn, stack, flags, arg, ptid, tls, ctid);
 	code = errno;
-	if (apart)
+	if (own_memory)
 		fork_gate_end_fork();
 	errno = code;
 	return pid;

@@ -211,7 +211,8 @@ static void is_refused(struct program *p, const char *line)
 	close(p->from);
 }
 
-#define NOT_ROOTS "rampfs: mmap: who listens for it is not root's daemon below /run/rampfs\n"
+#define NOT_ROOTS                                                                                  \
+	"rampfs: mmap: the listener at its socket is not root's daemon below /run/rampfs\n"
 
 static const uid_t victims[] = {0, 65534, 1000};
 
