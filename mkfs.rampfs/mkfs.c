@@ -72,7 +72,7 @@ static const struct option long_options[] = {{"config", required_argument, NULL,
 					     {"version", no_argument, NULL, 'V'},
 					     {NULL, 0, NULL, 0}};
 
-static int take_option(int c, struct options *o)
+static int take_option(int c, struct mkfs_options *o)
 {
 	switch (c) {
 	case 'c':
@@ -114,7 +114,7 @@ static int take_option(int c, struct options *o)
 	}
 }
 
-static const char *what_is_wrong(const struct options *o, int rest)
+static const char *what_is_wrong(const struct mkfs_options *o, int rest)
 {
 	if (!o->config && !o->join)
 		return "--config is missing (or --join)";
@@ -146,7 +146,7 @@ static const char *follow(const char *dir)
 	return realpath(dir, real) ? real : dir;
 }
 
-static int parse(int argc, char **argv, struct options *o)
+static int parse(int argc, char **argv, struct mkfs_options *o)
 {
 	const char *wrong;
 	int c;
@@ -204,7 +204,7 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
 	return rc;
 }
 
-static int fill(const char *dir, const struct options *o, const struct plan *plan,
+static int fill(const char *dir, const struct mkfs_options *o, const struct plan *plan,
 		const uint8_t *key_bytes, size_t key_len, struct ramp_err *err)
 {
 	char file[PATH_MAX], node[RAMP_NODE_NAME_MAX + 2];
@@ -262,7 +262,7 @@ static bool store_mounted(const char *dir)
 
 /* Is STATE_DIR free to be made? Absent or empty: yes; a node: with --force; else no. *lock is the
    lock of a node that is replaced, or -1. */
-static int may_make(const struct options *o, int *lock, struct ramp_err *err)
+static int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 {
 	char journal[PATH_MAX];
 	DIR *d = opendir(o->dir);
@@ -301,7 +301,7 @@ static int may_make(const struct options *o, int *lock, struct ramp_err *err)
 
 /* Puts the finished directory where it was asked for. `replace`: in the place of the node that
    may_make has looked at and locked; whatever else is there by now came while this one was made. */
-static int put_in_place(const char *made, const struct options *o, bool replace,
+static int put_in_place(const char *made, const struct mkfs_options *o, bool replace,
 			struct ramp_err *err)
 {
 	struct ramp_err left = {0};
@@ -338,7 +338,7 @@ static int put_in_place(const char *made, const struct options *o, bool replace,
 }
 
 /* Makes the directory beside STATE_DIR and puts it there. */
-static int make_dir(const struct options *o, const struct plan *plan, bool replace,
+static int make_dir(const struct mkfs_options *o, const struct plan *plan, bool replace,
 		    const uint8_t *key_bytes, size_t key_len, struct ramp_err *err)
 {
 	char made[PATH_MAX], parent[PATH_MAX], *in;
@@ -357,7 +357,7 @@ static int make_dir(const struct options *o, const struct plan *plan, bool repla
 	return rc;
 }
 
-static int make_with_key(const struct options *o, struct plan *plan, bool replace,
+static int make_with_key(const struct mkfs_options *o, struct plan *plan, bool replace,
 			 struct ramp_err *err)
 {
 	uint8_t key[STATEDIR_KEY_BYTES], bytes[STATEDIR_KEY_FILE_BYTES];
@@ -383,7 +383,7 @@ static int make_with_key(const struct options *o, struct plan *plan, bool replac
 	return rc;
 }
 
-static int make(const struct options *o, struct ramp_err *err)
+static int make(const struct mkfs_options *o, struct ramp_err *err)
 {
 	struct plan plan = {0};
 	int lock = -1, rc = 0;
@@ -411,7 +411,7 @@ static int make(const struct options *o, struct ramp_err *err)
 
 int main(int argc, char **argv)
 {
-	struct options o = {0};
+	struct mkfs_options o = {0};
 	struct ramp_err err = {0};
 
 	output_begin();

@@ -25,8 +25,8 @@ void plan_free(struct plan *plan)
 	plan->nodes = NULL;
 }
 
-int plan_found(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
-	       struct ramp_err *err)
+int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
+	       struct plan *plan, struct ramp_err *err)
 {
 	const struct config_cluster *config = &plan->config;
 	struct meta_founding *founding = &plan->founding;
@@ -57,7 +57,7 @@ int plan_found(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], s
 /* ---- joining -------------------------------------------------------------------------------- */
 
 /* What the options and the joiner's own section say of it. */
-static int own_words(const struct options *o, const struct config_cluster *config,
+static int own_words(const struct mkfs_options *o, const struct config_cluster *config,
 		     struct join_request *request, struct config_node *own, struct ramp_err *err)
 {
 	const struct config_node *n = config->nodes ? config_find(config, o->node) : NULL;
@@ -139,8 +139,8 @@ static int take_members(const struct join_answer *answer, const struct config_no
 						  "node as one");
 }
 
-int plan_join(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
-	      struct ramp_err *err)
+int plan_join(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
+	      struct plan *plan, struct ramp_err *err)
 {
 	struct join_request request = {0};
 	struct config_node own = {0};

@@ -12,7 +12,7 @@
 #include "base/statedir.h"
 #include "meta/meta.h"
 
-struct options {
+struct mkfs_options {
 	const char *config, *node, *key, *dir;
 	const char *join;		/* HOST:PORT of a member; NULL: a founder */
 	const char *address, *capacity; /* a joiner's, where no configuration says it */
@@ -27,12 +27,12 @@ struct plan {
 };
 
 /* A founder: the configuration that it read. */
-int plan_found(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
-	       struct ramp_err *err);
+int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
+	       struct plan *plan, struct ramp_err *err);
 /* A joiner: asks the member, which takes it in. Its own section of --config, where that is given,
    says its address, capacity and transport. */
-int plan_join(const struct options *o, const uint8_t key[STATEDIR_KEY_BYTES], struct plan *plan,
-	      struct ramp_err *err);
+int plan_join(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
+	      struct plan *plan, struct ramp_err *err);
 void plan_free(struct plan *plan);
 
 #endif

@@ -8,7 +8,7 @@
 #include "options.h"
 
 struct daemon_config {
-	const struct options *options;
+	const struct daemon_options *options;
 	const char *state_dir;	/* absolute */
 	const char *mountpoint; /* absolute */
 	const char *session_path;

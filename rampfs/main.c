@@ -40,7 +40,7 @@ struct place {
 /* mount(8) hands on what its helper ends with, and has numbers of its own. */
 static int exit_failed = 1, exit_usage = 2;
 
-static int fail(const struct ramp_err *err)
+static int main_fail(const struct ramp_err *err)
 {
 	fprintf(stderr, "rampfs: %s\n", err->text);
 	return exit_failed;
@@ -66,7 +66,7 @@ static int find_mountpoint(const char *given, char out[PATH_MAX], struct ramp_er
 	return 0;
 }
 
-static int find_place(const struct options *o, const struct statedir *dir, struct place *p,
+static int find_place(const struct daemon_options *o, const struct statedir *dir, struct place *p,
 		      struct ramp_err *err)
 {
 	ssize_t len = readlink("/proc/self/exe", p->exe, sizeof(p->exe) - 1);
@@ -115,7 +115,7 @@ static bool log_is_file(const char *log)
 }
 
 /* The log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
-static int open_log(const struct options *o, struct ramp_err *err)
+static int open_log(const struct daemon_options *o, struct ramp_err *err)
 {
 	const char *log = o->log[0] ? o->log : o->foreground ? "stderr" : "syslog";
 	int fd;
@@ -226,7 +226,7 @@ static void lift_limits(void)
 	signal(SIGXFSZ, SIG_IGN); /* a log that gets long */
 }
 
-static int run_keeper(const struct options *o, int argc, char **argv, bool adopt)
+static int run_keeper(const struct daemon_options *o, int argc, char **argv, bool adopt)
 {
 	struct ramp_err err = {0};
 	struct keeper_config config = {.session_type = SOCK_SEQPACKET, .ready_fd = -1};
@@ -243,7 +243,7 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 		rc = check_place(&place, &err);
 	statedir_free(&dir);
 	if (rc)
-		return fail(&err);
+		return main_fail(&err);
 	if (!adopt && !o->foreground)
 		rc = go_background(&config.ready_fd, &err);
 	if (!adopt)
@@ -263,7 +263,7 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	}
 	if (rc) {
 		tell_parent(config.ready_fd, &err);
-		return config.ready_fd < 0 ? fail(&err) : 1;
+		return config.ready_fd < 0 ? main_fail(&err) : 1;
 	}
 	config.source = place.state_dir;
 	config.check = check_configuration;
@@ -275,13 +275,13 @@ static int run_keeper(const struct options *o, int argc, char **argv, bool adopt
 	rc = adopt ? keeper_adopt(&config, &err) : keeper_run(&config, &err);
 	free((void *)config.daemon_argv);
 	if (rc && o->foreground)
-		return fail(&err);
+		return main_fail(&err);
 	if (rc)
 		log_error("%s", err.text);
 	return rc ? 1 : 0;
 }
 
-static int run_daemon(const struct options *o, int argc, char **argv)
+static int run_daemon(const struct daemon_options *o, int argc, char **argv)
 {
 	struct ramp_err err = {0};
 	struct daemon_config config = {.options = o};
@@ -312,7 +312,7 @@ static int run_daemon(const struct options *o, int argc, char **argv)
 	return 0;
 }
 
-static int run_destroy(const struct options *o)
+static int run_destroy(const struct daemon_options *o)
 {
 	struct ramp_err err = {0};
 	struct statedir dir;
@@ -321,14 +321,14 @@ static int run_destroy(const struct options *o)
 	rc = statedir_read(o->state_dir, &dir, &err);
 	if (rc) {
 		statedir_free(&dir);
-		return fail(&err);
+		return main_fail(&err);
 	}
 	lock = statedir_lock(dir.path, &err);
 	rc = lock < 0 ? lock : store_destroy(dir.path, o->force, &err);
 	if (lock >= 0)
 		close(lock);
 	statedir_free(&dir);
-	return rc ? fail(&err) : 0;
+	return rc ? main_fail(&err) : 0;
 }
 
 /* Takes the role out of argv, where this program has executed itself. */
@@ -347,7 +347,7 @@ static const char *take_role(int *argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct options o;
+	struct daemon_options o;
 	struct ramp_err err = {0};
 	const char *role;
 

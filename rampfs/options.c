@@ -92,7 +92,7 @@ static int parse_level(const char *value, enum log_level *level)
 }
 
 /* A file's name must mean the same after chdir("/"), and at each SIGHUP. */
-static int parse_log(struct options *o, const char *value)
+static int parse_log(struct daemon_options *o, const char *value)
 {
 	if (value[0] != '/' && strcmp(value, "syslog") != 0 && strcmp(value, "stderr") != 0)
 		return -EINVAL;
@@ -103,7 +103,7 @@ static int parse_log(struct options *o, const char *value)
 }
 
 /* Options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
-static bool parse_generic(struct options *o, const char *word)
+static bool parse_generic(struct daemon_options *o, const char *word)
 {
 	static const struct {
 		const char *word;
@@ -146,14 +146,14 @@ static bool parse_generic(struct options *o, const char *word)
 	return false;
 }
 
-static int unknown_word(const struct options *o, const char *word, struct ramp_err *err)
+static int unknown_word(const struct daemon_options *o, const char *word, struct ramp_err *err)
 {
 	if (o->sloppy)
 		return 0;
 	return ramp_err_set(err, EINVAL, "unknown mount option %s (-o help lists them)", word);
 }
 
-static int parse_word(struct options *o, char *word, struct ramp_err *err)
+static int parse_word(struct daemon_options *o, char *word, struct ramp_err *err)
 {
 	char *value = strchr(word, '=');
 	int rc = 0;
@@ -193,7 +193,7 @@ static int parse_word(struct options *o, char *word, struct ramp_err *err)
 	return 0;
 }
 
-static int parse_list(struct options *o, const char *list, struct ramp_err *err)
+static int parse_list(struct daemon_options *o, const char *list, struct ramp_err *err)
 {
 	while (*list) {
 		size_t len = strcspn(list, ",");
@@ -229,7 +229,8 @@ static const char *flags_of(const char *name, bool own)
 	return options_helper(name) ? ":fnsvrwt:o:hV" : ":fdo:hV";
 }
 
-static int parse_flags(int argc, char **argv, bool own, struct options *o, struct ramp_err *err)
+static int parse_flags(int argc, char **argv, bool own, struct daemon_options *o,
+		       struct ramp_err *err)
 {
 	const char *name = argc > 0 ? argv[0] : "rampfs", *flags = flags_of(name, own);
 	bool helper = !own && options_helper(name);
@@ -291,11 +292,11 @@ static int parse_flags(int argc, char **argv, bool own, struct options *o, struc
 	return rc;
 }
 
-int options_parse(int argc, char **argv, bool own, struct options *o, struct ramp_err *err)
+int options_parse(int argc, char **argv, bool own, struct daemon_options *o, struct ramp_err *err)
 {
 	int rc, left;
 
-	*o = (struct options){
+	*o = (struct daemon_options){
 		.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO, .nice = CPU_WEIGHT_NICE};
 	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)

@@ -14,7 +14,7 @@
 
 enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE_VERSION };
 
-struct options {
+struct daemon_options {
 	enum options_mode mode;
 	bool foreground, debug, force, fake;
 	bool sloppy; /* mount(8)'s -s, which comes before -o: unknown mount options are passed over
@@ -33,7 +33,8 @@ struct options {
 /* 0, or -EINVAL with one sentence. Puts the options in front of the other arguments, as
    getopt_long(3) does, and leaves the strings as they are. `own`: this program has executed itself
    with the arguments that a user or mount(8) gave it. */
-int options_parse(int argc, char **argv, bool own, struct options *options, struct ramp_err *err);
+int options_parse(int argc, char **argv, bool own, struct daemon_options *options,
+		  struct ramp_err *err);
 
 /* Whether this name is mount(8)'s helper. */
 bool options_helper(const char *name);

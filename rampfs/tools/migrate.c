@@ -89,7 +89,7 @@ static const char usage[] =
 	"only\n"
 	"kept later ones from being tried.\n";
 
-struct options {
+struct migrate_options {
 	int mode;
 	bool mode_given, wait, progress, trace, reclaim;
 	const char *node;
@@ -163,7 +163,7 @@ static int ask_mount(const char *file, struct ramp_ioc_info *info, struct stat *
 	return rc;
 }
 
-static int send_migrate(int sock, const struct options *o, uint64_t segment)
+static int send_migrate(int sock, const struct migrate_options *o, uint64_t segment)
 {
 	struct session_msg msg = {.type = SESSION_MIGRATE, .segment = segment};
 
@@ -194,7 +194,7 @@ static void pause_ms(long ms)
 }
 
 /* Waits for the ANSWER; shows what comes before it. 0, or -errno where the daemon has gone. */
-static int wait_answer(int sock, struct bar *bar, const struct options *o, bool *cancelled,
+static int wait_answer(int sock, struct bar *bar, const struct migrate_options *o, bool *cancelled,
 		       struct steps *steps, struct session_msg *msg)
 {
 	struct pollfd pfd = {.fd = sock, .events = POLLIN};
@@ -232,8 +232,8 @@ static int wait_answer(int sock, struct bar *bar, const struct options *o, bool 
 	}
 }
 
-static int report(const char *file, const struct options *o, const struct session_msg *answer,
-		  double took_s)
+static int report(const char *file, const struct migrate_options *o,
+		  const struct session_msg *answer, double took_s)
 {
 	int code = (int)answer->result;
 
@@ -283,7 +283,7 @@ static bool is_settled(const char *path)
 
 /* Cancelled, and the daemon died before it answered: nothing is asked any more; which directory of
    the mount has it says how it ended. Fills an answer as the daemon would have. */
-static int see_where(const char *file, const struct options *o, uint64_t segment,
+static int see_where(const char *file, const struct migrate_options *o, uint64_t segment,
 		     struct session_msg *answer)
 {
 	char there[PATH_MAX], *dir = strdup(file), *base = strdup(file);
@@ -313,8 +313,8 @@ static int see_where(const char *file, const struct options *o, uint64_t segment
 }
 
 /* One daemon's life: 0, or -errno where it has gone. */
-static int ask_once(const char *socket, const struct options *o, uint64_t segment, struct bar *bar,
-		    bool *cancelled, struct session_msg *answer)
+static int migrate_ask_once(const char *socket, const struct migrate_options *o, uint64_t segment,
+			    struct bar *bar, bool *cancelled, struct session_msg *answer)
 {
 	struct steps steps = {0};
 	int rc, sock = session_connect(socket);
@@ -332,8 +332,8 @@ static int ask_once(const char *socket, const struct options *o, uint64_t segmen
 }
 
 /* Asks until some daemon answers, while there is hope for one. */
-static int ask(const char *file, const char *socket, const struct options *o, uint64_t segment,
-	       struct session_msg *answer)
+static int migrate_ask(const char *file, const char *socket, const struct migrate_options *o,
+		       uint64_t segment, struct session_msg *answer)
 {
 	struct bar bar;
 	double asked, away_since = 0;
@@ -343,7 +343,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 	bar_begin(&bar, file);
 	for (;;) {
 		asked = clock_s();
-		rc = ask_once(socket, o, segment, &bar, &cancelled, answer);
+		rc = migrate_ask_once(socket, o, segment, &bar, &cancelled, answer);
 		if (rc == 0 || rc == -EACCES || rc == -EPROTO || rc == -ENAMETOOLONG)
 			return rc;
 		if (impatient())
@@ -362,7 +362,7 @@ static int ask(const char *file, const char *socket, const struct options *o, ui
 	}
 }
 
-static int migrate(const char *file, const struct options *o)
+static int migrate(const char *file, const struct migrate_options *o)
 {
 	struct ramp_ioc_info info = {0};
 	double began = clock_s();
@@ -372,7 +372,7 @@ static int migrate(const char *file, const struct options *o)
 
 	if (rc)
 		return rc;
-	rc = ask(file, info.socket, o, st.st_ino, &answer);
+	rc = migrate_ask(file, info.socket, o, st.st_ino, &answer);
 	if (rc) {
 		fprintf(stderr,
 			"rampfs-migrate: %s: the daemon does not answer (%s); the move may go on "
@@ -394,7 +394,7 @@ static int misused(const char *what, const char *about)
 	return EXIT_USAGE;
 }
 
-static int parse_mode(const char *mode, struct options *o)
+static int parse_mode(const char *mode, struct migrate_options *o)
 {
 	o->mode_given = true;
 	if (strcmp(mode, "lazy") == 0) {
@@ -416,7 +416,7 @@ static int parse_mode(const char *mode, struct options *o)
 }
 
 /* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */
-static int parse_options(int argc, char **argv, struct options *o)
+static int parse_options(int argc, char **argv, struct migrate_options *o)
 {
 	static const struct option longs[] = {
 		{"mode", required_argument, NULL, 'm'}, {"wait", no_argument, NULL, 'w'},
@@ -474,7 +474,7 @@ static void catch_interrupt(void)
 
 int main(int argc, char **argv)
 {
-	struct options o = {.mode = MODE_LAZY};
+	struct migrate_options o = {.mode = MODE_LAZY};
 	int status = 0, last, rc;
 
 	output_begin();

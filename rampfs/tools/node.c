@@ -61,7 +61,7 @@ static const char usage[] =
 	"\n"
 	"Exit status: 0 done, 1 refused or failed, 2 usage.\n";
 
-struct options {
+struct node_options {
 	const char *mount, *hook;
 	bool force;
 };
@@ -81,7 +81,7 @@ static int misused(const char *what)
 /* ---- the mount ------------------------------------------------------------------------------ */
 
 /* What .ramp/nodes says of a node. */
-struct known {
+struct listed_node {
 	char address[RAMP_ADDRESS_MAX + 1];
 	uint64_t incarnation;
 };
@@ -101,7 +101,7 @@ static FILE *open_nodes(const char *mount)
 }
 
 /* "NAME role state HOST:PORT capacity=N incarnation=HEX ..." */
-static int look_up(const char *mount, const char *name, struct known *known)
+static int look_up(const char *mount, const char *name, struct listed_node *listed)
 {
 	FILE *nodes = open_nodes(mount);
 	char *line = NULL, seen[RAMP_NODE_NAME_MAX + 1];
@@ -112,7 +112,7 @@ static int look_up(const char *mount, const char *name, struct known *known)
 		return EXIT_FAILED;
 	while (!found && getline(&line, &cap, nodes) > 0)
 		found = sscanf(line, "%63s %*s %*s %255s %*s incarnation=%" SCNx64, seen,
-			       known->address, &known->incarnation) == 3 &&
+			       listed->address, &listed->incarnation) == 3 &&
 			strcmp(seen, name) == 0;
 	free(line);
 	fclose(nodes);
@@ -156,7 +156,7 @@ static int connect_daemon(const char *mount)
 	return sock;
 }
 
-static int ask_once(const char *mount, struct session_msg *msg, struct session_msg *answer)
+static int node_ask_once(const char *mount, struct session_msg *msg, struct session_msg *answer)
 {
 	int rc, sock = connect_daemon(mount);
 
@@ -174,14 +174,14 @@ static int ask_once(const char *mount, struct session_msg *msg, struct session_m
 }
 
 /* While it says EBUSY, `tries` times at most. */
-static int ask(const char *mount, struct session_msg *msg, unsigned int tries)
+static int node_ask(const char *mount, struct session_msg *msg, unsigned int tries)
 {
 	struct session_msg answer;
-	int rc = ask_once(mount, msg, &answer);
+	int rc = node_ask_once(mount, msg, &answer);
 
 	while (!rc && answer.result == EBUSY && --tries) {
 		usleep(HEARD_WAIT_US);
-		rc = ask_once(mount, msg, &answer);
+		rc = node_ask_once(mount, msg, &answer);
 	}
 	if (rc || !answer.result)
 		return rc;
@@ -190,13 +190,13 @@ static int ask(const char *mount, struct session_msg *msg, unsigned int tries)
 
 /* ---- the verbs ------------------------------------------------------------------------------ */
 
-static int run_hook(const char *hook, const char *name, const struct known *known)
+static int run_hook(const char *hook, const char *name, const struct listed_node *listed)
 {
 	char incarnation[17];
 	int status;
 
-	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, known->incarnation);
-	if (setenv("RAMPFS_NODE", name, 1) || setenv("RAMPFS_ADDRESS", known->address, 1) ||
+	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, listed->incarnation);
+	if (setenv("RAMPFS_NODE", name, 1) || setenv("RAMPFS_ADDRESS", listed->address, 1) ||
 	    setenv("RAMPFS_INCARNATION", incarnation, 1))
 		return complain(hook, strerror(errno));
 	status = system(hook);
@@ -210,19 +210,19 @@ static int run_hook(const char *hook, const char *name, const struct known *know
 	return EXIT_FAILED;
 }
 
-static int fence(const struct options *o, struct session_msg *msg)
+static int fence(const struct node_options *o, struct session_msg *msg)
 {
-	struct known known;
-	int rc = look_up(o->mount, msg->node, &known);
+	struct listed_node listed;
+	int rc = look_up(o->mount, msg->node, &listed);
 
 	if (!rc && o->hook)
-		rc = run_hook(o->hook, msg->node, &known);
+		rc = run_hook(o->hook, msg->node, &listed);
 	if (rc)
 		return rc;
 	msg->mode = SESSION_MEMBER_FENCE;
-	msg->addr = known.incarnation;
+	msg->addr = listed.incarnation;
 	msg->flags = o->force ? SESSION_FORCE : 0;
-	return ask(o->mount, msg, o->hook ? HEARD_TRIES : 1);
+	return node_ask(o->mount, msg, o->hook ? HEARD_TRIES : 1);
 }
 
 /* Digits and one of K M G T. */
@@ -246,7 +246,7 @@ static bool parse_size(const char *text, uint64_t *bytes)
 }
 
 /* What is wrong with the words of a command; NULL: nothing. */
-static const char *what_is_wrong(const struct options *o, int argc, char **argv)
+static const char *what_is_wrong(const struct node_options *o, int argc, char **argv)
 {
 	static const struct {
 		const char *verb, *takes;
@@ -269,7 +269,7 @@ static const char *what_is_wrong(const struct options *o, int argc, char **argv)
 	return "it knows list, add, promote, fence and remove";
 }
 
-static int carry_out(const struct options *o, char **argv)
+static int carry_out(const struct node_options *o, char **argv)
 {
 	struct session_msg msg = {0};
 	const char *verb = argv[0];
@@ -293,11 +293,11 @@ static int carry_out(const struct options *o, char **argv)
 	} else {
 		msg.mode = SESSION_MEMBER_PROMOTE;
 	}
-	return ask(o->mount, &msg, 1);
+	return node_ask(o->mount, &msg, 1);
 }
 
 /* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */
-static int parse_options(int argc, char **argv, struct options *o)
+static int parse_options(int argc, char **argv, struct node_options *o)
 {
 	static const struct option longs[] = {
 		{"mount", required_argument, NULL, 'm'}, {"hook", required_argument, NULL, 'k'},
@@ -333,7 +333,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 
 int main(int argc, char **argv)
 {
-	struct options o = {0};
+	struct node_options o = {0};
 	char mount[PATH_MAX];
 	const char *wrong;
 	int status;

@@ -34,7 +34,7 @@ static const char usage[] =
 	"and Go programs do not load it: for these, read(2) and write(2) work, and mmap where\n"
 	"user.ramp.mmap is passthrough, see rampfs(8). rampfs-mmap(3): what each call does.\n";
 
-static int fail(const char *what, int code)
+static int run_fail(const char *what, int code)
 {
 	fprintf(stderr, "rampfs-run: %s: %s\n", what, strerror(code));
 	return EXIT_OWN;
@@ -168,12 +168,12 @@ int main(int argc, char **argv)
 	}
 	rc = find_shim(shim);
 	if (rc)
-		return fail(shim, -rc);
+		return run_fail(shim, -rc);
 	if (preload(shim))
 		return EXIT_OWN;
 	warn_of(argv[first]);
 	execvp(argv[first], argv + first);
 	rc = errno;
-	fail(argv[first], rc);
+	run_fail(argv[first], rc);
 	return rc == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT;
 }

@@ -149,7 +149,7 @@ static void check_plan(const struct plan *plan)
 
 static void join(void)
 {
-	const struct options o = {
+	const struct mkfs_options o = {
 		.join = ADDRESS, .node = "d", .address = "h:9", .capacity = "1G", .again = true};
 	struct plan plan = {0};
 	struct ramp_err err = {0};

@@ -1,0 +1,319 @@
+#include "status_json.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/visible.h"
+#include "ramp_file.h"
+
+/* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH, and so is a
+   backslash: the bytes can be found again. */
+static void json_add_name(cJSON *object, const char *name)
+{
+	char text[4 * NAME_MAX + 1];
+	size_t used = 0, len;
+
+	for (; *name && used + 4 < sizeof(text); name += len ? len : 1) {
+		len = *name == '\\' ? 0 : visible_utf8(name);
+		memcpy(text + used, name, len);
+		used += len;
+		if (!len)
+			used += (size_t)snprintf(text + used, 5, "\\x%02x", (unsigned char)*name);
+	}
+	text[used] = 0;
+	cJSON_AddStringToObject(object, "name", text);
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+static void json_add_node(cJSON *nodes, char *line)
+{
+	static const char *const fields[] = {"name", "role", "state", "address"};
+	cJSON *node = cJSON_CreateObject();
+	char *save, *word = strtok_r(line, " ", &save);
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]) && word; i++) {
+		cJSON_AddStringToObject(node, fields[i], word);
+		word = strtok_r(NULL, " ", &save);
+	}
+	for (; word; word = strtok_r(NULL, " ", &save)) {
+		if (strncmp(word, "capacity=", 9) == 0)
+			cJSON_AddNumberToObject(node, "capacity_bytes", strtod(word + 9, NULL));
+		else if (strncmp(word, "incarnation=", 12) == 0)
+			cJSON_AddStringToObject(node, "incarnation", word + 12);
+		else
+			cJSON_AddBoolToObject(node, word, true);
+	}
+	cJSON_AddItemToArray(nodes, node);
+}
+
+static bool is_number(const char *s)
+{
+	char *end;
+
+	if (*s < '0' || *s > '9' || strlen(s) > 15)
+		return false; /* a larger one would lose digits in a double */
+	strtoull(s, &end, 10);
+	return *end == 0;
+}
+
+/* A node may be named 7, and is a string all the same. */
+static bool counts(const char *key)
+{
+	static const char *const keys[] = {"id", "size", "epoch", "extent", "resident_bytes"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
+static void json_add_fact(cJSON *segment, const char *key, const char *value)
+{
+	if (counts(key) && is_number(value))
+		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
+	else if (strcmp(key, "source_silent") == 0)
+		cJSON_AddBoolToObject(segment, key, strcmp(value, "yes") == 0);
+	else
+		cJSON_AddStringToObject(segment, key, value);
+}
+
+/* \xNN becomes that byte, in place. */
+static void unescape(char *text)
+{
+	char *to = text, digits[3] = "";
+
+	for (char *from = text; *from; to++) {
+		if (from[0] == '\\' && from[1] == 'x' && from[2] && from[3]) {
+			memcpy(digits, from + 2, 2);
+			*to = (char)strtoul(digits, NULL, 16);
+			from += 4;
+		} else {
+			*to = *from++;
+		}
+	}
+	*to = 0;
+}
+
+#define MAX_KEYS 32
+
+/* Cuts a line at its tabs; how many pieces. */
+static int cut(char *line, char *pieces[MAX_KEYS])
+{
+	int n = 0;
+
+	for (char *at; n < MAX_KEYS && (at = strsep(&line, "\t"));)
+		pieces[n++] = at;
+	return n;
+}
+
+static cJSON *make_segment(char *const keys[], int n, char *line)
+{
+	cJSON *segment = cJSON_CreateObject();
+	char *values[MAX_KEYS];
+
+	if (cut(line, values) < n)
+		n = 0;
+	for (int i = 0; i < n; i++) {
+		if (strcmp(keys[i], "name") == 0) {
+			unescape(values[i]);
+			if (strlen(values[i]) <= NAME_MAX)
+				json_add_name(segment, values[i]);
+		} else if (strcmp(keys[i], "node") == 0) {
+			cJSON_AddStringToObject(segment, "node", values[i]);
+		} else {
+			json_add_fact(segment, keys[i], values[i]);
+		}
+	}
+	return segment;
+}
+
+/* .ramp/segments: a number, the columns' names, a line each, the number again. */
+static bool whole(const char *text)
+{
+	size_t digits = strspn(text, "0123456789"), len = strlen(text);
+
+	return digits && len > 2 * (digits + 1) && text[len - digits - 2] == '\n' &&
+	       memcmp(text, text + len - digits - 1, digits + 1) == 0;
+}
+
+static bool json_add_segments(cJSON *segments, const char *mount)
+{
+	char *text = NULL, *save, *line, *next, *keys[MAX_KEYS];
+	int n;
+
+	for (int tries = 0; tries < 10; tries++) {
+		free(text);
+		text = ramp_file_read(mount, "segments");
+		if (!text || whole(text))
+			break;
+	}
+	if (!text || !whole(text)) {
+		if (text)
+			fprintf(stderr, "rampfs-status: %s/.ramp/segments: changes all the time\n",
+				mount);
+		free(text);
+		return false;
+	}
+	strtok_r(text, "\n", &save);
+	n = cut(strtok_r(NULL, "\n", &save), keys);
+	line = strtok_r(NULL, "\n", &save);
+	for (; line && (next = strtok_r(NULL, "\n", &save)); line = next)
+		cJSON_AddItemToArray(segments, make_segment(keys, n, line));
+	free(text);
+	return true;
+}
+
+/* "  NAME  FROM -> TO  STATE  N ms  (source)", taken apart from its end: a name may hold anything.
+ */
+static void json_add_migration(cJSON *migrations, char *line)
+{
+	static const char *const fields[] = {"side", "age", "state", "nodes"};
+	cJSON *migration = cJSON_CreateObject();
+	char *at, *arrow;
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		for (at = line + strlen(line); at > line && !(at[0] == ' ' && at[1] == ' '); at--)
+			;
+		if (at == line)
+			break;
+		*at = 0;
+		if (at[2] == '(')
+			at[strlen(at + 2) + 1] = 0;
+		arrow = strstr(at + 2, " -> ");
+		if (i == 3 && arrow) {
+			*arrow = 0;
+			cJSON_AddStringToObject(migration, "from", at + 2);
+			cJSON_AddStringToObject(migration, "to", arrow + 4);
+		} else if (i == 1) {
+			cJSON_AddNumberToObject(migration, "age_ms", strtod(at + 2, NULL));
+		} else {
+			cJSON_AddStringToObject(migration, fields[i],
+						at[2] == '(' ? at + 3 : at + 2);
+		}
+	}
+	line += 2; /* and no more: a name may begin with spaces */
+	unescape(line);
+	json_add_name(migration, line);
+	cJSON_AddItemToArray(migrations, migration);
+}
+
+/* "key: value" lines of the head become strings; the migrations' section an array. */
+static void json_add_status(cJSON *root, char *status)
+{
+	cJSON *migrations = cJSON_AddArrayToObject(root, "migrations");
+	enum { HEAD, OTHER, MIGRATIONS } section = HEAD;
+	char *save, *value;
+
+	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "  ", 2) == 0) {
+			if (section == MIGRATIONS)
+				json_add_migration(migrations, line);
+			continue;
+		}
+		value = strstr(line, ": ");
+		if (strncmp(line, "migrations:", 11) == 0) {
+			section = MIGRATIONS;
+		} else if (strncmp(line, "segments:", 9) == 0 || strncmp(line, "nodes:", 6) == 0) {
+			section = OTHER;
+		} else if (section == HEAD && value) {
+			*value = 0;
+			for (char *at = line; (at = strchr(at, ' '));)
+				*at = '_';
+			if (strcmp(line, "quorum") == 0)
+				cJSON_AddBoolToObject(root, line, strcmp(value + 2, "yes") == 0);
+			else
+				cJSON_AddStringToObject(root, line, value + 2);
+		}
+	}
+}
+
+/* Segments whose bytes are lost, in doubt or not served: what stands first in the tables. */
+static void json_add_attention(cJSON *root, const cJSON *segments)
+{
+	cJSON *attention = cJSON_AddArrayToObject(root, "attention"), *item;
+	const cJSON *segment;
+
+	cJSON_ArrayForEach(segment, segments)
+	{
+		const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(segment, "state"));
+		const char *lost = cJSON_GetStringValue(cJSON_GetObjectItem(segment, "lost"));
+		bool bad = state &&
+			   (strcmp(state, "lost") == 0 || strcmp(state, "in doubt") == 0 ||
+			    strcmp(state, "rolled back") == 0 || strcmp(state, "damaged") == 0);
+		bool ranges = lost && strcmp(lost, "none") != 0;
+		bool silent = cJSON_IsTrue(cJSON_GetObjectItem(segment, "source_silent"));
+
+		if (!bad && !ranges && !silent)
+			continue;
+		item = cJSON_CreateObject();
+		cJSON_AddItemToObject(item, "node",
+				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "node"), true));
+		cJSON_AddItemToObject(item, "name",
+				      cJSON_Duplicate(cJSON_GetObjectItem(segment, "name"), true));
+		cJSON_AddStringToObject(item, "why",
+					bad	 ? state
+					: silent ? "source is silent"
+						 : "pages lost");
+		if (ranges)
+			cJSON_AddStringToObject(item, "lost", lost);
+		cJSON_AddItemToArray(attention, item);
+	}
+}
+
+/* What a terminal would obey, and cJSON writes as it stands: these are in strings only. */
+static void put_json(const char *text)
+{
+	size_t plain;
+
+	for (; *text; text += text[0] != 0) {
+		plain = strcspn(text, "\x7f\xc2");
+		fwrite(text, 1, plain, stdout);
+		text += plain;
+		if (text[0] == 0x7f) {
+			fputs("\\u007f", stdout);
+		} else if (text[0]) {
+			unsigned char next = (unsigned char)text[1];
+
+			if (next >= 0x80 && next < 0xa0)
+				printf("\\u%04x", (unsigned char)*++text);
+			else
+				putchar((unsigned char)text[0]);
+		}
+	}
+	putchar('\n');
+}
+
+int status_json(const char *mount)
+{
+	char *status = ramp_file_read(mount, "status");
+	char *nodes = status ? ramp_file_read(mount, "nodes") : NULL;
+	cJSON *root = cJSON_CreateObject(), *list, *segments;
+	char *save, *text = NULL;
+
+	if (!nodes || !root) {
+		free(status);
+		cJSON_Delete(root);
+		return 1;
+	}
+	cJSON_AddStringToObject(root, "mountpoint", mount);
+	json_add_status(root, status);
+	list = cJSON_AddArrayToObject(root, "nodes");
+	for (char *line = strtok_r(nodes, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		json_add_node(list, line);
+	segments = cJSON_AddArrayToObject(root, "segments");
+	if (json_add_segments(segments, mount)) {
+		json_add_attention(root, segments);
+		text = cJSON_Print(root);
+	}
+	if (text)
+		put_json(text);
+	free(text);
+	free(status);
+	free(nodes);
+	cJSON_Delete(root);
+	return text ? 0 : 1;
+}

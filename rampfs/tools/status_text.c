@@ -1,0 +1,163 @@
+#include "status_text.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ramp_file.h"
+#include "text_table.h"
+
+/* Cuts a line of .ramp/status behind its last two spaces: a name in front may hold some, too. */
+static char *cut_last(char *line)
+{
+	char *at = line + strlen(line);
+
+	while (at > line + 1 && !(at[-1] == ' ' && at[-2] == ' '))
+		at--;
+	if (at <= line + 1)
+		return NULL;
+	at[-2] = 0;
+	return at;
+}
+
+/* By what .ramp/status says of a segment, in which a node may be named, by any of these words. */
+static bool is_trouble(const char *state)
+{
+	static const char *const states[] = {"lost", "in doubt", "rolled back", "damaged"};
+
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+		if (strncmp(state, states[i], strlen(states[i])) == 0)
+			return true;
+	return strstr(state, ", source is silent") || strstr(state, " pages lost");
+}
+
+/* "A cache  1.0 GiB  pulling from a, 40 % here  at 0x2000..." */
+static void segment_row(struct text_table *t, struct text_table *troubles, char *line)
+{
+	char *addr = cut_last(line), *state = addr, *size;
+
+	if (addr && strncmp(addr, "at 0x", 5) == 0)
+		state = cut_last(line);
+	else
+		addr = NULL;
+	size = state ? cut_last(line) : NULL;
+	if (!size) {
+		if (strncmp(line, "... and ", 8) == 0)
+			text_table_add(t, (const char *[COLUMNS]){line});
+		return;
+	}
+	text_table_add(t, (const char *[COLUMNS]){line, size, state, addr ? addr + 3 : "-"});
+	if (is_trouble(state))
+		text_table_add(troubles, (const char *[COLUMNS]){line, state});
+}
+
+/* "cache  a -> b  moving  12 ms  (source)" */
+static void migration_row(struct text_table *t, char *line)
+{
+	char *side = cut_last(line), *age = side ? cut_last(line) : NULL;
+	char *state = age ? cut_last(line) : NULL, *nodes = state ? cut_last(line) : NULL;
+
+	if (!nodes)
+		return;
+	side++;
+	side[strcspn(side, ")")] = 0;
+	text_table_add(t, (const char *[COLUMNS]){line, nodes, state, age, side});
+}
+
+/* As .ramp/status writes sizes. */
+static void put_size(char *out, size_t cap, double bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	int unit = 0;
+
+	for (; bytes >= 1024 && unit < 4; unit++)
+		bytes /= 1024;
+	snprintf(out, cap, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+static void node_row(struct text_table *t, char *line)
+{
+	char *word[8] = {NULL}, *save, notes[64] = "", capacity[32] = "";
+	int n = 0;
+
+	for (char *w = strtok_r(line, " ", &save); w && n < 8; w = strtok_r(NULL, " ", &save))
+		word[n++] = w;
+	if (n < 6)
+		return;
+	if (strncmp(word[4], "capacity=", 9) == 0)
+		put_size(capacity, sizeof(capacity), strtod(word[4] + 9, NULL));
+	snprintf(notes, sizeof(notes), "%.20s%s%.20s", n > 6 ? word[6] : "", n > 7 ? ", " : "",
+		 n > 7 ? word[7] : "");
+	text_table_add(
+		t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
+}
+
+struct status_tables {
+	struct text_table nodes, segments, migrations, troubles;
+};
+
+/* The head's lines are printed as they come; the rest fills the tables. */
+static void read_status(struct status_tables *t, char *status)
+{
+	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS } section = HEAD;
+	char *save;
+
+	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "segments:", 9) == 0)
+			section = SEGMENTS;
+		else if (strncmp(line, "migrations:", 11) == 0)
+			section = MIGRATIONS;
+		else if (strncmp(line, "nodes:", 6) == 0)
+			section = OTHER;
+		else if (section == HEAD)
+			puts(line);
+		else if (section == SEGMENTS)
+			segment_row(&t->segments, &t->troubles, line + strspn(line, " "));
+		else if (section == MIGRATIONS && strncmp(line, "  ", 2) == 0)
+			migration_row(&t->migrations, line + 2);
+	}
+}
+
+static void put_section(struct text_table *t, const char *none)
+{
+	putchar('\n');
+	if (t->n)
+		text_table_put(t);
+	else
+		puts(none);
+	text_table_free(t);
+}
+
+int status_text(const char *mount)
+{
+	struct status_tables t = {
+		.nodes = {{"NODE", "ROLE", "STATE", "ADDRESS", "CAPACITY", ""},
+			  {[4] = true},
+			  NULL,
+			  0},
+		.segments = {{"SEGMENT", "SIZE", "STATE", "AT"}, {[1] = true}, NULL, 0},
+		.migrations = {{"MIGRATION", "FROM -> TO", "STATE", "SINCE", "THIS NODE IS"},
+			       {[3] = true},
+			       NULL,
+			       0},
+		.troubles = {{"LOST OR IN DOUBT", "WHY"}, {false}, NULL, 0},
+	};
+	char *status = ramp_file_read(mount, "status");
+	char *nodes = status ? ramp_file_read(mount, "nodes") : NULL, *save;
+
+	if (nodes) {
+		read_status(&t, status);
+		for (char *line = strtok_r(nodes, "\n", &save); line;
+		     line = strtok_r(NULL, "\n", &save))
+			node_row(&t.nodes, line);
+		put_section(&t.troubles, "nothing is lost or in doubt");
+		put_section(&t.nodes, "no nodes");
+		put_section(&t.segments, "no segments");
+		put_section(&t.migrations, "no migrations under way on this node");
+	}
+	free(status);
+	free(nodes);
+	return nodes ? 0 : 1;
+}
