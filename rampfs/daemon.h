@@ -1,5 +1,5 @@
 /*
- * The daemon: every floor opened, wired and closed again, in one place.
+ * The daemon: one of the processes of a mount (main.c).
  */
 #ifndef RAMP_DAEMON_H
 #define RAMP_DAEMON_H
@@ -15,8 +15,8 @@ struct daemon_config {
 	char *const *adopt_argv; /* executes a keeper that adopts this daemon */
 };
 
-/* Runs until the mount has ended; the descriptors that keeper.c gives are in place. 0: ended as it
-   was asked to. */
+/* Runs until the mount has ended. The descriptors that the keeper gives (keeper.c) are in place. Returns 0
+   where it ended as it was asked to. */
 int daemon_run(const struct daemon_config *config, struct ramp_err *err);
 
 #endif

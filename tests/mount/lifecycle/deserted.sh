@@ -24,7 +24,7 @@ is_started() {
 	rampfs -o "log=$scratch/cluster/a.log" "$state/a" "$mnt/a"
 	serves a
 }
-logged() { grep -c "are still on their way and do not get on" "$scratch/cluster/$1.log" || true; }
+logged() { grep -c "are still under way and make no progress" "$scratch/cluster/$1.log" || true; }
 
 # Both segments are moved at once, and a is stopped before it has all pages of one, or has given all of the other.
 leave_half() {

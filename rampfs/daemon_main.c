@@ -1,0 +1,44 @@
+#include "daemon_main.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/statedir.h"
+#include "daemon.h"
+#include "keeper/inherited.h"
+#include "keeper/protocol.h"
+#include "options.h"
+#include "paths.h"
+
+int daemon_main(const struct daemon_options *o, int argc, char **argv)
+{
+	struct ramp_err err = {0};
+	struct daemon_config config = {.options = o};
+	struct statedir dir;
+	struct mount_paths paths;
+	int rc;
+
+	log_open("rampfs", o->log[0] ? strcmp(o->log, "syslog") == 0 : !o->foreground,
+		 o->log_level);
+	rc = statedir_read(o->state_dir, &dir, &err);
+	if (!rc)
+		rc = paths_find(o, &dir, &paths, &err);
+	statedir_free(&dir);
+	if (!rc) {
+		config.state_dir = paths.state_dir;
+		config.mountpoint = paths.mountpoint;
+		config.session_path = paths.session;
+		config.adopt_argv = paths_own_argv(&paths, "--adopt", argc, argv);
+		rc = config.adopt_argv ? daemon_run(&config, &err)
+				       : ramp_err_sys(&err, ENOMEM, "the daemon");
+		free((void *)config.adopt_argv);
+	}
+	if (rc) {
+		log_error("%s", err.text);
+		keeper_tell_failure(&err);
+		return KEEPER_EXIT_FATAL;
+	}
+	return 0;
+}

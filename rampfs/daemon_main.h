@@ -1,0 +1,12 @@
+/*
+ * --daemon: the process that the keeper executes.
+ */
+#ifndef RAMP_DAEMON_MAIN_H
+#define RAMP_DAEMON_MAIN_H
+
+struct daemon_options;
+
+/* Runs the daemon (daemon.h). Returns the exit status, for the keeper. */
+int daemon_main(const struct daemon_options *o, int argc, char **argv);
+
+#endif
