@@ -383,7 +383,7 @@ static int make_with_key(const struct mkfs_options *o, struct plan *plan, bool r
 	return rc;
 }
 
-static int make(const struct mkfs_options *o, struct ramp_err *err)
+static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 {
 	struct plan plan = {0};
 	int lock = -1, rc = 0;
@@ -419,7 +419,7 @@ int main(int argc, char **argv)
 		fputs("Try 'mkfs.rampfs --help'.\n", stderr);
 		return 2;
 	}
-	if (make(&o, &err)) {
+	if (mkfs_make(&o, &err)) {
 		fprintf(stderr, "mkfs.rampfs: %s\n", err.text);
 		return 1;
 	}

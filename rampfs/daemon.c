@@ -62,8 +62,8 @@ static int read_own_node(struct statedir *dir, const char *path, const struct co
 	return 0;
 }
 
-static int run(const struct daemon_config *config, struct statedir *dir, struct floors *floors,
-	       struct ending *ending, struct ramp_err *err)
+static int serve(const struct daemon_config *config, struct statedir *dir, struct floors *floors,
+		 struct ending *ending, struct ramp_err *err)
 {
 	const struct config_node *self;
 	struct floors_config fc = {
@@ -100,7 +100,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	kernel_slice_set(0,
 			 0); /* the process that executed us may have page faults (time_slice.c) */
 	cpu_weight_set((int)config->options->nice);
-	rc = run(config, &dir, &floors, &ending, err);
+	rc = serve(config, &dir, &floors, &ending, err);
 	floors_close(&floors);
 	statedir_free(&dir);
 	return rc;

@@ -6,7 +6,7 @@
 
 void steps_add(struct steps *steps, const struct session_msg *msg)
 {
-	struct trace_step *s;
+	struct shown_step *s;
 
 	if (!steps->all)
 		steps->all = calloc(STEPS_MAX, sizeof(*steps->all));
@@ -22,11 +22,11 @@ void steps_add(struct steps *steps, const struct session_msg *msg)
 /* The steps of one page, or of none, which come in the order of time. */
 static void print_page(const struct steps *steps, uint64_t page)
 {
-	const struct trace_step *first = NULL, *last = NULL;
+	const struct shown_step *first = NULL, *last = NULL;
 
 	printf("  %12s  %12s  %-8s  %s\n", "at us", "took us", "node", "step");
 	for (size_t i = 0; i < steps->n; i++) {
-		const struct trace_step *s = &steps->all[i];
+		const struct shown_step *s = &steps->all[i];
 
 		if (s->page != page || !s->node[0])
 			continue;
@@ -54,7 +54,7 @@ void steps_print(struct steps *steps, const char *file)
 			printf("  (%s)\n", steps->all[i].text);
 	print_page(steps, 0);
 	for (size_t i = 0; i < steps->n; i++) {
-		const struct trace_step *s = &steps->all[i];
+		const struct shown_step *s = &steps->all[i];
 
 		if (!s->page || !is_first_of_page(steps, i))
 			continue;

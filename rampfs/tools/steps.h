@@ -8,14 +8,14 @@
 
 #define STEPS_MAX 512u
 
-struct trace_step {
+struct shown_step {
 	uint64_t at_ns, page; /* page: STEP's `all` */
 	char node[RAMP_NODE_NAME_MAX + 1];
 	char text[SESSION_TEXT_MAX];
 };
 
 struct steps {
-	struct trace_step *all; /* owned; NULL: none */
+	struct shown_step *all; /* owned; NULL: none */
 	size_t n;
 };
 

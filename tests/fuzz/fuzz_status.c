@@ -1,26 +1,20 @@
 /*
- * The output of rampfs-status for .ramp/status, nodes and segments (status.c, compiled in here), in
- * which segments have the names that users gave them. The input: a byte (odd: --json), then the
+ * rampfs-status's reading of .ramp/status, nodes and segments (status_text.c and status_json.c, compiled in
+ * here), in which segments have the names that users gave them. The input: a byte (odd: --json), then the
  * three texts, each ended by a form feed; .ramp/segments gets the numbers at its ends.
  *
- * It ends with one of its two statuses; if that is 0, the output of --json is JSON.
+ * It ends with one of its two statuses; where that is 0, its output with --json is JSON.
  */
 #include <sys/stat.h>
 
 #include "fuzz.h"
 
-#define main status_main
-#include "tools/status.c"
-#undef main
+#include "tools/ramp_file.c"
+#include "tools/status_json.c"
+#include "tools/status_text.c"
+#include "tools/text_table.c"
 
 #define TEXTS 3
-
-int find_mount(const char *tool, char path[PATH_MAX])
-{
-	(void)tool;
-	(void)path;
-	return EXIT_FAILED;
-}
 
 static void put_file(const char *name, const char *head, const void *bytes, size_t len)
 {
@@ -71,11 +65,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	stderr = nowhere;
 	stdout = open_memstream(&text, &len);
 	fuzz_rule(stdout && nowhere);
-	rc = json ? show_json(fuzz_dir()) : show_text(fuzz_dir());
+	rc = json ? status_json(fuzz_dir()) : status_text(fuzz_dir());
 	fclose(stdout);
 	stdout = out;
 	stderr = err;
-	fuzz_rule(rc == 0 || rc == EXIT_FAILED);
+	fuzz_rule(rc == 0 || rc == 1);
 	if (json && rc == 0) {
 		parsed = cJSON_Parse(text);
 		fuzz_rule(cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(parsed, "segments")));

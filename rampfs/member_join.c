@@ -1,0 +1,148 @@
+#include "member_join.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/visible.h"
+#include "member_change.h"
+#include "meta/meta.h"
+#include "transport/peers/join.h"
+
+#define SETTLE_TRIES   100
+#define SETTLE_WAIT_US 100000
+
+static int join_new(struct member_view *v, const struct join_request *request,
+		    struct join_answer *answer, struct ramp_err *err)
+{
+	struct node_row row;
+
+	if (meta_node_by_name(v->meta, request->name, &row)) {
+		if (!request->address[0] || !request->capacity_bytes)
+			return ramp_err_set(err, EINVAL,
+					    "%s is no member yet: its address and capacity are "
+					    "needed",
+					    request->name);
+		return member_add(v, request->name, request->address, request->capacity_bytes,
+				  &answer->node, err);
+	}
+	if (row.incarnation || row.instance || member_is_self(v, &row))
+		return ramp_err_set(err, EEXIST,
+				    "%s is a member already; if its state directory is lost, it "
+				    "comes back with --rejoin",
+				    request->name);
+	if (row.role == NODE_VOTER)
+		return ramp_err_set(err, EEXIST,
+				    "%s is a founder: it is made with the cluster's configuration",
+				    request->name);
+	if (request->address[0] && strcmp(request->address, row.address) != 0)
+		return ramp_err_set(err, EEXIST, "%s was added with the address %s", row.name,
+				    row.address);
+	answer->node = row.node;
+	return 0;
+}
+
+/* Others that pull from the node, or gave to it, settle with what they have once it is fenced. */
+static void let_settle(struct member_view *v, ramp_node_t node)
+{
+	struct member_use use;
+
+	member_look_at_use(v, node, &use);
+	for (int i = 0; i < SETTLE_TRIES && use.others && !atomic_load(&v->closing); i++) {
+		usleep(SETTLE_WAIT_US);
+		member_look_at_use(v, node, &use);
+	}
+}
+
+/*
+ * The old number never votes again: whoever lost its log and its votes must not pretend to have
+ * them. --rejoin is the operator's word that nothing of the old incarnation runs any more, and so
+ * the fence of R12.
+ */
+static int join_again(struct member_view *v, const struct join_request *request,
+		      struct join_answer *answer, struct ramp_err *err)
+{
+	struct node_row row;
+	int rc;
+
+	if (meta_node_by_name(v->meta, request->name, &row))
+		return ramp_err_set(err, ENOENT, "%s is no member: it joins with --join",
+				    request->name);
+	if (member_is_heard(v, row.node))
+		return ramp_err_set(err, EBUSY, "%s is alive: this node hears it", row.name);
+	/* What would refuse it at the end is asked before anything of it is given up. */
+	rc = request->address[0] ? member_check_address(v, row.name, request->address, err) : 0;
+	if (rc)
+		return rc;
+	if (row.incarnation) {
+		rc = member_fence(v, row.name, row.incarnation, false, err);
+		if (rc)
+			return rc;
+		let_settle(v, row.node);
+		if (meta_node(v->meta, row.node, &row))
+			return ramp_err_set(err, ENOENT, "%s has gone meanwhile", request->name);
+	}
+	if (member_take_away(v, &row, err))
+		return -err->code;
+	return member_add(v, row.name, request->address[0] ? request->address : row.address,
+			  request->capacity_bytes ? request->capacity_bytes : row.capacity,
+			  &answer->node, err);
+}
+
+static int tell_member(void *arg, const struct node_row *row)
+{
+	struct join_answer *answer = arg;
+	struct join_member *to = &answer->members[answer->n_members];
+
+	if (row->role == NODE_REMOVED)
+		return 0;
+	to->node = row->node;
+	memcpy(to->name, row->name, sizeof(to->name));
+	memcpy(to->address, row->address, sizeof(to->address));
+	to->capacity_bytes = row->capacity;
+	to->voter = row->role == NODE_VOTER;
+	return ++answer->n_members == JOIN_MEMBERS_MAX;
+}
+
+static int take_in(struct member_view *v, const struct join_request *request,
+		   struct join_answer *answer, struct ramp_err *err)
+{
+	int rc;
+
+	/* First: who is taken in must be told of it. */
+	answer->members = calloc(JOIN_MEMBERS_MAX, sizeof(*answer->members));
+	rc = answer->members ? member_catch_up(v, err) : ramp_err_sys(err, ENOMEM, "a join");
+	if (!rc)
+		rc = request->kind == JOIN_AGAIN ? join_again(v, request, answer, err)
+						 : join_new(v, request, answer, err);
+	answer->result = rc;
+	if (rc) {
+		visible(answer->text, sizeof(answer->text), err->text);
+		return rc;
+	}
+	snprintf(answer->cluster, sizeof(answer->cluster), "%s", v->cluster);
+	meta_arena(v->meta, &answer->arena_addr, &answer->arena_len);
+	meta_each_node(v->meta, tell_member, answer);
+	return 0;
+}
+
+void member_join(struct member_view *v, int fd, const struct hello *hello)
+{
+	struct join_request request = {0};
+	struct join_answer answer = {0};
+	struct ramp_err err = {0};
+	int rc = join_receive(fd, hello, &request, &err);
+
+	if (!rc) {
+		rc = take_in(v, &request, &answer, &err);
+		if (join_reply(fd, hello, &answer, rc ? NULL : &err) && !rc)
+			rc = -err.code;
+	}
+	if (rc)
+		log_warn("a node that wants to join%s%s: %s", request.name[0] ? " as " : "",
+			 request.name, err.text);
+	free(answer.members);
+}
