@@ -1,10 +1,11 @@
 /*
- * Happy path: Raft's messages go to peers and come from them, a change of the membership makes the peers
- * those that the tables name, and all else is passed up.
+ * Happy path: Raft's messages go to peers and come from them, a change of the membership makes the
+ * peers those that the tables name, and all else is passed up.
  *
- * How it fails: callbacks of meta and peers may come as soon as those are open. Until every floor is open
- * (cluster_start), and from cluster_silence on, they are passed up no more, and nothing is lost by that:
- * a floor that starts reads the tables, Raft sends again, and a node that wants to join asks again.
+ * How it fails: callbacks of meta and peers may come as soon as those are open. Until every floor
+ * is open (cluster_start), and from cluster_silence on, they are passed up no more, and nothing is
+ * lost by that: a floor that starts reads the tables, Raft sends again, and a node that wants to
+ * join asks again.
  */
 #include "cluster.h"
 
@@ -31,8 +32,8 @@ static int refresh_node(void *arg, const struct node_row *row)
 
 	if (row->node == meta_self(c->meta))
 		return 0;
-	/* A removed node stays a peer until the configuration says so, too: its vote may be needed for
-	   that. */
+	/* A removed node stays a peer until the configuration says so, too: its vote may be needed
+	   for that. */
 	if (row->role == NODE_REMOVED && !meta_in_configuration(c->meta, row->node))
 		peers_remove(c->peers, row->node);
 	else
@@ -139,9 +140,9 @@ static int is_other_member(void *arg, const struct node_row *row)
 }
 
 /*
- * Warns where no other member was heard. Of two nodes the one with the smaller number connects, so a new
- * node waits for all of them. An address by which the others can't reach this node is not visible from
- * here, only that no member connects.
+ * Warns where no other member was heard. Of two nodes the one with the smaller number connects, so
+ * a new node waits for all of them. An address by which the others can't reach this node is not
+ * visible from here, only that no member connects.
  */
 static void on_alone(uv_timer_t *timer)
 {
@@ -187,8 +188,8 @@ static int open_meta(struct cluster *c, struct ramp_err *err)
 	return rc ? rc : meta_open(&config, &c->meta, err);
 }
 
-/* Warns where this node's file names another address: the others know its address from the tables, which a
-   file here does not change. */
+/* Warns where this node's file names another address: the others know its address from the tables,
+   which a file here does not change. */
 static void check_address(const struct cluster *c, const struct node_row *self)
 {
 	const struct config_node *own = config_find(&c->config.dir->config, c->config.dir->node);

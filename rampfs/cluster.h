@@ -1,6 +1,6 @@
 /*
- * This node as a member of its cluster: the metadata (Raft), the peers, the data transport and the changes
- * of members, wired to each other. What concerns other floors is passed up by callbacks.
+ * This node as a member of its cluster: the metadata (Raft), the peers, the data transport and the
+ * changes of members, wired to each other. What concerns other floors is passed up by callbacks.
  */
 #ifndef RAMP_CLUSTER_H
 #define RAMP_CLUSTER_H
@@ -24,12 +24,13 @@ struct cluster_config {
 	struct loop *loop;
 	const struct statedir *dir; /* outlives the cluster */
 	ramp_incarnation_t incarnation;
-	/* meta's thread: a segment's row has changed, or only its attributes; control loop, id 0: the
-	   membership has. */
+	/* meta's thread: a segment's row has changed, or only its attributes; control loop, id 0:
+	   the membership has. */
 	void (*row_changed)(void *arg, ramp_segment_t id, bool attributes);
 	/* meta's thread: any row may have changed. */
 	void (*rows_restored)(void *arg);
-	/* Control loop: that incarnation of the node, and all before it, are over. May come again. */
+	/* Control loop: that incarnation of the node, and all before it, are over. May come
+	   again. */
 	void (*node_fenced)(void *arg, ramp_node_t node, ramp_incarnation_t fenced);
 	/* Control loop. */
 	void (*peer_changed)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
@@ -45,7 +46,7 @@ struct cluster {
 	struct members *members;
 	atomic_bool running;	 /* callbacks are passed up */
 	atomic_bool nodes_asked; /* refresh_nodes is posted */
-	uv_timer_t alone;	 /* control loop: fires once, and warns where no member was heard */
+	uv_timer_t alone;	 /* control loop: warns once where no member was heard */
 	bool heard;		 /* control loop: another member, ever */
 };
 

@@ -18,8 +18,8 @@
 
 #define DESCRIPTORS 1048576
 
-/* Raises the limit of descriptors: five for each program, two for each segment, as many as the kernel lets a
-   process have. */
+/* Raises the limit of descriptors: five for each program, two for each segment, as many as the
+   kernel lets a process have. */
 static void raise_descriptors(void)
 {
 	struct rlimit limit = {.rlim_cur = DESCRIPTORS, .rlim_max = DESCRIPTORS};
@@ -30,9 +30,9 @@ static void raise_descriptors(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Ignores what must not end the daemon. The keeper says when to end (mount_config.ended). A broken pipe and a
-   limit that could not be lifted are an errno to us. A lease that another process breaks (fanotify does) is
-   given up at once. */
+/* Ignores what must not end the daemon. The keeper says when to end (mount_config.ended). A broken
+   pipe and a limit that could not be lifted are an errno to us. A lease that another process breaks
+   (fanotify does) is given up at once. */
 static void ignore_signals(void)
 {
 	signal(SIGINT, SIG_IGN);
@@ -62,8 +62,8 @@ static int read_own_node(struct statedir *dir, const char *path, const struct co
 	return 0;
 }
 
-static int serve(const struct daemon_config *config, struct statedir *dir, struct floors *floors,
-		 struct ending *ending, struct ramp_err *err)
+static int open_and_run(const struct daemon_config *config, struct statedir *dir,
+			struct floors *floors, struct ending *ending, struct ramp_err *err)
 {
 	const struct config_node *self;
 	struct floors_config fc = {
@@ -100,7 +100,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	kernel_slice_set(0,
 			 0); /* the process that executed us may have page faults (time_slice.c) */
 	cpu_weight_set((int)config->options->nice);
-	rc = serve(config, &dir, &floors, &ending, err);
+	rc = open_and_run(config, &dir, &floors, &ending, err);
 	floors_close(&floors);
 	statedir_free(&dir);
 	return rc;

@@ -15,8 +15,8 @@ struct daemon_config {
 	char *const *adopt_argv; /* executes a keeper that adopts this daemon */
 };
 
-/* Runs until the mount has ended. The descriptors that the keeper gives (keeper.c) are in place. Returns 0
-   where it ended as it was asked to. */
+/* Runs until the mount has ended. The descriptors that the keeper gives (keeper.c) are in place.
+   Returns 0 where it ended as it was asked to. */
 int daemon_run(const struct daemon_config *config, struct ramp_err *err);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * Happy path: an umount takes the names away, not the memory. So the daemon first finishes what is being
- * pulled in both directions, hands over leadership, waits for moves that are prepared and not given, and
- * stops the loop.
+ * Happy path: an umount takes the names away, not the memory. So the daemon first finishes what is
+ * being pulled in both directions, hands over leadership, waits for moves that are prepared and not
+ * given, and stops the loop.
  *
- * How it fails: a pull that makes no progress for LINGER_IDLE_MS is left to the next start, which the records
- * let continue it. SIGTERM, also after an umount, waits for no pull. A move that is prepared and not given is
- * ended first in either case, because its row could not be changed until the next start. An upgrade stops
- * at once: the next daemon takes all up.
+ * How it fails: a pull that makes no progress for LINGER_IDLE_MS is left to the next start, which
+ * the records let continue it. SIGTERM, also after an umount, waits for no pull. A move that is
+ * prepared and not given is ended first in either case, because its row could not be changed until
+ * the next start. An upgrade stops at once: the next daemon takes all up.
  */
 #include "ending.h"
 
@@ -67,7 +67,8 @@ static void on_handing_over(uv_timer_t *timer)
 	uv_timer_start(timer, on_undecided, 0, LINGER_LOOK_MS);
 }
 
-/* Hands leadership over first: during an election time-out no node could create or move anything. */
+/* Hands leadership over first: during an election time-out no node could create or move
+   anything. */
 static void leave_cluster(struct ending *e)
 {
 	e->linger_since_ms = uv_now(loop_uv(e->floors->loop));

@@ -15,8 +15,8 @@ struct floors;
 struct ending {
 	struct floors *floors;
 	uv_timer_t linger;
-	/* Bytes pulled in both directions at the last look, and when that number changed or the current step
-	   began. */
+	/* Bytes pulled in both directions at the last look, and when that number changed or the
+	   current step began. */
 	uint64_t linger_seen, linger_since_ms;
 };
 

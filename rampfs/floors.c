@@ -1,7 +1,7 @@
 /*
- * Callbacks of meta and peers may come as soon as those are open. They are passed up only once every floor
- * is open (cluster_start). A floor that starts after that (transfers_start, mount_start) reads the tables
- * again and so misses nothing.
+ * Callbacks of meta and peers may come as soon as those are open. They are passed up only once
+ * every floor is open (cluster_start). A floor that starts after that (transfers_start,
+ * mount_start) reads the tables again and so misses nothing.
  */
 #include "floors.h"
 
@@ -13,7 +13,7 @@
 #include "serve/serve.h"
 #include "transfer/transfer.h"
 
-/* ---- what the cluster calls up ---- */
+/* ---- callbacks of the cluster ---- */
 
 static void on_row_changed(void *arg, ramp_segment_t id, bool attributes)
 {

@@ -1,6 +1,6 @@
 /*
- * The floors of the daemon, from the loop up to the mount: opened from the bottom up, wired, started,
- * and closed in the opposite order.
+ * The floors of the daemon, from the loop up to the mount: opened from the bottom up, wired,
+ * started, and closed in the opposite order.
  */
 #ifndef RAMP_FLOORS_H
 #define RAMP_FLOORS_H
@@ -43,8 +43,8 @@ struct floors {
 	struct mount *mount;
 };
 
-/* Opens every floor. The structs that config points to outlive the floors. On failure, too, the caller
-   closes. */
+/* Opens every floor. The structs that config points to outlive the floors. On failure, too, the
+   caller closes. */
 int floors_open(const struct floors_config *config, struct floors *floors, struct ramp_err *err);
 /* Lets meta and peers call up, and starts transfers and the mount. */
 int floors_start(struct floors *floors, struct ramp_err *err);

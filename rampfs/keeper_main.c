@@ -29,7 +29,7 @@ static bool log_is_file(const char *log)
 	return strcmp(log, "stderr") != 0 && strcmp(log, "syslog") != 0;
 }
 
-/* The log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
+/* Opens the log of the keeper and the daemon: a file or /dev/null becomes their stderr. */
 static int open_log(const struct daemon_options *o, struct ramp_err *err)
 {
 	const char *log = o->log[0] ? o->log : o->foreground ? "stderr" : "syslog";
@@ -101,9 +101,9 @@ static int check_configuration(const struct keeper_config *config, struct ramp_e
 }
 
 /*
- * What whoever starts us may use is no limit for a filesystem: a write beyond RLIMIT_FSIZE would end
- * each daemon in turn, and everybody would wait. Without CAP_SYS_RESOURCE the hard limit stays, and a
- * write beyond it is EFBIG.
+ * Lifts the limits of the process that starts this one: they are none for a filesystem. A write
+ * beyond RLIMIT_FSIZE would end each daemon in turn, and every program would wait. Without
+ * CAP_SYS_RESOURCE the hard limit stays, and a write beyond it is EFBIG.
  */
 static void lift_limits(void)
 {
@@ -144,7 +144,7 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 	if (!adopt)
 		cpu_weight_session();
 	if (!rc && !adopt) {
-		/* The child's pid stands in the lock, so it is taken after the fork. */
+		/* The lock holds the child's pid, so it is taken after the fork. */
 		config.lock_fd = statedir_lock(paths.state_dir, &err);
 		rc = config.lock_fd < 0 ? config.lock_fd : 0;
 	}

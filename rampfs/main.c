@@ -1,10 +1,10 @@
 /*
  * rampfs: which of its processes this is.
  *
- * The process that the user starts becomes the keeper (in the background unless -f): it locks the state
- * directory, mounts, and executes this program again as the daemon (--daemon) for as long as the mount
- * exists. A daemon whose keeper has died executes this program as --adopt. Every daemon has a broker
- * (--doorman, programs/client/broker.c).
+ * The process that the user starts becomes the keeper (in the background unless -f): it locks the
+ * state directory, mounts, and executes this program again as the daemon (--daemon) for as long as
+ * the mount exists. A daemon that has lost its keeper executes this program as --adopt. Every
+ * daemon has a broker (--doorman, programs/client/broker.c).
  */
 #include <fcntl.h>
 #include <stdio.h>

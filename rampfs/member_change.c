@@ -22,8 +22,8 @@ int member_fence(struct member_view *v, const char *name, ramp_incarnation_t inc
 	if (rc)
 		return rc;
 	if (!row.incarnation)
-		return ramp_err_set(err, EINVAL, "%s was never up: nothing of it can be over",
-				    name);
+		return ramp_err_set(err, EINVAL,
+				    "%s was never up: no incarnation of it can be over", name);
 	if (incarnation && incarnation != row.incarnation)
 		return ramp_err_set(err, ESTALE, "%s has another incarnation by now: %016" PRIx64,
 				    name, row.incarnation);
@@ -45,7 +45,7 @@ int member_fence(struct member_view *v, const char *name, ramp_incarnation_t inc
 	return rc ? member_explain(rc, err) : 0;
 }
 
-/* `node` is to become what its row says, and has not yet. */
+/* Words the refusal of a change while `node` has not become yet what its row says. */
 static int change_under_way(struct member_view *v, ramp_node_t node, struct ramp_err *err)
 {
 	struct node_row row;
@@ -61,7 +61,6 @@ static int change_under_way(struct member_view *v, ramp_node_t node, struct ramp
 	return ramp_err_set(err, EBUSY, "the change of %s is under way: try again", row.name);
 }
 
-/* Removes a member that nothing names any more. */
 int member_take_away(struct member_view *v, const struct node_row *row, struct ramp_err *err)
 {
 	struct meta_command command = {.type = META_MEMBER_REMOVE, .node = row->node};
@@ -129,7 +128,7 @@ int member_add(struct member_view *v, const char *name, const char *address,
 		return ramp_err_set(err, EEXIST, "%s is a member already", name);
 	if (rc == -ENOSPC)
 		return ramp_err_set(err, ENOSPC, "the cluster has as many nodes as it can (64)");
-	if (rc == -EADDRINUSE) /* it was given away meanwhile; our tables say to whom */
+	if (rc == -EADDRINUSE) /* another node got it meanwhile; the tables name that node */
 		return member_check_address(v, name, address, err) ? -err->code
 								   : member_explain(rc, err);
 	if (rc == -EBUSY)
@@ -142,9 +141,9 @@ int member_add(struct member_view *v, const char *name, const char *address,
 	return 0;
 }
 
-/* A newcomer gets its voice in the second in which it comes up; until it has one, its change would
-   stand in the way of all others. */
-static bool has_voice(struct member_view *v, ramp_node_t node)
+/* Waits until the node may vote: a new node gets its vote within the second in which it comes up.
+   Until then its change would block all others. */
+static bool may_vote(struct member_view *v, ramp_node_t node)
 {
 	for (int i = 0; i < VOTE_TRIES && !atomic_load(&v->closing); i++) {
 		if (!meta_is_voiceless(v->meta, node))
@@ -168,9 +167,9 @@ int member_promote(struct member_view *v, const char *name, struct ramp_err *err
 	if (row.fenced == row.incarnation)
 		return ramp_err_set(err, EHOSTDOWN, "%s is fenced", name);
 	if (!member_is_heard(v, row.node))
-		return ramp_err_set(err, EHOSTDOWN, "%s is down: a voter that is down is no help",
-				    name);
-	if (!has_voice(v, row.node))
+		return ramp_err_set(err, EHOSTDOWN,
+				    "%s is down: a voter that is down does not help", name);
+	if (!may_vote(v, row.node))
 		return ramp_err_set(err, EPERM,
 				    "%s gets no vote: its state directory was formatted again, or "
 				    "put back from a backup: it needs --rejoin",

@@ -45,7 +45,8 @@ static int join_new(struct member_view *v, const struct join_request *request,
 	return 0;
 }
 
-/* Others that pull from the node, or gave to it, settle with what they have once it is fenced. */
+/* Waits for the nodes that pull from the fenced node or gave to it: they settle with what they
+   have. */
 static void let_settle(struct member_view *v, ramp_node_t node)
 {
 	struct member_use use;
@@ -58,9 +59,9 @@ static void let_settle(struct member_view *v, ramp_node_t node)
 }
 
 /*
- * The old number never votes again: whoever lost its log and its votes must not pretend to have
- * them. --rejoin is the operator's word that nothing of the old incarnation runs any more, and so
- * the fence of R12.
+ * Joins a known node again under a new number. The old number never votes again: a node that lost
+ * its log and its votes must not pretend to have them. --rejoin is the operator's word that nothing
+ * of the old incarnation runs any more, and so the fence of R12.
  */
 static int join_again(struct member_view *v, const struct join_request *request,
 		      struct join_answer *answer, struct ramp_err *err)
@@ -73,7 +74,8 @@ static int join_again(struct member_view *v, const struct join_request *request,
 				    request->name);
 	if (member_is_heard(v, row.node))
 		return ramp_err_set(err, EBUSY, "%s is alive: this node hears it", row.name);
-	/* What would refuse it at the end is asked before anything of it is given up. */
+	/* A reason to refuse it at the end is checked before anything of the old node is given
+	   up. */
 	rc = request->address[0] ? member_check_address(v, row.name, request->address, err) : 0;
 	if (rc)
 		return rc;
@@ -83,7 +85,7 @@ static int join_again(struct member_view *v, const struct join_request *request,
 			return rc;
 		let_settle(v, row.node);
 		if (meta_node(v->meta, row.node, &row))
-			return ramp_err_set(err, ENOENT, "%s has gone meanwhile", request->name);
+			return ramp_err_set(err, ENOENT, "%s was removed meanwhile", request->name);
 	}
 	if (member_take_away(v, &row, err))
 		return -err->code;
@@ -112,7 +114,7 @@ static int take_in(struct member_view *v, const struct join_request *request,
 {
 	int rc;
 
-	/* First: who is taken in must be told of it. */
+	/* First: a node that is taken in must get the answer. */
 	answer->members = calloc(JOIN_MEMBERS_MAX, sizeof(*answer->members));
 	rc = answer->members ? member_catch_up(v, err) : ramp_err_sys(err, ENOMEM, "a join");
 	if (!rc)

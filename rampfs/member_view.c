@@ -41,7 +41,6 @@ int member_explain(int rc, struct ramp_err *err)
 	return ramp_err_sys(err, -rc, "the cluster refuses");
 }
 
-/* What was committed anywhere before this is in our tables after it. */
 int member_catch_up(struct member_view *v, struct ramp_err *err)
 {
 	struct sync_wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
@@ -119,8 +118,6 @@ static int count_voter(void *arg, const struct node_row *row)
 	return 0;
 }
 
-/* The others must be able to decide without it: a configuration without a quorum is one that
-   nobody can ever change back. */
 int member_check_rest(struct member_view *v, const struct node_row *row, struct ramp_err *err)
 {
 	struct voters n = {.view = v, .without = row->node};
@@ -144,7 +141,7 @@ int member_check_rest(struct member_view *v, const struct node_row *row, struct 
 }
 
 struct same_address {
-	const char *address, *but; /* not this node's */
+	const char *address, *but; /* but: a node that may have it */
 	char name[RAMP_NODE_NAME_MAX + 1];
 };
 
@@ -159,7 +156,6 @@ static int find_address(void *arg, const struct node_row *row)
 	return 1;
 }
 
-/* `name` may have it already. */
 int member_check_address(struct member_view *v, const char *name, const char *address,
 			 struct ramp_err *err)
 {

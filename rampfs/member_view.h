@@ -25,8 +25,8 @@ struct member_view {
 	atomic_bool closing;
 };
 
-/* Returns when what was committed anywhere before this call is in this node's tables. 0 or a negative
-   errno. */
+/* Returns when what was committed anywhere before this call is in this node's tables. 0 or a
+   negative errno. */
 int member_catch_up(struct member_view *v, struct ramp_err *err);
 /* Waits for the cluster's decision. Returns 0 or a negative errno. `reply` may be NULL. */
 int member_propose(struct member_view *v, struct meta_command *command, struct meta_reply *reply);
@@ -47,8 +47,8 @@ struct member_use {
 
 /* Counts the segments' rows that name the node. */
 void member_look_at_use(struct member_view *v, ramp_node_t node, struct member_use *use);
-/* Refuses to take a voter away without which the others could decide nothing: no member could ever change a
-   configuration without a quorum back. */
+/* Refuses to take a voter away without which the others could decide nothing: no member could ever
+   change a configuration without a quorum back. */
 int member_check_rest(struct member_view *v, const struct node_row *row, struct ramp_err *err);
 /* Refuses an address that is none, or that another node than `name` has. */
 int member_check_address(struct member_view *v, const char *name, const char *address,

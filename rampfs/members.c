@@ -1,12 +1,12 @@
 /*
- * Changes of members: the worker, its queue, and what a change does. See members.h.
+ * Changes of members: the queue and its worker. See members.h.
  *
- * Happy path: a request is put at the queue's end; the worker takes the first, reads this node's
- * tables after a linearizable read, checks, proposes, and its answer goes back from the control
- * loop (a tool's) or from the worker itself (a newcomer's, which has its own connection).
+ * Happy path: a request is put at the queue's end. The worker takes the first, reads this node's
+ * tables after a linearizable read, checks and proposes. A tool's answer goes back from the control
+ * loop; a new node's goes back from the worker itself, over the new node's own connection.
  *
- * How it fails: by one sentence that says what stands in the way. The state machine has the last
- * word: what changed between the look and the proposal is its errno.
+ * How it fails: with one sentence that names the obstacle. The state machine has the last word:
+ * what changed between the check and the proposal is its errno.
  */
 #include "members.h"
 

@@ -1,9 +1,9 @@
 /*
- * Changes of the cluster's members, asked by rampfs-node over the session, or by mkfs.rampfs --join
- * over the peers' port. Each is refused without the proof that it needs:
+ * Changes of the cluster's members, asked for by rampfs-node over the session, or by mkfs.rampfs
+ * --join over the peers' port. Each is refused without the proof that it needs:
  *
  *   fence    the operator's word, which names the incarnation; not while this node hears it
- *   remove   nothing is at the node any more, and those who stay, have a vote and are heard are a
+ *   remove   nothing is at the node any more, and the other members that vote and are heard are a
  *            quorum
  *   add      the name and the address are free
  *   promote  the node is up, so that it can catch up and vote
@@ -32,8 +32,8 @@ struct members_config {
 };
 
 int members_open(const struct members_config *config, struct members **out, struct ramp_err *err);
-/* Control loop, while meta and peers stand: nothing more is begun, what is under way is waited
-   for (5 s at most). */
+/* Control loop, while meta and peers are open: begins no change any more, and waits for those under
+   way (5 s at most). */
 void members_close(struct members *members);
 
 /* programs_set_members's handler. */

@@ -16,13 +16,14 @@ const char options_usage[] =
 	"Mounts a node of a rampfs cluster: a filesystem of memory that moves between machines.\n"
 	"STATE_DIR is made by mkfs.rampfs; umount(8) or fusermount3 -u ends it.\n"
 	"\n"
-	"umount takes the names away, not the memory. Programs that have segments mapped go on\n"
-	"with them undisturbed; what is being pulled, in both directions, is finished, then the\n"
+	"umount takes the names away, not the memory. Programs that have segments mapped keep\n"
+	"them undisturbed; what is being pulled, in both directions, is finished, then the\n"
 	"node's processes end; the next start finds every segment. SIGTERM to rampfs does the "
 	"same\n"
-	"at once, also where files are open: what is half pulled goes on at the next start, and a\n"
+	"at once, also where files are open: what is half pulled continues at the next start, and "
+	"a\n"
 	"program that touches a page which is not here yet waits until then. SIGHUP opens the log\n"
-	"file anew and executes a new daemon: programs notice a pause of milliseconds.\n"
+	"file again and executes a new daemon: programs notice a pause of milliseconds.\n"
 	"\n"
 	"  -f, --foreground  stay in the foreground, log to stderr\n"
 	"  -d, --debug       -f, with every request and a log of everything\n"
@@ -37,12 +38,11 @@ const char options_mount_usage[] =
 	"  log=syslog|stderr|FILE  where its log goes; FILE is an absolute path\n"
 	"                          (default: syslog; with -f: stderr)\n"
 	"  loglevel=error|warning|info|debug  (default: info)\n"
-	"  uffd_group=GROUP        only members of GROUP may map segments: who maps one gets a\n"
+	"  uffd_group=GROUP        only members of GROUP may map segments: mapping one gives a\n"
 	"                          userfaultfd, which sees faults in system calls too\n"
 	"  rollback=ask|auto       a segment whose owner died right after it had come there goes\n"
-	"                          back to where it was: opening it is an error until somebody "
-	"has\n"
-	"                          accepted that (ask, the default), or works at once (auto)\n"
+	"                          back to where it was: opening it is an error until that is\n"
+	"                          accepted (ask, the default), or works at once (auto)\n"
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
 	"  nice=N                  of what moves pages between nodes, beside other programs\n"
 	"                          (-20 to 19, default -15; page faults go before all)\n"
@@ -91,7 +91,7 @@ static int parse_level(const char *value, enum log_level *level)
 	return -EINVAL;
 }
 
-/* A file's name must mean the same after chdir("/"), and at each SIGHUP. */
+/* Takes log=. A file's name must mean the same after chdir("/") and at each SIGHUP. */
 static int parse_log(struct daemon_options *o, const char *value)
 {
 	if (value[0] != '/' && strcmp(value, "syslog") != 0 && strcmp(value, "stderr") != 0)
@@ -102,7 +102,7 @@ static int parse_log(struct daemon_options *o, const char *value)
 	return 0;
 }
 
-/* Options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
+/* Takes options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
 static bool parse_generic(struct daemon_options *o, const char *word)
 {
 	static const struct {
@@ -220,8 +220,8 @@ bool options_helper(const char *name)
 	return strcmp(slash ? slash + 1 : name, "mount.rampfs") == 0;
 }
 
-/* Which flags there are: a program that has executed itself gets what it was called with, by
-   whatever name that was. */
+/* Returns the flags that there are. A program that has executed itself gets the arguments it was
+   called with, under either name. */
 static const char *flags_of(const char *name, bool own)
 {
 	if (own)
@@ -303,7 +303,7 @@ int options_parse(int argc, char **argv, bool own, struct daemon_options *o, str
 		return rc;
 	if (o->mode == MODE_HELP || o->mode == MODE_VERSION || o->mode == MODE_OPTIONS_HELP)
 		return 0;
-	/* In the background nobody would see it. */
+	/* In the background it would go nowhere. */
 	if (!own && !o->foreground && strcmp(o->log, "stderr") == 0)
 		return ramp_err_set(err, EINVAL,
 				    "log=stderr is for -f: in the background there "

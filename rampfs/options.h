@@ -17,10 +17,9 @@ enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE
 struct daemon_options {
 	enum options_mode mode;
 	bool foreground, debug, force, fake;
-	bool sloppy; /* mount(8)'s -s, which comes before -o: unknown mount options are passed over
-		      */
+	bool sloppy; /* mount(8)'s -s, which comes before -o: unknown mount options are ignored */
 	bool rollback_auto;
-	gid_t uffd_group; /* (gid_t)-1: everybody */
+	gid_t uffd_group; /* (gid_t)-1: every group */
 	int64_t threads;  /* 0: default */
 	int64_t nice;	  /* of the threads that move pages */
 	unsigned long mount_flags;
@@ -36,7 +35,7 @@ struct daemon_options {
 int options_parse(int argc, char **argv, bool own, struct daemon_options *options,
 		  struct ramp_err *err);
 
-/* Whether this name is mount(8)'s helper. */
+/* Whether this name is that of mount(8)'s helper. */
 bool options_helper(const char *name);
 
 extern const char options_usage[], options_mount_usage[];

@@ -14,8 +14,8 @@
 #include "base/wire.h"
 #include "options.h"
 
-/* The absolute path of a mountpoint. A mount that is dead answers ENOTCONN for its own path, but
-   not for its parent's. */
+/* Finds the absolute path of a mountpoint. A dead mount answers ENOTCONN for its own path, but not
+   for its parent's. */
 static int find_mountpoint(const char *given, char out[PATH_MAX], struct ramp_err *err)
 {
 	char parent[PATH_MAX], last[PATH_MAX];
@@ -46,7 +46,8 @@ int paths_find(const struct daemon_options *o, const struct statedir *dir, struc
 	len = find_mountpoint(o->mountpoint, p->mountpoint, err);
 	if (len)
 		return (int)len;
-	/* Everybody's programs look for the socket in it, whatever umask we are started with. */
+	/* Every user's programs look for the socket in it, whatever umask this process was started
+	   with. */
 	if (mkdir(SESSION_DIR, 0755) == 0 ? chmod(SESSION_DIR, 0755) : errno != EEXIST)
 		return ramp_err_sys(err, errno, "%s", SESSION_DIR);
 	snprintf(p->session, sizeof(p->session), SESSION_DIR "/%.40s.%.16s.%08x", dir->config.name,
@@ -71,7 +72,7 @@ int paths_check(const struct mount_paths *p, struct ramp_err *err)
 		return ramp_err_set(err, EINVAL, "mountpoint %s: it would hide the state directory",
 				    p->mountpoint);
 	if (is_below(p->mountpoint, store))
-		return ramp_err_set(err, EINVAL, "mountpoint %s: that is the store's place",
+		return ramp_err_set(err, EINVAL, "mountpoint %s: that is where the store is",
 				    p->mountpoint);
 	return 0;
 }

@@ -15,15 +15,17 @@ struct mount_paths {
 	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];
 };
 
-/* Finds the paths, and makes the directory of the session sockets. Returns 0 or a negative errno. */
+/* Finds the paths, and makes the directory of the session sockets. Returns 0 or a negative
+   errno. */
 int paths_find(const struct daemon_options *o, const struct statedir *dir, struct mount_paths *p,
 	       struct ramp_err *err);
-/* Refuses a mountpoint that lies on the daemon's way to its own files: the daemon would wait for itself. */
+/* Refuses a mountpoint that lies on the daemon's way to its own files: the daemon would wait for
+   itself. */
 int paths_check(const struct mount_paths *p, struct ramp_err *err);
 /*
- * Returns the arguments with which this program executes itself, or NULL without memory: the role, the
- * options as they were given, and the absolute paths in place of the last two (getopt_long has put them
- * last). The caller frees the array; the strings stay p's and argv's.
+ * Returns the arguments with which this program executes itself, or NULL without memory: the role,
+ * the options as they were given, and the absolute paths in place of the last two (getopt_long has
+ * put them last). The caller frees the array; the strings stay p's and argv's.
  */
 char **paths_own_argv(const struct mount_paths *p, char *role, int argc, char **argv);
 

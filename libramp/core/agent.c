@@ -1,20 +1,20 @@
 /*
  * The thread that carries out a daemon's commands in this process.
  *
- * Happy path: the agent takes a file table of its own, connects, makes a userfaultfd with the device
- * that the daemon hands it, and sends the broker a copy. Then it sleeps in recvmsg(2) and carries out
- * one command after the other. No closefrom(3) of the program reaches a descriptor in its file table,
- * and no child inherits one.
+ * Happy path: the agent takes a file table of its own, connects, makes a userfaultfd with the
+ * device that the daemon hands it, and sends the broker a copy. Then it sleeps in recvmsg(2) and
+ * carries out one command after the other. No closefrom(3) of the program reaches a descriptor in
+ * its file table, and no child inherits one.
  *
- * How it fails: before the daemon has said READY for the first time, the thread ends and agent_start
- * returns the reason. Afterwards it never ends. A session that hangs up means a daemon that died or is
- * being upgraded: so the agent connects again, for ever, and sends the userfaultfd that it kept. (If
- * the last copy were closed, blocked loads would continue and read zeros.)
+ * How it fails: before the daemon has said READY for the first time, the thread ends and
+ * agent_start returns the reason. Afterwards it never ends. A session that hangs up means a daemon
+ * that died or is being upgraded: so the agent connects again, for ever, and sends the userfaultfd
+ * that it kept. (If the last copy were closed, blocked loads would continue and read zeros.)
  *
- * The agent must never wait for a thread of the program: that thread may hold any lock and be blocked
- * in a page fault that only the agent can resolve. So the agent allocates nothing, uses no stdio and
- * looks up no symbol; where it wants the table's lock it continues without it after a second
- * (table_agent_lock).
+ * The agent must never wait for a thread of the program: that thread may hold any lock and be
+ * blocked in a page fault that only the agent can resolve. So the agent allocates nothing, uses no
+ * stdio and looks up no symbol; where it wants the table's lock it continues without it after a
+ * second (table_agent_lock).
  *
  * States of an agent (agent_go). Nothing is logged: a line would go to the program's stderr.
  *
@@ -76,8 +76,7 @@ struct futex_lock attach_lock;
 
 static struct agent agents[AGENTS_MAX]; /* protected by attach_lock */
 
-/* ---- the session --------------------------------------------------------------------------------
- */
+/* ---- the session ---- */
 
 /* Carries out one command. Returns false where the session is over. */
 static bool serve_one(struct agent *agent)
@@ -222,8 +221,8 @@ static void reconnect(struct agent *agent)
 }
 
 /* Gives the agent a file table of its own, in which a stray write to stdout or stderr goes nowhere.
-   Gives it a root and a working directory of its own, too, so that it finds the next daemon also where
-   the program enters a chroot. */
+   Gives it a root and a working directory of its own, too, so that it finds the next daemon also
+   where the program enters a chroot. */
 static int leave_file_table(struct agent *agent)
 {
 	int fd;
@@ -297,8 +296,7 @@ static void *agent_main(void *arg)
 	return NULL;
 }
 
-/* ---- for the program's threads ------------------------------------------------------------------
- */
+/* ---- for the program's threads ---- */
 
 int agent_of(const char *socket_path)
 {
@@ -322,8 +320,9 @@ const char *agent_socket(int index)
 	return agents[index].socket;
 }
 
-/* Starts the thread. The caller has all signals blocked, and so has the thread. A program's thread-local
-   storage may be larger than the stack that the agent needs: then the agent gets the default stack. */
+/* Starts the thread. The caller has all signals blocked, and so has the thread. A program's
+   thread-local storage may be larger than the stack that the agent needs: then the agent gets the
+   default stack. */
 static int spawn(struct agent *agent)
 {
 	pthread_attr_t attr;

@@ -29,9 +29,9 @@ struct agent_session {
 	struct scratch scratch[SCRATCH_MAX];
 	bool swapping; /* a SWAP's mremap is under way, in a thread of its own */
 	uint64_t swap_from, swap_to, swap_len;
-	/* The parts of a SWAP, which are put in place one after the other because each has a protection
-	   of its own: where each ends, counted from the range's beginning, and how far the swap has
-	   come. */
+	/* The parts of a SWAP, which are put in place one after the other because each has a
+	   protection of its own: where each ends, counted from the range's beginning, and how far
+	   the swap has come. */
 	uint64_t swap_ends[SESSION_PARTS_MAX], swap_done;
 	uint32_t swap_parts;
 	int swap_event;

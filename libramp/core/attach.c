@@ -1,17 +1,17 @@
 /*
  * A program's thread maps a segment.
  *
- * Happy path: the FUSE ioctl gives a one-time token for the open, the agent of that daemon is started if
- * it does not run yet, and an ATTACH with the token goes to the daemon over a throw-away connection.
- * Before the answer comes, the agent has mapped the range and put it into the table. Where part of the
- * range is mapped already, that part is counted, and only the gaps are asked for, each with a token of
- * its own.
+ * Happy path: the FUSE ioctl gives a one-time token for the open, the agent of that daemon is
+ * started if it does not run yet, and an ATTACH with the token goes to the daemon over a throw-away
+ * connection. Before the answer comes, the agent has mapped the range and put it into the table.
+ * Where part of the range is mapped already, that part is counted, and only the gaps are asked for,
+ * each with a token of its own.
  *
- * How it fails: a daemon that is on its way back is asked again, for 10 s in all; then ETIMEDOUT. An
- * attach that is half done is undone.
+ * How it fails: a daemon that is on its way back is asked again, for 10 s in all; then ETIMEDOUT.
+ * An attach that is half done is undone.
  *
- * Locks: attach_lock, which may be held while a daemon answers, then the table's. An agent takes only the
- * table's.
+ * Locks: attach_lock, which may be held while a daemon answers, then the table's. An agent takes
+ * only the table's.
  */
 #include "attach.h"
 
@@ -68,8 +68,8 @@ static int get_token(struct attach *a)
 	return rc == -EREMOTE ? attach_refuse(a, EREMOTE, "the segment is on another node") : rc;
 }
 
-/* Asks the daemon once. It may be replaced by the next daemon meanwhile: then everything from the token on
-   has to be done again (a->again). */
+/* Asks the daemon once. It may be replaced by the next daemon meanwhile: then everything from the
+   token on has to be done again (a->again). */
 static int attach_once(struct attach *a, const struct session_msg *request,
 		       struct session_msg *answer)
 {
@@ -100,8 +100,9 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 	return 0;
 }
 
-/* Makes a range that the agent has mapped the program's. Other pending ranges belong to an attach that was
-   given up, and have no access; one of them is taken along only where it can't be cut off. */
+/* Makes a range that the agent has mapped the program's. Other pending ranges belong to an attach
+   that was given up, and have no access; one of them is taken along only where it can't be cut
+   off. */
 static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 {
 	uint32_t first, last;
@@ -167,8 +168,8 @@ static int count_parts(const struct attach *a)
 	return rc;
 }
 
-/* Gives the first piece from `from` on that allows less than this mapping asks for the access that it
-   lacks, and returns 0. -EACCES: *piece was mapped through an open that does not allow that. */
+/* Gives the first piece from `from` on that allows less than this mapping asks for the access that
+   it lacks, and returns 0. -EACCES: *piece was mapped through an open that does not allow that. */
 static int widen_next(const struct attach *a, uint64_t from, struct range *piece)
 {
 	uint32_t first, last;
@@ -191,8 +192,8 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 	return rc;
 }
 
-/* Gives older mappings of the same bytes, which are the same mapping, the access that they lack. They lose
-   none. */
+/* Gives older mappings of the same bytes, which are the same mapping, the access that they lack.
+   They lose none. */
 static int widen(struct attach *a)
 {
 	struct range piece;
@@ -262,8 +263,8 @@ static bool any_gone(const struct attach *a)
 	return gone;
 }
 
-/* Waits for a segment that left and is here again, but not in its place yet: the daemon is about to put it
-   there. */
+/* Waits for a segment that left and is here again, but not in its place yet: the daemon is about to
+   put it there. */
 static int await_back(struct attach *a)
 {
 	uint32_t pause_ms = 1;

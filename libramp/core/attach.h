@@ -11,8 +11,8 @@ struct attach_call {
 	int prot, flags, fd;
 	uint64_t offset;
 };
-/* Maps a segment. Returns 0, and *at is its address; -ENOTTY: the file is no segment, and the kernel
-   may map it; or another negative errno, after a line on stderr. Any thread. */
+/* Maps a segment. Returns 0, and *at is its address; -ENOTTY: the file is no segment, and the
+   kernel may map it; or another negative errno, after a line on stderr. Any thread. */
 int attach_mmap(const struct attach_call *call, uint64_t *at);
 
 #endif

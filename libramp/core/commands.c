@@ -1,16 +1,16 @@
 /*
- * The daemon's commands: system calls on the process's mappings, and the changes of the table that go
- * with them.
+ * The daemon's commands: system calls on the process's mappings, and the changes of the table that
+ * go with them.
  *
- * Happy path: MAP and PROTECT attach a range; DROP takes its page-table entries away for a while; GONE
- * puts an empty file in its place, BACK maps the segment somewhere else (replace.c), and SWAP puts that
- * in place (swap.c).
+ * Happy path: MAP and PROTECT attach a range; DROP takes its page-table entries away for a while;
+ * GONE puts an empty file in its place, BACK maps the segment somewhere else (replace.c), and SWAP
+ * puts that in place (swap.c).
  *
- * How it fails: a command's errno goes to the daemon, and nothing is half done, except that of a SWAP
- * in parts the first ones may be in place: the daemon looks. What the program did meanwhile counts:
- * DROP, GONE and SWAP leave out what it has unmapped, and GONE and SWAP set the protection that it has
- * set. SWAP is EAGAIN where the program has put something of its own in between. The table's lock is
- * waited for a second at most (agent.c says why).
+ * How it fails: a command's errno goes to the daemon, and nothing is half done, except that of a
+ * SWAP in parts the first ones may be in place: the daemon looks. What the program did meanwhile
+ * counts: DROP, GONE and SWAP leave out what it has unmapped, and GONE and SWAP set the protection
+ * that it has set. SWAP is EAGAIN where the program has put something of its own in between. The
+ * table's lock is waited for a second at most (agent.c says why).
  */
 #include "commands.h"
 
@@ -30,8 +30,8 @@
 
 /* ---- the commands: each returns 0 or a positive errno ---- */
 
-/* Unmaps what is in the way and no longer used: the rest of an attach that its daemon did not live to
-   finish, or of a segment that has gone and is now mapped through another node. */
+/* Unmaps what is in the way and no longer used: the rest of an attach that its daemon did not live
+   to finish, or of a segment that has gone and is now mapped through another node. */
 static void clear_leftovers(const struct agent_session *session, uint64_t addr, uint64_t len)
 {
 	uint32_t i, last;
@@ -64,8 +64,8 @@ static int map_file(const struct session_msg *msg, int fd)
 
 /*
  * Enters what has been mapped. A part that the table does not have is pending until its attach has
- * ended. In a fork's child the table has the range already, as it was in the parent: a part that was
- * gone there has come back since, and a part that is missing has been unmapped since (fork.c).
+ * ended. In a fork's child the table has the range already, as it was in the parent: a part that
+ * was gone there has come back since, and a part that is missing has been unmapped since (fork.c).
  */
 static int note_mapped(const struct range *range)
 {
@@ -121,7 +121,8 @@ static int do_map(struct agent_session *session, const struct session_msg *msg, 
 	return -rc;
 }
 
-/* Also frees the entry of a scratch mapping: what the program maps there later is not ours to unmap. */
+/* Also frees the entry of a scratch mapping: what the program maps there later is not ours to
+   unmap. */
 static int do_unmap(struct agent_session *session, const struct session_msg *msg)
 {
 	struct scratch *scratch = scratch_find(session, msg->addr);
@@ -141,14 +142,15 @@ static int do_unmap(struct agent_session *session, const struct session_msg *msg
 	return -rc;
 }
 
-/* Whether the mapping in which that page lies is sealed: an mremap(2) that changes nothing tells. */
+/* Whether the mapping in which that page lies is sealed: an mremap(2) that changes nothing
+   tells. */
 static bool is_sealed(uint64_t addr)
 {
 	return sys_mremap(addr, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, 0, 0) == -EPERM;
 }
 
-/* Answers a DROP without ranges. EPERM: a range is sealed (mseal(2)), and nothing can be put in its place.
-   Without the lock that can't be known, and the answer is 0. */
+/* Answers a DROP without ranges. EPERM: a range is sealed (mseal(2)), and nothing can be put in its
+   place. Without the lock that can't be known, and the answer is 0. */
 static int may_leave(const struct agent_session *session, const struct session_msg *msg)
 {
 	bool locked = futex_lock_for(&table.lock, ASKED_PATIENCE_MS), sealed = false;
@@ -175,8 +177,8 @@ static int drop_entries(uint64_t addr, uint64_t len)
 	return rc == -ENOMEM ? 0 : -rc;
 }
 
-/* Drops only what the table has of the segment, neighbours in one call. The daemon may have looked before
-   the program put something of its own there, of which there is no other copy. */
+/* Drops only what the table has of the segment, neighbours in one call. The daemon may have looked
+   before the program put something of its own there, of which there is no other copy. */
 static int drop_ours(const struct agent_session *session, const struct session_msg *msg,
 		     uint64_t at, uint64_t end)
 {
@@ -198,10 +200,10 @@ static int drop_ours(const struct agent_session *session, const struct session_m
 	return !rc && start < at ? drop_entries(start, at - start) : rc;
 }
 
-/* This runs in the window of a transfer, so it waits 5 ms at most for the lock. A range that is read
-   wrong without the lock lies in the daemon's ranges all the same; of a range that is left out the daemon
-   finds the page-table entries (verify). A DROP without ranges is a question that the daemon asks before
-   the window. */
+/* This runs in the window of a transfer, so it waits 5 ms at most for the lock. A range that is
+   read wrong without the lock lies in the daemon's ranges all the same; of a range that is left out
+   the daemon finds the page-table entries (verify). A DROP without ranges is a question that the
+   daemon asks before the window. */
 static int do_drop(const struct agent_session *session, const struct session_msg *msg)
 {
 	bool locked;

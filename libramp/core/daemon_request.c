@@ -1,10 +1,11 @@
 /*
- * Root may listen: uid 0 of the program's own user namespace, which may do anything with the program as
- * it is. The kernel remembers the uid of the process that called listen(2): for a daemon, of its keeper.
+ * Root may listen: uid 0 of the program's own user namespace, which may do anything with the
+ * program as it is. The kernel remembers the uid of the process that called listen(2): for a
+ * daemon, of its keeper.
  *
- * In a user namespace that does not have the machine's root (a rootless container), the kernel shows that
- * uid as the overflow uid, like all others that have no number there. There the path has to do:
- * /run/rampfs belongs to root, or to the user that made the container.
+ * In a user namespace that does not have the machine's root (a rootless container), the kernel
+ * shows that uid as the overflow uid, like all others that have no number there. There the path has
+ * to do: /run/rampfs belongs to root, or to the user that made the container.
  */
 #include "daemon_request.h"
 

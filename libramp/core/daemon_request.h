@@ -2,8 +2,8 @@
  * Connections and requests to a daemon, which has to be root's.
  *
  * A process that listens at a session's socket commands the agent, and by that the program. The
- * socket's name comes from an ioctl on a file, and any user may mount a FUSE filesystem: so the name
- * counts only where root alone can have made it.
+ * socket's name comes from an ioctl on a file, and any user may mount a FUSE filesystem: so the
+ * name counts only where root alone can have made it.
  */
 #ifndef RAMP_DAEMON_REQUEST_H
 #define RAMP_DAEMON_REQUEST_H
@@ -24,8 +24,8 @@ int daemon_connect(const char *path, uint32_t patience_ms);
    next daemon may be asked. */
 bool daemon_is_away(int rc);
 /* Sends one request to the daemon that listens there and takes one answer, which replaces *msg.
-   Returns 0 when a RESULT came (whatever it says); -EPIPE: the daemon is away; -ETIMEDOUT; or another
-   negative errno. By the program's threads. */
+   Returns 0 when a RESULT came (whatever it says); -EPIPE: the daemon is away; -ETIMEDOUT; or
+   another negative errno. By the program's threads. */
 int daemon_request(const char *path, struct session_msg *msg, uint64_t deadline_ms);
 
 #endif

@@ -1,35 +1,36 @@
 /*
  * The fork of a process that has segments mapped.
  *
- * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, and none of the agents.
- * Before the fork the parent asks each daemon for a token for what it has mapped there, and takes a copy
- * of the table, because the table itself may be in the middle of a change when the child is made. The
- * child starts agents of its own, and each daemon, given its token, has them map everything again. Only
- * attach_lock is held over the fork: no agent waits for it, and other libraries' handlers may call our
- * wrappers meanwhile.
+ * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, and none of the
+ * agents. Before the fork the parent asks each daemon for a token for what it has mapped there, and
+ * takes a copy of the table, because the table itself may be in the middle of a change when the
+ * child is made. The child starts agents of its own, and each daemon, given its token, has them map
+ * everything again. Only attach_lock is held over the fork: no agent waits for it, and other
+ * libraries' handlers may call our wrappers meanwhile.
  *
- * A mapping becomes MADV_DONTFORK shortly after it was made; no call makes one that is so from the start
- * (only mremap(2) hands it on). A child made in between would keep a part of the segment for its life,
- * and nothing could take it away: so agents and forks exclude each other (fork_gate.h). Of the ways to
- * make a child, clone(2) and _Fork(3) run no handlers; they are wrapped for this.
+ * A mapping becomes MADV_DONTFORK shortly after it was made; no call makes one that is so from the
+ * start (only mremap(2) hands it on). A child made in between would keep a part of the segment for
+ * its life, and nothing could take it away: so agents and forks exclude each other (fork_gate.h).
+ * Of the ways to make a child, clone(2) and _Fork(3) run no handlers; they are wrapped for this.
  *
- * There are two sets of handlers. Handlers of another library take that library's locks, and our work for
- * the child may need these: starting an agent allocates. The set that asks the daemons, holds attach_lock
- * and starts agents is registered at the first attach. So of all handlers that the program has by then its
- * prepare runs first and its child handler last; an allocator's locks are free at both. The other set is
- * registered when the program begins and keeps the gate alone.
+ * There are two sets of handlers. Handlers of another library take that library's locks, and our
+ * work for the child may need these: starting an agent allocates. The set that asks the daemons,
+ * holds attach_lock and starts agents is registered at the first attach. So of all handlers that
+ * the program has by then its prepare runs first and its child handler last; an allocator's locks
+ * are free at both. The other set is registered when the program begins and keeps the gate alone.
  *
- * Other threads of the parent continue meanwhile. What they have unmapped or protected between the token
- * and the copy, the child finds out when it has its mappings: the copy counts. What they have put in the
- * place of a segment until the fork, the child has itself, and nothing of the segment there.
+ * Other threads of the parent continue meanwhile. What they have unmapped or protected between the
+ * token and the copy, the child finds out when it has its mappings: the copy counts. What they have
+ * put in the place of a segment until the fork, the child has itself, and nothing of the segment
+ * there.
  *
- * A child made in another way begins without anything: it recognises itself by a page that forks wipe.
- * A child that shares its parent's memory maps no segment: its agent would end with it, and the mapping
- * would remain.
+ * A child made in another way begins without anything: it recognises itself by a page that forks
+ * wipe. A child that shares its parent's memory maps no segment: its agent would end with it, and
+ * the mapping would remain.
  *
  * How it fails: no token, or no answer in the child within 5 s: the child continues without these
- * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for a
- * segment does nothing here. vfork, posix_spawn and system(3) never come here.
+ * mappings (a touch is SIGSEGV, never zeros), and one line says so. A process that never asked for
+ * a segment does nothing here. vfork, posix_spawn and system(3) never come here.
  */
 #include "fork.h"
 
@@ -112,7 +113,8 @@ static void ask_ticket(int session)
 	uint64_t deadline_ms = sys_now_ms() + FORK_PATIENCE_MS;
 	int rc;
 
-	/* A daemon on its way back: its keeper holds the socket, so the next daemon is waited for. */
+	/* A daemon on its way back: its keeper holds the socket, so the next daemon is waited
+	   for. */
 	while ((rc = daemon_request(agent_socket(session), &msg, deadline_ms)) == -EPIPE &&
 	       sys_now_ms() < deadline_ms) {
 		msg = (struct session_msg){.type = SESSION_FORK};
@@ -169,7 +171,8 @@ static void gate_in_child(void)
 	memcpy(table.ranges.at, copy.at, table.ranges.n * sizeof(copy.at[0]));
 }
 
-/* Whether the daemon's answer did not come or makes no sense, or the agent's answer to the daemon. */
+/* Whether the daemon's answer did not come or makes no sense, or the agent's answer to the
+   daemon. */
 static bool unanswered(int code)
 {
 	return code == EPIPE || code == ETIMEDOUT || code == ESRCH || code == EPROTO;
@@ -192,9 +195,9 @@ static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
 }
 
 /*
- * Gets the child's mappings from one daemon. Returns 0 or a positive errno. A daemon that has died since it
- * gave the token takes the token with it: the next daemon is asked without one, for what our parent has
- * mapped.
+ * Gets the child's mappings from one daemon. Returns 0 or a positive errno. A daemon that has died
+ * since it gave the token takes the token with it: the next daemon is asked without one, for what
+ * our parent has mapped.
  */
 static int adopt(int session, struct agent_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * The handlers of fork(2) (pthread_atfork): the child has its mappings again before fork returns there.
- * A child that no handler saw gets nothing of ours.
+ * The handlers of fork(2) (pthread_atfork): the child has its mappings again before fork returns
+ * there. A child that no handler saw gets nothing of ours.
  */
 #ifndef RAMP_FORK_H
 #define RAMP_FORK_H
@@ -13,9 +13,9 @@ void fork_init(void);
    attached, under the attach lock. Returns 0 or a negative errno. */
 int fork_watch(void);
 
-/* Before anything else of ours: makes a child that no handler saw begin without mappings and agents.
-   Returns false where this process shares the memory of another one (vfork): the agents are the other
-   one's. */
+/* Before anything else of ours: makes a child that no handler saw begin without mappings and
+   agents. Returns false where this process shares the memory of another one (vfork): the agents are
+   the other one's. */
 bool fork_settle(void);
 
 #endif

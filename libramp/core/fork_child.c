@@ -9,8 +9,8 @@
 #include "sys.h"
 #include "table.h"
 
-/* Gives a range the advice and the protection that it had in the parent. Returns false where not all of it
-   is mapped. */
+/* Gives a range the advice and the protection that it had in the parent. Returns false where not
+   all of it is mapped. */
 static bool child_give_back(const struct range *r)
 {
 	if (sys_madvise(r->addr, r->len, MADV_DONTFORK))
@@ -39,8 +39,8 @@ static bool is_full(uint64_t start, uint64_t end)
 	return !sys_msync(start, end - start, MS_ASYNC);
 }
 
-/* Takes out the parts of [start, end) that are mapped. Nothing of a segment is mapped yet, so these are the
-   program's own, and stay. */
+/* Takes out the parts of [start, end) that are mapped. Nothing of a segment is mapped yet, so these
+   are the program's own, and stay. */
 static void child_forget_replaced(uint64_t start, uint64_t end)
 {
 	uint64_t half = start + (end - start) / 2 / RAMP_PAGE_BYTES * RAMP_PAGE_BYTES;
@@ -104,9 +104,9 @@ void fork_child_unmap(int session)
 			sys_munmap(table.ranges.at[i].addr, table.ranges.at[i].len);
 }
 
-/* The daemon has not said that all is as it should be. A range may be mapped and not registered yet, and
-   its missing pages would read as zeros. A range that is mapped only afterwards is pending (commands.c),
-   and gets no access. */
+/* The daemon has not said that all is as it should be. A range may be mapped and not registered
+   yet, and its missing pages would read as zeros. A range that is mapped only afterwards is pending
+   (commands.c), and gets no access. */
 void fork_child_forget_all(int session)
 {
 	futex_lock(&table.lock);

@@ -20,8 +20,8 @@ struct unforked {
 	_Atomic pid_t owner;   /* the process to which the memory belongs */
 };
 
-/* Used until there is a page that forks wipe, and where there can be none: a child finds its parent's
-   values. */
+/* Used until there is a page that forks wipe, and where there can be none: a child finds its
+   parent's values. */
 static struct unforked first_unforked;
 static struct unforked *unforked = &first_unforked;
 

@@ -1,8 +1,8 @@
 /*
  * Entering and leaving the core.
  *
- * Between guard_enter and guard_leave the calling thread runs no signal handler (a handler might call
- * mmap and meet the lock that its own thread holds) and is not cancelled.
+ * Between guard_enter and guard_leave the calling thread runs no signal handler (a handler might
+ * call mmap and meet the lock that its own thread holds) and is not cancelled.
  */
 #ifndef RAMP_GUARD_H
 #define RAMP_GUARD_H

@@ -21,8 +21,8 @@
 enum verdict { UNKNOWN, FOREIGN, OURS };
 
 /*
- * One mount. Since Linux 6.8 a mount's number is never given to another one. Before, the device's number
- * has to do, which after an umount may be given to what another user mounts.
+ * One mount. Since Linux 6.8 a mount's number is never given to another one. Before, the device's
+ * number has to do, which after an umount may be given to what another user mounts.
  */
 struct mount_key {
 	uint64_t number;
@@ -118,8 +118,8 @@ static void take_byte(struct reader *r, char c, dev_t dev)
 	}
 }
 
-/* Returns UNKNOWN where there is no list. A mount that is not in the list may be any user's, handed to us
-   from a mount namespace of that user. */
+/* Returns UNKNOWN where there is no list. A mount that is not in the list may be any user's, handed
+   to us from a mount namespace of that user. */
 static enum verdict listed(dev_t dev)
 {
 	struct reader reader = {.found = FOREIGN};

@@ -49,8 +49,8 @@ static bool cuts(const struct ranges *t, uint64_t at)
 	return index < t->n && t->at[index].addr < at;
 }
 
-/* Cuts the range in which `at` lies in two. Returns the index of the first range that starts at or after
-   `at`. */
+/* Cuts the range in which `at` lies in two. Returns the index of the first range that starts at or
+   after `at`. */
 static uint32_t cut(struct ranges *t, uint64_t at)
 {
 	uint32_t index = ranges_first(t, at);

@@ -1,10 +1,10 @@
 /*
  * The ranges of the arena that this process has mapped, sorted and disjoint.
  *
- * They say what the program asked for (address, protection, how often), which neither the daemon nor
- * /proc can know: a mapping that is gone keeps its entry, so that it can be put back in place. The ranges
- * are a plain array in static memory: nothing here allocates, sleeps or makes a system call.
- * Thread-safety: the caller's lock (table.h).
+ * They say what the program asked for (address, protection, how often), which neither the daemon
+ * nor /proc can know: a mapping that is gone keeps its entry, so that it can be put back in place.
+ * The ranges are a plain array in static memory: nothing here allocates, sleeps or makes a system
+ * call. Thread-safety: the caller's lock (table.h).
  */
 #ifndef RAMP_RANGES_H
 #define RAMP_RANGES_H
@@ -17,8 +17,8 @@
 #define RANGE_PENDING (1u << 0) /* the agent has mapped it, its attach is not finished yet */
 #define RANGE_GONE    (1u << 1) /* an empty file is in its place: a touch is SIGBUS */
 #define RANGE_NOHUGE  (1u << 2) /* the program asked for MADV_NOHUGEPAGE */
-/* Opened read-only: mapped MAP_PRIVATE, because userfaultfd takes no shared mapping that can never be
-   written. It must stay unwritable, or private copies would appear. */
+/* Opened read-only: mapped MAP_PRIVATE, because userfaultfd takes no shared mapping that can never
+   be written. It must stay unwritable, or private copies would appear. */
 #define RANGE_READONLY (1u << 3)
 
 struct range {

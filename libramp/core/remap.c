@@ -1,11 +1,11 @@
 /*
- * Happy path: a system call, and the change of the table's entries that goes with it, under the table's
- * lock; no message. The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE) is punched by
- * the daemon.
+ * Happy path: a system call, and the change of the table's entries that goes with it, under the
+ * table's lock; no message. The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE)
+ * is punched by the daemon.
  *
- * How it fails: a call that would move a segment from its address, let it grow past its extent or have a
- * fork copy it is refused with a line; all else fails as the kernel says. A mapping that is gone is
- * changed all the same: it comes back as it was left.
+ * How it fails: a call that would move a segment from its address, let it grow past its extent or
+ * have a fork copy it is refused with a line; all else fails as the kernel says. A mapping that is
+ * gone is changed all the same: it comes back as it was left.
  */
 #include "remap.h"
 
@@ -20,8 +20,8 @@
 #include "sys.h"
 #include "table.h"
 
-/* Longer than a daemon takes to give up by itself (SESSION_PUNCH_MS): after it, the daemon has died or
-   hangs. */
+/* Longer than a daemon takes to give up by itself (SESSION_PUNCH_MS): after it, the daemon has died
+   or hangs. */
 #define PUNCH_PATIENCE_MS 10000
 #define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes, which the kernel punches in no time */
 #define RETRY_PAUSE_MS	  5
@@ -80,8 +80,8 @@ int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t 
 	return rc;
 }
 
-/* Whether the kernel came this far before it failed. *at is the end of the range before; it becomes this
-   range's end. */
+/* Whether the kernel came this far before it failed. *at is the end of the range before; it becomes
+   this range's end. */
 static bool is_protected(const struct range *r, uint64_t *at, int prot)
 {
 	bool next = r->addr == *at;
@@ -129,8 +129,8 @@ int remap_mprotect(void *addr, uint64_t len, int prot)
 }
 
 /*
- * Grows the mapping before the gap over the gap. The kernel wants a range that ends where its mapping
- * ends, so the mapping's last page is given. Under table.lock.
+ * Grows the mapping before the gap over the gap. The kernel wants a range that ends where its
+ * mapping ends, so the mapping's last page is given. Under table.lock.
  */
 static int grow_over(uint64_t start, uint64_t end)
 {
@@ -225,7 +225,8 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	int rc;
 
 	guard_enter(&guard);
-	table_lock_settled(); /* else the empty file would grow, and not the mapping that replaces it */
+	/* Settled: else the empty file would grow, and not the mapping that replaces it. */
+	table_lock_settled();
 	rc = remap(&call, &reason);
 	futex_unlock(&table.lock);
 	if (reason)
@@ -234,8 +235,8 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	return rc;
 }
 
-/* Asks for one part of a hole. How much a daemon that dies meanwhile has done is not known; the next
-   daemon does it (again) once our agent has connected to it. */
+/* Asks for one part of a hole. How much a daemon that dies meanwhile has done is not known; the
+   next daemon does it (again) once our agent has connected to it. */
 static int ask_punch(const char *path, struct session_msg *msg)
 {
 	const struct session_msg asked = *msg;
@@ -338,7 +339,8 @@ int remap_madvise(void *addr, uint64_t len, int advice)
 	return rc;
 }
 
-/* Refuses: the kernel would map the file again there, not registered, and also in a fork's child. */
+/* Refuses: the kernel would map the file again there, not registered, and also in a fork's
+   child. */
 int remap_file_pages_refuse(void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;

@@ -1,6 +1,6 @@
 /*
- * The program's changes of ranges that are mapped: munmap, mprotect, mremap, madvise, and mappings over
- * them.
+ * The program's changes of ranges that are mapped: munmap, mprotect, mremap, madvise, and mappings
+ * over them.
  *
  * For ranges of which table_near() is true, with the arguments of the function of that name. Each
  * returns 0 or a negative errno; what is refused has been said on stderr. Any thread.
@@ -23,11 +23,11 @@ int remap_file_pages_refuse(void *addr, uint64_t len);
 /* -ENOTTY: the kernel may do it as it is. */
 int remap_madvise(void *addr, uint64_t len, int advice);
 /*
- * Around a call by which the program maps something of its own where something of ours may be, as by
- * MAP_FIXED: between begin and end no agent puts a segment or an empty file there. `len` of begin is
- * how much the call replaces where it succeeds, or 0; `len` of end is how much of ours it has replaced
- * (the table forgets that), and 0 where it has failed. -ENOMEM of begin: the table is full; nothing may
- * be replaced, and there is no end.
+ * Around a call by which the program maps something of its own where something of ours may be, as
+ * by MAP_FIXED: between begin and end no agent puts a segment or an empty file there. `len` of
+ * begin is how much the call replaces where it succeeds, or 0; `len` of end is how much of ours it
+ * has replaced (the table forgets that), and 0 where it has failed. -ENOMEM of begin: the table is
+ * full; nothing may be replaced, and there is no end.
  */
 int remap_over_begin(struct signal_guard *guard, const void *addr, uint64_t len);
 void remap_over_end(const struct signal_guard *guard, const void *addr, uint64_t len);

@@ -36,9 +36,9 @@ static int put_over(const struct range *r, int prot, int empty_fd)
 /*
  * Puts the empty file in the place of a range. The process's limits (RLIMIT_AS, RLIMIT_MEMLOCK, the
  * number of mappings) may not allow both mappings at a time: then the empty file is mapped over the
- * segment. RLIMIT_DATA may not allow the empty file to be writable: then a store there is SIGSEGV. It has
- * to succeed in some way: a thread that touches the range must not wait for ever, and the segment's bytes
- * must not stay on this node.
+ * segment. RLIMIT_DATA may not allow the empty file to be writable: then a store there is SIGSEGV.
+ * It has to succeed in some way: a thread that touches the range must not wait for ever, and the
+ * segment's bytes must not stay on this node.
  */
 static int put_empty(struct range *r, int empty_fd)
 {
@@ -56,10 +56,11 @@ static int put_empty(struct range *r, int empty_fd)
 }
 
 /*
- * What the program has unmapped meanwhile stays unmapped. What it has mapped since through the node that
- * has the segment now belongs to that node's session, and stays. Where no empty file can be put, the piece
- * is unmapped: a touch is SIGSEGV, and the segment is not put back when it returns. All of the segment
- * goes in the end: so where a piece can't be cut, the rest of it goes a little earlier.
+ * What the program has unmapped meanwhile stays unmapped. What it has mapped since through the node
+ * that has the segment now belongs to that node's session, and stays. Where no empty file can be
+ * put, the piece is unmapped: a touch is SIGSEGV, and the segment is not put back when it returns.
+ * All of the segment goes in the end: so where a piece can't be cut, the rest of it goes a little
+ * earlier.
  */
 static int put_empty_pieces(const struct agent_session *session, const struct session_msg *msg,
 			    int fd)
@@ -84,7 +85,8 @@ static int put_empty_pieces(const struct agent_session *session, const struct se
 	return rc;
 }
 
-/* Whether the process may open nothing any more: the message has come, but its descriptor could not. */
+/* Whether the process may open nothing any more: the message has come, but its descriptor could
+   not. */
 static bool opens_nothing(int sock)
 {
 	int fd = dup(sock);
@@ -122,7 +124,8 @@ int replace_back(struct agent_session *session, const struct session_msg *msg, i
 	   fill the mapping at once, before it is registered, and put zeros where pages are still
 	   missing. */
 	z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
-	/* The empty file in its place is locked as well, and RLIMIT_MEMLOCK is not enough for both. */
+	/* The empty file in its place is locked as well, and RLIMIT_MEMLOCK is not enough for
+	   both. */
 	if (z == -EAGAIN && sys_munlock(msg->addr, msg->len) == 0)
 		z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
 	if (z < 0)

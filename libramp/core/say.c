@@ -18,7 +18,7 @@
 
 static bool quiet;
 
-/* What descriptor 2 was when the program began; type 0: it was closed. */
+/* The file at descriptor 2 when the program began; type 0: it was closed. */
 static struct {
 	dev_t dev;
 	ino_t ino;
@@ -57,10 +57,11 @@ static size_t join_parts(char *line, const char *part, va_list ap)
 }
 
 /*
- * Whether a line may be written there. A program that has closed its stderr gets the number for another
- * file, and a line in the midst of its data would spoil that: so nothing is written where there was no
- * stderr, nor into a file that the program also reads. A log that was put in stderr's place is a file for
- * writing alone. A pipe or socket has to be the one that was stderr at the beginning.
+ * Whether a line may be written there. A program that has closed its stderr gets the number for
+ * another file, and a line in the midst of its data would spoil that: so nothing is written where
+ * there was no stderr, nor into a file that the program also reads. A log that was put in stderr's
+ * place is a file for writing alone. A pipe or socket has to be the one that was stderr at the
+ * beginning.
  */
 static bool takes_lines(const struct stat *st, bool also_read)
 {
@@ -74,8 +75,8 @@ static bool takes_lines(const struct stat *st, bool also_read)
 				   st->st_ino == first_stderr.ino);
 }
 
-/* Writes the line. A pipe without a reader raises SIGPIPE in the thread that writes: that signal is taken
-   back. */
+/* Writes the line. A pipe without a reader raises SIGPIPE in the thread that writes: that signal is
+   taken back. */
 static void write_stderr(const char *line, size_t len)
 {
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -119,10 +120,10 @@ int say_refusal(const char *what, int code, const char *reason)
 }
 
 /*
- * Opens the program's stderr, for a thread with a file table of its own. It is opened again, so that
- * nothing of the program's is held and no thread waits. But a regular file has an offset at which the
- * program continues to write, and the program would write over the line: there the descriptor has to be of
- * the same open file, which never waits.
+ * Opens the program's stderr, for a thread with a file table of its own. It is opened again, so
+ * that nothing of the program's is held and no thread waits. But a regular file has an offset at
+ * which the program continues to write, and the program would write over the line: there the
+ * descriptor has to be of the same open file, which never waits.
  */
 static int open_stderr(void)
 {

@@ -1,10 +1,11 @@
 /*
- * Happy path: the range is claimed, what the program has unmapped of it is filled with placeholders, the
- * scratch mapping is cut into parts of one protection each, and a bare thread moves one part after the
- * other (mremap) to its place. Then the table gets what the program wanted meanwhile.
+ * Happy path: the range is claimed, what the program has unmapped of it is filled with
+ * placeholders, the scratch mapping is cut into parts of one protection each, and a bare thread
+ * moves one part after the other (mremap) to its place. Then the table gets what the program wanted
+ * meanwhile.
  *
- * How it fails: of a swap in parts the first ones may be in place; the daemon looks. A session that hangs
- * up leaves the swap to the next one (swap_finish).
+ * How it fails: of a swap in parts the first ones may be in place; the daemon looks. A session that
+ * hangs up leaves the swap to the next one (swap_finish).
  */
 #include "swap.h"
 
@@ -22,10 +23,10 @@
 #include "table.h"
 
 /*
- * mremap of a registered range waits in the kernel until the daemon has read the event. If the daemon
- * dies first, the calling thread waits there for ever; were that the agent, no thread could send the
- * userfaultfd to the next daemon. So a bare thread does it, which lives for these calls alone: it is not
- * the C library's, runs on the agent's thread pointer and touches nothing of it.
+ * mremap of a registered range waits in the kernel until the daemon has read the event. If the
+ * daemon dies first, the calling thread waits there for ever; were that the agent, no thread could
+ * send the userfaultfd to the next daemon. So a bare thread does it, which lives for these calls
+ * alone: it is not the C library's, runs on the agent's thread pointer and touches nothing of it.
  */
 static int swap_thread(void *arg)
 {
@@ -81,10 +82,10 @@ static void unmap_gaps(uint64_t at, uint64_t end)
 }
 
 /*
- * Maps placeholders where the program has unmapped something, until the swap is over, so that the swap
- * destroys nothing that the program maps there. Returns -EAGAIN where the program has mapped something
- * there already. Reads the table only. No child gets a placeholder: the gate is blocked once for all of
- * them, because each wait may last.
+ * Maps placeholders where the program has unmapped something, until the swap is over, so that the
+ * swap destroys nothing that the program maps there. Returns -EAGAIN where the program has mapped
+ * something there already. Reads the table only. No child gets a placeholder: the gate is blocked
+ * once for all of them, because each wait may last.
  */
 static int take_gaps(uint64_t start, uint64_t end)
 {
@@ -144,8 +145,8 @@ static void settle_range(uint64_t addr, uint64_t len, const struct scratch *scra
 	table_agent_unlock(locked);
 }
 
-/* Waits for the bare thread. Returns false where the daemon hung up first. Where the program's seccomp
-   forbids poll(2), that is not noticed. */
+/* Waits for the bare thread. Returns false where the daemon hung up first. Where the program's
+   seccomp forbids poll(2), that is not noticed. */
 static bool swap_over(const struct agent_session *session)
 {
 	struct pollfd wait[2] = {{.fd = session->swap_event, .events = POLLIN},
@@ -194,11 +195,12 @@ static void end_part(struct agent_session *session, const struct scratch *scratc
 }
 
 /*
- * Cuts the scratch mapping into parts of one protection each, so that what the program has protected
- * otherwise since the daemon looked is protected so as soon as it is in place. No kernel before 6.17
- * moves more than one mapping at a time. The program changes no protection until the swap is over
- * (table_lock_settled). Under table.lock, or with a table that is only read. Where there are more parts
- * than there is room for, the last ones get their protection once they are in place.
+ * Cuts the scratch mapping into parts of one protection each, so that what the program has
+ * protected otherwise since the daemon looked is protected so as soon as it is in place. No kernel
+ * before 6.17 moves more than one mapping at a time. The program changes no protection until the
+ * swap is over (table_lock_settled). Under table.lock, or with a table that is only read. Where
+ * there are more parts than there is room for, the last ones get their protection once they are in
+ * place.
  */
 static void plan_parts(struct agent_session *session, const struct scratch *scratch, uint64_t addr)
 {
@@ -221,9 +223,10 @@ static void plan_parts(struct agent_session *session, const struct scratch *scra
 	end_part(session, scratch, scratch->len, prot);
 }
 
-/* Returns 1 where the program still has a part of the range mapped. That part belongs to this session
-   from now on: a GONE from the node that had the segment in between comes too late. Returns 0: nothing
-   is mapped; -EAGAIN: the program has something else there; -ENOMEM: the table is full. */
+/* Returns 1 where the program still has a part of the range mapped. That part belongs to this
+   session from now on: a GONE from the node that had the segment in between comes too late.
+   Returns 0: nothing is mapped; -EAGAIN: the program has something else there; -ENOMEM: the table
+   is full. */
 static int claim_range(struct agent_session *session, const struct scratch *scratch, uint64_t addr)
 {
 	bool locked = table_agent_lock();

@@ -1,9 +1,9 @@
 /*
- * System calls past every wrapper of the C library's functions, the clock, and a few helpers that need
- * no library.
+ * System calls past every wrapper of the C library's functions, the clock, and a few helpers that
+ * need no library.
  *
- * The core lives in foreign processes. It allocates nothing, uses no stdio, keeps no descriptor open in
- * the program's file table, and may be called before any constructor has run.
+ * The core lives in foreign processes. It allocates nothing, uses no stdio, keeps no descriptor
+ * open in the program's file table, and may be called before any constructor has run.
  */
 #ifndef RAMP_SYS_H
 #define RAMP_SYS_H

@@ -91,7 +91,7 @@ void table_lock_settled(void)
 	}
 }
 
-/* What an agent has mapped late belongs to no attach, and has no access. */
+/* A range that an agent has mapped late belongs to no attach, and has no access. */
 void table_drop_pending_locked(void)
 {
 	for (uint32_t i = 0; i < table.ranges.n;) {

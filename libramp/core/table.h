@@ -2,9 +2,9 @@
  * The process's one mapping table (ranges.h), shared by its threads and its agents.
  *
  * The lock is held for bounded work only: changes of the table and the system calls that go with
- * them (munmap, mprotect, mremap). It is never held while memory of a segment is touched, a message is
- * awaited or another lock is taken. `low` and `high` bound everything that was ever in the table, and
- * are read without the lock.
+ * them (munmap, mprotect, mremap). It is never held while memory of a segment is touched, a message
+ * is awaited or another lock is taken. `low` and `high` bound everything that was ever in the
+ * table, and are read without the lock.
  */
 #ifndef RAMP_TABLE_H
 #define RAMP_TABLE_H
@@ -28,12 +28,13 @@ extern struct mapping_table table;
 /* Takes the lock when no agent is putting a segment in its place; waits 10 s at most for that. */
 void table_lock_settled(void);
 /* For agents: waits for the lock a second at most. Returns false without it: then the table is only
-   read, because a thread that holds the lock for so long is blocked on its own stack in a segment, or
-   stopped by a debugger. */
+   read, because a thread that holds the lock for so long is blocked on its own stack in a segment,
+   or stopped by a debugger. */
 bool table_agent_lock(void);
 void table_agent_unlock(bool locked);
 
-/* Returns false where nothing in [addr, addr + len) was ever mapped by us. No lock, no system call. */
+/* Returns false where nothing in [addr, addr + len) was ever mapped by us. No lock, no system
+   call. */
 bool table_near(const void *addr, uint64_t len);
 
 /* ---- under table.lock ---- */
@@ -43,14 +44,15 @@ int table_add(const struct range *range);
 /* mprotect of one range. -EACCES: its open does not allow that. */
 int table_protect(struct range *range, uint8_t prot);
 /* Takes one mapping off everything in [start, end), and unmaps what was mapped once only. With
-   `unmap_rest` (munmap(2); it sets errno) also unmaps what is not ours. Returns 0 or the last negative
-   errno. */
+   `unmap_rest` (munmap(2); it sets errno) also unmaps what is not ours. Returns 0 or the last
+   negative errno. */
 int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length));
-/* Unmaps what an attach left behind that never ended (its agent mapped, its daemon died), and what a
-   fork's child was given though its parent has unmapped it meanwhile. */
+/* Unmaps what an attach left behind that never ended (its agent mapped, its daemon died), and what
+   a fork's child was given though its parent has unmapped it meanwhile. */
 void table_drop_pending_locked(void);
 
-/* The table's pieces inside [addr, addr + len) are [*first, *last); none where the table is full. */
+/* The table's pieces inside [addr, addr + len) are [*first, *last); none where the table is
+   full. */
 void table_pieces(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last);
 /* The same, but where the table is full also the pieces of which a part lies there. */
 void table_pieces_across(uint64_t addr, uint64_t len, uint32_t *first, uint32_t *last);

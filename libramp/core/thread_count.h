@@ -1,8 +1,8 @@
 /*
  * Keeps a thread of ours out of the C library's count of threads.
  *
- * The C library ends a process with its last counted thread (pthread_exit(3)). A program must not wait
- * for ours.
+ * The C library ends a process with its last counted thread (pthread_exit(3)). A program must not
+ * wait for ours.
  */
 #ifndef RAMP_THREAD_COUNT_H
 #define RAMP_THREAD_COUNT_H

@@ -1,15 +1,15 @@
 /*
  * librampfs-preload.so: mmap and its kin for programs that know nothing of rampfs.
  *
- * Happy path: a call that does not concern a segment is passed to the next library (or the kernel, before
- * our constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs one statx(2)
- * more. Only where the file is on a rampfs mount, or the range was mapped by us, core/attach.c and
- * core/remap.c carry it out. Private mappings of rampfs files are the kernel's: fork must keep their
- * copies.
+ * Happy path: a call that does not concern a segment is passed to the next library (or the kernel,
+ * before our constructor has run) after a look at its arguments; a MAP_SHARED file mapping costs
+ * one statx(2) more. Only where the file is on a rampfs mount, or the range was mapped by us,
+ * core/attach.c and core/remap.c carry it out. Private mappings of rampfs files are the kernel's:
+ * fork must keep their copies.
  *
- * How it fails: a call that can't be carried out gets an errno and one line on stderr. errno is untouched
- * on success. A wrapper must not assume anything: it may be called by the dynamic loader, by another
- * library's constructor, in a signal handler, in vfork's child.
+ * How it fails: a call that can't be carried out gets an errno and one line on stderr. errno is
+ * untouched on success. A wrapper must not assume anything: it may be called by the dynamic loader,
+ * by another library's constructor, in a signal handler, in vfork's child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +33,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Constructors of libraries that the program is linked with may have run before this one, and may have
-   called a wrapper. */
+/* Constructors of libraries that the program is linked with may have run before this one, and may
+   have called a wrapper. */
 static __attribute__((constructor)) void preload_init(void)
 {
 	core_init(next_libc_resolve);
@@ -71,7 +71,8 @@ static bool may_be_ours(const void *addr, size_t length)
 	return true;
 }
 
-/* Fills pages in as the kernel does at the end of mmap, and like the kernel is silent about failures. */
+/* Fills pages in as the kernel does at the end of mmap, and like the kernel is silent about
+   failures. */
 static void populate(void *at, size_t length, int prot, int flags)
 {
 	bool copies = (prot & PROT_WRITE) && (flags & MAP_TYPE) == MAP_PRIVATE;
@@ -82,8 +83,8 @@ static void populate(void *at, size_t length, int prot, int flags)
 	errno = saved;
 }
 
-/* Maps where something of ours may be or may come: a call that fails leaves what was there. Pages are
-   filled in afterwards, because an agent must not wait that long for the table. */
+/* Maps where something of ours may be or may come: a call that fails leaves what was there. Pages
+   are filled in afterwards, because an agent must not wait that long for the table. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
 	size_t over = flags & MAP_FIXED ? length : 0;

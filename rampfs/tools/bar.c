@@ -11,9 +11,9 @@
 
 enum { CELLS = 24, FEWEST_CELLS = 8, SHORTEST_NAME = 16 };
 
-#define LINE_PERCENT 25 /* off a terminal: a line each time so much more is there */
+#define LINE_PERCENT 25 /* off a terminal: a line each time this share more is there */
 
-/* What a line has room for: a full one would go on in the next, which nobody clears. */
+/* Returns a line's room: a full line would continue in the next one, which is never cleared. */
 static int room(void)
 {
 	struct winsize size;
@@ -37,7 +37,7 @@ static int width_of(const char *text)
 	return width;
 }
 
-/* A path in so many columns: its end says more than its beginning. */
+/* Writes a path in that many columns: its end says more than its beginning. */
 static void put_name(const char *name, int columns)
 {
 	int width = width_of(name);
@@ -50,7 +50,7 @@ static void put_name(const char *name, int columns)
 	fprintf(stderr, "%s%s", cut ? "..." : "", name);
 }
 
-/* The cells, then what can be said; where all of it does not fit, first the bar gets shorter, then
+/* Writes the name, the bar and the facts. Where they do not fit, first the bar gets shorter, then
    the name, then there is no bar. */
 static void put_pages(const char *name, uint64_t done, uint64_t all, const char *facts)
 {

@@ -1,6 +1,6 @@
 /*
- * How far a migration is, on stderr (rampfs-migrate --progress): on a terminal one line that is
- * drawn again and again and never takes more than the terminal's width; elsewhere lines.
+ * The progress of a migration on stderr (rampfs-migrate --progress): on a terminal one line that is
+ * drawn again and again and never takes more than the terminal's width; elsewhere several lines.
  */
 #ifndef RAMP_BAR_H
 #define RAMP_BAR_H
@@ -13,10 +13,10 @@
 
 struct bar {
 	const char *file;	 /* borrowed */
-	char name[4 * PATH_MAX]; /* the same as a terminal may see it */
+	char name[4 * PATH_MAX]; /* the same, safe for a terminal */
 	bool tty, drawn;
 	char state[SESSION_TEXT_MAX];
-	double since_s; /* when pages began to come */
+	double since_s; /* when pages began to arrive */
 	uint64_t first; /* how many there were then */
 	uint64_t lined; /* percent that the last plain line told */
 };
@@ -24,7 +24,7 @@ struct bar {
 void bar_begin(struct bar *bar, const char *file);
 /* Shows a PROGRESS. */
 void bar_show(struct bar *bar, const struct session_msg *msg);
-/* Takes away what is drawn: another line may follow. */
+/* Clears the line that is drawn: another line may follow. */
 void bar_clear(struct bar *bar);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The rampfs mounts of this machine, from /proc/self/mounts, and of whom one is. See find_mount.h.
+ * The rampfs mounts of this machine, from /proc/self/mounts, and which user has made one. See
+ * find_mount.h.
  */
 #include "find_mount.h"
 
@@ -15,7 +16,7 @@
 
 #define FS_TYPE "fuse.rampfs"
 
-/* By the options that the kernel shows of each FUSE filesystem. */
+/* Whether root has mounted it, by the options that the kernel shows of each FUSE filesystem. */
 static bool is_roots(const char *options)
 {
 	return strncmp(options, "user_id=0,", 10) == 0 || strstr(options, ",user_id=0,");
@@ -43,8 +44,8 @@ int find_mount(const char *tool, char path[PATH_MAX])
 	return found ? 2 : 1;
 }
 
-/* A line of /proc/self/mountinfo: "ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE SOURCE
-   OPTIONS". Is it of this device, and a rampfs of root's? */
+/* Whether a line of /proc/self/mountinfo ("ID PARENT MAJOR:MINOR ROOT WHERE OPTIONS [TAG...] - TYPE
+   SOURCE OPTIONS") is of this device, and a rampfs that root has mounted. */
 static bool line_is_roots(const char *line, dev_t dev)
 {
 	const char *rest = strstr(line, " - ");

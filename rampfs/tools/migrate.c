@@ -2,16 +2,16 @@
  * rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace] FILE... NODE
  *
  * Moves segments to another node's directory, one after the other, through the session socket of
- * this node's daemon, so that nobody's ls waits for it (mv holds the kernel's rename lock).
+ * this node's daemon, so that no ls waits for it (mv holds the kernel's rename lock).
  *
- * Happy path: the directory that FILE lies in tells the socket, stat(2) the segment; MIGRATE goes
+ * Happy path: the directory in which FILE lies names the socket, stat(2) the segment. MIGRATE goes
  * out, PROGRESS comes in, one ANSWER ends it.
  *
- * How it fails: the daemon's answer is printed as it stands. Ctrl-C sends CANCEL and waits for the
+ * How it fails: the daemon's answer is printed unchanged. Ctrl-C sends CANCEL and waits for the
  * ANSWER all the same: before the point of no return the segment stays where it is, after it the
- * move is done, and either is said. A daemon that dies or is upgraded meanwhile is connected to
- * again and asked the same: it finds the move that it had begun, or begins it. After Ctrl-C it is
- * not asked again, and where the segment is decides what is said. A second Ctrl-C waits for nobody.
+ * move is done; either is printed. Where a daemon dies or is upgraded meanwhile, the next one gets
+ * the same request: it finds the move that was begun, or begins it. After Ctrl-C the next daemon is
+ * not asked; the result is read from where the segment is. A second Ctrl-C ends the wait.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ static const char usage[] =
 	"\n"
 	"  --mode lazy    pages follow in the background and as they are touched (default)\n"
 	"  --mode demand  only as they are touched\n"
-	"  --mode copy    programs stand still until every page is there; nothing depends on the\n"
+	"  --mode copy    programs wait until every page is there; nothing depends on the\n"
 	"                 old node afterwards\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --progress     show how far it is\n"
@@ -97,7 +97,8 @@ struct migrate_options {
 
 static volatile sig_atomic_t interrupted;
 
-/* One that comes right behind the first is the same (timeout(1) sends to process and group). */
+/* Counts Ctrl-C. A signal right after the first is the same one (timeout(1) signals the process and
+   its group). */
 static void on_interrupt(int sig)
 {
 	static uint64_t first_ms;
@@ -110,13 +111,14 @@ static void on_interrupt(int sig)
 		interrupted = interrupted + 1;
 }
 
-/* Who says it again does not want to wait for the daemon's answer to it. */
+/* Whether the user does not want to wait for the daemon's answer to the first Ctrl-C. */
 static bool impatient(void)
 {
 	return interrupted > 1;
 }
 
-/* A path as a terminal may see it, until the next one: somebody else may have named the file. */
+/* Returns a path made safe for a terminal (another user may have named the file), until the next
+   call. */
 static const char *shown(const char *path)
 {
 	static char text[4 * PATH_MAX];
@@ -131,7 +133,7 @@ static int complain(const char *file, const char *what)
 	return EXIT_FAILED;
 }
 
-/* ---- one file ------------------------------------------------------------------------------- */
+/* ---- one file ---- */
 
 static const char *no_mount(int rc)
 {
@@ -140,7 +142,7 @@ static const char *no_mount(int rc)
 			      : strerror(-rc);
 }
 
-/* What the mount says of itself, by the directory that the file is in. 0, or an exit status. */
+/* Asks the mount of the directory in which the file is. Returns 0, or an exit status. */
 static int ask_mount(const char *file, struct ramp_ioc_info *info, struct stat *st)
 {
 	char *copy = strdup(file);
@@ -182,8 +184,8 @@ static int send_cancel(int sock)
 	return session_send(sock, &msg, NULL, 0, 0);
 }
 
-/* A signal ends the pause; one that has come before makes it none. It is blocked but here and while an
-   answer is waited for, so that it can't come between. */
+/* Sleeps. A signal ends the pause, and one that came before it makes it none. Signals are blocked
+   except here and while an answer is waited for, so that none comes in between. */
 static void pause_ms(long ms)
 {
 	struct timespec pause = {.tv_nsec = ms * 1000000};
@@ -193,7 +195,8 @@ static void pause_ms(long ms)
 	ppoll(NULL, 0, &pause, &none);
 }
 
-/* Waits for the ANSWER; shows what comes before it. 0, or -errno where the daemon has gone. */
+/* Waits for the ANSWER; shows the messages before it. Returns 0, or -errno where the daemon is
+   gone. */
 static int wait_answer(int sock, struct bar *bar, const struct migrate_options *o, bool *cancelled,
 		       struct steps *steps, struct session_msg *msg)
 {
@@ -203,7 +206,7 @@ static int wait_answer(int sock, struct bar *bar, const struct migrate_options *
 
 	sigemptyset(&none);
 	for (;;) {
-		pause_ms(0); /* where something is there already, ppoll(2) looks for no signal */
+		pause_ms(0); /* where a message is there already, ppoll(2) looks for no signal */
 		if (interrupted && !*cancelled) {
 			bar_clear(bar);
 			complain(bar->file, "cancelling");
@@ -218,7 +221,8 @@ static int wait_answer(int sock, struct bar *bar, const struct migrate_options *
 			return -errno;
 		}
 		rc = session_recv(sock, msg, NULL, NULL, 0);
-		/* It has answered and hung up before it read our CANCEL: that comes first, once. */
+		/* The daemon answered and hung up before it read our CANCEL: the error comes first,
+		   once. */
 		if (rc == -ECONNRESET && *cancelled)
 			rc = session_recv(sock, msg, NULL, NULL, 0);
 		if (rc)
@@ -269,7 +273,7 @@ static bool is_segment(const char *path, uint64_t segment)
 	return lstat(path, &st) == 0 && st.st_ino == segment;
 }
 
-/* Under this name it is listed and on no move: its state is known to whoever asks the mount. */
+/* Whether the segment is listed under this name and on no move: the mount tells its state. */
 static bool is_settled(const char *path)
 {
 	char state[64];
@@ -281,8 +285,9 @@ static bool is_settled(const char *path)
 	return strcmp(state, "moving") != 0 && strcmp(state, "in doubt") != 0;
 }
 
-/* Cancelled, and the daemon died before it answered: nothing is asked any more; which directory of
-   the mount has it says how it ended. Fills an answer as the daemon would have. */
+/* After a cancel that the daemon did not live to answer: finds the directory of the mount that has
+   the segment, which tells how the move ended, and fills an answer as the daemon would have. Asks
+   no daemon. */
 static int see_where(const char *file, const struct migrate_options *o, uint64_t segment,
 		     struct session_msg *answer)
 {
@@ -312,7 +317,7 @@ static int see_where(const char *file, const struct migrate_options *o, uint64_t
 	return rc;
 }
 
-/* One daemon's life: 0, or -errno where it has gone. */
+/* Asks one daemon. Returns 0, or -errno where it is gone. */
 static int migrate_ask_once(const char *socket, const struct migrate_options *o, uint64_t segment,
 			    struct bar *bar, bool *cancelled, struct session_msg *answer)
 {
@@ -331,7 +336,7 @@ static int migrate_ask_once(const char *socket, const struct migrate_options *o,
 	return rc;
 }
 
-/* Asks until some daemon answers, while there is hope for one. */
+/* Asks until a daemon answers, or none comes back in time. */
 static int migrate_ask(const char *file, const char *socket, const struct migrate_options *o,
 		       uint64_t segment, struct session_msg *answer)
 {
@@ -352,7 +357,8 @@ static int migrate_ask(const char *file, const char *socket, const struct migrat
 			return o->reclaim ? rc : see_where(file, o, segment, answer);
 		if (away_since == 0 || clock_s() - asked > 1) {
 			fprintf(stderr,
-				"rampfs-migrate: %s: the daemon has gone (%s); asking the next\n",
+				"rampfs-migrate: %s: the daemon is gone (%s); asking the next "
+				"one\n",
 				shown(file), strerror(-rc));
 			away_since = clock_s();
 		}
@@ -375,16 +381,16 @@ static int migrate(const char *file, const struct migrate_options *o)
 	rc = migrate_ask(file, info.socket, o, st.st_ino, &answer);
 	if (rc) {
 		fprintf(stderr,
-			"rampfs-migrate: %s: the daemon does not answer (%s); the move may go on "
-			"by "
-			"itself, rampfs-status shows it\n",
+			"rampfs-migrate: %s: the daemon does not answer (%s); the move may "
+			"continue "
+			"by itself, rampfs-status shows it\n",
 			shown(file), strerror(-rc));
 		return EXIT_UNKNOWN;
 	}
 	return report(file, o, &answer, clock_s() - began);
 }
 
-/* ---- options -------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 /* `about` may be NULL. */
 static int misused(const char *what, const char *about)
@@ -415,7 +421,7 @@ static int parse_mode(const char *mode, struct migrate_options *o)
 	return 0;
 }
 
-/* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */
+/* Returns 0 to continue; else an exit status + 1 (so that --help's 0 differs from continuing). */
 static int parse_options(int argc, char **argv, struct migrate_options *o)
 {
 	static const struct option longs[] = {
@@ -506,7 +512,7 @@ int main(int argc, char **argv)
 			continue;
 		}
 		rc = migrate(argv[i], &o);
-		if (rc && status != EXIT_FAILED) /* what failed outweighs what is not known */
+		if (rc && status != EXIT_FAILED) /* a failure outweighs an unknown result */
 			status = rc;
 		else if (rc == EXIT_INTERRUPTED)
 			status = rc;

@@ -1,13 +1,13 @@
 /*
  * rampfs-node [-m MOUNTPOINT] list|fence|remove|add|promote ...: the members of the cluster.
  *
- * Happy path: the mount tells the session socket of this node's daemon; MEMBER goes out, one ANSWER
+ * Happy path: the mount names the session socket of this node's daemon; MEMBER goes out, one ANSWER
  * comes back when the cluster has decided. list prints .ramp/nodes.
  *
- * How it fails: the daemon's answer is printed as it stands. A fence always names the incarnation
- * that .ramp/nodes showed when it began, so that a node which has come back meanwhile is not meant;
- * with --hook nothing is sent unless the hook's exit status is 0, and what the hook has ended may be
- * heard for a while: it is asked again then.
+ * How it fails: the daemon's answer is printed unchanged. A fence always names the incarnation that
+ * .ramp/nodes showed when it began, so that a node that has come back meanwhile is not fenced. With
+ * --hook nothing is sent unless the hook's exit status is 0; the daemon may hear for a while the
+ * node that the hook has ended, so the request is repeated.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,8 +51,8 @@ static const char usage[] =
 	"           --hook COMMAND  fence only if COMMAND succeeds (a power switch, say); it "
 	"finds\n"
 	"                           RAMPFS_NODE, RAMPFS_ADDRESS and RAMPFS_INCARNATION set\n"
-	"           -f, --force     although it is heard: its programs go on with what nobody "
-	"owns\n"
+	"           -f, --force     although it is heard: its programs keep using segments that "
+	"no node owns\n"
 	"  remove   a node that has no segments leaves the cluster\n"
 	"\n"
 	"  -m, --mount MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
@@ -78,9 +78,9 @@ static int misused(const char *what)
 	return EXIT_USAGE;
 }
 
-/* ---- the mount ------------------------------------------------------------------------------ */
+/* ---- the mount ---- */
 
-/* What .ramp/nodes says of a node. */
+/* A node in .ramp/nodes. */
 struct listed_node {
 	char address[RAMP_ADDRESS_MAX + 1];
 	uint64_t incarnation;
@@ -134,7 +134,7 @@ static int list(const char *mount)
 	return output_end("rampfs-node");
 }
 
-/* ---- asking the daemon ---------------------------------------------------------------------- */
+/* ---- asking the daemon ---- */
 
 static int connect_daemon(const char *mount)
 {
@@ -168,12 +168,12 @@ static int node_ask_once(const char *mount, struct session_msg *msg, struct sess
 		rc = session_recv(sock, answer, NULL, NULL, 0);
 	close(sock);
 	if (rc || answer->type != SESSION_ANSWER)
-		return complain(msg->node, "the daemon has gone; it may still happen (rampfs-node "
+		return complain(msg->node, "the daemon is gone; it may still happen (rampfs-node "
 					   "list shows it)");
 	return 0;
 }
 
-/* While it says EBUSY, `tries` times at most. */
+/* Asks again while the answer is EBUSY, `tries` times in all at most. */
 static int node_ask(const char *mount, struct session_msg *msg, unsigned int tries)
 {
 	struct session_msg answer;
@@ -188,7 +188,7 @@ static int node_ask(const char *mount, struct session_msg *msg, unsigned int tri
 	return complain(msg->node, answer.text[0] ? answer.text : strerror((int)answer.result));
 }
 
-/* ---- the verbs ------------------------------------------------------------------------------ */
+/* ---- the verbs ---- */
 
 static int run_hook(const char *hook, const char *name, const struct listed_node *listed)
 {
@@ -225,7 +225,7 @@ static int fence(const struct node_options *o, struct session_msg *msg)
 	return node_ask(o->mount, msg, o->hook ? HEARD_TRIES : 1);
 }
 
-/* Digits and one of K M G T. */
+/* Reads digits and one of K M G T. */
 static bool parse_size(const char *text, uint64_t *bytes)
 {
 	static const char units[] = "KMGT";
@@ -245,7 +245,7 @@ static bool parse_size(const char *text, uint64_t *bytes)
 	return true;
 }
 
-/* What is wrong with the words of a command; NULL: nothing. */
+/* Returns the complaint about the words of a command; NULL: they are right. */
 static const char *what_is_wrong(const struct node_options *o, int argc, char **argv)
 {
 	static const struct {
@@ -296,7 +296,7 @@ static int carry_out(const struct node_options *o, char **argv)
 	return node_ask(o->mount, &msg, 1);
 }
 
-/* 0: go on; else an exit status + 1 (so that --help's 0 can be told from going on). */
+/* Returns 0 to continue; else an exit status + 1 (so that --help's 0 differs from continuing). */
 static int parse_options(int argc, char **argv, struct node_options *o)
 {
 	static const struct option longs[] = {

@@ -3,10 +3,10 @@
  * mount are segments.
  *
  * It finds the shim beside itself (../lib, as built) or where it was installed, puts it in front of
- * LD_PRELOAD and becomes the program. Of a program that does not load it, as far as its file tells,
- * one line says so: its mmaps will be refused, and it will not know why. Exit status as env(1): 125
- * where it failed itself, 126 where the program was found and can't be run, 127 where it was not
- * found; else the program's.
+ * LD_PRELOAD and becomes the program. Where the program's file shows that the program does not load
+ * the shim, one line says so: the program's mmaps will be refused, and the program does not know
+ * why. Exit status as env(1): 125 where rampfs-run failed itself, 126 where the program was found
+ * and can't be run, 127 where it was not found; else the program's.
  */
 #include <elf.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ static int run_fail(const char *what, int code)
 	return EXIT_OWN;
 }
 
-/* ../lib of the directory in which this program lies. 0, or -errno. */
+/* Finds the shim in ../lib of the directory in which this program lies. Returns 0, or -errno. */
 static int path_beside_us(char path[PATH_MAX])
 {
 	char self[PATH_MAX];
@@ -88,7 +88,7 @@ static int preload(const char *shim)
 	return rc;
 }
 
-/* Where execvp(3) finds it. */
+/* Finds the program as execvp(3) does. */
 static bool find_program(const char *name, char path[PATH_MAX])
 {
 	const char *at = getenv("PATH"), *end;
@@ -106,8 +106,8 @@ static bool find_program(const char *name, char path[PATH_MAX])
 	}
 }
 
-/* ELF of this machine's width, and nothing that it asks to be loaded by. The loader itself is so,
-   too, and takes LD_PRELOAD. */
+/* Whether the file is ELF of this machine's width and names no loader. The loader itself is such a
+   file, too, but takes LD_PRELOAD. */
 static bool is_static(int fd, const char *path)
 {
 	const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
@@ -139,7 +139,7 @@ static void warn_of(const char *name)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (stat(path, &st) == 0 && (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
 				     ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
-		what = "runs as somebody else (setuid)";
+		what = "runs as another user (setuid)";
 	else if (fd >= 0 && is_static(fd, path))
 		what = "is statically linked";
 	if (fd >= 0)

@@ -1,12 +1,13 @@
 /*
- * rampfs-status [--json] [MOUNTPOINT]: what the node of a mount knows of its cluster.
+ * rampfs-status [--json] [MOUNTPOINT]: the facts that the node of a mount knows of its cluster.
  *
- * Happy path: MOUNT/.ramp/status and nodes, which the daemon makes in one go, as tables: what needs
- * somebody's attention comes first. With --json the facts as one object: nodes from .ramp/nodes,
- * segments from .ramp/segments, migrations from .ramp/status.
+ * Happy path: MOUNT/.ramp/status and nodes, which the daemon makes in one go, become tables;
+ * problems come first. With --json the facts are one object: nodes from .ramp/nodes, segments from
+ * .ramp/segments, migrations from .ramp/status.
  *
- * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two that read
- * .ramp/segments at a time may get parts of two texts: that is seen by its numbers, and read again.
+ * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two processes that read
+ * .ramp/segments at a time may get parts of two texts: the numbers in it show that, and it is read
+ * again.
  */
 #include <getopt.h>
 #include <limits.h>

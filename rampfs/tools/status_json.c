@@ -10,8 +10,8 @@
 #include "base/visible.h"
 #include "ramp_file.h"
 
-/* A segment's name, which may be any bytes: JSON is UTF-8, so others are written \xHH, and so is a
-   backslash: the bytes can be found again. */
+/* Adds a segment's name, which may be any bytes. JSON is UTF-8, so other bytes are written \xHH,
+   and so is a backslash: the bytes can be found again. */
 static void json_add_name(cJSON *object, const char *name)
 {
 	char text[4 * NAME_MAX + 1];
@@ -60,7 +60,7 @@ static bool is_number(const char *s)
 	return *end == 0;
 }
 
-/* A node may be named 7, and is a string all the same. */
+/* Whether the fact is a number. A node may be named 7, and is a string all the same. */
 static bool counts(const char *key)
 {
 	static const char *const keys[] = {"id", "size", "epoch", "extent", "resident_bytes"};
@@ -100,7 +100,7 @@ static void unescape(char *text)
 
 #define MAX_KEYS 32
 
-/* Cuts a line at its tabs; how many pieces. */
+/* Cuts a line at its tabs. Returns the number of pieces. */
 static int cut(char *line, char *pieces[MAX_KEYS])
 {
 	int n = 0;
@@ -131,7 +131,7 @@ static cJSON *make_segment(char *const keys[], int n, char *line)
 	return segment;
 }
 
-/* .ramp/segments: a number, the columns' names, a line each, the number again. */
+/* Whether .ramp/segments is whole: a number, the columns' names, a line each, the number again. */
 static bool whole(const char *text)
 {
 	size_t digits = strspn(text, "0123456789"), len = strlen(text);
@@ -167,8 +167,8 @@ static bool json_add_segments(cJSON *segments, const char *mount)
 	return true;
 }
 
-/* "  NAME  FROM -> TO  STATE  N ms  (source)", taken apart from its end: a name may hold anything.
- */
+/* Takes "  NAME  FROM -> TO  STATE  N ms  (source)" apart from its end: a name may hold
+   anything. */
 static void json_add_migration(cJSON *migrations, char *line)
 {
 	static const char *const fields[] = {"side", "age", "state", "nodes"};
@@ -201,7 +201,7 @@ static void json_add_migration(cJSON *migrations, char *line)
 	cJSON_AddItemToArray(migrations, migration);
 }
 
-/* "key: value" lines of the head become strings; the migrations' section an array. */
+/* Adds the head's "key: value" lines as strings, and the migrations' section as an array. */
 static void json_add_status(cJSON *root, char *status)
 {
 	cJSON *migrations = cJSON_AddArrayToObject(root, "migrations");
@@ -231,7 +231,8 @@ static void json_add_status(cJSON *root, char *status)
 	}
 }
 
-/* Segments whose bytes are lost, in doubt or not served: what stands first in the tables. */
+/* Adds the segments whose bytes are lost, in doubt or not served: those that come first in the
+   tables. */
 static void json_add_attention(cJSON *root, const cJSON *segments)
 {
 	cJSON *attention = cJSON_AddArrayToObject(root, "attention"), *item;
@@ -264,7 +265,8 @@ static void json_add_attention(cJSON *root, const cJSON *segments)
 	}
 }
 
-/* What a terminal would obey, and cJSON writes as it stands: these are in strings only. */
+/* Prints the object. Escapes control characters that cJSON does not escape; they are in strings
+   only. */
 static void put_json(const char *text)
 {
 	size_t plain;

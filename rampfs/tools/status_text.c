@@ -8,7 +8,7 @@
 #include "ramp_file.h"
 #include "text_table.h"
 
-/* Cuts a line of .ramp/status behind its last two spaces: a name in front may hold some, too. */
+/* Cuts a line of .ramp/status behind its last two spaces: a name before them may hold two, too. */
 static char *cut_last(char *line)
 {
 	char *at = line + strlen(line);
@@ -21,7 +21,8 @@ static char *cut_last(char *line)
 	return at;
 }
 
-/* By what .ramp/status says of a segment, in which a node may be named, by any of these words. */
+/* Whether a segment's state in .ramp/status is a problem. A node in it may be named by any of these
+   words. */
 static bool is_trouble(const char *state)
 {
 	static const char *const states[] = {"lost", "in doubt", "rolled back", "damaged"};
@@ -98,7 +99,7 @@ struct status_tables {
 	struct text_table nodes, segments, migrations, troubles;
 };
 
-/* The head's lines are printed as they come; the rest fills the tables. */
+/* Prints the head's lines; the rest fills the tables. */
 static void read_status(struct status_tables *t, char *status)
 {
 	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS } section = HEAD;

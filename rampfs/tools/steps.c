@@ -19,7 +19,7 @@ void steps_add(struct steps *steps, const struct session_msg *msg)
 	snprintf(s->text, sizeof(s->text), "%s", msg->text);
 }
 
-/* The steps of one page, or of none, which come in the order of time. */
+/* Prints the steps of one page, or of none. They are in the order of time. */
 static void print_page(const struct steps *steps, uint64_t page)
 {
 	const struct shown_step *first = NULL, *last = NULL;

@@ -19,9 +19,9 @@ struct steps {
 	size_t n;
 };
 
-/* A STEP; what finds no room or memory is not kept. */
+/* Keeps a STEP; drops it where there is no room or memory. */
 void steps_add(struct steps *steps, const struct session_msg *msg);
-/* To stdout: remarks, the transfer, each page fault. Frees them. */
+/* Prints remarks, the transfer and each page fault to stdout. Frees the steps. */
 void steps_print(struct steps *steps, const char *file);
 
 #endif

@@ -18,7 +18,7 @@ void text_table_add(struct text_table *t, const char *const cells[COLUMNS])
 	t->n++;
 }
 
-/* Of UTF-8: bytes that begin a character. */
+/* Counts the characters of UTF-8: the bytes that begin one. */
 static int width_of(const char *text)
 {
 	int width = 0;
@@ -36,7 +36,8 @@ static void put_cell(const char *text, int width, bool right, bool last)
 	       last ? "\n" : "  ");
 }
 
-/* One long name does not push everybody's columns away: its own row is longer then. */
+/* Limits a column's width: one long name makes its own row longer and leaves the other rows as they
+   are. */
 static int padded_width(int width)
 {
 	return width < WIDEST ? width : WIDEST;

@@ -1,7 +1,8 @@
 /*
- * rampfs-status's reading of .ramp/status, nodes and segments (status_text.c and status_json.c, compiled in
- * here), in which segments have the names that users gave them. The input: a byte (odd: --json), then the
- * three texts, each ended by a form feed; .ramp/segments gets the numbers at its ends.
+ * rampfs-status's reading of .ramp/status, nodes and segments (status_text.c and status_json.c,
+ * compiled in here), in which segments have the names that users gave them. The input: a byte (odd:
+ * --json), then the three texts, each ended by a form feed; .ramp/segments gets the numbers at its
+ * ends.
  *
  * It ends with one of its two statuses; where that is 0, its output with --json is JSON.
  */
