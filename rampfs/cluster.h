@@ -24,10 +24,10 @@ struct cluster_config {
 	struct loop *loop;
 	const struct statedir *dir; /* outlives the cluster */
 	ramp_incarnation_t incarnation;
-	/* meta's thread: a segment's row has changed, or only its attributes; control loop, id 0:
-	   the membership has. */
+	/* A segment's row has changed, or only its attributes (meta's thread); id 0: the membership
+	   has, or anything (control loop). */
 	void (*row_changed)(void *arg, ramp_segment_t id, bool attributes);
-	/* meta's thread: any row may have changed. */
+	/* Any segment's row may be another one or gone. Meta's thread. */
 	void (*rows_restored)(void *arg);
 	/* Control loop: that incarnation of the node, and all before it, are over. May come
 	   again. */

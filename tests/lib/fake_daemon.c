@@ -55,7 +55,7 @@ struct process {
 	int uffd;  /* -1 */
 	int reconnects;
 	pthread_mutex_t commands;    /* one at a time */
-	struct piece pieces[PIECES]; /* what /proc told last, for GONE and BACK */
+	struct piece pieces[PIECES]; /* the mappings that /proc showed last, for GONE and BACK */
 	int n;
 };
 
@@ -75,7 +75,7 @@ struct fake {
 	_Atomic int hang_up, hang_up_punches;
 	_Atomic bool silent, forgetful, stalls;
 	_Atomic int fails; /* errno of every ADOPT */
-	_Atomic bool late; /* ... which is answered before anything is mapped */
+	_Atomic bool late; /* ADOPT is answered before anything is mapped */
 	int refuse;
 	char refuse_text[SESSION_TEXT_MAX];
 	pthread_mutex_t lock; /* processes, tokens */
@@ -90,8 +90,7 @@ struct fake {
 
 static struct fake *the_fake; /* fuse_get_context()->private_data would do as well */
 
-/* ---- the mount ---------------------------------------------------------------------------------
- */
+/* ---- the mount ---- */
 
 static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
 {
@@ -215,8 +214,7 @@ static void *fuse_main_thread(void *arg)
 	return NULL;
 }
 
-/* ---- commands ----------------------------------------------------------------------------------
- */
+/* ---- commands ---- */
 
 static struct process *process_of(struct fake *fake, pid_t pid, bool make)
 {
@@ -244,7 +242,8 @@ static struct process *process_of(struct fake *fake, pid_t pid, bool make)
 	return found;
 }
 
-/* One command and its DONE: its result, or -EPIPE when the session hung up. */
+/* Sends one command and receives its DONE. Returns the result, or -EPIPE when the session hung
+   up. */
 static int command(struct process *p, struct session_msg *msg, int fd, uint64_t *addr)
 {
 	static _Atomic uint32_t serial;
@@ -314,8 +313,7 @@ static void look_into_proc(struct fake *fake, struct process *p)
 	kernel_maps_close(&maps);
 }
 
-/* ---- BACK and SWAP ------------------------------------------------------------------------------
- */
+/* ---- BACK and SWAP ---- */
 
 static int swap_in(struct fake *fake, struct process *p, const struct piece *piece)
 {
@@ -340,8 +338,7 @@ static void unregister(struct process *p, const struct piece *piece)
 	MUST(kernel_uffd_wake(p->uffd, piece->addr, piece->len) == 0);
 }
 
-/* ---- requests -----------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 
 static void map_late(struct fake *fake, struct process *p, uint64_t page)
 {
@@ -374,7 +371,7 @@ static uint32_t map_new(struct fake *fake, struct process *p, const struct sessi
 	return (uint32_t)rc;
 }
 
-/* False: hang up without an answer. */
+/* Returns false to hang up without an answer. */
 static bool answer_attach(struct fake *fake, pid_t pid, const struct session_msg *msg,
 			  struct session_msg *result)
 {
@@ -462,7 +459,7 @@ static bool fail_adopt(struct fake *fake, int sock, pid_t pid, const struct sess
 		answer_adopt(fake, pid, msg, &ignored);
 	session_send(sock, &failed, NULL, 0, 0);
 	if (fake->late) {
-		usleep(100000); /* it has taken notice */
+		usleep(100000); /* the agent has noticed by then */
 		answer_adopt(fake, pid, msg, &ignored);
 	}
 	return false;
@@ -576,7 +573,7 @@ static void *answer_one(void *arg)
 	else
 		result.result = EOPNOTSUPP;
 	if (visitor.fake->stalls && msg.type == SESSION_ADOPT)
-		return NULL; /* as when it is silent */
+		return NULL; /* as while it is silent */
 	if (answer)
 		session_send(visitor.sock, &result, NULL, 0, 0);
 	close(visitor.sock);
@@ -603,7 +600,7 @@ static void *listen_thread(void *arg)
 	return NULL;
 }
 
-/* Reads remap events; page faults wait for whoever resolves the range. */
+/* Reads remap events; page faults wait until the test resolves the range. */
 static void *pager_thread(void *arg)
 {
 	struct fake *fake = arg;
@@ -619,11 +616,10 @@ static void *pager_thread(void *arg)
 	return NULL;
 }
 
-/* ---- for the test -------------------------------------------------------------------------------
- */
+/* ---- for the test ---- */
 
-/* Of the calling thread alone: its real uid, which libfuse puts into the mount's options, or its
-   effective one, which listen(2) remembers. */
+/* Sets a uid of the calling thread alone: the real one, which libfuse puts into the mount's
+   options, or the effective one, which listen(2) remembers. */
 static void be(uid_t real, uid_t effective)
 {
 	MUST(syscall(SYS_setresuid, real, effective, -1) == 0);
@@ -757,7 +753,7 @@ void fake_restore(struct fake *fake, pid_t pid)
 	struct process *p = process_of(fake, pid, false);
 
 	MUST(p);
-	unregister(p, &all); /* also what has grown since they were looked at */
+	unregister(p, &all); /* also parts that have grown since they were looked at */
 }
 
 void fake_gone(struct fake *fake, pid_t pid, const char *line)

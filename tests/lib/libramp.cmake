@@ -1,5 +1,4 @@
-# The shim: its mapping table, programs that know nothing of rampfs, and its protocol against a
-# daemon of the test's own.
+# The shim: its ranges, programs that know nothing of rampfs, and its protocol against a fake daemon.
 set(shim_tests ${CMAKE_CURRENT_LIST_DIR})
 rampfs_test(NAME ranges SOURCES ${shim_tests}/test_ranges.c ${CMAKE_SOURCE_DIR}/libramp/core/ranges.c LABELS quick)
 target_include_directories(test_ranges PRIVATE ${CMAKE_SOURCE_DIR}/libramp)
@@ -27,6 +26,6 @@ target_compile_definitions(test_shim PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-ru
   SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" SHIM_EARLY="$<TARGET_FILE:shim_early>" RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>"
   RAMPFS_NODE="$<TARGET_FILE:rampfs-node>")
 add_dependencies(test_shim rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc shim_early)
-# What is tested runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
+# The shim runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
 set_tests_properties(shim PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")
 rampfs_script_test(NAME shim_mount COMMAND ${shim_tests}/shim_mount.sh TIMEOUT 600)

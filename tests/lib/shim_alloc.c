@@ -1,9 +1,10 @@
 /*
- * A program with an allocator of its own, as one that is linked with a static tcmalloc or jemalloc:
- * one lock, which its own handlers hold over a fork. shim_alloc FILE, run by rampfs-run.
+ * A program with an allocator of its own, like a program that is linked with a static tcmalloc or
+ * jemalloc: one lock, which the allocator's handlers hold over a fork. shim_alloc FILE, run by
+ * rampfs-run.
  *
- * It maps its first segment while another thread is in the middle of a fork, and forks with what it
- * has mapped. A lock that is taken the wrong way round hangs it.
+ * It maps its first segment while another thread is in the middle of a fork, and forks with its
+ * mappings. A wrong order of locks hangs it.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
- * A program whose library has mapped a segment before it begins: shim_early FILE, run by rampfs-run.
- * It forks, and the child has the segment at once.
+ * A program whose library has mapped a segment before it begins: shim_early FILE, run by
+ * rampfs-run. It forks, and the child has the segment at once.
  */
 #include "shim_early.h"
 
@@ -9,7 +9,7 @@
 
 #include "shim_prog.h"
 
-#define PATIENCE_S 3 /* less than a fork waits for */
+#define PATIENCE_S 3 /* less than a fork's patience */
 
 int main(void)
 {

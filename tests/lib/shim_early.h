@@ -1,5 +1,5 @@
 /*
- * What shim_early's library has mapped when the program begins.
+ * The mapping that shim_early's library has made when the program begins.
  */
 #ifndef RAMP_SHIM_EARLY_H
 #define RAMP_SHIM_EARLY_H

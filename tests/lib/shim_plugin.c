@@ -1,5 +1,5 @@
 /*
- * A library that maps a file: what shim_prog loads.
+ * A library that maps a file; shim_prog loads it.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 void *map_file(const char *name, unsigned long len);
 
-/* NULL where that fails. */
+/* Returns NULL where that fails. */
 void *map_file(const char *name, unsigned long len)
 {
 	int fd = open(name, O_RDWR | O_CLOEXEC);

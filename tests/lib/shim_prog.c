@@ -1,9 +1,9 @@
 /*
  * A program that knows nothing of rampfs: shim_prog FILE SCENARIO, run by rampfs-run.
  *
- * FILE is a segment of SEGMENT_BYTES bytes, all zero. Each scenario maps it, checks what it sees
- * against what mmap(2) promises, and exits 0; at the first thing that is wrong it says what and
- * exits 1. The interactive ones say on stdout where they are and wait for a line on stdin.
+ * FILE is a segment of SEGMENT_BYTES bytes, all zero. Each scenario maps it, checks that mmap(2)'s
+ * promises are kept, and exits 0; at the first broken one it names it and exits 1. Interactive
+ * scenarios report their progress on stdout and wait for a line on stdin.
  */
 #include "shim_prog.h"
 
@@ -33,7 +33,7 @@ volatile unsigned char *map(size_t len, int prot, int flags, off_t offset)
 	return at;
 }
 
-/* Every other one is mapped twice: for the kernel it is all one mapping. */
+/* Every other page is mapped twice: for the kernel it is all one mapping. */
 volatile unsigned char *map_all_pieces(void)
 {
 	volatile unsigned char *p = map(EXTENT_BYTES, RW, MAP_SHARED, 0);

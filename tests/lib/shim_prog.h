@@ -1,5 +1,5 @@
 /*
- * What the scenarios of shim_prog share. The file is a segment of SEGMENT_BYTES bytes, all zero.
+ * Helpers of shim_prog's scenarios. The file is a segment of SEGMENT_BYTES bytes, all zero.
  */
 #ifndef RAMP_SHIM_PROG_H
 #define RAMP_SHIM_PROG_H
@@ -18,7 +18,7 @@
 #define EXTENT_BYTES  (64ul << 20)
 #define RW	      (PROT_READ | PROT_WRITE)
 
-/* The segment; a scenario may go on with another. */
+/* The segment; a scenario may continue with another. */
 extern const char *file;
 
 #define CHECK(cond)                                                                                \
@@ -37,7 +37,7 @@ unsigned char byte_of_file(off_t offset);
 bool is_mapped(const volatile void *at);
 int count_entries(const char *dir);
 int count_lines(const char *name);
-/* A touch that may end in a signal: 0, or the signal. */
+/* Touches a byte. Returns 0, or the signal in which that ends. */
 int touch(volatile unsigned char *at, bool write);
 /* A mv that has come back may have returned before the mapping is in place again. */
 bool comes_back(volatile unsigned char *at);
@@ -46,12 +46,12 @@ bool comes_back(volatile unsigned char *at);
 volatile unsigned char *map_all_pieces(void);
 #define LARGE_PAGES 8u
 #define PIECES	    8190u
-/* Says on stdout where we are and waits for a line on stdin. */
+/* Reports the progress on stdout and waits for a line on stdin. */
 void meet(const char *where);
-/* A child that must exit 0. */
+/* Waits for a child that must exit 0. */
 void wait_for(pid_t pid);
 
-/* shim_prog_map.c: what is mapped, and how */
+/* shim_prog_map.c: ways to map */
 void scenario_basic(void);
 void scenario_partial(void);
 void scenario_large(void);
@@ -80,7 +80,7 @@ void scenario_daemonlike(void);
 void scenario_leaver(void);
 void scenario_tree(void);
 void scenario_crowd(void);
-/* shim_prog_move.c: somebody moves the segment, or kills the daemon */
+/* shim_prog_move.c: the test moves the segment, or kills the daemon */
 void scenario_frozen(void);
 void scenario_gone(void);
 void scenario_restart(void);

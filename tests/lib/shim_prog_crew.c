@@ -1,5 +1,5 @@
-/* Programs of many: threads, children and their children, handlers of signals, in the midst of
- * mapping. */
+/* Programs with threads, children and grandchildren, and signal handlers, in the midst of
+   mapping. */
 #include "shim_prog.h"
 
 #include <fcntl.h>
@@ -97,7 +97,7 @@ void scenario_kin(void)
 	void *at;
 	pid_t pid;
 
-	/* One that shares our memory is refused, and leaves nothing behind. */
+	/* A child that shares our memory is refused, and leaves nothing behind. */
 	pid = vfork();
 	if (pid == 0) {
 		at = mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0);
@@ -106,7 +106,7 @@ void scenario_kin(void)
 	wait_for(pid);
 	p = map(2 * PAGE, RW, MAP_SHARED, 0);
 	p[0] = 1;
-	/* One with a memory of its own begins anew, even where we held a lock. */
+	/* A child with a memory of its own begins without anything, even where we held a lock. */
 	pid = _Fork();
 	if (pid == 0) {
 		CHECK(munmap((void *)(p + PAGE), PAGE) == 0);
@@ -245,7 +245,7 @@ void scenario_threads(void)
 	CHECK(byte_of_file(SEGMENT_BYTES - PAGE) == 5);
 }
 
-/* The same for some seconds, while somebody kills the daemon. */
+/* The same for some seconds, while the test kills the daemon. */
 void scenario_endure(void)
 {
 	time_t end = time(NULL) + 6;
@@ -341,7 +341,7 @@ static void *change_meanwhile(void *arg)
 	return NULL;
 }
 
-/* While the daemon makes up its mind what a child is to have, another thread changes it. */
+/* Another thread changes the mappings while the daemon looks which ones a child is to have. */
 void scenario_meanwhile(void)
 {
 	unsigned char *p = (unsigned char *)map(8 * PAGE, RW, MAP_SHARED, 0);
@@ -360,7 +360,7 @@ void scenario_meanwhile(void)
 			CHECK(touch(p + i * PAGE, false) == (i == 2 || i == 3 ? SIGSEGV : 0));
 		CHECK(touch(p + 5 * PAGE, true) == SIGSEGV);
 		CHECK(touch(p + 6 * PAGE, true) == 0);
-		/* What it has and what it lacks can be mapped. */
+		/* Ranges that it has and ranges that it lacks can be mapped. */
 		CHECK(map(16 * PAGE, RW, MAP_SHARED, 0) == p);
 		for (unsigned int i = 0; i < 16; i++)
 			CHECK(touch(p + i * PAGE, true) == 0);

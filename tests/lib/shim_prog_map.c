@@ -1,4 +1,4 @@
-/* Every way to map a segment, and what mmap(2) and its like promise of each. */
+/* Every way to map a segment, and the promises of mmap(2) and its like for each. */
 #include "shim_prog.h"
 
 #include <dlfcn.h>
@@ -99,7 +99,7 @@ void scenario_arguments(void)
 	CHECK(q == p + 8 * PAGE && errno == 77);
 }
 
-/* Was given descriptor 100, a file of a mount that it does not have. */
+/* Gets descriptor 100, a file of a mount that it does not have. */
 void scenario_handed(void)
 {
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, 100, 0) == MAP_FAILED && errno == ENODEV);
@@ -139,7 +139,7 @@ void scenario_around(void)
 	CHECK(is_mapped(p + 8 * PAGE));
 }
 
-/* An mprotect that fails on its way has done what came before: a child finds it so. */
+/* An mprotect that fails on its way has changed the pages before: a child finds them so. */
 void scenario_halfway(void)
 {
 	unsigned char *p = (unsigned char *)map(PAGE, RW, MAP_SHARED, 0);
@@ -244,7 +244,7 @@ void scenario_private(void)
 
 #define MANY 1000
 
-/* So many segments, each closed when it is mapped; a child has them all, and they outlive their
+/* Many segments, each closed when it is mapped; a child has them all, and they outlive their
    names. */
 void scenario_many(void)
 {
@@ -335,7 +335,7 @@ void scenario_full(void)
 	CHECK(mremap(own, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED &&
 	      errno == ENOMEM);
 	CHECK(own[0] == 'o' && at[0] == 'x' && byte_of_file(4 * PAGE) == 'x');
-	/* What needs no more of them can be done, and leaves room. */
+	/* A change that needs no more pieces can be made, and leaves room. */
 	for (unsigned long i = LARGE_PAGES; i < LARGE_PAGES + 2; i++)
 		CHECK(put_at(q + i * PAGE) == q + i * PAGE);
 	CHECK(mremap(own, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at && at[0] == 'o');

@@ -74,7 +74,7 @@ void scenario_gone(void)
 	CHECK(touch(q, false) == SIGBUS && touch(q, true) == SIGBUS);
 	CHECK(touch(q + SEGMENT_BYTES - 1, false) == SIGBUS);
 	CHECK(write(pipes[1], q + PAGE, 1) == -1 && errno == EFAULT);
-	/* What is done to it while it is away holds when it is back. */
+	/* Changes of it while it is away hold when it is back. */
 	CHECK(munmap(q + 4 * PAGE, PAGE) == 0);
 	CHECK(mprotect(q + 5 * PAGE, PAGE, PROT_READ) == 0);
 	meet("gone");
@@ -90,7 +90,7 @@ void scenario_gone(void)
 
 #define MOSAIC 10000
 
-/* Goes and comes back beside as many mappings of the program's own as a large one has. */
+/* Goes and comes back beside as many other mappings as a large program has. */
 void scenario_mosaic(void)
 {
 	unsigned char *own = mmap(NULL, MOSAIC * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -102,7 +102,8 @@ void scenario_mosaic(void)
 	scenario_gone();
 }
 
-/* Goes and comes back where there are as many pieces as there may be, and the kernel has cut one. */
+/* Goes and comes back where there are as many pieces as there may be, and the kernel has cut
+   one. */
 void scenario_crammed(void)
 {
 	unsigned char *q = (unsigned char *)map_all_pieces();
@@ -123,7 +124,7 @@ void scenario_crammed(void)
 	CHECK(touch(q + 4 * PAGE, false) == SIGBUS);
 }
 
-/* Has left for a directory where there is neither /run nor /proc. */
+/* Enters a chroot where there is neither /run nor /proc. */
 void scenario_jailed(void)
 {
 	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
@@ -139,7 +140,8 @@ void scenario_jailed(void)
 	CHECK(comes_back(q) && q[0] == 1 && q[PAGE] == 3 && q[SEGMENT_BYTES - 1] == 2);
 }
 
-/* Puts something of its own, past the shim, where it has unmapped a page of what is gone. */
+/* Maps something of its own, past the shim, where it has unmapped a page of a segment that is
+   gone. */
 void scenario_squat(void)
 {
 	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0),
@@ -160,7 +162,8 @@ void scenario_squat(void)
 	CHECK(!is_mapped(own));
 }
 
-/* Allows some of what is gone, and touches it all the time while it is put in place. */
+/* Allows access to a part of a segment that is gone, and touches it all the time while it is put in
+   place. */
 void scenario_allowed(void)
 {
 	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
@@ -182,7 +185,7 @@ void scenario_allowed(void)
 	CHECK(touch(q + SEGMENT_BYTES - PAGE, false) == SIGSEGV);
 }
 
-/* Allows some of it in the midst of that: mprotect returns when all is in its place. */
+/* Allows access to a part in the midst of that: mprotect returns when all is in its place. */
 void scenario_late(void)
 {
 	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
@@ -226,7 +229,8 @@ void scenario_grown(void)
 	CHECK(touch(q + SEGMENT_BYTES - 1, true) == 0 && touch(q, true) == 0);
 }
 
-/* Makes a child in the midst of that: where nothing of it is mapped, the child has nothing either. */
+/* Makes a child in the midst of that: where nothing of it is mapped, the child has nothing
+   either. */
 void scenario_holed(void)
 {
 	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
@@ -237,7 +241,7 @@ void scenario_holed(void)
 	CHECK(munmap(q + 8 * PAGE, PAGE) == 0);
 	printf("allowed\n");
 	fflush(stdout);
-	usleep(150000); /* the first part is in place by then, and what has the hole is not */
+	usleep(150000); /* the first part is in place by then, and the part with the hole is not */
 	CHECK(is_mapped(q + 8 * PAGE));
 	pid = _Fork();
 	if (pid == 0)
@@ -312,7 +316,7 @@ void scenario_reused(void)
 	CHECK(bytes_of(log) > 0 && unlink(log) == 0);
 }
 
-/* Follows its segment from node to node, in one process: $SHIM_OTHER is where it goes. */
+/* Follows its segment from node to node, in one process: it goes to $SHIM_OTHER. */
 void scenario_follow(void)
 {
 	volatile unsigned char *p = map(SEGMENT_BYTES, RW, MAP_SHARED, 0), *q;
@@ -327,7 +331,7 @@ void scenario_follow(void)
 	q[1] = 2;
 	meet("other");
 	/* Back again. The first node may have seen that we map it through the other, and have
-	   forgotten us: so it is mapped anew. */
+	   forgotten us: so it is mapped again. */
 	file = first;
 	touch((unsigned char *)p, false);
 	CHECK(map(SEGMENT_BYTES, RW, MAP_SHARED, 0) == p);
@@ -338,7 +342,7 @@ void scenario_follow(void)
 	CHECK(touch((unsigned char *)p, false) == SIGBUS || p[2] == 3);
 }
 
-/* Forks while the segment goes and comes: a child has what its parent has, the segment's bytes or
+/* Forks while the segment goes and comes: a child gets its parent's view, the segment's bytes or
    SIGBUS, and never anything else. */
 void scenario_beside(void)
 {
@@ -394,7 +398,8 @@ void scenario_restart(void)
 	meet("forked");
 }
 
-/* Its child gets no answer from the daemon, or a bad one: it has nothing, nor later. */
+/* Its child gets no answer from the daemon, or a bad one: the child has no mapping, nor gets one
+   later. */
 void scenario_orphan(void)
 {
 	volatile unsigned char *p = map(PAGE, RW, MAP_SHARED, 0);

@@ -1,4 +1,4 @@
-/* The shim's mapping table: cutting, counting, joining, and what a full table refuses. */
+/* The ranges of the mapping table: cutting, counting, joining, and the refusals of a full table. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void add(uint64_t first, uint64_t count)
 	ck_assert_int_eq(ranges_add(&t, &r), 0);
 }
 
-/* The table lists exactly these first/count pairs, ended by a count of 0. */
+/* Checks that the table lists exactly these first/count pairs, ended by a count of 0. */
 static void expect(const uint64_t *want)
 {
 	uint32_t n = 0;
@@ -138,7 +138,7 @@ START_TEST(a_full_table_refuses_and_changes_nothing)
 }
 END_TEST
 
-/* Against a plain array that holds a count for every page. */
+/* Compares the table with a plain array that holds a count for every page. */
 START_TEST(random_counting_agrees_with_a_page_map)
 {
 	static unsigned int model[200];

@@ -54,8 +54,9 @@ static void clean_up(void)
 	rmdir(dir);
 }
 
-/* A user namespace in which only the user itself has a number. Before: the right to write its map
-   is lost with exec of what it may not read, so it is dumpable. */
+/* Enters a user namespace in which only the user itself has a number. The process is made dumpable
+   before: the right to write the namespace's map is lost with the exec of a file that it may not
+   read. */
 static void enter_own_namespace(uid_t uid)
 {
 	char line[32];
@@ -71,7 +72,7 @@ static void enter_own_namespace(uid_t uid)
 
 static bool own_namespace, elsewhere; /* of programs that are started */
 
-/* Has the file open, and is where it is not mounted. */
+/* Keeps the file open and goes where it is not mounted. */
 static void leave_with_file(void)
 {
 	char mount_path[96];
@@ -118,7 +119,7 @@ static struct program start(const char *scenario)
 	return start_as(scenario, 0);
 }
 
-/* What the program and the shim wrote to stderr. */
+/* Returns the text that the program and the shim wrote to stderr. */
 static const char *said(void)
 {
 	static char text[4096];
@@ -166,7 +167,7 @@ static void finish(struct program *p)
 	close(p->from);
 }
 
-/* The scenarios that need nobody, and how many lines of refusal each gets. */
+/* The scenarios that need no help of the test, and how many lines of refusal each gets. */
 static const struct quiet {
 	const char *scenario;
 	int lines;
@@ -197,7 +198,7 @@ START_TEST(a_program_needs_no_privilege)
 }
 END_TEST
 
-/* Its first mmap fails, and that is what it says. */
+/* Checks that the program's first mmap fails with this text. */
 static void is_refused(struct program *p, const char *line)
 {
 	int status;
@@ -216,7 +217,7 @@ static void is_refused(struct program *p, const char *line)
 
 static const uid_t victims[] = {0, 65534, 1000};
 
-/* Not even its own user: who has privileges could lose them to him. */
+/* Not even its own user may listen: a program with privileges could lose them to that user. */
 START_TEST(who_listens_and_is_not_root_gets_no_program)
 {
 	struct program p;
@@ -249,7 +250,7 @@ START_TEST(a_mount_that_is_not_roots_is_no_rampfs)
 }
 END_TEST
 
-/* Root could be led to move what it did not mean. */
+/* Root could be led to move another segment than the one it named. */
 START_TEST(the_tools_ask_no_mount_that_is_not_roots)
 {
 	char command[1024];
@@ -273,8 +274,8 @@ static dev_t device(void)
 	return st.st_dev;
 }
 
-/* Its file says that it is the very segment that the program has mapped. The kernel gives the lowest
-   number that is free: as a rule that which has just been given back. */
+/* The hostile mount's file claims to be the very segment that the program has mapped. The kernel
+   gives the lowest free device number: as a rule the one that has just been given back. */
 START_TEST(a_mount_that_has_the_number_of_rampfs_is_none)
 {
 	struct program p;
@@ -302,7 +303,7 @@ START_TEST(a_mount_that_has_the_number_of_rampfs_is_none)
 }
 END_TEST
 
-/* What another namespace has mounted, and hands over, is on no list of ours. */
+/* A mount of another namespace that is handed over is on no list of ours. */
 START_TEST(a_file_whose_mount_is_not_here_is_no_segment)
 {
 	struct program p;
@@ -315,7 +316,7 @@ START_TEST(a_file_whose_mount_is_not_here_is_no_segment)
 }
 END_TEST
 
-/* Of a container that has no number for the machine's root, who is nobody there. */
+/* In a container that has no number for the machine's root, that root has the overflow uid. */
 START_TEST(a_program_in_a_user_namespace_finds_roots_daemon)
 {
 	struct program p;
@@ -471,7 +472,7 @@ static void *put_back(void *program)
 	return (void *)(intptr_t)fake_try_back(fake, ((struct program *)program)->pid);
 }
 
-/* There is a time between the moment when it is in its place and the end of the swap. */
+/* Some time passes after the segment is in its place and before the end of the swap. */
 static void come_back_slowly(const char *scenario)
 {
 	struct program p = start(scenario);
@@ -597,9 +598,8 @@ START_TEST(a_daemon_that_refuses_is_quoted)
 }
 END_TEST
 
-/* A test that failed has not cleaned up. */
-/* Nobody must reach what he runs: a copy of it where the build lies under somebody's home (/root).
- */
+/* Makes a copy where the build lies under a user's home (/root): the user nobody must reach its
+   programs. */
 static int make_public(void)
 {
 	char command[4 * PATH_MAX];
@@ -624,6 +624,7 @@ static int make_public(void)
 	return system(command);
 }
 
+/* Cleans up after tests that failed. */
 static void sweep(void)
 {
 	char pattern[64], path[128];
@@ -631,7 +632,7 @@ static void sweep(void)
 
 	snprintf(path, sizeof(path), "rm -rf /tmp/rampfs-shim.%d.public", runner_pid);
 	if (system(path))
-		fprintf(stderr, "left behind: the copy for nobody\n");
+		fprintf(stderr, "left behind: the copy for the user nobody\n");
 	snprintf(pattern, sizeof(pattern), "/tmp/rampfs-shim.%d.*", runner_pid);
 	if (glob(pattern, 0, NULL, &found))
 		return;
@@ -653,7 +654,7 @@ static void sweep(void)
 	globfree(&found);
 }
 
-/* mmap gives up after the handshake's 5 s; the program goes on. */
+/* mmap gives up after the handshake's 5 s; the program continues. */
 START_TEST(a_daemon_that_is_silent_is_not_waited_for)
 {
 	struct program p;
@@ -679,7 +680,7 @@ START_TEST(a_daemon_that_sleeps_is_not_waited_for)
 }
 END_TEST
 
-/* The child has nothing mapped, and says so; the parent goes on with what it has. */
+/* The child has nothing mapped, and says so; the parent keeps its mappings. */
 START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 {
 	struct program p = start("orphan");
@@ -693,7 +694,8 @@ START_TEST(a_fork_without_an_answer_goes_on_without_mappings)
 }
 END_TEST
 
-/* What is mapped is not watched yet: its child would read zeros where pages are missing. */
+/* The ranges that are mapped are not registered yet: the child would read zeros where pages are
+   missing. */
 START_TEST(a_fork_whose_daemon_stalls_in_the_middle_leaves_the_child_nothing)
 {
 	struct program p = start("orphan");
@@ -712,7 +714,7 @@ static const struct unknown {
 	bool late;
 } unknown[] = {{ETIMEDOUT, false}, {ETIMEDOUT, true}, {ESRCH, false}, {ESRCH, true}};
 
-/* The daemon has not heard what has become of it, and has not registered it. */
+/* The daemon did not get the result of the swap, and has not registered the range. */
 START_TEST(a_fork_whose_daemon_had_no_answer_leaves_the_child_nothing)
 {
 	struct program p = start("orphan");
@@ -737,7 +739,7 @@ START_TEST(an_allocator_that_is_locked_over_forks_hangs_nobody)
 }
 END_TEST
 
-/* As by a library that the program is linked with, before the shim's own constructor. */
+/* A library that the program is linked with maps it before the shim's own constructor has run. */
 START_TEST(what_a_constructor_has_mapped_is_its_childrens_at_once)
 {
 	struct program p;
@@ -749,8 +751,8 @@ START_TEST(what_a_constructor_has_mapped_is_its_childrens_at_once)
 }
 END_TEST
 
-/* The child has what its parent had at last: neither more nor less of what was changed, and all of
-   what was not. */
+/* The child has its parent's last state: neither more nor less of what was changed, and all of what
+   was not. */
 START_TEST(what_another_thread_changes_during_a_fork_costs_the_child_nothing_else)
 {
 	struct program p = start("meanwhile");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the programs say of themselves, what their manual pages say, and what bash completes: the same
-# options everywhere; pages without a warning; a unit that systemd takes.
+# The programs' --help, their manual pages and bash's completion: the same options everywhere; pages without
+# a warning; a unit that systemd takes.
 set -eu
 build=${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}
 PATH=$build/bin:$PATH
@@ -15,7 +15,7 @@ same() { [ "$1" = "$2" ] || fail "$3: expected \"$1\", got \"$2\""; }
 # shellcheck source=contrib/completion/rampfs
 . contrib/completion/rampfs
 compopt() { :; } # only readline has it
-# complete WORD...: what is offered for the last of them, a line each
+# complete WORD...: prints the words that are offered for the last one, a line each
 complete_words() {
 	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
 	_rampfs "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
@@ -60,7 +60,7 @@ for entry in $tools; do
 	done
 done
 
-# A word too many or too few is named, and the whole of --help is not what one wants to see then.
+# A word too many or too few is named, without the whole of --help.
 misused() {
 	local status=0 text=$1
 	shift
@@ -83,7 +83,7 @@ misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x
 misused "rampfs-migrate: --reclaim takes at least one FILE" rampfs-migrate --reclaim
 
 rampfs -o help >"$scratch/help"
-# mount(8)'s, of which x-* is whatever one likes
+# mount(8)'s options, of which x-* may be anything
 generic=$(sed -n 's/^and of mount(8): //; T; :more N; s/\. nosuid.*//; T more; s/[,\n]/ /g; p' "$scratch/help")
 case $generic in *" x-*"*) ;; *) fail "mount(8)'s options are read wrong: $generic" ;; esac
 tr -d '\\' <contrib/man/rampfs.8.scd >"$scratch/page"
@@ -109,7 +109,7 @@ for command in $(complete_words rampfs-node ""); do
 	rampfs-node --help | grep -q "^  $command " || fail "$command is completed for rampfs-node, and is none"
 done
 
-# mount(8) hands on what its helper ends with: 1 is a wrong option there, 32 a mount that failed.
+# mount(8) passes on its helper's exit status: 1 is a wrong option there, 32 a mount that failed.
 ln -s "$(command -v rampfs)" "$scratch/mount.rampfs"
 helper() {
 	local want=$1 text=$2 status=0
@@ -146,7 +146,7 @@ for page in "$build"/contrib/*.[1-8]; do
 done
 same 9 $pages "manual pages"
 
-# Installed, under a prefix that is named only then.
+# Installs everything, under a prefix that is named only then.
 DESTDIR=$scratch/root cmake --install "$build" --prefix /usr >/dev/null
 root=$scratch/root
 for file in sbin/mount.rampfs usr/sbin/rampfs usr/sbin/mkfs.rampfs usr/sbin/rampfs-node usr/bin/rampfs-migrate \
@@ -162,7 +162,7 @@ done
 same /usr/sbin/rampfs "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root/usr/lib/systemd/system/rampfs@.service")" "what the unit starts"
 "$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
 
-# And taken away again by its list.
+# And removes it again by its list.
 sed "s|^|$root|" "$build/install_manifest.txt" | xargs -d '\n' rm
 same "" "$(find "$root" ! -type d)" "what the list of what is installed leaves behind"
 
