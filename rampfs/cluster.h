@@ -1,6 +1,7 @@
 /*
  * This node as a member of its cluster: the metadata (Raft), the peers, the data transport and the
- * changes of members, wired to each other. What concerns other floors is passed up by callbacks.
+ * changes of members, wired to each other. Events that concern other floors are passed up by
+ * callbacks.
  */
 #ifndef RAMP_CLUSTER_H
 #define RAMP_CLUSTER_H

@@ -30,9 +30,9 @@ static void raise_descriptors(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Ignores what must not end the daemon. The keeper says when to end (mount_config.ended). A broken
-   pipe and a limit that could not be lifted are an errno to us. A lease that another process breaks
-   (fanotify does) is given up at once. */
+/* Ignores signals that must not end the daemon. The keeper says when to end (mount_config.ended). A
+   broken pipe and a limit that could not be lifted are an errno to us. A lease that another process
+   breaks (fanotify does) is given up at once. */
 static void ignore_signals(void)
 {
 	signal(SIGINT, SIG_IGN);

@@ -1,7 +1,7 @@
 /*
- * Happy path: an umount takes the names away, not the memory. So the daemon first finishes what is
- * being pulled in both directions, hands over leadership, waits for moves that are prepared and not
- * given, and stops the loop.
+ * Happy path: an umount takes the names away, not the memory. So the daemon first finishes the
+ * pulls in both directions, hands over leadership, waits for moves that are prepared and not given,
+ * and stops the loop.
  *
  * How it fails: a pull that makes no progress for LINGER_IDLE_MS is left to the next start, which
  * the records let continue it. SIGTERM, also after an umount, waits for no pull. A move that is

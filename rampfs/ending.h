@@ -1,5 +1,5 @@
 /*
- * The end of the daemon: what is finished first, until the loop is stopped.
+ * The end of the daemon: finishes moves and pulls, then stops the loop.
  */
 #ifndef RAMP_ENDING_H
 #define RAMP_ENDING_H
@@ -22,7 +22,8 @@ struct ending {
 
 /* Once floors->loop is open, before anything may end. The floors outlive it. */
 void ending_init(struct ending *ending, struct floors *floors);
-/* floors_config's ended: the mount has ended, and the loop stops when what is under way is done. */
+/* floors_config's ended: the mount has ended, and the loop stops when all that is under way is
+   done. */
 void ending_begin(void *ending, enum mount_end why);
 
 #endif

@@ -45,7 +45,8 @@ int member_fence(struct member_view *v, const char *name, ramp_incarnation_t inc
 	return rc ? member_explain(rc, err) : 0;
 }
 
-/* Words the refusal of a change while `node` has not become yet what its row says. */
+/* Words the refusal of a change while an earlier change of `node` is under way: its row is ahead of
+   the configuration. */
 static int change_under_way(struct member_view *v, ramp_node_t node, struct ramp_err *err)
 {
 	struct node_row row;

@@ -1,5 +1,5 @@
 /*
- * The changes of members: fence, remove, add, promote. members.h says what each needs.
+ * The changes of members: fence, remove, add, promote. members.h names the proof that each needs.
  *
  * By the worker of members.c, after member_catch_up. Each returns 0 or a negative errno.
  */

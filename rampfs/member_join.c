@@ -45,7 +45,7 @@ static int join_new(struct member_view *v, const struct join_request *request,
 	return 0;
 }
 
-/* Waits for the nodes that pull from the fenced node or gave to it: they settle with what they
+/* Waits for the nodes that pull from the fenced node or gave to it: they settle with the pages they
    have. */
 static void let_settle(struct member_view *v, ramp_node_t node)
 {

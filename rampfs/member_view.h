@@ -1,5 +1,5 @@
 /*
- * What this node knows of the members, and the checks that several changes of members share.
+ * This node's view of the members, and the checks that several changes of members share.
  *
  * By the worker of members.c.
  */
@@ -25,8 +25,8 @@ struct member_view {
 	atomic_bool closing;
 };
 
-/* Returns when what was committed anywhere before this call is in this node's tables. 0 or a
-   negative errno. */
+/* Returns when everything that was committed anywhere before this call is in this node's tables. 0
+   or a negative errno. */
 int member_catch_up(struct member_view *v, struct ramp_err *err);
 /* Waits for the cluster's decision. Returns 0 or a negative errno. `reply` may be NULL. */
 int member_propose(struct member_view *v, struct meta_command *command, struct meta_reply *reply);

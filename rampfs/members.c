@@ -5,8 +5,8 @@
  * tables after a linearizable read, checks and proposes. A tool's answer goes back from the control
  * loop; a new node's goes back from the worker itself, over the new node's own connection.
  *
- * How it fails: with one sentence that names the obstacle. The state machine has the last word:
- * what changed between the check and the proposal is its errno.
+ * How it fails: with one sentence that names the obstacle. The state machine has the last word: its
+ * errno tells of a change between the check and the proposal.
  */
 #include "members.h"
 

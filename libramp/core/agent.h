@@ -1,8 +1,9 @@
 /*
  * The agent: our thread in a program, one for each daemon from which the process maps segments.
  *
- * An agent carries out what its daemon commands over the session (base/session.h): map, protect,
- * drop, gone, back, swap. Program threads ask the daemon (daemon_request.h), never the agent.
+ * An agent carries out its daemon's commands, which come over the session (base/session.h): map,
+ * protect, drop, gone, back, swap. Program threads ask the daemon (daemon_request.h), never the
+ * agent.
  */
 #ifndef RAMP_AGENT_H
 #define RAMP_AGENT_H

@@ -1,5 +1,5 @@
 /*
- * What the commands of one session leave behind for the next command, and for the next session.
+ * State that the commands of one session leave to the next command, and to the next session.
  *
  * Of the agent's thread alone.
  */
@@ -51,7 +51,8 @@ struct scratch *scratch_find(struct agent_session *session, uint64_t at);
 /* Unmaps a scratch mapping but for its first `done` bytes, which have been put in place: their old
    addresses may belong to another mapping by now. Frees the entry. */
 void scratch_drop(struct scratch *scratch, uint64_t done);
-/* Unmaps what a daemon that died between BACK and SWAP has left; the next daemon makes its own. */
+/* Unmaps the scratch mappings of a daemon that died between BACK and SWAP; the next daemon makes
+   its own. */
 void scratch_drop_all(struct agent_session *session);
 
 #endif

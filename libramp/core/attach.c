@@ -176,7 +176,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 	int rc;
 
 	*piece = (struct range){.addr = a->end};
-	table_lock_settled(); /* what a swap puts in place meanwhile has the protection of before */
+	table_lock_settled(); /* a swap under way would put the old protection in place */
 	rc = ranges_isolate(&table.ranges, from, a->end, &first, &last);
 	for (; rc == 0 && first < last; first++) {
 		struct range *r = &table.ranges.at[first];
@@ -373,8 +373,8 @@ static int map_segment(struct attach *a)
 	return known_place(a) ? attach_known(a) : attach_new(a);
 }
 
-/* Does what the kernel does at the end of mmap, as far as possible. A failure here is no failure of
-   mmap. */
+/* Locks or fills the range as the kernel does at the end of mmap, as far as possible. A failure
+   here is no failure of mmap. */
 static void after_map(const struct attach_call *call, uint64_t at)
 {
 	if (call->flags & MAP_LOCKED)

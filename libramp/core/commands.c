@@ -7,10 +7,10 @@
  * puts that in place (swap.c).
  *
  * How it fails: a command's errno goes to the daemon, and nothing is half done, except that of a
- * SWAP in parts the first ones may be in place: the daemon looks. What the program did meanwhile
- * counts: DROP, GONE and SWAP leave out what it has unmapped, and GONE and SWAP set the protection
- * that it has set. SWAP is EAGAIN where the program has put something of its own in between. The
- * table's lock is waited for a second at most (agent.c says why).
+ * SWAP in parts the first ones may be in place: the daemon looks. The program's changes meanwhile
+ * count: DROP, GONE and SWAP leave out the parts that it has unmapped, and GONE and SWAP set the
+ * protection that it has set. SWAP is EAGAIN where the program has put something of its own in
+ * between. The table's lock is waited for a second at most (agent.c says why).
  */
 #include "commands.h"
 
@@ -30,8 +30,8 @@
 
 /* ---- the commands: each returns 0 or a positive errno ---- */
 
-/* Unmaps what is in the way and no longer used: the rest of an attach that its daemon did not live
-   to finish, or of a segment that has gone and is now mapped through another node. */
+/* Unmaps mappings that are in the way and no longer used: the rest of an attach that its daemon did
+   not live to finish, or of a segment that has gone and is now mapped through another node. */
 static void clear_leftovers(const struct agent_session *session, uint64_t addr, uint64_t len)
 {
 	uint32_t i, last;
@@ -63,9 +63,10 @@ static int map_file(const struct session_msg *msg, int fd)
 }
 
 /*
- * Enters what has been mapped. A part that the table does not have is pending until its attach has
- * ended. In a fork's child the table has the range already, as it was in the parent: a part that
- * was gone there has come back since, and a part that is missing has been unmapped since (fork.c).
+ * Enters a range that has been mapped. A part that the table does not have is pending until its
+ * attach has ended. In a fork's child the table has the range already, as it was in the parent: a
+ * part that was gone there has come back since, and a part that is missing has been unmapped since
+ * (fork.c).
  */
 static int note_mapped(const struct range *range)
 {
@@ -121,7 +122,7 @@ static int do_map(struct agent_session *session, const struct session_msg *msg, 
 	return -rc;
 }
 
-/* Also frees the entry of a scratch mapping: what the program maps there later is not ours to
+/* Also frees the entry of a scratch mapping: a later mapping of the program there is not ours to
    unmap. */
 static int do_unmap(struct agent_session *session, const struct session_msg *msg)
 {
@@ -177,8 +178,9 @@ static int drop_entries(uint64_t addr, uint64_t len)
 	return rc == -ENOMEM ? 0 : -rc;
 }
 
-/* Drops only what the table has of the segment, neighbours in one call. The daemon may have looked
-   before the program put something of its own there, of which there is no other copy. */
+/* Drops only the ranges of the segment that the table has, neighbours in one call. The daemon
+   may have looked before the program put something of its own there, of which there is no
+   other copy. */
 static int drop_ours(const struct agent_session *session, const struct session_msg *msg,
 		     uint64_t at, uint64_t end)
 {

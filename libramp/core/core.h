@@ -1,5 +1,5 @@
 /*
- * What libramp's core does once a process, for each library that is built on it.
+ * The start of libramp's core, once a process, for each library that is built on it.
  */
 #ifndef RAMP_CORE_H
 #define RAMP_CORE_H

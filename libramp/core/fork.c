@@ -2,7 +2,7 @@
  * The fork of a process that has segments mapped.
  *
  * Happy path: the mappings are MADV_DONTFORK, so the child has none of them, and none of the
- * agents. Before the fork the parent asks each daemon for a token for what it has mapped there, and
+ * agents. Before the fork the parent asks each daemon for a token for its mappings there, and
  * takes a copy of the table, because the table itself may be in the middle of a change when the
  * child is made. The child starts agents of its own, and each daemon, given its token, has them map
  * everything again. Only attach_lock is held over the fork: no agent waits for it, and other
@@ -19,10 +19,10 @@
  * the program has by then its prepare runs first and its child handler last; an allocator's locks
  * are free at both. The other set is registered when the program begins and keeps the gate alone.
  *
- * Other threads of the parent continue meanwhile. What they have unmapped or protected between the
- * token and the copy, the child finds out when it has its mappings: the copy counts. What they have
- * put in the place of a segment until the fork, the child has itself, and nothing of the segment
- * there.
+ * Other threads of the parent continue meanwhile. The child applies their changes (munmap,
+ * mprotect) between the token and the copy when it has its mappings: the copy counts. Mappings that
+ * they have put in the place of a segment until the fork are in the child, too, and nothing of the
+ * segment there.
  *
  * A child made in another way begins without anything: it recognises itself by a page that forks
  * wipe. A child that shares its parent's memory maps no segment: its agent would end with it, and
@@ -161,7 +161,7 @@ static void ticket_in_parent(void)
 	guard_leave(&own.guard);
 }
 
-/* Makes the table what the child shall have, before any other code reads it. */
+/* Gives the child its table, before any other code reads it. */
 static void gate_in_child(void)
 {
 	fork_gate_reset();
@@ -196,8 +196,8 @@ static int ask_adopt(int session, const uint64_t token[2], uint64_t deadline_ms,
 
 /*
  * Gets the child's mappings from one daemon. Returns 0 or a positive errno. A daemon that has died
- * since it gave the token takes the token with it: the next daemon is asked without one, for what
- * our parent has mapped.
+ * since it gave the token takes the token with it: the next daemon is asked without one, for our
+ * parent's mappings.
  */
 static int adopt(int session, struct agent_error *err)
 {

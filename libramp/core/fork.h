@@ -9,8 +9,8 @@
 
 /* Part of core_init. */
 void fork_init(void);
-/* Registers the handlers that give a child what its parent has; once is enough. Before anything is
-   attached, under the attach lock. Returns 0 or a negative errno. */
+/* Registers the handlers that give a child its parent's mappings; once is enough. Before anything
+   is attached, under the attach lock. Returns 0 or a negative errno. */
 int fork_watch(void);
 
 /* Before anything else of ours: makes a child that no handler saw begin without mappings and

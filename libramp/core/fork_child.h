@@ -1,5 +1,5 @@
 /*
- * What a fork's child takes out of the table that it has from its parent.
+ * The changes of a fork's child in the table that it has from its parent.
  *
  * In the child's only thread, with the attach lock; each takes the table's lock but
  * fork_child_unmap.

@@ -22,7 +22,7 @@ enum verdict { UNKNOWN, FOREIGN, OURS };
 
 /*
  * One mount. Since Linux 6.8 a mount's number is never given to another one. Before, the device's
- * number has to do, which after an umount may be given to what another user mounts.
+ * number has to do, which after an umount may be given to another user's mount.
  */
 struct mount_key {
 	uint64_t number;

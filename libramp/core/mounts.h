@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 bool mounts_has(int fd);
-/* The same, but forgets what was known of the file's mount: before Linux 6.8 a mount is known by
+/* The same, but forgets the answer for the file's mount: before Linux 6.8 a mount is known by
    its device's number, which may come back as another filesystem's after an umount. */
 bool mounts_look_again(int fd);
 

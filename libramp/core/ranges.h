@@ -1,7 +1,7 @@
 /*
  * The ranges of the arena that this process has mapped, sorted and disjoint.
  *
- * They say what the program asked for (address, protection, how often), which neither the daemon
+ * They hold the program's own requests (address, protection, how often), which neither the daemon
  * nor /proc can know: a mapping that is gone keeps its entry, so that it can be put back in place.
  * The ranges are a plain array in static memory: nothing here allocates, sleeps or makes a system
  * call. Thread-safety: the caller's lock (table.h).

@@ -1,6 +1,6 @@
 /*
  * Happy path: a system call, and the change of the table's entries that goes with it, under the
- * table's lock; no message. The daemon learns what is mapped from /proc. Only a hole (MADV_REMOVE)
+ * table's lock; no message. The daemon reads the mappings from /proc. Only a hole (MADV_REMOVE)
  * is punched by the daemon.
  *
  * How it fails: a call that would move a segment from its address, let it grow past its extent or
@@ -121,7 +121,7 @@ int remap_mprotect(void *addr, uint64_t len, int prot)
 	if (len && !ends_behind(start, len))
 		return -ENOMEM;
 	guard_enter(&guard);
-	table_lock_settled(); /* what a swap puts in place meanwhile has the protection of before */
+	table_lock_settled(); /* a swap under way would put the old protection in place */
 	rc = protect(start, page_up(len), prot);
 	futex_unlock(&table.lock);
 	guard_leave(&guard);

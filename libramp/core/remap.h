@@ -3,7 +3,7 @@
  * over them.
  *
  * For ranges of which table_near() is true, with the arguments of the function of that name. Each
- * returns 0 or a negative errno; what is refused has been said on stderr. Any thread.
+ * returns 0 or a negative errno; a refusal has been written to stderr. Any thread.
  */
 #ifndef RAMP_REMAP_H
 #define RAMP_REMAP_H

@@ -56,11 +56,11 @@ static int put_empty(struct range *r, int empty_fd)
 }
 
 /*
- * What the program has unmapped meanwhile stays unmapped. What it has mapped since through the node
- * that has the segment now belongs to that node's session, and stays. Where no empty file can be
- * put, the piece is unmapped: a touch is SIGSEGV, and the segment is not put back when it returns.
- * All of the segment goes in the end: so where a piece can't be cut, the rest of it goes a little
- * earlier.
+ * Ranges that the program has unmapped meanwhile stay unmapped. Ranges that it has mapped since
+ * through the node that has the segment now belong to that node's session, and stay. Where no empty
+ * file can be put, the piece is unmapped: a touch is SIGSEGV, and the segment is not put back when
+ * it returns. All of the segment goes in the end: so where a piece can't be cut, the rest of it
+ * goes a little earlier.
  */
 static int put_empty_pieces(const struct agent_session *session, const struct session_msg *msg,
 			    int fd)

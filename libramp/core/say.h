@@ -8,7 +8,7 @@
 #ifndef RAMP_SAY_H
 #define RAMP_SAY_H
 
-/* Reads RAMPFS_QUIET and notes what stderr is. Once, when the program begins. */
+/* Reads RAMPFS_QUIET and notes which file stderr is. Once, when the program begins. */
 void say_init(void);
 /* Joins the strings up to a NULL and writes them with a newline. For threads of the program,
    between guard_enter and guard_leave. */

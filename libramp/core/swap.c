@@ -1,8 +1,8 @@
 /*
- * Happy path: the range is claimed, what the program has unmapped of it is filled with
+ * Happy path: the range is claimed, the parts that the program has unmapped are filled with
  * placeholders, the scratch mapping is cut into parts of one protection each, and a bare thread
- * moves one part after the other (mremap) to its place. Then the table gets what the program wanted
- * meanwhile.
+ * moves one part after the other (mremap) to its place. Then the program's changes of the meantime
+ * are applied.
  *
  * How it fails: of a swap in parts the first ones may be in place; the daemon looks. A session that
  * hangs up leaves the swap to the next one (swap_finish).
@@ -110,7 +110,7 @@ static int take_gaps(uint64_t start, uint64_t end)
 	return rc;
 }
 
-/* Unmaps the placeholders of what was not swapped. */
+/* Unmaps the placeholders of a range that was not swapped. */
 static void give_gaps_back(uint64_t start, uint64_t end)
 {
 	bool locked = table_agent_lock();
@@ -120,7 +120,7 @@ static void give_gaps_back(uint64_t start, uint64_t end)
 	table_agent_unlock(locked);
 }
 
-/* Applies to a range that is in place what the program unmapped and protected during the swap. */
+/* Applies the program's changes during the swap (munmap, mprotect) to a range that is in place. */
 static void settle_range(uint64_t addr, uint64_t len, const struct scratch *scratch)
 {
 	bool locked = table_agent_lock();
@@ -195,10 +195,10 @@ static void end_part(struct agent_session *session, const struct scratch *scratc
 }
 
 /*
- * Cuts the scratch mapping into parts of one protection each, so that what the program has
- * protected otherwise since the daemon looked is protected so as soon as it is in place. No kernel
- * before 6.17 moves more than one mapping at a time. The program changes no protection until the
- * swap is over (table_lock_settled). Under table.lock, or with a table that is only read. Where
+ * Cuts the scratch mapping into parts of one protection each, so that a range whose protection the
+ * program has changed since the daemon looked has the new protection as soon as it is in place. No
+ * kernel before 6.17 moves more than one mapping at a time. The program changes no protection until
+ * the swap is over (table_lock_settled). Under table.lock, or with a table that is only read. Where
  * there are more parts than there is room for, the last ones get their protection once they are in
  * place.
  */

@@ -43,12 +43,12 @@ bool table_near(const void *addr, uint64_t len);
 int table_add(const struct range *range);
 /* mprotect of one range. -EACCES: its open does not allow that. */
 int table_protect(struct range *range, uint8_t prot);
-/* Takes one mapping off everything in [start, end), and unmaps what was mapped once only. With
-   `unmap_rest` (munmap(2); it sets errno) also unmaps what is not ours. Returns 0 or the last
-   negative errno. */
+/* Takes one mapping off every range in [start, end), and unmaps ranges that were mapped only once.
+   With `unmap_rest` (munmap(2); it sets errno) also unmaps all that is not ours. Returns 0 or the
+   last negative errno. */
 int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length));
-/* Unmaps what an attach left behind that never ended (its agent mapped, its daemon died), and what
-   a fork's child was given though its parent has unmapped it meanwhile. */
+/* Unmaps the pending ranges: those of an attach that never ended (its agent mapped, its daemon
+   died), and those that a fork's child was given though its parent has unmapped them meanwhile. */
 void table_drop_pending_locked(void);
 
 /* The table's pieces inside [addr, addr + len) are [*first, *last); none where the table is

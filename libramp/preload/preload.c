@@ -83,7 +83,7 @@ static void populate(void *at, size_t length, int prot, int flags)
 	errno = saved;
 }
 
-/* Maps where something of ours may be or may come: a call that fails leaves what was there. Pages
+/* Maps where something of ours may be or may come: a call that fails leaves the old mapping. Pages
    are filled in afterwards, because an agent must not wait that long for the table. */
 static void *map_over(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {

@@ -29,7 +29,7 @@ void fake_stop(struct fake *fake);
 
 /* Waits until the process's agent is known. Returns its session; the test fails after 5 s. */
 void fake_wait_session(struct fake *fake, pid_t pid);
-/* Registers what the process has mapped of the segment, and has the agent drop it. */
+/* Registers the process's mappings of the segment, and has the agent drop them. */
 void fake_revoke(struct fake *fake, pid_t pid);
 /* The same in two steps: looks at its mappings; has the agent drop the mappings that were found. */
 void fake_look(struct fake *fake, pid_t pid);

@@ -751,8 +751,8 @@ START_TEST(what_a_constructor_has_mapped_is_its_childrens_at_once)
 }
 END_TEST
 
-/* The child has its parent's last state: neither more nor less of what was changed, and all of what
-   was not. */
+/* The child has its parent's last state: neither more nor less of the changed ranges, and all of
+   the unchanged ones. */
 START_TEST(what_another_thread_changes_during_a_fork_costs_the_child_nothing_else)
 {
 	struct program p = start("meanwhile");
