@@ -1,9 +1,9 @@
 /*
  * mkfs.rampfs: makes a node's state directory.
  *
- * Everything is made in a new directory beside the one that is asked for and renamed into place
- * when it is whole, so a failure at any point leaves nothing behind. An existing node is replaced
- * only with --force, and only where nobody runs on it and its store is not mounted.
+ * Everything is made in a new directory beside STATE_DIR and renamed into place when it is whole,
+ * so a failure at any point leaves nothing behind. An existing node is replaced only with --force,
+ * and only where no rampfs runs on it and its store is not mounted.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "base/output.h"
 #include "plan.h"
 
-#define KEY_TRIES 10 /* each after another's mkfs has failed */
+#define KEY_TRIES 10 /* each after another founder's mkfs has failed */
 
 static const char usage_text[] =
 	"Usage: mkfs.rampfs --config FILE --node NAME [--key FILE] [--force] STATE_DIR\n"
@@ -41,7 +41,7 @@ static const char usage_text[] =
 	"                        Every node needs the same key: copy it there first\n"
 	"  -j, --join HOST:PORT  a member of the running cluster, which takes this node in as a "
 	"standby\n"
-	"                        (a name that nobody has, or that rampfs-node add gave).\n"
+	"                        (a name that is free, or that rampfs-node add gave).\n"
 	"                        The key is the proof, for both\n"
 	"  -r, --rejoin HOST:PORT  the same for a member whose state directory is lost or was "
 	"formatted\n"
@@ -138,7 +138,7 @@ static bool is_dots(const char *path)
 	return strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
 }
 
-/* The directory that is replaced or made: where a symbolic link leads. */
+/* Returns the directory that is replaced or made: the target of a symbolic link. */
 static const char *follow(const char *dir)
 {
 	static char real[PATH_MAX];
@@ -160,7 +160,7 @@ static int parse(int argc, char **argv, struct mkfs_options *o)
 		return -EINVAL;
 	}
 	if (is_dots(argv[optind])) {
-		fputs("mkfs.rampfs: STATE_DIR is made anew: give its name, not . or ..\n", stderr);
+		fputs("mkfs.rampfs: STATE_DIR is made again: give its name, not . or ..\n", stderr);
 		return -EINVAL;
 	}
 	o->dir = follow(argv[optind]);
@@ -168,13 +168,13 @@ static int parse(int argc, char **argv, struct mkfs_options *o)
 }
 
 /* Reads the key, or lets a founder make it where there is none. *made is its descriptor then, so
-   that nobody has read what a failure later takes away again; else negative. */
+   that no other mkfs reads a key that a failure later removes again; else negative. */
 static int get_key(const char *path, bool founder, uint8_t key[STATEDIR_KEY_BYTES], int *made,
 		   uint8_t *bytes, size_t *len, struct ramp_err *err)
 {
 	int rc, tries = 0;
 
-	do { /* -EEXIST: another founder's, meanwhile; or a link that leads nowhere */
+	do { /* -EEXIST: another founder's, meanwhile; or a link without a target */
 		rc = statedir_read_key_file(path, bytes, err);
 		if (rc == -ENOENT && founder)
 			rc = statedir_make_key_file(path, bytes, made, err);
@@ -197,7 +197,7 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
 	fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "%s", file);
-	errno = ENOSPC; /* what a short write means */
+	errno = ENOSPC; /* a short write means that */
 	if (write(fd, bytes, len) != (ssize_t)len || fsync(fd) < 0)
 		rc = ramp_err_sys(err, errno, "%s", file);
 	close(fd);
@@ -260,7 +260,7 @@ static bool store_mounted(const char *dir)
 	       stat(dir, &at) == 0 && in.st_dev != at.st_dev;
 }
 
-/* Is STATE_DIR free to be made? Absent or empty: yes; a node: with --force; else no. *lock is the
+/* Checks that STATE_DIR may be made: it is absent or empty, or a node with --force. *lock is the
    lock of a node that is replaced, or -1. */
 static int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 {
@@ -299,8 +299,8 @@ static int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *er
 	return 0;
 }
 
-/* Puts the finished directory where it was asked for. `replace`: in the place of the node that
-   may_make has looked at and locked; whatever else is there by now came while this one was made. */
+/* Moves the finished directory to STATE_DIR. `replace`: in the place of the node that may_make has
+   checked and locked; anything else there by now came while this directory was made. */
 static int put_in_place(const char *made, const struct mkfs_options *o, bool replace,
 			struct ramp_err *err)
 {
@@ -330,9 +330,9 @@ static int put_in_place(const char *made, const struct mkfs_options *o, bool rep
 					    o->dir, old);
 		return ramp_err_sys(err, code, "%s", o->dir);
 	}
-	/* The new one is there: its key is used, and nothing of it is taken back. */
+	/* The new directory is there: its key is used, and nothing of it is removed again. */
 	if (remove_dir(old, &left))
-		fprintf(stderr, "mkfs.rampfs: of the node that was replaced there is left: %s\n",
+		fprintf(stderr, "mkfs.rampfs: the node that was replaced is not removed: %s\n",
 			left.text);
 	return 0;
 }
@@ -388,7 +388,7 @@ static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 	struct plan plan = {0};
 	int lock = -1, rc = 0;
 
-	/* First of all: where there are no random numbers it ends the process. */
+	/* First: without random numbers it ends the process. */
 	plan.founding.instance = ramp_random64();
 	if (o->config)
 		rc = config_read(o->config, &plan.config, err);

@@ -1,11 +1,11 @@
 /*
  * Founding a cluster, and joining one. See plan.h.
  *
- * A founder's cluster.conf is what every founder has, canonical, and its journal begins with those
- * members. A joiner's lists the members as the cluster named them when it joined, itself among
- * them; its journal knows them only to find them, and has no log (meta.h).
+ * Every founder has the same canonical cluster.conf, and a founder's journal begins with those
+ * members. A joiner's cluster.conf lists the members as the cluster named them when it joined,
+ * itself among them; its journal knows them only to find them, and has no log (meta.h).
  *
- * How it fails: a configuration without the node, a member that can't be reached, does not prove
+ * How it fails: a configuration without the node, or a member that can't be reached, does not prove
  * the key or refuses; nothing was made here then. A joiner that the cluster has taken in and whose
  * directory then can't be made asks again: it gets the same number.
  */
@@ -56,7 +56,7 @@ int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTE
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-/* What the options and the joiner's own section say of it. */
+/* Takes the joiner's facts from the options and its own section. */
 static int own_words(const struct mkfs_options *o, const struct config_cluster *config,
 		     struct join_request *request, struct config_node *own, struct ramp_err *err)
 {
@@ -83,7 +83,7 @@ static int own_words(const struct mkfs_options *o, const struct config_cluster *
 	return 0;
 }
 
-/* They stand in cluster.conf as they came. */
+/* For texts that go into cluster.conf unchanged. */
 static bool names_are_right(const struct join_answer *answer)
 {
 	bool right = config_name_ok(answer->cluster);
@@ -94,7 +94,7 @@ static bool names_are_right(const struct join_answer *answer)
 	return right;
 }
 
-/* The members that the cluster named become the configuration and the rows. */
+/* Makes the configuration and the rows of the members that the cluster named. */
 static int take_members(const struct join_answer *answer, const struct config_node *own,
 			struct plan *plan, struct ramp_err *err)
 {

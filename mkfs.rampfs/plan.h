@@ -1,5 +1,5 @@
 /*
- * What a node is made of, whether it founds its cluster or joins one.
+ * The contents of a node's state directory, whether the node founds its cluster or joins one.
  */
 #ifndef RAMP_MKFS_PLAN_H
 #define RAMP_MKFS_PLAN_H
@@ -21,16 +21,16 @@ struct mkfs_options {
 };
 
 struct plan {
-	struct config_cluster config; /* what cluster.conf will say */
+	struct config_cluster config; /* the contents of cluster.conf */
 	struct node_row *nodes;
 	struct meta_founding founding; /* its nodes are these; its instance is the caller's */
 };
 
-/* A founder: the configuration that it read. */
+/* For a founder: from the configuration that it read. Returns 0 or a negative errno. */
 int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
 	       struct plan *plan, struct ramp_err *err);
-/* A joiner: asks the member, which takes it in. Its own section of --config, where that is given,
-   says its address, capacity and transport. */
+/* For a joiner: asks the member, which takes it in. Its own section of --config, where that is
+   given, says its address, capacity and transport. */
 int plan_join(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES],
 	      struct plan *plan, struct ramp_err *err);
 void plan_free(struct plan *plan);

@@ -24,8 +24,7 @@ struct daemon_options {
 	int64_t nice;	  /* of the threads that move pages */
 	unsigned long mount_flags;
 	enum log_level log_level;
-	char log[PATH_MAX]; /* "": syslog (stderr with -f); "syslog", "stderr", else a file's path
-			     */
+	char log[PATH_MAX]; /* "": syslog (stderr with -f); "syslog", "stderr", or a path */
 	const char *state_dir, *mountpoint; /* point into argv */
 };
 

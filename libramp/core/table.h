@@ -28,7 +28,7 @@ extern struct mapping_table table;
 /* Takes the lock when no agent is putting a segment in its place; waits 10 s at most for that. */
 void table_lock_settled(void);
 /* For agents: waits for the lock a second at most. Returns false without it: then the table is only
-   read, because a thread that holds the lock for so long is blocked on its own stack in a segment,
+   read, because a thread that holds the lock for a second is blocked on its own stack in a segment,
    or stopped by a debugger. */
 bool table_agent_lock(void);
 void table_agent_unlock(bool locked);

@@ -598,7 +598,7 @@ START_TEST(a_daemon_that_refuses_is_quoted)
 }
 END_TEST
 
-/* Makes a copy where the build lies under a user's home (/root): the user nobody must reach its
+/* Makes a copy where the build lies under a user's home (/root): uid 65534 must reach its
    programs. */
 static int make_public(void)
 {
@@ -632,7 +632,7 @@ static void sweep(void)
 
 	snprintf(path, sizeof(path), "rm -rf /tmp/rampfs-shim.%d.public", runner_pid);
 	if (system(path))
-		fprintf(stderr, "left behind: the copy for the user nobody\n");
+		fprintf(stderr, "left behind: the copy of the programs\n");
 	snprintf(pattern, sizeof(pattern), "/tmp/rampfs-shim.%d.*", runner_pid);
 	if (glob(pattern, 0, NULL, &found))
 		return;
@@ -785,7 +785,7 @@ int main(void)
 
 	runner_pid = getpid();
 	if (make_public()) {
-		fprintf(stderr, "no copy of the programs for nobody\n");
+		fprintf(stderr, "no copy of the programs that every user can reach\n");
 		return EXIT_FAILURE;
 	}
 	signal(SIGPIPE, SIG_IGN);

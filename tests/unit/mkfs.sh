@@ -70,7 +70,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 	cmp "$d/race/key" "$d/good.conf.key" || fail "round $i: the key that the node has"
 	rm -r "$d/race" "$d"/said.?
 done
-# somebody runs on it
+# a rampfs runs on it
 (
 	exec 9>>"$d/state/lock"
 	flock 9
@@ -98,7 +98,7 @@ sed -n '/^   \[cluster\]/,/^   ```/p' README.md | sed '$d; s/^   //' >"$d/readme
 "$mkfs" --config "$d/readme.conf" --node a "$d/readme" >/dev/null
 "$mkfs" --config "$d/readme.conf" --node c "$d/readme-c"
 # keys
-# who waits for another program says so
+# an mkfs that waits for another program says so
 (
 	exec 9<"$d/good.conf.key"
 	flock 9
