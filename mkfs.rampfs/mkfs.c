@@ -332,7 +332,7 @@ static int put_in_place(const char *made, const struct mkfs_options *o, bool rep
 	}
 	/* The new directory is there: its key is used, and nothing of it is removed again. */
 	if (remove_dir(old, &left))
-		fprintf(stderr, "mkfs.rampfs: the node that was replaced is not removed: %s\n",
+		fprintf(stderr, "mkfs.rampfs: a part of the node that was replaced is left: %s\n",
 			left.text);
 	return 0;
 }

@@ -53,7 +53,7 @@ refused "holds a node already" "${good[@]}" --node b "$d/state"
 # what can't be taken away stays beside the new node, which keeps its key
 mkdir -p "$d/state/mine" && echo mine >"$d/state/mine/notes" && rm "$d/good.conf.key"
 "$mkfs" --force "${good[@]}" --node a "$d/state" >/dev/null 2>"$d/said" || fail "a node that was replaced: $(cat "$d/said")"
-grep -q "there is left: .*/mine: Directory not empty" "$d/said" || fail "what is left: $(cat "$d/said")"
+grep -q "that was replaced is left: .*/mine: Directory not empty" "$d/said" || fail "what is left: $(cat "$d/said")"
 cmp "$d/state/key" "$d/good.conf.key" || fail "the key of the node that was made"
 [ "$(cat "$d"/.mkfs.rampfs.*.old/mine/notes)" = mine ] || fail "what was not the node's own"
 rm -r "$d"/.mkfs.rampfs.*.old "$d/said"
