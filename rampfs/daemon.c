@@ -97,8 +97,8 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 
 	ignore_signals();
 	raise_descriptors();
-	kernel_slice_set(0,
-			 0); /* the process that executed us may have page faults (time_slice.c) */
+	/* The process that executed us may have page faults (time_slice.c), and a slice for them. */
+	kernel_slice_set(0, 0);
 	cpu_weight_set((int)config->options->nice);
 	rc = open_and_run(config, &dir, &floors, &ending, err);
 	floors_close(&floors);

@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "base/clock.h"
 #include "base/ioc.h"
-#include "base/session.h"
 #include "daemon_request.h"
 #include "fork.h"
 #include "guard.h"
@@ -140,7 +140,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 		table_drop_pending();
 		if (!a->again)
 			return rc;
-		if (sys_now_ms() >= a->deadline_ms)
+		if (clock_ms() >= a->deadline_ms)
 			return -ETIMEDOUT;
 		sys_pause_ms(RETRY_PAUSE_MS);
 	}
@@ -271,7 +271,7 @@ static int await_back(struct attach *a)
 	int rc;
 
 	while (any_gone(a)) {
-		if (sys_now_ms() >= a->deadline_ms)
+		if (clock_ms() >= a->deadline_ms)
 			return attach_refuse(
 				a, ETIMEDOUT,
 				"it is here again, and the daemon could not put it in its "
@@ -386,7 +386,7 @@ static void after_map(const struct attach_call *call, uint64_t at)
 int attach_mmap(const struct attach_call *given, uint64_t *at)
 {
 	struct attach_call call = *given;
-	struct attach a = {.call = &call, .deadline_ms = sys_now_ms() + PATIENCE_MS};
+	struct attach a = {.call = &call, .deadline_ms = clock_ms() + PATIENCE_MS};
 	struct signal_guard guard;
 	int rc = check_call(&call);
 

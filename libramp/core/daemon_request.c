@@ -18,6 +18,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/session.h"
 #include "sys.h"
 
@@ -94,7 +95,7 @@ bool daemon_is_away(int rc)
 
 static uint32_t left_ms(uint64_t deadline_ms)
 {
-	uint64_t now_ms = sys_now_ms();
+	uint64_t now_ms = clock_ms();
 
 	return now_ms < deadline_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
 }

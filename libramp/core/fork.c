@@ -41,6 +41,7 @@
 #include <string.h>
 
 #include "agent.h"
+#include "base/clock.h"
 #include "daemon_request.h"
 #include "fork_child.h"
 #include "fork_gate.h"
@@ -110,13 +111,13 @@ static void ask_ticket(int session)
 {
 	struct session_msg msg = {.type = SESSION_FORK};
 	struct ticket *ticket = &tickets[session];
-	uint64_t deadline_ms = sys_now_ms() + FORK_PATIENCE_MS;
+	uint64_t deadline_ms = clock_ms() + FORK_PATIENCE_MS;
 	int rc;
 
 	/* A daemon on its way back: its keeper holds the socket, so the next daemon is waited
 	   for. */
 	while ((rc = daemon_request(agent_socket(session), &msg, deadline_ms)) == -EPIPE &&
-	       sys_now_ms() < deadline_ms) {
+	       clock_ms() < deadline_ms) {
 		msg = (struct session_msg){.type = SESSION_FORK};
 		sys_pause_ms(RETRY_PAUSE_MS);
 	}
@@ -203,7 +204,7 @@ static int adopt(int session, struct agent_error *err)
 {
 	static const uint64_t parents[2] = {0, 0};
 	const struct ticket *ticket = &tickets[session];
-	uint64_t deadline_ms = sys_now_ms() + FORK_PATIENCE_MS;
+	uint64_t deadline_ms = clock_ms() + FORK_PATIENCE_MS;
 	int code;
 
 	if (ticket->error)
@@ -213,7 +214,7 @@ static int adopt(int session, struct agent_error *err)
 	code = ask_adopt(session, ticket->token, deadline_ms, err);
 	if (code == EPERM)
 		code = ask_adopt(session, parents, deadline_ms, err);
-	while (code == EPIPE && sys_now_ms() < deadline_ms) {
+	while (code == EPIPE && clock_ms() < deadline_ms) {
 		sys_pause_ms(RETRY_PAUSE_MS);
 		fork_child_unmap(session);
 		code = ask_adopt(session, parents, deadline_ms, err);

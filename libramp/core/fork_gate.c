@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/ids.h"
+#include "base/clock.h"
 #include "sys.h"
 
 #define GATE_PATIENCE_MS 1000
@@ -42,7 +42,7 @@ void fork_gate_init(void)
 /* Returns false where the time is over. */
 static bool gate_wait(uint32_t seen, uint64_t end_ms)
 {
-	uint64_t now_ms = sys_now_ms();
+	uint64_t now_ms = clock_ms();
 
 	if (now_ms >= end_ms)
 		return false;
@@ -74,7 +74,7 @@ static void gate_leave(uint32_t one)
 
 void fork_gate_begin_fork(void)
 {
-	uint64_t end_ms = sys_now_ms() + GATE_PATIENCE_MS;
+	uint64_t end_ms = clock_ms() + GATE_PATIENCE_MS;
 	uint32_t seen = unforked->gate;
 
 	do
@@ -90,7 +90,7 @@ void fork_gate_end_fork(void)
 
 void fork_gate_block(void)
 {
-	uint64_t end_ms = sys_now_ms() + GATE_PATIENCE_MS;
+	uint64_t end_ms = clock_ms() + GATE_PATIENCE_MS;
 	uint32_t seen = atomic_fetch_add(&unforked->gate, ONE_AGENT);
 
 	while ((seen & ALL_FORKS) && gate_wait(seen, end_ms))

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "sys.h"
 
 bool futex_lock_for(struct futex_lock *lock, uint32_t timeout_ms)
@@ -17,9 +18,9 @@ bool futex_lock_for(struct futex_lock *lock, uint32_t timeout_ms)
 	if (atomic_compare_exchange_strong(&lock->word, &word, 1))
 		return true;
 	if (timeout_ms != UINT32_MAX)
-		end_ms = sys_now_ms() + timeout_ms;
+		end_ms = clock_ms() + timeout_ms;
 	while (atomic_exchange(&lock->word, 2) != 0) {
-		if (end_ms && sys_now_ms() >= end_ms)
+		if (end_ms && clock_ms() >= end_ms)
 			return false;
 		sys_futex_wait(&lock->word, 2, end_ms ? timeout_ms : 1000);
 	}

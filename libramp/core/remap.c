@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "agent.h"
-#include "base/ids.h"
+#include "base/clock.h"
 #include "base/session.h"
 #include "daemon_request.h"
 #include "say.h"
@@ -240,13 +240,13 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 static int ask_punch(const char *path, struct session_msg *msg)
 {
 	const struct session_msg asked = *msg;
-	uint64_t deadline_ms = sys_now_ms() + PUNCH_PATIENCE_MS;
+	uint64_t deadline_ms = clock_ms() + PUNCH_PATIENCE_MS;
 	int rc = daemon_request(path, msg, deadline_ms);
 
-	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && sys_now_ms() < deadline_ms) {
+	while ((rc == -EPIPE || (rc == 0 && msg->result == EPERM)) && clock_ms() < deadline_ms) {
 		sys_pause_ms(RETRY_PAUSE_MS);
 		*msg = asked;
-		rc = daemon_request(path, msg, sys_now_ms() + PUNCH_PATIENCE_MS);
+		rc = daemon_request(path, msg, clock_ms() + PUNCH_PATIENCE_MS);
 	}
 	return rc == -EPIPE || (rc == 0 && msg->result == EPERM) ? -ETIMEDOUT : rc;
 }

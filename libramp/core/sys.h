@@ -1,5 +1,5 @@
 /*
- * System calls past every wrapper of the C library's functions, the clock, and a few helpers that
+ * System calls past every wrapper of the C library's functions, and a few helpers that
  * need no library.
  *
  * The core lives in foreign processes. It allocates nothing, uses no stdio, keeps no descriptor
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/ids.h"
+#include "base/page.h"
 
 /* Each returns 0, a value or a negative errno. errno may change. */
 long sys_mmap(uint64_t addr, uint64_t len, int prot, int flags, int fd, uint64_t offset);
@@ -31,18 +31,11 @@ void sys_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint32_t timeout_
 /* Wakes every waiter. */
 void sys_futex_wake(_Atomic uint32_t *word);
 
-/* Returns CLOCK_MONOTONIC. */
-uint64_t sys_now_ms(void);
 /* Sleeps; a signal may end it early. */
 void sys_pause_ms(uint32_t ms);
 
 /* Copies a string and cuts it where it is too long. cap > 0. */
 void copy_text(char *to, size_t cap, const char *from);
-
-static inline uint64_t page_up(uint64_t bytes)
-{
-	return (bytes + RAMP_PAGE_BYTES - 1) & ~(uint64_t)(RAMP_PAGE_BYTES - 1);
-}
 
 static inline bool page_aligned(uint64_t bytes)
 {

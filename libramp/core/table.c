@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "sys.h"
 
 /* How long to wait for agents to put segments in their place, and for the table's lock. */
@@ -81,10 +82,10 @@ int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, si
 /* A daemon that dies in the middle of a swap leaves it to the next daemon. */
 void table_lock_settled(void)
 {
-	uint64_t deadline_ms = sys_now_ms() + SWAP_PATIENCE_MS;
+	uint64_t deadline_ms = clock_ms() + SWAP_PATIENCE_MS;
 
 	futex_lock(&table.lock);
-	while (table.swaps && sys_now_ms() < deadline_ms) {
+	while (table.swaps && clock_ms() < deadline_ms) {
 		futex_unlock(&table.lock);
 		sys_pause_ms(1);
 		futex_lock(&table.lock);
