@@ -1,27 +1,33 @@
 /*
- * The broker: a small process that receives what strangers send and passes on userfaultfds alone.
+ * The broker: a small process that receives the descriptors that clients send, and passes nothing
+ * but userfaultfds on to the daemon.
  *
- * A descriptor that a stranger sends may be of a file whose close(2) never returns, and then the
- * thread that closes it can't even be killed. So the daemon receives none. Each agent gets one end
- * of a socket pair (WELCOME), the broker the other. It makes a thread for each, with a table of
- * descriptors of its own (unshare), which waits for the one message, looks what the descriptor is
- * (readlink of its own /proc/thread-self/fd), and passes on what is a userfaultfd and nothing else;
- * what it thinks of anything else it answers as an errno. A thread that hangs in close hangs alone:
- * it alone holds that end when it looks what has come, since the last one that closes it closes
- * what was not received, too, and it takes all that one message can carry, lest receiving it close
- * the rest. When a thread has closed all that, the daemon is told, which counts those that have
- * not. A process for each would cost eight times as much, in pieces of which each keeps a processor
- * for a tenth of a millisecond: page faults of others would wait for that.
+ * A descriptor that an untrusted client sends may be of a file whose close(2) never returns, and
+ * the thread that closes it can't even be killed. So the daemon receives none. Each agent gets one
+ * end of a socket pair (WELCOME), the broker the other end, the "door". For each door the broker
+ * makes a thread with a descriptor table of its own (unshare). The thread waits for the one
+ * message, looks what kind of file the descriptor is (readlink of its own /proc/thread-self/fd),
+ * passes a userfaultfd on, and answers an errno for any other file.
  *
- * The broker is this program executed anew: a forked copy of the daemon would keep the store's
- * files mapped, and the proof that nobody maps a segment would never hold again.
+ * A thread that hangs in close hangs alone. For that, it must be the only holder of the door when
+ * it looks at what has come, since the last close of a socket also closes the descriptors in it
+ * that were not received; and it receives all descriptors that one message can carry, since the
+ * kernel closes those that find no room. When a thread has closed them all, the daemon is told; the
+ * daemon counts the threads that have not. A process per door would cost eight times as much, in
+ * pieces that each keep a processor for a tenth of a millisecond: page faults of other programs
+ * would wait for that.
  *
- * How it fails: when it dies, the daemon sees the hang-up, starts another, and hangs up on sessions
- * that were at the door; their agents come again. When the daemon dies, it sees that and ends. A
- * broker that can't make a thread ends, too: it must not close what it was given.
+ * The broker is this program executed again: a forked copy of the daemon would keep the store's
+ * files mapped, and the proof that no process maps a segment would never hold again.
  *
- * What the daemon itself wants to let go of comes the same way (broker_release.c): a message with
- * it, and, when the daemon has closed its own, another that says so.
+ * How it fails: when the broker dies, the daemon sees the hang-up, starts another one, and hangs up
+ * on the sessions that were waiting for the broker; their agents connect again. When the daemon
+ * dies, the broker sees that and ends. A broker that can't make a thread ends, too: it must not
+ * close a descriptor that it was given.
+ *
+ * A descriptor that the daemon itself must not be the last to close comes the same way
+ * (broker_release.c): a message that carries it (LET_GO), and, when the daemon has closed its own
+ * copy, a second one that says so (GO).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,17 +54,17 @@
 #define DOOR_FD	      3
 #define DOOR_MS	      5000
 #define RESTART_MS    100u
-#define BURY_TRIES    1000 /* a millisecond each */
-#define MESSAGE_BYTES 12u  /* u64 the client's id, u32 errno or ENDED */
-#define ENDED	      UINT32_MAX
-#define LET_GO	      (UINT32_MAX - 1)
-#define GO	      (UINT32_MAX - 2)
+#define BURY_TRIES    1000	 /* one millisecond each */
+#define MESSAGE_BYTES 12u	 /* u64 client's id; u32 an errno, 0 or one of the next three */
+#define ENDED	      UINT32_MAX /* to the daemon: the thread of that id has ended */
+#define LET_GO	      (UINT32_MAX - 1) /* to the broker: the descriptor to close, after GO */
+#define GO	      (UINT32_MAX - 2) /* to the broker: the daemon has closed its copy */
 #define STACK_BYTES   (128u << 10)
-#define FDS_MAX	      253 /* of one message; the kernel's SCM_MAX_FD */
+#define FDS_MAX	      253 /* in one message: the kernel's SCM_MAX_FD */
 
 extern char **environ;
 
-/* ---- messages: both ways with one descriptor at most, a stranger's with many ---------------- */
+/* ---- messages: the daemon's carry one descriptor at most, a client's may carry many --------- */
 
 union broker_control {
 	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
@@ -91,9 +97,9 @@ static int send_one(int sock, uint64_t client, uint32_t why, int fd)
 	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Bytes received (0: hung up), or -errno; *n_fds: of how many descriptors there is room, and how
-   many came. Of more the kernel closes the others here: there is no room for them, not even what
-   aligns the last. */
+/* Returns the bytes received (0: hung up), or -errno. *n_fds: in, how many descriptors there is
+   room for; out, how many came. The kernel closes all others while this receives: there is no
+   spare room in the control buffer, not even the padding behind the last one. */
 static int receive_fds(int sock, void *buf, size_t cap, int *fds, size_t *n_fds, int flags)
 {
 	struct iovec io = {buf, cap};
@@ -140,9 +146,10 @@ static int receive_one(int sock, uint64_t *client, uint32_t *why, int *fd, int f
 
 struct broker_door {
 	uint64_t client;
-	bool leaves; /* `door` is to be closed, and no more */
+	bool leaves; /* from LET_GO: `door` is only to be closed */
 	int daemon, door, ended;
-	sem_t unshared, alone;
+	sem_t unshared; /* posted by the thread: it has a table of its own */
+	sem_t alone;	/* posted to the thread: nothing else holds `door` any more */
 };
 
 static int look_at_fd(int fd)
@@ -158,7 +165,8 @@ static int look_at_fd(int fd)
 	return n == sizeof(wanted) - 1 && memcmp(is, wanted, sizeof(wanted) - 1) == 0 ? 0 : EBADF;
 }
 
-/* One message, one answer. How many descriptors have come. */
+/* Takes one message and sends one answer. Returns how many descriptors have come; the caller
+   closes them. */
 static size_t serve_door(int daemon, uint64_t client, int door, int fds[FDS_MAX])
 {
 	struct pollfd at = {.fd = door, .events = POLLIN};
@@ -181,7 +189,7 @@ static size_t serve_door(int daemon, uint64_t client, int door, int fds[FDS_MAX]
 }
 
 #ifdef __SANITIZE_THREAD__
-/* It takes equal numbers in two tables for one descriptor. */
+/* ThreadSanitizer takes equal numbers in two descriptor tables for one descriptor. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -190,9 +198,9 @@ const char *__tsan_default_suppressions(void)
 #endif
 
 /*
- * A thread's life. Its descriptors are its own from the first step on, and it looks at its door
- * when nobody else holds that any more. The daemon's socket goes before what a stranger has sent:
- * a hang there must not keep the daemon from seeing that this process has died.
+ * Runs a door's thread. Its descriptor table is its own from the first step on, and it looks at its
+ * door when nothing else holds that any more. It closes the daemon's socket before what a client
+ * has sent: a hang there must not keep the daemon from seeing that the broker has died.
  */
 static void *at_door(void *arg)
 {
@@ -217,7 +225,8 @@ static void *at_door(void *arg)
 	return NULL;
 }
 
-/* Its thread goes on when `alone` is said, which for a door that leaves the daemon does. */
+/* Starts a door's thread, which waits until `alone` is posted: at once for a client's door, at
+   GO for a descriptor that leaves the daemon. */
 static struct broker_door *open_door(int daemon, uint64_t client, int door, int ended, bool leaves)
 {
 	struct broker_door *d = calloc(1, sizeof(*d));
@@ -244,7 +253,8 @@ static struct broker_door *open_door(int daemon, uint64_t client, int door, int 
 
 static void take_request(int daemon, int ended)
 {
-	/* Until the daemon has closed its own. No other thread's table has a copy. */
+	/* The LET_GO whose GO has not come yet. No other thread's table has a copy of its
+	   descriptor. */
 	static struct broker_door *leaving;
 	uint64_t client;
 	uint32_t what;
@@ -300,7 +310,7 @@ void programs_doorman(int argc, char **argv)
 	if (argc < 2 || strcmp(argv[1], "--doorman") != 0)
 		return;
 	prctl(PR_SET_NAME, "rampfs-doorman");
-	signal(SIGINT, SIG_IGN); /* it ends with the daemon */
+	signal(SIGINT, SIG_IGN); /* the broker ends with the daemon */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	if (close_range(DOOR_FD + 1, ~0U, 0))
@@ -318,7 +328,7 @@ struct broker {
 	pid_t pid;
 	uv_poll_t poll;
 	uv_timer_t again;
-	int handles; /* not closed yet; the last one's callback frees */
+	int handles; /* that are not closed yet; the last one's callback frees this */
 };
 
 static int spawn(struct broker *d, int sock)
@@ -334,7 +344,7 @@ static int spawn(struct broker *d, int sock)
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attr, &none);
-	/* Where sock is 3 already, dup2 takes its close-on-exec away. */
+	/* If sock is 3 already, this clears its close-on-exec flag (posix_spawn(3)). */
 	rc = posix_spawn_file_actions_adddup2(&files, sock, DOOR_FD);
 	if (!rc)
 		rc = posix_spawn(&d->pid, "/proc/self/exe", &files, &attr, argv, environ);
@@ -350,19 +360,19 @@ static int broker_start(struct broker *d, struct ramp_err *err)
 	int pair[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return ramp_err_sys(err, errno, "the doorman's socket");
+		return ramp_err_sys(err, errno, "the broker's socket");
 	rc = spawn(d, pair[1]);
 	close(pair[1]);
 	if (rc) {
 		close(pair[0]);
-		return ramp_err_sys(err, -rc, "the doorman");
+		return ramp_err_sys(err, -rc, "the broker");
 	}
 	rc = uv_poll_init(loop_uv(d->loop), &d->poll, pair[0]);
 	if (rc) {
 		close(pair[0]);
 		kill(d->pid, SIGKILL);
 		waitpid(d->pid, NULL, 0);
-		return ramp_err_set(err, -rc, "the doorman's socket: %s", uv_strerror(rc));
+		return ramp_err_set(err, -rc, "the broker's socket: %s", uv_strerror(rc));
 	}
 	d->sock = pair[0];
 	d->poll.data = d;
@@ -379,7 +389,7 @@ static void broker_on_closed(uv_handle_t *handle)
 		free(d);
 }
 
-/* The poll handle may not be used again before it is closed, so the new one waits for that. */
+/* Only here may the poll handle be used again, so a new broker starts after this. */
 static void on_poll_closed(uv_handle_t *handle)
 {
 	struct broker *d = handle->data;
@@ -396,7 +406,7 @@ static void on_again(uv_timer_t *timer)
 	struct broker *d = timer->data;
 	struct ramp_err err;
 
-	waitpid(d->pid, NULL, WNOHANG); /* while a thread of it hangs it stays a zombie */
+	waitpid(d->pid, NULL, WNOHANG); /* while one of its threads hangs it stays a zombie */
 	if (broker_start(d, &err)) {
 		log_error("no program can attach: %s", err.text);
 		uv_timer_start(&d->again, on_again, 10 * RESTART_MS, 0);
@@ -405,7 +415,7 @@ static void on_again(uv_timer_t *timer)
 
 static void broker_died(struct broker *d)
 {
-	log_warn("the doorman has died; starting another");
+	log_warn("the broker has died; starting another");
 	uv_close((uv_handle_t *)&d->poll, on_poll_closed);
 	close(d->sock);
 	d->sock = -1;
@@ -446,7 +456,7 @@ int broker_open(struct loop *loop, const struct broker_ops *ops, void *arg, stru
 	int rc;
 
 	if (!d)
-		return ramp_err_sys(err, ENOMEM, "the doorman");
+		return ramp_err_sys(err, ENOMEM, "the broker");
 	d->loop = loop;
 	d->ops = ops;
 	d->arg = arg;
@@ -468,8 +478,9 @@ void broker_close(struct broker *d)
 	if (d->sock < 0)
 		return;
 	uv_close((uv_handle_t *)&d->poll, broker_on_closed);
-	close(d->sock); /* it ends by that */
-	/* Where a thread of it hangs nobody can bury it before that ends: then init does. */
+	close(d->sock); /* the broker sees that and ends */
+	/* While one of the broker's threads hangs, the broker can't be reaped; then init does it
+	   later. */
 	for (int i = 0; i < BURY_TRIES && waitpid(d->pid, NULL, WNOHANG) == 0; i++)
 		usleep(1000);
 }

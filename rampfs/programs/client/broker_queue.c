@@ -1,12 +1,14 @@
 /*
- * The places at the broker's: who may send his userfaultfd now, and who stands in line.
+ * Slots at the broker: which clients may send their userfaultfd now, and which wait in line for
+ * that.
  *
- * Happy path: a session that said HELLO takes a slot, is told where the broker is (WELCOME), and
- * the slot is free when the broker says that its thread has ended, not when that has answered,
- * since what a stranger sent may hang it in close(2) for ever. Only so many of one user and of all
- * have a slot at a time; the next in line gets a place that is free.
+ * Happy path: a session that said HELLO takes a slot, and WELCOME tells it where the broker is. The
+ * slot is free again when the broker says that its thread for this client has ended, not when the
+ * thread has answered, since what a client sent may hang the thread in close(2) for ever. The
+ * number of slots is limited for each user and for all users together; a slot that gets free goes
+ * to the next session in line.
  *
- * How it fails: listener.c and broker.c.
+ * How it fails: see listener.c and broker.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,12 +21,13 @@
 #include "pending.h"
 #include "quota.h"
 
-#define SLOTS_MAX    1024 /* of all users: threads of the broker */
-#define SLOT_COST_US 150  /* what the broker computes for one */
+#define SLOTS_MAX    1024 /* of all users together: each is a thread of the broker */
+#define SLOT_COST_US 150  /* processor time that the broker takes for one */
 
 /*
- * Sends WELCOME with the broker's socket, and gives the broker the other end, which is not ours
- * any more when a stranger gets his: who closes it last closes what lies in it unread.
+ * Sends WELCOME with one end of a socket pair, and gives the other end to the broker. The daemon
+ * has closed its copy of that before the agent gets its own end: the last holder to close it also
+ * closes the descriptors that lie in it unread.
  */
 static int welcome(struct session_conn *conn, bool *asked)
 {
@@ -94,13 +97,13 @@ bool broker_queue_take(struct session_conn *conn)
 		conn_close(conn);
 	else
 		conn_watch(conn);
-	if (!asked) /* else the broker's thread says when it has ended */
+	if (!asked) /* else the broker's thread frees it when it ends */
 		free_slot(p, slot);
 	return true;
 }
 
-/* The first in the line whose user may have another slot, again and again. (A user who
-   floods it alone is asked for once.) */
+/* Gives slots to the sessions in line whose users may have another, in their order, until there
+   is none left. (While one user alone floods the line, its quota is asked only once.) */
 static void serve_line(struct conns *conns)
 {
 	struct session_conn *conn, *next;
@@ -147,8 +150,8 @@ void broker_queue_closed(struct programs *p, uint64_t client)
 	if (slot) {
 		conn = slot->conn;
 		free_slot(p, slot);
-		/* Its answer may not have come through: nothing would come any more. Its agent
-		   comes again. */
+		/* The thread's answer may have been lost, and then nothing would come any more.
+		   The agent connects again. */
 		if (conn && conn->client->uffd < 0)
 			conn_close(conn);
 	}

@@ -1,5 +1,5 @@
 /*
- * The slots at the broker: which client may send its userfaultfd now, and which stands in line
+ * Slots at the broker: which client may send its userfaultfd now, and which waits in line
  * (broker_queue.c). Control thread.
  */
 #ifndef RAMP_PROGRAMS_BROKER_QUEUE_H
@@ -12,17 +12,19 @@
 struct programs;
 struct session_conn;
 
-/* Sends WELCOME where there is a slot. False: there is none now, and when one is closed there may
-   be: broker_queue_wait. */
+/* Takes a slot and sends WELCOME. False: no slot is free for this user now; call
+   broker_queue_wait. */
 bool broker_queue_take(struct session_conn *conn);
+/* Puts the session at the end of the line. */
 void broker_queue_wait(struct session_conn *conn);
-/* The user of the client that has a slot, or had it; -1: not known any more. */
+/* Returns the user of a client that has a slot, also after it has hung up; -1: it has none. */
 uid_t broker_queue_uid(const struct programs *p, uint64_t client);
-/* The broker's thread has ended: room for another one that waits. */
+/* The broker's thread for that client has ended: frees its slot for the next session in line. */
 void broker_queue_closed(struct programs *p, uint64_t client);
-/* The broker has died: sessions that wait for it are hung up, and come again. */
+/* The broker has died: frees all slots and hangs up on the sessions that wait for it; they come
+   again. */
 void broker_queue_lost(struct programs *p);
-/* At the end. */
+/* At the daemon's end. */
 void broker_queue_free(struct programs *p);
 
 #endif

@@ -1,20 +1,22 @@
 /*
- * Letting go of userfaultfds, which the broker does.
+ * Closing userfaultfds of programs, which the broker does.
  *
- * The last close(2) of one waits for the lock of the memory that it is of, and can't be killed. Who
- * has a FUSE filesystem of his own can hold that lock for as long as he likes: a read of
- * /proc/self/mem, of a page of a file there. So no thread of the daemon closes one that a program
- * has sent. Each goes to the broker, where a thread of its own closes it and hangs alone.
+ * The last close(2) of a userfaultfd waits for the mmap lock of the memory that it belongs to, and
+ * can't be killed. A user with a FUSE filesystem can hold that lock as long as it likes: by a read
+ * of /proc/self/mem of a page of a file there. So no thread of the daemon closes a userfaultfd that
+ * a program has sent. Each goes to the broker, where a thread of its own closes it and hangs alone.
  *
- *   waits in the list --(few of its user are there)--> sent, and ours closed --GO--> closed there
- *                                                                         --ENDED--> forgotten
+ *   waits in the list --(few of its user are sent)--> sent, own copy closed --GO--> closed there
+ *                                                                          --ENDED--> forgotten
  *
- * GO says that the broker's is the last: before that, its thread could be done, and ours be it.
- * Each counts as a slot of its user's (broker_queue.c) until it is closed, also while it
- * waits: whose memory is not let go of gets no new session.
+ * GO says that the broker's copy is the last: without it, the broker's thread could close its copy
+ * first, and the daemon's close would be the last one. Each userfaultfd counts as a slot of its
+ * user (broker_queue.c) until it is closed, also while it waits in the list: a user whose
+ * userfaultfds can't be closed gets no new session.
  *
- * How it fails: a broker that is behind, or has died: the list waits for the next tick, or the next
- * broker. At the end of the daemon, and without memory, they are closed here.
+ * How it fails: if the broker's socket is full, or the broker has died, the list waits for the next
+ * tick, or for the next broker. At the daemon's end, and without memory, the daemon closes them
+ * itself.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,15 +26,15 @@
 #include "clients.h"
 #include "quota.h"
 
-#define SENT_MAX 8u /* of one user */
+#define SENT_MAX 8u /* of one user at a time */
 
 struct release {
 	TAILQ_ENTRY(release) link; /* programs->releases, protected by programs->lock */
 	uint64_t id;
 	uid_t uid;
-	int fd;	      /* -1: sent */
-	bool go;      /* has been said. Control thread */
-	bool counted; /* in its user's share */
+	int fd;	      /* -1: sent to the broker, closed here */
+	bool go;      /* GO was sent. Control thread */
+	bool counted; /* in its user's quota */
 };
 
 void broker_release(struct programs *p, uid_t uid, int fd)
@@ -48,13 +50,13 @@ void broker_release(struct programs *p, uid_t uid, int fd)
 	pthread_mutex_lock(&p->lock);
 	l->id = RELEASE_IDS | ++p->next_release;
 	TAILQ_INSERT_TAIL(&p->releases, l, link);
-	/* Who was left in a process may come here at the daemon's end, and after it. */
+	/* A thread that a program kept blocked may come here at the daemon's end, and after it. */
 	if (!atomic_load(&p->closing) && p->look)
 		loop_wake_send(p->look);
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* p->lock is held; so for the next. */
+/* Counts those of the user that are at the broker. p->lock is held; so for the next function. */
 static uint32_t sent_of(const struct programs *p, uid_t uid)
 {
 	const struct release *l;
@@ -65,7 +67,8 @@ static uint32_t sent_of(const struct programs *p, uid_t uid)
 	return n;
 }
 
-/* What is next to be said: a GO, or the first whose user has few there; NULL. */
+/* Returns the next one to send a message for: one whose GO is due, or the first whose user has
+   fewer than SENT_MAX at the broker. NULL: none. */
 static struct release *next(struct programs *p)
 {
 	struct release *l;
@@ -114,7 +117,7 @@ void broker_release_run(struct programs *p)
 		pthread_mutex_lock(&p->lock);
 		l->fd = -1;
 		pthread_mutex_unlock(&p->lock);
-		close(fd); /* not the last */
+		close(fd); /* not the last copy: the broker has one */
 	}
 }
 

@@ -9,15 +9,17 @@
 
 struct programs;
 
-#define RELEASE_IDS (UINT64_C(1) << 63) /* from here on; those of clients are less */
-/* fd, which a program has sent, is ours no more. Any thread; nobody waits. */
+#define RELEASE_IDS (UINT64_C(1) << 63) /* ids of releases begin here; those of clients are less */
+/* Takes over fd, a userfaultfd that a program has sent, and has the broker close it. Any thread;
+   never waits. */
 void broker_release(struct programs *p, uid_t uid, int fd);
-/* Control thread: sends what may be sent. */
+/* Sends what may be sent to the broker now. Control thread; so are those that follow. */
 void broker_release_run(struct programs *p);
+/* The broker has closed that one. */
 void broker_release_ended(struct programs *p, uint64_t id);
-/* The broker has died, and what he had with him. */
+/* The broker has died, and with it the copies that it had. */
 void broker_release_lost(struct programs *p);
-/* At the end, without a broker. */
+/* At the daemon's end: closes the rest here, without a broker. */
 void broker_release_close(struct programs *p);
 
 #endif

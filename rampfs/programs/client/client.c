@@ -1,6 +1,6 @@
 /*
- * A client: the daemon's side of one process that has a session. It is counted; what becomes of it
- * is in client_life.c.
+ * A client: the daemon's side of one process that has a session. It is reference-counted; its
+ * course from userfaultfd to end is in client_life.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
-#define END_MS	     50 /* for a process to end whose session has */
+#define END_MS	     50 /* that a process has to end after its session */
 #define END_PAUSE_US 200
 
 struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
@@ -126,12 +126,12 @@ bool client_maps(struct space *client)
 							    p->arena_hi, any_mapping, NULL)
 					    : 0;
 
-	/* Where /proc does not say, it may. */
+	/* If /proc can't say it, the process may map something. */
 	return rc && rc != -ESRCH;
 }
 
-/* Its session has hung up: as a rule since it ends, and what it maps goes a moment later. True: it
-   has; nobody can touch the segment through it any more. */
+/* Waits for the mappings of a process whose session has hung up, as a rule since it ends: they
+   go shortly after. True: they have gone, and no thread can touch a segment through them. */
 bool client_has_ended(struct space *client, uint64_t until_ms)
 {
 	uint64_t until = clock_ms() + END_MS;
@@ -146,7 +146,7 @@ bool client_has_ended(struct space *client, uint64_t until_ms)
 	return true;
 }
 
-/* Who was kept may come here at the daemon's end, and after it. */
+/* A thread that a program kept blocked may come here at the daemon's end, and after it. */
 void client_look_soon(struct space *client)
 {
 	struct programs *p = client->programs;
@@ -163,7 +163,6 @@ bool client_has_late(struct space *client)
 	return client->n_late > 0;
 }
 
-/* The agent's thread, or the main one. */
 pid_t client_agent_thread(struct space *client)
 {
 	pid_t tid = process_tid(client->pid, client->agent_tid);

@@ -1,5 +1,6 @@
 /*
- * All clients: who is there, who answers for a process, and a look at many of them.
+ * All clients of the daemon: finding the one of a process, lists of them, and looking into many of
+ * their processes.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -41,8 +42,9 @@ void programs_let_go(struct programs *p)
 }
 
 /*
- * p->lock is held. A session outlives its process where another holds the socket, and the number
- * comes to a stranger: what is meant for him must not go there.
+ * p->lock is held. A session outlives its process if another process holds the socket, and the pid
+ * may be another process's then: messages that are meant for that one must not go to the old
+ * session.
  */
 static struct space *find_ready(struct programs *p, pid_t pid)
 {
@@ -70,8 +72,9 @@ struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
 	return client;
 }
 
-/* An agent keeps its userfaultfd, which is of one memory, from session to session; after an exec
-   there is another. Where the kernel does not say, it is the same. p->lock is held. */
+/* Returns whether the orphan's memory has a ready session. An agent keeps its userfaultfd, which
+   belongs to one memory, from session to session; after an exec there is another one. If the
+   kernel can't compare them, they are taken to be the same. p->lock is held. */
 static bool has_new_session(struct programs *p, struct space *orphan)
 {
 	struct space *client;
@@ -79,7 +82,8 @@ static bool has_new_session(struct programs *p, struct space *orphan)
 	TAILQ_FOREACH (client, &p->clients, link)
 		if (client->pid == orphan->pid && client->state == CLIENT_READY)
 			return (orphan->pidfd < 0 ||
-				process_lives(orphan->pidfd)) && /* else it is another process's */
+				/* Else the pid is another process's. */
+				process_lives(orphan->pidfd)) &&
 			       kernel_same_file(client->uffd, orphan->uffd) != 0;
 	return false;
 }
@@ -95,7 +99,6 @@ bool client_replaced(struct space *client)
 	return replaced;
 }
 
-/* The ready sessions, with references. -ENOMEM. */
 int clients_get_ready(struct programs *p, struct space ***clients, size_t *count)
 {
 	struct space *client;
@@ -114,8 +117,6 @@ int clients_get_ready(struct programs *p, struct space ***clients, size_t *count
 	return *clients ? 0 : -ENOMEM;
 }
 
-/* above mmap_min_addr, below all that is mapped by itself */
-
 void clients_free(struct space **clients, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -123,13 +124,13 @@ void clients_free(struct space **clients, size_t count)
 	free(clients);
 }
 
-/* What clients_look does, on a thread that may outlive it. */
+/* The work of clients_look, on a thread that may outlive the call. */
 struct clients_looking {
 	struct programs *programs;
 	struct space **clients;
 	size_t count;
 	client_fn *fn;
-	pid_t pid; /* the last one */
+	pid_t pid; /* the process that is looked into, or was last */
 	max_align_t arg[];
 };
 
@@ -154,7 +155,7 @@ static void looking_free(void *arg)
 
 	clients_free(l->clients, l->count);
 	free(l);
-	atomic_fetch_sub(&p->looking, 1); /* programs_close may free it now */
+	atomic_fetch_sub(&p->looking, 1); /* programs_close may free `p` now */
 }
 
 int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
@@ -175,7 +176,7 @@ int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg,
 		memcpy(l->arg, arg, len);
 	if (!bounded_run(look_at_clients, l, looking_free, &rc, pid))
 		return -EBUSY;
-	if (rc != -EBUSY) /* else who is stuck */
+	if (rc != -EBUSY) /* else bounded_run has set it to the process that is stuck */
 		*pid = l->pid;
 	if (len)
 		memcpy(arg, l->arg, len);

@@ -1,5 +1,6 @@
 /*
- * All clients of this daemon, and what the rooms share: struct programs (clients.c).
+ * All clients of this daemon (clients.c), and struct programs, which all folders of programs/
+ * share.
  */
 #ifndef RAMP_PROGRAMS_CLIENTS_H
 #define RAMP_PROGRAMS_CLIENTS_H
@@ -25,7 +26,7 @@ struct release;
 struct token;
 struct workers;
 
-#define UID_SLOTS    1024u /* by uid; users who share one share its fate */
+#define UID_SLOTS    1024u /* by a hash of the uid: users that share a slot are treated as one */
 #define MSEG_BUCKETS 1024u
 
 struct programs {
@@ -45,38 +46,42 @@ struct programs {
 	void *member_arg;
 	programs_punch *punch;
 	void *punch_arg;
-	programs_keeps_setid *keeps_setid; /* NULL: none does */
+	programs_keeps_setid *keeps_setid; /* NULL: no process may keep set-id bits */
 	programs_passthrough *passthrough;
 	void *passthrough_arg;
-	/* Lets go of what other rooms have hung to a client that nobody knows any more; set before
-	   the first one. */
+	/* Drops what other folders have attached to a client whose last reference goes; set
+	   before the first client comes. */
 	void (*client_released)(struct space *client);
-	struct listener *listener; /* listener.c; these four: control thread */
+	struct listener *listener; /* listener.c; this and the next three: control thread */
 	struct conns *conns;
 	struct pending *pending;
 	struct broker *broker;
 	struct workers *workers;
 	struct quota *quota;
-	pthread_mutex_t priority_lock; /* before lock; agent_priority.c */
-	uint64_t slice_ns; /* of a thread that nobody has given one; 0: not known (time_slice.c) */
-	/* Until when agents of those users are not raised; protected by priority_lock. */
+	pthread_mutex_t priority_lock; /* taken before lock; agent_priority.c */
+	uint64_t slice_ns; /* a thread's usual time slice; 0: not known (time_slice.c) */
+	/* Until when agents of those users get no priority; protected by priority_lock. */
 	uint64_t greedy_until_ms[UID_SLOTS];
-	/* Until when the pager maps nothing for those users (resolve.c). */
+	/* Until when workers map pages for those users, and the pager maps none (resolve.c). */
 	_Atomic uint64_t by_worker_until_ms[UID_SLOTS];
 	int fdstore[2];		      /* -1: none; fdstore.c */
 	pthread_mutex_t fdstore_lock; /* no other lock is taken under it */
-	uint32_t fdstore_round;	      /* protected by fdstore_lock; in what was put last */
-	atomic_bool adopted;	      /* what was there */
-	atomic_uint looking;	      /* looks at clients, apart */
-	atomic_uint resolving;	      /* threads that map pages */
-	pthread_rwlock_t ending; /* held for reading by who gives back what he has mapped with */
-	bool ended;		 /* there is nothing to give it back to; protected by ending */
+	/* Protected by fdstore_lock; the serial in what was put last. */
+	uint32_t fdstore_round;
+	atomic_bool adopted;   /* what the daemon before left in the fdstore was taken */
+	atomic_uint looking;   /* looks into clients that run on threads of their own */
+	atomic_uint resolving; /* threads that map pages now */
+	/* Held for reading by threads that give back what they mapped pages with. */
+	pthread_rwlock_t ending;
+	/* Set by programs_close: what is left then is freed by the process's end; protected by
+	   `ending`. */
+	bool ended;
 	atomic_bool closing;
-	struct loop_wake *look; /* a client is stale, or has late answers */
+	struct loop_wake *look; /* a client is stale, or late answers have come */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t
-		changed; /* a client is ready, a mseg is not frozen any more or not attaching */
+		changed; /* a client is ready; a mseg is no longer frozen, or an attach has ended */
 	TAILQ_HEAD(client_list, space) clients, orphans;
 	LIST_HEAD(, mapped_segment) msegs[MSEG_BUCKETS];
 	LIST_HEAD(, token) tokens;
@@ -86,24 +91,26 @@ struct programs {
 	struct programs_status status;
 };
 
-/* Waits on p->changed (p->lock held) until then; false: the time is over, or programs_close. */
+/* Waits on p->changed until then; p->lock is held. False: the time is over, or programs_close
+   has begun. */
 bool programs_wait(struct programs *p, uint64_t until_ms);
-/* What it counts of users outlives programs_close until whoever holds it lets go: who is asked to
-   punch a hole may answer later. */
+/* Holds and releases the quota and struct programs beyond programs_close: a handler that was
+   asked to punch a hole may answer after that. */
 void programs_hold(struct programs *p);
 void programs_let_go(struct programs *p);
 
-/* A reference to the ready client of that process, waiting for one at most until then; NULL. */
+/* Returns the ready client of that process, with a reference; waits for one until until_ms.
+   NULL: none. */
 struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms);
-/* Whether its memory has a ready session by now. */
+/* Returns whether an orphan's memory has a ready session by now. */
 bool client_replaced(struct space *client);
-/* The ready sessions, with references. -ENOMEM, and clients_free takes that, too. */
+/* Lists the ready clients, with references. -ENOMEM; clients_free takes the result of that, too. */
 int clients_get_ready(struct programs *p, struct space ***clients, size_t *count);
 void clients_free(struct space **clients, size_t count);
-/* fn(a copy of arg, client), entered, for each, apart, until it returns nonzero: that, and whose
-   *pid; -errno, of which -EBUSY: that process does not let itself be looked into (0: none was
-   looked into). What fn has written into the copy is in arg afterwards, but for -EBUSY. Frees the
-   clients. */
+/* Calls fn(a copy of arg, client) for each client, on a thread of its own that has called
+   bounded_enter for the client's process, until fn returns nonzero. Returns that, with its
+   process in *pid; 0; or -errno. -EBUSY: process *pid can't be looked into (0: none was looked
+   into). Except after -EBUSY, what fn wrote into the copy is in arg afterwards. Frees the list. */
 typedef int client_fn(struct bounded *bounded, void *arg, struct space *client);
 int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid);

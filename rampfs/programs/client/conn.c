@@ -1,11 +1,12 @@
 /*
- * A connection to the session socket: from accept(2) to its end, whatever it turns out to be.
+ * A connection to the session socket: from accept(2) to its end, whatever kind of connection it
+ * becomes.
  *
  *   pending --conn_settle--> settled --conn_close--> (gone)
  *      +---------------conn_close--------------------> (gone)
  *
- * What is done with it is its kind's (struct conn_kind_ops), which is the roof's; while it is
- * pending it is pending.c that decides when.
+ * Its kind (struct conn_kind_ops, given by listener.c and session_start.c) says how its events are
+ * handled; while it is pending, pending.c decides when.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* Those who hang up stand in one of their own: a user may have thousands of sessions that do. */
+/* Sessions that have hung up have a line of their own: a user may have thousands that do so at
+   once. */
 struct conn_list *conn_ready_line(struct session_conn *conn)
 {
 	struct conns *conns = conn->programs->conns;
@@ -76,7 +78,6 @@ static void on_conn_closed(uv_handle_t *handle)
 	free(conn);
 }
 
-/* What it had to do with, but for its socket. */
 void conn_leave(struct session_conn *conn)
 {
 	struct conns *conns = conn->programs->conns;
@@ -140,7 +141,7 @@ void conn_watch(struct session_conn *conn)
 	int events = UV_DISCONNECT;
 
 	if (conn->ready)
-		return; /* when it has been attended */
+		return; /* it is watched again when it has been handled */
 	if (conn->ops->kind != CONN_SESSION || client_has_late(conn->client))
 		events |= UV_READABLE;
 	uv_poll_start(&conn->poll, events, on_conn);

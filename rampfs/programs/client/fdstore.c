@@ -1,16 +1,20 @@
 /*
- * What this daemon leaves to the next one: the userfaultfds of orphans (client_life.c), whose last
- * copies it has. With the last one goes all that is registered, and who goes on with that memory
- * would read zeros where pages are missing.
+ * The fdstore: userfaultfds of orphans (client_life.c) that this daemon leaves to the next one.
+ *
+ * This daemon has the last copy of an orphan's userfaultfd. When the last copy is closed, every
+ * registration goes with it, and a process that still runs with that memory would read zeros where
+ * pages are missing.
  *
  * Happy path: an orphan's userfaultfd is sent into a socket pair both ends of which the keeper
- * holds, too, and with it the file of /proc that is its memory's, whatever has become of its
- * process. Nobody reads that as long as this daemon lives. The next one does, sends it again, and
- * makes it an orphan of its own. When an orphan goes, it is taken off the fdstore.
+ * holds, too, and with it the orphan's /proc/PID/maps, which is of its memory whatever becomes of
+ * the process. Nothing reads that socket as long as this daemon lives. The next daemon reads it,
+ * sends each message into it again, and makes it an orphan of its own. When an orphan ends, it is
+ * taken off the fdstore.
  *
- * How it fails: on a full fdstore nothing is put, and one line says so: that orphan's missing pages
- * hang on this daemon's life, as all do until their session's end has been seen, and before Linux
- * 6.11. One that can't be looked at stays on the fdstore, and its page faults wait.
+ * How it fails: when the fdstore is full, nothing is put into it, and one log line says so: that
+ * orphan's missing pages depend on this daemon's life, as do those of all processes until their
+ * session's end has been seen, and of all before Linux 6.11. An orphan that can't be looked into
+ * stays in the fdstore, and its page faults wait.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -23,7 +27,8 @@
 #include "clients.h"
 #include "fdstore.h"
 
-/* The HELLO that nobody says any more: `tid` is the process, `flags` its user. */
+/* The message is a HELLO that stands for the process that has ended: `tid` is its pid, `flags`
+   its user. */
 static int fdstore_send(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
 	return session_send(p->fdstore[0], hello, fds, 2, MSG_DONTWAIT);
@@ -44,8 +49,8 @@ static void take_first(struct programs *p)
 		close_all(fds, nfds);
 }
 
-/* It goes to the end before it is taken from the front: this daemon may be killed between. A full
-   fdstore has room for it only then. */
+/* Sends the first message again at the end before taking it from the front: this daemon may be
+   killed between the two. Only if the fdstore is full, it is taken first, to make room. */
 static int move_to_end(struct programs *p, const struct session_msg *hello, const int fds[2])
 {
 	int rc = fdstore_send(p, hello, fds);
@@ -58,8 +63,9 @@ static int move_to_end(struct programs *p, const struct session_msg *hello, cons
 
 typedef bool fdstore_fn(void *arg, const struct session_msg *hello, const int fds[2]);
 
-/* fn for all that lies there; what it says false of is taken off. What comes without its
-   descriptors, for want of room for them here, stays where it is, and so does all behind it. */
+/* Calls fn for each message; those for which fn returns false are taken off. A message that
+   comes without its descriptors, since this process has no room for them, stays where it is, and
+   so do all behind it. */
 static void fdstore_each(struct programs *p, fdstore_fn *fn, void *arg)
 {
 	struct session_msg hello;
@@ -98,7 +104,8 @@ void fdstore_put(struct space *client)
 	pthread_mutex_unlock(&p->fdstore_lock);
 	client->stored = !rc;
 	if (rc && !atomic_exchange(&said, true))
-		log_warn("missing pages of what process %d has left hang on this daemon's life: %s",
+		log_warn("missing pages of the memory that process %d left depend on this daemon's "
+			 "life: %s",
 			 (int)client->pid, strerror(-rc));
 }
 
@@ -117,7 +124,7 @@ void fdstore_drop(struct space *client)
 	client->stored = false;
 }
 
-/* ---- what a former daemon has left ---------------------------------------------------------- */
+/* ---- the orphans of the daemon before ------------------------------------------------------- */
 
 struct adopted {
 	struct programs *programs;
@@ -139,7 +146,7 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 	client->uffd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
 	mappings_take(&client->mappings, fcntl(fds[1], F_DUPFD_CLOEXEC, 0));
 	if (client->uffd < 0 || !client->mappings.maps_open) {
-		log_warn("what process %d has left waits for a daemon with more descriptors",
+		log_warn("the memory that process %d left waits for a daemon with more descriptors",
 			 (int)hello->tid);
 		space_put(client); /* the fdstore's own copies stay */
 		return true;

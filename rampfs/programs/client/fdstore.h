@@ -1,6 +1,6 @@
 /*
- * What this daemon leaves to the next one (fdstore.c). One of the workers, or the end of the
- * daemon.
+ * The fdstore: what this daemon leaves to the next one (fdstore.c). Called by one of the workers,
+ * or at the daemon's end.
  */
 #ifndef RAMP_PROGRAMS_FDSTORE_H
 #define RAMP_PROGRAMS_FDSTORE_H
@@ -8,10 +8,12 @@
 struct programs;
 struct space;
 
-/* An orphan: the next daemon finds it there (stored is set); or not any more. */
+/* Puts an orphan into the fdstore, where the next daemon finds it (sets `stored`); fdstore_drop
+   takes it off again. */
 void fdstore_put(struct space *client);
 void fdstore_drop(struct space *client);
-/* What a former daemon has put there: `adopt` gets each as an orphan, DEAD, with a reference. */
+/* Takes what the daemon before put there: `adopt` gets each as an orphan, DEAD, with a
+   reference. */
 void fdstore_adopt(struct programs *p, void (*adopt)(struct space *client));
 
 #endif

@@ -1,22 +1,23 @@
 /*
- * Newcomers: connections to the session socket from accept(2) until they are settled, that is a
- * session with its userfaultfd, or a tool's. Anybody may make as many as he likes, as fast as he
- * can.
+ * Pending connections to the session socket: from accept(2) until they are settled, as a session
+ * with its userfaultfd or as a tool's connection. Any user may make as many as it likes, as fast as
+ * it can.
  *
  *   (accepted) --> pending connection --conn_settle--> settled
  *                     +-------closed, or FIRST_MESSAGE_MS are over-------> (gone)
  *
- * Happy path: they are accepted and attended as they come. What that costs is counted (throttle.h),
- * and there is a rest after each piece, where it is too much a long one after a small one. Who says
- * something or hangs up meanwhile stands in line, and of each line and of the socket's queue one is
- * taken by turns when the rest is over. So a thousand that hang up at once are a thousand small
- * pieces, not a long one. Those who are settled have nothing to do with that. What a session that
- * came to be has cost hardly counts, and a request a part: else a program that forks much, or a
- * thousand that come again when the daemon has died, would get there, too.
+ * Happy path: connections are accepted and handled as they come. The time that this costs is
+ * counted (throttle.h), and after each piece of work there is a rest; if there is too much work,
+ * the piece is small and the rest is long. A connection that sends something or hangs up meanwhile
+ * is put in line. When the rest is over, one is taken from each line and one from the socket's
+ * queue by turns. So a thousand that hang up at once are a thousand small pieces, not a long one.
+ * Settled connections are not affected. Of what a connection has cost hardly anything counts if it
+ * has become a session, and a part if it was a request: else a program that forks much, or a
+ * thousand agents that come again when the daemon has died, would be throttled, too.
  *
- * How it fails: too many of one user (quota.c), or of all: the newest is closed, and comes again
- * where it is the shim's. Without a descriptor or memory for another one nobody is accepted for a
- * moment; who comes meanwhile waits in the kernel's queue.
+ * How it fails: if one user has too many (quota.c), or all users together, the newest is closed;
+ * the shim's comes again. Without a descriptor or memory for another one, no connection is accepted
+ * for ACCEPT_PAUSE_US; those that come meanwhile wait in the kernel's queue.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,9 +34,9 @@
 #include "pending.h"
 #include "quota.h"
 
-#define FIRST_MESSAGE_MS 5000u /* a connection that says nothing is closed */
-#define REST_COST_US	 8     /* what the loop does around a piece that has its rest */
-#define CONNECTIONS_MAX	 16384 /* of all users; root's come in beyond */
+#define FIRST_MESSAGE_MS 5000u /* a connection that has sent nothing by then is closed */
+#define REST_COST_US	 8     /* what the loop itself costs for a piece with its rest */
+#define CONNECTIONS_MAX	 16384 /* of all users together; root's are accepted beyond it */
 #define ACCEPT_PAUSE_US	 100000u
 #define SAY_MS		 1000u
 
@@ -58,14 +59,15 @@ void pending_counts(struct session_conn *conn, uint32_t parts)
 
 /* ---- one of them ---------------------------------------------------------------------------- */
 
-/* The pending connection is counted, where this is true. */
+/* Returns whether that user may have another pending connection, and if so counts it. */
 static bool may_come(struct pending *pend, uid_t uid)
 {
 	return (pend->conns->count < CONNECTIONS_MAX || uid == 0) &&
 	       quota_take(pend->programs->quota, uid, QUOTA_PENDING, 1, QUOTA_DEFAULT);
 }
 
-/* NULL: it can't be, and is closed. */
+/* Makes a connection of an accepted socket. NULL: that is not possible, and the socket is
+   closed. */
 static struct session_conn *add_conn(struct pending *pend, int fd)
 {
 	struct session_conn *conn = calloc(1, sizeof(*conn));
@@ -99,7 +101,8 @@ no_conn:
 	return NULL;
 }
 
-/* The first of those that have had their time. Who stands in line has not. */
+/* Returns the first one whose time for a message is over. One whose event waits in line gets
+   more time. */
 static struct session_conn *expired(struct pending *pend)
 {
 	struct session_conn *conn;
@@ -115,7 +118,7 @@ static struct session_conn *expired(struct pending *pend)
 
 /* ---- pieces and rests ----------------------------------------------------------------------- */
 
-/* What this thread has computed so far. */
+/* Returns the processor time of this thread so far. */
 static uint64_t computed_us(void)
 {
 	struct timespec t;
@@ -124,7 +127,8 @@ static uint64_t computed_us(void)
 	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Nobody is accepted for so long. (The loop's own timers know milliseconds.) */
+/* Accepts no connection for `us`. (The loop's own timers only know milliseconds.) False: not
+   possible, or `us` is 0. */
 static bool pause_for(struct pending *pend, uint64_t us)
 {
 	const struct itimerspec until = {.it_value = {.tv_sec = (time_t)(us / 1000000),
@@ -136,7 +140,8 @@ static bool pause_for(struct pending *pend, uint64_t us)
 	return true;
 }
 
-/* When so much has been done: nor is anybody attended, where a rest is due. True: it is. */
+/* After a piece of work of `us`: if a rest is due, accepts no connection and handles no event
+   until it is over, and returns true. */
 static bool rest(struct pending *pend, uint64_t us)
 {
 	uint64_t rest_us = throttle_rest_us(&pend->throttle, us);
@@ -146,14 +151,14 @@ static bool rest(struct pending *pend, uint64_t us)
 	return pend->rests;
 }
 
-/* What it took. */
+/* Handles an event. Returns the time it took. */
 static uint64_t attend(struct session_conn *conn, bool hung_up)
 {
 	uint64_t us = computed_us();
 
 	conn->ops->event(conn, hung_up);
 	us = computed_us() - us;
-	pending_cost(conn, us); /* closed it stands until the next round */
+	pending_cost(conn, us); /* if it was closed, it is not freed before the loop's next round */
 	return us;
 }
 
@@ -173,8 +178,8 @@ static void pending_event(struct session_conn *conn, bool hung_up)
 		conn_leave_line(conn); /* it needs no slot */
 }
 
-/* 1: one was accepted, or refused; 0: there is none; -EMFILE and so on: there is no room for one.
-   *us grows by what it took. */
+/* Returns 1: one was accepted, or refused; 0: there is none; -EMFILE and the like: there is no
+   room for one. Adds to *us the time it took. */
 static int accept_one(struct pending *pend, uint64_t *us)
 {
 	uint64_t began = computed_us(), cost;
@@ -200,13 +205,13 @@ static int accept_one(struct pending *pend, uint64_t *us)
 	return rc;
 }
 
-/* It took so long for a piece, or there is too much: others have their turn. */
+/* Whether this was enough for one piece: it took as long as one may, or there is too much work. */
 static bool is_enough(struct pending *pend, uint64_t us)
 {
 	return us >= THROTTLE_PIECE_US || throttle_is_long(&pend->throttle);
 }
 
-/* The socket stays ready: whoever comes meanwhile waits in its queue. */
+/* The socket stays readable: connections that are not accepted now wait in its queue. */
 static void on_listen(uv_poll_t *poll, int status, int events)
 {
 	struct pending *pend = poll->data;
@@ -222,7 +227,8 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 		pause_for(pend, ACCEPT_PAUSE_US);
 }
 
-/* False: there was nobody. *us grows by what it took. */
+/* Handles the event of the first one in line. False: there was none. Adds to *us the time it
+   took. */
 static bool attend_first(struct conn_list *line, uint64_t *us)
 {
 	struct session_conn *conn = TAILQ_FIRST(line);
@@ -230,7 +236,7 @@ static bool attend_first(struct conn_list *line, uint64_t *us)
 	if (!conn)
 		return false;
 	TAILQ_REMOVE(line, conn, in_ready);
-	conn->ready = false; /* it is watched again, if it is there then */
+	conn->ready = false; /* it is watched again below, unless it was closed */
 	*us += attend(conn, conn->hung_up);
 	if (!uv_is_closing((uv_handle_t *)&conn->poll))
 		conn_watch(conn);
@@ -251,7 +257,7 @@ static bool expire_one(struct pending *pend, uint64_t *us)
 	return true;
 }
 
-/* The next piece. */
+/* Does the next piece of work. */
 static void on_rest_over(uv_poll_t *poll, int status, int events)
 {
 	struct pending *pend = poll->data;
@@ -285,7 +291,7 @@ static void on_rest_over(uv_poll_t *poll, int status, int events)
 		uv_poll_start(&pend->poll, UV_READABLE, on_listen);
 }
 
-/* Now and then: the pieces see to it where there are some. */
+/* Called each second. While there are rests, on_rest_over expires connections. */
 void pending_expire(struct pending *pend)
 {
 	if (!pend->rests && expired(pend))
@@ -302,7 +308,7 @@ int pending_open(struct pending *pend, struct programs *programs, struct conns *
 	TAILQ_INIT(&conns->gone);
 	conns->pending_event = pending_event;
 	pend->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return pend->timer < 0 ? ramp_err_sys(err, errno, "the session socket's newcomers") : 0;
+	return pend->timer < 0 ? ramp_err_sys(err, errno, "the session socket's timer") : 0;
 }
 
 void pending_start(struct pending *pend)

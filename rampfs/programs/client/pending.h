@@ -17,22 +17,24 @@ struct pending {
 	struct conns *conns;
 	int fd; /* the session socket */
 	int timer;
-	uv_poll_t poll, rest;	  /* of fd, and of timer: when connections are accepted again */
-	bool rests;		  /* they are not attended either, until then */
-	uint64_t said_ms;	  /* when it was last said that there is no descriptor */
-	struct throttle throttle; /* of what pending connections cost */
+	/* Of fd; of timer: connections are accepted again when it fires. */
+	uv_poll_t poll, rest;
+	bool rests;		  /* nor are events of pending ones handled until then */
+	uint64_t said_ms;	  /* when the log last said that there is no descriptor */
+	struct throttle throttle; /* of the time that pending connections cost */
 };
 
 /* Opens the timer. The owner opens and closes both polls, and closes the timer. */
 int pending_open(struct pending *pending, struct programs *programs, struct conns *conns, int fd,
 		 struct ramp_err *err);
-/* From now on they are accepted. */
+/* Begins to accept connections. */
 void pending_start(struct pending *pending);
-/* So much was done for it, here or elsewhere. */
+/* Counts `us` of processor time that were spent on it, here or elsewhere. */
 void pending_cost(struct session_conn *conn, uint64_t us);
-/* It is no mere noise: of what it has cost and will, one part in so many counts. */
+/* The connection is of use: of the time that it has cost and will cost, one part in `parts`
+   counts. */
 void pending_counts(struct session_conn *conn, uint32_t parts);
-/* Those that have had their time are closed, one after the other. */
+/* Closes those that have sent nothing for FIRST_MESSAGE_MS, one after the other. */
 void pending_expire(struct pending *pending);
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * What each user has of this daemon: so many that one of them can't use up what belongs to all.
+ * Quotas: how much each user has of the daemon's memory, threads and descriptors, so that no user
+ * can use up what is there for all.
  *
- * Happy path: who makes something for a user takes it from that user's share, and gives it back
- * with its end. A share that is used up: the taker says no to its client, and the log has one line
- * for as long as the user has anything here. root's share has no end, where `max` is QUOTA_DEFAULT.
+ * Happy path: code that makes something for a user takes it from that user's quota, and gives it
+ * back when the thing ends. When the quota is used up, the caller refuses its client, and the log
+ * has one line, once for as long as the user has anything here. root's quota has no limit, where
+ * `max` is QUOTA_DEFAULT and the kind is neither QUOTA_PENDING nor QUOTA_BROKER.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ static const struct {
 	[QUOTA_TOKENS] = {"tokens", 2048},
 };
 
-/* users->lock is held; so for the next two. */
+/* quota->lock is held; so for the next two functions. */
 static struct quota_user *find_user(struct quota *quota, uid_t uid)
 {
 	struct quota_user *user;
@@ -90,7 +92,8 @@ bool quota_take(struct quota *quota, uid_t uid, enum quota_kind what, uint32_t b
 		forget_idle(user);
 	}
 	pthread_mutex_unlock(&quota->lock);
-	/* Doors are waited for: a fork storm is no news. */
+	/* Sessions wait in line for the broker: that many forks at once are no reason for a log
+	   line. */
 	if (say && what != QUOTA_BROKER)
 		log_warn("user %u has %u %s, and gets no more", (unsigned int)uid, max,
 			 shares[what].name);

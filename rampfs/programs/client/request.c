@@ -12,7 +12,7 @@
 #include "quota.h"
 #include "request.h"
 
-#define FOR_NOBODY_MS 100u /* whether somebody waits for an answer is looked at so often */
+#define FOR_NOBODY_MS 100u /* how often it is checked that the process still waits for the answer */
 
 int request_answer(struct client_request *request, const struct session_msg *result)
 {
@@ -53,7 +53,8 @@ struct space *request_client(struct client_request *request, uint64_t until_ms)
 {
 	struct space *client = request_find(request, request->pid, until_ms);
 
-	/* Both were there at one time under one number: it is the same process. */
+	/* The client and the process that connected existed at the same time under one pid: they
+	   are the same process. */
 	if (!client || process_lives(request->pidfd))
 		return client;
 	space_put(client);

@@ -13,7 +13,7 @@
 struct programs;
 struct space;
 
-/* On a worker, then closed. */
+/* Handled on a worker, then answered and freed. */
 struct client_request {
 	struct programs *programs;
 	int sock, pidfd; /* pidfd -1: the process has ended */
@@ -23,15 +23,17 @@ struct client_request {
 	uint64_t since_ms;
 	struct session_msg msg;
 };
-/* Who asked for it has ended, or has hung up. */
+/* Returns whether no process waits for the answer any more: the one that asked has ended, or has
+   hung up. (False for DETACH, which is carried out all the same.) */
 bool request_is_for_nobody(const struct client_request *request);
-/* The ready client of the very process that has connected, as client_find; it is waited for as long
-   as somebody waits for the answer. */
+/* Returns the ready client of the very process that connected, with a reference. Waits for one
+   until until_ms, as long as the process waits for the answer. NULL: none. */
 struct space *request_client(struct client_request *request, uint64_t until_ms);
-/* The same of another process. */
+/* The same for another process. */
 struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms);
-/* Sends RESULT: 0, or -errno where nobody takes it. */
+/* Sends RESULT. 0, or -errno: the process does not take it. */
 int request_answer(struct client_request *request, const struct session_msg *result);
+/* Closes its socket and gives its quota back. */
 void request_free(struct client_request *request);
 
 #endif

@@ -1,28 +1,31 @@
 /*
- * A thread whose page has come gets a processor soon.
+ * Short time slices: a thread whose page has come gets a processor soon.
  *
- * Who waits for a page sleeps; when it is there, whoever has the processor meanwhile keeps it to
- * the end of his time slice, milliseconds, unless the slice of who wakes is shorter. So a thread
- * that page faults has a short one for a while: that moves when it runs, not how much (sched(7) has
- * shares for that). With two processors and somebody who computes, the p99 of page faults is two
- * thirds of what it is otherwise; where nobody does, it is the same. (What is left: of two that are
- * entitled to run the scheduler takes the one whose slice ends sooner, so that who has less left of
- * his than the short one keeps the processor, and is asked again by the next tick alone: beside one
- * who computes all the time one page fault in fifty waits for that, hundreds of microseconds.)
+ * A thread that waits for a page sleeps. When the page is there, the thread that has the processor
+ * meanwhile keeps it to the end of its time slice, milliseconds, unless the slice of the thread
+ * that wakes is shorter. So a thread that has page faults gets a short slice for a while: that
+ * changes when it runs, not how much (for that, sched(7) has weights). With two processors and a
+ * program that computes, the p99 of page faults is two thirds of what it is otherwise; without such
+ * a program it is the same. (What is left: of two threads that are entitled to run, the scheduler
+ * takes the one whose slice ends sooner. So a thread with less left of its slice than the short one
+ * keeps the processor, and is interrupted only by the next tick: beside a program that computes all
+ * the time, one page fault in fifty waits for that, hundreds of microseconds.)
  *
  *   (none) --page fault--> short --none for FAULT_MS, session over--> (none)
  *
- * Happy path: while the page is on its way its thread's slice is set; when it has not waited for
- * another page for a while, or its session is over, the slice is the usual one again, and so are
- * those that others of its process have inherited meanwhile. A child that it has forked has it
- * until its own session is ready, or for good where it gets none (vfork, and execve at once).
+ * Happy path: while the page is on its way, its thread's slice is set to the short one. When the
+ * thread has had no page fault for a while, or its session is over, the slice is the usual one
+ * again, and so are the slices of other threads of its process that have inherited the short one
+ * meanwhile. A child that the thread has forked has the short slice until its own session is ready,
+ * or for good if it gets no session (vfork and execve at once).
  *
- * How it fails: a thread that has asked for a slice of its own, or has another policy, keeps what
- * it has; so does one whose number in its namespace is not ours, one too many of its process, and
- * all where the kernel is older than 6.12, CAP_SYS_NICE lacks, or the usual slice is another than
- * when the daemon began: they wait as they would without this. To look through the threads of a
- * process takes a part of the time and no more, however many there are: it is done later then. What
- * a killed daemon has left is taken back when the session is ready with the next one.
+ * How it fails: a thread that has asked for a slice of its own, or has another scheduling policy,
+ * keeps what it has. A thread keeps its usual slice, and waits as it would without this, if its
+ * number in its pid namespace is not the daemon's; if its process has TIME_SLICES_MAX such threads
+ * already; and in any case if the kernel is older than 6.12, CAP_SYS_NICE is missing, or the usual
+ * slice has changed since the daemon began. Going through the threads of a process takes a bounded
+ * share of the time, however many they are: it is done later then. The slices that a killed daemon
+ * has left short are set back when the session is ready with the next daemon.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -36,9 +39,10 @@
 #include "programs/proc/process.h"
 #include "time_slice.h"
 
-#define FAULT_MS   2000u
-#define AGAIN_MS   500u /* somebody else may have taken it back: another mount's daemon */
-#define SCAN_SHARE 100u /* until its next scan a process has so many times as long as one took */
+#define FAULT_MS 2000u
+#define AGAIN_MS 500u /* the daemon of another mount may have set it back */
+/* A process is not scanned again before this many times the time of its last scan. */
+#define SCAN_SHARE 100u
 
 void time_slices_init(struct space *client)
 {
@@ -49,7 +53,7 @@ static void shorten(const struct space *client, pid_t tid)
 {
 	uint64_t ns;
 
-	/* A thread of that process, by our numbers. */
+	/* It must be a thread of that process, by the daemon's numbers. */
 	if (syscall(SYS_tgkill, client->pid, tid, 0) || !process_lives(client->pidfd))
 		return;
 	if (!kernel_slice(tid, &ns) && ns == client->programs->slice_ns &&
@@ -57,7 +61,8 @@ static void shorten(const struct space *client, pid_t tid)
 		kernel_slice_set(tid, KERNEL_FAULT_SLICE_NS);
 }
 
-/* What can't be shortened is remembered, too: it is not tried again for each page. lock is held. */
+/* Notes a page fault of a thread, and shortens its slice at most every AGAIN_MS. A thread whose
+   slice can't be shortened is noted, too: it is not tried again for each page. lock is held. */
 static void note_fault(struct space *client, pid_t tid, uint64_t now)
 {
 	struct time_slices *time_slices = &client->time_slices;
@@ -101,7 +106,9 @@ static bool is_listed(const struct time_slices *time_slices, pid_t tid)
 	return false;
 }
 
-/* True: there were some; one that it has begun meanwhile may not have been seen. lock is held. */
+/* Gives every thread of the process that is not listed its usual slice back. True: there were
+   some that had the short one; a thread that started meanwhile may have been missed. lock is
+   held. */
 static bool restore_unlisted(struct space *client)
 {
 	struct dirent *entry;
@@ -125,7 +132,8 @@ static bool restore_unlisted(struct space *client)
 	return any;
 }
 
-/* True: there is something to restore. lock is held. */
+/* Drops threads without page faults for FAULT_MS from the list. True: there are slices to
+   restore. lock is held. */
 static bool expire(struct time_slices *time_slices, uint64_t now)
 {
 	bool any = time_slices->again;

@@ -1,5 +1,5 @@
 /*
- * Short time slices for threads that page fault (time_slice.c).
+ * Short time slices for threads that have page faults (time_slice.c).
  */
 #ifndef RAMP_PROGRAMS_TIME_SLICE_H
 #define RAMP_PROGRAMS_TIME_SLICE_H
@@ -11,12 +11,12 @@
 
 struct space;
 
-#define TIME_SLICES_MAX 8u /* threads of one client whose slice is short */
+#define TIME_SLICES_MAX 8u /* most threads of one client whose slice is short */
 
-/* Threads of one client that page fault. */
+/* Threads of one client that have page faults. */
 struct time_slices {
 	pthread_mutex_t lock;
-	bool over;	  /* the session is */
+	bool over;	  /* the session is over */
 	bool again;	  /* the last scan may have missed some */
 	uint64_t next_ms; /* no scan before that */
 	struct {
@@ -26,12 +26,12 @@ struct time_slices {
 };
 
 void time_slices_init(struct space *client);
-/* Of those which have not page faulted for a moment the slice is as it was. Each second; the us
-   that it took. */
+/* Gives threads that have had no page fault for a while their usual slice back. Called each
+   second; returns the us that it took. */
 uint64_t time_slices_restore(struct space *client);
-/* The same of threads that inherited a short one, or got it from a former daemon. */
+/* The same for threads that inherited a short slice, or got it from the daemon before. */
 void time_slices_inherited(struct space *client);
-/* Of all of them, and nobody gets one any more. */
+/* The session is over: the same for all its threads, and none gets a short one from now on. */
 void time_slices_over(struct space *client);
 
 #endif

@@ -1,12 +1,13 @@
 /*
- * One-time tokens: who may attach what.
+ * One-time tokens: which process may attach which segment.
  *
- * A token is 128 random bits that this daemon remembers for 30 s, for one use: of one open by one
- * process (the FUSE ioctl), or of all that a process has attached, for a child that it is about to
- * fork. It is bound to the process, by its number and the moment at which it began.
+ * A token is 128 random bits that this daemon remembers for 30 s (token_ms), for one use: of one
+ * open by one process (the FUSE ioctl), or of all that a process has attached, for a child that it
+ * is about to fork. It is bound to the process, by its pid and the time at which it began.
  *
- * How it fails: a token that is used, too old, made up or another's is none. Who leaves tokens
- * unused loses its own oldest, and where its user has too many by other processes, gets no more.
+ * How it fails: a token that is used, too old, made up or another process's is refused. A process
+ * that leaves tokens unused loses its oldest ones, and if its user has too many through other
+ * processes, it gets no more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,10 +24,10 @@
 
 #define TOKENS_MAX	   16384u
 #define TOKENS_PER_PROCESS 256u
-#define RANGES_PER_SHARE   64u /* a fork's token with many ranges counts as several */
+#define RANGES_PER_SHARE   64u /* ranges for which a fork's token counts once more */
 
-/* Whoever has not been waited for has: its children are another's already. What can't be looked at
-   has not. */
+/* Returns whether the process has ended. A zombie has: its children have another parent already.
+   If it can't be looked into, it has not. */
 static bool has_ended(const struct process *process)
 {
 	struct process now;
@@ -45,9 +46,10 @@ static uint64_t now_ticks(void)
 	return (uint64_t)now.tv_sec * hz + (uint64_t)now.tv_nsec * hz / 1000000000u;
 }
 
-/* ---- whose a token is ----------------------------------------------------------------------- */
+/* ---- which process a token is for ----------------------------------------------------------- */
 
-/* A child of the process that asked for it, which may have ended since it forked. */
+/* Whether that is a child of the process that asked for the token, which may have ended since it
+   forked. */
 static bool is_child(const struct token *token, const struct process *who)
 {
 	if (who->uid != token->process.uid || who->start_ticks < token->made_ticks)
@@ -70,7 +72,8 @@ int token_check(const struct token *token, struct client_request *r, struct ramp
 	struct process who;
 	int rc = process_find(r->pid, &who);
 
-	/* Looked at, and there afterwards: it was this process, and none before it. */
+	/* It was looked at, and lived afterwards: it was this process, and none before it with
+	   its pid. */
 	if (!rc && !process_lives(r->pidfd))
 		rc = -ESRCH;
 	if (rc)
@@ -89,7 +92,7 @@ void token_free(struct token *token)
 	free(token);
 }
 
-/* p->lock is held; so for the next two. */
+/* p->lock is held; so for the next two functions. */
 static void take_out(struct programs *p, struct token *token)
 {
 	LIST_REMOVE(token, link);
@@ -111,8 +114,8 @@ static void drop_old(struct programs *p)
 	}
 }
 
-/* Newest stand first, so the last of a process is its oldest. False: it has none, or (`many`) no
-   more than it may have. */
+/* Drops the oldest token of the process: the last one, since the newest come first. False: it
+   has none, or (`many`) has not reached its limit. */
 static bool drop_own(struct programs *p, const struct process *process, bool many)
 {
 	struct token *token, *oldest = NULL;

@@ -1,10 +1,12 @@
 /*
- * Userfaultfds: the handshake, registering, what arrives on them, and how waiting accesses go on.
+ * Userfaultfds: the handshake, registering, reading what arrives on them, and waking accesses that
+ * wait.
  *
- * How it fails: a process that has ended says -ESRCH; there is nothing left to do for it. While a
- * remap event is unread the kernel says -EAGAIN: uffd_drain reads it, on whichever thread, and
- * wakes the faults that it reads on the way, so that the pager gets them. Who serves others, too,
- * tries that a few times, and wakes: a program can mremap all the time.
+ * How it fails: if a process has ended, the kernel says -ESRCH; there is nothing left to do for it.
+ * While a remap event is unread, the kernel says -EAGAIN: then uffd_drain reads it, on whichever
+ * thread it is, and wakes the page faults that it reads on the way; they come again, to the pager.
+ * A thread that also serves other clients tries that a few times only, and then wakes the access: a
+ * program can mremap all the time.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,8 +20,8 @@
 #include "programs/programs.h"
 #include "uffd.h"
 
-#define READ_TRIES    3u /* of an error that the kernel has no reason for */
-#define DISARM_TRIES  3u /* the same */
+#define READ_TRIES    3u /* after an error for which the kernel has no reason */
+#define DISARM_TRIES  3u /* likewise */
 #define READING_TRIES 50
 #define YIELD_TRIES   8
 #define UFFD_FEATURES                                                                              \
@@ -32,7 +34,7 @@ int uffd_handshake(int uffd, struct ramp_err *err)
 	struct pollfd at = {.fd = uffd, .events = POLLIN};
 	int rc = kernel_uffd_api(uffd, UFFD_FEATURES);
 
-	/* A daemon before this one has done it: then other ioctls work already. */
+	/* A daemon before this one has done it already: then other ioctls work. */
 	if (rc == -EINVAL)
 		rc = kernel_uffd_wake(uffd, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES);
 	if (rc)
@@ -47,8 +49,8 @@ int uffd_arm(struct space *client, uint64_t start, uint64_t end)
 	return kernel_uffd_register(client->uffd, start, end - start, KERNEL_UFFD_MODES);
 }
 
-/* What stays registered without need has page faults that nobody serves: they come again and again,
-   until the next look. */
+/* A range that stays registered without need has page faults that no thread serves: they come
+   again and again, until the next look. */
 void uffd_disarm(struct space *client, uint64_t start, uint64_t end)
 {
 	for (unsigned int i = 0; i < DISARM_TRIES; i++) {
@@ -63,8 +65,9 @@ void uffd_disarm(struct space *client, uint64_t start, uint64_t end)
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /*
- * Bytes, or -errno. RWF_NOWAIT and not read(2): the file's O_NONBLOCK is shared with the program,
- * which may take it away. Kernels before 6.10 know no such read, and there we trust it.
+ * Returns the bytes read, or -errno. RWF_NOWAIT and not read(2): the file's O_NONBLOCK is shared
+ * with the program, which may take it away. Kernels before 6.10 have no such read for a
+ * userfaultfd; there O_NONBLOCK is trusted.
  */
 static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 {
@@ -81,7 +84,8 @@ static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 	return n < 0 ? -errno : n;
 }
 
-/* Who has read a remap event counts it before anybody may take it for none: see uffd_remaps. */
+/* A reader counts a remap event before another thread may conclude that there was none: see
+   uffd_remaps. */
 ssize_t uffd_read(struct space *client, struct uffd_msg *msgs, size_t count)
 {
 	ssize_t n;
@@ -95,8 +99,8 @@ ssize_t uffd_read(struct space *client, struct uffd_msg *msgs, size_t count)
 	return n;
 }
 
-/* What we wait for needs a processor: by sched_yield this one is for nobody while the pager, which
-   is at real-time priority, has it. */
+/* The thread that is waited for needs a processor. sched_yield does not give it this one while
+   the pager, which has real-time priority, is the one that yields. */
 void uffd_let_others(int tries)
 {
 	if (tries < YIELD_TRIES)
@@ -106,8 +110,9 @@ void uffd_let_others(int tries)
 }
 
 /*
- * An event that nobody has read yet makes every ioctl that fills pages say EAGAIN, before it looks
- * at its argument; one that was read is counted, by a reader that may not have got there yet.
+ * An event that is not read yet makes every ioctl that fills pages return EAGAIN, before the kernel
+ * looks at its argument. An event that was read is counted, but its reader may not have got there
+ * yet.
  */
 bool uffd_remaps(struct space *client, uint64_t *count)
 {
@@ -121,15 +126,14 @@ bool uffd_remaps(struct space *client, uint64_t *count)
 	return !atomic_load(&client->reading);
 }
 
-/* What is not a page fault. */
 void uffd_take_event(struct space *client, const struct uffd_msg *msg)
 {
 	if (msg->event == UFFD_EVENT_REMAP)
 		client_look_soon(client);
 	else if (msg->event == UFFD_EVENT_FORK)
-		broker_release(
-			client->programs, client->uid,
-			(int)msg->arg.fork.ufd); /* we never asked for those; the program did */
+		broker_release(client->programs, client->uid,
+			       /* The daemon never asked for fork events; the program did. */
+			       (int)msg->arg.fork.ufd);
 }
 
 void space_wake(struct space *client, uint64_t addr)

@@ -1,6 +1,6 @@
 /*
- * A client's userfaultfd: the handshake, registering, and what arrives on it (uffd.c). The waking
- * is in programs.h.
+ * A client's userfaultfd: the handshake, registering, and reading what arrives on it (uffd.c).
+ * Waking is in programs.h.
  */
 #ifndef RAMP_PROGRAMS_UFFD_H
 #define RAMP_PROGRAMS_UFFD_H
@@ -16,23 +16,26 @@ struct space;
 
 #define UFFD_READ_MAX 32 /* messages that are read at once */
 
-/* 0; -EINVAL and the like: no good, `why` says it. */
+/* Makes UFFDIO_API's handshake. 0; -EINVAL and the like: the userfaultfd is of no use, err says
+   why. */
 int uffd_handshake(int uffd, struct ramp_err *err);
-/* Registers / unregisters. -EINVAL: nothing is there any more, or something else. */
+/* Registers and unregisters a range. -EINVAL: nothing is mapped there any more, or something
+   else is. */
 int uffd_arm(struct space *client, uint64_t start, uint64_t end);
 void uffd_disarm(struct space *client, uint64_t start, uint64_t end);
 
-/* How many remap events there were; false: one is under way. */
+/* Counts the remap events so far. False: one is under way. */
 bool uffd_remaps(struct space *client, uint64_t *count);
 
-/* Bytes of what has arrived, remap events among it being counted; -EAGAIN: nothing; -errno. */
+/* Reads messages, without blocking, and counts the remap events among them. Returns the bytes
+   read; -EAGAIN: none have come; -errno. */
 ssize_t uffd_read(struct space *client, struct uffd_msg *msgs, size_t count);
-/* Handles a message that is no page fault. */
+/* Handles a message that is not a page fault. */
 void uffd_take_event(struct space *client, const struct uffd_msg *msg);
-/* What arrives on a userfaultfd while the kernel says EAGAIN; page faults are woken, and come
-   again. */
+/* Reads what has arrived, for a thread to which the kernel says EAGAIN. Page faults are woken,
+   and come again. */
 void uffd_drain(struct space *client);
-/* Between two such tries: gives way, and sleeps after the first few. */
+/* Waits between two such tries: yields the processor, and sleeps from the ninth try on. */
 void uffd_let_others(int tries);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * Threads for what may have to wait for a program's agent, or in a program's memory.
+ * Worker threads for work that may have to wait for a program's agent, or in a program's memory.
  *
- * Not the control loop's workers: an agent that does not answer would hold up everybody's
- * fallocate. There are two kinds: what the daemon itself wants of sessions (one becomes ready, is
- * looked at, is buried) goes first and always has threads left, since others wait for it; the rest
- * is what programs ask for. In each, users have shares (fair_queue.h).
+ * They are not the control loop's workers: an agent that does not answer would hold up fallocate of
+ * all users. There are two kinds of jobs. Those that the daemon itself has for sessions (make one
+ * ready, look into it, bury it) go first and always have threads left, since others wait for them;
+ * the other kind is requests of programs. In each kind, users have shares (fair_queue.h).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,9 +14,10 @@
 #include "base/fair_queue.h"
 #include "workers.h"
 
-#define WORKERS_OWN	16u
-#define WORKERS_OTHERS	12u
-#define WORKERS_THREADS (WORKERS_OWN + WORKERS_OTHERS) /* neither kind takes the other's */
+#define WORKERS_OWN    16u
+#define WORKERS_OTHERS 12u
+/* Neither kind of job takes the other's threads. */
+#define WORKERS_THREADS (WORKERS_OWN + WORKERS_OTHERS)
 
 struct worker_job {
 	struct fair_queue_entry entry; /* first */
@@ -35,7 +36,7 @@ struct workers {
 	pthread_t thread[WORKERS_THREADS];
 };
 
-/* workers->lock is held; so for those that follow. */
+/* workers->lock is held; so for the functions that follow. */
 static struct worker_job *begin_job(struct workers *workers)
 {
 	struct fair_queue_entry *entry = fair_queue_next(&workers->own);
@@ -49,8 +50,8 @@ static void end_job(struct worker_job *job)
 	free(job);
 }
 
-/* One thread for the next job: it wakes one for the job behind that. All of them for each job would
-   cost more than most jobs. */
+/* Wakes one thread for the next job; that one wakes another for the job behind it. To wake all
+   threads for each job would cost more than most jobs. */
 static void wake_one(struct workers *workers)
 {
 	if (workers->idle &&
@@ -58,7 +59,7 @@ static void wake_one(struct workers *workers)
 		pthread_cond_signal(&workers->more);
 }
 
-/* Some job, whose user has all the threads that he may have. */
+/* Whether a job waits since its user has all the threads that it may have. */
 static bool waits(const struct workers *workers)
 {
 	return workers->own.waiting || workers->others.waiting;
@@ -86,7 +87,7 @@ static void *work(void *arg)
 		pthread_mutex_lock(&workers->lock);
 		end_job(job);
 	}
-	/* Those that sleep until the last job is taken may end, too. */
+	/* Threads that slept until the last job was taken may end now, too. */
 	pthread_cond_broadcast(&workers->more);
 	pthread_mutex_unlock(&workers->lock);
 	return NULL;
@@ -134,7 +135,7 @@ static void workers_add(struct workers *workers, struct fair_queue *kind, uid_t 
 	struct worker_job *job = malloc(sizeof(*job));
 
 	if (!job)
-		abort(); /* a lost job would hang a program; the keeper starts us again */
+		abort(); /* a lost job would hang a program; the keeper starts the daemon again */
 	*job = (struct worker_job){.kind = kind, .fn = fn, .arg = arg};
 	pthread_mutex_lock(&workers->lock);
 	fair_queue_add(kind, uid, &job->entry);
