@@ -1,18 +1,18 @@
 /*
- * What looks into processes, on a thread that can be left.
+ * Looking into processes on a thread that the caller can leave behind.
  *
  * To look into a process takes locks of that process: the one that an execve(2) holds until it has
- * closed what it closes, and that of its memory. Who has a FUSE filesystem of his own, whose server
- * never answers, can keep either for as long as he likes, and whoever looks waits.
+ * closed its descriptors, and the mmap lock of its memory. A user with a FUSE filesystem whose
+ * server never answers can hold either as long as it likes, and every thread that looks waits.
  *
  * Happy path: the thread says which process it is about to look into (bounded_enter), one after the
- * other; whoever has begun it waits for its end.
+ * other; the caller waits for the thread's end.
  *
- * How it fails: one process keeps the thread for 3 s: its caller goes on without it, and is told
- * who that is. The thread ends when the process lets it. As long as it does not, nobody else waits
- * there: bounded_enter says -EBUSY at once. Whose memory alone is locked can still be looked into
- * (Linux 6.17 asks without that lock who maps what), and only those wait who need it
- * (bounded_enter_memory).
+ * How it fails: one process blocks the thread for 3 s. Then the caller continues without it, and is
+ * told which process that is. The thread ends when the process lets it. Until then no other thread
+ * waits there: bounded_enter says -EBUSY at once. A process of which only the mmap lock is held can
+ * still be looked into (Linux 6.17 answers without that lock which files are mapped); only a thread
+ * that needs that lock (bounded_enter_memory) gets -EBUSY.
  */
 #include <errno.h>
 #include <linux/kcmp.h>
@@ -30,8 +30,9 @@
 #include "bounded.h"
 #include "process.h"
 
-/* In one process, where thousands of mappings take milliseconds: so many of these in a row are 3 s,
-   and one of them when all of us was stopped meanwhile. */
+/* Within one process, where thousands of mappings take milliseconds. STUCK_ROUNDS of these in a
+   row without progress are 3 s; they are short, so that only one of them is used up if the whole
+   daemon was stopped meanwhile. */
 #define ROUND_MS     100u
 #define STUCK_ROUNDS 30u
 
@@ -40,19 +41,19 @@ struct bounded {
 	bounded_fn *fn;
 	bounded_forget *forget;
 	void *arg;
-	int priority; /* of who begins it, in real time; 0: none */
-	int rc;	      /* the thread's, until it is done */
+	int priority; /* the caller's real-time priority; 0: none */
+	int rc;	      /* the thread's result, valid when it is done */
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t ended;
-	bool done;    /* by the thread */
-	bool left;    /* by who began it: the thread frees it */
-	pid_t at;     /* the process that is looked into; 0: none yet */
-	bool memory;  /* for the lock of its memory */
-	uint64_t nth; /* it is */
+	bool done;    /* the thread has ended its work */
+	bool left;    /* the caller has left: the thread frees this */
+	pid_t at;     /* the process that is looked into; 0: none so far */
+	bool memory;  /* its mmap lock is needed, too */
+	uint64_t nth; /* counts the processes that were entered */
 };
 
-/* Those that were left. */
+/* Those whose callers have left. */
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, bounded) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
 
@@ -102,7 +103,8 @@ static bool same_memory(pid_t a, pid_t b)
 	return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0;
 }
 
-/* kcmp(2) waits for either: each by itself first, so that the right one is known. */
+/* kcmp(2) may wait for either process: each is compared with itself first, so that the one that
+   blocks is known. */
 int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b)
 {
 	const pid_t both[] = {a, b};
@@ -132,7 +134,7 @@ static void *bounded_main(void *arg)
 	bool left;
 
 	if (a->priority)
-		(void)kernel_rt_boost(a->priority); /* somebody may be frozen meanwhile */
+		(void)kernel_rt_boost(a->priority); /* programs may be frozen meanwhile */
 	a->rc = a->fn(a, a->arg);
 	pthread_mutex_lock(&a->lock);
 	a->done = true;
@@ -149,7 +151,7 @@ static void *bounded_main(void *arg)
 	return NULL;
 }
 
-/* ---- who begins it -------------------------------------------------------------------------- */
+/* ---- the caller ----------------------------------------------------------------------------- */
 
 static int own_priority(void)
 {
@@ -204,7 +206,8 @@ static void wait_a_round(struct bounded *a)
 	pthread_cond_timedwait(&a->ended, &a->lock, &until);
 }
 
-/* False: it is the thread's, which is stuck in that process (0: it has not come to any). */
+/* Waits for the thread. False: it is stuck in process *stuck (0: it has not come to any), and
+   owns the struct now. */
 static bool bounded_wait(struct bounded *a, pid_t *stuck, bool *memory)
 {
 	unsigned int rounds = 0;
@@ -236,15 +239,15 @@ static void say_stuck(pid_t pid, bool memory)
 
 	process_name(pid, name);
 	if (memory) {
-		log_warn("process %s keeps the lock of its memory (a page of it that a filesystem "
-			 "does not answer for): no segment that it has mapped moves until it does "
-			 "or ends",
+		log_warn("process %s holds its mmap lock (a page of its memory that a filesystem "
+			 "does not answer for): no segment that it has mapped moves until it lets "
+			 "go of it or ends",
 			 name);
 		return;
 	}
-	log_warn("process %s keeps whoever looks into it waiting (an execve, or a page of its "
-		 "memory, that a filesystem does not answer for): what it has mapped is not "
-		 "known, and no segment moves until it does or ends",
+	log_warn("process %s can't be looked into (an execve, or a page of its memory, that a "
+		 "filesystem does not answer for): its mappings are not known, and no segment "
+		 "moves until it can or the process ends",
 		 name);
 }
 

@@ -8,19 +8,20 @@
 #include <sys/types.h>
 
 struct bounded;
-/* Says with bounded_enter into which process it is about to look; ends where that is not 0: -EBUSY:
-   it is known not to let anybody; -ECANCELED: nobody waits any more. Has nothing locked that others
-   need but to look into that process. */
+/* The work. It calls bounded_enter before it looks into a process, and returns if that is not 0:
+   -EBUSY: the process is known to block each thread that looks; -ECANCELED: the caller has left.
+   It holds no locks that other threads need, except those that looking into the process takes. */
 typedef int bounded_fn(struct bounded *bounded, void *arg);
 typedef void bounded_forget(void *arg);
+/* Says which process the work looks into from now on. */
 int bounded_enter(struct bounded *bounded, pid_t pid);
-/* The same of who is about to take the lock of its memory. */
+/* The same for work that also takes the mmap lock of the process's memory. */
 int bounded_enter_memory(struct bounded *bounded, pid_t pid);
-/* 1: the processes share their memory; 0; -errno, as bounded_enter. */
+/* Returns 1: the processes share their memory; 0: they don't; -errno, as bounded_enter. */
 int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b);
-/* Runs fn(arg) on a thread of its own, as urgent as the caller's. True: it has ended, *rc is what
-   it says (-EBUSY: process *stuck does not let it), and arg is the caller's. False: process *stuck
-   keeps it for 3 s by now, and forget(arg) comes when it ends. */
+/* Runs fn(arg) on a thread of its own, at the caller's priority. True: it has ended, *rc is what
+   it returned (-EBUSY: process *stuck blocks it), and arg is the caller's. False: process *stuck
+   has blocked it for 3 s, and forget(arg) is called when it ends. */
 bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
 
 #endif

@@ -1,17 +1,19 @@
 /*
- * What /proc says: who maps a file of the store, where, and with which access.
+ * Mappings of the store's files in one process, as /proc shows them: which file, where, and with
+ * which access.
  *
- * A mapping is known by the device and name of its file: only this daemon makes files in the store.
- * `4711` is a segment; `gone.4711.w (deleted)` the empty file that an agent has put in a segment's
- * place, of an attachment that could write (`.r`: that could not). The name and the access of the
- * file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY (kernel.h).
+ * A mapping is known by the device and the name of its file: only this daemon makes files in the
+ * store. `4711` is a segment. `gone.4711.w (deleted)` is the empty file that an agent has put in
+ * place of a segment, for an attachment that could write (`.r`: that could not). The name and the
+ * access of the file description come from /proc/PID/map_files, the rest from PROCMAP_QUERY
+ * (kernel.h).
  *
- * A process is looked at through a thread that lives: one whose main thread has ended is a zombie
- * there, with no memory, while the others go on writing.
+ * A process is looked into through a thread that lives: if its main thread has ended, that shows as
+ * a zombie without memory, while the other threads can still write.
  *
- * How it fails: a process that ends in the middle maps nothing (-ESRCH). A mapping that changes
- * between the query and the look at its name is asked for again, and -EBUSY when it never stands
- * still: it must not be taken for none.
+ * How it fails: a process that ends meanwhile maps nothing (-ESRCH). A mapping that changes between
+ * the query and the look at its name is asked for again; if it changes every time, the result is
+ * -EBUSY: it must not be taken for no mapping.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -29,7 +31,7 @@
 #include "process.h"
 
 #define PROC_PATH  64
-#define KNOW_TRIES 100 /* for a mapping that changes all the time */
+#define KNOW_TRIES 100 /* tries for a mapping that changes all the time */
 
 static int open_in(pid_t tid, const char *name, int flags)
 {
@@ -70,7 +72,8 @@ int mappings_open(struct mappings *mappings, pid_t pid, uint32_t agent_tid)
 	mappings->pid = pid;
 	mappings->agent_tid = agent_tid;
 	rc = open_files(mappings, tid ? tid : pid);
-	/* Still a thread of that process: no later one of another, with the same number. */
+	/* It is still a thread of that process, and not a later thread of another process with
+	   the same number. */
 	if (!rc && tid && process_tid(pid, agent_tid) != tid)
 		rc = -ESRCH;
 	return rc == -ENOENT ? -ESRCH : rc;
@@ -93,7 +96,8 @@ void mappings_close(struct mappings *mappings)
 	pthread_mutex_destroy(&mappings->lock);
 }
 
-/* Only a text is read by one at a time. Else nobody waits here for who waits in that process. */
+/* Only the text of /proc/PID/maps has to be read by one thread at a time. Without a text no
+   thread waits here for another that waits in the process. */
 static void enter_maps(struct mappings *mappings)
 {
 	if (mappings->maps.text)
@@ -112,7 +116,7 @@ static uint32_t prot_of(uint32_t flags)
 	       (flags & KERNEL_VMA_EXEC ? 4u : 0);
 }
 
-/* An instance of /proc of its own, which has seen nothing yet; -errno. */
+/* Mounts a new instance of /proc, which has cached nothing yet. Returns its descriptor; -errno. */
 static int fresh_proc(void)
 {
 	int fs = fsopen("proc", FSOPEN_CLOEXEC), fd;
@@ -128,12 +132,15 @@ static int fresh_proc(void)
 }
 
 /*
- * The kernel keeps the mode of what was mapped in exactly that range before, for as long as
- * something is: a writable mapping that took a read-only one's place looks read-only for ever. What
- * agents map shared is writable, so one that is shared and looks otherwise is looked at through a
- * fresh /proc. *fresh: that, or -1; the caller's. 1; 0: it is not; -errno: it has changed since it
- * was asked for, or there is no telling. Taken for unwritable, it would come back private from its
- * next move, and its stores be lost.
+ * Returns 1: the mapping's file description is writable; 0: it is not; -errno: the mapping has
+ * changed since it was asked for, or this can't be told.
+ *
+ * The kernel caches the mode of a map_files entry: as long as anything is mapped in exactly that
+ * range, it keeps the mode of the first mapping there. So a writable mapping in the place of a
+ * read-only one looks read-only for ever. Shared mappings of agents are always writable, so a
+ * shared one that looks read-only is looked at through a fresh /proc (*fresh: that, or -1; the
+ * caller closes it). If a mapping were wrongly taken for unwritable, it would come back private
+ * from its next move, and its stores would be lost.
  */
 static int is_writable(struct mappings *mappings, const struct kernel_vma *vma, mode_t mode,
 		       const char *range, int *fresh)
@@ -151,7 +158,7 @@ static int is_writable(struct mappings *mappings, const struct kernel_vma *vma, 
 		return *fresh;
 	snprintf(path, sizeof(path), "%d/map_files/%s", (int)mappings->pid, range);
 	if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW)) {
-		/* The main thread may have ended, and its agent not. */
+		/* The main thread may have ended, and the agent's not. */
 		snprintf(path, sizeof(path), "%d/map_files/%s",
 			 (int)process_tid(mappings->pid, mappings->agent_tid), range);
 		if (fstatat(*fresh, path, &st, AT_SYMLINK_NOFOLLOW))
@@ -170,7 +177,8 @@ static int read_name(int dir, const char *path, char target[4096], struct stat *
 	return 0;
 }
 
-/* 1; 0: not a segment's; -errno: it has changed between the query and here. */
+/* Fills in *m. Returns 1; 0: it is not a segment's mapping; -errno: it has changed since the
+   query. */
 static int know_file(struct mappings *mappings, const struct kernel_vma *vma,
 		     struct proc_mapping *m, int *fresh)
 {
@@ -184,13 +192,15 @@ static int know_file(struct mappings *mappings, const struct kernel_vma *vma,
 		 (unsigned long long)vma->start, (unsigned long long)vma->end);
 	range = strrchr(path, '/') + 1;
 	if (!mappings->pid) {
-		/* No process is known by which it could be seen, and nothing of it comes back. */
+		/* No process is known whose map_files could show it, and this mapping is never
+		   put back. */
 		if (kernel_maps_name(&mappings->maps, vma->start, target, sizeof(target)))
 			return -ENOENT;
 		st.st_mode = S_IWUSR;
 	} else if (read_name(mappings->map_files, range, target, &st) &&
 		   read_name(AT_FDCWD, path, target, &st)) {
-		/* Neither by the agent's thread, which may have ended, nor by the main one. */
+		/* It was visible neither through the agent's thread, which may have ended, nor
+		   through the main thread. */
 		return -ENOENT;
 	}
 	name = strrchr(target, '/');
@@ -234,7 +244,7 @@ int mappings_each(struct mappings *mappings, uint64_t lo, uint64_t hi, proc_mapp
 		if (known < 0)
 			continue;
 		tries = 0;
-		/* One that has become larger since its first part was seen. */
+		/* A mapping may have become larger since its first part was seen. */
 		m.start = vma.start > seen ? vma.start : seen;
 		m.end = lo = seen = vma.end;
 		if (!known)

@@ -1,5 +1,5 @@
 /*
- * What one process maps of the store, as its files in /proc say (mappings.c).
+ * Mappings of the store's files in one process, as its files in /proc show them (mappings.c).
  */
 #ifndef RAMP_PROGRAMS_MAPPINGS_H
 #define RAMP_PROGRAMS_MAPPINGS_H
@@ -12,14 +12,14 @@
 #include "base/ids.h"
 #include "base/kernel.h"
 
-/* The files of /proc of one process's memory. */
+/* Open /proc files of one process's memory. */
 struct mappings {
 	dev_t store_dev;
-	pid_t pid;		/* 0: no process is known whose memory it is */
-	uint32_t agent_tid;	/* its agent's thread, as that calls itself */
+	pid_t pid;		/* 0: it is not known which process's memory this is */
+	uint32_t agent_tid;	/* the agent's thread id, as the agent sees it */
 	int pagemap, map_files; /* -1: not open */
 	bool maps_open;
-	pthread_mutex_t lock; /* protects what follows, where it is a text */
+	pthread_mutex_t lock; /* protects what follows, if that is a text */
 	struct kernel_maps maps;
 };
 
@@ -35,35 +35,39 @@ struct address_range {
 	uint64_t start, end;
 };
 
-/* Nothing is open yet. */
+/* Initializes it with nothing open. */
 void mappings_init(struct mappings *mappings, dev_t store_dev);
-/* Opens the process's files of /proc; -ESRCH. */
+/* Opens the process's files in /proc. -ESRCH: it has ended. */
 int mappings_open(struct mappings *mappings, pid_t pid, uint32_t agent_tid);
-/* Takes a descriptor of /proc/PID/maps (-1: none), of a memory whose process may be gone. */
+/* Takes over a descriptor of /proc/PID/maps (-1: none), of a memory whose process may have
+   ended. */
 void mappings_take(struct mappings *mappings, int maps_fd);
 void mappings_close(struct mappings *mappings);
-/* fn for each mapping of a file of the store in [lo, hi), until it returns nonzero. 0, that, or
-   -errno (-EBUSY: one of them changes all the time). */
+/* Calls fn for each mapping of a segment, or of the empty file in its place, in [lo, hi), until
+   fn returns nonzero. Returns that; 0; or -errno (-EBUSY: a mapping changes all the time). */
 int mappings_each(struct mappings *mappings, uint64_t lo, uint64_t hi, proc_mapping_fn *fn,
 		  void *arg);
-/* In the window: 0 when no page of the file `ino` is present in [lo, hi), and every mapping of it
-   lies in `covered` (sorted, n). -EBUSY. */
+/* In the window: returns 0 if no page of the file `ino` is present in [lo, hi), and every
+   mapping of it there lies in `covered` (sorted, n entries); else -EBUSY. */
 int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
 		   const struct address_range *covered, size_t n);
-/* 1 when a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. All mappings are asked:
-   milliseconds where there are thousands. */
+/* Returns 1 if a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. Asks for all
+   mappings of the process: milliseconds if there are thousands. */
 int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino);
-/* 1 when a file that is not the store's is mapped at that address, in *range; 0; -errno. */
+/* Returns 1 if a file that is not the store's is mapped at that address, with its mapping in
+   *range; 0; -errno. */
 int mappings_foreign(struct mappings *mappings, uint64_t addr, struct address_range *range);
-/* 1: the first part of [at, end) where nothing is mapped, in *gap; 0: there is none; -errno. */
+/* Returns 1, with the first part of [at, end) where nothing is mapped in *gap; 0: there is none;
+   -errno. */
 int mappings_gap(struct mappings *mappings, uint64_t at, uint64_t end, struct address_range *gap);
-/* 1 when a private mapping there has pages of its own, which a revoke would throw away; 0; -errno.
-   `swapped`: look for such that are swapped out, too (poisoned pages look the same). */
+/* Returns 1 if a private mapping there has pages of its own, which a revoke would throw away; 0;
+   -errno. `swapped`: pages that are swapped out count, too (poisoned pages look the same). */
 int mappings_copied(struct mappings *mappings, uint64_t start, uint64_t end, bool swapped);
-/* 1 when there is a POISON there, *at being the first; 0; -errno. A private mapping's pages that
-   are swapped out look the same. */
+/* Returns 1 if a page there is poisoned, the first one at *at; 0; -errno. Pages of a private
+   mapping that are swapped out look the same. */
 int mappings_poisoned(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at);
-/* 1 when a page of a file has an entry of its own there, *at being the first; 0; -errno. */
+/* Returns 1 if a page of a file is mapped by a small page-table entry there, the first one at
+   *at; 0; -errno. */
 int mappings_small(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * What /proc says of one process: its number and age, its state, and its threads.
+ * One process, as /proc shows it: its pid and age, its state, and its threads.
  *
- * How it fails: a process that has ended is -ESRCH, or 0 where a number is asked for. Nothing here
- * knows of clients.
+ * How it fails: for a process that has ended, the result is -ESRCH, or 0 where a number is asked
+ * for. Nothing here depends on clients.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,9 +17,10 @@
 
 #define PROC_PATH   64
 #define STATUS_LINE 256
-#define STAT_START  20 /* spaces from the end of the name to the start time, proc(5) */
+#define STAT_START  20 /* spaces between the end of the name and the start time, proc(5) */
 
-/* Reads all of a small file of /proc, as a string. 0; -ESRCH: no such process; why it can't be. */
+/* Reads a whole small file of /proc, as a string. 0; -ESRCH: no such process; -errno: it can't
+   be read. */
 static int read_proc(pid_t pid, const char *name, char *text, size_t cap)
 {
 	char path[48];
@@ -83,7 +84,8 @@ void process_name(pid_t pid, char name[64])
 	snprintf(name, 64, "%d (%s)", (int)pid, comm);
 }
 
-/* What stands behind the last tab of a line of a status file, in `line`; NULL: there is none. */
+/* Returns the text behind the last tab of a line of a status file, in `line`; NULL: there is no
+   such line. */
 static const char *status_word(const char *path, const char *name, char line[STATUS_LINE])
 {
 	FILE *file = fopen(path, "re");
@@ -98,7 +100,7 @@ static const char *status_word(const char *path, const char *name, char line[STA
 	return tab ? tab + 1 : NULL;
 }
 
-/* 0: none. */
+/* Returns the number on that line; 0: there is none. */
 static uint32_t status_number(const char *path, const char *name)
 {
 	char line[STATUS_LINE];
@@ -107,7 +109,7 @@ static uint32_t status_number(const char *path, const char *name)
 	return word ? (uint32_t)strtoul(word, NULL, 10) : 0;
 }
 
-/* Not from /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
+/* Does not read /proc/PID/stat: that waits for an execve to end (Linux 6.18). */
 char process_state(pid_t pid)
 {
 	char path[PROC_PATH], line[STATUS_LINE];
@@ -148,7 +150,7 @@ static bool file_says(const char *path, const char *words)
 	return says;
 }
 
-/* One line of /proc/PID/cgroup, "HIERARCHY:CONTROLLERS:PATH". */
+/* Whether the cgroup of a line of /proc/PID/cgroup, "HIERARCHY:CONTROLLERS:PATH", is frozen. */
 static bool frozen_by(char *line)
 {
 	char *controllers = strchr(line, ':'), *path, file[4200];
@@ -189,7 +191,7 @@ bool process_frozen(pid_t pid)
 	return frozen;
 }
 
-/* What a thread calls itself. */
+/* Returns a thread's id in its own pid namespace. */
 static uint32_t own_tid(pid_t pid, pid_t tid)
 {
 	char path[PROC_PATH];

@@ -1,13 +1,14 @@
 /*
- * Who maps a file, of all the processes that there are.
+ * Searching all processes for those that map a file.
  *
- * Happy path: a thread that can be left (bounded.c) goes through /proc and notes who maps the file.
+ * Happy path: a thread that can be left behind (bounded.c) goes through /proc and notes the
+ * processes that map the file.
  *
- * How it fails: a process that keeps it waiting is -EBUSY: it may map the file. A process that even
- * root may not look at (it has more capabilities than this daemon, as a container's init may have)
- * is passed over, with one line in the log: the store's files are root's alone and an agent's
- * process can be looked at, or it would have no session; the lease before a segment is freed covers
- * what is left.
+ * How it fails: a process that blocks the thread is -EBUSY: it may map the file. A process that
+ * even root may not look into (it has more capabilities than this daemon, as a container's init may
+ * have) is skipped, with one line in the log: the store's files are root's alone, and the process
+ * of an agent can be looked into, or it would have no session. For what is left, there is the lease
+ * that is taken before a segment is freed.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,9 +34,9 @@ struct found {
 struct search {
 	dev_t dev;
 	uint64_t ino;
-	bool others; /* what is looked for is not `ino`, but the other files of `dev` */
-	bool one;    /* the first that is found suffices */
-	pid_t only;  /* 0: in all processes */
+	bool others; /* look for files of `dev` other than `ino` */
+	bool one;    /* the first one found is enough */
+	pid_t only;  /* look into this process only; 0: into all */
 	uint64_t lo, hi;
 	struct found *found;
 	size_t n, cap;
@@ -46,7 +47,7 @@ static void pass_over(pid_t pid)
 	static atomic_bool said;
 
 	if (!atomic_exchange(&said, true))
-		log_warn("process %d may not be looked at; taking it not to map any segment",
+		log_warn("process %d may not be looked into; assuming that it maps no segment",
 			 (int)pid);
 }
 
@@ -72,8 +73,8 @@ static int note_mapper(struct search *s, pid_t pid, uint64_t start, uint64_t end
 	return s->one;
 }
 
-/* One process, by one of its threads: notes every mapping of the file. -ESRCH: that thread has no
-   memory. */
+/* Looks into one process through one of its threads, and notes every mapping of the file.
+   -ESRCH: that thread has no memory. */
 static int look_at_thread(struct search *s, pid_t pid, pid_t tid)
 {
 	struct kernel_maps maps;
@@ -97,12 +98,13 @@ static int look_at_thread(struct search *s, pid_t pid, pid_t tid)
 			break;
 	}
 	kernel_maps_close(&maps);
-	/* A text that is empty is how older kernels say it. The stack of one that has memory lies
-	   beyond every range that is looked at. */
+	/* Older kernels show an empty text for a thread without memory. For a thread that has
+	   memory, at least its stack is read, which lies beyond every range that is looked at. */
 	return rc || vma.end ? rc : -ESRCH;
 }
 
-/* The main thread may have ended, and others live. */
+/* Looks into one process: through the main thread, or through another one, since the main thread
+   may have ended while others live. */
 static int look_at(struct search *s, pid_t pid)
 {
 	int rc = look_at_thread(s, pid, pid);
@@ -166,7 +168,7 @@ static void search_free(void *arg)
 	free(s);
 }
 
-/* 0: *out is the caller's; -EBUSY with who is stuck; -errno. */
+/* Returns 0: *out is the caller's; -EBUSY: process *stuck blocks it; -errno. */
 static int search(const struct search *what, struct search **out, pid_t *stuck)
 {
 	struct search *s = malloc(sizeof(*s));

@@ -1,5 +1,5 @@
 /*
- * Which processes map a file, of all that there are (search.c). Blocks; any thread that may.
+ * Searching all processes for those that map a file (search.c). Blocks; for threads that may.
  */
 #ifndef RAMP_PROGRAMS_SEARCH_H
 #define RAMP_PROGRAMS_SEARCH_H
@@ -7,17 +7,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* fn for each process but the daemon that maps the file, with where its first mapping of it begins
-   and its last one ends, until it returns nonzero. 0, that, or -errno; -EBUSY: process *stuck can't
-   be looked at (it takes up to 3 s to see that), and may map it. */
+/* Calls fn for each process other than the daemon that maps the file, with the start of its
+   first mapping of the file and the end of its last one, until fn returns nonzero. Returns that;
+   0; or -errno. -EBUSY: process *stuck can't be looked into (it takes up to 3 s to see that),
+   and may map the file. */
 typedef int search_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
 int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck);
-/* 1 when a process, *pid, maps the file; 0; -errno, of -EBUSY as above with *pid. */
+/* Returns 1 if a process, *pid, maps the file; 0; -errno; -EBUSY as above, with *pid. */
 int search_any(dev_t dev, uint64_t ino, pid_t *pid);
-/* The same of that one process. */
+/* The same for that one process. */
 int search_one(dev_t dev, uint64_t ino, pid_t pid);
-/* The same of who has something of the store mapped in the extent [lo, hi) that is not the
-   segment's file `ino`: an empty file, in its place. */
+/* The same for a process that has a file of the store other than the segment's file `ino` mapped
+   in the extent [lo, hi): the empty file, in its place. */
 int search_replaced(dev_t dev, uint64_t ino, uint64_t lo, uint64_t hi, pid_t *pid);
 
 #endif

@@ -44,7 +44,7 @@ grep -q "process $pid .* can't be looked into, and may map it" "$scratch/cluster
 from=$SECONDS
 for _ in 1 2 3 4 5 6; do refused "busy" move "$mnt/b/b/mine" "$mnt/b/a/mine"; done # it is known: no waiting
 [ $((SECONDS - from)) -lt 15 ] || fail "six refusals took $((SECONDS - from)) s"
-same 1 "$(grep -c "process $pid .* keeps whoever looks into it waiting" "$scratch/cluster/b.log")" "lines about it"
+same 1 "$(grep -c "process $pid .* can't be looked into (an execve" "$scratch/cluster/b.log")" "lines about it"
 holder_program=(rampfs-run python3 "$scratch/pages.py" "$mnt/b/b/mine")
 holder newcomer
 same mapped "$(hear newcomer)" "a program that comes meanwhile"
@@ -188,7 +188,7 @@ for i in $many; do
 done
 finish held
 for pid in $pids; do
-	grep -q "process $pid .* keeps the lock of its memory" "$scratch/cluster/b.log" || fail "the log does not name $pid"
+	grep -q "process $pid .* holds its mmap lock" "$scratch/cluster/b.log" || fail "the log does not name $pid"
 done
 for i in $many; do within 20 migrate "b/b/many.$i" a; done
 bye victim
