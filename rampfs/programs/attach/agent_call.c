@@ -1,12 +1,13 @@
 /*
- * Conversations with an agent: one command, one DONE, one conversation at a time (client->io).
+ * Conversations with an agent: one command, one DONE, and one conversation at a time (client->io).
  *
- * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (it may be
- * stopped) and answers later; that DONE has an older serial and is skipped by the next
- * conversation. One that leaves a mapping half made (MAP, PROTECT, UNMAP, BACK, SWAP) is hung up
- * on: it comes again, and /proc says what has become of it. A GONE's late answer matters in another
- * way: who waits in that range must be woken after it. Anything but a DONE is a broken or hostile
- * agent: hung up. An agent that does not read has a full socket: hung up as well.
+ * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (its process
+ * may be stopped) and answers later; that DONE has an older serial, and the next conversation skips
+ * it. An agent that may leave a mapping half made (MAP, PROTECT, UNMAP, BACK, SWAP) is hung up on:
+ * it connects again, and /proc says what has become of the mapping. A late answer to GONE matters
+ * in another way: accesses that wait in that range must be woken after it. An answer that is not a
+ * DONE means a broken or hostile agent, which is hung up on. So is an agent that does not read,
+ * when its socket is full.
  */
 #include <errno.h>
 #include <poll.h>
@@ -19,10 +20,11 @@
 #include "mapped_segment.h"
 #include "programs/client/clients.h"
 
-#define LATE_MAX 1024u /* GONEs that an agent has not answered yet */
+#define LATE_MAX 1024u /* GONEs that one agent may leave unanswered */
 #define SLICE_MS 100u
-#define SKIP_MAX 4096 /* late answers that one conversation may find */
+#define SKIP_MAX 4096 /* late answers that one call reads at most */
 
+/* A GONE that is not answered yet. */
 struct late {
 	STAILQ_ENTRY(late) link;
 	uint32_t serial;
@@ -84,7 +86,8 @@ int agent_look(struct space *client, uint32_t serial, uint64_t *at)
 		}
 		if (at)
 			*at = msg.addr;
-		/* EAGAIN is ours; the kernel says it of an mmap that would lock too much. */
+		/* agent_look uses EAGAIN for "no answer yet"; the kernel returns it for an mmap
+		   that would lock too much memory. */
 		return msg.result == EAGAIN ? -ENOMEM : -(int)msg.result;
 	}
 	return hang_up(client, -EPROTO);
@@ -145,7 +148,7 @@ void agent_expect(struct space *client, uint32_t serial, struct mapped_segment *
 
 	if (!late || client->n_late >= LATE_MAX) {
 		free(late);
-		hang_up(client, 0); /* it comes again, and is told anew */
+		hang_up(client, 0); /* it connects again, and is told again */
 		return;
 	}
 	*late = (struct late){

@@ -1,17 +1,18 @@
 /*
- * ATTACH and DETACH: how a mapping comes into a process. Into the child of a fork: fork_adopt.c.
+ * ATTACH and DETACH: how a mapping comes into a process. For the child of a fork, see fork_adopt.c.
  *
- * Happy path of an ATTACH: the token says which segment and with which access; the segment gets its
- * extent, if it has none; a freeze is waited out; the agent maps the file without access (MAP); the
- * table learns it and registers it where pages are missing; the agent gives the access (PROTECT).
- * The order matters: nothing touches the range before it is registered.
+ * Happy path of an ATTACH: the token says which segment it is and with which access; the segment
+ * gets its extent, if it has none; a freeze is waited out; the agent maps the file without access
+ * (MAP); the table learns of the mapping, and it is registered if pages are missing; the agent
+ * gives the access (PROTECT). The order matters: the program can't touch the range before it is
+ * registered.
  *
- * How it fails: before MAP nothing has happened. After, UNMAP takes it back, also where the thread
- * that asked has given up. That one may have asked again, and what it has got must not be taken
- * back for the first: so who has given up gets no MAP, and after a later MAP there is no UNMAP
- * (what is left of the first goes with that MAP, or with the program's next mmap). Everything runs
- * on the workers and may wait: for a session, for a freeze, for Raft, for the agent, each with a
- * bound.
+ * How it fails: before MAP nothing has happened. After it, UNMAP takes the mapping back, also if
+ * the thread that asked has given up. That thread may have asked again, and the mapping it got then
+ * must not be taken back on account of the first request. So a request that was given up gets no
+ * MAP, and after a later MAP there is no UNMAP for an earlier one (the rest of that goes with the
+ * later MAP, or with the program's next mmap). Everything runs on the workers and may wait, for a
+ * session, a freeze, Raft or the agent, each with a bound.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,14 +37,15 @@
 #include "replace.h"
 
 #define REPLACE_MS     1000u
-#define MOVING_LOOK_MS 10u /* at its row, while it is being moved */
+#define MOVING_LOOK_MS 10u /* between looks at its row while it is being moved */
 
 /* ---- the extent ----------------------------------------------------------------------------- */
 
 /*
- * An address is given in the segment's row. That of one which was never mapped has gone with its
- * name; as long as it is open its owner gets one again, which goes when nothing has the file open
- * or mapped any more (mount/orphans.c). What it is to say stands beside the bytes.
+ * Makes a row for a segment that was unlinked. The extent is given in the segment's row. A segment
+ * that was never mapped before has lost its row with its name; as long as it is open, its owner
+ * gets one again, which goes when no process has the file open or mapped any more
+ * (mount/orphans.c). The row's contents are beside the bytes.
  */
 static int row_of_unlinked(struct programs *p, struct seg *seg, struct segment_row *row,
 			   struct ramp_err *err)
@@ -96,7 +98,7 @@ static int is_moved_long(struct ramp_err *err)
 	return ramp_err_set(err, ETIMEDOUT, "it is being moved, and that takes long");
 }
 
-/* It is being moved: until that is decided, or for too long (false). */
+/* Waits until a move is decided. False: that takes too long. */
 static bool wait_moved(struct programs *p, ramp_segment_t id, uint64_t until_ms)
 {
 	struct segment_row row;
@@ -136,7 +138,8 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	clock_gettime(CLOCK_REALTIME, &now);
 	command.now = (struct meta_time){.sec = now.tv_sec, .nsec = (uint32_t)now.tv_nsec};
 	command.map_len = end > size ? end : size;
-	/* Only where the row has gone: one that has a name may be another node's by the time. */
+	/* Only if its row has gone: a segment with a name may be on another node by the time of
+	   the commit. */
 	if (row->phase == SEGMENT_ORPHAN) {
 		command.epoch = row->epoch;
 		command.node = row->node;
@@ -153,7 +156,7 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
 				    "its first mapping needs an extent, and there is no quorum");
-	if (rc == -ENOSPC) /* of addresses, which mmap(2) calls so */
+	if (rc == -ENOSPC) /* of addresses; mmap(2) says ENOMEM for that */
 		return ramp_err_set(err, ENOMEM,
 				    "the cluster's arena has no free range that is large enough "
 				    "for it (four times its size, at least 64 MiB); unlink "
@@ -176,7 +179,7 @@ static int read_row(struct programs *p, struct seg *seg, struct segment_row *row
 	return rc ? ramp_err_sys(err, -rc, "the segment's row") : 0;
 }
 
-/* The segment's extent, given now where it has none, and whether it holds the mapping. */
+/* Finds the segment's extent, has one given if it has none, and checks that the mapping fits. */
 static int find_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
 		       struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
 {
@@ -185,7 +188,7 @@ static int find_extent(struct programs *p, struct mapped_segment *mseg, struct s
 
 	if (!rc && !row->extent_len)
 		rc = propose_extent(p, seg, end, row, err);
-	if (rc == -ENOENT) { /* unlinked since its row was read */
+	if (rc == -ENOENT) { /* it was unlinked after its row was read */
 		rc = read_row(p, seg, row, err);
 		if (!rc && !row->extent_len)
 			rc = propose_extent(p, seg, end, row, err);
@@ -196,8 +199,7 @@ static int find_extent(struct programs *p, struct mapped_segment *mseg, struct s
 		return ramp_err_set(
 			err, ENOMEM,
 			"the mapping ends at %llu MiB, its extent at %llu MiB for life; copy it to "
-			"a "
-			"new segment and set user.ramp.extent there before it is mapped",
+			"a new segment and set user.ramp.extent there before it is mapped",
 			(unsigned long long)((end + (1 << 20) - 1) >> 20),
 			(unsigned long long)(row->extent_len >> 20));
 	wish->addr = row->extent_addr + wish->offset;
@@ -213,8 +215,9 @@ static int find_extent(struct programs *p, struct mapped_segment *mseg, struct s
 /* ---- the freeze ----------------------------------------------------------------------------- */
 
 /*
- * A segment that has come back, or was looked at while it was only reserved: where no attachment of
- * the past waits to be put back, it is open. True: look again.
+ * Opens a segment that the table shows as GONE although its record serves: it has come back, or its
+ * table entry was made while it was only reserved. Only if no attachment waits to be put back.
+ * True: it was opened; look again.
  */
 static bool open_again(struct programs *p, struct mapped_segment *mseg, struct seg *seg)
 {
@@ -245,7 +248,8 @@ int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_er
 
 	pthread_mutex_lock(&p->lock);
 	do {
-		passes = atomic_load(&mseg->coming); /* before the state: it is set after */
+		/* Read before the state, since it is set after that. */
+		passes = atomic_load(&mseg->coming);
 		state = mseg->state;
 		if (state == MSEG_OPEN) {
 			mseg->attaching++;
@@ -295,7 +299,8 @@ static int unmap(struct programs *p, struct mapped_segment *mseg, struct space *
 	return rc;
 }
 
-/* Who asks again has hung up before: it is looked for that with io held. */
+/* Sends MAP, unless the request was given up. A thread that asks again has hung up its first
+   request before: so that is checked with io held. */
 static int send_map(struct space *client, struct session_msg *map, int fd,
 		    const struct client_request *asker)
 {
@@ -328,8 +333,8 @@ int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 	return ramp_err_sys(err, -rc, "mapping it at 0x%llx", addr);
 }
 
-/* Whether the last look has found all of the wish: what it has not found is not registered, and no
-   revoke would stop it. */
+/* Whether the last look has found the whole range: a part that it has not found is not
+   registered, and no revoke would stop accesses to it. */
 static bool is_found(struct mapped_segment *mseg, struct space *client,
 		     const struct attach_range *wish)
 {
@@ -348,7 +353,7 @@ static bool is_found(struct mapped_segment *mseg, struct space *client,
 	return at >= end;
 }
 
-/* The range is mapped with less access: the new one takes its place. */
+/* Puts a mapping with more access in place of one with less. */
 static int replace_range(struct programs *p, struct mapped_segment *mseg, struct space *client,
 			 const struct attach_range *wish)
 {
@@ -363,11 +368,11 @@ static int replace_range(struct programs *p, struct mapped_segment *mseg, struct
 	int rc, looked;
 
 	pthread_mutex_lock(&mseg->change);
-	/* Others wait for the lock. An agent that is silent for longer is hung up on. */
+	/* Other threads wait for the lock, so an agent that is silent for longer is hung up on. */
 	rc = replace_back(p, mseg, &ref, wish->flags & SESSION_NOHUGE, clock_ms() + REPLACE_MS);
-	looked = mseg_look(p, mseg, client); /* what is there, also where that has failed */
+	looked = mseg_look(p, mseg, client); /* the table must be right also after a failure */
 	if (!rc && !looked && !is_found(mseg, client, wish))
-		rc = -EBUSY; /* the program has unmapped or covered some of it meanwhile */
+		rc = -EBUSY; /* the program has unmapped it or mapped over it in part meanwhile */
 	pthread_mutex_unlock(&mseg->change);
 	return rc ? rc : looked;
 }
@@ -430,7 +435,8 @@ static int check(struct client_request *r, const struct token *token, struct ram
 	return 0;
 }
 
-/* With a reference to the segment. *client: a reference, on success. */
+/* Attaches a segment, to which the caller has a reference. On success *client has a reference
+   for the caller. */
 static int attach_seg(struct client_request *r, struct seg *seg, struct attach_range *wish,
 		      struct space **client, struct session_msg *result, struct ramp_err *err)
 {
@@ -511,7 +517,7 @@ void attach_begin(struct client_request *r)
 	if (request_answer(r, &result) && !rc) {
 		struct mapped_segment *mseg = mseg_find(r->programs, result.segment);
 
-		/* Nobody waits any more: nobody would ever unmap it. */
+		/* The thread that asked has gone, and would never unmap it. */
 		if (mseg) {
 			unmap(r->programs, mseg, client, &result);
 			mseg_put(r->programs, mseg);

@@ -1,5 +1,5 @@
 /*
- * How one range comes into one process (attach.c). On a worker; each may wait, with a bound.
+ * Mapping one range into one process (attach.c). On a worker; each function may wait, with a bound.
  */
 #ifndef RAMP_PROGRAMS_ATTACH_H
 #define RAMP_PROGRAMS_ATTACH_H
@@ -18,28 +18,30 @@ struct space;
 
 #define FREEZE_WAIT_MS 10000u /* how long an attach waits for a freeze to end */
 
-/* What is to be mapped where. */
+/* The range that is to be mapped. */
 struct attach_range {
 	ramp_segment_t id;
 	uint64_t addr, len, offset;
 	uint32_t prot, flags;
 	bool writable;
-	const struct client_request *asker; /* who waits for it; NULL: nobody gives up waiting */
-	uint32_t serial;		    /* of its MAP; 0: none */
+	/* The request that it is for; NULL: none that could be given up. */
+	const struct client_request *asker;
+	uint32_t serial; /* of its MAP; 0: none was sent */
 };
 
-/* Waits until nothing of the segment is frozen. 0: go on, and attach_leave after; -EREMOTE: it is
-   another node's; -errno. */
+/* Waits until the segment is not frozen. 0: it counts as attaching until attach_leave; -EREMOTE:
+   it is on another node; -errno. */
 int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err);
 void attach_leave(struct programs *p, struct mapped_segment *mseg);
-/* Maps it, registered where it must be, and gives the access. -ETIMEDOUT, -ESRCH, -EPROTO: it may
-   be mapped, or be so later, without access and not registered. After another error it is not. */
+/* Maps the range, registers it where that is needed, and gives access. After -ETIMEDOUT, -ESRCH
+   or -EPROTO it may be mapped, or may be so later, without access and not registered; after
+   another error it is not mapped. */
 int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *client,
 	       struct seg *seg, struct attach_range *wish);
-/* What attach_map says, for the program. */
+/* Turns an error of attach_map into text for the program. Returns the error. */
 int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err);
 
-/* The requests ATTACH and DETACH, which are theirs. */
+/* Carry out the requests ATTACH and DETACH; they answer and free them. */
 void attach_begin(struct client_request *request);
 void detach_begin(struct client_request *request);
 

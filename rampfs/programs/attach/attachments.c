@@ -1,9 +1,10 @@
 /*
- * What is attached: mapped segments by id, and the attachments that /proc showed.
+ * The table of attachments: for each mapped segment and client, the mappings that /proc showed.
  *
- * The table is a copy of what /proc says, for the pager's sake; whoever has a reason to think that
- * it has changed (an attach, a fork, a notice, a remap event, a new session, a revoke that fails)
- * calls mseg_look, which replaces a client's mappings of one segment by what is there now.
+ * The table is a copy of what /proc shows, for the pager's sake. Code that has a reason to think
+ * that the mappings have changed (an attach, a fork, a notice of the shim, a remap event, a new
+ * session, a revoke that fails) calls mseg_look, which replaces a client's mappings of one segment
+ * by those that are there now.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void count_attachments(struct programs *p, int by)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* NULL: nothing. */
+/* `holding` NULL: does nothing. */
 static void free_mappings(struct programs *p, struct client_mappings *holding)
 {
 	if (!holding)
@@ -37,15 +38,16 @@ static void free_mappings(struct programs *p, struct client_mappings *holding)
 	free(holding);
 }
 
-/* Nobody would ever take its attachments out of the table again. Under client->list, since
-   client_forget takes that after the client has become so. */
+/* A client that is buried gets no attachments: no code would ever take them out of the table
+   again. Checked under client->list, since client_forget takes that after the client has become
+   so. */
 static bool is_buried(struct space *client)
 {
 	return client_dead(client) && !atomic_load(&client->orphan);
 }
 
-/* Takes the client's mappings of mseg out, and puts `fresh`, if any, in its place, unless the
-   client is buried. `fresh` is the table's, or freed. */
+/* Takes the client's mappings of mseg out of the table, and puts `fresh`, if any, in their
+   place, unless the client is buried. `fresh` then belongs to the table; else it is freed. */
 static void replace_mappings(struct programs *p, struct mapped_segment *mseg, struct space *client,
 			     struct client_mappings *fresh)
 {
@@ -69,8 +71,8 @@ static void replace_mappings(struct programs *p, struct mapped_segment *mseg, st
 	}
 	pthread_mutex_unlock(&client->list);
 	pthread_rwlock_unlock(&mseg->lock);
-	/* Page faults are left waiting by the table: by that which now stands there they may not
-	   be, and whoever ends a freeze wakes what it has. */
+	/* Which page faults are left waiting depends on the table. By the new one they may not
+	   have to wait, and the code that ends a freeze only wakes ranges that are in the table. */
 	if (old)
 		kernel_uffd_wake(client->uffd, old->at[0].start, old->end - old->at[0].start);
 	free_mappings(p, old);
@@ -83,16 +85,17 @@ struct table_look {
 	struct programs *programs;
 	struct mapped_segment *mseg;
 	struct space *client;
-	struct client_mappings *found; /* NULL: nothing yet */
-	size_t room;		       /* in it */
+	struct client_mappings *found; /* NULL: none so far */
+	size_t room;		       /* entries that there is room for in it */
 	uint32_t prot;		       /* of the last mapping */
-	uint32_t parts;		       /* protections in a row in the last attachment */
+	uint32_t parts;		       /* runs of equal protection in the last attachment */
 };
 
 /*
- * A program may protect a segment page by page, and an agent covers each range of its table by
- * itself: thousands of mappings, which are registered, dropped, taken away and put back as one.
- * What comes back is protected by its agent's table, in so many parts by one SWAP.
+ * Returns whether a mapping continues the last attachment. A program may protect a segment page by
+ * page, and an agent covers each range of its table by itself: thousands of mappings, which are
+ * registered, dropped, taken away and put back as one. A segment that comes back is protected
+ * according to its agent's table, in up to SESSION_PARTS_MAX parts by one SWAP.
  */
 static bool is_more_of(struct table_look *l, const struct attachment *last,
 		       const struct proc_mapping *m, uint64_t offset)
@@ -103,7 +106,7 @@ static bool is_more_of(struct table_look *l, const struct attachment *last,
 	       (!m->gone || m->prot == l->prot || l->parts < SESSION_PARTS_MAX);
 }
 
-/* One more in what was found; NULL: no memory. */
+/* Adds an attachment to `found`; NULL: no memory. */
 static struct attachment *one_more(struct table_look *l)
 {
 	size_t room = l->found ? 2 * l->room : FIRST_COUNT;
@@ -160,7 +163,8 @@ static int on_mapping(void *arg, const struct proc_mapping *m)
 	return 0;
 }
 
-/* change is held, and no lock that page faults need: this may have to wait for the program. */
+/* Registers all attachments. change is held, and no lock that page faults need: this may block
+   on the program. */
 static int arm_all(struct mapped_segment *mseg, struct space *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -179,7 +183,7 @@ static int look_once(struct programs *p, struct mapped_segment *mseg, struct spa
 
 	rc = mappings_each(&client->mappings, mseg->lo, mseg->hi, on_mapping, &l);
 	if (rc == -ESRCH)
-		rc = 0; /* it has ended: nothing is mapped */
+		rc = 0; /* it has ended: it maps nothing */
 	if (rc) {
 		free_mappings(p, l.found);
 		return rc;
@@ -192,7 +196,8 @@ int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *cli
 {
 	int rc = look_once(p, mseg, client);
 
-	/* What was found is not there any more, or no segment's: the program goes on meanwhile. */
+	/* A mapping that was found is gone by now, or is no segment's: the program runs
+	   meanwhile. */
 	for (int tries = 1; rc == -EINVAL && tries < LOOK_TRIES; tries++)
 		rc = look_once(p, mseg, client);
 	return rc;
@@ -238,7 +243,7 @@ static int collect_id(void *arg, const struct proc_mapping *m)
 	return 0;
 }
 
-/* As arm_all. */
+/* Unregisters all attachments, under the same locks as arm_all. */
 static void disarm_all(struct mapped_segment *mseg, struct space *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -257,8 +262,8 @@ static int learn_one(struct programs *p, struct space *client, ramp_segment_t id
 		return -ENOMEM;
 	pthread_mutex_lock(&mseg->change);
 	rc = mseg_look(p, mseg, client);
-	mseg->poisoned |= mseg->pulling; /* by a former daemon, perhaps */
-	/* What a former daemon registered for a freeze that its death has ended. */
+	mseg->poisoned |= mseg->pulling; /* perhaps, by the daemon before */
+	/* The daemon before may have registered it for a freeze that its death has ended. */
 	if (!rc && mseg->state == MSEG_OPEN && !mseg->pulling) {
 		mseg->prelook.on = false;
 		disarm_all(mseg, client);

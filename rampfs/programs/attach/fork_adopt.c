@@ -1,12 +1,14 @@
 /*
- * FORK and ADOPT: how a child gets what its parent has mapped.
+ * FORK and ADOPT: how a child gets the mappings of its parent.
  *
- * Happy path: before the fork, FORK looks what the parent has mapped and gives a token for it; in
- * the child, when its own agent is ready, ADOPT maps all of that as an ATTACH does (attach.c).
+ * Happy path: before the fork, FORK looks which ranges the parent has mapped and gives a token for
+ * them; in the child, when its own agent is ready, ADOPT maps all of them as an ATTACH does
+ * (attach.c).
  *
- * How it fails: a range that can't be mapped is told, the first of them by name; one of which
- * nobody knows whether it is mapped, before all others, as the child has to unmap everything then.
- * A token that a former daemon has made: what the parent has now.
+ * How it fails: if ranges can't be mapped, the answer names the first. A range of which it is not
+ * known whether it is mapped takes precedence over all others, since the child has to unmap
+ * everything then. For a token that the daemon before has made, the child gets what the parent has
+ * mapped now.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@
 #include "programs/programs.h"
 #include "replace.h"
 
-#define QUIET_MS 1000u /* for a conversation to end before a fork */
+#define QUIET_MS 1000u /* how long a conversation may take to end before a fork */
 
 static bool is_more_of(const struct adopt_range *last, const struct proc_mapping *m)
 {
@@ -35,7 +37,8 @@ static bool is_more_of(const struct adopt_range *last, const struct proc_mapping
 	       (m->gone || last->offset + (last->end - last->start) == m->offset);
 }
 
-/* What is protected in different ways is one range: the child knows its protections (fork.c). */
+/* Notes a mapping. Neighbours with different protections are one range: the child knows its
+   protections (fork.c). */
 static int collect_range(void *arg, const struct proc_mapping *m)
 {
 	struct token *token = arg;
@@ -68,8 +71,9 @@ static int collect_range(void *arg, const struct proc_mapping *m)
 }
 
 /*
- * What its agent puts in place of something else may show in /proc as nothing for a moment: so
- * while nobody is in a conversation with it. One that is silent is not waited for long.
+ * Notes all that the client has mapped. While its agent replaces one mapping by another, /proc may
+ * show neither for a short time; so this looks while no thread is in a conversation with the agent.
+ * It does not wait long for an agent that is silent.
  */
 static int collect_all(struct space *client, struct token *token)
 {
@@ -87,9 +91,8 @@ static int collect_all(struct space *client, struct token *token)
 	return rc;
 }
 
-/* A token, not in the table yet, that stands for all that `pid` has attached; NULL: err says why.
- */
-static struct token *stock_of(struct client_request *r, pid_t pid, struct ramp_err *err)
+/* Makes a token, not in the table yet, for all that `pid` has attached. NULL: err says why. */
+static struct token *make_token_of(struct client_request *r, pid_t pid, struct ramp_err *err)
 {
 	struct space *client = request_find(r, pid, clock_ms() + r->programs->connect_ms);
 	struct token *token;
@@ -113,7 +116,7 @@ static int make_fork_token(struct client_request *r, struct session_msg *result,
 			   struct ramp_err *err)
 {
 	struct programs *p = r->programs;
-	struct token *token = stock_of(r, r->pid, err);
+	struct token *token = make_token_of(r, r->pid, err);
 	int rc;
 
 	if (!token)
@@ -145,7 +148,7 @@ void fork_begin(struct client_request *r)
 	request_free(r);
 }
 
-/* A range of a segment that is on another node: the child gets the empty file, too. */
+/* Gives the child the empty file, too, for a range of a segment that is on another node. */
 static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		      const struct adopt_range *range)
 {
@@ -164,8 +167,8 @@ static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct sp
 	return rc;
 }
 
-/* What the program has put over a part of it since its parent was looked at is the child's, too:
-   the rest is mapped. */
+/* Maps a range. Parts that the child has mapped otherwise since its parent was looked at stay as
+   they are: the rest is mapped. */
 static int map_around(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		      struct seg *seg, struct attach_range *wish)
 {
@@ -211,7 +214,8 @@ static int adopt_one(struct client_request *r, struct space *client,
 	if (range->gone)
 		wish.offset = range->start - mseg->lo;
 	if (range->prot & PROT_WRITE && !range->writable) {
-		/* A private mapping would take the child's stores and show them to nobody. */
+		/* A private mapping would take the child's stores and show them to no other
+		   process. */
 		mseg_put(p, mseg);
 		return ramp_err_set(err, EACCES, "a range is writable that was opened read-only");
 	}
@@ -230,10 +234,11 @@ static int adopt_one(struct client_request *r, struct space *client,
 }
 
 /*
- * A fork whose token a former daemon has forgotten: what the parent has now. The parent must be one
- * that this user may look into anyway, which the owner of its directory in /proc says.
+ * Makes a token of what the parent has now, for a fork whose token went with the daemon before. The
+ * parent must be a process that this user may look into anyway, which the owner of its directory in
+ * /proc says.
  */
-static struct token *parents_stock(struct client_request *r, struct ramp_err *err)
+static struct token *make_token_of_parent(struct client_request *r, struct ramp_err *err)
 {
 	pid_t parent = process_parent(r->pid);
 	char path[32];
@@ -241,10 +246,10 @@ static struct token *parents_stock(struct client_request *r, struct ramp_err *er
 
 	snprintf(path, sizeof(path), "/proc/%d", (int)parent);
 	if (parent <= 0 || stat(path, &st) || st.st_uid != r->uid) {
-		ramp_err_set(err, EPERM, "its parent is gone, or somebody else's");
+		ramp_err_set(err, EPERM, "its parent is gone, or another user's");
 		return NULL;
 	}
-	return stock_of(r, parent, err);
+	return make_token_of(r, parent, err);
 }
 
 static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
@@ -252,7 +257,7 @@ static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
 	struct token *token;
 
 	if (!r->msg.token[0] && !r->msg.token[1])
-		return parents_stock(r, err);
+		return make_token_of_parent(r, err);
 	token = token_take(r->programs, r->msg.token);
 	if (!token || token->id)
 		token_refused(err);
@@ -262,8 +267,8 @@ static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
 	return NULL;
 }
 
-/* The first one is told; before it goes one after which nobody knows what the child has mapped:
-   then it must unmap all of that (fork.c). */
+/* Keeps the error for the answer: the first one, or, before it, the first after which it is not
+   known which ranges the child has mapped; then it must unmap all of them (fork.c). */
 static void note_failed(struct ramp_err *first, const struct ramp_err *err)
 {
 	bool unknown = err->code == ETIMEDOUT || err->code == ESRCH;

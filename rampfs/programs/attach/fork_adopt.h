@@ -1,5 +1,5 @@
 /*
- * The requests FORK and ADOPT, which are theirs (fork_adopt.c). On a worker.
+ * Carry out the requests FORK and ADOPT; they answer and free them (fork_adopt.c). On a worker.
  */
 #ifndef RAMP_PROGRAMS_FORK_ADOPT_H
 #define RAMP_PROGRAMS_FORK_ADOPT_H

@@ -1,6 +1,6 @@
 /*
- * Segments as local programs have them: by id, with their state, and with what each client has
- * mapped of them.
+ * Mapped segments: the segments that programs of this node have mapped, by id, with their state and
+ * with the mappings of each client.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 #include "programs/client/clients.h"
 #include "programs/programs.h"
 
-/* ---- the two orders ------------------------------------------------------------------------- */
+/* ---- the two trees: by address and by client ------------------------------------------------ */
 
-/* Their ends: the first one behind an address is the one that has it, if any has. What two segments
-   have in one place (a program may say so) is told apart by their ids. */
+/* Orders by end: the first one that ends behind an address is the only one that can contain it.
+   If two segments claim the same place (an agent may say so), their ids tell them apart. */
 static int compare_ends(const struct client_mappings *a, const struct client_mappings *b)
 {
 	if (a->end != b->end)
@@ -59,7 +59,6 @@ const struct attachment *attachment_at(const struct client_mappings *holding, ui
 	return lo < holding->count && holding->at[lo].start <= addr ? &holding->at[lo] : NULL;
 }
 
-/* The part of an attachment that maps bytes [from, to) of the file: its address, and length. */
 uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr)
 {
 	uint64_t a_to = a->offset + (a->end - a->start);
@@ -134,7 +133,7 @@ void mseg_put(struct programs *p, struct mapped_segment *mseg)
 	bool last;
 
 	pthread_mutex_lock(&p->lock);
-	/* A freeze is remembered until it ends, whoever else forgets it. */
+	/* A freeze is remembered until it ends, also without references. */
 	last = --mseg->refs == 0 && mseg->state != MSEG_FROZEN;
 	if (last)
 		LIST_REMOVE(mseg, link);
@@ -143,6 +142,7 @@ void mseg_put(struct programs *p, struct mapped_segment *mseg)
 		free_mseg(mseg);
 }
 
+/* Sets its extent, if it has one, else the arena. */
 static void first_range(struct programs *p, struct mapped_segment *mseg)
 {
 	struct segment_row row;
@@ -155,7 +155,8 @@ static void first_range(struct programs *p, struct mapped_segment *mseg)
 	}
 }
 
-/* GIVEN, and the tables say that the target has it: an agent that comes back now must be told. */
+/* Returns whether the tables show that the target has a segment that was GIVEN: then an agent
+   that comes back now must be told that it has gone. */
 static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record *given)
 {
 	struct segment_row row;
@@ -164,7 +165,7 @@ static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record
 	       row.phase != SEGMENT_MOVING && row.node != meta_self(p->meta);
 }
 
-/* The state that the record means, for a segment that nobody has asked about in this life. */
+/* Sets the state that follows from the record, for a segment that enters the table. */
 static void first_state(struct programs *p, struct mapped_segment *mseg)
 {
 	struct seg *seg = store_find(p->store, mseg->id);
@@ -198,7 +199,7 @@ static struct mapped_segment *mseg_make(struct programs *p, ramp_segment_t id)
 	mseg->refs = 1;
 	RB_INIT(&mseg->attached);
 	pthread_mutex_init(&mseg->change, NULL);
-	/* The pager reads all the time: without this nobody would ever write. */
+	/* The pager reads all the time: without this no writer would ever get the lock. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&mseg->lock, &attr);
@@ -223,7 +224,8 @@ struct mapped_segment *mseg_get(struct programs *p, ramp_segment_t id)
 	if (!mseg)
 		LIST_INSERT_HEAD(&p->msegs[id % MSEG_BUCKETS], made, link);
 	pthread_mutex_unlock(&p->lock);
-	/* Who changed the record before this one could be found has not told it. */
+	/* A thread that changed the record before this entry could be found has not changed the
+	   entry. */
 	if (!mseg)
 		first_state(p, made);
 	pthread_mutex_unlock(&made->change);
@@ -237,7 +239,7 @@ void mseg_free_all(struct programs *p)
 {
 	struct mapped_segment *mseg;
 
-	/* What is frozen stays so for the next daemon, which finds it by its record. */
+	/* A frozen segment stays so for the next daemon, which finds it by its record. */
 	for (size_t i = 0; i < MSEG_BUCKETS; i++)
 		while ((mseg = LIST_FIRST(&p->msegs[i]))) {
 			LIST_REMOVE(mseg, link);
@@ -291,7 +293,7 @@ bool mseg_armed(struct mapped_segment *mseg)
 	return mseg->pulling || mseg->state == MSEG_FROZEN;
 }
 
-/* ---- copies for those who do not want to hold the lock -------------------------------------- */
+/* ---- copies, for callers that do not hold the lock ------------------------------------------ */
 
 static void copy_refs(const struct client_mappings *cm, struct mapping_ref *refs)
 {

@@ -1,10 +1,10 @@
 /*
- * Segments as local programs have them (mapped_segment.c).
+ * Mapped segments: segments as programs of this node have them mapped (mapped_segment.c).
  *
- *   struct mapped_segment   one segment: state and attachments. Counted.
- *   struct client_mappings  all that one client has mapped of one segment.
+ *   struct mapped_segment   one segment: state and attachments. Reference-counted.
+ *   struct client_mappings  all mappings of one segment in one client.
  *   struct attachment       one mapping (a VMA) of it; found in /proc, never guessed.
- *   struct mapping_ref      a copy of one, for those who do not want to hold the lock.
+ *   struct mapping_ref      a copy of an attachment, for callers that do not hold the lock.
  */
 #ifndef RAMP_PROGRAMS_MAPPED_SEGMENT_H
 #define RAMP_PROGRAMS_MAPPED_SEGMENT_H
@@ -19,16 +19,16 @@
 #include "base/ids.h"
 #include "programs/client/client.h"
 
-/* Neighbours that are protected in different ways are one. */
+/* Neighbouring VMAs that only differ in protection are one attachment. */
 struct attachment {
 	uint64_t start, end, offset;
-	uint32_t prot; /* all that is allowed somewhere in it */
+	uint32_t prot; /* the union of the protections in it */
 	bool writable; /* of the file description, not of prot */
 	bool gone;     /* maps the empty file */
 };
 
-/* Each look makes it anew and puts it in the place of the one before: whoever waits for the locks
-   meanwhile does not wait for longer where a program has thousands of attachments. */
+/* Each look makes a new one and puts it in place of the old one: so the locks are held for a
+   short time only, also if a program has thousands of attachments. */
 struct client_mappings {
 	RB_ENTRY(client_mappings) in_mseg;   /* protected by mseg->lock */
 	RB_ENTRY(client_mappings) in_client; /* protected by client->list */
@@ -49,15 +49,15 @@ RB_PROTOTYPE(attached_by_client, client_mappings, in_mseg, compare_clients)
  *   OPEN --programs_gone, in a daemon's life that never revoked--> GONE
  *
  * OPEN: not registered, or `pulling`: every attachment is registered and the pager serves it.
- * FROZEN: every attachment is registered, what touches it waits, nothing resolves it.
- * GONE: attachments map the empty file, or wait until their agents do it.
- * A daemon that starts finds FROZEN by a record GIVEN, GONE by none.
+ * FROZEN: every attachment is registered, accesses to it wait, no page fault is resolved.
+ * GONE: attachments map the empty file, or accesses wait until their agents have mapped it.
+ * For a daemon that starts, a record GIVEN means FROZEN, and no record means GONE.
  */
 enum mseg_state { MSEG_OPEN, MSEG_FROZEN, MSEG_GONE };
 
-/* What stood when a full look was made (prelook.c). */
+/* The counts at the time of a prelook (prelook.c). */
 struct prelook {
-	bool on;    /* and nothing has come between so far */
+	bool on;    /* a prelook was made, and nothing has outdated it so far */
 	bool armed; /* attachments may be registered for it */
 	uint64_t attaches, remaps;
 	size_t live;
@@ -67,7 +67,7 @@ struct mapped_segment {
 	LIST_ENTRY(mapped_segment)
 	link;			  /* programs->mapped segments; protected by programs->lock */
 	uint32_t refs, attaching; /* protected by programs->lock */
-	uint64_t attaches;	  /* how many began; protected by programs->lock */
+	uint64_t attaches;	  /* attaches that have begun; protected by programs->lock */
 	ramp_segment_t id;
 	pthread_mutex_t change;
 	struct prelook prelook; /* protected by change */
@@ -76,12 +76,12 @@ struct mapped_segment {
 	atomic_bool coming;	/* GONE, but programs_back is about to come */
 	bool pulling;
 	struct seg *seg;	 /* a reference, or NULL: not in this store */
-	_Atomic uint64_t lo, hi; /* its extent, or the arena where it is not known */
+	_Atomic uint64_t lo, hi; /* its extent; the arena if that is not known */
 	struct attached_by_client attached;
 	char owner[RAMP_NODE_NAME_MAX + 1]; /* GONE: where it is now, "": not known */
 	bool poison_said;
-	bool poisoned;	       /* somewhere, perhaps; protected by change */
-	atomic_uint poisoning; /* how often it is about to be */
+	bool poisoned;	       /* in some client, perhaps; protected by change */
+	atomic_uint poisoning; /* jobs that are about to poison pages of it */
 	atomic_uint resolving; /* threads that map pages of it, or are about to; counted up under
 				  lock, while it is OPEN and pulling (resolve.c) */
 };
@@ -94,33 +94,36 @@ struct mapping_ref {
 	bool writable, gone;
 };
 
-/* Finds or makes; NULL: no memory. */
+/* Finds the entry or makes one, with a reference. NULL: no memory. */
 struct mapped_segment *mseg_get(struct programs *p, ramp_segment_t id);
 struct mapped_segment *mseg_hold(struct programs *p, struct mapped_segment *mseg);
 struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id); /* NULL: none */
-/* The same where the table knows that the client has it mapped: whoever names another's segment
-   does not get to its locks. */
+/* The same, if the table shows that the client has it mapped: so a client that names a segment
+   of another user does not reach its locks. */
 struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client);
 void mseg_put(struct programs *p, struct mapped_segment *mseg);
 void mseg_free_all(struct programs *p); /* at the end */
-/* Makes mseg->seg this one (takes a reference of its own), or NULL. */
+/* Sets mseg->seg, with a reference of its own; NULL: to none. */
 void mseg_set_seg(struct mapped_segment *mseg, struct seg *seg);
-/* The one door for its state: aborts where it is not `from`, or where no arrow leads to `to`.
-   change is held. */
+/* The only function that changes the state: aborts if it is not `from`, or if no arrow above
+   leads from there to `to`. change is held. */
 void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state from,
 	     enum mseg_state to);
 bool mseg_armed(struct mapped_segment *mseg); /* attachments must be registered; change is held */
-/* What that client has of it, or NULL; mseg->lock or change is held. */
+/* Returns that client's mappings of it, or NULL; mseg->lock or change is held. */
 struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client);
-/* What is attached at that address, or NULL; client->list is held. */
+/* Returns the mappings of the segment that may be at that address, the first that end behind it,
+   or NULL; client->list is held. */
 struct client_mappings *client_mappings_at(struct space *client, uint64_t addr);
+/* Returns the attachment at that address, or NULL. */
 const struct attachment *attachment_at(const struct client_mappings *holding, uint64_t addr);
-/* The part of an attachment that maps bytes [from, to) of the file: how long it is, and where. */
+/* Returns the length of the part of an attachment that maps bytes [from, to) of the file, and
+   its address; 0: none does. */
 uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t to, uint64_t *addr);
-/* -ENOMEM. Sorted by client, then start. */
+/* Copies all attachments, sorted by client, then start. -ENOMEM. */
 int mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count);
 void mapping_refs_free(struct mapping_ref *refs, size_t count);
-/* Those that have it mapped, with references; NULL: no memory. */
+/* Returns the clients that have it mapped, with references; NULL: no memory. */
 struct space **mseg_clients(struct mapped_segment *mseg, size_t *count);
 
 #endif

@@ -1,19 +1,21 @@
 /*
- * A segment that has left, and one that has come back.
+ * Replacing mappings: of a segment that has left, and of one that has come back.
  *
- * GONE: the agent puts an empty file over the range, and who waits there is woken to find SIGBUS.
- * The empty file lies in the store, without a name but `gone.ID.w` or `.r`, which /proc shows: so a
- * later daemon knows what belongs there, and with which access (mappings.c). BACK: the agent maps
- * the segment beside it, we register that where pages are missing, and SWAP moves it into place
- * with its registration, so that there is no moment in which a page could be read before it has
- * come.
+ * GONE: the agent maps an empty file over the range, and accesses that wait there are woken and get
+ * SIGBUS. The empty file is in the store, with no name except `gone.ID.w` or `.r`, which /proc
+ * shows: so a later daemon knows which segment belongs there, and with which access (mappings.c).
+ *
+ * BACK: the agent maps the segment elsewhere, the daemon registers that mapping if pages are
+ * missing, and SWAP moves it into place with its registration: at no time can a page be read before
+ * it has come.
  *
  * How it fails: an agent that does not answer (its process is stopped) has the message in its
- * socket; who waits in the range waits on until it has carried it out (agent_expect). A session
- * that is not there is told when it comes (gone_catch_up). What a program may have mapped
- * (RLIMIT_AS) may not suffice for a segment and the empty file in its place: then it comes back in
- * halves, and halves of those. A BACK that fails all the same leaves SIGBUS in place; the program
- * is told once, and it is tried again every second, as is what lacked memory here.
+ * socket; accesses that wait in the range continue to wait until it has carried the message out
+ * (agent_expect). If there is no session, the agent is told when it connects (client_catch_up). The
+ * process's limit (RLIMIT_AS) may not allow it to map the segment in addition to the empty file in
+ * its place: then the segment comes back in halves, and halves of those. If a BACK fails all the
+ * same, SIGBUS stays in place; the program is told once, and the daemon tries again every second.
+ * It does so, too, if it lacked memory itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +42,7 @@
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u
-#define BOOST_MS	 500u /* so long before others who have something to compute */
+#define BOOST_MS	 500u /* how long this has real-time priority over other threads */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
 #define SESSION_LOOK_US	 5000u
 #define STUCK_LOOK_US	 100000
@@ -83,7 +85,7 @@ int replace_open_empty(struct programs *p, ramp_segment_t id, bool writable)
 	n = readlink(link, path, sizeof(path) - 1);
 	if (n > 0) {
 		path[n] = 0;
-		unlink(path); /* where that fails, the next one of that name does it */
+		unlink(path); /* if that fails, the next call for that name does it */
 	}
 	return fd;
 }
@@ -127,13 +129,14 @@ static const char *why_not(int rc)
 	return rc == -ETIMEDOUT ? "its agent does not answer" : strerror(-rc);
 }
 
-/* Whether the process of that piece is another than the one that was told last, if any. */
+/* Whether the process of that range is another than the one that was told last, if any. */
 static bool is_another(const struct mapping_ref *refs, size_t i, size_t told)
 {
 	return told == SIZE_MAX || refs[told].client != refs[i].client;
 }
 
-/* Without memory: every process that maps it is looked at again in a second (client_catch_up). */
+/* For want of memory: has every process that maps it looked at again in a second
+   (client_catch_up). */
 static void catch_up_soon(struct mapped_segment *mseg)
 {
 	struct client_mappings *cm;
@@ -144,8 +147,8 @@ static void catch_up_soon(struct mapped_segment *mseg)
 	pthread_rwlock_unlock(&mseg->lock);
 }
 
-/* Every live piece (of one client, or of all: NULL); change is held. One line a process. `again`:
-   who does not answer is known by now. */
+/* Sends GONE for every range that still maps the segment (of client `only`; NULL: of all). One
+   line a process. `again`: which agents do not answer was logged already. change is held. */
 static void gone_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
 		     bool again)
 {
@@ -166,7 +169,8 @@ static void gone_all(struct programs *p, struct mapped_segment *mseg, struct spa
 
 		if (refs[i].gone || (only && client != only))
 			continue;
-		/* A stopped one does it when it goes on; what it touches before waits, as now. */
+		/* A stopped process does it when it continues; its accesses before that wait, as
+		   they do now. */
 		stopped = client_stopped(client);
 		rc = replace_gone(p, mseg, &refs[i], is_another(refs, i, told),
 				  stopped ? 0 : until);
@@ -232,8 +236,8 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 		return fd;
 	rc = agent_call(client, &back, fd, until_ms, &scratch);
 	close(fd);
-	/* Nobody would take its late scratch mapping. The agent drops it when it comes again, and
-	   the new session catches up. */
+	/* A late scratch mapping would never be used. The agent drops it when it connects again,
+	   and the new session catches up. */
 	if (rc == -ETIMEDOUT)
 		shutdown(client->sock, SHUT_RDWR);
 	if (rc)
@@ -246,13 +250,14 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 		unmap_scratch(client, scratch, len, until_ms);
 		return rc;
 	}
-	/* From the swap on page faults arrive, and must be known. */
+	/* From the SWAP on page faults arrive there, and the table must know the range. */
 	mseg_mark_live(mseg, ref);
 	swap.scratch = scratch;
 	return agent_call(client, &swap, -1, until_ms, NULL);
 }
 
-/* As replace_back; the halves that were put back stay where another is not. */
+/* As replace_back, in halves if memory lacks. Halves that were put back stay, also if another
+   can't be. */
 static int back_in_parts(struct programs *p, struct mapped_segment *mseg,
 			 const struct mapping_ref *ref, uint32_t flags, uint64_t until_ms)
 {
@@ -298,8 +303,9 @@ static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct
 	agent_call(client, &msg, -1, clock_ms() + GONE_MS, NULL);
 }
 
-/* Every gone piece (of one client, or of all: NULL, who calls from kernel_rt_boost() on); change is
-   held. `again`: who could not have it has been told. */
+/* Puts back every range that maps the empty file (of client `only`; NULL: of all, for a caller
+   that has called kernel_rt_boost). `again`: processes that could not get it back were told
+   already. change is held. */
 static void back_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
 		     bool again)
 {
@@ -341,8 +347,8 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct spa
 }
 
 /*
- * A daemon that has just begun has none of its programs' sessions. Each puts the segment back when
- * it comes (client_catch_up); that it has done so shows in /proc.
+ * A daemon that has just begun has no session of any program yet. Each puts the segment back when
+ * it comes (client_catch_up); /proc shows when it has done so.
  */
 void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 {
@@ -355,7 +361,7 @@ void programs_await(struct programs *p, struct seg *seg, uint64_t until_ms)
 	if (clock_ms() >= until_ms || meta_segment(p->meta, seg_id(seg), &row) || !row.extent_len ||
 	    fstat(seg_fd(seg), &st))
 		return;
-	/* Who can't be looked into may have it. */
+	/* A process that can't be looked into may have it mapped. */
 	while ((rc = search_replaced(p->store_dev, st.st_ino, row.extent_addr,
 				     row.extent_addr + row.extent_len, &pid)) == 1 ||
 	       rc == -EBUSY) {
@@ -396,7 +402,7 @@ void programs_back(struct programs *p, struct seg *seg)
 
 /* ---- a session that has come ---------------------------------------------------------------- */
 
-/* Some of it is. */
+/* Whether a range of it does not match the segment's state. */
 static bool is_behind(const struct client_mappings *cm)
 {
 	int state = cm->mseg->state;
