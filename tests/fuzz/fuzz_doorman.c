@@ -1,14 +1,15 @@
 /*
- * The broker (broker.c, whose two sides are its own, so that it is compiled in here): what a
- * thread of it reads from a stranger, and what the daemon reads from it, over real sockets with
- * real descriptors.
+ * The broker (broker.c, which has both sides of the protocol and is compiled in here): what one of
+ * its threads reads from a client, and what the daemon reads from it, over real sockets with real
+ * descriptors.
  *
- * The input, again and again: who sends (an odd byte: the broker itself, as it never would), how
- * many descriptors (a byte), a byte for the kind of each, the length (a byte), the message.
+ * The input, repeatedly: a byte that says which side sends (odd: the broker itself, as it never
+ * would), the number of descriptors (a byte), the kind of each (a byte), the length (a byte), the
+ * message.
  *
- * A stranger gets exactly one answer, and of what he sends a userfaultfd alone reaches the daemon.
- * The daemon hears of every message that is whole, ends the connection at the first that is not,
- * and keeps no descriptor that it does not hand on.
+ * A client gets exactly one answer, and of the descriptors that it sends, only a userfaultfd
+ * reaches the daemon. The daemon is told of every message that is well-formed, ends the connection
+ * at the first that is not, and keeps no descriptor that it does not pass on.
  */
 #include <limits.h>
 #include <linux/userfaultfd.h>
@@ -25,10 +26,10 @@
 
 enum kind { USERFAULTFD, MEMFD, NOTHING, EVENTFD, EPOLL, SOCKET, KINDS };
 
-static int kinds[KINDS]; /* one of each */
+static int kinds[KINDS]; /* one of each kind */
 static struct loop *loop;
 
-/* What the daemon heard last. */
+/* The last event that the daemon got. */
 static struct {
 	unsigned int times;
 	uint64_t client;
@@ -66,7 +67,7 @@ static void on_lost(void *arg)
 
 static const struct broker_ops ops = {.uffd = on_uffd, .ended = on_ended, .lost = on_lost};
 
-/* ---- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 struct message {
 	uint8_t bytes[256];
@@ -107,7 +108,7 @@ static void send_message(int sock, const struct message *m)
 	fuzz_rule(sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)m->len);
 }
 
-/* What a thread of the broker does with a stranger's message. */
+/* Does what a thread of the broker does with a client's message. */
 static void ask_stranger(int broker, uint64_t client, const struct message *m)
 {
 	int door[2], fds[FDS_MAX];
@@ -157,7 +158,7 @@ static struct broker *begin(int *theirs)
 	d->loop = loop;
 	d->ops = &ops;
 	d->sock = pair[0];
-	d->pid = INT_MAX; /* nobody's child */
+	d->pid = INT_MAX; /* no child of this process has it */
 	d->handles = 2;
 	fuzz_rule(uv_poll_init(loop_uv(loop), &d->poll, d->sock) == 0);
 	uv_timer_init(loop_uv(loop), &d->again);

@@ -16,7 +16,8 @@
 const char *stranger_file;
 int stranger_has = -1;
 
-/* In there: the session socket by a path that needs no rights on the way. */
+/* In the other process: a path of the session socket that needs no rights on the directories
+   above it. */
 static char door_path[32];
 
 struct stranger stranger_start(uid_t uid, int (*act)(const void *arg), const void *arg)

@@ -1,5 +1,6 @@
 /*
- * The doorman's door: who stands there for long, and what is sent there, or past it, to do harm.
+ * The broker's doors, the sockets on which it waits for a userfaultfd: clients that keep one for
+ * long, and what clients send there, or to the session socket instead, to do harm.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,11 +21,11 @@
 #include "programs_world.h"
 #include "stranger.h"
 
-#define GREETED_MS 1000 /* a HELLO that has no answer by then waits for a door */
+#define GREETED_MS 1000 /* a HELLO that has no answer by then waits for a slot at the broker */
 
-/* ---- the doorman, from outside --------------------------------------------------------------- */
+/* ---- the broker, from outside --------------------------------------------------------------- */
 
-/* Of one process's threads. */
+/* Counts the threads of one process that wait at a door. */
 static int threads_at_doors(pid_t pid)
 {
 	char path[400], name[32];
@@ -49,7 +50,8 @@ static int threads_at_doors(pid_t pid)
 	return n;
 }
 
-/* The doorman, a child of ours; *at_doors: its threads there, and those of one that was killed. */
+/* Returns the broker, a child of this process. *at_doors: how many threads it has at doors, with
+   those of a broker that was killed. */
 static pid_t find_doorman(int *at_doors)
 {
 	DIR *proc = opendir("/proc");
@@ -88,7 +90,8 @@ static int doorman_threads(void)
 	return n;
 }
 
-/* And stay so: one that has done its work may still be ending, one that stood in line come. */
+/* Waits until there are that many, and stay that many: a thread that has done its work may still
+   be ending, a client in line may still get its slot. */
 static void wait_until_threads_are(int many)
 {
 	int looks = 0;
@@ -100,8 +103,9 @@ static void wait_until_threads_are(int many)
 	ck_assert_int_eq(looks, 20);
 }
 
-/* Forty that come to the door and say nothing there: how many get in. All have said HELLO before the
-   first is looked at, and the last must be before a silent one's 5 s end and its door is free. */
+/* Makes forty sessions that send nothing to the broker. Returns how many get a slot. All have
+   sent HELLO before the first is looked at, and the last must be looked at before the first
+   silent one's 5 s are over and its slot is free. */
 static int silent_at_the_door(const void *arg)
 {
 	int sock[40], door, n = 0;
@@ -126,7 +130,7 @@ START_TEST(who_stands_silent_at_the_door_leaves_room_for_others)
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
 	stranger_end(&s);
-	/* When it ends, its threads do. */
+	/* When the client ends, its threads at the broker do. */
 	wait_until_threads_are(0);
 	seg_put(seg);
 }
@@ -149,12 +153,13 @@ static void fuse_answer(int dev, uint64_t unique, int error, const void *body, s
 		_exit(1);
 }
 
-/* What of a file's end is never answered. */
+/* Which request at a file's end is never answered. */
 enum hang { AT_CLOSE, AT_RELEASE };
 
-/* A filesystem with one file that can be opened. AT_CLOSE: nothing that comes after is ever
-   answered, and so close(2) hangs. AT_RELEASE: what was written never is, and so hangs who lets go
-   of the file last, however he does it. */
+/* Serves a filesystem with one file that can be opened. AT_CLOSE: no request after the open is
+   ever answered, so close(2) hangs. AT_RELEASE: a WRITE is never answered, so the process or
+   thread that drops the last reference to a file with written data hangs, by whatever means it
+   drops it. */
 static void fuse_serve(int dev, enum hang hang)
 {
 	static uint8_t in[1 << 18];
@@ -188,7 +193,7 @@ static void fuse_serve(int dev, enum hang hang)
 	}
 }
 
-/* Its server, which ends the connection when it is killed. */
+/* Mounts it. Returns its server, which ends the connection when it is killed. */
 static pid_t fuse_mount(const char *at, enum hang hang)
 {
 	int dev = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -212,7 +217,7 @@ static pid_t fuse_mount(const char *at, enum hang hang)
 	return pid;
 }
 
-/* Gives that file to the doorman, more often than there are doors: how many get in. */
+/* Sends that file to the broker, more often than there are slots. Returns how many get one. */
 static int send_hanging(const void *arg)
 {
 	int door, n = 0;
@@ -226,7 +231,7 @@ static int send_hanging(const void *arg)
 			continue;
 		n++;
 		session_send_uffd(door, stranger_has);
-		/* It is told so; then the thread begins to close it. */
+		/* The client is refused; then the broker's thread begins to close the file. */
 		if (session_recv(sock, &m, NULL, NULL, 0) || m.result != EBADF)
 			return -1;
 	}
@@ -258,7 +263,7 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 	stranger_file = NULL;
 	ck_assert_int_eq(stranger_said(&s), DOORS);
 	ck_assert_int_eq(doorman_threads(), DOORS);
-	/* Others come and go as ever. */
+	/* Other programs come and go as before. */
 	for (int i = 0; i < 3; i++) {
 		world_prog(&prog);
 		world_attach(&prog, seg, O_RDWR);
@@ -266,8 +271,8 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 	}
 	wait_until_threads_are(DOORS);
 
-	/* Also where the doorman dies and those that hang can't. Who is at its door then comes
-	 * again. */
+	/* Also if the broker dies and the threads that hang can't. A session that waits for the
+	   broker then comes again. */
 	ck_assert_int_eq(kill(find_doorman(&n), SIGKILL), 0);
 	for (int i = 0; i < 100; i++) {
 		again = stranger_start(STRANGER, greet_once, NULL);
@@ -282,7 +287,7 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
 
-	/* With the filesystem's end they end, and its user is served again. */
+	/* When the filesystem ends, they end, and its user is served again. */
 	kill(server, SIGKILL);
 	waitpid(server, NULL, 0);
 	wait_until_threads_are(0);
@@ -297,8 +302,8 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 }
 END_TEST
 
-/* The daemon's end waits for no thread that hangs: the fixture's teardown comes before the server's
-   death, which is this process's. */
+/* The daemon's end waits for no thread that hangs: the fixture's teardown comes before the
+   server's death, which comes with this process's. */
 START_TEST(the_daemon_ends_while_one_hangs_at_the_door)
 {
 	struct stranger s;
@@ -318,7 +323,8 @@ START_TEST(the_daemon_ends_while_one_hangs_at_the_door)
 }
 END_TEST
 
-/* Who is at the door when a doorman dies is hung up on, and comes again: for a while. */
+/* Starts a program with a session, and tries again for a while: a session that waits for the
+   broker when that dies is hung up on, and has to come again. */
 static bool is_served(struct prog *prog)
 {
 	for (int i = 0; i < 6; i++) {
@@ -351,8 +357,9 @@ static void send_fds(int sock, const void *bytes, size_t len, const int *fds, si
 		_exit(1);
 }
 
-/* Two descriptors in one message. The second is a socket in which lies the last reference to a file
-   that hangs who lets go of it: it was clean when it was closed here, and is not any more. */
+/* Sends two descriptors in one message. The second is a socket that holds the last reference to
+   a file; the thread that drops it hangs. The file was clean when it was closed here, and is not
+   any more. */
 static int send_two(const void *arg)
 {
 	static const uint8_t page[4096], version = SESSION_VERSION;
@@ -390,8 +397,9 @@ START_TEST(a_descriptor_too_many_hides_no_death_of_the_doorman)
 	server = fuse_mount(path, AT_RELEASE);
 	snprintf(path, sizeof(path), "%s/hostile/file", memory_dir());
 	stranger_file = path;
-	/* It takes what was sent when the stranger has let go of that. */
-	for (int i = 0; i < PATIENCE && !doorman; i++) { /* until it has its name */
+	/* The broker is stopped, so that it receives the message when the client has closed its
+	   own copies. */
+	for (int i = 0; i < PATIENCE && !doorman; i++) { /* until the broker has its name */
 		doorman = find_doorman(&n);
 		usleep(1000);
 	}
@@ -419,12 +427,13 @@ START_TEST(a_descriptor_too_many_hides_no_death_of_the_doorman)
 }
 END_TEST
 
-/* ---- the session socket, where no descriptor may come ----------------------------------------- */
+/* ---- the session socket, where no descriptor may come ---------------------------------------- */
 
-#define SENDERS 24 /* more than there are threads that let go of sessions */
+#define SENDERS 24 /* more than there are threads that end sessions */
 
-/* Each of them sends a file that it has open nowhere else, then that becomes one that hangs who lets
-   go of it last, and they hang up. Half of them are sessions. How many were refused. */
+/* Makes connections, each of which sends a file that is open nowhere else. Then that becomes a
+   file whose last close hangs, and they hang up. Half of them are sessions. Returns how many
+   messages were refused. */
 static int send_to_the_daemon(const void *arg)
 {
 	static const uint8_t page[4096];
@@ -461,7 +470,8 @@ START_TEST(the_session_socket_takes_no_descriptor_and_the_daemon_goes_on)
 	socklen_t len = sizeof(is);
 
 	if (getsockopt(world.listen_fd, SOL_SOCKET, KERNEL_SO_PASSRIGHTS, &is, &len)) {
-		ck_assert_int_eq(errno, ENOPROTOOPT); /* before Linux 6.16 nothing refuses them */
+		/* Before Linux 6.16 the kernel does not refuse them. */
+		ck_assert_int_eq(errno, ENOPROTOOPT);
 		return;
 	}
 	seg = world_segment("x", 5);

@@ -1,5 +1,5 @@
 /*
- * The session socket against those who speak badly, and against tools.
+ * The session socket: misbehaving clients, requests that wait, and tools.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +22,7 @@
 #include "programs/client_life.h"
 #include "programs_world.h"
 
-/* ---- hostile input
- * ---------------------------------------------------------------------------------- */
+/* ---- hostile input --------------------------------------------------------------------------- */
 
 static int connect_raw(void)
 {
@@ -33,7 +32,7 @@ static int connect_raw(void)
 	return sock;
 }
 
-/* True when the daemon has hung up, within 30 s. */
+/* Returns true when the daemon has hung up, within 30 s. */
 static bool hung_up(int sock)
 {
 	struct pollfd at = {.fd = sock, .events = POLLIN};
@@ -68,7 +67,7 @@ START_TEST(garbage_ends_the_connection_and_nothing_else)
 	ck_assert(hung_up(sock));
 	close(sock);
 
-	/* Another version is told so. */
+	/* A message of another version is answered with EPROTO. */
 	sock = connect_raw();
 	ck_assert_int_gt(send(sock, (uint8_t[]){9, 0, SESSION_HELLO, 0, 7}, 5, 0), 0);
 	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
@@ -83,7 +82,7 @@ START_TEST(garbage_ends_the_connection_and_nothing_else)
 }
 END_TEST
 
-/* It would wait in its first page fault for ever. */
+/* The pager can't take its userfaultfd: the program would wait in its first page fault for ever. */
 START_TEST(a_program_whose_page_faults_nobody_would_serve_is_refused)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -115,8 +114,9 @@ static void *look_at_it(void *arg)
 	return NULL;
 }
 
-/* The look has found a mapping; before that stands in the table the process has ended, and its
-   client, which had nothing there, is buried. Nobody would come to take it out. */
+/* The look has found a mapping. Before that is in the table, the process ends, and its client,
+   which has nothing in the table, is buried. No code would take the mapping out of the table
+   again. */
 START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
@@ -130,7 +130,8 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 	ck_assert_ptr_nonnull(look.mseg);
 	ck_assert_ptr_nonnull(look.client);
 	client_forget(p, look.client);
-	pthread_rwlock_rdlock(&look.mseg->lock); /* here the look stops with what it has found */
+	/* The look blocks here, after it has found the mapping. */
+	pthread_rwlock_rdlock(&look.mseg->lock);
 	ck_assert_int_eq(pthread_create(&thread, NULL, look_at_it, &look), 0);
 	usleep(BLOCKED_MS * 1000);
 	prog_end(&x.prog);
@@ -138,7 +139,7 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 		ck_assert_int_lt(n, 1000);
 		usleep(10000);
 	}
-	usleep(BLOCKED_MS * 1000); /* and what it had is taken out */
+	usleep(BLOCKED_MS * 1000); /* until what the client has in the table is taken out */
 	pthread_rwlock_unlock(&look.mseg->lock);
 	pthread_join(thread, NULL);
 
@@ -151,7 +152,7 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 END_TEST
 
 struct seen {
-	uint64_t from, to; /* so far */
+	uint64_t from, to; /* seen so far */
 	unsigned int holes, doubles, unwritable;
 };
 
@@ -176,7 +177,7 @@ static void protect(struct attached *x, uint64_t len, uint32_t prot)
 int __real_fsopen(const char *name, unsigned int flags);
 int __wrap_fsopen(const char *name, unsigned int flags);
 
-static struct attached *splits; /* before the next fsopen(2) is made */
+static struct attached *splits; /* its mapping is split before the next fsopen(2) */
 
 int __wrap_fsopen(const char *name, unsigned int flags)
 {
@@ -186,8 +187,9 @@ int __wrap_fsopen(const char *name, unsigned int flags)
 	return __real_fsopen(name, flags);
 }
 
-/* It was split where it was gone: the kernel remembers the empty file's mode, and it is looked at
-   twice. */
+/* The mapping is split in the same place as it was while the segment was gone: the kernel
+   remembers the empty file's mode there, so the mapping is looked at a second time, through a
+   fresh /proc. Before that look it is split once more. */
 START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_only)
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
@@ -200,7 +202,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	protect(&x, SEG_BYTES / 2, PROT_READ);
 	world_revert(x.seg);
 	programs_back(world.programs, x.seg);
-	protect(&x, SEG_BYTES / 2, PROT_READ); /* as an agent does it by its table */
+	protect(&x, SEG_BYTES / 2, PROT_READ); /* as an agent does according to its table */
 	client = client_find(world.programs, x.prog.pid, clock_ms() + 5000);
 	ck_assert_ptr_nonnull(client);
 	splits = &x;
@@ -217,12 +219,13 @@ END_TEST
 int __real_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes);
 
-static struct attached *unmaps; /* before a range is registered */
-static int unmaps_after;	/* so many others were */
+static struct attached *unmaps; /* it unmaps a range before that is registered */
+static int unmaps_after;	/* how many others are registered before */
 
-/* Of the test's own thread: looks of the pool register, too. */
-static _Thread_local int slow_register_ms;	      /* each takes so long */
-static _Thread_local int hurried_first, hurried_last; /* its policy there */
+/* Only for the test's own thread: looks on the workers register ranges, too. */
+static _Thread_local int slow_register_ms; /* how long each call takes */
+/* The thread's scheduling policy in the first call and in the last. */
+static _Thread_local int hurried_first, hurried_last;
 
 int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t modes)
 {
@@ -242,7 +245,7 @@ int __wrap_kernel_uffd_register(int uffd, uint64_t start, uint64_t len, uint64_t
 	return __real_kernel_uffd_register(uffd, start, len, modes);
 }
 
-/* A thread of the program unmaps what it had, while another maps something else of it. */
+/* A thread of the program unmaps a range while another thread maps another range of the segment. */
 START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 0, 100);
@@ -266,7 +269,8 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 }
 END_TEST
 
-/* An mremap of what is registered waits for a daemon. */
+/* The ranges that the prelook has registered are unregistered again: an mremap of a registered
+   range would wait for a daemon. */
 START_TEST(a_watch_that_came_halfway_is_taken_back)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
@@ -303,7 +307,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	client = client_find(world.programs, x.prog.pid, clock_ms() + 5000);
 	ck_assert_ptr_nonnull(client);
 	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
-	until = clock_ms() + 10000; /* where each takes long, so many suffice */
+	until = clock_ms() + 10000; /* on a slow machine fewer than 20,000 looks suffice */
 	for (int i = 0; i < 20000 && clock_ms() < until; i++) {
 		struct seen seen = {.to = x.addr};
 		int rc = mappings_each(&client->mappings, x.addr, x.addr + SEG_BYTES, see, &seen);
@@ -335,7 +339,8 @@ static void wait_until_mapped(struct seg *seg)
 	}
 }
 
-/* The daemon is stuck for so long that the program asks again, having taken back what there was. */
+/* The daemon blocks until the program has given up, has unmapped what there was, and has asked
+   again. */
 START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 {
 	struct prog_order attach = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
@@ -372,7 +377,8 @@ START_TEST(an_attach_that_was_given_up_takes_nothing_from_the_next)
 }
 END_TEST
 
-/* It has said that it lacks the mapping by then, and may have put something in its place. */
+/* By then the child has reported that it lacks the mapping, and may have mapped something else
+   in its place. */
 START_TEST(a_child_that_has_given_up_is_given_nothing)
 {
 	struct prog_order order = {.op = PROG_FORK, .len = 500};
@@ -391,9 +397,9 @@ START_TEST(a_child_that_has_given_up_is_given_nothing)
 }
 END_TEST
 
-static const uint32_t silent[] = {1, 11}; /* kinds of agents */
+static const uint32_t silent[] = {1, 11}; /* kinds of agents (PROG_SESSION) */
 
-/* It may be mapped when its agent goes on, and nobody has registered it. */
+/* The range may get mapped when its agent continues, and it would not be registered. */
 START_TEST(a_child_whose_agent_is_silent_is_told_so_whatever_else_has_failed)
 {
 	struct prog_order order = {.op = PROG_FORK, .flags = silent[_i]};
@@ -417,8 +423,8 @@ static void *let_it_go(void *seg)
 	return NULL;
 }
 
-/* The kernel, too, shows nothing for a moment where mremap(2) puts one mapping in another's place.
- */
+/* While the agent replaces a mapping, /proc shows nothing there for a while. The kernel's
+   mremap(2), too, shows nothing for a short time when it puts one mapping in place of another. */
 START_TEST(a_fork_while_something_is_put_in_its_place_misses_nothing)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -443,7 +449,8 @@ START_TEST(a_fork_while_something_is_put_in_its_place_misses_nothing)
 }
 END_TEST
 
-/* Whatever bytes: decoding takes them or leaves them, and what it takes it gives back the same. */
+/* Decodes random bytes: they are accepted or refused, and if accepted, encoding gives the same
+   bytes again. */
 START_TEST(decoding_survives_any_bytes)
 {
 	uint64_t random = 88172645463325252u;
@@ -580,13 +587,13 @@ START_TEST(a_flood_of_connections_gets_little_of_the_control_thread)
 	tool = connect_raw();
 	ck_assert_int_eq(session_send(tool, &msg, NULL, 0, 0), 0);
 	ck_assert_int_eq(pthread_create(&thread, NULL, flood, NULL), 0);
-	sleep(2); /* what may be done at once is done */
+	sleep(2); /* by then the burst that is allowed at once is used up */
 	before = control_thread_computed();
 	came = atomic_load(&flood_came);
 	sleep(2);
 	us = control_thread_computed() - before;
 	ck_assert_uint_gt(atomic_load(&flood_came), came);
-	if (kernel_processors() <= 8) /* of more it may have more */
+	if (kernel_processors() <= 8) /* with more processors, pending connections may take more */
 		ck_assert_uint_lt(us, 2 * 1000000 / 4);
 	msg.type = SESSION_CANCEL;
 	ck_assert_int_eq(session_send(tool, &msg, NULL, 0, 0), 0);
@@ -608,7 +615,7 @@ START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
 	rc = session_send(sock, &msg, &pipefd[1], 1, 0);
 	ck_assert(rc == -EPERM || rc == 0); /* 0 before Linux 6.16 (test_doors.c) */
 	close(pipefd[1]);
-	/* No copy is left, while the connection is still there. */
+	/* While the connection is still open, no copy of the descriptor is left. */
 	ck_assert_int_eq(read(pipefd[0], &byte, 1), 0);
 	close(sock);
 	close(pipefd[0]);
@@ -624,7 +631,7 @@ START_TEST(what_is_no_userfaultfd_is_refused_by_the_doorman)
 	ck_assert_int_eq(
 		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 2}).result,
 		-EBADF);
-	/* Nothing at all: hung up, at once when the socket is closed. */
+	/* No message at all: the session is hung up on, at once when the socket is closed. */
 	ck_assert_int_ne(
 		prog_do(&prog, &(struct prog_order){.op = PROG_SESSION, .value = 3}).result, 0);
 	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_SESSION}).result, 0);
@@ -642,7 +649,7 @@ static long sleeps(void)
 	return usage.ru_nvcsw;
 }
 
-/* Sixteen threads that are woken to find nothing cost the machine more than the refusal does. */
+/* Waking all worker threads for nothing costs the machine more than the refusal does. */
 START_TEST(a_refused_request_wakes_one_thread_of_the_pool)
 {
 	const struct session_msg bad = {.type = SESSION_ATTACH, .len = 4096, .token = {1, 2}};
@@ -672,8 +679,7 @@ START_TEST(a_first_message_that_does_not_come_ends_the_connection)
 }
 END_TEST
 
-/* ---- tools
- * ---------------------------------------------------------------------------------------- */
+/* ---- tools ----------------------------------------------------------------------------------- */
 
 START_TEST(a_tool_is_answered_and_may_cancel)
 {
@@ -740,7 +746,7 @@ static bool grows_to(_Atomic unsigned *count, unsigned to)
 {
 	for (int i = 0; i < 10000 && atomic_load(count) < to; i++)
 		usleep(1000);
-	usleep(50000); /* no further */
+	usleep(50000); /* does not grow further */
 	return atomic_load(count) == to;
 }
 
@@ -764,7 +770,7 @@ START_TEST(users_whose_requests_wait_leave_threads_to_others)
 }
 END_TEST
 
-static unsigned turns[60], n_turns; /* one thread at a time */
+static unsigned turns[60], n_turns; /* written by one thread at a time */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void take_turn(void *arg)
@@ -777,7 +783,7 @@ static void take_turn(void *arg)
 	usleep(5000);
 }
 
-/* Whoever has asked for much is not before who asks for little behind him. */
+/* A user with many requests does not delay one with few that come later. */
 START_TEST(users_take_turns)
 {
 	static unsigned users[] = {1001, 1002, 1003, 1004, 1005};
@@ -786,7 +792,7 @@ START_TEST(users_take_turns)
 
 	begun = n_turns = 0;
 	over = false;
-	for (i = 0; i < 12; i++) /* all threads but what the daemon has */
+	for (i = 0; i < 12; i++) /* all threads except those for the daemon's own jobs */
 		workers_run(world.programs->workers, 2000 + i, keep_a_thread, &kept);
 	ck_assert(grows_to(&kept, 12));
 	for (i = 0; i < 50; i++)
@@ -801,7 +807,7 @@ START_TEST(users_take_turns)
 }
 END_TEST
 
-/* Each would keep its thread for as long as a session of its process is awaited. */
+/* Each request would keep its thread for as long as a session of its process is awaited. */
 START_TEST(who_has_hung_up_keeps_no_thread)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -816,7 +822,7 @@ START_TEST(who_has_hung_up_keeps_no_thread)
 		sock[i] = connect_raw();
 		ck_assert_int_eq(session_send(sock[i], &msg, NULL, 0, 0), 0);
 	}
-	usleep(300000); /* they are begun */
+	usleep(300000); /* until they have begun */
 	for (int i = 0; i < 20; i++)
 		close(sock[i]);
 	world_prog(&prog);
@@ -827,7 +833,7 @@ START_TEST(who_has_hung_up_keeps_no_thread)
 }
 END_TEST
 
-/* Its extent can be given when it is decided where it is. */
+/* Its extent can be given only when it is decided which node it is on. */
 START_TEST(a_first_attach_waits_while_the_segment_is_moved)
 {
 	struct seg *seg = world_segment("x", 7);
@@ -852,13 +858,14 @@ START_TEST(a_first_attach_waits_while_the_segment_is_moved)
 }
 END_TEST
 
-/* Many pieces take long to be put back: who does that goes before others no longer than that. */
+/* It takes long to put many ranges back: the thread that does so has priority for a bounded time
+   only. */
 START_TEST(what_is_put_back_for_long_is_in_no_hurry)
 {
 	struct attached x = world_attached(world_segment("x", 1), O_RDWR);
 	struct prog_order hole = {.op = PROG_MUNMAP, .len = MIB / 4};
 
-	for (uint64_t at = MIB / 4; at < SEG_BYTES; at += MIB / 2) { /* eight are left */
+	for (uint64_t at = MIB / 4; at < SEG_BYTES; at += MIB / 2) { /* eight ranges are left */
 		hole.addr = x.addr + at;
 		ck_assert_int_eq(prog_do(&x.prog, &hole).result, 0);
 	}
@@ -879,8 +886,7 @@ START_TEST(what_is_put_back_for_long_is_in_no_hurry)
 }
 END_TEST
 
-/* ---- the shelf ----------------------------------------------------------------------------------
- */
+/* ---- the fdstore ----------------------------------------------------------------------------- */
 
 static size_t count_orphans(void)
 {
@@ -894,7 +900,7 @@ static size_t count_orphans(void)
 	return n;
 }
 
-/* One more memory that is left to the next daemon; false: the shelf is full. */
+/* Leaves one more memory to the next daemon. False: the fdstore is full. */
 static bool leave_another(void)
 {
 	struct space *client = client_make(world.programs, getpid(), getuid());
@@ -919,7 +925,7 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	char byte;
 	void *at;
 
-	clients_sweep(p); /* this daemon has found nothing */
+	clients_sweep(p); /* adopts what is in the fdstore: nothing */
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->fdstore), 0);
 	setsockopt(p->fdstore[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
 	at = mmap((void *)(uintptr_t)p->arena_lo, SEG_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
@@ -931,7 +937,7 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	fdstore_adopt(p, client_adopt);
 	ck_assert_uint_eq(count_orphans(), n);
 	munmap(at, SEG_BYTES);
-	clients_sweep(p); /* each on the pool */
+	clients_sweep(p); /* ends each orphan, on the workers */
 	for (int ms = 0; recv(p->fdstore[1], &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0; ms++) {
 		ck_assert_int_lt(ms, 20000);
 		usleep(1000);
@@ -943,9 +949,6 @@ START_TEST(all_that_is_on_a_full_shelf_is_found_and_can_go)
 	seg_put(seg);
 }
 END_TEST
-
-/* ------------------------------------------------------------------------------------------------
- */
 
 static void add_tests(TCase *tc)
 {

@@ -1,5 +1,6 @@
 /*
- * Users against each other: who takes all of something gets no more, and everybody else goes on.
+ * Users against each other: a user that takes all of a resource gets no more of it, and the other
+ * users are served as before.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,8 @@ static void wait_until_normal(uint64_t tid)
 	ck_assert(!is_lifted(tid));
 }
 
-/* Who computes as an agent keeps nobody's page fault waiting. */
+/* An agent that computes delays no page fault: its priority is below that of the threads that
+   serve them. */
 START_TEST(an_agent_goes_before_programs_and_not_before_page_faults)
 {
 	struct sched_param param = {0};
@@ -58,7 +60,7 @@ START_TEST(an_agent_goes_before_programs_and_not_before_page_faults)
 }
 END_TEST
 
-/* Nothing was asked of it. */
+/* The daemon has asked nothing of this agent. */
 START_TEST(an_agent_that_computes_all_the_time_has_no_priority_any_more)
 {
 	struct prog_order computes = {.op = PROG_NAME, .flags = 2};
@@ -73,7 +75,7 @@ START_TEST(an_agent_that_computes_all_the_time_has_no_priority_any_more)
 	ck_assert(is_lifted(r.value));
 	wait_until_normal(r.value);
 	ck_assert(is_lifted(idle.value));
-	/* Nor is a fresh one of that user lifted. */
+	/* A new agent of that user gets no priority either. */
 	r = op(&prog[2], PROG_NAME, 0);
 	ck_assert_int_eq(r.result, 0);
 	ck_assert(!is_lifted(r.value));
@@ -82,7 +84,7 @@ START_TEST(an_agent_that_computes_all_the_time_has_no_priority_any_more)
 }
 END_TEST
 
-/* It is its process's main thread then, and has another number. */
+/* After exec the agent's thread is the main thread of its process, with another id. */
 START_TEST(an_agent_that_becomes_another_program_has_no_priority_any_more)
 {
 	struct prog_order becomes = {.op = PROG_NAME, .flags = 3};
@@ -115,7 +117,7 @@ START_TEST(an_agent_that_works_long_for_the_daemon_keeps_its_priority)
 	must(programs_revoke(world.programs, seg, PATIENCE, &err), &err);
 	programs_restore(world.programs, seg);
 	ck_assert(is_lifted(r.value));
-	usleep(1500000); /* another look */
+	usleep(1500000); /* until the daemon has looked at it again */
 	ck_assert(is_lifted(r.value));
 	prog_end(&prog);
 	seg_put(seg);
@@ -136,15 +138,15 @@ START_TEST(one_thread_of_a_program_has_priority_and_none_that_is_not_its_own)
 	ck_assert_int_eq(other.result, 0);
 	ck_assert(is_lifted(other.value));
 	ck_assert(!is_lifted(one.value));
-	/* With its session it goes. */
+	/* When the session ends, the priority goes. */
 	ck_assert_int_eq(op(&prog, PROG_UNNAME, 0).result, 0);
 	wait_until_normal(other.value);
-	/* A stranger's thread: this test's. */
+	/* A thread of another process: this test's. */
 	ck_assert_int_eq(op(&prog, PROG_NAME, (uint64_t)getpid()).result, 0);
 	ck_assert(!is_lifted((uint64_t)getpid()));
 	prog_end(&prog);
 
-	/* Another process of the same memory is no other program. */
+	/* Another process that shares the memory is not another program. */
 	prog_start(&next, world.socket);
 	one = op(&next, PROG_NAME, 0);
 	ck_assert(is_lifted(one.value));
@@ -157,7 +159,7 @@ START_TEST(one_thread_of_a_program_has_priority_and_none_that_is_not_its_own)
 }
 END_TEST
 
-/* ---- shares --------------------------------------------------------------------------------- */
+/* ---- quotas --------------------------------------------------------------------------------- */
 
 static int idle_connections(const void *arg)
 {
@@ -176,7 +178,7 @@ START_TEST(idle_connections_of_one_user_keep_nobody_out)
 	struct prog prog;
 
 	ck_assert_int_gt(stranger_said(&s), 500);
-	world_prog(&prog); /* at its first try */
+	world_prog(&prog); /* its first attempt to connect succeeds */
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
 	stranger_end(&s);
@@ -184,8 +186,8 @@ START_TEST(idle_connections_of_one_user_keep_nobody_out)
 }
 END_TEST
 
-/* Three sessions are fine, the fourth is not; those that are over do not count. The doors stay
-   open: a session ends with its own. */
+/* Three sessions are allowed, the fourth is not; sessions that are over do not count. The
+   broker's sockets stay open: a session ends when its own one is closed. */
 static int four_sessions(const void *arg)
 {
 	int sock[4], door[4], rc;
@@ -220,7 +222,7 @@ START_TEST(a_user_has_so_many_sessions_and_no_more)
 	world_programs_start();
 	s = stranger_start(STRANGER, four_sessions, NULL);
 	ck_assert_int_eq(stranger_said(&s), 1);
-	/* Others have their own. */
+	/* Other users have quotas of their own. */
 	for (int i = 0; i < 3; i++) {
 		world_prog(&prog[i]);
 		world_attach(&prog[i], seg, O_RDWR);
@@ -254,7 +256,7 @@ START_TEST(a_user_has_so_many_tokens_and_others_have_theirs)
 		s[i] = stranger_start(STRANGER, nothing, NULL);
 	for (int i = 0; i < 9; i++)
 		stranger_said(&s[i]);
-	/* Of one process the oldest goes. Of all of a user's the newest does not come. */
+	/* A process with too many tokens loses its oldest. A user with too many gets no new one. */
 	for (int i = 0; i < 8; i++)
 		for (int n = 0; n < 300; n++)
 			ck_assert_int_eq(programs_token(world.programs, seg_id(seg), O_RDWR,
@@ -326,7 +328,7 @@ START_TEST(a_forks_token_outlives_a_parent_that_nobody_waits_for)
 	ck_assert_int_eq(r.result, 0);
 	order.token[0] = r.value;
 	order.token[1] = r.addr;
-	world_prog(&child); /* of this process, as one is whose parent has left */
+	world_prog(&child); /* a child of this process, as one is whose parent has ended */
 	ck_assert_int_eq(kill(prog.pid, SIGKILL), 0);
 	ck_assert_int_eq(waitid(P_PID, (id_t)prog.pid, &info, WEXITED | WNOWAIT), 0);
 	ck_assert_int_eq(prog_do(&child, &order).result, 0);
@@ -340,7 +342,7 @@ END_TEST
 
 #define HELD_MAX 32
 
-/* What that process has open, its session's socket too. */
+/* Duplicates the descriptors that the process has open, its session's socket among them. */
 static void hold_files(pid_t pid, int held[HELD_MAX])
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -351,7 +353,8 @@ static void hold_files(pid_t pid, int held[HELD_MAX])
 	close(pidfd);
 }
 
-/* A process of that number which attaches with the token that it is told: the errno. */
+/* Makes a process with that pid, which attaches with the token `given` (NULL: with one made for
+   it). Returns the errno. */
 static int attach_as(pid_t pid, struct seg *seg, const uint64_t *given, char text[SESSION_TEXT_MAX])
 {
 	struct clone_args args = {
@@ -403,7 +406,7 @@ START_TEST(a_dead_processes_session_and_token_do_not_serve_the_next_of_its_numbe
 	prog_end(&prog);
 	usleep(20000); /* /proc counts in ticks of 10 ms */
 	ck_assert_int_eq(attach_as(prog.pid, seg, token, text), EPERM);
-	/* With one of its own: the session that still stands is not its own. */
+	/* With a token of its own: the session that still exists is not its own. */
 	ck_assert_int_eq(attach_as(prog.pid, seg, NULL, text), ESRCH);
 	ck_assert_msg(strstr(text, "no session") != NULL, "%s", text);
 	for (int i = 0; i < HELD_MAX; i++)
@@ -429,7 +432,7 @@ static uint64_t load_when_back(struct prog *prog, uint64_t addr)
 	return r.value;
 }
 
-/* Read-only first, then writable in its place; the agent leaves one command unanswered. */
+/* Attaches read-only first, then writable in its place; the agent leaves one command unanswered. */
 START_TEST(an_agent_that_leaves_a_replacement_half_done_is_hung_up_on)
 {
 	struct prog_order order = {.op = PROG_ATTACH,
@@ -447,7 +450,7 @@ START_TEST(an_agent_that_leaves_a_replacement_half_done_is_hung_up_on)
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
 	ck_assert_int_eq(prog_do(&prog, &order).result, -ETIMEDOUT);
 	world_wait_session(&prog, 2);
-	/* The segment is as free as before, and the old mapping stands. */
+	/* The segment can be revoked as before, and the old mapping is still there. */
 	ck_assert_uint_eq(load_when_back(&prog, addr), UINT64_C(0x0505050505050505));
 	for (int i = 0; i < 100 && programs_revoke(world.programs, seg, 1000, &err); i++)
 		usleep(10000); /* until its new session is ready */
@@ -456,7 +459,8 @@ START_TEST(an_agent_that_leaves_a_replacement_half_done_is_hung_up_on)
 	ck_assert_int_eq(prog_do(&prog, &order).result, 0);
 	ck_assert_int_eq(
 		prog_do(&prog, &(struct prog_order){.op = PROG_STORE, .addr = addr}).result, 0);
-	/* A child of it has the same, and no private copy of what looks read-only. */
+	/* A child gets the same mapping, and no private copy because the mapping looks
+	   read-only. */
 	ck_assert_int_eq(prog_do(&prog, &(struct prog_order){.op = PROG_FORK, .addr = addr}).result,
 			 0);
 	prog_end(&prog);
@@ -482,7 +486,8 @@ START_TEST(a_segment_that_comes_back_to_a_silent_agent_is_sigbus_until_it_comes_
 	seg = world_take(seg, 0, SEG_BYTES / RAMP_PAGE_BYTES);
 	ck_assert_int_eq(programs_pulling(world.programs, seg, &err), 0);
 	programs_back(world.programs, seg);
-	/* Hung up on for the SWAP that it left, it comes again and gets the segment. */
+	/* The agent was hung up on since it did not answer SWAP; it connects again and gets the
+	   segment. */
 	world_wait_session(&prog, 2);
 	ck_assert_uint_eq(load_when_back(&prog, addr), FILLED);
 	prog_end(&prog);
@@ -495,11 +500,13 @@ END_TEST
 int64_t __real_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
 int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake);
 
-static _Atomic uint64_t remapped; /* nothing can be mapped there; 0: everywhere it can */
-static _Atomic uint64_t tries;	  /* all the same */
+/* No page can be mapped at this address; 0: pages can be mapped everywhere. */
+static _Atomic uint64_t remapped;
+static _Atomic uint64_t tries; /* to map a page there all the same */
 static _Atomic unsigned continues;
-static _Atomic uint64_t held_at;      /* whoever maps something there is held until this is 0 */
-static _Atomic unsigned holds, freed; /* how many were; how many are no more */
+static _Atomic uint64_t held_at; /* a thread that maps a page there blocks until this is 0 */
+/* Threads that have blocked there; those of them that have continued. */
+static _Atomic unsigned holds, freed;
 
 int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool wake)
 {
@@ -516,7 +523,8 @@ int64_t __wrap_kernel_uffd_continue(int uffd, uint64_t addr, uint64_t len, bool 
 	return -EAGAIN;
 }
 
-/* Who waits for its page comes again and again, and each time others get theirs meanwhile. */
+/* The program that waits for its page has the page fault again and again, and each time other
+   programs get their pages meanwhile. */
 START_TEST(a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody)
 {
 	struct seg *seg[2];
@@ -551,7 +559,7 @@ START_TEST(a_program_that_mremaps_all_the_time_keeps_the_pager_from_nobody)
 }
 END_TEST
 
-/* What is mapped behind a freeze would be a way to a segment that has left. */
+/* A page that is mapped after a freeze would give access to a segment that has left. */
 START_TEST(a_freeze_is_refused_while_a_program_holds_who_maps_a_page)
 {
 	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
@@ -581,7 +589,7 @@ START_TEST(a_freeze_is_refused_while_a_program_holds_who_maps_a_page)
 }
 END_TEST
 
-/* Nor does it keep the pager once more, nor a write(2). */
+/* It blocks neither the pager a second time nor a write(2). */
 START_TEST(a_program_that_has_kept_the_pager_is_served_apart)
 {
 	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
@@ -600,7 +608,7 @@ START_TEST(a_program_that_has_kept_the_pager_is_served_apart)
 	prog_send(&prog[0], &(struct prog_order){.op = PROG_LOAD, .addr = held_at});
 	while (!holds)
 		usleep(1000);
-	for (uint64_t page = 2; page < 100; page++) /* it is at the same address */
+	for (uint64_t page = 2; page < 100; page++) /* the segment is at the same address in both */
 		ck_assert_uint_eq(prog_load(&prog[1], addr[1] + page * RAMP_PAGE_BYTES), FILLED);
 	programs_written(world.programs, seg_id(seg), 1, 1);
 	ck_assert_uint_eq(freed, 0);
@@ -614,7 +622,7 @@ START_TEST(a_program_that_has_kept_the_pager_is_served_apart)
 }
 END_TEST
 
-/* Others have the same segment attached, each in many pieces. */
+/* Other programs have the same segment attached, each in many ranges. */
 START_TEST(a_page_fault_is_resolved_where_it_was_and_nowhere_else)
 {
 	struct seg *seg = world_take(world_segment("x", 5), 0, 100);
@@ -631,7 +639,7 @@ START_TEST(a_page_fault_is_resolved_where_it_was_and_nowhere_else)
 			unmap.addr = addr + page * RAMP_PAGE_BYTES;
 			ck_assert_int_eq(prog_do(&prog[i], &unmap).result, 0);
 		}
-		/* Another look finds the pieces. */
+		/* An attach makes the daemon look again and find the ranges. */
 		ck_assert_int_eq(world_try_attach(&prog[i], seg, O_RDWR, PROT_READ | PROT_WRITE,
 						  99 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES)
 					 .result,
