@@ -1,13 +1,16 @@
 /*
- * Page faults as they arrive: which page of which segment, and who is to have it.
+ * Page faults as they arrive: which page of which segment they want, and which of them the pager
+ * gets.
  *
  * A page fault arrives at the pager (space_read), which fills the page in the file and calls
- * space_resolve (resolve.c): CONTINUE maps it where the page fault was and wakes who waits. Whoever
- * waits for the same page elsewhere has a page fault of his own, which the pager has read and
- * remembers, or is about to read: one page costs one process's CONTINUE, however many have the
- * segment attached. While a segment is FROZEN, faults are read and left: whoever ends the freeze
- * wakes the whole range, and what is still a fault then is raised again. That holds for every case
- * here: where it is not clear what to do with a fault, wake it.
+ * space_resolve (resolve.c): CONTINUE maps the page where the page fault was, and wakes the thread
+ * that waits there. A thread of another process that waits for the same page has a page fault of
+ * its own, which the pager has read and remembers, or is about to read: so one page costs one
+ * process's CONTINUE, however many processes have the segment attached.
+ *
+ * While a segment is FROZEN its page faults are read and left: the end of the freeze wakes the
+ * whole range, and an access that still can't be made then raises its page fault again. That holds
+ * for every case here: where it is not clear what to do with a page fault, wake it.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +21,8 @@
 #include "programs/client/uffd.h"
 #include "programs/programs.h"
 
-/* The attachment's mseg with a reference, and the page; NULL: none. */
+/* Returns the mapped segment that is attached at `addr`, with a reference, and its page there;
+   NULL: none. */
 static struct mapped_segment *find_page(struct space *client, uint64_t addr, uint64_t *page)
 {
 	const struct attachment *a = NULL;
@@ -37,7 +41,7 @@ static struct mapped_segment *find_page(struct space *client, uint64_t addr, uin
 	return mseg;
 }
 
-/* True where the pager shall have it. */
+/* Returns true where the pager is to serve this page fault. */
 static bool take_fault(struct space *client, const struct uffd_msg *msg, struct space_fault *fault)
 {
 	struct programs *p = client->programs;
@@ -51,7 +55,7 @@ static bool take_fault(struct space *client, const struct uffd_msg *msg, struct 
 	};
 	mseg = find_page(client, fault->addr, &fault->page);
 	if (!mseg) {
-		/* A mapping that the program has moved or grown by itself; or none of ours. */
+		/* The program has moved or grown a mapping by itself; or no segment is there. */
 		atomic_store(&client->stray_fault, fault->addr);
 		client_look_soon(client);
 		space_wake(client, fault->addr);

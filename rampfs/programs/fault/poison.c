@@ -1,17 +1,17 @@
 /*
- * POISON: SIGBUS for who touches a page that is lost, and its end.
+ * POISON: SIGBUS for a thread that touches a page that is lost, and its end.
  *
- * A SIGBUS that was given for want of room, or of a page that is there by now, is not for ever.
+ * POISON is an entry in the program's page table. It stays there, whatever comes into the file
+ * afterwards, until the page is mapped in its place; that needs the page, and so room for it. But a
+ * SIGBUS that was given for want of room, or for a page that is there by now, must not last for
+ * ever: so these entries are taken out again.
  *
- * The POISON that gives it is an entry in the program's page table, beside all that comes into the
- * file afterwards. Mapping the page in its place lifts it, which takes the page, and so room.
+ * Happy path: /proc tells where the entries are, and the agent drops them, as in a revoke. The next
+ * touch is a page fault again, which finds the page, or room for it, or gets the next POISON. After
+ * the end of a pull it finds the same as in any file of a tmpfs.
  *
- * Happy path: /proc tells where these entries are, and the agent drops them, as in a revoke. The
- * next touch is a page fault again, which finds the page, or room for it, or gets the next POISON.
- * At the end of a pull it finds what any file of a tmpfs has.
- *
- * How it fails: an agent that does not answer in time has the message all the same, and drops them
- * when it goes on. Those that did not fit into it stay until the next time.
+ * How it fails: an agent that does not answer in time has the message all the same, and drops the
+ * entries when it continues. Entries that did not fit into the message stay until the next time.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,8 +32,9 @@
 
 #define EAGAIN_TRIES 2000
 #define SAY_MS	     300u
-#define ANSWER_MS    300u		   /* all agents together */
-#define LOOK_BYTES   (UINT64_C(128) << 20) /* at once: meanwhile the program can map nothing */
+#define ANSWER_MS    300u /* all agents together */
+/* scanned at once: meanwhile the program can map nothing */
+#define LOOK_BYTES (UINT64_C(128) << 20)
 
 /* ---- a page that is lost -------------------------------------------------------------------- */
 
@@ -58,7 +59,8 @@ static void poison_once(struct space *client, uint64_t addr)
 	}
 }
 
-/* LOCAL, and there: a hole that found no room is LOCAL as well. Maps it, which lifts a POISON. */
+/* Maps a page that is LOCAL, which lifts a POISON. Returns false where it is not LOCAL, or nothing
+   is there to map: a hole that found no room is LOCAL, too. */
 static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *client,
 		     uint64_t addr)
 {
@@ -77,10 +79,11 @@ static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *c
 }
 
 /*
- * change is held, so that the segment stays what it is, but not mseg->lock: the program may keep us
- * here. Since the page was touched a write may have made it good, and may do so while we are here.
- * Who makes it LOCAL maps it afterwards, which lifts our POISON; who did both before ours is seen
- * by the second look.
+ * Poisons one page in one client, unless it is good by now. change is held, so that the segment
+ * keeps its state, but not mseg->lock: the program may keep this thread here. A write may have made
+ * the page good since it was touched, or may do so meanwhile. A thread that makes the page LOCAL
+ * maps it afterwards, which lifts this POISON; if it has done both before this POISON, the second
+ * map_good sees that.
  */
 static void poison_range(struct mapped_segment *mseg, uint64_t page, struct space *client,
 			 uint64_t addr)
@@ -89,12 +92,13 @@ static void poison_range(struct mapped_segment *mseg, uint64_t page, struct spac
 		poison_once(client, addr);
 		map_good(mseg, page, client, addr);
 	}
-	/* Of a segment that is frozen or gone, whoever ends that wakes. */
+	/* Where the segment is FROZEN or GONE, the end of that state wakes. */
 	if (mseg->state == MSEG_OPEN)
 		space_wake(client, addr);
 }
 
-/* Where programs map that page, in the table as it stands: needs no memory. change is held. */
+/* Poisons the page wherever the table says that programs map it, which needs no memory. change is
+   held. */
 static void poison_untold(struct poison *job)
 {
 	uint64_t addr, from = job->page * RAMP_PAGE_BYTES;
@@ -107,13 +111,14 @@ static void poison_untold(struct poison *job)
 				poison_range(job->mseg, job->page, cm->client, addr);
 }
 
-/* change is held. -ENOMEM: nothing has been done. */
+/* Tells the agents why, once a segment, and poisons the page. change is held. -ENOMEM: nothing has
+   been done. */
 static int tell_and_poison(struct poison *job)
 {
 	uint64_t from = job->page * RAMP_PAGE_BYTES;
 	struct mapping_ref *refs = NULL;
 	size_t count = 0;
-	uint64_t told = 0; /* the client with this id, none has 0 */
+	uint64_t told = 0; /* id of the client that was told last; no client has 0 */
 	bool say;
 
 	if (mseg_refs(job->mseg, &refs, &count))
@@ -153,7 +158,7 @@ static void run_poison(void *arg)
 	free(job);
 }
 
-/* Who waits for that page tries again. */
+/* Wakes the threads that wait for that page: they try again. */
 static void wake_page(struct mapped_segment *mseg, uint64_t page)
 {
 	uint64_t addr, from = page * RAMP_PAGE_BYTES;
@@ -176,14 +181,15 @@ void programs_poison(struct programs *p, struct seg *seg, uint64_t page, const c
 		return;
 	job = malloc(sizeof(*job));
 	if (!job) {
-		wake_page(mseg, page); /* until there is memory */
+		wake_page(mseg, page); /* the page fault comes again, until there is memory */
 		mseg_put(p, mseg);
 		return;
 	}
 	*job = (struct poison){.programs = p, .mseg = mseg, .page = page};
 	snprintf(job->why, sizeof(job->why), "rampfs: %s", why);
 	atomic_fetch_add(&mseg->poisoning, 1);
-	workers_run_own(p->workers, seg_owner(seg).uid, run_poison, job); /* waits in programs */
+	/* may wait for programs */
+	workers_run_own(p->workers, seg_owner(seg).uid, run_poison, job);
 }
 
 /* ---- taking it out again -------------------------------------------------------------------- */
@@ -205,7 +211,7 @@ static int drop_poison(struct mapped_segment *mseg, struct space *client, struct
 	return rc;
 }
 
-/* One more page of those to be dropped. False: there is no place for it. */
+/* Adds a page to those that the message drops. False: there is no room for it. */
 static bool add_page(struct session_msg *msg, uint64_t addr)
 {
 	struct session_range *last = msg->count ? &msg->ranges[msg->count - 1] : NULL;
@@ -220,7 +226,7 @@ static bool add_page(struct session_msg *msg, uint64_t addr)
 	return true;
 }
 
-/* The first POISON from *at on. False: there is none. */
+/* Finds the first POISON from *at on. False: there is none. */
 static bool find_poison(const struct mapping_ref *ref, uint64_t *at)
 {
 	int found = 0;
@@ -241,7 +247,7 @@ static int unpoison(struct mapped_segment *mseg, const struct mapping_ref *ref, 
 	uint64_t at = ref->start;
 	int rc = 0;
 
-	/* A page of the program's own that is swapped out looks the same. */
+	/* A private copy that is swapped out looks the same in /proc. */
 	if (!ref->writable && mappings_copied(&ref->client->mappings, at, ref->end, false))
 		return 0;
 	for (; !rc && find_poison(ref, &at); at += RAMP_PAGE_BYTES)

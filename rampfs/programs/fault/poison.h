@@ -1,5 +1,5 @@
 /*
- * POISON: entries of a program that give SIGBUS (poison.c). The rest of it is in programs.h.
+ * POISON: page-table entries of a program that raise SIGBUS (poison.c). programs.h has the rest.
  */
 #ifndef RAMP_PROGRAMS_POISON_H
 #define RAMP_PROGRAMS_POISON_H
@@ -10,7 +10,7 @@
 struct mapped_segment;
 struct programs;
 
-/* Takes out every POISON, on a worker. False: no memory. */
+/* Begins to take out every POISON, on a worker. False: no memory. */
 bool unpoison_begin(struct programs *p, struct mapped_segment *mseg, uid_t owner);
 
 #endif

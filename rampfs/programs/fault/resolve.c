@@ -1,19 +1,22 @@
 /*
- * Pages that have come are mapped where they are attached, and who waits for them goes on.
+ * Maps pages that have come where they are attached, and wakes the threads that wait for them.
  *
- * Happy path: the table says where the segment is attached, and CONTINUE maps the pages there.
- * Nothing is locked meanwhile: the kernel takes the lock of the program's memory where it can't do
- * with less (a private mapping before its first page, no mapping any more, or before Linux 6.9),
- * and a program can keep that lock for as long as it likes. Whoever is in there is counted in
- * mseg->resolving instead, which a freeze waits for: a page that were mapped behind it would be a
- * program's way to a segment that has left.
+ * Happy path: the table says where the segment is attached, and CONTINUE maps the pages there. No
+ * lock of the daemon is held meanwhile: the kernel takes the lock of the program's memory
+ * (mmap_lock) where it can't do with less (for a private mapping before its first page, where no
+ * mapping is any more, or before Linux 6.9), and a program can keep that lock for as long as it
+ * likes. Each thread in there is counted in mseg->resolving instead, and a freeze waits for these
+ * threads: a page that was mapped after the freeze would let a program reach a segment that has
+ * left.
  *
- * How it fails: what is not LOCAL any more, frozen, or attached elsewhere by now is left to the
- * page fault that comes again. Who keeps his memory keeps the caller; of the pager and the prefetch
- * thread another one goes on (pull/takeover.c). A program that has kept the pager does it no more,
- * nor does its user by another: for BY_WORKER_MS pages are mapped for him on a worker, in his
- * share. So is what a write(2) has brought, which goes on after a moment. Whoever is about to go
- * where somebody is kept passes it over, and who is back wakes all that wait there.
+ * How it fails: a page that is not LOCAL any more, or frozen, or attached elsewhere by now, is left
+ * to its page fault, which comes again. A program that keeps the lock of its memory keeps the
+ * calling thread. Where that is the pager or the prefetch thread, a new thread continues in its
+ * place (pull/takeover.c). After a program has kept the pager, neither it nor another program of
+ * its user can do so again: for BY_WORKER_MS a worker maps their pages, in that user's share.
+ * Workers map the pages that a write(2) has brought, too, and the writer continues after WRITTEN_MS
+ * at most. A thread that is about to enter a program in which another thread is kept passes it
+ * over, and the kept thread, once it is back, wakes all that wait there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,8 +33,8 @@
 #include "programs/programs.h"
 
 #define EAGAIN_TRIES 2000
-#define HASTY_TRIES  8	 /* no sleep: it may have tens of such page faults to look at */
-#define KEPT_MS	     50u /* so long in one program's memory: it keeps whoever goes there */
+#define HASTY_TRIES  8	 /* no sleep: the caller may have tens of such page faults */
+#define KEPT_MS	     50u /* a thread in one program's memory for longer is kept there */
 #define WRITTEN_MS   100u
 #define BY_WORKER_MS 600000u
 #define SPANS	     16u /* looked up at once */
@@ -57,7 +60,7 @@ static void resolve_range(struct space *client, uint64_t addr, uint64_t len, boo
 			uffd_drain(client);
 			uffd_let_others(tries);
 		} else if (n == -EFAULT) {
-			/* Past the end of the file: the access finds that out by itself. */
+			/* Past the end of the file: the woken access finds that out by itself. */
 			space_wake(client, addr + done);
 			done += RAMP_PAGE_BYTES;
 		} else {
@@ -69,7 +72,8 @@ static void resolve_range(struct space *client, uint64_t addr, uint64_t len, boo
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* mseg->lock is held: whoever sets another state from here on sees it. */
+/* Counts this thread as one that maps pages of the segment. False: nothing is to be mapped.
+   mseg->lock is held: a thread that sets another state from here on sees the count. */
 static bool resolve_begin(struct programs *p, struct mapped_segment *mseg)
 {
 	if (mseg->state != MSEG_OPEN || !mseg->pulling)
@@ -89,7 +93,8 @@ static void resolve_end(struct programs *p, struct mapped_segment *mseg)
 	}
 }
 
-/* The last of it. Where programs_close has been and gone, what is left is the process's to free. */
+/* Gives the references back. After programs_close it gives back nothing: the end of the process
+   frees what is left. */
 static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, struct space *client)
 {
 	pthread_rwlock_rdlock(&p->ending);
@@ -103,7 +108,8 @@ static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, stru
 	pthread_rwlock_unlock(&p->ending);
 }
 
-static bool keeps(const struct space *client)
+/* Returns true where a thread is kept in that client: it has been there for longer than KEPT_MS. */
+static bool keeps_a_thread(const struct space *client)
 {
 	uint64_t now = clock_ms(), since;
 
@@ -115,28 +121,30 @@ static bool keeps(const struct space *client)
 	return false;
 }
 
-/* When it began; *noted: as the first of them. */
-static uint64_t resolve_enter(struct space *client, enum resolver who, bool *noted)
+/* Returns the time at which the thread enters the client. *noted: the time is noted, since it is
+   the first one of its kind. */
+static uint64_t resolve_enter(struct space *client, enum resolver kind, bool *noted)
 {
-	uint64_t now = clock_ms(), nobody = 0;
+	uint64_t now = clock_ms(), none = 0;
 
-	*noted = atomic_compare_exchange_strong(&client->resolving_ms[who], &nobody, now);
+	*noted = atomic_compare_exchange_strong(&client->resolving_ms[kind], &none, now);
 	return now;
 }
 
-static void resolve_leave(struct space *client, enum resolver who, uint64_t since_ms, bool noted)
+static void resolve_leave(struct space *client, enum resolver kind, uint64_t since_ms, bool noted)
 {
 	if (noted)
-		atomic_store(&client->resolving_ms[who], 0);
-	/* What has passed it over. The pager's client was parked as well. */
+		atomic_store(&client->resolving_ms[kind], 0);
+	/* Wakes page faults that were passed over meanwhile. The pager has parked the client,
+	   too. */
 	if (clock_ms() > since_ms + KEPT_MS)
 		space_wake_all(client);
 }
 
-/* ---- where somebody waits ------------------------------------------------------------------- */
+/* ---- where a thread waits ------------------------------------------------------------------- */
 
-/* How many of these pages are LOCAL. Since they came the segment may have left, and come again.
-   mseg->lock is held. */
+/* Returns how many of these pages are LOCAL, from the first on. Since they came the segment may
+   have left and come back. mseg->lock is held. */
 static uint64_t local_pages(struct mapped_segment *mseg, uint64_t first, uint64_t count)
 {
 	enum page_state state;
@@ -145,8 +153,8 @@ static uint64_t local_pages(struct mapped_segment *mseg, uint64_t first, uint64_
 	return run && state == PAGE_LOCAL ? run : 0;
 }
 
-/* How many bytes of it are attached at that address; 0: something else is there by now. mseg->lock
-   is held. */
+/* Returns how many bytes of these pages are LOCAL and attached at that address; 0: something else
+   is there by now. mseg->lock is held. */
 static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, uint64_t addr,
 			    uint64_t first, uint64_t count)
 {
@@ -160,7 +168,7 @@ static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, u
 }
 
 static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
-		       uint64_t count, enum resolver who)
+		       uint64_t count, enum resolver kind)
 {
 	struct programs *p = client->programs;
 	struct mapped_segment *mseg = mseg_find(p, id);
@@ -181,12 +189,12 @@ static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, u
 		mseg_put(p, mseg);
 		return;
 	}
-	since_ms = resolve_enter(client, who, &noted);
+	since_ms = resolve_enter(client, kind, &noted);
 	if (len)
 		resolve_range(client, addr, len, false);
 	else
 		space_wake(client, addr);
-	resolve_leave(client, who, since_ms, noted);
+	resolve_leave(client, kind, since_ms, noted);
 	resolve_end(p, mseg);
 	resolve_let_go(p, mseg, NULL);
 }
@@ -201,7 +209,7 @@ static void run_by_worker(void *arg)
 {
 	struct by_worker_job *job = arg;
 
-	if (!keeps(job->client))
+	if (!keeps_a_thread(job->client))
 		resolve_at(job->client, job->id, job->addr, job->first, job->count,
 			   RESOLVER_WORKER);
 	space_put(job->client);
@@ -214,7 +222,7 @@ static void resolve_by_worker(struct space *client, ramp_segment_t id, uint64_t 
 	struct by_worker_job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		space_wake(client, addr); /* until there is memory */
+		space_wake(client, addr); /* the page fault comes again, until there is memory */
 		return;
 	}
 	*job = (struct by_worker_job){space_get(client), id, addr, first, count};
@@ -229,8 +237,9 @@ static _Atomic uint64_t *by_worker_until(struct space *client)
 void space_kept(struct space *client)
 {
 	if (atomic_exchange(by_worker_until(client), clock_ms() + BY_WORKER_MS) <= clock_ms())
-		log_warn("process %d keeps the lock of its memory, where pages of it are to be "
-			 "mapped: page faults of user %u are served apart for %u minutes",
+		log_warn("process %d keeps the lock of its memory while a page is to be mapped "
+			 "there: "
+			 "workers map the pages of user %u for %u minutes",
 			 (int)client->pid, (unsigned int)client->uid, BY_WORKER_MS / 60000u);
 }
 
@@ -243,9 +252,10 @@ void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint6
 		resolve_at(client, id, addr, first, count, RESOLVER_PAGER);
 }
 
-/* ---- wherever it is attached ---------------------------------------------------------------- */
+/* ---- wherever the segment is attached ------------------------------------------------------- */
 
-/* Where the client has these pages, from that address on; mseg->lock is held. */
+/* Finds where the client has these pages attached, from that address on, SPANS places at most.
+   mseg->lock is held. */
 static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint64_t from_addr,
 			 uint64_t first, uint64_t count, struct span *spans)
 {
@@ -263,25 +273,27 @@ static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint
 	return n;
 }
 
-/* Nobody wakes who was told SIGBUS: where it is only that processors are busy, that is waited
-   for. */
+/* Returns true where a thread is kept in the client. After a SIGBUS no page fault waits that could
+   be woken later: so a patient caller waits first, WRITTEN_MS at most, since the processors may
+   only be busy. */
 static bool is_passed_over(const struct space *client, bool patient)
 {
 	uint64_t until_ms = clock_ms() + WRITTEN_MS;
 
-	while (patient && keeps(client) && clock_ms() < until_ms &&
+	while (patient && keeps_a_thread(client) && clock_ms() < until_ms &&
 	       !atomic_load(&client->programs->closing))
 		usleep(1000);
-	return keeps(client);
+	return keeps_a_thread(client);
 }
 
-/* As it is attached in that client. `client` and `mseg`: references, which it gives back. */
+/* Maps the pages wherever that client has them attached. Gives the references `client` and `mseg`
+   back. */
 static void resolve_client(struct programs *p, struct mapped_segment *mseg, struct space *client,
 			   uint64_t first, uint64_t count, bool patient)
 {
 	uint64_t from_addr = 0, left = 0, since_ms;
 	struct span spans[SPANS];
-	const enum resolver who = patient ? RESOLVER_WORKER : RESOLVER_PREFETCH;
+	const enum resolver kind = patient ? RESOLVER_WORKER : RESOLVER_PREFETCH;
 	size_t n = SPANS;
 	bool begun, noted;
 
@@ -304,20 +316,20 @@ static void resolve_client(struct programs *p, struct mapped_segment *mseg, stru
 		pthread_rwlock_unlock(&mseg->lock);
 		if (n == 0)
 			break;
-		since_ms = resolve_enter(client, who, &noted);
+		since_ms = resolve_enter(client, kind, &noted);
 		for (size_t i = 0; i < n; i++)
-			if (spans[i].gone) /* as the table has it; the access finds out */
+			if (spans[i].gone) /* by the table; the woken access finds out */
 				kernel_uffd_wake(client->uffd, spans[i].addr, spans[i].len);
 			else
 				resolve_range(client, spans[i].addr, spans[i].len, patient);
-		resolve_leave(client, who, since_ms, noted);
+		resolve_leave(client, kind, since_ms, noted);
 	}
 	resolve_end(p, mseg);
 	resolve_let_go(p, mseg, client);
 }
 
-/* The client after `last` (NULL: the first) that has it attached, with a reference; NULL: none. It
-   compares addresses alone: the last one may be gone. */
+/* Returns the client after `last` (NULL: the first) that has the segment attached, with a
+   reference; NULL: none. Compares addresses alone, since `last` may be freed. */
 static struct space *next_client(struct mapped_segment *mseg, const struct space *last)
 {
 	struct client_mappings key = {.client = (struct space *)((uintptr_t)last + 1)};
@@ -337,8 +349,8 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 	struct space *client = NULL;
 	struct mapped_segment *mseg;
 
-	/* From one client to the next, too: who was kept may be on his way there while the daemon
-	   ends. */
+	/* Counted between two clients, too: a thread that was kept may be on its way to the next
+	   one while the daemon ends. */
 	atomic_fetch_add(&p->resolving, 1);
 	mseg = mseg_find(p, id);
 	while (mseg && !atomic_load(&p->closing) && (client = next_client(mseg, client))) {
@@ -350,11 +362,11 @@ void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uin
 
 /* ---- after a write(2) ----------------------------------------------------------------------- */
 
-/* Whoever gives back the last reference frees it. */
+/* The pages of one write(2) on their way into programs. The last reference frees it. */
 struct written {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t mapped;
-	uint32_t refs; /* of those who map it, and one of who waits */
+	uint32_t refs; /* one of each job, and one of the thread that waits */
 };
 
 struct written_job {
@@ -418,7 +430,7 @@ static void written_wait(struct written *written)
 	pthread_mutex_unlock(&written->lock);
 }
 
-/* False: no memory. `client` is the job's, or given back. */
+/* Begins to map the pages in one client. False: no memory. Takes the reference `client` over. */
 static bool written_in(struct programs *p, struct mapped_segment *mseg, struct space *client,
 		       struct written *written, uint64_t first, uint64_t count)
 {
@@ -436,7 +448,7 @@ static bool written_in(struct programs *p, struct mapped_segment *mseg, struct s
 	return true;
 }
 
-/* Reads the table as it goes; what attaches meanwhile finds the page by itself. */
+/* Reads the table client by client: a program that attaches meanwhile finds the page by itself. */
 static void map_written(struct programs *p, struct mapped_segment *mseg, struct space *client,
 			uint64_t first, uint64_t count)
 {

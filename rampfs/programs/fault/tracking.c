@@ -1,6 +1,6 @@
 /*
- * When a segment is registered with userfaultfd: from the first page that is missing until all have
- * come.
+ * Registers a segment's attachments with userfaultfd from the first page that is missing on, and
+ * unregisters them when all have come.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 	mseg_set_seg(mseg, seg);
 	if (mseg->state == MSEG_GONE)
 		atomic_store(&mseg->coming, true);
-	/* The last page may have come before us, and programs_pulled with it. */
+	/* The last page may have come before this call, and programs_pulled with it. */
 	pthread_rwlock_wrlock(&mseg->lock);
 	mseg->pulling = pages_missing(seg) > 0;
 	pthread_rwlock_unlock(&mseg->lock);
@@ -37,10 +37,11 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 	for (size_t i = 0; i < count; i++) {
 		if (refs[i].gone)
 			continue;
-		/* What fails is not mapped any more, or the look after the next event finds it. */
+		/* Where it fails the range is not mapped any more, or the look after the next event
+		   finds it. */
 		if (uffd_arm(refs[i].client, refs[i].start, refs[i].end))
 			rc = mseg_look(p, mseg, refs[i].client);
-		else /* a page fault that the pager saw before it knew the pull comes again */
+		else /* page faults that the pager read before it knew of the pull come again */
 			kernel_uffd_wake(refs[i].client->uffd, refs[i].start,
 					 refs[i].end - refs[i].start);
 	}
@@ -52,7 +53,7 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 		  : 0;
 }
 
-/* change is held, and no lock that page faults need. */
+/* Unregisters all attachments. change is held, but no lock that page faults need. */
 static void disarm_all(struct mapped_segment *mseg)
 {
 	struct client_mappings *cm;
@@ -72,8 +73,8 @@ static void run_disarm(void *arg)
 	struct disarm *job = arg;
 
 	pthread_mutex_lock(&job->mseg->change);
-	if (!mseg_armed(job->mseg)) { /* by a freeze that has come meanwhile, or the next pull */
-		job->mseg->prelook.on = false; /* of a move that has begun: it looks again */
+	if (!mseg_armed(job->mseg)) { /* else a freeze, or the next pull, has come meanwhile */
+		job->mseg->prelook.on = false; /* a move that has begun looks again */
 		disarm_all(job->mseg);
 	}
 	pthread_mutex_unlock(&job->mseg->change);
@@ -82,9 +83,9 @@ static void run_disarm(void *arg)
 }
 
 /*
- * To let go of page faults takes the lock of a program's memory, which it may keep: that waits in
- * the share of the segment's owner, not in the thread of all pulls. Until then a page fault there
- * comes again and again, since nobody resolves it any more.
+ * Unregistering takes the lock of a program's memory, which the program may keep: that waits in the
+ * share of the segment's owner, not in the thread that does all pulls. Until it is done a page
+ * fault there comes again and again, since nothing resolves it any more.
  */
 bool programs_pulled(struct programs *p, struct seg *seg)
 {

@@ -1,29 +1,33 @@
 /*
- * An agent must get a processor at once when a revoke asks it: it runs at real-time priority. That
- * is a privilege, so one thread of an address space has it at a time, and only while its session
- * stands.
+ * Real-time priority for agents: an agent must get a processor at once when a revoke asks it. That
+ * is a privilege, so only one thread of an address space has it at a time, and only while its
+ * session stands.
  *
  *   (none) --session ready--> raised --session over--> (none)
  *                             raised --another thread of that memory named--> (none)
  *                             raised --computes all the time--> (none)
  *
  * Happy path: the thread that HELLO named is found among the threads of the process that has
- * connected, and raised; after that it is looked at again, since a thread's number has no handle
- * that would keep it from being somebody else's by now. A session of that memory that came while we
- * looked for such may have been raised unseen, as we by it: so who has raised looks at those again,
- * and of two of them the first to do so takes it from the other.
+ * connected, and is raised. After that it is looked at again: no handle keeps a thread's number
+ * from being another thread's by now. Before, the session has searched for other sessions of that
+ * memory. One that came during the search may have been raised unseen, and this one unseen by it.
+ * So a session that has raised its agent searches again for those that came meanwhile, and of two
+ * such sessions the first one to do so takes the priority from the other.
  *
- * How it fails: where a cgroup denies real-time priority, nice -20 and one line in the log. A
- * thread that is not found, or not any more, gets nothing. An agent waits, as long as the daemon
- * asks nothing of it; one that computes instead takes a processor from all who have no priority,
- * the daemon's other threads among them. So each second is looked at what agents have computed:
- * more than its part of half the time is too much for one of which nothing was asked. One of which
- * something was may do that half a minute longer than it has rested: to drop what is mapped takes
- * 34 ms a GiB of small pages. What that user names within the next minute gets nothing either. (A
- * false judgement costs a slower revoke, where programs are busy, and nothing else.)
+ * How it fails: where a cgroup denies real-time priority, the agent gets nice -20, and the log one
+ * line. A thread that is not found, or that is gone by now, gets nothing.
  *
- * All of it under programs->priority_lock, so that a session that ends takes nothing from the one
- * that has come in its place.
+ * An agent sleeps while the daemon asks nothing of it. One that computes instead takes a processor
+ * from every thread that has no priority, the daemon's other threads among them. So each second the
+ * daemon looks at how much agents have computed. Of n agents each may compute for 1/n of half the
+ * time. One of which nothing was asked loses its priority at the first look that finds more; one of
+ * which something was asked may compute more than that for half a minute longer than it has rested,
+ * since to drop what is mapped takes 34 ms a GiB of small pages. The threads that its user names
+ * within the next minute get no priority either. (A false judgement costs a slower revoke, where
+ * programs are busy, and nothing else.)
+ *
+ * All of it happens under programs->priority_lock, so that a session that ends takes nothing from
+ * the one that has come in its place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,12 +48,12 @@
 #include "programs/proc/process.h"
 
 #define AGENT_NICE     (-20)
-#define LOOK_MIN_US    500000u /* what has happened in less says little */
+#define LOOK_MIN_US    500000u /* a shorter time says little */
 #define LOOKS_ASKED    30u
 #define AGENTS_MAX     100u
 #define KIN_MAX	       64u
 #define GREEDY_MS      60000u
-#define TIME_SLICES_US 50000u /* a second, for all processes' scans but the last */
+#define TIME_SLICES_US 50000u /* in each second, for the scans of all processes but the last */
 
 _Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
 
@@ -58,7 +62,7 @@ static bool is_agent(struct space *client, pid_t tid)
 	return process_tid(client->pid, client->agent_tid) == tid && process_lives(client->pidfd);
 }
 
-/* As its process is, whatever it had. */
+/* Gives the thread the priority that its process has, whatever it had before. */
 static void set_normal(struct space *client, pid_t tid)
 {
 	struct sched_param none = {0};
@@ -68,14 +72,14 @@ static void set_normal(struct space *client, pid_t tid)
 }
 
 /*
- * The one door for the states above: the thread that has priority is `tid` from now on; 0: none.
- * Aborts where it goes from one thread to another. programs->priority_lock is held.
+ * The one door for the states above: from now on the thread `tid` has priority; 0: none has. Aborts
+ * where it goes from one thread to another, or from none to none. programs->priority_lock is held.
  */
 static void agent_go(struct space *client, pid_t tid)
 {
 	if (!client->raised == !tid) {
-		log_error("process %d: its agent's thread %d can't go to %d", (int)client->pid,
-			  (int)client->raised, (int)tid);
+		log_error("process %d: its agent's thread can't change from %d to %d",
+			  (int)client->pid, (int)client->raised, (int)tid);
 		abort();
 	}
 	client->raised = tid;
@@ -83,8 +87,8 @@ static void agent_go(struct space *client, pid_t tid)
 		  tid ? "raised" : "none");
 }
 
-/* Takes it away from a thread that has it. One that has called exec is its process's main thread
-   now, under that number, and has kept it. */
+/* Takes priority away from the thread that has it. A thread that has called exec is its process's
+   main thread now, under that number, and has kept the priority. */
 static void lower(struct space *client)
 {
 	struct sched_param param = {0};
@@ -115,7 +119,7 @@ static void set_high(pid_t tid)
 
 /* ---- one thread of a memory ----------------------------------------------------------------- */
 
-/* The processes that share that one's memory, which is rare: vfork(2), CLONE_VM. */
+/* The processes that share one process's memory, which is rare: vfork(2), CLONE_VM. */
 struct kin {
 	pid_t pid;
 	size_t count;
@@ -140,8 +144,9 @@ static bool may_be_kin(const struct space *client, const struct space *other, ui
 	return other->uid == client->uid && other->pid != client->pid && other->id > after;
 }
 
-/* Among the sessions behind that one, *last being the last that there is. -errno: that can't be
-   told. Not under programs->priority_lock, as a process may keep whoever looks into it waiting. */
+/* Finds the processes that share the client's memory among the sessions with ids above `after`;
+   *last becomes the id of the last session that there is. -errno: that can't be told. Not called
+   under programs->priority_lock, since a process may keep a thread that looks into it waiting. */
 static int find_kin(struct space *client, struct kin *kin, uint64_t after, uint64_t *last)
 {
 	struct programs *p = client->programs;
@@ -172,7 +177,8 @@ static bool shares(const struct kin *kin, const struct space *other)
 	return does;
 }
 
-/* Those other clients of that memory that have a thread raised, with references. */
+/* Returns the other clients of that memory that have a thread raised, with references; NULL: no
+   memory. */
 static struct space **raised_kin(struct space *client, const struct kin *kin, size_t *count)
 {
 	struct programs *p = client->programs;
@@ -192,7 +198,7 @@ static struct space **raised_kin(struct space *client, const struct kin *kin, si
 	return list;
 }
 
-/* No other thread of that memory keeps it. False: no memory. */
+/* Takes priority from every other thread of that memory than `tid`. False: no memory. */
 static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid)
 {
 	size_t count;
@@ -211,7 +217,7 @@ static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid
 	return true;
 }
 
-/* ---- who computes all the time -------------------------------------------------------------- */
+/* ---- agents that compute all the time ------------------------------------------------------- */
 
 static int read_ran(struct space *client, uint64_t *us)
 {
@@ -223,7 +229,8 @@ static int read_ran(struct space *client, uint64_t *us)
 	return 0;
 }
 
-/* A kernel that does not say what threads compute leaves it at that. */
+/* Begins to look at how much the thread computes. Where the kernel does not say that, nothing is
+   looked at. */
 static void begin_looks(struct space *client, pid_t tid)
 {
 	struct agent_load *look = &client->look;
@@ -235,7 +242,8 @@ static void begin_looks(struct space *client, pid_t tid)
 	read_ran(client, &look->ran_us);
 }
 
-/* It has something to do, or has got something to do since the last look. */
+/* Returns true where the agent has something to do, or has got something to do since the last
+   look. */
 static bool is_asked(struct space *client)
 {
 	bool asked;
@@ -248,7 +256,8 @@ static bool is_asked(struct space *client)
 	return asked;
 }
 
-/* One of so many agents, by what it has computed so far. */
+/* Returns true where the agent has computed too much, as one of `agents`. ran_us: how much in its
+   life. */
 static bool is_greedy(struct space *client, uint64_t ran_us, size_t agents)
 {
 	struct agent_load *look = &client->look;
@@ -282,7 +291,7 @@ static void watch_agent(struct space *client, size_t agents)
 	if (!client->raised)
 		return;
 	rc = read_ran(client, &ran_us);
-	if (rc == -ESRCH) /* there is no such thread any more */
+	if (rc == -ESRCH) /* the thread is gone */
 		lower(client);
 	if (rc || !is_greedy(client, ran_us, agents))
 		return;
@@ -301,12 +310,12 @@ void agents_watch(void *arg)
 	uint64_t spent_us = 0;
 	size_t count;
 
-	clients_get_ready(p, &clients, &count); /* without memory: in a second */
+	clients_get_ready(p, &clients, &count); /* no memory: again in a second */
 	for (size_t i = 0; i < count; i++) {
 		pthread_mutex_lock(&p->priority_lock);
 		watch_agent(clients[i], count);
 		pthread_mutex_unlock(&p->priority_lock);
-		if (spent_us < TIME_SLICES_US) /* else in a second */
+		if (spent_us < TIME_SLICES_US) /* the rest in a second */
 			spent_us += time_slices_restore(clients[i]);
 	}
 	clients_free(clients, count);
@@ -343,7 +352,7 @@ void agent_raise(struct space *client)
 	pthread_mutex_lock(&p->priority_lock);
 	lift(client, &kin);
 	pthread_mutex_unlock(&p->priority_lock);
-	/* Who comes from now on finds this one raised. */
+	/* A session that comes from now on finds this one raised. */
 	rc = find_kin(client, &kin, last, &last);
 	if (!rc && !kin.count)
 		return;
@@ -353,7 +362,7 @@ void agent_raise(struct space *client)
 	pthread_mutex_unlock(&p->priority_lock);
 }
 
-/* Whether the session that has come in its place has raised the same thread. */
+/* Returns true where the session that has come in this one's place has raised the same thread. */
 static bool is_taken_over(struct space *client)
 {
 	struct programs *p = client->programs;

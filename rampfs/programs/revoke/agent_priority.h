@@ -8,12 +8,13 @@
 
 struct space;
 
-/* Gives the client's agent real-time priority, and takes it from any other of that memory. */
+/* Gives the client's agent real-time priority, and takes it from any other thread of that
+   memory. */
 void agent_raise(struct space *client);
-/* Its session is over. */
+/* Takes it away: the session is over. */
 void agent_lower(struct space *client);
-/* A worker's job, each second, of the programs: who computes all the time loses it; and short
-   slices end (time_slice.c). */
+/* A worker's job, each second, with the programs as its argument: takes priority from agents that
+   compute all the time, and ends short time slices (time_slice.c). */
 worker_fn agents_watch;
 
 #endif

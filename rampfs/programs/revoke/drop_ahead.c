@@ -1,18 +1,18 @@
 /*
- * Page-table entries are dropped before the window, so that a revoke within it finds few.
+ * Drops page-table entries before the window, so that a revoke within it finds few.
  *
- * What a revoke costs is the entries that it finds. Dropped ones cost a program a page fault at its
- * next touch, which the kernel resolves alone: so what is in use comes back by itself, and what is
- * not does not.
+ * The cost of a revoke is the entries that it finds. A dropped entry costs a program a page fault
+ * at its next touch, which the kernel resolves alone: so entries that are in use come back by
+ * themselves, and the others do not.
  *
- * Happy path: at CONNECT, where a gigabyte of small pages takes its time, chunk by chunk and with
- * pauses, of small pages only (drop_ahead_cold). Right before the freeze all at once, and then
- * again what has come back meanwhile, for as long as there is less every time (drop_ahead_last):
- * what is left for the window is what programs touch in the time of the last round, however much
- * they use.
+ * Happy path: at CONNECT entries of small pages only are dropped, chunk by chunk and with pauses,
+ * since a gigabyte of them takes its time (drop_ahead_cold). Right before the freeze all entries
+ * are dropped at once, and then again those that have come back meanwhile, for as long as there are
+ * fewer every time (drop_ahead_last): the window is left with what programs touch in the time of
+ * the last round, however much they use.
  *
- * How it fails: it is a help and no promise. An agent that does not answer, one that is stopped,
- * or no more time: the revoke finds more. Private mappings are left to the revoke, too, since a
+ * How it fails: it is a help and no promise. Where an agent does not answer, or is stopped, or the
+ * time is over, the revoke finds more. Private mappings are left to the revoke, too, since a
  * program may make copies in them at any time. Nothing has to be undone.
  */
 #include <unistd.h>
@@ -33,7 +33,7 @@
 #define ANSWER_MS    200u
 #define PAUSE_MAX_US 2000u
 
-static bool is_ours(const struct mapping_ref *ref)
+static bool can_drop(const struct mapping_ref *ref)
 {
 	return !ref->gone && ref->writable && !atomic_load(&ref->client->stopped);
 }
@@ -47,13 +47,13 @@ static bool ask_drop(struct mapped_segment *mseg, struct space *client, struct s
 
 /* ---- at CONNECT ----------------------------------------------------------------------------- */
 
-/* How far we are: pieces are sorted by client and address. */
+/* How far the chunks have come: refs are sorted by client and address. */
 struct cursor {
 	const struct space *client;
 	uint64_t at;
 };
 
-/* The next chunk that has small pages mapped; false: there is none. */
+/* Finds the next chunk that has small pages mapped; false: there is none. */
 static bool find_chunk(const struct mapping_ref *refs, size_t count, struct cursor *cursor,
 		       struct space **client, struct session_range *range)
 {
@@ -61,7 +61,7 @@ static bool find_chunk(const struct mapping_ref *refs, size_t count, struct curs
 		const struct mapping_ref *ref = &refs[i];
 		uint64_t from = ref->start, at;
 
-		if (!is_ours(ref) || (uintptr_t)ref->client < (uintptr_t)cursor->client)
+		if (!can_drop(ref) || (uintptr_t)ref->client < (uintptr_t)cursor->client)
 			continue;
 		if (ref->client == cursor->client && cursor->at > from)
 			from = cursor->at;
@@ -79,7 +79,8 @@ static bool find_chunk(const struct mapping_ref *refs, size_t count, struct curs
 	return false;
 }
 
-/* Anew for each chunk, so that attaches need not wait: 1, 0 when all is done. */
+/* Drops one chunk. Takes change for this chunk only, so that attaches need not wait. Returns 1; 0
+   when all is done. */
 static int drop_chunk(struct mapped_segment *mseg, struct cursor *cursor)
 {
 	struct session_msg msg = {.count = 1};
@@ -106,7 +107,7 @@ void drop_ahead_cold(struct mapped_segment *mseg)
 	while (drop_chunk(mseg, &cursor) && clock_us() < until_us) {
 		uint64_t took_us = clock_us() - began_us;
 
-		/* The agent goes before every thread of the program. */
+		/* The agent runs before every thread of the program: these get their turn now. */
 		usleep((useconds_t)(took_us < PAUSE_MAX_US ? took_us : PAUSE_MAX_US) / 2);
 		began_us = clock_us();
 	}
@@ -114,7 +115,7 @@ void drop_ahead_cold(struct mapped_segment *mseg)
 
 /* ---- right before the window ---------------------------------------------------------------- */
 
-/* All of one client's, from pieces[*i] on. */
+/* Drops all ranges of one client, from refs[*i] on. */
 static void drop_client(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count,
 			size_t *i)
 {
@@ -125,7 +126,7 @@ static void drop_client(struct mapped_segment *mseg, const struct mapping_ref *r
 
 		for (; *i < count && refs[*i].client == client && msg.count < SESSION_RANGES_MAX;
 		     ++*i)
-			if (is_ours(&refs[*i]))
+			if (can_drop(&refs[*i]))
 				msg.ranges[msg.count++] = (struct session_range){
 					refs[*i].start, refs[*i].end - refs[*i].start};
 		if (msg.count)

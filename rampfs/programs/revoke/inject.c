@@ -1,19 +1,19 @@
 /*
- * The system call that a stopped process cannot make: made in its agent's thread by ptrace(2).
+ * Makes a system call that a stopped process cannot make: in its agent's thread, by ptrace(2).
  *
  *   SEIZE, INTERRUPT --trap--> (registers kept) --each range: madvise, entry and exit--> registers
  *   put back --> DETACH: the process is as stopped as it was
  *
  * Happy path: the agent is parked in a system call, so the instruction before its program counter
  * is `syscall`; it is executed again with the registers of an madvise(2). At the end the kept
- * registers make it begin the interrupted call anew. All of it happens on a thread of its own
- * (bounded.c), which lives for this: if the agent does not trap in time, the end of that thread is
- * what lets go of it.
+ * registers make the agent begin the interrupted call again. All of it happens on a thread of its
+ * own (bounded.c), which lives for this alone: if the agent does not trap in time, the end of that
+ * thread lets go of it.
  *
- * How it fails: somebody else traces it, its cgroup is frozen, it was stopped outside of a system
- * call, keeps us waiting, or this is no x86-64: -EBUSY, and `why` says which. Should the daemon die
- * in the middle, the kernel lets go of the agent: it goes on, once its process does, as if its call
- * had ended, and finds its session hung up, which it knows how to bear.
+ * How it fails: another process traces the agent, its cgroup is frozen, it was stopped outside of a
+ * system call, it keeps this thread waiting, or this is no x86-64: -EBUSY, and `why` says which. If
+ * the daemon dies in the middle, the kernel lets go of the agent: once its process continues, the
+ * agent continues as if its call had ended, and finds its session hung up, which it can bear.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,12 +33,12 @@
 #include "programs/proc/process.h"
 
 #define TRAP_PAUSE_US 20
-#define ODD_STOPS     16 /* that we let pass while one call is made */
+#define ODD_STOPS     16 /* let pass while one call is made */
 #define OWN_MS	      1000u
 #define OUT_MS	      1000u
 #define OUT_MAX_MS    30000u
 
-/* ---- what stands against it ----------------------------------------------------------------- */
+/* ---- obstacles ------------------------------------------------------------------------------ */
 
 int inject_ready(struct space *client, char why[INJECT_WHY])
 {
@@ -73,7 +73,8 @@ struct injection {
 	struct address_range ranges[];
 };
 
-/* 0 when it has trapped, and how (of waitpid); -ETIMEDOUT; -ESRCH: it has ended. */
+/* Waits for a trap. 0: it came, and *status says how, as waitpid does; -ETIMEDOUT; -ESRCH: the
+   thread has ended. */
 static int wait_for_trap(struct injection *in, int *status)
 {
 	for (;;) {
@@ -94,13 +95,14 @@ static bool is_syscall_stop(int status)
 	return WSTOPSIG(status) == (SIGTRAP | 0x80);
 }
 
-/* A signal that is about to be delivered goes on to its way; other stops have none. */
+/* Returns the signal that this stop is about to deliver, which must be passed on; 0: other stops
+   have none. */
 static int signal_of(int status)
 {
 	return status >> 16 || is_syscall_stop(status) ? 0 : WSTOPSIG(status);
 }
 
-/* Runs to the next entry or exit of a system call. */
+/* Runs the thread to the next entry or exit of a system call. */
 static int run_to_syscall(struct injection *in)
 {
 	int status, sig = 0, rc;
@@ -117,10 +119,11 @@ static int run_to_syscall(struct injection *in)
 }
 
 /*
- * Out of the call, past the deadline, too: only who is out can be given its registers back. A
- * madvise ends by itself, and never sleeps so that a signal would wake it, but a filter of the
- * program's may keep it waiting (seccomp(2), USER_NOTIF), and does: an interrupt ends that. What
- * does not end at all is left as if the daemon had died.
+ * Runs the thread out of the call, past the deadline, too: only a thread that is out can be given
+ * its registers back. A madvise ends by itself, and never sleeps in a way that a signal would end.
+ * But a filter of the program's may keep the call waiting (seccomp(2), USER_NOTIF), and does that
+ * in such a sleep: an interrupt ends it. A call that does not end at all is left as if the daemon
+ * had died.
  */
 static int run_out(struct injection *in)
 {
@@ -130,7 +133,7 @@ static int run_out(struct injection *in)
 	in->until_ms = clock_ms() + OUT_MS;
 	rc = run_to_syscall(in);
 	while (rc == -ETIMEDOUT && process_state(in->tid) != 'S' && clock_ms() < end_ms) {
-		(void)bounded_enter(in->bounded, in->pid); /* not stuck, but at work */
+		(void)bounded_enter(in->bounded, in->pid); /* it is at work, not stuck */
 		in->until_ms = clock_ms() + OUT_MS;
 		rc = wait_for_trap(in, &status);
 	}
@@ -143,7 +146,7 @@ static int run_out(struct injection *in)
 	return rc;
 }
 
-/* Makes one madvise(2); what it says, or how we failed in *broken. */
+/* Makes one madvise(2). Returns its result; *broken: -errno where it could not be made. */
 static long call_madvise(struct injection *in, const struct user_regs_struct *kept,
 			 const struct address_range *range, int advice, int *broken)
 {
@@ -151,13 +154,13 @@ static long call_madvise(struct injection *in, const struct user_regs_struct *ke
 
 	regs.rip = kept->rip - 2;
 	regs.rax = SYS_madvise;
-	regs.orig_rax = (unsigned long long)-1; /* no call to be begun anew */
+	regs.orig_rax = (unsigned long long)-1; /* no call begins again */
 	regs.rdi = range->start;
 	regs.rsi = range->end - range->start;
 	regs.rdx = (unsigned long long)advice;
 	*broken = ptrace(PTRACE_SETREGS, in->tid, NULL, &regs) ? -errno : 0;
 	if (!*broken)
-		*broken = run_to_syscall(in); /* in */
+		*broken = run_to_syscall(in); /* entry */
 	if (!*broken)
 		*broken = run_out(in);
 	if (!*broken && ptrace(PTRACE_GETREGS, in->tid, NULL, &regs))
@@ -183,9 +186,9 @@ static int drop_ranges(struct injection *in, const struct user_regs_struct *kept
 	return 0;
 }
 
-/* The registers with which the interrupted call begins anew, whether the process is still stopped
-   or not. */
-static void begin_anew(struct user_regs_struct *regs)
+/* Makes the registers begin the interrupted call again, whether the process is still stopped or
+   not. */
+static void restart_call(struct user_regs_struct *regs)
 {
 	long long rax = (long long)regs->rax;
 
@@ -201,7 +204,7 @@ static bool was_interrupted(const struct user_regs_struct *regs)
 	return (long long)regs->orig_rax >= 0 && rax <= -512 && rax >= -RESTART_BLOCK;
 }
 
-/* It is trapped. */
+/* Drops the ranges in the thread, which is trapped. */
 static int drop_in(struct injection *in)
 {
 	struct user_regs_struct kept;
@@ -219,12 +222,13 @@ static int drop_in(struct injection *in)
 	}
 	rc = drop_ranges(in, &kept);
 	if (was_interrupted(&kept))
-		begin_anew(&kept);
+		restart_call(&kept);
 	ptrace(PTRACE_SETREGS, in->tid, NULL, &kept);
 	return rc;
 }
 
-/* Whoever traces it must be one thread, and waits where it is in an execve that does not end. */
+/* All requests to a traced thread must come from one tracer thread, this one. It waits in here
+   while the process is in an execve that does not end. */
 static int inject(struct bounded *bounded, void *arg)
 {
 	struct injection *in = arg;
@@ -235,17 +239,18 @@ static int inject(struct bounded *bounded, void *arg)
 	in->bounded = bounded;
 	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
 		rc = -errno;
-		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it says: %s", strerror(-rc));
+		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it failed: %s",
+			 strerror(-rc));
 		return rc;
 	}
-	rc = bounded_enter(bounded, in->pid); /* unless too much time went by */
+	rc = bounded_enter(bounded, in->pid); /* -ECANCELED: too much time went by */
 	if (!rc) {
 		ptrace(PTRACE_INTERRUPT, in->tid, NULL, NULL);
 		rc = wait_for_trap(in, &status);
 	}
 	if (!rc)
 		rc = drop_in(in);
-	/* Where it has not trapped, the end of this thread does that. */
+	/* Where it has not trapped, the end of this thread detaches it. */
 	ptrace(PTRACE_DETACH, in->tid, NULL, NULL);
 	return rc;
 }
@@ -271,7 +276,7 @@ int inject_drop(struct space *client, const struct address_range *ranges, size_t
 				 .count = count};
 	memcpy(in->ranges, ranges, count * sizeof(*ranges));
 	if (!bounded_run(inject, in, free, &rc, &stuck)) {
-		snprintf(why, INJECT_WHY, "is stopped, and keeps who traces it waiting");
+		snprintf(why, INJECT_WHY, "is stopped, and keeps its tracer waiting");
 		return -EBUSY;
 	}
 	memcpy(why, in->why, INJECT_WHY);

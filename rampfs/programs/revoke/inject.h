@@ -1,5 +1,5 @@
 /*
- * A system call, made in a stopped process (inject.c).
+ * Makes a system call in a stopped process (inject.c).
  */
 #ifndef RAMP_PROGRAMS_INJECT_H
 #define RAMP_PROGRAMS_INJECT_H
@@ -12,11 +12,12 @@
 struct space;
 
 #define INJECT_WHY 96
-/* Whether inject_drop may be tried. -EBUSY: `why` goes on after "process 4711 (x) "; else empty. */
+/* Says whether inject_drop may be tried. 0: yes, and `why` is empty. -EBUSY: no, and `why`
+   continues "process 4711 (x) ". */
 int inject_ready(struct space *client, char why[INJECT_WHY]);
 /* Drops the entries of those ranges in a stopped process, which stays stopped. 0; -errno with
-   `why`. Blocks: a second, and two more where a filter of the program's holds the call; 30 s where
-   the kernel does not end it. */
+   `why`. Blocks: a second; two more where a seccomp filter of the program's holds the call; 30 s
+   where the kernel does not end the call. */
 int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
 		uint64_t until_ms, char why[INJECT_WHY]);
 

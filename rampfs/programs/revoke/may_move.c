@@ -1,11 +1,11 @@
 /*
- * Whether a segment may be moved: asked at CONNECT, of all processes and of the mount.
+ * Says at CONNECT whether a segment may be moved: asks all processes, and the mount.
  *
  * Happy path (programs_may_move): each process that maps the segment's file has a session that
- * answers for it, lets itself be looked into, and has no pages of its own there. What it has mapped
- * by small pages is dropped then (drop_ahead.c).
+ * answers for it, can be looked into, and has no private copies of its pages. Then what these
+ * processes have mapped by small pages is dropped (drop_ahead.c).
  *
- * How it fails: -EBUSY, with the process and why. Nothing has to be undone.
+ * How it fails: -EBUSY, with the process and the reason. Nothing has to be undone.
  */
 #include <errno.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static int look_same(struct bounded *bounded, void *arg, struct space *client)
 	return bounded_same_memory(bounded, *(const pid_t *)arg, client->pid);
 }
 
-/* That process's, which may have hung up and not be gone yet. */
+/* Returns the client of that process that has the segment mapped, with a reference, even where its
+   session has hung up and the process is not gone yet; NULL: none. */
 static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
 {
 	struct space *client = NULL;
@@ -56,8 +57,8 @@ static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
 	return client;
 }
 
-/* The client that answers for that process: its own, or that of a parent whose memory it shares
-   (vfork). */
+/* Returns the client that answers for that process: its own, or that of a parent whose memory it
+   shares (vfork). */
 static struct space *client_for(struct programs *p, struct mapped_segment *mseg, pid_t pid)
 {
 	struct space *client = client_find(p, pid, 0), **list;
@@ -102,8 +103,8 @@ static int ask_agent(struct asking *asking, struct space *client, const char *na
 		  : 0;
 }
 
-/* A private mapping that was written to: DROP would throw the program's own pages away. change is
-   held. */
+/* Returns true where a private mapping was written to: DROP would throw the program's own pages
+   away. change is held. */
 static bool has_copies(struct mapped_segment *mseg, struct space *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -128,13 +129,13 @@ static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
 				    name);
 	client = client_for(asking->programs, asking->mseg, pid);
-	/* A child that shared its parent's memory when it was seen may have its own by now, or be
-	   over. */
+	/* A child that shared its parent's memory when it was seen may have its own by now, or have
+	   ended. */
 	if (!client && search_one(asking->dev, asking->ino, pid) == 0)
 		return 0;
 	if (!client)
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and answers to no session", name);
+		return ramp_err_set(asking->err, EBUSY, "process %s maps it and has no session",
+				    name);
 	pthread_mutex_lock(&asking->mseg->change);
 	rc = ask_agent(asking, client, name);
 	if (!rc && has_copies(asking->mseg, client))
@@ -167,8 +168,8 @@ static int say_stuck(pid_t pid, struct ramp_err *err)
 			    name);
 }
 
-/* Without `change`, but for the talk with an agent: the search may take seconds, and who attaches
-   meanwhile is met by the revoke. */
+/* Asks all processes. Takes change only for a conversation with an agent: the search may take
+   seconds, and a program that attaches meanwhile is met by the revoke. */
 static int ask_search(struct asking *asking, struct seg *seg)
 {
 	struct stat st;
@@ -183,7 +184,7 @@ static int ask_search(struct asking *asking, struct seg *seg)
 	if (stuck)
 		return say_stuck(stuck, asking->err);
 	if (rc && !asking->err->code)
-		ramp_err_sys(asking->err, -rc, "asking /proc who maps it");
+		ramp_err_sys(asking->err, -rc, "asking /proc which processes map it");
 	return rc;
 }
 
@@ -220,6 +221,6 @@ bool programs_mapped(struct programs *p, struct seg *seg)
 	pid_t pid;
 
 	(void)p;
-	/* Where /proc does not answer, somebody may. */
+	/* Where /proc does not answer, a process may map it. */
 	return !fstat(seg_fd(seg), &st) && search_any(st.st_dev, st.st_ino, &pid);
 }

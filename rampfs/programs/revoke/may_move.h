@@ -1,5 +1,5 @@
 /*
- * Whether a segment may be moved (may_move.c). The rest of it is in programs.h.
+ * Whether a segment may be moved (may_move.c). programs.h has the rest.
  */
 #ifndef RAMP_PROGRAMS_MAY_MOVE_H
 #define RAMP_PROGRAMS_MAY_MOVE_H
@@ -9,7 +9,7 @@
 struct programs;
 struct seg;
 
-/* Asks the mount: 0; -EBUSY with who holds it by FUSE passthrough. */
+/* Asks the mount. 0; -EBUSY with the process that holds the segment by FUSE passthrough. */
 int may_move_ask_passthrough(struct programs *p, struct seg *seg, struct ramp_err *err);
 
 #endif

@@ -1,24 +1,25 @@
 /*
- * Whether a full look at who maps a segment still holds when the window comes.
+ * Makes a full look at the mappings of a segment, and says whether it still holds when the window
+ * comes.
  *
  * A look at all mappings of a process takes milliseconds where it has thousands, too long for the
- * window. So it is made right before (programs_watch), and in the window only the arena is asked.
- * What can appear between the two, outside of the arena, comes from a mapping that was there, by an
- * mremap(2) of the program's own: the look comes after the attachments were registered, and what is
- * made of a registered range is registered too and raises an event, which is counted (uffd.c). Or
- * it comes with a new attach, which is counted as well. A fork's child has no session: the look of
- * CONNECT and the lease before the bytes are freed are for those.
+ * window. So it is made right before (programs_watch), and in the window only the arena is asked. A
+ * mapping outside of the arena can appear between the two in two ways. The program's own mremap(2)
+ * makes it from a mapping that was there: but the look comes after the attachments were registered,
+ * and a mapping that is made of a registered range is registered too and raises an event, which is
+ * counted (uffd.c). Or it comes with a new attach, which is counted as well. A fork's child has no
+ * session: the look of CONNECT, and the lease before the bytes are freed, are for such children.
  *
- * The last thing that the look does is to drop what programs have mapped (drop_ahead.c).
+ * The last step of the look is to drop what programs have mapped (drop_ahead.c).
  *
- * Registered for write protection only: with WP_ASYNC no page fault comes to us for that, and the
- * program goes on.
+ * Attachments are registered for write protection only: with WP_ASYNC no page fault comes to the
+ * daemon for that, and the program continues.
  *
- * How it fails: what does not hold any more, or was never watched, costs a full look within the
- * window (prelook_holds is false). A mapping out of place is -EBUSY, here or there. A program that
- * keeps the lock of its memory is -EBUSY, and known by name, before anything waits for it
- * (prelook_reach). One that takes it a moment later, within the window perhaps, keeps this move,
- * and of its owner's others as many as have threads (loop_work_of).
+ * How it fails: where the look does not hold any more, or was never made, a full look is made
+ * within the window (prelook_holds is false). A mapping out of place is -EBUSY, here or there. A
+ * program that keeps the lock of its memory is -EBUSY, and known by name, before anything waits for
+ * it (prelook_reach). One that takes the lock later, within the window perhaps, keeps this move,
+ * and as many other moves of the segment's owner as have threads (loop_work_of).
  */
 #include <errno.h>
 #include <stddef.h>
@@ -38,10 +39,10 @@
 
 #define NOWHERE UINT64_C(0x100000)
 
-/* ---- whose memory is locked ----------------------------------------------------------------- */
+/* ---- locked memories ------------------------------------------------------------------------ */
 
-/* Takes that lock for writing, as every REGISTER does, and changes nothing. Should a program have
-   mapped something there, it is not registered. */
+/* Takes the lock of the memory for writing, as every REGISTER does, and changes nothing: if the
+   program has mapped something at NOWHERE, that is not registered. */
 static int look_reach(struct bounded *bounded, void *arg, struct space *client)
 {
 	int rc = bounded_enter_memory(bounded, client->pid);
@@ -77,7 +78,7 @@ int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 
 /* ---- the look ------------------------------------------------------------------------------- */
 
-/* Live pieces, and the remap events of their clients. False: an mremap is under way. */
+/* Counts the live refs, and the remap events of their clients. False: an mremap is under way. */
 static bool count_all(const struct mapping_ref *refs, size_t count, size_t *live, uint64_t *remaps)
 {
 	const struct space *last = NULL;
@@ -98,7 +99,7 @@ static bool count_all(const struct mapping_ref *refs, size_t count, size_t *live
 	return true;
 }
 
-/* How many attaches there ever were. False: one is under way. */
+/* Counts the attaches that there ever were. False: one is under way. */
 static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint64_t *attaches)
 {
 	bool none;
@@ -121,7 +122,7 @@ bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct
 	       count_all(refs, count, &live, &remaps) && live == w->live && remaps == w->remaps;
 }
 
-/* False: one of them is not there any more. */
+/* Registers all live refs. False: one of them is not there any more. */
 static bool arm_early(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count)
 {
 	uint64_t modes = mseg->pulling ? KERNEL_UFFD_MODES : UFFDIO_REGISTER_MODE_WP;
@@ -156,7 +157,7 @@ static int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_
 	int rc;
 
 	if (clients_get_ready(p, &clients, &n))
-		return ramp_err_sys(err, ENOMEM, "asking who maps it");
+		return ramp_err_sys(err, ENOMEM, "asking which sessions map it");
 	rc = clients_look(clients, n, look_outside, &extent, sizeof(extent), &pid);
 	if (!rc)
 		return 0;
@@ -184,7 +185,7 @@ static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_
 	size_t count = 0;
 	int rc;
 
-	/* CONNECT was a while ago. */
+	/* The table may be old: CONNECT was a while ago. */
 	mseg_look_all(p, mseg, NULL);
 	if (mseg_refs(mseg, &refs, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");

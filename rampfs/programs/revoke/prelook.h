@@ -1,5 +1,5 @@
 /*
- * Whether a full look at who maps a segment still holds (prelook.c).
+ * A full look at the mappings of a segment, and whether it still holds (prelook.c).
  */
 #ifndef RAMP_PROGRAMS_PRELOOK_H
 #define RAMP_PROGRAMS_PRELOOK_H
@@ -14,14 +14,15 @@ struct mapped_segment;
 struct mapping_ref;
 struct programs;
 
-/* Whether nothing has come since programs_watch that could map it outside of the arena; change is
-   held, and the segment frozen. */
+/* Returns true where nothing has come since programs_watch that could map the segment outside of
+   the arena. change is held, and the segment is FROZEN. */
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count);
-/* No window comes: unregistered. change is held. */
+/* Unregisters what the look has registered: no window comes. change is held. */
 void prelook_end(struct mapped_segment *mseg);
-/* Whether the locks of those memories can be had that have it mapped: to register takes them, for
-   as long as a program likes. -EBUSY with who it is. change is not held, or others would wait. */
+/* Checks that the lock of each memory that has the segment mapped can be had: registering takes it,
+   and a program may keep it for as long as it likes. -EBUSY with the process that does. change is
+   not held, since other threads would wait for it. */
 int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err);
 
 #endif

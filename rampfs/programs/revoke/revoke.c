@@ -1,19 +1,19 @@
 /*
- * Revoke: taking access away from every program, and giving it back.
+ * Revoke: takes access away from every program, and gives it back.
  *
- * Happy path (programs_revoke): the mseg is FROZEN, so that nothing is resolved and nothing
- * attaches any more; every attachment is registered; all agents get their DROP at once; when the
- * last DONE is there, /proc is asked whether a page is present or a mapping is not registered. From
- * there on every load and store waits in a page fault that the pager leaves alone.
+ * Happy path (programs_revoke): the mapped segment becomes FROZEN, so that nothing is resolved and
+ * nothing attaches any more; every attachment is registered; all agents get their DROP at once;
+ * when the last DONE is there, /proc is asked whether a page is present or a mapping is not
+ * registered. From there on every load and store waits in a page fault that the pager leaves alone.
  *
- * A process that is stopped has its entries dropped from outside (inject.c).
+ * The entries of a stopped process are dropped from outside (inject.c).
  *
- * How it fails: an agent that does not answer until the deadline, or whose process is stopped by a
- * debugger or a frozen cgroup; a mapping that is not covered. Then everything is as before (thaw):
- * unregistered, woken. Nobody has noticed more than a pause.
+ * How it fails: an agent does not answer until the deadline, or its process is stopped by a
+ * debugger or a frozen cgroup; or a mapping is not covered. Then everything is made as it was
+ * (thaw): unregistered, woken. No program has noticed more than a pause.
  *
- * No control loop, no allocation behind an agent's back, and no other lock than those of the
- * sessions stands in the window; the caller's thread talks to the agents itself.
+ * In the window there is no control loop, no allocation while agents are being asked, and no other
+ * lock than those of the sessions: the caller's thread talks to the agents itself.
  */
 #include <errno.h>
 #include <poll.h>
@@ -34,16 +34,16 @@
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
-#define RESOLVING_MS  100u /* for pages to be mapped that have come */
-#define PATIENCE_MS   20   /* before we look whether a silent process is stopped */
+#define RESOLVING_MS  100u /* how long a freeze waits for threads that map pages */
+#define PATIENCE_MS   20   /* then a silent process is checked for being stopped */
 #define REVOKE_TRIES  2
 #define LOCK_PAUSE_US 20
 
 /* ---- the window ----------------------------------------------------------------------------- */
 
 struct drop {
-	struct space *client; /* of the pieces */
-	size_t first, count;  /* its pieces */
+	struct space *client; /* of the refs */
+	size_t first, count;  /* its refs */
 	uint32_t serial;      /* of the last DROP */
 	bool locked, done;
 };
@@ -56,7 +56,7 @@ struct revoke {
 	size_t n_refs;
 	struct drop *drops;
 	struct pollfd *polls;
-	struct address_range *ranges; /* the pieces' ranges */
+	struct address_range *ranges; /* the refs' ranges */
 	size_t n_drops;
 	struct ramp_err *err;
 };
@@ -74,13 +74,14 @@ static void revoke_free(struct revoke *r)
 	r->n_refs = 0;
 }
 
-/* A session that has ended: its process has a new one, or maps nothing any more. */
+/* Returns true for a session that has ended, and whose process has a new one or maps nothing any
+   more. */
 static bool is_settled(struct space *client)
 {
 	return client_dead(client) && (client_replaced(client) || !client_maps(client));
 }
 
-/* Live pieces, and which belong to whom. */
+/* Collects the live refs, grouped by client. */
 static int revoke_take_stock(struct revoke *r)
 {
 	size_t kept = 0;
@@ -119,7 +120,7 @@ static int busy(struct revoke *r, struct space *client, const char *what)
 	return ramp_err_set(r->err, EBUSY, "process %s %s", name, what);
 }
 
-/* Registers everything. 1: the table was old, take stock again. */
+/* Registers everything. 1: the table was old; take stock again. */
 static int arm(struct revoke *r)
 {
 	int again = 0;
@@ -151,7 +152,8 @@ static int arm_all(struct revoke *r)
 	return busy(r, r->refs[0].client, "changes its mappings all the time");
 }
 
-/* Nearly always at once: somebody who is in a conversation has it for microseconds. */
+/* Locks a session, nearly always at once: a thread in a conversation has the lock for
+   microseconds. */
 static int lock_session(struct revoke *r, struct drop *d)
 {
 	while (pthread_mutex_trylock(&d->client->io)) {
@@ -185,7 +187,7 @@ static int send_drop(struct revoke *r, struct drop *d)
 	return 0;
 }
 
-/* One round of looking at those who have something to say; *left: who has not answered. */
+/* Takes the answers that have come; *left: how many agents have not answered yet. */
 static int take_answers(struct revoke *r, size_t *left)
 {
 	for (size_t i = 0; i < r->n_drops; i++) {
@@ -225,7 +227,8 @@ static int drop_stopped(struct revoke *r, struct drop *d)
 	return 0;
 }
 
-/* Of those who have not answered: a stopped one's entries are dropped from outside. */
+/* Looks at the clients that have not answered: drops a stopped one's entries from outside. `late`:
+   any other one is -EBUSY. */
 static int find_stopped(struct revoke *r, size_t *left, bool late)
 {
 	int rc = 0;
@@ -268,14 +271,15 @@ static int collect_answers(struct revoke *r)
 
 		if (n > 0)
 			rc = take_answers(r, &left);
-		/* Also where somebody has always something to say, but never the answer. */
+		/* Also where an agent sends something all the time, but never the answer. */
 		if (!rc && left && (n <= 0 || late))
 			rc = find_stopped(r, &left, late);
 	}
 	return rc;
 }
 
-/* Sends all, then waits for all. Sessions are locked in the order of the pieces, by address. */
+/* Sends all DROPs, then waits for all answers. Sessions are locked in the order of the refs, by
+   address. */
 static int drop_all(struct revoke *r)
 {
 	int rc = 0;
@@ -310,7 +314,8 @@ static int look_clear(struct bounded *bounded, void *arg, struct space *client)
 	return mappings_clear(&client->mappings, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
 }
 
-/* The ready sessions without pieces: a mapping that no look has found so far lies in one. */
+/* Looks at the ready sessions without refs: a mapping that no look has found so far lies in one of
+   them. */
 static int verify_others(struct revoke *r)
 {
 	struct space **others;
@@ -338,7 +343,8 @@ static int verify_others(struct revoke *r)
 			    name);
 }
 
-/* What was looked at right before is as it was, or everything is looked at now. */
+/* Checks that nothing is left: in the arena, where the look that was made right before still holds;
+   else everywhere. */
 static int verify(struct revoke *r)
 {
 	struct programs *p = r->programs;
@@ -359,7 +365,7 @@ static int verify(struct revoke *r)
 
 /* ---- freezing and thawing ------------------------------------------------------------------- */
 
-/* change is held. */
+/* Gives access back. change is held. */
 static void thaw(struct programs *p, struct mapped_segment *mseg)
 {
 	struct mapping_ref *refs;
@@ -380,7 +386,7 @@ static void thaw(struct programs *p, struct mapped_segment *mseg)
 	mapping_refs_free(refs, count);
 }
 
-/* Those who map pages of it end, but for one that a program keeps. False: there is such a one. */
+/* Waits for the threads that map pages of it to end. False: a program keeps one of them. */
 static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms)
 {
 	uint64_t kept_ms = clock_ms() + RESOLVING_MS;
@@ -393,7 +399,8 @@ static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint6
 	return idle;
 }
 
-/* Nothing attaches and nothing is resolved from here on. Returns with change held, on success. */
+/* Freezes: nothing attaches and nothing is resolved from here on. Returns with change held, on
+   success. */
 static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms,
 		  struct ramp_err *err)
 {
@@ -406,7 +413,7 @@ static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t unti
 	}
 	mseg_go(p, mseg, MSEG_OPEN, MSEG_FROZEN);
 	pthread_mutex_unlock(&mseg->change);
-	/* Those that have begun to attach need `change` to end. */
+	/* An attach that has begun needs `change` to end. */
 	pthread_mutex_lock(&p->lock);
 	while (mseg->attaching && idle)
 		idle = programs_wait(p, until_ms);
