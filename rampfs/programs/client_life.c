@@ -1,17 +1,18 @@
 /*
  * A client: one process's session, from its userfaultfd to its end. client/client.h has its states.
  *
- * Happy path: a worker thread makes the handshake, learns from /proc what the process maps
- * (a former daemon's agents map a lot already), tells the pager, wakes what a former daemon has
- * left waiting, and says READY.
+ * Happy path: a worker makes the handshake, learns from /proc what the process maps (agents of an
+ * earlier daemon have a lot mapped already), tells the pager, wakes the page faults that an earlier
+ * daemon has left waiting, and says READY.
  *
- * How it fails: a userfaultfd that is no good: READY says why, and the session is hung up. A
- * session that hangs up (exec, exit, a broken agent) is buried: its attachments leave the table,
- * once its memory maps nothing any more or has a new session. Until then it is an orphan, and a
- * revoke that finds one says EBUSY. Its page faults are served: where the process has ended, or has
- * another memory since its exec, a child that shares the old one goes on there. The userfaultfd's
- * last copy is ours then, and were it closed there would be zeros: the next daemon finds another
- * (fdstore.c), and what is still missing is pulled at once.
+ * How it fails: where a userfaultfd is no good, READY says why, and the session is hung up. A
+ * client whose session hangs up (exec, exit, a broken agent) is buried: its attachments leave the
+ * table once its memory maps nothing any more or has a new session. Until then it is an orphan, and
+ * a revoke that finds one says EBUSY. The page faults of an orphan are served: its process may have
+ * ended, or have another memory since its exec, while a child that shares the old memory continues
+ * there. The last copy of the userfaultfd is this daemon's then, and if it were closed that child
+ * would read zeros. So the next daemon finds a copy (fdstore.c), and the pages that are still
+ * missing are pulled at once.
  */
 #include <errno.h>
 #include <poll.h>
@@ -48,7 +49,7 @@ static int learn(struct space *client, struct ramp_err *err)
 	if (rc)
 		return rc;
 	rc = mappings_open(&client->mappings, client->pid, client->agent_tid);
-	/* It was this process and no later one of that number when /proc was opened. */
+	/* When /proc was opened it was this process, and no later one of that number. */
 	if (!rc && !process_lives(client->pidfd))
 		rc = -ESRCH;
 	if (!rc)
@@ -78,7 +79,7 @@ void client_say_ready(struct space *client, int result, const char *text)
 		shutdown(client->sock, SHUT_RDWR);
 }
 
-/* programs_set_pager waits for those who are in here and in the next. */
+/* programs_set_pager waits for threads in this function and the next one (pager_lock). */
 static int add_to_pager(struct space *client, struct ramp_err *err)
 {
 	struct programs *p = client->programs;
@@ -105,7 +106,8 @@ static void take_from_pager(struct space *client)
 	pthread_rwlock_unlock(&p->pager_lock);
 }
 
-/* READY is said before anybody else, who needs io, says anything to the agent. */
+/* Makes the client ready. Says READY before any other thread, which needs io, says anything to the
+   agent. */
 void client_ready(void *arg)
 {
 	struct space *client = arg;
@@ -114,13 +116,15 @@ void client_ready(void *arg)
 
 	pthread_mutex_lock(&client->life);
 	if (client_dead(client)) {
-		/* Hung up before: it may be buried already, with nothing of it in the table. */
+		/* It hung up before: it may be buried already, and nothing of it is in the
+		   table. */
 	} else if (learn(client, &err) || (!client_dead(client) && add_to_pager(client, &err))) {
 		client_say_ready(client, err.code, err.text);
 	} else if (!client_dead(client)) {
 		time_slices_inherited(client); /* before its agent has another policy */
 		agent_raise(client);
-		/* What the dead daemon had read is raised again, and found by the table now. */
+		/* Page faults that a dead daemon had read are raised again, and the table knows
+		   their place now. */
 		space_wake_all(client);
 		pthread_mutex_lock(&client->io);
 		set_ready(client);
@@ -128,12 +132,12 @@ void client_ready(void *arg)
 		pthread_mutex_unlock(&client->io);
 	}
 	pthread_mutex_unlock(&client->life);
-	clients_sweep(p); /* its own former session may be among the orphans */
+	clients_sweep(p); /* its own earlier session may be among the orphans */
 	client_catch_up(p, client, false);
 	space_put(client);
 }
 
-/* ---- looking anew --------------------------------------------------------------------------- */
+/* ---- looking again -------------------------------------------------------------------------- */
 
 static void look_at_mseg(struct programs *p, struct space *client, struct mapped_segment *mseg)
 {
@@ -144,31 +148,32 @@ static void look_at_mseg(struct programs *p, struct space *client, struct mapped
 }
 
 /*
- * What was registered after a look that was too old: shared memory of its own, which the program
- * has put over a part of a segment since. Its page faults are nobody's, and come again and again.
- * While the agent is in no conversation no segment comes there; if it is, the next of those page
- * faults leads here.
+ * Unregisters shared memory of the program's own, which it has put over a part of a segment. It was
+ * registered because a look was too old; its page faults belong to no segment, and come again and
+ * again. While the agent is in no conversation no segment comes to that place; if it is in one, the
+ * next of those page faults leads here.
  */
-static void leave_alone(struct space *client, uint64_t addr)
+static void unregister_foreign(struct space *client, uint64_t addr)
 {
 	struct address_range range;
 
 	if (pthread_mutex_trylock(&client->io))
 		return;
-	/* Where it can't be registered it is another daemon's, or none of ours. */
+	/* Where it can't be registered it is another daemon's, or nothing that this daemon
+	   registered. */
 	if (mappings_foreign(&client->mappings, addr, &range) > 0 &&
 	    !uffd_arm(client, range.start, range.end))
 		uffd_disarm(client, range.start, range.end);
 	pthread_mutex_unlock(&client->io);
 }
 
-/* What it had, and what it has. */
+/* Looks at what the client had mapped, and at what it has mapped now. */
 void client_look(void *arg)
 {
 	struct space *client = arg;
 	struct programs *p = client->programs;
 	struct mapped_segment *had[LOOK_MAX];
-	uint64_t strange = atomic_exchange(&client->stray_fault, 0);
+	uint64_t stray = atomic_exchange(&client->stray_fault, 0);
 	struct client_mappings *cm;
 	size_t n = 0;
 
@@ -182,10 +187,10 @@ void client_look(void *arg)
 	for (size_t i = 0; i < n; i++)
 		look_at_mseg(p, client, had[i]);
 	client_learn(p, client);
-	if (strange)
-		leave_alone(client, strange);
-	/* A mapping that was found too late to be told has come to light; not one whose agent has
-	   the GONE already and is silent. */
+	if (stray)
+		unregister_foreign(client, stray);
+	/* Tells the agent of mappings that were found too late to be told before; but not where the
+	   agent has the GONE already and is silent. */
 	if (!client_has_late(client))
 		client_catch_up(p, client, true);
 	space_put(client);
@@ -205,15 +210,16 @@ static bool has_agent(struct space *client)
 	return !process_ended(client) && process_tid(client->pid, client->agent_tid);
 }
 
-/* With its process, or by an exec of it: it comes with no session any more. Agents end a moment
-   before their process does, which would then not be looked at for long. */
+/* Returns true where the agent has ended, with its process or by an exec: no session of it comes
+   any more. An agent ends a little before its process does, and such a process is gone soon: so the
+   agent's end alone counts after ENDING_MS only. */
 static bool agent_ended(struct space *client)
 {
 	return process_ended(client) ||
 	       (clock_ms() >= client->since_ms + ENDING_MS && !has_agent(client));
 }
 
-/* What it maps of segments that are pulled is pulled at full speed. */
+/* Asks for full speed for every segment that is pulled and that the client maps. */
 static void prefetch_all(struct space *client)
 {
 	struct programs *p = client->programs;
@@ -230,7 +236,8 @@ static void prefetch_all(struct space *client)
 		if (ids)
 			ids[n++] = cm->id;
 	pthread_mutex_unlock(&client->list);
-	/* What a former daemon has left may be here before its pulls. */
+	/* An orphan of an earlier daemon (pidfd -1) may be here before the pulls of its segments
+	   are. */
 	client->prefetched = ids != NULL && client->pidfd >= 0;
 	pthread_rwlock_rdlock(&p->pager_lock);
 	for (size_t i = 0; p->pager.hurry && i < n; i++)
@@ -239,8 +246,8 @@ static void prefetch_all(struct space *client)
 	free(ids);
 }
 
-/* Its userfaultfd's last copy is ours. */
-static void hold_on(struct space *orphan)
+/* Stores the orphan and asks for its pages: the last copy of its userfaultfd is this daemon's. */
+static void keep_orphan(struct space *orphan)
 {
 	if (!orphan->stored)
 		fdstore_put(orphan);
@@ -248,25 +255,27 @@ static void hold_on(struct space *orphan)
 		prefetch_all(orphan);
 }
 
-/* Somebody goes on with its memory, of which nobody else tells us. */
+/* Returns true where a process continues with the orphan's memory, and no other session tells of
+   it. */
 static bool is_wanted(struct space *orphan)
 {
 	return !client_replaced(orphan) && client_maps(orphan);
 }
 
-/* Nobody's in the list: kept, or gone. */
+/* Keeps an orphan, which is in no list now, or lets it go. */
 static void sweep_one(void *arg)
 {
 	struct space *orphan = arg;
 	struct programs *p = orphan->programs;
 
 	if (atomic_load(&p->closing)) {
-		/* The next daemon has it. Of whom an agent lives it hears without us. */
+		/* Leaves it to the next daemon, which hears of it from the agent where that
+		   lives. */
 		if (!orphan->stored && !has_agent(orphan) && is_wanted(orphan))
 			fdstore_put(orphan);
 	} else if (is_wanted(orphan)) {
 		if (!(orphan->stored && orphan->prefetched) && agent_ended(orphan))
-			hold_on(orphan);
+			keep_orphan(orphan);
 		pthread_mutex_lock(&p->lock);
 		TAILQ_INSERT_TAIL(&p->orphans, orphan, link);
 		pthread_mutex_unlock(&p->lock);
@@ -281,7 +290,8 @@ static void sweep_one(void *arg)
 	space_put(orphan);
 }
 
-/* Each is looked into on a thread of its user's share: it may keep that for as long as it likes. */
+/* Looks into each orphan on a thread of its user's share: its process may keep that thread for as
+   long as it likes. */
 void clients_sweep(void *arg)
 {
 	struct client_list all;
@@ -308,17 +318,17 @@ static void client_bury(void *arg)
 	struct space *client = arg;
 	struct programs *p = client->programs;
 
-	pthread_mutex_lock(&client->life); /* it may be becoming ready */
+	pthread_mutex_lock(&client->life); /* client_ready may run */
 	pthread_mutex_unlock(&client->life);
 	if (!atomic_load(&p->closing)) /* the next daemon finds it raised */
 		agent_lower(client);
 	atomic_store(&client->orphan, true);
-	if (client->uffd >= 0) /* of who came no further nobody looks through the threads */
+	if (client->uffd >= 0) /* threads of a client that came no further are not scanned */
 		time_slices_over(client);
 	sweep_one(client);
 }
 
-/* The session has hung up: its client goes, as soon as nobody needs it. */
+/* Ends the client of a session that has hung up: it goes as soon as nothing needs it. */
 void client_end(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
@@ -329,16 +339,16 @@ void client_end(struct session_conn *conn)
 		p->status.sessions--;
 	client_go(client, client->state, CLIENT_DEAD);
 	client->since_ms = clock_ms();
-	/* At once: its mappings stand until /proc says that they don't. */
+	/* Set at once: its mappings count until /proc says that they are gone. */
 	atomic_store(&client->orphan, true);
 	TAILQ_REMOVE(&p->clients, client, link);
 	pthread_mutex_unlock(&p->lock);
 	client->conn = NULL;
-	shutdown(client->sock, SHUT_RDWR); /* who is in a conversation with it sees that */
+	shutdown(client->sock, SHUT_RDWR); /* a thread in a conversation with it sees that */
 	workers_run_own(p->workers, client->uid, client_bury, client);
 }
 
-/* Its page faults wait where it can't be looked at, or there is no memory. */
+/* Adopts an orphan. Its page faults wait where it can't be looked at, or there is no memory. */
 void client_adopt(struct space *client)
 {
 	struct programs *p = client->programs;
@@ -358,7 +368,8 @@ void client_adopt(struct space *client)
 	else
 		rc = add_to_pager(client, &err);
 	if (rc)
-		log_warn("what process %d has left to others waits for its missing pages: %s",
+		log_warn("the memory that process %d has left to others waits for its missing "
+			 "pages: %s",
 			 (int)client->pid, err.text);
 	else
 		space_wake_all(client);

@@ -9,14 +9,16 @@
 struct session_conn;
 struct space;
 
-/* Jobs of the workers. ready and look: take a reference with them. sweep: of the programs, drops
-   the orphans that need not be kept any more. */
+/* Jobs of the workers. client_ready and client_look take over a reference to their client.
+   clients_sweep, with the programs as its argument, drops the orphans that need not be kept any
+   more. */
 worker_fn client_ready, client_look, clients_sweep;
-/* A former daemon's orphan, DEAD, is one of ours, reference and all. */
+/* Makes an orphan of an earlier daemon, DEAD, one of this daemon's. Takes over the reference. */
 void client_adopt(struct space *client);
-/* READY; a result other than 0 ends the session. */
+/* Sends READY; a result other than 0 ends the session. */
 void client_say_ready(struct space *client, int result, const char *text);
-/* Its session has hung up; the list's reference goes. Control thread. */
+/* Ends the client: its session has hung up. Takes over the reference of the list. Control
+   thread. */
 void client_end(struct session_conn *conn);
 
 #endif

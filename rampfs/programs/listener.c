@@ -1,17 +1,17 @@
 /*
- * Connections to the session socket, and what each of them asks for.
+ * Connections to the session socket, and the request that each of them makes.
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
  *
- * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; what a tool
- * asks for goes up (tool_requests.c).
+ * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; a tool's
+ * request goes up (tool_requests.c).
  *
- * How it fails: what a client does wrong closes its connection, as does a first message that does
- * not come. A request for an attachment that nobody waits for any more is dropped, not begun: it
- * could hold a thread of its user's for as long as a session may take to come. No descriptor is
- * ever received here.
+ * How it fails: an error of the peer closes its connection, and so does a first message that does
+ * not come. A request for an attachment is dropped, not begun, where its program does not wait for
+ * it any more: it could hold a thread of its user's for as long as a session may take to come. No
+ * descriptor is ever received here.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@
 
 #define LOOK_MS 30000u
 #define TICK_MS 1000u
-/* Of what a pending connection has cost that became a request, one part in so many counts. */
+/* One part in REQUEST_COUNTS of what a pending connection has cost counts, once it is a request. */
 #define REQUEST_COUNTS 4
 
 struct listener {
@@ -84,7 +84,7 @@ static void run_request(void *arg)
 	}
 }
 
-/* The socket and all that is known of its other end go to a worker. */
+/* Gives the socket, and all that is known of its other end, to a worker. */
 static void take_request(struct session_conn *conn, const struct session_msg *msg)
 {
 	struct client_request *r = malloc(sizeof(*r));
@@ -94,7 +94,7 @@ static void take_request(struct session_conn *conn, const struct session_msg *ms
 		conn_refuse_lack(conn, SESSION_RESULT, r ? pidfd : 0);
 		goto no_request;
 	}
-	/* Who is hung up on comes again, as after a daemon's death. */
+	/* A program that is hung up on comes again, as after a daemon's death. */
 	if (!quota_take(conn->programs->quota, conn->uid, QUOTA_REQUESTS, 1, QUOTA_DEFAULT)) {
 		conn_close(conn);
 		goto no_request;
@@ -120,7 +120,8 @@ no_request:
 static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 {
 	if (!conn_become(conn, &tool_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
-		conn_refuse(conn, SESSION_ANSWER, EUSERS, "too many of this user ask already");
+		conn_refuse(conn, SESSION_ANSWER, EUSERS,
+			    "too many tools of this user wait already");
 		return;
 	}
 	conn_settle(conn);
@@ -186,7 +187,7 @@ static void receive_message(struct session_conn *conn)
 
 /* ---- kinds of connections ------------------------------------------------------------------- */
 
-/* A hang-up is read as one. */
+/* Reads the message. A hang-up shows in the read. */
 static void take_message(struct session_conn *conn, bool hung_up)
 {
 	(void)hung_up;
@@ -210,12 +211,12 @@ static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool}
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
-/* No program says what it unmaps. */
+/* Has the client looked at now and then, since no program says what it unmaps. */
 static void look_now_and_then(struct programs *p, struct space *client, uint64_t now)
 {
 	uint32_t every_ms = atomic_load(&client->behind) ? TICK_MS : LOOK_MS;
 
-	if (now < atomic_load(&client->looked_ms) + every_ms) /* which may be after `now` */
+	if (now < atomic_load(&client->looked_ms) + every_ms) /* looked_ms may be after `now` */
 		return;
 	atomic_store(&client->looked_ms, now);
 	if (client_is(client, CLIENT_READY))
@@ -261,7 +262,7 @@ static void listener_on_closed(uv_handle_t *handle)
 	l->conns.handles--;
 }
 
-/* Their data is the pending connections' from pending_start on. */
+/* The data of both polls is `pending` from pending_start on. */
 static void on_poll_closed(uv_handle_t *handle)
 {
 	struct pending *pending = handle->data;
@@ -295,7 +296,7 @@ static void on_poll_abandoned(uv_handle_t *handle)
 	on_abandoned(handle->data);
 }
 
-/* What listener_open could not finish. */
+/* Closes what listener_open has opened and could not finish. */
 static void abandon(struct listener *l)
 {
 	uv_poll_t *const polls[] = {&l->pending.poll, &l->pending.rest};
@@ -318,9 +319,10 @@ static int open_poll(struct listener *l, uv_poll_t *poll, int fd, struct ramp_er
 }
 
 /*
- * Whoever drops a packet that nobody receives lets go of the descriptors in it, and the last to let
- * go of a hostile filesystem's file may hang: so they must not even be sent here. The keeper has
- * made the socket so; one by an older version has not.
+ * Refuses descriptors. A thread that drops a packet which was never received lets go of the
+ * descriptors in it, and letting go of the last reference to a file of a hostile filesystem may
+ * hang: so descriptors must not even be sent here. The keeper has made the socket so; a keeper of
+ * an older version has not.
  */
 static void refuse_descriptors(int listen_fd)
 {
@@ -397,7 +399,7 @@ void listener_close(struct programs *p)
 	broker_queue_free(p);
 	while (l->conns.handles > 0)
 		uv_run(loop_uv(p->loop), UV_RUN_NOWAIT);
-	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* what was posted meanwhile */
+	uv_run(loop_uv(p->loop), UV_RUN_NOWAIT); /* runs what was posted meanwhile */
 	listener_release(l);
 	p->listener = NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * Opening and closing.
+ * Opens and closes the local programs: struct programs, the workers, the broker and the listener.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,6 @@
 
 #define CONNECT_MS 5000u
 #define TOKEN_MS   30000u
-
-/* ---- opening and closing -------------------------------------------------------------------- */
 
 static int find_store(struct programs *p, struct ramp_err *err)
 {
@@ -138,8 +136,8 @@ err_free:
 	return rc;
 }
 
-/* Whether a program keeps somebody who maps pages there: he needs the tables. Where that is so the
-   process does not end before he does. */
+/* Returns true where a program keeps a thread that maps pages there, and needs the tables. The
+   process does not end before that thread does. */
 static bool is_kept(struct programs *p)
 {
 	bool kept;
@@ -166,7 +164,8 @@ void programs_close(struct programs *p)
 	broker_release_run(p);
 	broker_close(p->broker);
 	listener_close(p);
-	/* Who still looks into a process needs it, too; that ends with us. */
+	/* A thread that still looks into a process needs it, too; such a thread ends with the
+	   daemon. */
 	if (!kept && !atomic_load(&p->looking))
 		free_programs(p);
 }

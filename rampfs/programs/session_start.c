@@ -1,13 +1,13 @@
 /*
  * HELLO: how a session begins.
  *
- * Happy path: HELLO makes a client and is answered with one end of a socket pair, whose other end
- * goes to the broker, in its turn (broker_queue.c); the userfaultfd comes back from there
- * (on_uffd), and the rest happens in client_life.c. Until then it is a pending connection
+ * Happy path: HELLO makes a client and is answered with one end of a socket pair. The other end
+ * goes to the broker when it is the client's turn (broker_queue.c), the userfaultfd comes back from
+ * there (on_uffd), and the rest happens in client_life.c. Until then the connection is pending
  * (pending.c).
  *
- * How it fails: a userfaultfd that does not come, a wrong one, a slot that never gets free: the
- * connection is closed. Too many sessions of one user (quota.c): EUSERS.
+ * How it fails: where a userfaultfd does not come, or a wrong one does, or a slot never gets free,
+ * the connection is closed. Too many sessions of one user (quota.c): EUSERS.
  */
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +26,7 @@
 #include "client_life.h"
 #include "session_start.h"
 
-/* Of what a pending connection has cost that became a session, one part in so many counts. */
+/* One part in SESSION_COUNTS of what a pending connection has cost counts, once it is a session. */
 #define SESSION_COUNTS 16
 
 /* ---- its connection ------------------------------------------------------------------------- */
@@ -53,7 +53,8 @@ static const struct conn_kind_ops session_ops = {CONN_SESSION, take_late, end_se
 
 /* ---- HELLO ---------------------------------------------------------------------------------- */
 
-/* Up to NGROUPS_MAX (65,536) of them, as the kernel says where there is too little room. */
+/* Returns true where the peer is in that group. It may have up to NGROUPS_MAX (65,536) groups: the
+   kernel says how many where there is too little room. */
 static bool in_group(struct session_conn *conn, gid_t group)
 {
 	gid_t *groups = NULL;
@@ -71,7 +72,7 @@ static bool in_group(struct session_conn *conn, gid_t group)
 	return is;
 }
 
-/* The pidfd is the client's, on success. */
+/* Makes the client, which owns the pidfd on success. */
 static struct space *make_client(struct session_conn *conn, const struct session_msg *hello,
 				 int pidfd)
 {
@@ -86,7 +87,8 @@ static struct space *make_client(struct session_conn *conn, const struct session
 	return client;
 }
 
-/* False: refused. The share of its user is the client's; without one it is given back here. */
+/* False: refused. The quota that was taken for it is the client's; without one it is given back
+   here. */
 static bool start_client(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
@@ -113,7 +115,7 @@ void session_start(struct session_conn *conn, const struct session_msg *msg)
 	struct programs *p = conn->programs;
 	struct pollfd at = {.fd = conn->fd, .events = POLLRDHUP};
 
-	if (poll(&at, 1, 0) > 0) { /* nobody waits for it */
+	if (poll(&at, 1, 0) > 0) { /* the agent does not wait for it any more */
 		conn_close(conn);
 		return;
 	}

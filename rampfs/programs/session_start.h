@@ -9,9 +9,9 @@
 
 struct session_conn;
 
-/* A connection has said HELLO: makes it a session, or refuses it. */
+/* Makes a connection that has said HELLO a session, or refuses it. */
 void session_start(struct session_conn *conn, const struct session_msg *msg);
-/* What comes from the broker; its arg is the programs. */
+/* The broker's callbacks; their arg is the programs. */
 extern const struct broker_ops session_broker_ops;
 
 #endif

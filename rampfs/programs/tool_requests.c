@@ -1,9 +1,9 @@
 /*
  * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
  *
- * A tool_request is counted: its connection has it until that hangs up, who carries it out until
- * tool_answer, and a message on its way between the two. A tool that hangs up, or says CANCEL, asks
- * once to cancel; the answer still comes, and goes nowhere where nobody listens any more.
+ * A tool_request is counted. Its connection has a reference until it hangs up, its handler until
+ * tool_answer, and a message on its way between the two has one. A tool that hangs up, or says
+ * CANCEL, asks once to cancel. The answer still comes, and goes nowhere where the tool has hung up.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -62,7 +62,8 @@ static void run_member(struct tool_request *tool)
 		p->member(p->member_arg, tool, tool->member);
 }
 
-/* The connection's pointer to the tool went with conn_send's ANSWER, or with tool_gone. */
+/* Where it has no connection, conn_send of the ANSWER or tool_gone has ended the connection's
+   pointer to it. */
 static void run_tool(void *arg)
 {
 	struct tool_request *tool = arg;
@@ -76,7 +77,7 @@ static void run_tool(void *arg)
 		tool_send_answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
 		tool_put(tool, 2);
 	} else {
-		tool->begun = true; /* and the reference is the handler's */
+		tool->begun = true; /* the reference is the handler's from now on */
 		p->tools.migrate(p->tools.arg, tool, &tool->what);
 	}
 }
@@ -141,7 +142,7 @@ void tool_cancel(struct tool_request *tool)
 		return;
 	tool->cancelled = true;
 	tool->refs++;
-	/* Not at once: the handler may be the one who has just sent something. */
+	/* Posted, not called: this may run inside of the handler, which has just sent something. */
 	loop_post(tool->programs->loop, run_cancel, tool);
 }
 
@@ -202,8 +203,8 @@ struct punch_request {
 };
 
 /*
- * Whether the client's process may write to all of [from, to) of the file: as /proc says now, since
- * an mremap that grew a mapping told nobody.
+ * Returns true where the client's process may write to all of [from, to) of the file. Asks /proc,
+ * since an mremap that grows a mapping raises no event.
  */
 static bool may_punch(struct programs *p, struct client_request *r, struct space *client)
 {
@@ -219,7 +220,7 @@ static bool may_punch(struct programs *p, struct client_request *r, struct space
 	if (mseg_look(p, mseg, client) || mseg_refs(mseg, &refs, &count))
 		count = 0;
 	pthread_mutex_unlock(&mseg->change);
-	/* Pieces of one process are in the order of their addresses, but not of their offsets. */
+	/* The refs of one process are sorted by address, not by offset. */
 	while (from < to && more) {
 		more = false;
 		for (size_t i = 0; i < count; i++) {
@@ -274,7 +275,8 @@ void punch_begin(struct client_request *r)
 		rc = -EACCES;
 	if (client)
 		space_put(client);
-	/* Here, in the user's share: the process may keep whoever looks into it waiting. */
+	/* Asked here, in the user's share: the process may keep a thread that looks into it
+	   waiting. */
 	if (!rc && r->programs->keeps_setid)
 		punch->keeps_setid = r->programs->keeps_setid(r->pid);
 	if (rc)

@@ -1,5 +1,6 @@
 /*
- * Requests that go up: a tool's and a program's PUNCH (tool_requests.c). The rest is in programs.h.
+ * Requests that go up: those of a tool, and a program's PUNCH (tool_requests.c). programs.h has the
+ * rest.
  */
 #ifndef RAMP_PROGRAMS_TOOL_REQUESTS_H
 #define RAMP_PROGRAMS_TOOL_REQUESTS_H
@@ -14,9 +15,9 @@ struct session_conn;
 
 struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid);
-void tool_gone(struct tool_request *tool); /* hung up: cancels, never sends any more */
+void tool_gone(struct tool_request *tool); /* it has hung up: cancels, sends nothing more */
 void tool_cancel(struct tool_request *tool);
-/* On a worker; the request is its own. */
+/* On a worker. Takes the request over. */
 void punch_begin(struct client_request *request);
 
 #endif

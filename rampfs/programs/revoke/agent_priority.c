@@ -9,10 +9,10 @@
  *
  * Happy path: the thread that HELLO named is found among the threads of the process that has
  * connected, and is raised. After that it is looked at again: no handle keeps a thread's number
- * from being another thread's by now. Before, the session has searched for other sessions of that
- * memory. One that came during the search may have been raised unseen, and this one unseen by it.
- * So a session that has raised its agent searches again for those that came meanwhile, and of two
- * such sessions the first one to do so takes the priority from the other.
+ * from being another thread's by now. Before it raises, a session searches for other sessions of
+ * that memory. One that came during the search may have been raised unseen, and this one unseen by
+ * it. So a session that has raised its agent searches again for those that came meanwhile, and of
+ * two such sessions the first one to do so takes the priority from the other.
  *
  * How it fails: where a cgroup denies real-time priority, the agent gets nice -20, and the log one
  * line. A thread that is not found, or that is gone by now, gets nothing.
