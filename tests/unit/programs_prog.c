@@ -156,7 +156,7 @@ static int greet(int sock, uint32_t tid)
 	return rc ? rc : -(int)m.result;
 }
 
-/* Answers to a command that nobody has sent, until the other end has had enough. */
+/* Answers a command that was never sent, until the other end has had enough. */
 static void babble(int sock)
 {
 	struct session_msg done = {.type = SESSION_DONE};
@@ -231,8 +231,7 @@ static int start_session(uint64_t kind)
 	return ready == 1 ? 0 : ready;
 }
 
-/* ---- what the program does ----------------------------------------------------------------------
- */
+/* ---- what the program does ------------------------------------------------------------------ */
 
 static __thread sigjmp_buf landing;
 static __thread volatile sig_atomic_t flying;
@@ -273,7 +272,7 @@ static struct {
 	_Atomic uint64_t bad, stores;
 } writers;
 
-/* Each has a word of its own in every page, and knows what it stored there. */
+/* Each thread has a word of its own in every page, and knows what it stored there. */
 static void *write_on(void *arg)
 {
 	uint64_t me = (uint64_t)arg, *last = calloc(writers.pages, sizeof(*last));
@@ -356,7 +355,8 @@ static int do_attach(const struct prog_order *o, struct prog_report *r)
 	return rc;
 }
 
-/* The child of a daemon that does not answer in time. */
+/* Adopts from a daemon that does not answer in time: gives up, and says whether addr is mapped
+   later. */
 static int give_up(struct session_msg *m, const struct prog_order *o, uint64_t *mapped)
 {
 	int rc = ask_for(m, (long)o->len);
@@ -441,7 +441,7 @@ static int do_punch(const struct prog_order *o)
 	return ask(&m);
 }
 
-/* To value; 0: it grows or shrinks where it is. */
+/* Remaps to value; 0: the mapping grows or shrinks where it is. */
 static int do_remap(const struct prog_order *o)
 {
 	void *at = mremap((void *)o->addr, o->offset, o->len,
@@ -450,8 +450,7 @@ static int do_remap(const struct prog_order *o)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-/* ---- sessions that name a thread --------------------------------------------------------------
- */
+/* ---- sessions that name a thread ------------------------------------------------------------ */
 
 static _Atomic uint32_t named;
 static int named_sock = -1, named_result;
@@ -470,7 +469,7 @@ static void *wait_named(void *arg)
 	if (named_does == 2)
 		compute(15);
 	if (named_does == 3) {
-		sleep(3); /* a busy test looks at it before */
+		sleep(3); /* a busy test looks at it first */
 		execlp("sleep", "sleep", "100", (char *)NULL);
 	}
 	for (;;)
@@ -534,8 +533,7 @@ static int adopt(const struct prog_order *o)
 	return ask(&m);
 }
 
-/* ---- a mapping that never stands still --------------------------------------------------------
- */
+/* ---- a mapping that never stands still ------------------------------------------------------ */
 
 static struct {
 	pthread_t thread;

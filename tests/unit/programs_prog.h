@@ -1,9 +1,9 @@
 /*
- * A program for the tests of rampfs/programs: a process of its own with a little agent written
- * against session.h, that does what the test orders it over a socket.
+ * A program for the tests of rampfs/programs: a process of its own, with a little agent that is
+ * written against session.h. It does what the test orders over a socket.
  *
  * It is a program file of its own (PROG_PATH), without a sanitizer: it forks and clones, ends its
- * main thread, and touches what is not there, which none of them bears.
+ * main thread, and touches memory that is not there, which no sanitizer bears.
  */
 #ifndef RAMP_PROGRAMS_PROG_H
 #define RAMP_PROGRAMS_PROG_H
@@ -15,44 +15,52 @@
 #include "base/session.h"
 
 enum prog_op {
-	PROG_SESSION,	   /* starts the agent; value: 1: an agent that never answers a command,
-			      2: sends a file that is no userfaultfd, 3: sends nothing to the doorman,
-			      4: answers every DROP with stale answers, for ever,
-			      5: says that it has carried out a SWAP, and has not;
-			      7: leaves the first BACK unanswered, 8: the first SWAP,
-			      9: unmaps for a while what a GONE takes,
-			      10: computes for 3 s before it answers a DROP,
-			      11: refuses the first MAP and leaves the next unanswered.
-			      Its thread in value */
-	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after so many ms */
+	/* Starts the agent; its thread in the report's value. The order's value:
+	    1: never answers a command
+	    2: sends a file that is no userfaultfd
+	    3: sends nothing to the broker
+	    4: answers every DROP with stale answers, for ever
+	    5: says that it has carried out a SWAP, and has not
+	    7: leaves the first BACK unanswered
+	    8: leaves the first SWAP unanswered
+	    9: unmaps for a while what a GONE takes
+	   10: computes for 3 s before it answers a DROP
+	   11: refuses the first MAP and leaves the next unanswered */
+	PROG_SESSION,
+	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after this many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
 	PROG_STORE,	   /* value at addr */
 	PROG_SYSCALL,	   /* write(2) of 64 bytes at addr into a pipe; -errno */
 	PROG_WRITERS,	   /* value threads that store all over [addr, addr + len) */
 	PROG_STOP_WRITERS, /* value: wrong values they saw; all: how many stores */
-	PROG_FORK,     /* a child with a session of its own adopts everything, loads a u64 at addr;
-			  value 1:     without the token, as after a daemon's death.
-			  len: it gives up after so many ms; value in the report: whether it had
-			  addr mapped within 5 s after that.
-			  flags: its agent, as for PROG_SESSION; value in the report: the errno of
-			  an ADOPT that fails */
+	/* A child with a session of its own adopts everything and loads a u64 at addr. The order:
+	   value 1: without the token, as after a daemon's death
+	   len: it gives up after this many ms; value in the report: whether it had addr mapped
+	   within 5 s after that
+	   flags: its agent, as for PROG_SESSION; value in the report: the errno of an ADOPT that
+	   fails */
+	PROG_FORK,
 	PROG_MPROTECT, /* addr, len, prot */
 	PROG_MUNMAP,   /* addr, len */
-	PROG_PUNCH,    /* segment (addr), offset, len */
+	PROG_PUNCH,    /* value: the segment; offset, len */
 	PROG_MAP_RAW,  /* maps the file at `path` at addr, without a session */
 	PROG_TEXT,     /* the last line that the agent had to say; value: how many */
 	PROG_SESSIONS, /* value: how often it had a session */
 	PROG_REMAP,    /* mremap(2) of offset bytes (0: a copy) at addr to value, len bytes there */
-	PROG_MAIN_ENDS, /* the main thread; another one carries out what comes after */
-	PROG_NAME,   /* another session, which names a fresh thread as its agent: its id in value.
-			value: names that one, which is a stranger's; flags 1: a process that shares
-			the memory names itself, 2: it computes, for 15 s; 3: it becomes another
-			program   after a moment, by exec */
+	PROG_MAIN_ENDS, /* the main thread; another one carries out the orders after this */
+	/* Another session, which names a fresh thread as its agent; that thread's id in the
+	   report's value. The order:
+	   value: names that thread, which is another process's
+	   flags 1: a process that shares the memory names itself
+	   flags 2: the thread computes, for 15 s
+	   flags 3: the thread becomes another program by exec, after 3 s */
+	PROG_NAME,
 	PROG_UNNAME, /* the last of those sessions ends */
 	PROG_TICKET, /* FORK: the token in value and addr, of how many ranges in all */
 	PROG_ADOPT,  /* token */
-	PROG_SPLIT,  /* a thread that splits the mapping of len bytes at addr by mprotect(2) and
-			makes it whole again, for ever; value 0: no more */
+	/* A thread that splits the mapping of len bytes at addr by mprotect(2) and makes it whole
+	   again, for ever; value 0: no more. */
+	PROG_SPLIT,
 };
 
 struct prog_order {

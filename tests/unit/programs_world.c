@@ -87,7 +87,7 @@ static void fill(struct seg *seg, uint64_t page)
 static void serve(struct space *space)
 {
 	struct space_fault faults[16];
-	bool more; /* is said again: this epoll is level-triggered */
+	bool more; /* the next wait says it again: this epoll is level-triggered */
 	int n = space_read(space, faults, 16, &more);
 
 	ck_assert(n >= 0 || n == -EAGAIN);
@@ -119,7 +119,7 @@ static void forget_gone(void)
 			i++;
 			continue;
 		}
-		/* Its program has the file, too, so that closing does not take it out. */
+		/* The program has the file, too, so that closing it here does not take it out. */
 		epoll_ctl(pager.epoll, EPOLL_CTL_DEL, w->uffd, NULL);
 		space_put(w->space);
 		*w = pager.watches[--pager.n_watches];
@@ -147,8 +147,7 @@ uint64_t world_faults(void)
 	return pager.faults;
 }
 
-/* ---- the daemon -------------------------------------------------------------------------------
- */
+/* ---- the daemon ----------------------------------------------------------------------------- */
 
 static void *run_loop(void *arg)
 {
@@ -186,13 +185,13 @@ void world_programs_start(void)
 	ck_assert_int_eq(pthread_create(&pager.loop_thread, NULL, run_loop, NULL), 0);
 }
 
-/* As pull_close: it reads nothing any more when programs_close begins. */
+/* Stops the pager, as pull_close does: it reads nothing any more when programs_close begins. */
 static void stop_pager(void)
 {
-	const struct programs_pager nobody = {0};
+	const struct programs_pager none = {0};
 	uint64_t one = 1;
 
-	programs_set_pager(world.programs, &nobody);
+	programs_set_pager(world.programs, &none);
 	pager.stop = true;
 	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
 	pthread_join(pager.thread, NULL);
@@ -274,7 +273,7 @@ static void open_meta(void)
 		unlink(other);
 	}
 	ck_assert_msg(meta_format(world.journal, &founding, &err) == 0, "%s", err.text);
-	/* Children of the test before have its lock until they have ended. */
+	/* Children of the previous test have its lock until they have ended. */
 	for (int ms = 0; (rc = meta_open(&config, &world.meta, &err)) == -EBUSY && ms < ANSWER_MS;
 	     ms++)
 		usleep(1000);
@@ -306,8 +305,7 @@ void world_teardown(void)
 	close(world.listen_fd);
 }
 
-/* ---- segments
- * ------------------------------------------------------------------------------------ */
+/* ---- segments ------------------------------------------------------------------------------- */
 
 struct seg *world_segment(const char *name, uint8_t byte)
 {
@@ -385,8 +383,7 @@ void world_path(struct seg *seg, char path[256])
 	snprintf(path, 256, "%s/store/%llu", memory_dir(), (unsigned long long)seg_id(seg));
 }
 
-/* ---- programs
- * --------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 void world_prog(struct prog *prog)
 {
@@ -450,8 +447,7 @@ void world_wait_session(struct prog *prog, uint64_t n)
 	ck_assert_uint_ge(prog_at(prog, PROG_SESSIONS, 0).value, n);
 }
 
-/* ---- a whole test -------------------------------------------------------------------------------
- */
+/* ---- a whole test --------------------------------------------------------------------------- */
 
 void must(int rc, const struct ramp_err *err)
 {

@@ -101,7 +101,7 @@ START_TEST(a_token_is_good_for_one_attach_by_one_process)
 	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM);
 	programs_token(world.programs, seg_id(seg), O_RDWR, one.pid, order.token, NULL);
 	ck_assert_int_eq(prog_do(&other, &order).result, -EPERM);
-	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM); /* it was used up by that */
+	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM); /* that attempt used the token up */
 	programs_token(world.programs, seg_id(seg), O_RDWR, one.pid, order.token, NULL);
 	ck_assert_int_eq(prog_do(&one, &order).result, 0);
 	ck_assert_int_eq(prog_do(&one, &order).result, -EPERM);
@@ -149,7 +149,7 @@ START_TEST(a_fork_child_adopts_what_its_parent_has)
 }
 END_TEST
 
-/* ---- being pulled ---------------------------------------------------------------------------- */
+/* ---- being pulled --------------------------------------------------------------------------- */
 
 START_TEST(remote_pages_wait_for_the_pager)
 {
@@ -204,8 +204,8 @@ START_TEST(a_read_of_page_faults_that_fails_is_tried_again)
 }
 END_TEST
 
-/* A small segment's pages may all be here before who begins its pull has come to say so: nobody
-   would say again that they are. */
+/* All pages of a small segment may be here before the thread that begins its pull has come to say
+   so. No thread would say again that they are. */
 START_TEST(a_pull_that_was_over_at_once_registers_nothing)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
@@ -245,10 +245,9 @@ START_TEST(a_lost_page_is_sigbus_after_a_line)
 }
 END_TEST
 
-/* ---- revoke -------------------------------------------------------------------------------------
- */
+/* ---- revoke --------------------------------------------------------------------------------- */
 
-START_TEST(nothing_changes_after_a_revoke_and_everything_goes_on_after_restore)
+START_TEST(nothing_changes_after_a_revoke_and_everything_continues_after_restore)
 {
 	struct seg *seg = world_segment("x", 0);
 	struct prog prog[2];
@@ -288,7 +287,7 @@ START_TEST(nothing_changes_after_a_revoke_and_everything_goes_on_after_restore)
 }
 END_TEST
 
-/* Its leader is a zombie without memory; the others go on writing. */
+/* Its main thread is a zombie without memory; the others continue to write. */
 START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 {
 	struct seg *seg = world_segment("x", 0);
@@ -299,7 +298,7 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 
 	world_prog(&prog);
 	ck_assert_int_eq(prog_at(&prog, PROG_MAIN_ENDS, 0).result, 0);
-	/* Its session begins anew, too. */
+	/* Its session begins again, too. */
 	world_programs_stop();
 	world_programs_start();
 	writers.addr = world_attach(&prog, seg, O_RDWR);
@@ -333,7 +332,8 @@ START_TEST(a_process_without_its_main_thread_is_stopped_like_any_other)
 }
 END_TEST
 
-/* Where a read-only mapping was a writable one looks read-only, by what the kernel remembers. */
+/* By what the kernel remembers, a writable mapping at the place of an earlier read-only one looks
+   read-only. */
 START_TEST(a_process_without_its_main_thread_maps_writable_what_it_had_read_only)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -380,7 +380,7 @@ START_TEST(private_copies_make_a_move_busy_and_are_kept)
 
 	prog_load(&x.prog, x.addr);
 	ck_assert_int_eq(programs_may_move(world.programs, x.seg, &err), 0);
-	/* Past the shim, which refuses it. */
+	/* Done past the shim, which would refuse it. */
 	writable.addr = x.addr;
 	ck_assert_int_eq(prog_do(&x.prog, &writable).result, 0);
 	prog_do(&x.prog, &(struct prog_order){.op = PROG_STORE, .addr = x.addr, .value = 8});
@@ -407,7 +407,7 @@ START_TEST(what_a_program_unmaps_is_forgotten_by_the_next_revoke)
 	hole.len = SEG_BYTES;
 	ck_assert_int_eq(programs_may_move(world.programs, x.seg, NULL), 0);
 	ck_assert_int_eq(prog_do(&x.prog, &hole).result, 0);
-	/* Nothing is left, and the table does not know it yet. */
+	/* Nothing is mapped any more, and the table does not know it yet. */
 	ck_assert_int_eq(programs_revoke(world.programs, x.seg, 1000, NULL), 0);
 	programs_restore(world.programs, x.seg);
 	world_detached(&x);
@@ -462,7 +462,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 	programs_restore(world.programs, seg);
 	ck_assert(prog_wait(&prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, 0);
-	/* And is refused when it has gone. */
+	/* An attach is refused when the segment has gone. */
 	world_freeze(seg);
 	programs_token(world.programs, seg_id(seg), O_RDWR, prog.pid, order.token, NULL);
 	prog_send(&prog, &order);
@@ -475,8 +475,7 @@ START_TEST(an_attach_waits_while_the_segment_is_frozen)
 }
 END_TEST
 
-/* ---- gone and back
- * -------------------------------------------------------------------------------- */
+/* ---- gone and back -------------------------------------------------------------------------- */
 
 START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 {
@@ -490,7 +489,7 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 	addr = world_attach(&prog, seg, O_RDWR);
 	ck_assert_uint_eq(prog_load(&prog, addr), UINT64_C(0x0909090909090909));
 	world_freeze(seg);
-	/* Blocked in a page fault when it goes. */
+	/* The program is blocked in a page fault when the segment goes. */
 	prog_send(&prog, &(struct prog_order){.op = PROG_LOAD, .addr = addr});
 	ck_assert(!prog_wait(&prog, &r, BLOCKED_MS));
 	world_give(seg);
@@ -520,7 +519,7 @@ START_TEST(what_has_gone_is_sigbus_and_one_line_and_comes_back)
 }
 END_TEST
 
-/* How many mappings of the process lie in that range. */
+/* Returns how many mappings of the process lie in that range. */
 static unsigned count_mappings(const struct prog *prog, uint64_t addr, uint64_t len)
 {
 	char path[32], line[512];
@@ -553,7 +552,7 @@ START_TEST(what_was_mapped_in_parts_comes_back_as_one)
 	ck_assert_int_eq(high.result, 0);
 	ck_assert_uint_eq(high.addr, low.addr + half);
 	ck_assert_uint_eq(count_mappings(&prog, low.addr, SEG_BYTES), 2);
-	ck_assert_uint_eq(prog_at(&prog, PROG_TICKET, 0).all, 1); /* a child gets one */
+	ck_assert_uint_eq(prog_at(&prog, PROG_TICKET, 0).all, 1); /* a child gets one range */
 	world_freeze(seg);
 	world_give(seg);
 	programs_gone(world.programs, seg, "b");
@@ -563,7 +562,7 @@ START_TEST(what_was_mapped_in_parts_comes_back_as_one)
 	ck_assert_uint_eq(prog_load(&prog, low.addr), UINT64_C(0x0505050505050505));
 	ck_assert_uint_eq(prog_load(&prog, high.addr + half - 8), UINT64_C(0x0505050505050505));
 	ck_assert_int_eq(prog_at(&prog, PROG_STORE, high.addr).result, 0);
-	/* And may leave again. */
+	/* The segment may leave again. */
 	world_freeze(seg);
 	programs_restore(world.programs, seg);
 	prog_end(&prog);
@@ -592,8 +591,7 @@ START_TEST(a_process_that_was_stopped_learns_later_that_it_has_gone)
 }
 END_TEST
 
-/* ---- another daemon
- * -------------------------------------------------------------------------------- */
+/* ---- another daemon ------------------------------------------------------------------------- */
 
 START_TEST(the_next_daemon_learns_what_is_mapped)
 {
@@ -653,7 +651,7 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 	ck_assert(prog_wait(&x.prog, &r, ANSWER_MS));
 	ck_assert_int_eq(r.result, -SIGBUS);
 
-	/* The next one knows what belongs there, from /proc. */
+	/* The next daemon knows from /proc what belongs there. */
 	world_programs_stop();
 	x.seg = world_take(x.seg, 0, 4);
 	world_programs_start();
@@ -666,7 +664,7 @@ START_TEST(what_was_given_stays_frozen_for_the_next_daemon)
 }
 END_TEST
 
-/* What the process maps, as /proc has it. */
+/* Returns true where the process maps an empty file, as /proc has it. */
 static bool maps_the_empty_file(pid_t pid)
 {
 	char path[64], line[512];
@@ -690,16 +688,16 @@ static uint64_t clock_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void *let_it_go_on(void *arg)
+static void *continue_soon(void *arg)
 {
 	usleep(BLOCKED_MS * 1000);
 	kill(*(pid_t *)arg, SIGCONT);
 	return NULL;
 }
 
-/* The daemon died after TAKEN: the next one waits for the sessions of who had it, and for no
-   longer than it may. */
-START_TEST(who_had_it_and_has_not_come_back_yet_is_waited_for)
+/* The daemon died after TAKEN: the next one waits for the sessions of the programs that had the
+   segment, and for no longer than it may. */
+START_TEST(a_program_that_had_it_and_has_not_come_back_yet_is_waited_for)
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	pthread_t thread;
@@ -719,13 +717,13 @@ START_TEST(who_had_it_and_has_not_come_back_yet_is_waited_for)
 	programs_await(world.programs, x.seg, clock_ms() + BLOCKED_MS);
 	ck_assert(maps_the_empty_file(x.prog.pid));
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, let_it_go_on, &x.prog.pid), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, continue_soon, &x.prog.pid), 0);
 	programs_await(world.programs, x.seg, clock_ms() + 20000);
 	ck_assert(!maps_the_empty_file(x.prog.pid));
 	pthread_join(thread, NULL);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
 	ck_assert_int_eq(prog_at(&x.prog, PROG_STORE, x.addr).result, 0);
-	/* Nobody is waited for who is here. */
+	/* A program that has come back is not waited for. */
 	programs_await(world.programs, x.seg, UINT64_MAX);
 	world_detached(&x);
 }
@@ -750,8 +748,7 @@ START_TEST(page_faults_that_a_dead_daemon_had_read_are_raised_again)
 }
 END_TEST
 
-/* ---- holes
- * --------------------------------------------------------------------------------------- */
+/* ---- holes ---------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t punched_offset;
 
@@ -765,7 +762,7 @@ static void on_punch(void *arg, struct punch_request *request, ramp_segment_t id
 	punch_answer(request, 0);
 }
 
-START_TEST(only_who_may_write_punches_holes)
+START_TEST(only_a_program_that_may_write_punches_holes)
 {
 	struct seg *seg = world_segment("x", 5);
 	struct prog writer, reader;
@@ -807,8 +804,8 @@ static void keep_punch(void *arg, struct punch_request *request, ramp_segment_t 
 	kept_punch = request;
 }
 
-/* Who punches it is over later than who asked for it; the program hears that the daemon has gone,
-   as of one that died, and asks the next one. */
+/* The handler that punches ends later than the daemon that asked it. The program hears that the
+   daemon has gone, as of one that died, and asks the next one. */
 START_TEST(a_hole_that_a_daemon_ends_before)
 {
 	struct seg *seg = world_segment("x", 5);
@@ -837,8 +834,8 @@ START_TEST(a_hole_that_a_daemon_ends_before)
 }
 END_TEST
 
-/* What it stores from then on is not to be punched. */
-START_TEST(a_hole_that_nobody_waits_for_any_more_is_late)
+/* The program may store there from then on, and that must not be punched. */
+START_TEST(a_hole_that_no_program_waits_for_any_more_is_late)
 {
 	struct seg *seg = world_segment("x", 5);
 	struct prog writer;
@@ -885,7 +882,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_read_of_page_faults_that_fails_is_tried_again);
 	tcase_add_test(tc, a_pull_that_was_over_at_once_registers_nothing);
 	tcase_add_test(tc, a_lost_page_is_sigbus_after_a_line);
-	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_goes_on_after_restore);
+	tcase_add_test(tc, nothing_changes_after_a_revoke_and_everything_continues_after_restore);
 	tcase_add_test(tc, a_process_without_its_main_thread_is_stopped_like_any_other);
 	tcase_add_test(tc, a_process_without_its_main_thread_maps_writable_what_it_had_read_only);
 	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
@@ -899,11 +896,11 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, the_next_daemon_learns_what_is_mapped);
 	tcase_add_test(tc, a_freeze_ends_with_its_daemon);
 	tcase_add_test(tc, what_was_given_stays_frozen_for_the_next_daemon);
-	tcase_add_test(tc, who_had_it_and_has_not_come_back_yet_is_waited_for);
+	tcase_add_test(tc, a_program_that_had_it_and_has_not_come_back_yet_is_waited_for);
 	tcase_add_test(tc, page_faults_that_a_dead_daemon_had_read_are_raised_again);
-	tcase_add_test(tc, only_who_may_write_punches_holes);
+	tcase_add_test(tc, only_a_program_that_may_write_punches_holes);
 	tcase_add_test(tc, a_hole_that_a_daemon_ends_before);
-	tcase_add_test(tc, a_hole_that_nobody_waits_for_any_more_is_late);
+	tcase_add_test(tc, a_hole_that_no_program_waits_for_any_more_is_late);
 }
 
 int main(int argc, char **argv)

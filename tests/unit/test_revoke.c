@@ -1,6 +1,6 @@
 /*
- * Revokes of programs that make it hard: stopped, traced, with mappings that they have made by
- * themselves; and pages that are made good while they are about to be poisoned.
+ * Revokes of programs that make it hard: stopped ones, traced ones, ones with mappings that they
+ * have made by themselves. And pages that are made good while they are about to be poisoned.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,10 +33,9 @@ static void is_busy(int rc, const struct ramp_err *err, const struct prog *prog,
 	ck_assert_msg(strstr(err->text, pid) && strstr(err->text, words), "%s", err->text);
 }
 
-/* ---- mappings out of place --------------------------------------------------------------------
- */
+/* ---- mappings out of place ------------------------------------------------------------------ */
 
-/* A second mapping of the whole segment, where no shim knows of it. */
+/* Makes a second mapping of the whole segment, of which no shim knows. */
 static void map_elsewhere(struct prog *prog, uint64_t addr)
 {
 	struct prog_order copy = {
@@ -66,7 +65,7 @@ START_TEST(a_mapping_made_elsewhere_after_connect_makes_it_busy)
 	is_busy(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err, &x.prog,
 		"changed that");
 	is_busy(programs_watch(world.programs, x.seg, &err), &err, &x.prog, "outside");
-	/* Nothing is kept from either mapping. */
+	/* The program can touch both mappings. */
 	prog_load(&x.prog, x.addr + MIB);
 	prog_load(&x.prog, ELSEWHERE + 2 * MIB);
 	unmap_elsewhere(&x.prog);
@@ -133,7 +132,8 @@ START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 	move.addr = x.addr;
 	must(programs_watch(world.programs, x.seg, &err), &err);
 	programs_restore(world.programs, x.seg);
-	/* An mremap of what is not registered tells nobody, and needs nobody. */
+	/* An mremap of a range that is not registered raises no event, and needs no daemon to read
+	   one. */
 	world_programs_stop();
 	ck_assert_int_eq(prog_do(&x.prog, &move).result, 0);
 	ck_assert_uint_eq(prog_load(&x.prog, ELSEWHERE), THREES);
@@ -142,10 +142,9 @@ START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 }
 END_TEST
 
-/* ---- mappings that grow -------------------------------------------------------------------------
- */
+/* ---- mappings that grow --------------------------------------------------------------------- */
 
-/* A program that has one half of it mapped. */
+/* Returns a program that has one half of the segment mapped. */
 static struct attached half_attached(void)
 {
 	struct attached x = {.seg = world_segment("x", 3)};
@@ -158,7 +157,7 @@ static struct attached half_attached(void)
 	return x;
 }
 
-/* Raises no event. */
+/* Lets the mapping grow to the whole segment, which raises no event. */
 static void grow(struct attached *x)
 {
 	struct prog_order remap = {
@@ -200,7 +199,7 @@ START_TEST(a_mapping_that_has_grown_since_the_freeze_is_gone_with_the_rest)
 }
 END_TEST
 
-/* The half that begins there is a file of the program's own from now on. */
+/* Puts a file of the program's own over the half that begins there. */
 static void put_over(struct attached *x, uint64_t addr, char *path)
 {
 	struct prog_order unmap = {.op = PROG_MUNMAP, .addr = addr, .len = SEG_BYTES / 2},
@@ -244,10 +243,9 @@ START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
 }
 END_TEST
 
-/* ---- what is mapped ahead of the window -------------------------------------------------------
- */
+/* ---- what is mapped ahead of the window ----------------------------------------------------- */
 
-/* How many pages of it the program has an entry for. */
+/* Returns for how many pages of the segment the program has an entry. */
 static uint64_t mapped_pages(struct attached *x)
 {
 	char path[64];
@@ -266,8 +264,8 @@ static uint64_t mapped_pages(struct attached *x)
 	return pages;
 }
 
-/* The kernel may take a huge page's 512 entries at any time: to move it, or where it looks for what
- * it could write out. */
+/* Touches every page. The kernel may take a huge page's 512 entries at any time: to move it, or
+   where it looks for something that it could write out. */
 static void touch_all(struct attached *x)
 {
 	for (int tries = 20; mapped_pages(x) < SEG_BYTES / RAMP_PAGE_BYTES; tries--) {
@@ -277,7 +275,7 @@ static void touch_all(struct attached *x)
 	}
 }
 
-/* A program that has touched every page of it, by entries of 4 KiB. */
+/* Returns a program that has touched every page of the segment, by entries of 4 KiB. */
 static struct attached touched(int access_mode)
 {
 	struct attached x;
@@ -289,7 +287,7 @@ static struct attached touched(int access_mode)
 	return x;
 }
 
-/* Everything is still mapped, but for what the kernel may have taken. */
+/* Checks that everything is still mapped, but for entries that the kernel may have taken. */
 static void kept(struct attached *x, bool stopped)
 {
 	struct ramp_err err = {0};
@@ -311,7 +309,8 @@ static void kept(struct attached *x, bool stopped)
 	}
 }
 
-/* Nothing is mapped any more; an agent that gets no processor in time is passed over. */
+/* Checks that `ahead` drops everything. An agent that gets no processor in time is passed over, so
+   this tries again. */
 static void dropped(struct attached *x,
 		    int (*ahead)(struct programs *, struct seg *, struct ramp_err *))
 {
@@ -333,7 +332,7 @@ START_TEST(what_a_program_does_not_use_is_not_mapped_when_the_window_comes)
 	struct prog_order store = {.op = PROG_STORE, .addr = x.addr + MIB, .value = 5};
 
 	dropped(&x, programs_may_move);
-	/* It goes on with the same bytes, and no page fault reaches the daemon. */
+	/* The program continues with the same bytes, and no page fault reaches the daemon. */
 	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 2 * MIB), THREES);
@@ -371,8 +370,7 @@ START_TEST(a_stopped_program_is_not_waited_for_ahead)
 }
 END_TEST
 
-/* ---- stopped programs -------------------------------------------------------------------------
- */
+/* ---- stopped programs ----------------------------------------------------------------------- */
 
 static void stop(struct prog *prog)
 {
@@ -383,7 +381,7 @@ static void stop(struct prog *prog)
 	ck_assert(WIFSTOPPED(status));
 }
 
-/* All of its threads. */
+/* Returns true where all threads of the program are stopped. */
 static bool is_stopped(const struct prog *prog)
 {
 	char path[64], line[512];
@@ -409,7 +407,8 @@ static bool is_stopped(const struct prog *prog)
 	return stopped;
 }
 
-/* Who was let go of (PTRACE_DETACH) has to run in the kernel to stop again. */
+/* Waits for it: a thread that was let go of (PTRACE_DETACH) has to run in the kernel to stop
+   again. */
 static bool stops_again(const struct prog *prog)
 {
 	for (int i = 0; i < 5000 && !is_stopped(prog); i++)
@@ -446,7 +445,7 @@ START_TEST(a_stopped_program_is_revoked_and_stays_stopped)
 }
 END_TEST
 
-/* Asked, found ready, and stopped before it is revoked. */
+/* Returns a program that was asked, found ready, and stopped before it is revoked. */
 static struct attached stopped_within_the_window(void)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
@@ -483,8 +482,8 @@ START_TEST(a_program_that_stops_within_the_window_is_revoked)
 }
 END_TEST
 
-/* The kernel takes its time over a call that was put into a stopped process: the traps of one that
-   has entered it are held back for so long. */
+/* Makes the kernel take its time over a call that was put into a stopped process: for hold_ms the
+   traps of a thread that has entered the call are held back. */
 static struct {
 	_Atomic int hold_ms;
 	_Atomic bool entered;
@@ -527,8 +526,8 @@ START_TEST(a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_o
 	kill(x.prog.pid, SIGCONT);
 	programs_restore(world.programs, x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
-	/* The agent has its registers back: what it was called away from went on, it had no other
-	   session, and it answers. */
+	/* The agent has its registers back: the call that it was taken out of has continued, it had
+	   no other session, and it answers. */
 	world_freeze(x.seg);
 	waits_until_restored(&x);
 	ck_assert_uint_eq(prog_at(&x.prog, PROG_SESSIONS, 0).value, 1);
@@ -536,7 +535,7 @@ START_TEST(a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_o
 }
 END_TEST
 
-/* A process that traces all threads of `prog`, and has stopped them. */
+/* Starts a process that traces all threads of `prog`, and has stopped them. */
 static pid_t trace(const struct prog *prog)
 {
 	pid_t tracer;
@@ -599,7 +598,7 @@ static void *give_it_back(void *arg)
 	return NULL;
 }
 
-/* Who pulls pulls for others, too, and is told to come again. */
+/* The thread that pulls pulls for others, too, and is told to come again. */
 START_TEST(the_end_of_a_pull_does_not_wait_for_a_stopped_program)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
@@ -623,13 +622,12 @@ START_TEST(the_end_of_a_pull_does_not_wait_for_a_stopped_program)
 }
 END_TEST
 
-/* ---- poison -------------------------------------------------------------------------------------
- */
+/* ---- poison --------------------------------------------------------------------------------- */
 
 /*
- * Who touches that page gets SIGBUS. As the pager does, a page fault that came all the same brings
- * the POISON again: the kernel takes it for an empty entry where it arrives just before the fault
- * begins to wait, and lets it wait.
+ * Checks that a touch of that page is SIGBUS. As the pager does, puts the POISON in again for a
+ * page fault that came all the same: where the POISON arrives just before the page fault begins to
+ * wait, the kernel takes it for an empty entry, and lets the thread wait.
  */
 static void poisoned(struct attached *x, uint64_t page, const char *why)
 {
@@ -654,11 +652,11 @@ START_TEST(a_page_that_a_write_has_made_good_is_not_poisoned)
 	programs_pulling(world.programs, seg, NULL);
 	ck_assert_uint_eq(pages_lose(seg, 15, 2), 2);
 	x = world_attached(seg, O_RDWR);
-	/* Nothing of page 16 is there: who touches it waits for the poison. */
+	/* Nothing of page 16 is there: a thread that touches it waits for the poison. */
 	ck_assert_int_eq(fallocate(seg_fd(x.seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				   16 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES),
 			 0);
-	/* The write came between the touch of the page and the work of the pool. */
+	/* The write came between the touch of the page and the job of the worker. */
 	ck_assert_uint_eq(pages_claim_cut(x.seg, 15, 1), 1);
 	memory_fill(x.seg, 7, 15 * RAMP_PAGE_BYTES, RAMP_PAGE_BYTES);
 	pages_arrive(x.seg, 15, 1);
@@ -672,7 +670,7 @@ END_TEST
 enum { WRITABLE = 1, AT_THE_END = 2, RESTARTED = 4, ALL = 7 };
 
 /* There was no room for it, and now there is. */
-START_TEST(a_page_that_was_poisoned_is_touched_anew)
+START_TEST(a_page_that_was_poisoned_can_be_touched_again)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
 	const uint64_t bytes = 20 * RAMP_PAGE_BYTES, at = 10 * RAMP_PAGE_BYTES;
@@ -716,8 +714,7 @@ START_TEST(a_page_that_was_poisoned_is_touched_anew)
 }
 END_TEST
 
-/* ---- without memory -----------------------------------------------------------------------------
- */
+/* ---- without memory ------------------------------------------------------------------------- */
 
 struct mapped_segment;
 struct mapping_ref;
@@ -743,7 +740,7 @@ int __wrap_mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, siz
 	return -ENOMEM;
 }
 
-/* A program that waits for a page that is lost, of which nothing is there. */
+/* Returns a program that waits for a page that is lost, and of which nothing is there. */
 static struct attached waits_for_a_lost_page(void)
 {
 	struct seg *seg = world_take(world_segment("x", 1), 10, 20);
@@ -762,7 +759,7 @@ static struct attached waits_for_a_lost_page(void)
 	return x;
 }
 
-START_TEST(who_waits_for_a_lost_page_tries_again_until_there_is_memory)
+START_TEST(a_wait_for_a_lost_page_is_tried_again_until_there_is_memory)
 {
 	struct attached x = waits_for_a_lost_page();
 	struct prog_report r;
@@ -820,7 +817,7 @@ START_TEST(the_end_of_a_pull_needs_no_memory)
 }
 END_TEST
 
-START_TEST(who_could_not_be_told_is_told_when_there_is_memory)
+START_TEST(a_program_that_could_not_be_told_is_told_when_there_is_memory)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	struct prog_report r;
@@ -848,8 +845,7 @@ START_TEST(who_could_not_be_told_is_told_when_there_is_memory)
 }
 END_TEST
 
-/* ---- replacing ----------------------------------------------------------------------------------
- */
+/* ---- replacing ------------------------------------------------------------------------------ */
 
 START_TEST(a_mapping_that_was_not_replaced_is_refused)
 {
@@ -892,11 +888,11 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
 	tcase_add_test(tc, the_end_of_a_pull_does_not_wait_for_a_stopped_program);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
-	tcase_add_loop_test(tc, a_page_that_was_poisoned_is_touched_anew, 0, ALL + 1);
-	tcase_add_test(tc, who_waits_for_a_lost_page_tries_again_until_there_is_memory);
+	tcase_add_loop_test(tc, a_page_that_was_poisoned_can_be_touched_again, 0, ALL + 1);
+	tcase_add_test(tc, a_wait_for_a_lost_page_is_tried_again_until_there_is_memory);
 	tcase_add_test(tc, a_lost_page_is_sigbus_where_there_is_no_memory_to_say_so);
 	tcase_add_test(tc, the_end_of_a_pull_needs_no_memory);
-	tcase_add_test(tc, who_could_not_be_told_is_told_when_there_is_memory);
+	tcase_add_test(tc, a_program_that_could_not_be_told_is_told_when_there_is_memory);
 	tcase_add_test(tc, a_mapping_that_was_not_replaced_is_refused);
 }
 
