@@ -141,7 +141,7 @@ static void note_voiceless(struct meta *meta, ramp_node_t from)
 	pthread_mutex_unlock(&meta->lock);
 }
 
-bool meta_is_voiceless(struct meta *meta, ramp_node_t node)
+bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
 {
 	uint64_t now_ms = meta_clock_ms();
 	bool is = false;
@@ -172,7 +172,7 @@ bool greet_can_spare(struct meta *meta, ramp_node_t node)
 
 		m = raft_conf_find(&r->conf, p->node);
 		n += p->node != node && m && m->role == RAFT_VOTER && p->heard && !p->silent &&
-		     !meta_is_voiceless(meta, p->node);
+		     !meta_is_nonvoting(meta, p->node);
 	}
 	return n >= (voters - 1) / 2 + 1;
 }

@@ -1,7 +1,7 @@
 /*
  * The state machine: the cluster's rules about segments (fsm_members.c: about members). The phases
  * are drawn in fsm.h; one function a command, the rule that it obeys beside it (R1 to R13: DESIGN,
- * "Who may serve a segment").
+ * "Ownership records").
  *
  * The happy path: fsm_apply decodes the command, finds that it is new, and calls its function,
  * which reads the rows, checks, and writes the rows; the result is kept for retries.

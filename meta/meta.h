@@ -305,7 +305,7 @@ bool meta_has_quorum(struct meta *meta);
 bool meta_waits_for_voice(struct meta *meta);
 /* True while `node` has no voice, an old copy of a journal neither (meta_greet.c): another member
    has said so within 1 s, or is another instance than the one bound to its number. */
-bool meta_is_voiceless(struct meta *meta, ramp_node_t node);
+bool meta_is_nonvoting(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
 /* Hands leadership to another voter, if this node leads and one is near enough (before a clean

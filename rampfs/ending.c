@@ -119,7 +119,7 @@ void ending_begin(void *arg, enum mount_end why)
 		return;
 	}
 	log_info("unmounted; finishing what is under way");
-	transfers_take_no_more(e->floors->transfers);
+	transfers_refuse_new(e->floors->transfers);
 	uv_timer_start(&e->linger, on_linger, 0, LINGER_LOOK_MS);
 }
 

@@ -63,10 +63,10 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 
 static int open_programs(struct floors *f, struct ramp_err *err)
 {
-	static const int shelf[2] = {KEEPER_FD_SHELF, KEEPER_FD_LAST};
+	static const int fdstore[2] = {KEEPER_FD_FDSTORE, KEEPER_FD_LAST};
 	const struct daemon_config *daemon = f->config.daemon;
 	struct programs_config config = {.loop = f->loop,
-					 .shelf = shelf,
+					 .fdstore = fdstore,
 					 .store = f->store,
 					 .meta = f->cluster.meta,
 					 .listen_fd = KEEPER_FD_SESSIONS,

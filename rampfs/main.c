@@ -4,7 +4,7 @@
  * The process that the user starts becomes the keeper (in the background unless -f): it locks the
  * state directory, mounts, and executes this program again as the daemon (--daemon) for as long as
  * the mount exists. A daemon that has lost its keeper executes this program as --adopt. Every
- * daemon has a broker (--doorman, programs/client/broker.c).
+ * daemon has a broker (--broker, programs/client/broker.c).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	const char *role;
 
 	output_begin();
-	programs_doorman(argc, argv);
+	programs_broker(argc, argv);
 	role = take_role(&argc, argv);
 	if (argc > 0 && !role[0] && options_helper(argv[0])) {
 		exit_usage = 1;

@@ -147,11 +147,11 @@ int member_add(struct member_view *v, const char *name, const char *address,
 static bool may_vote(struct member_view *v, ramp_node_t node)
 {
 	for (int i = 0; i < VOTE_TRIES && !atomic_load(&v->closing); i++) {
-		if (!meta_is_voiceless(v->meta, node))
+		if (!meta_is_nonvoting(v->meta, node))
 			return true;
 		usleep(VOTE_WAIT_US);
 	}
-	return !meta_is_voiceless(v->meta, node);
+	return !meta_is_nonvoting(v->meta, node);
 }
 
 int member_promote(struct member_view *v, const char *name, struct ramp_err *err)

@@ -114,7 +114,7 @@ static int count_voter(void *arg, const struct node_row *row)
 	if (!member_is_heard(n->view, row->node))
 		return 0;
 	n->heard++;
-	n->voiceless += meta_is_voiceless(n->view->meta, row->node);
+	n->voiceless += meta_is_nonvoting(n->view->meta, row->node);
 	return 0;
 }
 

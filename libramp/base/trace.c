@@ -43,14 +43,9 @@ void trace_put(struct trace *trace)
 		free(trace);
 }
 
-uint64_t trace_now_ns(void)
-{
-	return clock_ns();
-}
-
 void trace_add(struct trace *trace, uint64_t page, const char *name)
 {
-	uint64_t now = trace_now_ns();
+	uint64_t now = clock_ns();
 	unsigned at = atomic_load(&trace->steps);
 
 	/* Does not count further once full: after years of page faults it would wrap around. */

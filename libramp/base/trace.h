@@ -33,8 +33,6 @@ struct trace *trace_new(void);
 struct trace *trace_get(struct trace *trace);
 void trace_put(struct trace *trace);
 
-uint64_t trace_now_ns(void);
-
 void trace_add(struct trace *trace, uint64_t page, const char *name);
 /* Notes the begin of a page fault: from now on trace_page follows that page, if it is one of the
    first. */

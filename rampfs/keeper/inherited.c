@@ -28,7 +28,7 @@ static int make_own_fdstore(void)
 		close(pair[i]);
 		pair[i] = high;
 	}
-	rc = pair[0] < 0 || pair[1] < 0 || dup2(pair[0], KEEPER_FD_SHELF) < 0 ||
+	rc = pair[0] < 0 || pair[1] < 0 || dup2(pair[0], KEEPER_FD_FDSTORE) < 0 ||
 			     dup2(pair[1], KEEPER_FD_LAST) < 0
 		     ? -errno
 		     : 0;

@@ -77,7 +77,7 @@ static int take_descriptor(int fd)
 /* Takes both ends of the fdstore, or neither: a daemon of an older version has none. */
 static int take_fdstore(struct keeper *k)
 {
-	const int at[2] = {KEEPER_FD_SHELF, KEEPER_FD_LAST};
+	const int at[2] = {KEEPER_FD_FDSTORE, KEEPER_FD_LAST};
 
 	for (int i = 0; i < 2; i++) {
 		k->fdstore[i] = take_descriptor(at[i]);

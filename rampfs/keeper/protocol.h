@@ -7,7 +7,7 @@
  *   fd 4 KEEPER_FD_CONTROL   socket to the keeper (SOCK_SEQPACKET)
  *   fd 5 KEEPER_FD_SESSIONS  the listening session socket
  *   fd 6 KEEPER_FD_LOCK      the locked file that shows that the state directory is in use
- *   fd 7, 8 KEEPER_FD_SHELF  the fdstore, a socket pair: the next daemon receives from it the
+ *   fd 7, 8 KEEPER_FD_FDSTORE  the fdstore, a socket pair: the next daemon receives from it the
  *                            messages and descriptors that a daemon has sent into it
  *                            (programs/client/fdstore.c). Older keepers give none
  *   RAMPFS_CONNECTION        the connection's random id in hex, made at mount
@@ -24,7 +24,7 @@
 #define KEEPER_FD_CONTROL  4
 #define KEEPER_FD_SESSIONS 5
 #define KEEPER_FD_LOCK	   6
-#define KEEPER_FD_SHELF	   7 /* and the next number */
+#define KEEPER_FD_FDSTORE  7 /* and the next number */
 #define KEEPER_FD_LAST	   8
 
 #define KEEPER_FD_FIRST KEEPER_FD_FUSE

@@ -52,7 +52,7 @@ static void collapse(struct seg *seg, uint64_t block)
 	munmap(at, RAMP_HUGE_BYTES);
 }
 
-void room_collapse(struct seg *seg, const atomic_bool *stop)
+void collapse_segment(struct seg *seg, const atomic_bool *stop)
 {
 	uint64_t block = 0, size = seg_size(seg), data = 0, hole = 0;
 	struct data_walk walk = {.seg = seg, .mapped = size};

@@ -11,6 +11,6 @@ struct seg;
 /* Collapses, by MADV_COLLAPSE, each 2 MiB block that is nearly full; called after the last page.
    Blocks, up to a second a GiB; once *stop is set or the segment is leaving, no longer than one
    block takes. */
-void room_collapse(struct seg *seg, const atomic_bool *stop);
+void collapse_segment(struct seg *seg, const atomic_bool *stop);
 
 #endif

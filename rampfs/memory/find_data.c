@@ -87,13 +87,13 @@ static uint64_t same(const uint8_t *there, uint64_t count, bool data)
 	return n;
 }
 
-int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64_t enough,
-	      struct room_range *run)
+int find_data_run(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64_t enough,
+		  struct data_range *run)
 {
 	uint64_t left = LOOK_PAGES, step = FIRST_PAGES, at = from, n, empty, full;
 	uint8_t there[STEP_PAGES];
 
-	*run = (struct room_range){.offset = from};
+	*run = (struct data_range){.offset = from};
 	to = page_up(to);
 	while (at < to && left && run->len < enough) {
 		n = min(min(step, left), (to - at) / RAMP_PAGE_BYTES);
@@ -139,12 +139,12 @@ static int seek_run(struct seg *seg, uint64_t from, uint64_t to, uint64_t *data,
 	return 0;
 }
 
-/* As data_walk_next, by room_look. */
+/* As data_walk_next, by find_data_run. */
 static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t *data,
 		    uint64_t *hole)
 {
 	uint64_t at = page_down(from), size = seg_size(walk->seg);
-	struct room_range run;
+	struct data_range run;
 	bool found = false;
 	int rc;
 
@@ -162,7 +162,7 @@ static int look_run(struct data_walk *walk, uint64_t from, uint64_t to, uint64_t
 	if (from >= to)
 		return -ENXIO;
 	while (at < to) {
-		rc = room_look(walk->seg, walk->base, at, to, UINT64_MAX, &run);
+		rc = find_data_run(walk->seg, walk->base, at, to, UINT64_MAX, &run);
 		if (rc < 0)
 			return rc;
 		if (found && (run.len == 0 || run.offset > at))

@@ -11,21 +11,21 @@
 
 struct seg;
 
-struct room_range {
+struct data_range {
 	uint64_t offset, len; /* bytes, page-aligned */
 };
 
 /*
  * Finds data as lseek(SEEK_DATA, SEEK_HOLE) does, but by the page cache and without the file's lock,
- * which a program may hold (seg_handed). *run: the first run of data in [from, to), as far as it
+ * which a program may hold (seg_handed_out). *run: the first run of data in [from, to), as far as it
  * was looked; len 0: there is none before its offset, which is behind `from` unless that is `to`.
  * Looks no further than a little into `enough` bytes of data, and no longer than a millisecond or
  * two. `base`: where the file is mapped, at least up to `to`; the file may have been cut since.
  * `from` is page-aligned. Returns 0; 1: the run may continue behind its end; -errno: the kernel
  * does not say. Any thread.
  */
-int room_look(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64_t enough,
-	      struct room_range *run);
+int find_data_run(struct seg *seg, uint8_t *base, uint64_t from, uint64_t to, uint64_t enough,
+		  struct data_range *run);
 
 /* ---- for this folder alone ----------------------------------------------------------------- */
 

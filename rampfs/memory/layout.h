@@ -15,7 +15,7 @@ struct store;
 /* Notes the layout as it is now, for the questions below. */
 void seg_note_layout(struct seg *seg);
 /*
- * Whether a list of that many bytes (room_populated) is of the layout that was noted. False: either
+ * Whether a list of that many bytes (populated_list) is of the layout that was noted. False: either
  * a program stored in between; or the noted count included blocks that khugepaged had taken for
  * holes and then could not collapse, and later stores would make the layout look unchanged. Then
  * the layout must be noted and listed again.

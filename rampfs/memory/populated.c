@@ -20,7 +20,7 @@
 #include "seg_file.h"
 
 /* Joins neighbours over gaps of up to `gap`; returns how many ranges remain. */
-static uint32_t ranges_join(struct room_range *ranges, uint32_t count, uint64_t gap)
+static uint32_t ranges_join(struct data_range *ranges, uint32_t count, uint64_t gap)
 {
 	uint32_t kept = 0;
 
@@ -36,7 +36,7 @@ static uint32_t ranges_join(struct room_range *ranges, uint32_t count, uint64_t 
 }
 
 /* Adds one range; if the array is full, joins ranges over gaps, the smallest first. */
-static void ranges_add(struct room_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
+static void ranges_add(struct data_range *ranges, uint32_t max, uint32_t *count, uint64_t *gap,
 		       uint64_t from, uint64_t to)
 {
 	while (*count == max && max > 1) {
@@ -47,10 +47,10 @@ static void ranges_add(struct room_range *ranges, uint32_t max, uint32_t *count,
 	if (*count == max)
 		ranges[0].len = to - ranges[0].offset;
 	else
-		ranges[(*count)++] = (struct room_range){from, to - from};
+		ranges[(*count)++] = (struct data_range){from, to - from};
 }
 
-int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+int populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err)
 {
 	uint64_t gap = RAMP_PAGE_BYTES, seen_bytes = 0, data = 0, hole = 0;
@@ -97,8 +97,8 @@ static int count_data(struct data_walk *walk, uint64_t from, uint64_t to, uint64
 	return 0;
 }
 
-int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
-		  uint64_t *bytes, struct ramp_err *err)
+int populated_unlisted(struct seg *seg, const struct data_range *ranges, uint32_t count,
+		       uint64_t enough, uint64_t *bytes, struct ramp_err *err)
 {
 	struct data_walk walk = {.seg = seg};
 	uint64_t from = 0;
@@ -123,7 +123,7 @@ int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t cou
  * arrives in between is in both. The other way round it would be in neither.
  */
 
-int64_t room_seek_data(struct seg *seg, uint64_t offset)
+int64_t populated_seek_data(struct seg *seg, uint64_t offset)
 {
 	uint64_t size = seg_size(seg), page, start;
 	int64_t data;
@@ -144,7 +144,7 @@ int64_t room_seek_data(struct seg *seg, uint64_t offset)
 	return data < 0 ? -ENXIO : data;
 }
 
-int64_t room_seek_hole(struct seg *seg, uint64_t offset)
+int64_t populated_seek_hole(struct seg *seg, uint64_t offset)
 {
 	uint64_t size = seg_size(seg), at = offset, run, missing;
 	enum page_state state;

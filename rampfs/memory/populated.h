@@ -16,15 +16,15 @@
  * or pages are lost, the layout counts as changed since seg_note_layout: neither could be told from
  * holes. Blocks: call it from a worker.
  */
-int room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+int populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 		   uint64_t *populated_bytes, struct ramp_err *err);
-/* Counts the populated bytes outside of `ranges` (of room_populated), no further than to a little
+/* Counts the populated bytes outside of `ranges` (of populated_list), no further than to a little
    above `enough`. Looks only between the ranges. */
-int room_unlisted(struct seg *seg, const struct room_range *ranges, uint32_t count, uint64_t enough,
-		  uint64_t *bytes, struct ramp_err *err);
+int populated_unlisted(struct seg *seg, const struct data_range *ranges, uint32_t count,
+		       uint64_t enough, uint64_t *bytes, struct ramp_err *err);
 
 /* The next byte >= offset that is data in the sense of the source, as lseek(SEEK_DATA); -ENXIO. */
-int64_t room_seek_data(struct seg *seg, uint64_t offset);
-int64_t room_seek_hole(struct seg *seg, uint64_t offset);
+int64_t populated_seek_data(struct seg *seg, uint64_t offset);
+int64_t populated_seek_hole(struct seg *seg, uint64_t offset);
 
 #endif

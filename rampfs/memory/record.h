@@ -1,6 +1,6 @@
 /*
  * The ownership record. It lies beside a segment's bytes, lives and dies with them, and alone
- * decides which node may serve the segment (contrib/doc/design.md, "Who may serve a segment").
+ * decides which node may serve the segment (contrib/doc/design.md, "Ownership records").
  *
  *   at the source:  (none) --create--> OWNED --give--> GIVEN --revert--> OWNED
  *                                                      GIVEN --(free)--> (none)

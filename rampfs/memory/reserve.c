@@ -66,7 +66,7 @@ static int take_slack(struct seg *seg, uint64_t bytes)
 	return 0;
 }
 
-uint64_t room_slack_for(uint64_t populated_bytes)
+uint64_t reserve_slack_for(uint64_t populated_bytes)
 {
 	uint64_t slack = populated_bytes / 16;
 
@@ -75,7 +75,7 @@ uint64_t room_slack_for(uint64_t populated_bytes)
 	return slack > SLACK_MAX_BYTES ? SLACK_MAX_BYTES : slack;
 }
 
-void room_take_slack_again(struct seg *seg)
+void reserve_take_slack_again(struct seg *seg)
 {
 	uint64_t bytes = pages_missing(seg) * RAMP_PAGE_BYTES, slack;
 	struct stat st;
@@ -86,14 +86,14 @@ void room_take_slack_again(struct seg *seg)
 	pthread_mutex_unlock(&seg->lock);
 	if (has || fstat(seg_fd(seg), &st))
 		return;
-	slack = room_slack_for((uint64_t)st.st_blocks * 512);
+	slack = reserve_slack_for((uint64_t)st.st_blocks * 512);
 	if (bytes > slack)
 		bytes = slack;
 	while (take_slack(seg, bytes) == -ENOSPC)
 		bytes = page_down(bytes / 2);
 }
 
-void room_keep(struct seg *seg)
+void reserve_keep(struct seg *seg)
 {
 	struct state_header *state;
 
@@ -104,9 +104,9 @@ void room_keep(struct seg *seg)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
+void reserve_give_back(struct seg *seg, uint64_t first, uint64_t count)
 {
-	/* A hole punched before room_keep returns is filled by the fallocate that comes after it. */
+	/* A hole punched before reserve_keep returns is filled by the fallocate that comes after it. */
 	pthread_mutex_lock(&seg->lock);
 	/* If this fails, the room goes with the segment. */
 	if (atomic_load(&seg->state->unlisted) != UNLISTED_KEPT && seg_direct_begin(seg)) {
@@ -117,7 +117,7 @@ void room_give_back(struct seg *seg, uint64_t first, uint64_t count)
 	pthread_mutex_unlock(&seg->lock);
 }
 
-bool room_use_slack(struct seg *seg)
+bool reserve_use_slack(struct seg *seg)
 {
 	uint64_t some;
 	bool used;
@@ -140,7 +140,7 @@ bool room_use_slack(struct seg *seg)
 	return used;
 }
 
-void room_release_slack(struct seg *seg)
+void reserve_release_slack(struct seg *seg)
 {
 	int fd;
 
@@ -158,7 +158,7 @@ void room_release_slack(struct seg *seg)
 /* A walk over ranges and blocks of 2 MiB side by side: how much the ranges cover of a block decides
    whether it becomes huge. */
 struct block_walk {
-	const struct room_range *ranges;
+	const struct data_range *ranges;
 	uint32_t count, at;
 	uint64_t block_start; /* bytes */
 };
@@ -220,7 +220,7 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
  * Takes all ranges. `base`: the file, mapped for small pages. Adjacent huge blocks are taken at once,
  * since each call costs as much as half a huge page; but not so many that a signal undoes much.
  */
-static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *ranges,
+static int take_ranges(struct seg *seg, uint8_t *base, const struct data_range *ranges,
 		       uint32_t count, uint64_t size)
 {
 	struct block_walk walk = {.ranges = ranges, .count = count};
@@ -242,7 +242,7 @@ static int take_ranges(struct seg *seg, uint8_t *base, const struct room_range *
 	return rc ? rc : reserve_take(seg_fd(seg), huge_from, huge_to);
 }
 
-static int take_file(struct seg *seg, const struct room_range *ranges, uint32_t count,
+static int take_file(struct seg *seg, const struct data_range *ranges, uint32_t count,
 		     uint64_t size)
 {
 	void *base;
@@ -261,8 +261,8 @@ static int take_file(struct seg *seg, const struct room_range *ranges, uint32_t 
 	return rc;
 }
 
-int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
-		 uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
+int reserve_memory(struct seg *seg, uint64_t size_bytes, const struct data_range *ranges,
+		   uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
 {
 	int rc;
 
@@ -273,7 +273,7 @@ int room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *
 			return ramp_err_set(err, EINVAL, "the list of ranges is not in order");
 	if (size_bytes > INT64_MAX)
 		return ramp_err_set(err, EFBIG, "a file can't be that large");
-	room_release_slack(seg);
+	reserve_release_slack(seg);
 	rc = take_file(seg, ranges, count, size_bytes);
 	if (!rc)
 		rc = take_slack(seg, slack_bytes);

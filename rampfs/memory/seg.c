@@ -78,7 +78,7 @@ static struct seg *seg_alloc(struct store *store, ramp_segment_t id)
 	return seg;
 }
 
-void seg_goes(struct seg *seg)
+void seg_freeing(struct seg *seg)
 {
 	struct store *store = seg->store;
 	uint64_t none = 0, bytes;
@@ -87,12 +87,12 @@ void seg_goes(struct seg *seg)
 	if (seg_stat(seg, &st) || st.st_blocks == 0)
 		return;
 	bytes = (uint64_t)st.st_blocks * 512;
-	atomic_fetch_add(&store->going_bytes, bytes); /* first: seg_stays may come between */
+	atomic_fetch_add(&store->going_bytes, bytes); /* first: seg_not_freeing may come between */
 	if (!atomic_compare_exchange_strong(&seg->going, &none, bytes))
 		atomic_fetch_sub(&store->going_bytes, bytes);
 }
 
-void seg_stays(struct seg *seg)
+void seg_not_freeing(struct seg *seg)
 {
 	uint64_t bytes = atomic_exchange(&seg->going, GOING_STAYS);
 
@@ -109,7 +109,7 @@ void seg_put(struct seg *seg)
 	seg_close(seg);
 	if (seg->slack_fd >= 0)
 		close(seg->slack_fd);
-	seg_stays(seg);
+	seg_not_freeing(seg);
 	pthread_cond_destroy(&seg->out);
 	pthread_mutex_destroy(&seg->lock);
 	free(seg);

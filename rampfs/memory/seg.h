@@ -54,12 +54,12 @@ bool seg_copying(struct seg *seg);
 /* ---- memory that is being freed ------------------------------------------------------------ */
 
 /*
- * seg_goes: its name is gone, and its memory is freed next. That takes the kernel 120 ms for a GiB
- * of small pages, after unlink(2) has returned. It counts as going (store_makes_room) until the
- * struct is freed, or until seg_stays says that it is in use after all.
+ * seg_freeing: its name is gone, and its memory is freed next. That takes the kernel 120 ms for a GiB
+ * of small pages, after unlink(2) has returned. It counts as going (store_awaits_memory) until the
+ * struct is freed, or until seg_not_freeing says that it is in use after all.
  */
-void seg_goes(struct seg *seg);
-void seg_stays(struct seg *seg);
+void seg_freeing(struct seg *seg);
+void seg_not_freeing(struct seg *seg);
 
 /* ---- for store.c and touched.c alone ------------------------------------------------------- */
 

@@ -56,7 +56,7 @@ struct state_header {
 	ramp_segment_t id;
 	_Atomic uint64_t map_pages; /* how many pages the map covers; 0: no map, all LOCAL */
 	_Atomic uint64_t unlisted;  /* 1: the map was marked REMOTE as a whole, holes too; or: */
-#define UNLISTED_KEPT 2		    /* and room_keep was called */
+#define UNLISTED_KEPT 2		    /* and reserve_keep was called */
 	uint8_t slots[2][STATE_SLOT_BYTES];
 	_Atomic uint64_t passed; /* 1: seg_note_passed */
 	_Atomic uint64_t small;	 /* 1: seg_set_small */
@@ -109,7 +109,7 @@ struct seg {
 	ramp_segment_t id;
 	atomic_uint refs;
 	_Atomic uint64_t gate;	/* gate.c */
-	_Atomic uint64_t going; /* bytes: seg_goes */
+	_Atomic uint64_t going; /* bytes: seg_freeing */
 	atomic_int fd;		/* -1: not open: at rest, or damaged and without a file */
 	/* NULL: at rest, or damaged and without a header. For a segment at rest every reader takes
 	   NULL as: no map, no time held, not passed. `small` and `handed` are copied below. */

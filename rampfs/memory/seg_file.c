@@ -95,9 +95,9 @@ uint64_t seg_size(struct seg *seg)
 
 static int note_handed(struct seg *seg)
 {
-	int rc = seg_handed(seg) ? 0 : seg_wake_header(seg);
+	int rc = seg_handed_out(seg) ? 0 : seg_wake_header(seg);
 
-	if (!rc && !seg_handed(seg)) {
+	if (!rc && !seg_handed_out(seg)) {
 		atomic_store(&seg->state->handed, 1);
 		atomic_store(&seg->handed, true);
 	}
@@ -135,12 +135,12 @@ int seg_hand_out(struct seg *seg, int access_mode)
 {
 	int fd = open_file(seg, access_mode, (access_mode & O_ACCMODE) != O_RDONLY);
 
-	if (fd >= 0 && seg_handed(seg))
+	if (fd >= 0 && seg_handed_out(seg))
 		seg_direct_over(seg);
 	return fd;
 }
 
-bool seg_handed(struct seg *seg)
+bool seg_handed_out(struct seg *seg)
 {
 	return atomic_load(&seg->handed);
 }
@@ -148,7 +148,7 @@ bool seg_handed(struct seg *seg)
 bool seg_direct_begin(struct seg *seg)
 {
 	atomic_fetch_add(&seg->direct, 1); /* first: seg_hand_out notes, and then looks at it */
-	if (!seg_handed(seg))
+	if (!seg_handed_out(seg))
 		return true;
 	seg_direct_end(seg);
 	return false;

@@ -31,9 +31,9 @@ int seg_open(struct seg *seg, int access_mode);
  * until the segment has left; the next daemon knows it, too.
  */
 int seg_hand_out(struct seg *seg, int access_mode);
-bool seg_handed(struct seg *seg);
+bool seg_handed_out(struct seg *seg);
 /* True: no program holds a writable descriptor, and none is handed out until seg_direct_end, which
-   the caller calls soon. False: seg_handed. Never blocks. */
+   the caller calls soon. False: seg_handed_out. Never blocks. */
 bool seg_direct_begin(struct seg *seg);
 void seg_direct_end(struct seg *seg);
 /* Of a segment that is handed out: waits for direct sections that began before that. */

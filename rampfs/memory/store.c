@@ -476,7 +476,7 @@ static int make_gone(struct seg *seg, bool prove, struct ramp_err *err)
 	return rc;
 }
 
-bool store_makes_room(struct store *store, uint64_t waited_ms)
+bool store_awaits_memory(struct store *store, uint64_t waited_ms)
 {
 	uint64_t bytes = atomic_load(&store->going_bytes);
 	struct store_space space;
@@ -488,7 +488,7 @@ bool store_makes_room(struct store *store, uint64_t waited_ms)
 	       space.free_bytes < space.capacity_bytes / FREE_PART;
 }
 
-bool store_makes_room_for(struct store *store, uint64_t bytes)
+bool store_will_have_memory(struct store *store, uint64_t bytes)
 {
 	uint64_t going = atomic_load(&store->going_bytes);
 	struct store_space space;
@@ -506,7 +506,7 @@ int store_remove(struct seg *seg, bool prove, struct ramp_err *err)
 
 	if (rc)
 		return rc;
-	room_release_slack(seg);
+	reserve_release_slack(seg);
 	pthread_mutex_lock(&store->lock);
 	seg_unlink(store, seg->id);
 	tdelete(&seg->id, &store->table, by_id);

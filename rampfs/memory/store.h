@@ -91,12 +91,12 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
  */
 int store_remove(struct seg *seg, bool prove, struct ramp_err *err);
 
-/* Whether a thread that is about to fill a new file should wait (again; it has waited for so long)
-   for the memory of segments that go (seg_goes), as it would have waited in unlink(2) of a tmpfs:
+/* Whether a thread that is about to fill a new file should wait (again; it has waited that many ms already)
+   for the memory of segments that go (seg_freeing), as it would have waited in unlink(2) of a tmpfs:
    where they are a good part of the store, and little of it is free. Not for ever. */
-bool store_makes_room(struct store *store, uint64_t waited_ms);
+bool store_awaits_memory(struct store *store, uint64_t waited_ms);
 /* Whether there is no room for that many bytes yet, and will be once those segments are freed. */
-bool store_makes_room_for(struct store *store, uint64_t bytes);
+bool store_will_have_memory(struct store *store, uint64_t bytes);
 
 /* Tries again to unlink the litter of removed segments, if there is any. Call it from time to time;
    store_create does so before it makes a segment. */

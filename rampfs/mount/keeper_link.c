@@ -74,8 +74,9 @@ static int wait_for_keeper(pid_t pid)
 
 static int spawn_keeper(struct mount *m, int socket)
 {
-	const int given[KEEPER_FDS] = {KEEPER_FD_FUSE, socket,		KEEPER_FD_SESSIONS,
-				       KEEPER_FD_LOCK, KEEPER_FD_SHELF, KEEPER_FD_LAST};
+	const int given[KEEPER_FDS] = {KEEPER_FD_FUSE,	   socket,
+				       KEEPER_FD_SESSIONS, KEEPER_FD_LOCK,
+				       KEEPER_FD_FDSTORE,  KEEPER_FD_LAST};
 	char pid_text[sizeof(KEEPER_ENV_ADOPT) + 16], **env = adopt_env(pid_text);
 	pid_t pid;
 	int rc;

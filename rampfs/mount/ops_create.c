@@ -137,7 +137,7 @@ static bool is_up(struct mount *m)
    sent again is proposed at once, since meta keeps results of the last life only for a while. */
 static bool has_room(const struct metadata_change *c, uint64_t waited_ms)
 {
-	return c->r.resent || !store_makes_room(c->r.mount->config.store, waited_ms);
+	return c->r.resent || !store_awaits_memory(c->r.mount->config.store, waited_ms);
 }
 
 static enum park_verdict create_when_ready(struct parked *parked)

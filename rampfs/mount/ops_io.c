@@ -225,7 +225,7 @@ static int do_allocate(struct io *io, struct seg *seg, int how)
 	(void)how;
 	seg_take_small(seg, io->offset, io->len);
 	seg_note_write(seg);
-	room_keep(seg);
+	reserve_keep(seg);
 	return fallocate(seg_fd(seg), io->mode, (off_t)io->offset, (off_t)io->len) ? -errno : 0;
 }
 
@@ -269,8 +269,8 @@ void ops_punch(void *mount, struct punch_request *punch, ramp_segment_t id, uint
 
 static int do_seek(struct io *io, struct seg *seg, int how)
 {
-	int64_t at = io->mode == SEEK_DATA ? room_seek_data(seg, io->offset)
-					   : room_seek_hole(seg, io->offset);
+	int64_t at = io->mode == SEEK_DATA ? populated_seek_data(seg, io->offset)
+					   : populated_seek_hole(seg, io->offset);
 
 	(void)how;
 	if (at < 0)

@@ -92,7 +92,7 @@ void orphan_goes(struct mount *m, ramp_segment_t id)
 	rc = meta_segment(m->config.meta, id, &row);
 	if (record.kind == RECORD_OWNED &&
 	    (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)))
-		seg_goes(seg);
+		seg_freeing(seg);
 	seg_put(seg);
 }
 
@@ -105,7 +105,7 @@ static void stays(struct orphan *o)
 
 	if (!seg)
 		return;
-	seg_stays(seg);
+	seg_not_freeing(seg);
 	seg_put(seg);
 	park_changed(m->park, inode_of_node(m->self));
 }

@@ -42,7 +42,7 @@
 
 /* ---- becoming ready: on a worker ------------------------------------------------------------ */
 
-static int learn(struct space *client, struct ramp_err *err)
+static int learn(struct client *client, struct ramp_err *err)
 {
 	int rc = uffd_handshake(client->uffd, err);
 
@@ -57,7 +57,7 @@ static int learn(struct space *client, struct ramp_err *err)
 	return rc ? ramp_err_sys(err, -rc, "looking into process %d", (int)client->pid) : 0;
 }
 
-static void set_ready(struct space *client)
+static void set_ready(struct client *client)
 {
 	struct programs *p = client->programs;
 
@@ -70,7 +70,7 @@ static void set_ready(struct space *client)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void client_say_ready(struct space *client, int result, const char *text)
+void client_say_ready(struct client *client, int result, const char *text)
 {
 	struct session_msg msg = {.type = SESSION_READY, .result = (uint32_t)result};
 
@@ -80,14 +80,14 @@ void client_say_ready(struct space *client, int result, const char *text)
 }
 
 /* programs_set_pager waits for threads in this function and the next one (pager_lock). */
-static int add_to_pager(struct space *client, struct ramp_err *err)
+static int add_to_pager(struct client *client, struct ramp_err *err)
 {
 	struct programs *p = client->programs;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&p->pager_lock);
-	if (p->pager.space_added) {
-		rc = p->pager.space_added(p->pager.arg, space_get(client), client->uffd);
+	if (p->pager.client_added) {
+		rc = p->pager.client_added(p->pager.arg, client_get(client), client->uffd);
 		client->pager_has = !rc;
 		if (rc)
 			atomic_fetch_sub(&client->refs, 1); /* the caller has another */
@@ -96,13 +96,13 @@ static int add_to_pager(struct space *client, struct ramp_err *err)
 	return rc ? ramp_err_sys(err, -rc, "serving its page faults") : 0;
 }
 
-static void take_from_pager(struct space *client)
+static void take_from_pager(struct client *client)
 {
 	struct programs *p = client->programs;
 
 	pthread_rwlock_rdlock(&p->pager_lock);
-	if (p->pager.space_gone && client->pager_has)
-		p->pager.space_gone(p->pager.arg, client);
+	if (p->pager.client_gone && client->pager_has)
+		p->pager.client_gone(p->pager.arg, client);
 	pthread_rwlock_unlock(&p->pager_lock);
 }
 
@@ -110,7 +110,7 @@ static void take_from_pager(struct space *client)
    agent. */
 void client_ready(void *arg)
 {
-	struct space *client = arg;
+	struct client *client = arg;
 	struct programs *p = client->programs;
 	struct ramp_err err = {0};
 
@@ -125,7 +125,7 @@ void client_ready(void *arg)
 		agent_raise(client);
 		/* Page faults that a dead daemon had read are raised again, and the table knows
 		   their place now. */
-		space_wake_all(client);
+		client_wake_all(client);
 		pthread_mutex_lock(&client->io);
 		set_ready(client);
 		client_say_ready(client, 0, "");
@@ -134,12 +134,12 @@ void client_ready(void *arg)
 	pthread_mutex_unlock(&client->life);
 	clients_sweep(p); /* its own earlier session may be among the orphans */
 	client_catch_up(p, client, false);
-	space_put(client);
+	client_put(client);
 }
 
 /* ---- looking again -------------------------------------------------------------------------- */
 
-static void look_at_mseg(struct programs *p, struct space *client, struct mapped_segment *mseg)
+static void look_at_mseg(struct programs *p, struct client *client, struct mapped_segment *mseg)
 {
 	pthread_mutex_lock(&mseg->change);
 	mseg_look(p, mseg, client);
@@ -153,7 +153,7 @@ static void look_at_mseg(struct programs *p, struct space *client, struct mapped
  * again. While the agent is in no conversation no segment comes to that place; if it is in one, the
  * next of those page faults leads here.
  */
-static void unregister_foreign(struct space *client, uint64_t addr)
+static void unregister_foreign(struct client *client, uint64_t addr)
 {
 	struct address_range range;
 
@@ -170,7 +170,7 @@ static void unregister_foreign(struct space *client, uint64_t addr)
 /* Looks at what the client had mapped, and at what it has mapped now. */
 void client_look(void *arg)
 {
-	struct space *client = arg;
+	struct client *client = arg;
 	struct programs *p = client->programs;
 	struct mapped_segment *had[LOOK_MAX];
 	uint64_t stray = atomic_exchange(&client->stray_fault, 0);
@@ -193,19 +193,19 @@ void client_look(void *arg)
 	   agent has the GONE already and is silent. */
 	if (!client_has_late(client))
 		client_catch_up(p, client, true);
-	space_put(client);
+	client_put(client);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static bool process_ended(struct space *client)
+static bool process_ended(struct client *client)
 {
 	struct pollfd at = {.fd = client->pidfd, .events = POLLIN};
 
 	return client->pidfd < 0 || poll(&at, 1, 0) > 0;
 }
 
-static bool has_agent(struct space *client)
+static bool has_agent(struct client *client)
 {
 	return !process_ended(client) && process_tid(client->pid, client->agent_tid);
 }
@@ -213,14 +213,14 @@ static bool has_agent(struct space *client)
 /* Returns true where the agent has ended, with its process or by an exec: no session of it comes
    any more. An agent ends a little before its process does, and such a process is gone soon: so the
    agent's end alone counts after ENDING_MS only. */
-static bool agent_ended(struct space *client)
+static bool agent_ended(struct client *client)
 {
 	return process_ended(client) ||
 	       (clock_ms() >= client->since_ms + ENDING_MS && !has_agent(client));
 }
 
 /* Asks for full speed for every segment that is pulled and that the client maps. */
-static void prefetch_all(struct space *client)
+static void prefetch_all(struct client *client)
 {
 	struct programs *p = client->programs;
 	struct client_mappings *cm;
@@ -240,14 +240,14 @@ static void prefetch_all(struct space *client)
 	   are. */
 	client->prefetched = ids != NULL && client->pidfd >= 0;
 	pthread_rwlock_rdlock(&p->pager_lock);
-	for (size_t i = 0; p->pager.hurry && i < n; i++)
-		p->pager.hurry(p->pager.arg, ids[i]);
+	for (size_t i = 0; p->pager.prefetch_all && i < n; i++)
+		p->pager.prefetch_all(p->pager.arg, ids[i]);
 	pthread_rwlock_unlock(&p->pager_lock);
 	free(ids);
 }
 
 /* Stores the orphan and asks for its pages: the last copy of its userfaultfd is this daemon's. */
-static void keep_orphan(struct space *orphan)
+static void keep_orphan(struct client *orphan)
 {
 	if (!orphan->stored)
 		fdstore_put(orphan);
@@ -257,7 +257,7 @@ static void keep_orphan(struct space *orphan)
 
 /* Returns true where a process continues with the orphan's memory, and no other session tells of
    it. */
-static bool is_wanted(struct space *orphan)
+static bool is_wanted(struct client *orphan)
 {
 	return !client_replaced(orphan) && client_maps(orphan);
 }
@@ -265,7 +265,7 @@ static bool is_wanted(struct space *orphan)
 /* Keeps an orphan, which is in no list now, or lets it go. */
 static void sweep_one(void *arg)
 {
-	struct space *orphan = arg;
+	struct client *orphan = arg;
 	struct programs *p = orphan->programs;
 
 	if (atomic_load(&p->closing)) {
@@ -287,7 +287,7 @@ static void sweep_one(void *arg)
 	atomic_store(&orphan->orphan, false);
 	client_forget(p, orphan);
 	quota_give(p->quota, orphan->uid, QUOTA_SESSIONS, 1);
-	space_put(orphan);
+	client_put(orphan);
 }
 
 /* Looks into each orphan on a thread of its user's share: its process may keep that thread for as
@@ -296,7 +296,7 @@ void clients_sweep(void *arg)
 {
 	struct client_list all;
 	struct programs *p = arg;
-	struct space *orphan;
+	struct client *orphan;
 
 	TAILQ_INIT(&all);
 	if (!atomic_load(&p->closing) && !atomic_exchange(&p->adopted, true))
@@ -315,7 +315,7 @@ void clients_sweep(void *arg)
 
 static void client_bury(void *arg)
 {
-	struct space *client = arg;
+	struct client *client = arg;
 	struct programs *p = client->programs;
 
 	pthread_mutex_lock(&client->life); /* client_ready may run */
@@ -332,7 +332,7 @@ static void client_bury(void *arg)
 void client_end(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
-	struct space *client = conn->client;
+	struct client *client = conn->client;
 
 	pthread_mutex_lock(&p->lock);
 	if (client->state == CLIENT_READY)
@@ -349,14 +349,14 @@ void client_end(struct session_conn *conn)
 }
 
 /* Adopts an orphan. Its page faults wait where it can't be looked at, or there is no memory. */
-void client_adopt(struct space *client)
+void client_adopt(struct client *client)
 {
 	struct programs *p = client->programs;
 	struct ramp_err err = {0};
 	int rc;
 
 	if (!quota_take(p->quota, client->uid, QUOTA_SESSIONS, 1, UINT32_MAX)) {
-		space_put(client);
+		client_put(client);
 		return;
 	}
 	pthread_mutex_lock(&p->lock);
@@ -372,7 +372,7 @@ void client_adopt(struct space *client)
 			 "pages: %s",
 			 (int)client->pid, err.text);
 	else
-		space_wake_all(client);
+		client_wake_all(client);
 	pthread_mutex_lock(&p->lock);
 	TAILQ_INSERT_TAIL(&p->orphans, client, link);
 	pthread_mutex_unlock(&p->lock);

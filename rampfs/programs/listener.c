@@ -212,7 +212,7 @@ static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool}
 /* ---- listening ------------------------------------------------------------------------------ */
 
 /* Has the client looked at now and then, since no program says what it unmaps. */
-static void look_now_and_then(struct programs *p, struct space *client, uint64_t now)
+static void look_now_and_then(struct programs *p, struct client *client, uint64_t now)
 {
 	uint32_t every_ms = atomic_load(&client->behind) ? TICK_MS : LOOK_MS;
 
@@ -220,7 +220,7 @@ static void look_now_and_then(struct programs *p, struct space *client, uint64_t
 		return;
 	atomic_store(&client->looked_ms, now);
 	if (client_is(client, CLIENT_READY))
-		workers_run_own(p->workers, client->uid, client_look, space_get(client));
+		workers_run_own(p->workers, client->uid, client_look, client_get(client));
 }
 
 static void listener_on_tick(uv_timer_t *timer)
@@ -250,7 +250,7 @@ static void on_look(void *arg)
 			continue;
 		if (atomic_exchange(&conn->client->stale, false))
 			workers_run_own(l->programs->workers, conn->uid, client_look,
-					space_get(conn->client));
+					client_get(conn->client));
 		conn_watch(conn);
 	}
 }

@@ -60,8 +60,8 @@ static struct programs *programs_make(const struct programs_config *config)
 	p->loop = config->loop;
 	p->store = config->store;
 	p->meta = config->meta;
-	p->fdstore[0] = config->shelf ? config->shelf[0] : -1;
-	p->fdstore[1] = config->shelf ? config->shelf[1] : -1;
+	p->fdstore[0] = config->fdstore ? config->fdstore[0] : -1;
+	p->fdstore[1] = config->fdstore ? config->fdstore[1] : -1;
 	p->fdstore_round = (uint32_t)ramp_random64();
 	p->uffd_group = config->uffd_group;
 	p->connect_ms = config->connect_ms ? config->connect_ms : CONNECT_MS;

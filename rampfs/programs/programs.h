@@ -26,13 +26,13 @@
 #include "meta/meta.h"
 
 struct programs;
-struct space; /* a client: one process, its session and its userfaultfd */
+struct client; /* a client: one process, its session and its userfaultfd */
 
 /*
  * Must be the first statement of main(). Where programs_open has executed this program as
- * `--doorman`, runs the broker and never returns; else returns at once.
+ * `--broker`, runs the broker and never returns; else returns at once.
  */
-void programs_doorman(int argc, char **argv);
+void programs_broker(int argc, char **argv);
 
 struct programs_config {
 	struct loop *loop;
@@ -41,7 +41,7 @@ struct programs_config {
 	int listen_fd; /* the session socket, listening (the keeper holds it too) */
 	/* Both ends of a socket pair that the keeper holds, too: a daemon leaves descriptors in it,
 	   and the next daemon finds them there (client/fdstore.c). NULL: none. */
-	const int *shelf;
+	const int *fdstore;
 	const char *session_path;
 	const char *mountpoint; /* for messages */
 	gid_t uffd_group;	/* (gid_t)-1: every program may have a userfaultfd */
@@ -56,7 +56,7 @@ int programs_open(const struct programs_config *config, struct programs **out,
 		  struct ramp_err *err);
 /* Ends the service of sessions: programs keep their mappings, and come back to the next daemon.
    Called after the pager has given back every client, and the loop has stopped. Where a program
-   keeps a thread in space_resolve or programs_resolve, the memory that this thread uses is not
+   keeps a thread in client_resolve or programs_resolve, the memory that this thread uses is not
    freed. */
 void programs_close(struct programs *programs);
 
@@ -71,7 +71,7 @@ int programs_token(struct programs *programs, ramp_segment_t id, int access_mode
 /* ---- page faults (pull/pager.c) ------------------------------------------------------------- */
 
 /* One page fault, with its address translated into a page of a segment. */
-struct space_fault {
+struct client_fault {
 	struct seg *seg; /* a reference for the caller; NULL: in no attachment (it was woken) */
 	uint64_t page;
 	uint64_t addr;
@@ -80,15 +80,15 @@ struct space_fault {
 };
 
 struct programs_pager {
-	/* space_added: a client has come, with a reference for the pager, which adds `uffd` to its
-	   epoll set. space_gone: it has gone, and the pager forgets `uffd` and gives the reference
-	   back by space_put. Any thread but the pager's; once each. `uffd` stays open until the
+	/* client_added: a client has come, with a reference for the pager, which adds `uffd` to its
+	   epoll set. client_gone: it has gone, and the pager forgets `uffd` and gives the reference
+	   back by client_put. Any thread but the pager's; once each. `uffd` stays open until the
 	   last reference goes. Where it can't be added (-errno) no reference is kept, and the
 	   program is told so: its page faults would not be served. */
-	int (*space_added)(void *arg, struct space *client, int uffd);
-	void (*space_gone)(void *arg, struct space *client);
+	int (*client_added)(void *arg, struct client *client, int uffd);
+	void (*client_gone)(void *arg, struct client *client);
 	/* Pulls the segment at full speed from now on, if it is being pulled. Never blocks. */
-	void (*hurry)(void *arg, ramp_segment_t id);
+	void (*prefetch_all)(void *arg, ramp_segment_t id);
 	void *arg;
 };
 void programs_set_pager(struct programs *programs, const struct programs_pager *pager);
@@ -97,16 +97,16 @@ void programs_set_pager(struct programs *programs, const struct programs_pager *
    page faults it has put into `faults`, which may be 0; -EAGAIN: nothing was ready; -EIO: the
    userfaultfd can't be read, and the log says so. At most 32 a call; *more: there may be some left.
    Pager thread. */
-int space_read(struct space *client, struct space_fault *faults, int max, bool *more);
-struct space *space_get(struct space *client); /* takes a reference. Any thread */
-void space_put(struct space *client);
+int client_read(struct client *client, struct client_fault *faults, int max, bool *more);
+struct client *client_get(struct client *client); /* takes a reference. Any thread */
+void client_put(struct client *client);
 /* Notes that this thread of the client waits for a page: when the page has come the thread is to
    run soon (client/time_slice.c). Never waits. Pager thread. */
-void space_waits(struct space *client, pid_t tid);
+void client_waits(struct client *client, pid_t tid);
 /* Wakes the access that is blocked at `addr`: it tries again. Pager thread. */
-void space_wake(struct space *client, uint64_t addr);
+void client_wake(struct client *client, uint64_t addr);
 /* Wakes all blocked accesses of the client, whatever the tables say. Any thread. */
-void space_wake_all(struct space *client);
+void client_wake_all(struct client *client);
 /*
  * Maps pages that have come: `count` pages of the segment from `first` on, where `first` is at
  * `addr` in that client. Maps (CONTINUE) those of them that are LOCAL in that attachment, and wakes
@@ -119,12 +119,12 @@ void space_wake_all(struct space *client);
  *
  * But the kernel may wait in there for the program, which can keep the caller for as long as it
  * lives. A client keeps one of these threads at most: another thread of the pager's calls
- * space_kept, and from then on space_resolve returns at once for all programs of that user, whose
+ * client_blocked, and from then on client_resolve returns at once for all programs of that user, whose
  * pages are mapped by workers (fault/resolve.c).
  */
-void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
-		   uint64_t count);
-void space_kept(struct space *client);
+void client_resolve(struct client *client, ramp_segment_t id, uint64_t addr, uint64_t first,
+		    uint64_t count);
+void client_blocked(struct client *client);
 
 /*
  * Does the same in every registered attachment of the segment. Takes the attachments' lock for
@@ -175,7 +175,7 @@ int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_er
  * -EBUSY as above. Where no revoke follows, programs_restore takes back what this has registered.
  * Blocks; programs continue.
  */
-int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err);
+int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Takes access away from every attachment: registers, lets the agents drop the entries, checks with
  * PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When it
@@ -183,7 +183,7 @@ int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *
  * failure (-EBUSY, -ETIMEDOUT) everything has been given back.
  *
  * Blocks for `timeout_ms` at most. Exception: a program that has taken the lock of its memory since
- * programs_watch blocks it until the program lets go. The calls that follow may block so, too: all
+ * programs_prelook blocks it until the program lets go. The calls that follow may block so, too: all
  * of them are for loop_work_of, on whose threads that harms the segment's owner alone. A thread
  * with real-time priority (kernel_rt_boost) is not kept waiting by busy programs.
  */

@@ -73,10 +73,10 @@ static bool in_group(struct session_conn *conn, gid_t group)
 }
 
 /* Makes the client, which owns the pidfd on success. */
-static struct space *make_client(struct session_conn *conn, const struct session_msg *hello,
-				 int pidfd)
+static struct client *make_client(struct session_conn *conn, const struct session_msg *hello,
+				  int pidfd)
 {
-	struct space *client = client_make(conn->programs, conn->pid, conn->uid);
+	struct client *client = client_make(conn->programs, conn->pid, conn->uid);
 
 	if (!client)
 		return NULL;
@@ -93,7 +93,7 @@ static bool start_client(struct session_conn *conn)
 {
 	struct programs *p = conn->programs;
 	int pidfd = conn_pidfd(conn);
-	struct space *client = pidfd < 0 ? NULL : make_client(conn, &conn->hello, pidfd);
+	struct client *client = pidfd < 0 ? NULL : make_client(conn, &conn->hello, pidfd);
 
 	if (!client) {
 		quota_give(p->quota, conn->uid, QUOTA_SESSIONS, 1);
@@ -146,7 +146,7 @@ void session_start(struct session_conn *conn, const struct session_msg *msg)
 static void on_uffd(void *arg, uint64_t id, int fd, int why)
 {
 	struct programs *p = arg;
-	struct space *client;
+	struct client *client;
 	struct ramp_err err;
 
 	pthread_mutex_lock(&p->lock);
@@ -169,7 +169,7 @@ static void on_uffd(void *arg, uint64_t id, int fd, int why)
 	client->uffd = fd;
 	pending_counts(client->conn, SESSION_COUNTS);
 	conn_settle(client->conn);
-	workers_run_own(p->workers, client->uid, client_ready, space_get(client));
+	workers_run_own(p->workers, client->uid, client_ready, client_get(client));
 }
 
 static void on_broker_thread_ended(void *arg, uint64_t id)

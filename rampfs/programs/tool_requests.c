@@ -206,7 +206,7 @@ struct punch_request {
  * Returns true where the client's process may write to all of [from, to) of the file. Asks /proc,
  * since an mremap that grows a mapping raises no event.
  */
-static bool may_punch(struct programs *p, struct client_request *r, struct space *client)
+static bool may_punch(struct programs *p, struct client_request *r, struct client *client)
 {
 	uint64_t from = r->msg.offset, to = from + r->msg.len;
 	struct mapped_segment *mseg = mseg_held(p, r->msg.segment, client);
@@ -256,7 +256,7 @@ void punch_begin(struct client_request *r)
 {
 	uint64_t mask = RAMP_PAGE_BYTES - 1;
 	struct punch_request *punch = malloc(sizeof(*punch));
-	struct space *client;
+	struct client *client;
 	int rc = 0;
 
 	if (!punch) {
@@ -274,7 +274,7 @@ void punch_begin(struct client_request *r)
 	else if (!rc && !may_punch(r->programs, r, client))
 		rc = -EACCES;
 	if (client)
-		space_put(client);
+		client_put(client);
 	/* Asked here, in the user's share: the process may keep a thread that looks into it
 	   waiting. */
 	if (!rc && r->programs->keeps_setid)

@@ -8,7 +8,7 @@
  *
  * How it fails: pages that have not been stored are given back with their read. Where there is no
  * buffer, or the page has been touched, the read lands in place. So does a read of a file whose lock
- * a program may keep (seg_handed): a pwrite would wait for that lock, and with it all that is
+ * a program may keep (seg_handed_out): a pwrite would wait for that lock, and with it all that is
  * prefetched here, but recv(2) into the mapping takes no such lock.
  */
 #include "bounce.h"
@@ -31,7 +31,7 @@ uint8_t *bounce_take(struct bounce *bounce, struct pulled *pulled, uint64_t firs
 {
 	unsigned slot;
 
-	if (first % HUGE_PAGES || count != HUGE_PAGES || seg_handed(pulled->seg) ||
+	if (first % HUGE_PAGES || count != HUGE_PAGES || seg_handed_out(pulled->seg) ||
 	    pages_unlisted(pulled->seg) || (first + count) * RAMP_PAGE_BYTES > pulled->mapped ||
 	    (first + count) * RAMP_PAGE_BYTES > seg_size(pulled->seg) ||
 	    !bounce_is_untouched(pulled, first))

@@ -26,7 +26,7 @@ void bounce_put(struct bounce *bounce, const uint8_t *buffer);
 /* Gives the buffers' memory back where none is in use. */
 void bounce_trim(struct bounce *bounce);
 /* Stores `count` pages from the buffer on. -EBUSY: a program may keep the file's lock by now
-   (seg_handed). They land in place when they are asked for again. */
+   (seg_handed_out). They land in place when they are asked for again. */
 int bounce_store(struct pulled *pulled, const uint8_t *buffer, uint64_t first, uint64_t count);
 
 #endif

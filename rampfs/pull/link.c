@@ -396,7 +396,7 @@ static void flight_refused(struct link *link, struct link_flight *flight, int re
 static void give_room_back(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count)
 {
 	if (link->links->class != TP_DEMAND && pages_unlisted(pulled->seg) && !pulled->source.alone)
-		room_give_back(pulled->seg, first, count);
+		reserve_give_back(pulled->seg, first, count);
 }
 
 /* True: the hole beyond the read is left to the prefetch. A demand read gives no room back, also not

@@ -4,7 +4,7 @@
  * Where a page fault goes, at the target:
  *   read_page_faults -> handle_page_fault -> demand_read -> link_post           (the request goes out)
  *   link_reap -> flight_arrive -> pager_arrived -> resolve_page_fault           (the page is LOCAL)
- *   puller_map_all -> space_resolve -> UFFDIO_CONTINUE                          (the program wakes)
+ *   puller_map_all -> client_resolve -> UFFDIO_CONTINUE                          (the program wakes)
  *
  * Happy path: a page fault's message is read. Its page is REMOTE, so it is claimed, with a few behind
  * it where page faults are sequential, and a read is posted. The reply lands in the page itself, which
@@ -101,7 +101,7 @@ static void poison_no_room(struct pulled *pulled, uint64_t page)
 /*
  * Resolves a page fault: queues pages [first, first + count), which are LOCAL, to be mapped in the
  * waiter's client, the first at `addr`. puller_map_all does it soon, by UFFDIO_CONTINUE
- * (space_resolve), which wakes the program's thread. `fault`: its page fault is over by that.
+ * (client_resolve), which wakes the program's thread. `fault`: its page fault is over by that.
  */
 static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter *waiter,
 			       uint64_t addr, uint64_t first, uint64_t count, bool fault)
@@ -117,7 +117,7 @@ static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter 
 
 	/* No room in the queue: the program finds the page when it faults again. */
 	if (!map_queue_add(&pulled->pull->pager->map_queue, &request) && waiter->client->space)
-		space_wake(waiter->client->space, addr);
+		client_wake(waiter->client->space, addr);
 }
 
 /* Resolves a page fault of a page that is LOCAL. A hole gets its page now, as the kernel would have
@@ -212,13 +212,13 @@ static void wait_for_page(struct pulled *pulled, uint64_t page, const struct fau
 
 	/* No room in the list: this thread tries again, which only costs it time. */
 	if (!waitlist_add(&pulled->waitlist, &entry))
-		space_wake(waiter->client->space, waiter->addr);
+		client_wake(waiter->client->space, waiter->addr);
 }
 
 /* Handles one page fault, by the state of its page: resolves it, posts a read of the page, or puts it
    into the waitlist. */
 static void handle_page_fault(struct pull *pull, struct puller_client *client,
-			      const struct space_fault *fault)
+			      const struct client_fault *fault)
 {
 	struct pulled *pulled = pulled_of(pull, fault->seg);
 	const struct fault_waiter waiter = {
@@ -267,13 +267,13 @@ static void handle_page_fault(struct pull *pull, struct puller_client *client,
 static bool read_page_faults(struct pager *pager, struct puller_client *client)
 {
 	struct pull *pull = pager->puller.links.pull;
-	struct space_fault faults[FAULTS_MAX];
+	struct client_fault faults[FAULTS_MAX];
 	bool more;
 	int n;
 
 	if (client->parked)
 		return false;
-	n = space_read(client->space, faults, FAULTS_MAX, &more);
+	n = client_read(client->space, faults, FAULTS_MAX, &more);
 	if (n > 0 && pager->last_fault != client) {
 		adaptive_poll_another(&pager->poll);
 		pager->last_fault = client;
@@ -282,7 +282,7 @@ static bool read_page_faults(struct pager *pager, struct puller_client *client)
 		if (faults[i].seg) {
 			handle_page_fault(pull, client, &faults[i]);
 			seg_put(faults[i].seg);
-			space_waits(client->space, faults[i].tid); /* its page is on the way */
+			client_waits(client->space, faults[i].tid); /* its page is on the way */
 		}
 	}
 	/* The client goes when programs/ says so. */
@@ -384,14 +384,14 @@ static void pager_arrived(struct links *links, struct link_flight *flight, uint6
 
 /* ---- clients ---- */
 
-static int on_client_added(void *arg, struct space *space, int uffd)
+static int on_client_added(void *arg, struct client *space, int uffd)
 {
 	struct pull *pull = arg;
 
 	return puller_client_add(pull, pull->pager->links.epoll, space, uffd);
 }
 
-static void on_client_gone(void *arg, struct space *space)
+static void on_client_gone(void *arg, struct client *space)
 {
 	puller_client_gone(arg, space);
 }
@@ -478,9 +478,9 @@ static bool pager_run(struct puller_thread *thread)
 int pager_open(struct pull *pull, struct ramp_err *err)
 {
 	const struct programs_pager callbacks = {
-		.space_added = on_client_added,
-		.space_gone = on_client_gone,
-		.hurry = on_prefetch_all,
+		.client_added = on_client_added,
+		.client_gone = on_client_gone,
+		.prefetch_all = on_prefetch_all,
 		.arg = pull,
 	};
 	struct pager *pager = calloc(1, sizeof(*pager));

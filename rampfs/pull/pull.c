@@ -74,7 +74,7 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 	pulled_put(pulled);
 }
 
-void pull_hurry(struct pull *pull, ramp_segment_t id)
+void pull_prefetch_all(struct pull *pull, ramp_segment_t id)
 {
 	pulled_prefetch_all(pull, id);
 }

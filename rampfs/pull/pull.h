@@ -68,7 +68,7 @@ void pull_end(struct pull *pull, ramp_segment_t id);
 void pull_watch_lost(struct pull *pull, struct seg *seg);
 /* Prefetches all of it at full speed, also in mode `demand` (a segment that is asked to move again,
    --wait). */
-void pull_hurry(struct pull *pull, ramp_segment_t id);
+void pull_prefetch_all(struct pull *pull, ramp_segment_t id);
 /* That incarnation of that node is over, by a committed fact: the pages that it had are LOST. Never
    blocks. */
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);

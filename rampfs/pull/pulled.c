@@ -251,7 +251,7 @@ struct claim_request pulled_claim_request(struct pulled *pulled)
 
 bool pulled_no_room(struct pulled *pulled)
 {
-	if (room_use_slack(pulled->seg))
+	if (reserve_use_slack(pulled->seg))
 		return false;
 	atomic_store(&pulled->no_room_ms, pull_now_ms() + NO_ROOM_MS);
 	return true;

@@ -7,7 +7,7 @@
  *   REPLACED -> BACK      [thread_back]  the call has returned after all; the thread ends
  *
  * A thread that RUNS or MAPS has the puller: links, flights, epoll set, map queue. One that MAPS is in
- * space_resolve or programs_resolve, and touches nothing but its struct puller_thread until it has
+ * client_resolve or programs_resolve, and touches nothing but its struct puller_thread until it has
  * seen that it RUNS again. One that is REPLACED has nothing but that struct.
  *
  * Happy path: pages that have come are put into the map queue, and mapped between two events, when
@@ -64,7 +64,7 @@ static bool thread_go(struct puller_thread *thread, int from, int to)
 /* ---- mapping ---- */
 
 /* The guard sleeps while `guarded` is not set, and looks once more after it has taken that back. */
-static void begin_to_map(struct puller_thread *thread, struct space *space)
+static void begin_to_map(struct puller_thread *thread, struct client *space)
 {
 	struct pull *pull = thread->puller->links.pull;
 
@@ -93,11 +93,11 @@ static bool map_request(struct puller_thread *thread, const struct map_request *
 {
 	struct programs *programs = thread->puller->links.pull->config.programs;
 	const struct fault_waiter waiter = request->waiter;
-	struct space *space = waiter.client ? space_get(waiter.client->space) : NULL;
+	struct client *space = waiter.client ? client_get(waiter.client->space) : NULL;
 
 	begin_to_map(thread, space);
 	if (space)
-		space_resolve(space, request->id, waiter.addr, request->first, request->count);
+		client_resolve(space, request->id, waiter.addr, request->first, request->count);
 	else
 		programs_resolve(programs, request->id, request->first, request->count,
 				 &thread->since_us);
@@ -106,7 +106,7 @@ static bool map_request(struct puller_thread *thread, const struct map_request *
 		return false;
 	}
 	if (space)
-		space_put(space);
+		client_put(space);
 	return true;
 }
 
@@ -235,7 +235,7 @@ static void thread_free(struct puller_thread *thread)
 	if (client)
 		puller_client_unpark(client);
 	if (thread->space)
-		space_put(thread->space);
+		client_put(thread->space);
 	map_request_release(&thread->mapping);
 	free(thread);
 }

@@ -32,7 +32,7 @@ struct puller_thread {
 	_Atomic int state;
 	_Atomic uint64_t since_us;  /* when it last began to map */
 	struct map_request mapping; /* MAPS, REPLACED, BACK: with its references */
-	struct space *space;	    /* the same: a reference, or NULL */
+	struct client *space;	    /* the same: a reference, or NULL */
 	bool decided;		    /* it takes over or does not; protected by pull->lock */
 };
 

@@ -47,7 +47,7 @@ void puller_client_park(struct puller_client *client)
 	epoll_ctl(client->epoll, EPOLL_CTL_MOD, client->uffd, &event);
 	client->parked = true;
 	if (client->space)
-		space_kept(client->space);
+		client_blocked(client->space);
 }
 
 void puller_client_unpark(struct puller_client *client)
@@ -56,10 +56,10 @@ void puller_client_unpark(struct puller_client *client)
 	if (!client->space) /* its uffd may be closed, and the number another file's */
 		return;
 	puller_client_watch_again(client);
-	space_wake_all(client->space);
+	client_wake_all(client->space);
 }
 
-int puller_client_add(struct pull *pull, int epoll, struct space *space, int uffd)
+int puller_client_add(struct pull *pull, int epoll, struct client *space, int uffd)
 {
 	struct puller_client *client = calloc(1, sizeof(*client));
 	int rc;
@@ -83,7 +83,7 @@ int puller_client_add(struct pull *pull, int epoll, struct space *space, int uff
 }
 
 /* The pager may be about to look at it, so the pager itself forgets it. */
-void puller_client_gone(struct pull *pull, struct space *space)
+void puller_client_gone(struct pull *pull, struct client *space)
 {
 	struct puller_client *client;
 
@@ -107,7 +107,7 @@ void puller_client_gone(struct pull *pull, struct space *space)
 static void client_unread(struct puller_client *client)
 {
 	if (atomic_load(&client->refs) > 1)
-		space_wake_all(client->space);
+		client_wake_all(client->space);
 }
 
 void puller_clients_forget(struct pull *pull, bool all)
@@ -124,7 +124,7 @@ void puller_clients_forget(struct pull *pull, bool all)
 		TAILQ_REMOVE(&gone, client, entry);
 		puller_client_unwatch(client);
 		client_unread(client);
-		space_put(client->space);
+		client_put(client->space);
 		client->space = NULL;
 		fault_waiter_put(&(struct fault_waiter){.client = client});
 	}

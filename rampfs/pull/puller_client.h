@@ -19,7 +19,7 @@ struct puller_client {
 	int kind;			  /* PULLER_EVENT_CLIENT: first, for epoll's data.ptr */
 	TAILQ_ENTRY(puller_client) entry; /* protected by pull->lock */
 	atomic_uint refs;
-	struct space *space; /* the pager's; NULL once it has gone */
+	struct client *space; /* the pager's; NULL once it has gone */
 	int uffd;
 	int epoll;   /* the pager's set */
 	bool parked; /* its page faults are left unread: it blocks a thread of the pager's */
@@ -40,9 +40,9 @@ void fault_waiter_put(struct fault_waiter *waiter);
 
 /* Adds a client with its reference to `space`, and watches its userfaultfd in that epoll set. 0, or a
    negative errno and no reference is kept. Any thread but the pager's. */
-int puller_client_add(struct pull *pull, int epoll, struct space *space, int uffd);
+int puller_client_add(struct pull *pull, int epoll, struct client *space, int uffd);
 /* The client's process has gone: the pager forgets it soon. Any thread but the pager's. */
-void puller_client_gone(struct pull *pull, struct space *space);
+void puller_client_gone(struct pull *pull, struct client *space);
 
 /* The rest is the pager's. */
 

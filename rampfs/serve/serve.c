@@ -11,7 +11,7 @@
  * this thread reads by pread, and only the kernel touches the mapping, to send from it. A piece that
  * the kernel can't send from there (cut, or failed) ends the connection, and is read before it goes
  * out the next time. A program that may write to the file can keep the file's lock, too: then this
- * thread makes no call that takes it (room_look).
+ * thread makes no call that takes it (find_data_run).
  */
 #include "serve.h"
 
@@ -108,10 +108,10 @@ static void seek_data(struct grant *grant, uint64_t offset, uint64_t size)
 static void look_for_data(struct grant *grant, uint64_t offset, uint64_t len, uint64_t size)
 {
 	const uint64_t to = min(size, grant->mapped); /* mapped as it was cut, it may be less */
-	struct room_range run = {.offset = size};
+	struct data_range run = {.offset = size};
 
-	if (offset < to && room_look(grant->seg, grant->base, offset, to, len, &run) < 0)
-		run = (struct room_range){offset, to - offset};
+	if (offset < to && find_data_run(grant->seg, grant->base, offset, to, len, &run) < 0)
+		run = (struct data_range){offset, to - offset};
 	grant->data_from = run.offset;
 	grant->data_to = run.offset + run.len;
 }

@@ -32,7 +32,7 @@ static void collapse_work(void *arg)
 		return;
 	record_get(seg, &record);
 	if (record.kind == RECORD_OWNED) /* else it has left, and may be coming back */
-		room_collapse(seg, &c->t->collapse_stop);
+		collapse_segment(seg, &c->t->collapse_stop);
 	seg_put(seg);
 }
 

@@ -43,7 +43,7 @@ enum move_state {
 	MOVE_STATES
 };
 
-struct room_range;
+struct data_range;
 
 typedef void move_fn(struct move *m);
 
@@ -78,7 +78,7 @@ struct move_target {
 	bool source_hung_up;  /* T_RESERVED: the connection ended after ACCEPT */
 	bool pull_begun;      /* pull_begin was called */
 	bool prefetch_wanted; /* all pages are wanted, as soon as the pull has begun */
-	bool prefetch_begun;  /* pull_hurry was called */
+	bool prefetch_begun;  /* pull_prefetch_all was called */
 	bool told_pull_over;  /* pull_source_over was called */
 	bool pull_said_done;  /* the pull says that it is over, which is not believed yet */
 	bool has_every_page;  /* nothing is REMOTE any more */
@@ -115,7 +115,7 @@ struct move {
 	uint64_t epoch;		      /* the prepare's */
 	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
 	uint64_t size, slack_bytes;
-	struct room_range *ranges; /* owned */
+	struct data_range *ranges; /* owned */
 	uint32_t n_ranges;
 	bool demand_only, wants_progress, unchanged;
 	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */

@@ -22,7 +22,7 @@
 /* The longest list takes a mebibyte, and thousands of segments may be migrating at once. */
 static void shrink_ranges(struct move *m)
 {
-	struct room_range *less = realloc(m->ranges, (m->n_ranges + 1) * sizeof(*less));
+	struct data_range *less = realloc(m->ranges, (m->n_ranges + 1) * sizeof(*less));
 
 	if (less)
 		m->ranges = less;
@@ -34,7 +34,7 @@ static void shrink_ranges(struct move *m)
 static void forget_growth(struct move *m)
 {
 	uint64_t end = page_up(m->size);
-	struct room_range *last;
+	struct data_range *last;
 
 	while (m->n_ranges && m->ranges[m->n_ranges - 1].offset >= end)
 		m->n_ranges--;
@@ -63,7 +63,7 @@ static int list_data(struct move *m, uint64_t *populated)
 		m->size = seg_size(m->seg);
 		rc = check_size(m, m->size);
 		if (!rc)
-			rc = room_populated(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges,
+			rc = populated_list(m->seg, m->ranges, PROTO_RANGES_MAX, &m->n_ranges,
 					    populated, &m->work_err);
 	} while (!rc && !seg_layout_is_noted(m->seg, *populated) && --tries);
 	if (!tries)
@@ -84,7 +84,7 @@ void source_list_make(struct move *m)
 	m->work_rc = list_data(m, &populated);
 	forget_growth(m);
 	shrink_ranges(m);
-	m->slack_bytes = room_slack_for(populated);
+	m->slack_bytes = reserve_slack_for(populated);
 }
 
 /* The target keeps room for all listed pages, also for those that have been freed since: where
@@ -99,8 +99,8 @@ int source_list_compare(struct move *m)
 	m->unchanged = !seg_layout_changed(m->seg, &grown) && size == m->size;
 	m->size = size;
 	if (grown <= m->slack_bytes && seg_layout_was_cut(m->seg))
-		rc = room_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes, &grown,
-				   &m->work_err);
+		rc = populated_unlisted(m->seg, m->ranges, m->n_ranges, m->slack_bytes, &grown,
+					&m->work_err);
 	if (rc)
 		return rc;
 	if (grown > m->slack_bytes)

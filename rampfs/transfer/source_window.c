@@ -73,7 +73,7 @@ void source_give(struct move *m)
 /*
  * Prepares the window and goes through it, in one call: gate, revoke, compare, record, message
  * (R3). Two things come before it: the grant (the target reads nothing before it has TRANSFER), and
- * programs_watch, which saves the revoke a look at all mappings. On failure everything is undone in
+ * programs_prelook, which saves the revoke a look at all mappings. On failure everything is undone in
  * reverse, keys first. In mode copy the target reads first (copy.c).
  */
 static void freeze_and_give(struct move *m)
@@ -84,7 +84,7 @@ static void freeze_and_give(struct move *m)
 	if (m->work_rc)
 		return;
 	trace_step(m->trace, "pages may be read under the key");
-	m->work_rc = programs_watch(t->programs, m->seg, &m->work_err);
+	m->work_rc = programs_prelook(t->programs, m->seg, &m->work_err);
 	trace_step(m->trace, "mappings are watched, the window opens");
 	if (m->work_rc)
 		goto err_after_grant;

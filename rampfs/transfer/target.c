@@ -159,7 +159,7 @@ static void begin_work(struct move *m)
 	if (m->work_rc)
 		return;
 	if (!m->unchanged)
-		room_take_slack_again(m->seg); /* after a restart */
+		reserve_take_slack_again(m->seg); /* after a restart */
 	programs_await(m->t->programs, m->seg, m->t->started_ms + COME_BACK_MS);
 	trace_step(m->trace, "programs have it back");
 }
@@ -207,7 +207,7 @@ static void settle_work(struct move *m)
 	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch, .k = m->k};
 
 	seg_release_mtime(m->seg);
-	room_release_slack(m->seg);
+	reserve_release_slack(m->seg);
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (!m->work_rc && pages_missing(m->seg) == 0)
 		pages_settle(m->seg);

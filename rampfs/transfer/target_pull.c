@@ -57,7 +57,7 @@ int target_begin_pull(struct move *m)
 	};
 
 	if (m->unchanged)
-		room_release_slack(m->seg); /* all pages that will come are in the list */
+		reserve_release_slack(m->seg); /* all pages that will come are in the list */
 	return pull_begin(m->t->pull, m->seg, &source, &m->work_err);
 }
 
@@ -68,7 +68,7 @@ void target_prefetch(struct move *m)
 	    !m->target.pull_begun) /* not begun: target_begun calls again */
 		return;
 	m->target.prefetch_begun = true;
-	pull_hurry(m->t->pull, m->id);
+	pull_prefetch_all(m->t->pull, m->id);
 	trace_step(m->trace, "the prefetch begins");
 }
 

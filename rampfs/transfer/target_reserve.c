@@ -70,7 +70,7 @@ static void reserve_work(struct move *m)
 	/* The wished page size is the segment's, and decides how much room it takes. */
 	if (!meta_segment(m->t->meta, m->id, &row))
 		seg_set_small(m->seg, row.pages == SEGMENT_PAGES_SMALL);
-	rc = room_reserve(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
+	rc = reserve_memory(m->seg, m->size, m->ranges, m->n_ranges, m->slack_bytes, err);
 	if (!rc)
 		rc = pages_prepare(m->seg, m->size, err);
 	for (uint32_t i = 0; i < m->n_ranges && !rc; i++)
@@ -166,7 +166,7 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 		return;
 	}
 	for (uint32_t i = 0; i < c->n_ranges; i++)
-		m->ranges[i] = (struct room_range){c->ranges[i].offset, c->ranges[i].len};
+		m->ranges[i] = (struct data_range){c->ranges[i].offset, c->ranges[i].len};
 	m->n_ranges = c->n_ranges;
 	move_go(m, MOVE_NEW, T_RESERVING);
 	move_work(m, reserve_work, reserved);
@@ -207,7 +207,7 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
 		return;
 	}
-	if (store_makes_room_for(t->store, bytes_of(c))) {
+	if (store_will_have_memory(t->store, bytes_of(c))) {
 		refuse_send(t, from, c, EINPROGRESS, "unlinked segments there are not freed yet");
 		return;
 	}
@@ -244,7 +244,7 @@ static void drop_work(struct move *m)
 			   NULL); /* for good; -EBUSY: it is, since the last try */
 		programs_gone(m->t->programs, m->seg, m->peer_name);
 	} else {
-		room_release_slack(m->seg);
+		reserve_release_slack(m->seg);
 	}
 	m->work_rc = store_remove(m->seg, took, &m->work_err);
 	if (m->work_rc == -ENOENT)

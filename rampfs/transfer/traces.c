@@ -13,6 +13,8 @@
  */
 #include "traces.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +111,7 @@ static void on_clock(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 		     struct wire_r *body)
 {
 	struct transfers *t = arg;
-	struct msg_clocked answer = {.came_ns = trace_now_ns()};
+	struct msg_clocked answer = {.came_ns = clock_ns()};
 	struct trace *trace;
 	struct msg_clock c;
 	struct move *m;
@@ -125,7 +127,7 @@ static void on_clock(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	answer.sent_ns = c.sent_ns;
 	answer.faults = trace ? trace_faults(trace) : 0;
 	answer.whole = !trace || !m || m->target.has_every_page;
-	answer.answered_ns = trace_now_ns();
+	answer.answered_ns = clock_ns();
 	MOVE_SEND(t, from, PROTO_CLOCKED, proto_put_clocked, &answer);
 }
 
@@ -231,7 +233,7 @@ static void clock_send(struct tracing *tr)
 	struct msg_clock c = {.id = tr->id, .source_id = tr->source_id, .steps = tr->last};
 
 	uv_timer_start(&tr->timer, tracing_on_timer, ANSWER_MS, 0);
-	c.sent_ns = trace_now_ns();
+	c.sent_ns = clock_ns();
 	MOVE_SEND(tr->t, tr->peer, PROTO_CLOCK, proto_put_clock, &c);
 }
 
@@ -240,7 +242,7 @@ static void tracing_on_timer(uv_timer_t *timer)
 {
 	struct tracing *tr = timer->data;
 
-	if (trace_now_ns() - tr->heard_ns >= NS_OF_MS(ANSWER_MS))
+	if (clock_ns() - tr->heard_ns >= NS_OF_MS(ANSWER_MS))
 		tracing_finish(tr);
 	else
 		clock_send(tr);
@@ -261,7 +263,7 @@ static void on_clocked(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 		       struct wire_r *body)
 {
 	struct transfers *t = arg;
-	uint64_t now = trace_now_ns();
+	uint64_t now = clock_ns();
 	struct msg_clocked c;
 	struct tracing *tr;
 
@@ -314,7 +316,7 @@ bool trace_collect(struct move *m, uint64_t handle, int result, const char *text
 	tr->peer = m->peer;
 	memcpy(tr->peer_name, m->peer_name, sizeof(tr->peer_name));
 	tr->trace = trace_get(m->trace);
-	tr->began_ns = tr->heard_ns = trace_now_ns();
+	tr->began_ns = tr->heard_ns = clock_ns();
 	uv_timer_init(loop_uv(t->loop), &tr->timer);
 	tr->timer.data = tr;
 	LIST_INSERT_HEAD(&t->tracings, tr, link);

@@ -252,7 +252,7 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 	return 0;
 }
 
-void transfers_take_no_more(struct transfers *t)
+void transfers_refuse_new(struct transfers *t)
 {
 	struct move *m;
 

@@ -57,7 +57,7 @@ void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
 /* Finishes the moves under way, to here and from here, on demand or not, and takes no other
    segment: the node is being unmounted. Control loop. */
-void transfers_take_no_more(struct transfers *transfers);
+void transfers_refuse_new(struct transfers *transfers);
 /* Returns how many moves away from here have a row that only this node can end while it lives:
    prepared, or about to be, and not given. `cancel`: gives them up. Control loop. */
 unsigned transfers_undecided(struct transfers *transfers, bool cancel);

@@ -73,7 +73,7 @@ rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/facts.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c ${t}/hello_io.c ${t}/stream.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mkfs.rampfs/plan.c
   libramp/base/statedir.c libramp/base/config.c libramp/base/hmac.c)
-rampfs_fuzz(doorman libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
+rampfs_fuzz(broker libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
 rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c ${t}/tcp/serve_conn.c
   ${t}/tcp/export.c)

@@ -2,7 +2,7 @@
  * Failing calls, one by one, in a living process of ours: a library for LD_PRELOAD.
  *
  * It arms itself in the daemon of a node ($INJECT_DIR/NODE; NODE: the last part of its mountpoint),
- * in its keeper ($INJECT_DIR/keeper-NODE), in the brokers ($INJECT_DIR/doorman), and in a program
+ * in its keeper ($INJECT_DIR/keeper-NODE), in the brokers ($INJECT_DIR/broker), and in a program
  * that has the shim ($INJECT_DIR/$INJECT_PROGRAM), there for the shim's own calls alone. Each process
  * maps that file, where the test writes which kind of call is to fail and how many of that kind may
  * pass before. Every thread counts down; the call that fails says ENOMEM, EMFILE, ENOSPC or the error
@@ -102,8 +102,8 @@ static void find_name(char *name, size_t cap)
 		snprintf(name, cap, "%s", program);
 	else if (second >= line + len || strcmp(last_part(line), "rampfs") != 0)
 		return;
-	else if (strcmp(second, "--doorman") == 0)
-		snprintf(name, cap, "doorman");
+	else if (strcmp(second, "--broker") == 0)
+		snprintf(name, cap, "broker");
 	else if (strcmp(second, "--daemon") == 0)
 		snprintf(name, cap, "%s", last_part(last));
 	else if (strncmp(second, "--", 2) != 0 || strcmp(second, "--adopt") == 0)

@@ -9,7 +9,7 @@ Paths (where the calls fail):
   mount        reading, writing, names, attributes and .ramp of a mounted node (its daemon)
   attach       a program maps a segment and forks (the daemon)
   program      the same (the shim in the program)
-  doorman      the same (the broker, whose thread waits for the program's userfaultfd)
+  broker      the same (the broker, whose thread waits for the program's userfaultfd)
   source       a segment moves to another node (the daemon that it leaves)
   target       the same (the daemon that takes and pulls it)
   third        the same, asked for at a node that is neither (its daemon)
@@ -58,7 +58,7 @@ SLOW_S = 4  # for a path that waits for no other node
 LONG_S = 30  # for any path
 SOCKETS = 8  # connections to peers and programs, which come and go
 NODES = ["a", "b", "c"]
-CONTROLS = NODES + ["keeper-a", "keeper-c", "program", "doorman"]
+CONTROLS = NODES + ["keeper-a", "keeper-c", "program", "broker"]
 
 ATTACH = """
 import hashlib, mmap, os, sys
@@ -575,7 +575,7 @@ PATHS = {
     "mount": Path("a", Test.mount),
     "attach": Path("a", Test.attach),
     "program": Path("program", Test.program),
-    "doorman": Path("doorman", Test.attach),
+    "broker": Path("broker", Test.attach),
     "source": Path("a", Test.move),
     "target": Path("b", Test.move),
     "third": Path("c", Test.move_by_third),
@@ -615,7 +615,7 @@ FOUND = [("adopted", "open", "signalfd", 1), ("adopted", "open", "syscall(open)"
          ("restart", "open", "pthread_create@rampfs", 12),
          ("start", "memory", "calloc@libfuse3.so.3", 3), ("restart", "memory", "calloc@libfuse3.so.3", 3),
          ("start", "memory", "calloc@rampfs", 12), ("keeper", "memory", "calloc@rampfs", 3),
-         ("doorman", "send", "sendmsg", 1), ("upgrade", "send", "recv", 1), ("pull", "file", "preadv2", 1),
+         ("broker", "send", "sendmsg", 1), ("upgrade", "send", "recv", 1), ("pull", "file", "preadv2", 1),
          ("attach", "memory", "malloc@rampfs", 12)]
 
 
@@ -645,7 +645,7 @@ class Loop:
         if path.after:
             path.after(self.test)
         self.test.settle()
-        if self.took > (SLOW_S if name in ("mount", "attach", "program", "doorman") else LONG_S):
+        if self.took > (SLOW_S if name in ("mount", "attach", "program", "broker") else LONG_S):
             raise Wrong(f"took {self.took:.1f} s: {error}")
         return error, made
 

@@ -30,7 +30,7 @@ outset() {
 	local daemon
 	daemon=$(daemon "$1")
 	parts_of[$1]="$(keeper "$1") $daemon $(pgrep -d ' ' -P "$daemon")" # the last: its broker
-	[ "$(wc -w <<<"${parts_of[$1]}")" -ge 3 ] || fail "no keeper, daemon and doorman of node $1: ${parts_of[$1]}"
+	[ "$(wc -w <<<"${parts_of[$1]}")" -ge 3 ] || fail "no keeper, daemon and broker of node $1: ${parts_of[$1]}"
 	files_of[$1]=$(cd "$state/$1" && ls -A)
 	listens "$1" || fail "node $1 does not listen"
 	socket_of[$1]=$(find "/proc/$(keeper "$1")/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n' |

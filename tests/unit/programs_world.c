@@ -35,7 +35,7 @@ static struct {
 	_Atomic uint64_t faults;
 	pthread_mutex_t lock;
 	struct watch {
-		struct space *space;
+		struct client *space;
 		int uffd;
 		bool gone;
 	} watches[WATCHES_MAX];
@@ -44,7 +44,7 @@ static struct {
 
 /* ---- the pager ------------------------------------------------------------------------------ */
 
-static int space_added(void *arg, struct space *space, int uffd)
+static int client_added(void *arg, struct client *space, int uffd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = space};
 
@@ -59,7 +59,7 @@ static int space_added(void *arg, struct space *space, int uffd)
 	return 0;
 }
 
-static void space_gone(void *arg, struct space *space)
+static void client_gone(void *arg, struct client *space)
 {
 	uint64_t one = 1;
 
@@ -84,22 +84,22 @@ static void fill(struct seg *seg, uint64_t page)
 	pages_arrive(seg, page, 1);
 }
 
-static void serve(struct space *space)
+static void serve(struct client *space)
 {
-	struct space_fault faults[16];
+	struct client_fault faults[16];
 	bool more; /* the next wait says it again: this epoll is level-triggered */
-	int n = space_read(space, faults, 16, &more);
+	int n = client_read(space, faults, 16, &more);
 
 	ck_assert(n >= 0 || n == -EAGAIN);
 	for (int i = 0; i < n; i++) {
 		pager.faults++;
 		if (world.apart)
-			space_kept(space);
+			client_blocked(space);
 		if (!world.deaf) {
 			fill(faults[i].seg, faults[i].page);
-			space_resolve(space, seg_id(faults[i].seg),
-				      faults[i].addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
-				      faults[i].page, 1);
+			client_resolve(space, seg_id(faults[i].seg),
+				       faults[i].addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1),
+				       faults[i].page, 1);
 		}
 		seg_put(faults[i].seg);
 	}
@@ -121,7 +121,7 @@ static void forget_gone(void)
 		}
 		/* The program has the file, too, so that closing it here does not take it out. */
 		epoll_ctl(pager.epoll, EPOLL_CTL_DEL, w->uffd, NULL);
-		space_put(w->space);
+		client_put(w->space);
 		*w = pager.watches[--pager.n_watches];
 	}
 	pthread_mutex_unlock(&pager.lock);
@@ -164,7 +164,7 @@ void world_programs_start(void)
 					 .connect_ms = world.connect_ms ? world.connect_ms : 1000,
 					 .user_sessions = world.user_sessions,
 					 .token_ms = world.token_ms};
-	struct programs_pager callbacks = {space_added, space_gone, NULL, NULL};
+	struct programs_pager callbacks = {client_added, client_gone, NULL, NULL};
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ramp_err err = {0};
 
@@ -196,7 +196,7 @@ static void stop_pager(void)
 	ck_assert_int_eq(write(pager.wake, &one, sizeof(one)), (ssize_t)sizeof(one));
 	pthread_join(pager.thread, NULL);
 	while (pager.n_watches)
-		space_put(pager.watches[--pager.n_watches].space);
+		client_put(pager.watches[--pager.n_watches].space);
 }
 
 void world_programs_stop(void)
@@ -476,7 +476,7 @@ void world_freeze(struct seg *seg)
 	struct ramp_err err = {0};
 
 	world_may_move(seg);
-	must(programs_watch(world.programs, seg, &err), &err);
+	must(programs_prelook(world.programs, seg, &err), &err);
 	must(programs_revoke(world.programs, seg, REVOKE_MS, &err), &err);
 }
 
@@ -504,7 +504,7 @@ int world_main(int argc, char **argv, const char *name, void (*add_tests)(TCase 
 {
 	int rc;
 
-	programs_doorman(argc, argv);
+	programs_broker(argc, argv);
 	rc = memory_namespace();
 	return rc ? rc : memory_run(make_suite(name, add_tests));
 }

@@ -115,8 +115,8 @@ static uint8_t *map_at(struct programs *p, uint64_t addr)
 }
 
 /* There alone, as programs does. */
-void space_resolve(struct space *space, ramp_segment_t id, uint64_t addr, uint64_t first,
-		   uint64_t count)
+void client_resolve(struct client *space, ramp_segment_t id, uint64_t addr, uint64_t first,
+		    uint64_t count)
 {
 	struct programs *p = (struct programs *)(void *)space;
 	uint8_t *map = map_at(p, addr);
@@ -152,7 +152,7 @@ bool programs_unpoison(struct programs *p, struct seg *seg)
 	return true;
 }
 
-int space_read(struct space *space, struct space_fault *faults, int max, bool *more)
+int client_read(struct client *space, struct client_fault *faults, int max, bool *more)
 {
 	struct programs *p = (struct programs *)(void *)space;
 	struct uffd_msg msg;
@@ -165,7 +165,7 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 	max = max < 2 ? max : 2;
 	while (n < max && preadv2(p->uffd, &io, 1, -1, RWF_NOWAIT) == sizeof(msg)) {
 		ck_assert_int_eq(msg.event, UFFD_EVENT_PAGEFAULT);
-		faults[n++] = (struct space_fault){
+		faults[n++] = (struct client_fault){
 			.seg = seg_get(p->seg),
 			.page = (msg.arg.pagefault.address -
 				 (uintptr_t)map_at(p, msg.arg.pagefault.address)) /
@@ -178,19 +178,19 @@ int space_read(struct space *space, struct space_fault *faults, int max, bool *m
 	return n ? n : -EAGAIN;
 }
 
-struct space *space_get(struct space *space)
+struct client *client_get(struct client *space)
 {
 	atomic_fetch_add(&((struct programs *)(void *)space)->holds, 1);
 	return space;
 }
 
-void space_kept(struct space *space)
+void client_blocked(struct client *space)
 {
 	atomic_fetch_add(&((struct programs *)(void *)space)->told, 1);
 }
 
 /* The first reference is given back last. */
-void space_put(struct space *space)
+void client_put(struct client *space)
 {
 	struct programs *p = (struct programs *)(void *)space;
 
@@ -200,18 +200,18 @@ void space_put(struct space *space)
 		atomic_fetch_add(&p->forgotten, 1);
 }
 
-void space_waits(struct space *space, pid_t tid)
+void client_waits(struct client *space, pid_t tid)
 {
 	(void)space;
 	ck_assert_int_eq(tid, 0); /* this userfaultfd does not tell the thread that waits */
 }
 
-void space_wake(struct space *space, uint64_t addr)
+void client_wake(struct client *space, uint64_t addr)
 {
 	kernel_uffd_wake(((struct programs *)(void *)space)->uffd, addr & ~(PAGE - 1), PAGE);
 }
 
-void space_wake_all(struct space *space)
+void client_wake_all(struct client *space)
 {
 	struct programs *p = (struct programs *)(void *)space;
 
@@ -408,16 +408,16 @@ void world_take(struct world *w, bool listed)
 			       .peer = 1,
 			       .peer_inc = WORLD_INCARNATION,
 			       .size = w->size};
-	struct room_range ranges[4096];
+	struct data_range ranges[4096];
 	struct ramp_err err = {0};
 	uint64_t bytes;
 	uint32_t n = 0;
 
 	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, &err), 0);
 	if (listed)
-		ck_assert_int_eq(room_populated(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
+		ck_assert_int_eq(populated_list(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
 	ck_assert_int_eq(store_create(w->t_store, MEMORY_ID, RECORD_NONE, 0, &w->t_seg, &err), 0);
-	ck_assert_msg(room_reserve(w->t_seg, w->size, ranges, n, w->slack, &err) == 0, "%s",
+	ck_assert_msg(reserve_memory(w->t_seg, w->size, ranges, n, w->slack, &err) == 0, "%s",
 		      err.text);
 	ck_assert_int_eq(pages_prepare(w->t_seg, w->size, &err), 0);
 	for (uint32_t i = 0; i < n; i++)
@@ -486,7 +486,8 @@ void world_pull_sparse_tebibyte(struct world *w, bool listed, bool kept)
 static void tell_pager(struct programs *p)
 {
 	pthread_rwlock_rdlock(&pager_lock);
-	ck_assert_int_eq(p->pager.space_added(p->pager.arg, (struct space *)(void *)p, p->uffd), 0);
+	ck_assert_int_eq(p->pager.client_added(p->pager.arg, (struct client *)(void *)p, p->uffd),
+			 0);
 	pthread_rwlock_unlock(&pager_lock);
 }
 
@@ -525,7 +526,7 @@ void world_attach_second(struct world *w, struct programs *second)
 	atomic_store(&second->registered, true);
 	pthread_rwlock_rdlock(&pager_lock);
 	ck_assert_int_eq(
-		p->pager.space_added(p->pager.arg, (struct space *)(void *)second, second->uffd),
+		p->pager.client_added(p->pager.arg, (struct client *)(void *)second, second->uffd),
 		0);
 	pthread_rwlock_unlock(&pager_lock);
 }
@@ -561,7 +562,7 @@ void world_attach_again(struct world *w)
 	unsigned before = atomic_load(&p->forgotten);
 
 	pthread_rwlock_rdlock(&pager_lock);
-	p->pager.space_gone(p->pager.arg, (struct space *)(void *)p);
+	p->pager.client_gone(p->pager.arg, (struct client *)(void *)p);
 	pthread_rwlock_unlock(&pager_lock);
 	wait_until(atomic_load(&p->forgotten) > before);
 	tell_pager(p);

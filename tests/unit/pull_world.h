@@ -40,15 +40,15 @@ struct programs {
 	uint64_t len;
 	_Atomic unsigned resolves; /* page faults that were resolved, each where it was */
 	_Atomic bool registered;
-	_Atomic unsigned forgotten; /* by the pager: space_put */
+	_Atomic unsigned forgotten; /* by the pager: client_put */
 	_Atomic unsigned holds;	    /* more references than the pager's */
 	_Atomic unsigned pulled, poisoned;
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
-	_Atomic bool unread;	     /* space_read waits before it reads */
+	_Atomic bool unread;	     /* client_read waits before it reads */
 	_Atomic bool keeps;	     /* blocks a thread that maps a page where one waits */
 	_Atomic bool keeps_prefetch; /* blocks the first that maps pages everywhere */
 	_Atomic unsigned kept;	     /* how often it has blocked one */
-	_Atomic unsigned told;	     /* by the pager: space_kept */
+	_Atomic unsigned told;	     /* by the pager: client_blocked */
 };
 
 struct world {

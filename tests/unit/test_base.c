@@ -23,7 +23,7 @@ START_TEST(errors_are_wrapped_in_front)
 	ck_assert_str_eq(err.text, "file 7: No space left on device");
 	ck_assert_int_eq(ramp_err_wrap(&err, "node %s", "a"), -ENOSPC);
 	ck_assert_str_eq(err.text, "node a: file 7: No space left on device");
-	ck_assert_int_eq(ramp_err_set(NULL, EIO, "nobody listens"), -EIO);
+	ck_assert_int_eq(ramp_err_set(NULL, EIO, "no listener"), -EIO);
 }
 END_TEST
 

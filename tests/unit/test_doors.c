@@ -52,7 +52,7 @@ static int threads_at_doors(pid_t pid)
 
 /* Returns the broker, a child of this process. *at_doors: how many threads it has at doors, with
    those of a broker that was killed. */
-static pid_t find_doorman(int *at_doors)
+static pid_t find_broker(int *at_doors)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
@@ -72,7 +72,7 @@ static pid_t find_doorman(int *at_doors)
 			continue;
 		if (fgets(line, sizeof(line), f) &&
 		    sscanf(line, "%*d (%31[^)]) %*c %d", name, &parent) == 2 &&
-		    strcmp(name, "rampfs-doorman") == 0 && parent == getpid()) {
+		    strcmp(name, "rampfs-broker") == 0 && parent == getpid()) {
 			found = atoi(entry->d_name);
 			*at_doors += threads_at_doors(found);
 		}
@@ -82,11 +82,11 @@ static pid_t find_doorman(int *at_doors)
 	return found;
 }
 
-static int doorman_threads(void)
+static int broker_threads(void)
 {
 	int n;
 
-	find_doorman(&n);
+	find_broker(&n);
 	return n;
 }
 
@@ -97,7 +97,7 @@ static void wait_until_threads_are(int many)
 	int looks = 0;
 
 	for (int i = 0; i < PATIENCE && looks < 20; i++) {
-		looks = doorman_threads() == many ? looks + 1 : 0;
+		looks = broker_threads() == many ? looks + 1 : 0;
 		usleep(5000);
 	}
 	ck_assert_int_eq(looks, 20);
@@ -125,7 +125,7 @@ START_TEST(who_stands_silent_at_the_door_leaves_room_for_others)
 	struct prog prog;
 
 	ck_assert_int_eq(stranger_said(&s), DOORS);
-	ck_assert_int_le(doorman_threads(), DOORS);
+	ck_assert_int_le(broker_threads(), DOORS);
 	world_prog(&prog);
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
@@ -246,7 +246,7 @@ static int greet_once(const void *arg)
 	return stranger_welcome(stranger_hello(), PATIENCE, &door);
 }
 
-START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
+START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_broker)
 {
 	struct seg *seg = world_segment("x", 5);
 	struct stranger s, again;
@@ -262,7 +262,7 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 	s = stranger_start(STRANGER, send_hanging, NULL);
 	stranger_file = NULL;
 	ck_assert_int_eq(stranger_said(&s), DOORS);
-	ck_assert_int_eq(doorman_threads(), DOORS);
+	ck_assert_int_eq(broker_threads(), DOORS);
 	/* Other programs come and go as before. */
 	for (int i = 0; i < 3; i++) {
 		world_prog(&prog);
@@ -273,7 +273,7 @@ START_TEST(a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman)
 
 	/* Also if the broker dies and the threads that hang can't. A session that waits for the
 	   broker then comes again. */
-	ck_assert_int_eq(kill(find_doorman(&n), SIGKILL), 0);
+	ck_assert_int_eq(kill(find_broker(&n), SIGKILL), 0);
 	for (int i = 0; i < 100; i++) {
 		again = stranger_start(STRANGER, greet_once, NULL);
 		n = stranger_said(&again);
@@ -384,13 +384,13 @@ static int send_two(const void *arg)
 	return 0;
 }
 
-START_TEST(a_descriptor_too_many_hides_no_death_of_the_doorman)
+START_TEST(a_descriptor_too_many_hides_no_death_of_the_broker)
 {
 	struct seg *seg = world_segment("x", 5);
 	struct stranger s;
 	struct prog prog;
 	char path[400];
-	pid_t server, doorman = 0;
+	pid_t server, broker = 0;
 	int n;
 
 	snprintf(path, sizeof(path), "%s/hostile", memory_dir());
@@ -399,19 +399,19 @@ START_TEST(a_descriptor_too_many_hides_no_death_of_the_doorman)
 	stranger_file = path;
 	/* The broker is stopped, so that it receives the message when the client has closed its
 	   own copies. */
-	for (int i = 0; i < PATIENCE && !doorman; i++) { /* until the broker has its name */
-		doorman = find_doorman(&n);
+	for (int i = 0; i < PATIENCE && !broker; i++) { /* until the broker has its name */
+		broker = find_broker(&n);
 		usleep(1000);
 	}
-	ck_assert_int_gt(doorman, 0);
-	ck_assert_int_eq(kill(doorman, SIGSTOP), 0);
+	ck_assert_int_gt(broker, 0);
+	ck_assert_int_eq(kill(broker, SIGSTOP), 0);
 	s = stranger_start(STRANGER, send_two, NULL);
 	stranger_file = NULL;
 	ck_assert_int_eq(stranger_said(&s), 0);
-	ck_assert_int_eq(kill(doorman, SIGCONT), 0);
+	ck_assert_int_eq(kill(broker, SIGCONT), 0);
 	wait_until_threads_are(1);
 
-	ck_assert_int_eq(kill(doorman, SIGKILL), 0);
+	ck_assert_int_eq(kill(broker, SIGKILL), 0);
 	ck_assert(is_served(&prog));
 	world_attach(&prog, seg, O_RDWR);
 	prog_end(&prog);
@@ -501,9 +501,9 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, who_stands_silent_at_the_door_leaves_room_for_others);
-	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_doorman);
+	tcase_add_test(tc, a_file_that_hangs_whoever_closes_it_hangs_one_thread_of_the_broker);
 	tcase_add_test(tc, the_daemon_ends_while_one_hangs_at_the_door);
-	tcase_add_test(tc, a_descriptor_too_many_hides_no_death_of_the_doorman);
+	tcase_add_test(tc, a_descriptor_too_many_hides_no_death_of_the_broker);
 	tcase_add_test(tc, the_session_socket_takes_no_descriptor_and_the_daemon_goes_on);
 }
 

@@ -747,7 +747,7 @@ START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
 	fd = seg_hand_out(seg, O_RDONLY); /* a program that only reads can block nothing */
 	ck_assert_int_ge(fd, 0);
 	close(fd);
-	ck_assert(!seg_handed(seg));
+	ck_assert(!seg_handed_out(seg));
 	ck_assert(seg_direct_begin(seg));
 	ck_assert_int_eq(pthread_create(&thread, NULL, end_direct, &d), 0);
 	fd = seg_hand_out(seg, O_RDWR);
@@ -755,7 +755,7 @@ START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(pwrite(fd, "x", 1, 0), 1);
 	close(fd);
-	ck_assert(seg_handed(seg));
+	ck_assert(seg_handed_out(seg));
 	ck_assert(!seg_direct_begin(seg));
 	seg_direct_over(seg); /* the refused begin does not count */
 	seg_put(seg);
@@ -763,7 +763,7 @@ START_TEST(a_descriptor_is_handed_out_behind_who_has_begun)
 	reopen();
 	seg = store_find(store, MEMORY_ID);
 	ck_assert_ptr_nonnull(seg);
-	ck_assert(seg_handed(seg));
+	ck_assert(seg_handed_out(seg));
 	ck_assert(!seg_direct_begin(seg));
 	seg_put(seg);
 	store_close(store);
@@ -1176,7 +1176,7 @@ START_TEST(what_nobody_uses_costs_no_descriptor_and_no_mapping)
 	for (uint64_t i = 0; i < MANY; i += 100) { /* as before fallocate(2), at rest and awake */
 		seg = store_find(store, MEMORY_ID + i);
 		ck_assert_int_eq(seg_enter(seg), 0);
-		room_keep(seg);
+		reserve_keep(seg);
 		seg_leave(seg);
 		seg_put(seg);
 	}

@@ -117,18 +117,18 @@ static void pull_all(struct seg *seg)
 
 static void take_and_pull(ramp_segment_t id, struct told *t)
 {
-	const struct room_range range = {0, PAGES * PAGE};
+	const struct data_range range = {0, PAGES * PAGE};
 	struct seg *seg;
 
 	must(store_create(store, id, RECORD_NONE, 0, &seg, &err));
-	must(room_reserve(seg, PAGES * PAGE, &range, 1, 3 * PAGE, &err));
+	must(reserve_memory(seg, PAGES * PAGE, &range, 1, 3 * PAGE, &err));
 	must(pages_prepare(seg, PAGES * PAGE, &err));
 	if (random() % 2)
 		must(pages_mark_remote(seg, 0, PAGES, &err));
 	else
 		must(pages_mark_all_remote(seg, &err));
 	change(seg, t, RECORD_TAKEN);
-	room_release_slack(seg);
+	reserve_release_slack(seg);
 	pull_all(seg);
 	pages_settle(seg);
 	change(seg, t, RECORD_OWNED);

@@ -425,7 +425,7 @@ START_TEST(each_page_is_pulled_once_and_seen_whole)
 	uint64_t len;
 
 	race.seg = reserve(RACE_BYTES);
-	ck_assert_int_eq(room_reserve(race.seg, RACE_BYTES, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(race.seg, RACE_BYTES, NULL, 0, 0, &err), 0);
 	ck_assert_int_eq(pages_mark_all_remote(race.seg, &err), 0);
 	take(race.seg);
 	ck_assert_int_eq(seg_map(race.seg, &race.base, &len, &err), 0);

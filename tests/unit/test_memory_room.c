@@ -44,12 +44,12 @@ static void write_small(struct seg *seg, uint64_t page)
 
 START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 {
-	struct room_range ranges[16];
+	struct data_range ranges[16];
 	uint64_t bytes;
 	uint32_t count;
 	struct seg *seg = fresh(RECORD_OWNED);
 
-	ck_assert_int_eq(room_populated(seg, ranges, 16, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 16, &count, &bytes, &err), 0);
 	ck_assert_uint_eq(count, 0);
 	ck_assert_uint_eq(bytes, 0);
 	/* gaps of 1, 9, 2 and 99 pages */
@@ -59,14 +59,14 @@ START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 	write_small(seg, 15);
 	write_small(seg, 115);
 	ck_assert_int_eq(ftruncate(seg_fd(seg), 115 * PAGE + 100), 0);
-	ck_assert_int_eq(room_populated(seg, ranges, 16, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 16, &count, &bytes, &err), 0);
 	ck_assert_uint_eq(count, 5);
 	ck_assert_uint_eq(ranges[1].offset, 2 * PAGE);
 	ck_assert_uint_eq(ranges[4].offset, 115 * PAGE);
 	ck_assert_uint_eq(ranges[4].len, PAGE);
 	ck_assert_uint_eq(bytes, 5 * PAGE);
 
-	ck_assert_int_eq(room_populated(seg, ranges, 3, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 3, &count, &bytes, &err), 0);
 	ck_assert_uint_eq(count, 3);
 	ck_assert_uint_eq(ranges[0].offset, 0);
 	ck_assert_uint_eq(ranges[0].len, 3 * PAGE);
@@ -74,7 +74,7 @@ START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 	ck_assert_uint_eq(ranges[1].len, 4 * PAGE);
 	ck_assert_uint_eq(ranges[2].offset, 115 * PAGE);
 
-	ck_assert_int_eq(room_populated(seg, ranges, 1, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 1, &count, &bytes, &err), 0);
 	ck_assert_uint_eq(count, 1);
 	ck_assert_uint_eq(ranges[0].offset, 0);
 	ck_assert_uint_eq(ranges[0].len, 116 * PAGE);
@@ -85,24 +85,24 @@ END_TEST
 /* Data that a list does not name, between its ranges and behind them. */
 START_TEST(what_came_after_the_list_is_counted)
 {
-	struct room_range ranges[8];
+	struct data_range ranges[8];
 	uint64_t bytes;
 	uint32_t count;
 	struct seg *seg = fresh(RECORD_OWNED);
 
 	for (uint64_t page = 0; page < 40; page += 10)
 		write_small(seg, page);
-	ck_assert_int_eq(room_populated(seg, ranges, 8, &count, &bytes, &err), 0);
-	ck_assert_int_eq(room_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 8, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
 	ck_assert_uint_eq(bytes, 0);
 	for (uint64_t page = 9; page < 14; page++)
 		write_small(seg, page);
 	write_small(seg, 50);
-	ck_assert_int_eq(room_unlisted(seg, ranges, count, UINT64_MAX, &bytes, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, ranges, count, UINT64_MAX, &bytes, &err), 0);
 	ck_assert_uint_eq(bytes, 5 * PAGE);
-	ck_assert_int_eq(room_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, ranges, count, 0, &bytes, &err), 0);
 	ck_assert_uint_eq(bytes, PAGE);
-	ck_assert_int_eq(room_unlisted(seg, ranges, 0, UINT64_MAX, &bytes, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, ranges, 0, UINT64_MAX, &bytes, &err), 0);
 	ck_assert_uint_eq(bytes, 9 * PAGE);
 	done(seg);
 }
@@ -111,24 +111,24 @@ END_TEST
 /* Also a page that a writer has claimed, which may fail. */
 START_TEST(a_list_is_not_true_of_lost_pages)
 {
-	struct room_range ranges[2];
+	struct data_range ranges[2];
 	uint64_t bytes, grown;
 	uint32_t count;
 	struct seg *seg = fresh(RECORD_NONE);
 
-	ck_assert_int_eq(room_reserve(seg, 4 * PAGE, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, 4 * PAGE, NULL, 0, 0, &err), 0);
 	ck_assert_int_eq(pages_prepare(seg, 4 * PAGE, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(seg, 1, 1, &err), 0);
 	ck_assert_uint_eq(pages_lose(seg, 1, 1), 1);
 	for (int i = 0; i < 2; i++) {
 		seg_note_layout(seg);
-		ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+		ck_assert_int_eq(populated_list(seg, ranges, 2, &count, &bytes, &err), 0);
 		ck_assert(seg_layout_changed(seg, &grown));
 		ck_assert_uint_eq(pages_claim_cut(seg, 1, 1), i == 0);
 	}
 	pages_arrive(seg, 1, 1);
 	seg_note_layout(seg);
-	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 2, &count, &bytes, &err), 0);
 	ck_assert(!seg_layout_changed(seg, &grown));
 	done(seg);
 }
@@ -138,17 +138,17 @@ END_TEST
    those is noted, and later stores could make it true. */
 START_TEST(a_list_is_not_true_of_other_blocks_than_were_noted)
 {
-	struct room_range ranges[2];
+	struct data_range ranges[2];
 	uint64_t bytes;
 	uint32_t count;
 	struct seg *seg = fresh(RECORD_OWNED);
 
 	seg_note_layout(seg);
 	write_small(seg, 0);
-	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 2, &count, &bytes, &err), 0);
 	ck_assert(!seg_layout_is_noted(seg, bytes));
 	seg_note_layout(seg);
-	ck_assert_int_eq(room_populated(seg, ranges, 2, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 2, &count, &bytes, &err), 0);
 	ck_assert(seg_layout_is_noted(seg, bytes));
 	ck_assert(!seg_layout_was_cut(seg));
 	done(seg);
@@ -157,14 +157,14 @@ END_TEST
 
 START_TEST(many_scattered_pages_fit_a_short_list)
 {
-	struct room_range ranges[8];
+	struct data_range ranges[8];
 	uint64_t bytes;
 	uint32_t count;
 	struct seg *seg = fresh(RECORD_OWNED);
 
 	for (uint64_t page = 0; page < 3000; page += 3)
 		write_small(seg, page);
-	ck_assert_int_eq(room_populated(seg, ranges, 8, &count, &bytes, &err), 0);
+	ck_assert_int_eq(populated_list(seg, ranges, 8, &count, &bytes, &err), 0);
 	ck_assert_uint_ge(count, 1);
 	ck_assert_uint_le(count, 8);
 	/* nothing populated is outside */
@@ -182,7 +182,7 @@ END_TEST
 
 START_TEST(reserved_room_is_taken_and_holes_stay_holes)
 {
-	const struct room_range ranges[] = {
+	const struct data_range ranges[] = {
 		{0, 4 * MIB},		     /* two huge pages */
 		{6 * MIB + 5 * PAGE, PAGE},  /* a small one */
 		{8 * MIB, MIB},		     /* half of a block: small */
@@ -191,7 +191,7 @@ START_TEST(reserved_room_is_taken_and_holes_stay_holes)
 	struct seg *seg = fresh(RECORD_NONE);
 	uint64_t size = 40 * MIB + 100;
 
-	ck_assert_int_eq(room_reserve(seg, size, ranges, 4, 3 * MIB, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, size, ranges, 4, 3 * MIB, &err), 0);
 	ck_assert_uint_eq(seg_size(seg), size);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), 4 * MIB + PAGE + MIB + 2 * PAGE);
 	done(seg);
@@ -200,14 +200,14 @@ END_TEST
 
 START_TEST(huge_blocks_are_taken_where_they_are_wanted)
 {
-	const struct room_range ranges[] = {
+	const struct data_range ranges[] = {
 		{2 * MIB, 36 * MIB}, {40 * MIB, 4 * MIB}, /* more than one call takes; a hole */
 		{44 * MIB, PAGE},    {46 * MIB, 2 * MIB}, /* a small one in between */
 		{50 * MIB, 2 * MIB},
 	};
 	struct seg *seg = fresh(RECORD_NONE);
 
-	ck_assert_int_eq(room_reserve(seg, 64 * MIB, ranges, 5, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, 64 * MIB, ranges, 5, 0, &err), 0);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), 44 * MIB + PAGE);
 	for (int i = 0; i < 5; i++)
 		ck_assert_int_eq(fallocate(seg_fd(seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -228,19 +228,19 @@ static uint64_t free_bytes(void)
 
 START_TEST(slack_is_held_until_it_is_released)
 {
-	const struct room_range range = {0, MIB};
+	const struct data_range range = {0, MIB};
 	struct seg *seg = fresh(RECORD_NONE);
 	uint64_t before = free_bytes();
 
-	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 8 * MIB, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, MIB, &range, 1, 8 * MIB, &err), 0);
 	ck_assert_uint_eq(before - free_bytes(), 9 * MIB);
 	/* again, with another list: nothing is left of the first */
-	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 4 * MIB, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, MIB, &range, 1, 4 * MIB, &err), 0);
 	ck_assert_uint_eq(before - free_bytes(), 5 * MIB);
-	room_release_slack(seg);
-	room_release_slack(seg);
+	reserve_release_slack(seg);
+	reserve_release_slack(seg);
 	ck_assert_uint_eq(before - free_bytes(), MIB);
-	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, 4 * MIB, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, MIB, &range, 1, 4 * MIB, &err), 0);
 	ck_assert_int_eq(store_remove(seg, false, &err), 0);
 	done(seg);
 	store = memory_open();
@@ -251,18 +251,18 @@ END_TEST
 
 START_TEST(a_promise_that_cannot_be_kept_is_not_made)
 {
-	const struct room_range large = {0, 80 * MIB}, fits = {0, 40 * MIB};
-	const struct room_range crossed[] = {{MIB, MIB}, {0, MIB}};
+	const struct data_range large = {0, 80 * MIB}, fits = {0, 40 * MIB};
+	const struct data_range crossed[] = {{MIB, MIB}, {0, MIB}};
 	struct seg *seg = fresh(RECORD_NONE);
 	uint64_t before = free_bytes();
 
-	ck_assert_int_eq(room_reserve(seg, 80 * MIB, &large, 1, 0, &err), -ENOSPC);
+	ck_assert_int_eq(reserve_memory(seg, 80 * MIB, &large, 1, 0, &err), -ENOSPC);
 	ck_assert_uint_eq(free_bytes(), before);
-	ck_assert_int_eq(room_reserve(seg, 40 * MIB, &fits, 1, 30 * MIB, &err), -ENOSPC);
+	ck_assert_int_eq(reserve_memory(seg, 40 * MIB, &fits, 1, 30 * MIB, &err), -ENOSPC);
 	ck_assert_uint_eq(free_bytes(), before);
 	ck_assert_uint_eq(seg_size(seg), 0);
-	ck_assert_int_eq(room_reserve(seg, MIB, crossed, 2, 0, &err), -EINVAL);
-	ck_assert_int_eq(room_reserve(seg, 40 * MIB, &fits, 1, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, MIB, crossed, 2, 0, &err), -EINVAL);
+	ck_assert_int_eq(reserve_memory(seg, 40 * MIB, &fits, 1, 0, &err), 0);
 	done(seg);
 }
 END_TEST
@@ -320,21 +320,21 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	taken = memory_blocks_bytes(seg);
 	ck_assert_uint_eq(taken, (512 + 256 + 1) * PAGE);
 
-	room_collapse(seg, &stop);
+	collapse_segment(seg, &stop);
 	ck_assert_uint_eq(collapses_asked, 0);
 	atomic_store(&stop, false);
 	seg_set_leaving(seg, true);
-	room_collapse(seg, &stop);
+	collapse_segment(seg, &stop);
 	ck_assert_uint_eq(collapses_asked, 0);
 	seg_set_leaving(seg, false);
-	room_collapse(seg, &stop);
+	collapse_segment(seg, &stop);
 	ck_assert_uint_eq(collapses_asked, 1);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 	/* again if the kernel had no huge page just then */
 	for (int tries = 50; huge_bytes(seg) < 2 * MIB && tries; tries--) {
-		room_collapse(seg, &stop);
+		collapse_segment(seg, &stop);
 		usleep(1000);
 	}
 	ck_assert_uint_ge(huge_bytes(seg), 2 * MIB);
@@ -419,21 +419,21 @@ END_TEST
 START_TEST(data_and_holes_are_the_sources)
 {
 	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
-	const struct room_range range = {10 * PAGE, 20 * PAGE};
+	const struct data_range range = {10 * PAGE, 20 * PAGE};
 	struct seg *seg = fresh(RECORD_NONE);
 
-	ck_assert_int_eq(room_reserve(seg, 100 * PAGE - 5, &range, 1, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, 100 * PAGE - 5, &range, 1, 0, &err), 0);
 	ck_assert_int_eq(pages_prepare(seg, 100 * PAGE - 5, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(seg, 10, 20, &err), 0);
 	ck_assert_int_eq(record_change(seg, &taken, &err), 0);
 
-	ck_assert_int_eq(room_seek_data(seg, 0), 10 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_data(seg, 12 * PAGE + 7), 12 * (int64_t)PAGE + 7);
-	ck_assert_int_eq(room_seek_data(seg, 30 * PAGE), -ENXIO);
-	ck_assert_int_eq(room_seek_hole(seg, 0), 0);
-	ck_assert_int_eq(room_seek_hole(seg, 10 * PAGE), 30 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_hole(seg, 40 * PAGE + 3), 40 * (int64_t)PAGE + 3);
-	ck_assert_int_eq(room_seek_hole(seg, 100 * PAGE), -ENXIO);
+	ck_assert_int_eq(populated_seek_data(seg, 0), 10 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_data(seg, 12 * PAGE + 7), 12 * (int64_t)PAGE + 7);
+	ck_assert_int_eq(populated_seek_data(seg, 30 * PAGE), -ENXIO);
+	ck_assert_int_eq(populated_seek_hole(seg, 0), 0);
+	ck_assert_int_eq(populated_seek_hole(seg, 10 * PAGE), 30 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_hole(seg, 40 * PAGE + 3), 40 * (int64_t)PAGE + 3);
+	ck_assert_int_eq(populated_seek_hole(seg, 100 * PAGE), -ENXIO);
 
 	/* half of it arrives, data is written behind it, and before it a page stays */
 	ck_assert_uint_eq(pages_claim(seg, 10, 10), 10);
@@ -442,11 +442,11 @@ START_TEST(data_and_holes_are_the_sources)
 	memory_small_page(seg, 1, 30);
 	memory_small_page(seg, 1, 99);
 	ck_assert_int_eq(ftruncate(seg_fd(seg), 100 * PAGE - 5), 0);
-	ck_assert_int_eq(room_seek_data(seg, 0), 10 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_hole(seg, 10 * PAGE), 31 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_hole(seg, 25 * PAGE), 31 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_data(seg, 31 * PAGE), 99 * (int64_t)PAGE);
-	ck_assert_int_eq(room_seek_hole(seg, 99 * PAGE), 100 * (int64_t)PAGE - 5);
+	ck_assert_int_eq(populated_seek_data(seg, 0), 10 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_hole(seg, 10 * PAGE), 31 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_hole(seg, 25 * PAGE), 31 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_data(seg, 31 * PAGE), 99 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_hole(seg, 99 * PAGE), 100 * (int64_t)PAGE - 5);
 	done(seg);
 }
 END_TEST
@@ -477,7 +477,7 @@ START_TEST(what_arrives_meanwhile_is_data)
 	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
 	struct seg *seg = fresh(RECORD_NONE);
 
-	ck_assert_int_eq(room_reserve(seg, 100 * PAGE, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, 100 * PAGE, NULL, 0, 0, &err), 0);
 	ck_assert_int_eq(pages_prepare(seg, 100 * PAGE, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(seg, 20, 1, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(seg, 65, 1, &err), 0);
@@ -488,10 +488,10 @@ START_TEST(what_arrives_meanwhile_is_data)
 
 	arriving_page = 20;
 	arriving = seg;
-	ck_assert_int_eq(room_seek_data(seg, 3 * PAGE), 20 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_data(seg, 3 * PAGE), 20 * (int64_t)PAGE);
 	arriving_page = 65;
 	arriving = seg;
-	ck_assert_int_eq(room_seek_hole(seg, 60 * PAGE), 70 * (int64_t)PAGE);
+	ck_assert_int_eq(populated_seek_hole(seg, 60 * PAGE), 70 * (int64_t)PAGE);
 	ck_assert_uint_eq(pages_missing(seg), 0);
 	done(seg);
 }
@@ -541,10 +541,10 @@ static void scatter(struct seg *seg, unsigned seed)
 	}
 }
 
-/* A walk by room_look, its pieces put together. */
-static uint32_t look_at_all(struct seg *seg, struct room_range *ranges, uint32_t max)
+/* A walk by find_data_run, its pieces put together. */
+static uint32_t look_at_all(struct seg *seg, struct data_range *ranges, uint32_t max)
 {
-	struct room_range run, *last = NULL;
+	struct data_range run, *last = NULL;
 	uint64_t len, at = 0, enough;
 	unsigned seed = 1;
 	int goes_on = 0, went_on;
@@ -555,7 +555,7 @@ static uint32_t look_at_all(struct seg *seg, struct room_range *ranges, uint32_t
 	while (at < len) {
 		enough = random_below(&seed, 900) * PAGE + 1;
 		went_on = goes_on;
-		goes_on = room_look(seg, base, at, len, enough, &run);
+		goes_on = find_data_run(seg, base, at, len, enough, &run);
 		ck_assert(goes_on == 0 || (goes_on == 1 && run.len));
 		ck_assert_uint_ge(run.offset, at);
 		ck_assert_uint_gt(run.offset + run.len, at);
@@ -577,7 +577,7 @@ static uint32_t look_at_all(struct seg *seg, struct room_range *ranges, uint32_t
 /* All that lseek(2) reported before, while a program holds the lock that it would wait for. */
 START_TEST(what_is_populated_is_found_without_the_files_lock)
 {
-	struct room_range before[2 * RUNS], after[2 * RUNS];
+	struct data_range before[2 * RUNS], after[2 * RUNS];
 	uint64_t bytes_before, bytes_after, unlisted_before, unlisted_after;
 	uint32_t n_before, n_after;
 	struct lock_keeper keeper;
@@ -586,21 +586,22 @@ START_TEST(what_is_populated_is_found_without_the_files_lock)
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
 	scatter(seg, (unsigned)_i);
-	ck_assert_int_eq(room_populated(seg, before, 2 * RUNS, &n_before, &bytes_before, &err), 0);
-	ck_assert_int_eq(
-		room_unlisted(seg, before + 1, n_before / 2, UINT64_MAX, &unlisted_before, &err),
-		0);
+	ck_assert_int_eq(populated_list(seg, before, 2 * RUNS, &n_before, &bytes_before, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, before + 1, n_before / 2, UINT64_MAX,
+					    &unlisted_before, &err),
+			 0);
 	lock_keep(&keeper, seg, 0);
-	ck_assert_int_eq(room_populated(seg, after, 2 * RUNS, &n_after, &bytes_after, &err), 0);
+	ck_assert_int_eq(populated_list(seg, after, 2 * RUNS, &n_after, &bytes_after, &err), 0);
 	ck_assert_uint_eq(n_after, n_before);
 	ck_assert_mem_eq(after, before, n_before * sizeof(before[0]));
 	ck_assert_uint_eq(bytes_after, bytes_before);
-	ck_assert_int_eq(
-		room_unlisted(seg, before + 1, n_before / 2, UINT64_MAX, &unlisted_after, &err), 0);
+	ck_assert_int_eq(populated_unlisted(seg, before + 1, n_before / 2, UINT64_MAX,
+					    &unlisted_after, &err),
+			 0);
 	ck_assert_uint_eq(unlisted_after, unlisted_before);
 	ck_assert_uint_eq(look_at_all(seg, after, 2 * RUNS), n_before);
 	ck_assert_mem_eq(after, before, n_before * sizeof(before[0]));
-	room_collapse(seg, &stop);
+	collapse_segment(seg, &stop);
 	lock_let_go(&keeper);
 	done(seg);
 }
@@ -609,7 +610,7 @@ END_TEST
 /* By a program that has such a descriptor. */
 START_TEST(a_file_that_is_cut_while_it_is_looked_at_has_nothing_there)
 {
-	struct room_range run;
+	struct data_range run;
 	uint64_t len;
 	uint8_t *base;
 	struct seg *seg = fresh(RECORD_OWNED);
@@ -619,17 +620,17 @@ START_TEST(a_file_that_is_cut_while_it_is_looked_at_has_nothing_there)
 		write_small(seg, page);
 	ck_assert_int_eq(seg_map(seg, &base, &len, &err), 0);
 	fd = seg_hand_out(seg, O_RDWR);
-	ck_assert_int_eq(room_look(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_int_eq(find_data_run(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
 	ck_assert_uint_eq(run.len, 50 * PAGE);
 	ck_assert_int_eq(ftruncate(fd, 60 * PAGE), 0);
-	ck_assert_int_eq(room_look(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_int_eq(find_data_run(seg, base, 50 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
 	ck_assert_uint_eq(run.offset, 50 * PAGE);
 	ck_assert_uint_eq(run.len, 10 * PAGE);
-	ck_assert_int_eq(room_look(seg, base, 60 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_int_eq(find_data_run(seg, base, 60 * PAGE, 100 * PAGE, UINT64_MAX, &run), 0);
 	ck_assert_uint_eq(run.offset, 100 * PAGE);
 	ck_assert_uint_eq(run.len, 0);
 	ck_assert_int_eq(ftruncate(fd, 0), 0);
-	ck_assert_int_eq(room_look(seg, base, 0, 100 * PAGE, UINT64_MAX, &run), 0);
+	ck_assert_int_eq(find_data_run(seg, base, 0, 100 * PAGE, UINT64_MAX, &run), 0);
 	ck_assert_uint_eq(run.len, 0);
 	close(fd);
 	seg_unmap(seg);
@@ -640,23 +641,23 @@ END_TEST
 /* No thread waits for it under the segment's lock either. */
 START_TEST(room_is_not_given_back_where_that_could_wait)
 {
-	const struct room_range range = {0, MIB};
+	const struct data_range range = {0, MIB};
 	struct record taken = {.kind = RECORD_TAKEN, .epoch = 2, .peer = 2, .peer_inc = 5};
 	struct seg *seg = fresh(RECORD_NONE);
 	struct lock_keeper keeper;
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
-	ck_assert_int_eq(room_reserve(seg, MIB, &range, 1, MIB, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, MIB, &range, 1, MIB, &err), 0);
 	ck_assert_int_eq(pages_prepare(seg, MIB, &err), 0);
 	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
 	ck_assert_int_eq(record_change(seg, &taken, &err), 0);
 	ck_assert_uint_eq(pages_claim(seg, 0, 16), 16);
-	room_give_back(seg, 0, 8);
+	reserve_give_back(seg, 0, 8);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), MIB - 8 * PAGE);
 	lock_keep(&keeper, seg, 128);
-	room_give_back(seg, 8, 8);
+	reserve_give_back(seg, 8, 8);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), MIB - 8 * PAGE);
-	ck_assert(room_use_slack(seg));
+	ck_assert(reserve_use_slack(seg));
 	lock_let_go(&keeper);
 	done(seg);
 }
@@ -669,49 +670,49 @@ START_TEST(memory_that_goes_is_worth_a_wait)
 
 	ck_assert_int_eq(store_create(store, MEMORY_ID + 1, RECORD_OWNED, 1, &other, &err), 0);
 	ck_assert_int_eq(store_create(store, MEMORY_ID + 2, RECORD_OWNED, 1, &full, &err), 0);
-	seg_goes(other);
+	seg_freeing(other);
 	memory_fill(seg, 1, 0, 3 * MIB);
 	memory_fill(full, 1, 0, 30 * MIB);
-	ck_assert(!store_makes_room(store, 0)); /* nothing is in it */
+	ck_assert(!store_awaits_memory(store, 0)); /* nothing is in it */
 
 	/* a sixteenth is 4 MiB */
-	seg_goes(seg);
-	seg_goes(seg);
-	ck_assert(!store_makes_room(store, 0));
+	seg_freeing(seg);
+	seg_freeing(seg);
+	ck_assert(!store_awaits_memory(store, 0));
 	memory_fill(other, 1, 0, 3 * MIB);
-	seg_goes(other);
-	ck_assert(store_makes_room(store, 0));
-	ck_assert(store_makes_room(store, 999));
-	ck_assert(!store_makes_room(store, 1000)); /* it should be done */
+	seg_freeing(other);
+	ck_assert(store_awaits_memory(store, 0));
+	ck_assert(store_awaits_memory(store, 999));
+	ck_assert(!store_awaits_memory(store, 1000)); /* it should be done */
 
 	/* half of it is free */
 	ck_assert_int_eq(ftruncate(seg_fd(full), 20 * MIB), 0);
-	ck_assert(!store_makes_room(store, 0));
+	ck_assert(!store_awaits_memory(store, 0));
 	store_space(store, &space);
-	ck_assert(!store_makes_room_for(store, space.free_bytes));
-	ck_assert(store_makes_room_for(store, space.free_bytes + 1));
-	ck_assert(store_makes_room_for(store, space.free_bytes + 6 * MIB));
-	ck_assert(!store_makes_room_for(store, space.free_bytes + 6 * MIB + 1)); /* never */
+	ck_assert(!store_will_have_memory(store, space.free_bytes));
+	ck_assert(store_will_have_memory(store, space.free_bytes + 1));
+	ck_assert(store_will_have_memory(store, space.free_bytes + 6 * MIB));
+	ck_assert(!store_will_have_memory(store, space.free_bytes + 6 * MIB + 1)); /* never */
 	memory_fill(full, 1, 0, 30 * MIB);
-	ck_assert(store_makes_room(store, 0));
+	ck_assert(store_awaits_memory(store, 0));
 
 	/* in use after all, even if a thread says again that it goes */
-	seg_stays(seg);
-	seg_stays(seg);
-	seg_goes(seg);
-	ck_assert(!store_makes_room(store, 0));
+	seg_not_freeing(seg);
+	seg_not_freeing(seg);
+	seg_freeing(seg);
+	ck_assert(!store_awaits_memory(store, 0));
 	store_space(store, &space);
-	ck_assert(store_makes_room_for(store, space.free_bytes + 3 * MIB));
-	ck_assert(!store_makes_room_for(store, space.free_bytes + 3 * MIB + 1));
-	seg_stays(other);
-	ck_assert(!store_makes_room_for(store, space.free_bytes + 1));
+	ck_assert(store_will_have_memory(store, space.free_bytes + 3 * MIB));
+	ck_assert(!store_will_have_memory(store, space.free_bytes + 3 * MIB + 1));
+	seg_not_freeing(other);
+	ck_assert(!store_will_have_memory(store, space.free_bytes + 1));
 
 	/* it is freed with its last reference */
-	seg_goes(full);
+	seg_freeing(full);
 	ck_assert_int_eq(store_remove(full, false, &err), 0);
-	ck_assert(store_makes_room(store, 0));
+	ck_assert(store_awaits_memory(store, 0));
 	seg_put(full);
-	ck_assert(!store_makes_room(store, 0));
+	ck_assert(!store_awaits_memory(store, 0));
 	seg_put(other);
 	done(seg);
 }

@@ -173,11 +173,11 @@ START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 	old = another(leader);
 	net_stop(old);
 	net_format(old, 3, 3, 999);
-	WAIT_FOR(!meta_is_voiceless(meta_of(leader), old)); /* as all are at first */
+	WAIT_FOR(!meta_is_nonvoting(meta_of(leader), old)); /* as all are at first */
 	atomic_store(&ungreeting, old);
 	atomic_store(&net.passes, greets_nobody);
 	net_start(old);
-	WAIT_FOR(meta_is_voiceless(meta_of(leader), old));
+	WAIT_FOR(meta_is_nonvoting(meta_of(leader), old));
 	atomic_store(&net.passes, NULL);
 }
 END_TEST
@@ -324,10 +324,10 @@ static void cannot_be_spared(ramp_node_t go, ramp_node_t mute)
 	ramp_node_t asks = 6 - go - mute;
 	struct node_row row;
 
-	WAIT_FOR(meta_is_voiceless(meta_of(asks), mute) && meta_is_voiceless(meta_of(go), mute));
-	ck_assert(meta_is_voiceless(meta_of(mute), mute));
+	WAIT_FOR(meta_is_nonvoting(meta_of(asks), mute) && meta_is_nonvoting(meta_of(go), mute));
+	ck_assert(meta_is_nonvoting(meta_of(mute), mute));
 	/* New founders had none for a moment. */
-	WAIT_FOR(!meta_is_voiceless(meta_of(asks), go) && !meta_is_voiceless(meta_of(mute), go));
+	WAIT_FOR(!meta_is_nonvoting(meta_of(asks), go) && !meta_is_nonvoting(meta_of(mute), go));
 	ck_assert_int_ne(member(asks, META_MEMBER_REMOVE, go, NULL, NULL), 0);
 	ck_assert_int_eq(meta_node(meta_of(asks), go, &row), 0);
 	ck_assert_int_eq(row.role, NODE_VOTER);

@@ -118,7 +118,7 @@ START_TEST(room_is_cleared_ahead_of_page_faults)
 	ck_assert_uint_eq(status.demand_pages + status.prefetch_pages, 0);
 	ck_assert_uint_eq(pages_missing(w.t_seg), (size - RAMP_HUGE_BYTES) / PAGE);
 	munmap(map, size);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);
@@ -173,7 +173,7 @@ START_TEST(holes_that_nobody_listed_are_found)
 	ck_assert_uint_eq(w.t_programs.map[200 * PAGE], 0);
 	ck_assert(world_page_is(w.t_programs.map + 5003 * PAGE, 5003));
 	ck_assert_uint_le(memory_blocks_bytes(w.t_seg), 16 * MIB);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);

@@ -62,7 +62,7 @@ START_TEST(a_page_fault_waits_for_a_source_that_is_down)
 	ck_assert_uint_eq(world_touched(thread), world_byte(1000, 0));
 	ck_assert(world_page_is(w.t_programs.map + 1000 * PAGE, 1000));
 	wait_until(pull_want(w.t_pull, w.t_seg, 500, 1) == 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);
@@ -234,7 +234,7 @@ START_TEST(a_slow_network_is_not_silent)
 	/* both connections are there before the middle, one thread, takes its time */
 	ck_assert_int_eq(want_until(0, &took), 0);
 	atomic_store(&w.slow_after, 5 * MIB / 4);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	wait_until(atomic_load(&w.slowed) > 0);
 	looked = seconds();
 	for (double from = looked; seconds() - from < 2.5; usleep(10000)) {
@@ -397,7 +397,7 @@ START_TEST(a_full_store_is_said_and_gets_over_it)
 
 	ck_assert_int_eq(ftruncate(seg_fd(filler), 0), 0);
 	wait_until(pull_want(w.t_pull, w.t_seg, 40, 1) == 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	seg_put(filler);
@@ -423,7 +423,7 @@ START_TEST(who_was_denied_a_hole_gets_it_once_there_is_room)
 	ck_assert_int_eq(ftruncate(seg_fd(filler), 0), 0);
 	wait_until(world_load(w.t_programs.map + hole * PAGE) == 0);
 	ck_assert_uint_eq(pages_get(w.t_seg, 40), PAGE_REMOTE);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	seg_put(filler);
@@ -445,7 +445,7 @@ static void pull_into_full_store(bool prefetch, uint64_t mib, uint64_t first, ui
 	if (!prefetch) {
 		for (uint64_t page = first; page < mib * MIB / PAGE; page += step)
 			ck_assert_int_ge(world_load(w.t_programs.map + page * PAGE), 0);
-		pull_hurry(w.t_pull, MEMORY_ID);
+		pull_prefetch_all(w.t_pull, MEMORY_ID);
 	}
 	world_wait_finished(&w);
 	world_check(&w);
@@ -508,7 +508,7 @@ START_TEST(what_a_program_takes_room_for_keeps_it)
 					   (off_t)(page * PAGE), PAGE),
 				 0);
 	ck_assert_msg(record_change(w.s_seg, &given, &err) == 0, "%s", err.text);
-	room_keep(w.t_seg);
+	reserve_keep(w.t_seg);
 	ck_assert_int_eq(fallocate(seg_fd(w.t_seg), 0, 0, 8 * MIB), 0);
 	world_begin(&w, true);
 	world_wait_finished(&w);
@@ -616,7 +616,7 @@ START_TEST(no_page_before_a_cut_is_lost)
 	world_open_with(&w, MIB, false, false);
 	ck_assert_int_eq(want_until(0, &took), 0); /* the source knows all of it as data */
 	ck_assert_int_eq(ftruncate(seg_fd(w.s_seg), (off_t)(left * PAGE)), 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
 	for (uint64_t page = 0; page < left; page++) {
@@ -640,7 +640,7 @@ START_TEST(a_file_cut_between_the_look_and_the_load_is_an_error_of_that_page)
 
 	/* the same daemon serves the pages that are still there, and zeros for the rest */
 	ck_assert_int_eq(want_until(1023, &took), 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 1);
 	for (uint64_t page = 0; page < 1024; page++) {

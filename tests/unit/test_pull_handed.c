@@ -89,7 +89,7 @@ START_TEST(page_faults_of_a_source_whose_lock_is_kept_are_served)
 
 		ck_assert_uint_eq(got, page % 2 ? 0 : world_byte(page, 0));
 	}
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	lock_let_go(&keeper);
@@ -109,7 +109,7 @@ START_TEST(what_is_cut_by_a_program_is_a_hole_and_what_is_left_comes)
 	wait_until((rc = pull_want(w.t_pull, w.t_seg, 1024, 1)) != -EAGAIN);
 	ck_assert_int_eq(rc, 0);
 	ck_assert_int_eq(ftruncate(fd, 4 * MIB), 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
 	for (uint64_t page = 0; page < 2048; page++) {
@@ -129,7 +129,7 @@ END_TEST
 /* Begins a pull beside the one whose lock is kept; both come from the same source by the same threads. */
 static struct seg *begin_other(void)
 {
-	const struct room_range range = {0, 4 * MIB};
+	const struct data_range range = {0, 4 * MIB};
 	struct ramp_err err = {0};
 	struct seg *given, *other;
 
@@ -138,7 +138,7 @@ static struct seg *begin_other(void)
 	ck_assert_int_eq(serve_grant(w.s_serve, given, &world_other_key, &err), 0);
 	seg_put(given);
 	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, &other, &err), 0);
-	ck_assert_int_eq(room_reserve(other, 4 * MIB, &range, 1, 0, &err), 0);
+	ck_assert_int_eq(reserve_memory(other, 4 * MIB, &range, 1, 0, &err), 0);
 	ck_assert_int_eq(pages_prepare(other, 4 * MIB, &err), 0);
 	ck_assert_int_eq(pages_mark_remote(other, 0, 4 * MIB / PAGE, &err), 0);
 	world_begin_other(&w, other);

@@ -254,14 +254,14 @@ START_TEST(memory_that_has_failed_at_the_source_is_lost_and_the_rest_comes)
 	world_open_with(&w, 16 * MIB, true, false);
 	fail_memory(true);
 	if (_i == 2)
-		pull_hurry(w.t_pull, MEMORY_ID);
+		pull_prefetch_all(w.t_pull, MEMORY_ID);
 	for (size_t i = 0; i < FAILING && touched; i++) {
 		for (uint64_t page = failing[i] - 3; page < failing[i]; page++)
 			ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE),
 					 has_failed(page) ? -1 : world_byte(page, 0));
 		ck_assert_int_eq(world_load(w.t_programs.map + failing[i] * PAGE), -1);
 	}
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	ck_assert_uint_eq(atomic_load(&w.lost), FAILING);
 	for (uint64_t page = 0; page < 4096; page++) {
@@ -284,7 +284,7 @@ START_TEST(memory_that_is_read_the_next_time_is_not_lost)
 	world_open_with(&w, MIB, true, false);
 	atomic_store(&every_other_fails, true);
 	ck_assert_int_eq(world_load(w.t_programs.map + 9 * PAGE), world_byte(9, 0));
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	atomic_store(&every_other_fails, false);
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
@@ -399,7 +399,7 @@ START_TEST(what_came_again_is_not_what_left)
 	for (int i = 0; i < 2; i++)
 		ck_assert_uint_eq(world_touched(threads[i]), world_byte(pages[i], 0));
 	ck_assert_uint_eq(atomic_load(&w.t_programs.poisoned), 0);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);

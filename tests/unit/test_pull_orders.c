@@ -99,7 +99,7 @@ uint64_t __wrap_pages_lose_all(struct seg *seg)
 	if (seg == w.t_seg && atomic_exchange(&seen_before_lost, false)) {
 		atomic_store(&w.held, true);
 		ck_assert_int_eq(pull_want(w.t_pull, seg, 9, 1), -EAGAIN);
-		pull_hurry(w.t_pull, MEMORY_ID);
+		pull_prefetch_all(w.t_pull, MEMORY_ID);
 		usleep(COME_BY_US);
 	}
 	return __real_pages_lose_all(seg);
@@ -183,7 +183,7 @@ START_TEST(a_page_fault_of_what_could_not_be_asked_for_is_asked_for)
 	let_go(&before_post);
 	ck_assert_uint_eq(world_touched(thread), world_byte(100, 0));
 	atomic_store(&posts_left, 1000);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	world_check(&w);
 	world_close(&w);

@@ -64,7 +64,7 @@ START_TEST(a_mapping_made_elsewhere_after_connect_makes_it_busy)
 	map_elsewhere(&x.prog, x.addr);
 	is_busy(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err, &x.prog,
 		"changed that");
-	is_busy(programs_watch(world.programs, x.seg, &err), &err, &x.prog, "outside");
+	is_busy(programs_prelook(world.programs, x.seg, &err), &err, &x.prog, "outside");
 	/* The program can touch both mappings. */
 	prog_load(&x.prog, x.addr + MIB);
 	prog_load(&x.prog, ELSEWHERE + 2 * MIB);
@@ -81,7 +81,7 @@ START_TEST(a_mapping_made_elsewhere_after_the_look_makes_it_busy)
 	struct ramp_err err = {0};
 
 	world_may_move(x.seg);
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	map_elsewhere(&x.prog, x.addr);
 	is_busy(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err, &x.prog,
 		"changed that");
@@ -105,7 +105,7 @@ START_TEST(a_program_that_attaches_after_the_look_is_revoked_too)
 	world_prog(&other);
 	addr = world_attach(&one, seg, O_RDWR);
 	world_may_move(seg);
-	must(programs_watch(world.programs, seg, &err), &err);
+	must(programs_prelook(world.programs, seg, &err), &err);
 	world_attach(&other, seg, O_RDWR);
 	map_elsewhere(&other, addr);
 	is_busy(programs_revoke(world.programs, seg, REVOKE_MS, &err), &err, &other,
@@ -130,7 +130,7 @@ START_TEST(a_look_without_a_revoke_leaves_nothing_behind)
 		.op = PROG_REMAP, .offset = SEG_BYTES, .len = SEG_BYTES, .value = ELSEWHERE};
 
 	move.addr = x.addr;
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	programs_restore(world.programs, x.seg);
 	/* An mremap of a range that is not registered raises no event, and needs no daemon to read
 	   one. */
@@ -175,7 +175,7 @@ START_TEST(a_mapping_that_has_grown_since_connect_is_revoked)
 	world_may_move(x.seg);
 	grow(&x);
 	prog_load(&x.prog, x.addr + SEG_BYTES - 8);
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
 	prog_send(&x.prog, &(struct prog_order){.op = PROG_LOAD, .addr = x.addr + SEG_BYTES - 8});
 	ck_assert(!prog_wait(&x.prog, &r, BLOCKED_MS));
@@ -224,7 +224,7 @@ START_TEST(what_a_program_has_put_over_it_since_the_look_stays_its_own)
 	struct ramp_err err = {0};
 	struct prog_report r;
 
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	put_over(&x, own, path);
 	ck_assert_int_eq(prog_do(&x.prog, &store).result, 0);
 	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
@@ -298,7 +298,7 @@ static void kept(struct attached *x, bool stopped)
 			waitpid(x->prog.pid, NULL, WUNTRACED);
 		}
 		world_may_move(x->seg);
-		must(programs_watch(world.programs, x->seg, &err), &err);
+		must(programs_prelook(world.programs, x->seg, &err), &err);
 		if (mapped_pages(x) == SEG_BYTES / RAMP_PAGE_BYTES)
 			return;
 		ck_assert_int_gt(tries, 0);
@@ -321,7 +321,7 @@ static void dropped(struct attached *x,
 		if (mapped_pages(x) == 0)
 			return;
 		ck_assert_int_gt(tries, 0);
-		if (ahead == programs_watch)
+		if (ahead == programs_prelook)
 			programs_restore(world.programs, x->seg);
 	}
 }
@@ -337,7 +337,7 @@ START_TEST(what_a_program_does_not_use_is_not_mapped_when_the_window_comes)
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + 2 * MIB), THREES);
 	ck_assert_uint_gt(mapped_pages(&x), 0);
-	dropped(&x, programs_watch);
+	dropped(&x, programs_prelook);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr + MIB), 5);
 	ck_assert_uint_eq(world_faults(), 0);
 	world_freeze(x.seg);
@@ -453,7 +453,7 @@ static struct attached stopped_within_the_window(void)
 
 	prog_load(&x.prog, x.addr);
 	world_may_move(x.seg);
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	stop(&x.prog);
 	return x;
 }

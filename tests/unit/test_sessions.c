@@ -101,7 +101,7 @@ END_TEST
 
 struct look {
 	struct mapped_segment *mseg;
-	struct space *client;
+	struct client *client;
 };
 
 static void *look_at_it(void *arg)
@@ -145,7 +145,7 @@ START_TEST(a_session_that_ends_during_a_look_leaves_nothing_in_the_table)
 
 	programs_status(p, &status);
 	ck_assert_uint_eq(status.attachments, 0);
-	space_put(look.client);
+	client_put(look.client);
 	mseg_put(p, look.mseg);
 	seg_put(x.seg);
 }
@@ -194,7 +194,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 {
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct seen seen = {.to = x.addr};
-	struct space *client;
+	struct client *client;
 
 	world_freeze(x.seg);
 	world_give(x.seg);
@@ -211,7 +211,7 @@ START_TEST(a_mapping_that_is_split_while_it_is_looked_at_is_not_taken_for_read_o
 	ck_assert_ptr_null(splits);
 	ck_assert_uint_eq(seen.to, x.addr + SEG_BYTES);
 	ck_assert_uint_eq(seen.unwritable, 0);
-	space_put(client);
+	client_put(client);
 	world_detached(&x);
 }
 END_TEST
@@ -263,7 +263,7 @@ START_TEST(a_mapping_that_goes_before_it_is_registered_is_no_error)
 	look_at_it(&look);
 	ck_assert_ptr_null(unmaps);
 	ck_assert(RB_EMPTY(&look.mseg->attached));
-	space_put(look.client);
+	client_put(look.client);
 	mseg_put(p, look.mseg);
 	world_detached(&x);
 }
@@ -280,7 +280,7 @@ START_TEST(a_watch_that_came_halfway_is_taken_back)
 	ck_assert_int_eq(prog_do(&x.prog, &order).result, 0);
 	unmaps = &x;
 	unmaps_after = 1;
-	must(programs_watch(world.programs, x.seg, &err), &err);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
 	ck_assert_ptr_null(unmaps);
 	programs_restore(world.programs, x.seg);
 	world_programs_stop();
@@ -300,7 +300,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 	struct attached x = world_attached(world_segment("x", 5), O_RDWR);
 	struct prog_order order = {.op = PROG_SPLIT, .addr = x.addr, .len = SEG_BYTES, .value = 1};
 	struct seen all = {0};
-	struct space *client;
+	struct client *client;
 	uint64_t until;
 	int looks = 0;
 
@@ -326,7 +326,7 @@ START_TEST(a_mapping_that_changes_all_the_time_is_seen_as_one_and_as_it_is)
 		      "%u holes, %u seen twice, %u not writable in %d looks", all.holes,
 		      all.doubles, all.unwritable, looks);
 	ck_assert_int_gt(looks, 1000);
-	space_put(client);
+	client_put(client);
 	world_detached(&x);
 }
 END_TEST
@@ -622,7 +622,7 @@ START_TEST(descriptors_that_are_sent_to_the_daemon_never_arrive)
 }
 END_TEST
 
-START_TEST(what_is_no_userfaultfd_is_refused_by_the_doorman)
+START_TEST(what_is_no_userfaultfd_is_refused_by_the_broker)
 {
 	struct prog prog;
 	struct seg *seg = world_segment("x", 5);
@@ -890,7 +890,7 @@ END_TEST
 
 static size_t count_orphans(void)
 {
-	struct space *client;
+	struct client *client;
 	size_t n = 0;
 
 	pthread_mutex_lock(&world.programs->lock);
@@ -903,7 +903,7 @@ static size_t count_orphans(void)
 /* Leaves one more memory to the next daemon. False: the fdstore is full. */
 static bool leave_another(void)
 {
-	struct space *client = client_make(world.programs, getpid(), getuid());
+	struct client *client = client_make(world.programs, getpid(), getuid());
 	bool stored;
 
 	ck_assert_ptr_nonnull(client);
@@ -913,7 +913,7 @@ static bool leave_another(void)
 	client->mappings.maps_open = true;
 	fdstore_put(client);
 	stored = client->stored;
-	space_put(client);
+	client_put(client);
 	return stored;
 }
 
@@ -975,7 +975,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_flood_of_connections_shuts_nobody_out_for_long);
 	tcase_add_test(tc, a_flood_of_connections_gets_little_of_the_control_thread);
 	tcase_add_test(tc, descriptors_that_are_sent_to_the_daemon_never_arrive);
-	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_doorman);
+	tcase_add_test(tc, what_is_no_userfaultfd_is_refused_by_the_broker);
 	tcase_add_test(tc, a_refused_request_wakes_one_thread_of_the_pool);
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);

@@ -12,8 +12,8 @@ rampfs_test(NAME transfer
   NEEDS memory transport base_loop base LABELS threads TIMEOUT 600)
 target_include_directories(test_transfer PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_options(test_transfer PRIVATE
-  -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=room_reserve
-  -Wl,--wrap=room_collapse -Wl,--wrap=room_populated)
+  -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=reserve_memory
+  -Wl,--wrap=collapse_segment -Wl,--wrap=populated_list)
 add_test(NAME transfer_copy COMMAND test_transfer copy)
 # The longest tests that run beside others: they begin first.
 set_tests_properties(transfer transfer_copy PROPERTIES TIMEOUT 600 LABELS threads PROCESSORS ${slots_of_programs} COST 1000)

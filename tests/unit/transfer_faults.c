@@ -23,16 +23,16 @@ int __real_record_change(struct seg *seg, const struct record *record, struct ra
 int __wrap_record_change(struct seg *seg, const struct record *record, struct ramp_err *err);
 int __real_store_remove(struct seg *seg, bool prove, struct ramp_err *err);
 int __wrap_store_remove(struct seg *seg, bool prove, struct ramp_err *err);
-int __real_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
-			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
-int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
-			uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
-int __real_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+int __real_reserve_memory(struct seg *seg, uint64_t size_bytes, const struct data_range *ranges,
+			  uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+int __wrap_reserve_memory(struct seg *seg, uint64_t size_bytes, const struct data_range *ranges,
+			  uint32_t count, uint64_t slack_bytes, struct ramp_err *err);
+int __real_populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err);
-int __wrap_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+int __wrap_populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err);
-void __real_room_collapse(struct seg *seg, const atomic_bool *stop);
-void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop);
+void __real_collapse_segment(struct seg *seg, const atomic_bool *stop);
+void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop);
 
 enum what fault_hit(uint32_t point)
 {
@@ -150,23 +150,23 @@ static void hold_here(uint32_t point)
 			usleep(1000);
 }
 
-int __wrap_room_populated(struct seg *seg, struct room_range *ranges, uint32_t max, uint32_t *count,
+int __wrap_populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err)
 {
 	hold_here(POINT(AT_SCAN, 0));
-	return __real_room_populated(seg, ranges, max, count, populated_bytes, err);
+	return __real_populated_list(seg, ranges, max, count, populated_bytes, err);
 }
 
-int __wrap_room_reserve(struct seg *seg, uint64_t size_bytes, const struct room_range *ranges,
-			uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
+int __wrap_reserve_memory(struct seg *seg, uint64_t size_bytes, const struct data_range *ranges,
+			  uint32_t count, uint64_t slack_bytes, struct ramp_err *err)
 {
 	hold_here(POINT(AT_RESERVE, 0));
-	return __real_room_reserve(seg, size_bytes, ranges, count, slack_bytes, err);
+	return __real_reserve_memory(seg, size_bytes, ranges, count, slack_bytes, err);
 }
 
-void __wrap_room_collapse(struct seg *seg, const atomic_bool *stop)
+void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop)
 {
 	while (atomic_load(&world->hold_collapse) && !atomic_load(stop))
 		usleep(1000);
-	__real_room_collapse(seg, stop);
+	__real_collapse_segment(seg, stop);
 }

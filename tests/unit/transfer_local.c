@@ -61,7 +61,7 @@ int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_er
 	return unmovable ? ramp_err_set(err, EBUSY, "process 42 maps it") : 0;
 }
 
-int programs_watch(struct programs *programs, struct seg *seg, struct ramp_err *err)
+int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err *err)
 {
 	(void)programs;
 	(void)seg;
@@ -226,7 +226,7 @@ struct job {
 	struct pull_source source;
 	uint64_t all;
 	pthread_t thread;
-	atomic_bool stop, over, done, hurry;
+	atomic_bool stop, over, done, prefetch_all;
 };
 
 struct pull {
@@ -310,7 +310,7 @@ static void *pull_all(void *arg)
 	while (!atomic_load(&job->stop) && pages_missing(job->seg) > pages_lost(job->seg)) {
 		if (atomic_load(&job->over))
 			pages_lose_all(job->seg);
-		if (!job->source.prefetch && !atomic_load(&job->hurry)) {
+		if (!job->source.prefetch && !atomic_load(&job->prefetch_all)) {
 			usleep(500); /* no program here touches a page */
 			continue;
 		}
@@ -404,14 +404,14 @@ void pull_watch_lost(struct pull *pull, struct seg *seg)
 		atomic_fetch_add(&world->lost_watched, 1);
 }
 
-void pull_hurry(struct pull *pull, ramp_segment_t id)
+void pull_prefetch_all(struct pull *pull, ramp_segment_t id)
 {
 	struct job *job;
 
 	pthread_mutex_lock(&pull->lock);
 	job = job_find(pull, id);
 	if (job)
-		atomic_store(&job->hurry, true);
+		atomic_store(&job->prefetch_all, true);
 	pthread_mutex_unlock(&pull->lock);
 }
 

@@ -171,7 +171,7 @@ static void carry_out(void *arg)
 		loop_stop(d.loop);
 		break;
 	case ORDER_TAKE_NO_MORE:
-		transfers_take_no_more(d.transfers);
+		transfers_refuse_new(d.transfers);
 		break;
 	case ORDER_HANG_UP:
 		hang_up(order->command.dst);

@@ -40,8 +40,8 @@ enum where {
 	AT_REVOKE,
 	AT_REMOVE, /* store_remove */
 	AFTER_REMOVE,
-	AT_SCAN,    /* room_populated */
-	AT_RESERVE, /* room_reserve */
+	AT_SCAN,    /* populated_list */
+	AT_RESERVE, /* reserve_memory */
 	AT_PULL,    /* after half of the pages */
 	AT_GRANT,   /* serve_grant */
 	AT_BEGIN,   /* pull_begin */
@@ -97,7 +97,7 @@ struct world {
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* DO_DELAY AT_SCAN, _RESERVE to _END: while set */
 	atomic_bool hold_revoke;	  /* DO_DELAY AT_REVOKE: the same */
-	atomic_bool hold_collapse;	  /* room_collapse does not begin while set */
+	atomic_bool hold_collapse;	  /* collapse_segment does not begin while set */
 	atomic_bool hold_scan;		  /* no daemon goes through all rows while set */
 	atomic_bool pull_stopped;	  /* nothing is pulled */
 	atomic_bool lingers[NODES + 1];	  /* it closes, and its loop still runs: what ends later */

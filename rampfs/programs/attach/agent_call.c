@@ -32,13 +32,13 @@ struct late {
 	uint64_t addr, len;
 };
 
-static int hang_up(struct space *client, int why)
+static int hang_up(struct client *client, int why)
 {
 	shutdown(client->sock, SHUT_RDWR); /* the control loop sees it and buries the client */
 	return why;
 }
 
-int agent_send(struct space *client, struct session_msg *msg, int fd)
+int agent_send(struct client *client, struct session_msg *msg, int fd)
 {
 	int rc;
 
@@ -49,7 +49,7 @@ int agent_send(struct space *client, struct session_msg *msg, int fd)
 	return rc ? hang_up(client, -ESRCH) : 0;
 }
 
-static void late_done(struct space *client, uint32_t serial)
+static void late_done(struct client *client, uint32_t serial)
 {
 	struct late *late;
 
@@ -67,7 +67,7 @@ static void late_done(struct space *client, uint32_t serial)
 	free(late);
 }
 
-int agent_look(struct space *client, uint32_t serial, uint64_t *at)
+int agent_look(struct client *client, uint32_t serial, uint64_t *at)
 {
 	struct session_msg msg;
 
@@ -93,7 +93,7 @@ int agent_look(struct space *client, uint32_t serial, uint64_t *at)
 	return hang_up(client, -EPROTO);
 }
 
-int agent_wait(struct space *client, uint32_t serial, uint64_t until_ms, uint64_t *at)
+int agent_wait(struct client *client, uint32_t serial, uint64_t until_ms, uint64_t *at)
 {
 	struct pollfd poller = {.fd = client->sock, .events = POLLIN};
 
@@ -118,7 +118,7 @@ static bool leaves_half_done(uint16_t type)
 	return type != SESSION_DROP && type != SESSION_SAY;
 }
 
-int agent_ask(struct space *client, struct session_msg *msg, int fd, uint64_t until_ms,
+int agent_ask(struct client *client, struct session_msg *msg, int fd, uint64_t until_ms,
 	      uint64_t *at)
 {
 	int rc = agent_send(client, msg, fd);
@@ -130,7 +130,7 @@ int agent_ask(struct space *client, struct session_msg *msg, int fd, uint64_t un
 	return rc;
 }
 
-int agent_call(struct space *client, struct session_msg *msg, int fd, uint64_t until_ms,
+int agent_call(struct client *client, struct session_msg *msg, int fd, uint64_t until_ms,
 	       uint64_t *at)
 {
 	int rc;
@@ -141,8 +141,8 @@ int agent_call(struct space *client, struct session_msg *msg, int fd, uint64_t u
 	return rc;
 }
 
-void agent_expect(struct space *client, uint32_t serial, struct mapped_segment *mseg, uint64_t addr,
-		  uint64_t len)
+void agent_expect(struct client *client, uint32_t serial, struct mapped_segment *mseg,
+		  uint64_t addr, uint64_t len)
 {
 	struct late *late = malloc(sizeof(*late));
 
@@ -162,7 +162,7 @@ void agent_expect(struct space *client, uint32_t serial, struct mapped_segment *
 	loop_wake_send(client->programs->look);
 }
 
-void agent_take_late(struct space *client)
+void agent_take_late(struct client *client)
 {
 	if (pthread_mutex_trylock(&client->io))
 		return;
@@ -171,7 +171,7 @@ void agent_take_late(struct space *client)
 	pthread_mutex_unlock(&client->io);
 }
 
-void agent_forget_late(struct space *client)
+void agent_forget_late(struct client *client)
 {
 	struct late *late;
 

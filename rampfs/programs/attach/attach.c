@@ -275,7 +275,7 @@ void attach_leave(struct programs *p, struct mapped_segment *mseg)
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
-static int attach_look(struct programs *p, struct mapped_segment *mseg, struct space *client)
+static int attach_look(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
 	int rc;
 
@@ -285,7 +285,7 @@ static int attach_look(struct programs *p, struct mapped_segment *mseg, struct s
 	return rc;
 }
 
-static int unmap(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static int unmap(struct programs *p, struct mapped_segment *mseg, struct client *client,
 		 const struct session_msg *mapped)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = mapped->addr, .len = mapped->len};
@@ -301,7 +301,7 @@ static int unmap(struct programs *p, struct mapped_segment *mseg, struct space *
 
 /* Sends MAP, unless the request was given up. A thread that asks again has hung up its first
    request before: so that is checked with io held. */
-static int send_map(struct space *client, struct session_msg *map, int fd,
+static int send_map(struct client *client, struct session_msg *map, int fd,
 		    const struct client_request *asker)
 {
 	int rc = -EPIPE;
@@ -335,7 +335,7 @@ int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 
 /* Whether the last look has found the whole range: a part that it has not found is not
    registered, and no revoke would stop accesses to it. */
-static bool is_found(struct mapped_segment *mseg, struct space *client,
+static bool is_found(struct mapped_segment *mseg, struct client *client,
 		     const struct attach_range *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
@@ -354,7 +354,7 @@ static bool is_found(struct mapped_segment *mseg, struct space *client,
 }
 
 /* Puts a mapping with more access in place of one with less. */
-static int replace_range(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static int replace_range(struct programs *p, struct mapped_segment *mseg, struct client *client,
 			 const struct attach_range *wish)
 {
 	struct mapping_ref ref = {
@@ -377,7 +377,7 @@ static int replace_range(struct programs *p, struct mapped_segment *mseg, struct
 	return rc ? rc : looked;
 }
 
-int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *client,
+int attach_map(struct programs *p, struct mapped_segment *mseg, struct client *client,
 	       struct seg *seg, struct attach_range *wish)
 {
 	struct session_msg map = {
@@ -438,7 +438,7 @@ static int check(struct client_request *r, const struct token *token, struct ram
 /* Attaches a segment, to which the caller has a reference. On success *client has a reference
    for the caller. */
 static int attach_seg(struct client_request *r, struct seg *seg, struct attach_range *wish,
-		      struct space **client, struct session_msg *result, struct ramp_err *err)
+		      struct client **client, struct session_msg *result, struct ramp_err *err)
 {
 	struct programs *p = r->programs;
 	struct mapped_segment *mseg = mseg_get(p, wish->id);
@@ -462,7 +462,7 @@ static int attach_seg(struct client_request *r, struct seg *seg, struct attach_r
 	rc = attach_map(p, mseg, *client, seg, wish);
 	if (rc) {
 		rc = attach_failed(rc, wish, err);
-		space_put(*client);
+		client_put(*client);
 		*client = NULL;
 		goto out_end;
 	}
@@ -478,7 +478,7 @@ out_put:
 	return rc;
 }
 
-static int attach(struct client_request *r, struct token *token, struct space **client,
+static int attach(struct client_request *r, struct token *token, struct client **client,
 		  struct session_msg *result, struct ramp_err *err)
 {
 	struct attach_range wish = {.len = r->msg.len,
@@ -508,7 +508,7 @@ void attach_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct token *token = token_take(r->programs, r->msg.token);
-	struct space *client = NULL;
+	struct client *client = NULL;
 	struct ramp_err err = {0};
 	int rc = attach(r, token, &client, &result, &err);
 
@@ -524,7 +524,7 @@ void attach_begin(struct client_request *r)
 		}
 	}
 	if (client)
-		space_put(client);
+		client_put(client);
 	token_free(token);
 	request_free(r);
 }
@@ -535,7 +535,7 @@ void detach_begin(struct client_request *r)
 {
 	struct session_msg result = {.type = SESSION_RESULT};
 	struct programs *p = r->programs;
-	struct space *client = request_client(r, 0);
+	struct client *client = request_client(r, 0);
 	struct mapped_segment *mseg = client ? mseg_held(p, r->msg.segment, client) : NULL;
 
 	if (mseg) {
@@ -543,7 +543,7 @@ void detach_begin(struct client_request *r)
 		mseg_put(p, mseg);
 	}
 	if (client)
-		space_put(client);
+		client_put(client);
 	request_answer(r, &result);
 	request_free(r);
 }

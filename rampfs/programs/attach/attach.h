@@ -14,7 +14,7 @@ struct client_request;
 struct mapped_segment;
 struct programs;
 struct seg;
-struct space;
+struct client;
 
 #define FREEZE_WAIT_MS 10000u /* how long an attach waits for a freeze to end */
 
@@ -36,7 +36,7 @@ void attach_leave(struct programs *p, struct mapped_segment *mseg);
 /* Maps the range, registers it where that is needed, and gives access. After -ETIMEDOUT, -ESRCH
    or -EPROTO it may be mapped, or may be so later, without access and not registered; after
    another error it is not mapped. */
-int attach_map(struct programs *p, struct mapped_segment *mseg, struct space *client,
+int attach_map(struct programs *p, struct mapped_segment *mseg, struct client *client,
 	       struct seg *seg, struct attach_range *wish);
 /* Turns an error of attach_map into text for the program. Returns the error. */
 int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err);

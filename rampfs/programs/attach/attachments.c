@@ -34,21 +34,21 @@ static void free_mappings(struct programs *p, struct client_mappings *holding)
 	if (!holding)
 		return;
 	mseg_put(p, holding->mseg);
-	space_put(holding->client);
+	client_put(holding->client);
 	free(holding);
 }
 
 /* A client that is buried gets no attachments: no code would ever take them out of the table
    again. Checked under client->list, since client_forget takes that after the client has become
    so. */
-static bool is_buried(struct space *client)
+static bool is_buried(struct client *client)
 {
 	return client_dead(client) && !atomic_load(&client->orphan);
 }
 
 /* Takes the client's mappings of mseg out of the table, and puts `fresh`, if any, in their
    place, unless the client is buried. `fresh` then belongs to the table; else it is freed. */
-static void replace_mappings(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static void replace_mappings(struct programs *p, struct mapped_segment *mseg, struct client *client,
 			     struct client_mappings *fresh)
 {
 	struct client_mappings *old;
@@ -84,7 +84,7 @@ static void replace_mappings(struct programs *p, struct mapped_segment *mseg, st
 struct table_look {
 	struct programs *programs;
 	struct mapped_segment *mseg;
-	struct space *client;
+	struct client *client;
 	struct client_mappings *found; /* NULL: none so far */
 	size_t room;		       /* entries that there is room for in it */
 	uint32_t prot;		       /* of the last mapping */
@@ -120,7 +120,7 @@ static struct attachment *one_more(struct table_look *l)
 	if (!l->found)
 		*more = (struct client_mappings){
 			.mseg = mseg_hold(l->programs, l->mseg),
-			.client = space_get(l->client),
+			.client = client_get(l->client),
 			.id = l->mseg->id,
 		};
 	l->found = more;
@@ -165,7 +165,7 @@ static int on_mapping(void *arg, const struct proc_mapping *m)
 
 /* Registers all attachments. change is held, and no lock that page faults need: this may block
    on the program. */
-static int arm_all(struct mapped_segment *mseg, struct space *client)
+static int arm_all(struct mapped_segment *mseg, struct client *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 	int rc = 0;
@@ -176,7 +176,7 @@ static int arm_all(struct mapped_segment *mseg, struct space *client)
 	return rc == -ESRCH ? 0 : rc;
 }
 
-static int look_once(struct programs *p, struct mapped_segment *mseg, struct space *client)
+static int look_once(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
 	struct table_look l = {.programs = p, .mseg = mseg, .client = client};
 	int rc;
@@ -192,7 +192,7 @@ static int look_once(struct programs *p, struct mapped_segment *mseg, struct spa
 	return mseg_armed(mseg) ? arm_all(mseg, client) : 0;
 }
 
-int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *client)
+int mseg_look(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
 	int rc = look_once(p, mseg, client);
 
@@ -203,7 +203,7 @@ int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *cli
 	return rc;
 }
 
-void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct space *only)
+void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct client *only)
 {
 	struct mapping_ref *refs = NULL;
 	size_t count = 0;
@@ -244,7 +244,7 @@ static int collect_id(void *arg, const struct proc_mapping *m)
 }
 
 /* Unregisters all attachments, under the same locks as arm_all. */
-static void disarm_all(struct mapped_segment *mseg, struct space *client)
+static void disarm_all(struct mapped_segment *mseg, struct client *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 
@@ -253,7 +253,7 @@ static void disarm_all(struct mapped_segment *mseg, struct space *client)
 			uffd_disarm(client, cm->at[i].start, cm->at[i].end);
 }
 
-static int learn_one(struct programs *p, struct space *client, ramp_segment_t id)
+static int learn_one(struct programs *p, struct client *client, ramp_segment_t id)
 {
 	struct mapped_segment *mseg = mseg_get(p, id);
 	int rc;
@@ -273,7 +273,7 @@ static int learn_one(struct programs *p, struct space *client, ramp_segment_t id
 	return rc;
 }
 
-int client_learn(struct programs *p, struct space *client)
+int client_learn(struct programs *p, struct client *client)
 {
 	struct ids ids = {0};
 	int rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_id, &ids);
@@ -284,7 +284,7 @@ int client_learn(struct programs *p, struct space *client)
 	return rc == -ESRCH ? 0 : rc;
 }
 
-void client_forget(struct programs *p, struct space *client)
+void client_forget(struct programs *p, struct client *client)
 {
 	struct client_mappings *cm;
 	struct mapped_segment *mseg;

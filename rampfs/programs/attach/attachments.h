@@ -10,15 +10,15 @@
 
 /* Looks into /proc for the client's mappings of mseg and puts them into the table; registers new
    ones if they must be. change is held. -E2BIG: more than RANGES_MAX attachments. */
-int mseg_look(struct programs *p, struct mapped_segment *mseg, struct space *client);
+int mseg_look(struct programs *p, struct mapped_segment *mseg, struct client *client);
 /* The same for all clients that have it attached (`only`: for that one; NULL: for all), since a
    program does not tell when it unmaps, splits or extends a mapping. Without memory the table
    stays as it is. change is held. */
-void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct space *only);
+void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct client *only);
 /* Fills the table with all that the client maps, when its session has come. */
-int client_learn(struct programs *p, struct space *client);
+int client_learn(struct programs *p, struct client *client);
 /* Takes the client's mappings out of the table. */
-void client_forget(struct programs *p, struct space *client);
+void client_forget(struct programs *p, struct client *client);
 /* Marks the attachments in that range as mapping the segment, not the empty file: SWAP is about
    to put it in place. */
 void mseg_mark_live(struct mapped_segment *mseg, const struct mapping_ref *ref);

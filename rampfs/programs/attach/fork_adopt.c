@@ -75,7 +75,7 @@ static int collect_range(void *arg, const struct proc_mapping *m)
  * show neither for a short time; so this looks while no thread is in a conversation with the agent.
  * It does not wait long for an agent that is silent.
  */
-static int collect_all(struct space *client, struct token *token)
+static int collect_all(struct client *client, struct token *token)
 {
 	struct programs *p = client->programs;
 	uint64_t until_ms = clock_ms() + QUIET_MS;
@@ -94,7 +94,7 @@ static int collect_all(struct space *client, struct token *token)
 /* Makes a token, not in the table yet, for all that `pid` has attached. NULL: err says why. */
 static struct token *make_token_of(struct client_request *r, pid_t pid, struct ramp_err *err)
 {
-	struct space *client = request_find(r, pid, clock_ms() + r->programs->connect_ms);
+	struct client *client = request_find(r, pid, clock_ms() + r->programs->connect_ms);
 	struct token *token;
 	int rc;
 
@@ -104,7 +104,7 @@ static struct token *make_token_of(struct client_request *r, pid_t pid, struct r
 	}
 	token = calloc(1, sizeof(*token));
 	rc = token ? collect_all(client, token) : -ENOMEM;
-	space_put(client);
+	client_put(client);
 	if (!rc)
 		return token;
 	token_free(token);
@@ -149,7 +149,7 @@ void fork_begin(struct client_request *r)
 }
 
 /* Gives the child the empty file, too, for a range of a segment that is on another node. */
-static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct client *client,
 		      const struct adopt_range *range)
 {
 	struct mapping_ref ref = {.client = client,
@@ -169,7 +169,7 @@ static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct sp
 
 /* Maps a range. Parts that the child has mapped otherwise since its parent was looked at stay as
    they are: the rest is mapped. */
-static int map_around(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static int map_around(struct programs *p, struct mapped_segment *mseg, struct client *client,
 		      struct seg *seg, struct attach_range *wish)
 {
 	uint64_t at = wish->addr, end = wish->addr + wish->len;
@@ -191,7 +191,7 @@ static int map_around(struct programs *p, struct mapped_segment *mseg, struct sp
 	return rc;
 }
 
-static int adopt_one(struct client_request *r, struct space *client,
+static int adopt_one(struct client_request *r, struct client *client,
 		     const struct adopt_range *range, struct ramp_err *err)
 {
 	struct programs *p = r->programs;
@@ -283,7 +283,7 @@ void adopt_begin(struct client_request *r)
 	struct programs *p = r->programs;
 	struct ramp_err err = {0}, first = {0};
 	struct token *token = adopt_token(r, &first);
-	struct space *client = NULL;
+	struct client *client = NULL;
 
 	if (token)
 		client = request_client(r, clock_ms() + p->connect_ms);
@@ -298,7 +298,7 @@ void adopt_begin(struct client_request *r)
 	memcpy(result.text, first.text, sizeof(first.text));
 	request_answer(r, &result);
 	if (client)
-		space_put(client);
+		client_put(client);
 	token_free(token);
 	request_free(r);
 }

@@ -31,14 +31,14 @@ static int compare_clients(const struct client_mappings *a, const struct client_
 RB_GENERATE(attached_by_end, client_mappings, in_client, compare_ends)
 RB_GENERATE(attached_by_client, client_mappings, in_mseg, compare_clients)
 
-struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client)
+struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct client *client)
 {
 	struct client_mappings key = {.client = client};
 
 	return RB_FIND(attached_by_client, &mseg->attached, &key);
 }
 
-struct client_mappings *client_mappings_at(struct space *client, uint64_t addr)
+struct client_mappings *client_mappings_at(struct client *client, uint64_t addr)
 {
 	struct client_mappings key = {.end = addr + 1};
 
@@ -96,7 +96,7 @@ struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id)
 	return mseg;
 }
 
-struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client)
+struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct client *client)
 {
 	struct mapped_segment *mseg = mseg_find(p, id);
 	bool held;
@@ -299,7 +299,7 @@ static void copy_refs(const struct client_mappings *cm, struct mapping_ref *refs
 {
 	for (size_t i = 0; i < cm->count; i++)
 		refs[i] = (struct mapping_ref){
-			.client = space_get(cm->client),
+			.client = client_get(cm->client),
 			.start = cm->at[i].start,
 			.end = cm->at[i].end,
 			.offset = cm->at[i].offset,
@@ -331,13 +331,13 @@ int mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *co
 void mapping_refs_free(struct mapping_ref *refs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		space_put(refs[i].client);
+		client_put(refs[i].client);
 	free(refs);
 }
 
-struct space **mseg_clients(struct mapped_segment *mseg, size_t *count)
+struct client **mseg_clients(struct mapped_segment *mseg, size_t *count)
 {
-	struct space **list;
+	struct client **list;
 	struct client_mappings *cm;
 	size_t cap = 1;
 
@@ -345,10 +345,10 @@ struct space **mseg_clients(struct mapped_segment *mseg, size_t *count)
 	pthread_rwlock_rdlock(&mseg->lock);
 	RB_FOREACH (cm, attached_by_client, &mseg->attached)
 		cap++;
-	list = calloc(cap, sizeof(struct space *));
+	list = calloc(cap, sizeof(struct client *));
 	if (list)
 		RB_FOREACH (cm, attached_by_client, &mseg->attached)
-			list[(*count)++] = space_get(cm->client);
+			list[(*count)++] = client_get(cm->client);
 	pthread_rwlock_unlock(&mseg->lock);
 	return list;
 }

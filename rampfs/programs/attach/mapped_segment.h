@@ -33,7 +33,7 @@ struct client_mappings {
 	RB_ENTRY(client_mappings) in_mseg;   /* protected by mseg->lock */
 	RB_ENTRY(client_mappings) in_client; /* protected by client->list */
 	struct mapped_segment *mseg;	     /* a reference */
-	struct space *client;		     /* a reference */
+	struct client *client;		     /* a reference */
 	ramp_segment_t id;		     /* of mseg */
 	uint64_t end;			     /* of the last attachment */
 	size_t count;			     /* at least 1 */
@@ -88,7 +88,7 @@ struct mapped_segment {
 
 /* A copy of an attachment, with a reference to its client. */
 struct mapping_ref {
-	struct space *client;
+	struct client *client;
 	uint64_t start, end, offset;
 	uint32_t prot;
 	bool writable, gone;
@@ -100,7 +100,7 @@ struct mapped_segment *mseg_hold(struct programs *p, struct mapped_segment *mseg
 struct mapped_segment *mseg_find(struct programs *p, ramp_segment_t id); /* NULL: none */
 /* The same, if the table shows that the client has it mapped: so a client that names a segment
    of another user does not reach its locks. */
-struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct space *client);
+struct mapped_segment *mseg_held(struct programs *p, ramp_segment_t id, struct client *client);
 void mseg_put(struct programs *p, struct mapped_segment *mseg);
 void mseg_free_all(struct programs *p); /* at the end */
 /* Sets mseg->seg, with a reference of its own; NULL: to none. */
@@ -111,10 +111,10 @@ void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state fr
 	     enum mseg_state to);
 bool mseg_armed(struct mapped_segment *mseg); /* attachments must be registered; change is held */
 /* Returns that client's mappings of it, or NULL; mseg->lock or change is held. */
-struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct space *client);
+struct client_mappings *mseg_mappings_of(struct mapped_segment *mseg, struct client *client);
 /* Returns the mappings of the segment that may be at that address, the first that end behind it,
    or NULL; client->list is held. */
-struct client_mappings *client_mappings_at(struct space *client, uint64_t addr);
+struct client_mappings *client_mappings_at(struct client *client, uint64_t addr);
 /* Returns the attachment at that address, or NULL. */
 const struct attachment *attachment_at(const struct client_mappings *holding, uint64_t addr);
 /* Returns the length of the part of an attachment that maps bytes [from, to) of the file, and
@@ -124,6 +124,6 @@ uint64_t attachment_overlap(const struct attachment *a, uint64_t from, uint64_t 
 int mseg_refs(struct mapped_segment *mseg, struct mapping_ref **refs, size_t *count);
 void mapping_refs_free(struct mapping_ref *refs, size_t count);
 /* Returns the clients that have it mapped, with references; NULL: no memory. */
-struct space **mseg_clients(struct mapped_segment *mseg, size_t *count);
+struct client **mseg_clients(struct mapped_segment *mseg, size_t *count);
 
 #endif

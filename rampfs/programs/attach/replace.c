@@ -149,7 +149,7 @@ static void catch_up_soon(struct mapped_segment *mseg)
 
 /* Sends GONE for every range that still maps the segment (of client `only`; NULL: of all). One
    line a process. `again`: which agents do not answer was logged already. change is held. */
-static void gone_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
+static void gone_all(struct programs *p, struct mapped_segment *mseg, struct client *only,
 		     bool again)
 {
 	uint64_t until = clock_ms() + GONE_MS;
@@ -163,7 +163,7 @@ static void gone_all(struct programs *p, struct mapped_segment *mseg, struct spa
 		catch_up_soon(mseg);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct space *client = refs[i].client;
+		struct client *client = refs[i].client;
 		bool stopped;
 		int rc;
 
@@ -207,7 +207,7 @@ void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 
 /* ---- back ----------------------------------------------------------------------------------- */
 
-static void unmap_scratch(struct space *client, uint64_t addr, uint64_t len, uint64_t until_ms)
+static void unmap_scratch(struct client *client, uint64_t addr, uint64_t len, uint64_t until_ms)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
 
@@ -217,7 +217,7 @@ static void unmap_scratch(struct space *client, uint64_t addr, uint64_t len, uin
 int replace_back(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
 		 uint32_t flags, uint64_t until_ms)
 {
-	struct space *client = ref->client;
+	struct client *client = ref->client;
 	uint64_t len = ref->end - ref->start, scratch = 0;
 	struct session_msg back = {
 		.type = SESSION_BACK,
@@ -286,7 +286,7 @@ static const char *why_not_back(int rc)
 	return strerror(-rc);
 }
 
-static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct client *client,
 			 int why)
 {
 	struct session_msg msg = {.type = SESSION_SAY};
@@ -306,7 +306,7 @@ static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct
 /* Puts back every range that maps the empty file (of client `only`; NULL: of all, for a caller
    that has called kernel_rt_boost). `again`: processes that could not get it back were told
    already. change is held. */
-static void back_all(struct programs *p, struct mapped_segment *mseg, struct space *only,
+static void back_all(struct programs *p, struct mapped_segment *mseg, struct client *only,
 		     bool again)
 {
 	uint64_t until = clock_ms() + BACK_MS, calm = only ? UINT64_MAX : clock_ms() + BOOST_MS;
@@ -324,7 +324,7 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct spa
 		catch_up_soon(mseg);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct space *client = refs[i].client;
+		struct client *client = refs[i].client;
 		int rc;
 
 		if (only && client != only)
@@ -413,7 +413,7 @@ static bool is_behind(const struct client_mappings *cm)
 	return false;
 }
 
-void client_catch_up(struct programs *p, struct space *client, bool again)
+void client_catch_up(struct programs *p, struct client *client, bool again)
 {
 	struct mapped_segment **list;
 	struct client_mappings *cm;

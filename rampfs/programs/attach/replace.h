@@ -13,7 +13,7 @@
 struct mapped_segment;
 struct mapping_ref;
 struct programs;
-struct space;
+struct client;
 
 /* Writes its name for messages: "a/cache". */
 void segment_name(struct programs *p, ramp_segment_t id, char *name, size_t cap);
@@ -25,7 +25,7 @@ int replace_gone(struct programs *p, struct mapped_segment *mseg, const struct m
 int replace_open_empty(struct programs *p, ramp_segment_t id, bool writable);
 /* Tells a client whose session has come of segments that have gone or come back while it had
    none. `again`: tries later what could not be done then; the program is not told once more. */
-void client_catch_up(struct programs *p, struct space *client, bool again);
+void client_catch_up(struct programs *p, struct client *client, bool again);
 /* Puts the segment in place of the empty file in one range: BACK and SWAP. change is held. */
 int replace_back(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
 		 uint32_t flags, uint64_t until_ms);

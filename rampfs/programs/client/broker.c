@@ -305,11 +305,11 @@ static void broker_serve(int daemon)
 	}
 }
 
-void programs_doorman(int argc, char **argv)
+void programs_broker(int argc, char **argv)
 {
-	if (argc < 2 || strcmp(argv[1], "--doorman") != 0)
+	if (argc < 2 || strcmp(argv[1], "--broker") != 0)
 		return;
-	prctl(PR_SET_NAME, "rampfs-doorman");
+	prctl(PR_SET_NAME, "rampfs-broker");
 	signal(SIGINT, SIG_IGN); /* the broker ends with the daemon */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
@@ -333,7 +333,7 @@ struct broker {
 
 static int spawn(struct broker *d, int sock)
 {
-	char *argv[] = {"rampfs", "--doorman", NULL};
+	char *argv[] = {"rampfs", "--broker", NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none;

@@ -17,9 +17,9 @@
 #define END_MS	     50 /* that a process has to end after its session */
 #define END_PAUSE_US 200
 
-struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
+struct client *client_make(struct programs *p, pid_t pid, uid_t uid)
 {
-	struct space *client = calloc(1, sizeof(*client));
+	struct client *client = calloc(1, sizeof(*client));
 
 	if (!client)
 		return NULL;
@@ -41,13 +41,13 @@ struct space *client_make(struct programs *p, pid_t pid, uid_t uid)
 	return client;
 }
 
-struct space *space_get(struct space *client)
+struct client *client_get(struct client *client)
 {
 	atomic_fetch_add(&client->refs, 1);
 	return client;
 }
 
-void space_put(struct space *client)
+void client_put(struct client *client)
 {
 	if (atomic_fetch_sub(&client->refs, 1) != 1)
 		return;
@@ -68,7 +68,7 @@ void space_put(struct space *client)
 	free(client);
 }
 
-void client_go(struct space *client, enum client_state from, enum client_state to)
+void client_go(struct client *client, enum client_state from, enum client_state to)
 {
 	static const struct {
 		const char *name;
@@ -89,7 +89,7 @@ void client_go(struct space *client, enum client_state from, enum client_state t
 	log_debug("process %d: %s -> %s", (int)client->pid, states[from].name, states[to].name);
 }
 
-bool client_is(struct space *client, enum client_state state)
+bool client_is(struct client *client, enum client_state state)
 {
 	bool is;
 
@@ -99,14 +99,14 @@ bool client_is(struct space *client, enum client_state state)
 	return is;
 }
 
-int client_open_seg(struct space *client, struct seg *seg, bool writable)
+int client_open_seg(struct client *client, struct seg *seg, bool writable)
 {
 	if (client->uid && writable)
 		return seg_hand_out(seg, O_RDWR);
 	return seg_open(seg, writable ? O_RDWR : O_RDONLY); /* root is trusted with its lock */
 }
 
-bool client_dead(struct space *client)
+bool client_dead(struct client *client)
 {
 	return client_is(client, CLIENT_DEAD);
 }
@@ -118,7 +118,7 @@ static int any_mapping(void *arg, const struct proc_mapping *m)
 	return 1;
 }
 
-bool client_maps(struct space *client)
+bool client_maps(struct client *client)
 {
 	struct programs *p = client->programs;
 
@@ -132,7 +132,7 @@ bool client_maps(struct space *client)
 
 /* Waits for the mappings of a process whose session has hung up, as a rule since it ends: they
    go shortly after. True: they have gone, and no thread can touch a segment through them. */
-bool client_has_ended(struct space *client, uint64_t until_ms)
+bool client_has_ended(struct client *client, uint64_t until_ms)
 {
 	uint64_t until = clock_ms() + END_MS;
 
@@ -147,7 +147,7 @@ bool client_has_ended(struct space *client, uint64_t until_ms)
 }
 
 /* A thread that a program kept blocked may come here at the daemon's end, and after it. */
-void client_look_soon(struct space *client)
+void client_look_soon(struct client *client)
 {
 	struct programs *p = client->programs;
 
@@ -158,19 +158,19 @@ void client_look_soon(struct space *client)
 	pthread_mutex_unlock(&p->lock);
 }
 
-bool client_has_late(struct space *client)
+bool client_has_late(struct client *client)
 {
 	return client->n_late > 0;
 }
 
-pid_t client_agent_thread(struct space *client)
+pid_t client_agent_thread(struct client *client)
 {
 	pid_t tid = process_tid(client->pid, client->agent_tid);
 
 	return tid ? tid : client->pid;
 }
 
-bool client_stopped(struct space *client)
+bool client_stopped(struct client *client)
 {
 	return process_state(client_agent_thread(client)) == 'T';
 }

@@ -1,6 +1,6 @@
 /*
  * One client: a process, its agent's session and its userfaultfd (client.c). Reference-counted:
- * space_get and space_put are in programs.h.
+ * client_get and client_put are in programs.h.
  *
  * Locks, in the order in which they are taken:
  *   mseg->change   held to register, unregister, revoke or look into /proc again, also while an
@@ -67,9 +67,9 @@ struct agent_load {
  */
 enum client_state { CLIENT_AT_BROKER, CLIENT_READYING, CLIENT_READY, CLIENT_DEAD };
 
-struct space {
+struct client {
 	struct programs *programs;
-	TAILQ_ENTRY(space) link; /* programs->clients, or orphans; protected by programs->lock */
+	TAILQ_ENTRY(client) link; /* programs->clients, or orphans; protected by programs->lock */
 	uint64_t id;
 	atomic_uint refs;
 	pid_t pid;
@@ -119,27 +119,27 @@ struct space {
 };
 
 /* Makes a client, with a reference for the caller and all descriptors -1. NULL: no memory. */
-struct space *client_make(struct programs *p, pid_t pid, uid_t uid);
+struct client *client_make(struct programs *p, pid_t pid, uid_t uid);
 /* The only function that changes the state: aborts if it is not `from`, or if no arrow above
    leads from there to `to`. programs->lock is held, or no other thread knows the client yet. */
-void client_go(struct space *client, enum client_state from, enum client_state to);
-bool client_is(struct space *client, enum client_state state);
-bool client_dead(struct space *client);
+void client_go(struct client *client, enum client_state from, enum client_state to);
+bool client_is(struct client *client, enum client_state state);
+bool client_dead(struct client *client);
 /* Opens the segment's file for the client's agent; the caller closes it. seg_hand_out. */
-int client_open_seg(struct space *client, struct seg *seg, bool writable);
+int client_open_seg(struct client *client, struct seg *seg, bool writable);
 /* Returns whether the process maps a file of the store in the arena, or may. */
-bool client_maps(struct space *client);
+bool client_maps(struct client *client);
 /* Waits until the process's mappings have gone, for 50 ms and until until_ms at most. For a
    client whose session has hung up, as a rule since its process ends. True: they have; no thread
    can touch a segment through them. */
-bool client_has_ended(struct space *client, uint64_t until_ms);
+bool client_has_ended(struct client *client, uint64_t until_ms);
 /* Has the control thread look soon at what the client maps. Any thread. */
-void client_look_soon(struct space *client);
+void client_look_soon(struct client *client);
 /* Returns whether GONEs wait for the agent's answer. */
-bool client_has_late(struct space *client);
+bool client_has_late(struct client *client);
 /* Returns the agent's thread; where it is not known, the main one. */
-pid_t client_agent_thread(struct space *client);
+pid_t client_agent_thread(struct client *client);
 /* Returns whether its agent's thread is stopped by a signal (SIGSTOP; not by a tracer). */
-bool client_stopped(struct space *client);
+bool client_stopped(struct client *client);
 
 #endif

@@ -46,23 +46,23 @@ void programs_let_go(struct programs *p)
  * may be another process's then: messages that are meant for that one must not go to the old
  * session.
  */
-static struct space *find_ready(struct programs *p, pid_t pid)
+static struct client *find_ready(struct programs *p, pid_t pid)
 {
-	struct space *client;
+	struct client *client;
 
 	TAILQ_FOREACH (client, &p->clients, link) {
 		if (client->pid != pid || client->state != CLIENT_READY)
 			continue;
 		if (process_lives(client->pidfd))
-			return space_get(client);
+			return client_get(client);
 		shutdown(client->sock, SHUT_RDWR);
 	}
 	return NULL;
 }
 
-struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
+struct client *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
 {
-	struct space *client;
+	struct client *client;
 
 	pthread_mutex_lock(&p->lock);
 	do
@@ -75,9 +75,9 @@ struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms)
 /* Returns whether the orphan's memory has a ready session. An agent keeps its userfaultfd, which
    belongs to one memory, from session to session; after an exec there is another one. If the
    kernel can't compare them, they are taken to be the same. p->lock is held. */
-static bool has_new_session(struct programs *p, struct space *orphan)
+static bool has_new_session(struct programs *p, struct client *orphan)
 {
-	struct space *client;
+	struct client *client;
 
 	TAILQ_FOREACH (client, &p->clients, link)
 		if (client->pid == orphan->pid && client->state == CLIENT_READY)
@@ -88,7 +88,7 @@ static bool has_new_session(struct programs *p, struct space *orphan)
 	return false;
 }
 
-bool client_replaced(struct space *client)
+bool client_replaced(struct client *client)
 {
 	struct programs *p = client->programs;
 	bool replaced;
@@ -99,35 +99,35 @@ bool client_replaced(struct space *client)
 	return replaced;
 }
 
-int clients_get_ready(struct programs *p, struct space ***clients, size_t *count)
+int clients_get_ready(struct programs *p, struct client ***clients, size_t *count)
 {
-	struct space *client;
+	struct client *client;
 	size_t cap = 0;
 
 	*count = 0;
 	pthread_mutex_lock(&p->lock);
 	TAILQ_FOREACH (client, &p->clients, link)
 		cap++;
-	*clients = calloc(cap + 1, sizeof(struct space *));
+	*clients = calloc(cap + 1, sizeof(struct client *));
 	if (*clients)
 		TAILQ_FOREACH (client, &p->clients, link)
 			if (client->state == CLIENT_READY)
-				(*clients)[(*count)++] = space_get(client);
+				(*clients)[(*count)++] = client_get(client);
 	pthread_mutex_unlock(&p->lock);
 	return *clients ? 0 : -ENOMEM;
 }
 
-void clients_free(struct space **clients, size_t count)
+void clients_free(struct client **clients, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		space_put(clients[i]);
+		client_put(clients[i]);
 	free(clients);
 }
 
 /* The work of clients_look, on a thread that may outlive the call. */
 struct clients_looking {
 	struct programs *programs;
-	struct space **clients;
+	struct client **clients;
 	size_t count;
 	client_fn *fn;
 	pid_t pid; /* the process that is looked into, or was last */
@@ -158,7 +158,7 @@ static void looking_free(void *arg)
 	atomic_fetch_sub(&p->looking, 1); /* programs_close may free `p` now */
 }
 
-int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
+int clients_look(struct client **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid)
 {
 	struct clients_looking *l = count ? malloc(sizeof(*l) + len) : NULL;

@@ -51,7 +51,7 @@ struct programs {
 	void *passthrough_arg;
 	/* Drops what other folders have attached to a client whose last reference goes; set
 	   before the first client comes. */
-	void (*client_released)(struct space *client);
+	void (*client_released)(struct client *client);
 	struct listener *listener; /* listener.c; this and the next three: control thread */
 	struct conns *conns;
 	struct pending *pending;
@@ -82,7 +82,7 @@ struct programs {
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t
 		changed; /* a client is ready; a mseg is no longer frozen, or an attach has ended */
-	TAILQ_HEAD(client_list, space) clients, orphans;
+	TAILQ_HEAD(client_list, client) clients, orphans;
 	LIST_HEAD(, mapped_segment) msegs[MSEG_BUCKETS];
 	LIST_HEAD(, token) tokens;
 	uint32_t n_tokens;
@@ -101,18 +101,18 @@ void programs_let_go(struct programs *p);
 
 /* Returns the ready client of that process, with a reference; waits for one until until_ms.
    NULL: none. */
-struct space *client_find(struct programs *p, pid_t pid, uint64_t until_ms);
+struct client *client_find(struct programs *p, pid_t pid, uint64_t until_ms);
 /* Returns whether an orphan's memory has a ready session by now. */
-bool client_replaced(struct space *client);
+bool client_replaced(struct client *client);
 /* Lists the ready clients, with references. -ENOMEM; clients_free takes the result of that, too. */
-int clients_get_ready(struct programs *p, struct space ***clients, size_t *count);
-void clients_free(struct space **clients, size_t count);
+int clients_get_ready(struct programs *p, struct client ***clients, size_t *count);
+void clients_free(struct client **clients, size_t count);
 /* Calls fn(a copy of arg, client) for each client, on a thread of its own that has called
    bounded_enter for the client's process, until fn returns nonzero. Returns that, with its
    process in *pid; 0; or -errno. -EBUSY: process *pid can't be looked into (0: none was looked
    into). Except after -EBUSY, what fn wrote into the copy is in arg afterwards. Frees the list. */
-typedef int client_fn(struct bounded *bounded, void *arg, struct space *client);
-int clients_look(struct space **clients, size_t count, client_fn *fn, void *arg, size_t len,
+typedef int client_fn(struct bounded *bounded, void *arg, struct client *client);
+int clients_look(struct client **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid);
 
 #endif

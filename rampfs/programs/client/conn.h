@@ -15,7 +15,7 @@
 
 struct programs;
 struct session_conn;
-struct space;
+struct client;
 struct tool_request;
 
 enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
@@ -45,7 +45,7 @@ struct session_conn {
 	uint32_t counts;     /* of that, one part in `counts` is charged */
 	bool ready, hung_up; /* an event came during a rest; it is (also) a hang-up */
 	TAILQ_ENTRY(session_conn) in_ready;
-	struct space *client;		   /* SESSION: a reference */
+	struct client *client;		   /* SESSION: a reference */
 	TAILQ_ENTRY(session_conn) in_line; /* a SESSION that waits for a slot at the broker */
 	bool waits;			   /* it is in that line */
 	struct broker_slot *slot;	   /* the slot that it has, or NULL */

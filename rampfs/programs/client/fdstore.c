@@ -86,7 +86,7 @@ static void fdstore_each(struct programs *p, fdstore_fn *fn, void *arg)
 	pthread_mutex_unlock(&p->fdstore_lock);
 }
 
-void fdstore_put(struct space *client)
+void fdstore_put(struct client *client)
 {
 	struct programs *p = client->programs;
 	const int fds[2] = {client->uffd, client->mappings.maps.fd};
@@ -111,13 +111,13 @@ void fdstore_put(struct space *client)
 
 static bool is_another(void *arg, const struct session_msg *hello, const int fds[2])
 {
-	struct space *client = arg;
+	struct client *client = arg;
 
 	(void)hello;
 	return kernel_same_file(client->uffd, fds[0]) <= 0;
 }
 
-void fdstore_drop(struct space *client)
+void fdstore_drop(struct client *client)
 {
 	if (client->stored)
 		fdstore_each(client->programs, is_another, client);
@@ -135,7 +135,7 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 {
 	struct adopted *finds = arg;
 	struct programs *p = finds->programs;
-	struct space *client;
+	struct client *client;
 
 	TAILQ_FOREACH (client, &finds->list, link)
 		if (kernel_same_file(client->uffd, fds[0]) > 0)
@@ -148,7 +148,7 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 	if (client->uffd < 0 || !client->mappings.maps_open) {
 		log_warn("the memory that process %d left waits for a daemon with more descriptors",
 			 (int)hello->tid);
-		space_put(client); /* the fdstore's own copies stay */
+		client_put(client); /* the fdstore's own copies stay */
 		return true;
 	}
 	client_go(client, CLIENT_AT_BROKER, CLIENT_DEAD);
@@ -157,10 +157,10 @@ static bool adopt_one(void *arg, const struct session_msg *hello, const int fds[
 	return true;
 }
 
-void fdstore_adopt(struct programs *p, void (*adopt)(struct space *client))
+void fdstore_adopt(struct programs *p, void (*adopt)(struct client *client))
 {
 	struct adopted finds = {.programs = p};
-	struct space *client;
+	struct client *client;
 
 	if (p->fdstore[0] < 0)
 		return;

@@ -6,14 +6,14 @@
 #define RAMP_PROGRAMS_FDSTORE_H
 
 struct programs;
-struct space;
+struct client;
 
 /* Puts an orphan into the fdstore, where the next daemon finds it (sets `stored`); fdstore_drop
    takes it off again. */
-void fdstore_put(struct space *client);
-void fdstore_drop(struct space *client);
+void fdstore_put(struct client *client);
+void fdstore_drop(struct client *client);
 /* Takes what the daemon before put there: `adopt` gets each as an orphan, DEAD, with a
    reference. */
-void fdstore_adopt(struct programs *p, void (*adopt)(struct space *client));
+void fdstore_adopt(struct programs *p, void (*adopt)(struct client *client));
 
 #endif

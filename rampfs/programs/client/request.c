@@ -35,10 +35,10 @@ bool request_is_for_nobody(const struct client_request *r)
 	return r->msg.type != SESSION_DETACH && poll(&at, 1, 0) > 0;
 }
 
-struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms)
+struct client *request_find(struct client_request *request, pid_t pid, uint64_t until_ms)
 {
 	struct programs *p = request->programs;
-	struct space *client;
+	struct client *client;
 	uint64_t look_ms;
 
 	do {
@@ -49,14 +49,14 @@ struct space *request_find(struct client_request *request, pid_t pid, uint64_t u
 	return client;
 }
 
-struct space *request_client(struct client_request *request, uint64_t until_ms)
+struct client *request_client(struct client_request *request, uint64_t until_ms)
 {
-	struct space *client = request_find(request, request->pid, until_ms);
+	struct client *client = request_find(request, request->pid, until_ms);
 
 	/* The client and the process that connected existed at the same time under one pid: they
 	   are the same process. */
 	if (!client || process_lives(request->pidfd))
 		return client;
-	space_put(client);
+	client_put(client);
 	return NULL;
 }

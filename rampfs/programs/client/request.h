@@ -11,7 +11,7 @@
 #include "base/session.h"
 
 struct programs;
-struct space;
+struct client;
 
 /* Handled on a worker, then answered and freed. */
 struct client_request {
@@ -28,9 +28,9 @@ struct client_request {
 bool request_is_for_nobody(const struct client_request *request);
 /* Returns the ready client of the very process that connected, with a reference. Waits for one
    until until_ms, as long as the process waits for the answer. NULL: none. */
-struct space *request_client(struct client_request *request, uint64_t until_ms);
+struct client *request_client(struct client_request *request, uint64_t until_ms);
 /* The same for another process. */
-struct space *request_find(struct client_request *request, pid_t pid, uint64_t until_ms);
+struct client *request_find(struct client_request *request, pid_t pid, uint64_t until_ms);
 /* Sends RESULT. 0, or -errno: the process does not take it. */
 int request_answer(struct client_request *request, const struct session_msg *result);
 /* Closes its socket and gives its quota back. */

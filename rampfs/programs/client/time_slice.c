@@ -44,12 +44,12 @@
 /* A process is not scanned again before this many times the time of its last scan. */
 #define SCAN_SHARE 100u
 
-void time_slices_init(struct space *client)
+void time_slices_init(struct client *client)
 {
 	pthread_mutex_init(&client->time_slices.lock, NULL);
 }
 
-static void shorten(const struct space *client, pid_t tid)
+static void shorten(const struct client *client, pid_t tid)
 {
 	uint64_t ns;
 
@@ -63,7 +63,7 @@ static void shorten(const struct space *client, pid_t tid)
 
 /* Notes a page fault of a thread, and shortens its slice at most every AGAIN_MS. A thread whose
    slice can't be shortened is noted, too: it is not tried again for each page. lock is held. */
-static void note_fault(struct space *client, pid_t tid, uint64_t now)
+static void note_fault(struct client *client, pid_t tid, uint64_t now)
 {
 	struct time_slices *time_slices = &client->time_slices;
 	size_t at = 0, none = TIME_SLICES_MAX;
@@ -87,7 +87,7 @@ static void note_fault(struct space *client, pid_t tid, uint64_t now)
 	}
 }
 
-void space_waits(struct space *client, pid_t tid)
+void client_waits(struct client *client, pid_t tid)
 {
 	struct time_slices *time_slices = &client->time_slices;
 
@@ -109,7 +109,7 @@ static bool is_listed(const struct time_slices *time_slices, pid_t tid)
 /* Gives every thread of the process that is not listed its usual slice back. True: there were
    some that had the short one; a thread that started meanwhile may have been missed. lock is
    held. */
-static bool restore_unlisted(struct space *client)
+static bool restore_unlisted(struct client *client)
 {
 	struct dirent *entry;
 	bool any = false;
@@ -149,7 +149,7 @@ static bool expire(struct time_slices *time_slices, uint64_t now)
 	return any;
 }
 
-uint64_t time_slices_restore(struct space *client)
+uint64_t time_slices_restore(struct client *client)
 {
 	struct time_slices *time_slices = &client->time_slices;
 	uint64_t began = clock_us(), took = 0;
@@ -165,14 +165,14 @@ uint64_t time_slices_restore(struct space *client)
 	return took;
 }
 
-void time_slices_inherited(struct space *client)
+void time_slices_inherited(struct client *client)
 {
 	pthread_mutex_lock(&client->time_slices.lock);
 	client->time_slices.again = restore_unlisted(client);
 	pthread_mutex_unlock(&client->time_slices.lock);
 }
 
-void time_slices_over(struct space *client)
+void time_slices_over(struct client *client)
 {
 	struct time_slices *time_slices = &client->time_slices;
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct space;
+struct client;
 
 #define TIME_SLICES_MAX 8u /* most threads of one client whose slice is short */
 
@@ -25,13 +25,13 @@ struct time_slices {
 	} of[TIME_SLICES_MAX];
 };
 
-void time_slices_init(struct space *client);
+void time_slices_init(struct client *client);
 /* Gives threads that have had no page fault for a while their usual slice back. Called each
    second; returns the us that it took. */
-uint64_t time_slices_restore(struct space *client);
+uint64_t time_slices_restore(struct client *client);
 /* The same for threads that inherited a short slice, or got it from the daemon before. */
-void time_slices_inherited(struct space *client);
+void time_slices_inherited(struct client *client);
 /* The session is over: the same for all its threads, and none gets a short one from now on. */
-void time_slices_over(struct space *client);
+void time_slices_over(struct client *client);
 
 #endif

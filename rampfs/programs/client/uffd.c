@@ -44,14 +44,14 @@ int uffd_handshake(int uffd, struct ramp_err *err)
 	return 0;
 }
 
-int uffd_arm(struct space *client, uint64_t start, uint64_t end)
+int uffd_arm(struct client *client, uint64_t start, uint64_t end)
 {
 	return kernel_uffd_register(client->uffd, start, end - start, KERNEL_UFFD_MODES);
 }
 
 /* A range that stays registered without need has page faults that no thread serves: they come
    again and again, until the next look. */
-void uffd_disarm(struct space *client, uint64_t start, uint64_t end)
+void uffd_disarm(struct client *client, uint64_t start, uint64_t end)
 {
 	for (unsigned int i = 0; i < DISARM_TRIES; i++) {
 		int rc = kernel_uffd_unregister(client->uffd, start, end - start);
@@ -86,7 +86,7 @@ static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 
 /* A reader counts a remap event before another thread may conclude that there was none: see
    uffd_remaps. */
-ssize_t uffd_read(struct space *client, struct uffd_msg *msgs, size_t count)
+ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count)
 {
 	ssize_t n;
 
@@ -114,7 +114,7 @@ void uffd_let_others(int tries)
  * looks at its argument. An event that was read is counted, but its reader may not have got there
  * yet.
  */
-bool uffd_remaps(struct space *client, uint64_t *count)
+bool uffd_remaps(struct client *client, uint64_t *count)
 {
 	struct uffdio_continue nothing = {0};
 
@@ -126,7 +126,7 @@ bool uffd_remaps(struct space *client, uint64_t *count)
 	return !atomic_load(&client->reading);
 }
 
-void uffd_take_event(struct space *client, const struct uffd_msg *msg)
+void uffd_take_event(struct client *client, const struct uffd_msg *msg)
 {
 	if (msg->event == UFFD_EVENT_REMAP)
 		client_look_soon(client);
@@ -136,26 +136,26 @@ void uffd_take_event(struct space *client, const struct uffd_msg *msg)
 			       (int)msg->arg.fork.ufd);
 }
 
-void space_wake(struct space *client, uint64_t addr)
+void client_wake(struct client *client, uint64_t addr)
 {
 	kernel_uffd_wake(client->uffd, addr & ~(uint64_t)(RAMP_PAGE_BYTES - 1), RAMP_PAGE_BYTES);
 }
 
-void space_wake_all(struct space *client)
+void client_wake_all(struct client *client)
 {
 	const struct programs *p = client->programs;
 
 	kernel_uffd_wake(client->uffd, p->arena_lo, p->arena_hi - p->arena_lo);
 }
 
-void uffd_drain(struct space *client)
+void uffd_drain(struct client *client)
 {
 	struct uffd_msg msgs[UFFD_READ_MAX];
 	ssize_t n = uffd_read(client, msgs, UFFD_READ_MAX);
 
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
 		if (msgs[i].event == UFFD_EVENT_PAGEFAULT)
-			space_wake(client, msgs[i].arg.pagefault.address);
+			client_wake(client, msgs[i].arg.pagefault.address);
 		else
 			uffd_take_event(client, &msgs[i]);
 }

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-struct space;
+struct client;
 
 #define UFFD_READ_MAX 32 /* messages that are read at once */
 
@@ -21,20 +21,20 @@ struct space;
 int uffd_handshake(int uffd, struct ramp_err *err);
 /* Registers and unregisters a range. -EINVAL: nothing is mapped there any more, or something
    else is. */
-int uffd_arm(struct space *client, uint64_t start, uint64_t end);
-void uffd_disarm(struct space *client, uint64_t start, uint64_t end);
+int uffd_arm(struct client *client, uint64_t start, uint64_t end);
+void uffd_disarm(struct client *client, uint64_t start, uint64_t end);
 
 /* Counts the remap events so far. False: one is under way. */
-bool uffd_remaps(struct space *client, uint64_t *count);
+bool uffd_remaps(struct client *client, uint64_t *count);
 
 /* Reads messages, without blocking, and counts the remap events among them. Returns the bytes
    read; -EAGAIN: none have come; -errno. */
-ssize_t uffd_read(struct space *client, struct uffd_msg *msgs, size_t count);
+ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count);
 /* Handles a message that is not a page fault. */
-void uffd_take_event(struct space *client, const struct uffd_msg *msg);
+void uffd_take_event(struct client *client, const struct uffd_msg *msg);
 /* Reads what has arrived, for a thread to which the kernel says EAGAIN. Page faults are woken,
    and come again. */
-void uffd_drain(struct space *client);
+void uffd_drain(struct client *client);
 /* Waits between two such tries: yields the processor, and sleeps from the ninth try on. */
 void uffd_let_others(int tries);
 

@@ -2,8 +2,8 @@
  * Page faults as they arrive: which page of which segment they want, and which of them the pager
  * gets.
  *
- * A page fault arrives at the pager (space_read), which fills the page in the file and calls
- * space_resolve (resolve.c): CONTINUE maps the page where the page fault was, and wakes the thread
+ * A page fault arrives at the pager (client_read), which fills the page in the file and calls
+ * client_resolve (resolve.c): CONTINUE maps the page where the page fault was, and wakes the thread
  * that waits there. A thread of another process that waits for the same page has a page fault of
  * its own, which the pager has read and remembers, or is about to read: so one page costs one
  * process's CONTINUE, however many processes have the segment attached.
@@ -23,7 +23,7 @@
 
 /* Returns the mapped segment that is attached at `addr`, with a reference, and its page there;
    NULL: none. */
-static struct mapped_segment *find_page(struct space *client, uint64_t addr, uint64_t *page)
+static struct mapped_segment *find_page(struct client *client, uint64_t addr, uint64_t *page)
 {
 	const struct attachment *a = NULL;
 	struct mapped_segment *mseg = NULL;
@@ -42,13 +42,14 @@ static struct mapped_segment *find_page(struct space *client, uint64_t addr, uin
 }
 
 /* Returns true where the pager is to serve this page fault. */
-static bool take_fault(struct space *client, const struct uffd_msg *msg, struct space_fault *fault)
+static bool take_fault(struct client *client, const struct uffd_msg *msg,
+		       struct client_fault *fault)
 {
 	struct programs *p = client->programs;
 	bool wait = false, serve = false;
 	struct mapped_segment *mseg;
 
-	*fault = (struct space_fault){
+	*fault = (struct client_fault){
 		.addr = msg->arg.pagefault.address,
 		.tid = (pid_t)msg->arg.pagefault.feat.ptid,
 		.write = msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE,
@@ -58,7 +59,7 @@ static bool take_fault(struct space *client, const struct uffd_msg *msg, struct 
 		/* The program has moved or grown a mapping by itself; or no segment is there. */
 		atomic_store(&client->stray_fault, fault->addr);
 		client_look_soon(client);
-		space_wake(client, fault->addr);
+		client_wake(client, fault->addr);
 		return false;
 	}
 	if (!pthread_rwlock_tryrdlock(&mseg->lock)) {
@@ -70,11 +71,11 @@ static bool take_fault(struct space *client, const struct uffd_msg *msg, struct 
 	}
 	mseg_put(p, mseg);
 	if (!serve && !wait)
-		space_wake(client, fault->addr);
+		client_wake(client, fault->addr);
 	return serve;
 }
 
-int space_read(struct space *client, struct space_fault *faults, int max, bool *more)
+int client_read(struct client *client, struct client_fault *faults, int max, bool *more)
 {
 	struct uffd_msg msgs[UFFD_READ_MAX];
 	size_t room = max < UFFD_READ_MAX ? (size_t)max : UFFD_READ_MAX;

@@ -45,7 +45,7 @@ struct poison {
 	char why[SESSION_TEXT_MAX];
 };
 
-static void poison_once(struct space *client, uint64_t addr)
+static void poison_once(struct client *client, uint64_t addr)
 {
 	int64_t n;
 
@@ -61,7 +61,7 @@ static void poison_once(struct space *client, uint64_t addr)
 
 /* Maps a page that is LOCAL, which lifts a POISON. Returns false where it is not LOCAL, or nothing
    is there to map: a hole that found no room is LOCAL, too. */
-static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *client,
+static bool map_good(struct mapped_segment *mseg, uint64_t page, struct client *client,
 		     uint64_t addr)
 {
 	int64_t n = -EAGAIN;
@@ -85,7 +85,7 @@ static bool map_good(struct mapped_segment *mseg, uint64_t page, struct space *c
  * maps it afterwards, which lifts this POISON; if it has done both before this POISON, the second
  * map_good sees that.
  */
-static void poison_range(struct mapped_segment *mseg, uint64_t page, struct space *client,
+static void poison_range(struct mapped_segment *mseg, uint64_t page, struct client *client,
 			 uint64_t addr)
 {
 	if (mseg->state == MSEG_OPEN && !map_good(mseg, page, client, addr)) {
@@ -94,7 +94,7 @@ static void poison_range(struct mapped_segment *mseg, uint64_t page, struct spac
 	}
 	/* Where the segment is FROZEN or GONE, the end of that state wakes. */
 	if (mseg->state == MSEG_OPEN)
-		space_wake(client, addr);
+		client_wake(client, addr);
 }
 
 /* Poisons the page wherever the table says that programs map it, which needs no memory. change is
@@ -168,7 +168,7 @@ static void wake_page(struct mapped_segment *mseg, uint64_t page)
 	RB_FOREACH (cm, attached_by_client, &mseg->attached)
 		for (size_t i = 0; i < cm->count; i++)
 			if (attachment_overlap(&cm->at[i], from, from + RAMP_PAGE_BYTES, &addr))
-				space_wake(cm->client, addr);
+				client_wake(cm->client, addr);
 	pthread_rwlock_unlock(&mseg->lock);
 }
 
@@ -199,7 +199,7 @@ struct unpoison {
 	struct mapped_segment *mseg; /* a reference */
 };
 
-static int drop_poison(struct mapped_segment *mseg, struct space *client, struct session_msg *msg,
+static int drop_poison(struct mapped_segment *mseg, struct client *client, struct session_msg *msg,
 		       uint64_t until_ms)
 {
 	int rc;

@@ -45,7 +45,7 @@ struct span {
 	bool gone;
 };
 
-static void resolve_range(struct space *client, uint64_t addr, uint64_t len, bool patient)
+static void resolve_range(struct client *client, uint64_t addr, uint64_t len, bool patient)
 {
 	int tries = 0, most = patient ? EAGAIN_TRIES : HASTY_TRIES;
 	uint64_t done = 0;
@@ -61,7 +61,7 @@ static void resolve_range(struct space *client, uint64_t addr, uint64_t len, boo
 			uffd_let_others(tries);
 		} else if (n == -EFAULT) {
 			/* Past the end of the file: the woken access finds that out by itself. */
-			space_wake(client, addr + done);
+			client_wake(client, addr + done);
 			done += RAMP_PAGE_BYTES;
 		} else {
 			kernel_uffd_wake(client->uffd, addr + done, len - done);
@@ -95,21 +95,21 @@ static void resolve_end(struct programs *p, struct mapped_segment *mseg)
 
 /* Gives the references back. After programs_close it gives back nothing: the end of the process
    frees what is left. */
-static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, struct space *client)
+static void resolve_let_go(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
 	pthread_rwlock_rdlock(&p->ending);
 	if (!p->ended) {
 		if (mseg)
 			mseg_put(p, mseg);
 		if (client)
-			space_put(client);
+			client_put(client);
 	}
 	atomic_fetch_sub(&p->resolving, 1);
 	pthread_rwlock_unlock(&p->ending);
 }
 
 /* Returns true where a thread is kept in that client: it has been there for longer than KEPT_MS. */
-static bool keeps_a_thread(const struct space *client)
+static bool keeps_a_thread(const struct client *client)
 {
 	uint64_t now = clock_ms(), since;
 
@@ -123,7 +123,7 @@ static bool keeps_a_thread(const struct space *client)
 
 /* Returns the time at which the thread enters the client. *noted: the time is noted, since it is
    the first one of its kind. */
-static uint64_t resolve_enter(struct space *client, enum resolver kind, bool *noted)
+static uint64_t resolve_enter(struct client *client, enum resolver kind, bool *noted)
 {
 	uint64_t now = clock_ms(), none = 0;
 
@@ -131,14 +131,14 @@ static uint64_t resolve_enter(struct space *client, enum resolver kind, bool *no
 	return now;
 }
 
-static void resolve_leave(struct space *client, enum resolver kind, uint64_t since_ms, bool noted)
+static void resolve_leave(struct client *client, enum resolver kind, uint64_t since_ms, bool noted)
 {
 	if (noted)
 		atomic_store(&client->resolving_ms[kind], 0);
 	/* Wakes page faults that were passed over meanwhile. The pager has parked the client,
 	   too. */
 	if (clock_ms() > since_ms + KEPT_MS)
-		space_wake_all(client);
+		client_wake_all(client);
 }
 
 /* ---- where a thread waits ------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ static uint64_t local_pages(struct mapped_segment *mseg, uint64_t first, uint64_
 
 /* Returns how many bytes of these pages are LOCAL and attached at that address; 0: something else
    is there by now. mseg->lock is held. */
-static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, uint64_t addr,
+static uint64_t attached_at(struct mapped_segment *mseg, struct client *client, uint64_t addr,
 			    uint64_t first, uint64_t count)
 {
 	struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -167,7 +167,7 @@ static uint64_t attached_at(struct mapped_segment *mseg, struct space *client, u
 	return len < a->end - addr ? len : a->end - addr;
 }
 
-static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
+static void resolve_at(struct client *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		       uint64_t count, enum resolver kind)
 {
 	struct programs *p = client->programs;
@@ -178,7 +178,7 @@ static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, u
 	if (!mseg)
 		return;
 	if (pthread_rwlock_tryrdlock(&mseg->lock)) {
-		space_wake(client, addr);
+		client_wake(client, addr);
 	} else {
 		begun = resolve_begin(p, mseg);
 		if (begun)
@@ -193,14 +193,14 @@ static void resolve_at(struct space *client, ramp_segment_t id, uint64_t addr, u
 	if (len)
 		resolve_range(client, addr, len, false);
 	else
-		space_wake(client, addr);
+		client_wake(client, addr);
 	resolve_leave(client, kind, since_ms, noted);
 	resolve_end(p, mseg);
 	resolve_let_go(p, mseg, NULL);
 }
 
 struct by_worker_job {
-	struct space *client; /* a reference */
+	struct client *client; /* a reference */
 	ramp_segment_t id;
 	uint64_t addr, first, count;
 };
@@ -212,29 +212,29 @@ static void run_by_worker(void *arg)
 	if (!keeps_a_thread(job->client))
 		resolve_at(job->client, job->id, job->addr, job->first, job->count,
 			   RESOLVER_WORKER);
-	space_put(job->client);
+	client_put(job->client);
 	free(job);
 }
 
-static void resolve_by_worker(struct space *client, ramp_segment_t id, uint64_t addr,
+static void resolve_by_worker(struct client *client, ramp_segment_t id, uint64_t addr,
 			      uint64_t first, uint64_t count)
 {
 	struct by_worker_job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		space_wake(client, addr); /* the page fault comes again, until there is memory */
+		client_wake(client, addr); /* the page fault comes again, until there is memory */
 		return;
 	}
-	*job = (struct by_worker_job){space_get(client), id, addr, first, count};
+	*job = (struct by_worker_job){client_get(client), id, addr, first, count};
 	workers_run_own(client->programs->workers, client->uid, run_by_worker, job);
 }
 
-static _Atomic uint64_t *by_worker_until(struct space *client)
+static _Atomic uint64_t *by_worker_until(struct client *client)
 {
 	return &client->programs->by_worker_until_ms[client->uid % UID_SLOTS];
 }
 
-void space_kept(struct space *client)
+void client_blocked(struct client *client)
 {
 	if (atomic_exchange(by_worker_until(client), clock_ms() + BY_WORKER_MS) <= clock_ms())
 		log_warn("process %d keeps the lock of its memory while a page is to be mapped "
@@ -243,8 +243,8 @@ void space_kept(struct space *client)
 			 (int)client->pid, (unsigned int)client->uid, BY_WORKER_MS / 60000u);
 }
 
-void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint64_t first,
-		   uint64_t count)
+void client_resolve(struct client *client, ramp_segment_t id, uint64_t addr, uint64_t first,
+		    uint64_t count)
 {
 	if (atomic_load(by_worker_until(client)) > clock_ms())
 		resolve_by_worker(client, id, addr, first, count);
@@ -256,7 +256,7 @@ void space_resolve(struct space *client, ramp_segment_t id, uint64_t addr, uint6
 
 /* Finds where the client has these pages attached, from that address on, SPANS places at most.
    mseg->lock is held. */
-static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint64_t from_addr,
+static size_t find_spans(struct mapped_segment *mseg, struct client *client, uint64_t from_addr,
 			 uint64_t first, uint64_t count, struct span *spans)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -276,7 +276,7 @@ static size_t find_spans(struct mapped_segment *mseg, struct space *client, uint
 /* Returns true where a thread is kept in the client. After a SIGBUS no page fault waits that could
    be woken later: so a patient caller waits first, WRITTEN_MS at most, since the processors may
    only be busy. */
-static bool is_passed_over(const struct space *client, bool patient)
+static bool is_passed_over(const struct client *client, bool patient)
 {
 	uint64_t until_ms = clock_ms() + WRITTEN_MS;
 
@@ -288,7 +288,7 @@ static bool is_passed_over(const struct space *client, bool patient)
 
 /* Maps the pages wherever that client has them attached. Gives the references `client` and `mseg`
    back. */
-static void resolve_client(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static void resolve_client(struct programs *p, struct mapped_segment *mseg, struct client *client,
 			   uint64_t first, uint64_t count, bool patient)
 {
 	uint64_t from_addr = 0, left = 0, since_ms;
@@ -302,7 +302,7 @@ static void resolve_client(struct programs *p, struct mapped_segment *mseg, stru
 	pthread_rwlock_unlock(&mseg->lock);
 	if (!begun) {
 		mseg_put(p, mseg);
-		space_put(client);
+		client_put(client);
 		return;
 	}
 	for (; n == SPANS && !is_passed_over(client, patient) &&
@@ -330,15 +330,15 @@ static void resolve_client(struct programs *p, struct mapped_segment *mseg, stru
 
 /* Returns the client after `last` (NULL: the first) that has the segment attached, with a
    reference; NULL: none. Compares addresses alone, since `last` may be freed. */
-static struct space *next_client(struct mapped_segment *mseg, const struct space *last)
+static struct client *next_client(struct mapped_segment *mseg, const struct client *last)
 {
-	struct client_mappings key = {.client = (struct space *)((uintptr_t)last + 1)};
-	struct space *next;
+	struct client_mappings key = {.client = (struct client *)((uintptr_t)last + 1)};
+	struct client *next;
 	struct client_mappings *cm;
 
 	pthread_rwlock_rdlock(&mseg->lock);
 	cm = RB_NFIND(attached_by_client, &mseg->attached, &key);
-	next = cm ? space_get(cm->client) : NULL;
+	next = cm ? client_get(cm->client) : NULL;
 	pthread_rwlock_unlock(&mseg->lock);
 	return next;
 }
@@ -346,7 +346,7 @@ static struct space *next_client(struct mapped_segment *mseg, const struct space
 void programs_resolve(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count,
 		      _Atomic uint64_t *since_us)
 {
-	struct space *client = NULL;
+	struct client *client = NULL;
 	struct mapped_segment *mseg;
 
 	/* Counted between two clients, too: a thread that was kept may be on its way to the next
@@ -372,7 +372,7 @@ struct written {
 struct written_job {
 	struct written *written; /* references */
 	struct mapped_segment *mseg;
-	struct space *client;
+	struct client *client;
 	uint64_t first, count;
 };
 
@@ -431,13 +431,13 @@ static void written_wait(struct written *written)
 }
 
 /* Begins to map the pages in one client. False: no memory. Takes the reference `client` over. */
-static bool written_in(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static bool written_in(struct programs *p, struct mapped_segment *mseg, struct client *client,
 		       struct written *written, uint64_t first, uint64_t count)
 {
 	struct written_job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		space_put(client);
+		client_put(client);
 		return false;
 	}
 	*job = (struct written_job){written, mseg_hold(p, mseg), client, first, count};
@@ -449,15 +449,15 @@ static bool written_in(struct programs *p, struct mapped_segment *mseg, struct s
 }
 
 /* Reads the table client by client: a program that attaches meanwhile finds the page by itself. */
-static void map_written(struct programs *p, struct mapped_segment *mseg, struct space *client,
+static void map_written(struct programs *p, struct mapped_segment *mseg, struct client *client,
 			uint64_t first, uint64_t count)
 {
 	struct written *written = written_new();
-	struct space *next = client;
+	struct client *next = client;
 	bool room = written != NULL;
 
 	if (!written)
-		space_put(client);
+		client_put(client);
 	while (room && next) {
 		client = next;
 		room = written_in(p, mseg, client, written, first, count);
@@ -474,7 +474,7 @@ static void map_written(struct programs *p, struct mapped_segment *mseg, struct 
 void programs_written(struct programs *p, ramp_segment_t id, uint64_t first, uint64_t count)
 {
 	struct mapped_segment *mseg = mseg_find(p, id);
-	struct space *client = mseg ? next_client(mseg, NULL) : NULL;
+	struct client *client = mseg ? next_client(mseg, NULL) : NULL;
 
 	if (client)
 		map_written(p, mseg, client, first, count);

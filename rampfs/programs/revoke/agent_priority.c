@@ -57,13 +57,13 @@
 
 _Static_assert(KERNEL_AGENT_PRIORITY < KERNEL_FAULT_PRIORITY, "a page fault waits for no agent");
 
-static bool is_agent(struct space *client, pid_t tid)
+static bool is_agent(struct client *client, pid_t tid)
 {
 	return process_tid(client->pid, client->agent_tid) == tid && process_lives(client->pidfd);
 }
 
 /* Gives the thread the priority that its process has, whatever it had before. */
-static void set_normal(struct space *client, pid_t tid)
+static void set_normal(struct client *client, pid_t tid)
 {
 	struct sched_param none = {0};
 
@@ -75,7 +75,7 @@ static void set_normal(struct space *client, pid_t tid)
  * The one door for the states above: from now on the thread `tid` has priority; 0: none has. Aborts
  * where it goes from one thread to another, or from none to none. programs->priority_lock is held.
  */
-static void agent_go(struct space *client, pid_t tid)
+static void agent_go(struct client *client, pid_t tid)
 {
 	if (!client->raised == !tid) {
 		log_error("process %d: its agent's thread can't change from %d to %d",
@@ -89,7 +89,7 @@ static void agent_go(struct space *client, pid_t tid)
 
 /* Takes priority away from the thread that has it. A thread that has called exec is its process's
    main thread now, under that number, and has kept the priority. */
-static void lower(struct space *client)
+static void lower(struct client *client)
 {
 	struct sched_param param = {0};
 
@@ -126,7 +126,7 @@ struct kin {
 	pid_t pids[KIN_MAX];
 };
 
-static int look_kin(struct bounded *bounded, void *arg, struct space *client)
+static int look_kin(struct bounded *bounded, void *arg, struct client *client)
 {
 	struct kin *kin = arg;
 	int same = bounded_same_memory(bounded, kin->pid, client->pid);
@@ -139,7 +139,7 @@ static int look_kin(struct bounded *bounded, void *arg, struct space *client)
 	return 0;
 }
 
-static bool may_be_kin(const struct space *client, const struct space *other, uint64_t after)
+static bool may_be_kin(const struct client *client, const struct client *other, uint64_t after)
 {
 	return other->uid == client->uid && other->pid != client->pid && other->id > after;
 }
@@ -147,10 +147,10 @@ static bool may_be_kin(const struct space *client, const struct space *other, ui
 /* Finds the processes that share the client's memory among the sessions with ids above `after`;
    *last becomes the id of the last session that there is. -errno: that can't be told. Not called
    under programs->priority_lock, since a process may keep a thread that looks into it waiting. */
-static int find_kin(struct space *client, struct kin *kin, uint64_t after, uint64_t *last)
+static int find_kin(struct client *client, struct kin *kin, uint64_t after, uint64_t *last)
 {
 	struct programs *p = client->programs;
-	struct space *other, **others;
+	struct client *other, **others;
 	size_t cap = 0, count = 0;
 	pid_t at;
 
@@ -159,16 +159,16 @@ static int find_kin(struct space *client, struct kin *kin, uint64_t after, uint6
 	*last = p->next_client;
 	TAILQ_FOREACH (other, &p->clients, link)
 		cap += may_be_kin(client, other, after);
-	others = calloc(cap + 1, sizeof(struct space *));
+	others = calloc(cap + 1, sizeof(struct client *));
 	if (others)
 		TAILQ_FOREACH (other, &p->clients, link)
 			if (may_be_kin(client, other, after))
-				others[count++] = space_get(other);
+				others[count++] = client_get(other);
 	pthread_mutex_unlock(&p->lock);
 	return others ? clients_look(others, count, look_kin, kin, sizeof(*kin), &at) : -ENOMEM;
 }
 
-static bool shares(const struct kin *kin, const struct space *other)
+static bool shares(const struct kin *kin, const struct client *other)
 {
 	bool does = other->pid == kin->pid;
 
@@ -179,35 +179,35 @@ static bool shares(const struct kin *kin, const struct space *other)
 
 /* Returns the other clients of that memory that have a thread raised, with references; NULL: no
    memory. */
-static struct space **raised_kin(struct space *client, const struct kin *kin, size_t *count)
+static struct client **raised_kin(struct client *client, const struct kin *kin, size_t *count)
 {
 	struct programs *p = client->programs;
-	struct space *other, **list;
+	struct client *other, **list;
 	size_t cap = 1;
 
 	*count = 0;
 	pthread_mutex_lock(&p->lock);
 	TAILQ_FOREACH (other, &p->clients, link)
 		cap += other->raised != 0;
-	list = calloc(cap, sizeof(struct space *));
+	list = calloc(cap, sizeof(struct client *));
 	if (list)
 		TAILQ_FOREACH (other, &p->clients, link)
 			if (other != client && other->raised && shares(kin, other))
-				list[(*count)++] = space_get(other);
+				list[(*count)++] = client_get(other);
 	pthread_mutex_unlock(&p->lock);
 	return list;
 }
 
 /* Takes priority from every other thread of that memory than `tid`. False: no memory. */
-static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid)
+static bool take_from_kin(struct client *client, const struct kin *kin, pid_t tid)
 {
 	size_t count;
-	struct space **others = raised_kin(client, kin, &count);
+	struct client **others = raised_kin(client, kin, &count);
 
 	if (!others)
 		return false;
 	for (size_t i = 0; i < count; i++) {
-		struct space *other = others[i];
+		struct client *other = others[i];
 
 		if (other->raised != tid && is_agent(other, other->raised))
 			set_normal(other, other->raised);
@@ -219,7 +219,7 @@ static bool take_from_kin(struct space *client, const struct kin *kin, pid_t tid
 
 /* ---- agents that compute all the time ------------------------------------------------------- */
 
-static int read_ran(struct space *client, uint64_t *us)
+static int read_ran(struct client *client, uint64_t *us)
 {
 	char text[64] = "";
 
@@ -231,7 +231,7 @@ static int read_ran(struct space *client, uint64_t *us)
 
 /* Begins to look at how much the thread computes. Where the kernel does not say that, nothing is
    looked at. */
-static void begin_looks(struct space *client, pid_t tid)
+static void begin_looks(struct client *client, pid_t tid)
 {
 	struct agent_load *look = &client->look;
 	char path[64];
@@ -244,7 +244,7 @@ static void begin_looks(struct space *client, pid_t tid)
 
 /* Returns true where the agent has something to do, or has got something to do since the last
    look. */
-static bool is_asked(struct space *client)
+static bool is_asked(struct client *client)
 {
 	bool asked;
 
@@ -258,7 +258,7 @@ static bool is_asked(struct space *client)
 
 /* Returns true where the agent has computed too much, as one of `agents`. ran_us: how much in its
    life. */
-static bool is_greedy(struct space *client, uint64_t ran_us, size_t agents)
+static bool is_greedy(struct client *client, uint64_t ran_us, size_t agents)
 {
 	struct agent_load *look = &client->look;
 	uint64_t now = clock_us(), wall_us = now - look->at_us, ran = ran_us - look->ran_us;
@@ -276,13 +276,13 @@ static bool is_greedy(struct space *client, uint64_t ran_us, size_t agents)
 	return ++look->busy > LOOKS_ASKED || !asked;
 }
 
-static uint64_t *greedy_until_ms(struct space *client)
+static uint64_t *greedy_until_ms(struct client *client)
 {
 	return &client->programs->greedy_until_ms[client->uid % UID_SLOTS];
 }
 
 /* programs->priority_lock is held. */
-static void watch_agent(struct space *client, size_t agents)
+static void watch_agent(struct client *client, size_t agents)
 {
 	uint64_t ran_us = 0;
 	char name[64];
@@ -306,7 +306,7 @@ static void watch_agent(struct space *client, size_t agents)
 void agents_watch(void *arg)
 {
 	struct programs *p = arg;
-	struct space **clients;
+	struct client **clients;
 	uint64_t spent_us = 0;
 	size_t count;
 
@@ -324,7 +324,7 @@ void agents_watch(void *arg)
 /* ---- a session's beginning and end ---------------------------------------------------------- */
 
 /* programs->priority_lock is held. */
-static void lift(struct space *client, const struct kin *kin)
+static void lift(struct client *client, const struct kin *kin)
 {
 	pid_t tid = process_tid(client->pid, client->agent_tid);
 
@@ -340,7 +340,7 @@ static void lift(struct space *client, const struct kin *kin)
 	}
 }
 
-void agent_raise(struct space *client)
+void agent_raise(struct client *client)
 {
 	struct programs *p = client->programs;
 	struct kin kin;
@@ -363,10 +363,10 @@ void agent_raise(struct space *client)
 }
 
 /* Returns true where the session that has come in this one's place has raised the same thread. */
-static bool is_taken_over(struct space *client)
+static bool is_taken_over(struct client *client)
 {
 	struct programs *p = client->programs;
-	struct space *other;
+	struct client *other;
 	bool taken = false;
 
 	pthread_mutex_lock(&p->lock);
@@ -376,7 +376,7 @@ static bool is_taken_over(struct space *client)
 	return taken;
 }
 
-void agent_lower(struct space *client)
+void agent_lower(struct client *client)
 {
 	struct programs *p = client->programs;
 

@@ -38,7 +38,7 @@ static bool can_drop(const struct mapping_ref *ref)
 	return !ref->gone && ref->writable && !atomic_load(&ref->client->stopped);
 }
 
-static bool ask_drop(struct mapped_segment *mseg, struct space *client, struct session_msg *msg)
+static bool ask_drop(struct mapped_segment *mseg, struct client *client, struct session_msg *msg)
 {
 	msg->type = SESSION_DROP;
 	msg->segment = mseg->id;
@@ -49,13 +49,13 @@ static bool ask_drop(struct mapped_segment *mseg, struct space *client, struct s
 
 /* How far the chunks have come: refs are sorted by client and address. */
 struct cursor {
-	const struct space *client;
+	const struct client *client;
 	uint64_t at;
 };
 
 /* Finds the next chunk that has small pages mapped; false: there is none. */
 static bool find_chunk(const struct mapping_ref *refs, size_t count, struct cursor *cursor,
-		       struct space **client, struct session_range *range)
+		       struct client **client, struct session_range *range)
 {
 	for (size_t i = 0; i < count; i++) {
 		const struct mapping_ref *ref = &refs[i];
@@ -85,7 +85,7 @@ static int drop_chunk(struct mapped_segment *mseg, struct cursor *cursor)
 {
 	struct session_msg msg = {.count = 1};
 	struct mapping_ref *refs = NULL;
-	struct space *client;
+	struct client *client;
 	size_t count = 0;
 	int found = 0;
 
@@ -119,7 +119,7 @@ void drop_ahead_cold(struct mapped_segment *mseg)
 static void drop_client(struct mapped_segment *mseg, const struct mapping_ref *refs, size_t count,
 			size_t *i)
 {
-	struct space *client = refs[*i].client;
+	struct client *client = refs[*i].client;
 
 	while (*i < count && refs[*i].client == client) {
 		struct session_msg msg = {0};

@@ -40,7 +40,7 @@
 
 /* ---- obstacles ------------------------------------------------------------------------------ */
 
-int inject_ready(struct space *client, char why[INJECT_WHY])
+int inject_ready(struct client *client, char why[INJECT_WHY])
 {
 	pid_t tid = client_agent_thread(client), tracer = process_tracer(client->pid, tid);
 
@@ -255,7 +255,7 @@ static int inject(struct bounded *bounded, void *arg)
 	return rc;
 }
 
-int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
+int inject_drop(struct client *client, const struct address_range *ranges, size_t count,
 		uint64_t until_ms, char why[INJECT_WHY])
 {
 	uint64_t own_ms = clock_ms() + OWN_MS;
@@ -289,7 +289,7 @@ int inject_drop(struct space *client, const struct address_range *ranges, size_t
 
 #else
 
-int inject_drop(struct space *client, const struct address_range *ranges, size_t count,
+int inject_drop(struct client *client, const struct address_range *ranges, size_t count,
 		uint64_t until_ms, char why[INJECT_WHY])
 {
 	(void)ranges;

@@ -35,22 +35,22 @@ struct asking {
 	struct ramp_err *err;
 };
 
-static int look_same(struct bounded *bounded, void *arg, struct space *client)
+static int look_same(struct bounded *bounded, void *arg, struct client *client)
 {
 	return bounded_same_memory(bounded, *(const pid_t *)arg, client->pid);
 }
 
 /* Returns the client of that process that has the segment mapped, with a reference, even where its
    session has hung up and the process is not gone yet; NULL: none. */
-static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
+static struct client *holder_of(struct mapped_segment *mseg, pid_t pid)
 {
-	struct space *client = NULL;
+	struct client *client = NULL;
 	struct client_mappings *cm;
 
 	pthread_rwlock_rdlock(&mseg->lock);
 	RB_FOREACH (cm, attached_by_client, &mseg->attached)
 		if (cm->client->pid == pid) {
-			client = space_get(cm->client);
+			client = client_get(cm->client);
 			break;
 		}
 	pthread_rwlock_unlock(&mseg->lock);
@@ -59,9 +59,9 @@ static struct space *holder_of(struct mapped_segment *mseg, pid_t pid)
 
 /* Returns the client that answers for that process: its own, or that of a parent whose memory it
    shares (vfork). */
-static struct space *client_for(struct programs *p, struct mapped_segment *mseg, pid_t pid)
+static struct client *client_for(struct programs *p, struct mapped_segment *mseg, pid_t pid)
 {
-	struct space *client = client_find(p, pid, 0), **list;
+	struct client *client = client_find(p, pid, 0), **list;
 	size_t count;
 	pid_t parent;
 
@@ -75,7 +75,7 @@ static struct space *client_for(struct programs *p, struct mapped_segment *mseg,
 	return holder_of(mseg, parent);
 }
 
-static int ask_agent(struct asking *asking, struct space *client, const char *name)
+static int ask_agent(struct asking *asking, struct client *client, const char *name)
 {
 	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->mseg->id};
 	struct programs *p = asking->programs;
@@ -105,7 +105,7 @@ static int ask_agent(struct asking *asking, struct space *client, const char *na
 
 /* Returns true where a private mapping was written to: DROP would throw the program's own pages
    away. change is held. */
-static bool has_copies(struct mapped_segment *mseg, struct space *client)
+static bool has_copies(struct mapped_segment *mseg, struct client *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
 	bool swapped = !mseg->seg || !pages_lost(mseg->seg);
@@ -120,7 +120,7 @@ static bool has_copies(struct mapped_segment *mseg, struct space *client)
 static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
 	struct asking *asking = arg;
-	struct space *client;
+	struct client *client;
 	char name[64];
 	int rc;
 
@@ -142,7 +142,7 @@ static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
 		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
 				  name);
 	pthread_mutex_unlock(&asking->mseg->change);
-	space_put(client);
+	client_put(client);
 	return rc;
 }
 

@@ -3,7 +3,7 @@
  * comes.
  *
  * A look at all mappings of a process takes milliseconds where it has thousands, too long for the
- * window. So it is made right before (programs_watch), and in the window only the arena is asked. A
+ * window. So it is made right before (programs_prelook), and in the window only the arena is asked. A
  * mapping outside of the arena can appear between the two in two ways. The program's own mremap(2)
  * makes it from a mapping that was there: but the look comes after the attachments were registered,
  * and a mapping that is made of a registered range is registered too and raises an event, which is
@@ -43,7 +43,7 @@
 
 /* Takes the lock of the memory for writing, as every REGISTER does, and changes nothing: if the
    program has mapped something at NOWHERE, that is not registered. */
-static int look_reach(struct bounded *bounded, void *arg, struct space *client)
+static int look_reach(struct bounded *bounded, void *arg, struct client *client)
 {
 	int rc = bounded_enter_memory(bounded, client->pid);
 
@@ -55,7 +55,7 @@ static int look_reach(struct bounded *bounded, void *arg, struct space *client)
 
 int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 {
-	struct space **clients;
+	struct client **clients;
 	char name[64];
 	size_t count;
 	pid_t pid;
@@ -81,7 +81,7 @@ int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 /* Counts the live refs, and the remap events of their clients. False: an mremap is under way. */
 static bool count_all(const struct mapping_ref *refs, size_t count, size_t *live, uint64_t *remaps)
 {
-	const struct space *last = NULL;
+	const struct client *last = NULL;
 	uint64_t one;
 
 	*live = *remaps = 0;
@@ -138,7 +138,7 @@ struct extent {
 	uint64_t lo, hi, ino;
 };
 
-static int look_outside(struct bounded *bounded, void *arg, struct space *client)
+static int look_outside(struct bounded *bounded, void *arg, struct client *client)
 {
 	const struct extent *e = arg;
 
@@ -150,7 +150,7 @@ static int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_
 			struct ramp_err *err)
 {
 	struct extent extent = {mseg->lo, mseg->hi, ino};
-	struct space **clients;
+	struct client **clients;
 	char name[64];
 	pid_t pid;
 	size_t n;
@@ -215,7 +215,7 @@ void prelook_end(struct mapped_segment *mseg)
 				uffd_disarm(cm->client, cm->at[i].start, cm->at[i].end);
 }
 
-int programs_watch(struct programs *p, struct seg *seg, struct ramp_err *err)
+int programs_prelook(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct stat st;

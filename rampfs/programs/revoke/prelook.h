@@ -14,7 +14,7 @@ struct mapped_segment;
 struct mapping_ref;
 struct programs;
 
-/* Returns true where nothing has come since programs_watch that could map the segment outside of
+/* Returns true where nothing has come since programs_prelook that could map the segment outside of
    the arena. change is held, and the segment is FROZEN. */
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count);

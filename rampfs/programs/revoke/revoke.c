@@ -42,9 +42,9 @@
 /* ---- the window ----------------------------------------------------------------------------- */
 
 struct drop {
-	struct space *client; /* of the refs */
-	size_t first, count;  /* its refs */
-	uint32_t serial;      /* of the last DROP */
+	struct client *client; /* of the refs */
+	size_t first, count;   /* its refs */
+	uint32_t serial;       /* of the last DROP */
 	bool locked, done;
 };
 
@@ -76,7 +76,7 @@ static void revoke_free(struct revoke *r)
 
 /* Returns true for a session that has ended, and whose process has a new one or maps nothing any
    more. */
-static bool is_settled(struct space *client)
+static bool is_settled(struct client *client)
 {
 	return client_dead(client) && (client_replaced(client) || !client_maps(client));
 }
@@ -97,7 +97,7 @@ static int revoke_take_stock(struct revoke *r)
 		return -ENOMEM;
 	for (size_t i = 0; i < r->n_refs; i++) {
 		if (r->refs[i].gone || is_settled(r->refs[i].client)) {
-			space_put(r->refs[i].client);
+			client_put(r->refs[i].client);
 			continue;
 		}
 		r->refs[kept] = r->refs[i];
@@ -112,7 +112,7 @@ static int revoke_take_stock(struct revoke *r)
 	return 0;
 }
 
-static int busy(struct revoke *r, struct space *client, const char *what)
+static int busy(struct revoke *r, struct client *client, const char *what)
 {
 	char name[64];
 
@@ -126,7 +126,7 @@ static int arm(struct revoke *r)
 	int again = 0;
 
 	for (size_t i = 0; i < r->n_refs; i++) {
-		struct space *client = r->refs[i].client;
+		struct client *client = r->refs[i].client;
 
 		if (client_dead(client) && !is_settled(client))
 			return busy(r, client, "maps it and its session has ended");
@@ -209,7 +209,7 @@ static int take_answers(struct revoke *r, size_t *left)
 	return 0;
 }
 
-static int busy_why(struct revoke *r, struct space *client, const char *why)
+static int busy_why(struct revoke *r, struct client *client, const char *why)
 {
 	char what[INJECT_WHY + 16];
 
@@ -300,7 +300,7 @@ static int drop_all(struct revoke *r)
 	return rc;
 }
 
-static bool was_asked(const struct revoke *r, const struct space *client)
+static bool was_asked(const struct revoke *r, const struct client *client)
 {
 	for (size_t i = 0; i < r->n_drops; i++)
 		if (r->drops[i].client == client)
@@ -308,7 +308,7 @@ static bool was_asked(const struct revoke *r, const struct space *client)
 	return false;
 }
 
-static int look_clear(struct bounded *bounded, void *arg, struct space *client)
+static int look_clear(struct bounded *bounded, void *arg, struct client *client)
 {
 	(void)bounded;
 	return mappings_clear(&client->mappings, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
@@ -318,7 +318,7 @@ static int look_clear(struct bounded *bounded, void *arg, struct space *client)
    them. */
 static int verify_others(struct revoke *r)
 {
-	struct space **others;
+	struct client **others;
 	size_t n, kept = 0;
 	char name[64];
 	pid_t pid;
@@ -328,7 +328,7 @@ static int verify_others(struct revoke *r)
 		return ramp_err_sys(r->err, ENOMEM, "a revoke");
 	for (size_t i = 0; i < n; i++)
 		if (was_asked(r, others[i]))
-			space_put(others[i]);
+			client_put(others[i]);
 		else
 			others[kept++] = others[i];
 	rc = clients_look(others, kept, look_clear, &r->ino, sizeof(r->ino), &pid);

@@ -17,7 +17,7 @@ for line in sys.stdin:
 P
 cluster_start -n 2 -c 96M
 # Found now: while processes are held pgrep waits, too.
-was_a=$(daemon a) was_b=$(daemon b) doorman=$(pgrep -P "$(daemon b)" -f -- --doorman)
+was_a=$(daemon a) was_b=$(daemon b) broker=$(pgrep -P "$(daemon b)" -f -- --broker)
 python3 -c 'import sys; sys.stdout.buffer.write(b"".join(b"p%03d" % i + bytes(4092) for i in range(1000)))' >"$mnt/a/a/secret"
 cp "$mnt/a/a/secret" "$mnt/b/b/mine"
 cp "$mnt/a/a/secret" "$mnt/b/b/theirs"
@@ -91,7 +91,7 @@ for _ in 1 2 3 4; do
 done
 sleeping=$(grep -ls '^State:.D' "/proc/$was_b"/task/*/status || true)
 [ -z "$sleeping" ] || fail "threads of the daemon hang: $(for task in $sleeping; do cat "${task%status}comm"; done)"
-[ "$(grep -ls '^State:.D' "/proc/$doorman"/task/*/status | wc -l)" -gt 0 ] || fail "no thread hangs in the broker: no attack"
+[ "$(grep -ls '^State:.D' "/proc/$broker"/task/*/status | wc -l)" -gt 0 ] || fail "no thread hangs in the broker: no attack"
 # A kernel that takes that lock to tell what is mapped (before Linux 6.17) lets no process look into them now.
 if said=$(move "$mnt/b/b/mine" "$mnt/b/a/mine" 2>&1); then
 	within 20 move "$mnt/a/a/mine" "$mnt/a/b/mine"
@@ -101,7 +101,7 @@ else
 fi
 touch_page
 finish held
-none_hangs() { ! grep -qs '^State:.D' "/proc/$doorman"/task/*/status; }
+none_hangs() { ! grep -qs '^State:.D' "/proc/$broker"/task/*/status; }
 within 20 none_hangs
 within 20 move "$mnt/b/b/mine" "$mnt/b/a/mine"
 same "$was_a $was_b" "$(daemon a) $(daemon b)" "the daemons"

@@ -48,7 +48,7 @@ within 30 ended
 within 5 is "$mnt/b/b/goes" stable
 within 5 is "$mnt/b/a/comes" stable
 same "$sum" "$(sha256sum <"$mnt/b/b/goes")" "the segment that has left"
-! grep "still on their way" "$scratch/cluster/a.log" || fail "it did not get to its end"
+! grep "still under way" "$scratch/cluster/a.log" || fail "it did not get to its end"
 rm "$mnt/b/b/goes"
 
 echo "SIGTERM: the move is given up, and the name is free for others"

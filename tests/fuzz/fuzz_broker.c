@@ -241,5 +241,5 @@ void fuzz_seeds(void)
 	bytes[1] = 2;
 	bytes[2] = bytes[3] = MEMFD;
 	bytes[4] = MESSAGE_BYTES;
-	fuzz_seed("two-from-the-doorman", bytes, 5 + MESSAGE_BYTES);
+	fuzz_seed("two-from-the-broker", bytes, 5 + MESSAGE_BYTES);
 }
