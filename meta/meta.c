@@ -23,6 +23,8 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "meta_impl.h"
+#include "raft_log.h"
+#include "raft_wire.h"
 
 enum item_type { ITEM_MESSAGE, ITEM_ASK, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER, ITEM_RELEASE };
 

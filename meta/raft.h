@@ -43,23 +43,14 @@
 #include <stdint.h>
 
 #include "base/ids.h"
+#include "raft_conf.h"
 
-#define RAFT_NODES_MAX 64 /* voters and standbys */
 #ifndef RAFT_APPEND_MAX
 #define RAFT_APPEND_MAX 64 /* entries in one message */
 #endif
 #define RAFT_READS_MAX 64 /* reads that wait for their quorum */
 
 /* ---- data ---------------------------------------------------------------------------------- */
-
-/* Immutable bytes with a reference count (one thread): an entry's command or a configuration. */
-struct raft_data {
-	uint32_t refs, len;
-	uint8_t bytes[];
-};
-struct raft_data *raft_data_make(const void *bytes, size_t len); /* one reference, the caller's */
-struct raft_data *raft_data_ref(struct raft_data *d);		 /* NULL stays NULL */
-void raft_data_unref(struct raft_data *d);
 
 enum raft_entry_type { RAFT_NOOP = 1, RAFT_COMMAND, RAFT_CONF };
 
@@ -68,23 +59,6 @@ struct raft_entry {
 	enum raft_entry_type type;
 	struct raft_data *data; /* NULL for RAFT_NOOP */
 };
-
-enum raft_role { RAFT_VOTER, RAFT_LEARNER };
-
-/* A configuration; as bytes it is the data of a RAFT_CONF entry. Sorted by node, no node twice. */
-struct raft_conf {
-	uint32_t n;
-	struct raft_member {
-		ramp_node_t node;
-		enum raft_role role;
-	} member[RAFT_NODES_MAX];
-};
-struct raft_data *raft_conf_encode(const struct raft_conf *conf);
-int raft_conf_decode(const void *bytes, size_t len, struct raft_conf *conf); /* -EPROTO */
-const struct raft_member *raft_conf_find(const struct raft_conf *conf, ramp_node_t node);
-uint32_t raft_conf_voters(const struct raft_conf *conf);
-/* True when `b` is `a` with one node added, removed or given another role (section 4.1). */
-bool raft_conf_single(const struct raft_conf *a, const struct raft_conf *b);
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
@@ -125,15 +99,6 @@ struct raft_message {
 				 fills bytes, len and done from its dump, at `offset` */
 	size_t len;
 };
-void raft_message_copy(struct raft_message *to, const struct raft_message *from); /* references */
-void raft_message_release(struct raft_message *m);
-
-/* Bytes that raft_message_encode needs at most for m. */
-size_t raft_message_size(const struct raft_message *m);
-/* Returns the length, 0 where cap is too small. from and to are not on the wire. */
-size_t raft_message_encode(const struct raft_message *m, void *buf, size_t cap);
-/* 0 or -EPROTO. m->bytes points into buf; release m afterwards. */
-int raft_message_decode(const void *buf, size_t len, struct raft_message *m);
 
 /* ---- state --------------------------------------------------------------------------------- */
 
@@ -217,29 +182,8 @@ struct raft {
 	uint64_t rng;
 };
 
-/*
- * Makes a node as it stands after a restart. `conf` (NULL: a joiner, which waits for a snapshot)
- * is the configuration at snap_index; a reference is taken. applied >= snap_index. Then
- * raft_restore for each log entry in order, then raft_start.
- */
-int raft_init(struct raft *r, const struct raft_options *opt); /* -ENOMEM */
-void raft_set_durable(struct raft *r, uint64_t term, ramp_node_t vote, bool confirmed);
-void raft_set_snapshot(struct raft *r, uint64_t index, uint64_t term, struct raft_data *conf,
-		       uint64_t conf_index);
-int raft_restore(struct raft *r, uint64_t index, const struct raft_entry *e); /* takes a reference;
-										 -EINVAL, -ENOSPC */
-int raft_start(struct raft *r, uint64_t applied, uint64_t now_ms);	      /* -EINVAL */
-void raft_fini(struct raft *r);
-int raft_clone(struct raft *to, const struct raft *from); /* `to` is not initialised; -ENOMEM */
-/* Writes all that decides what the node will do, but for clock and rng, into buf: equal bytes are
-   equal states. Returns the length, or 0 where cap is too small. */
-size_t raft_canonical(const struct raft *r, void *buf, size_t cap);
-
-const struct raft_entry *raft_entry_at(const struct raft *r, uint64_t index); /* NULL: not there */
-/* The term of the entry at index; also of snap_index; 0 where unknown. */
-uint64_t raft_term_at(const struct raft *r, uint64_t index);
-/* The configuration as of `index` >= snap_index (borrowed), and where it stands. */
-struct raft_data *raft_conf_at(const struct raft *r, uint64_t index, uint64_t *conf_index);
+/* Begins to run a restored state (raft_state.h). -EINVAL */
+int raft_start(struct raft *r, uint64_t applied, uint64_t now_ms);
 bool raft_has_quorum(const struct raft *r); /* leads, or follows a leader with a lease */
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -309,16 +253,8 @@ struct raft_actions {
 			node's own, whose votes may have been forgotten with the entries. Nothing
 			was answered; the driver must not go on with it */
 };
-void raft_actions_init(struct raft_actions *a);
-void raft_actions_reset(struct raft_actions *a); /* keeps the memory */
-void raft_actions_fini(struct raft_actions *a);
-/* True when the transaction has something to write; durable when it must be synced. */
-bool raft_actions_write(const struct raft_actions *a, bool *durable);
 
 /* Returns 0, or what the event's line above says; then state and actions are unchanged. */
 int raft_step(struct raft *r, const struct raft_event *event, struct raft_actions *a);
-
-/* Asserts what holds between the fields; NULL or the name of what doesn't. */
-const char *raft_check(const struct raft *r);
 
 #endif

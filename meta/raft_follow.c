@@ -10,7 +10,9 @@
  * are acknowledged for exactly what they prove, and take nothing away. A committed entry that
  * would have to change sets actions.failed.
  */
-#include "raft_step.h"
+#include "raft_follow.h"
+
+#include "raft_log.h"
 
 /* A message of the leader of this term came. */
 static void heard_leader(struct step *s, const struct raft_message *m)

@@ -1,5 +1,5 @@
 /*
- * The Raft core's log in memory, configurations, and copies of the state.
+ * The Raft core's log in memory. See raft_log.h.
  *
  * The log is a ring of a fixed number of entries, those after snap_index; the configuration in
  * force is always derived from it: the last configuration entry, or the one kept with the
@@ -12,120 +12,83 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/wire.h"
+/* ---- the log --------------------------------------------------------------------------------- */
 
-/* ---- data ---------------------------------------------------------------------------------- */
-
-struct raft_data *raft_data_make(const void *bytes, size_t len)
+struct raft_entry *raft_log_slot(const struct raft *r, uint64_t index)
 {
-	struct raft_data *d = len > UINT32_MAX ? NULL : malloc(sizeof(*d) + len);
+	return &r->log[index % r->opt.log_capacity];
+}
 
-	if (!d)
+const struct raft_entry *raft_entry_at(const struct raft *r, uint64_t index)
+{
+	if (index <= r->snap_index || index > r->last_index)
 		return NULL;
-	d->refs = 1;
-	d->len = (uint32_t)len;
-	if (len > 0)
-		memcpy(d->bytes, bytes, len);
-	return d;
+	return raft_log_slot(r, index);
 }
 
-struct raft_data *raft_data_ref(struct raft_data *d)
+uint64_t raft_term_at(const struct raft *r, uint64_t index)
 {
-	if (d)
-		d->refs++;
-	return d;
+	const struct raft_entry *e = raft_entry_at(r, index);
+
+	if (e)
+		return e->term;
+	return index == r->snap_index ? r->snap_term : 0;
 }
 
-void raft_data_unref(struct raft_data *d)
+uint64_t raft_log_room(const struct raft *r)
 {
-	if (d && --d->refs == 0)
-		free(d);
+	return r->opt.log_capacity - (r->last_index - r->snap_index);
 }
 
-/* ---- configurations ------------------------------------------------------------------------ */
-
-struct raft_data *raft_conf_encode(const struct raft_conf *conf)
+int raft_log_append(struct raft *r, const struct raft_entry *e)
 {
-	uint8_t buf[8 + 5 * RAFT_NODES_MAX];
-	struct wire_w w;
-	uint32_t i;
-
-	wire_w_init(&w, buf, sizeof(buf));
-	wire_put_u32(&w, conf->n);
-	for (i = 0; i < conf->n; i++) {
-		wire_put_u32(&w, conf->member[i].node);
-		wire_put_u8(&w, conf->member[i].role == RAFT_VOTER ? 1 : 2);
-	}
-	return w.bad ? NULL : raft_data_make(buf, w.len);
+	if (raft_log_room(r) == 0)
+		return -ENOSPC;
+	r->last_index++;
+	*raft_log_slot(r, r->last_index) = *e;
+	raft_data_ref(e->data);
+	return 0;
 }
 
-int raft_conf_decode(const void *bytes, size_t len, struct raft_conf *conf)
+void raft_log_truncate(struct raft *r, uint64_t from)
 {
-	struct wire_r r;
-	uint32_t i;
-
-	memset(conf, 0, sizeof(*conf));
-	wire_r_init(&r, bytes, len);
-	conf->n = wire_get_u32(&r);
-	if (r.bad || conf->n > RAFT_NODES_MAX)
-		goto bad;
-	for (i = 0; i < conf->n; i++) {
-		uint8_t role;
-
-		conf->member[i].node = wire_get_u32(&r);
-		role = wire_get_u8(&r);
-		if (role != 1 && role != 2)
-			goto bad;
-		conf->member[i].role = role == 1 ? RAFT_VOTER : RAFT_LEARNER;
-		if (conf->member[i].node <= (i > 0 ? conf->member[i - 1].node : 0))
-			goto bad;
-	}
-	if (wire_r_done(&r))
-		return 0;
-bad:
-	conf->n = 0;
-	return -EPROTO;
+	assert(from > r->snap_index);
+	for (; r->last_index >= from; r->last_index--)
+		raft_data_unref(raft_log_slot(r, r->last_index)->data);
+	if (r->stable_index > r->last_index)
+		r->stable_index = r->last_index;
 }
 
-const struct raft_member *raft_conf_find(const struct raft_conf *conf, ramp_node_t node)
+void raft_log_compact(struct raft *r, uint64_t to)
 {
-	uint32_t i;
+	uint64_t conf_index, term = raft_term_at(r, to);
+	struct raft_data *conf = raft_data_ref(raft_conf_at(r, to, &conf_index));
 
-	for (i = 0; i < conf->n; i++)
-		if (conf->member[i].node == node)
-			return &conf->member[i];
-	return NULL;
+	assert(to > r->snap_index && to <= r->applied);
+	while (r->snap_index < to)
+		raft_data_unref(raft_log_slot(r, ++r->snap_index)->data);
+	raft_data_unref(r->snap_conf);
+	r->snap_conf = conf;
+	r->snap_conf_index = conf_index;
+	r->snap_term = term;
 }
 
-uint32_t raft_conf_voters(const struct raft_conf *conf)
+void raft_log_reset(struct raft *r, uint64_t index, uint64_t term, struct raft_data *conf,
+		    uint64_t conf_index)
 {
-	uint32_t i, n = 0;
-
-	for (i = 0; i < conf->n; i++)
-		n += conf->member[i].role == RAFT_VOTER;
-	return n;
+	raft_data_ref(conf);
+	raft_log_truncate(r, r->snap_index + 1);
+	raft_data_unref(r->snap_conf);
+	r->snap_conf = conf;
+	r->snap_conf_index = conf_index;
+	r->snap_index = r->last_index = r->stable_index = index;
+	r->snap_term = term;
+	raft_conf_refresh(r);
 }
 
-/* Members of `a` that `b` lacks or gives another role. */
-static uint32_t conf_lacks(const struct raft_conf *a, const struct raft_conf *b, bool roles)
-{
-	uint32_t i, n = 0;
-
-	for (i = 0; i < a->n; i++) {
-		const struct raft_member *m = raft_conf_find(b, a->member[i].node);
-
-		n += !m || (roles && m->role != a->member[i].role);
-	}
-	return n;
-}
-
-bool raft_conf_single(const struct raft_conf *a, const struct raft_conf *b)
-{
-	return conf_lacks(a, b, true) + conf_lacks(b, a, false) == 1;
-}
+/* ---- the configuration in force -------------------------------------------------------------- */
 
 struct raft_data *raft_conf_at(const struct raft *r, uint64_t index, uint64_t *conf_index)
 {
@@ -152,308 +115,25 @@ void raft_conf_refresh(struct raft *r)
 		memset(&r->conf, 0, sizeof(r->conf));
 }
 
-/* ---- the log ------------------------------------------------------------------------------- */
+/* ---- references of messages ------------------------------------------------------------------ */
 
-static struct raft_entry *slot(const struct raft *r, uint64_t index)
-{
-	return &r->log[index % r->opt.log_capacity];
-}
-
-const struct raft_entry *raft_entry_at(const struct raft *r, uint64_t index)
-{
-	if (index <= r->snap_index || index > r->last_index)
-		return NULL;
-	return slot(r, index);
-}
-
-uint64_t raft_term_at(const struct raft *r, uint64_t index)
-{
-	const struct raft_entry *e = raft_entry_at(r, index);
-
-	if (e)
-		return e->term;
-	return index == r->snap_index ? r->snap_term : 0;
-}
-
-uint64_t raft_log_room(const struct raft *r)
-{
-	return r->opt.log_capacity - (r->last_index - r->snap_index);
-}
-
-int raft_log_append(struct raft *r, const struct raft_entry *e)
-{
-	if (raft_log_room(r) == 0)
-		return -ENOSPC;
-	r->last_index++;
-	*slot(r, r->last_index) = *e;
-	raft_data_ref(e->data);
-	return 0;
-}
-
-void raft_log_truncate(struct raft *r, uint64_t from)
-{
-	assert(from > r->snap_index);
-	for (; r->last_index >= from; r->last_index--)
-		raft_data_unref(slot(r, r->last_index)->data);
-	if (r->stable_index > r->last_index)
-		r->stable_index = r->last_index;
-}
-
-void raft_log_compact(struct raft *r, uint64_t to)
-{
-	uint64_t conf_index, term = raft_term_at(r, to);
-	struct raft_data *conf = raft_data_ref(raft_conf_at(r, to, &conf_index));
-
-	assert(to > r->snap_index && to <= r->applied);
-	while (r->snap_index < to)
-		raft_data_unref(slot(r, ++r->snap_index)->data);
-	raft_data_unref(r->snap_conf);
-	r->snap_conf = conf;
-	r->snap_conf_index = conf_index;
-	r->snap_term = term;
-}
-
-void raft_log_reset(struct raft *r, uint64_t index, uint64_t term, struct raft_data *conf,
-		    uint64_t conf_index)
-{
-	raft_data_ref(conf);
-	raft_log_truncate(r, r->snap_index + 1);
-	raft_data_unref(r->snap_conf);
-	r->snap_conf = conf;
-	r->snap_conf_index = conf_index;
-	r->snap_index = r->last_index = r->stable_index = index;
-	r->snap_term = term;
-	raft_conf_refresh(r);
-}
-
-/* ---- making, copying ----------------------------------------------------------------------- */
-
-int raft_init(struct raft *r, const struct raft_options *opt)
-{
-	memset(r, 0, sizeof(*r));
-	r->opt = *opt;
-	r->rng = opt->seed * 2 + 1;
-	r->log = calloc(opt->log_capacity, sizeof(*r->log));
-	r->peers = calloc(RAFT_NODES_MAX, sizeof(*r->peers));
-	if (r->log && r->peers)
-		return 0;
-	free(r->log);
-	free(r->peers);
-	memset(r, 0, sizeof(*r));
-	return -ENOMEM;
-}
-
-void raft_fini(struct raft *r)
+void raft_message_copy(struct raft_message *to, const struct raft_message *from)
 {
 	uint32_t i;
-
-	raft_log_truncate(r, r->snap_index + 1);
-	raft_data_unref(r->snap_conf);
-	for (i = 0; i < r->n_peers; i++)
-		raft_data_unref(r->peers[i].snap_conf);
-	free(r->log);
-	free(r->peers);
-	memset(r, 0, sizeof(*r));
-}
-
-void raft_set_durable(struct raft *r, uint64_t term, ramp_node_t vote, bool confirmed)
-{
-	r->term = r->stable_term = term;
-	r->vote = vote;
-	r->confirmed = confirmed;
-}
-
-void raft_set_snapshot(struct raft *r, uint64_t index, uint64_t term, struct raft_data *conf,
-		       uint64_t conf_index)
-{
-	raft_log_reset(r, index, term, conf, conf_index);
-}
-
-int raft_restore(struct raft *r, uint64_t index, const struct raft_entry *e)
-{
-	struct raft_conf conf;
-	int rc;
-
-	if (index != r->last_index + 1 || e->term < raft_term_at(r, r->last_index))
-		return -EINVAL;
-	if (e->type == RAFT_CONF &&
-	    (!e->data || raft_conf_decode(e->data->bytes, e->data->len, &conf) < 0))
-		return -EINVAL;
-	rc = raft_log_append(r, e);
-	if (rc == 0)
-		r->stable_index = index;
-	return rc;
-}
-
-int raft_clone(struct raft *to, const struct raft *from)
-{
-	uint64_t i;
-	uint32_t p;
 
 	*to = *from;
-	to->log = calloc(from->opt.log_capacity, sizeof(*to->log));
-	to->peers = calloc(RAFT_NODES_MAX, sizeof(*to->peers));
-	if (!to->log || !to->peers) {
-		free(to->log);
-		free(to->peers);
-		return -ENOMEM;
-	}
-	for (i = from->snap_index + 1; i <= from->last_index; i++) {
-		*slot(to, i) = *slot(from, i);
-		raft_data_ref(slot(to, i)->data);
-	}
-	raft_data_ref(to->snap_conf);
-	for (p = 0; p < from->n_peers; p++) {
-		to->peers[p] = from->peers[p];
-		raft_data_ref(to->peers[p].snap_conf);
-	}
-	return 0;
+	raft_data_ref(to->conf);
+	for (i = 0; i < to->n_entries; i++)
+		raft_data_ref(to->entries[i].data);
 }
 
-static void put_data(struct wire_w *w, const struct raft_data *d)
-{
-	wire_put_u8(w, d != NULL);
-	if (d)
-		wire_put_blob(w, d->bytes, d->len);
-}
-
-static void put_peer(struct wire_w *w, const struct raft_peer *p, bool reads)
-{
-	wire_put_u32(w, p->node);
-	wire_put_u8(w, (uint8_t)p->flow);
-	wire_put_u8(w, (uint8_t)(p->voted | p->granted << 1 | p->heard << 2 | p->silent << 3 |
-				 p->paused << 4 | p->asked << 5));
-	wire_put_u64(w, p->match);
-	wire_put_u64(w, p->next);
-	wire_put_u64(w, p->told);
-	wire_put_u64(w, reads ? p->seq : 0);
-	wire_put_u64(w, p->inflight_bytes);
-	wire_put_u64(w, p->snap_index);
-	wire_put_u64(w, p->snap_term);
-	wire_put_u64(w, p->snap_offset);
-	put_data(w, p->snap_conf);
-}
-
-size_t raft_canonical(const struct raft *r, void *buf, size_t cap)
-{
-	bool reads = r->n_reads > 0; /* rounds matter only against reads that wait for one */
-	struct wire_w w;
-	uint64_t i;
-
-	wire_w_init(&w, buf, cap);
-	wire_put_u64(&w, r->term);
-	wire_put_u32(&w, r->vote);
-	wire_put_u64(&w, r->snap_index);
-	wire_put_u64(&w, r->snap_term);
-	put_data(&w, r->snap_conf);
-	wire_put_u64(&w, r->last_index);
-	for (i = r->snap_index + 1; i <= r->last_index; i++) {
-		wire_put_u64(&w, slot(r, i)->term);
-		wire_put_u8(&w, (uint8_t)slot(r, i)->type);
-		put_data(&w, slot(r, i)->data);
-	}
-	wire_put_u8(&w, (uint8_t)r->state);
-	wire_put_u8(&w, (uint8_t)(r->confirmed | r->lease << 1 | r->transfer_sent << 2));
-	wire_put_u64(&w, r->commit);
-	wire_put_u64(&w, r->applied);
-	wire_put_u64(&w, r->stable_index);
-	wire_put_u64(&w, r->stable_term);
-	wire_put_u32(&w, r->leader);
-	wire_put_u64(&w, r->term_start);
-	wire_put_u32(&w, r->transfer_to);
-	wire_put_u64(&w, r->taking_index);
-	wire_put_u64(&w, r->taking_term);
-	wire_put_u64(&w, r->taking_offset);
-	wire_put_u32(&w, r->n_peers);
-	for (i = 0; i < r->n_peers; i++)
-		put_peer(&w, &r->peers[i], reads);
-	wire_put_u32(&w, r->n_reads);
-	wire_put_u64(&w, reads ? r->seq : 0);
-	for (i = 0; i < r->n_reads; i++) {
-		wire_put_u64(&w, r->reads[i].ctx);
-		wire_put_u64(&w, r->reads[i].index);
-		wire_put_u64(&w, r->reads[i].seq);
-	}
-	return w.bad ? 0 : w.len;
-}
-
-/* ---- actions ------------------------------------------------------------------------------- */
-
-void raft_actions_init(struct raft_actions *a)
-{
-	memset(a, 0, sizeof(*a));
-}
-
-void raft_actions_reset(struct raft_actions *a)
-{
-	struct raft_actions empty = {.messages = a->messages,
-				     .cap_messages = a->cap_messages,
-				     .reads = a->reads,
-				     .cap_reads = a->cap_reads};
-	uint32_t i;
-
-	for (i = 0; i < a->n_messages; i++)
-		raft_message_release(&a->messages[i]);
-	*a = empty;
-}
-
-void raft_actions_fini(struct raft_actions *a)
-{
-	raft_actions_reset(a);
-	free(a->messages);
-	free(a->reads);
-	memset(a, 0, sizeof(*a));
-}
-
-bool raft_actions_write(const struct raft_actions *a, bool *durable)
-{
-	*durable = a->hard_state || a->install || a->log_from != 0;
-	return *durable || a->apply_to != 0 || a->compact_to != 0;
-}
-
-/* ---- what always holds --------------------------------------------------------------------- */
-
-static const char *check_peers(const struct raft *r)
+void raft_message_release(struct raft_message *m)
 {
 	uint32_t i;
 
-	for (i = 0; i < r->n_peers; i++) {
-		const struct raft_peer *p = &r->peers[i];
-
-		if (!raft_conf_find(&r->conf, p->node) || p->node == r->opt.self)
-			return "a peer is no other member";
-		if (r->state == RAFT_LEADER && p->match > r->last_index)
-			return "a follower has more than the leader";
-		if (r->state == RAFT_LEADER && p->next <= p->match && p->flow != RAFT_SENDING)
-			return "next is not after match";
-	}
-	return NULL;
-}
-
-const char *raft_check(const struct raft *r)
-{
-	uint64_t i;
-
-	if (r->applied > r->commit || r->commit > r->last_index)
-		return "applied <= commit <= last_index";
-	if (r->snap_index > r->applied)
-		return "compacted to what is not applied";
-	if (r->stable_index > r->last_index || r->stable_term > r->term)
-		return "durable is more than there is";
-	if (r->last_index - r->snap_index > r->opt.log_capacity)
-		return "the log is longer than its ring";
-	if (raft_term_at(r, r->last_index) > r->term)
-		return "an entry's term is above the node's";
-	if (r->state == RAFT_LEADER && (r->leader != r->opt.self || r->vote != r->opt.self))
-		return "leads without its own vote";
-	if (r->state == RAFT_LEADER && r->stable_term != r->term)
-		return "leads in a term that is not durable";
-	if (r->state != RAFT_FOLLOWER && !r->confirmed)
-		return "campaigns without a voice";
-	if (r->state != RAFT_LEADER && (r->n_reads > 0 || r->transfer_to != 0))
-		return "a leader's business outside of its lead";
-	for (i = r->snap_index + 2; i <= r->last_index; i++)
-		if (raft_term_at(r, i) < raft_term_at(r, i - 1))
-			return "terms in the log go down";
-	return check_peers(r);
+	raft_data_unref(m->conf);
+	for (i = 0; i < m->n_entries; i++)
+		raft_data_unref(m->entries[i].data);
+	m->conf = NULL;
+	m->n_entries = 0;
 }

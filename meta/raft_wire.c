@@ -8,33 +8,13 @@
 #include <string.h>
 
 #include "base/wire.h"
-#include "raft.h"
+#include "raft_log.h"
+#include "raft_wire.h"
 
 #define RAFT_WIRE_VERSION 1
 #define HEAD_BYTES	  (2 + 9 * 8 + 1 + 4)
 
 enum flag { FLAG_REJECT = 1, FLAG_TRANSFER = 2, FLAG_SILENT = 4, FLAG_DONE = 8, FLAG_ALL = 15 };
-
-void raft_message_copy(struct raft_message *to, const struct raft_message *from)
-{
-	uint32_t i;
-
-	*to = *from;
-	raft_data_ref(to->conf);
-	for (i = 0; i < to->n_entries; i++)
-		raft_data_ref(to->entries[i].data);
-}
-
-void raft_message_release(struct raft_message *m)
-{
-	uint32_t i;
-
-	raft_data_unref(m->conf);
-	for (i = 0; i < m->n_entries; i++)
-		raft_data_unref(m->entries[i].data);
-	m->conf = NULL;
-	m->n_entries = 0;
-}
 
 size_t raft_message_size(const struct raft_message *m)
 {

@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "raft_log.h"
+#include "raft_state.h"
+
 /* In election time-outs: a dump waits for its next piece to be asked for, for its taker to have
    installed it, and rests. */
 #define DUMP_IDLE    10

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "meta/raft.h"
+#include "meta/raft_log.h"
+#include "meta/raft_wire.h"
 
 static void take_message(const uint8_t *data, size_t size)
 {

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "explore.h"
+#include "meta/raft_log.h"
+#include "meta/raft_state.h"
+#include "meta/raft_wire.h"
 #include "puppet.h"
 #include "sim_rng.h"
 

@@ -14,8 +14,11 @@ root=$(cd "$here/../.." && pwd)
 : "${CC:=cc}"
 flags="-std=gnu11 -O1 -w -D_GNU_SOURCE -I$here -I$root/libramp"
 small=-DRAFT_APPEND_MAX=2 # for the explorer, and all that is linked with it
-core="raft raft_follow raft_lead raft_log raft_wire"
-rest="command fsm fsm_members journal journal_tables journal_dump journal_reader replica"
+names() { # FOLDER/FILE.c... -> FILE...
+	for file; do basename "$file" .c; done
+}
+core=$(names "$root"/meta/raft*.c)
+rest=$(names "$root"/meta/command.c "$root"/meta/fsm*.c "$root"/meta/journal*.c "$root"/meta/replica*.c)
 stage="scripted scripted_log scripted_votes scripted_leader stage puppet"
 search="explore explore_node puppet"
 world="sim_main sim_world sim_node sim_faults sim_client sim_wild sim_check sim_vfs"

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/raft_log.h"
+#include "meta/raft_state.h"
+
 static void disk_cut(struct puppet_disk *d, uint64_t from)
 {
 	for (uint64_t i = from; i <= d->last; i++) {

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include "meta/raft_log.h"
+
 #define ALL (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5))
 
 START_TEST(a_leader_without_a_quorum_steps_down)

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include "meta/raft_log.h"
+
 #define ALL (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5))
 
 static uint64_t term_of(ramp_node_t id, uint64_t index)

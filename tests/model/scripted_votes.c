@@ -3,6 +3,8 @@
  */
 #include "scripted.h"
 
+#include "meta/raft_log.h"
+
 static struct raft_message vote(ramp_node_t from, ramp_node_t to, uint64_t term, uint64_t index,
 				uint64_t log_term)
 {

@@ -12,6 +12,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "meta/raft_log.h"
+#include "meta/raft_state.h"
+
 static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;

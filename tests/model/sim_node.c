@@ -15,6 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "meta/raft_log.h"
+#include "meta/raft_wire.h"
+
 /* ---- fresh journals -------------------------------------------------------------------------- */
 
 /* Bytes of a new journal, by kind of cluster; made once in a process by the real journal_create. */

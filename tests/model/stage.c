@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/raft_log.h"
+
 static struct puppet nodes[STAGE_NODES];
 static bool made[STAGE_NODES];
 static struct raft_message *pool[STAGE_POOL];

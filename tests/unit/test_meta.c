@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "meta/meta_impl.h"
+#include "meta/raft_log.h"
+#include "meta/raft_wire.h"
 #include "meta_net.h"
 
 /* ---- one voter ----------------------------------------------------------------------------- */

@@ -11,7 +11,8 @@
 #include "base/wire.h"
 #include "meta/command.h"
 #include "meta/journal.h"
-#include "meta/raft.h"
+#include "meta/raft_log.h"
+#include "meta/raft_wire.h"
 
 /* ---- commands ------------------------------------------------------------------------------ */
 

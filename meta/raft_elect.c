@@ -1,0 +1,179 @@
+/*
+ * The Raft core: elections. See raft_elect.h.
+ */
+#include "raft_elect.h"
+
+#include "raft_log.h"
+
+/* ---- campaigns ------------------------------------------------------------------------------- */
+
+static void become_leader(struct step *s)
+{
+	struct raft *r = s->r;
+	struct raft_entry noop = {.term = r->term, .type = RAFT_NOOP};
+
+	if (raft_log_room(r) == 0) {
+		step_follow(s, r->term, 0);
+		return;
+	}
+	r->state = RAFT_LEADER;
+	r->leader = r->opt.self;
+	r->lease = false;
+	r->term_start = r->last_index + 1;
+	r->election_due = s->now_ms + r->opt.election_ms;
+	r->heartbeat_due = s->now_ms;
+	reset_peers(r);
+	/* Entries of older terms commit only with one of this term (3.6.2). */
+	step_append_own(s, &noop);
+}
+
+static uint32_t votes(const struct raft *r)
+{
+	uint32_t i, n;
+
+	/* The pre-vote promises nothing; a vote counts once it is durable, one's own too. */
+	n = raft_is_voter(r, r->opt.self) &&
+	    (r->state == RAFT_PRECANDIDATE ||
+	     (r->vote == r->opt.self && r->stable_term == r->term));
+	for (i = 0; i < r->n_peers; i++)
+		n += r->peers[i].granted && raft_is_voter(r, r->peers[i].node);
+	return n;
+}
+
+static void ask_for_votes(struct step *s, enum raft_message_type type, uint64_t term, bool transfer)
+{
+	struct raft *r = s->r;
+	uint32_t i;
+
+	reset_peers(r);
+	for (i = 0; i < r->n_peers; i++) {
+		struct raft_message *m;
+
+		if (!raft_is_voter(r, r->peers[i].node))
+			continue;
+		m = step_message(s, type, r->peers[i].node);
+		if (!m)
+			return;
+		m->term = term;
+		m->index = r->last_index;
+		m->log_term = raft_term_at(r, r->last_index);
+		m->transfer = transfer;
+	}
+}
+
+static void become_candidate(struct step *s, bool transfer)
+{
+	struct raft *r = s->r;
+
+	r->state = RAFT_CANDIDATE;
+	r->term++;
+	r->vote = r->opt.self;
+	r->leader = 0;
+	r->lease = false;
+	s->a->hard_state = true;
+	step_election_clock(s);
+	ask_for_votes(s, RAFT_VOTE, r->term, transfer);
+}
+
+void count_votes(struct step *s)
+{
+	struct raft *r = s->r;
+
+	if (votes(r) < raft_majority(r))
+		return;
+	if (r->state == RAFT_PRECANDIDATE)
+		become_candidate(s, false);
+	else if (r->state == RAFT_CANDIDATE)
+		become_leader(s);
+}
+
+/* Pre-vote (9.6): asks who would vote, before it disturbs anybody with a higher term. */
+void become_precandidate(struct step *s)
+{
+	struct raft *r = s->r;
+
+	r->state = RAFT_PRECANDIDATE;
+	ask_for_votes(s, RAFT_PREVOTE, r->term + 1, false);
+	count_votes(s);
+}
+
+/* ---- votes ----------------------------------------------------------------------------------- */
+
+/* Section 3.6.1: the candidate's log must hold all that this node's holds. */
+static bool up_to_date(const struct raft *r, const struct raft_message *m)
+{
+	uint64_t term = raft_term_at(r, r->last_index);
+
+	return m->log_term > term || (m->log_term == term && m->index >= r->last_index);
+}
+
+/* True while this node knows of a living leader: votes would only disturb it (4.2.3). */
+bool content(const struct raft *r)
+{
+	return r->state == RAFT_LEADER || r->lease;
+}
+
+void on_prevote(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+	struct raft_message *answer = step_message(s, RAFT_PREVOTE_ANSWER, m->from);
+
+	if (!answer)
+		return;
+	answer->index = m->term;
+	answer->reject = !r->confirmed || m->term <= r->term || content(r) || !up_to_date(r, m);
+}
+
+void on_prevote_answer(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+	struct raft_peer *p = raft_find_peer(r, m->from);
+
+	if (r->state != RAFT_PRECANDIDATE || !p || m->reject || m->index != r->term + 1)
+		return;
+	p->voted = p->granted = true;
+	count_votes(s);
+}
+
+void on_vote(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+	struct raft_message *answer;
+	bool grant;
+
+	if (m->term > r->term)
+		step_follow(s, m->term, 0);
+	grant = m->term == r->term && r->confirmed && (r->vote == 0 || r->vote == m->from) &&
+		up_to_date(r, m);
+	if (grant && r->vote == 0) {
+		r->vote = m->from;
+		s->a->hard_state = true; /* durable before the answer goes: it is not early */
+	}
+	if (grant)
+		step_election_clock(s);
+	answer = step_message(s, RAFT_VOTE_ANSWER, m->from);
+	if (answer)
+		answer->reject = !grant;
+}
+
+void on_vote_answer(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+	struct raft_peer *p = raft_find_peer(r, m->from);
+
+	if (r->state != RAFT_CANDIDATE || !p || m->term != r->term)
+		return;
+	p->voted = true;
+	p->granted = !m->reject;
+	count_votes(s);
+}
+
+/* The leader has brought this node up to date and asks it to take over (3.10). */
+void on_timeout_now(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+
+	if (r->state == RAFT_FOLLOWER && m->term == r->term && m->from == r->leader &&
+	    r->confirmed && raft_is_voter(r, r->opt.self))
+		become_candidate(s, true);
+}

@@ -1,0 +1,96 @@
+/*
+ * The Raft core: what a quorum has reached, and what follows from it. See raft_quorum.h.
+ */
+#include "raft_quorum.h"
+
+#include <stdlib.h>
+
+#include "raft_log.h"
+
+static int compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* What a quorum has reached, of match (entries) or seq (rounds). */
+static uint64_t quorum_of(struct raft *r, bool rounds)
+{
+	uint64_t v[RAFT_NODES_MAX];
+	uint32_t i, n = 0;
+
+	if (raft_is_voter(r, r->opt.self))
+		v[n++] = rounds ? r->seq : r->stable_index;
+	for (i = 0; i < r->n_peers; i++) {
+		const struct raft_peer *p = &r->peers[i];
+
+		if (!raft_is_voter(r, p->node))
+			continue;
+		v[n] = rounds ? p->seq : p->match;
+		if (p->silent)
+			v[n] = 0;
+		n++;
+	}
+	if (n == 0)
+		return 0;
+	qsort(v, n, sizeof(v[0]), compare_u64);
+	return v[n - raft_majority(r)];
+}
+
+/* Section 3.6.2: only an entry of the leader's own term is committed by counting. */
+void step_advance_commit(struct step *s)
+{
+	uint64_t index = quorum_of(s->r, false);
+
+	if (index > s->r->commit && raft_term_at(s->r, index) == s->r->term)
+		step_commit(s, index);
+}
+
+/* ReadIndex (6.4): a read may go on when a round begun after it was answered by a quorum. */
+void answer_reads(struct step *s)
+{
+	struct raft *r = s->r;
+	uint64_t seq = quorum_of(r, true);
+	uint32_t i, kept = 0;
+
+	for (i = 0; i < r->n_reads; i++) {
+		if (r->reads[i].seq <= seq)
+			step_answer_read(s, &r->reads[i], 0);
+		else
+			r->reads[kept++] = r->reads[i];
+	}
+	r->n_reads = kept;
+}
+
+/* Check-quorum (6.2): without a quorum's answers since the last look, this node leads nobody. */
+void step_check_quorum(struct step *s)
+{
+	struct raft *r = s->r;
+	uint32_t i, n = raft_is_voter(r, r->opt.self);
+
+	for (i = 0; i < r->n_peers; i++) {
+		struct raft_peer *p = &r->peers[i];
+
+		n += p->heard && !p->silent && raft_is_voter(r, p->node);
+		p->heard = false;
+	}
+	r->election_due = s->now_ms + r->opt.election_ms;
+	if (n < raft_majority(r))
+		step_follow(s, r->term, 0);
+}
+
+/* Who votes in a configuration has answered of late, as far as a quorum of it: one that can't be
+   committed is in force all the same, and whom it leaves out may be who was missing. */
+bool is_heard(struct raft *r, const struct raft_conf *conf)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < conf->n; i++) {
+		const struct raft_peer *p = raft_find_peer(r, conf->member[i].node);
+
+		n += conf->member[i].role == RAFT_VOTER &&
+		     (p ? p->heard && !p->silent : conf->member[i].node == r->opt.self);
+	}
+	return n >= raft_conf_voters(conf) / 2 + 1;
+}

@@ -1,0 +1,324 @@
+/*
+ * The Raft core: what a leader sends, what it makes of the answers, and what it is asked to do.
+ *
+ * The happy path: FLUSH sends each follower what is new (REPLICATE, as much as may be in flight),
+ * its answers raise `match`, and what a quorum holds of this term is committed.
+ *
+ * How it fails: a refusal, or a new connection, puts the follower back to PROBE, one message at a
+ * time from where the logs agree; a follower that needs compacted entries is SENDING a snapshot
+ * and goes through PROBE back to REPLICATE. What is lost is sent again with the next heartbeat.
+ * Proposals that can't be taken are refused at once and change nothing.
+ *
+ *	PROBE --- an answer matches ---> REPLICATE --- refused, new connection ---> PROBE
+ *	PROBE, REPLICATE --- needs what is compacted ---> SENDING
+ *	SENDING --- it has the snapshot, or needs none any more ---> PROBE
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "raft_replicate.h"
+
+#include "raft_log.h"
+#include "raft_quorum.h"
+
+#define APPEND_BYTES_MAX (256u << 10) /* in one message */
+
+/* ---- sending entries ----------------------------------------------------------------------- */
+
+static void ask_for_dump(struct step *s, struct raft_peer *p)
+{
+	uint32_t i;
+
+	if (p->flow == RAFT_SENDING && p->asked)
+		return;
+	raft_drop_snapshot(p);
+	p->flow = RAFT_SENDING;
+	p->asked = true;
+	p->paused = false;
+	p->inflight_bytes = 0;
+	for (i = 0; i < s->a->n_snapshot_to; i++)
+		if (s->a->snapshot_to[i] == p->node)
+			return;
+	s->a->snapshot_to[s->a->n_snapshot_to++] = p->node;
+}
+
+/* What a voiceless one took it may lose again; and the one that comes back in its place has not
+   acknowledged it. */
+static uint64_t promised(const struct raft_peer *p)
+{
+	return p->silent ? 0 : p->match;
+}
+
+static void send_piece(struct step *s, struct raft_peer *p)
+{
+	struct raft_message *m;
+
+	if (p->paused || p->asked)
+		return;
+	m = step_message(s, RAFT_SNAPSHOT, p->node);
+	if (!m)
+		return;
+	m->index = p->snap_index;
+	m->log_term = p->snap_term;
+	m->conf = raft_data_ref(p->snap_conf);
+	m->conf_index = p->snap_conf_index;
+	m->offset = p->snap_offset;
+	m->seq = s->r->seq;
+	m->hint = promised(p);
+	p->paused = true;
+}
+
+/* An AppendEntries from p->next on. `even_empty`: also when there is nothing to send. */
+bool send_append(struct step *s, struct raft_peer *p, bool even_empty)
+{
+	struct raft *r = s->r;
+	uint64_t bytes = 0, index = p->next;
+	struct raft_message *m;
+
+	if (p->inflight_bytes >= r->opt.inflight_bytes)
+		index = r->last_index + 1;
+	if (!even_empty && (index > r->last_index || p->paused))
+		return false;
+	m = step_message(s, RAFT_APPEND, p->node);
+	if (!m)
+		return false;
+	m->early = true;
+	m->index = p->next - 1;
+	m->log_term = raft_term_at(r, p->next - 1);
+	m->commit = r->commit;
+	m->seq = r->seq;
+	m->hint = promised(p);
+	for (; index <= r->last_index && m->n_entries < RAFT_APPEND_MAX; index++) {
+		const struct raft_entry *e = raft_entry_at(r, index);
+
+		if (bytes > 0 && bytes + (e->data ? e->data->len : 0) > APPEND_BYTES_MAX)
+			break;
+		bytes += e->data ? e->data->len : 0;
+		m->entries[m->n_entries++] = *e;
+		raft_data_ref(e->data);
+	}
+	p->told = r->commit;
+	if (p->flow == RAFT_PROBE) {
+		p->paused = true;
+	} else {
+		p->next += m->n_entries;
+		p->inflight_bytes += bytes;
+	}
+	return m->n_entries > 0;
+}
+
+/* Whatever this follower lacks, as far as its flow allows. */
+static void send_news(struct step *s, struct raft_peer *p, bool even_empty)
+{
+	struct raft *r = s->r;
+
+	/* The term before the first entry is needed: known down to snap_index. */
+	if (p->flow != RAFT_SENDING && p->next <= r->snap_index)
+		ask_for_dump(s, p);
+	if (p->flow == RAFT_SENDING) {
+		send_piece(s, p);
+		return;
+	}
+	if (p->flow == RAFT_PROBE) {
+		if (!p->paused)
+			send_append(s, p, true);
+		return;
+	}
+	while (send_append(s, p, even_empty || p->told < r->commit))
+		even_empty = false;
+}
+
+static void send_timeout_now(struct step *s)
+{
+	struct raft *r = s->r;
+	struct raft_peer *p = raft_find_peer(r, r->transfer_to);
+
+	if (!p || r->transfer_sent || p->match != r->last_index)
+		return;
+	r->transfer_sent = step_message(s, RAFT_TIMEOUT_NOW, p->node) != NULL;
+}
+
+int step_flush(struct step *s)
+{
+	uint32_t i;
+
+	if (s->r->state != RAFT_LEADER)
+		return 0;
+	for (i = 0; i < s->r->n_peers; i++)
+		send_news(s, &s->r->peers[i], false);
+	send_timeout_now(s);
+	return 0;
+}
+
+/* A round: proves to the followers that the leader lives and, by their answers, to the leader
+   that it still leads. */
+int step_heartbeat(struct step *s)
+{
+	struct raft *r = s->r;
+	uint32_t i;
+
+	if (r->state != RAFT_LEADER)
+		return 0;
+	r->seq++;
+	r->heartbeat_due = s->now_ms + r->opt.heartbeat_ms;
+	r->transfer_sent = false; /* the one that was sent may be lost */
+	for (i = 0; i < r->n_peers; i++) {
+		r->peers[i].paused = false;
+		send_news(s, &r->peers[i], true);
+	}
+	return 0;
+}
+
+/* ---- the answers ----------------------------------------------------------------------------- */
+
+/* Returns the peer if the answer is of this term and this node leads. */
+static struct raft_peer *heard_follower(struct step *s, const struct raft_message *m)
+{
+	struct raft *r = s->r;
+	struct raft_peer *p = raft_find_peer(r, m->from);
+
+	if (r->state != RAFT_LEADER || m->term != r->term || !p)
+		return NULL;
+	/* It may be another instance that got the voice: what the silent one reached isn't its. */
+	if (p->silent && !m->silent)
+		p->match = p->seq = 0;
+	p->heard = true;
+	p->silent = m->silent;
+	if (m->seq > p->seq && m->seq <= r->seq)
+		p->seq = m->seq;
+	answer_reads(s);
+	return p;
+}
+
+static void refused(struct raft *r, struct raft_peer *p, const struct raft_message *m)
+{
+	uint64_t next;
+
+	if (m->silent && m->hint < p->match)
+		p->match = m->hint; /* formatted again: it never counted, and has lost its log */
+	if (p->flow == RAFT_SENDING || m->index <= p->match || m->index >= p->next)
+		return; /* old */
+	if (p->flow == RAFT_PROBE && m->index != p->next - 1)
+		return;
+	next = m->hint < m->index ? m->hint + 1 : m->index;
+	p->flow = RAFT_PROBE;
+	p->next = next > p->match ? next : p->match + 1;
+	p->paused = false;
+	p->inflight_bytes = 0;
+	if (p->next > r->last_index + 1)
+		p->next = r->last_index + 1;
+}
+
+static uint64_t entry_bytes(const struct raft *r, uint64_t from, uint64_t to)
+{
+	uint64_t i, bytes = 0;
+
+	for (i = from > r->snap_index ? from : r->snap_index + 1; i <= to; i++) {
+		const struct raft_entry *e = raft_entry_at(r, i);
+
+		bytes += e && e->data ? e->data->len : 0;
+	}
+	return bytes;
+}
+
+static void matched(struct step *s, struct raft_peer *p, uint64_t index)
+{
+	struct raft *r = s->r;
+	uint64_t bytes;
+
+	if (index > r->last_index)
+		return;
+	if (index > p->match) {
+		bytes = entry_bytes(r, p->match + 1, index);
+		p->inflight_bytes -= bytes < p->inflight_bytes ? bytes : p->inflight_bytes;
+		p->match = index;
+	}
+	/* Also where it was slow to install one, and another is made or on its way: what it lacks
+	   now is in the log. */
+	if (p->flow == RAFT_SENDING &&
+	    (p->match >= r->snap_index || (!p->asked && index >= p->snap_index))) {
+		raft_drop_snapshot(p);
+		p->flow = RAFT_PROBE;
+	}
+	if (p->flow == RAFT_PROBE && index == p->match) {
+		p->flow = RAFT_REPLICATE;
+		p->next = p->match + 1;
+		p->inflight_bytes = 0;
+		p->paused = false;
+	}
+	if (p->next <= p->match)
+		p->next = p->match + 1;
+	if (p->match + 1 == p->next)
+		p->inflight_bytes = 0;
+	step_advance_commit(s);
+}
+
+void step_append_answer(struct step *s, const struct raft_message *m)
+{
+	struct raft_peer *p = heard_follower(s, m);
+
+	if (!p)
+		return;
+	if (m->reject)
+		refused(s->r, p, m);
+	else
+		matched(s, p, m->index);
+}
+
+void step_snapshot_answer(struct step *s, const struct raft_message *m)
+{
+	struct raft_peer *p = heard_follower(s, m);
+
+	if (!p || p->flow != RAFT_SENDING || p->asked || m->index != p->snap_index)
+		return;
+	if (m->offset == p->snap_offset)
+		return; /* an answer to an older copy; the heartbeat sends again */
+	p->snap_offset = m->offset;
+	p->paused = false;
+}
+
+/* ---- dumps and connections ------------------------------------------------------------------- */
+
+int step_snapshot_ready(struct step *s, const struct raft_event *ev)
+{
+	struct raft *r = s->r;
+	struct raft_peer *p = raft_find_peer(r, ev->node);
+
+	if (r->state != RAFT_LEADER || !p || p->flow != RAFT_SENDING || !p->asked)
+		return 0;
+	if (ev->index < r->snap_index || ev->index > r->applied) {
+		ask_for_dump(s, p);
+		return 0;
+	}
+	p->asked = false;
+	p->snap_index = ev->index;
+	p->snap_term = ev->term;
+	p->snap_conf = raft_data_ref(raft_conf_at(r, ev->index, &p->snap_conf_index));
+	send_piece(s, p);
+	return 0;
+}
+
+int step_snapshot_lost(struct step *s, ramp_node_t node)
+{
+	struct raft_peer *p = raft_find_peer(s->r, node);
+
+	if (s->r->state == RAFT_LEADER && p && p->flow == RAFT_SENDING)
+		ask_for_dump(s, p);
+	return 0;
+}
+
+int step_peer(struct step *s, ramp_node_t node)
+{
+	struct raft_peer *p = raft_find_peer(s->r, node);
+
+	if (s->r->state != RAFT_LEADER || !p)
+		return 0;
+	p->paused = false;
+	if (p->flow == RAFT_REPLICATE) {
+		p->flow = RAFT_PROBE;
+		p->next = p->match + 1;
+		p->inflight_bytes = 0;
+	}
+	return 0;
+}
