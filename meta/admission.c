@@ -37,6 +37,8 @@
 
 #include "base/log.h"
 #include "command.h"
+#include "journal_nodes.h"
+#include "journal_results.h"
 #include "meta_impl.h"
 
 #define GREET_AGAIN_MS 200

@@ -16,6 +16,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "journal_nodes.h"
+#include "journal_results.h"
+#include "journal_segments.h"
+
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE (1u << 0) /* linux/fs.h */
 #endif

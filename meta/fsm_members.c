@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "fsm_rules.h"
+#include "journal_nodes.h"
+#include "journal_segments.h"
 
 int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 {

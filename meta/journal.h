@@ -38,9 +38,6 @@ struct journal_config {
 	void *arg;
 };
 
-/* Makes the file, in one transaction; an error leaves none behind. -EEXIST: it is there. */
-int journal_create(const char *path, const char *vfs, const struct meta_founding *founding,
-		   struct ramp_err *err);
 /* Opens it for writing; -EBUSY: another process has it; -EPROTO: another version or no journal. */
 int journal_open(const struct journal_config *config, struct journal **out, struct ramp_err *err);
 /* Rolls back what is not committed and closes. */
@@ -87,100 +84,5 @@ int journal_compact(struct journal *j, uint64_t index, uint64_t term, const stru
 int journal_commit(struct journal *j);
 /* Where the process can't go on anyway (a test that drops a node before its commit). */
 void journal_rollback(struct journal *j);
-
-/* ---- snapshots ----------------------------------------------------------------------------- */
-
-/*
- * A dump reads the tables as of the last commit, through a connection of its own, piece by piece,
- * while the writer goes on. journal_dump_read gives the piece that begins at `offset`: the last
- * one again, or a later one; -ESTALE for another offset. *done: it was the last. The bytes are
- * the dump's until the next call. Dumps of the same applied index are equal on all nodes.
- */
-struct journal_dump;
-int journal_dump_open(struct journal *j, struct journal_dump **out, struct ramp_err *err);
-uint64_t journal_dump_index(const struct journal_dump *d); /* applied, as of the dump */
-uint64_t journal_dump_term(const struct journal_dump *d);
-int journal_dump_read(struct journal_dump *d, uint64_t offset, const uint8_t **bytes, size_t *len,
-		      bool *done);
-void journal_dump_close(struct journal_dump *d);
-
-/* True when the whole dump's checksum and format are right. */
-bool journal_dump_valid(const void *bytes, size_t len);
-/* In a turn: the tables become the dump's, the log is empty, applied = snap_index = index, and
-   (index, term, conf, conf_index) are the beginning. The dump must be valid. */
-int journal_restore(struct journal *j, const void *bytes, size_t len, uint64_t index, uint64_t term,
-		    const struct raft_data *conf, uint64_t conf_index);
-/* A checksum over all tables in order: equal tables, equal sums. */
-int journal_tables_sum(struct journal *j, uint64_t *sum);
-
-/* ---- the state machine's tables (writer; within a turn; the writer sees its own rows) ------ */
-
-int journal_get_segment(struct journal *j, ramp_segment_t id,
-			struct segment_row *row);			   /* -ENOENT */
-int journal_put_segment(struct journal *j, const struct segment_row *row); /* new or changed */
-int journal_delete_segment(struct journal *j, ramp_segment_t id);	   /* with its extent */
-int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* and counts on */
-/* 1: that id was given once, whether its row is there or not; 0: it was not. */
-int journal_segment_was(struct journal *j, ramp_segment_t id);
-/* The first ORPHAN of that incarnation of a node. -ENOENT */
-int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
-			ramp_segment_t *id);
-/* 0: `node` appears in no segment's row (as owner, target or source); 1: it does. */
-int journal_node_used(struct journal *j, ramp_node_t node);
-
-/* Names of directories: listed, or reserved by a prepare. */
-int journal_get_name(struct journal *j, ramp_node_t node, const char *name, ramp_segment_t *id,
-		     bool *reserved); /* -ENOENT */
-int journal_put_name(struct journal *j, ramp_node_t node, const char *name, ramp_segment_t id,
-		     bool reserved);
-int journal_delete_name(struct journal *j, ramp_node_t node, const char *name);
-
-/* First fit of `len` (a power of two) in the arena, aligned to len; it is taken for id. -ENOSPC */
-int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr);
-
-int journal_get_node(struct journal *j, ramp_node_t node, struct node_row *row);  /* -ENOENT */
-int journal_find_node(struct journal *j, const char *name, struct node_row *row); /* -ENOENT */
-int journal_put_node(struct journal *j, const struct node_row *row);
-int journal_next_node(struct journal *j, ramp_node_t *node); /* never given before */
-int journal_walk_nodes(struct journal *j, int (*fn)(void *arg, const struct node_row *row),
-		       void *arg);
-/* Incarnations of a node that are over because a newer one came. 1: it is one; 0: not. */
-int journal_is_past(struct journal *j, ramp_node_t node, ramp_incarnation_t inc);
-int journal_put_past(struct journal *j, ramp_node_t node, ramp_incarnation_t inc);
-
-/* The configuration as applied (table member). */
-int journal_get_member(struct journal *j, ramp_node_t node, enum raft_role *role); /* -ENOENT */
-int journal_put_members(struct journal *j, const struct raft_conf *conf);
-
-/* Results of the last META_RESULTS_KEPT commands of each client, and some more. */
-int journal_get_result(struct journal *j, struct meta_command_id cid,
-		       struct meta_reply *reply); /* -ENOENT */
-/* `index`: of the command's entry. */
-int journal_put_result(struct journal *j, struct meta_command_id cid,
-		       const struct meta_reply *reply, uint64_t index);
-/* The floor below which a node's proposals are stale (command.h); 0, 0 where none is. */
-int journal_get_floor(struct journal *j, ramp_node_t node, uint64_t *life, uint64_t *lowest);
-int journal_put_floor(struct journal *j, ramp_node_t node, uint64_t life, uint64_t lowest);
-
-/* ---- readers ------------------------------------------------------------------------------- */
-
-struct journal_reader;
-int journal_reader_open(const char *path, const char *vfs, struct journal_reader **out,
-			struct ramp_err *err);
-void journal_reader_close(struct journal_reader *r);
-/* Why the last call gave -EIO. */
-const char *journal_reader_why(struct journal_reader *r);
-int journal_read_segment(struct journal_reader *r, ramp_segment_t id, struct segment_row *row);
-int journal_read_name(struct journal_reader *r, ramp_node_t node, const char *name,
-		      struct segment_row *row);
-/* As meta_each_segment: at most `max` rows with id > after into rows; returns how many. */
-int journal_read_segments(struct journal_reader *r, ramp_node_t node, ramp_segment_t after,
-			  struct segment_row *rows, size_t max);
-int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_row *row);
-/* 1: it is in the configuration as applied; 0: not. */
-int journal_read_member(struct journal_reader *r, ramp_node_t node);
-int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row);
-int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_row *rows,
-		       size_t max);
 
 #endif

@@ -15,7 +15,10 @@
 #include <string.h>
 
 #include "base/wire.h"
+#include "journal_dump.h"
+#include "journal_impl.h"
 #include "journal_sql.h"
+#include "journal_tables.h"
 
 #define FRAME_BYTES (48u << 10)
 #define ROW_BYTES   (8u << 10) /* no row is longer */

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "journal_reader.h"
+#include "journal_rows.h"
 #include "journal_sql.h"
 
 enum read_statement {

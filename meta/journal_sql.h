@@ -1,16 +1,20 @@
 /*
- * Between the files of the journal: journal.c (file, hard state, log, turns), journal_tables.c
- * (the state machine's rows), journal_dump.c (snapshots), journal_reader.c. Nobody else includes
- * it, so that nobody else knows SQLite.
+ * SQLite with less ceremony, for the files of the journal. journal*.c alone see it, so that
+ * nothing else knows SQLite.
  */
 #ifndef RAMP_META_JOURNAL_SQL_H
 #define RAMP_META_JOURNAL_SQL_H
 
 #include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "journal.h"
+#include "base/err.h"
 
-/* Every statement of the writer; its text stands in the same order in journal.c. */
+struct journal;
+
+/* Every statement of the writer; its text stands in the same order in journal_sql.c. */
 enum statement {
 	S_BEGIN,
 	S_COMMIT,
@@ -61,26 +65,29 @@ enum statement {
 	N_STATEMENTS
 };
 
-struct journal {
-	struct journal_config config;
-	char *path, *vfs;
-	int lock_fd;
-	sqlite3 *db;
-	bool in_turn, durable, dead;
-	struct journal_state state; /* as in the file, with this turn's changes */
-	struct journal_state committed;
-	sqlite3_stmt *stmt[N_STATEMENTS];
-};
-
 /* The writer can't go on: says so once through config.fatal. Returns -EIO. */
 int journal_fail(struct journal *j, const char *what);
+/* A fatal hook for as long as an error is the caller's: `err` is a struct ramp_err. */
+void journal_remember_failure(void *err, const char *text);
 /* The statement, reset and ready to bind; NULL: the journal is dead, or a writing statement
    (`writes`) came outside of a turn. */
 sqlite3_stmt *journal_statement(struct journal *j, enum statement s);
 /* Runs a statement that gives no rows. */
 int journal_run(struct journal *j, sqlite3_stmt *st, const char *what);
+/* Rows that the last statement changed. */
+int journal_changes(struct journal *j);
 /* Steps to the next row: 1, 0 at the end, -EIO. */
 int journal_row(struct journal *j, sqlite3_stmt *st, const char *what);
+
+int journal_run_plain(struct journal *j, enum statement s);
+int journal_run_text(struct journal *j, const char *text);
+int journal_prepare(struct journal *j, enum statement s);
+/* Finds one row by up to two numbers: the statement at it, to be reset; NULL: none, or dead. */
+sqlite3_stmt *journal_find_row(struct journal *j, enum statement s, uint64_t a, uint64_t b);
+/* The errno of a row that journal_find_row gives none of. */
+int journal_missing(const struct journal *j);
+/* Runs a statement that writes, with up to three numbers. */
+int journal_write_row(struct journal *j, enum statement s, uint64_t a, uint64_t b, uint64_t c);
 
 /* Binds the next parameter; *at counts from 1. The statement fails later if one can't be bound. */
 void sql_put_u64(sqlite3_stmt *st, int *at, uint64_t v);
@@ -91,27 +98,10 @@ uint64_t sql_get_u64(sqlite3_stmt *st, int *at);
 uint32_t sql_get_u32(sqlite3_stmt *st, int *at);
 void sql_get_text(sqlite3_stmt *st, int *at, char *s, size_t cap);
 
-#define SEGMENT_COLUMNS                                                                            \
-	"id, epoch, phase, unlinked, node, node_inc, dst, dst_inc, src, src_inc, k_source, "       \
-	"k_ticket, k_epoch, name, dst_name, size, mode, uid, gid, atime, atime_ns, mtime, "        \
-	"mtime_ns, ctime, ctime_ns, extent_addr, extent_len, extent_asked, pages, mmap"
-#define NODE_COLUMNS "node, name, address, incarnation, fenced, instance, capacity, role"
-void sql_get_segment(sqlite3_stmt *st, struct segment_row *row);
-void sql_get_node(sqlite3_stmt *st, struct node_row *row);
-
-/* The tables of the state machine, in the order of a dump. */
-struct journal_table {
-	const char *create;
-	const char *dump;   /* all rows, in the order of the key */
-	const char *insert; /* one row, its columns in the order of `dump` */
-	const char *clear;
-	int columns;
-};
-extern const struct journal_table journal_tables[];
-extern const size_t journal_n_tables;
-
-/* journal_open's half of journal.c for connections: opens with WAL and our settings. */
+/* Opens a connection with our settings; for writing also with WAL. Its errors are the caller's. */
 int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 		    struct ramp_err *err);
+
+const char *sql_why(sqlite3 *db, int rc);
 
 #endif

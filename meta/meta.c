@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "journal_create.h"
 #include "meta_impl.h"
 #include "raft_log.h"
 #include "raft_wire.h"

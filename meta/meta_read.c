@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "journal_reader.h"
 #include "meta_impl.h"
 
 #define ROWS_AT_ONCE 64

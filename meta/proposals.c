@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/wire.h"
+#include "journal_results.h"
 #include "meta_impl.h"
 
 #define RETRY_LOCAL_MS	 20

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "journal_dump.h"
 #include "raft_log.h"
 #include "raft_state.h"
 

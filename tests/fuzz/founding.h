@@ -6,6 +6,7 @@
 
 #include "fuzz.h"
 #include "meta/journal.h"
+#include "meta/journal_create.h"
 
 /* Writes the path of a journal in the fuzzer's folder to `path` and makes it. */
 static inline void fuzz_found_journal(char *path, size_t len)

@@ -68,7 +68,7 @@ set(memory ${m}/seg_core.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open
   ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump ${journal} meta/command.c ${raft})
-rampfs_fuzz(journal ${replica} ${journal} meta/command.c ${raft} libramp/base/log.c libramp/base/visible.c)
+rampfs_fuzz(journal ${replica} ${journal} meta/command.c ${raft})
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/facts.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c ${t}/hello_io.c ${t}/stream.c libramp/base/hmac.c)

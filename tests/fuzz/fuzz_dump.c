@@ -11,6 +11,10 @@
 
 #include "base/wire.h"
 #include "founding.h"
+#include "meta/journal_dump.h"
+#include "meta/journal_nodes.h"
+#include "meta/journal_results.h"
+#include "meta/journal_segments.h"
 
 #define DUMP_BYTES (256u << 10)
 

@@ -14,6 +14,10 @@
 #include <unistd.h>
 
 #include "founding.h"
+#include "meta/journal_nodes.h"
+#include "meta/journal_reader.h"
+#include "meta/journal_results.h"
+#include "meta/journal_segments.h"
 #include "meta/replica.h"
 
 static const char *const columns[] = {

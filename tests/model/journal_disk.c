@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "meta/journal.h"
+#include "meta/journal_create.h"
+#include "meta/journal_dump.h"
 #include "sim_vfs.h"
 
 #define PATH "/sim/1/journal.db"

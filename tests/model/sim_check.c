@@ -6,6 +6,8 @@
  * result that any node tells: the same at that index on every node. At equal applied indexes:
  * equal tables. At the end: every member has all, and every row that was acknowledged is there.
  */
+#include "meta/journal_dump.h"
+#include "meta/journal_segments.h"
 #include "sim.h"
 
 #include <errno.h>

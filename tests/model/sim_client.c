@@ -8,6 +8,7 @@
  *
  * The admin is a client that adds, promotes and removes members, one command at a time.
  */
+#include "meta/journal_segments.h"
 #include "sim.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
  * A node dies by a crash that was planned (crash_at), or because its journal said that it is dead
  * (a full or broken disk); it is started again later, and dies again while its disk is bad.
  */
+#include "meta/journal_create.h"
 #include "sim.h"
 
 #include <errno.h>

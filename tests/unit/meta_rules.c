@@ -6,6 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "meta/journal_create.h"
+#include "meta/journal_segments.h"
+
 /* ---- a journal with three nodes that are up: 1, 2 and 3 with incarnations 11, 12, 13 ------- */
 
 struct rules t;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/journal_dump.h"
+#include "meta/journal_results.h"
 #include "meta_rules.h"
 
 /* ---- create, unlink, rename, setattr ------------------------------------------------------- */

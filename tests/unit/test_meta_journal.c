@@ -11,6 +11,10 @@
 #include "base/wire.h"
 #include "meta/command.h"
 #include "meta/journal.h"
+#include "meta/journal_create.h"
+#include "meta/journal_dump.h"
+#include "meta/journal_nodes.h"
+#include "meta/journal_segments.h"
 #include "meta/raft_log.h"
 #include "meta/raft_wire.h"
 

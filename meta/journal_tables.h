@@ -1,0 +1,20 @@
+/*
+ * The tables of the state machine: what a snapshot consists of.
+ */
+#ifndef RAMP_META_JOURNAL_TABLES_H
+#define RAMP_META_JOURNAL_TABLES_H
+
+#include <stddef.h>
+
+/* The tables of the state machine, in the order of a dump. */
+struct journal_table {
+	const char *create;
+	const char *dump;   /* all rows, in the order of the key */
+	const char *insert; /* one row, its columns in the order of `dump` */
+	const char *clear;
+	int columns;
+};
+extern const struct journal_table journal_tables[];
+extern const size_t journal_n_tables;
+
+#endif
