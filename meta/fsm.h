@@ -49,14 +49,4 @@ struct fsm_result {
 int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 	      struct fsm_result *result);
 
-/*
- * The members as the node table wants them, against the configuration in force: the one change
- * that comes next (the lowest node whose role differs). The leader proposes it (replica.c).
- * Returns 1 and fills *next, 0 where nothing differs, or -EIO.
- */
-int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct raft_conf *next,
-		  ramp_node_t *subject);
-/* 1: the node's role in its row is the configuration's, as applied; 0: not yet; -EIO. */
-int fsm_member_settled(struct journal *j, ramp_node_t node);
-
 #endif

@@ -5,24 +5,14 @@
  * a time, by entries that the leader proposes (fsm_next_conf). Until it has, every change of
  * another node is -EBUSY; the same node's may be taken back.
  */
+#include "fsm_members.h"
+
 #include <errno.h>
 #include <string.h>
 
-#include "fsm_rules.h"
+#include "fsm_core.h"
 #include "journal_nodes.h"
 #include "journal_segments.h"
-
-int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
-{
-	struct node_row row;
-	int rc = journal_get_node(j, node, &row);
-
-	if (rc < 0)
-		return rc == -ENOENT ? 0 : rc;
-	if (inc != 0 && row.fenced == inc)
-		return 1;
-	return journal_is_past(j, node, inc);
-}
 
 /* An incarnation is over: nothing of it maps an extent any more, so its orphans go (R12). */
 static int end_incarnation(struct apply *a, ramp_node_t node, ramp_incarnation_t inc)

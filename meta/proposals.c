@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/wire.h"
+#include "fsm_members.h"
 #include "journal_results.h"
 #include "meta_impl.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/fsm_members.h"
 #include "meta/journal_dump.h"
 #include "meta/journal_results.h"
 #include "meta_rules.h"

@@ -1,0 +1,87 @@
+/*
+ * The state machine's ground: what the rules of more than one file use. See fsm_core.h.
+ */
+#include "fsm_core.h"
+
+#include <errno.h>
+
+#include "journal_nodes.h"
+#include "journal_segments.h"
+
+int fsm_changed(struct apply *a, ramp_segment_t id, int rc)
+{
+	a->res->changed[a->res->changed[0] != 0] = id;
+	return rc;
+}
+
+/* Writes the row of a's command; the reply names it. */
+int fsm_put(struct apply *a, const struct segment_row *row)
+{
+	a->res->reply.id = row->id;
+	a->res->reply.epoch = row->epoch;
+	a->res->reply.extent_addr = row->extent_addr;
+	a->res->reply.extent_len = row->extent_len;
+	return fsm_changed(a, row->id, journal_put_segment(a->j, row));
+}
+
+/* ---- nodes: who is current (R1) ------------------------------------------------------------ */
+
+int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
+{
+	struct node_row row;
+	int rc = journal_get_node(j, node, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	if (inc != 0 && row.fenced == inc)
+		return 1;
+	return journal_is_past(j, node, inc);
+}
+
+/* 1: this incarnation is the node's, and not over. 0: not, or no such node. */
+int fsm_is_current(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
+{
+	struct node_row row;
+	int rc = journal_get_node(j, node, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	return inc != 0 && row.role != NODE_REMOVED && row.incarnation == inc && row.fenced != inc;
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+/* 0: free. -EEXIST: a segment has it, or a prepare reserved it. */
+int fsm_name_free(struct journal *j, ramp_node_t node, const char *name)
+{
+	ramp_segment_t id;
+	bool reserved;
+	int rc = journal_get_name(j, node, name, &id, &reserved);
+
+	if (rc == -ENOENT)
+		return 0;
+	return rc < 0 ? rc : -EEXIST;
+}
+
+/* Nobody knows the segment by name any more. Its addresses stay its own until its owner says that
+   nothing maps them (FREED), or is over (R12); in PULLING it goes on being pulled (R9). */
+int fsm_drop(struct apply *a, struct segment_row *row)
+{
+	int over, rc = row->unlinked ? 0 : journal_delete_name(a->j, row->node, row->name);
+
+	if (rc < 0)
+		return rc;
+	row->epoch++;
+	row->unlinked = true;
+	if (row->phase == SEGMENT_PULLING)
+		return fsm_changed(a, row->id, journal_put_segment(a->j, row));
+	over = fsm_is_over(a->j, row->node, row->node_inc);
+	if (over < 0)
+		return over;
+	if ((row->extent_len == 0 && row->extent_asked == 0) || over)
+		return fsm_changed(a, row->id, journal_delete_segment(a->j, row->id));
+	row->phase = SEGMENT_ORPHAN;
+	row->src = 0;
+	row->src_inc = 0;
+	return fsm_changed(a, row->id, journal_put_segment(a->j, row));
+}

@@ -1,0 +1,26 @@
+/*
+ * The commands about nodes and members, and the configuration that Raft is to have.
+ */
+#ifndef RAMP_META_FSM_MEMBERS_H
+#define RAMP_META_FSM_MEMBERS_H
+
+#include "fsm_core.h"
+
+/* Each returns the command's result; -EIO only where the journal is dead. */
+int fsm_node_up(struct apply *a);
+int fsm_node_fence(struct apply *a);
+int fsm_member_add(struct apply *a);
+int fsm_member_promote(struct apply *a);
+int fsm_member_remove(struct apply *a);
+
+/*
+ * The members as the node table wants them, against the configuration in force: the one change
+ * that comes next (the lowest node whose role differs). The leader proposes it (replica.c).
+ * Returns 1 and fills *next, 0 where nothing differs, or -EIO.
+ */
+int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct raft_conf *next,
+		  ramp_node_t *subject);
+/* 1: the node's role in its row is the configuration's, as applied; 0: not yet; -EIO. */
+int fsm_member_settled(struct journal *j, ramp_node_t node);
+
+#endif

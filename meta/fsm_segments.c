@@ -1,0 +1,284 @@
+/*
+ * The state machine's rules about segments that do not move (R1 to R13: DESIGN, "Who may serve a
+ * segment"). See fsm_segments.h.
+ *
+ * How it fails: a rule that forbids a command gives an errno as its result, and then nothing but
+ * that result was written. Every function checks first and writes last.
+ */
+#include "fsm_segments.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "journal_nodes.h"
+#include "journal_segments.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE (1u << 0) /* linux/fs.h */
+#endif
+
+int fsm_create(struct apply *a)
+{
+	const struct meta_command *c = a->c;
+	struct segment_row row = {.epoch = 1, .phase = SEGMENT_STABLE, .node = c->node};
+	struct node_row node;
+	int rc = journal_get_node(a->j, c->node, &node);
+
+	if (rc < 0)
+		return rc;
+	if (node.role == NODE_REMOVED)
+		return -ENOENT;
+	if (node.incarnation == 0 || node.fenced == node.incarnation ||
+	    (c->node_inc != 0 && c->node_inc != node.incarnation))
+		return -EHOSTDOWN; /* the bytes would be nowhere */
+	rc = fsm_name_free(a->j, c->node, c->name);
+	rc = rc ? rc : journal_next_segment_id(a->j, &row.id);
+	if (rc < 0)
+		return rc;
+	row.node_inc = node.incarnation;
+	memcpy(row.name, c->name, sizeof(row.name));
+	row.mode = c->attr.mode & 07777;
+	row.uid = c->attr.uid;
+	row.gid = c->attr.gid;
+	row.atime = row.mtime = row.ctime = c->now;
+	rc = journal_put_name(a->j, c->node, row.name, row.id, false);
+	return rc ? rc : fsm_put(a, &row);
+}
+
+/* 0: the row is still what the caller was let do it to (META_IN_NODE, META_OF_OWNER). */
+static int check_row(const struct meta_command *c, const struct segment_row *row)
+{
+	if (c->flags & META_IN_NODE && row->node != c->node)
+		return -ENOENT;
+	return c->flags & META_OF_OWNER && row->uid != c->owner ? -EPERM : 0;
+}
+
+/* The row of a command that names a segment which is listed: -ENOENT, -EPERM, -EBUSY (MOVING). */
+static int listed(struct apply *a, struct segment_row *row)
+{
+	int rc = journal_get_segment(a->j, a->c->id, row);
+
+	if (rc < 0)
+		return rc;
+	if (row->phase == SEGMENT_ORPHAN || row->unlinked)
+		return -ENOENT;
+	rc = check_row(a->c, row);
+	if (rc < 0)
+		return rc;
+	return row->phase == SEGMENT_MOVING ? -EBUSY : 0;
+}
+
+int fsm_unlink(struct apply *a)
+{
+	struct segment_row row;
+	int rc = listed(a, &row);
+
+	if (rc < 0)
+		return rc;
+	if (strcmp(row.name, a->c->name) != 0)
+		return -ENOENT;
+	rc = fsm_drop(a, &row);
+	a->res->reply.id = row.id;
+	a->res->reply.epoch = row.epoch;
+	return rc;
+}
+
+/* The segment that RENAME replaces goes as if unlinked. The directories are sticky: -EPERM where
+   it is not whose it may be, made meanwhile by somebody else. -EBUSY: it moves, or only reserves.
+ */
+static int replace(struct apply *a, ramp_node_t node)
+{
+	struct segment_row other;
+	ramp_segment_t id;
+	bool reserved;
+	int rc = journal_get_name(a->j, node, a->c->new_name, &id, &reserved);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	if (a->c->flags & RENAME_NOREPLACE)
+		return -EEXIST;
+	if (reserved)
+		return -EBUSY;
+	rc = journal_get_segment(a->j, id, &other);
+	if (rc == 0 && a->c->flags & META_OF_OWNER && other.uid != a->c->other_owner)
+		rc = -EPERM;
+	if (rc == 0 && other.phase == SEGMENT_MOVING)
+		rc = -EBUSY;
+	if (rc < 0)
+		return rc;
+	a->res->reply.other = id;
+	return fsm_drop(a, &other);
+}
+
+int fsm_rename(struct apply *a)
+{
+	struct segment_row row;
+	int rc = listed(a, &row);
+
+	if (rc < 0)
+		return rc;
+	if (strcmp(row.name, a->c->name) != 0)
+		return -ENOENT;
+	if (strcmp(row.name, a->c->new_name) == 0) {
+		a->res->reply.id = row.id;
+		a->res->reply.epoch = row.epoch;
+		return a->c->flags & RENAME_NOREPLACE ? -EEXIST : 0;
+	}
+	rc = replace(a, row.node);
+	rc = rc ? rc : journal_delete_name(a->j, row.node, row.name);
+	if (rc < 0)
+		return rc;
+	memcpy(row.name, a->c->new_name, sizeof(row.name));
+	row.epoch++;
+	row.ctime = a->c->now;
+	rc = journal_put_name(a->j, row.node, row.name, row.id, false);
+	return rc ? rc : fsm_put(a, &row);
+}
+
+static bool is_later(struct meta_time a, struct meta_time b)
+{
+	return a.sec > b.sec || (a.sec == b.sec && a.nsec > b.nsec);
+}
+
+static bool is_as_seen(const struct meta_command *c, const struct segment_row *row)
+{
+	const struct meta_time *seen = &c->attr.ctime;
+
+	return row->epoch == c->epoch &&
+	       ((!seen->sec && !seen->nsec) || /* said by an older version */
+		(seen->sec == row->ctime.sec && seen->nsec == row->ctime.nsec));
+}
+
+/* Sizes and times are hints here: the owner knows (R13). So this is no step of the row: the epoch
+   stays. A hint that is late comes to another epoch, maybe to another owner, whose file would take
+   the times of the past from the row. An open segment may be unlinked and still be written to. */
+int fsm_setattr(struct apply *a)
+{
+	const struct segment_row *v = &a->c->attr;
+	uint32_t mask = a->c->flags;
+	struct segment_row row;
+	int rc = journal_get_segment(a->j, a->c->id, &row);
+
+	rc = rc ? rc : check_row(a->c, &row);
+	if (rc < 0)
+		return rc;
+	if (row.phase == SEGMENT_MOVING || ((mask & META_SET_EXTENT) && row.extent_len != 0))
+		return -EBUSY;
+	if ((mask & META_AT_EPOCH) && !is_as_seen(a->c, &row))
+		return -ESTALE;
+	if (mask & META_SET_MODE)
+		row.mode = v->mode & 07777;
+	if (mask & META_CLEAR_SUID)
+		row.mode &= ~(uint32_t)S_ISUID;
+	if (mask & META_CLEAR_SGID)
+		row.mode &= ~(uint32_t)S_ISGID;
+	if (mask & META_SET_UID)
+		row.uid = v->uid;
+	if (mask & META_SET_GID)
+		row.gid = v->gid;
+	if (mask & META_SET_SIZE)
+		row.size = v->size;
+	if (mask & META_SET_ATIME)
+		row.atime = v->atime;
+	if (mask & META_SET_MTIME)
+		row.mtime = v->mtime;
+	if (mask & META_SET_CTIME)
+		row.ctime = v->ctime;
+	if (mask & META_RAISE_CTIME && is_later(a->c->file_ctime, row.ctime))
+		row.ctime = a->c->file_ctime;
+	if (mask & META_SET_EXTENT)
+		row.extent_asked = v->extent_asked;
+	if (mask & META_SET_PAGES)
+		row.pages = v->pages;
+	if (mask & META_SET_MMAP)
+		row.mmap = v->mmap;
+	return fsm_put(a, &row);
+}
+
+/* A power of two, at least 64 MiB, at least four times the larger of size and mapping; what the
+   user asked for counts where it is more. 0: no such number. */
+static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row)
+{
+	uint64_t need = row->size > c->map_len ? row->size : c->map_len;
+	uint64_t len = RAMP_EXTENT_MIN;
+
+	if (need > UINT64_C(1) << 60)
+		return 0;
+	need *= 4;
+	if (c->length > need)
+		need = c->length;
+	if (row->extent_asked > need)
+		need = row->extent_asked;
+	while (len < need && len < UINT64_C(1) << 62)
+		len *= 2;
+	return len < need ? 0 : len;
+}
+
+/*
+ * A segment's row went with its name, and its owner has it open still: the row is there again, so
+ * that its addresses are its own until FREED, and go with that incarnation (R12). That the owner is
+ * one its record says (R8); the epoch is above that of any attempt by which the segment came to it
+ * (R7: a source of the past sees that it is none).
+ */
+static int orphan_again(struct apply *a, struct segment_row *row)
+{
+	const struct meta_command *c = a->c;
+	int rc = c->node == 0 ? 0 : journal_segment_was(a->j, c->id);
+
+	if (rc != 1)
+		return rc < 0 ? rc : -ENOENT;
+	rc = fsm_is_current(a->j, c->node, c->node_inc);
+	if (rc != 1)
+		return rc < 0 ? rc : -EHOSTDOWN;
+	*row = c->attr;
+	row->id = c->id;
+	row->epoch = c->epoch + 1;
+	row->phase = SEGMENT_ORPHAN;
+	row->unlinked = true;
+	row->node = c->node;
+	row->node_inc = c->node_inc;
+	return 0;
+}
+
+int fsm_extent(struct apply *a)
+{
+	struct segment_row row;
+	uint64_t len;
+	int rc = journal_get_segment(a->j, a->c->id, &row);
+
+	if (rc == -ENOENT)
+		rc = orphan_again(a, &row);
+	if (rc < 0)
+		return rc;
+	if (row.extent_len != 0) { /* for life, so that MOVING needn't say EBUSY */
+		a->res->reply.id = row.id;
+		a->res->reply.epoch = row.epoch;
+		a->res->reply.extent_addr = row.extent_addr;
+		a->res->reply.extent_len = row.extent_len;
+		return 0;
+	}
+	if (row.phase == SEGMENT_MOVING)
+		return -EBUSY;
+	len = extent_length(a->c, &row);
+	if (len == 0)
+		return -ENOSPC;
+	rc = journal_take_extent(a->j, row.id, len, &row.extent_addr);
+	if (rc < 0)
+		return rc;
+	row.extent_len = len;
+	return fsm_put(a, &row);
+}
+
+int fsm_freed(struct apply *a)
+{
+	struct segment_row row;
+	int rc = journal_get_segment(a->j, a->c->id, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (row.phase != SEGMENT_ORPHAN)
+		return -ESTALE;
+	a->res->reply.id = row.id;
+	return fsm_changed(a, row.id, journal_delete_segment(a->j, row.id));
+}

@@ -1,0 +1,196 @@
+/*
+ * Snapshots on their way into a replica, and out of it. See replica_snapshot.h.
+ */
+#include "replica_snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "journal_dump.h"
+#include "raft.h"
+
+/* In election time-outs: a dump waits for its next piece to be asked for, for its taker to have
+   installed it, and rests. */
+#define DUMP_IDLE    10
+#define DUMP_INSTALL 40
+#define DUMP_REST    2
+
+/* ---- a snapshot coming in ------------------------------------------------------------------ */
+
+void snapshot_free_stage(struct stage *s)
+{
+	free(s->bytes);
+	memset(s, 0, sizeof(*s));
+}
+
+/* Puts a piece at its place; the bytes behind it are not there any more. */
+static bool stage_piece(struct stage *s, uint64_t offset, const uint8_t *bytes, size_t len)
+{
+	size_t want = (size_t)offset + len;
+
+	if (offset > s->len)
+		return false;
+	if (want > s->cap) {
+		size_t cap = want > 2 * s->cap ? want : 2 * s->cap;
+		uint8_t *more = realloc(s->bytes, cap);
+
+		if (!more)
+			return false;
+		s->bytes = more;
+		s->cap = cap;
+	}
+	if (len > 0)
+		memcpy(s->bytes + offset, bytes, len);
+	s->len = want;
+	return true;
+}
+
+/*
+ * The last piece is put there first, so that the whole can be checked before the core is told.
+ * Where the core doesn't want it (another snapshot, or late), the bytes before it are as they
+ * were, and what stands behind them is written over by the next piece.
+ */
+int snapshot_step_piece(struct replica *p, const struct raft_event *event)
+{
+	struct raft_message m = *event->message; /* borrows the references */
+	struct raft_event ev = *event;
+	size_t before = p->coming.len;
+	bool at_end = m.offset == before || m.offset == 0;
+	struct stage kept;
+	int rc;
+
+	if (m.done && m.offset == before)
+		m.bad = !stage_piece(&p->coming, m.offset, m.bytes, m.len) ||
+			!journal_dump_valid(p->coming.bytes, p->coming.len);
+	else if (m.done)
+		m.bad = !journal_dump_valid(m.bytes, m.len) && at_end;
+	p->coming.len = before;
+	ev.message = &m;
+	rc = raft_step(&p->raft, &ev, &p->actions);
+	if (p->actions.stage == RAFT_STAGE_FIRST)
+		p->coming.len = 0;
+	if (p->actions.stage != RAFT_STAGE_NONE &&
+	    !stage_piece(&p->coming, m.offset, m.bytes, m.len))
+		return replica_fail(p, "meta: no memory for a snapshot");
+	if (p->actions.stage != RAFT_STAGE_NONE && m.done) {
+		kept = p->whole;
+		p->whole = p->coming;
+		p->coming = kept;
+		p->coming.len = 0;
+	}
+	return rc;
+}
+
+/* A snapshot is as large as the tables: its bytes go once it is installed, or once the log has come
+   as far without it. */
+void snapshot_drop_stages(struct replica *p)
+{
+	const struct raft *r = &p->raft;
+
+	snapshot_free_stage(&p->whole);
+	if (r->taking_offset == 0 || r->taking_index <= r->commit)
+		snapshot_free_stage(&p->coming);
+}
+
+/* ---- snapshots going out ------------------------------------------------------------------- */
+
+static struct outgoing *find_outgoing(struct replica *p, ramp_node_t node)
+{
+	size_t i;
+
+	for (i = 0; i < RAFT_NODES_MAX; i++)
+		if (p->out[i].node == node)
+			return &p->out[i];
+	return NULL;
+}
+
+static void end_outgoing(struct outgoing *o)
+{
+	journal_dump_close(o->dump);
+	memset(o, 0, sizeof(*o));
+}
+
+void snapshot_want_dumps(struct replica *p)
+{
+	struct outgoing *o;
+	uint32_t i;
+
+	for (i = 0; i < p->actions.n_snapshot_to; i++) {
+		o = find_outgoing(p, p->actions.snapshot_to[i]);
+		o = o ? o : find_outgoing(p, 0);
+		if (!o)
+			continue; /* can't be: there are as many places as nodes */
+		end_outgoing(o);
+		o->node = p->actions.snapshot_to[i];
+		o->wanted = true;
+	}
+}
+
+static void rest_if_idle(struct replica *p, struct outgoing *o)
+{
+	uint64_t election_ms = p->config.raft.election_ms;
+	uint64_t patience_ms = (o->given ? DUMP_INSTALL : DUMP_IDLE) * election_ms;
+
+	if (o->rests_until_ms != 0 && p->now_ms >= o->rests_until_ms)
+		o->lost = true;
+	if (!o->dump || p->now_ms < o->since_ms + patience_ms)
+		return;
+	journal_dump_close(o->dump);
+	o->dump = NULL;
+	o->rests_until_ms = p->now_ms + DUMP_REST * election_ms;
+}
+
+/* After the commit and PERSISTED: the dump is of what the core has applied. */
+void snapshot_tend_dumps(struct replica *p)
+{
+	struct raft_event ev = {.now_ms = p->now_ms};
+	size_t i, k;
+
+	for (i = 0; i < RAFT_NODES_MAX; i++) {
+		struct outgoing *o = &p->out[i];
+		bool sending = false;
+
+		if (o->node == 0)
+			continue;
+		for (k = 0; k < p->raft.n_peers; k++)
+			sending |= p->raft.peers[k].node == o->node &&
+				   p->raft.peers[k].flow == RAFT_SENDING;
+		if (!sending || p->raft.state != RAFT_LEADER) {
+			end_outgoing(o);
+			continue;
+		}
+		rest_if_idle(p, o);
+		ev.node = o->node;
+		if (o->lost) {
+			end_outgoing(o);
+			ev.type = RAFT_EV_SNAPSHOT_LOST;
+			raft_step(&p->raft, &ev, &p->actions);
+		} else if (o->wanted && journal_dump_open(p->journal, &o->dump, NULL) == 0) {
+			o->wanted = false;
+			o->since_ms = p->now_ms;
+			p->counts.snapshots_sent++;
+			ev.type = RAFT_EV_SNAPSHOT_READY;
+			ev.index = journal_dump_index(o->dump);
+			ev.term = journal_dump_term(o->dump);
+			raft_step(&p->raft, &ev, &p->actions);
+		}
+	}
+}
+
+bool snapshot_fill_piece(struct replica *p, struct raft_message *m)
+{
+	struct outgoing *o = find_outgoing(p, m->to);
+
+	if (!o || !o->dump)
+		return false;
+	if (journal_dump_index(o->dump) == m->index &&
+	    journal_dump_read(o->dump, m->offset, &m->bytes, &m->len, &m->done) == 0) {
+		if (m->offset != o->offset)
+			o->since_ms = p->now_ms;
+		o->offset = m->offset;
+		o->given = m->done;
+		return true;
+	}
+	o->lost = true;
+	return false;
+}
