@@ -31,23 +31,25 @@
  * And who else is there? A node that was down learns of who has come meanwhile from the leader, who
  * may be one of these, and wait for it to connect. So whoever hears a node tells it the members.
  */
+
+#include "admission.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "command.h"
 #include "journal_nodes.h"
-#include "journal_results.h"
-#include "meta_impl.h"
+#include "meta_core.h"
+#include "raft.h"
 
-#define GREET_AGAIN_MS 200
-#define ANOTHER_LOG_MS 60000
-#define VOICELESS_MS   1000 /* since it said so last */
-#define MEMBER_BYTES   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
+#define ADMISSION_AGAIN_MS 200
+#define ANOTHER_LOG_MS	   60000
+#define VOICELESS_MS	   1000 /* since it said so last */
+#define MEMBER_BYTES	   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
 
 /* A receiver takes no notice of flags that it doesn't know. */
-enum greet_flag { GREET_FRESH = 1, GREET_ANSWER_ME = 2, GREET_VOICELESS = 4 };
+enum admission_flag { ADMISSION_FRESH = 1, ADMISSION_ANSWER_ME = 2, ADMISSION_VOICELESS = 4 };
 
 static bool is_fresh(const struct raft *r)
 {
@@ -55,27 +57,28 @@ static bool is_fresh(const struct raft *r)
 	return r->term == 1 && r->last_index == 1;
 }
 
-static void confirm(struct meta *meta)
+static void admission_confirm(struct meta *meta)
 {
 	struct raft_event ev = {.type = RAFT_EV_CONFIRM};
 
-	if (meta->opened.restored || meta->greetings.denied)
+	if (meta_opened(meta)->restored || meta_admission(meta)->denied)
 		return;
 	meta_step(meta, &ev);
-	log_info("meta: node %u takes part in votes", meta->opened.self);
+	log_info("meta: node %u takes part in votes", meta_opened(meta)->self);
 }
 
-static void greet(struct meta *meta, ramp_node_t to, bool answer_me)
+static void send_admission(struct meta *meta, ramp_node_t to, bool answer_me)
 {
-	const struct raft *r = replica_raft(meta->replica);
+	const struct raft *r = meta_raft(meta);
 	struct node_row row;
 	uint64_t instance = 0;
 
-	if (journal_get_node(replica_journal(meta->replica), to, &row) == 0)
+	if (journal_get_node(meta_journal(meta), to, &row) == 0)
 		instance = row.instance;
-	meta_send_small(meta, to, WIRE_GREET,
-			(is_fresh(r) ? GREET_FRESH : 0u) | (answer_me ? GREET_ANSWER_ME : 0u) |
-				(r->confirmed ? 0u : GREET_VOICELESS),
+	meta_send_small(meta, to, WIRE_ADMISSION,
+			(is_fresh(r) ? ADMISSION_FRESH : 0u) |
+				(answer_me ? ADMISSION_ANSWER_ME : 0u) |
+				(r->confirmed ? 0u : ADMISSION_VOICELESS),
 			instance);
 }
 
@@ -91,35 +94,35 @@ static uint32_t fresh_needed(const struct raft *r)
 
 static void count_fresh(struct meta *meta)
 {
-	const struct raft *r = replica_raft(meta->replica);
+	const struct raft *r = meta_raft(meta);
 	uint32_t i, n = 0;
 
-	if (!is_fresh(r) || !raft_conf_find(&r->conf, meta->opened.self))
+	if (!is_fresh(r) || !raft_conf_find(&r->conf, meta_opened(meta)->self))
 		return;
 	for (i = 0; i < r->conf.n; i++) {
 		ramp_node_t node = r->conf.member[i].node;
 
-		n += r->conf.member[i].role == RAFT_VOTER && node != meta->opened.self &&
-		     node <= RAFT_NODES_MAX && meta->greetings.fresh[node];
+		n += r->conf.member[i].role == RAFT_VOTER && node != meta_opened(meta)->self &&
+		     node <= RAFT_NODES_MAX && meta_admission(meta)->fresh[node];
 	}
 	if (n >= fresh_needed(r))
-		confirm(meta);
+		admission_confirm(meta);
 }
 
-void greet_tend(struct meta *meta)
+void admission_tend(struct meta *meta)
 {
-	const struct raft *r = replica_raft(meta->replica);
-	bool hopes = !meta->opened.restored && !meta->greetings.denied;
+	const struct raft *r = meta_raft(meta);
+	bool hopes = !meta_opened(meta)->restored && !meta_admission(meta)->denied;
 	uint32_t i;
 
-	if (r->confirmed || meta->now_ms < meta->greetings.again_ms)
+	if (r->confirmed || meta_now_ms(meta) < meta_admission(meta)->again_ms)
 		return;
-	meta->greetings.again_ms = meta->now_ms + GREET_AGAIN_MS;
+	meta_admission(meta)->again_ms = meta_now_ms(meta) + ADMISSION_AGAIN_MS;
 	if (hopes)
 		count_fresh(meta);
 	for (i = 0; !r->confirmed && i < r->conf.n; i++)
-		if (r->conf.member[i].node != meta->opened.self)
-			greet(meta, r->conf.member[i].node, hopes);
+		if (r->conf.member[i].node != meta_opened(meta)->self)
+			send_admission(meta, r->conf.member[i].node, hopes);
 }
 
 /* It says so again and again, and stops with its first voice. */
@@ -128,19 +131,20 @@ static void note_voiceless(struct meta *meta, ramp_node_t from)
 	struct voiceless *at, *place = NULL;
 	uint32_t i;
 
-	pthread_mutex_lock(&meta->lock);
+	pthread_mutex_lock(&meta_admission(meta)->lock);
 	for (i = 0; i < RAFT_NODES_MAX; i++) {
-		at = &meta->others_voiceless[i];
+		at = &meta_admission(meta)->others[i];
 		if (at->node == from)
 			break;
-		if (!place && meta->now_ms >= at->until_ms)
+		if (!place && meta_now_ms(meta) >= at->until_ms)
 			place = at;
 	}
 	if (i == RAFT_NODES_MAX)
 		at = place;
 	if (at)
-		*at = (struct voiceless){.node = from, .until_ms = meta->now_ms + VOICELESS_MS};
-	pthread_mutex_unlock(&meta->lock);
+		*at = (struct voiceless){.node = from,
+					 .until_ms = meta_now_ms(meta) + VOICELESS_MS};
+	pthread_mutex_unlock(&meta_admission(meta)->lock);
 }
 
 bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
@@ -149,25 +153,25 @@ bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
 	bool is = false;
 	uint32_t i;
 
-	if (node == meta->opened.self)
+	if (node == meta_opened(meta)->self)
 		return meta_waits_for_voice(meta);
-	pthread_mutex_lock(&meta->lock);
+	pthread_mutex_lock(&meta_admission(meta)->lock);
 	for (i = 0; i < RAFT_NODES_MAX && !is; i++)
-		is = meta->others_voiceless[i].node == node &&
-		     now_ms < meta->others_voiceless[i].until_ms;
-	pthread_mutex_unlock(&meta->lock);
+		is = meta_admission(meta)->others[i].node == node &&
+		     now_ms < meta_admission(meta)->others[i].until_ms;
+	pthread_mutex_unlock(&meta_admission(meta)->lock);
 	return is;
 }
 
-bool greet_can_spare(struct meta *meta, ramp_node_t node)
+bool admission_can_spare(struct meta *meta, ramp_node_t node)
 {
-	const struct raft *r = replica_raft(meta->replica);
+	const struct raft *r = meta_raft(meta);
 	uint32_t i, n = 0, voters = raft_conf_voters(&r->conf);
 	const struct raft_member *m = raft_conf_find(&r->conf, node);
 
 	if (!m || m->role != RAFT_VOTER || voters == 1)
 		return true; /* the state machine refuses the last one */
-	if (node != meta->opened.self)
+	if (node != meta_opened(meta)->self)
 		n++;
 	for (i = 0; i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
@@ -181,43 +185,43 @@ bool greet_can_spare(struct meta *meta, ramp_node_t node)
 
 /* A sole voter had nobody to ask whether it is the first of its number, and hears it here. Others
    have their voice from a quorum, which outweighs one. */
-static void deny(struct meta *meta, ramp_node_t from)
+static void admission_deny(struct meta *meta, ramp_node_t from)
 {
 	struct raft_event ev = {.type = RAFT_EV_DENY};
-	const struct raft *r = replica_raft(meta->replica);
+	const struct raft *r = meta_raft(meta);
 
-	if (!meta->greetings.told)
+	if (!meta_admission(meta)->told)
 		log_error("meta: node %u knows another instance of node %u: one of them was "
 			  "formatted again, and it does not follow this node",
-			  from, meta->opened.self);
-	meta->greetings.told = true;
+			  from, meta_opened(meta)->self);
+	meta_admission(meta)->told = true;
 	if (raft_conf_voters(&r->conf) != 1)
 		return;
-	meta->greetings.denied = true;
+	meta_admission(meta)->denied = true;
 	meta_step(meta, &ev);
 }
 
-void greet_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance)
+void admission_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance)
 {
-	const struct raft *r = replica_raft(meta->replica);
+	const struct raft *r = meta_raft(meta);
 
-	if (flags & GREET_ANSWER_ME)
-		greet(meta, from, false);
-	if (flags & GREET_VOICELESS)
+	if (flags & ADMISSION_ANSWER_ME)
+		send_admission(meta, from, false);
+	if (flags & ADMISSION_VOICELESS)
 		note_voiceless(meta, from);
-	if (r->confirmed && instance != 0 && instance != meta->opened.instance)
-		deny(meta, from);
-	if (r->confirmed || meta->greetings.denied)
+	if (r->confirmed && instance != 0 && instance != meta_opened(meta)->instance)
+		admission_deny(meta, from);
+	if (r->confirmed || meta_admission(meta)->denied)
 		return;
 	if (from <= RAFT_NODES_MAX)
-		meta->greetings.fresh[from] = (flags & GREET_FRESH) != 0;
-	if (instance == meta->opened.instance && instance != 0) {
-		confirm(meta);
+		meta_admission(meta)->fresh[from] = (flags & ADMISSION_FRESH) != 0;
+	if (instance == meta_opened(meta)->instance && instance != 0) {
+		admission_confirm(meta);
 	} else if (instance != 0) {
-		if (!meta->greetings.told)
+		if (!meta_admission(meta)->told)
 			log_error("meta: node %u was formatted again: needs --rejoin",
-				  meta->opened.self);
-		meta->greetings.told = true;
+				  meta_opened(meta)->self);
+		meta_admission(meta)->told = true;
 	} else {
 		count_fresh(meta);
 	}
@@ -229,16 +233,16 @@ static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
 	const bool kept = node <= RAFT_NODES_MAX;
 	struct node_row row;
 
-	if (kept && meta->greetings.bound[node] != 0)
-		return meta->greetings.bound[node];
-	if (journal_get_node(replica_journal(meta->replica), node, &row))
+	if (kept && meta_admission(meta)->bound[node] != 0)
+		return meta_admission(meta)->bound[node];
+	if (journal_get_node(meta_journal(meta), node, &row))
 		return 0;
 	if (kept)
-		meta->greetings.bound[node] = row.instance;
+		meta_admission(meta)->bound[node] = row.instance;
 	return row.instance;
 }
 
-bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
+bool admission_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
 {
 	uint64_t bound = instance ? bound_instance(meta, from) : 0;
 
@@ -248,127 +252,18 @@ bool greet_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
 	return true;
 }
 
-void greet_another(struct meta *meta, ramp_node_t from)
+void admission_answer_another(struct meta *meta, ramp_node_t from)
 {
-	greet(meta, from, false);
-	if (meta->now_ms < meta->greetings.another_log_ms)
+	send_admission(meta, from, false);
+	if (meta_now_ms(meta) < meta_admission(meta)->another_log_ms)
 		return;
-	meta->greetings.another_log_ms = meta->now_ms + ANOTHER_LOG_MS;
+	meta_admission(meta)->another_log_ms = meta_now_ms(meta) + ANOTHER_LOG_MS;
 	log_error("meta: node %u was formatted again: this node does not follow it", from);
-}
-
-/* ---- an old copy --------------------------------------------------------------------------- */
-
-/* What was committed stays in every log that it ever was durable in, whoever leads. */
-void greet_note_held(struct meta *meta)
-{
-	const struct raft *r = replica_raft(meta->replica);
-	uint32_t i, k;
-
-	for (i = 0; r->state == RAFT_LEADER && i < r->n_peers; i++) {
-		const struct raft_peer *p = &r->peers[i];
-		uint64_t index = p->match < r->commit ? p->match : r->commit;
-
-		if (p->silent || index == 0)
-			continue;
-		for (k = 0; k < RAFT_NODES_MAX && meta->greetings.held[k].node != 0; k++)
-			if (meta->greetings.held[k].node == p->node)
-				break;
-		if (k == RAFT_NODES_MAX)
-			continue; /* many have come and gone since this one was started */
-		meta->greetings.held[k].node = p->node;
-		if (meta->greetings.held[k].index < index)
-			meta->greetings.held[k].index = index;
-	}
-}
-
-static void tell_held(struct meta *meta, ramp_node_t to, uint64_t instance)
-{
-	uint32_t k;
-
-	for (k = 0; k < RAFT_NODES_MAX; k++)
-		if (meta->greetings.held[k].node == to)
-			meta_send_small(meta, to, WIRE_HELD, instance,
-					meta->greetings.held[k].index);
-}
-
-void greet_tell_life(struct meta *meta, ramp_node_t to)
-{
-	struct journal *j = replica_journal(meta->replica);
-	uint64_t life, lowest;
-	struct node_row row;
-	struct wire_w w;
-	uint8_t buf[25];
-
-	if (journal_get_node(j, to, &row) < 0)
-		return;
-	tell_held(meta, to, row.instance);
-	if (journal_get_floor(j, to, &life, &lowest) < 0 || life == 0)
-		return;
-	wire_w_init(&w, buf, sizeof(buf));
-	wire_put_u8(&w, WIRE_LIFE);
-	wire_put_u64(&w, row.instance);
-	wire_put_u64(&w, life);
-	wire_put_u64(&w, lowest);
-	meta->config.send(meta->config.arg, to, buf, w.len);
-}
-
-/* True: this node has proposed what its journal knows nothing of. A life that begins where another
-   one began, too, counts from 1 again. */
-static bool is_old_copy(const struct meta *meta, uint64_t life, uint64_t lowest)
-{
-	return life > meta->opened.life ||
-	       (life == meta->opened.life && lowest >= meta->asks.next_number);
-}
-
-/* `seen`: the highest life that the cluster knows of. `why` ends "is an old copy, ". */
-static void begin_anew(struct meta *meta, uint64_t seen, const char *why)
-{
-	struct journal *j = replica_journal(meta->replica);
-	char text[512];
-
-	if (journal_begin(j, true) < 0 || journal_put_restored(j, seen) < 0 ||
-	    journal_commit(j) < 0)
-		return; /* it has said why */
-	snprintf(text, sizeof(text),
-		 "journal %s: is an old copy, %s: node %u votes no more, and needs --rejoin once "
-		 "its segments are moved away",
-		 meta->path, why, meta->opened.self);
-	meta_fatal(meta, text);
-}
-
-void greet_forgot(struct meta *meta)
-{
-	begin_anew(meta, meta->opened.life, "which lacks entries that it acknowledged");
-}
-
-void greet_life(struct meta *meta, struct wire_r *body)
-{
-	uint64_t instance = wire_get_u64(body), life = wire_get_u64(body);
-	uint64_t lowest = wire_get_u64(body);
-	char why[80];
-
-	/* Another instance was formatted again, and is found out by that. */
-	if (!wire_r_done(body) || instance != meta->opened.instance ||
-	    !is_old_copy(meta, life, lowest))
-		return;
-	snprintf(why, sizeof(why), "of life %llu, and the cluster has seen %llu",
-		 (unsigned long long)meta->opened.life, (unsigned long long)life);
-	begin_anew(meta, life, why);
-}
-
-void greet_held(struct meta *meta, uint64_t instance, uint64_t index)
-{
-	const struct raft *r = replica_raft(meta->replica);
-
-	/* Who has no voice promised nothing. */
-	if (r->confirmed && instance == meta->opened.instance && index > r->last_index)
-		greet_forgot(meta);
 }
 
 /* ---- who else is there --------------------------------------------------------------------- */
 
-static int put_member(void *arg, const struct node_row *row)
+static int encode_member(void *arg, const struct node_row *row)
 {
 	struct wire_w *w = arg;
 
@@ -377,26 +272,25 @@ static int put_member(void *arg, const struct node_row *row)
 	return 0;
 }
 
-void greet_tell_members(struct meta *meta, ramp_node_t to)
+void admission_tell_members(struct meta *meta, ramp_node_t to)
 {
 	uint8_t buf[1 + RAFT_NODES_MAX * MEMBER_BYTES];
 	struct wire_w w;
 
 	wire_w_init(&w, buf, sizeof(buf));
 	wire_put_u8(&w, WIRE_MEMBERS);
-	if (journal_walk_nodes(replica_journal(meta->replica), put_member, &w) == 0 && !w.bad)
-		meta->config.send(meta->config.arg, to, buf, w.len);
+	if (journal_walk_nodes(meta_journal(meta), encode_member, &w) == 0 && !w.bad)
+		meta_send(meta, to, buf, w.len);
 }
 
 /* What the tables say counts, also of one that has gone. There are no more members than a message of
    ours can name. */
-void greet_members(struct meta *meta, struct wire_r *body)
+void admission_members(struct meta *meta, struct wire_r *body)
 {
 	struct node_row row, known;
 	uint32_t i;
 
 	for (i = 0; i < RAFT_NODES_MAX && member_decode(body, &row); i++)
-		if (meta->config.heard_of &&
-		    journal_get_node(replica_journal(meta->replica), row.node, &known) == -ENOENT)
-			meta->config.heard_of(meta->config.arg, &row);
+		if (journal_get_node(meta_journal(meta), row.node, &known) == -ENOENT)
+			meta_heard_of(meta, &row);
 }

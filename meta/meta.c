@@ -12,75 +12,19 @@
 #include "meta.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/wire.h"
 #include "journal_create.h"
+#include "meta_core.h"
 #include "meta_impl.h"
+#include "meta_queue.h"
 #include "raft_log.h"
 #include "raft_wire.h"
 
-enum item_type { ITEM_MESSAGE, ITEM_ASK, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER, ITEM_RELEASE };
-
-/* Something for the meta thread. */
-struct item {
-	struct item *next;
-	enum item_type type;
-	ramp_node_t node;
-	uint64_t instance; /* ITEM_MESSAGE: the sender's */
-	bool up;
-	struct ask *ask;
-	struct sync *sync;
-	size_t len;
-	uint8_t bytes[];
-};
-
-uint64_t meta_clock_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* ---- the core's outside -------------------------------------------------------------------- */
-
-int meta_step(struct meta *meta, struct raft_event *event)
-{
-	event->now_ms = meta->now_ms;
-	meta->stepped = true;
-	return replica_step(meta->replica, event);
-}
-
-bool meta_forsaken(struct meta *meta)
-{
-	bool forsaken;
-
-	pthread_mutex_lock(&meta->lock);
-	forsaken = !raft_has_quorum(replica_raft(meta->replica)) &&
-		   meta->now_ms >= meta->quorum_ms + META_PATIENCE_MS;
-	pthread_mutex_unlock(&meta->lock);
-	return forsaken;
-}
-
-void meta_send_small(struct meta *meta, ramp_node_t to, enum meta_wire kind, uint64_t a, uint64_t b)
-{
-	uint8_t buf[17];
-	struct wire_w w;
-
-	wire_w_init(&w, buf, sizeof(buf));
-	wire_put_u8(&w, (uint8_t)kind);
-	wire_put_u64(&w, a);
-	wire_put_u64(&w, b);
-	meta->config.send(meta->config.arg, to, buf, w.len);
-}
 
 static void on_send(void *arg, const struct raft_message *m)
 {
@@ -113,7 +57,7 @@ static void on_applied(void *arg, uint64_t index, const struct fsm_result *resul
 					     result->type == META_SETATTR);
 	if (result->members)
 		meta->config.changed(meta->config.arg, 0, false);
-	asks_applied(meta, result);
+	proposals_applied(meta, result);
 }
 
 static void on_restored(void *arg, uint64_t index)
@@ -124,28 +68,17 @@ static void on_restored(void *arg, uint64_t index)
 	meta->config.changed(meta->config.arg, 0, false);
 	if (meta->config.restored)
 		meta->config.restored(meta->config.arg);
-	asks_restored(meta);
+	proposals_restored(meta);
 }
 
 static void on_forgot(void *arg)
 {
-	greet_forgot(arg);
+	amnesia_found(arg);
 }
 
 static void on_read_ready(void *arg, const struct raft_read *read)
 {
-	asks_read_ready(arg, read);
-}
-
-void meta_fatal(struct meta *meta, const char *text)
-{
-	meta->dead = true;
-	if (meta->config.fatal) {
-		meta->config.fatal(meta->config.arg, text);
-		return;
-	}
-	log_error("%s", text);
-	_exit(1);
+	syncs_read_ready(arg, read);
 }
 
 static void on_fatal(void *arg, const char *text)
@@ -167,13 +100,13 @@ static void received_raft(struct meta *meta, struct raft_message *m, bool is_ano
 	if (!is_another || follows)
 		meta_step(meta, &ev);
 	else if (!votes)
-		greet_another(meta, m->from);
+		admission_answer_another(meta, m->from);
 }
 
 static void received(struct meta *meta, ramp_node_t from, uint64_t instance, const uint8_t *bytes,
 		     size_t len)
 {
-	bool is_another = greet_is_another(meta, from, instance);
+	bool is_another = admission_is_another(meta, from, instance);
 	struct raft_message m;
 	struct wire_r r;
 	uint64_t a, b;
@@ -190,17 +123,17 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		return;
 	}
 	if (bytes[0] == WIRE_FORWARD) {
-		asks_forwarded(meta, from, is_another, bytes + 1, len - 1);
+		proposals_forwarded(meta, from, is_another, bytes + 1, len - 1);
 		return;
 	}
 	wire_r_init(&r, bytes + 1, len - 1);
 	if (bytes[0] == WIRE_LIFE) {
-		greet_life(meta, &r);
+		amnesia_life(meta, &r);
 		return;
 	}
 	if (bytes[0] == WIRE_MEMBERS) {
 		if (!is_another) /* the members of a cluster that is no more, it may be */
-			greet_members(meta, &r);
+			admission_members(meta, &r);
 		return;
 	}
 	a = wire_get_u64(&r);
@@ -208,13 +141,13 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 	if (!wire_r_done(&r))
 		return;
 	if (bytes[0] == WIRE_READ)
-		asks_read_wanted(meta, from, a);
+		syncs_read_wanted(meta, from, a);
 	else if (bytes[0] == WIRE_READ_ANSWER && !is_another)
-		asks_read_answer(meta, a, b);
-	else if (bytes[0] == WIRE_HELD)
-		greet_held(meta, a, b);
-	else if (bytes[0] == WIRE_GREET && a <= UINT8_MAX)
-		greet_received(meta, from, (uint8_t)a, b);
+		syncs_read_answer(meta, a, b);
+	else if (bytes[0] == WIRE_ACKED)
+		amnesia_acked(meta, a, b);
+	else if (bytes[0] == WIRE_ADMISSION && a <= UINT8_MAX)
+		admission_received(meta, from, (uint8_t)a, b);
 }
 
 static void carry_out(struct meta *meta, struct item *item)
@@ -225,19 +158,19 @@ static void carry_out(struct meta *meta, struct item *item)
 	case ITEM_MESSAGE:
 		received(meta, item->node, item->instance, item->bytes, item->len);
 		break;
-	case ITEM_ASK:
-		asks_add(meta, item->ask);
+	case ITEM_PROPOSAL:
+		proposals_add(meta, item->proposal);
 		break;
 	case ITEM_SYNC:
-		asks_add_sync(meta, item->sync);
+		syncs_add(meta, item->sync);
 		break;
 	case ITEM_PEER:
 		ev.type = RAFT_EV_PEER;
 		if (!item->up)
 			break;
-		meta->greetings.again_ms = 0; /* it may know who we are */
-		greet_tell_life(meta, item->node);
-		greet_tell_members(meta, item->node);
+		meta->admission.again_ms = 0; /* it may know who we are */
+		amnesia_tell_life(meta, item->node);
+		admission_tell_members(meta, item->node);
 		meta_step(meta, &ev);
 		break;
 	case ITEM_TRANSFER:
@@ -245,22 +178,9 @@ static void carry_out(struct meta *meta, struct item *item)
 		meta_step(meta, &ev);
 		break;
 	case ITEM_RELEASE:
-		atomic_store(&meta->held, false);
+		atomic_store(&meta->proposals.held, false);
 		break;
 	}
-}
-
-/* What is left when the journal is dead or the thread ends. */
-static void refuse(struct item *item, int result)
-{
-	struct meta_reply reply = {.result = result};
-
-	if (item->ask)
-		item->ask->done(item->ask->arg, &reply);
-	if (item->sync)
-		item->sync->done(item->sync->arg, &reply);
-	free(item->ask);
-	free(item->sync);
 }
 
 /* True where the leader is another than in the last turn. */
@@ -280,30 +200,12 @@ static bool look_at_leader(struct meta *meta)
 	return true;
 }
 
-/* `known_ms`: when the core last looked at its clock, before the turns, which may take long. */
-static void publish(struct meta *meta, uint64_t known_ms)
+static void tend(struct meta *meta)
 {
-	const struct raft *r = replica_raft(meta->replica);
-	struct replica_counts counts;
-	struct meta_status s = {.term = r->term,
-				.commit = r->commit,
-				.applied = r->applied,
-				.log_entries = r->last_index - r->snap_index,
-				.leader = r->leader,
-				.self = meta->opened.self,
-				.quorum = raft_has_quorum(r) && !meta->dead};
+	bool leader_changed = look_at_leader(meta);
 
-	replica_counts(meta->replica, &counts);
-	s.commits = counts.commits;
-	s.snapshots_sent = counts.snapshots_sent;
-	s.snapshots_taken = counts.snapshots_taken;
-	pthread_mutex_lock(&meta->lock);
-	meta->status = s;
-	meta->voiceless = !r->confirmed;
-	meta->had_quorum |= s.quorum;
-	if (s.quorum)
-		meta->quorum_ms = known_ms;
-	pthread_mutex_unlock(&meta->lock);
+	proposals_tend(meta, leader_changed);
+	syncs_tend(meta, leader_changed);
 }
 
 /* Turns until there is nothing to write or send. */
@@ -311,7 +213,7 @@ static void make_turns(struct meta *meta)
 {
 	bool more;
 
-	asks_tend(meta, look_at_leader(meta));
+	tend(meta);
 	do {
 		replica_send_early(meta->replica);
 		if (replica_commit(meta->replica) < 0)
@@ -322,31 +224,8 @@ static void make_turns(struct meta *meta)
 			return;
 		/* What the turn brought may end some asks, and so let others go. */
 		meta->stepped = false;
-		asks_tend(meta, look_at_leader(meta));
+		tend(meta);
 	} while (more || meta->stepped);
-}
-
-/* Waits for work, at most until the next tick; takes all of it. False: the thread is to end. */
-static bool take_work(struct meta *meta, struct item **work)
-{
-	struct timespec until;
-	uint64_t tick_ms = replica_raft(meta->replica)->opt.heartbeat_ms / 4 + 1;
-	uint64_t due = meta->now_ms + tick_ms;
-	bool stop;
-
-	until.tv_sec = (time_t)(due / 1000);
-	until.tv_nsec = (long)(due % 1000) * 1000000;
-	pthread_mutex_lock(&meta->lock);
-	while (!meta->queue && !meta->stop)
-		if (pthread_cond_timedwait(&meta->wake, &meta->lock, &until) == ETIMEDOUT)
-			break;
-	*work = meta->queue;
-	meta->queue = NULL;
-	meta->queue_end = &meta->queue;
-	stop = meta->stop;
-	pthread_mutex_unlock(&meta->lock);
-	meta->now_ms = meta_clock_ms();
-	return !stop;
 }
 
 static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
@@ -356,14 +235,20 @@ static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
 	while ((item = work)) {
 		work = item->next;
 		if (!go_on || meta->dead)
-			refuse(item, go_on ? -EIO : -ESHUTDOWN);
+			item_refuse(item, go_on ? -EIO : -ESHUTDOWN);
 		else
 			carry_out(meta, item);
 		free(item);
 	}
 }
 
-static void *run(void *arg)
+static void fail_all(struct meta *meta, int result)
+{
+	proposals_fail_all(meta, result);
+	syncs_fail_all(meta, result);
+}
+
+static void *meta_main(void *arg)
 {
 	struct meta *meta = arg;
 	struct raft_event tick = {.type = RAFT_EV_TICK};
@@ -375,18 +260,18 @@ static void *run(void *arg)
 	while (go_on) {
 		known_ms = meta->now_ms;
 		if (!meta->dead) {
-			greet_tend(meta);
+			admission_tend(meta);
 			meta_step(meta, &tick);
 			make_turns(meta);
-			greet_note_held(meta);
+			amnesia_note_acked(meta);
 		}
 		if (meta->dead)
-			asks_fail_all(meta, -EIO);
-		publish(meta, known_ms);
-		go_on = take_work(meta, &work);
+			fail_all(meta, -EIO);
+		meta_publish(meta, known_ms);
+		go_on = queue_take(meta, &work);
 		carry_out_all(meta, work, go_on);
 	}
-	asks_fail_all(meta, -ESHUTDOWN);
+	fail_all(meta, -ESHUTDOWN);
 	return NULL;
 }
 
@@ -399,10 +284,10 @@ int meta_format(const char *path, const struct meta_founding *founding, struct r
 
 static void free_meta(struct meta *meta)
 {
-	readers_close(meta);
+	readers_close(&meta->readers);
 	replica_close(meta->replica);
 	pthread_mutex_destroy(&meta->lock);
-	pthread_mutex_destroy(&meta->readers_lock);
+	pthread_mutex_destroy(&meta->admission.lock);
 	pthread_cond_destroy(&meta->wake);
 	free(meta->path);
 	free(meta->out);
@@ -418,7 +303,8 @@ static struct meta *new_meta(const struct meta_config *config)
 		return NULL;
 	meta->config = *config;
 	pthread_mutex_init(&meta->lock, NULL);
-	pthread_mutex_init(&meta->readers_lock, NULL);
+	pthread_mutex_init(&meta->admission.lock, NULL);
+	readers_init(&meta->readers);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&meta->wake, &attr);
@@ -426,7 +312,8 @@ static struct meta *new_meta(const struct meta_config *config)
 	meta->queue_end = &meta->queue;
 	meta->own_client = ramp_random64();
 	meta->now_ms = meta->quorum_ms = meta_clock_ms();
-	asks_init(&meta->asks);
+	proposals_init(&meta->proposals);
+	syncs_init(&meta->syncs);
 	meta->path = strdup(config->journal_path);
 	return meta;
 }
@@ -459,8 +346,8 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 		log_error("meta: node %u has an old copy of its journal and no vote: needs "
 			  "--rejoin",
 			  meta->opened.self);
-	publish(meta, meta->now_ms);
-	rc = pthread_create(&meta->thread, NULL, run, meta);
+	meta_publish(meta, meta->now_ms);
+	rc = pthread_create(&meta->thread, NULL, meta_main, meta);
 	if (rc != 0) {
 		rc = ramp_err_sys(err, rc, "meta: its thread can't be started");
 		goto err_free;
@@ -483,230 +370,4 @@ void meta_close(struct meta *meta)
 	pthread_mutex_unlock(&meta->lock);
 	pthread_join(meta->thread, NULL);
 	free_meta(meta);
-}
-
-void meta_cluster_id(struct meta *meta, uint8_t id[32])
-{
-	memcpy(id, meta->opened.cluster_id, sizeof(meta->opened.cluster_id));
-}
-
-ramp_node_t meta_self(struct meta *meta)
-{
-	return meta->opened.self;
-}
-
-uint64_t meta_instance(struct meta *meta)
-{
-	return meta->opened.instance;
-}
-
-void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len)
-{
-	*addr = meta->opened.arena_addr;
-	*len = meta->opened.arena_len;
-}
-
-/* ---- the queue ----------------------------------------------------------------------------- */
-
-/* Never fails where it matters: without memory for an item the process can't go on. */
-static struct item *new_item(enum item_type type, size_t extra)
-{
-	struct item *item = calloc(1, sizeof(*item) + extra);
-
-	if (!item) {
-		log_error("meta: out of memory");
-		abort();
-	}
-	item->type = type;
-	return item;
-}
-
-static void enqueue(struct meta *meta, struct item *item)
-{
-	bool late;
-
-	pthread_mutex_lock(&meta->lock);
-	late = meta->stop;
-	if (!late) {
-		*meta->queue_end = item;
-		meta->queue_end = &item->next;
-		pthread_cond_signal(&meta->wake);
-	}
-	pthread_mutex_unlock(&meta->lock);
-	if (!late)
-		return;
-	refuse(item, -ESHUTDOWN); /* by a callback of what meta_close ends */
-	free(item);
-}
-
-void meta_receive(struct meta *meta, ramp_node_t from, uint64_t instance, const void *bytes,
-		  size_t len)
-{
-	struct item *item = new_item(ITEM_MESSAGE, len);
-
-	item->node = from;
-	item->instance = instance;
-	item->len = len;
-	memcpy(item->bytes, bytes, len);
-	enqueue(meta, item);
-}
-
-void meta_peer(struct meta *meta, ramp_node_t node, bool up)
-{
-	struct item *item = new_item(ITEM_PEER, 0);
-
-	item->node = node;
-	item->up = up;
-	enqueue(meta, item);
-}
-
-static void *new_or_die(size_t size)
-{
-	void *p = calloc(1, size);
-
-	if (!p) {
-		log_error("meta: out of memory");
-		abort();
-	}
-	return p;
-}
-
-void meta_propose(struct meta *meta, const struct meta_command *command, meta_done *done, void *arg)
-{
-	struct item *item = new_item(ITEM_ASK, 0);
-
-	item->ask = new_or_die(sizeof(*item->ask));
-	item->ask->command = *command;
-	item->ask->done = done;
-	item->ask->arg = arg;
-	enqueue(meta, item);
-}
-
-void meta_sync(struct meta *meta, meta_done *done, void *arg)
-{
-	struct item *item = new_item(ITEM_SYNC, 0);
-
-	item->sync = new_or_die(sizeof(*item->sync));
-	item->sync->done = done;
-	item->sync->arg = arg;
-	enqueue(meta, item);
-}
-
-struct waiter {
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	bool done;
-	struct meta_reply *reply;
-};
-
-static void wake_waiter(void *arg, const struct meta_reply *reply)
-{
-	struct waiter *w = arg;
-
-	pthread_mutex_lock(&w->lock);
-	*w->reply = *reply;
-	w->done = true;
-	pthread_cond_signal(&w->cond);
-	pthread_mutex_unlock(&w->lock);
-}
-
-int meta_propose_wait(struct meta *meta, const struct meta_command *command,
-		      struct meta_reply *reply)
-{
-	struct meta_reply own = {0};
-	struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER,
-			   .cond = PTHREAD_COND_INITIALIZER,
-			   .reply = reply ? reply : &own};
-
-	meta_propose(meta, command, wake_waiter, &w);
-	pthread_mutex_lock(&w.lock);
-	while (!w.done)
-		pthread_cond_wait(&w.cond, &w.lock);
-	pthread_mutex_unlock(&w.lock);
-	pthread_cond_destroy(&w.cond);
-	pthread_mutex_destroy(&w.lock);
-	return w.reply->result;
-}
-
-struct meta_command_id meta_own_command(struct meta *meta)
-{
-	return (struct meta_command_id){.client = meta->own_client,
-					.unique = atomic_fetch_add(&meta->own_unique, 1) + 1};
-}
-
-void meta_hold(struct meta *meta)
-{
-	atomic_store(&meta->held, true);
-}
-
-void meta_release(struct meta *meta)
-{
-	enqueue(meta, new_item(ITEM_RELEASE, 0));
-}
-
-void meta_transfer_leadership(struct meta *meta)
-{
-	enqueue(meta, new_item(ITEM_TRANSFER, 0));
-}
-
-/* ---- what is known ------------------------------------------------------------------------- */
-
-/* Under the lock. By the reader's clock: a meta thread that stands still, in a write of its disk,
-   say, can't take back what it said. */
-static bool quorum_is_recent(const struct meta *meta, uint64_t now_ms)
-{
-	return meta->had_quorum && now_ms < meta->quorum_ms + META_PATIENCE_MS;
-}
-
-bool meta_has_quorum(struct meta *meta)
-{
-	uint64_t now_ms = meta_clock_ms();
-	bool has;
-
-	pthread_mutex_lock(&meta->lock);
-	has = quorum_is_recent(meta, now_ms);
-	pthread_mutex_unlock(&meta->lock);
-	return has;
-}
-
-bool meta_waits_for_voice(struct meta *meta)
-{
-	bool waits;
-
-	pthread_mutex_lock(&meta->lock);
-	waits = meta->voiceless;
-	pthread_mutex_unlock(&meta->lock);
-	return waits;
-}
-
-ramp_node_t meta_leader(struct meta *meta)
-{
-	ramp_node_t leader;
-
-	pthread_mutex_lock(&meta->lock);
-	leader = meta->status.leader;
-	pthread_mutex_unlock(&meta->lock);
-	return leader;
-}
-
-static uint64_t file_bytes(const char *path, const char *tail)
-{
-	char name[4096];
-	struct stat st;
-
-	if (snprintf(name, sizeof(name), "%s%s", path, tail) >= (int)sizeof(name) ||
-	    stat(name, &st) < 0)
-		return 0;
-	return (uint64_t)st.st_size;
-}
-
-void meta_get_status(struct meta *meta, struct meta_status *status)
-{
-	uint64_t now_ms = meta_clock_ms();
-
-	pthread_mutex_lock(&meta->lock);
-	*status = meta->status;
-	status->quorum = status->quorum && quorum_is_recent(meta, now_ms);
-	pthread_mutex_unlock(&meta->lock);
-	status->journal_bytes = file_bytes(meta->path, "") + file_bytes(meta->path, "-wal");
 }

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "journal_reader.h"
-#include "meta_impl.h"
+#include "meta_core.h"
+#include "meta_read.h"
 
 #define ROWS_AT_ONCE 64
 #define ATTEMPTS     3
@@ -39,19 +39,20 @@ struct question {
 /* A reader that nobody else uses until put_reader; NULL: none can be opened. */
 static struct idle_reader *get_reader(struct meta *meta, struct ramp_err *err)
 {
+	struct meta_readers *readers = meta_readers(meta);
 	struct idle_reader *r;
 
-	pthread_mutex_lock(&meta->readers_lock);
-	r = meta->readers;
+	pthread_mutex_lock(&readers->lock);
+	r = readers->idle;
 	if (r)
-		meta->readers = r->next;
-	pthread_mutex_unlock(&meta->readers_lock);
+		readers->idle = r->next;
+	pthread_mutex_unlock(&readers->lock);
 	if (r)
 		return r;
 	r = calloc(1, sizeof(*r));
 	if (!r)
-		ramp_err_set(err, ENOMEM, "journal %s: out of memory", meta->path);
-	if (r && journal_reader_open(meta->path, NULL, &r->reader, err) < 0) {
+		ramp_err_set(err, ENOMEM, "journal %s: out of memory", meta_journal_path(meta));
+	if (r && journal_reader_open(meta_journal_path(meta), NULL, &r->reader, err) < 0) {
 		free(r);
 		return NULL;
 	}
@@ -60,10 +61,12 @@ static struct idle_reader *get_reader(struct meta *meta, struct ramp_err *err)
 
 static void put_reader(struct meta *meta, struct idle_reader *r)
 {
-	pthread_mutex_lock(&meta->readers_lock);
-	r->next = meta->readers;
-	meta->readers = r;
-	pthread_mutex_unlock(&meta->readers_lock);
+	struct meta_readers *readers = meta_readers(meta);
+
+	pthread_mutex_lock(&readers->lock);
+	r->next = readers->idle;
+	readers->idle = r;
+	pthread_mutex_unlock(&readers->lock);
 }
 
 static void close_reader(struct idle_reader *r)
@@ -72,28 +75,25 @@ static void close_reader(struct idle_reader *r)
 	free(r);
 }
 
-void readers_close(struct meta *meta)
+void readers_init(struct meta_readers *readers)
+{
+	pthread_mutex_init(&readers->lock, NULL);
+	readers->idle = NULL;
+}
+
+void readers_close(struct meta_readers *readers)
 {
 	struct idle_reader *r;
 
-	while ((r = meta->readers)) {
-		meta->readers = r->next;
+	while ((r = readers->idle)) {
+		readers->idle = r->next;
 		close_reader(r);
 	}
+	pthread_mutex_destroy(&readers->lock);
 }
 
-static int unreadable(struct meta *meta, const char *text)
-{
-	if (meta->config.fatal) {
-		meta->config.fatal(meta->config.arg, text);
-		return -EIO;
-	}
-	log_error("%s", text);
-	_exit(1);
-}
-
-static int ask(struct meta *meta, int (*fn)(struct journal_reader *r, struct question *q),
-	       struct question *q)
+static int read_tables(struct meta *meta, int (*fn)(struct journal_reader *r, struct question *q),
+		       struct question *q)
 {
 	struct ramp_err err = {0};
 
@@ -112,57 +112,58 @@ static int ask(struct meta *meta, int (*fn)(struct journal_reader *r, struct que
 		}
 		/* One that has failed is not used again: SQLite may keep what it failed at. */
 		if (r) {
-			ramp_err_set(&err, EIO, "journal %s: reading: %s", meta->path,
+			ramp_err_set(&err, EIO, "journal %s: reading: %s", meta_journal_path(meta),
 				     journal_reader_why(r->reader));
 			close_reader(r);
 		}
 	}
-	return unreadable(meta, err.text);
+	return meta_unreadable(meta, err.text);
 }
 
-static int ask_segment(struct journal_reader *r, struct question *q)
+static int read_segment(struct journal_reader *r, struct question *q)
 {
 	return journal_read_segment(r, q->id, q->segments);
 }
 
-static int ask_name(struct journal_reader *r, struct question *q)
+static int read_name(struct journal_reader *r, struct question *q)
 {
 	return journal_read_name(r, q->node, q->name, q->segments);
 }
 
-static int ask_segments(struct journal_reader *r, struct question *q)
+static int read_segments(struct journal_reader *r, struct question *q)
 {
 	return journal_read_segments(r, q->node, q->id, q->segments, ROWS_AT_ONCE);
 }
 
-static int ask_node(struct journal_reader *r, struct question *q)
+static int read_node(struct journal_reader *r, struct question *q)
 {
 	return journal_read_node(r, q->node, q->nodes);
 }
 
-static int ask_node_name(struct journal_reader *r, struct question *q)
+static int read_node_name(struct journal_reader *r, struct question *q)
 {
 	return journal_read_node_by_name(r, q->name, q->nodes);
 }
 
-static int ask_member(struct journal_reader *r, struct question *q)
+static int read_member(struct journal_reader *r, struct question *q)
 {
 	return journal_read_member(r, q->node);
 }
 
-static int ask_nodes(struct journal_reader *r, struct question *q)
+static int read_nodes(struct journal_reader *r, struct question *q)
 {
 	return journal_read_nodes(r, q->node, q->nodes, ROWS_AT_ONCE);
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
-	return ask(meta, ask_segment, &(struct question){.id = id, .segments = row});
+	return read_tables(meta, read_segment, &(struct question){.id = id, .segments = row});
 }
 
 int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row)
 {
-	return ask(meta, ask_name, &(struct question){.node = node, .name = name, .segments = row});
+	return read_tables(meta, read_name,
+			   &(struct question){.node = node, .name = name, .segments = row});
 }
 
 /* No reader is held while fn runs, so it may read the tables itself. */
@@ -174,9 +175,9 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 	int i, n, rc = 0;
 
 	if (!rows)
-		return unreadable(meta, "reading the tables: out of memory");
+		return meta_unreadable(meta, "reading the tables: out of memory");
 	do {
-		n = ask(meta, ask_segments, &q);
+		n = read_tables(meta, read_segments, &q);
 		for (i = 0; rc == 0 && i < n; i++) {
 			q.id = rows[i].id;
 			rc = fn(arg, &rows[i]);
@@ -188,17 +189,17 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 {
-	return ask(meta, ask_node, &(struct question){.node = node, .nodes = row});
+	return read_tables(meta, read_node, &(struct question){.node = node, .nodes = row});
 }
 
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
-	return ask(meta, ask_node_name, &(struct question){.name = name, .nodes = row});
+	return read_tables(meta, read_node_name, &(struct question){.name = name, .nodes = row});
 }
 
 bool meta_in_configuration(struct meta *meta, ramp_node_t node)
 {
-	return ask(meta, ask_member, &(struct question){.node = node}) == 1;
+	return read_tables(meta, read_member, &(struct question){.node = node}) == 1;
 }
 
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg)
@@ -208,9 +209,9 @@ int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row
 	int i, n, rc = 0;
 
 	if (!rows)
-		return unreadable(meta, "reading the tables: out of memory");
+		return meta_unreadable(meta, "reading the tables: out of memory");
 	do {
-		n = ask(meta, ask_nodes, &q);
+		n = read_tables(meta, read_nodes, &q);
 		for (i = 0; rc == 0 && i < n; i++) {
 			q.node = rows[i].node;
 			rc = fn(arg, &rows[i]);

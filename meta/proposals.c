@@ -13,45 +13,44 @@
  * (command.h). After META_PATIENCE_MS it is -ETIMEDOUT if a leader may have it, else -EROFS.
  * At most META_WINDOW numbers are open; more wait here and were not proposed.
  */
+
+#include "proposals.h"
+
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/wire.h"
+#include "admission.h"
 #include "fsm_members.h"
 #include "journal_results.h"
-#include "meta_impl.h"
+#include "meta_core.h"
+#include "raft.h"
 
-#define RETRY_LOCAL_MS	 20
-#define RETRY_FORWARD_MS 250
-
-void asks_init(struct asks *asks)
+void proposals_init(struct proposals *asks)
 {
 	memset(asks, 0, sizeof(*asks));
 	asks->open_end = &asks->open;
 	asks->waiting_end = &asks->waiting;
 	asks->next_number = 1;
-	asks->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: that is a free place */
 }
 
-static void finish(struct ask *ask, const struct meta_reply *reply)
+static void proposal_finish(struct proposal *ask, const struct meta_reply *reply)
 {
 	ask->done(ask->arg, reply);
 	free(ask);
 }
 
-static void finish_with(struct ask *ask, int result)
+static void proposal_fail(struct proposal *ask, int result)
 {
 	struct meta_reply reply = {.result = result};
 
-	finish(ask, &reply);
+	proposal_finish(ask, &reply);
 }
 
 /* Takes *at out of its list, whose end it keeps right. */
-static struct ask *unlink_ask(struct ask **at, struct ask ***end)
+static struct proposal *proposal_unlink(struct proposal **at, struct proposal ***end)
 {
-	struct ask *ask = *at;
+	struct proposal *ask = *at;
 
 	*at = ask->next;
 	if (*end == &ask->next)
@@ -60,7 +59,7 @@ static struct ask *unlink_ask(struct ask **at, struct ask ***end)
 	return ask;
 }
 
-static void append(struct ask ***end, struct ask *ask)
+static void proposal_append(struct proposal ***end, struct proposal *ask)
 {
 	ask->next = NULL;
 	**end = ask;
@@ -69,15 +68,16 @@ static void append(struct ask ***end, struct ask *ask)
 
 /* ---- proposals: out ------------------------------------------------------------------------ */
 
-static size_t encode(struct meta *meta, const struct ask *ask, uint8_t *buf, size_t cap)
+static size_t proposal_encode(struct meta *meta, const struct proposal *ask, uint8_t *buf,
+			      size_t cap)
 {
-	struct meta_origin origin = {.node = meta->opened.self,
-				     .life = meta->opened.life,
+	struct meta_origin origin = {.node = meta_opened(meta)->self,
+				     .life = meta_opened(meta)->life,
 				     .number = ask->number,
 				     .lowest = ask->number};
 
-	if (meta->asks.open && meta->asks.open->number < ask->number)
-		origin.lowest = meta->asks.open->number;
+	if (meta_proposals(meta)->open && meta_proposals(meta)->open->number < ask->number)
+		origin.lowest = meta_proposals(meta)->open->number;
 
 	return command_encode(&origin, &ask->command, buf, cap);
 }
@@ -89,7 +89,7 @@ static size_t encode(struct meta *meta, const struct ask *ask, uint8_t *buf, siz
  */
 static bool may_propose(struct meta *meta, const struct meta_command *c)
 {
-	return c->type != META_MEMBER_REMOVE || greet_can_spare(meta, c->node);
+	return c->type != META_MEMBER_REMOVE || admission_can_spare(meta, c->node);
 }
 
 static int propose_bytes(struct meta *meta, const struct meta_command *c, const uint8_t *bytes,
@@ -108,24 +108,24 @@ static int propose_bytes(struct meta *meta, const struct meta_command *c, const 
 }
 
 /* Gives a copy to the leader, if there is one. */
-static void send_ask(struct meta *meta, struct ask *ask)
+static void proposal_send(struct meta *meta, struct proposal *ask)
 {
 	uint8_t buf[1 + META_COMMAND_BYTES];
-	ramp_node_t leader = replica_raft(meta->replica)->leader;
-	size_t len = encode(meta, ask, buf + 1, sizeof(buf) - 1);
+	ramp_node_t leader = meta_raft(meta)->leader;
+	size_t len = proposal_encode(meta, ask, buf + 1, sizeof(buf) - 1);
 
-	ask->again_ms = meta->now_ms + RETRY_LOCAL_MS;
+	ask->again_ms = meta_now_ms(meta) + META_RETRY_LOCAL_MS;
 	if (leader == 0)
 		return;
-	if (leader == meta->opened.self) {
+	if (leader == meta_opened(meta)->self) {
 		if (propose_bytes(meta, &ask->command, buf + 1, len) < 0)
 			return;
 	} else {
 		buf[0] = WIRE_FORWARD;
-		meta->config.send(meta->config.arg, leader, buf, len + 1);
+		meta_send(meta, leader, buf, len + 1);
 	}
 	ask->sent = true;
-	ask->again_ms = meta->now_ms + ask->pause_ms;
+	ask->again_ms = meta_now_ms(meta) + ask->pause_ms;
 	ask->pause_ms *= 2;
 }
 
@@ -141,8 +141,8 @@ static void forward_refusal(struct meta *meta, const struct meta_command *c)
 		propose_bytes(meta, c, buf, len);
 }
 
-void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
-		    size_t len)
+void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
+			 size_t len)
 {
 	struct meta_origin origin;
 	struct meta_command c;
@@ -156,92 +156,92 @@ void asks_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const 
 		propose_bytes(meta, &c, bytes, len);
 }
 
-static bool held_already(struct meta *meta, const struct ask *ask, struct meta_reply *reply)
+static bool held_already(struct meta *meta, const struct proposal *ask, struct meta_reply *reply)
 {
-	return journal_get_result(replica_journal(meta->replica), ask->command.cid, reply) == 0;
+	return journal_get_result(meta_journal(meta), ask->command.cid, reply) == 0;
 }
 
-static bool is_member_change(const struct ask *ask)
+static bool is_member_change(const struct proposal *ask)
 {
 	return ask->command.type == META_MEMBER_ADD || ask->command.type == META_MEMBER_PROMOTE ||
 	       ask->command.type == META_MEMBER_REMOVE;
 }
 
 /* The node that a member's change is about. */
-static ramp_node_t subject(const struct ask *ask)
+static ramp_node_t proposal_subject(const struct proposal *ask)
 {
 	return ask->command.type == META_MEMBER_ADD ? ask->reply.node : ask->command.node;
 }
 
 /* True when nothing more is to be waited for: the result is there, and for members the
    configuration. */
-static bool complete(struct meta *meta, const struct ask *ask)
+static bool proposal_complete(struct meta *meta, const struct proposal *ask)
 {
 	if (!ask->applied)
 		return false;
 	return !is_member_change(ask) || ask->reply.result < 0 ||
-	       fsm_member_settled(replica_journal(meta->replica), subject(ask)) == 1;
+	       fsm_member_settled(meta_journal(meta), proposal_subject(ask)) == 1;
 }
 
 /* The errno of one that has no result. */
-static int unanswered(const struct ask *ask)
+static int unanswered(const struct proposal *ask)
 {
 	return ask->sent || ask->applied ? -ETIMEDOUT : -EROFS;
 }
 
-void asks_add(struct meta *meta, struct ask *ask)
+void proposals_add(struct meta *meta, struct proposal *ask)
 {
 	struct meta_origin nobody = {0};
 	uint8_t buf[META_COMMAND_BYTES];
 
 	if (command_encode(&nobody, &ask->command, buf, sizeof(buf)) == 0) {
-		finish_with(ask, -EINVAL);
+		proposal_fail(ask, -EINVAL);
 		return;
 	}
-	ask->deadline_ms = meta->now_ms + META_PATIENCE_MS;
-	ask->pause_ms = RETRY_FORWARD_MS;
+	ask->deadline_ms = meta_now_ms(meta) + META_PATIENCE_MS;
+	ask->pause_ms = META_RETRY_FORWARD_MS;
 	ask->sent = ask->command.again;
 	ask->applied = held_already(meta, ask, &ask->reply);
-	if (complete(meta, ask))
-		finish(ask, &ask->reply);
+	if (proposal_complete(meta, ask))
+		proposal_finish(ask, &ask->reply);
 	else if (!ask->applied && meta_forsaken(meta))
-		finish_with(ask, unanswered(ask));
+		proposal_fail(ask, unanswered(ask));
 	else
-		append(&meta->asks.waiting_end, ask);
+		proposal_append(&meta_proposals(meta)->waiting_end, ask);
 }
 
 /* Opens what the window has room for. */
 static void open_window(struct meta *meta)
 {
-	struct asks *a = &meta->asks;
+	struct proposals *a = meta_proposals(meta);
 
-	while (!atomic_load(&meta->held) && a->waiting &&
+	while (!atomic_load(&a->held) && a->waiting &&
 	       (!a->open || a->next_number - a->open->number < META_WINDOW)) {
-		struct ask *ask = unlink_ask(&a->waiting, &a->waiting_end);
+		struct proposal *ask = proposal_unlink(&a->waiting, &a->waiting_end);
 
 		ask->number = a->next_number++;
-		append(&a->open_end, ask);
+		proposal_append(&a->open_end, ask);
 		if (!ask->applied)
-			send_ask(meta, ask);
+			proposal_send(meta, ask);
 	}
 }
 
 /* ---- proposals: back ----------------------------------------------------------------------- */
 
 /* Ends what is complete, or late. */
-static void end_asks(struct meta *meta, struct ask **list, struct ask ***end)
+static void end_proposals(struct meta *meta, struct proposal **list, struct proposal ***end)
 {
-	struct ask **at = list;
+	struct proposal **at = list;
 
 	while (*at) {
-		struct ask *ask = *at;
+		struct proposal *ask = *at;
 
-		if (complete(meta, ask)) {
-			unlink_ask(at, end);
-			finish(ask, &ask->reply);
-		} else if (meta->now_ms >= ask->deadline_ms) {
-			unlink_ask(at, end);
-			finish_with(ask, unanswered(ask));
+		if (proposal_complete(meta, ask)) {
+			proposal_unlink(at, end);
+			proposal_finish(ask, &ask->reply);
+		} else if (meta_now_ms(meta) >= ask->deadline_ms) {
+			proposal_unlink(at, end);
+			proposal_fail(ask, unanswered(ask));
 		} else {
 			at = &ask->next;
 		}
@@ -249,31 +249,31 @@ static void end_asks(struct meta *meta, struct ask **list, struct ask ***end)
 }
 
 /* What asked for this command has its result, and ends where nothing more is to be waited for. */
-static void take_result(struct meta *meta, struct ask **at, struct ask ***end,
+static void take_result(struct meta *meta, struct proposal **at, struct proposal ***end,
 			const struct fsm_result *result)
 {
 	while (*at) {
-		struct ask *ask = *at;
+		struct proposal *ask = *at;
 
 		if (result->command && ask->command.cid.client == result->cid.client &&
 		    ask->command.cid.unique == result->cid.unique) {
 			ask->applied = true;
 			ask->reply = result->reply;
 		}
-		if (ask->applied && complete(meta, ask)) {
-			unlink_ask(at, end);
-			finish(ask, &ask->reply);
+		if (ask->applied && proposal_complete(meta, ask)) {
+			proposal_unlink(at, end);
+			proposal_finish(ask, &ask->reply);
 		} else {
 			at = &ask->next;
 		}
 	}
 }
 
-void asks_applied(struct meta *meta, const struct fsm_result *result)
+void proposals_applied(struct meta *meta, const struct fsm_result *result)
 {
-	struct asks *a = &meta->asks;
-	bool former = result->command && result->origin.node == meta->opened.self &&
-		      result->origin.life != meta->opened.life;
+	struct proposals *a = meta_proposals(meta);
+	bool former = result->command && result->origin.node == meta_opened(meta)->self &&
+		      result->origin.life != meta_opened(meta)->life;
 
 	take_result(meta, &a->open, &a->open_end, result);
 	/* One that waits is asked again, and by its turn the result may have made room for others.
@@ -282,189 +282,40 @@ void asks_applied(struct meta *meta, const struct fsm_result *result)
 		take_result(meta, &a->waiting, &a->waiting_end, result);
 }
 
-void asks_restored(struct meta *meta)
+void proposals_restored(struct meta *meta)
 {
-	struct ask *ask;
+	struct proposal *ask;
 
-	for (ask = meta->asks.open; ask; ask = ask->next)
+	for (ask = meta_proposals(meta)->open; ask; ask = ask->next)
 		if (!ask->applied)
 			ask->applied = held_already(meta, ask, &ask->reply);
-	for (ask = meta->asks.waiting; ask; ask = ask->next)
+	for (ask = meta_proposals(meta)->waiting; ask; ask = ask->next)
 		if (!ask->applied)
 			ask->applied = held_already(meta, ask, &ask->reply);
 }
 
-/* ---- linearizable reads -------------------------------------------------------------------- */
-
-static void end_syncs(struct sync *list, int result)
+void proposals_tend(struct meta *meta, bool leader_changed)
 {
-	struct meta_reply reply = {.result = result};
+	struct proposals *a = meta_proposals(meta);
+	struct proposal *ask;
 
-	while (list) {
-		struct sync *s = list;
-
-		list = s->next;
-		s->done(s->arg, &reply);
-		free(s);
-	}
-}
-
-void asks_add_sync(struct meta *meta, struct sync *sync)
-{
-	sync->next = NULL;
-	sync->deadline_ms = meta->now_ms + META_PATIENCE_MS;
-	if (meta_forsaken(meta)) {
-		end_syncs(sync, -EROFS);
-		return;
-	}
-	sync->next = meta->asks.syncs;
-	meta->asks.syncs = sync;
-}
-
-static void late_syncs(struct meta *meta, struct sync **at)
-{
-	while (*at) {
-		struct sync *s = *at;
-
-		if (meta->now_ms < s->deadline_ms) {
-			at = &s->next;
-			continue;
-		}
-		*at = s->next;
-		s->next = NULL;
-		end_syncs(s, -EROFS);
-	}
-}
-
-static void ask_round(struct meta *meta)
-{
-	struct asks *a = &meta->asks;
-	struct raft_event ev = {.type = RAFT_EV_READ};
-	ramp_node_t leader = replica_raft(meta->replica)->leader;
-
-	a->round_again_ms = meta->now_ms + RETRY_LOCAL_MS;
-	a->round_asked = false;
-	if (leader == 0)
-		return;
-	a->round_ctx = ev.ctx = a->next_ctx++;
-	if (leader == meta->opened.self) {
-		a->round_asked = meta_step(meta, &ev) == 0;
-	} else {
-		meta_send_small(meta, leader, WIRE_READ, a->round_ctx, 0);
-		a->round_asked = true;
-	}
-	if (a->round_asked)
-		a->round_again_ms = meta->now_ms + RETRY_FORWARD_MS;
-}
-
-/* Whoever looks now finds it in the tables: the core counts what it gave to be applied, which the
-   turn's transaction is still to bring. */
-static bool in_the_tables(struct meta *meta, uint64_t index)
-{
-	struct journal_state s;
-
-	journal_state(replica_journal(meta->replica), &s);
-	return s.applied >= index;
-}
-
-static void tend_round(struct meta *meta, bool leader_changed)
-{
-	struct asks *a = &meta->asks;
-	struct sync *done;
-
-	if (a->round && a->round_known && in_the_tables(meta, a->round_index)) {
-		done = a->round;
-		a->round = NULL;
-		end_syncs(done, 0);
-	}
-	if (!a->round && a->syncs) {
-		a->round = a->syncs;
-		a->syncs = NULL;
-		a->round_known = false;
-		ask_round(meta);
-	} else if (a->round && !a->round_known &&
-		   (leader_changed || meta->now_ms >= a->round_again_ms)) {
-		ask_round(meta);
-	}
-}
-
-void asks_read_answer(struct meta *meta, uint64_t ctx, uint64_t index)
-{
-	struct asks *a = &meta->asks;
-
-	if (!a->round || a->round_known || ctx != a->round_ctx)
-		return;
-	a->round_known = true;
-	a->round_index = index;
-}
-
-void asks_read_ready(struct meta *meta, const struct raft_read *read)
-{
-	struct asks *a = &meta->asks;
-	size_t i;
-
-	for (i = 0; i < RAFT_READS_MAX; i++) {
-		if (a->served[i].ctx != read->ctx)
-			continue;
-		a->served[i].ctx = 0;
-		if (read->result == 0)
-			meta_send_small(meta, a->served[i].from, WIRE_READ_ANSWER,
-					a->served[i].theirs, read->index);
-		return;
-	}
-	if (read->result == 0)
-		asks_read_answer(meta, read->ctx, read->index);
-	else if (read->ctx == a->round_ctx)
-		a->round_again_ms = meta->now_ms;
-}
-
-void asks_read_wanted(struct meta *meta, ramp_node_t from, uint64_t ctx)
-{
-	struct asks *a = &meta->asks;
-	struct raft_event ev = {.type = RAFT_EV_READ};
-	size_t i;
-
-	for (i = 0; i < RAFT_READS_MAX && a->served[i].ctx != 0; i++)
-		;
-	if (i == RAFT_READS_MAX)
-		return; /* it asks again */
-	a->served[i].ctx = ev.ctx = a->next_ctx++;
-	a->served[i].theirs = ctx;
-	a->served[i].from = from;
-	if (meta_step(meta, &ev) < 0)
-		a->served[i].ctx = 0;
-}
-
-/* ---- time ---------------------------------------------------------------------------------- */
-
-void asks_tend(struct meta *meta, bool leader_changed)
-{
-	struct asks *a = &meta->asks;
-	struct ask *ask;
-
-	end_asks(meta, &a->open, &a->open_end);
-	end_asks(meta, &a->waiting, &a->waiting_end);
+	end_proposals(meta, &a->open, &a->open_end);
+	end_proposals(meta, &a->waiting, &a->waiting_end);
 	for (ask = a->open; ask; ask = ask->next) {
 		if (leader_changed)
-			ask->pause_ms = RETRY_FORWARD_MS;
-		if (!ask->applied && (leader_changed || meta->now_ms >= ask->again_ms))
-			send_ask(meta, ask);
+			ask->pause_ms = META_RETRY_FORWARD_MS;
+		if (!ask->applied && (leader_changed || meta_now_ms(meta) >= ask->again_ms))
+			proposal_send(meta, ask);
 	}
 	open_window(meta);
-	late_syncs(meta, &a->syncs);
-	late_syncs(meta, &a->round);
-	tend_round(meta, leader_changed);
 }
 
-void asks_fail_all(struct meta *meta, int result)
+void proposals_fail_all(struct meta *meta, int result)
 {
-	struct asks *a = &meta->asks;
+	struct proposals *a = meta_proposals(meta);
 
 	while (a->open)
-		finish_with(unlink_ask(&a->open, &a->open_end), result);
+		proposal_fail(proposal_unlink(&a->open, &a->open_end), result);
 	while (a->waiting)
-		finish_with(unlink_ask(&a->waiting, &a->waiting_end), result);
-	end_syncs(a->syncs, result);
-	end_syncs(a->round, result);
-	a->syncs = a->round = NULL;
+		proposal_fail(proposal_unlink(&a->waiting, &a->waiting_end), result);
 }

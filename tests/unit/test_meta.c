@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "meta/meta_impl.h"
+#include "meta/meta_core.h"
 #include "meta/raft_log.h"
 #include "meta/raft_wire.h"
 #include "meta_net.h"

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/wire.h"
 #include "meta/command.h"
-#include "meta/meta_impl.h"
+#include "meta/meta_core.h"
 #include "meta_net.h"
 
 /* ---- members ------------------------------------------------------------------------------- */
@@ -159,7 +160,7 @@ static _Atomic ramp_node_t ungreeting;
 static bool greets_nobody(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
 {
 	(void)to;
-	return len == 0 || bytes[0] != WIRE_GREET || from != atomic_load(&ungreeting);
+	return len == 0 || bytes[0] != WIRE_ADMISSION || from != atomic_load(&ungreeting);
 }
 
 /* Who counts voters that have a voice must not wait for its own word. */

@@ -1,0 +1,16 @@
+/*
+ * Reading this node's tables, from any thread (the functions of meta.h).
+ */
+#ifndef RAMP_META_META_READ_H
+#define RAMP_META_META_READ_H
+
+#include <pthread.h>
+
+struct meta_readers {
+	pthread_mutex_t lock;
+	struct idle_reader *idle; /* protected by lock */
+};
+void readers_init(struct meta_readers *readers);
+void readers_close(struct meta_readers *readers);
+
+#endif
