@@ -10,7 +10,7 @@
  *		we were, or have been taken in anew by a quorum that didn't count us.
  *
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
- * acknowledgements don't count; it tells all members so again and again (VOICELESS), so that
+ * acknowledgements don't count; it tells all members so again and again (NONVOTING), so that
  * nobody takes away a node whose voice is needed. A node of which another instance is bound never
  * gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
  * fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
@@ -45,11 +45,11 @@
 
 #define ADMISSION_AGAIN_MS 200
 #define ANOTHER_LOG_MS	   60000
-#define VOICELESS_MS	   1000 /* since it said so last */
+#define NONVOTING_MS	   1000 /* since it said so last */
 #define MEMBER_BYTES	   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
 
 /* A receiver takes no notice of flags that it doesn't know. */
-enum admission_flag { ADMISSION_FRESH = 1, ADMISSION_ANSWER_ME = 2, ADMISSION_VOICELESS = 4 };
+enum admission_flag { ADMISSION_FRESH = 1, ADMISSION_ANSWER_ME = 2, ADMISSION_NONVOTING = 4 };
 
 static bool is_fresh(const struct raft *r)
 {
@@ -78,7 +78,7 @@ static void send_admission(struct meta *meta, ramp_node_t to, bool answer_me)
 	meta_send_small(meta, to, WIRE_ADMISSION,
 			(is_fresh(r) ? ADMISSION_FRESH : 0u) |
 				(answer_me ? ADMISSION_ANSWER_ME : 0u) |
-				(r->confirmed ? 0u : ADMISSION_VOICELESS),
+				(r->confirmed ? 0u : ADMISSION_NONVOTING),
 			instance);
 }
 
@@ -126,9 +126,9 @@ void admission_tend(struct meta *meta)
 }
 
 /* It says so again and again, and stops with its first voice. */
-static void note_voiceless(struct meta *meta, ramp_node_t from)
+static void note_nonvoting(struct meta *meta, ramp_node_t from)
 {
-	struct voiceless *at, *place = NULL;
+	struct nonvoting *at, *place = NULL;
 	uint32_t i;
 
 	pthread_mutex_lock(&meta_admission(meta)->lock);
@@ -142,12 +142,12 @@ static void note_voiceless(struct meta *meta, ramp_node_t from)
 	if (i == RAFT_NODES_MAX)
 		at = place;
 	if (at)
-		*at = (struct voiceless){.node = from,
-					 .until_ms = meta_now_ms(meta) + VOICELESS_MS};
+		*at = (struct nonvoting){.node = from,
+					 .until_ms = meta_now_ms(meta) + NONVOTING_MS};
 	pthread_mutex_unlock(&meta_admission(meta)->lock);
 }
 
-bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
+bool meta_is_voiceless(struct meta *meta, ramp_node_t node)
 {
 	uint64_t now_ms = meta_clock_ms();
 	bool is = false;
@@ -177,8 +177,8 @@ bool admission_can_spare(struct meta *meta, ramp_node_t node)
 		const struct raft_peer *p = &r->peers[i];
 
 		m = raft_conf_find(&r->conf, p->node);
-		n += p->node != node && m && m->role == RAFT_VOTER && p->heard && !p->silent &&
-		     !meta_is_nonvoting(meta, p->node);
+		n += p->node != node && m && m->role == RAFT_VOTER && p->recent_recv &&
+		     !p->nonvoting && !meta_is_voiceless(meta, p->node);
 	}
 	return n >= (voters - 1) / 2 + 1;
 }
@@ -190,11 +190,11 @@ static void admission_deny(struct meta *meta, ramp_node_t from)
 	struct raft_event ev = {.type = RAFT_EV_DENY};
 	const struct raft *r = meta_raft(meta);
 
-	if (!meta_admission(meta)->told)
+	if (!meta_admission(meta)->format_logged)
 		log_error("meta: node %u knows another instance of node %u: one of them was "
 			  "formatted again, and it does not follow this node",
 			  from, meta_opened(meta)->self);
-	meta_admission(meta)->told = true;
+	meta_admission(meta)->format_logged = true;
 	if (raft_conf_voters(&r->conf) != 1)
 		return;
 	meta_admission(meta)->denied = true;
@@ -207,8 +207,8 @@ void admission_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint
 
 	if (flags & ADMISSION_ANSWER_ME)
 		send_admission(meta, from, false);
-	if (flags & ADMISSION_VOICELESS)
-		note_voiceless(meta, from);
+	if (flags & ADMISSION_NONVOTING)
+		note_nonvoting(meta, from);
 	if (r->confirmed && instance != 0 && instance != meta_opened(meta)->instance)
 		admission_deny(meta, from);
 	if (r->confirmed || meta_admission(meta)->denied)
@@ -218,10 +218,10 @@ void admission_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint
 	if (instance == meta_opened(meta)->instance && instance != 0) {
 		admission_confirm(meta);
 	} else if (instance != 0) {
-		if (!meta_admission(meta)->told)
+		if (!meta_admission(meta)->format_logged)
 			log_error("meta: node %u was formatted again: needs --rejoin",
 				  meta_opened(meta)->self);
-		meta_admission(meta)->told = true;
+		meta_admission(meta)->format_logged = true;
 	} else {
 		count_fresh(meta);
 	}
@@ -248,7 +248,7 @@ bool admission_is_another(struct meta *meta, ramp_node_t from, uint64_t instance
 
 	if (bound == 0 || bound == instance)
 		return false;
-	note_voiceless(meta, from); /* it may not know so itself yet */
+	note_nonvoting(meta, from); /* it may not know so itself yet */
 	return true;
 }
 

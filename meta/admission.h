@@ -13,7 +13,7 @@
 #include "raft_conf.h"
 
 /* Another node that has no voice. */
-struct voiceless {
+struct nonvoting {
 	ramp_node_t node;
 	uint64_t until_ms;
 };
@@ -22,11 +22,11 @@ struct admission {
 	uint64_t again_ms;
 	bool fresh[RAFT_NODES_MAX + 1];	    /* founders, by number, that said so */
 	uint64_t bound[RAFT_NODES_MAX + 1]; /* instances that the tables have shown, for good */
-	bool told;			    /* the line about a second format was logged */
+	bool format_logged;		    /* the line about a second format was logged */
 	bool denied; /* confirmed, and another instance is bound: no voice in this life */
 	uint64_t another_log_ms; /* when the next line about another's second format may come */
 	pthread_mutex_t lock;
-	struct voiceless others[RAFT_NODES_MAX]; /* protected by lock */
+	struct nonvoting others[RAFT_NODES_MAX]; /* protected by lock */
 };
 
 void admission_tend(struct meta *meta);

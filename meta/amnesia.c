@@ -20,9 +20,10 @@ void amnesia_note_acked(struct meta *meta)
 
 	for (i = 0; r->state == RAFT_LEADER && i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
-		uint64_t index = p->match < r->commit ? p->match : r->commit;
+		uint64_t index =
+			p->match_index < r->commit_index ? p->match_index : r->commit_index;
 
-		if (p->silent || index == 0)
+		if (p->nonvoting || index == 0)
 			continue;
 		for (k = 0; k < RAFT_NODES_MAX && meta_amnesia(meta)->acked[k].node != 0; k++)
 			if (meta_amnesia(meta)->acked[k].node == p->node)
@@ -75,7 +76,7 @@ static bool is_old_copy(struct meta *meta, uint64_t life, uint64_t lowest)
 }
 
 /* `seen`: the highest life that the cluster knows of. `why` ends "is an old copy, ". */
-static void end_old_copy(struct meta *meta, uint64_t seen, const char *why)
+static void stop_as_old_copy(struct meta *meta, uint64_t seen, const char *why)
 {
 	struct journal *j = meta_journal(meta);
 	char text[512];
@@ -92,7 +93,7 @@ static void end_old_copy(struct meta *meta, uint64_t seen, const char *why)
 
 void amnesia_found(struct meta *meta)
 {
-	end_old_copy(meta, meta_opened(meta)->life, "which lacks entries that it acknowledged");
+	stop_as_old_copy(meta, meta_opened(meta)->life, "which lacks entries that it acknowledged");
 }
 
 void amnesia_life(struct meta *meta, struct wire_r *body)
@@ -107,7 +108,7 @@ void amnesia_life(struct meta *meta, struct wire_r *body)
 		return;
 	snprintf(why, sizeof(why), "of life %llu, and the cluster has seen %llu",
 		 (unsigned long long)meta_opened(meta)->life, (unsigned long long)life);
-	end_old_copy(meta, life, why);
+	stop_as_old_copy(meta, life, why);
 }
 
 void amnesia_acked(struct meta *meta, uint64_t instance, uint64_t index)

@@ -4,7 +4,9 @@
 #include "fsm_core.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "base/log.h"
 #include "journal_nodes.h"
 #include "journal_segments.h"
 
@@ -14,13 +16,23 @@ int fsm_changed(struct apply *a, ramp_segment_t id, int rc)
 	return rc;
 }
 
-/* Writes the row of a's command; the reply names it. */
-int fsm_put(struct apply *a, const struct segment_row *row)
+void fsm_reply(struct apply *a, const struct segment_row *row)
 {
 	a->res->reply.id = row->id;
 	a->res->reply.epoch = row->epoch;
+}
+
+void fsm_reply_extent(struct apply *a, const struct segment_row *row)
+{
+	fsm_reply(a, row);
 	a->res->reply.extent_addr = row->extent_addr;
 	a->res->reply.extent_len = row->extent_len;
+}
+
+/* Writes the row of a's command; the reply names it. */
+int fsm_put(struct apply *a, const struct segment_row *row)
+{
+	fsm_reply_extent(a, row);
 	return fsm_changed(a, row->id, journal_put_segment(a->j, row));
 }
 
@@ -63,6 +75,32 @@ int fsm_name_free(struct journal *j, ramp_node_t node, const char *name)
 	return rc < 0 ? rc : -EEXIST;
 }
 
+/* The drawing of fsm.h: the phases that may follow each. */
+static const struct {
+	const char *name;
+	uint8_t next;
+} phases[] = {
+	[SEGMENT_STABLE] = {"STABLE", 1 << SEGMENT_MOVING | 1 << SEGMENT_ORPHAN},
+	[SEGMENT_MOVING] = {"MOVING", 1 << SEGMENT_PULLING | 1 << SEGMENT_STABLE},
+	[SEGMENT_PULLING] = {"PULLING", 1 << SEGMENT_STABLE},
+	[SEGMENT_ORPHAN] = {"ORPHAN", 0},
+};
+
+void fsm_go(struct segment_row *row, enum segment_phase to)
+{
+	/* A damaged table may hold any number: the rules treat it as STABLE. */
+	enum segment_phase from = row->phase <= SEGMENT_ORPHAN ? row->phase : SEGMENT_STABLE;
+
+	if (!(phases[from].next & 1 << to)) {
+		log_error("segment %llu: no step from %s to %s", (unsigned long long)row->id,
+			  phases[from].name, phases[to].name);
+		abort();
+	}
+	row->phase = to;
+	log_debug("segment %llu: row %s -> %s", (unsigned long long)row->id, phases[from].name,
+		  phases[to].name);
+}
+
 /* Nobody knows the segment by name any more. Its addresses stay its own until its owner says that
    nothing maps them (FREED), or is over (R12); in PULLING it goes on being pulled (R9). */
 int fsm_drop(struct apply *a, struct segment_row *row)
@@ -80,7 +118,7 @@ int fsm_drop(struct apply *a, struct segment_row *row)
 		return over;
 	if ((row->extent_len == 0 && row->extent_asked == 0) || over)
 		return fsm_changed(a, row->id, journal_delete_segment(a->j, row->id));
-	row->phase = SEGMENT_ORPHAN;
+	fsm_go(row, SEGMENT_ORPHAN);
 	row->src = 0;
 	row->src_inc = 0;
 	return fsm_changed(a, row->id, journal_put_segment(a->j, row));

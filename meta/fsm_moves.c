@@ -14,7 +14,7 @@
 #include "journal_segments.h"
 
 /* A segment goes back to a directory where its name may have been given away meanwhile. */
-static int name_again(struct journal *j, ramp_node_t node, struct segment_row *row)
+static int name_on_return(struct journal *j, ramp_node_t node, struct segment_row *row)
 {
 	char name[RAMP_NAME_MAX + 1];
 	int i, rc = fsm_name_free(j, node, row->name);
@@ -67,8 +67,7 @@ int fsm_prepare(struct apply *a)
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (row.phase == SEGMENT_MOVING && ramp_attempt_equal(row.k, c->k) &&
 	    row.k_epoch == c->epoch + 1) {
-		a->res->reply.id = row.id;
-		a->res->reply.epoch = row.epoch;
+		fsm_reply(a, &row);
 		return 0; /* it is this one */
 	}
 	name = c->new_name[0] ? c->new_name : row.name;
@@ -79,7 +78,7 @@ int fsm_prepare(struct apply *a)
 	if (rc < 0)
 		return rc;
 	memmove(row.dst_name, name, strlen(name) + 1);
-	row.phase = SEGMENT_MOVING;
+	fsm_go(&row, SEGMENT_MOVING);
 	row.dst = c->node;
 	row.dst_inc = c->node_inc;
 	row.k = c->k;
@@ -119,7 +118,7 @@ int fsm_taken(struct apply *a)
 	rc = rc ? rc : journal_put_name(a->j, row.dst, row.dst_name, row.id, false);
 	if (rc < 0)
 		return rc;
-	row.phase = SEGMENT_PULLING;
+	fsm_go(&row, SEGMENT_PULLING);
 	row.src = row.node;
 	row.src_inc = row.node_inc;
 	row.node = row.dst;
@@ -140,11 +139,10 @@ int fsm_settled(struct apply *a)
 	if (rc < 0)
 		return rc;
 	end_attempt(&row);
-	row.phase = SEGMENT_STABLE;
-	a->res->reply.id = row.id;
+	fsm_go(&row, SEGMENT_STABLE);
 	if (row.unlinked) {
 		rc = fsm_drop(a, &row);
-		a->res->reply.epoch = row.epoch;
+		fsm_reply(a, &row);
 		return rc;
 	}
 	row.epoch++;
@@ -159,7 +157,7 @@ static int abort_moving(struct apply *a, struct segment_row *row)
 	if (rc < 0)
 		return rc;
 	end_attempt(row);
-	row->phase = SEGMENT_STABLE;
+	fsm_go(row, SEGMENT_STABLE);
 	row->epoch++;
 	return fsm_put(a, row);
 }
@@ -174,14 +172,13 @@ static int abort_pulling(struct apply *a, struct segment_row *row)
 	row->node = row->src;
 	row->node_inc = row->src_inc;
 	end_attempt(row);
-	row->phase = SEGMENT_STABLE;
+	fsm_go(row, SEGMENT_STABLE);
 	if (row->unlinked) { /* R9: dropped there */
-		a->res->reply.id = row->id;
 		rc = fsm_drop(a, row);
-		a->res->reply.epoch = row->epoch;
+		fsm_reply(a, row);
 		return rc;
 	}
-	rc = name_again(a->j, row->node, row);
+	rc = name_on_return(a->j, row->node, row);
 	rc = rc ? rc : journal_put_name(a->j, row->node, row->name, row->id, false);
 	row->epoch++;
 	return rc ? rc : fsm_put(a, row);

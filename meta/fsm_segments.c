@@ -69,25 +69,32 @@ static int listed(struct apply *a, struct segment_row *row)
 	return row->phase == SEGMENT_MOVING ? -EBUSY : 0;
 }
 
-int fsm_unlink(struct apply *a)
+/* The same, and the segment still has the name that the command says; else -ENOENT. */
+static int listed_by_name(struct apply *a, struct segment_row *row)
 {
-	struct segment_row row;
-	int rc = listed(a, &row);
+	int rc = listed(a, row);
 
 	if (rc < 0)
 		return rc;
-	if (strcmp(row.name, a->c->name) != 0)
-		return -ENOENT;
+	return strcmp(row->name, a->c->name) == 0 ? 0 : -ENOENT;
+}
+
+int fsm_unlink(struct apply *a)
+{
+	struct segment_row row;
+	int rc = listed_by_name(a, &row);
+
+	if (rc < 0)
+		return rc;
 	rc = fsm_drop(a, &row);
-	a->res->reply.id = row.id;
-	a->res->reply.epoch = row.epoch;
+	fsm_reply(a, &row);
 	return rc;
 }
 
 /* The segment that RENAME replaces goes as if unlinked. The directories are sticky: -EPERM where
    it is not whose it may be, made meanwhile by somebody else. -EBUSY: it moves, or only reserves.
  */
-static int replace(struct apply *a, ramp_node_t node)
+static int rename_replace(struct apply *a, ramp_node_t node)
 {
 	struct segment_row other;
 	ramp_segment_t id;
@@ -114,18 +121,15 @@ static int replace(struct apply *a, ramp_node_t node)
 int fsm_rename(struct apply *a)
 {
 	struct segment_row row;
-	int rc = listed(a, &row);
+	int rc = listed_by_name(a, &row);
 
 	if (rc < 0)
 		return rc;
-	if (strcmp(row.name, a->c->name) != 0)
-		return -ENOENT;
 	if (strcmp(row.name, a->c->new_name) == 0) {
-		a->res->reply.id = row.id;
-		a->res->reply.epoch = row.epoch;
+		fsm_reply(a, &row);
 		return a->c->flags & RENAME_NOREPLACE ? -EEXIST : 0;
 	}
-	rc = replace(a, row.node);
+	rc = rename_replace(a, row.node);
 	rc = rc ? rc : journal_delete_name(a->j, row.node, row.name);
 	if (rc < 0)
 		return rc;
@@ -141,7 +145,7 @@ static bool is_later(struct meta_time a, struct meta_time b)
 	return a.sec > b.sec || (a.sec == b.sec && a.nsec > b.nsec);
 }
 
-static bool is_as_seen(const struct meta_command *c, const struct segment_row *row)
+static bool is_unchanged(const struct meta_command *c, const struct segment_row *row)
 {
 	const struct meta_time *seen = &c->attr.ctime;
 
@@ -165,7 +169,7 @@ int fsm_setattr(struct apply *a)
 		return rc;
 	if (row.phase == SEGMENT_MOVING || ((mask & META_SET_EXTENT) && row.extent_len != 0))
 		return -EBUSY;
-	if ((mask & META_AT_EPOCH) && !is_as_seen(a->c, &row))
+	if ((mask & META_AT_EPOCH) && !is_unchanged(a->c, &row))
 		return -ESTALE;
 	if (mask & META_SET_MODE)
 		row.mode = v->mode & 07777;
@@ -221,7 +225,7 @@ static uint64_t extent_length(const struct meta_command *c, const struct segment
  * one its record says (R8); the epoch is above that of any attempt by which the segment came to it
  * (R7: a source of the past sees that it is none).
  */
-static int orphan_again(struct apply *a, struct segment_row *row)
+static int orphan_recreate(struct apply *a, struct segment_row *row)
 {
 	const struct meta_command *c = a->c;
 	int rc = c->node == 0 ? 0 : journal_segment_was(a->j, c->id);
@@ -248,14 +252,11 @@ int fsm_extent(struct apply *a)
 	int rc = journal_get_segment(a->j, a->c->id, &row);
 
 	if (rc == -ENOENT)
-		rc = orphan_again(a, &row);
+		rc = orphan_recreate(a, &row);
 	if (rc < 0)
 		return rc;
 	if (row.extent_len != 0) { /* for life, so that MOVING needn't say EBUSY */
-		a->res->reply.id = row.id;
-		a->res->reply.epoch = row.epoch;
-		a->res->reply.extent_addr = row.extent_addr;
-		a->res->reply.extent_len = row.extent_len;
+		fsm_reply_extent(a, &row);
 		return 0;
 	}
 	if (row.phase == SEGMENT_MOVING)

@@ -37,7 +37,7 @@
  * Where the database can't grow, or a reader is in the way, the WAL stays as it is and nothing is
  * lost; the next turn tries again.
  */
-static int after_commit(void *arg, sqlite3 *db, const char *name, int frames)
+static int checkpoint_if_due(void *arg, sqlite3 *db, const char *name, int frames)
 {
 	int rc;
 
@@ -154,7 +154,7 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	rc = rc ? rc : make_durable(j, err);
 	if (rc < 0)
 		goto err_close;
-	sqlite3_wal_hook(j->db, after_commit, NULL);
+	sqlite3_wal_hook(j->db, checkpoint_if_due, NULL);
 	if (journal_prepare(j, S_META_GET) < 0 || !load_state(j)) {
 		rc = j->dead ? -EIO
 			     : ramp_err_set(err, EPROTO, "journal %s: is no journal of rampfs %s",

@@ -20,7 +20,7 @@ static const char *const private_tables =
 	"data BLOB);"
 	"CREATE INDEX log_conf ON log (idx) WHERE type = 3;"; /* RAFT_CONF */
 
-static int found_members(struct journal *j, const struct meta_founding *f)
+static int write_members(struct journal *j, const struct meta_founding *f)
 {
 	struct raft_conf conf = {.n = (uint32_t)f->n_nodes};
 	struct raft_data *data;
@@ -43,7 +43,7 @@ static int found_members(struct journal *j, const struct meta_founding *f)
 
 /* Founders begin as if a first entry of term 1 had made these tables, so that whoever joins later
    with none of the log (index 0) is sent a snapshot. */
-static int found(struct journal *j, const struct meta_founding *f)
+static int write_founding(struct journal *j, const struct meta_founding *f)
 {
 	size_t i;
 	bool founder = f->n_nodes > 0 && !f->joins;
@@ -62,7 +62,7 @@ static int found(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : journal_put_key_u64(j, "snap_term", founder);
 	rc = rc ? rc : journal_put_key_u64(j, "conf_index", 0);
 	if (rc == 0 && founder)
-		rc = found_members(j, f);
+		rc = write_members(j, f);
 	for (i = 0; rc == 0 && !founder && i < f->n_nodes; i++)
 		rc = journal_put_node(j, &f->nodes[i]);
 	return rc;
@@ -128,7 +128,7 @@ int journal_create(const char *path, const char *vfs_name, const struct meta_fou
 	rc = rc ? rc : make_tables(&j);
 	rc = rc ? rc : prepare_all(&j);
 	j.in_turn = true;
-	rc = rc ? rc : found(&j, founding);
+	rc = rc ? rc : write_founding(&j, founding);
 	rc = rc ? rc : journal_run_text(&j, "COMMIT");
 out_close:
 	for (size_t i = 0; i < N_STATEMENTS; i++)

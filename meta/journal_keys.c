@@ -83,7 +83,7 @@ int journal_read_count(struct journal *j, const char *key, uint64_t first, uint6
 	return 0;
 }
 
-int journal_count_on(struct journal *j, const char *key, uint64_t first, uint64_t *value)
+int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value)
 {
 	sqlite3_stmt *st;
 	int at = 1, rc = journal_read_count(j, key, first, value);

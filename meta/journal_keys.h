@@ -19,6 +19,6 @@ bool journal_get_key_u64(struct journal *j, const char *key, uint64_t *v);
 int journal_put_conf(struct journal *j, const struct raft_data *conf, uint64_t conf_index);
 
 int journal_read_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
-int journal_count_on(struct journal *j, const char *key, uint64_t first, uint64_t *value);
+int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
 
 #endif

@@ -69,7 +69,7 @@ int journal_next_node(struct journal *j, ramp_node_t *node)
 	int rc = journal_walk_nodes(j, last_node, &last);
 
 	/* The founding members took theirs without counting; rows of removed ones stay. */
-	rc = rc ? rc : journal_count_on(j, "node", last + 1, &next);
+	rc = rc ? rc : journal_next_count(j, "node", last + 1, &next);
 	if (rc == 0)
 		*node = (ramp_node_t)next;
 	return rc;

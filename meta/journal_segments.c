@@ -91,7 +91,7 @@ int journal_delete_segment(struct journal *j, ramp_segment_t id)
 
 int journal_next_segment_id(struct journal *j, ramp_segment_t *id)
 {
-	return journal_count_on(j, "segment", RAMP_SEGMENT_ID_MIN, id);
+	return journal_next_count(j, "segment", RAMP_SEGMENT_ID_MIN, id);
 }
 
 int journal_segment_was(struct journal *j, ramp_segment_t id)

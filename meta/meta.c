@@ -71,7 +71,7 @@ static void on_restored(void *arg, uint64_t index)
 	proposals_restored(meta);
 }
 
-static void on_forgot(void *arg)
+static void on_amnesia(void *arg)
 {
 	amnesia_found(arg);
 }
@@ -96,7 +96,7 @@ static void received_raft(struct meta *meta, struct raft_message *m, bool is_ano
 	bool follows = m->type == RAFT_APPEND_ANSWER || m->type == RAFT_SNAPSHOT_ANSWER;
 	bool votes = m->type == RAFT_PREVOTE_ANSWER || m->type == RAFT_VOTE_ANSWER;
 
-	m->silent = m->silent || is_another;
+	m->nonvoting = m->nonvoting || is_another;
 	if (!is_another || follows)
 		meta_step(meta, &ev);
 	else if (!votes)
@@ -200,7 +200,7 @@ static bool look_at_leader(struct meta *meta)
 	return true;
 }
 
-static void tend(struct meta *meta)
+static void tend_requests(struct meta *meta)
 {
 	bool leader_changed = look_at_leader(meta);
 
@@ -213,7 +213,7 @@ static void make_turns(struct meta *meta)
 {
 	bool more;
 
-	tend(meta);
+	tend_requests(meta);
 	do {
 		replica_send_early(meta->replica);
 		if (replica_commit(meta->replica) < 0)
@@ -224,7 +224,7 @@ static void make_turns(struct meta *meta)
 			return;
 		/* What the turn brought may end some asks, and so let others go. */
 		meta->stepped = false;
-		tend(meta);
+		tend_requests(meta);
 	} while (more || meta->stepped);
 }
 
@@ -325,7 +325,7 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 						     .applied = on_applied,
 						     .restored = on_restored,
 						     .read_ready = on_read_ready,
-						     .forgot = on_forgot}};
+						     .amnesia = on_amnesia}};
 	int rc;
 
 	if (!meta || !meta->path) {

@@ -167,8 +167,8 @@ void meta_publish(struct meta *meta, uint64_t known_ms)
 	const struct raft *r = replica_raft(meta->replica);
 	struct replica_counts counts;
 	struct meta_status s = {.term = r->term,
-				.commit = r->commit,
-				.applied = r->applied,
+				.commit = r->commit_index,
+				.applied = r->last_applied,
 				.log_entries = r->last_index - r->snap_index,
 				.leader = r->leader,
 				.self = meta->opened.self,
@@ -180,7 +180,7 @@ void meta_publish(struct meta *meta, uint64_t known_ms)
 	s.snapshots_taken = counts.snapshots_taken;
 	pthread_mutex_lock(&meta->lock);
 	meta->status = s;
-	meta->voiceless = !r->confirmed;
+	meta->nonvoting = !r->confirmed;
 	meta->had_quorum |= s.quorum;
 	if (s.quorum)
 		meta->quorum_ms = known_ms;
@@ -210,7 +210,7 @@ bool meta_waits_for_voice(struct meta *meta)
 	bool waits;
 
 	pthread_mutex_lock(&meta->lock);
-	waits = meta->voiceless;
+	waits = meta->nonvoting;
 	pthread_mutex_unlock(&meta->lock);
 	return waits;
 }

@@ -31,7 +31,7 @@ struct meta {
 	struct meta_status status;	 /* protected by lock; as of the last turn */
 	uint64_t quorum_ms; /* protected by lock: when the core last knew of one, or the opening */
 	bool had_quorum;    /* protected by lock */
-	bool voiceless;	    /* protected by lock */
+	bool nonvoting;	    /* protected by lock */
 
 	struct proposals proposals;
 	struct syncs syncs;

@@ -28,7 +28,7 @@ struct idle_reader {
 };
 
 /* What is asked, and where the rows go. */
-struct question {
+struct table_query {
 	ramp_segment_t id;
 	ramp_node_t node;
 	const char *name;
@@ -92,8 +92,9 @@ void readers_close(struct meta_readers *readers)
 	pthread_mutex_destroy(&readers->lock);
 }
 
-static int read_tables(struct meta *meta, int (*fn)(struct journal_reader *r, struct question *q),
-		       struct question *q)
+static int read_tables(struct meta *meta,
+		       int (*fn)(struct journal_reader *r, struct table_query *q),
+		       struct table_query *q)
 {
 	struct ramp_err err = {0};
 
@@ -120,50 +121,50 @@ static int read_tables(struct meta *meta, int (*fn)(struct journal_reader *r, st
 	return meta_unreadable(meta, err.text);
 }
 
-static int read_segment(struct journal_reader *r, struct question *q)
+static int read_segment(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_segment(r, q->id, q->segments);
 }
 
-static int read_name(struct journal_reader *r, struct question *q)
+static int read_name(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_name(r, q->node, q->name, q->segments);
 }
 
-static int read_segments(struct journal_reader *r, struct question *q)
+static int read_segments(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_segments(r, q->node, q->id, q->segments, ROWS_AT_ONCE);
 }
 
-static int read_node(struct journal_reader *r, struct question *q)
+static int read_node(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_node(r, q->node, q->nodes);
 }
 
-static int read_node_name(struct journal_reader *r, struct question *q)
+static int read_node_name(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_node_by_name(r, q->name, q->nodes);
 }
 
-static int read_member(struct journal_reader *r, struct question *q)
+static int read_member(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_member(r, q->node);
 }
 
-static int read_nodes(struct journal_reader *r, struct question *q)
+static int read_nodes(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_nodes(r, q->node, q->nodes, ROWS_AT_ONCE);
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
-	return read_tables(meta, read_segment, &(struct question){.id = id, .segments = row});
+	return read_tables(meta, read_segment, &(struct table_query){.id = id, .segments = row});
 }
 
 int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row)
 {
 	return read_tables(meta, read_name,
-			   &(struct question){.node = node, .name = name, .segments = row});
+			   &(struct table_query){.node = node, .name = name, .segments = row});
 }
 
 /* No reader is held while fn runs, so it may read the tables itself. */
@@ -171,7 +172,7 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg)
 {
 	struct segment_row *rows = calloc(ROWS_AT_ONCE, sizeof(*rows));
-	struct question q = {.id = after, .node = node, .segments = rows};
+	struct table_query q = {.id = after, .node = node, .segments = rows};
 	int i, n, rc = 0;
 
 	if (!rows)
@@ -189,23 +190,23 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 {
-	return read_tables(meta, read_node, &(struct question){.node = node, .nodes = row});
+	return read_tables(meta, read_node, &(struct table_query){.node = node, .nodes = row});
 }
 
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
-	return read_tables(meta, read_node_name, &(struct question){.name = name, .nodes = row});
+	return read_tables(meta, read_node_name, &(struct table_query){.name = name, .nodes = row});
 }
 
 bool meta_in_configuration(struct meta *meta, ramp_node_t node)
 {
-	return read_tables(meta, read_member, &(struct question){.node = node}) == 1;
+	return read_tables(meta, read_member, &(struct table_query){.node = node}) == 1;
 }
 
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg)
 {
 	struct node_row *rows = calloc(ROWS_AT_ONCE, sizeof(*rows));
-	struct question q = {.nodes = rows};
+	struct table_query q = {.nodes = rows};
 	int i, n, rc = 0;
 
 	if (!rows)

@@ -10,10 +10,10 @@
 #include "meta_core.h"
 #include "raft.h"
 
-void syncs_init(struct syncs *s)
+void syncs_init(struct syncs *all)
 {
-	memset(s, 0, sizeof(*s));
-	s->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: that is a free place */
+	memset(all, 0, sizeof(*all));
+	all->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: that is a free place */
 }
 
 static void end_syncs(struct sync_read *list, int result)
@@ -37,8 +37,8 @@ void syncs_add(struct meta *meta, struct sync_read *sync)
 		end_syncs(sync, -EROFS);
 		return;
 	}
-	sync->next = meta_syncs(meta)->syncs;
-	meta_syncs(meta)->syncs = sync;
+	sync->next = meta_syncs(meta)->waiting;
+	meta_syncs(meta)->waiting = sync;
 }
 
 static void late_syncs(struct meta *meta, struct sync_read **at)
@@ -56,25 +56,25 @@ static void late_syncs(struct meta *meta, struct sync_read **at)
 	}
 }
 
-static void ask_round(struct meta *meta)
+static void begin_round(struct meta *meta)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 	struct raft_event ev = {.type = RAFT_EV_READ};
 	ramp_node_t leader = meta_raft(meta)->leader;
 
-	a->round_again_ms = meta_now_ms(meta) + META_RETRY_LOCAL_MS;
-	a->round_asked = false;
+	all->round_again_ms = meta_now_ms(meta) + META_RETRY_LOCAL_MS;
+	all->round_asked = false;
 	if (leader == 0)
 		return;
-	a->round_ctx = ev.ctx = a->next_ctx++;
+	all->round_ctx = ev.ctx = all->next_ctx++;
 	if (leader == meta_opened(meta)->self) {
-		a->round_asked = meta_step(meta, &ev) == 0;
+		all->round_asked = meta_step(meta, &ev) == 0;
 	} else {
-		meta_send_small(meta, leader, WIRE_READ, a->round_ctx, 0);
-		a->round_asked = true;
+		meta_send_small(meta, leader, WIRE_READ, all->round_ctx, 0);
+		all->round_asked = true;
 	}
-	if (a->round_asked)
-		a->round_again_ms = meta_now_ms(meta) + META_RETRY_FORWARD_MS;
+	if (all->round_asked)
+		all->round_again_ms = meta_now_ms(meta) + META_RETRY_FORWARD_MS;
 }
 
 /* Whoever looks now finds it in the tables: the core counts what it gave to be applied, which the
@@ -89,86 +89,86 @@ static bool in_the_tables(struct meta *meta, uint64_t index)
 
 static void tend_round(struct meta *meta, bool leader_changed)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 	struct sync_read *done;
 
-	if (a->round && a->round_known && in_the_tables(meta, a->round_index)) {
-		done = a->round;
-		a->round = NULL;
+	if (all->round && all->round_known && in_the_tables(meta, all->round_index)) {
+		done = all->round;
+		all->round = NULL;
 		end_syncs(done, 0);
 	}
-	if (!a->round && a->syncs) {
-		a->round = a->syncs;
-		a->syncs = NULL;
-		a->round_known = false;
-		ask_round(meta);
-	} else if (a->round && !a->round_known &&
-		   (leader_changed || meta_now_ms(meta) >= a->round_again_ms)) {
-		ask_round(meta);
+	if (!all->round && all->waiting) {
+		all->round = all->waiting;
+		all->waiting = NULL;
+		all->round_known = false;
+		begin_round(meta);
+	} else if (all->round && !all->round_known &&
+		   (leader_changed || meta_now_ms(meta) >= all->round_again_ms)) {
+		begin_round(meta);
 	}
 }
 
 void syncs_read_answer(struct meta *meta, uint64_t ctx, uint64_t index)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 
-	if (!a->round || a->round_known || ctx != a->round_ctx)
+	if (!all->round || all->round_known || ctx != all->round_ctx)
 		return;
-	a->round_known = true;
-	a->round_index = index;
+	all->round_known = true;
+	all->round_index = index;
 }
 
 void syncs_read_ready(struct meta *meta, const struct raft_read *read)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 	size_t i;
 
 	for (i = 0; i < RAFT_READS_MAX; i++) {
-		if (a->served[i].ctx != read->ctx)
+		if (all->served[i].ctx != read->ctx)
 			continue;
-		a->served[i].ctx = 0;
+		all->served[i].ctx = 0;
 		if (read->result == 0)
-			meta_send_small(meta, a->served[i].from, WIRE_READ_ANSWER,
-					a->served[i].theirs, read->index);
+			meta_send_small(meta, all->served[i].from, WIRE_READ_ANSWER,
+					all->served[i].theirs, read->index);
 		return;
 	}
 	if (read->result == 0)
 		syncs_read_answer(meta, read->ctx, read->index);
-	else if (read->ctx == a->round_ctx)
-		a->round_again_ms = meta_now_ms(meta);
+	else if (read->ctx == all->round_ctx)
+		all->round_again_ms = meta_now_ms(meta);
 }
 
 void syncs_read_wanted(struct meta *meta, ramp_node_t from, uint64_t ctx)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 	struct raft_event ev = {.type = RAFT_EV_READ};
 	size_t i;
 
-	for (i = 0; i < RAFT_READS_MAX && a->served[i].ctx != 0; i++)
+	for (i = 0; i < RAFT_READS_MAX && all->served[i].ctx != 0; i++)
 		;
 	if (i == RAFT_READS_MAX)
 		return; /* it asks again */
-	a->served[i].ctx = ev.ctx = a->next_ctx++;
-	a->served[i].theirs = ctx;
-	a->served[i].from = from;
+	all->served[i].ctx = ev.ctx = all->next_ctx++;
+	all->served[i].theirs = ctx;
+	all->served[i].from = from;
 	if (meta_step(meta, &ev) < 0)
-		a->served[i].ctx = 0;
+		all->served[i].ctx = 0;
 }
 
 void syncs_tend(struct meta *meta, bool leader_changed)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 
-	late_syncs(meta, &a->syncs);
-	late_syncs(meta, &a->round);
+	late_syncs(meta, &all->waiting);
+	late_syncs(meta, &all->round);
 	tend_round(meta, leader_changed);
 }
 
 void syncs_fail_all(struct meta *meta, int result)
 {
-	struct syncs *a = meta_syncs(meta);
+	struct syncs *all = meta_syncs(meta);
 
-	end_syncs(a->syncs, result);
-	end_syncs(a->round, result);
-	a->syncs = a->round = NULL;
+	end_syncs(all->waiting, result);
+	end_syncs(all->round, result);
+	all->waiting = all->round = NULL;
 }

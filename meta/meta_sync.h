@@ -20,8 +20,8 @@ struct sync_read {
 
 /* All of it belongs to the meta thread. */
 struct syncs {
-	struct sync_read *syncs; /* for the next round */
-	struct sync_read *round; /* asked the leader under round_ctx, or wait for round_index */
+	struct sync_read *waiting; /* for the next round */
+	struct sync_read *round;   /* asked the leader under round_ctx, or wait for round_index */
 	uint64_t round_ctx, round_index, round_again_ms;
 	bool round_asked, round_known;
 
@@ -33,7 +33,7 @@ struct syncs {
 	uint64_t next_ctx;
 };
 
-void syncs_init(struct syncs *s);
+void syncs_init(struct syncs *all);
 void syncs_add(struct meta *meta, struct sync_read *sync);
 void syncs_tend(struct meta *meta, bool leader_changed);
 void syncs_read_ready(struct meta *meta, const struct raft_read *read);

@@ -26,60 +26,59 @@
 #include "meta_core.h"
 #include "raft.h"
 
-void proposals_init(struct proposals *asks)
+void proposals_init(struct proposals *all)
 {
-	memset(asks, 0, sizeof(*asks));
-	asks->open_end = &asks->open;
-	asks->waiting_end = &asks->waiting;
-	asks->next_number = 1;
+	memset(all, 0, sizeof(*all));
+	all->open_end = &all->open;
+	all->waiting_end = &all->waiting;
+	all->next_number = 1;
 }
 
-static void proposal_finish(struct proposal *ask, const struct meta_reply *reply)
+static void proposal_finish(struct proposal *p, const struct meta_reply *reply)
 {
-	ask->done(ask->arg, reply);
-	free(ask);
+	p->done(p->arg, reply);
+	free(p);
 }
 
-static void proposal_fail(struct proposal *ask, int result)
+static void proposal_fail(struct proposal *p, int result)
 {
 	struct meta_reply reply = {.result = result};
 
-	proposal_finish(ask, &reply);
+	proposal_finish(p, &reply);
 }
 
 /* Takes *at out of its list, whose end it keeps right. */
 static struct proposal *proposal_unlink(struct proposal **at, struct proposal ***end)
 {
-	struct proposal *ask = *at;
+	struct proposal *p = *at;
 
-	*at = ask->next;
-	if (*end == &ask->next)
+	*at = p->next;
+	if (*end == &p->next)
 		*end = at;
-	ask->next = NULL;
-	return ask;
+	p->next = NULL;
+	return p;
 }
 
-static void proposal_append(struct proposal ***end, struct proposal *ask)
+static void proposal_append(struct proposal ***end, struct proposal *p)
 {
-	ask->next = NULL;
-	**end = ask;
-	*end = &ask->next;
+	p->next = NULL;
+	**end = p;
+	*end = &p->next;
 }
 
 /* ---- proposals: out ------------------------------------------------------------------------ */
 
-static size_t proposal_encode(struct meta *meta, const struct proposal *ask, uint8_t *buf,
-			      size_t cap)
+static size_t proposal_encode(struct meta *meta, const struct proposal *p, uint8_t *buf, size_t cap)
 {
 	struct meta_origin origin = {.node = meta_opened(meta)->self,
 				     .life = meta_opened(meta)->life,
-				     .number = ask->number,
-				     .lowest = ask->number};
+				     .number = p->number,
+				     .lowest = p->number};
 
-	if (meta_proposals(meta)->open && meta_proposals(meta)->open->number < ask->number)
+	if (meta_proposals(meta)->open && meta_proposals(meta)->open->number < p->number)
 		origin.lowest = meta_proposals(meta)->open->number;
 
-	return command_encode(&origin, &ask->command, buf, cap);
+	return command_encode(&origin, &p->command, buf, cap);
 }
 
 /*
@@ -108,25 +107,25 @@ static int propose_bytes(struct meta *meta, const struct meta_command *c, const 
 }
 
 /* Gives a copy to the leader, if there is one. */
-static void proposal_send(struct meta *meta, struct proposal *ask)
+static void proposal_send(struct meta *meta, struct proposal *p)
 {
 	uint8_t buf[1 + META_COMMAND_BYTES];
 	ramp_node_t leader = meta_raft(meta)->leader;
-	size_t len = proposal_encode(meta, ask, buf + 1, sizeof(buf) - 1);
+	size_t len = proposal_encode(meta, p, buf + 1, sizeof(buf) - 1);
 
-	ask->again_ms = meta_now_ms(meta) + META_RETRY_LOCAL_MS;
+	p->again_ms = meta_now_ms(meta) + META_RETRY_LOCAL_MS;
 	if (leader == 0)
 		return;
 	if (leader == meta_opened(meta)->self) {
-		if (propose_bytes(meta, &ask->command, buf + 1, len) < 0)
+		if (propose_bytes(meta, &p->command, buf + 1, len) < 0)
 			return;
 	} else {
 		buf[0] = WIRE_FORWARD;
 		meta_send(meta, leader, buf, len + 1);
 	}
-	ask->sent = true;
-	ask->again_ms = meta_now_ms(meta) + ask->pause_ms;
-	ask->pause_ms *= 2;
+	p->sent = true;
+	p->again_ms = meta_now_ms(meta) + p->pause_ms;
+	p->pause_ms *= 2;
 }
 
 /* The state machine's refusal tells a node formatted again what it is. It comes as nobody's: the
@@ -156,73 +155,73 @@ void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, c
 		propose_bytes(meta, &c, bytes, len);
 }
 
-static bool held_already(struct meta *meta, const struct proposal *ask, struct meta_reply *reply)
+static bool result_known(struct meta *meta, const struct proposal *p, struct meta_reply *reply)
 {
-	return journal_get_result(meta_journal(meta), ask->command.cid, reply) == 0;
+	return journal_get_result(meta_journal(meta), p->command.cid, reply) == 0;
 }
 
-static bool is_member_change(const struct proposal *ask)
+static bool is_member_change(const struct proposal *p)
 {
-	return ask->command.type == META_MEMBER_ADD || ask->command.type == META_MEMBER_PROMOTE ||
-	       ask->command.type == META_MEMBER_REMOVE;
+	return p->command.type == META_MEMBER_ADD || p->command.type == META_MEMBER_PROMOTE ||
+	       p->command.type == META_MEMBER_REMOVE;
 }
 
 /* The node that a member's change is about. */
-static ramp_node_t proposal_subject(const struct proposal *ask)
+static ramp_node_t proposal_subject(const struct proposal *p)
 {
-	return ask->command.type == META_MEMBER_ADD ? ask->reply.node : ask->command.node;
+	return p->command.type == META_MEMBER_ADD ? p->reply.node : p->command.node;
 }
 
 /* True when nothing more is to be waited for: the result is there, and for members the
    configuration. */
-static bool proposal_complete(struct meta *meta, const struct proposal *ask)
+static bool proposal_complete(struct meta *meta, const struct proposal *p)
 {
-	if (!ask->applied)
+	if (!p->applied)
 		return false;
-	return !is_member_change(ask) || ask->reply.result < 0 ||
-	       fsm_member_settled(meta_journal(meta), proposal_subject(ask)) == 1;
+	return !is_member_change(p) || p->reply.result < 0 ||
+	       fsm_member_settled(meta_journal(meta), proposal_subject(p)) == 1;
 }
 
 /* The errno of one that has no result. */
-static int unanswered(const struct proposal *ask)
+static int unanswered(const struct proposal *p)
 {
-	return ask->sent || ask->applied ? -ETIMEDOUT : -EROFS;
+	return p->sent || p->applied ? -ETIMEDOUT : -EROFS;
 }
 
-void proposals_add(struct meta *meta, struct proposal *ask)
+void proposals_add(struct meta *meta, struct proposal *p)
 {
 	struct meta_origin nobody = {0};
 	uint8_t buf[META_COMMAND_BYTES];
 
-	if (command_encode(&nobody, &ask->command, buf, sizeof(buf)) == 0) {
-		proposal_fail(ask, -EINVAL);
+	if (command_encode(&nobody, &p->command, buf, sizeof(buf)) == 0) {
+		proposal_fail(p, -EINVAL);
 		return;
 	}
-	ask->deadline_ms = meta_now_ms(meta) + META_PATIENCE_MS;
-	ask->pause_ms = META_RETRY_FORWARD_MS;
-	ask->sent = ask->command.again;
-	ask->applied = held_already(meta, ask, &ask->reply);
-	if (proposal_complete(meta, ask))
-		proposal_finish(ask, &ask->reply);
-	else if (!ask->applied && meta_forsaken(meta))
-		proposal_fail(ask, unanswered(ask));
+	p->deadline_ms = meta_now_ms(meta) + META_PATIENCE_MS;
+	p->pause_ms = META_RETRY_FORWARD_MS;
+	p->sent = p->command.again;
+	p->applied = result_known(meta, p, &p->reply);
+	if (proposal_complete(meta, p))
+		proposal_finish(p, &p->reply);
+	else if (!p->applied && meta_forsaken(meta))
+		proposal_fail(p, unanswered(p));
 	else
-		proposal_append(&meta_proposals(meta)->waiting_end, ask);
+		proposal_append(&meta_proposals(meta)->waiting_end, p);
 }
 
 /* Opens what the window has room for. */
 static void open_window(struct meta *meta)
 {
-	struct proposals *a = meta_proposals(meta);
+	struct proposals *all = meta_proposals(meta);
 
-	while (!atomic_load(&a->held) && a->waiting &&
-	       (!a->open || a->next_number - a->open->number < META_WINDOW)) {
-		struct proposal *ask = proposal_unlink(&a->waiting, &a->waiting_end);
+	while (!atomic_load(&all->held) && all->waiting &&
+	       (!all->open || all->next_number - all->open->number < META_WINDOW)) {
+		struct proposal *p = proposal_unlink(&all->waiting, &all->waiting_end);
 
-		ask->number = a->next_number++;
-		proposal_append(&a->open_end, ask);
-		if (!ask->applied)
-			proposal_send(meta, ask);
+		p->number = all->next_number++;
+		proposal_append(&all->open_end, p);
+		if (!p->applied)
+			proposal_send(meta, p);
 	}
 }
 
@@ -234,16 +233,16 @@ static void end_proposals(struct meta *meta, struct proposal **list, struct prop
 	struct proposal **at = list;
 
 	while (*at) {
-		struct proposal *ask = *at;
+		struct proposal *p = *at;
 
-		if (proposal_complete(meta, ask)) {
+		if (proposal_complete(meta, p)) {
 			proposal_unlink(at, end);
-			proposal_finish(ask, &ask->reply);
-		} else if (meta_now_ms(meta) >= ask->deadline_ms) {
+			proposal_finish(p, &p->reply);
+		} else if (meta_now_ms(meta) >= p->deadline_ms) {
 			proposal_unlink(at, end);
-			proposal_fail(ask, unanswered(ask));
+			proposal_fail(p, unanswered(p));
 		} else {
-			at = &ask->next;
+			at = &p->next;
 		}
 	}
 }
@@ -253,69 +252,69 @@ static void take_result(struct meta *meta, struct proposal **at, struct proposal
 			const struct fsm_result *result)
 {
 	while (*at) {
-		struct proposal *ask = *at;
+		struct proposal *p = *at;
 
-		if (result->command && ask->command.cid.client == result->cid.client &&
-		    ask->command.cid.unique == result->cid.unique) {
-			ask->applied = true;
-			ask->reply = result->reply;
+		if (result->command && p->command.cid.client == result->cid.client &&
+		    p->command.cid.unique == result->cid.unique) {
+			p->applied = true;
+			p->reply = result->reply;
 		}
-		if (ask->applied && proposal_complete(meta, ask)) {
+		if (p->applied && proposal_complete(meta, p)) {
 			proposal_unlink(at, end);
-			proposal_finish(ask, &ask->reply);
+			proposal_finish(p, &p->reply);
 		} else {
-			at = &ask->next;
+			at = &p->next;
 		}
 	}
 }
 
 void proposals_applied(struct meta *meta, const struct fsm_result *result)
 {
-	struct proposals *a = meta_proposals(meta);
-	bool former = result->command && result->origin.node == meta_opened(meta)->self &&
-		      result->origin.life != meta_opened(meta)->life;
+	struct proposals *all = meta_proposals(meta);
+	bool earlier_life = result->command && result->origin.node == meta_opened(meta)->self &&
+			    result->origin.life != meta_opened(meta)->life;
 
-	take_result(meta, &a->open, &a->open_end, result);
+	take_result(meta, &all->open, &all->open_end, result);
 	/* One that waits is asked again, and by its turn the result may have made room for others.
 	 */
-	if (former)
-		take_result(meta, &a->waiting, &a->waiting_end, result);
+	if (earlier_life)
+		take_result(meta, &all->waiting, &all->waiting_end, result);
 }
 
 void proposals_restored(struct meta *meta)
 {
-	struct proposal *ask;
+	struct proposal *p;
 
-	for (ask = meta_proposals(meta)->open; ask; ask = ask->next)
-		if (!ask->applied)
-			ask->applied = held_already(meta, ask, &ask->reply);
-	for (ask = meta_proposals(meta)->waiting; ask; ask = ask->next)
-		if (!ask->applied)
-			ask->applied = held_already(meta, ask, &ask->reply);
+	for (p = meta_proposals(meta)->open; p; p = p->next)
+		if (!p->applied)
+			p->applied = result_known(meta, p, &p->reply);
+	for (p = meta_proposals(meta)->waiting; p; p = p->next)
+		if (!p->applied)
+			p->applied = result_known(meta, p, &p->reply);
 }
 
 void proposals_tend(struct meta *meta, bool leader_changed)
 {
-	struct proposals *a = meta_proposals(meta);
-	struct proposal *ask;
+	struct proposals *all = meta_proposals(meta);
+	struct proposal *p;
 
-	end_proposals(meta, &a->open, &a->open_end);
-	end_proposals(meta, &a->waiting, &a->waiting_end);
-	for (ask = a->open; ask; ask = ask->next) {
+	end_proposals(meta, &all->open, &all->open_end);
+	end_proposals(meta, &all->waiting, &all->waiting_end);
+	for (p = all->open; p; p = p->next) {
 		if (leader_changed)
-			ask->pause_ms = META_RETRY_FORWARD_MS;
-		if (!ask->applied && (leader_changed || meta_now_ms(meta) >= ask->again_ms))
-			proposal_send(meta, ask);
+			p->pause_ms = META_RETRY_FORWARD_MS;
+		if (!p->applied && (leader_changed || meta_now_ms(meta) >= p->again_ms))
+			proposal_send(meta, p);
 	}
 	open_window(meta);
 }
 
 void proposals_fail_all(struct meta *meta, int result)
 {
-	struct proposals *a = meta_proposals(meta);
+	struct proposals *all = meta_proposals(meta);
 
-	while (a->open)
-		proposal_fail(proposal_unlink(&a->open, &a->open_end), result);
-	while (a->waiting)
-		proposal_fail(proposal_unlink(&a->waiting, &a->waiting_end), result);
+	while (all->open)
+		proposal_fail(proposal_unlink(&all->open, &all->open_end), result);
+	while (all->waiting)
+		proposal_fail(proposal_unlink(&all->waiting, &all->waiting_end), result);
 }

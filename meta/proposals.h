@@ -34,8 +34,8 @@ struct proposals {
 	uint64_t next_number;
 };
 
-void proposals_init(struct proposals *p);
-void proposals_add(struct meta *meta, struct proposal *ask); /* takes it */
+void proposals_init(struct proposals *all);
+void proposals_add(struct meta *meta, struct proposal *p);   /* takes it */
 void proposals_tend(struct meta *meta, bool leader_changed); /* sends, repeats, gives up */
 void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
 			 size_t len);

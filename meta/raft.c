@@ -29,7 +29,7 @@
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-static int on_election(struct step *s)
+static int step_election(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
@@ -41,11 +41,11 @@ static int on_election(struct step *s)
 	step_election_clock(s);
 	step_follow(s, r->term, 0);
 	if (r->confirmed && raft_is_voter(r, r->opt.self))
-		become_precandidate(s);
+		step_campaign(s);
 	return 0;
 }
 
-static int on_tick(struct step *s)
+static int step_tick(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
@@ -54,7 +54,7 @@ static int on_tick(struct step *s)
 	if (r->lease && s->now_ms >= r->lease_until)
 		r->lease = false;
 	if (s->now_ms >= r->election_due)
-		on_election(s);
+		step_election(s);
 	if (r->state == RAFT_LEADER && s->now_ms >= r->heartbeat_due)
 		step_heartbeat(s);
 	return 0;
@@ -62,7 +62,7 @@ static int on_tick(struct step *s)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static int on_message(struct step *s, const struct raft_message *m)
+static int step_received(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_conf conf;
@@ -70,23 +70,23 @@ static int on_message(struct step *s, const struct raft_message *m)
 	if (m->type == RAFT_SNAPSHOT &&
 	    (!m->conf || raft_conf_decode(m->conf->bytes, m->conf->len, &conf) < 0))
 		return -EPROTO;
-	if (m->type == RAFT_VOTE && m->term > r->term && !m->transfer && content(r))
+	if (m->type == RAFT_VOTE && m->term > r->term && !m->transfer && raft_knows_leader(r))
 		return 0; /* 4.2.3; if we are wrong, our own message meets the higher term */
 	if (m->term > r->term && m->type != RAFT_PREVOTE && m->type != RAFT_VOTE)
 		step_follow(s, m->term, 0);
 
 	switch (m->type) {
 	case RAFT_PREVOTE:
-		on_prevote(s, m);
+		step_prevote(s, m);
 		break;
 	case RAFT_PREVOTE_ANSWER:
-		on_prevote_answer(s, m);
+		step_prevote_answer(s, m);
 		break;
 	case RAFT_VOTE:
-		on_vote(s, m);
+		step_vote(s, m);
 		break;
 	case RAFT_VOTE_ANSWER:
-		on_vote_answer(s, m);
+		step_vote_answer(s, m);
 		break;
 	case RAFT_APPEND:
 		step_append(s, m);
@@ -101,7 +101,7 @@ static int on_message(struct step *s, const struct raft_message *m)
 		step_snapshot_answer(s, m);
 		break;
 	case RAFT_TIMEOUT_NOW:
-		on_timeout_now(s, m);
+		step_timeout_now(s, m);
 		break;
 	default:
 		return -EPROTO;
@@ -110,13 +110,13 @@ static int on_message(struct step *s, const struct raft_message *m)
 }
 
 /* Nobody else can win, and nobody else can be disturbed: there is nothing to wait for. */
-static void hurry_if_alone(struct step *s)
+static void campaign_if_alone(struct raft_ctx *s)
 {
 	if (raft_is_voter(s->r, s->r->opt.self) && raft_conf_voters(&s->r->conf) == 1)
 		s->r->election_due = s->now_ms;
 }
 
-static int on_confirm(struct step *s)
+static int step_confirm(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
@@ -124,15 +124,15 @@ static int on_confirm(struct step *s)
 		return 0;
 	r->confirmed = true;
 	/* The node that had this number before may have voted in this term: use the vote up. */
-	if (r->vote == 0)
-		r->vote = r->opt.self;
+	if (r->voted_for == 0)
+		r->voted_for = r->opt.self;
 	s->a->hard_state = true;
-	hurry_if_alone(s);
+	campaign_if_alone(s);
 	return 0;
 }
 
 /* Not written: who knows the other instance may be of a cluster that is no more. */
-static int on_deny(struct step *s)
+static int step_deny(struct raft_ctx *s)
 {
 	s->r->confirmed = false;
 	if (s->r->state != RAFT_FOLLOWER)
@@ -140,16 +140,16 @@ static int on_deny(struct step *s)
 	return 0;
 }
 
-static int on_persisted(struct step *s)
+static int step_persisted(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
-	uint64_t applied = r->applied; /* by that transaction, so they may go */
+	uint64_t applied = r->last_applied; /* by that transaction, so they may go */
 
 	r->stable_index = r->last_index;
 	r->stable_term = r->term;
 	if (r->state == RAFT_CANDIDATE)
-		count_votes(s);
+		step_count_votes(s);
 	if (r->state == RAFT_LEADER)
 		step_advance_commit(s);
 	step_compact(s, applied);
@@ -158,15 +158,15 @@ static int on_persisted(struct step *s)
 
 int raft_start(struct raft *r, uint64_t applied, uint64_t now_ms)
 {
-	struct step s = {.r = r, .now_ms = now_ms};
+	struct raft_ctx s = {.r = r, .now_ms = now_ms};
 
 	if (applied < r->snap_index || applied > r->last_index)
 		return -EINVAL;
-	r->commit = r->applied = applied;
+	r->commit_index = r->last_applied = applied;
 	r->state = RAFT_FOLLOWER;
 	raft_refresh_conf(r);
 	step_election_clock(&s);
-	hurry_if_alone(&s);
+	campaign_if_alone(&s);
 	return 0;
 }
 
@@ -177,18 +177,18 @@ bool raft_has_quorum(const struct raft *r)
 
 int raft_step(struct raft *r, const struct raft_event *ev, struct raft_actions *a)
 {
-	struct step s = {.r = r, .a = a, .now_ms = ev->now_ms};
+	struct raft_ctx s = {.r = r, .a = a, .now_ms = ev->now_ms};
 
 	a->stage = RAFT_STAGE_NONE;
 	switch (ev->type) {
 	case RAFT_EV_TICK:
-		return on_tick(&s);
+		return step_tick(&s);
 	case RAFT_EV_HEARTBEAT:
 		return step_heartbeat(&s);
 	case RAFT_EV_ELECTION:
-		return on_election(&s);
+		return step_election(&s);
 	case RAFT_EV_MESSAGE:
-		return on_message(&s, ev->message);
+		return step_received(&s, ev->message);
 	case RAFT_EV_PROPOSE:
 		return step_propose(&s, &ev->entry);
 	case RAFT_EV_READ:
@@ -196,7 +196,7 @@ int raft_step(struct raft *r, const struct raft_event *ev, struct raft_actions *
 	case RAFT_EV_FLUSH:
 		return step_flush(&s);
 	case RAFT_EV_PERSISTED:
-		return on_persisted(&s);
+		return step_persisted(&s);
 	case RAFT_EV_SNAPSHOT_READY:
 		return step_snapshot_ready(&s, ev);
 	case RAFT_EV_SNAPSHOT_LOST:
@@ -204,9 +204,9 @@ int raft_step(struct raft *r, const struct raft_event *ev, struct raft_actions *
 	case RAFT_EV_TRANSFER:
 		return step_transfer(&s, ev->node);
 	case RAFT_EV_CONFIRM:
-		return on_confirm(&s);
+		return step_confirm(&s);
 	case RAFT_EV_DENY:
-		return on_deny(&s);
+		return step_deny(&s);
 	case RAFT_EV_PEER:
 		return step_peer(&s, ev->node);
 	}

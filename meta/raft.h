@@ -83,11 +83,11 @@ struct raft_message {
 	ramp_node_t from, to;
 	uint64_t term;
 	uint64_t index, log_term, hint;
-	uint64_t commit;
-	uint64_t seq; /* the leader's round: an answer to it proves leadership at its sending */
+	uint64_t leader_commit;
+	uint64_t round; /* the leader's round: an answer to it proves leadership at its sending */
 	uint64_t offset;
 	uint64_t conf_index;
-	bool reject, transfer, silent, done;
+	bool reject, transfer, nonvoting, done;
 	bool early; /* outgoing: may be sent before the transaction; not on the wire */
 	bool bad;   /* incoming RAFT_SNAPSHOT: the driver found the whole dump damaged; not on the
 		       wire */
@@ -114,9 +114,9 @@ struct raft_options {
 
 enum raft_state { RAFT_FOLLOWER, RAFT_PRECANDIDATE, RAFT_CANDIDATE, RAFT_LEADER };
 enum raft_flow {
-	RAFT_PROBE,	/* one message at a time until the logs' common point is found */
-	RAFT_REPLICATE, /* pipelined, within inflight_bytes */
-	RAFT_SENDING,	/* a snapshot, piece by piece */
+	RAFT_PROBE,	   /* one message at a time until the logs' common point is found */
+	RAFT_REPLICATE,	   /* pipelined, within inflight_bytes */
+	RAFT_SNAPSHOTTING, /* a snapshot, piece by piece */
 };
 
 /* What a candidate or leader knows of another member. */
@@ -124,13 +124,13 @@ struct raft_peer {
 	ramp_node_t node;
 	enum raft_flow flow;
 	bool voted, granted; /* candidates */
-	bool heard;	     /* answered since the last check of the quorum */
-	bool silent;	     /* answers, but has no voice yet */
+	bool recent_recv;    /* answered since the last check of the quorum */
+	bool nonvoting;	     /* answers, but has no voice yet */
 	bool paused;	     /* PROBE, SENDING: a message is out; the next heartbeat tries again */
-	bool asked;	     /* SENDING: the driver was asked for a dump and hasn't got it yet */
-	uint64_t match, next;
-	uint64_t told; /* the commit index that was last sent */
-	uint64_t seq;  /* highest round answered */
+	bool snapshot_requested; /* SENDING: the driver was asked for a dump and hasn't got it yet */
+	uint64_t match_index, next_index;
+	uint64_t commit_sent; /* the commit index that was last sent */
+	uint64_t acked_round; /* highest round answered */
 	uint64_t inflight_bytes;
 	uint64_t snap_index, snap_term, snap_offset, snap_conf_index;
 	struct raft_data *snap_conf;
@@ -138,7 +138,7 @@ struct raft_peer {
 
 struct raft_read {
 	uint64_t ctx; /* the driver's */
-	uint64_t index, seq;
+	uint64_t index, round;
 	int result; /* in actions: 0: may be read once `index` is applied; -EAGAIN: lead lost */
 };
 
@@ -147,7 +147,7 @@ struct raft {
 
 	/* durable; a->hard_state says that the first three changed */
 	uint64_t term;
-	ramp_node_t vote;
+	ramp_node_t voted_for;
 	bool confirmed; /* false: formatted and not yet known to be the first of its name. Neither
 			   votes nor campaigns, and its acknowledgements don't count */
 	uint64_t snap_index, snap_term; /* what the log was compacted to */
@@ -162,20 +162,20 @@ struct raft {
 
 	/* volatile */
 	enum raft_state state;
-	uint64_t commit, applied; /* applied: handed to the driver in apply_to */
-	uint64_t stable_index;	  /* entries up to here are durable */
-	uint64_t stable_term;	  /* term and vote as of here are durable */
-	ramp_node_t leader;	  /* 0: none known */
-	bool lease;		  /* follower: a leader was heard within election_ms */
-	uint64_t seq;		  /* leader: last round begun */
-	uint64_t term_start;	  /* leader: index of the first entry of its term */
+	uint64_t commit_index, last_applied; /* last_applied: handed to the driver in apply_to */
+	uint64_t stable_index;		     /* entries up to here are durable */
+	uint64_t stable_term;		     /* term and vote as of here are durable */
+	ramp_node_t leader;		     /* 0: none known */
+	bool lease;			     /* follower: a leader was heard within election_ms */
+	uint64_t round;			     /* leader: last round begun */
+	uint64_t term_start;		     /* leader: index of the first entry of its term */
 	ramp_node_t transfer_to;
 	bool transfer_sent;
 	uint32_t n_peers;
 	struct raft_peer *peers; /* RAFT_NODES_MAX */
 	uint32_t n_reads;
 	struct raft_read reads[RAFT_READS_MAX];
-	uint64_t taking_index, taking_term, taking_offset; /* a snapshot that is coming in */
+	uint64_t incoming_index, incoming_term, incoming_offset; /* a snapshot that is coming in */
 
 	/* clock: not in raft_canonical. 0 for ever where `now_ms` is 0 and nobody ticks */
 	uint64_t election_due, heartbeat_due, lease_until, transfer_until;
@@ -228,7 +228,7 @@ enum raft_stage { RAFT_STAGE_NONE, RAFT_STAGE_FIRST, RAFT_STAGE_NEXT };
 
 /* What is to be done after the steps of one turn; they add up until raft_actions_reset. */
 struct raft_actions {
-	bool hard_state;     /* r->term, r->vote, r->confirmed */
+	bool hard_state;     /* r->term, r->voted_for, r->confirmed */
 	bool install;	     /* replace the tables by the staged snapshot, which is of r->snap_index
 				(applied := that); the journal's log goes, and r->snap_* and
 				r->snap_conf are its beginning */
@@ -248,8 +248,8 @@ struct raft_actions {
 	uint32_t n_reads, cap_reads;
 	ramp_node_t snapshot_to[RAFT_NODES_MAX]; /* make a dump, then SNAPSHOT_READY */
 	uint32_t n_snapshot_to;
-	bool failed; /* memory ran out: the driver must end the process */
-	bool forgot; /* the log ends before what this node acknowledged: it is an old copy of the
+	bool failed;  /* memory ran out: the driver must end the process */
+	bool amnesia; /* the log ends before what this node acknowledged: it is an old copy of the
 			node's own, whose votes may have been forgotten with the entries. Nothing
 			was answered; the driver must not go on with it */
 };

@@ -43,14 +43,15 @@ static uint64_t random_below(struct raft *r, uint64_t n)
 	return n == 0 ? 0 : r->rng % n;
 }
 
-void step_election_clock(struct step *s)
+void step_election_clock(struct raft_ctx *s)
 {
 	uint32_t ms = s->r->opt.election_ms;
 
 	s->r->election_due = s->now_ms + ms + random_below(s->r, ms);
 }
 
-struct raft_message *step_message(struct step *s, enum raft_message_type type, ramp_node_t to)
+struct raft_message *step_new_message(struct raft_ctx *s, enum raft_message_type type,
+				      ramp_node_t to)
 {
 	struct raft_actions *a = s->a;
 	struct raft_message *m;
@@ -75,7 +76,7 @@ struct raft_message *step_message(struct step *s, enum raft_message_type type, r
 	return m;
 }
 
-void step_answer_read(struct step *s, const struct raft_read *read, int result)
+void step_end_read(struct raft_ctx *s, const struct raft_read *read, int result)
 {
 	struct raft_actions *a = s->a;
 
@@ -99,23 +100,23 @@ void raft_drop_snapshot(struct raft_peer *p)
 	raft_data_unref(p->snap_conf);
 	p->snap_conf = NULL;
 	p->snap_index = p->snap_term = p->snap_offset = p->snap_conf_index = 0;
-	p->asked = false;
+	p->snapshot_requested = false;
 }
 
 /* The journal's log is the core's from `from` on: the lowest such index of the turn counts. */
-void step_log_changed(struct step *s, uint64_t from)
+void step_log_changed(struct raft_ctx *s, uint64_t from)
 {
 	if (s->a->log_from == 0 || from < s->a->log_from)
 		s->a->log_from = from;
 }
 
-void step_commit(struct step *s, uint64_t index)
+void step_commit(struct raft_ctx *s, uint64_t index)
 {
 	struct raft *r = s->r;
 
-	if (index <= r->commit)
+	if (index <= r->commit_index)
 		return;
-	r->commit = r->applied = index;
+	r->commit_index = r->last_applied = index;
 	s->a->apply_to = index;
 }
 
@@ -126,8 +127,8 @@ static void reset_peer(struct raft *r, struct raft_peer *p, ramp_node_t node)
 	memset(p, 0, sizeof(*p));
 	p->node = node;
 	p->flow = RAFT_PROBE;
-	p->next = r->last_index + 1;
-	p->heard = true;
+	p->next_index = r->last_index + 1;
+	p->recent_recv = true;
 }
 
 /* Peers are the other members of the configuration in force; those that stay keep their place. */
@@ -151,7 +152,7 @@ static void sync_peers(struct raft *r)
 	}
 }
 
-void reset_peers(struct raft *r)
+void raft_reset_peers(struct raft *r)
 {
 	uint32_t i;
 
@@ -163,40 +164,55 @@ void reset_peers(struct raft *r)
 
 void raft_refresh_conf(struct raft *r)
 {
-	raft_conf_refresh(r);
+	raft_log_find_conf(r);
 	if (r->state == RAFT_FOLLOWER)
-		reset_peers(r);
+		raft_reset_peers(r);
 	else
 		sync_peers(r);
 }
 
-/* ---- the doors of the states --------------------------------------------------------------- */
+/* ---- the door of the states ---- */
 
-void step_follow(struct step *s, uint64_t term, ramp_node_t leader)
+/* The drawing of raft.h: the states that may follow each. */
+static const uint8_t next_states[] = {
+	[RAFT_FOLLOWER] = 1 << RAFT_FOLLOWER | 1 << RAFT_PRECANDIDATE | 1 << RAFT_CANDIDATE,
+	[RAFT_PRECANDIDATE] = 1 << RAFT_FOLLOWER | 1 << RAFT_CANDIDATE,
+	[RAFT_CANDIDATE] = 1 << RAFT_FOLLOWER | 1 << RAFT_LEADER,
+	[RAFT_LEADER] = 1 << RAFT_FOLLOWER,
+};
+
+void raft_go(struct raft *r, enum raft_state to)
+{
+	if (!(next_states[r->state] & 1 << to))
+		abort();
+	r->state = to;
+}
+
+void step_follow(struct raft_ctx *s, uint64_t term, ramp_node_t leader)
 {
 	struct raft *r = s->r;
 	uint32_t i;
 
 	if (term > r->term) {
 		r->term = term;
-		r->vote = 0; /* a vote is of one term */
+		r->voted_for = 0; /* a vote is of one term */
 		s->a->hard_state = true;
 	}
 	for (i = 0; i < r->n_reads; i++)
-		step_answer_read(s, &r->reads[i], -EAGAIN);
+		step_end_read(s, &r->reads[i], -EAGAIN);
 	r->n_reads = 0;
 	r->transfer_to = 0;
 	r->transfer_sent = false;
 	if (r->state == RAFT_LEADER || leader != r->leader)
 		step_election_clock(s);
-	r->state = RAFT_FOLLOWER;
+	raft_go(r, RAFT_FOLLOWER);
 	r->leader = leader;
 	r->lease = leader != 0;
 	r->lease_until = s->now_ms + r->opt.election_ms;
-	reset_peers(r);
+	raft_reset_peers(r);
 }
 
-void step_append_own(struct step *s, const struct raft_entry *e)
+void step_append_own(struct raft_ctx *s, const struct raft_entry *e)
 {
 	struct raft *r = s->r;
 

@@ -8,7 +8,7 @@
 #include "raft.h"
 
 /* One event on its way through the core. */
-struct step {
+struct raft_ctx {
 	struct raft *r;
 	struct raft_actions *a;
 	uint64_t now_ms;
@@ -18,17 +18,20 @@ bool raft_is_voter(const struct raft *r, ramp_node_t node);
 uint32_t raft_majority(const struct raft *r);
 struct raft_peer *raft_find_peer(struct raft *r, ramp_node_t node);
 void raft_drop_snapshot(struct raft_peer *p);
-void reset_peers(struct raft *r);
+/* The one door of the states: aborts where the drawing of raft.h has no such arrow. */
+void raft_go(struct raft *r, enum raft_state to);
+void raft_reset_peers(struct raft *r);
 void raft_refresh_conf(struct raft *r); /* the log's configuration may have changed */
-void step_election_clock(struct step *s);
+void step_election_clock(struct raft_ctx *s);
 /* A new message in the actions, filled with from, to and term; NULL: memory ran out. */
-struct raft_message *step_message(struct step *s, enum raft_message_type type, ramp_node_t to);
-void step_answer_read(struct step *s, const struct raft_read *read, int result);
+struct raft_message *step_new_message(struct raft_ctx *s, enum raft_message_type type,
+				      ramp_node_t to);
+void step_end_read(struct raft_ctx *s, const struct raft_read *read, int result);
 /* The journal's log is the core's from `from` on. */
-void step_log_changed(struct step *s, uint64_t from);
+void step_log_changed(struct raft_ctx *s, uint64_t from);
 /* Everything up to index is committed; no news where it was known. */
-void step_commit(struct step *s, uint64_t index);
-void step_follow(struct step *s, uint64_t term, ramp_node_t leader); /* the door to FOLLOWER */
-void step_append_own(struct step *s, const struct raft_entry *e);
+void step_commit(struct raft_ctx *s, uint64_t index);
+void step_follow(struct raft_ctx *s, uint64_t term, ramp_node_t leader); /* the door to FOLLOWER */
+void step_append_own(struct raft_ctx *s, const struct raft_entry *e);
 
 #endif

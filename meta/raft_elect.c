@@ -7,7 +7,7 @@
 
 /* ---- campaigns ------------------------------------------------------------------------------- */
 
-static void become_leader(struct step *s)
+static void become_leader(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 	struct raft_entry noop = {.term = r->term, .type = RAFT_NOOP};
@@ -16,13 +16,13 @@ static void become_leader(struct step *s)
 		step_follow(s, r->term, 0);
 		return;
 	}
-	r->state = RAFT_LEADER;
+	raft_go(r, RAFT_LEADER);
 	r->leader = r->opt.self;
 	r->lease = false;
 	r->term_start = r->last_index + 1;
 	r->election_due = s->now_ms + r->opt.election_ms;
 	r->heartbeat_due = s->now_ms;
-	reset_peers(r);
+	raft_reset_peers(r);
 	/* Entries of older terms commit only with one of this term (3.6.2). */
 	step_append_own(s, &noop);
 }
@@ -34,24 +34,25 @@ static uint32_t votes(const struct raft *r)
 	/* The pre-vote promises nothing; a vote counts once it is durable, one's own too. */
 	n = raft_is_voter(r, r->opt.self) &&
 	    (r->state == RAFT_PRECANDIDATE ||
-	     (r->vote == r->opt.self && r->stable_term == r->term));
+	     (r->voted_for == r->opt.self && r->stable_term == r->term));
 	for (i = 0; i < r->n_peers; i++)
 		n += r->peers[i].granted && raft_is_voter(r, r->peers[i].node);
 	return n;
 }
 
-static void ask_for_votes(struct step *s, enum raft_message_type type, uint64_t term, bool transfer)
+static void ask_for_votes(struct raft_ctx *s, enum raft_message_type type, uint64_t term,
+			  bool transfer)
 {
 	struct raft *r = s->r;
 	uint32_t i;
 
-	reset_peers(r);
+	raft_reset_peers(r);
 	for (i = 0; i < r->n_peers; i++) {
 		struct raft_message *m;
 
 		if (!raft_is_voter(r, r->peers[i].node))
 			continue;
-		m = step_message(s, type, r->peers[i].node);
+		m = step_new_message(s, type, r->peers[i].node);
 		if (!m)
 			return;
 		m->term = term;
@@ -61,13 +62,13 @@ static void ask_for_votes(struct step *s, enum raft_message_type type, uint64_t 
 	}
 }
 
-static void become_candidate(struct step *s, bool transfer)
+static void become_candidate(struct raft_ctx *s, bool transfer)
 {
 	struct raft *r = s->r;
 
-	r->state = RAFT_CANDIDATE;
+	raft_go(r, RAFT_CANDIDATE);
 	r->term++;
-	r->vote = r->opt.self;
+	r->voted_for = r->opt.self;
 	r->leader = 0;
 	r->lease = false;
 	s->a->hard_state = true;
@@ -75,7 +76,7 @@ static void become_candidate(struct step *s, bool transfer)
 	ask_for_votes(s, RAFT_VOTE, r->term, transfer);
 }
 
-void count_votes(struct step *s)
+void step_count_votes(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
@@ -88,13 +89,13 @@ void count_votes(struct step *s)
 }
 
 /* Pre-vote (9.6): asks who would vote, before it disturbs anybody with a higher term. */
-void become_precandidate(struct step *s)
+void step_campaign(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 
-	r->state = RAFT_PRECANDIDATE;
+	raft_go(r, RAFT_PRECANDIDATE);
 	ask_for_votes(s, RAFT_PREVOTE, r->term + 1, false);
-	count_votes(s);
+	step_count_votes(s);
 }
 
 /* ---- votes ----------------------------------------------------------------------------------- */
@@ -108,23 +109,24 @@ static bool up_to_date(const struct raft *r, const struct raft_message *m)
 }
 
 /* True while this node knows of a living leader: votes would only disturb it (4.2.3). */
-bool content(const struct raft *r)
+bool raft_knows_leader(const struct raft *r)
 {
 	return r->state == RAFT_LEADER || r->lease;
 }
 
-void on_prevote(struct step *s, const struct raft_message *m)
+void step_prevote(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
-	struct raft_message *answer = step_message(s, RAFT_PREVOTE_ANSWER, m->from);
+	struct raft_message *answer = step_new_message(s, RAFT_PREVOTE_ANSWER, m->from);
 
 	if (!answer)
 		return;
 	answer->index = m->term;
-	answer->reject = !r->confirmed || m->term <= r->term || content(r) || !up_to_date(r, m);
+	answer->reject =
+		!r->confirmed || m->term <= r->term || raft_knows_leader(r) || !up_to_date(r, m);
 }
 
-void on_prevote_answer(struct step *s, const struct raft_message *m)
+void step_prevote_answer(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_peer *p = raft_find_peer(r, m->from);
@@ -132,10 +134,10 @@ void on_prevote_answer(struct step *s, const struct raft_message *m)
 	if (r->state != RAFT_PRECANDIDATE || !p || m->reject || m->index != r->term + 1)
 		return;
 	p->voted = p->granted = true;
-	count_votes(s);
+	step_count_votes(s);
 }
 
-void on_vote(struct step *s, const struct raft_message *m)
+void step_vote(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_message *answer;
@@ -143,20 +145,20 @@ void on_vote(struct step *s, const struct raft_message *m)
 
 	if (m->term > r->term)
 		step_follow(s, m->term, 0);
-	grant = m->term == r->term && r->confirmed && (r->vote == 0 || r->vote == m->from) &&
-		up_to_date(r, m);
-	if (grant && r->vote == 0) {
-		r->vote = m->from;
+	grant = m->term == r->term && r->confirmed &&
+		(r->voted_for == 0 || r->voted_for == m->from) && up_to_date(r, m);
+	if (grant && r->voted_for == 0) {
+		r->voted_for = m->from;
 		s->a->hard_state = true; /* durable before the answer goes: it is not early */
 	}
 	if (grant)
 		step_election_clock(s);
-	answer = step_message(s, RAFT_VOTE_ANSWER, m->from);
+	answer = step_new_message(s, RAFT_VOTE_ANSWER, m->from);
 	if (answer)
 		answer->reject = !grant;
 }
 
-void on_vote_answer(struct step *s, const struct raft_message *m)
+void step_vote_answer(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_peer *p = raft_find_peer(r, m->from);
@@ -165,11 +167,11 @@ void on_vote_answer(struct step *s, const struct raft_message *m)
 		return;
 	p->voted = true;
 	p->granted = !m->reject;
-	count_votes(s);
+	step_count_votes(s);
 }
 
 /* The leader has brought this node up to date and asks it to take over (3.10). */
-void on_timeout_now(struct step *s, const struct raft_message *m)
+void step_timeout_now(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 

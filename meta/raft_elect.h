@@ -6,13 +6,13 @@
 
 #include "raft_core.h"
 
-void become_precandidate(struct step *s);
-void count_votes(struct step *s);
-bool content(const struct raft *r);
-void on_prevote(struct step *s, const struct raft_message *m);
-void on_prevote_answer(struct step *s, const struct raft_message *m);
-void on_vote(struct step *s, const struct raft_message *m);
-void on_vote_answer(struct step *s, const struct raft_message *m);
-void on_timeout_now(struct step *s, const struct raft_message *m);
+void step_campaign(struct raft_ctx *s);
+void step_count_votes(struct raft_ctx *s);
+bool raft_knows_leader(const struct raft *r);
+void step_prevote(struct raft_ctx *s, const struct raft_message *m);
+void step_prevote_answer(struct raft_ctx *s, const struct raft_message *m);
+void step_vote(struct raft_ctx *s, const struct raft_message *m);
+void step_vote_answer(struct raft_ctx *s, const struct raft_message *m);
+void step_timeout_now(struct raft_ctx *s, const struct raft_message *m);
 
 #endif

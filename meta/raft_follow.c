@@ -15,7 +15,7 @@
 #include "raft_log.h"
 
 /* A message of the leader of this term came. */
-static void heard_leader(struct step *s, const struct raft_message *m)
+static void heard_leader(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 
@@ -30,29 +30,29 @@ static void heard_leader(struct step *s, const struct raft_message *m)
 
 /* True where the leader of this term has been told of more entries than there are: what is durable
    stays, so this journal isn't the one that they were in. Who has no voice promised nothing. */
-static bool forgot(struct step *s, const struct raft_message *m)
+static bool has_amnesia(struct raft_ctx *s, const struct raft_message *m)
 {
 	if (!s->r->confirmed || m->hint <= s->r->last_index)
 		return false;
-	s->a->forgot = true;
+	s->a->amnesia = true;
 	return true;
 }
 
-static struct raft_message *answer_append(struct step *s, const struct raft_message *m,
+static struct raft_message *answer_append(struct raft_ctx *s, const struct raft_message *m,
 					  uint64_t index)
 {
-	struct raft_message *answer = step_message(s, RAFT_APPEND_ANSWER, m->from);
+	struct raft_message *answer = step_new_message(s, RAFT_APPEND_ANSWER, m->from);
 
 	if (!answer)
 		return NULL;
 	answer->index = index;
 	/* Rounds are counted anew by each leader: one of an old term proves nothing in this one. */
-	answer->seq = m->term == s->r->term ? m->seq : 0;
-	answer->silent = !s->r->confirmed;
+	answer->round = m->term == s->r->term ? m->round : 0;
+	answer->nonvoting = !s->r->confirmed;
 	return answer;
 }
 
-static void refuse_append(struct step *s, const struct raft_message *m, uint64_t hint)
+static void refuse_append(struct raft_ctx *s, const struct raft_message *m, uint64_t hint)
 {
 	struct raft_message *answer = answer_append(s, m, m->index);
 
@@ -68,20 +68,20 @@ static uint64_t conflict_hint(const struct raft *r, uint64_t index)
 {
 	uint64_t term = raft_term_at(r, index);
 
-	while (index > r->commit && raft_term_at(r, index) == term)
+	while (index > r->commit_index && raft_term_at(r, index) == term)
 		index--;
 	return index;
 }
 
 /* Takes entry e as `index`; false: it can't be taken (no room, or it must never be). */
-static bool take_entry(struct step *s, uint64_t index, const struct raft_entry *e, bool *conf)
+static bool take_entry(struct raft_ctx *s, uint64_t index, const struct raft_entry *e, bool *conf)
 {
 	struct raft *r = s->r;
 
 	if (index <= r->last_index) {
 		if (raft_term_at(r, index) == e->term)
 			return true; /* the same entry (3.5, Log Matching) */
-		if (index <= r->commit) {
+		if (index <= r->commit_index) {
 			s->a->failed = true; /* a committed entry differs: not a Raft cluster */
 			return false;
 		}
@@ -97,7 +97,7 @@ static bool take_entry(struct step *s, uint64_t index, const struct raft_entry *
 }
 
 /* AppendEntries (3.5). What is acknowledged is what this message checked: index + n_entries. */
-void step_append(struct step *s, const struct raft_message *m)
+void step_append(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	uint64_t match = m->index;
@@ -109,7 +109,7 @@ void step_append(struct step *s, const struct raft_message *m)
 		return;
 	}
 	heard_leader(s, m);
-	if (forgot(s, m))
+	if (has_amnesia(s, m))
 		return;
 	if (m->index > r->last_index) {
 		refuse_append(s, m, r->last_index);
@@ -128,12 +128,12 @@ void step_append(struct step *s, const struct raft_message *m)
 		match++;
 	if (conf)
 		raft_refresh_conf(r);
-	step_commit(s, m->commit < match ? m->commit : match);
+	step_commit(s, m->leader_commit < match ? m->leader_commit : match);
 	answer_append(s, m, match);
 }
 
 /* InstallSnapshot (5.3), in pieces. Late and repeated ones must not take anything away. */
-void step_snapshot(struct step *s, const struct raft_message *m)
+void step_snapshot(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_message *answer;
@@ -143,38 +143,38 @@ void step_snapshot(struct step *s, const struct raft_message *m)
 		return;
 	}
 	heard_leader(s, m);
-	if (forgot(s, m))
+	if (has_amnesia(s, m))
 		return;
-	if (m->index <= r->commit || raft_term_at(r, m->index) == m->log_term) {
+	if (m->index <= r->commit_index || raft_term_at(r, m->index) == m->log_term) {
 		/* The log has that entry, and so all before it: nothing to take. */
 		step_commit(s, m->index);
 		answer_append(s, m, m->index);
 		return;
 	}
-	if (m->index != r->taking_index || m->log_term != r->taking_term || m->bad) {
-		r->taking_index = m->index;
-		r->taking_term = m->log_term;
-		r->taking_offset = 0;
+	if (m->index != r->incoming_index || m->log_term != r->incoming_term || m->bad) {
+		r->incoming_index = m->index;
+		r->incoming_term = m->log_term;
+		r->incoming_offset = 0;
 	}
-	if (m->offset == r->taking_offset && !m->bad) {
+	if (m->offset == r->incoming_offset && !m->bad) {
 		s->a->stage = m->offset == 0 ? RAFT_STAGE_FIRST : RAFT_STAGE_NEXT;
-		r->taking_offset += m->len;
+		r->incoming_offset += m->len;
 		if (m->done) {
-			r->taking_index = r->taking_term = r->taking_offset = 0;
+			r->incoming_index = r->incoming_term = r->incoming_offset = 0;
 			raft_log_reset(r, m->index, m->log_term, m->conf, m->conf_index);
 			raft_refresh_conf(r);
-			r->commit = r->applied = m->index;
+			r->commit_index = r->last_applied = m->index;
 			s->a->install = true;
 			s->a->log_from = s->a->apply_to = s->a->compact_to = 0;
 			answer_append(s, m, m->index);
 			return;
 		}
 	}
-	answer = step_message(s, RAFT_SNAPSHOT_ANSWER, m->from);
+	answer = step_new_message(s, RAFT_SNAPSHOT_ANSWER, m->from);
 	if (!answer)
 		return;
 	answer->index = m->index;
-	answer->offset = r->taking_offset;
-	answer->seq = m->seq;
-	answer->silent = !r->confirmed;
+	answer->offset = r->incoming_offset;
+	answer->round = m->round;
+	answer->nonvoting = !r->confirmed;
 }

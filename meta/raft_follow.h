@@ -6,7 +6,7 @@
 
 #include "raft_core.h"
 
-void step_append(struct step *s, const struct raft_message *m);
-void step_snapshot(struct step *s, const struct raft_message *m);
+void step_append(struct raft_ctx *s, const struct raft_message *m);
+void step_snapshot(struct raft_ctx *s, const struct raft_message *m);
 
 #endif

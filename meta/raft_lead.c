@@ -23,7 +23,7 @@ static int check_conf(struct raft *r, const struct raft_entry *e)
 
 	if (!e->data || raft_conf_decode(e->data->bytes, e->data->len, &next) < 0)
 		return -EINVAL;
-	if (r->conf_index > r->commit || r->commit < r->term_start)
+	if (r->conf_index > r->commit_index || r->commit_index < r->term_start)
 		return -EBUSY;
 	if (!raft_conf_single(&r->conf, &next))
 		return -EINVAL;
@@ -33,16 +33,16 @@ static int check_conf(struct raft *r, const struct raft_entry *e)
 		if (next.member[i].role != RAFT_VOTER || raft_is_voter(r, next.member[i].node))
 			continue;
 		/* A new voter: it must have caught up, or it would hold up every commit. */
-		if (!p || p->silent || p->match + CATCH_UP_ENTRIES < r->last_index)
+		if (!p || p->nonvoting || p->match_index + CATCH_UP_ENTRIES < r->last_index)
 			return -EAGAIN;
 	}
 	if (!raft_conf_find(&next, r->opt.self) ||
 	    raft_conf_find(&next, r->opt.self)->role != RAFT_VOTER)
 		return -EINVAL; /* a leader hands over before it goes */
-	return is_heard(r, &next) ? 0 : -EAGAIN;
+	return raft_hears_quorum(r, &next) ? 0 : -EAGAIN;
 }
 
-int step_propose(struct step *s, const struct raft_entry *entry)
+int step_propose(struct raft_ctx *s, const struct raft_entry *entry)
 {
 	struct raft *r = s->r;
 	struct raft_entry e = *entry;
@@ -62,21 +62,23 @@ int step_propose(struct step *s, const struct raft_entry *entry)
 	return 0;
 }
 
-int step_read(struct step *s, uint64_t ctx)
+int step_read(struct raft_ctx *s, uint64_t ctx)
 {
 	struct raft *r = s->r;
 	uint32_t i;
 
 	/* Until an entry of its own term is committed, a leader doesn't know what is (6.4). */
-	if (r->state != RAFT_LEADER || r->n_reads == RAFT_READS_MAX || r->commit < r->term_start)
+	if (r->state != RAFT_LEADER || r->n_reads == RAFT_READS_MAX ||
+	    r->commit_index < r->term_start)
 		return -EAGAIN;
-	r->seq++;
-	r->reads[r->n_reads++] = (struct raft_read){.ctx = ctx, .index = r->commit, .seq = r->seq};
+	r->round++;
+	r->reads[r->n_reads++] =
+		(struct raft_read){.ctx = ctx, .index = r->commit_index, .round = r->round};
 	/* Who is taking a snapshot answers the round with its next piece. */
 	for (i = 0; i < r->n_peers; i++)
-		if (r->peers[i].flow != RAFT_SENDING && r->peers[i].next > r->snap_index)
-			send_append(s, &r->peers[i], true);
-	answer_reads(s);
+		if (r->peers[i].flow != RAFT_SNAPSHOTTING && r->peers[i].next_index > r->snap_index)
+			step_send_append(s, &r->peers[i], true);
+	step_answer_reads(s);
 	return 0;
 }
 
@@ -84,12 +86,12 @@ int step_read(struct step *s, uint64_t ctx)
    nothing is proposed until it has, and a leader that is to go asks again and again. */
 static bool is_better(const struct raft_peer *p, const struct raft_peer *than)
 {
-	if (p->heard != than->heard)
-		return p->heard;
-	return p->match > than->match;
+	if (p->recent_recv != than->recent_recv)
+		return p->recent_recv;
+	return p->match_index > than->match_index;
 }
 
-int step_transfer(struct step *s, ramp_node_t to)
+int step_transfer(struct raft_ctx *s, ramp_node_t to)
 {
 	struct raft *r = s->r;
 	const struct raft_peer *best = NULL;
@@ -102,12 +104,12 @@ int step_transfer(struct step *s, ramp_node_t to)
 	for (i = 0; i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
 
-		if (!raft_is_voter(r, p->node) || p->silent || (to != 0 && p->node != to))
+		if (!raft_is_voter(r, p->node) || p->nonvoting || (to != 0 && p->node != to))
 			continue;
 		if (!best || is_better(p, best))
 			best = p;
 	}
-	if (!best || best->match + CATCH_UP_ENTRIES < r->last_index)
+	if (!best || best->match_index + CATCH_UP_ENTRIES < r->last_index)
 		return -EAGAIN;
 	r->transfer_to = best->node;
 	r->transfer_sent = false;
@@ -117,7 +119,7 @@ int step_transfer(struct step *s, ramp_node_t to)
 
 /* Applied entries go, but for some that followers may still want, and those after a snapshot
    that is on its way. */
-void step_compact(struct step *s, uint64_t applied)
+void step_compact(struct raft_ctx *s, uint64_t applied)
 {
 	struct raft *r = s->r;
 	uint64_t to, held = r->last_index - r->snap_index;
@@ -130,7 +132,7 @@ void step_compact(struct step *s, uint64_t applied)
 	for (i = 0; r->state == RAFT_LEADER && i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
 
-		if (p->flow == RAFT_SENDING && !p->asked && p->snap_index < to &&
+		if (p->flow == RAFT_SNAPSHOTTING && !p->snapshot_requested && p->snap_index < to &&
 		    held < r->opt.log_capacity / 4 * 3)
 			to = p->snap_index;
 	}

@@ -6,10 +6,10 @@
 
 #include "raft_core.h"
 
-int step_propose(struct step *s, const struct raft_entry *entry);
-int step_read(struct step *s, uint64_t ctx);
-int step_transfer(struct step *s, ramp_node_t to);
+int step_propose(struct raft_ctx *s, const struct raft_entry *entry);
+int step_read(struct raft_ctx *s, uint64_t ctx);
+int step_transfer(struct raft_ctx *s, ramp_node_t to);
 /* Shortens the log; entries up to `applied` are durably applied. */
-void step_compact(struct step *s, uint64_t applied);
+void step_compact(struct raft_ctx *s, uint64_t applied);
 
 #endif

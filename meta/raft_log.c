@@ -66,7 +66,7 @@ void raft_log_compact(struct raft *r, uint64_t to)
 	uint64_t conf_index, term = raft_term_at(r, to);
 	struct raft_data *conf = raft_data_ref(raft_conf_at(r, to, &conf_index));
 
-	assert(to > r->snap_index && to <= r->applied);
+	assert(to > r->snap_index && to <= r->last_applied);
 	while (r->snap_index < to)
 		raft_data_unref(raft_log_slot(r, ++r->snap_index)->data);
 	raft_data_unref(r->snap_conf);
@@ -85,7 +85,7 @@ void raft_log_reset(struct raft *r, uint64_t index, uint64_t term, struct raft_d
 	r->snap_conf_index = conf_index;
 	r->snap_index = r->last_index = r->stable_index = index;
 	r->snap_term = term;
-	raft_conf_refresh(r);
+	raft_log_find_conf(r);
 }
 
 /* ---- the configuration in force -------------------------------------------------------------- */
@@ -106,7 +106,7 @@ struct raft_data *raft_conf_at(const struct raft *r, uint64_t index, uint64_t *c
 	return r->snap_conf;
 }
 
-void raft_conf_refresh(struct raft *r)
+void raft_log_find_conf(struct raft *r)
 {
 	const struct raft_data *d = raft_conf_at(r, r->last_index, &r->conf_index);
 

@@ -24,7 +24,7 @@ void raft_log_compact(struct raft *r, uint64_t to);    /* entries <= to go; to <
 void raft_log_reset(struct raft *r, uint64_t index, uint64_t term, struct raft_data *conf,
 		    uint64_t conf_index);
 /* Finds the configuration in force: the last one in the log, or the snapshot's. */
-void raft_conf_refresh(struct raft *r);
+void raft_log_find_conf(struct raft *r);
 
 void raft_message_copy(struct raft_message *to, const struct raft_message *from); /* references */
 void raft_message_release(struct raft_message *m);

@@ -21,14 +21,14 @@ static uint64_t quorum_of(struct raft *r, bool rounds)
 	uint32_t i, n = 0;
 
 	if (raft_is_voter(r, r->opt.self))
-		v[n++] = rounds ? r->seq : r->stable_index;
+		v[n++] = rounds ? r->round : r->stable_index;
 	for (i = 0; i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
 
 		if (!raft_is_voter(r, p->node))
 			continue;
-		v[n] = rounds ? p->seq : p->match;
-		if (p->silent)
+		v[n] = rounds ? p->acked_round : p->match_index;
+		if (p->nonvoting)
 			v[n] = 0;
 		n++;
 	}
@@ -39,24 +39,24 @@ static uint64_t quorum_of(struct raft *r, bool rounds)
 }
 
 /* Section 3.6.2: only an entry of the leader's own term is committed by counting. */
-void step_advance_commit(struct step *s)
+void step_advance_commit(struct raft_ctx *s)
 {
 	uint64_t index = quorum_of(s->r, false);
 
-	if (index > s->r->commit && raft_term_at(s->r, index) == s->r->term)
+	if (index > s->r->commit_index && raft_term_at(s->r, index) == s->r->term)
 		step_commit(s, index);
 }
 
 /* ReadIndex (6.4): a read may go on when a round begun after it was answered by a quorum. */
-void answer_reads(struct step *s)
+void step_answer_reads(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 	uint64_t seq = quorum_of(r, true);
 	uint32_t i, kept = 0;
 
 	for (i = 0; i < r->n_reads; i++) {
-		if (r->reads[i].seq <= seq)
-			step_answer_read(s, &r->reads[i], 0);
+		if (r->reads[i].round <= seq)
+			step_end_read(s, &r->reads[i], 0);
 		else
 			r->reads[kept++] = r->reads[i];
 	}
@@ -64,7 +64,7 @@ void answer_reads(struct step *s)
 }
 
 /* Check-quorum (6.2): without a quorum's answers since the last look, this node leads nobody. */
-void step_check_quorum(struct step *s)
+void step_check_quorum(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 	uint32_t i, n = raft_is_voter(r, r->opt.self);
@@ -72,8 +72,8 @@ void step_check_quorum(struct step *s)
 	for (i = 0; i < r->n_peers; i++) {
 		struct raft_peer *p = &r->peers[i];
 
-		n += p->heard && !p->silent && raft_is_voter(r, p->node);
-		p->heard = false;
+		n += p->recent_recv && !p->nonvoting && raft_is_voter(r, p->node);
+		p->recent_recv = false;
 	}
 	r->election_due = s->now_ms + r->opt.election_ms;
 	if (n < raft_majority(r))
@@ -82,7 +82,7 @@ void step_check_quorum(struct step *s)
 
 /* Who votes in a configuration has answered of late, as far as a quorum of it: one that can't be
    committed is in force all the same, and whom it leaves out may be who was missing. */
-bool is_heard(struct raft *r, const struct raft_conf *conf)
+bool raft_hears_quorum(struct raft *r, const struct raft_conf *conf)
 {
 	uint32_t i, n = 0;
 
@@ -90,7 +90,7 @@ bool is_heard(struct raft *r, const struct raft_conf *conf)
 		const struct raft_peer *p = raft_find_peer(r, conf->member[i].node);
 
 		n += conf->member[i].role == RAFT_VOTER &&
-		     (p ? p->heard && !p->silent : conf->member[i].node == r->opt.self);
+		     (p ? p->recent_recv && !p->nonvoting : conf->member[i].node == r->opt.self);
 	}
 	return n >= raft_conf_voters(conf) / 2 + 1;
 }

@@ -6,9 +6,9 @@
 
 #include "raft_core.h"
 
-void step_advance_commit(struct step *s);
-void answer_reads(struct step *s);
-void step_check_quorum(struct step *s);
-bool is_heard(struct raft *r, const struct raft_conf *conf);
+void step_advance_commit(struct raft_ctx *s);
+void step_answer_reads(struct raft_ctx *s);
+void step_check_quorum(struct raft_ctx *s);
+bool raft_hears_quorum(struct raft *r, const struct raft_conf *conf);
 
 #endif

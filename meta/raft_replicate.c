@@ -19,22 +19,39 @@
 
 #include "raft_replicate.h"
 
+#include <stdlib.h>
+
 #include "raft_log.h"
 #include "raft_quorum.h"
 
 #define APPEND_BYTES_MAX (256u << 10) /* in one message */
 
+/* ---- the door of the flows ---- */
+
+static const uint8_t next_flows[] = {
+	[RAFT_PROBE] = 1 << RAFT_PROBE | 1 << RAFT_REPLICATE | 1 << RAFT_SNAPSHOTTING,
+	[RAFT_REPLICATE] = 1 << RAFT_PROBE | 1 << RAFT_SNAPSHOTTING,
+	[RAFT_SNAPSHOTTING] = 1 << RAFT_SNAPSHOTTING | 1 << RAFT_PROBE,
+};
+
+static void peer_go(struct raft_peer *p, enum raft_flow to)
+{
+	if (!(next_flows[p->flow] & 1 << to))
+		abort();
+	p->flow = to;
+}
+
 /* ---- sending entries ----------------------------------------------------------------------- */
 
-static void ask_for_dump(struct step *s, struct raft_peer *p)
+static void ask_for_dump(struct raft_ctx *s, struct raft_peer *p)
 {
 	uint32_t i;
 
-	if (p->flow == RAFT_SENDING && p->asked)
+	if (p->flow == RAFT_SNAPSHOTTING && p->snapshot_requested)
 		return;
 	raft_drop_snapshot(p);
-	p->flow = RAFT_SENDING;
-	p->asked = true;
+	peer_go(p, RAFT_SNAPSHOTTING);
+	p->snapshot_requested = true;
 	p->paused = false;
 	p->inflight_bytes = 0;
 	for (i = 0; i < s->a->n_snapshot_to; i++)
@@ -47,16 +64,16 @@ static void ask_for_dump(struct step *s, struct raft_peer *p)
    acknowledged it. */
 static uint64_t promised(const struct raft_peer *p)
 {
-	return p->silent ? 0 : p->match;
+	return p->nonvoting ? 0 : p->match_index;
 }
 
-static void send_piece(struct step *s, struct raft_peer *p)
+static void send_piece(struct raft_ctx *s, struct raft_peer *p)
 {
 	struct raft_message *m;
 
-	if (p->paused || p->asked)
+	if (p->paused || p->snapshot_requested)
 		return;
-	m = step_message(s, RAFT_SNAPSHOT, p->node);
+	m = step_new_message(s, RAFT_SNAPSHOT, p->node);
 	if (!m)
 		return;
 	m->index = p->snap_index;
@@ -64,30 +81,30 @@ static void send_piece(struct step *s, struct raft_peer *p)
 	m->conf = raft_data_ref(p->snap_conf);
 	m->conf_index = p->snap_conf_index;
 	m->offset = p->snap_offset;
-	m->seq = s->r->seq;
+	m->round = s->r->round;
 	m->hint = promised(p);
 	p->paused = true;
 }
 
-/* An AppendEntries from p->next on. `even_empty`: also when there is nothing to send. */
-bool send_append(struct step *s, struct raft_peer *p, bool even_empty)
+/* An AppendEntries from p->next_index on. `even_empty`: also when there is nothing to send. */
+bool step_send_append(struct raft_ctx *s, struct raft_peer *p, bool even_empty)
 {
 	struct raft *r = s->r;
-	uint64_t bytes = 0, index = p->next;
+	uint64_t bytes = 0, index = p->next_index;
 	struct raft_message *m;
 
 	if (p->inflight_bytes >= r->opt.inflight_bytes)
 		index = r->last_index + 1;
 	if (!even_empty && (index > r->last_index || p->paused))
 		return false;
-	m = step_message(s, RAFT_APPEND, p->node);
+	m = step_new_message(s, RAFT_APPEND, p->node);
 	if (!m)
 		return false;
 	m->early = true;
-	m->index = p->next - 1;
-	m->log_term = raft_term_at(r, p->next - 1);
-	m->commit = r->commit;
-	m->seq = r->seq;
+	m->index = p->next_index - 1;
+	m->log_term = raft_term_at(r, p->next_index - 1);
+	m->leader_commit = r->commit_index;
+	m->round = r->round;
 	m->hint = promised(p);
 	for (; index <= r->last_index && m->n_entries < RAFT_APPEND_MAX; index++) {
 		const struct raft_entry *e = raft_entry_at(r, index);
@@ -98,48 +115,48 @@ bool send_append(struct step *s, struct raft_peer *p, bool even_empty)
 		m->entries[m->n_entries++] = *e;
 		raft_data_ref(e->data);
 	}
-	p->told = r->commit;
+	p->commit_sent = r->commit_index;
 	if (p->flow == RAFT_PROBE) {
 		p->paused = true;
 	} else {
-		p->next += m->n_entries;
+		p->next_index += m->n_entries;
 		p->inflight_bytes += bytes;
 	}
 	return m->n_entries > 0;
 }
 
 /* Whatever this follower lacks, as far as its flow allows. */
-static void send_news(struct step *s, struct raft_peer *p, bool even_empty)
+static void send_news(struct raft_ctx *s, struct raft_peer *p, bool even_empty)
 {
 	struct raft *r = s->r;
 
 	/* The term before the first entry is needed: known down to snap_index. */
-	if (p->flow != RAFT_SENDING && p->next <= r->snap_index)
+	if (p->flow != RAFT_SNAPSHOTTING && p->next_index <= r->snap_index)
 		ask_for_dump(s, p);
-	if (p->flow == RAFT_SENDING) {
+	if (p->flow == RAFT_SNAPSHOTTING) {
 		send_piece(s, p);
 		return;
 	}
 	if (p->flow == RAFT_PROBE) {
 		if (!p->paused)
-			send_append(s, p, true);
+			step_send_append(s, p, true);
 		return;
 	}
-	while (send_append(s, p, even_empty || p->told < r->commit))
+	while (step_send_append(s, p, even_empty || p->commit_sent < r->commit_index))
 		even_empty = false;
 }
 
-static void send_timeout_now(struct step *s)
+static void send_timeout_now(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 	struct raft_peer *p = raft_find_peer(r, r->transfer_to);
 
-	if (!p || r->transfer_sent || p->match != r->last_index)
+	if (!p || r->transfer_sent || p->match_index != r->last_index)
 		return;
-	r->transfer_sent = step_message(s, RAFT_TIMEOUT_NOW, p->node) != NULL;
+	r->transfer_sent = step_new_message(s, RAFT_TIMEOUT_NOW, p->node) != NULL;
 }
 
-int step_flush(struct step *s)
+int step_flush(struct raft_ctx *s)
 {
 	uint32_t i;
 
@@ -153,14 +170,14 @@ int step_flush(struct step *s)
 
 /* A round: proves to the followers that the leader lives and, by their answers, to the leader
    that it still leads. */
-int step_heartbeat(struct step *s)
+int step_heartbeat(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
 	uint32_t i;
 
 	if (r->state != RAFT_LEADER)
 		return 0;
-	r->seq++;
+	r->round++;
 	r->heartbeat_due = s->now_ms + r->opt.heartbeat_ms;
 	r->transfer_sent = false; /* the one that was sent may be lost */
 	for (i = 0; i < r->n_peers; i++) {
@@ -173,7 +190,7 @@ int step_heartbeat(struct step *s)
 /* ---- the answers ----------------------------------------------------------------------------- */
 
 /* Returns the peer if the answer is of this term and this node leads. */
-static struct raft_peer *heard_follower(struct step *s, const struct raft_message *m)
+static struct raft_peer *heard_follower(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
 	struct raft_peer *p = raft_find_peer(r, m->from);
@@ -181,13 +198,13 @@ static struct raft_peer *heard_follower(struct step *s, const struct raft_messag
 	if (r->state != RAFT_LEADER || m->term != r->term || !p)
 		return NULL;
 	/* It may be another instance that got the voice: what the silent one reached isn't its. */
-	if (p->silent && !m->silent)
-		p->match = p->seq = 0;
-	p->heard = true;
-	p->silent = m->silent;
-	if (m->seq > p->seq && m->seq <= r->seq)
-		p->seq = m->seq;
-	answer_reads(s);
+	if (p->nonvoting && !m->nonvoting)
+		p->match_index = p->acked_round = 0;
+	p->recent_recv = true;
+	p->nonvoting = m->nonvoting;
+	if (m->round > p->acked_round && m->round <= r->round)
+		p->acked_round = m->round;
+	step_answer_reads(s);
 	return p;
 }
 
@@ -195,19 +212,20 @@ static void refused(struct raft *r, struct raft_peer *p, const struct raft_messa
 {
 	uint64_t next;
 
-	if (m->silent && m->hint < p->match)
-		p->match = m->hint; /* formatted again: it never counted, and has lost its log */
-	if (p->flow == RAFT_SENDING || m->index <= p->match || m->index >= p->next)
+	if (m->nonvoting && m->hint < p->match_index)
+		p->match_index =
+			m->hint; /* formatted again: it never counted, and has lost its log */
+	if (p->flow == RAFT_SNAPSHOTTING || m->index <= p->match_index || m->index >= p->next_index)
 		return; /* old */
-	if (p->flow == RAFT_PROBE && m->index != p->next - 1)
+	if (p->flow == RAFT_PROBE && m->index != p->next_index - 1)
 		return;
 	next = m->hint < m->index ? m->hint + 1 : m->index;
-	p->flow = RAFT_PROBE;
-	p->next = next > p->match ? next : p->match + 1;
+	peer_go(p, RAFT_PROBE);
+	p->next_index = next > p->match_index ? next : p->match_index + 1;
 	p->paused = false;
 	p->inflight_bytes = 0;
-	if (p->next > r->last_index + 1)
-		p->next = r->last_index + 1;
+	if (p->next_index > r->last_index + 1)
+		p->next_index = r->last_index + 1;
 }
 
 static uint64_t entry_bytes(const struct raft *r, uint64_t from, uint64_t to)
@@ -222,39 +240,39 @@ static uint64_t entry_bytes(const struct raft *r, uint64_t from, uint64_t to)
 	return bytes;
 }
 
-static void matched(struct step *s, struct raft_peer *p, uint64_t index)
+static void matched(struct raft_ctx *s, struct raft_peer *p, uint64_t index)
 {
 	struct raft *r = s->r;
 	uint64_t bytes;
 
 	if (index > r->last_index)
 		return;
-	if (index > p->match) {
-		bytes = entry_bytes(r, p->match + 1, index);
+	if (index > p->match_index) {
+		bytes = entry_bytes(r, p->match_index + 1, index);
 		p->inflight_bytes -= bytes < p->inflight_bytes ? bytes : p->inflight_bytes;
-		p->match = index;
+		p->match_index = index;
 	}
 	/* Also where it was slow to install one, and another is made or on its way: what it lacks
 	   now is in the log. */
-	if (p->flow == RAFT_SENDING &&
-	    (p->match >= r->snap_index || (!p->asked && index >= p->snap_index))) {
+	if (p->flow == RAFT_SNAPSHOTTING && (p->match_index >= r->snap_index ||
+					     (!p->snapshot_requested && index >= p->snap_index))) {
 		raft_drop_snapshot(p);
-		p->flow = RAFT_PROBE;
+		peer_go(p, RAFT_PROBE);
 	}
-	if (p->flow == RAFT_PROBE && index == p->match) {
-		p->flow = RAFT_REPLICATE;
-		p->next = p->match + 1;
+	if (p->flow == RAFT_PROBE && index == p->match_index) {
+		peer_go(p, RAFT_REPLICATE);
+		p->next_index = p->match_index + 1;
 		p->inflight_bytes = 0;
 		p->paused = false;
 	}
-	if (p->next <= p->match)
-		p->next = p->match + 1;
-	if (p->match + 1 == p->next)
+	if (p->next_index <= p->match_index)
+		p->next_index = p->match_index + 1;
+	if (p->match_index + 1 == p->next_index)
 		p->inflight_bytes = 0;
 	step_advance_commit(s);
 }
 
-void step_append_answer(struct step *s, const struct raft_message *m)
+void step_append_answer(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft_peer *p = heard_follower(s, m);
 
@@ -266,11 +284,12 @@ void step_append_answer(struct step *s, const struct raft_message *m)
 		matched(s, p, m->index);
 }
 
-void step_snapshot_answer(struct step *s, const struct raft_message *m)
+void step_snapshot_answer(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft_peer *p = heard_follower(s, m);
 
-	if (!p || p->flow != RAFT_SENDING || p->asked || m->index != p->snap_index)
+	if (!p || p->flow != RAFT_SNAPSHOTTING || p->snapshot_requested ||
+	    m->index != p->snap_index)
 		return;
 	if (m->offset == p->snap_offset)
 		return; /* an answer to an older copy; the heartbeat sends again */
@@ -280,18 +299,18 @@ void step_snapshot_answer(struct step *s, const struct raft_message *m)
 
 /* ---- dumps and connections ------------------------------------------------------------------- */
 
-int step_snapshot_ready(struct step *s, const struct raft_event *ev)
+int step_snapshot_ready(struct raft_ctx *s, const struct raft_event *ev)
 {
 	struct raft *r = s->r;
 	struct raft_peer *p = raft_find_peer(r, ev->node);
 
-	if (r->state != RAFT_LEADER || !p || p->flow != RAFT_SENDING || !p->asked)
+	if (r->state != RAFT_LEADER || !p || p->flow != RAFT_SNAPSHOTTING || !p->snapshot_requested)
 		return 0;
-	if (ev->index < r->snap_index || ev->index > r->applied) {
+	if (ev->index < r->snap_index || ev->index > r->last_applied) {
 		ask_for_dump(s, p);
 		return 0;
 	}
-	p->asked = false;
+	p->snapshot_requested = false;
 	p->snap_index = ev->index;
 	p->snap_term = ev->term;
 	p->snap_conf = raft_data_ref(raft_conf_at(r, ev->index, &p->snap_conf_index));
@@ -299,16 +318,16 @@ int step_snapshot_ready(struct step *s, const struct raft_event *ev)
 	return 0;
 }
 
-int step_snapshot_lost(struct step *s, ramp_node_t node)
+int step_snapshot_lost(struct raft_ctx *s, ramp_node_t node)
 {
 	struct raft_peer *p = raft_find_peer(s->r, node);
 
-	if (s->r->state == RAFT_LEADER && p && p->flow == RAFT_SENDING)
+	if (s->r->state == RAFT_LEADER && p && p->flow == RAFT_SNAPSHOTTING)
 		ask_for_dump(s, p);
 	return 0;
 }
 
-int step_peer(struct step *s, ramp_node_t node)
+int step_peer(struct raft_ctx *s, ramp_node_t node)
 {
 	struct raft_peer *p = raft_find_peer(s->r, node);
 
@@ -316,8 +335,8 @@ int step_peer(struct step *s, ramp_node_t node)
 		return 0;
 	p->paused = false;
 	if (p->flow == RAFT_REPLICATE) {
-		p->flow = RAFT_PROBE;
-		p->next = p->match + 1;
+		peer_go(p, RAFT_PROBE);
+		p->next_index = p->match_index + 1;
 		p->inflight_bytes = 0;
 	}
 	return 0;

@@ -46,7 +46,7 @@ void raft_fini(struct raft *r)
 void raft_set_durable(struct raft *r, uint64_t term, ramp_node_t vote, bool confirmed)
 {
 	r->term = r->stable_term = term;
-	r->vote = vote;
+	r->voted_for = vote;
 	r->confirmed = confirmed;
 }
 
@@ -108,12 +108,12 @@ static void put_peer(struct wire_w *w, const struct raft_peer *p, bool reads)
 {
 	wire_put_u32(w, p->node);
 	wire_put_u8(w, (uint8_t)p->flow);
-	wire_put_u8(w, (uint8_t)(p->voted | p->granted << 1 | p->heard << 2 | p->silent << 3 |
-				 p->paused << 4 | p->asked << 5));
-	wire_put_u64(w, p->match);
-	wire_put_u64(w, p->next);
-	wire_put_u64(w, p->told);
-	wire_put_u64(w, reads ? p->seq : 0);
+	wire_put_u8(w, (uint8_t)(p->voted | p->granted << 1 | p->recent_recv << 2 |
+				 p->nonvoting << 3 | p->paused << 4 | p->snapshot_requested << 5));
+	wire_put_u64(w, p->match_index);
+	wire_put_u64(w, p->next_index);
+	wire_put_u64(w, p->commit_sent);
+	wire_put_u64(w, reads ? p->acked_round : 0);
 	wire_put_u64(w, p->inflight_bytes);
 	wire_put_u64(w, p->snap_index);
 	wire_put_u64(w, p->snap_term);
@@ -129,7 +129,7 @@ size_t raft_canonical(const struct raft *r, void *buf, size_t cap)
 
 	wire_w_init(&w, buf, cap);
 	wire_put_u64(&w, r->term);
-	wire_put_u32(&w, r->vote);
+	wire_put_u32(&w, r->voted_for);
 	wire_put_u64(&w, r->snap_index);
 	wire_put_u64(&w, r->snap_term);
 	put_data(&w, r->snap_conf);
@@ -141,25 +141,25 @@ size_t raft_canonical(const struct raft *r, void *buf, size_t cap)
 	}
 	wire_put_u8(&w, (uint8_t)r->state);
 	wire_put_u8(&w, (uint8_t)(r->confirmed | r->lease << 1 | r->transfer_sent << 2));
-	wire_put_u64(&w, r->commit);
-	wire_put_u64(&w, r->applied);
+	wire_put_u64(&w, r->commit_index);
+	wire_put_u64(&w, r->last_applied);
 	wire_put_u64(&w, r->stable_index);
 	wire_put_u64(&w, r->stable_term);
 	wire_put_u32(&w, r->leader);
 	wire_put_u64(&w, r->term_start);
 	wire_put_u32(&w, r->transfer_to);
-	wire_put_u64(&w, r->taking_index);
-	wire_put_u64(&w, r->taking_term);
-	wire_put_u64(&w, r->taking_offset);
+	wire_put_u64(&w, r->incoming_index);
+	wire_put_u64(&w, r->incoming_term);
+	wire_put_u64(&w, r->incoming_offset);
 	wire_put_u32(&w, r->n_peers);
 	for (i = 0; i < r->n_peers; i++)
 		put_peer(&w, &r->peers[i], reads);
 	wire_put_u32(&w, r->n_reads);
-	wire_put_u64(&w, reads ? r->seq : 0);
+	wire_put_u64(&w, reads ? r->round : 0);
 	for (i = 0; i < r->n_reads; i++) {
 		wire_put_u64(&w, r->reads[i].ctx);
 		wire_put_u64(&w, r->reads[i].index);
-		wire_put_u64(&w, r->reads[i].seq);
+		wire_put_u64(&w, r->reads[i].round);
 	}
 	return w.bad ? 0 : w.len;
 }
@@ -198,6 +198,18 @@ bool raft_actions_write(const struct raft_actions *a, bool *durable)
 	return *durable || a->apply_to != 0 || a->compact_to != 0;
 }
 
+const char *raft_state_name(enum raft_state state)
+{
+	static const char *const names[] = {
+		[RAFT_FOLLOWER] = "FOLLOWER",
+		[RAFT_PRECANDIDATE] = "PRECANDIDATE",
+		[RAFT_CANDIDATE] = "CANDIDATE",
+		[RAFT_LEADER] = "LEADER",
+	};
+
+	return names[state];
+}
+
 /* ---- what always holds --------------------------------------------------------------------- */
 
 static const char *check_peers(const struct raft *r)
@@ -209,9 +221,10 @@ static const char *check_peers(const struct raft *r)
 
 		if (!raft_conf_find(&r->conf, p->node) || p->node == r->opt.self)
 			return "a peer is no other member";
-		if (r->state == RAFT_LEADER && p->match > r->last_index)
+		if (r->state == RAFT_LEADER && p->match_index > r->last_index)
 			return "a follower has more than the leader";
-		if (r->state == RAFT_LEADER && p->next <= p->match && p->flow != RAFT_SENDING)
+		if (r->state == RAFT_LEADER && p->next_index <= p->match_index &&
+		    p->flow != RAFT_SNAPSHOTTING)
 			return "next is not after match";
 	}
 	return NULL;
@@ -221,9 +234,9 @@ const char *raft_check(const struct raft *r)
 {
 	uint64_t i;
 
-	if (r->applied > r->commit || r->commit > r->last_index)
+	if (r->last_applied > r->commit_index || r->commit_index > r->last_index)
 		return "applied <= commit <= last_index";
-	if (r->snap_index > r->applied)
+	if (r->snap_index > r->last_applied)
 		return "compacted to what is not applied";
 	if (r->stable_index > r->last_index || r->stable_term > r->term)
 		return "durable is more than there is";
@@ -231,7 +244,7 @@ const char *raft_check(const struct raft *r)
 		return "the log is longer than its ring";
 	if (raft_term_at(r, r->last_index) > r->term)
 		return "an entry's term is above the node's";
-	if (r->state == RAFT_LEADER && (r->leader != r->opt.self || r->vote != r->opt.self))
+	if (r->state == RAFT_LEADER && (r->leader != r->opt.self || r->voted_for != r->opt.self))
 		return "leads without its own vote";
 	if (r->state == RAFT_LEADER && r->stable_term != r->term)
 		return "leads in a term that is not durable";

@@ -24,6 +24,8 @@ int raft_clone(struct raft *to, const struct raft *from); /* `to` is not initial
    equal states. Returns the length, or 0 where cap is too small. */
 size_t raft_canonical(const struct raft *r, void *buf, size_t cap);
 
+const char *raft_state_name(enum raft_state state); /* "FOLLOWER" */
+
 /* Asserts what holds between the fields; NULL or the name of what doesn't. */
 const char *raft_check(const struct raft *r);
 

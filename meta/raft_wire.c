@@ -14,7 +14,7 @@
 #define RAFT_WIRE_VERSION 1
 #define HEAD_BYTES	  (2 + 9 * 8 + 1 + 4)
 
-enum flag { FLAG_REJECT = 1, FLAG_TRANSFER = 2, FLAG_SILENT = 4, FLAG_DONE = 8, FLAG_ALL = 15 };
+enum flag { FLAG_REJECT = 1, FLAG_TRANSFER = 2, FLAG_NONVOTING = 4, FLAG_DONE = 8, FLAG_ALL = 15 };
 
 size_t raft_message_size(const struct raft_message *m)
 {
@@ -38,13 +38,13 @@ size_t raft_message_encode(const struct raft_message *m, void *buf, size_t cap)
 	wire_put_u64(&w, m->index);
 	wire_put_u64(&w, m->log_term);
 	wire_put_u64(&w, m->hint);
-	wire_put_u64(&w, m->commit);
-	wire_put_u64(&w, m->seq);
+	wire_put_u64(&w, m->leader_commit);
+	wire_put_u64(&w, m->round);
 	wire_put_u64(&w, m->offset);
 	wire_put_u64(&w, m->conf_index);
 	wire_put_u8(&w,
 		    (uint8_t)((m->reject ? FLAG_REJECT : 0) | (m->transfer ? FLAG_TRANSFER : 0) |
-			      (m->silent ? FLAG_SILENT : 0) | (m->done ? FLAG_DONE : 0)));
+			      (m->nonvoting ? FLAG_NONVOTING : 0) | (m->done ? FLAG_DONE : 0)));
 	wire_put_u32(&w, m->n_entries);
 	for (i = 0; i < m->n_entries; i++) {
 		const struct raft_entry *e = &m->entries[i];
@@ -135,14 +135,14 @@ int raft_message_decode(const void *buf, size_t len, struct raft_message *m)
 	m->index = wire_get_u64(&r);
 	m->log_term = wire_get_u64(&r);
 	m->hint = wire_get_u64(&r);
-	m->commit = wire_get_u64(&r);
-	m->seq = wire_get_u64(&r);
+	m->leader_commit = wire_get_u64(&r);
+	m->round = wire_get_u64(&r);
 	m->offset = wire_get_u64(&r);
 	m->conf_index = wire_get_u64(&r);
 	flags = wire_get_u8(&r);
 	m->reject = flags & FLAG_REJECT;
 	m->transfer = flags & FLAG_TRANSFER;
-	m->silent = flags & FLAG_SILENT;
+	m->nonvoting = flags & FLAG_NONVOTING;
 	m->done = flags & FLAG_DONE;
 	if (r.bad || version != RAFT_WIRE_VERSION || type < RAFT_PREVOTE ||
 	    type > RAFT_TIMEOUT_NOW || flags > FLAG_ALL)

@@ -100,8 +100,8 @@ void replica_close(struct replica *p)
 	if (p->raft.log)
 		raft_fini(&p->raft);
 	journal_close(p->journal);
-	snapshot_free_stage(&p->coming);
-	snapshot_free_stage(&p->whole);
+	snapshot_free_staging(&p->incoming);
+	snapshot_free_staging(&p->complete);
 	free(p->results);
 	free(p);
 }
@@ -119,7 +119,7 @@ struct journal *replica_journal(struct replica *p)
 void replica_counts(const struct replica *p, struct replica_counts *counts)
 {
 	*counts = p->counts;
-	counts->staged_bytes = p->coming.cap + p->whole.cap;
+	counts->staged_bytes = p->incoming.cap + p->complete.cap;
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -131,12 +131,12 @@ int replica_step(struct replica *p, const struct raft_event *event)
 	p->now_ms = event->now_ms;
 	if (event->type == RAFT_EV_MESSAGE && event->message->type == RAFT_SNAPSHOT)
 		return snapshot_step_piece(p, event);
-	return raft_step(&p->raft, event, &p->actions);
+	return replica_raft_step(p, event);
 }
 
 /* The leader makes Raft's configuration what the tables want, one change at a time; a refusal (one
    is under way, the new voter lags) is tried again a heartbeat later. */
-static void follow_tables(struct replica *p)
+static void propose_members(struct replica *p)
 {
 	struct raft_event ev = {.type = RAFT_EV_PROPOSE, .now_ms = p->now_ms};
 	const struct raft_member *self;
@@ -158,13 +158,13 @@ static void follow_tables(struct replica *p)
 	self = raft_conf_find(&next, p->raft.opt.self);
 	if (!self || self->role != RAFT_VOTER) { /* hand over: the next leader does it */
 		ev.type = RAFT_EV_TRANSFER;
-		raft_step(&p->raft, &ev, &p->actions);
+		replica_raft_step(p, &ev);
 		return;
 	}
 	ev.entry.type = RAFT_CONF;
 	ev.entry.data = raft_conf_encode(&next);
 	if (ev.entry.data)
-		raft_step(&p->raft, &ev, &p->actions);
+		replica_raft_step(p, &ev);
 	raft_data_unref(ev.entry.data);
 }
 
@@ -187,8 +187,8 @@ void replica_send_early(struct replica *p)
 
 	if (p->failed)
 		return;
-	follow_tables(p);
-	raft_step(&p->raft, &flush, &p->actions);
+	propose_members(p);
+	replica_raft_step(p, &flush);
 	send_messages(p, true);
 }
 
@@ -237,9 +237,9 @@ static int write_turn(struct replica *p)
 	int rc = 0;
 
 	if (a->hard_state)
-		rc = journal_put_hard_state(p->journal, r->term, r->vote, r->confirmed);
+		rc = journal_put_hard_state(p->journal, r->term, r->voted_for, r->confirmed);
 	if (rc == 0 && a->install)
-		rc = journal_restore(p->journal, p->whole.bytes, p->whole.len, r->snap_index,
+		rc = journal_restore(p->journal, p->complete.bytes, p->complete.len, r->snap_index,
 				     r->snap_term, r->snap_conf, r->snap_conf_index);
 	if (rc == 0 && a->log_from != 0)
 		rc = write_log(p);
@@ -276,7 +276,7 @@ int replica_commit(struct replica *p)
 
 /* ---- after it ------------------------------------------------------------------------------ */
 
-static void tell(struct replica *p)
+static void report(struct replica *p)
 {
 	const struct replica_hooks *h = &p->config.hooks;
 	struct journal_state s;
@@ -295,9 +295,9 @@ static void tell(struct replica *p)
 		h->read_ready(h->arg, &p->actions.reads[i]);
 	p->restored = false;
 	p->n_results = 0;
-	if (p->actions.forgot && h->forgot)
-		h->forgot(h->arg);
-	else if (p->actions.forgot)
+	if (p->actions.amnesia && h->amnesia)
+		h->amnesia(h->arg);
+	else if (p->actions.amnesia)
 		replica_fail(p, "meta: the journal ends before what this node acknowledged");
 }
 
@@ -310,11 +310,11 @@ bool replica_finish(struct replica *p, uint64_t now_ms)
 		return false;
 	p->now_ms = now_ms;
 	send_messages(p, false);
-	tell(p);
+	report(p);
 	snapshot_want_dumps(p);
 	raft_actions_reset(&p->actions);
-	raft_step(&p->raft, &ev, &p->actions);
-	snapshot_drop_stages(p);
+	replica_raft_step(p, &ev);
+	snapshot_drop_staging(p);
 	snapshot_tend_dumps(p);
 	return raft_actions_write(&p->actions, &durable) || p->actions.n_messages > 0 ||
 	       p->actions.n_reads > 0 || p->actions.n_snapshot_to > 0;

@@ -34,8 +34,8 @@ struct replica_hooks {
 	/* The tables were replaced by a snapshot of `index`: anything may have changed. */
 	void (*restored)(void *arg, uint64_t index);
 	void (*read_ready)(void *arg, const struct raft_read *read);
-	/* After the commit: the journal is an old copy (raft.h, forgot). NULL: it is fatal. */
-	void (*forgot)(void *arg);
+	/* After the commit: the journal is an old copy (raft.h, amnesia). NULL: it is fatal. */
+	void (*amnesia)(void *arg);
 	void *arg;
 };
 

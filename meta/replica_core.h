@@ -7,7 +7,7 @@
 #include "replica.h"
 
 /* The bytes of a snapshot that comes in. */
-struct stage {
+struct staging {
 	uint8_t *bytes;
 	size_t len, cap;
 };
@@ -29,7 +29,7 @@ struct replica {
 	struct raft_actions actions;
 	struct journal *journal;
 	struct replica_counts counts;
-	struct stage coming, whole; /* whole: complete, to be installed by this turn */
+	struct staging incoming, complete; /* complete: complete, to be installed by this turn */
 	struct outgoing out[RAFT_NODES_MAX];
 	struct fsm_result *results; /* of this turn's entries */
 	size_t n_results, cap_results;
@@ -44,5 +44,7 @@ struct replica {
 
 /* The replica can't go on: says so once through config.journal.fatal. Returns -EIO. */
 int replica_fail(struct replica *p, const char *text);
+/* Steps the core, and logs how its state changed: the core itself does no I/O. */
+int replica_raft_step(struct replica *p, const struct raft_event *event);
 
 #endif

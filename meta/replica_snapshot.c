@@ -17,14 +17,14 @@
 
 /* ---- a snapshot coming in ------------------------------------------------------------------ */
 
-void snapshot_free_stage(struct stage *s)
+void snapshot_free_staging(struct staging *s)
 {
 	free(s->bytes);
 	memset(s, 0, sizeof(*s));
 }
 
 /* Puts a piece at its place; the bytes behind it are not there any more. */
-static bool stage_piece(struct stage *s, uint64_t offset, const uint8_t *bytes, size_t len)
+static bool stage_piece(struct staging *s, uint64_t offset, const uint8_t *bytes, size_t len)
 {
 	size_t want = (size_t)offset + len;
 
@@ -54,42 +54,42 @@ int snapshot_step_piece(struct replica *p, const struct raft_event *event)
 {
 	struct raft_message m = *event->message; /* borrows the references */
 	struct raft_event ev = *event;
-	size_t before = p->coming.len;
+	size_t before = p->incoming.len;
 	bool at_end = m.offset == before || m.offset == 0;
-	struct stage kept;
+	struct staging kept;
 	int rc;
 
 	if (m.done && m.offset == before)
-		m.bad = !stage_piece(&p->coming, m.offset, m.bytes, m.len) ||
-			!journal_dump_valid(p->coming.bytes, p->coming.len);
+		m.bad = !stage_piece(&p->incoming, m.offset, m.bytes, m.len) ||
+			!journal_dump_valid(p->incoming.bytes, p->incoming.len);
 	else if (m.done)
 		m.bad = !journal_dump_valid(m.bytes, m.len) && at_end;
-	p->coming.len = before;
+	p->incoming.len = before;
 	ev.message = &m;
-	rc = raft_step(&p->raft, &ev, &p->actions);
+	rc = replica_raft_step(p, &ev);
 	if (p->actions.stage == RAFT_STAGE_FIRST)
-		p->coming.len = 0;
+		p->incoming.len = 0;
 	if (p->actions.stage != RAFT_STAGE_NONE &&
-	    !stage_piece(&p->coming, m.offset, m.bytes, m.len))
+	    !stage_piece(&p->incoming, m.offset, m.bytes, m.len))
 		return replica_fail(p, "meta: no memory for a snapshot");
 	if (p->actions.stage != RAFT_STAGE_NONE && m.done) {
-		kept = p->whole;
-		p->whole = p->coming;
-		p->coming = kept;
-		p->coming.len = 0;
+		kept = p->complete;
+		p->complete = p->incoming;
+		p->incoming = kept;
+		p->incoming.len = 0;
 	}
 	return rc;
 }
 
 /* A snapshot is as large as the tables: its bytes go once it is installed, or once the log has come
    as far without it. */
-void snapshot_drop_stages(struct replica *p)
+void snapshot_drop_staging(struct replica *p)
 {
 	const struct raft *r = &p->raft;
 
-	snapshot_free_stage(&p->whole);
-	if (r->taking_offset == 0 || r->taking_index <= r->commit)
-		snapshot_free_stage(&p->coming);
+	snapshot_free_staging(&p->complete);
+	if (r->incoming_offset == 0 || r->incoming_index <= r->commit_index)
+		snapshot_free_staging(&p->incoming);
 }
 
 /* ---- snapshots going out ------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ void snapshot_tend_dumps(struct replica *p)
 			continue;
 		for (k = 0; k < p->raft.n_peers; k++)
 			sending |= p->raft.peers[k].node == o->node &&
-				   p->raft.peers[k].flow == RAFT_SENDING;
+				   p->raft.peers[k].flow == RAFT_SNAPSHOTTING;
 		if (!sending || p->raft.state != RAFT_LEADER) {
 			end_outgoing(o);
 			continue;
@@ -164,7 +164,7 @@ void snapshot_tend_dumps(struct replica *p)
 		if (o->lost) {
 			end_outgoing(o);
 			ev.type = RAFT_EV_SNAPSHOT_LOST;
-			raft_step(&p->raft, &ev, &p->actions);
+			replica_raft_step(p, &ev);
 		} else if (o->wanted && journal_dump_open(p->journal, &o->dump, NULL) == 0) {
 			o->wanted = false;
 			o->since_ms = p->now_ms;
@@ -172,7 +172,7 @@ void snapshot_tend_dumps(struct replica *p)
 			ev.type = RAFT_EV_SNAPSHOT_READY;
 			ev.index = journal_dump_index(o->dump);
 			ev.term = journal_dump_term(o->dump);
-			raft_step(&p->raft, &ev, &p->actions);
+			replica_raft_step(p, &ev);
 		}
 	}
 }

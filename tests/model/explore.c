@@ -94,7 +94,7 @@ static void print_message(uint32_t number)
 
 	printf("%s %u -> %u term %llu index %llu/%llu commit %llu n %u%s", names[m->type], m->from,
 	       m->to, (unsigned long long)m->term, (unsigned long long)m->index,
-	       (unsigned long long)m->log_term, (unsigned long long)m->commit, m->n_entries,
+	       (unsigned long long)m->log_term, (unsigned long long)m->leader_commit, m->n_entries,
 	       m->reject ? " reject" : "");
 }
 

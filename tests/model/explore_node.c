@@ -158,7 +158,7 @@ static uint32_t number_message(const struct raft_message *from)
 
 	m.early = false;
 	if (!options.rounds)
-		m.seq = 0;
+		m.round = 0;
 	key[0] = (uint8_t)m.from;
 	key[1] = (uint8_t)m.to;
 	len = raft_message_encode(&m, key + 2, sizeof(key) - 2);
@@ -180,7 +180,7 @@ static void summarize(struct node *n)
 
 	s->state = r->state;
 	s->term = r->term;
-	s->commit = r->commit;
+	s->commit = r->commit_index;
 	s->snap_index = r->snap_index;
 	s->last = r->last_index;
 	s->lease = r->lease;
@@ -195,7 +195,7 @@ static void summarize(struct node *n)
 static uint32_t number_node(struct puppet *p)
 {
 	static uint8_t key[KEY_MAX];
-	uint64_t extra[3] = {p->opt.self, p->disk.applied, options.rounds ? p->raft.seq : 0};
+	uint64_t extra[3] = {p->opt.self, p->disk.applied, options.rounds ? p->raft.round : 0};
 	struct raft_peer *peers;
 	struct node *n;
 	uint32_t number;

@@ -104,7 +104,7 @@ int puppet_step(struct puppet *p, const struct raft_event *ev)
 
 	if (wrong)
 		puppet_wrong("node %u: raft_check: %s", p->opt.self, wrong);
-	if (p->actions.forgot)
+	if (p->actions.amnesia)
 		puppet_wrong("node %u: told of more than it has acknowledged", p->opt.self);
 	if (p->actions.failed)
 		puppet_wrong("node %u: the core gave up (actions.failed)", p->opt.self);
@@ -186,7 +186,7 @@ void puppet_commit(struct puppet *p)
 
 	if (a->hard_state) {
 		d->term = p->raft.term;
-		d->vote = p->raft.vote;
+		d->vote = p->raft.voted_for;
 		d->confirmed = p->raft.confirmed;
 	}
 	if (a->install) {

@@ -108,7 +108,7 @@ START_TEST(a_round_of_an_earlier_life_proves_nothing)
 	stage_drop(ANY, ANY, 0);
 	stage_give(late);
 	answer = stage_take(2, 1, RAFT_APPEND_ANSWER);
-	while (stage_raft(1)->seq + 1 < late->seq) {
+	while (stage_raft(1)->round + 1 < late->round) {
 		stage_event(1, RAFT_EV_HEARTBEAT);
 		stage_drop(ANY, ANY, 0);
 	}

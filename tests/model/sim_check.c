@@ -103,12 +103,12 @@ static void check_commit(struct sim_world *w, struct sim_node *n, const struct r
 {
 	uint64_t i = n->seen_commit;
 
-	if (r->commit < i)
+	if (r->commit_index < i)
 		sim_fail(w, "node %u: commit goes back from %" PRIu64 " to %" PRIu64, n->id, i,
-			 r->commit);
+			 r->commit_index);
 	if (i < r->snap_index)
 		i = r->snap_index;
-	for (i++; i <= r->commit; i++) {
+	for (i++; i <= r->commit_index; i++) {
 		const struct raft_entry *e = raft_entry_at(r, i);
 		struct sim_entry_record *rec = record_of(w, i);
 
@@ -126,9 +126,9 @@ static void check_commit(struct sim_world *w, struct sim_node *n, const struct r
 				 n->id, i, e->term, rec->term);
 		}
 	}
-	n->seen_commit = r->commit;
-	if (r->commit > w->committed)
-		w->committed = r->commit;
+	n->seen_commit = r->commit_index;
+	if (r->commit_index > w->committed)
+		w->committed = r->commit_index;
 	if (r->snap_index > 1 && r->snap_index < SIM_INDEXES && w->records[r->snap_index].entry &&
 	    w->records[r->snap_index].term != r->snap_term)
 		sim_fail(w,
@@ -143,7 +143,8 @@ static void check_stages(struct sim_world *w, const struct sim_node *n, const st
 	struct replica_counts counts;
 
 	replica_counts(n->replica, &counts);
-	if (counts.staged_bytes && (r->taking_offset == 0 || r->taking_index <= r->commit))
+	if (counts.staged_bytes &&
+	    (r->incoming_offset == 0 || r->incoming_index <= r->commit_index))
 		sim_fail(w, "node %u: keeps %" PRIu64 " bytes of a snapshot that it does not take",
 			 n->id, counts.staged_bytes);
 }
@@ -177,7 +178,7 @@ void sim_check_leave(struct sim_node *n)
 	if (!n->left)
 		return;
 	n->left_term = r->term;
-	n->left_vote = r->vote;
+	n->left_vote = r->voted_for;
 	n->left_snap = r->snap_index;
 	n->left_last = r->last_index;
 	for (uint64_t i = r->snap_index + 1; i <= r->last_index; i++)
@@ -192,11 +193,11 @@ void sim_check_return(struct sim_world *w, struct sim_node *n)
 	if (!n->left)
 		return;
 	n->left = false;
-	if (r->term != n->left_term || r->vote != n->left_vote)
+	if (r->term != n->left_term || r->voted_for != n->left_vote)
 		sim_fail(w,
 			 "node %u: died in term %" PRIu64 " with vote %u, came back in %" PRIu64
 			 " with %u",
-			 n->id, n->left_term, n->left_vote, r->term, r->vote);
+			 n->id, n->left_term, n->left_vote, r->term, r->voted_for);
 	if (r->last_index != n->left_last || r->snap_index > n->left_snap)
 		sim_fail(w,
 			 "node %u: died with a log to %" PRIu64 ", came back with one to %" PRIu64,
@@ -287,9 +288,9 @@ const char *sim_check_unsettled(struct sim_world *w)
 		return "nobody leads";
 	if (!sim_clients_resting(w))
 		return "a client has no answer";
-	if (leader->commit != leader->last_index)
+	if (leader->commit_index != leader->last_index)
 		return "the leader's last entry isn't committed";
-	if (leader->conf_index > leader->commit)
+	if (leader->conf_index > leader->commit_index)
 		return "the last configuration isn't committed";
 	for (uint32_t i = 0; i < leader->conf.n; i++) {
 		ramp_node_t id = leader->conf.member[i].node;
@@ -301,7 +302,7 @@ const char *sim_check_unsettled(struct sim_world *w)
 		if (!sim_node_up(w, id) || w->nodes[id].phase != SIM_IDLE)
 			return text;
 		r = replica_raft(w->nodes[id].replica);
-		if (r->applied != leader->commit || r->leader != leader->opt.self)
+		if (r->last_applied != leader->commit_index || r->leader != leader->opt.self)
 			return text;
 	}
 	return NULL;
@@ -354,9 +355,9 @@ void sim_check_end(struct sim_world *w)
 		if (n->fresh)
 			continue;
 		journal_state(replica_journal(n->replica), &state);
-		if (state.applied != leader->commit)
+		if (state.applied != leader->commit_index)
 			sim_fail(w, "node %u: tables at %" PRIu64 ", %" PRIu64 " is committed",
-				 n->id, state.applied, leader->commit);
+				 n->id, state.applied, leader->commit_index);
 		sim_check_sum(w, n);
 		check_rows(w, n);
 	}

@@ -200,10 +200,11 @@ static void trace_message(struct sim_world *w, const char *what, const struct ra
 		  "offset %llu+%zu%s%s%s%s%s",
 		  what, m->from, m->to, names[m->type], (unsigned long long)m->term,
 		  (unsigned long long)m->index, (unsigned long long)m->log_term,
-		  (unsigned long long)m->hint, (unsigned long long)m->commit,
-		  (unsigned long long)m->seq, m->n_entries, (unsigned long long)m->offset, m->len,
+		  (unsigned long long)m->hint, (unsigned long long)m->leader_commit,
+		  (unsigned long long)m->round, m->n_entries, (unsigned long long)m->offset, m->len,
 		  m->reject ? " reject" : "", m->transfer ? " transfer" : "",
-		  m->silent ? " silent" : "", m->done ? " done" : "", m->early ? " early" : "");
+		  m->nonvoting ? " nonvoting" : "", m->done ? " done" : "",
+		  m->early ? " early" : "");
 }
 
 static void hook_send(void *arg, const struct raft_message *m)

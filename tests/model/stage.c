@@ -100,7 +100,7 @@ const struct raft *stage_raft(ramp_node_t id)
 
 uint64_t stage_commit_of(ramp_node_t id)
 {
-	return stage_raft(id)->commit;
+	return stage_raft(id)->commit_index;
 }
 
 int stage_step(ramp_node_t id, enum raft_event_type type)
@@ -328,7 +328,7 @@ struct raft_message stage_append(ramp_node_t from, ramp_node_t to, uint64_t term
 		.term = term,
 		.index = index,
 		.log_term = log_term,
-		.commit = commit,
+		.leader_commit = commit,
 	};
 
 	return m;

@@ -314,8 +314,8 @@ START_TEST(messages_come_back_as_they_went)
 				 .term = 9,
 				 .index = 8,
 				 .log_term = 3,
-				 .commit = 7,
-				 .seq = 6,
+				 .leader_commit = 7,
+				 .round = 6,
 				 .n_entries = 3},
 			    back;
 	uint8_t bytes[400];
@@ -331,7 +331,7 @@ START_TEST(messages_come_back_as_they_went)
 	ck_assert_uint_le(len, raft_message_size(&m));
 	ck_assert_int_eq(raft_message_decode(bytes, len, &back), 0);
 	ck_assert_uint_eq(back.term, 9);
-	ck_assert_uint_eq(back.commit, 7);
+	ck_assert_uint_eq(back.leader_commit, 7);
 	ck_assert_uint_eq(back.n_entries, 3);
 	ck_assert_uint_eq(back.entries[1].data->len, 5);
 	ck_assert_mem_eq(back.entries[1].data->bytes, "hello", 5);
