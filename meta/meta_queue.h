@@ -16,7 +16,7 @@ struct item {
 	ramp_node_t node;
 	uint64_t instance; /* ITEM_MESSAGE: the sender's */
 	bool up;
-	struct proposal *proposal;
+	struct meta_proposal *proposal;
 	struct sync_read *sync;
 	size_t len;
 	uint8_t bytes[];

@@ -34,13 +34,13 @@ void proposals_init(struct proposals *all)
 	all->next_number = 1;
 }
 
-static void proposal_finish(struct proposal *p, const struct meta_reply *reply)
+static void proposal_finish(struct meta_proposal *p, const struct meta_reply *reply)
 {
 	p->done(p->arg, reply);
 	free(p);
 }
 
-static void proposal_fail(struct proposal *p, int result)
+static void proposal_fail(struct meta_proposal *p, int result)
 {
 	struct meta_reply reply = {.result = result};
 
@@ -48,9 +48,9 @@ static void proposal_fail(struct proposal *p, int result)
 }
 
 /* Takes *at out of its list, whose end it keeps right. */
-static struct proposal *proposal_unlink(struct proposal **at, struct proposal ***end)
+static struct meta_proposal *proposal_unlink(struct meta_proposal **at, struct meta_proposal ***end)
 {
-	struct proposal *p = *at;
+	struct meta_proposal *p = *at;
 
 	*at = p->next;
 	if (*end == &p->next)
@@ -59,7 +59,7 @@ static struct proposal *proposal_unlink(struct proposal **at, struct proposal **
 	return p;
 }
 
-static void proposal_append(struct proposal ***end, struct proposal *p)
+static void proposal_append(struct meta_proposal ***end, struct meta_proposal *p)
 {
 	p->next = NULL;
 	**end = p;
@@ -68,7 +68,8 @@ static void proposal_append(struct proposal ***end, struct proposal *p)
 
 /* ---- proposals: out ------------------------------------------------------------------------ */
 
-static size_t proposal_encode(struct meta *meta, const struct proposal *p, uint8_t *buf, size_t cap)
+static size_t proposal_encode(struct meta *meta, const struct meta_proposal *p, uint8_t *buf,
+			      size_t cap)
 {
 	struct meta_origin origin = {.node = meta_opened(meta)->self,
 				     .life = meta_opened(meta)->life,
@@ -107,7 +108,7 @@ static int propose_bytes(struct meta *meta, const struct meta_command *c, const 
 }
 
 /* Gives a copy to the leader, if there is one. */
-static void proposal_send(struct meta *meta, struct proposal *p)
+static void proposal_send(struct meta *meta, struct meta_proposal *p)
 {
 	uint8_t buf[1 + META_COMMAND_BYTES];
 	ramp_node_t leader = meta_raft(meta)->leader;
@@ -155,26 +156,26 @@ void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, c
 		propose_bytes(meta, &c, bytes, len);
 }
 
-static bool result_known(struct meta *meta, const struct proposal *p, struct meta_reply *reply)
+static bool result_known(struct meta *meta, const struct meta_proposal *p, struct meta_reply *reply)
 {
 	return journal_get_result(meta_journal(meta), p->command.cid, reply) == 0;
 }
 
-static bool is_member_change(const struct proposal *p)
+static bool is_member_change(const struct meta_proposal *p)
 {
 	return p->command.type == META_MEMBER_ADD || p->command.type == META_MEMBER_PROMOTE ||
 	       p->command.type == META_MEMBER_REMOVE;
 }
 
 /* The node that a member's change is about. */
-static ramp_node_t proposal_subject(const struct proposal *p)
+static ramp_node_t proposal_subject(const struct meta_proposal *p)
 {
 	return p->command.type == META_MEMBER_ADD ? p->reply.node : p->command.node;
 }
 
 /* True when nothing more is to be waited for: the result is there, and for members the
    configuration. */
-static bool proposal_complete(struct meta *meta, const struct proposal *p)
+static bool proposal_complete(struct meta *meta, const struct meta_proposal *p)
 {
 	if (!p->applied)
 		return false;
@@ -183,12 +184,12 @@ static bool proposal_complete(struct meta *meta, const struct proposal *p)
 }
 
 /* The errno of one that has no result. */
-static int unanswered(const struct proposal *p)
+static int unanswered(const struct meta_proposal *p)
 {
 	return p->sent || p->applied ? -ETIMEDOUT : -EROFS;
 }
 
-void proposals_add(struct meta *meta, struct proposal *p)
+void proposals_add(struct meta *meta, struct meta_proposal *p)
 {
 	struct meta_origin nobody = {0};
 	uint8_t buf[META_COMMAND_BYTES];
@@ -216,7 +217,7 @@ static void open_window(struct meta *meta)
 
 	while (!atomic_load(&all->held) && all->waiting &&
 	       (!all->open || all->next_number - all->open->number < META_WINDOW)) {
-		struct proposal *p = proposal_unlink(&all->waiting, &all->waiting_end);
+		struct meta_proposal *p = proposal_unlink(&all->waiting, &all->waiting_end);
 
 		p->number = all->next_number++;
 		proposal_append(&all->open_end, p);
@@ -228,12 +229,13 @@ static void open_window(struct meta *meta)
 /* ---- proposals: back ----------------------------------------------------------------------- */
 
 /* Ends what is complete, or late. */
-static void end_proposals(struct meta *meta, struct proposal **list, struct proposal ***end)
+static void end_proposals(struct meta *meta, struct meta_proposal **list,
+			  struct meta_proposal ***end)
 {
-	struct proposal **at = list;
+	struct meta_proposal **at = list;
 
 	while (*at) {
-		struct proposal *p = *at;
+		struct meta_proposal *p = *at;
 
 		if (proposal_complete(meta, p)) {
 			proposal_unlink(at, end);
@@ -248,11 +250,11 @@ static void end_proposals(struct meta *meta, struct proposal **list, struct prop
 }
 
 /* What asked for this command has its result, and ends where nothing more is to be waited for. */
-static void take_result(struct meta *meta, struct proposal **at, struct proposal ***end,
+static void take_result(struct meta *meta, struct meta_proposal **at, struct meta_proposal ***end,
 			const struct fsm_result *result)
 {
 	while (*at) {
-		struct proposal *p = *at;
+		struct meta_proposal *p = *at;
 
 		if (result->command && p->command.cid.client == result->cid.client &&
 		    p->command.cid.unique == result->cid.unique) {
@@ -283,7 +285,7 @@ void proposals_applied(struct meta *meta, const struct fsm_result *result)
 
 void proposals_restored(struct meta *meta)
 {
-	struct proposal *p;
+	struct meta_proposal *p;
 
 	for (p = meta_proposals(meta)->open; p; p = p->next)
 		if (!p->applied)
@@ -296,7 +298,7 @@ void proposals_restored(struct meta *meta)
 void proposals_tend(struct meta *meta, bool leader_changed)
 {
 	struct proposals *all = meta_proposals(meta);
-	struct proposal *p;
+	struct meta_proposal *p;
 
 	end_proposals(meta, &all->open, &all->open_end);
 	end_proposals(meta, &all->waiting, &all->waiting_end);

@@ -13,8 +13,8 @@
 #include "meta.h"
 
 /* A proposal of this node. */
-struct proposal {
-	struct proposal *next;
+struct meta_proposal {
+	struct meta_proposal *next;
 	struct meta_command command;
 	meta_done *done;
 	void *arg;
@@ -28,15 +28,15 @@ struct proposal {
 
 /* All of it belongs to the meta thread, but `held`. */
 struct proposals {
-	atomic_bool held;			 /* meta_hold */
-	struct proposal *open, **open_end;	 /* numbered, in order */
-	struct proposal *waiting, **waiting_end; /* outside of the window */
+	atomic_bool held;			      /* meta_hold */
+	struct meta_proposal *open, **open_end;	      /* numbered, in order */
+	struct meta_proposal *waiting, **waiting_end; /* outside of the window */
 	uint64_t next_number;
 };
 
 void proposals_init(struct proposals *all);
-void proposals_add(struct meta *meta, struct proposal *p);   /* takes it */
-void proposals_tend(struct meta *meta, bool leader_changed); /* sends, repeats, gives up */
+void proposals_add(struct meta *meta, struct meta_proposal *p); /* takes it */
+void proposals_tend(struct meta *meta, bool leader_changed);	/* sends, repeats, gives up */
 void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, const uint8_t *bytes,
 			 size_t len);
 void proposals_applied(struct meta *meta, const struct fsm_result *result);
