@@ -283,8 +283,8 @@ void admission_tell_members(struct meta *meta, ramp_node_t to)
 		meta_send(meta, to, buf, w.len);
 }
 
-/* What the tables say counts, also of one that has gone. There are no more members than a message of
-   ours can name. */
+/* What the tables say counts, also of one that has gone. There are no more members than a message
+   of ours can name. */
 void admission_members(struct meta *meta, struct wire_r *body)
 {
 	struct node_row row, known;

@@ -1,12 +1,12 @@
 /*
- * The journal: the file, Raft's hard state and log, and turns. See journal.h.
+ * The journal's file, Raft's hard state and log, and turns. See journal.h.
  *
  * The happy path: journal_open takes the lock, opens the file, makes durable what it finds, and
- * counts this life; then turns: BEGIN, some statements, each prepared at its first use, COMMIT,
- * and now and then a checkpoint.
+ * counts this life. Then come turns: BEGIN, some statements, each prepared at its first use,
+ * COMMIT, and now and then a checkpoint.
  *
- * How it fails: what is wrong when it is opened comes back as an error; once it is open any error
- * of the writer is final (journal_fail).
+ * How it fails: a failure while it is being opened is returned as an error. Once it is open, any
+ * error of the writer is final (journal_fail).
  */
 #include "journal.h"
 
@@ -19,20 +19,21 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "journal_create.h"
 #include "journal_impl.h"
 #include "journal_keys.h"
 #include "journal_sql.h"
 
-#define CHECKPOINT_FRAMES 1000 /* of the WAL, as SQLite has it */
+#define CHECKPOINT_FRAMES 1000 /* of the WAL; SQLite's default */
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 /*
- * The kernel tells of a failed sync once, and then takes for written what it was to write: a later
- * sync goes well, and behind the hole that it leaves in the WAL nothing is found again. So it must
- * be fatal wherever it happens. SQLite's own hook takes no notice of how its checkpoint ends, which
- * begins with a sync of what turns that were not durable have written.
+ * Makes a checkpoint after a commit, once the WAL is long.
+ *
+ * The kernel reports a failed sync once, and then takes the pages for written: a later sync
+ * succeeds, and behind the hole that the failed one leaves in the WAL nothing is found again. So a
+ * failed sync must be fatal wherever it happens. SQLite's own hook ignores the result of its
+ * checkpoint, which begins with a sync of the pages that turns which were not durable have written.
  *
  * Where the database can't grow, or a reader is in the way, the WAL stays as it is and nothing is
  * lost; the next turn tries again.
@@ -56,9 +57,8 @@ static int checkpoint_if_due(void *arg, sqlite3 *db, const char *name, int frame
 	}
 }
 
-/* The process before this one may have died of such a sync. What is read now may stand nowhere but
-   in the kernel's memory, and would be taken for durable: so all of the WAL is written anew, into
-   the database. */
+/* Writes all of the WAL into the database again. The process before this one may have died of such
+   a sync: what is read now may be in the kernel's memory alone, and would be taken for durable. */
 static int make_durable(struct journal *j, struct ramp_err *err)
 {
 	int rc = sqlite3_wal_checkpoint_v2(j->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -76,8 +76,8 @@ static int take_lock(struct journal *j, struct ramp_err *err)
 {
 	char name[4096];
 
-	/* SQLite's own locks are for connections; this one is for processes. The files of another
-	   VFS are its own business. */
+	/* SQLite's own locks are for connections; this one is for processes. A VFS of a test locks
+	   its own files. */
 	if (j->vfs)
 		return 0;
 	if (snprintf(name, sizeof(name), "%s.lock", j->path) >= (int)sizeof(name))
@@ -147,7 +147,7 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	j->lock_fd = -1;
 	j->path = strdup(config->path);
 	j->vfs = config->vfs ? strdup(config->vfs) : NULL;
-	/* Until it is open, what is wrong comes back as an error. */
+	/* Until it is open, a failure is returned as an error. */
 	j->config = (struct journal_config){.fatal = journal_remember_failure, .arg = err};
 	rc = j->path ? take_lock(j, err) : ramp_err_set(err, ENOMEM, "journal: out of memory");
 	rc = rc ? rc : journal_connect(j->path, j->vfs, true, &j->db, err);

@@ -1,5 +1,5 @@
 /*
- * A journal that is made by mkfs: its tables, and the founding members. See journal_create.h.
+ * The making of a journal: its tables, and the founding members. See journal_create.h.
  */
 #include "journal_create.h"
 
@@ -41,8 +41,8 @@ static int write_members(struct journal *j, const struct meta_founding *f)
 	return rc;
 }
 
-/* Founders begin as if a first entry of term 1 had made these tables, so that whoever joins later
-   with none of the log (index 0) is sent a snapshot. */
+/* Writes the first rows. Founders begin as if a first entry of term 1 had made these tables, so
+   that a node that joins later with none of the log (index 0) is sent a snapshot. */
 static int write_founding(struct journal *j, const struct meta_founding *f)
 {
 	size_t i;
@@ -68,7 +68,8 @@ static int write_founding(struct journal *j, const struct meta_founding *f)
 	return rc;
 }
 
-/* For a journal being made: that every statement fits its tables is said here, not at first use. */
+/* Prepares every statement: one that does not fit the tables is found here, not at its first
+   use. */
 static int prepare_all(struct journal *j)
 {
 	size_t i;

@@ -1,5 +1,5 @@
 /*
- * A journal that mkfs makes.
+ * The making of a journal, by mkfs.
  */
 #ifndef RAMP_META_JOURNAL_CREATE_H
 #define RAMP_META_JOURNAL_CREATE_H
@@ -7,9 +7,8 @@
 #include "base/err.h"
 #include "meta.h"
 
-#define JOURNAL_FORMAT 1
-
-/* Makes the file, in one transaction; an error leaves none behind. -EEXIST: it is there. */
+/* Makes the file, in one transaction; on failure none is left behind. Returns 0, -EEXIST: there is
+   one already; -EINVAL, -EIO, -ENOMEM. */
 int journal_create(const char *path, const char *vfs, const struct meta_founding *founding,
 		   struct ramp_err *err);
 

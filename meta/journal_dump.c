@@ -1,5 +1,5 @@
 /*
- * The journal's snapshots: all tables of the state machine as one stream of bytes, and back.
+ * The journal's snapshots. See journal_dump.h.
  *
  * The stream is a sequence of frames {u32 number, u32 CRC32C of the payload, blob payload}; a
  * payload is rows, each {u8 table + 1, values}, a value is {u8 kind, u64 or blob}. Rows are never
@@ -7,8 +7,9 @@
  * the order of their keys, so that the same tables give the same bytes on every node: a transfer
  * may be continued from another dump of the same index.
  *
- * It fails: a reader's error is the caller's; restoring is the writer's business and fails as the
- * journal does. What doesn't decode is refused before anything is written (journal_dump_valid).
+ * How it fails: an error of a dump's own connection is returned to the caller. Restoring is done by
+ * the writer and fails as the journal does. A dump that doesn't decode is refused before anything
+ * is written (journal_dump_valid).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ struct journal_dump {
 	sqlite3 *db;
 	bool own_db;	  /* false: the writer's, for journal_tables_sum */
 	sqlite3_stmt *st; /* of tables[table] */
-	size_t table;	  /* journal_n_tables: all rows are out */
+	size_t table;	  /* journal_n_tables: all rows were given */
 	uint64_t index, term;
 	uint32_t number; /* of the next frame */
 	uint64_t offset; /* of the frame in buf */
@@ -39,7 +40,8 @@ struct journal_dump {
 	uint8_t buf[FRAME_HEAD + FRAME_BYTES + ROW_BYTES];
 };
 
-/* ---- out ----------------------------------------------------------------------------------- */
+/* ---- dumping
+   ----------------------------------------------------------------------------------- */
 
 static void put_row(struct wire_w *w, sqlite3_stmt *st, size_t table)
 {
@@ -66,7 +68,7 @@ static void put_row(struct wire_w *w, sqlite3_stmt *st, size_t table)
 	}
 }
 
-/* Steps to the next row of any table: 1, 0 at the end, -EIO. */
+/* Steps to the next row of any table. Returns 1, 0 at the end, or -EIO. */
 static int next_row(struct journal_dump *d)
 {
 	for (; d->table < journal_n_tables; d->table++) {
@@ -117,7 +119,7 @@ static int begin_read(struct journal_dump *d, const char *path, const char *vfs,
 	if (rc < 0)
 		return rc;
 	d->own_db = true;
-	/* The first read fixes what the transaction sees. */
+	/* The first read fixes the state that the transaction sees. */
 	if (sqlite3_exec(d->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK ||
 	    sqlite3_prepare_v2(d->db,
 			       "SELECT (SELECT v FROM meta WHERE k = 'applied'), "
@@ -213,9 +215,10 @@ int journal_tables_sum(struct journal *j, uint64_t *sum)
 	return rc;
 }
 
-/* ---- in ------------------------------------------------------------------------------------ */
+/* ---- restoring
+   ------------------------------------------------------------------------------------ */
 
-/* Reads one value; binds it where st is not NULL. */
+/* Reads one value, and binds it where st is not NULL. Returns false where there is none. */
 static bool take_value(struct wire_r *r, sqlite3_stmt *st, int *at)
 {
 	uint8_t kind = wire_get_u8(r);
@@ -242,7 +245,8 @@ static bool take_value(struct wire_r *r, sqlite3_stmt *st, int *at)
 	return true;
 }
 
-/* Reads one row; writes it where insert (a statement for each table) is not NULL. */
+/* Reads one row, and writes it where insert (a statement for each table) is not NULL. Returns false
+   where there is none, or it can't be written. */
 static bool take_row(struct wire_r *r, sqlite3_stmt **insert)
 {
 	size_t table = (size_t)wire_get_u8(r) - 1;

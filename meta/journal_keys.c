@@ -1,5 +1,5 @@
 /*
- * Values that stand in the journal under a name of their own. See journal_keys.h.
+ * Values in the journal under a name of their own. See journal_keys.h.
  */
 #include "journal_keys.h"
 
@@ -33,7 +33,6 @@ int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, 
 	return journal_run(j, st, key);
 }
 
-/* Returns the statement at the key's row, to be reset; NULL where there is none. */
 sqlite3_stmt *journal_find_key(struct journal *j, const char *key)
 {
 	sqlite3_stmt *st = journal_statement(j, S_META_GET);

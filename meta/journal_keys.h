@@ -1,6 +1,6 @@
 /*
- * Values that stand in the journal under a name of their own: in the table meta (this node's, not
- * in a snapshot), and counters (the cluster's).
+ * Values in the journal under a name of their own: in the table meta (this node's, not in a
+ * snapshot), and in the table counter (the cluster's).
  */
 #ifndef RAMP_META_JOURNAL_KEYS_H
 #define RAMP_META_JOURNAL_KEYS_H
@@ -14,11 +14,16 @@
 
 int journal_put_key_u64(struct journal *j, const char *key, uint64_t v);
 int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, size_t len);
+/* Returns the statement at the key's row, which the caller resets; NULL: no such key. */
 sqlite3_stmt *journal_find_key(struct journal *j, const char *key);
+/* Returns false where there is no such key. */
 bool journal_get_key_u64(struct journal *j, const char *key, uint64_t *v);
+/* Writes the configuration at snap_index (conf NULL: as it is) and its index. */
 int journal_put_conf(struct journal *j, const struct raft_data *conf, uint64_t conf_index);
 
+/* Returns in *value the next number that the counter gives; `first` where it has given none. */
 int journal_read_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
+/* The same, and the counter gives that number: it is never given again. */
 int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
 
 #endif

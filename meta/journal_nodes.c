@@ -1,6 +1,5 @@
 /*
- * The journal's rows of nodes: themselves, past incarnations, the configuration. See
- * journal_nodes.h.
+ * The journal's rows of nodes, past incarnations, and the configuration. See journal_nodes.h.
  */
 #include "journal_nodes.h"
 
@@ -68,7 +67,7 @@ int journal_next_node(struct journal *j, ramp_node_t *node)
 	uint64_t last = 0, next;
 	int rc = journal_walk_nodes(j, last_node, &last);
 
-	/* The founding members took theirs without counting; rows of removed ones stay. */
+	/* The founding members' numbers were not counted; rows of removed nodes stay. */
 	rc = rc ? rc : journal_next_count(j, "node", last + 1, &next);
 	if (rc == 0)
 		*node = (ramp_node_t)next;

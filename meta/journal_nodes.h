@@ -1,7 +1,8 @@
 /*
- * The journal's rows of nodes: themselves, past incarnations, the configuration as applied.
+ * The journal's rows of nodes, past incarnations, and the configuration as applied.
  *
- * All of it runs within a turn of the writer, and the writer sees its own rows.
+ * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or as noted),
+ * or -EIO: the journal is dead.
  */
 #ifndef RAMP_META_JOURNAL_NODES_H
 #define RAMP_META_JOURNAL_NODES_H
@@ -15,9 +16,11 @@ int journal_get_node(struct journal *j, ramp_node_t node, struct node_row *row);
 int journal_find_node(struct journal *j, const char *name, struct node_row *row); /* -ENOENT */
 int journal_put_node(struct journal *j, const struct node_row *row);
 int journal_next_node(struct journal *j, ramp_node_t *node); /* never given before */
+/* Calls fn for each node in order. Returns fn's first nonzero result. */
 int journal_walk_nodes(struct journal *j, int (*fn)(void *arg, const struct node_row *row),
 		       void *arg);
-/* Incarnations of a node that are over because a newer one came. 1: it is one; 0: not. */
+/* Past incarnations of a node are over because a newer one came. Returns 1 where `inc` is one; else
+   0. */
 int journal_is_past(struct journal *j, ramp_node_t node, ramp_incarnation_t inc);
 int journal_put_past(struct journal *j, ramp_node_t node, ramp_incarnation_t inc);
 

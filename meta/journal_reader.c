@@ -1,8 +1,5 @@
 /*
- * The journal's readers: one connection each, which sees what was committed when a call begins.
- *
- * It fails where SQLite does (-EIO, with nothing half-read), and with -ENOENT where there is no
- * row.
+ * The journal's readers. See journal_reader.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +79,7 @@ const char *journal_reader_why(struct journal_reader *r)
 	return sqlite3_errmsg(r->db);
 }
 
-/* Steps; 1: a row, 0: none, -EIO. The statement is reset where there is no row. */
+/* Steps to a row. Returns 1, 0: there is none; -EIO. Without a row the statement is reset. */
 static int step_row(sqlite3_stmt *st)
 {
 	int rc = sqlite3_step(st);

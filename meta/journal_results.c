@@ -1,6 +1,5 @@
 /*
- * The journal's results of commands, and the floors below which commands are stale. See
- * journal_results.h.
+ * The journal's results of commands and floors of proposals. See journal_results.h.
  */
 #include "journal_results.h"
 
@@ -10,8 +9,8 @@
 #include "journal.h"
 #include "journal_sql.h"
 
-#define CLIENTS_KEPT	 256 /* those not heard of for longest go, with their results */
-#define EVICTED_TOGETHER 32  /* results of a client; each time all that it has are looked at */
+#define CLIENTS_KEPT	 256 /* of more, the least recently used go, with their results */
+#define EVICTED_TOGETHER 32  /* results of a client: each time all of its results are scanned */
 
 int journal_get_result(struct journal *j, struct meta_command_id cid, struct meta_reply *reply)
 {
@@ -26,7 +25,7 @@ int journal_get_result(struct journal *j, struct meta_command_id cid, struct met
 	return rc < 0 ? journal_fail(j, "a result can't be read") : 0;
 }
 
-/* A client that is not known: where there are too many, the one longest unheard of goes. */
+/* Makes room for a new client: of too many, the least recently used one goes. */
 static int new_client(struct journal *j)
 {
 	sqlite3_stmt *st = journal_find_row(j, S_CLIENT_COUNT, 0, 0);

@@ -1,6 +1,5 @@
 /*
- * The journal's rows of segments: themselves, names of directories, extents. See
- * journal_segments.h.
+ * The journal's rows of segments, names of directories and extents. See journal_segments.h.
  */
 #include "journal_segments.h"
 
@@ -65,7 +64,7 @@ static int put_segment(struct journal *j, enum statement s, const struct segment
 	return journal_run(j, st, "write a segment");
 }
 
-/* Most changes leave the nodes as they are, and then no index has to be touched. */
+/* Most changes leave the nodes as they are, and then no index has to be changed. */
 int journal_put_segment(struct journal *j, const struct segment_row *row)
 {
 	int rc = put_segment(j, S_SEGMENT_CHANGE, row);
@@ -182,9 +181,9 @@ static uint64_t align_up(uint64_t v, uint64_t len)
 }
 
 /*
- * The first free place of len at or after `from`. Extents are powers of two aligned to their
- * length, so one that begins below `from` (itself aligned to len) reaches past it only if it
- * covers it whole: then it begins at `from` aligned down to a greater length.
+ * Finds the first free place of len at or after `from`. Extents are powers of two aligned to their
+ * length. So an extent that begins below `from` (itself aligned to len) reaches past it only if it
+ * covers the whole place, and then it begins at `from` aligned down to a greater length.
  */
 static int first_fit(struct journal *j, uint64_t from, uint64_t len, uint64_t *addr)
 {
@@ -227,7 +226,7 @@ int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint
 	} else if (journal_dead(j)) {
 		return -EIO;
 	}
-	/* What was freed was aligned down to len, which may be before the arena. */
+	/* The hint was lowered to a freed address aligned down to len: perhaps below the arena. */
 	rc = first_fit(j, from > first ? from : first, len, addr);
 	if (rc < 0)
 		return rc;

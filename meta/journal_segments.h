@@ -1,7 +1,9 @@
 /*
- * The journal's rows of segments, the names of directories, and extents: no rule of what they mean.
+ * The journal's rows of segments, names of directories and extents. No rule of their meaning is
+ * here.
  *
- * All of it runs within a turn of the writer, and the writer sees its own rows.
+ * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or as noted),
+ * or -EIO: the journal is dead.
  */
 #ifndef RAMP_META_JOURNAL_SEGMENTS_H
 #define RAMP_META_JOURNAL_SEGMENTS_H
@@ -17,13 +19,13 @@ int journal_get_segment(struct journal *j, ramp_segment_t id,
 			struct segment_row *row);			   /* -ENOENT */
 int journal_put_segment(struct journal *j, const struct segment_row *row); /* new or changed */
 int journal_delete_segment(struct journal *j, ramp_segment_t id);	   /* with its extent */
-int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* and counts on */
-/* 1: that id was given once, whether its row is there or not; 0: it was not. */
+int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* never given before */
+/* Returns 1 where that id was given once, whether its row is still there or not; else 0. */
 int journal_segment_was(struct journal *j, ramp_segment_t id);
-/* The first ORPHAN of that incarnation of a node. -ENOENT */
+/* Finds the first ORPHAN of that incarnation of a node. -ENOENT: it has none. */
 int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
 			ramp_segment_t *id);
-/* 0: `node` appears in no segment's row (as owner, target or source); 1: it does. */
+/* Returns 1 where `node` is owner, target or source in some segment's row; else 0. */
 int journal_node_used(struct journal *j, ramp_node_t node);
 
 /* Names of directories: listed, or reserved by a prepare. */
@@ -33,7 +35,8 @@ int journal_put_name(struct journal *j, ramp_node_t node, const char *name, ramp
 		     bool reserved);
 int journal_delete_name(struct journal *j, ramp_node_t node, const char *name);
 
-/* First fit of `len` (a power of two) in the arena, aligned to len; it is taken for id. -ENOSPC */
+/* Takes for id the first place of `len` (a power of two) in the arena that fits, aligned to len.
+   -ENOSPC: there is none. */
 int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr);
 
 #endif

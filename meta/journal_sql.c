@@ -1,6 +1,5 @@
 /*
- * The journal's SQLite: connections, the writer's statements, parameters and columns. See
- * journal_sql.h.
+ * The journal's SQLite. See journal_sql.h.
  */
 #include "journal_sql.h"
 
@@ -27,7 +26,7 @@ static const char *const statement_text[N_STATEMENTS] = {
 	[S_SEGMENT_PUT] =
 		"INSERT OR REPLACE INTO segment (" SEGMENT_COLUMNS ") VALUES (?,?,?,?,?,?,"
 		"?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-	/* The numbers are the places of SEGMENT_COLUMNS. */
+	/* The numbers are the positions in SEGMENT_COLUMNS. */
 	[S_SEGMENT_CHANGE] =
 		"UPDATE segment SET epoch = ?2, phase = ?3, unlinked = ?4, node_inc = ?6,"
 		" dst_inc = ?8, src_inc = ?10, k_source = ?11, k_ticket = ?12, k_epoch = "
@@ -193,7 +192,6 @@ int journal_run(struct journal *j, sqlite3_stmt *st, const char *what)
 	return 0;
 }
 
-/* A statement without parameters and rows. */
 int journal_run_plain(struct journal *j, enum statement s)
 {
 	sqlite3_stmt *st = journal_statement(j, s);
@@ -208,7 +206,6 @@ int journal_run_text(struct journal *j, const char *text)
 	return sqlite3_exec(j->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : journal_fail(j, text);
 }
 
-/* Finds one row by up to two numbers: the statement at it, to be reset; NULL: none, or dead. */
 sqlite3_stmt *journal_find_row(struct journal *j, enum statement s, uint64_t a, uint64_t b)
 {
 	sqlite3_stmt *st = journal_statement(j, s);
@@ -228,7 +225,6 @@ int journal_missing(const struct journal *j)
 	return j->dead ? -EIO : -ENOENT;
 }
 
-/* Runs a statement that writes, with up to three numbers. */
 int journal_write_row(struct journal *j, enum statement s, uint64_t a, uint64_t b, uint64_t c)
 {
 	sqlite3_stmt *st = journal_statement(j, s);
@@ -244,7 +240,7 @@ int journal_write_row(struct journal *j, enum statement s, uint64_t a, uint64_t 
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-/* What SQLite says is "database is locked", which helps nobody to find who it is. */
+/* SQLite says "database is locked", which does not help a user to find the other program. */
 const char *sql_why(sqlite3 *db, int rc)
 {
 	return rc == SQLITE_BUSY ? "another program reads or writes it (sqlite3, a backup?), and "
@@ -252,8 +248,9 @@ const char *sql_why(sqlite3 *db, int rc)
 				 : sqlite3_errmsg(db);
 }
 
-/* SQLite counts what it allocates, under one mutex for all connections, whose threads then wait for
-   each other at each statement. Too late where a program has used SQLite before: it counts then. */
+/* Turns off SQLite's count of its memory: it is kept under one mutex for all connections, so their
+   threads would wait for each other at each statement. Has no effect where the program has used
+   SQLite before. */
 static void count_no_memory(void)
 {
 	(void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);

@@ -1,6 +1,6 @@
 /*
- * SQLite with less ceremony, for the files of the journal. journal*.c alone see it, so that
- * nothing else knows SQLite.
+ * SQLite in short, for the files of the journal: connections, the writer's statements, parameters
+ * and columns. Only journal*.c include it, so that nothing else knows SQLite.
  */
 #ifndef RAMP_META_JOURNAL_SQL_H
 #define RAMP_META_JOURNAL_SQL_H
@@ -14,7 +14,7 @@
 
 struct journal;
 
-/* Every statement of the writer; its text stands in the same order in journal_sql.c. */
+/* Every statement of the writer; the texts are in journal_sql.c, in the same order. */
 enum statement {
 	S_BEGIN,
 	S_COMMIT,
@@ -65,43 +65,51 @@ enum statement {
 	N_STATEMENTS
 };
 
-/* The writer can't go on: says so once through config.fatal. Returns -EIO. */
+/* Marks the journal dead and reports `what`, with SQLite's reason, through config.fatal, once.
+   Returns -EIO. */
 int journal_fail(struct journal *j, const char *what);
-/* A fatal hook for as long as an error is the caller's: `err` is a struct ramp_err. */
+/* Keeps the text in a struct ramp_err: config.fatal while a failure is the caller's error. */
 void journal_remember_failure(void *err, const char *text);
-/* The statement, reset and ready to bind; NULL: the journal is dead, or a writing statement
-   (`writes`) came outside of a turn. */
+/* Returns the statement, prepared at its first use, reset and ready to bind; NULL: the journal is
+   dead, or dies of this: the statement writes, and no turn is open. */
 sqlite3_stmt *journal_statement(struct journal *j, enum statement s);
-/* Runs a statement that gives no rows. */
+/* Runs a bound statement that gives no rows. Returns 0 or -EIO. */
 int journal_run(struct journal *j, sqlite3_stmt *st, const char *what);
-/* Rows that the last statement changed. */
+/* Returns how many rows the last statement changed. */
 int journal_changes(struct journal *j);
-/* Steps to the next row: 1, 0 at the end, -EIO. */
+/* Steps to the next row. Returns 1, 0 at the end (the statement is reset then), or -EIO. */
 int journal_row(struct journal *j, sqlite3_stmt *st, const char *what);
 
+/* Runs a statement without parameters and rows. */
 int journal_run_plain(struct journal *j, enum statement s);
+/* Runs statements given as text. */
 int journal_run_text(struct journal *j, const char *text);
+/* Prepares a statement. Returns 0, or -EPROTO: it does not fit the tables. */
 int journal_prepare(struct journal *j, enum statement s);
-/* Finds one row by up to two numbers: the statement at it, to be reset; NULL: none, or dead. */
+/* Finds one row by up to two numbers. Returns the statement at it, which the caller resets; NULL:
+   no such row, or the journal is dead: journal_missing says which. */
 sqlite3_stmt *journal_find_row(struct journal *j, enum statement s, uint64_t a, uint64_t b);
-/* The errno of a row that journal_find_row gives none of. */
+/* Returns -ENOENT, or -EIO where the journal is dead. */
 int journal_missing(const struct journal *j);
 /* Runs a statement that writes, with up to three numbers. */
 int journal_write_row(struct journal *j, enum statement s, uint64_t a, uint64_t b, uint64_t c);
 
-/* Binds the next parameter; *at counts from 1. The statement fails later if one can't be bound. */
+/* Each binds the next parameter; *at counts from 1. Where one can't be bound the statement fails
+   later. */
 void sql_put_u64(sqlite3_stmt *st, int *at, uint64_t v);
 void sql_put_text(sqlite3_stmt *st, int *at, const char *s);
 void sql_put_blob(sqlite3_stmt *st, int *at, const void *bytes, size_t len);
-/* Reads the next column; *at counts from 0. */
+/* Each reads the next column; *at counts from 0. */
 uint64_t sql_get_u64(sqlite3_stmt *st, int *at);
 uint32_t sql_get_u32(sqlite3_stmt *st, int *at);
 void sql_get_text(sqlite3_stmt *st, int *at, char *s, size_t cap);
 
-/* Opens a connection with our settings; for writing also with WAL. Its errors are the caller's. */
+/* Opens a connection with the journal's settings; for writing in WAL mode. Returns 0, -EBUSY or
+   -EIO. */
 int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 		    struct ramp_err *err);
 
+/* Returns SQLite's reason for rc in words. */
 const char *sql_why(sqlite3 *db, int rc);
 
 #endif

@@ -49,11 +49,11 @@ const struct journal_table journal_tables[] = {
 	 "segment INTEGER NOT NULL)",
 	 "SELECT addr, len, segment FROM extent ORDER BY addr", "INSERT INTO extent VALUES (?,?,?)",
 	 "DELETE FROM extent", 3},
-	/* No free place for an extent of len lies below addr: where to begin to look. */
+	/* No free place for an extent of len is below addr: the search begins there. */
 	{"CREATE TABLE hint (len INTEGER PRIMARY KEY, addr INTEGER NOT NULL)",
 	 "SELECT len, addr FROM hint ORDER BY len", "INSERT INTO hint VALUES (?,?)",
 	 "DELETE FROM hint", 2},
-	/* used: the index of its last command's entry. */
+	/* used: the index of the client's last command's entry. */
 	{"CREATE TABLE client (client INTEGER PRIMARY KEY, place INTEGER NOT NULL, "
 	 "used INTEGER NOT NULL)",
 	 "SELECT client, place, used FROM client ORDER BY client",

@@ -1,12 +1,11 @@
 /*
- * The tables of the state machine: what a snapshot consists of.
+ * The tables of the state machine, in the order of a dump. They are what a snapshot consists of.
  */
 #ifndef RAMP_META_JOURNAL_TABLES_H
 #define RAMP_META_JOURNAL_TABLES_H
 
 #include <stddef.h>
 
-/* The tables of the state machine, in the order of a dump. */
 struct journal_table {
 	const char *create;
 	const char *dump;   /* all rows, in the order of the key */

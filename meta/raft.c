@@ -1,18 +1,17 @@
 /*
- * The Raft core's rules. The states are drawn in raft.h; become_*() are their only doors.
+ * The Raft core's roof: events in, one handler each. The states are drawn in raft.h; raft_go is
+ * their only door.
  *
- * The happy path: a proposal is appended (propose), goes to the followers with the turn's FLUSH
- * while the leader's own transaction runs, is counted when the followers' answers and PERSISTED
- * say that it is durable at a quorum (advance_commit), and is handed to the driver to apply.
- * Followers learn of the commit with the next FLUSH or heartbeat.
+ * The happy path: a proposal is appended (step_propose), goes to the followers with the turn's
+ * FLUSH while the leader's own transaction runs, is counted when the followers' answers and
+ * PERSISTED say that it is durable at a quorum (step_advance_commit), and is handed to the driver
+ * to apply. Followers learn of the commit with the next FLUSH or heartbeat.
  *
  * How it fails: lost, repeated and reordered messages are answered or dropped by comparing terms,
- * indexes and rounds; a follower whose log differs goes back to PROBE; one that needs what was
- * compacted away gets a snapshot; a leader that hears no quorum for an election time-out steps
- * down, so that it can't pretend to be one. What must never happen (a committed entry would be
- * overwritten) sets actions.failed, and the driver ends the process.
- *
- * Sections in comments are those of Ongaro's thesis.
+ * indexes and rounds. A follower whose log differs goes back to PROBE; one that needs compacted
+ * entries gets a snapshot. A leader without a quorum's answers for an election time-out steps down,
+ * so that it can't pretend to be one. Where a committed entry would have to be overwritten, which
+ * must never happen, actions.failed is set, and the driver ends the process.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -71,7 +70,11 @@ static int step_received(struct raft_ctx *s, const struct raft_message *m)
 	    (!m->conf || raft_conf_decode(m->conf->bytes, m->conf->len, &conf) < 0))
 		return -EPROTO;
 	if (m->type == RAFT_VOTE && m->term > r->term && !m->transfer && raft_knows_leader(r))
-		return 0; /* 4.2.3; if we are wrong, our own message meets the higher term */
+		/* 4.2.3: a vote asked for while a leader is known does not change this node's term.
+		   If there is no leader any more, the next message meets the higher term. */
+		return 0;
+	/* Figure 3.1, all servers: "If RPC request or response contains term T > currentTerm: set
+	   currentTerm = T, convert to follower". step_vote does it by itself. */
 	if (m->term > r->term && m->type != RAFT_PREVOTE && m->type != RAFT_VOTE)
 		step_follow(s, m->term, 0);
 
@@ -109,7 +112,7 @@ static int step_received(struct raft_ctx *s, const struct raft_message *m)
 	return 0;
 }
 
-/* Nobody else can win, and nobody else can be disturbed: there is nothing to wait for. */
+/* Makes a sole voter campaign at once: no other node can win, and none can be disturbed. */
 static void campaign_if_alone(struct raft_ctx *s)
 {
 	if (raft_is_voter(s->r, s->r->opt.self) && raft_conf_voters(&s->r->conf) == 1)
@@ -123,7 +126,7 @@ static int step_confirm(struct raft_ctx *s)
 	if (r->confirmed)
 		return 0;
 	r->confirmed = true;
-	/* The node that had this number before may have voted in this term: use the vote up. */
+	/* An earlier instance under this number may have voted in this term: use the vote up. */
 	if (r->voted_for == 0)
 		r->voted_for = r->opt.self;
 	s->a->hard_state = true;
@@ -131,7 +134,7 @@ static int step_confirm(struct raft_ctx *s)
 	return 0;
 }
 
-/* Not written: who knows the other instance may be of a cluster that is no more. */
+/* Not durable: the node that knows another instance may be of a cluster that exists no more. */
 static int step_deny(struct raft_ctx *s)
 {
 	s->r->confirmed = false;
@@ -143,8 +146,7 @@ static int step_deny(struct raft_ctx *s)
 static int step_persisted(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
-
-	uint64_t applied = r->last_applied; /* by that transaction, so they may go */
+	uint64_t applied = r->last_applied; /* by that transaction, so these entries may go */
 
 	r->stable_index = r->last_index;
 	r->stable_term = r->term;

@@ -1,5 +1,5 @@
 /*
- * Counted bytes, and configurations: what they say, and their bytes. See raft_conf.h.
+ * Counted bytes and configurations. See raft_conf.h.
  */
 #include "raft_conf.h"
 
@@ -101,7 +101,7 @@ uint32_t raft_conf_voters(const struct raft_conf *conf)
 	return n;
 }
 
-/* Members of `a` that `b` lacks or gives another role. */
+/* Returns how many members of `a` are not in `b` or, with `roles`, have another role there. */
 static uint32_t conf_lacks(const struct raft_conf *a, const struct raft_conf *b, bool roles)
 {
 	uint32_t i, n = 0;

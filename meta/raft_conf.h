@@ -1,5 +1,8 @@
 /*
- * Counted bytes, and the members that a configuration names. The ground of the Raft core.
+ * Counted bytes, and configurations: the members of the cluster and their roles. The ground of the
+ * Raft core.
+ *
+ * Fails only where memory runs out, and where bytes are no configuration.
  */
 #ifndef RAMP_META_RAFT_CONF_H
 #define RAMP_META_RAFT_CONF_H
@@ -12,13 +15,14 @@
 
 #define RAFT_NODES_MAX 64 /* voters and standbys */
 
-/* Immutable bytes with a reference count (one thread): an entry's command or a configuration. */
+/* Immutable bytes with a reference count: an entry's command or a configuration. For one thread. */
 struct raft_data {
 	uint32_t refs, len;
 	uint8_t bytes[];
 };
-struct raft_data *raft_data_make(const void *bytes, size_t len); /* one reference, the caller's */
-struct raft_data *raft_data_ref(struct raft_data *d);		 /* NULL stays NULL */
+/* Copies the bytes. Returns them with one reference, the caller's; NULL: out of memory. */
+struct raft_data *raft_data_make(const void *bytes, size_t len);
+struct raft_data *raft_data_ref(struct raft_data *d); /* NULL stays NULL */
 void raft_data_unref(struct raft_data *d);
 
 enum raft_role { RAFT_VOTER, RAFT_LEARNER };
@@ -31,11 +35,14 @@ struct raft_conf {
 		enum raft_role role;
 	} member[RAFT_NODES_MAX];
 };
+/* Returns the bytes with one reference, the caller's; NULL: out of memory. */
 struct raft_data *raft_conf_encode(const struct raft_conf *conf);
-int raft_conf_decode(const void *bytes, size_t len, struct raft_conf *conf); /* -EPROTO */
+/* Returns 0, or -EPROTO: the bytes are no configuration. */
+int raft_conf_decode(const void *bytes, size_t len, struct raft_conf *conf);
+/* Returns the node's place in conf, borrowed; NULL: it is no member. */
 const struct raft_member *raft_conf_find(const struct raft_conf *conf, ramp_node_t node);
-uint32_t raft_conf_voters(const struct raft_conf *conf);
-/* True when `b` is `a` with one node added, removed or given another role (section 4.1). */
+uint32_t raft_conf_voters(const struct raft_conf *conf); /* how many there are */
+/* Returns true when `b` is `a` with one node added, removed or given another role (4.1). */
 bool raft_conf_single(const struct raft_conf *a, const struct raft_conf *b);
 
 #endif

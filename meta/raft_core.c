@@ -1,7 +1,7 @@
 /*
- * The Raft core's ground: what all of its rules use. See raft_core.h.
+ * The Raft core's ground. See raft_core.h.
  *
- * It fails only where memory runs out: then actions.failed is set.
+ * How it fails: where memory runs out actions.failed is set.
  */
 #include "raft_core.h"
 
@@ -34,7 +34,7 @@ struct raft_peer *raft_find_peer(struct raft *r, ramp_node_t node)
 	return NULL;
 }
 
-/* xorshift64: spreads the election time-outs, no more. */
+/* Returns a number in [0, n) by xorshift64; good enough to spread the election time-outs. */
 static uint64_t random_below(struct raft *r, uint64_t n)
 {
 	r->rng ^= r->rng << 13;
@@ -103,7 +103,7 @@ void raft_drop_snapshot(struct raft_peer *p)
 	p->snapshot_requested = false;
 }
 
-/* The journal's log is the core's from `from` on: the lowest such index of the turn counts. */
+/* The lowest such index of the turn counts. */
 void step_log_changed(struct raft_ctx *s, uint64_t from)
 {
 	if (s->a->log_from == 0 || from < s->a->log_from)
@@ -131,7 +131,7 @@ static void reset_peer(struct raft *r, struct raft_peer *p, ramp_node_t node)
 	p->recent_recv = true;
 }
 
-/* Peers are the other members of the configuration in force; those that stay keep their place. */
+/* Makes the peers the other members of the configuration in force. Those that stay are kept. */
 static void sync_peers(struct raft *r)
 {
 	uint32_t i;
@@ -171,7 +171,7 @@ void raft_refresh_conf(struct raft *r)
 		sync_peers(r);
 }
 
-/* ---- the door of the states ---- */
+/* ---- the door of the states ---------------------------------------------------------------- */
 
 /* The drawing of raft.h: the states that may follow each. */
 static const uint8_t next_states[] = {
@@ -195,7 +195,7 @@ void step_follow(struct raft_ctx *s, uint64_t term, ramp_node_t leader)
 
 	if (term > r->term) {
 		r->term = term;
-		r->voted_for = 0; /* a vote is of one term */
+		r->voted_for = 0; /* a vote counts in one term */
 		s->a->hard_state = true;
 	}
 	for (i = 0; i < r->n_reads; i++)
@@ -217,7 +217,7 @@ void step_append_own(struct raft_ctx *s, const struct raft_entry *e)
 	struct raft *r = s->r;
 
 	if (raft_log_append(r, e) < 0)
-		return; /* the callers looked for room */
+		return; /* the callers have checked that there is room */
 	step_log_changed(s, r->last_index);
 	if (e->type == RAFT_CONF)
 		raft_refresh_conf(r);

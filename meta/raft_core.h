@@ -1,6 +1,6 @@
 /*
- * The Raft core's ground: what all of its rules use. It knows no rule but what every message and
- * every change of state has in common.
+ * The Raft core's ground: what the files of its rules share. It has no rule of its own but the door
+ * of the states and what every change of them implies.
  */
 #ifndef RAMP_META_RAFT_CORE_H
 #define RAMP_META_RAFT_CORE_H
@@ -16,22 +16,31 @@ struct raft_ctx {
 
 bool raft_is_voter(const struct raft *r, ramp_node_t node);
 uint32_t raft_majority(const struct raft *r);
-struct raft_peer *raft_find_peer(struct raft *r, ramp_node_t node);
+struct raft_peer *raft_find_peer(struct raft *r, ramp_node_t node); /* NULL: no such peer */
+/* Forgets the snapshot that was on its way to the peer. */
 void raft_drop_snapshot(struct raft_peer *p);
-/* The one door of the states: aborts where the drawing of raft.h has no such arrow. */
-void raft_go(struct raft *r, enum raft_state to);
+/* Makes the peers again from the configuration in force, with nothing known of them. */
 void raft_reset_peers(struct raft *r);
-void raft_refresh_conf(struct raft *r); /* the log's configuration may have changed */
+/* Derives the configuration again, and the peers from it: the log's may have changed. */
+void raft_refresh_conf(struct raft *r);
+
+/* Sets the state: the one door. Aborts where the drawing of raft.h has no such arrow. */
+void raft_go(struct raft *r, enum raft_state to);
+/* Becomes a follower of `leader` (0: none known) in `term`. */
+void step_follow(struct raft_ctx *s, uint64_t term, ramp_node_t leader);
+
+/* Draws a new election time-out, in [election_ms, 2 * election_ms). */
 void step_election_clock(struct raft_ctx *s);
-/* A new message in the actions, filled with from, to and term; NULL: memory ran out. */
+/* Returns a new message in the actions, filled with from, to and term; NULL: memory ran out. */
 struct raft_message *step_new_message(struct raft_ctx *s, enum raft_message_type type,
 				      ramp_node_t to);
+/* Puts a read's answer into the actions. */
 void step_end_read(struct raft_ctx *s, const struct raft_read *read, int result);
-/* The journal's log is the core's from `from` on. */
+/* Notes that the journal's log must be the core's from `from` on. */
 void step_log_changed(struct raft_ctx *s, uint64_t from);
-/* Everything up to index is committed; no news where it was known. */
+/* Commits all entries up to index, and hands them to the driver. Does nothing where they were. */
 void step_commit(struct raft_ctx *s, uint64_t index);
-void step_follow(struct raft_ctx *s, uint64_t term, ramp_node_t leader); /* the door to FOLLOWER */
+/* Appends an entry of this leader's; the caller has checked that there is room. */
 void step_append_own(struct raft_ctx *s, const struct raft_entry *e);
 
 #endif

@@ -1,5 +1,11 @@
 /*
- * The Raft core: elections. See raft_elect.h.
+ * The Raft core's elections. See raft_elect.h.
+ *
+ * The happy path: a pre-vote (9.6) finds a quorum that would vote, the term rises, a quorum votes,
+ * and the candidate leads with a first entry of its own term.
+ *
+ * How it fails: an answer of another campaign is dropped by its term; a campaign that finds no
+ * quorum ends with the next election time-out; a node that knows a leader of its term follows it.
  */
 #include "raft_elect.h"
 
@@ -27,11 +33,12 @@ static void become_leader(struct raft_ctx *s)
 	step_append_own(s, &noop);
 }
 
+/* Returns how many voters have granted their vote, this node included. */
 static uint32_t votes(const struct raft *r)
 {
 	uint32_t i, n;
 
-	/* The pre-vote promises nothing; a vote counts once it is durable, one's own too. */
+	/* A pre-vote promises nothing. A vote counts once it is durable, this node's own too. */
 	n = raft_is_voter(r, r->opt.self) &&
 	    (r->state == RAFT_PRECANDIDATE ||
 	     (r->voted_for == r->opt.self && r->stable_term == r->term));
@@ -88,7 +95,7 @@ void step_count_votes(struct raft_ctx *s)
 		become_leader(s);
 }
 
-/* Pre-vote (9.6): asks who would vote, before it disturbs anybody with a higher term. */
+/* Pre-vote (9.6): asks which nodes would vote, before a higher term disturbs any of them. */
 void step_campaign(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
@@ -100,7 +107,7 @@ void step_campaign(struct raft_ctx *s)
 
 /* ---- votes ----------------------------------------------------------------------------------- */
 
-/* Section 3.6.1: the candidate's log must hold all that this node's holds. */
+/* Returns true where the candidate's log is at least as up-to-date as this node's (3.6.1). */
 static bool up_to_date(const struct raft *r, const struct raft_message *m)
 {
 	uint64_t term = raft_term_at(r, r->last_index);
@@ -108,12 +115,12 @@ static bool up_to_date(const struct raft *r, const struct raft_message *m)
 	return m->log_term > term || (m->log_term == term && m->index >= r->last_index);
 }
 
-/* True while this node knows of a living leader: votes would only disturb it (4.2.3). */
 bool raft_knows_leader(const struct raft *r)
 {
 	return r->state == RAFT_LEADER || r->lease;
 }
 
+/* Pre-vote (9.6): grants what step_vote would, and promises nothing. */
 void step_prevote(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
@@ -137,6 +144,9 @@ void step_prevote_answer(struct raft_ctx *s, const struct raft_message *m)
 	step_count_votes(s);
 }
 
+/* RequestVote (3.4). Figure 3.1: "Reply false if term < currentTerm. If votedFor is null or
+   candidateId, and candidate's log is at least as up-to-date as receiver's log, grant vote". A node
+   that is not confirmed grants none. */
 void step_vote(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
@@ -149,7 +159,7 @@ void step_vote(struct raft_ctx *s, const struct raft_message *m)
 		(r->voted_for == 0 || r->voted_for == m->from) && up_to_date(r, m);
 	if (grant && r->voted_for == 0) {
 		r->voted_for = m->from;
-		s->a->hard_state = true; /* durable before the answer goes: it is not early */
+		s->a->hard_state = true; /* durable before the answer is sent, which is not early */
 	}
 	if (grant)
 		step_election_clock(s);
@@ -170,7 +180,7 @@ void step_vote_answer(struct raft_ctx *s, const struct raft_message *m)
 	step_count_votes(s);
 }
 
-/* The leader has brought this node up to date and asks it to take over (3.10). */
+/* TimeoutNow (3.10): the leader has brought this node up to date, and hands over to it. */
 void step_timeout_now(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;

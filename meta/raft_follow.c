@@ -1,20 +1,20 @@
 /*
- * The Raft core: what a follower does with the leader's log.
+ * The Raft core's follower. See raft_follow.h.
  *
- * The happy path: entries continue the log where the message says, are appended, become durable
- * in this turn's transaction, and then the answer goes. A snapshot comes in pieces, in order; with
- * the last one the log begins anew after it.
+ * The happy path: entries continue the log where the message says, are appended, become durable in
+ * this turn's transaction, and then the answer is sent. A snapshot comes in pieces, in order; with
+ * the last one the log is emptied and begins after it.
  *
- * How it fails: a message of an old term is refused with the new one; a gap or another term at
- * the place before the entries is refused with a hint where to look; late and repeated messages
- * are acknowledged for exactly what they prove, and take nothing away. A committed entry that
- * would have to change sets actions.failed.
+ * How it fails: a message of an old term is refused with the new one. A gap, or another term at the
+ * place before the entries, is refused with a hint where to look. Late and repeated messages are
+ * acknowledged for exactly what they prove, and take nothing away. A committed entry that would
+ * have to change sets actions.failed.
  */
 #include "raft_follow.h"
 
 #include "raft_log.h"
 
-/* A message of the leader of this term came. */
+/* Follows the leader of this term, from which a message came, and renews the lease. */
 static void heard_leader(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
@@ -28,8 +28,9 @@ static void heard_leader(struct raft_ctx *s, const struct raft_message *m)
 	step_election_clock(s);
 }
 
-/* True where the leader of this term has been told of more entries than there are: what is durable
-   stays, so this journal isn't the one that they were in. Who has no voice promised nothing. */
+/* Returns true where this node has acknowledged more entries to the leader of this term than its
+   log holds. Durable entries stay, so this journal isn't the one that they were in. A node that was
+   never admitted to vote has promised nothing. */
 static bool has_amnesia(struct raft_ctx *s, const struct raft_message *m)
 {
 	if (!s->r->confirmed || m->hint <= s->r->last_index)
@@ -46,7 +47,8 @@ static struct raft_message *answer_append(struct raft_ctx *s, const struct raft_
 	if (!answer)
 		return NULL;
 	answer->index = index;
-	/* Rounds are counted anew by each leader: one of an old term proves nothing in this one. */
+	/* Each leader counts its rounds from the start: an old term's proves nothing in this
+	   one. */
 	answer->round = m->term == s->r->term ? m->round : 0;
 	answer->nonvoting = !s->r->confirmed;
 	return answer;
@@ -62,8 +64,8 @@ static void refuse_append(struct raft_ctx *s, const struct raft_message *m, uint
 	answer->hint = hint;
 }
 
-/* Where the leader should look next: before the term whose entries differ, never below what is
-   committed. */
+/* Returns where the leader should look next: before the term whose entries differ, and never below
+   what is committed. */
 static uint64_t conflict_hint(const struct raft *r, uint64_t index)
 {
 	uint64_t term = raft_term_at(r, index);
@@ -73,7 +75,10 @@ static uint64_t conflict_hint(const struct raft *r, uint64_t index)
 	return index;
 }
 
-/* Takes entry e as `index`; false: it can't be taken (no room, or it must never be). */
+/* Takes entry e as `index`. Returns false where it can't be taken: no room, or a committed entry
+   differs. Figure 3.1: "If an existing entry conflicts with a new one (same index but different
+   terms), delete the existing entry and all that follow it. Append any new entries not already in
+   the log". */
 static bool take_entry(struct raft_ctx *s, uint64_t index, const struct raft_entry *e, bool *conf)
 {
 	struct raft *r = s->r;
@@ -82,12 +87,12 @@ static bool take_entry(struct raft_ctx *s, uint64_t index, const struct raft_ent
 		if (raft_term_at(r, index) == e->term)
 			return true; /* the same entry (3.5, Log Matching) */
 		if (index <= r->commit_index) {
-			s->a->failed = true; /* a committed entry differs: not a Raft cluster */
+			s->a->failed = true; /* not a Raft cluster */
 			return false;
 		}
 		raft_log_truncate(r, index);
 		step_log_changed(s, index);
-		*conf = true; /* a configuration may have gone with it */
+		*conf = true; /* a configuration may have been dropped with it */
 	}
 	if (raft_log_append(r, e) < 0)
 		return false;
@@ -96,7 +101,7 @@ static bool take_entry(struct raft_ctx *s, uint64_t index, const struct raft_ent
 	return true;
 }
 
-/* AppendEntries (3.5). What is acknowledged is what this message checked: index + n_entries. */
+/* AppendEntries (3.5). Acknowledges exactly what this message checked: index + n_entries. */
 void step_append(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
@@ -105,12 +110,16 @@ void step_append(struct raft_ctx *s, const struct raft_message *m)
 	bool conf = false;
 
 	if (m->term < r->term) {
-		refuse_append(s, m, m->index); /* carries our term: the old leader steps down */
+		/* Figure 3.1: "Reply false if term < currentTerm". The answer carries this node's
+		   term, and the old leader steps down. */
+		refuse_append(s, m, m->index);
 		return;
 	}
 	heard_leader(s, m);
 	if (has_amnesia(s, m))
 		return;
+	/* Figure 3.1: "Reply false if log doesn't contain an entry at prevLogIndex whose term
+	   matches prevLogTerm": it ends before that entry, or holds one of another term. */
 	if (m->index > r->last_index) {
 		refuse_append(s, m, r->last_index);
 		return;
@@ -119,7 +128,7 @@ void step_append(struct raft_ctx *s, const struct raft_message *m)
 		refuse_append(s, m, conflict_hint(r, m->index));
 		return;
 	}
-	/* What was compacted was committed, so it is the same. */
+	/* Compacted entries were committed, so they are the same. */
 	while (match < r->snap_index && i < m->n_entries) {
 		match++;
 		i++;
@@ -128,11 +137,13 @@ void step_append(struct raft_ctx *s, const struct raft_message *m)
 		match++;
 	if (conf)
 		raft_refresh_conf(r);
+	/* Figure 3.1: "If leaderCommit > commitIndex, set commitIndex = min(leaderCommit, index of
+	   last new entry)". */
 	step_commit(s, m->leader_commit < match ? m->leader_commit : match);
 	answer_append(s, m, match);
 }
 
-/* InstallSnapshot (5.3), in pieces. Late and repeated ones must not take anything away. */
+/* InstallSnapshot (5.3), in pieces. A late or repeated one must not take anything away. */
 void step_snapshot(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;

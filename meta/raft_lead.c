@@ -1,8 +1,7 @@
 /*
- * The Raft core: what a leader is asked to do: proposals, reads, the hand-over, compaction. See
- * raft_lead.h.
+ * The Raft core: what a leader is asked to do. See raft_lead.h.
  *
- * It fails: what can't be taken is refused at once and changes nothing.
+ * How it fails: a request that can't be met is refused at once, and changes nothing.
  */
 #include "raft_lead.h"
 
@@ -14,8 +13,9 @@
 
 #define CATCH_UP_ENTRIES 64 /* a learner that lags more is not made a voter (4.2.1) */
 
-/* Single-server changes (4.1) with the correction of 2015: none before an entry of the leader's
-   own term is committed, none while another is not. */
+/* Single-server changes (4.1) with the correction of 2015: none before an entry of the leader's own
+   term is committed, and none while another configuration is not committed. Returns 0 or the errno
+   of PROPOSE (raft.h). */
 static int check_conf(struct raft *r, const struct raft_entry *e)
 {
 	struct raft_conf next;
@@ -32,13 +32,13 @@ static int check_conf(struct raft *r, const struct raft_entry *e)
 
 		if (next.member[i].role != RAFT_VOTER || raft_is_voter(r, next.member[i].node))
 			continue;
-		/* A new voter: it must have caught up, or it would hold up every commit. */
+		/* A new voter must have caught up, or it would hold up every commit. */
 		if (!p || p->nonvoting || p->match_index + CATCH_UP_ENTRIES < r->last_index)
 			return -EAGAIN;
 	}
 	if (!raft_conf_find(&next, r->opt.self) ||
 	    raft_conf_find(&next, r->opt.self)->role != RAFT_VOTER)
-		return -EINVAL; /* a leader hands over before it goes */
+		return -EINVAL; /* a leader hands over before it leaves */
 	return raft_hears_quorum(r, &next) ? 0 : -EAGAIN;
 }
 
@@ -48,7 +48,7 @@ int step_propose(struct raft_ctx *s, const struct raft_entry *entry)
 	struct raft_entry e = *entry;
 	int rc;
 
-	/* An eighth of the log is kept for the first entries of new terms. */
+	/* An eighth of the log is reserved for the first entries of new terms. */
 	if (r->state != RAFT_LEADER || r->transfer_to != 0 ||
 	    raft_log_room(r) <= r->opt.log_capacity / 8)
 		return -EAGAIN;
@@ -67,14 +67,15 @@ int step_read(struct raft_ctx *s, uint64_t ctx)
 	struct raft *r = s->r;
 	uint32_t i;
 
-	/* Until an entry of its own term is committed, a leader doesn't know what is (6.4). */
+	/* Until an entry of its own term is committed, a leader doesn't know which ones are
+	   (6.4). */
 	if (r->state != RAFT_LEADER || r->n_reads == RAFT_READS_MAX ||
 	    r->commit_index < r->term_start)
 		return -EAGAIN;
 	r->round++;
 	r->reads[r->n_reads++] =
 		(struct raft_read){.ctx = ctx, .index = r->commit_index, .round = r->round};
-	/* Who is taking a snapshot answers the round with its next piece. */
+	/* A follower that takes a snapshot answers the round with its next piece. */
 	for (i = 0; i < r->n_peers; i++)
 		if (r->peers[i].flow != RAFT_SNAPSHOTTING && r->peers[i].next_index > r->snap_index)
 			step_send_append(s, &r->peers[i], true);
@@ -82,8 +83,9 @@ int step_read(struct raft_ctx *s, uint64_t ctx)
 	return 0;
 }
 
-/* Of two that hold as much, or of whom one is not heard, the leader hands over to who can answer:
-   nothing is proposed until it has, and a leader that is to go asks again and again. */
+/* Returns true where the leader should hand over to p rather than to `than`: to one that answers,
+   then to the one that holds more. Nothing is proposed until it has taken over, and a leader that
+   is to leave asks again and again. */
 static bool is_better(const struct raft_peer *p, const struct raft_peer *than)
 {
 	if (p->recent_recv != than->recent_recv)
@@ -100,7 +102,7 @@ int step_transfer(struct raft_ctx *s, ramp_node_t to)
 	if (r->state != RAFT_LEADER)
 		return -EAGAIN;
 	if (r->transfer_to != 0 && (to == 0 || to == r->transfer_to))
-		return 0; /* it has its time; a second candidate would only split the votes */
+		return 0; /* it still has time; a second candidate would only split the votes */
 	for (i = 0; i < r->n_peers; i++) {
 		const struct raft_peer *p = &r->peers[i];
 
@@ -117,7 +119,7 @@ int step_transfer(struct raft_ctx *s, ramp_node_t to)
 	return 0;
 }
 
-/* Applied entries go, but for some that followers may still want, and those after a snapshot
+/* Drops applied entries, but for some that followers may still need, and those after a snapshot
    that is on its way. */
 void step_compact(struct raft_ctx *s, uint64_t applied)
 {

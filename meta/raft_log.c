@@ -1,12 +1,11 @@
 /*
  * The Raft core's log in memory. See raft_log.h.
  *
- * The log is a ring of a fixed number of entries, those after snap_index; the configuration in
- * force is always derived from it: the last configuration entry, or the one kept with the
- * snapshot. So a truncated or compacted entry can't leave a configuration behind that nobody can
- * find again after a restart.
+ * The configuration in force is the last configuration entry, or the one kept with the snapshot. So
+ * a truncated or compacted entry can't leave a configuration in force that a restart does not find
+ * again.
  *
- * It fails only where memory runs out, and where the ring is full.
+ * How it fails: only where the ring is full.
  */
 #include "raft_log.h"
 
@@ -110,7 +109,7 @@ void raft_log_find_conf(struct raft *r)
 {
 	const struct raft_data *d = raft_conf_at(r, r->last_index, &r->conf_index);
 
-	/* What can't be decoded was refused when it came: see raft.c and raft_restore. */
+	/* A configuration that can't be decoded was refused when it came: raft.c, raft_restore. */
 	if (!d || raft_conf_decode(d->bytes, d->len, &r->conf) < 0)
 		memset(&r->conf, 0, sizeof(r->conf));
 }

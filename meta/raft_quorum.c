@@ -1,5 +1,5 @@
 /*
- * The Raft core: what a quorum has reached, and what follows from it. See raft_quorum.h.
+ * The Raft core: what a quorum has reached. See raft_quorum.h.
  */
 #include "raft_quorum.h"
 
@@ -14,7 +14,8 @@ static int compare_u64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What a quorum has reached, of match (entries) or seq (rounds). */
+/* Returns the highest entry that a quorum holds (match_index), or with `rounds` the highest round
+   that a quorum has answered (acked_round). Nodes that may not vote yet count as 0. */
 static uint64_t quorum_of(struct raft *r, bool rounds)
 {
 	uint64_t v[RAFT_NODES_MAX];
@@ -38,7 +39,9 @@ static uint64_t quorum_of(struct raft *r, bool rounds)
 	return v[n - raft_majority(r)];
 }
 
-/* Section 3.6.2: only an entry of the leader's own term is committed by counting. */
+/* Figure 3.1, leaders: "If there exists an N such that N > commitIndex, a majority of matchIndex[i]
+   >= N, and log[N].term == currentTerm: set commitIndex = N" (3.6.2: only an entry of the leader's
+   own term is committed by counting). */
 void step_advance_commit(struct raft_ctx *s)
 {
 	uint64_t index = quorum_of(s->r, false);
@@ -47,7 +50,7 @@ void step_advance_commit(struct raft_ctx *s)
 		step_commit(s, index);
 }
 
-/* ReadIndex (6.4): a read may go on when a round begun after it was answered by a quorum. */
+/* ReadIndex (6.4): a read is answered once a quorum has answered a round that began after it. */
 void step_answer_reads(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
@@ -63,7 +66,7 @@ void step_answer_reads(struct raft_ctx *s)
 	r->n_reads = kept;
 }
 
-/* Check-quorum (6.2): without a quorum's answers since the last look, this node leads nobody. */
+/* Check-quorum (6.2): a leader that a quorum has not answered since the last check steps down. */
 void step_check_quorum(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
@@ -80,8 +83,8 @@ void step_check_quorum(struct raft_ctx *s)
 		step_follow(s, r->term, 0);
 }
 
-/* Who votes in a configuration has answered of late, as far as a quorum of it: one that can't be
-   committed is in force all the same, and whom it leaves out may be who was missing. */
+/* Asked before a configuration is proposed: it is in force at once, also where it can't be
+   committed, and the member that it leaves out may be the one that a quorum lacks. */
 bool raft_hears_quorum(struct raft *r, const struct raft_conf *conf)
 {
 	uint32_t i, n = 0;

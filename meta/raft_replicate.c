@@ -1,17 +1,19 @@
 /*
- * The Raft core: what a leader sends, what it makes of the answers, and what it is asked to do.
+ * The Raft core's replication. See raft_replicate.h.
  *
  * The happy path: FLUSH sends each follower what is new (REPLICATE, as much as may be in flight),
- * its answers raise `match`, and what a quorum holds of this term is committed.
+ * its answers raise match_index, and what a quorum holds of this term is committed.
  *
  * How it fails: a refusal, or a new connection, puts the follower back to PROBE, one message at a
- * time from where the logs agree; a follower that needs compacted entries is SENDING a snapshot
- * and goes through PROBE back to REPLICATE. What is lost is sent again with the next heartbeat.
- * Proposals that can't be taken are refused at once and change nothing.
+ * time from where the logs agree. A follower that needs compacted entries is SNAPSHOTTING, and goes
+ * through PROBE back to REPLICATE. A lost message is sent again with the next heartbeat.
  *
- *	PROBE --- an answer matches ---> REPLICATE --- refused, new connection ---> PROBE
- *	PROBE, REPLICATE --- needs what is compacted ---> SENDING
- *	SENDING --- it has the snapshot, or needs none any more ---> PROBE
+ *	PROBE -> REPLICATE		[matched] an answer matches
+ *	REPLICATE -> PROBE		[refused, step_peer] a refusal, or a new connection
+ *	PROBE -> PROBE			[refused] a refusal
+ *	PROBE, REPLICATE -> SNAPSHOTTING [ask_for_dump] it needs compacted entries
+ *	SNAPSHOTTING -> SNAPSHOTTING	[ask_for_dump] the dump is lost, another one is made
+ *	SNAPSHOTTING -> PROBE		[matched] it has the snapshot, or needs none any more
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,14 +28,16 @@
 
 #define APPEND_BYTES_MAX (256u << 10) /* in one message */
 
-/* ---- the door of the flows ---- */
+/* ---- the door of the flows ----------------------------------------------------------------- */
 
+/* The drawing above: the flows that may follow each. */
 static const uint8_t next_flows[] = {
 	[RAFT_PROBE] = 1 << RAFT_PROBE | 1 << RAFT_REPLICATE | 1 << RAFT_SNAPSHOTTING,
 	[RAFT_REPLICATE] = 1 << RAFT_PROBE | 1 << RAFT_SNAPSHOTTING,
 	[RAFT_SNAPSHOTTING] = 1 << RAFT_SNAPSHOTTING | 1 << RAFT_PROBE,
 };
 
+/* Sets the flow: the one door. Aborts where the drawing has no such arrow. */
 static void peer_go(struct raft_peer *p, enum raft_flow to)
 {
 	if (!(next_flows[p->flow] & 1 << to))
@@ -60,8 +64,8 @@ static void ask_for_dump(struct raft_ctx *s, struct raft_peer *p)
 	s->a->snapshot_to[s->a->n_snapshot_to++] = p->node;
 }
 
-/* What a voiceless one took it may lose again; and the one that comes back in its place has not
-   acknowledged it. */
+/* Returns the highest entry that the peer has promised to keep. A node that may not vote promises
+   nothing: it may lose its log again, and another instance may come back under its number. */
 static uint64_t promised(const struct raft_peer *p)
 {
 	return p->nonvoting ? 0 : p->match_index;
@@ -86,7 +90,6 @@ static void send_piece(struct raft_ctx *s, struct raft_peer *p)
 	p->paused = true;
 }
 
-/* An AppendEntries from p->next_index on. `even_empty`: also when there is nothing to send. */
 bool step_send_append(struct raft_ctx *s, struct raft_peer *p, bool even_empty)
 {
 	struct raft *r = s->r;
@@ -125,12 +128,12 @@ bool step_send_append(struct raft_ctx *s, struct raft_peer *p, bool even_empty)
 	return m->n_entries > 0;
 }
 
-/* Whatever this follower lacks, as far as its flow allows. */
+/* Sends what this follower lacks, as far as its flow allows. */
 static void send_news(struct raft_ctx *s, struct raft_peer *p, bool even_empty)
 {
 	struct raft *r = s->r;
 
-	/* The term before the first entry is needed: known down to snap_index. */
+	/* The term of the entry before is needed, and known down to snap_index. */
 	if (p->flow != RAFT_SNAPSHOTTING && p->next_index <= r->snap_index)
 		ask_for_dump(s, p);
 	if (p->flow == RAFT_SNAPSHOTTING) {
@@ -168,8 +171,8 @@ int step_flush(struct raft_ctx *s)
 	return 0;
 }
 
-/* A round: proves to the followers that the leader lives and, by their answers, to the leader
-   that it still leads. */
+/* A round proves to the followers that the leader lives and, by their answers, to the leader that
+   it still leads. */
 int step_heartbeat(struct raft_ctx *s)
 {
 	struct raft *r = s->r;
@@ -179,7 +182,7 @@ int step_heartbeat(struct raft_ctx *s)
 		return 0;
 	r->round++;
 	r->heartbeat_due = s->now_ms + r->opt.heartbeat_ms;
-	r->transfer_sent = false; /* the one that was sent may be lost */
+	r->transfer_sent = false; /* the TimeoutNow that was sent may be lost */
 	for (i = 0; i < r->n_peers; i++) {
 		r->peers[i].paused = false;
 		send_news(s, &r->peers[i], true);
@@ -189,7 +192,8 @@ int step_heartbeat(struct raft_ctx *s)
 
 /* ---- the answers ----------------------------------------------------------------------------- */
 
-/* Returns the peer if the answer is of this term and this node leads. */
+/* Notes an answer. Returns its peer; NULL where it is not of this term or this node does not
+   lead. */
 static struct raft_peer *heard_follower(struct raft_ctx *s, const struct raft_message *m)
 {
 	struct raft *r = s->r;
@@ -197,7 +201,8 @@ static struct raft_peer *heard_follower(struct raft_ctx *s, const struct raft_me
 
 	if (r->state != RAFT_LEADER || m->term != r->term || !p)
 		return NULL;
-	/* It may be another instance that got the voice: what the silent one reached isn't its. */
+	/* It may be another instance that was admitted: the progress of the nonvoting one isn't
+	   its. */
 	if (p->nonvoting && !m->nonvoting)
 		p->match_index = p->acked_round = 0;
 	p->recent_recv = true;
@@ -212,9 +217,9 @@ static void refused(struct raft *r, struct raft_peer *p, const struct raft_messa
 {
 	uint64_t next;
 
+	/* Formatted again: it never counted, and has lost its log. */
 	if (m->nonvoting && m->hint < p->match_index)
-		p->match_index =
-			m->hint; /* formatted again: it never counted, and has lost its log */
+		p->match_index = m->hint;
 	if (p->flow == RAFT_SNAPSHOTTING || m->index <= p->match_index || m->index >= p->next_index)
 		return; /* old */
 	if (p->flow == RAFT_PROBE && m->index != p->next_index - 1)
@@ -252,8 +257,8 @@ static void matched(struct raft_ctx *s, struct raft_peer *p, uint64_t index)
 		p->inflight_bytes -= bytes < p->inflight_bytes ? bytes : p->inflight_bytes;
 		p->match_index = index;
 	}
-	/* Also where it was slow to install one, and another is made or on its way: what it lacks
-	   now is in the log. */
+	/* Also where it was slow to install one, and another is made or on its way: the entries
+	   that it lacks now are in the log. */
 	if (p->flow == RAFT_SNAPSHOTTING && (p->match_index >= r->snap_index ||
 					     (!p->snapshot_requested && index >= p->snap_index))) {
 		raft_drop_snapshot(p);
@@ -292,7 +297,7 @@ void step_snapshot_answer(struct raft_ctx *s, const struct raft_message *m)
 	    m->index != p->snap_index)
 		return;
 	if (m->offset == p->snap_offset)
-		return; /* an answer to an older copy; the heartbeat sends again */
+		return; /* an answer to an older copy; the heartbeat sends the piece again */
 	p->snap_offset = m->offset;
 	p->paused = false;
 }

@@ -1,8 +1,7 @@
 /*
- * The Raft core's state as a value: made, restored after a restart, copied, written as bytes and
- * checked; and the actions of a turn. See raft_state.h.
+ * The Raft core's state as a value, and the actions of a turn. See raft_state.h.
  *
- * It fails only where memory runs out, and where what is restored makes no sense.
+ * How it fails: only where memory runs out, and where the restored log makes no sense.
  */
 #include "raft_state.h"
 
@@ -123,7 +122,7 @@ static void put_peer(struct wire_w *w, const struct raft_peer *p, bool reads)
 
 size_t raft_canonical(const struct raft *r, void *buf, size_t cap)
 {
-	bool reads = r->n_reads > 0; /* rounds matter only against reads that wait for one */
+	bool reads = r->n_reads > 0; /* rounds matter only to reads that wait for one */
 	struct wire_w w;
 	uint64_t i;
 
@@ -225,7 +224,7 @@ static const char *check_peers(const struct raft *r)
 			return "a follower has more than the leader";
 		if (r->state == RAFT_LEADER && p->next_index <= p->match_index &&
 		    p->flow != RAFT_SNAPSHOTTING)
-			return "next is not after match";
+			return "next_index is not after match_index";
 	}
 	return NULL;
 }
@@ -235,11 +234,11 @@ const char *raft_check(const struct raft *r)
 	uint64_t i;
 
 	if (r->last_applied > r->commit_index || r->commit_index > r->last_index)
-		return "applied <= commit <= last_index";
+		return "last_applied <= commit_index <= last_index";
 	if (r->snap_index > r->last_applied)
-		return "compacted to what is not applied";
+		return "an entry was compacted that is not applied";
 	if (r->stable_index > r->last_index || r->stable_term > r->term)
-		return "durable is more than there is";
+		return "more is durable than there is";
 	if (r->last_index - r->snap_index > r->opt.log_capacity)
 		return "the log is longer than its ring";
 	if (raft_term_at(r, r->last_index) > r->term)
@@ -249,9 +248,9 @@ const char *raft_check(const struct raft *r)
 	if (r->state == RAFT_LEADER && r->stable_term != r->term)
 		return "leads in a term that is not durable";
 	if (r->state != RAFT_FOLLOWER && !r->confirmed)
-		return "campaigns without a voice";
+		return "campaigns without being confirmed";
 	if (r->state != RAFT_LEADER && (r->n_reads > 0 || r->transfer_to != 0))
-		return "a leader's business outside of its lead";
+		return "reads or a hand-over are open on a node that does not lead";
 	for (i = r->snap_index + 2; i <= r->last_index; i++)
 		if (raft_term_at(r, i) < raft_term_at(r, i - 1))
 			return "terms in the log go down";

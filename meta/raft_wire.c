@@ -1,7 +1,9 @@
 /*
- * The bytes of the Raft core's messages. Little-endian, versioned, every length checked: what
- * raft_message_decode lets through has the fields that its type needs, terms that don't go down,
- * and configurations that can be read.
+ * The bytes of the Raft core's messages. See raft_wire.h.
+ *
+ * Little-endian, versioned, every length checked. A message that raft_message_decode lets through
+ * has the fields that its type needs, terms that don't go down, and a configuration that can be
+ * read.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +62,7 @@ size_t raft_message_encode(const struct raft_message *m, void *buf, size_t cap)
 	return w.bad ? 0 : w.len;
 }
 
-/* Reads one entry into e, with a reference; -EPROTO, and then e->data is NULL. */
+/* Reads one entry into e, with a reference. Returns 0, -EPROTO or -ENOMEM; then e->data is NULL. */
 static int get_entry(struct wire_r *r, struct raft_entry *e, uint64_t not_below)
 {
 	struct raft_conf conf;

@@ -8,11 +8,12 @@
 
 #include "raft.h"
 
-/* Bytes that raft_message_encode needs at most for m. */
+/* Returns the most bytes that raft_message_encode needs for m. */
 size_t raft_message_size(const struct raft_message *m);
-/* Returns the length, 0 where cap is too small. from and to are not on the wire. */
+/* Encodes all of m but from and to. Returns the length, 0 where cap is too small. */
 size_t raft_message_encode(const struct raft_message *m, void *buf, size_t cap);
-/* 0 or -EPROTO. m->bytes points into buf; release m afterwards. */
+/* Decodes a message. Returns 0, -EPROTO or -ENOMEM. m->bytes points into buf; release m afterwards
+   (raft_message_release). */
 int raft_message_decode(const void *buf, size_t len, struct raft_message *m);
 
 #endif

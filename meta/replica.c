@@ -1,15 +1,11 @@
 /*
- * One node's Raft core, journal and state machine, moved by explicit calls. See replica.h.
+ * One node: open and close, events, and the parts of a turn. See replica.h.
  *
- * The happy path: events fill the core's actions; the turn sends what may go early, makes the one
- * transaction, sends the rest, tells what was applied, and gives the core PERSISTED.
+ * The happy path: events fill the core's actions. The turn sends the early messages, makes the one
+ * transaction, sends the other messages, reports the results, and gives the core PERSISTED.
  *
- * How it fails: the journal's errors, and a core that says `failed`, end in config.journal.fatal
- * and -EIO from replica_commit; the replica is then only good for replica_close. A dump that can't
- * be opened is tried again in later turns; one that can't go on is begun anew. One of which nobody
- * takes a piece is let go for a while: it is a reader that SQLite may not take the WAL from under,
- * which grows with every commit meanwhile, and its node may be down for days. Who has been given all
- * of it has longer, since nothing is heard of a node while it installs a snapshot.
+ * How it fails: the journal's errors, and a core that sets `failed`, end in config.journal.fatal
+ * and -EIO from replica_commit; the replica can then only be closed (replica_close).
  */
 #include "replica.h"
 
@@ -134,8 +130,8 @@ int replica_step(struct replica *p, const struct raft_event *event)
 	return replica_raft_step(p, event);
 }
 
-/* The leader makes Raft's configuration what the tables want, one change at a time; a refusal (one
-   is under way, the new voter lags) is tried again a heartbeat later. */
+/* Proposes, as the leader, the configuration that the tables want, one change at a time. A refused
+   one (another is under way, the new voter lags) is proposed again a heartbeat later. */
 static void propose_members(struct replica *p)
 {
 	struct raft_event ev = {.type = RAFT_EV_PROPOSE, .now_ms = p->now_ms};
@@ -156,7 +152,7 @@ static void propose_members(struct replica *p)
 		return;
 	}
 	self = raft_conf_find(&next, p->raft.opt.self);
-	if (!self || self->role != RAFT_VOTER) { /* hand over: the next leader does it */
+	if (!self || self->role != RAFT_VOTER) { /* hand over: the next leader proposes it */
 		ev.type = RAFT_EV_TRANSFER;
 		replica_raft_step(p, &ev);
 		return;
@@ -274,7 +270,8 @@ int replica_commit(struct replica *p)
 	return 0;
 }
 
-/* ---- after it ------------------------------------------------------------------------------ */
+/* ---- after the transaction
+   ------------------------------------------------------------------------------ */
 
 static void report(struct replica *p)
 {

@@ -1,5 +1,5 @@
 /*
- * A replica's ground. See replica_core.h.
+ * A replica's ground: its end by an error, and the steps of its core. See replica_core.h.
  */
 #include "replica_core.h"
 

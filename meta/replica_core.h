@@ -1,26 +1,26 @@
 /*
- * One node's Raft core, journal and state machine, as the files of the replica see them.
+ * A replica as its own files see it: replica.c, replica_snapshot.c, replica_core.c.
  */
 #ifndef RAMP_META_REPLICA_CORE_H
 #define RAMP_META_REPLICA_CORE_H
 
 #include "replica.h"
 
-/* The bytes of a snapshot that comes in. */
+/* The bytes of an incoming snapshot. */
 struct staging {
 	uint8_t *bytes;
 	size_t len, cap;
 };
 
-/* A snapshot that goes out. */
+/* A snapshot on its way to another node. */
 struct outgoing {
 	ramp_node_t node; /* 0: this place is free */
 	bool wanted;	  /* the dump is still to be opened */
-	bool lost;	  /* it can't give what the core asks for */
-	bool given;	  /* all of it */
+	bool lost;	  /* the dump can't give the piece that the core asks for */
+	bool given;	  /* to its end */
 	struct journal_dump *dump;
 	uint64_t offset, since_ms; /* of the last piece, and when it was first given */
-	uint64_t rests_until_ms;   /* 0: it does not rest */
+	uint64_t rests_until_ms;   /* idle, so closed until then; 0: not so */
 };
 
 struct replica {
@@ -29,7 +29,7 @@ struct replica {
 	struct raft_actions actions;
 	struct journal *journal;
 	struct replica_counts counts;
-	struct staging incoming, complete; /* complete: complete, to be installed by this turn */
+	struct staging incoming, complete; /* complete: this turn installs it */
 	struct outgoing out[RAFT_NODES_MAX];
 	struct fsm_result *results; /* of this turn's entries */
 	size_t n_results, cap_results;
@@ -42,9 +42,10 @@ struct replica {
 	enum raft_state was;
 };
 
-/* The replica can't go on: says so once through config.journal.fatal. Returns -EIO. */
+/* Ends the replica's work: reports the text, once, through config.journal.fatal. Returns -EIO. */
 int replica_fail(struct replica *p, const char *text);
-/* Steps the core, and logs how its state changed: the core itself does no I/O. */
+/* Steps the core and logs a change of its state, since the core itself does no I/O. Returns the
+   event's result (raft.h). */
 int replica_raft_step(struct replica *p, const struct raft_event *event);
 
 #endif

@@ -1,5 +1,15 @@
 /*
- * Snapshots on their way into a replica, and out of it. See replica_snapshot.h.
+ * Snapshots into a replica, and out of it. See replica_snapshot.h.
+ *
+ * The happy path, in: pieces are staged in order; the last one makes the whole, which is checked
+ * before the core is stepped, and the turn's transaction installs it. Out: the core asks for a
+ * dump, a later turn opens one, and its pieces fill the core's messages.
+ *
+ * How it fails: a damaged dump is marked for the core (`bad`), which asks for it again. A dump that
+ * can't be opened is tried again in later turns; one that can't continue is begun again. A dump of
+ * which no piece is taken is closed for a while: it is a reader, so SQLite may not reset the WAL
+ * under it, which grows with every commit meanwhile, and the other node may be down for days. A
+ * node that was given all of a dump has longer, since it sends nothing while it installs it.
  */
 #include "replica_snapshot.h"
 
@@ -9,11 +19,10 @@
 #include "journal_dump.h"
 #include "raft.h"
 
-/* In election time-outs: a dump waits for its next piece to be asked for, for its taker to have
-   installed it, and rests. */
-#define DUMP_IDLE    10
-#define DUMP_INSTALL 40
-#define DUMP_REST    2
+/* In election time-outs. */
+#define DUMP_IDLE    10 /* a dump waits this long for the next piece to be asked for */
+#define DUMP_INSTALL 40 /* ... and for its receiver to have installed it */
+#define DUMP_REST    2	/* an idle dump stays closed this long */
 
 /* ---- a snapshot coming in ------------------------------------------------------------------ */
 
@@ -23,7 +32,7 @@ void snapshot_free_staging(struct staging *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Puts a piece at its place; the bytes behind it are not there any more. */
+/* Puts a piece at its offset and drops the bytes behind it. Returns false: a gap, or no memory. */
 static bool stage_piece(struct staging *s, uint64_t offset, const uint8_t *bytes, size_t len)
 {
 	size_t want = (size_t)offset + len;
@@ -46,9 +55,9 @@ static bool stage_piece(struct staging *s, uint64_t offset, const uint8_t *bytes
 }
 
 /*
- * The last piece is put there first, so that the whole can be checked before the core is told.
- * Where the core doesn't want it (another snapshot, or late), the bytes before it are as they
- * were, and what stands behind them is written over by the next piece.
+ * Steps the core with a piece. The last piece is staged first, so that the whole can be checked
+ * before the step. Where the core doesn't want it (another snapshot, or late), the bytes before it
+ * are unchanged, and the next piece overwrites those behind them.
  */
 int snapshot_step_piece(struct replica *p, const struct raft_event *event)
 {
@@ -81,8 +90,6 @@ int snapshot_step_piece(struct replica *p, const struct raft_event *event)
 	return rc;
 }
 
-/* A snapshot is as large as the tables: its bytes go once it is installed, or once the log has come
-   as far without it. */
 void snapshot_drop_staging(struct replica *p)
 {
 	const struct raft *r = &p->raft;
@@ -119,13 +126,14 @@ void snapshot_want_dumps(struct replica *p)
 		o = find_outgoing(p, p->actions.snapshot_to[i]);
 		o = o ? o : find_outgoing(p, 0);
 		if (!o)
-			continue; /* can't be: there are as many places as nodes */
+			continue; /* never: there are as many places as nodes */
 		end_outgoing(o);
 		o->node = p->actions.snapshot_to[i];
 		o->wanted = true;
 	}
 }
 
+/* Closes a dump of which no piece was taken for too long. */
 static void rest_if_idle(struct replica *p, struct outgoing *o)
 {
 	uint64_t election_ms = p->config.raft.election_ms;
@@ -140,7 +148,6 @@ static void rest_if_idle(struct replica *p, struct outgoing *o)
 	o->rests_until_ms = p->now_ms + DUMP_REST * election_ms;
 }
 
-/* After the commit and PERSISTED: the dump is of what the core has applied. */
 void snapshot_tend_dumps(struct replica *p)
 {
 	struct raft_event ev = {.now_ms = p->now_ms};
