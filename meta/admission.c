@@ -1,37 +1,12 @@
 /*
- * May this node vote? A founder whose state directory was made anew under its old number has lost
- * its log and its votes, and must not pretend to have them; the first time it can't know by itself
- * whether it is such a one. So a freshly formatted founder asks the others:
+ * Voter admission. See admission.h.
  *
- *	fresh	"my log is as mkfs made it": nobody has ever been elected with that node's help.
- *		When a quorum's worth of the *others* is fresh, no quorum has ever decided anything,
- *		and there is nothing to have lost.
- *	instance "the tables have that instance bound to you" (NODE_UP). If it is ours, we are who
- *		we were, or have been taken in anew by a quorum that didn't count us.
+ * The happy path: a founder asks the other members each ADMISSION_AGAIN_MS; as soon as enough of
+ * them are fresh, or one has this instance bound, it is confirmed.
  *
- * Until then the core is not `confirmed`: it neither votes nor campaigns, and its
- * acknowledgements don't count; it tells all members so again and again (NONVOTING), so that
- * nobody takes away a node whose voice is needed. A node of which another instance is bound never
- * gets its voice back: it says so, and needs --rejoin under a new number. A joiner's log is never
- * fresh: it gets its voice by name, with its first NODE_UP, and no standby is promoted before.
- *
- * A number is bound to one instance for good, so whoever has applied that goes by it: another
- * instance under that number is brought up to date and learns what it is, but isn't followed, and
- * nothing that it says counts. That is also how a sole voter is found out, who confirms himself: it
- * hears of it from whom it tries to lead, and leads no more until it is started anew.
- *
- * And may it go on? A journal that was put back from a backup has lost votes and entries, too,
- * without knowing. Its lives are counted (command.h), so the others may have seen a later one: whom
- * a node hears it tells that. And a leader tells each follower what it has acknowledged to it
- * (raft.h, hint), which shows a copy of the same life; whoever has led before tells it, too, as far
- * as that was committed, so that another leader is no way out for a copy that is still behind. An
- * old copy is marked in its own file, and the process begins anew without a voice: it catches up,
- * what lies there can be moved away, and it needs --rejoin.
- *
- * And who else is there? A node that was down learns of who has come meanwhile from the leader, who
- * may be one of these, and wait for it to connect. So whoever hears a node tells it the members.
+ * How it fails: lost questions are asked again. A node that is another instance than the bound one
+ * is never confirmed, and logs that it needs --rejoin.
  */
-
 #include "admission.h"
 
 #include <errno.h>
@@ -45,10 +20,10 @@
 
 #define ADMISSION_AGAIN_MS 200
 #define ANOTHER_LOG_MS	   60000
-#define NONVOTING_MS	   1000 /* since it said so last */
+#define NONVOTING_MS	   1000 /* since the node's last report */
 #define MEMBER_BYTES	   (16 + RAMP_NODE_NAME_MAX + RAMP_ADDRESS_MAX)
 
-/* A receiver takes no notice of flags that it doesn't know. */
+/* A receiver ignores flags that it doesn't know. */
 enum admission_flag { ADMISSION_FRESH = 1, ADMISSION_ANSWER_ME = 2, ADMISSION_NONVOTING = 4 };
 
 static bool is_fresh(const struct raft *r)
@@ -64,7 +39,7 @@ static void admission_confirm(struct meta *meta)
 	if (meta_opened(meta)->restored || meta_admission(meta)->denied)
 		return;
 	meta_step(meta, &ev);
-	log_info("meta: node %u takes part in votes", meta_opened(meta)->self);
+	log_info("meta: node %u is admitted to vote", meta_opened(meta)->self);
 }
 
 static void send_admission(struct meta *meta, ramp_node_t to, bool answer_me)
@@ -82,8 +57,8 @@ static void send_admission(struct meta *meta, ramp_node_t to, bool answer_me)
 			instance);
 }
 
-/* Voters other than this one that must be fresh: as many as any quorum has besides it, and so
-   more than could be fresh if one had ever stood. */
+/* Returns how many voters besides this one must be fresh: as many as any quorum has besides it, and
+   so more than could be fresh if a quorum had ever decided anything. */
 static uint32_t fresh_needed(const struct raft *r)
 {
 	uint32_t voters = raft_conf_voters(&r->conf);
@@ -125,7 +100,7 @@ void admission_tend(struct meta *meta)
 			send_admission(meta, r->conf.member[i].node, hopes);
 }
 
-/* It says so again and again, and stops with its first voice. */
+/* Notes that a node may not vote. It reports so again and again, until it is admitted. */
 static void note_nonvoting(struct meta *meta, ramp_node_t from)
 {
 	struct nonvoting *at, *place = NULL;
@@ -183,8 +158,9 @@ bool admission_can_spare(struct meta *meta, ramp_node_t node)
 	return n >= (voters - 1) / 2 + 1;
 }
 
-/* A sole voter had nobody to ask whether it is the first of its number, and hears it here. Others
-   have their voice from a quorum, which outweighs one. */
+/* Handles a report that another instance is bound. A sole voter had no other voter to ask whether
+   it is the first instance under its number: it loses its vote here. The others were admitted by a
+   quorum, which outweighs one node. */
 static void admission_deny(struct meta *meta, ramp_node_t from)
 {
 	struct raft_event ev = {.type = RAFT_EV_DENY};
@@ -227,7 +203,8 @@ void admission_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint
 	}
 }
 
-/* 0: none yet. Asked for each message, and the tables only until they know. */
+/* Returns the instance bound to a node; 0: none yet. Called for each message, so the tables are
+   read only until they have it. */
 static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
 {
 	const bool kept = node <= RAFT_NODES_MAX;
@@ -248,7 +225,7 @@ bool admission_is_another(struct meta *meta, ramp_node_t from, uint64_t instance
 
 	if (bound == 0 || bound == instance)
 		return false;
-	note_nonvoting(meta, from); /* it may not know so itself yet */
+	note_nonvoting(meta, from); /* it may not know that itself yet */
 	return true;
 }
 
@@ -261,7 +238,7 @@ void admission_answer_another(struct meta *meta, ramp_node_t from)
 	log_error("meta: node %u was formatted again: this node does not follow it", from);
 }
 
-/* ---- who else is there --------------------------------------------------------------------- */
+/* ---- names and addresses of members -------------------------------------------------------- */
 
 static int encode_member(void *arg, const struct node_row *row)
 {
@@ -283,8 +260,8 @@ void admission_tell_members(struct meta *meta, ramp_node_t to)
 		meta_send(meta, to, buf, w.len);
 }
 
-/* What the tables say counts, also of one that has gone. There are no more members than a message
-   of ours can name. */
+/* The tables' row counts, also of a node that was removed. There are no more members than a message
+   can name. */
 void admission_members(struct meta *meta, struct wire_r *body)
 {
 	struct node_row row, known;

@@ -1,5 +1,7 @@
 /*
- * Is this node's journal an old copy of itself? See amnesia.h.
+ * The amnesia check. See amnesia.h.
+ *
+ * How it fails: where the mark can't be written, the journal's own error ends the process.
  */
 #include "amnesia.h"
 
@@ -12,7 +14,7 @@
 #include "proposals.h"
 #include "raft.h"
 
-/* What was committed stays in every log that it ever was durable in, whoever leads. */
+/* A committed entry stays in every log in which it was ever durable, whichever node leads. */
 void amnesia_note_acked(struct meta *meta)
 {
 	const struct raft *r = meta_raft(meta);
@@ -29,7 +31,7 @@ void amnesia_note_acked(struct meta *meta)
 			if (meta_amnesia(meta)->acked[k].node == p->node)
 				break;
 		if (k == RAFT_NODES_MAX)
-			continue; /* many have come and gone since this one was started */
+			continue; /* many nodes were added and removed since the start */
 		meta_amnesia(meta)->acked[k].node = p->node;
 		if (meta_amnesia(meta)->acked[k].index < index)
 			meta_amnesia(meta)->acked[k].index = index;
@@ -67,15 +69,16 @@ void amnesia_tell_life(struct meta *meta, ramp_node_t to)
 	meta_send(meta, to, buf, w.len);
 }
 
-/* True: this node has proposed what its journal knows nothing of. A life that begins where another
-   one began, too, counts from 1 again. */
+/* Returns true where this node has proposed commands of which its journal knows nothing. A copy
+   begins the same life that the original began, and counts its numbers from 1 again. */
 static bool is_old_copy(struct meta *meta, uint64_t life, uint64_t lowest)
 {
 	return life > meta_opened(meta)->life ||
 	       (life == meta_opened(meta)->life && lowest >= meta_proposals(meta)->next_number);
 }
 
-/* `seen`: the highest life that the cluster knows of. `why` ends "is an old copy, ". */
+/* Marks the journal as an old copy and ends the node's work. `seen`: the highest life that the
+   cluster knows. `why` continues "is an old copy, ". */
 static void stop_as_old_copy(struct meta *meta, uint64_t seen, const char *why)
 {
 	struct journal *j = meta_journal(meta);
@@ -83,9 +86,9 @@ static void stop_as_old_copy(struct meta *meta, uint64_t seen, const char *why)
 
 	if (journal_begin(j, true) < 0 || journal_put_restored(j, seen) < 0 ||
 	    journal_commit(j) < 0)
-		return; /* it has said why */
+		return; /* the journal has reported the reason */
 	snprintf(text, sizeof(text),
-		 "journal %s: is an old copy, %s: node %u votes no more, and needs --rejoin once "
+		 "journal %s: is an old copy, %s: node %u no longer votes, and needs --rejoin once "
 		 "its segments are moved away",
 		 meta_journal_path(meta), why, meta_opened(meta)->self);
 	meta_fatal(meta, text);
@@ -102,7 +105,7 @@ void amnesia_life(struct meta *meta, struct wire_r *body)
 	uint64_t lowest = wire_get_u64(body);
 	char why[80];
 
-	/* Another instance was formatted again, and is found out by that. */
+	/* A node that was formatted again is found by its instance. */
 	if (!wire_r_done(body) || instance != meta_opened(meta)->instance ||
 	    !is_old_copy(meta, life, lowest))
 		return;
@@ -115,7 +118,7 @@ void amnesia_acked(struct meta *meta, uint64_t instance, uint64_t index)
 {
 	const struct raft *r = meta_raft(meta);
 
-	/* Who has no voice promised nothing. */
+	/* A node that was not admitted has promised nothing. */
 	if (r->confirmed && instance == meta_opened(meta)->instance && index > r->last_index)
 		amnesia_found(meta);
 }

@@ -1,8 +1,8 @@
 /*
- * The bytes of commands and replies; see command.h.
+ * The bytes of commands and replies. See command.h.
  *
- * Each type of command has a line in `fields`: which of the fields of struct meta_command it
- * carries. One function walks that line in both directions, so encoder and decoder can't differ.
+ * Each type of command has a line in `commands`: the fields of struct meta_command that it carries.
+ * One function walks that line in both directions, so encoder and decoder can't differ.
  */
 #include "command.h"
 
@@ -92,7 +92,7 @@ static void code_u8(struct codec *c, uint8_t *v)
 		*v = wire_get_u8(c->r);
 }
 
-/* A name may not be empty, "." or "..", nor hold a slash. */
+/* Returns true for a name that is not empty, "." or "..", and has no slash. */
 static bool name_ok(const char *s)
 {
 	return s[0] != '\0' && strcmp(s, ".") != 0 && strcmp(s, "..") != 0 && !strchr(s, '/');
@@ -131,7 +131,7 @@ static void code_names(struct codec *c, unsigned int f, struct meta_command *m)
 		return;
 	if ((f & F_NAME) && !name_ok(m->name))
 		c->bad = true;
-	/* PREPARE without one keeps the segment's name. */
+	/* PREPARE without a new name keeps the segment's name. */
 	if ((f & F_NEW_NAME) && !name_ok(m->new_name) &&
 	    !(m->type == META_PREPARE && m->new_name[0] == '\0'))
 		c->bad = true;
@@ -169,8 +169,9 @@ static void code_proof(struct codec *c, struct meta_command *m)
 		c->bad = true;
 }
 
-/* Behind everything else, and only where there are such flags: all others have the bytes that they
-   had before, an UNLINK no flags at all. */
+/* Codes the conditions: behind everything else, and only where there are such flags. So all other
+   commands have the bytes that they had before there were conditions, and an UNLINK no flags at
+   all. */
 static void code_conditions(struct codec *c, struct meta_command *m)
 {
 	if (m->type == META_UNLINK && (c->w ? m->flags != 0 : c->r->pos < c->r->len)) {
@@ -227,11 +228,11 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 }
 
 #define OLD_EXTENT_FIELDS (F_ID | F_LENGTH)
-#define OLD_EXTENT_BYTES  24 /* of these */
+#define OLD_EXTENT_BYTES  24 /* their length */
 
-/* EXTENT carried no more than this before it was asked for orphans too, under the same version: a
-   journal may hold such, not yet applied. The state machine takes it as it was meant: the row is
-   there, or ENOENT. */
+/* Returns the fields to decode. Before EXTENT could be asked for orphans it carried only the old
+   fields, under the same version, and a journal may hold such a command, not yet applied. The state
+   machine takes it as it was meant: the row exists, or ENOENT. */
 static unsigned int fields_left(uint8_t type, const struct wire_r *r)
 {
 	if (type == META_EXTENT && r->len - r->pos == OLD_EXTENT_BYTES)

@@ -1,13 +1,13 @@
 /*
- * The state machine: the cluster's rules about segments (fsm_members.c: about members). The phases
- * are drawn in fsm.h; one function a command, the rule that it obeys beside it (R1 to R13: DESIGN,
- * "Ownership records").
+ * The state machine's roof: retries, stale copies, and the dispatch of commands. See fsm.h. One
+ * function a command, the rule that it obeys beside it (fsm_segments.c, fsm_moves.c, fsm_members.c;
+ * R1 to R13 are defined in contrib/doc/design.md).
  *
  * The happy path: fsm_apply decodes the command, finds that it is new, and calls its function,
- * which reads the rows, checks, and writes the rows; the result is kept for retries.
+ * which reads the rows, checks, and writes the rows. The result is kept for retries.
  *
- * How it fails: a rule that forbids a command gives an errno as its result, and then nothing but
- * that result was written. Every function checks first and writes last.
+ * How it fails: a rule that forbids a command gives an errno as its result, and nothing but that
+ * result is written then.
  */
 #include "fsm.h"
 
@@ -39,7 +39,8 @@ static int (*const commands[])(struct apply *a) = {
 	[META_MEMBER_REMOVE] = fsm_member_remove,
 };
 
-/* 1: the command is below its node's floor, a late copy. 0: it is not, and the floor is raised. */
+/* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the
+   floor. */
 static int is_stale(struct journal *j, const struct meta_origin *o)
 {
 	uint64_t life, lowest;

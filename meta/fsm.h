@@ -1,9 +1,9 @@
 /*
  * The state machine: one committed entry after the other changes the tables.
  *
- * Deterministic: the result depends on the tables and the entry alone. No clock (times come with
- * the command), no randomness, no I/O but the tables. So equal logs make equal tables on every
- * node (journal_tables_sum).
+ * Deterministic: the result depends on the tables and the entry alone. It has no clock (times come
+ * with the command), no randomness, and no I/O but the tables and the debug log. So equal logs make
+ * equal tables on every node (journal_tables_sum).
  *
  *	              PREPARE                TAKEN                  SETTLED
  *	STABLE(S) ----------> MOVING(S, T) ---------> PULLING(T, S) ---------> STABLE(T)
@@ -15,8 +15,18 @@
  *	    |        (gone)        v                       v
  *	    +---------------------------------------------+
  *
+ *	(none) -> STABLE	[fsm_create]
+ *	(none) -> ORPHAN	[fsm_extent] the row went with its name, the owner has the file open
+ *	STABLE -> MOVING	[fsm_prepare]
+ *	MOVING -> PULLING	[fsm_taken]
+ *	MOVING -> STABLE	[fsm_abort] of the source
+ *	PULLING -> STABLE	[fsm_settled] of the target; [fsm_abort] of the source (T over)
+ *	STABLE -> ORPHAN	[fsm_drop] unlinked, and its extent is not free yet
+ *	STABLE -> (none)	[fsm_drop] unlinked, and it has no extent or its owner is over
+ *	ORPHAN -> (none)	[fsm_freed]; [fsm_node_up, fsm_node_fence] its owner is over (R12)
+ *
  * It fails only as a command's result (a negative errno, the same on every node), or when the
- * journal is dead (-EIO, which is nobody's result).
+ * journal is dead (-EIO, which is never a command's result).
  */
 #ifndef RAMP_META_FSM_H
 #define RAMP_META_FSM_H
@@ -29,7 +39,7 @@
 #include "meta.h"
 #include "raft.h"
 
-/* What an applied entry did. */
+/* The effect of an applied entry. */
 struct fsm_result {
 	bool command; /* false: no command: noop, configuration, or a stale copy */
 	bool first;   /* false: a retry, answered from the table of results */
@@ -43,8 +53,9 @@ struct fsm_result {
 };
 
 /*
- * Applies the entry at `index` within the journal's turn (the caller puts the applied index). An
- * entry that can't be decoded changes nothing, on any node. 0, or -EIO: the journal is dead.
+ * Applies the entry at `index` within the journal's turn; the caller writes the applied index. An
+ * entry that can't be decoded changes nothing, on any node. Returns 0, or -EIO: the journal is
+ * dead.
  */
 int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 	      struct fsm_result *result);

@@ -1,5 +1,5 @@
 /*
- * The state machine's ground: what the rules of more than one file use. See fsm_core.h.
+ * The state machine's ground. See fsm_core.h.
  */
 #include "fsm_core.h"
 
@@ -29,14 +29,13 @@ void fsm_reply_extent(struct apply *a, const struct segment_row *row)
 	a->res->reply.extent_len = row->extent_len;
 }
 
-/* Writes the row of a's command; the reply names it. */
 int fsm_put(struct apply *a, const struct segment_row *row)
 {
 	fsm_reply_extent(a, row);
 	return fsm_changed(a, row->id, journal_put_segment(a->j, row));
 }
 
-/* ---- nodes: who is current (R1) ------------------------------------------------------------ */
+/* ---- incarnations (R1) --------------------------------------------------------------------- */
 
 int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 {
@@ -50,7 +49,6 @@ int fsm_is_over(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 	return journal_is_past(j, node, inc);
 }
 
-/* 1: this incarnation is the node's, and not over. 0: not, or no such node. */
 int fsm_is_current(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 {
 	struct node_row row;
@@ -63,7 +61,6 @@ int fsm_is_current(struct journal *j, ramp_node_t node, ramp_incarnation_t inc)
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-/* 0: free. -EEXIST: a segment has it, or a prepare reserved it. */
 int fsm_name_free(struct journal *j, ramp_node_t node, const char *name)
 {
 	ramp_segment_t id;
@@ -74,6 +71,8 @@ int fsm_name_free(struct journal *j, ramp_node_t node, const char *name)
 		return 0;
 	return rc < 0 ? rc : -EEXIST;
 }
+
+/* ---- rows of segments ------------------------------------------------------------------------ */
 
 /* The drawing of fsm.h: the phases that may follow each. */
 static const struct {
@@ -101,8 +100,6 @@ void fsm_go(struct segment_row *row, enum segment_phase to)
 		  phases[to].name);
 }
 
-/* Nobody knows the segment by name any more. Its addresses stay its own until its owner says that
-   nothing maps them (FREED), or is over (R12); in PULLING it goes on being pulled (R9). */
 int fsm_drop(struct apply *a, struct segment_row *row)
 {
 	int over, rc = row->unlinked ? 0 : journal_delete_name(a->j, row->node, row->name);

@@ -1,9 +1,10 @@
 /*
- * The state machine's rules about nodes: incarnations and fences (R1), and who is a member.
+ * The state machine's rules about nodes: incarnations and fences (R1), and membership. See
+ * fsm_members.h.
  *
- * A node's row says the role that it is to have; the configuration of Raft follows, one change at
- * a time, by entries that the leader proposes (fsm_next_conf). Until it has, every change of
- * another node is -EBUSY; the same node's may be taken back.
+ * A node's row has the role that the node is to have. Raft's configuration follows, one change at a
+ * time, by entries that the leader proposes (fsm_next_conf). Until it has, every change of another
+ * node is -EBUSY; a change of the same node may be taken back.
  */
 #include "fsm_members.h"
 
@@ -14,7 +15,8 @@
 #include "journal_nodes.h"
 #include "journal_segments.h"
 
-/* An incarnation is over: nothing of it maps an extent any more, so its orphans go (R12). */
+/* Deletes the orphans of an incarnation that is over: no process of it maps an extent any more
+   (R12). */
 static int end_incarnation(struct apply *a, ramp_node_t node, ramp_incarnation_t inc)
 {
 	ramp_segment_t id;
@@ -28,7 +30,7 @@ static int end_incarnation(struct apply *a, ramp_node_t node, ramp_incarnation_t
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* R1: an incarnation takes part once it is committed, and none comes back. */
+/* R1: an incarnation takes part once it is committed, and never comes back. */
 int fsm_node_up(struct apply *a)
 {
 	const struct meta_command *c = a->c;
@@ -80,7 +82,7 @@ static enum raft_role wanted_role(const struct node_row *row)
 	return row->role == NODE_VOTER ? RAFT_VOTER : RAFT_LEARNER;
 }
 
-/* 1: the configuration as applied gives the node the role of its row. */
+/* Returns 1 where the configuration as applied gives the node the role of its row; else 0. */
 static int settled(struct journal *j, const struct node_row *row)
 {
 	enum raft_role role;
@@ -103,9 +105,9 @@ int fsm_member_settled(struct journal *j, ramp_node_t node)
 
 struct member_scan {
 	struct journal *j;
-	ramp_node_t but;     /* this one may be on its way */
-	const char *address; /* NULL, or one that no member may have */
-	ramp_node_t in_way;  /* the node for which the scan ended with an errno */
+	ramp_node_t but;     /* a change of this node may be under way */
+	const char *address; /* NULL, or an address that no member may have */
+	ramp_node_t in_way;  /* the node at which the scan ended with an errno */
 	uint32_t members, voters;
 };
 
@@ -124,7 +126,7 @@ static int scan_member(void *arg, const struct node_row *row)
 	return 0;
 }
 
-/* The reply of what is refused for another node's sake names that node. */
+/* Scans the members. Where another node is the reason of a refusal, the reply names it. */
 static int look_at_members(struct apply *a, struct member_scan *scan)
 {
 	int rc = journal_walk_nodes(a->j, scan_member, scan);
@@ -179,7 +181,7 @@ int fsm_member_promote(struct apply *a)
 	return journal_put_node(a->j, &row);
 }
 
-/* A node that owns or holds bytes of a segment stays; and somebody must be left to vote. */
+/* A node that owns a segment or holds bytes of one can't be removed, nor can the last voter. */
 int fsm_member_remove(struct apply *a)
 {
 	struct member_scan scan = {.j = a->j, .but = a->c->node};

@@ -6,7 +6,8 @@
 
 #include "fsm_core.h"
 
-/* Each returns the command's result; -EIO only where the journal is dead. */
+/* One command, one function. Each returns the command's result; -EIO only where the journal is
+   dead. */
 int fsm_node_up(struct apply *a);
 int fsm_node_fence(struct apply *a);
 int fsm_member_add(struct apply *a);
@@ -14,13 +15,14 @@ int fsm_member_promote(struct apply *a);
 int fsm_member_remove(struct apply *a);
 
 /*
- * The members as the node table wants them, against the configuration in force: the one change
- * that comes next (the lowest node whose role differs). The leader proposes it (replica.c).
- * Returns 1 and fills *next, 0 where nothing differs, or -EIO.
+ * Compares the members that the node table wants with the configuration in force, and finds the one
+ * change that comes next (the lowest node whose role differs). The leader proposes it (replica.c).
+ * Returns 1 and fills *next and *subject, 0 where nothing differs, or -EIO.
  */
 int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct raft_conf *next,
 		  ramp_node_t *subject);
-/* 1: the node's role in its row is the configuration's, as applied; 0: not yet; -EIO. */
+/* Returns 1 where the configuration as applied gives the node the role of its row; 0: not yet;
+   -EIO. */
 int fsm_member_settled(struct journal *j, ramp_node_t node);
 
 #endif

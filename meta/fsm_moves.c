@@ -1,9 +1,9 @@
 /*
- * The state machine's rules about migration (R3: epoch and k are compared, each step raises the
- * epoch). The phases are drawn in fsm.h.
+ * The state machine's rules about migration. See fsm_moves.h. R3: epoch and k are compared, and
+ * each step raises the epoch. R1 to R13 are defined in contrib/doc/design.md.
  *
- * How it fails: a rule that forbids a command gives an errno as its result, and then nothing but
- * that result was written. Every function checks first and writes last.
+ * How it fails: a rule that forbids a command gives an errno as its result, and nothing but that
+ * result is written then. Every function checks first and writes last.
  */
 #include "fsm_moves.h"
 
@@ -13,7 +13,7 @@
 
 #include "journal_segments.h"
 
-/* A segment goes back to a directory where its name may have been given away meanwhile. */
+/* Finds a name for a segment that returns to a directory where its own may be taken by now. */
 static int name_on_return(struct journal *j, ramp_node_t node, struct segment_row *row)
 {
 	char name[RAMP_NAME_MAX + 1];
@@ -35,7 +35,8 @@ static int name_on_return(struct journal *j, ramp_node_t node, struct segment_ro
 	return rc;
 }
 
-/* 0: the prepare may be. Both ends must be current (R1), the row as the source knows it (R3). */
+/* Returns 0 where the prepare is allowed: both ends are current (R1), and the row is as the source
+   knows it (R3). */
 static int check_prepare(struct apply *a, const struct segment_row *row, const char *name)
 {
 	const struct meta_command *c = a->c;
@@ -68,7 +69,7 @@ int fsm_prepare(struct apply *a)
 	if (row.phase == SEGMENT_MOVING && ramp_attempt_equal(row.k, c->k) &&
 	    row.k_epoch == c->epoch + 1) {
 		fsm_reply(a, &row);
-		return 0; /* it is this one */
+		return 0; /* a repetition of the one in progress */
 	}
 	name = c->new_name[0] ? c->new_name : row.name;
 	rc = check_prepare(a, &row, name);
@@ -86,7 +87,8 @@ int fsm_prepare(struct apply *a)
 	return fsm_put(a, &row);
 }
 
-/* The row of a message of attempt k, in `phase`. */
+/* Reads the row of a command of attempt k. Returns 0, or -ESTALE: it is not in `phase` by that
+   attempt. */
 static int of_attempt(struct apply *a, enum segment_phase phase, struct segment_row *row)
 {
 	int rc = journal_get_segment(a->j, a->c->id, row);
@@ -108,7 +110,7 @@ static void end_attempt(struct segment_row *row)
 	row->k_epoch = 0;
 }
 
-/* It can't fail (R11): the name is reserved and nothing else touches the row in MOVING. */
+/* R11: it can't fail, since the name is reserved and no other command changes a row in MOVING. */
 int fsm_taken(struct apply *a)
 {
 	struct segment_row row;
@@ -149,7 +151,7 @@ int fsm_settled(struct apply *a)
 	return fsm_put(a, &row);
 }
 
-/* Back to the source, before the target has taken it. */
+/* Gives the segment back to the source, before the target has taken it. */
 static int abort_moving(struct apply *a, struct segment_row *row)
 {
 	int rc = journal_delete_name(a->j, row->dst, row->dst_name);
@@ -162,7 +164,7 @@ static int abort_moving(struct apply *a, struct segment_row *row)
 	return fsm_put(a, row);
 }
 
-/* Back to the source from a target that is over (R5). */
+/* Gives the segment back to the source from a target that is over (R5). */
 static int abort_pulling(struct apply *a, struct segment_row *row)
 {
 	int rc = row->unlinked ? 0 : journal_delete_name(a->j, row->node, row->name);
@@ -173,7 +175,7 @@ static int abort_pulling(struct apply *a, struct segment_row *row)
 	row->node_inc = row->src_inc;
 	end_attempt(row);
 	fsm_go(row, SEGMENT_STABLE);
-	if (row->unlinked) { /* R9: dropped there */
+	if (row->unlinked) { /* R9: dropped at the source */
 		rc = fsm_drop(a, row);
 		fsm_reply(a, row);
 		return rc;
@@ -184,7 +186,7 @@ static int abort_pulling(struct apply *a, struct segment_row *row)
 	return rc ? rc : fsm_put(a, row);
 }
 
-/* 0: the proof is one. PROOF_OVER must name an end of the row that is over (R1, R5). */
+/* Returns 0, or -EPERM: PROOF_OVER must name an end of the row that is over (R1, R5). */
 static int check_proof(struct apply *a, ramp_node_t node, ramp_incarnation_t inc)
 {
 	int rc;
@@ -197,15 +199,15 @@ static int check_proof(struct apply *a, ramp_node_t node, ramp_incarnation_t inc
 	return rc < 0 ? rc : rc == 1 ? 0 : -EPERM;
 }
 
-/* NONE and REFUSED are the word of an end that may give it (R4, R5, R6), and hold only until the
-   target has taken the segment; past that only OVER does. */
+/* PROOF_NONE and PROOF_REFUSED come from an end that may abort (R4, R5, R6), and are valid only
+   until the target has taken the segment; after that only PROOF_OVER is. */
 int fsm_abort(struct apply *a)
 {
 	struct segment_row row;
 	int rc = of_attempt(a, SEGMENT_MOVING, &row);
 
 	if (rc == 0) {
-		/* The source may be the one that is over: the target gives up (R6). */
+		/* R6: the source may be the end that is over, and the target gives up. */
 		rc = a->c->proof_node == row.node ? check_proof(a, row.node, row.node_inc)
 						  : check_proof(a, row.dst, row.dst_inc);
 		return rc ? rc : abort_moving(a, &row);

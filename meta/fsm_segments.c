@@ -1,9 +1,9 @@
 /*
- * The state machine's rules about segments that do not move (R1 to R13: DESIGN, "Who may serve a
- * segment"). See fsm_segments.h.
+ * The state machine's rules about segments that do not move. See fsm_segments.h. R1 to R13 are
+ * defined in contrib/doc/design.md.
  *
- * How it fails: a rule that forbids a command gives an errno as its result, and then nothing but
- * that result was written. Every function checks first and writes last.
+ * How it fails: a rule that forbids a command gives an errno as its result, and nothing but that
+ * result is written then. Every function checks first and writes last.
  */
 #include "fsm_segments.h"
 
@@ -31,7 +31,7 @@ int fsm_create(struct apply *a)
 		return -ENOENT;
 	if (node.incarnation == 0 || node.fenced == node.incarnation ||
 	    (c->node_inc != 0 && c->node_inc != node.incarnation))
-		return -EHOSTDOWN; /* the bytes would be nowhere */
+		return -EHOSTDOWN; /* no node would hold the bytes */
 	rc = fsm_name_free(a->j, c->node, c->name);
 	rc = rc ? rc : journal_next_segment_id(a->j, &row.id);
 	if (rc < 0)
@@ -46,7 +46,8 @@ int fsm_create(struct apply *a)
 	return rc ? rc : fsm_put(a, &row);
 }
 
-/* 0: the row is still what the caller was let do it to (META_IN_NODE, META_OF_OWNER). */
+/* Returns 0 where the row still is as when the caller was permitted (META_IN_NODE,
+   META_OF_OWNER). */
 static int check_row(const struct meta_command *c, const struct segment_row *row)
 {
 	if (c->flags & META_IN_NODE && row->node != c->node)
@@ -54,7 +55,7 @@ static int check_row(const struct meta_command *c, const struct segment_row *row
 	return c->flags & META_OF_OWNER && row->uid != c->owner ? -EPERM : 0;
 }
 
-/* The row of a command that names a segment which is listed: -ENOENT, -EPERM, -EBUSY (MOVING). */
+/* Reads the row of a command on a listed segment. Returns 0, -ENOENT, -EPERM or -EBUSY (MOVING). */
 static int listed(struct apply *a, struct segment_row *row)
 {
 	int rc = journal_get_segment(a->j, a->c->id, row);
@@ -69,7 +70,7 @@ static int listed(struct apply *a, struct segment_row *row)
 	return row->phase == SEGMENT_MOVING ? -EBUSY : 0;
 }
 
-/* The same, and the segment still has the name that the command says; else -ENOENT. */
+/* The same, and the segment must still have the command's name; else -ENOENT. */
 static int listed_by_name(struct apply *a, struct segment_row *row)
 {
 	int rc = listed(a, row);
@@ -91,9 +92,9 @@ int fsm_unlink(struct apply *a)
 	return rc;
 }
 
-/* The segment that RENAME replaces goes as if unlinked. The directories are sticky: -EPERM where
-   it is not whose it may be, made meanwhile by somebody else. -EBUSY: it moves, or only reserves.
- */
+/* Unlinks the segment that RENAME replaces. The directories are sticky: -EPERM where its owner is
+   not the expected one, since another user has made it meanwhile. -EBUSY: it moves, or the name is
+   only reserved. */
 static int rename_replace(struct apply *a, ramp_node_t node)
 {
 	struct segment_row other;
@@ -150,13 +151,13 @@ static bool is_unchanged(const struct meta_command *c, const struct segment_row 
 	const struct meta_time *seen = &c->attr.ctime;
 
 	return row->epoch == c->epoch &&
-	       ((!seen->sec && !seen->nsec) || /* said by an older version */
+	       ((!seen->sec && !seen->nsec) || /* proposed by an older version */
 		(seen->sec == row->ctime.sec && seen->nsec == row->ctime.nsec));
 }
 
-/* Sizes and times are hints here: the owner knows (R13). So this is no step of the row: the epoch
-   stays. A hint that is late comes to another epoch, maybe to another owner, whose file would take
-   the times of the past from the row. An open segment may be unlinked and still be written to. */
+/* Sizes and times are hints here: the owner knows them (R13). So this is no step of the row, and
+   the epoch is unchanged. A late hint meets another epoch, perhaps another owner, whose file would
+   take old times from the row. An open segment may be unlinked and still be written to. */
 int fsm_setattr(struct apply *a)
 {
 	const struct segment_row *v = &a->c->attr;
@@ -200,8 +201,8 @@ int fsm_setattr(struct apply *a)
 	return fsm_put(a, &row);
 }
 
-/* A power of two, at least 64 MiB, at least four times the larger of size and mapping; what the
-   user asked for counts where it is more. 0: no such number. */
+/* Returns a power of two, at least 64 MiB, at least four times the larger of size and mapping, and
+   at least the length that the user asked for; 0: there is no such number. */
 static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row)
 {
 	uint64_t need = row->size > c->map_len ? row->size : c->map_len;
@@ -220,10 +221,10 @@ static uint64_t extent_length(const struct meta_command *c, const struct segment
 }
 
 /*
- * A segment's row went with its name, and its owner has it open still: the row is there again, so
- * that its addresses are its own until FREED, and go with that incarnation (R12). That the owner is
- * one its record says (R8); the epoch is above that of any attempt by which the segment came to it
- * (R7: a source of the past sees that it is none).
+ * Makes the row of a segment again that went with its name while its owner still has the file open.
+ * So its addresses are its own until FREED, and go with that incarnation (R12). The owner's record
+ * proves that it is the owner (R8). The epoch is above that of any attempt by which the segment
+ * came to it, so that an earlier source sees that it is none any more (R7).
  */
 static int orphan_recreate(struct apply *a, struct segment_row *row)
 {
@@ -255,7 +256,7 @@ int fsm_extent(struct apply *a)
 		rc = orphan_recreate(a, &row);
 	if (rc < 0)
 		return rc;
-	if (row.extent_len != 0) { /* for life, so that MOVING needn't say EBUSY */
+	if (row.extent_len != 0) { /* never changes, so MOVING needn't refuse with EBUSY */
 		fsm_reply_extent(a, &row);
 		return 0;
 	}

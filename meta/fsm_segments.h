@@ -6,7 +6,8 @@
 
 #include "fsm_core.h"
 
-/* Each returns the command's result; -EIO only where the journal is dead. */
+/* One command, one function. Each returns the command's result; -EIO only where the journal is
+   dead. */
 int fsm_create(struct apply *a);
 int fsm_unlink(struct apply *a);
 int fsm_rename(struct apply *a);

@@ -66,7 +66,7 @@ static int make_durable(struct journal *j, struct ramp_err *err)
 	if (rc == SQLITE_OK)
 		return 0;
 	return ramp_err_set(err, rc == SQLITE_BUSY ? EBUSY : EIO,
-			    "journal %s: what it holds can't be made durable: %s", j->path,
+			    "journal %s: its contents can't be made durable: %s", j->path,
 			    sql_why(j->db, rc));
 }
 
@@ -157,8 +157,9 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	sqlite3_wal_hook(j->db, checkpoint_if_due, NULL);
 	if (journal_prepare(j, S_META_GET) < 0 || !load_state(j)) {
 		rc = j->dead ? -EIO
-			     : ramp_err_set(err, EPROTO, "journal %s: is no journal of rampfs %s",
-					    j->path, RAMPFS_VERSION);
+			     : ramp_err_set(err, EPROTO,
+					    "journal %s: is not a journal of rampfs %s", j->path,
+					    RAMPFS_VERSION);
 		goto err_close;
 	}
 	rc = journal_begin(j, true);

@@ -115,7 +115,7 @@ int journal_create(const char *path, const char *vfs_name, const struct meta_fou
 	if (!vfs || vfs->xAccess(vfs, path, SQLITE_ACCESS_EXISTS, &there) != SQLITE_OK)
 		return ramp_err_set(err, EIO, "journal %s: can't be reached", path);
 	if (there)
-		return ramp_err_set(err, EEXIST, "journal %s: is there already", path);
+		return ramp_err_set(err, EEXIST, "journal %s: exists already", path);
 	if (sqlite3_open_v2(path, &j.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, vfs_name) !=
 	    SQLITE_OK) {
 		rc = ramp_err_set(err, EIO, "journal %s: %s", path, sqlite3_errmsg(j.db));

@@ -1,8 +1,8 @@
 /*
  * The journal's results of commands, and the floors below which proposals are stale.
  *
- * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or as noted),
- * or -EIO: the journal is dead.
+ * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or
+ * as noted), or -EIO: the journal is dead.
  */
 #ifndef RAMP_META_JOURNAL_RESULTS_H
 #define RAMP_META_JOURNAL_RESULTS_H

@@ -2,8 +2,8 @@
  * The journal's rows of segments, names of directories and extents. No rule of their meaning is
  * here.
  *
- * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or as noted),
- * or -EIO: the journal is dead.
+ * Each function works within a turn of the writer, which sees its own changes. Each returns 0 (or
+ * as noted), or -EIO: the journal is dead.
  */
 #ifndef RAMP_META_JOURNAL_SEGMENTS_H
 #define RAMP_META_JOURNAL_SEGMENTS_H

@@ -1,12 +1,13 @@
 /*
- * The meta thread: a queue, the clock, and turns of the replica. See meta.h.
+ * The meta thread: messages, turns of the replica, opening and closing. See meta.h.
  *
- * The happy path: whoever calls puts an item into the queue and wakes the thread; it takes all
- * that is there, gives each item to the core or to meta_ask.c, and makes turns (replica.h) until
- * nothing is left to write or send. Results are called back from here, after the commit.
+ * The happy path: another thread puts an item into the queue (meta_queue.c) and wakes the meta
+ * thread. It takes all items, gives each to the core, to proposals.c, meta_sync.c, admission.c or
+ * amnesia.c, and makes turns (replica.h) until nothing is left to write or send. Results are called
+ * back from here, after the commit.
  *
  * How it fails: a journal that can't be written ends the process (config.fatal); where a caller's
- * own fatal returns, the thread goes on only to answer -EIO. Messages that can't be decoded are
+ * own fatal returns, the thread continues only to answer -EIO. Messages that can't be decoded are
  * dropped. meta_close answers what is open with -ESHUTDOWN.
  */
 #include "meta.h"
@@ -24,7 +25,7 @@
 #include "raft_log.h"
 #include "raft_wire.h"
 
-/* ---- the core's outside -------------------------------------------------------------------- */
+/* ---- the replica's hooks --------------------------------------------------------------------- */
 
 static void on_send(void *arg, const struct raft_message *m)
 {
@@ -88,8 +89,8 @@ static void on_fatal(void *arg, const char *text)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* Another instance than the one bound to its number catches up like any follower, and has no say:
-   it neither leads nor votes, and what it acknowledges counts as little as where it says so. */
+/* Another instance than the one bound to its number is brought up to date like any follower, but it
+   neither leads nor votes, and its acknowledgements do not count, as if it were nonvoting. */
 static void received_raft(struct meta *meta, struct raft_message *m, bool is_another)
 {
 	struct raft_event ev = {.type = RAFT_EV_MESSAGE, .message = m};
@@ -132,7 +133,7 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		return;
 	}
 	if (bytes[0] == WIRE_MEMBERS) {
-		if (!is_another) /* the members of a cluster that is no more, it may be */
+		if (!is_another) /* its members may be those of a cluster that exists no more */
 			admission_members(meta, &r);
 		return;
 	}
@@ -168,7 +169,7 @@ static void carry_out(struct meta *meta, struct item *item)
 		ev.type = RAFT_EV_PEER;
 		if (!item->up)
 			break;
-		meta->admission.again_ms = 0; /* it may know who we are */
+		meta->admission.again_ms = 0; /* it may know which instance is bound */
 		amnesia_tell_life(meta, item->node);
 		admission_tell_members(meta, item->node);
 		meta_step(meta, &ev);
@@ -183,7 +184,7 @@ static void carry_out(struct meta *meta, struct item *item)
 	}
 }
 
-/* True where the leader is another than in the last turn. */
+/* Logs a change of leader or term since the last turn, and returns true where there is one. */
 static bool look_at_leader(struct meta *meta)
 {
 	const struct raft *r = replica_raft(meta->replica);
@@ -208,7 +209,7 @@ static void tend_requests(struct meta *meta)
 	syncs_tend(meta, leader_changed);
 }
 
-/* Turns until there is nothing to write or send. */
+/* Makes turns until there is nothing to write or send. */
 static void make_turns(struct meta *meta)
 {
 	bool more;
@@ -222,7 +223,7 @@ static void make_turns(struct meta *meta)
 		more = replica_finish(meta->replica, meta->now_ms);
 		if (meta->dead)
 			return;
-		/* What the turn brought may end some asks, and so let others go. */
+		/* The turn's results may end some proposals, and so make room for others. */
 		meta->stepped = false;
 		tend_requests(meta);
 	} while (more || meta->stepped);
@@ -349,7 +350,7 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 	meta_publish(meta, meta->now_ms);
 	rc = pthread_create(&meta->thread, NULL, meta_main, meta);
 	if (rc != 0) {
-		rc = ramp_err_sys(err, rc, "meta: its thread can't be started");
+		rc = ramp_err_sys(err, rc, "meta: the thread can't be started");
 		goto err_free;
 	}
 	*out = meta;

@@ -1,20 +1,21 @@
 /*
- * The cluster's metadata: what the nodes have agreed on. All that rampfs sees of meta/.
+ * The cluster's metadata: what the nodes have agreed on. Of meta/, the rest of rampfs sees this
+ * header alone.
  *
  * One thread (the meta thread, inside) runs Raft and is the only writer of the node's SQLite file
- * (STATE_DIR/journal.db); a turn takes all that is queued, steps, and makes one transaction.
- * Reads go to the node's own tables through read-only connections and never wait for the writer:
- * they may be behind. What rules R7 and R8 of the design name is read after meta_sync.
+ * (STATE_DIR/journal.db). A turn takes all that is queued, steps the core, and makes one
+ * transaction. Reads use the node's own tables through read-only connections and never wait for the
+ * writer: they may be behind. The reads of rules R7 and R8 are made after meta_sync.
  *
- * Errors: every result is 0 or a negative errno. -EROFS: there was no leader for 5 s, nothing was
- * proposed. -ETIMEDOUT: proposed and unanswered for 5 s; it may still happen. Anything else was
- * decided by the state machine and is the same on every node.
+ * Errors: every result is 0 or a negative errno. -EROFS: no leader was known for 5 s, and nothing
+ * was proposed. -ETIMEDOUT: proposed and unanswered for 5 s; it may still happen. Any other result
+ * was decided by the state machine and is the same on every node.
  *
- * Thread-safety: all functions may be called from any thread, unless they say otherwise.
- * Callbacks run on the meta thread; they must not block and must not call meta_close.
+ * Thread-safety: all functions may be called from any thread, unless noted otherwise. Callbacks run
+ * on the meta thread; they must not block and must not call meta_close.
  *
- * Source: Ongaro, "Consensus: Bridging Theory and Practice"; rampfs DESIGN, "Metadata" and "Who
- * may serve a segment" (R1 to R13).
+ * Source: Ongaro, "Consensus: Bridging Theory and Practice"; contrib/doc/design.md, which defines
+ * the rules R1 to R13.
  */
 #ifndef RAMP_META_H
 #define RAMP_META_H
@@ -32,7 +33,7 @@ struct meta;
 
 enum segment_phase {
 	SEGMENT_STABLE,	 /* node owns it */
-	SEGMENT_MOVING,	 /* from node to dst by attempt k: in doubt while either is silent */
+	SEGMENT_MOVING,	 /* from node to dst by attempt k: in doubt while either does not answer */
 	SEGMENT_PULLING, /* node owns it, pages may still be at src */
 	SEGMENT_ORPHAN,	 /* unlinked; the extent is not free yet */
 };
@@ -46,10 +47,10 @@ struct segment_row {
 	ramp_segment_t id;
 	uint64_t epoch; /* +1 at every step of this row: prepare, taken, settled, abort, ... */
 	enum segment_phase phase;
-	bool unlinked;		     /* R9: in PULLING the mark stands beside the phase */
+	bool unlinked;		     /* R9: in PULLING a mark beside the phase */
 	ramp_node_t node;	     /* owner (MOVING: still the source) */
-	ramp_incarnation_t node_inc; /* the incarnation under which node holds the bytes; another
-					one of that node has lost them */
+	ramp_incarnation_t node_inc; /* the incarnation of node that holds the bytes; any other one
+					of that node has lost them */
 	ramp_node_t dst;	     /* MOVING */
 	ramp_incarnation_t dst_inc;  /* MOVING */
 	ramp_node_t src;	     /* PULLING */
@@ -58,7 +59,7 @@ struct segment_row {
 	uint64_t k_epoch;	     /* the prepare's epoch, carried by every message of k */
 	char name[RAMP_NAME_MAX + 1];
 	char dst_name[RAMP_NAME_MAX + 1]; /* MOVING: reserved in dst's directory */
-	uint64_t size;			  /* a hint, written lazily; the owner knows (R13) */
+	uint64_t size;			  /* a hint, written lazily; the owner knows it (R13) */
 	uint32_t mode, uid, gid;	  /* mode: permission bits */
 	struct meta_time atime, mtime, ctime;
 	uint64_t extent_addr, extent_len; /* 0, 0: never mapped */
@@ -87,7 +88,7 @@ struct node_row {
 /*
  * Every command carries {client, unique}: a retry with the same pair gets the first result (the
  * last 256 of each client are kept). A FUSE request uses its connection's random id and its own
- * `unique`; what the daemon proposes by itself uses a random id of the daemon's life and a counter
+ * `unique`. The daemon's own commands use a random id of the daemon's life and a counter
  * (meta_own_command gives one).
  */
 struct meta_command_id {
@@ -99,45 +100,45 @@ enum meta_command_type {
 			    times are `now`. EEXIST, ENOENT node, EHOSTDOWN: the node was never up,
 			    is fenced, or another incarnation */
 	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
-			    MOVING; a row with an extent, or that one was asked for
-			    (META_SET_EXTENT), stays as ORPHAN until FREED, another goes;
-			    PULLING: marked (R9). META_IN_NODE, META_OF_OWNER */
-	META_RENAME,	 /* id, name -> new_name in the same directory; replaces another segment
+			    MOVING. A row that has an extent, or for which one was asked
+			    (META_SET_EXTENT), stays as ORPHAN until FREED; any other row is
+			    deleted. PULLING: marked (R9). META_IN_NODE, META_OF_OWNER */
+	META_RENAME,	 /* id, name -> new_name in the same directory. Replaces another segment
 			    (as if unlinked; its id in reply.other) unless flags has
 			    RENAME_NOREPLACE (EEXIST). ENOENT, EBUSY. META_IN_NODE, META_OF_OWNER */
 	META_SETATTR,	 /* id, mask of META_SET_* and META_CLEAR_* in flags, and those fields of
-			    `attr`; ORPHANs too. The epoch stays. ENOENT, EBUSY in MOVING; ESTALE:
-			    META_AT_EPOCH, and the row is another by now. META_OF_OWNER */
+			    `attr`; also of ORPHANs. The epoch is unchanged. ENOENT, EBUSY in
+			    MOVING; ESTALE: META_AT_EPOCH, and the row has changed. META_OF_OWNER */
 	META_EXTENT,	 /* id, length (0: by rule from size and map_len) -> extent. Idempotent:
-			    a segment that has one answers with it. Of a segment whose row went with
-			    its name only the owner gets one, who has it open still: node and
-			    node_inc, epoch (its record's) and attr make the row again, as ORPHAN,
-			    which so must not be asked where the record says anything but OWNED.
-			    ENOSPC: arena is full; ENOENT; EBUSY in MOVING where it has none;
+			    a segment that has one answers with it. Of a segment whose row went
+			    with its name only the owner gets one, which still has the file open:
+			    node, node_inc, epoch (its record's) and attr make the row again, as
+			    ORPHAN; so it must be asked only where the record says OWNED. ENOSPC:
+			    the arena is full; ENOENT; EBUSY in MOVING where it has none;
 			    EHOSTDOWN: that incarnation is not current */
 	META_PREPARE,	 /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
-			    STABLE(src) at `epoch` -> MOVING. ESTALE: epoch or phase is another;
+			    STABLE(src) at `epoch` -> MOVING. ESTALE: another epoch or phase;
 			    EEXIST: name taken or reserved; EHOSTDOWN: an incarnation is not
 			    current (R1); EBUSY: MOVING by another */
 	META_TAKEN,	 /* id, epoch = the prepare's, k: MOVING -> PULLING. ESTALE */
 	META_SETTLED,	 /* id, epoch = the prepare's, k: PULLING -> STABLE(node). ESTALE */
 	META_ABORT,	 /* id, epoch = the prepare's, k, proof: MOVING -> STABLE(source); with
 			    PROOF_OVER(dst) also PULLING -> STABLE(source), as NAME~ID where its
-			    name is taken there by now. PROOF_OVER may name the source in MOVING
-			    (R6). ESTALE, EPERM: no such proof */
-	META_FREED,	 /* id: ORPHAN row goes and its extent is free. ESTALE */
-	META_NODE_UP, /* node, node_inc, instance, address ("": as it is), capacity. EPERM: another
+			    name is taken there by now. In MOVING, PROOF_OVER may name the source
+			    (R6). ESTALE; EPERM: no such proof */
+	META_FREED,	 /* id: deletes an ORPHAN row and frees its extent. ESTALE */
+	META_NODE_UP, /* node, node_inc, instance, address ("": unchanged), capacity. EPERM: another
 			 instance is bound, that incarnation is fenced or was followed by a newer
 			 one, or the node is removed. ENOENT */
 	META_NODE_FENCE, /* node, node_inc: that incarnation is over. ESTALE: it is not current */
-	/* Done when Raft's configuration is the new one, here; -ETIMEDOUT says that it still
-	   may become so (a standby that has to catch up first). EBUSY: another node's change is
-	   under way, that of the reply's node. */
+	/* A MEMBER command is done when Raft's configuration is the new one on this node.
+	   -ETIMEDOUT: it may still become so (a standby has to catch up first). EBUSY: a change of
+	   the reply's node is under way. */
 	META_MEMBER_ADD, /* new_name, address, capacity -> node. Becomes a standby. EEXIST, ENOSPC;
 			    EADDRINUSE: the reply's node has that address */
 	META_MEMBER_PROMOTE, /* node: standby -> voter. ENOENT */
-	META_MEMBER_REMOVE,  /* node. EBUSY also: it owns, gives or gets a segment, or is the last
-				voter. A leader hands over first */
+	META_MEMBER_REMOVE,  /* node. EBUSY also: it owns a segment, or is source or target of one,
+				or is the last voter. A leader hands over first */
 };
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
@@ -152,28 +153,30 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 #define META_SET_EXTENT (1u << 7) /* extent_asked; EBUSY once there is an extent */
 #define META_SET_PAGES	(1u << 8)
 #define META_SET_MMAP	(1u << 9)
-/* Bits of the mode that go, whatever the rest of it has become meanwhile. */
+/* Bits of the mode to clear, whatever its other bits have become meanwhile. */
 #define META_CLEAR_SUID (1u << 10)
 #define META_CLEAR_SGID (1u << 11)
-/* Only while the row is at `epoch`: what an owner says is nothing once another owns the segment;
-   and, where attr.ctime is not 0, has that ctime: nor is it once a user has set what the owner had
-   not seen. */
+/* Only while the row is at `epoch`: an owner's hint is void once another node owns the segment.
+   And, where attr.ctime is not 0, only while the row has that ctime: the hint is also void once a
+   user has set attributes that the owner had not seen. */
 #define META_AT_EPOCH (1u << 12)
 /* The row's ctime becomes file_ctime where that is later. */
 #define META_RAISE_CTIME (1u << 13)
 /*
- * What a kernel looked at before it let a caller do this, and what a command of another node may
- * have changed since. Who may do it to anybody's segment says no owner.
+ * Conditions that a kernel checked before it permitted the caller's request, and that a command of
+ * another node may have invalidated since. For a caller that may change any user's segment no owner
+ * is given.
  */
-/* It is listed under `node`, else ENOENT. */
+/* The segment is listed under `node`, else ENOENT. */
 #define META_IN_NODE (1u << 14)
-/* The row's uid is `owner`, and of what RENAME replaces other_owner, else EPERM. */
+/* The row's uid is `owner`, and that of the segment that RENAME replaces is other_owner, else
+   EPERM. */
 #define META_OF_OWNER (1u << 15)
 
 struct meta_command {
 	struct meta_command_id cid;
-	bool again; /* a former life of this node may have proposed it (stays here): without a
-		       quorum it is -ETIMEDOUT, not -EROFS */
+	bool again; /* an earlier life of this node may have proposed it: without a quorum the
+		       result is -ETIMEDOUT, not -EROFS. Not encoded */
 	enum meta_command_type type;
 	ramp_segment_t id;
 	uint64_t epoch;
@@ -181,7 +184,7 @@ struct meta_command {
 	ramp_node_t node, src;
 	ramp_incarnation_t node_inc, src_inc;
 	enum meta_proof proof;
-	ramp_node_t proof_node;	      /* PROOF_OVER: whose incarnation ... */
+	ramp_node_t proof_node;	      /* PROOF_OVER: this node's incarnation ... */
 	ramp_incarnation_t proof_inc; /* ... is over, checked against the node's row */
 	uint32_t flags;		      /* RENAME_NOREPLACE; META_* */
 	uint32_t owner, other_owner;  /* META_OF_OWNER */
@@ -197,7 +200,7 @@ struct meta_reply {
 	int result; /* 0 or a negative errno */
 	ramp_segment_t id;
 	ramp_segment_t other; /* RENAME: the segment that was replaced; 0: none */
-	ramp_node_t node;     /* MEMBER_*, NODE_*: whose row; or who stands in the way */
+	ramp_node_t node;     /* MEMBER_*, NODE_*: the row's node; or the node that is in the way */
 	uint64_t epoch;	      /* of the row after the command */
 	uint64_t extent_addr, extent_len;
 };
@@ -211,35 +214,35 @@ struct meta_config {
 	uint32_t heartbeat_ms; /* 0: 100 */
 	uint32_t election_ms;  /* 0: 500; the time-out is random in [this, 2 * this) */
 
-	/* Sends one Raft or forwarding message to a node. Meta thread; must copy and must not
-	   block; may drop it. */
+	/* Sends one message to a node's meta. Meta thread; must copy and must not block; may drop
+	   it. */
 	void (*send)(void *arg, ramp_node_t to, const void *bytes, size_t len);
-	/* After the transaction that changed them: a segment's row (id), or a node's or the
-	   membership (id == 0; after a snapshot was taken: anything). attributes: of the row
-	   only what META_SETATTR sets. Meta thread. */
+	/* Called after the transaction that changed a segment's row (id), or a node's row or the
+	   membership (id == 0; after a snapshot was taken: any row). attributes: only attributes
+	   that META_SETATTR sets have changed. Meta thread. */
 	void (*changed)(void *arg, ramp_segment_t id, bool attributes);
-	/* NULL, or after a snapshot was taken, besides that: any segment's row may be another one,
-	   or gone, and none is named. Meta thread. */
+	/* NULL, or called after a snapshot was taken, besides `changed`: any segment's row may have
+	   changed or be gone, and none is named. Meta thread. */
 	void (*restored)(void *arg);
-	/* NULL, or: another member says that this one is a member, too (node, name, address), of
-	   which the tables here know nothing yet: it must be found, for it may be the one from whom
-	   they come. Meta thread. */
+	/* NULL, or called when another member names a member (node, name, address) that the tables
+	   here do not have yet. It must be connected to, for it may be the node from which newer
+	   tables come. Meta thread. */
 	void (*heard_of)(void *arg, const struct node_row *row);
 	/* The journal can't be written or read, or contradicts the cluster's: the process must end.
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
-	   more and answers -EIO. Meta thread, and whichever reads. */
+	   more and answers -EIO. Meta thread, or a thread that reads the tables. */
 	void (*fatal)(void *arg, const char *text);
 	void *arg;
 };
 
 /*
  * mkfs: makes the journal at `path` (which must not exist) with the founding members. `nodes` are
- * numbered 1.. in this order; `self` is the one that it is made for. cluster_id and instance as in
- * the design ("Cluster and members").
+ * numbered from 1 in this order; `self` is the node that the journal is for. cluster_id and
+ * instance are defined in contrib/doc/design.md.
  *
- * A joiner's journal (`joins`) holds no log: `nodes` are the members as it was told them, itself
- * among them under the number that the cluster gave it, so that it can find them and be found; the
- * snapshot that it is sent first replaces them.
+ * A joiner's journal (`joins`) has no log. `nodes` are the members as the cluster named them, the
+ * joiner itself among them under the number that the cluster gave it, so that it can connect to
+ * them and they to it. The snapshot that it is sent first replaces them.
  */
 struct meta_founding {
 	uint8_t cluster_id[32];
@@ -248,17 +251,17 @@ struct meta_founding {
 	uint64_t arena_addr, arena_len;
 	const struct node_row *nodes; /* node, name, address, capacity, role */
 	size_t n_nodes;
-	bool joins; /* so it is also with n_nodes == 0 */
+	bool joins; /* n_nodes == 0 implies it */
 };
 int meta_format(const char *path, const struct meta_founding *founding, struct ramp_err *err);
 
-/* Opens the journal and starts the meta thread. On failure nothing is left behind. */
+/* Opens the journal and starts the meta thread. On failure nothing is left open. */
 int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
-/* Ends the thread; what was proposed and not answered gets -ESHUTDOWN (it may still happen), and so
-   does at once what the callbacks of these propose. */
+/* Ends the thread. Unanswered proposals get -ESHUTDOWN (they may still happen), and so do, at once,
+   the proposals that their callbacks make. */
 void meta_close(struct meta *meta);
 
-/* What stands in the journal itself. */
+/* Each returns a constant of the journal. */
 void meta_cluster_id(struct meta *meta, uint8_t id[32]);
 ramp_node_t meta_self(struct meta *meta);
 uint64_t meta_instance(struct meta *meta);
@@ -266,11 +269,13 @@ void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len);
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* A message of another node's `send` came. Copies. `instance`: the one that the sender has proved
-   to be (0: not known). Where the tables have another bound to its number, it has no say here. */
+/* Takes a message that another node's `send` gave; copies it. `instance`: the one that the sender
+   has proved to be (0: not known). Where the tables have another instance bound to its number, its
+   votes and acknowledgements do not count here. */
 void meta_receive(struct meta *meta, ramp_node_t from, uint64_t instance, const void *bytes,
 		  size_t len);
-/* A peer's control connection came up or went down (a hint for flow control and forwarding). */
+/* Notes that a peer's control connection came up or went down (a hint for flow control and
+   forwarding). */
 void meta_peer(struct meta *meta, ramp_node_t node, bool up);
 
 typedef void meta_done(void *arg, const struct meta_reply *reply);
@@ -278,38 +283,40 @@ typedef void meta_done(void *arg, const struct meta_reply *reply);
 /* Proposes; done runs exactly once, when this node's own tables hold the result or it failed. */
 void meta_propose(struct meta *meta, const struct meta_command *command, meta_done *done,
 		  void *arg);
-/* The same and waits. Never from the control, fuse, pager or meta thread. */
+/* Proposes and waits. Never to be called from the control, fuse, pager or meta thread. */
 int meta_propose_wait(struct meta *meta, const struct meta_command *command,
 		      struct meta_reply *reply);
 /*
- * From meta_hold to meta_release proposals are taken, answered where they were carried out already,
- * and not sent. So of many that are proposed again, the first can't make the results of the last
- * go.
+ * From meta_hold to meta_release proposals are accepted, and answered where they were carried out
+ * already, but not sent. So of many commands that are proposed again, the first ones can't displace
+ * the kept results of the last ones.
  */
 void meta_hold(struct meta *meta);
 void meta_release(struct meta *meta);
-/* done runs when this node's tables hold all that was committed anywhere when this was called
+/* Calls done when this node's tables hold all that was committed anywhere at the time of the call
    (ReadIndex): the linearizable read of R7 and R8. */
 void meta_sync(struct meta *meta, meta_done *done, void *arg);
+/* Returns a command id that no other command has. */
 struct meta_command_id meta_own_command(struct meta *meta);
 
-/* True while a leader is known and a quorum answers, and for 5 s after that, or after the last sign
-   of the meta thread where that stands still. */
+/* Returns true while a leader is known and a quorum answers, and for 5 s after that; where the meta
+   thread is blocked, for 5 s after its last turn. */
 bool meta_has_quorum(struct meta *meta);
 /*
- * True while this node may neither vote nor campaign, being formatted and not known yet to be the
- * first of its number: until every quorum's worth of the other founders say that they are new too,
- * or one of them has this instance bound to it (its first NODE_UP; a joiner's only way). meta asks
- * them by itself. Of a sole voter also from when another knows it by another instance.
+ * Returns true while this node may neither vote nor campaign: it was formatted, and is not known
+ * yet to be the first instance under its number. That ends when a quorum's worth of the other
+ * founders report that they are new, too, or when one of them has this instance bound to the number
+ * (its first NODE_UP; a joiner's only way). meta asks them by itself. For a sole voter also true
+ * from the time that another node reports another instance under its number.
  */
 bool meta_waits_for_voice(struct meta *meta);
-/* True while `node` has no voice, an old copy of a journal neither (meta_greet.c): another member
-   has said so within 1 s, or is another instance than the one bound to its number. */
-bool meta_is_nonvoting(struct meta *meta, ramp_node_t node);
+/* Returns true while `node` may not vote (admission.h; an old copy of a journal may not, either):
+   it has reported so within 1 s, or is another instance than the one bound to its number. */
+bool meta_is_voiceless(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
-/* Hands leadership to another voter, if this node leads and one is near enough (before a clean
-   shutdown): a try, which may be repeated. */
+/* Tries to hand leadership over to another voter, where this node leads and one has nearly caught
+   up (before a clean shutdown). May be repeated. */
 void meta_transfer_leadership(struct meta *meta);
 
 struct meta_status {
@@ -324,8 +331,8 @@ void meta_get_status(struct meta *meta, struct meta_status *status);
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row); /* -ENOENT */
 /*
- * By name as the namespace shows it: a segment stands in `node`'s directory from its creation
- * until a taken puts it into dst's; names that a prepare reserves are not found.
+ * Looks a segment up by its name in `node`'s directory. It is listed there from its creation until
+ * a TAKEN moves it to dst's directory; names that a prepare reserves are not found.
  */
 int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row);
 /* Calls fn for each segment listed under `node` (0: all, ORPHANs too) with id > after, in the
@@ -334,9 +341,10 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg);
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row); /* -ENOENT */
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row);
-/* Is `node` in the configuration of Raft, as committed here? One that was removed is in it until
-   that is committed, too, and may be needed for it. */
+/* Returns true where `node` is in Raft's configuration as committed here. A removed node is in it
+   until its removal is committed, and may be needed for that. */
 bool meta_in_configuration(struct meta *meta, ramp_node_t node);
+/* Calls fn for each node, in the order of numbers, until fn returns nonzero; returns that or 0. */
 int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The metadata thread's ground. See meta_core.h.
+ * The meta thread's ground. See meta_core.h.
  */
 #include "meta_core.h"
 
@@ -138,7 +138,7 @@ int meta_unreadable(struct meta *meta, const char *text)
 	_exit(1);
 }
 
-/* ---- what is known ------------------------------------------------------------------------- */
+/* ---- what other threads may know ----------------------------------------------------------- */
 
 void meta_cluster_id(struct meta *meta, uint8_t id[32])
 {
@@ -161,7 +161,6 @@ void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len)
 	*len = meta->opened.arena_len;
 }
 
-/* `known_ms`: when the core last looked at its clock, before the turns, which may take long. */
 void meta_publish(struct meta *meta, uint64_t known_ms)
 {
 	const struct raft *r = replica_raft(meta->replica);
@@ -187,8 +186,8 @@ void meta_publish(struct meta *meta, uint64_t known_ms)
 	pthread_mutex_unlock(&meta->lock);
 }
 
-/* Under the lock. By the reader's clock: a meta thread that stands still, in a write of its disk,
-   say, can't take back what it said. */
+/* Under the lock. Uses the caller's clock: a blocked meta thread (in a write to its disk, say)
+   can't withdraw the status that it published. */
 static bool quorum_is_recent(const struct meta *meta, uint64_t now_ms)
 {
 	return meta->had_quorum && now_ms < meta->quorum_ms + META_PATIENCE_MS;

@@ -1,5 +1,6 @@
 /*
- * The metadata thread's state, for meta.c, meta_core.c and meta_queue.c.
+ * The meta thread's state, for meta.c, meta_core.c and meta_queue.c. The parts of it that other
+ * files own are reached through meta_core.h.
  */
 #ifndef RAMP_META_META_IMPL_H
 #define RAMP_META_META_IMPL_H
@@ -40,8 +41,8 @@ struct meta {
 	struct meta_readers readers;
 	ramp_node_t leader; /* meta thread: as of the last turn */
 	uint64_t term;
-	bool stepped; /* meta thread: the core was given an event that no turn has carried out */
-	bool dead;    /* meta thread: the journal's fatal came back */
+	bool stepped; /* meta thread: the core has actions that no turn has carried out */
+	bool dead;    /* meta thread: config.fatal was called, and returned */
 
 	uint8_t *out; /* meta thread: the message that is being encoded */
 	size_t out_cap;

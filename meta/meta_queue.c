@@ -1,5 +1,5 @@
 /*
- * The metadata thread's queue: what other threads ask of it. See meta_queue.h.
+ * The meta thread's queue. See meta_queue.h.
  */
 #include "meta_queue.h"
 
@@ -11,7 +11,6 @@
 #include "meta_core.h"
 #include "meta_impl.h"
 
-/* What is left when the journal is dead or the thread ends. */
 void item_refuse(struct item *item, int result)
 {
 	struct meta_reply reply = {.result = result};
@@ -24,7 +23,7 @@ void item_refuse(struct item *item, int result)
 	free(item->sync);
 }
 
-/* Never fails where it matters: without memory for an item the process can't go on. */
+/* Returns a new item. Aborts without memory: the process can't continue without the item. */
 static struct item *item_new(enum item_type type, size_t extra)
 {
 	struct item *item = calloc(1, sizeof(*item) + extra);
@@ -51,11 +50,11 @@ static void enqueue(struct meta *meta, struct item *item)
 	pthread_mutex_unlock(&meta->lock);
 	if (!late)
 		return;
-	item_refuse(item, -ESHUTDOWN); /* by a callback of what meta_close ends */
+	/* It comes from the callback of a request that meta_close ends. */
+	item_refuse(item, -ESHUTDOWN);
 	free(item);
 }
 
-/* Waits for work, at most until the next tick; takes all of it. False: the thread is to end. */
 bool queue_take(struct meta *meta, struct item **work)
 {
 	struct timespec until;
@@ -78,7 +77,7 @@ bool queue_take(struct meta *meta, struct item **work)
 	return !stop;
 }
 
-/* ---- what is put into it --------------------------------------------------------------------- */
+/* ---- requests of other threads --------------------------------------------------------------- */
 
 void meta_receive(struct meta *meta, ramp_node_t from, uint64_t instance, const void *bytes,
 		  size_t len)

@@ -1,12 +1,13 @@
 /*
- * Reading this node's tables, from any thread: connections of their own, kept for the next call.
+ * Reading this node's tables, from any thread (meta.h): connections of their own, kept for the next
+ * call.
  *
- * It fails with -ENOENT where there is no row, and with nothing else: whoever asks would have to
- * tell "can't be read" from "is not there", always. So what can't be read is asked again, of a
- * connection that is made anew. Where there is no descriptor or memory for one, whoever asks waits
- * for another's, half a second at most. And where it can't be, the process ends as it does when the
- * journal can't be written (config.fatal), and its keeper starts it again. -EIO is for those whose
- * fatal returns.
+ * It fails with -ENOENT where there is no row, and with no other error: every caller would have to
+ * tell "can't be read" from "does not exist". So a failed read is tried again with a new
+ * connection. Where there is no descriptor or memory for one, the caller waits for another caller's
+ * connection, half a second at most. Where it still fails, the process ends as it does when the
+ * journal can't be written (config.fatal), and its keeper starts it again. -EIO is returned only
+ * where config.fatal returns.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ struct idle_reader {
 	struct journal_reader *reader;
 };
 
-/* What is asked, and where the rows go. */
+/* The arguments of a read, and where the rows go. */
 struct table_query {
 	ramp_segment_t id;
 	ramp_node_t node;
@@ -36,7 +37,7 @@ struct table_query {
 	struct node_row *nodes;
 };
 
-/* A reader that nobody else uses until put_reader; NULL: none can be opened. */
+/* Returns a reader for this caller alone until put_reader; NULL: none can be opened. */
 static struct idle_reader *get_reader(struct meta *meta, struct ramp_err *err)
 {
 	struct meta_readers *readers = meta_readers(meta);
@@ -111,7 +112,7 @@ static int read_tables(struct meta *meta,
 			put_reader(meta, r);
 			return rc;
 		}
-		/* One that has failed is not used again: SQLite may keep what it failed at. */
+		/* A reader that has failed is not used again: SQLite may keep its error. */
 		if (r) {
 			ramp_err_set(&err, EIO, "journal %s: reading: %s", meta_journal_path(meta),
 				     journal_reader_why(r->reader));
@@ -167,7 +168,7 @@ int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct se
 			   &(struct table_query){.node = node, .name = name, .segments = row});
 }
 
-/* No reader is held while fn runs, so it may read the tables itself. */
+/* Holds no reader while fn runs, so fn may read the tables itself. */
 int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg)
 {

@@ -1,5 +1,5 @@
 /*
- * Reading this node's tables, from any thread (the functions of meta.h).
+ * Readers of this node's tables, from any thread: the state behind the reading functions of meta.h.
  */
 #ifndef RAMP_META_META_READ_H
 #define RAMP_META_META_READ_H
@@ -11,6 +11,7 @@ struct meta_readers {
 	struct idle_reader *idle; /* protected by lock */
 };
 void readers_init(struct meta_readers *readers);
+/* Closes the idle readers. No reading function may be under way. */
 void readers_close(struct meta_readers *readers);
 
 #endif

@@ -1,5 +1,13 @@
 /*
- * Linearizable reads of this node, and those that it serves as the leader. See meta_sync.h.
+ * Linearizable reads. See meta_sync.h.
+ *
+ * The happy path: a read asks the leader for the committed index, in rounds (all reads that came
+ * while one was under way go with the next), and is done when this node has applied that much. An
+ * answer says only what was committed after its question: the numbers of questions begin at random,
+ * so that an answer to an earlier life of this node, still on its way, matches no question.
+ *
+ * How it fails: a question or an answer that is lost is asked again, and at once of a new leader.
+ * After META_PATIENCE_MS the result is -EROFS.
  */
 #include "meta_sync.h"
 
@@ -13,7 +21,7 @@
 void syncs_init(struct syncs *all)
 {
 	memset(all, 0, sizeof(*all));
-	all->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: that is a free place */
+	all->next_ctx = (ramp_random64() >> 1) + 1; /* never 0: a free place has that */
 }
 
 static void end_syncs(struct sync_read *list, int result)
@@ -77,8 +85,8 @@ static void begin_round(struct meta *meta)
 		all->round_again_ms = meta_now_ms(meta) + META_RETRY_FORWARD_MS;
 }
 
-/* Whoever looks now finds it in the tables: the core counts what it gave to be applied, which the
-   turn's transaction is still to bring. */
+/* Returns true where a reader finds `index` in the tables now. The core's last_applied is no
+   answer: it counts entries that the turn's transaction is still to apply. */
 static bool in_the_tables(struct meta *meta, uint64_t index)
 {
 	struct journal_state s;
@@ -147,7 +155,7 @@ void syncs_read_wanted(struct meta *meta, ramp_node_t from, uint64_t ctx)
 	for (i = 0; i < RAFT_READS_MAX && all->served[i].ctx != 0; i++)
 		;
 	if (i == RAFT_READS_MAX)
-		return; /* it asks again */
+		return; /* the node asks again */
 	all->served[i].ctx = ev.ctx = all->next_ctx++;
 	all->served[i].theirs = ctx;
 	all->served[i].from = from;

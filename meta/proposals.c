@@ -1,19 +1,14 @@
 /*
- * Proposals and linearizable reads of this node, on their way to the leader and back.
+ * The proposals of this node. See proposals.h.
  *
  * The happy path: a proposal gets a number, is encoded with its origin, and is proposed here or
- * forwarded to the leader; it is done when an applied entry on this node carries its command id.
- * A read asks the leader for the index that is committed, in rounds (all that came while one was
- * under way go with the next), and is done when this node has applied that much. An answer says
- * what was committed after its question only: the numbers of questions begin at random, so that one
- * to a former life of this node, still on its way, is nobody's.
+ * forwarded to the leader. It is done when an applied entry on this node carries its command id.
  *
- * How it fails: a copy that is lost, or was given to somebody who leads no more, is sent again,
- * ever more slowly, and at once to a new leader; the state machine drops what came twice
- * (command.h). After META_PATIENCE_MS it is -ETIMEDOUT if a leader may have it, else -EROFS.
- * At most META_WINDOW numbers are open; more wait here and were not proposed.
+ * How it fails: a copy that is lost, or was given to a node that leads no more, is sent again, ever
+ * more slowly, and at once to a new leader; the state machine drops repeated copies (command.h).
+ * After META_PATIENCE_MS the result is -ETIMEDOUT if a leader may have it, else -EROFS. At most
+ * META_WINDOW numbers are open; further proposals wait here and were not proposed.
  */
-
 #include "proposals.h"
 
 #include <errno.h>
@@ -47,7 +42,7 @@ static void proposal_fail(struct meta_proposal *p, int result)
 	proposal_finish(p, &reply);
 }
 
-/* Takes *at out of its list, whose end it keeps right. */
+/* Takes *at out of its list and keeps the list's end right. */
 static struct meta_proposal *proposal_unlink(struct meta_proposal **at, struct meta_proposal ***end)
 {
 	struct meta_proposal *p = *at;
@@ -66,7 +61,7 @@ static void proposal_append(struct meta_proposal ***end, struct meta_proposal *p
 	*end = &p->next;
 }
 
-/* ---- proposals: out ------------------------------------------------------------------------ */
+/* ---- out ------------------------------------------------------------------------ */
 
 static size_t proposal_encode(struct meta *meta, const struct meta_proposal *p, uint8_t *buf,
 			      size_t cap)
@@ -83,9 +78,10 @@ static size_t proposal_encode(struct meta *meta, const struct meta_proposal *p, 
 }
 
 /*
- * As the leader. A voter's row goes before its place in the configuration, and can't be taken back:
- * where the others are no quorum, the configuration could never follow. The state machine doesn't
- * know who is heard and has a voice, so who proposes looks; it is asked again, and may find more.
+ * Asked by the leader before it proposes. A voter's row is removed before its place in the
+ * configuration, and that can't be taken back: where the other voters are no quorum, the
+ * configuration could never follow. The state machine doesn't know which nodes answer and may vote,
+ * so the leader checks it. The proposal comes again, and may find more of them then.
  */
 static bool may_propose(struct meta *meta, const struct meta_command *c)
 {
@@ -129,13 +125,14 @@ static void proposal_send(struct meta *meta, struct meta_proposal *p)
 	p->pause_ms *= 2;
 }
 
-/* The state machine's refusal tells a node formatted again what it is. It comes as nobody's: the
-   floor of that number (command.h) belongs to the instance that is bound to it. */
+/* Proposes the NODE_UP of a node that was formatted again: the state machine's refusal tells the
+   node so. The command is proposed without an origin, since the floor of that number (command.h)
+   belongs to the instance that is bound to it. */
 static void forward_refusal(struct meta *meta, const struct meta_command *c)
 {
-	struct meta_origin nobody = {0};
+	struct meta_origin no_origin = {0};
 	uint8_t buf[META_COMMAND_BYTES];
-	size_t len = command_encode(&nobody, c, buf, sizeof(buf));
+	size_t len = command_encode(&no_origin, c, buf, sizeof(buf));
 
 	if (c->type == META_NODE_UP && len > 0)
 		propose_bytes(meta, c, buf, len);
@@ -147,7 +144,8 @@ void proposals_forwarded(struct meta *meta, ramp_node_t from, bool is_another, c
 	struct meta_origin origin;
 	struct meta_command c;
 
-	/* Nobody proposes in another's name. What can't be proposed now comes again. */
+	/* No node proposes under another's number. A command that can't be proposed now comes
+	   again. */
 	if (command_decode(bytes, len, &origin, &c) < 0 || origin.node != from)
 		return;
 	if (is_another)
@@ -167,14 +165,14 @@ static bool is_member_change(const struct meta_proposal *p)
 	       p->command.type == META_MEMBER_REMOVE;
 }
 
-/* The node that a member's change is about. */
+/* Returns the node of a change of membership. */
 static ramp_node_t proposal_subject(const struct meta_proposal *p)
 {
 	return p->command.type == META_MEMBER_ADD ? p->reply.node : p->command.node;
 }
 
-/* True when nothing more is to be waited for: the result is there, and for members the
-   configuration. */
+/* Returns true when the result is known and, for a change of membership, the configuration is the
+   new one. */
 static bool proposal_complete(struct meta *meta, const struct meta_proposal *p)
 {
 	if (!p->applied)
@@ -183,7 +181,7 @@ static bool proposal_complete(struct meta *meta, const struct meta_proposal *p)
 	       fsm_member_settled(meta_journal(meta), proposal_subject(p)) == 1;
 }
 
-/* The errno of one that has no result. */
+/* Returns the errno of a proposal without a result. */
 static int unanswered(const struct meta_proposal *p)
 {
 	return p->sent || p->applied ? -ETIMEDOUT : -EROFS;
@@ -191,10 +189,10 @@ static int unanswered(const struct meta_proposal *p)
 
 void proposals_add(struct meta *meta, struct meta_proposal *p)
 {
-	struct meta_origin nobody = {0};
+	struct meta_origin no_origin = {0};
 	uint8_t buf[META_COMMAND_BYTES];
 
-	if (command_encode(&nobody, &p->command, buf, sizeof(buf)) == 0) {
+	if (command_encode(&no_origin, &p->command, buf, sizeof(buf)) == 0) {
 		proposal_fail(p, -EINVAL);
 		return;
 	}
@@ -210,7 +208,7 @@ void proposals_add(struct meta *meta, struct meta_proposal *p)
 		proposal_append(&meta_proposals(meta)->waiting_end, p);
 }
 
-/* Opens what the window has room for. */
+/* Numbers and sends waiting proposals, as far as the window has room. */
 static void open_window(struct meta *meta)
 {
 	struct proposals *all = meta_proposals(meta);
@@ -226,9 +224,9 @@ static void open_window(struct meta *meta)
 	}
 }
 
-/* ---- proposals: back ----------------------------------------------------------------------- */
+/* ---- back ----------------------------------------------------------------------- */
 
-/* Ends what is complete, or late. */
+/* Ends complete and late proposals of a list. */
 static void end_proposals(struct meta *meta, struct meta_proposal **list,
 			  struct meta_proposal ***end)
 {
@@ -249,7 +247,7 @@ static void end_proposals(struct meta *meta, struct meta_proposal **list,
 	}
 }
 
-/* What asked for this command has its result, and ends where nothing more is to be waited for. */
+/* Gives a result to the list's proposals of that command, and ends those that are complete. */
 static void take_result(struct meta *meta, struct meta_proposal **at, struct meta_proposal ***end,
 			const struct fsm_result *result)
 {
@@ -277,8 +275,8 @@ void proposals_applied(struct meta *meta, const struct fsm_result *result)
 			    result->origin.life != meta_opened(meta)->life;
 
 	take_result(meta, &all->open, &all->open_end, result);
-	/* One that waits is asked again, and by its turn the result may have made room for others.
-	 */
+	/* A waiting proposal is a repeated one: by the time of its number the result may have been
+	   displaced by others. */
 	if (earlier_life)
 		take_result(meta, &all->waiting, &all->waiting_end, result);
 }

@@ -59,7 +59,8 @@ static int load(struct replica *p, struct ramp_err *err)
 	rc = rc ? rc : raft_start(&p->raft, s.applied, p->now_ms);
 	if (rc == 0)
 		return 0;
-	return ramp_err_set(err, -rc, "journal %s: its log makes no sense", p->config.journal.path);
+	return ramp_err_set(err, -rc, "journal %s: its log is inconsistent",
+			    p->config.journal.path);
 }
 
 int replica_open(const struct replica_config *config, uint64_t now_ms, struct replica **out,
@@ -295,7 +296,8 @@ static void report(struct replica *p)
 	if (p->actions.amnesia && h->amnesia)
 		h->amnesia(h->arg);
 	else if (p->actions.amnesia)
-		replica_fail(p, "meta: the journal ends before what this node acknowledged");
+		replica_fail(p,
+			     "meta: the journal ends before an entry that this node acknowledged");
 }
 
 bool replica_finish(struct replica *p, uint64_t now_ms)
