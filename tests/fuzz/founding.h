@@ -1,4 +1,4 @@
-/* The journal that the fuzzers of what stands in one begin with: one node, nothing on it. */
+/* The journal that the fuzzers of its contents begin with: one node, no segments. */
 #ifndef RAMP_TESTS_FUZZ_FOUNDING_H
 #define RAMP_TESTS_FUZZ_FOUNDING_H
 

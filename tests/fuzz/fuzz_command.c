@@ -1,7 +1,7 @@
 /*
- * Commands and replies as they stand in the log, and members as they tell of each other (command.c).
- * The first byte says which. What is taken comes back byte for byte, and every string in it ends;
- * but what an older build encoded comes back longer.
+ * Commands and replies as in the log, and members' names as they are exchanged (command.c). The
+ * first byte chooses which. Accepted bytes are encoded again byte for byte, and every string in
+ * them is terminated; but the bytes of an older build are encoded longer.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /*
  * Snapshots (journal_dump.c): rows that another node sent. The input is the payload of a dump's
- * frames; the harness makes frames with their numbers and checksums of it (the first byte: how
- * long each is; 0: the input is the whole dump as it is). What journal_dump_valid takes is restored
- * in a turn that is rolled back, after every table has been read through the writer: wild rows may
- * make the journal dead (its error is fatal in production), and no more.
+ * frames; the harness makes frames of it, with their numbers and checksums (the first byte: the
+ * length of each; 0: the input is the whole dump as it is). A dump that journal_dump_valid accepts
+ * is restored in a turn that is rolled back, after every table has been read through the writer:
+ * wild rows may make the journal dead (its error is fatal in production), and no more.
  */
 #include <stdio.h>
 #include <stdlib.h>

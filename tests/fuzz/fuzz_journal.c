@@ -1,10 +1,9 @@
 /*
- * A journal that was damaged on its disk (journal.c, journal_tables.c, journal_reader.c,
- * replica.c). The input changes a right one, again and again: a byte of the file (an even byte,
- * then where and what), or, so that SQLite finds nothing wrong, a value of a column (an odd byte,
- * which column, how long the value is; 0: a number). What opens it refuses it with a reason, or
- * goes on; what it reads of it ends and is in range, or the journal is dead, which is fatal in
- * production.
+ * A journal that was damaged on its disk (journal*.c, replica.c). The input changes a correct one,
+ * again and again: a byte of the file (an even byte, then the offset and the value), or, so that
+ * SQLite finds nothing wrong, a value of a column (an odd byte, which column, the length of the
+ * value; 0: a number). Opening it is refused with a reason, or succeeds. Strings read from it are
+ * terminated and values in range, or the journal is dead, which is fatal in production.
  */
 #include <fcntl.h>
 #include <sqlite3.h>

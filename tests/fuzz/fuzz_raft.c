@@ -1,6 +1,6 @@
 /*
- * Raft's messages and configurations (raft_wire.c, raft_log.c). The first byte says which. What a
- * decoder takes comes back byte for byte, and nothing is kept of what it refuses.
+ * Raft's messages and configurations (raft_wire.c, raft_conf.c). The first byte chooses which.
+ * Bytes that a decoder accepts are encoded again byte for byte; of refused ones nothing is kept.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,18 +1,19 @@
 /*
  * The exhaustive search. See explore.h.
  *
- *	raft_explore [--quick]		the standing searches
+ *	raft_explore [--quick]		the predefined searches
  *	raft_explore NAME=VALUE ...	one search within other bounds
  *
- * A state of the cluster: each node's state, the messages under way (per link a few, delivered in
- * any order; one that finds the link full is lost, or takes the place of the oldest: both are
- * tried; one that is never delivered is lost too), what may still happen (budgets), and what the
- * checks remember: who led which term, what was committed. The search is depth first over all
- * events; a state that was seen (by a hash of 64 bits) is not entered again. It ends when all is
- * seen, and fails when something doesn't hold or when `states` were not enough.
+ * A state of the cluster consists of each node's state; the messages under way; the events that may
+ * still happen (budgets); and the memory of the checks: which node led in which term, and what was
+ * committed. A link holds a few messages, delivered in any order. A message that finds its link
+ * full is lost, or takes the place of the oldest: both are tried. A message that is never delivered
+ * is lost, too. The search is depth first over all events; a state that was seen before (by a hash
+ * of 64 bits) is not entered again. It ends when all states were seen, and fails when an invariant
+ * is broken or when `states` were not enough.
  *
- * Must hold: one leader in a term; a committed entry is the same for everybody and for ever; a new
- * leader has all of them; a read reaches what was committed before it; what raft_check says.
+ * Invariants: one leader in a term; a committed entry is the same on all nodes and never changes; a
+ * new leader has all of them; a read reaches what was committed before it; those of raft_check.
  */
 #include "explore.h"
 
@@ -29,7 +30,7 @@
 #define LINK_MAX  3
 #define TERMS_MAX 8
 
-struct budget { /* what may still happen */
+struct budget { /* events that may still happen */
 	uint8_t elections, heartbeats, proposals, confs, crashes, dups, reads, transfers;
 };
 
@@ -42,7 +43,7 @@ struct cluster {
 	struct budget budget;
 };
 
-/* A step of the search: what was done and where it led. */
+/* A step of the search: the event and the state that it led to. */
 struct move {
 	struct cluster to;
 	struct explore_event ev;
@@ -72,7 +73,7 @@ static size_t n_moves, cap_moves;
 static struct frame *frames;
 static size_t n_frames, cap_frames;
 static uint64_t *seen, cap_seen, n_seen, n_steps, deepest;
-static const struct move *current; /* whose result is being made */
+static const struct move *current; /* its result is being made */
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
@@ -125,7 +126,7 @@ void explore_failed(const char *text)
 	_Exit(1);
 }
 
-/* ---- what was seen --------------------------------------------------------------------------- */
+/* ---- states that were seen ------------------------------------------------------------------- */
 
 static uint64_t cluster_hash(const struct cluster *c)
 {
@@ -174,7 +175,7 @@ static void seen_room(void)
 	free(old);
 }
 
-/* ---- what must hold -------------------------------------------------------------------------- */
+/* ---- invariants ------------------------------------------------------------------------------ */
 
 static void check_committed(struct cluster *c, const struct explore_summary *s)
 {
@@ -225,7 +226,8 @@ static uint32_t link_of(const struct raft_message *m)
 	return from * (NODES - 1) + (to > from ? to - 1 : to);
 }
 
-/* Puts a message onto its link; true: the link was full, so something was lost. */
+/* Puts a message onto its link. Returns true where the link was full, so that a message was
+   lost. */
 static bool link_put(struct cluster *c, uint32_t message, bool drop_oldest)
 {
 	uint32_t *slot = c->link[link_of(explore_message(message))];
@@ -256,8 +258,8 @@ static void move_push(const struct move *m)
 	moves[n_moves++] = *m;
 }
 
-/* One event at one node, from cluster `c` (budgets already taken): pushes what comes of it.
-   False: the event can't happen so. */
+/* Makes one event at one node, from cluster `c` (budgets already taken), and pushes the result.
+   Returns false where the event can't happen so. */
 static bool move_make(const struct cluster *c, uint32_t node, struct explore_event ev)
 {
 	struct move m = {.to = *c, .ev = ev, .node = (uint8_t)node};
@@ -292,7 +294,8 @@ static bool move_make(const struct cluster *c, uint32_t node, struct explore_eve
 	return true;
 }
 
-/* The event, and while crashes are left the same with a death at every point of its turns. */
+/* Makes the event and, while crashes are left, the same with a death at every point of its
+   turns. */
 static void moves_of(const struct cluster *c, uint32_t node, enum explore_kind kind, uint32_t arg)
 {
 	struct cluster next = *c;
@@ -484,7 +487,7 @@ static bool option(const char *text)
 	return true;
 }
 
-/* One search within `words`; the exit status. */
+/* Makes one search within `words`. Returns the exit status. */
 static int explore_run(char *const *words, int n)
 {
 	uint64_t nodes, messages, steps;
@@ -510,7 +513,7 @@ static int explore_run(char *const *words, int n)
 	return rc;
 }
 
-/* ---- the standing searches ------------------------------------------------------------------- */
+/* ---- the predefined searches ----------------------------------------------------------------- */
 
 #define WORDS_MAX 8
 static const struct suite {
@@ -520,7 +523,7 @@ static const struct suite {
 	{true, "elections=2 heartbeats=1 proposals=1"},
 	{true, "elections=1 heartbeats=1 proposals=1 crashes=1"},
 	{false, "elections=2 proposals=1 crashes=1"},
-	{true, "elections=2 proposals=1 confs=1 conf=8"},	   /* node 3 goes */
+	{true, "elections=2 proposals=1 confs=1 conf=8"},	   /* node 3 is removed */
 	{true, "elections=2 proposals=1 confs=1 voters=2 conf=6"}, /* node 3 becomes a voter */
 	{true, "elections=1 proposals=1 transfers=1"},
 	{false, "elections=2 proposals=2"},
@@ -546,7 +549,7 @@ static int suite_one(const char *text)
 	return explore_run(words, n);
 }
 
-/* Each search in a process of its own, as many at a time as there are processors. */
+/* Runs each search in a process of its own, as many at a time as there are processors. */
 static int suite_run(bool quick)
 {
 	long jobs = sysconf(_SC_NPROCESSORS_ONLN), running = 0;

@@ -1,9 +1,9 @@
 /*
  * The exhaustive explorer: every interleaving of a small cluster within bounds, on the real core.
  *
- *	explore_node.c	states of one node and messages, each kept once; what an event makes of a
- *			node is computed once and remembered (the core is a pure function)
- *	explore.c	states of the cluster, the search, what must hold, options
+ *	explore_node.c	states of one node and messages, each kept once; the result of an event at
+ *			a node is computed once and remembered (the core is a pure function)
+ *	explore.c	states of the cluster, the search, invariants, options
  */
 #ifndef RAMP_EXPLORE_H
 #define RAMP_EXPLORE_H
@@ -17,7 +17,7 @@
 #define ENTRIES_MAX 16 /* indexes; the search is bounded far below */
 #define EMITTED_MAX 24
 
-/* An event, complete with its argument: the key of what is remembered. */
+/* An event with its argument: the key of a remembered result. */
 enum explore_kind {
 	EXPLORE_MESSAGE, /* arg: message */
 	EXPLORE_ELECTION,
@@ -36,7 +36,7 @@ struct explore_event {
 	uint32_t crash; /* 0: no; k: the node dies after k calls (early, commit, finish, ...) */
 };
 
-/* What the search must know of a node's state. */
+/* The facts of a node's state that the search needs. */
 struct explore_summary {
 	enum raft_state state;
 	uint64_t term, commit, snap_index, last;
@@ -64,7 +64,7 @@ const struct raft_message *explore_message(uint32_t message);
 const struct explore_outcome *explore_step(uint32_t node, struct explore_event ev);
 void explore_counts(uint64_t *nodes, uint64_t *messages, uint64_t *steps);
 
-/* explore.c: prints how it came to this and ends the process. */
+/* explore.c: prints the events that led here and ends the process. */
 _Noreturn void explore_failed(const char *text);
 
 #endif

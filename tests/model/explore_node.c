@@ -1,8 +1,8 @@
 /*
  * One node's states for the explorer. See explore.h.
  *
- * A state is a puppet between turns; its key is the core's canonical bytes and what its disk says
- * beyond them. Everything is kept until the process ends.
+ * A state is a puppet between turns. Its key is the core's canonical bytes, and those facts of its
+ * disk that are not in them. All states are kept until the process ends.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,8 +20,7 @@
 #define CALLS_MAX    64 /* of early, commit and finish in one event's turns */
 #define COMMAND_BASE 100
 
-/* ---- tables: a key of bytes to a number -------------------------------------------------------
- */
+/* ---- tables: a key of bytes to a number ------------------------------------------------------ */
 
 struct table {
 	struct key {
@@ -76,7 +75,7 @@ static void table_grow(struct table *t)
 	free(old.slots);
 }
 
-/* The number of this key; a new one is made (1, 2, ...) and *made set. */
+/* Returns the number of this key. A new key gets the next one (1, 2, ...), and *made is set. */
 static uint32_t table_number(struct table *t, const uint8_t *bytes, uint32_t len, bool *made)
 {
 	uint64_t hash = hash_of(bytes, len);
@@ -96,7 +95,7 @@ static uint32_t table_number(struct table *t, const uint8_t *bytes, uint32_t len
 	return k->number;
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- states and messages --------------------------------------------------------------------- */
 
 struct node {
 	struct puppet puppet;
@@ -191,7 +190,7 @@ static void summarize(struct node *n)
 		s->entry[i] = number_entry(raft_entry_at(r, i));
 }
 
-/* Takes the puppet over. */
+/* Keeps the state and takes the puppet over. */
 static uint32_t number_node(struct puppet *p)
 {
 	static uint8_t key[KEY_MAX];
@@ -245,7 +244,8 @@ static struct raft_data *number_data(uint32_t command)
 	return must(raft_data_make(&command, sizeof(command)));
 }
 
-/* Configuration `which`: the founders' with node (which / 3) + 1 as voter, learner or removed. */
+/* Returns configuration `which`: the founders' with node (which / 3) + 1 as voter, learner or
+   removed. */
 static struct raft_data *conf_data(const struct raft_conf *now, uint32_t which)
 {
 	struct raft_conf conf = {0};
@@ -308,7 +308,7 @@ static int event_step(struct puppet *p, struct explore_event e)
 	return rc;
 }
 
-/* Runs the turns; after `crash` calls the node dies. False: it had not died by then. */
+/* Runs the turns; after `crash` calls the node dies. Returns false where the turns ended before. */
 static bool turns_run(struct puppet *p, struct explore_outcome *o, uint32_t crash)
 {
 	struct puppet_hooks hooks = {.send = on_send, .read = on_read, .arg = o};

@@ -1,6 +1,6 @@
 /*
- * The journal on a disk whose sync fails once: what it told as durable stays, whatever SQLite made
- * of that failure.
+ * The journal on a disk of which one sync fails: what the journal reported as durable remains so,
+ * whatever SQLite made of that failure.
  */
 #include <check.h>
 #include <errno.h>
@@ -59,7 +59,7 @@ static struct journal *open_again(void)
 	return j;
 }
 
-/* The process dies; with `power` the machine too. */
+/* Ends the process, and with `power` the machine, too. */
 static void die(struct journal *j, bool power)
 {
 	sim_vfs_freeze(1);
@@ -83,7 +83,7 @@ static uint64_t term_of(struct journal *j)
 	return s.term;
 }
 
-/* A frame of the WAL and more; the turns of a state machine that applies what is in the log. */
+/* Makes a turn that only applies an entry: it writes a frame of the WAL and more. */
 static int apply_one(struct journal *j)
 {
 	struct journal_state s;
@@ -108,7 +108,7 @@ START_TEST(what_a_failed_sync_left_is_made_durable_before_it_is_believed)
 		ck_assert_str_ne(t.fatal, "");
 		die(j, false);
 
-		/* Its next life finds that vote, answers by it, and gives another. */
+		/* The next life finds that vote, answers by it, and gives another. */
 		j = open_again();
 		believed = term_of(j);
 		ck_assert_uint_ge(believed, seed * 10 + 5);
@@ -139,8 +139,8 @@ START_TEST(a_journal_that_cannot_be_made_durable_is_not_opened)
 }
 END_TEST
 
-/* Turns that are not durable sync nothing by themselves, so the checkpoint is the first to. A
-   reader keeps what came after it in the WAL, behind the hole, whatever later checkpoints do. */
+/* Turns that are not durable sync nothing by themselves, so the checkpoint's sync is the first. A
+   reader keeps the later frames in the WAL, behind the hole, whatever later checkpoints do. */
 START_TEST(a_sync_that_fails_within_a_checkpoint_is_fatal)
 {
 	struct journal *j = open_again();

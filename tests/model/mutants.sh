@@ -3,9 +3,9 @@
 #
 #	mutants.sh [--quick] [NAME...]
 #
-# A patch says by which suites it is caught, each of them: `scripted`, `explore ARGUMENTS`, `sim
-# FROM-TO`. The same suites must pass on the unchanged copy first. A patch that does not apply, a copy that does
-# not compile, and a mistake that nobody catches are failures. --quick: the scripted ones alone.
+# A patch names the suites that must catch it, each of them: `scripted`, `explore ARGUMENTS`, `sim FROM-TO`.
+# The same suites must pass on the unchanged copy first. A patch that does not apply, a copy that does not
+# compile, and a mistake that a suite does not catch are failures. --quick: the scripted suites alone.
 # shellcheck disable=SC2046 # lists of words on purpose
 set -eu
 
@@ -46,7 +46,7 @@ link() { # PROGRAM FOLDER SUFFIX-OF-CORE NAME...; libraries from $libraries
 		-o "$program" $libraries
 }
 
-# build FOLDER SUITE: the suite's program, with what the folder has of its own
+# build FOLDER SUITE: links the suite's program, with the folder's own objects first
 build() {
 	case $2 in
 	scripted)
@@ -64,7 +64,7 @@ build() {
 	esac
 }
 
-# run FOLDER SUITE ARGUMENTS: its exit status; what it says in FOLDER/log
+# run FOLDER SUITE ARGUMENTS: returns its exit status; its output is in FOLDER/log
 run() {
 	case $2 in
 	scripted) set -- "$1" ;;
@@ -76,7 +76,7 @@ run() {
 	CK_VERBOSITY=normal CK_DEFAULT_TIMEOUT=10 timeout 300 "$folder/run" "$@" > "$folder/log" 2>&1
 }
 
-# One mutant: prints one line for each suite that must catch it; exit status 1 when one doesn't.
+# Runs one mutant: prints a line for each suite that must catch it; returns 1 when one doesn't.
 one() {
 	work=$1 patch=$2
 	name=$(basename "$patch" .patch)
@@ -119,7 +119,7 @@ why() {
 	grep -m1 -E ':[FE]:|^FAILED|^seed' "$1" | sed 's,^.*/\([a-z_]*\.c\),\1,' | cut -c1-110
 }
 
-# Called by itself, with several at a time.
+# The script calls itself, several times at once.
 quick=${RAFT_MUTANTS_QUICK:-}
 case ${1:-} in
 --one)
@@ -151,7 +151,7 @@ echo '#define RAMPFS_VERSION "0"' > "$work/version.h"
 	for n in $core; do echo "$root/meta/$n.c $work/base/${n}_small.o $small"; done
 } | xargs -P "$(nproc)" -L 1 "$0" --compile "$work"
 
-# The unchanged copy must pass what is to catch the mistakes.
+# The unchanged copy must pass the suites that are to catch the mistakes.
 if [ $# -gt 0 ]; then
 	patches=$(for n; do echo "$here/mutants/$n.patch"; done)
 elif [ "$quick" ]; then

@@ -1,5 +1,5 @@
 /*
- * A node moved by hand. See puppet.h.
+ * A node driven by hand. See puppet.h.
  */
 #include "puppet.h"
 
@@ -105,7 +105,8 @@ int puppet_step(struct puppet *p, const struct raft_event *ev)
 	if (wrong)
 		puppet_wrong("node %u: raft_check: %s", p->opt.self, wrong);
 	if (p->actions.amnesia)
-		puppet_wrong("node %u: told of more than it has acknowledged", p->opt.self);
+		puppet_wrong("node %u: its leader names entries that it has not acknowledged",
+			     p->opt.self);
 	if (p->actions.failed)
 		puppet_wrong("node %u: the core gave up (actions.failed)", p->opt.self);
 	return rc;

@@ -1,12 +1,12 @@
 /*
- * A node made of the real Raft core and a disk of a few variables, moved by hand: for the scripted
+ * A node made of the real Raft core and a disk of a few variables, driven by hand: for the scripted
  * cases and the explorer. The state machine is left out: an entry's command is a number.
  *
  *	puppet_step()	any number of events
  *	puppet_early()	FLUSH, then the early messages
- *	puppet_commit()	the transaction: the disk becomes what the actions say
+ *	puppet_commit()	the transaction: the disk is changed as the actions ask
  *	puppet_finish()	the other messages, reads, dumps; PERSISTED. True: another turn is due
- *	puppet_crash()	instead of any of these: the core is made anew from the disk
+ *	puppet_crash()	instead of any of these: the core is made again from the disk
  *
  * A broken assumption (raft_check, actions.failed, memory) calls puppet_wrong, which the program
  * that uses this file defines; it does not return.
@@ -21,7 +21,7 @@
 
 #define PUPPET_LOG 32 /* indexes that a disk holds */
 
-/* What is durable. */
+/* The durable state. */
 struct puppet_disk {
 	uint64_t term;
 	ramp_node_t vote;
@@ -49,10 +49,11 @@ struct puppet_hooks {
 
 _Noreturn void puppet_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* A node as mkfs makes it: the founders' configuration at index 1, term 1; NULL: a joiner. */
+/* Makes a node as mkfs does: with the founders' configuration at index 1, term 1; NULL: a
+   joiner. */
 void puppet_format(struct puppet *p, const struct raft_options *opt, const struct raft_conf *conf,
 		   bool confirmed);
-void puppet_boot(struct puppet *p); /* the core from the disk */
+void puppet_boot(struct puppet *p); /* makes the core from the disk */
 void puppet_free(struct puppet *p);
 void puppet_clone(struct puppet *to, const struct puppet *from); /* `to` is not initialised */
 
@@ -61,7 +62,7 @@ void puppet_early(struct puppet *p, const struct puppet_hooks *h);
 void puppet_commit(struct puppet *p);
 bool puppet_finish(struct puppet *p, const struct puppet_hooks *h);
 void puppet_crash(struct puppet *p);
-/* early, commit, finish until nothing is due. */
+/* Makes turns (early, commit, finish) until none is due. */
 void puppet_turns(struct puppet *p, const struct puppet_hooks *h);
 
 #endif

@@ -21,7 +21,7 @@ raft_model(raft_sim_checked SOURCES ${sim} NEEDS meta)
 rampfs_computing_test(NAME raft_sim_quick CHAIN model COMMAND $<TARGET_FILE:raft_sim_checked> --seeds 1-40
   LABELS quick TIMEOUT 1200)
 raft_model(raft_sim PLAIN SOURCES ${sim} NEEDS PkgConfig::SQLITE3)
-# Of meta/, all that has no thread.
+# The files of meta/ that have no thread.
 file(GLOB core CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/meta/raft*.c)
 file(GLOB rest CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/meta/command.c ${CMAKE_SOURCE_DIR}/meta/fsm*.c
   ${CMAKE_SOURCE_DIR}/meta/journal*.c ${CMAKE_SOURCE_DIR}/meta/replica*.c)

@@ -14,7 +14,7 @@ START_TEST(a_leader_without_a_quorum_steps_down)
 {
 	stage_open(3, 0, 0);
 	stage_lead(1, BIT(2) | BIT(3));
-	stage_event(1, RAFT_EV_ELECTION); /* both were heard since the last look */
+	stage_event(1, RAFT_EV_ELECTION); /* both have answered since the last check */
 	ck_assert_int_eq(stage_raft(1)->state, RAFT_LEADER);
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_drop(ANY, ANY, 0);
@@ -24,7 +24,7 @@ START_TEST(a_leader_without_a_quorum_steps_down)
 }
 END_TEST
 
-/* A leader that was replaced without noticing says so to no read. */
+/* A leader that was replaced without noticing answers no read. */
 START_TEST(a_replaced_leader_reads_nothing)
 {
 	uint64_t index;
@@ -38,7 +38,7 @@ START_TEST(a_replaced_leader_reads_nothing)
 	ck_assert_int_eq(stage_read(1, 77), 0);
 	stage_drop(ANY, ANY, 0);
 	stage_event(1, RAFT_EV_HEARTBEAT);
-	stage_settle(BIT(1)); /* nobody hears */
+	stage_settle(BIT(1)); /* no other node receives */
 	ck_assert_uint_eq(stage_reads_good(77, &index), 0);
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_settle(ALL);
@@ -46,7 +46,7 @@ START_TEST(a_replaced_leader_reads_nothing)
 }
 END_TEST
 
-/* An answer to a round that was begun before the read proves nothing for it. */
+/* An answer to a round that began before the read proves nothing for it. */
 START_TEST(a_read_needs_a_round_of_its_own)
 {
 	struct raft_message *m;
@@ -87,8 +87,8 @@ START_TEST(a_new_leader_reads_after_its_first_commit)
 }
 END_TEST
 
-/* A leader's rounds begin anew after its restart: what a follower says to a message of its earlier
-   life proves nothing for a round of that number now. */
+/* A leader counts its rounds from the start after its restart: an answer to a message of its
+   earlier life proves nothing for a round of the same number now. */
 START_TEST(a_round_of_an_earlier_life_proves_nothing)
 {
 	struct raft_message *late, *answer;
@@ -146,7 +146,7 @@ START_TEST(members_change_one_at_a_time)
 	ck_assert_int_eq(stage_propose_conf(1, &conf), 0);
 	stage_drop(ANY, ANY, 0);
 	ck_assert_int_eq(stage_propose_conf(1, &two), -EBUSY);
-	/* In force from the moment when it is in the log: three of four are needed now. */
+	/* In force as soon as it is in the log: three of four are needed now. */
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_settle(BIT(1) | BIT(2));
 	ck_assert_uint_lt(stage_commit_of(1), stage_raft(1)->conf_index);
@@ -165,7 +165,7 @@ START_TEST(a_new_leader_changes_members_after_its_first_commit)
 	stage_open(4, 0, 0);
 	stage_lead(1, BIT(2) | BIT(3) | BIT(4));
 	conf = conf_without(stage_raft(1), 4);
-	ck_assert_int_eq(stage_propose_conf(1, &conf), 0); /* term 2; reaches nobody */
+	ck_assert_int_eq(stage_propose_conf(1, &conf), 0); /* term 2; reaches no node */
 	stage_drop(ANY, ANY, 0);
 	stage_elect(2, BIT(3) | BIT(4)); /* term 3, with the old configuration */
 	conf = conf_without(stage_raft(2), 1);
@@ -215,7 +215,7 @@ START_TEST(a_truncated_configuration_gives_way_to_the_compacted_one)
 	stage_crash(2);
 	ck_assert_uint_eq(stage_raft(2)->conf.n, 3);
 	raft_message_release(&a);
-	/* Another leader's log has something else there. */
+	/* Another leader's log has another entry there. */
 	a = stage_append(1, 2, 4, stage_raft(2)->last_index - 1, 2, stage_commit_of(2));
 	stage_add_entry(&a, 4, 9);
 	stage_give(&a);
@@ -254,7 +254,7 @@ START_TEST(a_snapshot_brings_its_configuration)
 }
 END_TEST
 
-/* ... and not one that is only in the log's end: it may never be committed. */
+/* ... and not one that is only at the log's end: it may never be committed. */
 START_TEST(a_snapshot_does_not_bring_a_later_configuration)
 {
 	struct raft_event lost = {.type = RAFT_EV_SNAPSHOT_LOST, .node = 4};
@@ -270,7 +270,7 @@ START_TEST(a_snapshot_does_not_bring_a_later_configuration)
 	ck_assert_uint_gt(stage_raft(1)->snap_index, 1);
 	conf = conf_without(stage_raft(1), 3);
 	ck_assert_int_eq(stage_propose_conf(1, &conf), 0);
-	stage_drop(ANY, ANY, 0); /* it reaches nobody */
+	stage_drop(ANY, ANY, 0); /* it reaches no node */
 	ck_assert_uint_gt(stage_raft(1)->conf_index, stage_commit_of(1));
 	puppet_step(stage_node(1), &lost); /* a dump is made now */
 	stage_turns(1);
@@ -291,7 +291,7 @@ START_TEST(a_learner_that_lags_is_not_promoted)
 	stage_lead(1, 0);
 	conf = stage_raft(1)->conf;
 	conf.member[1].role = RAFT_VOTER;
-	/* Its log is as long, but it has answered nothing: the gap is within what is allowed. */
+	/* Its log is as long, but it has not answered: the gap is within the bound. */
 	ck_assert_int_eq(stage_propose_conf(1, &conf), 0);
 	stage_drop(ANY, ANY, 0);
 	ck_assert_uint_lt(stage_commit_of(1), stage_raft(1)->conf_index); /* needs both now */
@@ -301,8 +301,8 @@ START_TEST(a_learner_that_lags_is_not_promoted)
 }
 END_TEST
 
-/* A configuration is in force when it is proposed: the leader takes none whose voters it does not
-   hear, since the one that goes is who could have committed it, or anything. */
+/* A configuration is in force when it is proposed: the leader refuses one without a quorum of
+   answering voters, since the removed voter would be the one that could commit it, or any entry. */
 START_TEST(nobody_goes_whose_going_leaves_no_quorum)
 {
 	struct raft_conf conf;
@@ -311,7 +311,7 @@ START_TEST(nobody_goes_whose_going_leaves_no_quorum)
 	stage_lead(1, BIT(2) | BIT(3));
 	stage_event(1, RAFT_EV_ELECTION);
 	stage_event(1, RAFT_EV_HEARTBEAT);
-	stage_settle(BIT(1) | BIT(2)); /* node 3 says nothing any more */
+	stage_settle(BIT(1) | BIT(2)); /* node 3 does not answer any more */
 	conf = conf_without(stage_raft(1), 2);
 	ck_assert_int_eq(stage_propose_conf(1, &conf), -EAGAIN);
 	ck_assert_int_eq(stage_propose(1, 5), 0);
@@ -342,7 +342,8 @@ START_TEST(a_leader_hands_over)
 	stage_drop(ANY, ANY, 0);
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_event(1, RAFT_EV_PEER);
-	stage_settle(ALL); /* now it has all, is told, and wins in spite of the others' leases */
+	/* Now it has all entries, gets TIMEOUT_NOW, and wins in spite of the others' leases. */
+	stage_settle(ALL);
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_settle(ALL);
 	ck_assert_int_eq(stage_raft(3)->state, RAFT_LEADER);
@@ -351,7 +352,7 @@ START_TEST(a_leader_hands_over)
 }
 END_TEST
 
-/* Node 2 has all, and has died. */
+/* Node 2 has all entries, and has died. */
 START_TEST(a_leader_hands_over_to_who_is_heard)
 {
 	struct raft_event ev = {.type = RAFT_EV_TRANSFER};
@@ -370,8 +371,8 @@ START_TEST(a_leader_hands_over_to_who_is_heard)
 }
 END_TEST
 
-/* Who is to go asks until it is over: that names nobody else, repeats nothing and makes nothing last
-   longer, for nothing is proposed meanwhile. */
+/* A leader that is to leave asks until it has handed over. Asking again chooses no other node,
+   repeats nothing and prolongs nothing, since no entry is proposed meanwhile. */
 START_TEST(to_hand_over_again_changes_nothing)
 {
 	struct raft_event ev = {.type = RAFT_EV_TRANSFER, .now_ms = 1000};

@@ -1,6 +1,6 @@
 /*
- * Scripted cases: the log. What is acknowledged, what is committed, what a snapshot may take away.
- * Each is a mistake that some Raft made (DESIGN: raft-notes) and that random schedules seldom meet.
+ * Scripted cases: the log. Acknowledgements, commits, and what a snapshot may take away. Each is a
+ * mistake that some Raft implementation made and that random schedules seldom meet.
  */
 #include "scripted.h"
 
@@ -24,7 +24,7 @@ START_TEST(an_old_term_is_not_committed_by_counting)
 	stage_elect(1, BIT(2) | BIT(3)); /* term 2: its entry 2 reaches node 2 alone */
 	stage_deliver(1, 2, RAFT_APPEND);
 	stage_drop(ANY, ANY, 0);
-	stage_elect(5, BIT(3) | BIT(4)); /* term 3: another entry 2, which reaches nobody */
+	stage_elect(5, BIT(3) | BIT(4)); /* term 3: another entry 2, which reaches no node */
 	stage_drop(ANY, ANY, 0);
 	stage_crash(1);
 	stage_elect(1, BIT(2) | BIT(3)); /* term 4 needs votes of those without term 3's entry */
@@ -58,7 +58,7 @@ START_TEST(an_old_term_is_not_committed_by_counting)
 }
 END_TEST
 
-/* A follower with a suffix that the message doesn't reach acknowledges only what was checked. */
+/* A follower with a suffix that the message doesn't reach acknowledges only the checked entries. */
 START_TEST(an_unchecked_suffix_is_not_acknowledged)
 {
 	struct raft_message a, *m;
@@ -80,7 +80,7 @@ START_TEST(an_unchecked_suffix_is_not_acknowledged)
 	ck_assert_uint_eq(m->index, 1);
 	stage_free(m);
 	ck_assert_uint_eq(stage_commit_of(2), 1);
-	/* One entry of the three: what lies behind it must go, and the commit stops there. */
+	/* One entry of the three: those behind it must go, and the commit stops there. */
 	a = stage_append(3, 2, 3, 1, 1, 4);
 	stage_add_entry(&a, 3, 20);
 	stage_give(&a);
@@ -143,7 +143,7 @@ START_TEST(a_leader_counts_its_own_entries_when_durable)
 }
 END_TEST
 
-/* What was compacted away was applied: a message that begins below adds only what is new. */
+/* Compacted entries were applied: a message that begins below them adds only new ones. */
 START_TEST(entries_below_the_log_are_not_new)
 {
 	struct raft_message a, *m;
@@ -233,7 +233,7 @@ static struct raft_message snapshot_of(ramp_node_t from, ramp_node_t to, uint64_
 	return m;
 }
 
-/* A snapshot that comes late, or twice, takes nothing away that was acknowledged. */
+/* A late or repeated snapshot takes away no entry that was acknowledged. */
 START_TEST(a_late_snapshot_takes_nothing_away)
 {
 	struct raft_message a, s;
@@ -275,7 +275,7 @@ START_TEST(a_snapshot_twice_takes_nothing_away)
 	stage_give(&s);
 	ck_assert_uint_eq(stage_node(2)->disk.last, 7);
 	ck_assert_uint_eq(stage_raft(2)->last_index, 7);
-	/* One of an older term's leader is refused, with the term. */
+	/* A snapshot of an older term's leader is refused, with the term. */
 	s.term = 1;
 	stage_drop(ANY, ANY, 0);
 	stage_give(&s);
@@ -305,7 +305,7 @@ START_TEST(a_snapshot_replaces_a_log_that_contradicts_it)
 }
 END_TEST
 
-/* Pieces: in order, of one snapshot; others are asked for again. */
+/* Pieces are taken in order, of one snapshot; others are asked for again. */
 START_TEST(pieces_of_two_snapshots_do_not_mix)
 {
 	struct raft_message s, *m;
@@ -339,7 +339,7 @@ START_TEST(pieces_of_two_snapshots_do_not_mix)
 	stage_give(&s);
 	s.offset = 10;
 	s.done = true;
-	s.bad = true; /* a damaged dump is begun anew */
+	s.bad = true; /* a damaged dump is begun again */
 	stage_give(&s);
 	ck_assert_uint_eq(stage_raft(2)->snap_index, 1);
 	s.bad = false;
@@ -355,7 +355,7 @@ START_TEST(pieces_of_two_snapshots_do_not_mix)
 }
 END_TEST
 
-/* A follower far behind: a snapshot, then the log again, whatever is lost on the way. */
+/* A follower far behind gets a snapshot, then the log again, whatever is lost on the way. */
 START_TEST(a_follower_far_behind_catches_up)
 {
 	stage_open(3, 0, 1);
@@ -388,8 +388,9 @@ static enum raft_flow flow_to(ramp_node_t leader, ramp_node_t id)
 	return RAFT_PROBE;
 }
 
-/* One that is slow to install a snapshot answers when the next is asked for (0) or on its way (1):
-   what it lacks by then is in the log, and the next is not for it. */
+/* A follower that is slow to install a snapshot answers when the next one is asked for (0) or on
+   its way (1): the entries that it lacks by then are in the log, and it does not need the next
+   one. */
 START_TEST(a_late_answer_ends_the_next_snapshot)
 {
 	struct raft_event lost = {.type = RAFT_EV_SNAPSHOT_LOST, .node = 3};
@@ -425,7 +426,7 @@ START_TEST(a_late_answer_ends_the_next_snapshot)
 }
 END_TEST
 
-/* A conflicting tail goes, entry by entry as the leader's come, also from the disk. */
+/* A conflicting tail is dropped, entry by entry as the leader's arrive, also from the disk. */
 START_TEST(a_contradicting_tail_is_replaced)
 {
 	struct raft_message a;

@@ -1,5 +1,5 @@
 /*
- * Scripted cases: votes. Whom a node votes for, once a term, durably; who has no voice.
+ * Scripted cases: votes. One vote a term, durable, for an up-to-date log; nodes that may not vote.
  */
 #include "scripted.h"
 
@@ -20,7 +20,7 @@ static struct raft_message vote(ramp_node_t from, ramp_node_t to, uint64_t term,
 	return m;
 }
 
-/* Asks, and says whether the vote was given. */
+/* Asks for a vote. Returns whether it was granted. */
 static bool asked(ramp_node_t from, ramp_node_t to, uint64_t term, uint64_t index,
 		  uint64_t log_term)
 {
@@ -39,14 +39,14 @@ START_TEST(one_vote_a_term)
 	stage_open(3, 0, 0);
 	ck_assert(asked(1, 3, 2, 1, 1));
 	ck_assert(!asked(2, 3, 2, 1, 1));
-	ck_assert(asked(1, 3, 2, 1, 1)); /* again, for the same */
+	ck_assert(asked(1, 3, 2, 1, 1)); /* again, for the same candidate */
 	stage_crash(3);
 	ck_assert(!asked(2, 3, 2, 1, 1));
 	ck_assert(asked(1, 3, 2, 1, 1));
 }
 END_TEST
 
-/* The term was known before, so that the vote alone is new on the disk. */
+/* The term was known before, so only the vote is new on the disk. */
 START_TEST(a_vote_in_a_known_term_is_kept)
 {
 	stage_open(3, 0, 0);
@@ -71,8 +71,7 @@ START_TEST(a_vote_is_of_its_term)
 }
 END_TEST
 
-/* A new term that came by another message: the old vote must not stand in it, on the disk either.
- */
+/* A new term that came by another message: the old vote must not be in it, nor on the disk. */
 START_TEST(an_old_vote_does_not_stand_in_a_new_term)
 {
 	struct raft_message a;
@@ -98,7 +97,7 @@ START_TEST(a_vote_is_durable_before_it_is_sent)
 	stage_early(3);
 	ck_assert_uint_eq(stage_count(3, ANY, 0), 0);
 	stage_crash(3);
-	ck_assert(asked(2, 3, 2, 1, 1)); /* nobody was promised anything */
+	ck_assert(asked(2, 3, 2, 1, 1)); /* no node was promised anything */
 	stage_crash(3);
 	ck_assert(!asked(1, 3, 2, 1, 1));
 }
@@ -119,7 +118,7 @@ START_TEST(a_candidate_counts_its_own_vote_when_durable)
 }
 END_TEST
 
-/* A campaign asks for votes when its term and its own vote are durable. */
+/* A campaign asks for votes once its term and its own vote are durable. */
 START_TEST(a_campaign_is_durable_before_it_is_sent)
 {
 	struct raft_message *m;
@@ -174,7 +173,7 @@ START_TEST(an_old_answer_does_not_count)
 	old = stage_take(2, 1, RAFT_VOTE_ANSWER);
 	ck_assert(!old->reject);
 	stage_drop(ANY, ANY, 0);
-	/* Another campaign: neither answer of the first makes it a candidate or a leader. */
+	/* Another campaign: no answer to the first one makes it a candidate or a leader. */
 	stage_event(1, RAFT_EV_ELECTION);
 	stage_give(pre);
 	ck_assert_int_ne(stage_raft(1)->state, RAFT_CANDIDATE);
@@ -208,7 +207,7 @@ START_TEST(a_node_formatted_again_has_no_voice)
 	stage_event(3, RAFT_EV_ELECTION);
 	ck_assert_int_eq(stage_raft(3)->state, RAFT_FOLLOWER);
 	ck_assert_uint_eq(stage_count(3, ANY, 0), 0);
-	/* With its answers alone nothing is committed, and no quorum heard. */
+	/* By its answers alone nothing is committed, and no quorum has answered. */
 	stage_close();
 	stage_open(3, 0, 0);
 	puppet_free(stage_node(3));
@@ -220,7 +219,7 @@ START_TEST(a_node_formatted_again_has_no_voice)
 	stage_settle(BIT(1) | BIT(3));
 	ck_assert_uint_eq(stage_raft(3)->last_index, 3);
 	ck_assert_uint_eq(stage_commit_of(1), 2);
-	ck_assert_int_eq(stage_event(1, RAFT_EV_ELECTION), 0); /* node 2 was heard before */
+	ck_assert_int_eq(stage_event(1, RAFT_EV_ELECTION), 0); /* node 2 has answered before */
 	stage_event(1, RAFT_EV_HEARTBEAT);
 	stage_settle(BIT(1) | BIT(3));
 	stage_event(1, RAFT_EV_ELECTION);
@@ -228,7 +227,7 @@ START_TEST(a_node_formatted_again_has_no_voice)
 }
 END_TEST
 
-/* A first start may find that its number was used before: in the term of its confirmation it
+/* A node's number may have been used before its first start: in the term of its confirmation it
    doesn't vote again. */
 START_TEST(a_confirmed_node_uses_its_vote_up)
 {
@@ -261,7 +260,7 @@ START_TEST(an_isolated_node_does_not_disturb)
 		stage_drop(ANY, ANY, 0);
 	}
 	ck_assert_uint_eq(stage_raft(3)->term, term);
-	stage_event(3, RAFT_EV_ELECTION); /* it is heard again */
+	stage_event(3, RAFT_EV_ELECTION); /* it has answered again */
 	stage_settle(BIT(1) | BIT(2) | BIT(3));
 	ck_assert_int_eq(stage_raft(1)->state, RAFT_LEADER);
 	ck_assert_uint_eq(stage_raft(1)->term, term);

@@ -1,13 +1,13 @@
 /*
  * The deterministic simulator of meta/: real raft.c, fsm.c, journal.c and replica.c on every node,
- * under simulated time, network, disks, clocks, clients and faults. One seed decides all.
+ * under simulated time, network, disks, clocks, clients and faults. The seed decides everything.
  *
- *	sim_world.c	what a seed decides; the queue of events; the network
- *	sim_node.c	a node's life: start, turns, crash; what the replica calls
- *	sim_faults.c	what goes wrong, for 20 simulated seconds; then healing
- *	sim_client.c	clients that create, rename, unlink and read; the one who changes members
- *	sim_wild.c	the one that migrates its segments at random
- *	sim_check.c	what must hold, always and at the end
+ *	sim_world.c	parameters by the seed; the queue of events; the network
+ *	sim_node.c	a node's life: start, turns, crash; the replica's hooks
+ *	sim_faults.c	faults, for 20 simulated seconds; then healing
+ *	sim_client.c	clients that create, rename, unlink and read; the admin
+ *	sim_wild.c	the client that migrates its segments at random
+ *	sim_check.c	invariants, after each step and at the end
  *	sim_main.c	seeds, processes, reports
  *
  * A check that fails ends the process (sim_fail) with one line; sim_main.c runs seeds in processes
@@ -33,22 +33,22 @@
 #define SIM_MS		UINT64_C(1000)
 #define SIM_S		UINT64_C(1000000)
 #define SIM_FAULTS	(20 * SIM_S) /* faults end here ... */
-#define SIM_QUIET	(22 * SIM_S) /* ... nobody begins anything new here ... */
-#define SIM_DEADLINE	(45 * SIM_S) /* ... and by now all must be settled */
+#define SIM_QUIET	(22 * SIM_S) /* ... no client begins anything new from here ... */
+#define SIM_DEADLINE	(45 * SIM_S) /* ... and by here all must be settled */
 #define SIM_FAIL_EXIT	3
 #define SIM_INSTANCE	1000 /* + id: the instance of a node's journal */
-#define SIM_INCARNATION 7000 /* + id: what a node is announced with */
+#define SIM_INCARNATION 7000 /* + id: the incarnation by which a node is announced */
 #define SIM_WILD	4 /* the client that migrates its segments at random, where there is one */
 #define SIM_NO_ROW	UINT32_MAX
 
-/* ---- what travels and what happens ----------------------------------------------------------- */
+/* ---- parcels and events ---------------------------------------------------------------------- */
 
 enum sim_parcel_type {
 	SIM_MESSAGE,   /* a Raft message, as meta/ encodes it */
 	SIM_PROPOSE,   /* a command, as an entry's bytes; forwarded to the leader */
 	SIM_READ,      /* ctx: the reading client */
 	SIM_LOCAL,     /* event: TRANSFER, CONFIRM or PEER; node */
-	SIM_READ_DONE, /* ctx: the client; index: what must be applied */
+	SIM_READ_DONE, /* ctx: the client; index: must be applied */
 };
 
 /* Counted references: one for each place in a queue. */
@@ -69,7 +69,7 @@ struct sim_item {
 	uint64_t at, order; /* order: equal times in the order of their making */
 	enum sim_kind kind;
 	uint32_t who;
-	uint64_t life; /* of the node: what was meant for an earlier life is dropped */
+	uint64_t life; /* of the node: an item for an earlier life is dropped */
 	struct sim_parcel *parcel;
 };
 
@@ -91,11 +91,11 @@ struct sim_node {
 	bool exists;
 	bool gone;	/* removed from the cluster: never started again */
 	bool announced; /* NODE_UP was proposed */
-	bool fresh;	/* wiped and formatted again under its old id: has no voice */
+	bool fresh;	/* wiped and formatted again under its old id: may not vote */
 	enum sim_phase phase;
 	uint64_t life;
 	struct replica *replica;
-	bool fatal; /* the journal said so */
+	bool fatal; /* the journal is dead */
 
 	struct sim_parcel **inbox; /* ring */
 	uint32_t inbox_cap, inbox_n, inbox_first;
@@ -117,7 +117,7 @@ struct sim_node {
 
 	uint64_t seen_commit, seen_term_led, seen_snap;
 
-	/* What it held when it died between two turns: it must come back with that. */
+	/* Its durable state when it died between two turns: it must come back with that. */
 	bool in_turn, left;
 	uint64_t left_term, left_snap, left_last;
 	ramp_node_t left_vote;
@@ -202,15 +202,15 @@ struct sim_world {
 	bool healed;
 	uint64_t fault_count;
 
-	/* What the checks know. */
+	/* The memory of the checks. */
 	struct sim_entry_record *records;	 /* SIM_INDEXES */
 	struct sim_conf_record confs[SIM_CONFS]; /* in the order of their indexes */
 	uint32_t n_confs;
 	ramp_node_t *leaders; /* of each term; SIM_TERMS */
 	uint64_t committed;   /* highest index known to be committed */
-	uint64_t applied;     /* highest index that any node told a client of */
+	uint64_t applied;     /* highest index of which a client has got the result */
 
-	uint64_t digest; /* of all that happened: equal for equal seeds */
+	uint64_t digest; /* of all events: equal for equal seeds */
 	struct sim_counts counts;
 	FILE *trace; /* NULL: none */
 };
@@ -223,7 +223,7 @@ void sim_schedule(struct sim_world *w, uint64_t in_us, enum sim_kind kind, uint3
 struct sim_parcel *sim_parcel_make(enum sim_parcel_type type, ramp_node_t from, ramp_node_t to,
 				   const void *bytes, size_t len);
 void sim_parcel_unref(struct sim_parcel *p);
-/* Gives the parcel (one reference is taken over) to the network. */
+/* Gives the parcel to the network and takes one reference over. */
 void sim_send(struct sim_world *w, struct sim_parcel *p);
 void sim_trace(struct sim_world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void sim_fail(struct sim_world *w, const char *fmt, ...)
@@ -255,7 +255,7 @@ void sim_client_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 void sim_client_read(struct sim_world *w, struct sim_node *n, const struct sim_parcel *p);
 void sim_client_name(uint32_t client, uint32_t name, char *out, size_t cap);
 bool sim_clients_resting(const struct sim_world *w);
-/* Makes the next command of this client (for a row, or NULL); then gives it to some node. */
+/* Makes the next command of this client (for a row, or NULL), and gives it to some node. */
 void sim_client_command(struct sim_world *w, struct sim_client *c, enum meta_command_type type,
 			const struct sim_row *row);
 void sim_client_ask(struct sim_world *w, struct sim_client *c);
@@ -269,12 +269,12 @@ void sim_wild_answer(struct sim_client *c, const struct meta_reply *reply);
 void sim_check_step(struct sim_world *w, struct sim_node *n);
 void sim_check_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 		      const struct fsm_result *r);
-/* At a death between two turns, and at the next start: nothing durable may have changed. */
+/* Called at a death between two turns, and at the next start: no durable state may have changed. */
 void sim_check_leave(struct sim_node *n);
 void sim_check_return(struct sim_world *w, struct sim_node *n);
 void sim_check_sum(struct sim_world *w, struct sim_node *n);
 bool sim_check_settled(struct sim_world *w);
 void sim_check_end(struct sim_world *w);
-const char *sim_check_unsettled(struct sim_world *w); /* why not, for a person */
+const char *sim_check_unsettled(struct sim_world *w); /* the reason, for a person */
 
 #endif

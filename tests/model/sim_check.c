@@ -1,10 +1,11 @@
 /*
- * What must hold in a simulated world.
+ * The invariants of a simulated world.
  *
- * After every step of a node: the core's own assertions; one leader in a term; an entry that
- * anybody holds to be committed is the same for everybody; a new leader has all of them. For every
- * result that any node tells: the same at that index on every node. At equal applied indexes:
- * equal tables. At the end: every member has all, and every row that was acknowledged is there.
+ * After every step of a node: the core's own assertions; one leader in a term; an entry that any
+ * node holds to be committed is the same on all nodes; a new leader has all of them. For every
+ * result that a node reports: it is the same at that index on every node. At equal applied indexes:
+ * equal tables. At the end: every member has all entries, and every row that was acknowledged is
+ * there.
  */
 #include "meta/journal_dump.h"
 #include "meta/journal_segments.h"
@@ -58,7 +59,8 @@ static void check_leader(struct sim_world *w, struct sim_node *n, const struct r
 	w->counts.elections++;
 	sim_trace(w, "node %u: leads term %" PRIu64 " from %" PRIu64, n->id, r->term,
 		  r->term_start);
-	/* What was committed in an earlier term; a late leader of an old term may lack the rest. */
+	/* Entries committed in an earlier term; a late leader of an old term may lack later
+	   ones. */
 	for (uint64_t i = r->snap_index + 1; i <= w->committed; i++) {
 		const struct raft_entry *e = raft_entry_at(r, i);
 
@@ -81,7 +83,7 @@ static void conf_note(struct sim_world *w, uint64_t index, const struct raft_ent
 		.index = index, .data = hash_bytes(1, e->data->bytes, e->data->len)};
 }
 
-/* What the log was compacted to stands there with the last configuration before it. */
+/* A compacted log must keep the last configuration before its beginning. */
 static void check_snap_conf(struct sim_world *w, struct sim_node *n, const struct raft *r)
 {
 	uint32_t i = w->n_confs;
@@ -137,7 +139,7 @@ static void check_commit(struct sim_world *w, struct sim_node *n, const struct r
 			 n->id, r->snap_index, r->snap_term, w->records[r->snap_index].term);
 }
 
-/* Between turns there is a snapshot in memory only where one is coming in. */
+/* Between turns a snapshot is in memory only where one is coming in. */
 static void check_stages(struct sim_world *w, const struct sim_node *n, const struct raft *r)
 {
 	struct replica_counts counts;
@@ -229,7 +231,7 @@ void sim_check_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 	if (r->command)
 		h = hash_bytes(h, part, sizeof(part));
 	if (index > w->committed)
-		sim_fail(w, "node %u tells of entry %" PRIu64 ", which nobody holds committed",
+		sim_fail(w, "node %u reports entry %" PRIu64 ", which no node holds committed",
 			 n->id, index);
 	if (!rec->result)
 		rec->result = h;
@@ -348,7 +350,7 @@ void sim_check_end(struct sim_world *w)
 	struct journal_state state;
 
 	if (!leader)
-		sim_fail(w, "nobody leads at the end");
+		sim_fail(w, "no node leads at the end");
 	for (uint32_t i = 0; i < leader->conf.n; i++) {
 		struct sim_node *n = &w->nodes[leader->conf.member[i].node];
 

@@ -1,10 +1,10 @@
 /*
- * The simulator's clients: what a user of the metadata does, and what he may then rely on.
+ * The simulator's clients: the acts of a user of the metadata, and what that user may rely on then.
  *
  * A client does one thing at a time: it makes a command, gives it to some node (which forwards it
- * to the leader it knows), and has its answer when that node's own tables hold the result. A
+ * to the leader that it knows), and has its answer when that node's own tables hold the result. A
  * command without an answer is given again, under the same id, to another node. From the answer on
- * the row is the client's: reads that begin later must find it, and the end too.
+ * the row is the client's: reads that begin later must find it, and so must the check at the end.
  *
  * The admin is a client that adds, promotes and removes members, one command at a time.
  */
@@ -26,8 +26,7 @@ void sim_client_name(uint32_t client, uint32_t name, char *out, size_t cap)
 	snprintf(out, cap, "c%u-%u", client, name);
 }
 
-/* ---- origins: a node's numbers for what it proposes -------------------------------------------
- */
+/* ---- origins: a node's numbers for its proposals --------------------------------------------- */
 
 static uint64_t origin_lowest(const struct sim_node *n)
 {
@@ -74,9 +73,9 @@ static const struct raft *some_leader(struct sim_world *w)
 }
 
 /*
- * Whom a client asks: anybody who is up, also a node that was removed and has not heard of it,
- * which can't answer. In the quiet only members: a client that must have its answer by the deadline
- * would otherwise meet nobody else some once in a hundred thousand times.
+ * Returns the node that a client asks: any node that is up, also one that was removed and has not
+ * heard of it, which can't answer. After SIM_QUIET only members: a client that must have its answer
+ * by the deadline would otherwise meet only such a node about once in a hundred thousand times.
  */
 static ramp_node_t some_node(struct sim_world *w)
 {
@@ -173,7 +172,7 @@ void sim_client_command(struct sim_world *w, struct sim_client *c, enum meta_com
 	w->counts.commands++;
 }
 
-/* ---- what a client does ---------------------------------------------------------------------- */
+/* ---- a client's acts ------------------------------------------------------------------------- */
 
 uint32_t sim_some_row(struct sim_world *w, const struct sim_client *c)
 {
@@ -207,7 +206,7 @@ static void client_read(struct sim_world *w, struct sim_client *c)
 
 	if (at)
 		leader = leader_for(w, at);
-	/* Also those who only believe that they lead. */
+	/* Also nodes that only believe that they lead. */
 	for (ramp_node_t id = 1; id < SIM_NODES; id++)
 		if (sim_node_up(w, id) &&
 		    replica_raft(w->nodes[id].replica)->state == RAFT_LEADER &&
@@ -275,14 +274,14 @@ void sim_client_wake(struct sim_world *w, uint32_t index)
 	struct sim_client *c = &w->clients[index];
 
 	if (w->now < c->retry_at)
-		return; /* a timer of something that is done */
+		return; /* the timer of a finished act */
 	if (c->doing == SIM_RESTING) {
 		if (w->now < SIM_QUIET)
 			client_begin(w, c);
 		return;
 	}
 	if (c->doing == SIM_READING) {
-		client_rest(w, c, client_think(w)); /* nobody answered */
+		client_rest(w, c, client_think(w)); /* no node answered */
 		return;
 	}
 	w->counts.retries++;
@@ -329,7 +328,7 @@ static void client_answer(struct sim_world *w, struct sim_client *c, const struc
 	client_rest(w, c, client_think(w));
 }
 
-/* A read may go on at this node once `index` is applied: then its row must be there. */
+/* A read may be made at this node once `index` is applied: then its row must be there. */
 void sim_client_read(struct sim_world *w, struct sim_node *n, const struct sim_parcel *p)
 {
 	struct sim_client *c = &w->clients[(p->ctx >> 40) & 0xff];
@@ -415,7 +414,7 @@ static bool admin_begin(struct sim_world *w, const struct raft *r)
 	return true;
 }
 
-/* A node that nobody has announced yet; the admin does it, once for each. */
+/* Returns a node that is not announced yet; the admin announces each once. */
 static bool admin_announce(struct sim_world *w)
 {
 	struct sim_client *c = &w->admin;
@@ -443,7 +442,7 @@ void sim_admin_wake(struct sim_world *w)
 	const struct raft *r = some_leader(w);
 
 	if (w->now < c->retry_at)
-		return; /* a timer of something that is done */
+		return; /* the timer of a finished act */
 	if (c->doing == SIM_WRITING) {
 		w->counts.retries++;
 		sim_client_ask(w, c);
@@ -487,7 +486,7 @@ static void admin_answer(struct sim_world *w, const struct meta_reply *reply)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* Node n's tables hold a result: an answer to whoever asked n. */
+/* Node n's tables hold a result: the answer to the client that asked n. */
 void sim_client_result(struct sim_world *w, struct sim_node *n, uint64_t index,
 		       const struct fsm_result *r)
 {

@@ -1,5 +1,5 @@
 /*
- * What goes wrong in a simulated world: one fault after another for 20 seconds, then the healing.
+ * The faults of a simulated world: one after another for 20 seconds, then the healing.
  */
 #include "sim.h"
 
@@ -22,7 +22,7 @@ static ramp_node_t some_leader(struct sim_world *w)
 	return 0;
 }
 
-/* A leader more often than others: its faults cost more. */
+/* Chooses a node; the leader more often than others, since its faults cost more. */
 static ramp_node_t victim(struct sim_world *w)
 {
 	ramp_node_t leader = some_leader(w);
@@ -122,7 +122,7 @@ static void fault_disk(struct sim_world *w, ramp_node_t id)
 	uint64_t after = sim_between(&w->rng, 0, sim_chance(&w->rng, 500) ? 4 : 40);
 
 	if (sim_chance(&w->rng, 500))
-		state = SIM_DISK_OK; /* whoever suffers: better now */
+		state = SIM_DISK_OK; /* a disk with a fault is well again */
 	sim_trace(w, "fault: disk of node %u: %d after %llu", id, state, (unsigned long long)after);
 	sim_vfs_fault(id, state, after);
 	w->nodes[id].down_for_us = sim_between(&w->rng, 5 * SIM_MS, SIM_S);
@@ -157,8 +157,8 @@ static void fault_wipe(struct sim_world *w, ramp_node_t id)
 {
 	struct sim_node *n = &w->nodes[id];
 
-	/* One at most, so that the others are still a quorum; never where segments are made; a
-	   founder, since whoever joins again gets a new number. */
+	/* One at most, so that the others are still a quorum; never one where segments are made; a
+	   founder, since a node that joins again gets a new number. */
 	if (!w->params.wipe || w->counts.wipes || id <= w->params.spread ||
 	    id > w->params.voters + w->params.learners)
 		return;
@@ -217,7 +217,7 @@ void sim_faults_next(struct sim_world *w)
 	sim_schedule(w, fault_gap(w), SIM_FAULT, 0, NULL);
 }
 
-/* From here on nothing more goes wrong, and who was down comes back. */
+/* Ends all faults and starts the nodes that are down. */
 void sim_faults_heal(struct sim_world *w)
 {
 	w->healed = true;

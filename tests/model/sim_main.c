@@ -3,10 +3,10 @@
  *
  *	raft_sim [--seeds FROM-TO] [--jobs N]	a range; exit status 1 when one failed. N is the
  *						number of processors unless said
- *	raft_sim --seeds FROM-TO --stop		no further than the first that fails; no trace
+ *	raft_sim --seeds FROM-TO --stop		up to the first that fails; no trace
  *	raft_sim --seed N [--trace]		one; with --trace every event on stderr
  *
- * A worker takes every N-th seed. One that fails ends its process; the parent notes the seed,
+ * A worker takes every N-th seed. A seed that fails ends the process; the parent notes the seed,
  * starts another worker behind it, and at the end repeats the first failed ones for their traces.
  * Every 50th seed is run twice and must give the same digest.
  */
@@ -38,7 +38,7 @@ struct job {
 static struct job *jobs; /* shared with the workers */
 static struct sim_world world;
 
-/* Not of real time: a machine may stand still, and a worker may be stopped. */
+/* Counted in processor time: a machine may be suspended, and a worker may be stopped. */
 static void end_if_stuck(void)
 {
 	const struct itimerval limit = {.it_value = {.tv_sec = STUCK_S}};
@@ -100,10 +100,10 @@ static void job_start(struct job *job, uint64_t first, uint64_t last, uint64_t s
 	}
 	if (pid == 0)
 		worker(job, first, last, step);
-	job->pid = pid; /* by the parent alone: the job is shared */
+	job->pid = pid; /* written by the parent alone: the job is shared */
 }
 
-/* The last lines of a failed seed's trace, by running it again. */
+/* Prints the last lines of a failed seed's trace, by running it again. */
 static void show_trace(uint64_t seed)
 {
 	static char lines[TRACE_LINES][400];

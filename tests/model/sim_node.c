@@ -1,12 +1,12 @@
 /*
- * A simulated node: how it starts, what a turn is, how it dies.
+ * A simulated node: its start, its turns, its death.
  *
- * A turn is two events, so that the world goes on while the disk works: begin (steps and early
- * messages), then after the disk's time commit and finish. What arrives between them waits in the
- * inbox. A crash can fall between any two calls of the replica.
+ * A turn is two events, so that the world continues while the disk works: begin (steps and early
+ * messages), then, after the disk's time, commit and finish. Parcels that arrive between them wait
+ * in the inbox. A crash can come between any two calls of the replica.
  *
- * A node dies by a crash that was planned (crash_at), or because its journal said that it is dead
- * (a full or broken disk); it is started again later, and dies again while its disk is bad.
+ * A node dies by a crash that was planned (crash_at), or because its journal is dead (a full or
+ * broken disk). It is started again later, and dies again while its disk is bad.
  */
 #include "meta/journal_create.h"
 #include "sim.h"
@@ -21,7 +21,8 @@
 
 /* ---- fresh journals -------------------------------------------------------------------------- */
 
-/* Bytes of a new journal, by kind of cluster; made once in a process by the real journal_create. */
+/* The bytes of a new journal, by kind of cluster; made once a process by the real
+   journal_create. */
 struct template
 {
 	uint32_t voters, learners;
@@ -170,7 +171,7 @@ static struct sim_parcel *inbox_pop(struct sim_node *n)
 	return p;
 }
 
-/* ---- what the replica calls ------------------------------------------------------------------ */
+/* ---- the replica's hooks --------------------------------------------------------------------- */
 
 static void hook_fatal(void *arg, const char *text)
 {
@@ -454,7 +455,8 @@ static void step_message(struct sim_world *w, struct sim_node *n, struct sim_par
 	raft_message_release(&m);
 }
 
-/* A forwarded command: what meta.c does on the leader; dropped where this isn't the leader. */
+/* Proposes a forwarded command, as meta does on the leader; drops it where this isn't the
+   leader. */
 static void step_propose(struct sim_world *w, struct sim_node *n, struct sim_parcel *p,
 			 struct raft_event *ev)
 {
@@ -509,7 +511,7 @@ static bool crash_here(struct sim_world *w, struct sim_node *n, enum sim_crash_a
 static void turn_begin(struct sim_world *w, struct sim_node *n)
 {
 	struct raft_event tick = {.type = RAFT_EV_TICK, .now_ms = sim_node_clock_ms(n)};
-	/* All that is queued, or less: a batch's borders fall anywhere. */
+	/* All that is queued, or less: a batch may end anywhere. */
 	uint32_t batch =
 		sim_chance(&w->rng, 700) ? n->inbox_n : (uint32_t)sim_between(&w->rng, 0, 2);
 

@@ -1,5 +1,5 @@
 /*
- * Random numbers that a seed decides (splitmix64: Steele, Lea, Flood, OOPSLA 2014).
+ * Random numbers that depend on a seed alone (splitmix64: Steele, Lea, Flood, OOPSLA 2014).
  */
 #ifndef RAMP_SIM_RNG_H
 #define RAMP_SIM_RNG_H
@@ -23,13 +23,13 @@ static inline uint64_t sim_random(struct sim_rng *rng)
 	return sim_mix(rng->state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* In [low, high]. */
+/* Returns a number in [low, high]. */
 static inline uint64_t sim_between(struct sim_rng *rng, uint64_t low, uint64_t high)
 {
 	return low + sim_random(rng) % (high - low + 1);
 }
 
-/* True in `per_mille` of 1,000 cases. */
+/* Returns true in `per_mille` of 1,000 cases. */
 static inline bool sim_chance(struct sim_rng *rng, uint32_t per_mille)
 {
 	return sim_random(rng) % 1000 < per_mille;

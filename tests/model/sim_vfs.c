@@ -164,7 +164,7 @@ static struct file *file_make(const char *path)
 	return NULL;
 }
 
-/* SQLITE_OK where the disk takes one more write or sync. */
+/* Returns SQLITE_OK where the disk takes one more write or sync. */
 static int disk_take(struct file *f, bool grows, int error)
 {
 	struct disk *d = &disks[f->disk];
@@ -182,7 +182,7 @@ static int disk_take(struct file *f, bool grows, int error)
 	return error;
 }
 
-/* SQLITE_OK where a sync goes well. */
+/* Returns SQLITE_OK where a sync succeeds. */
 static int disk_sync(struct file *f)
 {
 	struct disk *d = &disks[f->disk];
@@ -618,7 +618,7 @@ void sim_vfs_freeze(unsigned disk)
 	disks[disk].frozen = true;
 }
 
-/* The file as a machine finds it whose power failed: each unsynced write by chance. */
+/* Makes the file as found after a power failure: each unsynced write is there by chance. */
 static void file_lose(struct file *f, struct sim_rng *rng)
 {
 	uint32_t kept = sim_chance(rng, 500) ? 0 : (uint32_t)sim_between(rng, 0, 1000);

@@ -1,7 +1,7 @@
 /*
- * The wild client: prepares, takes, settles and aborts migrations of its own segments, gives them
+ * The wild client prepares, takes, settles and aborts migrations of its own segments, gives them
  * extents, unlinks and frees them, in no sensible order and with old epochs and attempts. It
- * expects nothing of the answers; the checks do: the same answer and the same tables everywhere,
+ * expects nothing of the answers; the checks do: the same answer and the same tables on all nodes,
  * also after a snapshot of rows in every phase.
  */
 #include <string.h>
@@ -69,7 +69,7 @@ void sim_wild_begin(struct sim_world *w, struct sim_client *c)
 	} else if (what < 77) {
 		wild_attempt(w, c, META_ABORT, row);
 	} else if (what < 87) {
-		/* Also of one that it has unlinked, whose row is there again then. */
+		/* Also of an unlinked segment: that makes its row again. */
 		sim_client_command(w, c, META_EXTENT, row);
 		c->command.map_len = sim_random(&w->rng) % (UINT64_C(1) << 32);
 		c->command.epoch = row->epoch;

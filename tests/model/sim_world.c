@@ -1,5 +1,5 @@
 /*
- * What a seed decides, the queue of events, and the network. See sim.h.
+ * Parameters by the seed, the queue of events, and the network. See sim.h.
  *
  * sim_run: parameters from the seed; founders; then one event after the other, in the order of
  * their times, until all is settled after the healing. A world that is not settled by
@@ -146,7 +146,7 @@ void sim_send(struct sim_world *w, struct sim_parcel *p)
 {
 	w->counts.messages++;
 	if (p->to == 0 || p->to >= SIM_NODES)
-		sim_fail(w, "node %u sends to node %u, which is nobody", p->from, p->to);
+		sim_fail(w, "node %u sends to node %u, which does not exist", p->from, p->to);
 	if (net_cut(w, p->from, p->to) || sim_chance(&w->rng, w->net.loss)) {
 		w->counts.lost++;
 		sim_parcel_unref(p);

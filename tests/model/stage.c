@@ -286,7 +286,7 @@ void stage_elect(ramp_node_t id, uint32_t mask)
 {
 	campaign(id, mask);
 	if (stage_raft(id)->state != RAFT_LEADER)
-		campaign(id, mask); /* the first one may only have told it of a higher term */
+		campaign(id, mask); /* the first one may only have brought a higher term */
 	ck_assert_msg(stage_raft(id)->state == RAFT_LEADER, "node %u wasn't elected", id);
 	stage_drop(ANY, ANY, RAFT_PREVOTE);
 	stage_drop(ANY, ANY, RAFT_VOTE);

@@ -14,19 +14,20 @@
 #define ANY	    0u
 #define BIT(id)	    (1u << (id))
 
-/* Nodes 1 .. voters vote, the next `learners` learn; all confirmed. compact: 0 never. */
+/* Makes voters 1 .. `voters` and the next `learners`, all confirmed. compact: 0: never. */
 void stage_open(uint32_t voters, uint32_t learners, uint32_t compact);
 void stage_close(void);
 struct puppet *stage_node(ramp_node_t id);
 const struct raft *stage_raft(ramp_node_t id);
 uint64_t stage_commit_of(ramp_node_t id);
 
-/* One event and its turns, to the end. */
+/* Each makes one event and its turns, to the end. */
 int stage_event(ramp_node_t id, enum raft_event_type type);
 int stage_propose(ramp_node_t id, uint32_t command);
 int stage_propose_conf(ramp_node_t id, const struct raft_conf *conf);
 int stage_read(ramp_node_t id, uint64_t ctx);
-/* One event without its turn: the script goes on with early, commit, finish or crash. */
+/* Each makes one event without its turn: the script continues with early, commit, finish or
+   crash. */
 int stage_step(ramp_node_t id, enum raft_event_type type);
 int stage_step_message(ramp_node_t id, const struct raft_message *m);
 void stage_early(ramp_node_t id);
@@ -34,7 +35,7 @@ void stage_commit(ramp_node_t id);
 void stage_finish(ramp_node_t id);
 void stage_turns(ramp_node_t id);
 void stage_crash(ramp_node_t id);
-/* The node's lease on its leader is over, without a campaign of its own. */
+/* Ends the node's lease on its leader, without a campaign of its own. */
 void stage_lease_over(ramp_node_t id);
 
 /* Messages that were sent and not delivered yet; type 0, from ANY and to ANY match all. */
@@ -46,7 +47,7 @@ void stage_deliver(ramp_node_t from, ramp_node_t to, enum raft_message_type type
 void stage_drop(ramp_node_t from, ramp_node_t to, enum raft_message_type type);	   /* all */
 /* Delivers all among the nodes of the mask until nothing is left; drops the others'. */
 void stage_settle(uint32_t mask);
-/* Node id campaigns and wins with the votes of the mask; nothing else is delivered. */
+/* Makes node id campaign and win with the votes of the mask; nothing else is delivered. */
 void stage_elect(ramp_node_t id, uint32_t mask);
 /* The same, and its first entry is committed among the mask. */
 void stage_lead(ramp_node_t id, uint32_t mask);

@@ -16,7 +16,8 @@ void net_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
 	struct net_node *from = arg;
 
 	ck_assert_uint_ne(to, from->id);
-	/* A writer holds the lock only while it closes a node whose thread may be in here. */
+	/* A writer holds the lock only while it closes a node; that node's thread may be in
+	   here. */
 	if (pthread_rwlock_tryrdlock(&net.lock) != 0)
 		return;
 	passes = atomic_load(&net.passes);

@@ -1,8 +1,8 @@
 /*
  * Nodes of metadata in one process, joined by a network of callbacks.
  *
- * A node here is a journal in a scratch directory and a struct meta. net_cut says which nodes hear
- * nobody; a message to one that is closed is lost, as on a wire.
+ * A node here is a journal in a scratch directory and a struct meta. net_cut cuts a node off from
+ * all others; a message to a closed node is lost, as on a wire.
  */
 #ifndef RAMP_TESTS_META_NET_H
 #define RAMP_TESTS_META_NET_H
@@ -22,18 +22,19 @@ struct net_node {
 	uint64_t instance;		  /* of the journal at path */
 	struct meta *meta;		  /* protected by net.lock */
 	bool cut;			  /* protected by net.lock */
-	atomic_ulong changes, attributes; /* told; of them: of attributes alone */
+	atomic_ulong changes, attributes; /* calls of `changed`; those for attributes alone */
 };
 
 extern struct meta_net {
 	pthread_rwlock_t lock;
 	struct net_node node[NODES_MAX + 1];
 	char dir[160];
-	/* Of nodes that start from now on. */
+	/* For nodes that start from now on. */
 	uint32_t election_ms;
 	void (*fatal)(void *arg, const char *text); /* NULL: ends the test */
 	void (*heard_of)(void *arg, const struct node_row *row);
-	/* NULL, or says whether a message travels on. Called with the lock read, by any thread. */
+	/* NULL, or returns whether a message is delivered. Called under the read lock, by any
+	   thread. */
 	bool (*_Atomic passes)(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len);
 } net;
 

@@ -238,7 +238,7 @@ bool is_gone(ramp_segment_t id)
 	return journal_get_segment(t.j, id, &row) == -ENOENT;
 }
 
-/* The segment that a directory lists under a name; 0: none. */
+/* Returns the segment that a directory lists under a name; 0: none. */
 ramp_segment_t named(ramp_node_t node, const char *name)
 {
 	ramp_segment_t id;
@@ -249,7 +249,8 @@ ramp_segment_t named(ramp_node_t node, const char *name)
 	return id;
 }
 
-/* A segment of node 1 on its way to node 2, prepared by K; returns the prepare's epoch. */
+/* Makes a segment of node 1 that moves to node 2, prepared by K. Returns its id, and the prepare's
+   epoch in *e. */
 ramp_segment_t moving(const char *name, const char *as, uint64_t *e)
 {
 	ramp_segment_t id = created(1, name);

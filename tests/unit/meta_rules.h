@@ -13,7 +13,7 @@
 
 #define MIB   (UINT64_C(1) << 20)
 #define ARENA UINT64_C(0x200000000000)
-/* 64 MiB are the most that it is a multiple of. */
+/* A multiple of 64 MiB, and of no larger power of two. */
 #define ODD_ARENA (ARENA + 64 * MIB)
 
 extern struct rules {

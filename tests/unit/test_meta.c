@@ -222,7 +222,7 @@ START_TEST(a_read_after_sync_sees_all_that_was_committed)
 }
 END_TEST
 
-#define READ_ANSWER 4 /* the first byte of 17: meta_inner.h */
+#define READ_ANSWER 4 /* the first byte of 17: meta_core.h */
 
 static struct {
 	ramp_node_t to;
@@ -232,7 +232,7 @@ static struct {
 	atomic_int held;
 } late;
 
-/* What late.to was answered in its former life comes again, not what its new life is answered. */
+/* Delivers the answers to late.to's earlier life again, and none to its new life. */
 static bool former_answers_come_late(ramp_node_t from, ramp_node_t to, const uint8_t *bytes,
 				     size_t len)
 {
@@ -266,7 +266,7 @@ START_TEST(an_answer_to_a_former_life_proves_nothing)
 	atomic_store(&late.reborn, true);
 	net_start(late.to);
 	meta_sync(meta_of(late.to), one_done, &w);
-	/* That it asks a second time shows that it has looked at the answers that came first. */
+	/* A second question shows that it has handled the answers that came first. */
 	WAIT_FOR(atomic_load(&late.held) >= 2 || atomic_load(&w.left) == 0);
 	ck_assert_int_eq(atomic_load(&w.left), 1);
 	atomic_store(&late.open, true);
@@ -275,7 +275,7 @@ START_TEST(an_answer_to_a_former_life_proves_nothing)
 }
 END_TEST
 
-#define RAFT 1 /* the first byte: meta_inner.h */
+#define RAFT 1 /* the first byte: meta_core.h */
 
 static struct {
 	ramp_node_t to;
@@ -307,13 +307,13 @@ static void look_for_late(void *arg, const struct meta_reply *reply)
 	one_done(&l->wait, reply);
 }
 
-/* Its end is told before anything else can happen on that node. */
+/* The end is reported before anything else can happen on that node. */
 START_TEST(what_a_sync_waited_for_is_in_the_tables_when_it_ends)
 {
 	struct look look = {.wait = {.left = 1}};
 	ramp_node_t leader;
 
-	net.election_ms = 2000; /* nobody stands for election while it hears nothing */
+	net.election_ms = 2000; /* no node campaigns while it hears nothing */
 	net_found(3);
 	all_up(3);
 	leader = wait_leader(1, 3);
@@ -332,9 +332,9 @@ START_TEST(what_a_sync_waited_for_is_in_the_tables_when_it_ends)
 }
 END_TEST
 
-#define CROWD 450 /* more than the window and the results that are kept */
+#define CROWD 450 /* more than the window and the kept results */
 
-/* As of a FUSE connection, whose requests come again with their numbers. */
+/* A command as of a FUSE connection: its requests come again with their numbers. */
 static struct meta_command request(ramp_node_t at, ramp_segment_t id, uint64_t unique)
 {
 	struct meta_command c = id ? command(at, META_SETATTR) : create_command(at, 1, "once");
@@ -368,7 +368,7 @@ static void ask_crowd(ramp_node_t at, ramp_segment_t id, struct wait *w)
 	}
 }
 
-/* What was proposed at a node before this stands in its queue no more. */
+/* Returns when the queue of a node holds no earlier proposal any more. */
 static void queue_is_looked_at(ramp_node_t at)
 {
 	struct meta_command bad = create_command(at, 1, "..");
@@ -423,7 +423,7 @@ START_TEST(while_held_results_are_found_and_none_goes)
 	meta_hold(meta_of(1));
 	ask_crowd(1, first.id, &crowd);
 	for (int i = 0; i < 10; i++)
-		queue_is_looked_at(1); /* each time a turn passes, which would send some */
+		queue_is_looked_at(1); /* each time a turn is made, which would send some */
 	ck_assert_int_eq(atomic_load(&crowd.left), CROWD);
 	meta_propose(meta_of(1), &c, keep_answer, &again);
 	WAIT_FOR(atomic_load(&again.wait.left) == 0);
@@ -505,7 +505,7 @@ START_TEST(without_a_quorum_it_is_erofs)
 	began = seconds();
 	ck_assert_int_eq(create(1, 1, "at once", NULL), -EROFS);
 	ck_assert(seconds() - began < 4); /* it has 5 s */
-	/* What is known can still be read. */
+	/* The tables can still be read. */
 	ck_assert_int_eq(meta_lookup(meta_of(1), 1, "before", &row), 0);
 
 	net_start(2);
@@ -515,7 +515,7 @@ START_TEST(without_a_quorum_it_is_erofs)
 }
 END_TEST
 
-/* Its former copy may be in the log of who is not heard. */
+/* Its earlier copy may be in the log of a node that is cut off. */
 START_TEST(without_a_quorum_what_is_asked_again_may_be_done)
 {
 	struct meta_command c;
@@ -536,7 +536,7 @@ END_TEST
 
 static atomic_bool stands_still;
 
-/* Holds up the meta thread of node 1, as a disk would that doesn't answer. */
+/* Blocks the meta thread of node 1, as a disk that doesn't answer would. */
 static bool stand_still(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
 {
 	(void)to;
@@ -567,13 +567,13 @@ START_TEST(a_meta_thread_that_stands_still_has_no_quorum)
 END_TEST
 
 static struct {
-	_Atomic ramp_node_t node; /* nobody hears it any more, nor does it */
-	bool is_heard;		  /* its first word about LONELY arrives */
+	_Atomic ramp_node_t node; /* cut off in both directions */
+	bool is_heard;		  /* its first message about LONELY arrives */
 } cut_off;
 
 #define LONELY "lonely"
 
-/* The first who says that name is cut off by it. */
+/* Cuts off the first node that sends that name. */
 static bool names_it_no_more(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
 {
 	ramp_node_t none = 0;
@@ -614,7 +614,7 @@ START_TEST(a_leader_that_is_cut_off_times_out_and_steps_down)
 }
 END_TEST
 
-/* It has asked the leader, and hears no answer: what it asked for is done all the same. */
+/* It has asked the leader, and gets no answer: the command is carried out all the same. */
 START_TEST(what_has_timed_out_may_be_done)
 {
 	struct segment_row row;
@@ -666,7 +666,7 @@ static struct {
 	atomic_bool begun, back;
 } half;
 
-/* half.to is gone once the first piece of a snapshot is on its way to it. */
+/* Cuts half.to off once the first piece of a snapshot is on its way to it. */
 static bool goes_in_the_middle(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
 {
 	if ((from != half.to && to != half.to) || atomic_load(&half.back))
@@ -678,7 +678,7 @@ static bool goes_in_the_middle(ramp_node_t from, ramp_node_t to, const uint8_t *
 	return true;
 }
 
-/* A dump that nobody takes holds the tables as they were, and what is written since. */
+/* A dump of which no node takes a piece keeps the WAL since its time from being reset. */
 START_TEST(a_snapshot_that_nobody_takes_makes_no_journal_grow)
 {
 	struct meta_status s;
@@ -728,7 +728,7 @@ static bool is_last_piece(const uint8_t *bytes, size_t len)
 	return is;
 }
 
-/* The meta thread of slow.node stands still when it is to say that it has installed a snapshot. */
+/* Blocks the meta thread of slow.node when it is to answer that it has installed a snapshot. */
 static bool takes_long_to_install(ramp_node_t from, ramp_node_t to, const uint8_t *bytes,
 				  size_t len)
 {
@@ -748,7 +748,7 @@ START_TEST(who_installs_a_snapshot_is_not_made_another)
 	ramp_node_t leader;
 	ramp_segment_t id;
 
-	net.election_ms = 300; /* the leader is to stay */
+	net.election_ms = 300; /* so that the leader remains */
 	net_found(3);
 	all_up(3);
 	ck_assert_int_eq(create(1, 1, "x", &id), 0);
@@ -789,7 +789,7 @@ START_TEST(leadership_is_handed_over)
 		WAIT_FOR(leader_among(1, 3) != 0 && leader_among(1, 3) != old);
 		took = seconds() - began;
 	} while (took >= 2 && --tries);
-	/* No election time-out was waited for; where the machine is busy, not each time. */
+	/* No election time-out passed; on a busy machine one may, but not each time. */
 	ck_assert(took < 2);
 	ck_assert_int_eq(create(old, 1, "x", NULL), 0);
 }
@@ -831,7 +831,7 @@ START_TEST(garbage_from_a_peer_changes_nothing)
 			junk[0] = (uint8_t)(1 + n % WIRE_MEMBERS);
 			junk[1] = 1;
 		}
-		/* Not as an answer of a node that may speak for the leader's term. */
+		/* Not an answer of a node that may be believed about the leader's term. */
 		meta_receive(meta_of(1 + (ramp_node_t)(n % 3)), 77, 0, junk, len);
 	}
 	ck_assert_int_eq(create(1, 1, "x", NULL), 0);

@@ -1,5 +1,5 @@
 /*
- * The state machine's rules about who may: what a kernel allowed a caller, in which directory, when
+ * The state machine's rules about callers: what a kernel permitted, in which directory, when
  * another node's command was committed first.
  */
 #include <errno.h>
@@ -79,7 +79,7 @@ START_TEST(a_name_is_taken_away_only_from_its_owner)
 	unlink.id = x;
 	ck_assert_int_eq(apply(unlink).result, 0);
 	ck_assert(is_gone(x));
-	/* Who may do it to anybody's says no owner. */
+	/* A caller that may change any user's segment gives no owner. */
 	x = created_by(7, 1, "x");
 	y = created_by(8, 1, "y");
 	rename.id = x;

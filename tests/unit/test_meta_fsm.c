@@ -72,7 +72,7 @@ START_TEST(unlink_with_an_extent_leaves_an_orphan_until_freed)
 	ck_assert_int_eq(do_unlink(id, "x"), -ENOENT);
 	ck_assert_int_eq(rename_to(id, "x", "y", 0).result, -ENOENT);
 
-	/* Its addresses are nobody else's meanwhile. */
+	/* No other segment gets its addresses meanwhile. */
 	ck_assert_uint_ne(extent(created(1, "x"), 1).extent_addr, addr);
 	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id}).result, 0);
 	ck_assert(is_gone(id));
@@ -94,14 +94,14 @@ START_TEST(orphans_go_with_their_incarnation)
 	extent(late, 1);
 	ck_assert_int_eq(do_unlink(early, "x"), 0);
 	ck_assert_int_eq(do_unlink(fenced, "y"), 0);
-	ck_assert_int_eq(node_up(2, 12, 102), 0); /* the same one: a daemon's restart */
+	ck_assert_int_eq(node_up(2, 12, 102), 0); /* the same incarnation: a daemon's restart */
 	ck_assert(!is_gone(early));
-	ck_assert_int_eq(node_up(2, 22, 102), 0); /* the machine's */
+	ck_assert_int_eq(node_up(2, 22, 102), 0); /* another one: the machine's restart */
 	ck_assert(is_gone(early));
 	ck_assert(!is_gone(fenced));
 	ck_assert_int_eq(fence(3, 13), 0);
 	ck_assert(is_gone(fenced));
-	/* One that was lost with it and is unlinked only now. */
+	/* A segment that was lost with it and is unlinked only now. */
 	ck_assert_int_eq(do_unlink(late, "z"), 0);
 	ck_assert(is_gone(late));
 	ck_assert_uint_eq(extent(created(1, "w"), 1).extent_addr, addr);
@@ -178,8 +178,8 @@ START_TEST(setattr_sets_what_its_mask_says)
 }
 END_TEST
 
-/* The owner's word on size and times, sent before the segment left, comes when another owns it: who
-   would take the times of the past from the row. */
+/* An owner's hint of size and times, sent before the segment left, arrives when another node owns
+   it, which would take the old times from the row. */
 START_TEST(a_late_hint_is_nobodys)
 {
 	struct meta_command hint = {.type = META_SETATTR,
@@ -209,14 +209,14 @@ START_TEST(a_late_hint_is_nobodys)
 	row = row_of(hint.id);
 	ck_assert_uint_eq(row.size, 200);
 	ck_assert_int_eq(row.mtime.sec, 2000);
-	/* Nor when it is at home again. */
+	/* Nor when it is back at the first owner. */
 	ck_assert_int_eq(step_k(META_SETTLED, hint.id, e, K).result, 0);
 	e = prepare(hint.id, row_of(hint.id).epoch, K2, 2, 1, "x").epoch;
 	ck_assert_int_eq(step_k(META_TAKEN, hint.id, e, K2).result, 0);
 	ck_assert_uint_eq(row_of(hint.id).node, 1);
 	ck_assert_int_eq(apply(hint).result, -ESTALE);
 	ck_assert_int_eq(row_of(hint.id).mtime.sec, 2000);
-	/* What a user asks for is at no epoch. */
+	/* A user's request has no epoch. */
 	utimens.attr.mtime.sec = 500;
 	ck_assert_int_eq(apply(utimens).result, 0);
 	ck_assert_int_eq(row_of(hint.id).mtime.sec, 500);
@@ -265,7 +265,7 @@ START_TEST(a_hint_raises_ctime_and_never_lowers_it)
 	hint.file_ctime = (struct meta_time){5000, 6};
 	ck_assert_int_eq(apply(hint).result, 0);
 	ck_assert_uint_eq(row_of(hint.id).ctime.nsec, 7);
-	/* As older versions said it. */
+	/* As older versions proposed it. */
 	hint.flags &= ~META_RAISE_CTIME;
 	hint.file_ctime.sec = 9000;
 	ck_assert_int_eq(apply(hint).result, 0);
@@ -331,7 +331,7 @@ START_TEST(a_full_arena_is_enospc_until_something_is_freed)
 	ck_assert_int_eq(extent(big, 1).result, -ENOSPC);
 	apply((struct meta_command){.type = META_FREED, .id = id[0]});
 	apply((struct meta_command){.type = META_FREED, .id = id[2]});
-	/* Two holes of 64 MiB are no place for 128. */
+	/* Two holes of 64 MiB do not hold an extent of 128. */
 	ck_assert_int_eq(extent(big, 32 * MIB).result, -ENOSPC);
 	do_unlink(id[1], "f1");
 	apply((struct meta_command){.type = META_FREED, .id = id[1]});
@@ -357,7 +357,7 @@ START_TEST(an_extent_lies_in_the_arena_wherever_that_begins)
 }
 END_TEST
 
-/* As the owner asks that still has it open, by what stands beside its bytes. */
+/* As asked by an owner that still has the file open, with the facts of its record. */
 static struct meta_reply extent_of_unlinked(ramp_segment_t id, ramp_node_t node,
 					    ramp_incarnation_t inc)
 {
@@ -379,7 +379,7 @@ START_TEST(one_that_is_open_gets_an_extent_after_its_name_has_gone)
 	struct meta_reply r;
 
 	ck_assert_int_eq(do_unlink(id, "x"), 0);
-	ck_assert_int_eq(extent(id, 1).result, -ENOENT); /* no owner says so */
+	ck_assert_int_eq(extent(id, 1).result, -ENOENT); /* no owner asks */
 	ck_assert_int_eq(extent_of_unlinked(id, 1, 10).result, -EHOSTDOWN);
 	ck_assert_int_eq(extent_of_unlinked(id, 9, 19).result, -EHOSTDOWN);
 	ck_assert_int_eq(extent_of_unlinked(id + 1, 1, 11).result, -ENOENT); /* never was */
@@ -399,7 +399,7 @@ START_TEST(one_that_is_open_gets_an_extent_after_its_name_has_gone)
 	ck_assert_int_eq(row.pages, SEGMENT_PAGES_SMALL);
 	ck_assert_uint_eq(row.extent_len, RAMP_EXTENT_MIN);
 	ck_assert_uint_eq(extent_of_unlinked(id, 1, 11).extent_addr, row.extent_addr);
-	/* Nobody finds it, nothing but its end can happen to it. */
+	/* It is found by no name, and can only be freed. */
 	ck_assert_uint_eq(named(1, ""), 0);
 	ck_assert_int_eq(rename_to(id, "x", "y", 0).result, -ENOENT);
 	ck_assert_int_eq(prepare(id, row.epoch, K, 1, 2, "x").result, -ESTALE);
@@ -443,7 +443,7 @@ START_TEST(extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnatio
 					.result,
 				0);
 	}
-	/* A proposal that came late, when the bytes had gone: it can be freed as any other. */
+	/* A late proposal, when the bytes were gone: it can be freed like any other. */
 	ck_assert_int_eq(extent_of_unlinked(id[0], 2, 12).result, 0);
 	ck_assert_int_eq(extent_of_unlinked(id[1], 2, 12).result, 0);
 	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id[0]}).result, 0);
@@ -493,7 +493,7 @@ static int change_member(enum meta_command_type type, ramp_node_t node)
 	return apply((struct meta_command){.type = type, .node = node}).result;
 }
 
-/* What the leader does: proposes the next configuration, until the tables are content. */
+/* Does what the leader does: proposes the next configuration, until it is what the tables want. */
 static int follow_tables(struct raft_conf *conf)
 {
 	struct raft_conf next;
@@ -519,7 +519,7 @@ START_TEST(members_change_one_at_a_time)
 	ck_assert_int_eq(fsm_member_settled(t.j, 4), 0);
 	r = add_member("e");
 	ck_assert_int_eq(r.result, -EBUSY);
-	ck_assert_uint_eq(r.node, 4); /* whose change is under way */
+	ck_assert_uint_eq(r.node, 4); /* its change is under way */
 	ck_assert_int_eq(add_member("d").result, -EEXIST);
 	ck_assert_int_eq(change_member(META_MEMBER_REMOVE, 3), -EBUSY);
 	ck_assert_int_eq(follow_tables(&conf), 1);
@@ -534,7 +534,7 @@ START_TEST(members_change_one_at_a_time)
 	ck_assert_int_eq(change_member(META_MEMBER_REMOVE, 3), 0);
 	ck_assert_int_eq(follow_tables(&conf), 1);
 	ck_assert_ptr_null(raft_conf_find(&conf, 3));
-	/* Neither its number nor its place in the tables is given again; its name may be. */
+	/* Its number and its row are not given again; its name may be. */
 	r = add_member_at("c", "h:5");
 	ck_assert_int_eq(r.result, 0);
 	ck_assert_uint_eq(r.node, 5);
@@ -554,7 +554,7 @@ START_TEST(no_two_members_have_one_address)
 	ck_assert_uint_eq(r.node, 4);
 	ck_assert_int_eq(add_member_at("e", "h:5").result, 0);
 	follow_tables(&conf);
-	/* Who is gone has none. */
+	/* A removed node has none. */
 	ck_assert_int_eq(change_member(META_MEMBER_REMOVE, 4), 0);
 	follow_tables(&conf);
 	ck_assert_int_eq(add_member_at("d", "h:4").result, 0);
@@ -606,10 +606,10 @@ START_TEST(copies_below_the_floor_are_dropped)
 
 	ck_assert_int_eq(res.reply.result, 0);
 	do_unlink(res.reply.id, "x");
-	o.number = o.lowest = 9; /* was late */
+	o.number = o.lowest = 9; /* a late one */
 	c.cid.unique = 2;
 	ck_assert(!apply_from(&o, &c).command);
-	o.life = 2; /* of a daemon that died */
+	o.life = 2; /* a life that ended */
 	o.number = o.lowest = 50;
 	ck_assert(!apply_from(&o, &c).command);
 	ck_assert_uint_eq(named(1, "x"), 0);
@@ -639,11 +639,11 @@ START_TEST(the_last_results_of_each_client_are_kept)
 		c.cid.unique = i > 2 * META_RESULTS_KEPT ? i - 2 * META_RESULTS_KEPT : 0;
 		ck_assert_int_eq(journal_get_result(t.j, c.cid, &reply), -ENOENT);
 	}
-	for (i = 1; i <= 300; i++) { /* more clients than are remembered */
+	for (i = 1; i <= 300; i++) { /* more clients than are kept */
 		struct meta_command c = {.type = META_FREED, .cid = {1000 + i, 1}};
 
 		apply_from(&nobody, &c);
-		c.cid = (struct meta_command_id){1001, 2}; /* this one is heard of again */
+		c.cid = (struct meta_command_id){1001, 2}; /* this one is used again */
 		if (i == 200)
 			apply_from(&nobody, &c);
 	}

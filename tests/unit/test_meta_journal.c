@@ -68,7 +68,7 @@ START_TEST(commands_come_back_as_they_went)
 		ck_assert_uint_eq(back.cid.unique, 2);
 		ck_assert_uint_eq(back_o.lowest, 4);
 		ck_assert_int_eq(back.now.sec, -1);
-		/* Every field that a type carries is in the bytes, so equal bytes say it all. */
+		/* Every field that a type carries is in the bytes, so equal bytes are enough. */
 		ck_assert_uint_eq(command_encode(&back_o, &back, again, sizeof(again)), len);
 		ck_assert_mem_eq(bytes, again, len);
 		ck_assert_str_ne(command_name((enum meta_command_type)type), "?");
@@ -77,7 +77,7 @@ START_TEST(commands_come_back_as_they_went)
 }
 END_TEST
 
-/* Others have the bytes that they always had: a journal may hold such. */
+/* Commands without conditions have the bytes that they always had: a journal may hold such. */
 START_TEST(only_a_hint_carries_the_epoch_that_it_is_for)
 {
 	struct meta_origin o = {0};
@@ -128,7 +128,7 @@ START_TEST(conditions_are_carried_where_there_are_any)
 }
 END_TEST
 
-/* As older builds encoded it, and an UNLINK that is not limited is still. */
+/* The bytes of an UNLINK of an older build; one without conditions still has them. */
 START_TEST(an_old_unlink_is_read)
 {
 	static const uint8_t old[] = {
@@ -155,7 +155,7 @@ START_TEST(an_old_unlink_is_read)
 	ck_assert_uint_eq(c.flags, 0);
 	ck_assert_uint_eq(command_encode(&o, &c, longer, sizeof(longer)), sizeof(old));
 	ck_assert_mem_eq(longer, old, sizeof(old));
-	/* No flags are said by leaving them out. */
+	/* A command without flags must leave them out. */
 	ck_assert_int_eq(command_decode(longer, sizeof(longer), &o, &c), -EPROTO);
 	ck_assert_int_eq(command_decode(longer, sizeof(old) + 1, &o, &c), -EPROTO);
 }
@@ -180,7 +180,7 @@ START_TEST(prepare_carries_all_that_it_compares)
 }
 END_TEST
 
-/* As an EXTENT was encoded before it could be an orphan's: the journal of an older build. */
+/* The bytes of an EXTENT in the journal of an older build, before it could be an orphan's. */
 START_TEST(an_old_extent_is_read)
 {
 	static const uint8_t old[] = {
@@ -207,7 +207,7 @@ START_TEST(an_old_extent_is_read)
 	ck_assert_uint_eq(c.id, 5000);
 	ck_assert_uint_eq(c.length, UINT64_C(1) << 26);
 	ck_assert_uint_eq(c.map_len, UINT64_C(1) << 20);
-	/* Of nobody, who could make a row again. */
+	/* Of no owner that could make a row again. */
 	ck_assert_uint_eq(c.node, 0);
 	ck_assert_int_eq(command_decode(old, sizeof(old) - 1, &o, &c), -EPROTO);
 }
@@ -222,7 +222,7 @@ START_TEST(the_longest_command_fits)
 	memset(c.name, 'n', RAMP_NAME_MAX);
 	memset(c.new_name, 'm', RAMP_NAME_MAX);
 	ck_assert_uint_gt(command_encode(&o, &c, bytes, sizeof(bytes)), 2 * RAMP_NAME_MAX);
-	memset(c.name, 'n', sizeof(c.name)); /* no end */
+	memset(c.name, 'n', sizeof(c.name)); /* not terminated */
 	ck_assert_uint_eq(command_encode(&o, &c, bytes, sizeof(bytes)), 0);
 }
 END_TEST
@@ -414,7 +414,7 @@ static struct journal *open_again(int n)
 	return j;
 }
 
-/* Founder 1 of one node; with joiner: an empty one. */
+/* Makes the journal of a sole founder; with `joiner` that of a joiner, which is empty. */
 static struct journal *new_journal(int n, bool joiner)
 {
 	struct node_row row = {.node = 1, .name = "a", .role = NODE_VOTER};
@@ -603,7 +603,7 @@ static void put_segments(struct journal *j, int n)
 	ck_assert_int_eq(journal_commit(j), 0);
 }
 
-/* The whole dump in one piece of memory, read piece by piece; each one twice. */
+/* Returns the whole dump in one piece of memory; reads it piece by piece, each one twice. */
 static uint8_t *read_dump(struct journal_dump *d, size_t *len)
 {
 	uint8_t *all = NULL;
@@ -663,7 +663,7 @@ START_TEST(a_dump_makes_equal_tables)
 	ck_assert_uint_eq(s.snap_index, 2);
 	ck_assert_uint_eq(s.last_index, 2);
 	ck_assert_uint_eq(s.self, 2);
-	/* Equal tables give equal bytes, so that a transfer may go on from another node's. */
+	/* Equal tables give equal bytes, so a transfer may continue from another node's dump. */
 	again = dump(b, &n);
 	ck_assert_uint_eq(n, len);
 	ck_assert_mem_eq(again, bytes, len);
@@ -696,7 +696,7 @@ START_TEST(a_dump_is_of_one_moment)
 	now = read_dump(d, &n);
 	ck_assert_uint_eq(n, len);
 	ck_assert_mem_eq(now, before, len);
-	/* It can't go back, but says so. */
+	/* It can't go back, and reports that. */
 	ck_assert_int_eq(journal_dump_read(d, 0, &bytes, &n, &done), -ESTALE);
 	journal_dump_close(d);
 	free(before);

@@ -1,5 +1,5 @@
 /*
- * Members that come, vote and go; and who may vote at all: nodes formatted again may not.
+ * Members that join, vote and leave; and admission: a node that was formatted again may not vote.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -116,14 +116,15 @@ START_TEST(a_founder_alone_waits_for_the_others)
 		net_format(id, 3, 3, 100 + id);
 	net_start(1);
 	net_start(2);
-	/* Node 3 might have been in a quorum with either of them: they can't know. */
+	/* Node 3 might have been in a quorum with either of them, which they can't know. */
 	usleep(1000000);
 	ck_assert(meta_waits_for_voice(meta_of(1)));
 	ck_assert(meta_waits_for_voice(meta_of(2)));
 	ck_assert_uint_eq(leader_among(1, 2), 0);
 	net_start(3);
 	wait_leader(1, 3);
-	/* Two may have begun before the third heard that they were new; it is taken in by name. */
+	/* Two may have begun before the third heard that they were fresh; it is admitted by its
+	   instance. */
 	all_up(3);
 	WAIT_FOR(!meta_waits_for_voice(meta_of(1)) && !meta_waits_for_voice(meta_of(2)) &&
 		 !meta_waits_for_voice(meta_of(3)));
@@ -163,7 +164,7 @@ static bool greets_nobody(ramp_node_t from, ramp_node_t to, const uint8_t *bytes
 	return len == 0 || bytes[0] != WIRE_ADMISSION || from != atomic_load(&ungreeting);
 }
 
-/* Who counts voters that have a voice must not wait for its own word. */
+/* A node that counts the voters that may vote must not wait for a report of its own. */
 START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 {
 	ramp_node_t leader, old;
@@ -174,11 +175,11 @@ START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 	old = another(leader);
 	net_stop(old);
 	net_format(old, 3, 3, 999);
-	WAIT_FOR(!meta_is_nonvoting(meta_of(leader), old)); /* as all are at first */
+	WAIT_FOR(!meta_is_voiceless(meta_of(leader), old)); /* as all nodes are at first */
 	atomic_store(&ungreeting, old);
 	atomic_store(&net.passes, greets_nobody);
 	net_start(old);
-	WAIT_FOR(meta_is_nonvoting(meta_of(leader), old));
+	WAIT_FOR(meta_is_voiceless(meta_of(leader), old));
 	atomic_store(&net.passes, NULL);
 }
 END_TEST
@@ -193,7 +194,7 @@ static void note_heard_of(void *arg, const struct node_row *row)
 		atomic_fetch_add(&heard_of_known, 1);
 }
 
-/* Of `count` members, from number `first` on. */
+/* Names `count` members, from number `first` on. */
 static void tell_members(ramp_node_t to, ramp_node_t from, uint64_t instance, ramp_node_t first,
 			 unsigned int count)
 {
@@ -209,7 +210,7 @@ static void tell_members(ramp_node_t to, ramp_node_t from, uint64_t instance, ra
 	meta_receive(meta_of(to), from, instance, buf, w.len);
 }
 
-/* Members are believed, of those that the tables lack; one that is not who it was is not. */
+/* Members are believed about members that the tables lack; another instance is not believed. */
 START_TEST(who_else_is_a_member_is_heard_from_members)
 {
 	net.heard_of = note_heard_of;
@@ -228,8 +229,8 @@ START_TEST(who_else_is_a_member_is_heard_from_members)
 }
 END_TEST
 
-/* The only voter has nobody to ask, and a voice at once. Who knows the one before it must not take
-   the new one's empty history for the cluster's. */
+/* A sole voter has no other node to ask and may vote at once. A node that knows the instance before
+   it must not take the new one's empty history for the cluster's. */
 START_TEST(a_sole_voter_formatted_again_is_not_followed)
 {
 	ramp_segment_t precious;
@@ -246,7 +247,7 @@ START_TEST(a_sole_voter_formatted_again_is_not_followed)
 	ck_assert_int_eq(create(2, 2, "precious", &precious), 0);
 	net_stop(1);
 	net_format(1, 2, 1, 999);
-	if (_i == 1) /* it leads before anybody else is there */
+	if (_i == 1) /* it leads before another node is there */
 		net_stop(2);
 	net_start(1);
 	if (_i == 1) {
@@ -256,7 +257,8 @@ START_TEST(a_sole_voter_formatted_again_is_not_followed)
 	}
 	WAIT_FOR(meta_waits_for_voice(meta_of(1)));
 	ck_assert_uint_eq(leader_among(1, 2), 0);
-	/* Where nobody has said so for a second it leads for a moment, with nobody up. */
+	/* Where no node has reported the other instance for a second it leads briefly, with no
+	   node up. */
 	while ((rc = create(1, 1, "other", NULL)) == -EHOSTDOWN && _i == 0)
 		;
 	ck_assert_int_eq(rc, -EROFS);
@@ -277,14 +279,14 @@ static void move_journal(ramp_node_t id, const char *from, const char *to)
 	ck_assert_int_eq(system(text), 0);
 }
 
-/* What another instance did meanwhile under its number is no reproach to the one that is bound. */
+/* The acts of another instance under its number do not count against the one that is bound. */
 START_TEST(a_node_that_another_stood_in_for_comes_back)
 {
 	struct segment_row row;
 	ramp_node_t old, a, b;
 	int starts;
 
-	net.election_ms = 2000; /* the same leader throughout */
+	net.election_ms = 2000; /* so that the leader remains the same */
 	net_found(3);
 	all_up(3);
 	a = wait_leader(1, 3);
@@ -293,7 +295,7 @@ START_TEST(a_node_that_another_stood_in_for_comes_back)
 	net_stop(old);
 	move_journal(old, "", ".kept");
 
-	/* It catches up, and lives longer than the first did. */
+	/* It catches up, and has more lives than the first had. */
 	net_format(old, 3, 3, 999);
 	ck_assert_int_eq(create(a, a, "x", NULL), 0);
 	for (starts = 0; starts < 3; starts++) {
@@ -318,17 +320,17 @@ START_TEST(a_node_that_another_stood_in_for_comes_back)
 }
 END_TEST
 
-/* Every other member knows that `mute` has no voice, and `go` stays, without which it would be one
-   of two and no quorum. */
+/* Checks that every other member knows that `mute` may not vote, and that `go` can't be removed:
+   without it the voters that may vote would be one of two, no quorum. */
 static void cannot_be_spared(ramp_node_t go, ramp_node_t mute)
 {
 	ramp_node_t asks = 6 - go - mute;
 	struct node_row row;
 
-	WAIT_FOR(meta_is_nonvoting(meta_of(asks), mute) && meta_is_nonvoting(meta_of(go), mute));
-	ck_assert(meta_is_nonvoting(meta_of(mute), mute));
-	/* New founders had none for a moment. */
-	WAIT_FOR(!meta_is_nonvoting(meta_of(asks), go) && !meta_is_nonvoting(meta_of(mute), go));
+	WAIT_FOR(meta_is_voiceless(meta_of(asks), mute) && meta_is_voiceless(meta_of(go), mute));
+	ck_assert(meta_is_voiceless(meta_of(mute), mute));
+	/* New founders may not vote at first. */
+	WAIT_FOR(!meta_is_voiceless(meta_of(asks), go) && !meta_is_voiceless(meta_of(mute), go));
 	ck_assert_int_ne(member(asks, META_MEMBER_REMOVE, go, NULL, NULL), 0);
 	ck_assert_int_eq(meta_node(meta_of(asks), go, &row), 0);
 	ck_assert_int_eq(row.role, NODE_VOTER);
@@ -349,9 +351,9 @@ START_TEST(a_voter_stays_where_the_others_have_no_voice)
 	net_format(old, 3, 3, 999);
 	net_start(old);
 	cannot_be_spared(b, old);
-	cannot_be_spared(a, old); /* who may lead */
+	cannot_be_spared(a, old); /* it may lead */
 
-	/* It can go itself, and leaves two of two. */
+	/* It can be removed itself, which leaves two of two. */
 	ck_assert_int_eq(member(a, META_MEMBER_REMOVE, old, NULL, NULL), 0);
 	ck_assert(!meta_in_configuration(meta_of(a), old));
 	ck_assert(meta_in_configuration(meta_of(a), b));
@@ -360,7 +362,8 @@ START_TEST(a_voter_stays_where_the_others_have_no_voice)
 }
 END_TEST
 
-/* A joiner's journal, with the members as it was told them: one of them has moved since. */
+/* Makes a joiner's journal, with the members as named to it: the address of one has changed
+   since. */
 static void format_joiner(ramp_node_t id, uint64_t instance)
 {
 	struct node_row rows[3] = {{.node = 1, .name = "a", .address = "old:1"},
@@ -434,7 +437,7 @@ START_TEST(a_voter_that_lost_its_state_comes_back_under_a_new_number)
 	ck_assert_int_eq(node_up(id, id, 55, 999), 0);
 	WAIT_FOR(!meta_waits_for_voice(meta_of(id)));
 	ck_assert_int_eq(member(id, META_MEMBER_PROMOTE, id, NULL, NULL), 0);
-	/* Its vote counts: without one of the others it is a quorum's. */
+	/* Its vote counts: without one of the others a quorum needs it. */
 	net_stop(a);
 	ck_assert_int_eq(create(id, id, "x", NULL), 0);
 }
@@ -506,15 +509,14 @@ static void start_without_voice(ramp_node_t id)
 	net_start(id);
 }
 
-/* One that was made while it ran is of no earlier life than the cluster knows of. */
+/* A copy that was made while the node ran is of no earlier life than the cluster knows. */
 START_TEST(a_journal_from_a_hot_backup_has_no_voice_and_catches_up)
 {
 	ramp_node_t leader, old;
 	struct segment_row row;
 	char command[600];
 
-	net.election_ms =
-		2000; /* another leader would not know what was acknowledged to this one */
+	net.election_ms = 2000; /* another leader would not know the acknowledgements to this one */
 	net_found(3);
 	all_up(3);
 	leader = wait_leader(1, 3);
@@ -542,7 +544,8 @@ static bool mute_one(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, siz
 	return from != atomic_load(&mute_from) || to != atomic_load(&mute_to);
 }
 
-/* Another leads by now, to whom it has acknowledged nothing; who led before still knows. */
+/* Another node leads by now, to which it has acknowledged nothing; the earlier leader still
+   knows. */
 START_TEST(a_hot_backup_is_found_out_by_a_leader_of_the_past)
 {
 	ramp_node_t past, old, now;
@@ -561,7 +564,7 @@ START_TEST(a_hot_backup_is_found_out_by_a_leader_of_the_past)
 	ck_assert_int_eq(create(past, old, "later", NULL), 0);
 	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
 	net_stop(old);
-	/* From here on the third is ahead, and so the one that is handed over to. */
+	/* From here on the third is ahead, and so leadership is handed to it. */
 	ck_assert_int_eq(create(past, past, "without it", NULL), 0);
 	meta_transfer_leadership(meta_of(past));
 	WAIT_FOR(meta_leader(meta_of(past)) == now);

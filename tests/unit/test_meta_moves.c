@@ -64,7 +64,7 @@ START_TEST(prepare_compares_epoch_owner_and_both_incarnations)
 	ck_assert_int_eq(apply(c).result, -EHOSTDOWN);
 	ck_assert_int_eq(fence(2, 12), 0);
 	ck_assert_int_eq(prepare(id, 1, K, 1, 2, "").result, -EHOSTDOWN);
-	/* A source that came up anew has lost the bytes: its row says another incarnation. */
+	/* A source that was restarted has lost the bytes: its row has another incarnation. */
 	ck_assert_int_eq(node_up(1, 21, 101), 0);
 	c.node = 3;
 	c.node_inc = 13;
@@ -105,7 +105,7 @@ START_TEST(in_moving_everything_else_is_busy)
 	ck_assert_int_eq(rename_to(y, "y", "x", 0).result, -EBUSY);
 	ck_assert_int_eq(extent(id, 1).result, -EBUSY);
 	ck_assert_int_eq(prepare(id, 2, K2, 1, 3, "").result, -EBUSY);
-	/* The same attempt, asked again under another command id, is the same attempt. */
+	/* The same attempt under another command id is the same attempt. */
 	ck_assert_uint_eq(prepare(id, 1, K, 1, 2, "").epoch, e);
 	ck_assert_uint_eq(row_of(id).epoch, e);
 }
@@ -166,7 +166,7 @@ START_TEST(the_target_gives_up_when_the_source_is_over)
 	ck_assert_int_eq(abort_k(id, e, PROOF_OVER, 1, 11), -EPERM);
 	ck_assert_int_eq(node_up(1, 21, 101), 0);
 	ck_assert_int_eq(abort_k(id, e, PROOF_OVER, 1, 11), 0);
-	ck_assert_uint_eq(row_of(id).node_inc, 11); /* whose bytes are lost */
+	ck_assert_uint_eq(row_of(id).node_inc, 11); /* its bytes are lost */
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /*
- * Reading the tables while memory runs out: a row that is there is never taken for one that is not.
+ * Reading the tables while memory runs out: an existing row is never reported as missing.
  */
 #include <errno.h>
 #include <sqlite3.h>
@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "meta_net.h"
 
-#define SEGMENTS 70 /* more than are read at once */
-#define OPENINGS 15 /* of the allocations of a connection that is opened, every fifteenth */
+#define SEGMENTS 70 /* more than one read takes */
+#define OPENINGS 15 /* every fifteenth allocation of a connection's opening fails */
 
-/* Of the thread that asks; the journal's own writer is not meant. */
+/* Of the reading thread; the journal's own writer is spared. */
 static __thread long left = -1; /* allocations that pass before one fails; -1: none does */
 static __thread bool all_fail;
 static sqlite3_mem_methods real;
@@ -35,7 +35,7 @@ static void *failing_realloc(void *p, int n)
 	return fails() ? NULL : real.xRealloc(p, n);
 }
 
-/* Before SQLite is used at all. */
+/* Must come before any use of SQLite. */
 static bool let_allocations_fail(void)
 {
 	static sqlite3_mem_methods methods;
@@ -45,7 +45,7 @@ static bool let_allocations_fail(void)
 	methods = real;
 	methods.xMalloc = failing_malloc;
 	methods.xRealloc = failing_realloc;
-	/* Without lookaside, small ones come from here, too. */
+	/* Without lookaside, small allocations come from here, too. */
 	return !sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) &&
 	       !sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0);
 }
@@ -131,7 +131,7 @@ static void (*const reads[])(struct meta *meta) = {read_segment, read_name, read
 						   read_segments, read_nodes};
 #define READS ((int)(sizeof(reads) / sizeof(reads[0])))
 
-/* Returns how many were made to fail. */
+/* Returns how many allocations were made to fail. */
 static long fail_each(void (*fn)(struct meta *meta), bool anew, long step)
 {
 	long hits = 0;
@@ -154,7 +154,7 @@ static long fail_each(void (*fn)(struct meta *meta), bool anew, long step)
 
 START_TEST(an_allocation_that_fails_changes_no_answer)
 {
-	/* The connection is there, or was made anew after one that failed. */
+	/* The connection is kept, or was made again after one that failed. */
 	reads[_i](meta_of(1));
 	ck_assert_int_gt(fail_each(reads[_i], false, 1), 0);
 }
@@ -187,7 +187,7 @@ START_TEST(what_can_never_be_read_ends_the_process_and_says_why)
 }
 END_TEST
 
-/* What it holds is made durable at a start, which a reader of an older state is in the way of. */
+/* A start makes the journal's contents durable; a reader of an older state prevents that. */
 START_TEST(who_reads_the_journal_at_a_start_is_named)
 {
 	struct meta_config config = {.journal_path = net.node[1].path};
