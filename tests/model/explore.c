@@ -590,8 +590,8 @@ int main(int argc, char **argv)
 		"of\n"
 		"each), link (messages on one at a time), terms (the highest), voters, conf "
 		"(which\n"
-		"change: 3 * (node - 1) + 0 voter, 1 learner, 2 removed), compact (after so many\n"
-		"entries), states (give up after so many)\n",
+		"change: 3 * (node - 1) + 0 voter, 1 learner, 2 removed), compact (after N\n"
+		"entries), states (give up after N)\n",
 		argv[0]);
 	return 2;
 }

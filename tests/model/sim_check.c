@@ -287,7 +287,7 @@ const char *sim_check_unsettled(struct sim_world *w)
 	const struct raft *leader = the_leader(w);
 
 	if (!leader)
-		return "nobody leads";
+		return "no node leads";
 	if (!sim_clients_resting(w))
 		return "a client has no answer";
 	if (leader->commit_index != leader->last_index)

@@ -57,7 +57,7 @@ static void fault_crash(struct sim_world *w, ramp_node_t id)
 
 static void fault_crash_all(struct sim_world *w)
 {
-	sim_trace(w, "fault: everybody dies");
+	sim_trace(w, "fault: all nodes die");
 	for (ramp_node_t id = 1; id < SIM_NODES; id++) {
 		if (!w->nodes[id].exists || w->nodes[id].phase == SIM_DOWN)
 			continue;

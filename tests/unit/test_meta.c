@@ -562,7 +562,7 @@ START_TEST(a_meta_thread_that_stands_still_has_no_quorum)
 
 	atomic_store(&stands_still, false);
 	WAIT_FOR(meta_has_quorum(meta_of(1)));
-	ck_assert_int_eq(create(1, 1, "goes on", NULL), 0);
+	ck_assert_int_eq(create(1, 1, "continues", NULL), 0);
 }
 END_TEST
 
@@ -605,7 +605,7 @@ START_TEST(a_leader_that_is_cut_off_times_out_and_steps_down)
 	WAIT_FOR(meta_leader(meta_of(old)) == 0);
 	now = wait_leader(1, 3);
 	ck_assert_uint_ne(now, old);
-	ck_assert_int_eq(create(now, now, "goes on", NULL), 0);
+	ck_assert_int_eq(create(now, now, "continues", NULL), 0);
 	atomic_store(&net.passes, NULL);
 	/* After 5 s without a quorum a change is EROFS at once. */
 	WAIT_FOR(meta_has_quorum(meta_of(old)));

@@ -334,7 +334,7 @@ static void cannot_be_spared(ramp_node_t go, ramp_node_t mute)
 	ck_assert_int_ne(member(asks, META_MEMBER_REMOVE, go, NULL, NULL), 0);
 	ck_assert_int_eq(meta_node(meta_of(asks), go, &row), 0);
 	ck_assert_int_eq(row.role, NODE_VOTER);
-	ck_assert_int_eq(create(asks, asks, "goes on", NULL), 0);
+	ck_assert_int_eq(create(asks, asks, "continues", NULL), 0);
 }
 
 START_TEST(a_voter_stays_where_the_others_have_no_voice)
