@@ -122,14 +122,14 @@ static void note_nonvoting(struct meta *meta, ramp_node_t from)
 	pthread_mutex_unlock(&meta_admission(meta)->lock);
 }
 
-bool meta_is_voiceless(struct meta *meta, ramp_node_t node)
+bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
 {
 	uint64_t now_ms = meta_clock_ms();
 	bool is = false;
 	uint32_t i;
 
 	if (node == meta_opened(meta)->self)
-		return meta_waits_for_voice(meta);
+		return meta_awaits_admission(meta);
 	pthread_mutex_lock(&meta_admission(meta)->lock);
 	for (i = 0; i < RAFT_NODES_MAX && !is; i++)
 		is = meta_admission(meta)->others[i].node == node &&
@@ -153,7 +153,7 @@ bool admission_can_spare(struct meta *meta, ramp_node_t node)
 
 		m = raft_conf_find(&r->conf, p->node);
 		n += p->node != node && m && m->role == RAFT_VOTER && p->recent_recv &&
-		     !p->nonvoting && !meta_is_voiceless(meta, p->node);
+		     !p->nonvoting && !meta_is_nonvoting(meta, p->node);
 	}
 	return n >= (voters - 1) / 2 + 1;
 }

@@ -1,6 +1,6 @@
 /*
  * Voter admission: may this node vote, and which other nodes' votes count? Also the exchange of
- * members' names and addresses. All on the meta thread, but meta_is_voiceless (meta.h).
+ * members' names and addresses. All on the meta thread, but meta_is_nonvoting (meta.h).
  *
  * Why a node may not vote at once. A founder whose state directory was formatted again under its
  * old number has lost its log and its votes, and must not pretend to have them. At its first start

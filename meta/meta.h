@@ -309,10 +309,10 @@ bool meta_has_quorum(struct meta *meta);
  * (its first NODE_UP; a joiner's only way). meta asks them by itself. For a sole voter also true
  * from the time that another node reports another instance under its number.
  */
-bool meta_waits_for_voice(struct meta *meta);
+bool meta_awaits_admission(struct meta *meta);
 /* Returns true while `node` may not vote (admission.h; an old copy of a journal may not, either):
    it has reported so within 1 s, or is another instance than the one bound to its number. */
-bool meta_is_voiceless(struct meta *meta, ramp_node_t node);
+bool meta_is_nonvoting(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
 /* Tries to hand leadership over to another voter, where this node leads and one has nearly caught

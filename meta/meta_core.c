@@ -204,7 +204,7 @@ bool meta_has_quorum(struct meta *meta)
 	return has;
 }
 
-bool meta_waits_for_voice(struct meta *meta)
+bool meta_awaits_admission(struct meta *meta)
 {
 	bool waits;
 

@@ -118,16 +118,16 @@ START_TEST(a_founder_alone_waits_for_the_others)
 	net_start(2);
 	/* Node 3 might have been in a quorum with either of them, which they can't know. */
 	usleep(1000000);
-	ck_assert(meta_waits_for_voice(meta_of(1)));
-	ck_assert(meta_waits_for_voice(meta_of(2)));
+	ck_assert(meta_awaits_admission(meta_of(1)));
+	ck_assert(meta_awaits_admission(meta_of(2)));
 	ck_assert_uint_eq(leader_among(1, 2), 0);
 	net_start(3);
 	wait_leader(1, 3);
 	/* Two may have begun before the third heard that they were fresh; it is admitted by its
 	   instance. */
 	all_up(3);
-	WAIT_FOR(!meta_waits_for_voice(meta_of(1)) && !meta_waits_for_voice(meta_of(2)) &&
-		 !meta_waits_for_voice(meta_of(3)));
+	WAIT_FOR(!meta_awaits_admission(meta_of(1)) && !meta_awaits_admission(meta_of(2)) &&
+		 !meta_awaits_admission(meta_of(3)));
 }
 END_TEST
 
@@ -148,7 +148,7 @@ START_TEST(a_node_formatted_again_has_no_voice)
 	ck_assert_int_eq(create(a, a, "x", NULL), 0);
 	WAIT_FOR(meta_lookup(meta_of(old), a, "x", &row) == 0);
 	ck_assert_int_eq(node_up(old, old, 55, 999), -EPERM);
-	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert(meta_awaits_admission(meta_of(old)));
 	net_stop(b);
 	ck_assert_int_ne(create(a, a, "y", NULL), 0);
 	net_start(b);
@@ -175,11 +175,11 @@ START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 	old = another(leader);
 	net_stop(old);
 	net_format(old, 3, 3, 999);
-	WAIT_FOR(!meta_is_voiceless(meta_of(leader), old)); /* as all nodes are at first */
+	WAIT_FOR(!meta_is_nonvoting(meta_of(leader), old)); /* as all nodes are at first */
 	atomic_store(&ungreeting, old);
 	atomic_store(&net.passes, greets_nobody);
 	net_start(old);
-	WAIT_FOR(meta_is_voiceless(meta_of(leader), old));
+	WAIT_FOR(meta_is_nonvoting(meta_of(leader), old));
 	atomic_store(&net.passes, NULL);
 }
 END_TEST
@@ -255,7 +255,7 @@ START_TEST(a_sole_voter_formatted_again_is_not_followed)
 		ck_assert_int_eq(node_up(1, 1, 55, 999), 0);
 		net_start(2);
 	}
-	WAIT_FOR(meta_waits_for_voice(meta_of(1)));
+	WAIT_FOR(meta_awaits_admission(meta_of(1)));
 	ck_assert_uint_eq(leader_among(1, 2), 0);
 	/* Where no node has reported the other instance for a second it leads briefly, with no
 	   node up. */
@@ -312,7 +312,7 @@ START_TEST(a_node_that_another_stood_in_for_comes_back)
 	meta_peer(meta_of(a), old, true);
 	meta_peer(meta_of(old), a, true);
 	ck_assert_int_eq(create(old, old, "mine", NULL), 0);
-	ck_assert(!meta_waits_for_voice(meta_of(old)));
+	ck_assert(!meta_awaits_admission(meta_of(old)));
 	/* Its acknowledgements count. */
 	net_stop(b);
 	ck_assert_int_eq(create(a, a, "of two", NULL), 0);
@@ -327,10 +327,10 @@ static void cannot_be_spared(ramp_node_t go, ramp_node_t mute)
 	ramp_node_t asks = 6 - go - mute;
 	struct node_row row;
 
-	WAIT_FOR(meta_is_voiceless(meta_of(asks), mute) && meta_is_voiceless(meta_of(go), mute));
-	ck_assert(meta_is_voiceless(meta_of(mute), mute));
+	WAIT_FOR(meta_is_nonvoting(meta_of(asks), mute) && meta_is_nonvoting(meta_of(go), mute));
+	ck_assert(meta_is_nonvoting(meta_of(mute), mute));
 	/* New founders may not vote at first. */
-	WAIT_FOR(!meta_is_voiceless(meta_of(asks), go) && !meta_is_voiceless(meta_of(mute), go));
+	WAIT_FOR(!meta_is_nonvoting(meta_of(asks), go) && !meta_is_nonvoting(meta_of(mute), go));
 	ck_assert_int_ne(member(asks, META_MEMBER_REMOVE, go, NULL, NULL), 0);
 	ck_assert_int_eq(meta_node(meta_of(asks), go, &row), 0);
 	ck_assert_int_eq(row.role, NODE_VOTER);
@@ -401,7 +401,7 @@ START_TEST(a_joiner_knows_whom_it_was_told_of_until_it_has_the_tables)
 	ck_assert_int_eq(meta_node(meta_of(id), 3, &row), -ENOENT);
 	ck_assert_int_eq(meta_node(meta_of(id), id, &row), 0);
 	ck_assert_str_eq(row.address, "host:9");
-	ck_assert(meta_waits_for_voice(meta_of(id)));
+	ck_assert(meta_awaits_admission(meta_of(id)));
 
 	net_cut(id, false);
 	WAIT_FOR(meta_node(meta_of(id), 3, &row) == 0);
@@ -435,7 +435,7 @@ START_TEST(a_voter_that_lost_its_state_comes_back_under_a_new_number)
 	net_start(id);
 	WAIT_FOR(meta_node(meta_of(id), a, &row) == 0 && row.incarnation != 0);
 	ck_assert_int_eq(node_up(id, id, 55, 999), 0);
-	WAIT_FOR(!meta_waits_for_voice(meta_of(id)));
+	WAIT_FOR(!meta_awaits_admission(meta_of(id)));
 	ck_assert_int_eq(member(id, META_MEMBER_PROMOTE, id, NULL, NULL), 0);
 	/* Its vote counts: without one of the others a quorum needs it. */
 	net_stop(a);
@@ -489,12 +489,12 @@ START_TEST(a_journal_from_a_backup_has_no_voice_and_catches_up)
 	meta_peer(meta_of(a), old, true);
 	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
 	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
-	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert(meta_awaits_admission(meta_of(old)));
 	net_stop(b);
 	ck_assert_int_ne(create(a, a, "y", NULL), 0);
 	net_start(b);
 	ck_assert_int_eq(create(a, a, "z", NULL), 0);
-	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert(meta_awaits_admission(meta_of(old)));
 	cannot_be_spared(b, old);
 }
 END_TEST
@@ -530,7 +530,7 @@ START_TEST(a_journal_from_a_hot_backup_has_no_voice_and_catches_up)
 	copy_journal(old, true);
 	start_without_voice(old);
 	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
-	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert(meta_awaits_admission(meta_of(old)));
 	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
 }
 END_TEST
@@ -586,7 +586,7 @@ START_TEST(a_hot_backup_is_found_out_by_a_leader_of_the_past)
 	WAIT_FOR(meta_lookup(meta_of(old), old, "later", &row) == 0);
 	meta_peer(meta_of(past), old, true);
 	ck_assert_int_eq(create(old, old, "from here", NULL), 0);
-	ck_assert(meta_waits_for_voice(meta_of(old)));
+	ck_assert(meta_awaits_admission(meta_of(old)));
 }
 END_TEST
 
