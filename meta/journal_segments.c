@@ -76,7 +76,7 @@ int journal_put_segment(struct journal *j, const struct segment_row *row)
 
 int journal_delete_segment(struct journal *j, ramp_segment_t id)
 {
-	struct segment_row row;
+	struct segment_row row = {0};
 	int rc = journal_get_segment(j, id, &row);
 
 	if (rc < 0)
