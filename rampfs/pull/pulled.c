@@ -146,19 +146,11 @@ struct pulled *pulled_next(struct pull *pull, struct pulled *last)
 	return pulled;
 }
 
-static bool pulled_has_key(const struct pulled *pulled, const struct tp_key *key)
-{
-	const struct tp_key *own = &pulled->source.key;
-
-	return own->segment == key->segment && own->k_epoch == key->k_epoch &&
-	       ramp_attempt_equal(own->k, key->k);
-}
-
 int pulled_insert(struct pull *pull, struct pulled *pulled, struct ramp_err *err)
 {
 	struct pulled *there = pulled_find_locked(pull, seg_id(pulled->seg));
 
-	if (there && pulled_has_key(there, &pulled->source.key))
+	if (there && tp_key_equal(&there->source.key, &pulled->source.key))
 		return -EALREADY;
 	if (there)
 		return ramp_err_set(err, EBUSY,

@@ -363,19 +363,13 @@ static void piece_done(void *arg, const void *data, size_t len, size_t left)
 
 static const struct tp_export_ops export_ops = {.piece = serve_piece, .done = piece_done};
 
-static bool same_key(const struct tp_key *a, const struct tp_key *b)
-{
-	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
-	       ramp_attempt_equal(a->k, b->k);
-}
-
 /* serve->lock is held. */
 static struct grant *find_grant(struct serve *serve, const struct tp_key *key)
 {
 	struct grant *grant;
 
 	LIST_FOREACH (grant, &serve->grants, entry)
-		if (same_key(&grant->key, key))
+		if (tp_key_equal(&grant->key, key))
 			return grant;
 	return NULL;
 }

@@ -28,15 +28,9 @@
 #define FREE_AGAIN_MS 4u
 #define LISTED_MS     1000u /* for the target's tables to show it as the owner */
 
-static struct tp_key key_of(const struct move *m)
-{
-	return (struct tp_key){.segment = m->id, .k_epoch = m->epoch, .k = m->k};
-}
-
 int given_grant(struct move *m)
 {
-	struct tp_key key = key_of(m);
-
+	struct tp_key key = tp_key_of_attempt(m->id, m->k);
 	int rc = serve_grant(m->t->serve, m->seg, &key, &m->work_err);
 
 	if (!rc && m->trace)
@@ -46,7 +40,7 @@ int given_grant(struct move *m)
 
 void given_ungrant(struct move *m)
 {
-	struct tp_key key = key_of(m);
+	struct tp_key key = tp_key_of_attempt(m->id, m->k);
 
 	serve_revoke(m->t->serve, &key);
 }

@@ -51,7 +51,7 @@ int target_begin_pull(struct move *m)
 	struct pull_source source = {
 		.node = m->peer,
 		.incarnation = m->peer_inc,
-		.key = {.segment = m->id, .k_epoch = m->epoch, .k = m->k},
+		.key = tp_key_of_attempt(m->id, m->k),
 		.trace = m->trace,
 		.alone = m->state == T_COPYING,
 	};

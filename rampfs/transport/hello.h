@@ -35,7 +35,7 @@
 /* The version of everything on a node's port (hello, control messages, data requests) and of the
    meaning of entries in the replicated log: a node that ignored a part of an entry would have other
    tables than the others. */
-#define PEER_VERSION 4
+#define PEER_VERSION 5
 
 #define HELLO_CLUSTER_BYTES    32
 #define HELLO_NONCE_BYTES      32

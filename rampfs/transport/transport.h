@@ -6,7 +6,7 @@
  * the caller's memory itself. With TCP the source's serve thread answers from what serve/serve.c
  * exports. With verbs (to come: verbs/) a read is an RDMA READ, and no thread runs at the source.
  *
- * A key names one attempt of one segment. It is granted (tp_export) before TRANSFER and revoked
+ * A key names a segment and one grant of it, that of one attempt. It is granted (tp_export) before TRANSFER and revoked
  * (tp_unexport) before access at the source is given back; after tp_unexport returns, no byte of
  * that attempt leaves this node.
  *
@@ -31,11 +31,19 @@ enum tp_class { TP_DEMAND = 1, TP_PREFETCH = 2 };
 #define TP_READ_MAX_BYTES (2u << 20) /* of one read */
 #define TP_QUEUE_MAX	  64	     /* reads in flight on one connection */
 
+#define TP_GRANT_BYTES 16
+
+/* The right to read a segment. Both ends know it; of the wire it is all that names an attempt. */
 struct tp_key {
 	ramp_segment_t segment;
-	uint64_t k_epoch; /* of the prepare */
-	struct ramp_attempt k;
+	uint8_t grant[TP_GRANT_BYTES]; /* random */
 };
+
+/* Returns the key of one attempt at a migration: the grant is k itself, two random numbers, one by
+   each end. A grant for something else is any 16 random bytes. */
+struct tp_key tp_key_of_attempt(ramp_segment_t segment, struct ramp_attempt k);
+/* Takes as long for keys that differ as for equal ones. */
+bool tp_key_equal(const struct tp_key *a, const struct tp_key *b);
 
 /* The content of an exported key. Called by the serve thread. */
 struct tp_export_ops {

@@ -77,7 +77,7 @@ rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mk
 rampfs_fuzz(broker libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
 rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c ${t}/tcp/serve_conn.c
-  ${t}/tcp/export.c)
+  ${t}/tcp/export.c ${t}/key.c)
 rampfs_fuzz(replies ${t}/tcp/tcp_read.c ${t}/stream.c)
 rampfs_fuzz(control ${t}/peers/channel.c ${t}/stream.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)

@@ -100,7 +100,7 @@ static struct tp_conn *ask(struct tcp *tcp, struct tp_read reads[READS])
 	fuzz_rule(tcp_state(conn, NULL) == TP_READY);
 	for (unsigned int i = 0; i < READS; i++) {
 		reads[i] = (struct tp_read){
-			.key = {4097, 3, {7, 8}},
+			.key = {4097, "a grant to read"},
 			.offset = i * 65536,
 			.len = READ_BYTES,
 			.dst = malloc(

@@ -4,7 +4,7 @@
  * export is given back.
  *
  * The input: a byte (the class of the connection; whether requests get a right magic), then the
- * bytes, in requests of 56.
+ * bytes, in requests of 48.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,6 +21,7 @@
 #include "transport/tcp/tcp_wire.h"
 
 #define SEGMENT_BYTES (1u << 20)
+#define SEED_GRANT    "a grant to read"
 
 enum choice { PREFETCH = 1, AS_IT_IS = 2 };
 
@@ -63,7 +64,7 @@ static void done(void *arg, const void *data, size_t len, size_t left)
 static void start(void)
 {
 	static const struct tp_export_ops ops = {piece, done};
-	struct tp_key key = {.segment = 4097, .k_epoch = 3, .k = {7, 8}};
+	static const struct tp_key key = {.segment = 4097, .grant = SEED_GRANT};
 
 	segment = calloc(1, SEGMENT_BYTES);
 	fuzz_rule(segment && tcp_serve_start(&serve, NULL) == 0);
@@ -161,9 +162,7 @@ void fuzz_seeds(void)
 		wire_put_u32(&w, asks[i].len);
 		wire_put_u64(&w, (uint64_t)i);
 		wire_put_u64(&w, asks[i].segment);
-		wire_put_u64(&w, 3);
-		wire_put_u64(&w, 7);
-		wire_put_u64(&w, 8);
+		wire_put_bytes(&w, SEED_GRANT, TP_GRANT_BYTES);
 		wire_put_u64(&w, asks[i].offset);
 	}
 	fuzz_seed("demand", bytes, sizeof(bytes));

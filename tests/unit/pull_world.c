@@ -341,7 +341,8 @@ void world_open(struct world *w, uint64_t size)
 
 	memset(w, 0, sizeof(*w));
 	w->size = size;
-	w->key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 3, .k = {5, 7}};
+	w->k = (struct ramp_attempt){5, 7};
+	w->key = tp_key_of_attempt(MEMORY_ID, w->k);
 	w->s_store = memory_beside("s", 256 * MIB);
 	w->t_store = memory_beside("t", 256 * MIB);
 	start_node(&w->s, 1, WORLD_INCARNATION, 0);
@@ -404,7 +405,7 @@ void world_take(struct world *w, bool listed)
 {
 	struct record taken = {.kind = RECORD_TAKEN,
 			       .epoch = 3,
-			       .k = w->key.k,
+			       .k = w->k,
 			       .peer = 1,
 			       .peer_inc = WORLD_INCARNATION,
 			       .size = w->size};
@@ -448,11 +449,16 @@ void world_begin(struct world *w, bool prefetch)
 	begin(w, w->t_seg, &w->key, prefetch);
 }
 
-const struct tp_key world_other_key = {.segment = OTHER_ID, .k_epoch = 3, .k = {5, 8}};
+struct tp_key world_other_key(void)
+{
+	return tp_key_of_attempt(OTHER_ID, (struct ramp_attempt){5, 8});
+}
 
 void world_begin_other(struct world *w, struct seg *other)
 {
-	begin(w, other, &world_other_key, true);
+	const struct tp_key key = world_other_key();
+
+	begin(w, other, &key, true);
 }
 
 void world_pull_sparse_tebibyte(struct world *w, bool listed, bool kept)

@@ -68,6 +68,7 @@ struct world {
 	struct serve *s_serve;
 	struct seg *s_seg, *t_seg;
 	struct programs s_programs, t_programs;
+	struct ramp_attempt k;
 	struct tp_key key;
 	uint64_t size, slack;
 	_Atomic unsigned finished;
@@ -91,7 +92,7 @@ void world_begin(struct world *w, bool prefetch);
 void world_open_with(struct world *w, uint64_t size, bool attach, bool prefetch);
 /* The target's pull of OTHER_ID, `other`, whose pages have been prepared; and the key that the source
    must grant. */
-extern const struct tp_key world_other_key;
+struct tp_key world_other_key(void);
 void world_begin_other(struct world *w, struct seg *other);
 /* Three pages of a tebibyte, pulled with the list of them or without, cost their huge pages' room;
    `kept`: the source's lock is kept meanwhile. */

@@ -273,7 +273,7 @@ END_TEST
 START_TEST(other_version)
 {
 	struct pair pair;
-	char said[32];
+	char said[64];
 
 	pair_open(&pair);
 	pair.flip_way = FROM_DIALER;
@@ -281,7 +281,8 @@ START_TEST(other_version)
 	pair_run(&pair);
 
 	ck_assert_int_eq(pair.results[1], -EPROTONOSUPPORT);
-	snprintf(said, sizeof(said), "version %d", PEER_VERSION ^ 0x10);
+	snprintf(said, sizeof(said), "protocol version %d, this node %d", PEER_VERSION ^ 0x10,
+		 PEER_VERSION);
 	ck_assert_ptr_nonnull(strstr(pair.errs[1].text, said));
 	ck_assert_int_eq(pair.results[0], -EACCES);
 	pair_close(&pair);

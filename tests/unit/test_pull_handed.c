@@ -131,11 +131,12 @@ static struct seg *begin_other(void)
 {
 	const struct data_range range = {0, 4 * MIB};
 	struct ramp_err err = {0};
+	const struct tp_key key = world_other_key();
 	struct seg *given, *other;
 
 	ck_assert_int_eq(store_create(w.s_store, OTHER_ID, RECORD_OWNED, 1, &given, &err), 0);
 	memory_fill(given, 9, 0, 4 * MIB);
-	ck_assert_int_eq(serve_grant(w.s_serve, given, &world_other_key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, given, &key, &err), 0);
 	seg_put(given);
 	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, &other, &err), 0);
 	ck_assert_int_eq(reserve_memory(other, 4 * MIB, &range, 1, 0, &err), 0);

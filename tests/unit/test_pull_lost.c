@@ -370,7 +370,8 @@ static void leave_and_come_again(void)
 	wait_until(store_remove(w.t_seg, true, &err) != -EBUSY);
 	seg_put(w.t_seg);
 
-	w.key = (struct tp_key){.segment = MEMORY_ID, .k_epoch = 7, .k = {7, 9}};
+	w.k = (struct ramp_attempt){7, 9};
+	w.key = tp_key_of_attempt(MEMORY_ID, w.k);
 	world_take(&w, true);
 }
 

@@ -17,6 +17,7 @@
 #include <check.h>
 
 #include "transport/hello_io.h"
+#include "transport/tcp/tcp_wire.h"
 #include "transport_node.h"
 
 #define PAGE ((size_t)RAMP_PAGE_BYTES)
@@ -102,8 +103,7 @@ static void image_free(struct image *image)
 
 /* ---- source and target -------------------------------------------------------------------- */
 
-static const struct tp_key KEY = {
-	.segment = 5000, .k_epoch = 7, .k = {.source_id = 11, .ticket = 13}};
+static const struct tp_key KEY = {.segment = 5000, .grant = "eleven thirteen"};
 
 struct both {
 	struct node s, t;
@@ -416,9 +416,9 @@ START_TEST(errors_of_the_source)
 	export_image(&both, &KEY, &image);
 	conn = open_to(&both.t, 1, TP_DEMAND);
 	wrong[0].segment++;
-	wrong[1].k_epoch++;
-	wrong[2].k.source_id++;
-	wrong[3].k.ticket++;
+	wrong[1].grant[0] ^= 0x80;
+	wrong[2].grant[7] ^= 1;
+	wrong[3].grant[TP_GRANT_BYTES - 1] ^= 1;
 	memset(dst, UNTOUCHED, sizeof(dst));
 
 	for (int i = 0; i < 4; i++) {
@@ -448,7 +448,7 @@ END_TEST
    that has made up key after key. */
 START_TEST(who_is_refused_again_and_again_rests)
 {
-	const struct tp_key made_up = {.segment = 5000, .k_epoch = 7, .k = {.source_id = 1}};
+	const struct tp_key made_up = {.segment = 5000, .grant = {1}};
 	struct tp_conn *bad, *good;
 	unsigned int overtaken = 0;
 	uint8_t dst[PAGE];
@@ -1026,7 +1026,7 @@ static void proved_and_then(struct both *both, const struct hello_self *self, co
 START_TEST(requests_that_lie)
 {
 	struct hello_self self;
-	uint8_t request[56];
+	uint8_t request[TCP_REQUEST_BYTES];
 	struct both both;
 	struct wire_w w;
 
@@ -1044,7 +1044,7 @@ START_TEST(requests_that_lie)
 		wire_w_init(&w, request, sizeof(request));
 		wire_put_u32(&w, magics[i]);
 		wire_put_u32(&w, lens[i]);
-		w.len = 48;
+		w.len = TCP_REQUEST_BYTES - 8;
 		wire_put_u64(&w, offsets[i]);
 		proved_and_then(&both, &self, request, sizeof(request));
 	}
@@ -1072,7 +1072,7 @@ static pid_t child_that_holds(int ends[2])
 
 START_TEST(a_dropped_connection_is_over_whoever_holds_its_descriptor)
 {
-	static const uint8_t nonsense[56];
+	static const uint8_t nonsense[TCP_REQUEST_BYTES];
 	struct hello_self self;
 	struct tp_stats stats;
 	struct tp_conn *conn;

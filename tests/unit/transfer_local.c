@@ -166,12 +166,6 @@ void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t a
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-static bool key_equal(const struct tp_key *a, const struct tp_key *b)
-{
-	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
-	       ramp_attempt_equal(a->k, b->k);
-}
-
 int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
 		struct ramp_err *err)
 {
@@ -185,7 +179,7 @@ int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
 		usleep(1000);
 	world_lock();
 	for (int i = 0; i < EXPORTS; i++) {
-		if (world->exports[i].used && !(key_equal(&world->exports[i].key, key) &&
+		if (world->exports[i].used && !(tp_key_equal(&world->exports[i].key, key) &&
 						world->exports[i].node == world_self()))
 			continue;
 		world->exports[i].used = true;
@@ -211,7 +205,7 @@ void serve_revoke(struct serve *serve, const struct tp_key *key)
 	world_lock();
 	for (int i = 0; i < EXPORTS; i++)
 		if (world->exports[i].used && world->exports[i].node == world_self() &&
-		    key_equal(&world->exports[i].key, key))
+		    tp_key_equal(&world->exports[i].key, key))
 			world->exports[i].used = false;
 	world_unlock();
 }
@@ -256,7 +250,7 @@ static bool exported(const struct pull_source *s)
 	for (int i = 0; i < EXPORTS && !found; i++)
 		found = world->exports[i].used && world->exports[i].node == s->node &&
 			world->exports[i].incarnation == s->incarnation &&
-			key_equal(&world->exports[i].key, &s->key);
+			tp_key_equal(&world->exports[i].key, &s->key);
 	world_unlock();
 	return found;
 }

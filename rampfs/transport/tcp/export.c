@@ -38,12 +38,6 @@ void exports_free(struct exports *exports)
 	pthread_mutex_destroy(&exports->lock);
 }
 
-static bool key_equal(const struct tp_key *a, const struct tp_key *b)
-{
-	return a->segment == b->segment && a->k_epoch == b->k_epoch &&
-	       ramp_attempt_equal(a->k, b->k);
-}
-
 static unsigned int bucket_of(const struct tp_key *key)
 {
 	return (unsigned int)(key->segment * UINT64_C(0x9e3779b97f4a7c15) >> 56) % EXPORT_BUCKETS;
@@ -55,7 +49,7 @@ static struct export *find_export(struct exports *exports, const struct tp_key *
 	struct export *export;
 
 	LIST_FOREACH (export, &exports->buckets[bucket_of(key)], link)
-		if (key_equal(&export->key, key))
+		if (tp_key_equal(&export->key, key))
 			return export;
 	return NULL;
 }

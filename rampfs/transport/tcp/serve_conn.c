@@ -24,9 +24,7 @@ static bool parse_request(struct read_request *request, const uint8_t *bytes)
 	request->len = wire_get_u32(&r);
 	request->tag = wire_get_u64(&r);
 	request->key.segment = wire_get_u64(&r);
-	request->key.k_epoch = wire_get_u64(&r);
-	request->key.k.source_id = wire_get_u64(&r);
-	request->key.k.ticket = wire_get_u64(&r);
+	wire_get_bytes(&r, request->key.grant, sizeof(request->key.grant));
 	request->offset = wire_get_u64(&r);
 	return magic == TCP_REQUEST_MAGIC && request->len > 0 &&
 	       request->len <= TP_READ_MAX_BYTES && request->len % RAMP_PAGE_BYTES == 0 &&

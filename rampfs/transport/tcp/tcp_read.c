@@ -288,9 +288,7 @@ static void put_request(struct tcp_conn *conn, const struct tp_read *read, uint6
 	wire_put_u32(&w, read->len);
 	wire_put_u64(&w, tag);
 	wire_put_u64(&w, read->key.segment);
-	wire_put_u64(&w, read->key.k_epoch);
-	wire_put_u64(&w, read->key.k.source_id);
-	wire_put_u64(&w, read->key.k.ticket);
+	wire_put_bytes(&w, read->key.grant, sizeof(read->key.grant));
 	wire_put_u64(&w, read->offset);
 	conn->out_len += w.len;
 }

@@ -194,7 +194,7 @@ def receive(sock, length):
 # ---- preparations that need root or the key ----
 
 
-def frame(kind, payload, version=4, length=None):
+def frame(kind, payload, version=5, length=None):
     return struct.pack("<4sHBB", b"RAMP", version, kind, len(payload) if length is None else length) + payload
 
 
@@ -228,8 +228,7 @@ class Key:
 
 def request(t, length, offset=0, magic=b"RMRQ"):
     """Returns a request to read the secret under a guessed key."""
-    numbers = [random.getrandbits(64) for _ in range(2)]
-    return struct.pack("<4sIQQQQQQ", magic, length, 1, t.segment, random.randrange(8), *numbers, offset)
+    return struct.pack("<4sIQQ16sQ", magic, length, 1, t.segment, os.urandom(16), offset)
 
 
 def somebodys_token(t):
