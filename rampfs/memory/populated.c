@@ -116,6 +116,28 @@ int populated_unlisted(struct seg *seg, const struct data_range *ranges, uint32_
 		  : 0;
 }
 
+/* A page that is LOCAL stays LOCAL, so its state is looked at first. */
+int room_next_run(struct seg *seg, uint64_t from, uint64_t *offset, uint64_t *len)
+{
+	uint64_t page = page_count(from), end = page_count(seg_size(seg)), hole = 0, to = 0, run;
+	struct data_walk walk = {.seg = seg};
+	enum page_state state;
+	int rc = -ENXIO;
+
+	for (; rc == -ENXIO && page < end; page += run) {
+		run = pages_run(seg, page, end - page, &state);
+		to = (page + run) * RAMP_PAGE_BYTES;
+		if (state == PAGE_LOCAL)
+			rc = data_walk_next(&walk, page * RAMP_PAGE_BYTES, to, offset, &hole);
+	}
+	data_walk_end(&walk);
+	if (rc)
+		return rc == -ENXIO ? 0 : rc;
+	hole = page_up(hole);
+	*len = (hole < to ? hole : to) - *offset;
+	return 1;
+}
+
 /* ---- data and holes as the source has them --------------------------------------------------- */
 
 /*

@@ -23,6 +23,12 @@ int populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uin
 int populated_unlisted(struct seg *seg, const struct data_range *ranges, uint32_t count,
 		       uint64_t enough, uint64_t *bytes, struct ramp_err *err);
 
+/* Finds the first run of pages at or behind byte `from` that have data in the file and are LOCAL. 1:
+   [*offset, *offset + *len), page-aligned; the last page may be a part of one in the file. 0: there
+   is none; or a negative errno. Exact for as long as no program cuts the file. Loads no byte of it.
+   Blocks: call it from a worker. */
+int room_next_run(struct seg *seg, uint64_t from, uint64_t *offset, uint64_t *len);
+
 /* The next byte >= offset that is data in the sense of the source, as lseek(SEEK_DATA); -ENXIO. */
 int64_t populated_seek_data(struct seg *seg, uint64_t offset);
 int64_t populated_seek_hole(struct seg *seg, uint64_t offset);

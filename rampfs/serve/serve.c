@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/page.h"
 #include "memory/pages.h"
+#include "memory/populated.h"
 #include "memory/record.h"
 #include "memory/reserve.h"
 
@@ -361,7 +362,16 @@ static void piece_done(void *arg, const void *data, size_t len, size_t left)
 		grant->failing = is_failing(grant, (const uint8_t *)data + len, left);
 }
 
-static const struct tp_export_ops export_ops = {.piece = serve_piece, .done = piece_done};
+/* By a worker: it uses nothing that is the serve thread's, and takes no lock that a program may keep. */
+static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
+{
+	struct grant *grant = arg;
+
+	return room_next_run(grant->seg, from, offset, len);
+}
+
+static const struct tp_export_ops export_ops = {
+	.piece = serve_piece, .done = piece_done, .next_run = next_run};
 
 /* serve->lock is held. */
 static struct grant *find_grant(struct serve *serve, const struct tp_key *key)
@@ -395,9 +405,16 @@ int serve_open(struct tp *tp, struct serve **out, struct ramp_err *err)
 	return 0;
 }
 
-int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
+int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key, ramp_node_t reader,
 		struct ramp_err *err)
 {
+	struct tp_export export = {
+		.key = *key,
+		.reader = reader,
+		.map_fd = seg_fd(seg),
+		.size = seg_size(seg),
+		.ops = &export_ops,
+	};
 	struct grant *grant = calloc(1, sizeof(*grant));
 	int rc;
 
@@ -410,9 +427,10 @@ int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
 		grant->maps = 1;
 		/* The kernel finds the end of data page by page (16 ms a GiB of small ones): the first
 		   page fault would wait for that, and with it all reads that this node serves. */
-		find_data(grant, 0, TP_READ_MAX_BYTES, seg_size(seg));
+		find_data(grant, 0, TP_READ_MAX_BYTES, export.size);
 		grant->early = true;
-		rc = tp_export(serve->tp, key, &export_ops, grant, err);
+		export.arg = grant;
+		rc = tp_export(serve->tp, &export, err);
 	}
 	if (rc) {
 		grant_free(grant);

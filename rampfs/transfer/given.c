@@ -31,7 +31,7 @@
 int given_grant(struct move *m)
 {
 	struct tp_key key = tp_key_of_attempt(m->id, m->k);
-	int rc = serve_grant(m->t->serve, m->seg, &key, &m->work_err);
+	int rc = serve_grant(m->t->serve, m->seg, &key, m->peer, &m->work_err);
 
 	if (!rc && m->trace)
 		serve_trace(m->t->serve, &key, m->trace);

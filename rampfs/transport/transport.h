@@ -45,10 +45,10 @@ struct tp_key tp_key_of_attempt(ramp_segment_t segment, struct ramp_attempt k);
 /* Takes as long for keys that differ as for equal ones. */
 bool tp_key_equal(const struct tp_key *a, const struct tp_key *b);
 
-/* The content of an exported key. Called by the serve thread. */
+/* The content of an exported key. */
 struct tp_export_ops {
 	/*
-	 * Finds the content of [offset, offset + len) of the segment: sets *data to readable memory
+	 * By the serve thread: finds the content of [offset, offset + len) of the segment: sets *data to readable memory
 	 * that stays valid until `done`, or to NULL where the source has a hole, and *out_len to
 	 * how far this one answer reaches (a multiple of the page size, > 0; for a hole it may
 	 * reach beyond len, to the next data or the end of the file). Returns 0 or a negative
@@ -56,11 +56,30 @@ struct tp_export_ops {
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
 	/*
-	 * Gives a *data back: called once for each, with the same pointer, when it was sent or its
+	 * By the serve thread: gives a *data back. Called once for each, with the same pointer, when it was sent or its
 	 * connection ended. At most one per connection is out at a time. `len` is how much of it
 	 * was sent, `left` how much was not, because it could not be read or the connection failed.
 	 */
 	void (*done)(void *arg, const void *data, size_t len, size_t left);
+	/*
+	 * By a worker: finds the first run of memory at or behind `from` that may be read without
+	 * asking piece: its pages are populated and LOCAL (not LOST), and no hole is in it. 1: whole
+	 * pages [*offset, *offset + *len), of which the last may reach beyond the size; 0: there is
+	 * none; or a negative errno. May block in the kernel. From the freeze on, what it said is
+	 * true until unexport, but for memory that fails.
+	 */
+	int (*next_run)(void *arg, uint64_t from, uint64_t *offset, uint64_t *len);
+};
+
+struct tp_export {
+	struct tp_key key;
+	ramp_node_t reader; /* any other node gets the answer of a revoked key */
+	/* The memory's file, for a transport that maps it: it takes a descriptor of its own by
+	   dup(2), close-on-exec, and closes that in unexport. -1: nothing to map. */
+	int map_fd;
+	uint64_t size; /* bytes */
+	const struct tp_export_ops *ops;
+	void *arg;
 };
 
 enum tp_kind {
@@ -106,9 +125,8 @@ enum tp_state { TP_CONNECTING, TP_READY, TP_FAILED };
 /* The operations of a transport. No slot is NULL. */
 struct tp_ops {
 	const char *name; /* "tcp", "verbs" */
-	/* Exports under a key. 0, -EEXIST or -ENOMEM. */
-	int (*export)(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
-		      void *arg, struct ramp_err *err);
+	/* Exports under a key. 0; -EEXIST: the key is in use; or -ENOMEM. */
+	int (*export)(struct tp *tp, const struct tp_export *export, struct ramp_err *err);
 	/* Revokes a key. Blocks until the bytes that were sent of it have arrived, at most 250 ms: a
 	   connection that has not taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
@@ -147,10 +165,9 @@ struct tp {
 	const struct tp_ops *ops;
 };
 
-static inline int tp_export(struct tp *tp, const struct tp_key *key,
-			    const struct tp_export_ops *ops, void *arg, struct ramp_err *err)
+static inline int tp_export(struct tp *tp, const struct tp_export *export, struct ramp_err *err)
 {
-	return tp->ops->export(tp, key, ops, arg, err);
+	return tp->ops->export(tp, export, err);
 }
 
 static inline void tp_unexport(struct tp *tp, const struct tp_key *key)

@@ -3,7 +3,8 @@
  * serve thread may hang up; its answers are whole replies, and every piece that it took of the
  * export is given back.
  *
- * The input: a byte (the class of the connection; whether requests get a right magic), then the
+ * The input: a byte (the class of the connection; whether requests get a right magic; whether the
+ * peer is another node than the export's reader), then the
  * bytes, in requests of 48.
  */
 #include <errno.h>
@@ -21,9 +22,10 @@
 #include "transport/tcp/tcp_wire.h"
 
 #define SEGMENT_BYTES (1u << 20)
+#define READER	      2u
 #define SEED_GRANT    "a grant to read"
 
-enum choice { PREFETCH = 1, AS_IT_IS = 2 };
+enum choice { PREFETCH = 1, AS_IT_IS = 2, ANOTHER_READER = 4 };
 
 static struct tcp_serve *serve;
 static uint8_t *segment;
@@ -61,14 +63,30 @@ static void done(void *arg, const void *data, size_t len, size_t left)
 	atomic_fetch_sub(&out, 1);
 }
 
+static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
+{
+	(void)arg;
+	(void)from;
+	(void)offset;
+	(void)len;
+	fuzz_rule(!"TCP asks piece");
+	return 0;
+}
+
 static void start(void)
 {
-	static const struct tp_export_ops ops = {piece, done};
-	static const struct tp_key key = {.segment = 4097, .grant = SEED_GRANT};
+	static const struct tp_export_ops ops = {piece, done, next_run};
+	static const struct tp_export export = {
+		.key = {.segment = 4097, .grant = SEED_GRANT},
+		.reader = READER,
+		.map_fd = -1,
+		.size = SEGMENT_BYTES,
+		.ops = &ops,
+	};
 
 	segment = calloc(1, SEGMENT_BYTES);
 	fuzz_rule(segment && tcp_serve_start(&serve, NULL) == 0);
-	fuzz_rule(tcp_serve_export(serve, &key, &ops, NULL, NULL) == 0);
+	fuzz_rule(tcp_serve_export(serve, &export, NULL) == 0);
 }
 
 /* libFuzzer's alarm cuts a read short. False: the other end has hung up. */
@@ -89,7 +107,7 @@ static bool receive(int fd, uint8_t *bytes, size_t len)
 }
 
 /* Reads replies until the other end hangs up. */
-static void read_replies(int fd)
+static void read_replies(int fd, uint8_t choices)
 {
 	static uint8_t bytes[TP_READ_MAX_BYTES];
 	struct wire_r r;
@@ -107,6 +125,7 @@ static void read_replies(int fd)
 		r.pos = TCP_REPLY_BYTES - 8;
 		len = wire_get_u64(&r);
 		fuzz_rule(code < 4096 && kind <= TP_HOLE && (!code || !len));
+		fuzz_rule(code || !(choices & ANOTHER_READER));
 		if (kind == TP_HOLE || !len)
 			continue;
 		fuzz_rule(len <= TP_READ_MAX_BYTES);
@@ -117,7 +136,7 @@ static void read_replies(int fd)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct hello_peer peer = {.node = 2, .incarnation = 9, .class = HELLO_DEMAND};
+	struct hello_peer peer = {.node = READER, .incarnation = 9, .class = HELLO_DEMAND};
 	struct fuzz_in in = {data, size};
 	uint8_t choices = fuzz_u8(&in), bytes[4096];
 	size_t len = in.left < sizeof(bytes) ? in.left : sizeof(bytes);
@@ -133,6 +152,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		wire_w_init(&w, bytes + at, 4);
 		wire_put_u32(&w, TCP_REQUEST_MAGIC);
 	}
+	if (choices & ANOTHER_READER)
+		peer.node++;
 	if (choices & PREFETCH)
 		peer.class = HELLO_PREFETCH;
 	fuzz_rule(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
@@ -140,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Its end comes with the input's: a thread that has read both hangs up. */
 	shutdown(pair[1], SHUT_WR);
 	tcp_serve_take(serve, pair[0], &peer);
-	read_replies(pair[1]);
+	read_replies(pair[1], choices);
 	close(pair[1]);
 	fuzz_rule(atomic_load(&out) == 0);
 	return 0;
@@ -168,6 +189,8 @@ void fuzz_seeds(void)
 	fuzz_seed("demand", bytes, sizeof(bytes));
 	bytes[0] = PREFETCH;
 	fuzz_seed("prefetch", bytes, sizeof(bytes));
+	bytes[0] = ANOTHER_READER;
+	fuzz_seed("another-reader", bytes, sizeof(bytes));
 	bytes[0] = AS_IT_IS;
 	fuzz_seed("cut", bytes, sizeof(bytes) - 5);
 }

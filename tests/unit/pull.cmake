@@ -13,3 +13,4 @@ target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread -Wl,--wrap=lseek)
 # is stopped.
 target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut
   -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map -Wl,--wrap=pull_now_ms)
+rampfs_test(NAME serve SOURCES unit/test_serve.c unit/memory_fixture.c unit/lock_keeper.c NEEDS serve LABELS quick threads)

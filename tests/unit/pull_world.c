@@ -414,7 +414,7 @@ void world_take(struct world *w, bool listed)
 	uint64_t bytes;
 	uint32_t n = 0;
 
-	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, &err), 0);
+	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, w->t.id, &err), 0);
 	if (listed)
 		ck_assert_int_eq(populated_list(w->s_seg, ranges, 4096, &n, &bytes, &err), 0);
 	ck_assert_int_eq(store_create(w->t_store, MEMORY_ID, RECORD_NONE, 0, &w->t_seg, &err), 0);
@@ -587,7 +587,7 @@ void world_source_start(struct world *w, ramp_incarnation_t incarnation)
 	start_node(&w->s, 1, incarnation, w->s.port);
 	node_know(&w->s, w->t.id, w->t.port);
 	open_source(w);
-	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, &err), 0);
+	ck_assert_int_eq(serve_grant(w->s_serve, w->s_seg, &w->key, w->t.id, &err), 0);
 }
 
 void world_target_restart(struct world *w)

@@ -314,8 +314,8 @@ START_TEST(a_key_that_is_not_granted_is_asked_for_again)
 	world_wait_for_fault(&w, 1);
 	wait_until(pull_want(w.t_pull, w.t_seg, 3, 1) == -EAGAIN);
 	ck_assert_uint_eq(pages_missing(w.t_seg), 256);
-	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, &err), 0);
-	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, w.t.id, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, w.t.id, &err), 0);
 	ck_assert_uint_eq(world_touched(thread), world_byte(30, 0));
 	world_wait_finished(&w);
 	world_check(&w);

@@ -136,7 +136,7 @@ static struct seg *begin_other(void)
 
 	ck_assert_int_eq(store_create(w.s_store, OTHER_ID, RECORD_OWNED, 1, &given, &err), 0);
 	memory_fill(given, 9, 0, 4 * MIB);
-	ck_assert_int_eq(serve_grant(w.s_serve, given, &key, &err), 0);
+	ck_assert_int_eq(serve_grant(w.s_serve, given, &key, w.t.id, &err), 0);
 	seg_put(given);
 	ck_assert_int_eq(store_create(w.t_store, OTHER_ID, RECORD_NONE, 0, &other, &err), 0);
 	ck_assert_int_eq(reserve_memory(other, 4 * MIB, &range, 1, 0, &err), 0);
@@ -225,7 +225,7 @@ START_TEST(a_lock_that_is_kept_delays_no_other)
 		serve_revoke(w.s_serve, &w.key);
 	atomic_store(&w.slow_after, 0);
 	if (_i)
-		ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, NULL), 0);
+		ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &w.key, w.t.id, NULL), 0);
 	other = begin_other();
 	other_came(other);
 	world_wait_finished(&w);

@@ -83,7 +83,18 @@ static void image_done(void *arg, const void *data, size_t len, size_t left)
 	image->held--;
 }
 
-static const struct tp_export_ops image_ops = {.piece = image_piece, .done = image_done};
+static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
+{
+	(void)arg;
+	(void)from;
+	(void)offset;
+	(void)len;
+	ck_abort_msg("TCP asks piece for each read");
+	return 0;
+}
+
+static const struct tp_export_ops image_ops = {
+	.piece = image_piece, .done = image_done, .next_run = image_next_run};
 
 static void image_make(struct image *image, size_t pages, size_t hole_every)
 {
@@ -127,11 +138,25 @@ static void both_stop(struct both *both)
 	node_stop(&both->s);
 }
 
-static void export_image(struct both *both, const struct tp_key *key, struct image *image)
+static int export_to(struct node *node, ramp_node_t reader, const struct tp_key *key,
+		     struct image *image)
 {
+	const struct tp_export export = {
+		.key = *key,
+		.reader = reader,
+		.map_fd = -1,
+		.size = image->pages * PAGE,
+		.ops = &image_ops,
+		.arg = image,
+	};
 	struct ramp_err err;
 
-	ck_assert_int_eq(tp_export(both->s.tp, key, &image_ops, image, &err), 0);
+	return tp_export(node->tp, &export, &err);
+}
+
+static void export_image(struct both *both, const struct tp_key *key, struct image *image)
+{
+	ck_assert_int_eq(export_to(&both->s, both->t.id, key, image), 0);
 }
 
 static void wait_io(struct tp_conn *conn, int timeout_ms)
@@ -288,7 +313,6 @@ END_TEST
 /* The source has the larger number: the other node has dialed, both know the address. */
 START_TEST(the_other_way_round)
 {
-	struct ramp_err err;
 	struct image image;
 	struct both both;
 	struct tp_conn *conn;
@@ -296,8 +320,9 @@ START_TEST(the_other_way_round)
 
 	both_start(&both);
 	image_make(&image, 64, 0);
-	ck_assert_int_eq(tp_export(both.t.tp, &KEY, &image_ops, &image, &err), 0);
-	ck_assert_int_eq(tp_export(both.t.tp, &KEY, &image_ops, &image, &err), -EEXIST);
+	ck_assert_int_eq(export_to(&both.t, both.s.id, &KEY, &image), 0);
+	ck_assert_int_eq(export_to(&both.t, both.s.id, &KEY, &image), -EEXIST);
+	ck_assert_int_eq(export_to(&both.t, 3, &KEY, &image), -EEXIST);
 	conn = open_to(&both.s, 2, TP_DEMAND);
 	read_and_check(conn, &KEY, &image, 0, 64);
 
@@ -439,6 +464,50 @@ START_TEST(errors_of_the_source)
 	read_and_check(conn, &KEY, &image, 0, 16); /* the connection is sound */
 	conn->tp->ops->close(conn);
 	tp_unexport(both.s.tp, &KEY);
+	both_stop(&both);
+	image_free(&image);
+}
+END_TEST
+
+/* A node that has the right key and is not the reader gets nothing, as if the key were revoked. */
+START_TEST(a_key_is_good_for_its_reader_alone)
+{
+	static const struct node_identity id_u = {.key = 'k', .cluster = 'c', .incarnation = 0x75};
+	struct tp_conn *reader, *other;
+	struct node third = {0};
+	struct ramp_err err;
+	uint8_t dst[PAGE];
+	struct image image;
+	struct tp_done done;
+	struct both both;
+
+	both_start(&both);
+	node_start(&third, 3, id_u);
+	nodes_join(&both.s, &third);
+	ck_assert_int_eq(transport_open(third.peers, &third.tp, &err), 0);
+	image_make(&image, 16, 0);
+	export_image(&both, &KEY, &image);
+	reader = open_to(&both.t, 1, TP_DEMAND);
+	other = open_to(&third, 1, TP_DEMAND);
+	memset(dst, UNTOUCHED, sizeof(dst));
+	ck_assert_int_eq(post(other, &KEY, 0, 1, dst, 1), 0);
+	ck_assert_int_eq(next_done(other, &done), 0);
+	ck_assert_int_eq(done.result, -EKEYREVOKED);
+	ck_assert(all_bytes(dst, UNTOUCHED, PAGE));
+	ck_assert_uint_eq(image.pieces, 0);
+	read_and_check(reader, &KEY, &image, 0, 16);
+
+	/* Exported to it instead. */
+	tp_unexport(both.s.tp, &KEY);
+	ck_assert_int_eq(export_to(&both.s, third.id, &KEY, &image), 0);
+	read_and_check(other, &KEY, &image, 0, 16);
+	ck_assert_int_eq(post(reader, &KEY, 0, 1, dst, 2), 0);
+	ck_assert_int_eq(next_done(reader, &done), 0);
+	ck_assert_int_eq(done.result, -EKEYREVOKED);
+	reader->tp->ops->close(reader);
+	other->tp->ops->close(other);
+	tp_unexport(both.s.tp, &KEY);
+	node_stop(&third);
 	both_stop(&both);
 	image_free(&image);
 }
@@ -1202,6 +1271,7 @@ int main(void)
 	tcase_add_loop_test(tc, many_in_flight, 0, 2);
 	tcase_add_test(tc, reads_that_make_no_sense);
 	tcase_add_test(tc, errors_of_the_source);
+	tcase_add_test(tc, a_key_is_good_for_its_reader_alone);
 	tcase_add_test(tc, who_is_refused_again_and_again_rests);
 	tcase_add_test(tc, another_incarnation_is_proof);
 	tcase_add_test(tc, a_source_without_transport);

@@ -166,7 +166,7 @@ void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t a
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
+int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key, ramp_node_t reader,
 		struct ramp_err *err)
 {
 	enum what what = fault_hit(POINT(AT_GRANT, 0));
@@ -186,6 +186,7 @@ int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key,
 		world->exports[i].node = world_self();
 		world->exports[i].incarnation = world->nodes[world_self()].incarnation;
 		world->exports[i].key = *key;
+		world->exports[i].reader = reader;
 		break;
 	}
 	world_unlock();
@@ -250,6 +251,7 @@ static bool exported(const struct pull_source *s)
 	for (int i = 0; i < EXPORTS && !found; i++)
 		found = world->exports[i].used && world->exports[i].node == s->node &&
 			world->exports[i].incarnation == s->incarnation &&
+			world->exports[i].reader == world_self() &&
 			tp_key_equal(&world->exports[i].key, &s->key);
 	world_unlock();
 	return found;

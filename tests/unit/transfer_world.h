@@ -83,6 +83,7 @@ struct world {
 		ramp_node_t node;
 		ramp_incarnation_t incarnation;
 		struct tp_key key;
+		ramp_node_t reader;
 	} exports[EXPORTS];
 	struct local_program programs[NODES + 1][ROWS];
 	uint64_t double_access;	 /* how often two nodes' programs had access at once */

@@ -54,27 +54,27 @@ static struct export *find_export(struct exports *exports, const struct tp_key *
 	return NULL;
 }
 
-int exports_add(struct exports *exports, const struct tp_key *key, const struct tp_export_ops *ops,
-		void *arg, struct ramp_err *err)
+int exports_add(struct exports *exports, const struct tp_export *of, struct ramp_err *err)
 {
 	struct export *export = calloc(1, sizeof(*export));
 	bool twice;
 
 	if (!export)
 		return ramp_err_sys(err, ENOMEM, "export of segment %llu",
-				    (unsigned long long)key->segment);
-	export->key = *key;
-	export->ops = ops;
-	export->arg = arg;
+				    (unsigned long long)of->key.segment);
+	export->key = of->key;
+	export->reader = of->reader;
+	export->ops = of->ops;
+	export->arg = of->arg;
 	pthread_mutex_lock(&exports->lock);
-	twice = find_export(exports, key) != NULL;
+	twice = find_export(exports, &of->key) != NULL;
 	if (!twice)
-		LIST_INSERT_HEAD(&exports->buckets[bucket_of(key)], export, link);
+		LIST_INSERT_HEAD(&exports->buckets[bucket_of(&of->key)], export, link);
 	pthread_mutex_unlock(&exports->lock);
 	if (twice) {
 		free(export);
 		return ramp_err_set(err, EEXIST, "segment %llu is exported under this key already",
-				    (unsigned long long)key->segment);
+				    (unsigned long long)of->key.segment);
 	}
 	return 0;
 }
@@ -97,14 +97,14 @@ void exports_remove(struct exports *exports, const struct tp_key *key, void (*wa
 	free(unexport.export);
 }
 
-struct export *exports_find(struct exports *exports, const struct tp_key *key)
+struct export *exports_find(struct exports *exports, const struct tp_key *key, ramp_node_t reader)
 {
 	struct export *export;
 
 	pthread_mutex_lock(&exports->lock);
 	export = find_export(exports, key);
 	pthread_mutex_unlock(&exports->lock);
-	return export;
+	return export && export->reader == reader ? export : NULL;
 }
 
 void exports_forget_slot(struct exports *exports, unsigned int slot)

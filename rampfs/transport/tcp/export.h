@@ -24,6 +24,7 @@ struct export
 {
 	LIST_ENTRY(export) link; /* protected by exports->lock */
 	struct tp_key key;
+	ramp_node_t reader;
 	const struct tp_export_ops *ops;
 	void *arg;
 	/* The position of its last byte, sent or to be sent, in each connection's stream; 0: no
@@ -41,8 +42,7 @@ struct exports {
 void exports_init(struct exports *exports);
 void exports_free(struct exports *exports);
 /* Exports under a key. 0, -EEXIST: the key is in use; -ENOMEM. */
-int exports_add(struct exports *exports, const struct tp_key *key, const struct tp_export_ops *ops,
-		void *arg, struct ramp_err *err);
+int exports_add(struct exports *exports, const struct tp_export *of, struct ramp_err *err);
 /*
  * Takes an export out of the table, so that no new piece of it begins, and blocks until
  * exports_attend has found that nothing of it can leave any more. `wake` makes the serve thread
@@ -50,8 +50,9 @@ int exports_add(struct exports *exports, const struct tp_key *key, const struct 
  */
 void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
 		    void *arg);
-/* Returns the export of a key, or NULL. It stays until the next exports_attend. */
-struct export *exports_find(struct exports *exports, const struct tp_key *key);
+/* Returns the export of a key, or NULL: there is none, or its reader is another node. It stays until
+   the next exports_attend. */
+struct export *exports_find(struct exports *exports, const struct tp_key *key, ramp_node_t reader);
 /* Forgets a slot's positions: they say nothing of the next connection that gets it. */
 void exports_forget_slot(struct exports *exports, unsigned int slot);
 /*

@@ -83,12 +83,12 @@ static void put_reply(struct serve_conn *conn, const struct read_request *reques
 }
 
 /* Asks the export for the content at the request's offset. */
-static int find_piece(struct exports *exports, struct read_request *request, struct export **out,
-		      const void **data, uint64_t *len)
+static int find_piece(const struct serve_conn *conn, const struct read_request *request,
+		      struct export **out, const void **data, uint64_t *len)
 {
 	int rc;
 
-	*out = exports_find(exports, &request->key);
+	*out = exports_find(conn->exports, &request->key, conn->peer.node);
 	if (!*out)
 		return -EKEYREVOKED;
 	/* It stays while piece runs: exports_remove waits for this thread. */
@@ -111,7 +111,7 @@ bool serve_conn_next(struct serve_conn *conn)
 	struct export *export;
 	const void *data;
 	bool more = false;
-	int rc = find_piece(conn->exports, request, &export, &data, &len);
+	int rc = find_piece(conn, request, &export, &data, &len);
 
 	conn->refused = rc == -EKEYREVOKED ? conn->refused + 1 : 0;
 	if (rc) {

@@ -10,10 +10,9 @@
 #include "tcp_serve.h"
 #include "transport/peers/peers_data.h"
 
-static int tcp_export(struct tp *tp, const struct tp_key *key, const struct tp_export_ops *ops,
-		      void *arg, struct ramp_err *err)
+static int tcp_export(struct tp *tp, const struct tp_export *export, struct ramp_err *err)
 {
-	return tcp_serve_export(((struct tcp *)tp)->serve, key, ops, arg, err);
+	return tcp_serve_export(((struct tcp *)tp)->serve, export, err);
 }
 
 static void tcp_unexport(struct tp *tp, const struct tp_key *key)

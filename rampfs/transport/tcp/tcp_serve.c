@@ -21,7 +21,7 @@
  * not acknowledged them within UNEXPORT_MS. Only acknowledged bytes cannot be sent again.
  *
  * A connection that is refused REFUSED_MAX times in a row, under keys that nothing is exported
- * under, rests for REST_MS after each turn: a refusal costs this thread as much as an answer.
+ * under for its node, rests for REST_MS after each turn: a refusal costs this thread as much as an answer.
  *
  * How it fails: an error of a socket, a request that makes no sense, or exported memory that
  * cannot be read (EFAULT: the file was cut) ends that connection; half a reply cannot be taken
@@ -91,10 +91,9 @@ static void serve_wake(struct tcp_serve *serve)
 
 /* ---- exports ------------------------------------------------------------------------------ */
 
-int tcp_serve_export(struct tcp_serve *serve, const struct tp_key *key,
-		     const struct tp_export_ops *ops, void *arg, struct ramp_err *err)
+int tcp_serve_export(struct tcp_serve *serve, const struct tp_export *export, struct ramp_err *err)
 {
-	return exports_add(&serve->exports, key, ops, arg, err);
+	return exports_add(&serve->exports, export, err);
 }
 
 static void wake_for_unexport(void *arg)

@@ -17,8 +17,7 @@ void tcp_serve_stop(struct tcp_serve *serve);
 /* Takes a data connection: a peers_take_data. `arg` is the struct tcp_serve. */
 void tcp_serve_take(void *arg, int fd, const struct hello_peer *peer);
 /* The operations of struct tp_ops. */
-int tcp_serve_export(struct tcp_serve *serve, const struct tp_key *key,
-		     const struct tp_export_ops *ops, void *arg, struct ramp_err *err);
+int tcp_serve_export(struct tcp_serve *serve, const struct tp_export *export, struct ramp_err *err);
 void tcp_serve_unexport(struct tcp_serve *serve, const struct tp_key *key);
 void tcp_serve_stats(struct tcp_serve *serve, struct tp_stats *stats);
 
