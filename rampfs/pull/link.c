@@ -123,6 +123,14 @@ static void flight_give_back(struct link *link, struct link_flight *flight)
 	flight_end(link, flight);
 }
 
+uint64_t link_span(const struct link *link, const struct pulled *pulled, uint64_t first,
+		   uint64_t count)
+{
+	return link_ops(link)->span(link->conn, &pulled->source.key, first * RAMP_PAGE_BYTES,
+				    count * RAMP_PAGE_BYTES) /
+	       RAMP_PAGE_BYTES;
+}
+
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 	      const struct fault_waiter *waiter, uint8_t *bounce)
 {

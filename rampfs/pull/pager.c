@@ -165,7 +165,7 @@ static void demand_give_back(struct pulled *pulled, uint64_t first, uint64_t cou
 }
 
 /*
- * Claims up to `count` pages from a REMOTE one on, and posts a read of them. Returns how many pages
+ * Claims up to `count` pages from a REMOTE one on, within one span, and posts a read of them. Returns how many pages
  * that settles; 0: not now. Room is made while they are on their way. Where the store was full within
  * the last second it is made before the read: recv(2) would find no room, and the link with all its
  * reads would be lost. But where REMOTE pages may be holes, pages that no program touches get no room:
@@ -179,7 +179,8 @@ static uint64_t demand_read(struct link *link, struct pulled *pulled, uint64_t f
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return 0;
-	won = pages_claim(pulled->seg, first, count < most ? count : most);
+	count = link_span(link, pulled, first, count < most ? count : most);
+	won = pages_claim(pulled->seg, first, count);
 	if (won == 0)
 		return 0;
 	first_room = room && atomic_load(&pulled->no_room_ms) > pull_now_ms();

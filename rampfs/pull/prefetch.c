@@ -79,7 +79,8 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 		return true;
 	}
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
-	won = pages_claim(pulled->seg, page, claim_request_leaves(request, page, won));
+	won = link_span(link, pulled, page, claim_request_leaves(request, page, won));
+	won = pages_claim(pulled->seg, page, won);
 	buffer = waits ? NULL : bounce_take(&link->links->bounce, pulled, page, won);
 	if (won && link_post(link, pulled, page, won, NULL, buffer)) {
 		bounce_put(&link->links->bounce, buffer);

@@ -130,12 +130,17 @@ struct tp_ops {
 	/* Revokes a key. Blocks until the bytes that were sent of it have arrived, at most 250 ms: a
 	   connection that has not taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
+	/* The reader has these bytes, and asks for them no more: what the export holds for its reads
+	   of them alone (pinned memory) may go. Frees none of the memory. Never blocks. TCP:
+	   nothing. */
+	void (*arrived)(struct tp *tp, const struct tp_key *key, uint64_t offset, uint64_t len);
 	/* Begins to connect; -EHOSTUNREACH where the peer's address is not known. The peer must
 	   prove `incarnation` (0: any). The caller owns *out, and closes it. */
 	int (*connect)(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		       enum tp_class class, struct tp_conn **out, struct ramp_err *err);
-	/* Returns a descriptor for poll(2) or epoll(7); *events: those to wait for now (EPOLLIN,
-	   EPOLLOUT). */
+	/* Returns a descriptor for poll(2) or epoll(7), the same for the connection's whole life;
+	   *events: those to wait for now (EPOLLIN, EPOLLOUT). It may be an epoll itself, of all
+	   that the connection waits for. */
 	int (*fd)(struct tp_conn *conn, uint32_t *events);
 	/* Continues to connect, and the hello, without blocking. Call it when fd() shows events,
 	   and at least every second, since it is this that ends a hello that takes more than 5 s.
@@ -144,7 +149,12 @@ struct tp_ops {
 	/* Returns the incarnation that the peer proved; 0 before TP_READY. It is also set on a
 	   TP_FAILED whose reason was another incarnation: that proves that the old one is over. */
 	ramp_incarnation_t (*incarnation)(struct tp_conn *conn);
-	/* Posts a read. 0; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
+	/* Returns how many of the `len` bytes at `offset` one read may ask for, from the first on:
+	   behind them it would be another transport's. Both are of whole pages, and the result is,
+	   at least one. It holds until the next call on this connection but `fd`. Without a system
+	   call, without a lock. TCP: len. */
+	size_t (*span)(struct tp_conn *conn, const struct tp_key *key, uint64_t offset, size_t len);
+	/* Posts a read, within one span. 0; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
 	   says; -ENOTCONN: not TP_READY. */
 	int (*read)(struct tp_conn *conn, const struct tp_read *read);
 	/* Moves bytes without blocking and gives up to `max` completions. `max_bytes` bounds the

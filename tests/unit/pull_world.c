@@ -283,13 +283,70 @@ static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t
 	return false;
 }
 
-static struct pull *open_pull(struct world *w, struct node *node, struct store *store,
+/* ---- a transport that changes at borders ---- */
+
+static struct tp_ops border_ops;
+static struct borders *the_borders; /* a connection is the inner transport's */
+
+static size_t border_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset,
+			  size_t len)
+{
+	uint64_t every = atomic_load(&the_borders->every), left;
+
+	ck_assert_uint_eq(offset % PAGE, 0);
+	ck_assert(len && len % PAGE == 0);
+	left = every ? every - offset % every : len;
+	len = conn->tp->ops->span(conn, key, offset, len);
+	return len < left ? len : left;
+}
+
+static int border_read(struct tp_conn *conn, const struct tp_read *read)
+{
+	uint64_t every = atomic_load(&the_borders->every), to = read->offset + read->len;
+
+	atomic_fetch_add(&the_borders->asked, 1);
+	if (every && read->offset / every != (to - 1) / every)
+		atomic_fetch_add(&the_borders->broken, 1);
+	if (every && to % every == 0)
+		atomic_fetch_add(&the_borders->at_border, 1);
+	return conn->tp->ops->read(conn, read);
+}
+
+static int border_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
+			  enum tp_class class, struct tp_conn **out, struct ramp_err *err)
+{
+	struct tp *inner = ((struct borders *)tp)->inner;
+
+	return inner->ops->connect(inner, node, incarnation, class, out, err);
+}
+
+static void border_stats(struct tp *tp, struct tp_stats *stats)
+{
+	tp_get_stats(((struct borders *)tp)->inner, stats);
+}
+
+static void open_borders(struct borders *borders, struct tp *inner)
+{
+	border_ops = *inner->ops;
+	border_ops.name = "borders";
+	border_ops.connect = border_connect;
+	border_ops.span = border_span;
+	border_ops.read = border_read;
+	border_ops.stats = border_stats;
+	borders->tp.ops = &border_ops;
+	borders->inner = inner;
+	the_borders = borders;
+}
+
+/* ---- */
+
+static struct pull *open_pull(struct world *w, struct tp *tp, struct store *store,
 			      struct programs *programs)
 {
 	struct pull_config config = {
 		.store = store,
 		.programs = programs,
-		.tp = node->tp,
+		.tp = tp,
 		.finished = finished,
 		.arg = w,
 	};
@@ -304,7 +361,7 @@ static void open_source(struct world *w)
 {
 	struct ramp_err err = {0};
 
-	w->s_pull = open_pull(w, &w->s, w->s_store, &w->s_programs);
+	w->s_pull = open_pull(w, w->s.tp, w->s_store, &w->s_programs);
 	ck_assert_msg(serve_open(w->s.tp, &w->s_serve, &err) == 0, "%s", err.text);
 }
 
@@ -351,7 +408,8 @@ void world_open(struct world *w, uint64_t size)
 	join(w);
 	open_source(w);
 	w->t_programs.uffd = -1;
-	w->t_pull = open_pull(w, &w->t, w->t_store, &w->t_programs);
+	open_borders(&w->borders, w->t.tp);
+	w->t_pull = open_pull(w, &w->borders.tp, w->t_store, &w->t_programs);
 	ck_assert_int_eq(store_create(w->s_store, MEMORY_ID, RECORD_OWNED, 1, &w->s_seg, &err), 0);
 	ck_assert_int_eq(ftruncate(seg_fd(w->s_seg), (off_t)size), 0);
 	w->s_programs.seg = w->s_seg;
@@ -599,7 +657,7 @@ void world_target_restart(struct world *w)
 	w->t_seg = store_find(w->t_store, MEMORY_ID);
 	ck_assert_ptr_nonnull(w->t_seg);
 	w->t_programs.seg = w->t_seg;
-	w->t_pull = open_pull(w, &w->t, w->t_store, &w->t_programs);
+	w->t_pull = open_pull(w, &w->borders.tp, w->t_store, &w->t_programs);
 	if (w->t_programs.map) {
 		kernel_uffd_wake(w->t_programs.uffd, (uintptr_t)w->t_programs.map,
 				 w->t_programs.len);

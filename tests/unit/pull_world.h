@@ -51,6 +51,15 @@ struct programs {
 	_Atomic unsigned told;	     /* by the pager: client_blocked */
 };
 
+/* A transport that wraps the target's: no read may cross a multiple of `every` bytes. */
+struct borders {
+	struct tp tp;
+	struct tp *inner;
+	_Atomic uint64_t every;		/* 0: no border */
+	_Atomic unsigned asked, broken; /* reads that were posted, and those that crossed one */
+	_Atomic unsigned at_border;	/* those that end where one is */
+};
+
 struct world {
 	struct node s, t;
 	struct middle *middle;
@@ -70,6 +79,7 @@ struct world {
 	struct programs s_programs, t_programs;
 	struct ramp_attempt k;
 	struct tp_key key;
+	struct borders borders;
 	uint64_t size, slack;
 	_Atomic unsigned finished;
 	_Atomic unsigned finished_other; /* the same of any other segment */

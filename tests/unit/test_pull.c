@@ -527,6 +527,40 @@ START_TEST(faults_reads_and_prefetch_together)
 }
 END_TEST
 
+/* Checks the reads since it was called last. */
+static void check_borders(bool met)
+{
+	ck_assert_uint_gt(atomic_exchange(&w.borders.asked, 0), 0);
+	ck_assert_uint_eq(atomic_exchange(&w.borders.at_border, 0) > 0, met);
+	ck_assert_uint_eq(atomic_load(&w.borders.broken), 0);
+}
+
+/* Reads by page faults with pages around them, by a request of many pages, and by the prefetch, in place
+   and by bounce buffers. */
+START_TEST(no_read_crosses_a_change_of_transport)
+{
+	static const uint64_t every[] = {1, 2, 3, 7, 64, 100, 512, 700};
+	const uint64_t size = 12 * MIB + 1000;
+
+	world_open(&w, size);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(&w.borders.every, every[_i] * PAGE);
+	world_attach(&w);
+	world_begin(&w, false);
+	for (uint64_t page = 0; page < 300; page++) /* sequential: fault-around grows */
+		ck_assert_uint_eq(world_touched(world_touch(&w, page)), world_byte(page, 0));
+	check_borders(every[_i] <= 300);
+	ck_assert_int_eq(want_wait(301, 1500), 0);
+	check_borders(true);
+	pull_hurry(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	check_borders(true);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull");
@@ -538,6 +572,7 @@ static Suite *suite(void)
 	tcase_add_test(c, a_page_fault_brings_its_page_and_no_other);
 	tcase_add_test(c, room_is_cleared_ahead_of_page_faults);
 	tcase_add_test(c, sequential_faults_grow_and_end_the_pull);
+	tcase_add_loop_test(c, no_read_crosses_a_change_of_transport, 0, 8);
 	tcase_add_test(c, a_sparse_tebibyte_costs_what_it_holds);
 	tcase_add_test(c, holes_that_nobody_listed_are_found);
 	tcase_add_test(c, pages_of_zeros_travel_as_holes);

@@ -20,6 +20,15 @@ static void tcp_unexport(struct tp *tp, const struct tp_key *key)
 	tcp_serve_unexport(((struct tcp *)tp)->serve, key);
 }
 
+/* The source holds nothing for a reader but what it is sending. */
+static void tcp_arrived(struct tp *tp, const struct tp_key *key, uint64_t offset, uint64_t len)
+{
+	(void)tp;
+	(void)key;
+	(void)offset;
+	(void)len;
+}
+
 static void tcp_stop(struct tp *tp)
 {
 	struct tcp *tcp = (struct tcp *)tp;
@@ -44,10 +53,12 @@ static const struct tp_ops tcp_ops = {
 	.name = "tcp",
 	.export = tcp_export,
 	.unexport = tcp_unexport,
+	.arrived = tcp_arrived,
 	.connect = tcp_connect,
 	.fd = tcp_fd,
 	.state = tcp_state,
 	.incarnation = tcp_incarnation,
+	.span = tcp_span,
 	.read = tcp_read,
 	.reap = tcp_reap,
 	.close = tcp_close,
