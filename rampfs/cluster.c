@@ -209,6 +209,7 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 				      .up = on_peer,
 				      .join = on_join,
 				      .arg = c};
+	struct transport_config tp = {.loop = c->config.loop, .choice = c->config.transport};
 	struct node_row self;
 	int rc = meta_node(c->meta, config.self, &self);
 
@@ -219,9 +220,12 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 	memcpy(config.key, c->config.dir->key, sizeof(config.key));
 	config.listen_address = self.address;
 	rc = peers_open(&config, &c->peers, err);
-	if (!rc)
-		peers_on(c->peers, PROTO_RAFT, on_raft, c);
-	return rc ? rc : transport_open(c->peers, &c->tp, err);
+	if (rc)
+		return rc;
+	peers_on(c->peers, PROTO_RAFT, on_raft, c);
+	tp.peers = c->peers;
+	tp.address = self.address;
+	return transport_open(&tp, &c->tp, err);
 }
 
 int cluster_open(const struct cluster_config *config, struct cluster *c, struct ramp_err *err)

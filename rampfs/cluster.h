@@ -13,18 +13,19 @@
 #include "base/ids.h"
 #include "base/loop.h"
 #include "base/statedir.h"
+#include "transport/transport.h"
 
 struct members;
 struct meta;
 struct peers;
 struct programs;
-struct tp;
 
 /* The callbacks come between cluster_start and cluster_silence only. */
 struct cluster_config {
 	struct loop *loop;
 	const struct statedir *dir; /* outlives the cluster */
 	ramp_incarnation_t incarnation;
+	enum transport_choice transport;
 	/* A segment's row has changed, or only its attributes (meta's thread); id 0: the membership
 	   has, or anything (control loop). */
 	void (*row_changed)(void *arg, ramp_segment_t id, bool attributes);

@@ -15,6 +15,7 @@
 #include "ending.h"
 #include "floors.h"
 #include "keeper/inherited.h"
+#include "transport/transport.h"
 
 #define DESCRIPTORS 1048576
 
@@ -43,6 +44,18 @@ static void ignore_signals(void)
 	signal(SIGIO, SIG_IGN);
 }
 
+static enum transport_choice choice_of(const struct config_node *node)
+{
+	switch (node->transport) {
+	case CONFIG_TRANSPORT_VERBS:
+		return TRANSPORT_VERBS;
+	case CONFIG_TRANSPORT_TCP:
+		return TRANSPORT_TCP;
+	default:
+		return TRANSPORT_AUTO;
+	}
+}
+
 static int read_own_node(struct statedir *dir, const char *path, const struct config_node **self,
 			 struct ramp_err *err)
 {
@@ -54,12 +67,8 @@ static int read_own_node(struct statedir *dir, const char *path, const struct co
 	if (!*self)
 		return ramp_err_set(err, EINVAL, "%s/cluster.conf: has no [node %s]", dir->path,
 				    dir->node);
-	if ((*self)->transport == CONFIG_TRANSPORT_VERBS)
-		return ramp_err_set(err, ENOTSUP,
-				    "node %s asks for transport=verbs, which this version does not "
-				    "have (transport=auto or tcp)",
-				    dir->node);
-	return 0;
+	rc = transport_check(choice_of(*self), err);
+	return rc ? ramp_err_wrap(err, "node %s", dir->node) : 0;
 }
 
 static int open_and_run(const struct daemon_config *config, struct statedir *dir,
@@ -75,6 +84,7 @@ static int open_and_run(const struct daemon_config *config, struct statedir *dir
 	if (rc)
 		return rc;
 	fc.capacity_bytes = self->capacity_bytes;
+	fc.transport = choice_of(self);
 	rc = floors_open(&fc, floors, err);
 	if (rc)
 		return rc;

@@ -52,6 +52,7 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 	const struct cluster_config config = {.loop = f->loop,
 					      .dir = f->config.dir,
 					      .incarnation = store_incarnation(f->store),
+					      .transport = f->config.transport,
 					      .row_changed = on_row_changed,
 					      .rows_restored = on_rows_restored,
 					      .node_fenced = on_node_fenced,

@@ -24,6 +24,7 @@ struct floors_config {
 	const struct daemon_config *daemon;
 	const struct statedir *dir;
 	uint64_t capacity_bytes;
+	enum transport_choice transport;
 	uint64_t connection; /* the FUSE connection's, as keeper_inherited gives it */
 	/* mount_config's, control loop. */
 	void (*ended)(void *arg, enum mount_end why);

@@ -25,6 +25,7 @@
 
 struct tp; /* the transport of one daemon */
 struct peers;
+struct loop;
 
 enum tp_class { TP_DEMAND = 1, TP_PREFETCH = 2 };
 
@@ -190,8 +191,20 @@ static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
 	tp->ops->stats(tp, stats);
 }
 
-/* Opens the transports that reads of other nodes need (today TCP alone), and takes data connections
-   from `peers`, which outlives it. The caller ends it with ops->stop. */
-int transport_open(struct peers *peers, struct tp **out, struct ramp_err *err);
+/* AUTO: the best one that this node has, and TCP for peers that lack it. */
+enum transport_choice { TRANSPORT_AUTO, TRANSPORT_TCP, TRANSPORT_VERBS };
+
+struct transport_config {
+	struct peers *peers; /* gives data connections; outlives the transport */
+	struct loop *loop;   /* the control loop, which outlives it, too */
+	enum transport_choice choice;
+	const char *address; /* HOST:PORT of this node; until transport_open returns */
+};
+
+/* 0; -ENOTSUP: this version has no such transport. */
+int transport_check(enum transport_choice choice, struct ramp_err *err);
+/* Opens the transports that reads of other nodes need. The caller ends it with ops->stop. -ENOTSUP as
+   transport_check. */
+int transport_open(const struct transport_config *config, struct tp **out, struct ramp_err *err);
 
 #endif

@@ -377,11 +377,10 @@ static void start_node(struct node *node, ramp_node_t id, ramp_incarnation_t inc
 {
 	const struct node_identity who = {
 		.key = 'k', .cluster = 'c', .incarnation = incarnation, .port = port};
-	struct ramp_err err;
 
 	*node = (struct node){0};
 	node_start(node, id, who);
-	ck_assert_int_eq(transport_open(node->peers, &node->tp, &err), 0);
+	node_open_transport(node);
 }
 
 /* The target reaches the source through the middle; the source, which has the smaller number,

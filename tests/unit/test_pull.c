@@ -553,7 +553,7 @@ START_TEST(no_read_crosses_a_change_of_transport)
 	check_borders(every[_i] <= 300);
 	ck_assert_int_eq(want_wait(301, 1500), 0);
 	check_borders(true);
-	pull_hurry(w.t_pull, MEMORY_ID);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
 	check_borders(true);
 	world_check(&w);

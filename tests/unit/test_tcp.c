@@ -122,14 +122,12 @@ struct both {
 
 static void both_start(struct both *both)
 {
-	struct ramp_err err;
-
 	*both = (struct both){0};
 	node_start(&both->s, 1, ID_S);
 	node_start(&both->t, 2, ID_T);
 	nodes_join(&both->s, &both->t);
-	ck_assert_int_eq(transport_open(both->s.peers, &both->s.tp, &err), 0);
-	ck_assert_int_eq(transport_open(both->t.peers, &both->t.tp, &err), 0);
+	node_open_transport(&both->s);
+	node_open_transport(&both->t);
 }
 
 static void both_stop(struct both *both)
@@ -266,6 +264,30 @@ static void read_and_check(struct tp_conn *conn, const struct tp_key *key,
 			ck_assert(all_bytes(dst + (i - page) * PAGE, UNTOUCHED, PAGE));
 	free(dst);
 }
+
+/* ---- which transport ---------------------------------------------------------------------- */
+
+START_TEST(the_choice_of_a_transport)
+{
+	static const enum transport_choice choices[] = {TRANSPORT_AUTO, TRANSPORT_TCP,
+							TRANSPORT_VERBS};
+	const bool there = choices[_i] != TRANSPORT_VERBS;
+	struct transport_config config = {.choice = choices[_i], .address = "127.0.0.1:7"};
+	struct node node = {0};
+	struct ramp_err err = {0};
+
+	node_start(&node, 1, ID_S);
+	config.peers = node.peers;
+	config.loop = node.loop;
+	ck_assert_int_eq(transport_check(choices[_i], &err), there ? 0 : -ENOTSUP);
+	ck_assert_int_eq(transport_open(&config, &node.tp, &err), there ? 0 : -ENOTSUP);
+	if (there)
+		ck_assert_str_eq(node.tp->ops->name, "tcp");
+	else
+		ck_assert_ptr_nonnull(strstr(err.text, "this version has no RDMA backend"));
+	node_stop(&node);
+}
+END_TEST
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
@@ -475,7 +497,6 @@ START_TEST(a_key_is_good_for_its_reader_alone)
 	static const struct node_identity id_u = {.key = 'k', .cluster = 'c', .incarnation = 0x75};
 	struct tp_conn *reader, *other;
 	struct node third = {0};
-	struct ramp_err err;
 	uint8_t dst[PAGE];
 	struct image image;
 	struct tp_done done;
@@ -484,7 +505,7 @@ START_TEST(a_key_is_good_for_its_reader_alone)
 	both_start(&both);
 	node_start(&third, 3, id_u);
 	nodes_join(&both.s, &third);
-	ck_assert_int_eq(transport_open(third.peers, &third.tp, &err), 0);
+	node_open_transport(&third);
 	image_make(&image, 16, 0);
 	export_image(&both, &KEY, &image);
 	reader = open_to(&both.t, 1, TP_DEMAND);
@@ -1270,6 +1291,7 @@ int main(void)
 	tcase_add_test(tc, the_other_way_round);
 	tcase_add_loop_test(tc, many_in_flight, 0, 2);
 	tcase_add_test(tc, reads_that_make_no_sense);
+	tcase_add_loop_test(tc, the_choice_of_a_transport, 0, 3);
 	tcase_add_test(tc, errors_of_the_source);
 	tcase_add_test(tc, a_key_is_good_for_its_reader_alone);
 	tcase_add_test(tc, who_is_refused_again_and_again_rests);

@@ -59,7 +59,6 @@ static void setup(void)
 	struct node_identity source = {
 		.key = 'k', .cluster = 'c', .incarnation = 0x51, .host = SOURCE_AT};
 	struct node_identity target = {.key = 'k', .cluster = 'c', .incarnation = 0x71};
-	struct ramp_err err;
 
 	s = t = (struct node){0};
 	node_start(&s, 1, source);
@@ -67,8 +66,8 @@ static void setup(void)
 	know_source_as(SOURCE_AT);
 	node_know(&s, 2, t.port);
 	wait_until(peer_up(t.peers, 1));
-	ck_assert_int_eq(transport_open(s.peers, &s.tp, &err), 0);
-	ck_assert_int_eq(transport_open(t.peers, &t.tp, &err), 0);
+	node_open_transport(&s);
+	node_open_transport(&t);
 }
 
 static void teardown(void)

@@ -55,6 +55,19 @@ void node_start(struct node *node, ramp_node_t id, struct node_identity who)
 	ck_assert_int_eq(pthread_create(&node->thread, NULL, loop_main, node->loop), 0);
 }
 
+void node_open_transport(struct node *node)
+{
+	const struct transport_config config = {
+		.peers = node->peers,
+		.loop = node->loop,
+		.choice = TRANSPORT_AUTO,
+		.address = "127.0.0.1",
+	};
+	struct ramp_err err = {0};
+
+	ck_assert_msg(transport_open(&config, &node->tp, &err) == 0, "%s", err.text);
+}
+
 void node_stop(struct node *node)
 {
 	if (node->tp)

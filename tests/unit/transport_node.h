@@ -48,6 +48,8 @@ struct node_identity {
 
 void node_start(struct node *node, ramp_node_t id, struct node_identity who);
 void node_stop(struct node *node); /* stops the transport too, if there is one */
+/* Opens the node's transport; node_stop stops it. */
+void node_open_transport(struct node *node);
 /* On the node's loop, waited for. */
 void node_run(struct node *node, loop_fn *fn, void *arg);
 void node_know(struct node *node, ramp_node_t other, uint16_t port);
