@@ -18,3 +18,5 @@ rampfs_script_test(NAME systemd COMMAND tests/mount/lifecycle/systemd.sh TIMEOUT
 rampfs_script_test(NAME status COMMAND tests/mount/lifecycle/status.sh TIMEOUT 200)
 rampfs_script_test(NAME faults COMMAND tests/mount/lifecycle/faults.sh TIMEOUT 300)
 rampfs_script_test(NAME logs COMMAND tests/mount/lifecycle/logs.sh TIMEOUT 100)
+rampfs_script_test(NAME upgrade COMMAND tests/mount/lifecycle/upgrade.sh TIMEOUT 300)
+set_tests_properties(upgrade PROPERTIES SKIP_RETURN_CODE 77)
