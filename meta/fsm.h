@@ -21,8 +21,8 @@
  *	MOVING -> PULLING	[fsm_taken]
  *	MOVING -> STABLE	[fsm_abort] of the source
  *	PULLING -> STABLE	[fsm_settled] of the target; [fsm_abort] of the source (T over)
- *	STABLE -> ORPHAN	[fsm_drop] unlinked, and its extent is not free yet
- *	STABLE -> (none)	[fsm_drop] unlinked, and it has no extent or its owner is over
+ *	STABLE -> ORPHAN	[fsm_drop] unlinked; it has an extent, or one was asked for
+ *	STABLE -> (none)	[fsm_drop] unlinked; no extent, nor one asked for, or owner over
  *	ORPHAN -> (none)	[fsm_freed]; [fsm_node_up, fsm_node_fence] its owner is over (R12)
  *
  * It fails only as a command's result (a negative errno, the same on every node), or when the

@@ -300,7 +300,7 @@ void meta_sync(struct meta *meta, meta_done *done, void *arg);
 struct meta_command_id meta_own_command(struct meta *meta);
 
 /* Returns true while a leader is known and a quorum answers, and for 5 s after that; where the meta
-   thread is blocked, for 5 s after its last turn. */
+   thread is blocked, for 5 s after its last turn began. */
 bool meta_has_quorum(struct meta *meta);
 /*
  * Returns true while this node may neither vote nor campaign: it was formatted, and is not known

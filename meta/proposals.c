@@ -275,7 +275,7 @@ void proposals_applied(struct meta *meta, const struct fsm_result *result)
 			    result->origin.life != meta_opened(meta)->life;
 
 	take_result(meta, &all->open, &all->open_end, result);
-	/* A waiting proposal is a repeated one: by the time of its number the result may have been
+	/* A waiting proposal may be a repeated one: by the time of its number the result may have been
 	   displaced by others. */
 	if (earlier_life)
 		take_result(meta, &all->waiting, &all->waiting_end, result);

@@ -235,7 +235,8 @@ bool raft_has_quorum(const struct raft *r);
  *			voters of the new configuration has answered
  * READ			ctx. -EAGAIN: does not lead, or too many reads wait; else the answer comes
  *			in a->reads
- * FLUSH		The last event of a turn: AppendEntries for all that is new since the last
+ * FLUSH		The last event before a turn's transaction: AppendEntries for all that is
+ *			new since the last FLUSH
  * PERSISTED		Right after the transaction, before any other event
  * SNAPSHOT_READY	node, index, term: a dump of the tables as of `index` is ready
  * SNAPSHOT_LOST	node: the dump can't give the offset that was asked for
