@@ -59,8 +59,8 @@ static uint64_t min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Returns how far there is not even a reserved page, to NEAR_BYTES: in larger and larger steps, and
-   then in smaller ones after the step that was too large. */
+/* Returns how far from `at` on there is not even a reserved page, exact to NEAR_BYTES: by larger and
+   larger steps (at most SKIPS_MAX), and then, after one that was too large, by smaller ones. */
 static uint64_t skip_hole(struct seg *seg, uint64_t at, uint64_t to)
 {
 	uint64_t len = NEAR_BYTES;

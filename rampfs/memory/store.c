@@ -30,8 +30,8 @@
 #include "tmpfs.h"
 
 /* A wait for memory that goes pays if that is at least 1/GOING_PART of the store, and less than
-   1/FREE_PART of the store is free. It lasts at most GOING_MS, and GOING_GIB_MS for each GiB that goes;
-   the kernel frees two GiB in that time. */
+   1/FREE_PART of the store is free. It lasts at most GOING_MS plus GOING_GIB_MS for each GiB that
+   goes; in GOING_GIB_MS the kernel frees two GiB. */
 #define GOING_PART   16
 #define FREE_PART    2
 #define GOING_MS     1000
