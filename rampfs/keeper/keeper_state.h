@@ -17,7 +17,7 @@ struct keeper {
 	int pidfd;			   /* -1: no daemon runs */
 	bool child;			   /* not adopted: has an exit status */
 	bool served;			   /* by this daemon or an earlier one */
-	bool ending;			   /* SIGTERM has come */
+	bool ending;			   /* SIGTERM or SIGINT has come */
 	bool gone;			   /* the daemon said that the mount is gone */
 	char failure[RAMP_ERR_TEXT_BYTES]; /* the daemon's message why it could not serve */
 	unsigned quick, starts;

@@ -18,9 +18,9 @@ struct hint {
 	uint64_t adopted; /* epoch of the migration whose times it has taken */
 	uint64_t moving;  /* epoch of the migration on its way here when the row was noted */
 	bool in_flight;	  /* a proposal is on its way */
-	struct file_times *setting; /* times that a worker is giving to the file; NULL: none */
-	bool news[2];		    /* the row's atime, mtime are newer than an earlier daemon's */
-	uint64_t size;		    /* as the row has it */
+	struct file_times *setting;    /* times that a worker is giving to the file; NULL: none */
+	bool news[2];		       /* whether its atime, mtime differ from the noted ones */
+	uint64_t size;		       /* as the row has it */
 	struct meta_time atime, mtime; /* as the row has them */
 	struct meta_time ctime;	       /* as the row has it */
 };

@@ -21,7 +21,7 @@
 struct mount;
 
 enum mount_end {
-	MOUNT_UNMOUNTED, /* umount(8): finish pulls in both directions, then exit 0 */
+	MOUNT_UNMOUNTED, /* umount(8): without a mount, finish pulls in both directions, then exit 0 */
 	MOUNT_TERMINATE, /* the keeper was told to end, and has unmounted: the same, but at once */
 	MOUNT_UPGRADE,	 /* hand over to the next daemon, then exit 0: the keeper executes it */
 };

@@ -97,7 +97,7 @@ void orphan_goes(struct mount *m, ramp_segment_t id)
 }
 
 /* Stops requests from waiting for its memory, since it is in use. (The first look may come before
-   FORGET does, so it is called from the second on.) */
+   FORGET does, so it is called only after the second and later ones.) */
 static void stays(struct orphan *o)
 {
 	struct mount *m = o->all->mount;
