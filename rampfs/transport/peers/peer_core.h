@@ -115,7 +115,8 @@ void peers_release(struct peers *peers);
 struct peer *peer_new(struct peers *peers, ramp_node_t node);
 /* Returns the peer, a removed one too, or NULL. Any thread. */
 struct peer *peer_find(struct peers *peers, ramp_node_t node);
-/* Counts and logs a rejected connection or message; peer may be NULL. Loop. */
+/* Counts a rejected connection or message, for all and for the peer, and logs it. peer: the other end
+   where it has proved itself, else NULL. Loop. */
 void peer_rejected(struct peers *peers, struct peer *peer, const char *endpoint,
 		   const char *reason);
 
