@@ -6,7 +6,8 @@
  *	STATE_DIR/cluster.conf	the founding configuration, canonical
  *				(of one that joined: the members as they were then)
  *	STATE_DIR/node		this node's name
- *	STATE_DIR/lock		held (flock) by the daemon that runs on it
+ *	STATE_DIR/lock		held (flock) by the keeper and the daemon that run on it, or by a
+ *				program that makes or destroys it
  *	STATE_DIR/store/	the store's mount point
  */
 #ifndef RAMP_STATEDIR_H

@@ -1,6 +1,6 @@
 /*
- * A rate limiter for work that unauthenticated clients cause, which may be more than a machine has
- * time for.
+ * A rate limiter for work that any user may cause by connecting, which may be more than a machine
+ * has time for.
  *
  * If clients ask for such work as fast as it is done, the thread that does it takes a processor
  * from other threads for good; with two such threads, page faults wait for them. So the time spent

@@ -124,7 +124,7 @@ int replace_back(struct agent_session *session, const struct session_msg *msg, i
 	   fill the mapping at once, before it is registered, and put zeros where pages are still
 	   missing. */
 	z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);
-	/* The empty file in its place is locked as well, and RLIMIT_MEMLOCK is not enough for
+	/* The present mapping of its place is locked as well, and RLIMIT_MEMLOCK is not enough for
 	   both. */
 	if (z == -EAGAIN && sys_munlock(msg->addr, msg->len) == 0)
 		z = fork_gate_mmap(0, msg->len, PROT_NONE, segment_map_type(msg), fd, msg->offset);

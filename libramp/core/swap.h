@@ -1,5 +1,6 @@
 /*
- * SWAP: puts a scratch mapping (replace.h) in the place of the empty file.
+ * SWAP: puts a scratch mapping (replace.h) in its place: over the empty file, or (SESSION_REPLACE) over the
+ * mapping with less access.
  *
  * Of the agent's thread alone.
  */
