@@ -6,7 +6,7 @@
  *                                        that incarnation of the source is proved gone
  *   released      [pulled_release]       ENDED or SOURCE_OVER, by each of the two threads: it has
  *                                        no read of it any more
- *   FINISHED      [look_for_ends, pull_watch_lost]
+ *   FINISHED      [finish_pull, pull_watch_lost]
  *                                        `finished` was called: every page was LOCAL or LOST
  *
  * Happy path: pull_begin makes an entry and registers the segment's attachments. The pager and the

@@ -42,7 +42,9 @@ struct pulled {
 	atomic_bool marks[PULLED_FINISHED + 1];
 	atomic_uint released; /* PULLER_*: that thread has no read of it any more, and posts none */
 	atomic_bool denied;   /* page faults found no room: SIGBUS, until that may be over */
-	atomic_uint cuts;     /* pages that are LOCAL by a cut and may not be mapped yet: no end */
+	/* Calls of pull_cut_end that have pages LOCAL and may not have mapped them yet: until they
+	   have, the pull does not end. */
+	atomic_uint cuts;
 	/* By PULLER_* - 1. 0: its source answers, or is not asked. */
 	_Atomic uint64_t silent_since_ms[2];
 	_Atomic uint64_t heard_ms;   /* when the last page came */
