@@ -277,8 +277,8 @@ static bool is_known_data(const struct grant *grant, uint64_t offset, size_t len
 	       pages_get(grant->seg, offset / RAMP_PAGE_BYTES) == PAGE_LOCAL;
 }
 
-/* True: a target that can't go by its list gives back the room of each hole that it is told. To it,
-   zeros that have their pages here go out as zeros, not as a hole. */
+/* True: the target can't go by its list of populated pages, and gives back the room of each hole
+   that it is told. So zeros that have their pages here go out to it as zeros, not as a hole. */
 static bool tells_holes(struct grant *grant)
 {
 	struct record record;
