@@ -89,7 +89,8 @@ struct move_target {
 /* ABORTING, of an attempt whose prepare was, or may have been, committed. */
 struct move_aborting {
 	enum meta_proof proof;
-	bool then_again; /* another attempt follows; also set while it is only to be */
+	/* Another attempt follows. Set before ABORTING begins: source_give_up reads it. */
+	bool then_again;
 };
 
 /* One end of one migration at this node. A segment has at most one. */

@@ -72,7 +72,7 @@ void source_give(struct move *m)
 
 /*
  * Prepares the window and goes through it, in one call: gate, revoke, compare, record, message
- * (R3). Two things come before it: the grant (the target reads nothing before it has TRANSFER), and
+ * (R3). Before the window come the grant (the target reads nothing before it has TRANSFER), and
  * programs_prelook, which saves the revoke a look at all mappings. On failure everything is undone in
  * reverse, keys first. In mode copy the target reads first (copy.c).
  */
