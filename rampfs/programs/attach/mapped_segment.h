@@ -65,7 +65,7 @@ struct prelook {
 
 struct mapped_segment {
 	LIST_ENTRY(mapped_segment)
-	link;			  /* programs->mapped segments; protected by programs->lock */
+	link;			  /* programs->msegs; protected by programs->lock */
 	uint32_t refs, attaching; /* protected by programs->lock */
 	uint64_t attaches;	  /* attaches that have begun; protected by programs->lock */
 	ramp_segment_t id;

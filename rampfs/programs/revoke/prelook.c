@@ -37,6 +37,7 @@
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
+/* above mmap_min_addr, below everything that is mapped unless a program asks for such an address */
 #define NOWHERE UINT64_C(0x100000)
 
 /* ---- locked memories ------------------------------------------------------------------------ */
