@@ -88,10 +88,10 @@ int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count
  * on their way, look again as after pull_want; -EIO, -EHOSTDOWN: of an edge, as pull_want. Never
  * blocks.
  *
- * pull_cut_end is called after each begin that was 0. The bytes [offset, offset + done) have their new
- * contents: their whole pages are LOCAL, and page faults that wait for them are resolved; the others
- * are REMOTE again. So no program sees a page between its claim and its bytes, and a kill in between
- * loses nothing.
+ * pull_cut_end is called after each begin that was 0. The bytes [offset, offset + done) have their
+ * new contents: their whole pages are LOCAL, and page faults that wait for them are resolved; the
+ * others are REMOTE again. So no program sees a page between its claim and its bytes, and a kill in
+ * between loses nothing.
  */
 int pull_cut_begin(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len);
 void pull_cut_end(struct pull *pull, struct seg *seg, uint64_t offset, uint64_t len, uint64_t done);

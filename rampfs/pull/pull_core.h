@@ -2,8 +2,8 @@
  * The object that all files of this room share: its configuration, its lists and their lock, the
  * wake-ups of its two threads, and its counters.
  *
- * Locks, in the order in which they are taken: pull->lock (the lists), then the lock of a waitlist or
- * of a claim slot. Each is held for a few stores or a short walk. Everything else belongs to one
+ * Locks, in the order in which they are taken: pull->lock (the lists), then the lock of a waitlist
+ * or of a claim slot. Each is held for a few stores or a short walk. Everything else belongs to one
  * thread, or is atomic.
  */
 #ifndef RAMP_PULL_CORE_H
