@@ -1,9 +1,11 @@
 /*
  * A writer's request for pages.
  *
- * A writer needs [from, to) IN_FLIGHT at once but part of it is being pulled. Until it gets them the
- * prefetch skips the range, so that those under way become fewer; page faults in it are still
- * served. A segment has one such request at a time, protected by a lock of its owner.
+ * A writer needs pages [from, to) IN_FLIGHT at once, but some of them are being pulled. Until it
+ * gets them, but not for ever (CLAIM_MAX_MS), no page of the range is claimed by the prefetch, as a
+ * neighbour of a page fault, or by a hole that reaches beyond its read: so those under way become
+ * fewer. Pages that a page fault or a parked request waits for are still read. A segment has one
+ * such request at a time, protected by the lock of its slot.
  */
 #ifndef RAMP_CLAIM_REQUEST_H
 #define RAMP_CLAIM_REQUEST_H

@@ -70,8 +70,9 @@ void link_free(struct link *link);
    Called before they are claimed; true until the connection is used again. */
 uint64_t link_span(const struct link *link, const struct pulled *pulled, uint64_t first,
 		   uint64_t count);
-/* Posts a read of pages that are claimed, within one span. `waiter`: waits for the first of them; NULL: no page fault
-   does. `bounce`: of bounce_take, the flight's from here on. -EAGAIN: too many are under way. */
+/* Posts a read of pages that are claimed, within one span. `waiter`: waits for the first of them;
+   NULL: no page fault does. `bounce`: of bounce_take, the flight's from here on. -EAGAIN: too many
+   are under way. */
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 	      const struct fault_waiter *waiter, uint8_t *bounce);
 /* Takes data that has come, at most max_bytes. */

@@ -165,11 +165,11 @@ static void demand_give_back(struct pulled *pulled, uint64_t first, uint64_t cou
 }
 
 /*
- * Claims up to `count` pages from a REMOTE one on, within one span, and posts a read of them. Returns how many pages
- * that settles; 0: not now. Room is made while they are on their way. Where the store was full within
- * the last second it is made before the read: recv(2) would find no room, and the link with all its
- * reads would be lost. But where REMOTE pages may be holes, pages that no program touches get no room:
- * a read(2) of a sparse file would fill it.
+ * Claims up to `count` pages from a REMOTE one on, within one span, and posts a read of them.
+ * Returns how many pages that settles; 0: not now. Room is made while they are on their way. Where
+ * the store was full within the last second it is made before the read: recv(2) would find no room,
+ * and the link with all its reads would be lost. But where REMOTE pages may be holes, pages that no
+ * program touches get no room: a read(2) of a sparse file would fill it.
  */
 static uint64_t demand_read(struct link *link, struct pulled *pulled, uint64_t first,
 			    uint64_t count, const struct fault_waiter *waiter)
