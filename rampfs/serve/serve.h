@@ -21,8 +21,8 @@ int serve_open(struct tp *tp, struct serve **out, struct ramp_err *err);
 /* Revokes all grants that are left, and frees. No other call may be under way. */
 void serve_close(struct serve *serve);
 
-/* Grants `key` for a frozen or GIVEN segment to one node. 0 also where that key is granted already. Blocks
-   shortly. */
+/* Grants `key` for a frozen or GIVEN segment to one node. 0 also where that key is granted already.
+   Blocks shortly. */
 int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key, ramp_node_t reader,
 		struct ramp_err *err);
 /* Returns when nothing more is sent under `key`. Blocks shortly. */
