@@ -5,8 +5,8 @@
  * It sends KEYS(k); the target, which has only reserved, pulls every page under k, then says
  * COPIED. The source records GIVEN and sends TRANSFER, and the target records TAKEN, as in any
  * mode. Programs stand still while the pages are copied, and nothing depends on the source
- * afterwards. KEYS is repeated until GIVEN, since KEYS or COPIED may be lost; the answer to it is
- * COPIED, or PULLED: how far the pull is.
+ * afterwards. KEYS is repeated until GIVEN, since KEYS or COPIED may be lost: a target that has
+ * every page says COPIED again. Until it has, it repeats PULLED: how far the pull is.
  *
  * How it fails: before GIVEN by giving up (R4): the target refuses, or reads no page for SILENT_MS,
  * or the request is cancelled. Keys are revoked, access is given back, the prepare is aborted. The

@@ -100,7 +100,8 @@ static bool is_there(const struct move_request *req)
 	return meta_segment(req->t->meta, req->spec.id, &row) == 0 && row.node == req->spec.dst;
 }
 
-/* Waits until the move `taken` has all its pages; NULL: until the segment's move here ends. */
+/* Waits until the segment's move here ends. `taken`: that move, which is pulling, and pulls all of
+   its pages from now on; NULL: it is not pulling. */
 static void wait_here(struct move_request *req, struct move *taken)
 {
 	if (another_waits(req)) {
