@@ -119,8 +119,8 @@ void client_wake_all(struct client *client);
  *
  * But the kernel may wait in there for the program, which can keep the caller for as long as it
  * lives. A client keeps one of these threads at most: another thread of the pager's calls
- * client_blocked, and from then on client_resolve returns at once for all programs of that user, whose
- * pages are mapped by workers (fault/resolve.c).
+ * client_blocked. From then on client_resolve returns at once for all programs of that user, and
+ * workers map their pages, for ten minutes (BY_WORKER_MS in fault/resolve.c).
  */
 void client_resolve(struct client *client, ramp_segment_t id, uint64_t addr, uint64_t first,
 		    uint64_t count);

@@ -267,8 +267,8 @@ static struct token *adopt_token(struct client_request *r, struct ramp_err *err)
 	return NULL;
 }
 
-/* Keeps the error for the answer: the first one, or, before it, the first after which it is not
-   known which ranges the child has mapped; then it must unmap all of them (fork.c). */
+/* Keeps the error for the answer: the first one. But the first one after which it is not known which
+   ranges the child has mapped takes its place: then the child must unmap all of them (fork.c). */
 static void note_failed(struct ramp_err *first, const struct ramp_err *err)
 {
 	bool unknown = err->code == ETIMEDOUT || err->code == ESRCH;

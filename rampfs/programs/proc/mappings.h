@@ -47,8 +47,9 @@ void mappings_close(struct mappings *mappings);
    fn returns nonzero. Returns that; 0; or -errno (-EBUSY: a mapping changes all the time). */
 int mappings_each(struct mappings *mappings, uint64_t lo, uint64_t hi, proc_mapping_fn *fn,
 		  void *arg);
-/* In the window: returns 0 if no page of the file `ino` is present in [lo, hi), and every
-   mapping of it there lies in `covered` (sorted, n entries); else -EBUSY. */
+/* In the window: returns 0 if no page of the file `ino` is present in [lo, hi), and every mapping of
+   it there lies in `covered` (sorted, n entries), or the process has ended; -EBUSY: that is not so;
+   -errno: it can't be told. */
 int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
 		   const struct address_range *covered, size_t n);
 /* Returns 1 if a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. Asks for all

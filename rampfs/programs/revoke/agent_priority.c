@@ -20,11 +20,11 @@
  * An agent sleeps while the daemon asks nothing of it. One that computes instead takes a processor
  * from every thread that has no priority, the daemon's other threads among them. So each second the
  * daemon looks at how much agents have computed. Of n agents each may compute for 1/n of half the
- * time. One of which nothing was asked loses its priority at the first look that finds more; one of
- * which something was asked may compute more than that for half a minute longer than it has rested,
- * since to drop what is mapped takes 34 ms a GiB of small pages. The threads that its user names
- * within the next minute get no priority either. (A false judgement costs a slower revoke, where
- * programs are busy, and nothing else.)
+ * time (n counts up to AGENTS_MAX). One of which nothing was asked loses its priority at the first
+ * look that finds more; one of which something was asked may compute more than that for half a
+ * minute longer than it has rested, since to drop what is mapped takes 34 ms a GiB of small pages.
+ * The threads that its user names within the next minute get no priority either. (A false judgement
+ * costs a slower revoke, where programs are busy, and nothing else.)
  *
  * All of it happens under programs->priority_lock, so that a session that ends takes nothing from
  * the one that has come in its place.
