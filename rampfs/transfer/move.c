@@ -30,7 +30,7 @@
  *   S_FREEING -> END, S_LEFT              [freed]            file removed; or still mapped: later
  *   S_GIVEN, S_LEFT -> S_REVERTING        [revert]           row STABLE(S), newer than e (R5)
  *   S_GIVEN, S_LEFT -> S_ROLLED_BACK      [revert]           the same, but T may have served
- *   S_ROLLED_BACK -> S_REVERTING          [revert]           --reclaim has accepted that
+ *   S_ROLLED_BACK -> S_REVERTING          [revert]           --reclaim accepts that; or ORPHAN
  *   S_ROLLED_BACK -> S_FREEING            [free_it]          the segment is unlinked
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
