@@ -111,27 +111,82 @@ static bool holes_fit(int fd, uint64_t from, uint64_t to)
 	return at >= 0 && holes <= free_bytes;
 }
 
-/* Behind the file's end the kernel takes no huge pages anyway (huge=within_size). */
+/* Takes [from, to), which lies within the file, through a mapping without huge pages. */
+static int take_within(int fd, uint64_t from, uint64_t to)
+{
+	void *base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)from);
+	int rc;
+
+	if (base == MAP_FAILED)
+		return -errno;
+	mapping_want_small(base, to - from);
+	rc = madvise(base, to - from, MADV_POPULATE_WRITE) ? -errno : 0;
+	munmap(base, to - from);
+	return rc;
+}
+
+/* Takes [from, to) behind the file's end, which stays where it is. */
+static int take_kept(int fd, uint64_t from, uint64_t to)
+{
+	while (from < to && fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+static int take_page(int fd, uint64_t size, uint64_t at)
+{
+	return at < size ? take_within(fd, at, at + RAMP_PAGE_BYTES)
+			 : take_kept(fd, at, at + RAMP_PAGE_BYTES);
+}
+
+/*
+ * Takes [from, to) behind the file's end, where there is nothing to map. The kernel
+ * (huge=within_size) counts the end of the write itself as the file's, and takes the largest aligned
+ * folio around a page that ends by then and has no page yet: 2 MiB for the last page of a block. So
+ * the first page of each block is taken alone, which all folios that begin before it would have to
+ * contain. Alone it gets a page of its own where its number is even; where it is odd, the page
+ * before it is taken for that, and is one too many.
+ */
+static int take_behind(int fd, uint64_t size, uint64_t from, uint64_t to)
+{
+	int rc = 0;
+
+	while (from < to && !rc) {
+		uint64_t end = (from / RAMP_HUGE_BYTES + 1) * RAMP_HUGE_BYTES;
+
+		if (from / RAMP_PAGE_BYTES % 2)
+			from -= RAMP_PAGE_BYTES;
+		if (end > to)
+			end = to;
+		rc = take_page(fd, size, from);
+		if (!rc)
+			rc = take_kept(fd, from + RAMP_PAGE_BYTES, end);
+		from = end;
+	}
+	return rc;
+}
+
 void seg_take_small(struct seg *seg, uint64_t offset, uint64_t len)
 {
-	uint64_t size = seg_small(seg) ? seg_size(seg) : 0, from, to = offset + len;
-	void *base;
+	uint64_t size, from, to, within;
+	int fd, rc = 0;
 
-	if (to > size)
-		to = size;
-	if (offset >= to)
+	if (!seg_small(seg) || !len)
 		return;
+	size = page_up(seg_size(seg));
 	from = page_down(offset);
-	to = page_up(to);
-	if (!holes_fit(seg_fd(seg), from, to))
+	to = page_up(offset + len);
+	within = to < size ? to : size;
+	fd = seg_fd(seg);
+	if (!holes_fit(fd, from, to))
 		return;
-	base = mmap(NULL, to - from, PROT_READ | PROT_WRITE, MAP_SHARED, seg_fd(seg), (off_t)from);
-	if (base == MAP_FAILED)
-		return;
-	mapping_want_small(base, to - from);
-	if (madvise(base, to - from, MADV_POPULATE_WRITE))
-		log_debug("segment %" PRIu64 ": small pages: %s", seg->id, strerror(errno));
-	munmap(base, to - from);
+	if (from < within)
+		rc = take_within(fd, from, within);
+	if (!rc && to > size)
+		rc = take_behind(fd, size, from > size ? from : size, to);
+	if (rc)
+		log_debug("segment %" PRIu64 ": small pages: %s", seg->id, strerror(-rc));
 }
 
 /* ---- the mapping and its guard --------------------------------------------------------------- */

@@ -68,6 +68,51 @@ fallocate -l 100M "$mnt/a/a/none"
 same 102400 "$(du -k "$mnt/a/a/none" | cut -f1)" "KiB that one which finds room takes"
 rm "$mnt/a/a/none"
 
+echo "behind the end, up to the last page of an aligned block, too"
+cat >"$scratch/behind.py" <<'P'
+import os, sys
+how, path = sys.argv[1:]
+HUGE, PAGE = 2 << 20, 4096
+fd = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_APPEND if how == "append" else 0))
+os.setxattr(path, "user.ramp.pages", b"small")
+for i in range(1, 41):
+    end = i * HUGE
+    text = b"%-100d" % i
+    if how == "write":
+        assert os.pwrite(fd, text, end - len(text)) == len(text)
+    elif how == "append":
+        os.ftruncate(fd, end - len(text))
+        assert os.write(fd, text) == len(text)
+    elif how == "pages":
+        assert os.pwrite(fd, text * 82, end - 8200) == 8200
+    elif how == "allocate":
+        os.posix_fallocate(fd, end - PAGE, PAGE)
+    elif how == "keep":
+        os.system(f"fallocate -n -o {end - PAGE} -l {PAGE} {path}")
+assert os.fstat(fd).st_size == (0 if how == "keep" else 40 * HUGE), os.fstat(fd).st_size
+data = b"" if how == "keep" else os.pread(fd, 2 * HUGE, 38 * HUGE)
+if data:
+    text = {"write": b"%-100d" % 40, "append": b"%-100d" % 40, "pages": b"%-100d" % 40 * 82}.get(how, b"")
+    assert data[HUGE:] == bytes(HUGE - len(text)) + text
+    assert data[:HUGE - 8200] == bytes(HUGE - 8200)
+P
+# 40 blocks of 2 MiB, each with its last page and at most three before it.
+for how in write append pages allocate keep; do
+	python3 "$scratch/behind.py" $how "$mnt/a/a/behind"
+	kib=$(du -k "$mnt/a/a/behind" | cut -f1)
+	[ "$kib" -ge 160 ] && [ "$kib" -le 640 ] || fail "$how behind the end: it takes $kib KiB"
+	rm "$mnt/a/a/behind"
+done
+: >"$mnt/a/a/behind"
+setfattr -n user.ramp.pages -v small "$mnt/a/a/behind"
+fallocate -l 9M "$mnt/a/a/behind"
+same 9216 "$(du -k "$mnt/a/a/behind" | cut -f1)" "KiB that an fallocate behind the end takes"
+same 0 "$(rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+for p in range(0, 9 << 20, 4096): assert m[p] == 0
+print(sum(int(l.split()[1]) for l in open("/proc/self/smaps") if l.startswith("ShmemPmdMapped")))' "$mnt/a/a/behind")" "KiB of it in huge pages"
+rm "$mnt/a/a/behind"
+
 echo "a full segment of small pages is not made huge"
 truncate -s 64M "$mnt/a/a/full"
 python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.ramp.pages", b"small")' "$mnt/a/a/full"
