@@ -211,6 +211,10 @@ void programs_await(struct programs *programs, struct seg *seg, uint64_t until_m
 /* Returns true while any process of this machine maps the segment's file, or can't be looked into.
    Blocks (asks /proc; up to 3 s). */
 bool programs_mapped(struct programs *programs, struct seg *seg);
+#define PROGRAMS_KEEPER 128
+/* A process that maps the segment's file, and why it may not let go of it: "process 4711 (x), which
+   is stopped,"; empty: none was found. Blocks as programs_mapped. */
+void programs_keeper(struct seg *seg, char who[PROGRAMS_KEEPER]);
 
 /*
  * Asks the mount for a process that holds the segment by FUSE passthrough: such a process has no

@@ -26,6 +26,7 @@
 #include "move_request_core.h"
 
 #define FREE_AGAIN_MS 4u
+#define NAME_AFTER    4u    /* failed tries to free it, before all processes are searched */
 #define LISTED_MS     1000u /* for the target's tables to show it as the owner */
 
 int given_grant(struct move *m)
@@ -193,6 +194,16 @@ static void revert(struct move *m, const struct segment_row *row)
 	move_work(m, revert_work, reverted);
 }
 
+/* Names the process that keeps it: until then the segment can't come back here. */
+static void name_keeper(struct move *m)
+{
+	char who[PROGRAMS_KEEPER];
+
+	programs_keeper(m->seg, who);
+	if (who[0])
+		ramp_err_set(&m->work_err, EBUSY, "%s still has it mapped", who);
+}
+
 static void free_work(struct move *m)
 {
 	if (m->source.free_tries) /* it is still mapped: by clients that attached late */
@@ -201,6 +212,8 @@ static void free_work(struct move *m)
 	m->work_rc = store_remove(m->seg, true, &m->work_err);
 	if (m->work_rc == -ENOENT)
 		m->work_rc = 0;
+	if (m->work_rc == -EBUSY && m->source.free_tries >= NAME_AFTER)
+		name_keeper(m);
 	/* A client that attached after given_leave has found GIVEN, and waits in the freeze until
 	   now. */
 	if (m->work_rc == 0)
@@ -214,6 +227,8 @@ static void freed(struct move *m)
 		move_end(m);
 		return;
 	}
+	if (m->source.free_tries >= NAME_AFTER)
+		memcpy(m->source.kept, m->work_err.text, sizeof(m->source.kept));
 	if (m->source.free_tries++ == 9)
 		log_warn("segment %" PRIu64 " has left but can't be freed yet: %s", m->id,
 			 m->work_err.text);

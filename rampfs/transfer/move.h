@@ -69,8 +69,9 @@ struct move_source {
 	bool freeing;	       /* the bytes are to be freed */
 	bool free_paused;      /* not before the timer */
 	unsigned free_tries;
-	uint64_t window_from_us; /* 0: the freeze was in another life */
-	uint64_t shown_since_ms; /* our tables have shown the target since; 0: not yet */
+	char kept[RAMP_ERR_TEXT_BYTES]; /* why it can't be freed; empty: nothing keeps it */
+	uint64_t window_from_us;	/* 0: the freeze was in another life */
+	uint64_t shown_since_ms;	/* our tables have shown the target since; 0: not yet */
 };
 
 /* Fields of the target's end. */

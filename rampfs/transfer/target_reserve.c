@@ -138,7 +138,7 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 	if ((target_is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
 		drop_reservation(m);
 	refuse_send(m->t, from, c, EAGAIN, "an earlier copy of it is still here (%s)",
-		    move_state_name(m->state));
+		    m->source.kept[0] ? m->source.kept : move_state_name(m->state));
 }
 
 static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connect *c)

@@ -109,6 +109,12 @@ void programs_gone(struct programs *programs, struct seg *seg, const char *owner
 	world_unlock();
 }
 
+void programs_keeper(struct seg *seg, char who[PROGRAMS_KEEPER])
+{
+	(void)seg;
+	who[0] = 0;
+}
+
 void programs_back(struct programs *programs, struct seg *seg)
 {
 	(void)programs;

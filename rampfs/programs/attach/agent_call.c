@@ -162,6 +162,17 @@ void agent_expect(struct client *client, uint32_t serial, struct mapped_segment 
 	loop_wake_send(client->programs->look);
 }
 
+bool agent_expects(struct client *client, const struct mapped_segment *mseg, uint64_t addr,
+		   uint64_t len)
+{
+	const struct late *late;
+
+	STAILQ_FOREACH (late, &client->late, link)
+		if (late->mseg == mseg && late->addr == addr && late->len == len)
+			return true;
+	return false;
+}
+
 void agent_take_late(struct client *client)
 {
 	if (pthread_mutex_trylock(&client->io))

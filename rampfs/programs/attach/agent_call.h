@@ -4,6 +4,7 @@
 #ifndef RAMP_PROGRAMS_AGENT_CALL_H
 #define RAMP_PROGRAMS_AGENT_CALL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/session.h"
@@ -26,6 +27,10 @@ int agent_look(struct client *client, uint32_t serial, uint64_t *at);
 /* Notes a GONE that was sent and not answered yet: when it is, the range is woken. io is held. */
 void agent_expect(struct client *client, uint32_t serial, struct mapped_segment *mseg,
 		  uint64_t addr, uint64_t len);
+/* Whether the GONE of that range waits for its answer, which agent_wait(client, 0, ...) takes. io is
+   held. */
+bool agent_expects(struct client *client, const struct mapped_segment *mseg, uint64_t addr,
+		   uint64_t len);
 /* Takes late answers, unless another thread is in a conversation. Control thread. */
 void agent_take_late(struct client *client);
 /* Drops the notes of unanswered GONEs, when the last reference to the client goes. */

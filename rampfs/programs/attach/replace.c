@@ -9,8 +9,10 @@
  * missing, and SWAP moves it into place with its registration: at no time can a page be read before
  * it has come.
  *
- * How it fails: an agent that does not answer (its process is stopped) has the message in its
- * socket; accesses that wait in the range continue to wait until it has carried the message out
+ * The agent of a stopped process is let run for that, alone (lone_run.c).
+ *
+ * How it fails: an agent that does not answer (its process is stopped, and traced by another) has
+ * the message in its socket; accesses that wait in the range continue to wait until it has carried the message out
  * (agent_expect). If there is no session, the agent is told when it connects (client_catch_up). The
  * process's limit (RLIMIT_AS) may not allow it to map the segment in addition to the empty file in
  * its place: then the segment comes back in halves, and halves of those. If a BACK fails all the
@@ -35,6 +37,7 @@
 #include "memory/pages.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
+#include "programs/proc/lone_run.h"
 #include "programs/proc/process.h"
 #include "programs/proc/search.h"
 #include "programs/programs.h"
@@ -44,6 +47,9 @@
 #define BACK_MS		 5000u
 #define BOOST_MS	 500u /* how long this has real-time priority over other threads */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
+#define LATE_LOOK_MS	 20u
+#define LENT_MS		 2000u	/* for one stopped process */
+#define LENT_ALL_MS	 10000u /* for all of them that have one segment mapped */
 #define SESSION_LOOK_US	 5000u
 #define STUCK_LOOK_US	 100000
 
@@ -90,6 +96,36 @@ int replace_open_empty(struct programs *p, ramp_segment_t id, bool writable)
 	return fd;
 }
 
+/* Waits for the answer to a GONE that was sent before: a second one would be said to the user once
+   more. io is held. */
+static int wait_for_late(struct mapped_segment *mseg, const struct mapping_ref *ref,
+			 uint64_t until_ms)
+{
+	uint64_t len = ref->end - ref->start;
+	int rc = -ETIMEDOUT;
+
+	while (rc == -ETIMEDOUT && agent_expects(ref->client, mseg, ref->start, len)) {
+		uint64_t soon_ms = clock_ms() + LATE_LOOK_MS;
+
+		if (soon_ms > until_ms)
+			return rc;
+		rc = agent_wait(ref->client, 0, soon_ms, NULL);
+	}
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+static int say_gone(struct mapped_segment *mseg, const struct mapping_ref *ref,
+		    struct session_msg *msg, int fd, uint64_t until_ms)
+{
+	int rc = agent_send(ref->client, msg, fd);
+
+	if (!rc)
+		rc = agent_wait(ref->client, msg->serial, until_ms, NULL);
+	if (rc == -ETIMEDOUT)
+		agent_expect(ref->client, msg->serial, mseg, msg->addr, msg->len);
+	return rc;
+}
+
 int replace_gone(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
 		 bool say, uint64_t until_ms)
 {
@@ -112,11 +148,10 @@ int replace_gone(struct programs *p, struct mapped_segment *mseg, const struct m
 	if (fd < 0)
 		return fd;
 	pthread_mutex_lock(&ref->client->io);
-	rc = agent_send(ref->client, &msg, fd);
-	if (!rc)
-		rc = agent_wait(ref->client, msg.serial, until_ms, NULL);
-	if (rc == -ETIMEDOUT)
-		agent_expect(ref->client, msg.serial, mseg, msg.addr, msg.len);
+	if (agent_expects(ref->client, mseg, msg.addr, msg.len))
+		rc = wait_for_late(mseg, ref, until_ms);
+	else
+		rc = say_gone(mseg, ref, &msg, fd, until_ms);
 	pthread_mutex_unlock(&ref->client->io);
 	close(fd);
 	if (!rc)
@@ -147,12 +182,47 @@ static void catch_up_soon(struct mapped_segment *mseg)
 	pthread_rwlock_unlock(&mseg->lock);
 }
 
+/*
+ * Time that the agent of a stopped process is lent: it runs alone. So the process does not keep the
+ * bytes of a segment that has left, and has one that came back in its place when it continues.
+ */
+struct lent {
+	struct client *client; /* the process that was looked at last; NULL: none yet */
+	struct lone_run *run;  /* its agent's; NULL: it is not stopped, or may not run */
+	bool stopped;
+	uint64_t until_ms; /* when its time ends */
+	uint64_t last_ms;  /* when the time of all ends */
+};
+
+static void lent_end(struct lent *lent)
+{
+	lone_run_end(lent->run);
+	lent->run = NULL;
+}
+
+static void lent_begin(struct lent *lent, struct client *client)
+{
+	uint64_t now = clock_ms();
+
+	if (lent->client == client)
+		return;
+	lent_end(lent);
+	lent->client = client;
+	lent->stopped = client_is(client, CLIENT_READY) &&
+			(client_stopped(client) || process_state(client->pid) == 'T');
+	lent->until_ms = now + LENT_MS < lent->last_ms ? now + LENT_MS : lent->last_ms;
+	if (lent->stopped && client->pidfd >= 0 && now < lent->until_ms)
+		lent->run = lone_run_begin(client->pid, client_agent_thread(client), client->pidfd,
+					   lent->until_ms);
+}
+
 /* Sends GONE for every range that still maps the segment (of client `only`; NULL: of all). One
    line a process. `again`: which agents do not answer was logged already. change is held. */
 static void gone_all(struct programs *p, struct mapped_segment *mseg, struct client *only,
 		     bool again)
 {
 	uint64_t until = clock_ms() + GONE_MS;
+	struct lent lent = {.last_ms = clock_ms() + LENT_ALL_MS};
 	struct mapping_ref *refs = NULL;
 	size_t count = 0, told = SIZE_MAX;
 
@@ -164,23 +234,25 @@ static void gone_all(struct programs *p, struct mapped_segment *mseg, struct cli
 	}
 	for (size_t i = 0; i < count; i++) {
 		struct client *client = refs[i].client;
-		bool stopped;
 		int rc;
 
 		if (refs[i].gone || (only && client != only))
 			continue;
-		/* A stopped process does it when it continues; its accesses before that wait, as
-		   they do now. */
-		stopped = client_stopped(client);
+		/* A stopped process whose agent can't be let run does it when it continues; its
+		   accesses before that wait, as they do now. */
+		lent_begin(&lent, client);
 		rc = replace_gone(p, mseg, &refs[i], is_another(refs, i, told),
-				  stopped ? 0 : until);
-		if (rc && rc != -ESRCH && !stopped && !again)
+				  !lent.stopped ? until
+				  : lent.run	? lent.until_ms
+						: 0);
+		if (rc && rc != -ESRCH && (!lent.stopped || lent.run) && !again)
 			log_warn("process %d still waits for segment %llu, which has gone: %s",
 				 (int)client->pid, (unsigned long long)mseg->id, why_not(rc));
 		told = i;
 		if (i + 1 == count || refs[i + 1].client != client)
 			mseg_look(p, mseg, client);
 	}
+	lent_end(&lent);
 	mapping_refs_free(refs, count);
 }
 
@@ -303,6 +375,19 @@ static void say_not_back(struct programs *p, struct mapped_segment *mseg, struct
 	agent_call(client, &msg, -1, clock_ms() + GONE_MS, NULL);
 }
 
+/* As back_in_parts. -EINPROGRESS: the process is stopped and its agent can't be let run, so that it
+   would not answer. */
+static int back_one(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
+		    uint32_t flags, uint64_t until_ms, struct lent *lent)
+{
+	lent_begin(lent, ref->client);
+	if (lent->stopped && !lent->run)
+		return -EINPROGRESS;
+	if (lent->run && lent->until_ms < until_ms)
+		until_ms = lent->until_ms;
+	return back_in_parts(p, mseg, ref, flags, until_ms);
+}
+
 /* Puts back every range that maps the empty file (of client `only`; NULL: of all, for a caller
    that has called kernel_rt_boost). `again`: processes that could not get it back were told
    already. change is held. */
@@ -310,6 +395,7 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct cli
 		     bool again)
 {
 	uint64_t until = clock_ms() + BACK_MS, calm = only ? UINT64_MAX : clock_ms() + BOOST_MS;
+	struct lent lent = {.last_ms = until};
 	struct mapping_ref *refs = NULL;
 	struct segment_row row;
 	uint32_t flags = 0;
@@ -333,8 +419,10 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct cli
 			kernel_rt_boost(0);
 			calm = UINT64_MAX;
 		}
-		rc = refs[i].gone ? back_in_parts(p, mseg, &refs[i], flags, until) : 0;
-		if (rc && rc != -ESRCH) {
+		rc = refs[i].gone ? back_one(p, mseg, &refs[i], flags, until, &lent) : 0;
+		if (rc == -EINPROGRESS) {
+			atomic_store(&client->behind, true);
+		} else if (rc && rc != -ESRCH) {
 			atomic_store(&client->behind, true);
 			if (!again && is_another(refs, i, told))
 				say_not_back(p, mseg, client, rc);
@@ -343,6 +431,7 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct cli
 		if (i + 1 == count || refs[i + 1].client != client)
 			mseg_look(p, mseg, client);
 	}
+	lent_end(&lent);
 	mapping_refs_free(refs, count);
 }
 

@@ -40,6 +40,15 @@
 
 /* ---- obstacles ------------------------------------------------------------------------------ */
 
+/* Whether it is a thread of this daemon, which lets the agent run for a moment (lone_run.c). */
+static bool is_own_thread(pid_t tid)
+{
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d", (int)tid);
+	return tid && !access(path, F_OK);
+}
+
 int inject_ready(struct client *client, char why[INJECT_WHY])
 {
 	pid_t tid = client_agent_thread(client), tracer = process_tracer(client->pid, tid);
@@ -47,7 +56,7 @@ int inject_ready(struct client *client, char why[INJECT_WHY])
 	why[0] = 0;
 	if (process_frozen(client->pid))
 		snprintf(why, INJECT_WHY, "is in a frozen cgroup");
-	else if (tracer)
+	else if (tracer && !is_own_thread(tracer))
 		snprintf(why, INJECT_WHY, "is stopped and traced by process %d", (int)tracer);
 #ifndef __x86_64__
 	else
@@ -100,6 +109,25 @@ static bool is_syscall_stop(int status)
 static int signal_of(int status)
 {
 	return status >> 16 || is_syscall_stop(status) ? 0 : WSTOPSIG(status);
+}
+
+/* Begins to trace the agent. Waits, while there is time, for another thread of this daemon that
+   traces it. */
+static int seize(struct injection *in)
+{
+	bool was_ours = true, ours;
+	int code;
+
+	while (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
+		code = errno;
+		ours = is_own_thread(process_tracer(in->pid, in->tid));
+		/* Once more after that: it may have let go between the two calls. */
+		if (code != EPERM || !(ours || was_ours) || clock_ms() >= in->until_ms)
+			return -code;
+		was_ours = ours;
+		usleep(TRAP_PAUSE_US);
+	}
+	return 0;
 }
 
 /* Runs the thread to the next entry or exit of a system call. */
@@ -237,8 +265,8 @@ static int inject(struct bounded *bounded, void *arg)
 	if (rc)
 		return rc;
 	in->bounded = bounded;
-	if (ptrace(PTRACE_SEIZE, in->tid, NULL, PTRACE_O_TRACESYSGOOD)) {
-		rc = -errno;
+	rc = seize(in);
+	if (rc) {
 		snprintf(in->why, INJECT_WHY, "is stopped, and tracing it failed: %s",
 			 strerror(-rc));
 		return rc;

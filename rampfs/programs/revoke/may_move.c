@@ -215,6 +215,24 @@ int programs_maps_file(dev_t dev, uint64_t ino, pid_t *pid)
 	return search_any(dev, ino, pid);
 }
 
+void programs_keeper(struct seg *seg, char who[PROGRAMS_KEEPER])
+{
+	char name[64], state;
+	struct stat st;
+	pid_t pid = 0;
+
+	who[0] = 0;
+	if (fstat(seg_fd(seg), &st) || !search_any(st.st_dev, st.st_ino, &pid) || !pid)
+		return;
+	process_name(pid, name);
+	state = process_state(pid);
+	snprintf(who, PROGRAMS_KEEPER, "process %s%s", name,
+		 process_frozen(pid)		? ", which is in a frozen cgroup,"
+		 : process_tracer(pid, pid)	? ", which is traced by another,"
+		 : state == 'T' || state == 't' ? ", which is stopped,"
+						: "");
+}
+
 bool programs_mapped(struct programs *p, struct seg *seg)
 {
 	struct stat st;

@@ -55,17 +55,32 @@ counter() { dd if="$1" bs=8 skip=512 count=1 status=none | od -An -tu8 | tr -d '
 stop() { kill -STOP "$pid" && within 5 is_state T; }
 move() { python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$1" "$2"; }
 
-# away, while the program is stopped; it learns of it when it continues
+# Whether the process of $pid maps a file with a segment's bytes: one of the store that is no empty one.
+maps_segment() { sed 's/.* \//\//' "/proc/$pid/maps" | grep -q "/store/[0-9]"; }
+told() { grep -c "$1" "$scratch/err" || true; }
+kib_used() { df -k --output=used "$1" | tail -n 1 | tr -d ' '; }
+
+# away, while the program is stopped: its agent alone lets the segment go, so that no byte of it stays here
 writer "$a/a/f"
+used=$(kib_used "$a")
+[ "$used" -ge 8192 ] || fail "8 MiB take $used KiB"
 stop
 move "$a/a/f" "$a/b/f"
 same T "$(state_of)" "the writer's state after mv"
+for task in "/proc/$pid/task/"*; do
+	within 5 grep -q "^State:.T" "$task/status"
+	grep -q "^TracerPid:.0$" "$task/status" || fail "$task is still traced"
+done
+! maps_segment || fail "it still has the segment mapped: $(cat "/proc/$pid/maps")"
+freed() { [ "$(kib_used "$a")" -le $((used - 8000)) ]; }
+within 10 freed
 at=$(counter "$b/b/f")
 kill -CONT "$pid"
 status=0
 wait "$pid" || status=$?
 same 135 "$status" "the writer's end (SIGBUS)"
 grep -q "a/f is now on node b; touching it here is SIGBUS" "$scratch/err" || fail "it was not told: $(cat "$scratch/err")"
+same 1 "$(told "is now on node")" "how often it was told"
 same "$at" "$(counter "$b/b/f")" "the counter, after the writer went on"
 rm "$b/b/f"
 
@@ -95,19 +110,90 @@ within 10 grep -q "is now on node b" "$scratch/err"
 within 20 move "$a/b/f" "$a/a/f"
 echo >&9
 within 20 grep -q "as it was" "$scratch/out"
-# the same with the way back while the program is still stopped: no old byte is ever seen
+# the same with the way back while the program is still stopped, again and again: the segment is in its place when the
+# program continues, and no old byte is ever seen
 stop
-move "$a/a/f" "$a/b/f"
-printf 'anew     ' | dd of="$b/b/f" bs=4096 seek=1 conv=notrunc status=none
-move "$b/b/f" "$b/a/f" 2>"$scratch/back" || grep -q "busy" "$scratch/back" || fail "$(cat "$scratch/back")"
+for round in 1 2 3; do
+	move "$a/a/f" "$a/b/f"
+	printf 'anew %s   ' "$round" | dd of="$b/b/f" bs=4096 seek=1 conv=notrunc status=none
+	move "$b/b/f" "$b/a/f"
+	same T "$(state_of)" "its state after the way back"
+done
+within 5 maps_segment
 kill -CONT "$pid"
-[ -e "$a/a/f" ] || within 20 move "$a/b/f" "$a/a/f"
-within 5 test -e "$a/a/f"
 echo >&9
-within 20 grep -q "anew" "$scratch/out"
+within 20 grep -q "anew 3" "$scratch/out"
 same next "$(head -c 4 "$a/a/f")" "its store"
 exec 9>&-
 wait "$pid"
+rm "$a/a/f"
+
+# a process that keeps the bytes at the source and answers to no session is named when the segment is to come back
+cat >"$scratch/keeper.py" <<'P'
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+print("ready", flush=True)
+sys.stdin.readline()
+m = mmap.mmap(f, 0, prot=mmap.PROT_READ)
+print("mapped", flush=True)
+sys.stdin.readline()
+P
+head -c 8M /dev/urandom >"$a/a/f"
+sum=$(sha256sum <"$a/a/f")
+: >"$scratch/out"
+python3 "$scratch/keeper.py" "$state/a/store/$(xattr "$a/a/f" id)" <"$scratch/in" >"$scratch/out" &
+pid=$!
+exec 9>"$scratch/in"
+within 20 grep -q ready "$scratch/out"
+move "$a/a/f" "$a/b/f"
+echo >&9
+within 20 grep -q mapped "$scratch/out"
+stop
+refused "busy" move "$b/b/f" "$b/a/f"
+named="process $pid (python3), which is stopped, still has it mapped"
+grep -q "stays: .*an earlier copy of it is still here ($named)" "$scratch/cluster/b.log" ||
+	fail "b's log does not name it: $(grep stays: "$scratch/cluster/b.log")"
+within 20 grep -q "has left but can't be freed yet: $named" "$scratch/cluster/a.log"
+kill -CONT "$pid"
+exec 9>&-
+wait "$pid"
+within 20 move "$b/b/f" "$b/a/f"
+same "$sum" "$(sha256sum <"$a/a/f")" "its bytes"
+rm "$a/a/f"
+
+# a program that writes all the time does not notice that its segment was away while it was stopped
+writer "$a/a/f"
+stop
+for round in 1 2 3; do
+	move "$a/a/f" "$a/b/f"
+	move "$b/b/f" "$b/a/f"
+done
+within 5 maps_segment
+at=$(counter "$a/a/f")
+kill -CONT "$pid"
+ended_or_goes_on() { ! kill -0 "$pid" 2>/dev/null || [ "$(counter "$a/a/f")" != "$at" ]; }
+goes_on() { kill -0 "$pid" && [ "$(counter "$a/a/f")" != "$at" ]; }
+within 10 goes_on
+# continued and stopped at any moment of it: the program ends by SIGBUS where it continued without its segment, else it
+# writes on
+for round in 1 2 3 4 5; do
+	kill -0 "$pid" 2>/dev/null || writer "$a/a/f"
+	for _ in $(seq 300); do kill -STOP "$pid" && sleep 0.003 && kill -CONT "$pid" || break; done 2>/dev/null &
+	flips=$!
+	within 20 move "$a/a/f" "$a/b/f"
+	within 20 move "$a/b/f" "$a/a/f"
+	wait "$flips" || true
+	at=$(counter "$a/a/f")
+	if kill -CONT "$pid" 2>/dev/null; then
+		within 10 ended_or_goes_on
+	fi
+	kill -0 "$pid" 2>/dev/null && continue
+	status=0
+	wait "$pid" || status=$?
+	same 135 "$status" "how it ended"
+done
+kill -KILL "$pid" 2>/dev/null || true
+wait "$pid" || true
 rm "$a/a/f"
 
 # traced by another process: EBUSY, and everything as before
