@@ -15,6 +15,7 @@
 #include "base/statedir.h"
 #include "daemon_main.h"
 #include "keeper_main.h"
+#include "kernel_needs.h"
 #include "memory/store.h"
 #include "options.h"
 #include "programs/programs.h"
@@ -93,6 +94,8 @@ int main(int argc, char **argv)
 	case MODE_MOUNT:
 		break;
 	}
+	if (!role[0] && kernel_needs(&err))
+		return main_fail(&err);
 	if (geteuid() != 0) {
 		fputs("rampfs: mounting needs root\n", stderr);
 		return exit_failed;

@@ -109,6 +109,17 @@ for command in $(complete_words rampfs-node ""); do
 	rampfs-node --help | grep -q "^  $command " || fail "$command is completed for rampfs-node, and is none"
 done
 
+# A kernel that is too old is named, and what it lacks, and on Debian 12 the package of a newer one.
+lacks="lacks PAGEMAP_SCAN and userfaultfd's asynchronous write protection: Linux 6.7 or later is needed"
+if grep -qx VERSION_CODENAME=bookworm /etc/os-release; then
+	lacks="$lacks (package linux-image-6.12-amd64 of bookworm-backports)"
+fi
+status=0
+setarch --uname-2.6 rampfs "$scratch" /mnt >"$scratch/out" 2>"$scratch/err" || status=$?
+same 1 $status "the exit status of rampfs on an old kernel"
+same "rampfs: Linux $(setarch --uname-2.6 uname -r) $lacks" "$(cat "$scratch/out" "$scratch/err")" "what rampfs on an old kernel says"
+setarch --uname-2.6 rampfs --version >/dev/null || fail "rampfs --version needs no kernel"
+
 # mount(8) passes on its helper's exit status: 1 is a wrong option there, 32 a mount that failed.
 ln -s "$(command -v rampfs)" "$scratch/mount.rampfs"
 helper() {
