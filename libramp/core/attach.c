@@ -406,7 +406,7 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 			"a process that shares its parent's memory (vfork) maps no segment; "
 			"its parent can");
 	}
-	if (rc && rc != -ENOTTY && rc != -EEXIST)
+	if (rc && rc != -ENOTTY && !(rc == -EEXIST && (call.flags & MAP_FIXED_NOREPLACE)))
 		say_refusal("mmap", -rc, a.reason);
 	guard_leave(&guard);
 	*at = a.start;

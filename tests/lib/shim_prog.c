@@ -148,6 +148,7 @@ static const struct scenario {
 	{"large", scenario_large},
 	{"arguments", scenario_arguments},
 	{"around", scenario_around},
+	{"taken", scenario_taken},
 	{"halfway", scenario_halfway},
 	{"readonly", scenario_readonly},
 	{"protect", scenario_protect},

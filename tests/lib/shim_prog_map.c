@@ -157,6 +157,22 @@ void scenario_halfway(void)
 	wait_for(pid);
 }
 
+/* Another user of the arena's addresses: a line says why the segment can't be mapped, but for a call
+   that asks for the errno. */
+void scenario_taken(void)
+{
+	void *at = (void *)map(PAGE, RW, MAP_SHARED, 0);
+	int fd = open_file(O_RDWR);
+
+	CHECK(munmap(at, PAGE) == 0);
+	CHECK(mmap(at, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == at);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EEXIST);
+	CHECK(mmap(at, PAGE, RW, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0) == MAP_FAILED &&
+	      errno == EEXIST);
+	CHECK(munmap(at, PAGE) == 0);
+	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) == at);
+}
+
 void scenario_readonly(void)
 {
 	volatile unsigned char *p = map(SEGMENT_BYTES, PROT_READ, MAP_SHARED, 0), *q;

@@ -175,7 +175,7 @@ static const struct quiet {
 	{"basic", 0},	{"partial", 0}, {"large", 2},	{"arguments", 1},  {"readonly", 0},
 	{"protect", 1}, {"remap", 3},	{"private", 0}, {"forks", 0},	   {"execs", 0},
 	{"kin", 1},	{"threads", 0}, {"signals", 0}, {"daemonlike", 0}, {"leaver", 0},
-	{"around", 0},	{"halfway", 0}, {"full", 1},
+	{"around", 0},	{"halfway", 0}, {"full", 1},	{"taken", 1},
 };
 
 START_TEST(a_program_maps_as_mmap_promises)

@@ -324,7 +324,9 @@ int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 	if (rc == -ESRCH || rc == -EPROTO)
 		return ramp_err_set(err, ESRCH, "the process's session has ended");
 	if (rc == -EEXIST)
-		return ramp_err_set(err, EEXIST, "something else is mapped at its address 0x%llx",
+		return ramp_err_set(err, EEXIST,
+				    "something else is mapped at its address 0x%llx (\"arena\" in "
+				    "rampfs-cluster.conf(5))",
 				    addr);
 	if (rc == -EBUSY)
 		return ramp_err_set(err, EBUSY,
