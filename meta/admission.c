@@ -116,26 +116,41 @@ static void note_nonvoting(struct meta *meta, ramp_node_t from)
 	}
 	if (i == RAFT_NODES_MAX)
 		at = place;
-	if (at)
-		*at = (struct nonvoting){.node = from,
-					 .until_ms = meta_now_ms(meta) + NONVOTING_MS};
+	if (at) {
+		if (at->node != from || meta_now_ms(meta) >= at->until_ms)
+			*at = (struct nonvoting){.node = from, .since_ms = meta_now_ms(meta)};
+		at->until_ms = meta_now_ms(meta) + NONVOTING_MS;
+	}
 	pthread_mutex_unlock(&meta_admission(meta)->lock);
+}
+
+/* Returns true if the node may not vote, and could not for the last `for_ms`. */
+static bool nonvoting_for(struct meta *meta, ramp_node_t node, uint64_t for_ms)
+{
+	uint64_t now_ms = meta_clock_ms();
+	bool is = false;
+
+	if (node == meta_opened(meta)->self)
+		return meta_awaits_admission_for(meta, for_ms);
+	pthread_mutex_lock(&meta_admission(meta)->lock);
+	for (uint32_t i = 0; i < RAFT_NODES_MAX && !is; i++) {
+		const struct nonvoting *n = &meta_admission(meta)->others[i];
+
+		is = n->node == node && now_ms < n->until_ms &&
+		     (for_ms == 0 || now_ms >= n->since_ms + for_ms);
+	}
+	pthread_mutex_unlock(&meta_admission(meta)->lock);
+	return is;
 }
 
 bool meta_is_nonvoting(struct meta *meta, ramp_node_t node)
 {
-	uint64_t now_ms = meta_clock_ms();
-	bool is = false;
-	uint32_t i;
+	return nonvoting_for(meta, node, 0);
+}
 
-	if (node == meta_opened(meta)->self)
-		return meta_awaits_admission(meta);
-	pthread_mutex_lock(&meta_admission(meta)->lock);
-	for (i = 0; i < RAFT_NODES_MAX && !is; i++)
-		is = meta_admission(meta)->others[i].node == node &&
-		     now_ms < meta_admission(meta)->others[i].until_ms;
-	pthread_mutex_unlock(&meta_admission(meta)->lock);
-	return is;
+bool meta_gets_no_vote(struct meta *meta, ramp_node_t node)
+{
+	return nonvoting_for(meta, node, META_NO_VOTE_MS);
 }
 
 bool admission_can_spare(struct meta *meta, ramp_node_t node)

@@ -43,7 +43,7 @@
 /* Another node that may not vote. */
 struct nonvoting {
 	ramp_node_t node;
-	uint64_t until_ms;
+	uint64_t since_ms, until_ms;
 };
 
 struct admission {

@@ -313,6 +313,10 @@ bool meta_awaits_admission(struct meta *meta);
 /* Returns true while `node` may not vote (admission.h; an old copy of a journal may not, either):
    it has reported so within 1 s, or is another instance than the one bound to its number. */
 bool meta_is_nonvoting(struct meta *meta, ramp_node_t node);
+/* Returns true where that has been true for META_NO_VOTE_MS: a founder's first start takes less until
+   it is admitted, and a node that was formatted again never is. */
+#define META_NO_VOTE_MS 5000
+bool meta_gets_no_vote(struct meta *meta, ramp_node_t node);
 ramp_node_t meta_leader(struct meta *meta); /* 0: none known */
 
 /* Tries to hand leadership over to another voter, where this node leads and one has nearly caught

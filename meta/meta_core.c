@@ -179,6 +179,8 @@ void meta_publish(struct meta *meta, uint64_t known_ms)
 	s.snapshots_taken = counts.snapshots_taken;
 	pthread_mutex_lock(&meta->lock);
 	meta->status = s;
+	if (!meta->nonvoting)
+		meta->nonvoting_ms = known_ms;
 	meta->nonvoting = !r->confirmed;
 	meta->had_quorum |= s.quorum;
 	if (s.quorum)
@@ -204,14 +206,20 @@ bool meta_has_quorum(struct meta *meta)
 	return has;
 }
 
-bool meta_awaits_admission(struct meta *meta)
+bool meta_awaits_admission_for(struct meta *meta, uint64_t for_ms)
 {
+	uint64_t now_ms = meta_clock_ms();
 	bool waits;
 
 	pthread_mutex_lock(&meta->lock);
-	waits = meta->nonvoting;
+	waits = meta->nonvoting && (for_ms == 0 || now_ms >= meta->nonvoting_ms + for_ms);
 	pthread_mutex_unlock(&meta->lock);
 	return waits;
+}
+
+bool meta_awaits_admission(struct meta *meta)
+{
+	return meta_awaits_admission_for(meta, 0);
 }
 
 ramp_node_t meta_leader(struct meta *meta)

@@ -52,6 +52,8 @@ struct meta_readers *meta_readers(struct meta *meta); /* any thread */
 int meta_step(struct meta *meta, struct raft_event *event);
 /* Returns true where no leader was known for META_PATIENCE_MS. */
 bool meta_forsaken(struct meta *meta);
+/* Returns true while meta_awaits_admission is, and was for the last `for_ms`. Any thread. */
+bool meta_awaits_admission_for(struct meta *meta, uint64_t for_ms);
 /* Sends a message through config.send. */
 void meta_send(struct meta *meta, ramp_node_t to, const void *bytes, size_t len);
 /* Sends a message of two numbers. */

@@ -33,6 +33,7 @@ struct meta {
 	uint64_t quorum_ms; /* protected by lock: when the core last knew of one, or the opening */
 	bool had_quorum;    /* protected by lock */
 	bool nonvoting;	    /* protected by lock */
+	uint64_t nonvoting_ms; /* protected by lock: since when */
 
 	struct proposals proposals;
 	struct syncs syncs;

@@ -17,7 +17,7 @@
 /* Returns true for a voter that can't vote: it was formatted again, or is an old copy. */
 static bool has_no_vote(struct mount *m, const struct node_row *row)
 {
-	return row->role == NODE_VOTER && meta_is_nonvoting(m->config.meta, row->node);
+	return row->role == NODE_VOTER && meta_gets_no_vote(m->config.meta, row->node);
 }
 
 void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)

@@ -181,6 +181,12 @@ START_TEST(a_node_formatted_again_is_known_before_it_says_so)
 	net_start(old);
 	WAIT_FOR(meta_is_nonvoting(meta_of(leader), old));
 	atomic_store(&net.passes, NULL);
+	/* People are told when it lasts: any founder begins so. */
+	ck_assert(!meta_gets_no_vote(meta_of(leader), old));
+	WAIT_FOR(meta_is_nonvoting(meta_of(old), old));
+	ck_assert(!meta_gets_no_vote(meta_of(old), old));
+	WAIT_FOR(meta_gets_no_vote(meta_of(leader), old));
+	WAIT_FOR(meta_gets_no_vote(meta_of(old), old));
 }
 END_TEST
 
