@@ -3,7 +3,7 @@
  *
  * Happy path: MOUNT/.ramp/status and nodes, which the daemon makes in one go, become tables;
  * problems come first. With --json the facts are one object: nodes from .ramp/nodes, segments from
- * .ramp/segments, migrations from .ramp/status.
+ * .ramp/segments, migrations from .ramp/status, numbers of the whole node from .ramp/metrics.
  *
  * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two processes that read
  * .ramp/segments at a time may get parts of two texts: the numbers in it show that, and it is read

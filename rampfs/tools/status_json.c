@@ -10,6 +10,9 @@
 #include "base/visible.h"
 #include "ramp_file.h"
 
+/* Raised whenever a member goes or means something else. 2: numbers instead of the table's text. */
+#define SCHEMA_VERSION 2
+
 /* Adds a segment's name, which may be any bytes. JSON is UTF-8, so other bytes are written \xHH,
    and so is a backslash: the bytes can be found again. */
 static void json_add_name(cJSON *object, const char *name)
@@ -63,7 +66,8 @@ static bool is_number(const char *s)
 /* Whether the fact is a number. A node may be named 7, and is a string all the same. */
 static bool counts(const char *key)
 {
-	static const char *const keys[] = {"id", "size", "epoch", "extent", "resident_bytes"};
+	static const char *const keys[] = {"id", "size_bytes", "epoch", "extent_bytes",
+					   "resident_bytes"};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (strcmp(key, keys[i]) == 0)
@@ -71,8 +75,17 @@ static bool counts(const char *key)
 	return false;
 }
 
+/* A fact's name in JSON: a number of bytes has its unit in it. */
+static const char *json_key(const char *key)
+{
+	return strcmp(key, "size") == 0	    ? "size_bytes"
+	       : strcmp(key, "extent") == 0 ? "extent_bytes"
+					    : key;
+}
+
 static void json_add_fact(cJSON *segment, const char *key, const char *value)
 {
+	key = json_key(key);
 	if (counts(key) && is_number(value))
 		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
 	else if (strcmp(key, "source_silent") == 0)
@@ -201,12 +214,34 @@ static void json_add_migration(cJSON *migrations, char *line)
 	cJSON_AddItemToArray(migrations, migration);
 }
 
-/* Adds the head's "key: value" lines as strings, and the migrations' section as an array. */
+/* Returns whether the head's line is text for people of which json_add_numbers has the numbers. */
+static bool has_numbers(const char *key)
+{
+	return strcmp(key, "store") == 0 || strcmp(key, "programs") == 0 ||
+	       strcmp(key, "requests_waiting") == 0;
+}
+
+static void json_add_head(cJSON *root, char *line)
+{
+	char *value = strstr(line, ": ");
+
+	if (!value)
+		return;
+	*value = 0;
+	for (char *at = line; (at = strchr(at, ' '));)
+		*at = '_';
+	if (strcmp(line, "quorum") == 0)
+		cJSON_AddBoolToObject(root, line, strcmp(value + 2, "yes") == 0);
+	else if (!has_numbers(line))
+		cJSON_AddStringToObject(root, line, value + 2);
+}
+
+/* Adds the head's "key: value" lines, and the migrations' section as an array. */
 static void json_add_status(cJSON *root, char *status)
 {
 	cJSON *migrations = cJSON_AddArrayToObject(root, "migrations");
 	enum { HEAD, OTHER, MIGRATIONS } section = HEAD;
-	char *save, *value;
+	char *save;
 
 	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (strncmp(line, "  ", 2) == 0) {
@@ -214,21 +249,38 @@ static void json_add_status(cJSON *root, char *status)
 				json_add_migration(migrations, line);
 			continue;
 		}
-		value = strstr(line, ": ");
-		if (strncmp(line, "migrations:", 11) == 0) {
+		if (strncmp(line, "migrations:", 11) == 0)
 			section = MIGRATIONS;
-		} else if (strncmp(line, "segments:", 9) == 0 || strncmp(line, "nodes:", 6) == 0) {
+		else if (strncmp(line, "segments:", 9) == 0 || strncmp(line, "nodes:", 6) == 0)
 			section = OTHER;
-		} else if (section == HEAD && value) {
-			*value = 0;
-			for (char *at = line; (at = strchr(at, ' '));)
-				*at = '_';
-			if (strcmp(line, "quorum") == 0)
-				cJSON_AddBoolToObject(root, line, strcmp(value + 2, "yes") == 0);
-			else
-				cJSON_AddStringToObject(root, line, value + 2);
-		}
+		else if (section == HEAD)
+			json_add_head(root, line);
 	}
+}
+
+/* Adds the numbers of the whole node, which .ramp/metrics has: "rampfs_NAME VALUE". */
+static bool json_add_numbers(cJSON *root, const char *mount)
+{
+	static const struct {
+		const char *metric, *key;
+	} numbers[] = {{"rampfs_store_used_bytes ", "store_used_bytes"},
+		       {"rampfs_store_capacity_bytes ", "store_capacity_bytes"},
+		       {"rampfs_sessions ", "programs"},
+		       {"rampfs_attachments ", "mappings"},
+		       {"rampfs_fuse_waiting ", "requests_waiting"}};
+	char *metrics = ramp_file_read(mount, "metrics"), *save;
+	char *line = metrics ? strtok_r(metrics, "\n", &save) : NULL;
+
+	for (; line; line = strtok_r(NULL, "\n", &save))
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+			size_t len = strlen(numbers[i].metric);
+
+			if (strncmp(line, numbers[i].metric, len) == 0)
+				cJSON_AddNumberToObject(root, numbers[i].key,
+							strtod(line + len, NULL));
+		}
+	free(metrics);
+	return metrics != NULL;
 }
 
 /* Adds the segments whose bytes are lost, in doubt or not served: those that come first in the
@@ -301,13 +353,14 @@ int status_json(const char *mount)
 		cJSON_Delete(root);
 		return 1;
 	}
+	cJSON_AddNumberToObject(root, "schema_version", SCHEMA_VERSION);
 	cJSON_AddStringToObject(root, "mountpoint", mount);
 	json_add_status(root, status);
 	list = cJSON_AddArrayToObject(root, "nodes");
 	for (char *line = strtok_r(nodes, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		json_add_node(list, line);
 	segments = cJSON_AddArrayToObject(root, "segments");
-	if (json_add_segments(segments, mount)) {
+	if (json_add_numbers(root, mount) && json_add_segments(segments, mount)) {
 		json_add_attention(root, segments);
 		text = cJSON_Print(root);
 	}

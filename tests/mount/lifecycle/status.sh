@@ -3,6 +3,7 @@
 . tests/lib/cluster.sh
 export LC_ALL=C
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
+quietly() { "$@" 2>/dev/null; }
 ended() { ! pgrep -f -- "rampfs .*$mnt/$1\$" >/dev/null; }
 table() { rampfs-status "$mnt/$1" >"$scratch/table" && grep -qE "$2" "$scratch/table"; }
 shows() { table "$@" || fail "\"$2\" is not in: $(cat "$scratch/table")"; }
@@ -25,9 +26,10 @@ cat >"$scratch/schema.py" <<'P'
 import json, re, sys
 text, number, boolean = str, (int, float), bool
 schema = {
-    "mountpoint": text, "quorum": boolean, "leader": text, "store": text, "programs": text, "requests_waiting": text,
+    "schema_version": number, "mountpoint": text, "quorum": boolean, "leader": text, "store_used_bytes": number,
+    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number,
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text},
-    "segments": {"node": text, "name": text, "size": number, "id": number, "epoch": number, "extent": number,
+    "segments": {"node": text, "name": text, "size_bytes": number, "id": number, "epoch": number, "extent_bytes": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "pages": text,
                  "mmap": text, "lost": text, "source_silent": boolean},
     "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
@@ -80,6 +82,21 @@ json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"
 
 as_documented b nodes segments
 
+echo "what a node has is told in numbers"
+mkfifo "$scratch/held"
+rampfs-run python3 -c 'import mmap, sys
+with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), 0) as m, mmap.mmap(f.fileno(), 4096, offset=8192) as n:
+    print("mapped", flush=True)
+    sys.stdin.read()' "$mnt/a/a/two  spaces" <"$scratch/held" >"$scratch/mapped" &
+mapper=$!
+exec 7>"$scratch/held"
+within 20 grep -q mapped "$scratch/mapped"
+json a 's["schema_version"] == 2' 's["store_capacity_bytes"] == 256 << 20' '1 << 20 <= s["store_used_bytes"] < 8 << 20' \
+	's["programs"] == 1' 's["mappings"] >= 1' 's["requests_waiting"] == 0'
+json b 's["programs"] == 0 and s["mappings"] == 0'
+exec 7>&-
+wait $mapper
+
 echo "a node's name cannot be taken for the state of a segment"
 mkdir -p "$scratch/said/.ramp"
 : >"$scratch/said/.ramp/nodes"
@@ -103,7 +120,7 @@ json a 'segment["a", "x\u009b31m\\x9b"]["state"] == "stable"'
 ! rampfs-status --json "$mnt/a" | grep -q $'\x9b' || fail "the JSON tells a terminal what to do"
 rm "$mnt/a/a/"x*
 : >"$mnt/a/a/"$'\xffx\xc3\xa9\xe2\x82\xacy\xc3'
-json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size"] == 0'
+json a 'segment["a", "\\xffx\u00e9\u20acy\\xc3"]["size_bytes"] == 0'
 rm "$mnt/a/a/"*y*
 long=$(printf 'n%.0s' {1..255})
 : >"$mnt/a/a/$long" && : >"$mnt/a/a/short"
@@ -219,6 +236,21 @@ begun = [os.read(fd, 20) for fd in fds]
 for fd, first in zip(fds, begun):
     assert (first + os.read(fd, 4096)).decode() == read("nodes")
 P
+
+echo "a node whose processes were all killed: its mount is dead, and start repairs it"
+daemon=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
+kill -STOP "$daemon" # or it would start another keeper
+kill -KILL "$(keeper c)"
+kill -KILL "$daemon"
+within 20 flock -n "$state/c/lock" true
+said=$(contrib/local-cluster status "$scratch/cluster")
+grep -qx "c: dead on $mnt/c: its processes have ended (start repairs it)" <<<"$said" || fail "status says: $said"
+grep -qx "b: mounted on $mnt/b" <<<"$said" || fail "status says: $said"
+contrib/local-cluster start "$scratch/cluster"
+said=$(contrib/local-cluster status "$scratch/cluster")
+grep -qx "c: mounted on $mnt/c" <<<"$said" || fail "status says: $said"
+same 1 "$(grep -c " $mnt/c " /proc/self/mounts)" "mounts of c"
+within 20 quietly touch "$mnt/c/c/again"
 cluster_stop
 
 echo "a node whose name is a number: a string in JSON"
@@ -227,7 +259,6 @@ printf '[cluster]\nname=seven\n[node 7]\naddress=127.0.0.1:%s\ncapacity=64M\n' "
 mkfs.rampfs --config "$scratch/seven.conf" --node 7 "$scratch/seven" >/dev/null
 mkdir -p "$mnt/7"
 rampfs -o "log=$scratch/seven.log" "$scratch/seven" "$mnt/7"
-quietly() { "$@" 2>/dev/null; }
 within 20 quietly touch "$mnt/7/7/5"
 json 7 'segment["7", "5"]["owner"] == "7"' 'node["7"]["here"] is True' 's["leader"] == "7"'
 as_documented 7 segments

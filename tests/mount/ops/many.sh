@@ -50,7 +50,7 @@ lists() {
 s = json.load(open(sys.argv[1]))
 n, a = int(sys.argv[2]), {x["name"]: x for x in s["segments"]}
 assert len(s["segments"]) == n and set(a) == {"s%d" % i for i in range(n)}
-assert a["s100"]["size"] == len("bytes of 100\n") and a["s101"]["size"] == 0
+assert a["s100"]["size_bytes"] == len("bytes of 100\n") and a["s101"]["size_bytes"] == 0
 assert a["s100"]["resident_bytes"] > 0 and all(x["state"] == "stable" for x in a.values())' "$scratch/json" "$count"
 	for i in 0 $((count / 2 / 100 * 100)) $(((count - 1) / 100 * 100)); do
 		same "bytes of $i" "$(cat "$mnt/a/a/s$i")" "bytes of one"
