@@ -31,6 +31,7 @@
 #include "seg_core.h"
 #include "seg_file.h"
 #include "seg_times.h"
+#include "spare.h"
 
 #define GOING_STAYS UINT64_MAX /* seg->going: it is in use after all, or freed */
 
@@ -130,6 +131,18 @@ static uint32_t header_crc(const struct state_header *header)
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
+/* Takes the header's page, or a store through the mapping might find no room. The store's lock is
+   held. */
+static int take_page(struct store *store, int fd)
+{
+	int rc;
+
+	do
+		rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : 0;
+	while (rc == -ENOSPC && spare_give(store));
+	return rc;
+}
+
 static int write_state(struct seg *seg, const struct record *record, const struct timespec times[2],
 		       struct ramp_err *err)
 {
@@ -142,8 +155,9 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 	fd = openat(seg->store->dir_fd, made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return ramp_err_sys(err, errno, "%s", made);
-	/* Takes the header's page, or a store through the mapping might find no room. */
-	rc = fallocate(fd, 0, 0, STATE_HEADER_BYTES) ? -errno : seg_take_header(seg, fd);
+	rc = take_page(seg->store, fd);
+	if (!rc)
+		rc = seg_take_header(seg, fd);
 	close(fd);
 	if (rc) {
 		seg_unlink_name(seg->store, made);

@@ -86,6 +86,8 @@ struct store {
 	pthread_mutex_t lock; /* protects table and `listed` of its segments */
 	void *table;	      /* of tsearch(3), by id; each entry holds a reference */
 	atomic_uint awake;    /* segments with an open file or a mapped header */
+	int spare_fd;	      /* spare.c; -1: none. Protected by lock */
+	uint64_t spare_bytes; /* what it holds. Protected by lock */
 	atomic_bool litter;   /* files of removed segments are left that could not be unlinked */
 
 	pthread_mutex_t

@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "reserve.h"
 #include "seg_core.h"
+#include "spare.h"
 #include "tmpfs.h"
 
 /* A wait for memory that goes pays if that is at least 1/GOING_PART of the store, and less than
@@ -243,6 +244,8 @@ static int open_dir(struct store *store, struct ramp_err *err)
 		return ramp_err_sys(err, errno, "%s", store->path);
 	rc = find_segments(store, dir, err);
 	closedir(dir);
+	if (!rc)
+		spare_open(store);
 	return rc;
 }
 
@@ -274,7 +277,7 @@ int store_open(const char *state_dir, uint64_t capacity_bytes, struct store **ou
 
 	if (!store)
 		return ramp_err_set(err, ENOMEM, "no memory for a store");
-	store->dir_fd = store->lock_fd = store->layout_fd = store->guard_fd = -1;
+	store->dir_fd = store->lock_fd = store->layout_fd = store->guard_fd = store->spare_fd = -1;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->owner_lock, NULL);
 	pthread_mutex_init(&store->touched_lock, NULL);
@@ -305,6 +308,7 @@ void store_close(struct store *store)
 	layout_close(store);
 	tdestroy(store->table, put_node);
 	guard_close(store);
+	spare_close(store);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd);
 	if (store->dir_fd >= 0)
@@ -411,8 +415,10 @@ void store_space(struct store *store, struct store_space *space)
 	*space = (struct store_space){0};
 	if (fstatfs(store->dir_fd, &fs))
 		return;
-	space->capacity_bytes = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+	space->capacity_bytes = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize - SPARE_BYTES;
 	space->free_bytes = (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize;
+	if (space->free_bytes > space->capacity_bytes)
+		space->free_bytes = space->capacity_bytes; /* the spare is not filled */
 	space->used_bytes = space->capacity_bytes - space->free_bytes;
 }
 
@@ -437,6 +443,7 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 		return ramp_err_set(err, EINVAL, "%" PRIu64 " is no segment's id", id);
 	store_tidy(store); /* or a file of that name may be there */
 	pthread_mutex_lock(&store->lock);
+	spare_fill(store);
 	if (table_find(store, id))
 		rc = ramp_err_set(err, EEXIST, "segment %" PRIu64 " is here already", id);
 	else

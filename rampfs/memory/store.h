@@ -1,8 +1,8 @@
 /*
  * The store: one tmpfs that belongs to this node, and the segments in it.
  *
- * STATE_DIR/store is mounted huge=within_size,noswap,size=CAPACITY, root-only, in the host's mount
- * namespace, and outlives the daemon: after kill -9 the next daemon finds every segment again. A
+ * STATE_DIR/store is mounted huge=within_size,noswap,size=CAPACITY (and spare.h's), root-only, in the
+ * host's mount namespace, and outlives the daemon: after kill -9 the next daemon finds every segment again. A
  * segment is a file named by its id in decimal. Beside it, in the same tmpfs and mapped shared, is
  * ID.state with the record (record.h) and the page-state map (pages.h). The file `incarnation` is
  * written when the tmpfs is made: a reboot is another incarnation, a daemon's restart is not.

@@ -25,6 +25,7 @@
 
 #include "base/log.h"
 #include "base/page.h"
+#include "spare.h"
 
 int tmpfs_mounted(const char *path, struct ramp_err *err)
 {
@@ -80,6 +81,7 @@ int tmpfs_mount(const char *path, uint64_t capacity_bytes, struct ramp_err *err)
 	capacity_bytes = page_down(capacity_bytes);
 	if (capacity_bytes == 0)
 		return ramp_err_set(err, EINVAL, "a store needs a capacity of at least a page");
+	capacity_bytes += SPARE_BYTES;
 	if (mkdir(path, 0700) && errno != EEXIST)
 		return ramp_err_sys(err, errno, "mkdir %s", path);
 	rc = tmpfs_mounted(path, err);

@@ -65,7 +65,8 @@ rampfs_fuzz(raft ${raft})
 rampfs_fuzz(command meta/command.c)
 rampfs_fuzz(config libramp/base/config.c)
 set(memory ${m}/seg_core.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c
-  ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c libramp/base/kernel.c)
+  ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c ${m}/spare.c
+  libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})
 rampfs_fuzz(dump ${journal} meta/command.c ${raft})
 rampfs_fuzz(journal ${replica} ${journal} meta/command.c ${raft})

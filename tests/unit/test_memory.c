@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "memory/reserve.h"
+#include "memory/spare.h"
 #include "memory_fixture.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -172,6 +173,14 @@ START_TEST(the_table_holds_what_was_created_and_not_removed)
 }
 END_TEST
 
+static void remove_one(ramp_segment_t id)
+{
+	struct seg *seg = store_find(store, id);
+
+	ck_assert_int_eq(store_remove(seg, true, &err), 0);
+	seg_put(seg);
+}
+
 START_TEST(a_full_store_says_so_at_the_call)
 {
 	struct store_space space;
@@ -188,11 +197,28 @@ START_TEST(a_full_store_says_so_at_the_call)
 	ck_assert_int_eq(errno, ENOSPC);
 	store_space(store, &space);
 	ck_assert_uint_lt(space.free_bytes, 4096);
-	ck_assert_int_eq(store_create(store, MEMORY_ID + 1, RECORD_OWNED, 1, &second, &err),
-			 -ENOSPC);
-	ck_assert_int_eq(ftruncate(seg_fd(seg), 0), 0);
-	second = create(MEMORY_ID + 1, RECORD_OWNED);
-	seg_put(second);
+	/* Empty segments find room, until that is used up, too; then it is filled again. */
+	for (int round = 0; round < 2; round++) {
+		ramp_segment_t id = MEMORY_ID + 1;
+
+		for (; store_create(store, id, RECORD_OWNED, 1, &second, &err) == 0; id++) {
+			ck_assert_int_ne(pwrite(seg_fd(second), page, sizeof(page), 0),
+					 sizeof(page));
+			seg_put(second);
+		}
+		ck_assert_int_eq(err.code, ENOSPC);
+		ck_assert_uint_ge(id - MEMORY_ID - 1, SPARE_BYTES / sizeof(page));
+		ck_assert_int_eq(ftruncate(seg_fd(seg), 0), 0);
+		second = create(id, RECORD_OWNED);
+		seg_put(second);
+		while (id > MEMORY_ID)
+			remove_one(id--);
+		second = create(MEMORY_ID + 1, RECORD_OWNED); /* fills the spare */
+		seg_put(second);
+		remove_one(MEMORY_ID + 1);
+		for (at = 0; pwrite(seg_fd(seg), page, sizeof(page), (off_t)at) == sizeof(page);)
+			at += sizeof(page);
+	}
 	seg_put(seg);
 	store_close(store);
 }
