@@ -210,6 +210,11 @@ static int make_with_key(const struct mkfs_options *o, struct plan *plan, bool r
 	return rc;
 }
 
+static void warn(const char *line)
+{
+	fprintf(stderr, "mkfs.rampfs: warning: %s\n", line);
+}
+
 static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 {
 	struct plan plan = {0};
@@ -230,6 +235,9 @@ static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 	if (!rc && o->join)
 		printf("mkfs.rampfs: node %s joins cluster %s as number %u\n", o->node,
 		       plan.config.name, plan.founding.self);
+	for (size_t i = 0; !rc && i < plan.config.n_nodes; i++)
+		config_doubts(&plan.config.nodes[i],
+			      strcmp(plan.config.nodes[i].name, o->node) == 0, warn);
 	if (lock >= 0)
 		close(lock);
 	plan_free(&plan);

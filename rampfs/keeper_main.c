@@ -121,12 +121,31 @@ static void lift_limits(void)
 	signal(SIGXFSZ, SIG_IGN); /* a log that gets long */
 }
 
+static void warn_user(const char *line)
+{
+	fprintf(stderr, "rampfs: warning: %s\n", line);
+}
+
+static void warn_log(const char *line)
+{
+	log_warn("%s", line);
+}
+
+/* Says what mkfs.rampfs has said, too: the file may come from another machine. */
+static void say_doubts(const struct config_node *own, void (*say)(const char *line))
+{
+	if (own->address[0])
+		config_doubts(own, true, say);
+}
+
 int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adopt, int exit_failed)
 {
 	struct ramp_err err = {0};
 	struct keeper_config config = {.session_type = SOCK_SEQPACKET, .ready_fd = -1};
 	struct statedir dir;
 	struct mount_paths paths;
+	const struct config_node *named;
+	struct config_node own = {0};
 	int rc;
 
 	lift_limits();
@@ -134,11 +153,16 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 	rc = statedir_read(o->state_dir, &dir, &err);
 	if (!rc)
 		rc = paths_find(o, &dir, &paths, &err);
-	if (!rc && !adopt)
+	if (!rc && !adopt) {
 		rc = paths_check(&paths, &err);
+		named = config_find(&dir.config, dir.node);
+		own = named ? *named : own;
+	}
 	statedir_free(&dir);
 	if (rc)
 		return keeper_fail(&err, exit_failed);
+	if (!o->foreground)
+		say_doubts(&own, warn_user);
 	if (!adopt && !o->foreground)
 		rc = go_background(&config.ready_fd, exit_failed, &err);
 	if (!adopt)
@@ -150,6 +174,8 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 	}
 	if (!rc)
 		rc = open_log(o, &err);
+	if (!rc)
+		say_doubts(&own, warn_log);
 	if (!rc && !o->foreground && chdir("/") < 0)
 		rc = ramp_err_sys(&err, errno, "/");
 	if (!rc) {

@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <ini.h>
 #include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define LINE_MAX_BYTES	   256 /* more than inih takes */
 #define BYTE_ORDER_MARK	   "\xef\xbb\xbf"
@@ -366,6 +370,53 @@ const struct config_node *config_find(const struct config_cluster *config, const
 		if (strcmp(config->nodes[i].name, name) == 0)
 			return &config->nodes[i];
 	return NULL;
+}
+
+/* Whether HOST:PORT is 0.0.0.0 or [::], in any spelling. */
+static bool is_wildcard(const char *address)
+{
+	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
+	char host[RAMP_ADDRESS_MAX + 1];
+	struct addrinfo *found;
+	bool is = false;
+
+	snprintf(host, sizeof(host), "%s", address + (address[0] == '['));
+	*strrchr(host, ':') = 0;
+	if (address[0] == '[')
+		host[strlen(host) - 1] = 0;
+	if (getaddrinfo(host, NULL, &hints, &found))
+		return false;
+	if (found->ai_family == AF_INET)
+		is = ((struct sockaddr_in *)(void *)found->ai_addr)->sin_addr.s_addr == INADDR_ANY;
+	else if (found->ai_family == AF_INET6)
+		is = IN6_IS_ADDR_UNSPECIFIED(
+			&((struct sockaddr_in6 *)(void *)found->ai_addr)->sin6_addr);
+	freeaddrinfo(found);
+	return is;
+}
+
+void config_doubts(const struct config_node *node, bool here, void (*say)(const char *line))
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	char line[CONFIG_ADDRESS_MAX + 256];
+
+	if (is_wildcard(node->address)) {
+		snprintf(
+			line, sizeof(line),
+			"node %s: address=%s: other nodes can't reach it there: give an address of "
+			"that machine",
+			node->name, node->address);
+		say(line);
+	}
+	if (here && node->capacity_bytes > memory) {
+		snprintf(line, sizeof(line),
+			 "node %s: capacity=%" PRIu64
+			 "M is more than this machine's memory, %" PRIu64
+			 "M: it runs out of memory, and processes are killed, before the store is "
+			 "full",
+			 node->name, node->capacity_bytes >> 20, memory >> 20);
+		say(line);
+	}
 }
 
 char *config_canonical(const struct config_cluster *config)

@@ -55,6 +55,10 @@ void config_free(struct config_cluster *config);
 /* Returns the node of that name, or NULL. */
 const struct config_node *config_find(const struct config_cluster *config, const char *name);
 
+/* Says, a line each, what is allowed in a node's section and hardly meant: an address that no other
+   node can reach, and, of the node that this machine is (`here`), a capacity above its memory. */
+void config_doubts(const struct config_node *node, bool here, void (*say)(const char *line));
+
 /*
  * Returns the canonical text, malloc'ed: the same for two files that mean the same. It is a
  * cluster.conf itself; the cluster's id is an HMAC of it under the key. NULL without memory.

@@ -255,10 +255,14 @@ cluster_stop
 
 echo "a node whose name is a number: a string in JSON"
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-printf '[cluster]\nname=seven\n[node 7]\naddress=127.0.0.1:%s\ncapacity=64M\n' "$port" >"$scratch/seven.conf"
+printf '[cluster]\nname=seven\n[node 7]\naddress=0.0.0.0:%s\ncapacity=64T\n' "$port" >"$scratch/seven.conf"
 mkfs.rampfs --config "$scratch/seven.conf" --node 7 "$scratch/seven" >/dev/null
 mkdir -p "$mnt/7"
-rampfs -o "log=$scratch/seven.log" "$scratch/seven" "$mnt/7"
+rampfs -o "log=$scratch/seven.log" "$scratch/seven" "$mnt/7" 2>"$scratch/warned"
+for text in "address=0.0.0.0:$port: other nodes" "capacity=67108864M is more than this machine's memory"; do
+	grep -qF "rampfs: warning: node 7: $text" "$scratch/warned" || fail "at the start is not said: $text"
+	same 1 "$(grep -cF "$text" "$scratch/seven.log")" "lines in the log of: $text"
+done
 within 20 quietly touch "$mnt/7/7/5"
 json 7 'segment["7", "5"]["owner"] == "7"' 'node["7"]["here"] is True' 's["leader"] == "7"'
 as_documented 7 segments
