@@ -27,6 +27,7 @@
 #include "keeper_held.h"
 #include "keeper_loop.h"
 #include "keeper_mount.h"
+#include "keeper_name.h"
 #include "protocol.h"
 #include "sd_notify.h"
 
@@ -35,6 +36,7 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 	struct keeper k = {.config = config,
 			   .fuse = -1,
 			   .sessions = -1,
+			   .sessions_new = -1,
 			   .control = -1,
 			   .signals = -1,
 			   .fdstore = {-1, -1},
@@ -49,7 +51,9 @@ int keeper_run(const struct keeper_config *config, struct ramp_err *err)
 	if (!rc)
 		rc = keeper_make_fdstore(&k, err);
 	if (!rc)
-		rc = keeper_listen(&k, err);
+		rc = keeper_listen_at(config, config->session_path, &k.sessions, err);
+	if (!rc)
+		keeper_name_note(&k);
 	if (!rc)
 		rc = keeper_make_mount(&k, err);
 	if (!rc)
@@ -137,8 +141,12 @@ static int become_inits_child(struct ramp_err *err)
 int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 {
 	const char *pid = getenv(KEEPER_ENV_ADOPT);
-	struct keeper k = {
-		.config = config, .signals = -1, .fdstore = {-1, -1}, .pidfd = -1, .served = true};
+	struct keeper k = {.config = config,
+			   .sessions_new = -1,
+			   .signals = -1,
+			   .fdstore = {-1, -1},
+			   .pidfd = -1,
+			   .served = true};
 	int rc;
 
 	if (!pid || !getenv(KEEPER_ENV_CONNECTION))
@@ -165,6 +173,7 @@ int keeper_adopt(const struct keeper_config *config, struct ramp_err *err)
 	if (rc) /* the daemon has died meanwhile: start another */
 		k.start_at_ms = clock_ms();
 	sign_lock(k.lock);
+	keeper_name_note(&k);
 	log_info("adopted the daemon, process %d", (int)k.pid);
 	tell_main_pid();
 	rc = keeper_loop(&k, err);

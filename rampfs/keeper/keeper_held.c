@@ -11,11 +11,8 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "base/kernel.h"
 #include "base/log.h"
 
 void keeper_set_oom(pid_t pid, const char *score)
@@ -39,31 +36,6 @@ int keeper_move_high(int fd, int *high)
 	rc = *high < 0 ? -errno : 0;
 	close(fd);
 	return rc;
-}
-
-int keeper_listen(struct keeper *k, struct ramp_err *err)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int rc, fd;
-
-	if (strlen(k->config->session_path) >= sizeof(addr.sun_path))
-		return ramp_err_set(err, ENAMETOOLONG, "session socket %s: more than %zu bytes",
-				    k->config->session_path, sizeof(addr.sun_path) - 1);
-	strcpy(addr.sun_path, k->config->session_path);
-	fd = socket(AF_UNIX, k->config->session_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return ramp_err_sys(err, errno, "session socket");
-	kernel_refuse_fds(fd); /* before any client connects; where that fails the daemon says so */
-	unlink(addr.sun_path);
-	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || chmod(addr.sun_path, 0666) ||
-	    listen(fd, 128)) {
-		int code = errno;
-
-		close(fd);
-		return ramp_err_sys(err, code, "session socket %s", addr.sun_path);
-	}
-	rc = keeper_move_high(fd, &k->sessions);
-	return rc ? ramp_err_sys(err, -rc, "session socket %s", addr.sun_path) : 0;
 }
 
 int keeper_make_fdstore(struct keeper *k, struct ramp_err *err)

@@ -16,8 +16,6 @@
 void keeper_set_oom(pid_t pid, const char *score);
 /* Moves a descriptor to KEEPER_HIGH_FD or above; closes `fd` in any case. */
 int keeper_move_high(int fd, int *high);
-/* Makes the listening session socket: k->sessions. */
-int keeper_listen(struct keeper *k, struct ramp_err *err);
 /* Makes the socket pair in which daemons leave descriptors to each other: k->fdstore. */
 int keeper_make_fdstore(struct keeper *k, struct ramp_err *err);
 /* Takes the signals (k->signals), and locks the keeper's memory. */

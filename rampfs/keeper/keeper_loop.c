@@ -1,5 +1,6 @@
 /*
- * The keeper's loop: one poll(2) for the daemon's end, its messages, and signals.
+ * The keeper's loop: one poll(2) for the daemon's end, its messages, signals, and the times
+ * at which something is due.
  */
 #include "keeper_loop.h"
 
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "keeper_daemon.h"
 #include "keeper_mount.h"
+#include "keeper_name.h"
 #include "protocol.h"
 #include "sd_notify.h"
 
@@ -55,6 +57,8 @@ static void on_control(struct keeper *k)
 			keeper_tell_ready(k->config, "");
 		notify_systemd("READY=1\nSTATUS=serving");
 		k->served = true;
+	} else if (what == KEEPER_SAY_SESSIONS) {
+		keeper_name_taken(k);
 	} else if (what == KEEPER_SAY_FAILED) {
 		snprintf(k->failure, sizeof(k->failure), "%s", message + 1);
 	} else if (what == KEEPER_SAY_GONE) {
@@ -107,8 +111,8 @@ static int next_timeout(const struct keeper *k)
 {
 	uint64_t at = k->pidfd < 0 ? k->start_at_ms : k->kill_at_ms, now = clock_ms();
 
-	if (!at)
-		return -1;
+	if (!at || k->look_at_ms < at)
+		at = k->look_at_ms;
 	return at <= now ? 0 : (int)(at - now);
 }
 
@@ -131,6 +135,8 @@ int keeper_loop(struct keeper *k, struct ramp_err *err)
 			if (rc)
 				return rc;
 		}
+		if (clock_ms() >= k->look_at_ms)
+			keeper_name_look(k);
 		if (k->pidfd >= 0 && k->kill_at_ms && clock_ms() >= k->kill_at_ms) {
 			log_warn("the daemon does not end: killing it");
 			syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
@@ -149,6 +155,7 @@ int keeper_loop(struct keeper *k, struct ramp_err *err)
 void keeper_let_go(struct keeper *k)
 {
 	keeper_drop_mount(k);
+	keeper_name_drop(k);
 	if (k->sessions >= 0)
 		unlink(k->config->session_path);
 	if (k->control >= 0)

@@ -13,6 +13,11 @@
 struct keeper {
 	const struct keeper_config *config;
 	int fuse, sessions, lock, control, signals, fdstore[2];
+	int sessions_new; /* keeper_name.c; -1: none */
+	dev_t name_dev;	  /* of the file that is the name of `sessions` */
+	ino_t name_ino;	  /* 0: unknown, or none */
+	bool name_said;	  /* logged that the name is gone for now */
+	uint64_t look_at_ms;
 	pid_t pid;
 	int pidfd;			   /* -1: no daemon runs */
 	bool child;			   /* not adopted: has an exit status */

@@ -39,6 +39,9 @@
 #define KEEPER_SAY_FAILED  'F' /* daemon, then the error's text: it ends, and has never served */
 #define KEEPER_SAY_END	   'E' /* keeper: end now, the mount goes */
 #define KEEPER_SAY_UPGRADE 'U' /* keeper: end, another daemon takes over */
+#define KEEPER_SAY_SESSIONS                                                                        \
+	'S' /* keeper, with a descriptor: a new listening session socket, in the place of fd 5, \
+	       whose name is gone. daemon: it has that */
 
 /* The exit status of a daemon that could not serve. */
 #define KEEPER_EXIT_FATAL 3

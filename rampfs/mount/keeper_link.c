@@ -1,7 +1,8 @@
 /*
  * The daemon's end of the socket to the keeper.
  *
- * The keeper says when to end or to make room for another daemon; we say that we serve, or that the
+ * The keeper says when to end or to make room for another daemon, and sends a new session socket
+ * where the old one's name is gone; we say that we serve, or that the
  * mount is gone. When the keeper dies the socket hangs up: we execute a new one, which adopts us
  * and finds the same descriptors as a daemon does.
  *
@@ -127,14 +128,49 @@ static void keeper_link_retry(uv_timer_t *timer)
 	replace_keeper(timer->data);
 }
 
+/* Receives a byte, and the descriptor that comes with it. */
+static ssize_t receive(char *what, int *fd)
+{
+	struct iovec iov = {what, 1};
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(KEEPER_FD_CONTROL, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(fd, CMSG_DATA(c), sizeof(int));
+	return n;
+}
+
+/* The listening socket's name is gone: programs will find this one. Without an answer the keeper
+   tries again. */
+static void take_sessions(struct mount *m, int fd)
+{
+	const char what = KEEPER_SAY_SESSIONS;
+	int rc = programs_listen(m->config.programs, fd);
+
+	if (rc)
+		log_warn("the new session socket can't be taken: %s", strerror(-rc));
+	else if (send(KEEPER_FD_CONTROL, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+		log_warn("the keeper is not told of the new session socket: %s", strerror(errno));
+}
+
 static void keeper_link_readable(uv_poll_t *poll, int status, int events)
 {
 	struct keeper_link *c = poll->data;
+	int fd = -1;
 	char what = 0;
 	ssize_t n;
 
 	(void)events;
-	n = recv(KEEPER_FD_CONTROL, &what, 1, MSG_DONTWAIT);
+	n = receive(&what, &fd);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || ++c->failed < READ_TRIES)) {
 		if (status) /* after an error libuv has stopped watching */
 			keeper_link_watch(c);
@@ -147,6 +183,10 @@ static void keeper_link_readable(uv_poll_t *poll, int status, int events)
 		mount_end(c->mount, MOUNT_TERMINATE);
 	else if (what == KEEPER_SAY_UPGRADE)
 		mount_end(c->mount, MOUNT_UPGRADE);
+	else if (what == KEEPER_SAY_SESSIONS && fd >= 0)
+		take_sessions(c->mount, fd);
+	else if (fd >= 0)
+		close(fd);
 }
 
 static void keeper_link_watch(struct keeper_link *c)

@@ -279,6 +279,7 @@ static void on_look_closed(void *arg)
 
 static void listener_release(struct listener *l)
 {
+	pending_close_old(&l->pending);
 	close(l->pending.timer);
 	free(l);
 }
@@ -374,6 +375,12 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 	p->pending = &l->pending;
 	p->look = &l->look;
 	return 0;
+}
+
+int programs_listen(struct programs *p, int fd)
+{
+	refuse_descriptors(fd);
+	return pending_replace(&p->listener->pending, fd);
 }
 
 void listener_stop(struct programs *p)

@@ -54,6 +54,9 @@ struct programs_config {
    functions, which are called before the loop runs. */
 int programs_open(const struct programs_config *config, struct programs **out,
 		  struct ramp_err *err);
+/* Listens on another session socket, whose name programs find from now on, in the place of listen_fd
+   and under its number. Closes `fd` in any case. 0; -errno: nothing has changed. Control thread. */
+int programs_listen(struct programs *programs, int fd);
 /* Ends the service of sessions: programs keep their mappings, and come back to the next daemon.
    Called after the pager has given back every client, and the loop has stopped. Where a program
    keeps a thread in client_resolve or programs_resolve, the memory that this thread uses is not

@@ -20,6 +20,8 @@
  * for ACCEPT_PAUSE_US; those that come meanwhile wait in the kernel's queue.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,6 +41,7 @@
 #define CONNECTIONS_MAX	 16384 /* of all users together; root's are accepted beyond it */
 #define ACCEPT_PAUSE_US	 100000u
 #define SAY_MS		 1000u
+#define OLD_SECONDS	 5 /* at least, from the end of a socket's name to that of the socket */
 
 static void spend(struct pending *pend, uint64_t us)
 {
@@ -186,6 +189,8 @@ static int accept_one(struct pending *pend, uint64_t *us)
 	int fd = accept4(pend->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc = 1;
 	struct session_conn *conn = NULL;
 
+	if (fd < 0 && errno == EAGAIN && pend->old >= 0)
+		fd = accept4(pend->old, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
 		conn = add_conn(pend, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
@@ -211,20 +216,24 @@ static bool is_enough(struct pending *pend, uint64_t us)
 	return us >= THROTTLE_PIECE_US || throttle_is_long(&pend->throttle);
 }
 
-/* The socket stays readable: connections that are not accepted now wait in its queue. */
-static void on_listen(uv_poll_t *poll, int status, int events)
+static void accept_some(struct pending *pend)
 {
-	struct pending *pend = poll->data;
 	uint64_t us = 0;
 	int rc;
 
-	(void)status;
-	(void)events;
 	do
 		rc = accept_one(pend, &us);
 	while (rc > 0 && !is_enough(pend, us));
 	if (!rest(pend, us) && rc < 0)
 		pause_for(pend, ACCEPT_PAUSE_US);
+}
+
+/* The socket stays readable: connections that are not accepted now wait in its queue. */
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	accept_some(poll->data);
 }
 
 /* Handles the event of the first one in line. False: there was none. Adds to *us the time it
@@ -291,9 +300,53 @@ static void on_rest_over(uv_poll_t *poll, int status, int events)
 		uv_poll_start(&pend->poll, UV_READABLE, on_listen);
 }
 
-/* Called each second. While there are rests, on_rest_over expires connections. */
+void pending_close_old(struct pending *pend)
+{
+	if (pend->old >= 0)
+		close(pend->old);
+	pend->old = -1;
+}
+
+int pending_replace(struct pending *pend, int with)
+{
+	bool listens = uv_is_active((uv_handle_t *)&pend->poll);
+	int old = fcntl(pend->fd, F_DUPFD_CLOEXEC, 0), rc = old < 0 ? -errno : 0;
+
+	uv_poll_stop(&pend->poll); /* libuv forgets the file that has the number now */
+	if (!rc && dup3(with, pend->fd, O_CLOEXEC) < 0) {
+		rc = -errno;
+		close(old);
+	}
+	close(with);
+	if (!rc) {
+		pending_close_old(pend);
+		pend->old = old;
+		pend->old_seconds = 0;
+	}
+	if (listens) { /* else when the pause is over */
+		uv_poll_start(&pend->poll, UV_READABLE, on_listen);
+		accept_some(pend);
+	}
+	return rc;
+}
+
+/* A program may have found the old name just before it went, and connect only now. */
+static void tend_old(struct pending *pend)
+{
+	struct pollfd waits = {.fd = pend->old, .events = POLLIN};
+
+	if (pend->old < 0)
+		return;
+	if (uv_is_active((uv_handle_t *)&pend->poll))
+		accept_some(pend);
+	if (++pend->old_seconds >= OLD_SECONDS && poll(&waits, 1, 0) == 0)
+		pending_close_old(pend);
+}
+
+/* While there are rests, on_rest_over expires connections. */
 void pending_expire(struct pending *pend)
 {
+	tend_old(pend);
 	if (!pend->rests && expired(pend))
 		pend->rests = pause_for(pend, 1);
 }
@@ -301,7 +354,7 @@ void pending_expire(struct pending *pend)
 int pending_open(struct pending *pend, struct programs *programs, struct conns *conns, int fd,
 		 struct ramp_err *err)
 {
-	*pend = (struct pending){.programs = programs, .conns = conns, .fd = fd};
+	*pend = (struct pending){.programs = programs, .conns = conns, .fd = fd, .old = -1};
 	pend->throttle.processors = kernel_processors();
 	TAILQ_INIT(&conns->pending);
 	TAILQ_INIT(&conns->ready);

@@ -16,6 +16,8 @@ struct pending {
 	struct programs *programs;
 	struct conns *conns;
 	int fd; /* the session socket */
+	int old; /* one whose name is gone, until the connections that wait there are accepted; or -1 */
+	unsigned old_seconds;
 	int timer;
 	/* Of fd; of timer: connections are accepted again when it fires. */
 	uv_poll_t poll, rest;
@@ -29,12 +31,17 @@ int pending_open(struct pending *pending, struct programs *programs, struct conn
 		 struct ramp_err *err);
 /* Begins to accept connections. */
 void pending_start(struct pending *pending);
+/* Takes another listening socket in the place of fd, under the same number; connections that wait at
+   the old one are accepted, too. Closes `with` in any case. 0 or -errno: nothing has changed. */
+int pending_replace(struct pending *pending, int with);
+void pending_close_old(struct pending *pending);
 /* Counts `us` of processor time that were spent on it, here or elsewhere. */
 void pending_cost(struct session_conn *conn, uint64_t us);
 /* The connection is of use: of the time that it has cost and will cost, one part in `parts`
    counts. */
 void pending_counts(struct session_conn *conn, uint32_t parts);
-/* Closes those that have sent nothing for FIRST_MESSAGE_MS, one after the other. */
+/* Closes those that have sent nothing for FIRST_MESSAGE_MS, one after the other, and an old socket at
+   which no connection waits any more. Once a second. */
 void pending_expire(struct pending *pending);
 
 #endif

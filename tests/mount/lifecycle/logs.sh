@@ -27,6 +27,55 @@ rampfs-migrate "$mnt/a/a/$bad" b
 grep -q "^2026-01-01\|your memory is gone" "$scratch/cluster/a.log" || fail "the move is not logged"
 if grep -q '^2026-01-01' "$scratch"/cluster/[ab].log; then fail "a name has made a line"; fi
 if grep -q $'\e' "$scratch"/cluster/[ab].log; then fail "a name speaks to the terminal"; fi
+
+echo "the names of the session sockets are removed: there again, with a line each, and a program notices nothing"
+sockets() { # of the cluster's keepers
+	local fd
+	for fd in /proc/"$(cat "$state/a/lock")"/fd/* /proc/"$(cat "$state/b/lock")"/fd/*; do
+		awk -v socket="$(readlink "$fd")" '"socket:[" $7 "]" == socket && $8 ~ "^/run/rampfs/" { print $8 }' /proc/net/unix
+	done | sort -u
+}
+was=$(cat "$state/b/lock")
+kill -KILL "$was" # a keeper that took over looks after the name, too
+within 10 eval '[ "$(cat "$state/b/lock")" != "$was" ]'
+names=$(sockets)
+same 2 "$(wc -l <<<"$names")" "session sockets"
+cat >"$scratch/waiting.py" <<'P'
+import os, signal, socket, sys
+daemon, name = int(sys.argv[1]), sys.argv[2]
+os.kill(daemon, signal.SIGSTOP)
+try:
+    waiting = []
+    for _ in range(100):
+        waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        waiting[-1].connect(name)
+        waiting[-1].send(b"\xff" * 8) # of a version that no daemon speaks
+    os.unlink(name)
+finally:
+    os.kill(daemon, signal.SIGCONT)
+for one in waiting:
+    one.settimeout(60)
+    assert b"the daemon speaks version" in one.recv(4096)
+P
+# The connections that wait at the old socket get their answer. So does a program that looks for the name.
+python3 "$scratch/waiting.py" "$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")" "$(grep '/local\.a\.' <<<"$names")"
+# shellcheck disable=SC2086
+rm -f $names
+rmdir /run/rampfs 2>/dev/null || true # where no other cluster is
+for node in a b; do
+	head -c 64K /dev/urandom >"$mnt/$node/$node/sought"
+	rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+m[0] = 1' "$mnt/$node/$node/sought"
+	[ "$(grep -c "warning: the session socket /run/rampfs/local\.$node\..* was removed: it is there again" "$scratch/cluster/$node.log")" -le 2 ] ||
+		fail "more lines than removals: $(tail -n 5 "$scratch/cluster/$node.log")"
+	grep -q "the session socket .* it is there again" "$scratch/cluster/$node.log" || fail "no line of $node's socket"
+done
+same "666 666" "$(stat -c %a $names | xargs)" "the sockets' modes"
+kill -KILL "$(pgrep -f -- "rampfs --daemon .*$mnt/a\$")" # the next daemon has the new socket, too
+rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+m[0] = 1' "$mnt/a/a/sought"
 cluster_stop
 
 echo "levels, and syslog where nothing else is said (in a mount namespace with a /dev of its own)"
