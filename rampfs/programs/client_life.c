@@ -33,6 +33,7 @@
 #include "client/uffd.h"
 #include "client/workers.h"
 #include "client_life.h"
+#include "full_store.h"
 #include "proc/process.h"
 #include "programs.h"
 #include "revoke/agent_priority.h"
@@ -134,6 +135,8 @@ void client_ready(void *arg)
 	pthread_mutex_unlock(&client->life);
 	clients_sweep(p); /* its own earlier session may be among the orphans */
 	client_catch_up(p, client, false);
+	if (!client_dead(client))
+		full_store_tell_new(p->full, client);
 	client_put(client);
 }
 

@@ -35,6 +35,7 @@
 #include "client/tokens.h"
 #include "client/workers.h"
 #include "client_life.h"
+#include "full_store.h"
 #include "listener.h"
 #include "revoke/agent_priority.h"
 #include "session_start.h"
@@ -49,11 +50,35 @@ struct listener {
 	struct programs *programs;
 	struct conns conns;
 	struct pending pending;
-	uv_timer_t tick;
+	uv_timer_t tick, look_full;
+	struct full_store full;
 	struct loop_wake look;
 };
 
 static const struct conn_kind_ops tool_ops;
+
+/* Looks once more when the last client has gone: it may have died of a full store. */
+static void on_look_full(uv_timer_t *timer)
+{
+	struct listener *l = timer->data;
+	uint32_t ms = full_store_look(&l->full);
+	bool any;
+
+	pthread_mutex_lock(&l->programs->lock);
+	any = !TAILQ_EMPTY(&l->programs->clients);
+	pthread_mutex_unlock(&l->programs->lock);
+	if (any)
+		uv_timer_start(timer, on_look_full, ms, 0);
+}
+
+static void begin_session(struct session_conn *conn, const struct session_msg *msg)
+{
+	struct listener *l = conn->programs->listener;
+
+	session_start(conn, msg);
+	if (!uv_is_active((uv_handle_t *)&l->look_full))
+		uv_timer_start(&l->look_full, on_look_full, 0, 0);
+}
 
 /* ---- first messages ------------------------------------------------------------------------- */
 
@@ -134,7 +159,7 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 {
 	switch (msg->type) {
 	case SESSION_HELLO:
-		session_start(conn, msg);
+		begin_session(conn, msg);
 		break;
 	case SESSION_ATTACH:
 	case SESSION_FORK:
@@ -366,10 +391,13 @@ int listener_open(struct programs *p, int listen_fd, struct ramp_err *err)
 		return rc;
 	}
 	uv_timer_init(loop_uv(p->loop), &l->tick);
-	l->tick.data = l;
-	l->conns.handles++;
+	uv_timer_init(loop_uv(p->loop), &l->look_full);
+	l->tick.data = l->look_full.data = l;
+	l->conns.handles += 2;
 	pending_start(&l->pending);
 	uv_timer_start(&l->tick, listener_on_tick, TICK_MS, TICK_MS);
+	l->full.programs = p;
+	p->full = &l->full;
 	p->listener = l;
 	p->conns = &l->conns;
 	p->pending = &l->pending;
@@ -392,6 +420,7 @@ void listener_stop(struct programs *p)
 		conn_close(conn);
 	uv_close((uv_handle_t *)&l->pending.poll, on_poll_closed);
 	uv_close((uv_handle_t *)&l->tick, listener_on_closed);
+	uv_close((uv_handle_t *)&l->look_full, listener_on_closed);
 	uv_close((uv_handle_t *)&l->pending.rest, on_poll_closed);
 }
 

@@ -18,6 +18,7 @@
 struct bounded;
 struct broker;
 struct conns;
+struct full_store;
 struct listener;
 struct mapped_segment;
 struct pending;
@@ -52,6 +53,7 @@ struct programs {
 	/* Drops what other folders have attached to a client whose last reference goes; set
 	   before the first client comes. */
 	void (*client_released)(struct client *client);
+	struct full_store *full;   /* set before the loop runs */
 	struct listener *listener; /* listener.c; this and the next three: control thread */
 	struct conns *conns;
 	struct pending *pending;

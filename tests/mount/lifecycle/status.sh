@@ -84,10 +84,11 @@ as_documented b nodes segments
 
 echo "what a node has is told in numbers"
 mkfifo "$scratch/held"
+head -c 1M /dev/urandom >"$mnt/a/a/counted"
 rampfs-run python3 -c 'import mmap, sys
 with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), 0) as m, mmap.mmap(f.fileno(), 4096, offset=8192) as n:
     print("mapped", flush=True)
-    sys.stdin.read()' "$mnt/a/a/two  spaces" <"$scratch/held" >"$scratch/mapped" &
+    sys.stdin.read()' "$mnt/a/a/counted" <"$scratch/held" >"$scratch/mapped" &
 mapper=$!
 exec 7>"$scratch/held"
 within 20 grep -q mapped "$scratch/mapped"
@@ -96,6 +97,7 @@ json a 's["schema_version"] == 2' 's["store_capacity_bytes"] == 256 << 20' '1 <<
 json b 's["programs"] == 0 and s["mappings"] == 0'
 exec 7>&-
 wait $mapper
+rm "$mnt/a/a/counted"
 
 echo "a node's name cannot be taken for the state of a segment"
 mkdir -p "$scratch/said/.ramp"

@@ -45,6 +45,14 @@ rampfs-migrate --mode demand "$a/s1" b # room for all of it is reserved, its pag
 within 10 test -e "$b/s1"
 
 echo "filled from three sides"
+mkfifo "$scratch/held"
+head -c 4096 /dev/zero >"$b/watched"
+map_and_wait='import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+sys.stdin.read()'
+rampfs-run python3 -c "$map_and_wait" "$b/watched" <"$scratch/held" 2>"$scratch/warned" &
+watcher=$!
+exec 7>"$scratch/held"
 for f in stored written; do printf '%20d' 0 >"$scratch/$f"; done
 RAMPFS_QUIET=1 rampfs-run python3 "$scratch/fill.py" store "$b/stored" 400 "$scratch/stored" 2>/dev/null &
 storer=$!
@@ -70,6 +78,21 @@ echo "  moved: ${moved[*]}; refused: ${stayed[*]-none}; $(cat "$scratch/stored")
 [ ${#stayed[@]} -gt 0 ] || fail "all found room: nothing was tried"
 refused "No space left" dd if=/dev/zero of="$b/more" bs=1M count=8 status=none
 rm -f "$b/more"
+
+echo "it is full: programs are told, in one line, and the log; and it takes an empty file"
+nearly="the store of this node is nearly full, [0-9.]+ of 192\.0 MiB are free: a program's store into a page that takes no memory yet is SIGBUS"
+within 20 grep -qE "^rampfs: $nearly" "$scratch/warned"
+same 1 "$(grep -cE "warning: $nearly" "$scratch/cluster/b.log")" "lines in the log"
+same 0 "$(grep -c "nearly full" "$scratch/cluster/a.log" || true)" "lines in the log of the other node"
+rampfs-run python3 -c "$map_and_wait" "$b/watched" <"$scratch/held" 2>"$scratch/warned.late" 7>&- &
+late=$!
+within 20 grep -qE "^rampfs: $nearly" "$scratch/warned.late"
+exec 7>&-
+wait $watcher $late
+same 1 "$(wc -l <"$scratch/warned")" "lines at the program"
+: >"$b/empty"
+refused "No space left" dd if=/dev/zero of="$b/empty" bs=1M count=8 status=none
+rm "$b/empty" "$b/watched"
 
 echo "it is full: allocated room, and segments that have moved there, can be filled to the last page"
 rampfs-run python3 "$scratch/fill.py" store "$b/promised" 24
