@@ -96,5 +96,35 @@ answers "Cannot allocate memory" root msync 768
 answers "done" root msync 0
 same "Cannot allocate memory" "$(ask root core 0)" "mincore over pages that are not mapped"
 for program in root user future there guest; do bye $program; done
+echo "a store is charged to the program's cgroup; a write, and pages that have come, to the node's"
+group=""
+if [ -e /sys/fs/cgroup/memory/memory.usage_in_bytes ]; then
+	group=/sys/fs/cgroup/memory/rampfs-test.$$ usage=memory.usage_in_bytes
+elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null; then
+	group=/sys/fs/cgroup/rampfs-test.$$ usage=memory.current
+fi
+in_group() { (echo "$BASHPID" >"$group/cgroup.procs" && exec "$@"); }
+charged() { # MiB MIN MAX WHAT
+	local now=$(($(cat "$group/$usage") >> 20))
+	[ $now -ge "$1" ] && [ $now -lt "$2" ] || fail "$3: $now MiB are charged"
+}
+if [ -n "$group" ] && mkdir "$group" 2>/dev/null; then
+	trap 'status=$?; rmdir "$group" 2>/dev/null || true; cluster_cleanup $status' EXIT
+	in_group dd if=/dev/zero of="$mnt/a/a/written" bs=1M count=24 status=none
+	charged 0 12 "24 MiB were written"
+	truncate -s 24M "$mnt/a/a/stored"
+	in_group rampfs-run python3 -c 'import mmap, os, sys
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)
+for at in range(0, len(m), 4096):
+    m[at] = 1' "$mnt/a/a/stored"
+	charged 24 36 "24 MiB were stored, and the program has ended"
+	rampfs-migrate --wait "$mnt/a/a/stored" b
+	in_group rampfs-run cat "$mnt/b/b/stored" >/dev/null
+	charged 0 12 "they have gone to another node"
+	rm "$mnt/a/a/written" "$mnt/b/b/stored"
+	rmdir "$group"
+else
+	echo "  not tried: there is no memory cgroup to make one in"
+fi
 cluster_stop
 echo "resident: all as it should be"
