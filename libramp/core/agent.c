@@ -36,7 +36,6 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -49,13 +48,15 @@
 #include "base/ioc.h"
 #include "commands.h"
 #include "daemon_request.h"
+#include "replace.h"
 #include "say.h"
+#include "scribe.h"
+#include "spawn.h"
 #include "swap.h"
 #include "sys.h"
 #include "thread_count.h"
 
 #define HANDSHAKE_MS	 5000
-#define STACK_BYTES	 (256 * 1024)
 #define PAUSE_FIRST_MS	 1
 #define PAUSE_LAST_MS	 100
 #define PAUSE_REFUSED_MS 1000
@@ -88,7 +89,7 @@ static bool serve_one(struct agent *agent)
 	if (session_recv(agent->session.sock, &msg, fds, &nfds, 0))
 		return false;
 	/* Before the command: a thread that touches the segment afterwards may end by that. */
-	if (msg.type == SESSION_GONE && msg.text[0])
+	if (msg.type == SESSION_GONE && msg.text[0] && replace_is_news(&agent->session, &msg))
 		say_agent_line(msg.text, NULL);
 	done.serial = msg.serial;
 	done.result = (uint32_t)command_run(&agent->session, &msg, nfds > 0 ? fds[0] : -1, &done,
@@ -320,39 +321,16 @@ const char *agent_socket(int index)
 	return agents[index].socket;
 }
 
-/* Starts the thread. The caller has all signals blocked, and so has the thread. A program's
-   thread-local storage may be larger than the stack that the agent needs: then the agent gets the
-   default stack. */
-static int spawn(struct agent *agent)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	int rc;
-
-	rc = pthread_attr_init(&attr);
-	if (rc)
-		return rc;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	rc = pthread_create(&thread, &attr, agent_main, agent);
-	pthread_attr_destroy(&attr);
-	if (rc != EINVAL || pthread_attr_init(&attr))
-		return rc;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&thread, &attr, agent_main, agent);
-	pthread_attr_destroy(&attr);
-	return rc;
-}
-
 int agent_start(int index, struct agent_error *err)
 {
 	struct agent *agent = &agents[index];
 	int rc;
 
+	say_agents_begin();
 	if (agent->state == AGENT_RUNNING)
 		return 0;
 	agent_go(agent, AGENT_STARTING);
-	rc = spawn(agent);
+	rc = spawn_thread(agent_main, agent);
 	if (rc) {
 		agent_go(agent, AGENT_NONE);
 		agent_refuse(agent, rc, "no thread for the agent");
@@ -370,6 +348,7 @@ int agent_start(int index, struct agent_error *err)
 
 void agents_reset(void)
 {
+	scribe_reset();
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		agent_go(&agents[i], AGENT_NONE);
 		agents[i].session.swapping = false;

@@ -8,6 +8,27 @@
 #include "sys.h"
 #include "table.h"
 
+#define NEWS_PATIENCE_MS 100
+
+/* Without the lock the table is read all the same. */
+bool replace_is_news(const struct agent_session *session, const struct session_msg *msg)
+{
+	bool locked = futex_lock_for(&table.lock, NEWS_PATIENCE_MS), here = false, gone = false;
+
+	for (uint32_t i = 0; i < table.ranges.n; i++) {
+		const struct range *r = &table.ranges.at[i];
+
+		if (r->segment != msg->segment || r->session != session->index)
+			continue;
+		if (r->flags & RANGE_GONE)
+			gone = true;
+		else
+			here = true;
+	}
+	table_agent_unlock(locked);
+	return here && !gone;
+}
+
 /* Maps the empty file elsewhere and moves it over the range. Returns 0 or a negative errno. */
 static int put_beside(const struct range *r, int empty_fd)
 {

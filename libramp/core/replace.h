@@ -8,6 +8,9 @@
 
 #include "agent_session.h"
 
+/* Whether a GONE tells the program something new: it has the segment mapped, and nothing of that is
+   gone. A daemon that had no answer in time (the process was stopped) sends GONE again. */
+bool replace_is_news(const struct agent_session *session, const struct session_msg *msg);
 /* `fd` is the empty file, or -1 where this process may open nothing any more. */
 int replace_gone(const struct agent_session *session, const struct session_msg *msg, int fd);
 /* Maps the segment's file `fd` at *at, where SWAP will find it. */

@@ -1,9 +1,8 @@
 /*
  * Lines to the program's stderr.
  *
- * RAMPFS_QUIET=1 silences all of them. A line never waits: a stderr that takes nothing gets
- * nothing. A file that merely got descriptor 2 after the program closed its stderr gets nothing
- * either, as far as that can be told.
+ * RAMPFS_QUIET=1 silences all of them. No thread of the program waits for one: where stderr takes
+ * nothing, the line is lost. An agent's line waits in the scribe until it does (scribe.h).
  */
 #ifndef RAMP_SAY_H
 #define RAMP_SAY_H
@@ -15,7 +14,9 @@ void say_init(void);
 void say_line(const char *first, ...) __attribute__((sentinel));
 /* Writes "rampfs: CALL: REASON", or the errno's text where the reason is empty. Returns -code. */
 int say_refusal(const char *call, int code, const char *reason);
-/* say_line for an agent, which has a file table of its own. */
+/* Before an agent starts, under attach_lock, with all signals blocked. */
+void say_agents_begin(void);
+/* say_line for agents. */
 void say_agent_line(const char *first, ...) __attribute__((sentinel));
 
 #endif

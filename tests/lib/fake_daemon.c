@@ -51,6 +51,7 @@ struct piece {
 
 struct process {
 	pid_t pid; /* 0: the slot is free */
+	pid_t tid; /* its agent's: it sees the mappings also when the first thread has ended */
 	int sock;  /* its session; -1: hung up */
 	int uffd;  /* -1 */
 	int reconnects;
@@ -300,7 +301,7 @@ static void look_into_proc(struct fake *fake, struct process *p)
 	uint64_t at = EXTENT_ADDR;
 
 	MUST(stat(fake->backing, &st) == 0);
-	MUST(kernel_maps_open(&maps, p->pid) == 0);
+	MUST(kernel_maps_open(&maps, p->tid) == 0);
 	p->n = 0;
 	while (kernel_maps_next(&maps, at, EXTENT_ADDR + EXTENT_BYTES, &vma) == 1) {
 		MUST(p->n < PIECES);
@@ -526,6 +527,7 @@ static void greet(struct fake *fake, int sock, pid_t pid, const struct session_m
 		MUST(uffd >= 0 && (again || kernel_uffd_api(uffd, UFFD_WANTED) == 0));
 		p = process_of(fake, pid, true);
 		MUST(p);
+		p->tid = (pid_t)hello->tid;
 		p->uffd = uffd;
 		p->sock = sock;
 		p->reconnects += again ? 1 : 0;

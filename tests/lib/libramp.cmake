@@ -21,11 +21,17 @@ target_link_libraries(shim_early_lib PRIVATE rampfs_flags)
 add_executable(shim_early ${shim_tests}/shim_early.c)
 set_target_properties(shim_early PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(shim_early PRIVATE rampfs_flags shim_early_lib)
-rampfs_test(NAME shim SOURCES ${shim_tests}/test_shim.c ${shim_tests}/fake_daemon.c NEEDS base PkgConfig::FUSE3)
-target_compile_definitions(test_shim PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>"
-  SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" SHIM_EARLY="$<TARGET_FILE:shim_early>" RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>"
-  RAMPFS_NODE="$<TARGET_FILE:rampfs-node>")
-add_dependencies(test_shim rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc shim_early)
-# The shim runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
-set_tests_properties(shim PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")
+add_executable(as_service ${shim_tests}/as_service.c)
+set_target_properties(as_service PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(as_service PRIVATE rampfs_flags)
+foreach(part shim shim_stderr)
+  rampfs_test(NAME ${part} SOURCES ${shim_tests}/test_${part}.c ${shim_tests}/shim_driver.c ${shim_tests}/fake_daemon.c
+    NEEDS base PkgConfig::FUSE3)
+  target_compile_definitions(test_${part} PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>"
+    SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" SHIM_EARLY="$<TARGET_FILE:shim_early>" AS_SERVICE="$<TARGET_FILE:as_service>"
+    RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>" RAMPFS_NODE="$<TARGET_FILE:rampfs-node>")
+  add_dependencies(test_${part} rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc shim_early as_service)
+  # The shim runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
+  set_tests_properties(${part} PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")
+endforeach()
 rampfs_script_test(NAME shim_mount COMMAND ${shim_tests}/shim_mount.sh TIMEOUT 600)

@@ -16,10 +16,10 @@ run() {
 		fail "$scenario: status $?: $(cat "$scratch/said")"
 	same "$lines" "$(wc -l <"$scratch/said")" "lines said by $scenario: $(cat "$scratch/said")"
 }
-# An interactive scenario: begin SCENARIO FILE; reach WHERE; go; finish STATUS
+# An interactive scenario: begin SCENARIO FILE [PREFIX...]; reach WHERE; go; finish. Its stderr is $scratch/said.
 begin() {
 	rm -f "$scratch/in" "$scratch/out" && mkfifo "$scratch/in" "$scratch/out"
-	timeout -k 1 60 rampfs-run "$prog" "$2" "$1" <"$scratch/in" >"$scratch/out" 2>"$scratch/said" &
+	timeout -k 1 60 "${@:3}" rampfs-run "$prog" "$2" "$1" <"$scratch/in" >"$scratch/out" 2>"$scratch/said" &
 	program=$!
 	exec 8>"$scratch/in" 9<"$scratch/out"
 }
@@ -70,6 +70,48 @@ for scenario in gone mosaic; do
 	finish
 	told_that_it_went $scenario
 done
+
+echo "the line is written whatever stderr is, once"
+cat >"$scratch/socket.py" <<'P'
+import socket, subprocess, sys
+ours, theirs = socket.socketpair()
+program = subprocess.Popen(sys.argv[2:], stderr=theirs)
+theirs.close()
+with open(sys.argv[1], "wb") as said:
+    while data := ours.recv(4096):
+        said.write(data)
+sys.exit(program.wait())
+P
+# leaves_and_returns SCENARIO [PREFIX...]
+leaves_and_returns() {
+	fresh "$mnt/a/a/$1"
+	begin "$1" "$mnt/a/a/$1" "${@:2}"
+	reach here
+	away "$1"
+	go
+	reach gone
+	back "$1"
+	go
+	finish
+}
+leaves_and_returns gone python3 "$scratch/socket.py" "$scratch/sent"
+cp "$scratch/sent" "$scratch/said"
+told_that_it_went gone
+rm "$scratch/said" # root's new one, for root alone
+(umask 077 && : >"$scratch/said")
+leaves_and_returns gone setpriv --reuid=65534 --regid=65534 --clear-groups
+told_that_it_went gone
+leaves_and_returns headless
+told_that_it_went headless
+echo "under systemd's SystemCallFilter=@system-service"
+status=0
+"$build/tests/as_service" python3 -c 'import ctypes; ctypes.CDLL(None).syscall(438, -1, 0, 0)' || status=$? # pidfd_getfd
+same 159 "$status" "the end of what calls more (SIGSYS)"
+leaves_and_returns gone "$build/tests/as_service"
+told_that_it_went gone
+leaves_and_returns gone "$build/tests/as_service" python3 "$scratch/socket.py" "$scratch/sent"
+cp "$scratch/sent" "$scratch/said"
+told_that_it_went gone
 
 echo "a program that has left for a chroot: its agent finds the next daemon, and says what is to be said"
 fresh "$mnt/a/a/jailed"

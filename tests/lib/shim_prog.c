@@ -59,9 +59,7 @@ unsigned char byte_of_file(off_t offset)
 
 bool is_mapped(const volatile void *at)
 {
-	unsigned char vec;
-
-	return mincore((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, &vec) == 0;
+	return msync((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, MS_ASYNC) == 0;
 }
 
 static int count(const char *how, const char *what)
@@ -164,6 +162,8 @@ static const struct scenario {
 	{"leaver", scenario_leaver},
 	{"frozen", scenario_frozen},
 	{"gone", scenario_gone},
+	{"headless", scenario_headless},
+	{"closer", scenario_closer},
 	{"restart", scenario_restart},
 	{"orphan", scenario_orphan},
 	{"reborn", scenario_reborn},

@@ -84,6 +84,8 @@ void scenario_crowd(void);
 /* shim_prog_move.c: the test moves the segment, or kills the daemon */
 void scenario_frozen(void);
 void scenario_gone(void);
+void scenario_headless(void);
+void scenario_closer(void);
 void scenario_restart(void);
 void scenario_orphan(void);
 void scenario_reborn(void);

@@ -183,7 +183,7 @@ void scenario_crowd(void)
 	CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 65536) == 0);
 	for (int i = 0; i < CROWD; i++)
 		CHECK(pthread_create(&crew[i], &attr, be_one_of_many, (void *)(p + i)) == 0);
-	CHECK(count_entries("/proc/$PPID/task") == CROWD + 2);
+	CHECK(count_entries("/proc/$PPID/task") == CROWD + 3);
 	pthread_barrier_wait(&all_there);
 	pid = fork();
 	if (pid == 0) {

@@ -23,8 +23,8 @@ void scenario_basic(void)
 	CHECK(msync((void *)p, SEGMENT_BYTES, MS_SYNC) == 0);
 	CHECK(munmap((void *)p, SEGMENT_BYTES) == 0);
 	CHECK(!is_mapped(p) && !is_mapped(p + SEGMENT_BYTES - 1));
-	/* Nothing but the agent, and nothing of it in our table. */
-	CHECK(count_entries("/proc/$PPID/task") == 2);
+	/* Nothing but the agent and the scribe, and nothing of them in our table. */
+	CHECK(count_entries("/proc/$PPID/task") == 3);
 	CHECK(close(fd) == 0);
 	CHECK(open("/dev/null", O_RDONLY) == fd);
 }

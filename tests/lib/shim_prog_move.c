@@ -88,6 +88,32 @@ void scenario_gone(void)
 	CHECK(munmap(q, SEGMENT_BYTES) == 0 && !is_mapped(q));
 }
 
+/* Closes its stderr, which the shim does not keep open. */
+void scenario_closer(void)
+{
+	CHECK(is_mapped(map(PAGE, RW, MAP_SHARED, 0)));
+	CHECK(close(STDERR_FILENO) == 0);
+	meet("closed");
+}
+
+static void *go_on_alone(void *arg)
+{
+	(void)arg;
+	while (access("/proc/self/fd/0", F_OK) == 0)
+		usleep(1000);
+	scenario_gone();
+	exit(0);
+}
+
+/* Its first thread has ended: /proc/PID/fd is empty. */
+void scenario_headless(void)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, go_on_alone, NULL) == 0);
+	pthread_exit(NULL);
+}
+
 #define MOSAIC 10000
 
 /* Goes and comes back beside as many other mappings as a large program has. */
